@@ -1,0 +1,93 @@
+# Gantry: build, check, test. `make help` lists the targets.
+# Nothing here needs more network than Debian's packages and the Go module proxy.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# The order of prerequisites is the order of work; the parallelism is inside the go command.
+.NOTPARALLEL:
+
+# Pinned tools and, where the machine's own Go is too old, the toolchain that setup fetched come first.
+export PATH := $(CURDIR)/.bin/go/bin:$(CURDIR)/.bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+unexport GOROOT
+
+# Packages built and tested at a time.
+P ?= 2
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+FUZZTIME ?= 10s
+BENCH ?= .
+
+TOOLS := .bin/.tools-stamp
+GO_TEST := go test -race -count=1 -p $(P)
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install what is missing on this machine: Debian packages, Go
+	@scripts/setup.sh
+
+.PHONY: build
+build: ## Build all binaries into bin/
+	CGO_ENABLED=0 go build -p $(P) -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+$(TOOLS): tools/go.mod tools/go.sum
+	cd tools && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin go install -p $(P) -buildvcs=false tool
+	touch $@
+
+.PHONY: tools
+tools: $(TOOLS) ## Build the pinned tools of tools/go.mod into .bin/
+
+.PHONY: generate
+generate: $(TOOLS) ## Regenerate all generated code
+	scripts/generate.sh
+
+.PHONY: check-generate
+check-generate: $(TOOLS) ## Fail unless the generated code is what the sources give, byte for byte
+	scripts/check-generate.sh
+
+.PHONY: fmt
+fmt: $(TOOLS) ## Format the Go code
+	.bin/golangci-lint fmt ./...
+
+.PHONY: lint
+lint: $(TOOLS) ## Run the linters, after checking their configuration
+	.bin/golangci-lint config verify
+	.bin/golangci-lint run ./...
+
+.PHONY: unit
+unit: ## Run all tests but simulation and end-to-end, with the race detector
+	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(e2e|sim)(/|$$)')
+
+.PHONY: sim
+sim: ## Run the simulation of a cluster, with the race detector
+	$(GO_TEST) -timeout 10m ./test/sim/...
+
+.PHONY: e2e
+e2e: build ## Run the end-to-end tests: real binaries, real containerd
+	$(GO_TEST) -timeout 15m ./test/e2e/...
+
+.PHONY: test
+test: setup check-generate lint unit sim e2e ## Everything that a change must pass
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (10s)
+	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+.PHONY: bench
+bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./test/bench/...
+
+.PHONY: demo
+demo: setup build ## Show it: from nothing to a running pod, and away again
+	@scripts/demo.sh
+
+.PHONY: clean
+clean: ## Remove what was built; pinned tools and a fetched Go stay
+	rm -rf bin coverage coverage.*
+
+.PHONY: distclean
+distclean: clean ## Remove the pinned tools and a fetched Go as well
+	rm -rf .bin

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Installs what building, testing and running Gantry needs and this machine lacks: Debian packages through apt, and
+# Go through the module proxy when there is none or an older one. Changes nothing when everything is there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The Go toolchain that is fetched when the machine's own cannot build this module, and its checksums as the Go
+# checksum database has them.
+readonly toolchain=go1.26.8
+declare -rA toolchain_sum=(
+	[amd64]='h1:ZOmGe1OnfREDMIdb1Qi4G9JSuDPBLGExZMQ4nis1RXM='
+	[arm64]='h1:sYL/O6MqS68ML0kjsQ36WoYIpJqkw60TxizWUYUKQMc='
+)
+
+# command:package. A command counts whatever package brought it, so that containerd from elsewhere is left alone.
+readonly wanted=(
+	containerd:containerd
+	runc:runc
+	nft:nftables
+	ip:iproute2
+	protoc:protobuf-compiler
+	jq:jq
+	curl:curl
+	git:git
+	gcc:gcc
+	go:golang-go
+)
+
+die() {
+	printf 'setup: %s\n' "$*" >&2
+	exit 1
+}
+
+static_busybox() {
+	local path
+	path=$(command -v busybox) && ! ldd "$path" >/dev/null 2>&1
+}
+
+missing_packages() {
+	local entry
+	for entry in "${wanted[@]}"; do
+		command -v "${entry%%:*}" >/dev/null || echo "${entry##*:}"
+	done
+	static_busybox || echo busybox-static
+	[ -s /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+	[ -e /usr/include/stdio.h ] || echo libc6-dev
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	else
+		command -v sudo >/dev/null || die "root is needed to run: $*"
+		sudo -- "$@"
+	fi
+}
+
+apt_install() {
+	command -v apt-get >/dev/null || die "no apt-get here; install by hand: $*"
+	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o DPkg::Use-Pty=0 -o Acquire::Retries=3)
+	printf 'setup: installing %s\n' "$*"
+	as_root "${apt[@]}" update </dev/null
+	as_root "${apt[@]}" -y --no-install-recommends install "$@" </dev/null >/dev/null
+}
+
+# go_builds reports whether the go command on PATH is, or fetches by itself, a version that this module accepts.
+go_builds() {
+	command -v go >/dev/null && go list -m >/dev/null 2>&1
+}
+
+# fetch_go downloads the toolchain as the module it is published as, with any older go command, and makes a usable
+# tree of it: modules carry no executable bits and no nested go.mod.
+fetch_go() {
+	local arch sum scratch answer dir
+	case $(uname -m) in
+	x86_64) arch=amd64 ;;
+	aarch64) arch=arm64 ;;
+	*) die "no Go toolchain is pinned for $(uname -m); install $toolchain or newer" ;;
+	esac
+	printf 'setup: fetching %s\n' "$toolchain"
+	mkdir -p .bin
+	scratch=$(mktemp -d .bin/go.XXXXXX)
+	# shellcheck disable=SC2064 # the name of today's scratch folder, not that of later
+	trap "rm -rf '$scratch'" EXIT
+	# A module of its own: an old go command refuses to work inside one that it cannot read.
+	echo 'module bootstrap' >"$scratch/go.mod"
+	answer=$(cd "$scratch" && env -u GOFLAGS -u GOROOT GOTOOLCHAIN=local GO111MODULE=on \
+		go mod download -json "golang.org/toolchain@v0.0.1-$toolchain.linux-$arch") ||
+		die "cannot download $toolchain: $answer"
+	sum=$(jq -r .Sum <<<"$answer")
+	[ "$sum" = "${toolchain_sum[$arch]}" ] || die "$toolchain has checksum $sum, wanted ${toolchain_sum[$arch]}"
+	dir=$(jq -r .Dir <<<"$answer")
+	cp -R "$dir" "$scratch/go"
+	chmod -R u+w "$scratch/go"
+	find "$scratch/go" -name _go.mod -execdir mv {} go.mod \;
+	chmod +x "$scratch"/go/bin/* "$scratch"/go/pkg/tool/*/*
+	rm -rf .bin/go
+	mv "$scratch/go" .bin/go
+	hash -r
+}
+
+mapfile -t missing < <(missing_packages)
+if [ "${#missing[@]}" -gt 0 ]; then
+	apt_install "${missing[@]}"
+	mapfile -t missing < <(missing_packages)
+	[ "${#missing[@]}" = 0 ] || die "still missing after the installation: ${missing[*]}"
+fi
+
+go_builds || fetch_go
+go list -m >/dev/null || die "the go command still cannot build this module"

@@ -1,0 +1,189 @@
+// Package rules holds the import rules of docs/architecture.md as a test over `go list -deps`. It looks at product code
+// only: test files and what lies under test/ may reach for the real parts they try.
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "gantry"
+
+// core are packages that the rules are about. Were one renamed, its rules would pass without looking at anything.
+var core = []string{
+	"gantry/fleet",
+	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/replica",
+	"gantry/agent/pod", "gantry/agent/ctrd",
+	"gantry/netctl/kernel",
+	"gantry/api/rest",
+}
+
+// layers names for a part of the tree what it must not reach, be it through others.
+var layers = []struct {
+	part  []string
+	never []string
+}{
+	{[]string{"gantry/internal", "gantry/netctl", "gantry/storage", "gantry/serverless"}, []string{"gantry/api", "gantry/scheduler", "gantry/agent"}},
+	{[]string{"gantry/api"}, []string{"gantry/scheduler", "gantry/agent"}},
+	{[]string{"gantry/scheduler"}, []string{"gantry/api", "gantry/agent"}},
+	{[]string{"gantry/agent"}, []string{"gantry/api", "gantry/scheduler"}},
+	{[]string{"gantry/client", "gantry/dev"}, []string{"gantry/api", "gantry/scheduler", "gantry/agent"}},
+	{
+		[]string{"gantry/scheduler/state", "gantry/scheduler/place"},
+		[]string{"net/http", "os/exec", "google.golang.org/grpc", "github.com/hashicorp", "github.com/containerd", "gantry/internal/link"},
+	},
+	{
+		[]string{"gantry/agent/pod"},
+		[]string{"os/exec", "github.com/hashicorp", "github.com/containerd", "go.etcd.io/bbolt", "github.com/vishvananda", "sigs.k8s.io/knftables"},
+	},
+}
+
+// pure names the files whose code reads no clock, draws no random value, does no network I/O and starts no goroutine.
+var pure = []struct{ path, files string }{
+	{"gantry/scheduler/state", "*.go"},
+	{"gantry/scheduler/place", "*.go"},
+	{"gantry/agent/pod", "next*.go"},
+}
+
+var (
+	impureImports = []string{"math/rand", "math/rand/v2", "crypto/rand", "net", "net/http", "os/exec"}
+	impureCalls   = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
+)
+
+func TestCorePackagesAreThere(t *testing.T) {
+	all := load(t, "./...")
+	for _, path := range core {
+		if _, ok := all[path]; !ok {
+			t.Errorf("package %s is not there: the import rules name it, so a rename must change them too", path)
+		}
+	}
+}
+
+func TestTechnologyStaysWithItsOwner(t *testing.T) {
+	report(t, ownerFaults(load(t, "./..."), documented(t)))
+}
+
+func TestDependenciesRunOneWay(t *testing.T) {
+	report(t, layerFaults(load(t, "./...")))
+}
+
+func TestFleetUsesTheStandardLibraryOnly(t *testing.T) {
+	report(t, standardOnlyFaults(load(t, "./fleet/...")))
+}
+
+func TestPureCodeStaysPure(t *testing.T) {
+	all := load(t, "./...")
+	for _, p := range pure {
+		files, err := filepath.Glob(filepath.Join(all[p.path].Dir, p.files))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+		if len(files) == 0 {
+			t.Errorf("%s has no file %s: the rule for pure code looks at nothing", p.path, p.files)
+		}
+		for _, name := range files {
+			report(t, impurities(t, name, nil))
+		}
+	}
+}
+
+func TestSchedulerAndCommandLineNeedNoCgo(t *testing.T) {
+	report(t, cgoFaults(load(t, "./cmd/gantry", "./cmd/gantry-scheduler")))
+}
+
+func report(t *testing.T, faults []string) {
+	t.Helper()
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+}
+
+func layerFaults(g graph) []string {
+	var faults []string
+	for _, path := range g.own() {
+		for _, rule := range layers {
+			if !withinAny(path, rule.part) {
+				continue
+			}
+			for _, dep := range g[path].Deps {
+				if withinAny(dep, rule.never) {
+					faults = append(faults, fmt.Sprintf("%s must not reach %s: %s", path, dep, g.chain(path, dep)))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+func standardOnlyFaults(g graph) []string {
+	var faults []string
+	for path, p := range g {
+		if !p.Standard && !within(path, "gantry/fleet") {
+			faults = append(faults, fmt.Sprintf("gantry/fleet uses %s: it may use the standard library only", path))
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// cgoFaults leaves the standard library out: its cgo parts have a twin in Go that a build without cgo takes.
+func cgoFaults(g graph) []string {
+	var faults []string
+	for path, p := range g {
+		if !p.Standard && len(p.CgoFiles) > 0 {
+			faults = append(faults, fmt.Sprintf("%s is in a scheduler or command line binary and uses cgo in %s", path, strings.Join(p.CgoFiles, ", ")))
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// impurities reads one file, from src if that is not nil, and names what pure code must not have.
+func impurities(t *testing.T, name string, src any) []string {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var faults []string
+	fault := func(at token.Pos, what string) {
+		faults = append(faults, fmt.Sprintf("%s: pure code must not %s", fset.Position(at), what))
+	}
+	clock := ""
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(impureImports, path) {
+			fault(spec.Pos(), "import "+path)
+		}
+		if path == "time" {
+			clock = "time"
+			if spec.Name != nil {
+				clock = spec.Name.Name
+			}
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			fault(n.Pos(), "start a goroutine")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && clock != "" && x.Name == clock && slices.Contains(impureCalls, n.Sel.Name) {
+				fault(n.Pos(), "call time."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return faults
+}
