@@ -1,0 +1,98 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code classes an error for the one who must react to it. Codes are part of the public contract
+// (problem bodies carry them); a code is never renamed.
+type Code string
+
+// The codes.
+const (
+	CodeInvalid      Code = "invalid"      // a value breaks its own rule: 422
+	CodeConflictRule Code = "rule"         // values break a rule between them: 400
+	CodeMalformed    Code = "malformed"    // the request cannot be read: 400
+	CodeUnauthorized Code = "unauthorized" // no usable credential: 401
+	CodeNoCredit     Code = "low_balance"  // the balance does not cover one hour: 402
+	CodeForbidden    Code = "forbidden"    // the credential lacks the permission: 403
+	CodeNotFound     Code = "not_found"    // not there, or not the caller's: 404
+	CodeNotAllowed   Code = "not_allowed"  // not in this state: 409
+	CodeNoCapacity   Code = "no_capacity"  // no room now: 400
+	CodeStale        Code = "stale"        // decided on an old view: decide again
+	CodeExists       Code = "exists"       // already there: 409
+	CodeUnavailable  Code = "unavailable"  // outcome unknown or no leader: 503
+	CodeLimited      Code = "rate_limited" // 429
+	CodeTooLarge     Code = "too_large"    // 413
+	CodeMediaType    Code = "media_type"   // 415
+	CodeMethod       Code = "method"       // 405
+	CodeInternal     Code = "internal"     // a fault of ours: 500
+)
+
+// Error is an error that a user may see. Msg is for the user and holds no secret and no submitted
+// value; Err is for the log. Details lists single failures, each with the path and the rule.
+type Error struct {
+	Code     Code
+	Msg      string
+	Details  []string
+	Excluded []Exclusion
+	Err      error
+}
+
+// Exclusion tells how many hosts a placement rule refused, and why.
+type Exclusion struct {
+	Reason string `json:"reason"`
+	Hosts  int    `json:"hosts"`
+}
+
+// Error returns the user's message and, where there is one, the cause.
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Msg + ": " + e.Err.Error()
+	}
+	return e.Msg
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// NotFound says that a thing of this kind does not exist for the caller. "Not yours" and "not
+// there" are the same answer.
+func NotFound(kind string) error { return &Error{Code: CodeNotFound, Msg: kind + " not found"} }
+
+// Invalid says that the value at path breaks a rule.
+func Invalid(path, rule string) error {
+	return &Error{Code: CodeInvalid, Msg: "Request validation failed.", Details: []string{path + ": " + rule}}
+}
+
+// BreaksRule says that values, each fine by itself, break a rule between them.
+func BreaksRule(format string, args ...any) error {
+	return &Error{Code: CodeConflictRule, Msg: fmt.Sprintf(format, args...)}
+}
+
+// NotAllowed says that the action is not allowed in the present state.
+func NotAllowed(format string, args ...any) error {
+	return &Error{Code: CodeNotAllowed, Msg: fmt.Sprintf(format, args...)}
+}
+
+// Stale says that the decision was made on a view that has changed since; the caller looks again.
+func Stale(what string) error { return &Error{Code: CodeStale, Msg: what} }
+
+// Unavailable says that the request could not be decided, or that its outcome is unknown.
+func Unavailable(msg string, cause error) error {
+	return &Error{Code: CodeUnavailable, Msg: msg, Err: cause}
+}
+
+// CodeOf returns the code of the first *Error in err's chain, CodeInternal when there is none,
+// and "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}

@@ -1,0 +1,126 @@
+package fleet
+
+import "time"
+
+// Money is an amount of US dollars in units of 10^-9 dollar.
+type Money int64
+
+// Dollar is one US dollar.
+const Dollar Money = 1_000_000_000
+
+// USD returns the amount in dollars, for showing only.
+func (m Money) USD() float64 { return float64(m) / float64(Dollar) }
+
+// MoneyUSD converts dollars to Money, rounded to the nearest unit.
+func MoneyUSD(d float64) Money {
+	if d < 0 {
+		return -MoneyUSD(-d)
+	}
+	return Money(d*float64(Dollar) + 0.5)
+}
+
+// GB is the number of bytes of one GB, as every size of the API counts it.
+const GB int64 = 1_000_000_000
+
+// Cloud is a tier of hosts.
+type Cloud string
+
+// The tiers.
+const (
+	CloudSecure    Cloud = "SECURE"
+	CloudCommunity Cloud = "COMMUNITY"
+)
+
+// GPURequest asks for Count GPUs of one type; Type is NVIDIA's device name.
+type GPURequest struct {
+	Type  string `cbor:"1,keyasint"`
+	Count int    `cbor:"2,keyasint"`
+}
+
+// CPURequest asks for virtual CPUs of a flavor; MemoryGB is derived from the flavor.
+type CPURequest struct {
+	Flavor   string `cbor:"1,keyasint"`
+	VCPU     int    `cbor:"2,keyasint"`
+	MemoryGB int    `cbor:"3,keyasint"`
+}
+
+// Port is an exposed container port.
+type Port struct {
+	Number   int    `cbor:"1,keyasint"` // 1 to 65535
+	Protocol string `cbor:"2,keyasint"` // "http" or "tcp"
+}
+
+// PodSpec is what a pod's owner asked for. Exactly one of GPU and CPU is set.
+type PodSpec struct {
+	Name    string            `cbor:"1,keyasint"`
+	Image   string            `cbor:"2,keyasint"`
+	Args    string            `cbor:"3,keyasint,omitempty"`
+	DiskGB  int               `cbor:"4,keyasint"`
+	Ports   []Port            `cbor:"5,keyasint,omitempty"`
+	Env     map[string]string `cbor:"6,keyasint,omitempty"`
+	GPU     *GPURequest       `cbor:"7,keyasint,omitempty"`
+	CPU     *CPURequest       `cbor:"8,keyasint,omitempty"`
+	Cloud   Cloud             `cbor:"9,keyasint"`
+	Centers []DataCenterID    `cbor:"10,keyasint,omitempty"` // empty: any
+}
+
+// Resources is an amount of a host's shared resources.
+type Resources struct {
+	MilliCPU int64 `cbor:"1,keyasint"` // thousandths of a core
+	MemoryMB int64 `cbor:"2,keyasint"` // units of 10^6 bytes
+	DiskGB   int64 `cbor:"3,keyasint"`
+}
+
+// Step names one moment of a pod's start, for the time line in its record.
+type Step string
+
+// The steps, in the order in which they happen.
+const (
+	StepCreated   Step = "created"   // the scheduler accepted the pod
+	StepReceived  Step = "received"  // the host had the assignment
+	StepPulling   Step = "pulling"   // a pull began; absent when the image was there
+	StepPulled    Step = "pulled"    // the image is on the host
+	StepNetworked Step = "networked" // network namespace and addresses are up
+	StepDefined   Step = "defined"   // the container's snapshot and spec exist
+	StepTasked    Step = "tasked"    // the runtime made the container's process
+	StepStarted   Step = "started"   // the process runs
+	StepReported  Step = "reported"  // the report left the host
+	StepRecorded  Step = "recorded"  // the scheduler recorded it
+)
+
+// Pod is the record of a pod, as the control plane keeps it.
+type Pod struct {
+	ID      PodID     `cbor:"1,keyasint"`
+	Account AccountID `cbor:"2,keyasint"`
+	Spec    PodSpec   `cbor:"3,keyasint"`
+
+	Status      PodStatus `cbor:"4,keyasint"`
+	Goal        Goal      `cbor:"5,keyasint"`
+	Incarnation uint64    `cbor:"6,keyasint"` // grows with every start; never used twice
+	Rev         uint64    `cbor:"7,keyasint"` // grows with every change of this record
+	Generation  uint64    `cbor:"8,keyasint"` // of the host's assignments, when this pod's last changed
+
+	Host       HostID       `cbor:"9,keyasint"`
+	DataCenter DataCenterID `cbor:"10,keyasint"`
+	GPUs       []string     `cbor:"11,keyasint,omitempty"` // UUIDs
+	Need       Resources    `cbor:"12,keyasint"`
+	// Held is true while the host may still have anything of the pod's container: from binding until
+	// the host reported it gone. Only then are GPUs and shares free for others.
+	Held bool `cbor:"13,keyasint"`
+
+	HourlyRate Money  `cbor:"14,keyasint"` // while active
+	Locked     bool   `cbor:"15,keyasint,omitempty"`
+	Reason     string `cbor:"16,keyasint,omitempty"` // one sentence for the owner
+	ExitCode   *int   `cbor:"17,keyasint,omitempty"` // of the last incarnation
+	LogTail    string `cbor:"18,keyasint,omitempty"` // last log lines of a failed incarnation
+	Digest     string `cbor:"19,keyasint,omitempty"` // of the image that runs or ran
+
+	CreatedAt    time.Time          `cbor:"20,keyasint"`
+	StartedAt    time.Time          `cbor:"21,keyasint,omitempty"` // of the present or last incarnation; zero before
+	EndedAt      time.Time          `cbor:"22,keyasint,omitempty"` // when it left the active statuses
+	TerminatedAt time.Time          `cbor:"23,keyasint,omitempty"`
+	Steps        map[Step]time.Time `cbor:"24,keyasint,omitempty"` // of the present incarnation
+}
+
+// Stopping reports whether a stop was accepted that the host has not finished.
+func (p *Pod) Stopping() bool { return p.Goal != GoalRun && p.Status.Active() }

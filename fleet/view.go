@@ -1,0 +1,133 @@
+package fleet
+
+import (
+	"context"
+	"time"
+)
+
+// Live is what a host last said of a pod. It is never stored and is gone with the host's session.
+type Live struct {
+	At            time.Time // when it was heard
+	CPUPercent    int       // of the pod's own limit
+	MemoryPercent int       // of the pod's own limit
+	StartedAt     time.Time // of the process; zero when it does not run
+	Activity      string    // what the host does for the pod right now, in words
+	PullDone      int64     // bytes
+	PullTotal     int64     // bytes; 0 while unknown
+}
+
+// PodView is a pod's record with what is live of it; Live is nil when its host is not heard.
+type PodView struct {
+	Pod         Pod
+	Live        *Live
+	Unreachable bool // the host's session is lost while the pod may still run
+}
+
+// HostView is a host's record with what its pods use of it.
+type HostView struct {
+	Host     Host
+	Used     Resources
+	UsedGPUs int
+	Pods     int // that hold something
+}
+
+// PodRequest is what a caller asks for when creating a pod; its shape is already checked, its
+// meaning is not.
+type PodRequest struct {
+	Name    string
+	Image   string
+	Args    string
+	DiskGB  int // 0: the default
+	Ports   []Port
+	Env     map[string]string
+	GPU     *GPURequest
+	CPU     *CPURequest // MemoryGB is ignored
+	Cloud   Cloud       // empty: SECURE
+	Centers []DataCenterID
+	// GlobalNetworking and mounts are refused until hosts can serve them.
+	GlobalNetworking bool
+}
+
+// Availability is how much of a catalog entry is free, in the words of the public catalog.
+type Availability string
+
+// The availabilities: none, fewer than 4, fewer than 16, or more could be created now.
+const (
+	AvailableNone   Availability = "NONE"
+	AvailableLow    Availability = "LOW"
+	AvailableMedium Availability = "MEDIUM"
+	AvailableHigh   Availability = "HIGH"
+)
+
+// CenterStock is what one data center has of a catalog entry.
+type CenterStock struct {
+	Center DataCenter
+	Stock  Availability
+}
+
+// GPUOffer is a GPU type with what the fleet has of it.
+type GPUOffer struct {
+	GPUType
+	MaxSecure    int // most GPUs of one pod on the largest host of the tier
+	MaxCommunity int
+	Stock        Availability // for the count and tier asked for
+	Centers      []CenterStock
+	CUDA         []string // versions that hosts with this type offer, newest first
+}
+
+// CPUOffer is a CPU flavor with what the fleet has of it.
+type CPUOffer struct {
+	CPUFlavor
+	Stock   Availability // for the vCPU count asked for
+	Centers []CenterStock
+}
+
+// CatalogQuery narrows what stock is counted; the zero value counts single GPUs and the smallest
+// CPU pods of the SECURE tier.
+type CatalogQuery struct {
+	Count int // GPUs of one pod; 0: 1
+	VCPU  int // of one pod; 0: the flavor's least
+	Cloud Cloud
+}
+
+// CatalogView is the catalog with stock. Numbers come from the code that places pods.
+type CatalogView struct {
+	GPUs    []GPUOffer
+	CPUs    []CPUOffer
+	Centers []DataCenter
+}
+
+// LogQuery selects lines of a pod's log.
+type LogQuery struct {
+	Source string    // "container", "system" or "" for both
+	Tail   int       // at most 5000
+	Since  time.Time // zero: no bound
+	After  string    // event id; wins over Since, which wins over Tail
+	Follow bool
+}
+
+// LogLine is one line of a pod's log. ID is unique and ordered within the pod.
+type LogLine struct {
+	ID     string    `json:"id"`
+	Source string    `json:"source"`
+	Line   string    `json:"line"`
+	At     time.Time `json:"ts"`
+}
+
+// LogSink receives the lines of a log in order; an error ends the log.
+type LogSink func(LogLine) error
+
+// Dialer opens byte streams to the ports of pods, wherever their hosts are.
+type Dialer interface {
+	// DialPod connects to a port inside the pod. Errors: not_found, not_allowed when it does not
+	// run, unavailable when its host cannot be reached or nothing listens.
+	DialPod(ctx context.Context, pod PodID, port int) (Stream, error)
+}
+
+// Stream is a two-way byte stream whose writing half can be closed by itself.
+type Stream interface {
+	Read(p []byte) (int, error)
+	Write(p []byte) (int, error)
+	CloseWrite() error
+	Close() error
+}
