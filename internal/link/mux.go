@@ -1,0 +1,223 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"gantry/internal/pki"
+)
+
+// Defaults and limits of a Mux.
+const (
+	defaultHandshakeTimeout = 10 * time.Second
+	defaultMaxHandshakes    = 256
+	maxAcceptDelay          = time.Second
+)
+
+// MuxConfig configures a Mux. Zero values stand for the defaults.
+type MuxConfig struct {
+	// HandshakeTimeout bounds the time from accept until the connection is taken by its listener; 10 s by default.
+	HandshakeTimeout time.Duration
+	// MaxHandshakes bounds the connections within that time; 256 by default. When all are in use no more are accepted: the kernel's
+	// backlog holds the others.
+	MaxHandshakes int
+	// Log receives refusals (warning) and broken handshakes (debug).
+	Log *slog.Logger
+}
+
+// Mux shares one TCP port between gRPC and Raft. It does the TLS handshakes and hands each connection, a *tls.Conn, to the listener of
+// the protocol that the client asked for.
+type Mux struct {
+	ln     net.Listener
+	tls    *tls.Config
+	config MuxConfig
+	grpc   *muxListener
+	raft   *muxListener
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// NewMux takes over ln and accepts from it until Close, with the configuration of ServerTLS. On an error ln stays with the caller.
+func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
+	tlsConfig, err := ServerTLS(store)
+	if err != nil {
+		return nil, fmt.Errorf("mux: %w", err)
+	}
+	if config.Log == nil {
+		return nil, errors.New("mux: a logger is needed")
+	}
+	if config.HandshakeTimeout <= 0 {
+		config.HandshakeTimeout = defaultHandshakeTimeout
+	}
+	if config.MaxHandshakes <= 0 {
+		config.MaxHandshakes = defaultMaxHandshakes
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m := &Mux{
+		ln:     ln,
+		tls:    tlsConfig,
+		config: config,
+		grpc:   newMuxListener(ln.Addr()),
+		raft:   newMuxListener(ln.Addr()),
+		cancel: cancel,
+	}
+	m.wg.Go(func() { m.accept(ctx) })
+	return m, nil
+}
+
+// GRPC returns the listener of gRPC connections, for a server with ServerCredentials. Closing it refuses further gRPC connections and
+// leaves the port open.
+func (m *Mux) GRPC() net.Listener { return m.grpc }
+
+// Raft returns the listener of connections from other schedulers. Closing it refuses further ones and leaves the port open.
+func (m *Mux) Raft() net.Listener { return m.raft }
+
+// Close closes the port and both listeners, breaks off the handshakes under way, and waits for all of it. Connections that were taken
+// belong to those who took them. A server that is still accepting gets net.ErrClosed, so stop it first.
+func (m *Mux) Close() error {
+	m.cancel()
+	err := m.ln.Close()
+	_ = m.grpc.Close()
+	_ = m.raft.Close()
+	m.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (m *Mux) accept(ctx context.Context) {
+	slots := make(chan struct{}, m.config.MaxHandshakes)
+	var delay time.Duration
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		conn, err := m.ln.Accept()
+		switch {
+		case err == nil:
+			delay = 0
+			m.wg.Go(func() {
+				defer func() { <-slots }()
+				m.serve(ctx, conn)
+			})
+			continue
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, net.ErrClosed):
+			m.config.Log.Error("port was closed under the mux", "addr", m.ln.Addr().String())
+			_ = m.grpc.Close()
+			_ = m.raft.Close()
+			return
+		}
+		// Out of file descriptors or memory: waiting is all that helps.
+		<-slots
+		delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
+		m.config.Log.Warn("cannot accept connections", "err", err, "retry", delay)
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve takes one connection from accept to its listener.
+func (m *Mux) serve(ctx context.Context, raw net.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, m.config.HandshakeTimeout)
+	defer cancel()
+	conn := tls.Server(raw, m.tls)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		m.report(raw.RemoteAddr(), err)
+		_ = raw.Close()
+		return
+	}
+	to := m.grpc
+	if conn.ConnectionState().NegotiatedProtocol == ALPNRaft {
+		to = m.raft
+	}
+	if err := to.hand(ctx, conn); err != nil {
+		m.config.Log.Debug("connection dropped", "remote", raw.RemoteAddr().String(), "err", err)
+		_ = conn.Close()
+	}
+}
+
+// report keeps what anybody on the network can provoke out of the normal log.
+func (m *Mux) report(remote net.Addr, err error) {
+	level := slog.LevelDebug
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		level = slog.LevelWarn
+	}
+	m.config.Log.Log(context.Background(), level, "handshake", "remote", remote.String(), "err", err)
+}
+
+// muxListener is one of the two listeners behind a Mux.
+type muxListener struct {
+	addr  net.Addr
+	conns chan net.Conn // without a buffer: a connection is always owned by the mux or by who took it
+	done  chan struct{}
+	close sync.Once
+}
+
+func newMuxListener(addr net.Addr) *muxListener {
+	return &muxListener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// Accept waits for the next connection, or returns an error that wraps net.ErrClosed.
+func (l *muxListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.done:
+		return nil, &net.OpError{Op: "accept", Net: l.addr.Network(), Addr: l.addr, Err: net.ErrClosed}
+	}
+}
+
+// Close ends Accept. It may be called more than once.
+func (l *muxListener) Close() error {
+	l.close.Do(func() { close(l.done) })
+	return nil
+}
+
+// Addr returns the address of the shared port.
+func (l *muxListener) Addr() net.Addr { return l.addr }
+
+func (l *muxListener) hand(ctx context.Context, conn net.Conn) error {
+	select {
+	case l.conns <- conn:
+		return nil
+	case <-l.done:
+		return net.ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("nobody took the connection: %w", ctx.Err())
+	}
+}
+
+// DialRaft connects to the Raft listener of the scheduler at addr (host:port), presenting the certificate in store and accepting only a
+// scheduler of the same cluster. ctx bounds connecting and the handshake; it has no effect on the connection afterwards. A peer that
+// refuses this node's certificate shows at the first read.
+func DialRaft(ctx context.Context, store *pki.Store, addr string) (net.Conn, error) {
+	config, err := clientTLS(store, ALPNRaft)
+	if err != nil {
+		return nil, fmt.Errorf("dial raft peer: %w", err)
+	}
+	dialer := tls.Dialer{Config: config}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("dial raft peer %s: %w", addr, err)
+	}
+	if state := conn.(*tls.Conn).ConnectionState(); state.NegotiatedProtocol != ALPNRaft {
+		_ = conn.Close()
+		return nil, fmt.Errorf("dial raft peer %s: it does not speak raft", addr)
+	}
+	return conn, nil
+}

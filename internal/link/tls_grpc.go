@@ -1,0 +1,66 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"gantry/internal/pki"
+)
+
+// ErrNoIdentity says that a caller presented no certificate.
+var ErrNoIdentity = errors.New("the caller presented no certificate")
+
+// PeerIdentity returns the role and id in the verified certificate of a gRPC caller, or ErrNoIdentity. It tells who the caller was at the
+// handshake: whether its record still allows the call is for the handler to ask.
+func PeerIdentity(ctx context.Context) (pki.Identity, error) {
+	caller, ok := peer.FromContext(ctx)
+	if !ok {
+		return pki.Identity{}, ErrNoIdentity
+	}
+	info, ok := caller.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return pki.Identity{}, ErrNoIdentity
+	}
+	chain := info.State.VerifiedChains[0]
+	return pki.IdentityFromCert(chain[0], chain[len(chain)-1])
+}
+
+// ServerCredentials returns the transport credentials of a gRPC server that accepts from Mux.GRPC: the handshake is done, so they only
+// hand its result to gRPC. A server with these credentials refuses a connection that did not pass a TLS handshake.
+func ServerCredentials() credentials.TransportCredentials { return doneHandshake{} }
+
+type doneHandshake struct{}
+
+func (doneHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	tlsConn, ok := conn.(*tls.Conn)
+	if !ok || !tlsConn.ConnectionState().HandshakeComplete {
+		_ = conn.Close()
+		return nil, nil, errors.New("connection without a TLS handshake")
+	}
+	info := credentials.TLSInfo{
+		State:          tlsConn.ConnectionState(),
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}
+	if peers := info.State.PeerCertificates; len(peers) > 0 && len(peers[0].URIs) == 1 {
+		info.SPIFFEID = peers[0].URIs[0]
+	}
+	return conn, info, nil
+}
+
+func (doneHandshake) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("these credentials are for servers")
+}
+
+func (doneHandshake) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+func (doneHandshake) Clone() credentials.TransportCredentials { return doneHandshake{} }
+
+// OverrideServerName is part of the interface; a server has no name to override.
+func (doneHandshake) OverrideServerName(string) error { return nil }
