@@ -1,0 +1,320 @@
+// Package ledger is the durable memory of a host: which pods its scheduler wants there, in which
+// generation, and how far each has come. It is one bbolt file with fsync on: every call that returns
+// without an error is on disk. The file is locked while it is open, so that two agents never share
+// one. It knows nothing of containers or of the network.
+package ledger
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"go.etcd.io/bbolt"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+var (
+	bucketPods = []byte("pods")
+	bucketMeta = []byte("meta")
+
+	keyGeneration = []byte("generation")
+	keyCleaned    = []byte("cleaned")
+	keySubnet     = []byte("subnet")
+)
+
+// ErrGap says that a difference does not apply to the ledger's generation: the full set is needed.
+var ErrGap = errors.New("the difference does not follow the ledger's generation")
+
+// ErrOlder says that a full set is older than what the ledger holds.
+var ErrOlder = errors.New("the set is older than the ledger's generation")
+
+// Ledger is an open ledger. It is safe for concurrent use.
+type Ledger struct {
+	db *bbolt.DB
+
+	mu         sync.RWMutex // guards the copies below of what is on disk
+	records    map[fleet.PodID]pod.Record
+	generation uint64
+	cleaned    uint64
+	subnet     netip.Prefix
+}
+
+// Allocate chooses an address that is not in use.
+type Allocate func(used map[netip.Addr]bool) (netip.Addr, error)
+
+// Open opens or makes the ledger at path. It fails when another process has it open.
+func Open(path string) (*Ledger, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 2 * time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, fmt.Errorf("open ledger %s: another agent has it open", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open ledger %s: %w", path, err)
+	}
+	l := &Ledger{db: db, records: map[fleet.PodID]pod.Record{}}
+	if err := l.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("read ledger %s: %w", path, err), db.Close())
+	}
+	return l, nil
+}
+
+// Close closes the file.
+func (l *Ledger) Close() error { return l.db.Close() }
+
+func (l *Ledger) load() error {
+	return l.db.Update(func(tx *bbolt.Tx) error {
+		pods, err := tx.CreateBucketIfNotExists(bucketPods)
+		if err != nil {
+			return err
+		}
+		meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+		if err != nil {
+			return err
+		}
+		l.generation = number(meta.Get(keyGeneration))
+		l.cleaned = number(meta.Get(keyCleaned))
+		if text := meta.Get(keySubnet); text != nil {
+			if l.subnet, err = netip.ParsePrefix(string(text)); err != nil {
+				return fmt.Errorf("subnet: %w", err)
+			}
+		}
+		return pods.ForEach(func(k, v []byte) error {
+			var rec pod.Record
+			if err := cbor.Unmarshal(v, &rec); err != nil {
+				return fmt.Errorf("pod %s: %w", k, err)
+			}
+			if string(rec.Assignment.Pod) != string(k) {
+				return fmt.Errorf("pod %s: holds the record of another", k)
+			}
+			l.records[fleet.PodID(bytes.Clone(k))] = rec
+			return nil
+		})
+	})
+}
+
+func number(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// Generation returns the generation of the newest set that was written.
+func (l *Ledger) Generation() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.generation
+}
+
+// Cleaned returns how often the host was cleaned of its containers on purpose (MarkCleaned).
+func (l *Ledger) Cleaned() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.cleaned
+}
+
+// MarkCleaned notes that every container of the host was removed on purpose, which for its pods is
+// the same as a reboot.
+func (l *Ledger) MarkCleaned() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		return putNumber(tx, keyCleaned, l.cleaned+1)
+	})
+	if err == nil {
+		l.cleaned++
+	}
+	return err
+}
+
+// Subnet returns the range of the pods' host-local addresses; the zero prefix before SetSubnet.
+func (l *Ledger) Subnet() netip.Prefix {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.subnet
+}
+
+// SetSubnet writes down the range that every address comes from.
+func (l *Ledger) SetSubnet(p netip.Prefix) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketMeta).Put(keySubnet, []byte(p.String()))
+	})
+	if err == nil {
+		l.subnet = p
+	}
+	return err
+}
+
+// Record returns what the ledger holds of a pod.
+func (l *Ledger) Record(id fleet.PodID) (pod.Record, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	rec, ok := l.records[id]
+	return rec, ok
+}
+
+// Records returns everything, in no order.
+func (l *Ledger) Records() []pod.Record {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	out := make([]pod.Record, 0, len(l.records))
+	for _, rec := range l.records {
+		out = append(out, rec)
+	}
+	return out
+}
+
+// SetFull replaces the wanted set. Pods that it does not name become orphans, to be removed from the
+// host. It returns what has changed. A generation below the ledger's is refused with ErrOlder.
+func (l *Ledger) SetFull(generation uint64, want []pod.Assignment, allocate Allocate) ([]pod.Assignment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if generation < l.generation {
+		return nil, ErrOlder
+	}
+	named := map[fleet.PodID]bool{}
+	for _, a := range want {
+		named[a.Pod] = true
+	}
+	var gone []fleet.PodID
+	for id := range l.records {
+		if !named[id] {
+			gone = append(gone, id)
+		}
+	}
+	return l.change(generation, want, gone, allocate)
+}
+
+// Apply applies a numbered difference. It returns what has changed, and ErrGap when the difference
+// does not follow what the ledger holds.
+func (l *Ledger) Apply(from, to uint64, put []pod.Assignment, gone []fleet.PodID, allocate Allocate) ([]pod.Assignment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from != l.generation || to < from {
+		return nil, ErrGap
+	}
+	return l.change(to, put, gone, allocate)
+}
+
+// change writes assignments and orphans in one transaction. The caller holds the lock.
+func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, allocate Allocate) ([]pod.Assignment, error) {
+	used := map[netip.Addr]bool{}
+	for _, rec := range l.records {
+		used[rec.Addr] = true
+	}
+	next := make([]pod.Record, 0, len(put)+len(gone))
+	for _, a := range put {
+		rec, known := l.records[a.Pod]
+		if known && (a.Incarnation < rec.Assignment.Incarnation || a.Generation < rec.Assignment.Generation) {
+			continue // an order that was overtaken
+		}
+		rec.Assignment, rec.Orphan = a, false
+		if !rec.Addr.IsValid() {
+			addr, err := allocate(used)
+			if err != nil {
+				return nil, fmt.Errorf("address for pod %s: %w", a.Pod, err)
+			}
+			rec.Addr = addr
+			used[addr] = true
+		}
+		next = append(next, rec)
+	}
+	for _, id := range gone {
+		if rec, known := l.records[id]; known {
+			rec.Assignment.Goal, rec.Orphan = fleet.GoalGone, true
+			next = append(next, rec)
+		}
+	}
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		for _, rec := range next {
+			if err := putRecord(tx, rec); err != nil {
+				return err
+			}
+		}
+		return putNumber(tx, keyGeneration, to)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write assignments: %w", err)
+	}
+	changed := make([]pod.Assignment, 0, len(next))
+	for _, rec := range next {
+		l.records[rec.Assignment.Pod] = rec
+		changed = append(changed, rec.Assignment)
+	}
+	l.generation = to
+	return changed, nil
+}
+
+// Begin writes down that the incarnation's process may run from now on.
+func (l *Ledger) Begin(id fleet.PodID, incarnation uint64, boot string) error {
+	return l.update(id, func(rec *pod.Record) bool {
+		if rec.Begun > incarnation {
+			return false
+		}
+		rec.Begun, rec.BegunBoot = incarnation, boot
+		return true
+	})
+}
+
+// End writes down how an incarnation ended. The first end of an incarnation stands.
+func (l *Ledger) End(id fleet.PodID, ended pod.Ended) error {
+	return l.update(id, func(rec *pod.Record) bool {
+		if rec.Ended != nil && rec.Ended.Incarnation >= ended.Incarnation {
+			return false
+		}
+		rec.Ended = &ended
+		return true
+	})
+}
+
+func (l *Ledger) update(id fleet.PodID, f func(*pod.Record) bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec, ok := l.records[id]
+	if !ok || !f(&rec) {
+		return nil
+	}
+	if err := l.db.Update(func(tx *bbolt.Tx) error { return putRecord(tx, rec) }); err != nil {
+		return fmt.Errorf("write pod %s: %w", id, err)
+	}
+	l.records[id] = rec
+	return nil
+}
+
+// Forget removes a pod's record.
+func (l *Ledger) Forget(id fleet.PodID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPods).Delete([]byte(id)) })
+	if err != nil {
+		return fmt.Errorf("forget pod %s: %w", id, err)
+	}
+	delete(l.records, id)
+	return nil
+}
+
+func putRecord(tx *bbolt.Tx, rec pod.Record) error {
+	// Times keep their nanoseconds, which the library's default encoding drops.
+	mode, err := cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode()
+	if err != nil {
+		return err
+	}
+	data, err := mode.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketPods).Put([]byte(rec.Assignment.Pod), data)
+}
+
+func putNumber(tx *bbolt.Tx, key []byte, n uint64) error {
+	return tx.Bucket(bucketMeta).Put(key, binary.BigEndian.AppendUint64(nil, n))
+}

@@ -1,0 +1,300 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"gantry/fleet"
+)
+
+const (
+	logTailLines = 20
+	defaultGrace = 10 * time.Second
+	killTimeout  = 30 * time.Second
+	pidsLimit    = 16384
+	shmLeastMB   = 64
+)
+
+// do carries out one step. effect ends when a new order makes the step pointless; ctx ends with the
+// agent. Only steps that may take long listen to effect, so that short ones are not torn in half.
+func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see Seen) error {
+	short, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	switch s {
+	case StepIdle, StepRefuse:
+		m.Reports.Activity(m.id, "", 0, 0)
+		m.idle(ctx)
+		return nil
+	case StepWatch:
+		return m.watch(effect, want, see)
+	case StepReport:
+		m.report(see.Record.Ended)
+		return nil
+	case StepPull:
+		return m.pull(effect, want)
+	case StepNetwork:
+		return m.network(short, see)
+	case StepDefine:
+		return m.define(short, want)
+	case StepTask:
+		return m.task(short, want)
+	case StepStart:
+		return m.start(short, want)
+	case StepTerm:
+		return m.terminate(effect, want, see)
+	case StepEnd:
+		return m.end(want, see)
+	case StepReboot:
+		return m.Ledger.End(m.id, Ended{Incarnation: want.Incarnation, Event: fleet.EventReboot, At: time.Now()})
+	case StepLost:
+		return m.Ledger.End(m.id, Ended{
+			Incarnation: want.Incarnation, Event: fleet.EventFailed, At: time.Now(),
+			Reason: "the container disappeared from its host", LogTail: m.Logs.Tail(m.id, logTailLines),
+		})
+	case StepRemove:
+		m.Logs.System(m.id, "remove container "+string(m.id))
+		return m.Runtime.Remove(short, m.id)
+	case StepUnlink:
+		return m.Network.Release(short, m.id)
+	case StepForget:
+		return m.forget(ctx, want)
+	}
+	return fmt.Errorf("step %q is not known", s)
+}
+
+// mark notes when a step of the start was reached.
+func (m *machine) mark(s fleet.Step) { m.steps[s] = time.Now() }
+
+func (m *machine) stepsCopy() map[fleet.Step]time.Time {
+	out := make(map[fleet.Step]time.Time, len(m.steps))
+	for k, v := range m.steps {
+		out[k] = v
+	}
+	return out
+}
+
+func (m *machine) pull(ctx context.Context, want Assignment) error {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	m.mark(fleet.StepPulling)
+	m.Logs.System(m.id, "pull image "+want.Image)
+	m.Reports.Activity(m.id, "pulling image", 0, 0)
+	digest, err := m.Runtime.Pull(ctx, want.Image, func(done, total int64) {
+		m.Reports.Activity(m.id, "pulling image", done, total)
+	})
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			m.Logs.System(m.id, "error pulling image: "+e.Sentence)
+		}
+		if ctx.Err() == context.DeadlineExceeded {
+			return &Error{Class: Fatal, Sentence: "the image could not be pulled within an hour", Err: err}
+		}
+		return err
+	}
+	m.digest = digest
+	m.mark(fleet.StepPulled)
+	return nil
+}
+
+func (m *machine) network(ctx context.Context, see Seen) error {
+	if m.steps[fleet.StepPulled].IsZero() {
+		m.mark(fleet.StepPulled)
+	}
+	m.Reports.Activity(m.id, "making the network", 0, 0)
+	if err := m.Network.Ensure(ctx, m.id, see.Record.Addr); err != nil {
+		return &Error{Class: Retry, Sentence: "the pod's network could not be made", Err: err}
+	}
+	m.mark(fleet.StepNetworked)
+	return nil
+}
+
+func (m *machine) define(ctx context.Context, want Assignment) error {
+	m.Reports.Report(m.observed(want, fleet.EventStarting))
+	m.Reports.Activity(m.id, "creating the container", 0, 0)
+	if err := m.Logs.Prepare(m.id); err != nil {
+		return err
+	}
+	m.Logs.System(m.id, "create container "+want.Image)
+	spec, err := m.containerSpec(want)
+	if err != nil {
+		return err
+	}
+	return m.inSlot(ctx, func() error {
+		if err := m.Runtime.Define(ctx, spec); err != nil {
+			return err
+		}
+		m.mark(fleet.StepDefined)
+		return nil
+	})
+}
+
+func (m *machine) task(ctx context.Context, want Assignment) error {
+	return m.inSlot(ctx, func() error {
+		if err := m.Runtime.Task(ctx, m.id); err != nil {
+			return err
+		}
+		m.mark(fleet.StepTasked)
+		return nil
+	})
+}
+
+// start writes down that the incarnation may run before it runs, so that it never runs twice.
+func (m *machine) start(ctx context.Context, want Assignment) error {
+	m.Logs.System(m.id, "start container for "+want.Image+": begin")
+	if err := m.Ledger.Begin(m.id, want.Incarnation, m.Boot); err != nil {
+		return fmt.Errorf("write the start down: %w", err)
+	}
+	at, err := m.Runtime.Start(ctx, m.id)
+	if err != nil {
+		return err
+	}
+	m.steps[fleet.StepStarted] = at
+	m.tellRunning(want, at)
+	return nil
+}
+
+// tellRunning reports a running process once per incarnation and agent life.
+func (m *machine) tellRunning(want Assignment, started time.Time) {
+	if m.toldRun == want.Incarnation {
+		return
+	}
+	m.toldRun = want.Incarnation
+	m.Reports.Activity(m.id, "", 0, 0)
+	r := m.observed(want, fleet.EventRunning)
+	r.At = started
+	m.Reports.Report(r)
+}
+
+func (m *machine) observed(want Assignment, event fleet.Trigger) Report {
+	return Report{
+		Pod: m.id, Incarnation: want.Incarnation, Event: event, At: time.Now(),
+		Steps: m.stepsCopy(), Digest: m.digest,
+	}
+}
+
+// watch waits until the process has ended or the order has changed.
+func (m *machine) watch(effect context.Context, want Assignment, see Seen) error {
+	m.tellRunning(want, see.Container.StartedAt)
+	err := m.Runtime.Wait(effect, m.id)
+	if effect.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// terminate sends SIGTERM once, waits for the grace period and then kills.
+func (m *machine) terminate(effect context.Context, want Assignment, see Seen) error {
+	running := see.Container.Incarnation
+	if m.termFor != running {
+		m.Logs.System(m.id, "stop container "+string(m.id))
+		if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGTERM)); err != nil {
+			return err
+		}
+		m.termFor, m.termAt = running, time.Now()
+	}
+	m.Reports.Activity(m.id, "stopping the container", 0, 0)
+	grace := want.Grace
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	if left := time.Until(m.termAt.Add(grace)); left > 0 {
+		ctx, cancel := context.WithTimeout(effect, left)
+		err := m.Runtime.Wait(ctx, m.id)
+		expired := ctx.Err() != nil
+		cancel()
+		if !expired {
+			return err
+		}
+		if effect.Err() != nil {
+			return effect.Err()
+		}
+	}
+	if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGKILL)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(effect, killTimeout)
+	defer cancel()
+	return m.Runtime.Wait(ctx, m.id)
+}
+
+// end writes down how the incarnation ended.
+func (m *machine) end(want Assignment, see Seen) error {
+	ended := Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now()}
+	c := see.Container
+	if c.Task == TaskStopped {
+		code := c.ExitCode
+		ended.ExitCode, ended.At = &code, c.ExitedAt
+		ended.Event, ended.Reason = verdict(c)
+	}
+	if want.Goal != fleet.GoalRun {
+		ended.Event, ended.Reason = fleet.EventExited, ""
+	}
+	if ended.Event == fleet.EventFailed {
+		ended.LogTail = m.Logs.Tail(m.id, logTailLines)
+	}
+	if ended.ExitCode != nil {
+		m.Logs.System(m.id, fmt.Sprintf("container ended with exit code %d", *ended.ExitCode))
+	}
+	return m.Ledger.End(m.id, ended)
+}
+
+// verdict says in one sentence why a process that ended by itself did.
+func verdict(c Container) (fleet.Trigger, string) {
+	const signalBase = 128
+	switch {
+	case c.OOMKilled:
+		return fleet.EventFailed, "the container was killed because it used more memory than its limit"
+	case c.Lost:
+		return fleet.EventFailed, "the container's process was lost together with its runtime"
+	case c.ExitCode == 0:
+		return fleet.EventExited, ""
+	case c.ExitCode > signalBase && c.ExitCode < signalBase+65:
+		return fleet.EventFailed, fmt.Sprintf("the container was ended by signal %d (exit code %d)", c.ExitCode-signalBase, c.ExitCode)
+	default:
+		return fleet.EventFailed, fmt.Sprintf("the container ended with exit code %d", c.ExitCode)
+	}
+}
+
+func (m *machine) report(e *Ended) {
+	m.told = e.Incarnation
+	m.Reports.Activity(m.id, "", 0, 0)
+	m.Reports.Report(Report{
+		Pod: m.id, Incarnation: e.Incarnation, Event: e.Event, Reason: e.Reason, ExitCode: e.ExitCode,
+		At: e.At, LogTail: e.LogTail, Digest: m.digest, Steps: m.stepsCopy(),
+	})
+}
+
+// forget removes the last traces. A pod that the scheduler still lists is reported gone, and the
+// machine waits until it is taken off the list; one that it does not list is forgotten.
+func (m *machine) forget(ctx context.Context, want Assignment) error {
+	if err := m.Logs.Remove(m.id); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(m.Dir, string(m.id))); err != nil {
+		return err
+	}
+	if rec, ok := m.Ledger.Record(m.id); !ok || rec.Orphan {
+		m.gone = true
+		return m.Ledger.Forget(m.id)
+	}
+	m.Reports.Report(Report{Pod: m.id, Incarnation: want.Incarnation, Event: EventGone, At: time.Now()})
+	m.idle(ctx)
+	return nil
+}
+
+// inSlot bounds how many containers are made at once on the host.
+func (m *machine) inSlot(ctx context.Context, f func() error) error {
+	select {
+	case m.Slots <- struct{}{}:
+	case <-ctx.Done():
+		return &Error{Class: Retry, Sentence: "the host is busy starting other pods", Err: ctx.Err()}
+	}
+	defer func() { <-m.Slots }()
+	return f()
+}

@@ -1,0 +1,281 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"gantry/fleet"
+)
+
+// fakeHost is a container runtime, network, ledger, log and scheduler in memory. Like real ones,
+// runtime, network and ledger outlive the machines.
+type fakeHost struct {
+	mu       sync.Mutex
+	away     error // the runtime answers nothing but this
+	images   map[string]bool
+	registry map[string]error // what a pull says; nil: it works
+	boxes    map[fleet.PodID]*fakeBox
+	nets     map[fleet.PodID]bool
+	records  map[fleet.PodID]Record
+	reports  []Report
+	starts   map[uint64]int // by incarnation
+	lines    []string
+	stubborn bool // processes do not heed SIGTERM
+	changed  chan struct{}
+}
+
+type fakeBox struct {
+	Container
+	done chan struct{}
+}
+
+func newFakeHost() *fakeHost {
+	return &fakeHost{
+		images: map[string]bool{}, registry: map[string]error{}, boxes: map[fleet.PodID]*fakeBox{}, nets: map[fleet.PodID]bool{},
+		records: map[fleet.PodID]Record{}, starts: map[uint64]int{}, changed: make(chan struct{}, 1),
+	}
+}
+
+func (f *fakeHost) deps(t *testing.T, boot string) Deps {
+	heard := &atomic.Bool{}
+	heard.Store(true)
+	return Deps{
+		Runtime: f, Network: fakeNet{f}, Ledger: fakeLedger{f}, Reports: f, Logs: fakeLogs{f},
+		Dir: filepath.Join(t.TempDir(), "pods"), Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
+		Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
+	}
+}
+
+var errAway = &Error{Class: Retry, Sentence: "the container runtime does not answer"}
+
+func (f *fakeHost) Look(_ context.Context, id fleet.PodID) (Container, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away != nil {
+		return Container{}, f.away
+	}
+	if b := f.boxes[id]; b != nil {
+		return b.Container, nil
+	}
+	return Container{}, nil
+}
+
+func (f *fakeHost) Image(_ context.Context, ref string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.images[ref] {
+		return "sha256:" + ref, nil
+	}
+	return "", f.away
+}
+
+func (f *fakeHost) Pull(ctx context.Context, ref string, progress func(done, total int64)) (string, error) {
+	progress(1, 2)
+	time.Sleep(3 * time.Second) // virtual
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err := f.registry[ref]; err != nil {
+		return "", err
+	}
+	f.images[ref] = true
+	return "sha256:" + ref, nil
+}
+
+func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away != nil {
+		return f.away
+	}
+	f.boxes[s.Pod] = &fakeBox{Container: Container{Exists: true, Incarnation: s.Incarnation}, done: make(chan struct{})}
+	return nil
+}
+
+func (f *fakeHost) Task(_ context.Context, id fleet.PodID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away != nil {
+		return f.away
+	}
+	f.boxes[id].Task = TaskCreated
+	return nil
+}
+
+func (f *fakeHost) Start(_ context.Context, id fleet.PodID) (time.Time, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away != nil {
+		return time.Time{}, f.away
+	}
+	b := f.boxes[id]
+	b.Task, b.StartedAt, b.PID = TaskRunning, time.Now(), 100
+	f.starts[b.Incarnation]++
+	return b.StartedAt, nil
+}
+
+func (f *fakeHost) Wait(ctx context.Context, id fleet.PodID) error {
+	f.mu.Lock()
+	b := f.boxes[id]
+	f.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
+	f.mu.Lock()
+	heeded := !f.stubborn || signal == int(syscall.SIGKILL)
+	f.mu.Unlock()
+	if heeded {
+		f.exit(id, 128+signal)
+	}
+	return nil
+}
+
+// exit ends a pod's process from inside.
+func (f *fakeHost) exit(id fleet.PodID, code int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil && b.Task == TaskRunning {
+		b.Task, b.ExitCode, b.ExitedAt = TaskStopped, code, time.Now()
+		close(b.done)
+	}
+}
+
+func (f *fakeHost) Remove(_ context.Context, id fleet.PodID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away != nil {
+		return f.away
+	}
+	delete(f.boxes, id)
+	return nil
+}
+
+func (f *fakeHost) Usage(context.Context, fleet.PodID) (Usage, error) {
+	return Usage{}, errors.New("not asked in these tests")
+}
+
+func (f *fakeHost) Report(r Report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reports = append(f.reports, r)
+}
+
+func (f *fakeHost) Activity(fleet.PodID, string, int64, int64) {}
+
+func (f *fakeHost) events() []fleet.Trigger {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []fleet.Trigger
+	for _, r := range f.reports {
+		out = append(out, r.Event)
+	}
+	return out
+}
+
+func (f *fakeHost) last() Report {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.reports) == 0 {
+		return Report{}
+	}
+	return f.reports[len(f.reports)-1]
+}
+
+// order writes an assignment down, as the ledger does before the machines hear of it.
+func (f *fakeHost) order(a Assignment) Assignment {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rec := f.records[a.Pod]
+	rec.Assignment, rec.Addr = a, netip.MustParseAddr("10.88.0.2")
+	f.records[a.Pod] = rec
+	return a
+}
+
+type fakeNet struct{ f *fakeHost }
+
+func (n fakeNet) Ready(_ context.Context, id fleet.PodID, _ netip.Addr) (bool, error) {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	return n.f.nets[id], nil
+}
+
+func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, _ netip.Addr) error {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	n.f.nets[id] = true
+	return nil
+}
+
+func (n fakeNet) Release(_ context.Context, id fleet.PodID) error {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	delete(n.f.nets, id)
+	return nil
+}
+
+func (n fakeNet) Namespace(id fleet.PodID) string { return "/run/netns/" + string(id) }
+
+type fakeLedger struct{ f *fakeHost }
+
+func (l fakeLedger) Record(id fleet.PodID) (Record, bool) {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	r, ok := l.f.records[id]
+	return r, ok
+}
+
+func (l fakeLedger) Begin(id fleet.PodID, incarnation uint64, boot string) error {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	r := l.f.records[id]
+	r.Begun, r.BegunBoot = incarnation, boot
+	l.f.records[id] = r
+	return nil
+}
+
+func (l fakeLedger) End(id fleet.PodID, e Ended) error {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	r := l.f.records[id]
+	r.Ended = &e
+	l.f.records[id] = r
+	return nil
+}
+
+func (l fakeLedger) Forget(id fleet.PodID) error {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	delete(l.f.records, id)
+	return nil
+}
+
+type fakeLogs struct{ f *fakeHost }
+
+func (l fakeLogs) System(_ fleet.PodID, line string) {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	l.f.lines = append(l.f.lines, line)
+}
+func (fakeLogs) Tail(fleet.PodID, int) string { return "last words" }
+func (fakeLogs) Dir(id fleet.PodID) string    { return "/logs/" + string(id) }
+func (fakeLogs) Prepare(fleet.PodID) error    { return nil }
+func (fakeLogs) Remove(fleet.PodID) error     { return nil }

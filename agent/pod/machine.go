@@ -1,0 +1,203 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gantry/fleet"
+)
+
+// Deps is what every pod's machine on a host shares.
+type Deps struct {
+	Runtime Runtime
+	Network Network
+	Ledger  Ledger
+	Reports Reporter
+	Logs    SystemLog
+	Dir     string        // folder of the pods' small files
+	Resolv  string        // text of the pods' resolv.conf
+	Boot    string        // boot id of the host
+	Slots   chan struct{} // bounds how many containers are made at once
+	Heard   *atomic.Bool  // a scheduler was heard since the agent started
+	Log     *slog.Logger
+	GPUName func(uuid string) string
+}
+
+const (
+	lookTimeout   = 20 * time.Second
+	effectTimeout = 2 * time.Minute
+	pullTimeout   = time.Hour
+	retryLeast    = 200 * time.Millisecond
+	retryMost     = 15 * time.Second
+)
+
+// machine owns one pod. Its goroutine is the only one that changes anything of the pod.
+type machine struct {
+	Deps
+	id   fleet.PodID
+	wake chan struct{}
+
+	mu     sync.Mutex // guards the fields below
+	want   Assignment
+	cancel context.CancelFunc // ends an effect that a new order makes pointless
+
+	// Of the goroutine alone.
+	steps    map[fleet.Step]time.Time
+	stepsFor uint64
+	told     uint64 // incarnation whose end was handed to the reporter
+	toldRun  uint64 // incarnation reported as running
+	termFor  uint64 // incarnation that was sent SIGTERM
+	termAt   time.Time
+	digest   string // of the image; the runtime is asked once per incarnation
+	gone     bool   // nothing is left, and the ledger has forgotten it
+}
+
+func newMachine(d Deps, want Assignment) *machine {
+	d.Log = d.Log.With("pod", want.Pod, "account", want.Account)
+	return &machine{Deps: d, id: want.Pod, want: want, wake: make(chan struct{}, 1)}
+}
+
+// set gives the machine a new order. An older generation than the present one is refused.
+func (m *machine) set(want Assignment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if want.Generation < m.want.Generation {
+		m.Log.Warn("order refused: older generation", "have", m.want.Generation, "got", want.Generation)
+		return
+	}
+	changed := want.Goal != m.want.Goal || want.Incarnation != m.want.Incarnation
+	m.want = want
+	if changed && m.cancel != nil {
+		m.cancel()
+	}
+	m.poke()
+}
+
+func (m *machine) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run repeats look, next, do until the pod is gone from the host or ctx ends. The container lives on
+// when ctx ends.
+func (m *machine) run(ctx context.Context) {
+	delay := retryLeast
+	for ctx.Err() == nil && !m.gone {
+		want, err := m.step(ctx)
+		if err == nil {
+			delay = retryLeast
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errSuperseded) {
+			continue
+		}
+		var e *Error
+		if errors.As(err, &e) && e.Class == Fatal {
+			m.fail(want, e)
+			continue
+		}
+		m.Log.Warn("pod step will be tried again", "incarnation", want.Incarnation, "in", delay, "err", err)
+		if e != nil {
+			m.Reports.Activity(m.id, e.Sentence+", trying again", 0, 0)
+		}
+		m.pause(ctx, delay/2+rand.N(delay))
+		delay = min(2*delay, retryMost)
+	}
+}
+
+// step does one round. The returned assignment is the one that the round worked for.
+func (m *machine) step(ctx context.Context) (Assignment, error) {
+	m.mu.Lock()
+	want := m.want
+	effect, cancel := context.WithCancel(ctx)
+	m.cancel = cancel
+	m.mu.Unlock()
+	defer cancel()
+
+	if m.stepsFor != want.Incarnation {
+		m.stepsFor, m.digest = want.Incarnation, ""
+		m.steps = map[fleet.Step]time.Time{fleet.StepReceived: time.Now()}
+	}
+	see, err := m.look(ctx, want)
+	if err != nil {
+		return want, err
+	}
+	err = m.do(effect, ctx, next(want, see), want, see)
+	if err != nil && ctx.Err() == nil && effect.Err() != nil {
+		return want, errSuperseded
+	}
+	return want, err
+}
+
+// errSuperseded says that an effect was ended by a new order.
+var errSuperseded = errors.New("superseded by a new order")
+
+// pause waits for d, a new order or the end.
+func (m *machine) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-m.wake:
+	case <-ctx.Done():
+	}
+}
+
+// idle waits for a new order or the end.
+func (m *machine) idle(ctx context.Context) {
+	select {
+	case <-m.wake:
+	case <-ctx.Done():
+	}
+}
+
+// look finds what is on the host. Questions whose answer cannot matter are not asked.
+func (m *machine) look(ctx context.Context, want Assignment) (Seen, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	see := Seen{Boot: m.Boot, Heard: m.Heard.Load(), Told: m.told >= want.Incarnation}
+	see.Record, _ = m.Ledger.Record(m.id)
+	var err error
+	if see.Container, err = m.Runtime.Look(ctx, m.id); err != nil {
+		return see, err
+	}
+	if see.Container.Task == TaskRunning {
+		return see, nil
+	}
+	if see.Network, err = m.Network.Ready(ctx, m.id, see.Record.Addr); err != nil {
+		return see, err
+	}
+	if want.Goal == fleet.GoalRun && m.digest == "" && !see.Container.Exists {
+		if m.digest, err = m.Runtime.Image(ctx, want.Image); err != nil {
+			return see, err
+		}
+	}
+	see.Digest = m.digest
+	if see.Container.Exists && see.Digest == "" {
+		see.Digest = "present" // a container is made from an image that was there
+	}
+	return see, nil
+}
+
+// fail ends the incarnation because an effect can never succeed.
+func (m *machine) fail(want Assignment, cause *Error) {
+	m.Log.Info("pod failed", "incarnation", want.Incarnation, "err", cause)
+	m.Logs.System(m.id, "error: "+cause.Sentence)
+	ended := Ended{
+		Incarnation: want.Incarnation, Event: fleet.EventFailed, Reason: cause.Sentence,
+		At: time.Now(), LogTail: m.Logs.Tail(m.id, logTailLines),
+	}
+	if err := m.Ledger.End(m.id, ended); err != nil {
+		m.Log.Error("write how the pod ended", "err", err)
+	}
+}

@@ -1,0 +1,314 @@
+package pod
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gantry/fleet"
+)
+
+const boot1, boot2 = "boot-1", "boot-2"
+
+func assignment(inc uint64, goal fleet.Goal) Assignment {
+	return Assignment{
+		Pod: "p1", Account: "a1", Incarnation: inc, Goal: goal, Generation: 10*inc + uint64(len(goal)), Image: "web",
+		Limits: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000}, Grace: 10 * time.Second,
+	}
+}
+
+// agentLife runs machines on the host as one agent process would, until the returned stop.
+func agentLife(t *testing.T, f *fakeHost, boot string) (*Pods, Deps, func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	deps := f.deps(t, boot)
+	pods := NewPods(ctx, deps)
+	stop := func() { cancel(); pods.Wait() }
+	t.Cleanup(stop)
+	return pods, deps, stop
+}
+
+// settle lets virtual time pass until every machine waits.
+func settle(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+func wantEvents(t *testing.T, f *fakeHost, want ...fleet.Trigger) {
+	t.Helper()
+	if d := cmp.Diff(want, f.events()); d != "" {
+		t.Fatalf("reports (-want +got):\n%s", d)
+	}
+}
+
+func TestPodRunsStopsAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning)
+		steps := f.last().Steps
+		for _, s := range []fleet.Step{fleet.StepReceived, fleet.StepNetworked, fleet.StepDefined, fleet.StepTasked, fleet.StepStarted} {
+			if steps[s].IsZero() {
+				t.Errorf("step %s has no time", s)
+			}
+		}
+
+		pods.Set(f.order(assignment(1, fleet.GoalStop)))
+		settle(time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventExited)
+		if f.last().Reason != "" || len(f.boxes) != 0 || len(f.nets) != 0 {
+			t.Errorf("after a stop: reason %q, containers %v, networks %v", f.last().Reason, f.boxes, f.nets)
+		}
+
+		pods.Set(f.order(assignment(2, fleet.GoalGone)))
+		settle(time.Second)
+		if f.last().Event != EventGone {
+			t.Fatalf("last report %v, want gone", f.last())
+		}
+		rec := f.records["p1"]
+		rec.Orphan = true
+		f.records["p1"] = rec
+		pods.Set(rec.Assignment)
+		settle(time.Second)
+		if len(f.records) != 0 {
+			t.Errorf("the ledger still has %v", f.records)
+		}
+	})
+}
+
+func TestStopKillsAfterTheGracePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"], f.stubborn = true, true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		pods.Set(f.order(assignment(1, fleet.GoalStop)))
+		settle(9 * time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning)
+		settle(2 * time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventExited)
+		if code := f.last().ExitCode; code == nil || *code != 137 {
+			t.Errorf("exit code %v, want 137", code)
+		}
+	})
+}
+
+func TestTerminateDoesNotRestartTheGracePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"], f.stubborn = true, true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		pods.Set(f.order(assignment(1, fleet.GoalStop)))
+		settle(6 * time.Second)
+		gone := assignment(1, fleet.GoalGone)
+		gone.Generation = 50
+		pods.Set(f.order(gone))
+		settle(5 * time.Second)
+		if f.last().Event != EventGone {
+			t.Errorf("11 s after the stop: %v, want gone", f.events())
+		}
+	})
+}
+
+func TestExitOfTheProcess(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		code   int
+		oom    bool
+		event  fleet.Trigger
+		reason string
+	}{
+		{"zero", 0, false, fleet.EventExited, ""},
+		{"three", 3, false, fleet.EventFailed, "the container ended with exit code 3"},
+		{"signal", 139, false, fleet.EventFailed, "the container was ended by signal 11 (exit code 139)"},
+		{"memory", 137, true, fleet.EventFailed, "the container was killed because it used more memory than its limit"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeHost()
+				f.images["web"] = true
+				pods, _, _ := agentLife(t, f, boot1)
+				pods.Set(f.order(assignment(1, fleet.GoalRun)))
+				settle(time.Second)
+				f.mu.Lock()
+				f.boxes["p1"].OOMKilled = c.oom
+				f.mu.Unlock()
+				f.exit("p1", c.code)
+				settle(time.Second)
+				got := f.last()
+				if got.Event != c.event || got.Reason != c.reason || got.ExitCode == nil || *got.ExitCode != c.code {
+					t.Errorf("report %+v", got)
+				}
+				if c.event == fleet.EventFailed && got.LogTail != "last words" {
+					t.Errorf("log tail %q", got.LogTail)
+				}
+				settle(time.Hour)
+				if f.starts[1] != 1 {
+					t.Errorf("started %d times", f.starts[1])
+				}
+			})
+		})
+	}
+}
+
+func TestRestartIsANewIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		pods.Set(f.order(assignment(2, fleet.GoalRun)))
+		settle(time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventStarting, fleet.EventRunning)
+		if f.last().Incarnation != 2 || f.starts[1] != 1 || f.starts[2] != 1 {
+			t.Errorf("last %+v, starts %v", f.last(), f.starts)
+		}
+	})
+}
+
+func TestOlderOrderIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(2, fleet.GoalRun)))
+		settle(time.Second)
+		pods.Set(assignment(1, fleet.GoalStop))
+		settle(time.Minute)
+		if b := f.boxes["p1"]; b == nil || b.Task != TaskRunning || b.Incarnation != 2 {
+			t.Errorf("container %+v", b)
+		}
+	})
+}
+
+func TestAgentDeathIsNotNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, stop := agentLife(t, f, boot1)
+		a := f.order(assignment(1, fleet.GoalRun))
+		pods.Set(a)
+		settle(time.Second)
+		stop()
+		if f.boxes["p1"].Task != TaskRunning {
+			t.Fatal("the container did not outlive the agent")
+		}
+		next, deps, _ := agentLife(t, f, boot1)
+		deps.Heard.Store(false)
+		next.Set(a)
+		settle(time.Second)
+		if f.last().Event != fleet.EventRunning || f.starts[1] != 1 {
+			t.Errorf("after the restart: %v, %d starts", f.events(), f.starts[1])
+		}
+		f.exit("p1", 7)
+		settle(time.Second)
+		if code := f.last().ExitCode; code == nil || *code != 7 {
+			t.Errorf("exit code after the restart: %+v", f.last())
+		}
+	})
+}
+
+func TestNothingStartsBeforeASchedulerWasHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, deps, _ := agentLife(t, f, boot1)
+		deps.Heard.Store(false)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Hour)
+		wantEvents(t, f)
+		deps.Heard.Store(true)
+		pods.Poke()
+		settle(time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning)
+	})
+}
+
+func TestHostReboot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, stop := agentLife(t, f, boot1)
+		a := f.order(assignment(1, fleet.GoalRun))
+		pods.Set(a)
+		settle(time.Second)
+		stop()
+		f.boxes["p1"].Container = Container{Exists: true, Incarnation: 1} // the record is left, the process is not
+		clear(f.nets)
+
+		next, _, _ := agentLife(t, f, boot2)
+		next.Set(a)
+		settle(time.Second)
+		if f.last().Event != fleet.EventReboot || f.starts[1] != 1 {
+			t.Fatalf("after the reboot: %v, starts %v", f.events(), f.starts)
+		}
+		next.Set(f.order(assignment(2, fleet.GoalRun)))
+		settle(time.Second)
+		if f.last().Event != fleet.EventRunning || f.starts[2] != 1 {
+			t.Errorf("new incarnation: %v, starts %v", f.events(), f.starts)
+		}
+	})
+}
+
+func TestRuntimeAwayIsNotAnExit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		f.mu.Lock()
+		f.away = errAway
+		f.mu.Unlock()
+		pods.Poke()
+		settle(2 * time.Minute)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning)
+		f.mu.Lock()
+		f.away = nil
+		f.mu.Unlock()
+		f.exit("p1", 0)
+		settle(time.Minute)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventExited)
+	})
+}
+
+func TestPullErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.registry["web"] = &Error{Class: Retry, Sentence: "the registry is busy"}
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Minute)
+		wantEvents(t, f)
+		f.mu.Lock()
+		f.registry["web"] = &Error{Class: Fatal, Sentence: "image web does not exist"}
+		f.mu.Unlock()
+		settle(time.Minute)
+		wantEvents(t, f, fleet.EventFailed)
+		if f.last().Reason != "image web does not exist" || !slices.Contains(f.lines, "error pulling image: image web does not exist") {
+			t.Errorf("report %+v, lines %q", f.last(), f.lines)
+		}
+	})
+}
+
+func TestStopEndsAPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		pods.Set(f.order(assignment(1, fleet.GoalStop)))
+		settle(10 * time.Second)
+		wantEvents(t, f, fleet.EventExited)
+		if len(f.starts) != 0 {
+			t.Errorf("starts %v", f.starts)
+		}
+	})
+}

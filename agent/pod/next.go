@@ -1,0 +1,114 @@
+package pod
+
+import "gantry/fleet"
+
+// Seen is everything that next decides on, as look found it.
+type Seen struct {
+	Container Container
+	Digest    string // of the image; empty when it is not on the host
+	Network   bool   // the namespace is complete
+	Record    Record
+	Boot      string // boot id of the host now
+	Heard     bool   // a scheduler was heard since this agent started
+	Told      bool   // the ended incarnation, or gone, was handed to the reporter
+}
+
+// Step is one thing to do for a pod.
+type Step string
+
+// The steps.
+const (
+	StepIdle    Step = "idle"    // nothing until something changes
+	StepRefuse  Step = "refuse"  // a newer order already ran here: touch nothing
+	StepWatch   Step = "watch"   // wait for the process to end
+	StepReport  Step = "report"  // tell how the incarnation ended
+	StepPull    Step = "pull"    // get the image
+	StepNetwork Step = "network" // make the network namespace
+	StepDefine  Step = "define"  // make snapshot and container
+	StepTask    Step = "task"    // make the process
+	StepStart   Step = "start"   // let it run
+	StepTerm    Step = "term"    // SIGTERM, then SIGKILL after the grace period
+	StepEnd     Step = "end"     // write down how the incarnation ended
+	StepReboot  Step = "reboot"  // write down that the host was rebooted under it
+	StepLost    Step = "lost"    // write down that the container disappeared
+	StepRemove  Step = "remove"  // remove the container
+	StepUnlink  Step = "unlink"  // remove the network namespace
+	StepForget  Step = "forget"  // remove logs and files, report gone
+)
+
+// next names the one step that brings the host nearer to what is wanted. It is pure.
+func next(want Assignment, see Seen) Step {
+	c := see.Container
+	switch {
+	case c.Exists && c.Incarnation > want.Incarnation:
+		return StepRefuse
+	case want.Goal == fleet.GoalGone:
+		return release(see, StepForget)
+	case c.Exists && c.Incarnation < want.Incarnation:
+		return removeContainer(c)
+	case see.Record.ended(want.Incarnation):
+		return release(see, afterEnd(see))
+	case c.Exists && c.Task == TaskStopped:
+		return StepEnd
+	case want.Goal == fleet.GoalStop && c.Task == TaskRunning:
+		return StepTerm
+	case want.Goal == fleet.GoalStop:
+		return StepEnd
+	case c.Task == TaskRunning:
+		return StepWatch
+	case see.Record.Begun >= want.Incarnation && see.Record.BegunBoot != see.Boot:
+		return StepReboot
+	case see.Record.Begun >= want.Incarnation && c.Task == TaskNone:
+		return StepLost
+	default:
+		return ensure(see)
+	}
+}
+
+// ensure names the first resource that is missing, in the order in which they build on each other.
+func ensure(see Seen) Step {
+	switch {
+	case !see.Heard:
+		return StepIdle
+	case see.Digest == "":
+		return StepPull
+	case !see.Network:
+		return StepNetwork
+	case !see.Container.Exists:
+		return StepDefine
+	case see.Container.Task == TaskNone:
+		return StepTask
+	default:
+		return StepStart
+	}
+}
+
+// release names the last resource that is still held, then the step that closes.
+func release(see Seen, last Step) Step {
+	switch {
+	case see.Container.Exists:
+		return removeContainer(see.Container)
+	case see.Network:
+		return StepUnlink
+	default:
+		return last
+	}
+}
+
+func removeContainer(c Container) Step {
+	if c.Task == TaskRunning {
+		return StepTerm
+	}
+	return StepRemove
+}
+
+func afterEnd(see Seen) Step {
+	if see.Told {
+		return StepIdle
+	}
+	return StepReport
+}
+
+func (r Record) ended(incarnation uint64) bool {
+	return r.Ended != nil && r.Ended.Incarnation >= incarnation
+}

@@ -1,0 +1,101 @@
+package pod
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"gantry/fleet"
+)
+
+// Assignment is what the scheduler wants of one pod on this host.
+type Assignment struct {
+	Pod         fleet.PodID        `cbor:"pod"`
+	Account     fleet.AccountID    `cbor:"account"`
+	Incarnation uint64             `cbor:"incarnation"`
+	Goal        fleet.Goal         `cbor:"goal"`
+	Generation  uint64             `cbor:"generation"`
+	Name        string             `cbor:"name"`
+	Image       string             `cbor:"image"`
+	Args        string             `cbor:"args,omitempty"`
+	Env         map[string]string  `cbor:"env,omitempty"`
+	DiskGB      int64              `cbor:"disk"`
+	Ports       []fleet.Port       `cbor:"ports,omitempty"`
+	GPUs        []string           `cbor:"gpus,omitempty"`
+	GPUType     string             `cbor:"gpu_type,omitempty"`
+	Limits      fleet.Resources    `cbor:"limits"`
+	DataCenter  fleet.DataCenterID `cbor:"data_center"`
+	Grace       time.Duration      `cbor:"grace"` // between SIGTERM and SIGKILL
+}
+
+// Ended tells how one incarnation ended. It is final.
+type Ended struct {
+	Incarnation uint64        `cbor:"incarnation"`
+	Event       fleet.Trigger `cbor:"event"` // exited, failed or reboot
+	Reason      string        `cbor:"reason,omitempty"`
+	ExitCode    *int          `cbor:"exit_code,omitempty"`
+	At          time.Time     `cbor:"at"`
+	LogTail     string        `cbor:"log_tail,omitempty"`
+}
+
+// Record is all that the host's ledger holds of a pod.
+type Record struct {
+	Assignment Assignment `cbor:"assignment"`
+	Addr       netip.Addr `cbor:"addr"`                 // host-local address; kept until the pod is gone
+	Begun      uint64     `cbor:"begun,omitempty"`      // newest incarnation whose process may have run
+	BegunBoot  string     `cbor:"begun_boot,omitempty"` // boot id of the host at that moment
+	Ended      *Ended     `cbor:"ended,omitempty"`
+	// Orphan marks a pod that the scheduler does not list any more: it is removed, then forgotten.
+	Orphan bool `cbor:"orphan,omitempty"`
+}
+
+// Ledger is the host's durable memory of its pods. Every call is on disk when it returns.
+type Ledger interface {
+	Record(id fleet.PodID) (Record, bool)
+	Begin(id fleet.PodID, incarnation uint64, boot string) error
+	End(id fleet.PodID, ended Ended) error
+	Forget(id fleet.PodID) error
+}
+
+// Network gives a pod its network namespace. Calls may be repeated.
+type Network interface {
+	Ready(ctx context.Context, id fleet.PodID, addr netip.Addr) (bool, error)
+	Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr) error
+	Release(ctx context.Context, id fleet.PodID) error
+	Namespace(id fleet.PodID) string // path
+}
+
+// Report is the newest observed state of one pod.
+type Report struct {
+	Pod         fleet.PodID
+	Incarnation uint64
+	Event       fleet.Trigger // starting, running, exited, failed, reboot or EventGone
+	Reason      string
+	ExitCode    *int
+	At          time.Time
+	Steps       map[fleet.Step]time.Time
+	LogTail     string
+	Digest      string
+}
+
+// EventGone reports that nothing of a pod is left on the host.
+const EventGone fleet.Trigger = "gone"
+
+// Reporter takes reports. It keeps the newest per pod until a scheduler has recorded it; a call
+// never blocks.
+type Reporter interface {
+	Report(r Report)
+	// Activity says in words what is being done for the pod; done and total are bytes of a pull.
+	Activity(id fleet.PodID, words string, done, total int64)
+}
+
+// SystemLog takes the lines that tell a pod's owner what the host did.
+type SystemLog interface {
+	System(id fleet.PodID, line string)
+	// Tail returns the last lines that the container wrote.
+	Tail(id fleet.PodID, lines int) string
+	// Dir is the folder that the container's logger writes to; it exists after Prepare.
+	Dir(id fleet.PodID) string
+	Prepare(id fleet.PodID) error
+	Remove(id fleet.PodID) error
+}

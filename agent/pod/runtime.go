@@ -1,0 +1,111 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gantry/fleet"
+)
+
+// Runtime is the container runtime as a pod's machine needs it. Every call may be repeated: what is
+// already so counts as success. Errors carry a Class. Implementations are safe for concurrent use.
+type Runtime interface {
+	// Look returns what exists of the pod; the zero Container when nothing does.
+	Look(ctx context.Context, id fleet.PodID) (Container, error)
+	// Image returns the digest of a reference that is on the host and unpacked, or "".
+	Image(ctx context.Context, ref string) (digest string, err error)
+	// Pull fetches and unpacks ref, calling progress with bytes now and then. total is 0 while unknown.
+	Pull(ctx context.Context, ref string, progress func(done, total int64)) (digest string, err error)
+	// Define makes the container's snapshot and record, labelled with pod and incarnation.
+	Define(ctx context.Context, spec ContainerSpec) error
+	// Task makes the container's process, not yet running the image's command.
+	Task(ctx context.Context, id fleet.PodID) error
+	// Start lets the process run; the time is the moment at which it began.
+	Start(ctx context.Context, id fleet.PodID) (time.Time, error)
+	// Wait returns when the process has ended, with the error set when that could not be learned.
+	Wait(ctx context.Context, id fleet.PodID) error
+	// Signal sends a signal by its Linux number to the process; a process that is gone is success.
+	Signal(ctx context.Context, id fleet.PodID, signal int) error
+	// Remove kills what still runs and deletes task, container and snapshot.
+	Remove(ctx context.Context, id fleet.PodID) error
+	// Usage reads what the pod uses now.
+	Usage(ctx context.Context, id fleet.PodID) (Usage, error)
+}
+
+// TaskState is how far a container's process has come.
+type TaskState string
+
+// The states of a task.
+const (
+	TaskNone    TaskState = ""
+	TaskCreated TaskState = "created"
+	TaskRunning TaskState = "running"
+	TaskStopped TaskState = "stopped"
+)
+
+// Container is what the runtime has of a pod.
+type Container struct {
+	Exists      bool
+	Incarnation uint64
+	Task        TaskState
+	PID         int
+	StartedAt   time.Time // when the process began; zero when unknown
+	ExitCode    int       // with TaskStopped
+	ExitedAt    time.Time // with TaskStopped
+	OOMKilled   bool      // with TaskStopped: the kernel killed it for memory
+	Lost        bool      // with TaskStopped: the runtime lost it, so ExitCode tells nothing
+}
+
+// Usage is a reading of a pod's counters.
+type Usage struct {
+	CPU    time.Duration // processor time since the start
+	Memory int64         // bytes in use without reclaimable cache
+}
+
+// ContainerSpec is everything that a container is made from. Nothing in the image or the
+// environment can widen it.
+type ContainerSpec struct {
+	Pod         fleet.PodID
+	Account     fleet.AccountID
+	Incarnation uint64
+	Image       string
+	Args        string            // see fleet.ParseArgs
+	Env         map[string]string // complete, reserved names already stripped
+	Hostname    string
+	NetNS       string // path of the network namespace
+	ResolvConf  string // paths on the host of files mounted read-only at their usual places
+	Hosts       string
+	HostnameTxt string
+	LogDir      string          // where the logger writes
+	Limits      fleet.Resources // DiskGB is not enforced by the runtime
+	PIDs        int64
+	ShmMB       int64
+}
+
+// Class decides what an error means for a pod, whoever met it.
+type Class int
+
+// The classes.
+const (
+	Retry Class = iota // try again with back-off: the runtime is away, a server is busy, a deadline passed
+	Fatal              // the pod cannot run: ERROR with the sentence
+)
+
+// Error is an error of an effect. Sentence is for the pod's owner.
+type Error struct {
+	Class    Class
+	Sentence string
+	Err      error
+}
+
+// Error returns the sentence and the cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Sentence
+	}
+	return fmt.Sprintf("%s: %v", e.Sentence, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
