@@ -1,0 +1,220 @@
+package netctl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+const (
+	minMTU  = 576
+	maxMTU  = 65535
+	maxDeny = 256
+)
+
+// Config is the network that one host should have for one agent.
+type Config struct {
+	// Instance is 4 lower-case hexadecimal digits. It tells the agents of one
+	// machine apart: every kernel object carries it in its name.
+	Instance string
+	// Subnet is the pods' IPv4 range on this host, a masked prefix of /8 to /29;
+	// its first address is the gateway's.
+	Subnet netip.Prefix
+	// MTU of the bridge and of the pods' links in bytes, 576 to 65535.
+	MTU int
+	// Deny holds further IPv4 ranges that no pod may reach, masked, sorted and
+	// without repetition, at most 256. 169.254.0.0/16 is always denied.
+	Deny []netip.Prefix
+	// Pods is sorted by ID.
+	Pods []Pod
+}
+
+// Pod is one pod's place in the host's network.
+type Pod struct {
+	ID        string     // 1 to 64 of a-z A-Z 0-9 - _
+	Namespace string     // NamespaceName(instance, ID)
+	Addr      netip.Addr // inside the subnet
+	MAC       string     // unicast, lower-case, with colons
+}
+
+// NewPod fills in what follows from the pod's id and address.
+func NewPod(instance, id string, addr netip.Addr) Pod {
+	return Pod{ID: id, Namespace: NamespaceName(instance, id), Addr: addr, MAC: MACFor(addr)}
+}
+
+// Gateway is the host's own address in the subnet, with the subnet's length.
+func (c Config) Gateway() netip.Prefix {
+	return netip.PrefixFrom(c.Subnet.Masked().Addr().Next(), c.Subnet.Bits())
+}
+
+// Denied returns the ranges that no pod may reach, none inside another.
+func (c Config) Denied() []netip.Prefix {
+	all := append([]netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254}), 16)}, c.Deny...)
+	slices.SortFunc(all, comparePrefix)
+	var out []netip.Prefix
+	for _, p := range all {
+		if len(out) == 0 || !out[len(out)-1].Overlaps(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Pod finds a pod by its id.
+func (c Config) Pod(id string) (Pod, bool) {
+	i, ok := slices.BinarySearchFunc(c.Pods, id, func(p Pod, id string) int { return cmp.Compare(p.ID, id) })
+	if !ok {
+		return Pod{}, false
+	}
+	return c.Pods[i], true
+}
+
+// With returns a copy in which the pod is present as given.
+func (c Config) With(pod Pod) Config {
+	out := c.Without(pod.ID)
+	i, _ := slices.BinarySearchFunc(out.Pods, pod.ID, func(p Pod, id string) int { return cmp.Compare(p.ID, id) })
+	out.Pods = slices.Insert(out.Pods, i, pod)
+	return out
+}
+
+// Without returns a copy in which the pod is absent.
+func (c Config) Without(id string) Config {
+	out := c.Clone()
+	out.Pods = slices.DeleteFunc(out.Pods, func(p Pod) bool { return p.ID == id })
+	return out
+}
+
+// Clone returns a copy that shares nothing with c.
+func (c Config) Clone() Config {
+	c.Deny, c.Pods = slices.Clone(c.Deny), slices.Clone(c.Pods)
+	return c
+}
+
+// Equal says whether both describe the same network.
+func (c Config) Equal(o Config) bool { return c.sameHost(o) && slices.Equal(c.Pods, o.Pods) }
+
+func (c Config) sameHost(o Config) bool {
+	return c.Instance == o.Instance && c.Subnet == o.Subnet && c.MTU == o.MTU && slices.Equal(c.Deny, o.Deny)
+}
+
+// String is the text that a reviewer reads: one object a line, pods by id.
+func (c Config) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "instance %s\n%s\n", c.Instance, c.hostLine())
+	for _, p := range c.Denied() {
+		fmt.Fprintf(&b, "deny %s\n", p)
+	}
+	for _, p := range c.Pods {
+		fmt.Fprintf(&b, "%s\n", podLine(c.Instance, p))
+	}
+	return b.String()
+}
+
+func (c Config) hostLine() string {
+	return fmt.Sprintf("bridge %s subnet %s gateway %s mtu %d",
+		BridgeName(c.Instance), c.Subnet, c.Gateway().Addr(), c.MTU)
+}
+
+func podLine(instance string, p Pod) string {
+	return fmt.Sprintf("pod %s addr %s mac %s link %s netns %s", p.ID, p.Addr, p.MAC, LinkName(instance, p.ID), p.Namespace)
+}
+
+// Validate returns every fault of the value, joined. Texts name the member and
+// the rule, never the value.
+func (c Config) Validate() error {
+	var faults []error
+	add := func(err error) {
+		if err != nil {
+			faults = append(faults, err)
+		}
+	}
+	add(CheckInstance(c.Instance))
+	subnetErr := checkSubnet(c.Subnet)
+	add(subnetErr)
+	if c.MTU < minMTU || c.MTU > maxMTU {
+		add(fmt.Errorf("mtu: want %d to %d", minMTU, maxMTU))
+	}
+	add(checkDeny(c.Deny))
+	addrs, macs, links := map[netip.Addr]bool{}, map[string]bool{}, map[string]bool{}
+	for i, p := range c.Pods {
+		at := func(err error) {
+			if err != nil {
+				add(fmt.Errorf("pods[%d].%w", i, err))
+			}
+		}
+		at(p.check(c.Instance))
+		if subnetErr == nil {
+			at(checkPlace(c.Subnet, p.Addr))
+		}
+		if i > 0 && c.Pods[i-1].ID >= p.ID {
+			at(errors.New("id: want ascending ids"))
+		}
+		link := LinkName(c.Instance, p.ID)
+		if addrs[p.Addr] || macs[p.MAC] || links[link] {
+			at(errors.New("id: address, hardware address or link name is another pod's"))
+		}
+		addrs[p.Addr], macs[p.MAC], links[link] = true, true, true
+	}
+	return errors.Join(faults...)
+}
+
+// check holds the pod's own rules; its place in a subnet is checkPlace's.
+func (p Pod) check(instance string) error {
+	if err := CheckPodID(p.ID); err != nil {
+		return err
+	}
+	if p.Namespace != NamespaceName(instance, p.ID) {
+		return errors.New("namespace: want the name that follows from instance and id")
+	}
+	if !p.Addr.Is4() {
+		return errors.New("addr: want an IPv4 address")
+	}
+	mac, err := net.ParseMAC(p.MAC)
+	if err != nil || len(mac) != 6 || mac.String() != p.MAC {
+		return errors.New("mac: want six lower-case octets with colons")
+	}
+	if mac[0]&1 != 0 || p.MAC == "00:00:00:00:00:00" {
+		return errors.New("mac: want a unicast address")
+	}
+	return nil
+}
+
+func checkSubnet(s netip.Prefix) error {
+	if !s.IsValid() || !s.Addr().Is4() || s.Bits() < 8 || s.Bits() > 29 || s != s.Masked() {
+		return errors.New("subnet: want a masked IPv4 prefix of /8 to /29")
+	}
+	return nil
+}
+
+func checkPlace(subnet netip.Prefix, a netip.Addr) error {
+	if !subnet.Contains(a) {
+		return errors.New("addr: want an address of the subnet")
+	}
+	if first := subnet.Addr(); a == first || a == first.Next() || a == lastAddr(subnet) {
+		return errors.New("addr: the subnet's first, gateway and last address are reserved")
+	}
+	return nil
+}
+
+func checkDeny(deny []netip.Prefix) error {
+	if len(deny) > maxDeny {
+		return fmt.Errorf("deny: want at most %d ranges", maxDeny)
+	}
+	for i, p := range deny {
+		if !p.IsValid() || !p.Addr().Is4() || p != p.Masked() {
+			return fmt.Errorf("deny[%d]: want a masked IPv4 prefix", i)
+		}
+		if i > 0 && comparePrefix(deny[i-1], p) >= 0 {
+			return fmt.Errorf("deny[%d]: want ascending prefixes", i)
+		}
+	}
+	return nil
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

@@ -1,0 +1,191 @@
+package netctl
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func sample() Config {
+	c := Config{Instance: "0a1b", Subnet: netip.MustParsePrefix("10.88.16.0/20"), MTU: 1500}
+	c.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("169.254.1.0/24")}
+	for i, id := range []string{"m3k9x1q2", "a1b2c3d4"} {
+		c = c.With(NewPod("0a1b", id, netip.AddrFrom4([4]byte{10, 88, 16, byte(2 + i)})))
+	}
+	return c
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestTextForm(t *testing.T) {
+	c := sample()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "config.txt", c.String())
+}
+
+func TestDiff(t *testing.T) {
+	have := sample()
+	moved := have.With(NewPod("0a1b", "a1b2c3d4", netip.MustParseAddr("10.88.16.9")))
+	wider := have.Clone()
+	wider.MTU = 1400
+	other := Config{Instance: "0a1c", Subnet: have.Subnet, MTU: 1500}.With(NewPod("0a1c", "a1b2c3d4", have.Pods[0].Addr))
+	var b strings.Builder
+	for _, row := range []struct {
+		name       string
+		have, want Config
+	}{
+		{"nothing to do", have, have.Clone()},
+		{"from nothing", Config{Instance: "0a1b"}, have},
+		{"one pod less", have, have.Without("m3k9x1q2")},
+		{"a pod moves", have, moved},
+		{"the host changes, one goes, one comes", have, wider.Without("a1b2c3d4").With(NewPod("0a1b", "z", netip.MustParseAddr("10.88.16.7")))},
+		{"another instance", have, other},
+	} {
+		fmt.Fprintf(&b, "# %s\n%s", row.name, Text(Diff(row.have, row.want)))
+	}
+	golden(t, "diff.txt", b.String())
+}
+
+func TestValidateNamesMemberAndRule(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"instance: want 4 lower-case hexadecimal digits":                                             func(c *Config) { *c = Config{Instance: "0A1B", Subnet: c.Subnet, MTU: 1500} },
+		"subnet: want a masked IPv4 prefix of /8 to /29":                                             func(c *Config) { c.Subnet = netip.MustParsePrefix("10.88.16.1/20") },
+		"mtu: want 576 to 65535":                                                                     func(c *Config) { c.MTU = 575 },
+		"deny[0]: want a masked IPv4 prefix":                                                         func(c *Config) { c.Deny[0] = netip.MustParsePrefix("fd00::/8") },
+		"deny[1]: want ascending prefixes":                                                           func(c *Config) { c.Deny[1] = c.Deny[0] },
+		"pods[0].id: want letters and digits, after the first also - and _":                          func(c *Config) { c.Pods[0].ID = "../x" },
+		"pods[0].id: want 1 to 64 characters":                                                        func(c *Config) { c.Pods[0].ID = "" },
+		"pods[0].namespace: want the name that follows from instance and id":                         func(c *Config) { c.Pods[0].Namespace = "x" },
+		"pods[0].addr: want an address of the subnet":                                                func(c *Config) { c.Pods[0].Addr = netip.MustParseAddr("10.99.0.1") },
+		"pods[0].addr: the subnet's first, gateway and last address are reserved":                    func(c *Config) { c.Pods[0].Addr = netip.MustParseAddr("10.88.16.1") },
+		"pods[0].mac: want six lower-case octets with colons":                                        func(c *Config) { c.Pods[0].MAC = "0A:58:0a:58:10:02" },
+		"pods[0].mac: want a unicast address":                                                        func(c *Config) { c.Pods[0].MAC = "01:58:0a:58:10:02" },
+		"pods[1].id: want ascending ids":                                                             func(c *Config) { c.Pods[0], c.Pods[1] = c.Pods[1], c.Pods[0] },
+		"pods[1].id: address, hardware address or link name is another pod's":                        func(c *Config) { c.Pods[1].MAC = c.Pods[0].MAC },
+		"mtu: want 576 to 65535\npods[0].namespace: want the name that follows from instance and id": func(c *Config) { c.MTU, c.Pods[0].Namespace = 0, "" },
+	} {
+		c := sample()
+		change(&c)
+		if err := c.Validate(); err == nil || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestWithAndWithoutShareNothing(t *testing.T) {
+	c := sample()
+	text := c.String()
+	d := c.With(NewPod("0a1b", "b", netip.MustParseAddr("10.88.16.20"))).Without("a1b2c3d4")
+	d.Deny[0] = netip.MustParsePrefix("192.0.2.0/24")
+	if c.String() != text || !c.Equal(sample()) || c.Equal(d) {
+		t.Error("a copy shares memory with its original")
+	}
+}
+
+func TestNamesFitTheKernel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}`).Draw(t, "id")
+		link := LinkName("0a1b", id)
+		if len(link) != 15 || !strings.HasPrefix(link, BridgeName("0a1b")) || link != LinkName("0a1b", id) {
+			t.Errorf("link %q", link)
+		}
+		if CheckPodID(id) != nil {
+			t.Errorf("id %q refused", id)
+		}
+	})
+}
+
+func TestNextAddr(t *testing.T) {
+	small := netip.MustParsePrefix("10.88.0.0/29")
+	used := map[netip.Addr]bool{}
+	var got []string
+	for {
+		a, err := NextAddr(small, used)
+		if err != nil {
+			if !errors.Is(err, ErrNoFreeAddr) {
+				t.Fatal(err)
+			}
+			break
+		}
+		got, used[a] = append(got, a.String()), true
+	}
+	if diff := cmp.Diff("10.88.0.2 10.88.0.3 10.88.0.4 10.88.0.5 10.88.0.6", strings.Join(got, " ")); diff != "" {
+		t.Error(diff)
+	}
+	delete(used, netip.MustParseAddr("10.88.0.4"))
+	if a, err := NextAddr(small, used); err != nil || a.String() != "10.88.0.4" {
+		t.Errorf("freed address: %s, %v", a, err)
+	}
+	if _, err := NextAddr(netip.MustParsePrefix("fd00::/64"), nil); err == nil {
+		t.Error("an IPv6 subnet passed")
+	}
+}
+
+func TestPickSubnet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		instance := rapid.StringMatching(`[0-9a-f]{4}`).Draw(t, "instance")
+		var taken []netip.Prefix
+		for range 128 {
+			p, err := PickSubnet(instance, taken)
+			if err != nil || p.Bits() != 20 || p != p.Masked() || !Pool().Contains(p.Addr()) || overlapsAny(p, taken) {
+				t.Fatalf("%s, %v", p, err)
+			}
+			taken = append(taken, p)
+		}
+		if _, err := PickSubnet(instance, taken); !errors.Is(err, ErrNoFreeSubnet) {
+			t.Fatalf("a full pool: %v", err)
+		}
+	})
+	if _, err := PickSubnet("x", nil); err == nil {
+		t.Error("a bad instance passed")
+	}
+	if _, err := PickSubnet("0a1b", []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}); !errors.Is(err, ErrNoFreeSubnet) {
+		t.Errorf("a route over the pool: %v", err)
+	}
+}
+
+func FuzzParseMark(f *testing.F) {
+	c := sample()
+	f.Add(Mark(c, c.Pods[0]))
+	f.Add("gantry 1 0a1b x 10.88.16.2/20 0a:58:0a:58:10:02 1500")
+	f.Add("gantry 1 0a1b x 10.88.16.1/20 0a:58:0a:58:10:02 01500")
+	f.Fuzz(func(t *testing.T, text string) {
+		host, pod, err := ParseMark(text)
+		if err != nil {
+			return
+		}
+		if err := host.With(pod).Validate(); err != nil {
+			t.Errorf("%q read as an invalid value: %v", text, err)
+		}
+		if Mark(host, pod) != text {
+			t.Errorf("%q is written as %q", text, Mark(host, pod))
+		}
+	})
+}

@@ -1,0 +1,60 @@
+// Package netctl describes the network that one host should have: a bridge, its
+// subnet and the pods behind it, as one value. Controllers make it so; package
+// kernel does it on Linux and Fake does it in memory.
+//
+// The package never touches a kernel object and never decides which pod runs
+// where. Nothing is durable here: a host's network is derived again from the
+// desired value after every restart, and every name, hardware address and mark
+// follows from the instance, the pod and its address alone.
+package netctl
+
+import (
+	"context"
+	"errors"
+)
+
+var (
+	// ErrNoHost says that a pod verb was called before the first Set.
+	ErrNoHost = errors.New("the host's network is not set yet")
+	// ErrSubnetTaken says that the wanted subnet overlaps an address of another link.
+	ErrSubnetTaken = errors.New("the subnet is in use on this host")
+	// ErrNoFreeSubnet says that no range of the pool is free.
+	ErrNoFreeSubnet = errors.New("no free subnet")
+	// ErrNoFreeAddr says that every address of the subnet is used.
+	ErrNoFreeAddr = errors.New("no free address")
+)
+
+// Controller makes the network of one instance so. Every verb may be repeated;
+// after an error the same verb finishes the work. All verbs are safe for
+// concurrent use, and touch only objects that carry the controller's instance.
+type Controller interface {
+	// Set makes the host's network equal to the value. It leaves what is already
+	// right untouched and removes what a predecessor of this instance left.
+	Set(ctx context.Context, want Config) error
+	// Repair is Set with the value that is in force: it puts back what something else took away,
+	// such as a flushed ruleset. It returns ErrNoHost before the first Set.
+	Repair(ctx context.Context) error
+	// AddPod adds or repairs one pod. When it returns nil the pod's packets are
+	// already confined, so its first process may start.
+	AddPod(ctx context.Context, pod Pod) error
+	// RemovePod removes one pod; one that is not there is no error.
+	RemovePod(ctx context.Context, id string) error
+	// Has says whether the pod's network is complete.
+	Has(ctx context.Context, id string) (bool, error)
+	// Observed reads what is there. It changes nothing.
+	Observed(ctx context.Context) (State, error)
+	// Clean removes everything of the instance, known or not.
+	Clean(ctx context.Context) error
+}
+
+// State is what a controller found.
+type State struct {
+	// Config holds what is in force: the bridge and the complete pods. Its Subnet
+	// is the zero prefix when there is no bridge.
+	Config Config
+	// Ready says that forwarding and the filter rules are as the last Set of this
+	// process left them. Pods are confined only while it is true.
+	Ready bool
+	// Partial names, sorted, what belongs to the instance but to no complete pod.
+	Partial []string
+}

@@ -1,0 +1,415 @@
+// Package kernel makes a host's desired network so on Linux: a bridge, a named
+// network namespace and a veth pair per pod, and two nftables tables (family inet:
+// NAT and what pods may reach; family bridge: which source each pod may use).
+//
+// It touches only objects that carry its instance in their name, apart from
+// net.ipv4.ip_forward, which it switches on and leaves on, and the mount of
+// /run/netns, which it shares with `ip netns`. It never decides which pods exist and
+// keeps no file: the kernel is the only memory, and a finished pod's link carries
+// a mark from which a successor reads whose it is.
+//
+// Locks: Controller.gate admits many pod verbs or one host verb at a time, and
+// Controller.busy one verb per pod; both wait under the caller's context.
+// Controller.mu guards memory only and is never held across a system call.
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+
+	"gantry/netctl"
+)
+
+const (
+	gateWidth   = 16              // pod verbs at a time
+	setWorkers  = 2               // pods that Set works on at a time; the kernel has one lock for links
+	callTimeout = 5 * time.Second // of one exchange with the kernel
+)
+
+// Controller is a netctl.Controller for the network namespace in which it was made.
+type Controller struct {
+	instance string
+	log      *slog.Logger
+	host     *netlink.Handle
+	rules    *ruleset
+	gate     *semaphore.Weighted
+
+	mu   sync.Mutex
+	want netctl.Config            // what the last Set asked for, kept current by the pod verbs; zero before
+	busy map[string]chan struct{} // by pod id; closed when its verb ends
+}
+
+var _ netctl.Controller = (*Controller)(nil)
+
+// New returns a controller for one instance in the caller's network namespace. It
+// needs the rights of root over it and the nft program. Close it after use.
+func New(instance string, log *slog.Logger) (*Controller, error) {
+	if err := netctl.CheckInstance(instance); err != nil {
+		return nil, err
+	}
+	rules, err := newRuleset(instance)
+	if err != nil {
+		return nil, err
+	}
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	if err := host.SetSocketTimeout(callTimeout); err != nil {
+		host.Close()
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return &Controller{
+		instance: instance, log: log, host: host, rules: rules,
+		gate: semaphore.NewWeighted(gateWidth), busy: map[string]chan struct{}{},
+	}, nil
+}
+
+// Close gives the sockets back. Everything in the kernel stays as it is.
+func (c *Controller) Close() { c.host.Close() }
+
+// Set implements netctl.Controller. The rules stand before any link is up, and
+// links are gone before the rules forget them.
+func (c *Controller) Set(ctx context.Context, want netctl.Config) error {
+	if err := want.Validate(); err != nil {
+		return err
+	}
+	if want.Instance != c.instance {
+		return errors.New("instance: want that of the controller")
+	}
+	if err := c.gate.Acquire(ctx, gateWidth); err != nil {
+		return err
+	}
+	defer c.gate.Release(gateWidth)
+	return c.set(ctx, want.Clone())
+}
+
+// Repair implements netctl.Controller.
+func (c *Controller) Repair(ctx context.Context) error {
+	if err := c.gate.Acquire(ctx, gateWidth); err != nil {
+		return err
+	}
+	defer c.gate.Release(gateWidth)
+	c.mu.Lock()
+	want := c.want.Clone()
+	c.mu.Unlock()
+	if want.Instance == "" {
+		return netctl.ErrNoHost
+	}
+	return c.set(ctx, want)
+}
+
+// set is Set with the gate held alone.
+func (c *Controller) set(ctx context.Context, want netctl.Config) error {
+	seen, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.subnetFree(want.Subnet); err != nil {
+		return err
+	}
+	var faults []error
+	for _, name := range seen.orphans(want) {
+		c.log.Info("removing an orphan", "instance", c.instance, "object", name)
+		faults = append(faults, c.removeObject(name))
+	}
+	for _, op := range netctl.Diff(seen.config, want) {
+		switch op.Verb {
+		case netctl.RemovePod:
+			faults = append(faults, c.removePod(op.Pod.ID))
+		case netctl.ReplacePod:
+			faults = append(faults, c.detach(op.Pod.ID))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	if err := c.ensureHost(want); err != nil {
+		return err
+	}
+	if err := c.rules.apply(ctx, want); err != nil {
+		return err
+	}
+	// From here the pod verbs may rely on bridge and rules, whatever happens to single pods.
+	c.setWant(want)
+	return c.ensurePods(ctx, want)
+}
+
+func (c *Controller) ensurePods(ctx context.Context, want netctl.Config) error {
+	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
+	if err != nil {
+		return err
+	}
+	if bridge == nil {
+		return errors.New("bridge: someone else removed it")
+	}
+	var g errgroup.Group
+	g.SetLimit(setWorkers)
+	faults := make([]error, len(want.Pods))
+	for i, p := range want.Pods {
+		g.Go(func() error {
+			faults[i] = c.ensurePod(ctx, want, bridge, p)
+			return nil
+		})
+	}
+	_ = g.Wait() // the faults are collected by pod
+	return errors.Join(faults...)
+}
+
+// AddPod implements netctl.Controller.
+func (c *Controller) AddPod(ctx context.Context, pod netctl.Pod) error {
+	done, err := c.enter(ctx, pod.ID)
+	if err != nil {
+		return err
+	}
+	drifted, err := c.addPod(ctx, pod)
+	done()
+	if !drifted {
+		return err
+	}
+	c.log.Warn("filter rules or bridge were removed by someone else, putting them back", "instance", c.instance)
+	_, want, err := c.reserve(pod)
+	if err != nil {
+		return err
+	}
+	return c.Set(ctx, want)
+}
+
+// addPod does AddPod's work. drifted says that the host part is not there any more.
+func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, err error) {
+	old, want, err := c.reserve(pod)
+	if err != nil {
+		return false, err
+	}
+	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
+	if err != nil {
+		return false, err
+	}
+	if bridge == nil {
+		return true, nil
+	}
+	if old != pod && old.ID != "" {
+		if err := c.detach(pod.ID); err != nil {
+			return false, err
+		}
+	}
+	err = c.rules.pin(pod)
+	if errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, c.ensurePod(ctx, want, bridge, pod)
+}
+
+// reserve enters the pod into the wanted value, so that two pods never get one
+// address, and returns what was there under its id before.
+func (c *Controller) reserve(pod netctl.Pod) (netctl.Pod, netctl.Config, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.want.Instance == "" {
+		return netctl.Pod{}, netctl.Config{}, netctl.ErrNoHost
+	}
+	old, _ := c.want.Pod(pod.ID)
+	next := c.want
+	if old != pod {
+		next = c.want.With(pod)
+		if err := next.Validate(); err != nil {
+			return netctl.Pod{}, netctl.Config{}, err
+		}
+	}
+	c.want = next
+	return old, next, nil
+}
+
+// RemovePod implements netctl.Controller.
+func (c *Controller) RemovePod(ctx context.Context, id string) error {
+	done, err := c.enter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := c.removePod(id); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.want = c.want.Without(id)
+	return nil
+}
+
+// removePod takes a pod's objects away.
+func (c *Controller) removePod(id string) error {
+	if err := c.detach(id); err != nil {
+		return err
+	}
+	return removeNamespace(netctl.NamespaceName(c.instance, id))
+}
+
+// detach takes away all of a pod but its namespace. Link and source rule go side
+// by side, since the kernel lets each wait; the connections are forgotten once
+// the pod's frames no longer pass, so that it cannot make new ones.
+func (c *Controller) detach(id string) error {
+	if err := netctl.CheckPodID(id); err != nil {
+		return err
+	}
+	link := netctl.LinkName(c.instance, id)
+	var g errgroup.Group
+	g.Go(func() error { return c.removeLink(link) })
+	g.Go(func() error {
+		addrs, err := c.rules.unpin(link)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			if err := c.forgetFlows(a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// Has implements netctl.Controller: namespace, link and source rule are there.
+func (c *Controller) Has(ctx context.Context, id string) (bool, error) {
+	done, err := c.enter(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
+	if bridge == nil || err != nil {
+		return false, err
+	}
+	link, err := c.linkByName(netctl.LinkName(c.instance, id))
+	if link == nil || err != nil {
+		return false, err
+	}
+	_, pod, ok := c.finished(link, bridge.Attrs().Index)
+	if !ok || !isNamespace(pod.Namespace) {
+		return false, nil
+	}
+	pins, err := c.rules.pins()
+	return pins[pinOf(c.instance, pod)], err
+}
+
+// Observed implements netctl.Controller.
+func (c *Controller) Observed(ctx context.Context) (netctl.State, error) {
+	if err := c.gate.Acquire(ctx, 1); err != nil {
+		return netctl.State{}, err
+	}
+	defer c.gate.Release(1)
+	seen, err := c.look(ctx)
+	if err != nil {
+		return netctl.State{}, err
+	}
+	return seen.state(), nil
+}
+
+// Clean implements netctl.Controller. It works without any Set before it.
+func (c *Controller) Clean(ctx context.Context) error {
+	if err := c.gate.Acquire(ctx, gateWidth); err != nil {
+		return err
+	}
+	defer c.gate.Release(gateWidth)
+	c.setWant(netctl.Config{})
+	seen, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(seen.links)) {
+		faults = append(faults, c.removeLink(name))
+	}
+	for _, name := range seen.names {
+		faults = append(faults, removeNamespace(name))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	faults = append(faults, c.removeLink(netctl.BridgeName(c.instance)), c.rules.remove(ctx))
+	if seen.config.Subnet.IsValid() {
+		faults = append(faults, c.forgetFlows(seen.config.Subnet))
+	}
+	return errors.Join(append(faults, dropNamespaces())...)
+}
+
+// removeObject removes one orphan by the name that look gave it.
+func (c *Controller) removeObject(name string) error {
+	if strings.HasPrefix(name, netctl.NamespacePrefix(c.instance)) {
+		return c.removePod(strings.TrimPrefix(name, netctl.NamespacePrefix(c.instance)))
+	}
+	if err := c.removeLink(name); err != nil {
+		return err
+	}
+	_, err := c.rules.unpin(name)
+	return err
+}
+
+// enter admits one verb on a pod and returns what ends it.
+func (c *Controller) enter(ctx context.Context, id string) (func(), error) {
+	if err := netctl.CheckPodID(id); err != nil {
+		return nil, err
+	}
+	if err := c.gate.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	for {
+		c.mu.Lock()
+		other, taken := c.busy[id]
+		if !taken {
+			mine := make(chan struct{})
+			c.busy[id] = mine
+			c.mu.Unlock()
+			return func() { c.leave(id, mine) }, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			c.gate.Release(1)
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (c *Controller) leave(id string, mine chan struct{}) {
+	c.mu.Lock()
+	delete(c.busy, id)
+	c.mu.Unlock()
+	close(mine)
+	c.gate.Release(1)
+}
+
+func (c *Controller) setWant(want netctl.Config) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.want = want
+}
+
+// retry repeats a read that another change or a signal cut off.
+func retry[T any](read func() (T, error)) (T, error) {
+	const tries = 8
+	for i := 1; ; i++ {
+		v, err := read()
+		torn := errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR) || errors.Is(err, os.ErrDeadlineExceeded)
+		if !torn || i == tries {
+			return v, err
+		}
+	}
+}

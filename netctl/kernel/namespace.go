@@ -1,0 +1,256 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	netnsDir   = "/run/netns" // where `ip netns` looks
+	threadNS   = "/proc/thread-self/ns/net"
+	nsfsMagic  = 0x6e736673
+	maxUnmount = 16
+)
+
+// namespace is an open network namespace. Close it.
+type namespace struct {
+	file *os.File
+	nl   *netlink.Handle // exchanges with the namespace from any thread
+}
+
+func (n *namespace) Close() {
+	n.nl.Close()
+	_ = n.file.Close() // read-only
+}
+
+// ensureNamespace opens the named namespace, and makes it when it is not there or
+// only half made. fresh says that it was made.
+func ensureNamespace(name string) (ns *namespace, fresh bool, err error) {
+	path := filepath.Join(netnsDir, name)
+	if isNamespace(name) {
+		ns, err = openNamespace(path, func(f *os.File) error { return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET) })
+		return ns, false, err
+	}
+	if err := removeNamespace(name); err != nil {
+		return nil, false, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return nil, false, fmt.Errorf("name namespace: %w", err)
+	}
+	_ = f.Close() // empty
+	ns, err = openNamespace(path, nil)
+	if err != nil {
+		return nil, false, errors.Join(err, removeNamespace(name))
+	}
+	return ns, true, nil
+}
+
+// openNamespace opens the namespace at path through enter, or makes a new one there
+// when enter is nil.
+func openNamespace(path string, enter func(*os.File) error) (*namespace, error) {
+	ns := &namespace{}
+	err := onOwnThread(func() (err error) {
+		if enter == nil {
+			if err := newNamespaceAt(path); err != nil {
+				return err
+			}
+		}
+		if ns.file, err = os.Open(path); err != nil {
+			return err
+		}
+		if enter != nil {
+			err = enter(ns.file)
+		}
+		if err == nil {
+			ns.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		}
+		if err != nil {
+			_ = ns.file.Close() // the other error counts
+			return err
+		}
+		return ns.nl.SetSocketTimeout(callTimeout)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open namespace: %w", err)
+	}
+	return ns, nil
+}
+
+// newNamespaceAt moves the thread into a new namespace and binds it to path. New
+// devices there have no IPv6; low ports and ping need no privilege, since whoever is
+// root in a pod holds none over this namespace.
+func newNamespaceAt(path string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	for key, value := range map[string]string{
+		"net/ipv6/conf/default/disable_ipv6":  "1",
+		"net/ipv4/ip_unprivileged_port_start": "0",
+		"net/ipv4/ping_group_range":           "0 2147483647",
+	} {
+		if err := setSysctl(key, value); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(threadNS, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	return nil
+}
+
+// onOwnThread runs f on a thread that f may move into another network namespace. A
+// thread that cannot be moved back ends with its goroutine.
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := os.Open(threadNS)
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
+		defer func() { _ = home.Close() }() // read-only
+		err = f()
+		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+			done <- errors.Join(err, fmt.Errorf("leave namespace: %w", back))
+			return
+		}
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
+}
+
+// prepareNamespaces makes /run/netns a shared mount as `ip netns add` does, under
+// the lock that it takes, so that namespaces made here are seen and removed
+// everywhere.
+func prepareNamespaces() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return fmt.Errorf("namespaces: %w", err)
+	}
+	unlock, err := lockNamespaces()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if errors.Is(err, unix.EINVAL) { // not a mount yet
+		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("namespaces: share mount: %w", err)
+	}
+	return nil
+}
+
+// lockNamespaces takes the lock that `ip netns` takes while it changes the mount.
+func lockNamespaces() (unlock func(), err error) {
+	dir, err := os.Open(netnsDir)
+	if err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	if _, err := retry(func() (struct{}, error) { return struct{}{}, unix.Flock(int(dir.Fd()), unix.LOCK_EX) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("namespaces: lock: %w", err), dir.Close())
+	}
+	return func() { _ = dir.Close() }, nil // read-only; gives the lock back
+}
+
+// dropNamespaces undoes prepareNamespaces when nobody has a namespace there. Whoever comes in
+// between is not hurt: the mount shows the folder below it, and one with something in it stays.
+func dropNamespaces() error {
+	unlock, err := lockNamespaces()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	left, err := os.ReadDir(netnsDir)
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	switch err := unix.Unmount(netnsDir, unix.UMOUNT_NOFOLLOW); {
+	case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.EBUSY):
+		return nil // done, not a mount, in use
+	default:
+		return fmt.Errorf("namespaces: unmount: %w", err)
+	}
+}
+
+// removeNamespace takes the name away, mounted or not. Processes inside keep the
+// namespace itself until they end.
+func removeNamespace(name string) error {
+	path := filepath.Join(netnsDir, name)
+	for range maxUnmount {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("unmount namespace: %w", err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove namespace: %w", err)
+	}
+	return nil
+}
+
+func isNamespace(name string) bool {
+	var st unix.Statfs_t
+	_, err := retry(func() (struct{}, error) {
+		return struct{}{}, unix.Statfs(filepath.Join(netnsDir, name), &st)
+	})
+	return err == nil && st.Type == nsfsMagic
+}
+
+// listNamespaces returns the names with the prefix, half-made ones too, sorted.
+func listNamespaces(prefix string) ([]string, error) {
+	entries, err := os.ReadDir(netnsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// setSysctl writes a kernel setting of the thread's network namespace unless it has
+// the value. A kernel without IPv6 needs none of its settings.
+func setSysctl(key, value string) error {
+	path := filepath.Join("/proc/sys", key)
+	old, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(key, "ipv6") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("sysctl: %w", err)
+	}
+	if strings.Join(strings.Fields(string(old)), " ") == value {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("sysctl: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,296 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/nftables"
+	mdnetlink "github.com/mdlayher/netlink"
+	"sigs.k8s.io/knftables"
+
+	"gantry/netctl"
+)
+
+const pinSet = "pods"
+
+// ruleset keeps the instance's two nftables tables. Whole tables are written by
+// nft in one transaction; one pod's element goes straight to the kernel, since
+// starting a program would cost as much as all of the pod's other network.
+type ruleset struct {
+	instance string
+	nft      knftables.Interface
+
+	mu      sync.Mutex
+	text    string         // static rules as last written
+	handles string         // how the kernel numbered them
+	deny    []netip.Prefix // Config.Deny of that text
+}
+
+// found is what one look at the tables gave.
+type found struct {
+	intact  bool // the rules are those that this process wrote
+	deny    []netip.Prefix
+	handles string
+	pins    map[pin]bool
+}
+
+// pin is one element of the set: this link may send from this source.
+type pin struct {
+	link string
+	mac  string
+	addr netip.Addr
+}
+
+func newRuleset(instance string) (*ruleset, error) {
+	nft, err := knftables.New("", "")
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return &ruleset{instance: instance, nft: nft}, nil
+}
+
+func pinOf(instance string, p netctl.Pod) pin {
+	return pin{netctl.LinkName(instance, p.ID), p.MAC, p.Addr}
+}
+
+// apply makes both tables those of want. Tables that are already so are left alone.
+func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
+	want = want.Clone()
+	pins := map[pin]bool{}
+	for _, p := range want.Pods {
+		pins[pinOf(r.instance, p)] = true
+	}
+	bare := want.Clone()
+	bare.Pods = nil
+	text := transaction(r.nft, bare).String()
+	have, err := r.look()
+	if err != nil {
+		return err
+	}
+	if have.intact && r.lastText() == text && maps.Equal(have.pins, pins) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	if err := r.nft.Run(ctx, transaction(r.nft, want)); err != nil {
+		return fmt.Errorf("write filter rules: %w", err)
+	}
+	if have, err = r.look(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text, r.handles, r.deny = text, have.handles, want.Deny
+	return nil
+}
+
+func (r *ruleset) lastText() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text
+}
+
+// remove deletes both tables in one transaction; absent ones are no error.
+func (r *ruleset) remove(ctx context.Context) error {
+	tx := r.nft.NewTransaction()
+	for _, f := range families() {
+		t := knftables.Table{Family: f, Name: netctl.TableName(r.instance)}
+		tx.Add(&t)
+		tx.Delete(&t)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	if err := r.nft.Run(ctx, tx); err != nil {
+		return fmt.Errorf("remove filter rules: %w", err)
+	}
+	return nil
+}
+
+// look reads the tables. Rules are recognised by their handles: the kernel gives
+// a new one to every rule that is ever written.
+func (r *ruleset) look() (found, error) {
+	out := found{pins: map[pin]bool{}}
+	err := exchange(func(conn *nftables.Conn) (err error) {
+		if out.handles, err = r.numbers(conn); err != nil {
+			return err
+		}
+		out.pins, err = r.readPins(conn)
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if out.intact = r.handles != "" && r.handles == out.handles; out.intact {
+		out.deny = slices.Clone(r.deny)
+	}
+	return out, nil
+}
+
+// numbers lists the handles of all rules by chain.
+func (r *ruleset) numbers(conn *nftables.Conn) (string, error) {
+	var text strings.Builder
+	for _, f := range []nftables.TableFamily{nftables.TableFamilyBridge, nftables.TableFamilyINet} {
+		chains, err := conn.ListChainsOfTableFamily(f)
+		if err != nil {
+			return "", fmt.Errorf("list chains: %w", err)
+		}
+		for _, c := range chains {
+			if c.Table.Name != netctl.TableName(r.instance) {
+				continue
+			}
+			rules, err := conn.GetRules(c.Table, c)
+			if err != nil {
+				return "", fmt.Errorf("list rules: %w", err)
+			}
+			fmt.Fprintf(&text, "%d %s", f, c.Name)
+			for _, rule := range rules {
+				fmt.Fprintf(&text, " %d", rule.Handle)
+			}
+			text.WriteByte('\n')
+		}
+	}
+	return text.String(), nil
+}
+
+// pins reads the source rules; without a table there are none.
+func (r *ruleset) pins() (out map[pin]bool, err error) {
+	err = exchange(func(conn *nftables.Conn) error {
+		out, err = r.readPins(conn)
+		return err
+	})
+	return out, err
+}
+
+func (r *ruleset) readPins(conn *nftables.Conn) (map[pin]bool, error) {
+	out := map[pin]bool{}
+	table := r.set().Table
+	tables, err := conn.ListTablesOfFamily(table.Family)
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table.Name }) {
+		return out, nil
+	}
+	sets, err := conn.GetSets(table)
+	if err != nil {
+		return nil, fmt.Errorf("list sets: %w", err)
+	}
+	if !slices.ContainsFunc(sets, func(s *nftables.Set) bool { return s.Name == pinSet }) {
+		return out, nil
+	}
+	elements, err := conn.GetSetElements(r.set())
+	if err != nil {
+		return nil, fmt.Errorf("list source rules: %w", err)
+	}
+	for _, e := range elements {
+		if p, ok := parsePin(e.Key); ok {
+			out[p] = true
+		}
+	}
+	return out, nil
+}
+
+// pin lets the pod's link send from its source; repeating it is no error. When the
+// tables are gone the error is ENOENT.
+func (r *ruleset) pin(p netctl.Pod) error {
+	key, err := pinOf(r.instance, p).key()
+	if err != nil {
+		return err
+	}
+	err = exchange(func(conn *nftables.Conn) error {
+		if err := conn.SetAddElements(r.set(), []nftables.SetElement{{Key: key}}); err != nil {
+			return err
+		}
+		return conn.Flush()
+	})
+	if err != nil {
+		return fmt.Errorf("add source rule: %w", err)
+	}
+	return nil
+}
+
+// unpin removes what the link may send from, and returns those addresses.
+func (r *ruleset) unpin(link string) ([]netip.Prefix, error) {
+	have, err := r.pins()
+	if err != nil {
+		return nil, err
+	}
+	var gone []nftables.SetElement
+	var addrs []netip.Prefix
+	for p := range have {
+		if p.link != link {
+			continue
+		}
+		key, err := p.key()
+		if err != nil {
+			return nil, err
+		}
+		gone = append(gone, nftables.SetElement{Key: key})
+		addrs = append(addrs, netip.PrefixFrom(p.addr, p.addr.BitLen()))
+	}
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	err = exchange(func(conn *nftables.Conn) error {
+		if err := conn.SetDeleteElements(r.set(), gone); err != nil {
+			return err
+		}
+		return conn.Flush()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("remove source rule: %w", err)
+	}
+	return addrs, nil
+}
+
+func (r *ruleset) set() *nftables.Set {
+	return &nftables.Set{
+		Name:  pinSet,
+		Table: &nftables.Table{Family: nftables.TableFamilyBridge, Name: netctl.TableName(r.instance)},
+	}
+}
+
+// key is the kernel's form of ifname . ether_addr . ipv4_addr: each part padded to
+// four octets, the name to sixteen.
+func (p pin) key() ([]byte, error) {
+	mac, err := net.ParseMAC(p.mac)
+	if err != nil || len(mac) != 6 || !p.addr.Is4() || len(p.link) > 15 {
+		return nil, fmt.Errorf("source rule: not a link, hardware address and IPv4 address")
+	}
+	key := make([]byte, 28)
+	copy(key[:16], p.link)
+	copy(key[16:], mac)
+	copy(key[24:], p.addr.AsSlice())
+	return key, nil
+}
+
+func parsePin(key []byte) (pin, bool) {
+	if len(key) != 28 {
+		return pin{}, false
+	}
+	name, _, _ := bytes.Cut(key[:16], []byte{0})
+	return pin{string(name), net.HardwareAddr(key[16:22]).String(), netip.AddrFrom4([4]byte(key[24:]))}, true
+}
+
+// exchange talks to nftables over one socket with a deadline.
+func exchange(talk func(*nftables.Conn) error) error {
+	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
+		return c.SetDeadline(time.Now().Add(callTimeout))
+	}))
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	err = talk(conn)
+	return errors.Join(err, conn.CloseLasting())
+}

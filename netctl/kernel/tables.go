@@ -1,0 +1,105 @@
+package kernel
+
+import (
+	"strings"
+
+	"sigs.k8s.io/knftables"
+
+	"gantry/netctl"
+)
+
+func families() []knftables.Family {
+	return []knftables.Family{knftables.BridgeFamily, knftables.InetFamily}
+}
+
+// transaction replaces both tables of an instance by those of the value. The kernel
+// takes it as one step: no packet sees neither the old nor the new rules.
+func transaction(nft knftables.Interface, c netctl.Config) *knftables.Transaction {
+	tx := nft.NewTransaction()
+	for _, f := range families() {
+		t := knftables.Table{Family: f, Name: netctl.TableName(c.Instance)}
+		tx.Add(&t)
+		tx.Delete(&t)
+		tx.Add(&t)
+	}
+	addPins(tx, c)
+	addFilter(tx, c)
+	return tx
+}
+
+// addPins writes the bridge table: a frame from a pod's link passes only with the
+// pod's own hardware and IPv4 address in it. ARP is held to the same, anything
+// else (IPv6, VLAN tags) is dropped before the bridge learns from it.
+func addPins(tx *knftables.Transaction, c netctl.Config) {
+	w := writer{tx, knftables.BridgeFamily, netctl.TableName(c.Instance)}
+	w.set(pinSet, "ifname . ether_addr . ipv4_addr")
+	for _, p := range c.Pods {
+		w.element(pinSet, netctl.LinkName(c.Instance, p.ID), p.MAC, p.Addr.String())
+	}
+	w.chain("from_pod")
+	w.base("at_bridge", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority)
+	w.rule("at_bridge", "iifname", quote(netctl.BridgeName(c.Instance)+"*"), "jump from_pod")
+	w.rule("from_pod", "ether type ip iifname . ether saddr . ip saddr @"+pinSet, "accept")
+	w.rule("from_pod", "ether type arp iifname . ether saddr . arp saddr ip @"+pinSet,
+		"iifname . arp saddr ether . arp saddr ip @"+pinSet, "accept")
+	w.rule("from_pod", "counter drop")
+}
+
+// addFilter writes the inet table: pods reach what lies beyond the host and not
+// denied, nothing reaches a pod by forwarding but answers, and pods get only answers
+// from the host. accept here leaves the last word to other tables of the machine.
+func addFilter(tx *knftables.Transaction, c netctl.Config) {
+	w := writer{tx, knftables.InetFamily, netctl.TableName(c.Instance)}
+	bridge := quote(netctl.BridgeName(c.Instance))
+	w.set("denied", "ipv4_addr", knftables.IntervalFlag)
+	for _, p := range c.Denied() {
+		w.element("denied", p.String())
+	}
+	w.chain("from_pods")
+	w.rule("from_pods", "meta nfproto != ipv4 counter drop")
+	w.rule("from_pods", "ip saddr !=", c.Subnet.String(), "counter drop")
+	w.rule("from_pods", "oifname", bridge, "counter drop")
+	w.rule("from_pods", "ip daddr @denied counter drop")
+	w.rule("from_pods", "ct state invalid counter drop")
+	w.chain("to_pods")
+	w.rule("to_pods", "ct state established,related accept")
+	w.rule("to_pods", "counter drop")
+
+	w.base("at_forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority)
+	w.rule("at_forward", "iifname", bridge, "jump from_pods")
+	w.rule("at_forward", "oifname", bridge, "jump to_pods")
+	w.base("at_input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority)
+	w.rule("at_input", "iifname", bridge, "ct state established,related accept")
+	w.rule("at_input", "iifname", bridge, "counter drop")
+	w.base("at_postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
+	w.rule("at_postrouting", "ip saddr", c.Subnet.String(), "oifname !=", bridge, "masquerade")
+}
+
+// writer adds objects of one table.
+type writer struct {
+	tx     *knftables.Transaction
+	family knftables.Family
+	table  string
+}
+
+func (w writer) set(name, key string, flags ...knftables.SetFlag) {
+	w.tx.Add(&knftables.Set{Family: w.family, Table: w.table, Name: name, Type: key, Flags: flags})
+}
+
+func (w writer) element(set string, key ...string) {
+	w.tx.Add(&knftables.Element{Family: w.family, Table: w.table, Set: set, Key: key})
+}
+
+func (w writer) chain(name string) {
+	w.tx.Add(&knftables.Chain{Family: w.family, Table: w.table, Name: name})
+}
+
+func (w writer) base(name string, t knftables.BaseChainType, h knftables.BaseChainHook, p knftables.BaseChainPriority) {
+	w.tx.Add(&knftables.Chain{Family: w.family, Table: w.table, Name: name, Type: &t, Hook: &h, Priority: &p})
+}
+
+func (w writer) rule(chain string, words ...string) {
+	w.tx.Add(&knftables.Rule{Family: w.family, Table: w.table, Chain: chain, Rule: strings.Join(words, " ")})
+}
+
+func quote(s string) string { return `"` + s + `"` }
