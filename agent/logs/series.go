@@ -27,7 +27,6 @@ func back(f *os.File, visit func(off int64, r record) bool) (end int64, more boo
 	if err != nil {
 		return 0, false, err
 	}
-	type span struct{ from, to int }
 	var spans []span
 	buf := make([]byte, windowBytes)
 	found := false
@@ -49,14 +48,7 @@ func back(f *os.File, visit func(off int64, r record) bool) (end int64, more boo
 		if lo > 0 {
 			first = bytes.IndexByte(b, '\n') + 1
 		}
-		spans = spans[:0]
-		for from := first; from <= last; {
-			to := from + bytes.IndexByte(b[from:], '\n')
-			if to-from > timeLen {
-				spans = append(spans, span{from, to})
-			}
-			from = to + 1
-		}
+		spans = appendSpans(spans[:0], b, first, last)
 		for _, s := range slices.Backward(spans) {
 			if r, err := parseRecord(b[s.from:s.to]); err == nil && !visit(lo+int64(s.from), r) {
 				return end, false, nil
@@ -69,6 +61,21 @@ func back(f *os.File, visit func(off int64, r record) bool) (end int64, more boo
 		}
 	}
 	return end, true, nil
+}
+
+type span struct{ from, to int }
+
+// appendSpans adds the lines of b from first to the newline at last that are
+// long enough to be records.
+func appendSpans(spans []span, b []byte, first, last int) []span {
+	for from := first; from <= last; {
+		to := from + bytes.IndexByte(b[from:], '\n')
+		if to-from > timeLen {
+			spans = append(spans, span{from, to})
+		}
+		from = to + 1
+	}
+	return spans
 }
 
 // source reads one series forward, through its rotations.

@@ -285,10 +285,20 @@ func (w *Writer) recover() {
 			continue
 		}
 		found := false
-		_, _, _ = back(f, func(_ int64, r record) bool {
+		see := func(_ int64, r record) bool {
 			w.seq, w.last, found = max(w.seq, r.seq), max(w.last, r.nano), true
 			return false
-		})
+		}
+		end, _, err := back(f, see)
+		if err == nil {
+			// A record torn by a kill may be whole enough to be read once a
+			// newline closes it.
+			torn := make([]byte, maxRecord)
+			n, _ := f.ReadAt(torn, end)
+			if r, err := parseRecord(torn[:n]); err == nil {
+				see(end, r)
+			}
+		}
 		f.Close()
 		if found {
 			return

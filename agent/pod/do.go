@@ -54,7 +54,7 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepLost:
 		return m.Ledger.End(m.id, Ended{
 			Incarnation: want.Incarnation, Event: fleet.EventFailed, At: time.Now(),
-			Reason: "the container disappeared from its host", LogTail: m.Logs.Tail(m.id, logTailLines),
+			Reason: "the container disappeared from its host", LogFrom: m.steps[fleet.StepReceived],
 		})
 	case StepRemove:
 		m.Logs.System(m.id, "remove container "+string(m.id))
@@ -225,7 +225,7 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 
 // end writes down how the incarnation ended.
 func (m *machine) end(want Assignment, see Seen) error {
-	ended := Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now()}
+	ended := Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now(), LogFrom: see.Container.StartedAt}
 	c := see.Container
 	if c.Task == TaskStopped {
 		code := c.ExitCode
@@ -234,9 +234,6 @@ func (m *machine) end(want Assignment, see Seen) error {
 	}
 	if want.Goal != fleet.GoalRun {
 		ended.Event, ended.Reason = fleet.EventExited, ""
-	}
-	if ended.Event == fleet.EventFailed {
-		ended.LogTail = m.Logs.Tail(m.id, logTailLines)
 	}
 	if ended.ExitCode != nil {
 		m.Logs.System(m.id, fmt.Sprintf("container ended with exit code %d", *ended.ExitCode))
@@ -261,12 +258,17 @@ func verdict(c Container) (fleet.Trigger, string) {
 	}
 }
 
+// report tells how an incarnation ended, after its container is gone: only then is its log whole.
 func (m *machine) report(e *Ended) {
 	m.told = e.Incarnation
 	m.Reports.Activity(m.id, "", 0, 0)
+	tail := ""
+	if e.Event == fleet.EventFailed {
+		tail = m.Logs.Tail(m.id, logTailLines, e.LogFrom)
+	}
 	m.Reports.Report(Report{
 		Pod: m.id, Incarnation: e.Incarnation, Event: e.Event, Reason: e.Reason, ExitCode: e.ExitCode,
-		At: e.At, LogTail: e.LogTail, Digest: m.digest, Steps: m.stepsCopy(),
+		At: e.At, LogTail: tail, Digest: m.digest, Steps: m.stepsCopy(),
 	})
 }
 

@@ -275,7 +275,7 @@ func (l fakeLogs) System(_ fleet.PodID, line string) {
 	defer l.f.mu.Unlock()
 	l.f.lines = append(l.f.lines, line)
 }
-func (fakeLogs) Tail(fleet.PodID, int) string { return "last words" }
+func (fakeLogs) Tail(fleet.PodID, int, time.Time) string { return "last words" }
 func (fakeLogs) Dir(id fleet.PodID) string    { return "/logs/" + string(id) }
 func (fakeLogs) Prepare(fleet.PodID) error    { return nil }
 func (fakeLogs) Remove(fleet.PodID) error     { return nil }

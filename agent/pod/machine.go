@@ -195,7 +195,7 @@ func (m *machine) fail(want Assignment, cause *Error) {
 	m.Logs.System(m.id, "error: "+cause.Sentence)
 	ended := Ended{
 		Incarnation: want.Incarnation, Event: fleet.EventFailed, Reason: cause.Sentence,
-		At: time.Now(), LogTail: m.Logs.Tail(m.id, logTailLines),
+		At: time.Now(), LogFrom: m.steps[fleet.StepReceived],
 	}
 	if err := m.Ledger.End(m.id, ended); err != nil {
 		m.Log.Error("write how the pod ended", "err", err)

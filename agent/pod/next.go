@@ -47,7 +47,7 @@ func next(want Assignment, see Seen) Step {
 	case c.Exists && c.Incarnation < want.Incarnation:
 		return removeContainer(c)
 	case see.Record.ended(want.Incarnation):
-		return release(see, afterEnd(see))
+		return afterEnd(see)
 	case c.Exists && c.Task == TaskStopped:
 		return StepEnd
 	case want.Goal == fleet.GoalStop && c.Task == TaskRunning:
@@ -102,11 +102,19 @@ func removeContainer(c Container) Step {
 	return StepRemove
 }
 
+// afterEnd releases an ended incarnation. It is told as soon as nothing of the container is left:
+// taking the network namespace down waits for the kernel, and nobody has to wait with it.
 func afterEnd(see Seen) Step {
-	if see.Told {
+	switch {
+	case see.Container.Exists:
+		return removeContainer(see.Container)
+	case !see.Told:
+		return StepReport
+	case see.Network:
+		return StepUnlink
+	default:
 		return StepIdle
 	}
-	return StepReport
 }
 
 func (r Record) ended(incarnation uint64) bool {

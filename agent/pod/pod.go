@@ -35,7 +35,7 @@ type Ended struct {
 	Reason      string        `cbor:"reason,omitempty"`
 	ExitCode    *int          `cbor:"exit_code,omitempty"`
 	At          time.Time     `cbor:"at"`
-	LogTail     string        `cbor:"log_tail,omitempty"`
+	LogFrom     time.Time     `cbor:"log_from"` // when the incarnation's log began
 }
 
 // Record is all that the host's ledger holds of a pod.
@@ -92,8 +92,9 @@ type Reporter interface {
 // SystemLog takes the lines that tell a pod's owner what the host did.
 type SystemLog interface {
 	System(id fleet.PodID, line string)
-	// Tail returns the last lines that the container wrote.
-	Tail(id fleet.PodID, lines int) string
+	// Tail returns the last lines that the container wrote since a time. They are complete once the
+	// runtime has removed the container.
+	Tail(id fleet.PodID, lines int, since time.Time) string
 	// Dir is the folder that the container's logger writes to; it exists after Prepare.
 	Dir(id fleet.PodID) string
 	Prepare(id fleet.PodID) error

@@ -1,0 +1,300 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gantry/agent/ledger"
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/netctl"
+)
+
+// Containers is the container runtime as the daemon needs it, beyond what the pods' machines do.
+type Containers interface {
+	pod.Runtime
+	// Version tells daemon and runtime in words.
+	Version(ctx context.Context) (string, error)
+	// List returns the pods of which the runtime has anything.
+	List(ctx context.Context) ([]fleet.PodID, error)
+	// Images returns references that are on the host, at most 200.
+	Images(ctx context.Context) ([]string, error)
+	// Import loads an image archive.
+	Import(ctx context.Context, archive io.Reader) ([]string, error)
+	// Clean removes every container of this agent and what belongs to them, and with images also those.
+	Clean(ctx context.Context, images bool) error
+}
+
+// Config is what an agent is made from.
+type Config struct {
+	Dir        string   // data folder, absolute
+	Schedulers []string // host:port of their link ports
+	Dial       Dialer
+	Instance   string // four hexadecimal digits that name the agent's kernel objects
+	GPUs       []fleet.GPU
+	Overcommit int // 1 in production; see inventory
+	// Offer is what pods may use of the host, and BootID names the present run of its kernel. Both
+	// are read from the machine when they are zero, as in production.
+	Offer      fleet.Resources
+	BootID     string
+	Archives   []string
+	Version    string
+	Containers Containers
+	Network    netctl.Controller
+	PickSubnet func(ctx context.Context) (netip.Prefix, error)
+	Ready      func() // called once, when the first session stands or the pods of before are looked after
+	Log        *slog.Logger
+}
+
+const (
+	podMTU         = 1500
+	versionTimeout = 5 * time.Second
+	imagesTimeout  = 5 * time.Second
+	sweepTimeout   = time.Minute
+	importTimeout  = 10 * time.Minute
+	slotsPerCore   = 2
+	repairEvery    = 30 * time.Second
+)
+
+// Run is the agent's life. It returns when ctx ends, or with what makes going on impossible. Pods'
+// containers live on.
+func Run(ctx context.Context, c Config) error {
+	store, err := openStore(c.Dir)
+	if err != nil {
+		return err
+	}
+	identity, err := store.Identity()
+	if err != nil {
+		return fmt.Errorf("this host has not joined a cluster: %w", err)
+	}
+	book, err := ledger.Open(filepath.Join(c.Dir, "ledger.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = book.Close() }()
+	c.Log = c.Log.With("host", identity.ID)
+	c.importArchives(ctx)
+	d, err := newDaemon(ctx, c, book)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	d.sessions.store = store
+	c.Ready()
+	d.run(ctx)
+	return nil
+}
+
+// daemon is a running agent's parts.
+type daemon struct {
+	Config
+	book     *ledger.Ledger
+	boot     string
+	machine  string
+	heard    atomic.Bool
+	logs     *podLogs
+	pods     *pod.Pods
+	sessions *sessions
+	stock    fleet.Inventory
+}
+
+func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
+	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log)}
+	var err error
+	if d.machine, err = machineID(c.Dir); err != nil {
+		return nil, err
+	}
+	boot := c.BootID
+	if boot == "" {
+		if boot, err = bootID(); err != nil {
+			return nil, err
+		}
+	}
+	// A host that was cleaned on purpose is, for its pods, a host that was rebooted.
+	d.boot = fmt.Sprintf("%s/%d", boot, book.Cleaned())
+	if d.stock, err = inventory(c.Dir, c.Overcommit, c.GPUs); err != nil {
+		return nil, err
+	}
+	if c.Offer != (fleet.Resources{}) {
+		d.stock.Total = c.Offer
+	}
+	if err := d.network(ctx); err != nil {
+		return nil, err
+	}
+	types := map[string]string{}
+	for _, g := range c.GPUs {
+		types[g.UUID] = g.Type
+	}
+	rep := newReports()
+	d.pods = pod.NewPods(ctx, pod.Deps{
+		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
+		Dir: filepath.Join(c.Dir, "pods"), Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
+		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
+		GPUName: func(uuid string) string { return types[uuid] },
+	})
+	subnet := book.Subnet()
+	d.sessions = &sessions{
+		addrs: c.Schedulers, dial: c.Dial, ledger: book, pods: d.pods, reports: rep,
+		live: newSampler(c.Containers, book, rep), tunnels: &tunnels{book, d.logs, c.Log},
+		hello: d.hello, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
+	}
+	return d, nil
+}
+
+// network brings the host's network to what the ledger says, before any pod is looked at.
+func (d *daemon) network(ctx context.Context) error {
+	subnet := d.book.Subnet()
+	if !subnet.IsValid() {
+		var err error
+		if subnet, err = d.PickSubnet(ctx); err != nil {
+			return fmt.Errorf("choose a subnet: %w", err)
+		}
+		if err := d.book.SetSubnet(subnet); err != nil {
+			return err
+		}
+	}
+	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU}
+	for _, rec := range d.book.Records() {
+		if rec.Assignment.Goal == fleet.GoalRun && (rec.Ended == nil || rec.Ended.Incarnation < rec.Assignment.Incarnation) {
+			want.Pods = append(want.Pods, netctl.NewPod(d.Instance, string(rec.Assignment.Pod), rec.Addr))
+		}
+	}
+	slices.SortFunc(want.Pods, func(a, b netctl.Pod) int { return strings.Compare(a.ID, b.ID) })
+	if err := d.Network.Set(ctx, want); err != nil {
+		return fmt.Errorf("set the host's network: %w", err)
+	}
+	return nil
+}
+
+// run looks after the pods of before, then talks to schedulers until ctx ends.
+func (d *daemon) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, rec := range d.book.Records() {
+		d.pods.Set(rec.Assignment)
+	}
+	wg.Go(func() { d.sessions.live.run(ctx) })
+	wg.Go(func() { d.sessions.live.hurryWhilePulling(ctx) })
+	wg.Go(func() { d.sweep(ctx) })
+	wg.Go(func() { d.keepNetwork(ctx) })
+	d.sessions.run(ctx)
+	wg.Wait()
+	d.pods.Wait()
+}
+
+// keepNetwork puts back what other programs take away of the host's network: a flushed ruleset would
+// leave pods unconfined.
+func (d *daemon) keepNetwork(ctx context.Context) {
+	tick := time.NewTicker(repairEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := d.Network.Repair(ctx); err != nil && ctx.Err() == nil {
+			d.Log.Error("repair the host's network", "err", err)
+		}
+	}
+}
+
+func (d *daemon) close() {
+	if err := d.logs.Close(); err != nil {
+		d.Log.Warn("close the pods' logs", "err", err)
+	}
+}
+
+// sweep removes containers that the ledger does not know, once a scheduler was heard: leftovers of
+// a ledger that was lost or of a crash in the middle of a removal.
+func (d *daemon) sweep(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for !d.heard.Load() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	ids, err := d.Containers.List(ctx)
+	if err != nil {
+		d.Log.Warn("list containers", "err", err)
+		return
+	}
+	for _, id := range ids {
+		if _, known := d.book.Record(id); known {
+			continue
+		}
+		d.Log.Warn("container of an unknown pod is removed", "pod", id)
+		if err := errors.Join(d.Containers.Remove(ctx, id), d.Network.RemovePod(ctx, string(id))); err != nil {
+			d.Log.Warn("remove the container of an unknown pod", "pod", id, "err", err)
+		}
+	}
+}
+
+func (d *daemon) hello() *link.Hello {
+	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+	defer cancel()
+	version, err := d.Containers.Version(ctx)
+	if err != nil {
+		version = "not reachable"
+	}
+	images, err := d.Containers.Images(ctx)
+	if err != nil {
+		d.Log.Debug("list images", "err", err)
+	}
+	inv := d.stock
+	out := &link.Hello{
+		MachineId: d.machine, BootId: d.boot, Generation: d.book.Generation(),
+		Inventory: &link.Inventory{
+			Total: &link.Resources{MilliCpu: inv.Total.MilliCPU, MemoryMb: inv.Total.MemoryMB, DiskGb: inv.Total.DiskGB},
+			Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: version, AgentVersion: d.Version, Images: images,
+		},
+	}
+	for _, g := range inv.GPUs {
+		out.Inventory.Gpus = append(out.Inventory.Gpus, &link.GPU{
+			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), //nolint:gosec // small
+			Simulated: g.Simulated, Sick: g.Sick,
+		})
+	}
+	return out
+}
+
+// importArchives loads the image archives that the operator named. One that cannot be loaded is
+// named in the log; the agent goes on.
+func (c Config) importArchives(ctx context.Context) {
+	for _, path := range c.Archives {
+		names, err := importArchive(ctx, c.Containers, path)
+		if err != nil {
+			c.Log.Error("image archive was not loaded", "file", path, "err", err)
+			continue
+		}
+		c.Log.Info("image archive loaded", "file", path, "images", names)
+	}
+}
+
+func importArchive(ctx context.Context, rt Containers, path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, importTimeout)
+	defer cancel()
+	return rt.Import(ctx, f)
+}

@@ -1,0 +1,150 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"gantry/fleet"
+)
+
+const (
+	cgroupMount   = "/sys/fs/cgroup"
+	cgroupTimeout = 10 * time.Second
+)
+
+// cgroupFS reads and clears the pods' control groups, version 1 or 2.
+type cgroupFS struct {
+	root   string // mount point
+	parent string // folder of the pods' groups below each hierarchy
+}
+
+// path returns a pod's group below a hierarchy.
+func (c cgroupFS) path(id fleet.PodID) string { return filepath.Join(c.parent, string(id)) }
+
+func (c cgroupFS) unified() bool {
+	_, err := os.Stat(filepath.Join(c.root, "cgroup.controllers"))
+	return err == nil
+}
+
+// hierarchies returns the roots below which groups live.
+func (c cgroupFS) hierarchies() []string {
+	if c.unified() {
+		return []string{c.root}
+	}
+	entries, _ := os.ReadDir(c.root)
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, filepath.Join(c.root, e.Name()))
+		}
+	}
+	return out
+}
+
+// limitsSwap reports whether the kernel can limit a group's swap.
+func (c cgroupFS) limitsSwap() bool {
+	probe := filepath.Join(c.root, "memory", "memory.memsw.limit_in_bytes")
+	if c.unified() {
+		probe = "/proc/swaps"
+	}
+	_, err := os.Stat(probe)
+	return err == nil
+}
+
+// oomKills returns how many processes of a pod the kernel has killed for memory, 0 when the group is
+// gone.
+func (c cgroupFS) oomKills(id fleet.PodID) int64 {
+	file := filepath.Join(c.root, "memory", c.path(id), "memory.oom_control")
+	if c.unified() {
+		file = filepath.Join(c.root, c.path(id), "memory.events")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// clear kills what is left in a pod's group and removes it. runc does so itself; what is left is
+// from a runtime that died.
+func (c cgroupFS) clear(ctx context.Context, id fleet.PodID) error {
+	deadline := time.Now().Add(cgroupTimeout)
+	for {
+		left := false
+		for _, h := range c.hierarchies() {
+			gone, err := clearGroup(filepath.Join(h, c.path(id)))
+			if err != nil {
+				return err
+			}
+			left = left || !gone
+		}
+		if !left {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("control group is still in use")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// clearGroup does one round and reports whether the group is gone.
+func clearGroup(dir string) (gone bool, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "cgroup.procs" {
+			return nil
+		}
+		text, _ := os.ReadFile(path)
+		for word := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		return nil
+	})
+	var dirs []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	for i := len(dirs) - 1; i >= 0; i-- {
+		err = syscall.Rmdir(dirs[i])
+		if err != nil && err != syscall.EBUSY && err != syscall.ENOENT {
+			return false, &os.PathError{Op: "rmdir", Path: dirs[i], Err: err}
+		}
+	}
+	return err == nil || err == syscall.ENOENT, nil
+}
+
+// removeParents removes the folders above the pods' groups where they are empty.
+func (c cgroupFS) removeParents() {
+	for _, h := range c.hierarchies() {
+		for p := c.parent; p != "."; p = filepath.Dir(p) {
+			if syscall.Rmdir(filepath.Join(h, p)) != nil {
+				break
+			}
+		}
+	}
+}

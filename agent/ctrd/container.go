@@ -1,0 +1,229 @@
+package ctrd
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"gantry/agent/logs"
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+// Labels of a container.
+const (
+	labelPod         = "gantry.pod"
+	labelAccount     = "gantry.account"
+	labelIncarnation = "gantry.incarnation"
+	labelLogger      = "gantry.logger"  // logging URI of the task
+	labelStarted     = "gantry.started" // when Start was called, and under which boot id
+	// labelRoot keeps the collector off a snapshot that no container names yet.
+	labelRoot = "containerd.io/gc.root"
+)
+
+// prepared is what Task needs of a container that was just defined.
+type prepared struct {
+	rootfs []mount.Mount
+	logger string
+}
+
+// Look returns what exists of the pod. A process that was started under the present boot and that
+// containerd no longer knows is TaskStopped with Lost set, exit code 255 and no time of exit; so is,
+// with daemons since 1.7, one that ended while the daemon was away, since they drop its exit status.
+// PID is 0 unless a process is there.
+func (r *Runtime) Look(ctx context.Context, id fleet.PodID) (pod.Container, error) {
+	ctx = r.in(ctx)
+	c, err := r.client.ContainerService().Get(ctx, string(id))
+	if errdefs.IsNotFound(err) {
+		return pod.Container{}, nil
+	}
+	if err != nil {
+		return pod.Container{}, fault("tell what exists of the pod", err)
+	}
+	out := pod.Container{Exists: true}
+	if out.Incarnation, err = strconv.ParseUint(c.Labels[labelIncarnation], 10, 64); err != nil || c.Labels[labelPod] != string(id) {
+		return pod.Container{}, &pod.Error{Class: pod.Retry, Sentence: "a container that is not ours has the pod's name", Err: err}
+	}
+	begun, boot := started(c.Labels)
+	p, err := r.process(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		if !begun.IsZero() && boot == r.boot {
+			out.Task, out.Lost, out.StartedAt, out.ExitCode = pod.TaskStopped, true, begun, lostExitCode
+		}
+		return out, nil
+	case err != nil:
+		return pod.Container{}, fault("tell the state of the process", err)
+	}
+	switch p.Status {
+	case tasktypes.Status_CREATED:
+		out.Task, out.PID = pod.TaskCreated, int(p.Pid)
+	case tasktypes.Status_RUNNING, tasktypes.Status_PAUSED, tasktypes.Status_PAUSING:
+		out.Task, out.PID, out.StartedAt = pod.TaskRunning, int(p.Pid), begun
+	case tasktypes.Status_STOPPED:
+		out.Task, out.StartedAt = pod.TaskStopped, begun
+		out.ExitCode, out.ExitedAt = int(p.ExitStatus), p.ExitedAt.AsTime()
+		out.OOMKilled = out.ExitCode != 0 && r.cgroups.oomKills(id) > 0
+	default:
+		return pod.Container{}, &pod.Error{Class: pod.Retry, Sentence: "the container runtime of the host does not know the state of the process"}
+	}
+	return out, nil
+}
+
+// lostExitCode is what a lost process is said to have ended with.
+const lostExitCode = 255
+
+// process returns what containerd knows of the pod's process.
+func (r *Runtime) process(ctx context.Context, id fleet.PodID) (*tasktypes.Process, error) {
+	resp, err := r.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: string(id)})
+	if err != nil {
+		return nil, native(err)
+	}
+	return resp.Process, nil
+}
+
+func started(labels map[string]string) (at time.Time, boot string) {
+	stamp, boot, _ := strings.Cut(labels[labelStarted], " ")
+	at, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return time.Time{}, ""
+	}
+	return at, boot
+}
+
+// Define makes the container's snapshot and record. The record comes last: where it is, the snapshot
+// is too. A container of another incarnation must be removed before.
+func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
+	ctx = r.in(ctx)
+	uri, err := logs.LoggerURI(r.cfg.LoggerPath, s.LogDir, r.cfg.Logs)
+	if err != nil {
+		return fatal("the folder of the pod's log is not valid", err)
+	}
+	if err := checkPaths(s); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	img := r.known[s.Image]
+	r.mu.Unlock()
+	if img == nil {
+		if img, err = r.find(ctx, s.Image); err != nil {
+			return err
+		}
+	}
+	if img == nil {
+		return r.noImage(s)
+	}
+	user, err := r.userOf(ctx, img)
+	if err != nil {
+		return err
+	}
+	spec, err := buildSpec(s, img, user, host{limits: r.limits(), cgroup: r.cgroups.path(s.Pod), swapMax: r.cgroups.limitsSwap()})
+	if err != nil {
+		return err
+	}
+	rootfs, err := r.prepare(ctx, s, img)
+	if err != nil {
+		return err
+	}
+	if err := r.record(ctx, s, spec, uri); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.ready[string(s.Pod)] = &prepared{rootfs: rootfs, logger: uri}
+	r.mu.Unlock()
+	return nil
+}
+
+func (r *Runtime) noImage(s pod.ContainerSpec) error {
+	return &pod.Error{Class: pod.Retry, Sentence: "image " + shown(s.Image) + " is not on the host any more"}
+}
+
+// prepare makes the container's writable snapshot. One that is left from an earlier try is dropped:
+// only a container's record makes a snapshot worth keeping.
+func (r *Runtime) prepare(ctx context.Context, s pod.ContainerSpec, img *image) ([]mount.Mount, error) {
+	const op = "make the container's file system"
+	key, sn := string(s.Pod), r.snapshots()
+	labels := snapshots.WithLabels(map[string]string{
+		labelRoot: time.Now().UTC().Format(time.RFC3339), labelPod: string(s.Pod),
+	})
+	rootfs, err := sn.Prepare(ctx, key, img.chain, labels)
+	if errdefs.IsAlreadyExists(err) {
+		if _, cerr := r.client.ContainerService().Get(ctx, key); cerr == nil {
+			if rootfs, err = sn.Mounts(ctx, key); err != nil {
+				return nil, fault(op, err)
+			}
+			return rootfs, nil
+		} else if !errdefs.IsNotFound(cerr) {
+			return nil, fault(op, cerr)
+		}
+		if err = sn.Remove(ctx, key); err == nil || errdefs.IsNotFound(err) {
+			rootfs, err = sn.Prepare(ctx, key, img.chain, labels)
+		}
+	}
+	if errdefs.IsNotFound(err) {
+		r.remember(s.Image, nil)
+		return nil, r.noImage(s)
+	}
+	if err != nil {
+		return nil, fault(op, err)
+	}
+	return rootfs, nil
+}
+
+// record creates the container's record.
+func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.Spec, uri string) error {
+	const op = "create the container"
+	body, err := typeurl.MarshalAny(spec)
+	if err != nil {
+		return fault(op, err)
+	}
+	opts, err := typeurl.MarshalAny(&options.Options{BinaryName: r.cfg.RuncBinary, Root: r.cfg.RuncRoot})
+	if err != nil {
+		return fault(op, err)
+	}
+	incarnation := strconv.FormatUint(s.Incarnation, 10)
+	c := containers.Container{
+		ID: string(s.Pod), Image: s.Image, Spec: body,
+		Labels: map[string]string{
+			labelPod: string(s.Pod), labelAccount: string(s.Account), labelIncarnation: incarnation, labelLogger: uri,
+		},
+		Runtime:     containers.RuntimeInfo{Name: runtimeName, Options: opts},
+		Snapshotter: r.cfg.Snapshotter, SnapshotKey: string(s.Pod),
+	}
+	_, err = r.client.ContainerService().Create(ctx, c)
+	if !errdefs.IsAlreadyExists(err) {
+		return fault(op, err)
+	}
+	have, err := r.client.ContainerService().Get(ctx, c.ID)
+	if err != nil {
+		return fault(op, err)
+	}
+	if have.Labels[labelPod] != c.ID || have.Labels[labelIncarnation] != incarnation {
+		return &pod.Error{Class: pod.Retry, Sentence: "an earlier container of the pod is still there"}
+	}
+	return nil
+}
+
+// List returns every pod that has a container here, in no order.
+func (r *Runtime) List(ctx context.Context) ([]fleet.PodID, error) {
+	list, err := r.client.ContainerService().List(r.in(ctx), `labels."`+labelPod+`"`)
+	if err != nil {
+		return nil, fault("list containers", err)
+	}
+	out := make([]fleet.PodID, 0, len(list))
+	for _, c := range list {
+		out = append(out, fleet.PodID(c.ID))
+	}
+	return out, nil
+}

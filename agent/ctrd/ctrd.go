@@ -1,0 +1,188 @@
+// Package ctrd runs pods under containerd: it implements pod.Runtime for daemons 1.6, 1.7 and 2.x.
+//
+// One Runtime owns one containerd namespace and everything in it. A container's id is its pod's id.
+// The OCI spec is built here alone: an image contributes entrypoint, command, environment, working
+// directory and user, and nothing that it says can widen what the container may do. The package
+// never decides what a pod should do next, never restarts anything, never stores anything of its own,
+// and never reports an exit that containerd has not confirmed.
+//
+// What is durable when: a container and its snapshot when Define returned, an image when Pull or
+// Import returned; both are in containerd's own database. Running processes belong to containerd's
+// shims, and outlive this process and the daemon.
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/log"
+	"github.com/containerd/platforms"
+	"github.com/sirupsen/logrus"
+
+	"gantry/agent/logs"
+	"gantry/agent/pod"
+)
+
+// Config says which daemon to use and how. Socket, Namespace and LoggerPath must be set.
+type Config struct {
+	Socket     string             // path of containerd's socket
+	Namespace  string             // containerd namespace that is this agent's alone
+	LoggerPath string             // absolute path of gantry-logger
+	Logs       logs.WriterOptions // bounds of each container's log
+
+	CgroupRoot    string        // name of the top control group, default "gantry"
+	Snapshotter   string        // default "overlayfs"
+	RuncBinary    string        // default "runc", found by the daemon's PATH
+	RuncRoot      string        // folder of runc's state; empty for the daemon's default
+	MaxImageBytes int64         // compressed size of an image at most, default 200 GB
+	PullStall     time.Duration // a download without a byte for so long is given up, default 10 minutes
+
+	Log *slog.Logger
+}
+
+const (
+	runtimeName      = "io.containerd.runc.v2"
+	defaultMaxImage  = 200_000_000_000
+	defaultPullStall = 10 * time.Minute
+	maxDownloads     = 6 // layers that are downloaded at once, over all pulls
+	maxKnownImages   = 256
+)
+
+var (
+	validNamespace  = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
+	validCgroupRoot = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if !filepath.IsAbs(c.Socket) || !filepath.IsAbs(c.LoggerPath) {
+		return c, errors.New("containerd socket and logger: must be absolute paths")
+	}
+	if len(c.Namespace) > 76 || !validNamespace.MatchString(c.Namespace) {
+		return c, errors.New("containerd namespace: must be at most 76 letters and digits, separated by . _ -")
+	}
+	if err := c.Logs.Validate(); err != nil {
+		return c, err
+	}
+	for p, v := range map[*string]string{&c.CgroupRoot: "gantry", &c.Snapshotter: "overlayfs", &c.RuncBinary: "runc"} {
+		if *p == "" {
+			*p = v
+		}
+	}
+	if !validCgroupRoot.MatchString(c.CgroupRoot) {
+		return c, errors.New("control group root: must be letters, digits, _ and -")
+	}
+	if c.MaxImageBytes <= 0 {
+		c.MaxImageBytes = defaultMaxImage
+	}
+	if c.PullStall <= 0 {
+		c.PullStall = defaultPullStall
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Runtime is a pod.Runtime on a containerd daemon. It is safe for concurrent use. The daemon may be
+// away at any time: calls then fail with class Retry, and work again once it is back.
+type Runtime struct {
+	cfg      Config
+	client   *client.Client
+	platform platforms.MatchComparer
+	cgroups  cgroupFS
+	quiet    *log.Entry                 // the client library's own log
+	boot     string                     // boot id of the host
+	daemon   atomic.Pointer[hostLimits] // of the daemon that was dialed last
+	slots    chan struct{}              // one per running download
+
+	life context.Context // ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup // running pulls
+
+	mu       sync.Mutex           // guards the maps below
+	known    map[string]*image    // by reference as asked for
+	contents map[string]*image    // by digest
+	ready    map[string]*prepared // defined, without a task yet; by pod id
+	pulls    map[string]*pull     // by normalized reference
+}
+
+var _ pod.Runtime = (*Runtime)(nil)
+
+// New returns a Runtime. It does not wait for the daemon. The error tells a fault of the
+// configuration.
+func New(cfg Config) (*Runtime, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r := &Runtime{
+		cfg: cfg, platform: platforms.Default(), boot: bootID(),
+		cgroups: cgroupFS{root: cgroupMount, parent: filepath.Join(cfg.CgroupRoot, cfg.Namespace)},
+		slots:   make(chan struct{}, maxDownloads),
+		known:   map[string]*image{}, contents: map[string]*image{},
+		ready: map[string]*prepared{}, pulls: map[string]*pull{},
+	}
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	r.quiet = logrus.NewEntry(silent)
+	r.life, r.stop = context.WithCancel(context.Background())
+	r.client, err = client.New(cfg.Socket,
+		client.WithDefaultRuntime(runtimeName),
+		client.WithDefaultPlatform(r.platform),
+		client.WithExtraDialOpts(r.dialOptions()))
+	if err != nil {
+		return nil, fmt.Errorf("containerd client: %w", err)
+	}
+	return r, nil
+}
+
+// Close ends running pulls and the connection. Containers run on.
+func (r *Runtime) Close() error {
+	r.stop()
+	r.work.Wait()
+	return r.client.Close()
+}
+
+// in puts the call into the Runtime's containerd namespace, and silences the client library: it would
+// write to standard error what every error that it returns says too.
+func (r *Runtime) in(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(log.WithLogger(ctx, r.quiet), r.cfg.Namespace)
+}
+
+// Version returns the versions of daemon and runc in words, for example
+// "containerd 1.6.20, runc 1.1.5". A runc without seccomp is an error of class Fatal.
+func (r *Runtime) Version(ctx context.Context) (string, error) {
+	v, err := r.client.Version(r.in(ctx))
+	if err != nil {
+		return "", fault("tell its version", err)
+	}
+	out, err := exec.CommandContext(ctx, r.cfg.RuncBinary, "--version").Output()
+	if err != nil {
+		return "", &pod.Error{Class: pod.Retry, Sentence: "the host's runc does not answer", Err: err}
+	}
+	runc, seccomp := "", false
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "runc version "); ok {
+			runc = rest
+		}
+		seccomp = seccomp || strings.HasPrefix(line, "libseccomp:")
+	}
+	text := fmt.Sprintf("containerd %s, runc %s", strings.TrimPrefix(v.Version, "v"), runc)
+	if !seccomp {
+		return text, &pod.Error{Class: pod.Fatal, Sentence: "the host's runc was built without seccomp"}
+	}
+	return text, nil
+}

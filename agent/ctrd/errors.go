@@ -1,0 +1,83 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"gantry/agent/pod"
+)
+
+const sentenceAway = "the container runtime of the host does not answer"
+
+// native turns an error of a raw service into one that errdefs can class.
+func native(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errgrpc.ToNative(err)
+}
+
+// fault classes an error of the daemon. Nothing that the daemon says by itself is final for a pod:
+// callers recognise final errors before they come here. did completes "the runtime could not …".
+func fault(did string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *pod.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	if away(err) {
+		return &pod.Error{Class: pod.Retry, Sentence: sentenceAway, Err: err}
+	}
+	return &pod.Error{Class: pod.Retry, Sentence: "the container runtime of the host could not " + did, Err: err}
+}
+
+// away reports whether err tells of an unreachable daemon or an ended wait instead of an answer.
+func away(err error) bool {
+	return errdefs.IsUnavailable(err) || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func fatal(sentence string, err error) error {
+	return &pod.Error{Class: pod.Fatal, Sentence: sentence, Err: err}
+}
+
+// runc tells why it could not make a process only in words.
+var runcExec = regexp.MustCompile(`exec: \\?"((?:[^"\\]|\\.)*?)\\?": (.*)`)
+
+// createFault classes an error of making or starting a container's process.
+func createFault(err error) error {
+	if away(err) {
+		return fault("create the process", err)
+	}
+	text := err.Error()
+	if m := runcExec.FindStringSubmatch(text); m != nil {
+		command := m[1]
+		if len(command) > 100 {
+			command = command[:100] + "…"
+		}
+		switch {
+		case strings.Contains(m[2], "executable file not found"), strings.Contains(m[2], "no such file"):
+			return fatal(`command "`+command+`" was not found in the image`, err)
+		case strings.Contains(m[2], "permission denied"), strings.Contains(m[2], "is a directory"):
+			return fatal(`command "`+command+`" of the image may not be executed`, err)
+		}
+	}
+	switch {
+	case strings.Contains(text, "OOM-killed"):
+		return fatal("the pod's memory limit is too small to start its container", err)
+	case strings.Contains(text, "chdir to cwd"), strings.Contains(text, "mkdir cwd"):
+		return fatal("the working directory that the image names cannot be entered", err)
+	case strings.Contains(text, "error mounting") && strings.Contains(text, "not a directory"):
+		return fatal("the image's files stand in the way of files that every container gets", err)
+	case strings.Contains(text, "seccomp"):
+		return &pod.Error{Class: pod.Retry, Sentence: "the host's runc cannot apply the seccomp profile", Err: err}
+	}
+	return fault("create the process", err)
+}

@@ -1,0 +1,316 @@
+package ctrd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/moby/sys/user"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"gantry/fleet"
+)
+
+const (
+	maxImages   = 200
+	maxMetadata = 8 << 20 // bytes of a manifest, index or config
+)
+
+// image is what a container takes from an image. Its fields never change, but for user.
+type image struct {
+	digest string
+	chain  string // name of the committed snapshot; empty for an image without layers
+	config ocispec.ImageConfig
+
+	user *specs.User // guarded by Runtime.mu; nil until it was looked up
+}
+
+// normalize returns the full form of a reference, as its registry knows it: "busybox" becomes
+// docker.io/library/busybox:latest. The reference is not repeated in the error: it may hold a password.
+func normalize(ref string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return "", fatal("the pod's image is not a valid image reference", nil)
+	}
+	return reference.TagNameOnly(named).String(), nil
+}
+
+// names returns the names under which a reference may be on the host, likeliest first.
+func names(ref string) ([]string, error) {
+	full, err := normalize(ref)
+	if err != nil {
+		return nil, err
+	}
+	out := []string{full}
+	if ref != full {
+		out = append(out, ref)
+	}
+	if named, err := reference.ParseNormalizedNamed(full); err == nil {
+		if short := reference.FamiliarString(named); !slices.Contains(out, short) {
+			out = append(out, short)
+		}
+	}
+	return out, nil
+}
+
+// Image returns the digest of a reference, given in short or full form, that is on the host and
+// unpacked, or "".
+func (r *Runtime) Image(ctx context.Context, ref string) (string, error) {
+	img, err := r.find(r.in(ctx), ref)
+	if err != nil || img == nil {
+		return "", err
+	}
+	return img.digest, nil
+}
+
+// find returns an image that is complete on the host, nil when there is none.
+func (r *Runtime) find(ctx context.Context, ref string) (*image, error) {
+	candidates, err := names(ref)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range candidates {
+		found, err := r.client.ImageService().Get(ctx, name)
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fault("look for the image", err)
+		}
+		img, err := r.describe(ctx, found.Target)
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fault("read the image", err)
+		}
+		if unpacked, err := r.unpacked(ctx, img); err != nil || !unpacked {
+			return nil, err
+		}
+		r.remember(ref, img)
+		return img, nil
+	}
+	r.remember(ref, nil)
+	return nil, nil
+}
+
+func (r *Runtime) unpacked(ctx context.Context, img *image) (bool, error) {
+	if img.chain == "" {
+		return true, nil
+	}
+	_, err := r.snapshots().Stat(ctx, img.chain)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fault("look for the image's files", err)
+	}
+	return true, nil
+}
+
+func (r *Runtime) snapshots() snapshots.Snapshotter {
+	return r.client.SnapshotService(r.cfg.Snapshotter)
+}
+
+// remember keeps what Define needs of a reference; nil forgets it.
+func (r *Runtime) remember(ref string, img *image) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if img == nil {
+		delete(r.known, ref)
+		return
+	}
+	if len(r.known) >= maxKnownImages {
+		clear(r.known)
+	}
+	r.known[ref] = img
+}
+
+// describe reads what containers need of an image. Contents are named by their digest, so they are
+// read once.
+func (r *Runtime) describe(ctx context.Context, target ocispec.Descriptor) (*image, error) {
+	digest := target.Digest.String()
+	r.mu.Lock()
+	img := r.contents[digest]
+	r.mu.Unlock()
+	if img != nil {
+		return img, nil
+	}
+	store := r.client.ContentStore()
+	manifest, err := images.Manifest(ctx, store, target, r.platform)
+	if err != nil {
+		return nil, err
+	}
+	if manifest.Config.Size > maxMetadata {
+		return nil, fmt.Errorf("image config of %d bytes: %w", manifest.Config.Size, errTooLarge)
+	}
+	blob, err := content.ReadBlob(ctx, store, manifest.Config)
+	if err != nil {
+		return nil, err
+	}
+	var cfg ocispec.Image
+	if err := json.Unmarshal(blob, &cfg); err != nil {
+		return nil, fatal("the image's configuration cannot be read", err)
+	}
+	img = &image{digest: digest, config: cfg.Config}
+	if len(cfg.RootFS.DiffIDs) > 0 {
+		img.chain = identity.ChainID(cfg.RootFS.DiffIDs).String()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.contents) >= maxKnownImages {
+		clear(r.contents)
+	}
+	r.contents[digest] = img
+	return img, nil
+}
+
+// Images returns references that are on the host, in order, 200 at most.
+func (r *Runtime) Images(ctx context.Context) ([]string, error) {
+	list, err := r.client.ImageService().List(r.in(ctx))
+	if err != nil {
+		return nil, fault("list images", err)
+	}
+	var out []string
+	for _, i := range list {
+		if _, err := reference.ParseNormalizedNamed(i.Name); err == nil {
+			out = append(out, i.Name)
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), maxImages)], nil
+}
+
+// Import loads the images of an OCI or docker archive and unpacks those for this platform. It
+// returns their names: those that the archive gives them, in full form.
+func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	ctx, done, err := r.client.WithLease(r.in(ctx))
+	if err != nil {
+		return nil, fault("import the archive", err)
+	}
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	full := func(name string) string {
+		if n, err := normalize(name); err == nil {
+			return n
+		}
+		return name
+	}
+	loaded, err := r.client.Import(ctx, archive, client.WithImageRefTranslator(full))
+	if err != nil {
+		if away(err) {
+			return nil, fault("import the archive", err)
+		}
+		return nil, fatal("the image archive cannot be read", err)
+	}
+	var out []string
+	for _, i := range loaded {
+		img := client.NewImageWithPlatform(r.client, i, r.platform)
+		if err := img.Unpack(ctx, r.cfg.Snapshotter); err != nil {
+			if away(err) {
+				return out, fault("unpack the image", err)
+			}
+			return out, fatal("image "+i.Name+" cannot be unpacked on this host", err)
+		}
+		out = append(out, i.Name)
+	}
+	if len(out) == 0 {
+		return nil, fatal("the image archive holds no named image", nil)
+	}
+	return out, nil
+}
+
+// userOf finds the ids that the image's user has in the image's own files.
+func (r *Runtime) userOf(ctx context.Context, img *image) (specs.User, error) {
+	name := img.config.User
+	switch name {
+	case "", "0", "root", "0:0", "root:root":
+		return specs.User{}, nil
+	}
+	r.mu.Lock()
+	known := img.user
+	r.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	found, err := r.lookUpUser(ctx, img)
+	if err != nil {
+		return specs.User{}, err
+	}
+	r.mu.Lock()
+	img.user = &found
+	r.mu.Unlock()
+	return found, nil
+}
+
+func (r *Runtime) lookUpUser(ctx context.Context, img *image) (specs.User, error) {
+	const op = "look up the image's user"
+	ctx, done, err := r.client.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(10*time.Minute))
+	if err != nil {
+		return specs.User{}, fault(op, err)
+	}
+	key := "gantry-view-" + fleet.NewID()
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		_ = r.snapshots().Remove(ctx, key)
+		_ = done(ctx)
+	}()
+	view, err := r.snapshots().View(ctx, key, img.chain)
+	if err != nil {
+		return specs.User{}, fault(op, err)
+	}
+	var out specs.User
+	var unknown error
+	err = mount.WithReadonlyTempMount(ctx, view, func(root string) error {
+		files := make([]string, 2)
+		for i, name := range []string{"/etc/passwd", "/etc/group"} {
+			if files[i], err = fs.RootPath(root, name); err != nil {
+				files[i] = filepath.Join(root, "nothing")
+			}
+		}
+		u, err := user.GetExecUserPath(img.config.User, &user.ExecUser{Home: "/"}, files[0], files[1])
+		if err != nil {
+			unknown = err
+			return nil
+		}
+		out = specs.User{UID: uint32(u.Uid), GID: uint32(u.Gid)}
+		for _, g := range u.Sgids {
+			out.AdditionalGids = append(out.AdditionalGids, uint32(g))
+		}
+		return nil
+	})
+	if unknown != nil {
+		return out, fatal("the user that the image names does not exist in it", unknown)
+	}
+	if err != nil {
+		return out, fault(op, err)
+	}
+	return out, nil
+}
+
+// shown is a reference as it may be shown to its owner.
+func shown(ref string) string {
+	const most = 200
+	if len(ref) > most {
+		ref = ref[:most] + "…"
+	}
+	return strings.ToValidUTF8(ref, "?")
+}
+
+var errTooLarge = errors.New("larger than allowed")

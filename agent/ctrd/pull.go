@@ -1,0 +1,366 @@
+package ctrd
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"gantry/agent/pod"
+)
+
+const (
+	progressEvery = 250 * time.Millisecond
+	// leaseLife keeps what an interrupted pull has downloaded for the next try.
+	leaseLife = 24 * time.Hour
+)
+
+// pull is one running pull; all that ask for its reference wait for it together.
+type pull struct {
+	ref    string
+	done   chan struct{} // closed when digest and err are set
+	cancel context.CancelFunc
+	digest string
+	err    error
+	asking int // guarded by Runtime.mu
+
+	mu    sync.Mutex // guards the fields below
+	items map[digest.Digest]*item
+	got   int64
+	total int64
+}
+
+// item is one blob of a pull.
+type item struct {
+	desc ocispec.Descriptor
+	got  int64
+	done bool
+}
+
+// Pull fetches and unpacks ref, calling progress with bytes when they changed. It may be called for
+// one reference many times at once: there is one download, which ends when nobody waits for it.
+func (r *Runtime) Pull(ctx context.Context, ref string, progress func(done, total int64)) (string, error) {
+	name, err := normalize(ref)
+	if err != nil {
+		return "", err
+	}
+	p, err := r.join(name) //nolint:contextcheck // the download outlives the one who asked first
+	if err != nil {
+		return "", err
+	}
+	defer r.leave(p)
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	var lastGot, lastTotal int64
+	tell := func() {
+		if got, total := p.progress(); progress != nil && (got != lastGot || total != lastTotal) {
+			lastGot, lastTotal = got, total
+			progress(got, total)
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return "", &pod.Error{Class: pod.Retry, Sentence: "the pull of image " + shown(ref) + " was interrupted", Err: context.Cause(ctx)}
+		case <-tick.C:
+			tell()
+		case <-p.done:
+			tell()
+			return p.digest, pullFault(ref, p.err)
+		}
+	}
+}
+
+// join finds the running pull of a reference or starts it.
+func (r *Runtime) join(name string) (*pull, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.life.Err() != nil {
+		return nil, &pod.Error{Class: pod.Retry, Sentence: "the host's agent is stopping", Err: r.life.Err()}
+	}
+	p := r.pulls[name]
+	if p == nil {
+		p = &pull{ref: name, done: make(chan struct{}), items: map[digest.Digest]*item{}}
+		var ctx context.Context
+		ctx, p.cancel = context.WithCancel(r.life)
+		r.pulls[name] = p
+		r.work.Go(func() { r.run(r.in(ctx), p) })
+	}
+	p.asking++
+	return p, nil
+}
+
+func (r *Runtime) leave(p *pull) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.asking--; p.asking == 0 {
+		p.cancel()
+		r.drop(p)
+	}
+}
+
+// drop takes p off the list, so that the next request starts anew. The caller holds mu.
+func (r *Runtime) drop(p *pull) {
+	if r.pulls[p.ref] == p {
+		delete(r.pulls, p.ref)
+	}
+}
+
+func (r *Runtime) run(ctx context.Context, p *pull) {
+	p.digest, p.err = r.fetch(ctx, p)
+	r.mu.Lock()
+	r.drop(p)
+	r.mu.Unlock()
+	close(p.done)
+}
+
+// fetch does the pull under a lease of its own. The lease stays when a later try may go on with what
+// is there.
+func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
+	sum := sha256.Sum256([]byte(p.ref))
+	lease := leases.Lease{ID: "gantry-pull-" + hex.EncodeToString(sum[:12])}
+	_, err := r.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithExpiration(leaseLife))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return "", err
+	}
+	described, err := r.download(leases.WithLease(ctx, lease.ID), p)
+	if rangeRefused(err) {
+		// The registry cannot go on in the middle of a blob: drop what an earlier try has left.
+		r.abort(ctx, p)
+		described, err = r.download(leases.WithLease(ctx, lease.ID), p)
+	}
+	if err != nil && !final(err) {
+		return "", err
+	}
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if err != nil {
+		r.abort(cleanup, p)
+	}
+	if lerr := r.client.LeasesService().Delete(cleanup, lease); lerr != nil && !errdefs.IsNotFound(lerr) {
+		r.cfg.Log.Warn("pull lease stays until it expires", "image", shown(p.ref), "err", lerr)
+	}
+	if err != nil {
+		return "", err
+	}
+	return described.digest, nil
+}
+
+// download fetches and unpacks the image.
+func (r *Runtime) download(ctx context.Context, p *pull) (*image, error) {
+	reg := newSource(p, r.slots, r.cfg.PullStall)
+	defer reg.close()
+	img, err := r.client.Pull(ctx, p.ref,
+		client.WithResolver(reg), client.WithPullUnpack, client.WithPullSnapshotter(r.cfg.Snapshotter),
+		client.WithPlatformMatcher(r.platform),
+		client.WithImageHandlerWrapper(func(h images.Handler) images.Handler { return p.watch(h, r.cfg.MaxImageBytes) }))
+	if err != nil {
+		return nil, err
+	}
+	return r.describe(ctx, img.Target())
+}
+
+func rangeRefused(err error) bool {
+	var status remoteerrors.ErrUnexpectedStatus
+	return errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable
+}
+
+// abort drops half-downloaded blobs, so that a bad one is not completed later.
+func (r *Runtime) abort(ctx context.Context, p *pull) {
+	p.mu.Lock()
+	var keys []string
+	for _, it := range p.items {
+		if !it.done {
+			keys = append(keys, remotes.MakeRefKey(ctx, it.desc))
+		}
+	}
+	p.mu.Unlock()
+	for _, key := range keys {
+		if err := r.client.ContentStore().Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+			r.cfg.Log.Debug("abort download", "err", err)
+		}
+	}
+}
+
+// watch learns the sizes of an image's parts as its manifest is read, and bounds them.
+func (p *pull) watch(h images.Handler, most int64) images.Handler {
+	return images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if desc.Size < 0 || !images.IsLayerType(desc.MediaType) && desc.Size > maxMetadata {
+			return nil, fmt.Errorf("%s of %d bytes: %w", desc.MediaType, desc.Size, errTooLarge)
+		}
+		p.item(desc)
+		children, err := h.Handle(ctx, desc)
+		if err != nil {
+			return children, err
+		}
+		p.finish(desc)
+		if images.IsManifestType(desc.MediaType) {
+			for _, c := range children {
+				p.item(c)
+			}
+		}
+		if _, total := p.progress(); total > most {
+			return nil, fmt.Errorf("image of %d bytes: %w", total, errTooLarge)
+		}
+		return children, nil
+	})
+}
+
+func (p *pull) item(desc ocispec.Descriptor) *item {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	it := p.items[desc.Digest]
+	if it == nil {
+		it = &item{desc: desc}
+		p.items[desc.Digest] = it
+		p.total += desc.Size
+	}
+	return it
+}
+
+func (p *pull) add(it *item, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n = min(n, it.desc.Size-it.got)
+	it.got += n
+	p.got += n
+}
+
+func (p *pull) set(it *item, at int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at = min(at, it.desc.Size)
+	p.got += at - it.got
+	it.got = at
+}
+
+func (p *pull) finish(desc ocispec.Descriptor) {
+	it := p.item(desc)
+	p.set(it, desc.Size)
+	p.mu.Lock()
+	it.done = true
+	p.mu.Unlock()
+}
+
+func (p *pull) progress() (got, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.got, p.total
+}
+
+// final reports whether trying again cannot help.
+func final(err error) bool {
+	var e *pod.Error
+	return errors.As(pullFault("", err), &e) && e.Class == pod.Fatal
+}
+
+// pullFault classes the error of a pull and names the image, never the address that failed: it may
+// hold a token.
+func pullFault(ref string, err error) error {
+	if err == nil {
+		return nil
+	}
+	class, words := classifyPull(err)
+	var e *pod.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &pod.Error{Class: class, Sentence: fmt.Sprintf(words, "image "+shown(ref)), Err: withoutAddress(err)}
+}
+
+func classifyPull(err error) (pod.Class, string) {
+	var status remoteerrors.ErrUnexpectedStatus
+	var unknownCA x509.UnknownAuthorityError
+	var wrongHost x509.HostnameError
+	var badCert x509.CertificateInvalidError
+	text := err.Error()
+	switch {
+	case errors.Is(err, errStalled):
+		return pod.Retry, "the registry of %s stopped sending"
+	case errors.Is(err, errTooLarge):
+		return pod.Fatal, "%s is larger than this host allows"
+	case errors.Is(err, errRefusedAddress), errors.Is(err, errInsecure):
+		return pod.Fatal, "the registry of %s leads to an address that is not allowed"
+	case errors.As(err, &status):
+		return classifyStatus(status.StatusCode)
+	case errors.Is(err, docker.ErrInvalidAuthorization):
+		return pod.Fatal, notReadable
+	case strings.Contains(text, "no match for platform"):
+		return pod.Fatal, "%s has no version for this host's platform, " + platforms.DefaultString()
+	case errors.As(err, &unknownCA), errors.As(err, &wrongHost), errors.As(err, &badCert):
+		return pod.Fatal, "the registry of %s has a certificate that this host does not trust"
+	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return pod.Fatal, "the registry of %s does not speak HTTPS"
+	case errors.Is(err, errResolve) && errdefs.IsNotFound(err):
+		return pod.Fatal, notReadable
+	case strings.Contains(text, "could not fetch content descriptor"), strings.Contains(text, "failed open") && errdefs.IsNotFound(err):
+		return pod.Fatal, "%s is incomplete in its registry"
+	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "read past expected size"),
+		strings.Contains(text, "read exceeds expected size"), strings.Contains(text, "unexpected digest"):
+		return pod.Fatal, "%s is not what its digest promises"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return pod.Retry, "the registry of %s broke off"
+	case strings.Contains(text, "no space left on device"):
+		return pod.Retry, "the host has no room for %s"
+	case away(err) && !fromRegistry(err):
+		return pod.Retry, sentenceAway + "%.0s"
+	case strings.Contains(text, "failed to extract layer"), strings.Contains(text, "failed to apply layer"), strings.Contains(text, "wrong diff id"):
+		return pod.Fatal, "%s cannot be unpacked"
+	case errors.Is(err, errResolve), fromRegistry(err):
+		return pod.Retry, "the registry of %s cannot be reached"
+	}
+	return pod.Retry, "%s could not be pulled"
+}
+
+const notReadable = "%s does not exist in its registry or may not be read"
+
+func classifyStatus(code int) (pod.Class, string) {
+	switch {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusNotFound:
+		return pod.Fatal, notReadable
+	case code == http.StatusRequestedRangeNotSatisfiable:
+		return pod.Retry, "%s could not be pulled in parts"
+	case code == http.StatusTooManyRequests:
+		return pod.Retry, "the registry of %s asks for patience"
+	case code >= 500, code == http.StatusRequestTimeout:
+		return pod.Retry, fmt.Sprintf("the registry of %%s answers with status %d", code)
+	}
+	return pod.Fatal, fmt.Sprintf("the registry of %%s refuses it with status %d", code)
+}
+
+func fromRegistry(err error) bool {
+	var u *url.Error
+	return errors.As(err, &u) || errors.Is(err, errResolve)
+}
+
+// withoutAddress keeps the cause of an HTTP error and drops its address.
+func withoutAddress(err error) error {
+	var status remoteerrors.ErrUnexpectedStatus
+	if errors.As(err, &status) {
+		return fmt.Errorf("registry answered %s", status.Status)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return fmt.Errorf("%s: %w", u.Op, u.Err)
+	}
+	return err
+}

@@ -1,0 +1,216 @@
+package ctrd
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+const (
+	// specVersion is understood by every runc since 1.1.
+	specVersion  = "1.0.2"
+	wantedFiles  = 1 << 20
+	cpuPeriod    = 100_000 // microseconds
+	leastQuota   = 1_000   // microseconds, the kernel's own lower bound
+	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	defaultShmMB = 64
+	// gpuPrefix begins variables by which an image could ask for devices.
+	gpuPrefix = "NVIDIA_"
+)
+
+// capabilities are those that software inside images expects of its root user, without MKNOD and
+// without anything that reaches beyond the container.
+func capabilities() []string {
+	return []string{
+		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
+		"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
+	}
+}
+
+func maskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// host is what the spec depends on beside pod and image.
+type host struct {
+	limits  hostLimits
+	cgroup  string // path of the pod's control group below the mount
+	swapMax bool   // the kernel can limit swap
+}
+
+// buildSpec makes the OCI spec of a container.
+func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs.Spec, error) {
+	args, err := command(s.Args, img.config)
+	if err != nil {
+		return nil, err
+	}
+	env, err := environment(img.config.Env, s.Env)
+	if err != nil {
+		return nil, err
+	}
+	caps := capabilities()
+	out := &specs.Spec{
+		Version:  specVersion,
+		Hostname: s.Hostname,
+		Root:     &specs.Root{Path: "rootfs"},
+		Mounts:   mounts(s),
+		Process: &specs.Process{
+			Args: args, Env: env, Cwd: path.Join("/", img.config.WorkingDir), User: user,
+			NoNewPrivileges: true,
+			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Permitted: caps, Effective: caps},
+			Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: h.limits.files, Soft: h.limits.files}},
+		},
+		Linux: &specs.Linux{
+			CgroupsPath:       "/" + h.cgroup,
+			RootfsPropagation: "rprivate",
+			MaskedPaths:       maskedPaths(),
+			ReadonlyPaths:     readonlyPaths(),
+			Resources:         resources(s, h),
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.CgroupNamespace},
+				{Type: specs.NetworkNamespace, Path: s.NetNS},
+			},
+		},
+	}
+	adj := max(0, h.limits.oomAdj)
+	out.Process.OOMScoreAdj = &adj
+	out.Linux.Seccomp = seccompProfile(out)
+	return out, nil
+}
+
+// seccompProfile is containerd's own without the x32 architecture: nothing uses it, its system calls
+// are refused then, and every architecture costs runc milliseconds at each start.
+func seccompProfile(s *specs.Spec) *specs.LinuxSeccomp {
+	p := seccomp.DefaultProfile(s)
+	p.Architectures = slices.DeleteFunc(p.Architectures, func(a specs.Arch) bool { return a == specs.ArchX32 })
+	return p
+}
+
+// command joins the image's command and the pod's args.
+func command(args string, cfg ocispec.ImageConfig) ([]string, error) {
+	c, err := fleet.ParseArgs(args)
+	if err != nil {
+		return nil, fatal("the pod's args cannot be read: they "+err.Error(), nil)
+	}
+	entry, cmd := cfg.Entrypoint, cfg.Cmd
+	if c.Entrypoint != nil {
+		entry = c.Entrypoint
+	}
+	if c.Cmd != nil {
+		cmd = c.Cmd
+	}
+	out := append(append([]string{}, entry...), cmd...)
+	if len(out) == 0 || out[0] == "" {
+		return nil, fatal("neither the image nor the pod's args name a command to run", nil)
+	}
+	for _, word := range out {
+		if strings.ContainsRune(word, 0) {
+			return nil, fatal("the pod's command contains a zero byte", nil)
+		}
+	}
+	return out, nil
+}
+
+// environment joins the image's variables, without those that ask for GPUs, and the pod's.
+func environment(image []string, own map[string]string) ([]string, error) {
+	vars := map[string]string{"PATH": defaultPath}
+	for _, kv := range image {
+		k, v, ok := strings.Cut(kv, "=")
+		if ok && k != "" && !strings.HasPrefix(k, gpuPrefix) && !strings.ContainsRune(kv, 0) {
+			vars[k] = v
+		}
+	}
+	for k, v := range own {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return nil, fatal("a name or value in the pod's environment is not allowed", nil)
+		}
+		vars[k] = v
+	}
+	out := make([]string, 0, len(vars))
+	for k, v := range vars {
+		out = append(out, k+"="+v)
+	}
+	sort.Strings(out)
+	return out, nil
+}
+
+func mounts(s pod.ContainerSpec) []specs.Mount {
+	shm := s.ShmMB
+	if shm <= 0 {
+		shm = defaultShmMB // to the kernel, a size of 0 is no limit
+	}
+	out := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", fmt.Sprintf("size=%d", shm*1_000_000)}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
+	}
+	for _, f := range [][2]string{{"/etc/resolv.conf", s.ResolvConf}, {"/etc/hosts", s.Hosts}, {"/etc/hostname", s.HostnameTxt}} {
+		if f[1] != "" {
+			out = append(out, specs.Mount{
+				Destination: f[0], Type: "bind", Source: f[1],
+				Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev", "noexec"},
+			})
+		}
+	}
+	return out
+}
+
+func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {
+	// runc adds the default devices (null, zero, full, random, urandom, tty, pts) to the rule below.
+	out := &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+	if s.Limits.MemoryMB > 0 {
+		page := int64(os.Getpagesize())
+		limit := (s.Limits.MemoryMB*1_000_000 + page - 1) / page * page
+		out.Memory = &specs.LinuxMemory{Limit: &limit}
+		if h.swapMax {
+			out.Memory.Swap = &limit
+		}
+	}
+	if milli := s.Limits.MilliCPU; milli > 0 {
+		shares, period := uint64(max(2, milli*1024/1000)), uint64(cpuPeriod)
+		quota := max(leastQuota, milli*cpuPeriod/1000)
+		out.CPU = &specs.LinuxCPU{Shares: &shares, Quota: &quota, Period: &period}
+	}
+	if s.PIDs > 0 {
+		limit := s.PIDs
+		out.Pids = &specs.LinuxPids{Limit: &limit}
+	}
+	return out
+}
+
+// checkPaths refuses host paths that are not absolute: they would be read below the runtime's folder.
+func checkPaths(s pod.ContainerSpec) error {
+	for _, p := range []string{s.ResolvConf, s.Hosts, s.HostnameTxt, s.NetNS} {
+		if p != "" && !filepath.IsAbs(p) {
+			return fatal("a path of the pod's host files is not absolute", nil)
+		}
+	}
+	return nil
+}

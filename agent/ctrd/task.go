@@ -1,0 +1,128 @@
+package ctrd
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/errdefs"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+// Task makes the container's process. It waits before the image's command until Start.
+func (r *Runtime) Task(ctx context.Context, id fleet.PodID) error {
+	ctx = r.in(ctx)
+	p, err := r.prepared(ctx, id)
+	if err != nil {
+		return err
+	}
+	req := &tasks.CreateTaskRequest{ContainerID: string(id), Stdout: p.logger, Stderr: p.logger}
+	for _, m := range p.rootfs {
+		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	_, err = r.client.TaskService().Create(ctx, req)
+	if err = native(err); errdefs.IsAlreadyExists(err) {
+		_, err = r.process(ctx, id)
+	}
+	if err != nil {
+		return createFault(err)
+	}
+	r.forget(id)
+	return nil
+}
+
+// prepared returns what Define left, or asks the daemon when this process did not define the
+// container.
+func (r *Runtime) prepared(ctx context.Context, id fleet.PodID) (*prepared, error) {
+	const op = "find the container"
+	r.mu.Lock()
+	p := r.ready[string(id)]
+	r.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	c, err := r.client.ContainerService().Get(ctx, string(id))
+	if err != nil {
+		return nil, fault(op, err)
+	}
+	p = &prepared{logger: c.Labels[labelLogger]}
+	if p.rootfs, err = r.client.SnapshotService(c.Snapshotter).Mounts(ctx, c.SnapshotKey); err != nil {
+		return nil, fault(op, err)
+	}
+	return p, nil
+}
+
+func (r *Runtime) forget(id fleet.PodID) {
+	r.mu.Lock()
+	delete(r.ready, string(id))
+	r.mu.Unlock()
+}
+
+// Start lets the process run and returns when it began. For one that runs already that is when Start
+// was first called; for one that has ended, zero.
+func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (time.Time, error) {
+	ctx = r.in(ctx)
+	// The label is written while runc works. Look reads it when the process cannot be asked any more.
+	labelled := make(chan error, 1)
+	go func() {
+		stamp := time.Now().UTC().Format(time.RFC3339Nano) + " " + r.boot
+		_, err := r.client.ContainerService().Update(ctx,
+			containers.Container{ID: string(id), Labels: map[string]string{labelStarted: stamp}}, "labels."+labelStarted)
+		labelled <- err
+	}()
+	_, err := r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)})
+	at := time.Now()
+	if lerr := <-labelled; lerr != nil && err == nil {
+		r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)
+	}
+	if err = native(err); err == nil {
+		return at, nil
+	}
+	if away(err) {
+		return time.Time{}, fault("start the process", err)
+	}
+	p, perr := r.process(ctx, id)
+	switch {
+	case perr != nil:
+		return time.Time{}, createFault(err)
+	case p.Status == tasktypes.Status_RUNNING:
+		return at, nil
+	case p.Status == tasktypes.Status_STOPPED && errdefs.IsFailedPrecondition(err):
+		return time.Time{}, nil
+	}
+	return time.Time{}, createFault(err)
+}
+
+// Wait returns nil when the process has ended or was never there. A daemon that goes away meanwhile
+// is an error of class Retry, as is a process that the daemon cannot reach.
+func (r *Runtime) Wait(ctx context.Context, id fleet.PodID) error {
+	_, err := r.client.TaskService().Wait(r.in(ctx), &tasks.WaitRequest{ContainerID: string(id)})
+	if err = native(err); err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	return fault("wait for the process", err)
+}
+
+// Signal sends a signal by its Linux number to the process; a process that is gone is success.
+func (r *Runtime) Signal(ctx context.Context, id fleet.PodID, signal int) error {
+	return r.kill(r.in(ctx), id, signal, false)
+}
+
+func (r *Runtime) kill(ctx context.Context, id fleet.PodID, signal int, all bool) error {
+	if signal <= 0 || signal > 64 {
+		return &pod.Error{Class: pod.Fatal, Sentence: "the signal does not exist"}
+	}
+	_, err := r.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: string(id), Signal: uint32(signal), All: all})
+	if err = native(err); err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	if p, perr := r.process(ctx, id); errdefs.IsNotFound(perr) || perr == nil && p.Status == tasktypes.Status_STOPPED {
+		return nil
+	}
+	return fault("signal the process", err)
+}

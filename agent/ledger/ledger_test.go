@@ -1,0 +1,216 @@
+package ledger
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+func open(t *testing.T, path string) *Ledger {
+	t.Helper()
+	l, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// allocator hands out 10.0.0.1, 10.0.0.2 and so on, the first that is not used.
+func allocator(used map[netip.Addr]bool) (netip.Addr, error) {
+	for a := netip.MustParseAddr("10.0.0.1"); ; a = a.Next() {
+		if !used[a] {
+			return a, nil
+		}
+	}
+}
+
+func want(id fleet.PodID, generation uint64) pod.Assignment {
+	return pod.Assignment{
+		Pod: id, Account: "a1", Incarnation: 1, Goal: fleet.GoalRun, Generation: generation, Image: "web",
+		Env: map[string]string{"K": "V"}, Ports: []fleet.Port{{Number: 80, Protocol: "http"}}, Grace: time.Second,
+	}
+}
+
+var compare = cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()}
+
+// sameOnDisk checks that a copy of the file, taken as a crash would leave it, holds what memory does.
+func sameOnDisk(t *testing.T, path string, l *Ledger) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(copied, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, copied)
+	if d := cmp.Diff(l.records, again.records, compare); d != "" {
+		t.Errorf("on disk (-memory +disk):\n%s", d)
+	}
+	if l.Generation() != again.Generation() || l.Cleaned() != again.Cleaned() || l.Subnet() != again.Subnet() {
+		t.Errorf("generation %d, on disk %d; cleaned %d, %d; subnet %v, %v",
+			l.Generation(), again.Generation(), l.Cleaned(), again.Cleaned(), l.Subnet(), again.Subnet())
+	}
+}
+
+func TestEveryCallIsOnDiskWhenItReturns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameOnDisk(t, path, l)
+	}
+	check(l.SetSubnet(netip.MustParsePrefix("10.0.0.0/20")))
+	_, err := l.SetFull(4, []pod.Assignment{want("p1", 3), want("p2", 4)}, allocator)
+	check(err)
+	check(l.Begin("p1", 1, "boot"))
+	code := 3
+	check(l.End("p1", pod.Ended{Incarnation: 1, Event: fleet.EventFailed, Reason: "r", ExitCode: &code, At: time.Now().UTC()}))
+	_, err = l.Apply(4, 6, []pod.Assignment{want("p3", 6)}, []fleet.PodID{"p2"}, allocator)
+	check(err)
+	check(l.Forget("p2"))
+	check(l.MarkCleaned())
+	rec, ok := l.Record("p1")
+	if !ok || rec.Ended == nil || *rec.Ended.ExitCode != 3 || rec.Begun != 1 || rec.BegunBoot != "boot" {
+		t.Errorf("record %+v", rec)
+	}
+}
+
+func TestAddressesAreKeptAndNotShared(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if _, err := l.SetFull(1, []pod.Assignment{want("p1", 1), want("p2", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := l.Record("p1")
+	second, _ := l.Record("p2")
+	if first.Addr == second.Addr || !first.Addr.IsValid() {
+		t.Errorf("addresses %v and %v", first.Addr, second.Addr)
+	}
+	if _, err := l.Apply(1, 2, []pod.Assignment{want("p1", 2)}, nil, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := l.Record("p1"); again.Addr != first.Addr {
+		t.Errorf("address changed from %v to %v", first.Addr, again.Addr)
+	}
+}
+
+func TestGapAndOlderSetAreRefusedAndChangeNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	if _, err := l.SetFull(5, []pod.Assignment{want("p1", 5)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Apply(4, 6, []pod.Assignment{want("p2", 6)}, nil, allocator); !errors.Is(err, ErrGap) {
+		t.Errorf("a difference from 4: %v", err)
+	}
+	if _, err := l.Apply(5, 4, nil, nil, allocator); !errors.Is(err, ErrGap) {
+		t.Errorf("a difference backwards: %v", err)
+	}
+	if _, err := l.SetFull(4, nil, allocator); !errors.Is(err, ErrOlder) {
+		t.Errorf("an older set: %v", err)
+	}
+	if got := l.Records(); len(got) != 1 || got[0].Orphan || l.Generation() != 5 {
+		t.Errorf("records %+v, generation %d", got, l.Generation())
+	}
+	sameOnDisk(t, path, l)
+}
+
+func TestFullSetMakesOrphans(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if _, err := l.SetFull(1, []pod.Assignment{want("p1", 1), want("p2", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := l.SetFull(2, []pod.Assignment{want("p1", 1)}, allocator)
+	if err != nil || len(changed) != 2 {
+		t.Fatalf("changed %v, %v", changed, err)
+	}
+	rec, ok := l.Record("p2")
+	if !ok || !rec.Orphan || rec.Assignment.Goal != fleet.GoalGone {
+		t.Errorf("p2 is %+v", rec)
+	}
+	// Named again, it is no orphan any more.
+	if _, err := l.SetFull(3, []pod.Assignment{want("p1", 1), want("p2", 3)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if rec, _ := l.Record("p2"); rec.Orphan || rec.Assignment.Goal != fleet.GoalRun {
+		t.Errorf("p2 is %+v", rec)
+	}
+}
+
+func TestOvertakenOrderIsNotTaken(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	newer := want("p1", 9)
+	newer.Incarnation = 4
+	if _, err := l.SetFull(9, []pod.Assignment{newer}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.SetFull(10, []pod.Assignment{want("p1", 10)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if rec, _ := l.Record("p1"); rec.Assignment.Incarnation != 4 {
+		t.Errorf("incarnation went back to %d", rec.Assignment.Incarnation)
+	}
+}
+
+func TestFirstEndStands(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if _, err := l.SetFull(1, []pod.Assignment{want("p1", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"first", "second"} {
+		if err := l.End("p1", pod.Ended{Incarnation: 1, Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rec, _ := l.Record("p1"); rec.Ended.Reason != "first" {
+		t.Errorf("reason %q", rec.Ended.Reason)
+	}
+}
+
+func TestNoAddressLeftChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	full := errors.New("no address")
+	_, err := l.SetFull(1, []pod.Assignment{want("p1", 1)}, func(map[netip.Addr]bool) (netip.Addr, error) { return netip.Addr{}, full })
+	if !errors.Is(err, full) || len(l.Records()) != 0 || l.Generation() != 0 {
+		t.Errorf("error %v, records %v", err, l.Records())
+	}
+	sameOnDisk(t, path, l)
+}
+
+func TestSecondAgentIsLockedOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	open(t, path)
+	if l, err := Open(path); err == nil {
+		_ = l.Close()
+		t.Error("two agents opened one ledger")
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte("not a database"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "ledger.db")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := Open(path); err == nil {
+			_ = l.Close()
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"gantry/agent/logs"
+	"gantry/fleet"
+)
+
+const tailTimeout = 2 * time.Second
+
+// podLogs implements pod.SystemLog on a folder per pod.
+type podLogs struct {
+	root string
+	log  *slog.Logger
+
+	mu      sync.Mutex // guards writers, and serialises writes to each
+	writers map[fleet.PodID]*logs.Writer
+}
+
+func newPodLogs(root string, log *slog.Logger) *podLogs {
+	return &podLogs{root: root, log: log, writers: map[fleet.PodID]*logs.Writer{}}
+}
+
+// Dir returns the pod's log folder.
+func (l *podLogs) Dir(id fleet.PodID) string { return filepath.Join(l.root, string(id)) }
+
+// Prepare makes the pod's log folder.
+func (l *podLogs) Prepare(id fleet.PodID) error {
+	if err := os.MkdirAll(l.Dir(id), 0o700); err != nil {
+		return fmt.Errorf("make the pod's log folder: %w", err)
+	}
+	return nil
+}
+
+// System appends a system line. A line that cannot be written is lost, and the agent's own log says so.
+func (l *podLogs) System(id fleet.PodID, line string) {
+	if err := l.system(id, line); err != nil {
+		l.log.Warn("write a pod's system log", "pod", id, "err", err)
+	}
+}
+
+func (l *podLogs) system(id fleet.PodID, line string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.writers[id]
+	if w == nil {
+		if err := l.Prepare(id); err != nil {
+			return err
+		}
+		var err error
+		if w, err = logs.NewWriter(l.Dir(id), logs.SystemSeries, logs.WriterOptions{}); err != nil {
+			return err
+		}
+		l.writers[id] = w
+	}
+	return w.WriteLine(logs.System, line)
+}
+
+// Tail returns the last lines that the container wrote since a time.
+func (l *podLogs) Tail(id fleet.PodID, n int, since time.Time) string {
+	ctx, cancel := context.WithTimeout(context.Background(), tailTimeout)
+	defer cancel()
+	lines, err := logs.Tail(ctx, l.Dir(id), n, since)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		l.log.Warn("read a pod's log", "pod", id, "err", err)
+	}
+	text := make([]string, len(lines))
+	for i, line := range lines {
+		text[i] = line.Text
+	}
+	return strings.Join(text, "\n")
+}
+
+// Remove removes the pod's log folder.
+func (l *podLogs) Remove(id fleet.PodID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.writers[id]; w != nil {
+		delete(l.writers, id)
+		if err := w.Close(); err != nil {
+			l.log.Warn("close a pod's system log", "pod", id, "err", err)
+		}
+	}
+	if err := os.RemoveAll(l.Dir(id)); err != nil {
+		return fmt.Errorf("remove the pod's logs: %w", err)
+	}
+	return nil
+}
+
+// Close closes every file.
+func (l *podLogs) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for id, w := range l.writers {
+		errs = append(errs, w.Close())
+		delete(l.writers, id)
+	}
+	return errors.Join(errs...)
+}
+
+// read streams the selected lines of a pod's log.
+func (l *podLogs) read(ctx context.Context, id fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
+	opt := logs.Options{Source: logs.Source(q.Source), Since: q.Since, Tail: q.Tail, Follow: q.Follow}
+	if q.Source == "" {
+		opt.Source = logs.FromBoth
+	}
+	if q.After != "" {
+		after, err := logs.ParseID(q.After)
+		if err != nil {
+			return fleet.Invalid("Last-Event-ID", "must be the id of an earlier event")
+		}
+		opt.After = after
+	}
+	err := logs.Read(ctx, l.Dir(id), opt, func(line logs.Line) error {
+		return sink(fleet.LogLine{ID: line.ID().String(), Source: string(line.Source()), Line: line.Text, At: line.Time})
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // nothing was logged yet
+	}
+	return err
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+// reports keeps the newest report of each pod until a scheduler has recorded it. What is lost with
+// the process is found again by the machines, which report anew after a restart.
+type reports struct {
+	wake chan struct{}
+
+	mu       sync.Mutex // guards the fields below
+	pending  map[fleet.PodID]pendingReport
+	sequence uint64
+	activity map[fleet.PodID]activity
+}
+
+type pendingReport struct {
+	report   pod.Report
+	sequence uint64 // of the message that carried it; 0: not sent in this session
+}
+
+type activity struct {
+	words       string
+	done, total int64
+}
+
+func newReports() *reports {
+	return &reports{
+		wake: make(chan struct{}, 1), pending: map[fleet.PodID]pendingReport{}, activity: map[fleet.PodID]activity{},
+	}
+}
+
+// Report implements pod.Reporter.
+func (r *reports) Report(rep pod.Report) {
+	r.mu.Lock()
+	r.pending[rep.Pod] = pendingReport{report: rep}
+	r.mu.Unlock()
+	r.poke()
+}
+
+// Activity implements pod.Reporter.
+func (r *reports) Activity(id fleet.PodID, words string, done, total int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if words == "" {
+		delete(r.activity, id)
+		return
+	}
+	r.activity[id] = activity{words, done, total}
+}
+
+func (r *reports) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// newSession makes every report that no scheduler has recorded unsent again.
+func (r *reports) newSession() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, p := range r.pending {
+		p.sequence = 0
+		r.pending[id] = p
+	}
+	r.poke()
+}
+
+// unsent returns a message with every report that was not sent yet, or nil.
+func (r *reports) unsent(now time.Time) *link.Reports {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*link.PodReport
+	for id, p := range r.pending {
+		if p.sequence != 0 {
+			continue
+		}
+		p.sequence = r.sequence + 1
+		r.pending[id] = p
+		out = append(out, encodeReport(p.report, now))
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	r.sequence++
+	return &link.Reports{Sequence: r.sequence, Pods: out}
+}
+
+// kept drops what was sent up to the sequence number.
+func (r *reports) kept(sequence uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, p := range r.pending {
+		if p.sequence != 0 && p.sequence <= sequence {
+			delete(r.pending, id)
+		}
+	}
+}
+
+func (r *reports) activities() map[fleet.PodID]activity {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[fleet.PodID]activity, len(r.activity))
+	for id, a := range r.activity {
+		out[id] = a
+	}
+	return out
+}
+
+func encodeReport(r pod.Report, now time.Time) *link.PodReport {
+	out := &link.PodReport{
+		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: r.Reason,
+		AtNs: r.At.UnixNano(), LogTail: r.LogTail, Digest: r.Digest, StepsNs: map[string]int64{},
+	}
+	if r.ExitCode != nil {
+		out.HasExitCode, out.ExitCode = true, int32(*r.ExitCode) //nolint:gosec // an exit code has 8 bits
+	}
+	for step, at := range r.Steps {
+		out.StepsNs[string(step)] = at.UnixNano()
+	}
+	out.StepsNs[string(fleet.StepReported)] = now.UnixNano()
+	return out
+}

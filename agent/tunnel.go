@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"gantry/agent/ledger"
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+const (
+	podDialTimeout = 5 * time.Second
+	frameSize      = 32 << 10 // bytes
+	maxTail        = 5000
+)
+
+// tunnels serves what a scheduler asks for through the session: connections to pods' ports and
+// pods' logs.
+type tunnels struct {
+	ledger *ledger.Ledger
+	logs   *podLogs
+	log    *slog.Logger
+}
+
+// serve opens the tunnel and carries it until either side ends it.
+func (t *tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *link.OpenTunnel) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := link.NewLinkClient(conn).Tunnel(ctx)
+	if err != nil {
+		t.log.Debug("open tunnel", "err", err)
+		return
+	}
+	switch {
+	case ask.GetPort() != nil:
+		err = t.port(ctx, stream, ask)
+	case ask.GetLogs() != nil:
+		err = t.podLog(ctx, stream, ask)
+	default:
+		err = stream.Send(&link.Frame{Id: ask.GetId(), Error: "this host does not know that kind of tunnel"})
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		t.log.Debug("tunnel ended", "err", err)
+	}
+	_ = stream.CloseSend()
+	for err == nil { // until the scheduler has closed its side, so that nothing sent is lost
+		_, err = stream.Recv()
+	}
+}
+
+// address returns where a pod can be reached, if it is this host's to reach.
+func (t *tunnels) address(id fleet.PodID) (netip.Addr, bool) {
+	rec, ok := t.ledger.Record(id)
+	return rec.Addr, ok && rec.Assignment.Goal == fleet.GoalRun && rec.Begun == rec.Assignment.Incarnation
+}
+
+func (t *tunnels) port(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+	target := ask.GetPort()
+	addr, ok := t.address(fleet.PodID(target.GetPodId()))
+	if !ok {
+		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "the pod does not run here"})
+	}
+	d := net.Dialer{Timeout: podDialTimeout}
+	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(int(target.GetPort()))))
+	if err != nil {
+		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "nothing accepts connections on that port of the pod"})
+	}
+	defer func() { _ = c.Close() }()
+	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return errors.New("a connection to a pod is not TCP")
+	}
+	down := make(chan error, 1)
+	go func() { down <- fromStream(stream, tcp) }()
+	upErr := toStream(tcp, stream)
+	if upErr != nil {
+		_ = c.Close()
+	}
+	downErr := <-down
+	return errors.Join(upErr, downErr)
+}
+
+// toStream copies what the pod writes into the tunnel.
+func toStream(c io.Reader, stream link.Link_TunnelClient) error {
+	buf := make([]byte, frameSize)
+	for {
+		n, err := c.Read(buf)
+		if n > 0 {
+			if sendErr := stream.Send(&link.Frame{Data: buf[:n]}); sendErr != nil {
+				return sendErr
+			}
+		}
+		if err != nil { // a reset ends the pod's side as a close does
+			return stream.Send(&link.Frame{End: true})
+		}
+	}
+}
+
+// fromStream copies what comes through the tunnel to the pod.
+func fromStream(stream link.Link_TunnelClient, c *net.TCPConn) error {
+	for {
+		f, err := stream.Recv()
+		if err != nil {
+			_ = c.Close() // the scheduler let go of the tunnel
+			return err
+		}
+		if len(f.GetData()) > 0 {
+			if _, err := c.Write(f.GetData()); err != nil {
+				return err
+			}
+		}
+		if f.GetEnd() {
+			_ = c.CloseWrite()
+		}
+	}
+}
+
+func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+	target := ask.GetLogs()
+	if _, ok := t.ledger.Record(fleet.PodID(target.GetPodId())); !ok {
+		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "the pod is not on this host"})
+	}
+	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+		return err
+	}
+	// The scheduler sends nothing: receiving ends when it lets go of the tunnel.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer cancel()
+		_, _ = stream.Recv()
+	}()
+	q := fleet.LogQuery{
+		Source: target.GetSource(), Tail: min(int(target.GetTail()), maxTail), After: target.GetAfter(), Follow: target.GetFollow(),
+	}
+	if target.GetSinceNs() != 0 {
+		q.Since = time.Unix(0, target.GetSinceNs())
+	}
+	err := t.logs.read(ctx, fleet.PodID(target.GetPodId()), q, func(line fleet.LogLine) error {
+		data, err := json.Marshal(line)
+		if err != nil {
+			return err
+		}
+		return stream.Send(&link.Frame{Data: append(data, '\n')})
+	})
+	last := &link.Frame{End: true}
+	if err != nil && ctx.Err() == nil {
+		last.Error = "the log could not be read"
+		t.log.Warn("read a pod's log", "pod", target.GetPodId(), "err", err)
+	}
+	sendErr := stream.Send(last)
+	_ = stream.CloseSend()
+	<-done
+	return errors.Join(err, sendErr)
+}
