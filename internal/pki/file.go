@@ -17,8 +17,9 @@ const (
 	maxFile = 64 << 10
 )
 
-// writeFile puts data at path as a whole or not at all: a crash leaves the old file or the new one.
-func writeFile(path string, data []byte, mode fs.FileMode) error {
+// WriteFile replaces the file at path as a whole: after a crash at any point it holds the old data or the
+// new, which are on disk when it returns.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	temp, err := writeTemp(path, data, mode)
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ func writeFile(path string, data []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// createFile is writeFile for a path that must not exist yet. The link, unlike O_EXCL on the path itself, leaves no half-written file
+// createFile is WriteFile for a path that must not exist yet. The link, unlike O_EXCL on the path itself, leaves no half-written file
 // behind a crash that would then block every later try.
 func createFile(path string, data []byte, mode fs.FileMode) error {
 	temp, err := writeTemp(path, data, mode)

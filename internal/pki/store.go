@@ -108,10 +108,10 @@ func (s *Store) Install(leaf, ca *x509.Certificate) error {
 	if _, err := newPair(leaf, ca, key); err != nil {
 		return fmt.Errorf("install certificate: %w", err)
 	}
-	if err := writeFile(s.path(caFile), EncodeCert(ca), certMode); err != nil {
+	if err := WriteFile(s.path(caFile), EncodeCert(ca), certMode); err != nil {
 		return fmt.Errorf("install certificate: %w", err)
 	}
-	if err := writeFile(s.path(certFile), EncodeCert(leaf), certMode); err != nil {
+	if err := WriteFile(s.path(certFile), EncodeCert(leaf), certMode); err != nil {
 		return fmt.Errorf("install certificate: %w", err)
 	}
 	return s.load()
@@ -228,7 +228,7 @@ func (s *Store) newKey() (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, writeFile(s.path(nextKeyFile), data, keyMode)
+	return key, WriteFile(s.path(nextKeyFile), data, keyMode)
 }
 
 func (s *Store) readKey(name string) (*ecdsa.PrivateKey, error) {
