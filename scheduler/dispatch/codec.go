@@ -1,0 +1,62 @@
+package dispatch
+
+import (
+	"time"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/scheduler/state"
+)
+
+func encodeAssignment(p *fleet.Pod, grace time.Duration) *link.Assignment {
+	a := &link.Assignment{
+		PodId: string(p.ID), AccountId: string(p.Account), Incarnation: p.Incarnation, Goal: string(p.Goal),
+		Generation: p.Generation, Name: p.Spec.Name, Image: p.Spec.Image, Args: p.Spec.Args, Env: p.Spec.Env,
+		DiskGb: int64(p.Spec.DiskGB), Gpus: p.GPUs, DataCenter: string(p.DataCenter),
+		Limits:  &link.Resources{MilliCpu: p.Need.MilliCPU, MemoryMb: p.Need.MemoryMB, DiskGb: p.Need.DiskGB},
+		GraceMs: int32(grace.Milliseconds()), //nolint:gosec // at most two minutes
+	}
+	for _, port := range p.Spec.Ports {
+		a.Ports = append(a.Ports, &link.Port{Number: int32(port.Number), Protocol: port.Protocol}) //nolint:gosec // 16 bits
+	}
+	return a
+}
+
+func decodeInventory(in *link.Inventory) fleet.Inventory {
+	out := fleet.Inventory{
+		Total: fleet.Resources{
+			MilliCPU: in.GetTotal().GetMilliCpu(), MemoryMB: in.GetTotal().GetMemoryMb(), DiskGB: in.GetTotal().GetDiskGb(),
+		},
+		CUDA: in.GetCuda(), Driver: in.GetDriver(), Kernel: in.GetKernel(), Runtime: in.GetRuntime(),
+		AgentVersion: in.GetAgentVersion(), Images: in.GetImages(),
+	}
+	for _, g := range in.GetGpus() {
+		out.GPUs = append(out.GPUs, fleet.GPU{
+			UUID: g.GetUuid(), Type: g.GetType(), MemoryMB: g.GetMemoryMb(), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
+			Simulated: g.GetSimulated(), Sick: g.GetSick(),
+		})
+	}
+	return out
+}
+
+func decodeReports(in []*link.PodReport) []state.PodReport {
+	out := make([]state.PodReport, 0, len(in))
+	for _, r := range in {
+		p := state.PodReport{
+			Pod: fleet.PodID(r.GetPodId()), Incarnation: r.GetIncarnation(), Event: fleet.Trigger(r.GetEvent()),
+			Reason: r.GetReason(), At: time.Unix(0, r.GetAtNs()), LogTail: r.GetLogTail(), Digest: r.GetDigest(),
+		}
+		if r.GetHasExitCode() {
+			code := int(r.GetExitCode())
+			p.ExitCode = &code
+		}
+		if len(r.GetStepsNs()) > 0 {
+			p.Steps = make(map[fleet.Step]time.Time, len(r.GetStepsNs()))
+			for name, ns := range r.GetStepsNs() {
+				p.Steps[fleet.Step(name)] = time.Unix(0, ns)
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}

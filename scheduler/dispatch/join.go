@@ -1,0 +1,81 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/x509"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+const maxHostName = 253
+
+// Join implements link.JoinServer: the token is burnt in the same command that creates the host.
+func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
+	token, err := pki.ParseJoinToken(in.GetToken())
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, "the join token is not valid")
+	}
+	if in.GetMachineId() == "" || len(in.GetMachineId()) > maxHostName || len(in.GetName()) > maxHostName {
+		return nil, status.Error(codes.InvalidArgument, "machine id and name must have 1 to 253 characters")
+	}
+	ca, err := s.CA(ctx)
+	if err != nil {
+		s.Log.Error("open the CA", "err", err)
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	now := time.Now()
+	host := fleet.Host{ID: fleet.HostID(fleet.NewID()), Name: in.GetName(), MachineID: in.GetMachineId(), JoinedAt: now}
+	// The certificate is made first: a request that cannot be signed must not burn the token.
+	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: string(host.ID)}, s.CertLife, now)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+	}
+	hash := pki.Hash(token.Secret)
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	err = s.propose(ctx, state.JoinHost{Token: fleet.TokenID(token.ID), Hash: hash[:], Host: host, At: now})
+	if err != nil {
+		s.Log.Warn("a join was refused", "name", in.GetName(), "err", err)
+		return nil, grpcError(err)
+	}
+	s.Log.Info("host joined", "host", host.ID, "name", host.Name)
+	return &link.JoinResponse{
+		HostId: string(host.ID), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(),
+	}, nil
+}
+
+// Renew implements link.JoinServer.
+func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+	who, err := link.PeerIdentity(ctx)
+	if err != nil || who.Role != pki.RoleHost {
+		return nil, status.Error(codes.PermissionDenied, "a host certificate is needed")
+	}
+	known := false
+	if err := s.Node.Barrier(ctx); err != nil {
+		return nil, grpcError(err)
+	}
+	err = s.Store.View(func(v *state.View) error {
+		_, known = v.Host(fleet.HostID(who.ID))
+		return nil
+	})
+	if err != nil || !known {
+		return nil, status.Error(codes.PermissionDenied, "this host is not known any more")
+	}
+	ca, err := s.CA(ctx)
+	if err != nil {
+		s.Log.Error("open the CA", "err", err)
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	var leaf *x509.Certificate
+	if leaf, err = ca.Issue(in.GetCsr(), who, s.CertLife, time.Now()); err != nil {
+		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+	}
+	return &link.RenewResponse{Certificate: leaf.Raw}, nil
+}

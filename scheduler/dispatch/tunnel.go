@@ -1,0 +1,244 @@
+package dispatch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+)
+
+const (
+	tunnelTimeout = 10 * time.Second
+	frameSize     = 32 << 10 // bytes
+	maxLogLine    = 256 << 10
+)
+
+// tunnel is one that was asked for; arrived receives the host's stream.
+type tunnel struct {
+	host    fleet.HostID
+	arrived chan *conduit
+}
+
+// Tunnel implements link.LinkServer: it hands the stream to who asked for it and holds it until that
+// one lets go.
+func (s *Server) Tunnel(stream link.Link_TunnelServer) error {
+	who, err := link.PeerIdentity(stream.Context())
+	if err != nil || who.Role != pki.RoleHost {
+		return status.Error(codes.PermissionDenied, "a host certificate is needed")
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	t := s.waiting[first.GetId()]
+	if t != nil && t.host == fleet.HostID(who.ID) {
+		delete(s.waiting, first.GetId())
+	} else {
+		t = nil
+	}
+	s.mu.Unlock()
+	if t == nil {
+		return status.Error(codes.NotFound, "nobody asked for this tunnel")
+	}
+	c := &conduit{stream: stream, refused: first.GetError(), closed: make(chan struct{})}
+	t.arrived <- c
+	select {
+	case <-c.closed:
+	case <-stream.Context().Done():
+	}
+	return nil
+}
+
+// open asks the host for a tunnel and waits for it.
+func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunnel) (*conduit, error) {
+	x := s.sessionSoon(ctx, host)
+	if x == nil {
+		return nil, fleet.Unavailable("the pod's host cannot be reached", nil)
+	}
+	ask.Id = fleet.NewID() + fleet.NewID()
+	t := &tunnel{host: host, arrived: make(chan *conduit, 1)}
+	s.mu.Lock()
+	s.waiting[ask.Id] = t
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
+	defer cancel()
+	err := x.enqueue(ctx, &link.Down{Kind: &link.Down_OpenTunnel{OpenTunnel: ask}})
+	if err == nil {
+		select {
+		case c := <-t.arrived:
+			return c.accepted()
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	_, still := s.waiting[ask.Id]
+	delete(s.waiting, ask.Id)
+	s.mu.Unlock()
+	if !still { // it arrived just now
+		if c := <-t.arrived; c != nil {
+			_ = c.Close()
+		}
+	}
+	return nil, fleet.Unavailable("the pod's host did not answer in time", err)
+}
+
+// sessionSoon returns the host's session, waiting a moment for an agent that restarts.
+func (s *Server) sessionSoon(ctx context.Context, host fleet.HostID) *session {
+	ctx, cancel := context.WithTimeout(ctx, s.Patience)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		x, arrived := s.sessions[host], s.arrived
+		s.mu.Unlock()
+		if x != nil && x.welcomed.Load() {
+			return x
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// OpenPort connects to a port of a pod on the host.
+func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodID, port int) (fleet.Stream, error) {
+	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{
+		PodId: string(pod), Port: int32(port), //nolint:gosec // 16 bits
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Logs streams a pod's log from its host to sink until it ends or ctx does.
+func (s *Server) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
+	target := &link.LogTarget{
+		PodId: string(pod), Source: q.Source, Tail: int32(q.Tail), After: q.After, Follow: q.Follow, //nolint:gosec // bounded
+	}
+	if !q.Since.IsZero() {
+		target.SinceNs = q.Since.UnixNano()
+	}
+	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Logs{Logs: target}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	lines := bufio.NewScanner(c)
+	lines.Buffer(make([]byte, 0, frameSize), maxLogLine)
+	for lines.Scan() {
+		var line fleet.LogLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return err
+		}
+		if err := sink(line); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return lines.Err()
+}
+
+// conduit is a tunnel's stream as a byte stream. One goroutine may read while another writes.
+type conduit struct {
+	stream  link.Link_TunnelServer
+	refused string
+	rest    []byte
+	ended   error
+
+	closeOnce sync.Once
+	closed    chan struct{}
+
+	sendMu sync.Mutex // one sender at a time, as gRPC demands
+	sentTo bool       // the writing half is closed
+}
+
+// accepted turns a refusal of the host into an error.
+func (c *conduit) accepted() (*conduit, error) {
+	if c.refused != "" {
+		_ = c.Close()
+		return nil, fleet.Unavailable(c.refused, nil)
+	}
+	return c, nil
+}
+
+// Read implements io.Reader.
+func (c *conduit) Read(p []byte) (int, error) {
+	for len(c.rest) == 0 {
+		if c.ended != nil {
+			return 0, c.ended
+		}
+		select {
+		case <-c.closed:
+			return 0, io.ErrClosedPipe
+		default:
+		}
+		f, err := c.stream.Recv()
+		switch {
+		case err != nil:
+			c.ended = io.ErrUnexpectedEOF
+			if errors.Is(err, io.EOF) {
+				c.ended = io.EOF
+			}
+		case f.GetError() != "":
+			c.ended = errors.New(f.GetError())
+		case f.GetEnd():
+			c.ended = io.EOF
+		}
+		c.rest = f.GetData()
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// Write implements io.Writer.
+func (c *conduit) Write(p []byte) (int, error) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if c.sentTo {
+		return 0, io.ErrClosedPipe
+	}
+	for done := 0; done < len(p); {
+		piece := p[done:min(done+frameSize, len(p))]
+		if err := c.stream.Send(&link.Frame{Data: piece}); err != nil {
+			return done, err
+		}
+		done += len(piece)
+	}
+	return len(p), nil
+}
+
+// CloseWrite tells the other side that nothing more comes.
+func (c *conduit) CloseWrite() error {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if c.sentTo {
+		return nil
+	}
+	c.sentTo = true
+	return c.stream.Send(&link.Frame{End: true})
+}
+
+// Close ends the tunnel in both directions. A Read in progress ends, too.
+func (c *conduit) Close() error {
+	c.closeOnce.Do(func() { close(c.closed) })
+	return nil
+}

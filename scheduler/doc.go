@@ -1,0 +1,4 @@
+// Package scheduler is the control plane's service: what the public faces call. It checks what a
+// request means, picks hosts on a view and proposes the change; the state machine decides. It holds
+// no state of its own but what is live of the hosts, which dispatch keeps.
+package scheduler

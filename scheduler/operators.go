@@ -1,0 +1,134 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"gantry/fleet"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+const (
+	defaultTokenTTL = 15 * time.Minute
+	maxTokenTTL     = 30 * 24 * time.Hour
+)
+
+// Hosts lists every host.
+func (s *Service) Hosts(ctx context.Context) ([]fleet.HostView, error) {
+	var out []fleet.HostView
+	err := s.read(ctx, func(v *state.View) error {
+		for _, h := range v.Hosts() {
+			if view, ok := v.HostUsage(h.ID); ok {
+				out = append(out, view)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Host returns one host.
+func (s *Service) Host(ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
+	var out fleet.HostView
+	err := s.read(ctx, func(v *state.View) error {
+		var ok bool
+		if out, ok = v.HostUsage(id); !ok {
+			return fleet.NotFound("host")
+		}
+		return nil
+	})
+	return out, err
+}
+
+// CreateJoinToken returns the text of a token with which one host can join, once.
+func (s *Service) CreateJoinToken(
+	ctx context.Context, dc fleet.DataCenterID, cloud fleet.Cloud, ttl time.Duration,
+) (fleet.Secret, time.Time, error) {
+	switch {
+	case ttl == 0:
+		ttl = defaultTokenTTL
+	case ttl < 0 || ttl > maxTokenTTL:
+		return "", time.Time{}, fleet.Invalid("$.ttlSeconds", "must be 1 second to 30 days")
+	}
+	if cloud == "" {
+		cloud = fleet.CloudSecure
+	}
+	ca, err := s.CA(ctx)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	token := pki.NewJoinToken(ca.Digest())
+	hash := pki.Hash(token.Secret)
+	now := time.Now()
+	_, err = propose[any](ctx, s, state.PutToken{At: now, Token: fleet.JoinToken{
+		ID: token.ID, Hash: hash[:], DataCenter: dc, Cloud: cloud, ExpiresAt: now.Add(ttl),
+	}})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return fleet.Secret(token.Text()), now.Add(ttl), nil
+}
+
+// CA opens the cluster's CA.
+func (s *Service) CA(ctx context.Context) (*pki.CA, error) {
+	var cluster state.Cluster
+	var ok bool
+	err := s.read(ctx, func(v *state.View) error { cluster, ok = v.Cluster(); return nil })
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errNoCA
+	}
+	return OpenCA(s.Sealer, cluster)
+}
+
+// OpenCA opens the CA of a cluster's record.
+func OpenCA(sealer *pki.Sealer, cluster state.Cluster) (*pki.CA, error) {
+	key, err := sealer.Open(purposeCAKey, cluster.SealedCAKey)
+	if err != nil {
+		return nil, err
+	}
+	return pki.ParseCA(cluster.CA, key)
+}
+
+// Bootstrap is the command that makes a cluster with the CA.
+func Bootstrap(sealer *pki.Sealer, ca *pki.CA, now time.Time) (state.Bootstrap, error) {
+	key, err := ca.EncodeKey()
+	if err != nil {
+		return state.Bootstrap{}, err
+	}
+	sealed, err := sealer.Seal(purposeCAKey, key)
+	if err != nil {
+		return state.Bootstrap{}, err
+	}
+	return state.Bootstrap{
+		ClusterID: ca.ClusterID(), CA: pki.EncodeCert(ca.Cert()), SealedCAKey: sealed, Catalog: DefaultCatalog(), At: now,
+	}, nil
+}
+
+// CreateAccount makes an account.
+func (s *Service) CreateAccount(ctx context.Context, name string) (fleet.Account, error) {
+	account := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: name, CreatedAt: time.Now()}
+	_, err := propose[any](ctx, s, state.PutAccount{Account: account})
+	return account, err
+}
+
+// Accounts lists every account.
+func (s *Service) Accounts(ctx context.Context) ([]fleet.Account, error) {
+	var out []fleet.Account
+	err := s.read(ctx, func(v *state.View) error { out = v.Accounts(); return nil })
+	return out, err
+}
+
+// CreateAccountKey makes a key of an account on an operator's word.
+func (s *Service) CreateAccountKey(
+	ctx context.Context, account fleet.AccountID, name, preset string,
+) (fleet.Key, fleet.Secret, error) {
+	can, ok := fleet.Preset(preset)
+	if !ok {
+		return fleet.Key{}, "", fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly', 'admin'")
+	}
+	return s.newKey(ctx, account, name, can, time.Time{})
+}

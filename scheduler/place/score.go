@@ -1,0 +1,101 @@
+package place
+
+import (
+	"cmp"
+
+	"gantry/fleet"
+)
+
+// rank orders hosts that passed the filters. Fields are compared from the top, lower is better; the
+// last one is the host's id, so that two hosts are never equal.
+//
+// A pod with GPUs goes where it fills what is already broken up: first as few NVLink islands and
+// NUMA nodes as possible, then the island and the host on which the fewest GPUs stay free, so that
+// whole islands and hosts stay whole for those who need them. A pod without GPUs goes to a host
+// without GPUs, else to the one with the fewest free GPUs: its shares are the least missed there.
+// After that: the image is there, the host is preferred, the host is the least loaded.
+type rank struct {
+	islands    int // that the chosen GPUs span
+	nodes      int // NUMA nodes that they span
+	islandLeft int // GPUs left free on those islands
+	hostLeft   int // GPUs left free on the host
+	c          *Candidate
+
+	// Looked up only when the four above are equal.
+	known bool
+	image bool
+	load  int64
+}
+
+// question is a request with what comparing hosts needs of it.
+type question struct {
+	*Request
+	image uint64 // hash; 0: none
+}
+
+// rankOf ranks a host that passed the filters.
+func rankOf(req *Request, c *Candidate) rank {
+	r := rank{c: c}
+	if req.GPU == nil {
+		r.hostLeft = len(c.FreeGPUs)
+		if len(c.Host.Inventory.GPUs) > 0 {
+			r.islands = 1 // any GPU host comes after every host without
+		}
+		return r
+	}
+	var p plan
+	p.make(req.GPU.Count, c.summary().kind(req.GPU.Type).groups)
+	r.islands, r.nodes, r.islandLeft = p.islands, p.nodes, p.left
+	r.hostLeft = len(c.FreeGPUs) - req.GPU.Count
+	return r
+}
+
+// betterThan reports whether r comes before other.
+func (r *rank) betterThan(other *rank, q *question) bool {
+	if d := cmp.Or(r.islands-other.islands, r.nodes-other.nodes, r.islandLeft-other.islandLeft,
+		r.hostLeft-other.hostLeft); d != 0 {
+		return d < 0
+	}
+	r.lookUp(q)
+	other.lookUp(q)
+	if r.image != other.image {
+		return r.image
+	}
+	a, b := r.c.Host, other.c.Host
+	if a.ID == q.Prefer || b.ID == q.Prefer {
+		return a.ID == q.Prefer
+	}
+	if r.load != other.load {
+		return r.load < other.load
+	}
+	if r.c.Pods != other.c.Pods {
+		return r.c.Pods < other.c.Pods
+	}
+	return a.ID < b.ID
+}
+
+// lookUp works out, once, what is compared last.
+func (r *rank) lookUp(q *question) {
+	if !r.known {
+		r.known = true
+		r.image = q.image != 0 && r.c.summary().hasImage(q.image)
+		r.load = load(r.c, &q.Need)
+	}
+}
+
+// load is the share of the host's scarcest resource that is in use once the pod is there, in
+// millionths.
+func load(c *Candidate, need *fleet.Resources) int64 {
+	total := c.Host.Inventory.Total
+	most := int64(0)
+	for _, share := range [...][3]int64{
+		{total.MilliCPU, c.Free.MilliCPU, need.MilliCPU},
+		{total.MemoryMB, c.Free.MemoryMB, need.MemoryMB},
+		{total.DiskGB, c.Free.DiskGB, need.DiskGB},
+	} {
+		if share[0] > 0 {
+			most = max(most, (share[0]-share[1]+share[2])*1_000_000/share[0])
+		}
+	}
+	return most
+}

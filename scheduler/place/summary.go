@@ -1,0 +1,119 @@
+package place
+
+import (
+	"slices"
+
+	"gantry/fleet"
+)
+
+// summary is what picking looks at on a host, small and close together: a pick looks at every host.
+type summary struct {
+	kinds  []kindSummary
+	images []uint64 // hashes of the references that are there, sorted
+}
+
+// kindSummary is what a host has of one type of GPU.
+type kindSummary struct {
+	name   string
+	total  int     // sick ones too
+	free   int     // healthy and not held
+	groups []group // of the free ones
+}
+
+// group is a number of free GPUs of one type that share an island and a NUMA node.
+type group struct {
+	island, node int
+	free, take   int
+}
+
+// maxGroups bounds the groups that are told apart; what is beyond counts to the last one. Machines
+// have at most 16 GPUs.
+const maxGroups = 16
+
+// summary returns the summary of a candidate, working it out if that was not done before.
+func (c *Candidate) summary() *summary {
+	if c.sum != nil {
+		return c.sum
+	}
+	return c.summarize()
+}
+
+func (c *Candidate) summarize() *summary {
+	s := &summary{images: make([]uint64, 0, len(c.Host.Inventory.Images))}
+	for i := range c.Host.Inventory.GPUs {
+		s.add(c.Host.Inventory.GPUs[i].Type).total++
+	}
+	for i := range c.FreeGPUs {
+		gpu := &c.FreeGPUs[i]
+		k := s.add(gpu.Type)
+		k.free++
+		k.groups = addGroup(k.groups, gpu)
+	}
+	for _, image := range c.Host.Inventory.Images {
+		s.images = append(s.images, hashImage(image))
+	}
+	slices.Sort(s.images)
+	return s
+}
+
+// add returns the entry of a type, a new one if need be.
+func (s *summary) add(name string) *kindSummary {
+	for i := range s.kinds {
+		if s.kinds[i].name == name {
+			return &s.kinds[i]
+		}
+	}
+	s.kinds = append(s.kinds, kindSummary{name: name})
+	return &s.kinds[len(s.kinds)-1]
+}
+
+// addGroup counts a free GPU.
+func addGroup(groups []group, gpu *fleet.GPU) []group {
+	if i := groupOf(groups, gpu); i >= 0 {
+		groups[i].free++
+		return groups
+	}
+	return append(groups, group{island: gpu.Island, node: gpu.NUMA, free: 1})
+}
+
+// groupOf returns the group that a GPU counts to, -1 when there is none yet.
+func groupOf(groups []group, gpu *fleet.GPU) int {
+	for i := range groups {
+		if groups[i].island == gpu.Island && groups[i].node == gpu.NUMA {
+			return i
+		}
+	}
+	if len(groups) == maxGroups {
+		return maxGroups - 1
+	}
+	return -1
+}
+
+// kind returns what the host has of a type.
+func (s *summary) kind(name string) kindSummary {
+	for i := range s.kinds {
+		if s.kinds[i].name == name {
+			return s.kinds[i]
+		}
+	}
+	return kindSummary{}
+}
+
+// hasImage reports whether the host has an image, by its hash. Two references of one hash cost a pod
+// a pull at worst.
+func (s *summary) hasImage(hash uint64) bool {
+	_, ok := slices.BinarySearch(s.images, hash)
+	return ok
+}
+
+// hashImage is FNV-1a, the same on every machine; 0 for no image.
+func hashImage(reference string) uint64 {
+	if reference == "" {
+		return 0
+	}
+	h := uint64(14695981039346656037)
+	for i := range len(reference) {
+		h = (h ^ uint64(reference[i])) * 1099511628211
+	}
+	return h
+}
