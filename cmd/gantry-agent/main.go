@@ -1,0 +1,182 @@
+// Command gantry-agent is the daemon of one host. It joins a cluster, then runs the pods that the
+// scheduler assigns to the host.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"gantry/agent"
+	"gantry/agent/ctrd"
+	"gantry/agent/gpu"
+	"gantry/cmd/internal/configfile"
+	"gantry/netctl/kernel"
+)
+
+var version = "dev" // set by the build
+
+type cli struct {
+	Config  configfile.File  `help:"TOML file whose keys are flags of the command." placeholder:"FILE"`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+	Debug   bool             `help:"Log everything."`
+
+	Join  joinCmd  `cmd:"" help:"Join this host to a cluster with a one-use token (gantry host token)."`
+	Run   runCmd   `cmd:"" help:"Run the agent in the foreground, as systemd does."`
+	Clean cleanCmd `cmd:"" help:"Remove every container, namespace, link and rule of a stopped agent. Pods that ran are started again when it runs next."`
+}
+
+type common struct {
+	DataDir    string `required:"" type:"path" help:"Folder of the agent's certificate, ledger and logs." placeholder:"DIR"`
+	Containerd string `default:"/run/containerd/containerd.sock" type:"path" help:"Socket of containerd (1.6, 1.7 or 2.x)."`
+	Logger     string `type:"path" help:"The gantry-logger program; default: beside this one."`
+}
+
+type joinCmd struct {
+	DataDir   string        `required:"" type:"path" help:"Folder of the agent's certificate, ledger and logs." placeholder:"DIR"`
+	Scheduler string        `required:"" help:"Link address of a scheduler." placeholder:"HOST:PORT"`
+	TokenFile string        `required:"" type:"existingfile" help:"File that holds the token; never an argument, which every user of the machine could read."`
+	Name      string        `help:"Name of the host for people; default: its host name."`
+	Timeout   time.Duration `default:"30s" help:"Give up after this time."`
+}
+
+type runCmd struct {
+	common
+	Scheduler    []string `required:"" help:"Link addresses of the schedulers." placeholder:"HOST:PORT"`
+	SimulateGpus []string `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
+	ImageArchive []string `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
+	Overcommit   int      `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
+}
+
+type cleanCmd struct {
+	common
+	Timeout time.Duration `default:"2m" help:"Give up after this time."`
+}
+
+func main() {
+	var c cli
+	k := kong.Parse(&c, kong.Name("gantry-agent"), kong.UsageOnError(), kong.Vars{"version": version},
+		kong.Description("The daemon of one Gantry host. It runs as root, under systemd, beside containerd."))
+	level := slog.LevelInfo
+	if c.Debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	k.BindTo(ctx, (*context.Context)(nil))
+	if err := k.Run(log); err != nil {
+		fmt.Fprintln(os.Stderr, "gantry-agent:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// Run joins the host.
+func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) error {
+	token, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return fmt.Errorf("read the token: %w", err)
+	}
+	if c.Name == "" {
+		if c.Name, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	id, err := agent.Join(ctx, c.DataDir, c.Scheduler, c.Name, strings.TrimSpace(string(token)), agent.DialTCP)
+	if err != nil {
+		return err
+	}
+	log.Info("joined", "host", id)
+	fmt.Println(id)
+	return nil
+}
+
+// instance names the agent's kernel objects and its containerd namespace after its data folder.
+func (c *common) instance() string {
+	sum := sha256.Sum256([]byte(c.DataDir))
+	return hex.EncodeToString(sum[:2])
+}
+
+func (c *common) runtime(log *slog.Logger) (*ctrd.Runtime, error) {
+	logger := c.Logger
+	if logger == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		logger = filepath.Join(filepath.Dir(self), "gantry-logger")
+	}
+	if _, err := os.Stat(logger); err != nil {
+		return nil, fmt.Errorf("the logger program: %w", err)
+	}
+	return ctrd.New(ctrd.Config{Socket: c.Containerd, Namespace: "gantry-" + c.instance(), LoggerPath: logger, Log: log})
+}
+
+// Run is the daemon's life.
+func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("must run as root: it makes containers and network namespaces")
+	}
+	if c.Overcommit < 1 || c.Overcommit > 1000 {
+		return errors.New("--overcommit must be 1 to 1000")
+	}
+	gpus, err := gpu.Simulate(c.DataDir, c.SimulateGpus)
+	if err != nil {
+		return err
+	}
+	rt, err := c.runtime(log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rt.Close() }()
+	net, err := kernel.New(c.instance(), log)
+	if err != nil {
+		return err
+	}
+	defer net.Close()
+	err = agent.Run(ctx, agent.Config{
+		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
+		Archives: c.ImageArchive, Version: version, Containers: rt, Network: net,
+		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
+		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
+		Log:        log,
+	})
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	return err
+}
+
+// Run cleans the host.
+func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
+	rt, err := c.runtime(log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rt.Close() }()
+	net, err := kernel.New(c.instance(), log)
+	if err != nil {
+		return err
+	}
+	defer net.Close()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	return agent.Clean(ctx, c.DataDir, rt, net)
+}

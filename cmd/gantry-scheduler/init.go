@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gantry/fleet"
+	"gantry/internal/pki"
+	"gantry/scheduler"
+	"gantry/scheduler/state"
+)
+
+const initTimeout = 30 * time.Second
+
+// keysFile is what init writes for the operator.
+type keysFile struct {
+	ClusterID string `json:"clusterId"`
+	AdminKey  string `json:"adminKey"`
+	AccountID string `json:"accountId"`
+	APIKey    string `json:"apiKey"`
+}
+
+// Run makes the cluster. Everything that it decides is one log entry; the keys are in their file
+// before that entry is committed, so that a crash at any point can be answered by running it again.
+func (c *initCmd) Run(ctx context.Context, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, initTimeout)
+	defer cancel()
+	for _, dir := range []string{c.DataDir, filepath.Join(c.DataDir, certFolder), filepath.Join(c.DataDir, raftFolder)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	id, err := newNodeID(c.DataDir)
+	if err != nil {
+		return err
+	}
+	if err := pki.NewSealKeyFile(filepath.Join(c.DataDir, sealFile)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	fatal := func(err error) { log.Error("replica", "err", err); os.Exit(1) }
+	m, err := openMember(c.DataDir, "init", nil, 0, fatal, log)
+	if err != nil {
+		return err
+	}
+	err = c.make(ctx, m, id)
+	return errors.Join(err, m.close())
+}
+
+func (c *initCmd) make(ctx context.Context, m *member, id string) error {
+	if err := m.node.Bootstrap(ctx); err != nil && fleet.CodeOf(err) != fleet.CodeExists {
+		return err
+	}
+	if err := m.waitLead(ctx); err != nil {
+		return err
+	}
+	done, err := m.initialised()
+	if err != nil {
+		return err
+	}
+	if done {
+		return c.alreadyMade(m, id)
+	}
+	now := time.Now()
+	cmds, keys, ca, err := firstCommands(m.sealer, fleet.DataCenterID(c.DataCenter), now)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(keys, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := pki.WriteFile(c.KeysFile, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the keys: %w", err)
+	}
+	if err := enroll(c.DataDir, ca, id, now); err != nil {
+		return err
+	}
+	return m.propose(ctx, cmds...)
+}
+
+// alreadyMade answers a repeated init: right when its keys are where they should be.
+func (c *initCmd) alreadyMade(m *member, id string) error {
+	if _, err := os.Stat(c.KeysFile); err != nil {
+		return fmt.Errorf("this folder holds a cluster already, and its keys are not in %s", c.KeysFile)
+	}
+	store, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
+	if err != nil {
+		return err
+	}
+	if _, err := store.Identity(); err == nil {
+		return nil
+	}
+	var ca *pki.CA
+	err = m.store.View(func(v *state.View) error {
+		cluster, _ := v.Cluster()
+		ca, err = scheduler.OpenCA(m.sealer, cluster)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return enroll(c.DataDir, ca, id, time.Now())
+}
+
+// enroll gives the scheduler its own certificate.
+func enroll(dir string, ca *pki.CA, id string, now time.Time) error {
+	store, err := pki.OpenStore(filepath.Join(dir, certFolder))
+	if err != nil {
+		return err
+	}
+	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, schedulerCertLife, now)
+}
+
+// firstCommands is everything that a new cluster begins with.
+func firstCommands(sealer *pki.Sealer, dc fleet.DataCenterID, now time.Time) ([]state.Command, keysFile, *pki.CA, error) {
+	fail := func(err error) ([]state.Command, keysFile, *pki.CA, error) { return nil, keysFile{}, nil, err }
+	cluster := fleet.NewID()
+	ca, err := pki.NewCA(cluster, now)
+	if err != nil {
+		return fail(err)
+	}
+	boot, err := scheduler.Bootstrap(sealer, ca, now)
+	if err != nil {
+		return fail(err)
+	}
+	operator := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "operator", CreatedAt: now}
+	user := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "default", CreatedAt: now}
+	admin, _ := fleet.Preset("admin")
+	all, _ := fleet.Preset("all")
+	adminKey, adminText, err := scheduler.NewKey(sealer, operator.ID, "first operator key", admin, now)
+	if err != nil {
+		return fail(err)
+	}
+	userKey, userText, err := scheduler.NewKey(sealer, user.ID, "first key", all, now)
+	if err != nil {
+		return fail(err)
+	}
+	cmds := []state.Command{
+		boot,
+		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: dc, Name: string(dc), Region: "UNKNOWN"}},
+		state.PutAccount{Account: operator}, state.PutAccount{Account: user},
+		state.PutKey{Key: adminKey}, state.PutKey{Key: userKey},
+	}
+	keys := keysFile{ClusterID: cluster, AdminKey: adminText.Reveal(), AccountID: string(user.ID), APIKey: userText.Reveal()}
+	return cmds, keys, ca, nil
+}

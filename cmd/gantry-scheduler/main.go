@@ -1,0 +1,65 @@
+// Command gantry-scheduler is the control plane's daemon: it holds the replicated state, places pods
+// and serves every API.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"gantry/cmd/internal/configfile"
+)
+
+var version = "dev" // set by the build
+
+type cli struct {
+	Config  configfile.File  `help:"TOML file whose keys are flags of the command." placeholder:"FILE"`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+	Debug   bool             `help:"Log everything."`
+
+	Init initCmd `cmd:"" help:"Make a new cluster of one scheduler: its CA, its first accounts and keys."`
+	Run  runCmd  `cmd:"" help:"Run the scheduler in the foreground, as systemd does."`
+}
+
+type initCmd struct {
+	DataDir    string `required:"" type:"path" help:"Folder for the cluster's data." placeholder:"DIR"`
+	KeysFile   string `required:"" type:"path" help:"File, made with mode 0600, that receives the operator's and the first account's API keys as JSON. They are shown nowhere else." placeholder:"FILE"`
+	DataCenter string `default:"dc-1" help:"Name of the first data center."`
+}
+
+type runCmd struct {
+	DataDir       string        `required:"" type:"path" help:"Folder that init made." placeholder:"DIR"`
+	Listen        string        `default:"127.0.0.1:8080" help:"Address of the HTTP API and of the proxy to pods' http ports." placeholder:"HOST:PORT"`
+	LinkListen    string        `default:"0.0.0.0:8443" help:"Address for agents and other schedulers (mutual TLS)." placeholder:"HOST:PORT"`
+	ProxyDomain   string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
+	StopGrace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
+	KeepTerminat  time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
+	HostSilence   time.Duration `default:"5s" help:"A host that is silent for longer has lost its session."`
+	HostPatience  time.Duration `default:"5s" help:"A host that lost its session for longer is unreachable."`
+	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
+}
+
+func main() {
+	var c cli
+	k := kong.Parse(&c, kong.Name("gantry-scheduler"), kong.UsageOnError(), kong.Vars{"version": version},
+		kong.Description("The control plane of a Gantry cluster. It needs no privileges."))
+	level := slog.LevelInfo
+	if c.Debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	k.BindTo(ctx, (*context.Context)(nil))
+	if err := k.Run(log); err != nil {
+		fmt.Fprintln(os.Stderr, "gantry-scheduler:", err)
+		stop()
+		os.Exit(1)
+	}
+}

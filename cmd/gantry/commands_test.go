@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCreateSendsWhatWasAsked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(file, []byte("# a comment\n\nA=1\r\nB = two words\nC=file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	api := map[string][]string{"POST /v2/pods": {"201 " + podJSON(nil)}}
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{
+			"CPU",
+			[]string{"--cpu", "cpu3c", "--port", "80", "--port", "22/tcp", "--", "sh", "-c", "echo 'a b'; exit", ""},
+			`POST /v2/pods {"name":"web","image":"img","cpu":{"id":"cpu3c","vcpuCount":2},"args":"sh -c 'echo '\\''a b'\\''; exit' ''","ports":["80/http","22/tcp"]}`,
+		},
+		{
+			"GPU",
+			[]string{"--gpu", "NVIDIA B200", "--count", "8", "--disk", "50", "--data-center", "A", "--data-center", "B,C", "--cloud", "COMMUNITY", "--args", "x y"},
+			`POST /v2/pods {"name":"web","image":"img","gpu":{"id":"NVIDIA B200","count":8},"args":"x y","disk":50,"cloud":"COMMUNITY","dataCenterIds":["A","B,C"]}`,
+		},
+		{
+			"environment",
+			[]string{"--cpu", "c", "--env-file", file, "--env", "C=a,b=c", "--env", "HERE"},
+			`POST /v2/pods {"name":"web","image":"img","cpu":{"id":"c","vcpuCount":2},"env":{"A":"1","B":" two words","C":"a,b=c","HERE":"yes"}}`,
+		},
+		{
+			"dry run",
+			[]string{"--cpu", "c", "--dry-run"},
+			`POST /v2/pods?dryRun=true {"name":"web","image":"img","cpu":{"id":"c","vcpuCount":2}}`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, fake := gantry(t, setup{api: api, env: map[string]string{"HERE": "yes"}}, append([]string{"pod", "create", "web", "img"}, tt.args...)...)
+			if got.Code != 0 {
+				t.Fatal(got)
+			}
+			if diff := cmp.Diff([]string{tt.want}, fake.seen); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestAnEnvFilesLineIsNotRepeated(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(file, []byte("A=1\nhunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := gantry(t, setup{}, "pod", "create", "web", "img", "--cpu", "c", "--env-file", file)
+	if got.Code != 2 || strings.Contains(got.Err, "hunter2") || !strings.Contains(got.Err, "line 2") {
+		t.Error(got)
+	}
+}
+
+func TestGetShowsWhereTheTimeWent(t *testing.T) {
+	steps := map[string]string{
+		"created": "2026-10-01T12:00:00.000Z", "received": "2026-10-01T12:00:00.002Z", "tasked": "2026-10-01T12:00:00.070Z",
+		"started": "2026-10-01T12:00:00.071Z", "recorded": "2026-10-01T12:00:00.074Z",
+	}
+	api := map[string][]string{get(podID): {"200 " + podJSON(map[string]any{
+		"status": "RUNNING", "steps": steps, "startedAt": "2026-10-01T12:00:00.071Z",
+		"runtime": map[string]any{"uptime": 89, "cpu": map[string]any{"util": 3}, "memory": map[string]any{"util": 12}},
+	})}}
+	got, _ := gantry(t, setup{api: api}, "pod", "get", "-v", podID)
+	want := result{Out: `Id:           k3n8w0zq5r7d2a
+Name:         web
+Status:       RUNNING
+Image:        docker.io/library/nginx:alpine
+Compute:      cpu3c 2 vCPU 4 GB
+Disk:         10 GB
+Ports:        80/http
+Env:          TOKEN
+Cloud:        SECURE
+Data center:  dev-1
+Host:         h7d2k9s4f1g6j3
+Cost:         $0.060 per hour
+Can:          stop, terminate
+Created:      2026-10-01 12:00:00.000 UTC
+Started:      2026-10-01 12:00:00.071 UTC
+Up:           1m29s
+Use:          CPU 3 %, memory 12 %
+
+STEP      AT MS  TOOK MS  CLOCK
+created     0.0        -  12:00:00.000
+received    2.0      2.0  12:00:00.002
+tasked     70.0     68.0  12:00:00.070
+started    71.0      1.0  12:00:00.071
+recorded   74.0      3.0  12:00:00.074
+`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// comingUp are the answers of a pod that comes up: pulls, is not answered once, and ends in last.
+func comingUp(last map[string]any) map[string][]string {
+	pull := func(done int) string {
+		return "200 " + podJSON(map[string]any{"progress": map[string]any{"activity": "pulling image", "pullDone": done, "pullTotal": 45_000_000}})
+	}
+	return map[string][]string{
+		"POST /v2/pods": {"201 " + podJSON(nil)},
+		get(podID): {
+			"200 " + podJSON(nil), pull(1_000_000), pull(2_000_000), pull(44_000_000), `503 {"status":503,"detail":"no leader"}`,
+			"200 " + podJSON(map[string]any{"status": "STARTING"}), "200 " + podJSON(last),
+		},
+	}
+}
+
+func TestWaitShowsALineForEachChange(t *testing.T) {
+	got, _ := gantry(t, setup{api: comingUp(map[string]any{"status": "RUNNING"})}, "pod", "create", "web", "img", "--cpu", "c", "--wait", "-o", "json")
+	want := `created k3n8w0zq5r7d2a
+web  PROVISIONING  0.0 s
+web  PROVISIONING  pulling image  1.0 MB of 45.0 MB  0.0 s
+web  PROVISIONING  pulling image  44.0 MB of 45.0 MB  0.0 s
+web  PROVISIONING  the API does not answer at the moment  0.0 s
+web  STARTING  0.0 s
+web  RUNNING  0.0 s
+`
+	if got.Code != 0 || got.Err != want || !strings.Contains(got.Out, `"status": "RUNNING"`) {
+		t.Errorf("%d\n%s\n%s", got.Code, got.Out, cmp.Diff(want, got.Err))
+	}
+}
+
+func TestWaitKeepsOneLineOnATerminal(t *testing.T) {
+	got, _ := gantry(t, setup{api: comingUp(map[string]any{"status": "RUNNING"}), terminal: true}, "pod", "create", "web", "img", "--cpu", "c", "--wait")
+	const one = "\r\x1b[Kweb  PROVISIONING  pulling image  1.0 MB of 45.0 MB  0.0 s"
+	if got.Code != 0 || !strings.Contains(got.Err, one) || strings.Count(got.Err, "\n") != 1 || !strings.HasSuffix(got.Err, "\r\x1b[K") {
+		t.Errorf("%+v", got)
+	}
+	for line := range strings.SplitSeq(got.Err, "\r\x1b[K") {
+		if len([]rune(line)) >= 60 {
+			t.Errorf("the line %q would wrap", line)
+		}
+	}
+}
+
+func TestWaitSaysWhyAPodFailed(t *testing.T) {
+	api := comingUp(map[string]any{
+		"status": "ERROR", "statusReason": "the container ended with exit code 3", "exitCode": 3, "logTail": "starting\nno such \x1b[1mfile\n",
+	})
+	got, _ := gantry(t, setup{api: api, terminal: true}, "pod", "create", "web", "img", "--cpu", "c", "--wait")
+	want := `gantry: pod k3n8w0zq5r7d2a is ERROR: the container ended with exit code 3
+Last lines of its log:
+  starting
+  no such �[1mfile
+`
+	if _, after, _ := strings.Cut(got.Err, "gantry: "); got.Code != 1 || "gantry: "+after != want || got.Out != "" {
+		t.Errorf("%d\n%s", got.Code, cmp.Diff(want, got.Err))
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	api := func() map[string][]string {
+		return map[string][]string{"POST /v2/pods": {"201 " + podJSON(nil)}, get(podID): {"200 " + podJSON(nil)}}
+	}
+	got, _ := gantry(t, setup{api: api()}, "pod", "create", "web", "img", "--cpu", "c", "--wait", "--timeout", "100ms")
+	if got.Code != 7 || !strings.Contains(got.Err, "gave up waiting for pod k3n8w0zq5r7d2a after 100ms") {
+		t.Errorf("%+v", got)
+	}
+	asked, interrupt := context.WithCancel(context.Background())
+	timer := time.AfterFunc(100*time.Millisecond, interrupt)
+	defer timer.Stop()
+	got, _ = gantry(t, setup{api: api(), ctx: asked}, "pod", "create", "web", "img", "--cpu", "c", "--wait")
+	if got.Code != 130 || strings.Contains(got.Err, "gantry:") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRestartWaitsForTheNewIncarnation(t *testing.T) {
+	api := map[string][]string{
+		"POST /v2/pods/" + podID + "/action": {"200 " + podJSON(map[string]any{"status": "STARTING", "incarnation": 2})},
+		get(podID): {
+			"200 " + podJSON(map[string]any{"status": "STARTING", "incarnation": 2}),
+			"200 " + podJSON(map[string]any{"status": "RUNNING", "incarnation": 2}),
+		},
+	}
+	got, fake := gantry(t, setup{api: api}, "pod", "restart", podID, "--wait")
+	if got.Code != 0 || len(fake.seen) != 3 || fake.seen[0] != "POST /v2/pods/"+podID+`/action {"action":"restart"}` {
+		t.Errorf("%+v %q", got, fake.seen)
+	}
+}
+
+func TestDeleteWaitsUntilItIsGone(t *testing.T) {
+	api := map[string][]string{
+		"DELETE /v2/pods/" + podID: {"204 "},
+		get(podID): {
+			"200 " + podJSON(map[string]any{"status": "RUNNING", "statusReason": "stopping"}),
+			"200 " + podJSON(map[string]any{"status": "TERMINATED"}),
+		},
+	}
+	got, _ := gantry(t, setup{api: api}, "pod", "delete", podID, "--wait")
+	if got.Code != 0 || got.Out != "deleted "+podID+"\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestKeysGoOnlyWhereTheyBelong(t *testing.T) {
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte("gk_file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, args, dev string // dev: api of the last dev.json
+		env             map[string]string
+		want            string
+	}{
+		{"environment", "pod list", "$SERVER", nil, "gk_user"},
+		{"file beats environment", "pod list --api-key-file " + keyFile, "", nil, "gk_file"},
+		{"last dev", "pod list", "$SERVER", map[string]string{"GANTRY_API": "", "GANTRY_API_KEY": ""}, "gk_devuser"},
+		{"last dev, for operators", "host list", "$SERVER", map[string]string{"GANTRY_API": "", "GANTRY_API_KEY": ""}, "gk_devadmin"},
+		{"dev's address with a user's key, for operators", "host list", "$SERVER", nil, "gk_devadmin"},
+		{"another address gets no key of dev", "pod list", "http://127.0.0.1:1", map[string]string{"GANTRY_API_KEY": ""}, ""},
+		{"operator's own key", "host list", "$SERVER", map[string]string{"GANTRY_ADMIN_KEY": "gk_boss"}, "gk_boss"},
+		{"operator with one key", "host list", "", nil, "gk_user"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			api := map[string][]string{"GET /v2/pods": {`200 {"pods":[]}`}, "GET /admin/v1/hosts": {`200 {"hosts":[]}`}}
+			state, fake := t.TempDir(), &fakeAPI{answers: api}
+			srv := httptest.NewServer(fake)
+			defer srv.Close()
+			if tt.dev != "" {
+				writeDev(t, state, strings.ReplaceAll(tt.dev, "$SERVER", srv.URL))
+			}
+			env := map[string]string{"GANTRY_API": srv.URL, "GANTRY_API_KEY": "gk_user", "XDG_STATE_HOME": state}
+			for name, value := range tt.env {
+				env[name] = value
+			}
+			var out, err bytes.Buffer
+			code := run(context.Background(), strings.Fields(tt.args), system{
+				in: strings.NewReader(""), out: &out, err: &err, now: time.Now, width: func() int { return 80 },
+				env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+			})
+			if tt.want == "" {
+				if code != exitRefused || len(fake.keys) > 0 {
+					t.Errorf("%d, sent %q\n%s", code, fake.keys, err.String())
+				}
+				return
+			}
+			if diff := cmp.Diff([]string{tt.want}, fake.keys); diff != "" {
+				t.Errorf("%s\n%s", diff, err.String())
+			}
+		})
+	}
+}
+
+func writeDev(t *testing.T, state, api string) {
+	t.Helper()
+	dir := t.TempDir()
+	files := map[string]string{
+		filepath.Join(state, "gantry", "dev"): dir + "\n",
+		filepath.Join(dir, "dev.json"):        fmt.Sprintf(`{"api":%q,"apiKey":"gk_devuser","adminKey":"gk_devadmin","proxyDomain":"proxy.localhost"}`, api),
+	}
+	for path, text := range files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestHelpTeachesByExample(t *testing.T) {
+	got, _ := gantry(t, setup{}, "--help")
+	for _, want := range []string{"Exit status:", "Examples:", "GANTRY_API_KEY", "gantry pod create"} {
+		if got.Code != 0 || !strings.Contains(got.Out, want) {
+			t.Errorf("%d: no %q in\n%s", got.Code, want, got.Out)
+		}
+	}
+	for _, command := range []string{
+		"dev", "pod create", "pod list", "pod get", "pod logs", "pod stop", "pod start", "pod restart", "pod delete",
+		"catalog gpus", "catalog cpus", "catalog datacenters", "key create", "key list", "key delete",
+		"host list", "host get", "host token", "account create", "account list", "account key", "version",
+	} {
+		got, _ := gantry(t, setup{}, append(strings.Fields(command), "--help")...)
+		if got.Code != 0 || !strings.Contains(got.Out, "Example") || !strings.Contains(got.Out, "gantry "+command) {
+			t.Errorf("%s: %d\n%s", command, got.Code, got.Out)
+		}
+	}
+}
+
+func TestBytesText(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 45_678_901: "45.7 MB", 2_000_000_000_000_000: "2000.0 TB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestAge(t *testing.T) {
+	now := time.Date(2026, 10, 10, 0, 0, 0, 0, time.UTC)
+	for ago, want := range map[time.Duration]string{
+		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m01s", 25 * time.Hour: "25h00m", 49 * time.Hour: "2d",
+	} {
+		if got := age(now, now.Add(-ago)); got != want {
+			t.Errorf("%v: %s, want %s", ago, got, want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"gantry/client"
+	"gantry/dev"
+	"gantry/fleet"
+)
+
+// stateHome is where the pointer to the last dev.json lies.
+func (a *app) stateHome() string {
+	home := a.getenv("HOME")
+	return dev.StateHome(a.getenv("XDG_STATE_HOME"), home)
+}
+
+// lastDev returns the dev.json of the dev that was started last. The error says in plain words why there is none.
+func (a *app) lastDev() (dev.File, error) {
+	dir, err := dev.LastDir(a.stateHome())
+	if errors.Is(err, fs.ErrNotExist) {
+		return dev.File{}, errors.New("no `gantry dev` was started by this user")
+	}
+	if err != nil {
+		return dev.File{}, err
+	}
+	file, err := dev.ReadFile(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dev.File{}, fmt.Errorf("`gantry dev` is not running on %s", dir)
+	}
+	return file, err
+}
+
+// connection is where to call, with which key, and what dev.json knows of it.
+type connection struct {
+	api string
+	key fleet.Secret
+	dev dev.File // zero when the API is not that of the last dev
+}
+
+// connect returns a client for a user's command, or for an operator's.
+func (a *app) connect(operator bool) (*client.Client, connection, error) {
+	conn, err := a.connection(operator)
+	if err != nil {
+		return nil, conn, err
+	}
+	c, err := client.New(conn.api, conn.key, "gantry/"+version)
+	if err != nil {
+		return nil, conn, usage("%v", err)
+	}
+	return c, conn, nil
+}
+
+func (a *app) connection(operator bool) (connection, error) {
+	var conn connection
+	last, lastErr := a.lastDev()
+	conn.api = first(a.cli.API, a.getenv("GANTRY_API"))
+	switch {
+	case conn.api == "" && lastErr != nil:
+		return conn, &exitError{exitUnavailable, fmt.Errorf("no API address: %w; set GANTRY_API or give --api", lastErr)}
+	case conn.api == "":
+		conn.api = last.API
+	}
+	if lastErr == nil && sameAddress(conn.api, last.API) {
+		conn.dev = last // its keys are for this address alone
+	}
+	key, err := a.key(operator, conn.dev)
+	conn.key = key
+	return conn, err
+}
+
+// key finds the key. An operator's command prefers keys that are an operator's for sure.
+func (a *app) key(operator bool, last dev.File) (fleet.Secret, error) {
+	if a.cli.APIKeyFile != "" {
+		return readKey(a.cli.APIKeyFile)
+	}
+	user := fleet.Secret(strings.TrimSpace(a.getenv("GANTRY_API_KEY")))
+	keys := []fleet.Secret{user, last.APIKey}
+	if operator {
+		keys = []fleet.Secret{fleet.Secret(strings.TrimSpace(a.getenv("GANTRY_ADMIN_KEY"))), last.AdminKey, user}
+	}
+	for _, key := range keys {
+		if key != "" {
+			return key, nil
+		}
+	}
+	return "", &exitError{exitRefused, errors.New("no API key: set GANTRY_API_KEY or give --api-key-file")}
+}
+
+func readKey(path string) (fleet.Secret, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", usage("API key file: %v", err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return "", usage("API key file: %v", err)
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" || strings.ContainsAny(key, " \t\r\n") {
+		return "", usage("API key file %s: must hold one key and nothing else", path)
+	}
+	return fleet.Secret(key), nil
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+func sameAddress(a, b string) bool {
+	x, err1 := url.Parse(strings.TrimRight(a, "/"))
+	y, err2 := url.Parse(strings.TrimRight(b, "/"))
+	return err1 == nil && err2 == nil && x.Scheme == y.Scheme && x.Path == y.Path && x.Port() == y.Port() &&
+		(x.Hostname() == y.Hostname() || loopback(x.Hostname()) && loopback(y.Hostname()))
+}
+
+func local(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && loopback(u.Hostname())
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"gantry/dev"
+)
+
+type devCmd struct {
+	DataDir      string   `placeholder:"DIR" help:"Folder for everything that lasts, below the state folder of this user when not given."`
+	Listen       string   `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the API and of the pods' HTTP ports. Port 0 takes a free one."`
+	DataCenter   string   `placeholder:"ID" help:"Data center of this machine; dev-1 when not given."`
+	SimulateGPUs []string `name:"simulate-gpus" sep:"none" placeholder:"TYPE:COUNT" help:"Pretend to have GPUs, for example \"NVIDIA H100 80GB HBM3:8\". May be repeated."`
+	Containerd   string   `placeholder:"SOCKET" help:"Use this containerd instead of starting a private one."`
+	ImageArchive []string `sep:"none" placeholder:"FILE" help:"OCI or Docker image archive to import. May be repeated, or followed by more files."`
+	Overcommit   int      `default:"16" placeholder:"N" help:"Offer this machine's processors, memory and disk N times, so that a small one has room for several pods."`
+	MoreArchives []string `arg:"" optional:"" hidden:"" name:"file"`
+}
+
+func (devCmd) Help() string {
+	return `Runs one scheduler and one agent, and a containerd of their own, as child processes, and stays until Ctrl-C, which leaves
+no container, mount, namespace, link, rule or process behind. Started again on the same folder it has the same keys and
+pods. A child that dies is started again. Needs root.
+
+Other programs find it by DIR/dev.json; the gantry command of the same user finds the one that was started last.
+
+Examples:
+
+    sudo gantry dev
+    sudo gantry dev --simulate-gpus "NVIDIA H100 80GB HBM3:8" --listen 127.0.0.1:9000 --data-dir /srv/gantry-dev
+    sudo gantry dev --image-archive app.tar`
+}
+
+// Run runs a whole Gantry until ctx ends.
+func (cmd devCmd) Run(ctx context.Context, a *app) error {
+	cfg := dev.Config{
+		DataDir: cmd.DataDir, Listen: cmd.Listen, DataCenter: cmd.DataCenter, SimulateGPUs: cmd.SimulateGPUs,
+		Containerd: cmd.Containerd, ImageArchives: append(cmd.ImageArchive, cmd.MoreArchives...),
+		Overcommit: cmd.Overcommit, StateHome: a.stateHome(), Out: a.out, Log: slog.New(slog.NewTextHandler(a.err, nil)), Version: version,
+	}
+	if cfg.DataDir == "" {
+		if cfg.StateHome == "" {
+			return usage("there is no home folder to keep data in: give --data-dir")
+		}
+		cfg.DataDir = dev.DefaultDataDir(cfg.StateHome)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program's own folder: %w", err)
+	}
+	if cfg.Binaries, err = dev.FindBinaries(self, a.getenv("PATH"), cmd.Containerd == ""); err != nil {
+		return err
+	}
+	err = dev.Run(ctx, cfg)
+	var bad *dev.ConfigError
+	if errors.As(err, &bad) {
+		return usage("%v", err)
+	}
+	return err
+}

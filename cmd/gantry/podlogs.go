@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gantry/client"
+)
+
+type podLogsCmd struct {
+	podRef
+	Follow     bool   `short:"f" help:"Stay and show new lines as they come, until the pod is deleted or Ctrl-C."`
+	Tail       int    `default:"100" help:"Newest lines to begin with, 0 to 5000."`
+	Since      string `placeholder:"TIME" help:"Only lines since then: RFC 3339, or a time ago such as 10m."`
+	Source     string `enum:"all,container,system" default:"all" help:"Whose lines: container, system, or all."`
+	Timestamps bool   `short:"t" help:"Begin each line with its time."`
+}
+
+func (podLogsCmd) Help() string {
+	return `Lines that the system wrote begin with [system]. A followed log whose connection drops goes on where it was.
+With -o json each line is one JSON object.
+
+Examples:
+
+    gantry pod logs web
+    gantry pod logs web -f --tail 0
+    gantry pod logs web --since 10m --source container -t`
+}
+
+// Run shows a log.
+func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
+	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow}
+	if cmd.Source != "all" {
+		q.Source = cmd.Source
+	}
+	if cmd.Tail < 0 || cmd.Tail > 5000 {
+		return usage("--tail must be from 0 to 5000")
+	}
+	if cmd.Since != "" {
+		since, err := moment(cmd.Since, a.now())
+		if err != nil {
+			return usage("--since must be a time in RFC 3339, or a time ago such as 10m")
+		}
+		q.Since = since
+	}
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	on := client.LogEvents{
+		Line: func(l client.LogLine) error { return cmd.print(a, l) },
+		Lost: func(err error) { _, _ = fmt.Fprintf(a.err, "gantry: %s; trying again\n", printable(err.Error())) },
+	}
+	return onPod(ctx, c, cmd.Pod, func(id string) error { return c.PodLogs(ctx, id, q, on) })
+}
+
+func (cmd podLogsCmd) print(a *app, l client.LogLine) error {
+	if a.cli.Output == "json" {
+		_, err := fmt.Fprintf(a.out, "%s\n", l.Raw)
+		return err
+	}
+	text := l.Line
+	if l.Source == "system" && cmd.Source == "all" {
+		text = "[system] " + text
+	}
+	if cmd.Timestamps {
+		text = l.At.UTC().Format("2006-01-02T15:04:05.000Z ") + text
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
+}
+
+// moment reads a time, or how long ago it was.
+func moment(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Parse(time.RFC3339, text)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+// The wait between two looks at a pod grows, so that a start of milliseconds is seen at once and a pull of minutes
+// stays within the API's rate limits.
+const (
+	lookMin = 25 * time.Millisecond
+	lookMax = time.Second
+)
+
+// goal is what a command waits for.
+type goal struct {
+	reached     func(client.Pod) bool
+	lost        []fleet.PodStatus // from which it will not be reached any more
+	incarnation uint64            // statuses of an earlier one say nothing; 0: any
+}
+
+func untilRunning() goal {
+	return goal{
+		reached: func(p client.Pod) bool { return p.Status == fleet.StatusRunning && p.StatusReason != "stopping" },
+		lost:    []fleet.PodStatus{fleet.StatusError, fleet.StatusExited, fleet.StatusTerminated},
+	}
+}
+
+// podFailed is a pod that did not become what was waited for.
+type podFailed struct{ pod client.Pod }
+
+func (e *podFailed) Error() string {
+	out := fmt.Sprintf("pod %s is %s", e.pod.ID, e.pod.Status)
+	if e.pod.StatusReason != "" {
+		out += ": " + printable(e.pod.StatusReason)
+	}
+	if e.pod.ExitCode != nil && !strings.Contains(e.pod.StatusReason, fmt.Sprint(*e.pod.ExitCode)) {
+		out += fmt.Sprintf(" (exit code %d)", *e.pod.ExitCode)
+	}
+	if tail := logTail(e.pod.LogTail); tail != "" {
+		out += "\n" + strings.TrimRight(tail, "\n")
+	}
+	return out
+}
+
+// await looks at a pod until the goal is reached, showing its progress. A short absence of the API is waited through.
+// The answer is the last record seen, also with an error.
+func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[client.Pod], g goal, within time.Duration) (client.Answer[client.Pod], error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{
+		exitTimeout,
+		fmt.Errorf("gave up waiting for pod %s after %v", pod.Value.ID, within),
+	})
+	defer cancel()
+	line := a.newProgress(pod.Value)
+	defer line.done()
+	var apart error // why the API did not answer the last look
+	for pause := lookMin; ; pause = min(pause*5/4, lookMax) {
+		line.show(pod.Value, apart)
+		if current := pod.Value.Incarnation >= g.incarnation; apart == nil && current {
+			if g.reached(pod.Value) {
+				return pod, nil
+			}
+			if slices.Contains(g.lost, pod.Value.Status) {
+				return pod, &exitError{exitFailed, &podFailed{pod.Value}}
+			}
+		}
+		wait := pause
+		var problem *client.Problem
+		if errors.As(apart, &problem) {
+			wait = max(wait, min(problem.RetryAfter, time.Minute))
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return pod, err
+		}
+		next, err := c.Pod(ctx, pod.Value.ID)
+		switch {
+		case err == nil:
+			pod, apart = next, nil
+		case ctx.Err() != nil:
+			return pod, context.Cause(ctx)
+		case client.Temporary(err):
+			apart = err
+		default:
+			return pod, err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// progress shows how a pod comes up: one line that changes on a terminal, elsewhere a line for each change.
+type progress struct {
+	app    *app
+	name   string
+	began  time.Time
+	last   string // what was shown last, without the time
+	tenths int64  // of the pull that were shown last
+	shown  bool   // a line is on the terminal
+}
+
+func (a *app) newProgress(p client.Pod) *progress {
+	name := p.Name
+	if name == "" {
+		name = p.ID
+	}
+	return &progress{app: a, name: name, began: a.now()}
+}
+
+// show shows the record. apart is why it could not be read anew.
+func (l *progress) show(p client.Pod, apart error) {
+	elapsed := fmt.Sprintf("%.1f s", l.app.now().Sub(l.began).Seconds())
+	text := l.name + "  " + statusText(p)
+	doing := progressText(p.Progress)
+	if apart != nil {
+		doing = "the API does not answer at the moment"
+	}
+	if l.app.terminal {
+		l.draw(join(text, doing, elapsed))
+		return
+	}
+	key, tenths := text+doing, int64(0)
+	if g := p.Progress; g != nil && apart == nil && g.PullTotal > 0 {
+		key, tenths = text+g.Activity, g.PullDone*10/g.PullTotal
+	}
+	if key == l.last && tenths == l.tenths {
+		return
+	}
+	l.last, l.tenths = key, tenths
+	_, _ = fmt.Fprintln(l.app.err, join(text, doing, elapsed))
+}
+
+// draw replaces the line on the terminal, cut to its width.
+func (l *progress) draw(text string) {
+	text = printable(text)
+	if width := l.app.width() - 1; utf8.RuneCountInString(text) > width {
+		text = string([]rune(text)[:max(0, width)])
+	}
+	_, _ = fmt.Fprintf(l.app.err, "\r\x1b[K%s", text)
+	l.shown = true
+}
+
+// done takes the line off the terminal: what follows says how it ended.
+func (l *progress) done() {
+	if l.shown {
+		_, _ = fmt.Fprint(l.app.err, "\r\x1b[K")
+	}
+}
+
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "  ")
+}
+
+// progressText shows what a host does for a pod; empty when it says nothing.
+func progressText(p *client.Progress) string {
+	if p == nil {
+		return ""
+	}
+	text := printable(p.Activity)
+	switch {
+	case p.PullTotal > 0:
+		text = join(text, bytesText(p.PullDone)+" of "+bytesText(p.PullTotal))
+	case p.PullDone > 0:
+		text = join(text, bytesText(p.PullDone))
+	}
+	return text
+}
