@@ -1,0 +1,153 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"gantry/fleet"
+)
+
+const (
+	callTimeout = 60 * time.Second
+	dialTimeout = 10 * time.Second
+	maxAnswer   = 64 << 20 // bytes of one answer
+)
+
+// Client calls one API address with one key. It is safe for concurrent use.
+type Client struct {
+	base  *url.URL
+	key   fleet.Secret
+	agent string
+	http  *http.Client
+}
+
+// New returns a client of the API at address, for example "http://127.0.0.1:8080"; a path prefix is kept. An empty
+// key sends no credential. agent is sent as User-Agent.
+func New(address string, key fleet.Secret, agent string) (*Client, error) {
+	base, err := url.Parse(strings.TrimRight(address, "/"))
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil {
+		return nil, fmt.Errorf("API address %q: must be http://HOST[:PORT] or https://HOST[:PORT]", address)
+	}
+	transport := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: callTimeout,
+		IdleConnTimeout:       30 * time.Second,
+		MaxIdleConnsPerHost:   4,
+		ForceAttemptHTTP2:     true,
+	}
+	return &Client{
+		base: base, key: key, agent: agent,
+		// A key must not follow a redirect to where its owner did not send it.
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
+	}, nil
+}
+
+// Address returns the API address.
+func (c *Client) Address() string { return c.base.String() }
+
+// Close drops idle connections; the client stays usable.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Answer is a decoded answer and the very bytes that the API sent; Raw is empty when there was no body.
+type Answer[T any] struct {
+	Value T
+	Raw   json.RawMessage
+}
+
+// request makes a request for path, whose words are escaped already; body is sent as JSON unless it is nil.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode the request: %w", err)
+		}
+		reader = bytes.NewReader(text)
+	}
+	address := c.base.String() + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key.Reveal())
+	}
+	req.Header.Set("User-Agent", c.agent)
+	return req, nil
+}
+
+// send returns the response of a successful call, whose body the caller closes.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		if ctx := req.Context(); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &Unreachable{Address: c.Address(), Err: err}
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		defer drain(res)
+		return nil, readProblem(res)
+	}
+	return res, nil
+}
+
+func drain(res *http.Response) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
+	_ = res.Body.Close()
+}
+
+// call makes one call and decodes its answer.
+func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, body any) (Answer[T], error) {
+	var out Answer[T]
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout,
+		&Unreachable{Address: c.Address(), Err: fmt.Errorf("no answer within %v", callTimeout)})
+	defer cancel()
+	req, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return out, err
+	}
+	req.Header.Set("Accept", "application/json")
+	res, err := c.send(req)
+	if err != nil {
+		return out, err
+	}
+	defer drain(res)
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return out, context.Cause(ctx)
+	case err != nil:
+		return out, &Unreachable{Address: c.Address(), Err: fmt.Errorf("read the answer: %w", err)}
+	case len(raw) > maxAnswer:
+		return out, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	case len(bytes.TrimSpace(raw)) == 0:
+		return out, nil
+	}
+	out.Raw = raw
+	if err := json.Unmarshal(raw, &out.Value); err != nil {
+		return out, fmt.Errorf("read the answer of %s: not what this API sends: %w", c.Address(), err)
+	}
+	return out, nil
+}
+
+// word escapes one path segment.
+func word(s string) string { return url.PathEscape(s) }

@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Waits between two tries to take up a log again, and how often a log that is not followed is tried.
+const (
+	resumeMin   = 100 * time.Millisecond
+	resumeMax   = 5 * time.Second
+	resumeTries = 5
+	idleMax     = 60 * time.Second // the API sends a comment every 15 s
+)
+
+var errIdle = errors.New("the API fell silent")
+
+// LogQuery selects lines of a pod's log.
+type LogQuery struct {
+	Source string    // "container", "system", or "" for both
+	Tail   int       // newest lines to begin with; below 0 leaves it to the API
+	Since  time.Time // zero: no bound
+	Follow bool
+}
+
+// LogLine is one line of a pod's log.
+type LogLine struct {
+	ID     string          `json:"-"` // orders the lines of a pod
+	Source string          `json:"source"`
+	Line   string          `json:"line"`
+	At     time.Time       `json:"ts"`
+	Raw    json.RawMessage `json:"-"` // as it was sent
+}
+
+// LogEvents receives what happens while a log is read. Both are called from one goroutine.
+type LogEvents struct {
+	Line func(LogLine) error // an error ends the reading and is returned
+	Lost func(error)         // the connection was lost and is made again; may be nil
+}
+
+// PodLogs reads a pod's log in order. Without Follow it returns after the last line. With Follow it returns when ctx
+// ends or the pod is gone; a connection that drops is made again, after the last line that arrived.
+func (c *Client) PodLogs(ctx context.Context, id string, q LogQuery, on LogEvents) error {
+	r := &logReader{client: c, id: id, query: q, on: on}
+	pause, tries := resumeMin, 0
+	for {
+		before := r.last
+		err := r.read(ctx)
+		var sink *sinkError
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, &sink):
+			return sink.err
+		case err == nil && !q.Follow:
+			return nil
+		case q.Follow && r.opened && IsNotFound(err):
+			return nil // deleted since
+		case err != nil && (!r.opened || !Temporary(err)):
+			return err
+		}
+		if r.last != before {
+			pause, tries = resumeMin, 0
+		}
+		if tries++; !q.Follow && tries > resumeTries {
+			return err
+		}
+		if err != nil && on.Lost != nil && tries == 1 {
+			on.Lost(err)
+		}
+		if !sleep(ctx, max(pause, r.wait)) {
+			return context.Cause(ctx)
+		}
+		pause = min(2*pause, resumeMax)
+	}
+}
+
+// sinkError marks an error of the receiver, which must not be taken for one of the connection.
+type sinkError struct{ err error }
+
+func (e *sinkError) Error() string { return e.err.Error() }
+
+// logReader reads one log over as many connections as it takes.
+type logReader struct {
+	client *Client
+	id     string
+	query  LogQuery
+	on     LogEvents
+
+	opened bool          // the API answered with a stream at least once
+	last   string        // id of the last line that arrived
+	wait   time.Duration // that the API asked for before the next connection
+}
+
+// read reads one connection's worth.
+func (r *logReader) read(ctx context.Context) error {
+	r.wait = 0
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	res, err := r.client.openLog(ctx, r.id, r.query, r.last)
+	if err != nil {
+		var problem *Problem
+		if errors.As(err, &problem) {
+			r.wait = problem.RetryAfter
+		}
+		return err
+	}
+	defer func() { _ = res.Body.Close() }() // not drained: a followed log has no end
+	r.opened = true
+	silence := time.AfterFunc(idleMax, func() { cancel(errIdle) })
+	defer silence.Stop()
+	body := readFunc(func(p []byte) (int, error) {
+		n, err := res.Body.Read(p)
+		silence.Reset(idleMax)
+		return n, err
+	})
+	for events := newEventReader(body); ; {
+		ev, err := events.next()
+		switch {
+		case err != nil && errors.Is(context.Cause(ctx), errIdle):
+			return &Unreachable{Address: r.client.Address(), Err: errIdle}
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, errEventTooLong):
+			return err
+		case err != nil:
+			return &Unreachable{Address: r.client.Address(), Err: err}
+		}
+		if err := r.event(ev); err != nil {
+			return err
+		}
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+func (r *logReader) event(ev event) error {
+	if ev.retry > 0 {
+		r.wait = min(ev.retry, resumeMax)
+	}
+	switch {
+	case ev.kind == "error":
+		return eventProblem(ev.data)
+	case ev.kind != "" && ev.kind != "message", len(ev.data) == 0:
+		return nil
+	}
+	line := LogLine{ID: ev.id, Raw: ev.data}
+	if err := json.Unmarshal(ev.data, &line); err != nil {
+		return fmt.Errorf("read the log: not what this API sends: %w", err)
+	}
+	if err := r.on.Line(line); err != nil {
+		return &sinkError{err}
+	}
+	r.last = ev.id
+	return nil
+}
+
+// eventProblem is a failure that the API found after it had begun to answer.
+func eventProblem(data []byte) error {
+	p := &Problem{}
+	if json.Unmarshal(data, p) != nil || p.Detail == "" {
+		p = &Problem{Detail: "The log ended early."}
+	}
+	if p.Status == 0 {
+		p.Status = http.StatusServiceUnavailable
+	}
+	return p
+}
+
+func (c *Client) openLog(ctx context.Context, id string, q LogQuery, last string) (*http.Response, error) {
+	query := url.Values{"follow": {strconv.FormatBool(q.Follow)}}
+	if q.Source != "" {
+		query.Set("source", q.Source)
+	}
+	if q.Tail >= 0 {
+		query.Set("tail", strconv.Itoa(q.Tail))
+	}
+	if !q.Since.IsZero() {
+		query.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
+	}
+	req, err := c.request(ctx, http.MethodGet, "/v2/pods/"+word(id)+"/logs", query, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	res, err := c.send(req)
+	if err != nil {
+		return nil, err
+	}
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
+		defer drain(res)
+		return nil, fmt.Errorf("read the log: the answer of %s is no event stream", c.Address())
+	}
+	return res, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

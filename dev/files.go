@@ -1,0 +1,154 @@
+package dev
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gantry/fleet"
+)
+
+// File is DIR/dev.json: how to reach what runs. It is there only while a pod could be placed, and always tells the
+// present processes.
+type File struct {
+	API          string       `json:"api"`
+	APIKey       fleet.Secret `json:"apiKey"`
+	AdminKey     fleet.Secret `json:"adminKey"`
+	DataCenterID string       `json:"dataCenterId"`
+	ProxyDomain  string       `json:"proxyDomain"`
+	AccountID    string       `json:"accountId,omitempty"`
+	ClusterID    string       `json:"clusterId,omitempty"`
+	Processes    []Process    `json:"processes"`
+}
+
+// Process is a child that runs. API is set for a scheduler.
+type Process struct {
+	Role string `json:"role"` // "scheduler", "agent" or "containerd"
+	ID   string `json:"id"`
+	PID  int    `json:"pid"`
+	API  string `json:"api,omitempty"`
+}
+
+// keys is what gantry-scheduler init writes to DIR/keys.json.
+type keys struct {
+	ClusterID string       `json:"clusterId"`
+	AdminKey  fleet.Secret `json:"adminKey"`
+	AccountID string       `json:"accountId"`
+	APIKey    fleet.Secret `json:"apiKey"`
+}
+
+// state is DIR/dev-state.json: what dev must remember between two runs.
+type state struct {
+	DataCenter  string `json:"dataCenter"`
+	LinkPort    int    `json:"linkPort"`    // of the scheduler's end of the link; 0: not chosen yet
+	Initialised bool   `json:"initialised"` // the cluster was made, and its keys are in keys.json
+	Joined      bool   `json:"joined"`      // the agent has its certificate
+}
+
+const maxFile = 1 << 20 // bytes of a file of ours
+
+// ReadFile reads dir/dev.json; the error is fs.ErrNotExist when no dev is up there.
+func ReadFile(dir string) (File, error) {
+	var f File
+	err := readJSON(filepath.Join(dir, "dev.json"), &f)
+	return f, err
+}
+
+// pointer is the file below the state home that names the folder of the dev that was started last.
+func pointer(stateHome string) string { return filepath.Join(stateHome, "gantry", "dev") }
+
+// LastDir returns the data folder of the dev that was started last; the error is fs.ErrNotExist when there was none.
+func LastDir(stateHome string) (string, error) {
+	text, err := os.ReadFile(pointer(stateHome))
+	if err != nil {
+		return "", err
+	}
+	dir := strings.TrimSpace(string(text))
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("%s does not name a folder", pointer(stateHome))
+	}
+	return dir, nil
+}
+
+// StateHome returns the folder for state that programs keep, as the XDG base directory specification names it: xdg, the
+// value of $XDG_STATE_HOME, or the usual place below home.
+func StateHome(xdg, home string) string {
+	if filepath.IsAbs(xdg) {
+		return xdg
+	}
+	if home == "" {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state")
+}
+
+// DefaultDataDir is the data folder of a dev that was not told one.
+func DefaultDataDir(stateHome string) string { return filepath.Join(stateHome, "gantry", "dev-data") }
+
+func readJSON(path string, into any) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxFile {
+		return fmt.Errorf("%s: longer than %d bytes", path, maxFile)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func writeJSON(path string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return writeFile(path, append(text, '\n'))
+}
+
+// writeFile replaces a file as a whole, mode 0600, synced.
+func writeFile(path string, text []byte) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	_, err = tmp.Write(text)
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// removeIfThere removes a file; one that is not there is success.
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

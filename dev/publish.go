@@ -1,0 +1,158 @@
+package dev
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+// publish writes the pointer and, last, dev.json, for which others wait; it keeps dev.json current until unpublish.
+func (d *dev) publish(ctx context.Context) error {
+	if d.cfg.StateHome != "" {
+		at := pointer(d.cfg.StateHome)
+		err := os.MkdirAll(filepath.Dir(at), 0o700)
+		if err == nil {
+			err = writeFile(at, []byte(d.folder.dir+"\n"))
+		}
+		if err != nil {
+			d.cfg.Log.Warn("the command line will not find this instance by itself", "err", err)
+		}
+	}
+	if err := d.writeFile(); err != nil {
+		return fmt.Errorf("write dev.json: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.stopFile, d.writing = cancel, make(chan struct{})
+	go func() {
+		defer close(d.writing)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.wake:
+			}
+			if err := d.writeFile(); err != nil {
+				d.cfg.Log.Warn("dev.json is not current", "err", err)
+			}
+		}
+	}()
+	return nil
+}
+
+// unpublish ends the keeping of dev.json and removes it.
+func (d *dev) unpublish() {
+	if d.writing == nil {
+		return
+	}
+	d.stopFile()
+	<-d.writing
+	if err := removeIfThere(d.folder.path("dev.json")); err != nil {
+		d.cfg.Log.Warn("dev.json is left", "err", err)
+	}
+}
+
+// processesChanged asks for a new dev.json. It never blocks.
+func (d *dev) processesChanged() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // one is asked for already, and will see this change
+	}
+}
+
+func (d *dev) writeFile() error {
+	file := File{
+		API: d.api, APIKey: d.keys.APIKey, AdminKey: d.keys.AdminKey, DataCenterID: d.state.DataCenter,
+		ProxyDomain: ProxyDomain, AccountID: d.keys.AccountID, ClusterID: d.keys.ClusterID, Processes: []Process{},
+	}
+	for _, p := range []struct {
+		child   *child
+		id, api string
+	}{{d.scheduler, d.keys.ClusterID, d.api}, {d.agent, d.hostID, ""}, {d.containerd, roleContainerd, ""}} {
+		pid, _ := p.child.running()
+		if pid == 0 {
+			continue // dead at this moment; it is listed again once it was started
+		}
+		id := p.id
+		if id == "" {
+			id = p.child.role
+		}
+		file.Processes = append(file.Processes, Process{Role: p.child.role, ID: id, PID: pid, API: p.api})
+	}
+	return writeJSON(d.folder.path("dev.json"), struct {
+		File
+		APIKey   string `json:"apiKey"` // a Secret would be written as ***
+		AdminKey string `json:"adminKey"`
+	}{file, file.APIKey.Reveal(), file.AdminKey.Reveal()})
+}
+
+// tell says what runs and how to go on.
+func (d *dev) tell() {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "\nGantry is ready (%s).\n\n", seconds(time.Since(d.began)))
+	fmt.Fprintf(out, "  API          %s\n", d.api)
+	fmt.Fprintf(out, "  data center  %s: %s\n", d.state.DataCenter, d.equipment())
+	fmt.Fprintf(out, "  pods' HTTP   http://<pod id>-<port>.%s%s\n", ProxyDomain, d.api[strings.LastIndexByte(d.api, ':'):])
+	fmt.Fprintf(out, "  data folder  %s (dev.json, log/)\n\n", d.folder.dir)
+	fmt.Fprintf(out, "In another terminal of this user the gantry command finds it by itself. For other programs:\n\n")
+	fmt.Fprintf(out, "  export GANTRY_API=%s\n", d.api)
+	fmt.Fprintf(out, "  export GANTRY_API_KEY=$(jq -r .apiKey %s)\n\n", quote(d.folder.path("dev.json")))
+	fmt.Fprintf(out, "Try:\n\n")
+	fmt.Fprintf(out, "  gantry catalog cpus\n")
+	fmt.Fprintf(out, "  gantry pod create web docker.io/library/nginx:alpine --cpu cpu3c --vcpu 2 --port 80/http --wait\n")
+	if gpu := d.gpuType(); gpu != "" {
+		fmt.Fprintf(out, "  gantry pod create train docker.io/library/busybox --gpu %s --count 1 --wait -- sleep 1d\n", quote(gpu))
+	}
+	fmt.Fprintf(out, "  gantry pod list\n  gantry pod logs -f web\n\n")
+	fmt.Fprintf(out, "Ctrl-C stops everything. Started again on this folder, it has the same keys and pods.\n")
+	_, _ = d.cfg.Out.Write([]byte(out.String()))
+}
+
+func (d *dev) gpuType() string {
+	for _, h := range d.hosts {
+		for _, g := range h.GPUs {
+			return g.Type
+		}
+	}
+	return ""
+}
+
+// equipment says in a few words what can be used.
+func (d *dev) equipment() string {
+	words := fmt.Sprintf("%d host", len(d.hosts))
+	if len(d.hosts) != 1 {
+		words += "s"
+	}
+	count := map[string]int{}
+	for _, h := range d.hosts {
+		for _, g := range h.GPUs {
+			name := g.Type
+			if g.Simulated {
+				name = "simulated " + name
+			}
+			count[name]++
+		}
+	}
+	var names []string
+	for name := range count {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		words += fmt.Sprintf(", %d × %s", count[name], name)
+	}
+	return words
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+// quote makes one word of a POSIX shell.
+func quote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
