@@ -1,0 +1,103 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"gantry/api/auth"
+	"gantry/fleet"
+)
+
+// keys knows one key.
+type keys struct {
+	key fleet.Secret
+	who fleet.Principal
+	err error
+}
+
+func (k keys) Authenticate(_ context.Context, key fleet.Secret) (fleet.Principal, error) {
+	if k.err != nil {
+		return fleet.Principal{}, k.err
+	}
+	if key != k.key {
+		return fleet.Principal{}, &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "expired since monday"}
+	}
+	return k.who, nil
+}
+
+func request(values ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/?api_key=x", nil)
+	r.Header["Authorization"] = values
+	return r
+}
+
+func TestBearer(t *testing.T) {
+	key := fleet.NewAPIKey().Reveal()
+	for _, c := range []struct {
+		header []string
+		want   string
+	}{
+		{nil, "missing bearer token"},
+		{[]string{""}, "missing bearer token"},
+		{[]string{key}, "malformed bearer token"},
+		{[]string{"Basic " + key}, "malformed bearer token"},
+		{[]string{"Bearer"}, "malformed bearer token"},
+		{[]string{"Bearer " + key, "Bearer " + key}, "malformed bearer token"},
+		{[]string{"Bearer\t" + key}, "malformed bearer token"},
+		{[]string{"Bearer " + key + " "}, "invalid bearer token"},
+		{[]string{"Bearer " + key[1:]}, "invalid bearer token"},
+		{[]string{"Bearer " + strings.Repeat("x", 10000)}, "invalid bearer token"},
+		{[]string{"Bearer " + key}, ""},
+		{[]string{"bearer  " + key}, ""},
+	} {
+		got, err := auth.Bearer(request(c.header...))
+		if c.want == "" {
+			if err != nil || got.Reveal() != key {
+				t.Errorf("%q: %v", c.header, err)
+			}
+			continue
+		}
+		if err == nil || err.Error() != c.want || fleet.CodeOf(err) != fleet.CodeUnauthorized {
+			t.Errorf("%q: got %v, want %s", c.header, err, c.want)
+		}
+	}
+}
+
+func TestPrincipal(t *testing.T) {
+	key := fleet.NewAPIKey()
+	can := map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessRead}
+	known := keys{key: key, who: fleet.Principal{Account: "a", Can: can}}
+	good := request("Bearer " + key.Reveal())
+	lost := keys{err: fleet.Unavailable("no leader", nil)}
+	for _, c := range []struct {
+		name  string
+		keys  keys
+		r     *http.Request
+		scope auth.Scope
+		want  fleet.Code
+	}{
+		{"public", known, request(), auth.Public(), ""},
+		{"covered", known, good, auth.Read(fleet.GroupPods), ""},
+		{"weaker", known, good, auth.Write(fleet.GroupPods), fleet.CodeForbidden},
+		{"other group", known, good, auth.Read(fleet.GroupAdmin), fleet.CodeForbidden},
+		{"undeclared", known, good, auth.Scope{}, fleet.CodeForbidden},
+		{"no access named", known, good, auth.Scope{Group: fleet.GroupPods}, fleet.CodeForbidden},
+		{"unknown", known, request("Bearer " + fleet.NewAPIKey().Reveal()), auth.Read(fleet.GroupPods), fleet.CodeUnauthorized},
+		{"cannot tell", lost, good, auth.Read(fleet.GroupPods), fleet.CodeUnavailable},
+	} {
+		_, err := auth.Principal(c.r, c.keys, c.scope)
+		if got := fleet.CodeOf(err); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "monday") {
+			t.Errorf("%s: the caller learns why its key is refused", c.name)
+		}
+	}
+	if _, err := auth.Principal(good, keys{err: errors.New("boom")}, auth.Read(fleet.GroupPods)); fleet.CodeOf(err) != fleet.CodeInternal {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,306 @@
+// Package proxy forwards requests for "<podId>-<port>.<proxy domain>" to the http ports of pods,
+// WebSockets and streams included, through tunnels that a fleet.Dialer opens and that are kept for
+// the next request. It asks nobody for a key: http ports are public by contract. It never changes a
+// body, never buffers one, and stores nothing.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"time"
+
+	"gantry/fleet"
+)
+
+// DefaultDomain is the proxy domain unless it is set.
+const DefaultDomain = "proxy.localhost"
+
+// Targets knows which ports of pods may be reached.
+type Targets interface {
+	// HTTPPort returns nil when the pod runs and lists the port as http. It is asked for every
+	// request, so it answers from memory. Errors: not_found when there is no such pod or port,
+	// not_allowed when the pod does not run, unavailable when that cannot be told.
+	HTTPPort(ctx context.Context, pod fleet.PodID, port int) error
+}
+
+// Config is what a Proxy needs. Targets, Dialer and Log must be set; the zero value of the others
+// means their default.
+type Config struct {
+	Domain  string // DefaultDomain
+	Targets Targets
+	Dialer  fleet.Dialer // the context of DialPod bounds connecting only
+	Log     *slog.Logger
+
+	Dial       time.Duration // to open a tunnel; 10 s
+	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
+	Tunnels    int           // idle tunnels kept for one port of a pod; 8
+	PerPod     int           // requests at a time for one pod, WebSockets included; 1024
+}
+
+// Proxy forwards to pods. It is safe for concurrent use.
+type Proxy struct {
+	cfg       Config
+	transport *http.Transport
+	reverse   *httputil.ReverseProxy
+	buffers   buffers
+
+	stop context.CancelFunc
+	life context.Context //nolint:containedctx // ends with the proxy, which owns the requests
+
+	mu     sync.Mutex
+	closed bool
+	busy   map[fleet.PodID]int
+	wg     sync.WaitGroup
+}
+
+// New returns a proxy. Close must be called.
+func New(cfg Config) *Proxy {
+	cfg.defaults()
+	p := &Proxy{cfg: cfg, busy: map[fleet.PodID]int{}}
+	p.life, p.stop = context.WithCancel(context.Background())
+	p.transport = &http.Transport{
+		DialContext:            p.dial,
+		DisableCompression:     true,
+		MaxIdleConns:           1024,
+		MaxIdleConnsPerHost:    cfg.Tunnels,
+		IdleConnTimeout:        30 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+	}
+	p.buffers.pool.New = func() any { b := make([]byte, bufferSize); return &b }
+	p.reverse = &httputil.ReverseProxy{
+		Rewrite:       rewrite,
+		Transport:     p.transport,
+		FlushInterval: -1,
+		BufferPool:    &p.buffers,
+		ErrorHandler:  p.failed,
+		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+func (c *Config) defaults() {
+	if c.Domain == "" {
+		c.Domain = DefaultDomain
+	}
+	if c.Dial == 0 {
+		c.Dial = 10 * time.Second
+	}
+	if c.ClientIdle == 0 {
+		c.ClientIdle = 5 * time.Minute
+	}
+	if c.Tunnels == 0 {
+		c.Tunnels = 8
+	}
+	if c.PerPod == 0 {
+		c.PerPod = 1024
+	}
+}
+
+// Close ends all requests, WebSockets included, waits for them and closes the tunnels.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.stop()
+	p.wg.Wait()
+	p.transport.CloseIdleConnections()
+}
+
+// Wrap returns a handler that forwards requests for the proxy domain and gives the others to next.
+func (p *Proxy) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		target, ours, ok := ParseHost(r.Host, p.cfg.Domain)
+		switch {
+		case !ours:
+			next.ServeHTTP(w, r)
+		case !ok:
+			refuse(w, http.StatusNotFound, textNoTarget)
+		case r.Method == http.MethodConnect:
+			refuse(w, http.StatusMethodNotAllowed, "CONNECT is not allowed")
+		default:
+			p.forward(w, r, target)
+		}
+	})
+}
+
+const (
+	textNoTarget   = "no such pod, or no such http port of it"
+	textNotRunning = "the pod is not running"
+	textNoAnswer   = "the pod's port does not answer; the application may still be starting"
+	textUnknown    = "it is not known at the moment where the pod is; try again"
+	textBusy       = "the pod has too many requests at a time; try again"
+)
+
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
+	if !p.enter(target.Pod) {
+		refuse(w, http.StatusServiceUnavailable, textBusy)
+		return
+	}
+	defer p.leave(target.Pod)
+	if err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port); err != nil {
+		status, text := meaning(err)
+		if fleet.CodeOf(err) == fleet.CodeUnavailable {
+			status, text = http.StatusServiceUnavailable, textUnknown
+		}
+		refuse(w, status, text)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), targetKey{}, target))
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)() //nolint:contextcheck // a request ends with the client or with the proxy
+
+	rc := http.NewResponseController(w)
+	body := &slowBody{ReadCloser: r.Body, rc: rc, idle: p.cfg.ClientIdle}
+	if r.ContentLength == 0 {
+		_ = rc.SetReadDeadline(time.Time{}) // the server's limit for a whole request does not hold for the answer
+	}
+	r = r.WithContext(ctx)
+	r.Body = body
+	p.reverse.ServeHTTP(&slowWriter{ResponseWriter: w, rc: rc, idle: p.cfg.ClientIdle}, r)
+	_ = rc.SetReadDeadline(time.Now().Add(lingering)) // for the rest of a body that the pod did not want
+}
+
+const lingering = 5 * time.Second
+
+func (p *Proxy) enter(pod fleet.PodID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.busy[pod] >= p.cfg.PerPod {
+		return false
+	}
+	p.busy[pod]++
+	p.wg.Add(1)
+	return true
+}
+
+func (p *Proxy) leave(pod fleet.PodID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy[pod]--; p.busy[pod] == 0 {
+		delete(p.busy, pod)
+	}
+	p.wg.Done()
+}
+
+type targetKey struct{}
+
+// rewrite addresses the request to its target and says who asked. What the client said of that is
+// dropped: this proxy is the first that is trusted.
+func rewrite(pr *httputil.ProxyRequest) {
+	target, _ := pr.In.Context().Value(targetKey{}).(Target)
+	pr.Out.URL.Scheme = "http"
+	pr.Out.URL.Host = target.key()
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came, readable or not
+	pr.Out.Host = pr.In.Host
+	for name := range pr.Out.Header {
+		if strings.HasPrefix(name, "X-Forwarded-") {
+			delete(pr.Out.Header, name)
+		}
+	}
+	pr.Out.Header.Del("X-Real-Ip")
+	pr.SetXForwarded()
+}
+
+func (p *Proxy) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	target, ok := parseKey(addr)
+	if !ok {
+		return nil, fleet.NotFound("pod")
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Dial)
+	defer cancel()
+	stream, err := p.cfg.Dialer.DialPod(ctx, target.Pod, target.Port)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Stream: stream, to: address(target.key())}, nil
+}
+
+// failed answers a request that got no answer from its pod.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && p.life.Err() == nil {
+		return // the client left
+	}
+	var tooLarge *http.MaxBytesError
+	status, text := meaning(err)
+	if errors.As(err, &tooLarge) {
+		status, text = http.StatusRequestEntityTooLarge, "the body is too large"
+	}
+	target, _ := r.Context().Value(targetKey{}).(Target)
+	p.cfg.Log.Debug("pod did not answer", "pod", target.Pod, "port", target.Port, "err", err)
+	refuse(w, status, text)
+}
+
+func meaning(err error) (int, string) {
+	switch fleet.CodeOf(err) {
+	case fleet.CodeNotFound:
+		return http.StatusNotFound, textNoTarget
+	case fleet.CodeNotAllowed:
+		return http.StatusBadGateway, textNotRunning
+	}
+	return http.StatusBadGateway, textNoAnswer
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // a client that left is not told
+}
+
+// slowBody lets a client take any time to send a body as long as something arrives.
+type slowBody struct {
+	io.ReadCloser
+	rc   *http.ResponseController
+	idle time.Duration
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	_ = b.rc.SetReadDeadline(time.Now().Add(b.idle))
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.rc.SetReadDeadline(time.Time{}) // from here on the server only looks whether the client left
+	}
+	return n, err
+}
+
+// slowWriter lets a client take any time to take an answer as long as something leaves.
+type slowWriter struct {
+	http.ResponseWriter
+	rc   *http.ResponseController
+	idle time.Duration
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.idle))
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError sends what is buffered; the header of an answer leaves by it before there is a body.
+func (w *slowWriter) FlushError() error {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.idle))
+	return w.rc.Flush()
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *slowWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+const bufferSize = 32 << 10
+
+// buffers lends the buffers that bodies are copied through.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte  { return *b.pool.Get().(*[]byte) }
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

@@ -1,0 +1,189 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"gantry/api/problem"
+	"gantry/fleet"
+)
+
+// Config is what an API needs. Service and Log must be set.
+type Config struct {
+	Service Service
+	Health  HealthSource // nil: always healthy
+	Log     *slog.Logger
+	Version string           // of the product, shown in the document
+	Now     func() time.Time // nil: time.Now
+
+	// CallTimeout bounds one call that is not a stream. Default 20 s; it must be shorter than the
+	// read limit of the server.
+	CallTimeout time.Duration
+}
+
+// API is the REST face as an http.Handler. It is safe for concurrent use.
+type API struct {
+	svc         Service
+	health      HealthSource
+	log         *slog.Logger
+	now         func() time.Time
+	callTimeout time.Duration
+	maxBody     int64
+
+	mux     *http.ServeMux
+	huma    huma.API
+	routes  []Route
+	faults  []error
+	bodies  map[string]bool // components that are part of a request body
+	openAPI []byte
+	streams *counter
+
+	closing sync.Once
+	closed  chan struct{}
+}
+
+// New returns the API with all its routes. It fails when a route declares no scope or a schema that
+// cannot be checked.
+func New(cfg Config) (*API, error) {
+	a := newAPI(cfg)
+	a.registerPods()
+	a.registerLogs()
+	a.registerCatalog()
+	a.registerKeys()
+	a.registerAdmin()
+	a.registerHealth()
+	a.registerDocument()
+	return a, a.finish()
+}
+
+func newAPI(cfg Config) *API {
+	a := &API{
+		svc: cfg.Service, health: cfg.Health, log: cfg.Log, now: cfg.Now, callTimeout: cfg.CallTimeout, maxBody: maxBodyBytes,
+		mux: http.NewServeMux(), bodies: map[string]bool{}, streams: newCounter(maxStreams), closed: make(chan struct{}),
+	}
+	if a.health == nil {
+		a.health = func() []Health { return nil }
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	if a.callTimeout == 0 {
+		a.callTimeout = 20 * time.Second
+	}
+	a.huma = huma.NewAPI(huma.Config{OpenAPI: document(cfg.Version)}, humago.NewAdapter(a.mux, ""))
+	return a
+}
+
+// finish ends registration: it reports faults and fixes the document.
+func (a *API) finish() error {
+	if len(a.faults) > 0 {
+		return fmt.Errorf("register routes: %w", errors.Join(a.faults...))
+	}
+	a.openSchemas()
+	var err error
+	if a.openAPI, err = json.Marshal(a.huma.OpenAPI()); err != nil {
+		return fmt.Errorf("encode document: %w", err)
+	}
+	return nil
+}
+
+// Close ends all open log streams, so that a server can shut down; readers reconnect elsewhere with
+// the last event's id. Other requests go on.
+func (a *API) Close() { a.closing.Do(func() { close(a.closed) }) }
+
+// ServeHTTP answers one request. Every answer carries x-request-id; a panic is answered 500.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := problem.ChooseRequestID(r)
+	w.Header().Set("X-Request-Id", id)
+	r = r.WithContext(problem.WithRequestID(r.Context(), id))
+	t := &tracker{ResponseWriter: w}
+	defer a.recover(t, r)
+
+	if !cleanPath(r.URL.Path) {
+		problem.Write(t, problem.NoPath(id))
+		return
+	}
+	if _, pattern := a.mux.Handler(r); pattern == "" {
+		a.noRoute(t, r)
+		return
+	}
+	a.mux.ServeHTTP(t, r)
+}
+
+// cleanPath reports whether the mux would take the path as it is, without a redirect.
+func cleanPath(p string) bool {
+	clean := path.Clean(p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return strings.HasPrefix(p, "/") && clean == p
+}
+
+// noRoute answers 405 with Allow where another method has a route, and 404 otherwise.
+func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
+	id := problem.RequestID(r.Context())
+	seen := &discard{header: http.Header{}}
+	a.mux.ServeHTTP(seen, r)
+	if seen.status != http.StatusMethodNotAllowed {
+		problem.Write(w, problem.NoPath(id))
+		return
+	}
+	w.Header().Set("Allow", seen.header.Get("Allow"))
+	problem.Write(w, problem.From(&fleet.Error{Code: fleet.CodeMethod, Msg: "the method is not allowed for this path"}, id))
+}
+
+func (a *API) recover(t *tracker, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v)
+	}
+	id := problem.RequestID(r.Context())
+	a.log.Error("request panicked", "request", id, "method", r.Method, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	if t.begun {
+		panic(http.ErrAbortHandler) // the answer is cut, so that it cannot be taken for a whole one
+	}
+	problem.Write(t, problem.From(&fleet.Error{Code: fleet.CodeInternal}, id))
+}
+
+// tracker knows whether an answer was begun.
+type tracker struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (t *tracker) WriteHeader(status int) {
+	t.begun = true
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tracker) Write(p []byte) (int, error) {
+	t.begun = true
+	return t.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (t *tracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// discard takes an answer and keeps its status and header.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(status int)      { d.status = status }

@@ -1,0 +1,153 @@
+package rest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gantry/api/rest"
+	"gantry/api/rest/resttest"
+	"gantry/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// gpuBody and cpuBody are the smallest good bodies.
+const (
+	gpuBody = `{"name":"a","image":"busybox","gpu":{"id":"NVIDIA H100 80GB HBM3"}}`
+	cpuBody = `{"name":"a","image":"busybox","cpu":{"id":"cpu3g","vcpuCount":2}}`
+)
+
+// site is an API on a real server at a loopback address.
+type site struct {
+	fake   *resttest.Fake
+	api    *rest.API
+	base   string
+	client *http.Client
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func newSite(t *testing.T, change func(*rest.Config), limits rest.Limits) *site {
+	t.Helper()
+	fake := resttest.New()
+	cfg := rest.Config{Service: fake, Log: quiet(), Now: fake.Now, Version: "test"}
+	if change != nil {
+		change(&cfg)
+	}
+	api, err := rest.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{fake: fake, api: api, base: serve(t, api, limits, api.Close), client: newClient(t)}
+}
+
+// serve runs h until the test ends and returns its base address.
+func serve(t *testing.T, h http.Handler, limits rest.Limits, closing func()) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := rest.NewServer(h, limits, quiet())
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	t.Cleanup(func() {
+		closing()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Errorf("shut down: %v", err)
+			_ = srv.Close()
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return "http://" + ln.Addr().String()
+}
+
+func newClient(t *testing.T) *http.Client {
+	t.Helper()
+	tr := &http.Transport{DisableCompression: true}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+}
+
+// answer is a whole answer.
+type answer struct {
+	request string // method and path
+	status  int
+	header  http.Header
+	body    string
+}
+
+// ask sends a request with a key and a JSON body, which may be empty, and reads the answer.
+func (s *site) ask(t *testing.T, method, path, key, body string, header ...string) answer {
+	t.Helper()
+	resp := s.open(t, method, path, key, body, header...)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{request: method + " " + path, status: resp.StatusCode, header: resp.Header, body: string(text)}
+}
+
+// open sends a request as ask does and leaves the answer's body open.
+func (s *site) open(t *testing.T, method, path, key, body string, header ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+resttest.KeyText(key).Reveal())
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header[http.CanonicalHeaderKey(header[i])] = nil
+		if header[i+1] != "" {
+			for v := range strings.SplitSeq(header[i+1], "\n") {
+				req.Header.Add(header[i], v)
+			}
+		}
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// makePod makes a pod of the account of User and returns it.
+func makePod(t *testing.T, f *resttest.Fake, events ...fleet.Trigger) fleet.PodID {
+	t.Helper()
+	who, err := f.Authenticate(t.Context(), resttest.KeyText(resttest.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := f.CreatePod(t.Context(), who, fleet.PodRequest{
+		Name: "web", Image: "busybox", GPU: &fleet.GPURequest{Type: resttest.SimGPU, Count: 2},
+		Ports: []fleet.Port{{Number: 8080, Protocol: "http"}, {Number: 22, Protocol: "tcp"}}, Env: map[string]string{"A": "1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if err := f.Report(v.Pod.ID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return v.Pod.ID
+}

@@ -1,0 +1,232 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/problem"
+	"gantry/fleet"
+)
+
+const schemaPrefix = "#/components/schemas/"
+
+// scopeExtension names the member of an operation that tells its scope.
+const scopeExtension = "x-gantry-scope"
+
+func document(version string) *huma.OpenAPI {
+	return &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{
+			Title: "Gantry", Version: "2.0.0",
+			Description: "Rents containerized compute: pods on GPU and CPU hosts. Times are RFC 3339 in UTC with milliseconds, money is USD, " +
+				"a GB is 10^9 bytes. Unknown query parameters are ignored; unknown properties are refused. Errors are problems " +
+				"(application/problem+json) with a stable code. Clients must take members of answers that they do not know.",
+			Extensions: map[string]any{"x-gantry-version": version},
+		},
+		Components: &huma.Components{
+			Schemas: huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer),
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				"bearer": {Type: "http", Scheme: "bearer", Description: "An API key: Authorization: Bearer gk_…"},
+			},
+		},
+		Tags: []*huma.Tag{
+			{Name: "Pods", Description: "GPU and CPU pods."},
+			{Name: "Catalog", Description: "What can be asked for, and what is free."},
+			{Name: "Account", Description: "The caller's account."},
+			{Name: "Operators", Description: "For those who run the fleet."},
+		},
+	}
+}
+
+// declare describes an operation but for its bodies.
+func (a *API) declare(rt route) *huma.Operation {
+	op := &huma.Operation{
+		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.text,
+		Parameters: rt.params, Responses: map[string]*huma.Response{},
+		Extensions: map[string]any{scopeExtension: rt.scope.String()},
+	}
+	op.Responses[strconv.Itoa(rt.status)] = &huma.Response{Description: successText(rt.status)}
+	if rt.also != "" {
+		op.Responses["204"] = &huma.Response{Description: rt.also}
+	}
+	errs := slices.Concat(rt.errors, []int{http.StatusInternalServerError, http.StatusServiceUnavailable})
+	if !rt.scope.Public {
+		op.Security = []map[string][]string{{"bearer": {}}}
+		errs = append(errs, http.StatusUnauthorized, http.StatusForbidden)
+	}
+	if len(rt.params) > 0 {
+		errs = append(errs, http.StatusBadRequest, http.StatusUnprocessableEntity)
+	}
+	if slices.ContainsFunc(rt.params, func(p *huma.Param) bool { return p.In == "path" }) {
+		errs = append(errs, http.StatusNotFound)
+	}
+	if rt.in != nil {
+		errs = append(errs, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+	}
+	for _, status := range errs {
+		if key := strconv.Itoa(status); op.Responses[key] == nil {
+			op.Responses[key] = a.problemResponse(status)
+		}
+	}
+	return op
+}
+
+func successText(status int) string {
+	switch status {
+	case http.StatusCreated:
+		return "It was made."
+	case http.StatusNoContent:
+		return "Done; there is no body."
+	}
+	return "The answer."
+}
+
+func (a *API) problemResponse(status int) *huma.Response {
+	s := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[problem.Problem](), true, "Problem")
+	return &huma.Response{
+		Description: problemText(status),
+		Content:     map[string]*huma.MediaType{problem.ContentType: {Schema: s, Example: exampleProblem(status)}},
+	}
+}
+
+func problemText(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "The request cannot be read, breaks a rule between fields, or finds no room."
+	case http.StatusUnauthorized:
+		return "The bearer token is missing, malformed, expired or unknown."
+	case http.StatusPaymentRequired:
+		return "The balance is below one hour of the cost."
+	case http.StatusForbidden:
+		return "The key lacks the permission that the operation's scope names."
+	case http.StatusNotFound:
+		return "It does not exist, or is another account's."
+	case http.StatusConflict:
+		return "The present state does not allow it."
+	case http.StatusRequestEntityTooLarge:
+		return "The body is larger than 1 MiB."
+	case http.StatusUnsupportedMediaType:
+		return "The content type is not application/json."
+	case http.StatusUnprocessableEntity:
+		return "A value breaks its own rule; errors names each."
+	case http.StatusTooManyRequests:
+		return "A limit is reached; Retry-After tells how many seconds to wait."
+	case http.StatusServiceUnavailable:
+		return "The request could not be decided, or its outcome is unknown; Retry-After tells how many seconds to wait."
+	}
+	return "A fault of the service; the request id finds it in the log."
+}
+
+// describeBody documents a JSON body and returns the rule that it must meet.
+func (a *API) describeBody(op *huma.Operation, rt route, t reflect.Type) *rule {
+	reg := a.huma.OpenAPI().Components.Schemas
+	s := reg.Schema(t, true, t.Name())
+	a.noteBody(s)
+	op.RequestBody = &huma.RequestBody{
+		Required: true, Description: "One JSON object of at most 1 MiB, nested at most 64 deep, without duplicate or unknown properties.",
+		Content: map[string]*huma.MediaType{"application/json": {Schema: s, Example: rt.in}},
+	}
+	a.fixArrays()
+	body, err := compile(reg, s)
+	if err != nil {
+		a.faults = append(a.faults, err)
+	}
+	return body
+}
+
+func (a *API) describeAnswer(op *huma.Operation, rt route, t reflect.Type) {
+	s := a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+	for _, status := range append([]int{rt.status}, rt.alike...) {
+		key := strconv.Itoa(status)
+		if op.Responses[key] == nil {
+			op.Responses[key] = &huma.Response{Description: successText(status)}
+		}
+		if op.Responses[key].Content == nil {
+			op.Responses[key].Content = map[string]*huma.MediaType{}
+		}
+		op.Responses[key].Content["application/json"] = &huma.MediaType{Schema: s, Example: rt.out}
+	}
+}
+
+// noteBody remembers the components that a request body is made of.
+func (a *API) noteBody(s *huma.Schema) {
+	if s == nil {
+		return
+	}
+	if s.Ref != "" {
+		name := s.Ref[len(schemaPrefix):]
+		if a.bodies[name] {
+			return
+		}
+		a.bodies[name] = true
+		s = a.huma.OpenAPI().Components.Schemas.SchemaFromRef(s.Ref)
+	}
+	a.noteBody(s.Items)
+	for _, p := range s.Properties {
+		a.noteBody(p)
+	}
+}
+
+// fixArrays says that no array of this API is null, which huma assumes of Go slices.
+func (a *API) fixArrays() {
+	for _, s := range a.huma.OpenAPI().Components.Schemas.Map() {
+		for _, p := range s.Properties {
+			if p.Type == huma.TypeArray {
+				p.Nullable = false
+			}
+		}
+	}
+}
+
+// openSchemas lets answers have members that a client does not know yet.
+func (a *API) openSchemas() {
+	a.fixArrays()
+	for name, s := range a.huma.OpenAPI().Components.Schemas.Map() {
+		if !a.bodies[name] {
+			s.AdditionalProperties = nil
+		}
+	}
+}
+
+// registerDocument serves the document itself.
+func (a *API) registerDocument() {
+	rt := route{
+		method: http.MethodGet, path: "/v2/openapi.json", id: "getOpenApi", tag: "Operators", summary: "This document",
+		text: "Returns this document, OpenAPI 3.1. Needs no key.", scope: auth.Public(), status: http.StatusOK,
+	}
+	op := a.declare(rt)
+	op.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}, Example: map[string]any{"openapi": "3.1.0"}}}
+	a.serve(op, rt, func(_ context.Context, c *call) error {
+		c.w.Header().Set("Content-Type", "application/json")
+		c.w.Header().Set("Cache-Control", "no-cache")
+		c.w.WriteHeader(http.StatusOK)
+		_, _ = c.w.Write(a.openAPI) // a client that left is not told
+		return nil
+	})
+}
+
+// Document returns the OpenAPI document as JSON. The caller must not change it.
+func (a *API) Document() []byte { return a.openAPI }
+
+func exampleProblem(status int) problem.Problem {
+	code := map[int]fleet.Code{
+		http.StatusBadRequest: fleet.CodeConflictRule, http.StatusUnauthorized: fleet.CodeUnauthorized, http.StatusPaymentRequired: fleet.CodeNoCredit,
+		http.StatusForbidden: fleet.CodeForbidden, http.StatusNotFound: fleet.CodeNotFound, http.StatusConflict: fleet.CodeNotAllowed,
+		http.StatusRequestEntityTooLarge: fleet.CodeTooLarge, http.StatusUnsupportedMediaType: fleet.CodeMediaType,
+		http.StatusUnprocessableEntity: fleet.CodeInvalid, http.StatusTooManyRequests: fleet.CodeLimited, http.StatusServiceUnavailable: fleet.CodeUnavailable,
+	}[status]
+	e := &fleet.Error{Code: code, Msg: map[fleet.Code]string{
+		fleet.CodeConflictRule: "gpu and cpu exclude each other: set exactly one", fleet.CodeUnauthorized: "missing bearer token",
+		fleet.CodeNoCredit: "Your account balance is too low to rent a pod", fleet.CodeNotAllowed: "start is not allowed while the pod is RUNNING",
+	}[code]}
+	if code == fleet.CodeInvalid {
+		e.Details = []string{"$: missing property 'name'"}
+	}
+	return problem.From(e, "k3n8w0zq5r7d2a")
+}

@@ -1,0 +1,253 @@
+package rest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"gantry/api/rest"
+	"gantry/api/rest/resttest"
+)
+
+const (
+	documentURL = "https://gantry.internal/openapi.json"
+	metaURL     = "https://spec.openapis.org/oas/3.1/schema/2022-10-07"
+)
+
+// book is the OpenAPI document with a compiler that resolves references into it.
+type book struct {
+	routes   []rest.Route
+	doc      map[string]any
+	compiler *jsonschema.Compiler
+}
+
+func openBook(t *testing.T, api *rest.API) *book {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.Document()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	if err := c.AddResource(documentURL, doc); err != nil {
+		t.Fatal(err)
+	}
+	return &book{routes: api.Routes(), doc: doc.(map[string]any), compiler: c}
+}
+
+// at returns the member of the document at a path of keys; nil when it is not there.
+func (b *book) at(keys ...string) any {
+	var v any = b.doc
+	for _, k := range keys {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[k]
+	}
+	return v
+}
+
+func pointer(keys ...string) string {
+	out := documentURL + "#"
+	for _, k := range keys {
+		k = strings.NewReplacer("~", "~0", "/", "~1").Replace(k)
+		out += "/" + strings.NewReplacer("{", "%7B", "}", "%7D", "+", "%2B").Replace(k)
+	}
+	return out
+}
+
+// check validates v against the schema at a path of keys.
+func (b *book) check(t *testing.T, what string, v any, keys ...string) {
+	t.Helper()
+	s, err := b.compiler.Compile(pointer(keys...))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if err := s.Validate(v); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func TestDocumentIsValidOpenAPI(t *testing.T) {
+	s := newSite(t, nil, rest.Limits{})
+	got := s.ask(t, "GET", "/v2/openapi.json", "", "")
+	if got.status != http.StatusOK {
+		t.Fatal(got.status)
+	}
+	meta, err := os.ReadFile("testdata/openapi-3.1-schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metaDoc, err := jsonschema.UnmarshalJSON(bytes.NewReader(meta))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBook(t, s.api)
+	if got.body != string(s.api.Document()) {
+		t.Error("another document is served")
+	}
+	if err := b.compiler.AddResource(metaURL, metaDoc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := b.compiler.Compile(metaURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(b.doc); err != nil {
+		t.Error(err)
+	}
+	draft, err := b.compiler.Compile("https://json-schema.org/draft/2020-12/schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range b.at("components", "schemas").(map[string]any) {
+		if err := draft.Validate(v); err != nil {
+			t.Errorf("component %s: %v", name, err)
+		}
+		if _, err := b.compiler.Compile(pointer("components", "schemas", name)); err != nil {
+			t.Errorf("component %s: %v", name, err)
+		}
+	}
+}
+
+// TestDocumentNamesEveryRoute compares the document with what is registered, both ways, and asks of
+// each operation what a reader needs.
+func TestDocumentNamesEveryRoute(t *testing.T) {
+	s := newSite(t, nil, rest.Limits{})
+	b := openBook(t, s.api)
+	left := map[string]bool{}
+	for path, ops := range b.at("paths").(map[string]any) {
+		for method := range ops.(map[string]any) {
+			left[strings.ToUpper(method)+" "+path] = true
+		}
+	}
+	for _, rt := range s.api.Routes() {
+		name, m := rt.Method+" "+rt.Path, strings.ToLower(rt.Method)
+		if !left[name] {
+			t.Errorf("%s is not in the document", name)
+			continue
+		}
+		delete(left, name)
+		if got := b.at("paths", rt.Path, m, "x-gantry-scope"); got != rt.Scope.String() {
+			t.Errorf("%s: scope %v in the document, %s registered", name, got, rt.Scope)
+		}
+		if secured := b.at("paths", rt.Path, m, "security") != nil; secured == rt.Scope.Public {
+			t.Errorf("%s: security requirement: %v", name, secured)
+		}
+		for _, member := range []string{"summary", "description", "operationId", "tags", "responses"} {
+			if v := b.at("paths", rt.Path, m, member); v == nil || v == "" {
+				t.Errorf("%s has no %s", name, member)
+			}
+		}
+	}
+	for name := range left {
+		t.Errorf("the document has %s, which is not registered", name)
+	}
+}
+
+// TestExamplesAreValid checks every example of the document against its schema.
+func TestExamplesAreValid(t *testing.T) {
+	s := newSite(t, nil, rest.Limits{})
+	b := openBook(t, s.api)
+	for _, rt := range s.api.Routes() {
+		op := []string{"paths", rt.Path, strings.ToLower(rt.Method)}
+		b.examples(t, append(op, "requestBody", "content"))
+		responses, _ := b.at(append(op, "responses")...).(map[string]any)
+		for status := range responses {
+			content := append(append([]string{}, op...), "responses", status, "content")
+			if n := b.examples(t, content); n == 0 && status != "204" {
+				t.Errorf("%s %s %s has no example", rt.Method, rt.Path, status)
+			}
+		}
+	}
+}
+
+// examples checks the examples of a content map and returns how many there are.
+func (b *book) examples(t *testing.T, at []string) int {
+	t.Helper()
+	n := 0
+	content, _ := b.at(at...).(map[string]any)
+	for kind, media := range content {
+		example, ok := media.(map[string]any)["example"]
+		if !ok {
+			continue
+		}
+		n++
+		b.check(t, strings.Join(at, " "), example, append(append([]string{}, at...), kind, "schema")...)
+	}
+	return n
+}
+
+// checkAnswer checks the answer to a row against what the document says of it.
+func (b *book) checkAnswer(t *testing.T, r row, got answer) {
+	t.Helper()
+	path, _, _ := strings.Cut(r.path, "?")
+	path = b.template(path)
+	if path == "" || got.status == http.StatusMethodNotAllowed {
+		return
+	}
+	keys := []string{"paths", path, strings.ToLower(r.method), "responses", strconv.Itoa(got.status)}
+	if b.at(keys...) == nil {
+		t.Fatalf("the document does not know %v", keys)
+	}
+	kind := got.header.Get("Content-Type")
+	if kind == "" || kind == "text/event-stream" {
+		return
+	}
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(got.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.check(t, got.body, v, append(keys, "content", kind, "schema")...)
+}
+
+// template returns the path of the route that a request path has, "" for none.
+func (b *book) template(path string) string {
+	best := ""
+	for _, rt := range b.routes {
+		w, g := strings.Split(rt.Path, "/"), strings.Split(path, "/")
+		fits := len(w) == len(g)
+		for i := range w {
+			fits = fits && (w[i] == g[i] || w[i] == "{id}")
+		}
+		if fits && (best == "" || strings.Contains(best, "{")) {
+			best = rt.Path
+		}
+	}
+	return best
+}
+
+// TestRequestSchemaAgrees sends bodies both to the service and through the document's schema: what
+// the schema refuses must be refused with 422.
+func TestRequestSchemaAgrees(t *testing.T) {
+	s := newSite(t, nil, rest.Limits{})
+	b := openBook(t, s.api)
+	schema, err := b.compiler.Compile(pointer("components", "schemas", "CreatePodRequest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows() {
+		if r.method != "POST" || r.path != "/v2/pods" || !json.Valid([]byte(r.body)) || r.header != nil || r.topic == "body" {
+			continue
+		}
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(r.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if schema.Validate(v) == nil {
+			continue
+		}
+		got := s.ask(t, "POST", "/v2/pods", resttest.User, r.body)
+		if got.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: the schema refuses it, the service answers %d %s", r.name, got.status, got.body)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package rest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/fleet"
+)
+
+// Pod is a pod's record as the contract shows it. Members that may be null are always there.
+type Pod struct {
+	ID               string            `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
+	Name             string            `json:"name" doc:"Name of the pod."`
+	Status           string            `json:"status" doc:"Life-cycle status." enum:"PROVISIONING,STARTING,RUNNING,EXITED,ERROR,TERMINATED"`
+	Actions          []string          `json:"actions" doc:"Actions that are allowed now." enum:"start,stop,restart,terminate"`
+	Image            string            `json:"image" doc:"Image reference."`
+	Args             string            `json:"args" doc:"Arguments; empty when the image's own command runs."`
+	Disk             int               `json:"disk" doc:"Container disk in GB, wiped at every start." minimum:"1"`
+	Ports            []string          `json:"ports" doc:"Exposed ports, each number/protocol."`
+	Env              map[string]string `json:"env" doc:"Environment variables."`
+	Registry         *string           `json:"registry" doc:"Registry credential, or null."`
+	Mounts           Mounts            `json:"mounts" doc:"Storage mounts; {} when there are none."`
+	GPU              *GPUConfig        `json:"gpu,omitempty" doc:"GPUs; on GPU pods only."`
+	CPU              *CPUConfig        `json:"cpu,omitempty" doc:"vCPUs; on CPU pods only."`
+	Cloud            string            `json:"cloud" doc:"Tier of hosts." enum:"SECURE,COMMUNITY"`
+	DataCenterID     *string           `json:"dataCenterId" doc:"Data center of the pod, or null."`
+	Template         *string           `json:"template" doc:"Template that the pod was created from, or null."`
+	Cost             float64           `json:"cost" doc:"Present cost in USD per hour; 0 while nothing is charged." minimum:"0"`
+	Locked           bool              `json:"locked" doc:"When true, stop and restart are refused."`
+	GlobalNetworking GlobalNetworking  `json:"globalNetworking" doc:"State of global networking."`
+	Runtime          *Runtime          `json:"runtime" doc:"Live measures; null unless the pod is RUNNING on a host that can be reached."`
+	CreatedAt        Time              `json:"createdAt" doc:"When the pod was created."`
+	StartedAt        *Time             `json:"startedAt" doc:"When its present or last container started; null before."`
+	CUDAVersion      *string           `json:"cudaVersion" doc:"CUDA version asked for, or null."`
+	SSH              SSH               `json:"ssh" doc:"Ways to log in."`
+
+	StatusReason *string         `json:"statusReason" doc:"One sentence on why the pod is as it is, or null. \"stopping\" while a stop is under way."`
+	ExitCode     *int            `json:"exitCode" doc:"Exit code of the last container that ended, or null."`
+	Incarnation  uint64          `json:"incarnation" doc:"Number of starts; grows with each."`
+	HostID       *string         `json:"hostId" doc:"Host that the pod is bound to, or null."`
+	Steps        map[string]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, pulled, networked, defined, tasked, started, reported, recorded."`
+	Progress     *Progress       `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
+	LogTail      *string         `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
+}
+
+// GPUConfig tells a pod's GPUs.
+type GPUConfig struct {
+	ID    string `json:"id" doc:"GPU type." example:"NVIDIA H100 80GB HBM3"`
+	Count int    `json:"count" doc:"Number of GPUs." minimum:"1"`
+}
+
+// CPUConfig tells a pod's virtual CPUs.
+type CPUConfig struct {
+	ID        string `json:"id" doc:"CPU flavor." example:"cpu3g"`
+	VCPUCount int    `json:"vcpuCount" doc:"Number of vCPUs." minimum:"2"`
+	Memory    int    `json:"memory" doc:"Memory in GB, derived from the flavor." minimum:"1"`
+}
+
+// GlobalNetworking is the state of a pod's global networking.
+type GlobalNetworking struct {
+	Enabled bool `json:"enabled" doc:"Whether the pod has an address there."`
+}
+
+// Runtime is what is live of a running pod.
+type Runtime struct {
+	Uptime int64         `json:"uptime" doc:"Seconds since the container started." minimum:"0"`
+	GPUs   []GPUUse      `json:"gpus" doc:"One entry for each GPU; zeros while nothing is measured and for simulated GPUs."`
+	CPU    Use           `json:"cpu" doc:"CPU use of the pod's share."`
+	Memory Use           `json:"memory" doc:"Memory use of the pod's share."`
+	Ports  []RuntimePort `json:"ports" doc:"Live port mappings."`
+}
+
+// GPUUse is the use of one GPU.
+type GPUUse struct {
+	Util       int `json:"util" doc:"Percent." minimum:"0" maximum:"100"`
+	MemoryUtil int `json:"memoryUtil" doc:"Percent." minimum:"0" maximum:"100"`
+}
+
+// Use is a share in use.
+type Use struct {
+	Util int `json:"util" doc:"Percent." minimum:"0" maximum:"100"`
+}
+
+// RuntimePort is a live port mapping.
+type RuntimePort struct {
+	Private int     `json:"private" doc:"Port in the container."`
+	Public  *int    `json:"public" doc:"Public port; null for http ports, which have a host name instead."`
+	Type    string  `json:"type" enum:"http,tcp" doc:"Protocol."`
+	IP      *string `json:"ip" doc:"Public address, or null."`
+}
+
+// SSH tells the ways to log in to a pod.
+type SSH struct {
+	Proxy  *SSHAddress `json:"proxy" doc:"Through a gateway, or null."`
+	Direct *SSHAddress `json:"direct" doc:"At a public port, or null."`
+}
+
+// SSHAddress is one way to log in.
+type SSHAddress struct {
+	Host     string `json:"host"`
+	Port     int    `json:"port"`
+	Username string `json:"username"`
+	Command  string `json:"command"`
+}
+
+// Progress is what a host does for a pod that is not running yet.
+type Progress struct {
+	Activity  string `json:"activity" doc:"In words."`
+	PullDone  int64  `json:"pullDone" doc:"Bytes of the image that have arrived."`
+	PullTotal int64  `json:"pullTotal" doc:"Bytes of the image; 0 while unknown."`
+}
+
+// PodList is the answer to listing pods.
+type PodList struct {
+	Pods []Pod `json:"pods" doc:"The account's pods."`
+}
+
+// TransformSchema says which members may be null.
+func (Pod) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	return nullable(s, "runtime", "startedAt", "progress")
+}
+
+// TransformSchema says which members may be null.
+func (SSH) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	return nullable(s, "proxy", "direct")
+}
+
+// nullable lets properties be null.
+func nullable(s *huma.Schema, names ...string) *huma.Schema {
+	for _, name := range names {
+		p := s.Properties[name]
+		if p.Ref == "" {
+			p.Nullable = true
+			continue
+		}
+		s.Properties[name] = &huma.Schema{
+			Description: p.Description,
+			AnyOf:       []*huma.Schema{{Ref: p.Ref}, {Type: "null"}},
+		}
+	}
+	return s
+}
+
+const textUnreachable = "the pod's host cannot be reached; the pod may still run there"
+
+// podRecord shows a pod as of now.
+func podRecord(v fleet.PodView, now time.Time) Pod {
+	p := &v.Pod
+	out := Pod{
+		ID: string(p.ID), Name: p.Spec.Name, Status: string(p.Status), Actions: []string{},
+		Image: p.Spec.Image, Args: p.Spec.Args, Disk: p.Spec.DiskGB, Ports: []string{}, Env: p.Spec.Env,
+		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked,
+		CreatedAt: Time{p.CreatedAt}, StartedAt: timeOrNull(p.StartedAt),
+		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
+		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now),
+	}
+	for _, a := range fleet.AllowedActions(p.Status, p.Goal) {
+		out.Actions = append(out.Actions, string(a))
+	}
+	for _, port := range p.Spec.Ports {
+		out.Ports = append(out.Ports, strconv.Itoa(port.Number)+"/"+port.Protocol)
+	}
+	if out.Env == nil {
+		out.Env = map[string]string{}
+	}
+	if g := p.Spec.GPU; g != nil {
+		out.GPU = &GPUConfig{ID: g.Type, Count: g.Count}
+	} else if c := p.Spec.CPU; c != nil {
+		out.CPU = &CPUConfig{ID: c.Flavor, VCPUCount: c.VCPU, Memory: c.MemoryGB}
+	}
+	if p.Status.Active() && !p.Stopping() {
+		out.Cost = p.HourlyRate.USD()
+	}
+	for step, at := range p.Steps {
+		out.Steps[string(step)] = Time{at}
+	}
+	starting := p.Status == fleet.StatusProvisioning || p.Status == fleet.StatusStarting
+	if v.Live != nil && starting && !v.Unreachable {
+		out.Progress = &Progress{Activity: v.Live.Activity, PullDone: v.Live.PullDone, PullTotal: v.Live.PullTotal}
+	}
+	if p.Status == fleet.StatusError {
+		out.LogTail = textOrNull(p.LogTail)
+	}
+	return out
+}
+
+func statusReason(v fleet.PodView) *string {
+	switch {
+	case v.Pod.Stopping():
+		return textOrNull("stopping")
+	case v.Unreachable && v.Pod.Status.Active():
+		return textOrNull(textUnreachable)
+	}
+	return textOrNull(v.Pod.Reason)
+}
+
+// runtimeOf is null unless the pod runs and its host can be reached. Measures that the host has not
+// sent yet are 0.
+func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
+	if v.Pod.Status != fleet.StatusRunning || v.Unreachable {
+		return nil
+	}
+	since := v.Pod.StartedAt
+	out := &Runtime{GPUs: make([]GPUUse, len(v.Pod.GPUs)), Ports: []RuntimePort{}}
+	if l := v.Live; l != nil {
+		out.CPU.Util, out.Memory.Util = percent(l.CPUPercent), percent(l.MemoryPercent)
+		if !l.StartedAt.IsZero() {
+			since = l.StartedAt
+		}
+	}
+	if !since.IsZero() {
+		out.Uptime = max(0, int64(now.Sub(since)/time.Second))
+	}
+	for _, port := range v.Pod.Spec.Ports {
+		out.Ports = append(out.Ports, RuntimePort{Private: port.Number, Type: port.Protocol})
+	}
+	return out
+}
+
+func percent(n int) int { return min(max(n, 0), 100) }
+
+// textOrNull returns nil for the empty text.
+func textOrNull[T ~string](s T) *string {
+	if s == "" {
+		return nil
+	}
+	text := string(s)
+	return &text
+}

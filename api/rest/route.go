@@ -1,0 +1,140 @@
+package rest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"gantry/api/auth"
+	"gantry/api/problem"
+	"gantry/fleet"
+)
+
+// route declares one operation: what OpenAPI says of it and what is checked before its handler runs.
+type route struct {
+	method, path string
+	id           string // operationId
+	tag          string
+	summary      string
+	text         string // description: units, ranges, errors
+	scope        auth.Scope
+	params       []*huma.Param
+	status       int    // of success
+	alike        []int  // statuses with the same body
+	also         string // what 204 means, for a route that may answer it instead of status
+	errors       []int  // beside those that follow from scope, parameters and body
+	in, out      any    // examples of the bodies; nil: no body
+}
+
+// none is the body of a request without one.
+type none struct{}
+
+// call is one request, after key, scope, parameters and body were found good.
+type call struct {
+	who  fleet.Principal
+	args args
+	r    *http.Request
+	w    http.ResponseWriter
+
+	status int // of success, where it is not the route's
+}
+
+// checker is a request body with rules that its schema cannot say. check returns failures in the
+// form of Problem.errors.
+type checker interface{ check() []string }
+
+// handle registers a route whose handler answers with one value. A nil value answers 204.
+func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (*Out, error)) {
+	var body *rule
+	op := a.declare(rt)
+	if t := reflect.TypeFor[In](); t != reflect.TypeFor[none]() {
+		body = a.describeBody(op, rt, t)
+	}
+	if t := reflect.TypeFor[Out](); t != reflect.TypeFor[none]() {
+		a.describeAnswer(op, rt, t)
+	}
+	a.serve(op, rt, func(ctx context.Context, c *call) error {
+		ctx, cancel := context.WithTimeout(ctx, a.callTimeout)
+		defer cancel()
+		var in In
+		if body != nil {
+			if err := readBody(c.w, c.r, a.maxBody, body, &in); err != nil {
+				return err
+			}
+		}
+		out, err := f(ctx, c, &in)
+		switch {
+		case err != nil:
+			return err
+		case out == nil:
+			c.w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return writeJSON(c.w, cmp.Or(c.status, rt.status), out)
+	})
+}
+
+// serve registers a route that writes its answer itself; it returns an error only when it has
+// written nothing.
+func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call) error) {
+	if !rt.scope.Declared() {
+		a.faults = append(a.faults, fmt.Errorf("route %s %s declares no scope", rt.method, rt.path))
+		return
+	}
+	params, err := compileParams(rt.params)
+	if err != nil {
+		a.faults = append(a.faults, fmt.Errorf("route %s %s: %w", rt.method, rt.path, err))
+		return
+	}
+	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope})
+	a.huma.OpenAPI().AddOperation(op)
+	a.huma.Adapter().Handle(op, func(hc huma.Context) {
+		r, w := humago.Unwrap(hc)
+		c := &call{r: r, w: w}
+		err := func() (err error) {
+			if c.who, err = auth.Principal(r, a.svc, rt.scope); err != nil {
+				return err
+			}
+			if c.args, err = params.read(r); err != nil {
+				return err
+			}
+			return f(r.Context(), c)
+		}()
+		if err != nil {
+			problem.Answer(w, r, a.log, err)
+		}
+	})
+}
+
+// Route is one registered operation.
+type Route struct {
+	Method, Path string
+	Scope        auth.Scope
+}
+
+// Routes lists what is registered, in order of registration.
+func (a *API) Routes() []Route { return slices.Clone(a.routes) }
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(buf.Bytes()) // a client that left is not told
+	return nil
+}
