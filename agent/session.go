@@ -46,7 +46,6 @@ type sessions struct {
 	tunnels  *tunnels
 	hello    func() *link.Hello
 	allocate ledger.Allocate
-	gpuType  func(uuid string) string
 	heard    *atomic.Bool
 	log      *slog.Logger
 }

@@ -66,6 +66,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b := &bench{t: t, dir: dir, events: filepath.Join(dir, "events"), out: &safeBuffer{}}
 	t.Setenv(eventsVar, b.events)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each child under the race detector ends a second late
 	b.cfg = Config{
 		DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", SimulateGPUs: []string{"NVIDIA B200:2"},
 		Binaries: Binaries{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -52,7 +53,7 @@ type Allocate func(used map[netip.Addr]bool) (netip.Addr, error)
 // Open opens or makes the ledger at path. It fails when another process has it open.
 func Open(path string) (*Ledger, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 2 * time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open ledger %s: another agent has it open", path)
 	}
 	if err != nil {

@@ -384,8 +384,18 @@ func TestURIAndArguments(t *testing.T) {
 	if err != nil || dir != "/var/lib/a b&c" || o != (WriterOptions{MaxBytes: 70000, Keep: 5, Rate: 1000000, Burst: 20000}) {
 		t.Fatalf("%s %+v %v", dir, o, err)
 	}
-	for _, bad := range [][]string{{}, {"dir"}, {"dir", "rel"}, {"keep", "3"}, {"dir", "/x", "keep", "1"}, {"dir", "/x", "keep", "x"},
-		{"dir", "/x", "max-bytes", "1"}, {"dir", "/x", "rate", "-1"}, {"dir", "/x", "colour", "1"}, {"dir", "/x", "keep", "9223372036854775807"}} {
+	for _, bad := range [][]string{
+		{},
+		{"dir"},
+		{"dir", "rel"},
+		{"keep", "3"},
+		{"dir", "/x", "keep", "1"},
+		{"dir", "/x", "keep", "x"},
+		{"dir", "/x", "max-bytes", "1"},
+		{"dir", "/x", "rate", "-1"},
+		{"dir", "/x", "colour", "1"},
+		{"dir", "/x", "keep", "9223372036854775807"},
+	} {
 		if _, _, err := ParseArgs(bad); err == nil {
 			t.Errorf("%q accepted", bad)
 		}

@@ -42,7 +42,7 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepDefine:
 		return m.define(short, want)
 	case StepTask:
-		return m.task(short, want)
+		return m.task(short)
 	case StepStart:
 		return m.start(short, want)
 	case StepTerm:
@@ -134,7 +134,7 @@ func (m *machine) define(ctx context.Context, want Assignment) error {
 	})
 }
 
-func (m *machine) task(ctx context.Context, want Assignment) error {
+func (m *machine) task(ctx context.Context) error {
 	return m.inSlot(ctx, func() error {
 		if err := m.Runtime.Task(ctx, m.id); err != nil {
 			return err

@@ -276,6 +276,6 @@ func (l fakeLogs) System(_ fleet.PodID, line string) {
 	l.f.lines = append(l.f.lines, line)
 }
 func (fakeLogs) Tail(fleet.PodID, int, time.Time) string { return "last words" }
-func (fakeLogs) Dir(id fleet.PodID) string    { return "/logs/" + string(id) }
-func (fakeLogs) Prepare(fleet.PodID) error    { return nil }
-func (fakeLogs) Remove(fleet.PodID) error     { return nil }
+func (fakeLogs) Dir(id fleet.PodID) string               { return "/logs/" + string(id) }
+func (fakeLogs) Prepare(fleet.PodID) error               { return nil }
+func (fakeLogs) Remove(fleet.PodID) error                { return nil }

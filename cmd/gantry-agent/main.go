@@ -66,7 +66,9 @@ type cleanCmd struct {
 	Timeout time.Duration `default:"2m" help:"Give up after this time."`
 }
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	var c cli
 	k := kong.Parse(&c, kong.Name("gantry-agent"), kong.UsageOnError(), kong.Vars{"version": version},
 		kong.Description("The daemon of one Gantry host. It runs as root, under systemd, beside containerd."))
@@ -80,9 +82,9 @@ func main() {
 	k.BindTo(ctx, (*context.Context)(nil))
 	if err := k.Run(log); err != nil {
 		fmt.Fprintln(os.Stderr, "gantry-agent:", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // Run joins the host.

@@ -89,7 +89,7 @@ func startShim(tb testing.TB, dir string, o logs.WriterOptions) *shim {
 		tb.Fatal(err)
 	}
 	for _, f := range readers {
-		f.Close()
+		_ = f.Close()
 	}
 	tb.Cleanup(func() {
 		s.out.Close()

@@ -145,8 +145,10 @@ func firstCommands(sealer *pki.Sealer, dc fleet.DataCenterID, now time.Time) ([]
 	cmds := []state.Command{
 		boot,
 		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: dc, Name: string(dc), Region: "UNKNOWN"}},
-		state.PutAccount{Account: operator}, state.PutAccount{Account: user},
-		state.PutKey{Key: adminKey}, state.PutKey{Key: userKey},
+		state.PutAccount{Account: operator},
+		state.PutAccount{Account: user},
+		state.PutKey{Key: adminKey},
+		state.PutKey{Key: userKey},
 	}
 	keys := keysFile{ClusterID: cluster, AdminKey: adminText.Reveal(), AccountID: string(user.ID), APIKey: userText.Reveal()}
 	return cmds, keys, ca, nil

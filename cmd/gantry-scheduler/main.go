@@ -45,7 +45,9 @@ type runCmd struct {
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
 }
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	var c cli
 	k := kong.Parse(&c, kong.Name("gantry-scheduler"), kong.UsageOnError(), kong.Vars{"version": version},
 		kong.Description("The control plane of a Gantry cluster. It needs no privileges."))
@@ -59,7 +61,7 @@ func main() {
 	k.BindTo(ctx, (*context.Context)(nil))
 	if err := k.Run(log); err != nil {
 		fmt.Fprintln(os.Stderr, "gantry-scheduler:", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }

@@ -43,7 +43,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ports, err := c.listen(certs, log)
+	ports, err := c.listen(certs, log) //nolint:contextcheck // closing ends the listeners
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return errors.Join(err, ports.api.Close())
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
-	d, err := c.assemble(m, log)
+	d, err := c.assemble(m, log) //nolint:contextcheck // requests bring their own
 	if err != nil {
 		return errors.Join(err, ports.api.Close())
 	}
@@ -151,7 +151,7 @@ func (d *parts) serve(ctx context.Context, p ports, certs *pki.Store) error {
 		<-ctx.Done()
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 		d.rest.Close()
-		stop, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		err := server.Shutdown(stop)
 		grpc.Stop()

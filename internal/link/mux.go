@@ -136,7 +136,7 @@ func (m *Mux) serve(ctx context.Context, raw net.Conn) {
 	defer cancel()
 	conn := tls.Server(raw, m.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		m.report(raw.RemoteAddr(), err)
+		m.report(raw.RemoteAddr(), err) //nolint:contextcheck // only logs
 		_ = raw.Close()
 		return
 	}

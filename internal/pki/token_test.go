@@ -108,8 +108,13 @@ func TestSecretsPrintAsStars(t *testing.T) {
 	}
 	values := []any{
 		token, &token, token.Secret, sealer,
-		struct{ S Secret }{token.Secret}, struct{ s Secret }{token.Secret}, struct{ t JoinToken }{token}, struct{ s *Sealer }{sealer},
-		ca, struct{ ca *CA }{ca}, struct{ ca CA }{*ca},
+		struct{ S Secret }{token.Secret},
+		struct{ s Secret }{token.Secret},
+		struct{ t JoinToken }{token},
+		struct{ s *Sealer }{sealer},
+		ca,
+		struct{ ca *CA }{ca},
+		struct{ ca CA }{*ca},
 	}
 	for _, value := range values {
 		var out bytes.Buffer

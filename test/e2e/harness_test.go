@@ -274,7 +274,7 @@ func until(d time.Duration, check func() error) error {
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

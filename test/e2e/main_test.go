@@ -56,7 +56,7 @@ func TestCPUPodServesHTTPThroughItsWholeLife(t *testing.T) {
 	await(t, func() error {
 		text, code, err := page(t, d, pod.ID, 8080, "/")
 		if err != nil || code != http.StatusOK || !strings.Contains(text, "Hello from a pod") {
-			return fmt.Errorf("page: %d %q %v", code, text, err)
+			return fmt.Errorf("page: %d %q %w", code, text, err)
 		}
 		return nil
 	})
@@ -84,7 +84,7 @@ func TestCPUPodServesHTTPThroughItsWholeLife(t *testing.T) {
 	await(t, func() error {
 		p, err := d.client(t).Pod(t.Context(), pod.ID)
 		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != again.Incarnation+1 {
-			return fmt.Errorf("after the restart: %+v, %v", p.Value, err)
+			return fmt.Errorf("after the restart: %+v, %w", p.Value, err)
 		}
 		return nil
 	})
@@ -168,8 +168,10 @@ func TestOneSentenceWithinSeconds(t *testing.T) {
 			p.Args = "/no/such/program"
 			return p
 		}(), -1},
-		{"out of memory", "the container was killed because it used more memory than its limit",
-			cpuPod("oom", "dd if=/dev/zero of=/dev/null ibs=1G obs=8G count=6; exit $?"), -2},
+		{
+			"out of memory", "the container was killed because it used more memory than its limit",
+			cpuPod("oom", "dd if=/dev/zero of=/dev/null ibs=1G obs=8G count=6; exit $?"), -2,
+		},
 		{"an image that does not exist", "does not exist", func() client.CreatePod {
 			p := cpuPod("noimage", "")
 			p.Image = registry(t) + "/no/such:1"
@@ -335,7 +337,7 @@ func TestDevFolderKeepsKeysAndPods(t *testing.T) {
 	await(t, func() error {
 		p, err := c.Pod(t.Context(), before.ID)
 		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != before.Incarnation+1 {
-			return fmt.Errorf("after the restart: %s, incarnation %d, was %d; %v", p.Value.Status, p.Value.Incarnation, before.Incarnation, err)
+			return fmt.Errorf("after the restart: %s, incarnation %d, was %d; %w", p.Value.Status, p.Value.Incarnation, before.Incarnation, err)
 		}
 		return nil
 	})
