@@ -92,8 +92,8 @@ func startShim(tb testing.TB, dir string, o logs.WriterOptions) *shim {
 		_ = f.Close()
 	}
 	tb.Cleanup(func() {
-		s.out.Close()
-		s.err.Close()
+		_ = s.out.Close()
+		_ = s.err.Close()
 		_ = s.cmd.Process.Kill()
 		<-s.exit
 	})

@@ -17,12 +17,13 @@ import (
 
 	"gantry/client"
 	"gantry/fleet"
+	"gantry/test/devtest"
 )
 
 // page fetches a pod's page through the proxy.
-func page(t *testing.T, d *devProc, pod string, port int, path string) (string, int, error) {
+func page(t *testing.T, d *devtest.Dev, pod string, port int, path string) (string, int, error) {
 	t.Helper()
-	info, err := d.info()
+	info, err := d.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func page(t *testing.T, d *devProc, pod string, port int, path string) (string, 
 func TestCPUPodServesHTTPThroughItsWholeLife(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
-	body := cpuPod("web", `trap "exit 0" TERM; echo "hello from $GREETING"; httpd -f -v -p 8080 -h /www & wait`)
+	body := devtest.CPUPod("web", `trap "exit 0" TERM; echo "hello from $GREETING"; httpd -f -v -p 8080 -h /www & wait`)
 	body.Ports, body.Env = []string{"8080/http"}, map[string]string{"GREETING": "the test"}
 	pod := create(t, d, body)
 	if pod.Status != fleet.StatusProvisioning || pod.HostID == "" {
@@ -82,26 +83,26 @@ func TestCPUPodServesHTTPThroughItsWholeLife(t *testing.T) {
 	}
 	act(t, d, pod.ID, fleet.ActionRestart)
 	await(t, func() error {
-		p, err := d.client(t).Pod(t.Context(), pod.ID)
+		p, err := user(t, d).Pod(t.Context(), pod.ID)
 		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != again.Incarnation+1 {
 			return fmt.Errorf("after the restart: %+v, %w", p.Value, err)
 		}
 		return nil
 	})
-	if err := d.client(t).DeletePod(t.Context(), pod.ID); err != nil {
+	if err := user(t, d).DeletePod(t.Context(), pod.ID); err != nil {
 		t.Fatal(err)
 	}
 	reach(t, d, pod.ID, fleet.StatusTerminated)
-	await(t, func() error { return nothingLeft(pod.ID) })
+	await(t, func() error { return suite.site.NothingLeft(pod.ID) })
 }
 
 // logHas waits until the pod's log holds a container line.
-func logHas(t *testing.T, d *devProc, pod, want string) {
+func logHas(t *testing.T, d *devtest.Dev, pod, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), reachTimeout)
 	defer cancel()
 	found := false
-	err := d.client(t).PodLogs(ctx, pod, client.LogQuery{Follow: true, Source: "container", Tail: 100}, client.LogEvents{
+	err := user(t, d).PodLogs(ctx, pod, client.LogQuery{Follow: true, Source: "container", Tail: 100}, client.LogEvents{
 		Line: func(l client.LogLine) error {
 			if strings.Contains(l.Line, want) {
 				found = true
@@ -119,13 +120,13 @@ func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
 	pod := create(t, d, client.CreatePod{
-		Name: "train", Image: image, GPU: &client.GPU{ID: gpuType, Count: 2}, Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"},
+		Name: "train", Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 2}, Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"},
 		Args: `sh -c "env; ` + "trap 'exit 0' TERM; sleep 1000 & wait" + `"`,
 	})
 	reach(t, d, pod.ID, fleet.StatusRunning)
 	logHas(t, d, pod.ID, "RUNPOD_GPU_COUNT=2")
 	var lines []string
-	err := d.client(t).PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 200}, client.LogEvents{
+	err := user(t, d).PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 200}, client.LogEvents{
 		Line: func(l client.LogLine) error { lines = append(lines, l.Line); return nil },
 	})
 	if err != nil {
@@ -136,7 +137,7 @@ func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 			t.Errorf("the container got %s", line)
 		}
 	}
-	hosts, err := d.admin(t).Hosts(t.Context())
+	hosts, err := operator(t, d).Hosts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 
 func TestNoRoomSaysWhy(t *testing.T) {
 	t.Parallel()
-	_, err := suite.dev.client(t).CreatePod(t.Context(), client.CreatePod{Name: "big", Image: image, GPU: &client.GPU{ID: gpuType, Count: 9}})
+	_, err := user(t, suite.dev).CreatePod(t.Context(), client.CreatePod{Name: "big", Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 9}})
 	p, ok := err.(*client.Problem) //nolint:errorlint // it is never wrapped
 	if !ok || p.Status != http.StatusBadRequest || p.Code != "no_capacity" || len(p.Excluded) == 0 ||
 		!strings.HasPrefix(p.Detail, "There are no longer any instances available") {
@@ -162,18 +163,18 @@ func TestOneSentenceWithinSeconds(t *testing.T) {
 		pod          client.CreatePod
 		code         int
 	}{
-		{"exit code 3", "the container ended with exit code 3", cpuPod("exit3", "echo last words; exit 3"), 3},
+		{"exit code 3", "the container ended with exit code 3", devtest.CPUPod("exit3", "echo last words; exit 3"), 3},
 		{"a command that does not exist", `command "/no/such/program" was not found in the image`, func() client.CreatePod {
-			p := cpuPod("nocmd", "")
+			p := devtest.CPUPod("nocmd", "")
 			p.Args = "/no/such/program"
 			return p
 		}(), -1},
 		{
 			"out of memory", "the container was killed because it used more memory than its limit",
-			cpuPod("oom", "dd if=/dev/zero of=/dev/null ibs=1G obs=8G count=6; exit $?"), -2,
+			devtest.CPUPod("oom", "dd if=/dev/zero of=/dev/null ibs=1G obs=8G count=6; exit $?"), -2,
 		},
 		{"an image that does not exist", "does not exist", func() client.CreatePod {
-			p := cpuPod("noimage", "")
+			p := devtest.CPUPod("noimage", "")
 			p.Image = registry(t) + "/no/such:1"
 			return p
 		}(), -1},
@@ -203,18 +204,18 @@ func TestKilledDaemonIsNotNoticedByPods(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			d := suite.dev
 			marker := fmt.Sprintf("86400.%d", i+1)
-			body := cpuPod("survivor", `i=0; while [ ! -e /tmp/end ]; do i=$((i+1)); echo tick $i; sleep 0.05; done & trap "exit 0" TERM; sleep `+marker+" & wait")
+			body := devtest.CPUPod("survivor", `i=0; while [ ! -e /tmp/end ]; do i=$((i+1)); echo tick $i; sleep 0.05; done & trap "exit 0" TERM; sleep `+marker+" & wait")
 			body.Ports = []string{"8080/http"}
 			pod := create(t, d, body)
 			before := reach(t, d, pod.ID, fleet.StatusRunning)
 			var pid int
-			await(t, func() (err error) { pid, err = processOf("sleep " + marker); return err })
+			await(t, func() (err error) { pid, err = devtest.ProcessOf("sleep " + marker); return err })
 
-			d.kill9(t, role)
+			kill9(t, d, role)
 
-			await(t, func() error { return d.admin(t).Healthy(t.Context()) })
+			await(t, func() error { return operator(t, d).Healthy(t.Context()) })
 			after := reach(t, d, pod.ID, fleet.StatusRunning)
-			if got, err := processOf("sleep " + marker); got != pid {
+			if got, err := devtest.ProcessOf("sleep " + marker); got != pid {
 				t.Fatalf("the container's process is %d, was %d: %v", got, pid, err)
 			}
 			if after.Incarnation != before.Incarnation || !after.StartedAt.Equal(*before.StartedAt) {
@@ -223,22 +224,22 @@ func TestKilledDaemonIsNotNoticedByPods(t *testing.T) {
 			ticksGoOn(t, d, pod.ID)
 
 			// What comes next works: a new pod, and the exit of this one.
-			other := create(t, d, cpuPod("next", sleeper))
+			other := create(t, d, devtest.CPUPod("next", devtest.Sleeper))
 			reach(t, d, other.ID, fleet.StatusRunning)
 			act(t, d, pod.ID, fleet.ActionTerminate)
 			reach(t, d, pod.ID, fleet.StatusTerminated)
-			await(t, func() error { return nothingLeft(pod.ID) })
+			await(t, func() error { return suite.site.NothingLeft(pod.ID) })
 		})
 	}
 }
 
 // ticksGoOn checks that the numbered lines of a pod's log have no gap and go on.
-func ticksGoOn(t *testing.T, d *devProc, pod string) {
+func ticksGoOn(t *testing.T, d *devtest.Dev, pod string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), reachTimeout)
 	defer cancel()
 	last, seen := 0, 0
-	err := d.client(t).PodLogs(ctx, pod, client.LogQuery{Follow: true, Source: "container", Tail: 5000}, client.LogEvents{
+	err := user(t, d).PodLogs(ctx, pod, client.LogQuery{Follow: true, Source: "container", Tail: 5000}, client.LogEvents{
 		Line: func(l client.LogLine) error {
 			var n int
 			if _, err := fmt.Sscanf(l.Line, "tick %d", &n); err != nil {
@@ -260,9 +261,9 @@ func ticksGoOn(t *testing.T, d *devProc, pod string) {
 
 func TestExitWhileTheAgentIsDeadIsDelivered(t *testing.T) {
 	d := suite.dev
-	pod := create(t, d, cpuPod("mortal", `while [ ! -e /tmp/x ]; do sleep 0.02; n=$((n+1)); [ $n -lt 40 ] || exit 7; done`))
+	pod := create(t, d, devtest.CPUPod("mortal", `while [ ! -e /tmp/x ]; do sleep 0.02; n=$((n+1)); [ $n -lt 40 ] || exit 7; done`))
 	reach(t, d, pod.ID, fleet.StatusRunning)
-	d.kill9(t, "agent")
+	kill9(t, d, "agent")
 	failed := reach(t, d, pod.ID, fleet.StatusError)
 	if failed.ExitCode == nil || *failed.ExitCode != 7 {
 		t.Errorf("exit code %v (%s), want 7", failed.ExitCode, failed.StatusReason)
@@ -273,10 +274,10 @@ func TestAcknowledgedPodsSurviveTheScheduler(t *testing.T) {
 	d := suite.dev
 	var ids []string
 	for i := range 5 {
-		ids = append(ids, create(t, d, cpuPod(fmt.Sprintf("kept-%d", i), sleeper)).ID)
+		ids = append(ids, create(t, d, devtest.CPUPod(fmt.Sprintf("kept-%d", i), devtest.Sleeper)).ID)
 	}
-	d.kill9(t, "scheduler")
-	await(t, func() error { return d.admin(t).Healthy(t.Context()) })
+	kill9(t, d, "scheduler")
+	await(t, func() error { return operator(t, d).Healthy(t.Context()) })
 	for _, id := range ids {
 		reach(t, d, id, fleet.StatusRunning)
 	}
@@ -286,7 +287,7 @@ func TestManyAtOnce(t *testing.T) {
 	d := suite.dev
 	var wg sync.WaitGroup
 	for i := range 12 {
-		pod := create(t, d, cpuPod(fmt.Sprintf("many-%d", i), sleeper))
+		pod := create(t, d, devtest.CPUPod(fmt.Sprintf("many-%d", i), devtest.Sleeper))
 		wg.Go(func() { reach(t, d, pod.ID, fleet.StatusRunning) })
 	}
 	wg.Wait()
@@ -295,45 +296,45 @@ func TestManyAtOnce(t *testing.T) {
 func TestDevFolderKeepsKeysAndPods(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dev")
-	d, err := startDev(dir)
+	d, err := suite.site.Start(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := d.info()
+	first, err := d.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "dev.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("dev.json has mode %v, %v", info.Mode(), err)
 	}
-	c := d.client(t)
-	made, err := c.CreatePod(t.Context(), cpuPod("kept", sleeper))
+	c := user(t, d)
+	made, err := c.CreatePod(t.Context(), devtest.CPUPod("kept", devtest.Sleeper))
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := reach(t, d, made.Value.ID, fleet.StatusRunning)
-	if err := d.stop(); err != nil {
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := nothingLeft(before.ID); err != nil {
+	if err := suite.site.NothingLeft(before.ID); err != nil {
 		t.Error(err)
 	}
-	if d, err = startDev(dir); err != nil {
+	if d, err = suite.site.Start(dir); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := d.stop(); err != nil {
+		if err := d.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
-	second, err := d.info()
+	second, err := d.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first.APIKey != second.APIKey || first.AdminKey != second.AdminKey || first.DataCenterID != second.DataCenterID {
 		t.Error("the keys or the data center changed")
 	}
-	c = d.client(t)
+	c = user(t, d)
 	await(t, func() error {
 		p, err := c.Pod(t.Context(), before.ID)
 		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != before.Incarnation+1 {
@@ -342,7 +343,7 @@ func TestDevFolderKeepsKeysAndPods(t *testing.T) {
 		return nil
 	})
 	// The other dev of this suite has never heard of the pod.
-	if _, err := suite.dev.client(t).Pod(t.Context(), before.ID); !client.IsNotFound(err) {
+	if _, err := user(t, suite.dev).Pod(t.Context(), before.ID); !client.IsNotFound(err) {
 		t.Errorf("another dev knows the pod: %v", err)
 	}
 }
@@ -350,7 +351,7 @@ func TestDevFolderKeepsKeysAndPods(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
-	out, errs, code := d.cli(t, "pod", "create", "typed", image, "--cpu", "cpu3c", "--vcpu", "2", "--wait", "-o", "json", "--", "sleep", "1000")
+	out, errs, code := cli(t, d, "pod", "create", "typed", devtest.Image, "--cpu", "cpu3c", "--vcpu", "2", "--wait", "-o", "json", "--", "sleep", "1000")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
@@ -358,19 +359,19 @@ func TestCommandLine(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &pod); err != nil || pod.Status != fleet.StatusRunning {
 		t.Fatalf("create --wait -o json printed %s, %v", out, err)
 	}
-	if out, _, code = d.cli(t, "pod", "get", "typed", "-v"); code != 0 || !strings.Contains(out, "networked") {
+	if out, _, code = cli(t, d, "pod", "get", "typed", "-v"); code != 0 || !strings.Contains(out, "networked") {
 		t.Errorf("pod get -v: %d\n%s", code, out)
 	}
-	if _, _, code = d.cli(t, "pod", "get", "nobody"); code != 3 {
+	if _, _, code = cli(t, d, "pod", "get", "nobody"); code != 3 {
 		t.Errorf("an unknown pod gives exit code %d, want 3", code)
 	}
-	if _, _, code = d.cli(t, "pod", "create", "x", image, "--cpu", "cpu3c", "--vcpu", "3"); code != 2 && code != 4 {
+	if _, _, code = cli(t, d, "pod", "create", "x", devtest.Image, "--cpu", "cpu3c", "--vcpu", "3"); code != 2 && code != 4 {
 		t.Errorf("an impossible vCPU count gives exit code %d", code)
 	}
-	if _, errs, code = d.cli(t, "pod", "delete", "typed", "--wait"); code != 0 {
+	if _, errs, code = cli(t, d, "pod", "delete", "typed", "--wait"); code != 0 {
 		t.Errorf("delete: %d %s", code, errs)
 	}
-	if diff := cmp.Diff(error(nil), until(reachTimeout, func() error { return nothingLeft(pod.ID) })); diff != "" {
+	if diff := cmp.Diff(error(nil), devtest.Until(reachTimeout, func() error { return suite.site.NothingLeft(pod.ID) })); diff != "" {
 		t.Error(diff)
 	}
 }

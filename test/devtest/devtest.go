@@ -1,0 +1,247 @@
+// Package devtest runs a whole Gantry, as gantry dev starts it, for tests and benchmarks: the real
+// binaries in bin/, a real containerd, an image built offline. It needs root. What it started is
+// gone after Stop, and Census tells what is not.
+package devtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+// What every Dev offers.
+const (
+	Image   = "docker.io/library/busybox:e2e"
+	GPUType = "NVIDIA H100 80GB HBM3"
+
+	// Sleeper is a shell line that does nothing until it is told to end.
+	Sleeper = `trap "exit 0" TERM; sleep 1000 & wait`
+
+	upTimeout = 60 * time.Second
+)
+
+// Site is where Devs run: a folder, the binaries and an image archive. Remove removes the folder.
+type Site struct {
+	Dir     string
+	Archive string
+	root    string
+}
+
+// NewSite makes a folder and builds the image archive. The working folder must be two below the
+// repository's, as that of every package in test/ is.
+func NewSite() (*Site, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("needs root: it starts containers")
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	s := &Site{root: filepath.Dir(filepath.Dir(wd))}
+	if s.Dir, err = os.MkdirTemp("", "gantry-e2e-"); err != nil {
+		return nil, err
+	}
+	s.Archive = filepath.Join(s.Dir, "busybox.tar")
+	build := exec.Command("go", "run", "./test/busyboximage", "--ref", Image, s.Archive)
+	build.Dir = s.root
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("build the image: %w: %s", err, out), s.Remove())
+	}
+	return s, nil
+}
+
+// Remove removes the folder.
+func (s *Site) Remove() error { return os.RemoveAll(s.Dir) }
+
+// Binary returns the path of a program in bin/.
+func (s *Site) Binary(name string) string { return filepath.Join(s.root, "bin", name) }
+
+// Dev is a running gantry dev.
+type Dev struct {
+	Dir  string
+	site *Site
+	cmd  *exec.Cmd
+	out  *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Start runs gantry dev on a folder, which may be one of before, and waits until it is up.
+func (s *Site) Start(dir string, extra ...string) (*Dev, error) {
+	args := append([]string{
+		"dev", "--data-dir", dir, "--listen", "127.0.0.1:0", "--simulate-gpus", GPUType + ":8", "--image-archive", s.Archive,
+	}, extra...)
+	d := &Dev{Dir: dir, site: s, cmd: exec.Command(s.Binary("gantry"), args...), out: &lockedBuffer{}}
+	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
+	d.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.Dir, "state"))
+	if err := os.Remove(filepath.Join(dir, "dev.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := Until(upTimeout, func() error { _, err := d.Info(); return err }); err != nil {
+		return nil, fmt.Errorf("gantry dev did not come up: %w", errors.Join(err, d.Stop()))
+	}
+	return d, nil
+}
+
+// Stop ends gantry dev as Ctrl-C does.
+func (d *Dev) Stop() error {
+	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if err := d.cmd.Wait(); err != nil {
+		return fmt.Errorf("gantry dev: %w\n%s", err, d.out)
+	}
+	return nil
+}
+
+// PrintLogs writes the ends of the daemons' logs.
+func (d *Dev) PrintLogs(w io.Writer) {
+	const tail = 60
+	files, _ := filepath.Glob(filepath.Join(d.Dir, "log", "*.log")) // the pattern is fine
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			data = []byte(err.Error())
+		}
+		lines := strings.Split(string(data), "\n")
+		_, _ = fmt.Fprintf(w, "--- %s\n%s\n", filepath.Base(f), strings.Join(lines[max(0, len(lines)-tail):], "\n"))
+	}
+}
+
+// Info is dev.json.
+type Info struct {
+	API, APIKey, AdminKey, DataCenterID, ProxyDomain string
+	Processes                                        []Process
+}
+
+// Process is one daemon of a Dev.
+type Process struct {
+	Role, ID string
+	PID      int
+	API      string
+}
+
+// Info reads dev.json.
+func (d *Dev) Info() (Info, error) {
+	var info Info
+	data, err := os.ReadFile(filepath.Join(d.Dir, "dev.json"))
+	if err != nil {
+		return info, err
+	}
+	return info, json.Unmarshal(data, &info)
+}
+
+// PID returns the process id that dev.json names for a role.
+func (d *Dev) PID(role string) (int, error) {
+	info, err := d.Info()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range info.Processes {
+		if p.Role == role {
+			return p.PID, nil
+		}
+	}
+	return 0, fmt.Errorf("dev.json names no %s", role)
+}
+
+// Kill9 kills a daemon and waits until gantry dev has started another one.
+func (d *Dev) Kill9(role string) error {
+	old, err := d.PID(role)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+		return err
+	}
+	return Until(upTimeout, func() error {
+		pid, err := d.PID(role)
+		if err != nil {
+			return err
+		}
+		if pid == old {
+			return fmt.Errorf("no new %s", role)
+		}
+		return syscall.Kill(pid, 0)
+	})
+}
+
+// Client returns a client with the ordinary account's key.
+func (d *Dev) Client() (*client.Client, error) {
+	info, err := d.Info()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(info.API, fleet.Secret(info.APIKey), "devtest")
+}
+
+// Admin returns a client with the operator's key.
+func (d *Dev) Admin() (*client.Client, error) {
+	info, err := d.Info()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(info.API, fleet.Secret(info.AdminKey), "devtest")
+}
+
+// Command returns a run of the command line against this Dev.
+func (d *Dev) Command(args ...string) (*exec.Cmd, error) {
+	info, err := d.Info()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(d.site.Binary("gantry"), args...)
+	cmd.Env = append(os.Environ(), "GANTRY_API="+info.API, "GANTRY_API_KEY="+info.APIKey)
+	return cmd, nil
+}
+
+// Until repeats a check until it passes or the time is over.
+func Until(limit time.Duration, check func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks at a condition
+	}
+}
+
+// CPUPod describes a CPU pod that runs a shell line.
+func CPUPod(name, script string) client.CreatePod {
+	return client.CreatePod{
+		Name: name, Image: Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2},
+		Args: `{"entrypoint":["sh","-c"],"cmd":[` + strconv.Quote(script) + `]}`,
+	}
+}
