@@ -221,6 +221,9 @@ func unreachable(v *state.View, id fleet.HostID) bool {
 // view adds what is live. A pod of an unreachable host keeps its status: it may still run.
 func (s *Service) view(p fleet.Pod, lost bool) fleet.PodView {
 	out := fleet.PodView{Pod: p}
+	if p.Status == fleet.StatusTerminated && p.Held {
+		out.Pod.Reason = "its host is removing what it left"
+	}
 	if !p.Status.Active() {
 		return out
 	}

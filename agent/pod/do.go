@@ -16,15 +16,19 @@ const (
 	logTailLines = 20
 	defaultGrace = 10 * time.Second
 	killTimeout  = 30 * time.Second
+	lastTimeout  = 5 * time.Second
 	pidsLimit    = 16384
 	shmLeastMB   = 64
 )
 
 // do carries out one step. effect ends when a new order makes the step pointless; ctx ends with the
-// agent. Only steps that may take long listen to effect, so that short ones are not torn in half.
+// agent. Steps that are short listen to neither, so that they are not torn in half: when the agent
+// ends, they get lastTimeout to finish.
 func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see Seen) error {
-	short, cancel := context.WithTimeout(ctx, effectTimeout)
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
 	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastTimeout, cancel) })
+	defer stop()
 	switch s {
 	case StepIdle, StepRefuse:
 		m.Reports.Activity(m.id, "", 0, 0)

@@ -126,7 +126,11 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 
 	if m.stepsFor != want.Incarnation {
 		m.stepsFor, m.digest = want.Incarnation, ""
-		m.steps = map[fleet.Step]time.Time{fleet.StepReceived: time.Now()}
+		m.steps = map[fleet.Step]time.Time{}
+		// The start of a process that ran before this agent did is not this agent's to tell.
+		if rec, _ := m.Ledger.Record(m.id); rec.Begun < want.Incarnation {
+			m.mark(fleet.StepReceived)
+		}
 	}
 	see, err := m.look(ctx, want)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"gantry/dev"
 )
@@ -55,6 +57,11 @@ func (cmd devCmd) Run(ctx context.Context, a *app) error {
 	if cfg.Binaries, err = dev.FindBinaries(self, a.getenv("PATH"), cmd.Containerd == ""); err != nil {
 		return err
 	}
+	// Whoever reads what dev says may go away; dev must live on to take everything down. Caught, not ignored: children
+	// inherit what is ignored.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	err = dev.Run(ctx, cfg)
 	var bad *dev.ConfigError
 	if errors.As(err, &bad) {

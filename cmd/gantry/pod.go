@@ -456,7 +456,7 @@ func (a *app) awaitGone(ctx context.Context, c *client.Client, id string, within
 	pod, err := c.Pod(ctx, id)
 	if err == nil {
 		_, err = a.await(ctx, c, pod, goal{
-			reached: func(p client.Pod) bool { return p.Status == fleet.StatusTerminated },
+			reached: func(p client.Pod) bool { return p.Status == fleet.StatusTerminated && p.StatusReason == "" },
 		}, within)
 	}
 	var own *exitError
