@@ -84,32 +84,38 @@ func TestPick(t *testing.T) {
 		{
 			"a broken host is filled before a whole one", wantGPUs(h100, 1),
 			[]Candidate{host("a", gpus("a", h100, 8, 8)...), host("b", gpus("b", h100, 8, 8)...).only(3, 5)},
-			"b", []string{"b-3"},
+			"b",
+			[]string{"b-3"},
 		},
 		{
 			"a broken island is filled before a whole one", wantGPUs(h100, 2),
 			[]Candidate{host("a", gpus("a", h100, 8, 4)...).only(0, 1, 2, 3, 5, 6, 7)},
-			"a", []string{"a-5", "a-6"},
+			"a",
+			[]string{"a-5", "a-6"},
 		},
 		{
 			"one island goes before the better fit on two", wantGPUs(h100, 2),
 			[]Candidate{host("a", gpus("a", h100, 8, 4)...).only(0, 4), host("b", gpus("b", h100, 8, 8)...)},
-			"b", []string{"b-0", "b-1"},
+			"b",
+			[]string{"b-0", "b-1"},
 		},
 		{
 			"without an island that is large enough, one NUMA node", wantGPUs(a40, 2),
 			[]Candidate{host("a", gpus("a", a40, 4, 1)...).only(1, 2, 3)},
-			"a", []string{"a-2", "a-3"},
+			"a",
+			[]string{"a-2", "a-3"},
 		},
 		{
 			"across NUMA nodes when nothing else is left", wantGPUs(a40, 2),
 			[]Candidate{host("a", gpus("a", a40, 4, 1)...).only(0, 3)},
-			"a", []string{"a-0", "a-3"},
+			"a",
+			[]string{"a-0", "a-3"},
 		},
 		{
 			"only GPUs of the type", wantGPUs(a40, 1),
 			[]Candidate{host("a", append(gpus("h", h100, 2, 2), gpus("a", a40, 1, 1)...)...)},
-			"a", []string{"a-0"},
+			"a",
+			[]string{"a-0"},
 		},
 		{
 			"the image is there", with(wantCPU(), func(r *Request) { r.Image = "busybox" }),
@@ -122,7 +128,8 @@ func TestPick(t *testing.T) {
 				host("a", gpus("a", h100, 4, 4)...).but(func(c *Candidate) { c.Host.Inventory.Images = []string{"x"} }),
 				host("b", gpus("b", h100, 4, 4)...).only(2),
 			},
-			"b", []string{"b-2"},
+			"b",
+			[]string{"b-2"},
 		},
 		{
 			"the preferred host", with(wantCPU(), func(r *Request) { r.Prefer = "b" }),
@@ -197,10 +204,16 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	want := []fleet.Exclusion{
-		{Reason: "data center", Hosts: 1}, {Reason: "cloud tier", Hosts: 1}, {Reason: "GPU type", Hosts: 3},
-		{Reason: "not connected yet", Hosts: 1}, {Reason: "unreachable", Hosts: 1},
-		{Reason: "0 of 8 GPUs free", Hosts: 1}, {Reason: "1 of 8 GPUs free", Hosts: 2},
-		{Reason: "CPU", Hosts: 1}, {Reason: "memory", Hosts: 1}, {Reason: "container disk", Hosts: 1},
+		{Reason: "data center", Hosts: 1},
+		{Reason: "cloud tier", Hosts: 1},
+		{Reason: "GPU type", Hosts: 3},
+		{Reason: "not connected yet", Hosts: 1},
+		{Reason: "unreachable", Hosts: 1},
+		{Reason: "0 of 8 GPUs free", Hosts: 1},
+		{Reason: "1 of 8 GPUs free", Hosts: 2},
+		{Reason: "CPU", Hosts: 1},
+		{Reason: "memory", Hosts: 1},
+		{Reason: "container disk", Hosts: 1},
 	}
 	if d := cmp.Diff(want, got.Excluded); d != "" {
 		t.Error(d)

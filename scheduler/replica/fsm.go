@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"gantry/scheduler/state"
+)
+
+// fsm lets Raft drive the state machine. Raft calls it from one goroutine, but for Persist.
+type fsm struct{ n *Node }
+
+// Apply applies one entry.
+func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch applies entries in one transaction. The answer to a command is a []state.Result, or an
+// error when this replica cannot go on.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	out := make([]any, len(logs))
+	entries, at := make([]state.Entry, 0, len(logs)), make([]int, 0, len(logs))
+	for i, l := range logs {
+		if l.Type == raft.LogCommand {
+			entries = append(entries, state.Entry{Index: l.Index, Term: l.Term, Data: l.Data})
+			at = append(at, i)
+		}
+	}
+	if len(entries) > 0 {
+		end := f.n.watch.begin("apply state")
+		results, err := f.n.cfg.Store.Apply(entries)
+		end()
+		if err != nil {
+			f.n.fatal(fmt.Errorf("apply: %w", err))
+			for _, i := range at {
+				out[i] = err
+			}
+			return out
+		}
+		for j, i := range at {
+			out[i] = results[j]
+		}
+	}
+	f.n.applied.reach(logs[len(logs)-1].Index)
+	return out
+}
+
+// Snapshot takes the state as it is; Raft writes it later, beside further Apply calls.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	snap, err := f.n.cfg.Store.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return &fsmSnapshot{snap: snap, n: f.n}, nil
+}
+
+// Restore replaces the state by a snapshot's.
+func (f *fsm) Restore(r io.ReadCloser) error {
+	return errors.Join(f.n.cfg.Store.Restore(r), r.Close())
+}
+
+// fsmSnapshot writes a snapshot to Raft's sink, which sums and syncs it.
+type fsmSnapshot struct {
+	snap state.Snapshot
+	n    *Node
+}
+
+// Persist writes the snapshot.
+func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	if _, err := s.snap.WriteTo(sink); err != nil {
+		return errors.Join(fmt.Errorf("write snapshot: %w", err), sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// Release lets the state's old pages go.
+func (s *fsmSnapshot) Release() {
+	if err := s.snap.Release(); err != nil {
+		s.n.log.Warn("release snapshot", "err", err)
+	}
+}
+
+// progress is an index that grows, and who waits for it.
+type progress struct {
+	mu      sync.Mutex
+	index   uint64
+	changed chan struct{}
+}
+
+func (p *progress) init() { p.changed = make(chan struct{}) }
+
+// reach says that everything up to index is applied.
+func (p *progress) reach(index uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if index > p.index {
+		p.index = index
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
+// wait returns when everything up to index is applied.
+func (p *progress) wait(ctx context.Context, index uint64) error {
+	for {
+		p.mu.Lock()
+		have, changed := p.index, p.changed
+		p.mu.Unlock()
+		if have >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,360 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+// StateFile is the name of the state machine's file in Config.Dir.
+const StateFile = "state.db"
+
+// StreamLayer carries Raft's connections between members. It authenticates both ends.
+type StreamLayer interface {
+	net.Listener
+	// Dial connects to the member at an address.
+	Dial(address string, timeout time.Duration) (net.Conn, error)
+}
+
+// Member is one voter of the cluster.
+type Member struct {
+	ID      string
+	Address string
+}
+
+// Config configures a Node. Dir, ID, Address, Store, Log and Fatal are needed.
+type Config struct {
+	Dir     string // exists
+	ID      string // of this member, for ever
+	Address string // under which other members reach this one
+	// Store is opened from StateFile in Dir. The node only uses it; close it after the node.
+	Store *state.Store
+	// Streams connects the members. With neither Streams nor Transport the cluster can have but
+	// this one member.
+	Streams StreamLayer
+	// Transport takes the place of Streams, for simulations.
+	Transport raft.Transport
+	Log       *slog.Logger
+	// Fatal is called once, from any goroutine, when this replica cannot go on: the process must
+	// exit. It must not wait for the node.
+	Fatal func(error)
+
+	HeartbeatTimeout time.Duration // without a word from the leader until an election; 0: 200 ms
+	ElectionTimeout  time.Duration // 0: HeartbeatTimeout
+	LeaseTimeout     time.Duration // without a majority until a leader steps down; 0: HeartbeatTimeout
+	RequestTimeout   time.Duration // longest wait of Propose and Barrier; 0: 10 s
+	HangLimit        time.Duration // longest call of log or state before Fatal; 0: 5 s
+
+	SnapshotThreshold uint64        // entries between snapshots; 0: 8192
+	SnapshotInterval  time.Duration // how often that is looked at; 0: 1 min
+	TrailingLogs      uint64        // entries kept for followers after a snapshot; 0: 2048
+
+	wrapLog func(raftLog) raftLog // of tests; nil: as it is
+}
+
+// withDefaults fills in what was left zero.
+func (c Config) withDefaults() (Config, error) {
+	if c.Dir == "" || c.ID == "" || c.Address == "" || c.Store == nil || c.Log == nil || c.Fatal == nil {
+		return c, errors.New("replica: Dir, ID, Address, Store, Log and Fatal must be set")
+	}
+	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 200*time.Millisecond)
+	c.ElectionTimeout = orDefault(c.ElectionTimeout, c.HeartbeatTimeout)
+	c.LeaseTimeout = orDefault(c.LeaseTimeout, c.HeartbeatTimeout)
+	c.RequestTimeout = orDefault(c.RequestTimeout, 10*time.Second)
+	c.HangLimit = orDefault(c.HangLimit, 5*time.Second)
+	c.SnapshotThreshold = orDefault(c.SnapshotThreshold, 8192)
+	c.SnapshotInterval = orDefault(c.SnapshotInterval, time.Minute)
+	c.TrailingLogs = orDefault(c.TrailingLogs, 2048)
+	return c, nil
+}
+
+func orDefault[T ~int64 | ~uint64](v, standard T) T {
+	if v == 0 {
+		return standard
+	}
+	return v
+}
+
+// logCache is how many of the latest entries stay in memory for followers.
+const logCache = 64
+
+// Node is one member of the cluster. Its methods may be called from any number of goroutines.
+type Node struct {
+	cfg       Config
+	log       *slog.Logger
+	raft      *raft.Raft
+	logs      *raftboltdb.BoltStore
+	streams   *streams // nil without Config.Streams
+	watch     *watchdog
+	fatalOnce sync.Once
+
+	queue    chan *proposal
+	queued   atomic.Int64  // bytes in queue
+	inFlight chan struct{} // one for each entry that Raft has not decided
+
+	verifying verifier
+	applied   progress
+
+	mu      sync.Mutex
+	lead    *leadership   // nil unless this node leads and has applied all of its predecessors
+	changed chan struct{} // closed when lead changes
+
+	closing   context.Context // done when Close begins
+	close     context.CancelFunc
+	wg        sync.WaitGroup // every goroutine of ours
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open starts a member from what is in Config.Dir. A member with nothing there waits until it is
+// bootstrapped or added to a cluster. It fails when the files do not belong together or are in use.
+func Open(cfg Config) (*Node, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, log: cfg.Log,
+		queue: make(chan *proposal, maxQueue), inFlight: make(chan struct{}, maxInFlight),
+		changed: make(chan struct{}),
+	}
+	n.closing, n.close = context.WithCancel(context.Background())
+	n.watch = newWatchdog(cfg.HangLimit, n.fatal)
+	n.applied.init()
+	if err := n.open(); err != nil {
+		n.close()
+		return nil, fmt.Errorf("open replica: %w", err)
+	}
+	n.wg.Go(func() { n.watch.run(n.closing) })
+	n.wg.Go(n.followLeadership)
+	n.wg.Go(n.submit)
+	return n, nil
+}
+
+// open opens the log and starts Raft on it.
+func (n *Node) open() (err error) {
+	n.logs, err = recovered(func() (*raftboltdb.BoltStore, error) {
+		return raftboltdb.New(raftboltdb.Options{
+			Path:        filepath.Join(n.cfg.Dir, "raft.db"),
+			BoltOptions: &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	n.raft, err = recovered(n.startRaft)
+	if err != nil {
+		return errors.Join(err, n.logs.Close())
+	}
+	return nil
+}
+
+// startRaft starts Raft on the opened log.
+func (n *Node) startRaft() (*raft.Raft, error) {
+	hlog := newLogger(n.log)
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.Dir, 2, hlog)
+	if err != nil {
+		return nil, fmt.Errorf("open snapshots: %w", err)
+	}
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(n.cfg.ID)
+	conf.HeartbeatTimeout = n.cfg.HeartbeatTimeout
+	conf.ElectionTimeout = n.cfg.ElectionTimeout
+	conf.LeaderLeaseTimeout = n.cfg.LeaseTimeout
+	conf.SnapshotThreshold = n.cfg.SnapshotThreshold
+	conf.SnapshotInterval = n.cfg.SnapshotInterval
+	conf.TrailingLogs = n.cfg.TrailingLogs
+	conf.NoLegacyTelemetry = true
+	conf.Logger = hlog
+	conf.NoSnapshotRestoreOnStart, err = n.stateIsNewer(snaps)
+	if err != nil {
+		return nil, err
+	}
+	watched := &watchedLog{store: n.logs, watch: n.watch}
+	if n.cfg.wrapLog != nil {
+		watched.store = n.cfg.wrapLog(n.logs)
+	}
+	cache, err := raft.NewLogCache(logCache, watched)
+	if err != nil {
+		return nil, err
+	}
+	trans := n.transport(hlog)
+	r, err := raft.NewRaft(conf, &fsm{n}, cache, watched, snaps, trans)
+	if err != nil {
+		if c, ok := trans.(raft.WithClose); ok {
+			err = errors.Join(err, c.Close())
+		}
+		return nil, err
+	}
+	return r, nil
+}
+
+// stateIsNewer reports whether the state holds all that the newest snapshot holds, so that the
+// snapshot need not be restored. It refuses a state that is ahead of the log: it is another log's.
+func (n *Node) stateIsNewer(snaps raft.SnapshotStore) (bool, error) {
+	have := n.cfg.Store.Index()
+	last, err := n.logs.LastIndex()
+	if err != nil {
+		return false, fmt.Errorf("read log: %w", err)
+	}
+	list, err := snaps.List()
+	if err != nil {
+		return false, fmt.Errorf("list snapshots: %w", err)
+	}
+	if len(list) > 0 {
+		last = max(last, list[0].Index)
+	}
+	if have > last {
+		return false, fmt.Errorf("the state is at index %d, but the log beside it ends at %d: these files do not belong together", have, last)
+	}
+	if len(list) == 0 {
+		return true, nil
+	}
+	_, r, err := snaps.Open(list[0].ID)
+	if err != nil {
+		return false, nil // a damaged one; Raft tries the one before
+	}
+	index, err := state.SnapshotIndex(r)
+	if err != nil {
+		index = list[0].Index
+	}
+	return have >= index, r.Close()
+}
+
+// recovered turns a panic of the log's database over a damaged file into an error.
+func recovered[T any](fn func() (T, error)) (out T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the log is damaged: %v", r)
+		}
+	}()
+	return fn()
+}
+
+// Empty reports whether this member has never been part of a cluster.
+func (n *Node) Empty() (bool, error) {
+	term, err := n.logs.GetUint64([]byte("CurrentTerm"))
+	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return false, fmt.Errorf("read log: %w", err)
+	}
+	return term == 0 && n.raft.LastIndex() == 0, nil
+}
+
+// Bootstrap makes a cluster of members, or of this node alone when none are given. One member of a
+// new cluster is bootstrapped, which is among members; the others learn it from that one. Errors: exists when the node is part of a
+// cluster already, unavailable.
+func (n *Node) Bootstrap(ctx context.Context, members ...Member) error {
+	if len(members) == 0 {
+		members = []Member{{ID: n.cfg.ID, Address: n.cfg.Address}}
+	}
+	var conf raft.Configuration
+	for _, m := range members {
+		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
+	}
+	err := n.bounded(ctx, func() error { return n.raft.BootstrapCluster(conf).Error() })
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		return &fleet.Error{Code: fleet.CodeExists, Msg: "this node is part of a cluster already", Err: err}
+	}
+	return err
+}
+
+// Snapshot writes a snapshot now, so that the log before it can be forgotten. Having nothing new to
+// write is not an error.
+func (n *Node) Snapshot(ctx context.Context) error {
+	err := n.bounded(ctx, func() error { return n.raft.Snapshot().Error() })
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return err
+}
+
+// bounded runs a call on Raft until it returns, ctx ends or the node closes. The call itself ends at
+// the latest when Raft is shut down.
+func (n *Node) bounded(ctx context.Context, call func() error) error {
+	done := make(chan error, 1)
+	n.spawn(func() { done <- call() })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fleet.Unavailable("the request may or may not have been done", errors.Join(ErrUnknown, ctx.Err()))
+	case <-n.closing.Done():
+		return fleet.Unavailable("the request may or may not have been done", errors.Join(ErrUnknown, errClosed))
+	}
+}
+
+// spawn runs fn in a goroutine that Close waits for; it does nothing once Close has begun.
+func (n *Node) spawn(fn func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closing.Err() == nil {
+		n.wg.Go(fn)
+	}
+}
+
+// Stalled returns for how long the log's or state machine's slowest call has been under way; 0 when
+// none is. A watchdog is fed only while it is small.
+func (n *Node) Stalled() time.Duration {
+	_, d := n.watch.slowest(time.Now())
+	return d
+}
+
+// fatal reports, once, that this replica cannot go on.
+func (n *Node) fatal(err error) {
+	n.fatalOnce.Do(func() {
+		n.log.Error("replica cannot go on", "err", err)
+		n.cfg.Fatal(err)
+	})
+}
+
+var errClosed = errors.New("replica is closed")
+
+// closeTimeout bounds how long Close waits for a Raft that does not react.
+const closeTimeout = 10 * time.Second
+
+// Close ends leadership, refuses what is queued, stops Raft and closes the log. Commands whose
+// outcome it does not wait for are reported as unknown. It may be called more than once. It fails
+// when Raft does not stop in 10 s, which leaves goroutines and the log open.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() { n.closeErr = n.shutdown() })
+	return n.closeErr
+}
+
+func (n *Node) shutdown() error {
+	n.setLead(nil)
+	n.mu.Lock()
+	n.close() // nothing is spawned any more
+	n.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		down := n.raft.Shutdown()
+		var err error
+		if n.streams != nil {
+			err = n.streams.Close() // what still waits for another member need not
+		}
+		err = errors.Join(err, down.Error())
+		n.wg.Wait()
+		done <- errors.Join(err, n.logs.Close())
+	}()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return errors.New("close replica: Raft does not stop")
+	}
+}

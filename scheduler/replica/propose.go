@@ -1,0 +1,235 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+// What a proposal's error may match, besides being a *fleet.Error of code unavailable.
+var (
+	// ErrNotLeader: another member leads, or none. Nothing happened.
+	ErrNotLeader = errors.New("this node does not lead")
+	// ErrBusy: more is waiting than the queue holds, or Raft takes nothing. Nothing happened.
+	ErrBusy = errors.New("too many commands are waiting")
+	// ErrUnknown: the command may have been done, or may still be.
+	ErrUnknown = errors.New("outcome unknown")
+)
+
+// Limits of the road from Propose to the log.
+const (
+	maxQueue       = 4096     // proposals that wait to be packed
+	maxQueuedBytes = 64 << 20 // of those
+	maxPacked      = 256      // commands in one entry
+	maxPackedBytes = 1 << 20  // of one entry, unless one proposal alone is larger
+	maxInFlight    = 4        // entries that Raft has not decided
+)
+
+// The lives of a proposal. Only one side wins the step away from waiting.
+const (
+	waiting int32 = iota
+	taken
+	abandoned
+)
+
+// proposal is one call of Propose.
+type proposal struct {
+	data  []byte
+	cmds  int
+	state atomic.Int32
+	done  chan outcome // of capacity 1
+}
+
+type outcome struct {
+	results []state.Result
+	err     error
+}
+
+// Propose puts commands on the log and returns, once they are committed and applied here, one
+// result for each, in order. They are decided one by one, in one entry. Commands of concurrent
+// callers share entries. It waits until ctx ends, at most Config.RequestTimeout.
+// Errors: unavailable, see ErrNotLeader, ErrBusy and ErrUnknown; too_large and invalid (see
+// state.Encode).
+func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+	if !n.IsLeader() {
+		return nil, refused(ErrNotLeader, nil)
+	}
+	data, err := state.Encode(cmds...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.RequestTimeout)
+	defer cancel()
+	p := &proposal{data: data, cmds: len(cmds), done: make(chan outcome, 1)}
+	if err := n.enqueue(p); err != nil {
+		return nil, err
+	}
+	select {
+	case out := <-p.done:
+		return out.results, out.err
+	case <-ctx.Done():
+		return nil, p.giveUp(ErrBusy, ctx.Err())
+	case <-n.closing.Done():
+		return nil, p.giveUp(ErrNotLeader, errClosed)
+	}
+}
+
+// enqueue hands a proposal to the submitter, or refuses it.
+func (n *Node) enqueue(p *proposal) error {
+	size := int64(len(p.data))
+	if n.queued.Add(size) > maxQueuedBytes && size < maxQueuedBytes {
+		n.queued.Add(-size)
+		return refused(ErrBusy, nil)
+	}
+	select {
+	case n.queue <- p:
+		return nil
+	default:
+		n.queued.Add(-size)
+		return refused(ErrBusy, nil)
+	}
+}
+
+// giveUp ends the wait for a proposal: nothing happened if it was not yet taken.
+func (p *proposal) giveUp(what, why error) error {
+	if p.state.CompareAndSwap(waiting, abandoned) {
+		return refused(what, why)
+	}
+	return unknown(why)
+}
+
+// refused is the error of a proposal that did not happen and will not.
+func refused(what, why error) error {
+	return fleet.Unavailable("The control plane cannot take the request now. Please try again.", errors.Join(what, why))
+}
+
+// unknown is the error of a proposal that may have happened.
+func unknown(why error) error {
+	return fleet.Unavailable("The outcome of the request is not known. Please look before trying again.",
+		errors.Join(ErrUnknown, why))
+}
+
+// submit packs what waits into entries and hands them to Raft. It waits for room in flight before
+// it packs, so that what comes meanwhile goes along; a lone proposal goes at once.
+func (n *Node) submit() {
+	var next *proposal // taken from the queue, but too large for the last entry
+	for {
+		select {
+		case n.inFlight <- struct{}{}:
+		case <-n.closing.Done():
+			return
+		}
+		if next == nil {
+			if next = n.dequeue(true); next == nil {
+				return
+			}
+		}
+		var batch []*proposal
+		batch, next = n.pack(next)
+		n.send(batch)
+	}
+}
+
+// dequeue takes the next proposal that its caller still waits for; nil when there is none or, with
+// wait, when the node closes.
+func (n *Node) dequeue(wait bool) *proposal {
+	for {
+		var p *proposal
+		select {
+		case p = <-n.queue:
+		default:
+			if !wait {
+				return nil
+			}
+			select {
+			case p = <-n.queue:
+			case <-n.closing.Done():
+				return nil
+			}
+		}
+		n.queued.Add(-int64(len(p.data)))
+		if p.state.CompareAndSwap(waiting, taken) {
+			return p
+		}
+	}
+}
+
+// pack gathers what waits behind first, up to the limits. It returns what did not fit any more.
+func (n *Node) pack(first *proposal) (batch []*proposal, next *proposal) {
+	batch = append(batch, first)
+	cmds, size := first.cmds, len(first.data)
+	for {
+		next = n.dequeue(false)
+		if next == nil {
+			return batch, nil
+		}
+		cmds, size = cmds+next.cmds, size+len(next.data)
+		if cmds > maxPacked || size > maxPackedBytes {
+			return batch, next
+		}
+		batch = append(batch, next)
+	}
+}
+
+// send hands an entry to Raft and has a goroutine wait for what becomes of it.
+func (n *Node) send(batch []*proposal) {
+	data := batch[0].data
+	if len(batch) > 1 {
+		size := 0
+		for _, p := range batch {
+			size += len(p.data)
+		}
+		data = make([]byte, 0, size)
+		for _, p := range batch {
+			data = append(data, p.data...)
+		}
+	}
+	future := n.raft.ApplyLog(raft.Log{Data: data}, n.cfg.RequestTimeout)
+	n.wg.Go(func() {
+		err := future.Error()
+		<-n.inFlight
+		if err != nil {
+			deliver(batch, nil, raftError(err))
+			return
+		}
+		switch v := future.Response().(type) {
+		case []state.Result:
+			deliver(batch, v, nil)
+		case error:
+			deliver(batch, nil, unknown(v))
+		default:
+			deliver(batch, nil, unknown(errors.New("the entry has no result")))
+		}
+	})
+}
+
+// deliver gives each proposal its part of an entry's results.
+func deliver(batch []*proposal, results []state.Result, err error) {
+	for _, p := range batch {
+		if err == nil && len(results) < p.cmds {
+			err = unknown(errors.New("the entry has too few results"))
+		}
+		if err != nil {
+			p.done <- outcome{err: err}
+			continue
+		}
+		p.done <- outcome{results: results[:p.cmds:p.cmds]}
+		results = results[p.cmds:]
+	}
+}
+
+// raftError tells what did not happen from what may have.
+func raftError(err error) error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return refused(ErrNotLeader, err)
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return refused(ErrBusy, err)
+	}
+	return unknown(err)
+}

@@ -1,0 +1,111 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"time"
+
+	"gantry/fleet"
+)
+
+// maxID is the most bytes of an identifier that is a key of a table.
+const maxID = 256
+
+// checkID refuses an identifier that cannot be a key.
+func checkID(path, id string) error {
+	if id == "" || len(id) > maxID {
+		return fleet.Invalid(path, "must have 1 to 256 bytes")
+	}
+	return nil
+}
+
+func exists(msg string) error { return &fleet.Error{Code: fleet.CodeExists, Msg: msg} }
+
+func (c Bootstrap) apply(t *txn) (any, error) {
+	if get(t, &t.base.cluster, onlyKey) != nil {
+		return nil, exists("the cluster was made before")
+	}
+	put(t, &t.base.cluster, onlyKey, &Cluster{ID: c.ClusterID, CA: c.CA, SealedCAKey: c.SealedCAKey})
+	put(t, &t.base.catalog, onlyKey, &c.Catalog)
+	t.note(KindCatalog, "")
+	return nil, nil
+}
+
+func (c PutDataCenter) apply(t *txn) (any, error) {
+	if err := checkID("$.id", string(c.DataCenter.ID)); err != nil {
+		return nil, err
+	}
+	put(t, &t.base.centers, c.DataCenter.ID, &c.DataCenter)
+	t.note(KindCatalog, string(c.DataCenter.ID))
+	return nil, nil
+}
+
+func (c PutCatalog) apply(t *txn) (any, error) {
+	put(t, &t.base.catalog, onlyKey, &c.Catalog)
+	t.note(KindCatalog, "")
+	return nil, nil
+}
+
+func (c PutAccount) apply(t *txn) (any, error) {
+	if err := checkID("$.id", string(c.Account.ID)); err != nil {
+		return nil, err
+	}
+	put(t, &t.base.accounts, c.Account.ID, &c.Account)
+	t.note(KindAccount, string(c.Account.ID))
+	return nil, nil
+}
+
+func (c PutKey) apply(t *txn) (any, error) {
+	key := c.Key
+	if err := cmp.Or(checkID("$.id", string(key.ID)), checkID("$.hash", string(key.Hash))); err != nil {
+		return nil, err
+	}
+	if get(t, &t.base.accounts, key.Account) == nil {
+		return nil, fleet.NotFound("account")
+	}
+	if old := get(t, &t.base.keys, key.ID); old != nil && old.Account != key.Account {
+		return nil, exists("there is a key with this id")
+	}
+	for _, id := range keysOf(t, &t.base.keys) {
+		if id != key.ID && bytes.Equal(get(t, &t.base.keys, id).Hash, key.Hash) {
+			return nil, exists("there is such a key")
+		}
+	}
+	put(t, &t.base.keys, key.ID, &key)
+	t.note(KindKey, string(key.ID))
+	return nil, nil
+}
+
+func (c DeleteKey) apply(t *txn) (any, error) {
+	key := get(t, &t.base.keys, c.Key)
+	if key == nil || key.Account != c.Account {
+		return nil, fleet.NotFound("key")
+	}
+	drop(t, &t.base.keys, c.Key)
+	t.note(KindKey, string(c.Key))
+	return nil, nil
+}
+
+func (c PutToken) apply(t *txn) (any, error) {
+	token := c.Token
+	err := cmp.Or(checkID("$.id", string(token.ID)), checkID("$.hash", string(token.Hash)),
+		checkID("$.dataCenter", string(token.DataCenter)))
+	switch {
+	case err != nil:
+		return nil, err
+	case expired(&token, c.At):
+		return nil, fleet.Invalid("$.expiresAt", "must be later than now")
+	case get(t, &t.base.tokens, token.ID) != nil:
+		return nil, exists("there is a join token with this id")
+	}
+	for _, id := range keysOf(t, &t.base.tokens) {
+		if expired(get(t, &t.base.tokens, id), c.At) {
+			drop(t, &t.base.tokens, id)
+		}
+	}
+	put(t, &t.base.tokens, token.ID, &token)
+	return nil, nil
+}
+
+// expired reports whether a token is of no use at a time.
+func expired(token *fleet.JoinToken, at time.Time) bool { return !at.Before(token.ExpiresAt) }

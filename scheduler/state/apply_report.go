@@ -1,0 +1,166 @@
+package state
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	"gantry/fleet"
+)
+
+// maxLogTail is how many bytes of a log tail a pod's record keeps.
+const maxLogTail = 16 << 10
+
+func (c ReportPods) apply(t *txn) (any, error) {
+	host, ok := t.host(c.Host)
+	switch {
+	case !ok:
+		return nil, fleet.NotFound("host")
+	case host.Epoch != c.Epoch:
+		return nil, fleet.Stale("the host has a newer session")
+	}
+	for i := range c.Reports {
+		c.record(t, &c.Reports[i])
+	}
+	return nil, nil
+}
+
+// record takes one report, or ignores it.
+func (c ReportPods) record(t *txn, r *PodReport) {
+	old := get(t, &t.base.pods, r.Pod)
+	if old == nil || old.Host != c.Host || r.Incarnation < old.Incarnation || r.Incarnation >= maxGeneration {
+		return
+	}
+	pod := *old
+	// A host can be ahead of a control plane that was restored from an old copy.
+	pod.Incarnation = r.Incarnation
+	if pod.Status == fleet.StatusTerminated {
+		if pod.Held && (r.Event == ReportGone || r.Event == fleet.EventReboot) {
+			release(&pod)
+			t.renumber(&pod)
+			t.putPod(&pod)
+		}
+		return
+	}
+	next, legal := pod.Status.Next(r.Event)
+	if !legal || !pod.Status.Active() {
+		return
+	}
+	switch r.Event {
+	case fleet.EventStarting, fleet.EventRunning:
+		if !c.progress(&pod, r, next) && pod.Incarnation == old.Incarnation {
+			return
+		}
+	case fleet.EventExited, fleet.EventFailed:
+		c.end(t, &pod, r, next)
+	case fleet.EventReboot:
+		c.reboot(t, &pod, r)
+	default: // an action, which is not a host's to report
+		return
+	}
+	t.putPod(&pod)
+}
+
+// when is the time of a report: the host's own, but never later than when it came.
+func (c ReportPods) when(r *PodReport) time.Time {
+	if r.At.IsZero() || r.At.After(c.At) {
+		return c.At
+	}
+	return r.At
+}
+
+// progress records how far a start is, and reports whether that is news.
+func (c ReportPods) progress(pod *fleet.Pod, r *PodReport, next fleet.PodStatus) bool {
+	news := pod.Status != next
+	pod.Status = next
+	if r.Digest != "" && r.Digest != pod.Digest {
+		pod.Digest, news = r.Digest, true
+	}
+	if mergeSteps(pod, r.Steps) {
+		news = true
+	}
+	if next == fleet.StatusRunning && pod.StartedAt.IsZero() {
+		pod.StartedAt, news = c.when(r), true
+		pod.Steps[fleet.StepRecorded] = c.At
+	}
+	return news
+}
+
+// mergeSteps adds what a host reports to a copy of the pod's time line, and reports whether that is
+// news.
+func mergeSteps(pod *fleet.Pod, reported map[fleet.Step]time.Time) (news bool) {
+	steps := map[fleet.Step]time.Time{}
+	maps.Copy(steps, pod.Steps)
+	for _, step := range reportedSteps() {
+		if at, ok := reported[step]; ok && !at.Equal(steps[step]) {
+			steps[step], news = at, true
+		}
+	}
+	pod.Steps = steps
+	return news
+}
+
+// reportedSteps lists the steps that a host may report.
+func reportedSteps() []fleet.Step {
+	return []fleet.Step{
+		fleet.StepReceived, fleet.StepPulling, fleet.StepPulled, fleet.StepNetworked, fleet.StepDefined,
+		fleet.StepTasked, fleet.StepStarted, fleet.StepReported,
+	}
+}
+
+// release says that the host has nothing of the container any more.
+func release(pod *fleet.Pod) { pod.Held, pod.GPUs = false, nil }
+
+// end records that the container is gone. After an accepted stop it does not matter how it ended.
+func (c ReportPods) end(t *txn, pod *fleet.Pod, r *PodReport, next fleet.PodStatus) {
+	release(pod)
+	mergeSteps(pod, r.Steps)
+	if started, ok := r.Steps[fleet.StepStarted]; ok && pod.StartedAt.IsZero() {
+		pod.StartedAt = started // it ended before it was reported running
+	}
+	if pod.EndedAt.IsZero() {
+		pod.EndedAt = c.when(r)
+	}
+	pod.ExitCode = r.ExitCode
+	if r.Digest != "" {
+		pod.Digest = r.Digest
+	}
+	if pod.Goal == fleet.GoalStop {
+		pod.Status, pod.Reason = fleet.StatusExited, ""
+		return
+	}
+	pod.Status, pod.Reason = next, r.Reason
+	pod.LogTail = strings.ToValidUTF8(r.LogTail[max(0, len(r.LogTail)-maxLogTail):], "")
+	pod.Goal = fleet.GoalStop
+	t.renumber(pod)
+}
+
+// reboot records that the host was rebooted under the pod: what should run is started again, what
+// was being stopped has stopped.
+func (c ReportPods) reboot(t *txn, pod *fleet.Pod, r *PodReport) {
+	if pod.Goal != fleet.GoalRun {
+		c.end(t, pod, r, fleet.StatusExited)
+		return
+	}
+	pod.Status = fleet.StatusProvisioning
+	begin(t, pod, c.At)
+}
+
+func (c PurgePods) apply(t *txn) (any, error) {
+	n := 0
+	for _, id := range c.Pods {
+		pod := get(t, &t.base.pods, id)
+		if pod == nil || !purgeable(pod, c.Before) {
+			continue
+		}
+		drop(t, &t.base.pods, id)
+		t.note(KindPod, string(id))
+		n++
+	}
+	return n, nil
+}
+
+// purgeable reports whether a pod's record may be forgotten.
+func purgeable(pod *fleet.Pod, before time.Time) bool {
+	return pod.Status == fleet.StatusTerminated && !pod.Held && !pod.TerminatedAt.After(before)
+}

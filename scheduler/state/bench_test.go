@@ -1,0 +1,95 @@
+package state
+
+import (
+	"fmt"
+	"testing"
+
+	"gantry/fleet"
+	"gantry/scheduler/place"
+)
+
+// benchWorld has 1,000 ready hosts of 4 GPUs.
+func benchWorld(b *testing.B) *world {
+	w := newWorld(b).settle()
+	var cmds []Command
+	for i := range 998 {
+		id := fleet.HostID(fmt.Sprintf("host-%06d", i))
+		tok := token(fleet.TokenID("t-" + id))
+		cmds = append(cmds, PutToken{tok, at(0)},
+			JoinHost{tok.ID, tok.Hash, fleet.Host{ID: id, MachineID: string(id)}, at(0)},
+			ConnectHost{Host: id, MachineID: string(id), Inventory: inventory(id), At: at(0)})
+	}
+	if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {
+		b.Fatal(err)
+	}
+	return w
+}
+
+// BenchmarkApply creates and at once releases pods, in batches of entries of one command.
+func BenchmarkApply(b *testing.B) {
+	for _, size := range []int{1, 16, 128} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			w := benchWorld(b)
+			var batches [][]Entry
+			for n := 0; n < b.N; n += size {
+				var batch []Entry
+				for i := n; i < n+size; i++ {
+					id, host := fleet.PodID(fmt.Sprintf("pod-%09d", i)), fleet.HostID(fmt.Sprintf("host-%06d", i%998))
+					p := podOn(id, host)
+					p.Need = fleet.Resources{}
+					batch = append(batch, w.entry(CreatePod{Pod: p, HostEpoch: 1}))
+				}
+				batches = append(batches, batch)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, batch := range batches {
+				res, err := w.s.Apply(batch)
+				if err != nil || res[0][0].Err != nil {
+					b.Fatal(err, res)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
+		})
+	}
+}
+
+func BenchmarkViewPod(b *testing.B) {
+	w := benchWorld(b)
+	w.create("pod-1", "host-a", 0, 1)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_ = w.s.View(func(v *View) error {
+				if _, ok := v.Pod("pod-1"); !ok {
+					b.Fail()
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// BenchmarkPlace is what a create costs before the log: a view of 1,000 hosts, of which one changed
+// since the last, and a pick.
+func BenchmarkPlace(b *testing.B) {
+	w := benchWorld(b)
+	req := place.Request{
+		GPU: &fleet.GPURequest{Type: h100, Count: 2}, Cloud: fleet.CloudSecure, Image: "alpine",
+		Need: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000, DiskGB: 10},
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		w.s.mu.Lock()
+		w.s.tables.touched[fleet.HostID(fmt.Sprintf("host-%06d", i%998))] = struct{}{}
+		w.s.mu.Unlock()
+		err := w.s.View(func(v *View) error {
+			_, err := place.Pick(req, v.Candidates())
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Beside the state file lies its mark, which is written to the disk before the file is touched and
+// after it was closed:
+//
+//	open <boot id>   the file is in use, or its user died; under the same boot the kernel has all
+//	                 of its writes, under another one some may be lost
+//	clean <sha256>   the file was closed; it is used only if its bytes are still those
+//
+// A file without a mark is not trusted.
+const (
+	markSuffix    = ".mark"
+	restoreSuffix = ".restore"
+	markedOpen    = "open"
+	markedClean   = "clean"
+)
+
+// readMark tells whether the file at path may be used: suspect says why not.
+func readMark(path, boot string) (suspect string, err error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(path + markSuffix)
+	if errors.Is(err, os.ErrNotExist) {
+		return "the file has no mark", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	kind, value, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	switch kind {
+	case markedClean:
+		sum, err := sumFile(path)
+		if err != nil {
+			return "", err
+		}
+		if sum != value {
+			return "the file is not what was written", nil
+		}
+		return "", nil
+	case markedOpen:
+		if boot == "" || value != boot {
+			return "the file was not closed before the machine stopped", nil
+		}
+		return "", nil
+	}
+	return "the file's mark is damaged", nil
+}
+
+func markOpen(path, boot string) error { return writeMark(path, markedOpen, boot) }
+
+// markClean marks a file that was synced and closed.
+func markClean(path string) error {
+	sum, err := sumFile(path)
+	if err != nil {
+		return err
+	}
+	return writeMark(path, markedClean, sum)
+}
+
+// sumFile returns the SHA-256 of a file in hexadecimal.
+func sumFile(path string) (_ string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// writeMark replaces the mark and returns when it is on the disk.
+func writeMark(path, kind, value string) (err error) {
+	tmp := path + markSuffix + ".new"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s %s\n", kind, value)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path+markSuffix); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir writes a directory's entries to the disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

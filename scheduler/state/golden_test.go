@@ -1,0 +1,135 @@
+package state
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gantry/fleet"
+)
+
+var update = flag.Bool("update", false, "write the golden files of commands that have none")
+
+// samples holds one command of every type, every field set.
+func samples() []Command {
+	code := 3
+	pod := podOn("pod00000000001", "host0000000001", 0)
+	pod.Spec.CPU = &fleet.CPURequest{Flavor: "cpu3c", VCPU: 2, MemoryGB: 4}
+	pod.Spec.Args, pod.Spec.Centers = "sleep 1", []fleet.DataCenterID{"dc-1"}
+	pod.Spec.Ports = []fleet.Port{{Number: 80, Protocol: "http"}}
+	pod.Status, pod.Goal, pod.Incarnation, pod.Rev, pod.Generation = fleet.StatusRunning, fleet.GoalRun, 1, 2, 3
+	pod.DataCenter, pod.Held, pod.Locked, pod.Reason, pod.ExitCode = "dc-1", true, true, "reason", &code
+	pod.LogTail, pod.Digest, pod.StartedAt, pod.EndedAt, pod.TerminatedAt = "tail", "sha256:1", at(1), at(2), at(3)
+	pod.Steps = firstStep(at(4))
+	inv := inventory("host0000000001")
+	inv.GPUs[0].NUMA, inv.GPUs[0].Island, inv.GPUs[0].Simulated, inv.GPUs[0].Sick = 1, 2, true, "XID 79"
+	inv.CUDA, inv.Driver, inv.Kernel, inv.Runtime = "12.8", "570", "6.1", "containerd 1.6.20, runc 1.1.5"
+	host := fleet.Host{
+		ID: "host0000000001", Name: "n", DataCenter: "dc-1", Cloud: fleet.CloudSecure, State: fleet.HostReady, MachineID: "m",
+		BootID: "b", Epoch: 1, Rev: 2, Generation: 3, Inventory: inv, JoinedAt: at(5), SeenAt: at(6),
+	}
+	cat := catalog()
+	cat.GPUs[0].Pool, cat.GPUs[0].Community, cat.GPUs[0].Serverless = "ADA_80_PRO", 1, 2
+	cat.CPUs[0].Group, cat.CPUs[0].DiskPerVCPU, cat.CPUs[0].SecureVCPU, cat.CPUs[0].Serverless = "g", 10, 3, 4
+	return []Command{
+		Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0)},
+		PutDataCenter{fleet.DataCenter{ID: "dc-1", Name: "One", Region: "EU", GlobalNetwork: true}},
+		PutCatalog{cat},
+		PutAccount{fleet.Account{ID: "acme", Name: "Acme", CreatedAt: at(0)}},
+		PutKey{fleet.Key{
+			ID: "k1", Account: "acme", Name: "ci", Hint: "gk_abcdef", Hash: []byte("h"), CreatedAt: at(0), ExpiresAt: at(9),
+			Can: map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessWrite, fleet.GroupAccount: fleet.AccessRead},
+		}},
+		DeleteKey{Account: "acme", Key: "k1"},
+		PutToken{Token: token("t1"), At: at(0)},
+		JoinHost{Token: "t1", Hash: []byte("h"), Host: host, At: at(1)},
+		ConnectHost{Host: host.ID, MachineID: "m", BootID: "b", Generation: 7, Inventory: inv, At: at(2)},
+		SetHostState{Host: host.ID, Epoch: 1, State: fleet.HostUnreachable, At: at(3)},
+		CreatePod{Pod: pod, HostEpoch: 1},
+		ActPod{Account: "acme", Pod: pod.ID, Rev: 4, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
+			Host: host.ID, HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8,
+		}},
+		ReportPods{Host: host.ID, Epoch: 1, At: at(6), Reports: []PodReport{{
+			Pod: pod.ID, Incarnation: 1, Event: fleet.EventFailed, Reason: "r", ExitCode: &code, At: at(7),
+			Steps: firstStep(at(8)), LogTail: "tail", Digest: "sha256:1",
+		}}},
+		PurgePods{Pods: []fleet.PodID{pod.ID}, Before: at(9)},
+	}
+}
+
+// Old logs stay readable: what a released version wrote is read as what it meant, and written the
+// same. A golden file is never changed; a command that gets a field gets a second file.
+func TestGoldenEncodings(t *testing.T) {
+	seen := map[uint64]bool{}
+	for _, cmd := range samples() {
+		name := fmt.Sprintf("%02d-%s", cmd.number(), strings.TrimPrefix(fmt.Sprintf("%T", cmd), "state."))
+		seen[cmd.number()] = true
+		t.Run(name, func(t *testing.T) {
+			got, err := Encode(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", "golden", name+".hex")
+			if _, err := os.Stat(path); *update && os.IsNotExist(err) {
+				if err := os.WriteFile(path, []byte(wrap(hex.EncodeToString(got))), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(wrap(hex.EncodeToString(want)), wrap(hex.EncodeToString(got))); d != "" {
+				t.Errorf("written differently than by an earlier version:\n%s", d)
+			}
+			cmds, err := Decode(want)
+			if err != nil || len(cmds) != 1 {
+				t.Fatalf("got %v, %v", cmds, err)
+			}
+			if d := cmp.Diff(cmd, cmds[0]); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	c, err := wire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, kind := range c.types {
+		if !seen[number] {
+			t.Errorf("%s has no sample", kind)
+		}
+	}
+}
+
+// A sample that leaves a field empty would not notice its number changing.
+func TestSamplesSetEveryField(t *testing.T) {
+	for _, cmd := range samples() {
+		for i := range reflect.TypeOf(cmd).NumField() {
+			if f := reflect.ValueOf(cmd).Field(i); f.IsZero() {
+				t.Errorf("%T.%s is empty", cmd, reflect.TypeOf(cmd).Field(i).Name)
+			}
+		}
+	}
+}
+
+// wrap breaks hexadecimal text into lines of 32 bytes.
+func wrap(text string) string {
+	var out strings.Builder
+	for len(text) > 64 {
+		out.WriteString(text[:64] + "\n")
+		text = text[64:]
+	}
+	return out.String() + text + "\n"
+}

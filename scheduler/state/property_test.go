@@ -1,0 +1,204 @@
+package state
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"gantry/fleet"
+)
+
+// drawCommand draws a command that may well be refused: hosts, pods, GPUs, epochs and incarnations
+// are few, so that they meet.
+func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
+	host := fleet.HostID(rapid.SampledFrom([]string{"host-a", "host-b", "host-c"}).Draw(t, "host"))
+	pod := fleet.PodID(rapid.SampledFrom([]string{"p1", "p2", "p3", "p4", "p5"}).Draw(t, "pod"))
+	account := fleet.AccountID(rapid.SampledFrom([]string{"acme", "acme", "acme", "other"}).Draw(t, "account"))
+	var epoch, rev, incarnation uint64
+	w.view(func(v *View) {
+		if h, ok := v.Host(host); ok {
+			epoch = h.Epoch
+		}
+		if p, ok := v.Pod(pod); ok {
+			rev, incarnation = p.Rev, p.Incarnation
+		}
+	})
+	off := func(n uint64) uint64 {
+		return n - min(n, uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 1}).Draw(t, "old")))
+	}
+	gpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 3, rapid.ID).Draw(t, "gpus")
+	switch rapid.IntRange(0, 10).Draw(t, "command") {
+	case 0, 1, 2:
+		p := podOn(pod, host, gpus...)
+		p.Account, p.CreatedAt = account, now
+		p.Need.MilliCPU = rapid.Int64Range(0, 9000).Draw(t, "cpu")
+		p.Locked = rapid.IntRange(0, 9).Draw(t, "locked") == 0
+		return CreatePod{Pod: p, HostEpoch: off(epoch)}
+	case 3, 4, 5:
+		c := ActPod{Account: account, Pod: pod, Action: rapid.SampledFrom(fleet.Actions()).Draw(t, "action"), At: now}
+		if rapid.Bool().Draw(t, "with rev") {
+			c.Rev = off(rev)
+		}
+		if c.Action == fleet.ActionStart {
+			c.Bind = &Binding{Host: host, HostEpoch: off(epoch), GPUs: podOn(pod, host, gpus...).GPUs}
+		}
+		return c
+	case 6, 7, 8:
+		return ReportPods{Host: host, Epoch: off(epoch), At: now, Reports: []PodReport{{
+			Pod: pod, Incarnation: off(incarnation), At: now,
+			Event: rapid.SampledFrom(append(fleet.Events(), ReportGone, ReportGone)).Draw(t, "event"),
+		}}}
+	case 9:
+		if rapid.Bool().Draw(t, "connect") {
+			inv := inventory(host)
+			inv.GPUs = inv.GPUs[:rapid.IntRange(2, 4).Draw(t, "left")]
+			return ConnectHost{Host: host, MachineID: "machine-" + string(host[5:]), Inventory: inv, At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen"))}
+		}
+		return SetHostState{Host: host, Epoch: off(epoch), State: rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state"), At: now}
+	}
+	return PurgePods{Pods: []fleet.PodID{pod}, Before: now}
+}
+
+func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
+	dir := t.TempDir
+	rapid.Check(t, func(t *rapid.T) {
+		w := newRapidWorld(t, dir)
+		defer func() {
+			if err := w.s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		w.settle()
+		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			var batch []Entry
+			for range rapid.IntRange(1, 2).Draw(t, "entries") {
+				var cmds []Command
+				for range rapid.IntRange(1, 3).Draw(t, "commands") {
+					cmds = append(cmds, w.drawCommand(t, at(100+step)))
+				}
+				batch = append(batch, w.entry(cmds...))
+			}
+			before, hash := w.dump(), w.hash()
+			res, err := w.s.Apply(batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := w.dump()
+			checkGrowth(t, before, after)
+			checkHolding(t, after)
+			all := slices.Concat(res...)
+			if !slices.ContainsFunc(all, func(r Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
+				t.Fatal("all were refused, but something was written")
+			}
+		}
+		w.check()
+		again := newRapidWorld(t, dir)
+		defer func() { _ = again.s.Close() }()
+		if _, err := again.s.Apply(w.log); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(w.hash(), again.hash()) {
+			t.Fatal("the same log in one batch gives another state")
+		}
+	})
+}
+
+// newRapidWorld is newWorld for one run of a property.
+func newRapidWorld(t *rapid.T, dir func() string) *world {
+	w := &world{t: t, dir: dir, path: filepath.Join(dir(), "state.db")}
+	w.open("boot-1")
+	return w
+}
+
+// checkGrowth checks that numbers only grow and statuses move along the table.
+func checkGrowth(t *rapid.T, before, after dump) {
+	hosts := map[fleet.HostID]fleet.Host{}
+	for _, h := range before.Hosts {
+		hosts[h.Host.ID] = h.Host
+	}
+	for _, h := range after.Hosts {
+		old := hosts[h.Host.ID]
+		if h.Host.Epoch < old.Epoch || h.Host.Generation < old.Generation || h.Host.Rev < old.Rev {
+			t.Fatalf("host went back from %+v to %+v", old, h.Host)
+		}
+	}
+	for account, pods := range after.Pods {
+		for _, p := range pods {
+			i := slices.IndexFunc(before.Pods[account], func(o fleet.Pod) bool { return o.ID == p.ID && o.CreatedAt.Equal(p.CreatedAt) })
+			if i < 0 {
+				continue
+			}
+			old := before.Pods[account][i]
+			if p.Incarnation < old.Incarnation || p.Rev < old.Rev || (p.Host == old.Host && p.Generation < old.Generation) {
+				t.Fatalf("pod went back from %+v to %+v", old, p)
+			}
+			if !reachable(old.Status, p.Status) {
+				t.Fatalf("pod went from %s to %s", old.Status, p.Status)
+			}
+			if p.Status == old.Status && p.Rev == old.Rev && p.Generation != old.Generation {
+				t.Fatalf("the record changed without a revision")
+			}
+		}
+	}
+}
+
+// reachable reports whether moves of the table lead from one status to another.
+func reachable(from, to fleet.PodStatus) bool {
+	seen, todo := map[fleet.PodStatus]bool{from: true}, []fleet.PodStatus{from}
+	for len(todo) > 0 {
+		s := todo[0]
+		todo = todo[1:]
+		for _, trigger := range append(fleet.Actions(), fleet.Events()...) {
+			if next, ok := s.Next(trigger); ok && !seen[next] {
+				seen[next] = true
+				todo = append(todo, next)
+			}
+		}
+	}
+	return seen[to]
+}
+
+// checkHolding checks that nothing is held twice or beyond what there is, and that only what should
+// hold does.
+func checkHolding(t *rapid.T, d dump) {
+	holders := map[string]fleet.PodID{}
+	for account, pods := range d.Pods {
+		for _, p := range pods {
+			if p.Status.Active() && !p.Held || p.Held && !p.Status.Active() && p.Status != fleet.StatusTerminated {
+				t.Fatalf("pod %s of %s is %s and held %t", p.ID, account, p.Status, p.Held)
+			}
+			if !p.Held && len(p.GPUs) > 0 && p.Status != fleet.StatusTerminated {
+				t.Fatalf("pod %s holds nothing but GPUs %v", p.ID, p.GPUs)
+			}
+			if !p.Held {
+				continue
+			}
+			for _, uuid := range p.GPUs {
+				if other, ok := holders[uuid]; ok {
+					t.Fatalf("GPU %s is held by %s and %s", uuid, other, p.ID)
+				}
+				holders[uuid] = p.ID
+			}
+		}
+	}
+	for _, h := range d.Hosts {
+		total := h.Host.Inventory.Total
+		if h.Used.MilliCPU > total.MilliCPU || h.Used.MemoryMB > total.MemoryMB || h.Used.DiskGB > total.DiskGB {
+			t.Fatalf("host %s is overcommitted: %+v of %+v", h.Host.ID, h.Used, total)
+		}
+	}
+	for _, c := range d.Candidates {
+		for _, g := range c.FreeGPUs {
+			if id, ok := holders[g.UUID]; ok {
+				t.Fatalf("GPU %s is free, and held by %s", g.UUID, id)
+			}
+		}
+	}
+	if n := len(d.Candidates); n != len(d.Hosts) {
+		t.Fatalf("%d candidates of %d hosts", n, len(d.Hosts))
+	}
+}

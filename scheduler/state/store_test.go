@@ -1,0 +1,423 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/fleet"
+)
+
+// busy lets a good deal happen, some of it refused.
+func (w *world) busy() *world {
+	w.settle()
+	w.must(PutKey{fleet.Key{ID: "k1", Account: "acme", Hash: []byte("h1"), Can: map[fleet.Group]fleet.Access{"pods": "write", "account": "read"}}})
+	for i := range 4 {
+		w.create(fleet.PodID(fmt.Sprintf("pod-%d", i)), "host-a", i)
+	}
+	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-x", "host-a", 1), HostEpoch: 1})
+	w.must(w.report("pod-0", fleet.EventRunning), w.report("pod-1", fleet.EventFailed), w.report("pod-2", fleet.EventStarting))
+	w.must(w.act("pod-0", fleet.ActionRestart), w.act("pod-2", fleet.ActionTerminate), w.act("pod-3", fleet.ActionStop))
+	w.must(w.report("pod-2", ReportGone))
+	w.must(ActPod{Account: "acme", Pod: "pod-1", Action: fleet.ActionStart, At: at(60), Bind: &Binding{
+		Host: "host-b", HostEpoch: 1, GPUs: []string{"host-b-gpu-0"},
+	}})
+	return w
+}
+
+func TestTheSameLogGivesTheSameState(t *testing.T) {
+	a := newWorld(t).busy()
+	for _, size := range []int{1, 3, len(a.log)} {
+		c := newWorld(t)
+		for batch := range slices.Chunk(a.log, size) {
+			if _, err := c.s.Apply(batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(a.hash(), c.hash()) {
+			t.Errorf("batches of %d give another state", size)
+		}
+		same(t, a.dump(), c.dump())
+	}
+}
+
+func TestEntriesAtOrBelowTheIndexAreSkipped(t *testing.T) {
+	w := newWorld(t).busy()
+	before, index := w.hash(), w.s.Index()
+	res, err := w.s.Apply(w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range res {
+		if r != nil {
+			t.Errorf("entry %d was decided again", i)
+		}
+	}
+	if !bytes.Equal(before, w.hash()) || w.s.Index() != index {
+		t.Error("applying again changed something")
+	}
+	// Half old, half new.
+	last := w.log[len(w.log)-1]
+	res, err = w.s.Apply([]Entry{last, w.entry(PutAccount{fleet.Account{ID: "new"}})})
+	if err != nil || res[0] != nil || len(res[1]) != 1 || res[1][0].Err != nil {
+		t.Fatalf("got %v, %v", res, err)
+	}
+}
+
+func TestCommandsOfOneEntryAreDecidedOneByOne(t *testing.T) {
+	w := newWorld(t).settle()
+	res, err := w.s.Apply([]Entry{
+		w.entry(
+			CreatePod{Pod: podOn("pod-1", "host-a", 0), HostEpoch: 1},
+			CreatePod{Pod: podOn("pod-2", "host-a", 0), HostEpoch: 1}, // taken by the one before
+			CreatePod{Pod: podOn("pod-1", "host-a", 1), HostEpoch: 1}, // its id too
+			CreatePod{Pod: podOn("pod-3", "host-a", 1), HostEpoch: 1},
+		),
+		w.entry(CreatePod{Pod: podOn("pod-4", "host-a", 1), HostEpoch: 1}), // taken by the entry before
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []fleet.Code
+	for _, r := range slices.Concat(res...) {
+		codes = append(codes, fleet.CodeOf(r.Err))
+	}
+	if want := []fleet.Code{"", fleet.CodeStale, fleet.CodeExists, "", fleet.CodeStale}; !slices.Equal(codes, want) {
+		t.Errorf("got %v", codes)
+	}
+	if g := w.host("host-a").Generation; g != 2 {
+		t.Errorf("generation %d", g)
+	}
+	w.check()
+}
+
+// Joined entries are one entry with the commands of both: how proposals are packed.
+func TestEntriesCanBeJoined(t *testing.T) {
+	w := newWorld(t).settle()
+	a, err := Encode(PutAccount{fleet.Account{ID: "a"}}, PutAccount{fleet.Account{ID: "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Encode(PutAccount{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.index++
+	res, err := w.s.Apply([]Entry{{Index: w.index, Data: slices.Concat(a, b, a)}})
+	if err != nil || len(res[0]) != 5 || res[0][2].Err == nil || res[0][4].Err != nil {
+		t.Errorf("got %v, %v", res, err)
+	}
+}
+
+func TestAnEntryThatIsNotUnderstoodStopsTheStore(t *testing.T) {
+	good, err := Encode(PutAccount{fleet.Account{ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"unknown type":  {0x82, 0x18, 0x63, 0xa0},
+		"not CBOR":      {0xff, 0x00},
+		"cut short":     good[:len(good)-1],
+		"a good before": append(slices.Clone(good), 0x82, 0x18, 0x63, 0xa0),
+		"unknown field": {0x82, 0x02, 0xa1, 0x18, 0x63, 0x00},
+		"field twice":   {0x82, 0x02, 0xa2, 0x01, 0xa0, 0x01, 0xa0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).settle()
+			before, index := w.hash(), w.s.Index()
+			if _, err := w.s.Apply([]Entry{w.entry(PutAccount{fleet.Account{ID: "b"}}), {Index: w.index + 1, Data: data}}); err == nil {
+				t.Fatal("applied")
+			}
+			if _, err := w.s.Apply([]Entry{w.entry(PutAccount{fleet.Account{ID: "c"}})}); err == nil {
+				t.Fatal("went on")
+			}
+			if !bytes.Equal(before, w.hash()) || w.s.Index() != index {
+				t.Error("part of the batch was written")
+			}
+		})
+	}
+}
+
+func TestReopenAfterClose(t *testing.T) {
+	w := newWorld(t).busy()
+	want, hash := w.dump(), w.hash()
+	if err := w.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.open("boot-2")
+	if why := w.s.Discarded(); why != "" {
+		t.Fatal(why)
+	}
+	same(t, want, w.dump())
+	if !bytes.Equal(hash, w.hash()) {
+		t.Error("hash differs")
+	}
+	if _, _, ok := w.s.Events(w.s.Index() - 1); ok {
+		t.Error("a new ring knows the past")
+	}
+	if _, _, ok := w.s.Events(w.s.Index()); !ok {
+		t.Error("a new ring does not know the present")
+	}
+}
+
+// copyTo copies the store's files as they are, as if its process had been killed.
+func (w *world) copyTo(t *testing.T) string {
+	to := t.TempDir() + "/state.db"
+	for _, suffix := range []string{"", markSuffix} {
+		data, err := os.ReadFile(w.path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to+suffix, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+func openAt(t *testing.T, path, boot string) *Store {
+	t.Helper()
+	s, err := Open(path, Options{BootID: boot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestReopenAfterKill(t *testing.T) {
+	w := newWorld(t).busy()
+	s := openAt(t, w.copyTo(t), "boot-1")
+	if s.Discarded() != "" || s.Index() != w.s.Index() {
+		t.Fatalf("%s, index %d of %d", s.Discarded(), s.Index(), w.s.Index())
+	}
+	same(t, w.dump(), dumpOf(t, s))
+}
+
+func TestAFileThatMayHaveLostWritesIsThrownAway(t *testing.T) {
+	w := newWorld(t).busy()
+	for name, make := range map[string]func(path string) (boot string){
+		"another boot": func(string) string { return "boot-2" },
+		"unknown boot": func(string) string { return "" },
+		"no mark":      func(p string) string { _ = os.Remove(p + markSuffix); return "boot-1" },
+		"odd mark":     func(p string) string { _ = os.WriteFile(p+markSuffix, []byte("?"), 0o600); return "boot-1" },
+		"not a file":   func(p string) string { _ = os.WriteFile(p, []byte("nonsense"), 0o600); return "boot-1" },
+		"empty":        func(p string) string { _ = os.Truncate(p, 0); return "boot-1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := w.copyTo(t)
+			s := openAt(t, path, make(path))
+			if name != "empty" && s.Discarded() == "" {
+				t.Error("the file was kept")
+			}
+			if s.Index() != 0 {
+				t.Fatalf("index %d", s.Index())
+			}
+			if _, err := s.Apply(w.log); err != nil {
+				t.Fatal(err)
+			}
+			same(t, w.dump(), dumpOf(t, s))
+		})
+	}
+}
+
+// A closed file is used only as it was closed; not one flipped bit goes unseen.
+func TestADamagedClosedFileIsThrownAway(t *testing.T) {
+	w := newWorld(t).busy()
+	if err := w.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	if info, err := os.Stat(w.path); err == nil {
+		size = info.Size()
+	}
+	for off := int64(0); off < size; off += size / 16 {
+		path := w.copyTo(t)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[off] ^= 1
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s := openAt(t, path, "boot-1"); s.Discarded() == "" || s.Index() != 0 {
+			t.Errorf("a flipped bit at %d went unseen", off)
+		}
+	}
+}
+
+// A damaged file of a killed process has no sum; it may be found out late, but nothing panics.
+func TestADamagedOpenFileDoesNotPanic(t *testing.T) {
+	w := newWorld(t).busy()
+	orig, err := os.ReadFile(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := 0; page < len(orig)/4096; page++ {
+		for _, off := range []int{8, 10, 12, 16, 20, 40} {
+			path := w.copyTo(t)
+			data := slices.Clone(orig)
+			for i := range 8 {
+				data[page*4096+off+i] = 0xff
+			}
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(path, Options{BootID: "boot-1"})
+			if err != nil {
+				t.Fatalf("page %d offset %d: %v", page, off, err)
+			}
+			_ = s.db.Close()
+		}
+		if page > 12 {
+			break
+		}
+	}
+}
+
+func TestASecondUserOfTheFileIsRefused(t *testing.T) {
+	w := newWorld(t).settle()
+	if _, err := Open(w.path, Options{BootID: "boot-1"}); err == nil {
+		t.Fatal("two stores on one file")
+	}
+	w.create("pod-1", "host-a") // the first one is unharmed
+}
+
+func TestEventsFallOutOfTheRing(t *testing.T) {
+	r := newRing(3, 5)
+	for i := range uint64(4) {
+		r.add(Event{Index: 6 + i, Kind: KindPod, ID: "p"})
+	}
+	if _, ok := r.after(5); ok {
+		t.Error("the event at 6 is gone, but 5 is answered")
+	}
+	evs, ok := r.after(6)
+	if !ok || len(evs) != 3 || evs[0].Index != 7 || evs[2].Index != 9 {
+		t.Errorf("got %v, %t", evs, ok)
+	}
+	if evs, ok := r.after(8); !ok || len(evs) != 1 {
+		t.Errorf("got %v, %t", evs, ok)
+	}
+	if evs, ok := r.after(100); !ok || len(evs) != 0 {
+		t.Errorf("got %v, %t", evs, ok)
+	}
+	// Part of what happened at one index fell out.
+	r.add(Event{Index: 10})
+	r.add(Event{Index: 10})
+	r.add(Event{Index: 10})
+	r.add(Event{Index: 10})
+	if _, ok := r.after(9); ok {
+		t.Error("one of four events at 10 is gone, but 9 is answered")
+	}
+}
+
+func TestWait(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	got := make(chan error)
+	go func() { got <- w.s.Wait(ctx, 0) }()
+	w.must(PutAccount{fleet.Account{ID: "a"}})
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if err := w.s.Wait(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	short, stop := context.WithCancel(ctx)
+	go func() { got <- w.s.Wait(short, 1) }()
+	stop()
+	if err := <-got; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	go func() { got <- w.s.Wait(ctx, 1) }()
+	if err := w.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; !errors.Is(err, errClosed) {
+		t.Fatal(err)
+	}
+	if err := w.s.View(func(*View) error { return nil }); !errors.Is(err, errClosed) {
+		t.Fatal(err)
+	}
+	if _, err := w.s.Apply(nil); !errors.Is(err, errClosed) {
+		t.Fatal(err)
+	}
+}
+
+// What a view returned is the caller's: changing it changes nothing here.
+func TestViewsGiveCopies(t *testing.T) {
+	w := newWorld(t).busy()
+	before := w.dump()
+	d := w.dump()
+	for _, pods := range d.Pods {
+		for i := range pods {
+			pods[i].Spec.Env["A"] = "changed"
+			pods[i].Steps["x"] = at(0)
+			for j := range pods[i].GPUs {
+				pods[i].GPUs[j] = "changed"
+			}
+			pods[i].Spec.GPU.Count = 99
+		}
+	}
+	for i := range d.Hosts {
+		d.Hosts[i].Host.Inventory.GPUs[0].UUID = "changed"
+		d.Hosts[i].Host.Inventory.Images[0] = "changed"
+	}
+	d.Keys["acme"][0].Can["pods"] = "none"
+	d.Keys["acme"][0].Hash[0]++
+	d.Catalog.GPUs[0].ID = "changed"
+	d.Cluster.CA[0]++
+	same(t, before, w.dump())
+
+	got := w.must(w.act("pod-0", fleet.ActionTerminate)).(fleet.Pod)
+	got.Spec.Env["A"] = "changed"
+	if w.pod("pod-0").Spec.Env["A"] != "1" {
+		t.Error("a result is shared with the tables")
+	}
+}
+
+// Candidates that were handed out stay as they are while the state moves on.
+func TestCandidatesAreSnapshots(t *testing.T) {
+	w := newWorld(t).settle()
+	first := w.dump().Candidates
+	w.create("pod-1", "host-a", 0)
+	if len(first[0].FreeGPUs) != 4 || len(w.dump().Candidates[0].FreeGPUs) != 3 {
+		t.Error("old candidates changed, or new ones did not")
+	}
+	if a, b := w.dump().Candidates, w.dump().Candidates; &a[0] != &b[0] {
+		t.Error("candidates are worked out anew although nothing changed")
+	}
+	w.check()
+}
+
+func TestEncodeRefusesWhatCannotBeRead(t *testing.T) {
+	_, err := Encode(PutAccount{fleet.Account{ID: "a", CreatedAt: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)}})
+	if fleet.CodeOf(err) != fleet.CodeInvalid {
+		t.Errorf("got %v", err)
+	}
+	_, err = Encode(PutAccount{fleet.Account{ID: "a", Name: strings.Repeat("x", MaxCommand)}})
+	if fleet.CodeOf(err) != fleet.CodeTooLarge {
+		t.Errorf("got %v", err)
+	}
+	odd := PutAccount{fleet.Account{ID: "a", Name: "\xff\xfe"}}
+	data, err := Encode(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmds, err := Decode(data)
+	if err != nil || len(cmds) != 1 || cmds[0] != Command(odd) {
+		t.Errorf("got %v, %v", cmds, err)
+	}
+}

@@ -1,0 +1,223 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"gantry/fleet"
+)
+
+// Cluster is the identity of the cluster.
+type Cluster struct {
+	ID          string `cbor:"1,keyasint"`
+	CA          []byte `cbor:"2,keyasint"` // certificate
+	SealedCAKey []byte `cbor:"3,keyasint"`
+}
+
+// onlyKey is the key of the one row of a table that has but one.
+const onlyKey = "1"
+
+// table is one bucket of the file, decoded. Rows are never changed once they are in it.
+type table[K ~string, T any] struct {
+	bucket string
+	rows   map[K]*T
+}
+
+// tables is all of the state, with what is derived from it. Generations of hosts are a table of their
+// own, because they change with every assignment and the records of hosts are large; in the table
+// of hosts the field is 0.
+type tables struct {
+	cluster     table[string, Cluster]
+	catalog     table[string, fleet.Catalog]
+	accounts    table[fleet.AccountID, fleet.Account]
+	keys        table[fleet.KeyID, fleet.Key]
+	tokens      table[fleet.TokenID, fleet.JoinToken]
+	centers     table[fleet.DataCenterID, fleet.DataCenter]
+	hosts       table[fleet.HostID, fleet.Host]
+	generations table[fleet.HostID, uint64]
+	pods        table[fleet.PodID, fleet.Pod]
+
+	byName map[string]rowStore // by the names of their buckets
+
+	// Derived from the above, by put alone.
+	keyByHash  map[string]*fleet.Key
+	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
+	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
+	terminated map[fleet.PodID]*fleet.Pod
+	// touched holds the hosts whose candidates are not what was last cached.
+	touched map[fleet.HostID]struct{}
+}
+
+// newTables returns empty tables.
+func newTables() *tables {
+	tb := &tables{
+		cluster:     newTable[string, Cluster]("cluster"),
+		catalog:     newTable[string, fleet.Catalog]("catalog"),
+		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
+		keys:        newTable[fleet.KeyID, fleet.Key]("keys"),
+		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
+		centers:     newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
+		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
+		generations: newTable[fleet.HostID, uint64]("generations"),
+		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
+
+		keyByHash:  map[string]*fleet.Key{},
+		onHost:     map[fleet.HostID][]*fleet.Pod{},
+		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
+		terminated: map[fleet.PodID]*fleet.Pod{},
+		touched:    map[fleet.HostID]struct{}{},
+		byName:     map[string]rowStore{},
+	}
+	for _, t := range []rowStore{
+		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
+	} {
+		tb.byName[t.name()] = t
+	}
+	return tb
+}
+
+func newTable[K ~string, T any](bucket string) table[K, T] {
+	return table[K, T]{bucket: bucket, rows: map[K]*T{}}
+}
+
+// rowStore is a table with its types hidden.
+type rowStore interface {
+	name() string
+	// set puts a row, which is of the table's type, or deletes it when it is nil.
+	set(key string, row any)
+	// decode reads a row from its bytes in the file.
+	decode(c *codec, value []byte) (any, error)
+}
+
+func (t *table[K, T]) name() string { return t.bucket }
+
+func (t *table[K, T]) set(key string, row any) {
+	if row == nil {
+		delete(t.rows, K(key))
+		return
+	}
+	t.rows[K(key)] = row.(*T)
+}
+
+func (t *table[K, T]) decode(c *codec, value []byte) (any, error) {
+	row := new(T)
+	if err := c.dec.Unmarshal(value, row); err != nil {
+		return nil, err
+	}
+	return row, nil
+}
+
+// bucketNames lists the buckets of the replicated state, sorted.
+func bucketNames() []string { return sortedKeys(newTables().byName) }
+
+// slot is where a row is.
+type slot struct{ bucket, key string }
+
+// put puts a row, or deletes it when row is nil, and keeps what is derived. It is the one way into
+// the tables, for what was just applied and for what is read from the file.
+func (tb *tables) put(at slot, row any) error {
+	t := tb.byName[at.bucket]
+	if t == nil {
+		return fmt.Errorf("unknown bucket %q", at.bucket)
+	}
+	switch at.bucket {
+	case tb.keys.bucket:
+		if old := tb.keys.rows[fleet.KeyID(at.key)]; old != nil {
+			delete(tb.keyByHash, string(old.Hash))
+		}
+		if key, ok := row.(*fleet.Key); ok {
+			tb.keyByHash[string(key.Hash)] = key
+		}
+	case tb.pods.bucket:
+		pod, _ := row.(*fleet.Pod)
+		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
+	case tb.hosts.bucket, tb.generations.bucket:
+		tb.touched[fleet.HostID(at.key)] = struct{}{}
+	}
+	t.set(at.key, row)
+	return nil
+}
+
+// derivePod replaces old by pod, either of which may be nil, in what is derived from pods.
+func (tb *tables) derivePod(old, pod *fleet.Pod) {
+	reassign(tb.onHost, old, pod)
+	if old != nil {
+		if len(tb.onHost[old.Host]) == 0 {
+			delete(tb.onHost, old.Host)
+		}
+		tb.touched[old.Host] = struct{}{}
+		delete(tb.terminated, old.ID)
+		tb.ofAccount[old.Account] = without(tb.ofAccount[old.Account], old, byAge)
+		if len(tb.ofAccount[old.Account]) == 0 {
+			delete(tb.ofAccount, old.Account)
+		}
+	}
+	if pod != nil {
+		tb.touched[pod.Host] = struct{}{}
+		if pod.Status == fleet.StatusTerminated {
+			tb.terminated[pod.ID] = pod
+		}
+		tb.ofAccount[pod.Account] = with(tb.ofAccount[pod.Account], pod, byAge)
+	}
+}
+
+// assigned reports whether the pod is one of its host's assignments.
+func assigned(p *fleet.Pod) bool {
+	return p != nil && (p.Status != fleet.StatusTerminated || p.Held)
+}
+
+// reassign replaces old by pod, either of which may be nil, in the lists of assignments.
+func reassign(on map[fleet.HostID][]*fleet.Pod, old, pod *fleet.Pod) {
+	if assigned(old) {
+		on[old.Host] = without(on[old.Host], old, byID)
+	}
+	if assigned(pod) {
+		on[pod.Host] = with(on[pod.Host], pod, byID)
+	}
+}
+
+func byID(a, b *fleet.Pod) int { return cmp.Compare(a.ID, b.ID) }
+
+func byAge(a, b *fleet.Pod) int {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+}
+
+// with inserts a pod into a sorted list; without takes it out.
+func with(list []*fleet.Pod, pod *fleet.Pod, order func(a, b *fleet.Pod) int) []*fleet.Pod {
+	i, _ := slices.BinarySearchFunc(list, pod, order)
+	return slices.Insert(list, i, pod)
+}
+
+func without(list []*fleet.Pod, pod *fleet.Pod, order func(a, b *fleet.Pod) int) []*fleet.Pod {
+	i, ok := slices.BinarySearchFunc(list, pod, order)
+	if !ok {
+		return list
+	}
+	return slices.Delete(list, i, i+1)
+}
+
+// usedBy sums what the held ones of a host's pods use.
+func usedBy(pods []*fleet.Pod) (used fleet.Resources, gpus, held int) {
+	for _, p := range pods {
+		if p.Held {
+			used.MilliCPU += p.Need.MilliCPU
+			used.MemoryMB += p.Need.MemoryMB
+			used.DiskGB += p.Need.DiskGB
+			gpus += len(p.GPUs)
+			held++
+		}
+	}
+	return used, gpus, held
+}
+
+// minus subtracts resources.
+func minus(a, b fleet.Resources) fleet.Resources {
+	return fleet.Resources{
+		MilliCPU: a.MilliCPU - b.MilliCPU, MemoryMB: a.MemoryMB - b.MemoryMB, DiskGB: a.DiskGB - b.DiskGB,
+	}
+}
+
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

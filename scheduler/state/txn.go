@@ -1,0 +1,200 @@
+package state
+
+import (
+	"slices"
+
+	"gantry/fleet"
+)
+
+// txn is a batch of entries being decided. Commands read through it: first what the command itself
+// wrote, then what earlier commands of the batch wrote, then the tables. What a refused command
+// wrote is dropped.
+type txn struct {
+	base   *tables
+	batch  map[slot]any // nil: deleted
+	onHost map[fleet.HostID][]*fleet.Pod
+	events []Event
+	index  uint64 // of the entry at hand
+	// Of the command at hand.
+	staged []change
+	notes  []Event
+}
+
+// change is a row that the command at hand wrote; a nil row is deleted.
+type change struct {
+	at  slot
+	row any
+}
+
+func newTxn(base *tables) *txn {
+	return &txn{base: base, batch: map[slot]any{}, onHost: map[fleet.HostID][]*fleet.Pod{}}
+}
+
+// run decides the commands of one entry, each on its own.
+func (t *txn) run(index uint64, cmds []Command) []Result {
+	t.index = index
+	out := make([]Result, 0, len(cmds))
+	for _, cmd := range cmds {
+		t.staged, t.notes = t.staged[:0], t.notes[:0]
+		value, err := cmd.apply(t)
+		if err != nil {
+			out = append(out, Result{Err: err})
+			continue
+		}
+		t.keep()
+		out = append(out, Result{Value: value})
+	}
+	return out
+}
+
+// keep makes what the command wrote part of the batch.
+func (t *txn) keep() {
+	for _, c := range t.staged {
+		if c.at.bucket == t.base.pods.bucket {
+			t.rehost(c)
+		}
+		t.batch[c.at] = c.row
+	}
+	for _, e := range t.notes {
+		// One entry may hold many commands for one host; saying it once is enough.
+		if !slices.Contains(t.events[max(0, len(t.events)-8):], e) {
+			t.events = append(t.events, e)
+		}
+	}
+}
+
+// rehost keeps the assignments as the batch has them.
+func (t *txn) rehost(c change) {
+	var old *fleet.Pod
+	if row, ok := t.batch[c.at]; ok {
+		old, _ = row.(*fleet.Pod)
+	} else {
+		old = t.base.pods.rows[fleet.PodID(c.at.key)]
+	}
+	pod, _ := c.row.(*fleet.Pod)
+	for _, p := range []*fleet.Pod{old, pod} {
+		if p == nil {
+			continue
+		}
+		if _, ok := t.onHost[p.Host]; !ok {
+			t.onHost[p.Host] = slices.Clone(t.base.onHost[p.Host])
+		}
+	}
+	reassign(t.onHost, old, pod)
+}
+
+// podsOn returns the assignments of a host as the batch has them, before the command at hand.
+func (t *txn) podsOn(host fleet.HostID) []*fleet.Pod {
+	if list, ok := t.onHost[host]; ok {
+		return list
+	}
+	return t.base.onHost[host]
+}
+
+// get reads a row; it must not be changed.
+func get[K ~string, T any](t *txn, tab *table[K, T], key K) *T {
+	at := slot{tab.bucket, string(key)}
+	for i := len(t.staged) - 1; i >= 0; i-- {
+		if t.staged[i].at == at {
+			row, _ := t.staged[i].row.(*T)
+			return row
+		}
+	}
+	if row, ok := t.batch[at]; ok {
+		row, _ := row.(*T)
+		return row
+	}
+	return tab.rows[key]
+}
+
+// put writes a row, which must not be changed afterwards.
+func put[K ~string, T any](t *txn, tab *table[K, T], key K, row *T) {
+	t.staged = append(t.staged, change{slot{tab.bucket, string(key)}, row})
+}
+
+// drop deletes a row.
+func drop[K ~string, T any](t *txn, tab *table[K, T], key K) {
+	t.staged = append(t.staged, change{slot{tab.bucket, string(key)}, nil})
+}
+
+// keysOf returns the keys of a table, sorted, as the batch has it before the command at hand.
+func keysOf[K ~string, T any](t *txn, tab *table[K, T]) []K {
+	out := sortedKeys(tab.rows)
+	for at, row := range t.batch {
+		if at.bucket != tab.bucket {
+			continue
+		}
+		i, ok := slices.BinarySearch(out, K(at.key))
+		switch {
+		case row == nil && ok:
+			out = slices.Delete(out, i, i+1)
+		case row != nil && !ok:
+			out = slices.Insert(out, i, K(at.key))
+		}
+	}
+	return out
+}
+
+// note records an event.
+func (t *txn) note(kind Kind, id string) { t.notes = append(t.notes, Event{t.index, kind, id}) }
+
+// putPod writes a pod's record with the next revision and returns it.
+func (t *txn) putPod(p *fleet.Pod) *fleet.Pod {
+	p.Rev++
+	put(t, &t.base.pods, p.ID, p)
+	t.note(KindPod, string(p.ID))
+	return p
+}
+
+// putHost writes a host's record with the next revision and returns it with its generation.
+func (t *txn) putHost(h fleet.Host) fleet.Host {
+	generation := h.Generation
+	h.Generation = 0
+	h.Rev++
+	put(t, &t.base.hosts, h.ID, &h)
+	t.note(KindHost, string(h.ID))
+	out := cloneHost(&h)
+	out.Generation = generation
+	return out
+}
+
+// host reads a host's record with its generation.
+func (t *txn) host(id fleet.HostID) (fleet.Host, bool) {
+	h := get(t, &t.base.hosts, id)
+	if h == nil {
+		return fleet.Host{}, false
+	}
+	out := *h
+	out.Generation = t.generation(id)
+	return out, true
+}
+
+// generation reads the generation of a host's assignments.
+func (t *txn) generation(id fleet.HostID) uint64 {
+	if g := get(t, &t.base.generations, id); g != nil {
+		return *g
+	}
+	return 0
+}
+
+// reassigned says that a host's assignments change and returns their new generation. A host that is
+// gone has none.
+func (t *txn) reassigned(id fleet.HostID) uint64 {
+	if get(t, &t.base.hosts, id) == nil {
+		return 0
+	}
+	return t.setGeneration(id, t.generation(id)+1)
+}
+
+// renumber says that what the pod's host is told of it changes.
+func (t *txn) renumber(pod *fleet.Pod) {
+	if generation := t.reassigned(pod.Host); generation != 0 {
+		pod.Generation = generation
+	}
+}
+
+func (t *txn) setGeneration(id fleet.HostID, generation uint64) uint64 {
+	put(t, &t.base.generations, id, &generation)
+	t.note(KindAssign, string(id))
+	return generation
+}

@@ -1,0 +1,233 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/place"
+)
+
+// View is the state at one index. Everything that it returns is the caller's to keep and to change,
+// but for Candidates, which are read-only.
+type View struct {
+	store *Store
+	tb    *tables
+	index uint64
+}
+
+// View calls fn with a consistent view, which ends when fn returns. fn should be short: an Apply waits
+// for it before its changes show, and views that come later wait for that Apply. fn must not call
+// the store.
+func (s *Store) View(fn func(*View) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return errClosed
+	}
+	return fn(&View{store: s, tb: s.tables, index: s.index})
+}
+
+// Index returns the index of the view.
+func (v *View) Index() uint64 { return v.index }
+
+// Cluster returns the cluster's identity; false before Bootstrap.
+func (v *View) Cluster() (Cluster, bool) {
+	c := v.tb.cluster.rows[onlyKey]
+	if c == nil {
+		return Cluster{}, false
+	}
+	return cloneCluster(c), true
+}
+
+// Catalog returns the catalog; it is empty before Bootstrap.
+func (v *View) Catalog() fleet.Catalog {
+	if c := v.tb.catalog.rows[onlyKey]; c != nil {
+		return cloneCatalog(c)
+	}
+	return fleet.Catalog{}
+}
+
+// DataCenters returns all data centers by id.
+func (v *View) DataCenters() []fleet.DataCenter {
+	out := make([]fleet.DataCenter, 0, len(v.tb.centers.rows))
+	for _, id := range sortedKeys(v.tb.centers.rows) {
+		out = append(out, *v.tb.centers.rows[id])
+	}
+	return out
+}
+
+// Account returns an account.
+func (v *View) Account(id fleet.AccountID) (fleet.Account, bool) {
+	a := v.tb.accounts.rows[id]
+	if a == nil {
+		return fleet.Account{}, false
+	}
+	return *a, true
+}
+
+// Accounts returns all accounts by id.
+func (v *View) Accounts() []fleet.Account {
+	out := make([]fleet.Account, 0, len(v.tb.accounts.rows))
+	for _, id := range sortedKeys(v.tb.accounts.rows) {
+		out = append(out, *v.tb.accounts.rows[id])
+	}
+	return out
+}
+
+// KeyByHash returns the key whose secret has the hash. It does not look at the key's expiry.
+func (v *View) KeyByHash(hash []byte) (fleet.Key, bool) {
+	k := v.tb.keyByHash[string(hash)]
+	if k == nil {
+		return fleet.Key{}, false
+	}
+	return cloneKey(k), true
+}
+
+// Keys returns the keys of an account by id.
+func (v *View) Keys(account fleet.AccountID) []fleet.Key {
+	out := []fleet.Key{}
+	for _, id := range sortedKeys(v.tb.keys.rows) {
+		if k := v.tb.keys.rows[id]; k.Account == account {
+			out = append(out, cloneKey(k))
+		}
+	}
+	return out
+}
+
+// Token returns a join token, which may have expired.
+func (v *View) Token(id fleet.TokenID) (fleet.JoinToken, bool) {
+	t := v.tb.tokens.rows[id]
+	if t == nil {
+		return fleet.JoinToken{}, false
+	}
+	return cloneToken(t), true
+}
+
+// Pod returns a pod, whoever owns it.
+func (v *View) Pod(id fleet.PodID) (fleet.Pod, bool) {
+	p := v.tb.pods.rows[id]
+	if p == nil {
+		return fleet.Pod{}, false
+	}
+	return clonePod(p), true
+}
+
+// PodsOf returns the pods of an account in the order in which they were created, terminated ones too.
+func (v *View) PodsOf(account fleet.AccountID) []fleet.Pod { return clonePods(v.tb.ofAccount[account]) }
+
+// HostPods returns the assignments of a host by id: its pods that are not terminated or still hold
+// something.
+func (v *View) HostPods(host fleet.HostID) []fleet.Pod { return clonePods(v.tb.onHost[host]) }
+
+func clonePods(pods []*fleet.Pod) []fleet.Pod {
+	out := make([]fleet.Pod, 0, len(pods))
+	for _, p := range pods {
+		out = append(out, clonePod(p))
+	}
+	return out
+}
+
+// Terminated returns up to limit terminated pods that PurgePods with the same time would delete, by id.
+func (v *View) Terminated(before time.Time, limit int) []fleet.PodID {
+	out := []fleet.PodID{}
+	for _, id := range sortedKeys(v.tb.terminated) {
+		if len(out) >= limit {
+			break
+		}
+		if purgeable(v.tb.terminated[id], before) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Host returns a host.
+func (v *View) Host(id fleet.HostID) (fleet.Host, bool) {
+	h := v.tb.host(id)
+	if h == nil {
+		return fleet.Host{}, false
+	}
+	return cloneHost(h), true
+}
+
+// host returns a copy of a host's record with its generation; what it points to is shared.
+func (tb *tables) host(id fleet.HostID) *fleet.Host {
+	h := tb.hosts.rows[id]
+	if h == nil {
+		return nil
+	}
+	out := *h
+	if g := tb.generations.rows[id]; g != nil {
+		out.Generation = *g
+	}
+	return &out
+}
+
+// Hosts returns all hosts by id.
+func (v *View) Hosts() []fleet.Host {
+	out := make([]fleet.Host, 0, len(v.tb.hosts.rows))
+	for _, id := range sortedKeys(v.tb.hosts.rows) {
+		out = append(out, cloneHost(v.tb.host(id)))
+	}
+	return out
+}
+
+// HostUsage returns a host with what its pods hold of it.
+func (v *View) HostUsage(id fleet.HostID) (fleet.HostView, bool) {
+	h := v.tb.host(id)
+	if h == nil {
+		return fleet.HostView{}, false
+	}
+	used, gpus, held := usedBy(v.tb.onHost[id])
+	return fleet.HostView{Host: cloneHost(h), Used: used, UsedGPUs: gpus, Pods: held}, true
+}
+
+// Candidates returns all hosts, by id, with what is free on them. The slice and all that it points to
+// are shared and must not be changed; they stay as they are after the view has ended.
+func (v *View) Candidates() []place.Candidate {
+	s := v.store
+	s.candMu.Lock()
+	defer s.candMu.Unlock()
+	if len(v.tb.touched) > 0 {
+		s.candidates = v.tb.refresh(s.candidates)
+	}
+	return s.candidates
+}
+
+// refresh returns the candidates with those hosts done anew that changed since; the old ones may be
+// in use and stay as they are. The caller holds mu for reading and candMu.
+func (tb *tables) refresh(old []place.Candidate) []place.Candidate {
+	out := make([]place.Candidate, len(old), len(old)+len(tb.touched))
+	copy(out, old)
+	for _, id := range sortedKeys(tb.touched) {
+		i, there := slices.BinarySearchFunc(out, id, func(c place.Candidate, id fleet.HostID) int {
+			return cmp.Compare(c.Host.ID, id)
+		})
+		h := tb.host(id)
+		switch {
+		case h == nil && there:
+			out = slices.Delete(out, i, i+1)
+		case h != nil && there:
+			out[i] = tb.candidate(h)
+		case h != nil:
+			out = slices.Insert(out, i, tb.candidate(h))
+		}
+	}
+	clear(tb.touched)
+	return out
+}
+
+// candidate works out what is free on a host from the pods that hold something there.
+func (tb *tables) candidate(h *fleet.Host) place.Candidate {
+	on := tb.onHost[h.ID]
+	used, _, held := usedBy(on)
+	free := make([]fleet.GPU, 0, len(h.Inventory.GPUs))
+	for _, gpu := range h.Inventory.GPUs {
+		if gpu.Sick == "" && holder(on, gpu.UUID) == nil {
+			free = append(free, gpu)
+		}
+	}
+	return place.NewCandidate(h, free, minus(h.Inventory.Total, used), held)
+}
