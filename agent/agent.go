@@ -218,24 +218,33 @@ func (d *daemon) close() {
 }
 
 // sweep removes containers that the ledger does not know, once a scheduler was heard: leftovers of
-// a ledger that was lost or of a crash in the middle of a removal.
+// a ledger that was lost or of a crash in the middle of a removal. It tries until it has succeeded
+// once: the runtime may be away when the agent starts.
 func (d *daemon) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for !d.heard.Load() {
+	for !d.heard.Load() || !d.swept(ctx) {
+		if d.heard.Load() {
+			tick.Reset(repairEvery)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// swept removes what the ledger does not know, and reports whether nothing of it is left.
+func (d *daemon) swept(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	ids, err := d.Containers.List(ctx)
 	if err != nil {
 		d.Log.Warn("list containers", "err", err)
-		return
+		return false
 	}
+	clean := true
 	for _, id := range ids {
 		if _, known := d.book.Record(id); known {
 			continue
@@ -243,8 +252,10 @@ func (d *daemon) sweep(ctx context.Context) {
 		d.Log.Warn("container of an unknown pod is removed", "pod", id)
 		if err := errors.Join(d.Containers.Remove(ctx, id), d.Network.RemovePod(ctx, string(id))); err != nil {
 			d.Log.Warn("remove the container of an unknown pod", "pod", id, "err", err)
+			clean = false
 		}
 	}
+	return clean
 }
 
 func (d *daemon) hello() *link.Hello {

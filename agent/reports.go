@@ -9,8 +9,10 @@ import (
 	"gantry/internal/link"
 )
 
-// reports keeps the newest report of each pod until a scheduler has recorded it. What is lost with
-// the process is found again by the machines, which report anew after a restart.
+// reports keeps the newest report of each pod for as long as the host knows the pod, and tells it to
+// each session anew: a report may have been lost on its way, and a control plane that was restored
+// from an old copy learns from it what has happened since. What is lost with the process is found
+// again by the machines, which report anew after a restart.
 type reports struct {
 	wake chan struct{}
 
@@ -22,7 +24,8 @@ type reports struct {
 
 type pendingReport struct {
 	report   pod.Report
-	sequence uint64 // of the message that carried it; 0: not sent in this session
+	sequence uint64    // of the message that carried it; 0: not sent in this session
+	sent     time.Time // when it was sent for the first time; zero: never
 }
 
 type activity struct {
@@ -62,11 +65,15 @@ func (r *reports) poke() {
 	}
 }
 
-// newSession makes every report that no scheduler has recorded unsent again.
-func (r *reports) newSession() {
+// newSession makes every report unsent again, but for those of pods that the host has forgotten.
+func (r *reports) newSession(known func(fleet.PodID) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.pending {
+		if !known(id) {
+			delete(r.pending, id)
+			continue
+		}
 		p.sequence = 0
 		r.pending[id] = p
 	}
@@ -83,8 +90,11 @@ func (r *reports) unsent(now time.Time) *link.Reports {
 			continue
 		}
 		p.sequence = r.sequence + 1
+		if p.sent.IsZero() {
+			p.sent = now
+		}
 		r.pending[id] = p
-		out = append(out, encodeReport(p.report, now))
+		out = append(out, encodeReport(p.report, p.sent))
 	}
 	if len(out) == 0 {
 		return nil
@@ -93,12 +103,12 @@ func (r *reports) unsent(now time.Time) *link.Reports {
 	return &link.Reports{Sequence: r.sequence, Pods: out}
 }
 
-// kept drops what was sent up to the sequence number.
+// kept drops what was sent up to the sequence number and closes a pod's life here.
 func (r *reports) kept(sequence uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.pending {
-		if p.sequence != 0 && p.sequence <= sequence {
+		if p.sequence != 0 && p.sequence <= sequence && p.report.Event == pod.EventGone {
 			delete(r.pending, id)
 		}
 	}
@@ -114,7 +124,9 @@ func (r *reports) activities() map[fleet.PodID]activity {
 	return out
 }
 
-func encodeReport(r pod.Report, now time.Time) *link.PodReport {
+// encodeReport encodes a report that was first sent at the time sent. Only one that tells of a start
+// which this agent has made tells its steps.
+func encodeReport(r pod.Report, sent time.Time) *link.PodReport {
 	out := &link.PodReport{
 		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: r.Reason,
 		AtNs: r.At.UnixNano(), LogTail: r.LogTail, Digest: r.Digest, StepsNs: map[string]int64{},
@@ -125,6 +137,8 @@ func encodeReport(r pod.Report, now time.Time) *link.PodReport {
 	for step, at := range r.Steps {
 		out.StepsNs[string(step)] = at.UnixNano()
 	}
-	out.StepsNs[string(fleet.StepReported)] = now.UnixNano()
+	if len(r.Steps) > 0 {
+		out.StepsNs[string(fleet.StepReported)] = sent.UnixNano()
+	}
 	return out
 }

@@ -141,7 +141,7 @@ func cause(ctx context.Context, err error) error {
 func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome) error {
 	group, ctx := errgroup.WithContext(ctx)
 	up := make(chan *link.Up, upQueue)
-	s.reports.newSession()
+	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
 	group.Go(func() error { return s.renewInTime(ctx, conn) })
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond

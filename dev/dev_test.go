@@ -51,6 +51,10 @@ func TestWholeLife(t *testing.T) {
 			return err == nil && pidOf(f, role) != 0 && pidOf(f, role) != old
 		})
 	}
+	b.wait("the second start of each", func() bool {
+		events := strings.Join(b.noted(), " ")
+		return strings.Count(events, "agent_runs") == 2 && strings.Count(events, "containerd_runs") == 2 && strings.Count(events, "scheduler_runs") == 2
+	})
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	play := map[string]func([]string) error{
 		"gantry-scheduler": playScheduler, "gantry-agent": playAgent, "containerd": playContainerd,
 		"crasher": playCrasher, "stubborn": playStubborn, "devmain": playDev,
-		"containerd-shim-fake": func([]string) error { untilTerm(); return nil },
+		"containerd-shim-fake": func([]string) error { <-onTerm(); return nil },
 	}[filepath.Base(os.Args[0])]
 	if play == nil {
 		os.Exit(m.Run())
@@ -53,10 +53,11 @@ func option(args []string, name string) string {
 	return ""
 }
 
-func untilTerm() {
+// onTerm begins to catch SIGTERM: called before a child notes that it runs, so that it then ends in order.
+func onTerm() <-chan os.Signal {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
-	<-c
+	return c
 }
 
 // wanted reports whether a test asked for a behaviour, by a file beside the events.
@@ -105,8 +106,9 @@ func playScheduler(args []string) error {
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 	go func() { _ = srv.Serve(l) }()
+	term := onTerm()
 	note("scheduler runs %s", option(args, "--link-listen"))
-	untilTerm()
+	<-term
 	note("scheduler stops")
 	return srv.Close()
 }
@@ -138,11 +140,12 @@ func playAgent(args []string) error {
 		}
 		return conn.Close()
 	}
+	term := onTerm()
 	note("agent runs %s", strings.Join(args[1:], " "))
 	if err := os.WriteFile(running, nil, 0o600); err != nil {
 		return err
 	}
-	untilTerm()
+	<-term
 	note("agent stops")
 	return os.Remove(running)
 }
@@ -174,8 +177,9 @@ func playContainerd(args []string) error {
 			_ = conn.Close()
 		}
 	}()
+	term := onTerm()
 	note("containerd runs")
-	untilTerm()
+	<-term
 	note("containerd stops")
 	return l.Close()
 }

@@ -21,9 +21,6 @@ const (
 
 // ensureHost makes the parts that all pods share, without the rules.
 func (c *Controller) ensureHost(want netctl.Config) error {
-	if err := prepareNamespaces(); err != nil {
-		return err
-	}
 	if err := setSysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return err
 	}

@@ -39,14 +39,9 @@ func ensureNamespace(name string) (ns *namespace, fresh bool, err error) {
 		ns, err = openNamespace(path, func(f *os.File) error { return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET) })
 		return ns, false, err
 	}
-	if err := removeNamespace(name); err != nil {
+	if err := nameNamespace(name); err != nil {
 		return nil, false, err
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
-	if err != nil {
-		return nil, false, fmt.Errorf("name namespace: %w", err)
-	}
-	_ = f.Close() // empty
 	ns, err = openNamespace(path, nil)
 	if err != nil {
 		return nil, false, errors.Join(err, removeNamespace(name))
@@ -131,19 +126,34 @@ func onOwnThread(f func() error) error {
 	return <-done
 }
 
-// prepareNamespaces makes /run/netns a shared mount as `ip netns add` does, under
-// the lock that it takes, so that namespaces made here are seen and removed
-// everywhere.
-func prepareNamespaces() error {
-	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
-		return fmt.Errorf("namespaces: %w", err)
-	}
+// nameNamespace makes the empty file that a namespace is bound to, on a shared mount at /run/netns.
+// Both happen under one lock, so that no other agent takes the mount away in between.
+func nameNamespace(name string) error {
 	unlock, err := lockNamespaces()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if err := removeNamespace(name); err != nil {
+		return err
+	}
+	if err := shareNamespaces(); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(netnsDir, name), os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return fmt.Errorf("name namespace: %w", err)
+	}
+	return f.Close()
+}
+
+// shareNamespaces makes /run/netns a shared mount as `ip netns add` does, so that namespaces made
+// here are seen and removed everywhere. The caller holds the lock.
+func shareNamespaces() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return fmt.Errorf("namespaces: %w", err)
+	}
+	err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
 	if errors.Is(err, unix.EINVAL) { // not a mount yet
 		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 			err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
@@ -155,9 +165,10 @@ func prepareNamespaces() error {
 	return nil
 }
 
-// lockNamespaces takes the lock that `ip netns` takes while it changes the mount.
+// lockNamespaces takes the lock of every agent on this machine around changes of the mount. It lies
+// on the folder above: a file that is open on the mount would keep it busy.
 func lockNamespaces() (unlock func(), err error) {
-	dir, err := os.Open(netnsDir)
+	dir, err := os.Open(filepath.Dir(netnsDir))
 	if err != nil {
 		return nil, fmt.Errorf("namespaces: %w", err)
 	}
@@ -167,18 +178,17 @@ func lockNamespaces() (unlock func(), err error) {
 	return func() { _ = dir.Close() }, nil // read-only; gives the lock back
 }
 
-// dropNamespaces undoes prepareNamespaces when nobody has a namespace there. Whoever comes in
-// between is not hurt: the mount shows the folder below it, and one with something in it stays.
+// dropNamespaces takes the shared mount away when nobody has a namespace there.
 func dropNamespaces() error {
 	unlock, err := lockNamespaces()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	left, err := os.ReadDir(netnsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil || len(left) > 0 {
 		return err
 	}

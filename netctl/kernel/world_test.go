@@ -35,7 +35,7 @@ const (
 // TCP port 80 there, which answers with the address it sees.
 func newOutside(t testing.TB) {
 	t.Helper()
-	if err := prepareNamespaces(); err != nil {
+	if err := shareNamespaces(); err != nil {
 		t.Fatal(err)
 	}
 	before := census(t)

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,16 +145,25 @@ func (s *Server) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q
 	for lines.Scan() {
 		var line fleet.LogLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return err
+			return cmp.Or(logEnd(ctx, lines), err) // half a line is what is left when the tunnel breaks
 		}
 		if err := sink(line); err != nil {
 			return err
 		}
 	}
-	if ctx.Err() != nil {
+	return logEnd(ctx, lines)
+}
+
+// logEnd tells why a log has ended; nil when it was complete.
+func logEnd(ctx context.Context, lines *bufio.Scanner) error {
+	err := lines.Err()
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fleet.Unavailable("the pod's host was lost while its log was read", err)
 	}
-	return lines.Err()
+	return err
 }
 
 // conduit is a tunnel's stream as a byte stream. One goroutine may read while another writes.

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+func told(r *reports, at time.Time) []string {
+	out := []string{}
+	for _, p := range r.unsent(at).GetPods() {
+		out = append(out, p.GetPodId()+" "+p.GetEvent())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestEverySessionIsToldOfEveryPod(t *testing.T) {
+	r, now := newReports(), time.Unix(1, 0)
+	forgotten := fleet.PodID("")
+	session := func() { r.newSession(func(id fleet.PodID) bool { return id != forgotten }) }
+	session()
+	r.Report(pod.Report{Pod: "a", Event: fleet.EventRunning})
+	r.Report(pod.Report{Pod: "b", Event: fleet.EventExited})
+	r.Report(pod.Report{Pod: "c", Event: pod.EventGone})
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"at first", func() {}, []string{"a running", "b exited", "c gone"}},
+		{"once per session", func() {}, []string{}},
+		{"again when nothing was recorded", session, []string{"a running", "b exited", "c gone"}},
+		{"not of a pod that is recorded as gone", func() { r.kept(2); session() }, []string{"a running", "b exited"}},
+		{"not of a pod that the host has forgotten", func() { forgotten = "b"; session() }, []string{"a running"}},
+		{"the newest", func() { r.Report(pod.Report{Pod: "a", Event: fleet.EventFailed}) }, []string{"a failed"}},
+	} {
+		step.do()
+		if got := told(r, now); !slices.Equal(got, step.want) {
+			t.Errorf("%s: got %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+func TestAReportTellsWhenItFirstLeftAndOnlyOfAStartMadeHere(t *testing.T) {
+	r := newReports()
+	r.Report(pod.Report{Pod: "a", Event: fleet.EventRunning, Steps: map[fleet.Step]time.Time{fleet.StepReceived: time.Unix(1, 0)}})
+	r.Report(pod.Report{Pod: "b", Event: fleet.EventRunning})
+	for _, at := range []int64{5, 9} {
+		r.newSession(func(fleet.PodID) bool { return true })
+		got := map[string]*link.PodReport{}
+		for _, p := range r.unsent(time.Unix(at, 0)).GetPods() {
+			got[p.GetPodId()] = p
+		}
+		if ns := got["a"].GetStepsNs()[string(fleet.StepReported)]; ns != time.Unix(5, 0).UnixNano() {
+			t.Errorf("at %d s: reported at %d ns", at, ns)
+		}
+		if n := len(got["b"].GetStepsNs()); n != 0 {
+			t.Errorf("a start of an earlier agent has %d steps", n)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+// picture is the state at one index.
+type picture struct {
+	index uint64
+	pods  map[fleet.PodID]fleet.Pod
+	hosts map[fleet.HostID]fleet.Host
+	all   []any
+}
+
+// text is the whole state in words, the same for the same state.
+func (p picture) text() string {
+	text, err := json.Marshal(p.all)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// take reads the state.
+func take(s *state.Store) (picture, error) {
+	out := picture{pods: map[fleet.PodID]fleet.Pod{}, hosts: map[fleet.HostID]fleet.Host{}}
+	err := s.View(func(v *state.View) error {
+		out.index = v.Index()
+		cluster, _ := v.Cluster()
+		all := []any{cluster, v.Catalog(), v.DataCenters(), v.Accounts()}
+		for _, a := range v.Accounts() {
+			all = append(all, v.Keys(a.ID))
+			for _, p := range v.PodsOf(a.ID) {
+				out.pods[p.ID] = p
+				all = append(all, p)
+			}
+		}
+		for _, h := range v.Hosts() {
+			out.hosts[h.ID] = h
+			all = append(all, h)
+		}
+		out.all = all
+		return nil
+	})
+	return out, err
+}
+
+func find(s *state.Store, id fleet.PodID) (rec fleet.Pod, known bool, err error) {
+	err = s.View(func(v *state.View) error { rec, known = v.Pod(id); return nil })
+	return rec, known, err
+}
+
+// checker compares each picture with the one before, with what was acknowledged and with what runs
+// on the machines. Nothing else may run while it looks (synctest.Wait).
+type checker struct {
+	w      *world
+	before picture
+	acked  map[fleet.PodID]fleet.Pod // the newest answer that a user had
+}
+
+func newChecker(w *world) *checker { return &checker{w: w, acked: map[fleet.PodID]fleet.Pod{}} }
+
+// look checks everything that must hold at every moment.
+func (c *checker) look() {
+	now := c.w.picture()
+	for id, old := range c.before.pods {
+		c.pod(old, now, id)
+	}
+	for id, old := range c.before.hosts {
+		if h, ok := now.hosts[id]; !ok || h.Epoch < old.Epoch || h.Generation < old.Generation || h.MachineID != old.MachineID {
+			c.w.broke("host %s went from %+v to %+v", id, old, h)
+		}
+	}
+	for id, ack := range c.acked {
+		rec, ok := now.pods[id]
+		switch {
+		case !ok && !c.mayBePurged(id):
+			c.w.broke("I2: pod %s was acknowledged and is not there", id)
+		case ok && (rec.Rev < ack.Rev || rec.Incarnation < ack.Incarnation):
+			c.w.broke("I2: pod %s was acknowledged at revision %d and is at %d", id, ack.Rev, rec.Rev)
+		}
+	}
+	c.held(now)
+	c.processes(now)
+	c.before = now
+}
+
+func (c *checker) mayBePurged(id fleet.PodID) bool {
+	old, seen := c.before.pods[id]
+	return !seen || purgeable(old)
+}
+
+func purgeable(p fleet.Pod) bool {
+	return p.Status == fleet.StatusTerminated && time.Since(p.TerminatedAt) >= keepTerminated
+}
+
+// pod checks what became of one pod: I5 and counters that only grow.
+func (c *checker) pod(old fleet.Pod, now picture, id fleet.PodID) {
+	rec, ok := now.pods[id]
+	rank := map[fleet.PodStatus]int{
+		fleet.StatusProvisioning: 1, fleet.StatusStarting: 2, fleet.StatusRunning: 3,
+		fleet.StatusExited: 4, fleet.StatusError: 4, fleet.StatusTerminated: 5,
+	}
+	switch {
+	case !ok && !purgeable(old):
+		c.w.broke("pod %s is gone before its time: %+v", id, old)
+	case !ok:
+	case rec.Rev < old.Rev || rec.Incarnation < old.Incarnation || rec.Host == old.Host && rec.Generation < old.Generation:
+		c.w.broke("pod %s goes backwards: from %+v to %+v", id, old, rec)
+	case old.Status == fleet.StatusTerminated && rec.Status != fleet.StatusTerminated:
+		c.w.broke("I5: pod %s was terminated and is %s", id, rec.Status)
+	case rec.Incarnation == old.Incarnation && rank[rec.Status] < rank[old.Status]:
+		c.w.broke("I5: pod %s goes from %s to %s within incarnation %d", id, old.Status, rec.Status, rec.Incarnation)
+	case rec.Incarnation == old.Incarnation && rec.Host != old.Host:
+		c.w.broke("I1: pod %s moves from host %s to %s within incarnation %d", id, old.Host, rec.Host, rec.Incarnation)
+	}
+}
+
+// held checks I4 in the state: GPUs belong to one pod, and hosts are not promised twice.
+func (c *checker) held(now picture) {
+	gpus := map[string]fleet.PodID{}
+	used := map[fleet.HostID]fleet.Resources{}
+	for id, p := range now.pods {
+		if !p.Held {
+			if len(p.GPUs) > 0 {
+				c.w.broke("I4: pod %s holds nothing and has GPUs %v", id, p.GPUs)
+			}
+			if p.Status.Active() {
+				c.w.broke("pod %s is %s and holds nothing", id, p.Status)
+			}
+			continue
+		}
+		for _, g := range p.GPUs {
+			if other, taken := gpus[g]; taken {
+				c.w.broke("I4: GPU %s belongs to pods %s and %s", g, other, id)
+			}
+			gpus[g] = id
+		}
+		sum := used[p.Host]
+		sum.MilliCPU, sum.MemoryMB, sum.DiskGB = sum.MilliCPU+p.Need.MilliCPU, sum.MemoryMB+p.Need.MemoryMB, sum.DiskGB+p.Need.DiskGB
+		used[p.Host] = sum
+	}
+	for id, sum := range used {
+		total := now.hosts[id].Inventory.Total
+		if sum.MilliCPU > total.MilliCPU || sum.MemoryMB > total.MemoryMB || sum.DiskGB > total.DiskGB {
+			c.w.broke("I4: host %s has %+v and is promised %+v", id, total, sum)
+		}
+	}
+}
+
+// processes checks I1 and I4 on the machines: what is there is bound to where it is, which with held
+// keeps every GPU with one container.
+func (c *checker) processes(now picture) {
+	for _, h := range c.w.allHosts() {
+		running, _ := h.census()
+		for id, incarnation := range running {
+			rec, ok := now.pods[id]
+			if !ok || !rec.Held || rec.Host != h.id || c.w.machineOf(rec.Host) != h.machine || rec.Incarnation < incarnation {
+				c.w.broke("I1: incarnation %d of pod %s runs on %s; the state says %+v", incarnation, id, h.name, rec)
+			}
+		}
+		for _, id := range h.bound() {
+			if rec, ok := now.pods[id]; !ok || !rec.Held || rec.Host != h.id {
+				c.w.broke("I4: %s has a container of pod %s; the state says %+v", h.name, id, rec)
+			}
+		}
+	}
+}
+
+// settled tells what is not yet as it should be: I10. It is empty when the hosts run exactly what is
+// wanted, hold nothing more, and the users' view says the same.
+func (c *checker) settled() (wrong []string) {
+	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	now := c.w.picture()
+	wanted := map[*machine][]fleet.PodID{}
+	for id, p := range now.pods {
+		switch {
+		case p.Status == fleet.StatusRunning && p.Goal == fleet.GoalRun:
+			m := c.w.machineOf(p.Host)
+			wanted[m] = append(wanted[m], id)
+			if running, _ := m.census(); running[id] != p.Incarnation {
+				add("pod %s is RUNNING in incarnation %d; on %s runs %d", id, p.Incarnation, m.name, running[id])
+			}
+		case p.Status.Active():
+			add("pod %s is %s, goal %s", id, p.Status, p.Goal)
+		case p.Held:
+			add("pod %s is %s and still held", id, p.Status)
+		}
+		if v, err := c.w.view(p.Account, id); err != nil || v.Pod.Rev != p.Rev || v.Unreachable || (v.Live == nil) != (p.Status != fleet.StatusRunning) {
+			add("the owner of pod %s, which is %s, sees %+v, live %v, unreachable %v (%v)", id, p.Status, v.Pod.Status, v.Live, v.Unreachable, err)
+		}
+	}
+	for _, h := range c.w.allHosts() {
+		if now.hosts[h.id].State != fleet.HostReady {
+			add("host %s is %s", h.name, now.hosts[h.id].State)
+		}
+		want := wanted[h.machine]
+		slices.Sort(want)
+		_, boxes := h.census()
+		if !slices.Equal(boxes, want) {
+			add("%s has containers %v, wanted are %v", h.name, boxes, want)
+		}
+		nets := h.networks()
+		slices.Sort(nets)
+		if !slices.EqualFunc(nets, want, func(a string, b fleet.PodID) bool { return a == string(b) }) {
+			add("%s has networks %v, wanted are %v", h.name, nets, want)
+		}
+		for _, id := range h.folders() {
+			if p, ok := now.pods[id]; !ok || p.Host != h.id || p.Status == fleet.StatusTerminated {
+				add("%s keeps files of pod %s, which is %s on host %s", h.name, id, p.Status, p.Host)
+			}
+		}
+	}
+	return append(wrong, c.accounted(now)...)
+}
+
+// accounted tells where the operators' view of what hosts have left is wrong.
+func (c *checker) accounted(now picture) (wrong []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	views, err := c.w.scheduler().service.Hosts(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, v := range views {
+		var used fleet.Resources
+		gpus := 0
+		for _, p := range now.pods {
+			if p.Held && p.Host == v.Host.ID {
+				used.MilliCPU, used.MemoryMB, used.DiskGB = used.MilliCPU+p.Need.MilliCPU, used.MemoryMB+p.Need.MemoryMB, used.DiskGB+p.Need.DiskGB
+				gpus += len(p.GPUs)
+			}
+		}
+		if v.Used != used || v.UsedGPUs != gpus {
+			wrong = append(wrong, fmt.Sprintf("host %s: %+v and %d GPUs are used, its view says %+v and %d", v.Host.ID, used, gpus, v.Used, v.UsedGPUs))
+		}
+	}
+	return wrong
+}

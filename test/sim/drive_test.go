@@ -1,0 +1,480 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"gantry/fleet"
+)
+
+const (
+	loadTime   = 4 * time.Minute // of users and faults
+	settleTime = 8 * time.Minute // after them, until everything is as it should be; a slow pull takes 4
+	idleTime   = 30 * time.Second
+	maxCalls   = 8 // of users at one time
+)
+
+// driver is the users and the faults of one run. All that it decides comes from the seed.
+type driver struct {
+	*world
+	*checker
+	repairs []repair
+	on      map[string]bool // faults that are on, by name and host
+	calls   sync.WaitGroup
+	numbers int
+
+	tally sync.Mutex // guards the fields below and checker.acked
+	open  int        // calls under way
+	count map[string]int
+	owned map[fleet.PodID]fleet.AccountID
+	ids   []fleet.PodID
+}
+
+// repair ends a fault.
+type repair struct {
+	at   time.Time
+	name string
+	do   func()
+}
+
+// fault begins something bad and returns how long it lasts and what ends it; nil when it cannot be
+// now.
+type fault struct {
+	name   string
+	weight int
+	begin  func(d *driver) (time.Duration, func())
+}
+
+func faults() []fault {
+	return []fault{
+		{"agent killed", 4, agentKilled},
+		{"host rebooted", 2, hostRebooted},
+		{"scheduler killed", 3, schedulerKilled},
+		{"link cut", 3, linkCut(true, true)},
+		{"link cut upwards", 2, linkCut(true, false)},
+		{"link cut downwards", 2, linkCut(false, true)},
+		{"runtime away", 3, runtimeAway},
+		{"slow pulls", 1, slowPulls},
+		{"second agent", 2, secondAgent},
+	}
+}
+
+func newDriver(w *world) *driver {
+	return &driver{
+		world: w, checker: newChecker(w), on: map[string]bool{}, count: map[string]int{}, owned: map[fleet.PodID]fleet.AccountID{},
+	}
+}
+
+// run is one run from the first pod to the last check. It stops early when something is broken.
+func (d *driver) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for i, gpus := range []int{4, 4, 0} {
+		h, err := d.newHost(ctx, fmt.Sprintf("host-%d", i+1), gpus)
+		if err != nil {
+			return err
+		}
+		h.start()
+	}
+	d.load()
+	d.calls.Wait()
+	d.heal()
+	d.settle()
+	d.quiet()
+	return nil
+}
+
+// load is the time of users and faults.
+func (d *driver) load() {
+	for end := time.Now().Add(loadTime); time.Now().Before(end) && len(d.broken()) == 0; {
+		time.Sleep(time.Duration(50+d.rng.IntN(900)) * time.Millisecond)
+		d.repair(time.Now())
+		for range d.rng.IntN(3) {
+			d.user()
+		}
+		if d.rng.IntN(100) < 14 {
+			d.break1()
+		}
+		synctest.Wait()
+		d.look()
+	}
+}
+
+func (d *driver) look() {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	d.checker.look()
+}
+
+// repair ends the faults whose time is up.
+func (d *driver) repair(now time.Time) {
+	var rest []repair
+	for _, r := range d.repairs {
+		if r.at.After(now) {
+			rest = append(rest, r)
+			continue
+		}
+		d.log.Info("FAULT ends", "fault", r.name)
+		r.do()
+	}
+	d.repairs = rest
+}
+
+// break1 begins one fault.
+func (d *driver) break1() {
+	all := faults()
+	sum := 0
+	for _, f := range all {
+		sum += f.weight
+	}
+	n := d.rng.IntN(sum)
+	for _, f := range all {
+		if n -= f.weight; n >= 0 {
+			continue
+		}
+		lasts, end := f.begin(d)
+		if end == nil {
+			return
+		}
+		d.note(f.name)
+		d.repairs = append(d.repairs, repair{time.Now().Add(lasts), f.name, end})
+		return
+	}
+}
+
+func (d *driver) note(what string) {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	d.count[what]++
+}
+
+func (d *driver) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.rng.Int64N(int64(most-least)))
+}
+
+// anyHost returns a host that the fault can still happen to.
+func (d *driver) anyHost(name string, usable func(*host) bool) *host {
+	var fit []*host
+	for _, h := range d.allHosts() {
+		if usable(h) && !d.on[name+" "+h.name] {
+			fit = append(fit, h)
+		}
+	}
+	if len(fit) == 0 {
+		return nil
+	}
+	h := fit[d.rng.IntN(len(fit))]
+	d.log.Info("FAULT begins", "fault", name, "on", h.name)
+	return h
+}
+
+// during notes that a fault is on a host until the returned function is called.
+func (d *driver) during(name string, h *host, end func()) func() {
+	key := name + " " + h.name
+	d.on[key] = true
+	return func() {
+		end()
+		delete(d.on, key)
+	}
+}
+
+func runs(h *host) bool { return h.life != nil }
+
+func always(*host) bool { return true }
+
+func agentKilled(d *driver) (time.Duration, func()) {
+	h := d.anyHost("agent killed", runs)
+	if h == nil {
+		return 0, nil
+	}
+	h.kill(true)
+	return d.between(0, 20*time.Second), h.start
+}
+
+func hostRebooted(d *driver) (time.Duration, func()) {
+	h := d.anyHost("host rebooted", runs)
+	if h == nil {
+		return 0, nil
+	}
+	h.reboot()
+	return d.between(time.Second, 40*time.Second), h.start
+}
+
+func schedulerKilled(d *driver) (time.Duration, func()) {
+	if d.scheduler() == nil {
+		return 0, nil
+	}
+	how := unclean(d.rng.IntN(3))
+	d.log.Info("FAULT begins", "fault", "scheduler killed", "how", how)
+	before := d.picture()
+	d.killScheduler(how)
+	return d.between(0, 15*time.Second), func() { d.restartScheduler(before) }
+}
+
+// restartScheduler starts the scheduler on its files: what was there before the crash is there again.
+func (d *driver) restartScheduler(before picture) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	left := d.last
+	if err := d.startScheduler(ctx); err != nil {
+		d.broke("the scheduler does not start: %v", err)
+		return
+	}
+	now := d.picture()
+	if now.index < before.index {
+		d.broke("I2: the scheduler restarted at index %d and was at %d", now.index, before.index)
+	}
+	if now.index == left.index && now.text() != left.text() {
+		d.broke("I7: the state at index %d is another one after the restart:\n%s\n%s", now.index, left.text(), now.text())
+	}
+}
+
+func linkCut(up, down bool) func(*driver) (time.Duration, func()) {
+	return func(d *driver) (time.Duration, func()) {
+		h := d.anyHost("link cut", always)
+		if h == nil {
+			return 0, nil
+		}
+		d.wire.cut(h.name, up, down)
+		return d.between(time.Second, 25*time.Second), d.during("link cut", h, func() { d.wire.cut(h.name, false, false) })
+	}
+}
+
+func runtimeAway(d *driver) (time.Duration, func()) {
+	h := d.anyHost("runtime away", always)
+	if h == nil {
+		return 0, nil
+	}
+	h.setAway(true)
+	return d.between(time.Second, 20*time.Second), d.during("runtime away", h, func() { h.setAway(false) })
+}
+
+func slowPulls(d *driver) (time.Duration, func()) {
+	h := d.anyHost("slow pulls", always)
+	if h == nil {
+		return 0, nil
+	}
+	h.setSlow(true)
+	return d.between(5*time.Second, 20*time.Second), d.during("slow pulls", h, func() { h.setSlow(false) })
+}
+
+// secondAgent runs an agent on a copy of a host's disk in another machine. Whatever it starts or
+// stops is told by the machine's watcher.
+func secondAgent(d *driver) (time.Duration, func()) {
+	h := d.anyHost("second agent", always)
+	if h == nil {
+		return 0, nil
+	}
+	d.numbers++
+	synctest.Wait() // nothing writes to the disk while it is copied
+	c, err := h.clone(fmt.Sprintf("%s-copy-%d", h.name, d.numbers))
+	if err != nil {
+		d.broke("copy of %s: %v", h.name, err)
+		return 0, nil
+	}
+	c.start()
+	return d.between(2*time.Second, 20*time.Second), d.during("second agent", h, func() {
+		c.kill(true)
+		if running, boxes := c.census(); len(running)+len(boxes) > 0 {
+			d.broke("I1: the second agent made containers: %v", boxes)
+		}
+	})
+}
+
+// user does what a user does now and then.
+func (d *driver) user() {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	if d.open >= maxCalls {
+		return
+	}
+	d.open++
+	account := d.accounts[d.rng.IntN(len(d.accounts))]
+	var call func()
+	switch n := d.rng.IntN(100); {
+	case n < 42 || len(d.ids) == 0:
+		req := d.request()
+		call = func() { d.userCreates(account, req) }
+	case n < 84:
+		id := d.ids[len(d.ids)-1-d.rng.IntN(min(len(d.ids), 25))]
+		actions := append(fleet.Actions(), fleet.ActionTerminate)
+		action := actions[d.rng.IntN(len(actions))]
+		call = func() { d.userActs(d.owner(id), id, action) }
+	case n < 95:
+		id := d.ids[len(d.ids)-1-d.rng.IntN(min(len(d.ids), 10))]
+		call = func() { d.userReads(id) }
+	default:
+		id := d.ids[d.rng.IntN(len(d.ids))]
+		call = func() { d.userPries(id) }
+	}
+	d.calls.Go(func() {
+		call()
+		d.tally.Lock()
+		defer d.tally.Unlock()
+		d.open--
+	})
+}
+
+func (d *driver) owner(id fleet.PodID) fleet.AccountID {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	return d.owned[id]
+}
+
+// request is what a user asks for.
+func (d *driver) request() fleet.PodRequest {
+	d.numbers++
+	kinds := []string{
+		"steady", "steady", "steady", "steady", "polite", "polite", "stubborn", "done", "done", "fail", "oom", "missing", "broken", "slow",
+	}
+	kind := kinds[d.rng.IntN(len(kinds))]
+	number := d.numbers
+	if d.rng.IntN(2) == 0 {
+		number = 0 // an image that others have too
+	}
+	ref := image(kind, d.rng.IntN(40), number)
+	if d.rng.IntN(2) == 0 {
+		return gpuPod(1+d.rng.IntN(3), ref)
+	}
+	return cpuPod(2<<d.rng.IntN(2), ref)
+}
+
+func (d *driver) userCreates(account fleet.AccountID, req fleet.PodRequest) {
+	rec, err := d.create(account, req)
+	d.answered("create", rec, err, fleet.CodeNoCapacity)
+}
+
+func (d *driver) userActs(account fleet.AccountID, id fleet.PodID, action fleet.Trigger) {
+	rec, err := d.act(account, id, action)
+	d.answered("action", rec, err, fleet.CodeNoCapacity, fleet.CodeNotAllowed, fleet.CodeNotFound)
+}
+
+// userPries looks at and ends a pod of another account, which must be as if it were not there.
+func (d *driver) userPries(id fleet.PodID) {
+	for _, account := range d.accounts {
+		if account == d.owner(id) {
+			continue
+		}
+		_, err := d.act(account, id, fleet.ActionTerminate)
+		if code := fleet.CodeOf(err); code != fleet.CodeNotFound && code != fleet.CodeUnavailable {
+			d.broke("I8: %s ends a pod of another account: %v", account, err)
+		}
+	}
+}
+
+// userReads reads a pod's log through its host.
+func (d *driver) userReads(id fleet.PodID) {
+	lines := 0
+	var ctxErr error
+	_, err := d.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
+		err := p.service.PodLogs(ctx, principal(d.owner(id)), id, fleet.LogQuery{Tail: 100}, func(fleet.LogLine) error {
+			lines++
+			return nil
+		})
+		ctxErr = ctx.Err()
+		return fleet.PodView{}, err
+	})
+	switch code := fleet.CodeOf(err); {
+	case err == nil && lines > 0:
+		d.note("log read")
+	case err == nil, code == fleet.CodeNotAllowed, code == fleet.CodeNotFound:
+	case code == fleet.CodeUnavailable, ctxErr != nil:
+		d.log.Info("log unavailable", "pod", id, "err", err)
+		d.note("log unavailable")
+	default:
+		d.broke("log of pod %s: unexpected error %v", id, err)
+	}
+}
+
+// answered keeps what a user was told. Only refusals that a user can understand are right; a pod
+// that is not found must have been terminated long ago, which the checker sees.
+func (d *driver) answered(what string, rec fleet.Pod, err error, refusals ...fleet.Code) {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	code := fleet.CodeOf(err)
+	switch {
+	case err == nil:
+		d.count[what]++
+		if old, known := d.acked[rec.ID]; !known || old.Rev < rec.Rev {
+			d.acked[rec.ID] = rec
+		}
+		if _, known := d.owned[rec.ID]; !known {
+			d.owned[rec.ID] = rec.Account
+			d.ids = append(d.ids, rec.ID)
+		}
+	case strings.Contains(err.Error(), "too quickly"):
+		d.broke("%s: with %d callers the scheduler never came to a decision: %v", what, maxCalls, err)
+	case code == fleet.CodeUnavailable:
+		d.count[what+" unavailable"]++
+	case slices.Contains(refusals, code):
+		d.count[what+" refused"]++
+	default:
+		d.broke("%s: unexpected error %v", what, err)
+	}
+}
+
+// heal ends every fault.
+func (d *driver) heal() {
+	for _, r := range d.repairs {
+		d.log.Info("FAULT ends", "fault", r.name)
+		r.do()
+	}
+	d.repairs = nil
+}
+
+// settle waits until everything is as it should be: I10.
+func (d *driver) settle() {
+	began := time.Now()
+	var wrong []string
+	for end := began.Add(settleTime); len(d.broken()) == 0; time.Sleep(time.Second) {
+		synctest.Wait()
+		d.look()
+		if wrong = d.settled(); len(wrong) == 0 {
+			d.log.Info("settled", "after", time.Since(began))
+			return
+		}
+		if time.Now().After(end) {
+			d.broke("I10: not settled %s after the last fault:\n%s", settleTime, strings.Join(wrong, "\n"))
+		}
+	}
+}
+
+// quiet checks that pods go on without the scheduler (I12), and that the log tells the same story
+// again (I7).
+func (d *driver) quiet() {
+	if len(d.broken()) > 0 {
+		return
+	}
+	before := d.processesNow()
+	d.killScheduler(stateClean)
+	end, commands, err := replay(d.world, raftDir(d.schedDir))
+	d.check(err)
+	if commands > 0 {
+		d.count["replayed"] = commands
+		if end.text() != d.last.text() {
+			d.broke("I7: the log replayed gives another state:\n%s\n%s", d.last.text(), end.text())
+		}
+	}
+	time.Sleep(idleTime)
+	for id, incarnation := range before {
+		if now, running := d.processesNow()[id]; behaviorOf(d.last.pods[id].Spec.Image).after == 0 && (!running || now != incarnation) {
+			d.broke("I12: pod %s ended while no scheduler ran", id)
+		}
+	}
+}
+
+func (d *driver) processesNow() map[fleet.PodID]uint64 {
+	out := map[fleet.PodID]uint64{}
+	for _, h := range d.allHosts() {
+		running, _ := h.census()
+		for id, incarnation := range running {
+			out[id] = incarnation
+		}
+	}
+	return out
+}

@@ -1,0 +1,478 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/netctl"
+)
+
+// machine is a host's hardware with its kernel and container runtime. It outlives every agent.
+type machine struct {
+	name     string
+	instance string
+	watch    watcher
+
+	mu     sync.Mutex // guards the fields below; taken before the watcher's locks
+	rng    *rand.Rand
+	boot   int
+	kernel *netctl.FakeKernel
+	away   chan struct{} // not nil while the container runtime does not answer; closed when it comes back
+	left   chan struct{} // closed when the container runtime goes away
+	slow   bool          // pulls take ten times as long
+	images map[string]bool
+	boxes  map[fleet.PodID]*box
+	pid    int
+}
+
+// watcher is told what processes do, while the machine's lock is held.
+type watcher interface {
+	began(m *machine, spec pod.ContainerSpec)
+	ended(m *machine, spec pod.ContainerSpec)
+	// ordered is called when an agent ends a running process.
+	ordered(m *machine, spec pod.ContainerSpec, how string)
+	broke(format string, args ...any)
+}
+
+// box is a container.
+type box struct {
+	spec pod.ContainerSpec
+	pod.Container
+	done     chan struct{} // closed when the process has ended
+	rebooted bool          // the machine was rebooted under it
+}
+
+// behavior is what an image's process does; it is read from the image's name.
+type behavior struct {
+	kind  string        // steady, polite, stubborn, done, fail, oom, missing, broken, slow
+	after time.Duration // for done, fail and oom
+}
+
+// image names an image that behaves so, unlike all others with another number.
+func image(kind string, seconds, number int) string {
+	return fmt.Sprintf("registry.sim/%s/%d/%d", kind, seconds, number)
+}
+
+func behaviorOf(ref string) behavior {
+	parts := strings.Split(ref, "/")
+	if len(parts) != 4 {
+		return behavior{kind: "missing"}
+	}
+	seconds, _ := strconv.Atoi(parts[2])
+	return behavior{parts[1], time.Duration(seconds) * time.Second}
+}
+
+func newMachine(name string, seed uint64, w watcher) *machine {
+	return &machine{
+		name: name, instance: fmt.Sprintf("%04x", seed&0xffff), watch: w, rng: rand.New(rand.NewPCG(seed, 2)), boot: 1,
+		kernel: netctl.NewFakeKernel(), left: make(chan struct{}), images: map[string]bool{}, boxes: map[fleet.PodID]*box{},
+	}
+}
+
+// setAway takes the container runtime away or brings it back. Processes run on.
+func (m *machine) setAway(away bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case away && m.away == nil:
+		m.away = make(chan struct{})
+		close(m.left)
+	case !away && m.away != nil:
+		close(m.away)
+		m.away, m.left = nil, make(chan struct{})
+	}
+}
+
+func (m *machine) setSlow(slow bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slow = slow
+}
+
+// reboot ends every process and loses the kernel's state. Containers stay defined.
+func (m *machine) reboot() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.boot++
+	m.kernel = netctl.NewFakeKernel()
+	for _, b := range m.boxes {
+		m.exit(b, 137, false)
+		b.Container, b.rebooted = pod.Container{Exists: true, Incarnation: b.Incarnation}, true
+	}
+}
+
+// exit ends a process that runs; mu is held.
+func (m *machine) exit(b *box, code int, oom bool) {
+	if b.Task != pod.TaskRunning {
+		return
+	}
+	b.Task, b.ExitCode, b.ExitedAt, b.OOMKilled = pod.TaskStopped, code, time.Now(), oom
+	close(b.done)
+	m.watch.ended(m, b.spec)
+}
+
+// later ends the very process that runs now after d.
+func (m *machine) later(b *box, d time.Duration, code int, oom bool) {
+	pid := b.PID
+	time.AfterFunc(d, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.boxes[b.spec.Pod] == b && b.PID == pid {
+			m.exit(b, code, oom)
+		}
+	})
+}
+
+// census returns the pods whose process runs, by incarnation, and those that have a container.
+func (m *machine) census() (running map[fleet.PodID]uint64, boxes []fleet.PodID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	running = map[fleet.PodID]uint64{}
+	for id, b := range m.boxes {
+		boxes = append(boxes, id)
+		if b.Task == pod.TaskRunning {
+			running[id] = b.Incarnation
+		}
+	}
+	slices.Sort(boxes)
+	return running, boxes
+}
+
+// bound returns the pods that have a container which was not merely left over by a reboot.
+func (m *machine) bound() (out []fleet.PodID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, b := range m.boxes {
+		if !b.rebooted || b.Task == pod.TaskRunning {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// networks returns the pods that have a network namespace.
+func (m *machine) networks() []string {
+	m.mu.Lock()
+	kernel := m.kernel
+	m.mu.Unlock()
+	st, err := netctl.NewFake(kernel, m.instance).Observed(context.Background())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, p := range st.Config.Pods {
+		out = append(out, p.ID)
+	}
+	return append(out, st.Partial...)
+}
+
+// client is an agent's connection to the machine's container runtime. It does nothing more once its
+// agent is dead.
+type client struct {
+	m    *machine
+	dead atomic.Bool
+}
+
+var (
+	errAway = &pod.Error{Class: pod.Retry, Sentence: "the container runtime does not answer"}
+	errDead = errors.New("the agent was killed")
+)
+
+// do carries out an effect between two waits: an agent can die before it or before it learns of it.
+func (c *client) do(ctx context.Context, effect func(m *machine) error) error {
+	if err := c.wait(ctx); err != nil {
+		return err
+	}
+	c.m.mu.Lock()
+	err := func() error {
+		switch {
+		case c.dead.Load():
+			return errDead
+		case c.m.away != nil:
+			return errAway
+		}
+		return effect(c.m)
+	}()
+	c.m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx)
+}
+
+func (c *client) wait(ctx context.Context) error {
+	c.m.mu.Lock()
+	d := time.Duration(c.m.rng.Int64N(int64(20 * time.Millisecond)))
+	if c.m.rng.IntN(50) == 0 {
+		d *= 100
+	}
+	c.m.mu.Unlock()
+	return sleep(ctx, d)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Look implements pod.Runtime.
+func (c *client) Look(ctx context.Context, id fleet.PodID) (out pod.Container, err error) {
+	err = c.do(ctx, func(m *machine) error {
+		if b := m.boxes[id]; b != nil {
+			out = b.Container
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Image implements pod.Runtime.
+func (c *client) Image(ctx context.Context, ref string) (digest string, err error) {
+	err = c.do(ctx, func(m *machine) error {
+		if m.images[ref] {
+			digest = "sha256:" + ref
+		}
+		return nil
+	})
+	return digest, err
+}
+
+// Pull implements pod.Runtime.
+func (c *client) Pull(ctx context.Context, ref string, progress func(done, total int64)) (string, error) {
+	const parts = 5
+	how := behaviorOf(ref)
+	c.m.mu.Lock()
+	took := time.Duration(c.m.rng.Int64N(int64(4 * time.Second)))
+	busy := c.m.rng.IntN(12) == 0
+	if how.kind == "slow" {
+		took += 20 * time.Second
+	}
+	if c.m.slow {
+		took *= 10
+	}
+	c.m.mu.Unlock()
+	for i := range int64(parts) {
+		if err := c.do(ctx, func(*machine) error { return nil }); err != nil {
+			return "", err
+		}
+		progress(i*100, parts*100)
+		if err := sleep(ctx, took/parts); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case how.kind == "missing":
+		return "", &pod.Error{Class: pod.Fatal, Sentence: "the image does not exist"}
+	case busy:
+		return "", &pod.Error{Class: pod.Retry, Sentence: "the registry is busy"}
+	}
+	return "sha256:" + ref, c.do(ctx, func(m *machine) error { m.images[ref] = true; return nil })
+}
+
+// Define implements pod.Runtime.
+func (c *client) Define(ctx context.Context, spec pod.ContainerSpec) error {
+	return c.do(ctx, func(m *machine) error {
+		if b := m.boxes[spec.Pod]; b != nil {
+			if b.Incarnation != spec.Incarnation {
+				m.watch.broke("%s: pod %s is defined for incarnation %d over %d", m.name, spec.Pod, spec.Incarnation, b.Incarnation)
+			}
+			return nil
+		}
+		if !m.images[spec.Image] {
+			return errors.New("no such image")
+		}
+		m.boxes[spec.Pod] = &box{
+			spec: spec, done: make(chan struct{}), Container: pod.Container{Exists: true, Incarnation: spec.Incarnation},
+		}
+		return nil
+	})
+}
+
+var errNoBox = errors.New("no such container")
+
+// Task implements pod.Runtime.
+func (c *client) Task(ctx context.Context, id fleet.PodID) error {
+	return c.do(ctx, func(m *machine) error { //nolint:contextcheck // a look at a map, under the machine's lock
+		b := m.boxes[id]
+		switch {
+		case b == nil:
+			return errNoBox
+		case b.Task != pod.TaskNone:
+			return nil
+		case behaviorOf(b.spec.Image).kind == "broken":
+			return &pod.Error{Class: pod.Fatal, Sentence: "the command does not exist in the image"}
+		}
+		if ok, err := netctl.NewFake(m.kernel, m.instance).Has(context.Background(), string(id)); !ok || err != nil {
+			m.watch.broke("%s: pod %s gets a process without its network (%v)", m.name, id, err)
+		}
+		b.Task, b.done = pod.TaskCreated, make(chan struct{})
+		return nil
+	})
+}
+
+// Start implements pod.Runtime.
+func (c *client) Start(ctx context.Context, id fleet.PodID) (at time.Time, err error) {
+	err = c.do(ctx, func(m *machine) error {
+		b := m.boxes[id]
+		switch {
+		case b == nil || b.Task == pod.TaskNone:
+			return errNoBox
+		case b.Task == pod.TaskRunning:
+			at = b.StartedAt
+			return nil
+		case b.Task == pod.TaskStopped:
+			return errors.New("the process has ended")
+		}
+		m.pid++
+		b.Task, b.StartedAt, b.PID = pod.TaskRunning, time.Now(), m.pid
+		at = b.StartedAt
+		m.watch.began(m, b.spec)
+		switch how := behaviorOf(b.spec.Image); how.kind {
+		case "done":
+			m.later(b, how.after, 0, false)
+		case "fail":
+			m.later(b, how.after, 3, false)
+		case "oom":
+			m.later(b, how.after, 137, true)
+		}
+		return nil
+	})
+	return at, err
+}
+
+// Wait implements pod.Runtime. When the runtime goes away it fails, as containerd's client does.
+func (c *client) Wait(ctx context.Context, id fleet.PodID) error {
+	c.m.mu.Lock()
+	b, away, left := c.m.boxes[id], c.m.away != nil, c.m.left
+	var done chan struct{}
+	if b != nil && b.Task == pod.TaskRunning {
+		done = b.done
+	}
+	c.m.mu.Unlock()
+	switch {
+	case away:
+		return errAway
+	case done == nil:
+		return c.wait(ctx)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-left:
+		return errAway
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Signal implements pod.Runtime.
+func (c *client) Signal(ctx context.Context, id fleet.PodID, signal int) error {
+	return c.do(ctx, func(m *machine) error {
+		b := m.boxes[id]
+		if b == nil || b.Task != pod.TaskRunning {
+			return nil
+		}
+		m.watch.ordered(m, b.spec, fmt.Sprintf("signal %d", signal))
+		switch kind := behaviorOf(b.spec.Image).kind; {
+		case signal == int(syscall.SIGKILL):
+			m.exit(b, 137, false)
+		case kind == "polite":
+			m.later(b, 2*time.Second, 0, false)
+		case kind != "stubborn":
+			m.later(b, 200*time.Millisecond, 143, false)
+		}
+		return nil
+	})
+}
+
+// Remove implements pod.Runtime.
+func (c *client) Remove(ctx context.Context, id fleet.PodID) error {
+	return c.do(ctx, func(m *machine) error {
+		b := m.boxes[id]
+		if b == nil {
+			return nil
+		}
+		if b.Task == pod.TaskRunning {
+			m.watch.ordered(m, b.spec, "remove")
+			m.exit(b, 137, false)
+		}
+		delete(m.boxes, id)
+		return nil
+	})
+}
+
+// Usage implements pod.Runtime.
+func (c *client) Usage(ctx context.Context, id fleet.PodID) (use pod.Usage, err error) {
+	err = c.do(ctx, func(m *machine) error {
+		b := m.boxes[id]
+		if b == nil || b.Task != pod.TaskRunning {
+			return errNoBox
+		}
+		use = pod.Usage{CPU: time.Since(b.StartedAt) / 2, Memory: 100 << 20}
+		return nil
+	})
+	return use, err
+}
+
+// Version implements agent.Containers.
+func (c *client) Version(ctx context.Context) (string, error) {
+	return "simulated 1.0", c.do(ctx, func(*machine) error { return nil })
+}
+
+// List implements agent.Containers.
+func (c *client) List(ctx context.Context) (out []fleet.PodID, err error) {
+	err = c.do(ctx, func(m *machine) error {
+		for id := range m.boxes {
+			out = append(out, id)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Images implements agent.Containers.
+func (c *client) Images(ctx context.Context) (out []string, err error) {
+	err = c.do(ctx, func(m *machine) error {
+		for ref := range m.images {
+			out = append(out, ref)
+		}
+		slices.Sort(out)
+		out = out[:min(len(out), 200)]
+		return nil
+	})
+	return out, err
+}
+
+// Import implements agent.Containers; no agent of the simulation has archives.
+func (c *client) Import(context.Context, io.Reader) ([]string, error) {
+	return nil, errors.New("no archives here")
+}
+
+// Clean implements agent.Containers.
+func (c *client) Clean(ctx context.Context, _ bool) error {
+	return c.do(ctx, func(m *machine) error {
+		for id, b := range m.boxes {
+			m.exit(b, 137, false)
+			delete(m.boxes, id)
+		}
+		return nil
+	})
+}

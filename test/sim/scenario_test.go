@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+// scene is a small cluster for one scenario.
+type scene struct {
+	*testing.T
+	*world
+	hosts []*host
+}
+
+// play runs a scenario on a cluster whose hosts have so many GPUs and are ready.
+func play(t *testing.T, gpus []int, change func(*world), scenario func(s *scene)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, change)
+		defer func() {
+			w.close()
+			for _, f := range w.broken() {
+				t.Error(f)
+			}
+			if t.Failed() {
+				t.Log(w.lines.tail(80))
+			}
+		}()
+		s := &scene{T: t, world: w}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for i, n := range gpus {
+			h, err := w.newHost(ctx, fmt.Sprintf("host-%d", i+1), n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.hosts = append(s.hosts, h)
+			h.start()
+			s.hostIs(h, fleet.HostReady)
+		}
+		scenario(s)
+	})
+}
+
+func (s *scene) account() fleet.AccountID { return s.accounts[0] }
+
+// soon fails the scenario unless ok holds within a minute.
+func (s *scene) soon(what string, ok func() bool) {
+	s.Helper()
+	if err := until(time.Minute, ok); err != nil {
+		s.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (s *scene) hostIs(h *host, want fleet.HostState) {
+	s.Helper()
+	s.soon(h.name+" is "+string(want), func() bool { return s.picture().hosts[h.id].State == want })
+}
+
+func (s *scene) podIs(id fleet.PodID, want fleet.PodStatus) fleet.Pod {
+	s.Helper()
+	s.soon("pod is "+string(want), func() bool { p, _ := s.pod(id); return p.Status == want })
+	p, _ := s.pod(id)
+	return p
+}
+
+// make creates a pod and waits until it runs.
+func (s *scene) make(req fleet.PodRequest) fleet.Pod {
+	s.Helper()
+	p, err := s.create(s.account(), req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return s.podIs(p.ID, fleet.StatusRunning)
+}
+
+func (s *scene) do(id fleet.PodID, action fleet.Trigger) {
+	s.Helper()
+	if _, err := s.act(s.account(), id, action); err != nil {
+		s.Fatalf("%s: %v", action, err)
+	}
+}
+
+// runsOn says which incarnation of the pod runs on the host; 0 when none does.
+func runsOn(h *host, id fleet.PodID) uint64 {
+	running, _ := h.census()
+	return running[id]
+}
+
+func (s *scene) begin() {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.startScheduler(ctx); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// dial connects with a host's certificate, beside its agent. The context ends with the connection.
+func (s *scene) dial(h *host) (link.LinkClient, context.Context, func()) {
+	s.Helper()
+	store, err := pki.OpenStore(filepath.Join(h.dir, "pki"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	conf, err := link.HostClientTLS(store)
+	if err != nil {
+		s.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+linkAddr,
+		grpc.WithContextDialer(s.wire.dialer(h.name+"-raw")), grpc.WithTransportCredentials(credentials.NewTLS(conf)))
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	return link.NewLinkClient(conn), ctx, func() {
+		cancel()
+		_ = conn.Close()
+	}
+}
+
+// session opens a session with a hello over dial's connection.
+func (s *scene) session(ctx context.Context, c link.LinkClient, hello *link.Hello) link.Link_SessionClient {
+	s.Helper()
+	stream, err := c.Session(ctx)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: hello}}); err != nil {
+		s.Fatal(err)
+	}
+	return stream
+}
+
+// hello is what the host's agent would say.
+func (s *scene) hello(h *host) *link.Hello {
+	rec := s.picture().hosts[h.id]
+	return &link.Hello{MachineId: rec.MachineID, BootId: rec.BootID, Generation: rec.Generation, Inventory: &link.Inventory{
+		Total: &link.Resources{MilliCpu: h.offer.MilliCPU, MemoryMb: h.offer.MemoryMB, DiskGb: h.offer.DiskGB},
+	}}
+}
+
+func (s *scene) propose(cmd state.Command) error {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	res, err := s.scheduler().node.Propose(ctx, cmd)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return res[0].Err
+}

@@ -1,0 +1,124 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+const fixedSeeds = 20
+
+// TestSeededFaults runs the fixed seeds; SEEDS=n runs n, and SEED=k runs that one and prints its log.
+func TestSeededFaults(t *testing.T) {
+	first, last := uint64(1), uint64(fixedSeeds)
+	one, verbose := number(t, "SEED")
+	if verbose {
+		first, last = one, one
+	} else if n, ok := number(t, "SEEDS"); ok {
+		last = n
+	}
+	total := &totals{counts: map[string]int{}}
+	t.Run("seeds", func(t *testing.T) {
+		for seed := first; seed <= last; seed++ {
+			t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+				if !verbose {
+					t.Parallel()
+				}
+				synctest.Test(t, func(t *testing.T) { total.add(runSeed(t, seed, verbose)) })
+			})
+		}
+	})
+	t.Log(total)
+	if last-first+1 >= fixedSeeds {
+		for _, f := range faults() {
+			if total.counts[f.name] == 0 {
+				t.Errorf("no run had the fault %q", f.name)
+			}
+		}
+	}
+}
+
+func number(t *testing.T, name string) (uint64, bool) {
+	text := os.Getenv(name)
+	if text == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || n == 0 {
+		t.Fatalf("%s must be a whole number above 0", name)
+	}
+	return n, true
+}
+
+// runSeed is one run.
+func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
+	w := newWorld(t, seed, func(w *world) {
+		if seed%4 == 0 { // with snapshots in the place of most of the log
+			w.snapshotEvery, w.trailing = 100, 20
+		}
+		if verbose {
+			w.lines.echo = func(line string) { t.Log(line) }
+		}
+	})
+	d := newDriver(w)
+	err := d.run()
+	w.close()
+	if err != nil {
+		t.Error(err)
+	}
+	d.count["starts"] = len(w.starts)
+	d.count["second agents refused"] = w.lines.count("a second session of a host was refused: two agents use one identity")
+	enough(t, d.count)
+	for _, f := range w.broken() {
+		t.Error(f)
+	}
+	if t.Failed() {
+		t.Logf("the run: %v\nthe end of its log:\n%s", d.count, w.lines.tail(150))
+		t.Errorf("to repeat: SEED=%d go test -race -count=1 -run TestSeededFaults ./test/sim", seed)
+	}
+	return d.count
+}
+
+// enough fails a run that met too little to prove anything.
+func enough(t *testing.T, count map[string]int) {
+	faultCount := 0
+	for _, f := range faults() {
+		faultCount += count[f.name]
+	}
+	for what, least := range map[string]int{"create": 15, "action": 20, "starts": 12} {
+		if count[what] < least {
+			t.Errorf("the run met too little: %s: %d, at least %d wanted", what, count[what], least)
+		}
+	}
+	if faultCount < 12 {
+		t.Errorf("the run met only %d faults", faultCount)
+	}
+}
+
+// totals sums what the runs met.
+type totals struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (s *totals) add(counts map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, n := range counts {
+		s.counts[k] += n
+	}
+}
+
+func (s *totals) String() string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(s.counts)) {
+		out = append(out, fmt.Sprintf("%s: %d", k, s.counts[k]))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,359 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+const (
+	gpuType   = "NVIDIA H100 80GB HBM3"
+	cpuFlavor = "cpu3c"
+	callLimit = 15 * time.Second
+)
+
+// world is a cluster with all that happens in it, and what it must never do.
+type world struct {
+	t        testing.TB
+	dir      string
+	schedDir string
+	rng      *rand.Rand // of the driver alone
+	wire     *wire
+	log      *slog.Logger
+	lines    *logLines
+	accounts []fleet.AccountID
+
+	certLife      time.Duration // of host certificates; 0: the default
+	snapshotEvery uint64        // 0: the default, which a run does not reach
+	trailing      uint64
+
+	mu      sync.Mutex // guards the fields below; taken after a machine's lock
+	sched   *process   // nil: no scheduler runs
+	last    picture    // the state when the scheduler was last seen
+	hosts   []*host
+	byHost  map[fleet.HostID]*host
+	faults  []string // what was broken
+	starts  map[start]string
+	running map[fleet.PodID]*machine
+}
+
+type start struct {
+	pod         fleet.PodID
+	incarnation uint64
+}
+
+// newWorld makes a cluster with a scheduler that runs and no hosts. close must be called.
+func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
+	w := &world{
+		t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), wire: newWire(seed),
+		accounts: []fleet.AccountID{"account-a", "account-b"}, byHost: map[fleet.HostID]*host{},
+		starts: map[start]string{}, running: map[fleet.PodID]*machine{}, lines: &logLines{began: time.Now()},
+	}
+	w.log = slog.New(w.lines)
+	w.schedDir = filepath.Join(w.dir, "scheduler")
+	if change != nil {
+		change(w)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := initialise(ctx, w, w.schedDir, w.accounts); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.startScheduler(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// close ends every process.
+func (w *world) close() {
+	for _, h := range w.allHosts() {
+		h.kill(true)
+	}
+	w.killScheduler(stateClean)
+}
+
+func (w *world) allHosts() []*host {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.hosts)
+}
+
+func (w *world) addHost(h *host) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hosts = append(w.hosts, h)
+	w.byHost[h.id] = h
+}
+
+func (w *world) scheduler() *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sched
+}
+
+// setScheduler makes p, or with nil nobody, the scheduler that runs.
+func (w *world) setScheduler(p *process) {
+	if p == nil {
+		w.setLast(take(w.scheduler().store))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sched = p
+}
+
+func (w *world) setLast(p picture, err error) {
+	w.check(err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = p
+}
+
+// picture returns the state as it is, or as the scheduler that died left it.
+func (w *world) picture() picture {
+	if p := w.scheduler(); p != nil {
+		w.setLast(take(p.store))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// pod returns a pod's record.
+func (w *world) pod(id fleet.PodID) (fleet.Pod, bool) {
+	if p := w.scheduler(); p != nil {
+		if rec, known, err := find(p.store, id); err == nil {
+			return rec, known
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rec, ok := w.last.pods[id]
+	return rec, ok
+}
+
+// broke records that something happened that must never happen.
+func (w *world) broke(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	w.log.Error("BROKEN", "what", text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, text)
+}
+
+// check records an error that must not be.
+func (w *world) check(err error) {
+	if err != nil {
+		w.broke("%v", err)
+	}
+}
+
+func (w *world) broken() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.faults)
+}
+
+// began implements watcher: I1, at most one process per pod and one start per incarnation; and the
+// state holds the pod's resources on this host while it runs.
+func (w *world) began(m *machine, spec pod.ContainerSpec) {
+	rec, known := w.pod(spec.Pod)
+	w.mu.Lock()
+	other, twice := w.running[spec.Pod]
+	before, again := w.starts[start{spec.Pod, spec.Incarnation}]
+	w.running[spec.Pod] = m
+	w.starts[start{spec.Pod, spec.Incarnation}] = m.name
+	w.mu.Unlock()
+	w.log.Info("process began", "at", m.name, "pod", spec.Pod, "incarnation", spec.Incarnation)
+	if twice {
+		w.broke("I1: pod %s starts on %s while it runs on %s", spec.Pod, m.name, other.name)
+	}
+	if again {
+		w.broke("I1: incarnation %d of pod %s starts on %s after it was started on %s", spec.Incarnation, spec.Pod, m.name, before)
+	}
+	if !known || !rec.Held || w.machineOf(rec.Host) != m {
+		w.broke("I1: pod %s starts on %s, which the state does not bind it to: %+v", spec.Pod, m.name, rec)
+	}
+}
+
+// ended implements watcher.
+func (w *world) ended(m *machine, spec pod.ContainerSpec) {
+	w.log.Info("process ended", "at", m.name, "pod", spec.Pod, "incarnation", spec.Incarnation)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running[spec.Pod] == m {
+		delete(w.running, spec.Pod)
+	}
+}
+
+// ordered implements watcher: I12, no agent ends a process that the control plane wants running.
+func (w *world) ordered(m *machine, spec pod.ContainerSpec, how string) {
+	rec, known := w.pod(spec.Pod)
+	w.log.Info("process is ended", "at", m.name, "pod", spec.Pod, "incarnation", spec.Incarnation, "how", how)
+	if known && rec.Goal == fleet.GoalRun && rec.Incarnation == spec.Incarnation && w.machineOf(rec.Host) == m {
+		w.broke("I12: %s ends pod %s (%s), which should run", m.name, spec.Pod, how)
+	}
+}
+
+func (w *world) machineOf(id fleet.HostID) *machine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h := w.byHost[id]; h != nil {
+		return h.machine
+	}
+	return nil
+}
+
+// principal is a user of an account.
+func principal(account fleet.AccountID) fleet.Principal {
+	can, _ := fleet.Preset("all")
+	return fleet.Principal{Account: account, Can: can}
+}
+
+// create asks for a pod.
+func (w *world) create(account fleet.AccountID, req fleet.PodRequest) (fleet.Pod, error) {
+	return w.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
+		return p.service.CreatePod(ctx, principal(account), req)
+	})
+}
+
+// act asks for an action.
+func (w *world) act(account fleet.AccountID, id fleet.PodID, action fleet.Trigger) (fleet.Pod, error) {
+	return w.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
+		return p.service.ActPod(ctx, principal(account), id, action)
+	})
+}
+
+// view reads a pod as its owner sees it.
+func (w *world) view(account fleet.AccountID, id fleet.PodID) (view fleet.PodView, err error) {
+	_, err = w.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
+		view, err = p.service.Pod(ctx, principal(account), id)
+		return view, err
+	})
+	return view, err
+}
+
+var errDown = fleet.Unavailable("no scheduler runs", nil)
+
+// ask calls the scheduler as a user does. A user of a scheduler that died meanwhile got no answer.
+func (w *world) ask(call func(context.Context, *process) (fleet.PodView, error)) (fleet.Pod, error) {
+	p := w.scheduler()
+	if p == nil {
+		return fleet.Pod{}, errDown
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	view, err := call(ctx, p)
+	if p.dying.Load() && fleet.CodeOf(err) != fleet.CodeUnavailable {
+		return fleet.Pod{}, errDown
+	}
+	return view.Pod, err
+}
+
+func cpuPod(vcpu int, image string) fleet.PodRequest {
+	return fleet.PodRequest{Name: "pod", Image: image, CPU: &fleet.CPURequest{Flavor: cpuFlavor, VCPU: vcpu}}
+}
+
+func gpuPod(count int, image string) fleet.PodRequest {
+	return fleet.PodRequest{Name: "pod", Image: image, GPU: &fleet.GPURequest{Type: gpuType, Count: count}}
+}
+
+// logLines keeps the latest lines of all logs, to be printed when a run fails.
+type logLines struct {
+	began time.Time
+	sub   string
+
+	root *logLines // holds what follows; nil: this one
+
+	mu    sync.Mutex
+	lines []string
+	seen  map[string]int // messages
+	echo  func(string)
+}
+
+const keptLines = 4000
+
+// Enabled implements slog.Handler.
+func (l *logLines) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (l *logLines) Handle(_ context.Context, r slog.Record) error {
+	root := l.top()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%10.3fs %-5s%s %s", time.Since(root.began).Seconds(), r.Level, l.sub, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	root.mu.Lock()
+	defer root.mu.Unlock()
+	if root.seen == nil {
+		root.seen = map[string]int{}
+	}
+	root.seen[r.Message]++
+	if root.echo != nil {
+		root.echo(b.String())
+		return nil
+	}
+	if len(root.lines) >= 2*keptLines {
+		root.lines = append(root.lines[:0], root.lines[keptLines:]...)
+	}
+	root.lines = append(root.lines, b.String())
+	return nil
+}
+
+func (l *logLines) top() *logLines {
+	if l.root != nil {
+		return l.root
+	}
+	return l
+}
+
+// WithAttrs implements slog.Handler.
+func (l *logLines) WithAttrs(attrs []slog.Attr) slog.Handler {
+	out := &logLines{root: l.top(), sub: l.sub}
+	for _, a := range attrs {
+		out.sub += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+	}
+	return out
+}
+
+// WithGroup implements slog.Handler.
+func (l *logLines) WithGroup(string) slog.Handler { return l }
+
+// count returns how often a message was logged.
+func (l *logLines) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[message]
+}
+
+// tail returns the latest lines.
+func (l *logLines) tail(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines[max(0, len(l.lines)-n):], "\n")
+}
+
+var errBound = errors.New("did not happen in time")
+
+// until waits until ok holds, looking each 100 ms, for at most limit.
+func until(limit time.Duration, ok func() bool) error {
+	for end := time.Now().Add(limit); !ok(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errBound
+		}
+	}
+	return nil
+}
