@@ -95,7 +95,7 @@ func startShim(tb testing.TB, dir string, o logs.WriterOptions) *shim {
 		_ = s.out.Close()
 		_ = s.err.Close()
 		_ = s.cmd.Process.Kill()
-		<-s.exit
+		<-s.exit //nolint:errcheck // it was killed
 	})
 	if err := readyR.SetReadDeadline(time.Now().Add(deadline)); err != nil {
 		tb.Fatal(err)

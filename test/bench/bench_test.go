@@ -62,7 +62,7 @@ func newWorld(b *testing.B) *world {
 	w.api, err = w.dev.Client()
 	must(err)
 	b.Cleanup(w.api.Close)
-	socket, err := w.argument("agent", "--containerd")
+	socket, err := w.dev.Argument("agent", "--containerd")
 	must(err)
 	w.raw, err = containerd.New(socket)
 	must(err)
@@ -77,23 +77,6 @@ func newWorld(b *testing.B) *world {
 	must(err)
 	must(img.Unpack(w.ctx, ""))
 	return w
-}
-
-// argument returns the value of a flag of a running daemon.
-func (w *world) argument(role, flag string) (string, error) {
-	pid, err := w.dev.PID(role)
-	if err != nil {
-		return "", err
-	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return "", err
-	}
-	args := strings.Split(string(data), "\x00")
-	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
-		return args[i+1], nil
-	}
-	return "", fmt.Errorf("%s has no %s", role, flag)
 }
 
 // samples collects figures in milliseconds under names.

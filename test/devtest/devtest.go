@@ -5,6 +5,7 @@ package devtest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,6 +78,8 @@ type Dev struct {
 	site *Site
 	cmd  *exec.Cmd
 	out  *lockedBuffer
+	done chan struct{} // closed when the process has ended
+	err  error         // of the process, once done
 }
 
 type lockedBuffer struct {
@@ -99,13 +104,15 @@ func (s *Site) Start(dir string, extra ...string) (*Dev, error) {
 	args := append([]string{
 		"dev", "--data-dir", dir, "--listen", "127.0.0.1:0", "--simulate-gpus", GPUType + ":8", "--image-archive", s.Archive,
 	}, extra...)
-	d := &Dev{Dir: dir, site: s, cmd: exec.Command(s.Binary("gantry"), args...), out: &lockedBuffer{}}
+	d := &Dev{
+		Dir: dir, site: s, cmd: exec.Command(s.Binary("gantry"), args...), out: &lockedBuffer{}, done: make(chan struct{}),
+	}
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
 	d.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.Dir, "state"))
 	if err := os.Remove(filepath.Join(dir, "dev.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	if err := d.cmd.Start(); err != nil {
+	if err := d.begin(); err != nil {
 		return nil, err
 	}
 	if err := Until(upTimeout, func() error { _, err := d.Info(); return err }); err != nil {
@@ -114,15 +121,61 @@ func (s *Site) Start(dir string, extra ...string) (*Dev, error) {
 	return d, nil
 }
 
+// begin starts the process so that it is told to end when this one dies, also in a panic or a test's
+// timeout. The kernel ties that to the starting thread, which is kept for it.
+func (d *Dev) begin() error {
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(d.done)
+		err := d.cmd.Start()
+		started <- err
+		if err == nil {
+			d.err = d.cmd.Wait()
+		}
+	}()
+	return <-started
+}
+
 // Stop ends gantry dev as Ctrl-C does.
 func (d *Dev) Stop() error {
 	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	if err := d.cmd.Wait(); err != nil {
-		return fmt.Errorf("gantry dev: %w\n%s", err, d.out)
+	select {
+	case <-d.done:
+	case <-time.After(upTimeout):
+		return errors.New("gantry dev did not end")
+	}
+	if d.err != nil {
+		return fmt.Errorf("gantry dev: %w\n%s", d.err, d.out)
 	}
 	return nil
+}
+
+// Kill kills gantry dev itself, and nothing that it started.
+func (d *Dev) Kill() {
+	_ = d.cmd.Process.Kill() // it may have ended
+	<-d.done
+}
+
+// Argument returns the value of a flag of a running daemon.
+func (d *Dev) Argument(role, flag string) (string, error) {
+	pid, err := d.PID(role)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return "", err
+	}
+	args := strings.Split(string(data), "\x00")
+	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
+		return args[i+1], nil
+	}
+	return "", fmt.Errorf("%s has no %s", role, flag)
 }
 
 // PrintLogs writes the ends of the daemons' logs.
@@ -215,13 +268,13 @@ func (d *Dev) Admin() (*client.Client, error) {
 	return client.New(info.API, fleet.Secret(info.AdminKey), "devtest")
 }
 
-// Command returns a run of the command line against this Dev.
-func (d *Dev) Command(args ...string) (*exec.Cmd, error) {
+// Command returns a run of the command line against this Dev, which ends with ctx.
+func (d *Dev) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	info, err := d.Info()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(d.site.Binary("gantry"), args...)
+	cmd := exec.CommandContext(ctx, d.site.Binary("gantry"), args...)
 	cmd.Env = append(os.Environ(), "GANTRY_API="+info.API, "GANTRY_API_KEY="+info.APIKey)
 	return cmd, nil
 }

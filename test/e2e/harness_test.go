@@ -101,7 +101,9 @@ func kill9(t *testing.T, d *devtest.Dev, role string) {
 // cli runs the command line and returns what it printed and its exit code.
 func cli(t *testing.T, d *devtest.Dev, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := must[*exec.Cmd](t)(d.Command(args...))
+	ctx, cancel := context.WithTimeout(t.Context(), reachTimeout)
+	defer cancel()
+	cmd := must[*exec.Cmd](t)(d.Command(ctx, args...))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
