@@ -15,7 +15,10 @@ import (
 	"gantry/fleet"
 )
 
-const tailTimeout = 2 * time.Second
+const (
+	tailTimeout  = 2 * time.Second
+	maxTailBytes = 16 << 10
+)
 
 // podLogs implements pod.SystemLog on a folder per pod.
 type podLogs struct {
@@ -77,7 +80,8 @@ func (l *podLogs) Tail(id fleet.PodID, n int, since time.Time) string {
 	for i, line := range lines {
 		text[i] = line.Text
 	}
-	return strings.Join(text, "\n")
+	tail := strings.Join(text, "\n")
+	return strings.ToValidUTF8(tail[max(0, len(tail)-maxTailBytes):], "")
 }
 
 // Remove removes the pod's log folder.

@@ -9,6 +9,8 @@ import (
 	"gantry/internal/link"
 )
 
+const maxReports = 64 // of one message, which becomes one log entry
+
 // reports keeps the newest report of each pod for as long as the host knows the pod, and tells it to
 // each session anew: a report may have been lost on its way, and a control plane that was restored
 // from an old copy learns from it what has happened since. What is lost with the process is found
@@ -80,7 +82,8 @@ func (r *reports) newSession(known func(fleet.PodID) bool) {
 	r.poke()
 }
 
-// unsent returns a message with every report that was not sent yet, or nil.
+// unsent returns a message with reports that were not sent yet, at most maxReports, or nil when there
+// are none. When more are left it pokes.
 func (r *reports) unsent(now time.Time) *link.Reports {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,6 +91,10 @@ func (r *reports) unsent(now time.Time) *link.Reports {
 	for id, p := range r.pending {
 		if p.sequence != 0 {
 			continue
+		}
+		if len(out) == maxReports {
+			r.poke()
+			break
 		}
 		p.sequence = r.sequence + 1
 		if p.sent.IsZero() {

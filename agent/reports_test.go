@@ -64,3 +64,19 @@ func TestAReportTellsWhenItFirstLeftAndOnlyOfAStartMadeHere(t *testing.T) {
 		}
 	}
 }
+
+func TestMessageHoldsSoManyReports(t *testing.T) {
+	r := newReports()
+	const pods = maxReports + 3
+	for range pods {
+		r.Report(pod.Report{Pod: fleet.PodID(fleet.NewID()), Event: fleet.EventRunning})
+	}
+	<-r.wake
+	if n := len(r.unsent(time.Now()).GetPods()); n != maxReports {
+		t.Errorf("the first message has %d reports, want %d", n, maxReports)
+	}
+	<-r.wake // it says that more are left
+	if n := len(r.unsent(time.Now()).GetPods()); n != pods-maxReports {
+		t.Errorf("the second message has %d reports, want %d", n, pods-maxReports)
+	}
+}
