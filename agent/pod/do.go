@@ -83,7 +83,7 @@ func (m *machine) stepsCopy() map[fleet.Step]time.Time {
 }
 
 func (m *machine) pull(ctx context.Context, want Assignment) error {
-	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	ctx, cancel := context.WithDeadline(ctx, m.steps[fleet.StepReceived].Add(startLimit))
 	defer cancel()
 	m.mark(fleet.StepPulling)
 	m.Logs.System(m.id, "pull image "+want.Image)
@@ -95,9 +95,6 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 		var e *Error
 		if errors.As(err, &e) {
 			m.Logs.System(m.id, "error pulling image: "+e.Sentence)
-		}
-		if ctx.Err() == context.DeadlineExceeded {
-			return &Error{Class: Fatal, Sentence: "the image could not be pulled within an hour", Err: err}
 		}
 		return err
 	}

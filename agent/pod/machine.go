@@ -31,7 +31,7 @@ type Deps struct {
 const (
 	lookTimeout   = 20 * time.Second
 	effectTimeout = 2 * time.Minute
-	pullTimeout   = time.Hour
+	startLimit    = time.Hour // for an incarnation to begin, tries of a pull included
 	retryLeast    = 200 * time.Millisecond
 	retryMost     = 15 * time.Second
 )
@@ -54,6 +54,7 @@ type machine struct {
 	termFor  uint64 // incarnation that was sent SIGTERM
 	termAt   time.Time
 	digest   string // of the image; the runtime is asked once per incarnation
+	trouble  string // what last kept the incarnation from starting, for its owner
 	gone     bool   // nothing is left, and the ledger has forgotten it
 }
 
@@ -106,6 +107,13 @@ func (m *machine) run(ctx context.Context) {
 			m.fail(want, e)
 			continue
 		}
+		if e != nil {
+			m.trouble = e.Sentence
+		}
+		if m.hopeless(want) {
+			m.fail(want, &Error{Class: Fatal, Sentence: m.trouble + "; it was tried for an hour", Err: err})
+			continue
+		}
 		m.Log.Warn("pod step will be tried again", "incarnation", want.Incarnation, "in", delay, "err", err)
 		if e != nil {
 			m.Reports.Activity(m.id, e.Sentence+", trying again", 0, 0)
@@ -113,6 +121,13 @@ func (m *machine) run(ctx context.Context) {
 		m.pause(ctx, delay/2+rand.N(delay))
 		delay = min(2*delay, retryMost)
 	}
+}
+
+// hopeless reports whether an incarnation that has not begun was tried for long enough.
+func (m *machine) hopeless(want Assignment) bool {
+	rec, _ := m.Ledger.Record(m.id)
+	return want.Goal == fleet.GoalRun && rec.Begun < want.Incarnation && !rec.ended(want.Incarnation) &&
+		time.Since(m.steps[fleet.StepReceived]) >= startLimit
 }
 
 // step does one round. The returned assignment is the one that the round worked for.
@@ -125,7 +140,7 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	defer cancel()
 
 	if m.stepsFor != want.Incarnation {
-		m.stepsFor, m.digest = want.Incarnation, ""
+		m.stepsFor, m.digest, m.trouble = want.Incarnation, "", "the host could not start the container"
 		m.steps = map[fleet.Step]time.Time{}
 		// The start of a process that ran before this agent did is not this agent's to tell.
 		if rec, _ := m.Ledger.Record(m.id); rec.Begun < want.Incarnation {

@@ -312,3 +312,19 @@ func TestStopEndsAPull(t *testing.T) {
 		}
 	})
 }
+
+func TestStartIsGivenUpAfterAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.registry["web"] = &Error{Class: Retry, Sentence: "the registry is busy"}
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(59 * time.Minute)
+		wantEvents(t, f)
+		settle(2 * time.Minute)
+		wantEvents(t, f, fleet.EventFailed)
+		if want := "the registry is busy; it was tried for an hour"; f.last().Reason != want {
+			t.Errorf("reason %q, want %q", f.last().Reason, want)
+		}
+	})
+}
