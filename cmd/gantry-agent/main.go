@@ -34,8 +34,10 @@ type cli struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
 	Debug   bool             `help:"Log everything."`
 
-	Join  joinCmd  `cmd:"" help:"Join this host to a cluster with a one-use token (gantry host token)."`
-	Run   runCmd   `cmd:"" help:"Run the agent in the foreground, as systemd does."`
+	Join        joinCmd        `cmd:"" help:"Join this host to a cluster with a one-use token (gantry host token)."`
+	Run         runCmd         `cmd:"" help:"Run the agent in the foreground, as systemd does."`
+	CheckConfig checkConfigCmd `cmd:"" help:"Read the configuration as run would, say what is wrong with it, and start nothing."`
+
 	Clean cleanCmd `cmd:"" help:"Remove every container, namespace, link and rule of a stopped agent. Pods that ran are started again when it runs next."`
 }
 
@@ -59,6 +61,19 @@ type runCmd struct {
 	SimulateGpus []string `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive []string `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
 	Overcommit   int      `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
+}
+
+type checkConfigCmd struct {
+	Settings runCmd `embed:""`
+}
+
+// Run says that the flags could be read: kong has said what could not.
+func (c *checkConfigCmd) Run() error {
+	if err := c.Settings.validate(); err != nil {
+		return err
+	}
+	fmt.Println("the configuration is fine")
+	return nil
 }
 
 type cleanCmd struct {
@@ -133,13 +148,25 @@ func (c *common) runtime(log *slog.Logger) (*ctrd.Runtime, error) {
 	return ctrd.New(ctrd.Config{Socket: c.Containerd, Namespace: "gantry-" + c.instance(), LoggerPath: logger, Log: log})
 }
 
+// validate reports every setting that is out of its range.
+func (c *runCmd) validate() error {
+	var faults []error
+	if c.Overcommit < 1 || c.Overcommit > 1000 {
+		faults = append(faults, errors.New("--overcommit must be 1 to 1000"))
+	}
+	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
 // Run is the daemon's life.
 func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if os.Geteuid() != 0 {
 		return errors.New("must run as root: it makes containers and network namespaces")
 	}
-	if c.Overcommit < 1 || c.Overcommit > 1000 {
-		return errors.New("--overcommit must be 1 to 1000")
+	if err := c.validate(); err != nil {
+		return err
 	}
 	gpus, err := gpu.Simulate(c.DataDir, c.SimulateGpus)
 	if err != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -25,6 +26,8 @@ type cli struct {
 
 	Init initCmd `cmd:"" help:"Make a new cluster of one scheduler: its CA, its first accounts and keys."`
 	Run  runCmd  `cmd:"" help:"Run the scheduler in the foreground, as systemd does."`
+
+	CheckConfig checkConfigCmd `cmd:"" help:"Read the configuration as run would, say what is wrong with it, and start nothing."`
 }
 
 type initCmd struct {
@@ -43,6 +46,35 @@ type runCmd struct {
 	HostSilence   time.Duration `default:"5s" help:"A host that is silent for longer has lost its session."`
 	HostPatience  time.Duration `default:"5s" help:"A host that lost its session for longer is unreachable."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
+}
+
+type checkConfigCmd struct {
+	Settings runCmd `embed:""`
+}
+
+// Run says that the flags could be read: kong has said what could not.
+func (c *checkConfigCmd) Run() error {
+	if err := c.Settings.validate(); err != nil {
+		return err
+	}
+	fmt.Println("the configuration is fine")
+	return nil
+}
+
+// validate reports every setting that is out of its range.
+func (c *runCmd) validate() error {
+	var faults []error
+	if c.StopGrace < 0 || c.StopGrace > maxStopGrace {
+		faults = append(faults, errors.New("--stop-grace must be 0 to 2m"))
+	}
+	for flag, d := range map[string]time.Duration{
+		"--keep-terminated": c.KeepTerminat, "--host-silence": c.HostSilence, "--host-patience": c.HostPatience,
+	} {
+		if d <= 0 {
+			faults = append(faults, fmt.Errorf("%s must be above 0", flag))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 func main() { os.Exit(run()) }

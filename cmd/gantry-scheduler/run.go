@@ -34,8 +34,8 @@ const (
 
 // Run is the daemon's life: it opens everything, serves until ctx ends, and closes in reverse.
 func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
-	if c.StopGrace < 0 || c.StopGrace > maxStopGrace {
-		return errors.New("--stop-grace must be 0 to 2m")
+	if err := c.validate(); err != nil {
+		return err
 	}
 	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
 	if err != nil {

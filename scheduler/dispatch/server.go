@@ -188,11 +188,13 @@ func (s *Server) markUnreachable(ctx context.Context, id fleet.HostID, epoch uin
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	err := s.propose(ctx, state.SetHostState{Host: id, Epoch: epoch, State: fleet.HostUnreachable, At: time.Now()})
-	if err != nil && fleet.CodeOf(err) != fleet.CodeStale {
+	switch {
+	case fleet.CodeOf(err) == fleet.CodeStale: // it has come back meanwhile
+	case err != nil:
 		s.Log.Warn("mark a host unreachable", "host", id, "err", err)
-		return
+	default:
+		s.Log.Warn("host is unreachable", "host", id)
 	}
-	s.Log.Warn("host is unreachable", "host", id)
 }
 
 func (s *Server) propose(ctx context.Context, cmd state.Command) error {

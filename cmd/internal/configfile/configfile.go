@@ -26,7 +26,7 @@ func (File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	if err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	values, err := parse(data)
+	values, err := parseTOML(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", string(f), err)
 	}
@@ -48,7 +48,7 @@ func (File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	return nil
 }
 
-func parse(data []byte) (map[string]any, error) {
+func parseTOML(data []byte) (map[string]any, error) {
 	values := map[string]any{}
 	if err := toml.NewDecoder(bytes.NewReader(data)).Decode(&values); err != nil {
 		return nil, err
