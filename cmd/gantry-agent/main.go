@@ -11,28 +11,23 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"gantry/agent"
 	"gantry/agent/ctrd"
 	"gantry/agent/gpu"
-	"gantry/cmd/internal/configfile"
+	"gantry/cmd/internal/cmdline"
 	"gantry/netctl/kernel"
 )
 
 var version = "dev" // set by the build
 
 type cli struct {
-	Config  configfile.File  `help:"TOML file whose keys are flags of the command." placeholder:"FILE"`
-	Version kong.VersionFlag `help:"Print the version and exit."`
-	Debug   bool             `help:"Log everything."`
+	cmdline.Common
 
 	Join        joinCmd        `cmd:"" help:"Join this host to a cluster with a one-use token (gantry host token)."`
 	Run         runCmd         `cmd:"" help:"Run the agent in the foreground, as systemd does."`
@@ -81,25 +76,8 @@ type cleanCmd struct {
 	Timeout time.Duration `default:"2m" help:"Give up after this time."`
 }
 
-func main() { os.Exit(run()) }
-
-func run() int {
-	var c cli
-	k := kong.Parse(&c, kong.Name("gantry-agent"), kong.UsageOnError(), kong.Vars{"version": version},
-		kong.Description("The daemon of one Gantry host. It runs as root, under systemd, beside containerd."))
-	level := slog.LevelInfo
-	if c.Debug {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	k.BindTo(ctx, (*context.Context)(nil))
-	if err := k.Run(log); err != nil {
-		fmt.Fprintln(os.Stderr, "gantry-agent:", err)
-		return 1
-	}
-	return 0
+func main() {
+	os.Exit(cmdline.Main(&cli{}, "gantry-agent", version, "The daemon of one Gantry host. It runs as root, under systemd, beside containerd."))
 }
 
 // Run joins the host.

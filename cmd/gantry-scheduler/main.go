@@ -3,26 +3,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
-
-	"gantry/cmd/internal/configfile"
+	"gantry/cmd/internal/cmdline"
 )
 
 var version = "dev" // set by the build
 
 type cli struct {
-	Config  configfile.File  `help:"TOML file whose keys are flags of the command." placeholder:"FILE"`
-	Version kong.VersionFlag `help:"Print the version and exit."`
-	Debug   bool             `help:"Log everything."`
+	cmdline.Common
 
 	Init initCmd `cmd:"" help:"Make a new cluster of one scheduler: its CA, its first accounts and keys."`
 	Run  runCmd  `cmd:"" help:"Run the scheduler in the foreground, as systemd does."`
@@ -77,23 +69,6 @@ func (c *runCmd) validate() error {
 	return errors.Join(faults...)
 }
 
-func main() { os.Exit(run()) }
-
-func run() int {
-	var c cli
-	k := kong.Parse(&c, kong.Name("gantry-scheduler"), kong.UsageOnError(), kong.Vars{"version": version},
-		kong.Description("The control plane of a Gantry cluster. It needs no privileges."))
-	level := slog.LevelInfo
-	if c.Debug {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	k.BindTo(ctx, (*context.Context)(nil))
-	if err := k.Run(log); err != nil {
-		fmt.Fprintln(os.Stderr, "gantry-scheduler:", err)
-		return 1
-	}
-	return 0
+func main() {
+	os.Exit(cmdline.Main(&cli{}, "gantry-scheduler", version, "The control plane of a Gantry cluster. It needs no privileges."))
 }

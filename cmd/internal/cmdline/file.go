@@ -1,6 +1,4 @@
-// Package configfile lets a daemon's flags be given in a TOML file: each key is a flag's name, flags
-// on the command line win, and a key that is no flag is an error that names it.
-package configfile
+package cmdline
 
 import (
 	"bytes"
