@@ -32,6 +32,7 @@ const (
 	keepaliveTimeout = 5 * time.Second
 	maxMessage       = 64 << 20 // bytes of the largest full set
 	upQueue          = 64
+	renewRetry       = time.Minute
 )
 
 // sessions keeps one session with a scheduler, whichever answers.
@@ -287,29 +288,36 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 }
 
 // renewInTime trades the certificate for a fresh one at a random point between half and four fifths
-// of its life.
+// of its life, and again every minute while that fails.
 func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error {
-	fraction := rand.Float64()
 	for {
 		leaf, err := s.store.Leaf()
 		if err != nil {
 			return err
 		}
-		wait := max(time.Until(pki.RenewAt(leaf, fraction)), time.Second)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
-		if err := renew(ctx, conn, s.store); err != nil {
+		wait := time.Until(pki.RenewAt(leaf, rand.Float64()))
+		for {
+			if err := pause(ctx, wait); err != nil {
+				return err
+			}
+			if err = renew(ctx, conn, s.store); err == nil {
+				break
+			}
 			s.log.Warn("renew the host's certificate", "err", err)
-			fraction = 1 // again in a second, and from then on each second
-			continue
+			wait = renewRetry
 		}
-		fraction = rand.Float64()
 		s.log.Info("host certificate renewed")
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

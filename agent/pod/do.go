@@ -128,6 +128,7 @@ func (m *machine) define(ctx context.Context, want Assignment) error {
 	}
 	return m.inSlot(ctx, func() error {
 		if err := m.Runtime.Define(ctx, spec); err != nil {
+			m.digest = "" // the image may be gone: ask again
 			return err
 		}
 		m.mark(fleet.StepDefined)
