@@ -168,7 +168,10 @@ func (d *daemon) network(ctx context.Context) error {
 	}
 	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU}
 	for _, rec := range d.book.Records() {
-		if rec.Assignment.Goal == fleet.GoalRun && (rec.Ended == nil || rec.Ended.Incarnation < rec.Assignment.Incarnation) {
+		a := rec.Assignment
+		ended := rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation
+		// What may run keeps its network, also while it is being stopped.
+		if rec.Addr.IsValid() && !ended && (a.Goal == fleet.GoalRun || rec.Begun == a.Incarnation) {
 			want.Pods = append(want.Pods, netctl.NewPod(d.Instance, string(rec.Assignment.Pod), rec.Addr))
 		}
 	}

@@ -9,7 +9,10 @@ import (
 	"gantry/internal/link"
 )
 
-const maxReports = 64 // of one message, which becomes one log entry
+const (
+	maxReports = 64   // of one message, which becomes one log entry
+	maxReason  = 1000 // bytes
+)
 
 // reports keeps the newest report of each pod for as long as the host knows the pod, and tells it to
 // each session anew: a report may have been lost on its way, and a control plane that was restored
@@ -57,7 +60,15 @@ func (r *reports) Activity(id fleet.PodID, words string, done, total int64) {
 		delete(r.activity, id)
 		return
 	}
-	r.activity[id] = activity{words, done, total}
+	r.activity[id] = activity{pod.Readable(words, maxReason), done, total}
+}
+
+// Forget implements pod.Reporter.
+func (r *reports) Forget(id fleet.PodID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.activity, id)
+	delete(r.pending, id)
 }
 
 func (r *reports) poke() {
@@ -135,17 +146,27 @@ func (r *reports) activities() map[fleet.PodID]activity {
 // which this agent has made tells its steps.
 func encodeReport(r pod.Report, sent time.Time) *link.PodReport {
 	out := &link.PodReport{
-		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: r.Reason,
-		AtNs: r.At.UnixNano(), LogTail: r.LogTail, Digest: r.Digest, StepsNs: map[string]int64{},
+		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: pod.Readable(r.Reason, maxReason),
+		AtNs: nanoseconds(r.At), LogTail: pod.Readable(r.LogTail, maxTailBytes), Digest: r.Digest, StepsNs: map[string]int64{},
 	}
 	if r.ExitCode != nil {
 		out.HasExitCode, out.ExitCode = true, int32(*r.ExitCode) //nolint:gosec // an exit code has 8 bits
 	}
 	for step, at := range r.Steps {
-		out.StepsNs[string(step)] = at.UnixNano()
+		if !at.IsZero() {
+			out.StepsNs[string(step)] = at.UnixNano()
+		}
 	}
 	if len(r.Steps) > 0 {
 		out.StepsNs[string(fleet.StepReported)] = sent.UnixNano()
 	}
 	return out
+}
+
+// nanoseconds encodes a time; 0 stands for one that is not known.
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }

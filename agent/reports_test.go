@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -78,5 +80,22 @@ func TestMessageHoldsSoManyReports(t *testing.T) {
 	<-r.wake // it says that more are left
 	if n := len(r.unsent(time.Now()).GetPods()); n != pods-maxReports {
 		t.Errorf("the second message has %d reports, want %d", n, pods-maxReports)
+	}
+}
+
+func TestEveryReportCanBeSent(t *testing.T) {
+	code := 255
+	sent := encodeReport(pod.Report{
+		Pod: "a", Event: fleet.EventFailed, Reason: "cut \xc3", LogTail: "\xff\xfe tail", ExitCode: &code,
+		Steps: map[fleet.Step]time.Time{fleet.StepStarted: {}},
+	}, time.Time{})
+	if _, err := proto.Marshal(&link.Reports{Pods: []*link.PodReport{sent}}); err != nil {
+		t.Fatal(err)
+	}
+	if sent.GetAtNs() != 0 {
+		t.Errorf("a time that is not known became %d", sent.GetAtNs())
+	}
+	if _, ok := sent.GetStepsNs()[string(fleet.StepStarted)]; ok {
+		t.Error("a step without a time was sent")
 	}
 }

@@ -295,7 +295,7 @@ func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error
 		if err != nil {
 			return err
 		}
-		wait := time.Until(pki.RenewAt(leaf, rand.Float64()))
+		wait := max(time.Until(pki.RenewAt(leaf, rand.Float64())), renewRetry)
 		for {
 			if err := pause(ctx, wait); err != nil {
 				return err

@@ -121,9 +121,7 @@ func specifyGPU(pod *fleet.Pod, gpu fleet.GPURequest, cat fleet.Catalog) error {
 			price = t.Community
 		}
 		pod.HourlyRate = price * fleet.Money(gpu.Count)
-		pod.Need = fleet.Resources{
-			MilliCPU: milliCPUPerGPU * int64(gpu.Count), MemoryMB: memoryMBPerGPU * int64(gpu.Count), DiskGB: int64(pod.Spec.DiskGB),
-		}
+		pod.Need = leastNeed(&pod.Spec)
 		return nil
 	}
 	return fleet.Invalid("$.gpu.id", "names a GPU type that is not in the catalog")
@@ -146,12 +144,21 @@ func specifyCPU(pod *fleet.Pod, cpu fleet.CPURequest, cat fleet.Catalog) error {
 		cpu.MemoryGB = int(f.RAMPerVCPU * float64(cpu.VCPU))
 		pod.Spec.CPU = &cpu
 		pod.HourlyRate = f.SecureVCPU * fleet.Money(cpu.VCPU)
-		pod.Need = fleet.Resources{
-			MilliCPU: 1000 * int64(cpu.VCPU), MemoryMB: int64(cpu.MemoryGB) * 1000, DiskGB: int64(pod.Spec.DiskGB),
-		}
+		pod.Need = leastNeed(&pod.Spec)
 		return nil
 	}
 	return fleet.Invalid("$.cpu.id", "names a CPU flavor that is not in the catalog")
+}
+
+// leastNeed is what a pod holds of any host at least.
+func leastNeed(spec *fleet.PodSpec) fleet.Resources {
+	if spec.GPU != nil {
+		n := int64(spec.GPU.Count)
+		return fleet.Resources{MilliCPU: milliCPUPerGPU * n, MemoryMB: memoryMBPerGPU * n, DiskGB: int64(spec.DiskGB)}
+	}
+	return fleet.Resources{
+		MilliCPU: 1000 * int64(spec.CPU.VCPU), MemoryMB: int64(spec.CPU.MemoryGB) * 1000, DiskGB: int64(spec.DiskGB),
+	}
 }
 
 // requestFor states what a pod needs of its host.
@@ -267,12 +274,15 @@ func (s *Service) bind(ctx context.Context, who fleet.Principal, cmd *state.ActP
 			return nil // the state machine says why
 		}
 		candidates := v.Candidates()
+		p.Need = leastNeed(&p.Spec) // its share was one of the earlier host
 		choice, err := place.Pick(requestFor(&p, p.Host), candidates)
 		if err != nil {
 			return err
 		}
+		host := hostOf(candidates, choice.Host)
+		need := shareFor(&p, host)
 		cmd.Bind = &state.Binding{
-			Host: choice.Host, HostEpoch: hostOf(candidates, choice.Host).Host.Epoch, GPUs: choice.GPUs, HourlyRate: p.HourlyRate,
+			Host: choice.Host, HostEpoch: host.Host.Epoch, GPUs: choice.GPUs, HourlyRate: p.HourlyRate, Need: &need,
 		}
 		return nil
 	})

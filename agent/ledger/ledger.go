@@ -70,6 +70,11 @@ func Open(path string) (*Ledger, error) {
 func (l *Ledger) Close() error { return l.db.Close() }
 
 func (l *Ledger) load() error {
+	// One odd text must not keep the agent from starting.
+	mode, err := cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+	if err != nil {
+		return err
+	}
 	return l.db.Update(func(tx *bbolt.Tx) error {
 		pods, err := tx.CreateBucketIfNotExists(bucketPods)
 		if err != nil {
@@ -88,7 +93,7 @@ func (l *Ledger) load() error {
 		}
 		return pods.ForEach(func(k, v []byte) error {
 			var rec pod.Record
-			if err := cbor.Unmarshal(v, &rec); err != nil {
+			if err := mode.Unmarshal(v, &rec); err != nil {
 				return fmt.Errorf("pod %s: %w", k, err)
 			}
 			if string(rec.Assignment.Pod) != string(k) {
@@ -220,12 +225,12 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 		}
 		rec.Assignment, rec.Orphan = a, false
 		if !rec.Addr.IsValid() {
-			addr, err := allocate(used)
-			if err != nil {
-				return nil, fmt.Errorf("address for pod %s: %w", a.Pod, err)
+			// A pod for which there is none is recorded without: it fails by itself, and the orders of
+			// all others go on.
+			if addr, err := allocate(used); err == nil {
+				rec.Addr = addr
+				used[addr] = true
 			}
-			rec.Addr = addr
-			used[addr] = true
 		}
 		next = append(next, rec)
 	}
@@ -291,10 +296,13 @@ func (l *Ledger) update(id fleet.PodID, f func(*pod.Record) bool) error {
 	return nil
 }
 
-// Forget removes a pod's record.
+// Forget removes the record of an orphan. One that was assigned to this host again meanwhile stays.
 func (l *Ledger) Forget(id fleet.PodID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if rec, ok := l.records[id]; !ok || !rec.Orphan {
+		return nil
+	}
 	err := l.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPods).Delete([]byte(id)) })
 	if err != nil {
 		return fmt.Errorf("forget pod %s: %w", id, err)

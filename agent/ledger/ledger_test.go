@@ -82,7 +82,7 @@ func TestEveryCallIsOnDiskWhenItReturns(t *testing.T) {
 	check(l.End("p1", pod.Ended{Incarnation: 1, Event: fleet.EventFailed, Reason: "r", ExitCode: &code, At: time.Now().UTC()}))
 	_, err = l.Apply(4, 6, []pod.Assignment{want("p3", 6)}, []fleet.PodID{"p2"}, allocator)
 	check(err)
-	check(l.Forget("p2"))
+	check(l.Forget("p2")) // an orphan by now
 	check(l.MarkCleaned())
 	rec, ok := l.Record("p1")
 	if !ok || rec.Ended == nil || *rec.Ended.ExitCode != 3 || rec.Begun != 1 || rec.BegunBoot != "boot" {
@@ -181,13 +181,54 @@ func TestFirstEndStands(t *testing.T) {
 	}
 }
 
-func TestNoAddressLeftChangesNothing(t *testing.T) {
+func TestPodWithoutAddressDoesNotStopTheOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, path)
-	full := errors.New("no address")
-	_, err := l.SetFull(1, []pod.Assignment{want("p1", 1)}, func(map[netip.Addr]bool) (netip.Addr, error) { return netip.Addr{}, full })
-	if !errors.Is(err, full) || len(l.Records()) != 0 || l.Generation() != 0 {
-		t.Errorf("error %v, records %v", err, l.Records())
+	none := func(map[netip.Addr]bool) (netip.Addr, error) { return netip.Addr{}, errors.New("no address") }
+	if _, err := l.SetFull(1, []pod.Assignment{want("p1", 1)}, none); err != nil {
+		t.Fatal(err)
+	}
+	if rec, ok := l.Record("p1"); !ok || rec.Addr.IsValid() {
+		t.Errorf("record %+v", rec)
+	}
+	sameOnDisk(t, path, l)
+	if _, err := l.Apply(1, 2, []pod.Assignment{want("p1", 2)}, nil, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if rec, _ := l.Record("p1"); !rec.Addr.IsValid() {
+		t.Error("the pod got no address when there was one")
+	}
+}
+
+func TestForgetSparesAPodThatIsWantedAgain(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if _, err := l.SetFull(1, []pod.Assignment{want("p1", 1), want("p2", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.SetFull(2, []pod.Assignment{want("p1", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []fleet.PodID{"p1", "p2"} {
+		if err := l.Forget(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := l.Record("p1"); !ok {
+		t.Error("a wanted pod was forgotten")
+	}
+	if _, ok := l.Record("p2"); ok {
+		t.Error("an orphan was not forgotten")
+	}
+}
+
+func TestOddTextDoesNotKeepTheLedgerShut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	if _, err := l.SetFull(1, []pod.Assignment{want("p1", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.End("p1", pod.Ended{Incarnation: 1, Reason: "cut \xc3"}); err != nil {
+		t.Fatal(err)
 	}
 	sameOnDisk(t, path, l)
 }

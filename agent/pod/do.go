@@ -66,7 +66,7 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepUnlink:
 		return m.Network.Release(short, m.id)
 	case StepForget:
-		return m.forget(ctx, want)
+		return m.forget(short, ctx, want)
 	}
 	return fmt.Errorf("step %q is not known", s)
 }
@@ -83,7 +83,7 @@ func (m *machine) stepsCopy() map[fleet.Step]time.Time {
 }
 
 func (m *machine) pull(ctx context.Context, want Assignment) error {
-	ctx, cancel := context.WithDeadline(ctx, m.steps[fleet.StepReceived].Add(startLimit))
+	ctx, cancel := context.WithDeadline(ctx, m.since.Add(startLimit))
 	defer cancel()
 	m.mark(fleet.StepPulling)
 	m.Logs.System(m.id, "pull image "+want.Image)
@@ -104,6 +104,9 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 }
 
 func (m *machine) network(ctx context.Context, see Seen) error {
+	if !see.Record.Addr.IsValid() {
+		return &Error{Class: Fatal, Sentence: "the host has no network address left for the pod"}
+	}
 	if m.steps[fleet.StepPulled].IsZero() {
 		m.mark(fleet.StepPulled)
 	}
@@ -156,6 +159,9 @@ func (m *machine) start(ctx context.Context, want Assignment) error {
 	if err != nil {
 		return err
 	}
+	if at.IsZero() { // it has ended already, or began before a crash that nobody timed
+		at = time.Now()
+	}
 	m.steps[fleet.StepStarted] = at
 	m.tellRunning(want, at)
 	return nil
@@ -169,7 +175,9 @@ func (m *machine) tellRunning(want Assignment, started time.Time) {
 	m.toldRun = want.Incarnation
 	m.Reports.Activity(m.id, "", 0, 0)
 	r := m.observed(want, fleet.EventRunning)
-	r.At = started
+	if !started.IsZero() {
+		r.At = started
+	}
 	m.Reports.Report(r)
 }
 
@@ -230,9 +238,13 @@ func (m *machine) end(want Assignment, see Seen) error {
 	ended := Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now(), LogFrom: see.Container.StartedAt}
 	c := see.Container
 	if c.Task == TaskStopped {
-		code := c.ExitCode
-		ended.ExitCode, ended.At = &code, c.ExitedAt
 		ended.Event, ended.Reason = verdict(c)
+		if code := c.ExitCode; !c.Lost {
+			ended.ExitCode = &code
+		}
+		if !c.ExitedAt.IsZero() {
+			ended.At = c.ExitedAt
+		}
 	}
 	if want.Goal != fleet.GoalRun {
 		ended.Event, ended.Reason = fleet.EventExited, ""
@@ -276,7 +288,11 @@ func (m *machine) report(e *Ended) {
 
 // forget removes the last traces. A pod that the scheduler still lists is reported gone, and the
 // machine waits until it is taken off the list; one that it does not list is forgotten.
-func (m *machine) forget(ctx context.Context, want Assignment) error {
+func (m *machine) forget(short, ctx context.Context, want Assignment) error {
+	// Also when there is no container: a crash may have left its snapshot.
+	if err := m.Runtime.Remove(short, m.id); err != nil {
+		return err
+	}
 	if err := m.Logs.Remove(m.id); err != nil {
 		return err
 	}
@@ -285,8 +301,10 @@ func (m *machine) forget(ctx context.Context, want Assignment) error {
 	}
 	if rec, ok := m.Ledger.Record(m.id); !ok || rec.Orphan {
 		m.gone = true
+		m.Reports.Forget(m.id)
 		return m.Ledger.Forget(m.id)
 	}
+	m.Reports.Activity(m.id, "", 0, 0)
 	m.Reports.Report(Report{Pod: m.id, Incarnation: want.Incarnation, Event: EventGone, At: time.Now()})
 	m.idle(ctx)
 	return nil

@@ -180,6 +180,7 @@ func (f *fakeHost) Report(r Report) {
 }
 
 func (f *fakeHost) Activity(fleet.PodID, string, int64, int64) {}
+func (f *fakeHost) Forget(fleet.PodID)                         {}
 
 func (f *fakeHost) events() []fleet.Trigger {
 	f.mu.Lock()
@@ -264,7 +265,9 @@ func (l fakeLedger) End(id fleet.PodID, e Ended) error {
 func (l fakeLedger) Forget(id fleet.PodID) error {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
-	delete(l.f.records, id)
+	if l.f.records[id].Orphan {
+		delete(l.f.records, id)
+	}
 	return nil
 }
 

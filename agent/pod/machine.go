@@ -3,8 +3,10 @@ package pod
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,9 +55,10 @@ type machine struct {
 	toldRun  uint64 // incarnation reported as running
 	termFor  uint64 // incarnation that was sent SIGTERM
 	termAt   time.Time
-	digest   string // of the image; the runtime is asked once per incarnation
-	trouble  string // what last kept the incarnation from starting, for its owner
-	gone     bool   // nothing is left, and the ledger has forgotten it
+	digest   string    // of the image; the runtime is asked once per incarnation
+	trouble  string    // what last kept the incarnation from starting, for its owner
+	since    time.Time // when the incarnation was first allowed to start; zero before
+	gone     bool      // nothing is left, and the ledger has forgotten it
 }
 
 func newMachine(d Deps, want Assignment) *machine {
@@ -103,16 +106,17 @@ func (m *machine) run(ctx context.Context) {
 			continue
 		}
 		var e *Error
-		if errors.As(err, &e) && e.Class == Fatal {
-			m.fail(want, e)
-			continue
-		}
+		fatal := errors.As(err, &e) && e.Class == Fatal
 		if e != nil {
 			m.trouble = e.Sentence
 		}
-		if m.hopeless(want) {
-			m.fail(want, &Error{Class: Fatal, Sentence: m.trouble + "; it was tried for an hour", Err: err})
-			continue
+		if !fatal && m.hopeless(want) {
+			fatal, e = true, &Error{Class: Fatal, Sentence: m.trouble + "; it was tried for an hour", Err: err}
+		}
+		if fatal {
+			if err = m.fail(want, e); err == nil {
+				continue
+			}
 		}
 		m.Log.Warn("pod step will be tried again", "incarnation", want.Incarnation, "in", delay, "err", err)
 		if e != nil {
@@ -127,7 +131,7 @@ func (m *machine) run(ctx context.Context) {
 func (m *machine) hopeless(want Assignment) bool {
 	rec, _ := m.Ledger.Record(m.id)
 	return want.Goal == fleet.GoalRun && rec.Begun < want.Incarnation && !rec.ended(want.Incarnation) &&
-		time.Since(m.steps[fleet.StepReceived]) >= startLimit
+		!m.since.IsZero() && time.Since(m.since) >= startLimit
 }
 
 // step does one round. The returned assignment is the one that the round worked for.
@@ -141,6 +145,7 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 
 	if m.stepsFor != want.Incarnation {
 		m.stepsFor, m.digest, m.trouble = want.Incarnation, "", "the host could not start the container"
+		m.since = time.Time{}
 		m.steps = map[fleet.Step]time.Time{}
 		// The start of a process that ran before this agent did is not this agent's to tell.
 		if rec, _ := m.Ledger.Record(m.id); rec.Begun < want.Incarnation {
@@ -150,6 +155,9 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	see, err := m.look(ctx, want)
 	if err != nil {
 		return want, err
+	}
+	if see.Heard && m.since.IsZero() {
+		m.since = time.Now()
 	}
 	err = m.do(effect, ctx, next(want, see), want, see)
 	if err != nil && ctx.Err() == nil && effect.Err() != nil {
@@ -209,14 +217,27 @@ func (m *machine) look(ctx context.Context, want Assignment) (Seen, error) {
 }
 
 // fail ends the incarnation because an effect can never succeed.
-func (m *machine) fail(want Assignment, cause *Error) {
+func (m *machine) fail(want Assignment, cause *Error) error {
+	reason := Readable(cause.Sentence, maxReason)
 	m.Log.Info("pod failed", "incarnation", want.Incarnation, "err", cause)
-	m.Logs.System(m.id, "error: "+cause.Sentence)
-	ended := Ended{
-		Incarnation: want.Incarnation, Event: fleet.EventFailed, Reason: cause.Sentence,
+	m.Logs.System(m.id, "error: "+reason)
+	err := m.Ledger.End(m.id, Ended{
+		Incarnation: want.Incarnation, Event: fleet.EventFailed, Reason: reason,
 		At: time.Now(), LogFrom: m.steps[fleet.StepReceived],
+	})
+	if err != nil {
+		return fmt.Errorf("write how the pod ended: %w", err)
 	}
-	if err := m.Ledger.End(m.id, ended); err != nil {
-		m.Log.Error("write how the pod ended", "err", err)
+	return nil
+}
+
+const maxReason = 1000 // bytes of a sentence for the owner
+
+// Readable returns text as valid UTF-8 of at most limit bytes. What containers, images and runtimes
+// say goes through it before it is stored or sent: neither ledger nor link take anything else.
+func Readable(text string, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
 	}
+	return strings.ToValidUTF8(text, "")
 }

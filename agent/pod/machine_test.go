@@ -3,9 +3,11 @@ package pod
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -325,6 +327,52 @@ func TestStartIsGivenUpAfterAnHour(t *testing.T) {
 		wantEvents(t, f, fleet.EventFailed)
 		if want := "the registry is busy; it was tried for an hour"; f.last().Reason != want {
 			t.Errorf("reason %q, want %q", f.last().Reason, want)
+		}
+	})
+}
+
+func TestWhatTheRuntimeSaysIsMadeReadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.registry["web"] = &Error{Class: Fatal, Sentence: strings.Repeat("é", maxReason) + "\xc3 was not found"}
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Minute)
+		wantEvents(t, f, fleet.EventFailed)
+		if r := f.last().Reason; !utf8.ValidString(r) || len(r) > maxReason || len(r) < maxReason-4 {
+			t.Errorf("reason of %d bytes, valid: %v", len(r), utf8.ValidString(r))
+		}
+	})
+}
+
+func TestTheHourOfAStartBeginsWhenItMayBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		pods, deps, _ := agentLife(t, f, boot1)
+		deps.Heard.Store(false)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(3 * time.Hour)
+		deps.Heard.Store(true)
+		pods.Poke()
+		settle(time.Minute)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning)
+	})
+}
+
+func TestLostProcessHasNoExitCode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost()
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		f.exit("p1", 255)
+		f.mu.Lock()
+		f.boxes["p1"].Lost, f.boxes["p1"].ExitedAt = true, time.Time{}
+		f.mu.Unlock()
+		settle(time.Second)
+		if r := f.last(); r.Event != fleet.EventFailed || r.ExitCode != nil || time.Since(r.At) > time.Minute {
+			t.Errorf("report %+v", r)
 		}
 	})
 }

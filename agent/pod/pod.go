@@ -54,6 +54,7 @@ type Ledger interface {
 	Record(id fleet.PodID) (Record, bool)
 	Begin(id fleet.PodID, incarnation uint64, boot string) error
 	End(id fleet.PodID, ended Ended) error
+	// Forget removes the record of an orphan; one that was wanted again meanwhile stays.
 	Forget(id fleet.PodID) error
 }
 
@@ -87,6 +88,8 @@ type Reporter interface {
 	Report(r Report)
 	// Activity says in words what is being done for the pod; done and total are bytes of a pull.
 	Activity(id fleet.PodID, words string, done, total int64)
+	// Forget drops what is kept of a pod that the host knows no more.
+	Forget(id fleet.PodID)
 }
 
 // SystemLog takes the lines that tell a pod's owner what the host did.

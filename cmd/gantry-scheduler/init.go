@@ -79,10 +79,11 @@ func (c *initCmd) make(ctx context.Context, m *member, id string) error {
 	if err := pki.WriteFile(c.KeysFile, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the keys: %w", err)
 	}
-	if err := enroll(c.DataDir, ca, id, now); err != nil {
+	// The certificate comes last: one of a CA that was never committed could not be replaced.
+	if err := m.propose(ctx, cmds...); err != nil {
 		return err
 	}
-	return m.propose(ctx, cmds...)
+	return enroll(c.DataDir, ca, id, now)
 }
 
 // alreadyMade answers a repeated init: right when its keys are where they should be.

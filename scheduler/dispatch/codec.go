@@ -44,7 +44,10 @@ func decodeReports(in []*link.PodReport) []state.PodReport {
 	for _, r := range in {
 		p := state.PodReport{
 			Pod: fleet.PodID(r.GetPodId()), Incarnation: r.GetIncarnation(), Event: fleet.Trigger(r.GetEvent()),
-			Reason: r.GetReason(), At: time.Unix(0, r.GetAtNs()), LogTail: r.GetLogTail(), Digest: r.GetDigest(),
+			Reason: r.GetReason(), LogTail: r.GetLogTail(), Digest: r.GetDigest(),
+		}
+		if r.GetAtNs() != 0 {
+			p.At = time.Unix(0, r.GetAtNs())
 		}
 		if r.GetHasExitCode() {
 			code := int(r.GetExitCode())

@@ -25,12 +25,17 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	if in.GetMachineId() == "" || len(in.GetMachineId()) > maxHostName || len(in.GetName()) > maxHostName {
 		return nil, status.Error(codes.InvalidArgument, "machine id and name must have 1 to 253 characters")
 	}
+	now := time.Now()
+	// Whoever reaches the port gets this far: a look at the state is all that a guess may cost.
+	if err := s.tokenIsGood(ctx, token, now); err != nil {
+		s.Log.Warn("a join was refused", "name", in.GetName(), "err", err)
+		return nil, grpcError(err)
+	}
 	ca, err := s.CA(ctx)
 	if err != nil {
 		s.Log.Error("open the CA", "err", err)
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	now := time.Now()
 	host := fleet.Host{ID: fleet.HostID(fleet.NewID()), Name: in.GetName(), MachineID: in.GetMachineId(), JoinedAt: now}
 	// The certificate is made first: a request that cannot be signed must not burn the token.
 	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: string(host.ID)}, s.CertLife, now)
@@ -49,6 +54,24 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	return &link.JoinResponse{
 		HostId: string(host.ID), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(),
 	}, nil
+}
+
+// tokenIsGood refuses a token that is unknown, burnt, expired or forged. The state machine checks it
+// again when it burns it.
+func (s *Server) tokenIsGood(ctx context.Context, token pki.JoinToken, now time.Time) error {
+	if err := s.Node.Barrier(ctx); err != nil {
+		return err
+	}
+	good := false
+	err := s.Store.View(func(v *state.View) error {
+		t, ok := v.Token(fleet.TokenID(token.ID))
+		good = ok && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt)
+		return nil
+	})
+	if err == nil && !good {
+		err = &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is not valid"}
+	}
+	return err
 }
 
 // Renew implements link.JoinServer.

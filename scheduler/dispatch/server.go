@@ -106,7 +106,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.lead = ctx
-	s.pending.Go(func() { s.missing(ctx) })
+	s.pending.Go(func() { s.watchMissing(ctx) })
 	s.mu.Unlock()
 	defer s.endAll()
 	for {
@@ -157,34 +157,61 @@ func (s *Server) endAll() {
 	s.pending.Wait()
 }
 
-// missing marks hosts that did not come back after a change of leader.
-func (s *Server) missing(ctx context.Context) {
-	if !sleep(ctx, s.Silence+s.Patience) {
+// watchMissing marks hosts unreachable that count as ready and have had no session for longer than
+// the patience. After a change of leader they get the time of a silence on top, to find this one.
+// It looks again and again, so a mark that could not be made is made later.
+func (s *Server) watchMissing(ctx context.Context) {
+	if !sleep(ctx, s.Silence) {
 		return
 	}
-	var lost []fleet.Host
+	since := map[fleet.HostID]time.Time{}
+	for sleep(ctx, s.Patience/4) {
+		now := time.Now()
+		missing, err := s.missing()
+		if err != nil {
+			s.Log.Error("read hosts", "err", err)
+			continue
+		}
+		for id := range since {
+			if _, still := missing[id]; !still {
+				delete(since, id)
+			}
+		}
+		for id, epoch := range missing {
+			first, known := since[id]
+			switch {
+			case !known:
+				since[id] = now
+			case now.Sub(first) >= s.Patience:
+				s.markUnreachable(ctx, id, epoch)
+			}
+		}
+	}
+}
+
+// missing returns the hosts that count as ready and have no session, with their epochs.
+func (s *Server) missing() (map[fleet.HostID]uint64, error) {
+	s.mu.Lock()
+	there := make(map[fleet.HostID]bool, len(s.sessions))
+	for id := range s.sessions {
+		there[id] = true
+	}
+	s.mu.Unlock()
+	out := map[fleet.HostID]uint64{}
 	err := s.Store.View(func(v *state.View) error {
-		for _, h := range v.Hosts() {
-			if h.State == fleet.HostReady {
-				lost = append(lost, h)
+		for _, c := range v.Candidates() {
+			if c.Host.State == fleet.HostReady && !there[c.Host.ID] {
+				out[c.Host.ID] = c.Host.Epoch
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		s.Log.Error("read hosts", "err", err)
-		return
-	}
-	for _, h := range lost {
-		s.markUnreachable(ctx, h.ID, h.Epoch)
-	}
+	return out, err
 }
 
-// markUnreachable records that a host's session is lost, unless it has a live one again.
+// markUnreachable records that the session of an epoch is lost. A host that has come back since has
+// another epoch, and the mark is refused.
 func (s *Server) markUnreachable(ctx context.Context, id fleet.HostID, epoch uint64) {
-	if s.Reachable(id) || ctx.Err() != nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	err := s.propose(ctx, state.SetHostState{Host: id, Epoch: epoch, State: fleet.HostUnreachable, At: time.Now()})

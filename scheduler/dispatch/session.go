@@ -34,6 +34,7 @@ type session struct {
 	down     chan *link.Down
 	welcomed atomic.Bool
 	lastSeen atomic.Int64 // Unix nanoseconds
+	working  atomic.Bool  // a message of the host is being worked on
 
 	// Of the sending goroutine alone.
 	sent       map[fleet.PodID]uint64 // generation that the host was sent
@@ -118,23 +119,18 @@ func (s *Server) enter(ctx context.Context, x *session) error {
 	}
 }
 
-// leave gives the place back and, when the host does not come back, has it marked unreachable.
+// leave gives the place back. When the host does not come back, watchMissing has it marked.
 func (s *Server) leave(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, x.host)
-	if lead := s.lead; lead != nil && x.welcomed.Load() {
-		s.pending.Go(func() {
-			if sleep(lead, s.Patience) {
-				s.markUnreachable(lead, x.host, x.epoch)
-			}
-		})
-	}
 	close(x.done)
 }
 
+// silent reports whether the host has said nothing for longer than d. While something that it said is
+// being worked on, it is not the silent one.
 func (x *session) silent(d time.Duration) bool {
-	return time.Since(time.Unix(0, x.lastSeen.Load())) > d
+	return !x.working.Load() && time.Since(time.Unix(0, x.lastSeen.Load())) > d
 }
 
 // run greets the host and serves both directions until one fails.
@@ -243,22 +239,28 @@ func (x *session) receiveAll(ctx context.Context, stream link.Link_SessionServer
 		if err != nil {
 			return err
 		}
+		x.working.Store(true)
+		err = x.receive(ctx, msg)
 		x.lastSeen.Store(time.Now().UnixNano())
-		switch {
-		case msg.GetReports() != nil:
-			if err := x.record(ctx, msg.GetReports()); err != nil {
-				return err
-			}
-		case msg.GetHeartbeat() != nil:
-			x.heartbeat(msg.GetHeartbeat())
-		case msg.GetResync() != nil:
-			if err := x.enqueue(ctx, nil); err != nil {
-				return err
-			}
-		case msg.GetApplied() != nil:
-			x.server.Log.Debug("host applied", "host", x.host, "generation", msg.GetApplied().GetGeneration())
+		x.working.Store(false)
+		if err != nil {
+			return err
 		}
 	}
+}
+
+func (x *session) receive(ctx context.Context, msg *link.Up) error {
+	switch {
+	case msg.GetReports() != nil:
+		return x.record(ctx, msg.GetReports())
+	case msg.GetHeartbeat() != nil:
+		x.heartbeat(msg.GetHeartbeat())
+	case msg.GetResync() != nil:
+		return x.enqueue(ctx, nil)
+	case msg.GetApplied() != nil:
+		x.server.Log.Debug("host applied", "host", x.host, "generation", msg.GetApplied().GetGeneration())
+	}
+	return nil
 }
 
 // record commits a message of reports and only then acknowledges it.

@@ -158,6 +158,9 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind == nil {
 		return fleet.Invalid("$.bind", "a start needs a binding")
 	}
+	if c.Bind.Need != nil {
+		pod.Need = *c.Bind.Need
+	}
 	host, err := t.bindable(pod, *c.Bind)
 	if err != nil {
 		return err

@@ -112,6 +112,8 @@ type Binding struct {
 	HostEpoch  uint64       `cbor:"2,keyasint"`
 	GPUs       []string     `cbor:"3,keyasint,omitempty"`
 	HourlyRate fleet.Money  `cbor:"4,keyasint"`
+	// Need is what the pod holds there; nil keeps what it held before.
+	Need *fleet.Resources `cbor:"5,keyasint,omitempty"`
 }
 
 // ActPod does a public action on a pod of the account. Bind is set for a start and nil otherwise.
