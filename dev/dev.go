@@ -17,6 +17,14 @@ import (
 // ProxyDomain is the domain below which HTTP ports of pods are served.
 const ProxyDomain = "proxy.localhost"
 
+// How many API requests an account may make. Hour and day add nothing to the minute; they are there so that clients
+// see all three windows.
+const (
+	ratePerMinute = 100_000
+	ratePerHour   = 60 * ratePerMinute
+	ratePerDay    = 24 * ratePerHour
+)
+
 // dev is one run on one folder.
 type dev struct {
 	cfg    Config
@@ -182,7 +190,8 @@ func (d *dev) start(ctx context.Context) error {
 		}
 	}
 	d.scheduler = d.child(roleScheduler, d.cfg.Binaries.Scheduler, "run", "--data-dir", d.folder.path("scheduler"),
-		"--listen", d.cfg.Listen, "--link-listen", d.link(), "--proxy-domain", ProxyDomain)
+		"--listen", d.cfg.Listen, "--link-listen", d.link(), "--proxy-domain", ProxyDomain,
+		"--rate-minute", strconv.Itoa(ratePerMinute), "--rate-hour", strconv.Itoa(ratePerHour), "--rate-day", strconv.Itoa(ratePerDay))
 	d.scheduler.start(ctx)
 	if err := d.await(ctx, d.containerd, "containerd", d.containerdAnswers); err != nil {
 		return err

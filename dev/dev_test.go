@@ -55,6 +55,9 @@ func TestWholeLife(t *testing.T) {
 		events := strings.Join(b.noted(), " ")
 		return strings.Count(events, "agent_runs") == 2 && strings.Count(events, "containerd_runs") == 2 && strings.Count(events, "scheduler_runs") == 2
 	})
+	if events := b.noted(); !slices.Contains(events, "quotas_100000_6000000_144000000") {
+		t.Errorf("the scheduler was given other quotas: %q", events)
+	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}

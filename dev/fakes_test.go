@@ -108,6 +108,7 @@ func playScheduler(args []string) error {
 	go func() { _ = srv.Serve(l) }()
 	term := onTerm()
 	note("scheduler runs %s", option(args, "--link-listen"))
+	note("quotas %s %s %s", option(args, "--rate-minute"), option(args, "--rate-hour"), option(args, "--rate-day"))
 	<-term
 	note("scheduler stops")
 	return srv.Close()

@@ -109,7 +109,8 @@ func NoPath(requestID string) Problem {
 	return p
 }
 
-// Write sends p with the headers that its status asks for. Allow, for 405, is the caller's to set.
+// Write sends p with the headers that its status asks for. Allow, for 405, is the caller's to set; a
+// Retry-After that the caller has set stays.
 func Write(w http.ResponseWriter, p Problem) {
 	body, err := json.Marshal(p)
 	if err != nil { // cannot happen: the type has only strings and numbers
@@ -122,7 +123,7 @@ func Write(w http.ResponseWriter, p Problem) {
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if retry := classOf(p.Code).retry; retry > 0 {
+	if retry := classOf(p.Code).retry; retry > 0 && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", strconv.Itoa(retry))
 	}
 	w.WriteHeader(p.Status)

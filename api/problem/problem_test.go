@@ -74,3 +74,17 @@ func TestAnswerLogsCauseWithRequestID(t *testing.T) {
 		t.Errorf("a caller's mistake is logged: %s", log.String())
 	}
 }
+
+func TestRetryAfterOfCallerStays(t *testing.T) {
+	p := problem.From(&fleet.Error{Code: fleet.CodeLimited, Msg: "later"}, "r")
+	for set, want := range map[string]string{"": "1", "58": "58"} {
+		w := httptest.NewRecorder()
+		if set != "" {
+			w.Header().Set("Retry-After", set)
+		}
+		problem.Write(w, p)
+		if got := w.Header().Values("Retry-After"); len(got) != 1 || got[0] != want {
+			t.Errorf("set %q: %q", set, got)
+		}
+	}
+}

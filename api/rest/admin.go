@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/fleet"
 )
 
@@ -104,32 +105,32 @@ func (a *API) registerAdmin() {
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts", id: "listHosts", tag: "Operators", summary: "List hosts",
 		text:  "Lists all hosts with what their pods hold. Memory is in units of 10^6 bytes, disk in GB.",
-		scope: read, status: http.StatusOK, out: HostList{Hosts: []Host{exampleHost()}},
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: HostList{Hosts: []Host{exampleHost()}},
 	}, a.listHosts)
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts/{id}", id: "getHost", tag: "Operators", summary: "Get a host",
 		text:  "Returns a host. 404: there is no such host.",
-		scope: read, status: http.StatusOK, params: []*huma.Param{pathParam("Host identifier.", "h7d2k9s4f1g6j3")}, out: exampleHost(),
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{pathParam("Host identifier.", "h7d2k9s4f1g6j3")}, out: exampleHost(),
 	}, a.getHost)
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/hosts/tokens", id: "createJoinToken", tag: "Operators", summary: "Make a join token",
 		text:  "Makes a token with which one host may join, once. A new data center is made.",
-		scope: write, status: http.StatusCreated, in: CreateTokenRequest{DataCenterID: "EU-RO-1", Cloud: "SECURE", TTLSeconds: 3600},
+		scope: write, limit: limit.PerAccount, status: http.StatusCreated, in: CreateTokenRequest{DataCenterID: "EU-RO-1", Cloud: "SECURE", TTLSeconds: 3600},
 		out: JoinToken{Token: "one-use-text", ExpiresAt: exampleTime(60)},
 	}, a.createToken)
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/accounts", id: "listAccounts", tag: "Operators", summary: "List accounts",
-		text: "Lists all accounts.", scope: read, status: http.StatusOK, out: AccountList{Accounts: []Account{exampleAccount()}},
+		text: "Lists all accounts.", scope: read, limit: limit.PerAccount, status: http.StatusOK, out: AccountList{Accounts: []Account{exampleAccount()}},
 	}, a.listAccounts)
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/accounts", id: "createAccount", tag: "Operators", summary: "Make an account",
-		text: "Makes an account; it has no key yet.", scope: write, status: http.StatusCreated,
+		text: "Makes an account; it has no key yet.", scope: write, limit: limit.PerAccount, status: http.StatusCreated,
 		in: CreateAccountRequest{Name: "research"}, out: exampleAccount(),
 	}, a.createAccount)
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/accounts/{id}/keys", id: "createAccountKey", tag: "Operators", summary: "Make a key for an account",
 		text:  "Makes an API key for an account and answers its text once. 404: there is no such account.",
-		scope: write, status: http.StatusCreated, params: []*huma.Param{pathParam("Account identifier.", "a5f8k2m7q1w4z9")},
+		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{pathParam("Account identifier.", "a5f8k2m7q1w4z9")},
 		in: CreateAccountKeyRequest{Name: "first", Preset: "all"}, out: exampleNewKey(),
 	}, a.createAccountKey)
 }

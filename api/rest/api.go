@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/fleet"
 )
@@ -26,6 +27,9 @@ type Config struct {
 	Log     *slog.Logger
 	Version string           // of the product, shown in the document
 	Now     func() time.Time // nil: time.Now
+
+	Rates    limit.Quotas // per account; they must be valid
+	Failures int          // authentications that may fail per minute and client address; 0: any number
 
 	// CallTimeout bounds one call that is not a stream. Default 20 s; it must be shorter than the
 	// read limit of the server.
@@ -48,14 +52,19 @@ type API struct {
 	bodies  map[string]bool // components that are part of a request body
 	openAPI []byte
 	streams *counter
+	rates   *limit.Limiter
+	guard   *limit.Guard
 
 	closing sync.Once
 	closed  chan struct{}
 }
 
-// New returns the API with all its routes. It fails when a route declares no scope or a schema that
-// cannot be checked.
+// New returns the API with all its routes. It fails when a route declares no scope, no limit class or
+// a schema that cannot be checked, and when the quotas are not valid.
 func New(cfg Config) (*API, error) {
+	if err := cfg.Rates.Validate(); err != nil {
+		return nil, err
+	}
 	a := newAPI(cfg)
 	a.registerPods()
 	a.registerLogs()
@@ -81,6 +90,7 @@ func newAPI(cfg Config) *API {
 	if a.callTimeout == 0 {
 		a.callTimeout = 20 * time.Second
 	}
+	a.rates, a.guard = limit.New(cfg.Rates, a.now), limit.NewGuard(cfg.Failures, a.now)
 	a.huma = huma.NewAPI(huma.Config{OpenAPI: document(cfg.Version)}, humago.NewAdapter(a.mux, ""))
 	return a
 }

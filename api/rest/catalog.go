@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/fleet"
 )
 
@@ -40,7 +41,7 @@ func (a *API) registerCatalog() {
 	get := func(path, id, summary, text string, params []*huma.Param, out any) route {
 		return route{
 			method: http.MethodGet, path: "/v2/catalog/" + path, id: id, tag: "Catalog", summary: summary, text: text,
-			scope: auth.Read(fleet.GroupCatalog), status: http.StatusOK, params: params, out: out,
+			scope: auth.Read(fleet.GroupCatalog), limit: limit.PerAccount, status: http.StatusOK, params: params, out: out,
 		}
 	}
 	one := func(example string, params []*huma.Param) []*huma.Param {

@@ -1,6 +1,6 @@
 // Package rest is the REST face of Gantry: /v2 for users, /admin/v1 for operators, /healthz. It reads
 // requests strictly, asks a Service and shows records in the form of the public contract. Routes,
-// schemas and the OpenAPI document come from one declaration; every route declares its scope. The
+// schemas and the OpenAPI document come from one declaration; every route declares its scope and its limit class. The
 // package stores nothing, decides nothing about pods, never shows a submitted value in an error and
 // never logs a body or a key. When a call that changes something answers 2xx, the Service has made it durable.
 //

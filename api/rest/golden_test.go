@@ -31,6 +31,7 @@ type row struct {
 	body        string
 	header      []string // name, value, …; an empty value removes
 	noBody      bool     // the answer's body is not part of the row
+	before      int      // how often the same request is sent first
 }
 
 // The pod that most rows speak of: the first that a Fake makes.
@@ -125,6 +126,9 @@ func play(t *testing.T, r row) (string, answer) {
 		r.setup(t, s.fake)
 	}
 	header := append([]string{"X-Request-Id", "req-1"}, r.header...)
+	for range r.before {
+		s.ask(t, r.method, r.path, r.key, r.body, header...)
+	}
 	got := s.ask(t, r.method, r.path, r.key, r.body, header...)
 
 	var out strings.Builder
@@ -141,7 +145,7 @@ func play(t *testing.T, r row) (string, answer) {
 		fmt.Fprintf(&out, "\n%s\n", shown(r.body))
 	}
 	fmt.Fprintf(&out, "---\n%d %s\n", got.status, http.StatusText(got.status))
-	for _, name := range []string{"Allow", "Cache-Control", "Content-Type", "Retry-After", "WWW-Authenticate", "X-Accel-Buffering", "X-Request-Id"} {
+	for _, name := range []string{"Allow", "Cache-Control", "Content-Type", "RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate", "X-Accel-Buffering", "X-Request-Id"} {
 		if v := got.header.Values(name); len(v) > 0 {
 			fmt.Fprintf(&out, "%s: %s\n", name, strings.Join(v, ", "))
 		}

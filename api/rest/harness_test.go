@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gantry/api/limit"
 	"gantry/api/rest"
 	"gantry/api/rest/resttest"
 	"gantry/fleet"
@@ -39,7 +40,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func newSite(t *testing.T, change func(*rest.Config), limits rest.Limits) *site {
 	t.Helper()
 	fake := resttest.New()
-	cfg := rest.Config{Service: fake, Log: quiet(), Now: fake.Now, Version: "test"}
+	cfg := rest.Config{Service: fake, Log: quiet(), Now: fake.Now, Version: "test", Rates: limit.Default(), Failures: limit.DefaultFailures}
 	if change != nil {
 		change(&cfg)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 )
 
 // HealthReport is the answer of /healthz.
@@ -19,7 +20,7 @@ func (a *API) registerHealth() {
 	handle(a, route{
 		method: http.MethodGet, path: "/healthz", id: "health", tag: "Operators", summary: "Health of this daemon",
 		text:  "Answers 200 when every known condition holds, else 503 with the same body. Needs no key.",
-		scope: auth.Public(), status: http.StatusOK, alike: []int{http.StatusServiceUnavailable},
+		scope: auth.Public(), limit: limit.Exempt, status: http.StatusOK, alike: []int{http.StatusServiceUnavailable},
 		params: []*huma.Param{flagParam("verbose", "List the conditions.", false)},
 		out:    HealthReport{Status: "ok"},
 	}, func(_ context.Context, c *call, _ *none) (*HealthReport, error) {

@@ -17,16 +17,31 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/fleet"
 )
 
 func TestRouteWithoutScopeFails(t *testing.T) {
 	for _, scope := range []auth.Scope{{}, {Group: fleet.GroupPods}, {Access: fleet.AccessRead}, {Group: fleet.GroupPods, Access: "all"}, {Public: true, Group: fleet.GroupPods, Access: fleet.AccessRead}} {
 		a := newAPI(Config{Log: slog.New(slog.DiscardHandler)})
-		handle(a, route{method: http.MethodGet, path: "/v2/x", id: "x", status: 200, scope: scope},
+		handle(a, route{method: http.MethodGet, path: "/v2/x", id: "x", status: 200, scope: scope, limit: limit.PerAccount},
 			func(context.Context, *call, *none) (*none, error) { return nil, nil })
 		if err := a.finish(); err == nil || !strings.Contains(err.Error(), "declares no scope") {
 			t.Errorf("%+v: %v", scope, err)
+		}
+	}
+}
+
+func TestRouteWithoutLimitClassFails(t *testing.T) {
+	user := auth.Read(fleet.GroupPods)
+	for _, rt := range []route{
+		{scope: user}, {scope: user, limit: "some"}, {scope: user, limit: limit.Exempt}, {scope: auth.Public()}, {scope: auth.Public(), limit: limit.PerAccount},
+	} {
+		a := newAPI(Config{Log: slog.New(slog.DiscardHandler)})
+		rt.method, rt.path, rt.id, rt.status = http.MethodGet, "/v2/x", "x", 200
+		handle(a, rt, func(context.Context, *call, *none) (*none, error) { return nil, nil })
+		if err := a.finish(); err == nil || !strings.Contains(err.Error(), "declares no limit class") {
+			t.Errorf("%s %q: %v", rt.scope, rt.limit, err)
 		}
 	}
 }
@@ -36,7 +51,7 @@ func TestUncheckableSchemaFails(t *testing.T) {
 	type body struct {
 		N int `json:"n" multipleOf:"3"`
 	}
-	handle(a, route{method: http.MethodPost, path: "/v2/x", id: "x", status: 200, scope: auth.Public(), in: body{}},
+	handle(a, route{method: http.MethodPost, path: "/v2/x", id: "x", status: 200, scope: auth.Public(), limit: limit.Exempt, in: body{}},
 		func(context.Context, *call, *body) (*none, error) { return nil, nil })
 	if err := a.finish(); err == nil {
 		t.Error("a keyword that is not checked was taken")

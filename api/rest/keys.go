@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/fleet"
 )
 
@@ -48,19 +49,19 @@ func (a *API) registerKeys() {
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/account/keys", id: "listKeys", tag: "Account", summary: "List API keys",
 		text:  "Lists the account's API keys, without their secret texts.",
-		scope: auth.Read(fleet.GroupAccount), status: http.StatusOK, out: KeyList{Keys: []Key{exampleKey()}},
+		scope: auth.Read(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, out: KeyList{Keys: []Key{exampleKey()}},
 	}, a.listKeys)
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/account/keys", id: "createKey", tag: "Account", summary: "Make an API key",
 		text: "Makes an API key and answers its text once. 403: the preset holds more than the key that makes the request. " +
 			"422: expiresAt is not in the future.",
-		scope: auth.Write(fleet.GroupAccount), status: http.StatusCreated,
+		scope: auth.Write(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusCreated,
 		in: CreateKeyRequest{Name: "ci", Preset: "readOnly"}, out: exampleNewKey(),
 	}, a.createKey)
 	handle(a, route{
 		method: http.MethodDelete, path: "/v2/account/keys/{id}", id: "deleteKey", tag: "Account", summary: "Delete an API key",
 		text:  "Deletes an API key; requests with it get 401 from then on. 404: the account has no such key.",
-		scope: auth.Write(fleet.GroupAccount), status: http.StatusNoContent,
+		scope: auth.Write(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{pathParam("Key identifier.", "m2c9v4x7b1n5q8")},
 	}, a.deleteKey)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/fleet"
 )
@@ -35,7 +36,7 @@ func (a *API) registerLogs() {
 			"for new lines unless follow=false; a comment is sent every 15 seconds. When the log fails after it began, an event named error " +
 			"with a problem as its data is the last one.\n\n404: there is no such pod. 429: the account follows more than 64 logs. " +
 			"503: the pod's host cannot be reached.",
-		scope: auth.Read(fleet.GroupPods), status: http.StatusOK, errors: []int{http.StatusTooManyRequests},
+		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusTooManyRequests},
 		params: []*huma.Param{
 			podIDParam(),
 			wordParam("source", "Only lines of the container, or of the system. Omitted: both.", "container", "system"),

@@ -10,14 +10,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/fleet"
 )
 
 const schemaPrefix = "#/components/schemas/"
 
-// scopeExtension names the member of an operation that tells its scope.
-const scopeExtension = "x-gantry-scope"
+// These name the members of an operation that tell its scope and its limit class.
+const (
+	scopeExtension = "x-gantry-scope"
+	limitExtension = "x-gantry-limit"
+)
 
 func document(version string) *huma.OpenAPI {
 	return &huma.OpenAPI{
@@ -49,7 +53,7 @@ func (a *API) declare(rt route) *huma.Operation {
 	op := &huma.Operation{
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.text,
 		Parameters: rt.params, Responses: map[string]*huma.Response{},
-		Extensions: map[string]any{scopeExtension: rt.scope.String()},
+		Extensions: map[string]any{scopeExtension: rt.scope.String(), limitExtension: string(rt.limit)},
 	}
 	op.Responses[strconv.Itoa(rt.status)] = &huma.Response{Description: successText(rt.status)}
 	if rt.also != "" {
@@ -58,7 +62,7 @@ func (a *API) declare(rt route) *huma.Operation {
 	errs := slices.Concat(rt.errors, []int{http.StatusInternalServerError, http.StatusServiceUnavailable})
 	if !rt.scope.Public {
 		op.Security = []map[string][]string{{"bearer": {}}}
-		errs = append(errs, http.StatusUnauthorized, http.StatusForbidden)
+		errs = append(errs, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 	}
 	if len(rt.params) > 0 {
 		errs = append(errs, http.StatusBadRequest, http.StatusUnprocessableEntity)
@@ -198,7 +202,7 @@ func (a *API) openSchemas() {
 func (a *API) registerDocument() {
 	rt := route{
 		method: http.MethodGet, path: "/v2/openapi.json", id: "getOpenApi", tag: "Operators", summary: "This document",
-		text: "Returns this document, OpenAPI 3.1. Needs no key.", scope: auth.Public(), status: http.StatusOK,
+		text: "Returns this document, OpenAPI 3.1. Needs no key.", scope: auth.Public(), limit: limit.Exempt, status: http.StatusOK,
 	}
 	op := a.declare(rt)
 	op.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}, Example: map[string]any{"openapi": "3.1.0"}}}
@@ -224,6 +228,7 @@ func exampleProblem(status int) problem.Problem {
 	e := &fleet.Error{Code: code, Msg: map[fleet.Code]string{
 		fleet.CodeConflictRule: "gpu and cpu exclude each other: set exactly one", fleet.CodeUnauthorized: "missing bearer token",
 		fleet.CodeNoCredit: "Your account balance is too low to rent a pod", fleet.CodeNotAllowed: "start is not allowed while the pod is RUNNING",
+		fleet.CodeLimited: "rate limit exceeded for the minute window",
 	}[code]}
 	if code == fleet.CodeInvalid {
 		e.Details = []string{"$: missing property 'name'"}

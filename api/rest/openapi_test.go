@@ -142,6 +142,9 @@ func TestDocumentNamesEveryRoute(t *testing.T) {
 		if secured := b.at("paths", rt.Path, m, "security") != nil; secured == rt.Scope.Public {
 			t.Errorf("%s: security requirement: %v", name, secured)
 		}
+		if got := b.at("paths", rt.Path, m, "x-gantry-limit"); got != string(rt.Limit) {
+			t.Errorf("%s: limit class %v in the document, %s registered", name, got, rt.Limit)
+		}
 		for _, member := range []string{"summary", "description", "operationId", "tags", "responses"} {
 			if v := b.at("paths", rt.Path, m, member); v == nil || v == "" {
 				t.Errorf("%s has no %s", name, member)
@@ -197,6 +200,11 @@ func (b *book) checkAnswer(t *testing.T, r row, got answer) {
 	keys := []string{"paths", path, strings.ToLower(r.method), "responses", strconv.Itoa(got.status)}
 	if b.at(keys...) == nil {
 		t.Fatalf("the document does not know %v", keys)
+	}
+	for _, name := range []string{"RateLimit", "RateLimit-Policy"} {
+		if got.header.Get(name) != "" && b.at(append(keys, "headers", name)...) == nil {
+			t.Errorf("the document does not know the header %s of %v", name, keys)
+		}
 	}
 	kind := got.header.Get("Content-Type")
 	if kind == "" || kind == "text/event-stream" {

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/fleet"
 )
 
@@ -28,7 +29,7 @@ func (a *API) registerPods() {
 			"hosts each placement rule refused). 402: the balance is below one hour of the pod's cost. 404: a template, registry credential or " +
 			"volume does not exist (errors names the field). 422: a single value is wrong, or a GPU type, CPU flavor or data center does not exist.\n\n" +
 			"With dryRun=true the answer is 200 with the pod that would be created, whose id is empty; nothing is created.",
-		scope: auth.Write(fleet.GroupPods), status: http.StatusCreated, alike: []int{http.StatusOK},
+		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusCreated, alike: []int{http.StatusOK},
 		params: []*huma.Param{flagParam("dryRun", "Answer as a create would, and create nothing.", false)},
 		errors: []int{http.StatusPaymentRequired, http.StatusNotFound},
 		in:     exampleCreate(), out: examplePod(),
@@ -36,14 +37,14 @@ func (a *API) registerPods() {
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/pods", id: "listPods", tag: "Pods", summary: "List pods",
 		text:  "Lists the account's pods, oldest first. TERMINATED pods, which are shown for 10 minutes, are left out unless asked for.",
-		scope: auth.Read(fleet.GroupPods), status: http.StatusOK,
+		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{flagParam("includeTerminated", "Also list pods that were terminated.", false)},
 		out:    PodList{Pods: []Pod{examplePod()}},
 	}, a.listPods)
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/pods/{id}", id: "getPod", tag: "Pods", summary: "Get a pod",
 		text:  "Returns a pod. 404: there is no such pod, or it is another account's.",
-		scope: auth.Read(fleet.GroupPods), status: http.StatusOK,
+		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, out: examplePod(),
 	}, a.getPod)
 	handle(a, route{
@@ -51,14 +52,14 @@ func (a *API) registerPods() {
 		text: "Acts on a pod and returns its record; terminate answers 204. stop answers at once: the container gets SIGTERM and, 10 seconds later, " +
 			"SIGKILL; until it is gone the status stays and statusReason is \"stopping\". Charging ends when the stop is accepted.\n\n" +
 			"409: the action is not allowed in the present state; the member actions of a pod lists what is. 400: start finds no room (code no_capacity).",
-		scope: auth.Write(fleet.GroupPods), status: http.StatusOK, also: "The pod was terminated.",
+		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, also: "The pod was terminated.",
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: ActionRequest{Action: "stop"}, out: examplePod(),
 	}, a.actPod)
 	handle(a, route{
 		method: http.MethodDelete, path: "/v2/pods/{id}", id: "deletePod", tag: "Pods", summary: "Terminate a pod",
 		text:  "Terminates a pod for ever, as the action terminate does. 404: there is no such pod. 409: it is terminated already.",
-		scope: auth.Write(fleet.GroupPods), status: http.StatusNoContent,
+		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
 	}, a.deletePod)
 }

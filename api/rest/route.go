@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/fleet"
 )
@@ -26,6 +27,7 @@ type route struct {
 	summary      string
 	text         string // description: units, ranges, errors
 	scope        auth.Scope
+	limit        limit.Class
 	params       []*huma.Param
 	status       int    // of success
 	alike        []int  // statuses with the same body
@@ -37,7 +39,7 @@ type route struct {
 // none is the body of a request without one.
 type none struct{}
 
-// call is one request, after key, scope, parameters and body were found good.
+// call is one request, after limit, key, scope, parameters and body were found good.
 type call struct {
 	who  fleet.Principal
 	args args
@@ -89,18 +91,23 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 		a.faults = append(a.faults, fmt.Errorf("route %s %s declares no scope", rt.method, rt.path))
 		return
 	}
+	if !rt.limit.Declared() || rt.scope.Public != (rt.limit == limit.Exempt) {
+		a.faults = append(a.faults, fmt.Errorf("route %s %s declares no limit class that fits its scope", rt.method, rt.path))
+		return
+	}
 	params, err := compileParams(rt.params)
 	if err != nil {
 		a.faults = append(a.faults, fmt.Errorf("route %s %s: %w", rt.method, rt.path, err))
 		return
 	}
-	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope})
+	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope, Limit: rt.limit})
+	describeLimits(op, rt.limit)
 	a.huma.OpenAPI().AddOperation(op)
 	a.huma.Adapter().Handle(op, func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)
 		c := &call{r: r, w: w}
 		err := func() (err error) {
-			if c.who, err = auth.Principal(r, a.svc, rt.scope); err != nil {
+			if c.who, err = a.admit(w, r, rt.scope); err != nil {
 				return err
 			}
 			if c.args, err = params.read(r); err != nil {
@@ -118,6 +125,7 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 type Route struct {
 	Method, Path string
 	Scope        auth.Scope
+	Limit        limit.Class
 }
 
 // Routes lists what is registered, in order of registration.

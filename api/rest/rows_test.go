@@ -13,7 +13,7 @@ import (
 )
 
 func rows() []row {
-	return slices.Concat(bodyRows(), valueRows(), paramRows(), ruleRows(), accessRows(), outcomeRows(), recordRows(), actionRows(), logRows(), catalogRows(), keyRows(), adminRows())
+	return slices.Concat(bodyRows(), valueRows(), paramRows(), ruleRows(), accessRows(), limitRows(), outcomeRows(), recordRows(), actionRows(), logRows(), catalogRows(), keyRows(), adminRows())
 }
 
 // create is a row that posts a pod.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"gantry/api/limit"
 	"gantry/cmd/internal/cmdline"
 )
 
@@ -38,6 +39,10 @@ type runCmd struct {
 	HostSilence   time.Duration `default:"5s" help:"A host that is silent for longer has lost its session."`
 	HostPatience  time.Duration `default:"5s" help:"A host that lost its session for longer is unreachable."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
+	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
+	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
+	RateDay       int           `default:"100000" help:"The same for a day." placeholder:"N"`
+	RateFailures  int           `default:"60" help:"Requests without a good key that one client address may make in a minute before it is refused unheard; 0: any number. Clients behind a proxy have the proxy's address." placeholder:"N"`
 }
 
 type checkConfigCmd struct {
@@ -56,17 +61,30 @@ func (c *checkConfigCmd) Run() error {
 // validate reports every setting that is out of its range.
 func (c *runCmd) validate() error {
 	var faults []error
-	if c.StopGrace < 0 || c.StopGrace > maxStopGrace {
-		faults = append(faults, errors.New("--stop-grace must be 0 to 2m"))
+	if c.StopGrace < time.Second || c.StopGrace > maxStopGrace {
+		faults = append(faults, errors.New("--stop-grace must be 1s to 2m"))
+	}
+	if c.HostSilence < minHostSilence {
+		faults = append(faults, errors.New("--host-silence must be at least 4s, two heartbeats"))
 	}
 	for flag, d := range map[string]time.Duration{
-		"--keep-terminated": c.KeepTerminat, "--host-silence": c.HostSilence, "--host-patience": c.HostPatience,
+		"--keep-terminated": c.KeepTerminat, "--host-patience": c.HostPatience,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s must be above 0", flag))
 		}
 	}
+	if err := c.rates().Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("--rate-minute, --rate-hour, --rate-day: %w", err))
+	}
+	if c.RateFailures < 0 || c.RateFailures > limit.MaxQuota {
+		faults = append(faults, fmt.Errorf("--rate-failures must be 0 to %d", limit.MaxQuota))
+	}
 	return errors.Join(faults...)
+}
+
+func (c *runCmd) rates() limit.Quotas {
+	return limit.Quotas{Minute: c.RateMinute, Hour: c.RateHour, Day: c.RateDay}
 }
 
 func main() {

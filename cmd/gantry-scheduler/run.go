@@ -29,6 +29,7 @@ const (
 	purgeEvery        = 10 * time.Second
 	shutdownTimeout   = 5 * time.Second
 	maxStopGrace      = 2 * time.Minute
+	minHostSilence    = 4 * time.Second
 	stallLimit        = 2 * time.Second
 )
 
@@ -108,7 +109,9 @@ func (c *runCmd) assemble(m *member, log *slog.Logger) (*parts, error) {
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
 	d.proxy = proxy.New(proxy.Config{Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log})
 	var err error
-	d.rest, err = rest.New(rest.Config{Service: d.service, Health: d.health, Log: log, Version: version})
+	d.rest, err = rest.New(rest.Config{
+		Service: d.service, Health: d.health, Log: log, Version: version, Rates: c.rates(), Failures: c.RateFailures,
+	})
 	return d, err
 }
 

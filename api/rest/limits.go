@@ -1,0 +1,78 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+const (
+	rateHeader   = "RateLimit"
+	policyHeader = "RateLimit-Policy"
+	retryHeader  = "Retry-After"
+)
+
+// admit finds out who makes a request, counts it and writes what is left of the caller's quotas into
+// the answer's header. Errors: those of auth.Principal, and CodeLimited.
+func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (fleet.Principal, error) {
+	if scope.Public {
+		return fleet.Principal{}, nil
+	}
+	if wait := a.guard.Blocked(r.RemoteAddr); wait > 0 {
+		return fleet.Principal{}, limited(w, wait, "too many failed authentications from this address")
+	}
+	who, err := auth.Principal(r, a.svc, scope)
+	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
+		a.guard.Failed(r.RemoteAddr)
+	}
+	if err != nil && who.Account == "" {
+		return who, err
+	}
+	v := a.rates.Take(who.Account) // also for a key that lacks the permission
+	if policy := a.rates.Policy(); policy != "" {
+		w.Header().Set(rateHeader, v.Header())
+		w.Header().Set(policyHeader, policy)
+	}
+	if name, wait := v.Exceeded(); wait > 0 {
+		return who, limited(w, wait, fmt.Sprintf("rate limit exceeded for the %s window", name))
+	}
+	return who, err
+}
+
+// limited refuses a request that may come again after wait seconds.
+func limited(w http.ResponseWriter, wait int, text string) error {
+	w.Header().Set(retryHeader, strconv.Itoa(wait))
+	return &fleet.Error{Code: fleet.CodeLimited, Msg: text}
+}
+
+// describeLimits documents the headers of an operation's answers.
+func describeLimits(op *huma.Operation, class limit.Class) {
+	for status, resp := range op.Responses {
+		header := func(name, text string, schema *huma.Schema) {
+			if resp.Headers == nil {
+				resp.Headers = map[string]*huma.Param{}
+			}
+			resp.Headers[name] = &huma.Param{Description: text, Schema: schema}
+		}
+		if class == limit.PerAccount && status != strconv.Itoa(http.StatusUnauthorized) {
+			header(rateHeader, "Per window the requests that are left (r) and the seconds until it passes (t); absent where the caller was not authenticated, "+
+				"and without a member for a window that has no quota.", listSchema(`"minute";r=179;t=60, "hour";r=7199;t=3600, "day";r=99999;t=86400`))
+			header(policyHeader, "Per window its quota of requests (q) and its length in seconds (w); absent where RateLimit is.",
+				listSchema(`"minute";q=180;w=60, "hour";q=7200;w=3600, "day";q=100000;w=86400`))
+		}
+		if status == strconv.Itoa(http.StatusTooManyRequests) {
+			header(retryHeader, "Seconds to wait.", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Examples: []any{12}})
+		}
+	}
+}
+
+// listSchema is the schema of a structured-field list.
+func listSchema(example string) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Examples: []any{example}}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"gantry/api/limit"
+)
+
+// settings reads the flags of run as the daemon does.
+func settings(t *testing.T, args ...string) runCmd {
+	t.Helper()
+	var c cli
+	parser, err := kong.New(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(append([]string{"run", "--data-dir", t.TempDir()}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return c.Run
+}
+
+func TestRateFlags(t *testing.T) {
+	c := settings(t)
+	if c.rates() != limit.Default() || c.RateFailures != limit.DefaultFailures || c.validate() != nil {
+		t.Errorf("defaults: %+v %d: %v", c.rates(), c.RateFailures, c.validate())
+	}
+	for args, fault := range map[string]string{
+		"--rate-minute 100000 --rate-hour 0 --rate-day 0": "",
+		"--rate-minute 0 --rate-hour 0 --rate-day 0":      "",
+		"--rate-failures 0":                               "",
+		"--rate-minute=-1":                                "the quota per minute must be 0 to",
+		"--rate-minute 8000":                              "the quota per hour must be 0, or at least that per minute",
+		"--rate-day 5":                                    "the quota per day",
+		"--rate-failures=-1":                              "--rate-failures must be 0 to",
+	} {
+		c := settings(t, strings.Fields(args)...)
+		if err := c.validate(); (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
