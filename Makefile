@@ -19,6 +19,8 @@ FUZZTIME ?= 10s
 BENCH ?= .
 
 TOOLS := .bin/.tools-stamp
+# The daemons beside Debian's that agent/ctrd is tested with; each is pinned by tools/NAME/go.mod.
+CONTAINERDS := containerd-1.7 containerd-2
 GO_TEST := go test -race -count=1 -p $(P)
 
 .PHONY: help
@@ -61,6 +63,17 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 unit: ## Run all tests but simulation and end-to-end, with the race detector
 	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(e2e|sim)(/|$$)')
 
+$(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
+	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
+	touch $@
+
+.PHONY: test-containerd
+test-containerd: $(CONTAINERDS:%=.bin/%/.stamp) ## Run the runtime's tests against containerd 1.7 and 2.x, built here
+	for name in $(CONTAINERDS); do \
+		echo "with $$name:"; \
+		GANTRY_TEST_CONTAINERD_DIR=$(CURDIR)/.bin/$$name $(GO_TEST) -timeout 10m ./agent/ctrd/...; \
+	done
+
 .PHONY: sim
 sim: ## Run the simulation of a cluster, with the race detector
 	$(GO_TEST) -timeout 10m ./test/sim/...
@@ -70,7 +83,7 @@ e2e: build ## Run the end-to-end tests: real binaries, real containerd
 	$(GO_TEST) -timeout 15m ./test/e2e/...
 
 .PHONY: test
-test: setup check-generate lint unit sim e2e ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd sim e2e ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
@@ -78,7 +91,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 
 .PHONY: bench
 bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./test/bench/...
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./api/... ./agent/logs
 
 .PHONY: demo
 demo: setup build ## Show it: from nothing to a running pod, and away again

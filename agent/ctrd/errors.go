@@ -60,7 +60,7 @@ func createFault(err error) error {
 	if m := runcExec.FindStringSubmatch(text); m != nil {
 		command := m[1]
 		if len(command) > 100 {
-			command = command[:100] + "…"
+			command = strings.ToValidUTF8(command[:100], "") + "…"
 		}
 		switch {
 		case strings.Contains(m[2], "executable file not found"), strings.Contains(m[2], "no such file"):

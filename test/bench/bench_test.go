@@ -272,32 +272,30 @@ func (w *world) trapped(id string) error {
 	return errors.New("the shell has no child yet")
 }
 
-// BenchmarkIdle reads what scheduler and agent use while nothing happens: resident memory, and
+// BenchmarkIdle reads, once, what scheduler and agent use while nothing happens: resident memory, and
 // processor time over ten seconds.
 func BenchmarkIdle(b *testing.B) {
 	w := newWorld(b)
-	for range b.N {
-		for _, role := range []string{"scheduler", "agent"} {
-			pid, err := w.dev.PID(role)
-			if err != nil {
-				b.Fatal(err)
-			}
-			before, err := cpuTime(pid)
-			if err != nil {
-				b.Fatal(err)
-			}
-			time.Sleep(idleTime) // idling is what is measured
-			after, err := cpuTime(pid)
-			if err != nil {
-				b.Fatal(err)
-			}
-			rss, err := resident(pid)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(rss, role+"-RSS-MB")
-			b.ReportMetric(100*float64(after-before)/float64(idleTime), role+"-CPU-%")
+	for _, role := range []string{"scheduler", "agent"} {
+		pid, err := w.dev.PID(role)
+		if err != nil {
+			b.Fatal(err)
 		}
+		before, err := cpuTime(pid)
+		if err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(idleTime) // idling is what is measured
+		after, err := cpuTime(pid)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rss, err := resident(pid)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(rss, role+"-RSS-MB")
+		b.ReportMetric(100*float64(after-before)/float64(idleTime), role+"-CPU-%")
 	}
 	b.ReportMetric(0, "ns/op")
 }
