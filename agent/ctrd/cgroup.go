@@ -138,11 +138,25 @@ func clearGroup(dir string) (gone bool, err error) {
 	return err == nil || err == syscall.ENOENT, nil
 }
 
+// pods lists the names of the groups below the parent.
+func (c cgroupFS) pods() []string {
+	var out []string
+	for _, h := range c.hierarchies() {
+		entries, _ := os.ReadDir(filepath.Join(h, c.parent))
+		for _, e := range entries {
+			if e.IsDir() {
+				out = append(out, e.Name())
+			}
+		}
+	}
+	return out
+}
+
 // removeParents removes the folders above the pods' groups where they are empty.
 func (c cgroupFS) removeParents() {
 	for _, h := range c.hierarchies() {
 		for p := c.parent; p != "."; p = filepath.Dir(p) {
-			if syscall.Rmdir(filepath.Join(h, p)) != nil {
+			if err := syscall.Rmdir(filepath.Join(h, p)); err != nil && err != syscall.ENOENT {
 				break
 			}
 		}

@@ -2,6 +2,7 @@ package ctrd
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,12 +42,14 @@ type prepared struct {
 // Look returns what exists of the pod. A process that was started under the present boot and that
 // containerd no longer knows is TaskStopped with Lost set, exit code 255 and no time of exit; so is,
 // with daemons since 1.7, one that ended while the daemon was away, since they drop its exit status.
-// PID is 0 unless a process is there.
+// PID is 0 unless a process is there. A shim that was there before this Runtime and that has no
+// container any more is a container of incarnation 0: Remove ends it.
 func (r *Runtime) Look(ctx context.Context, id fleet.PodID) (pod.Container, error) {
 	ctx = r.in(ctx)
 	c, err := r.client.ContainerService().Get(ctx, string(id))
 	if errdefs.IsNotFound(err) {
-		return pod.Container{}, nil
+		forgotten, err := r.inherited(id)
+		return pod.Container{Exists: forgotten}, fault("tell what exists of the pod", err)
 	}
 	if err != nil {
 		return pod.Container{}, fault("tell what exists of the pod", err)
@@ -132,17 +135,19 @@ func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 	if err != nil {
 		return err
 	}
-	rootfs, err := r.prepare(ctx, s, img)
-	if err != nil {
+	return fault("create the container", effect(ctx, func(ctx context.Context) error {
+		rootfs, err := r.prepare(ctx, s, img)
+		if err != nil {
+			return err
+		}
+		created, err := r.record(ctx, s, spec, uri)
+		if err == nil && created {
+			r.mu.Lock()
+			r.ready[string(s.Pod)] = &prepared{rootfs: rootfs, logger: uri}
+			r.mu.Unlock()
+		}
 		return err
-	}
-	if err := r.record(ctx, s, spec, uri); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.ready[string(s.Pod)] = &prepared{rootfs: rootfs, logger: uri}
-	r.mu.Unlock()
-	return nil
+	}))
 }
 
 func (r *Runtime) noImage(s pod.ContainerSpec) error {
@@ -181,16 +186,16 @@ func (r *Runtime) prepare(ctx context.Context, s pod.ContainerSpec, img *image) 
 	return rootfs, nil
 }
 
-// record creates the container's record.
-func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.Spec, uri string) error {
+// record creates the container's record, and reports whether it was not there before.
+func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.Spec, uri string) (created bool, err error) {
 	const op = "create the container"
 	body, err := typeurl.MarshalAny(spec)
 	if err != nil {
-		return fault(op, err)
+		return false, fault(op, err)
 	}
 	opts, err := typeurl.MarshalAny(&options.Options{BinaryName: r.cfg.RuncBinary, Root: r.cfg.RuncRoot})
 	if err != nil {
-		return fault(op, err)
+		return false, fault(op, err)
 	}
 	incarnation := strconv.FormatUint(s.Incarnation, 10)
 	c := containers.Container{
@@ -203,27 +208,36 @@ func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.S
 	}
 	_, err = r.client.ContainerService().Create(ctx, c)
 	if !errdefs.IsAlreadyExists(err) {
-		return fault(op, err)
+		return err == nil, fault(op, err)
 	}
 	have, err := r.client.ContainerService().Get(ctx, c.ID)
 	if err != nil {
-		return fault(op, err)
+		return false, fault(op, err)
 	}
 	if have.Labels[labelPod] != c.ID || have.Labels[labelIncarnation] != incarnation {
-		return &pod.Error{Class: pod.Retry, Sentence: "an earlier container of the pod is still there"}
+		return false, &pod.Error{Class: pod.Retry, Sentence: "an earlier container of the pod is still there"}
 	}
-	return nil
+	return false, nil
 }
 
-// List returns every pod that has a container here, in no order.
+// List returns every pod that has a container or a shim here, in no order.
 func (r *Runtime) List(ctx context.Context) ([]fleet.PodID, error) {
 	list, err := r.client.ContainerService().List(r.in(ctx), `labels."`+labelPod+`"`)
+	if err != nil {
+		return nil, fault("list containers", err)
+	}
+	shims, err := r.shims()
 	if err != nil {
 		return nil, fault("list containers", err)
 	}
 	out := make([]fleet.PodID, 0, len(list))
 	for _, c := range list {
 		out = append(out, fleet.PodID(c.ID))
+	}
+	for _, s := range shims {
+		if s.ours && !s.eraser && !slices.Contains(out, s.id) {
+			out = append(out, s.id)
+		}
 	}
 	return out, nil
 }

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
@@ -29,10 +28,10 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
 	"github.com/containerd/platforms"
-	"github.com/sirupsen/logrus"
 
 	"gantry/agent/logs"
 	"gantry/agent/pod"
+	"gantry/fleet"
 )
 
 // Config says which daemon to use and how. Socket, Namespace and LoggerPath must be set.
@@ -102,9 +101,11 @@ type Runtime struct {
 	client   *client.Client
 	platform platforms.MatchComparer
 	cgroups  cgroupFS
-	quiet    *log.Entry                 // the client library's own log
+	said     *clientLog                 // what the client library logs
+	quiet    *log.Entry                 // the library's way there
 	boot     string                     // boot id of the host
 	daemon   atomic.Pointer[hostLimits] // of the daemon that was dialed last
+	bundles  atomic.Pointer[string]     // where the daemon keeps this namespace's bundles; nil until it was seen
 	slots    chan struct{}              // one per running download
 
 	life context.Context // ends with Close
@@ -116,11 +117,13 @@ type Runtime struct {
 	contents map[string]*image    // by digest
 	ready    map[string]*prepared // defined, without a task yet; by pod id
 	pulls    map[string]*pull     // by normalized reference
+	early    map[fleet.PodID]bool // pods that had a shim at the first Look; never changed, nil before
 }
 
 var _ pod.Runtime = (*Runtime)(nil)
 
-// New returns a Runtime. It does not wait for the daemon. The error tells a fault of the
+// New returns a Runtime. It takes over containerd's global logger in this process, drops temporary
+// mounts that an earlier agent left, and does not wait for the daemon. The error tells a fault of the
 // configuration.
 func New(cfg Config) (*Runtime, error) {
 	cfg, err := cfg.withDefaults()
@@ -134,9 +137,8 @@ func New(cfg Config) (*Runtime, error) {
 		known:   map[string]*image{}, contents: map[string]*image{},
 		ready: map[string]*prepared{}, pulls: map[string]*pull{},
 	}
-	silent := logrus.New()
-	silent.SetOutput(io.Discard)
-	r.quiet = logrus.NewEntry(silent)
+	r.said, r.quiet = newClientLog(cfg.Log)
+	r.sweepViews()
 	r.life, r.stop = context.WithCancel(context.Background())
 	r.client, err = client.New(cfg.Socket,
 		client.WithDefaultRuntime(runtimeName),
@@ -152,11 +154,12 @@ func New(cfg Config) (*Runtime, error) {
 func (r *Runtime) Close() error {
 	r.stop()
 	r.work.Wait()
+	defer r.said.close()
 	return r.client.Close()
 }
 
-// in puts the call into the Runtime's containerd namespace, and silences the client library: it would
-// write to standard error what every error that it returns says too.
+// in puts the call into the Runtime's containerd namespace, and keeps the client library from writing
+// to standard error.
 func (r *Runtime) in(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(log.WithLogger(ctx, r.quiet), r.cfg.Namespace)
 }

@@ -186,7 +186,7 @@ func TestStartLabelOfAnotherBootIsNotLost(t *testing.T) {
 	s := b.spec(b.local(nil), "true")
 	b.start(s)
 	b.finish(s.Pod)
-	if err := b.r.endTask(b.r.in(b.ctx), s.Pod); err != nil {
+	if _, err := b.r.endTask(b.r.in(b.ctx), s.Pod); err != nil {
 		t.Fatal(err)
 	}
 	if c := b.look(s.Pod); !c.Lost {

@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
@@ -205,7 +204,11 @@ func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, erro
 	if err != nil {
 		return nil, fault("import the archive", err)
 	}
-	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
+		defer cancel()
+		_ = done(ctx)
+	}()
 	full := func(name string) string {
 		if n, err := normalize(name); err == nil {
 			return n
@@ -267,7 +270,8 @@ func (r *Runtime) lookUpUser(ctx context.Context, img *image) (specs.User, error
 	}
 	key := "gantry-view-" + fleet.NewID()
 	defer func() {
-		ctx := context.WithoutCancel(ctx)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
+		defer cancel()
 		_ = r.snapshots().Remove(ctx, key)
 		_ = done(ctx)
 	}()
@@ -277,7 +281,7 @@ func (r *Runtime) lookUpUser(ctx context.Context, img *image) (specs.User, error
 	}
 	var out specs.User
 	var unknown error
-	err = mount.WithReadonlyTempMount(ctx, view, func(root string) error {
+	err = r.withView(view, func(root string) error {
 		files := make([]string, 2)
 		for i, name := range []string{"/etc/passwd", "/etc/group"} {
 			if files[i], err = fs.RootPath(root, name); err != nil {

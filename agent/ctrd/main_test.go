@@ -143,6 +143,9 @@ func (b *bench) census() {
 			b.Errorf("control group left in %s", h)
 		}
 	}
+	if _, err := os.Stat(b.r.runcState()); err == nil {
+		b.Errorf("runc's state is left in %s", b.r.runcState())
+	}
 }
 
 // noLogger returns an error while a logger runs.
@@ -232,6 +235,15 @@ func (b *bench) remove(id fleet.PodID) {
 	}
 	if c := b.look(id); c.Exists {
 		b.Fatalf("after remove: %+v", c)
+	}
+	err := ctrdtest.Eventually(5*time.Second, func() error {
+		if left := b.held(id); len(left) > 0 {
+			return fmt.Errorf("left after remove: %v", left)
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
 }
 

@@ -32,11 +32,12 @@ import (
 const removeTimeout = 90 * time.Second
 
 // Remove kills what still runs of the pod and deletes task, container and snapshot, whichever of
-// them are left. It returns nil when nothing is left.
+// them are left, and what a call that was torn has left outside of the daemon's lists. It returns
+// nil when nothing is left. The container's record goes after all that could run.
 func (r *Runtime) Remove(ctx context.Context, id fleet.PodID) error {
 	ctx, cancel := context.WithTimeout(r.in(ctx), removeTimeout)
 	defer cancel()
-	r.forget(id)
+	fresh := r.forget(id)
 	_, err := r.client.ContainerService().Get(ctx, string(id))
 	known := err == nil
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -47,21 +48,42 @@ func (r *Runtime) Remove(ctx context.Context, id fleet.PodID) error {
 			return err
 		}
 	}
-	if known {
-		if err := r.endTask(ctx, id); err != nil {
+	ended := fresh && known
+	if known && !fresh {
+		if ended, err = r.endTask(ctx, id); err != nil {
+			return err
+		}
+	}
+	if !ended {
+		if err := r.endForgotten(ctx, id); err != nil {
 			return err
 		}
 	}
 	if err := r.cgroups.clear(ctx, id); err != nil {
-		return &pod.Error{Class: pod.Retry, Sentence: "processes of the pod do not end", Err: err}
+		return stuck(err)
 	}
-	if known {
-		if err := r.client.ContainerService().Delete(ctx, string(id)); err != nil && !errdefs.IsNotFound(err) {
-			return fault("remove the container", err)
-		}
+	return fault("remove the container", effect(ctx, func(ctx context.Context) error { return r.erase(ctx, id) }))
+}
+
+func stuck(err error) error {
+	return &pod.Error{Class: pod.Retry, Sentence: "processes of the pod do not end", Err: err}
+}
+
+// erase deletes the container's record and its snapshot.
+func (r *Runtime) erase(ctx context.Context, id fleet.PodID) error {
+	if err := r.client.ContainerService().Delete(ctx, string(id)); err != nil && !errdefs.IsNotFound(err) {
+		return err
 	}
 	if err := r.snapshots().Remove(ctx, string(id)); err != nil && !errdefs.IsNotFound(err) {
 		return fault("remove the container's file system", err)
+	}
+	return nil
+}
+
+// endForgotten ends what runs of a pod that has no task in the daemon's list.
+func (r *Runtime) endForgotten(ctx context.Context, id fleet.PodID) error {
+	if err := effect(ctx, func(ctx context.Context) error { return r.endStray(ctx, id) }); err != nil {
+		return stuck(err)
 	}
 	return nil
 }
@@ -91,55 +113,68 @@ func (r *Runtime) adopt(ctx context.Context, id fleet.PodID) (bool, error) {
 	return true, nil
 }
 
-// endTask kills the pod's processes, waits for their end and deletes the task.
-func (r *Runtime) endTask(ctx context.Context, id fleet.PodID) error {
+// endTask kills the pod's processes, waits for their end and deletes the task. It reports whether
+// the daemon had one.
+func (r *Runtime) endTask(ctx context.Context, id fleet.PodID) (ended bool, err error) {
 	const op = "remove the process"
 	p, err := r.process(ctx, id)
-	if errdefs.IsNotFound(err) {
-		r.dropShimSocket(id)
-		return nil
+	listed := err == nil
+	if err != nil && !errdefs.IsNotFound(err) {
+		return false, fault(op, err)
 	}
-	if err != nil {
-		return fault(op, err)
-	}
-	if p.Status != tasktypes.Status_STOPPED {
+	if listed && p.Status != tasktypes.Status_STOPPED {
 		if err := r.kill(ctx, id, int(syscall.SIGKILL), true); err != nil {
-			return err
+			return false, err
 		}
 		if err := r.Wait(ctx, id); err != nil && away(errors.Unwrap(err)) {
-			return err
+			return false, err
 		}
 	}
-	_, err = r.client.TaskService().Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: string(id)})
-	if err = native(err); err != nil && !errdefs.IsNotFound(err) {
-		return fault(op, err)
+	// A deletion that was torn leaves a task that daemons since 2.0 do not show and delete all the same.
+	err = effect(ctx, func(ctx context.Context) error {
+		_, err := r.client.TaskService().Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: string(id)})
+		return native(err)
+	})
+	if errdefs.IsNotFound(err) || !listed && err != nil && !away(err) {
+		return false, nil
 	}
-	return nil
+	return err == nil, fault(op, err)
 }
 
 // shimSockets is where shims of every daemon listen.
 const shimSockets = "/run/containerd/s"
 
-// dropShimSocket removes the socket of a shim that was killed. containerd leaves it.
-func (r *Runtime) dropShimSocket(id fleet.PodID) {
+// shimSocket is the path at which the pod's shim listens.
+func (r *Runtime) shimSocket(id fleet.PodID) string {
 	name := sha256.Sum256([]byte(filepath.Join(r.cfg.Socket, r.cfg.Namespace, string(id))))
-	path := filepath.Join(shimSockets, hex.EncodeToString(name[:]))
+	return filepath.Join(shimSockets, hex.EncodeToString(name[:]))
+}
+
+// dropShimSocket removes the socket of a shim that was killed, since containerd leaves it, and
+// reports whether a living shim listens there instead.
+func (r *Runtime) dropShimSocket(id fleet.PodID) (listening bool) {
+	path := r.shimSocket(id)
 	c, err := net.Dial("unix", path)
 	if err == nil {
 		_ = c.Close()
-		return
+		return true
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
 	}
+	return false
 }
 
-// Clean removes every container, task, unpacked container file system and lease of the namespace;
+// Clean removes every container, task, unpacked container file system and lease of the namespace, and
+// whatever else runs or is left on the host under its name, in the daemon's lists or not;
 // with everything also images, their content, and the namespace itself.
 func (r *Runtime) Clean(ctx context.Context, everything bool) error {
 	ctx = r.in(ctx)
 	if err := r.cleanContainers(ctx); err != nil {
 		return err
+	}
+	if err := r.cleanStrays(ctx); err != nil {
+		return stuck(err)
 	}
 	steps := []func(context.Context) error{r.cleanLeases}
 	if everything {
@@ -186,6 +221,33 @@ func (r *Runtime) cleanContainers(ctx context.Context) error {
 		errs = append(errs, r.Remove(ctx, fleet.PodID(id)))
 	}
 	return errors.Join(errs...)
+}
+
+// cleanStrays ends and removes what carries the namespace's name and is no container's: shims, runc's
+// state, control groups, temporary mounts. What belongs to a shim of another daemon, which has
+// a namespace of the same name, is left.
+func (r *Runtime) cleanStrays(ctx context.Context) error {
+	shims, err := r.shims()
+	if err != nil {
+		return err
+	}
+	ids := r.cgroups.pods()
+	for _, s := range shims {
+		ids = append(ids, string(s.id))
+	}
+	entries, _ := os.ReadDir(r.runcState())
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if err := r.endStray(ctx, fleet.PodID(id)); err != nil {
+			return fmt.Errorf("clean up after pod %s: %w", id, err)
+		}
+	}
+	_ = os.Remove(r.runcState()) // holds another daemon's containers when it is not empty
+	r.sweepViews()
+	return nil
 }
 
 func (r *Runtime) cleanLeases(ctx context.Context) error {

@@ -2,6 +2,9 @@ package ctrd
 
 import (
 	"context"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -18,30 +21,58 @@ import (
 func (r *Runtime) Task(ctx context.Context, id fleet.PodID) error {
 	ctx = r.in(ctx)
 	p, err := r.prepared(ctx, id)
-	if err != nil {
+	if err != nil || p == nil {
 		return err
 	}
 	req := &tasks.CreateTaskRequest{ContainerID: string(id), Stdout: p.logger, Stderr: p.logger}
 	for _, m := range p.rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	_, err = r.client.TaskService().Create(ctx, req)
-	if err = native(err); errdefs.IsAlreadyExists(err) {
+	err = effect(ctx, func(ctx context.Context) error {
+		made, err := r.client.TaskService().Create(ctx, req)
+		if err == nil {
+			r.learnBundlesOf(int(made.Pid))
+		}
+		return native(err)
+	})
+	if errdefs.IsAlreadyExists(err) {
 		_, err = r.process(ctx, id)
 	}
 	if err != nil {
+		r.unblock(ctx, id, err)
 		return createFault(err)
 	}
-	r.forget(id)
 	return nil
 }
 
-// prepared returns what Define left, or asks the daemon when this process did not define the
-// container.
+// bundleInTheWay is how a daemon words it that it has a bundle of that name already.
+var bundleInTheWay = regexp.MustCompile(`mkdir (/\S+): file exists`)
+
+// unblock removes a bundle that a daemon which died had left, and because of which this one makes no
+// task, for the next try.
+func (r *Runtime) unblock(ctx context.Context, id fleet.PodID, cause error) {
+	m := bundleInTheWay.FindStringSubmatch(cause.Error())
+	if m == nil || !isBundle(m[1], r.cfg.Namespace, id) {
+		return
+	}
+	dir := filepath.Dir(m[1])
+	r.bundles.Store(&dir)
+	if _, err := r.process(ctx, id); !errdefs.IsNotFound(err) {
+		return
+	}
+	if err := r.endForgotten(ctx, id); err != nil {
+		r.cfg.Log.Warn("a forgotten bundle is left", "pod", id, "err", err)
+	}
+}
+
+// prepared takes what Define left. When there is nothing, another process defined the container or a
+// try has gone before: then it asks the daemon, removes what a torn try may have left, and returns
+// nil for a container that has its task.
 func (r *Runtime) prepared(ctx context.Context, id fleet.PodID) (*prepared, error) {
 	const op = "find the container"
 	r.mu.Lock()
 	p := r.ready[string(id)]
+	delete(r.ready, string(id))
 	r.mu.Unlock()
 	if p != nil {
 		return p, nil
@@ -50,6 +81,15 @@ func (r *Runtime) prepared(ctx context.Context, id fleet.PodID) (*prepared, erro
 	if err != nil {
 		return nil, fault(op, err)
 	}
+	if _, err = r.process(ctx, id); err == nil {
+		return nil, nil
+	}
+	if !errdefs.IsNotFound(err) {
+		return nil, fault(op, err)
+	}
+	if err := r.endForgotten(ctx, id); err != nil {
+		return nil, err
+	}
 	p = &prepared{logger: c.Labels[labelLogger]}
 	if p.rootfs, err = r.client.SnapshotService(c.Snapshotter).Mounts(ctx, c.SnapshotKey); err != nil {
 		return nil, fault(op, err)
@@ -57,30 +97,32 @@ func (r *Runtime) prepared(ctx context.Context, id fleet.PodID) (*prepared, erro
 	return p, nil
 }
 
-func (r *Runtime) forget(id fleet.PodID) {
+// forget drops what Define left for Task, and reports whether there was something: then no task was
+// ever asked for.
+func (r *Runtime) forget(id fleet.PodID) (fresh bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, fresh = r.ready[string(id)]
 	delete(r.ready, string(id))
-	r.mu.Unlock()
+	return fresh
 }
 
 // Start lets the process run and returns when it began. For one that runs already that is when Start
 // was first called; for one that has ended, zero.
-func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (time.Time, error) {
+func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (at time.Time, err error) {
 	ctx = r.in(ctx)
-	// The label is written while runc works. Look reads it when the process cannot be asked any more.
-	labelled := make(chan error, 1)
-	go func() {
-		stamp := time.Now().UTC().Format(time.RFC3339Nano) + " " + r.boot
-		_, err := r.client.ContainerService().Update(ctx,
-			containers.Container{ID: string(id), Labels: map[string]string{labelStarted: stamp}}, "labels."+labelStarted)
-		labelled <- err
-	}()
-	_, err := r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)})
-	at := time.Now()
-	if lerr := <-labelled; lerr != nil && err == nil {
-		r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)
-	}
-	if err = native(err); err == nil {
+	err = effect(ctx, func(ctx context.Context) error {
+		// The label is written while runc works. Look reads it when the process cannot be asked any more.
+		labelled := make(chan error, 1)
+		go func() { labelled <- r.label(ctx, id) }()
+		_, err := r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)})
+		at = time.Now()
+		if lerr := <-labelled; lerr != nil && err == nil {
+			r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)
+		}
+		return native(err)
+	})
+	if err == nil {
 		return at, nil
 	}
 	if away(err) {
@@ -92,10 +134,21 @@ func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (time.Time, error) 
 		return time.Time{}, createFault(err)
 	case p.Status == tasktypes.Status_RUNNING:
 		return at, nil
-	case p.Status == tasktypes.Status_STOPPED && errdefs.IsFailedPrecondition(err):
+	case p.Status == tasktypes.Status_STOPPED && (errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), startOfStopped)):
 		return time.Time{}, nil
 	}
 	return time.Time{}, createFault(err)
+}
+
+// startOfStopped is what a shim says when the process was killed before it was started.
+const startOfStopped = "cannot start a stopped process"
+
+// label writes down that the process was told to start.
+func (r *Runtime) label(ctx context.Context, id fleet.PodID) error {
+	stamp := time.Now().UTC().Format(time.RFC3339Nano) + " " + r.boot
+	_, err := r.client.ContainerService().Update(ctx,
+		containers.Container{ID: string(id), Labels: map[string]string{labelStarted: stamp}}, "labels."+labelStarted)
+	return err
 }
 
 // Wait returns nil when the process has ended or was never there. A daemon that goes away meanwhile
@@ -117,8 +170,11 @@ func (r *Runtime) kill(ctx context.Context, id fleet.PodID, signal int, all bool
 	if signal <= 0 || signal > 64 {
 		return &pod.Error{Class: pod.Fatal, Sentence: "the signal does not exist"}
 	}
-	_, err := r.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: string(id), Signal: uint32(signal), All: all})
-	if err = native(err); err == nil || errdefs.IsNotFound(err) {
+	err := effect(ctx, func(ctx context.Context) error {
+		_, err := r.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: string(id), Signal: uint32(signal), All: all})
+		return native(err)
+	})
+	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
 	if p, perr := r.process(ctx, id); errdefs.IsNotFound(perr) || perr == nil && p.Status == tasktypes.Status_STOPPED {
