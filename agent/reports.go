@@ -9,10 +9,7 @@ import (
 	"gantry/internal/link"
 )
 
-const (
-	maxReports = 64   // of one message, which becomes one log entry
-	maxReason  = 1000 // bytes
-)
+const maxReports = 64 // of one message, which becomes one log entry
 
 // reports keeps the newest report of each pod for as long as the host knows the pod, and tells it to
 // each session anew: a report may have been lost on its way, and a control plane that was restored
@@ -22,12 +19,12 @@ type reports struct {
 	wake chan struct{}
 
 	mu       sync.Mutex // guards the fields below
-	pending  map[fleet.PodID]pendingReport
+	newest   map[fleet.PodID]newestReport
 	sequence uint64
 	activity map[fleet.PodID]activity
 }
 
-type pendingReport struct {
+type newestReport struct {
 	report   pod.Report
 	sequence uint64    // of the message that carried it; 0: not sent in this session
 	sent     time.Time // when it was sent for the first time; zero: never
@@ -40,14 +37,14 @@ type activity struct {
 
 func newReports() *reports {
 	return &reports{
-		wake: make(chan struct{}, 1), pending: map[fleet.PodID]pendingReport{}, activity: map[fleet.PodID]activity{},
+		wake: make(chan struct{}, 1), newest: map[fleet.PodID]newestReport{}, activity: map[fleet.PodID]activity{},
 	}
 }
 
 // Report implements pod.Reporter.
 func (r *reports) Report(rep pod.Report) {
 	r.mu.Lock()
-	r.pending[rep.Pod] = pendingReport{report: rep}
+	r.newest[rep.Pod] = newestReport{report: rep}
 	r.mu.Unlock()
 	r.poke()
 }
@@ -60,7 +57,7 @@ func (r *reports) Activity(id fleet.PodID, words string, done, total int64) {
 		delete(r.activity, id)
 		return
 	}
-	r.activity[id] = activity{pod.Readable(words, maxReason), done, total}
+	r.activity[id] = activity{pod.Readable(words, pod.MaxReason), done, total}
 }
 
 // Forget implements pod.Reporter.
@@ -68,7 +65,7 @@ func (r *reports) Forget(id fleet.PodID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.activity, id)
-	delete(r.pending, id)
+	delete(r.newest, id)
 }
 
 func (r *reports) poke() {
@@ -82,13 +79,13 @@ func (r *reports) poke() {
 func (r *reports) newSession(known func(fleet.PodID) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, p := range r.pending {
+	for id, p := range r.newest {
 		if !known(id) {
-			delete(r.pending, id)
+			delete(r.newest, id)
 			continue
 		}
 		p.sequence = 0
-		r.pending[id] = p
+		r.newest[id] = p
 	}
 	r.poke()
 }
@@ -99,7 +96,7 @@ func (r *reports) unsent(now time.Time) *link.Reports {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*link.PodReport
-	for id, p := range r.pending {
+	for id, p := range r.newest {
 		if p.sequence != 0 {
 			continue
 		}
@@ -111,7 +108,7 @@ func (r *reports) unsent(now time.Time) *link.Reports {
 		if p.sent.IsZero() {
 			p.sent = now
 		}
-		r.pending[id] = p
+		r.newest[id] = p
 		out = append(out, encodeReport(p.report, p.sent))
 	}
 	if len(out) == 0 {
@@ -125,9 +122,9 @@ func (r *reports) unsent(now time.Time) *link.Reports {
 func (r *reports) kept(sequence uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, p := range r.pending {
+	for id, p := range r.newest {
 		if p.sequence != 0 && p.sequence <= sequence && p.report.Event == pod.EventGone {
-			delete(r.pending, id)
+			delete(r.newest, id)
 		}
 	}
 }
@@ -146,7 +143,7 @@ func (r *reports) activities() map[fleet.PodID]activity {
 // which this agent has made tells its steps.
 func encodeReport(r pod.Report, sent time.Time) *link.PodReport {
 	out := &link.PodReport{
-		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: pod.Readable(r.Reason, maxReason),
+		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: pod.Readable(r.Reason, pod.MaxReason),
 		AtNs: nanoseconds(r.At), LogTail: pod.Readable(r.LogTail, maxTailBytes), Digest: r.Digest, StepsNs: map[string]int64{},
 	}
 	if r.ExitCode != nil {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"gantry/agent/ledger"
+	"gantry/agent/logs"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -21,7 +22,6 @@ import (
 const (
 	podDialTimeout = 5 * time.Second
 	frameSize      = 32 << 10 // bytes
-	maxTail        = 5000
 )
 
 // tunnels serves what a scheduler asks for through the session: connections to pods' ports and
@@ -148,7 +148,7 @@ func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 		_, _ = stream.Recv()
 	}()
 	q := fleet.LogQuery{
-		Source: target.GetSource(), Tail: min(int(target.GetTail()), maxTail), After: target.GetAfter(), Follow: target.GetFollow(),
+		Source: target.GetSource(), Tail: min(int(target.GetTail()), logs.MaxTail), After: target.GetAfter(), Follow: target.GetFollow(),
 	}
 	if target.GetSinceNs() != 0 {
 		q.Since = time.Unix(0, target.GetSinceNs())

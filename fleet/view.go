@@ -10,7 +10,6 @@ type Live struct {
 	At            time.Time // when it was heard
 	CPUPercent    int       // of the pod's own limit
 	MemoryPercent int       // of the pod's own limit
-	StartedAt     time.Time // of the process; zero when it does not run
 	Activity      string    // what the host does for the pod right now, in words
 	PullDone      int64     // bytes
 	PullTotal     int64     // bytes; 0 while unknown

@@ -218,7 +218,7 @@ func (m *machine) look(ctx context.Context, want Assignment) (Seen, error) {
 
 // fail ends the incarnation because an effect can never succeed.
 func (m *machine) fail(want Assignment, cause *Error) error {
-	reason := Readable(cause.Sentence, maxReason)
+	reason := Readable(cause.Sentence, MaxReason)
 	m.Log.Info("pod failed", "incarnation", want.Incarnation, "err", cause)
 	m.Logs.System(m.id, "error: "+reason)
 	err := m.Ledger.End(m.id, Ended{
@@ -231,7 +231,8 @@ func (m *machine) fail(want Assignment, cause *Error) error {
 	return nil
 }
 
-const maxReason = 1000 // bytes of a sentence for the owner
+// MaxReason is the length in bytes of the longest sentence for a pod's owner.
+const MaxReason = 1000
 
 // Readable returns text as valid UTF-8 of at most limit bytes. What containers, images and runtimes
 // say goes through it before it is stored or sent: neither ledger nor link take anything else.

@@ -334,12 +334,12 @@ func TestStartIsGivenUpAfterAnHour(t *testing.T) {
 func TestWhatTheRuntimeSaysIsMadeReadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeHost()
-		f.registry["web"] = &Error{Class: Fatal, Sentence: strings.Repeat("é", maxReason) + "\xc3 was not found"}
+		f.registry["web"] = &Error{Class: Fatal, Sentence: strings.Repeat("é", MaxReason) + "\xc3 was not found"}
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
 		settle(time.Minute)
 		wantEvents(t, f, fleet.EventFailed)
-		if r := f.last().Reason; !utf8.ValidString(r) || len(r) > maxReason || len(r) < maxReason-4 {
+		if r := f.last().Reason; !utf8.ValidString(r) || len(r) > MaxReason || len(r) < MaxReason-4 {
 			t.Errorf("reason of %d bytes, valid: %v", len(r), utf8.ValidString(r))
 		}
 	})

@@ -202,15 +202,11 @@ func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
 	if v.Pod.Status != fleet.StatusRunning || v.Unreachable {
 		return nil
 	}
-	since := v.Pod.StartedAt
 	out := &Runtime{GPUs: make([]GPUUse, len(v.Pod.GPUs)), Ports: []RuntimePort{}}
 	if l := v.Live; l != nil {
 		out.CPU.Util, out.Memory.Util = percent(l.CPUPercent), percent(l.MemoryPercent)
-		if !l.StartedAt.IsZero() {
-			since = l.StartedAt
-		}
 	}
-	if !since.IsZero() {
+	if since := v.Pod.StartedAt; !since.IsZero() {
 		out.Uptime = max(0, int64(now.Sub(since)/time.Second))
 	}
 	for _, port := range v.Pod.Spec.Ports {

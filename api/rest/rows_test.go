@@ -262,7 +262,8 @@ func recordRows() []row {
 			v.Live = &fleet.Live{At: resttest.Start(), Activity: "pulling image", PullDone: 10, PullTotal: 100}
 		})),
 		get("running", edited(func(v *fleet.PodView) {
-			v.Live = &fleet.Live{At: resttest.Start(), CPUPercent: 12, MemoryPercent: 130, StartedAt: resttest.Start().Add(-90e9)}
+			v.Live = &fleet.Live{At: resttest.Start(), CPUPercent: 12, MemoryPercent: 130}
+			v.Pod.StartedAt = resttest.Start().Add(-90e9)
 		}, run)),
 		get("running-not-heard", edited(func(v *fleet.PodView) { v.Unreachable = true }, run)),
 		get("stopping", edited(func(v *fleet.PodView) { v.Pod.Goal = fleet.GoalStop }, run)),

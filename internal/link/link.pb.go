@@ -516,11 +516,10 @@ func (*Down_OpenTunnel) isDown_Kind() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	MachineId     string                 `protobuf:"bytes,2,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	BootId        string                 `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	Generation    uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"` // the newest one in the host's ledger
-	Inventory     *Inventory             `protobuf:"bytes,5,opt,name=inventory,proto3" json:"inventory,omitempty"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	BootId        string                 `protobuf:"bytes,2,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // the newest one in the host's ledger
+	Inventory     *Inventory             `protobuf:"bytes,4,opt,name=inventory,proto3" json:"inventory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,13 +552,6 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
 	return file_internal_link_link_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *Hello) GetClusterId() string {
-	if x != nil {
-		return x.ClusterId
-	}
-	return ""
 }
 
 func (x *Hello) GetMachineId() string {
@@ -1569,7 +1561,6 @@ type PodLive struct {
 	PullDone      int64                  `protobuf:"varint,4,opt,name=pull_done,json=pullDone,proto3" json:"pull_done,omitempty"`                // bytes
 	PullTotal     int64                  `protobuf:"varint,5,opt,name=pull_total,json=pullTotal,proto3" json:"pull_total,omitempty"`             // bytes; 0 when unknown
 	Activity      string                 `protobuf:"bytes,6,opt,name=activity,proto3" json:"activity,omitempty"`                                 // what the host does for the pod right now, in words
-	StartedNs     int64                  `protobuf:"varint,7,opt,name=started_ns,json=startedNs,proto3" json:"started_ns,omitempty"`             // Unix time of the process's start; 0 when it does not run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1644,13 +1635,6 @@ func (x *PodLive) GetActivity() string {
 		return x.Activity
 	}
 	return ""
-}
-
-func (x *PodLive) GetStartedNs() int64 {
-	if x != nil {
-		return x.StartedNs
-	}
-	return 0
 }
 
 type OpenTunnel struct {
@@ -1986,17 +1970,15 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\freports_kept\x18\x04 \x01(\v2\x1b.gantry.link.v1.ReportsKeptH\x00R\vreportsKept\x12=\n" +
 	"\vopen_tunnel\x18\x05 \x01(\v2\x1a.gantry.link.v1.OpenTunnelH\x00R\n" +
 	"openTunnelB\x06\n" +
-	"\x04kind\"\xb7\x01\n" +
+	"\x04kind\"\x98\x01\n" +
 	"\x05Hello\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1d\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
+	"\aboot_id\x18\x02 \x01(\tR\x06bootId\x12\x1e\n" +
 	"\n" +
-	"machine_id\x18\x02 \x01(\tR\tmachineId\x12\x17\n" +
-	"\aboot_id\x18\x03 \x01(\tR\x06bootId\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x127\n" +
-	"\tinventory\x18\x05 \x01(\v2\x19.gantry.link.v1.InventoryR\tinventory\"^\n" +
+	"\tinventory\x18\x04 \x01(\v2\x19.gantry.link.v1.InventoryR\tinventory\"^\n" +
 	"\tResources\x12\x1b\n" +
 	"\tmilli_cpu\x18\x01 \x01(\x03R\bmilliCpu\x12\x1b\n" +
 	"\tmemory_mb\x18\x02 \x01(\x03R\bmemoryMb\x12\x17\n" +
@@ -2086,7 +2068,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\vReportsKept\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"8\n" +
 	"\tHeartbeat\x12+\n" +
-	"\x04pods\x18\x01 \x03(\v2\x17.gantry.link.v1.PodLiveR\x04pods\"\xdf\x01\n" +
+	"\x04pods\x18\x01 \x03(\v2\x17.gantry.link.v1.PodLiveR\x04pods\"\xc0\x01\n" +
 	"\aPodLive\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1f\n" +
 	"\vcpu_percent\x18\x02 \x01(\x05R\n" +
@@ -2095,9 +2077,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\tpull_done\x18\x04 \x01(\x03R\bpullDone\x12\x1d\n" +
 	"\n" +
 	"pull_total\x18\x05 \x01(\x03R\tpullTotal\x12\x1a\n" +
-	"\bactivity\x18\x06 \x01(\tR\bactivity\x12\x1d\n" +
-	"\n" +
-	"started_ns\x18\a \x01(\x03R\tstartedNs\"\x89\x01\n" +
+	"\bactivity\x18\x06 \x01(\tR\bactivity\"\x89\x01\n" +
 	"\n" +
 	"OpenTunnel\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
