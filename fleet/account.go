@@ -7,6 +7,17 @@ type Account struct {
 	ID        AccountID `cbor:"1,keyasint"`
 	Name      string    `cbor:"2,keyasint"`
 	CreatedAt time.Time `cbor:"3,keyasint"`
+	// Prepaid accounts spend credit: see Balance. Others are metered all the same, and never stopped.
+	Prepaid bool `cbor:"4,keyasint,omitempty"`
+	// Quotas replace the daemon's rate limits for this account; nil: the daemon's.
+	Quotas *Quotas `cbor:"5,keyasint,omitempty"`
+}
+
+// Quotas are how many API requests an account may make in each window; 0 in one: any number.
+type Quotas struct {
+	Minute int `cbor:"1,keyasint"`
+	Hour   int `cbor:"2,keyasint"`
+	Day    int `cbor:"3,keyasint"`
 }
 
 // Access is how much a key may do with one group of routes.
@@ -28,26 +39,41 @@ func (a Access) Covers(want Access) bool {
 // Group is a group of routes that a key's permissions name (decisions.md, "Permissions of a key").
 type Group string
 
-// The groups that have routes.
+// The groups.
 const (
-	GroupPods    Group = "pods"
-	GroupCatalog Group = "catalog"
-	GroupAccount Group = "account"
-	GroupAdmin   Group = "admin" // operators only
+	GroupPods       Group = "pods"
+	GroupServerless Group = "serverless"
+	GroupTemplates  Group = "templates"
+	GroupVolumes    Group = "networkVolumes"
+	GroupRegistries Group = "registries"
+	GroupCatalog    Group = "catalog"
+	GroupBilling    Group = "billing"
+	GroupAccount    Group = "account"
+	GroupGraphQL    Group = "graphql"
+	GroupS3         Group = "s3"
+	GroupAdmin      Group = "admin" // operators only
 )
 
 // Groups lists the groups that an account's key may hold; admin is not among them.
-func Groups() []Group { return []Group{GroupPods, GroupCatalog, GroupAccount} }
+func Groups() []Group {
+	return []Group{
+		GroupPods, GroupServerless, GroupTemplates, GroupVolumes, GroupRegistries, GroupCatalog, GroupBilling, GroupAccount,
+		GroupGraphQL, GroupS3,
+	}
+}
 
-// Preset returns the permissions of a named preset: "all", "readOnly" or, for operators, "admin".
+// Preset returns the permissions of a named preset: "all", "readOnly", "restricted" (none, for its
+// maker to add to) or, for operators, "admin".
 func Preset(name string) (map[Group]Access, bool) {
-	access, ok := map[string]Access{"all": AccessWrite, "readOnly": AccessRead, "admin": AccessWrite}[name]
+	access, ok := map[string]Access{"all": AccessWrite, "readOnly": AccessRead, "restricted": AccessNone, "admin": AccessWrite}[name]
 	if !ok {
 		return nil, false
 	}
 	out := map[Group]Access{}
 	for _, g := range Groups() {
-		out[g] = access
+		if access != AccessNone {
+			out[g] = access
+		}
 	}
 	if name == "admin" {
 		out[GroupAdmin] = AccessWrite
@@ -65,13 +91,23 @@ type Key struct {
 	Can       map[Group]Access `cbor:"6,keyasint"`
 	CreatedAt time.Time        `cbor:"7,keyasint"`
 	ExpiresAt time.Time        `cbor:"8,keyasint,omitempty"` // zero: never
+	Disabled  bool             `cbor:"9,keyasint,omitempty"` // refused until enabled again
+	// Invoke lists the endpoints whose jobs the key may submit; InvokeAll alone means every endpoint.
+	Invoke []string `cbor:"10,keyasint,omitempty"`
+	// LastUsedAt is when the key was last used, to the minute. It lies in a table of its own and is set
+	// in what views return.
+	LastUsedAt time.Time `cbor:"-"`
 }
+
+// InvokeAll in Key.Invoke stands for every endpoint.
+const InvokeAll = "*"
 
 // Principal is who makes a request: a key that was checked.
 type Principal struct {
 	Key     KeyID
 	Account AccountID
 	Can     map[Group]Access
+	Quotas  *Quotas // of the account; nil: the daemon's
 }
 
 // May reports whether the principal holds at least access want on group g.

@@ -33,6 +33,10 @@ type Inventory struct {
 	Runtime      string    `cbor:"6,keyasint,omitempty"` // "containerd 1.6.20, runc 1.1.5"
 	AgentVersion string    `cbor:"7,keyasint,omitempty"`
 	Images       []string  `cbor:"8,keyasint,omitempty"` // references that are on the host, at most 200
+	// Public ports: PortFrom to PortTo of PublicIP are forwarded to pods. Zero: the host publishes none.
+	PublicIP string `cbor:"9,keyasint,omitempty"`
+	PortFrom int    `cbor:"10,keyasint,omitempty"`
+	PortTo   int    `cbor:"11,keyasint,omitempty"`
 }
 
 // Host is the record of a host.
@@ -58,6 +62,8 @@ type DataCenter struct {
 	Name          string       `cbor:"2,keyasint"`
 	Region        string       `cbor:"3,keyasint"`
 	GlobalNetwork bool         `cbor:"4,keyasint,omitempty"`
+	Country       string       `cbor:"5,keyasint,omitempty"` // ISO 3166-1 alpha-2, upper case
+	Compliance    []string     `cbor:"6,keyasint,omitempty"` // words of wire-facts 3.4
 }
 
 // GPUType is a kind of GPU in the catalog.
@@ -70,6 +76,8 @@ type GPUType struct {
 	Secure       Money  `cbor:"6,keyasint"` // per GPU and hour
 	Community    Money  `cbor:"7,keyasint"`
 	Serverless   Money  `cbor:"8,keyasint"`
+	// Contributed marks a type that a host brought along and no operator has named or priced yet.
+	Contributed bool `cbor:"9,keyasint,omitempty"`
 }
 
 // CPUFlavor is a kind of CPU share in the catalog.
@@ -89,4 +97,17 @@ type CPUFlavor struct {
 type Catalog struct {
 	GPUs []GPUType   `cbor:"1,keyasint"`
 	CPUs []CPUFlavor `cbor:"2,keyasint"`
+	// Storage is nil in clusters that were made before storage had prices; then it is free.
+	Storage *StoragePrices `cbor:"3,keyasint,omitempty"`
+}
+
+// StoragePrices are per GB and month, of which a year has 12: an hour is 1/730 of it.
+type StoragePrices struct {
+	ContainerDisk     Money `cbor:"1,keyasint"` // while the pod is charged
+	PersistentRunning Money `cbor:"2,keyasint"` // host-local mount, while the pod is charged
+	PersistentStopped Money `cbor:"3,keyasint"` // host-local mount, while it is not
+	VolumeFirst       Money `cbor:"4,keyasint"` // network volume, first 1000 GB of each
+	VolumeBeyond      Money `cbor:"5,keyasint"` // network volume, above
+	FastFirst         Money `cbor:"6,keyasint"` // the same of the high-performance tier
+	FastBeyond        Money `cbor:"7,keyasint"`
 }

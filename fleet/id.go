@@ -20,6 +20,12 @@ type (
 	DataCenterID string
 	// TokenID names a join token.
 	TokenID string
+	// TemplateID names a template.
+	TemplateID string
+	// RegistryID names a registry credential.
+	RegistryID string
+	// VolumeID names a network volume.
+	VolumeID string
 )
 
 // IDLength is the number of characters of a generated identifier.

@@ -62,6 +62,41 @@ type PodSpec struct {
 	CPU     *CPURequest       `cbor:"8,keyasint,omitempty"`
 	Cloud   Cloud             `cbor:"9,keyasint"`
 	Centers []DataCenterID    `cbor:"10,keyasint,omitempty"` // empty: any
+
+	Registry   RegistryID       `cbor:"11,keyasint,omitempty"` // credential for the image; empty: none
+	Template   TemplateID       `cbor:"12,keyasint,omitempty"` // that it was created from
+	Persistent *PersistentMount `cbor:"13,keyasint,omitempty"` // excludes Network
+	Network    *NetworkMount    `cbor:"14,keyasint,omitempty"`
+	CUDA       *CUDARange       `cbor:"15,keyasint,omitempty"` // of the host; GPU pods only
+	// Filters on the host, not shares: least memory in GB and vCPUs of the host per GPU asked for.
+	MinRAMPerGPU     int  `cbor:"16,keyasint,omitempty"`
+	MinVCPUPerGPU    int  `cbor:"17,keyasint,omitempty"`
+	GlobalNetworking bool `cbor:"18,keyasint,omitempty"` // asked for
+}
+
+// PersistentMount is host-local storage that survives stops; it pins the pod to its host.
+type PersistentMount struct {
+	SizeGB int    `cbor:"1,keyasint"` // at least 10
+	Path   string `cbor:"2,keyasint"` // in the container
+}
+
+// NetworkMount is a network volume in a pod.
+type NetworkMount struct {
+	Volume VolumeID `cbor:"1,keyasint"`
+	Path   string   `cbor:"2,keyasint"` // in the container
+}
+
+// CUDARange says which CUDA versions of a host's driver will do. Both are "major.minor"; at most one
+// of the fields is set.
+type CUDARange struct {
+	Allowed []string `cbor:"1,keyasint,omitempty"` // exactly one of these
+	Min     string   `cbor:"2,keyasint,omitempty"` // this one or newer, compared number by number
+}
+
+// PortMapping is a tcp port of a pod that its host publishes.
+type PortMapping struct {
+	Private int `cbor:"1,keyasint"` // in the container
+	Public  int `cbor:"2,keyasint"` // of the host's public address
 }
 
 // Resources is an amount of a host's shared resources.
@@ -120,7 +155,12 @@ type Pod struct {
 	EndedAt      time.Time          `cbor:"22,keyasint,omitempty"` // when it left the active statuses
 	TerminatedAt time.Time          `cbor:"23,keyasint,omitempty"`
 	Steps        map[Step]time.Time `cbor:"24,keyasint,omitempty"` // of the present incarnation
+
+	Mappings []PortMapping `cbor:"25,keyasint,omitempty"` // of its tcp ports; kept while it is bound, free when not Held
 }
+
+// KeepsData reports whether the pod has data on its host that outlives its container.
+func (p *Pod) KeepsData() bool { return p.Spec.Persistent != nil }
 
 // Stopping reports whether a stop was accepted that the host has not finished.
 func (p *Pod) Stopping() bool { return p.Goal != GoalRun && p.Status.Active() }

@@ -13,6 +13,13 @@ type Live struct {
 	Activity      string    // what the host does for the pod right now, in words
 	PullDone      int64     // bytes
 	PullTotal     int64     // bytes; 0 while unknown
+	GPUs          []GPUUse  // in the order of Pod.GPUs; empty while nothing is measured
+}
+
+// GPUUse is how busy a GPU is, in percent.
+type GPUUse struct {
+	Util       int
+	MemoryUtil int
 }
 
 // PodView is a pod's record with what is live of it; Live is nil when its host is not heard.
@@ -20,6 +27,8 @@ type PodView struct {
 	Pod         Pod
 	Live        *Live
 	Unreachable bool // the host's session is lost while the pod may still run
+	PublicIP    string
+	Replayed    bool // the answer to a create that was made before with the same Once
 }
 
 // HostView is a host's record with what its pods use of it.
@@ -43,8 +52,46 @@ type PodRequest struct {
 	CPU     *CPURequest // MemoryGB is ignored
 	Cloud   Cloud       // empty: SECURE
 	Centers []DataCenterID
-	// GlobalNetworking and mounts are refused until hosts can serve them.
-	GlobalNetworking bool
+
+	Template   TemplateID  // empty: none. What the request leaves out (nil, empty, 0) is the template's; Env is merged per key
+	Registry   *RegistryID // nil: not said; empty: none, also against a template
+	Persistent *PersistentMount
+	Network    *NetworkMount
+	CUDA       *CUDARange // nil: not said; the zero value: any, also against a template
+
+	MinRAMPerGPU, MinVCPUPerGPU int
+	GlobalNetworking            bool
+	StartSSH, StartJupyter      *bool // nil: the template's, or false
+
+	// What the body names explicitly though it is empty; a template then does not fill it in.
+	ArgsSet, PortsSet bool
+
+	Once *Once
+}
+
+// Once makes a create happen at most once: of two requests of an account with equal Key, the second
+// is answered as the first. RFC draft-ietf-httpapi-idempotency-key-header.
+type Once struct {
+	Key         string `cbor:"1,keyasint"` // 1 to 255 bytes
+	Fingerprint []byte `cbor:"2,keyasint"` // of the request; another one under the same key is refused
+}
+
+// PodUpdate changes a pod; nil leaves a field as it is.
+type PodUpdate struct {
+	Name     *string
+	Image    *string
+	Args     *string
+	DiskGB   *int
+	Ports    *[]Port
+	Env      *map[string]string // replaces the whole
+	Registry *RegistryID        // empty: none
+
+	Persistent *PersistentMount
+	Network    *NetworkMount
+
+	Locked           *bool
+	GlobalNetworking *bool
+	Template         TemplateID // applied once, under the other fields; its mounts are not
 }
 
 // Availability is how much of a catalog entry is free, in the words of the public catalog.
@@ -87,6 +134,9 @@ type CatalogQuery struct {
 	Count int // GPUs of one pod; 0: 1
 	VCPU  int // of one pod; 0: the flavor's least
 	Cloud Cloud
+	// Only hosts whose driver and place fit count; the zero values: any.
+	CUDA      CUDARange
+	Countries []string // ISO 3166-1 alpha-2
 }
 
 // CatalogView is the catalog with stock. Numbers come from the code that places pods.

@@ -116,16 +116,22 @@ func (s *Service) CreateAccount(ctx context.Context, name string) (fleet.Account
 }
 
 // Accounts lists every account.
-func (s *Service) Accounts(ctx context.Context) ([]fleet.Account, error) {
-	var out []fleet.Account
-	err := s.read(ctx, func(v *state.View) error { out = v.Accounts(); return nil })
+func (s *Service) Accounts(ctx context.Context) ([]fleet.AccountView, error) {
+	var out []fleet.AccountView
+	err := s.read(ctx, func(v *state.View) error {
+		for _, a := range v.Accounts() {
+			out = append(out, fleet.AccountView{Account: a})
+		}
+		return nil
+	})
 	return out, err
 }
 
 // CreateAccountKey makes a key of an account on an operator's word.
 func (s *Service) CreateAccountKey(
-	ctx context.Context, account fleet.AccountID, name, preset string,
+	ctx context.Context, account fleet.AccountID, req fleet.KeyRequest,
 ) (fleet.Key, fleet.Secret, error) {
+	name, preset := req.Name, req.Preset
 	can, ok := fleet.Preset(preset)
 	if !ok {
 		return fleet.Key{}, "", fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly', 'admin'")

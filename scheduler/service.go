@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"time"
 
@@ -16,9 +17,21 @@ import (
 type Config struct {
 	Store    *state.Store
 	Node     dispatch.Proposer
-	Dispatch *dispatch.Server
+	Dispatch Hosts
 	Sealer   *pki.Sealer
 	Log      *slog.Logger
+	Now      func() time.Time // nil: time.Now
+}
+
+// Hosts reaches the hosts through their sessions; see dispatch.Server.
+type Hosts interface {
+	// Live returns what the pod's host last said of it; nil when it is not heard.
+	Live(host fleet.HostID, pod fleet.PodID) *fleet.Live
+	Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error
+	OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodID, port int) (fleet.Stream, error)
+	Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error)
+	ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error)
+	WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error
 }
 
 // Service serves accounts and operators. Its methods are safe for concurrent use; every call that
@@ -26,7 +39,12 @@ type Config struct {
 type Service struct{ Config }
 
 // New returns a service.
-func New(c Config) *Service { return &Service{c} }
+func New(c Config) *Service {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Service{c}
+}
 
 const (
 	proposeTimeout = 10 * time.Second
@@ -102,8 +120,9 @@ func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Pri
 
 // CreateKey makes a key of the caller's account. It can do no more than the caller's own.
 func (s *Service) CreateKey(
-	ctx context.Context, who fleet.Principal, name, preset string, expires time.Time,
+	ctx context.Context, who fleet.Principal, req fleet.KeyRequest,
 ) (fleet.Key, fleet.Secret, error) {
+	name, preset, expires := req.Name, req.Preset, req.ExpiresAt
 	can, ok := fleet.Preset(preset)
 	if !ok || preset == "admin" {
 		return fleet.Key{}, "", fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly'")

@@ -26,7 +26,7 @@ func TestDaemonAwayIsRetried(t *testing.T) {
 	begin := time.Now()
 	_, err := b.r.Look(b.ctx, "none")
 	wantFault(t, err, pod.Retry, sentenceAway)
-	_, err = b.r.Pull(b.ctx, "127.0.0.1:1/x", nil)
+	_, err = b.r.Pull(b.ctx, "127.0.0.1:1/x", nil, nil)
 	wantFault(t, err, pod.Retry, sentenceAway)
 	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("it took %v to see that the daemon is away", d)

@@ -26,6 +26,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"gantry/agent/pod"
+	"gantry/fleet"
 )
 
 const (
@@ -58,7 +59,7 @@ type item struct {
 
 // Pull fetches and unpacks ref, calling progress with bytes when they changed. It may be called for
 // one reference many times at once: there is one download, which ends when nobody waits for it.
-func (r *Runtime) Pull(ctx context.Context, ref string, progress func(done, total int64)) (string, error) {
+func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	name, err := normalize(ref)
 	if err != nil {
 		return "", err

@@ -34,7 +34,7 @@ func TestPullThenRun(t *testing.T) {
 		t.Fatalf("before: %q, %v", d, err)
 	}
 	var last, total int64
-	digest, err := b.r.Pull(b.ctx, ref, func(done, of int64) {
+	digest, err := b.r.Pull(b.ctx, ref, nil, func(done, of int64) {
 		if done < last || of != 0 && done > of {
 			t.Errorf("progress %d of %d after %d", done, of, last)
 		}
@@ -53,11 +53,11 @@ func TestPullThenRun(t *testing.T) {
 	if list, err := b.r.Images(b.ctx); err != nil || !slices.Equal(list, []string{ref}) {
 		t.Errorf("images %v, %v", list, err)
 	}
-	if again, err := b.r.Pull(b.ctx, ref, nil); err != nil || again != digest {
+	if again, err := b.r.Pull(b.ctx, ref, nil, nil); err != nil || again != digest {
 		t.Errorf("again: %q, %v", again, err)
 	}
 	byDigest := reg.host + "/team/app@" + digest
-	if d, err := b.r.Pull(b.ctx, byDigest, nil); err != nil || d != digest {
+	if d, err := b.r.Pull(b.ctx, byDigest, nil, nil); err != nil || d != digest {
 		t.Errorf("by digest: %q, %v", d, err)
 	}
 	s := b.spec(ref, "")
@@ -80,7 +80,7 @@ func TestPullsOfOneReferenceShareTheDownload(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := b.r.Pull(b.ctx, ref, nil); err != nil {
+			if _, err := b.r.Pull(b.ctx, ref, nil, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -188,12 +188,12 @@ func TestPullFaults(t *testing.T) {
 			reg.setFault(nil)
 			ref := reg.push(t, "faulty:"+strings.ReplaceAll(tc.name, " ", "-"), img)
 			reg.setFault(tc.fault)
-			_, err := b.r.Pull(b.ctx, ref, nil)
+			_, err := b.r.Pull(b.ctx, ref, nil, nil)
 			wantFault(t, err, tc.class, tc.sentence)
 			wantFault(t, err, tc.class, ref)
 			// Once the fault is over the same reference can be pulled: nothing bad was kept.
 			reg.setFault(nil)
-			if _, err := b.r.Pull(b.ctx, ref, nil); err != nil {
+			if _, err := b.r.Pull(b.ctx, ref, nil, nil); err != nil {
 				t.Errorf("after the fault: %v", err)
 			}
 			if err := b.r.Clean(b.ctx, true); err != nil {
@@ -207,7 +207,7 @@ func TestImagesThatThisHostRefuses(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxImageBytes = 1000 })
 	reg := newRegistryServer(t)
 	img := ctrdtest.BusyboxImage(t, nil)
-	_, err := b.r.Pull(b.ctx, reg.push(t, "large:1", img), nil)
+	_, err := b.r.Pull(b.ctx, reg.push(t, "large:1", img), nil, nil)
 	wantFault(t, err, pod.Fatal, "larger than this host allows")
 
 	file, err := img.ConfigFile()
@@ -223,11 +223,11 @@ func TestImagesThatThisHostRefuses(t *testing.T) {
 	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
 		Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}},
 	})
-	_, err = b.r.Pull(b.ctx, reg.pushIndex(t, "other:1", index), nil)
+	_, err = b.r.Pull(b.ctx, reg.pushIndex(t, "other:1", index), nil, nil)
 	wantFault(t, err, pod.Fatal, "no version for this host's platform")
 
 	for _, ref := range []string{"", "example/UPPER", "user:secret@host/x", "a b", "x@sha256:12"} {
-		_, err := b.r.Pull(b.ctx, ref, nil)
+		_, err := b.r.Pull(b.ctx, ref, nil, nil)
 		wantFault(t, err, pod.Fatal, "not a valid image reference")
 		if strings.Contains(err.Error(), "secret") {
 			t.Error(err)
@@ -245,7 +245,7 @@ func TestPullWithoutRegistry(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.r.Pull(b.ctx, addr+"/x:1", nil)
+	_, err = b.r.Pull(b.ctx, addr+"/x:1", nil, nil)
 	wantFault(t, err, pod.Retry, "the registry of image "+addr+"/x:1 cannot be reached")
 }
 
@@ -265,7 +265,7 @@ func TestLayerAddressesOfManifestAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := reg.push(t, "urls:1", withURL)
-	if _, err := b.r.Pull(b.ctx, ref, nil); err != nil {
+	if _, err := b.r.Pull(b.ctx, ref, nil, nil); err != nil {
 		t.Error(err)
 	}
 	if elsewhere.Load() != 0 {
@@ -288,10 +288,10 @@ func TestCancelledPullEndsAndGoesOnLater(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(b.ctx)
 	go func() { <-began; cancel() }()
-	_, err := b.r.Pull(ctx, ref, nil)
+	_, err := b.r.Pull(ctx, ref, nil, nil)
 	wantFault(t, err, pod.Retry, "interrupted")
 	reg.setFault(nil)
-	if _, err := b.r.Pull(b.ctx, ref, nil); err != nil {
+	if _, err := b.r.Pull(b.ctx, ref, nil, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -88,7 +88,7 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	m.mark(fleet.StepPulling)
 	m.Logs.System(m.id, "pull image "+want.Image)
 	m.Reports.Activity(m.id, "pulling image", 0, 0)
-	digest, err := m.Runtime.Pull(ctx, want.Image, func(done, total int64) {
+	digest, err := m.Runtime.Pull(ctx, want.Image, want.Registry, func(done, total int64) {
 		m.Reports.Activity(m.id, "pulling image", done, total)
 	})
 	if err != nil {

@@ -77,7 +77,7 @@ func (f *fakeHost) Image(_ context.Context, ref string) (string, error) {
 	return "", f.away
 }
 
-func (f *fakeHost) Pull(ctx context.Context, ref string, progress func(done, total int64)) (string, error) {
+func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	progress(1, 2)
 	time.Sleep(3 * time.Second) // virtual
 	f.mu.Lock()

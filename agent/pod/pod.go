@@ -26,6 +26,12 @@ type Assignment struct {
 	Limits      fleet.Resources    `cbor:"limits"`
 	DataCenter  fleet.DataCenterID `cbor:"data_center"`
 	Grace       time.Duration      `cbor:"grace"` // between SIGTERM and SIGKILL
+
+	Mappings   []fleet.PortMapping    `cbor:"mappings,omitempty"`
+	Persistent *fleet.PersistentMount `cbor:"persistent,omitempty"`
+	// Registry opens a private image. It is never on disk: after its start an agent has none until a
+	// scheduler was heard, and until then it pulls nothing.
+	Registry *fleet.Credential `cbor:"-"`
 }
 
 // Ended tells how one incarnation ended. It is final.

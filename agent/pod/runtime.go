@@ -16,7 +16,8 @@ type Runtime interface {
 	// Image returns the digest of a reference that is on the host and unpacked, or "".
 	Image(ctx context.Context, ref string) (digest string, err error)
 	// Pull fetches and unpacks ref, calling progress with bytes now and then. total is 0 while unknown.
-	Pull(ctx context.Context, ref string, progress func(done, total int64)) (digest string, err error)
+	// auth, when it is not nil, is for the registry that ref names and for no other host.
+	Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (digest string, err error)
 	// Define makes the container's snapshot and record, labelled with pod and incarnation.
 	Define(ctx context.Context, spec ContainerSpec) error
 	// Task makes the container's process, not yet running the image's command.
@@ -81,6 +82,13 @@ type ContainerSpec struct {
 	Limits      fleet.Resources // DiskGB is not enforced by the runtime
 	PIDs        int64
 	ShmMB       int64
+	Mounts      []Mount
+}
+
+// Mount binds a folder of the host, which we made, into the container: nodev, nosuid, private.
+type Mount struct {
+	Source string // on the host
+	Target string // absolute, in the container; never a system path
 }
 
 // Class decides what an error means for a pod, whoever met it.

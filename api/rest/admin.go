@@ -182,7 +182,7 @@ func (a *API) listAccounts(ctx context.Context, _ *call, _ *none) (*AccountList,
 	}
 	out := &AccountList{Accounts: []Account{}}
 	for _, acc := range accounts {
-		out.Accounts = append(out.Accounts, accountRecord(acc))
+		out.Accounts = append(out.Accounts, accountRecord(acc.Account))
 	}
 	return out, nil
 }
@@ -201,7 +201,7 @@ func (a *API) createAccountKey(ctx context.Context, c *call, in *CreateAccountKe
 	if !fleet.ValidID(id) {
 		return nil, fleet.NotFound("account")
 	}
-	key, text, err := a.svc.CreateAccountKey(ctx, fleet.AccountID(id), in.Name, in.Preset)
+	key, text, err := a.svc.CreateAccountKey(ctx, fleet.AccountID(id), fleet.KeyRequest{Name: in.Name, Preset: in.Preset})
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (a *API) createKey(ctx context.Context, c *call, in *CreateKeyRequest) (*Ne
 			return nil, fleet.Invalid("$.expiresAt", "must be in the future")
 		}
 	}
-	key, text, err := a.svc.CreateKey(ctx, c.who, in.Name, in.Preset, expires)
+	key, text, err := a.svc.CreateKey(ctx, c.who, fleet.KeyRequest{Name: in.Name, Preset: in.Preset, ExpiresAt: expires})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"gantry/fleet"
@@ -19,12 +20,44 @@ type Service interface {
 	Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error)
 	Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) (fleet.PodView, error)
 	ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error)
+	UpdatePod(ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate) (fleet.PodView, error)
+	// ExecPod starts a process in a running pod's container.
+	ExecPod(ctx context.Context, who fleet.Principal, id fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error)
+	// ReadPodFiles returns a file or folder of a running pod's container as a tar stream.
+	ReadPodFiles(ctx context.Context, who fleet.Principal, id fleet.PodID, path string) (io.ReadCloser, error)
+	// WritePodFiles unpacks a tar stream below a folder of a running pod's container.
+	WritePodFiles(ctx context.Context, who fleet.Principal, id fleet.PodID, path string, tar io.Reader) error
 	PodLogs(ctx context.Context, who fleet.Principal, id fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error
 
 	Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.CatalogView, error)
 
-	CreateKey(ctx context.Context, who fleet.Principal, name, preset string, expires time.Time) (fleet.Key, fleet.Secret, error)
+	// CreateTemplate makes a template of ID, Account, Rev and CreatedAt of its own; replayed tells that
+	// once was seen before.
+	CreateTemplate(ctx context.Context, who fleet.Principal, t fleet.Template, once *fleet.Once) (made fleet.Template, replayed bool, err error)
+	// Templates lists the account's templates, oldest first; PublicTemplates those of a source.
+	Templates(ctx context.Context, who fleet.Principal) ([]fleet.Template, error)
+	PublicTemplates(ctx context.Context, source fleet.TemplateSource) ([]fleet.Template, error)
+	// Template returns a template of the account, or a public one; of another account's, without its
+	// registry credential.
+	Template(ctx context.Context, who fleet.Principal, id fleet.TemplateID) (fleet.Template, error)
+	UpdateTemplate(ctx context.Context, who fleet.Principal, id fleet.TemplateID, change fleet.TemplateUpdate) (fleet.Template, error)
+	DeleteTemplate(ctx context.Context, who fleet.Principal, id fleet.TemplateID) error
+
+	CreateRegistry(ctx context.Context, who fleet.Principal, name string, cred fleet.Credential, once *fleet.Once) (made fleet.Registry, replayed bool, err error)
+	Registries(ctx context.Context, who fleet.Principal) ([]fleet.Registry, error)
+	Registry(ctx context.Context, who fleet.Principal, id fleet.RegistryID) (fleet.Registry, error)
+	DeleteRegistry(ctx context.Context, who fleet.Principal, id fleet.RegistryID) error
+
+	// Account returns the caller's account with its money.
+	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
+	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
+	SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error
+	Billing(ctx context.Context, who fleet.Principal, q fleet.BillingQuery) (fleet.BillingView, error)
+
+	CreateKey(ctx context.Context, who fleet.Principal, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
 	Keys(ctx context.Context, who fleet.Principal) ([]fleet.Key, error)
+	Key(ctx context.Context, who fleet.Principal, id fleet.KeyID) (fleet.Key, error)
+	UpdateKey(ctx context.Context, who fleet.Principal, id fleet.KeyID, change fleet.KeyUpdate) (fleet.Key, error)
 	DeleteKey(ctx context.Context, who fleet.Principal, id fleet.KeyID) error
 
 	// The rest is for operators.
@@ -35,9 +68,24 @@ type Service interface {
 	// made when it is new.
 	CreateJoinToken(ctx context.Context, dc fleet.DataCenterID, cloud fleet.Cloud, ttl time.Duration) (fleet.Secret, time.Time, error)
 	CreateAccount(ctx context.Context, name string) (fleet.Account, error)
-	Accounts(ctx context.Context) ([]fleet.Account, error)
-	// CreateAccountKey makes the first key of an account.
-	CreateAccountKey(ctx context.Context, account fleet.AccountID, name, preset string) (fleet.Key, fleet.Secret, error)
+	Accounts(ctx context.Context) ([]fleet.AccountView, error)
+	AccountByID(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
+	UpdateAccount(ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate) (fleet.AccountView, error)
+	// AddCredit adds to an account's balance and returns what it is then.
+	AddCredit(ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once) (fleet.Money, error)
+	// CreateAccountKey makes a key of an account; the preset admin is allowed.
+	CreateAccountKey(ctx context.Context, account fleet.AccountID, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
+
+	SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error)
+	PutDataCenter(ctx context.Context, dc fleet.DataCenter) error
+	DeleteDataCenter(ctx context.Context, id fleet.DataCenterID) error
+	PutGPUType(ctx context.Context, t fleet.GPUType) error
+	DeleteGPUType(ctx context.Context, id string) error
+	PutCPUFlavor(ctx context.Context, f fleet.CPUFlavor) error
+	DeleteCPUFlavor(ctx context.Context, id string) error
+	StoragePrices(ctx context.Context) (fleet.StoragePrices, error)
+	PutStoragePrices(ctx context.Context, p fleet.StoragePrices) error
+	SetTemplateSource(ctx context.Context, id fleet.TemplateID, source fleet.TemplateSource) (fleet.Template, error)
 }
 
 // Health is one known condition of the daemon.

@@ -744,6 +744,9 @@ type Inventory struct {
 	Runtime       string                 `protobuf:"bytes,6,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	AgentVersion  string                 `protobuf:"bytes,7,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	Images        []string               `protobuf:"bytes,8,rep,name=images,proto3" json:"images,omitempty"`
+	PublicIp      string                 `protobuf:"bytes,9,opt,name=public_ip,json=publicIp,proto3" json:"public_ip,omitempty"`
+	PortFrom      int32                  `protobuf:"varint,10,opt,name=port_from,json=portFrom,proto3" json:"port_from,omitempty"` // of the range that is forwarded to pods; 0: none
+	PortTo        int32                  `protobuf:"varint,11,opt,name=port_to,json=portTo,proto3" json:"port_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -834,6 +837,27 @@ func (x *Inventory) GetImages() []string {
 	return nil
 }
 
+func (x *Inventory) GetPublicIp() string {
+	if x != nil {
+		return x.PublicIp
+	}
+	return ""
+}
+
+func (x *Inventory) GetPortFrom() int32 {
+	if x != nil {
+		return x.PortFrom
+	}
+	return 0
+}
+
+func (x *Inventory) GetPortTo() int32 {
+	if x != nil {
+		return x.PortTo
+	}
+	return 0
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -888,24 +912,27 @@ func (x *Welcome) GetHeartbeatMs() int32 {
 
 // Assignment is what the host has to bring about for one pod.
 type Assignment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
-	AccountId     string                 `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Goal          string                 `protobuf:"bytes,4,opt,name=goal,proto3" json:"goal,omitempty"` // run, stop, gone
-	Generation    uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Image         string                 `protobuf:"bytes,6,opt,name=image,proto3" json:"image,omitempty"`
-	Args          string                 `protobuf:"bytes,7,opt,name=args,proto3" json:"args,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,8,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	DiskGb        int64                  `protobuf:"varint,9,opt,name=disk_gb,json=diskGb,proto3" json:"disk_gb,omitempty"`
-	Ports         []*Port                `protobuf:"bytes,10,rep,name=ports,proto3" json:"ports,omitempty"`
-	Gpus          []string               `protobuf:"bytes,11,rep,name=gpus,proto3" json:"gpus,omitempty"` // UUIDs
-	Limits        *Resources             `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
-	DataCenter    string                 `protobuf:"bytes,13,opt,name=data_center,json=dataCenter,proto3" json:"data_center,omitempty"`
-	Name          string                 `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
-	GraceMs       int32                  `protobuf:"varint,15,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // between SIGTERM and SIGKILL
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	PodId          string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	AccountId      string                 `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	Incarnation    uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Goal           string                 `protobuf:"bytes,4,opt,name=goal,proto3" json:"goal,omitempty"` // run, stop, gone
+	Generation     uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Image          string                 `protobuf:"bytes,6,opt,name=image,proto3" json:"image,omitempty"`
+	Args           string                 `protobuf:"bytes,7,opt,name=args,proto3" json:"args,omitempty"`
+	Env            map[string]string      `protobuf:"bytes,8,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	DiskGb         int64                  `protobuf:"varint,9,opt,name=disk_gb,json=diskGb,proto3" json:"disk_gb,omitempty"`
+	Ports          []*Port                `protobuf:"bytes,10,rep,name=ports,proto3" json:"ports,omitempty"`
+	Gpus           []string               `protobuf:"bytes,11,rep,name=gpus,proto3" json:"gpus,omitempty"` // UUIDs
+	Limits         *Resources             `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
+	DataCenter     string                 `protobuf:"bytes,13,opt,name=data_center,json=dataCenter,proto3" json:"data_center,omitempty"`
+	Name           string                 `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
+	GraceMs        int32                  `protobuf:"varint,15,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`                // between SIGTERM and SIGKILL
+	Registry       *Credential            `protobuf:"bytes,16,opt,name=registry,proto3" json:"registry,omitempty"`                              // for the image; never written to the host's disk
+	PersistentGb   int64                  `protobuf:"varint,17,opt,name=persistent_gb,json=persistentGb,proto3" json:"persistent_gb,omitempty"` // host-local mount; 0: none
+	PersistentPath string                 `protobuf:"bytes,18,opt,name=persistent_path,json=persistentPath,proto3" json:"persistent_path,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
@@ -1043,17 +1070,91 @@ func (x *Assignment) GetGraceMs() int32 {
 	return 0
 }
 
+func (x *Assignment) GetRegistry() *Credential {
+	if x != nil {
+		return x.Registry
+	}
+	return nil
+}
+
+func (x *Assignment) GetPersistentGb() int64 {
+	if x != nil {
+		return x.PersistentGb
+	}
+	return 0
+}
+
+func (x *Assignment) GetPersistentPath() string {
+	if x != nil {
+		return x.PersistentPath
+	}
+	return ""
+}
+
+type Credential struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Username      string                 `protobuf:"bytes,1,opt,name=username,proto3" json:"username,omitempty"`
+	Password      string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credential) Reset() {
+	*x = Credential{}
+	mi := &file_internal_link_link_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credential) ProtoMessage() {}
+
+func (x *Credential) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credential.ProtoReflect.Descriptor instead.
+func (*Credential) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Credential) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *Credential) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
 type Port struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Protocol      string                 `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Public        int32                  `protobuf:"varint,3,opt,name=public,proto3" json:"public,omitempty"` // of the host's public address; tcp only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1166,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1179,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -1095,6 +1196,13 @@ func (x *Port) GetProtocol() string {
 	return ""
 }
 
+func (x *Port) GetPublic() int32 {
+	if x != nil {
+		return x.Public
+	}
+	return 0
+}
+
 type FullSet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
@@ -1105,7 +1213,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1225,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1238,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -1159,7 +1267,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1279,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1292,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -1224,7 +1332,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1344,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1357,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -1267,7 +1375,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1387,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1400,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -1314,7 +1422,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1434,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1447,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -1422,7 +1530,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1542,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1555,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -1473,7 +1581,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1593,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1606,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -1518,7 +1626,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1638,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1651,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -1561,13 +1669,14 @@ type PodLive struct {
 	PullDone      int64                  `protobuf:"varint,4,opt,name=pull_done,json=pullDone,proto3" json:"pull_done,omitempty"`                // bytes
 	PullTotal     int64                  `protobuf:"varint,5,opt,name=pull_total,json=pullTotal,proto3" json:"pull_total,omitempty"`             // bytes; 0 when unknown
 	Activity      string                 `protobuf:"bytes,6,opt,name=activity,proto3" json:"activity,omitempty"`                                 // what the host does for the pod right now, in words
+	Gpus          []*GPUUse              `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`                                         // in the order of the assignment; empty while nothing is measured
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1688,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1701,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -1637,6 +1746,65 @@ func (x *PodLive) GetActivity() string {
 	return ""
 }
 
+func (x *PodLive) GetGpus() []*GPUUse {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+type GPUUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Util          int32                  `protobuf:"varint,1,opt,name=util,proto3" json:"util,omitempty"`                               // percent
+	MemoryUtil    int32                  `protobuf:"varint,2,opt,name=memory_util,json=memoryUtil,proto3" json:"memory_util,omitempty"` // percent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUUse) Reset() {
+	*x = GPUUse{}
+	mi := &file_internal_link_link_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUUse) ProtoMessage() {}
+
+func (x *GPUUse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
+func (*GPUUse) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GPUUse) GetUtil() int32 {
+	if x != nil {
+		return x.Util
+	}
+	return 0
+}
+
+func (x *GPUUse) GetMemoryUtil() int32 {
+	if x != nil {
+		return x.MemoryUtil
+	}
+	return 0
+}
+
 type OpenTunnel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1644,6 +1812,8 @@ type OpenTunnel struct {
 	//
 	//	*OpenTunnel_Port
 	//	*OpenTunnel_Logs
+	//	*OpenTunnel_Exec
+	//	*OpenTunnel_Files
 	Target        isOpenTunnel_Target `protobuf_oneof:"target"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1651,7 +1821,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1833,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1846,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -1711,6 +1881,24 @@ func (x *OpenTunnel) GetLogs() *LogTarget {
 	return nil
 }
 
+func (x *OpenTunnel) GetExec() *ExecTarget {
+	if x != nil {
+		if x, ok := x.Target.(*OpenTunnel_Exec); ok {
+			return x.Exec
+		}
+	}
+	return nil
+}
+
+func (x *OpenTunnel) GetFiles() *FileTarget {
+	if x != nil {
+		if x, ok := x.Target.(*OpenTunnel_Files); ok {
+			return x.Files
+		}
+	}
+	return nil
+}
+
 type isOpenTunnel_Target interface {
 	isOpenTunnel_Target()
 }
@@ -1723,9 +1911,21 @@ type OpenTunnel_Logs struct {
 	Logs *LogTarget `protobuf:"bytes,3,opt,name=logs,proto3,oneof"`
 }
 
+type OpenTunnel_Exec struct {
+	Exec *ExecTarget `protobuf:"bytes,4,opt,name=exec,proto3,oneof"`
+}
+
+type OpenTunnel_Files struct {
+	Files *FileTarget `protobuf:"bytes,5,opt,name=files,proto3,oneof"`
+}
+
 func (*OpenTunnel_Port) isOpenTunnel_Target() {}
 
 func (*OpenTunnel_Logs) isOpenTunnel_Target() {}
+
+func (*OpenTunnel_Exec) isOpenTunnel_Target() {}
+
+func (*OpenTunnel_Files) isOpenTunnel_Target() {}
 
 type PortTarget struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1737,7 +1937,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1949,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1962,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -1793,7 +1993,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +2005,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +2018,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -1863,6 +2063,161 @@ func (x *LogTarget) GetFollow() bool {
 	return false
 }
 
+// ExecTarget starts a process in the pod's container. Its tunnel's frames carry a channel of fleet.ExecChannel.
+type ExecTarget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Command       []string               `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	Tty           bool                   `protobuf:"varint,3,opt,name=tty,proto3" json:"tty,omitempty"`
+	Stdin         bool                   `protobuf:"varint,4,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	Cols          int32                  `protobuf:"varint,5,opt,name=cols,proto3" json:"cols,omitempty"`
+	Rows          int32                  `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
+	Term          string                 `protobuf:"bytes,7,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecTarget) Reset() {
+	*x = ExecTarget{}
+	mi := &file_internal_link_link_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecTarget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecTarget) ProtoMessage() {}
+
+func (x *ExecTarget) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
+func (*ExecTarget) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ExecTarget) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *ExecTarget) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *ExecTarget) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *ExecTarget) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ExecTarget) GetCols() int32 {
+	if x != nil {
+		return x.Cols
+	}
+	return 0
+}
+
+func (x *ExecTarget) GetRows() int32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ExecTarget) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+// FileTarget reads or writes files of the pod's container as a tar stream. The agent's last frame has end,
+// and the error where there is one; when writing, the scheduler's end frame ends the stream first.
+type FileTarget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`    // absolute, in the container
+	Write         bool                   `protobuf:"varint,3,opt,name=write,proto3" json:"write,omitempty"` // unpack below path, which is a directory
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileTarget) Reset() {
+	*x = FileTarget{}
+	mi := &file_internal_link_link_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileTarget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileTarget) ProtoMessage() {}
+
+func (x *FileTarget) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
+func (*FileTarget) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FileTarget) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *FileTarget) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileTarget) GetWrite() bool {
+	if x != nil {
+		return x.Write
+	}
+	return false
+}
+
 // Frame is a piece of a tunnel. The agent's first frame carries the id and, when the target cannot
 // be reached, the error. A log tunnel carries one JSON line per log line.
 type Frame struct {
@@ -1871,13 +2226,15 @@ type Frame struct {
 	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	End           bool                   `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"` // the sender will send no more
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Channel       uint32                 `protobuf:"varint,5,opt,name=channel,proto3" json:"channel,omitempty"` // of an exec
+	Code          string                 `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`        // fleet.Code of error; empty: unavailable
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2246,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2259,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Frame) GetId() string {
@@ -1929,6 +2286,20 @@ func (x *Frame) GetEnd() bool {
 func (x *Frame) GetError() string {
 	if x != nil {
 		return x.Error
+	}
+	return ""
+}
+
+func (x *Frame) GetChannel() uint32 {
+	if x != nil {
+		return x.Channel
+	}
+	return 0
+}
+
+func (x *Frame) GetCode() string {
+	if x != nil {
+		return x.Code
 	}
 	return ""
 }
@@ -1990,7 +2361,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04numa\x18\x04 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06island\x18\x05 \x01(\x05R\x06island\x12\x1c\n" +
 	"\tsimulated\x18\x06 \x01(\bR\tsimulated\x12\x12\n" +
-	"\x04sick\x18\a \x01(\tR\x04sick\"\x80\x02\n" +
+	"\x04sick\x18\a \x01(\tR\x04sick\"\xd3\x02\n" +
 	"\tInventory\x12/\n" +
 	"\x05total\x18\x01 \x01(\v2\x19.gantry.link.v1.ResourcesR\x05total\x12'\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x13.gantry.link.v1.GPUR\x04gpus\x12\x12\n" +
@@ -1999,10 +2370,14 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06kernel\x18\x05 \x01(\tR\x06kernel\x12\x18\n" +
 	"\aruntime\x18\x06 \x01(\tR\aruntime\x12#\n" +
 	"\ragent_version\x18\a \x01(\tR\fagentVersion\x12\x16\n" +
-	"\x06images\x18\b \x03(\tR\x06images\"B\n" +
+	"\x06images\x18\b \x03(\tR\x06images\x12\x1b\n" +
+	"\tpublic_ip\x18\t \x01(\tR\bpublicIp\x12\x1b\n" +
+	"\tport_from\x18\n" +
+	" \x01(\x05R\bportFrom\x12\x17\n" +
+	"\aport_to\x18\v \x01(\x05R\x06portTo\"B\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
-	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\"\x8d\x04\n" +
+	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\"\x93\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -2024,13 +2399,21 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\vdata_center\x18\r \x01(\tR\n" +
 	"dataCenter\x12\x12\n" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12\x19\n" +
-	"\bgrace_ms\x18\x0f \x01(\x05R\agraceMs\x1a6\n" +
+	"\bgrace_ms\x18\x0f \x01(\x05R\agraceMs\x126\n" +
+	"\bregistry\x18\x10 \x01(\v2\x1a.gantry.link.v1.CredentialR\bregistry\x12#\n" +
+	"\rpersistent_gb\x18\x11 \x01(\x03R\fpersistentGb\x12'\n" +
+	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"D\n" +
+	"\n" +
+	"Credential\x12\x1a\n" +
+	"\busername\x18\x01 \x01(\tR\busername\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\"R\n" +
 	"\x04Port\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x1a\n" +
-	"\bprotocol\x18\x02 \x01(\tR\bprotocol\"g\n" +
+	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x16\n" +
+	"\x06public\x18\x03 \x01(\x05R\x06public\"g\n" +
 	"\aFullSet\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2068,7 +2451,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\vReportsKept\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"8\n" +
 	"\tHeartbeat\x12+\n" +
-	"\x04pods\x18\x01 \x03(\v2\x17.gantry.link.v1.PodLiveR\x04pods\"\xc0\x01\n" +
+	"\x04pods\x18\x01 \x03(\v2\x17.gantry.link.v1.PodLiveR\x04pods\"\xec\x01\n" +
 	"\aPodLive\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1f\n" +
 	"\vcpu_percent\x18\x02 \x01(\x05R\n" +
@@ -2077,12 +2460,19 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\tpull_done\x18\x04 \x01(\x03R\bpullDone\x12\x1d\n" +
 	"\n" +
 	"pull_total\x18\x05 \x01(\x03R\tpullTotal\x12\x1a\n" +
-	"\bactivity\x18\x06 \x01(\tR\bactivity\"\x89\x01\n" +
+	"\bactivity\x18\x06 \x01(\tR\bactivity\x12*\n" +
+	"\x04gpus\x18\a \x03(\v2\x16.gantry.link.v1.GPUUseR\x04gpus\"=\n" +
+	"\x06GPUUse\x12\x12\n" +
+	"\x04util\x18\x01 \x01(\x05R\x04util\x12\x1f\n" +
+	"\vmemory_util\x18\x02 \x01(\x05R\n" +
+	"memoryUtil\"\xef\x01\n" +
 	"\n" +
 	"OpenTunnel\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x04port\x18\x02 \x01(\v2\x1a.gantry.link.v1.PortTargetH\x00R\x04port\x12/\n" +
-	"\x04logs\x18\x03 \x01(\v2\x19.gantry.link.v1.LogTargetH\x00R\x04logsB\b\n" +
+	"\x04logs\x18\x03 \x01(\v2\x19.gantry.link.v1.LogTargetH\x00R\x04logs\x120\n" +
+	"\x04exec\x18\x04 \x01(\v2\x1a.gantry.link.v1.ExecTargetH\x00R\x04exec\x122\n" +
+	"\x05files\x18\x05 \x01(\v2\x1a.gantry.link.v1.FileTargetH\x00R\x05filesB\b\n" +
 	"\x06target\"7\n" +
 	"\n" +
 	"PortTarget\x12\x15\n" +
@@ -2094,12 +2484,28 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04tail\x18\x03 \x01(\x05R\x04tail\x12\x19\n" +
 	"\bsince_ns\x18\x04 \x01(\x03R\asinceNs\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\tR\x05after\x12\x16\n" +
-	"\x06follow\x18\x06 \x01(\bR\x06follow\"S\n" +
+	"\x06follow\x18\x06 \x01(\bR\x06follow\"\xa1\x01\n" +
+	"\n" +
+	"ExecTarget\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x18\n" +
+	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
+	"\x03tty\x18\x03 \x01(\bR\x03tty\x12\x14\n" +
+	"\x05stdin\x18\x04 \x01(\bR\x05stdin\x12\x12\n" +
+	"\x04cols\x18\x05 \x01(\x05R\x04cols\x12\x12\n" +
+	"\x04rows\x18\x06 \x01(\x05R\x04rows\x12\x12\n" +
+	"\x04term\x18\a \x01(\tR\x04term\"M\n" +
+	"\n" +
+	"FileTarget\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
+	"\x05write\x18\x03 \x01(\bR\x05write\"\x81\x01\n" +
 	"\x05Frame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
 	"\x03end\x18\x03 \x01(\bR\x03end\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error2\x8f\x01\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
+	"\achannel\x18\x05 \x01(\rR\achannel\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code2\x8f\x01\n" +
 	"\x04Join\x12A\n" +
 	"\x04Join\x12\x1b.gantry.link.v1.JoinRequest\x1a\x1c.gantry.link.v1.JoinResponse\x12D\n" +
 	"\x05Renew\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse2{\n" +
@@ -2119,7 +2525,7 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_internal_link_link_proto_goTypes = []any{
 	(*JoinRequest)(nil),   // 0: gantry.link.v1.JoinRequest
 	(*JoinResponse)(nil),  // 1: gantry.link.v1.JoinResponse
@@ -2133,60 +2539,68 @@ var file_internal_link_link_proto_goTypes = []any{
 	(*Inventory)(nil),     // 9: gantry.link.v1.Inventory
 	(*Welcome)(nil),       // 10: gantry.link.v1.Welcome
 	(*Assignment)(nil),    // 11: gantry.link.v1.Assignment
-	(*Port)(nil),          // 12: gantry.link.v1.Port
-	(*FullSet)(nil),       // 13: gantry.link.v1.FullSet
-	(*Difference)(nil),    // 14: gantry.link.v1.Difference
-	(*Applied)(nil),       // 15: gantry.link.v1.Applied
-	(*Resync)(nil),        // 16: gantry.link.v1.Resync
-	(*PodReport)(nil),     // 17: gantry.link.v1.PodReport
-	(*Reports)(nil),       // 18: gantry.link.v1.Reports
-	(*ReportsKept)(nil),   // 19: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),     // 20: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),       // 21: gantry.link.v1.PodLive
-	(*OpenTunnel)(nil),    // 22: gantry.link.v1.OpenTunnel
-	(*PortTarget)(nil),    // 23: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),     // 24: gantry.link.v1.LogTarget
-	(*Frame)(nil),         // 25: gantry.link.v1.Frame
-	nil,                   // 26: gantry.link.v1.Assignment.EnvEntry
-	nil,                   // 27: gantry.link.v1.PodReport.StepsNsEntry
+	(*Credential)(nil),    // 12: gantry.link.v1.Credential
+	(*Port)(nil),          // 13: gantry.link.v1.Port
+	(*FullSet)(nil),       // 14: gantry.link.v1.FullSet
+	(*Difference)(nil),    // 15: gantry.link.v1.Difference
+	(*Applied)(nil),       // 16: gantry.link.v1.Applied
+	(*Resync)(nil),        // 17: gantry.link.v1.Resync
+	(*PodReport)(nil),     // 18: gantry.link.v1.PodReport
+	(*Reports)(nil),       // 19: gantry.link.v1.Reports
+	(*ReportsKept)(nil),   // 20: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),     // 21: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),       // 22: gantry.link.v1.PodLive
+	(*GPUUse)(nil),        // 23: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),    // 24: gantry.link.v1.OpenTunnel
+	(*PortTarget)(nil),    // 25: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),     // 26: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),    // 27: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),    // 28: gantry.link.v1.FileTarget
+	(*Frame)(nil),         // 29: gantry.link.v1.Frame
+	nil,                   // 30: gantry.link.v1.Assignment.EnvEntry
+	nil,                   // 31: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
 	6,  // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	15, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	18, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	20, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	16, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	16, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	19, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	21, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	17, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
 	10, // 5: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	13, // 6: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	14, // 7: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	19, // 8: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	22, // 9: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	14, // 6: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	15, // 7: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	20, // 8: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	24, // 9: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
 	9,  // 10: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
 	7,  // 11: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
 	8,  // 12: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	26, // 13: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	12, // 14: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	30, // 13: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	13, // 14: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
 	7,  // 15: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	11, // 16: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	11, // 17: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	27, // 18: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	17, // 19: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	21, // 20: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	23, // 21: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	24, // 22: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	0,  // 23: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	2,  // 24: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	4,  // 25: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	25, // 26: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	1,  // 27: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	3,  // 28: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	5,  // 29: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	25, // 30: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	12, // 16: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	11, // 17: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	11, // 18: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	31, // 19: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	18, // 20: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	22, // 21: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	23, // 22: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	25, // 23: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	26, // 24: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	27, // 25: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	28, // 26: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	0,  // 27: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	2,  // 28: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	4,  // 29: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	29, // 30: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	1,  // 31: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	3,  // 32: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	5,  // 33: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	29, // 34: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	31, // [31:35] is the sub-list for method output_type
+	27, // [27:31] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -2208,9 +2622,11 @@ func file_internal_link_link_proto_init() {
 		(*Down_ReportsKept)(nil),
 		(*Down_OpenTunnel)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[22].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[24].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
+		(*OpenTunnel_Exec)(nil),
+		(*OpenTunnel_Files)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2218,7 +2634,7 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

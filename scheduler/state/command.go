@@ -104,7 +104,13 @@ type SetHostState struct {
 type CreatePod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
+	// Once, when it is set, makes the account's second command with the same key give the pod of the
+	// first (Value: Replay) or, when the fingerprint differs, invalid; exists when that pod is gone.
+	Once *fleet.Once `cbor:"3,keyasint,omitempty"`
 }
+
+// Replay is the Value of a create that was done before under the same Once.
+type Replay struct{ Value any }
 
 // Binding is where a pod starts.
 type Binding struct {
@@ -114,6 +120,8 @@ type Binding struct {
 	HourlyRate fleet.Money  `cbor:"4,keyasint"`
 	// Need is what the pod holds there; nil keeps what it held before.
 	Need *fleet.Resources `cbor:"5,keyasint,omitempty"`
+	// Mappings publish the pod's tcp ports there.
+	Mappings []fleet.PortMapping `cbor:"6,keyasint,omitempty"`
 }
 
 // ActPod does a public action on a pod of the account. Bind is set for a start and nil otherwise.
@@ -161,6 +169,183 @@ type PurgePods struct {
 	Before time.Time     `cbor:"2,keyasint"`
 }
 
+// UpdatePod changes what a pod's owner asked for. Spec is the whole new specification; its GPU, CPU,
+// Cloud, Centers and kind of mount are the pod's own. Restart begins a new incarnation when the pod is
+// active and not being stopped; Need and Mappings are then what it holds, and what is more than it held
+// must be free. Value: fleet.Pod. Errors: not_found, not_allowed (terminated; locked, with Restart, unless
+// Locked unlocks it), invalid, no_capacity, stale.
+type UpdatePod struct {
+	Account  fleet.AccountID     `cbor:"1,keyasint"`
+	Pod      fleet.PodID         `cbor:"2,keyasint"`
+	Rev      uint64              `cbor:"3,keyasint"`
+	Spec     fleet.PodSpec       `cbor:"4,keyasint"`
+	Locked   bool                `cbor:"5,keyasint,omitempty"` // as it shall be
+	Restart  bool                `cbor:"6,keyasint,omitempty"`
+	Need     fleet.Resources     `cbor:"7,keyasint"`
+	Mappings []fleet.PortMapping `cbor:"8,keyasint,omitempty"`
+	At       time.Time           `cbor:"9,keyasint"`
+}
+
+// PutTemplate creates a template (Rev 0) or replaces one of the account (Rev: the one that is replaced).
+// Value: fleet.Template, or Replay. Errors: not_found, exists, stale.
+type PutTemplate struct {
+	Template fleet.Template `cbor:"1,keyasint"`
+	Once     *fleet.Once    `cbor:"2,keyasint,omitempty"`
+}
+
+// DeleteTemplate deletes a template of the account. Errors: not_found, rule (a pod that is not
+// terminated was made from it).
+type DeleteTemplate struct {
+	Account  fleet.AccountID  `cbor:"1,keyasint"`
+	Template fleet.TemplateID `cbor:"2,keyasint"`
+}
+
+// PutRegistry creates a registry credential. Value: fleet.Registry, or Replay. Errors: not_found
+// (account), exists.
+type PutRegistry struct {
+	Registry fleet.Registry `cbor:"1,keyasint"`
+	Once     *fleet.Once    `cbor:"2,keyasint,omitempty"`
+}
+
+// DeleteRegistry deletes a registry credential of the account. Errors: not_found, rule (a template or
+// a pod that is not terminated uses it).
+type DeleteRegistry struct {
+	Account  fleet.AccountID  `cbor:"1,keyasint"`
+	Registry fleet.RegistryID `cbor:"2,keyasint"`
+}
+
+// SetSSHKeys replaces the SSH public keys of an account. Errors: not_found.
+type SetSSHKeys struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Keys    []string        `cbor:"2,keyasint"`
+}
+
+// UpdateKey changes a key of the account; nil leaves a field as it is. Value: fleet.Key. Errors: not_found.
+type UpdateKey struct {
+	Account  fleet.AccountID `cbor:"1,keyasint"`
+	Key      fleet.KeyID     `cbor:"2,keyasint"`
+	Name     *string         `cbor:"3,keyasint,omitempty"`
+	Disabled *bool           `cbor:"4,keyasint,omitempty"`
+}
+
+// TouchKeys records when keys were last used; unknown keys are ignored, and a time never goes back.
+type TouchKeys struct {
+	Used map[fleet.KeyID]time.Time `cbor:"1,keyasint"`
+}
+
+// UpdateAccount changes an account; nil leaves a field as it is, the zero Quotas remove its own.
+// Value: fleet.Account. Errors: not_found.
+type UpdateAccount struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Name    *string         `cbor:"2,keyasint,omitempty"`
+	Prepaid *bool           `cbor:"3,keyasint,omitempty"`
+	Quotas  *fleet.Quotas   `cbor:"4,keyasint,omitempty"`
+}
+
+// AddCredit adds to the balance of an account, or takes from it when Amount is negative. An account's
+// second command with the same Once is answered as the first. Value: fleet.Money, the balance at At, or
+// Replay. Errors: not_found.
+type AddCredit struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Amount  fleet.Money     `cbor:"2,keyasint"`
+	At      time.Time       `cbor:"3,keyasint"`
+	Once    *fleet.Once     `cbor:"4,keyasint,omitempty"`
+}
+
+// PutGPUType creates or replaces a GPU type of the catalog.
+type PutGPUType struct {
+	Type fleet.GPUType `cbor:"1,keyasint"`
+}
+
+// DeleteGPUType deletes a GPU type. Errors: not_found, rule (a host has such GPUs).
+type DeleteGPUType struct {
+	ID string `cbor:"1,keyasint"`
+}
+
+// PutCPUFlavor creates or replaces a CPU flavor of the catalog.
+type PutCPUFlavor struct {
+	Flavor fleet.CPUFlavor `cbor:"1,keyasint"`
+}
+
+// DeleteCPUFlavor deletes a CPU flavor; pods that have it keep it. Errors: not_found.
+type DeleteCPUFlavor struct {
+	ID string `cbor:"1,keyasint"`
+}
+
+// PutStoragePrices replaces the prices of storage, for charges that begin from now on.
+type PutStoragePrices struct {
+	Prices fleet.StoragePrices `cbor:"1,keyasint"`
+}
+
+// DeleteDataCenter deletes a data center. Errors: not_found, rule (hosts or volumes are there).
+type DeleteDataCenter struct {
+	ID fleet.DataCenterID `cbor:"1,keyasint"`
+}
+
+// SetHostCloud moves a host to another tier; pods that are on it stay. Value: fleet.Host. Errors: not_found.
+type SetHostCloud struct {
+	Host  fleet.HostID `cbor:"1,keyasint"`
+	Cloud fleet.Cloud  `cbor:"2,keyasint"`
+}
+
+// CreateVolume creates a network volume, which is charged from CreatedAt on. Value: fleet.Volume, or
+// Replay. Errors: not_found (account, data center), exists, low_balance.
+type CreateVolume struct {
+	Volume fleet.Volume `cbor:"1,keyasint"`
+	Once   *fleet.Once  `cbor:"2,keyasint,omitempty"`
+}
+
+// UpdateVolume changes a volume of the account; nil leaves a field as it is. Value: fleet.Volume.
+// Errors: not_found, rule (a size below the present one).
+type UpdateVolume struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Volume  fleet.VolumeID  `cbor:"2,keyasint"`
+	Name    *string         `cbor:"3,keyasint,omitempty"`
+	SizeGB  *int            `cbor:"4,keyasint,omitempty"`
+	At      time.Time       `cbor:"5,keyasint"`
+}
+
+// DeleteVolume deletes a volume of the account. Errors: not_found, rule (a pod that is not terminated has it).
+type DeleteVolume struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Volume  fleet.VolumeID  `cbor:"2,keyasint"`
+	At      time.Time       `cbor:"3,keyasint"`
+}
+
+// SettleMeters moves what open meters have run up to At into usage and balances. It changes no sum:
+// views count what is not settled yet all the same. Meters that do not exist are ignored.
+type SettleMeters struct {
+	Meters []MeterID `cbor:"1,keyasint"`
+	At     time.Time `cbor:"2,keyasint"`
+}
+
+// ExhaustAccounts ends what prepaid accounts without credit at At have running: pods with a volume or a
+// host-local mount are stopped, others terminated. An account that has credit by then is left alone.
+// Value: int, how many pods were ended.
+type ExhaustAccounts struct {
+	Accounts []fleet.AccountID `cbor:"1,keyasint"`
+	At       time.Time         `cbor:"2,keyasint"`
+}
+
+// PurgeUsage deletes up to Limit hourly records of hours that ended before or at Before, oldest first
+// within an account. Value: int, how many.
+type PurgeUsage struct {
+	Before time.Time `cbor:"1,keyasint"`
+	Limit  int       `cbor:"2,keyasint"`
+}
+
+// PurgeOnce forgets the keys of creates that were made before or at Before. Value: int, how many.
+type PurgeOnce struct {
+	Before time.Time `cbor:"1,keyasint"`
+}
+
+// SetTemplateSource says in which slice of the public catalog a template is. Value: fleet.Template.
+// Errors: not_found, rule (it is not public).
+type SetTemplateSource struct {
+	Template fleet.TemplateID     `cbor:"1,keyasint"`
+	Source   fleet.TemplateSource `cbor:"2,keyasint"`
+}
+
 // The type numbers on the log. A number is never used again.
 const (
 	numBootstrap uint64 = iota + 1
@@ -177,6 +362,31 @@ const (
 	numActPod
 	numReportPods
 	numPurgePods
+	numUpdatePod
+	numPutTemplate
+	numDeleteTemplate
+	numPutRegistry
+	numDeleteRegistry
+	numSetSSHKeys
+	numUpdateKey
+	numTouchKeys
+	numUpdateAccount
+	numAddCredit
+	numPutGPUType
+	numDeleteGPUType
+	numPutCPUFlavor
+	numDeleteCPUFlavor
+	numPutStoragePrices
+	numDeleteDataCenter
+	numSetHostCloud
+	numCreateVolume
+	numUpdateVolume
+	numDeleteVolume
+	numSettleMeters
+	numExhaustAccounts
+	numPurgeUsage
+	numPurgeOnce
+	numSetTemplateSource
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -193,3 +403,29 @@ func (CreatePod) number() uint64     { return numCreatePod }
 func (ActPod) number() uint64        { return numActPod }
 func (ReportPods) number() uint64    { return numReportPods }
 func (PurgePods) number() uint64     { return numPurgePods }
+
+func (UpdatePod) number() uint64         { return numUpdatePod }
+func (PutTemplate) number() uint64       { return numPutTemplate }
+func (DeleteTemplate) number() uint64    { return numDeleteTemplate }
+func (PutRegistry) number() uint64       { return numPutRegistry }
+func (DeleteRegistry) number() uint64    { return numDeleteRegistry }
+func (SetSSHKeys) number() uint64        { return numSetSSHKeys }
+func (UpdateKey) number() uint64         { return numUpdateKey }
+func (TouchKeys) number() uint64         { return numTouchKeys }
+func (UpdateAccount) number() uint64     { return numUpdateAccount }
+func (AddCredit) number() uint64         { return numAddCredit }
+func (PutGPUType) number() uint64        { return numPutGPUType }
+func (DeleteGPUType) number() uint64     { return numDeleteGPUType }
+func (PutCPUFlavor) number() uint64      { return numPutCPUFlavor }
+func (DeleteCPUFlavor) number() uint64   { return numDeleteCPUFlavor }
+func (PutStoragePrices) number() uint64  { return numPutStoragePrices }
+func (DeleteDataCenter) number() uint64  { return numDeleteDataCenter }
+func (SetHostCloud) number() uint64      { return numSetHostCloud }
+func (CreateVolume) number() uint64      { return numCreateVolume }
+func (UpdateVolume) number() uint64      { return numUpdateVolume }
+func (DeleteVolume) number() uint64      { return numDeleteVolume }
+func (SettleMeters) number() uint64      { return numSettleMeters }
+func (ExhaustAccounts) number() uint64   { return numExhaustAccounts }
+func (PurgeUsage) number() uint64        { return numPurgeUsage }
+func (PurgeOnce) number() uint64         { return numPurgeOnce }
+func (SetTemplateSource) number() uint64 { return numSetTemplateSource }

@@ -256,7 +256,7 @@ func (c *client) Image(ctx context.Context, ref string) (digest string, err erro
 }
 
 // Pull implements pod.Runtime.
-func (c *client) Pull(ctx context.Context, ref string, progress func(done, total int64)) (string, error) {
+func (c *client) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	const parts = 5
 	how := behaviorOf(ref)
 	c.m.mu.Lock()

@@ -26,6 +26,8 @@ func Start() time.Time { return time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC) }
 // Fake is a control plane in memory. It is safe for concurrent use. Identifiers and keys are the
 // same in every run.
 type Fake struct {
+	rest.Service // what is not here yet
+
 	mu       sync.Mutex
 	now      time.Time
 	seq      int
@@ -253,7 +255,8 @@ func level(n int) fleet.Availability {
 }
 
 // CreateKey makes a key whose text is made of its id.
-func (f *Fake) CreateKey(_ context.Context, who fleet.Principal, name, preset string, expires time.Time) (fleet.Key, fleet.Secret, error) {
+func (f *Fake) CreateKey(_ context.Context, who fleet.Principal, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error) {
+	name, preset, expires := req.Name, req.Preset, req.ExpiresAt
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.up(); err != nil {
@@ -319,14 +322,19 @@ func (f *Fake) CreateAccount(_ context.Context, name string) (fleet.Account, err
 }
 
 // Accounts lists the accounts.
-func (f *Fake) Accounts(context.Context) ([]fleet.Account, error) {
+func (f *Fake) Accounts(context.Context) ([]fleet.AccountView, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.accounts), f.up()
+	var out []fleet.AccountView
+	for _, a := range f.accounts {
+		out = append(out, fleet.AccountView{Account: a})
+	}
+	return out, f.up()
 }
 
 // CreateAccountKey makes a key for an account.
-func (f *Fake) CreateAccountKey(_ context.Context, id fleet.AccountID, name, preset string) (fleet.Key, fleet.Secret, error) {
+func (f *Fake) CreateAccountKey(_ context.Context, id fleet.AccountID, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error) {
+	name, preset := req.Name, req.Preset
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.ContainsFunc(f.accounts, func(a fleet.Account) bool { return a.ID == id }) {

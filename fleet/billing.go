@@ -1,0 +1,116 @@
+package fleet
+
+import "time"
+
+// VolumeType is the tier of a network volume.
+type VolumeType string
+
+// The tiers.
+const (
+	VolumeStandard VolumeType = "STANDARD"
+	VolumeFast     VolumeType = "HIGH_PERFORMANCE"
+)
+
+// Volume is the record of a network volume.
+type Volume struct {
+	ID         VolumeID     `cbor:"1,keyasint"`
+	Account    AccountID    `cbor:"2,keyasint"`
+	Name       string       `cbor:"3,keyasint"`
+	SizeGB     int          `cbor:"4,keyasint"`
+	DataCenter DataCenterID `cbor:"5,keyasint"`
+	Type       VolumeType   `cbor:"6,keyasint"`
+	Rev        uint64       `cbor:"7,keyasint"`
+	CreatedAt  time.Time    `cbor:"8,keyasint"`
+}
+
+// ChargeKind is what a charge is for.
+type ChargeKind string
+
+// The kinds.
+const (
+	ChargePod    ChargeKind = "pod"
+	ChargeVolume ChargeKind = "volume"
+)
+
+// Amounts are what was charged, by component.
+type Amounts struct {
+	GPU      Money `cbor:"1,keyasint,omitempty"`
+	CPU      Money `cbor:"2,keyasint,omitempty"`
+	Disk     Money `cbor:"3,keyasint,omitempty"` // container disk and host-local mounts
+	Standard Money `cbor:"4,keyasint,omitempty"` // network volumes of the standard tier
+	Fast     Money `cbor:"5,keyasint,omitempty"` // of the high-performance tier
+}
+
+// Total sums the components.
+func (a Amounts) Total() Money { return a.GPU + a.CPU + a.Disk + a.Standard + a.Fast }
+
+// Plus adds amounts component by component.
+func (a Amounts) Plus(b Amounts) Amounts {
+	return Amounts{GPU: a.GPU + b.GPU, CPU: a.CPU + b.CPU, Disk: a.Disk + b.Disk, Standard: a.Standard + b.Standard, Fast: a.Fast + b.Fast}
+}
+
+// BucketSize is the length of a bucket of charges.
+type BucketSize string
+
+// The sizes. Buckets begin on whole hours, days, Mondays, months and years of UTC.
+const (
+	BucketHour  BucketSize = "hour"
+	BucketDay   BucketSize = "day"
+	BucketWeek  BucketSize = "week"
+	BucketMonth BucketSize = "month"
+	BucketYear  BucketSize = "year"
+)
+
+// BillingQuery selects charges of an account.
+type BillingQuery struct {
+	Kind   ChargeKind // empty: all kinds, not told apart by resource
+	ID     string     // of one resource; empty: all of the kind
+	Start  time.Time  // zero: 30 days before End; snapped down to a bucket
+	End    time.Time  // zero: now; snapped up to a bucket
+	LastN  int        // the last buckets, the present one among them; excludes Start and End
+	Bucket BucketSize // empty: day
+}
+
+// BillingRecord is what was charged in one bucket.
+type BillingRecord struct {
+	Start, End time.Time
+	ID         string // of the resource; empty when they are not told apart
+	Amounts    Amounts
+}
+
+// BillingView is the answer to a BillingQuery. Records are ordered by time, then id; buckets without
+// charges have none.
+type BillingView struct {
+	Start, End time.Time // as snapped
+	Bucket     BucketSize
+	Records    []BillingRecord
+}
+
+// AccountView is an account with its money.
+type AccountView struct {
+	Account    Account
+	Balance    Money // what is left of its credit now; negative when it was not prepaid or storage went on
+	HourlyRate Money // what it spends per hour now, storage included
+}
+
+// AccountUpdate changes an account; nil leaves a field as it is.
+type AccountUpdate struct {
+	Name    *string
+	Prepaid *bool
+	Quotas  *Quotas // the zero value: the daemon's again
+}
+
+// KeyRequest asks for a key.
+type KeyRequest struct {
+	Name      string
+	Preset    string           // "all", "readOnly", "restricted" or, by operators, "admin"
+	Can       map[Group]Access // replaces the preset's access group by group; with AccessNone it takes one away
+	Invoke    []string         // endpoints, or InvokeAll; nil: all when the preset is "all", else none
+	ExpiresAt time.Time
+}
+
+// KeyUpdate changes a key; nil leaves a field as it is.
+type KeyUpdate struct {
+	Name     *string
+	Disabled *bool
+}
