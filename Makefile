@@ -60,8 +60,8 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint run ./...
 
 .PHONY: unit
-unit: ## Run all tests but simulation and end-to-end, with the race detector
-	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(e2e|sim)(/|$$)')
+unit: ## Run all tests but simulation, end-to-end and public clients, with the race detector
+	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(clients|e2e|sim)(/|$$)')
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
@@ -82,8 +82,13 @@ sim: ## Run the simulation of a cluster, with the race detector
 e2e: build ## Run the end-to-end tests: real binaries, real containerd
 	$(GO_TEST) -timeout 15m ./test/e2e/...
 
+.PHONY: clients
+clients: build ## Install the public clients of test/clients and drive real servers with them
+	scripts/clients.sh
+	$(GO_TEST) -timeout 10m ./test/clients/...
+
 .PHONY: test
-test: setup check-generate lint unit test-containerd sim e2e ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd sim e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)

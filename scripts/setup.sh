@@ -23,6 +23,8 @@ readonly wanted=(
 	curl:curl
 	git:git
 	gcc:gcc
+	node:nodejs
+	npm:npm
 	go:golang-go
 )
 

@@ -1,0 +1,290 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gantry/api/rest"
+	"gantry/fleet"
+	"gantry/internal/pki"
+	"gantry/scheduler"
+	"gantry/scheduler/dispatch"
+	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
+)
+
+const (
+	apiHosts  = 100
+	apiPods   = 1000
+	readers   = 16
+	creators  = 200
+	apiLimit  = 60 * time.Second
+	createOf  = `{"name":"bench","image":"registry.example/library/busybox:1.36","cpu":{"id":"cpu3c","vcpuCount":2},"args":"sleep 3600","ports":["80/http"],"env":{"MODE":"bench","TOKEN":"0123456789abcdef0123456789abcdef"}}`
+	jsonTypes = "application/json"
+)
+
+// controlPlane is a scheduler of one member on a real Raft log with fsync, its REST face on a loopback
+// port, and hosts that are records only.
+type controlPlane struct {
+	node  *replica.Node
+	store *state.Store
+	svc   *scheduler.Service
+	base  string
+	key   string
+	who   fleet.Principal
+}
+
+func newControlPlane(b *testing.B) *controlPlane {
+	b.Helper()
+	dir, log := b.TempDir(), slog.New(slog.DiscardHandler)
+	p := &controlPlane{}
+	var err error
+	must := func(err error) {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	seal := filepath.Join(dir, "seal.key")
+	must(pki.NewSealKeyFile(seal))
+	sealer, err := pki.LoadSealer(seal)
+	must(err)
+	p.store, err = state.Open(filepath.Join(dir, replica.StateFile), state.Options{})
+	must(err)
+	p.node, err = replica.Open(replica.Config{
+		Dir: dir, ID: "a", Address: "a", Store: p.store, Log: log, SnapshotThreshold: 1 << 40,
+		Fatal: func(err error) { b.Errorf("replica: %v", err) },
+	})
+	must(err)
+	b.Cleanup(func() { must(errors.Join(p.node.Close(), p.store.Close())) })
+	ctx, cancel := context.WithTimeout(context.Background(), apiLimit)
+	defer cancel()
+	must(p.node.Bootstrap(ctx))
+	led := errors.New("led")
+	if err := p.node.WhileLeader(ctx, func(context.Context) error { return led }); !errors.Is(err, led) {
+		b.Fatal(err)
+	}
+	reach := dispatch.New(dispatch.Config{Store: p.store, Node: p.node, Log: log})
+	p.svc = scheduler.New(scheduler.Config{Store: p.store, Node: p.node, Dispatch: reach, Sealer: sealer, Log: log})
+	p.populate(ctx, b, sealer)
+	api, err := rest.New(rest.Config{Service: p.svc, Log: log, Version: "bench"})
+	must(err)
+	b.Cleanup(api.Close)
+	p.base = listen(b, rest.NewServer(api, rest.Limits{}, log))
+	return p
+}
+
+// populate makes the cluster, an account with a key, and hosts that take any number of pods.
+func (p *controlPlane) populate(ctx context.Context, b *testing.B, sealer *pki.Sealer) {
+	b.Helper()
+	now := time.Now()
+	ca, err := pki.NewCA("bench", now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	boot, err := scheduler.Bootstrap(sealer, ca, now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	account := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "bench", CreatedAt: now}
+	all, _ := fleet.Preset("all")
+	key, text, err := scheduler.NewKey(sealer, account.ID, "bench", all, now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p.key, p.who = text.Reveal(), fleet.Principal{Key: key.ID, Account: account.ID, Can: all}
+	cmds := []state.Command{
+		boot, state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1"}},
+		state.PutAccount{Account: account}, state.PutKey{Key: key},
+	}
+	hash := []byte("h")
+	for i := range apiHosts {
+		id := fleet.HostID(fmt.Sprintf("h%013d", i))
+		token := fleet.JoinToken{ID: fleet.TokenID(id), Hash: hash, DataCenter: "dc-1", Cloud: fleet.CloudSecure, ExpiresAt: now.Add(time.Hour)}
+		cmds = append(cmds, state.PutToken{Token: token, At: now},
+			state.JoinHost{Token: token.ID, Hash: hash, Host: fleet.Host{ID: id, Name: string(id), MachineID: string(id), JoinedAt: now}, At: now},
+			state.ConnectHost{Host: id, MachineID: string(id), BootID: "b", At: now, Inventory: fleet.Inventory{
+				Total: fleet.Resources{MilliCPU: 1 << 40, MemoryMB: 1 << 40, DiskGB: 1 << 40},
+			}})
+	}
+	res, err := p.node.Propose(ctx, cmds...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, r := range res {
+		if r.Err != nil {
+			b.Fatal(r.Err)
+		}
+	}
+}
+
+// listen serves until the benchmark ends and returns the base address.
+func listen(b *testing.B, srv *http.Server) string {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	b.Cleanup(func() {
+		_ = srv.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			b.Error(err)
+		}
+	})
+	return "http://" + ln.Addr().String()
+}
+
+// bare serves one answer as plainly as net/http can.
+func bare(b *testing.B, body []byte) string {
+	b.Helper()
+	return listen(b, &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", jsonTypes)
+		_, _ = w.Write(body)
+	})})
+}
+
+// load sends requests from a number of clients, each on a connection of its own, and returns how long
+// each took and how many were answered in a second.
+func load(b *testing.B, clients, requests int, status int, next func() (*http.Request, error)) (took samples, rate float64) {
+	b.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	c := &http.Client{Transport: transport, Timeout: apiLimit}
+	took = samples{}
+	var mu sync.Mutex
+	var left atomic.Int64
+	left.Store(int64(requests))
+	var group sync.WaitGroup
+	began := time.Now()
+	for range clients {
+		group.Go(func() {
+			var mine []time.Duration
+			for left.Add(-1) >= 0 {
+				at := time.Now()
+				if err := once(c, status, next); err != nil {
+					b.Error(err)
+					return
+				}
+				mine = append(mine, time.Since(at))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range mine {
+				took.add("took", d)
+			}
+		})
+	}
+	group.Wait()
+	return took, float64(requests) / time.Since(began).Seconds()
+}
+
+func once(c *http.Client, status int, next func() (*http.Request, error)) error {
+	req, err := next()
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != status {
+		err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
+	}
+	return err
+}
+
+func (p *controlPlane) get(url string) func() (*http.Request, error) {
+	return func() (*http.Request, error) {
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		if err == nil {
+			req.Header.Set("Authorization", "Bearer "+p.key)
+		}
+		return req, err
+	}
+}
+
+func (p *controlPlane) post() (*http.Request, error) {
+	req, err := http.NewRequest(http.MethodPost, p.base+"/v2/pods", bytes.NewReader([]byte(createOf)))
+	if err == nil {
+		req.Header.Set("Authorization", "Bearer "+p.key)
+		req.Header.Set("Content-Type", jsonTypes)
+	}
+	return req, err
+}
+
+// answer reads one answer.
+func answer(b *testing.B, next func() (*http.Request, error)) []byte {
+	b.Helper()
+	req, err := next()
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		b.Fatalf("status %d: %v", resp.StatusCode, err)
+	}
+	return body
+}
+
+// BenchmarkRead takes turns: reading one pod, and listing 1,000, through the API, and the same bytes
+// from a bare net/http handler. The same 16 clients load both.
+func BenchmarkRead(b *testing.B) {
+	p := newControlPlane(b)
+	var pod fleet.PodID
+	for range apiPods {
+		v, err := p.svc.CreatePod(context.Background(), p.who, fleet.PodRequest{
+			Name: "bench", Image: "registry.example/library/busybox:1.36", CPU: &fleet.CPURequest{Flavor: "cpu3c", VCPU: 2},
+			Ports: []fleet.Port{{Number: 80, Protocol: "http"}}, Env: map[string]string{"MODE": "bench"},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		pod = v.Pod.ID
+	}
+	for _, c := range []struct {
+		name, path string
+		requests   int
+	}{{"get", "/v2/pods/" + string(pod), 20000}, {"list-1000", "/v2/pods", 200}} {
+		b.Run(c.name, func(b *testing.B) {
+			next := p.get(p.base + c.path)
+			body := answer(b, next)
+			floor := p.get(bare(b, body))
+			got, rates, floors := samples{}, samples{}, samples{}
+			for range max(1, b.N/4) { // each turn is thousands of requests
+				took, rate := load(b, readers, c.requests, http.StatusOK, next)
+				tookFloor, rateFloor := load(b, readers, c.requests, http.StatusOK, floor)
+				got["p99"] = append(got["p99"], took.at("took", 0.99))
+				floors["p99"] = append(floors["p99"], tookFloor.at("took", 0.99))
+				rates["gantry"] = append(rates["gantry"], rate)
+				rates["bare"] = append(rates["bare"], rateFloor)
+			}
+			b.ReportMetric(float64(len(body)), "bytes")
+			b.ReportMetric(rates.median("gantry"), "gantry/s")
+			b.ReportMetric(rates.median("bare"), "bare/s")
+			b.ReportMetric(rates.median("gantry")/rates.median("bare"), "ratio")
+			b.ReportMetric(got.median("p99"), "gantry-p99-ms")
+			b.ReportMetric(floors.median("p99"), "bare-p99-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
