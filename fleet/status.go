@@ -31,6 +31,10 @@ const (
 	ActionRestart   Trigger = "restart"
 	ActionTerminate Trigger = "terminate"
 
+	// ActionUpdate is a change of a pod's specification that needs a new container. It is not one of the
+	// public actions: it comes with a change of the record.
+	ActionUpdate Trigger = "update"
+
 	EventStarting Trigger = "starting" // resources are ready, the container is being created
 	EventRunning  Trigger = "running"  // the process runs
 	EventExited   Trigger = "exited"   // the container is gone after exit code 0 or an accepted stop
@@ -50,22 +54,23 @@ func Events() []Trigger {
 // though the status changes only when the host reports the container gone: see Pod.Goal.
 var moves = map[PodStatus]map[Trigger]PodStatus{
 	StatusProvisioning: {
-		ActionStop: StatusExited, ActionTerminate: StatusTerminated,
+		ActionStop: StatusExited, ActionTerminate: StatusTerminated, ActionUpdate: StatusProvisioning,
 		EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
 		EventReboot: StatusProvisioning,
 	},
 	StatusStarting: {
-		ActionStop: StatusExited, ActionTerminate: StatusTerminated,
+		ActionStop: StatusExited, ActionTerminate: StatusTerminated, ActionUpdate: StatusProvisioning,
 		EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
 		EventReboot: StatusProvisioning,
 	},
 	StatusRunning: {
 		ActionStop: StatusExited, ActionRestart: StatusStarting, ActionTerminate: StatusTerminated,
+		ActionUpdate: StatusStarting,
 		EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
 		EventReboot: StatusProvisioning,
 	},
-	StatusExited: {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated},
-	StatusError:  {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated},
+	StatusExited: {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated, ActionUpdate: StatusExited},
+	StatusError:  {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated, ActionUpdate: StatusError},
 }
 
 // Next returns the status that t leads to from s, and whether the move is legal.

@@ -19,6 +19,9 @@ const (
 	refusedCenter
 	refusedCloud
 	refusedGPUType
+	refusedCUDA
+	refusedHostMemory
+	refusedHostCPU
 	refusedJoining
 	refusedUnreachable
 	refusedGPUCount
@@ -29,8 +32,8 @@ const (
 )
 
 // firstRefusal returns the first filter that refuses the host, or passes.
-func firstRefusal(req *Request, c *Candidate) refusal {
-	host := c.Host
+func firstRefusal(q *question, c *Candidate) refusal {
+	req, host := q.Request, c.Host
 	switch {
 	case req.Pinned != "" && host.ID != req.Pinned:
 		return refusedPinned
@@ -40,17 +43,30 @@ func firstRefusal(req *Request, c *Candidate) refusal {
 		return refusedCloud
 	case req.GPU != nil && c.summary().kind(req.GPU.Type).total == 0:
 		return refusedGPUType
+	case q.statesCUDA && !q.acceptsCUDA(c.summary().cuda):
+		return refusedCUDA
+	case host.Inventory.Total.MemoryMB < req.MinMemoryMB:
+		return refusedHostMemory
+	case host.Inventory.Total.MilliCPU < req.MinMilliCPU:
+		return refusedHostCPU
 	case host.State == fleet.HostJoining:
 		return refusedJoining
 	case host.State != fleet.HostReady:
 		return refusedUnreachable
 	case req.GPU != nil && (req.GPU.Count < 1 || c.summary().kind(req.GPU.Type).free < req.GPU.Count):
 		return refusedGPUCount
-	case c.Free.MilliCPU < req.Need.MilliCPU:
+	}
+	return shortOf(&req.Need, &c.Free)
+}
+
+// shortOf returns the first of the shared resources of which less is free than needed, or passes.
+func shortOf(need, free *fleet.Resources) refusal {
+	switch {
+	case free.MilliCPU < need.MilliCPU:
 		return refusedCPU
-	case c.Free.MemoryMB < req.Need.MemoryMB:
+	case free.MemoryMB < need.MemoryMB:
 		return refusedMemory
-	case c.Free.DiskGB < req.Need.DiskGB:
+	case free.DiskGB < need.DiskGB:
 		return refusedDisk
 	}
 	return passes
@@ -73,6 +89,12 @@ func (e exclusion) String() string {
 		return "cloud tier"
 	case refusedGPUType:
 		return "GPU type"
+	case refusedCUDA:
+		return "CUDA version"
+	case refusedHostMemory:
+		return "host memory"
+	case refusedHostCPU:
+		return "host vCPUs"
 	case refusedJoining:
 		return "not connected yet"
 	case refusedUnreachable:
@@ -88,13 +110,13 @@ func (e exclusion) String() string {
 }
 
 // explain counts the refused hosts by reason, in the order of the filters.
-func explain(req Request, candidates []Candidate) error {
+func explain(q *question, candidates []Candidate) error {
 	counts := map[exclusion]int{}
 	for i := range candidates {
 		c := &candidates[i]
-		e := exclusion{why: firstRefusal(&req, c)}
+		e := exclusion{why: firstRefusal(q, c)}
 		if e.why == refusedGPUCount {
-			k := c.summary().kind(req.GPU.Type)
+			k := c.summary().kind(q.GPU.Type)
 			e.free, e.total = k.free, k.total
 		}
 		counts[e]++
@@ -102,7 +124,7 @@ func explain(req Request, candidates []Candidate) error {
 	order := slices.SortedFunc(maps.Keys(counts), func(a, b exclusion) int {
 		return cmp.Or(int(a.why-b.why), a.free-b.free, a.total-b.total)
 	})
-	out := &fleet.Error{Code: fleet.CodeNoCapacity, Msg: noCapacity}
+	out := &fleet.Error{Code: fleet.CodeNoCapacity, Msg: NoCapacity}
 	for _, e := range order {
 		out.Excluded = append(out.Excluded, fleet.Exclusion{Reason: e.String(), Hosts: counts[e]})
 	}

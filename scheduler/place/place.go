@@ -41,6 +41,12 @@ type Request struct {
 	Image   string               // reference; hosts that have it are preferred
 	Prefer  fleet.HostID         // preferred among equals
 	Pinned  fleet.HostID         // the only host that will do; empty: any
+
+	// What the host must be, whatever is free on it. A host without a CUDA version fails any range that
+	// states something.
+	CUDA        *fleet.CUDARange // nil or zero: any
+	MinMemoryMB int64            // of the host's total; 0: any
+	MinMilliCPU int64            // of the host's total; 0: any
 }
 
 // Choice is where a pod goes.
@@ -50,19 +56,19 @@ type Choice struct {
 	DataCenter fleet.DataCenterID
 }
 
-// noCapacity is the public message of wire-facts 3.1.
-const noCapacity = "There are no longer any instances available with the requested specifications. " +
+// NoCapacity is the public message of wire-facts 3.1.
+const NoCapacity = "There are no longer any instances available with the requested specifications. " +
 	"Please refresh and try again."
 
 // Pick chooses the best host for req. It fails only with a *fleet.Error of code no_capacity, whose
 // Excluded counts every candidate once, under the first filter that refused it.
 func Pick(req Request, candidates []Candidate) (Choice, error) {
-	q := question{Request: &req, image: hashImage(req.Image)}
+	q := ask(&req)
 	var best rank
 	found := -1
 	for i := range candidates {
 		c := &candidates[i]
-		if firstRefusal(&req, c) != passes {
+		if firstRefusal(&q, c) != passes {
 			continue
 		}
 		r := rankOf(&req, c)
@@ -71,7 +77,7 @@ func Pick(req Request, candidates []Candidate) (Choice, error) {
 		}
 	}
 	if found < 0 {
-		return Choice{}, explain(req, candidates)
+		return Choice{}, explain(&q, candidates)
 	}
 	host := candidates[found].Host
 	return Choice{Host: host.ID, GPUs: chooseGPUs(req.GPU, &candidates[found]), DataCenter: host.DataCenter}, nil
@@ -80,9 +86,9 @@ func Pick(req Request, candidates []Candidate) (Choice, error) {
 // Stock returns how many pods like req the candidates could take now, one beside the other. It uses
 // the filters of Pick: it is 0 exactly when Pick fails.
 func Stock(req Request, candidates []Candidate) int {
-	total := 0
+	q, total := ask(&req), 0
 	for i := range candidates {
-		if firstRefusal(&req, &candidates[i]) != passes {
+		if firstRefusal(&q, &candidates[i]) != passes {
 			continue
 		}
 		total += fits(&req, &candidates[i])
@@ -91,6 +97,19 @@ func Stock(req Request, candidates []Candidate) int {
 		}
 	}
 	return total
+}
+
+// Shortage tells whether a host that has free left can give need more: nil, or an error of code
+// no_capacity like that of Pick.
+func Shortage(need, free fleet.Resources) error {
+	why := shortOf(&need, &free)
+	if why == passes {
+		return nil
+	}
+	return &fleet.Error{
+		Code: fleet.CodeNoCapacity, Msg: NoCapacity,
+		Excluded: []fleet.Exclusion{{Reason: exclusion{why: why}.String(), Hosts: 1}},
+	}
 }
 
 // fits returns how many pods like req go on a host that passed the filters; it is at least 1 and at

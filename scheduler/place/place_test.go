@@ -190,6 +190,10 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		host("a").but(func(c *Candidate) { c.Host.DataCenter = "dc-2"; c.Host.Cloud = fleet.CloudCommunity }),
 		host("b").but(func(c *Candidate) { c.Host.Cloud = fleet.CloudCommunity }),
 		host("c"), host("d", gpus("d", a40, 1, 1)...), host("e"),
+		host("c1", all...).but(func(c *Candidate) { c.Host.Inventory.CUDA = "" }),
+		host("c2", all...).but(func(c *Candidate) { c.Host.Inventory.CUDA = "12.4" }),
+		host("m1", all...).but(func(c *Candidate) { c.Host.Inventory.Total.MemoryMB = 31_999; c.Host.State = fleet.HostUnreachable }),
+		host("v1", all...).but(func(c *Candidate) { c.Host.Inventory.Total.MilliCPU = 7_999 }),
 		host("f", all...).but(state(fleet.HostUnreachable)),
 		host("g", all...).but(state(fleet.HostJoining)),
 		host("h", all...).only(1), host("i", all...).only(2), host("j", all...).only(),
@@ -197,7 +201,15 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		host("l", all...).but(func(c *Candidate) { c.Free.MemoryMB = 999 }),
 		host("m", all...).but(func(c *Candidate) { c.Free.DiskGB = 19 }),
 	}
-	req := with(wantGPUs(h100, 2), func(r *Request) { r.Centers = []fleet.DataCenterID{"dc-1"} })
+	req := with(wantGPUs(h100, 2), func(r *Request) {
+		r.Centers = []fleet.DataCenterID{"dc-1"}
+		r.CUDA, r.MinMemoryMB, r.MinMilliCPU = &fleet.CUDARange{Min: "12.6"}, 32_000, 8_000
+	})
+	for i := range hosts {
+		if hosts[i].Host.Inventory.CUDA == "" && hosts[i].Host.ID != "c1" {
+			hosts[i] = hosts[i].but(func(c *Candidate) { c.Host.Inventory.CUDA = "12.8" })
+		}
+	}
 	_, err := Pick(req, hosts)
 	var got *fleet.Error
 	if !errors.As(err, &got) || got.Code != fleet.CodeNoCapacity {
@@ -207,6 +219,9 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		{Reason: "data center", Hosts: 1},
 		{Reason: "cloud tier", Hosts: 1},
 		{Reason: "GPU type", Hosts: 3},
+		{Reason: "CUDA version", Hosts: 2},
+		{Reason: "host memory", Hosts: 1},
+		{Reason: "host vCPUs", Hosts: 1},
 		{Reason: "not connected yet", Hosts: 1},
 		{Reason: "unreachable", Hosts: 1},
 		{Reason: "0 of 8 GPUs free", Hosts: 1},
@@ -284,6 +299,10 @@ func drawFleet(t *rapid.T) []Candidate {
 				c.FreeGPUs = append(c.FreeGPUs, g)
 			}
 		}
+		c.Host.Inventory.CUDA = rapid.SampledFrom([]string{"", "11.8", "12.8", "12.10"}).Draw(t, "cuda")
+		if rapid.IntRange(0, 3).Draw(t, "small") == 0 {
+			c.Host.Inventory.Total = fleet.Resources{MilliCPU: 15_999, MemoryMB: 63_999, DiskGB: 1000}
+		}
 		c.Free.MilliCPU = rapid.Int64Range(0, 16_000).Draw(t, "cpu")
 		c.Host.State = rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state")
 		c.Pods = rapid.IntRange(0, 3).Draw(t, "pods")
@@ -299,7 +318,11 @@ func TestPickProperties(t *testing.T) {
 		if rapid.Bool().Draw(t, "wants GPUs") {
 			req = wantGPUs(rapid.SampledFrom([]string{h100, a40}).Draw(t, "kind"), rapid.IntRange(1, 9).Draw(t, "count"))
 		}
-		possible := slices.ContainsFunc(hosts, func(c Candidate) bool { return firstRefusal(&req, &c) == passes })
+		req.CUDA = rapid.SampledFrom([]*fleet.CUDARange{nil, nil, {}, {Min: "12.4"}, {Min: "9.0"}, {Allowed: []string{"12.8", "11.8"}}}).Draw(t, "range")
+		req.MinMemoryMB = rapid.SampledFrom([]int64{0, 0, 64_000}).Draw(t, "least memory")
+		req.MinMilliCPU = rapid.SampledFrom([]int64{0, 0, 16_000}).Draw(t, "least CPU")
+		q := ask(&req)
+		possible := slices.ContainsFunc(hosts, func(c Candidate) bool { return firstRefusal(&q, &c) == passes })
 		got, err := Pick(req, hosts)
 		if (err == nil) != possible {
 			t.Fatalf("possible %t, got %v", possible, err)
@@ -318,7 +341,9 @@ func TestPickProperties(t *testing.T) {
 		}
 		i := slices.IndexFunc(hosts, func(c Candidate) bool { return c.Host.ID == got.Host })
 		c := hosts[i]
-		if c.Host.State != fleet.HostReady || c.Free.MilliCPU < req.Need.MilliCPU {
+		total := c.Host.Inventory.Total
+		if c.Host.State != fleet.HostReady || c.Free.MilliCPU < req.Need.MilliCPU || total.MemoryMB < req.MinMemoryMB ||
+			total.MilliCPU < req.MinMilliCPU || !cudaAllows(req.CUDA, c.Host.Inventory.CUDA) {
 			t.Fatalf("host %+v cannot take it", c)
 		}
 		want := 0
@@ -384,6 +409,7 @@ func BenchmarkPick(b *testing.B) {
 		for i := range hosts {
 			id := fmt.Sprintf("host%06d", i)
 			hosts[i] = host(id, gpus(id, h100, 8, 4)...)
+			hosts[i].Host.Inventory.CUDA = "12.8"
 			for j := range 150 {
 				hosts[i].Host.Inventory.Images = append(hosts[i].Host.Inventory.Images, fmt.Sprintf("registry/image%03d:tag", j))
 			}
@@ -397,6 +423,9 @@ func BenchmarkPick(b *testing.B) {
 			"gpu":  with(wantGPUs(h100, 2), func(r *Request) { r.Image = "registry/image077:tag" }),
 			"cpu":  with(wantCPU(), func(r *Request) { r.Image = "registry/image077:tag" }),
 			"full": wantGPUs(h100, 9),
+			"cuda": with(wantGPUs(h100, 2), func(r *Request) {
+				r.CUDA, r.MinMemoryMB, r.MinMilliCPU = &fleet.CUDARange{Min: "12.4"}, 32_000, 8_000
+			}),
 		} {
 			b.Run(fmt.Sprintf("%s/hosts=%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()

@@ -27,10 +27,27 @@ type rank struct {
 	load  int64
 }
 
-// question is a request with what comparing hosts needs of it.
+// question is a request with what asking and comparing hosts needs of it, worked out once.
 type question struct {
 	*Request
 	image uint64 // hash; 0: none
+
+	statesCUDA bool
+	allowed    []cudaVersion
+	min        cudaVersion
+}
+
+// ask prepares a request.
+func ask(req *Request) question {
+	q := question{Request: req, image: hashImage(req.Image)}
+	if req.CUDA == nil || len(req.CUDA.Allowed) == 0 && req.CUDA.Min == "" {
+		return q
+	}
+	q.statesCUDA, q.min = true, parseCUDA(req.CUDA.Min)
+	for _, version := range req.CUDA.Allowed {
+		q.allowed = append(q.allowed, parseCUDA(version))
+	}
+	return q
 }
 
 // rankOf ranks a host that passed the filters.

@@ -10,6 +10,7 @@ import (
 type summary struct {
 	kinds  []kindSummary
 	images []uint64 // hashes of the references that are there, sorted
+	cuda   cudaVersion
 }
 
 // kindSummary is what a host has of one type of GPU.
@@ -39,7 +40,7 @@ func (c *Candidate) summary() *summary {
 }
 
 func (c *Candidate) summarize() *summary {
-	s := &summary{images: make([]uint64, 0, len(c.Host.Inventory.Images))}
+	s := &summary{images: make([]uint64, 0, len(c.Host.Inventory.Images)), cuda: parseCUDA(c.Host.Inventory.CUDA)}
 	for i := range c.Host.Inventory.GPUs {
 		s.add(c.Host.Inventory.GPUs[i].Type).total++
 	}

@@ -55,6 +55,32 @@ func (c PutAccount) apply(t *txn) (any, error) {
 	return nil, nil
 }
 
+func (c UpdateAccount) apply(t *txn) (any, error) {
+	old := get(t, &t.base.accounts, c.Account)
+	if old == nil {
+		return nil, fleet.NotFound("account")
+	}
+	account := *old
+	if c.Name != nil {
+		account.Name = *c.Name
+	}
+	if c.Prepaid != nil {
+		account.Prepaid = *c.Prepaid
+	}
+	if q := c.Quotas; q != nil {
+		if q.Minute < 0 || q.Hour < 0 || q.Day < 0 {
+			return nil, fleet.Invalid("$.quotas", "must not be negative")
+		}
+		account.Quotas = c.Quotas
+		if *q == (fleet.Quotas{}) {
+			account.Quotas = nil
+		}
+	}
+	put(t, &t.base.accounts, account.ID, &account)
+	t.note(KindAccount, string(account.ID))
+	return cloneAccount(&account), nil
+}
+
 func (c PutKey) apply(t *txn) (any, error) {
 	key := c.Key
 	if err := cmp.Or(checkID("$.id", string(key.ID)), checkID("$.hash", string(key.Hash))); err != nil {
@@ -63,8 +89,12 @@ func (c PutKey) apply(t *txn) (any, error) {
 	if get(t, &t.base.accounts, key.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
-	if old := get(t, &t.base.keys, key.ID); old != nil && old.Account != key.Account {
+	old := get(t, &t.base.keys, key.ID)
+	switch {
+	case old != nil && old.Account != key.Account:
 		return nil, exists("there is a key with this id")
+	case old == nil && count(t, &t.base.keys, func(o *fleet.Key) bool { return o.Account == key.Account }) >= maxKeys:
+		return nil, tooMany(maxKeys, "API keys")
 	}
 	for _, id := range keysOf(t, &t.base.keys) {
 		if id != key.ID && bytes.Equal(get(t, &t.base.keys, id).Hash, key.Hash) {
@@ -82,7 +112,56 @@ func (c DeleteKey) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("key")
 	}
 	drop(t, &t.base.keys, c.Key)
+	if get(t, &t.base.keyUse, c.Key) != nil {
+		drop(t, &t.base.keyUse, c.Key)
+	}
 	t.note(KindKey, string(c.Key))
+	return nil, nil
+}
+
+func (c UpdateKey) apply(t *txn) (any, error) {
+	old := get(t, &t.base.keys, c.Key)
+	if old == nil || old.Account != c.Account {
+		return nil, fleet.NotFound("key")
+	}
+	key := *old
+	if c.Name != nil {
+		key.Name = *c.Name
+	}
+	if c.Disabled != nil {
+		key.Disabled = *c.Disabled
+	}
+	put(t, &t.base.keys, key.ID, &key)
+	t.note(KindKey, string(key.ID))
+	out := cloneKey(&key)
+	if used := get(t, &t.base.keyUse, key.ID); used != nil {
+		out.LastUsedAt = *used
+	}
+	return out, nil
+}
+
+func (c TouchKeys) apply(t *txn) (any, error) {
+	for _, id := range sortedKeys(c.Used) {
+		at, last := c.Used[id], get(t, &t.base.keyUse, id)
+		if get(t, &t.base.keys, id) != nil && (last == nil || at.After(*last)) {
+			put(t, &t.base.keyUse, id, &at)
+		}
+	}
+	return nil, nil
+}
+
+func (c SetSSHKeys) apply(t *txn) (any, error) {
+	switch {
+	case get(t, &t.base.accounts, c.Account) == nil:
+		return nil, fleet.NotFound("account")
+	case len(c.Keys) > maxSSHKeys:
+		return nil, tooMany(maxSSHKeys, "SSH keys")
+	case len(c.Keys) > 0:
+		put(t, &t.base.sshKeys, c.Account, &c.Keys)
+	case get(t, &t.base.sshKeys, c.Account) != nil:
+		drop(t, &t.base.sshKeys, c.Account)
+	}
+	t.note(KindAccount, string(c.Account))
 	return nil, nil
 }
 

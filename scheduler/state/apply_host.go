@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"crypto/subtle"
+	"net/netip"
 	"slices"
 
 	"gantry/fleet"
@@ -14,6 +15,12 @@ const maxImages = 200
 // maxGeneration bounds the numbers that an agent may report, so that counting on from them never
 // wraps round.
 const maxGeneration = 1 << 62
+
+// The public ports that a host may publish.
+const (
+	minPublicPort = 1024
+	maxPublicPort = 65535
+)
 
 func (c JoinHost) apply(t *txn) (any, error) {
 	token := get(t, &t.base.tokens, c.Token)
@@ -44,14 +51,14 @@ func (c JoinHost) apply(t *txn) (any, error) {
 }
 
 // replaceOld deletes the record that the machine has from an earlier join, unless its pods may still
-// run there.
+// run there or have data there.
 func (c JoinHost) replaceOld(t *txn) error {
 	for _, id := range keysOf(t, &t.base.hosts) {
 		if get(t, &t.base.hosts, id).MachineID != c.Host.MachineID {
 			continue
 		}
-		if slices.ContainsFunc(t.podsOn(id), func(p *fleet.Pod) bool { return p.Held }) {
-			return exists("this machine is already a host, and pods hold resources on it")
+		if slices.ContainsFunc(t.podsOn(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
+			return exists("this machine is already a host, and pods hold resources or keep data on it")
 		}
 		drop(t, &t.base.hosts, id)
 		drop(t, &t.base.generations, id)
@@ -81,6 +88,7 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	slices.Sort(images)
 	images = slices.Compact(images)
 	host.Inventory.Images = images[:min(len(images), maxImages)]
+	t.contribute(c.Inventory.GPUs)
 	return t.putHost(host), nil
 }
 
@@ -93,6 +101,9 @@ func (c ConnectHost) check() error {
 	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
 		return fleet.Invalid("$.inventory.total", "must not be negative")
 	}
+	if err := checkPublic(&c.Inventory); err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for _, gpu := range c.Inventory.GPUs {
 		if gpu.UUID == "" || seen[gpu.UUID] {
@@ -101,6 +112,33 @@ func (c ConnectHost) check() error {
 		seen[gpu.UUID] = true
 	}
 	return nil
+}
+
+// checkPublic refuses public ports or an address that nothing could be published at.
+func checkPublic(inv *fleet.Inventory) error {
+	none := inv.PortFrom == 0 && inv.PortTo == 0
+	if !none && (inv.PortFrom < minPublicPort || inv.PortTo > maxPublicPort || inv.PortFrom > inv.PortTo) {
+		return fleet.Invalid("$.inventory.ports", "must be a range within 1024 to 65535")
+	}
+	if inv.PublicIP == "" {
+		return nil
+	}
+	if _, err := netip.ParseAddr(inv.PublicIP); err != nil {
+		return fleet.Invalid("$.inventory.publicIp", "must be an IP address")
+	}
+	return nil
+}
+
+func (c SetHostCloud) apply(t *txn) (any, error) {
+	host, ok := t.host(c.Host)
+	switch {
+	case !ok:
+		return nil, fleet.NotFound("host")
+	case c.Cloud != fleet.CloudSecure && c.Cloud != fleet.CloudCommunity:
+		return nil, fleet.Invalid("$.cloud", "must be SECURE or COMMUNITY")
+	}
+	host.Cloud = c.Cloud
+	return t.putHost(host), nil
 }
 
 func (c SetHostState) apply(t *txn) (any, error) {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -15,13 +16,20 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	if err := checkID("$.id", string(in.ID)); err != nil {
 		return nil, err
 	}
+	again, err := t.replay(oncePod, in.Account, c.Once, recorded(t, &t.base.pods, clonePod))
+	if err != nil || again != nil {
+		return again, err
+	}
 	if get(t, &t.base.accounts, in.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
 	if get(t, &t.base.pods, in.ID) != nil {
 		return nil, exists("there is a pod with this id")
 	}
-	host, err := t.bindable(&in, Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs})
+	if err := t.checkReferences(&in); err != nil {
+		return nil, err
+	}
+	host, err := t.bindable(&in, Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings})
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +37,27 @@ func (c CreatePod) apply(t *txn) (any, error) {
 		ID: in.ID, Account: in.Account, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
 		Incarnation: 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: in.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
+		Mappings: in.Mappings,
 	}
 	pod.Generation = t.reassigned(host.ID)
+	t.remember(oncePod, pod.Account, c.Once, string(pod.ID), pod.CreatedAt)
 	return clonePod(t.putPod(pod)), nil
+}
+
+// checkReferences checks that what a new pod names of its account is still there.
+func (t *txn) checkReferences(pod *fleet.Pod) error {
+	if err := t.checkRegistry(pod.Account, pod.Spec.Registry); err != nil {
+		return err
+	}
+	if err := t.checkTemplate(pod.Account, pod.Spec.Template); err != nil {
+		return err
+	}
+	if m := pod.Spec.Network; m != nil {
+		if v := get(t, &t.base.volumes, m.Volume); v == nil || v.Account != pod.Account {
+			return fleet.Stale("the network volume is gone")
+		}
+	}
+	return nil
 }
 
 // firstStep begins the time line of an incarnation.
@@ -46,10 +72,10 @@ func (t *txn) bindable(pod *fleet.Pod, bind Binding) (fleet.Host, error) {
 	if pod.Spec.GPU != nil {
 		count = pod.Spec.GPU.Count
 	}
-	switch {
-	case need.MilliCPU < 0 || need.MemoryMB < 0 || need.DiskGB < 0:
-		return fleet.Host{}, fleet.Invalid("$.need", "must not be negative")
-	case len(bind.GPUs) != count:
+	if err := cmp.Or(checkDisks(&pod.Spec), checkNeed(need, &pod.Spec)); err != nil {
+		return fleet.Host{}, err
+	}
+	if len(bind.GPUs) != count {
 		return fleet.Host{}, fleet.Invalid("$.gpus", "must be as many as were asked for")
 	}
 	host, ok := t.host(bind.Host)
@@ -61,25 +87,38 @@ func (t *txn) bindable(pod *fleet.Pod, bind Binding) (fleet.Host, error) {
 	case host.Epoch != bind.HostEpoch:
 		return host, fleet.Stale("the host has a newer session")
 	}
+	if m := pod.Spec.Network; m != nil {
+		if v := get(t, &t.base.volumes, m.Volume); v == nil || v.DataCenter != host.DataCenter {
+			return host, fleet.Invalid("$.mounts.network", "the volume is not in the host's data center")
+		}
+	}
 	on := t.podsOn(host.ID)
-	used, _, _ := usedBy(on)
+	used, _, _ := usedBy(without(slices.Clone(on), pod, byID)) // the pod's own data has its place already
 	free := minus(host.Inventory.Total, used)
 	if free.MilliCPU < need.MilliCPU || free.MemoryMB < need.MemoryMB || free.DiskGB < need.DiskGB {
 		return host, fleet.Stale("the host's free resources are taken")
 	}
-	for i, uuid := range bind.GPUs {
-		if slices.Contains(bind.GPUs[:i], uuid) {
-			return host, fleet.Invalid("$.gpus", "must not name one twice")
+	if err := mappable(&host, on, pod, bind.Mappings); err != nil {
+		return host, err
+	}
+	return host, takeable(&host, on, pod, bind.GPUs)
+}
+
+// takeable checks that GPUs of a host are of the pod's type, in service and free.
+func takeable(host *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, uuids []string) error {
+	for i, uuid := range uuids {
+		if slices.Contains(uuids[:i], uuid) {
+			return fleet.Invalid("$.gpus", "must not name one twice")
 		}
 		gpu := slices.IndexFunc(host.Inventory.GPUs, func(g fleet.GPU) bool { return g.UUID == uuid })
 		if gpu < 0 || host.Inventory.GPUs[gpu].Sick != "" || host.Inventory.GPUs[gpu].Type != pod.Spec.GPU.Type {
-			return host, fleet.Stale("a GPU is gone or out of service")
+			return fleet.Stale("a GPU is gone or out of service")
 		}
 		if holder(on, uuid) != nil {
-			return host, fleet.Stale("a GPU is taken")
+			return fleet.Stale("a GPU is taken")
 		}
 	}
-	return host, nil
+	return nil
 }
 
 // holder returns the pod that holds a GPU, or nil.
@@ -138,25 +177,39 @@ func (c ActPod) stop(t *txn, pod *fleet.Pod) {
 	if pod.Held {
 		pod.Reason = reasonStopping
 	} else {
-		pod.Status, pod.Reason, pod.GPUs = fleet.StatusExited, "", nil
+		pod.Status, pod.Reason, pod.GPUs, pod.Mappings = fleet.StatusExited, "", nil, nil
 	}
 	t.renumber(pod)
 }
 
 // terminate is final at once; the host's resources stay held until it reports that nothing is left.
+// Data that a stopped pod has there is held from now on.
 func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	if pod.Status.Active() && pod.EndedAt.IsZero() {
 		pod.EndedAt = c.At
 	}
 	pod.Status, pod.Goal, pod.Reason = fleet.StatusTerminated, fleet.GoalGone, ""
 	pod.TerminatedAt = c.At
+	if !pod.Held && pod.KeepsData() && get(t, &t.base.hosts, pod.Host) != nil {
+		pod.Held = true
+		holdData(pod)
+	}
 	t.renumber(pod)
+}
+
+// holdData says that of a terminated pod only data is left on its host.
+func holdData(pod *fleet.Pod) {
+	pod.GPUs, pod.Mappings = nil, nil
+	pod.Need = fleet.Resources{DiskGB: int64(pod.Spec.Persistent.SizeGB)}
 }
 
 // start binds a stopped pod anew.
 func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind == nil {
 		return fleet.Invalid("$.bind", "a start needs a binding")
+	}
+	if pod.KeepsData() && c.Bind.Host != old.Host {
+		return fleet.Invalid("$.bind.host", "must be the host that has the pod's data")
 	}
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need
@@ -166,6 +219,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 		return err
 	}
 	pod.Host, pod.DataCenter, pod.GPUs, pod.HourlyRate = host.ID, host.DataCenter, c.Bind.GPUs, c.Bind.HourlyRate
+	pod.Mappings = c.Bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
 	pod.EndedAt = time.Time{}
 	if old.Host != pod.Host {

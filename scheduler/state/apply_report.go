@@ -35,11 +35,7 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 	// A host can be ahead of a control plane that was restored from an old copy.
 	pod.Incarnation = r.Incarnation
 	if pod.Status == fleet.StatusTerminated {
-		if pod.Held && (r.Event == ReportGone || r.Event == fleet.EventReboot) {
-			release(&pod)
-			t.renumber(&pod)
-			t.putPod(&pod)
-		}
+		c.gone(t, &pod, r.Event)
 		return
 	}
 	next, legal := pod.Status.Next(r.Event)
@@ -59,6 +55,22 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 		return
 	}
 	t.putPod(&pod)
+}
+
+// gone records that nothing is left of a terminated pod. A reboot ends its container, but not its data.
+func (c ReportPods) gone(t *txn, pod *fleet.Pod, event fleet.Trigger) {
+	switch {
+	case !pod.Held || event != ReportGone && event != fleet.EventReboot:
+		return
+	case event == ReportGone || !pod.KeepsData():
+		release(pod)
+	case pod.Need.MilliCPU == 0 && pod.Need.MemoryMB == 0 && len(pod.GPUs) == 0:
+		return // only its data was left before
+	default:
+		holdData(pod)
+	}
+	t.renumber(pod)
+	t.putPod(pod)
 }
 
 // when is the time of a report: the host's own, but never later than when it came.
@@ -109,7 +121,7 @@ func reportedSteps() []fleet.Step {
 }
 
 // release says that the host has nothing of the container any more.
-func release(pod *fleet.Pod) { pod.Held, pod.GPUs = false, nil }
+func release(pod *fleet.Pod) { pod.Held, pod.GPUs, pod.Mappings = false, nil, nil }
 
 // end records that the container is gone. After an accepted stop it does not matter how it ended.
 func (c ReportPods) end(t *txn, pod *fleet.Pod, r *PodReport, next fleet.PodStatus) {

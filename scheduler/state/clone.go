@@ -16,7 +16,13 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 	out.Spec.Centers = slices.Clone(p.Spec.Centers)
 	out.Spec.GPU = clonePtr(p.Spec.GPU)
 	out.Spec.CPU = clonePtr(p.Spec.CPU)
+	out.Spec.Persistent = clonePtr(p.Spec.Persistent)
+	out.Spec.Network = clonePtr(p.Spec.Network)
+	if p.Spec.CUDA != nil {
+		out.Spec.CUDA = &fleet.CUDARange{Allowed: slices.Clone(p.Spec.CUDA.Allowed), Min: p.Spec.CUDA.Min}
+	}
 	out.GPUs = slices.Clone(p.GPUs)
+	out.Mappings = slices.Clone(p.Mappings)
 	out.ExitCode = clonePtr(p.ExitCode)
 	out.Steps = maps.Clone(p.Steps)
 	return out
@@ -33,8 +39,38 @@ func cloneKey(k *fleet.Key) fleet.Key {
 	out := *k
 	out.Hash = slices.Clone(k.Hash)
 	out.Can = maps.Clone(k.Can)
+	out.Invoke = slices.Clone(k.Invoke)
 	return out
 }
+
+func cloneAccount(a *fleet.Account) fleet.Account {
+	out := *a
+	out.Quotas = clonePtr(a.Quotas)
+	return out
+}
+
+func cloneCenter(d *fleet.DataCenter) fleet.DataCenter {
+	out := *d
+	out.Compliance = slices.Clone(d.Compliance)
+	return out
+}
+
+func cloneTemplate(t *fleet.Template) fleet.Template {
+	out := *t
+	out.Ports = slices.Clone(t.Ports)
+	out.Env = maps.Clone(t.Env)
+	out.Persistent = clonePtr(t.Persistent)
+	out.AllowedCUDA = slices.Clone(t.AllowedCUDA)
+	return out
+}
+
+func cloneRegistry(r *fleet.Registry) fleet.Registry {
+	out := *r
+	out.Sealed = slices.Clone(r.Sealed)
+	return out
+}
+
+func cloneVolume(v *fleet.Volume) fleet.Volume { return *v }
 
 func cloneToken(t *fleet.JoinToken) fleet.JoinToken {
 	out := *t
@@ -43,7 +79,7 @@ func cloneToken(t *fleet.JoinToken) fleet.JoinToken {
 }
 
 func cloneCatalog(c *fleet.Catalog) fleet.Catalog {
-	return fleet.Catalog{GPUs: slices.Clone(c.GPUs), CPUs: slices.Clone(c.CPUs)}
+	return fleet.Catalog{GPUs: slices.Clone(c.GPUs), CPUs: slices.Clone(c.CPUs), Storage: clonePtr(c.Storage)}
 }
 
 func cloneCluster(c *Cluster) Cluster {

@@ -46,7 +46,15 @@ func newCodec() (*codec, error) {
 		return nil, fmt.Errorf("decoding options: %w", err)
 	}
 	c := &codec{enc: enc, dec: dec, types: map[uint64]reflect.Type{}}
-	for _, cmd := range []Command{
+	for _, cmd := range commandTypes() {
+		c.types[cmd.number()] = reflect.TypeOf(cmd)
+	}
+	return c, nil
+}
+
+// commandTypes lists an empty command of every type that the log may hold.
+func commandTypes() []Command {
+	return []Command{
 		Bootstrap{},
 		PutDataCenter{},
 		PutCatalog{},
@@ -86,10 +94,7 @@ func newCodec() (*codec, error) {
 		PurgeUsage{},
 		PurgeOnce{},
 		SetTemplateSource{},
-	} {
-		c.types[cmd.number()] = reflect.TypeOf(cmd)
 	}
-	return c, nil
 }
 
 // envelope is one command on the log.

@@ -14,7 +14,7 @@ const (
 	KindHost                    // a host's record; host id
 	KindAssign                  // a host's assignments; host id
 	KindKey                     // a key; key id
-	KindAccount                 // an account; account id
+	KindAccount                 // an account, or its templates, credentials, SSH keys and volumes; account id
 	KindCatalog                 // a data center (its id) or the catalog (empty)
 )
 

@@ -37,17 +37,21 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 		p.Account, p.CreatedAt = account, now
 		p.Need.MilliCPU = rapid.Int64Range(0, 9000).Draw(t, "cpu")
 		p.Locked = rapid.IntRange(0, 9).Draw(t, "locked") == 0
-		return CreatePod{Pod: p, HostEpoch: off(epoch)}
+		w.enrich(t, &p)
+		return CreatePod{Pod: p, HostEpoch: off(epoch), Once: drawOnce(t)}
 	case 3, 4, 5:
 		c := ActPod{Account: account, Pod: pod, Action: rapid.SampledFrom(fleet.Actions()).Draw(t, "action"), At: now}
 		if rapid.Bool().Draw(t, "with rev") {
 			c.Rev = off(rev)
 		}
 		if c.Action == fleet.ActionStart {
-			c.Bind = &Binding{Host: host, HostEpoch: off(epoch), GPUs: podOn(pod, host, gpus...).GPUs}
+			c.Bind = w.drawBinding(t, pod, host)
 		}
 		return c
 	case 6, 7, 8:
+		if at := w.hostOf(pod); at != "" && rapid.Bool().Draw(t, "its own host") {
+			host, epoch = at, w.epochOf(at)
+		}
 		return ReportPods{Host: host, Epoch: off(epoch), At: now, Reports: []PodReport{{
 			Pod: pod, Incarnation: off(incarnation), At: now,
 			Event: rapid.SampledFrom(append(fleet.Events(), ReportGone, ReportGone)).Draw(t, "event"),
@@ -56,11 +60,29 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 		if rapid.Bool().Draw(t, "connect") {
 			inv := inventory(host)
 			inv.GPUs = inv.GPUs[:rapid.IntRange(2, 4).Draw(t, "left")]
+			if rapid.Bool().Draw(t, "publishes") {
+				inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_004
+			}
 			return ConnectHost{Host: host, MachineID: "machine-" + string(host[5:]), Inventory: inv, At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen"))}
 		}
-		return SetHostState{Host: host, Epoch: off(epoch), State: rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state"), At: now}
+		state := rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state")
+		return SetHostState{Host: host, Epoch: off(epoch), State: state, At: now}
 	}
 	return PurgePods{Pods: []fleet.PodID{pod}, Before: now}
+}
+
+// drawCommands draws what one proposal holds: mostly one command.
+func (w *world) drawCommands(t *rapid.T, step int) []Command {
+	now := at(100 + step)
+	switch rapid.IntRange(0, 9).Draw(t, "realm") {
+	case 0, 1:
+		return []Command{w.drawOwned(t, now)}
+	case 2:
+		return drawOperator(t, now, step)
+	case 3, 4:
+		return []Command{w.drawUpdate(t, fleet.PodID(rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(t, "updated")), now)}
+	}
+	return []Command{w.drawCommand(t, now)}
 }
 
 func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
@@ -72,13 +94,14 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}()
-		w.settle()
+		w.settle().furnish()
+		w.publish("host-a")
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var batch []Entry
 			for range rapid.IntRange(1, 2).Draw(t, "entries") {
 				var cmds []Command
 				for range rapid.IntRange(1, 3).Draw(t, "commands") {
-					cmds = append(cmds, w.drawCommand(t, at(100+step)))
+					cmds = append(cmds, w.drawCommands(t, step)...)
 				}
 				batch = append(batch, w.entry(cmds...))
 			}
@@ -90,6 +113,8 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			after := w.dump()
 			checkGrowth(t, before, after)
 			checkHolding(t, after)
+			checkSharing(t, after)
+			checkReferences(t, after)
 			all := slices.Concat(res...)
 			if !slices.ContainsFunc(all, func(r Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
 				t.Fatal("all were refused, but something was written")
@@ -200,5 +225,88 @@ func checkHolding(t *rapid.T, d dump) {
 	}
 	if n := len(d.Candidates); n != len(d.Hosts) {
 		t.Fatalf("%d candidates of %d hosts", n, len(d.Hosts))
+	}
+}
+
+// checkSharing checks that a public port of a host has one holder, and that used disk is what its pods
+// hold and what they keep there.
+func checkSharing(t *rapid.T, d dump) {
+	type port struct {
+		host   fleet.HostID
+		public int
+	}
+	holders, disk := map[port]fleet.PodID{}, map[fleet.HostID]int64{}
+	for _, pods := range d.Pods {
+		for _, p := range pods {
+			switch {
+			case p.Held:
+				disk[p.Host] += p.Need.DiskGB
+			case len(p.Mappings) > 0:
+				t.Fatalf("pod %s holds nothing but ports %v", p.ID, p.Mappings)
+			case p.KeepsData() && p.Status != fleet.StatusTerminated:
+				disk[p.Host] += int64(p.Spec.Persistent.SizeGB)
+			}
+			if p.Held && p.KeepsData() && p.Need.DiskGB < int64(p.Spec.Persistent.SizeGB) {
+				t.Fatalf("pod %s holds %d GB for data of %d", p.ID, p.Need.DiskGB, p.Spec.Persistent.SizeGB)
+			}
+			for _, m := range p.Mappings {
+				at := port{p.Host, m.Public}
+				if other, ok := holders[at]; ok {
+					t.Fatalf("port %v is held by %s and %s", at, other, p.ID)
+				}
+				holders[at] = p.ID
+			}
+		}
+	}
+	there := map[fleet.HostID]bool{}
+	for _, h := range d.Hosts {
+		there[h.Host.ID] = true
+		if h.Used.DiskGB != disk[h.Host.ID] {
+			t.Fatalf("host %s uses %d GB, its pods %d", h.Host.ID, h.Used.DiskGB, disk[h.Host.ID])
+		}
+		for _, free := range d.FreePorts[h.Host.ID] {
+			if id, ok := holders[port{h.Host.ID, free}]; ok {
+				t.Fatalf("port %d of %s is free, and held by %s", free, h.Host.ID, id)
+			}
+		}
+	}
+	for host, gb := range disk {
+		if gb > 0 && !there[host] {
+			t.Fatalf("host %s is gone with %d GB of its pods", host, gb)
+		}
+	}
+}
+
+// checkReferences checks that what pods and templates refer to is there.
+func checkReferences(t *rapid.T, d dump) {
+	templates, registries, volumes := map[fleet.TemplateID]bool{}, map[fleet.RegistryID]fleet.AccountID{}, map[fleet.VolumeID]fleet.DataCenterID{}
+	for account := range d.Pods {
+		for _, r := range d.Registries[account] {
+			registries[r.ID] = account
+		}
+		for _, v := range d.Volumes[account] {
+			volumes[v.ID] = v.DataCenter
+		}
+	}
+	for account := range d.Pods {
+		for _, m := range d.Templates[account] {
+			templates[m.ID] = true
+			if m.Registry != "" && registries[m.Registry] != account {
+				t.Fatalf("template %s of %s refers to %s of %q", m.ID, account, m.Registry, registries[m.Registry])
+			}
+		}
+	}
+	for account, pods := range d.Pods {
+		for _, p := range pods {
+			switch {
+			case p.Status == fleet.StatusTerminated:
+			case p.Spec.Registry != "" && registries[p.Spec.Registry] != account:
+				t.Fatalf("pod %s of %s refers to credential %s", p.ID, account, p.Spec.Registry)
+			case p.Spec.Template != "" && !templates[p.Spec.Template]:
+				t.Fatalf("pod %s refers to template %s, which is gone", p.ID, p.Spec.Template)
+			case p.Spec.Network != nil && volumes[p.Spec.Network.Volume] != p.DataCenter:
+				t.Fatalf("pod %s in %s has a volume in %q", p.ID, p.DataCenter, volumes[p.Spec.Network.Volume])
+			}
+		}
 	}
 }

@@ -28,6 +28,9 @@ func (w *world) busy() *world {
 	w.must(ActPod{Account: "acme", Pod: "pod-1", Action: fleet.ActionStart, At: at(60), Bind: &Binding{
 		Host: "host-b", HostEpoch: 1, GPUs: []string{"host-b-gpu-0"},
 	}})
+	w.furnish()
+	w.publish("host-b")
+	w.must(CreatePod{Pod: rich("pod-9", "host-b", 30_000, 1), HostEpoch: 2, Once: sampleOnce()})
 	return w
 }
 
@@ -378,6 +381,16 @@ func TestViewsGiveCopies(t *testing.T) {
 	d.Keys["acme"][0].Can["pods"] = "none"
 	d.Keys["acme"][0].Hash[0]++
 	d.Catalog.GPUs[0].ID = "changed"
+	d.Catalog.Storage.VolumeFirst = 99
+	d.Centers[1].Compliance[0] = "changed"
+	d.Accounts[0].Quotas.Day = 99
+	d.Keys["acme"][1].Invoke[0] = "changed"
+	d.SSHKeys["acme"][0] = "changed"
+	d.Registries["acme"][0].Sealed[0]++
+	m := &d.Templates["acme"][0]
+	m.Ports[0].Number, m.Env["A"], m.Persistent.SizeGB, m.AllowedCUDA[0] = 1, "changed", 99, "changed"
+	p := d.Pods["acme"][len(d.Pods["acme"])-1]
+	p.Spec.Persistent.SizeGB, p.Spec.CUDA.Allowed[0], p.Mappings[0].Public, p.Spec.Ports[0].Number = 99, "changed", 99, 99
 	d.Cluster.CA[0]++
 	same(t, before, w.dump())
 

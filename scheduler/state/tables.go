@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"gantry/fleet"
 )
@@ -38,6 +39,12 @@ type tables struct {
 	hosts       table[fleet.HostID, fleet.Host]
 	generations table[fleet.HostID, uint64]
 	pods        table[fleet.PodID, fleet.Pod]
+	templates   table[fleet.TemplateID, fleet.Template]
+	registries  table[fleet.RegistryID, fleet.Registry]
+	sshKeys     table[fleet.AccountID, []string]
+	keyUse      table[fleet.KeyID, time.Time] // when keys were last used
+	volumes     table[fleet.VolumeID, fleet.Volume]
+	once        table[string, onceRow] // by onceKey
 
 	byName map[string]rowStore // by the names of their buckets
 
@@ -62,6 +69,12 @@ func newTables() *tables {
 		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
 		generations: newTable[fleet.HostID, uint64]("generations"),
 		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
+		templates:   newTable[fleet.TemplateID, fleet.Template]("templates"),
+		registries:  newTable[fleet.RegistryID, fleet.Registry]("registries"),
+		sshKeys:     newTable[fleet.AccountID, []string]("sshKeys"),
+		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
+		volumes:     newTable[fleet.VolumeID, fleet.Volume]("volumes"),
+		once:        newTable[string, onceRow]("once"),
 
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
@@ -72,6 +85,7 @@ func newTables() *tables {
 	}
 	for _, t := range []rowStore{
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
+		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 	} {
 		tb.byName[t.name()] = t
 	}
@@ -198,14 +212,19 @@ func without(list []*fleet.Pod, pod *fleet.Pod, order func(a, b *fleet.Pod) int)
 	return slices.Delete(list, i, i+1)
 }
 
-// usedBy sums what the held ones of a host's pods use.
+// usedBy sums what a host's pods use: what the held ones hold, and the data that others keep there. held
+// counts both.
 func usedBy(pods []*fleet.Pod) (used fleet.Resources, gpus, held int) {
 	for _, p := range pods {
-		if p.Held {
+		switch {
+		case p.Held:
 			used.MilliCPU += p.Need.MilliCPU
 			used.MemoryMB += p.Need.MemoryMB
 			used.DiskGB += p.Need.DiskGB
 			gpus += len(p.GPUs)
+			held++
+		case p.KeepsData():
+			used.DiskGB += int64(p.Spec.Persistent.SizeGB)
 			held++
 		}
 	}

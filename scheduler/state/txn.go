@@ -135,6 +135,22 @@ func keysOf[K ~string, T any](t *txn, tab *table[K, T]) []K {
 	return out
 }
 
+// count returns how many rows of a table match, as the batch has it before the command at hand.
+func count[K ~string, T any](t *txn, tab *table[K, T], match func(*T) bool) int {
+	n := 0
+	for key, row := range tab.rows {
+		if _, changed := t.batch[slot{tab.bucket, string(key)}]; !changed && match(row) {
+			n++
+		}
+	}
+	for at, row := range t.batch {
+		if row, ok := row.(*T); ok && at.bucket == tab.bucket && match(row) {
+			n++
+		}
+	}
+	return n
+}
+
 // note records an event.
 func (t *txn) note(kind Kind, id string) { t.notes = append(t.notes, Event{t.index, kind, id}) }
 

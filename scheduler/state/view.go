@@ -53,7 +53,7 @@ func (v *View) Catalog() fleet.Catalog {
 func (v *View) DataCenters() []fleet.DataCenter {
 	out := make([]fleet.DataCenter, 0, len(v.tb.centers.rows))
 	for _, id := range sortedKeys(v.tb.centers.rows) {
-		out = append(out, *v.tb.centers.rows[id])
+		out = append(out, cloneCenter(v.tb.centers.rows[id]))
 	}
 	return out
 }
@@ -64,25 +64,44 @@ func (v *View) Account(id fleet.AccountID) (fleet.Account, bool) {
 	if a == nil {
 		return fleet.Account{}, false
 	}
-	return *a, true
+	return cloneAccount(a), true
 }
 
 // Accounts returns all accounts by id.
 func (v *View) Accounts() []fleet.Account {
 	out := make([]fleet.Account, 0, len(v.tb.accounts.rows))
 	for _, id := range sortedKeys(v.tb.accounts.rows) {
-		out = append(out, *v.tb.accounts.rows[id])
+		out = append(out, cloneAccount(v.tb.accounts.rows[id]))
 	}
 	return out
 }
 
-// KeyByHash returns the key whose secret has the hash. It does not look at the key's expiry.
+// KeyByHash returns the key whose secret has the hash. It does not look at whether the key has expired
+// or is disabled.
 func (v *View) KeyByHash(hash []byte) (fleet.Key, bool) {
 	k := v.tb.keyByHash[string(hash)]
 	if k == nil {
 		return fleet.Key{}, false
 	}
-	return cloneKey(k), true
+	return v.tb.key(k), true
+}
+
+// Key returns a key, whoever owns it.
+func (v *View) Key(id fleet.KeyID) (fleet.Key, bool) {
+	k := v.tb.keys.rows[id]
+	if k == nil {
+		return fleet.Key{}, false
+	}
+	return v.tb.key(k), true
+}
+
+// key returns a copy of a key's record with its last use.
+func (tb *tables) key(k *fleet.Key) fleet.Key {
+	out := cloneKey(k)
+	if used := tb.keyUse.rows[k.ID]; used != nil {
+		out.LastUsedAt = *used
+	}
+	return out
 }
 
 // Keys returns the keys of an account by id.
@@ -90,7 +109,7 @@ func (v *View) Keys(account fleet.AccountID) []fleet.Key {
 	out := []fleet.Key{}
 	for _, id := range sortedKeys(v.tb.keys.rows) {
 		if k := v.tb.keys.rows[id]; k.Account == account {
-			out = append(out, cloneKey(k))
+			out = append(out, v.tb.key(k))
 		}
 	}
 	return out

@@ -168,6 +168,14 @@ type dump struct {
 	Candidates []place.Candidate
 	ByHash     int
 	Index      uint64
+
+	Templates  map[fleet.AccountID][]fleet.Template
+	Public     []fleet.Template
+	Registries map[fleet.AccountID][]fleet.Registry
+	SSHKeys    map[fleet.AccountID][]string
+	Volumes    map[fleet.AccountID][]fleet.Volume
+	Once       map[string]*onceRow
+	FreePorts  map[fleet.HostID][]int
 }
 
 func (w *world) dump() dump {
@@ -179,12 +187,16 @@ func dumpOf(t tb, s *Store) dump {
 	t.Helper()
 	d := dump{
 		Keys: map[fleet.AccountID][]fleet.Key{}, Pods: map[fleet.AccountID][]fleet.Pod{}, OnHost: map[fleet.HostID][]fleet.Pod{},
+		Templates: map[fleet.AccountID][]fleet.Template{}, Registries: map[fleet.AccountID][]fleet.Registry{},
+		SSHKeys: map[fleet.AccountID][]string{}, Volumes: map[fleet.AccountID][]fleet.Volume{}, FreePorts: map[fleet.HostID][]int{},
 	}
 	err := s.View(func(v *View) error {
 		d.Cluster, _ = v.Cluster()
 		d.Catalog, d.Centers, d.Accounts, d.Index = v.Catalog(), v.DataCenters(), v.Accounts(), v.Index()
 		for _, a := range d.Accounts {
 			d.Keys[a.ID], d.Pods[a.ID] = v.Keys(a.ID), v.PodsOf(a.ID)
+			d.Templates[a.ID], d.Registries[a.ID] = v.TemplatesOf(a.ID), v.RegistriesOf(a.ID)
+			d.SSHKeys[a.ID], d.Volumes[a.ID] = v.SSHKeys(a.ID), v.VolumesOf(a.ID)
 			for _, k := range d.Keys[a.ID] {
 				if got, ok := v.KeyByHash(k.Hash); ok && got.ID == k.ID {
 					d.ByHash++
@@ -195,8 +207,9 @@ func dumpOf(t tb, s *Store) dump {
 			use, _ := v.HostUsage(h.ID)
 			d.Hosts = append(d.Hosts, use)
 			d.OnHost[h.ID] = v.HostPods(h.ID)
+			d.FreePorts[h.ID], _ = v.FreePorts(h.ID, 1000, 3)
 		}
-		d.Tokens = v.tb.tokens.rows
+		d.Tokens, d.Once, d.Public = v.tb.tokens.rows, v.tb.once.rows, v.PublicTemplates()
 		d.Terminated, d.Candidates = v.Terminated(at(1_000_000), 1000), v.Candidates()
 		return nil
 	})
@@ -312,6 +325,53 @@ func podOn(id fleet.PodID, host fleet.HostID, gpus ...int) fleet.Pod {
 func (w *world) create(id fleet.PodID, host fleet.HostID, gpus ...int) fleet.Pod {
 	w.t.Helper()
 	return w.must(CreatePod{Pod: podOn(id, host, gpus...), HostEpoch: w.host(host).Epoch}).(fleet.Pod)
+}
+
+// publish begins a session of a host that publishes five ports, from 30000 on.
+func (w *world) publish(id fleet.HostID) {
+	w.t.Helper()
+	inv := inventory(id)
+	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_004
+	w.must(ConnectHost{Host: id, MachineID: w.host(id).MachineID, BootID: "boot", Inventory: inv, At: at(3)})
+}
+
+// furnish gives account acme a template, a registry credential, a volume, SSH keys and an API key, and
+// account other a public template.
+func (w *world) furnish() *world {
+	w.t.Helper()
+	w.must(
+		PutRegistry{Registry: fleet.Registry{ID: "reg-1", Account: "acme", Name: "r", Sealed: []byte("sealed"), CreatedAt: at(2)}},
+		PutTemplate{Template: fleet.Template{
+			ID: "tpl-1", Account: "acme", Name: "t", Image: "busybox", Registry: "reg-1", CreatedAt: at(2),
+			Ports: []fleet.Port{{Number: 80, Protocol: "http"}}, Env: map[string]string{"A": "1"},
+			Persistent: &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, AllowedCUDA: []string{"12.8"},
+		}},
+		PutTemplate{Template: fleet.Template{ID: "tpl-2", Account: "other", Name: "p", Image: "busybox", Public: true, CreatedAt: at(1)}},
+		CreateVolume{Volume: fleet.Volume{
+			ID: "vol-1", Account: "acme", Name: "v", SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, CreatedAt: at(2),
+		}},
+		SetSSHKeys{Account: "acme", Keys: []string{"ssh-ed25519 AAAA a", "ssh-ed25519 BBBB b"}},
+		PutKey{fleet.Key{ID: "key-1", Account: "acme", Hash: []byte("hash-1"), Invoke: []string{"e1"}}},
+		TouchKeys{Used: map[fleet.KeyID]time.Time{"key-1": at(3)}},
+		UpdateAccount{Account: "acme", Quotas: &fleet.Quotas{Minute: 1, Hour: 2, Day: 3}},
+		PutStoragePrices{samplePrices()},
+		PutDataCenter{fleet.DataCenter{ID: "dc-9", Name: "Nine", Compliance: []string{"ISO27001"}}},
+	)
+	return w
+}
+
+// rich returns a record to create like podOn, with data and with one tcp port.
+func rich(id fleet.PodID, host fleet.HostID, public int, gpus ...int) fleet.Pod {
+	p := podOn(id, host, gpus...)
+	p.Spec.Registry, p.Spec.Template = "reg-1", "tpl-2"
+	p.Spec.Persistent = &fleet.PersistentMount{SizeGB: 100, Path: "/data"}
+	p.Spec.Ports = []fleet.Port{{Number: 22, Protocol: "tcp"}, {Number: 80, Protocol: "http"}}
+	p.Spec.CUDA = &fleet.CUDARange{Allowed: []string{"12.8"}}
+	p.Need.DiskGB = 120
+	if public != 0 {
+		p.Mappings = []fleet.PortMapping{{Private: 22, Public: public}}
+	}
+	return p
 }
 
 func (w *world) act(id fleet.PodID, a fleet.Trigger) ActPod {

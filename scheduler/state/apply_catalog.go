@@ -1,0 +1,126 @@
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"gantry/fleet"
+)
+
+// maxGPUTypes is how many GPU types the catalog may have before hosts add no more to it.
+const maxGPUTypes = 1000
+
+// catalog returns a copy of the catalog to change; it is empty before Bootstrap.
+func (t *txn) catalog() fleet.Catalog {
+	if c := get(t, &t.base.catalog, onlyKey); c != nil {
+		return cloneCatalog(c)
+	}
+	return fleet.Catalog{}
+}
+
+func (t *txn) putCatalog(c fleet.Catalog) {
+	put(t, &t.base.catalog, onlyKey, &c)
+	t.note(KindCatalog, "")
+}
+
+// placeOf returns where a GPU type is in the catalog, -1 when it is not there.
+func placeOf(c *fleet.Catalog, id string) int {
+	return slices.IndexFunc(c.GPUs, func(g fleet.GPUType) bool { return g.ID == id })
+}
+
+func (c PutGPUType) apply(t *txn) (any, error) {
+	in := c.Type
+	if err := checkID("$.id", in.ID); err != nil {
+		return nil, err
+	}
+	in.Contributed = false // an operator has named it now
+	cat := t.catalog()
+	if i := placeOf(&cat, in.ID); i >= 0 {
+		cat.GPUs[i] = in
+	} else {
+		cat.GPUs = append(cat.GPUs, in)
+	}
+	t.putCatalog(cat)
+	return nil, nil
+}
+
+func (c DeleteGPUType) apply(t *txn) (any, error) {
+	cat := t.catalog()
+	i := placeOf(&cat, c.ID)
+	if i < 0 {
+		return nil, fleet.NotFound("GPU type")
+	}
+	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool {
+		return slices.ContainsFunc(h.Inventory.GPUs, func(g fleet.GPU) bool { return g.Type == c.ID })
+	})
+	if err := inUse("the GPU type", uses{hosts, "host"}); err != nil {
+		return nil, err
+	}
+	cat.GPUs = slices.Delete(cat.GPUs, i, i+1)
+	t.putCatalog(cat)
+	return nil, nil
+}
+
+// contribute adds the GPU types of a host that the catalog lacks, without a price.
+func (t *txn) contribute(gpus []fleet.GPU) {
+	cat := t.catalog()
+	before := len(cat.GPUs)
+	for _, gpu := range gpus {
+		if checkID("", gpu.Type) != nil || placeOf(&cat, gpu.Type) >= 0 || len(cat.GPUs) >= maxGPUTypes {
+			continue
+		}
+		cat.GPUs = append(cat.GPUs, fleet.GPUType{
+			ID: gpu.Type, Name: strings.TrimPrefix(gpu.Type, "NVIDIA "), Manufacturer: "NVIDIA",
+			MemoryGB: int((gpu.MemoryMB + 500) / 1000), Contributed: true,
+		})
+	}
+	if len(cat.GPUs) > before {
+		t.putCatalog(cat)
+	}
+}
+
+func (c PutCPUFlavor) apply(t *txn) (any, error) {
+	if err := checkID("$.id", c.Flavor.ID); err != nil {
+		return nil, err
+	}
+	cat := t.catalog()
+	if i := slices.IndexFunc(cat.CPUs, func(f fleet.CPUFlavor) bool { return f.ID == c.Flavor.ID }); i >= 0 {
+		cat.CPUs[i] = c.Flavor
+	} else {
+		cat.CPUs = append(cat.CPUs, c.Flavor)
+	}
+	t.putCatalog(cat)
+	return nil, nil
+}
+
+func (c DeleteCPUFlavor) apply(t *txn) (any, error) {
+	cat := t.catalog()
+	i := slices.IndexFunc(cat.CPUs, func(f fleet.CPUFlavor) bool { return f.ID == c.ID })
+	if i < 0 {
+		return nil, fleet.NotFound("CPU flavor")
+	}
+	cat.CPUs = slices.Delete(cat.CPUs, i, i+1)
+	t.putCatalog(cat)
+	return nil, nil
+}
+
+func (c PutStoragePrices) apply(t *txn) (any, error) {
+	cat := t.catalog()
+	cat.Storage = &c.Prices
+	t.putCatalog(cat)
+	return nil, nil
+}
+
+func (c DeleteDataCenter) apply(t *txn) (any, error) {
+	if get(t, &t.base.centers, c.ID) == nil {
+		return nil, fleet.NotFound("data center")
+	}
+	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID })
+	volumes := count(t, &t.base.volumes, func(v *fleet.Volume) bool { return v.DataCenter == c.ID })
+	if err := inUse("the data center", uses{hosts, "host"}, uses{volumes, "network volume"}); err != nil {
+		return nil, err
+	}
+	drop(t, &t.base.centers, c.ID)
+	t.note(KindCatalog, string(c.ID))
+	return nil, nil
+}

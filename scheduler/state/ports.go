@@ -1,0 +1,68 @@
+package state
+
+import (
+	"gantry/fleet"
+)
+
+// portRange returns how many public ports a host has for pods.
+func portRange(h *fleet.Host) int {
+	if h.Inventory.PortFrom <= 0 {
+		return 0
+	}
+	return max(0, h.Inventory.PortTo-h.Inventory.PortFrom+1)
+}
+
+// heldPorts returns the public ports that a host's pods hold, but for one pod.
+func heldPorts(on []*fleet.Pod, but fleet.PodID) map[int]bool {
+	out := map[int]bool{}
+	for _, p := range on {
+		if !p.Held || p.ID == but {
+			continue
+		}
+		for _, m := range p.Mappings {
+			out[m.Public] = true
+		}
+	}
+	return out
+}
+
+// tcpPorts returns the tcp ports of a specification.
+func tcpPorts(spec *fleet.PodSpec) map[int]bool {
+	out := map[int]bool{}
+	for _, p := range spec.Ports {
+		if p.Protocol == "tcp" {
+			out[p.Number] = true
+		}
+	}
+	return out
+}
+
+// mappable checks that mappings publish each tcp port of the pod once, where its host publishes ports,
+// at public ports that no other pod holds. What depends on the pod alone is invalid when it is wrong,
+// the rest is stale.
+func mappable(h *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, mappings []fleet.PortMapping) error {
+	tcp := tcpPorts(&pod.Spec)
+	private, public := map[int]bool{}, map[int]bool{}
+	for _, m := range mappings {
+		if !tcp[m.Private] || private[m.Private] || public[m.Public] {
+			return fleet.Invalid("$.mappings", "each must publish another tcp port of the pod at another public port")
+		}
+		private[m.Private], public[m.Public] = true, true
+	}
+	if portRange(h) == 0 {
+		if len(mappings) > 0 {
+			return fleet.Stale("the host publishes no ports")
+		}
+		return nil
+	}
+	if len(mappings) != len(tcp) {
+		return fleet.Stale("the host publishes ports, and not all of the pod's are mapped")
+	}
+	taken := heldPorts(on, pod.ID)
+	for _, m := range mappings {
+		if m.Public < h.Inventory.PortFrom || m.Public > h.Inventory.PortTo || taken[m.Public] {
+			return fleet.Stale("a public port is taken or not the host's")
+		}
+	}
+	return nil
+}

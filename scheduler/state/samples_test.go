@@ -1,0 +1,148 @@
+package state
+
+import (
+	"time"
+
+	"gantry/fleet"
+)
+
+// sample is a command as some version writes it. The first of a type has no suffix; later ones set the
+// fields that the command got since.
+type sample struct {
+	suffix string
+	cmd    Command
+}
+
+// samples holds every command, every field set in one sample at least.
+func samples() []Command {
+	out := firstSamples()
+	for _, s := range laterSamples() {
+		out = append(out, s.cmd)
+	}
+	return out
+}
+
+// named returns all samples with their suffixes.
+func named() []sample {
+	var out []sample
+	for _, cmd := range firstSamples() {
+		out = append(out, sample{cmd: cmd})
+	}
+	return append(out, laterSamples()...)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func sampleOnce() *fleet.Once { return &fleet.Once{Key: "once-1", Fingerprint: []byte("request")} }
+
+// samplePod is a pod with every field that pods got after the first version.
+func samplePod() fleet.Pod {
+	pod := podOn("pod00000000001", "host0000000001", 0)
+	pod.Spec.Registry, pod.Spec.Template = "registry000001", "template000001"
+	pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
+	pod.Spec.Network = &fleet.NetworkMount{Volume: "volume00000001", Path: "/net"}
+	pod.Spec.CUDA = &fleet.CUDARange{Allowed: []string{"12.8"}, Min: "12.4"}
+	pod.Spec.MinRAMPerGPU, pod.Spec.MinVCPUPerGPU, pod.Spec.GlobalNetworking = 8, 4, true
+	pod.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_000}}
+	return pod
+}
+
+func sampleTemplate() fleet.Template {
+	return fleet.Template{
+		ID: "template000001", Account: "acme", Name: "n", Image: "busybox", Args: "sleep 1", DiskGB: 5,
+		Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}}, Env: map[string]string{"A": "1"}, Registry: "registry000001",
+		Persistent: &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, Serverless: true, Public: true,
+		Category: fleet.CategoryNVIDIA, StartSSH: true, StartJupyter: true, AllowedCUDA: []string{"12.8"},
+		Source: fleet.SourceOfficial, Rev: 1, CreatedAt: at(1),
+	}
+}
+
+func sampleVolume() fleet.Volume {
+	return fleet.Volume{
+		ID: "volume00000001", Account: "acme", Name: "v", SizeGB: 100, DataCenter: "dc-1", Type: fleet.VolumeFast, Rev: 1,
+		CreatedAt: at(1),
+	}
+}
+
+func samplePrices() fleet.StoragePrices {
+	return fleet.StoragePrices{
+		ContainerDisk: 1, PersistentRunning: 2, PersistentStopped: 3, VolumeFirst: 4, VolumeBeyond: 5, FastFirst: 6, FastBeyond: 7,
+	}
+}
+
+// laterCommands holds one command of every type that came after the first version.
+func laterCommands() []Command {
+	prices := samplePrices()
+	return []Command{
+		UpdatePod{
+			Account: "acme", Pod: "pod00000000001", Rev: 3, Spec: samplePod().Spec, Locked: true, Restart: true,
+			Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: samplePod().Mappings, At: at(4),
+		},
+		PutTemplate{Template: sampleTemplate(), Once: sampleOnce()},
+		DeleteTemplate{Account: "acme", Template: "template000001"},
+		PutRegistry{Registry: fleet.Registry{
+			ID: "registry000001", Account: "acme", Name: "r", Sealed: []byte("sealed"), CreatedAt: at(1),
+		}, Once: sampleOnce()},
+		DeleteRegistry{Account: "acme", Registry: "registry000001"},
+		SetSSHKeys{Account: "acme", Keys: []string{"ssh-ed25519 AAAA a"}},
+		UpdateKey{Account: "acme", Key: "k1", Name: ptr("ci"), Disabled: ptr(true)},
+		TouchKeys{Used: map[fleet.KeyID]time.Time{"k1": at(1), "k2": at(2)}},
+		UpdateAccount{Account: "acme", Name: ptr("Acme"), Prepaid: ptr(true), Quotas: &fleet.Quotas{Minute: 1, Hour: 2, Day: 3}},
+		AddCredit{Account: "acme", Amount: -5, At: at(1), Once: sampleOnce()},
+		PutGPUType{fleet.GPUType{
+			ID: h100, Name: "H100", Pool: "p", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: 1, Community: 2, Serverless: 3,
+			Contributed: true,
+		}},
+		DeleteGPUType{ID: h100},
+		PutCPUFlavor{fleet.CPUFlavor{
+			ID: "cpu3c", Name: "Compute", Group: "g", MinVCPU: 2, MaxVCPU: 32, RAMPerVCPU: 2.5, DiskPerVCPU: 10, SecureVCPU: 1,
+			Serverless: 2,
+		}},
+		DeleteCPUFlavor{ID: "cpu3c"},
+		PutStoragePrices{prices},
+		DeleteDataCenter{ID: "dc-1"},
+		SetHostCloud{Host: "host0000000001", Cloud: fleet.CloudCommunity},
+		CreateVolume{Volume: sampleVolume(), Once: sampleOnce()},
+		UpdateVolume{Account: "acme", Volume: "volume00000001", Name: ptr("v"), SizeGB: ptr(200), At: at(2)},
+		DeleteVolume{Account: "acme", Volume: "volume00000001", At: at(3)},
+		SettleMeters{Meters: []MeterID{{Kind: fleet.ChargePod, ID: "pod00000000001"}}, At: at(4)},
+		ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: at(5)},
+		PurgeUsage{Before: at(6), Limit: 10},
+		PurgeOnce{Before: at(7)},
+		SetTemplateSource{Template: "template000001", Source: fleet.SourceVerified},
+	}
+}
+
+// laterSamples holds what was not there in the first version.
+func laterSamples() []sample {
+	var out []sample
+	for _, cmd := range laterCommands() {
+		out = append(out, sample{cmd: cmd})
+	}
+	const second = "-2"
+	prices, pod := samplePrices(), samplePod()
+	cat := catalog()
+	cat.GPUs[0].Contributed, cat.Storage = true, &prices
+	inv := inventory("host0000000001")
+	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
+	return append(out,
+		sample{second, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0)}},
+		sample{second, PutDataCenter{fleet.DataCenter{
+			ID: "dc-1", Name: "One", Region: "EU", GlobalNetwork: true, Country: "RO", Compliance: []string{"ISO27001"},
+		}}},
+		sample{second, PutCatalog{cat}},
+		sample{second, PutAccount{fleet.Account{
+			ID: "acme", Name: "Acme", CreatedAt: at(0), Prepaid: true, Quotas: &fleet.Quotas{Minute: 1, Hour: 2, Day: 3},
+		}}},
+		sample{second, PutKey{fleet.Key{
+			ID: "k1", Account: "acme", Name: "ci", Hint: "gk_abcdef", Hash: []byte("h"), CreatedAt: at(0), ExpiresAt: at(9),
+			Can: map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessWrite}, Disabled: true, Invoke: []string{fleet.InvokeAll},
+		}}},
+		sample{second, ConnectHost{Host: "host0000000001", MachineID: "m", BootID: "b", Generation: 7, Inventory: inv, At: at(2)}},
+		sample{second, CreatePod{Pod: pod, HostEpoch: 1, Once: sampleOnce()}},
+		sample{second, ActPod{Account: "acme", Pod: pod.ID, Rev: 4, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
+			Host: "host0000000001", HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8, Mappings: pod.Mappings,
+			Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
+		}}},
+	)
+}

@@ -1,0 +1,121 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+)
+
+// Template returns a template, whoever owns it.
+func (v *View) Template(id fleet.TemplateID) (fleet.Template, bool) {
+	t := v.tb.templates.rows[id]
+	if t == nil {
+		return fleet.Template{}, false
+	}
+	return cloneTemplate(t), true
+}
+
+// TemplatesOf returns the templates of an account in the order in which they were created.
+func (v *View) TemplatesOf(account fleet.AccountID) []fleet.Template {
+	return v.templates(func(t *fleet.Template) bool { return t.Account == account })
+}
+
+// PublicTemplates returns the templates that every account may use, in the order in which they were
+// created.
+func (v *View) PublicTemplates() []fleet.Template {
+	return v.templates(func(t *fleet.Template) bool { return t.Public })
+}
+
+func (v *View) templates(match func(*fleet.Template) bool) []fleet.Template {
+	rows := selected(v.tb.templates.rows, match, func(t *fleet.Template) (time.Time, string) { return t.CreatedAt, string(t.ID) })
+	return cloned(rows, cloneTemplate)
+}
+
+// Registry returns a registry credential, whoever owns it.
+func (v *View) Registry(id fleet.RegistryID) (fleet.Registry, bool) {
+	r := v.tb.registries.rows[id]
+	if r == nil {
+		return fleet.Registry{}, false
+	}
+	return cloneRegistry(r), true
+}
+
+// RegistriesOf returns the registry credentials of an account in the order in which they were created.
+func (v *View) RegistriesOf(account fleet.AccountID) []fleet.Registry {
+	rows := selected(v.tb.registries.rows, func(r *fleet.Registry) bool { return r.Account == account },
+		func(r *fleet.Registry) (time.Time, string) { return r.CreatedAt, string(r.ID) })
+	return cloned(rows, cloneRegistry)
+}
+
+// SSHKeys returns the SSH public keys of an account as it set them.
+func (v *View) SSHKeys(account fleet.AccountID) []string {
+	if keys := v.tb.sshKeys.rows[account]; keys != nil {
+		return slices.Clone(*keys)
+	}
+	return []string{}
+}
+
+// Volume returns a network volume, whoever owns it.
+func (v *View) Volume(id fleet.VolumeID) (fleet.Volume, bool) {
+	volume := v.tb.volumes.rows[id]
+	if volume == nil {
+		return fleet.Volume{}, false
+	}
+	return cloneVolume(volume), true
+}
+
+// VolumesOf returns the network volumes of an account in the order in which they were created.
+func (v *View) VolumesOf(account fleet.AccountID) []fleet.Volume {
+	rows := selected(v.tb.volumes.rows, func(r *fleet.Volume) bool { return r.Account == account },
+		func(r *fleet.Volume) (time.Time, string) { return r.CreatedAt, string(r.ID) })
+	return cloned(rows, cloneVolume)
+}
+
+// selected returns the rows that match, by age, then id.
+func selected[K ~string, T any](rows map[K]*T, match func(*T) bool, age func(*T) (time.Time, string)) []*T {
+	var out []*T
+	for row := range maps.Values(rows) {
+		if match(row) {
+			out = append(out, row)
+		}
+	}
+	slices.SortFunc(out, func(a, b *T) int {
+		aAt, aID := age(a)
+		bAt, bID := age(b)
+		return cmp.Or(aAt.Compare(bAt), cmp.Compare(aID, bID))
+	})
+	return out
+}
+
+// cloned copies rows; it returns an empty list rather than nil.
+func cloned[T any](rows []*T, clone func(*T) T) []T {
+	out := make([]T, 0, len(rows))
+	for _, row := range rows {
+		out = append(out, clone(row))
+	}
+	return out
+}
+
+// FreePorts returns n public ports of a host that no pod holds. The search begins start ports after the
+// first, modulo the size of the host's range. It is false when the host has not as many, or does not
+// exist.
+func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
+	h := v.tb.hosts.rows[host]
+	if h == nil {
+		return nil, false
+	}
+	out := []int{}
+	if from, size := h.Inventory.PortFrom, portRange(h); size > 0 {
+		taken := heldPorts(v.tb.onHost[host], "")
+		start = (start%size + size) % size
+		for i := 0; i < size && len(out) < n; i++ {
+			if port := from + (start+i)%size; !taken[port] {
+				out = append(out, port)
+			}
+		}
+	}
+	return out, len(out) >= n
+}
