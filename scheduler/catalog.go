@@ -16,51 +16,91 @@ const (
 )
 
 // Catalog returns what can be asked for and how much of it is free. The numbers come from the code
-// that places pods.
+// that places pods: what is not NONE can be created with the defaults.
 func (s *Service) Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.CatalogView, error) {
 	var out fleet.CatalogView
+	if len(q.CUDA.Allowed) > 0 && q.CUDA.Min != "" {
+		return out, fleet.BreaksRule("cudaVersions and minCudaVersion exclude each other")
+	}
 	err := s.read(ctx, func(v *state.View) error {
-		cat, candidates, centers := v.Catalog(), v.Candidates(), v.DataCenters()
-		cloud := cmp.Or(q.Cloud, fleet.CloudSecure)
-		out.Centers = centers
+		cat := v.Catalog()
+		w := &warehouse{centers: v.DataCenters(), hosts: v.Candidates(), cloud: cmp.Or(q.Cloud, fleet.CloudSecure)}
+		w.narrow(q.Countries)
+		out.Centers = w.centers
 		for _, t := range cat.GPUs {
-			count := max(q.Count, 1)
-			req := place.Request{
-				GPU: &fleet.GPURequest{Type: t.ID, Count: count}, Cloud: cloud,
-				Need: fleet.Resources{
-					MilliCPU: milliCPUPerGPU * int64(count), MemoryMB: memoryMBPerGPU * int64(count), DiskGB: defaultDiskGPU,
-				},
-			}
-			offer := fleet.GPUOffer{
-				GPUType: t, MaxSecure: most(candidates, t.ID, fleet.CloudSecure), MaxCommunity: most(candidates, t.ID, fleet.CloudCommunity),
-				CUDA: cudaOf(candidates, t.ID),
-			}
-			offer.Stock, offer.Centers = stock(req, candidates, centers)
-			out.GPUs = append(out.GPUs, offer)
+			out.GPUs = append(out.GPUs, w.gpus(t, q))
 		}
 		for _, f := range cat.CPUs {
-			vcpu := max(q.VCPU, f.MinVCPU)
-			req := place.Request{Cloud: cloud, Need: fleet.Resources{
-				MilliCPU: 1000 * int64(vcpu), MemoryMB: int64(f.RAMPerVCPU*float64(vcpu)) * 1000, DiskGB: defaultDiskCPU,
-			}}
-			offer := fleet.CPUOffer{CPUFlavor: f}
-			offer.Stock, offer.Centers = stock(req, candidates, centers)
-			out.CPUs = append(out.CPUs, offer)
+			out.CPUs = append(out.CPUs, w.cpus(f, q.VCPU))
 		}
 		return nil
 	})
 	return out, err
 }
 
-// stock counts what is free, in all and in each data center that has hosts of the tier.
-func stock(req place.Request, candidates []place.Candidate, centers []fleet.DataCenter) (fleet.Availability, []fleet.CenterStock) {
-	per := make([]fleet.CenterStock, 0, len(centers))
-	for _, dc := range centers {
+// warehouse counts what is free.
+type warehouse struct {
+	centers []fleet.DataCenter
+	hosts   []place.Candidate
+	within  []place.Candidate // those of hosts that are in the countries asked for
+	cloud   fleet.Cloud
+}
+
+// narrow leaves the hosts of some countries; none given: all.
+func (w *warehouse) narrow(countries []string) {
+	w.within = w.hosts
+	if len(countries) == 0 {
+		return
+	}
+	wanted := map[fleet.DataCenterID]bool{}
+	for _, dc := range w.centers {
+		wanted[dc.ID] = dc.Country != "" && slices.Contains(countries, dc.Country)
+	}
+	w.within = slices.DeleteFunc(slices.Clone(w.hosts), func(c place.Candidate) bool { return !wanted[c.Host.DataCenter] })
+}
+
+func (w *warehouse) gpus(t fleet.GPUType, q fleet.CatalogQuery) fleet.GPUOffer {
+	spec := fleet.PodSpec{GPU: &fleet.GPURequest{Type: t.ID, Count: max(q.Count, 1)}, DiskGB: defaultDiskGPU}
+	req := place.Request{GPU: spec.GPU, Need: leastNeed(&spec), Cloud: w.cloud}
+	if len(q.CUDA.Allowed) > 0 || q.CUDA.Min != "" {
+		req.CUDA = &q.CUDA
+	}
+	out := fleet.GPUOffer{
+		GPUType: t, MaxSecure: most(w.hosts, t.ID, fleet.CloudSecure), MaxCommunity: most(w.hosts, t.ID, fleet.CloudCommunity),
+		CUDA: cudaOf(w.hosts, t.ID),
+	}
+	out.Stock, out.Centers = w.stock(req)
+	return out
+}
+
+// cpus counts pods of a flavor; vcpu 0 stands for the flavor's least. There are none of a number of
+// vCPUs that the flavor does not come with.
+func (w *warehouse) cpus(f fleet.CPUFlavor, vcpu int) fleet.CPUOffer {
+	vcpu = cmp.Or(vcpu, f.MinVCPU)
+	spec := fleet.PodSpec{
+		CPU: &fleet.CPURequest{Flavor: f.ID, VCPU: vcpu, MemoryGB: memoryOf(f, vcpu)}, DiskGB: defaultDisk(f, vcpu),
+	}
+	out := fleet.CPUOffer{CPUFlavor: f}
+	if !offers(f, vcpu) {
+		out.Stock = fleet.AvailableNone
+		for _, dc := range w.centers {
+			out.Centers = append(out.Centers, fleet.CenterStock{Center: dc, Stock: fleet.AvailableNone})
+		}
+		return out
+	}
+	out.Stock, out.Centers = w.stock(place.Request{Need: leastNeed(&spec), Cloud: w.cloud})
+	return out
+}
+
+// stock counts what is free, in all and in each data center.
+func (w *warehouse) stock(req place.Request) (fleet.Availability, []fleet.CenterStock) {
+	per := make([]fleet.CenterStock, 0, len(w.centers))
+	for _, dc := range w.centers {
 		req.Centers = []fleet.DataCenterID{dc.ID}
-		per = append(per, fleet.CenterStock{Center: dc, Stock: inWords(place.Stock(req, candidates))})
+		per = append(per, fleet.CenterStock{Center: dc, Stock: inWords(place.Stock(req, w.within))})
 	}
 	req.Centers = nil
-	return inWords(place.Stock(req, candidates)), per
+	return inWords(place.Stock(req, w.within)), per
 }
 
 func inWords(n int) fleet.Availability {
@@ -104,7 +144,19 @@ func cudaOf(candidates []place.Candidate, typ string) []string {
 			out = append(out, inv.CUDA)
 		}
 	}
-	slices.Sort(out)
-	slices.Reverse(out)
+	slices.SortFunc(out, func(a, b string) int { return compareCUDA(b, a) })
 	return out
+}
+
+// compareCUDA compares versions number by number; what cannot be read is older than the rest.
+func compareCUDA(a, b string) int {
+	aMajor, aMinor, aOK := fleet.ParseCUDA(a)
+	bMajor, bMinor, bOK := fleet.ParseCUDA(b)
+	if aOK != bOK {
+		if aOK {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(aMajor, bMajor), cmp.Compare(aMinor, bMinor), cmp.Compare(a, b))
 }

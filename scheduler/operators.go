@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"gantry/fleet"
@@ -10,6 +11,7 @@ import (
 )
 
 const (
+	purposeCAKey    = "ca key"
 	defaultTokenTTL = 15 * time.Minute
 	maxTokenTTL     = 30 * 24 * time.Hour
 )
@@ -41,6 +43,18 @@ func (s *Service) Host(ctx context.Context, id fleet.HostID) (fleet.HostView, er
 	return out, err
 }
 
+// SetHostCloud moves a host to another tier; pods that are on it stay. Errors: not_found, invalid.
+func (s *Service) SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error) {
+	if cloud != fleet.CloudSecure && cloud != fleet.CloudCommunity {
+		return fleet.HostView{}, fleet.Invalid("$.cloud", "value must be one of 'SECURE', 'COMMUNITY'")
+	}
+	if _, err := propose[any](ctx, s, state.SetHostCloud{Host: id, Cloud: cloud}); err != nil {
+		return fleet.HostView{}, err
+	}
+	s.Log.Info("host moved to another tier", "host", id, "cloud", cloud)
+	return s.Host(ctx, id)
+}
+
 // CreateJoinToken returns the text of a token with which one host can join, once.
 func (s *Service) CreateJoinToken(
 	ctx context.Context, dc fleet.DataCenterID, cloud fleet.Cloud, ttl time.Duration,
@@ -60,7 +74,7 @@ func (s *Service) CreateJoinToken(
 	}
 	token := pki.NewJoinToken(ca.Digest())
 	hash := pki.Hash(token.Secret)
-	now := time.Now()
+	now := s.Now()
 	_, err = propose[any](ctx, s, state.PutToken{At: now, Token: fleet.JoinToken{
 		ID: token.ID, Hash: hash[:], DataCenter: dc, Cloud: cloud, ExpiresAt: now.Add(ttl),
 	}})
@@ -108,33 +122,5 @@ func Bootstrap(sealer *pki.Sealer, ca *pki.CA, now time.Time) (state.Bootstrap, 
 	}, nil
 }
 
-// CreateAccount makes an account.
-func (s *Service) CreateAccount(ctx context.Context, name string) (fleet.Account, error) {
-	account := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: name, CreatedAt: time.Now()}
-	_, err := propose[any](ctx, s, state.PutAccount{Account: account})
-	return account, err
-}
-
-// Accounts lists every account.
-func (s *Service) Accounts(ctx context.Context) ([]fleet.AccountView, error) {
-	var out []fleet.AccountView
-	err := s.read(ctx, func(v *state.View) error {
-		for _, a := range v.Accounts() {
-			out = append(out, fleet.AccountView{Account: a})
-		}
-		return nil
-	})
-	return out, err
-}
-
-// CreateAccountKey makes a key of an account on an operator's word.
-func (s *Service) CreateAccountKey(
-	ctx context.Context, account fleet.AccountID, req fleet.KeyRequest,
-) (fleet.Key, fleet.Secret, error) {
-	name, preset := req.Name, req.Preset
-	can, ok := fleet.Preset(preset)
-	if !ok {
-		return fleet.Key{}, "", fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly', 'admin'")
-	}
-	return s.newKey(ctx, account, name, can, time.Time{})
-}
+// errNoCA says that the cluster was not bootstrapped.
+var errNoCA = errors.New("the cluster has no CA: it was not initialised")

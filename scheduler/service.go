@@ -36,22 +36,40 @@ type Hosts interface {
 
 // Service serves accounts and operators. Its methods are safe for concurrent use; every call that
 // changes something answers after the commit.
-type Service struct{ Config }
+type Service struct {
+	Config
+	uses keyUses
+}
 
 // New returns a service.
 func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Service{c}
+	return &Service{Config: c}
 }
 
 const (
 	proposeTimeout = 10 * time.Second
 	staleTries     = 16 // picks on a fresh view before a request gives up
-	purposeAPIKey  = "api key"
-	purposeCAKey   = "ca key"
+	keyUseEvery    = time.Minute
 )
+
+// Run records, while this scheduler leads, when keys were last used. It ends with ctx.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(keyUseEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := s.FlushKeyUse(ctx); err != nil && ctx.Err() == nil {
+			s.Log.Warn("record the use of keys", "err", err)
+		}
+	}
+}
 
 // read runs fn on a view that is at least as new as every write acknowledged before the call.
 func (s *Service) read(ctx context.Context, fn func(v *state.View) error) error {
@@ -63,21 +81,31 @@ func (s *Service) read(ctx context.Context, fn func(v *state.View) error) error 
 
 // propose commits one command and returns its value.
 func propose[T any](ctx context.Context, s *Service, cmd state.Command) (T, error) {
-	var zero T
+	value, _, err := proposeOnce[T](ctx, s, cmd)
+	return value, err
+}
+
+// proposeOnce commits one command and returns its value, and whether it is that of an earlier command
+// under the same idempotency key.
+func proposeOnce[T any](ctx context.Context, s *Service, cmd state.Command) (value T, replayed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	res, err := s.Node.Propose(ctx, cmd)
 	if err != nil {
-		return zero, err
+		return value, false, err
 	}
 	if res[0].Err != nil {
-		return zero, res[0].Err
+		return value, false, res[0].Err
 	}
-	value, ok := res[0].Value.(T)
-	if !ok && res[0].Value != nil {
-		return zero, errors.New("a command gave a value of an unexpected type")
+	got := res[0].Value
+	if replay, ok := got.(state.Replay); ok {
+		got, replayed = replay.Value, true
 	}
-	return value, nil
+	value, ok := got.(T)
+	if !ok && got != nil {
+		return value, false, errors.New("a command gave a value of an unexpected type")
+	}
+	return value, replayed, nil
 }
 
 // untilFresh repeats a decision while it turns out to have been made on an old view.
@@ -93,89 +121,7 @@ func untilFresh[T any](ctx context.Context, decide func() (T, error)) (T, error)
 	return value, fleet.Unavailable("the fleet changes too quickly to decide", err)
 }
 
-// Authenticate returns who holds the key.
-func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
-	refused := &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "invalid bearer token"}
-	if !fleet.ValidAPIKey(key.Reveal()) {
-		return fleet.Principal{}, refused
-	}
-	hash, err := s.Sealer.MAC(purposeAPIKey, []byte(key.Reveal()))
-	if err != nil {
-		return fleet.Principal{}, err
-	}
-	var found fleet.Key
-	var ok bool
-	err = s.read(ctx, func(v *state.View) error {
-		found, ok = v.KeyByHash(hash[:])
-		return nil
-	})
-	if err != nil {
-		return fleet.Principal{}, err
-	}
-	if !ok || (!found.ExpiresAt.IsZero() && !time.Now().Before(found.ExpiresAt)) {
-		return fleet.Principal{}, refused
-	}
-	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can}, nil
-}
-
-// CreateKey makes a key of the caller's account. It can do no more than the caller's own.
-func (s *Service) CreateKey(
-	ctx context.Context, who fleet.Principal, req fleet.KeyRequest,
-) (fleet.Key, fleet.Secret, error) {
-	name, preset, expires := req.Name, req.Preset, req.ExpiresAt
-	can, ok := fleet.Preset(preset)
-	if !ok || preset == "admin" {
-		return fleet.Key{}, "", fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly'")
-	}
-	for group, access := range can {
-		if !who.May(group, access) {
-			return fleet.Key{}, "", &fleet.Error{Code: fleet.CodeForbidden, Msg: "access denied"}
-		}
-	}
-	if !expires.IsZero() && !expires.After(time.Now()) {
-		return fleet.Key{}, "", fleet.Invalid("$.expiresAt", "must be in the future")
-	}
-	return s.newKey(ctx, who.Account, name, can, expires)
-}
-
-func (s *Service) newKey(
-	ctx context.Context, account fleet.AccountID, name string, can map[fleet.Group]fleet.Access, expires time.Time,
-) (fleet.Key, fleet.Secret, error) {
-	key, secret, err := NewKey(s.Sealer, account, name, can, time.Now())
-	if err != nil {
-		return fleet.Key{}, "", err
-	}
-	key.ExpiresAt = expires
-	if _, err := propose[any](ctx, s, state.PutKey{Key: key}); err != nil {
-		return fleet.Key{}, "", err
-	}
-	return key, secret, nil
-}
-
-// NewKey makes the record and the secret text of a new key.
-func NewKey(
-	sealer *pki.Sealer, account fleet.AccountID, name string, can map[fleet.Group]fleet.Access, now time.Time,
-) (fleet.Key, fleet.Secret, error) {
-	secret := fleet.NewAPIKey()
-	hash, err := sealer.MAC(purposeAPIKey, []byte(secret.Reveal()))
-	if err != nil {
-		return fleet.Key{}, "", err
-	}
-	return fleet.Key{
-		ID: fleet.KeyID(fleet.NewID()), Account: account, Name: name, Hint: fleet.KeyHint(secret),
-		Hash: hash[:], Can: can, CreatedAt: now,
-	}, secret, nil
-}
-
-// Keys lists the keys of the caller's account.
-func (s *Service) Keys(ctx context.Context, who fleet.Principal) ([]fleet.Key, error) {
-	var out []fleet.Key
-	err := s.read(ctx, func(v *state.View) error { out = v.Keys(who.Account); return nil })
-	return out, err
-}
-
-// DeleteKey revokes a key of the caller's account at once.
-func (s *Service) DeleteKey(ctx context.Context, who fleet.Principal, id fleet.KeyID) error {
-	_, err := propose[any](ctx, s, state.DeleteKey{Account: who.Account, Key: id})
-	return err
+// missing is the answer for something referenced that is not there, or not the caller's.
+func missing(path, what string) error {
+	return &fleet.Error{Code: fleet.CodeNotFound, Msg: "resource not found", Details: []string{path + ": " + what}}
 }

@@ -143,6 +143,7 @@ func firstCommands(sealer *pki.Sealer, dc fleet.DataCenterID, now time.Time) ([]
 	if err != nil {
 		return fail(err)
 	}
+	userKey.Invoke = []string{fleet.InvokeAll}
 	cmds := []state.Command{
 		boot,
 		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: dc, Name: string(dc), Region: "UNKNOWN"}},

@@ -16,6 +16,7 @@ import (
 
 	"gantry/api/proxy"
 	"gantry/api/rest"
+	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler"
@@ -104,6 +105,9 @@ func (c *runCmd) assemble(m *member, log *slog.Logger) (*parts, error) {
 	d.dispatch = dispatch.New(dispatch.Config{
 		Store: m.store, Node: m.node, Silence: c.HostSilence, Patience: c.HostPatience, Grace: c.StopGrace, Log: log,
 		CA: func(ctx context.Context) (*pki.CA, error) { return d.service.CA(ctx) },
+		Credentials: func(a fleet.AccountID, r fleet.RegistryID) (*fleet.Credential, error) {
+			return d.service.Credentials(a, r)
+		},
 	})
 	d.service = scheduler.New(scheduler.Config{Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Log: log})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
@@ -145,6 +149,7 @@ func (d *parts) serve(ctx context.Context, p ports, certs *pki.Store) error {
 			loops, lead := errgroup.WithContext(lead)
 			loops.Go(func() error { return d.dispatch.Lead(lead) })
 			loops.Go(func() error { return d.purger.Run(lead) })
+			loops.Go(func() error { return d.service.Run(lead) })
 			loops.Go(func() error { d.renewOwn(lead, certs); return nil })
 			return loops.Wait()
 		})

@@ -1,0 +1,135 @@
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+const (
+	maxCredit = 100_000_000 * fleet.Dollar // of one entry, either way
+	maxQuota  = 1_000_000_000
+)
+
+// Account returns the caller's account with its money.
+func (s *Service) Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error) {
+	return s.AccountByID(ctx, who.Account)
+}
+
+// SSHKeys lists the SSH public keys of the caller's account.
+func (s *Service) SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error) {
+	out := []string{}
+	err := s.read(ctx, func(v *state.View) error { out = append(out, v.SSHKeys(who.Account)...); return nil })
+	return out, err
+}
+
+// SetSSHKeys replaces the SSH public keys of the caller's account; one that is given twice is kept once.
+func (s *Service) SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error {
+	unique := []string{}
+	for _, key := range keys {
+		if key = strings.TrimSpace(key); key != "" && !slices.Contains(unique, key) {
+			unique = append(unique, key)
+		}
+	}
+	_, err := propose[any](ctx, s, state.SetSSHKeys{Account: who.Account, Keys: unique})
+	return err
+}
+
+// CreateAccount makes an account, which is not prepaid.
+func (s *Service) CreateAccount(ctx context.Context, name string) (fleet.Account, error) {
+	account := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: name, CreatedAt: s.Now()}
+	if _, err := propose[any](ctx, s, state.PutAccount{Account: account}); err != nil {
+		return fleet.Account{}, err
+	}
+	return account, nil
+}
+
+// Accounts lists every account.
+func (s *Service) Accounts(ctx context.Context) ([]fleet.AccountView, error) {
+	out := []fleet.AccountView{}
+	err := s.read(ctx, func(v *state.View) error {
+		now := s.Now()
+		for _, a := range v.Accounts() {
+			out = append(out, accountView(v, a, now))
+		}
+		return nil
+	})
+	return out, err
+}
+
+// AccountByID returns any account with its money.
+func (s *Service) AccountByID(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error) {
+	var out fleet.AccountView
+	err := s.read(ctx, func(v *state.View) error {
+		a, ok := v.Account(id)
+		if !ok {
+			return fleet.NotFound("account")
+		}
+		out = accountView(v, a, s.Now())
+		return nil
+	})
+	return out, err
+}
+
+func accountView(v *state.View, a fleet.Account, now time.Time) fleet.AccountView {
+	return fleet.AccountView{Account: a, Balance: v.Balance(a.ID, now), HourlyRate: v.HourlyRate(a.ID)}
+}
+
+// UpdateAccount changes an account. Errors: not_found, invalid (quotas).
+func (s *Service) UpdateAccount(
+	ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate,
+) (fleet.AccountView, error) {
+	if err := checkQuotas(change.Quotas); err != nil {
+		return fleet.AccountView{}, err
+	}
+	_, err := propose[fleet.Account](ctx, s, state.UpdateAccount{
+		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas,
+	})
+	if err != nil {
+		return fleet.AccountView{}, err
+	}
+	s.Log.Info("account changed", "account", id)
+	return s.AccountByID(ctx, id)
+}
+
+// checkQuotas refuses quotas of which the shorter window allows more than the longer one.
+func checkQuotas(q *fleet.Quotas) error {
+	if q == nil {
+		return nil
+	}
+	least := 0
+	for _, window := range []struct {
+		name  string
+		quota int
+	}{{"minute", q.Minute}, {"hour", q.Hour}, {"day", q.Day}} {
+		switch {
+		case window.quota < 0 || window.quota > maxQuota:
+			return fleet.Invalid("$.quotas."+window.name, "must be 0 to 1000000000")
+		case window.quota != 0 && window.quota < least:
+			return fleet.Invalid("$.quotas."+window.name, "must be 0, or at least that of the shorter windows")
+		}
+		least = max(least, window.quota)
+	}
+	return nil
+}
+
+// AddCredit adds to an account's balance, or takes from it, and returns what it is then. Errors:
+// not_found, invalid.
+func (s *Service) AddCredit(
+	ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once,
+) (fleet.Money, error) {
+	if amount == 0 || amount < -maxCredit || amount > maxCredit {
+		return 0, fleet.Invalid("$.amount", "must be -100000000 to 100000000 and not 0")
+	}
+	balance, replayed, err := proposeOnce[fleet.Money](ctx, s, state.AddCredit{
+		Account: id, Amount: amount, At: s.Now(), Once: once,
+	})
+	if err == nil && !replayed {
+		s.Log.Info("credit added", "account", id, "nanoUSD", int64(amount))
+	}
+	return balance, err
+}

@@ -1,0 +1,219 @@
+package scheduler
+
+import (
+	"errors"
+	"hash/fnv"
+	"slices"
+
+	"gantry/fleet"
+	"gantry/scheduler/place"
+	"gantry/scheduler/state"
+)
+
+// What every GPU brings along at least.
+const (
+	milliCPUPerGPU = 2000
+	memoryMBPerGPU = 8000
+)
+
+// rateOf returns what a specification costs per hour of compute. Errors: invalid (not in the catalog).
+func rateOf(cat fleet.Catalog, spec *fleet.PodSpec) (fleet.Money, error) {
+	if spec.GPU == nil {
+		f, ok := flavorOf(cat, spec.CPU.Flavor)
+		if !ok {
+			return 0, fleet.Invalid("$.cpu.id", "names a CPU flavor that is not in the catalog")
+		}
+		return f.SecureVCPU * fleet.Money(spec.CPU.VCPU), nil
+	}
+	t, ok := gpuTypeOf(cat, spec.GPU.Type)
+	if !ok {
+		return 0, fleet.Invalid("$.gpu.id", "names a GPU type that is not in the catalog")
+	}
+	price := t.Secure
+	if spec.Cloud == fleet.CloudCommunity {
+		price = t.Community
+	}
+	return price * fleet.Money(spec.GPU.Count), nil
+}
+
+// leastNeed is what a pod holds of any host at least.
+func leastNeed(spec *fleet.PodSpec) fleet.Resources {
+	if spec.GPU != nil {
+		n := int64(spec.GPU.Count)
+		return fleet.Resources{
+			MilliCPU: max(milliCPUPerGPU, 1000*int64(spec.MinVCPUPerGPU)) * n,
+			MemoryMB: max(memoryMBPerGPU, 1000*int64(spec.MinRAMPerGPU)) * n,
+			DiskGB:   diskOf(spec),
+		}
+	}
+	return fleet.Resources{
+		MilliCPU: 1000 * int64(spec.CPU.VCPU), MemoryMB: int64(spec.CPU.MemoryGB) * 1000, DiskGB: diskOf(spec),
+	}
+}
+
+// diskOf returns GB of the host's disk: the container's and what outlives it.
+func diskOf(spec *fleet.PodSpec) int64 {
+	disk := int64(spec.DiskGB)
+	if spec.Persistent != nil {
+		disk += int64(spec.Persistent.SizeGB)
+	}
+	return disk
+}
+
+// demand is what a pod needs of the fleet.
+type demand struct {
+	req  place.Request
+	need fleet.Resources // what the pod holds at least; of it, req.Need must be free
+}
+
+// demandOf states what a specification needs. Errors: rule (no data center can have it).
+func demandOf(v *state.View, cat fleet.Catalog, spec *fleet.PodSpec) (demand, error) {
+	centers, err := centersFor(v, cat, spec)
+	if err != nil {
+		return demand{}, err
+	}
+	need := leastNeed(spec)
+	out := demand{need: need, req: place.Request{
+		GPU: spec.GPU, Need: need, Cloud: spec.Cloud, Centers: centers, Image: spec.Image, CUDA: spec.CUDA,
+	}}
+	if spec.GPU != nil {
+		n := int64(spec.GPU.Count)
+		out.req.MinMemoryMB = 1000 * int64(spec.MinRAMPerGPU) * n
+		out.req.MinMilliCPU = 1000 * int64(spec.MinVCPUPerGPU) * n
+	}
+	return out, nil
+}
+
+// centersFor returns the data centers that a pod may go to; empty: any.
+func centersFor(v *state.View, cat fleet.Catalog, spec *fleet.PodSpec) ([]fleet.DataCenterID, error) {
+	centers := spec.Centers
+	if spec.Network != nil {
+		volume, _ := v.Volume(spec.Network.Volume)
+		if len(centers) > 0 && !slices.Contains(centers, volume.DataCenter) {
+			return nil, fleet.BreaksRule("the network volume is in none of the data centers of dataCenterIds")
+		}
+		centers = []fleet.DataCenterID{volume.DataCenter}
+	}
+	if !spec.GlobalNetworking {
+		return centers, nil
+	}
+	return networkedCenters(v, cat, spec, centers)
+}
+
+// networkedCenters returns those of the allowed data centers that have global networking.
+func networkedCenters(
+	v *state.View, cat fleet.Catalog, spec *fleet.PodSpec, allowed []fleet.DataCenterID,
+) ([]fleet.DataCenterID, error) {
+	if spec.GPU == nil {
+		return nil, fleet.BreaksRule("globalNetworking needs an NVIDIA GPU")
+	}
+	if t, ok := gpuTypeOf(cat, spec.GPU.Type); ok && t.Manufacturer != "NVIDIA" {
+		return nil, fleet.BreaksRule("globalNetworking needs an NVIDIA GPU")
+	}
+	var out []fleet.DataCenterID
+	for _, dc := range v.DataCenters() {
+		if dc.GlobalNetwork && (len(allowed) == 0 || slices.Contains(allowed, dc.ID)) {
+			out = append(out, dc.ID)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fleet.BreaksRule("globalNetworking needs a data center with global networking, and none that is allowed has it")
+	}
+	return out, nil
+}
+
+// bind picks a host with its GPUs and public ports for the pod, and says what the pod holds there; its
+// rate is left to the caller. Errors: no_capacity.
+func (d *demand) bind(v *state.View, pod *fleet.Pod) (state.Binding, fleet.DataCenterID, error) {
+	candidates := v.Candidates()
+	full := 0
+	for {
+		choice, err := place.Pick(d.req, candidates)
+		if err != nil {
+			return state.Binding{}, "", withFull(err, full)
+		}
+		i := slices.IndexFunc(candidates, func(c place.Candidate) bool { return c.Host.ID == choice.Host })
+		on := &candidates[i]
+		mappings, ok := publish(v, on.Host, pod.ID, pod.Spec.Ports, nil)
+		if !ok {
+			if full == 0 {
+				candidates = slices.Clone(candidates)
+			}
+			candidates = slices.Delete(candidates, i, i+1)
+			full++
+			continue
+		}
+		need := d.share(on)
+		return state.Binding{
+			Host: choice.Host, HostEpoch: on.Host.Epoch, GPUs: choice.GPUs, Need: &need, Mappings: mappings,
+		}, choice.DataCenter, nil
+	}
+}
+
+// share gives a GPU pod its fair share of the host: as much of processors and memory as its GPUs are
+// of the host's, as far as that is free, and at least what it needs.
+func (d *demand) share(on *place.Candidate) fleet.Resources {
+	need, inv := d.need, on.Host.Inventory
+	total := int64(len(inv.GPUs))
+	if d.req.GPU == nil || total == 0 {
+		return need
+	}
+	count := int64(d.req.GPU.Count)
+	need.MilliCPU = max(need.MilliCPU, min(inv.Total.MilliCPU*count/total, on.Free.MilliCPU))
+	need.MemoryMB = max(need.MemoryMB, min(inv.Total.MemoryMB*count/total, on.Free.MemoryMB))
+	return need
+}
+
+// withFull adds the hosts that were left out for want of public ports.
+func withFull(err error, hosts int) error {
+	var e *fleet.Error
+	if hosts == 0 || !errors.As(err, &e) {
+		return err
+	}
+	out := *e
+	out.Excluded = append(slices.Clone(e.Excluded), fleet.Exclusion{Reason: "public ports", Hosts: hosts})
+	return &out
+}
+
+// publish chooses a public port of the host for each tcp port of a pod: those of kept that are still
+// wanted stay, new ones are looked for from a place on that follows from the pod, so that pods that are
+// made at the same time seldom choose the same. A host that publishes none gives none. It is false when
+// the host has no port left.
+func publish(
+	v *state.View, host *fleet.Host, pod fleet.PodID, ports []fleet.Port, kept []fleet.PortMapping,
+) ([]fleet.PortMapping, bool) {
+	from, to := host.Inventory.PortFrom, host.Inventory.PortTo
+	if from <= 0 || to < from {
+		return nil, true
+	}
+	var out []fleet.PortMapping
+	fresh := 0
+	for _, p := range ports {
+		if p.Protocol != "tcp" {
+			continue
+		}
+		m := fleet.PortMapping{Private: p.Number}
+		still := func(k fleet.PortMapping) bool { return k.Private == p.Number && k.Public >= from && k.Public <= to }
+		if i := slices.IndexFunc(kept, still); i >= 0 {
+			m.Public = kept[i].Public
+		} else {
+			fresh++
+		}
+		out = append(out, m)
+	}
+	if fresh == 0 {
+		return out, true
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(pod)) // a hash never fails
+	free, ok := v.FreePorts(host.ID, fresh, int(hash.Sum32()>>1))
+	if !ok {
+		return nil, false
+	}
+	for i := range out {
+		if out[i].Public == 0 {
+			out[i].Public, free = free[0], free[1:]
+		}
+	}
+	return out, true
+}

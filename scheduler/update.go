@@ -1,0 +1,175 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+// UpdatePod changes a pod of the caller's account. What its container is made from (image, args, env,
+// ports, disk) restarts it when it is active and really differs; the rest is changed in place. Errors:
+// not_found, not_allowed (terminated; locked, where it would restart), rule, invalid, no_capacity.
+func (s *Service) UpdatePod(
+	ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate,
+) (fleet.PodView, error) {
+	restarted := false
+	pod, err := untilFresh(ctx, func() (fleet.Pod, error) {
+		var cmd state.UpdatePod
+		err := s.read(ctx, func(v *state.View) error {
+			old, err := podOf(v, who, id)
+			if err != nil {
+				return err
+			}
+			cmd, err = revise(v, &old, change, s.Now())
+			return err
+		})
+		if err != nil {
+			return fleet.Pod{}, err
+		}
+		restarted = cmd.Restart
+		return propose[fleet.Pod](ctx, s, cmd)
+	})
+	if err != nil {
+		return fleet.PodView{}, err
+	}
+	s.Log.Info("pod changed", "pod", id, "account", who.Account, "restarted", restarted)
+	return s.shown(pod)
+}
+
+// revise works out what a change makes of a pod.
+func revise(v *state.View, old *fleet.Pod, change fleet.PodUpdate, now time.Time) (state.UpdatePod, error) {
+	if old.Status == fleet.StatusTerminated {
+		return state.UpdatePod{}, fleet.NotAllowed("a terminated pod cannot be changed")
+	}
+	spec, err := changedSpec(v, old, change)
+	if err != nil {
+		return state.UpdatePod{}, err
+	}
+	cmd := state.UpdatePod{
+		Account: old.Account, Pod: old.ID, Rev: old.Rev, Spec: spec, Locked: old.Locked, Need: old.Need,
+		Mappings: old.Mappings, At: now,
+	}
+	set(&cmd.Locked, change.Locked)
+	if spec.Persistent != nil {
+		cmd.Need.DiskGB += int64(spec.Persistent.SizeGB - old.Spec.Persistent.SizeGB)
+	}
+	if !old.Status.Active() || old.Stopping() || !needsRestart(&old.Spec, &spec) {
+		return cmd, nil
+	}
+	if old.Locked && cmd.Locked {
+		return state.UpdatePod{}, fleet.NotAllowed("the pod is locked")
+	}
+	cmd.Restart, cmd.Need.DiskGB = true, diskOf(&spec)
+	host, _ := v.Host(old.Host)
+	var ok bool
+	if cmd.Mappings, ok = publish(v, &host, old.ID, spec.Ports, old.Mappings); !ok {
+		return state.UpdatePod{}, &fleet.Error{
+			Code: fleet.CodeNoCapacity, Msg: "The pod's host has no public ports left for it.",
+			Excluded: []fleet.Exclusion{{Reason: "public ports", Hosts: 1}},
+		}
+	}
+	return cmd, nil
+}
+
+// needsRestart reports whether the container of one specification differs from that of the other.
+func needsRestart(old, now *fleet.PodSpec) bool {
+	return old.Image != now.Image || old.Args != now.Args || old.DiskGB != now.DiskGB || !maps.Equal(old.Env, now.Env) ||
+		!samePorts(old.Ports, now.Ports)
+}
+
+// samePorts compares ports whatever their order; none is listed twice.
+func samePorts(a, b []fleet.Port) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(p fleet.Port) bool { return !slices.Contains(b, p) })
+}
+
+// changedSpec is a pod's specification after a change.
+func changedSpec(v *state.View, old *fleet.Pod, c fleet.PodUpdate) (fleet.PodSpec, error) {
+	spec, cat := old.Spec, v.Catalog()
+	if c.Template != "" {
+		t, err := podTemplate(v, old.Account, c.Template)
+		if err != nil {
+			return spec, err
+		}
+		fillIn(&c, &t)
+	}
+	set(&spec.Name, c.Name)
+	set(&spec.Image, c.Image)
+	set(&spec.Args, c.Args)
+	set(&spec.DiskGB, c.DiskGB)
+	set(&spec.Ports, c.Ports)
+	set(&spec.Env, c.Env)
+	set(&spec.Registry, c.Registry)
+	set(&spec.GlobalNetworking, c.GlobalNetworking)
+	if c.Registry != nil {
+		if err := knownRegistry(v, old.Account, spec.Registry); err != nil {
+			return spec, err
+		}
+	}
+	if c.DiskGB != nil {
+		if err := checkDisk(cat, &spec); err != nil {
+			return spec, err
+		}
+	}
+	if err := changeMounts(&spec, c); err != nil {
+		return spec, err
+	}
+	if c.GlobalNetworking == nil || !spec.GlobalNetworking {
+		return spec, nil
+	}
+	reach := spec
+	if old.KeepsData() {
+		reach.Centers = []fleet.DataCenterID{old.DataCenter}
+	}
+	_, err := centersFor(v, cat, &reach)
+	return spec, err
+}
+
+// fillIn sets what a change leaves out to what its template has. A credential of a template that has none
+// is taken away: it is not for another image's registry.
+func fillIn(c *fleet.PodUpdate, t *fleet.Template) {
+	if c.Image == nil {
+		c.Image = &t.Image
+	}
+	if c.Args == nil {
+		c.Args = &t.Args
+	}
+	if c.DiskGB == nil && t.DiskGB != 0 {
+		c.DiskGB = &t.DiskGB
+	}
+	if c.Ports == nil {
+		c.Ports = &t.Ports
+	}
+	if c.Env == nil {
+		c.Env = &t.Env
+	}
+	if c.Registry == nil {
+		c.Registry = &t.Registry
+	}
+}
+
+// changeMounts changes the mount of a pod, whose kind and volume are fixed; see interface.md, Mounts.
+func changeMounts(spec *fleet.PodSpec, c fleet.PodUpdate) error {
+	switch {
+	case c.Persistent != nil && c.Network != nil:
+		return fleet.BreaksRule("mounts.persistent and mounts.network exclude each other")
+	case c.Persistent != nil && spec.Persistent == nil:
+		return fleet.BreaksRule("mounts.persistent cannot be added: the kind of mount is fixed when a pod is created")
+	case c.Network != nil && spec.Network == nil:
+		return fleet.BreaksRule("mounts.network cannot be added: the kind of mount is fixed when a pod is created")
+	case c.Network != nil && c.Network.Volume != spec.Network.Volume:
+		return fleet.BreaksRule("mounts.network[0].volumeId cannot be changed")
+	case c.Persistent != nil && c.Persistent.SizeGB < spec.Persistent.SizeGB:
+		return fleet.BreaksRule("mounts.persistent.size can grow only")
+	}
+	if c.Persistent != nil {
+		spec.Persistent = c.Persistent
+	}
+	if c.Network != nil {
+		spec.Network = c.Network
+	}
+	return nil
+}
