@@ -126,19 +126,25 @@ func create(t *testing.T, d *devtest.Dev, body client.CreatePod) client.Pod {
 	t.Helper()
 	c := user(t, d)
 	pod := must[client.Answer[client.Pod]](t)(c.CreatePod(t.Context(), body)).Value
+	cleanUp(t, d, pod.ID)
+	return pod
+}
+
+// cleanUp deletes a pod when the test ends, and waits until nothing of it is left.
+func cleanUp(t *testing.T, d *devtest.Dev, id string) {
+	c := user(t, d)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), reachTimeout)
 		defer cancel()
-		err := c.DeletePod(ctx, pod.ID)
+		err := c.DeletePod(ctx, id)
 		var p *client.Problem
 		if err != nil && (!errors.As(err, &p) || p.Status != http.StatusConflict) {
-			t.Errorf("delete %s: %v", body.Name, err)
+			t.Errorf("delete %s: %v", id, err)
 		}
-		if err := devtest.Until(reachTimeout, func() error { return suite.site.NothingLeft(pod.ID) }); err != nil {
+		if err := devtest.Until(reachTimeout, func() error { return suite.site.NothingLeft(id) }); err != nil {
 			t.Error(err)
 		}
 	})
-	return pod
 }
 
 // reach waits until a pod has a status.
