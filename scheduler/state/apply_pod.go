@@ -21,6 +21,9 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	if get(t, &t.base.pods, in.ID) != nil {
 		return nil, exists("there is a pod with this id")
 	}
+	if err := t.affordable(in.Account, &in.Spec, in.HourlyRate, in.CreatedAt); err != nil {
+		return nil, err
+	}
 	host, err := t.bindable(&in, Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs})
 	if err != nil {
 		return nil, err
@@ -157,6 +160,9 @@ func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind == nil {
 		return fleet.Invalid("$.bind", "a start needs a binding")
+	}
+	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
+		return err
 	}
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need

@@ -1,16 +1,6 @@
 package state
 
-import (
-	"errors"
-
-	"gantry/fleet"
-)
-
-// MeterID names an open meter.
-type MeterID struct {
-	Kind fleet.ChargeKind `cbor:"1,keyasint"`
-	ID   string           `cbor:"2,keyasint"`
-}
+import "errors"
 
 var errPending = errors.New("pending")
 
@@ -23,7 +13,6 @@ func (c SetSSHKeys) apply(*txn) (any, error)        { return nil, errPending }
 func (c UpdateKey) apply(*txn) (any, error)         { return nil, errPending }
 func (c TouchKeys) apply(*txn) (any, error)         { return nil, errPending }
 func (c UpdateAccount) apply(*txn) (any, error)     { return nil, errPending }
-func (c AddCredit) apply(*txn) (any, error)         { return nil, errPending }
 func (c PutGPUType) apply(*txn) (any, error)        { return nil, errPending }
 func (c DeleteGPUType) apply(*txn) (any, error)     { return nil, errPending }
 func (c PutCPUFlavor) apply(*txn) (any, error)      { return nil, errPending }
@@ -34,8 +23,5 @@ func (c SetHostCloud) apply(*txn) (any, error)      { return nil, errPending }
 func (c CreateVolume) apply(*txn) (any, error)      { return nil, errPending }
 func (c UpdateVolume) apply(*txn) (any, error)      { return nil, errPending }
 func (c DeleteVolume) apply(*txn) (any, error)      { return nil, errPending }
-func (c SettleMeters) apply(*txn) (any, error)      { return nil, errPending }
-func (c ExhaustAccounts) apply(*txn) (any, error)   { return nil, errPending }
-func (c PurgeUsage) apply(*txn) (any, error)        { return nil, errPending }
 func (c PurgeOnce) apply(*txn) (any, error)         { return nil, errPending }
 func (c SetTemplateSource) apply(*txn) (any, error) { return nil, errPending }

@@ -38,6 +38,9 @@ type tables struct {
 	hosts       table[fleet.HostID, fleet.Host]
 	generations table[fleet.HostID, uint64]
 	pods        table[fleet.PodID, fleet.Pod]
+	meters      table[string, openMeter]
+	balances    table[fleet.AccountID, fleet.Money]
+	usage       coldTable[fleet.Amounts]
 
 	byName map[string]rowStore // by the names of their buckets
 
@@ -46,6 +49,7 @@ type tables struct {
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
+	metersOf   map[fleet.AccountID]map[string]*openMeter
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
 }
@@ -62,16 +66,21 @@ func newTables() *tables {
 		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
 		generations: newTable[fleet.HostID, uint64]("generations"),
 		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
+		meters:      newTable[string, openMeter]("meters"),
+		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
+		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
 
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
 		terminated: map[fleet.PodID]*fleet.Pod{},
+		metersOf:   map[fleet.AccountID]map[string]*openMeter{},
 		touched:    map[fleet.HostID]struct{}{},
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
+		&tb.meters, &tb.balances, &tb.usage,
 	} {
 		tb.byName[t.name()] = t
 	}
@@ -135,6 +144,9 @@ func (tb *tables) put(at slot, row any) error {
 		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
 	case tb.hosts.bucket, tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
+	case tb.meters.bucket:
+		meter, _ := row.(*openMeter)
+		tb.deriveMeter(at.key, meter)
 	}
 	t.set(at.key, row)
 	return nil
