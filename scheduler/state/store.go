@@ -55,7 +55,7 @@ type Store struct {
 	// across I/O; readers never take it. It is taken before mu.
 	writing sync.Mutex
 	db      *bbolt.DB // swapped under mu, too, for views that read the file
-	broken  error // after a write that failed: nothing more is applied
+	broken  error     // after a write that failed: nothing more is applied
 
 	mu      sync.RWMutex
 	tables  *tables

@@ -247,7 +247,7 @@ type usageQuery struct {
 func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now time.Time) (*usageQuery, error) {
 	q := &usageQuery{
 		account: account, want: want, from: meter.Hour(meter.Seconds(from)), bucket: v.tb.usage.bucket, codec: v.store.codec,
-		to: meter.Hour(meter.Seconds(to.Add(time.Hour-time.Nanosecond))), running: map[string]fleet.Amounts{},
+		to: meter.Hour(meter.Seconds(to.Add(time.Hour - time.Nanosecond))), running: map[string]fleet.Amounts{},
 	}
 	second := meter.Seconds(now)
 	for key, m := range v.tb.metersOf[account] {
