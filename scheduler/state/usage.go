@@ -259,11 +259,12 @@ func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now t
 	if err != nil {
 		return nil, fmt.Errorf("read usage: %w", err)
 	}
-	if index := readIndex(tx); index != v.index {
-		if u := v.store.undo; u == nil || u.index != index {
+	// Without an undo, a batch of which the file is ahead has no usage in it.
+	if index, u := readIndex(tx), v.store.undo; index != v.index && u != nil {
+		if u.index != index {
 			return nil, errors.Join(fmt.Errorf("read usage: the file is at index %d, the tables at %d", index, v.index), tx.Rollback())
 		}
-		q.undo = v.store.undo.rows
+		q.undo = u.rows
 	}
 	q.tx = tx
 	return q, nil
