@@ -39,7 +39,7 @@ func Window(q fleet.BillingQuery, now time.Time) (Span, error) {
 		return Span{}, ErrSize
 	}
 	switch {
-	case q.LastN != 0 && !(q.Start.IsZero() && q.End.IsZero()):
+	case q.LastN != 0 && (!q.Start.IsZero() || !q.End.IsZero()):
 		return Span{}, ErrExclusive
 	case q.LastN < 0 || q.LastN > MaxBuckets:
 		return Span{}, ErrLast

@@ -45,9 +45,9 @@ type Interval struct {
 func (iv Interval) Cost(to int64) fleet.Amounts {
 	x := to - iv.Begin
 	return fleet.Amounts{
-		GPU: portion(iv.Rates.GPU, x, HourSeconds), CPU: portion(iv.Rates.CPU, x, HourSeconds),
-		Disk: portion(iv.Rates.Disk, x, HourSeconds), Standard: portion(iv.Rates.Standard, x, HourSeconds),
-		Fast: portion(iv.Rates.Fast, x, HourSeconds),
+		GPU: portion(iv.Rates.GPU, x), CPU: portion(iv.Rates.CPU, x),
+		Disk: portion(iv.Rates.Disk, x), Standard: portion(iv.Rates.Standard, x),
+		Fast: portion(iv.Rates.Fast, x),
 	}
 }
 
@@ -85,21 +85,14 @@ func Minus(a, b fleet.Amounts) fleet.Amounts {
 	return fleet.Amounts{GPU: a.GPU - b.GPU, CPU: a.CPU - b.CPU, Disk: a.Disk - b.Disk, Standard: a.Standard - b.Standard, Fast: a.Fast - b.Fast}
 }
 
-// portion returns price * n / unit, rounded down, at most MaxCharge; 0 unless price and n are above 0.
-func portion(price fleet.Money, n int64, unit uint64) fleet.Money {
-	quotient, _ := divide(price, n, unit)
+// portion returns what a rate per hour comes to in so many seconds.
+func portion(rate fleet.Money, seconds int64) fleet.Money {
+	quotient, _ := divide(rate, seconds, HourSeconds)
 	return quotient
 }
 
-// rounded is portion, rounded to the nearest.
-func rounded(price fleet.Money, n int64, unit uint64) fleet.Money {
-	quotient, rest := divide(price, n, unit)
-	if 2*rest >= unit {
-		quotient++
-	}
-	return quotient
-}
-
+// divide returns price * n / unit, rounded down and at most MaxCharge, and the rest; 0 unless price and
+// n are above 0.
 func divide(price fleet.Money, n int64, unit uint64) (quotient fleet.Money, rest uint64) {
 	if price <= 0 || n <= 0 {
 		return 0, 0
@@ -116,7 +109,13 @@ func divide(price fleet.Money, n int64, unit uint64) (quotient fleet.Money, rest
 }
 
 // Storage returns what a number of GB costs per hour at a price per GB and month.
-func Storage(gb int, price fleet.Money) fleet.Money { return rounded(price, int64(gb), hoursPerMonth) }
+func Storage(gb int, price fleet.Money) fleet.Money {
+	quotient, rest := divide(price, int64(gb), hoursPerMonth)
+	if 2*rest >= hoursPerMonth {
+		quotient++
+	}
+	return quotient
+}
 
 // Running returns what a pod costs per hour while it is charged: compute, its container's disk and its
 // host-local mount. Without prices storage is free.

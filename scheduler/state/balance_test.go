@@ -12,7 +12,7 @@ import (
 func TestAddCredit(t *testing.T) {
 	w := newWorld(t).priced()
 	w.create("pod-1", "host-a", 0) // one dollar an hour, and 20 GB of disk
-	rate := w.rate(podOn("pod-1", "host-a", 0).Spec, fleet.Dollar)
+	rate := w.rate(podOn("pod-1", "host-a", 0).Spec)
 	if want := fleet.Dollar + 2_739_726; rate != want {
 		t.Fatalf("the pod costs %d, should %d", rate, want)
 	}
@@ -49,7 +49,7 @@ func TestHourlyRate(t *testing.T) {
 	pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: 100, Path: "/data"}
 	w.must(CreatePod{Pod: pod, HostEpoch: 1})
 	w.create("pod-2", "host-a")
-	both := w.rate(pod.Spec, fleet.Dollar) + w.rate(podOn("pod-2", "host-a").Spec, fleet.Dollar)
+	both := w.rate(pod.Spec) + w.rate(podOn("pod-2", "host-a").Spec)
 	if got := rate(); got != both {
 		t.Errorf("two run: %d, want %d", got, both)
 	}
@@ -69,11 +69,11 @@ func TestCreditIsNeeded(t *testing.T) {
 	cat.Storage = storage()
 	cat.GPUs = append(cat.GPUs, fleet.GPUType{ID: "unpriced", Contributed: true, Secure: 0, Community: 7})
 	w.must(PutCatalog{cat})
-	rate := w.rate(podOn("pod-1", "host-a", 0).Spec, fleet.Dollar)
+	rate := w.rate(podOn("pod-1", "host-a", 0).Spec)
 	create := func(id fleet.PodID) CreatePod {
 		return CreatePod{Pod: podOn(id, "host-a", 0), HostEpoch: 1}
 	}
-	w.prepaid("acme", true)
+	w.prepaid(true)
 	w.must(AddCredit{Account: "acme", Amount: rate - 1, At: at(0)})
 	w.refused(fleet.CodeNoCredit, create("pod-1"))
 	w.must(AddCredit{Account: "acme", Amount: 1, At: at(0)})
@@ -138,7 +138,7 @@ func TestExhaustedAccounts(t *testing.T) {
 	if got := w.must(cmd); got != 0 || len(exhausted(end, 9)) != 0 {
 		t.Fatalf("not prepaid: %v pods were ended", got)
 	}
-	w.prepaid("acme", true)
+	w.prepaid(true)
 	early := cmd
 	early.At = end.Add(-time.Second)
 	if got := w.must(early); got != 0 || len(exhausted(early.At, 9)) != 0 {
@@ -179,7 +179,7 @@ func TestExhaustedAccounts(t *testing.T) {
 
 func TestCreditInTimeSavesAnAccount(t *testing.T) {
 	w, end := exhaustion(t)
-	w.prepaid("acme", true)
+	w.prepaid(true)
 	cmd := ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: end}
 	res, err := w.s.Apply([]Entry{w.entry(AddCredit{Account: "acme", Amount: 1, At: end}), w.entry(cmd)})
 	if err != nil || res[1][0].Value != 0 {
@@ -194,8 +194,8 @@ func TestCreditInTimeSavesAnAccount(t *testing.T) {
 // A pod that was made in the same batch is ended with the others.
 func TestExhaustionSeesItsBatch(t *testing.T) {
 	w := newWorld(t).priced()
-	w.prepaid("acme", true)
-	rate := w.rate(podOn("pod-1", "host-a").Spec, fleet.Dollar)
+	w.prepaid(true)
+	rate := w.rate(podOn("pod-1", "host-a").Spec)
 	w.must(AddCredit{Account: "acme", Amount: rate, At: at(0)})
 	res, err := w.s.Apply([]Entry{w.entry(
 		CreatePod{Pod: podOn("pod-1", "host-a"), HostEpoch: 1},

@@ -32,10 +32,10 @@ type book struct {
 
 // mode is how a resource is charged; the empty one is not at all.
 type mode struct {
-	what         string
-	compute      fleet.Money
-	disk, mount  int
-	volume, fast bool
+	what        string
+	compute     fleet.Money
+	disk, mount int
+	fast        bool
 }
 
 // perHour is what n GB cost per hour, by the definition.
@@ -190,7 +190,7 @@ func (h *history) step(t *rapid.T) {
 		h.credit["acme"] += amount
 	case 13:
 		prepaid := rapid.Bool().Draw(t, "prepaid")
-		h.do1(now, func(w *world) { w.prepaid("acme", prepaid) })
+		h.do1(now, func(w *world) { w.prepaid(prepaid) })
 	case 14:
 		h.do1(now, apply(ExhaustAccounts{Accounts: []fleet.AccountID{"acme", "none", "other"}, At: now}))
 	case 15:

@@ -29,9 +29,10 @@ func (w *world) price(prices *fleet.StoragePrices) {
 	w.must(PutCatalog{cat})
 }
 
-func (w *world) prepaid(account fleet.AccountID, prepaid bool) {
+// prepaid makes acme a prepaid account, or none.
+func (w *world) prepaid(prepaid bool) {
 	w.t.Helper()
-	w.must(PutAccount{fleet.Account{ID: account, Name: "x", CreatedAt: at(0), Prepaid: prepaid}})
+	w.must(PutAccount{fleet.Account{ID: "acme", Name: "x", CreatedAt: at(0), Prepaid: prepaid}})
 }
 
 // inTxn applies what no command does yet, as an entry of its own.

@@ -146,15 +146,16 @@ func TestPurgeSeesItsBatch(t *testing.T) {
 	before := w.balance("acme", week)
 	// The pod ended long before: what was purged comes back as well, and the balance knows.
 	w.must(ReportPods{Host: "host-a", Epoch: 1, At: week, Reports: []PodReport{{Pod: "pod-1", Incarnation: 1, Event: fleet.EventExited, At: at(10 + 3600)}}})
-	rate := w.rate(podOn("pod-1", "host-a", 0).Spec, fleet.Dollar)
+	rate := w.rate(podOn("pod-1", "host-a", 0).Spec)
 	if got := w.balance("acme", week); got != -rate || before >= got {
 		t.Errorf("balance is %d, was %d, should be %d", got, before, -rate)
 	}
 }
 
-func (w *world) rate(spec fleet.PodSpec, compute fleet.Money) (out fleet.Money) {
+// rate is what a pod costs per hour whose compute costs a dollar.
+func (w *world) rate(spec fleet.PodSpec) (out fleet.Money) {
 	w.t.Helper()
-	w.view(func(v *View) { out = v.PodRate(spec, compute) })
+	w.view(func(v *View) { out = v.PodRate(spec, fleet.Dollar) })
 	return out
 }
 
