@@ -150,7 +150,11 @@ func (t *txn) meterPod(before, p *fleet.Pod) {
 	case was.phase != phaseRunning && is.phase == phaseRunning:
 		at = p.Steps[fleet.StepCreated]
 	}
-	t.turn(id, p.Account, is.phase != phaseNone, t.rates(p, is), meter.Seconds(at))
+	second := meter.Seconds(at)
+	if m := get(t, &t.base.meters, id.key()); m != nil && at.IsZero() {
+		second = m.Settled // a time that nobody told takes nothing back
+	}
+	t.turn(id, p.Account, is.phase != phaseNone, t.rates(p, is), second)
 }
 
 // meterVolume keeps a network volume's meter. Before is nil when it is created, after when it is
