@@ -30,7 +30,10 @@ func drawInterval(t *rapid.T) Interval {
 	})
 	return Interval{
 		Begin: rapid.Int64Range(0, 1e10).Draw(t, "begin"),
-		Rates: fleet.Amounts{GPU: rate.Draw(t, "gpu"), CPU: rate.Draw(t, "cpu"), Disk: rate.Draw(t, "disk"), Standard: rate.Draw(t, "standard"), Fast: rate.Draw(t, "fast")},
+		Rates: fleet.Amounts{
+			GPU: rate.Draw(t, "gpu"), CPU: rate.Draw(t, "cpu"), Disk: rate.Draw(t, "disk"),
+			Standard: rate.Draw(t, "standard"), Fast: rate.Draw(t, "fast"),
+		},
 	}
 }
 
@@ -143,6 +146,7 @@ func TestRates(t *testing.T) {
 		ContainerDisk: fleet.Dollar / 10, PersistentRunning: fleet.Dollar / 10, PersistentStopped: fleet.Dollar / 5,
 		VolumeFirst: 70_000_000, VolumeBeyond: 50_000_000, FastFirst: 140_000_000, FastBeyond: 100_000_000,
 	}
+	absurd := &fleet.StoragePrices{FastFirst: 1, FastBeyond: math.MaxInt64}
 	gpu := &fleet.PodSpec{DiskGB: 20, GPU: &fleet.GPURequest{}, Persistent: &fleet.PersistentMount{SizeGB: 73}}
 	cpu := &fleet.PodSpec{DiskGB: 20, CPU: &fleet.CPURequest{}}
 	volume := func(gb int, kind fleet.VolumeType) *fleet.Volume { return &fleet.Volume{SizeGB: gb, Type: kind} }
@@ -158,7 +162,7 @@ func TestRates(t *testing.T) {
 		"large volume":  {Volume(volume(1073, fleet.VolumeStandard), prices), fleet.Amounts{Standard: 95_890_411 + 5_000_000}},
 		"fast volume":   {Volume(volume(1073, fleet.VolumeFast), prices), fleet.Amounts{Fast: 191_780_822 + 10_000_000}},
 		"free volume":   {Volume(volume(1073, fleet.VolumeFast), nil), fleet.Amounts{}},
-		"beyond money":  {Volume(volume(math.MaxInt, fleet.VolumeFast), &fleet.StoragePrices{FastFirst: 1, FastBeyond: math.MaxInt64}), fleet.Amounts{Fast: MaxCharge + 1}},
+		"beyond money":  {Volume(volume(math.MaxInt, fleet.VolumeFast), absurd), fleet.Amounts{Fast: MaxCharge + 1}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, c.got, c.want)

@@ -71,7 +71,10 @@ func (l *ledger) rates(m mode) (out fleet.Amounts) {
 // cost is F.
 func cost(rates fleet.Amounts, seconds int64) fleet.Amounts {
 	x := fleet.Money(max(0, seconds))
-	return fleet.Amounts{GPU: rates.GPU * x / 3600, CPU: rates.CPU * x / 3600, Disk: rates.Disk * x / 3600, Standard: rates.Standard * x / 3600, Fast: rates.Fast * x / 3600}
+	return fleet.Amounts{
+		GPU: rates.GPU * x / 3600, CPU: rates.CPU * x / 3600, Disk: rates.Disk * x / 3600,
+		Standard: rates.Standard * x / 3600, Fast: rates.Fast * x / 3600,
+	}
 }
 
 // turn says that a resource is charged in a mode from a time on.

@@ -126,6 +126,11 @@ func TestPurgeUsage(t *testing.T) {
 	if left := w.usage("acme", "", "", at(0)); len(left) != 9 || !left[0].Hour.Equal(edge) {
 		t.Errorf("%d are left, from %s", len(left), left[0].Hour)
 	}
+	// Two in one batch, of what is in the file.
+	res, err := w.s.Apply([]Entry{w.entry(PurgeUsage{Before: edge.Add(time.Hour), Limit: 2}, PurgeUsage{Before: edge.Add(time.Hour), Limit: 2})})
+	if err != nil || res[0][0].Value != 2 || res[0][1].Value != 1 {
+		t.Errorf("in one batch: %v, %v", res, err)
+	}
 	if left := w.usage("zeta", "", "", at(0)); len(left) != 0 {
 		t.Errorf("left of the other account: %v", left)
 	}
