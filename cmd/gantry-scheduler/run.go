@@ -147,8 +147,8 @@ func (d *parts) serve(ctx context.Context, p ports, certs *pki.Store) error {
 		return d.member.node.WhileLeader(ctx, func(lead context.Context) error {
 			loops, lead := errgroup.WithContext(lead)
 			loops.Go(func() error { return d.dispatch.Lead(lead) })
-			loops.Go(func() error { return d.purger.Run(lead) })
 			loops.Go(func() error { return d.books.Run(lead) })
+			loops.Go(func() error { return d.purger.Run(lead) })
 			loops.Go(func() error { d.renewOwn(lead, certs); return nil })
 			return loops.Wait()
 		})

@@ -18,11 +18,11 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	if get(t, &t.base.accounts, in.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
-	if get(t, &t.base.pods, in.ID) != nil {
-		return nil, exists("there is a pod with this id")
-	}
 	if err := t.affordable(in.Account, &in.Spec, in.HourlyRate, in.CreatedAt); err != nil {
 		return nil, err
+	}
+	if get(t, &t.base.pods, in.ID) != nil {
+		return nil, exists("there is a pod with this id")
 	}
 	host, err := t.bindable(&in, Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs})
 	if err != nil {

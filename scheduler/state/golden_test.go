@@ -61,10 +61,10 @@ func samples() []Command {
 			Steps: firstStep(at(8)), LogTail: "tail", Digest: "sha256:1",
 		}}},
 		PurgePods{Pods: []fleet.PodID{pod.ID}, Before: at(9)},
-		AddCredit{Account: "acme", Amount: 10 * fleet.Dollar, At: at(1), Once: &fleet.Once{Key: "k", Fingerprint: []byte("f")}},
-		SettleMeters{Meters: []MeterID{{fleet.ChargePod, "pod00000000001"}, {fleet.ChargeVolume, "vol00000000001"}}, At: at(2)},
-		ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: at(3)},
-		PurgeUsage{Before: at(4), Limit: 5},
+		AddCredit{Account: "acme", Amount: -5, At: at(1), Once: &fleet.Once{Key: "once-1", Fingerprint: []byte("request")}},
+		SettleMeters{Meters: []MeterID{{Kind: fleet.ChargePod, ID: "pod00000000001"}}, At: at(4)},
+		ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: at(5)},
+		PurgeUsage{Before: at(6), Limit: 10},
 	}
 }
 

@@ -31,6 +31,9 @@ type table[K ~string, T any] struct {
 type tables struct {
 	cluster     table[string, Cluster]
 	catalog     table[string, fleet.Catalog]
+	meters      table[string, openMeter]
+	balances    table[fleet.AccountID, fleet.Money]
+	usage       coldTable[fleet.Amounts]
 	accounts    table[fleet.AccountID, fleet.Account]
 	keys        table[fleet.KeyID, fleet.Key]
 	tokens      table[fleet.TokenID, fleet.JoinToken]
@@ -38,9 +41,6 @@ type tables struct {
 	hosts       table[fleet.HostID, fleet.Host]
 	generations table[fleet.HostID, uint64]
 	pods        table[fleet.PodID, fleet.Pod]
-	meters      table[string, openMeter]
-	balances    table[fleet.AccountID, fleet.Money]
-	usage       coldTable[fleet.Amounts]
 
 	byName map[string]rowStore // by the names of their buckets
 
@@ -59,6 +59,9 @@ func newTables() *tables {
 	tb := &tables{
 		cluster:     newTable[string, Cluster]("cluster"),
 		catalog:     newTable[string, fleet.Catalog]("catalog"),
+		meters:      newTable[string, openMeter]("meters"),
+		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
+		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
 		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
 		keys:        newTable[fleet.KeyID, fleet.Key]("keys"),
 		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
@@ -66,9 +69,6 @@ func newTables() *tables {
 		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
 		generations: newTable[fleet.HostID, uint64]("generations"),
 		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
-		meters:      newTable[string, openMeter]("meters"),
-		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
-		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
 
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
@@ -79,8 +79,8 @@ func newTables() *tables {
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
+		&tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
-		&tb.meters, &tb.balances, &tb.usage,
 	} {
 		tb.byName[t.name()] = t
 	}
