@@ -161,11 +161,11 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind == nil {
 		return fleet.Invalid("$.bind", "a start needs a binding")
 	}
-	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
-		return err
-	}
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need
+	}
+	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
+		return err
 	}
 	host, err := t.bindable(pod, *c.Bind)
 	if err != nil {
