@@ -70,6 +70,12 @@ func timeOf(cmd Command) time.Time {
 		return c.At
 	case ExhaustAccounts:
 		return c.At
+	case CreateVolume:
+		return c.Volume.CreatedAt
+	case UpdateVolume:
+		return c.At
+	case DeleteVolume:
+		return c.At
 	}
 	return time.Time{}
 }
