@@ -47,6 +47,7 @@ func TestHourlyRate(t *testing.T) {
 	}
 	pod := podOn("pod-1", "host-a", 0)
 	pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: 100, Path: "/data"}
+	pod.Need.DiskGB = 120
 	w.must(CreatePod{Pod: pod, HostEpoch: 1})
 	w.create("pod-2", "host-a")
 	both := w.rate(pod.Spec) + w.rate(podOn("pod-2", "host-a").Spec)
@@ -112,9 +113,13 @@ func exhaustion(t *testing.T) (*world, time.Time) {
 	w := newWorld(t).priced()
 	mount, volume := podOn("mount", "host-a", 0), podOn("volume", "host-a", 1)
 	mount.Spec.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
-	volume.Spec.Network = &fleet.NetworkMount{Volume: "v", Path: "/data"}
 	mount.Locked = true
 	w.must(CreatePod{Pod: mount, HostEpoch: 1}, CreatePod{Pod: volume, HostEpoch: 1})
+	w.inTxn(at(10), func(t *txn) {
+		pod := *get(t, &t.base.pods, "volume")
+		pod.Spec.Network = &fleet.NetworkMount{Volume: "v", Path: "/data"}
+		t.putPod(&pod)
+	})
 	for _, id := range []fleet.PodID{"plain", "stopping", "exited"} {
 		w.create(id, "host-b")
 	}

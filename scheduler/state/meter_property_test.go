@@ -166,6 +166,7 @@ func (h *history) step(t *rapid.T) {
 		case CreatePod:
 			if rapid.Bool().Draw(t, "mount") {
 				c.Pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: rapid.IntRange(10, 500).Draw(t, "GB"), Path: "/data"}
+				c.Pod.Need.DiskGB = int64(c.Pod.Spec.Persistent.SizeGB)
 			}
 			c.Pod.HourlyRate = fleet.Money(rapid.Int64Range(0, 1e10).Draw(t, "rate"))
 			cmd = c

@@ -13,6 +13,7 @@ func TestALifeAndItsCost(t *testing.T) {
 	w := newWorld(t).priced()
 	pod := podOn("pod-1", "host-a", 0)
 	pod.Spec.DiskGB, pod.Spec.Persistent = 73, &fleet.PersistentMount{SizeGB: 146, Path: "/data"}
+	pod.Need.DiskGB = 73 + 146
 	const (
 		running = 10_000_000 + 20_000_000 // the mount's odd price is lost in rounding
 		stopped = 40_000_000
