@@ -35,8 +35,10 @@ func TestWindow(t *testing.T) {
 		wantFrom, upTo string
 	}{
 		{name: "thirty days", wantFrom: "2026-02-03T00:00:00Z", upTo: "2026-03-06T00:00:00Z"},
-		{name: "hours", size: "hour", start: "2026-03-05T10:59:59Z", end: "2026-03-05T12:00:00Z",
-			wantFrom: "2026-03-05T10:00:00Z", upTo: "2026-03-05T12:00:00Z"},
+		{
+			name: "hours", size: "hour", start: "2026-03-05T10:59:59Z", end: "2026-03-05T12:00:00Z",
+			wantFrom: "2026-03-05T10:00:00Z", upTo: "2026-03-05T12:00:00Z",
+		},
 		{name: "other zone", start: "2026-03-05T01:00:00+02:00", end: "2026-03-05T01:00:01+01:00", wantFrom: "2026-03-04T00:00:00Z", upTo: "2026-03-06T00:00:00Z"},
 		{name: "weeks", size: "week", start: "2026-03-01T00:00:00Z", end: "2026-03-02T00:00:01Z", wantFrom: "2026-02-23T00:00:00Z", upTo: "2026-03-09T00:00:00Z"},
 		{name: "a moment", size: "month", start: now, end: now, wantFrom: "2026-03-01T00:00:00Z", upTo: "2026-04-01T00:00:00Z"},
