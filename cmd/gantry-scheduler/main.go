@@ -36,6 +36,7 @@ type runCmd struct {
 	ProxyDomain   string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
 	StopGrace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
 	KeepTerminat  time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
+	KeepUsage     time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
 	HostSilence   time.Duration `default:"5s" help:"A host that is silent for longer has lost its session."`
 	HostPatience  time.Duration `default:"5s" help:"A host that lost its session for longer is unreachable."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
@@ -68,7 +69,7 @@ func (c *runCmd) validate() error {
 		faults = append(faults, errors.New("--host-silence must be at least 4s, two heartbeats"))
 	}
 	for flag, d := range map[string]time.Duration{
-		"--keep-terminated": c.KeepTerminat, "--host-patience": c.HostPatience,
+		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-patience": c.HostPatience,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s must be above 0", flag))

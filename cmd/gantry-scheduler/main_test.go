@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -41,5 +42,15 @@ func TestRateFlags(t *testing.T) {
 		if err := c.validate(); (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
 			t.Errorf("%s: %v", args, err)
 		}
+	}
+}
+
+func TestKeepUsageFlag(t *testing.T) {
+	if c := settings(t); c.KeepUsage != 400*24*time.Hour || c.validate() != nil {
+		t.Errorf("usage is kept for %s", c.KeepUsage)
+	}
+	c := settings(t, "--keep-usage=0s")
+	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "--keep-usage must be above 0") {
+		t.Errorf("got %v", err)
 	}
 }

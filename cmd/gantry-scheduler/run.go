@@ -28,6 +28,7 @@ const (
 	schedulerCertLife = 30 * 24 * time.Hour
 	renewCheck        = time.Minute
 	purgeEvery        = 10 * time.Second
+	accountEvery      = 5 * time.Second
 	shutdownTimeout   = 5 * time.Second
 	maxStopGrace      = 2 * time.Minute
 	minHostSilence    = 4 * time.Second
@@ -95,6 +96,7 @@ type parts struct {
 	service  *scheduler.Service
 	dispatch *dispatch.Server
 	purger   *control.Purger
+	books    *control.Accountant
 	rest     *rest.API
 	proxy    *proxy.Proxy
 	log      *slog.Logger
@@ -111,6 +113,7 @@ func (c *runCmd) assemble(m *member, log *slog.Logger) (*parts, error) {
 	})
 	d.service = scheduler.New(scheduler.Config{Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Log: log})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
+	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Log: log}
 	d.proxy = proxy.New(proxy.Config{Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log})
 	var err error
 	d.rest, err = rest.New(rest.Config{
@@ -148,6 +151,7 @@ func (d *parts) serve(ctx context.Context, p ports, certs *pki.Store) error {
 		return d.member.node.WhileLeader(ctx, func(lead context.Context) error {
 			loops, lead := errgroup.WithContext(lead)
 			loops.Go(func() error { return d.dispatch.Lead(lead) })
+			loops.Go(func() error { return d.books.Run(lead) })
 			loops.Go(func() error { return d.purger.Run(lead) })
 			loops.Go(func() error { return d.service.Run(lead) })
 			loops.Go(func() error { d.renewOwn(lead, certs); return nil })

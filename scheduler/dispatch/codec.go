@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"net/netip"
 	"time"
 
 	"gantry/fleet"
@@ -8,7 +9,9 @@ import (
 	"gantry/scheduler/state"
 )
 
-func encodeAssignment(p *fleet.Pod, grace time.Duration) *link.Assignment {
+// encodeAssignment says what the bound host has to bring about. credential, when it is not nil, opens
+// the pod's image: it goes nowhere but into this message.
+func encodeAssignment(p *fleet.Pod, grace time.Duration, credential *fleet.Credential) *link.Assignment {
 	a := &link.Assignment{
 		PodId: string(p.ID), AccountId: string(p.Account), Incarnation: p.Incarnation, Goal: string(p.Goal),
 		Generation: p.Generation, Name: p.Spec.Name, Image: p.Spec.Image, Args: p.Spec.Args, Env: p.Spec.Env,
@@ -16,8 +19,22 @@ func encodeAssignment(p *fleet.Pod, grace time.Duration) *link.Assignment {
 		Limits:  &link.Resources{MilliCpu: p.Need.MilliCPU, MemoryMb: p.Need.MemoryMB, DiskGb: p.Need.DiskGB},
 		GraceMs: int32(grace.Milliseconds()), //nolint:gosec // at most two minutes
 	}
+	public := map[int]int{}
+	for _, m := range p.Mappings {
+		public[m.Private] = m.Public
+	}
 	for _, port := range p.Spec.Ports {
-		a.Ports = append(a.Ports, &link.Port{Number: int32(port.Number), Protocol: port.Protocol}) //nolint:gosec // 16 bits
+		out := &link.Port{Number: int32(port.Number), Protocol: port.Protocol} //nolint:gosec // 16 bits
+		if port.Protocol == "tcp" {
+			out.Public = int32(public[port.Number]) //nolint:gosec // 16 bits
+		}
+		a.Ports = append(a.Ports, out)
+	}
+	if m := p.Spec.Persistent; m != nil {
+		a.PersistentGb, a.PersistentPath = int64(m.SizeGB), m.Path
+	}
+	if credential != nil {
+		a.Registry = &link.Credential{Username: credential.Username, Password: credential.Password.Reveal()}
 	}
 	return a
 }
@@ -30,6 +47,9 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 		CUDA: in.GetCuda(), Driver: in.GetDriver(), Kernel: in.GetKernel(), Runtime: in.GetRuntime(),
 		AgentVersion: in.GetAgentVersion(), Images: in.GetImages(),
 	}
+	if ip, err := netip.ParseAddr(in.GetPublicIp()); err == nil && isRange(in.GetPortFrom(), in.GetPortTo()) {
+		out.PublicIP, out.PortFrom, out.PortTo = ip.String(), int(in.GetPortFrom()), int(in.GetPortTo())
+	}
 	for _, g := range in.GetGpus() {
 		out.GPUs = append(out.GPUs, fleet.GPU{
 			UUID: g.GetUuid(), Type: g.GetType(), MemoryMB: g.GetMemoryMb(), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
@@ -37,6 +57,13 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 		})
 	}
 	return out
+}
+
+// isRange reports whether these are ports that a host can publish. What is none is taken for none at
+// all: a host must not take the leader down with it.
+func isRange(from, to int32) bool {
+	const most = 1<<16 - 1
+	return from >= 1 && from <= to && to <= most
 }
 
 func decodeReports(in []*link.PodReport) []state.PodReport {

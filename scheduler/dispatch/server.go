@@ -35,7 +35,9 @@ type Config struct {
 	Patience  time.Duration // for a lost host to come back before it is unreachable; default 5 s
 	Grace     time.Duration // between SIGTERM and SIGKILL; default 10 s
 	CertLife  time.Duration // of host certificates; default 7 days
-	Log       *slog.Logger
+	// Credentials opens a registry credential of an account; nil: there are none.
+	Credentials func(fleet.AccountID, fleet.RegistryID) (*fleet.Credential, error)
+	Log         *slog.Logger
 }
 
 const (

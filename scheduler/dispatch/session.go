@@ -338,7 +338,7 @@ func (x *session) assignments() (*link.Down, error) {
 		p := &pods[i]
 		now[p.ID] = p.Generation
 		if x.fullNext || x.sent[p.ID] != p.Generation {
-			put = append(put, encodeAssignment(p, grace))
+			put = append(put, encodeAssignment(p, grace, x.credential(p)))
 		}
 	}
 	from, full := x.generation, x.fullNext
@@ -357,18 +357,41 @@ func (x *session) assignments() (*link.Down, error) {
 	}}}, nil
 }
 
+// credential opens what a pod that is to run needs for its image. Without it the pod is assigned all
+// the same: its image may be on the host, or its registry open to all.
+func (x *session) credential(p *fleet.Pod) *fleet.Credential {
+	open := x.server.Credentials
+	if open == nil || p.Goal != fleet.GoalRun || p.Spec.Registry == "" {
+		return nil
+	}
+	c, err := open(p.Account, p.Spec.Registry)
+	if err != nil {
+		x.server.Log.Error("open a registry credential", "pod", p.ID, "registry", p.Spec.Registry, "err", err)
+		return nil
+	}
+	return c
+}
+
 func (x *session) heartbeat(h *link.Heartbeat) {
 	now := time.Now()
 	live := make(map[fleet.PodID]fleet.Live, len(h.GetPods()))
 	for _, p := range h.GetPods() {
 		live[fleet.PodID(p.GetPodId())] = fleet.Live{
 			At: now, CPUPercent: int(p.GetCpuPercent()), MemoryPercent: int(p.GetMemoryPercent()),
-			Activity: p.GetActivity(), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(),
+			Activity: p.GetActivity(), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.live = live
+}
+
+func decodeUse(in []*link.GPUUse) []fleet.GPUUse {
+	var out []fleet.GPUUse
+	for _, g := range in {
+		out = append(out, fleet.GPUUse{Util: int(g.GetUtil()), MemoryUtil: int(g.GetMemoryUtil())})
+	}
+	return out
 }
 
 func (x *session) livePod(id fleet.PodID) *fleet.Live {

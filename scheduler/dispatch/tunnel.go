@@ -28,6 +28,7 @@ const (
 type tunnel struct {
 	host    fleet.HostID
 	arrived chan *conduit
+	lost    <-chan struct{} // closed with the session through which it was asked for
 }
 
 // Tunnel implements link.LinkServer: it hands the stream to who asked for it and holds it until that
@@ -52,11 +53,13 @@ func (s *Server) Tunnel(stream link.Link_TunnelServer) error {
 	if t == nil {
 		return status.Error(codes.NotFound, "nobody asked for this tunnel")
 	}
-	c := &conduit{stream: stream, refused: first.GetError(), closed: make(chan struct{})}
+	c := &conduit{stream: stream, refused: hostError(first), closed: make(chan struct{})}
 	t.arrived <- c
+	// A host that lost its power closes no connection: its tunnels end with its session.
 	select {
 	case <-c.closed:
 	case <-stream.Context().Done():
+	case <-t.lost:
 	}
 	return nil
 }
@@ -68,7 +71,7 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunn
 		return nil, fleet.Unavailable("the pod's host cannot be reached", nil)
 	}
 	ask.Id = fleet.NewID() + fleet.NewID()
-	t := &tunnel{host: host, arrived: make(chan *conduit, 1)}
+	t := &tunnel{host: host, arrived: make(chan *conduit, 1), lost: x.done}
 	s.mu.Lock()
 	s.waiting[ask.Id] = t
 	s.mu.Unlock()
@@ -169,7 +172,7 @@ func logEnd(ctx context.Context, lines *bufio.Scanner) error {
 // conduit is a tunnel's stream as a byte stream. One goroutine may read while another writes.
 type conduit struct {
 	stream  link.Link_TunnelServer
-	refused string
+	refused error
 	rest    []byte
 	ended   error
 
@@ -182,11 +185,49 @@ type conduit struct {
 
 // accepted turns a refusal of the host into an error.
 func (c *conduit) accepted() (*conduit, error) {
-	if c.refused != "" {
+	if c.refused != nil {
 		_ = c.Close()
-		return nil, fleet.Unavailable(c.refused, nil)
+		return nil, c.refused
 	}
 	return c, nil
+}
+
+// hostError is the error that a host's frame carries, nil when it carries none. A host names only
+// codes that can come from the pod.
+func hostError(f *link.Frame) error {
+	if f.GetError() == "" {
+		return nil
+	}
+	switch code := fleet.Code(f.GetCode()); code {
+	case fleet.CodeInvalid, fleet.CodeConflictRule, fleet.CodeNotFound, fleet.CodeNotAllowed, fleet.CodeTooLarge:
+		return &fleet.Error{Code: code, Msg: f.GetError()}
+	}
+	return fleet.Unavailable(f.GetError(), nil)
+}
+
+// recv returns the next frame. What the host closes without a last frame, and what is lost, is
+// io.EOF or io.ErrUnexpectedEOF; what was closed here is io.ErrClosedPipe.
+func (c *conduit) recv() (*link.Frame, error) {
+	f, err := c.stream.Recv()
+	if err == nil {
+		return f, nil
+	}
+	select {
+	case <-c.closed:
+		return nil, io.ErrClosedPipe
+	default:
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, io.EOF
+	}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// send sends a frame; one goroutine at a time gets through.
+func (c *conduit) send(f *link.Frame) error {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	return c.stream.Send(f)
 }
 
 // Read implements io.Reader.

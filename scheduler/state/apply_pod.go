@@ -23,6 +23,9 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	if get(t, &t.base.accounts, in.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
+	if err := t.affordable(in.Account, &in.Spec, in.HourlyRate, in.CreatedAt); err != nil {
+		return nil, err
+	}
 	if get(t, &t.base.pods, in.ID) != nil {
 		return nil, exists("there is a pod with this id")
 	}
@@ -213,6 +216,9 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	}
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need
+	}
+	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
+		return err
 	}
 	host, err := t.bindable(pod, *c.Bind)
 	if err != nil {

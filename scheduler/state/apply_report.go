@@ -138,7 +138,7 @@ func (c ReportPods) end(t *txn, pod *fleet.Pod, r *PodReport, next fleet.PodStat
 		pod.Digest = r.Digest
 	}
 	if pod.Goal == fleet.GoalStop {
-		pod.Status, pod.Reason = fleet.StatusExited, ""
+		pod.Status, pod.Reason = fleet.StatusExited, stoppedReason(pod.Reason)
 		return
 	}
 	pod.Status, pod.Reason = next, r.Reason

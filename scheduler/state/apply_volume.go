@@ -1,6 +1,9 @@
 package state
 
-import "gantry/fleet"
+import (
+	"gantry/fleet"
+	"gantry/scheduler/meter"
+)
 
 func (c CreateVolume) apply(t *txn) (any, error) {
 	volume := c.Volume
@@ -22,6 +25,11 @@ func (c CreateVolume) apply(t *txn) (any, error) {
 		return nil, fleet.Invalid("$.size", "must be positive")
 	case volume.Type != fleet.VolumeStandard && volume.Type != fleet.VolumeFast:
 		return nil, fleet.Invalid("$.type", "must be STANDARD or HIGH_PERFORMANCE")
+	}
+	rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
+	err = t.solvent(volume.Account, rate, volume.CreatedAt, "Your account balance is too low to create a network volume")
+	if err != nil {
+		return nil, err
 	}
 	volume.Rev = 0
 	t.remember(onceVolume, volume.Account, c.Once, string(volume.ID), volume.CreatedAt)
@@ -65,6 +73,7 @@ func (c DeleteVolume) apply(t *txn) (any, error) {
 // putVolume writes a volume's record with the next revision and returns a copy of it.
 func (t *txn) putVolume(volume *fleet.Volume) fleet.Volume {
 	volume.Rev++
+	t.meterVolume(get(t, &t.base.volumes, volume.ID), volume, t.now)
 	put(t, &t.base.volumes, volume.ID, volume)
 	t.note(KindAccount, string(volume.Account))
 	return cloneVolume(volume)
@@ -73,6 +82,7 @@ func (t *txn) putVolume(volume *fleet.Volume) fleet.Volume {
 // dropVolume deletes the record of a volume that is there.
 func (t *txn) dropVolume(id fleet.VolumeID) {
 	volume := get(t, &t.base.volumes, id)
+	t.meterVolume(volume, nil, t.now)
 	drop(t, &t.base.volumes, id)
 	t.note(KindAccount, string(volume.Account))
 }

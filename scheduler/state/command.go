@@ -100,7 +100,8 @@ type SetHostState struct {
 
 // CreatePod creates a pod, bound to the host and GPUs that the record names. Of Pod the proposer sets
 // ID, Account, Spec, Host, GPUs, Need, HourlyRate, Locked and CreatedAt; the rest is set here.
-// Value: fleet.Pod. Errors: not_found (account), exists, invalid, stale (pick again).
+// Value: fleet.Pod. Errors: not_found (account), exists, invalid, stale (pick again), low_balance, rule
+// (a prepaid account and a GPU type without a price).
 type CreatePod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
@@ -126,7 +127,7 @@ type Binding struct {
 
 // ActPod does a public action on a pod of the account. Bind is set for a start and nil otherwise.
 // Value: fleet.Pod. Errors: not_found, not_allowed, invalid, stale (the pod's revision is not Rev,
-// or the binding is taken).
+// or the binding is taken); of a start also low_balance and rule, as CreatePod.
 type ActPod struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Pod     fleet.PodID     `cbor:"2,keyasint"`
@@ -244,7 +245,7 @@ type UpdateAccount struct {
 
 // AddCredit adds to the balance of an account, or takes from it when Amount is negative. An account's
 // second command with the same Once is answered as the first. Value: fleet.Money, the balance at At, or
-// Replay. Errors: not_found.
+// Replay. Errors: not_found, invalid (more than 10^9 dollars), rule (a balance beyond four times that).
 type AddCredit struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Amount  fleet.Money     `cbor:"2,keyasint"`
@@ -313,7 +314,8 @@ type DeleteVolume struct {
 }
 
 // SettleMeters moves what open meters have run up to At into usage and balances. It changes no sum:
-// views count what is not settled yet all the same. Meters that do not exist are ignored.
+// views count what is not settled yet all the same. Meters that do not exist, and those that are settled
+// further, are ignored; what would be more than 16,384 hourly records is left for the next.
 type SettleMeters struct {
 	Meters []MeterID `cbor:"1,keyasint"`
 	At     time.Time `cbor:"2,keyasint"`

@@ -21,6 +21,7 @@ const (
 	onceTemplate onceKind = "template"
 	onceRegistry onceKind = "registry"
 	onceVolume   onceKind = "volume"
+	onceCredit   onceKind = "credit"
 )
 
 // onceRow remembers a create that was made under an idempotency key.

@@ -141,19 +141,29 @@ func (s *Store) Restore(r io.Reader) error {
 		return errors.Join(fmt.Errorf("restore state: %w", err), os.Remove(tmp))
 	}
 	// From here on an error leaves the store without a file: it must not go on.
-	old := s.db
-	if err := errors.Join(os.Rename(tmp, s.path), old.Close()); err != nil {
+	if err := os.Rename(tmp, s.path); err != nil {
 		s.broken = fmt.Errorf("restore state: %w", err)
 		return errors.Join(s.broken, next.db.Close())
 	}
+	if err := s.swap(next).Close(); err != nil {
+		s.broken = fmt.Errorf("restore state: %w", err)
+		return s.broken
+	}
+	return nil
+}
+
+// swap makes another store's state this one's and returns the file that was. It is not closed under
+// mu: that waits for its readers.
+func (s *Store) swap(next *Store) *bbolt.DB {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.candMu.Lock()
 	defer s.candMu.Unlock()
-	s.db, s.tables, s.broken, s.candidates = next.db, next.tables, nil, nil
+	old := s.db
+	s.db, s.tables, s.undo, s.broken, s.candidates = next.db, next.tables, nil, nil, nil
 	s.ring = newRing(len(s.ring.events), next.index)
 	s.moved(next.index)
-	return nil
+	return old
 }
 
 // fill writes the rows of a snapshot into a new state file.

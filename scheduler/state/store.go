@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"gantry/fleet"
 	"gantry/scheduler/place"
 )
 
@@ -53,12 +54,13 @@ type Store struct {
 	// writing serializes those who write the file or swap it. It is the only lock that is held
 	// across I/O; readers never take it. It is taken before mu.
 	writing sync.Mutex
-	db      *bbolt.DB
-	broken  error // after a write that failed: nothing more is applied
+	db      *bbolt.DB // swapped under mu, too, for views that read the file
+	broken  error     // after a write that failed: nothing more is applied
 
 	mu      sync.RWMutex
 	tables  *tables
 	index   uint64
+	undo    *undo // while the file is ahead of the tables
 	ring    ring
 	changed chan struct{} // closed when the index grows or the store is closed
 	closed  bool
@@ -188,6 +190,9 @@ func writeIndex(tx *bbolt.Tx, index uint64) error {
 func readTables(tx *bbolt.Tx, c *codec, tb *tables) error {
 	for _, name := range sortedKeys(tb.byName) {
 		t := tb.byName[name]
+		if _, ok := t.(cold); ok {
+			continue
+		}
 		err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
 			row, err := t.decode(c, v)
 			if err != nil {
@@ -243,6 +248,7 @@ func (s *Store) Apply(entries []Entry) ([][]Result, error) {
 		return nil, errClosed
 	}
 	t, last := newTxn(s.tables), s.index
+	t.cold = coldReader{db: s.db, codec: s.codec, rows: map[string]*fleet.Amounts{}}
 	out := make([][]Result, len(entries))
 	for i, e := range entries {
 		if e.Index <= last {
@@ -254,10 +260,15 @@ func (s *Store) Apply(entries []Entry) ([][]Result, error) {
 			return nil, s.broken
 		}
 		out[i], last = t.run(e.Index, cmds), e.Index
+		if t.cold.err != nil {
+			s.broken = fmt.Errorf("entry %d: %w", e.Index, t.cold.err)
+			return nil, s.broken
+		}
 	}
 	if last == s.index {
 		return out, nil
 	}
+	s.shade(t, last)
 	if err := s.write(t, last); err != nil {
 		s.broken = fmt.Errorf("write state at index %d: %w", last, err)
 		return nil, s.broken
@@ -307,6 +318,7 @@ func (s *Store) publish(t *txn, index uint64) error {
 	for _, e := range t.events {
 		s.ring.add(e)
 	}
+	s.undo = nil
 	s.moved(index)
 	return nil
 }

@@ -32,6 +32,9 @@ type table[K ~string, T any] struct {
 type tables struct {
 	cluster     table[string, Cluster]
 	catalog     table[string, fleet.Catalog]
+	meters      table[string, openMeter]
+	balances    table[fleet.AccountID, fleet.Money]
+	usage       coldTable[fleet.Amounts]
 	accounts    table[fleet.AccountID, fleet.Account]
 	keys        table[fleet.KeyID, fleet.Key]
 	tokens      table[fleet.TokenID, fleet.JoinToken]
@@ -53,6 +56,7 @@ type tables struct {
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
+	metersOf   map[fleet.AccountID]map[string]*openMeter
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
 }
@@ -62,6 +66,9 @@ func newTables() *tables {
 	tb := &tables{
 		cluster:     newTable[string, Cluster]("cluster"),
 		catalog:     newTable[string, fleet.Catalog]("catalog"),
+		meters:      newTable[string, openMeter]("meters"),
+		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
+		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
 		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
 		keys:        newTable[fleet.KeyID, fleet.Key]("keys"),
 		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
@@ -80,10 +87,12 @@ func newTables() *tables {
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
 		terminated: map[fleet.PodID]*fleet.Pod{},
+		metersOf:   map[fleet.AccountID]map[string]*openMeter{},
 		touched:    map[fleet.HostID]struct{}{},
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
+		&tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 	} {
@@ -149,6 +158,9 @@ func (tb *tables) put(at slot, row any) error {
 		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
 	case tb.hosts.bucket, tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
+	case tb.meters.bucket:
+		meter, _ := row.(*openMeter)
+		tb.deriveMeter(at.key, meter)
 	}
 	t.set(at.key, row)
 	return nil

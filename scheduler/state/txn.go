@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"time"
 
 	"gantry/fleet"
 )
@@ -15,9 +16,12 @@ type txn struct {
 	onHost map[fleet.HostID][]*fleet.Pod
 	events []Event
 	index  uint64 // of the entry at hand
+	cold   coldReader
 	// Of the command at hand.
 	staged []change
+	latest map[slot]int // which of staged is a row's
 	notes  []Event
+	now    time.Time // see timeOf
 }
 
 // change is a row that the command at hand wrote; a nil row is deleted.
@@ -27,7 +31,7 @@ type change struct {
 }
 
 func newTxn(base *tables) *txn {
-	return &txn{base: base, batch: map[slot]any{}, onHost: map[fleet.HostID][]*fleet.Pod{}}
+	return &txn{base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{}}
 }
 
 // run decides the commands of one entry, each on its own.
@@ -35,7 +39,8 @@ func (t *txn) run(index uint64, cmds []Command) []Result {
 	t.index = index
 	out := make([]Result, 0, len(cmds))
 	for _, cmd := range cmds {
-		t.staged, t.notes = t.staged[:0], t.notes[:0]
+		t.staged, t.notes, t.now = t.staged[:0], t.notes[:0], timeOf(cmd)
+		clear(t.latest)
 		value, err := cmd.apply(t)
 		if err != nil {
 			out = append(out, Result{Err: err})
@@ -94,11 +99,9 @@ func (t *txn) podsOn(host fleet.HostID) []*fleet.Pod {
 // get reads a row; it must not be changed.
 func get[K ~string, T any](t *txn, tab *table[K, T], key K) *T {
 	at := slot{tab.bucket, string(key)}
-	for i := len(t.staged) - 1; i >= 0; i-- {
-		if t.staged[i].at == at {
-			row, _ := t.staged[i].row.(*T)
-			return row
-		}
+	if i, ok := t.latest[at]; ok {
+		row, _ := t.staged[i].row.(*T)
+		return row
 	}
 	if row, ok := t.batch[at]; ok {
 		row, _ := row.(*T)
@@ -109,12 +112,17 @@ func get[K ~string, T any](t *txn, tab *table[K, T], key K) *T {
 
 // put writes a row, which must not be changed afterwards.
 func put[K ~string, T any](t *txn, tab *table[K, T], key K, row *T) {
-	t.staged = append(t.staged, change{slot{tab.bucket, string(key)}, row})
+	t.stage(slot{tab.bucket, string(key)}, row)
 }
 
 // drop deletes a row.
 func drop[K ~string, T any](t *txn, tab *table[K, T], key K) {
-	t.staged = append(t.staged, change{slot{tab.bucket, string(key)}, nil})
+	t.stage(slot{tab.bucket, string(key)}, nil)
+}
+
+func (t *txn) stage(at slot, row any) {
+	t.latest[at] = len(t.staged)
+	t.staged = append(t.staged, change{at, row})
 }
 
 // keysOf returns the keys of a table, sorted, as the batch has it before the command at hand.
@@ -157,6 +165,7 @@ func (t *txn) note(kind Kind, id string) { t.notes = append(t.notes, Event{t.ind
 // putPod writes a pod's record with the next revision and returns it.
 func (t *txn) putPod(p *fleet.Pod) *fleet.Pod {
 	p.Rev++
+	t.meterPod(get(t, &t.base.pods, p.ID), p)
 	put(t, &t.base.pods, p.ID, p)
 	t.note(KindPod, string(p.ID))
 	return p

@@ -19,7 +19,7 @@ const module = "gantry"
 // core are packages that the rules are about. Were one renamed, its rules would pass without looking at anything.
 var core = []string{
 	"gantry/fleet",
-	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/replica",
+	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
 	"gantry/agent/pod", "gantry/agent/ctrd",
 	"gantry/netctl/kernel",
 	"gantry/api/rest",
@@ -36,7 +36,7 @@ var layers = []struct {
 	{[]string{"gantry/agent"}, []string{"gantry/api", "gantry/scheduler"}},
 	{[]string{"gantry/client", "gantry/dev"}, []string{"gantry/api", "gantry/scheduler", "gantry/agent"}},
 	{
-		[]string{"gantry/scheduler/state", "gantry/scheduler/place"},
+		[]string{"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter"},
 		[]string{"net/http", "os/exec", "google.golang.org/grpc", "github.com/hashicorp", "github.com/containerd", "gantry/internal/link"},
 	},
 	{
@@ -49,6 +49,7 @@ var layers = []struct {
 var pure = []struct{ path, files string }{
 	{"gantry/scheduler/state", "*.go"},
 	{"gantry/scheduler/place", "*.go"},
+	{"gantry/scheduler/meter", "*.go"},
 	{"gantry/agent/pod", "next*.go"},
 }
 

@@ -1,0 +1,225 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/meter"
+)
+
+// reasonNoCredit is the reason of a pod that was ended because its account has no credit left.
+const reasonNoCredit = "the account's balance is used up"
+
+const (
+	// maxCredit bounds the amount of one AddCredit, either way.
+	maxCredit = 1_000_000_000 * fleet.Dollar
+	// maxBalance bounds what an AddCredit may lead to, far from where sums overflow.
+	maxBalance = 4 * maxCredit
+)
+
+// addBalance adds to an account's balance, which is what it was given less what was settled.
+func (t *txn) addBalance(account fleet.AccountID, amount fleet.Money) {
+	if row := get(t, &t.base.balances, account); row != nil {
+		amount += *row
+	}
+	put(t, &t.base.balances, account, &amount)
+}
+
+// balanceAt returns what is left of an account's credit at a time, running charges counted.
+func (t *txn) balanceAt(account fleet.AccountID, at time.Time) fleet.Money {
+	var left fleet.Money
+	if row := get(t, &t.base.balances, account); row != nil {
+		left = *row
+	}
+	now := meter.Seconds(at)
+	for key := range t.meterKeys(account) {
+		if m := get(t, &t.base.meters, key); m != nil {
+			left -= m.running(now).Total()
+		}
+	}
+	return left
+}
+
+// meterKeys returns the keys of all meters that an account has or had in the batch.
+func (t *txn) meterKeys(account fleet.AccountID) map[string]struct{} {
+	keys := map[string]struct{}{}
+	for key := range t.base.metersOf[account] {
+		keys[key] = struct{}{}
+	}
+	add := func(at slot, row any) {
+		if m, ok := row.(*openMeter); ok && m.Account == account {
+			keys[at.key] = struct{}{}
+		}
+	}
+	for at, row := range t.batch {
+		add(at, row)
+	}
+	for _, c := range t.staged {
+		add(c.at, c.row)
+	}
+	return keys
+}
+
+func (c AddCredit) apply(t *txn) (any, error) {
+	again, err := t.replay(onceCredit, c.Account, c.Once, func(string) any { return t.balanceAt(c.Account, c.At) })
+	if err != nil || again != nil {
+		return again, err
+	}
+	if get(t, &t.base.accounts, c.Account) == nil {
+		return nil, fleet.NotFound("account")
+	}
+	if c.Amount > maxCredit || c.Amount < -maxCredit {
+		return nil, fleet.Invalid("$.amount", "must be at most 1000000000, either way")
+	}
+	var had fleet.Money
+	if row := get(t, &t.base.balances, c.Account); row != nil {
+		had = *row
+	}
+	if (c.Amount > 0 && had > maxBalance-c.Amount) || (c.Amount < 0 && had < -maxBalance-c.Amount) {
+		return nil, fleet.BreaksRule("the balance would be out of its range")
+	}
+	t.addBalance(c.Account, c.Amount)
+	t.remember(onceCredit, c.Account, c.Once, "", c.At)
+	t.note(KindAccount, string(c.Account))
+	return t.balanceAt(c.Account, c.At), nil
+}
+
+// affordable refuses a pod that a prepaid account cannot pay for an hour, or that has no price.
+func (t *txn) affordable(account fleet.AccountID, spec *fleet.PodSpec, compute fleet.Money, at time.Time) error {
+	catalog := get(t, &t.base.catalog, onlyKey)
+	owner := get(t, &t.base.accounts, account)
+	if owner == nil || !owner.Prepaid {
+		return nil
+	}
+	if unpriced(catalog, spec) {
+		return fleet.BreaksRule("the GPU type has no price yet, so a prepaid account cannot rent it")
+	}
+	rate := meter.Running(spec, compute, storagePrices(catalog)).Total()
+	return t.solvent(account, rate, at, "Your account balance is too low to rent a pod")
+}
+
+// solvent refuses what a prepaid account cannot pay for an hour, with a message for its owner.
+func (t *txn) solvent(account fleet.AccountID, hourly fleet.Money, at time.Time, msg string) error {
+	owner := get(t, &t.base.accounts, account)
+	if owner == nil || !owner.Prepaid || t.balanceAt(account, at) >= hourly {
+		return nil
+	}
+	return &fleet.Error{Code: fleet.CodeNoCredit, Msg: msg}
+}
+
+// unpriced reports whether a pod's GPUs are of a type that a host brought along and that still costs
+// nothing.
+func unpriced(catalog *fleet.Catalog, spec *fleet.PodSpec) bool {
+	if catalog == nil || spec.GPU == nil {
+		return false
+	}
+	i := slices.IndexFunc(catalog.GPUs, func(g fleet.GPUType) bool { return g.ID == spec.GPU.Type })
+	if i < 0 {
+		return false
+	}
+	price := catalog.GPUs[i].Secure
+	if spec.Cloud == fleet.CloudCommunity {
+		price = catalog.GPUs[i].Community
+	}
+	return catalog.GPUs[i].Contributed && price == 0
+}
+
+func (c ExhaustAccounts) apply(t *txn) (any, error) {
+	n := 0
+	for _, id := range c.Accounts {
+		account := get(t, &t.base.accounts, id)
+		if account == nil || !account.Prepaid || t.balanceAt(id, c.At) > 0 {
+			continue
+		}
+		for _, pod := range t.podsOf(id) {
+			if pod := get(t, &t.base.pods, pod); endable(pod) {
+				c.end(t, pod)
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// endable reports whether a pod spends what an exhausted account does not have, and is not being stopped.
+func endable(p *fleet.Pod) bool { return p != nil && p.Status.Active() && !p.Stopping() }
+
+// end stops a pod that has data to come back to, and terminates any other. A lock does not help.
+func (c ExhaustAccounts) end(t *txn, old *fleet.Pod) {
+	pod, act := *old, ActPod{At: c.At}
+	if pod.KeepsData() || pod.Spec.Network != nil {
+		act.stop(t, &pod)
+	} else {
+		act.terminate(t, &pod)
+	}
+	pod.Reason = reasonNoCredit
+	t.putPod(&pod)
+}
+
+// stoppedReason is the reason that is left of a pod's when an accepted stop is done.
+func stoppedReason(while string) string {
+	if while == reasonNoCredit {
+		return while
+	}
+	return ""
+}
+
+// podsOf returns the ids of an account's pods, in order, as the batch has them before the command at hand.
+func (t *txn) podsOf(account fleet.AccountID) []fleet.PodID {
+	out := []fleet.PodID{}
+	for _, p := range t.base.ofAccount[account] {
+		out = append(out, p.ID)
+	}
+	for _, row := range t.batch {
+		if p, ok := row.(*fleet.Pod); ok && p.Account == account {
+			out = append(out, p.ID)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Balance returns what is left of an account's credit at now: what it was given less all charges up to
+// then. It is negative when more was charged.
+func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
+	var left fleet.Money
+	if row := v.tb.balances.rows[account]; row != nil {
+		left = *row
+	}
+	second := meter.Seconds(now)
+	for _, m := range v.tb.metersOf[account] {
+		left -= m.running(second).Total()
+	}
+	return left
+}
+
+// HourlyRate returns what an account spends per hour now, storage included.
+func (v *View) HourlyRate(account fleet.AccountID) fleet.Money {
+	var rate fleet.Money
+	for _, m := range v.tb.metersOf[account] {
+		rate += m.Rates.Total()
+	}
+	return rate
+}
+
+// PodRate returns what a pod of a specification costs per hour while it runs, at the prices of now:
+// compute and its disks.
+func (v *View) PodRate(spec fleet.PodSpec, compute fleet.Money) fleet.Money {
+	return meter.Running(&spec, compute, storagePrices(v.tb.catalog.rows[onlyKey])).Total()
+}
+
+// Exhausted returns up to limit prepaid accounts, by id, without credit at now that have pods which
+// ExhaustAccounts with the same time would end.
+func (v *View) Exhausted(now time.Time, limit int) []fleet.AccountID {
+	out := []fleet.AccountID{}
+	for _, id := range sortedKeys(v.tb.accounts.rows) {
+		switch {
+		case len(out) >= limit:
+			return out
+		case v.tb.accounts.rows[id].Prepaid && slices.ContainsFunc(v.tb.ofAccount[id], endable) && v.Balance(id, now) <= 0:
+			out = append(out, id)
+		}
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package state
+
+import (
+	"strings"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/meter"
+)
+
+// MeterID names an open meter.
+type MeterID struct {
+	Kind fleet.ChargeKind `cbor:"1,keyasint"`
+	ID   string           `cbor:"2,keyasint"`
+}
+
+// key is the meter's key in its table. No kind has a slash.
+func (id MeterID) key() string { return string(id.Kind) + "/" + id.ID }
+
+func meterIDOf(key string) MeterID {
+	kind, id, _ := strings.Cut(key, "/")
+	return MeterID{fleet.ChargeKind(kind), id}
+}
+
+// openMeter is what a resource costs now and since when. A pod has one from its creation to its
+// termination, with rates of 0 while it is stopped and keeps nothing: so no interval can begin before
+// the end of the one before, whatever the clocks say.
+type openMeter struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Begin   int64           `cbor:"2,keyasint"` // Unix seconds
+	Settled int64           `cbor:"3,keyasint"` // up to here it is in usage and balance; never before Begin
+	Rates   fleet.Amounts   `cbor:"4,keyasint"` // per hour
+}
+
+func (m *openMeter) interval() meter.Interval { return meter.Interval{Begin: m.Begin, Rates: m.Rates} }
+
+// running returns what the meter has run up to a time and is not settled; negative when the time is
+// before what was settled.
+func (m *openMeter) running(to int64) fleet.Amounts {
+	return m.interval().Part(m.Settled, max(to, m.Begin))
+}
+
+// deriveMeter replaces the meter under a key, which may be nil, in what is derived from meters.
+func (tb *tables) deriveMeter(key string, m *openMeter) {
+	if old := tb.meters.rows[key]; old != nil {
+		delete(tb.metersOf[old.Account], key)
+		if len(tb.metersOf[old.Account]) == 0 {
+			delete(tb.metersOf, old.Account)
+		}
+	}
+	if m == nil {
+		return
+	}
+	if tb.metersOf[m.Account] == nil {
+		tb.metersOf[m.Account] = map[string]*openMeter{}
+	}
+	tb.metersOf[m.Account][key] = m
+}
+
+// timeOf returns when a command was decided on by its proposer; zero for those that charge nothing.
+func timeOf(cmd Command) time.Time {
+	switch c := cmd.(type) {
+	case CreatePod:
+		return c.Pod.CreatedAt
+	case ActPod:
+		return c.At
+	case UpdatePod:
+		return c.At
+	case ReportPods:
+		return c.At
+	case ExhaustAccounts:
+		return c.At
+	case CreateVolume:
+		return c.Volume.CreatedAt
+	case UpdateVolume:
+		return c.At
+	case DeleteVolume:
+		return c.At
+	}
+	return time.Time{}
+}
+
+// phase is how a pod is charged.
+type phase int
+
+const (
+	phaseNone    phase = iota // not there, or terminated
+	phaseStopped              // for what it keeps on its host
+	phaseRunning              // for all that it has
+)
+
+// terms is what a pod's charge depends on but for the prices of storage: while they stay, so does its
+// interval.
+type terms struct {
+	phase              phase
+	compute            fleet.Money
+	diskGB, persistent int
+}
+
+// termsOf works out how a pod, which may be nil, is charged. A stop counts from when it was accepted, the
+// end of a process from when it ended: EndedAt is set in both.
+func termsOf(p *fleet.Pod) terms {
+	if p == nil || p.Status == fleet.StatusTerminated {
+		return terms{}
+	}
+	out := terms{phase: phaseStopped}
+	if p.Spec.Persistent != nil {
+		out.persistent = p.Spec.Persistent.SizeGB
+	}
+	if p.Status.Active() && p.EndedAt.IsZero() {
+		out.phase, out.compute, out.diskGB = phaseRunning, p.HourlyRate, p.Spec.DiskGB
+	}
+	return out
+}
+
+// rates returns what a pod on these terms costs per hour at the prices of now.
+func (t *txn) rates(p *fleet.Pod, by terms) fleet.Amounts {
+	switch by.phase {
+	case phaseRunning:
+		return meter.Running(&p.Spec, by.compute, storagePrices(get(t, &t.base.catalog, onlyKey)))
+	case phaseStopped:
+		return meter.Stopped(&p.Spec, storagePrices(get(t, &t.base.catalog, onlyKey)))
+	}
+	return fleet.Amounts{}
+}
+
+// storagePrices returns the prices of a catalog, which may be nil; nil: storage is free.
+func storagePrices(c *fleet.Catalog) *fleet.StoragePrices {
+	if c == nil {
+		return nil
+	}
+	return c.Storage
+}
+
+// meterPod keeps a pod's meter: it is called with every record of a pod that is written, and the one
+// before. When the terms change, one interval ends and the next begins. It begins and ends
+//
+//   - at an accepted start, when it begins to be charged: Steps[created];
+//   - at an accepted stop or the end of its process, when that ends: EndedAt;
+//   - at its termination, for good: TerminatedAt;
+//   - at the time of the command, when sizes change.
+//
+// A restart and a reboot change nothing.
+func (t *txn) meterPod(before, p *fleet.Pod) {
+	was, is := termsOf(before), termsOf(p)
+	id := MeterID{fleet.ChargePod, string(p.ID)}
+	if was == is && (is.phase == phaseNone || get(t, &t.base.meters, id.key()) != nil) {
+		return
+	}
+	at := t.now
+	switch {
+	case is.phase == phaseNone:
+		at = p.TerminatedAt
+	case was.phase == phaseRunning && is.phase == phaseStopped:
+		at = p.EndedAt
+	case was.phase != phaseRunning && is.phase == phaseRunning:
+		at = p.Steps[fleet.StepCreated]
+	}
+	second := meter.Seconds(at)
+	if m := get(t, &t.base.meters, id.key()); m != nil && at.IsZero() {
+		second = m.Settled // a time that nobody told takes nothing back
+	}
+	t.turn(id, p.Account, is.phase != phaseNone, t.rates(p, is), second)
+}
+
+// meterVolume keeps a network volume's meter. Before is nil when it is created, after when it is
+// deleted; at is when it was.
+func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
+	switch {
+	case before == nil && after == nil:
+	case after == nil:
+		t.turn(MeterID{fleet.ChargeVolume, string(before.ID)}, before.Account, false, fleet.Amounts{}, meter.Seconds(at))
+	default:
+		id := MeterID{fleet.ChargeVolume, string(after.ID)}
+		same := before != nil && before.SizeGB == after.SizeGB && before.Type == after.Type
+		if same && get(t, &t.base.meters, id.key()) != nil {
+			return
+		}
+		rates := meter.Volume(after, storagePrices(get(t, &t.base.catalog, onlyKey)))
+		t.turn(id, after.Account, true, rates, meter.Seconds(at))
+	}
+}
+
+// turn ends a meter's interval, if there is one, at a second and, when open, begins the next one there.
+// An interval that is said to end before it began ends when it began: it costs nothing, and that is
+// as much as any time can take back.
+func (t *txn) turn(id MeterID, account fleet.AccountID, open bool, rates fleet.Amounts, at int64) {
+	if m := get(t, &t.base.meters, id.key()); m != nil {
+		at = max(at, m.Begin)
+		t.charge(id, m, at)
+	}
+	if !open {
+		drop(t, &t.base.meters, id.key())
+		return
+	}
+	put(t, &t.base.meters, id.key(), &openMeter{Account: account, Begin: at, Settled: at, Rates: rates})
+}
+
+// charge moves what a meter has run up to a second into usage and balance, or back from there when the
+// second is before what was settled. The meter's own row is the caller's to write. It returns how many
+// hours it wrote.
+func (t *txn) charge(id MeterID, m *openMeter, to int64) (hours int) {
+	var total fleet.Money
+	for hour, amounts := range m.interval().Hours(m.Settled, to) {
+		t.addUsage(usageKey{m.Account, hour, id}, amounts)
+		total += amounts.Total()
+		hours++
+	}
+	if total != 0 {
+		t.addBalance(m.Account, -total)
+	}
+	return hours
+}
+
+// maxSettle is about how many hourly records one SettleMeters writes.
+const maxSettle = 16 << 10
+
+// A settle point only moves on here, so that a proposer whose clock is behind costs no work; see turn for
+// the one way back. What would be too much for one entry is left to the next.
+func (c SettleMeters) apply(t *txn) (any, error) {
+	left, at := int64(maxSettle), meter.Seconds(c.At)
+	for _, id := range c.Meters {
+		m := get(t, &t.base.meters, id.key())
+		if left <= 0 {
+			break
+		}
+		if m == nil || at <= m.Settled {
+			continue
+		}
+		next := *m
+		next.Settled = min(at, m.Settled+left*meter.HourSeconds)
+		left -= int64(t.charge(id, m, next.Settled))
+		put(t, &t.base.meters, id.key(), &next)
+	}
+	return nil, nil
+}
+
+// OpenMeters returns the meters that cost something and are not settled up to before, in order.
+func (v *View) OpenMeters(before time.Time) []MeterID {
+	out, to := []MeterID{}, meter.Seconds(before)
+	for _, key := range sortedKeys(v.tb.meters.rows) {
+		if m := v.tb.meters.rows[key]; m.Settled < to && m.Rates != (fleet.Amounts{}) {
+			out = append(out, meterIDOf(key))
+		}
+	}
+	return out
+}
