@@ -67,6 +67,14 @@ func TestCurl(t *testing.T) {
 	if status != "200" || wants(header, "text/event-stream") != nil || wants(text, `"line":"from curl"`) != nil {
 		t.Errorf("logs: %s\n%s", header, text)
 	}
+	began := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	err = devtest.Until(reachTimeout, func() error {
+		_, _, text := curl(t, "-G", "--data-urlencode", "startTime="+began, suite.info.API+"/v2/billing/pods")
+		return wants(text, made.ID)
+	})
+	if err != nil {
+		t.Error(err)
+	}
 	for _, c := range []struct {
 		want string
 		args []string
@@ -84,10 +92,6 @@ func TestCurl(t *testing.T) {
 		if status, header, text := curl(t, c.args...); status != c.want {
 			t.Errorf("%q: want %s\n%s\n%s", c.args, c.want, header, text)
 		}
-	}
-	began := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-	if status, _, text := curl(t, "-G", "--data-urlencode", "startTime="+began, suite.info.API+"/v2/billing/pods"); status != "200" || wants(text, made.ID) != nil {
-		t.Errorf("billing: %s %s", status, text)
 	}
 	if status, header, text := curl(t, suite.info.API+"/docs"); status != "200" || wants(header, "text/html") != nil || wants(text, "/v2/pods/{id}") != nil {
 		t.Errorf("docs: %s %.200s", header, text)

@@ -3,6 +3,7 @@
 package clients
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,8 +45,31 @@ func run(m *testing.M) (code int) {
 	if err := suite.dev.Stop(); err != nil {
 		code = fail(err)
 	}
+	if err := secretsInLogs(suite.info.APIKey, suite.info.AdminKey, registryPassword, registryUser); err != nil {
+		code = fail(err)
+	}
 	if code != 0 {
 		suite.dev.PrintLogs(os.Stderr)
 	}
 	return code
+}
+
+// secretsInLogs looks through every log of the daemons for what the tests told them in confidence.
+func secretsInLogs(secrets ...string) error {
+	files, err := filepath.Glob(filepath.Join(suite.dev.Dir, "log", "*"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("%d logs: %w", len(files), err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		for _, secret := range secrets {
+			if bytes.Contains(data, []byte(secret)) {
+				return fmt.Errorf("%s holds a secret", filepath.Base(name))
+			}
+		}
+	}
+	return nil
 }

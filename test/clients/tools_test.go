@@ -156,16 +156,20 @@ func templateTools(t *testing.T, m *mcp) {
 	m.refused(t, 404, "not_found", "get-template", args{"id": made.ID})
 }
 
+const (
+	registryUser     = "robot-of-the-test"
+	registryPassword = "correct-horse-battery"
+)
+
 func registryTools(t *testing.T, m *mcp) {
-	const password = "correct-horse-battery"
 	var made struct{ ID, Name string }
-	m.good(t, &made, "create-registry", body(args{"name": "ours", "username": "robot", "password": password}))
+	m.good(t, &made, "create-registry", body(args{"name": "ours", "username": registryUser, "password": registryPassword}))
 	got := m.tool(t, "get-registry", args{"id": made.ID})
-	if got.failed || strings.Contains(got.text, password) || strings.Contains(got.text, "robot") || !strings.Contains(got.text, made.ID) {
+	if got.failed || strings.Contains(got.text, registryPassword) || strings.Contains(got.text, registryUser) || !strings.Contains(got.text, made.ID) {
 		t.Errorf("get-registry: %s", got.text)
 	}
 	list := m.tool(t, "list-registries", nil)
-	if list.failed || strings.Contains(list.text, password) || !strings.Contains(list.text, made.ID) {
+	if list.failed || strings.Contains(list.text, registryPassword) || !strings.Contains(list.text, made.ID) {
 		t.Errorf("list-registries: %s", list.text)
 	}
 	var template struct{ ID string }
@@ -289,7 +293,7 @@ func billingTools(t *testing.T, m *mcp) {
 	var all, pods view
 	m.good(t, &all, "list-billing", args{"lastN": 2, "bucketSize": "hour"})
 	m.good(t, &pods, "list-pod-billing", args{"lastN": 2, "bucketSize": "hour"})
-	if pods.Metadata.UniquePodCount != 1 || pods.Metadata.Totals["gpuAmount"] <= 0 {
+	if pods.Metadata.UniquePodCount < 1 || pods.Metadata.Totals["gpuAmount"] <= 0 {
 		t.Errorf("pods: %+v", pods.Metadata)
 	}
 	for _, v := range []view{all, pods} {
