@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"gantry/agent/gpu"
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -45,6 +46,8 @@ type Config struct {
 	Dial       Dialer
 	Instance   string // four hexadecimal digits that name the agent's kernel objects
 	GPUs       []fleet.GPU
+	Meter      gpu.Meter // tells how busy the GPUs are; nil: nothing is told
+	Publish    Publish
 	Overcommit int // 1 in production; see inventory
 	// Offer is what pods may use of the host, and BootID names the present run of its kernel. Both
 	// are read from the machine when they are zero, as in production.
@@ -53,10 +56,18 @@ type Config struct {
 	Archives   []string
 	Version    string
 	Containers Containers
+	Inside     Inside // what commands and files in pods go through; nil: they are refused
 	Network    netctl.Controller
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
 	Ready      func() // called once, when the first session stands or the pods of before are looked after
 	Log        *slog.Logger
+}
+
+// Publish says where tcp ports of pods can be reached. The zero value publishes none.
+type Publish struct {
+	IP       netip.Addr   // what pods and their owners are told
+	At       []netip.Addr // the host's own addresses that it leads to, sorted; IP among them unless it is translated on the way
+	From, To int          // ports, both included
 }
 
 const (
@@ -131,6 +142,9 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	if c.Offer != (fleet.Resources{}) {
 		d.stock.Total = c.Offer
 	}
+	if p := c.Publish; p.IP.IsValid() && p.From > 0 {
+		d.stock.PublicIP, d.stock.PortFrom, d.stock.PortTo = p.IP.String(), p.From, p.To
+	}
 	if err := d.network(ctx); err != nil {
 		return nil, err
 	}
@@ -141,14 +155,14 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	rep := newReports()
 	d.pods = pod.NewPods(ctx, pod.Deps{
 		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
-		Dir: filepath.Join(c.Dir, "pods"), Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
+		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), PublicIP: d.stock.PublicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
 		GPUName: func(uuid string) string { return types[uuid] },
 	})
 	subnet := book.Subnet()
 	d.sessions = &sessions{
 		addrs: c.Schedulers, dial: c.Dial, ledger: book, pods: d.pods, reports: rep,
-		live: newSampler(c.Containers, book, rep), tunnels: &tunnels{book, d.logs, c.Log},
+		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
 		hello: d.hello, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
 	}
 	return d, nil
@@ -166,16 +180,18 @@ func (d *daemon) network(ctx context.Context) error {
 			return err
 		}
 	}
-	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU}
-	for _, rec := range d.book.Records() {
+	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU, Public: d.Publish.At}
+	records := d.book.Records()
+	// Of two pods with one public port, the later order has it.
+	slices.SortFunc(records, func(a, b pod.Record) int { return cmp.Compare(a.Assignment.Generation, b.Assignment.Generation) })
+	for _, rec := range records {
 		a := rec.Assignment
 		ended := rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation
 		// What may run keeps its network, also while it is being stopped.
 		if rec.Addr.IsValid() && !ended && (a.Goal == fleet.GoalRun || rec.Begun == a.Incarnation) {
-			want.Pods = append(want.Pods, netctl.NewPod(d.Instance, string(rec.Assignment.Pod), rec.Addr))
+			want = want.With(podNetwork{d.Instance, d.Network}.pod(a.Pod, rec.Addr, a.Mappings))
 		}
 	}
-	slices.SortFunc(want.Pods, func(a, b netctl.Pod) int { return strings.Compare(a.ID, b.ID) })
 	if err := d.Network.Set(ctx, want); err != nil {
 		return fmt.Errorf("set the host's network: %w", err)
 	}
@@ -192,6 +208,9 @@ func (d *daemon) run(ctx context.Context) {
 	wg.Go(func() { d.sessions.live.hurryWhilePulling(ctx) })
 	wg.Go(func() { d.sweep(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
+	wg.Go(func() {
+		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("end the commands that are left in pods", "err", err) })
+	})
 	d.sessions.run(ctx)
 	wg.Wait()
 	d.pods.Wait()
@@ -220,7 +239,7 @@ func (d *daemon) close() {
 	}
 }
 
-// sweep removes containers that the ledger does not know, once a scheduler was heard: leftovers of
+// sweep removes containers and data that the ledger does not know, once a scheduler was heard: leftovers of
 // a ledger that was lost or of a crash in the middle of a removal. It tries until it has succeeded
 // once: the runtime may be away when the agent starts.
 func (d *daemon) sweep(ctx context.Context) {
@@ -258,8 +277,36 @@ func (d *daemon) swept(ctx context.Context) bool {
 			clean = false
 		}
 	}
+	return d.sweptData(ctx) && clean
+}
+
+// sweptData removes persistent data of pods that the ledger does not know, each after its container.
+func (d *daemon) sweptData(ctx context.Context) bool {
+	ids, err := pod.DataOf(dataDir(d.Dir))
+	if err != nil {
+		d.Log.Warn("list persistent data", "err", err)
+		return false
+	}
+	clean := true
+	for _, id := range ids {
+		if _, known := d.book.Record(id); known {
+			continue
+		}
+		d.Log.Warn("persistent data of an unknown pod is removed", "pod", id)
+		err := d.Containers.Remove(ctx, id)
+		if err == nil {
+			err = pod.RemoveData(ctx, dataDir(d.Dir), id)
+		}
+		if err != nil {
+			d.Log.Warn("remove the persistent data of an unknown pod", "pod", id, "err", err)
+			clean = false
+		}
+	}
 	return clean
 }
+
+// dataDir is the folder of the pods' persistent data.
+func dataDir(dir string) string { return filepath.Join(dir, "persistent") }
 
 func (d *daemon) hello() *link.Hello {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
@@ -278,6 +325,7 @@ func (d *daemon) hello() *link.Hello {
 		Inventory: &link.Inventory{
 			Total: &link.Resources{MilliCpu: inv.Total.MilliCPU, MemoryMb: inv.Total.MemoryMB, DiskGb: inv.Total.DiskGB},
 			Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: version, AgentVersion: d.Version, Images: images,
+			PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		},
 	}
 	for _, g := range inv.GPUs {

@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 
 	"gantry/agent/ledger"
+	"gantry/agent/pod"
+	"gantry/fleet"
 	"gantry/netctl"
 )
 
 // Clean removes every container, namespace, link and rule of the agent whose data folder is dir.
 // The ledger stays and remembers: pods that ran are started again, as new incarnations, when the
-// agent runs next. It fails while an agent runs on the folder.
+// agent runs next, and find their persistent data. Data of pods that are not wanted here any more goes
+// too. It fails while an agent runs on the folder.
 func Clean(ctx context.Context, dir string, rt Containers, network netctl.Controller) error {
 	path := filepath.Join(dir, "ledger.db")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -29,8 +32,27 @@ func Clean(ctx context.Context, dir string, rt Containers, network netctl.Contro
 	if err == nil {
 		err = errors.Join(rt.Clean(ctx, false), network.Clean(ctx))
 	}
+	if err == nil {
+		err = cleanData(ctx, dir, book)
+	}
 	if closeErr := book.Close(); err == nil && closeErr != nil {
 		err = fmt.Errorf("close ledger: %w", closeErr)
+	}
+	return err
+}
+
+// cleanData removes persistent data that nobody will ask for, after all containers. What the ledger
+// does not know is kept until a scheduler was heard: the ledger itself may be new.
+func cleanData(ctx context.Context, dir string, book *ledger.Ledger) error {
+	ids, err := pod.DataOf(dataDir(dir))
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		rec, known := book.Record(id)
+		if known && rec.Assignment.Goal == fleet.GoalGone {
+			err = errors.Join(err, pod.RemoveData(ctx, dataDir(dir), id))
+		}
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"gantry/agent/gpu"
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -21,6 +22,7 @@ const (
 // runtime and may take long; heartbeats never wait for it.
 type sampler struct {
 	runtime pod.Runtime
+	meter   gpu.Meter // nil: GPUs are not measured
 	ledger  *ledger.Ledger
 	reports *reports
 	hurry   chan struct{} // a heartbeat is wanted before its time
@@ -36,10 +38,11 @@ type sample struct {
 	cpu         time.Duration // since the start
 	cpuPercent  int32         // between the last two readings
 	memPercent  int32
+	gpus        []fleet.GPUUse // in the order of the assignment
 }
 
-func newSampler(rt pod.Runtime, l *ledger.Ledger, r *reports) *sampler {
-	return &sampler{runtime: rt, ledger: l, reports: r, hurry: make(chan struct{}, 1), last: map[fleet.PodID]sample{}}
+func newSampler(rt pod.Runtime, m gpu.Meter, l *ledger.Ledger, r *reports) *sampler {
+	return &sampler{runtime: rt, meter: m, ledger: l, reports: r, hurry: make(chan struct{}, 1), last: map[fleet.PodID]sample{}}
 }
 
 // run reads the counters of every running pod again and again until ctx ends.
@@ -108,6 +111,9 @@ func (s *sampler) heartbeat() *link.Heartbeat {
 			live.Activity, live.PullDone, live.PullTotal = d.words, d.done, d.total
 		case sampled && x.incarnation == rec.Assignment.Incarnation:
 			live.CpuPercent, live.MemoryPercent = x.cpuPercent, x.memPercent
+			for _, g := range x.gpus {
+				live.Gpus = append(live.Gpus, &link.GPUUse{Util: percent(float64(g.Util), 100), MemoryUtil: percent(float64(g.MemoryUtil), 100)})
+			}
 		default:
 			continue
 		}
@@ -129,6 +135,11 @@ func (s *sampler) read(ctx context.Context, rec pod.Record) (sample, bool) {
 		return sample{}, false
 	}
 	now := sample{at: time.Now(), cpu: use.CPU, incarnation: a.Incarnation}
+	if s.meter != nil && len(a.GPUs) > 0 {
+		if gpus := s.meter.Use(ctx, a.GPUs); len(gpus) == len(a.GPUs) {
+			now.gpus = gpus
+		}
+	}
 	s.mu.Lock()
 	before, ok := s.last[a.Pod]
 	s.mu.Unlock()

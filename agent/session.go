@@ -251,13 +251,13 @@ func applied(generation uint64) *link.Up {
 }
 
 // order hands changed assignments to the machines. The first one in an agent's life lets them start
-// new containers: until then another host may have been given the work.
+// new containers: until then another host may have been given the work. They have all their orders
+// before they are let: those of the ledger lack what is never on disk.
 func (s *sessions) order(changed []pod.Assignment) {
-	first := s.heard.CompareAndSwap(false, true)
 	for _, a := range changed {
 		s.pods.Set(a)
 	}
-	if first {
+	if s.heard.CompareAndSwap(false, true) {
 		s.pods.Poke()
 	}
 }
@@ -283,6 +283,15 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 	}
 	for _, p := range a.GetPorts() {
 		out.Ports = append(out.Ports, fleet.Port{Number: int(p.GetNumber()), Protocol: p.GetProtocol()})
+		if p.GetPublic() != 0 {
+			out.Mappings = append(out.Mappings, fleet.PortMapping{Private: int(p.GetNumber()), Public: int(p.GetPublic())})
+		}
+	}
+	if a.GetPersistentGb() > 0 {
+		out.Persistent = &fleet.PersistentMount{SizeGB: int(a.GetPersistentGb()), Path: a.GetPersistentPath()}
+	}
+	if c := a.GetRegistry(); c != nil {
+		out.Registry = &fleet.Credential{Username: c.GetUsername(), Password: fleet.Secret(c.GetPassword())}
 	}
 	return out
 }

@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"gantry/agent/inside"
 	"gantry/agent/ledger"
 	"gantry/agent/logs"
+	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -22,14 +25,64 @@ import (
 const (
 	podDialTimeout = 5 * time.Second
 	frameSize      = 32 << 10 // bytes
+	maxExecs       = 64       // in one pod at once
+	maxTransfers   = 16       // of files, in one pod at once
 )
 
-// tunnels serves what a scheduler asks for through the session: connections to pods' ports and
-// pods' logs.
+// tunnels serves what a scheduler asks for through the session: connections to pods' ports, pods'
+// logs, and commands and files in their containers.
 type tunnels struct {
 	ledger *ledger.Ledger
 	logs   *podLogs
+	inside Inside // nil: this host reaches into no container
+	execs  seats
+	files  seats
 	log    *slog.Logger
+}
+
+func newTunnels(l *ledger.Ledger, logs *podLogs, in Inside, log *slog.Logger) *tunnels {
+	return &tunnels{ledger: l, logs: logs, inside: in, execs: seats{most: maxExecs}, files: seats{most: maxTransfers}, log: log}
+}
+
+// Inside is the container runtime as tunnels need it. Every call names the incarnation that is
+// meant: another one is refused with fleet.CodeNotAllowed, and so is one that does not run.
+type Inside interface {
+	// Exec starts a process in the pod's container; see inside.Process.
+	Exec(ctx context.Context, id fleet.PodID, incarnation uint64, spec inside.ExecSpec) (inside.Process, error)
+	// Root opens the root folder of the pod's container.
+	Root(ctx context.Context, id fleet.PodID, incarnation uint64) (*inside.Root, error)
+	// SweepExecs ends processes that nobody looks after any more.
+	SweepExecs(ctx context.Context) error
+}
+
+// seats bounds how many of a kind of tunnel a pod has at once.
+type seats struct {
+	most int
+
+	mu    sync.Mutex // guards taken
+	taken map[fleet.PodID]int
+}
+
+// take reports whether there was a free seat; it is given back with leave.
+func (s *seats) take(id fleet.PodID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[id] >= s.most {
+		return false
+	}
+	if s.taken == nil {
+		s.taken = map[fleet.PodID]int{}
+	}
+	s.taken[id]++
+	return true
+}
+
+func (s *seats) leave(id fleet.PodID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[id]--; s.taken[id] == 0 {
+		delete(s.taken, id)
+	}
 }
 
 // serve opens the tunnel and carries it until either side ends it.
@@ -46,6 +99,10 @@ func (t *tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *link.Op
 		err = t.port(ctx, stream, ask)
 	case ask.GetLogs() != nil:
 		err = t.podLog(ctx, stream, ask)
+	case ask.GetExec() != nil:
+		err = t.exec(ctx, stream, ask)
+	case ask.GetFiles() != nil:
+		err = t.transfer(ctx, stream, ask)
 	default:
 		err = stream.Send(&link.Frame{Id: ask.GetId(), Error: "this host does not know that kind of tunnel"})
 	}
@@ -62,6 +119,46 @@ func (t *tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *link.Op
 func (t *tunnels) address(id fleet.PodID) (netip.Addr, bool) {
 	rec, ok := t.ledger.Record(id)
 	return rec.Addr, ok && rec.Assignment.Goal == fleet.GoalRun && rec.Begun == rec.Assignment.Incarnation
+}
+
+// wanted returns the incarnation of a pod that is to run here and has been started.
+func (t *tunnels) wanted(id fleet.PodID) (uint64, error) {
+	rec, ok := t.ledger.Record(id)
+	a := rec.Assignment
+	switch {
+	case !ok || rec.Orphan:
+		return 0, &fleet.Error{Code: fleet.CodeNotFound, Msg: "the pod is not on this host"}
+	case t.inside == nil:
+		return 0, fleet.Unavailable("this host reaches into no container", nil)
+	case a.Goal != fleet.GoalRun || rec.Begun != a.Incarnation, rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation:
+		return 0, fleet.NotAllowed("the pod does not run")
+	}
+	return a.Incarnation, nil
+}
+
+// refusal returns the first frame of a tunnel that is refused, with words for the pod's owner only
+// where the error has such.
+func (t *tunnels) refusal(ask *link.OpenTunnel, err error) *link.Frame {
+	f := t.lastFrame(err)
+	f.Id, f.End = ask.GetId(), false
+	return f
+}
+
+// lastFrame returns the frame that ends a tunnel, well or with an error.
+func (t *tunnels) lastFrame(err error) *link.Frame {
+	var known *fleet.Error
+	var faulty *pod.Error
+	switch {
+	case err == nil:
+		return &link.Frame{End: true}
+	case errors.As(err, &known):
+		return &link.Frame{End: true, Error: known.Msg, Code: string(known.Code)}
+	case errors.As(err, &faulty):
+		t.log.Warn("reach into a pod", "err", err)
+		return &link.Frame{End: true, Error: faulty.Sentence, Code: string(fleet.CodeUnavailable)}
+	}
+	t.log.Warn("reach into a pod", "err", err)
+	return &link.Frame{End: true, Error: "the pod's host could not do it", Code: string(fleet.CodeUnavailable)}
 }
 
 func (t *tunnels) port(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {

@@ -36,7 +36,8 @@ type dev struct {
 
 	containerd, scheduler, agent *child // nil before they are started
 
-	hostID string // once the host is ready
+	slot   net.Listener // holds the pods' ports against other devs; nil: none
+	hostID string       // once the host is ready
 	hosts  []client.Host
 	began  time.Time
 
@@ -57,6 +58,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	d := &dev{cfg: cfg, folder: f, env: childEnv(os.Environ()), began: time.Now(), wake: make(chan struct{}, 1)}
 	err = d.run(ctx)
+	if d.slot != nil {
+		err = errors.Join(err, d.slot.Close())
+	}
 	return errors.Join(err, f.close())
 }
 
@@ -123,6 +127,9 @@ func (d *dev) prepare(ctx context.Context) error {
 		if s.LinkPort, err = freePort("127.0.0.1"); err != nil {
 			return fmt.Errorf("find a port for the link: %w", err)
 		}
+	}
+	if s.PodPorts, d.slot = takePorts(s.PodPorts); d.slot == nil {
+		d.cfg.Log.Warn("tcp ports of pods are not published: other instances have all the ports")
 	}
 	d.state = s
 	return d.folder.setState(s)
@@ -285,6 +292,7 @@ func (d *dev) startAgent(ctx context.Context) {
 	args := []string{
 		"run", "--data-dir", d.folder.path("agent"), "--scheduler", d.link(),
 		"--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger,
+		"--port-range", portRange(d.state.PodPorts),
 	}
 	if d.cfg.Overcommit > 0 {
 		args = append(args, "--overcommit", strconv.Itoa(d.cfg.Overcommit))

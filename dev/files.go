@@ -45,6 +45,7 @@ type keys struct {
 type state struct {
 	DataCenter  string `json:"dataCenter"`
 	LinkPort    int    `json:"linkPort"`    // of the scheduler's end of the link; 0: not chosen yet
+	PodPorts    int    `json:"podPorts"`    // first port of the slot for pods' tcp ports; 0: not chosen yet, or none free
 	Initialised bool   `json:"initialised"` // the cluster was made, and its keys are in keys.json
 	Joined      bool   `json:"joined"`      // the agent has its certificate
 }

@@ -14,6 +14,9 @@ const (
 	minMTU  = 576
 	maxMTU  = 65535
 	maxDeny = 256
+
+	maxPublic = 8
+	maxPorts  = 256
 )
 
 // Config is the network that one host should have for one agent.
@@ -29,6 +32,9 @@ type Config struct {
 	// Deny holds further IPv4 ranges that no pod may reach, masked, sorted and
 	// without repetition, at most 256. 169.254.0.0/16 is always denied.
 	Deny []netip.Prefix
+	// Public holds the host's IPv4 addresses at which pods' ports are published, sorted and without
+	// repetition, at most 8. Without any, no port is published.
+	Public []netip.Addr
 	// Pods is sorted by ID.
 	Pods []Pod
 }
@@ -39,7 +45,22 @@ type Pod struct {
 	Namespace string     // NamespaceName(instance, ID)
 	Addr      netip.Addr // inside the subnet
 	MAC       string     // unicast, lower-case, with colons
+	Ports     []Port     // that the host publishes for the pod, by Public; at most 256
 }
+
+// Port is a TCP port of the host that leads to a port of a pod. Both are 1 to 65535; no two of a
+// Config have one Public.
+type Port struct {
+	Public, Private uint16
+}
+
+// SamePlace says whether both are the same but for their published ports.
+func (p Pod) SamePlace(o Pod) bool {
+	return p.ID == o.ID && p.Namespace == o.Namespace && p.Addr == o.Addr && p.MAC == o.MAC
+}
+
+// Equal says whether both are the same.
+func (p Pod) Equal(o Pod) bool { return p.SamePlace(o) && slices.Equal(p.Ports, o.Ports) }
 
 // NewPod fills in what follows from the pod's id and address.
 func NewPod(instance, id string, addr netip.Addr) Pod {
@@ -73,9 +94,15 @@ func (c Config) Pod(id string) (Pod, bool) {
 	return c.Pods[i], true
 }
 
-// With returns a copy in which the pod is present as given.
+// With returns a copy in which the pod is present as given. Public ports that it has are no other
+// pod's any more: they are free for the next pod while what is left of the last one goes.
 func (c Config) With(pod Pod) Config {
 	out := c.Without(pod.ID)
+	for i := range out.Pods {
+		out.Pods[i].Ports = slices.DeleteFunc(slices.Clone(out.Pods[i].Ports), func(p Port) bool {
+			return slices.ContainsFunc(pod.Ports, func(mine Port) bool { return mine.Public == p.Public })
+		})
+	}
 	i, _ := slices.BinarySearchFunc(out.Pods, pod.ID, func(p Pod, id string) int { return cmp.Compare(p.ID, id) })
 	out.Pods = slices.Insert(out.Pods, i, pod)
 	return out
@@ -90,15 +117,21 @@ func (c Config) Without(id string) Config {
 
 // Clone returns a copy that shares nothing with c.
 func (c Config) Clone() Config {
-	c.Deny, c.Pods = slices.Clone(c.Deny), slices.Clone(c.Pods)
+	c.Deny, c.Public, c.Pods = slices.Clone(c.Deny), slices.Clone(c.Public), slices.Clone(c.Pods)
+	for i := range c.Pods {
+		c.Pods[i].Ports = slices.Clone(c.Pods[i].Ports)
+	}
 	return c
 }
 
 // Equal says whether both describe the same network.
-func (c Config) Equal(o Config) bool { return c.sameHost(o) && slices.Equal(c.Pods, o.Pods) }
+func (c Config) Equal(o Config) bool {
+	return c.sameHost(o) && slices.EqualFunc(c.Pods, o.Pods, Pod.Equal)
+}
 
 func (c Config) sameHost(o Config) bool {
-	return c.Instance == o.Instance && c.Subnet == o.Subnet && c.MTU == o.MTU && slices.Equal(c.Deny, o.Deny)
+	return c.Instance == o.Instance && c.Subnet == o.Subnet && c.MTU == o.MTU &&
+		slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Public, o.Public)
 }
 
 // String is the text that a reviewer reads: one object a line, pods by id.
@@ -107,6 +140,9 @@ func (c Config) String() string {
 	fmt.Fprintf(&b, "instance %s\n%s\n", c.Instance, c.hostLine())
 	for _, p := range c.Denied() {
 		fmt.Fprintf(&b, "deny %s\n", p)
+	}
+	for _, a := range c.Public {
+		fmt.Fprintf(&b, "public %s\n", a)
 	}
 	for _, p := range c.Pods {
 		fmt.Fprintf(&b, "%s\n", podLine(c.Instance, p))
@@ -120,7 +156,11 @@ func (c Config) hostLine() string {
 }
 
 func podLine(instance string, p Pod) string {
-	return fmt.Sprintf("pod %s addr %s mac %s link %s netns %s", p.ID, p.Addr, p.MAC, LinkName(instance, p.ID), p.Namespace)
+	line := fmt.Sprintf("pod %s addr %s mac %s link %s netns %s", p.ID, p.Addr, p.MAC, LinkName(instance, p.ID), p.Namespace)
+	for _, port := range p.Ports {
+		line += fmt.Sprintf(" port %d to %d", port.Public, port.Private)
+	}
+	return line
 }
 
 // Validate returns every fault of the value, joined. Texts name the member and
@@ -139,7 +179,8 @@ func (c Config) Validate() error {
 		add(fmt.Errorf("mtu: want %d to %d", minMTU, maxMTU))
 	}
 	add(checkDeny(c.Deny))
-	addrs, macs, links := map[netip.Addr]bool{}, map[string]bool{}, map[string]bool{}
+	add(checkPublic(c.Public))
+	addrs, macs, links, ports := map[netip.Addr]bool{}, map[string]bool{}, map[string]bool{}, map[uint16]string{}
 	for i, p := range c.Pods {
 		at := func(err error) {
 			if err != nil {
@@ -158,6 +199,7 @@ func (c Config) Validate() error {
 			at(errors.New("id: address, hardware address or link name is another pod's"))
 		}
 		addrs[p.Addr], macs[p.MAC], links[link] = true, true, true
+		at(takePorts(ports, p))
 	}
 	return errors.Join(faults...)
 }
@@ -179,6 +221,47 @@ func (p Pod) check(instance string) error {
 	}
 	if mac[0]&1 != 0 || p.MAC == "00:00:00:00:00:00" {
 		return errors.New("mac: want a unicast address")
+	}
+	return p.checkPorts()
+}
+
+func (p Pod) checkPorts() error {
+	if len(p.Ports) > maxPorts {
+		return fmt.Errorf("ports: want at most %d", maxPorts)
+	}
+	for i, port := range p.Ports {
+		if port.Public == 0 || port.Private == 0 {
+			return errors.New("ports: want 1 to 65535")
+		}
+		if i > 0 && p.Ports[i-1].Public >= port.Public {
+			return errors.New("ports: want ascending public ports")
+		}
+	}
+	return nil
+}
+
+// takePorts enters the pod's public ports into what others have.
+func takePorts(taken map[uint16]string, p Pod) error {
+	for _, port := range p.Ports {
+		if owner, ok := taken[port.Public]; ok && owner != p.ID {
+			return errors.New("ports: a public port is another pod's")
+		}
+		taken[port.Public] = p.ID
+	}
+	return nil
+}
+
+func checkPublic(public []netip.Addr) error {
+	if len(public) > maxPublic {
+		return fmt.Errorf("public: want at most %d addresses", maxPublic)
+	}
+	for i, a := range public {
+		if !a.Is4() || !a.IsGlobalUnicast() {
+			return fmt.Errorf("public[%d]: want an IPv4 address that others can reach", i)
+		}
+		if i > 0 && !public[i-1].Less(a) {
+			return fmt.Errorf("public[%d]: want ascending addresses", i)
+		}
 	}
 	return nil
 }

@@ -25,6 +25,14 @@ func sample() Config {
 	return c
 }
 
+// published is sample with ports.
+func published() Config {
+	c := sample()
+	c.Public = addrsOf("10.1.2.3", "203.0.113.7")
+	c.Pods[0].Ports = []Port{{30_001, 22}, {30_002, 9000}}
+	return c
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -48,6 +56,7 @@ func TestTextForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "config.txt", c.String())
+	golden(t, "published.txt", published().String())
 }
 
 func TestDiff(t *testing.T) {
@@ -65,6 +74,7 @@ func TestDiff(t *testing.T) {
 		{"from nothing", Config{Instance: "0a1b"}, have},
 		{"one pod less", have, have.Without("m3k9x1q2")},
 		{"a pod moves", have, moved},
+		{"ports of a pod", have, published()},
 		{"the host changes, one goes, one comes", have, wider.Without("a1b2c3d4").With(NewPod("0a1b", "z", netip.MustParseAddr("10.88.16.7")))},
 		{"another instance", have, other},
 	} {
@@ -75,20 +85,29 @@ func TestDiff(t *testing.T) {
 
 func TestValidateNamesMemberAndRule(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"instance: want 4 lower-case hexadecimal digits":                                             func(c *Config) { *c = Config{Instance: "0A1B", Subnet: c.Subnet, MTU: 1500} },
-		"subnet: want a masked IPv4 prefix of /8 to /29":                                             func(c *Config) { c.Subnet = netip.MustParsePrefix("10.88.16.1/20") },
-		"mtu: want 576 to 65535":                                                                     func(c *Config) { c.MTU = 575 },
-		"deny[0]: want a masked IPv4 prefix":                                                         func(c *Config) { c.Deny[0] = netip.MustParsePrefix("fd00::/8") },
-		"deny[1]: want ascending prefixes":                                                           func(c *Config) { c.Deny[1] = c.Deny[0] },
-		"pods[0].id: want letters and digits, after the first also - and _":                          func(c *Config) { c.Pods[0].ID = "../x" },
-		"pods[0].id: want 1 to 64 characters":                                                        func(c *Config) { c.Pods[0].ID = "" },
-		"pods[0].namespace: want the name that follows from instance and id":                         func(c *Config) { c.Pods[0].Namespace = "x" },
-		"pods[0].addr: want an address of the subnet":                                                func(c *Config) { c.Pods[0].Addr = netip.MustParseAddr("10.99.0.1") },
-		"pods[0].addr: the subnet's first, gateway and last address are reserved":                    func(c *Config) { c.Pods[0].Addr = netip.MustParseAddr("10.88.16.1") },
-		"pods[0].mac: want six lower-case octets with colons":                                        func(c *Config) { c.Pods[0].MAC = "0A:58:0a:58:10:02" },
-		"pods[0].mac: want a unicast address":                                                        func(c *Config) { c.Pods[0].MAC = "01:58:0a:58:10:02" },
-		"pods[1].id: want ascending ids":                                                             func(c *Config) { c.Pods[0], c.Pods[1] = c.Pods[1], c.Pods[0] },
-		"pods[1].id: address, hardware address or link name is another pod's":                        func(c *Config) { c.Pods[1].MAC = c.Pods[0].MAC },
+		"instance: want 4 lower-case hexadecimal digits":                          func(c *Config) { *c = Config{Instance: "0A1B", Subnet: c.Subnet, MTU: 1500} },
+		"subnet: want a masked IPv4 prefix of /8 to /29":                          func(c *Config) { c.Subnet = netip.MustParsePrefix("10.88.16.1/20") },
+		"mtu: want 576 to 65535":                                                  func(c *Config) { c.MTU = 575 },
+		"deny[0]: want a masked IPv4 prefix":                                      func(c *Config) { c.Deny[0] = netip.MustParsePrefix("fd00::/8") },
+		"deny[1]: want ascending prefixes":                                        func(c *Config) { c.Deny[1] = c.Deny[0] },
+		"pods[0].id: want letters and digits, after the first also - and _":       func(c *Config) { c.Pods[0].ID = "../x" },
+		"pods[0].id: want 1 to 64 characters":                                     func(c *Config) { c.Pods[0].ID = "" },
+		"pods[0].namespace: want the name that follows from instance and id":      func(c *Config) { c.Pods[0].Namespace = "x" },
+		"pods[0].addr: want an address of the subnet":                             func(c *Config) { c.Pods[0].Addr = netip.MustParseAddr("10.99.0.1") },
+		"pods[0].addr: the subnet's first, gateway and last address are reserved": func(c *Config) { c.Pods[0].Addr = netip.MustParseAddr("10.88.16.1") },
+		"pods[0].mac: want six lower-case octets with colons":                     func(c *Config) { c.Pods[0].MAC = "0A:58:0a:58:10:02" },
+		"pods[0].mac: want a unicast address":                                     func(c *Config) { c.Pods[0].MAC = "01:58:0a:58:10:02" },
+		"pods[1].id: want ascending ids":                                          func(c *Config) { c.Pods[0], c.Pods[1] = c.Pods[1], c.Pods[0] },
+		"pods[1].id: address, hardware address or link name is another pod's":     func(c *Config) { c.Pods[1].MAC = c.Pods[0].MAC },
+		"public[0]: want an IPv4 address that others can reach":                   func(c *Config) { c.Public = addrsOf("127.0.0.1") },
+		"public[1]: want ascending addresses":                                     func(c *Config) { c.Public = addrsOf("203.0.113.7", "203.0.113.7") },
+		"public: want at most 8 addresses":                                        func(c *Config) { c.Public = make([]netip.Addr, 9) },
+		"pods[0].ports: want 1 to 65535":                                          func(c *Config) { c.Pods[0].Ports = []Port{{Public: 30_000}} },
+		"pods[0].ports: want ascending public ports":                              func(c *Config) { c.Pods[0].Ports = []Port{{30_001, 1}, {30_001, 2}} },
+		"pods[0].ports: want at most 256":                                         func(c *Config) { c.Pods[0].Ports = make([]Port, 257) },
+		"pods[1].ports: a public port is another pod's": func(c *Config) {
+			c.Pods[0].Ports, c.Pods[1].Ports = []Port{{30_001, 22}}, []Port{{30_001, 22}}
+		},
 		"mtu: want 576 to 65535\npods[0].namespace: want the name that follows from instance and id": func(c *Config) { c.MTU, c.Pods[0].Namespace = 0, "" },
 	} {
 		c := sample()
@@ -96,6 +115,37 @@ func TestValidateNamesMemberAndRule(t *testing.T) {
 		if err := c.Validate(); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
+	}
+}
+
+func addrsOf(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func TestPublicPortGoesToTheLastPod(t *testing.T) {
+	c := sample()
+	first, second := c.Pods[0], c.Pods[1]
+	first.Ports = []Port{{30_001, 22}, {30_002, 9000}}
+	second.Ports = []Port{{30_002, 22}}
+	one := c.With(first)
+	both := one.With(second)
+	if d := cmp.Diff([]Port{{30_001, 22}}, both.Pods[0].Ports); d != "" || both.Validate() != nil {
+		t.Errorf("%s%v", d, both.Validate())
+	}
+	if d := cmp.Diff(first.Ports, one.Pods[0].Ports); d != "" {
+		t.Errorf("the original changed: %s", d)
+	}
+	if one.Equal(c) || one.Equal(both) || !both.Equal(both.Clone()) || !first.SamePlace(c.Pods[0]) || first.Equal(c.Pods[0]) {
+		t.Error("ports do not count in comparisons, or too much")
+	}
+	again := both.Clone()
+	again.Pods[1].Ports[0].Private = 1
+	if both.Pods[1].Ports[0].Private != 22 {
+		t.Error("a copy shares its ports")
 	}
 }
 

@@ -35,12 +35,15 @@ type Controller interface {
 	// such as a flushed ruleset. It returns ErrNoHost before the first Set.
 	Repair(ctx context.Context) error
 	// AddPod adds or repairs one pod. When it returns nil the pod's packets are
-	// already confined, so its first process may start.
+	// already confined, so its first process may start. A pod that differs in its
+	// ports alone keeps its link, and public ports that another pod had are its own.
 	AddPod(ctx context.Context, pod Pod) error
 	// RemovePod removes one pod; one that is not there is no error.
 	RemovePod(ctx context.Context, id string) error
 	// Has says whether the pod's network is complete.
 	Has(ctx context.Context, id string) (bool, error)
+	// Published returns the ports that lead to the pod, by public port.
+	Published(ctx context.Context, id string) ([]Port, error)
 	// Observed reads what is there. It changes nothing.
 	Observed(ctx context.Context) (State, error)
 	// Clean removes everything of the instance, known or not.

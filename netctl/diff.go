@@ -12,7 +12,7 @@ type Verb int
 const (
 	RemovePod  Verb = iota + 1 // remove Pod
 	SetHost                    // make bridge, forwarding and rules those of the wanted value
-	ReplacePod                 // give Pod its new address; its namespace stays
+	ReplacePod                 // give Pod its new address or ports; its namespace stays
 	AddPod                     // add Pod
 )
 
@@ -40,7 +40,7 @@ func Diff(have, want Config) []Op {
 		switch {
 		case !ok || have.Instance != want.Instance:
 			come = append(come, Op{AddPod, p, "+ " + podLine(want.Instance, p)})
-		case old != p:
+		case !old.Equal(p):
 			come = append(come, Op{ReplacePod, p, "~ " + podLine(want.Instance, p)})
 		}
 	}

@@ -123,7 +123,7 @@ func (f *Fake) AddPod(ctx context.Context, pod Pod) error {
 	if err := checkWant(ctx, f.instance, host.config.With(pod)); err != nil {
 		return err
 	}
-	if old, ok := host.config.Pod(pod.ID); ok && old == pod {
+	if old, ok := host.config.Pod(pod.ID); ok && old.Equal(pod) {
 		return nil
 	}
 	return f.add(host, pod)
@@ -149,6 +149,14 @@ func (f *Fake) Has(ctx context.Context, id string) (bool, error) {
 	defer f.kernel.mu.Unlock()
 	_, ok := f.host().config.Pod(id)
 	return ok, ctx.Err()
+}
+
+// Published implements Controller.
+func (f *Fake) Published(ctx context.Context, id string) ([]Port, error) {
+	f.kernel.mu.Lock()
+	defer f.kernel.mu.Unlock()
+	pod, _ := f.host().config.Pod(id)
+	return slices.Clone(pod.Ports), ctx.Err()
 }
 
 // Observed implements Controller.

@@ -120,7 +120,7 @@ func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 	img := r.known[s.Image]
 	r.mu.Unlock()
 	if img == nil {
-		if img, err = r.find(ctx, s.Image); err != nil {
+		if img, err = r.find(ctx, s.Image, false); err != nil {
 			return err
 		}
 	}

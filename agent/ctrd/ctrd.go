@@ -118,6 +118,9 @@ type Runtime struct {
 	ready    map[string]*prepared // defined, without a task yet; by pod id
 	pulls    map[string]*pull     // by normalized reference
 	early    map[fleet.PodID]bool // pods that had a shim at the first Look; never changed, nil before
+
+	execMu sync.Mutex      // guards execs, and the folders of pipes as such
+	execs  map[string]bool // folders of pipes of processes that are looked after
 }
 
 var _ pod.Runtime = (*Runtime)(nil)

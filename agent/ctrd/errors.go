@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -51,6 +52,26 @@ func fatal(sentence string, err error) error {
 // runc tells why it could not make a process only in words.
 var runcExec = regexp.MustCompile(`exec: \\?"((?:[^"\\]|\\.)*?)\\?": (.*)`)
 
+// runcTarget finds the path in the container of a mount that runc could not make.
+var runcTarget = regexp.MustCompile(`to rootfs at \\?"(/[^"\\]*)`)
+
+// mountFailed reports whether what is in the image made a mount impossible.
+func mountFailed(text string) bool {
+	if strings.Contains(text, "error reopening /dev/null") {
+		return true // the pod's mount lies over /dev: a link in the image led there
+	}
+	return strings.Contains(text, "error mounting") && slices.ContainsFunc([]string{
+		"not a directory", "is a directory", "too many levels of symbolic links", "because it is inside /proc", "change mount propagation",
+	}, func(why string) bool { return strings.Contains(text, why) })
+}
+
+func mountSentence(text string) string {
+	if m := runcTarget.FindStringSubmatch(text); m != nil && strings.HasPrefix(m[1], "/etc/") {
+		return "the image's files stand in the way of files that every container gets"
+	}
+	return "the image's files stand in the way of the pod's mount"
+}
+
 // createFault classes an error of making or starting a container's process.
 func createFault(err error) error {
 	if away(err) {
@@ -74,8 +95,8 @@ func createFault(err error) error {
 		return fatal("the pod's memory limit is too small to start its container", err)
 	case strings.Contains(text, "chdir to cwd"), strings.Contains(text, "mkdir cwd"):
 		return fatal("the working directory that the image names cannot be entered", err)
-	case strings.Contains(text, "error mounting") && strings.Contains(text, "not a directory"):
-		return fatal("the image's files stand in the way of files that every container gets", err)
+	case mountFailed(text):
+		return fatal(mountSentence(text), err)
 	case strings.Contains(text, "seccomp"):
 		return &pod.Error{Class: pod.Retry, Sentence: "the host's runc cannot apply the seccomp profile", Err: err}
 	}

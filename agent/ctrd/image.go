@@ -70,17 +70,19 @@ func names(ref string) ([]string, error) {
 }
 
 // Image returns the digest of a reference, given in short or full form, that is on the host and
-// unpacked, or "".
+// unpacked, or "". It does not know images that came with a credential: whether a pod may have one is
+// for the registry to say.
 func (r *Runtime) Image(ctx context.Context, ref string) (string, error) {
-	img, err := r.find(r.in(ctx), ref)
+	img, err := r.find(r.in(ctx), ref, true)
 	if err != nil || img == nil {
 		return "", err
 	}
 	return img.digest, nil
 }
 
-// find returns an image that is complete on the host, nil when there is none.
-func (r *Runtime) find(ctx context.Context, ref string) (*image, error) {
+// find returns an image that is complete on the host, nil when there is none. With open set, one that
+// came with a credential is none.
+func (r *Runtime) find(ctx context.Context, ref string, open bool) (*image, error) {
 	candidates, err := names(ref)
 	if err != nil {
 		return nil, err
@@ -92,6 +94,9 @@ func (r *Runtime) find(ctx context.Context, ref string) (*image, error) {
 		}
 		if err != nil {
 			return nil, fault("look for the image", err)
+		}
+		if open && found.Labels[labelPrivate] != "" {
+			return nil, nil
 		}
 		img, err := r.describe(ctx, found.Target)
 		if errdefs.IsNotFound(err) {

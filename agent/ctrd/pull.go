@@ -35,10 +35,13 @@ const (
 	leaseLife = 24 * time.Hour
 )
 
-// pull is one running pull; all that ask for its reference wait for it together.
+// pull is one running pull; all that ask for its reference with the same credential wait for it
+// together.
 type pull struct {
 	ref    string
-	done   chan struct{} // closed when digest and err are set
+	key    string            // in Runtime.pulls
+	auth   *fleet.Credential // for the registry of ref; nil: none
+	done   chan struct{}     // closed when digest and err are set
 	cancel context.CancelFunc
 	digest string
 	err    error
@@ -58,13 +61,15 @@ type item struct {
 }
 
 // Pull fetches and unpacks ref, calling progress with bytes when they changed. It may be called for
-// one reference many times at once: there is one download, which ends when nobody waits for it.
+// one reference many times at once: for each credential there is one download, which ends when nobody
+// waits for it. An image that came with a credential is never found by Image: each pod that wants it
+// asks the registry again, with its own.
 func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	name, err := normalize(ref)
 	if err != nil {
 		return "", err
 	}
-	p, err := r.join(name) //nolint:contextcheck // the download outlives the one who asked first
+	p, err := r.join(name, auth) //nolint:contextcheck // the download outlives the one who asked first
 	if err != nil {
 		return "", err
 	}
@@ -91,19 +96,29 @@ func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, 
 	}
 }
 
+// pullKey names the pulls that may be shared: what one credential opens is not for who has another.
+func pullKey(name string, auth *fleet.Credential) string {
+	if auth == nil {
+		return name
+	}
+	sum := sha256.Sum256([]byte(auth.Username + "\x00" + auth.Password.Reveal()))
+	return name + " " + hex.EncodeToString(sum[:])
+}
+
 // join finds the running pull of a reference or starts it.
-func (r *Runtime) join(name string) (*pull, error) {
+func (r *Runtime) join(name string, auth *fleet.Credential) (*pull, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.life.Err() != nil {
 		return nil, &pod.Error{Class: pod.Retry, Sentence: "the host's agent is stopping", Err: r.life.Err()}
 	}
-	p := r.pulls[name]
+	key := pullKey(name, auth)
+	p := r.pulls[key]
 	if p == nil {
-		p = &pull{ref: name, done: make(chan struct{}), items: map[digest.Digest]*item{}}
+		p = &pull{ref: name, key: key, auth: auth, done: make(chan struct{}), items: map[digest.Digest]*item{}}
 		var ctx context.Context
 		ctx, p.cancel = context.WithCancel(r.life)
-		r.pulls[name] = p
+		r.pulls[key] = p
 		r.work.Go(func() { r.run(r.in(ctx), p) })
 	}
 	p.asking++
@@ -121,8 +136,8 @@ func (r *Runtime) leave(p *pull) {
 
 // drop takes p off the list, so that the next request starts anew. The caller holds mu.
 func (r *Runtime) drop(p *pull) {
-	if r.pulls[p.ref] == p {
-		delete(r.pulls, p.ref)
+	if r.pulls[p.key] == p {
+		delete(r.pulls, p.key)
 	}
 }
 
@@ -137,8 +152,7 @@ func (r *Runtime) run(ctx context.Context, p *pull) {
 // fetch does the pull under a lease of its own. The lease stays when a later try may go on with what
 // is there.
 func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
-	sum := sha256.Sum256([]byte(p.ref))
-	lease := leases.Lease{ID: "gantry-pull-" + hex.EncodeToString(sum[:12])}
+	lease := leases.Lease{ID: p.lease()}
 	_, err := r.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithExpiration(leaseLife))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return "", err
@@ -166,18 +180,47 @@ func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
 	return described.digest, nil
 }
 
+// lease names the lease of the pull. Nothing that could tell of a credential goes to the daemon, so
+// pulls with one share no lease; another try finds what is there under the lease of the last.
+func (p *pull) lease() string {
+	if p.auth != nil {
+		return "gantry-pull-" + fleet.NewID()
+	}
+	sum := sha256.Sum256([]byte(p.ref))
+	return "gantry-pull-" + hex.EncodeToString(sum[:12])
+}
+
+// labelPrivate marks an image that came with a credential.
+const labelPrivate = "gantry.private"
+
 // download fetches and unpacks the image.
 func (r *Runtime) download(ctx context.Context, p *pull) (*image, error) {
 	reg := newSource(p, r.slots, r.cfg.PullStall)
 	defer reg.close()
+	labels := map[string]string{}
+	if p.auth != nil {
+		labels[labelPrivate] = "yes"
+	}
 	img, err := r.client.Pull(ctx, p.ref,
-		client.WithResolver(reg), client.WithPullUnpack, client.WithPullSnapshotter(r.cfg.Snapshotter),
+		client.WithResolver(reg), client.WithPullLabels(labels), client.WithPullUnpack, client.WithPullSnapshotter(r.cfg.Snapshotter),
 		client.WithPlatformMatcher(r.platform),
 		client.WithImageHandlerWrapper(func(h images.Handler) images.Handler { return p.watch(h, r.cfg.MaxImageBytes) }))
 	if err != nil {
+		if p.auth != nil && errors.Is(err, errResolve) && denied(err) {
+			err = fmt.Errorf("%w: %w", errCredential, err)
+		}
 		return nil, err
 	}
 	return r.describe(ctx, img.Target())
+}
+
+// denied reports whether the registry, or who gives out its tokens, let the pull not in.
+func denied(err error) bool {
+	var status remoteerrors.ErrUnexpectedStatus
+	if errors.As(err, &status) {
+		return status.StatusCode == http.StatusUnauthorized || status.StatusCode == http.StatusForbidden
+	}
+	return errors.Is(err, docker.ErrInvalidAuthorization)
 }
 
 func rangeRefused(err error) bool {
@@ -299,7 +342,9 @@ func classifyPull(err error) (pod.Class, string) {
 		return pod.Retry, "the registry of %s stopped sending"
 	case errors.Is(err, errTooLarge):
 		return pod.Fatal, "%s is larger than this host allows"
-	case errors.Is(err, errRefusedAddress), errors.Is(err, errInsecure):
+	case errors.Is(err, errCredential):
+		return pod.Fatal, "the registry refused the credentials for %s"
+	case errors.Is(err, errRefusedAddress), errors.Is(err, errInsecure), errors.Is(err, errElsewhere):
 		return pod.Fatal, "the registry of %s leads to an address that is not allowed"
 	case errors.As(err, &status):
 		return classifyStatus(status.StatusCode)

@@ -26,6 +26,8 @@ var (
 	errRefusedAddress = errors.New("address is not allowed")
 	errStalled        = errors.New("no byte received for too long")
 	errInsecure       = errors.New("redirect to plain http")
+	errElsewhere      = errors.New("redirect of a login to another server")
+	errCredential     = errors.New("credential refused")
 	errResolve        = errors.New("resolve")
 )
 
@@ -62,9 +64,63 @@ func (g *source) hosts(name string) ([]docker.RegistryHost, error) {
 		h.Scheme = "http"
 		g.transport = newTransport(true)
 	}
-	h.Client = &http.Client{Transport: bounded{g.transport}, CheckRedirect: redirects(local)}
-	h.Authorizer = docker.NewDockerAuthorizer(docker.WithAuthClient(h.Client))
+	transport := bounded{g.transport}
+	h.Client = &http.Client{Transport: homeOnly{transport, h.Scheme, h.Host}, CheckRedirect: redirects(local)}
+	login := &http.Client{Transport: transport, CheckRedirect: redirects(local)}
+	opts := []docker.AuthorizerOpt{docker.WithAuthClient(login)}
+	if auth := g.pull.auth; auth != nil {
+		login.Transport, login.CheckRedirect = secure{transport, local}, stay
+		opts = append(opts, docker.WithAuthCreds(func(host string) (string, string, error) {
+			if host != h.Host {
+				return "", "", nil
+			}
+			return auth.Username, auth.Password.Reveal(), nil
+		}))
+	}
+	h.Authorizer = docker.NewDockerAuthorizer(opts...)
 	return []docker.RegistryHost{h}, nil
+}
+
+// homeOnly keeps what authorizes requests to a registry from every other server: a redirect may lead
+// to one on the same machine or below the same name, to which the standard client would send it.
+type homeOnly struct {
+	next         http.RoundTripper
+	scheme, host string
+}
+
+func (h homeOnly) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get("Authorization") != "" && (req.URL.Scheme != h.scheme || req.URL.Host != h.host) {
+		req = req.Clone(req.Context())
+		req.Header.Del("Authorization")
+	}
+	return h.next.RoundTrip(req)
+}
+
+// secure carries logins: over TLS alone, but for a registry on loopback and a login server there.
+type secure struct {
+	next  http.RoundTripper
+	local bool
+}
+
+func (s secure) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != "https" {
+		onLoopback, err := docker.MatchLocalhost(req.URL.Host)
+		if err != nil || !s.local || !onLoopback {
+			return nil, errInsecure
+		}
+	}
+	return s.next.RoundTrip(req)
+}
+
+// stay follows redirects of a login within its server.
+func stay(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return errors.New("too many redirects")
+	}
+	if first := via[0].URL; req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+		return errElsewhere
+	}
+	return nil
 }
 
 func (g *source) close() { g.transport.CloseIdleConnections() }

@@ -247,7 +247,7 @@ func (r *Runtime) cleanStrays(ctx context.Context) error {
 	}
 	_ = os.Remove(r.runcState()) // holds another daemon's containers when it is not empty
 	r.sweepViews()
-	return nil
+	return r.SweepExecs(ctx)
 }
 
 func (r *Runtime) cleanLeases(ctx context.Context) error {

@@ -179,7 +179,38 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 			})
 		}
 	}
+	// Last, so that none of them can lie over what every container gets without being seen here. runc
+	// makes a missing target, and follows links of the image within the image's own files alone.
+	for _, m := range s.Mounts {
+		out = append(out, specs.Mount{
+			Destination: m.Target, Type: "bind", Source: m.Source,
+			Options: []string{"bind", "rw", "rprivate", "nosuid", "nodev"},
+		})
+	}
 	return out
+}
+
+// systemPaths are the folders of a container that nothing is mounted at or below.
+func systemPaths() []string {
+	return []string{"/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/run", "/var/run"}
+}
+
+// checkMounts refuses what the API refuses too: here it is the last word.
+func checkMounts(mounts []pod.Mount) error {
+	for _, m := range mounts {
+		if !filepath.IsAbs(m.Source) || filepath.Clean(m.Source) != m.Source {
+			return fatal("a path of the pod's host files is not absolute", nil)
+		}
+		if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || m.Target == "/" || strings.ContainsRune(m.Target, 0) {
+			return fatal("the path of the pod's mount is not a clean absolute path", nil)
+		}
+		for _, sys := range systemPaths() {
+			if m.Target == sys || strings.HasPrefix(m.Target, sys+"/") {
+				return fatal("the path of the pod's mount is a system path", nil)
+			}
+		}
+	}
+	return nil
 }
 
 func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {
@@ -212,5 +243,5 @@ func checkPaths(s pod.ContainerSpec) error {
 			return fatal("a path of the pod's host files is not absolute", nil)
 		}
 	}
-	return nil
+	return checkMounts(s.Mounts)
 }

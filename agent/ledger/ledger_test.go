@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"os"
@@ -8,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.etcd.io/bbolt"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -254,4 +257,87 @@ func FuzzOpen(f *testing.F) {
 			_ = l.Close()
 		}
 	})
+}
+
+// TestCredentialIsNeverOnDisk looks for it in the file's bytes.
+func TestCredentialIsNeverOnDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	const user, password = "robot-of-the-registry", "correct-horse-battery"
+	a := want("p1", 1)
+	a.Registry = &fleet.Credential{Username: user, Password: password}
+	changed, err := l.SetFull(1, []pod.Assignment{a}, allocator)
+	if err != nil || len(changed) != 1 || changed[0].Registry == nil {
+		t.Fatalf("changed %+v, %v", changed, err)
+	}
+	if err := errors.Join(l.Begin("p1", 1, "boot"), l.End("p1", pod.Ended{Incarnation: 1})); err != nil {
+		t.Fatal(err)
+	}
+	// It stays in memory for the life of the agent.
+	if rec, _ := l.Record("p1"); rec.Assignment.Registry == nil || rec.Assignment.Registry.Password.Reveal() != password {
+		t.Errorf("in memory: %+v", rec.Assignment.Registry)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{user, password, "egistry"} {
+		if bytes.Contains(bytes.ToLower(data), []byte(secret)) {
+			t.Errorf("%q is on disk", secret)
+		}
+	}
+	again := open(t, path)
+	if rec, _ := again.Record("p1"); rec.Assignment.Registry != nil {
+		t.Error("a credential was read from disk")
+	}
+	// The set that follows, though it changes nothing, brings it back.
+	changed, err = again.SetFull(1, []pod.Assignment{a}, allocator)
+	if err != nil || len(changed) != 1 || changed[0].Registry == nil {
+		t.Errorf("after a restart: %+v, %v", changed, err)
+	}
+}
+
+// TestRecordsOfBeforeAreRead writes a record as agents did before there were mappings, mounts and
+// credentials.
+func TestRecordsOfBeforeAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := cbor.Marshal(map[string]any{
+		"assignment": map[string]any{
+			"pod": "p1", "account": "a1", "incarnation": 3, "goal": "run", "generation": 7, "name": "n", "image": "web", "disk": 10,
+			"ports": []map[int]any{{1: 22, 2: "tcp"}}, "limits": map[int]int{1: 1000, 2: 2000, 3: 10}, "data_center": "dc", "grace": 10_000_000_000,
+		},
+		"addr": []byte{10, 0, 0, 2}, "begun": 3, "begun_boot": "b",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucket(bucketPods)
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte("p1"), row)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rec, ok := open(t, path).Record("p1")
+	want := pod.Record{
+		Assignment: pod.Assignment{
+			Pod: "p1", Account: "a1", Incarnation: 3, Goal: fleet.GoalRun, Generation: 7, Name: "n", Image: "web", DiskGB: 10,
+			Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}}, Limits: fleet.Resources{MilliCPU: 1000, MemoryMB: 2000, DiskGB: 10},
+			DataCenter: "dc", Grace: 10 * time.Second,
+		},
+		Addr: netip.MustParseAddr("10.0.0.2"), Begun: 3, BegunBoot: "b",
+	}
+	if d := cmp.Diff(want, rec, compare); d != "" || !ok {
+		t.Errorf("read (-want +got):\n%s", d)
+	}
 }

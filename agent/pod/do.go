@@ -42,7 +42,7 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepPull:
 		return m.pull(effect, want)
 	case StepNetwork:
-		return m.network(short, see)
+		return m.network(short, want, see)
 	case StepDefine:
 		return m.define(short, want)
 	case StepTask:
@@ -103,7 +103,7 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	return nil
 }
 
-func (m *machine) network(ctx context.Context, see Seen) error {
+func (m *machine) network(ctx context.Context, want Assignment, see Seen) error {
 	if !see.Record.Addr.IsValid() {
 		return &Error{Class: Fatal, Sentence: "the host has no network address left for the pod"}
 	}
@@ -111,7 +111,7 @@ func (m *machine) network(ctx context.Context, see Seen) error {
 		m.mark(fleet.StepPulled)
 	}
 	m.Reports.Activity(m.id, "making the network", 0, 0)
-	if err := m.Network.Ensure(ctx, m.id, see.Record.Addr); err != nil {
+	if err := m.Network.Ensure(ctx, m.id, see.Record.Addr, want.Mappings); err != nil {
 		return &Error{Class: Retry, Sentence: "the pod's network could not be made", Err: err}
 	}
 	m.mark(fleet.StepNetworked)
@@ -297,6 +297,11 @@ func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(m.Dir, string(m.id))); err != nil {
+		return err
+	}
+	// Last, and only here: nothing of the container is left that could still use it. It may be large,
+	// so it ends with the agent alone, and the next agent goes on.
+	if err := RemoveData(ctx, m.Data, m.id); err != nil {
 		return err
 	}
 	if rec, ok := m.Ledger.Record(m.id); !ok || rec.Orphan {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,6 +25,10 @@ type fakeHost struct {
 	registry map[string]error // what a pull says; nil: it works
 	boxes    map[fleet.PodID]*fakeBox
 	nets     map[fleet.PodID]bool
+	ports    map[fleet.PodID][]fleet.PortMapping // published
+	auths    []fleet.Credential                  // of the pulls; the zero value for none
+	specs    []ContainerSpec                     // of the containers that were made
+	dir      string                              // the agent's data folder
 	records  map[fleet.PodID]Record
 	reports  []Report
 	starts   map[uint64]int // by incarnation
@@ -37,19 +42,21 @@ type fakeBox struct {
 	done chan struct{}
 }
 
-func newFakeHost() *fakeHost {
+func newFakeHost(t *testing.T) *fakeHost {
 	return &fakeHost{
+		dir:    t.TempDir(),
 		images: map[string]bool{}, registry: map[string]error{}, boxes: map[fleet.PodID]*fakeBox{}, nets: map[fleet.PodID]bool{},
+		ports:   map[fleet.PodID][]fleet.PortMapping{},
 		records: map[fleet.PodID]Record{}, starts: map[uint64]int{}, changed: make(chan struct{}, 1),
 	}
 }
 
-func (f *fakeHost) deps(t *testing.T, boot string) Deps {
+func (f *fakeHost) deps(boot string) Deps {
 	heard := &atomic.Bool{}
 	heard.Store(true)
 	return Deps{
 		Runtime: f, Network: fakeNet{f}, Ledger: fakeLedger{f}, Reports: f, Logs: fakeLogs{f},
-		Dir: filepath.Join(t.TempDir(), "pods"), Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
+		Dir: filepath.Join(f.dir, "pods"), Data: filepath.Join(f.dir, "persistent"), PublicIP: "192.0.2.7", Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
 		Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
 	}
 }
@@ -82,6 +89,10 @@ func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential,
 	time.Sleep(3 * time.Second) // virtual
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if auth == nil {
+		auth = &fleet.Credential{}
+	}
+	f.auths = append(f.auths, *auth)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
@@ -98,6 +109,7 @@ func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {
 	if f.away != nil {
 		return f.away
 	}
+	f.specs = append(f.specs, s)
 	f.boxes[s.Pod] = &fakeBox{Container: Container{Exists: true, Incarnation: s.Incarnation}, done: make(chan struct{})}
 	return nil
 }
@@ -213,16 +225,16 @@ func (f *fakeHost) order(a Assignment) Assignment {
 
 type fakeNet struct{ f *fakeHost }
 
-func (n fakeNet) Ready(_ context.Context, id fleet.PodID, _ netip.Addr) (bool, error) {
+func (n fakeNet) Ready(_ context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) (ready, published bool, err error) {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
-	return n.f.nets[id], nil
+	return n.f.nets[id], slices.Equal(n.f.ports[id], ports), nil
 }
 
-func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, _ netip.Addr) error {
+func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) error {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
-	n.f.nets[id] = true
+	n.f.nets[id], n.f.ports[id] = true, ports
 	return nil
 }
 
@@ -230,6 +242,7 @@ func (n fakeNet) Release(_ context.Context, id fleet.PodID) error {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	delete(n.f.nets, id)
+	delete(n.f.ports, id)
 	return nil
 }
 

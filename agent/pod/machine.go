@@ -22,12 +22,15 @@ type Deps struct {
 	Reports Reporter
 	Logs    SystemLog
 	Dir     string        // folder of the pods' small files
+	Data    string        // folder of the pods' persistent data; see DataDir
 	Resolv  string        // text of the pods' resolv.conf
 	Boot    string        // boot id of the host
 	Slots   chan struct{} // bounds how many containers are made at once
 	Heard   *atomic.Bool  // a scheduler was heard since the agent started
 	Log     *slog.Logger
 	GPUName func(uuid string) string
+	// PublicIP is where the pods' published ports are reached; empty: nothing is published.
+	PublicIP string
 }
 
 const (
@@ -136,6 +139,9 @@ func (m *machine) hopeless(want Assignment) bool {
 
 // step does one round. The returned assignment is the one that the round worked for.
 func (m *machine) step(ctx context.Context) (Assignment, error) {
+	// Asked before the order is read: once a scheduler was heard, the order has all that it sent, the
+	// registry's credential with it.
+	heard := m.Heard.Load()
 	m.mu.Lock()
 	want := m.want
 	effect, cancel := context.WithCancel(ctx)
@@ -152,7 +158,7 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 			m.mark(fleet.StepReceived)
 		}
 	}
-	see, err := m.look(ctx, want)
+	see, err := m.look(ctx, want, heard)
 	if err != nil {
 		return want, err
 	}
@@ -189,10 +195,10 @@ func (m *machine) idle(ctx context.Context) {
 }
 
 // look finds what is on the host. Questions whose answer cannot matter are not asked.
-func (m *machine) look(ctx context.Context, want Assignment) (Seen, error) {
+func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	see := Seen{Boot: m.Boot, Heard: m.Heard.Load(), Told: m.told >= want.Incarnation}
+	see := Seen{Boot: m.Boot, Heard: heard, Told: m.told >= want.Incarnation}
 	see.Record, _ = m.Ledger.Record(m.id)
 	var err error
 	if see.Container, err = m.Runtime.Look(ctx, m.id); err != nil {
@@ -201,9 +207,11 @@ func (m *machine) look(ctx context.Context, want Assignment) (Seen, error) {
 	if see.Container.Task == TaskRunning {
 		return see, nil
 	}
-	if see.Network, err = m.Network.Ready(ctx, m.id, see.Record.Addr); err != nil {
+	ready, published, err := m.Network.Ready(ctx, m.id, see.Record.Addr, want.Mappings)
+	if err != nil {
 		return see, err
 	}
+	see.Network, see.WrongPort = ready, ready && !published
 	if want.Goal == fleet.GoalRun && m.digest == "" && !see.Container.Exists {
 		if m.digest, err = m.Runtime.Image(ctx, want.Image); err != nil {
 			return see, err

@@ -26,7 +26,7 @@ func assignment(inc uint64, goal fleet.Goal) Assignment {
 // agentLife runs machines on the host as one agent process would, until the returned stop.
 func agentLife(t *testing.T, f *fakeHost, boot string) (*Pods, Deps, func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	deps := f.deps(t, boot)
+	deps := f.deps(boot)
 	pods := NewPods(ctx, deps)
 	stop := func() { cancel(); pods.Wait() }
 	t.Cleanup(stop)
@@ -45,7 +45,7 @@ func wantEvents(t *testing.T, f *fakeHost, want ...fleet.Trigger) {
 
 func TestPodRunsStopsAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -83,7 +83,7 @@ func TestPodRunsStopsAndGoes(t *testing.T) {
 
 func TestStopKillsAfterTheGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"], f.stubborn = true, true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -101,7 +101,7 @@ func TestStopKillsAfterTheGracePeriod(t *testing.T) {
 
 func TestTerminateDoesNotRestartTheGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"], f.stubborn = true, true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -133,7 +133,7 @@ func TestExitOfTheProcess(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFakeHost()
+				f := newFakeHost(t)
 				f.images["web"] = true
 				pods, _, _ := agentLife(t, f, boot1)
 				pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -161,7 +161,7 @@ func TestExitOfTheProcess(t *testing.T) {
 
 func TestRestartIsANewIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -177,7 +177,7 @@ func TestRestartIsANewIncarnation(t *testing.T) {
 
 func TestOlderOrderIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(2, fleet.GoalRun)))
@@ -192,7 +192,7 @@ func TestOlderOrderIsRefused(t *testing.T) {
 
 func TestAgentDeathIsNotNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, stop := agentLife(t, f, boot1)
 		a := f.order(assignment(1, fleet.GoalRun))
@@ -219,7 +219,7 @@ func TestAgentDeathIsNotNoticed(t *testing.T) {
 
 func TestNothingStartsBeforeASchedulerWasHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, deps, _ := agentLife(t, f, boot1)
 		deps.Heard.Store(false)
@@ -235,7 +235,7 @@ func TestNothingStartsBeforeASchedulerWasHeard(t *testing.T) {
 
 func TestHostReboot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, stop := agentLife(t, f, boot1)
 		a := f.order(assignment(1, fleet.GoalRun))
@@ -261,7 +261,7 @@ func TestHostReboot(t *testing.T) {
 
 func TestRuntimeAwayIsNotAnExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -283,7 +283,7 @@ func TestRuntimeAwayIsNotAnExit(t *testing.T) {
 
 func TestPullErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.registry["web"] = &Error{Class: Retry, Sentence: "the registry is busy"}
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -302,7 +302,7 @@ func TestPullErrors(t *testing.T) {
 
 func TestStopEndsAPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
 		settle(time.Second)
@@ -317,7 +317,7 @@ func TestStopEndsAPull(t *testing.T) {
 
 func TestStartIsGivenUpAfterAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.registry["web"] = &Error{Class: Retry, Sentence: "the registry is busy"}
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -333,7 +333,7 @@ func TestStartIsGivenUpAfterAnHour(t *testing.T) {
 
 func TestWhatTheRuntimeSaysIsMadeReadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.registry["web"] = &Error{Class: Fatal, Sentence: strings.Repeat("é", MaxReason) + "\xc3 was not found"}
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -347,7 +347,7 @@ func TestWhatTheRuntimeSaysIsMadeReadable(t *testing.T) {
 
 func TestTheHourOfAStartBeginsWhenItMayBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		pods, deps, _ := agentLife(t, f, boot1)
 		deps.Heard.Store(false)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
@@ -361,7 +361,7 @@ func TestTheHourOfAStartBeginsWhenItMayBegin(t *testing.T) {
 
 func TestLostProcessHasNoExitCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeHost()
+		f := newFakeHost(t)
 		f.images["web"] = true
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))

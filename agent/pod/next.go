@@ -7,6 +7,7 @@ type Seen struct {
 	Container Container
 	Digest    string // of the image; empty when it is not on the host
 	Network   bool   // the namespace is complete
+	WrongPort bool   // the network publishes other ports than those of the order
 	Record    Record
 	Boot      string // boot id of the host now
 	Heard     bool   // a scheduler was heard since this agent started
@@ -33,7 +34,7 @@ const (
 	StepLost    Step = "lost"    // write down that the container disappeared
 	StepRemove  Step = "remove"  // remove the container
 	StepUnlink  Step = "unlink"  // remove the network namespace
-	StepForget  Step = "forget"  // remove logs and files, report gone
+	StepForget  Step = "forget"  // remove logs, files and persistent data, report gone
 )
 
 // next names the one step that brings the host nearer to what is wanted. It is pure.
@@ -72,7 +73,7 @@ func ensure(see Seen) Step {
 		return StepIdle
 	case see.Digest == "":
 		return StepPull
-	case !see.Network:
+	case !see.Network, see.WrongPort:
 		return StepNetwork
 	case !see.Container.Exists:
 		return StepDefine

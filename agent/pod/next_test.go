@@ -26,6 +26,9 @@ func TestNext(t *testing.T) {
 		{"nothing starts before a scheduler was heard", run, Seen{}, StepIdle},
 		{"the image comes first", run, Seen{Heard: true}, StepPull},
 		{"then the network", run, Seen{Heard: true, Digest: "d"}, StepNetwork},
+		{"with the ports that are wanted", run, Seen{Heard: true, Digest: "d", Network: true, WrongPort: true}, StepNetwork},
+		{"also when the container was made", run, Seen{Heard: true, Digest: "d", Network: true, WrongPort: true, Container: box(3, TaskCreated)}, StepNetwork},
+		{"a running process keeps what it has", run, Seen{Heard: true, Network: true, WrongPort: true, Container: box(3, TaskRunning)}, StepWatch},
 		{"then the container", run, Seen{Heard: true, Digest: "d", Network: true}, StepDefine},
 		{"then its process", run, Seen{Heard: true, Digest: "d", Network: true, Container: box(3, TaskNone)}, StepTask},
 		{"then it runs", run, Seen{Heard: true, Digest: "d", Network: true, Container: box(3, TaskCreated)}, StepStart},
@@ -57,6 +60,7 @@ func TestNext(t *testing.T) {
 		{"gone ends the process", gone, Seen{Container: box(3, TaskRunning)}, StepTerm},
 		{"gone removes the container", gone, Seen{Container: box(2, TaskStopped), Network: true}, StepRemove},
 		{"gone removes the network", gone, Seen{Network: true}, StepUnlink},
+		{"with whatever ports", gone, Seen{Network: true, WrongPort: true}, StepUnlink},
 		{"gone removes the rest", gone, Seen{}, StepForget},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -75,7 +79,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 			for inc := uint64(0); inc <= 4; inc++ {
 				for begun := uint64(0); begun <= 4; begun++ {
 					for end := uint64(0); end <= 4; end++ {
-						for bits := range 32 {
+						for bits := range 64 {
 							see := Seen{
 								Container: Container{Exists: inc > 0, Incarnation: inc, Task: task},
 								Heard:     bits&1 != 0, Network: bits&2 != 0, Told: bits&4 != 0, Boot: "now",
@@ -90,6 +94,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 							if bits&16 != 0 {
 								see.Record.BegunBoot = "before"
 							}
+							see.WrongPort = see.Network && bits&32 != 0
 							if end > 0 {
 								see.Record.Ended = &Ended{Incarnation: end}
 							}
@@ -122,6 +127,8 @@ func holdRules(t *testing.T, want Assignment, see Seen, got Step) {
 		t.Fatalf("%s beside a running process: %+v", got, see)
 	case making && see.Record.Begun >= want.Incarnation && c.Task != TaskCreated:
 		t.Fatalf("%s though the incarnation may have run: %+v", got, see)
+	case (got == StepTask || got == StepStart || got == StepDefine) && see.WrongPort:
+		t.Fatalf("%s with ports that are not wanted: %+v", got, see)
 	case got == StepRemove && c.Task == TaskRunning:
 		t.Fatalf("removed while it runs: %+v", see)
 	case got == StepForget && (c.Exists || see.Network):

@@ -66,8 +66,9 @@ type Ledger interface {
 
 // Network gives a pod its network namespace. Calls may be repeated.
 type Network interface {
-	Ready(ctx context.Context, id fleet.PodID, addr netip.Addr) (bool, error)
-	Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr) error
+	// Ready reports whether the pod has a complete network, and whether its published ports are these.
+	Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) (ready, published bool, err error)
+	Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) error
 	Release(ctx context.Context, id fleet.PodID) error
 	Namespace(id fleet.PodID) string // path
 }

@@ -28,6 +28,14 @@ func (m *machine) containerSpec(want Assignment) (ContainerSpec, error) {
 			return ContainerSpec{}, fmt.Errorf("write the pod's %s: %w", name, err)
 		}
 	}
+	var mounts []Mount
+	if p := want.Persistent; p != nil {
+		folder, err := MakeData(m.Data, m.id)
+		if err != nil {
+			return ContainerSpec{}, err
+		}
+		mounts = append(mounts, Mount{Source: folder, Target: p.Path})
+	}
 	shm := int64(shmLeastMB)
 	if len(want.GPUs) > 0 {
 		shm = max(shm, want.Limits.MemoryMB/2)
@@ -37,7 +45,7 @@ func (m *machine) containerSpec(want Assignment) (ContainerSpec, error) {
 		Image: want.Image, Args: want.Args, Env: m.environment(want), Hostname: host,
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
-		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: pidsLimit, ShmMB: shm,
+		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: pidsLimit, ShmMB: shm, Mounts: mounts,
 	}, nil
 }
 
@@ -55,6 +63,11 @@ func (m *machine) environment(want Assignment) map[string]string {
 	if len(want.GPUs) > 0 {
 		gpu = m.GPUName(want.GPUs[0])
 	}
+	vars := map[string]string{}
+	for _, p := range want.Mappings {
+		vars["PUBLIC_IP"] = m.PublicIP
+		vars["TCP_PORT_"+strconv.Itoa(p.Private)] = strconv.Itoa(p.Public)
+	}
 	cpus := (want.Limits.MilliCPU + 999) / 1000
 	for name, value := range map[string]string{
 		"POD_ID":       string(want.Pod),
@@ -65,6 +78,9 @@ func (m *machine) environment(want Assignment) map[string]string {
 		"CPU_COUNT":    strconv.FormatInt(cpus, 10),
 		"MEM_GB":       strconv.FormatInt(want.Limits.MemoryMB*1_000_000/fleet.GB, 10),
 	} {
+		vars[name] = value
+	}
+	for name, value := range vars {
 		out["RUNPOD_"+name] = value
 		out["GANTRY_"+name] = value
 	}

@@ -52,6 +52,7 @@ type joinCmd struct {
 
 type runCmd struct {
 	common
+	portFlags
 	Scheduler    []string `required:"" help:"Link addresses of the schedulers." placeholder:"HOST:PORT"`
 	SimulateGpus []string `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive []string `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
@@ -135,7 +136,7 @@ func (c *runCmd) validate() error {
 	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
 		faults = append(faults, err)
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, c.portFlags.validate())...)
 }
 
 // Run is the daemon's life.
@@ -160,9 +161,14 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer net.Close()
+	publish, err := c.publish(net)
+	if err != nil {
+		return err
+	}
 	err = agent.Run(ctx, agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
-		Archives: c.ImageArchive, Version: version, Containers: rt, Network: net,
+		Meter: gpu.Idle{}, Publish: publish,
+		Archives: c.ImageArchive, Version: version, Containers: rt, Inside: rt, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
 		Log:        log,

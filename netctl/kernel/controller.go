@@ -10,7 +10,8 @@
 //
 // Locks: Controller.gate admits many pod verbs or one host verb at a time, and
 // Controller.busy one verb per pod; both wait under the caller's context.
-// Controller.mu guards memory only and is never held across a system call.
+// Controller.mu guards memory only and is never held across a system call. Last comes
+// ruleset.publishing, one change of the published ports at a time.
 package kernel
 
 import (
@@ -131,7 +132,9 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 		case netctl.RemovePod:
 			faults = append(faults, c.removePod(op.Pod.ID))
 		case netctl.ReplacePod:
-			faults = append(faults, c.detach(op.Pod.ID))
+			if old, _ := seen.config.Pod(op.Pod.ID); !old.SamePlace(op.Pod) {
+				faults = append(faults, c.detach(op.Pod.ID))
+			}
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -141,6 +144,9 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 		return err
 	}
 	if err := c.rules.apply(ctx, want); err != nil {
+		return err
+	}
+	if err := c.forgetLeads(seen.ports.without(portsOf(want.Pods...))); err != nil {
 		return err
 	}
 	// From here the pod verbs may rely on bridge and rules, whatever happens to single pods.
@@ -201,7 +207,7 @@ func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, 
 	if bridge == nil {
 		return true, nil
 	}
-	if old != pod && old.ID != "" {
+	if old.ID != "" && !old.SamePlace(pod) {
 		if err := c.detach(pod.ID); err != nil {
 			return false, err
 		}
@@ -213,7 +219,20 @@ func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, 
 	if err != nil {
 		return false, err
 	}
-	return false, c.ensurePod(ctx, want, bridge, pod)
+	if err := c.ensurePod(ctx, want, bridge, pod); err != nil {
+		return false, err
+	}
+	if len(pod.Ports)+len(old.Ports) == 0 {
+		return false, nil
+	}
+	withdrawn, err := c.rules.publish(pod)
+	if errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, c.forgetLeads(withdrawn)
 }
 
 // reserve enters the pod into the wanted value, so that two pods never get one
@@ -226,7 +245,7 @@ func (c *Controller) reserve(pod netctl.Pod) (netctl.Pod, netctl.Config, error) 
 	}
 	old, _ := c.want.Pod(pod.ID)
 	next := c.want
-	if old != pod {
+	if !old.Equal(pod) {
 		next = c.want.With(pod)
 		if err := next.Validate(); err != nil {
 			return netctl.Pod{}, netctl.Config{}, err
@@ -276,7 +295,7 @@ func (c *Controller) detach(id string) error {
 			return err
 		}
 		for _, a := range addrs {
-			if err := c.forgetFlows(a); err != nil {
+			if err := errors.Join(c.rules.withdraw(a.Addr()), c.forgetFlows(a)); err != nil {
 				return err
 			}
 		}
@@ -306,6 +325,20 @@ func (c *Controller) Has(ctx context.Context, id string) (bool, error) {
 	}
 	pins, err := c.rules.pins()
 	return pins[pinOf(c.instance, pod)], err
+}
+
+// Published implements netctl.Controller.
+func (c *Controller) Published(ctx context.Context, id string) ([]netctl.Port, error) {
+	done, err := c.enter(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	c.mu.Lock()
+	pod, _ := c.want.Pod(id)
+	c.mu.Unlock()
+	have, err := c.rules.ports()
+	return have.of(pod.Addr), err
 }
 
 // Observed implements netctl.Controller.

@@ -22,6 +22,7 @@ type sight struct {
 	config   netctl.Config           // bridge and complete pods
 	links    map[string]netlink.Link // hosts' ends by name, without the bridge
 	names    []string                // of network namespaces, sorted
+	ports    ports                   // that lead to pods
 }
 
 func (c *Controller) look(ctx context.Context) (sight, error) {
@@ -48,11 +49,12 @@ func (c *Controller) look(ctx context.Context) (sight, error) {
 	if err != nil {
 		return s, err
 	}
-	s.ready, s.config.Deny = found.intact, found.deny
+	s.ready, s.config.Deny, s.config.Public, s.ports = found.intact, found.deny, found.public, found.ports
 	for _, l := range s.links {
 		host, pod, ok := c.finished(l, s.bridge)
 		same := host.Subnet == s.config.Subnet && host.MTU == s.config.MTU
 		if ok && same && found.pins[pinOf(c.instance, pod)] && isNamespace(pod.Namespace) {
+			pod.Ports = found.ports.of(pod.Addr)
 			s.config.Pods = append(s.config.Pods, pod)
 		}
 	}

@@ -29,18 +29,23 @@ type ruleset struct {
 	instance string
 	nft      knftables.Interface
 
+	publishing sync.Mutex // held while what is published is read and changed
+
 	mu      sync.Mutex
 	text    string         // static rules as last written
 	handles string         // how the kernel numbered them
 	deny    []netip.Prefix // Config.Deny of that text
+	public  []netip.Addr   // Config.Public of that text
 }
 
 // found is what one look at the tables gave.
 type found struct {
 	intact  bool // the rules are those that this process wrote
 	deny    []netip.Prefix
+	public  []netip.Addr
 	handles string
 	pins    map[pin]bool
+	ports   ports
 }
 
 // pin is one element of the set: this link may send from this source.
@@ -65,7 +70,7 @@ func pinOf(instance string, p netctl.Pod) pin {
 // apply makes both tables those of want. Tables that are already so are left alone.
 func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
 	want = want.Clone()
-	pins := map[pin]bool{}
+	pins, ports := map[pin]bool{}, portsOf(want.Pods...)
 	for _, p := range want.Pods {
 		pins[pinOf(r.instance, p)] = true
 	}
@@ -76,7 +81,7 @@ func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
 	if err != nil {
 		return err
 	}
-	if have.intact && r.lastText() == text && maps.Equal(have.pins, pins) {
+	if have.intact && r.lastText() == text && maps.Equal(have.pins, pins) && have.ports.equal(ports) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
@@ -89,7 +94,7 @@ func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.text, r.handles, r.deny = text, have.handles, want.Deny
+	r.text, r.handles, r.deny, r.public = text, have.handles, want.Deny, want.Public
 	return nil
 }
 
@@ -118,12 +123,15 @@ func (r *ruleset) remove(ctx context.Context) error {
 // look reads the tables. Rules are recognised by their handles: the kernel gives
 // a new one to every rule that is ever written.
 func (r *ruleset) look() (found, error) {
-	out := found{pins: map[pin]bool{}}
+	out := found{pins: map[pin]bool{}, ports: portsOf()}
 	err := exchange(func(conn *nftables.Conn) (err error) {
 		if out.handles, err = r.numbers(conn); err != nil {
 			return err
 		}
-		out.pins, err = r.readPins(conn)
+		if out.pins, err = r.readPins(conn); err != nil {
+			return err
+		}
+		out.ports, err = r.readPorts(conn)
 		return err
 	})
 	if err != nil {
@@ -132,7 +140,7 @@ func (r *ruleset) look() (found, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if out.intact = r.handles != "" && r.handles == out.handles; out.intact {
-		out.deny = slices.Clone(r.deny)
+		out.deny, out.public = slices.Clone(r.deny), slices.Clone(r.public)
 	}
 	return out, nil
 }
@@ -174,24 +182,9 @@ func (r *ruleset) pins() (out map[pin]bool, err error) {
 
 func (r *ruleset) readPins(conn *nftables.Conn) (map[pin]bool, error) {
 	out := map[pin]bool{}
-	table := r.set().Table
-	tables, err := conn.ListTablesOfFamily(table.Family)
+	elements, err := elementsOf(conn, r.set())
 	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
-	}
-	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table.Name }) {
-		return out, nil
-	}
-	sets, err := conn.GetSets(table)
-	if err != nil {
-		return nil, fmt.Errorf("list sets: %w", err)
-	}
-	if !slices.ContainsFunc(sets, func(s *nftables.Set) bool { return s.Name == pinSet }) {
-		return out, nil
-	}
-	elements, err := conn.GetSetElements(r.set())
-	if err != nil {
-		return nil, fmt.Errorf("list source rules: %w", err)
+		return nil, fmt.Errorf("source rules: %w", err)
 	}
 	for _, e := range elements {
 		if p, ok := parsePin(e.Key); ok {
@@ -199,6 +192,29 @@ func (r *ruleset) readPins(conn *nftables.Conn) (map[pin]bool, error) {
 		}
 	}
 	return out, nil
+}
+
+// elementsOf reads a set or map; without it, or its table, there are none.
+func elementsOf(conn *nftables.Conn, set *nftables.Set) ([]nftables.SetElement, error) {
+	tables, err := conn.ListTablesOfFamily(set.Table.Family)
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == set.Table.Name }) {
+		return nil, nil
+	}
+	sets, err := conn.GetSets(set.Table)
+	if err != nil {
+		return nil, fmt.Errorf("list sets: %w", err)
+	}
+	if !slices.ContainsFunc(sets, func(s *nftables.Set) bool { return s.Name == set.Name }) {
+		return nil, nil
+	}
+	elements, err := conn.GetSetElements(set)
+	if err != nil {
+		return nil, fmt.Errorf("list elements: %w", err)
+	}
+	return elements, nil
 }
 
 // pin lets the pod's link send from its source; repeating it is no error. When the

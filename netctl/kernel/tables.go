@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/knftables"
@@ -46,8 +47,9 @@ func addPins(tx *knftables.Transaction, c netctl.Config) {
 }
 
 // addFilter writes the inet table: pods reach what lies beyond the host and not
-// denied, nothing reaches a pod by forwarding but answers, and pods get only answers
-// from the host. accept here leaves the last word to other tables of the machine.
+// denied, nothing reaches a pod by forwarding but answers and what came to a port
+// that is published for it, and pods get only answers from the host. accept here
+// leaves the last word to other tables of the machine.
 func addFilter(tx *knftables.Transaction, c netctl.Config) {
 	w := writer{tx, knftables.InetFamily, netctl.TableName(c.Instance)}
 	bridge := quote(netctl.BridgeName(c.Instance))
@@ -55,14 +57,18 @@ func addFilter(tx *knftables.Transaction, c netctl.Config) {
 	for _, p := range c.Denied() {
 		w.element("denied", p.String())
 	}
+	addPorts(w, c)
 	w.chain("from_pods")
 	w.rule("from_pods", "meta nfproto != ipv4 counter drop")
 	w.rule("from_pods", "ip saddr !=", c.Subnet.String(), "counter drop")
+	w.rule("from_pods", "ct status dnat ct direction reply ct state established,related accept")
+	w.rule("from_pods", "oifname", bridge, "ct status dnat ip daddr . tcp dport @"+openSet, "accept")
 	w.rule("from_pods", "oifname", bridge, "counter drop")
 	w.rule("from_pods", "ip daddr @denied counter drop")
 	w.rule("from_pods", "ct state invalid counter drop")
 	w.chain("to_pods")
 	w.rule("to_pods", "ct state established,related accept")
+	w.rule("to_pods", "ct status dnat ip daddr . tcp dport @"+openSet, "accept")
 	w.rule("to_pods", "counter drop")
 
 	w.base("at_forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority)
@@ -73,6 +79,36 @@ func addFilter(tx *knftables.Transaction, c netctl.Config) {
 	w.rule("at_input", "iifname", bridge, "counter drop")
 	w.base("at_postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	w.rule("at_postrouting", "ip saddr", c.Subnet.String(), "oifname !=", bridge, "masquerade")
+	// Between two pods the answer must come back through the host, whose address it was sent to.
+	w.rule("at_postrouting", "ip saddr", c.Subnet.String(), "oifname", bridge, "ct status dnat masquerade")
+}
+
+// addPorts writes what leads from a public port of the host to a pod. The map names the pod's
+// address and port, the set lets exactly these through; the source of a connection stays as it is.
+func addPorts(w writer, c netctl.Config) {
+	w.mapping(portMap, "inet_service : ipv4_addr . inet_service")
+	w.set(openSet, "ipv4_addr . inet_service")
+	for _, p := range c.Pods {
+		for _, port := range p.Ports {
+			private := strconv.Itoa(int(port.Private))
+			w.tx.Add(&knftables.Element{
+				Family: w.family, Table: w.table, Map: portMap,
+				Key: []string{strconv.Itoa(int(port.Public))}, Value: []string{p.Addr.String(), private},
+			})
+			w.element(openSet, p.Addr.String(), private)
+		}
+	}
+	w.set("public", "ipv4_addr")
+	for _, a := range c.Public {
+		w.element("public", a.String())
+	}
+	for _, at := range []struct {
+		chain string
+		hook  knftables.BaseChainHook
+	}{{"at_prerouting", knftables.PreroutingHook}, {"at_output", knftables.OutputHook}} {
+		w.base(at.chain, knftables.NATType, at.hook, knftables.DNATPriority)
+		w.rule(at.chain, "ip daddr @public dnat ip to tcp dport map @"+portMap)
+	}
 }
 
 // writer adds objects of one table.
@@ -84,6 +120,10 @@ type writer struct {
 
 func (w writer) set(name, key string, flags ...knftables.SetFlag) {
 	w.tx.Add(&knftables.Set{Family: w.family, Table: w.table, Name: name, Type: key, Flags: flags})
+}
+
+func (w writer) mapping(name, types string) {
+	w.tx.Add(&knftables.Map{Family: w.family, Table: w.table, Name: name, Type: types})
 }
 
 func (w writer) element(set string, key ...string) {

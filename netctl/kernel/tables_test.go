@@ -26,6 +26,7 @@ func TestTablesAreGolden(t *testing.T) {
 		"empty":  config(t, "0a1b", "10.88.16.0/20"),
 		"one":    config(t, "0a1b", "10.88.16.0/20", "alpha"),
 		"denied": denied,
+		"ports":  publishing(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			must(t, cfg.Validate())

@@ -74,9 +74,15 @@ func newOutside(t testing.TB) {
 	serve(t, outsideName, ":80")
 }
 
-// serve answers every TCP connection with its peer's address. An empty namespace
-// name is the host.
+// serve answers every TCP connection with its peer's address until the test ends. An empty
+// namespace name is the host.
 func serve(t testing.TB, ns, addr string) {
+	t.Helper()
+	t.Cleanup(serveUntil(t, ns, addr))
+}
+
+// serveUntil is serve until the returned stop is called.
+func serveUntil(t testing.TB, ns, addr string) (stop func()) {
 	t.Helper()
 	var l net.Listener
 	must(t, within(ns, func() (err error) {
@@ -97,10 +103,10 @@ func serve(t testing.TB, ns, addr string) {
 			_ = c.Close()
 		}
 	}()
-	t.Cleanup(func() {
+	return func() {
 		_ = l.Close()
 		<-done
-	})
+	}
 }
 
 // ask dials and returns what serve says.

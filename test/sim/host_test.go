@@ -92,10 +92,16 @@ func (h *host) config(c *client) agent.Config {
 	return agent.Config{
 		Dir: h.dir, Schedulers: []string{linkAddr}, Dial: h.world.wire.dialer(h.name), Instance: h.instance,
 		GPUs: h.gpus, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Version: "sim",
-		Containers: c, Network: netctl.NewFake(kernel, h.instance),
+		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: gpu.Idle{}, Publish: publish(),
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:      func() {}, Log: h.world.log.With("at", h.name),
 	}
+}
+
+// publish is where every host publishes tcp ports.
+func publish() agent.Publish {
+	ip := netip.MustParseAddr("203.0.113.7")
+	return agent.Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_099}
 }
 
 // kill kills the agent. Its machine may lose power with it, so that nobody is told.

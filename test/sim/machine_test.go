@@ -323,6 +323,7 @@ func (c *client) Task(ctx context.Context, id fleet.PodID) error {
 		if ok, err := netctl.NewFake(m.kernel, m.instance).Has(context.Background(), string(id)); !ok || err != nil {
 			m.watch.broke("%s: pod %s gets a process without its network (%v)", m.name, id, err)
 		}
+		m.checkHostSide(b.spec)
 		b.Task, b.done = pod.TaskCreated, make(chan struct{})
 		return nil
 	})

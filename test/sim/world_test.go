@@ -266,7 +266,9 @@ func cpuPod(vcpu int, image string) fleet.PodRequest {
 }
 
 func gpuPod(count int, image string) fleet.PodRequest {
-	return fleet.PodRequest{Name: "pod", Image: image, GPU: &fleet.GPURequest{Type: gpuType, Count: count}}
+	return fleet.PodRequest{
+		Name: "pod", Image: image, GPU: &fleet.GPURequest{Type: gpuType, Count: count}, Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}},
+	}
 }
 
 // logLines keeps the latest lines of all logs, to be printed when a run fails.

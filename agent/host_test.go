@@ -1,0 +1,330 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gantry/agent/ledger"
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/netctl"
+)
+
+func openBook(t *testing.T, dir string) *ledger.Ledger {
+	t.Helper()
+	book, err := ledger.Open(filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = book.Close() })
+	return book
+}
+
+func firstFree(used map[netip.Addr]bool) (netip.Addr, error) {
+	return netctl.NextAddr(netip.MustParsePrefix("10.88.0.0/20"), used)
+}
+
+// setFull writes a set of orders of generation 1.
+func setFull(t *testing.T, book *ledger.Ledger, orders ...pod.Assignment) {
+	t.Helper()
+	if _, err := book.SetFull(1, orders, firstFree); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAssignmentIsDecodedWhole(t *testing.T) {
+	got := (&sessions{}).decode(&link.Assignment{
+		PodId: "p1", Ports: []*link.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 80, Protocol: "http"}},
+		PersistentGb: 20, PersistentPath: "/workspace", Registry: &link.Credential{Username: "u", Password: "p"},
+	})
+	want := pod.Assignment{
+		Pod: "p1", Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}, {Number: 80, Protocol: "http"}},
+		Mappings:   []fleet.PortMapping{{Private: 22, Public: 30_001}},
+		Persistent: &fleet.PersistentMount{SizeGB: 20, Path: "/workspace"},
+		Registry:   &fleet.Credential{Username: "u", Password: "p"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// meter tells what it was asked for.
+type meter struct{ asked []string }
+
+func (m *meter) Use(_ context.Context, uuids []string) []fleet.GPUUse {
+	m.asked = slices.Clone(uuids)
+	return []fleet.GPUUse{{Util: 40, MemoryUtil: 50}, {Util: 130, MemoryUtil: -1}}[:min(len(uuids), 2)]
+}
+
+// usage is a runtime of which only the pods' usage is asked, and what is removed is noted.
+type usage struct {
+	pod.Runtime
+	removed []fleet.PodID
+	err     error
+}
+
+func (u *usage) Usage(context.Context, fleet.PodID) (pod.Usage, error) {
+	return pod.Usage{CPU: time.Second, Memory: 500 * mb}, nil
+}
+
+func (u *usage) Remove(_ context.Context, id fleet.PodID) error {
+	u.removed = append(u.removed, id)
+	return u.err
+}
+
+func (u *usage) Version(context.Context) (string, error)     { return "test", nil }
+func (u *usage) List(context.Context) ([]fleet.PodID, error) { return nil, nil }
+func (u *usage) Images(context.Context) ([]string, error)    { return nil, nil }
+func (u *usage) Import(context.Context, io.Reader) ([]string, error) {
+	return nil, errors.New("not asked")
+}
+func (u *usage) Clean(_ context.Context, images bool) error { return u.err }
+
+func TestHeartbeatHasGPUs(t *testing.T) {
+	book := openBook(t, t.TempDir())
+	order := func(id fleet.PodID, gpus ...string) pod.Assignment {
+		return pod.Assignment{Pod: id, Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, GPUs: gpus, Limits: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000}}
+	}
+	setFull(t, book, order("p1", "GPU-b", "GPU-a"), order("p2"), order("p3", "1", "2", "3"))
+	for _, id := range []fleet.PodID{"p1", "p2", "p3"} {
+		if err := book.Begin(id, 1, "boot"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &meter{}
+	s := newSampler(&usage{}, m, book, newReports())
+	s.readAll(t.Context())
+	got := map[string][]*link.GPUUse{}
+	for _, p := range s.heartbeat().GetPods() {
+		got[p.GetPodId()] = p.GetGpus()
+		if p.GetMemoryPercent() != 50 {
+			t.Errorf("memory of %s: %d", p.GetPodId(), p.GetMemoryPercent())
+		}
+	}
+	if g := got["p1"]; len(g) != 2 || g[0].GetUtil() != 40 || g[0].GetMemoryUtil() != 50 || g[1].GetUtil() != 100 || g[1].GetMemoryUtil() != 0 {
+		t.Errorf("GPUs of p1: %v", g)
+	}
+	if len(got["p2"]) != 0 || len(got["p3"]) != 0 { // none, and a meter that tells of too few
+		t.Errorf("GPUs of the others: %v, %v", got["p2"], got["p3"])
+	}
+	s.meter = nil
+	s.readAll(t.Context())
+	for _, p := range s.heartbeat().GetPods() {
+		if len(p.GetGpus()) != 0 {
+			t.Errorf("without a meter: %v", p)
+		}
+	}
+}
+
+func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
+	ctx := t.Context()
+	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
+	host := netctl.Config{Instance: "0a1b", Subnet: netip.MustParsePrefix("10.88.0.0/20"), MTU: 1500}
+	if err := control.Set(ctx, host); err != nil {
+		t.Fatal(err)
+	}
+	n, addr := podNetwork{"0a1b", control}, netip.MustParseAddr("10.88.0.2")
+	ports := []fleet.PortMapping{{Private: 9000, Public: 30_005}, {Private: 22, Public: 30_001}, {Private: 0, Public: 1}, {Private: 1, Public: 70_000}}
+	check := func(when string, asked []fleet.PortMapping, wantReady, wantPublished bool) {
+		t.Helper()
+		ready, published, err := n.Ready(ctx, "p1", addr, asked)
+		if err != nil || ready != wantReady || published != wantPublished {
+			t.Errorf("%s: ready %v, published %v, %v", when, ready, published, err)
+		}
+	}
+	check("before", ports, false, false)
+	if err := n.Ensure(ctx, "p1", addr, ports); err != nil {
+		t.Fatal(err)
+	}
+	check("as made", ports, true, true)
+	check("others", ports[:1], true, false)
+	check("none", nil, true, false)
+	// A port goes to who asked last.
+	if err := n.Ensure(ctx, "p2", addr.Next(), ports[:1]); err != nil {
+		t.Fatal(err)
+	}
+	check("after another pod took one", ports[1:2], true, true)
+	if err := n.Release(ctx, "p1"); err != nil {
+		t.Fatal(err)
+	}
+	check("after", nil, false, false)
+}
+
+// TestStartWithOnePortTwice: the ledger of a crash may name one public port for two pods.
+func TestStartWithOnePortTwice(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	order := func(id fleet.PodID, generation uint64) pod.Assignment {
+		return pod.Assignment{
+			Pod: id, Incarnation: 1, Goal: fleet.GoalRun, Generation: generation, Mappings: []fleet.PortMapping{{Private: 22, Public: 30_001}},
+		}
+	}
+	if _, err := book.SetFull(5, []pod.Assignment{order("old", 2), order("new", 5), order("mid", 3)}, firstFree); err != nil {
+		t.Fatal(err)
+	}
+	if err := book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")); err != nil {
+		t.Fatal(err)
+	}
+	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
+	public := []netip.Addr{netip.MustParseAddr("203.0.113.7")}
+	d := &daemon{Config: Config{Instance: "0a1b", Network: control, Publish: Publish{At: public}}, book: book}
+	if err := d.network(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	st, err := control.Observed(t.Context())
+	if err != nil || !slices.Equal(st.Config.Public, public) || len(st.Config.Pods) != 3 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	for _, p := range st.Config.Pods {
+		if has := len(p.Ports) == 1; has != (p.ID == "new") {
+			t.Errorf("%s publishes %v", p.ID, p.Ports)
+		}
+	}
+}
+
+func makeData(t *testing.T, dir string, ids ...fleet.PodID) {
+	t.Helper()
+	for _, id := range ids {
+		path, err := pod.MakeData(dataDir(dir), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, "note"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantData(t *testing.T, dir string, want ...fleet.PodID) {
+	t.Helper()
+	got, err := pod.DataOf(dataDir(dir))
+	slices.Sort(got)
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("data (-want +got):\n%s%v", d, err)
+	}
+}
+
+func TestCleanKeepsTheDataOfPodsThatAreWanted(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	setFull(t, book,
+		pod.Assignment{Pod: "run", Goal: fleet.GoalRun}, pod.Assignment{Pod: "stop", Goal: fleet.GoalStop},
+		pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
+	if err := book.Close(); err != nil {
+		t.Fatal(err)
+	}
+	makeData(t, dir, "run", "stop", "gone", "unknown")
+	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
+	if err := Clean(t.Context(), dir, &usage{err: errors.New("away")}, control); err == nil {
+		t.Fatal("no error though containers are left")
+	}
+	wantData(t, dir, "gone", "run", "stop", "unknown")
+	for range 2 {
+		if err := Clean(t.Context(), dir, &usage{}, control); err != nil {
+			t.Fatal(err)
+		}
+		wantData(t, dir, "run", "stop", "unknown")
+	}
+}
+
+func TestSweepRemovesTheDataOfUnknownPods(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	setFull(t, book, pod.Assignment{Pod: "known", Goal: fleet.GoalStop})
+	makeData(t, dir, "known", "unknown")
+	rt := &usage{err: errors.New("away")}
+	d := &daemon{Config: Config{Dir: dir, Containers: rt, Log: slog.New(slog.DiscardHandler)}, book: book}
+	if d.swept(t.Context()) {
+		t.Error("swept though a container is left")
+	}
+	wantData(t, dir, "known", "unknown")
+	rt.err = nil
+	if !d.swept(t.Context()) || !slices.Equal(rt.removed, []fleet.PodID{"unknown", "unknown"}) {
+		t.Errorf("removed %v", rt.removed)
+	}
+	wantData(t, dir, "known")
+}
+
+// TestNothingStartsBeforeItsOrderIsWhole: the machines may start something only when all of them have
+// what the scheduler sent, the credential that no ledger holds among it.
+func TestNothingStartsBeforeItsOrderIsWhole(t *testing.T) {
+	book := openBook(t, t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := &atomic.Bool{}
+	rt := &pulls{asked: make(chan *fleet.Credential, 1)}
+	a := pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "private"}
+	setFull(t, book, a)
+	logs := newPodLogs(t.TempDir(), slog.New(slog.DiscardHandler))
+	pods := pod.NewPods(ctx, pod.Deps{
+		Runtime: rt, Network: noNetwork{}, Ledger: book, Reports: newReports(), Logs: logs, Dir: t.TempDir(), Data: t.TempDir(),
+		Slots: make(chan struct{}, 1), Heard: heard, Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
+	})
+	defer func() { cancel(); pods.Wait(); _ = logs.Close() }()
+	pods.Set(a)
+	stop := make(chan struct{})
+	busy := make(chan struct{})
+	go func() { // every machine looks again and again, all the time
+		defer close(busy)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				pods.Poke()
+			}
+		}
+	}()
+	defer func() { close(stop); <-busy }()
+	a.Registry = &fleet.Credential{Username: "u", Password: "p"}
+	changed, err := book.SetFull(1, []pod.Assignment{a}, firstFree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&sessions{pods: pods, heard: heard}).order(changed)
+	select {
+	case c := <-rt.asked:
+		if c == nil || c.Password != "p" {
+			t.Errorf("pulled with %v", c)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nothing was pulled")
+	}
+}
+
+// pulls is a runtime without images that tells with what it was asked for one.
+type pulls struct {
+	pod.Runtime
+	asked chan *fleet.Credential
+}
+
+func (p *pulls) Look(context.Context, fleet.PodID) (pod.Container, error) {
+	return pod.Container{}, nil
+}
+func (p *pulls) Image(context.Context, string) (string, error) { return "", nil }
+
+func (p *pulls) Pull(ctx context.Context, _ string, auth *fleet.Credential, _ func(done, total int64)) (string, error) {
+	select {
+	case p.asked <- auth:
+	default:
+	}
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+type noNetwork struct{ pod.Network }
+
+func (noNetwork) Ready(context.Context, fleet.PodID, netip.Addr, []fleet.PortMapping) (ready, published bool, err error) {
+	return false, false, nil
+}

@@ -1,0 +1,14 @@
+// Package inside is what the agent does inside of a running container: it names the processes that
+// are started there, and it reads and writes files below the container's root.
+//
+// The agent is root on the host and the container is hostile. Files are therefore reached from an
+// open handle of the container's root alone, each path with openat2: links and ".." are resolved as
+// the container sees them, and what lies below a folder is reached name by name without following
+// any link. An object is looked at through an O_PATH handle before it is opened, so that no device,
+// pipe or socket ever is; owner, mode and times are set through handles, never through a path. File
+// systems that are interfaces of the kernel (proc, sysfs, cgroup and their like) are refused wherever
+// they are mounted. Nothing that runs in the container can change any of this: it can swap names
+// under us, and the worst is that something else of the same container is read or replaced.
+//
+// Memory is bounded: a folder is read in pieces, and only its levels are held, not its entries.
+package inside
