@@ -88,11 +88,15 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint unit test-containerd sim e2e clients ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd fuzz-decoders sim e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+.PHONY: fuzz-decoders
+fuzz-decoders: ## Run the fuzz targets of what reads requests for FUZZTIME (10s)
+	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh ./api
 
 .PHONY: bench
 bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,12 +22,19 @@ const (
 	maxAnswer   = 64 << 20 // bytes of one answer
 )
 
+// The header of a create that must happen at most once, and the one that tells that it had happened before.
+const (
+	headerOnce     = "Idempotency-Key"
+	headerReplayed = "Idempotent-Replayed"
+)
+
 // Client calls one API address with one key. It is safe for concurrent use.
 type Client struct {
 	base  *url.URL
 	key   fleet.Secret
 	agent string
 	http  *http.Client
+	once  bool // calls are never repeated
 }
 
 // New returns a client of the API at address, for example "http://127.0.0.1:8080"; a path prefix is kept. An empty
@@ -41,6 +49,7 @@ func New(address string, key fleet.Secret, agent string) (*Client, error) {
 		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   dialTimeout,
 		ResponseHeaderTimeout: callTimeout,
+		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       30 * time.Second,
 		MaxIdleConnsPerHost:   4,
 		ForceAttemptHTTP2:     true,
@@ -60,10 +69,18 @@ func (c *Client) Address() string { return c.base.String() }
 // Close drops idle connections; the client stays usable.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Once returns a client over the same connections that repeats no call by itself, for callers with a loop of their own.
+func (c *Client) Once() *Client {
+	out := *c
+	out.once = true
+	return &out
+}
+
 // Answer is a decoded answer and the very bytes that the API sent; Raw is empty when there was no body.
 type Answer[T any] struct {
-	Value T
-	Raw   json.RawMessage
+	Value    T
+	Raw      json.RawMessage
+	Replayed bool // what a create asks for had been made before, by a request with the same idempotency key
 }
 
 // request makes a request for path, whose words are escaped already; body is sent as JSON unless it is nil.
@@ -115,22 +132,57 @@ func drain(res *http.Response) {
 	_ = res.Body.Close()
 }
 
-// call makes one call and decodes its answer.
+// ask is one call.
+type ask struct {
+	method, path string
+	query        url.Values
+	body         any
+	key          string // sent as Idempotency-Key, unless it is empty
+}
+
+// call makes one call and decodes its answer. A GET is repeated while the API is away for a moment.
 func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, body any) (Answer[T], error) {
+	return exchange[T](ctx, c, ask{method: method, path: path, query: query, body: body})
+}
+
+// create makes a call that the API carries out once for each key, however often it arrives. An empty key is replaced by
+// a new one.
+func create[T any](ctx context.Context, c *Client, path string, key string, body any) (Answer[T], error) {
+	if key == "" {
+		key = rand.Text()
+	}
+	return exchange[T](ctx, c, ask{method: http.MethodPost, path: path, body: body, key: key})
+}
+
+func exchange[T any](ctx context.Context, c *Client, a ask) (Answer[T], error) {
+	var out Answer[T]
+	err := c.repeat(ctx, a.method == http.MethodGet || a.key != "", func() error {
+		var err error
+		out, err = exchangeOnce[T](ctx, c, a)
+		return err
+	})
+	return out, err
+}
+
+func exchangeOnce[T any](ctx context.Context, c *Client, a ask) (Answer[T], error) {
 	var out Answer[T]
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout,
 		&Unreachable{Address: c.Address(), Err: fmt.Errorf("no answer within %v", callTimeout)})
 	defer cancel()
-	req, err := c.request(ctx, method, path, query, body)
+	req, err := c.request(ctx, a.method, a.path, a.query, a.body)
 	if err != nil {
 		return out, err
 	}
 	req.Header.Set("Accept", "application/json")
+	if a.key != "" {
+		req.Header.Set(headerOnce, a.key)
+	}
 	res, err := c.send(req)
 	if err != nil {
 		return out, err
 	}
 	defer drain(res)
+	out.Replayed = res.Header.Get(headerReplayed) == "true"
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil && ctx.Err() != nil:

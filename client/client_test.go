@@ -88,7 +88,7 @@ func TestProblemIsRead(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := serve(t, tt.h).Pods(context.Background())
+			_, err := serve(t, tt.h).Once().Pods(context.Background())
 			var p *Problem
 			if !errors.As(err, &p) {
 				t.Fatalf("got %v", err)

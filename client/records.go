@@ -17,12 +17,19 @@ type Pod struct {
 	Disk         int                      `json:"disk"` // GB
 	Ports        []string                 `json:"ports"`
 	Env          map[string]string        `json:"env"`
+	Registry     string                   `json:"registry"` // empty: none
+	Mounts       Mounts                   `json:"mounts"`
 	GPU          *GPU                     `json:"gpu"`
 	CPU          *CPU                     `json:"cpu"`
 	Cloud        string                   `json:"cloud"`
 	DataCenterID string                   `json:"dataCenterId"`
-	Cost         float64                  `json:"cost"` // USD per hour
+	Template     string                   `json:"template"` // empty: none
+	Cost         float64                  `json:"cost"`     // USD per hour
+	Locked       bool                     `json:"locked"`
+	Network      GlobalNetworking         `json:"globalNetworking"`
 	Runtime      *Runtime                 `json:"runtime"`
+	CUDAVersion  string                   `json:"cudaVersion"`
+	SSH          SSH                      `json:"ssh"`
 	CreatedAt    time.Time                `json:"createdAt"`
 	StartedAt    *time.Time               `json:"startedAt"`
 	StatusReason string                   `json:"statusReason"`
@@ -34,10 +41,15 @@ type Pod struct {
 	LogTail      string                   `json:"logTail"`
 }
 
-// GPU is what a GPU pod asked for.
+// GPU is what a GPU pod asked for. What follows Count is of a create alone.
 type GPU struct {
 	ID    string `json:"id"`
 	Count int    `json:"count,omitempty"`
+
+	AllowedCUDAVersions []string `json:"allowedCudaVersions,omitzero"` // exactly one of these; empty and not nil: any, also against a template
+	MinCUDAVersion      string   `json:"minCudaVersion,omitempty"`     // this one or newer
+	MinRAMPerGPU        int      `json:"minRamPerGpu,omitempty"`       // GB that the host has for each GPU
+	MinVCPUCountPerGPU  int      `json:"minVcpuCountPerGpu,omitempty"` // that the host has for each GPU
 }
 
 // CPU is what a CPU pod asked for; Memory (GB) is set by the service and never sent.
@@ -47,9 +59,49 @@ type CPU struct {
 	Memory    float64 `json:"memory,omitempty"`
 }
 
+// Mounts are the storage mounts of a pod; at most one of the two kinds is there.
+type Mounts struct {
+	Persistent *PersistentMount `json:"persistent,omitempty"`
+	Network    []NetworkMount   `json:"network,omitempty"`
+}
+
+// PersistentMount is host-local storage that survives stops.
+type PersistentMount struct {
+	Size int    `json:"size"` // GB, at least 10
+	Path string `json:"path"`
+}
+
+// NetworkMount is a network volume in a pod.
+type NetworkMount struct {
+	VolumeID string `json:"volumeId"`
+	Path     string `json:"path"`
+}
+
+// GlobalNetworking is a pod's place in the account's private network.
+type GlobalNetworking struct {
+	Enabled     bool   `json:"enabled"`
+	IP          string `json:"ip"`
+	InternalDNS string `json:"internalDns"`
+}
+
+// SSH tells the ways to log in to a pod; nil is a way that is not there.
+type SSH struct {
+	Proxy  *SSHAddress `json:"proxy"`
+	Direct *SSHAddress `json:"direct"`
+}
+
+// SSHAddress is one way to log in.
+type SSHAddress struct {
+	Host     string `json:"host"`
+	Port     int    `json:"port"`
+	Username string `json:"username"`
+	Command  string `json:"command"`
+}
+
 // Runtime is what is live of a running pod.
 type Runtime struct {
 	Uptime int64      `json:"uptime"` // seconds
+	GPUs   []GPUUtil  `json:"gpus"`
 	CPU    Util       `json:"cpu"`
 	Memory Util       `json:"memory"`
 	Ports  []LivePort `json:"ports"`
@@ -60,12 +112,19 @@ type Util struct {
 	Util int `json:"util"`
 }
 
+// GPUUtil is how busy a GPU is, in percent.
+type GPUUtil struct {
+	Util       int `json:"util"`
+	MemoryUtil int `json:"memoryUtil"`
+}
+
 // LivePort is a port mapping.
 type LivePort struct {
-	Private int     `json:"private"`
-	Public  *int    `json:"public"`
-	Type    string  `json:"type"`
-	IP      *string `json:"ip"`
+	Private  int     `json:"private"`
+	Public   *int    `json:"public"`
+	Type     string  `json:"type"`
+	IP       *string `json:"ip"`
+	PublicIP bool    `json:"isIpPublic"`
 }
 
 // Progress is what the host does for a pod that comes up.
@@ -80,95 +139,6 @@ type PodList struct {
 	Pods []Pod `json:"pods"`
 }
 
-// CreatePod is the body of a create; exactly one of GPU and CPU is set.
-type CreatePod struct {
-	Name          string            `json:"name"`
-	Image         string            `json:"image"`
-	GPU           *GPU              `json:"gpu,omitempty"`
-	CPU           *CPU              `json:"cpu,omitempty"`
-	Args          string            `json:"args,omitempty"`
-	Disk          int               `json:"disk,omitempty"`
-	Ports         []string          `json:"ports,omitempty"`
-	Env           map[string]string `json:"env,omitempty"`
-	Cloud         string            `json:"cloud,omitempty"`
-	DataCenterIDs []string          `json:"dataCenterIds,omitempty"`
-}
-
-// Stock is what a data center has of a catalog entry, or the other way round.
-type Stock struct {
-	ID           string `json:"id"`
-	Name         string `json:"name"`
-	Availability string `json:"availability"`
-}
-
-// GPUOffer is a GPU type of the catalog. Prices are USD per GPU and hour.
-type GPUOffer struct {
-	ID     string  `json:"id"`
-	Name   string  `json:"name"`
-	Pool   string  `json:"pool"`
-	Memory float64 `json:"memory"` // GB
-	Price  struct {
-		Secure    *float64 `json:"secure"`
-		Community *float64 `json:"community"`
-	} `json:"price"`
-	MaxCount struct {
-		Secure    int `json:"secure"`
-		Community int `json:"community"`
-	} `json:"maxCount"`
-	Availability string  `json:"availability"`
-	DataCenters  []Stock `json:"dataCenters"`
-}
-
-// CPUOffer is a CPU flavor of the catalog. Prices are USD per vCPU and hour.
-type CPUOffer struct {
-	ID    string `json:"id"`
-	Name  string `json:"name"`
-	Group string `json:"group"`
-	VCPU  struct {
-		Min int `json:"min"`
-		Max int `json:"max"`
-	} `json:"vcpu"`
-	RAMGBPerVCPU float64 `json:"ramGbPerVcpu"`
-	Price        struct {
-		SecurePerVCPU *float64 `json:"securePerVcpu"`
-	} `json:"price"`
-	Availability string  `json:"availability"`
-	DataCenters  []Stock `json:"dataCenters"`
-}
-
-// DataCenter is a data center of the catalog.
-type DataCenter struct {
-	ID            string  `json:"id"`
-	Name          string  `json:"name"`
-	Region        string  `json:"region"`
-	GlobalNetwork bool    `json:"globalNetwork"`
-	GPUs          []Stock `json:"gpuAvailability"`
-	CPUs          []Stock `json:"cpuAvailability"`
-}
-
-// Key is the record of an API key.
-type Key struct {
-	ID          string            `json:"id"`
-	Name        string            `json:"name"`
-	Hint        string            `json:"hint"` // its first characters
-	Permissions map[string]string `json:"permissions"`
-	CreatedAt   time.Time         `json:"createdAt"`
-	ExpiresAt   *time.Time        `json:"expiresAt"` // nil: never
-}
-
-// NewKey is a key that was just made, with its text, which is never shown again.
-type NewKey struct {
-	Key  Key          `json:"key"`
-	Text fleet.Secret `json:"apiKey"`
-}
-
-// CreateKey is the body of a key's creation.
-type CreateKey struct {
-	Name      string     `json:"name"`
-	Preset    string     `json:"preset"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
-}
-
 // Host is the record of a host, as operators see it.
 type Host struct {
 	ID           string          `json:"id"`
@@ -181,6 +151,8 @@ type Host struct {
 	Used         Resources       `json:"used"`
 	GPUs         []HostGPU       `json:"gpus"`
 	UsedGPUs     int             `json:"usedGpus"`
+	PublicIP     string          `json:"publicIp"`    // where pods' tcp ports are published; empty: they are not
+	PublicPorts  *PortRange      `json:"publicPorts"` // nil: none
 	Runtime      string          `json:"runtime"`
 	Kernel       string          `json:"kernel"`
 	Driver       string          `json:"driver"`
@@ -197,6 +169,12 @@ type Resources struct {
 	DiskGB   int64 `json:"diskGb"`
 }
 
+// PortRange is from the first port to the last, both in it.
+type PortRange struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
 // HostGPU is one device of a host.
 type HostGPU struct {
 	UUID      string `json:"uuid"`
@@ -204,11 +182,4 @@ type HostGPU struct {
 	MemoryMB  int64  `json:"memoryMb"`
 	Simulated bool   `json:"simulated"`
 	Sick      string `json:"sick"`
-}
-
-// Account is the record of an account.
-type Account struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	CreatedAt time.Time `json:"createdAt"`
 }

@@ -3,22 +3,25 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"gantry/client"
+	"gantry/fleet"
 )
 
 type catalogCmd struct {
-	GPUs        catalogGPUsCmd    `cmd:"" name:"gpus" help:"GPU types, their prices, and what is free."`
-	CPUs        catalogCPUsCmd    `cmd:"" name:"cpus" help:"CPU flavors, their prices, and what is free."`
-	DataCenters catalogCentersCmd `cmd:"" name:"datacenters" help:"Data centers."`
+	GPUs        catalogGPUsCmd      `cmd:"" name:"gpus" help:"GPU types, their prices, and what is free."`
+	CPUs        catalogCPUsCmd      `cmd:"" name:"cpus" help:"CPU flavors, their prices, and what is free."`
+	DataCenters catalogCentersCmd   `cmd:"" name:"datacenters" help:"Data centers, and what is free in them."`
+	Templates   catalogTemplatesCmd `cmd:"" help:"Public templates."`
 }
 
 type catalogGPUsCmd struct {
-	Count int    `placeholder:"N" help:"Count what is free for pods with this many GPUs."`
-	Cloud string `placeholder:"SECURE" help:"Tier of hosts to count: SECURE or COMMUNITY."`
+	Count   int      `placeholder:"N" help:"Count what is free for pods with this many GPUs."`
+	Cloud   string   `placeholder:"SECURE" help:"Tier of hosts to count: SECURE or COMMUNITY."`
+	Country []string `sep:"none" placeholder:"CODE" help:"Count in this country alone, such as RO. May be repeated."`
+	CUDA    []string `name:"cuda" sep:"none" placeholder:"12.8" help:"Count hosts with exactly this CUDA version. May be repeated."`
+	MinCUDA string   `name:"min-cuda" placeholder:"12.4" help:"Count hosts with this CUDA version or a newer one."`
 }
 
 func (catalogGPUsCmd) Help() string {
@@ -27,22 +30,20 @@ func (catalogGPUsCmd) Help() string {
 Examples:
 
     gantry catalog gpus
-    gantry catalog gpus --count 8`
+    gantry catalog gpus --count 8
+    gantry catalog gpus --min-cuda 12.4 --country RO`
 }
 
 // Run lists GPU types.
 func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
-	query := available()
-	setNumber(query, "count", cmd.Count)
-	if cmd.Cloud != "" {
-		query.Set("cloud", cmd.Cloud)
-	}
 	c, _, err := a.connect(false)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	list, err := c.GPUs(ctx, query)
+	list, err := c.GPUs(ctx, client.GPUQuery{
+		Count: cmd.Count, Cloud: cmd.Cloud, Countries: cmd.Country, CUDAVersions: cmd.CUDA, MinCUDAVersion: cmd.MinCUDA,
+	})
 	if err != nil {
 		return err
 	}
@@ -50,12 +51,23 @@ func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
 		var rows [][]string
 		for _, g := range list.Value.GPUs {
 			rows = append(rows, []string{
-				g.ID, orDash(g.Pool), fmt.Sprintf("%g GB", g.Memory), price(g.Price.Secure), price(g.Price.Community),
+				g.ID, orDash(g.Pool), fmt.Sprintf("%g GB", g.Memory), cudaVersions(g), price(g.Price.Secure), price(g.Price.Community),
 				fmt.Sprint(max(g.MaxCount.Secure, g.MaxCount.Community)), orDash(g.Availability), centers(g.DataCenters),
 			})
 		}
-		return table([]string{"ID", "POOL", "MEMORY", "SECURE/H", "COMMUNITY/H", "MOST", "FREE", "CENTERS"}, rows)
+		return table([]string{"ID", "POOL", "MEMORY", "CUDA", "SECURE/H", "COMMUNITY/H", "MOST", "FREE", "CENTERS"}, rows)
 	})
+}
+
+// cudaVersions lists what hosts with a GPU type offer.
+func cudaVersions(g client.GPUOffer) string {
+	var out []string
+	for _, v := range g.CUDAVersions {
+		if v.Available {
+			out = append(out, v.Version)
+		}
+	}
+	return orDash(strings.Join(out, ", "))
 }
 
 type catalogCPUsCmd struct {
@@ -73,14 +85,12 @@ Examples:
 
 // Run lists CPU flavors.
 func (cmd catalogCPUsCmd) Run(ctx context.Context, a *app) error {
-	query := available()
-	setNumber(query, "vcpuCount", cmd.VCPU)
 	c, _, err := a.connect(false)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	list, err := c.CPUs(ctx, query)
+	list, err := c.CPUs(ctx, cmd.VCPU)
 	if err != nil {
 		return err
 	}
@@ -96,46 +106,40 @@ func (cmd catalogCPUsCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-type catalogCentersCmd struct{}
+type catalogCentersCmd struct {
+	Region            []string `sep:"none" placeholder:"EUROPE" help:"Only data centers of this region. May be repeated."`
+	Compliance        []string `sep:"none" placeholder:"GDPR" help:"Only data centers with this certificate. May be repeated: with all of them."`
+	NetworkVolumeType []string `sep:"none" placeholder:"STANDARD" help:"Only data centers with this tier of network volumes. May be repeated: with all of them."`
+	GlobalNetwork     *bool    `negatable:"" help:"Only data centers with the account's private network, or only those without."`
+}
 
 func (catalogCentersCmd) Help() string {
-	return `Example:
+	return `Examples:
 
-    gantry catalog datacenters`
+    gantry catalog datacenters
+    gantry catalog datacenters --region EUROPE --compliance GDPR --global-network`
 }
 
 // Run lists data centers.
-func (catalogCentersCmd) Run(ctx context.Context, a *app) error {
+func (cmd catalogCentersCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	list, err := c.DataCenters(ctx, url.Values{"include": {"GPU_AVAILABILITY,CPU_AVAILABILITY"}})
+	list, err := c.DataCenters(ctx, client.DataCenterQuery{
+		Regions: cmd.Region, NetworkVolumeTypes: cmd.NetworkVolumeType, Compliance: cmd.Compliance, GlobalNetwork: cmd.GlobalNetwork,
+	})
 	if err != nil {
 		return err
 	}
 	return a.show(list.Raw, func() string {
 		var rows [][]string
 		for _, dc := range list.Value.DataCenters {
-			network := "no"
-			if dc.GlobalNetwork {
-				network = "yes"
-			}
-			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, network, inStock(dc.GPUs), inStock(dc.CPUs)})
+			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, yes(dc.GlobalNetwork), inStock(dc.GPUs), inStock(dc.CPUs)})
 		}
 		return table([]string{"ID", "NAME", "REGION", "GLOBAL NETWORK", "FREE GPUS", "FREE CPUS"}, rows)
 	})
-}
-
-func available() url.Values {
-	return url.Values{"include": {"AVAILABILITY"}, "product": {"POD"}}
-}
-
-func setNumber(query url.Values, name string, n int) {
-	if n != 0 {
-		query.Set(name, strconv.Itoa(n))
-	}
 }
 
 // centers names the data centers that have something free.
@@ -158,4 +162,31 @@ func inStock(stocks []client.Stock) string {
 		}
 	}
 	return orDash(strings.Join(names, ", "))
+}
+
+type catalogTemplatesCmd struct {
+	Source string `enum:"official,verified,community" default:"official" help:"Which: official, verified or community."`
+}
+
+func (catalogTemplatesCmd) Help() string {
+	return `Public templates of everybody; your own are those of gantry template list. The same as gantry template catalog.
+
+Examples:
+
+    gantry catalog templates
+    gantry catalog templates --source community`
+}
+
+// Run lists public templates.
+func (cmd catalogTemplatesCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.PublicTemplates(ctx, fleet.TemplateSource(cmd.Source))
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return templateTable(list.Value.Templates) })
 }

@@ -31,13 +31,18 @@ type cli struct {
 	APIKeyFile string `name:"api-key-file" placeholder:"FILE" help:"File with the API key. Else $$GANTRY_API_KEY, else that of the last gantry dev. A key is never given as an argument."`
 	Output     string `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs: exactly what the API said."`
 
-	Dev     devCmd     `cmd:"" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`
-	Pod     podCmd     `cmd:"" help:"Create, see and control pods."`
-	Catalog catalogCmd `cmd:"" help:"See what can be asked for, and what is free."`
-	Key     keyCmd     `cmd:"" help:"Make, list and end the API keys of your account."`
-	Host    hostCmd    `cmd:"" help:"See hosts, and let new ones join (for operators)."`
-	Account accountCmd `cmd:"" help:"Make and list accounts, and their first keys (for operators)."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Dev      devCmd      `cmd:"" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`
+	Pod      podCmd      `cmd:"" help:"Create, see, control and enter pods."`
+	Template templateCmd `cmd:"" help:"Keep configurations that pods are made from."`
+	Registry registryCmd `cmd:"" help:"Keep credentials for private images."`
+	Catalog  catalogCmd  `cmd:"" help:"See what can be asked for, and what is free."`
+	Billing  billingCmd  `cmd:"" help:"See what was charged, and for what."`
+	Account  accountCmd  `cmd:"" help:"Show your account and its balance; make and change accounts (for operators)."`
+	Key      keyCmd      `cmd:"" help:"Make, list, change and end the API keys of your account."`
+	SSHKey   sshKeyCmd   `cmd:"" name:"ssh-key" help:"See and change the SSH keys that pods get."`
+	Host     hostCmd     `cmd:"" help:"See hosts, change them, and let new ones join (for operators)."`
+	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors and prices (for operators)."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 const description = `The command line of Gantry: rent containers with CPUs or GPUs on your own machines.
@@ -51,6 +56,8 @@ Examples:
   gantry pod create train docker.io/me/train:1 --gpu "NVIDIA H100 80GB HBM3" --count 2 -- python train.py
   gantry pod list
   gantry pod logs -f web
+  gantry pod exec -it web -- sh
+  gantry billing --last 7
 
 Exit status:
   0    done
@@ -61,7 +68,9 @@ Exit status:
   5    the API cannot be reached or is not available now
   6    no room now: no host can take the pod
   7    timed out while waiting
-  130  interrupted`
+  130  interrupted
+
+pod exec and pod ssh end with the status of the program that ran.`
 
 // app is what the commands share.
 type app struct {
@@ -69,6 +78,9 @@ type app struct {
 	cli  *cli
 	rest []string // what followed -- on the command line
 }
+
+// takeRest lists the commands that take arguments after --.
+var takeRest = []string{"pod create", "pod update", "pod exec", "template create", "template update"}
 
 // run runs one command line and returns the exit status.
 func run(ctx context.Context, args []string, sys system) int {
@@ -80,11 +92,7 @@ func run(ctx context.Context, args []string, sys system) int {
 		args = []string{"--help"}
 	}
 	helped := false
-	parser, err := kong.New(a.cli,
-		kong.Name("gantry"), kong.Description(description), kong.Writers(sys.out, sys.err),
-		kong.Exit(func(int) { helped = true }),
-		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
-	)
+	parser, err := newParser(a, kong.Exit(func(int) { helped = true }))
 	if err != nil {
 		return a.explain(err)
 	}
@@ -99,9 +107,21 @@ func run(ctx context.Context, args []string, sys system) int {
 		}
 		return a.explain(&usageError{message: err.Error()})
 	}
-	if len(a.rest) > 0 && parsed.Command() != createCommand {
-		return a.explain(&usageError{message: "only pod create takes arguments after --", command: parsed.Command()})
+	if len(a.rest) > 0 && !slices.Contains(takeRest, commandWords(parsed.Command())) {
+		return a.explain(&usageError{message: "this command takes no arguments after --", command: parsed.Command()})
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	return a.explain(parsed.Run(a))
+	err = parsed.Run(a)
+	var bad *usageError
+	if errors.As(err, &bad) && bad.command == "" {
+		bad.command = parsed.Command()
+	}
+	return a.explain(err)
+}
+
+func newParser(a *app, more ...kong.Option) (*kong.Kong, error) {
+	return kong.New(a.cli, append(more,
+		kong.Name("gantry"), kong.Description(description), kong.Writers(a.out, a.err),
+		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
+	)...)
 }

@@ -29,7 +29,7 @@ a5f8k2m7q1w4z9  train�[31m  RUNNING (stopping)  8 × NVIDIA H100 80GB HBM3  do
 		},
 		{
 			name: "an empty table has its heading", args: "account list",
-			api: map[string][]string{"GET /admin/v1/accounts": {`200 {"accounts":[]}`}}, want: result{Out: "ID  NAME  CREATED\n"},
+			api: map[string][]string{"GET /admin/v1/accounts": {`200 {"accounts":[]}`}}, want: result{Out: "ID  NAME  BALANCE  SPENDS/H  PREPAID  CREATED\n"},
 		},
 		{
 			name: "json is what the API said", args: "pod list -o json",
@@ -140,9 +140,10 @@ h7d2k9s4f1g6j3  n1    dev-1   SECURE  ready  2     2/31 cores  4/24 GB  10/500 G
 		{
 			name: "GPU types", args: "catalog gpus",
 			api: map[string][]string{"GET /v2/catalog/gpus": {`200 {"gpus":[{"id":"NVIDIA B200","pool":null,"memory":180,"price":{"secure":5.99,"community":0,"serverless":null},
-				"maxCount":{"secure":8,"community":0},"availability":"HIGH","dataCenters":[{"id":"dev-1","availability":"HIGH"},{"id":"x","availability":"NONE"}]}]}`}},
-			want: result{Out: `ID           POOL  MEMORY  SECURE/H  COMMUNITY/H  MOST  FREE  CENTERS
-NVIDIA B200  -     180 GB  $5.990    -            8     HIGH  dev-1
+				"maxCount":{"secure":8,"community":0},"availability":"HIGH","dataCenters":[{"id":"dev-1","availability":"HIGH"},{"id":"x","availability":"NONE"}],
+				"cudaVersions":[{"version":"12.8","available":true},{"version":"12.4","available":false}]}]}`}},
+			want: result{Out: `ID           POOL  MEMORY  CUDA  SECURE/H  COMMUNITY/H  MOST  FREE  CENTERS
+NVIDIA B200  -     180 GB  12.8  $5.990    -            8     HIGH  dev-1
 `},
 		},
 		{
@@ -155,15 +156,15 @@ NVIDIA B200  -     180 GB  $5.990    -            8     HIGH  dev-1
 		},
 		{
 			name: "neither CPU nor GPU", args: "pod create web img",
-			want: result{Code: 2, Err: "gantry: say --cpu FLAVOR or --gpu TYPE: see gantry catalog cpus and gantry catalog gpus\nRun \"gantry --help\" for more.\n"},
+			want: result{Code: 2, Err: "gantry: say --cpu FLAVOR or --gpu TYPE: see gantry catalog cpus and gantry catalog gpus\nRun \"gantry pod create --help\" for more.\n"},
 		},
 		{
 			name: "both CPU and GPU", args: "pod create web img --cpu a --gpu b",
-			want: result{Code: 2, Err: "gantry: --cpu and --gpu exclude each other\nRun \"gantry --help\" for more.\n"},
+			want: result{Code: 2, Err: "gantry: --cpu and --gpu exclude each other\nRun \"gantry pod create --help\" for more.\n"},
 		},
 		{
 			name: "arguments where none go", args: "pod list -- x",
-			want: result{Code: 2, Err: "gantry: only pod create takes arguments after --\nRun \"gantry pod list --help\" for more.\n"},
+			want: result{Code: 2, Err: "gantry: this command takes no arguments after --\nRun \"gantry pod list --help\" for more.\n"},
 		},
 		{
 			name: "no API", args: "pod list", env: map[string]string{"GANTRY_API": ""},

@@ -286,14 +286,50 @@ func TestHelpTeachesByExample(t *testing.T) {
 			t.Errorf("%d: no %q in\n%s", got.Code, want, got.Out)
 		}
 	}
-	for _, command := range []string{
-		"dev", "pod create", "pod list", "pod get", "pod logs", "pod stop", "pod start", "pod restart", "pod delete",
-		"catalog gpus", "catalog cpus", "catalog datacenters", "key create", "key list", "key delete",
-		"host list", "host get", "host token", "account create", "account list", "account key", "version",
-	} {
+	for _, command := range commands(t) {
 		got, _ := gantry(t, setup{}, append(strings.Fields(command), "--help")...)
 		if got.Code != 0 || !strings.Contains(got.Out, "Example") || !strings.Contains(got.Out, "gantry "+command) {
 			t.Errorf("%s: %d\n%s", command, got.Code, got.Out)
+		}
+	}
+}
+
+// commands lists every command that does something.
+func commands(t *testing.T) []string {
+	t.Helper()
+	parser, err := newParser(&app{cli: &cli{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, leaf := range parser.Model.Leaves(true) {
+		out = append(out, commandWords(strings.TrimPrefix(leaf.FullPath(), "gantry ")))
+	}
+	if len(out) < 50 {
+		t.Fatalf("only %d commands: %q", len(out), out)
+	}
+	return out
+}
+
+func TestThePageListsEveryCommand(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, command := range commands(t) {
+		known[command] = true
+		if !strings.Contains(string(page), "`gantry "+command) {
+			t.Errorf("docs/cli.md does not tell of gantry %s", command)
+		}
+	}
+	for _, part := range strings.Split(string(page), "| `gantry ")[1:] {
+		words, _, _ := strings.Cut(part, "`")
+		for len(words) > 0 && !known[words] {
+			words = words[:max(0, strings.LastIndexByte(words, ' '))]
+		}
+		if words == "" {
+			t.Errorf("docs/cli.md tells of a command that is not there: gantry %.40s", part)
 		}
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"time"
 
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 // site is the real REST face over a control plane in memory.
 type site struct {
-	t    *testing.T
-	fake *resttest.Fake
-	url  string
+	t     *testing.T
+	plane *plane.Plane
+	url   string
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	fake := resttest.New()
-	api, err := rest.New(rest.Config{Service: fake, Log: slog.New(slog.DiscardHandler), Now: fake.Now, Version: "test"})
+	cp := plane.New(t)
+	api, err := rest.New(rest.Config{Service: cp, Log: slog.New(slog.DiscardHandler), Now: cp.Now, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,18 +36,18 @@ func newSite(t *testing.T) *site {
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	return &site{t: t, fake: fake, url: srv.URL}
+	return &site{t: t, plane: cp, url: srv.URL}
 }
 
 // run runs a command line with the user's key, and the operator's where that is preferred.
 func (s *site) run(ctx context.Context, out io.Writer, line string, rest ...string) (int, string) {
 	env := map[string]string{
-		"GANTRY_API": s.url, "GANTRY_API_KEY": resttest.KeyText(resttest.User).Reveal(),
-		"GANTRY_ADMIN_KEY": resttest.KeyText(resttest.Operator).Reveal(),
+		"GANTRY_API": s.url, "GANTRY_API_KEY": plane.KeyText(plane.User).Reveal(),
+		"GANTRY_ADMIN_KEY": plane.KeyText(plane.Operator).Reveal(),
 	}
 	var errOut bytes.Buffer
 	code := run(ctx, append(strings.Fields(line), rest...), system{
-		in: strings.NewReader(""), out: out, err: &errOut, now: s.fake.Now, width: func() int { return 80 },
+		in: strings.NewReader(""), out: out, err: &errOut, now: s.plane.Now, width: func() int { return 80 },
 		env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	})
 	return code, errOut.String()
@@ -86,7 +86,7 @@ func (s *site) create(line string, rest ...string) fleet.PodID {
 func (s *site) report(id fleet.PodID, events ...fleet.Trigger) {
 	s.t.Helper()
 	for _, e := range events {
-		if err := s.fake.Report(id, e); err != nil {
+		if err := s.plane.Report(id, e); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestPodsThroughTheRealFace(t *testing.T) {
 	if text := s.bad(exitNoRoom, "pod create big busybox --count 9 --gpu", "NVIDIA H100 80GB HBM3"); !strings.Contains(text, "host: ") {
 		t.Errorf("no room: %s", text)
 	}
-	s.fake.SetDown(true)
+	s.plane.SetDown(true)
 	s.bad(exitUnavailable, "pod list")
 }
 
@@ -128,9 +128,9 @@ func TestWaitThroughTheRealFace(t *testing.T) {
 	s := newSite(t)
 	go func() { // ends with the pod's failure, or with the test's deadline
 		for range 2000 {
-			if pods, err := s.fake.Pods(context.Background(), s.user()); err == nil && len(pods) == 1 {
-				_ = s.fake.Report(pods[0].Pod.ID, fleet.EventStarting)
-				_ = s.fake.Report(pods[0].Pod.ID, fleet.EventFailed)
+			if pods, err := s.plane.Pods(context.Background(), s.user()); err == nil && len(pods) == 1 {
+				_ = s.plane.Report(pods[0].Pod.ID, fleet.EventStarting)
+				_ = s.plane.Report(pods[0].Pod.ID, fleet.EventFailed)
 				return
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -143,7 +143,7 @@ func TestWaitThroughTheRealFace(t *testing.T) {
 
 func (s *site) user() fleet.Principal {
 	s.t.Helper()
-	who, err := s.fake.Authenticate(context.Background(), resttest.KeyText(resttest.User))
+	who, err := s.plane.Authenticate(context.Background(), plane.KeyText(plane.User))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -153,9 +153,9 @@ func (s *site) user() fleet.Principal {
 func TestLogsThroughTheRealFace(t *testing.T) {
 	s := newSite(t)
 	id := s.create("pod create web busybox --cpu cpu3g")
-	s.fake.Log(id, "system", "create container busybox")
+	s.plane.Log(id, "system", "create container busybox")
 	for _, line := range []string{"one", "two"} {
-		s.fake.Log(id, "container", line)
+		s.plane.Log(id, "container", line)
 	}
 	if out := s.good("pod logs web"); !strings.HasSuffix(out, "one\ntwo\n") || !strings.Contains(out, "[system] create container busybox\n") {
 		t.Errorf("log:\n%s", out)
@@ -182,7 +182,7 @@ func TestLogsThroughTheRealFace(t *testing.T) {
 		_, _ = io.Copy(io.Discard, in)
 	}()
 	for line := ""; line == ""; { // until the follower is there, nobody hears a line
-		s.fake.Log(id, "container", "three")
+		s.plane.Log(id, "container", "three")
 		select {
 		case line = <-got:
 			if line != "three\n" {

@@ -51,9 +51,12 @@ func exitCode(err error) int {
 	var bad *usageError
 	var problem *client.Problem
 	var gone *client.Unreachable
+	var process processExit
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &process):
+		return int(process)
 	case errors.As(err, &own):
 		return own.code
 	case errors.As(err, &bad):
@@ -90,7 +93,8 @@ func problemCode(p *client.Problem) int {
 // explain tells err to a person and returns the exit status.
 func (a *app) explain(err error) int {
 	code := exitCode(err)
-	if err == nil || code == exitInterrupted {
+	var process processExit
+	if err == nil || code == exitInterrupted || errors.As(err, &process) {
 		return code
 	}
 	out := &strings.Builder{}
@@ -138,5 +142,5 @@ func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%d %s", n, plural(thing))
 }

@@ -76,6 +76,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		kind = "text/event-stream"
 	}
 	w.Header().Set("Content-Type", kind)
+	if r.Header.Get("Idempotency-Key") == "again" {
+		w.Header().Set("Idempotent-Replayed", "true")
+	}
 	w.WriteHeader(code)
 	_, _ = io.WriteString(w, text)
 }

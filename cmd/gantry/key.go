@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,17 +16,38 @@ import (
 type keyCmd struct {
 	Create keyCreateCmd `cmd:"" help:"Make an API key; its text is printed once."`
 	List   keyListCmd   `cmd:"" help:"List the account's API keys."`
+	Get    keyGetCmd    `cmd:"" help:"Show an API key: what it may do, and when it was last used."`
+	Update keyUpdateCmd `cmd:"" help:"Rename, disable or enable an API key."`
 	Delete keyDeleteCmd `cmd:"" help:"End API keys."`
 }
 
-// newKey is what a new key is made from.
-type newKey struct {
-	Preset    string `enum:"all,readOnly" default:"all" help:"What it may do: all or readOnly."`
-	ExpiresIn string `placeholder:"TIME" help:"How long it works, for example 720h; for ever when not given."`
+// keyFlags are what a new key is made from, beside its name and preset.
+type keyFlags struct {
+	Permission []string `sep:"none" placeholder:"GROUP=ACCESS" help:"Access to a group of routes, over the preset's: none, read or write, such as pods=write. May be repeated."`
+	Invoke     []string `sep:"none" placeholder:"ENDPOINT" help:"Endpoint whose jobs it may submit, or all. May be repeated."`
+	ExpiresIn  string   `placeholder:"TIME" help:"How long it works, for example 720h; for ever when not given."`
 }
 
-func (k newKey) body(name string, now time.Time) (client.CreateKey, error) {
-	body := client.CreateKey{Name: name, Preset: k.Preset}
+func (k keyFlags) body(name, preset string, now time.Time) (client.CreateKey, error) {
+	body := client.CreateKey{Name: name, Preset: preset}
+	for _, entry := range k.Permission {
+		group, access, ok := strings.Cut(entry, "=")
+		if !ok || group == "" {
+			return body, usage("--permission must be GROUP=ACCESS, such as pods=write")
+		}
+		if body.Permissions == nil {
+			body.Permissions = map[string]string{}
+		}
+		body.Permissions[group] = access
+	}
+	switch {
+	case slices.Contains(k.Invoke, "all") && len(k.Invoke) > 1:
+		return body, usage("--invoke all stands alone")
+	case slices.Contains(k.Invoke, "all"):
+		body.Invoke = &client.Invoke{All: true}
+	case len(k.Invoke) > 0:
+		body.Invoke = &client.Invoke{IDs: k.Invoke}
+	}
 	if k.ExpiresIn != "" {
 		d, err := time.ParseDuration(k.ExpiresIn)
 		if err != nil || d <= 0 {
@@ -38,22 +60,27 @@ func (k newKey) body(name string, now time.Time) (client.CreateKey, error) {
 }
 
 type keyCreateCmd struct {
-	Name string `arg:"" placeholder:"NAME" help:"Name of the key, for people."`
-	newKey
+	Name   string `arg:"" placeholder:"NAME" help:"Name of the key, for people."`
+	Preset string `enum:"all,readOnly,restricted" default:"all" help:"What it may do: all, readOnly, or restricted, which is what --permission says and nothing else."`
+	keyFlags
 }
 
 func (keyCreateCmd) Help() string {
 	return `The key's text goes to standard output and cannot be shown again; the rest goes to standard error.
 
+Groups: pods, serverless, templates, networkVolumes, registries, catalog, billing, account, graphql, s3.
+
 Examples:
 
     gantry key create ci > ci.key
-    gantry key create dashboard --preset readOnly --expires-in 720h`
+    gantry key create dashboard --preset readOnly --expires-in 720h
+    gantry key create deploy --preset restricted --permission pods=write --permission templates=read
+    gantry key create app --preset restricted --invoke k3n8w0zq5r7d2a`
 }
 
 // Run makes a key.
 func (cmd keyCreateCmd) Run(ctx context.Context, a *app) error {
-	body, err := cmd.body(cmd.Name, a.now())
+	body, err := cmd.body(cmd.Name, cmd.Preset, a.now())
 	if err != nil {
 		return err
 	}
@@ -112,23 +139,118 @@ func (keyListCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(list.Raw, func() string {
-		var rows [][]string
-		for _, k := range list.Value.Keys {
-			rows = append(rows, []string{k.ID, k.Name, k.Hint + "…", permissions(k), when(&k.CreatedAt), orDash(when(k.ExpiresAt))})
-		}
-		return table([]string{"ID", "NAME", "KEY", "MAY", "CREATED", "ENDS"}, rows)
-	})
+	return a.show(list.Raw, func() string { return keyTable(list.Value.Keys) })
 }
 
-// permissions shows in a stable order what a key may do.
-func permissions(k client.Key) string {
-	var out []string
-	for group, access := range k.Permissions {
-		out = append(out, group+":"+access)
+func keyTable(keys []client.Key) string {
+	var rows [][]string
+	for _, k := range keys {
+		rows = append(rows, []string{
+			k.ID, k.Name, k.Hint + "…", permissions(k), yes(!k.Disabled), when(&k.CreatedAt), orDash(when(k.LastUsedAt)), orDash(when(k.ExpiresAt)),
+		})
 	}
-	slices.Sort(out)
+	return table([]string{"ID", "NAME", "KEY", "MAY", "WORKS", "CREATED", "LAST USED", "ENDS"}, rows)
+}
+
+// permissions shows in a stable order what a key may do, in few words where it is the same everywhere.
+func permissions(k client.Key) string {
+	var out, accesses []string
+	for _, group := range slices.Sorted(maps.Keys(k.Permissions)) {
+		access := k.Permissions[group]
+		if access != "none" {
+			out = append(out, group+":"+access)
+		}
+		if !slices.Contains(accesses, access) {
+			accesses = append(accesses, access)
+		}
+	}
+	if len(accesses) == 1 && len(k.Permissions) > 1 {
+		return "all:" + accesses[0]
+	}
 	return orDash(strings.Join(out, " "))
+}
+
+type keyGetCmd struct {
+	ID string `arg:"" placeholder:"ID" help:"Id of the key, as key list shows it."`
+}
+
+func (keyGetCmd) Help() string {
+	return `Example:
+
+    gantry key get m2c9v4x7b1n5q8`
+}
+
+// Run shows a key.
+func (cmd keyGetCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	key, err := c.Key(ctx, cmd.ID)
+	if err != nil {
+		return err
+	}
+	return a.show(key.Raw, func() string { return keySheet(key.Value) })
+}
+
+func keySheet(k client.Key) string {
+	fields := [][2]string{
+		{"Id", k.ID},
+		{"Name", k.Name},
+		{"Key", k.Hint + "…"},
+		{"Works", yes(!k.Disabled)},
+		{"Created", when(&k.CreatedAt)},
+		{"Last used", orDash(when(k.LastUsedAt))},
+		{"Ends", orDash(when(k.ExpiresAt))},
+		{"Invoke", orDash(strings.Join(k.Invoke.IDs, ", "))},
+	}
+	if k.Invoke.All {
+		fields[len(fields)-1][1] = "all endpoints"
+	}
+	for _, group := range slices.Sorted(maps.Keys(k.Permissions)) {
+		fields = append(fields, [2]string{"May " + group, k.Permissions[group]})
+	}
+	return sheet(fields)
+}
+
+type keyUpdateCmd struct {
+	ID      string  `arg:"" placeholder:"ID" help:"Id of the key, as key list shows it."`
+	Name    *string `placeholder:"NAME" help:"New name."`
+	Disable bool    `help:"Refuse requests with it until it is enabled."`
+	Enable  bool    `help:"Take requests with it again."`
+}
+
+func (keyUpdateCmd) Help() string {
+	return `What a key may do does not change: make another one.
+
+Examples:
+
+    gantry key update m2c9v4x7b1n5q8 --disable
+    gantry key update m2c9v4x7b1n5q8 --enable --name ci-2`
+}
+
+// Run changes a key.
+func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
+	body := client.UpdateKey{Name: cmd.Name}
+	switch {
+	case cmd.Disable && cmd.Enable:
+		return usage("--disable and --enable exclude each other")
+	case cmd.Disable || cmd.Enable:
+		body.Disabled = &cmd.Disable
+	case cmd.Name == nil:
+		return usage("say --name, --disable or --enable")
+	}
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	key, err := c.UpdateKey(ctx, cmd.ID, body)
+	if err != nil {
+		return err
+	}
+	return a.show(key.Raw, func() string { return keyTable([]client.Key{key.Value}) })
 }
 
 type keyDeleteCmd struct {
@@ -145,21 +267,5 @@ Example:
 
 // Run ends keys.
 func (cmd keyDeleteCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var faults []error
-	for _, id := range cmd.IDs {
-		err := c.DeleteKey(ctx, id)
-		if err == nil && a.cli.Output != "json" {
-			_, err = fmt.Fprintf(a.out, "deleted %s\n", id)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		faults = append(faults, named(err, id, len(cmd.IDs)))
-	}
-	return a.several(faults)
+	return a.deleteAll(ctx, false, "key", cmd.IDs, unnamed, (*client.Client).DeleteKey)
 }

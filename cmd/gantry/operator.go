@@ -13,6 +13,7 @@ import (
 type hostCmd struct {
 	List  hostListCmd  `cmd:"" help:"List the hosts and what is used of them."`
 	Get   hostGetCmd   `cmd:"" help:"Show a host."`
+	Cloud hostCloudCmd `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
 	Token hostTokenCmd `cmd:"" help:"Make a token with which one new host may join, once."`
 }
 
@@ -111,6 +112,7 @@ func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
 			{"Memory", share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB")},
 			{"Disk", share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB")},
 			{"GPUs", gpus(h)},
+			{"Public ports", publicPorts(h)},
 			{"Driver", h.Driver},
 			{"CUDA", h.CUDA},
 			{"Kernel", h.Kernel},
@@ -126,6 +128,43 @@ func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
 			}
 		}
 		return text
+	})
+}
+
+// publicPorts shows where a host publishes tcp ports of pods; empty when it does not.
+func publicPorts(h client.Host) string {
+	if h.PublicIP == "" || h.PublicPorts == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d to %d of %s", h.PublicPorts.From, h.PublicPorts.To, h.PublicIP)
+}
+
+type hostCloudCmd struct {
+	ID    string `arg:"" placeholder:"ID" help:"Id of the host."`
+	Cloud string `arg:"" enum:"SECURE,COMMUNITY" placeholder:"CLOUD" help:"Tier: SECURE or COMMUNITY."`
+}
+
+func (hostCloudCmd) Help() string {
+	return `Pods that are on the host stay; new ones come when they ask for the new tier.
+
+Example:
+
+    gantry host set-cloud h7p3t9x5c2m6v1 COMMUNITY`
+}
+
+// Run puts a host into another tier.
+func (cmd hostCloudCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	host, err := c.SetHostCloud(ctx, cmd.ID, cmd.Cloud)
+	if err != nil {
+		return err
+	}
+	return a.show(host.Raw, func() string {
+		return fmt.Sprintf("%s is in the tier %s\n", printable(host.Value.ID), printable(host.Value.Cloud))
 	})
 }
 
@@ -166,92 +205,4 @@ func (cmd hostTokenCmd) Run(ctx context.Context, a *app) error {
 		about += ", until " + at
 	}
 	return a.showSecret(token.Raw, token.Value.Token.Reveal(), about+".")
-}
-
-type accountCmd struct {
-	Create accountCreateCmd `cmd:"" help:"Make an account."`
-	List   accountListCmd   `cmd:"" help:"List the accounts."`
-	Key    accountKeyCmd    `cmd:"" help:"Make a key of an account, for example its first."`
-}
-
-type accountCreateCmd struct {
-	Name string `arg:"" placeholder:"NAME" help:"Name of the account."`
-}
-
-func (accountCreateCmd) Help() string {
-	return `Example:
-
-    gantry account create research`
-}
-
-// Run makes an account.
-func (cmd accountCreateCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	account, err := c.CreateAccount(ctx, cmd.Name)
-	if err != nil {
-		return err
-	}
-	return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
-}
-
-type accountListCmd struct{}
-
-func (accountListCmd) Help() string {
-	return `Example:
-
-    gantry account list`
-}
-
-// Run lists accounts.
-func (accountListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Accounts(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return accountTable(list.Value.Accounts) })
-}
-
-func accountTable(accounts []client.Account) string {
-	var rows [][]string
-	for _, acc := range accounts {
-		rows = append(rows, []string{acc.ID, acc.Name, when(&acc.CreatedAt)})
-	}
-	return table([]string{"ID", "NAME", "CREATED"}, rows)
-}
-
-type accountKeyCmd struct {
-	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
-	Name    string `default:"first" help:"Name of the key, for people."`
-	Preset  string `enum:"all,readOnly,admin" default:"all" help:"What it may do: all, readOnly, or admin, which is an operator's."`
-}
-
-func (accountKeyCmd) Help() string {
-	return `The key's text goes to standard output and cannot be shown again; the rest goes to standard error.
-
-Example:
-
-    gantry account key r4t8y2u6i1o5p9 > research.key`
-}
-
-// Run makes a key of an account.
-func (cmd accountKeyCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	key, err := c.CreateAccountKey(ctx, cmd.Account, client.CreateKey{Name: cmd.Name, Preset: cmd.Preset})
-	if err != nil {
-		return err
-	}
-	return a.showKey(key)
 }

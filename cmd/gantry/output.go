@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 )
 
 // show prints an answer: as the API said it, or as people gives it.
@@ -103,6 +100,14 @@ func printableLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+// yes shows whether something is so.
+func yes(so bool) string {
+	if so {
+		return "yes"
+	}
+	return "no"
+}
+
 // orDash shows an empty cell.
 func orDash(s string) string {
 	if s == "" {
@@ -137,7 +142,13 @@ func when(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
-func dollars(d float64) string { return fmt.Sprintf("$%.3f", d) }
+// dollars shows an amount of USD.
+func dollars(d float64) string {
+	if d < 0 {
+		return "-" + dollars(-d)
+	}
+	return fmt.Sprintf("$%.3f", d)
+}
 
 // price shows a price; what has none is not offered.
 func price(d *float64) string {
@@ -158,17 +169,4 @@ func bytesText(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %s", v, units[i])
-}
-
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-func terminalWidth(f *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return 80
-	}
-	return int(size.Col)
 }

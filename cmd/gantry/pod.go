@@ -16,30 +16,54 @@ type podCmd struct {
 	Create  podCreateCmd  `cmd:"" help:"Create a pod, which starts at once."`
 	List    podListCmd    `cmd:"" help:"List your pods."`
 	Get     podGetCmd     `cmd:"" help:"Show a pod; with -v where the time of its start went."`
+	Update  podUpdateCmd  `cmd:"" help:"Change a pod: its image, its variables, its lock."`
 	Logs    podLogsCmd    `cmd:"" help:"Show a pod's log, and follow it with -f."`
+	Exec    podExecCmd    `cmd:"" help:"Run a program in a running pod."`
+	SSH     podSSHCmd     `cmd:"" name:"ssh" help:"Open a shell in a running pod."`
+	Cp      podCpCmd      `cmd:"" help:"Copy files into a running pod, or out of it."`
 	Stop    podStopCmd    `cmd:"" help:"Stop pods: their GPUs become free, their record stays."`
 	Start   podStartCmd   `cmd:"" help:"Start stopped or failed pods again, with a fresh container."`
 	Restart podRestartCmd `cmd:"" help:"Restart the containers of running pods."`
 	Delete  podDeleteCmd  `cmd:"" help:"Terminate pods for good."`
 }
 
-type podListCmd struct{}
+type podListCmd struct {
+	Name          string   `placeholder:"NAME" help:"Only pods of this name."`
+	ID            []string `name:"id" sep:"none" placeholder:"ID" help:"Only this pod. This and the following may be repeated, which means any of them."`
+	Status        []string `sep:"none" placeholder:"RUNNING" help:"Only pods in this status."`
+	Image         []string `sep:"none" placeholder:"IMAGE" help:"Only pods with this image."`
+	ComputeType   []string `sep:"none" placeholder:"GPU" help:"Only GPU pods, or only CPU pods."`
+	GPU           []string `name:"gpu" sep:"none" placeholder:"TYPE" help:"Only pods with this GPU type."`
+	CPU           []string `name:"cpu" sep:"none" placeholder:"FLAVOR" help:"Only pods with this CPU flavor."`
+	DataCenter    []string `sep:"none" placeholder:"ID" help:"Only pods in this data center."`
+	Template      []string `sep:"none" placeholder:"ID" help:"Only pods that were made from this template."`
+	NetworkVolume []string `sep:"none" placeholder:"ID" help:"Only pods with this network volume."`
+
+	IncludeTerminated  bool `help:"Also pods that were deleted a moment ago."`
+	IncludeClusterPods bool `help:"Also the members of clusters."`
+}
 
 func (podListCmd) Help() string {
 	return `Examples:
 
     gantry pod list
+    gantry pod list --status RUNNING --compute-type GPU
     gantry pod list -o json | jq -r '.pods[] | select(.status=="RUNNING").id'`
 }
 
 // Run lists pods.
-func (podListCmd) Run(ctx context.Context, a *app) error {
+func (cmd podListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	list, err := c.Pods(ctx)
+	list, err := c.PodsWhere(ctx, client.PodFilter{
+		IDs: cmd.ID, Name: cmd.Name, Statuses: cmd.Status, Images: cmd.Image,
+		ComputeTypes: cmd.ComputeType, GPUTypes: cmd.GPU, CPUFlavors: cmd.CPU,
+		DataCenters: cmd.DataCenter, Templates: cmd.Template, NetworkVolumes: cmd.NetworkVolume,
+		IncludeTerminated: cmd.IncludeTerminated, IncludeClusterMembers: cmd.IncludeClusterPods,
+	})
 	if err != nil {
 		return err
 	}
@@ -83,50 +107,24 @@ type podRef struct {
 	Pod string `arg:"" placeholder:"POD" help:"Id of the pod, or its name where only one pod has it."`
 }
 
-// find returns the id that a person's word for a pod means.
-func find(ctx context.Context, c *client.Client, text string) (string, error) {
-	list, err := c.Pods(ctx)
-	if err != nil {
-		return "", err
-	}
-	var ids []string
-	for _, p := range list.Value.Pods {
-		if p.ID == text {
-			return p.ID, nil
+// pods lists what a word for a pod may mean.
+func pods(ctx context.Context, c *client.Client) func() ([]thing, error) {
+	return func() ([]thing, error) {
+		list, err := c.Pods(ctx)
+		if err != nil {
+			return nil, err
 		}
-		if p.Name == text {
-			ids = append(ids, p.ID)
+		var out []thing
+		for _, p := range list.Value.Pods {
+			out = append(out, thing{p.ID, p.Name})
 		}
-	}
-	switch len(ids) {
-	case 1:
-		return ids[0], nil
-	case 0:
-		return "", &exitError{exitNotFound, fmt.Errorf("no pod has the id or name %s", text)}
-	default:
-		return "", usage("%d pods have the name %s: say which by its id: %s", len(ids), text, strings.Join(ids, ", "))
+		return out, nil
 	}
 }
 
-// onPod calls f with the id that text means. Text that has the form of an id is tried as one first, so that it costs
-// one call.
+// onPod calls f with the id of the pod that text means.
 func onPod(ctx context.Context, c *client.Client, text string, f func(id string) error) error {
-	if fleet.ValidID(text) {
-		err := f(text)
-		if !client.IsNotFound(err) {
-			return err
-		}
-		id, findErr := find(ctx, c, text)
-		if findErr != nil || id == text {
-			return err
-		}
-		return f(id)
-	}
-	id, err := find(ctx, c, text)
-	if err != nil {
-		return err
-	}
-	return f(id)
+	return onThing("pod", text, pods(ctx, c), f)
 }
 
 type podGetCmd struct {
@@ -162,120 +160,6 @@ func (cmd podGetCmd) Run(ctx context.Context, a *app) error {
 			return text
 		})
 	})
-}
-
-func podSheet(p client.Pod, conn connection) string {
-	exit := ""
-	if p.ExitCode != nil {
-		exit = fmt.Sprint(*p.ExitCode)
-	}
-	fields := [][2]string{
-		{"Id", p.ID},
-		{"Name", p.Name},
-		{"Status", string(p.Status)},
-		{"Reason", p.StatusReason},
-		{"Exit code", exit},
-		{"Doing", progressText(p.Progress)},
-		{"Image", p.Image},
-		{"Args", p.Args},
-		{"Compute", compute(p)},
-		{"Disk", fmt.Sprintf("%d GB", p.Disk)},
-		{"Ports", strings.Join(p.Ports, ", ")},
-	}
-	for _, port := range p.Ports {
-		if address := portAddress(p.ID, port, conn); address != "" {
-			fields = append(fields, [2]string{"Address", address})
-		}
-	}
-	var names []string
-	for name := range p.Env {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	fields = append(fields, [][2]string{
-		{"Env", strings.Join(names, ", ")}, // names alone: values are often secret
-		{"Cloud", p.Cloud},
-		{"Data center", p.DataCenterID},
-		{"Host", p.HostID},
-		{"Cost", dollars(p.Cost) + " per hour"},
-		{"Can", strings.Join(p.Actions, ", ")},
-		{"Created", when(&p.CreatedAt)},
-		{"Started", when(p.StartedAt)},
-	}...)
-	if p.Incarnation > 1 {
-		fields = append(fields, [2]string{"Starts", fmt.Sprint(p.Incarnation)})
-	}
-	if r := p.Runtime; r != nil {
-		fields = append(fields, [2]string{"Up", fmt.Sprint(time.Duration(r.Uptime) * time.Second)},
-			[2]string{"Use", fmt.Sprintf("CPU %d %%, memory %d %%", r.CPU.Util, r.Memory.Util)})
-	}
-	return sheet(fields) + logTail(p.LogTail)
-}
-
-// portAddress is where an http port of a pod is reached, as far as this command line knows it.
-func portAddress(id, port string, conn connection) string {
-	number, isHTTP := strings.CutSuffix(port, "/http")
-	if !isHTTP || conn.dev.ProxyDomain == "" {
-		return ""
-	}
-	at := strings.LastIndexByte(conn.dev.API, ':')
-	return fmt.Sprintf("http://%s-%s.%s%s/", id, number, conn.dev.ProxyDomain, conn.dev.API[at:])
-}
-
-func logTail(text string) string {
-	if strings.TrimSpace(text) == "" {
-		return ""
-	}
-	out := "Last lines of its log:\n"
-	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		out += "  " + printable(line) + "\n"
-	}
-	return out
-}
-
-// timeLine shows where each millisecond of a start went.
-func timeLine(steps map[fleet.Step]time.Time) string {
-	order := []fleet.Step{
-		fleet.StepCreated, fleet.StepReceived, fleet.StepPulling, fleet.StepPulled, fleet.StepNetworked,
-		fleet.StepDefined, fleet.StepTasked, fleet.StepStarted, fleet.StepReported, fleet.StepRecorded,
-	}
-	var names []fleet.Step
-	for name := range steps {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(x, y fleet.Step) int {
-		if c := steps[x].Compare(steps[y]); c != 0 {
-			return c
-		}
-		return slices.Index(order, x) - slices.Index(order, y)
-	})
-	if len(names) == 0 {
-		return "No step of a start is recorded.\n"
-	}
-	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
-	rows := [][]string{{"STEP", "AT MS", "TOOK MS", "CLOCK"}}
-	for i, name := range names {
-		took := "-"
-		if i > 0 {
-			took = ms(steps[name].Sub(steps[names[i-1]]))
-		}
-		rows = append(rows, []string{string(name), ms(steps[name].Sub(steps[names[0]])), took, steps[name].UTC().Format("15:04:05.000")})
-	}
-	alignRight(rows, 1, 2)
-	return table(rows[0], rows[1:])
-}
-
-// alignRight pads columns so that their ends align.
-func alignRight(rows [][]string, columns ...int) {
-	for _, c := range columns {
-		width := 0
-		for _, row := range rows {
-			width = max(width, len(row[c]))
-		}
-		for _, row := range rows {
-			row[c] = fmt.Sprintf("%*s", width, row[c])
-		}
-	}
 }
 
 // podRefs are several pods on the command line.

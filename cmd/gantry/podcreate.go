@@ -1,37 +1,38 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 
 	"gantry/client"
 )
 
-// createCommand is how the parser prints the one command that takes arguments after --.
-const createCommand = "pod create <name> <image>"
-
 type podCreateCmd struct {
 	Name  string `arg:"" placeholder:"NAME" help:"Name of the pod; need not be unique."`
-	Image string `arg:"" placeholder:"IMAGE" help:"Image reference, for example docker.io/library/nginx:alpine."`
+	Image string `arg:"" optional:"" placeholder:"IMAGE" help:"Image reference, for example docker.io/library/nginx:alpine. May be left to --template."`
 
 	CPU   string `name:"cpu" placeholder:"FLAVOR" help:"CPU flavor of a CPU pod: see gantry catalog cpus."`
 	VCPU  int    `name:"vcpu" placeholder:"N" help:"vCPUs of a CPU pod, a power of two; 2 when not given."`
 	GPU   string `name:"gpu" placeholder:"TYPE" help:"GPU type of a GPU pod: see gantry catalog gpus."`
 	Count int    `name:"count" placeholder:"N" help:"GPUs of a GPU pod; 1 when not given."`
 
-	Port       []string `sep:"none" placeholder:"8080/http" help:"Port to expose, with http or tcp; a bare number means http. May be repeated."`
-	Env        []string `sep:"none" placeholder:"K=V" help:"Environment variable; K alone takes it from this environment. May be repeated."`
-	EnvFile    []string `sep:"none" placeholder:"FILE" help:"File with a K=V in each line; lines that begin with # are left out. May be repeated."`
-	Disk       int      `placeholder:"GB" help:"Container disk in GB."`
-	DataCenter []string `sep:"none" placeholder:"ID" help:"Data center to choose from; any when not given. May be repeated."`
-	Cloud      string   `placeholder:"SECURE" help:"Tier of hosts: SECURE or COMMUNITY."`
-	Args       string   `placeholder:"TEXT" help:"Arguments instead of the image's own, split as a shell does. Or give them after --."`
+	CUDA          []string `name:"cuda" sep:"none" placeholder:"12.8" help:"Only hosts with exactly this CUDA version. May be repeated."`
+	NoCUDA        bool     `name:"no-cuda" help:"Hosts with any CUDA version, whatever the template says."`
+	MinCUDA       string   `name:"min-cuda" placeholder:"12.4" help:"Only hosts with this CUDA version or a newer one."`
+	MinRAMPerGPU  int      `name:"min-ram-per-gpu" placeholder:"GB" help:"Only hosts with this much memory for each GPU of the pod."`
+	MinVCPUPerGPU int      `name:"min-vcpu-per-gpu" placeholder:"N" help:"Only hosts with this many vCPUs for each GPU of the pod."`
 
-	DryRun bool `help:"Only say whether there is room; create nothing."`
+	Template string `placeholder:"ID" help:"Template for what is not given here: its id, or the name of one of yours. Variables are merged."`
+	containerFlags
+	mountFlags
+	DataCenter       []string `sep:"none" placeholder:"ID" help:"Data center to choose from; any when not given. May be repeated."`
+	Cloud            string   `placeholder:"SECURE" help:"Tier of hosts: SECURE or COMMUNITY."`
+	GlobalNetworking bool     `help:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it."`
+	SSH              *bool    `name:"ssh" negatable:"" help:"Give the pod the account's SSH keys, as PUBLIC_KEY."`
+	Jupyter          *bool    `name:"jupyter" negatable:"" help:"Give the pod a password for Jupyter, as JUPYTER_PASSWORD."`
+
+	DryRun         bool   `help:"Only say whether there is room; create nothing."`
+	IdempotencyKey string `placeholder:"TEXT" help:"Created once under this key, however often the command is run within a day."`
 	waiting
 }
 
@@ -43,14 +44,15 @@ Examples:
 
     gantry pod create web docker.io/library/nginx:alpine --cpu cpu3c --vcpu 2 --port 80/http --wait
     gantry pod create train docker.io/me/train:1 --gpu "NVIDIA H100 80GB HBM3" --count 8 --env-file train.env
+    gantry pod create train --template pytorch --gpu "NVIDIA L40S" --persistent 50:/workspace --ssh --port 22/tcp
+    gantry pod create app registry.example.com/team/app:1 --registry team --cpu cpu3g
     gantry pod create job docker.io/library/busybox --cpu cpu3c -- sh -c 'echo hello; sleep 60'
-    gantry pod create big docker.io/me/train:1 --gpu "NVIDIA B200" --count 8 --dry-run`
+    gantry pod create big docker.io/me/train:1 --gpu "NVIDIA B200" --count 8 --min-cuda 12.8 --dry-run`
 }
 
 // Run creates a pod.
 func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
-	body, err := cmd.body(a)
-	if err != nil {
+	if err := cmd.check(); err != nil {
 		return err
 	}
 	c, conn, err := a.connect(false)
@@ -58,6 +60,10 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
+	body, err := cmd.body(ctx, a, c)
+	if err != nil {
+		return err
+	}
 	if cmd.DryRun {
 		plan, err := c.PlanPod(ctx, body)
 		if err != nil {
@@ -65,10 +71,12 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		}
 		return a.show(plan.Raw, func() string { return planText(plan.Value) })
 	}
+	body.IdempotencyKey = onceKey(cmd.IdempotencyKey)
 	pod, err := c.CreatePod(ctx, body)
 	if err != nil {
-		return err
+		return a.uncertain(err, body.IdempotencyKey)
 	}
+	a.sayReplayed(pod.Replayed, pod.Value.ID)
 	if cmd.Wait {
 		// Said before the wait, so that the pod can be found whatever happens now.
 		_, _ = fmt.Fprintf(a.err, "created %s\n", printable(pod.Value.ID))
@@ -77,13 +85,7 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	return a.show(pod.Raw, func() string {
-		out := podTable([]client.Pod{pod.Value}, a.now())
-		for _, port := range pod.Value.Ports {
-			if address := portAddress(pod.Value.ID, port, conn); address != "" {
-				out += address + "\n"
-			}
-		}
-		return out
+		return podTable([]client.Pod{pod.Value}, a.now()) + portLines(pod.Value, conn)
 	})
 }
 
@@ -96,111 +98,75 @@ func planText(p client.Pod) string {
 		printable(compute(p)), printable(where), dollars(p.Cost))
 }
 
-// body makes the request of the command line. What the API checks is left to it.
-func (cmd podCreateCmd) body(a *app) (client.CreatePod, error) {
-	body := client.CreatePod{
-		Name: cmd.Name, Image: cmd.Image, Disk: cmd.Disk, Cloud: cmd.Cloud, DataCenterIDs: cmd.DataCenter, Args: cmd.Args,
-	}
+// check finds what no API is needed for.
+func (cmd podCreateCmd) check() error {
 	switch {
 	case cmd.CPU == "" && cmd.GPU == "":
-		return body, usage("say --cpu FLAVOR or --gpu TYPE: see gantry catalog cpus and gantry catalog gpus")
+		return usage("say --cpu FLAVOR or --gpu TYPE: see gantry catalog cpus and gantry catalog gpus")
 	case cmd.CPU != "" && cmd.GPU != "":
-		return body, usage("--cpu and --gpu exclude each other")
+		return usage("--cpu and --gpu exclude each other")
 	case cmd.CPU == "" && cmd.VCPU != 0:
-		return body, usage("--vcpu goes with --cpu")
+		return usage("--vcpu goes with --cpu")
 	case cmd.GPU == "" && cmd.Count != 0:
-		return body, usage("--count goes with --gpu")
-	case cmd.Args != "" && len(a.rest) > 0:
-		return body, usage("--args and arguments after -- exclude each other")
-	case cmd.CPU != "":
-		body.CPU = &client.CPU{ID: cmd.CPU, VCPUCount: cmd.VCPU}
-		if cmd.VCPU == 0 {
-			body.CPU.VCPUCount = 2
-		}
-	default:
-		body.GPU = &client.GPU{ID: cmd.GPU, Count: cmd.Count}
-		if cmd.Count == 0 {
-			body.GPU.Count = 1
-		}
-	}
-	if len(a.rest) > 0 {
-		body.Args = shellJoin(a.rest)
-	}
-	for _, port := range cmd.Port {
-		if !strings.Contains(port, "/") {
-			port += "/http"
-		}
-		body.Ports = append(body.Ports, port)
-	}
-	env, err := cmd.environment(a)
-	body.Env = env
-	return body, err
-}
-
-// environment merges the files, in order, and then --env, where the later wins.
-func (cmd podCreateCmd) environment(a *app) (map[string]string, error) {
-	out := map[string]string{}
-	for _, path := range cmd.EnvFile {
-		if err := readEnvFile(path, out); err != nil {
-			return nil, err
-		}
-	}
-	for _, entry := range cmd.Env {
-		name, value, given := strings.Cut(entry, "=")
-		if name == "" {
-			return nil, usage("--env must be K=V, or K alone")
-		}
-		if !given {
-			var there bool
-			if value, there = a.env(name); !there {
-				return nil, usage("--env %s: there is no such variable in this environment", name)
-			}
-		}
-		out[name] = value
-	}
-	if len(out) == 0 {
-		return nil, nil
-	}
-	return out, nil
-}
-
-const maxEnvFile = 1 << 20 // bytes
-
-func readEnvFile(path string, into map[string]string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return usage("--env-file: %v", err)
-	}
-	defer func() { _ = f.Close() }()
-	lines := bufio.NewScanner(io.LimitReader(f, maxEnvFile))
-	lines.Buffer(nil, maxEnvFile)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSuffix(lines.Text(), "\r")
-		if text := strings.TrimSpace(line); text == "" || text[0] == '#' {
-			continue
-		}
-		name, value, ok := strings.Cut(line, "=")
-		if name = strings.TrimSpace(name); !ok || name == "" {
-			return usage("--env-file %s: line %d is not K=V", path, n) // the line itself may hold a secret
-		}
-		into[name] = value
-	}
-	if err := lines.Err(); err != nil {
-		return usage("--env-file %s: %v", path, err)
+		return usage("--count goes with --gpu")
+	case cmd.GPU == "" && (len(cmd.CUDA) > 0 || cmd.NoCUDA || cmd.MinCUDA != "" || cmd.MinRAMPerGPU != 0 || cmd.MinVCPUPerGPU != 0):
+		return usage("--cuda, --no-cuda, --min-cuda, --min-ram-per-gpu and --min-vcpu-per-gpu go with --gpu")
+	case len(cmd.CUDA) > 0 && cmd.NoCUDA:
+		return usage("--cuda and --no-cuda exclude each other")
+	case cmd.Image == "" && cmd.Template == "":
+		return usage("say the image, or --template")
 	}
 	return nil
 }
 
-// shellJoin makes one text of words that a POSIX shell splits into the same words.
-func shellJoin(words []string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
-	out := make([]string, len(words))
-	for i, w := range words {
-		if w != "" && strings.Trim(w, plain) == "" {
-			out[i] = w
-			continue
-		}
-		out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+// body makes the request of the command line. What the API checks is left to it.
+func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (client.CreatePod, error) {
+	body := client.CreatePod{
+		Name: cmd.Name, Image: cmd.Image, Cloud: cmd.Cloud, DataCenterIDs: cmd.DataCenter,
+		GlobalNetworking: cmd.GlobalNetworking, StartSSH: cmd.SSH, StartJupyter: cmd.Jupyter,
 	}
-	return strings.Join(out, " ")
+	if cmd.CPU != "" {
+		body.CPU = &client.CPU{ID: cmd.CPU, VCPUCount: cmd.VCPU}
+		if cmd.VCPU == 0 {
+			body.CPU.VCPUCount = 2
+		}
+	} else {
+		body.GPU = cmd.gpu()
+	}
+	box, err := cmd.read(ctx, a, c)
+	if err != nil {
+		return body, err
+	}
+	body.Registry = box.registry
+	if box.args != nil {
+		body.Args, body.OwnArgs = *box.args, *box.args == ""
+	}
+	if box.disk != nil {
+		body.Disk = *box.disk
+	}
+	if box.ports != nil {
+		body.Ports = *box.ports
+	}
+	if box.env != nil {
+		body.Env = *box.env
+	}
+	if body.Mounts, err = cmd.mounts(); err != nil {
+		return body, err
+	}
+	body.TemplateID, err = idOf("template", cmd.Template, templates(ctx, c))
+	return body, err
+}
+
+func (cmd podCreateCmd) gpu() *client.GPU {
+	out := &client.GPU{
+		ID: cmd.GPU, Count: max(cmd.Count, 1), AllowedCUDAVersions: cmd.CUDA, MinCUDAVersion: cmd.MinCUDA,
+		MinRAMPerGPU: cmd.MinRAMPerGPU, MinVCPUCountPerGPU: cmd.MinVCPUPerGPU,
+	}
+	if cmd.NoCUDA {
+		out.AllowedCUDAVersions = []string{}
+	}
+	if cmd.Count < 0 {
+		out.Count = cmd.Count // the API says what is wrong with it
+	}
+	return out
 }

@@ -59,6 +59,7 @@ func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[cli
 		fmt.Errorf("gave up waiting for pod %s after %v", pod.Value.ID, within),
 	})
 	defer cancel()
+	c = c.Once() // this is a loop of its own, which shows that the API is away
 	line := a.newProgress(pod.Value)
 	defer line.done()
 	var apart error // why the API did not answer the last look

@@ -1,0 +1,110 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"gantry/fleet"
+)
+
+// HostList is the answer of the list of hosts.
+type HostList struct {
+	Hosts []Host `json:"hosts"`
+}
+
+// Hosts lists the hosts; for operators.
+func (c *Client) Hosts(ctx context.Context) (Answer[HostList], error) {
+	return call[HostList](ctx, c, http.MethodGet, "/admin/v1/hosts", nil, nil)
+}
+
+// Host reads one host; for operators.
+func (c *Client) Host(ctx context.Context, id string) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id), nil, nil)
+}
+
+// SetHostCloud puts a host into another tier; its pods stay. For operators.
+func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
+}
+
+// CreateJoinToken is the body of a join token's creation.
+type CreateJoinToken struct {
+	DataCenterID string `json:"dataCenterId"`
+	Cloud        string `json:"cloud,omitempty"`
+	TTLSeconds   int64  `json:"ttlSeconds,omitempty"`
+}
+
+// JoinToken lets one host join, once.
+type JoinToken struct {
+	Token     fleet.Secret `json:"token"`
+	ExpiresAt time.Time    `json:"expiresAt"`
+}
+
+// CreateJoinToken makes a join token; for operators.
+func (c *Client) CreateJoinToken(ctx context.Context, body CreateJoinToken) (Answer[JoinToken], error) {
+	return call[JoinToken](ctx, c, http.MethodPost, "/admin/v1/hosts/tokens", nil, body)
+}
+
+// AccountList is the answer of the list of accounts.
+type AccountList struct {
+	Accounts []Account `json:"accounts"`
+}
+
+// Accounts lists the accounts; for operators.
+func (c *Client) Accounts(ctx context.Context) (Answer[AccountList], error) {
+	return call[AccountList](ctx, c, http.MethodGet, "/admin/v1/accounts", nil, nil)
+}
+
+// Account reads one account; for operators.
+func (c *Client) Account(ctx context.Context, id string) (Answer[Account], error) {
+	return call[Account](ctx, c, http.MethodGet, "/admin/v1/accounts/"+word(id), nil, nil)
+}
+
+// CreateAccount makes an account; for operators.
+func (c *Client) CreateAccount(ctx context.Context, name string) (Answer[Account], error) {
+	return call[Account](ctx, c, http.MethodPost, "/admin/v1/accounts", nil, map[string]string{"name": name})
+}
+
+// UpdateAccount is the body of an account's change; nil leaves a field as it is.
+type UpdateAccount struct {
+	Name    *string  `json:"name,omitempty"`
+	Prepaid *bool    `json:"prepaid,omitempty"`
+	Quotas  **Quotas `json:"quotas,omitempty"` // of nil: the daemon's again
+}
+
+// UpdateAccount changes an account; for operators.
+func (c *Client) UpdateAccount(ctx context.Context, id string, body UpdateAccount) (Answer[Account], error) {
+	return call[Account](ctx, c, http.MethodPatch, "/admin/v1/accounts/"+word(id), nil, body)
+}
+
+// CreateAccountKey makes a key of another account, for example its first; for operators.
+func (c *Client) CreateAccountKey(ctx context.Context, account string, body CreateKey) (Answer[NewKey], error) {
+	return call[NewKey](ctx, c, http.MethodPost, "/admin/v1/accounts/"+word(account)+"/keys", nil, body)
+}
+
+// Balance is what is left of an account's credit, in USD.
+type Balance struct {
+	Balance float64 `json:"balance"`
+}
+
+// AddCredit adds amount USD to an account's balance, or takes off what is negative; for operators. Under one key that
+// happens once; an empty key is replaced by a new one.
+func (c *Client) AddCredit(ctx context.Context, account string, amount float64, key string) (Answer[Balance], error) {
+	body := map[string]float64{"amount": amount}
+	return create[Balance](ctx, c, "/admin/v1/accounts/"+word(account)+"/credits", key, body)
+}
+
+// Healthy reports whether the API's own health check answers 200.
+func (c *Client) Healthy(ctx context.Context) error {
+	req, err := c.request(ctx, http.MethodGet, "/healthz", nil, nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.send(req)
+	if err != nil {
+		return err
+	}
+	drain(res)
+	return nil
+}

@@ -1,0 +1,143 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"gantry/fleet"
+)
+
+// Center is a data center as operators describe it.
+type Center struct {
+	ID            string   `json:"id,omitempty"` // in answers
+	Name          string   `json:"name"`
+	Region        string   `json:"region"`
+	Country       string   `json:"country,omitempty"` // ISO 3166-1 alpha-2
+	GlobalNetwork bool     `json:"globalNetwork"`
+	Compliance    []string `json:"compliance,omitempty"`
+}
+
+// CenterList is the answer of the operators' list of data centers.
+type CenterList struct {
+	DataCenters []Center `json:"dataCenters"`
+}
+
+// Centers lists the data centers; for operators.
+func (c *Client) Centers(ctx context.Context) (Answer[CenterList], error) {
+	return call[CenterList](ctx, c, http.MethodGet, "/admin/v1/datacenters", nil, nil)
+}
+
+// PutCenter makes or replaces a data center; for operators.
+func (c *Client) PutCenter(ctx context.Context, id string, body Center) (Answer[Center], error) {
+	body.ID = ""
+	return call[Center](ctx, c, http.MethodPut, "/admin/v1/datacenters/"+word(id), nil, body)
+}
+
+// DeleteCenter deletes a data center without hosts; for operators.
+func (c *Client) DeleteCenter(ctx context.Context, id string) error {
+	return c.remove(ctx, "/admin/v1/datacenters/"+word(id))
+}
+
+// GPUType is a GPU type as operators describe it.
+type GPUType struct {
+	ID           string   `json:"id,omitempty"` // in answers
+	Name         string   `json:"name"`
+	Pool         string   `json:"pool,omitempty"`
+	Manufacturer string   `json:"manufacturer"`
+	Memory       int      `json:"memory"` // GB
+	Price        GPUPrice `json:"price"`
+	Contributed  bool     `json:"contributed,omitempty"` // in answers: a host brought it along and nobody has described it yet
+}
+
+// GPUPrice is in USD per GPU and hour; 0: not offered.
+type GPUPrice struct {
+	Secure     float64 `json:"secure"`
+	Community  float64 `json:"community"`
+	Serverless float64 `json:"serverless"`
+}
+
+// GPUTypeList is the answer of the operators' list of GPU types.
+type GPUTypeList struct {
+	GPUTypes []GPUType `json:"gpuTypes"`
+}
+
+// GPUTypes lists the GPU types; for operators.
+func (c *Client) GPUTypes(ctx context.Context) (Answer[GPUTypeList], error) {
+	return call[GPUTypeList](ctx, c, http.MethodGet, "/admin/v1/gpu-types", nil, nil)
+}
+
+// PutGPUType makes or replaces a GPU type; for operators.
+func (c *Client) PutGPUType(ctx context.Context, id string, body GPUType) (Answer[GPUType], error) {
+	body.ID, body.Contributed = "", false
+	return call[GPUType](ctx, c, http.MethodPut, "/admin/v1/gpu-types/"+word(id), nil, body)
+}
+
+// DeleteGPUType deletes a GPU type; for operators.
+func (c *Client) DeleteGPUType(ctx context.Context, id string) error {
+	return c.remove(ctx, "/admin/v1/gpu-types/"+word(id))
+}
+
+// CPUFlavor is a CPU flavor as operators describe it.
+type CPUFlavor struct {
+	ID            string   `json:"id,omitempty"` // in answers
+	Name          string   `json:"name"`
+	Group         string   `json:"group"`
+	VCPU          Range    `json:"vcpu"`
+	RAMGBPerVCPU  float64  `json:"ramGbPerVcpu"`
+	DiskGBPerVCPU int      `json:"diskGbPerVcpu"` // container disk at most
+	Price         CPUPrice `json:"price"`
+}
+
+// CPUPrice is in USD per vCPU and hour.
+type CPUPrice struct {
+	SecurePerVCPU     float64 `json:"securePerVcpu"`
+	ServerlessPerVCPU float64 `json:"serverlessPerVcpu"`
+}
+
+// CPUFlavorList is the answer of the operators' list of CPU flavors.
+type CPUFlavorList struct {
+	CPUFlavors []CPUFlavor `json:"cpuFlavors"`
+}
+
+// CPUFlavors lists the CPU flavors; for operators.
+func (c *Client) CPUFlavors(ctx context.Context) (Answer[CPUFlavorList], error) {
+	return call[CPUFlavorList](ctx, c, http.MethodGet, "/admin/v1/cpu-flavors", nil, nil)
+}
+
+// PutCPUFlavor makes or replaces a CPU flavor; for operators.
+func (c *Client) PutCPUFlavor(ctx context.Context, id string, body CPUFlavor) (Answer[CPUFlavor], error) {
+	body.ID = ""
+	return call[CPUFlavor](ctx, c, http.MethodPut, "/admin/v1/cpu-flavors/"+word(id), nil, body)
+}
+
+// DeleteCPUFlavor deletes a CPU flavor; for operators.
+func (c *Client) DeleteCPUFlavor(ctx context.Context, id string) error {
+	return c.remove(ctx, "/admin/v1/cpu-flavors/"+word(id))
+}
+
+// StoragePrices are in USD per GB and month.
+type StoragePrices struct {
+	ContainerDisk     float64 `json:"containerDisk"`
+	PersistentRunning float64 `json:"persistentRunning"`
+	PersistentStopped float64 `json:"persistentStopped"`
+	VolumeFirst       float64 `json:"volumeFirst"` // the first 1000 GB of a network volume
+	VolumeBeyond      float64 `json:"volumeBeyond"`
+	FastFirst         float64 `json:"fastFirst"` // the same of the high-performance tier
+	FastBeyond        float64 `json:"fastBeyond"`
+}
+
+// StoragePrices reads the prices of storage; for operators.
+func (c *Client) StoragePrices(ctx context.Context) (Answer[StoragePrices], error) {
+	return call[StoragePrices](ctx, c, http.MethodGet, "/admin/v1/storage-prices", nil, nil)
+}
+
+// PutStoragePrices replaces the prices of storage; for operators.
+func (c *Client) PutStoragePrices(ctx context.Context, body StoragePrices) (Answer[StoragePrices], error) {
+	return call[StoragePrices](ctx, c, http.MethodPut, "/admin/v1/storage-prices", nil, body)
+}
+
+// SetTemplateSource puts a public template into a slice of the catalog; for operators.
+func (c *Client) SetTemplateSource(ctx context.Context, id string, source fleet.TemplateSource) (Answer[Template], error) {
+	body := map[string]string{"source": string(source)}
+	return call[Template](ctx, c, http.MethodPut, "/admin/v1/templates/"+word(id)+"/source", nil, body)
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gantry/client"
+)
+
+type accountCmd struct {
+	Show   accountShowCmd   `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
+	List   accountListCmd   `cmd:"" help:"List the accounts (for operators)."`
+	Create accountCreateCmd `cmd:"" help:"Make an account (for operators)."`
+	Get    accountGetCmd    `cmd:"" help:"Show an account (for operators)."`
+	Update accountUpdateCmd `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits (for operators)."`
+	Credit accountCreditCmd `cmd:"" help:"Add to an account's balance (for operators)."`
+	Key    accountKeyCmd    `cmd:"" help:"Make a key of an account, for example its first (for operators)."`
+}
+
+type accountShowCmd struct{}
+
+func (accountShowCmd) Help() string {
+	return `Examples:
+
+    gantry account
+    gantry account show -o json`
+}
+
+// Run shows the caller's account.
+func (accountShowCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	account, err := c.OwnAccount(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+}
+
+func accountSheet(acc client.Account) string {
+	fields := [][2]string{
+		{"Id", acc.ID},
+		{"Name", acc.Name},
+		{"Balance", dollars(acc.Balance)},
+		{"Spends", dollars(acc.HourlyRate) + " per hour"},
+		{"Prepaid", yes(acc.Prepaid)},
+	}
+	if acc.Prepaid && acc.HourlyRate > 0 && acc.Balance > 0 {
+		fields = append(fields, [2]string{"Lasts", fmt.Sprintf("%.1f hours", acc.Balance/acc.HourlyRate)})
+	}
+	return sheet(append(fields, [][2]string{
+		{"Requests", quotasText(acc.Quotas)},
+		{"Created", when(&acc.CreatedAt)},
+	}...))
+}
+
+// quotasText shows rate limits of an account's own; empty when it has none.
+func quotasText(q *client.Quotas) string {
+	if q == nil {
+		return ""
+	}
+	part := func(n int, window string) string {
+		if n == 0 {
+			return "any number " + window
+		}
+		return fmt.Sprintf("%d %s", n, window)
+	}
+	return strings.Join([]string{part(q.Minute, "a minute"), part(q.Hour, "an hour"), part(q.Day, "a day")}, ", ")
+}
+
+type accountListCmd struct{}
+
+func (accountListCmd) Help() string {
+	return `Example:
+
+    gantry account list`
+}
+
+// Run lists accounts.
+func (accountListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Accounts(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return accountTable(list.Value.Accounts) })
+}
+
+func accountTable(accounts []client.Account) string {
+	var rows [][]string
+	for _, acc := range accounts {
+		rows = append(rows, []string{
+			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), when(&acc.CreatedAt),
+		})
+	}
+	return table([]string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "CREATED"}, rows)
+}
+
+type accountCreateCmd struct {
+	Name string `arg:"" placeholder:"NAME" help:"Name of the account."`
+}
+
+func (accountCreateCmd) Help() string {
+	return `Example:
+
+    gantry account create research`
+}
+
+// Run makes an account.
+func (cmd accountCreateCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	account, err := c.CreateAccount(ctx, cmd.Name)
+	if err != nil {
+		return err
+	}
+	return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
+}
+
+type accountGetCmd struct {
+	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+}
+
+func (accountGetCmd) Help() string {
+	return `Example:
+
+    gantry account get r4t8y2u6i1o5p9`
+}
+
+// Run shows an account.
+func (cmd accountGetCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	account, err := c.Account(ctx, cmd.Account)
+	if err != nil {
+		return err
+	}
+	return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+}
+
+type accountUpdateCmd struct {
+	Account     string  `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+	Name        *string `placeholder:"NAME" help:"New name."`
+	Prepaid     *bool   `negatable:"" help:"Refuse and end its pods when its credit is used up, or never."`
+	RateMinute  *int    `placeholder:"N" help:"Requests that it may make in a minute; 0 is any number."`
+	RateHour    *int    `placeholder:"N" help:"Requests that it may make in an hour; 0 is any number."`
+	RateDay     *int    `placeholder:"N" help:"Requests that it may make in a day; 0 is any number."`
+	RateDefault bool    `help:"The daemon's rate limits again."`
+}
+
+func (accountUpdateCmd) Help() string {
+	return `Rate limits of an account's own take the place of the daemon's, all three: what is not given stays as the account has it,
+or is any number.
+
+Examples:
+
+    gantry account update r4t8y2u6i1o5p9 --prepaid
+    gantry account update r4t8y2u6i1o5p9 --rate-minute 600 --rate-hour 20000
+    gantry account update r4t8y2u6i1o5p9 --rate-default`
+}
+
+// Run changes an account.
+func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
+	rates := cmd.RateMinute != nil || cmd.RateHour != nil || cmd.RateDay != nil
+	body := client.UpdateAccount{Name: cmd.Name, Prepaid: cmd.Prepaid}
+	switch {
+	case rates && cmd.RateDefault:
+		return usage("--rate-default excludes the other rates")
+	case cmd.RateDefault:
+		body.Quotas = new(*client.Quotas)
+	case !rates && body == (client.UpdateAccount{}):
+		return usage("say what to change")
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if rates {
+		if body.Quotas, err = cmd.quotas(ctx, c); err != nil {
+			return err
+		}
+	}
+	account, err := c.UpdateAccount(ctx, cmd.Account, body)
+	if err != nil {
+		return err
+	}
+	return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+}
+
+// quotas puts what is given over what the account has.
+func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client) (**client.Quotas, error) {
+	account, err := c.Account(ctx, cmd.Account)
+	if err != nil {
+		return nil, err
+	}
+	q := &client.Quotas{}
+	if account.Value.Quotas != nil {
+		*q = *account.Value.Quotas
+	}
+	for into, given := range map[*int]*int{&q.Minute: cmd.RateMinute, &q.Hour: cmd.RateHour, &q.Day: cmd.RateDay} {
+		if given != nil {
+			*into = *given
+		}
+	}
+	return &q, nil
+}
+
+type accountCreditCmd struct {
+	Account        string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+	Amount         string `arg:"" placeholder:"USD" help:"USD to add, such as 25 or 12.50."`
+	Take           bool   `help:"Take the amount off instead."`
+	IdempotencyKey string `placeholder:"TEXT" help:"Added once under this key, however often the command is run within a day."`
+}
+
+func (accountCreditCmd) Help() string {
+	return `Examples:
+
+    gantry account credit r4t8y2u6i1o5p9 100
+    gantry account credit r4t8y2u6i1o5p9 100 --idempotency-key invoice-2026-117
+    gantry account credit r4t8y2u6i1o5p9 12.50 --take`
+}
+
+// Run adds credit.
+func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
+	amount, err := strconv.ParseFloat(cmd.Amount, 64)
+	if err != nil || !(amount > 0) || math.IsInf(amount, 0) {
+		return usage("the amount must be USD, such as 25 or 12.50")
+	}
+	if cmd.Take {
+		amount = -amount
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	key := onceKey(cmd.IdempotencyKey)
+	balance, err := c.AddCredit(ctx, cmd.Account, amount, key)
+	if err != nil {
+		return a.uncertain(err, key)
+	}
+	if balance.Replayed {
+		_, _ = fmt.Fprintln(a.err, "The amount had been added before under this idempotency key.")
+	}
+	return a.show(balance.Raw, func() string { return "Balance: " + dollars(balance.Value.Balance) + "\n" })
+}
+
+type accountKeyCmd struct {
+	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+	Name    string `default:"first" help:"Name of the key, for people."`
+	Preset  string `enum:"all,readOnly,restricted,admin" default:"all" help:"What it may do: all, readOnly, restricted, or admin, which is an operator's."`
+	keyFlags
+}
+
+func (accountKeyCmd) Help() string {
+	return `The key's text goes to standard output and cannot be shown again; the rest goes to standard error.
+
+Example:
+
+    gantry account key r4t8y2u6i1o5p9 > research.key`
+}
+
+// Run makes a key of an account.
+func (cmd accountKeyCmd) Run(ctx context.Context, a *app) error {
+	body, err := cmd.body(cmd.Name, cmd.Preset, a.now())
+	if err != nil {
+		return err
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	key, err := c.CreateAccountKey(ctx, cmd.Account, body)
+	if err != nil {
+		return err
+	}
+	return a.showKey(key)
+}

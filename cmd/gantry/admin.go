@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+type adminCmd struct {
+	DataCenter     adminCenterCmd  `cmd:"" name:"datacenter" help:"Describe data centers."`
+	GPUType        adminGPUCmd     `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
+	CPUFlavor      adminCPUCmd     `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
+	StoragePrices  adminStorageCmd `cmd:"" help:"See and change the prices of storage."`
+	TemplateSource adminSourceCmd  `cmd:"" help:"Put a public template into a slice of the catalog."`
+}
+
+// needs refuses to make a new thing from less than its required fields; existing ones are changed field by field.
+func needs(kind, id string, given bool, flags string) error {
+	if given {
+		return nil
+	}
+	return usage("there is no %s %s yet: a new one needs %s", kind, id, flags)
+}
+
+type adminCenterCmd struct {
+	List   adminCenterListCmd   `cmd:"" help:"List the data centers."`
+	Put    adminCenterPutCmd    `cmd:"" help:"Make a data center, or change one."`
+	Delete adminCenterDeleteCmd `cmd:"" help:"Delete data centers that have no hosts."`
+}
+
+type adminCenterListCmd struct{}
+
+func (adminCenterListCmd) Help() string {
+	return `Example:
+
+    gantry admin datacenter list`
+}
+
+// Run lists data centers.
+func (adminCenterListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Centers(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return centerTable(list.Value.DataCenters) })
+}
+
+func centerTable(all []client.Center) string {
+	var rows [][]string
+	for _, dc := range all {
+		rows = append(rows, []string{
+			dc.ID, dc.Name, dc.Region, orDash(dc.Country), yes(dc.GlobalNetwork), orDash(strings.Join(dc.Compliance, ", ")),
+		})
+	}
+	return table([]string{"ID", "NAME", "REGION", "COUNTRY", "GLOBAL NETWORK", "COMPLIANCE"}, rows)
+}
+
+type adminCenterPutCmd struct {
+	ID            string   `arg:"" placeholder:"ID" help:"Id of the data center, such as EU-RO-1."`
+	Name          string   `placeholder:"NAME" help:"Name."`
+	Region        string   `placeholder:"EUROPE" help:"NORTH_AMERICA, SOUTH_AMERICA, EUROPE, ASIA, MIDDLE_EAST, AFRICA, OCEANIA, ANTARCTICA or UNKNOWN."`
+	Country       *string  `placeholder:"CODE" help:"Country as two letters, such as RO."`
+	GlobalNetwork *bool    `negatable:"" help:"Pods here can join their account's private network."`
+	Compliance    []string `sep:"none" placeholder:"GDPR" help:"Certificate. May be repeated; replaces all."`
+}
+
+func (adminCenterPutCmd) Help() string {
+	return `What is not given stays as it is.
+
+Examples:
+
+    gantry admin datacenter put EU-RO-1 --name "Bucharest 1" --region EUROPE --country RO --compliance GDPR
+    gantry admin datacenter put EU-RO-1 --global-network`
+}
+
+// Run makes or changes a data center.
+func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Centers(ctx)
+	if err != nil {
+		return err
+	}
+	body, known := client.Center{}, false
+	for _, dc := range list.Value.DataCenters {
+		if dc.ID == cmd.ID {
+			body, known = dc, true
+		}
+	}
+	if err := needs("data center", cmd.ID, known || cmd.Name != "" && cmd.Region != "", "--name and --region"); err != nil {
+		return err
+	}
+	body.Name, body.Region = first(cmd.Name, body.Name), first(cmd.Region, body.Region)
+	set(&body.Country, cmd.Country)
+	set(&body.GlobalNetwork, cmd.GlobalNetwork)
+	if len(cmd.Compliance) > 0 {
+		body.Compliance = cmd.Compliance
+	}
+	dc, err := c.PutCenter(ctx, cmd.ID, body)
+	if err != nil {
+		return err
+	}
+	return a.show(dc.Raw, func() string { return centerTable([]client.Center{dc.Value}) })
+}
+
+// set takes over a value that the command line gives.
+func set[T any](into, given *T) {
+	if given != nil {
+		*into = *given
+	}
+}
+
+type adminCenterDeleteCmd struct {
+	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of data centers."`
+}
+
+func (adminCenterDeleteCmd) Help() string {
+	return `Example:
+
+    gantry admin datacenter delete EU-RO-1`
+}
+
+// Run deletes data centers.
+func (cmd adminCenterDeleteCmd) Run(ctx context.Context, a *app) error {
+	return a.deleteAll(ctx, true, "data center", cmd.IDs, unnamed, (*client.Client).DeleteCenter)
+}
+
+type adminStorageCmd struct {
+	Get adminStorageGetCmd `cmd:"" help:"Show the prices of storage."`
+	Set adminStorageSetCmd `cmd:"" help:"Change prices of storage."`
+}
+
+type adminStorageGetCmd struct{}
+
+func (adminStorageGetCmd) Help() string {
+	return `Example:
+
+    gantry admin storage-prices get`
+}
+
+// Run shows the prices of storage.
+func (adminStorageGetCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	prices, err := c.StoragePrices(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(prices.Raw, func() string { return storageSheet(prices.Value) })
+}
+
+func storageSheet(p client.StoragePrices) string {
+	usd := func(d float64) string {
+		return "$" + strconv.FormatFloat(d, 'f', -1, 64) + " per GB and month"
+	}
+	return sheet([][2]string{
+		{"Container disk", usd(p.ContainerDisk)},
+		{"Persistent mount, running", usd(p.PersistentRunning)},
+		{"Persistent mount, stopped", usd(p.PersistentStopped)},
+		{"Network volume, first TB", usd(p.VolumeFirst)},
+		{"Network volume, beyond", usd(p.VolumeBeyond)},
+		{"Fast volume, first TB", usd(p.FastFirst)},
+		{"Fast volume, beyond", usd(p.FastBeyond)},
+	})
+}
+
+type adminStorageSetCmd struct {
+	ContainerDisk     *float64 `placeholder:"USD" help:"Container disk, while a pod is charged."`
+	PersistentRunning *float64 `placeholder:"USD" help:"Persistent mount, while its pod is charged."`
+	PersistentStopped *float64 `placeholder:"USD" help:"Persistent mount, while its pod is stopped."`
+	VolumeFirst       *float64 `placeholder:"USD" help:"Network volume, its first 1000 GB."`
+	VolumeBeyond      *float64 `placeholder:"USD" help:"Network volume, above."`
+	FastFirst         *float64 `placeholder:"USD" help:"High-performance network volume, its first 1000 GB."`
+	FastBeyond        *float64 `placeholder:"USD" help:"High-performance network volume, above."`
+}
+
+func (adminStorageSetCmd) Help() string {
+	return `USD per GB and month; what is not given stays as it is. New prices hold from now on.
+
+Example:
+
+    gantry admin storage-prices set --container-disk 0.10 --volume-first 0.07`
+}
+
+// Run changes prices of storage.
+func (cmd adminStorageSetCmd) Run(ctx context.Context, a *app) error {
+	if cmd == (adminStorageSetCmd{}) {
+		return usage("say which price to change")
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	prices, err := c.StoragePrices(ctx)
+	if err != nil {
+		return err
+	}
+	p := prices.Value
+	set(&p.ContainerDisk, cmd.ContainerDisk)
+	set(&p.PersistentRunning, cmd.PersistentRunning)
+	set(&p.PersistentStopped, cmd.PersistentStopped)
+	set(&p.VolumeFirst, cmd.VolumeFirst)
+	set(&p.VolumeBeyond, cmd.VolumeBeyond)
+	set(&p.FastFirst, cmd.FastFirst)
+	set(&p.FastBeyond, cmd.FastBeyond)
+	if prices, err = c.PutStoragePrices(ctx, p); err != nil {
+		return err
+	}
+	return a.show(prices.Raw, func() string { return storageSheet(prices.Value) })
+}
+
+type adminSourceCmd struct {
+	Template string `arg:"" placeholder:"TEMPLATE" help:"Id of the template."`
+	Source   string `arg:"" enum:"official,verified,community" placeholder:"SOURCE" help:"official, verified or community."`
+}
+
+func (adminSourceCmd) Help() string {
+	return `Example:
+
+    gantry admin template-source t7c2v9x4b1n5q8 verified`
+}
+
+// Run puts a template into a slice of the catalog.
+func (cmd adminSourceCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	t, err := c.SetTemplateSource(ctx, cmd.Template, fleet.TemplateSource(cmd.Source))
+	if err != nil {
+		return err
+	}
+	return a.show(t.Raw, func() string {
+		return fmt.Sprintf("%s is in the catalog as %s\n", printable(t.Value.ID), printable(first(t.Value.Source, cmd.Source)))
+	})
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"gantry/client"
+)
+
+type adminGPUCmd struct {
+	List   adminGPUListCmd   `cmd:"" help:"List the GPU types."`
+	Put    adminGPUPutCmd    `cmd:"" help:"Make a GPU type, or change one: its price, for example."`
+	Delete adminGPUDeleteCmd `cmd:"" help:"Delete GPU types that no host has."`
+}
+
+type adminGPUListCmd struct{}
+
+func (adminGPUListCmd) Help() string {
+	return `A contributed type came with a host, and nobody has described or priced it yet.
+
+Example:
+
+    gantry admin gpu-type list`
+}
+
+// Run lists GPU types.
+func (adminGPUListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.GPUTypes(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return gpuTypeTable(list.Value.GPUTypes) })
+}
+
+func gpuTypeTable(all []client.GPUType) string {
+	var rows [][]string
+	for _, g := range all {
+		rows = append(rows, []string{
+			g.ID, g.Name, orDash(g.Pool), g.Manufacturer, fmt.Sprintf("%d GB", g.Memory),
+			price(&g.Price.Secure), price(&g.Price.Community), price(&g.Price.Serverless), yes(g.Contributed),
+		})
+	}
+	return table([]string{"ID", "NAME", "POOL", "MADE BY", "MEMORY", "SECURE/H", "COMMUNITY/H", "SERVERLESS/H", "CONTRIBUTED"}, rows)
+}
+
+type adminGPUPutCmd struct {
+	ID           string   `arg:"" placeholder:"ID" help:"The device's own name, such as \"NVIDIA H100 80GB HBM3\"."`
+	Name         string   `placeholder:"NAME" help:"Short name."`
+	Pool         *string  `placeholder:"POOL" help:"Pool of like GPUs, for serverless endpoints."`
+	Manufacturer string   `placeholder:"NVIDIA" help:"NVIDIA, AMD or UNKNOWN."`
+	Memory       int      `placeholder:"GB" help:"Memory of one GPU."`
+	Secure       *float64 `placeholder:"USD" help:"Price per GPU and hour in the tier SECURE; 0: none."`
+	Community    *float64 `placeholder:"USD" help:"Price per GPU and hour in the tier COMMUNITY; 0: none."`
+	Serverless   *float64 `placeholder:"USD" help:"Price per GPU and hour for serverless workers; 0: none."`
+}
+
+func (adminGPUPutCmd) Help() string {
+	return `What is not given stays as it is. A pod keeps the price that it was started at.
+
+Examples:
+
+    gantry admin gpu-type put "NVIDIA H100 80GB HBM3" --secure 2.69 --community 2.39
+    gantry admin gpu-type put "ACME A1" --name A1 --manufacturer UNKNOWN --memory 32 --secure 0.40`
+}
+
+// Run makes or changes a GPU type.
+func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.GPUTypes(ctx)
+	if err != nil {
+		return err
+	}
+	body, known := client.GPUType{}, false
+	for _, g := range list.Value.GPUTypes {
+		if g.ID == cmd.ID {
+			body, known = g, true
+		}
+	}
+	complete := cmd.Name != "" && cmd.Manufacturer != "" && cmd.Memory != 0
+	if err := needs("GPU type", cmd.ID, known || complete, "--name, --manufacturer and --memory"); err != nil {
+		return err
+	}
+	body.Name, body.Manufacturer = first(cmd.Name, body.Name), first(cmd.Manufacturer, body.Manufacturer)
+	if cmd.Memory != 0 {
+		body.Memory = cmd.Memory
+	}
+	set(&body.Pool, cmd.Pool)
+	set(&body.Price.Secure, cmd.Secure)
+	set(&body.Price.Community, cmd.Community)
+	set(&body.Price.Serverless, cmd.Serverless)
+	g, err := c.PutGPUType(ctx, cmd.ID, body)
+	if err != nil {
+		return err
+	}
+	return a.show(g.Raw, func() string { return gpuTypeTable([]client.GPUType{g.Value}) })
+}
+
+type adminGPUDeleteCmd struct {
+	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of GPU types."`
+}
+
+func (adminGPUDeleteCmd) Help() string {
+	return `Example:
+
+    gantry admin gpu-type delete "ACME A1"`
+}
+
+// Run deletes GPU types.
+func (cmd adminGPUDeleteCmd) Run(ctx context.Context, a *app) error {
+	return a.deleteAll(ctx, true, "GPU type", cmd.IDs, unnamed, (*client.Client).DeleteGPUType)
+}
+
+type adminCPUCmd struct {
+	List   adminCPUListCmd   `cmd:"" help:"List the CPU flavors."`
+	Put    adminCPUPutCmd    `cmd:"" help:"Make a CPU flavor, or change one: its price, for example."`
+	Delete adminCPUDeleteCmd `cmd:"" help:"Delete CPU flavors."`
+}
+
+type adminCPUListCmd struct{}
+
+func (adminCPUListCmd) Help() string {
+	return `Example:
+
+    gantry admin cpu-flavor list`
+}
+
+// Run lists CPU flavors.
+func (adminCPUListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.CPUFlavors(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return cpuFlavorTable(list.Value.CPUFlavors) })
+}
+
+func cpuFlavorTable(all []client.CPUFlavor) string {
+	var rows [][]string
+	for _, f := range all {
+		rows = append(rows, []string{
+			f.ID, f.Name, f.Group, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMGBPerVCPU),
+			fmt.Sprintf("%d GB", f.DiskGBPerVCPU), price(&f.Price.SecurePerVCPU), price(&f.Price.ServerlessPerVCPU),
+		})
+	}
+	return table([]string{"ID", "NAME", "GROUP", "VCPUS", "RAM/VCPU", "DISK/VCPU", "VCPU/H", "SERVERLESS/H"}, rows)
+}
+
+type adminCPUPutCmd struct {
+	ID                string   `arg:"" placeholder:"ID" help:"Id of the flavor, such as cpu3g."`
+	Name              string   `placeholder:"NAME" help:"Name."`
+	Group             string   `placeholder:"GROUP" help:"Group of flavors."`
+	MinVCPU           int      `name:"min-vcpu" placeholder:"N" help:"Fewest vCPUs of a pod, a power of two."`
+	MaxVCPU           int      `name:"max-vcpu" placeholder:"N" help:"Most vCPUs of a pod, a power of two."`
+	RAMPerVCPU        float64  `name:"ram-per-vcpu" placeholder:"GB" help:"Memory for each vCPU."`
+	DiskPerVCPU       int      `name:"disk-per-vcpu" placeholder:"GB" help:"Most container disk for each vCPU."`
+	SecurePerVCPU     *float64 `name:"secure-per-vcpu" placeholder:"USD" help:"Price per vCPU and hour in the tier SECURE."`
+	ServerlessPerVCPU *float64 `name:"serverless-per-vcpu" placeholder:"USD" help:"Price per vCPU and hour for serverless workers."`
+}
+
+func (adminCPUPutCmd) Help() string {
+	return `What is not given stays as it is. A pod keeps the price that it was started at.
+
+Examples:
+
+    gantry admin cpu-flavor put cpu3c --secure-per-vcpu 0.03
+    gantry admin cpu-flavor put big --name Big --group big --min-vcpu 2 --max-vcpu 64 --ram-per-vcpu 16 --disk-per-vcpu 20`
+}
+
+// Run makes or changes a CPU flavor.
+func (cmd adminCPUPutCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.CPUFlavors(ctx)
+	if err != nil {
+		return err
+	}
+	body, known := client.CPUFlavor{}, false
+	for _, f := range list.Value.CPUFlavors {
+		if f.ID == cmd.ID {
+			body, known = f, true
+		}
+	}
+	complete := cmd.Name != "" && cmd.Group != "" && cmd.MinVCPU != 0 && cmd.MaxVCPU != 0 && cmd.RAMPerVCPU != 0 && cmd.DiskPerVCPU != 0
+	if err := needs("CPU flavor", cmd.ID, known || complete,
+		"--name, --group, --min-vcpu, --max-vcpu, --ram-per-vcpu and --disk-per-vcpu"); err != nil {
+		return err
+	}
+	cmd.fill(&body)
+	f, err := c.PutCPUFlavor(ctx, cmd.ID, body)
+	if err != nil {
+		return err
+	}
+	return a.show(f.Raw, func() string { return cpuFlavorTable([]client.CPUFlavor{f.Value}) })
+}
+
+// fill puts what is given over what the flavor has.
+func (cmd adminCPUPutCmd) fill(body *client.CPUFlavor) {
+	body.Name, body.Group = first(cmd.Name, body.Name), first(cmd.Group, body.Group)
+	for into, given := range map[*int]int{&body.VCPU.Min: cmd.MinVCPU, &body.VCPU.Max: cmd.MaxVCPU, &body.DiskGBPerVCPU: cmd.DiskPerVCPU} {
+		if given != 0 {
+			*into = given
+		}
+	}
+	if cmd.RAMPerVCPU != 0 {
+		body.RAMGBPerVCPU = cmd.RAMPerVCPU
+	}
+	set(&body.Price.SecurePerVCPU, cmd.SecurePerVCPU)
+	set(&body.Price.ServerlessPerVCPU, cmd.ServerlessPerVCPU)
+}
+
+type adminCPUDeleteCmd struct {
+	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of CPU flavors."`
+}
+
+func (adminCPUDeleteCmd) Help() string {
+	return `Example:
+
+    gantry admin cpu-flavor delete big`
+}
+
+// Run deletes CPU flavors.
+func (cmd adminCPUDeleteCmd) Run(ctx context.Context, a *app) error {
+	return a.deleteAll(ctx, true, "CPU flavor", cmd.IDs, unnamed, (*client.Client).DeleteCPUFlavor)
+}

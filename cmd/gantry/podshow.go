@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+func podSheet(p client.Pod, conn connection) string {
+	fields := [][2]string{
+		{"Id", p.ID},
+		{"Name", p.Name},
+		{"Status", string(p.Status)},
+		{"Reason", p.StatusReason},
+		{"Exit code", number(p.ExitCode)},
+		{"Doing", progressText(p.Progress)},
+		{"Image", p.Image},
+		{"Args", p.Args},
+		{"Template", p.Template},
+		{"Registry", p.Registry},
+		{"Compute", compute(p)},
+		{"CUDA", p.CUDAVersion},
+		{"Disk", fmt.Sprintf("%d GB", p.Disk)},
+		{"Mounts", mountsText(p.Mounts)},
+		{"Ports", strings.Join(p.Ports, ", ")},
+	}
+	for _, address := range portAddresses(p, conn) {
+		fields = append(fields, [2]string{"Address", address})
+	}
+	if p.SSH.Proxy != nil {
+		fields = append(fields, [2]string{"SSH by proxy", p.SSH.Proxy.Command})
+	}
+	if p.SSH.Direct != nil {
+		fields = append(fields, [2]string{"SSH", p.SSH.Direct.Command})
+	}
+	fields = append(fields, [][2]string{
+		{"Network", networkText(p.Network)},
+		{"Env", strings.Join(slices.Sorted(maps.Keys(p.Env)), ", ")}, // names alone: values are often secret
+		{"Cloud", p.Cloud},
+		{"Data center", p.DataCenterID},
+		{"Host", p.HostID},
+		{"Cost", dollars(p.Cost) + " per hour"},
+		{"Locked", lockText(p.Locked)},
+		{"Can", strings.Join(p.Actions, ", ")},
+		{"Created", when(&p.CreatedAt)},
+		{"Started", when(p.StartedAt)},
+	}...)
+	if p.Incarnation > 1 {
+		fields = append(fields, [2]string{"Starts", fmt.Sprint(p.Incarnation)})
+	}
+	if r := p.Runtime; r != nil {
+		fields = append(fields, [2]string{"Up", fmt.Sprint(time.Duration(r.Uptime) * time.Second)}, [2]string{"Use", useText(r)})
+	}
+	return sheet(fields) + logTail(p.LogTail)
+}
+
+func number(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
+}
+
+func lockText(locked bool) string {
+	if locked {
+		return "yes: stop and restart are refused"
+	}
+	return ""
+}
+
+// mountsText shows storage mounts; empty when there are none.
+func mountsText(m client.Mounts) string {
+	var out []string
+	if m.Persistent != nil {
+		out = append(out, fmt.Sprintf("%d GB of the host at %s", m.Persistent.Size, m.Persistent.Path))
+	}
+	for _, n := range m.Network {
+		out = append(out, fmt.Sprintf("network volume %s at %s", n.VolumeID, n.Path))
+	}
+	return strings.Join(out, ", ")
+}
+
+func networkText(n client.GlobalNetworking) string {
+	if !n.Enabled {
+		return ""
+	}
+	return strings.TrimSpace(n.IP + " " + n.InternalDNS)
+}
+
+func useText(r *client.Runtime) string {
+	out := fmt.Sprintf("CPU %d %%, memory %d %%", r.CPU.Util, r.Memory.Util)
+	for i, g := range r.GPUs {
+		out += fmt.Sprintf(", GPU %d %d %% (memory %d %%)", i, g.Util, g.MemoryUtil)
+	}
+	return out
+}
+
+// portAddresses are where the ports of a pod are reached, as far as this command line knows.
+func portAddresses(p client.Pod, conn connection) []string {
+	var out []string
+	for _, port := range p.Ports {
+		if address := portAddress(p.ID, port, conn); address != "" {
+			out = append(out, address)
+		}
+	}
+	if p.Runtime == nil {
+		return out
+	}
+	for _, m := range p.Runtime.Ports {
+		if m.Public != nil && m.IP != nil {
+			out = append(out, fmt.Sprintf("%d/%s at %s", m.Private, m.Type, net.JoinHostPort(*m.IP, fmt.Sprint(*m.Public))))
+		}
+	}
+	return out
+}
+
+// portLines are portAddresses, a line each.
+func portLines(p client.Pod, conn connection) string {
+	out := ""
+	for _, address := range portAddresses(p, conn) {
+		out += printable(address) + "\n"
+	}
+	return out
+}
+
+// portAddress is where an http port of a pod is reached through the proxy.
+func portAddress(id, port string, conn connection) string {
+	number, isHTTP := strings.CutSuffix(port, "/http")
+	if !isHTTP || conn.dev.ProxyDomain == "" {
+		return ""
+	}
+	at := strings.LastIndexByte(conn.dev.API, ':')
+	return fmt.Sprintf("http://%s-%s.%s%s/", id, number, conn.dev.ProxyDomain, conn.dev.API[at:])
+}
+
+func logTail(text string) string {
+	if strings.TrimSpace(text) == "" {
+		return ""
+	}
+	out := "Last lines of its log:\n"
+	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		out += "  " + printable(line) + "\n"
+	}
+	return out
+}
+
+// timeLine shows where each millisecond of a start went.
+func timeLine(steps map[fleet.Step]time.Time) string {
+	order := []fleet.Step{
+		fleet.StepCreated, fleet.StepReceived, fleet.StepPulling, fleet.StepPulled, fleet.StepNetworked,
+		fleet.StepDefined, fleet.StepTasked, fleet.StepStarted, fleet.StepReported, fleet.StepRecorded,
+	}
+	var names []fleet.Step
+	for name := range steps {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(x, y fleet.Step) int {
+		if c := steps[x].Compare(steps[y]); c != 0 {
+			return c
+		}
+		return slices.Index(order, x) - slices.Index(order, y)
+	})
+	if len(names) == 0 {
+		return "No step of a start is recorded.\n"
+	}
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
+	rows := [][]string{{"STEP", "AT MS", "TOOK MS", "CLOCK"}}
+	for i, name := range names {
+		took := "-"
+		if i > 0 {
+			took = ms(steps[name].Sub(steps[names[i-1]]))
+		}
+		rows = append(rows, []string{string(name), ms(steps[name].Sub(steps[names[0]])), took, steps[name].UTC().Format("15:04:05.000")})
+	}
+	alignRight(rows, 1, 2)
+	return table(rows[0], rows[1:])
+}
+
+// alignRight pads columns so that their ends align.
+func alignRight(rows [][]string, columns ...int) {
+	for _, c := range columns {
+		width := 0
+		for _, row := range rows {
+			width = max(width, len(row[c]))
+		}
+		for _, row := range rows {
+			row[c] = fmt.Sprintf("%*s", width, row[c])
+		}
+	}
+}

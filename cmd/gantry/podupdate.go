@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"maps"
+
+	"gantry/client"
+)
+
+type podUpdateCmd struct {
+	podRef
+	Name  *string `placeholder:"NAME" help:"New name."`
+	Image *string `placeholder:"IMAGE" help:"New image reference."`
+	containerFlags
+	NoEnv    bool     `help:"Take all variables away."`
+	SetEnv   []string `sep:"none" placeholder:"K=V" help:"Set one variable and keep the others. May be repeated."`
+	UnsetEnv []string `sep:"none" placeholder:"K" help:"Take one variable away and keep the others. May be repeated."`
+	mountFlags
+	Locked           *bool  `negatable:"" help:"Refuse stop and restart, or allow them again."`
+	GlobalNetworking *bool  `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
+	Template         string `placeholder:"ID" help:"Take once what this template says and is not given here."`
+	waiting
+}
+
+func (podUpdateCmd) Help() string {
+	return `Only what is given changes. Name, lock, registry credential and mounts change in place, mounts with the next start. Another
+image, arguments, environment, ports or disk restart a pod that runs, and wipe its container disk. --env and --port
+replace all variables and ports; --set-env and --unset-env change single variables. A persistent mount may grow.
+
+Examples:
+
+    gantry pod update web --image docker.io/library/nginx:1.29 --wait
+    gantry pod update web --set-env LEVEL=debug --unset-env OLD
+    gantry pod update train --locked
+    gantry pod update train --persistent 100:/workspace`
+}
+
+// Run changes a pod.
+func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
+	if (len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0) && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0 || cmd.NoEnv) ||
+		cmd.NoEnv && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0) {
+		return usage("--env and --env-file, --set-env and --unset-env, and --no-env exclude each other")
+	}
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	body, err := cmd.body(ctx, a, c)
+	if err != nil {
+		return err
+	}
+	single := len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0
+	if body == (client.UpdatePod{}) && !single {
+		return usage("say what to change")
+	}
+	return onPod(ctx, c, cmd.Pod, func(id string) error {
+		if single {
+			if err := cmd.edit(ctx, a, c, id, &body); err != nil {
+				return err
+			}
+		}
+		pod, err := c.UpdatePod(ctx, id, body)
+		if err != nil {
+			return err
+		}
+		if cmd.Wait && pod.Value.Status.Active() {
+			g := untilRunning()
+			g.incarnation = pod.Value.Incarnation
+			if pod, err = a.await(ctx, c, pod, g, cmd.Timeout); err != nil {
+				return err
+			}
+		}
+		return a.show(pod.Raw, func() string { return podTable([]client.Pod{pod.Value}, a.now()) })
+	})
+}
+
+func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (client.UpdatePod, error) {
+	box, err := cmd.read(ctx, a, c)
+	body := client.UpdatePod{
+		Name: cmd.Name, Image: cmd.Image, Args: box.args, Disk: box.disk, Ports: box.ports, Env: box.env, Registry: box.registry,
+		Locked: cmd.Locked, GlobalNetworking: cmd.GlobalNetworking,
+	}
+	if err != nil {
+		return body, err
+	}
+	if cmd.NoEnv {
+		body.Env = &map[string]string{}
+	}
+	if body.Mounts, err = cmd.mounts(); err != nil || cmd.Template == "" {
+		return body, err
+	}
+	id, err := idOf("template", cmd.Template, templates(ctx, c))
+	body.TemplateID = &id
+	return body, err
+}
+
+// edit changes single variables of those that the pod has now.
+func (cmd podUpdateCmd) edit(ctx context.Context, a *app, c *client.Client, id string, body *client.UpdatePod) error {
+	pod, err := c.Pod(ctx, id)
+	if err != nil {
+		return err
+	}
+	env := maps.Clone(pod.Value.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	for _, name := range cmd.UnsetEnv {
+		delete(env, name)
+	}
+	if err := a.readEnv("--set-env", cmd.SetEnv, env); err != nil {
+		return err
+	}
+	body.Env = &env
+	return nil
+}

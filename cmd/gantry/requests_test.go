@@ -1,0 +1,249 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	keyLine   = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me@laptop"
+	otherLine = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEB you@desk"
+)
+
+// TestRequests says what each command line asks of the API.
+func TestRequests(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"env": "# note\nA=1\nB=x=y\n", "password": "hush\n", "me.pub": keyLine + "\n", "id": "-----BEGIN OPENSSH PRIVATE KEY-----\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const account, key, tmpl, reg = "a5f8k2m7q1w4z9", "m2c9v4x7b1n5q8", "t5f8k2m7q1w4z9", "r3g8k2m7q1w4z9"
+	create, pod := "pod create train img --gpu H100", "POST /v2/pods "
+	tests := []struct {
+		args string
+		rest []string
+		want []string
+	}{
+		{args: create, want: []string{pod + `{"name":"train","image":"img","gpu":{"id":"H100","count":1}}`}},
+		{args: create + " --cuda 12.8 --cuda 12.9 --min-ram-per-gpu 32 --min-vcpu-per-gpu 8", want: []string{
+			pod + `{"name":"train","image":"img","gpu":{"id":"H100","count":1,"allowedCudaVersions":["12.8","12.9"],"minRamPerGpu":32,"minVcpuCountPerGpu":8}}`,
+		}},
+		{args: create + " --min-cuda 12.4 --persistent 50:/workspace --global-networking --ssh --no-jupyter", want: []string{
+			pod + `{"name":"train","image":"img","gpu":{"id":"H100","count":1,"minCudaVersion":"12.4"},"mounts":{"persistent":{"size":50,"path":"/workspace"}},"globalNetworking":true,"startSsh":true,"startJupyter":false}`,
+		}},
+		{args: "pod create web --template " + tmpl + " --cpu cpu3c --network-volume vol00000000001:/data --no-ports --no-registry --args=", want: []string{
+			pod + `{"name":"web","cpu":{"id":"cpu3c","vcpuCount":2},"ports":[],"registry":null,"mounts":{"network":[{"volumeId":"vol00000000001","path":"/data"}]},"templateId":"` + tmpl + `","args":""}`,
+		}},
+		{args: "pod create web --template mine --registry team --cpu cpu3c", want: []string{
+			"GET /v2/registries", "GET /v2/templates",
+			pod + `{"name":"web","cpu":{"id":"cpu3c","vcpuCount":2},"registry":"` + reg + `","templateId":"` + tmpl + `"}`,
+		}},
+		{args: create + " --no-cuda --env-file " + dir + "/env --env A=2 --port 80 --port 22/tcp --disk 5", rest: []string{"--", "sh", "-c", "a b"}, want: []string{
+			pod + `{"name":"train","image":"img","gpu":{"id":"H100","count":1,"allowedCudaVersions":[]},"args":"sh -c 'a b'","disk":5,"ports":["80/http","22/tcp"],"env":{"A":"2","B":"x=y"}}`,
+		}},
+		{args: "pod list --status RUNNING --status EXITED --name web --compute-type GPU --gpu H100 --data-center d --template t --network-volume v --include-terminated", want: []string{
+			"GET /v2/pods?computeType=GPU&dataCenterId=d&gpuTypeId=H100&includeTerminated=true&name=web&networkVolumeId=v&status=RUNNING&status=EXITED&templateId=t",
+		}},
+		{args: "pod update " + podID + " --name b --no-locked --persistent 60:/w", want: []string{
+			"PATCH /v2/pods/" + podID + ` {"name":"b","mounts":{"persistent":{"size":60,"path":"/w"}},"locked":false}`,
+		}},
+		{args: "pod update " + podID + " --image i2 --env A=1 --port 80 --no-registry --global-networking --template " + tmpl, want: []string{
+			"PATCH /v2/pods/" + podID + ` {"image":"i2","ports":["80/http"],"env":{"A":"1"},"registry":null,"globalNetworking":true,"templateId":"` + tmpl + `"}`,
+		}},
+		{args: "pod update " + podID + " --set-env A=1 --unset-env TOKEN", want: []string{
+			"GET /v2/pods/" + podID, "PATCH /v2/pods/" + podID + ` {"env":{"A":"1"}}`,
+		}},
+		{args: "pod update " + podID + " --no-env --no-ports --args x", want: []string{"PATCH /v2/pods/" + podID + ` {"args":"x","ports":[],"env":{}}`}},
+
+		{args: "template create mine img --category CPU --public --no-ssh --jupyter --cuda 12.8 --persistent 20:/w --disk 9", want: []string{
+			`POST /v2/templates {"name":"mine","image":"img","disk":9,"mounts":{"persistent":{"size":20,"path":"/w"}},"public":true,"category":"CPU","startSsh":false,"startJupyter":true,"allowedCudaVersions":["12.8"]}`,
+		}},
+		{args: "template update mine --no-public --no-cuda --no-registry", want: []string{
+			"GET /v2/templates", "PATCH /v2/templates/" + tmpl + ` {"registry":null,"public":false,"allowedCudaVersions":[]}`,
+		}},
+		{args: "template get " + tmpl, want: []string{"GET /v2/templates/" + tmpl}},
+		{args: "template delete mine", want: []string{"GET /v2/templates", "DELETE /v2/templates/" + tmpl}},
+		{args: "template catalog --source community", want: []string{"GET /v2/catalog/templates?source=community"}},
+		{args: "catalog templates", want: []string{"GET /v2/catalog/templates?source=official"}},
+		{args: "registry create team --username robot --password-file " + dir + "/password", want: []string{
+			`POST /v2/registries {"name":"team","password":"hush","username":"robot"}`,
+		}},
+		{args: "registry delete team", want: []string{"GET /v2/registries", "DELETE /v2/registries/" + reg}},
+
+		{args: "catalog gpus --count 2 --cloud SECURE --country RO --country DE --cuda 12.8", want: []string{
+			"GET /v2/catalog/gpus?cloud=SECURE&count=2&countryCodes=RO%2CDE&cudaVersions=12.8&include=AVAILABILITY&product=POD",
+		}},
+		{args: "catalog gpus --min-cuda 12.4", want: []string{"GET /v2/catalog/gpus?include=AVAILABILITY&minCudaVersion=12.4&product=POD"}},
+		{args: "catalog datacenters --region EUROPE --compliance GDPR --compliance HIPAA --no-global-network", want: []string{
+			"GET /v2/catalog/datacenters?compliance=GDPR%2CHIPAA&globalNetwork=false&include=GPU_AVAILABILITY%2CCPU_AVAILABILITY&regions=EUROPE",
+		}},
+		{args: "billing", want: []string{"GET /v2/billing?bucketSize=day"}},
+		{args: "billing pods --id p --last 24 --bucket hour", want: []string{"GET /v2/billing/pods?bucketSize=hour&lastN=24&podId=p"}},
+		{args: "billing volumes --start 2026-09-01 --end 24h", want: []string{
+			"GET /v2/billing/network-volumes?bucketSize=day&endTime=2026-09-30T12%3A01%3A30Z&startTime=2026-09-01T00%3A00%3A00Z",
+		}},
+
+		{args: "account", want: []string{"GET /v2/account"}},
+		{args: "account update " + account + " --name n --prepaid", want: []string{"PATCH /admin/v1/accounts/" + account + ` {"name":"n","prepaid":true}`}},
+		{args: "account update " + account + " --rate-minute 5", want: []string{
+			"GET /admin/v1/accounts/" + account, "PATCH /admin/v1/accounts/" + account + ` {"quotas":{"minute":5,"hour":200,"day":3000}}`,
+		}},
+		{args: "account update " + account + " --rate-default --no-prepaid", want: []string{"PATCH /admin/v1/accounts/" + account + ` {"prepaid":false,"quotas":null}`}},
+		{args: "account credit " + account + " 12.5", want: []string{"POST /admin/v1/accounts/" + account + `/credits {"amount":12.5}`}},
+		{args: "account credit " + account + " 12.5 --take", want: []string{"POST /admin/v1/accounts/" + account + `/credits {"amount":-12.5}`}},
+		{args: "key create ci --preset restricted --permission pods=write --invoke e1 --invoke e2", want: []string{
+			`POST /v2/account/keys {"name":"ci","preset":"restricted","permissions":{"pods":"write"},"invoke":["e1","e2"]}`,
+		}},
+		{args: "key create ci --invoke all", want: []string{`POST /v2/account/keys {"name":"ci","preset":"all","invoke":"all"}`}},
+		{args: "account key " + account + " --preset admin", want: []string{"POST /admin/v1/accounts/" + account + `/keys {"name":"first","preset":"admin"}`}},
+		{args: "key update " + key + " --disable", want: []string{"PATCH /v2/account/keys/" + key + ` {"disabled":true}`}},
+		{args: "key update " + key + " --enable --name b", want: []string{"PATCH /v2/account/keys/" + key + ` {"name":"b","disabled":false}`}},
+		{args: "ssh-key add " + dir + "/me.pub", want: []string{
+			"GET /v2/account/ssh-keys", `PUT /v2/account/ssh-keys {"keys":["` + otherLine + `","` + keyLine + `"]}`,
+		}},
+		{args: "ssh-key remove you@desk", want: []string{"GET /v2/account/ssh-keys", `PUT /v2/account/ssh-keys {"keys":[]}`}},
+		{args: "ssh-key set --none", want: []string{`PUT /v2/account/ssh-keys {"keys":[]}`}},
+		{args: "ssh-key set " + dir + "/me.pub", want: []string{`PUT /v2/account/ssh-keys {"keys":["` + keyLine + `"]}`}},
+		{args: "host set-cloud h COMMUNITY", want: []string{`PATCH /admin/v1/hosts/h {"cloud":"COMMUNITY"}`}},
+		{args: "admin datacenter put dc-1 --global-network", want: []string{
+			"GET /admin/v1/datacenters", `PUT /admin/v1/datacenters/dc-1 {"name":"One","region":"EUROPE","country":"RO","globalNetwork":true,"compliance":["GDPR"]}`,
+		}},
+		{args: "admin datacenter put dc-2 --name Two --region ASIA", want: []string{
+			"GET /admin/v1/datacenters", `PUT /admin/v1/datacenters/dc-2 {"name":"Two","region":"ASIA","globalNetwork":false}`,
+		}},
+		{args: "admin gpu-type put H100 --secure 2.5", want: []string{
+			"GET /admin/v1/gpu-types", `PUT /admin/v1/gpu-types/H100 {"name":"H","manufacturer":"NVIDIA","memory":80,"price":{"secure":2.5,"community":2,"serverless":0}}`,
+		}},
+		{args: "admin cpu-flavor put cpu3c --max-vcpu 64 --secure-per-vcpu 0.05", want: []string{
+			"GET /admin/v1/cpu-flavors",
+			`PUT /admin/v1/cpu-flavors/cpu3c {"name":"C","group":"g","vcpu":{"min":2,"max":64},"ramGbPerVcpu":2.5,"diskGbPerVcpu":10,"price":{"securePerVcpu":0.05,"serverlessPerVcpu":0.04}}`,
+		}},
+		{args: "admin gpu-type delete H100", want: []string{"DELETE /admin/v1/gpu-types/H100"}},
+		{args: "admin storage-prices set --volume-first 0.07", want: []string{
+			"GET /admin/v1/storage-prices",
+			`PUT /admin/v1/storage-prices {"containerDisk":0.1,"persistentRunning":0,"persistentStopped":0,"volumeFirst":0.07,"volumeBeyond":0,"fastFirst":0,"fastBeyond":0}`,
+		}},
+		{args: "admin template-source " + tmpl + " verified", want: []string{"PUT /admin/v1/templates/" + tmpl + `/source {"source":"verified"}`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			got, api := gantry(t, setup{api: world()}, append(strings.Fields(tt.args), tt.rest...)...)
+			if got.Code != 0 {
+				t.Errorf("%+v", got)
+			}
+			if diff := cmp.Diff(tt.want, api.seen); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// world answers every call that the command line makes.
+func world() map[string][]string {
+	const account = `{"id":"a5f8k2m7q1w4z9","name":"research","balance":10,"hourlyRate":2.5,"prepaid":true,"quotas":{"minute":10,"hour":200,"day":3000}}`
+	const tmpl = `{"id":"t5f8k2m7q1w4z9","name":"mine","image":"img","category":"CPU"}`
+	const key = `{"id":"m2c9v4x7b1n5q8","name":"ci","hint":"gk_abc","permissions":{"pods":"write","s3":"none"},"invoke":"all"}`
+	const bill = `{"records":[],"metadata":{"query":{"bucketSize":"day"},"totals":{}}}`
+	out := map[string][]string{
+		"POST /v2/pods": {"201 " + podJSON(nil)}, "GET /v2/pods": {`200 {"pods":[]}`},
+		"PATCH /v2/pods/" + podID: {"200 " + podJSON(nil)}, get(podID): {"200 " + podJSON(nil)},
+		"GET /v2/templates": {`200 {"templates":[` + tmpl + `]}`}, "POST /v2/templates": {"201 " + tmpl},
+		"GET /v2/catalog/templates": {`200 {"templates":[]}`},
+		"GET /v2/registries":        {`200 {"registries":[{"id":"r3g8k2m7q1w4z9","name":"team"}]}`}, "POST /v2/registries": {`201 {"id":"r3g8k2m7q1w4z9","name":"team"}`},
+		"DELETE /v2/registries/r3g8k2m7q1w4z9": {"204 "},
+		"GET /v2/catalog/gpus":                 {`200 {"gpus":[]}`}, "GET /v2/catalog/datacenters": {`200 {"dataCenters":[]}`},
+		"GET /v2/billing": {"200 " + bill}, "GET /v2/billing/pods": {"200 " + bill}, "GET /v2/billing/network-volumes": {"200 " + bill},
+		"GET /v2/account": {"200 " + account},
+		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/credits": {`201 {"balance":12.5}`},
+		"POST /v2/account/keys":                          {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
+		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/keys":    {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
+		"PATCH /v2/account/keys/m2c9v4x7b1n5q8":          {"200 " + key},
+		"GET /v2/account/ssh-keys":                       {`200 {"keys":["` + otherLine + `"]}`},
+		"PUT /v2/account/ssh-keys":                       {`200 {"keys":["` + keyLine + `"]}`},
+		"PATCH /admin/v1/hosts/h":                        {`200 {"id":"h","cloud":"COMMUNITY"}`},
+		"PUT /admin/v1/templates/t5f8k2m7q1w4z9/source":  {"200 " + tmpl},
+		"GET /admin/v1/datacenters":                      {`200 {"dataCenters":[{"id":"dc-1","name":"One","region":"EUROPE","country":"RO","globalNetwork":false,"compliance":["GDPR"]}]}`},
+		"PUT /admin/v1/datacenters/dc-1":                 {`200 {"id":"dc-1"}`}, "PUT /admin/v1/datacenters/dc-2": {`200 {"id":"dc-2"}`},
+		"GET /admin/v1/gpu-types":      {`200 {"gpuTypes":[{"id":"H100","name":"H","manufacturer":"NVIDIA","memory":80,"price":{"secure":1,"community":2},"contributed":true}]}`},
+		"PUT /admin/v1/gpu-types/H100": {`200 {"id":"H100"}`}, "DELETE /admin/v1/gpu-types/H100": {"204 "},
+		"GET /admin/v1/cpu-flavors":       {`200 {"cpuFlavors":[{"id":"cpu3c","name":"C","group":"g","vcpu":{"min":2,"max":32},"ramGbPerVcpu":2.5,"diskGbPerVcpu":10,"price":{"securePerVcpu":0.03,"serverlessPerVcpu":0.04}}]}`},
+		"PUT /admin/v1/cpu-flavors/cpu3c": {`200 {"id":"cpu3c"}`},
+		"GET /admin/v1/storage-prices":    {`200 {"containerDisk":0.1}`}, "PUT /admin/v1/storage-prices": {`200 {"containerDisk":0.1}`},
+	}
+	for _, method := range []string{"GET", "PATCH"} {
+		out[method+" /admin/v1/accounts/a5f8k2m7q1w4z9"] = []string{"200 " + account}
+		out[method+" /v2/templates/t5f8k2m7q1w4z9"] = []string{"200 " + tmpl}
+	}
+	out["DELETE /v2/templates/t5f8k2m7q1w4z9"] = []string{"204 "}
+	return out
+}
+
+func TestRefusedCommandLines(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"id": "-----BEGIN OPENSSH PRIVATE KEY-----\n", "bad.pub": "ssh-ed25519 hidden\n", "env": "SECRET hidden\n", "empty": "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for args, want := range map[string]string{
+		"pod create web --cpu c":                                           "say the image, or --template",
+		"pod create web i --cpu c --cuda 12.8":                             "go with --gpu",
+		"pod create web i --gpu g --cuda 12.8 --no-cuda":                   "--cuda and --no-cuda exclude each other",
+		"pod create web i --gpu g --persistent /workspace":                 "--persistent must be GB:PATH",
+		"pod create web i --gpu g --network-volume v":                      "--network-volume must be ID:PATH",
+		"pod create web i --gpu g --persistent 9:/a --network-volume v:/b": "--persistent and --network-volume exclude each other",
+		"pod create web i --cpu c --port 80 --no-ports":                    "--port and --no-ports exclude each other",
+		"pod create web i --cpu c --registry r --no-registry":              "--registry and --no-registry exclude each other",
+		"pod create web i --cpu c --env-file " + dir + "/env":              "line 1 is not K=V",
+		"pod create web i --cpu c --args x -- y":                           "--args and arguments after -- exclude each other",
+		"pod update web":                                                   "say what to change",
+		"pod update web --env A=1 --set-env B=2":                           "exclude each other",
+		"pod exec web":                                                     "say the program after --",
+		"pod exec -it web -- sh":                                           "-t with -i needs a terminal",
+		"pod cp a b":                                                       "one of the two must be POD:/PATH",
+		"pod cp web:rel b":                                                 "one of the two must be POD:/PATH",
+		"pod cp web:/a web:/b":                                             "copying from pod to pod",
+		"template update mine":                                             "say what to change",
+		"registry create r --username u":                                   "there is no terminal to ask on",
+		"registry create r --username u --password-file " + dir + "/empty": "the password is empty",
+		"billing --last 3 --start 24h":                                     "--last excludes --start and --end",
+		"billing --start yesterday":                                        "--start must be a time",
+		"billing --id p":                                                   "--id goes with",
+		"key update k":                                                     "say --name, --disable or --enable",
+		"key update k --disable --enable":                                  "exclude each other",
+		"key create k --permission pods":                                   "--permission must be GROUP=ACCESS",
+		"key create k --invoke all --invoke e":                             "--invoke all stands alone",
+		"account update a":                                                 "say what to change",
+		"account update a --rate-default --rate-minute 1":                  "--rate-default excludes",
+		"account credit a 5 -- 5":                                          "takes no arguments after --",
+		"account credit a nan":                                             "the amount must be USD",
+		"ssh-key add " + dir + "/id":                                       "holds a private key",
+		"ssh-key add " + dir + "/bad.pub":                                  "line 1 is no public SSH key",
+		"ssh-key set":                                                      "say either files or --none",
+		"ssh-key set " + dir + "/empty":                                    "the files hold no key",
+		"admin datacenter put new --name n":                                "a new one needs --name and --region",
+		"admin gpu-type put new --name n":                                  "a new one needs --name, --manufacturer and --memory",
+		"admin cpu-flavor put new":                                         "a new one needs --name",
+		"admin storage-prices set":                                         "say which price",
+	} {
+		got, _ := gantry(t, setup{api: world()}, strings.Fields(args)...)
+		if got.Code != exitUsage || !strings.Contains(got.Err, want) || strings.Contains(got.Err, "hidden") {
+			t.Errorf("gantry %s: %+v, want %s", args, got, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"template get nobody":                      "gantry: no template has the id or name nobody\n",
+		"registry delete nobody":                   "gantry: no registry credential has the id or name nobody\n",
+		"ssh-key remove nobody":                    "gantry: no key has the fingerprint or comment nobody\n",
+		"pod create a i --cpu c --template nobody": "gantry: no template has the id or name nobody\n",
+	} {
+		if got, _ := gantry(t, setup{api: world()}, strings.Fields(args)...); got.Code != exitNotFound || got.Err != want {
+			t.Errorf("gantry %s: %+v", args, got)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gantry/client"
+)
+
+type templateCmd struct {
+	List    templateListCmd     `cmd:"" help:"List your templates."`
+	Get     templateGetCmd      `cmd:"" help:"Show a template, yours or a public one."`
+	Create  templateCreateCmd   `cmd:"" help:"Make a template."`
+	Update  templateUpdateCmd   `cmd:"" help:"Change a template; pods that were made from it stay as they are."`
+	Delete  templateDeleteCmd   `cmd:"" help:"Delete templates."`
+	Catalog catalogTemplatesCmd `cmd:"" help:"List public templates of everybody."`
+}
+
+type templateListCmd struct{}
+
+func (templateListCmd) Help() string {
+	return `Example:
+
+    gantry template list`
+}
+
+// Run lists templates.
+func (templateListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Templates(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return templateTable(list.Value.Templates) })
+}
+
+func templateTable(templates []client.Template) string {
+	var rows [][]string
+	for _, t := range templates {
+		rows = append(rows, []string{
+			t.ID, t.Name, t.Image, t.Category, size(t.Disk), orDash(strings.Join(t.Ports, ",")), yes(t.Public), yes(t.Serverless),
+		})
+	}
+	return table([]string{"ID", "NAME", "IMAGE", "FOR", "DISK", "PORTS", "PUBLIC", "SERVERLESS"}, rows)
+}
+
+// size shows an amount of disk that may be left to a default.
+func size(gb int) string {
+	if gb == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d GB", gb)
+}
+
+func templateSheet(t client.Template) string {
+	var names []string
+	for name := range t.Env {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return sheet([][2]string{
+		{"Id", t.ID},
+		{"Name", t.Name},
+		{"Image", t.Image},
+		{"Args", t.Args},
+		{"For", t.Category},
+		{"Disk", orDash(size(t.Disk))},
+		{"Ports", strings.Join(t.Ports, ", ")},
+		{"Env", strings.Join(names, ", ")}, // names alone: values are often secret
+		{"Registry", t.Registry},
+		{"Mounts", mountsText(t.Mounts)},
+		{"CUDA", strings.Join(t.AllowedCUDAVersions, ", ")},
+		{"SSH", yes(t.StartSSH)},
+		{"Jupyter", yes(t.StartJupyter)},
+		{"Serverless", yes(t.Serverless)},
+		{"Public", yes(t.Public)},
+		{"Created", when(&t.CreatedAt)},
+	})
+}
+
+// templates lists what a word for a template may mean.
+func templates(ctx context.Context, c *client.Client) func() ([]thing, error) {
+	return func() ([]thing, error) {
+		list, err := c.Templates(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []thing
+		for _, t := range list.Value.Templates {
+			out = append(out, thing{t.ID, t.Name})
+		}
+		return out, nil
+	}
+}
+
+type templateRef struct {
+	Template string `arg:"" placeholder:"TEMPLATE" help:"Id of the template, or the name of one of yours."`
+}
+
+type templateGetCmd struct{ templateRef }
+
+func (templateGetCmd) Help() string {
+	return `Environment variables are shown by their names; -o json shows their values, too.
+
+Examples:
+
+    gantry template get pytorch
+    gantry template get t7c2v9x4b1n5q8 -o json`
+}
+
+// Run shows a template.
+func (cmd templateGetCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return onThing("template", cmd.Template, templates(ctx, c), func(id string) error {
+		t, err := c.Template(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.show(t.Raw, func() string { return templateSheet(t.Value) })
+	})
+}
+
+// templateFlags are the fields of a template that a create and an update share.
+type templateFlags struct {
+	containerFlags
+	Category     *string `placeholder:"NVIDIA" help:"What the image is for: CPU, NVIDIA or AMD."`
+	Public       *bool   `negatable:"" help:"Let every account see and use it."`
+	Serverless   *bool   `negatable:"" help:"It is for serverless endpoints, not for pods."`
+	StartSSH     *bool   `name:"ssh" negatable:"" help:"Give its pods the account's SSH keys, as PUBLIC_KEY."`
+	StartJupyter *bool   `name:"jupyter" negatable:"" help:"Give its pods a password for Jupyter, as JUPYTER_PASSWORD."`
+	Persistent   string  `placeholder:"GB:PATH" help:"Storage on the host, which survives stops, such as 50:/workspace."`
+
+	CUDA   []string `name:"cuda" sep:"none" placeholder:"12.8" help:"CUDA version that the image works with. May be repeated."`
+	NoCUDA bool     `name:"no-cuda" help:"Any CUDA version."`
+}
+
+func (f templateFlags) body(ctx context.Context, a *app, c *client.Client) (client.TemplateBody, error) {
+	box, err := f.read(ctx, a, c)
+	body := client.TemplateBody{
+		Args: box.args, Disk: box.disk, Ports: box.ports, Env: box.env, Registry: box.registry,
+		Category: f.Category, Public: f.Public, Serverless: f.Serverless, StartSSH: f.StartSSH, StartJupyter: f.StartJupyter,
+	}
+	if err != nil {
+		return body, err
+	}
+	if f.Persistent != "" {
+		if body.Mounts, err = persistentMount(f.Persistent); err != nil {
+			return body, err
+		}
+	}
+	switch {
+	case len(f.CUDA) > 0 && f.NoCUDA:
+		return body, usage("--cuda and --no-cuda exclude each other")
+	case len(f.CUDA) > 0 || f.NoCUDA:
+		versions := append([]string{}, f.CUDA...)
+		body.AllowedCUDAVersions = &versions
+	}
+	return body, nil
+}
+
+type templateCreateCmd struct {
+	Name  string `arg:"" placeholder:"NAME" help:"Name of the template."`
+	Image string `arg:"" placeholder:"IMAGE" help:"Image reference, for example docker.io/library/nginx:alpine."`
+	templateFlags
+	IdempotencyKey string `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
+}
+
+func (templateCreateCmd) Help() string {
+	return `Arguments of the image's entrypoint follow --, as in gantry pod create.
+
+Examples:
+
+    gantry template create train docker.io/me/train:1 --disk 40 --port 8888 --env EPOCHS=3 --persistent 50:/workspace
+    gantry template create private registry.example.com/team/app:1 --registry team --category CPU -- serve --port 80`
+}
+
+// Run makes a template.
+func (cmd templateCreateCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	body, err := cmd.body(ctx, a, c)
+	if err != nil {
+		return err
+	}
+	body.Name, body.Image, body.IdempotencyKey = &cmd.Name, &cmd.Image, onceKey(cmd.IdempotencyKey)
+	t, err := c.CreateTemplate(ctx, body)
+	if err != nil {
+		return a.uncertain(err, body.IdempotencyKey)
+	}
+	a.sayReplayed(t.Replayed, t.Value.ID)
+	return a.show(t.Raw, func() string { return templateTable([]client.Template{t.Value}) })
+}
+
+type templateUpdateCmd struct {
+	templateRef
+	Name  *string `placeholder:"NAME" help:"New name."`
+	Image *string `placeholder:"IMAGE" help:"New image reference."`
+	templateFlags
+}
+
+func (templateUpdateCmd) Help() string {
+	return `Only what is given changes. --env and --port replace all variables and ports.
+
+Examples:
+
+    gantry template update train --image docker.io/me/train:2
+    gantry template update train --public --no-registry`
+}
+
+// Run changes a template.
+func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	body, err := cmd.body(ctx, a, c)
+	if err != nil {
+		return err
+	}
+	body.Name, body.Image = cmd.Name, cmd.Image
+	if body == (client.TemplateBody{}) {
+		return usage("say what to change")
+	}
+	return onThing("template", cmd.Template, templates(ctx, c), func(id string) error {
+		t, err := c.UpdateTemplate(ctx, id, body)
+		if err != nil {
+			return err
+		}
+		return a.show(t.Raw, func() string { return templateTable([]client.Template{t.Value}) })
+	})
+}
+
+type templateDeleteCmd struct {
+	Templates []string `arg:"" name:"template" placeholder:"TEMPLATE" help:"Ids or names of templates."`
+}
+
+func (templateDeleteCmd) Help() string {
+	return `A template that a pod was made from is deleted after that pod.
+
+Example:
+
+    gantry template delete train`
+}
+
+// Run deletes templates.
+func (cmd templateDeleteCmd) Run(ctx context.Context, a *app) error {
+	return a.deleteAll(ctx, false, "template", cmd.Templates, templates, (*client.Client).DeleteTemplate)
+}
