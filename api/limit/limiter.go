@@ -13,28 +13,31 @@ const maxAccounts = 1 << 18
 // Limiter counts the requests of accounts. It is safe for concurrent use.
 type Limiter struct {
 	table  *table[fleet.AccountID]
-	policy string
+	quotas Quotas
 }
 
-// New returns a Limiter that has counted nothing. now is the clock; it is called once per request, and concurrently.
+// New returns a Limiter that has counted nothing; q are the quotas of accounts that have none of their own. now is the
+// clock; it is called once per request, and concurrently.
 func New(q Quotas, now func() time.Time) *Limiter {
-	w := q.limited()
-	return &Limiter{table: newTable[fleet.AccountID](w, maxAccounts, now), policy: policy(w)}
+	return &Limiter{table: newTable[fleet.AccountID](maxAccounts, now), quotas: q}
 }
-
-// Policy returns the value of the header RateLimit-Policy; "" when no window has a quota.
-func (l *Limiter) Policy() string { return l.policy }
 
 // Take counts a request of the account, unless a window is used up: then it counts in none. A window
-// begins with the first request after the one before has passed.
-func (l *Limiter) Take(account fleet.AccountID) Verdict { return l.table.take(account) }
+// begins with the first request after the one before has passed. own are the account's own quotas; nil: the
+// Limiter's. What was counted before they changed counts on.
+func (l *Limiter) Take(account fleet.AccountID, own *fleet.Quotas) Verdict {
+	if own != nil {
+		return l.table.take(account, Quotas(*own))
+	}
+	return l.table.take(account, l.quotas)
+}
 
 // Size returns how many accounts are remembered.
 func (l *Limiter) Size() int { return l.table.size() }
 
 // Verdict is what was decided about one request. The zero Verdict allows it and knows no windows.
 type Verdict struct {
-	windows []window
+	windows [windows]window // without a quota: not limited
 	left    [windows]int64
 	reset   [windows]int64 // seconds, rounded up, at least 1
 	refused bool
@@ -50,7 +53,7 @@ func (v Verdict) Exceeded() (name string, wait int) {
 		return "", 0
 	}
 	for i, w := range v.windows {
-		if v.left[i] <= 0 && int(v.reset[i]) > wait {
+		if w.quota > 0 && v.left[i] <= 0 && int(v.reset[i]) > wait {
 			name, wait = w.name, int(v.reset[i])
 		}
 	}
@@ -63,6 +66,9 @@ func (v Verdict) Header() string {
 	var buf [160]byte
 	out := buf[:0]
 	for i, w := range v.windows {
+		if w.quota == 0 {
+			continue
+		}
 		out = member(out, w.name)
 		out = strconv.AppendInt(append(out, ";r="...), v.left[i], 10)
 		out = strconv.AppendInt(append(out, ";t="...), v.reset[i], 10)
@@ -70,9 +76,15 @@ func (v Verdict) Header() string {
 	return string(out)
 }
 
-func policy(w []window) string {
-	var out []byte
-	for _, w := range w {
+// Policy returns the value of the header RateLimit-Policy: of each window its quota and its length in seconds. It is ""
+// when no window has a quota.
+func (v Verdict) Policy() string {
+	var buf [160]byte
+	out := buf[:0]
+	for _, w := range v.windows {
+		if w.quota == 0 {
+			continue
+		}
 		out = member(out, w.name)
 		out = strconv.AppendInt(append(out, ";q="...), w.quota, 10)
 		out = strconv.AppendInt(append(out, ";w="...), int64(w.length/time.Second), 10)

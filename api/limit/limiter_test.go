@@ -42,7 +42,7 @@ func TestWindowEdges(t *testing.T) {
 			{72 * time.Hour, `"minute";r=1;t=60, "hour";r=2;t=3600, "day";r=3;t=86400`, "", 0}, // nothing is saved up
 		} {
 			time.Sleep(step.wait)
-			v := l.Take("a")
+			v := l.Take("a", nil)
 			name, retry := v.Exceeded()
 			if v.Header() != step.header || name != step.exceeded || retry != step.retry || v.Refused() != (step.retry > 0) {
 				t.Errorf("after %s:\n%s %q %d\nwant:\n%s %q %d", step.wait, v.Header(), name, retry, step.header, step.exceeded, step.retry)
@@ -53,8 +53,8 @@ func TestWindowEdges(t *testing.T) {
 
 func TestExceededNamesLongestWait(t *testing.T) {
 	l := New(Quotas{Minute: 1, Hour: 1, Day: 1}, new(clock).now)
-	l.Take("a")
-	if name, wait := l.Take("a").Exceeded(); name != "day" || wait != 86400 {
+	l.Take("a", nil)
+	if name, wait := l.Take("a", nil).Exceeded(); name != "day" || wait != 86400 {
 		t.Error(name, wait)
 	}
 }
@@ -70,25 +70,64 @@ func TestWindowWithoutQuotaIsAbsent(t *testing.T) {
 		{Default(), `"minute";r=179;t=60, "hour";r=7199;t=3600, "day";r=99999;t=86400`, `"minute";q=180;w=60, "hour";q=7200;w=3600, "day";q=100000;w=86400`},
 	} {
 		l := New(c.quotas, new(clock).now)
-		v := l.Take("a")
-		if v.Header() != c.header || l.Policy() != c.policy || v.Refused() {
-			t.Errorf("%+v: %s %s", c.quotas, v.Header(), l.Policy())
+		v := l.Take("a", nil)
+		if v.Header() != c.header || v.Policy() != c.policy || v.Refused() {
+			t.Errorf("%+v: %s %s", c.quotas, v.Header(), v.Policy())
 		}
 	}
 	l := New(Quotas{}, new(clock).now)
 	for range 1000 {
-		if l.Take("a").Refused() || l.Size() != 0 {
+		if l.Take("a", nil).Refused() || l.Size() != 0 {
 			t.Fatal("a limiter without quotas limits, or remembers")
 		}
 	}
 }
 
+// TestOwnQuotas gives an account quotas of its own, changes them in the middle of a window and takes them away.
+func TestOwnQuotas(t *testing.T) {
+	var c clock
+	l := New(Quotas{Minute: 3, Day: 10}, c.now)
+	for i, step := range []struct {
+		own            *fleet.Quotas
+		header, policy string
+		exceeded       string
+	}{
+		{nil, `"minute";r=2;t=60, "day";r=9;t=86400`, `"minute";q=3;w=60, "day";q=10;w=86400`, ""},
+		{&fleet.Quotas{Minute: 5}, `"minute";r=3;t=60`, `"minute";q=5;w=60`, ""}, // what was counted counts on
+		{&fleet.Quotas{Minute: 1}, `"minute";r=0;t=60`, `"minute";q=1;w=60`, "minute"},
+		{&fleet.Quotas{}, "", "", ""}, // any number
+		{&fleet.Quotas{Hour: 1}, `"hour";r=0;t=3600`, `"hour";q=1;w=3600`, ""},
+		{&fleet.Quotas{Hour: 1}, `"hour";r=0;t=3600`, `"hour";q=1;w=3600`, "hour"},
+		{nil, `"minute";r=0;t=60, "day";r=8;t=86400`, `"minute";q=3;w=60, "day";q=10;w=86400`, ""},
+		{nil, `"minute";r=0;t=60, "day";r=8;t=86400`, `"minute";q=3;w=60, "day";q=10;w=86400`, "minute"},
+	} {
+		v := l.Take("a", step.own)
+		if name, _ := v.Exceeded(); v.Header() != step.header || v.Policy() != step.policy || name != step.exceeded {
+			t.Errorf("step %d: %s, %s, exceeded %q", i, v.Header(), v.Policy(), name)
+		}
+	}
+	if v := l.Take("b", &fleet.Quotas{Minute: MaxQuota}); v.Header() != `"minute";r=999999999;t=60` {
+		t.Error(v.Header())
+	}
+}
+
+// limited returns the windows that have a quota, shortest first.
+func limited(q Quotas) []window {
+	var out []window
+	for _, w := range q.every() {
+		if w.quota > 0 {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 func TestAccountsDoNotShare(t *testing.T) {
 	l := New(Quotas{Minute: 3}, new(clock).now)
 	for range 3 {
-		l.Take("a")
+		l.Take("a", nil)
 	}
-	if !l.Take("a").Refused() || l.Take("b").Refused() {
+	if !l.Take("a", nil).Refused() || l.Take("b", nil).Refused() {
 		t.Error("two accounts share a window")
 	}
 }
@@ -102,7 +141,7 @@ func TestBurstGetsQuota(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 200 {
 			wg.Go(func() {
-				if !l.Take("a").Refused() {
+				if !l.Take("a", nil).Refused() {
 					passed.Add(1)
 				}
 			})
@@ -119,9 +158,9 @@ func TestBurstGetsQuota(t *testing.T) {
 func TestClockReadEarlier(t *testing.T) {
 	var c clock
 	l := New(Quotas{Minute: 3}, c.now)
-	l.Take("a")
+	l.Take("a", nil)
 	c.advance(-time.Second)
-	if got := l.Take("a").Header(); got != `"minute";r=1;t=60` {
+	if got := l.Take("a", nil).Header(); got != `"minute";r=1;t=60` {
 		t.Error(got)
 	}
 }
@@ -142,7 +181,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	l := New(Default(), c.now)
 	before := heap()
 	for _, name := range names {
-		l.Take(name)
+		l.Take(name, nil)
 	}
 	if used := heap() - before; l.Size() != accounts || used > accounts*perAccount {
 		t.Errorf("%d accounts in %d bytes", l.Size(), used)
@@ -150,9 +189,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	c.advance(24 * time.Hour)
 	for range parts {
 		c.advance(sweepEvery)
-		l.Take("active")
+		l.Take("active", nil)
 	}
-	if l.Size() != 1 || l.Take("active").left[0] == l.table.windows[0].quota-1 {
+	if l.Size() != 1 || l.Take("active", nil).left[0] == int64(Default().Minute)-1 {
 		t.Errorf("%d accounts are remembered after a day", l.Size())
 	}
 	runtime.KeepAlive(names)
@@ -160,16 +199,17 @@ func TestMemoryIsBounded(t *testing.T) {
 
 func TestFullTableGivesUpLeastRecent(t *testing.T) {
 	var c clock
-	tab := newTable[string](Quotas{Day: 1_000_000}.limited(), 10*parts, c.now)
+	daily := Quotas{Day: 1_000_000}
+	tab := newTable[string](10*parts, c.now)
 	for i := range 10_000 {
 		c.advance(time.Millisecond)
-		tab.take(strconv.Itoa(i))
-		tab.take("busy")
+		tab.take(strconv.Itoa(i), daily)
+		tab.take("busy", daily)
 		if n := tab.size(); i%100 == 0 && n > 10*parts {
 			t.Fatalf("%d entries", n)
 		}
 	}
-	if v := tab.take("busy"); v.left[0] != 1_000_000-10_001 {
+	if v := tab.take("busy", daily); v.left[2] != 1_000_000-10_001 {
 		t.Errorf("the busiest entry was given up: %d left", v.left[0])
 	}
 }
@@ -250,28 +290,29 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(1, 1, MaxQuota, uint16(9), int64(25*time.Hour))
 	f.Fuzz(func(t *testing.T, minute, hour, day int, requests uint16, step int64) {
 		q := Quotas{minute, hour, day}
+		own := fleet.Quotas(q)
 		if q.Validate() != nil {
 			return
 		}
 		var c clock
-		l := New(q, c.now)
+		l := New(Default(), c.now)
 		var v Verdict
 		for range requests%500 + 1 {
-			v = l.Take("a")
+			v = l.Take("a", &own)
 			c.advance(time.Duration(step % int64(48*time.Hour)))
 		}
-		left, policies := readList(t, v.Header()), readList(t, l.Policy())
-		if len(left) != len(q.limited()) || len(policies) != len(left) {
-			t.Fatalf("%d windows, %q, %q", len(q.limited()), v.Header(), l.Policy())
+		left, policies := readList(t, v.Header()), readList(t, v.Policy())
+		if len(left) != len(limited(q)) || len(policies) != len(left) {
+			t.Fatalf("%d windows, %q, %q", len(limited(q)), v.Header(), v.Policy())
 		}
 		full := false
-		for i, w := range q.limited() {
+		for i, w := range limited(q) {
 			r, reset := param(t, left[i], "r"), param(t, left[i], "t")
 			if left[i].Value != w.name || r < 0 || r > w.quota || reset < 1 || reset > int64(w.length/time.Second) {
 				t.Errorf("%+v: %q", w, v.Header())
 			}
 			if policies[i].Value != w.name || param(t, policies[i], "q") != w.quota || param(t, policies[i], "w") != int64(w.length/time.Second) {
-				t.Errorf("%+v: %q", w, l.Policy())
+				t.Errorf("%+v: %q", w, v.Policy())
 			}
 			full = full || r == 0
 		}
@@ -322,7 +363,7 @@ func BenchmarkTake(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					l.Take(names[i*7919%accounts])
+					l.Take(names[i*7919%accounts], nil)
 				}
 			})
 		})
@@ -330,7 +371,7 @@ func BenchmarkTake(b *testing.B) {
 }
 
 func BenchmarkHeader(b *testing.B) {
-	v := New(Default(), time.Now).Take("a")
+	v := New(Default(), time.Now).Take("a", nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = v.Header()

@@ -49,17 +49,6 @@ func (q Quotas) every() [windows]window {
 	}
 }
 
-// limited returns the windows that have a quota, shortest first.
-func (q Quotas) limited() []window {
-	var out []window
-	for _, w := range q.every() {
-		if w.quota > 0 {
-			out = append(out, w)
-		}
-	}
-	return out
-}
-
 // Class says how the requests to a route are limited. The zero Class says nothing: a route must not have it.
 type Class string
 

@@ -14,10 +14,8 @@ const (
 	sample     = 8           // entries of a full part that are compared to give one up
 )
 
-// table counts requests by key in the same windows for every key. It is safe for concurrent use.
-// Moments in it are times since its start.
+// table counts requests by key. It is safe for concurrent use. Moments in it are times since its start.
 type table[K comparable] struct {
-	windows []window
 	most    int // entries per part
 	now     func() time.Time
 	start   time.Time
@@ -34,7 +32,7 @@ type part[K comparable] struct {
 }
 
 type entry struct {
-	counts [windows]count // in the order of table.windows
+	counts [windows]count // in the order of Quotas.every; a window without a quota is not counted
 	seen   time.Duration
 }
 
@@ -44,8 +42,8 @@ type count struct {
 }
 
 // newTable returns a table of about most entries, or fewer where keys fall into few parts.
-func newTable[K comparable](w []window, most int, now func() time.Time) *table[K] {
-	t := &table[K]{windows: w, most: max(1, most/parts), now: now, start: now(), seed: maphash.MakeSeed()}
+func newTable[K comparable](most int, now func() time.Time) *table[K] {
+	t := &table[K]{most: max(1, most/parts), now: now, start: now(), seed: maphash.MakeSeed()}
 	for i := range t.parts {
 		t.parts[i].entries = map[K]*entry{}
 	}
@@ -53,10 +51,11 @@ func newTable[K comparable](w []window, most int, now func() time.Time) *table[K
 }
 
 // take counts a request of key unless a window is used up.
-func (t *table[K]) take(key K) Verdict {
-	if len(t.windows) == 0 {
+func (t *table[K]) take(key K, q Quotas) Verdict {
+	if q == (Quotas{}) {
 		return Verdict{}
 	}
+	ws := q.every()
 	now := t.now().Sub(t.start)
 	t.sweep(now)
 	p := t.part(key)
@@ -64,30 +63,34 @@ func (t *table[K]) take(key K) Verdict {
 	defer p.mu.Unlock()
 	e := p.entries[key]
 	if e == nil {
-		e = t.add(p, key, now)
+		e = t.add(p, key)
 	}
 	e.seen = now
 	fits := true
-	for i, w := range t.windows {
+	for i, w := range ws {
+		if w.quota == 0 {
+			continue
+		}
 		c := &e.counts[i]
-		if now-c.begun >= w.length {
+		if c.used == 0 || now-c.begun >= w.length {
 			*c = count{begun: now}
 		}
 		fits = fits && c.used < w.quota
 	}
-	if fits {
-		for i := range t.windows {
+	for i, w := range ws {
+		if fits && w.quota > 0 {
 			e.counts[i].used++
 		}
 	}
-	return t.verdict(e, now, !fits)
+	return verdict(ws, e, now, !fits)
 }
 
 // look answers what take would refuse; it counts nothing and keeps nothing.
-func (t *table[K]) look(key K) Verdict {
-	if len(t.windows) == 0 {
+func (t *table[K]) look(key K, q Quotas) Verdict {
+	if q == (Quotas{}) {
 		return Verdict{}
 	}
+	ws := q.every()
 	now := t.now().Sub(t.start)
 	p := t.part(key)
 	p.mu.Lock()
@@ -97,22 +100,25 @@ func (t *table[K]) look(key K) Verdict {
 		return Verdict{}
 	}
 	full := false
-	for i, w := range t.windows {
-		full = full || e.counts[i].used >= w.quota && now-e.counts[i].begun < w.length
+	for i, w := range ws {
+		full = full || w.quota > 0 && e.counts[i].used >= w.quota && now-e.counts[i].begun < w.length
 	}
 	if !full {
 		return Verdict{}
 	}
-	return t.verdict(e, now, true)
+	return verdict(ws, e, now, true)
 }
 
 // verdict tells what is left in e, whose part is locked.
-func (t *table[K]) verdict(e *entry, now time.Duration, refused bool) Verdict {
-	v := Verdict{windows: t.windows, refused: refused}
-	for i, w := range t.windows {
+func verdict(ws [windows]window, e *entry, now time.Duration, refused bool) Verdict {
+	v := Verdict{windows: ws, refused: refused}
+	for i, w := range ws {
+		if w.quota == 0 {
+			continue
+		}
 		c := e.counts[i]
-		since := max(0, now-c.begun) // who comes in may have read the clock before who began the window
-		v.left[i] = w.quota - c.used
+		since := max(0, now-c.begun)       // who comes in may have read the clock before who began the window
+		v.left[i] = max(0, w.quota-c.used) // a quota may have been lowered in the middle of a window
 		v.reset[i] = max(1, int64((w.length-since+time.Second-1)/time.Second))
 	}
 	return v
@@ -123,14 +129,11 @@ func (t *table[K]) part(key K) *part[K] {
 }
 
 // add makes an entry in p, which is locked, where there is none.
-func (t *table[K]) add(p *part[K], key K, now time.Duration) *entry {
+func (t *table[K]) add(p *part[K], key K) *entry {
 	if len(p.entries) >= t.most {
 		p.giveUp()
 	}
 	e := &entry{}
-	for i := range t.windows {
-		e.counts[i].begun = now
-	}
 	p.entries[key] = e
 	return e
 }
@@ -162,8 +165,8 @@ func (t *table[K]) sweep(now time.Duration) {
 	defer p.mu.Unlock()
 	for key, e := range p.entries {
 		passed := true
-		for i, w := range t.windows {
-			passed = passed && now-e.counts[i].begun >= w.length
+		for i, w := range (Quotas{}).every() {
+			passed = passed && (e.counts[i].used == 0 || now-e.counts[i].begun >= w.length)
 		}
 		if passed {
 			delete(p.entries, key)

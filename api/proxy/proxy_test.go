@@ -21,15 +21,15 @@ import (
 
 	"gantry/api/proxy"
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // site is a proxy on a real server, with one running pod whose port 8080 leads to a real backend.
 type site struct {
-	fake   *resttest.Fake
+	plane  *plane.Plane
 	proxy  *proxy.Proxy
 	addr   string
 	pod    fleet.PodID
@@ -40,20 +40,20 @@ type site struct {
 // DialPod counts the tunnels that are opened.
 func (s *site) DialPod(ctx context.Context, pod fleet.PodID, port int) (fleet.Stream, error) {
 	s.dials.Add(1)
-	return s.fake.DialPod(ctx, pod, port)
+	return s.plane.DialPod(ctx, pod, port)
 }
 
 func newSite(t *testing.T, backend http.Handler, limits rest.Limits, change func(*proxy.Config)) *site {
 	t.Helper()
-	s := &site{fake: resttest.New()}
-	cfg := proxy.Config{Targets: s.fake, Dialer: s, Log: slog.New(slog.DiscardHandler)}
+	s := &site{plane: plane.New(t)}
+	cfg := proxy.Config{Targets: s.plane, Dialer: s, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}
 	s.proxy = proxy.New(cfg)
-	s.pod = newPod(t, s.fake)
+	s.pod = newPod(t, s.plane)
 	if backend != nil {
-		s.fake.Serve(s.pod, 8080, serve(t, &http.Server{Handler: backend, ReadHeaderTimeout: time.Minute}))
+		s.plane.Serve(s.pod, 8080, serve(t, &http.Server{Handler: backend, ReadHeaderTimeout: time.Minute}))
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the API") })
 	s.addr = serve(t, rest.NewServer(s.proxy.Wrap(next), limits, slog.New(slog.DiscardHandler)))
@@ -69,20 +69,21 @@ func newSite(t *testing.T, backend http.Handler, limits rest.Limits, change func
 	return s
 }
 
-func newPod(t *testing.T, f *resttest.Fake) fleet.PodID {
+func newPod(t *testing.T, p *plane.Plane) fleet.PodID {
 	t.Helper()
-	who, err := f.Authenticate(t.Context(), resttest.KeyText(resttest.User))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := f.CreatePod(t.Context(), who, fleet.PodRequest{
-		Name: "web", Image: "busybox", CPU: &fleet.CPURequest{Flavor: "cpu3g", VCPU: 2},
+	return podOf(t, p, fleet.CloudSecure)
+}
+
+func podOf(t *testing.T, p *plane.Plane, cloud fleet.Cloud) fleet.PodID {
+	t.Helper()
+	v, err := p.CreatePod(t.Context(), p.Who(plane.User), fleet.PodRequest{
+		Name: "web", Image: "busybox", CPU: &fleet.CPURequest{Flavor: "cpu3g", VCPU: 2}, Cloud: cloud,
 		Ports: []fleet.Port{{Number: 8080, Protocol: "http"}, {Number: 8081, Protocol: "http"}, {Number: 22, Protocol: "tcp"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Report(v.Pod.ID, fleet.EventRunning); err != nil {
+	if err := p.Report(v.Pod.ID, fleet.EventRunning); err != nil {
 		t.Fatal(err)
 	}
 	return v.Pod.ID
@@ -177,13 +178,13 @@ func TestForwards(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "app") }), rest.Limits{}, nil)
-	exited := newPod(t, s.fake)
-	if err := s.fake.Report(exited, fleet.EventExited); err != nil {
+	exited := newPod(t, s.plane)
+	if err := s.plane.Report(exited, fleet.EventExited); err != nil {
 		t.Fatal(err)
 	}
-	lost := newPod(t, s.fake)
-	s.fake.Serve(lost, 8080, s.addr)
-	s.fake.Edit(lost, func(v *fleet.PodView) { v.Unreachable = true })
+	lost := podOf(t, s.plane, fleet.CloudCommunity)
+	s.plane.Serve(lost, 8080, s.addr)
+	s.plane.SetReachable(plane.CommunityHost, false)
 	domain := "." + proxy.DefaultDomain
 	for _, c := range []struct {
 		host   string
@@ -215,7 +216,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", c.host, resp.header)
 		}
 	}
-	s.fake.SetDown(true)
+	s.plane.SetDown(true)
 	if resp, body := s.get(t, s.host(8080)); resp.status != 503 || resp.header.Get("Retry-After") == "" {
 		t.Errorf("without a leader: %d %q", resp.status, body)
 	}
@@ -254,7 +255,7 @@ func TestTunnelThatDiedIsReplaced(t *testing.T) {
 	}()
 	t.Cleanup(func() { _ = ln.Close(); <-done })
 	s := newSite(t, nil, rest.Limits{}, nil)
-	s.fake.Serve(s.pod, 8080, ln.Addr().String())
+	s.plane.Serve(s.pod, 8080, ln.Addr().String())
 	for range 20 {
 		if resp, body := s.get(t, s.host(8080)); resp.status != 200 || body != "app" {
 			t.Fatalf("%d %q", resp.status, body)
@@ -374,7 +375,7 @@ func TestBackendDeath(t *testing.T) {
 	if string(body) != "half" || err == nil {
 		t.Errorf("%q %v", body, err)
 	}
-	s.fake.Serve(s.pod, 8080, "")
+	s.plane.Serve(s.pod, 8080, "")
 	if resp, text := s.get(t, s.host(8080)); resp.status != http.StatusBadGateway {
 		t.Errorf("%d %q", resp.status, text)
 	}

@@ -45,15 +45,18 @@ type API struct {
 	callTimeout time.Duration
 	maxBody     int64
 
-	mux     *http.ServeMux
-	huma    huma.API
-	routes  []Route
-	faults  []error
-	bodies  map[string]bool // components that are part of a request body
-	openAPI []byte
-	streams *counter
-	rates   *limit.Limiter
-	guard   *limit.Guard
+	mux       *http.ServeMux
+	huma      huma.API
+	routes    []Route
+	faults    []error
+	bodies    map[string]bool // components that are part of a request body
+	render    func() rendering
+	pace      pace
+	streams   *counter // logs that are followed
+	sessions  *counter // of exec
+	transfers *counter // of files
+	rates     *limit.Limiter
+	guard     *limit.Guard
 
 	closing sync.Once
 	closed  chan struct{}
@@ -68,18 +71,26 @@ func New(cfg Config) (*API, error) {
 	a := newAPI(cfg)
 	a.registerPods()
 	a.registerLogs()
+	a.registerExec()
+	a.registerFiles()
 	a.registerCatalog()
+	a.registerTemplates()
+	a.registerRegistries()
+	a.registerAccount()
 	a.registerKeys()
-	a.registerAdmin()
+	a.registerBilling()
+	a.registerOperators()
 	a.registerHealth()
 	a.registerDocument()
+	a.registerDocs()
 	return a, a.finish()
 }
 
 func newAPI(cfg Config) *API {
 	a := &API{
 		svc: cfg.Service, health: cfg.Health, log: cfg.Log, now: cfg.Now, callTimeout: cfg.CallTimeout, maxBody: maxBodyBytes,
-		mux: http.NewServeMux(), bodies: map[string]bool{}, streams: newCounter(maxStreams), closed: make(chan struct{}),
+		mux: http.NewServeMux(), bodies: map[string]bool{}, closed: make(chan struct{}), pace: defaultPace(),
+		streams: newCounter(maxStreams), sessions: newCounter(maxSessions), transfers: newCounter(maxTransfers),
 	}
 	if a.health == nil {
 		a.health = func() []Health { return nil }
@@ -101,15 +112,29 @@ func (a *API) finish() error {
 		return fmt.Errorf("register routes: %w", errors.Join(a.faults...))
 	}
 	a.openSchemas()
-	var err error
-	if a.openAPI, err = json.Marshal(a.huma.OpenAPI()); err != nil {
-		return fmt.Errorf("encode document: %w", err)
-	}
+	a.render = sync.OnceValue(func() rendering { return render(a.huma.OpenAPI()) })
 	return nil
 }
 
-// Close ends all open log streams, so that a server can shut down; readers reconnect elsewhere with
-// the last event's id. Other requests go on.
+// rendering is the document and its page. They are made when somebody first asks for one: that takes longer than all the
+// rest of a start.
+type rendering struct {
+	document []byte
+	docs     docs
+	err      error
+}
+
+func render(api *huma.OpenAPI) (out rendering) {
+	if out.document, out.err = json.Marshal(api); out.err != nil {
+		out.err = fmt.Errorf("encode document: %w", out.err)
+		return out
+	}
+	out.docs, out.err = renderDocs(api)
+	return out
+}
+
+// Close ends all open log streams, exec sessions and transfers of files, so that a server can shut down; readers of logs
+// reconnect elsewhere with the last event's id. Other requests go on.
 func (a *API) Close() { a.closing.Do(func() { close(a.closed) }) }
 
 // ServeHTTP answers one request. Every answer carries x-request-id; a panic is answered 500.

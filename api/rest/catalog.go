@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -15,26 +17,69 @@ import (
 const stockText = " Availability counts how many such pods could be created now: NONE, LOW (fewer than 4), MEDIUM (fewer than 16), HIGH; " +
 	"it comes from the code that places pods."
 
-func (a *API) registerCatalog() {
-	gpuParams := []*huma.Param{
-		listParam("include", "AVAILABILITY adds what is free; needs product.", 8, "AVAILABILITY"),
-		wordParam("product", "What the availability is for; needs include.", "POD", "CLUSTER", "SERVERLESS"),
+// The words of the catalog.
+const (
+	countryPattern  = `^[A-Z]{2}$`
+	minCUDAPattern  = `^\d+(\.\d+)?$`
+	maxCatalogWords = 16
+)
+
+func regionWords() []string {
+	return []string{"NORTH_AMERICA", "SOUTH_AMERICA", "EUROPE", "ASIA", "MIDDLE_EAST", "AFRICA", "OCEANIA", "ANTARCTICA", "UNKNOWN"}
+}
+
+func complianceWords() []string {
+	return []string{
+		"GDPR", "ISO_IEC_27001", "ISO_14001", "PCI_DSS", "HITRUST", "SOC_1_TYPE_2", "SOC_2_TYPE_2", "SOC_3_TYPE_2", "ITAR", "FISMA_HIGH", "HIPAA", "RENEWABLE",
+	}
+}
+
+// formList is a list parameter whose items have a form.
+func formList(name, text, pattern, form string) *huma.Param {
+	p := listParam(name, text, maxCatalogWords)
+	p.Schema.Items.Pattern, p.Schema.Items.PatternDescription = pattern, form
+	return p
+}
+
+func gpuParams() []*huma.Param {
+	return []*huma.Param{
+		listParam("include", "AVAILABILITY adds what is free; needs product.", maxCatalogWords, "AVAILABILITY"),
+		listParam("product", "What the availability is for; needs include. All products are placed alike.", maxCatalogWords, "POD", "CLUSTER", "SERVERLESS"),
 		countParam("count", "GPUs of one pod, 1 to 64, for the availability; needs include. Default 1.", 1, 64),
 		wordParam("cloud", "Tier for the availability; needs include. Default SECURE.", "SECURE", "COMMUNITY"),
+		formList("countryCodes",
+			"Only hosts in these countries (ISO 3166-1 alpha-2) count for the availability; needs include.", countryPattern, "two capital letters"),
+		formList("cudaVersions",
+			"Only hosts with exactly one of these CUDA versions count for the availability; needs include, excludes minCudaVersion.", cudaPattern, cudaForm),
+		queryParam("minCudaVersion", "Only hosts with this CUDA version or a newer one count for the availability; needs include, excludes cudaVersions.",
+			huma.Schema{Type: huma.TypeString, Pattern: minCUDAPattern, PatternDescription: "major or major.minor"}),
 	}
-	cpuParams := []*huma.Param{
-		listParam("include", "AVAILABILITY adds what is free; needs product.", 8, "AVAILABILITY"),
-		wordParam("product", "What the availability is for; needs include.", "POD", "SERVERLESS"),
+}
+
+func cpuParams() []*huma.Param {
+	return []*huma.Param{
+		listParam("include", "AVAILABILITY adds what is free; needs product.", maxCatalogWords, "AVAILABILITY"),
+		listParam("product", "What the availability is for; needs include. All products are placed alike.", maxCatalogWords, "POD", "SERVERLESS"),
 		countParam("vcpuCount", "vCPUs of one pod, 1 to 256, for the availability; needs include. Default: the flavor's least.", 1, 256),
 	}
-	centerParams := []*huma.Param{listParam("include", "Adds what is free of GPU types or CPU flavors.", 8, "GPU_AVAILABILITY", "CPU_AVAILABILITY")}
-	filters := []*huma.Param{
-		listParam("regions", "Only data centers of these regions.", 16),
-		listParam("networkVolumeTypes", "Only data centers that have all these tiers of network volumes.", 16),
-		listParam("compliance", "Only data centers that have all these certificates.", 16),
+}
+
+func centerParams() []*huma.Param {
+	return []*huma.Param{listParam("include", "Adds what is free of GPU types or CPU flavors.", maxCatalogWords, "GPU_AVAILABILITY", "CPU_AVAILABILITY")}
+}
+
+func centerFilters() []*huma.Param {
+	return []*huma.Param{
+		listParam("regions", "Only data centers of one of these regions.", maxCatalogWords, regionWords()...),
+		listParam("networkVolumeTypes", "Only data centers that have all these tiers of network volumes.", maxCatalogWords, "STANDARD", "HIGH_PERFORMANCE"),
+		listParam("compliance", "Only data centers that have all these certificates.", maxCatalogWords, complianceWords()...),
 		queryParam("globalNetwork", "Only data centers that have global networking, or have not.", huma.Schema{Type: huma.TypeBoolean}),
 	}
-	const rule = "\n\n400: include and product come together; count, cloud and vcpuCount need include."
+}
+
+func (a *API) registerCatalog() {
+	const rule = "\n\n400: include and product come together; count, cloud, countryCodes, cudaVersions, minCudaVersion and vcpuCount need include; " +
+		"cudaVersions and minCudaVersion exclude each other. 422: a word that is not known."
 	gpuText := "Ids are NVIDIA's device names and contain spaces: percent-encode them in paths. Memory is GB, prices are USD per GPU and hour." + stockText + rule
 	cpuText := "Memory is GB for each vCPU, prices are USD per vCPU and hour, vCPU counts are powers of two." + stockText + rule
 	const centerText = "Places where hosts stand; a pod's dataCenterId is one of them." + stockText
@@ -47,32 +92,48 @@ func (a *API) registerCatalog() {
 	one := func(example string, params []*huma.Param) []*huma.Param {
 		return slices.Concat([]*huma.Param{pathParam("Identifier, percent-encoded.", example)}, params)
 	}
-	handle(a, get("gpus", "listGpuTypes", "List GPU types", gpuText, gpuParams, GPUList{GPUs: []GPUType{exampleGPU()}}), a.listGPUs)
-	handle(a, get("gpus/{id}", "getGpuType", "Get a GPU type", gpuText, one("NVIDIA H100 80GB HBM3", gpuParams), exampleGPU()), a.getGPU)
-	handle(a, get("cpus", "listCpuFlavors", "List CPU flavors", cpuText, cpuParams, CPUList{CPUs: []CPUFlavor{exampleCPU()}}), a.listCPUs)
-	handle(a, get("cpus/{id}", "getCpuFlavor", "Get a CPU flavor", cpuText, one("cpu3g", cpuParams), exampleCPU()), a.getCPU)
-	handle(a, get("datacenters", "listDataCenters", "List data centers", centerText, slices.Concat(centerParams, filters),
+	handle(a, get("gpus", "listGpuTypes", "List GPU types", gpuText, gpuParams(), GPUList{GPUs: []GPUType{exampleGPU()}}), a.listGPUs)
+	handle(a, get("gpus/{id}", "getGpuType", "Get a GPU type", gpuText, one("NVIDIA H100 80GB HBM3", gpuParams()), exampleGPU()), a.getGPU)
+	handle(a, get("cpus", "listCpuFlavors", "List CPU flavors", cpuText, cpuParams(), CPUList{CPUs: []CPUFlavor{exampleCPU()}}), a.listCPUs)
+	handle(a, get("cpus/{id}", "getCpuFlavor", "Get a CPU flavor", cpuText, one("cpu3g", cpuParams()), exampleCPU()), a.getCPU)
+	handle(a, get("datacenters", "listDataCenters", "List data centers", centerText, slices.Concat(centerParams(), centerFilters()),
 		DataCenterList{DataCenters: []DataCenter{exampleCenter()}}), a.listCenters)
-	handle(a, get("datacenters/{id}", "getDataCenter", "Get a data center", centerText, one("EU-RO-1", centerParams), exampleCenter()), a.getCenter)
+	handle(a, get("datacenters/{id}", "getDataCenter", "Get a data center", centerText, one("EU-RO-1", centerParams()), exampleCenter()), a.getCenter)
+	handle(a, get("templates", "listPublicTemplates", "List public templates",
+		"Lists the public templates of one source, without their registry credentials. A pod made with templateId takes from one what its own body leaves out.",
+		[]*huma.Param{wordParam("source", "Slice of the public catalog. Default official.", "official", "verified", "community")},
+		TemplateList{Templates: []Template{examplePublicTemplate()}}), a.listPublicTemplates)
 }
 
 // stock reads the parameters that ask for availability and reports whether it was asked for.
 func (c *call) stock() (fleet.CatalogQuery, bool, error) {
 	q := fleet.CatalogQuery{
 		Count: c.args.number("count", 0), VCPU: c.args.number("vcpuCount", 0), Cloud: fleet.Cloud(c.args.text("cloud")),
+		CUDA: fleet.CUDARange{Allowed: c.args["cudaVersions"], Min: c.args.text("minCudaVersion")}, Countries: c.args["countryCodes"],
 	}
-	if c.args.has("include") {
-		if !c.args.has("product") {
-			return q, false, fleet.BreaksRule("include needs product")
-		}
+	if q.CUDA.Min != "" && !strings.Contains(q.CUDA.Min, ".") {
+		q.CUDA.Min += ".0"
+	}
+	switch {
+	case c.args.has("include") && !c.args.has("product"):
+		return q, false, fleet.BreaksRule("include needs product")
+	case c.args.has("cudaVersions") && c.args.has("minCudaVersion"):
+		return q, false, fleet.BreaksRule("cudaVersions and minCudaVersion exclude each other")
+	case c.args.has("include"):
 		return q, true, nil
 	}
-	for _, name := range []string{"product", "count", "cloud", "vcpuCount"} {
+	for _, name := range []string{"product", "count", "cloud", "countryCodes", "cudaVersions", "minCudaVersion", "vcpuCount"} {
 		if c.args.has(name) {
 			return q, false, fleet.BreaksRule("%s needs include", name)
 		}
 	}
 	return q, false, nil
+}
+
+func (a *API) listPublicTemplates(ctx context.Context, c *call, _ *none) (*TemplateList, error) {
+	source := fleet.TemplateSource(cmp.Or(c.args.text("source"), string(fleet.SourceOfficial)))
+	all, err := showAll(publicRecord)(a.svc.PublicTemplates(ctx, source))
+	return &TemplateList{Templates: all}, err
 }
 
 func (a *API) listGPUs(ctx context.Context, c *call, _ *none) (*GPUList, error) {

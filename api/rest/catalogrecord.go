@@ -13,8 +13,8 @@ type GPUType struct {
 	Pool         *string       `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
 	Manufacturer string        `json:"manufacturer" doc:"NVIDIA, AMD or UNKNOWN."`
 	Memory       int           `json:"memory" doc:"Memory of one GPU in GB."`
-	Secure       bool          `json:"secure" doc:"Whether the tier SECURE has a price for it."`
-	Community    bool          `json:"community" doc:"Whether the tier COMMUNITY has a price for it."`
+	Secure       bool          `json:"secure" doc:"Whether the tier SECURE has a price or a host for it."`
+	Community    bool          `json:"community" doc:"Whether the tier COMMUNITY has a price or a host for it."`
 	Price        GPUPrice      `json:"price" doc:"Prices."`
 	MaxCount     GPUMaxCount   `json:"maxCount" doc:"Most GPUs of one pod."`
 	Availability *string       `json:"availability,omitempty" doc:"What is free for the count and tier asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
@@ -24,8 +24,8 @@ type GPUType struct {
 
 // GPUPrice is in USD per GPU and hour.
 type GPUPrice struct {
-	Secure     float64  `json:"secure" doc:"USD per GPU and hour on SECURE; 0 when it is not offered."`
-	Community  float64  `json:"community" doc:"USD per GPU and hour on COMMUNITY; 0 when it is not offered."`
+	Secure     float64  `json:"secure" doc:"USD per GPU and hour on SECURE; 0 when it has no price."`
+	Community  float64  `json:"community" doc:"USD per GPU and hour on COMMUNITY; 0 when it has no price."`
 	Serverless *float64 `json:"serverless" doc:"USD per GPU and hour for serverless workers, or null."`
 }
 
@@ -121,7 +121,7 @@ func (CPUFlavor) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 func gpuRecord(o fleet.GPUOffer, stock bool) GPUType {
 	out := GPUType{
 		ID: o.ID, Name: o.Name, Pool: textOrNull(o.Pool), Manufacturer: o.Manufacturer, Memory: o.MemoryGB,
-		Secure: o.Secure > 0, Community: o.Community > 0,
+		Secure: o.Secure > 0 || o.MaxSecure > 0, Community: o.Community > 0 || o.MaxCommunity > 0,
 		Price:    GPUPrice{Secure: o.Secure.USD(), Community: o.Community.USD()},
 		MaxCount: GPUMaxCount{Secure: o.MaxSecure, Community: o.MaxCommunity},
 	}
@@ -153,7 +153,7 @@ func cpuRecord(o fleet.CPUOffer, stock bool) CPUFlavor {
 func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) DataCenter {
 	out := DataCenter{
 		ID: string(dc.ID), Name: dc.Name, Region: dc.Region, GlobalNetwork: dc.GlobalNetwork,
-		NetworkVolumeTypes: []string{}, Compliance: []string{},
+		NetworkVolumeTypes: []string{}, Compliance: append([]string{}, dc.Compliance...),
 	}
 	if gpus {
 		out.GPUAvailability = []Stock{}

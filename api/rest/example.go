@@ -10,8 +10,10 @@ func exampleTime(minute int) Time {
 
 func exampleCreate() CreatePodRequest {
 	return CreatePodRequest{
-		Name: "trainer", Image: "docker.io/library/nginx:1.29", GPU: &CreateGPUConfig{ID: "NVIDIA H100 80GB HBM3", Count: 1},
-		Disk: 20, Ports: []string{"8080/http"}, Env: map[string]string{"EPOCHS": "3"}, Cloud: "SECURE",
+		Name: "trainer", GPU: &CreateGPUConfig{ID: "NVIDIA H100 80GB HBM3", Count: 1}, Cloud: "SECURE",
+		PodSettings: PodSettings{
+			Image: "docker.io/library/nginx:1.29", Disk: 20, Ports: []string{"8080/http"}, Env: map[string]string{"EPOCHS": "3"},
+		},
 	}
 }
 
@@ -54,17 +56,6 @@ func exampleCenter() DataCenter {
 		ID: "EU-RO-1", Name: "EU-RO-1", Region: "EUROPE", NetworkVolumeTypes: []string{}, Compliance: []string{},
 		GPUAvailability: []Stock{{ID: "NVIDIA H100 80GB HBM3", Name: "H100 SXM", Availability: "HIGH"}},
 	}
-}
-
-func exampleKey() Key {
-	return Key{
-		ID: "m2c9v4x7b1n5q8", Name: "ci", Hint: "gk_000000", CreatedAt: exampleTime(0),
-		Permissions: map[string]string{"pods": "read", "catalog": "read", "account": "read"},
-	}
-}
-
-func exampleNewKey() NewKey {
-	return NewKey{Key: exampleKey(), Text: "gk_0000000000000000000000000000000000000000000"}
 }
 
 func exampleAccount() Account {

@@ -14,16 +14,17 @@ import (
 	"unicode/utf8"
 
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
+	"gantry/test/plane"
 )
 
 var update = flag.Bool("update", false, "write the golden answers anew")
 
-// row is one request of the golden table. Its file shows the request and the whole answer.
+// row is one request of the golden table. Its file shows the request and the whole answer. Names such as <pod-1> in path,
+// body and header stand for what the row's setup made (see plane.Meant), and the file shows them, too.
 type row struct {
 	topic, name string
 	rule        string // one of rules()
-	setup       func(*testing.T, *resttest.Fake)
+	setup       func(*testing.T, *plane.Plane)
 	config      func(*rest.Config)
 	method      string
 	path        string
@@ -31,18 +32,43 @@ type row struct {
 	body        string
 	header      []string // name, value, …; an empty value removes
 	noBody      bool     // the answer's body is not part of the row
+	ids         bool     // of the listed pods only the identifiers are part of the row
 	before      int      // how often the same request is sent first
+	warm        string   // body of a request that is sent first, with the same header
 }
 
-// The pod that most rows speak of: the first that a Fake makes.
-const podID = "pod00000000009"
+const (
+	podID     = "<pod-1>"        // the first pod that a row's setup makes, of which most rows speak
+	missingID = "none0000000001" // has the form of an id, and is none
+)
+
+// A topic's rows may stand in a file of their own, which adds them in an init function.
+var (
+	moreRows  []func() []row
+	moreRules []string
+)
+
+// addRows adds the rows of a topic, and rules that are not in the list yet.
+func addRows(f func() []row, rules ...string) {
+	moreRows, moreRules = append(moreRows, f), append(moreRules, rules...)
+}
+
+func allRows() []row {
+	out := rows()
+	for _, f := range moreRows {
+		out = append(out, f()...)
+	}
+	return out
+}
+
+func allRules() []string { return slices.Concat(rules(), moreRules) }
 
 // TestGolden plays the table and compares the answers with the golden ones and with what the OpenAPI
 // document says of them.
 func TestGolden(t *testing.T) {
 	texts := map[string]*bytes.Buffer{}
 	b := openBook(t, newSite(t, nil, rest.Limits{}).api)
-	for _, r := range rows() {
+	for _, r := range allRows() {
 		t.Run(r.topic+"/"+r.name, func(t *testing.T) {
 			if texts[r.topic] == nil {
 				texts[r.topic] = &bytes.Buffer{}
@@ -74,9 +100,9 @@ func TestGolden(t *testing.T) {
 }
 
 func TestEveryRuleHasRow(t *testing.T) {
-	have, names := map[string]bool{}, map[string]bool{}
-	for _, r := range rows() {
-		if !slices.Contains(rules(), r.rule) {
+	have, names, known := map[string]bool{}, map[string]bool{}, allRules()
+	for _, r := range allRows() {
+		if !slices.Contains(known, r.rule) {
 			t.Errorf("row %s/%s is for the rule %q, which is not in the list", r.topic, r.name, r.rule)
 		}
 		if names[r.topic+"/"+r.name] {
@@ -84,7 +110,7 @@ func TestEveryRuleHasRow(t *testing.T) {
 		}
 		have[r.rule], names[r.topic+"/"+r.name] = true, true
 	}
-	for _, rule := range rules() {
+	for _, rule := range known {
 		if !have[rule] {
 			t.Errorf("the rule %q has no row", rule)
 		}
@@ -95,6 +121,7 @@ func TestEveryRuleHasRow(t *testing.T) {
 // fills, and looks for it in the refusals.
 func TestAnswersNeverEcho(t *testing.T) {
 	const marker = "s3cret-value"
+	s := newSite(t, nil, rest.Limits{})
 	for _, body := range []string{
 		`{"name":"` + marker + `\u0000","image":"busybox","cpu":{"id":"cpu3g","vcpuCount":2}}`,
 		`{"name":["` + marker + `"],"image":"` + marker + ` x","cpu":"` + marker + `","gpu":"` + marker + `"}`,
@@ -102,20 +129,32 @@ func TestAnswersNeverEcho(t *testing.T) {
 		`{"name":"a","image":"busybox","cpu":{"id":"cpu3g","vcpuCount":"` + marker + `"},"cloud":"` + marker + `"}`,
 		`{"name":"a","image":"busybox","gpu":{"id":"` + marker + `"},"env":{"TOKEN":{"x":"` + marker + `"}},"ports":["` + marker + `"]}`,
 		`{"name":"a","image":"busybox","gpu":{"id":"x"},"dataCenterIds":["` + marker + `"],"args":"'` + marker + `"}`,
+		`{"name":"a","image":"busybox","gpu":{"id":"x","minCudaVersion":"` + marker + `","allowedCudaVersions":["` + marker + `"]}}`,
 		`{"name":"a","image":"busybox","gpu":{"id":"x"},"env":{"TOKEN":"` + marker + `\u0000"}}`,
-		`{"name":"a","image":"busybox","gpu":{"id":"NVIDIA A30"},"registry":"` + marker + `"}`,
-		`{"name":"a","image":"busybox","gpu":{"id":"NVIDIA A30"},"templateId":"` + marker + `"}`,
+		`{"name":"a","image":"busybox","gpu":{"id":"` + plane.SimGPU + `"},"registry":"` + marker + `"}`,
+		`{"name":"a","image":"busybox","gpu":{"id":"` + plane.SimGPU + `"},"templateId":"` + marker + `"}`,
+		`{"name":"a","image":"busybox","gpu":{"id":"` + plane.SimGPU + `"},"mounts":{"network":[{"volumeId":"` + marker + `","path":"/` + marker + `"}]}}`,
+		`{"name":"a","image":"busybox","gpu":{"id":"` + plane.SimGPU + `"},"mounts":{"persistent":{"size":10,"path":"` + marker + `"}}}`,
 		`{"name":"` + marker + `","name":"` + marker + `"}`,
 		`{"name":"` + marker,
 		`"` + marker + `"`,
 		marker,
 	} {
-		s := newSite(t, nil, rest.Limits{})
-		got := s.ask(t, "POST", "/v2/pods", resttest.User, body)
+		got := s.ask(t, "POST", "/v2/pods", plane.User, body, "Idempotency-Key", marker+" with space")
+		if got.status < 400 || strings.Contains(got.body, marker) {
+			t.Errorf("%s\n%d %s", body, got.status, got.body)
+		}
+		got = s.ask(t, "POST", "/v2/pods", plane.User, body)
 		if got.status < 400 || strings.Contains(got.body, marker) {
 			t.Errorf("%s\n%d %s", body, got.status, got.body)
 		}
 	}
+}
+
+// shownHeaders are the header fields of an answer that a golden file shows.
+var shownHeaders = []string{
+	"Allow", "Cache-Control", "Content-Type", "Idempotent-Replayed", "RateLimit", "RateLimit-Policy", "Retry-After", "Upgrade", "WWW-Authenticate",
+	"X-Accel-Buffering", "X-Request-Id",
 }
 
 // play sends the row's request to a new server and shows both sides.
@@ -123,13 +162,20 @@ func play(t *testing.T, r row) (string, answer) {
 	t.Helper()
 	s := newSite(t, r.config, rest.Limits{})
 	if r.setup != nil {
-		r.setup(t, s.fake)
+		r.setup(t, s.plane)
 	}
+	path, body := s.plane.Meant(r.path), s.plane.Meant(r.body)
 	header := append([]string{"X-Request-Id", "req-1"}, r.header...)
-	for range r.before {
-		s.ask(t, r.method, r.path, r.key, r.body, header...)
+	for i := range header {
+		header[i] = s.plane.Meant(header[i])
 	}
-	got := s.ask(t, r.method, r.path, r.key, r.body, header...)
+	for range r.before {
+		s.ask(t, r.method, path, r.key, body, header...)
+	}
+	if r.warm != "" {
+		s.ask(t, r.method, path, r.key, r.warm, header...)
+	}
+	got := s.ask(t, r.method, path, r.key, body, header...)
 
 	var out strings.Builder
 	fmt.Fprintf(&out, "=== %s\n# %s\n%s %s\n", r.name, r.rule, r.method, r.path)
@@ -138,23 +184,48 @@ func play(t *testing.T, r row) (string, answer) {
 	}
 	for i := 0; i < len(r.header); i += 2 {
 		for v := range strings.SplitSeq(r.header[i+1], "\n") {
-			fmt.Fprintf(&out, "%s: %s\n", r.header[i], v)
+			fmt.Fprintf(&out, "%s: %s\n", r.header[i], shown(v))
 		}
+	}
+	if r.warm != "" {
+		fmt.Fprintf(&out, "\nbefore: %s\n", shown(r.warm))
 	}
 	if r.body != "" {
 		fmt.Fprintf(&out, "\n%s\n", shown(r.body))
 	}
 	fmt.Fprintf(&out, "---\n%d %s\n", got.status, http.StatusText(got.status))
-	for _, name := range []string{"Allow", "Cache-Control", "Content-Type", "RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate", "X-Accel-Buffering", "X-Request-Id"} {
+	for _, name := range shownHeaders {
 		if v := got.header.Values(name); len(v) > 0 {
 			fmt.Fprintf(&out, "%s: %s\n", name, strings.Join(v, ", "))
 		}
 	}
-	if got.body != "" && !r.noBody {
-		fmt.Fprintf(&out, "\n%s\n", indented(got.body))
+	if r.ids {
+		fmt.Fprintf(&out, "\n%s\n", s.plane.Named(listedIDs(t, got.body)))
+	} else if got.body != "" && !r.noBody {
+		fmt.Fprintf(&out, "\n%s\n", s.plane.Named(indented(got.body)))
 	}
 	out.WriteString("\n")
 	return out.String(), got
+}
+
+// listedIDs returns the identifiers of a list of pods, one per line.
+func listedIDs(t *testing.T, body string) string {
+	t.Helper()
+	var list struct{ Pods []struct{ ID string } }
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintf("%d pods", len(list.Pods))
+	for _, p := range list.Pods {
+		out += "\n" + p.ID
+	}
+	return out
+}
+
+// sorted brings rows that were made from a map into a fixed order.
+func sorted(rows []row) []row {
+	slices.SortStableFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
+	return rows
 }
 
 func shown(body string) string {

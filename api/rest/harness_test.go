@@ -15,8 +15,8 @@ import (
 
 	"gantry/api/limit"
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +29,7 @@ const (
 
 // site is an API on a real server at a loopback address.
 type site struct {
-	fake   *resttest.Fake
+	plane  *plane.Plane
 	api    *rest.API
 	base   string
 	client *http.Client
@@ -39,8 +39,8 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func newSite(t *testing.T, change func(*rest.Config), limits rest.Limits) *site {
 	t.Helper()
-	fake := resttest.New()
-	cfg := rest.Config{Service: fake, Log: quiet(), Now: fake.Now, Version: "test", Rates: limit.Default(), Failures: limit.DefaultFailures}
+	cp := plane.New(t)
+	cfg := rest.Config{Service: cp, Log: quiet(), Now: cp.Now, Version: "test", Rates: limit.Default(), Failures: limit.DefaultFailures}
 	if change != nil {
 		change(&cfg)
 	}
@@ -48,7 +48,7 @@ func newSite(t *testing.T, change func(*rest.Config), limits rest.Limits) *site 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &site{fake: fake, api: api, base: serve(t, api, limits, api.Close), client: newClient(t)}
+	return &site{plane: cp, api: api, base: serve(t, api, limits, api.Close), client: newClient(t)}
 }
 
 // serve runs h until the test ends and returns its base address.
@@ -111,7 +111,7 @@ func (s *site) open(t *testing.T, method, path, key, body string, header ...stri
 		t.Fatal(err)
 	}
 	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+resttest.KeyText(key).Reveal())
+		req.Header.Set("Authorization", "Bearer "+plane.KeyText(key).Reveal())
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -131,24 +131,36 @@ func (s *site) open(t *testing.T, method, path, key, body string, header ...stri
 	return resp
 }
 
-// makePod makes a pod of the account of User and returns it.
-func makePod(t *testing.T, f *resttest.Fake, events ...fleet.Trigger) fleet.PodID {
-	t.Helper()
-	who, err := f.Authenticate(t.Context(), resttest.KeyText(resttest.User))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := f.CreatePod(t.Context(), who, fleet.PodRequest{
-		Name: "web", Image: "busybox", GPU: &fleet.GPURequest{Type: resttest.SimGPU, Count: 2},
+// webPod is the pod that most rows speak of.
+func webPod() fleet.PodRequest {
+	return fleet.PodRequest{
+		Name: "web", Image: "busybox", GPU: &fleet.GPURequest{Type: plane.SimGPU, Count: 2},
 		Ports: []fleet.Port{{Number: 8080, Protocol: "http"}, {Number: 22, Protocol: "tcp"}}, Env: map[string]string{"A": "1"},
-	})
+	}
+}
+
+// makePod makes a pod of the account of User, plays its host's events and returns it.
+func makePod(t testing.TB, p *plane.Plane, events ...fleet.Trigger) fleet.PodID {
+	t.Helper()
+	return request(t, p, webPod(), events...)
+}
+
+// request makes the pod that is asked for, for User, plays its host's events and returns it.
+func request(t testing.TB, p *plane.Plane, req fleet.PodRequest, events ...fleet.Trigger) fleet.PodID {
+	t.Helper()
+	v, err := p.CreatePod(t.Context(), p.Who(plane.User), req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range events {
-		if err := f.Report(v.Pod.ID, e); err != nil {
-			t.Fatal(err)
-		}
+		report(t, p, v.Pod.ID, e)
 	}
 	return v.Pod.ID
+}
+
+func report(t testing.TB, p *plane.Plane, id fleet.PodID, event fleet.Trigger, change ...func(*plane.PodReport)) {
+	t.Helper()
+	if err := p.Report(id, event, change...); err != nil {
+		t.Fatal(err)
+	}
 }

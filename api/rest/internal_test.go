@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -117,14 +119,35 @@ func TestStreamsAreCounted(t *testing.T) {
 	}
 }
 
-func podRule(t testing.TB) *rule {
+func ruleOf[T any](t testing.TB) *rule {
 	t.Helper()
-	reg := huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer)
-	r, err := compile(reg, reg.Schema(reflect.TypeFor[CreatePodRequest](), true, ""))
-	if err != nil {
-		t.Fatal(err)
+	a := newAPI(Config{Log: slog.New(slog.DiscardHandler)})
+	r := a.messageRule(reflect.TypeFor[T]())
+	if len(a.faults) > 0 {
+		t.Fatal(a.faults)
 	}
 	return r
+}
+
+// taken decodes a body and reports whether it was taken; what is not must be a refusal of the caller.
+func taken(t *testing.T, data []byte, body *rule, in any) bool {
+	t.Helper()
+	err := decode(data, body, in)
+	switch code := fleet.CodeOf(err); code {
+	case fleet.CodeMalformed, fleet.CodeInvalid:
+		var e *fleet.Error
+		if errors.As(err, &e) && len(e.Details) > maxFailures {
+			t.Errorf("%d failures in one answer", len(e.Details))
+		}
+		return false
+	case "":
+	default:
+		t.Fatalf("%q: %v", data, err)
+	}
+	if !json.Valid(data) {
+		t.Fatalf("taken: %q", data)
+	}
+	return true
 }
 
 // FuzzDecode looks for bodies that panic, end as internal errors, or are taken though another
@@ -137,30 +160,122 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	body := podRule(f)
+	f.Add([]byte(`{"name":"a","templateId":"t","gpu":{"id":"x","allowedCudaVersions":["1.2"],"minRamPerGpu":1},"startSsh":true,"mounts":{"persistent":{"size":10,"path":"/a"}}}`))
+	body := ruleOf[CreatePodRequest](f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var in CreatePodRequest
-		err := decode(data, body, &in)
-		switch code := fleet.CodeOf(err); code {
-		case fleet.CodeMalformed, fleet.CodeInvalid:
-			var e *fleet.Error
-			if errors.As(err, &e) && len(e.Details) > maxFailures {
-				t.Errorf("%d failures in one answer", len(e.Details))
-			}
+		if !taken(t, data, body, &in) {
 			return
-		case "":
-		default:
-			t.Fatalf("%q: %v", data, err)
 		}
-		if !json.Valid(data) || in.Name == "" || in.Image == "" {
+		if in.Name == "" || in.Image == "" && in.TemplateID == "" {
 			t.Fatalf("taken: %q", data)
 		}
-		_ = in.rules()
+		if in.rules() != nil {
+			return
+		}
 		req := in.request()
 		for _, p := range req.Ports {
 			if p.Number < 1 || p.Number > maxPort {
 				t.Fatalf("port %d", p.Number)
 			}
+		}
+		if (req.GPU == nil) == (req.CPU == nil) || req.Persistent != nil && req.Network != nil {
+			t.Fatalf("%q: %+v", data, req)
+		}
+	})
+}
+
+// FuzzDecodeUpdate does the same with the body that changes a pod.
+func FuzzDecodeUpdate(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `{"name":"b","registry":null}`, `{"registry":"r","env":{},"ports":[],"args":""}`, `{"mounts":{"network":[]}}`, `{"mounts":{}}`, `{"mounts":{"persistent":{"size":10,"path":"/a"}}}`,
+		`{"locked":true,"globalNetworking":false,"templateId":"t","disk":1e1}`, `{"name":null}`,
+	} {
+		f.Add([]byte(s))
+	}
+	body := ruleOf[UpdatePodRequest](f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var in UpdatePodRequest
+		if !taken(t, data, body, &in) || in.rules() != nil {
+			return
+		}
+		var tree map[string]json.RawMessage
+		if err := json.Unmarshal(data, &tree); err != nil {
+			t.Fatal(err)
+		}
+		change := in.change()
+		for name, set := range map[string]bool{
+			"name": change.Name != nil, "image": change.Image != nil, "args": change.Args != nil, "disk": change.DiskGB != nil, "ports": change.Ports != nil,
+			"env": change.Env != nil, "registry": change.Registry != nil, "locked": change.Locked != nil, "globalNetworking": change.GlobalNetworking != nil,
+			"templateId": change.Template != "",
+		} {
+			if _, there := tree[name]; there != set {
+				t.Fatalf("%q: %s is set: %v", data, name, set)
+			}
+		}
+	})
+}
+
+// FuzzOnce reads the header that makes a create happen once.
+func FuzzOnce(f *testing.F) {
+	for _, s := range []string{"", "a", "3f2a7c52", "a b", strings.Repeat("k", 256), "cl\u00e9", "a,b", "\"quoted\""} {
+		f.Add(s, `{"a":1}`)
+	}
+	ps, err := compileParams([]*huma.Param{onceParam()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, key, body string) {
+		r := httptest.NewRequest(http.MethodPost, "/v2/pods", nil)
+		r.Header[onceHeader] = []string{key}
+		c := &call{r: r}
+		if c.args, err = ps.read(r); err != nil {
+			if fleet.CodeOf(err) != fleet.CodeInvalid || strings.Contains(err.Error(), key) && len(key) > 8 {
+				t.Fatal(err)
+			}
+			return
+		}
+		once, err := c.once(body)
+		if err != nil {
+			if key != "" || fleet.CodeOf(err) != fleet.CodeInvalid {
+				t.Fatal(err)
+			}
+			return
+		}
+		if once.Key != key || len(key) > 255 || len(once.Fingerprint) != 32 || strings.Trim(key, "\x00\x7f \t") != key {
+			t.Fatalf("%q: %+v", key, once)
+		}
+		if again, err := c.once(body); err != nil || !bytes.Equal(again.Fingerprint, once.Fingerprint) {
+			t.Fatal("the fingerprint of a request changes", err)
+		}
+		if other, err := c.once(body + "x"); err != nil || bytes.Equal(other.Fingerprint, once.Fingerprint) {
+			t.Fatal("two requests have one fingerprint", err)
+		}
+	})
+}
+
+// FuzzExec reads the messages of a client.
+func FuzzExec(f *testing.F) {
+	f.Add(true, []byte(`{"command":["ls","-l"],"tty":true,"stdin":true,"cols":80,"rows":24,"term":"xterm"}`), []byte("\x00input"))
+	f.Add(true, []byte(`{"command":["cat"]}`), []byte("\x04{\"cols\":1,\"rows\":1}"))
+	f.Add(false, []byte(`{"command":[]}`), []byte{})
+	f.Add(true, []byte(`{"command":["a"],"tty":true}`), []byte("\x05"))
+	request, size := ruleOf[ExecRequest](f), ruleOf[ExecSize](f)
+	f.Fuzz(func(t *testing.T, text bool, first, then []byte) {
+		kind := map[bool]websocket.MessageType{true: websocket.MessageText, false: websocket.MessageBinary}[text]
+		req, err := readExec(message{kind, first}, request)
+		if err != nil {
+			if code := fleet.CodeOf(err); code != fleet.CodeInvalid && code != fleet.CodeMalformed {
+				t.Fatal(err)
+			}
+			return
+		}
+		if !text || len(req.Command) == 0 || req.Command[0] == "" || req.Cols < 0 || req.Cols > 65535 || req.Rows < 0 || req.Rows > 65535 {
+			t.Fatalf("%q: %+v", first, req)
+		}
+		frame, wanted, err := readFrame(message{websocket.MessageBinary, then}, req, size)
+		if err == nil && wanted && (len(then) == 0 || frame.Channel != fleet.ExecChannel(then[0]) || frame.Channel == fleet.ExecResize && !req.TTY || frame.Channel != fleet.ExecResize && !req.Stdin) {
+			t.Fatalf("%q: %+v", then, frame)
 		}
 	})
 }
@@ -170,11 +285,13 @@ func FuzzParams(f *testing.F) {
 	ps, err := compileParams([]*huma.Param{
 		countParam("tail", "", 0, 5000), flagParam("follow", "", true), listParam("include", "", 3, "A", "B"), wordParam("source", "", "x"),
 		queryParam("since", "", huma.Schema{Type: huma.TypeString, Format: "date-time"}),
+		{Name: "path", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: `^/[^\x00]*$`}},
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add("tail=1&follow&include=A,B&include=A&source=x&since=2026-01-01T00:00:00Z")
+	f.Add("path=/a&path=")
+	f.Add("path=/a&tail=1&follow&include=A,B&include=A&source=x&since=2026-01-01T00:00:00Z")
 	f.Add("tail=%31&tail=2;x")
 	f.Fuzz(func(t *testing.T, query string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -186,7 +303,7 @@ func FuzzParams(f *testing.F) {
 			}
 			return
 		}
-		if n := got.number("tail", 0); n < 0 || n > 5000 || len(got["include"]) > 3 {
+		if n := got.number("tail", 0); n < 0 || n > 5000 || len(got["include"]) > 3 || !strings.HasPrefix(got.text("path"), "/") {
 			t.Fatalf("%q: %v", query, got)
 		}
 	})

@@ -34,8 +34,8 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (f
 	if err != nil && who.Account == "" {
 		return who, err
 	}
-	v := a.rates.Take(who.Account) // also for a key that lacks the permission
-	if policy := a.rates.Policy(); policy != "" {
+	v := a.rates.Take(who.Account, who.Quotas) // also for a key that lacks the permission
+	if policy := v.Policy(); policy != "" {
 		w.Header().Set(rateHeader, v.Header())
 		w.Header().Set(policyHeader, policy)
 	}

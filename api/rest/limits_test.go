@@ -16,9 +16,9 @@ import (
 	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/client"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 func quotas(minute, hour, day int) func(*rest.Config) {
@@ -27,12 +27,17 @@ func quotas(minute, hour, day int) func(*rest.Config) {
 
 func limitRows() []row {
 	list := func(name, rule string, before int, config func(*rest.Config)) row {
-		return row{topic: "limits", name: name, rule: rule, method: "GET", path: "/v2/pods", key: resttest.User, before: before, config: config}
+		return row{topic: "limits", name: name, rule: rule, method: "GET", path: "/v2/pods", key: plane.User, before: before, config: config}
 	}
 	guess := list("failures", "429 failed authentications", 2, func(cfg *rest.Config) { cfg.Failures = 2 })
 	guess.key = "nobody"
 	forbidden := list("forbidden-counts", "rate headers", 1, nil)
 	forbidden.path = "/admin/v1/hosts"
+	own := func(name, rule string, before int, q fleet.Quotas) row {
+		r := list(name, rule, before, quotas(2, 3, 4))
+		r.setup = func(_ *testing.T, p *plane.Plane) { p.SetQuotas(plane.User, q) }
+		return r
+	}
 	late := list("window-of-minute", "429 quota of a window", 2, quotas(2, 3, 4))
 	return []row{
 		late, guess, forbidden,
@@ -41,6 +46,8 @@ func limitRows() []row {
 		list("several-windows", "429 quota of a window", 2, quotas(2, 2, 2)),
 		list("one-window", "rate headers", 0, quotas(100_000, 0, 0)),
 		list("no-quota", "rate headers", 0, quotas(0, 0, 0)),
+		own("own-more", "quotas of the account", 3, fleet.Quotas{Minute: 10, Hour: 20, Day: 30}), own("own-less", "429 quota of a window", 1, fleet.Quotas{Minute: 1}),
+		own("own-only-day", "quotas of the account", 0, fleet.Quotas{Day: 5}), own("own-taken-away", "quotas of the account", 0, fleet.Quotas{}),
 	}
 }
 
@@ -58,7 +65,7 @@ func TestBurstNeverPassesQuota(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				req.Header.Set("Authorization", "Bearer "+resttest.KeyText(resttest.User).Reveal())
+				req.Header.Set("Authorization", "Bearer "+plane.KeyText(plane.User).Reveal())
 				resp, err := s.client.Do(req)
 				if err != nil {
 					t.Error(err)
@@ -77,7 +84,7 @@ func TestBurstNeverPassesQuota(t *testing.T) {
 		if quota := int64(limit.Default().Minute); passed.Load() != quota || refusals.Load() != burst-quota {
 			t.Errorf("%d of %d passed, %d were refused", passed.Load(), burst, refusals.Load())
 		}
-		s.fake.Advance(time.Minute)
+		s.plane.Advance(time.Minute)
 	}
 }
 
@@ -88,16 +95,16 @@ func TestQuotaIsTheAccounts(t *testing.T) {
 		path   string
 		status int
 	}{
-		{resttest.User, "/v2/pods", 200},
-		{resttest.Reader, "/v2/pods/" + podID, 404}, // another key of the account, and a problem
-		{resttest.User, "/v2/pods", 429},
-		{resttest.Reader, "/v2/account/keys", 429},
-		{resttest.Other, "/v2/pods", 200},
-		{resttest.Operator, "/admin/v1/hosts", 200},
-		{resttest.Operator, "/v2/catalog/gpus", 200},
-		{resttest.Operator, "/admin/v1/hosts", 429},
-		{resttest.Other, "/admin/v1/hosts", 403},
-		{resttest.Other, "/admin/v1/hosts", 429}, // the quota comes before the permission
+		{plane.User, "/v2/pods", 200},
+		{plane.Reader, "/v2/pods/" + podID, 404}, // another key of the account, and a problem
+		{plane.User, "/v2/pods", 429},
+		{plane.Reader, "/v2/account/keys", 429},
+		{plane.Other, "/v2/pods", 200},
+		{plane.Operator, "/admin/v1/hosts", 200},
+		{plane.Operator, "/v2/catalog/gpus", 200},
+		{plane.Operator, "/admin/v1/hosts", 429},
+		{plane.Other, "/admin/v1/hosts", 403},
+		{plane.Other, "/admin/v1/hosts", 429}, // the quota comes before the permission
 	} {
 		if got := s.ask(t, "GET", step.path, step.key, ""); got.status != step.status {
 			t.Errorf("%s %s: %d, want %d", step.key, step.path, got.status, step.status)
@@ -108,11 +115,11 @@ func TestQuotaIsTheAccounts(t *testing.T) {
 // TestRateHeaders reads the headers of every route's answer with a structured-field parser.
 func TestRateHeaders(t *testing.T) {
 	s := newSite(t, quotas(10_000, 20_000, 30_000), rest.Limits{})
-	id := string(makePod(t, s.fake, fleet.EventRunning))
+	id := string(makePod(t, s.plane, fleet.EventRunning))
 	used := int64(0)
 	for _, rt := range s.api.Routes() {
 		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
-			resp := s.open(t, rt.Method, concrete(rt.Path, id), resttest.Operator, "") // the stream stays open
+			resp := s.open(t, rt.Method, concrete(rt.Path, id), plane.Operator, "") // the stream stays open
 			defer resp.Body.Close()
 			left, policy := resp.Header.Values("RateLimit"), resp.Header.Values("RateLimit-Policy")
 			if rt.Limit == limit.Exempt {
@@ -141,11 +148,46 @@ func TestRateHeaders(t *testing.T) {
 	}
 }
 
+// TestOwnQuotasHold gives one account quotas of its own while it is at work; the others keep theirs.
+func TestOwnQuotasHold(t *testing.T) {
+	s := newSite(t, quotas(2, 0, 0), rest.Limits{})
+	policy := func(key string, status int) (quota, left int64) {
+		t.Helper()
+		got := s.ask(t, "GET", "/v2/pods", key, "")
+		if got.status != status {
+			t.Errorf("%s: %d, want %d", key, got.status, status)
+		}
+		return number(member(t, got.header.Values("RateLimit-Policy"), 0), "q"), number(member(t, got.header.Values("RateLimit"), 0), "r")
+	}
+	for i, want := range []struct {
+		own         fleet.Quotas
+		status      int
+		quota, left int64
+	}{
+		{fleet.Quotas{}, 200, 2, 1},
+		{fleet.Quotas{}, 200, 2, 0},
+		{fleet.Quotas{}, 429, 2, 0},
+		{fleet.Quotas{Minute: 4}, 200, 4, 1},
+		{fleet.Quotas{Minute: 4}, 200, 4, 0},
+		{fleet.Quotas{Minute: 1}, 429, 1, 0},
+		{fleet.Quotas{Minute: 1_000_000_000}, 200, 1_000_000_000, 999_999_995},
+		{fleet.Quotas{}, 429, 2, 0},
+	} {
+		s.plane.SetQuotas(plane.User, want.own)
+		if quota, left := policy(plane.User, want.status); quota != want.quota || left != want.left {
+			t.Errorf("step %d: %d of %d left, want %d of %d", i, left, quota, want.left, want.quota)
+		}
+	}
+	if quota, left := policy(plane.Other, 200); quota != 2 || left != 1 {
+		t.Errorf("another account has %d of %d left", left, quota)
+	}
+}
+
 // TestStreamHasRateHeaders looks at the header of a log that is still open.
 func TestStreamHasRateHeaders(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	id := makePod(t, s.fake, fleet.EventRunning)
-	resp := s.open(t, "GET", "/v2/pods/"+string(id)+"/logs", resttest.User, "")
+	id := makePod(t, s.plane, fleet.EventRunning)
+	resp := s.open(t, "GET", "/v2/pods/"+string(id)+"/logs", plane.User, "")
 	defer resp.Body.Close()
 	if kind := resp.Header.Get("Content-Type"); kind != "text/event-stream" || number(member(t, resp.Header.Values("RateLimit"), 0), "r") != 179 {
 		t.Errorf("%s %v", kind, resp.Header)
@@ -186,21 +228,21 @@ func TestFailedAuthenticationsBlockAddress(t *testing.T) {
 	var keys atomic.Int64
 	s := newSite(t, func(cfg *rest.Config) { cfg.Service, cfg.Failures = looked{cfg.Service, &keys}, 3 }, rest.Limits{})
 	for range 10 {
-		if got := s.ask(t, "GET", "/v2/pods", resttest.User, ""); got.status != http.StatusOK {
+		if got := s.ask(t, "GET", "/v2/pods", plane.User, ""); got.status != http.StatusOK {
 			t.Fatal("good keys count as failures")
 		}
 	}
-	s.fake.SetDown(true)
+	s.plane.SetDown(true)
 	for range 10 {
-		refused(t, s.ask(t, "GET", "/v2/pods", resttest.User, ""), http.StatusServiceUnavailable)
+		refused(t, s.ask(t, "GET", "/v2/pods", plane.User, ""), http.StatusServiceUnavailable)
 	}
-	s.fake.SetDown(false)
+	s.plane.SetDown(false)
 	refused(t, s.ask(t, "GET", "/v2/pods", "", ""), http.StatusUnauthorized)
 	refused(t, s.ask(t, "GET", "/v2/pods", "nobody", ""), http.StatusUnauthorized)
-	refused(t, s.ask(t, "POST", "/v2/pods", resttest.Expired, gpuBody), http.StatusUnauthorized)
-	s.fake.Advance(20 * time.Second)
+	refused(t, s.ask(t, "POST", "/v2/pods", plane.Expired, gpuBody), http.StatusUnauthorized)
+	s.plane.Advance(20 * time.Second)
 	before := keys.Load()
-	for _, key := range []string{"nobody", "", resttest.User, resttest.Operator} {
+	for _, key := range []string{"nobody", "", plane.User, plane.Operator} {
 		got := s.ask(t, "GET", "/v2/pods", key, "")
 		p := refused(t, got, http.StatusTooManyRequests)
 		if p.Code != fleet.CodeLimited || got.header.Get("Retry-After") != "40" || got.header.Values("RateLimit") != nil || got.header.Values("WWW-Authenticate") != nil {
@@ -215,8 +257,8 @@ func TestFailedAuthenticationsBlockAddress(t *testing.T) {
 			t.Errorf("%s: %d", path, got.status)
 		}
 	}
-	s.fake.Advance(40 * time.Second)
-	if got := s.ask(t, "GET", "/v2/pods", resttest.User, ""); got.status != http.StatusOK {
+	s.plane.Advance(40 * time.Second)
+	if got := s.ask(t, "GET", "/v2/pods", plane.User, ""); got.status != http.StatusOK {
 		t.Errorf("a minute later: %d", got.status)
 	}
 }
@@ -224,7 +266,7 @@ func TestFailedAuthenticationsBlockAddress(t *testing.T) {
 // TestClientReadsRetryAfter lets our own client run into the limit.
 func TestClientReadsRetryAfter(t *testing.T) {
 	s := newSite(t, quotas(1, 0, 0), rest.Limits{})
-	c, err := client.New(s.base, resttest.KeyText(resttest.User), "test/1")
+	c, err := client.New(s.base, plane.KeyText(plane.User), "test/1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +274,7 @@ func TestClientReadsRetryAfter(t *testing.T) {
 	if _, err := c.Pods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.fake.Advance(18 * time.Second)
+	s.plane.Advance(18 * time.Second)
 	_, err = c.Pods(t.Context())
 	var p *client.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusTooManyRequests || p.RetryAfter != 42*time.Second || p.Detail != "rate limit exceeded for the minute window" {
@@ -241,7 +283,7 @@ func TestClientReadsRetryAfter(t *testing.T) {
 }
 
 func TestBadQuotasAreRefused(t *testing.T) {
-	if _, err := rest.New(rest.Config{Service: resttest.New(), Log: quiet(), Rates: limit.Quotas{Minute: 2, Hour: 1}}); err == nil {
+	if _, err := rest.New(rest.Config{Service: plane.New(t), Log: quiet(), Rates: limit.Quotas{Minute: 2, Hour: 1}}); err == nil {
 		t.Error("a quota that can never be used up was taken")
 	}
 }

@@ -41,8 +41,11 @@ func document(version string) *huma.OpenAPI {
 		},
 		Tags: []*huma.Tag{
 			{Name: "Pods", Description: "GPU and CPU pods."},
+			{Name: "Templates", Description: "Reusable configurations of pods."},
+			{Name: "Registries", Description: "Credentials for private images."},
 			{Name: "Catalog", Description: "What can be asked for, and what is free."},
-			{Name: "Account", Description: "The caller's account."},
+			{Name: "Account", Description: "The caller's account, its SSH keys and its API keys."},
+			{Name: "Billing", Description: "What the account was charged."},
 			{Name: "Operators", Description: "For those who run the fleet."},
 		},
 	}
@@ -207,16 +210,20 @@ func (a *API) registerDocument() {
 	op := a.declare(rt)
 	op.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}, Example: map[string]any{"openapi": "3.1.0"}}}
 	a.serve(op, rt, func(_ context.Context, c *call) error {
+		made := a.render()
+		if made.err != nil {
+			return made.err
+		}
 		c.w.Header().Set("Content-Type", "application/json")
 		c.w.Header().Set("Cache-Control", "no-cache")
 		c.w.WriteHeader(http.StatusOK)
-		_, _ = c.w.Write(a.openAPI) // a client that left is not told
+		_, _ = c.w.Write(made.document) // a client that left is not told
 		return nil
 	})
 }
 
-// Document returns the OpenAPI document as JSON. The caller must not change it.
-func (a *API) Document() []byte { return a.openAPI }
+// Document returns the OpenAPI document as JSON; nil when it cannot be encoded. The caller must not change it.
+func (a *API) Document() []byte { return a.render().document }
 
 func exampleProblem(status int) problem.Problem {
 	code := map[int]fleet.Code{

@@ -21,6 +21,7 @@ const maxParam = 1024
 // param is a declared parameter with its rule.
 type param struct {
 	name, in string
+	required bool
 	rule     *rule
 }
 
@@ -36,7 +37,7 @@ func compileParams(declared []*huma.Param) (params, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", p.Name, err)
 		}
-		out = append(out, param{name: p.Name, in: p.In, rule: r})
+		out = append(out, param{name: p.Name, in: p.In, required: p.Required, rule: r})
 	}
 	return out, nil
 }
@@ -82,6 +83,9 @@ func (p param) check(c *checking, values []string) []string {
 	}
 	values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
 	if len(values) == 0 {
+		if p.required && p.in != "path" {
+			c.fail(path, "must be given")
+		}
 		return nil
 	}
 	if len(values) > 1 {

@@ -33,7 +33,7 @@ type Pod struct {
 	Runtime          *Runtime          `json:"runtime" doc:"Live measures; null unless the pod is RUNNING on a host that can be reached."`
 	CreatedAt        Time              `json:"createdAt" doc:"When the pod was created."`
 	StartedAt        *Time             `json:"startedAt" doc:"When its present or last container started; null before."`
-	CUDAVersion      *string           `json:"cudaVersion" doc:"CUDA version asked for, or null."`
+	CUDAVersion      *string           `json:"cudaVersion" doc:"CUDA version asked for: the least one, or the only one allowed; null otherwise."`
 	SSH              SSH               `json:"ssh" doc:"Ways to log in."`
 
 	StatusReason *string         `json:"statusReason" doc:"One sentence on why the pod is as it is, or null. \"stopping\" while a stop is under way."`
@@ -60,7 +60,9 @@ type CPUConfig struct {
 
 // GlobalNetworking is the state of a pod's global networking.
 type GlobalNetworking struct {
-	Enabled bool `json:"enabled" doc:"Whether the pod has an address there."`
+	Enabled     bool   `json:"enabled" doc:"Whether the pod has an address there."`
+	IP          string `json:"ip,omitempty" doc:"The address; absent unless enabled."`
+	InternalDNS string `json:"internalDns,omitempty" doc:"Name under which other pods of the account reach it; absent unless enabled."`
 }
 
 // Runtime is what is live of a running pod.
@@ -85,10 +87,11 @@ type Use struct {
 
 // RuntimePort is a live port mapping.
 type RuntimePort struct {
-	Private int     `json:"private" doc:"Port in the container."`
-	Public  *int    `json:"public" doc:"Public port; null for http ports, which have a host name instead."`
-	Type    string  `json:"type" enum:"http,tcp" doc:"Protocol."`
-	IP      *string `json:"ip" doc:"Public address, or null."`
+	Private    int     `json:"private" doc:"Port in the container."`
+	Public     *int    `json:"public" doc:"Public port; null for http ports, which have a host name instead, and where the host publishes none."`
+	Type       string  `json:"type" enum:"http,tcp" doc:"Protocol."`
+	IP         *string `json:"ip" doc:"Public address of the host, or null."`
+	IsIPPublic bool    `json:"isIpPublic" doc:"Whether ip is a public address."`
 }
 
 // SSH tells the ways to log in to a pod.
@@ -151,10 +154,11 @@ func podRecord(v fleet.PodView, now time.Time) Pod {
 	out := Pod{
 		ID: string(p.ID), Name: p.Spec.Name, Status: string(p.Status), Actions: []string{},
 		Image: p.Spec.Image, Args: p.Spec.Args, Disk: p.Spec.DiskGB, Ports: []string{}, Env: p.Spec.Env,
-		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked,
-		CreatedAt: Time{p.CreatedAt}, StartedAt: timeOrNull(p.StartedAt),
+		Registry: textOrNull(p.Spec.Registry), Mounts: mountsOf(&p.Spec), Template: textOrNull(p.Spec.Template),
+		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
+		CreatedAt: Time{p.CreatedAt}, StartedAt: timeOrNull(p.StartedAt), SSH: sshOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
-		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now),
+		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v),
 	}
 	for _, a := range fleet.AllowedActions(p.Status, p.Goal) {
 		out.Actions = append(out.Actions, string(a))
@@ -176,14 +180,21 @@ func podRecord(v fleet.PodView, now time.Time) Pod {
 	for step, at := range p.Steps {
 		out.Steps[string(step)] = Time{at}
 	}
-	starting := p.Status == fleet.StatusProvisioning || p.Status == fleet.StatusStarting
-	if v.Live != nil && starting && !v.Unreachable {
-		out.Progress = &Progress{Activity: v.Live.Activity, PullDone: v.Live.PullDone, PullTotal: v.Live.PullTotal}
-	}
 	if p.Status == fleet.StatusError {
 		out.LogTail = textOrNull(p.LogTail)
 	}
 	return out
+}
+
+// cudaOf shows which CUDA version was asked for, where that is one.
+func cudaOf(r *fleet.CUDARange) *string {
+	switch {
+	case r == nil:
+		return nil
+	case len(r.Allowed) == 1:
+		return textOrNull(r.Allowed[0])
+	}
+	return textOrNull(r.Min)
 }
 
 func statusReason(v fleet.PodView) *string {
@@ -196,6 +207,15 @@ func statusReason(v fleet.PodView) *string {
 	return textOrNull(v.Pod.Reason)
 }
 
+// progressOf is null unless the pod is on its way and its host is heard.
+func progressOf(v fleet.PodView) *Progress {
+	starting := v.Pod.Status == fleet.StatusProvisioning || v.Pod.Status == fleet.StatusStarting
+	if v.Live == nil || !starting || v.Unreachable {
+		return nil
+	}
+	return &Progress{Activity: v.Live.Activity, PullDone: v.Live.PullDone, PullTotal: v.Live.PullTotal}
+}
+
 // runtimeOf is null unless the pod runs and its host can be reached. Measures that the host has not
 // sent yet are 0.
 func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
@@ -205,14 +225,53 @@ func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
 	out := &Runtime{GPUs: make([]GPUUse, len(v.Pod.GPUs)), Ports: []RuntimePort{}}
 	if l := v.Live; l != nil {
 		out.CPU.Util, out.Memory.Util = percent(l.CPUPercent), percent(l.MemoryPercent)
+		for i, g := range l.GPUs[:min(len(l.GPUs), len(out.GPUs))] {
+			out.GPUs[i] = GPUUse{Util: percent(g.Util), MemoryUtil: percent(g.MemoryUtil)}
+		}
 	}
 	if since := v.Pod.StartedAt; !since.IsZero() {
 		out.Uptime = max(0, int64(now.Sub(since)/time.Second))
 	}
 	for _, port := range v.Pod.Spec.Ports {
-		out.Ports = append(out.Ports, RuntimePort{Private: port.Number, Type: port.Protocol})
+		out.Ports = append(out.Ports, runtimePort(v, port))
 	}
 	return out
+}
+
+// runtimePort shows a port with its public one: only tcp ports have one, where the host publishes ports.
+func runtimePort(v fleet.PodView, port fleet.Port) RuntimePort {
+	out := RuntimePort{Private: port.Number, Type: port.Protocol}
+	if public := publicPort(v, port); public != 0 {
+		out.Public, out.IP, out.IsIPPublic = &public, textOrNull(v.PublicIP), true
+	}
+	return out
+}
+
+// publicPort returns 0 when the port has none.
+func publicPort(v fleet.PodView, port fleet.Port) int {
+	if port.Protocol != "tcp" || v.PublicIP == "" {
+		return 0
+	}
+	for _, m := range v.Pod.Mappings {
+		if m.Private == port.Number {
+			return m.Public
+		}
+	}
+	return 0
+}
+
+// sshPort is the port at which a pod's SSH server listens.
+const sshPort = 22
+
+// sshOf tells the ways to log in: directly, when the pod runs and its port 22/tcp is published.
+func sshOf(v fleet.PodView) SSH {
+	public := publicPort(v, fleet.Port{Number: sshPort, Protocol: "tcp"})
+	if v.Pod.Status != fleet.StatusRunning || v.Unreachable || public == 0 {
+		return SSH{}
+	}
+	return SSH{Direct: &SSHAddress{
+		Host: v.PublicIP, Port: public, Username: "root", Command: "ssh root@" + v.PublicIP + " -p " + strconv.Itoa(public),
+	}}
 }
 
 func percent(n int) int { return min(max(n, 0), 100) }

@@ -1,10 +1,8 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -24,29 +22,39 @@ func (a *API) registerPods() {
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/pods", id: "createPod", tag: "Pods", summary: "Create a pod",
 		text: "Creates a GPU or CPU pod. 201 means that a host and its GPUs are reserved; pulling and starting go on, and " +
-			"status moves from PROVISIONING through STARTING to RUNNING. Sizes are GB of 10^9 bytes, cost is USD per hour.\n\n" +
+			"status moves from PROVISIONING through STARTING to RUNNING. Sizes are GB of 10^9 bytes, cost is USD per hour. image may be left out " +
+			"when templateId is given.\n\n" +
 			"400: a rule between fields is broken (code rule), or nothing is free that fits (code no_capacity; excluded tells how many " +
 			"hosts each placement rule refused). 402: the balance is below one hour of the pod's cost. 404: a template, registry credential or " +
 			"volume does not exist (errors names the field). 422: a single value is wrong, or a GPU type, CPU flavor or data center does not exist.\n\n" +
-			"With dryRun=true the answer is 200 with the pod that would be created, whose id is empty; nothing is created.",
+			"With dryRun=true the answer is 200 with the pod that would be created, whose id is empty; nothing is created.\n\n" + onceText,
 		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusCreated, alike: []int{http.StatusOK},
-		params: []*huma.Param{flagParam("dryRun", "Answer as a create would, and create nothing.", false)},
-		errors: []int{http.StatusPaymentRequired, http.StatusNotFound},
+		params: []*huma.Param{flagParam("dryRun", "Answer as a create would, and create nothing.", false), onceParam()},
+		errors: []int{http.StatusPaymentRequired, http.StatusNotFound, http.StatusConflict},
 		in:     exampleCreate(), out: examplePod(),
 	}, a.createPod)
-	handle(a, route{
-		method: http.MethodGet, path: "/v2/pods", id: "listPods", tag: "Pods", summary: "List pods",
-		text:  "Lists the account's pods, oldest first. TERMINATED pods, which are shown for 10 minutes, are left out unless asked for.",
-		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
-		params: []*huma.Param{flagParam("includeTerminated", "Also list pods that were terminated.", false)},
-		out:    PodList{Pods: []Pod{examplePod()}},
-	}, a.listPods)
+	a.registerPodList()
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/pods/{id}", id: "getPod", tag: "Pods", summary: "Get a pod",
 		text:  "Returns a pod. 404: there is no such pod, or it is another account's.",
 		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, out: examplePod(),
 	}, a.getPod)
+	handle(a, route{
+		method: http.MethodPatch, path: "/v2/pods/{id}", id: "updatePod", tag: "Pods", summary: "Change a pod",
+		text: "Changes what the body names and returns the pod. name, locked, registry, globalNetworking and mounts change in place; paths, registry and " +
+			"globalNetworking count from the next start on. image, args, env, ports and disk, when they are really different, restart an active pod, " +
+			"which wipes its container disk.\n\n" +
+			"400: the mounts' kind or volume would change, host-local storage would shrink, network is empty, or the new disk finds no room. 404: the pod, " +
+			"template or registry credential does not exist. 409: the pod is terminated, or it is locked and the change would restart it.",
+		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
+		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
+		in: UpdatePodRequest{Name: "trainer-2", PodSettings: PodSettings{Env: map[string]string{"EPOCHS": "4"}}}, out: examplePod(),
+	}, a.updatePod)
+	a.registerPodActions()
+}
+
+func (a *API) registerPodActions() {
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/pods/{id}/action", id: "actPod", tag: "Pods", summary: "Start, stop, restart or terminate a pod",
 		text: "Acts on a pod and returns its record; terminate answers 204. stop answers at once: the container gets SIGTERM and, 10 seconds later, " +
@@ -68,34 +76,27 @@ func (a *API) createPod(ctx context.Context, c *call, in *CreatePodRequest) (*Po
 	if err := in.rules(); err != nil {
 		return nil, err
 	}
+	req := in.request()
 	if c.args.flag("dryRun", false) {
-		view, err := a.svc.PlanPod(ctx, c.who, in.request())
+		view, err := a.svc.PlanPod(ctx, c.who, req)
 		if err != nil {
 			return nil, err
 		}
 		c.status = http.StatusOK
+		view.Pod.ID = "" // nothing was made that it could name
 		pod := podRecord(view, a.now())
 		return &pod, nil
 	}
-	return a.shown(a.svc.CreatePod(ctx, c.who, in.request()))
-}
-
-func (a *API) listPods(ctx context.Context, c *call, _ *none) (*PodList, error) {
-	views, err := a.svc.Pods(ctx, c.who)
+	var err error
+	if req.Once, err = c.once(in); err != nil {
+		return nil, err
+	}
+	view, err := a.svc.CreatePod(ctx, c.who, req)
 	if err != nil {
 		return nil, err
 	}
-	views = slices.Clone(views)
-	slices.SortFunc(views, func(x, y fleet.PodView) int {
-		return cmp.Or(x.Pod.CreatedAt.Compare(y.Pod.CreatedAt), cmp.Compare(x.Pod.ID, y.Pod.ID))
-	})
-	out, now := &PodList{Pods: []Pod{}}, a.now()
-	for _, v := range views {
-		if v.Pod.Status != fleet.StatusTerminated || c.args.flag("includeTerminated", false) {
-			out.Pods = append(out.Pods, podRecord(v, now))
-		}
-	}
-	return out, nil
+	c.replayed(view.Replayed)
+	return a.shown(view, nil)
 }
 
 func (a *API) getPod(ctx context.Context, c *call, _ *none) (*Pod, error) {

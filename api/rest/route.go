@@ -102,6 +102,7 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 	}
 	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope, Limit: rt.limit})
 	describeLimits(op, rt.limit)
+	describeOnce(op, rt)
 	a.huma.OpenAPI().AddOperation(op)
 	a.huma.Adapter().Handle(op, func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)

@@ -2,7 +2,10 @@ package rest_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,12 +13,9 @@ import (
 	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
-
-// concrete fills the parameters of a path with an id.
-func concrete(path, id string) string { return strings.ReplaceAll(path, "{id}", id) }
 
 // refused asserts that an answer is a problem with this status and returns it.
 func refused(t *testing.T, got answer, status int) problem.Problem {
@@ -33,67 +33,271 @@ func refused(t *testing.T, got answer, status int) problem.Problem {
 	return p
 }
 
-// TestEveryRoute asks of every registered route what every route must refuse.
-func TestEveryRoute(t *testing.T) {
-	s := newSite(t, func(cfg *rest.Config) { cfg.Rates, cfg.Failures = limit.Quotas{Minute: 10_000}, 10_000 }, rest.Limits{})
-	id := string(makePod(t, s.fake))
-	bodies := requestBodies(t, s.api)
+// operation is what the document says of a route that a request needs.
+type operation struct {
+	Parameters []struct {
+		Name, In string
+		Required bool
+		Schema   struct{ Examples []any }
+	}
+	RequestBody *struct {
+		Content map[string]struct{ Example json.RawMessage }
+	}
+}
+
+// operations reads the document.
+func operations(t *testing.T, api *rest.API) map[string]operation {
+	t.Helper()
+	var doc struct {
+		Paths map[string]map[string]operation
+	}
+	if err := json.Unmarshal(api.Document(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]operation{}
+	for path, ops := range doc.Paths {
+		for method, op := range ops {
+			out[strings.ToUpper(method)+" "+path] = op
+		}
+	}
+	return out
+}
+
+// example returns the example of the JSON body, "" for a route without one.
+func (o operation) example() string {
+	if o.RequestBody == nil {
+		return ""
+	}
+	return string(o.RequestBody.Content["application/json"].Example)
+}
+
+// address fills the parameters of a route's path with an id and adds what its query must have.
+func (o operation) address(path, id string) string {
+	query := url.Values{}
+	for _, p := range o.Parameters {
+		if p.In == "query" && p.Required {
+			query.Set(p.Name, p.Schema.Examples[0].(string))
+		}
+	}
+	path = concrete(path, id)
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path
+}
+
+// concrete fills the parameters of a path with an id.
+func concrete(path, id string) string { return strings.ReplaceAll(path, "{id}", id) }
+
+// unhindered lets a matrix ask as often as it has to.
+func unhindered(cfg *rest.Config) { cfg.Rates, cfg.Failures = limit.Quotas{Minute: 100_000}, 100_000 }
+
+// everyRoute calls f for each registered route, with what the document says of it.
+func everyRoute(t *testing.T, s *site, f func(*testing.T, rest.Route, operation)) {
+	t.Helper()
+	ops := operations(t, s.api)
 	for _, rt := range s.api.Routes() {
-		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
-			path, full := concrete(rt.Path, id), resttest.Operator // the only key that may everything
-			if !rt.Scope.Public {
-				refused(t, s.ask(t, rt.Method, path, "", ""), http.StatusUnauthorized)
-				refused(t, s.ask(t, rt.Method, path, "stranger", ""), http.StatusUnauthorized)
-				refused(t, s.ask(t, rt.Method, path, resttest.Expired, ""), http.StatusUnauthorized)
+		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) { f(t, rt, ops[rt.Method+" "+rt.Path]) })
+	}
+}
+
+func TestEveryRouteNeedsItsKey(t *testing.T) {
+	s := newSite(t, unhindered, rest.Limits{})
+	id := string(makePod(t, s.plane))
+	everyRoute(t, s, func(t *testing.T, rt rest.Route, op operation) {
+		path := op.address(rt.Path, id)
+		if rt.Scope.Public {
+			if got := s.ask(t, rt.Method, path, "stranger", op.example()); got.status != http.StatusOK {
+				t.Errorf("%d for a stranger", got.status)
 			}
-			if rt.Scope.Access == fleet.AccessWrite {
-				refused(t, s.ask(t, rt.Method, path, resttest.Reader, "{}"), http.StatusForbidden)
+			return
+		}
+		for _, key := range []string{"", "stranger", plane.Expired} {
+			refused(t, s.ask(t, rt.Method, path, key, op.example()), http.StatusUnauthorized)
+		}
+		text := plane.KeyText(plane.Operator).Reveal()
+		for _, header := range []string{text, "Basic " + text, "Bearer", "Bearer " + text + " x", "Bearer " + text[1:]} {
+			refused(t, s.ask(t, rt.Method, path, "", op.example(), "Authorization", header), http.StatusUnauthorized)
+		}
+		mark := "?"
+		if strings.Contains(path, "?") {
+			mark = "&"
+		}
+		refused(t, s.ask(t, rt.Method, path+mark+"api_key="+text, "", op.example()), http.StatusUnauthorized)
+	})
+}
+
+// TestEveryRouteNeedsItsPermission takes from a key that may do everything only what the route needs.
+func TestEveryRouteNeedsItsPermission(t *testing.T) {
+	s := newSite(t, unhindered, rest.Limits{})
+	id := string(makePod(t, s.plane))
+	all, _ := fleet.Preset("admin")
+	everyRoute(t, s, func(t *testing.T, rt rest.Route, op operation) {
+		if rt.Scope.Public {
+			return
+		}
+		for _, access := range []fleet.Access{fleet.AccessNone, fleet.AccessRead} {
+			if access.Covers(rt.Scope.Access) {
+				continue
 			}
-			if rt.Scope.Group == fleet.GroupAdmin {
-				refused(t, s.ask(t, rt.Method, path, resttest.User, ""), http.StatusForbidden)
-			}
-			if bodies[rt.Method+" "+rt.Path] {
-				p := refused(t, s.ask(t, rt.Method, path, full, `{"zzz":1}`), http.StatusUnprocessableEntity)
-				if len(p.Errors) == 0 || p.Errors[0] != "$: additional properties 'zzz' not allowed" {
-					t.Errorf("unknown property: %q", p.Errors)
+			can := maps.Clone(all)
+			can[rt.Scope.Group] = access
+			s.plane.Restrict(plane.User, can)
+			for _, body := range []string{op.example(), "broken"} { // the body is not looked at before
+				if p := refused(t, s.ask(t, rt.Method, op.address(rt.Path, id), plane.User, body), http.StatusForbidden); p.Detail != problem.TextForbidden {
+					t.Errorf("with %q of %s: %s", access, rt.Scope.Group, p.Detail)
 				}
-				refused(t, s.ask(t, rt.Method, path, full, `{`), http.StatusBadRequest)
-				refused(t, s.ask(t, rt.Method, path, full, `{}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType)
-				refused(t, s.ask(t, rt.Method, path, full, `{"a":"`+strings.Repeat("x", 1<<20)+`"}`), http.StatusRequestEntityTooLarge)
 			}
-			resp := s.ask(t, http.MethodTrace, path, full, "")
-			refused(t, resp, http.StatusMethodNotAllowed)
-			if !strings.Contains(resp.header.Get("Allow"), rt.Method) {
-				t.Errorf("Allow is %q", resp.header.Get("Allow"))
+		}
+		refused(t, s.ask(t, rt.Method, op.address(rt.Path, missingID), plane.User, op.example()), http.StatusForbidden) // nor the object
+	})
+}
+
+func TestEveryRouteRefusesBadBodies(t *testing.T) {
+	s := newSite(t, unhindered, rest.Limits{})
+	id := string(makePod(t, s.plane))
+	everyRoute(t, s, func(t *testing.T, rt rest.Route, op operation) {
+		path, full := op.address(rt.Path, id), plane.Operator // the only key that may everything
+		if op.example() == "" {
+			return
+		}
+		p := refused(t, s.ask(t, rt.Method, path, full, strings.Replace(op.example(), "{", `{"zzz":1,`, 1)), http.StatusUnprocessableEntity)
+		if len(p.Errors) != 1 || p.Errors[0] != "$: additional properties 'zzz' not allowed" {
+			t.Errorf("unknown property: %q", p.Errors)
+		}
+		for body, status := range map[string]int{
+			`{`: http.StatusBadRequest, `[]`: http.StatusBadRequest, ` `: http.StatusBadRequest, `{"a":1,"a":2}`: http.StatusBadRequest, "{\"a\":\"\xff\"}": http.StatusBadRequest,
+			`{"a":"` + strings.Repeat("x", 1<<20) + `"}`: http.StatusRequestEntityTooLarge,
+		} {
+			refused(t, s.ask(t, rt.Method, path, full, body), status)
+		}
+		refused(t, s.ask(t, rt.Method, path, full, op.example(), "Content-Type", "text/plain"), http.StatusUnsupportedMediaType)
+		for name := range members(t, op.example()) { // no member takes an object of nothing known, and none null that is not documented
+			body := members(t, op.example())
+			body[name] = json.RawMessage(`{"zzz":[]}`)
+			text, err := json.Marshal(body)
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
+			refused(t, s.ask(t, rt.Method, path, full, string(text)), http.StatusUnprocessableEntity)
+		}
+	})
+}
+
+func members(t *testing.T, object string) map[string]json.RawMessage {
+	t.Helper()
+	out := map[string]json.RawMessage{}
+	if err := json.Unmarshal([]byte(object), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestEveryPathKnowsItsMethods sends each path every method that it does not have.
+func TestEveryPathKnowsItsMethods(t *testing.T) {
+	s := newSite(t, unhindered, rest.Limits{})
+	for _, rt := range s.api.Routes() {
+		path := concrete(rt.Path, missingID)
+		methods := methodsOf(s.api, path)
+		for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get"} {
+			if slices.Contains(methods, m) {
+				continue
+			}
+			got := s.ask(t, m, path, plane.Operator, "")
+			refused(t, got, http.StatusMethodNotAllowed)
+			allow := strings.Split(got.header.Get("Allow"), ", ")
+			slices.Sort(allow)
+			if !slices.Equal(allow, methods) {
+				t.Errorf("%s %s: Allow is %q, want %q", m, path, allow, methods)
+			}
+		}
+	}
+}
+
+// methodsOf lists the methods that some route takes at a path: a last word may also be read as an id.
+func methodsOf(api *rest.API, path string) []string {
+	var out []string
+	for _, rt := range api.Routes() {
+		want, have := strings.Split(rt.Path, "/"), strings.Split(path, "/")
+		fits := len(want) == len(have)
+		for i := range want {
+			fits = fits && (want[i] == have[i] || want[i] == "{id}")
+		}
+		if fits {
+			out = append(out, rt.Method)
+		}
+		if fits && rt.Method == http.MethodGet {
+			out = append(out, http.MethodHead)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// objects makes one thing of User of each kind that a path's id may name; the longest prefix that fits counts.
+func objects(t *testing.T, s *site) map[string]string {
+	t.Helper()
+	who := s.plane.Who(plane.User)
+	template, _, err := s.plane.CreateTemplate(t.Context(), who, fleet.Template{Name: "mine", Image: "busybox", Category: fleet.CategoryCPU}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, _, err := s.plane.CreateRegistry(t.Context(), who, "mine", fleet.Credential{Username: "u", Password: "p"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{
+		"/v2/pods/": string(makePod(t, s.plane, fleet.EventRunning)), "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
+		"/v2/account/keys/":           "key00000000004",
+		"/v2/registries/delegations/": missingID, // nobody can have one
 	}
 }
 
 // TestForeignIsMissing compares the answers for another account's object with those for none.
 func TestForeignIsMissing(t *testing.T) {
-	s := newSite(t, nil, rest.Limits{})
-	makePod(t, s.fake)
-	foreign := map[string]string{"pods": podID, "account": "key00000000004"}
-	bodies := requestBodies(t, s.api)
-	for _, rt := range s.api.Routes() {
-		group := string(rt.Scope.Group)
-		if !strings.Contains(rt.Path, "{id}") || foreign[group] == "" {
-			continue
+	s := newSite(t, unhindered, rest.Limits{})
+	owned := objects(t, s)
+	everyRoute(t, s, func(t *testing.T, rt rest.Route, op operation) {
+		if !strings.Contains(rt.Path, "{id}") || rt.Scope.Group == fleet.GroupCatalog || rt.Scope.Group == fleet.GroupAdmin {
+			return
 		}
-		body := ""
-		if bodies[rt.Method+" "+rt.Path] {
-			body = `{"action":"stop"}`
+		foreign, best := "", ""
+		for prefix, id := range owned {
+			if strings.HasPrefix(rt.Path, prefix) && len(prefix) > len(best) {
+				foreign, best = id, prefix
+			}
+		}
+		if foreign == "" {
+			t.Fatal("this test makes no object of the kind")
+		}
+		header := []string{"X-Request-Id", "same"}
+		if op.RequestBody != nil && op.example() == "" {
+			header = append(header, "Content-Type", "application/x-tar")
 		}
 		answer := func(id string) string {
-			got := s.ask(t, rt.Method, concrete(rt.Path, id), resttest.Other, body, "X-Request-Id", "same")
+			got := s.ask(t, rt.Method, op.address(rt.Path, id), plane.Other, op.example(), header...)
 			refused(t, got, http.StatusNotFound)
 			return got.body
 		}
-		if a, b := answer(foreign[group]), answer("none0000000001"); a != b {
-			t.Errorf("%s %s tells apart:\n%s%s", rt.Method, rt.Path, a, b)
+		if a, b, c := answer(foreign), answer(missingID), answer("-"); a != b || b != c {
+			t.Errorf("tells apart:\n%s%s%s", a, b, c)
 		}
-	}
+	})
+}
+
+// TestMissingIsMissing asks for things that nobody has, with a key that may everything.
+func TestMissingIsMissing(t *testing.T) {
+	s := newSite(t, unhindered, rest.Limits{})
+	everyRoute(t, s, func(t *testing.T, rt rest.Route, op operation) {
+		if !strings.Contains(rt.Path, "{id}") || rt.Method == http.MethodPut && rt.Scope.Group == fleet.GroupAdmin && strings.HasSuffix(rt.Path, "{id}") {
+			return // an operator's PUT makes what is missing
+		}
+		header := []string{}
+		if op.RequestBody != nil && op.example() == "" {
+			header = append(header, "Content-Type", "application/x-tar")
+		}
+		refused(t, s.ask(t, rt.Method, op.address(rt.Path, missingID), plane.Operator, op.example(), header...), http.StatusNotFound)
+	})
 }
 
 func TestRequestIDIsReplacedUnlessSane(t *testing.T) {
@@ -104,26 +308,6 @@ func TestRequestIDIsReplacedUnlessSane(t *testing.T) {
 			t.Errorf("%q was answered with %q", id, got)
 		}
 	}
-}
-
-// requestBodies tells which operations of the document take a body.
-func requestBodies(t *testing.T, api *rest.API) map[string]bool {
-	t.Helper()
-	var doc struct {
-		Paths map[string]map[string]struct {
-			RequestBody *struct{} `json:"requestBody"`
-		} `json:"paths"`
-	}
-	if err := json.Unmarshal(api.Document(), &doc); err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]bool{}
-	for path, ops := range doc.Paths {
-		for method, op := range ops {
-			out[strings.ToUpper(method)+" "+path] = op.RequestBody != nil
-		}
-	}
-	return out
 }
 
 func TestScopeNames(t *testing.T) {

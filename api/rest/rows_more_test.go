@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 func logRows() []row {
 	log := func(name, rule, query string, header ...string) row {
 		return row{
-			topic: "logs", name: name, rule: rule, method: "GET", path: "/v2/pods/" + podID + "/logs?" + query, key: resttest.Reader, header: header,
-			setup: func(t *testing.T, f *resttest.Fake) {
+			topic: "logs", name: name, rule: rule, method: "GET", path: "/v2/pods/" + podID + "/logs?" + query, key: plane.Reader, header: header,
+			setup: func(t *testing.T, f *plane.Plane) {
 				id := makePod(t, f, fleet.EventRunning)
 				f.Log(id, "system", "start container for busybox: begin")
 				f.Log(id, "container", "one")
@@ -23,17 +23,18 @@ func logRows() []row {
 		}
 	}
 	lost := log("unreachable", "503 outcome unknown", "follow=false&tail=0")
-	lost.setup = func(t *testing.T, f *resttest.Fake) {
-		f.Edit(makePod(t, f, fleet.EventRunning), func(v *fleet.PodView) { v.Unreachable = true })
+	lost.setup = func(t *testing.T, f *plane.Plane) {
+		makePod(t, f, fleet.EventRunning)
+		f.SetReachable(plane.Host, false)
 	}
 	lostLater := log("unreachable-later", "log query", "follow=false")
-	lostLater.setup = func(t *testing.T, f *resttest.Fake) {
+	lostLater.setup = func(t *testing.T, f *plane.Plane) {
 		id := makePod(t, f, fleet.EventRunning)
 		f.Log(id, "container", "one")
-		f.Edit(id, func(v *fleet.PodView) { v.Unreachable = true })
+		f.BreakLog(id)
 	}
 	foreign := log("foreign", "404 foreign object", "")
-	foreign.key = resttest.Other
+	foreign.key = plane.Other
 	return []row{
 		log("all", "200 log", "follow=false"),
 		log("container", "log query", "follow=false&source=container"),
@@ -52,7 +53,7 @@ func logRows() []row {
 
 func catalogRows() []row {
 	get := func(name, rule, path string) row {
-		return row{topic: "catalog", name: name, rule: rule, method: "GET", path: "/v2/catalog/" + path, key: resttest.Reader}
+		return row{topic: "catalog", name: name, rule: rule, method: "GET", path: "/v2/catalog/" + path, key: plane.Reader}
 	}
 	return []row{
 		get("gpus", "200 catalog", "gpus"),
@@ -83,29 +84,29 @@ func keyRows() []row {
 	v := func(name, rule, method, path, key, body string) row {
 		return row{topic: "keys", name: name, rule: rule, method: method, path: "/v2/account/keys" + path, key: key, body: body}
 	}
-	small := func(_ *testing.T, f *resttest.Fake) {
-		f.Restrict(resttest.User, map[fleet.Group]fleet.Access{fleet.GroupAccount: fleet.AccessWrite})
+	small := func(_ *testing.T, f *plane.Plane) {
+		f.Restrict(plane.User, map[fleet.Group]fleet.Access{fleet.GroupAccount: fleet.AccessWrite})
 	}
-	beyond := v("beyond", "403 preset beyond the key", "POST", "", resttest.User, `{"name":"ci","preset":"readOnly"}`)
+	beyond := v("beyond", "403 preset beyond the key", "POST", "", plane.User, `{"name":"ci","preset":"readOnly"}`)
 	beyond.setup = small
 	return []row{
-		v("list", "200 keys", "GET", "", resttest.Reader, ""),
-		v("create", "201 key", "POST", "", resttest.User, `{"name":"ci","preset":"all"}`),
-		v("create-expiring", "201 key", "POST", "", resttest.User, `{"name":"ci","preset":"readOnly","expiresAt":"2027-01-01T01:00:00+01:00"}`),
-		v("create-past", "422 bound", "POST", "", resttest.User, `{"name":"ci","preset":"readOnly","expiresAt":"2026-10-01T12:00:00Z"}`),
-		v("create-form", "422 pattern", "POST", "", resttest.User, `{"name":"ci","preset":"readOnly","expiresAt":"tomorrow"}`),
-		v("create-admin", "422 enum", "POST", "", resttest.User, `{"name":"ci","preset":"admin"}`),
-		v("create-reader", "403 key without the permission", "POST", "", resttest.Reader, `{"name":"ci","preset":"readOnly"}`),
-		v("delete", "204 key", "DELETE", "/key00000000005", resttest.User, ""),
-		v("delete-foreign", "404 foreign object", "DELETE", "/key00000000005", resttest.Other, ""),
-		v("delete-missing", "404 missing object", "DELETE", "/key00000000099", resttest.User, ""),
+		v("list", "200 keys", "GET", "", plane.Reader, ""),
+		v("create", "201 key", "POST", "", plane.User, `{"name":"ci","preset":"all"}`),
+		v("create-expiring", "201 key", "POST", "", plane.User, `{"name":"ci","preset":"readOnly","expiresAt":"2027-01-01T01:00:00+01:00"}`),
+		v("create-past", "422 bound", "POST", "", plane.User, `{"name":"ci","preset":"readOnly","expiresAt":"2026-10-01T12:00:00Z"}`),
+		v("create-form", "422 pattern", "POST", "", plane.User, `{"name":"ci","preset":"readOnly","expiresAt":"tomorrow"}`),
+		v("create-admin", "422 enum", "POST", "", plane.User, `{"name":"ci","preset":"admin"}`),
+		v("create-reader", "403 key without the permission", "POST", "", plane.Reader, `{"name":"ci","preset":"readOnly"}`),
+		v("delete", "204 key", "DELETE", "/key00000000005", plane.User, ""),
+		v("delete-foreign", "404 foreign object", "DELETE", "/key00000000005", plane.Other, ""),
+		v("delete-missing", "404 missing object", "DELETE", "/key00000000099", plane.User, ""),
 		beyond,
 	}
 }
 
 func adminRows() []row {
 	v := func(name, rule, method, path, body string) row {
-		return row{topic: "admin", name: name, rule: rule, method: method, path: path, key: resttest.Operator, body: body}
+		return row{topic: "admin", name: name, rule: rule, method: method, path: path, key: plane.Operator, body: body}
 	}
 	health := func(name, query string, conditions ...rest.Health) row {
 		r := v(name, "health", "GET", "/healthz"+query, "")
@@ -115,7 +116,7 @@ func adminRows() []row {
 	}
 	document := v("openapi", "OpenAPI document", "GET", "/v2/openapi.json", "")
 	document.key, document.noBody = "", true
-	later := func(_ *testing.T, f *resttest.Fake) { f.Advance(time.Hour) }
+	later := func(_ *testing.T, f *plane.Plane) { f.Advance(time.Hour) }
 	token := v("token", "201 join token", "POST", "/admin/v1/hosts/tokens", `{"dataCenterId":"EU-RO-1","cloud":"COMMUNITY","ttlSeconds":60}`)
 	token.setup = later
 	return []row{

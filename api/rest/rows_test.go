@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 func rows() []row {
-	return slices.Concat(bodyRows(), valueRows(), paramRows(), ruleRows(), accessRows(), limitRows(), outcomeRows(), recordRows(), actionRows(), logRows(), catalogRows(), keyRows(), adminRows())
+	return slices.Concat(bodyRows(), valueRows(), ruleRows(), accessRows(), limitRows(), outcomeRows(), recordRows(), listRows(),
+		gpuRows(), templatedRows(), startRows(), onceRows(), updateRows(), mountRows(), sessionRows(), actionRows(), logRows(), catalogRows(), keyRows(), adminRows())
 }
 
 // create is a row that posts a pod.
 func create(topic, name, rule, body string) row {
-	return row{topic: topic, name: name, rule: rule, method: "POST", path: "/v2/pods", key: resttest.User, body: body}
+	return row{topic: topic, name: name, rule: rule, method: "POST", path: "/v2/pods", key: plane.User, body: body}
 }
 
 // with returns the smallest GPU body with more members.
@@ -45,7 +46,7 @@ func bodyRows() []row {
 		create("body", "latin1", "415 content type is not JSON", cpuBody),
 		create("body", "gzip", "415 content type is not JSON", cpuBody),
 		create("body", "charset", "201 create pod", cpuBody),
-		{topic: "body", name: "query", rule: "400 unreadable query", method: "GET", path: "/v2/pods?a=%zz", key: resttest.User},
+		{topic: "body", name: "query", rule: "400 unreadable query", method: "GET", path: "/v2/pods?a=%zz", key: plane.User},
 	}
 	for i := range out {
 		switch out[i].name {
@@ -74,7 +75,7 @@ func valueRows() []row {
 	}
 	return []row{
 		v("unknown-property", "422 unknown property", with(`"volume":1,"zone":"x"`)),
-		v("unknown-nested", "422 unknown property", `{"name":"a","image":"b","gpu":{"id":"NVIDIA A30","minVcpu":1}}`),
+		v("unknown-nested", "422 unknown property", `{"name":"a","image":"b","gpu":{"id":"NVIDIA L4","minVcpu":1}}`),
 		v("unknown-hostile", "422 unknown property", with(`"`+strings.Repeat("x", 80)+`":1,"a\u001b[31m'<b>":2`)),
 		v("other-case", "422 property name in other case", `{"Name":"a","image":"b","cpu":{"id":"cpu3g","vcpuCount":2}}`),
 		v("number-for-text", "422 wrong type", `{"name":1,"image":"b","cpu":{"id":"cpu3g","vcpuCount":2}}`),
@@ -91,8 +92,8 @@ func valueRows() []row {
 		v("disk-zero", "422 bound", with(`"disk":0`)),
 		v("disk-huge", "422 bound", with(`"disk":65537`)),
 		v("disk-beyond-integers", "422 bound", with(`"disk":1e400`)),
-		v("count-zero", "422 bound", `{"name":"a","image":"b","gpu":{"id":"NVIDIA A30","count":0}}`),
-		v("count-many", "422 bound", `{"name":"a","image":"b","gpu":{"id":"NVIDIA A30","count":65}}`),
+		v("count-zero", "422 bound", `{"name":"a","image":"b","gpu":{"id":"NVIDIA L4","count":0}}`),
+		v("count-many", "422 bound", `{"name":"a","image":"b","gpu":{"id":"NVIDIA L4","count":65}}`),
 		v("centers-many", "422 bound", with(`"dataCenterIds":[`+list(`"dev-1"`, 33)+`]`)),
 		v("cloud", "422 enum", with(`"cloud":"secure"`)),
 		v("image-space", "422 pattern", `{"name":"a","image":"busy box","cpu":{"id":"cpu3g","vcpuCount":2}}`),
@@ -125,13 +126,6 @@ func valueRows() []row {
 	}
 }
 
-func paramRows() []row {
-	return []row{
-		{topic: "values", name: "flag-form", rule: "422 parameter", method: "GET", path: "/v2/pods?includeTerminated=perhaps", key: resttest.User},
-		{topic: "values", name: "flag-twice", rule: "422 parameter", method: "GET", path: "/v2/pods?includeTerminated=true&includeTerminated=false", key: resttest.User},
-	}
-}
-
 func ruleRows() []row {
 	v := func(name, rule, body string) row { return create("rules", name, rule, body) }
 	cpuWith := func(members string) string { return strings.TrimSuffix(cpuBody, "}") + "," + members + "}" }
@@ -143,9 +137,8 @@ func ruleRows() []row {
 		v("path-relative", "400 mount path", with(`"mounts":{"persistent":{"size":10,"path":"a"}}`)),
 		v("path-root", "400 mount path", with(`"mounts":{"network":[{"volumeId":"v","path":"//"}]}`)),
 		v("path-system", "400 mount path", with(`"mounts":{"network":[{"volumeId":"v","path":"/opt/../proc/sys"}]}`)),
-		v("persistent", "400 persistent mount cannot be served", with(`"mounts":{"persistent":{"size":10,"path":"/workspace"}}`)),
 		v("global-cpu", "400 globalNetworking without its preconditions", cpuWith(`"globalNetworking":true`)),
-		v("global-gpu", "400 globalNetworking without its preconditions", with(`"globalNetworking":true`)),
+		v("global-gpu", "400 no capacity", with(`"globalNetworking":true`)),
 		v("volume", "404 unknown reference names the field", with(`"mounts":{"network":[{"volumeId":"v","path":"/workspace"}]}`)),
 		v("registry", "404 unknown reference names the field", with(`"registry":"r"`)),
 		v("template", "404 unknown reference names the field", with(`"templateId":"t"`)),
@@ -157,8 +150,7 @@ func accessRows() []row {
 	get := func(name, rule, path, key string, header ...string) row {
 		return row{topic: "access", name: name, rule: rule, method: "GET", path: path, key: key, header: header}
 	}
-	pod := func(t *testing.T, f *resttest.Fake) { makePod(t, f) }
-	text := resttest.KeyText(resttest.User).Reveal()
+	text := plane.KeyText(plane.User).Reveal()
 	out := []row{
 		get("missing", "401 missing bearer token", "/v2/pods", ""),
 		get("basic", "401 malformed bearer token", "/v2/pods", "", "Authorization", "Basic YTpi"),
@@ -167,27 +159,27 @@ func accessRows() []row {
 		get("two", "401 malformed bearer token", "/v2/pods", "", "Authorization", "Bearer "+text+"\nBearer "+text),
 		get("form", "401 unknown key", "/v2/pods", "", "Authorization", "Bearer abc"),
 		get("unknown", "401 unknown key", "/v2/pods", "nobody"),
-		get("expired", "401 expired key", "/v2/pods", resttest.Expired),
+		get("expired", "401 expired key", "/v2/pods", plane.Expired),
 		get("in-url", "401 key in the URL", "/v2/pods?api_key="+text, ""),
 		get("scheme-case", "200 list", "/v2/pods", "", "Authorization", "bEARER  "+text),
-		get("operators-only", "403 key without the permission", "/admin/v1/hosts", resttest.User),
-		get("missing-pod", "404 missing object", "/v2/pods/"+podID, resttest.User),
-		get("not-an-id", "404 missing object", "/v2/pods/%2e%2e%2fx", resttest.User),
-		get("foreign-pod", "404 foreign object", "/v2/pods/"+podID, resttest.Other),
+		get("operators-only", "403 key without the permission", "/admin/v1/hosts", plane.User),
+		get("missing-pod", "404 missing object", "/v2/pods/"+missingID, plane.User),
+		get("not-an-id", "404 missing object", "/v2/pods/%2e%2e%2fx", plane.User),
+		get("foreign-pod", "404 foreign object", "/v2/pods/"+podID, plane.Other),
 		get("path", "404 unknown path", "/v2/nothing", ""),
-		get("slash", "404 unknown path", "/v2/pods/", resttest.User),
-		get("double-slash", "404 unknown path", "//v2/pods", resttest.User),
-		get("case", "404 unknown path", "/V2/pods", resttest.User),
-		{topic: "access", name: "read-only", rule: "403 key without the permission", method: "POST", path: "/v2/pods", key: resttest.Reader, body: "broken"},
-		{topic: "access", name: "foreign-delete", rule: "404 foreign object", method: "DELETE", path: "/v2/pods/" + podID, key: resttest.Other, setup: pod},
-		{topic: "access", name: "foreign-action", rule: "404 foreign object", method: "POST", path: "/v2/pods/" + podID + "/action", key: resttest.Other, body: `{"action":"stop"}`, setup: pod},
-		{topic: "access", name: "put", rule: "405 with Allow", method: "PUT", path: "/v2/pods", key: resttest.User},
+		get("slash", "404 unknown path", "/v2/pods/", plane.User),
+		get("double-slash", "404 unknown path", "//v2/pods", plane.User),
+		get("case", "404 unknown path", "/V2/pods", plane.User),
+		{topic: "access", name: "read-only", rule: "403 key without the permission", method: "POST", path: "/v2/pods", key: plane.Reader, body: "broken"},
+		{topic: "access", name: "foreign-delete", rule: "404 foreign object", method: "DELETE", path: "/v2/pods/" + podID, key: plane.Other, setup: pod()},
+		{topic: "access", name: "foreign-action", rule: "404 foreign object", method: "POST", path: "/v2/pods/" + podID + "/action", key: plane.Other, body: `{"action":"stop"}`, setup: pod()},
+		{topic: "access", name: "put", rule: "405 with Allow", method: "PUT", path: "/v2/pods", key: plane.User},
 		{topic: "access", name: "options", rule: "405 with Allow", method: "OPTIONS", path: "/v2/pods/x/action"},
 		{topic: "access", name: "id-kept", rule: "x-request-id", method: "GET", path: "/healthz", header: []string{"X-Request-Id", "Client.id_7-a"}},
 	}
 	for i := range out {
 		if out[i].name == "foreign-pod" {
-			out[i].setup = pod
+			out[i].setup = pod()
 		}
 	}
 	return out
@@ -210,15 +202,15 @@ func (f faulty) Pods(context.Context, fleet.Principal) ([]fleet.PodView, error) 
 func outcomeRows() []row {
 	broken := func(name, rule string, by faulty) row {
 		return row{
-			topic: "outcomes", name: name, rule: rule, method: "GET", path: "/v2/pods", key: resttest.User,
+			topic: "outcomes", name: name, rule: rule, method: "GET", path: "/v2/pods", key: plane.User,
 			config: func(c *rest.Config) { by.Service = c.Service; c.Service = by },
 		}
 	}
-	down := func(_ *testing.T, f *resttest.Fake) { f.SetDown(true) }
-	broke := func(_ *testing.T, f *resttest.Fake) { f.SetBroke(resttest.User, true) }
+	down := func(_ *testing.T, f *plane.Plane) { f.SetDown(true) }
+	broke := func(_ *testing.T, f *plane.Plane) { f.SetBroke(plane.User, true) }
 	out := []row{
 		create("outcomes", "no-gpus", "400 no capacity", `{"name":"a","image":"b","gpu":{"id":"NVIDIA H100 80GB HBM3","count":9}}`),
-		create("outcomes", "no-type", "400 no capacity", `{"name":"a","image":"b","gpu":{"id":"NVIDIA A30"}}`),
+		create("outcomes", "no-type", "400 no capacity", `{"name":"a","image":"b","gpu":{"id":"NVIDIA L4"}}`),
 		create("outcomes", "no-money", "402 low balance", gpuBody),
 		create("outcomes", "no-leader", "503 outcome unknown", gpuBody),
 		broken("no-code", "500 internal error", faulty{err: errors.New("read /var/lib/state: secret")}),
@@ -229,79 +221,4 @@ func outcomeRows() []row {
 	}
 	out[2].setup, out[3].setup = broke, down
 	return out
-}
-
-func recordRows() []row {
-	get := func(name string, setup func(*testing.T, *resttest.Fake)) row {
-		return row{topic: "records", name: name, rule: "200 pod record", method: "GET", path: "/v2/pods/" + podID, key: resttest.Reader, setup: setup}
-	}
-	edited := func(change func(*fleet.PodView), events ...fleet.Trigger) func(*testing.T, *resttest.Fake) {
-		return func(t *testing.T, f *resttest.Fake) { f.Edit(makePod(t, f, events...), change) }
-	}
-	run := fleet.EventRunning
-	code := 3
-	list := func(name, query string) row {
-		return row{
-			topic: "records", name: name, rule: "200 list", method: "GET", path: "/v2/pods" + query, key: resttest.User,
-			setup: func(t *testing.T, f *resttest.Fake) {
-				id := makePod(t, f, run)
-				f.Edit(id, func(v *fleet.PodView) { v.Pod.Status = fleet.StatusTerminated })
-			},
-		}
-	}
-	dry := create("records", "dry-run", "200 dry run", gpuBody)
-	dry.path += "?dryRun=true"
-	return []row{
-		create("records", "create-gpu", "201 create pod", `{"name":"trainer","image":"localhost:5000/team/app:1.0@sha256:`+strings.Repeat("a", 64)+`","args":"python -c 'x y'","disk":30,`+
-			`"gpu":{"id":"NVIDIA H100 80GB HBM3","count":2},"ports":["8080/http","22/tcp"],"env":{"B":"2","A":"1"},"cloud":"SECURE","dataCenterIds":["dev-1"]}`),
-		create("records", "create-cpu", "201 create pod", cpuBody),
-		dry,
-		list("list", ""), list("list-all", "?includeTerminated=true"),
-		{topic: "records", name: "list-none", rule: "200 list", method: "GET", path: "/v2/pods?unknown=1&includeClusterPods=true", key: resttest.Other},
-		get("pulling", edited(func(v *fleet.PodView) {
-			v.Live = &fleet.Live{At: resttest.Start(), Activity: "pulling image", PullDone: 10, PullTotal: 100}
-		})),
-		get("running", edited(func(v *fleet.PodView) {
-			v.Live = &fleet.Live{At: resttest.Start(), CPUPercent: 12, MemoryPercent: 130}
-			v.Pod.StartedAt = resttest.Start().Add(-90e9)
-		}, run)),
-		get("running-not-heard", edited(func(v *fleet.PodView) { v.Unreachable = true }, run)),
-		get("stopping", edited(func(v *fleet.PodView) { v.Pod.Goal = fleet.GoalStop }, run)),
-		get("exited", edited(func(v *fleet.PodView) { v.Pod.ExitCode = new(int) }, run, fleet.EventExited)),
-		get("error", edited(func(v *fleet.PodView) {
-			v.Pod.Reason, v.Pod.ExitCode, v.Pod.LogTail = "the container ended with exit code 3", &code, "boom\n"
-		}, run, fleet.EventFailed)),
-		get("locked", edited(func(v *fleet.PodView) { v.Pod.Locked = true }, run)),
-	}
-}
-
-func actionRows() []row {
-	act := func(name, rule, action string, events ...fleet.Trigger) row {
-		return row{
-			topic: "actions", name: name, rule: rule, method: "POST", path: "/v2/pods/" + podID + "/action", key: resttest.User,
-			body: `{"action":"` + action + `"}`, setup: func(t *testing.T, f *resttest.Fake) { makePod(t, f, events...) },
-		}
-	}
-	run := fleet.EventRunning
-	locked := act("locked", "409 locked", "stop", run)
-	locked.setup = func(t *testing.T, f *resttest.Fake) {
-		f.Edit(makePod(t, f, run), func(v *fleet.PodView) { v.Pod.Locked = true })
-	}
-	twice := act("delete-twice", "409 action not allowed", "")
-	twice.method, twice.path, twice.body = "DELETE", "/v2/pods/"+podID, ""
-	twice.setup = func(t *testing.T, f *resttest.Fake) {
-		f.Edit(makePod(t, f, run), func(v *fleet.PodView) { v.Pod.Status = fleet.StatusTerminated })
-	}
-	del := act("delete", "204 delete", "")
-	del.method, del.path, del.body = twice.method, twice.path, ""
-	return []row{
-		act("stop", "200 action", "stop", run),
-		act("start", "200 action", "start", run, fleet.EventExited),
-		act("restart", "200 action", "restart", run),
-		act("terminate", "204 terminate", "terminate", run),
-		act("start-running", "409 action not allowed", "start", run),
-		act("restart-exited", "409 action not allowed", "restart", run, fleet.EventExited),
-		act("pause", "422 enum", "pause", run),
-		locked, del, twice,
-	}
 }

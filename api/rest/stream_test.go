@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"gantry/api/rest"
-	"gantry/api/rest/resttest"
 	"gantry/fleet"
+	"gantry/test/plane"
 )
 
 // event reads the next event of a stream: its id and data.
@@ -39,7 +39,7 @@ func event(t *testing.T, r *bufio.Reader) (id, data string) {
 // follow opens a pod's log; leave closes it, as the end of the test does.
 func follow(t *testing.T, s *site, id fleet.PodID, header ...string) (lines *bufio.Reader, leave func()) {
 	t.Helper()
-	resp := s.open(t, "GET", "/v2/pods/"+string(id)+"/logs", resttest.User, "", header...)
+	resp := s.open(t, "GET", "/v2/pods/"+string(id)+"/logs", plane.User, "", header...)
 	leave = func() { _ = resp.Body.Close() }
 	t.Cleanup(leave)
 	if resp.StatusCode != http.StatusOK {
@@ -53,11 +53,11 @@ func follow(t *testing.T, s *site, id fleet.PodID, header ...string) (lines *buf
 func TestLogsFollow(t *testing.T) {
 	limits := rest.Limits{Header: 100 * time.Millisecond, Read: 100 * time.Millisecond, Write: 100 * time.Millisecond}
 	s := newSite(t, nil, limits)
-	id := makePod(t, s.fake, fleet.EventRunning)
+	id := makePod(t, s.plane, fleet.EventRunning)
 	lines, leave := follow(t, s, id)
 	last, begun := "", time.Now()
 	for i := 0; i < 3 || time.Since(begun) < 10*limits.Read; i++ {
-		s.fake.Log(id, "container", fmt.Sprint("line ", i))
+		s.plane.Log(id, "container", fmt.Sprint("line ", i))
 		at, data := event(t, lines)
 		if !strings.Contains(data, fmt.Sprintf(`"line":"line %d"`, i)) || at == last {
 			t.Fatalf("line %d: %q %s", i, at, data)
@@ -78,7 +78,7 @@ func TestLogsFollow(t *testing.T) {
 func TestLogsEndWithReader(t *testing.T) {
 	ended := make(chan struct{})
 	s := newSite(t, func(c *rest.Config) { c.Service = watched{c.Service, ended} }, rest.Limits{})
-	_, leave := follow(t, s, makePod(t, s.fake, fleet.EventRunning))
+	_, leave := follow(t, s, makePod(t, s.plane, fleet.EventRunning))
 	leave()
 	select {
 	case <-ended:
@@ -100,13 +100,13 @@ func (w watched) PodLogs(ctx context.Context, who fleet.Principal, id fleet.PodI
 
 func TestLogStreamsAreLimited(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	id := makePod(t, s.fake, fleet.EventRunning)
-	s.fake.Log(id, "container", "one")
+	id := makePod(t, s.plane, fleet.EventRunning)
+	s.plane.Log(id, "container", "one")
 	for range 64 {
 		lines, _ := follow(t, s, id)
 		event(t, lines)
 	}
-	p := refused(t, s.ask(t, "GET", "/v2/pods/"+string(id)+"/logs", resttest.User, ""), http.StatusTooManyRequests)
+	p := refused(t, s.ask(t, "GET", "/v2/pods/"+string(id)+"/logs", plane.User, ""), http.StatusTooManyRequests)
 	if p.Code != fleet.CodeLimited {
 		t.Error(p)
 	}
@@ -115,7 +115,7 @@ func TestLogStreamsAreLimited(t *testing.T) {
 // TestCloseEndsStreams closes the API while a log is followed: the stream ends in order.
 func TestCloseEndsStreams(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	lines, _ := follow(t, s, makePod(t, s.fake, fleet.EventRunning))
+	lines, _ := follow(t, s, makePod(t, s.plane, fleet.EventRunning))
 	s.api.Close()
 	if _, err := lines.ReadByte(); !errors.Is(err, io.EOF) {
 		t.Error(err)
@@ -124,8 +124,8 @@ func TestCloseEndsStreams(t *testing.T) {
 
 func TestHeadOfLogsEnds(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	id := makePod(t, s.fake, fleet.EventRunning)
-	resp := s.ask(t, "HEAD", "/v2/pods/"+string(id)+"/logs", resttest.User, "")
+	id := makePod(t, s.plane, fleet.EventRunning)
+	resp := s.ask(t, "HEAD", "/v2/pods/"+string(id)+"/logs", plane.User, "")
 	if resp.status != http.StatusOK || resp.body != "" || resp.header.Get("Content-Type") != "text/event-stream" {
 		t.Error(resp)
 	}
@@ -141,7 +141,7 @@ func (stuck) Pods(ctx context.Context, _ fleet.Principal) ([]fleet.PodView, erro
 
 func TestCallIsBounded(t *testing.T) {
 	s := newSite(t, func(c *rest.Config) { c.Service, c.CallTimeout = stuck{c.Service}, 50*time.Millisecond }, rest.Limits{})
-	resp := s.ask(t, "GET", "/v2/pods", resttest.User, "")
+	resp := s.ask(t, "GET", "/v2/pods", plane.User, "")
 	if p := refused(t, resp, http.StatusServiceUnavailable); p.Code != fleet.CodeUnavailable || resp.header.Get("Retry-After") != "1" {
 		t.Error(p)
 	}
@@ -174,7 +174,7 @@ func TestSlowHeaderIsCut(t *testing.T) {
 func TestSlowBodyIsRefused(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{Header: 50 * time.Millisecond, Read: 100 * time.Millisecond})
 	c := dial(t, s)
-	fmt.Fprintf(c, "POST /v2/pods HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\":", resttest.KeyText(resttest.User).Reveal())
+	fmt.Fprintf(c, "POST /v2/pods HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\":", plane.KeyText(plane.User).Reveal())
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -13,10 +14,12 @@ import (
 
 // picture is the state at one index.
 type picture struct {
-	index uint64
-	pods  map[fleet.PodID]fleet.Pod
-	hosts map[fleet.HostID]fleet.Host
-	all   []any
+	index     uint64
+	pods      map[fleet.PodID]fleet.Pod
+	hosts     map[fleet.HostID]fleet.Host
+	templates []fleet.Template
+	books     books
+	all       []any
 }
 
 // text is the whole state in words, the same for the same state.
@@ -31,12 +34,14 @@ func (p picture) text() string {
 // take reads the state.
 func take(s *state.Store) (picture, error) {
 	out := picture{pods: map[fleet.PodID]fleet.Pod{}, hosts: map[fleet.HostID]fleet.Host{}}
-	err := s.View(func(v *state.View) error {
+	err := s.View(func(v *state.View) (err error) {
 		out.index = v.Index()
 		cluster, _ := v.Cluster()
 		all := []any{cluster, v.Catalog(), v.DataCenters(), v.Accounts()}
 		for _, a := range v.Accounts() {
-			all = append(all, v.Keys(a.ID))
+			templates := v.TemplatesOf(a.ID)
+			out.templates = append(out.templates, templates...)
+			all = append(all, v.Keys(a.ID), templates)
 			for _, p := range v.PodsOf(a.ID) {
 				out.pods[p.ID] = p
 				all = append(all, p)
@@ -46,8 +51,9 @@ func take(s *state.Store) (picture, error) {
 			out.hosts[h.ID] = h
 			all = append(all, h)
 		}
-		out.all = all
-		return nil
+		out.books, err = readBooks(v)
+		out.all = append(all, out.books.text())
+		return err
 	})
 	return out, err
 }
@@ -63,9 +69,16 @@ type checker struct {
 	w      *world
 	before picture
 	acked  map[fleet.PodID]fleet.Pod // the newest answer that a user had
+	only   map[string]string         // by name: the one thing that is called so; empty: nothing is
+	credit map[fleet.AccountID]fleet.Money
+	unsure fleet.Money // credit of the prepaid account that it has or has not
 }
 
-func newChecker(w *world) *checker { return &checker{w: w, acked: map[fleet.PodID]fleet.Pod{}} }
+func newChecker(w *world) *checker {
+	return &checker{
+		w: w, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, credit: map[fleet.AccountID]fleet.Money{},
+	}
+}
 
 // look checks everything that must hold at every moment.
 func (c *checker) look() {
@@ -88,7 +101,10 @@ func (c *checker) look() {
 		}
 	}
 	c.held(now)
+	c.published(now)
 	c.processes(now)
+	c.once(now)
+	c.charged(now)
 	c.before = now
 }
 
@@ -118,6 +134,8 @@ func (c *checker) pod(old fleet.Pod, now picture, id fleet.PodID) {
 		c.w.broke("I5: pod %s was terminated and is %s", id, rec.Status)
 	case rec.Incarnation == old.Incarnation && rank[rec.Status] < rank[old.Status]:
 		c.w.broke("I5: pod %s goes from %s to %s within incarnation %d", id, old.Status, rec.Status, rec.Incarnation)
+	case old.KeepsData() && rec.Host != old.Host:
+		c.w.broke("pod %s has its data on host %s and goes to %s", id, old.Host, rec.Host)
 	case rec.Incarnation == old.Incarnation && rec.Host != old.Host:
 		c.w.broke("I1: pod %s moves from host %s to %s within incarnation %d", id, old.Host, rec.Host, rec.Incarnation)
 	}
@@ -128,9 +146,12 @@ func (c *checker) held(now picture) {
 	gpus := map[string]fleet.PodID{}
 	used := map[fleet.HostID]fleet.Resources{}
 	for id, p := range now.pods {
+		sum := used[p.Host]
+		sum.DiskGB += dataOf(p)
+		used[p.Host] = sum
 		if !p.Held {
-			if len(p.GPUs) > 0 {
-				c.w.broke("I4: pod %s holds nothing and has GPUs %v", id, p.GPUs)
+			if len(p.GPUs)+len(p.Mappings) > 0 {
+				c.w.broke("I4: pod %s holds nothing and has GPUs %v and ports %v", id, p.GPUs, p.Mappings)
 			}
 			if p.Status.Active() {
 				c.w.broke("pod %s is %s and holds nothing", id, p.Status)
@@ -143,7 +164,6 @@ func (c *checker) held(now picture) {
 			}
 			gpus[g] = id
 		}
-		sum := used[p.Host]
 		sum.MilliCPU, sum.MemoryMB, sum.DiskGB = sum.MilliCPU+p.Need.MilliCPU, sum.MemoryMB+p.Need.MemoryMB, sum.DiskGB+p.Need.DiskGB
 		used[p.Host] = sum
 	}
@@ -152,6 +172,54 @@ func (c *checker) held(now picture) {
 		if sum.MilliCPU > total.MilliCPU || sum.MemoryMB > total.MemoryMB || sum.DiskGB > total.DiskGB {
 			c.w.broke("I4: host %s has %+v and is promised %+v", id, total, sum)
 		}
+	}
+}
+
+// dataOf is the room that a pod's data has on its host though the pod holds nothing else there, in GB.
+func dataOf(p fleet.Pod) int64 {
+	if p.Held || !p.KeepsData() || p.Status == fleet.StatusTerminated {
+		return 0
+	}
+	return int64(p.Spec.Persistent.SizeGB)
+}
+
+// published checks I4 of public ports: each belongs to one pod of its host, and is one of the host's.
+func (c *checker) published(now picture) {
+	type public struct {
+		host fleet.HostID
+		port int
+	}
+	holder := map[public]fleet.PodID{}
+	for id, p := range now.pods {
+		for _, m := range p.Mappings {
+			at := public{p.Host, m.Public}
+			if other, taken := holder[at]; taken {
+				c.w.broke("I4: port %d of host %s belongs to pods %s and %s", m.Public, p.Host, other, id)
+			}
+			holder[at] = id
+			if inv := now.hosts[p.Host].Inventory; m.Public < inv.PortFrom || m.Public > inv.PortTo {
+				c.w.broke("I4: pod %s has port %d, which host %s does not publish", id, m.Public, p.Host)
+			}
+		}
+	}
+}
+
+// once checks that what is created under an idempotency key is there once, and what was refused never.
+func (c *checker) once(now picture) {
+	see := func(name, id string) {
+		if name = strings.TrimRight(name, "'"); !strings.HasPrefix(name, "once-") {
+			return
+		}
+		if other, known := c.only[name]; known && other != id {
+			c.w.broke("one key made %q and %q, called %s", other, id, name)
+		}
+		c.only[name] = id
+	}
+	for id, p := range now.pods {
+		see(p.Spec.Name, string(id))
+	}
+	for _, t := range now.templates {
+		see(t.Name, string(t.ID))
 	}
 }
 
@@ -166,6 +234,7 @@ func (c *checker) processes(now picture) {
 				c.w.broke("I1: incarnation %d of pod %s runs on %s; the state says %+v", incarnation, id, h.name, rec)
 			}
 		}
+		c.w.dataIsThere(h.machine)
 		for _, id := range h.bound() {
 			if rec, ok := now.pods[id]; !ok || !rec.Held || rec.Host != h.id {
 				c.w.broke("I4: %s has a container of pod %s; the state says %+v", h.name, id, rec)
@@ -218,6 +287,8 @@ func (c *checker) settled() (wrong []string) {
 			}
 		}
 	}
+	wrong = append(wrong, c.stored(now)...)
+	wrong = append(wrong, c.spent(now)...)
 	return append(wrong, c.accounted(now)...)
 }
 
@@ -233,6 +304,9 @@ func (c *checker) accounted(now picture) (wrong []string) {
 		var used fleet.Resources
 		gpus := 0
 		for _, p := range now.pods {
+			if p.Host == v.Host.ID {
+				used.DiskGB += dataOf(p)
+			}
 			if p.Held && p.Host == v.Host.ID {
 				used.MilliCPU, used.MemoryMB, used.DiskGB = used.MilliCPU+p.Need.MilliCPU, used.MemoryMB+p.Need.MemoryMB, used.DiskGB+p.Need.DiskGB
 				gpus += len(p.GPUs)

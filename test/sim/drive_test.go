@@ -28,11 +28,14 @@ type driver struct {
 	calls   sync.WaitGroup
 	numbers int
 
-	tally sync.Mutex // guards the fields below and checker.acked
-	open  int        // calls under way
-	count map[string]int
-	owned map[fleet.PodID]fleet.AccountID
-	ids   []fleet.PodID
+	tally     sync.Mutex // guards the fields below and the checker's
+	open      int        // calls under way
+	count     map[string]int
+	owned     map[fleet.PodID]fleet.AccountID
+	ids       []fleet.PodID
+	templates []fleet.TemplateID
+	crediting bool        // a credit is under way, or has no answer
+	unsureKey *fleet.Once // of checker.unsure
 }
 
 // repair ends a fault.
@@ -81,9 +84,13 @@ func (d *driver) run() error {
 		}
 		h.start()
 	}
+	if err := d.prepay(ctx); err != nil {
+		return err
+	}
 	d.load()
 	d.calls.Wait()
 	d.heal()
+	d.credited()
 	d.settle()
 	d.quiet()
 	return nil
@@ -286,138 +293,6 @@ func secondAgent(d *driver) (time.Duration, func()) {
 	})
 }
 
-// user does what a user does now and then.
-func (d *driver) user() {
-	d.tally.Lock()
-	defer d.tally.Unlock()
-	if d.open >= maxCalls {
-		return
-	}
-	d.open++
-	account := d.accounts[d.rng.IntN(len(d.accounts))]
-	var call func()
-	switch n := d.rng.IntN(100); {
-	case n < 42 || len(d.ids) == 0:
-		req := d.request()
-		call = func() { d.userCreates(account, req) }
-	case n < 84:
-		id := d.ids[len(d.ids)-1-d.rng.IntN(min(len(d.ids), 25))]
-		actions := append(fleet.Actions(), fleet.ActionTerminate)
-		action := actions[d.rng.IntN(len(actions))]
-		call = func() { d.userActs(d.owner(id), id, action) }
-	case n < 95:
-		id := d.ids[len(d.ids)-1-d.rng.IntN(min(len(d.ids), 10))]
-		call = func() { d.userReads(id) }
-	default:
-		id := d.ids[d.rng.IntN(len(d.ids))]
-		call = func() { d.userPries(id) }
-	}
-	d.calls.Go(func() {
-		call()
-		d.tally.Lock()
-		defer d.tally.Unlock()
-		d.open--
-	})
-}
-
-func (d *driver) owner(id fleet.PodID) fleet.AccountID {
-	d.tally.Lock()
-	defer d.tally.Unlock()
-	return d.owned[id]
-}
-
-// request is what a user asks for.
-func (d *driver) request() fleet.PodRequest {
-	d.numbers++
-	kinds := []string{
-		"steady", "steady", "steady", "steady", "polite", "polite", "stubborn", "done", "done", "fail", "oom", "missing", "broken", "slow",
-	}
-	kind := kinds[d.rng.IntN(len(kinds))]
-	number := d.numbers
-	if d.rng.IntN(2) == 0 {
-		number = 0 // an image that others have too
-	}
-	ref := image(kind, d.rng.IntN(40), number)
-	if d.rng.IntN(2) == 0 {
-		return gpuPod(1+d.rng.IntN(3), ref)
-	}
-	return cpuPod(2<<d.rng.IntN(2), ref)
-}
-
-func (d *driver) userCreates(account fleet.AccountID, req fleet.PodRequest) {
-	rec, err := d.create(account, req)
-	d.answered("create", rec, err, fleet.CodeNoCapacity)
-}
-
-func (d *driver) userActs(account fleet.AccountID, id fleet.PodID, action fleet.Trigger) {
-	rec, err := d.act(account, id, action)
-	d.answered("action", rec, err, fleet.CodeNoCapacity, fleet.CodeNotAllowed, fleet.CodeNotFound)
-}
-
-// userPries looks at and ends a pod of another account, which must be as if it were not there.
-func (d *driver) userPries(id fleet.PodID) {
-	for _, account := range d.accounts {
-		if account == d.owner(id) {
-			continue
-		}
-		_, err := d.act(account, id, fleet.ActionTerminate)
-		if code := fleet.CodeOf(err); code != fleet.CodeNotFound && code != fleet.CodeUnavailable {
-			d.broke("I8: %s ends a pod of another account: %v", account, err)
-		}
-	}
-}
-
-// userReads reads a pod's log through its host.
-func (d *driver) userReads(id fleet.PodID) {
-	lines := 0
-	var ctxErr error
-	_, err := d.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
-		err := p.service.PodLogs(ctx, principal(d.owner(id)), id, fleet.LogQuery{Tail: 100}, func(fleet.LogLine) error {
-			lines++
-			return nil
-		})
-		ctxErr = ctx.Err()
-		return fleet.PodView{}, err
-	})
-	switch code := fleet.CodeOf(err); {
-	case err == nil && lines > 0:
-		d.note("log read")
-	case err == nil, code == fleet.CodeNotAllowed, code == fleet.CodeNotFound:
-	case code == fleet.CodeUnavailable, ctxErr != nil:
-		d.log.Info("log unavailable", "pod", id, "err", err)
-		d.note("log unavailable")
-	default:
-		d.broke("log of pod %s: unexpected error %v", id, err)
-	}
-}
-
-// answered keeps what a user was told. Only refusals that a user can understand are right; a pod
-// that is not found must have been terminated long ago, which the checker sees.
-func (d *driver) answered(what string, rec fleet.Pod, err error, refusals ...fleet.Code) {
-	d.tally.Lock()
-	defer d.tally.Unlock()
-	code := fleet.CodeOf(err)
-	switch {
-	case err == nil:
-		d.count[what]++
-		if old, known := d.acked[rec.ID]; !known || old.Rev < rec.Rev {
-			d.acked[rec.ID] = rec
-		}
-		if _, known := d.owned[rec.ID]; !known {
-			d.owned[rec.ID] = rec.Account
-			d.ids = append(d.ids, rec.ID)
-		}
-	case strings.Contains(err.Error(), "too quickly"):
-		d.broke("%s: with %d callers the scheduler never came to a decision: %v", what, maxCalls, err)
-	case code == fleet.CodeUnavailable:
-		d.count[what+" unavailable"]++
-	case slices.Contains(refusals, code):
-		d.count[what+" refused"]++
-	default:
-		d.broke("%s: unexpected error %v", what, err)
-	}
-}
-
 // heal ends every fault.
 func (d *driver) heal() {
 	for _, r := range d.repairs {
@@ -452,10 +327,11 @@ func (d *driver) quiet() {
 	}
 	before := d.processesNow()
 	d.killScheduler(stateClean)
-	end, commands, err := replay(d.world, raftDir(d.schedDir))
+	end, story, err := replay(d.world, raftDir(d.schedDir))
 	d.check(err)
-	if commands > 0 {
-		d.count["replayed"] = commands
+	if story.commands > 0 {
+		d.count["replayed"] = story.commands
+		d.count["intervals charged"] = story.charges.check(d.world, end)
 		if end.text() != d.last.text() {
 			d.broke("I7: the log replayed gives another state:\n%s\n%s", d.last.text(), end.text())
 		}

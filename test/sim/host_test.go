@@ -98,10 +98,13 @@ func (h *host) config(c *client) agent.Config {
 	}
 }
 
+// publicPorts is how many tcp ports a host publishes: fewer than its pods may want.
+const publicPorts = 8
+
 // publish is where every host publishes tcp ports.
 func publish() agent.Publish {
 	ip := netip.MustParseAddr("203.0.113.7")
-	return agent.Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_099}
+	return agent.Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_000 + publicPorts - 1}
 }
 
 // kill kills the agent. Its machine may lose power with it, so that nobody is told.

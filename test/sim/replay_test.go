@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -12,105 +14,113 @@ import (
 	"gantry/scheduler/state"
 )
 
+// story is what a log tells.
+type story struct {
+	commands int
+	charges  charges
+}
+
 // replay applies the log in dir anew, command by command, to an empty state. It checks that every
 // command moves statuses only along the table of package fleet (I5) and returns the state at the
-// end and how many commands there were. A log whose beginning a snapshot replaced is not replayed:
-// then commands is 0.
-func replay(w *world, dir string) (end picture, commands int, err error) {
+// end and what there was. A log whose beginning a snapshot replaced is not replayed: then there are no
+// commands.
+func replay(w *world, dir string) (end picture, told story, err error) {
+	told.charges.bills = map[fleet.PodID]*bill{}
 	logs, err := raftboltdb.NewBoltStore(filepath.Join(dir, "raft.db"))
 	if err != nil {
-		return picture{}, 0, err
+		return picture{}, told, err
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	first, err := logs.FirstIndex()
 	if err != nil || first > 1 {
-		return picture{}, 0, err
+		return picture{}, told, err
 	}
 	last, err := logs.LastIndex()
 	if err != nil {
-		return picture{}, 0, err
+		return picture{}, told, err
 	}
 	again := filepath.Join(w.dir, "again")
 	if err := os.MkdirAll(again, 0o700); err != nil {
-		return picture{}, 0, err
+		return picture{}, told, err
 	}
 	store, err := state.Open(filepath.Join(again, "state.db"), state.Options{})
 	if err != nil {
-		return picture{}, 0, err
+		return picture{}, told, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	for index := first; index <= last; index++ {
 		var entry raft.Log
 		if err := logs.GetLog(index, &entry); err != nil {
-			return picture{}, 0, err
+			return picture{}, told, err
 		}
 		if entry.Type != raft.LogCommand {
 			continue
 		}
-		n, err := replayEntry(w, store, entry)
-		if err != nil {
-			return picture{}, 0, err
+		if err := told.entry(w, store, entry); err != nil {
+			return picture{}, told, err
 		}
-		commands += n
 	}
 	end, err = take(store)
-	return end, commands, err
+	return end, told, err
 }
 
-// replayEntry applies an entry's commands one by one, under indexes that leave room for them.
-func replayEntry(w *world, store *state.Store, entry raft.Log) (int, error) {
+// entry applies an entry's commands one by one, under indexes that leave room for them.
+func (s *story) entry(w *world, store *state.Store, entry raft.Log) error {
 	const room = 1 << 10
 	cmds, err := state.Decode(entry.Data)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for i, cmd := range cmds {
 		data, err := state.Encode(cmd)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		touched := touchedBy(cmd)
+		var at time.Time
+		var touched []fleet.PodID
 		before := map[fleet.PodID]fleet.Pod{}
-		for _, id := range touched {
-			if rec, known, err := find(store, id); err == nil && known {
-				before[id] = rec
+		err = store.View(func(v *state.View) error {
+			at, touched = commandTime(v, cmd)
+			for _, id := range touched {
+				if rec, known := v.Pod(id); known {
+					before[id] = rec
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		if _, err := store.Apply([]state.Entry{{Index: entry.Index*room + uint64(i), Term: entry.Term, Data: data}}); err != nil {
-			return 0, err
+			return err
 		}
-		for id, old := range before {
+		for _, id := range touched {
+			old, was := before[id]
 			rec, known, err := find(store, id)
 			switch {
-			case err != nil || !known:
+			case err != nil || was && !known:
 				w.broke("entry %d loses pod %s (%T): %v", entry.Index, id, cmd, err)
-			case !legal(old, rec):
-				w.broke("I5: entry %d moves pod %s from %s to %s (%T)", entry.Index, id, old.Status, rec.Status, cmd)
-			case old.Held && rec.Held && old.Host != rec.Host:
-				w.broke("I1: entry %d moves pod %s from host %s to %s while it is held (%T)", entry.Index, id, old.Host, rec.Host, cmd)
+			case !known: // a create or a report that was refused
+			case !was:
+				s.charges.change(nil, &rec, at)
+			default:
+				moved(w, entry.Index, cmd, old, rec)
+				s.charges.change(&old, &rec, at)
 			}
 		}
 	}
-	return len(cmds), nil
+	s.commands += len(cmds)
+	return nil
 }
 
-// touchedBy returns the pods whose status a command may change.
-func touchedBy(cmd state.Command) []fleet.PodID {
-	switch c := cmd.(type) {
-	case state.ActPod:
-		return []fleet.PodID{c.Pod}
-	case state.ReportPods:
-		var out []fleet.PodID
-		seen := map[fleet.PodID]bool{}
-		for _, r := range c.Reports {
-			if !seen[r.Pod] {
-				out = append(out, r.Pod)
-			}
-			seen[r.Pod] = true
-		}
-		return out
+// moved checks what a command did to a pod.
+func moved(w *world, index uint64, cmd state.Command, old, rec fleet.Pod) {
+	switch {
+	case !legal(old, rec):
+		w.broke("I5: entry %d moves pod %s from %s to %s (%T)", index, rec.ID, old.Status, rec.Status, cmd)
+	case old.Host != rec.Host && (old.Held && rec.Held || old.KeepsData()):
+		w.broke("I1: entry %d moves pod %s from host %s to %s while it has something there (%T)", index, rec.ID, old.Host, rec.Host, cmd)
 	}
-	return nil
 }
 
 // legal reports whether one trigger leads from one status to the other.
@@ -118,7 +128,7 @@ func legal(from, to fleet.Pod) bool {
 	if from.Status == to.Status {
 		return true
 	}
-	for _, t := range append(fleet.Actions(), fleet.Events()...) {
+	for _, t := range slices.Concat(fleet.Actions(), fleet.Events(), []fleet.Trigger{fleet.ActionUpdate}) {
 		if next, ok := from.Status.Next(t); ok && next == to.Status {
 			return true
 		}

@@ -21,7 +21,10 @@ import (
 	"gantry/scheduler/state"
 )
 
-const keepTerminated = 10 * time.Minute
+const (
+	keepTerminated = 10 * time.Minute
+	lookAtCredit   = 5 * time.Second
+)
 
 // process is one life of a scheduler, wired as gantry-scheduler wires it.
 type process struct {
@@ -169,6 +172,9 @@ func (p *process) serve(ctx context.Context) {
 	purger := &control.Purger{
 		Store: p.store, Node: p.node, Keep: keepTerminated, Every: 10 * time.Second, Log: p.world.log,
 	}
+	accountant := &control.Accountant{
+		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log,
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) })
 	group.Go(func() error {
@@ -176,6 +182,7 @@ func (p *process) serve(ctx context.Context) {
 			loops, lead := errgroup.WithContext(lead)
 			loops.Go(func() error { return p.dispatch.Lead(lead) })
 			loops.Go(func() error { return purger.Run(lead) })
+			loops.Go(func() error { return accountant.Run(lead) })
 			return loops.Wait()
 		})
 	})

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 const fixedSeeds = 20
@@ -41,6 +42,19 @@ func TestSeededFaults(t *testing.T) {
 				t.Errorf("no run had the fault %q", f.name)
 			}
 		}
+		for _, what := range met() {
+			if total.counts[what] == 0 {
+				t.Errorf("no run met %q", what)
+			}
+		}
+	}
+}
+
+// met is what a set of runs must have met to prove anything.
+func met() []string {
+	return []string{
+		"update", "template", "create replayed", "answer lost", "data seen again", "accounts without credit", "refused for want of credit",
+		"price", "settlement", "credit", "intervals charged",
 	}
 }
 
@@ -58,7 +72,10 @@ func number(t *testing.T, name string) (uint64, bool) {
 
 // runSeed is one run.
 func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
+	// A full hour ends while the run goes on.
+	time.Sleep(time.Hour - time.Duration(seed%4)*time.Minute - 30*time.Second)
 	w := newWorld(t, seed, func(w *world) {
+		w.accounts = append(w.accounts, prepaidAccount)
 		if seed%4 == 0 { // with snapshots in the place of most of the log
 			w.snapshotEvery, w.trailing = 100, 20
 		}
@@ -73,6 +90,8 @@ func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
 		t.Error(err)
 	}
 	d.count["starts"] = len(w.starts)
+	d.count["data seen again"] = w.reread
+	d.count["accounts without credit"] = w.lines.count("accounts have no credit left")
 	d.count["second agents refused"] = w.lines.count("a second session of a host was refused: two agents use one identity")
 	enough(t, d.count)
 	for _, f := range w.broken() {

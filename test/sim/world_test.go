@@ -46,6 +46,8 @@ type world struct {
 	faults  []string // what was broken
 	starts  map[start]string
 	running map[fleet.PodID]*machine
+	written map[fleet.PodID]note // what processes last wrote to their pod's data
+	reread  int                  // processes that found what the one before wrote
 }
 
 type start struct {
@@ -58,7 +60,7 @@ func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 	w := &world{
 		t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), wire: newWire(seed),
 		accounts: []fleet.AccountID{"account-a", "account-b"}, byHost: map[fleet.HostID]*host{},
-		starts: map[start]string{}, running: map[fleet.PodID]*machine{}, lines: &logLines{began: time.Now()},
+		starts: map[start]string{}, running: map[fleet.PodID]*machine{}, written: map[fleet.PodID]note{}, lines: &logLines{began: time.Now()},
 	}
 	w.log = slog.New(w.lines)
 	w.schedDir = filepath.Join(w.dir, "scheduler")
@@ -185,6 +187,7 @@ func (w *world) began(m *machine, spec pod.ContainerSpec) {
 	if !known || !rec.Held || w.machineOf(rec.Host) != m {
 		w.broke("I1: pod %s starts on %s, which the state does not bind it to: %+v", spec.Pod, m.name, rec)
 	}
+	w.writes(m, spec)
 }
 
 // ended implements watcher.

@@ -1,0 +1,250 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+const (
+	maxBuckets    = 1000 // that lastN may ask for
+	firstYear     = 1970
+	lastYear      = 9998
+	noSuchCharges = "-" // an id that no resource has: selects nothing
+
+	billingText = " Amounts are USD per bucket, summed in units of 10^-9 USD; buckets begin on whole hours, days, Mondays, months and years of UTC, and " +
+		"those without charges have no record. What runs is counted up to now.\n\n400: lastN comes with startTime or endTime, or startTime is not before endTime."
+	notYetText = " There is nothing of the kind to be charged yet: records is empty and the sums are 0."
+)
+
+func billingParams() []*huma.Param {
+	when := func(name, text string) *huma.Param {
+		return queryParam(name, text, huma.Schema{Type: huma.TypeString, Format: "date-time", Examples: []any{"2026-10-01T00:00:00Z"}})
+	}
+	size := wordParam("bucketSize", "Length of a bucket. Default day.", "hour", "day", "week", "month", "year")
+	return []*huma.Param{
+		when("startTime", "Begin, RFC 3339, snapped down to a bucket. Default: 30 days before the end."),
+		when("endTime", "End, RFC 3339, snapped up to a bucket. Default: now."),
+		countParam("lastN", "The last buckets, the present one among them; excludes startTime and endTime.", 1, maxBuckets),
+		size,
+	}
+}
+
+func (a *API) registerBilling() {
+	get := func(path, id, summary, text, filter string, out any) route {
+		params := billingParams()
+		if filter != "" {
+			params = append(params, queryParam(filter, "Only charges of this one.", huma.Schema{Type: huma.TypeString}))
+		}
+		return route{
+			method: http.MethodGet, path: "/v2/billing" + path, id: id, tag: "Billing", summary: summary, text: text + billingText,
+			scope: auth.Read(fleet.GroupBilling), limit: limit.PerAccount, status: http.StatusOK, params: params, out: out,
+		}
+	}
+	handle(a, get("", "getBilling", "Charges of the account", "Tells what the account was charged, for everything.", "",
+		exampleAccountBilling()), a.billAccount)
+	handle(a, get("/pods", "getPodBilling", "Charges of pods", "Tells what pods were charged.", "podId", examplePodBilling()), a.billPods)
+	handle(a, get("/network-volumes", "getNetworkVolumeBilling", "Charges of network volumes", "Tells what network volumes were charged.",
+		"networkVolumeId", exampleVolumeBilling()), a.billVolumes)
+	handle(a, get("/serverless", "getServerlessBilling", "Charges of serverless endpoints", "Tells what serverless endpoints were charged."+notYetText,
+		"serverlessId", exampleServerlessBilling()), a.billServerless)
+	handle(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what public endpoints were charged."+notYetText,
+		"", exampleEndpointBilling()), a.billEndpoints)
+	handle(a, get("/clusters", "getClusterBilling", "Charges of clusters", "Tells what clusters were charged."+notYetText,
+		"clusterId", exampleClusterBilling()), a.billClusters)
+}
+
+// billingQuery reads what the parameters select. Errors: CodeInvalid, CodeConflictRule.
+func (c *call) billingQuery(now time.Time) (fleet.BillingQuery, error) {
+	q := fleet.BillingQuery{
+		Start: c.args.time("startTime"), End: c.args.time("endTime"), LastN: c.args.number("lastN", 0), Bucket: fleet.BucketSize(c.args.text("bucketSize")),
+	}
+	for _, name := range []string{"startTime", "endTime"} {
+		if !c.args.has(name) {
+			continue
+		}
+		if q.LastN > 0 {
+			return q, fleet.BreaksRule("lastN and %s exclude each other", name)
+		}
+		if year := c.args.time(name).UTC().Year(); year < firstYear || year > lastYear {
+			return q, fleet.Invalid("query."+name, "must be in the years 1970 to 9998")
+		}
+	}
+	end := q.End
+	if end.IsZero() {
+		end = now
+	}
+	if !q.Start.IsZero() && !q.Start.Before(end) {
+		return q, fleet.BreaksRule("startTime must be before endTime")
+	}
+	return q, nil
+}
+
+// charges returns what a kind of resource was charged; filter is the parameter that picks one.
+func (a *API) charges(ctx context.Context, c *call, kind fleet.ChargeKind, filter string) (fleet.BillingView, error) {
+	q, err := c.billingQuery(a.now())
+	if err != nil {
+		return fleet.BillingView{}, err
+	}
+	q.Kind, q.ID = kind, c.args.text(filter)
+	return a.svc.Billing(ctx, c.who, q)
+}
+
+// noCharges tells the time that was looked at for a kind that nothing is charged for.
+func (a *API) noCharges(ctx context.Context, c *call) (BillingWindow, error) {
+	q, err := c.billingQuery(a.now())
+	if err != nil {
+		return BillingWindow{}, err
+	}
+	q.Kind, q.ID = fleet.ChargeVolume, noSuchCharges
+	view, err := a.svc.Billing(ctx, c.who, q)
+	return window(view), err
+}
+
+// sum adds up records and counts their resources.
+func sum(records []fleet.BillingRecord) (total fleet.Amounts, resources int) {
+	seen := map[string]bool{}
+	for _, r := range records {
+		total, seen[r.ID] = total.Plus(r.Amounts), true
+	}
+	return total, len(seen)
+}
+
+func (a *API) billAccount(ctx context.Context, c *call, _ *none) (*AccountBilling, error) {
+	view, err := a.charges(ctx, c, "", "")
+	if err != nil {
+		return nil, err
+	}
+	total, _ := sum(view.Records)
+	out := &AccountBilling{
+		Records:  []AccountBillingRecord{},
+		Metadata: AccountBillingMetadata{Query: window(view), RecordCount: len(view.Records), Totals: accountAmounts(total)},
+	}
+	for _, r := range view.Records {
+		out.Records = append(out.Records, AccountBillingRecord{BillingPeriod: period(r), AccountAmounts: accountAmounts(r.Amounts)})
+	}
+	return out, nil
+}
+
+func (a *API) billPods(ctx context.Context, c *call, _ *none) (*PodBilling, error) {
+	view, err := a.charges(ctx, c, fleet.ChargePod, "podId")
+	if err != nil {
+		return nil, err
+	}
+	total, pods := sum(view.Records)
+	out := &PodBilling{
+		Records: []PodBillingRecord{},
+		Metadata: PodBillingMetadata{
+			Query:       PodBillingQuery{BillingWindow: window(view), PodID: textOrNull(c.args.text("podId"))},
+			RecordCount: len(view.Records), UniquePodCount: pods, Totals: podAmounts(total),
+		},
+	}
+	for _, r := range view.Records {
+		out.Records = append(out.Records, PodBillingRecord{BillingPeriod: period(r), PodID: r.ID, PodAmounts: podAmounts(r.Amounts)})
+	}
+	return out, nil
+}
+
+func (a *API) billVolumes(ctx context.Context, c *call, _ *none) (*VolumeBilling, error) {
+	view, err := a.charges(ctx, c, fleet.ChargeVolume, "networkVolumeId")
+	if err != nil {
+		return nil, err
+	}
+	total, volumes := sum(view.Records)
+	out := &VolumeBilling{
+		Records: []VolumeBillingRecord{},
+		Metadata: VolumeBillingMetadata{
+			Query:       VolumeBillingQuery{BillingWindow: window(view), NetworkVolumeID: textOrNull(c.args.text("networkVolumeId"))},
+			RecordCount: len(view.Records), UniqueNetworkVolumeCount: volumes, Totals: volumeAmounts(total),
+		},
+	}
+	for _, r := range view.Records {
+		out.Records = append(out.Records, VolumeBillingRecord{BillingPeriod: period(r), NetworkVolumeID: r.ID, VolumeAmounts: volumeAmounts(r.Amounts)})
+	}
+	return out, nil
+}
+
+func (a *API) billServerless(ctx context.Context, c *call, _ *none) (*ServerlessBilling, error) {
+	w, err := a.noCharges(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	query := ServerlessBillingQuery{BillingWindow: w, ServerlessID: textOrNull(c.args.text("serverlessId"))}
+	return &ServerlessBilling{Records: []ServerlessBillingRecord{}, Metadata: ServerlessBillingMetadata{Query: query}}, nil
+}
+
+func (a *API) billEndpoints(ctx context.Context, c *call, _ *none) (*EndpointBilling, error) {
+	w, err := a.noCharges(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &EndpointBilling{Records: []EndpointBillingRecord{}, Metadata: EndpointBillingMetadata{Query: w}}, nil
+}
+
+func (a *API) billClusters(ctx context.Context, c *call, _ *none) (*ClusterBilling, error) {
+	w, err := a.noCharges(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	query := ClusterBillingQuery{BillingWindow: w, ClusterID: textOrNull(c.args.text("clusterId"))}
+	return &ClusterBilling{Records: []ClusterBillingRecord{}, Metadata: ClusterBillingMetadata{Query: query}}, nil
+}
+
+func exampleWindow() BillingWindow {
+	return BillingWindow{
+		StartTime: Time{time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)}, EndTime: Time{time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC)}, BucketSize: "day",
+	}
+}
+
+func examplePeriod() BillingPeriod {
+	w := exampleWindow()
+	return BillingPeriod{StartTime: w.StartTime, EndTime: w.EndTime}
+}
+
+func exampleAmounts() fleet.Amounts {
+	return fleet.Amounts{GPU: fleet.MoneyUSD(64.56), Disk: fleet.MoneyUSD(0.07)}
+}
+
+func exampleAccountBilling() AccountBilling {
+	amounts := accountAmounts(exampleAmounts())
+	return AccountBilling{
+		Records:  []AccountBillingRecord{{BillingPeriod: examplePeriod(), AccountAmounts: amounts}},
+		Metadata: AccountBillingMetadata{Query: exampleWindow(), RecordCount: 1, Totals: amounts},
+	}
+}
+
+func examplePodBilling() PodBilling {
+	amounts := podAmounts(exampleAmounts())
+	return PodBilling{
+		Records:  []PodBillingRecord{{BillingPeriod: examplePeriod(), PodID: "k3n8w0zq5r7d2a", PodAmounts: amounts}},
+		Metadata: PodBillingMetadata{Query: PodBillingQuery{BillingWindow: exampleWindow()}, RecordCount: 1, UniquePodCount: 1, Totals: amounts},
+	}
+}
+
+func exampleVolumeBilling() VolumeBilling {
+	return VolumeBilling{
+		Records: []VolumeBillingRecord{}, Metadata: VolumeBillingMetadata{Query: VolumeBillingQuery{BillingWindow: exampleWindow()}},
+	}
+}
+
+func exampleServerlessBilling() ServerlessBilling {
+	return ServerlessBilling{
+		Records: []ServerlessBillingRecord{}, Metadata: ServerlessBillingMetadata{Query: ServerlessBillingQuery{BillingWindow: exampleWindow()}},
+	}
+}
+
+func exampleEndpointBilling() EndpointBilling {
+	return EndpointBilling{Records: []EndpointBillingRecord{}, Metadata: EndpointBillingMetadata{Query: exampleWindow()}}
+}
+
+func exampleClusterBilling() ClusterBilling {
+	return ClusterBilling{
+		Records: []ClusterBillingRecord{}, Metadata: ClusterBillingMetadata{Query: ClusterBillingQuery{BillingWindow: exampleWindow()}},
+	}
+}

@@ -1,0 +1,169 @@
+package rest
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/api/problem"
+	"gantry/fleet"
+)
+
+const (
+	maxSessions = 64      // of exec, per account
+	maxMessage  = 1 << 20 // bytes of one message from a client
+)
+
+// pace holds the waits of what stays open; tests shorten them.
+type pace struct {
+	first time.Duration // for the first message of an exec session
+	ping  time.Duration // between two pings of an exec session
+	pong  time.Duration // for the answer to one
+	stall time.Duration // without progress of a transfer
+}
+
+func defaultPace() pace {
+	return pace{first: 10 * time.Second, ping: keepAlive, pong: 10 * time.Second, stall: 60 * time.Second}
+}
+
+// ExecRequest is the first message of an exec session.
+type ExecRequest struct {
+	Command []string `json:"command" doc:"Program and its arguments, without a shell." minItems:"1" maxItems:"1024" example:"[\"ls\",\"-l\"]"`
+	TTY     bool     `json:"tty,omitempty" doc:"Give it a terminal; all output is then on channel 1."`
+	Stdin   bool     `json:"stdin,omitempty" doc:"Give it an input; without it, its input is empty."`
+	Cols    int      `json:"cols,omitempty" doc:"Columns of the terminal. Default 80." minimum:"1" maximum:"65535"`
+	Rows    int      `json:"rows,omitempty" doc:"Rows of the terminal. Default 24." minimum:"1" maximum:"65535"`
+	Term    string   `json:"term,omitempty" doc:"Kind of the terminal, the variable TERM." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9.+_-]*$" patternDescription:"letters, digits, '.', '+', '_' and '-', starting with a letter or digit" example:"xterm-256color"`
+}
+
+// ExecSize is a new size of the terminal.
+type ExecSize struct {
+	Cols int `json:"cols" doc:"Columns." minimum:"1" maximum:"65535"`
+	Rows int `json:"rows" doc:"Rows." minimum:"1" maximum:"65535"`
+}
+
+func (in *ExecRequest) check() []string {
+	var out []string
+	if in.Command[0] == "" {
+		out = append(out, "$.command[0]: must not be empty")
+	}
+	for i, word := range in.Command {
+		if strings.ContainsRune(word, 0) {
+			out = append(out, fmt.Sprintf("$.command[%d]: must not contain NUL", i))
+		}
+	}
+	return out
+}
+
+// execRules check what a client sends.
+type execRules struct{ request, size *rule }
+
+func (a *API) registerExec() {
+	rt := route{
+		method: http.MethodGet, path: "/v2/pods/{id}/exec", id: "execPod", tag: "Pods", summary: "Run a program in a pod",
+		text: "Opens a WebSocket and runs a program in the container of a running pod. The client's first message, within 10 seconds, is text: " +
+			"an ExecRequest as JSON. All others are binary, both ways: one byte for the channel, then data. From the client: 0 input, 4 a new size of the terminal (ExecSize as JSON), " +
+			"5 the end of the input. From the server: 1 output, 2 error output, 3 the end, as JSON `{\"code\",\"error\"?}`, which is the last message before a normal " +
+			"close; error is there when the program could not run or was lost, and code then means nothing. A message has at most 1 MiB. When the client " +
+			"leaves, the program is killed.\n\n" +
+			"400: the request asks for no WebSocket. 404: there is no such pod. 409: it does not run. 429: the account has more than 64 sessions open.",
+		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusSwitchingProtocols,
+		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
+	}
+	op := a.declare(rt)
+	op.Responses["101"].Description = "The WebSocket."
+	rules := execRules{request: a.messageRule(reflect.TypeFor[ExecRequest]()), size: a.messageRule(reflect.TypeFor[ExecSize]())}
+	a.serve(op, rt, func(ctx context.Context, c *call) error { return a.execPod(ctx, c, rules) })
+}
+
+// messageRule documents a message of a session and returns the rule that it must meet.
+func (a *API) messageRule(t reflect.Type) *rule {
+	reg := a.huma.OpenAPI().Components.Schemas
+	s := reg.Schema(t, true, t.Name())
+	a.noteBody(s)
+	a.fixArrays()
+	r, err := compile(reg, s)
+	if err != nil {
+		a.faults = append(a.faults, err)
+	}
+	return r
+}
+
+// execPod checks what can be refused with a problem, and then holds the session.
+func (a *API) execPod(ctx context.Context, c *call, rules execRules) error {
+	id, err := c.podID()
+	if err != nil {
+		return err
+	}
+	if err := a.running(ctx, c.who, id); err != nil {
+		return err
+	}
+	if !wantsSocket(c.r) {
+		c.w.Header().Set("Sec-WebSocket-Version", "13")
+		return malformed("the request must ask for a WebSocket")
+	}
+	if !a.sessions.take(c.who.Account) {
+		return &fleet.Error{Code: fleet.CodeLimited, Msg: fmt.Sprintf("the account has more than %d exec sessions open", maxSessions)}
+	}
+	defer a.sessions.give(c.who.Account)
+	// A browser cannot send the Authorization header that was checked, so the origin tells nothing.
+	conn, err := websocket.Accept(c.w, c.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return nil //nolint:nilerr // Accept has answered
+	}
+	conn.SetReadLimit(maxMessage)
+	err = newExecSocket(conn, rules, a.pace).hold(ctx, a.closed, func(ctx context.Context, req fleet.ExecRequest) (fleet.ExecSession, error) {
+		return a.svc.ExecPod(ctx, c.who, id, req)
+	})
+	switch code := fleet.CodeOf(err); {
+	case code == fleet.CodeInternal:
+		a.log.Error("exec session met an internal error", "request", problem.RequestID(ctx), "pod", id, "err", err)
+	case code == fleet.CodeUnavailable && !errors.Is(err, errClosing):
+		a.log.Warn("exec session was lost", "request", problem.RequestID(ctx), "pod", id, "err", err)
+	}
+	return nil
+}
+
+// running fails unless the caller's pod runs now.
+func (a *API) running(ctx context.Context, who fleet.Principal, id fleet.PodID) error {
+	ctx, cancel := context.WithTimeout(ctx, a.callTimeout)
+	defer cancel()
+	view, err := a.svc.Pod(ctx, who, id)
+	switch {
+	case err != nil:
+		return err
+	case view.Pod.Stopping():
+		return fleet.NotAllowed("the pod is stopping")
+	case view.Pod.Status != fleet.StatusRunning:
+		return fleet.NotAllowed("the pod is %s, and must be RUNNING", view.Pod.Status)
+	}
+	return nil
+}
+
+// wantsSocket reports whether a request is the opening handshake of RFC 6455.
+func wantsSocket(r *http.Request) bool {
+	has := func(name, token string) bool {
+		for _, v := range r.Header.Values(name) {
+			for part := range strings.SplitSeq(v, ",") {
+				if strings.EqualFold(strings.TrimSpace(part), token) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(r.Header.Get("Sec-WebSocket-Key")))
+	return r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ProtoMinor >= 1 && err == nil && len(key) == 16 &&
+		len(r.Header.Values("Sec-WebSocket-Key")) == 1 && r.Header.Get("Sec-WebSocket-Version") == "13" &&
+		has("Connection", "Upgrade") && has("Upgrade", "websocket")
+}

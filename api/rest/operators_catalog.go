@@ -1,0 +1,208 @@
+package rest
+
+import (
+	"context"
+	"math/bits"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+const (
+	// gpuIDPattern takes device names as drivers print them; a comma would break lists in queries.
+	gpuIDPattern    = `^[!-+\--~]( ?[!-+\--~]){0,190}$`
+	flavorIDPattern = `^[a-z][a-z0-9]{0,31}$`
+	centerIDPattern = `^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`
+)
+
+// GPUTypeEntry is a GPU type of the catalog, for operators.
+type GPUTypeEntry struct {
+	ID string `json:"id" doc:"NVIDIA's device name." example:"NVIDIA H100 80GB HBM3"`
+	PutGPUTypeRequest
+	Pool        *string `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
+	Contributed bool    `json:"contributed" doc:"True for a type that a host brought along and no operator has put yet."`
+}
+
+// PutGPUTypeRequest is the body that puts a GPU type.
+type PutGPUTypeRequest struct {
+	Name         string        `json:"name" doc:"Short name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"H100 SXM"`
+	Pool         string        `json:"pool,omitempty" doc:"Pool of like GPUs; omitted: none." maxLength:"63" pattern:"^[A-Z0-9_]*$" patternDescription:"capital letters, digits and '_'" example:"ADA_80_PRO"`
+	Manufacturer string        `json:"manufacturer" doc:"Manufacturer." enum:"NVIDIA,AMD,UNKNOWN" example:"NVIDIA"`
+	Memory       int           `json:"memory" doc:"Memory of one GPU in GB." minimum:"1" maximum:"4096" example:"80"`
+	Price        GPUEntryPrice `json:"price" doc:"Prices in USD per GPU and hour; 0: not priced."`
+}
+
+// GPUEntryPrice are prices of a GPU.
+type GPUEntryPrice struct {
+	Secure     float64 `json:"secure" doc:"USD per GPU and hour on SECURE." minimum:"0" maximum:"1000" example:"2.69"`
+	Community  float64 `json:"community" doc:"USD per GPU and hour on COMMUNITY." minimum:"0" maximum:"1000" example:"2.39"`
+	Serverless float64 `json:"serverless" doc:"USD per GPU and hour for serverless workers." minimum:"0" maximum:"1000" example:"4.18"`
+}
+
+// GPUTypeEntryList is the answer to listing GPU types for operators.
+type GPUTypeEntryList struct {
+	GPUTypes []GPUTypeEntry `json:"gpuTypes" doc:"GPU types."`
+}
+
+// CPUFlavorEntry is a CPU flavor of the catalog, for operators.
+type CPUFlavorEntry struct {
+	ID string `json:"id" doc:"Flavor." example:"cpu3g"`
+	PutCPUFlavorRequest
+}
+
+// PutCPUFlavorRequest is the body that puts a CPU flavor.
+type PutCPUFlavorRequest struct {
+	Name        string        `json:"name" doc:"Name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"General Purpose"`
+	Group       string        `json:"group" doc:"Group of flavors." minLength:"1" maxLength:"63" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"cpu3"`
+	VCPU        VCPUBounds    `json:"vcpu" doc:"vCPU counts, powers of two. min must not be above max (400)."`
+	RAMPerVCPU  float64       `json:"ramGbPerVcpu" doc:"GB of memory for each vCPU." minimum:"0.5" maximum:"64" example:"4"`
+	DiskPerVCPU int           `json:"diskGbPerVcpu" doc:"GB of container disk at most for each vCPU." minimum:"1" maximum:"1024" example:"10"`
+	Price       CPUEntryPrice `json:"price" doc:"Prices in USD per vCPU and hour."`
+}
+
+// VCPUBounds bounds the vCPUs of a pod.
+type VCPUBounds struct {
+	Min int `json:"min" doc:"Fewest." minimum:"1" maximum:"256" example:"2"`
+	Max int `json:"max" doc:"Most." minimum:"1" maximum:"256" example:"32"`
+}
+
+// CPUEntryPrice are prices of a vCPU.
+type CPUEntryPrice struct {
+	SecurePerVCPU     float64 `json:"securePerVcpu" doc:"USD per vCPU and hour on SECURE." minimum:"0" maximum:"1000" example:"0.04"`
+	ServerlessPerVCPU float64 `json:"serverlessPerVcpu" doc:"USD per vCPU and hour for serverless workers." minimum:"0" maximum:"1000" example:"0.05"`
+}
+
+// CPUFlavorEntryList is the answer to listing CPU flavors for operators.
+type CPUFlavorEntryList struct {
+	CPUFlavors []CPUFlavorEntry `json:"cpuFlavors" doc:"CPU flavors."`
+}
+
+// putRoutes registers what the three tables of the catalog have in common: list, put and delete.
+func putRoutes[Body, Record, List any](
+	a *API, path, noun string, id *huma.Param, text string, body Body, record Record, list List,
+	all func(context.Context) (*List, error), put func(context.Context, string, *Body) (*Record, error), del func(context.Context, string) error,
+) {
+	at, name := "/admin/v1/"+path, operationName(noun)
+	handle(a, route{
+		method: http.MethodGet, path: at, id: "list" + name + "Entries", tag: "Operators", summary: "List " + noun + "s of the catalog",
+		text: "Lists the catalog's " + noun + "s as they were put. " + text, scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount,
+		status: http.StatusOK, out: list,
+	}, func(ctx context.Context, _ *call, _ *none) (*List, error) { return all(ctx) })
+	handle(a, route{
+		method: http.MethodPut, path: at + "/{id}", id: "put" + name, tag: "Operators", summary: "Make or replace a " + noun,
+		text:  "Makes a " + noun + ", or replaces the one of this id. " + text + " Prices hold for what starts from now on.",
+		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{id}, in: body, out: record,
+	}, func(ctx context.Context, c *call, in *Body) (*Record, error) { return put(ctx, c.args.text("id"), in) })
+	handle(a, route{
+		method: http.MethodDelete, path: at + "/{id}", id: "delete" + name, tag: "Operators", summary: "Delete a " + noun,
+		text:  "Deletes a " + noun + ". 400: it is in use. 404: there is none of this id.",
+		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusNoContent, params: []*huma.Param{id},
+	}, func(ctx context.Context, c *call, _ *none) (*none, error) { return nil, del(ctx, c.args.text("id")) })
+}
+
+// operationName writes the words of a noun as part of an operationId.
+func operationName(noun string) string {
+	return map[string]string{"data center": "DataCenter", "GPU type": "GpuType", "CPU flavor": "CpuFlavor"}[noun]
+}
+
+// entryParam is the parameter {id} of a catalog entry that may be new.
+func entryParam(text, example, pattern, rule string) *huma.Param {
+	p := pathParam(text, example)
+	p.Schema.Pattern, p.Schema.PatternDescription = pattern, rule
+	return p
+}
+
+func (a *API) registerCatalogEntries() {
+	gpu := GPUTypeEntry{ID: "NVIDIA H100 80GB HBM3", Pool: textOrNull("ADA_80_PRO"), PutGPUTypeRequest: exampleGPUBody()}
+	putRoutes(a, "gpu-types", "GPU type",
+		entryParam("NVIDIA's device name, percent-encoded.", gpu.ID, gpuIDPattern, "printable ASCII without commas, single spaces inside"),
+		"Memory is GB, prices are USD per GPU and hour. Types that hosts bring along are added by themselves, without a price (contributed); a type without a "+
+			"price is refused to prepaid accounts.", gpu.PutGPUTypeRequest, gpu, GPUTypeEntryList{GPUTypes: []GPUTypeEntry{gpu}},
+		a.listGPUEntries, a.putGPUType,
+		func(ctx context.Context, id string) error { return a.svc.DeleteGPUType(ctx, id) })
+	cpu := CPUFlavorEntry{ID: "cpu3g", PutCPUFlavorRequest: exampleCPUBody()}
+	putRoutes(a, "cpu-flavors", "CPU flavor",
+		entryParam("CPU flavor.", cpu.ID, flavorIDPattern, "small letters and digits, starting with a letter, at most 32"),
+		"Memory and disk are GB, prices are USD per vCPU and hour. Pods keep a flavor that is deleted.",
+		cpu.PutCPUFlavorRequest, cpu, CPUFlavorEntryList{CPUFlavors: []CPUFlavorEntry{cpu}},
+		a.listCPUEntries, a.putCPUFlavor,
+		func(ctx context.Context, id string) error { return a.svc.DeleteCPUFlavor(ctx, id) })
+}
+
+// entries reads the catalog without narrowing it.
+func (a *API) entries(ctx context.Context) (fleet.CatalogView, error) {
+	return a.svc.Catalog(ctx, fleet.CatalogQuery{})
+}
+
+func (a *API) listGPUEntries(ctx context.Context) (*GPUTypeEntryList, error) {
+	view, err := a.entries(ctx)
+	all, err := showAll(func(o fleet.GPUOffer) GPUTypeEntry { return gpuEntry(o.GPUType) })(view.GPUs, err)
+	return &GPUTypeEntryList{GPUTypes: all}, err
+}
+
+func (a *API) putGPUType(ctx context.Context, id string, in *PutGPUTypeRequest) (*GPUTypeEntry, error) {
+	t := fleet.GPUType{
+		ID: id, Name: in.Name, Pool: in.Pool, Manufacturer: in.Manufacturer, MemoryGB: in.Memory, Secure: fleet.MoneyUSD(in.Price.Secure),
+		Community: fleet.MoneyUSD(in.Price.Community), Serverless: fleet.MoneyUSD(in.Price.Serverless),
+	}
+	return show(gpuEntry)(t, a.svc.PutGPUType(ctx, t))
+}
+
+func (a *API) listCPUEntries(ctx context.Context) (*CPUFlavorEntryList, error) {
+	view, err := a.entries(ctx)
+	all, err := showAll(func(o fleet.CPUOffer) CPUFlavorEntry { return cpuEntry(o.CPUFlavor) })(view.CPUs, err)
+	return &CPUFlavorEntryList{CPUFlavors: all}, err
+}
+
+func (a *API) putCPUFlavor(ctx context.Context, id string, in *PutCPUFlavorRequest) (*CPUFlavorEntry, error) {
+	if in.VCPU.Min > in.VCPU.Max {
+		return nil, fleet.BreaksRule("vcpu.min must not be above vcpu.max")
+	}
+	f := fleet.CPUFlavor{
+		ID: id, Name: in.Name, Group: in.Group, MinVCPU: in.VCPU.Min, MaxVCPU: in.VCPU.Max, RAMPerVCPU: in.RAMPerVCPU, DiskPerVCPU: in.DiskPerVCPU,
+		SecureVCPU: fleet.MoneyUSD(in.Price.SecurePerVCPU), Serverless: fleet.MoneyUSD(in.Price.ServerlessPerVCPU),
+	}
+	return show(cpuEntry)(f, a.svc.PutCPUFlavor(ctx, f))
+}
+
+func (in *PutCPUFlavorRequest) check() []string {
+	var out []string
+	if bits.OnesCount(uint(in.VCPU.Min)) != 1 {
+		out = append(out, "$.vcpu.min: must be a power of two")
+	}
+	if bits.OnesCount(uint(in.VCPU.Max)) != 1 {
+		out = append(out, "$.vcpu.max: must be a power of two")
+	}
+	return out
+}
+
+func gpuEntry(t fleet.GPUType) GPUTypeEntry {
+	return GPUTypeEntry{ID: t.ID, Pool: textOrNull(t.Pool), Contributed: t.Contributed, PutGPUTypeRequest: PutGPUTypeRequest{
+		Name: t.Name, Manufacturer: t.Manufacturer, Memory: t.MemoryGB,
+		Price: GPUEntryPrice{Secure: t.Secure.USD(), Community: t.Community.USD(), Serverless: t.Serverless.USD()},
+	}}
+}
+
+func cpuEntry(f fleet.CPUFlavor) CPUFlavorEntry {
+	return CPUFlavorEntry{ID: f.ID, PutCPUFlavorRequest: PutCPUFlavorRequest{
+		Name: f.Name, Group: f.Group, VCPU: VCPUBounds{Min: f.MinVCPU, Max: f.MaxVCPU}, RAMPerVCPU: f.RAMPerVCPU, DiskPerVCPU: f.DiskPerVCPU,
+		Price: CPUEntryPrice{SecurePerVCPU: f.SecureVCPU.USD(), ServerlessPerVCPU: f.Serverless.USD()},
+	}}
+}
+
+func exampleGPUBody() PutGPUTypeRequest {
+	return PutGPUTypeRequest{
+		Name: "H100 SXM", Pool: "ADA_80_PRO", Manufacturer: "NVIDIA", Memory: 80, Price: GPUEntryPrice{Secure: 2.69, Community: 2.39, Serverless: 4.18},
+	}
+}
+
+func exampleCPUBody() PutCPUFlavorRequest {
+	return PutCPUFlavorRequest{
+		Name: "General Purpose", Group: "cpu3", VCPU: VCPUBounds{Min: 2, Max: 32}, RAMPerVCPU: 4, DiskPerVCPU: 10,
+		Price: CPUEntryPrice{SecurePerVCPU: 0.04, ServerlessPerVCPU: 0.05},
+	}
+}

@@ -1,0 +1,185 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+// Host is a host's record, for operators.
+type Host struct {
+	ID           string     `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
+	Name         string     `json:"name" doc:"Host name."`
+	DataCenterID string     `json:"dataCenterId" doc:"Where it stands."`
+	Cloud        string     `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
+	State        string     `json:"state" doc:"joining: has not connected yet; ready: connected; unreachable: its session is lost, its pods may still run." enum:"joining,ready,unreachable"`
+	Epoch        uint64     `json:"epoch" doc:"Number of sessions."`
+	Total        Amounts    `json:"total" doc:"What pods may use of it."`
+	Used         Amounts    `json:"used" doc:"What pods hold of it."`
+	GPUs         []HostGPU  `json:"gpus" doc:"Its GPUs."`
+	UsedGPUs     int        `json:"usedGpus" doc:"GPUs that pods hold."`
+	Pods         int        `json:"pods" doc:"Pods that hold something of it."`
+	PublicIP     *string    `json:"publicIp" doc:"Public address of its pods' tcp ports; null when it publishes none."`
+	PublicPorts  *PortRange `json:"publicPorts" doc:"Ports of that address that it publishes; null when it publishes none."`
+	CUDA         *string    `json:"cuda" doc:"Newest CUDA version that its driver offers, or null."`
+	Driver       *string    `json:"driver" doc:"GPU driver, or null."`
+	Kernel       *string    `json:"kernel" doc:"Kernel, or null."`
+	Runtime      *string    `json:"runtime" doc:"Container runtime, or null."`
+	AgentVersion *string    `json:"agentVersion" doc:"Version of its agent, or null."`
+	JoinedAt     Time       `json:"joinedAt" doc:"When it joined."`
+	StateSince   *Time      `json:"stateSince" doc:"When its state last changed, or null."`
+}
+
+// Amounts are shares of a host.
+type Amounts struct {
+	MilliCPU int64 `json:"milliCpu" doc:"Thousandths of a core."`
+	MemoryMB int64 `json:"memoryMb" doc:"Units of 10^6 bytes."`
+	DiskGB   int64 `json:"diskGb" doc:"Units of 10^9 bytes."`
+}
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct {
+	From int `json:"from" doc:"First port." minimum:"1" maximum:"65535"`
+	To   int `json:"to" doc:"Last port." minimum:"1" maximum:"65535"`
+}
+
+// HostGPU is a GPU of a host.
+type HostGPU struct {
+	UUID      string  `json:"uuid" doc:"Device UUID."`
+	Type      string  `json:"type" doc:"NVIDIA's device name."`
+	MemoryMB  int64   `json:"memoryMb" doc:"Units of 10^6 bytes."`
+	NUMA      int     `json:"numa" doc:"NUMA node."`
+	Island    int     `json:"island" doc:"GPUs of one number are joined by NVLink."`
+	Simulated bool    `json:"simulated" doc:"True for a pretended device."`
+	Sick      *string `json:"sick" doc:"Why it is out of placement; null when healthy."`
+}
+
+// HostList is the answer to listing hosts.
+type HostList struct {
+	Hosts []Host `json:"hosts" doc:"All hosts."`
+}
+
+// UpdateHostRequest is the body that changes a host.
+type UpdateHostRequest struct {
+	Cloud string `json:"cloud" doc:"Tier of the host." enum:"SECURE,COMMUNITY" example:"COMMUNITY"`
+}
+
+// CreateTokenRequest is the body that makes a join token.
+type CreateTokenRequest struct {
+	DataCenterID string `json:"dataCenterId" doc:"Data center of the host; made when it is new." minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits, '.', '_' and '-', starting with a letter or digit" example:"EU-RO-1"`
+	Cloud        string `json:"cloud,omitempty" doc:"Tier of the host." enum:"SECURE,COMMUNITY" default:"SECURE"`
+	TTLSeconds   int    `json:"ttlSeconds,omitempty" doc:"Seconds until the token ends to work, 60 to 604800." minimum:"60" maximum:"604800" default:"3600" example:"3600"`
+}
+
+// JoinToken lets one host join, once.
+type JoinToken struct {
+	Token     string `json:"token" doc:"The token. It is not stored and cannot be shown again."`
+	ExpiresAt Time   `json:"expiresAt" doc:"When it ends to work."`
+}
+
+const defaultTokenTTL = time.Hour
+
+// TransformSchema says which members may be null.
+func (Host) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	return nullable(s, "stateSince", "publicPorts")
+}
+
+func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f1g6j3") }
+
+// registerOperators registers what is for operators alone.
+func (a *API) registerOperators() {
+	a.registerHosts()
+	a.registerAccounts()
+	a.registerCatalogEntries()
+	a.registerPlaces()
+	a.registerTemplateSource()
+}
+
+func (a *API) registerHosts() {
+	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
+	handle(a, route{
+		method: http.MethodGet, path: "/admin/v1/hosts", id: "listHosts", tag: "Operators", summary: "List hosts",
+		text:  "Lists all hosts with what their pods hold. Memory is in units of 10^6 bytes, disk in GB.",
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: HostList{Hosts: []Host{exampleHost()}},
+	}, a.listHosts)
+	handle(a, route{
+		method: http.MethodGet, path: "/admin/v1/hosts/{id}", id: "getHost", tag: "Operators", summary: "Get a host",
+		text:  "Returns a host. 404: there is no such host.",
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()}, out: exampleHost(),
+	}, a.getHost)
+	handle(a, route{
+		method: http.MethodPatch, path: "/admin/v1/hosts/{id}", id: "updateHost", tag: "Operators", summary: "Move a host to another tier",
+		text:  "Says which tier of pods the host takes from now on. Pods that are on it stay, at their price. 404: there is no such host.",
+		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
+		in: UpdateHostRequest{Cloud: "SECURE"}, out: exampleHost(),
+	}, a.updateHost)
+	handle(a, route{
+		method: http.MethodPost, path: "/admin/v1/hosts/tokens", id: "createJoinToken", tag: "Operators", summary: "Make a join token",
+		text:  "Makes a token with which one host may join, once. A new data center is made.",
+		scope: write, limit: limit.PerAccount, status: http.StatusCreated, in: CreateTokenRequest{DataCenterID: "EU-RO-1", Cloud: "SECURE", TTLSeconds: 3600},
+		out: JoinToken{Token: "one-use-text", ExpiresAt: exampleTime(60)},
+	}, a.createToken)
+}
+
+func (a *API) listHosts(ctx context.Context, _ *call, _ *none) (*HostList, error) {
+	all, err := showAll(hostRecord)(a.svc.Hosts(ctx))
+	return &HostList{Hosts: all}, err
+}
+
+func (a *API) getHost(ctx context.Context, c *call, _ *none) (*Host, error) {
+	id, err := pathID[fleet.HostID](c, "host")
+	if err != nil {
+		return nil, err
+	}
+	return show(hostRecord)(a.svc.Host(ctx, id))
+}
+
+func (a *API) updateHost(ctx context.Context, c *call, in *UpdateHostRequest) (*Host, error) {
+	id, err := pathID[fleet.HostID](c, "host")
+	if err != nil {
+		return nil, err
+	}
+	return show(hostRecord)(a.svc.SetHostCloud(ctx, id, fleet.Cloud(in.Cloud)))
+}
+
+func (a *API) createToken(ctx context.Context, _ *call, in *CreateTokenRequest) (*JoinToken, error) {
+	cloud, ttl := fleet.CloudSecure, defaultTokenTTL
+	if in.Cloud != "" {
+		cloud = fleet.Cloud(in.Cloud)
+	}
+	if in.TTLSeconds > 0 {
+		ttl = time.Duration(in.TTLSeconds) * time.Second
+	}
+	text, expires, err := a.svc.CreateJoinToken(ctx, fleet.DataCenterID(in.DataCenterID), cloud, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return &JoinToken{Token: text.Reveal(), ExpiresAt: Time{expires}}, nil
+}
+
+func hostRecord(v fleet.HostView) Host {
+	h, inv := v.Host, v.Host.Inventory
+	out := Host{
+		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: string(h.State),
+		Epoch: h.Epoch, Total: Amounts(inv.Total), Used: Amounts(v.Used), GPUs: []HostGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
+		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
+		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
+		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
+	}
+	if inv.PublicIP != "" && inv.PortTo > 0 {
+		out.PublicPorts = &PortRange{From: inv.PortFrom, To: inv.PortTo}
+	}
+	for _, g := range inv.GPUs {
+		out.GPUs = append(out.GPUs, HostGPU{
+			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
+			Simulated: g.Simulated, Sick: textOrNull(g.Sick),
+		})
+	}
+	return out
+}

@@ -1,0 +1,87 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+// maxFilter is how many values one filter takes.
+const maxFilter = 100
+
+func (a *API) registerPodList() {
+	var statuses []string
+	for _, s := range fleet.PodStatuses() {
+		statuses = append(statuses, string(s))
+	}
+	handle(a, route{
+		method: http.MethodGet, path: "/v2/pods", id: "listPods", tag: "Pods", summary: "List pods",
+		text: "Lists the account's pods, oldest first. TERMINATED pods, which are shown for 10 minutes, are left out unless they are asked for. A pod must pass " +
+			"all filters that are given, and one value of each.",
+		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
+		params: []*huma.Param{
+			listParam("id", "Only pods with these identifiers.", maxFilter),
+			queryParam("name", "Only pods with exactly this name.", huma.Schema{Type: huma.TypeString}),
+			listParam("status", "Only pods in these statuses; TERMINATED asks for terminated ones.", maxFilter, statuses...),
+			listParam("image", "Only pods with exactly these image references.", maxFilter),
+			listParam("computeType", "Only GPU pods, or only CPU pods.", maxFilter, "GPU", "CPU"),
+			listParam("gpuTypeId", "Only pods with these GPU types.", maxFilter),
+			listParam("cpuFlavorId", "Only pods with these CPU flavors.", maxFilter),
+			listParam("dataCenterId", "Only pods in these data centers.", maxFilter),
+			listParam("templateId", "Only pods that were created from these templates.", maxFilter),
+			listParam("networkVolumeId", "Only pods with these network volumes.", maxFilter),
+			flagParam("includeTerminated", "Also list pods that were terminated.", false),
+			flagParam("includeClusterPods", "Also list the pods of clusters.", false),
+		},
+		out: PodList{Pods: []Pod{examplePod()}},
+	}, a.listPods)
+}
+
+func (a *API) listPods(ctx context.Context, c *call, _ *none) (*PodList, error) {
+	views, err := a.svc.Pods(ctx, c.who)
+	if err != nil {
+		return nil, err
+	}
+	views = slices.Clone(views)
+	slices.SortFunc(views, func(x, y fleet.PodView) int {
+		return cmp.Or(x.Pod.CreatedAt.Compare(y.Pod.CreatedAt), cmp.Compare(x.Pod.ID, y.Pod.ID))
+	})
+	terminated := c.args.flag("includeTerminated", false) || slices.Contains(c.args["status"], string(fleet.StatusTerminated))
+	out, now := &PodList{Pods: []Pod{}}, a.now()
+	for _, v := range views {
+		if (v.Pod.Status != fleet.StatusTerminated || terminated) && c.args.wantPod(&v.Pod) {
+			out.Pods = append(out.Pods, podRecord(v, now))
+		}
+	}
+	return out, nil
+}
+
+// wantPod reports whether a pod passes the filters.
+func (a args) wantPod(p *fleet.Pod) bool {
+	compute, gpu, flavor, volume := "CPU", "", "", ""
+	if p.Spec.GPU != nil {
+		compute, gpu = "GPU", p.Spec.GPU.Type
+	}
+	if p.Spec.CPU != nil {
+		flavor = p.Spec.CPU.Flavor
+	}
+	if p.Spec.Network != nil {
+		volume = string(p.Spec.Network.Volume)
+	}
+	for name, value := range map[string]string{
+		"id": string(p.ID), "name": p.Spec.Name, "status": string(p.Status), "image": p.Spec.Image, "computeType": compute, "gpuTypeId": gpu,
+		"cpuFlavorId": flavor, "dataCenterId": string(p.DataCenter), "templateId": string(p.Spec.Template), "networkVolumeId": volume,
+	} {
+		if a.has(name) && !slices.Contains(a[name], value) {
+			return false
+		}
+	}
+	return true
+}

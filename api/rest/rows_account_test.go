@@ -1,0 +1,161 @@
+package rest_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/fleet"
+	"gantry/test/plane"
+)
+
+func init() {
+	addRows(accountRows, "200 account with its money", "200 SSH keys", "422 SSH key")
+	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key")
+}
+
+// sshKey is a good key of the kind ssh-ed25519.
+const sshKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+func accountRows() []row {
+	v := func(name, rule, method, path, key, body string, setup func(*testing.T, *plane.Plane)) row {
+		return row{topic: "account", name: name, rule: rule, method: method, path: "/v2/account" + path, key: key, body: body, setup: setup}
+	}
+	credit := func(t *testing.T, p *plane.Plane) {
+		if _, err := p.AddCredit(t.Context(), plane.Research, 100*fleet.Dollar, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(name, rule, keys string) row {
+		return v("ssh-put-"+name, rule, "PUT", "/ssh-keys", plane.User, `{"keys":`+keys+`}`, nil)
+	}
+	return []row{
+		v("new", "200 account with its money", "GET", "", plane.Reader, "", nil),
+		v("credited", "200 account with its money", "GET", "", plane.Reader, "", credit),
+		v("spending", "200 account with its money", "GET", "", plane.Reader, "", func(t *testing.T, p *plane.Plane) {
+			credit(t, p)
+			makePod(t, p, fleet.EventRunning)
+			p.Advance(90 * time.Minute)
+		}),
+		v("in-debt", "200 account with its money", "GET", "", plane.User, "", func(t *testing.T, p *plane.Plane) {
+			makePod(t, p, fleet.EventRunning)
+			p.Advance(time.Hour)
+		}),
+		v("other", "200 account with its money", "GET", "", plane.Other, "", credit),
+		v("no-permission", "403 key without the permission", "GET", "", plane.Reader, "", func(_ *testing.T, p *plane.Plane) {
+			p.Restrict(plane.Reader, map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessWrite})
+		}),
+		v("ssh-none", "200 SSH keys", "GET", "/ssh-keys", plane.Reader, "", nil),
+		v("ssh-keys", "200 SSH keys", "GET", "/ssh-keys", plane.Reader, "", func(t *testing.T, p *plane.Plane) {
+			if err := p.SetSSHKeys(t.Context(), p.Who(plane.User), []string{sshKey + " me@laptop"}); err != nil {
+				t.Fatal(err)
+			}
+		}),
+		v("ssh-of-another", "200 SSH keys", "GET", "/ssh-keys", plane.Other, "", func(t *testing.T, p *plane.Plane) {
+			if err := p.SetSSHKeys(t.Context(), p.Who(plane.User), []string{sshKey}); err != nil {
+				t.Fatal(err)
+			}
+		}),
+		put("one", "200 SSH keys", `["`+sshKey+` me@laptop, the second"]`),
+		put("twice", "200 SSH keys", `["`+sshKey+`","`+sshKey+`"]`),
+		put("none", "200 SSH keys", `[]`),
+		put("null", "422 null where nothing says so", `null`),
+		put("number", "422 wrong type", `[1]`),
+		put("form", "422 SSH key", `["`+sshKey+`","AAAAC3NzaC1lZDI1NTE5","ssh-ed25519","ssh-ed25519  AAAA"]`),
+		put("private", "422 SSH key", `["-----BEGIN OPENSSH PRIVATE KEY-----"]`),
+		put("base64", "422 SSH key", `["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5!AAAA"]`),
+		put("cut", "422 SSH key", `["`+sshKey[:60]+`"]`),
+		put("other-kind", "422 SSH key", `["`+strings.Replace(sshKey, "ssh-ed25519", "ssh-rsa", 1)+`"]`),
+		put("two-lines", "422 SSH key", `["`+sshKey+`\n`+sshKey+`"]`),
+		put("control", "422 SSH key", `["`+sshKey+` a\u001b[31m"]`),
+		put("options", "422 SSH key", `["command=\"x\" `+sshKey+`"]`),
+		put("many", "422 SSH key", `[`+strings.TrimSuffix(strings.Repeat(`"`+sshKey+`",`, 101), ",")+`]`),
+		put("long", "422 SSH key", `["`+sshKey+" "+strings.Repeat("c", 16<<10)+`"]`),
+		v("ssh-put-nothing", "422 missing field", "PUT", "/ssh-keys", plane.User, `{}`, nil),
+		v("ssh-put-reader", "403 key without the permission", "PUT", "/ssh-keys", plane.Reader, `{"keys":[]}`, nil),
+	}
+}
+
+// keyRow is a row about API keys.
+func keyRow(name, rule, method, path, key, body string, setup func(*testing.T, *plane.Plane)) row {
+	return row{topic: "keys-more", name: name, rule: rule, method: method, path: "/v2/account/keys" + path, key: key, body: body, setup: setup}
+}
+
+func moreKeyRows() []row {
+	const reader = "/key00000000005"
+	v := keyRow
+	used := func(t *testing.T, p *plane.Plane) {
+		p.Advance(time.Minute)
+		p.Who(plane.Reader)
+		must(t, p.FlushKeyUse(t.Context()))
+		p.Advance(time.Hour)
+	}
+	return append(newKeyRows(), []row{
+		v("get", "200 key", "GET", reader, plane.User, "", nil),
+		v("get-used", "last use of a key", "GET", reader, plane.User, "", used),
+		v("get-foreign", "404 foreign object", "GET", reader, plane.Other, "", nil),
+		v("get-missing", "404 missing object", "GET", "/"+missingID, plane.User, "", nil),
+		v("rename", "200 key", "PATCH", reader, plane.User, `{"name":"robot"}`, nil),
+		v("disable", "disabled and enabled keys", "PATCH", reader, plane.User, `{"disabled":true}`, nil),
+		v("patch-nothing", "200 key", "PATCH", reader, plane.User, `{}`, nil),
+		v("patch-permissions", "422 unknown property", "PATCH", reader, plane.User, `{"permissions":{}}`, nil),
+		v("patch-name", "422 bound", "PATCH", reader, plane.User, `{"name":""}`, nil),
+		v("patch-type", "422 wrong type", "PATCH", reader, plane.User, `{"disabled":"yes"}`, nil),
+		v("patch-foreign", "404 foreign object", "PATCH", reader, plane.Other, `{"disabled":true}`, nil),
+		v("patch-reader", "403 key without the permission", "PATCH", reader, plane.Reader, `{"disabled":true}`, nil),
+		v("disabled-refused", "disabled and enabled keys", "GET", "", plane.Reader, "", func(t *testing.T, p *plane.Plane) { disable(t, p, true) }),
+		v("enabled-again", "disabled and enabled keys", "GET", reader, plane.Reader, "", func(t *testing.T, p *plane.Plane) {
+			disable(t, p, true)
+			disable(t, p, false)
+		}),
+	}...)
+}
+
+func newKeyRows() []row {
+	create := func(name, rule, members string) row {
+		return keyRow("create-"+name, rule, "POST", "", plane.User, `{"name":"ci"`+members+`}`, nil)
+	}
+	narrowed := func(name, rule, members string) row {
+		r := create(name, rule, members)
+		r.setup = func(_ *testing.T, p *plane.Plane) {
+			p.Restrict(plane.User, map[fleet.Group]fleet.Access{fleet.GroupAccount: fleet.AccessWrite, fleet.GroupPods: fleet.AccessRead})
+		}
+		return r
+	}
+	var ids []string
+	for i := range 101 {
+		ids = append(ids, `"endpoint`+strconv.Itoa(100000+i)+`"`)
+	}
+	return []row{
+		create("least", "key presets and permissions", ``),
+		create("restricted", "key presets and permissions", `,"preset":"restricted"`),
+		create("permissions", "key presets and permissions", `,"permissions":{"pods":"write","catalog":"read"}`),
+		create("permissions-none", "key presets and permissions", `,"permissions":{}`),
+		create("preset-less", "key presets and permissions", `,"preset":"all","permissions":{"account":"none","billing":"read"}`),
+		create("preset-more", "key presets and permissions", `,"preset":"readOnly","permissions":{"pods":"write"}`),
+		create("invoke-all", "endpoints of a key", `,"preset":"restricted","invoke":"all"`),
+		create("invoke-list", "endpoints of a key", `,"invoke":["endpoint000001"]`),
+		create("invoke-none", "endpoints of a key", `,"invoke":[]`),
+		create("invoke-word", "endpoints of a key", `,"invoke":"some"`),
+		create("invoke-star", "endpoints of a key", `,"invoke":["*","endpoint000001"]`),
+		create("invoke-null", "endpoints of a key", `,"invoke":null`),
+		create("invoke-object", "endpoints of a key", `,"invoke":{"all":true}`),
+		create("invoke-numbers", "endpoints of a key", `,"invoke":[1,2]`),
+		create("invoke-many", "endpoints of a key", `,"invoke":[`+strings.Join(ids, ",")+`]`),
+		create("group", "422 unknown property", `,"permissions":{"admin":"read","volumes":"read"}`),
+		create("access", "422 enum", `,"permissions":{"pods":"admin"}`),
+		create("expires-form", "422 pattern", `,"expiresAt":"2027-01-01"`),
+		create("expires-null", "422 null where nothing says so", `,"expiresAt":null`),
+		narrowed("beyond", "403 preset beyond the key", `,"permissions":{"pods":"write"}`),
+		narrowed("within", "key presets and permissions", `,"permissions":{"pods":"read","account":"write","billing":"none"}`),
+	}
+}
+
+// disable disables or enables the key Reader.
+func disable(t *testing.T, p *plane.Plane, yes bool) {
+	t.Helper()
+	if _, err := p.UpdateKey(t.Context(), p.Who(plane.User), "key00000000005", fleet.KeyUpdate{Disabled: &yes}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,112 @@
+package plane
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+// names gives what was drawn at random a name that is the same in every run, in the order in which the
+// state machine took it: <pod-1>, <key-1>.
+type names struct {
+	mu    *sync.Mutex
+	of    map[string]string
+	count map[string]int
+}
+
+func newNames() names {
+	return names{mu: &sync.Mutex{}, of: map[string]string{}, count: map[string]int{}}
+}
+
+// learn names what a command made.
+func (n names) learn(cmd state.Command) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch c := cmd.(type) {
+	case state.CreatePod:
+		n.add("pod", string(c.Pod.ID))
+		n.ports(c.Pod.Mappings)
+	case state.UpdatePod:
+		n.ports(c.Mappings)
+	case state.ActPod:
+		if c.Bind != nil {
+			n.ports(c.Bind.Mappings)
+		}
+	case state.PutKey:
+		n.add("key", string(c.Key.ID))
+		n.add("hint", c.Key.Hint)
+	case state.PutAccount:
+		n.add("account", string(c.Account.ID))
+	case state.PutTemplate:
+		n.add("template", string(c.Template.ID))
+	case state.PutRegistry:
+		n.add("registry", string(c.Registry.ID))
+	}
+}
+
+func (n names) ports(mappings []fleet.PortMapping) {
+	for _, m := range mappings {
+		n.add("port", strconv.Itoa(m.Public))
+	}
+}
+
+// fixed is the form of the identifiers and hints that New gives.
+var fixed = regexp.MustCompile(`^(acc|key|host|vol)[0-9]{10,11}$|^gk_(user|reader|expire|other0|operat)`)
+
+func (n names) add(kind, id string) {
+	if id == "" || n.of[id] != "" || fixed.MatchString(id) {
+		return
+	}
+	n.count[kind]++
+	n.of[id] = fmt.Sprintf("<%s-%d>", kind, n.count[kind])
+}
+
+// randomText are texts that are recognised by their form.
+var randomText = []struct {
+	form *regexp.Regexp
+	name string
+}{
+	{regexp.MustCompile(`"gk_[0-9A-Za-z]{43}"`), `"<key-text>"`},
+	{regexp.MustCompile(`"gj1_[0-9A-Za-z_-]+"`), `"<token>"`},
+	{regexp.MustCompile(`("JUPYTER_PASSWORD": ?)"[^"]{24}"`), `$1"<password>"`},
+}
+
+// Named replaces in text what was drawn at random by names.
+func (p *Plane) Named(text string) string {
+	for _, r := range randomText {
+		text = r.form.ReplaceAllString(text, r.name)
+	}
+	p.names.mu.Lock()
+	defer p.names.mu.Unlock()
+	for _, id := range p.names.ids() {
+		text = strings.ReplaceAll(text, id, p.names.of[id])
+	}
+	return text
+}
+
+// ids lists what has a name, the longest first, so that none is taken for a part of another.
+func (n names) ids() []string {
+	out := make([]string, 0, len(n.of))
+	for id := range n.of {
+		out = append(out, id)
+	}
+	slices.SortFunc(out, func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) })
+	return out
+}
+
+// Meant replaces the names that are in text by what they stand for; what is not known stays.
+func (p *Plane) Meant(text string) string {
+	p.names.mu.Lock()
+	defer p.names.mu.Unlock()
+	for id, name := range p.names.of {
+		text = strings.ReplaceAll(text, name, id)
+	}
+	return text
+}
