@@ -105,8 +105,10 @@ func (p *controlPlane) populate(ctx context.Context, b *testing.B, sealer *pki.S
 	}
 	p.key, p.who = text.Reveal(), fleet.Principal{Key: key.ID, Account: account.ID, Can: all}
 	cmds := []state.Command{
-		boot, state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1"}},
-		state.PutAccount{Account: account}, state.PutKey{Key: key},
+		boot,
+		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1"}},
+		state.PutAccount{Account: account},
+		state.PutKey{Key: key},
 	}
 	hash := []byte("h")
 	for i := range apiHosts {
@@ -234,7 +236,7 @@ func answer(b *testing.B, next func() (*http.Request, error)) []byte {
 	if err != nil {
 		b.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: apiLimit}).Do(req)
 	if err != nil {
 		b.Fatal(err)
 	}

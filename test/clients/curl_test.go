@@ -79,7 +79,7 @@ func TestCurl(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"422", []string{"-H", jsonBody, "-X", "PATCH", "-d", `{"nmae":"x"}`, base + "/" + made.ID}},
+		{"422", []string{"-H", jsonBody, "-X", "PATCH", "-d", `{"nickname":"x"}`, base + "/" + made.ID}},
 		{"200", []string{"-H", jsonBody, "-X", "PATCH", "-d", `{"name":"patched"}`, base + "/" + made.ID}},
 		{"415", []string{"-X", "PATCH", "-d", `{"name":"x"}`, base + "/" + made.ID}},
 		{"400", []string{"-H", jsonBody, "-X", "PATCH", "-d", `{"name":`, base + "/" + made.ID}},

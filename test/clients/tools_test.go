@@ -70,7 +70,8 @@ func catalogTools(t *testing.T, m *mcp) {
 		ID, Name, Manufacturer string
 		Availability           *string
 		DataCenters            []struct{ ID, Availability string }
-	}) bool {
+	},
+	) bool {
 		return g.ID == devtest.GPUType
 	}); i < 0 || gpus.GPUs[i].Availability != nil {
 		t.Errorf("without include: %+v", gpus)

@@ -37,7 +37,10 @@ func ask(t *testing.T, d *devtest.Dev, key, method, path, body string) (int, str
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp := must[*http.Response](t)(http.DefaultClient.Do(req))
+	resp, err := (&http.Client{Timeout: reachTimeout}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() { _ = resp.Body.Close() }()
 	text := must[[]byte](t)(io.ReadAll(resp.Body))
 	return resp.StatusCode, string(text)
