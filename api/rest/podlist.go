@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -49,15 +48,12 @@ func (a *API) listPods(ctx context.Context, c *call, _ *none) (*PodList, error) 
 	if err != nil {
 		return nil, err
 	}
-	views = slices.Clone(views)
-	slices.SortFunc(views, func(x, y fleet.PodView) int {
-		return cmp.Or(x.Pod.CreatedAt.Compare(y.Pod.CreatedAt), cmp.Compare(x.Pod.ID, y.Pod.ID))
-	})
 	terminated := c.args.flag("includeTerminated", false) || slices.Contains(c.args["status"], string(fleet.StatusTerminated))
-	out, now := &PodList{Pods: []Pod{}}, a.now()
-	for _, v := range views {
+	out, now := &PodList{Pods: make([]Pod, 0, len(views))}, a.now()
+	for i := range views {
+		v := &views[i]
 		if (v.Pod.Status != fleet.StatusTerminated || terminated) && c.args.wantPod(&v.Pod) {
-			out.Pods = append(out.Pods, podRecord(v, now))
+			out.Pods = append(out.Pods, podRecord(*v, now))
 		}
 	}
 	return out, nil

@@ -17,6 +17,7 @@ type Service interface {
 	CreatePod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error)
 	// PlanPod answers as CreatePod would, and creates nothing.
 	PlanPod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error)
+	// Pods lists the account's pods, terminated ones too, oldest first.
 	Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error)
 	Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) (fleet.PodView, error)
 	ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error)
