@@ -94,7 +94,21 @@ func (c *checker) charged(now picture) {
 	}
 }
 
-// spent tells of prepaid accounts that have no credit and pods that run.
+// endsWithCredit checks that what an account without credit has running is ended soon.
+func (c *checker) endsWithCredit(now picture) {
+	if c.w.scheduler() == nil || len(c.spent(now)) == 0 {
+		c.dry = time.Time{}
+		return
+	}
+	if c.dry.IsZero() {
+		c.dry = time.Now()
+	}
+	if time.Since(c.dry) > 4*lookAtCredit {
+		c.w.broke("money: %v", c.spent(now))
+	}
+}
+
+// spent tells of pods that run though their account, a prepaid one, has no credit.
 func (c *checker) spent(now picture) (wrong []string) {
 	var balance fleet.Money
 	c.w.check(c.w.scheduler().store.View(func(v *state.View) error { balance = v.Balance(prepaidAccount, time.Now()); return nil }))
@@ -213,10 +227,10 @@ func (d *driver) operator() func() {
 		return nil
 	}
 	amount := fleet.Dollar * fleet.Money(10+d.rng.IntN(50))
-	if left := d.last.books.balance[prepaidAccount]; d.rng.IntN(2) == 0 {
-		// Down to what lasts for some seconds.
-		left += d.last.books.rate[prepaidAccount] * fleet.Money(closing().Sub(time.Now())) / fleet.Money(time.Hour)
-		amount = -left + fleet.Dollar*fleet.Money(d.rng.IntN(100))/1000
+	if d.rng.IntN(2) == 0 { // down to what lasts for some seconds
+		rate := d.last.books.rate[prepaidAccount]
+		left := d.last.books.balance[prepaidAccount] + fleet.Money(float64(rate)*time.Until(closing()).Hours())
+		amount = rate*fleet.Money(d.rng.IntN(30))/3600 - left
 	}
 	if amount == 0 {
 		return nil

@@ -52,7 +52,8 @@ func take(s *state.Store) (picture, error) {
 			all = append(all, h)
 		}
 		out.books, err = readBooks(v)
-		out.all = append(all, out.books.text())
+		all = append(all, out.books.text())
+		out.all = all
 		return err
 	})
 	return out, err
@@ -72,6 +73,7 @@ type checker struct {
 	only   map[string]string         // by name: the one thing that is called so; empty: nothing is
 	credit map[fleet.AccountID]fleet.Money
 	unsure fleet.Money // credit of the prepaid account that it has or has not
+	dry    time.Time   // since when that account has no credit and pods; zero: it is not so
 }
 
 func newChecker(w *world) *checker {
@@ -105,6 +107,7 @@ func (c *checker) look() {
 	c.processes(now)
 	c.once(now)
 	c.charged(now)
+	c.endsWithCredit(now)
 	c.before = now
 }
 
@@ -235,6 +238,7 @@ func (c *checker) processes(now picture) {
 			}
 		}
 		c.w.dataIsThere(h.machine)
+		c.dataIsGone(now, h)
 		for _, id := range h.bound() {
 			if rec, ok := now.pods[id]; !ok || !rec.Held || rec.Host != h.id {
 				c.w.broke("I4: %s has a container of pod %s; the state says %+v", h.name, id, rec)

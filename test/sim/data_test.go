@@ -60,6 +60,17 @@ func (w *world) dataIsThere(m *machine) {
 	}
 }
 
+// dataIsGone checks that a host that released a terminated pod has nothing of its data.
+func (c *checker) dataIsGone(now picture, h *host) {
+	kept, err := pod.DataOf(filepath.Join(h.dir, "persistent"))
+	c.w.check(err)
+	for _, id := range kept {
+		if p, ok := now.pods[id]; !ok || p.Status == fleet.StatusTerminated && !p.Held {
+			c.w.broke("%s keeps data of pod %s, and the state says %+v", h.name, id, p)
+		}
+	}
+}
+
 // stored tells where the data on hosts is not that of pods that are there.
 func (c *checker) stored(now picture) (wrong []string) {
 	for _, h := range c.w.allHosts() {

@@ -1,9 +1,9 @@
 // Package sim runs a whole Gantry cluster in virtual time and breaks it. It holds tests only.
 //
-// Real are: the replica with its Raft log, the state machine, the scheduler's service, dispatcher and
-// purger, gRPC over mutual TLS through the shared port, the CA and join tokens, and the agents with
-// their ledgers on disk. Made up are: the network between them (wire), the machines with their
-// container runtimes (machine), the kernel's network (netctl.Fake) and the users.
+// Real are: the replica with its Raft log, the state machine, the scheduler's service, dispatcher,
+// purger and accountant, gRPC over mutual TLS through the shared port, the CA and join tokens, and the
+// agents with their ledgers on disk. Made up are: the network between them (wire), the machines with
+// their container runtimes (machine), the kernel's network (netctl.Fake) and the users.
 //
 // README.md says how to read and repeat a run.
 package sim

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -16,7 +15,7 @@ const (
 	loadTime   = 4 * time.Minute // of users and faults
 	settleTime = 8 * time.Minute // after them, until everything is as it should be; a slow pull takes 4
 	idleTime   = 30 * time.Second
-	maxCalls   = 8 // of users at one time
+	maxCalls   = 10 // of users at one time
 )
 
 // driver is the users and the faults of one run. All that it decides comes from the seed.
@@ -101,7 +100,7 @@ func (d *driver) load() {
 	for end := time.Now().Add(loadTime); time.Now().Before(end) && len(d.broken()) == 0; {
 		time.Sleep(time.Duration(50+d.rng.IntN(900)) * time.Millisecond)
 		d.repair(time.Now())
-		for range d.rng.IntN(3) {
+		for range d.rng.IntN(4) {
 			d.user()
 		}
 		if d.rng.IntN(100) < 14 {

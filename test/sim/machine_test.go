@@ -43,6 +43,8 @@ type watcher interface {
 	ended(m *machine, spec pod.ContainerSpec)
 	// ordered is called when an agent ends a running process.
 	ordered(m *machine, spec pod.ContainerSpec, how string)
+	// superseded reports whether the state wants another incarnation of the pod.
+	superseded(id fleet.PodID, incarnation uint64) bool
 	broke(format string, args ...any)
 }
 

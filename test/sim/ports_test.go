@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"os"
+	"slices"
 	"strconv"
 
 	"gantry/agent/pod"
@@ -10,8 +11,8 @@ import (
 )
 
 // checkHostSide holds what a container gets of its host beside the image: its published ports lead to
-// it, no other container that runs believes to have one of them, and its mounts are there. The caller
-// holds the machine's lock.
+// it and to no other container that runs, none that is to run on believes to have one of them, and its
+// mounts are there. The caller holds the machine's lock.
 func (m *machine) checkHostSide(spec pod.ContainerSpec) {
 	have, err := netctl.NewFake(m.kernel, m.instance).Published(context.Background(), string(spec.Pod))
 	if err != nil {
@@ -23,7 +24,15 @@ func (m *machine) checkHostSide(spec pod.ContainerSpec) {
 			m.watch.broke("%s: pod %s is published at %s and told %q", m.name, spec.Pod, public, spec.Env[name])
 		}
 		for id, b := range m.boxes {
-			if id != spec.Pod && b.Task == pod.TaskRunning && b.spec.Env[name] == public {
+			if id == spec.Pod || b.Task != pod.TaskRunning {
+				continue
+			}
+			others, err := netctl.NewFake(m.kernel, m.instance).Published(context.Background(), string(id))
+			if err != nil || slices.ContainsFunc(others, func(o netctl.Port) bool { return o.Public == p.Public }) {
+				m.watch.broke("%s: port %s leads to pods %s and %s (%v)", m.name, public, spec.Pod, id, err)
+			}
+			// A change that gives a port up frees it at once: what runs of the incarnation before was told of it.
+			if b.spec.Env[name] == public && !m.watch.superseded(id, b.Incarnation) {
 				m.watch.broke("%s: pods %s and %s are both told of port %s", m.name, spec.Pod, id, public)
 			}
 		}

@@ -35,7 +35,7 @@ func (d *driver) user() {
 func (d *driver) userCall(account fleet.AccountID) func() {
 	recent := func(n int) fleet.PodID { return d.ids[len(d.ids)-1-d.rng.IntN(min(len(d.ids), n))] }
 	switch n := d.rng.IntN(100); {
-	case n < 36 || len(d.ids) == 0:
+	case n < 35 || len(d.ids) == 0:
 		req := d.request()
 		if d.rng.IntN(3) > 0 {
 			return func() { d.userCreates(account, req) }
@@ -43,16 +43,16 @@ func (d *driver) userCall(account fleet.AccountID) func() {
 		once := d.once("pod")
 		req.Name, req.Once = once.name, once.key
 		return func() { d.userCreatesOnce(account, req, once) }
-	case n < 66:
+	case n < 68:
 		id := recent(25)
 		actions := append(fleet.Actions(), fleet.ActionTerminate)
 		action := actions[d.rng.IntN(len(actions))]
 		return func() { d.userActs(d.owner(id), id, action) }
-	case n < 78:
+	case n < 79:
 		id := recent(15)
 		change := d.change(d.acked[id])
 		return func() { d.userUpdates(d.owner(id), id, change) }
-	case n < 83:
+	case n < 84:
 		return d.userTemplates(account)
 	case n < 91:
 		id := recent(10)
@@ -99,7 +99,7 @@ func (d *driver) request() fleet.PodRequest {
 	req := cpuPod(2<<d.rng.IntN(2), d.image())
 	if d.rng.IntN(2) == 0 {
 		req = gpuPod(1+d.rng.IntN(3), req.Image)
-		if d.rng.IntN(3) == 0 {
+		if d.rng.IntN(2) == 0 {
 			req.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
 		}
 	}

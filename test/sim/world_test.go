@@ -209,6 +209,12 @@ func (w *world) ordered(m *machine, spec pod.ContainerSpec, how string) {
 	}
 }
 
+// superseded implements watcher.
+func (w *world) superseded(id fleet.PodID, incarnation uint64) bool {
+	rec, known := w.pod(id)
+	return !known || rec.Incarnation > incarnation
+}
+
 func (w *world) machineOf(id fleet.HostID) *machine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
