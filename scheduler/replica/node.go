@@ -113,6 +113,7 @@ type Node struct {
 	changed chan struct{} // closed when lead changes
 
 	closing   context.Context // done when Close begins
+	stopped   chan struct{}   // closed when Raft has shut down
 	close     context.CancelFunc
 	wg        sync.WaitGroup // every goroutine of ours
 	closeOnce sync.Once
@@ -132,6 +133,7 @@ func Open(cfg Config) (*Node, error) {
 		changed: make(chan struct{}),
 	}
 	n.closing, n.close = context.WithCancel(context.Background())
+	n.stopped = make(chan struct{})
 	n.watch = newWatchdog(cfg.HangLimit, n.fatal)
 	n.applied.init()
 	if err := n.open(); err != nil {
@@ -346,6 +348,7 @@ func (n *Node) shutdown() error {
 			err = n.streams.Close() // what still waits for another member need not
 		}
 		err = errors.Join(err, down.Error())
+		close(n.stopped)
 		n.wg.Wait()
 		done <- errors.Join(err, n.logs.Close())
 	}()

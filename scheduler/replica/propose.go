@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -190,6 +191,7 @@ func (n *Node) send(batch []*proposal) {
 		}
 	}
 	future := n.raft.ApplyLog(raft.Log{Data: data}, n.cfg.RequestTimeout)
+	endWith(future, n.stopped)
 	n.wg.Go(func() {
 		err := future.Error()
 		<-n.inFlight
@@ -206,6 +208,19 @@ func (n *Node) send(batch []*proposal) {
 			deliver(batch, nil, unknown(errors.New("the entry has no result")))
 		}
 	})
+}
+
+// endWith makes the wait for a future end when stopped is closed. Raft has a channel for that in its futures
+// but sets none for entries, and when it shuts down it forgets those that are committed and queued for the
+// state machine: without this their callers, and Close, would wait for ever.
+func endWith(future raft.ApplyFuture, stopped chan struct{}) {
+	v := reflect.ValueOf(future)
+	if v.Kind() != reflect.Pointer {
+		return // it failed at once
+	}
+	if field := v.Elem().FieldByName("ShutdownCh"); field.IsValid() && field.CanSet() {
+		field.Set(reflect.ValueOf(stopped))
+	}
 }
 
 // deliver gives each proposal its part of an entry's results.
