@@ -30,14 +30,11 @@ func (t *tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
-	if !t.execs.take(id) {
-		return stream.Send(t.refusal(ask, fleet.NotAllowed("%d commands run in the pod already", maxExecs)))
+	if err := t.execs.take(id); err != nil {
+		return stream.Send(t.refusal(ask, err))
 	}
 	defer t.execs.leave(id)
-	p, err := t.inside.Exec(ctx, id, incarnation, inside.ExecSpec{
-		Command: target.GetCommand(), TTY: target.GetTty(), Stdin: target.GetStdin(),
-		Cols: int(target.GetCols()), Rows: int(target.GetRows()), Term: target.GetTerm(),
-	})
+	p, err := t.startExec(ctx, id, incarnation, target)
 	var unable *inside.NotStartedError
 	if errors.As(err, &unable) {
 		t.log.Debug("a command did not start", "pod", id, "err", unable.Err)
@@ -60,6 +57,25 @@ func (t *tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *
 	}
 	x.tasks.Wait()
 	return err
+}
+
+// startExec starts a command while somebody waits for it.
+func (t *tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uint64, target *link.ExecTarget) (inside.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.startWithin)
+	defer cancel()
+	p, err := t.inside.Exec(ctx, id, incarnation, inside.ExecSpec{
+		Command: target.GetCommand(), TTY: target.GetTty(), Stdin: target.GetStdin(),
+		Cols: int(target.GetCols()), Rows: int(target.GetRows()), Term: target.GetTerm(),
+	})
+	var unable *inside.NotStartedError
+	if ctx.Err() == nil || errors.As(err, &unable) {
+		return p, err
+	}
+	if err == nil {
+		err = p.Close()
+	}
+	t.log.Warn("a command in a pod did not start in time", "pod", id, "err", err)
+	return nil, fleet.Unavailable("the command did not start in time", errors.Join(ctx.Err(), err))
 }
 
 // execTunnel carries a process's streams.

@@ -5,26 +5,69 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 
 	"gantry/agent/inside"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
 
+// inbox has the receiving half of a tunnel through which files go. A goroutine of its own receives, so
+// that it is noticed at once when the scheduler lets go.
+type inbox struct {
+	frames chan *link.Frame
+	drop   chan struct{} // closed when nobody takes frames any more
+	gone   chan struct{} // closed when the tunnel has ended
+}
+
+// inboxFrames is how many frames are received before they are read.
+const inboxFrames = 4
+
+var errLetGo = errors.New("the scheduler let go of the tunnel")
+
+// receive receives until the tunnel ends, and then cancels with errLetGo. It must be ended with leave.
+func receive(stream link.Link_TunnelClient, cancel context.CancelCauseFunc) *inbox {
+	in := &inbox{frames: make(chan *link.Frame, inboxFrames), drop: make(chan struct{}), gone: make(chan struct{})}
+	go func() {
+		defer close(in.gone)
+		for {
+			f, err := stream.Recv()
+			if err != nil {
+				cancel(errors.Join(errLetGo, err))
+				return
+			}
+			select {
+			case in.frames <- f:
+			case <-in.drop:
+			}
+		}
+	}()
+	return in
+}
+
+// leave drops what still comes, until the scheduler has closed its side.
+func (in *inbox) leave(stream link.Link_TunnelClient) {
+	_ = stream.CloseSend()
+	close(in.drop)
+	<-in.gone
+}
+
 // transfer reads or writes files of a pod.
 func (t *tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	in := receive(stream, cancel)
+	defer in.leave(stream) // last, with nothing of the pod held
 	target := ask.GetFiles()
 	id := fleet.PodID(target.GetPodId())
 	incarnation, err := t.wanted(id)
 	if err == nil {
 		err = inside.CheckPath(target.GetPath())
 	}
+	if err == nil {
+		err = t.files.take(id)
+	}
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
-	}
-	if !t.files.take(id) {
-		return stream.Send(t.refusal(ask, fleet.NotAllowed("%d transfers of files run in the pod already", maxTransfers)))
 	}
 	defer t.files.leave(id)
 	root, err := t.inside.Root(ctx, id, incarnation)
@@ -32,8 +75,6 @@ func (t *tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, a
 		return stream.Send(t.refusal(ask, err))
 	}
 	defer func() { _ = root.Close() }()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	done := make(chan struct{})
 	defer func() { <-done }()
 	finished, finish := context.WithCancel(ctx)
@@ -47,17 +88,23 @@ func (t *tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, a
 		}
 	}()
 	if target.GetWrite() {
-		return t.unpack(ctx, stream, ask, root)
+		return t.unpack(ctx, stream, in, ask, root)
 	}
-	return t.pack(ctx, cancel, stream, ask, root)
+	return t.pack(ctx, stream, ask, root)
 }
 
 var errPodEnded = fleet.NotAllowed("the pod was stopped meanwhile")
 
+// nobody returns why nobody is there any more to be told how a transfer has ended; nil when somebody is.
+func nobody(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, errPodEnded) {
+		return err
+	}
+	return nil
+}
+
 // pack sends files as a tar stream.
-func (t *tunnels) pack(
-	ctx context.Context, cancel context.CancelCauseFunc, stream link.Link_TunnelClient, ask *link.OpenTunnel, root *inside.Root,
-) error {
+func (t *tunnels) pack(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel, root *inside.Root) error {
 	found, err := root.Find(ask.GetFiles().GetPath())
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
@@ -66,28 +113,17 @@ func (t *tunnels) pack(
 	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
-	// The scheduler sends nothing: receiving ends when it lets go of the tunnel.
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_, err := stream.Recv()
-		cancel(errors.Join(errLetGo, err))
-	}()
 	out := &frameWriter{stream: stream}
 	buffered := bufio.NewWriterSize(out, frameSize)
 	err = found.Pack(ctx, buffered)
 	if err == nil {
 		err = buffered.Flush()
 	}
-	if out.err == nil && !errors.Is(context.Cause(ctx), errLetGo) {
-		out.err = stream.Send(t.lastFrame(err))
+	if gone := errors.Join(out.err, nobody(ctx)); gone != nil {
+		return gone
 	}
-	_ = stream.CloseSend()
-	<-gone
-	return out.err
+	return stream.Send(t.lastFrame(err))
 }
-
-var errLetGo = errors.New("the scheduler let go of the tunnel")
 
 // frameWriter sends what is written.
 type frameWriter struct {
@@ -108,8 +144,8 @@ func (w *frameWriter) Write(p []byte) (int, error) {
 }
 
 // unpack writes files from a tar stream. The answer comes when everything is there, or at the first
-// fault; what the scheduler sends after that is dropped by serve.
-func (t *tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel, root *inside.Root) error {
+// fault; what the scheduler sends after that is dropped.
+func (t *tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, in *inbox, ask *link.OpenTunnel, root *inside.Root) error {
 	into, err := root.Into(ask.GetFiles().GetPath())
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
@@ -118,53 +154,35 @@ func (t *tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, ask
 	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
-	var once sync.Once
-	var sendErr error
-	answer := func(err error) { once.Do(func() { sendErr = stream.Send(t.lastFrame(err)) }) }
-	// A stream that stands still must not hold the files of a pod that has ended.
-	told := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(told)
-		answer(context.Cause(ctx))
-	})
-	in := &frameReader{stream: stream}
-	err = into.Unpack(ctx, in)
-	if !stop() {
-		<-told
+	err = into.Unpack(ctx, &frameReader{ctx: ctx, frames: in.frames})
+	if gone := nobody(ctx); gone != nil {
+		return gone
 	}
-	if in.err != nil {
-		return in.err // nobody is there to be told
-	}
-	answer(err)
-	return sendErr
+	return stream.Send(t.lastFrame(err))
 }
 
-// frameReader reads what is received, up to the frame that ends it.
+// frameReader reads what is received, up to the frame that ends it or to the end of ctx.
 type frameReader struct {
-	stream link.Link_TunnelClient
+	ctx    context.Context //nolint:containedctx // of the transfer, which ends with it
+	frames <-chan *link.Frame
 	rest   []byte
 	ended  bool
-	err    error // the stream broke before its end
 }
 
 // Read implements io.Reader.
 func (r *frameReader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
-		if r.err != nil {
-			return 0, r.err
+		if err := context.Cause(r.ctx); err != nil {
+			return 0, err
 		}
 		if r.ended {
 			return 0, io.EOF
 		}
-		f, err := r.stream.Recv()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			r.err = err
-			continue
+		select {
+		case f := <-r.frames:
+			r.rest, r.ended = f.GetData(), f.GetEnd()
+		case <-r.ctx.Done():
 		}
-		r.rest, r.ended = f.GetData(), f.GetEnd()
 	}
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -132,6 +131,7 @@ func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
 	ctx := t.Context()
 	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
 	host := netctl.Config{Instance: "0a1b", Subnet: netip.MustParsePrefix("10.88.0.0/20"), MTU: 1500}
+	host.Public = []netip.Addr{netip.MustParseAddr("203.0.113.7")}
 	if err := control.Set(ctx, host); err != nil {
 		t.Fatal(err)
 	}
@@ -192,69 +192,6 @@ func TestStartWithOnePortTwice(t *testing.T) {
 			t.Errorf("%s publishes %v", p.ID, p.Ports)
 		}
 	}
-}
-
-func makeData(t *testing.T, dir string, ids ...fleet.PodID) {
-	t.Helper()
-	for _, id := range ids {
-		path, err := pod.MakeData(dataDir(dir), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(path, "note"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func wantData(t *testing.T, dir string, want ...fleet.PodID) {
-	t.Helper()
-	got, err := pod.DataOf(dataDir(dir))
-	slices.Sort(got)
-	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Errorf("data (-want +got):\n%s%v", d, err)
-	}
-}
-
-func TestCleanKeepsTheDataOfPodsThatAreWanted(t *testing.T) {
-	dir := t.TempDir()
-	book := openBook(t, dir)
-	setFull(t, book,
-		pod.Assignment{Pod: "run", Goal: fleet.GoalRun}, pod.Assignment{Pod: "stop", Goal: fleet.GoalStop},
-		pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
-	if err := book.Close(); err != nil {
-		t.Fatal(err)
-	}
-	makeData(t, dir, "run", "stop", "gone", "unknown")
-	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
-	if err := Clean(t.Context(), dir, &usage{err: errors.New("away")}, control); err == nil {
-		t.Fatal("no error though containers are left")
-	}
-	wantData(t, dir, "gone", "run", "stop", "unknown")
-	for range 2 {
-		if err := Clean(t.Context(), dir, &usage{}, control); err != nil {
-			t.Fatal(err)
-		}
-		wantData(t, dir, "run", "stop", "unknown")
-	}
-}
-
-func TestSweepRemovesTheDataOfUnknownPods(t *testing.T) {
-	dir := t.TempDir()
-	book := openBook(t, dir)
-	setFull(t, book, pod.Assignment{Pod: "known", Goal: fleet.GoalStop})
-	makeData(t, dir, "known", "unknown")
-	rt := &usage{err: errors.New("away")}
-	d := &daemon{Config: Config{Dir: dir, Containers: rt, Log: slog.New(slog.DiscardHandler)}, book: book}
-	if d.swept(t.Context()) {
-		t.Error("swept though a container is left")
-	}
-	wantData(t, dir, "known", "unknown")
-	rt.err = nil
-	if !d.swept(t.Context()) || !slices.Equal(rt.removed, []fleet.PodID{"unknown", "unknown"}) {
-		t.Errorf("removed %v", rt.removed)
-	}
-	wantData(t, dir, "known")
 }
 
 // TestNothingStartsBeforeItsOrderIsWhole: the machines may start something only when all of them have

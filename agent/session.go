@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -138,7 +137,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// serve runs the session's two directions. Only one goroutine sends.
+// serve runs the session's two directions. Only one goroutine sends. The session's tunnels are told
+// of its end, which does not wait for them: some take long, and the host cannot be reached meanwhile.
 func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome) error {
 	group, ctx := errgroup.WithContext(ctx)
 	up := make(chan *link.Up, upQueue)
@@ -147,8 +147,6 @@ func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link
 	group.Go(func() error { return s.renewInTime(ctx, conn) })
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
 	group.Go(func() error { return s.heartbeats(ctx, beat, up) })
-	var open sync.WaitGroup
-	defer open.Wait()
 	group.Go(func() error {
 		for {
 			msg, err := stream.Recv()
@@ -156,7 +154,7 @@ func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link
 				return fmt.Errorf("receive: %w", err)
 			}
 			if t := msg.GetOpenTunnel(); t != nil {
-				open.Go(func() { s.tunnels.serve(ctx, conn, t) })
+				s.tunnels.start(ctx, conn, t)
 				continue
 			}
 			if err := s.receive(ctx, msg, up); err != nil {

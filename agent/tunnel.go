@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -27,10 +28,16 @@ const (
 	frameSize      = 32 << 10 // bytes
 	maxExecs       = 64       // in one pod at once
 	maxTransfers   = 16       // of files, in one pod at once
+	hostExecs      = 512      // in all pods at once
+	hostTransfers  = 64       // in all pods at once
+	// startWithin is how long a command may take to start. It is less than what a scheduler waits: once
+	// that has said that the command did not start, it must not.
+	startWithin = 8 * time.Second
 )
 
 // tunnels serves what a scheduler asks for through the session: connections to pods' ports, pods'
-// logs, and commands and files in their containers.
+// logs, and commands and files in their containers. They end with their session, at the latest when
+// what they have asked of the container runtime is done.
 type tunnels struct {
 	ledger *ledger.Ledger
 	logs   *podLogs
@@ -38,10 +45,40 @@ type tunnels struct {
 	execs  seats
 	files  seats
 	log    *slog.Logger
+
+	startWithin time.Duration
+	open        sync.WaitGroup
 }
 
 func newTunnels(l *ledger.Ledger, logs *podLogs, in Inside, log *slog.Logger) *tunnels {
-	return &tunnels{ledger: l, logs: logs, inside: in, execs: seats{most: maxExecs}, files: seats{most: maxTransfers}, log: log}
+	return &tunnels{
+		ledger: l, logs: logs, inside: in, log: log, startWithin: startWithin,
+		execs: seats{most: maxExecs, host: hostExecs, what: "commands"},
+		files: seats{most: maxTransfers, host: hostTransfers, what: "transfers of files"},
+	}
+}
+
+// start serves a tunnel that was asked for in a session, whose end ends ctx.
+func (t *tunnels) start(ctx context.Context, conn *grpc.ClientConn, ask *link.OpenTunnel) {
+	t.open.Go(func() { t.serve(ctx, conn, ask) })
+}
+
+// wait reports whether all tunnels have ended within a time. It may be called when none is started
+// any more.
+func (t *tunnels) wait(within time.Duration) bool {
+	ended := make(chan struct{})
+	go func() { // ends with the last tunnel
+		defer close(ended)
+		t.open.Wait()
+	}()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // Inside is the container runtime as tunnels need it. Every call names the incarnation that is
@@ -55,31 +92,40 @@ type Inside interface {
 	SweepExecs(ctx context.Context) error
 }
 
-// seats bounds how many of a kind of tunnel a pod has at once.
+// seats bounds how many of a kind of tunnel a pod and the host have at once.
 type seats struct {
-	most int
+	most int // in one pod
+	host int // in all pods
+	what string
 
-	mu    sync.Mutex // guards taken
+	mu    sync.Mutex // guards the fields below
 	taken map[fleet.PodID]int
+	total int
 }
 
-// take reports whether there was a free seat; it is given back with leave.
-func (s *seats) take(id fleet.PodID) bool {
+// take takes a seat, which is given back with leave. The error says for the pod's owner that there is none:
+// not_allowed where the pod has enough, unavailable where the host has.
+func (s *seats) take(id fleet.PodID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taken[id] >= s.most {
-		return false
+	switch {
+	case s.taken[id] >= s.most:
+		return fleet.NotAllowed("%d %s run in the pod already", s.most, s.what)
+	case s.total >= s.host:
+		return fleet.Unavailable(fmt.Sprintf("%d %s run on the pod's host already; try again later", s.host, s.what), nil)
 	}
 	if s.taken == nil {
 		s.taken = map[fleet.PodID]int{}
 	}
 	s.taken[id]++
-	return true
+	s.total++
+	return nil
 }
 
 func (s *seats) leave(id fleet.PodID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.total--
 	if s.taken[id]--; s.taken[id] == 0 {
 		delete(s.taken, id)
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,12 +29,16 @@ func (s *Service) SSHKeys(ctx context.Context, who fleet.Principal) ([]string, e
 }
 
 // SetSSHKeys replaces the SSH public keys of the caller's account; one that is given twice is kept once.
+// Errors: invalid (more than 32768 bytes together).
 func (s *Service) SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error {
 	unique := []string{}
 	for _, key := range keys {
 		if key = strings.TrimSpace(key); key != "" && !slices.Contains(unique, key) {
 			unique = append(unique, key)
 		}
+	}
+	if sizeOf(unique) > maxSSHKeyBytes {
+		return fleet.Invalid("$.keys", "must have at most "+strconv.Itoa(maxSSHKeyBytes)+" bytes together")
 	}
 	_, err := propose[any](ctx, s, state.SetSSHKeys{Account: who.Account, Keys: unique})
 	return err
@@ -117,19 +122,19 @@ func checkQuotas(q *fleet.Quotas) error {
 	return nil
 }
 
-// AddCredit adds to an account's balance, or takes from it, and returns what it is then. Errors:
-// not_found, invalid.
+// AddCredit adds to an account's balance, or takes from it, and returns what it is then; replayed tells that
+// once was seen before. Errors: not_found, invalid.
 func (s *Service) AddCredit(
 	ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once,
-) (fleet.Money, error) {
+) (balance fleet.Money, replayed bool, err error) {
 	if amount == 0 || amount < -maxCredit || amount > maxCredit {
-		return 0, fleet.Invalid("$.amount", "must be -100000000 to 100000000 and not 0")
+		return 0, false, fleet.Invalid("$.amount", "must be -100000000 to 100000000 and not 0")
 	}
-	balance, replayed, err := proposeOnce[fleet.Money](ctx, s, state.AddCredit{
+	balance, replayed, err = proposeOnce[fleet.Money](ctx, s, state.AddCredit{
 		Account: id, Amount: amount, At: s.Now(), Once: once,
 	})
 	if err == nil && !replayed {
 		s.Log.Info("credit added", "account", id, "nanoUSD", int64(amount))
 	}
-	return balance, err
+	return balance, replayed, err
 }

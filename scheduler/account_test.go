@@ -44,7 +44,7 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("%+v %v", own, err)
 	}
 	for _, amount := range []fleet.Money{0, maxCredit + 1, -maxCredit - 1, math.MinInt64} {
-		_, err := w.svc.AddCredit(ctx, made.ID, amount, nil)
+		_, _, err := w.svc.AddCredit(ctx, made.ID, amount, nil)
 		refused(t, err, fleet.CodeInvalid, "$.amount")
 	}
 }

@@ -122,10 +122,29 @@ func networkedCenters(
 	return out, nil
 }
 
-// bind picks a host with its GPUs and public ports for the pod, and says what the pod holds there; its
-// rate is left to the caller. Errors: no_capacity.
-func (d *demand) bind(v *state.View, pod *fleet.Pod) (state.Binding, fleet.DataCenterID, error) {
-	candidates := v.Candidates()
+// bind picks a host with its GPUs and public ports for the pod, claims them, and says what the pod holds
+// there; its rate is left to the caller. Errors: no_capacity, and those of holding.claim.
+func (d *demand) bind(
+	v *state.View, pod *fleet.Pod, mine *holding,
+) (bind state.Binding, center fleet.DataCenterID, err error) {
+	err = mine.claim(v, func(candidates []place.Candidate, ports func(fleet.HostID) []int) (*claim, error) {
+		var err error
+		if bind, center, err = d.choose(v, pod, candidates, ports); err != nil {
+			return nil, err
+		}
+		need := *bind.Need
+		need.DiskGB -= d.need.DiskGB - d.req.Need.DiskGB // what is there already
+		return &claim{
+			pod: pod.ID, rev: pod.Rev, host: bind.Host, gpus: bind.GPUs, need: need, ports: publicOf(bind.Mappings),
+		}, nil
+	})
+	return bind, center, err
+}
+
+// choose is bind on what is given, without a claim.
+func (d *demand) choose(
+	v *state.View, pod *fleet.Pod, candidates []place.Candidate, ports func(fleet.HostID) []int,
+) (state.Binding, fleet.DataCenterID, error) {
 	full := 0
 	for {
 		choice, err := place.Pick(d.req, candidates)
@@ -134,7 +153,7 @@ func (d *demand) bind(v *state.View, pod *fleet.Pod) (state.Binding, fleet.DataC
 		}
 		i := slices.IndexFunc(candidates, func(c place.Candidate) bool { return c.Host.ID == choice.Host })
 		on := &candidates[i]
-		mappings, ok := publish(v, on.Host, pod.ID, pod.Spec.Ports, nil)
+		mappings, ok := publish(v, on.Host, pod, nil, ports(on.Host.ID))
 		if !ok {
 			if full == 0 {
 				candidates = slices.Clone(candidates)
@@ -177,10 +196,10 @@ func withFull(err error, hosts int) error {
 
 // publish chooses a public port of the host for each tcp port of a pod: those of kept that are still
 // wanted stay, new ones are looked for from a place on that follows from the pod, so that pods that are
-// made at the same time seldom choose the same. A host that publishes none gives none. It is false when
-// the host has no port left.
+// made at the same time seldom choose the same; those that are claimed are left alone. A host that
+// publishes none gives none. It is false when the host has no port left.
 func publish(
-	v *state.View, host *fleet.Host, pod fleet.PodID, ports []fleet.Port, kept []fleet.PortMapping,
+	v *state.View, host *fleet.Host, pod *fleet.Pod, kept []fleet.PortMapping, claimed []int,
 ) ([]fleet.PortMapping, bool) {
 	from, to := host.Inventory.PortFrom, host.Inventory.PortTo
 	if from <= 0 || to < from {
@@ -188,7 +207,7 @@ func publish(
 	}
 	var out []fleet.PortMapping
 	fresh := 0
-	for _, p := range ports {
+	for _, p := range pod.Spec.Ports {
 		if p.Protocol != "tcp" {
 			continue
 		}
@@ -205,9 +224,10 @@ func publish(
 		return out, true
 	}
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(pod)) // a hash never fails
-	free, ok := v.FreePorts(host.ID, fresh, int(hash.Sum32()>>1))
-	if !ok {
+	_, _ = hash.Write([]byte(pod.ID))                                         // a hash never fails
+	free, _ := v.FreePorts(host.ID, fresh+len(claimed), int(hash.Sum32()>>1)) // or all that there are
+	free = slices.DeleteFunc(free, func(port int) bool { return slices.Contains(claimed, port) })
+	if len(free) < fresh {
 		return nil, false
 	}
 	for i := range out {

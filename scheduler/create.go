@@ -12,8 +12,8 @@ import (
 // seen before is answered with the pod of then.
 func (s *Service) CreatePod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error) {
 	replayed := false
-	pod, err := untilFresh(ctx, func() (fleet.Pod, error) {
-		plan, epoch, err := s.plan(ctx, who, req)
+	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
+		plan, epoch, err := s.plan(ctx, who, req, mine)
 		if err != nil {
 			return fleet.Pod{}, err
 		}
@@ -46,15 +46,18 @@ func (s *Service) createdBefore(
 	}
 	probe := fleet.Pod{ID: fleet.PodID(fleet.NewID()), Account: who.Account, CreatedAt: s.Now()}
 	pod, replayed, err := proposeOnce[fleet.Pod](ctx, s, state.CreatePod{Pod: probe, Once: once})
-	if err != nil || !replayed {
-		return fleet.Pod{}, false, why
+	switch {
+	case replayed:
+		return pod, true, nil
+	case fleet.CodeOf(err) == fleet.CodeInvalid || fleet.CodeOf(err) == fleet.CodeExists:
+		return fleet.Pod{}, false, err // of the probe that can be the key alone: see state.CreatePod
 	}
-	return pod, true, nil
+	return fleet.Pod{}, false, why
 }
 
 // PlanPod answers as CreatePod would, and creates nothing.
 func (s *Service) PlanPod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error) {
-	pod, _, err := s.plan(ctx, who, req)
+	pod, _, err := s.plan(ctx, who, req, nil)
 	if err != nil {
 		return fleet.PodView{}, err
 	}
@@ -63,7 +66,9 @@ func (s *Service) PlanPod(ctx context.Context, who fleet.Principal, req fleet.Po
 }
 
 // plan checks what the request means, whether it can be paid, and picks a host for it.
-func (s *Service) plan(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.Pod, uint64, error) {
+func (s *Service) plan(
+	ctx context.Context, who fleet.Principal, req fleet.PodRequest, mine *holding,
+) (fleet.Pod, uint64, error) {
 	pod := fleet.Pod{ID: fleet.PodID(fleet.NewID()), Account: who.Account, CreatedAt: s.Now()}
 	var epoch uint64
 	err := s.read(ctx, func(v *state.View) error {
@@ -82,7 +87,7 @@ func (s *Service) plan(ctx context.Context, who fleet.Principal, req fleet.PodRe
 		if err := affordable(v, who.Account, &pod.Spec, pod.HourlyRate, pod.CreatedAt); err != nil {
 			return err
 		}
-		bind, center, err := want.bind(v, &pod)
+		bind, center, err := want.bind(v, &pod, mine)
 		if err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func (w *world) prepay(credit fleet.Money) {
 	if credit == 0 {
 		return
 	}
-	if _, err := w.svc.AddCredit(context.Background(), acme, credit, nil); err != nil {
+	if _, _, err := w.svc.AddCredit(context.Background(), acme, credit, nil); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -252,7 +252,7 @@ func TestWithoutCreditAPrepaidAccountRentsNothing(t *testing.T) {
 	if _, err := w.svc.PlanPod(ctx, member(other), gpuPod(1)); err != nil {
 		t.Errorf("an account that is not prepaid: %v", err)
 	}
-	if _, err := w.svc.AddCredit(ctx, acme, fleet.Dollar, nil); err != nil {
+	if _, _, err := w.svc.AddCredit(ctx, acme, fleet.Dollar, nil); err != nil {
 		t.Fatal(err)
 	}
 	view, err := w.svc.PlanPod(ctx, member(acme), gpuPod(1))
@@ -260,7 +260,7 @@ func TestWithoutCreditAPrepaidAccountRentsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	hour := view.Pod.HourlyRate + 3600*fleet.Money(view.Pod.Spec.DiskGB)*diskSecond
-	if _, err := w.svc.AddCredit(ctx, acme, hour-1-fleet.Dollar, nil); err != nil {
+	if _, _, err := w.svc.AddCredit(ctx, acme, hour-1-fleet.Dollar, nil); err != nil {
 		t.Fatal(err)
 	}
 	planned, created = try(gpuPod(1))
@@ -269,7 +269,7 @@ func TestWithoutCreditAPrepaidAccountRentsNothing(t *testing.T) {
 	if got := w.books(hour - 1); got.Total() != 0 {
 		t.Errorf("refusals cost %+v", got)
 	}
-	if balance, err := w.svc.AddCredit(ctx, acme, 1, nil); err != nil || balance != hour {
+	if balance, _, err := w.svc.AddCredit(ctx, acme, 1, nil); err != nil || balance != hour {
 		t.Fatalf("balance %d, %v", balance, err)
 	}
 	p := w.create(gpuPod(1))
@@ -284,15 +284,16 @@ func TestCreditUnderAKeyIsAddedOnce(t *testing.T) {
 	w := newMetered(t)
 	ctx := context.Background()
 	once := &fleet.Once{Key: "invoice-1", Fingerprint: []byte("5 dollars")}
-	for range 3 {
-		if balance, err := w.svc.AddCredit(ctx, acme, 5*fleet.Dollar, once); err != nil || balance != 5*fleet.Dollar {
-			t.Errorf("balance %d, %v", balance, err)
+	for i := range 3 {
+		balance, replayed, err := w.svc.AddCredit(ctx, acme, 5*fleet.Dollar, once)
+		if err != nil || balance != 5*fleet.Dollar || replayed != (i > 0) {
+			t.Errorf("balance %d, replayed %v, %v", balance, replayed, err)
 		}
 		w.pass(time.Hour)
 	}
-	_, err := w.svc.AddCredit(ctx, acme, 6*fleet.Dollar, &fleet.Once{Key: "invoice-1", Fingerprint: []byte("6 dollars")})
+	_, _, err := w.svc.AddCredit(ctx, acme, 6*fleet.Dollar, &fleet.Once{Key: "invoice-1", Fingerprint: []byte("6 dollars")})
 	refused(t, err, fleet.CodeInvalid, "another request")
-	if balance, err := w.svc.AddCredit(ctx, other, fleet.Dollar, once); err != nil || balance != fleet.Dollar {
+	if balance, _, err := w.svc.AddCredit(ctx, other, fleet.Dollar, once); err != nil || balance != fleet.Dollar {
 		t.Errorf("another account's key: balance %d, %v", balance, err)
 	}
 	w.books(5 * fleet.Dollar)

@@ -95,10 +95,10 @@ func (s *Service) shown(p fleet.Pod) (fleet.PodView, error) {
 
 // ActPod starts, stops, restarts or terminates a pod of the caller's account.
 func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error) {
-	pod, err := untilFresh(ctx, func() (fleet.Pod, error) {
+	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
 		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now()}
 		if action == fleet.ActionStart {
-			if err := s.bindStart(ctx, who, &cmd); err != nil {
+			if err := s.bindStart(ctx, who, &cmd, mine); err != nil {
 				return fleet.Pod{}, err
 			}
 		}
@@ -113,7 +113,7 @@ func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodI
 
 // bindStart picks a host for a start, the one of before when it has room, and the only one when the
 // pod has data there. Price and public ports are those of now.
-func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state.ActPod) error {
+func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state.ActPod, mine *holding) error {
 	return s.read(ctx, func(v *state.View) error {
 		p, err := podOf(v, who, cmd.Pod)
 		if err != nil {
@@ -140,7 +140,7 @@ func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state
 			want.req.Pinned = p.Host
 			want.req.Need.DiskGB -= int64(p.Spec.Persistent.SizeGB) // its data is there already
 		}
-		bind, _, err := want.bind(v, &p)
+		bind, _, err := want.bind(v, &p, mine)
 		if err != nil {
 			return err
 		}

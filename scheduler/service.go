@@ -38,7 +38,8 @@ type Hosts interface {
 // changes something answers after the commit.
 type Service struct {
 	Config
-	uses keyUses
+	uses   keyUses
+	claims claims
 }
 
 // New returns a service.
@@ -51,7 +52,9 @@ func New(c Config) *Service {
 
 const (
 	proposeTimeout = 10 * time.Second
-	staleTries     = 16 // picks on a fresh view before a request gives up
+	decideTimeout  = 5 * time.Second // of decisions on a view that is old when they are committed
+	firstPause     = time.Millisecond
+	longestPause   = 50 * time.Millisecond
 	keyUseEvery    = time.Minute
 )
 
@@ -108,17 +111,41 @@ func proposeOnce[T any](ctx context.Context, s *Service, cmd state.Command) (val
 	return value, replayed, nil
 }
 
-// untilFresh repeats a decision while it turns out to have been made on an old view.
+// untilFresh repeats a decision while it turns out to have been made on an old view, or to hang on
+// proposals that are not answered yet; at most for decideTimeout, and until ctx ends.
 func untilFresh[T any](ctx context.Context, decide func() (T, error)) (T, error) {
-	var value T
-	var err error
-	for range staleTries {
-		value, err = decide()
-		if fleet.CodeOf(err) != fleet.CodeStale || ctx.Err() != nil {
+	limit := time.NewTimer(decideTimeout)
+	defer limit.Stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		value, err := decide()
+		var again <-chan time.Time
+		var freed <-chan struct{}
+		var full *contended
+		switch {
+		case errors.As(err, &full):
+			freed = full.freed
+		case fleet.CodeOf(err) == fleet.CodeStale:
+			again = time.After(pause)
+		default:
 			return value, err
 		}
+		select {
+		case <-freed:
+		case <-again:
+		case <-limit.C:
+			return value, fleet.Unavailable("the fleet changes too quickly to decide", err)
+		case <-ctx.Done():
+			return value, fleet.Unavailable("the fleet changes too quickly to decide", ctx.Err())
+		}
 	}
-	return value, fleet.Unavailable("the fleet changes too quickly to decide", err)
+}
+
+// untilBound is untilFresh for decisions that claim what they pick; whatever they claimed is given up when
+// it returns.
+func untilBound[T any](ctx context.Context, s *Service, decide func(mine *holding) (T, error)) (T, error) {
+	mine := &holding{of: &s.claims}
+	defer mine.release()
+	return untilFresh(ctx, func() (T, error) { return decide(mine) })
 }
 
 // missing is the answer for something referenced that is not there, or not the caller's.

@@ -16,6 +16,10 @@ const (
 	defaultDiskCPU = 10 // GB
 	maxEnv         = 50 // variables, those of a template included
 
+	// maxSSHKeyBytes is of all keys of an account: they share one variable of a pod, and Linux starts no
+	// process with one above 128 KiB.
+	maxSSHKeyBytes = 32_768
+
 	passwordLength = 24
 )
 
@@ -88,7 +92,9 @@ func merge(v *state.View, account fleet.AccountID, req fleet.PodRequest) (fleet.
 		return req, fleet.Invalid("$.env", "must have at most 50 variables, those of the template included")
 	}
 	if wants(req.StartSSH, t.StartSSH) {
-		injectKeys(env, v.SSHKeys(account))
+		if err := injectKeys(env, v.SSHKeys(account)); err != nil {
+			return req, err
+		}
 	}
 	if wants(req.StartJupyter, t.StartJupyter) {
 		injectPassword(env)
@@ -105,13 +111,27 @@ func wants(said *bool, otherwise bool) bool {
 	return otherwise
 }
 
-// injectKeys hands the account's SSH keys to an image that serves SSH, unless the user set theirs.
-func injectKeys(env map[string]string, keys []string) {
+// injectKeys hands the account's SSH keys to an image that serves SSH, unless the user set theirs. Errors:
+// rule (they are too large for a variable).
+func injectKeys(env map[string]string, keys []string) error {
 	_, own := env["PUBLIC_KEY"]
 	if _, other := env["SSH_PUBLIC_KEY"]; own || other || len(keys) == 0 {
-		return
+		return nil
+	}
+	if sizeOf(keys) > maxSSHKeyBytes {
+		return fleet.BreaksRule("startSsh needs SSH keys of the account of at most %d bytes together", maxSSHKeyBytes)
 	}
 	env["PUBLIC_KEY"] = strings.Join(keys, "\n")
+	return nil
+}
+
+// sizeOf returns the bytes of texts together.
+func sizeOf(texts []string) int {
+	sum := 0
+	for _, text := range texts {
+		sum += len(text)
+	}
+	return sum
 }
 
 // injectPassword makes a password for an image that serves Jupyter, unless the user set one.

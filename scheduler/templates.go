@@ -18,9 +18,11 @@ func (s *Service) CreateTemplate(
 	t.ID, t.Account, t.CreatedAt = fleet.TemplateID(fleet.NewID()), who.Account, s.Now()
 	t.Rev, t.Source, t.Category = 0, "", cmp.Or(t.Category, fleet.CategoryNVIDIA)
 	made, err = untilFresh(ctx, func() (out fleet.Template, err error) {
-		err = s.read(ctx, func(v *state.View) error { return knownRegistry(v, who.Account, t.Registry) })
-		if err == nil {
-			out, replayed, err = proposeOnce[fleet.Template](ctx, s, state.PutTemplate{Template: t, Once: once})
+		cmd := state.PutTemplate{Template: t, Once: once}
+		if why := s.read(ctx, func(v *state.View) error { return knownRegistry(v, who.Account, t.Registry) }); why != nil {
+			out, replayed, err = s.templateBefore(ctx, cmd, why)
+		} else {
+			out, replayed, err = proposeOnce[fleet.Template](ctx, s, cmd)
 		}
 		return out, err
 	})
@@ -28,6 +30,22 @@ func (s *Service) CreateTemplate(
 		s.Log.Info("template created", "template", made.ID, "account", who.Account)
 	}
 	return made, replayed, err
+}
+
+// templateBefore answers a create whose registry credential is not there, but which may have been done while
+// it was. The state machine does not make a template without its credential, so that none is made now.
+func (s *Service) templateBefore(ctx context.Context, cmd state.PutTemplate, why error) (fleet.Template, bool, error) {
+	if cmd.Once == nil || fleet.CodeOf(why) != fleet.CodeNotFound {
+		return fleet.Template{}, false, why
+	}
+	made, replayed, err := proposeOnce[fleet.Template](ctx, s, cmd)
+	switch {
+	case replayed:
+		return made, true, nil
+	case fleet.CodeOf(err) == fleet.CodeInvalid || fleet.CodeOf(err) == fleet.CodeExists:
+		return fleet.Template{}, false, err // the key's own
+	}
+	return fleet.Template{}, false, why
 }
 
 // Templates lists the templates of the caller's account, oldest first.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/place"
 	"gantry/scheduler/state"
 )
 
@@ -17,14 +18,14 @@ func (s *Service) UpdatePod(
 	ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate,
 ) (fleet.PodView, error) {
 	restarted := false
-	pod, err := untilFresh(ctx, func() (fleet.Pod, error) {
+	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
 		var cmd state.UpdatePod
 		err := s.read(ctx, func(v *state.View) error {
 			old, err := podOf(v, who, id)
 			if err != nil {
 				return err
 			}
-			cmd, err = revise(v, &old, change, s.Now())
+			cmd, err = revise(v, &old, change, s.Now(), mine)
 			return err
 		})
 		if err != nil {
@@ -41,7 +42,9 @@ func (s *Service) UpdatePod(
 }
 
 // revise works out what a change makes of a pod.
-func revise(v *state.View, old *fleet.Pod, change fleet.PodUpdate, now time.Time) (state.UpdatePod, error) {
+func revise(
+	v *state.View, old *fleet.Pod, change fleet.PodUpdate, now time.Time, mine *holding,
+) (state.UpdatePod, error) {
 	if old.Status == fleet.StatusTerminated {
 		return state.UpdatePod{}, fleet.NotAllowed("a terminated pod cannot be changed")
 	}
@@ -64,15 +67,29 @@ func revise(v *state.View, old *fleet.Pod, change fleet.PodUpdate, now time.Time
 		return state.UpdatePod{}, fleet.NotAllowed("the pod is locked")
 	}
 	cmd.Restart, cmd.Need.DiskGB = true, diskOf(&spec)
+	err = remap(v, old, &cmd, mine)
+	return cmd, err
+}
+
+// remap chooses the public ports that a pod has after a change, and claims them with the disk that it
+// grows by. Errors: no_capacity, and those of holding.claim.
+func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *holding) error {
 	host, _ := v.Host(old.Host)
-	var ok bool
-	if cmd.Mappings, ok = publish(v, &host, old.ID, spec.Ports, old.Mappings); !ok {
-		return state.UpdatePod{}, &fleet.Error{
-			Code: fleet.CodeNoCapacity, Msg: "The pod's host has no public ports left for it.",
-			Excluded: []fleet.Exclusion{{Reason: "public ports", Hosts: 1}},
+	next := *old
+	next.Spec = cmd.Spec
+	return mine.claim(v, func(_ []place.Candidate, ports func(fleet.HostID) []int) (*claim, error) {
+		var ok bool
+		if cmd.Mappings, ok = publish(v, &host, &next, old.Mappings, ports(host.ID)); !ok {
+			return nil, &fleet.Error{
+				Code: fleet.CodeNoCapacity, Msg: "The pod's host has no public ports left for it.",
+				Excluded: []fleet.Exclusion{{Reason: "public ports", Hosts: 1}},
+			}
 		}
-	}
-	return cmd, nil
+		return &claim{
+			pod: old.ID, rev: old.Rev, host: old.Host, ports: publicOf(cmd.Mappings),
+			need: fleet.Resources{DiskGB: max(0, cmd.Need.DiskGB-old.Need.DiskGB)},
+		}, nil
+	})
 }
 
 // needsRestart reports whether the container of one specification differs from that of the other.

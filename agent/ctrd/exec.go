@@ -42,8 +42,9 @@ var errNotRunning = fleet.NotAllowed("the pod does not run")
 
 // Exec starts a process in the container of a pod's incarnation, with the container's own user,
 // environment, capabilities and limits. A container of another incarnation or one that does not run is
-// refused with not_allowed; a command that cannot be started is an *inside.NotStartedError. The
-// process ends with Close, and nothing of it is left then.
+// refused with not_allowed; a command that cannot be started is an *inside.NotStartedError. A command
+// is not started when ctx has ended, and is ended again when ctx ends while it starts: that may take the
+// runtime long, during which Exec does not return. The process ends with Close, and nothing of it is left then.
 func (r *Runtime) Exec(ctx context.Context, id fleet.PodID, incarnation uint64, s inside.ExecSpec) (inside.Process, error) {
 	ctx = r.in(ctx)
 	if err := checkExec(s); err != nil {
@@ -154,7 +155,8 @@ func size(s inside.ExecSpec) (cols, rows int) {
 }
 
 // start makes the process known to the runtime and then starts it. In between it looks at the
-// container once more: a process that was made known to another one cannot be started in this one.
+// container once more: a process that was made known to another one cannot be started in this one. And
+// it looks whether anybody still waits for the process.
 func (p *execution) start(ctx context.Context, incarnation uint64, process *anypb.Any, s inside.ExecSpec) error {
 	if err := p.open(); err != nil {
 		return fault("open the pipes of a command", err)
@@ -168,20 +170,26 @@ func (p *execution) start(ctx context.Context, incarnation uint64, process *anyp
 	if s.TTY {
 		req.Stderr = ""
 	}
-	err := effect(ctx, func(ctx context.Context) error {
-		if _, err := p.r.client.TaskService().Exec(ctx, req); err != nil {
+	err := effect(ctx, func(unbroken context.Context) error {
+		if _, err := p.r.client.TaskService().Exec(unbroken, req); err != nil {
 			return native(err)
 		}
-		if _, _, err := p.r.running(ctx, p.pod, incarnation); err != nil {
+		if _, _, err := p.r.running(unbroken, p.pod, incarnation); err != nil {
 			return err
 		}
-		_, err := p.r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(p.pod), ExecID: p.id})
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, err := p.r.client.TaskService().Start(unbroken, &tasks.StartRequest{ContainerID: string(p.pod), ExecID: p.id})
 		return native(err)
 	})
 	if err != nil {
 		return p.startFault(ctx, incarnation, err)
 	}
 	p.started = true
+	if err := ctx.Err(); err != nil {
+		return fault("start the command", err)
+	}
 	if s.TTY {
 		cols, rows := size(s)
 		_ = p.Resize(ctx, cols, rows) // some runtimes do not know the size that they were given

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"math"
 	"path"
+	"strconv"
 	"strings"
 
 	"gantry/fleet"
@@ -46,8 +47,11 @@ func checkEntry(h *tar.Header, number int) (entry, error) {
 		return entry{}, &fleet.Error{Code: fleet.CodeInvalid, Msg: "entry " + ordinal(number) + " of the archive: " + why}
 	}
 	out := entry{mode: uint32(h.Mode & permBits), uid: h.Uid, gid: h.Gid} //nolint:gosec // nine bits
+	if sparse(h) {
+		return refuse("sparse files cannot be unpacked")
+	}
 	switch h.Typeflag {
-	case tar.TypeReg, tar.TypeGNUSparse:
+	case tar.TypeReg:
 		out.kind = kindFile
 	case tar.TypeDir:
 		out.kind, out.mode = kindFolder, out.mode|uint32(h.Mode&stickyBit) //nolint:gosec // one bit
@@ -73,12 +77,15 @@ func checkEntry(h *tar.Header, number int) (entry, error) {
 	if out.kind == kindFile && strings.HasSuffix(h.Name, "/") {
 		return refuse("a file's name must not end with /")
 	}
+	if deep(clean) {
+		return refuse(tooDeep)
+	}
 	out.folder, out.name = split(clean)
 	if out.kind == kindLink && (out.target == "" || len(out.target) > maxPath || strings.ContainsRune(out.target, 0)) {
 		return refuse("its link is not a possible one")
 	}
 	if out.kind == kindHard {
-		if out.source, ok = relative(h.Linkname); !ok || out.source == "" {
+		if out.source, ok = relative(h.Linkname); !ok || out.source == "" || deep(out.source) {
 			return refuse("its link must name an entry of the archive")
 		}
 	}
@@ -100,10 +107,26 @@ func relative(name string) (string, bool) {
 	if clean == "." {
 		return "", true
 	}
-	if strings.Count(clean, "/") >= maxDepth {
-		return "", false
-	}
 	return clean, true
+}
+
+// tooDeep words what lies below more folders than are ever open at once.
+var tooDeep = "it lies below more than " + strconv.Itoa(maxDepth) + " levels of folders"
+
+func deep(clean string) bool { return strings.Count(clean, "/") > maxDepth }
+
+// sparse reports whether an entry stands for more than is stored of it: it could fill a disk with
+// nothing.
+func sparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // split cuts a clean relative name into its folder and its last part.

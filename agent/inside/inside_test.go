@@ -274,14 +274,9 @@ func TestTheKernelsInterfacesAreRefused(t *testing.T) {
 	b := newBox(t)
 	b.mkdir("d/bound", "d/pts")
 	b.write("d/file", "")
-	mount := func(source, target, kind string, flags uintptr) {
-		t.Helper()
-		b.must(unix.Mount(source, b.path(target), kind, flags, ""))
-		t.Cleanup(func() { b.must(unix.Unmount(b.path(target), unix.MNT_DETACH)) })
-	}
-	mount("/proc/sys", "d/bound", "", unix.MS_BIND)
-	mount("/proc/version", "d/file", "", unix.MS_BIND)
-	mount("devpts", "d/pts", "devpts", 0)
+	b.mount("/proc/sys", "d/bound", "", unix.MS_BIND, "")
+	b.mount("/proc/version", "d/file", "", unix.MS_BIND, "")
+	b.mount("devpts", "d/pts", "devpts", 0, "")
 	data, err := b.pack("/d")
 	if got := slices.Sorted(maps.Keys(listing(t, data))); err != nil || !slices.Equal(got, []string{"d/"}) {
 		t.Errorf("got %v, %v", got, err)
@@ -300,14 +295,11 @@ func TestTheKernelsInterfacesAreRefused(t *testing.T) {
 
 func TestPlacesThatCannotBeWritten(t *testing.T) {
 	b := newBox(t)
-	b.mkdir("ro", "small", "dir")
-	for target, how := range map[string]struct {
-		flags uintptr
-		data  string
-	}{"ro": {unix.MS_RDONLY, ""}, "small": {0, "size=64k"}} {
-		b.must(unix.Mount("tmpfs", b.path(target), "tmpfs", how.flags, how.data))
-		t.Cleanup(func() { b.must(unix.Unmount(b.path(target), unix.MNT_DETACH)) })
-	}
+	b.mkdir("ro", "small", "changes", "dir")
+	b.mount(b.path("ro"), "ro", "", unix.MS_BIND, "")
+	b.must(unix.Mount("", b.path("ro"), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	b.mount("tmpfs", "changes", "tmpfs", 0, "size=64k")
+	b.overlay("small", "changes")
 	wantCode(t, "read-only", b.unpack("/ro", archive(t, file("x", "y"))), fleet.CodeNotAllowed, "read-only")
 	wantCode(t, "full", b.unpack("/small", archive(t, file("x", strings.Repeat("y", 100_000)))), fleet.CodeNotAllowed, "no space is left")
 	if entries, err := os.ReadDir(b.path("small")); err != nil || len(entries) > 0 {
@@ -336,7 +328,7 @@ func TestHostileArchives(t *testing.T) {
 		"upwards inside":          {[]member{file("a/../../secret", "x")}, fleet.CodeInvalid},
 		"upwards at the end":      {[]member{{Header: tar.Header{Typeflag: tar.TypeDir, Name: "a/.."}}}, fleet.CodeInvalid},
 		"long name":               {[]member{file(strings.Repeat("x", 256), "x")}, fleet.CodeInvalid},
-		"deep":                    {[]member{file(strings.Repeat("x/", 300)+"x", "x")}, fleet.CodeInvalid},
+		"deep":                    {[]member{file(strings.Repeat("x/", maxDepth+1)+"x", "x")}, fleet.CodeInvalid},
 		"no name":                 {[]member{file(".", "x")}, fleet.CodeInvalid},
 		"through its own link":    {[]member{link("l", ".."), file("l/secret", "x")}, fleet.CodeNotAllowed},
 		"through a link":          {[]member{file("out/secret", "x")}, fleet.CodeNotAllowed},

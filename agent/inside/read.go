@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	maxDepth   = 256      // levels of folders, each of which costs open files
+	maxDepth   = 64       // levels of folders, each of which costs an open file
 	readSize   = 64 << 10 // bytes
 	entryBatch = 256
 )
@@ -54,7 +55,7 @@ func (x *Reading) Close() error { return x.target.Close() }
 
 // Pack writes the file, or the folder with everything below it, to w as a tar stream. Links are
 // written as links; devices, pipes, sockets and the kernel's interfaces are left out, and so is what
-// disappears meanwhile. A file that changes its size meanwhile is cut or filled up with zeros. Without
+// disappears meanwhile and what a process holds a lease of. A file that changes its size meanwhile is cut or filled up with zeros. Without
 // an error the stream is complete.
 func (x *Reading) Pack(ctx context.Context, w io.Writer) error {
 	p := &packer{ctx: ctx, out: tar.NewWriter(w), buf: make([]byte, readSize)}
@@ -110,6 +111,9 @@ func (p *packer) link(f *os.File, h *tar.Header) error {
 
 func (p *packer) file(f *os.File, h *tar.Header) error {
 	data, err := reopen(f, unix.O_RDONLY)
+	if errors.Is(err, unix.EAGAIN) {
+		return errLease
+	}
 	if err != nil {
 		return refusal(err)
 	}
@@ -145,7 +149,7 @@ func (p *packer) file(f *os.File, h *tar.Header) error {
 
 func (p *packer) folder(f *os.File, h *tar.Header, depth int) error {
 	if depth >= maxDepth {
-		return fleet.NotAllowed("the folder has more than %d levels", maxDepth)
+		return &fleet.Error{Code: fleet.CodeInvalid, Msg: fmt.Sprintf("the folder has more than %d levels", maxDepth)}
 	}
 	h.Typeflag = tar.TypeDir
 	if err := p.out.WriteHeader(h); err != nil {
@@ -156,6 +160,9 @@ func (p *packer) folder(f *os.File, h *tar.Header, depth int) error {
 		return refusal(err)
 	}
 	defer func() { _ = dir.Close() }()
+	if depth > 0 { // the first one is the caller's
+		_ = f.Close()
+	}
 	for {
 		entries, err := names(dir, p.buf[:entryBatch*32])
 		if err != nil {
@@ -172,7 +179,10 @@ func (p *packer) folder(f *os.File, h *tar.Header, depth int) error {
 	}
 }
 
-// below writes an entry of a folder, unless it is gone by now or not a file.
+var errLease = fleet.NotAllowed("a process of the pod holds a lease of the file")
+
+// below writes an entry of a folder, unless it is gone by now, not a file or held by a lease. A folder
+// costs one open file while what is in it is written.
 func (p *packer) below(dir *os.File, name, full string, depth int) error {
 	f, err := child(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -188,7 +198,10 @@ func (p *packer) below(dir *os.File, name, full string, depth int) error {
 		}
 		return err
 	}
-	return p.entry(f, full, depth)
+	if err := p.entry(f, full, depth); !errors.Is(err, errLease) {
+		return err
+	}
+	return nil
 }
 
 // names reads the next names of a folder; none are left when it returns none.

@@ -115,13 +115,16 @@ func child(dir *os.File, name string) (*os.File, error) {
 // reopen opens what a handle holds, which the caller has found to be a file or a folder. It names
 // the handle, not a path: nobody can swap it.
 func reopen(f *os.File, flags int) (*os.File, error) {
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(number(f)), flags|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	fd, err := unix.Open(handlePath(f), flags|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	runtime.KeepAlive(f)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "in a container"), nil
 }
+
+// handlePath is a path that names what a handle holds, while it is open.
+func handlePath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(number(f)) }
 
 // number returns a file's descriptor without a change of its mode.
 func number(f *os.File) int {
@@ -166,6 +169,27 @@ func checkFS(f *os.File) error {
 	}
 	if slices.Contains(kernelFS(), int64(st.Type)) {
 		return errKernel
+	}
+	return nil
+}
+
+var errMemory = fleet.NotAllowed("files in memory cannot be written from outside")
+
+// checkWrite refuses a handle of a folder into which nothing may be written. The kernel counts what is
+// written to a file system in memory as memory of who writes.
+func checkWrite(f *os.File) error {
+	if err := checkFS(f); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	err := unix.Fstatfs(number(f), &st)
+	runtime.KeepAlive(f)
+	if err != nil {
+		return refusal(err)
+	}
+	switch int64(st.Type) { //nolint:unconvert // narrower elsewhere
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
+		return errMemory
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ func (r *Root) Into(p string) (*Writing, error) {
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		err = fleet.NotAllowed("the path is not a folder")
 	}
+	if err == nil {
+		err = checkWrite(f)
+	}
 	if err != nil {
 		_ = f.Close()
 		return nil, refusal(err)
@@ -47,10 +50,12 @@ func (x *Writing) Close() error { return x.dest.Close() }
 // Unpack unpacks a tar stream below the folder: files, folders, symbolic links, and hard links to
 // what the folder holds. Each file and link appears complete or not at all, in place of what had its
 // name; a folder that exists stays as it is. Owner and mode are the archive's, but for set-user-id and
-// set-group-id. Nothing below the destination is reached through a symbolic link. It stops at the first
+// set-group-id. Sparse files, which are larger than what arrives of them, are refused, and so is what
+// would lie in memory. Nothing below the destination is reached through a symbolic link. It stops at the first
 // entry that cannot be unpacked; what came before stays. r is read to its end.
 func (x *Writing) Unpack(ctx context.Context, r io.Reader) error {
-	u := &unpacker{ctx: ctx, dest: x.dest, in: tar.NewReader(r), buf: make([]byte, readSize)}
+	u := &unpacker{ctx: ctx, dest: x.dest, buf: make([]byte, readSize)}
+	u.read(r)
 	defer u.leave()
 	for n := 1; ; n++ {
 		if err := context.Cause(ctx); err != nil {
@@ -98,11 +103,30 @@ func at(n int, err error) error {
 type unpacker struct {
 	ctx  context.Context
 	dest *os.File
+	from *counted
 	in   *tar.Reader
 	buf  []byte
 
 	last     *os.File // folder of the last entry, since archives go folder by folder; nil: none
 	lastName string
+}
+
+func (u *unpacker) read(r io.Reader) {
+	u.from = &counted{r: r}
+	u.in = tar.NewReader(u.from)
+}
+
+// counted counts what was read.
+type counted struct {
+	r io.Reader
+	n int64 // bytes
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
 }
 
 func (u *unpacker) leave() {
@@ -160,7 +184,8 @@ func (u *unpacker) folder(name string) (*os.File, error) {
 	return f, nil
 }
 
-// below opens a folder below another, not through links and not among the kernel's interfaces.
+// below opens a folder below another, not through links, not among the kernel's interfaces and not in
+// memory.
 func below(dir *os.File, name string) (*os.File, error) {
 	f, err := openAt(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, noLinks)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
@@ -169,7 +194,7 @@ func below(dir *os.File, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFS(f); err != nil {
+	if err := checkWrite(f); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
@@ -208,8 +233,33 @@ func own(f *os.File, e entry) error {
 	return unix.Fchmod(number(f), e.mode)
 }
 
-// file writes a file beside its place and then puts it there. What has the place is not opened.
+// file writes a file without a name and then puts it in its place: an agent that is killed meanwhile
+// leaves nothing. What has the place is not opened.
 func (u *unpacker) file(dir *os.File, e entry, at time.Time) (err error) {
+	how := &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_TMPFILE | unix.O_CLOEXEC, Mode: 0o600, Resolve: noLinks}
+	f, err := openHow(dir, ".", how)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EISDIR) {
+		return u.namedFile(dir, e, at)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if err := u.complete(f, e, at); err != nil {
+		return err
+	}
+	return put(dir, e.name, func(name string) error {
+		defer runtime.KeepAlive(f)
+		return unix.Linkat(unix.AT_FDCWD, handlePath(f), number(dir), name, unix.AT_SYMLINK_FOLLOW)
+	})
+}
+
+// namedFile writes a file beside its place, where the file system has no files without a name.
+func (u *unpacker) namedFile(dir *os.File, e entry, at time.Time) (err error) {
 	temp := tempPrefix + fleet.NewID()
 	how := &unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC, Mode: 0o600, Resolve: noLinks,
@@ -223,13 +273,7 @@ func (u *unpacker) file(dir *os.File, e entry, at time.Time) (err error) {
 			_ = unix.Unlinkat(number(dir), temp, 0)
 		}
 	}()
-	err = u.fill(f)
-	if err == nil {
-		err = own(f, e)
-	}
-	if err == nil {
-		setTime(f, at)
-	}
+	err = u.complete(f, e, at)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr // where a disk quota may be met first
 	}
@@ -237,6 +281,35 @@ func (u *unpacker) file(dir *os.File, e entry, at time.Time) (err error) {
 		return err
 	}
 	return place(dir, temp, e.name)
+}
+
+// complete gives a file everything but its name.
+func (u *unpacker) complete(f *os.File, e entry, at time.Time) error {
+	if err := u.fill(f); err != nil {
+		return err
+	}
+	if err := own(f, e); err != nil {
+		return err
+	}
+	setTime(f, at)
+	return nil
+}
+
+// put gives a file the name that link makes: at once where it is free, otherwise in place of what has it.
+func put(dir *os.File, name string, link func(name string) error) error {
+	if err := link(name); !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	temp := tempPrefix + fleet.NewID()
+	if err := link(temp); err != nil {
+		return err
+	}
+	err := place(dir, temp, name)
+	// A rename between two names of one file does nothing, and the temporary one would stay.
+	if gone := unix.Unlinkat(number(dir), temp, 0); err == nil && !errors.Is(gone, unix.ENOENT) {
+		err = gone
+	}
+	return err
 }
 
 // place gives what was made beside its place its name. The kernel would take a file that is mounted in
@@ -252,13 +325,17 @@ func place(dir *os.File, temp, name string) error {
 	return unix.Renameat(number(dir), temp, number(dir), name)
 }
 
-// fill copies the entry's content.
+// fill copies the entry's content, which is never more than what arrives of it.
 func (u *unpacker) fill(f *os.File) error {
+	before, wrote := u.from.n, int64(0)
 	for {
 		if err := context.Cause(u.ctx); err != nil {
 			return err
 		}
 		n, err := u.in.Read(u.buf)
+		if wrote += int64(n); wrote > u.from.n-before {
+			return &fleet.Error{Code: fleet.CodeInvalid, Msg: "a file of the archive is larger than what the archive holds of it"}
+		}
 		if n > 0 {
 			if _, err := f.Write(u.buf[:n]); err != nil {
 				return fmt.Errorf("write: %w", err)
@@ -329,14 +406,7 @@ func (u *unpacker) hardLink(dir *os.File, e entry) (err error) {
 	if st, err := stat(f); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errors.Join(fleet.NotAllowed("its link does not lead to a file"), err)
 	}
-	temp := tempPrefix + fleet.NewID()
-	if err := unix.Linkat(number(f), "", number(dir), temp, unix.AT_EMPTY_PATH); err != nil {
-		return err
-	}
-	err = place(dir, temp, e.name)
-	// A rename between two names of one file does nothing, and the temporary one would stay.
-	if gone := unix.Unlinkat(number(dir), temp, 0); err == nil && !errors.Is(gone, unix.ENOENT) {
-		err = gone
-	}
-	return err
+	return put(dir, e.name, func(name string) error {
+		return unix.Linkat(number(f), "", number(dir), name, unix.AT_EMPTY_PATH)
+	})
 }

@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"cmp"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/fleet"
@@ -152,7 +154,7 @@ func cpuRecord(o fleet.CPUOffer, stock bool) CPUFlavor {
 
 func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) DataCenter {
 	out := DataCenter{
-		ID: string(dc.ID), Name: dc.Name, Region: dc.Region, GlobalNetwork: dc.GlobalNetwork,
+		ID: string(dc.ID), Name: dc.Name, Region: cmp.Or(dc.Region, "UNKNOWN"), GlobalNetwork: dc.GlobalNetwork,
 		NetworkVolumeTypes: []string{}, Compliance: append([]string{}, dc.Compliance...),
 	}
 	if gpus {

@@ -72,7 +72,7 @@ func (a *API) registerKeys() {
 	}, a.listKeys)
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/account/keys", id: "createKey", tag: "Account", summary: "Make an API key",
-		text: "Makes an API key and answers its text once. 403: the key would hold more than the key that makes the request. " +
+		text: "Makes an API key and answers its text once. 403: the key would hold more than the key that makes the request, or outlive it. " +
 			"422: expiresAt is not in the future.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated,
 		in: CreateKeyRequest{KeyFields: KeyFields{Name: "ci"}, Preset: "readOnly"}, out: exampleNewKey(),

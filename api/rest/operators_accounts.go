@@ -158,10 +158,11 @@ func (a *API) addCredit(ctx context.Context, c *call, in *AddCreditRequest) (*Ba
 	if err != nil {
 		return nil, err
 	}
-	left, err := a.svc.AddCredit(ctx, id, fleet.MoneyUSD(in.Amount), once)
+	left, replayed, err := a.svc.AddCredit(ctx, id, fleet.MoneyUSD(in.Amount), once)
 	if err != nil {
 		return nil, err
 	}
+	c.replayed(replayed)
 	return &Balance{Balance: left.USD()}, nil
 }
 

@@ -12,7 +12,8 @@ import (
 
 func init() {
 	addRows(accountRows, "200 account with its money", "200 SSH keys", "422 SSH key")
-	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key")
+	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key",
+		"key of a key that expires")
 }
 
 // sshKey is a good key of the kind ssh-ed25519.
@@ -23,7 +24,7 @@ func accountRows() []row {
 		return row{topic: "account", name: name, rule: rule, method: method, path: "/v2/account" + path, key: key, body: body, setup: setup}
 	}
 	credit := func(t *testing.T, p *plane.Plane) {
-		if _, err := p.AddCredit(t.Context(), plane.Research, 100*fleet.Dollar, nil); err != nil {
+		if _, _, err := p.AddCredit(t.Context(), plane.Research, 100*fleet.Dollar, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,6 +72,7 @@ func accountRows() []row {
 		put("control", "422 SSH key", `["`+sshKey+` a\u001b[31m"]`),
 		put("options", "422 SSH key", `["command=\"x\" `+sshKey+`"]`),
 		put("many", "422 SSH key", `[`+strings.TrimSuffix(strings.Repeat(`"`+sshKey+`",`, 101), ",")+`]`),
+		put("together", "422 SSH key", `["`+sshKey+" a"+strings.Repeat("c", 16<<10-100)+`","`+sshKey+" b"+strings.Repeat("c", 16<<10-100)+`","`+sshKey+`"]`),
 		put("long", "422 SSH key", `["`+sshKey+" "+strings.Repeat("c", 16<<10)+`"]`),
 		v("ssh-put-nothing", "422 missing field", "PUT", "/ssh-keys", plane.User, `{}`, nil),
 		v("ssh-put-reader", "403 key without the permission", "PUT", "/ssh-keys", plane.Reader, `{"keys":[]}`, nil),
@@ -123,6 +125,11 @@ func newKeyRows() []row {
 		}
 		return r
 	}
+	expiring := func(name, members string) row {
+		r := create(name, "key of a key that expires", members)
+		r.setup = func(_ *testing.T, p *plane.Plane) { p.Expire(plane.User, p.Now().Add(time.Hour)) }
+		return r
+	}
 	var ids []string
 	for i := range 101 {
 		ids = append(ids, `"endpoint`+strconv.Itoa(100000+i)+`"`)
@@ -148,6 +155,9 @@ func newKeyRows() []row {
 		create("expires-form", "422 pattern", `,"expiresAt":"2027-01-01"`),
 		create("expires-null", "422 null where nothing says so", `,"expiresAt":null`),
 		narrowed("beyond", "403 preset beyond the key", `,"permissions":{"pods":"write"}`),
+		expiring("outliving", ``),
+		expiring("outliving-by-a-year", `,"expiresAt":"2030-01-01T00:00:00Z"`),
+		expiring("as-long", `,"expiresAt":"2026-10-01T13:00:00Z"`),
 		narrowed("within", "key presets and permissions", `,"permissions":{"pods":"read","account":"write","billing":"none"}`),
 	}
 }

@@ -72,8 +72,9 @@ type Service interface {
 	Accounts(ctx context.Context) ([]fleet.AccountView, error)
 	AccountByID(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
 	UpdateAccount(ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate) (fleet.AccountView, error)
-	// AddCredit adds to an account's balance and returns what it is then.
-	AddCredit(ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once) (fleet.Money, error)
+	// AddCredit adds to an account's balance and returns what it is then; replayed tells that once was seen
+	// before.
+	AddCredit(ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once) (balance fleet.Money, replayed bool, err error)
 	// CreateAccountKey makes a key of an account; the preset admin is allowed.
 	CreateAccountKey(ctx context.Context, account fleet.AccountID, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
 

@@ -26,7 +26,7 @@ const (
 
 // SSHKeys are the SSH public keys of an account.
 type SSHKeys struct {
-	Keys []string `json:"keys" doc:"Public keys as lines of an authorized_keys file without options, at most 100 of at most 16384 characters." example:"[\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me@laptop\"]"`
+	Keys []string `json:"keys" doc:"Public keys as lines of an authorized_keys file without options, at most 100 of at most 16384 characters, and of at most 32768 bytes together." example:"[\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me@laptop\"]"`
 }
 
 // TransformSchema adds what field tags cannot say of a list.
@@ -47,7 +47,7 @@ func (a *API) registerSSHKeys() {
 		method: http.MethodPut, path: "/v2/account/ssh-keys", id: "putSshKeys", tag: "Account", summary: "Replace the SSH keys",
 		text: "Replaces all SSH public keys of the account; an empty list removes them, and a key that is given twice is kept once. " +
 			"Pods that exist keep what they were made with. " +
-			"422: an entry is not a whole public key; errors names each as $.keys[i].",
+			"422: an entry is not a whole public key (errors names each as $.keys[i]), or all together have more than 32768 bytes ($.keys).",
 		scope: auth.Write(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, in: exampleSSHKeys(), out: exampleSSHKeys(),
 	}, a.putSSHKeys)
 }

@@ -80,16 +80,26 @@ func (x *execSession) Receive() (fleet.ExecFrame, error) {
 				return fleet.ExecFrame{Channel: fleet.ExecChannel(f.GetChannel()), Data: f.GetData()}, nil
 			}
 		case uint32(fleet.ExecExit):
-			var result fleet.ExecResult
-			if err := json.Unmarshal(f.GetData(), &result); err != nil {
+			data, err := exitFrame(f.GetData())
+			if err != nil {
 				x.ended = fleet.Unavailable("the pod's host did not tell how the command ended", err)
 				break
 			}
 			x.ended = io.EOF
-			return fleet.ExecFrame{Channel: fleet.ExecExit, Data: f.GetData()}, nil
+			return fleet.ExecFrame{Channel: fleet.ExecExit, Data: data}, nil
 		}
 	}
 	return fleet.ExecFrame{}, x.ended
+}
+
+// exitFrame returns what a host tells of the end of a command, without what is not a part of it.
+func exitFrame(data []byte) ([]byte, error) {
+	var result fleet.ExecResult
+	if err := json.Unmarshal(data, &result); err != nil {
+		return nil, err
+	}
+	result.Error = hostText(result.Error)
+	return json.Marshal(result)
 }
 
 func (x *execSession) lost(err error) error { return lostHost(x.ctx, err, "while the command ran") }

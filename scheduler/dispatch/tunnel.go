@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	tunnelTimeout = 10 * time.Second
 	frameSize     = 32 << 10 // bytes
 	maxLogLine    = 256 << 10
+	maxHostText   = 4 << 10 // bytes
 )
 
 // tunnel is one that was asked for; arrived receives the host's stream.
@@ -200,9 +202,14 @@ func hostError(f *link.Frame) error {
 	}
 	switch code := fleet.Code(f.GetCode()); code {
 	case fleet.CodeInvalid, fleet.CodeConflictRule, fleet.CodeNotFound, fleet.CodeNotAllowed, fleet.CodeTooLarge:
-		return &fleet.Error{Code: code, Msg: f.GetError()}
+		return &fleet.Error{Code: code, Msg: hostText(f.GetError())}
 	}
-	return fleet.Unavailable(f.GetError(), nil)
+	return fleet.Unavailable(hostText(f.GetError()), nil)
+}
+
+// hostText is a text of a host as others may see it: of at most maxHostText bytes, in UTF-8.
+func hostText(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxHostText)], "?")
 }
 
 // recv returns the next frame. What the host closes without a last frame, and what is lost, is
@@ -249,7 +256,7 @@ func (c *conduit) Read(p []byte) (int, error) {
 				c.ended = io.EOF
 			}
 		case f.GetError() != "":
-			c.ended = errors.New(f.GetError())
+			c.ended = errors.New(hostText(f.GetError()))
 		case f.GetEnd():
 			c.ended = io.EOF
 		}

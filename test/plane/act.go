@@ -49,6 +49,14 @@ func (p *Plane) SetBroke(key string, broke bool) {
 	p.Do(state.UpdateAccount{Account: p.key(key).Account, Prepaid: &broke})
 }
 
+// Expire sets when a key ends to work.
+func (p *Plane) Expire(name string, at time.Time) {
+	p.t.Helper()
+	key := p.key(name)
+	key.ExpiresAt = at
+	p.Do(state.PutKey{Key: key})
+}
+
 // SetQuotas gives the account of a key request quotas of its own; the zero value takes them away.
 func (p *Plane) SetQuotas(key string, q fleet.Quotas) {
 	p.t.Helper()

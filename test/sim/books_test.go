@@ -198,7 +198,7 @@ func (d *driver) prepay(ctx context.Context) error {
 		return err
 	}
 	d.credit[prepaidAccount] = 60 * fleet.Dollar
-	_, err := service.AddCredit(ctx, prepaidAccount, 60*fleet.Dollar, nil)
+	_, _, err := service.AddCredit(ctx, prepaidAccount, 60*fleet.Dollar, nil)
 	return err
 }
 
@@ -250,7 +250,7 @@ func (d *driver) orders(what string, order func(context.Context, *process) error
 func (d *driver) credits(amount fleet.Money, once attempt) {
 	for range tries {
 		_, err := d.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
-			_, err := p.service.AddCredit(ctx, prepaidAccount, amount, once.key)
+			_, _, err := p.service.AddCredit(ctx, prepaidAccount, amount, once.key)
 			return fleet.PodView{}, err
 		})
 		d.told("credit", err)

@@ -301,6 +301,9 @@ func (c *client) Define(ctx context.Context, spec pod.ContainerSpec) error {
 		if !m.images[spec.Image] {
 			return errors.New("no such image")
 		}
+		if spec.Digest != "sha256:"+spec.Image {
+			m.watch.broke("%s: pod %s is made from %q, which is not what was pulled for it", m.name, spec.Pod, spec.Digest)
+		}
 		m.boxes[spec.Pod] = &box{
 			spec: spec, done: make(chan struct{}), Container: pod.Container{Exists: true, Incarnation: spec.Incarnation},
 		}

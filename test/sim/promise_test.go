@@ -242,7 +242,7 @@ func (s *scene) credit(want fleet.Money) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if _, err := service.AddCredit(ctx, s.account(), want-view.Balance, nil); err != nil {
+	if _, _, err := service.AddCredit(ctx, s.account(), want-view.Balance, nil); err != nil {
 		s.Fatal(err)
 	}
 }

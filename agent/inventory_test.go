@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+func TestForeignDisk(t *testing.T) {
+	const gb = fleet.GB
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	foreign := func(when string, size, used, want int64) {
+		t.Helper()
+		got, err := foreignDisk(diskUse{size * gb, used * gb}, book, false)
+		if err != nil || got != want*gb {
+			t.Errorf("%s: %d GB, %v; want %d", when, got/gb, err, want)
+		}
+	}
+	foreign("at first", 1000, 100, 100)
+	foreign("others took more, no pods", 1000, 150, 150)
+	setFull(t, book,
+		pod.Assignment{Pod: "run", Goal: fleet.GoalRun, DiskGB: 20, Limits: fleet.Resources{DiskGB: 320}, Persistent: &fleet.PersistentMount{SizeGB: 300}},
+		pod.Assignment{Pod: "stop", Goal: fleet.GoalStop, DiskGB: 30, Persistent: &fleet.PersistentMount{SizeGB: 50}})
+	for _, used := range []int64{150, 200, 400, 550} { // 400 are allotted
+		foreign("pods fill their disks", 1000, used, 150)
+	}
+	foreign("pods wrote less than others removed", 1000, 120, 150)
+	foreign("more is used than pods may", 1000, 600, 200)
+	foreign("a larger disk", 2000, 550, 150)
+	if err := book.Close(); err != nil {
+		t.Fatal(err)
+	}
+	book = openBook(t, dir)
+	foreign("after a restart", 1000, 550, 150)
+	foreign("a smaller disk", 100, 100, 100)
+}
+
+// TestForeignDiskOfAnOlderLedger has pods, and no note of what was used before them.
+func TestForeignDiskOfAnOlderLedger(t *testing.T) {
+	book := openBook(t, t.TempDir())
+	setFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 50})
+	for used, want := range map[int64]int64{0: 0, 50: 0, 80: 30} {
+		if got, err := foreignDisk(diskUse{100 * fleet.GB, used * fleet.GB}, book, false); err != nil || got != want*fleet.GB {
+			t.Errorf("%d GB used: %d, %v", used, got, err)
+		}
+	}
+}
+
+func TestInventoryIsTheSameWithPods(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	before, err := inventory(dir, 1, nil, book)
+	if err != nil || before.Total.DiskGB < 1 || before.Total.MemoryMB < 1 || before.Total.MilliCPU < 1000 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	setFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 1 << 20})
+	after, err := inventory(dir, 1, nil, book)
+	if err != nil || after.Total != before.Total {
+		t.Errorf("%+v, %v; was %+v", after.Total, err, before.Total)
+	}
+	three, err := inventory(dir, 3, nil, book)
+	if err != nil || three.Total.DiskGB != 3*before.Total.DiskGB {
+		t.Errorf("offered three times: %+v, %v", three.Total, err)
+	}
+}
+
+// TestForeignDiskOfALostLedger has data, and no pods yet that it belongs to.
+func TestForeignDiskOfALostLedger(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	for _, put := range []func(){
+		func() { makeData(t, dir, "p1") }, func() { loseData(t, dir, time.Now(), "p1") },
+	} {
+		put()
+		if has, err := hasData(dataDir(dir)); err != nil || !has {
+			t.Errorf("data: %v, %v", has, err)
+		}
+		if _, err := inventory(dir, 1, nil, book); err != nil {
+			t.Fatal(err)
+		}
+		if n, known := book.ForeignDisk(); known {
+			t.Errorf("the data of pods is others': %d", n)
+		}
+	}
+	all, err := pod.LostData(dataDir(dir))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	if err := pod.RemoveLost(t.Context(), dataDir(dir), all[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inventory(dir, 1, nil, book); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := book.ForeignDisk(); !known {
+		t.Error("nothing was written down")
+	}
+}
