@@ -15,7 +15,7 @@ import (
 
 // Clean removes every container, namespace, link and rule of the agent whose data folder is dir.
 // The ledger stays and remembers: pods that ran are started again, as new incarnations, when the
-// agent runs next, and find their persistent data. Data of pods that are not wanted here any more goes
+// agent runs next, and find their persistent data. Data of pods that a scheduler ordered to go goes
 // too. It fails while an agent runs on the folder.
 func Clean(ctx context.Context, dir string, rt Containers, network netctl.Controller) error {
 	path := filepath.Join(dir, "ledger.db")
@@ -41,8 +41,28 @@ func Clean(ctx context.Context, dir string, rt Containers, network netctl.Contro
 	return err
 }
 
-// cleanData removes persistent data that nobody will ask for, after all containers. What the ledger
-// does not know is kept until a scheduler was heard: the ledger itself may be new.
+// CleanLost removes the persistent data below dir that was set aside, but none of a pod that a scheduler
+// listed last. It fails while an agent runs on the folder.
+func CleanLost(ctx context.Context, dir string) error {
+	book, err := ledger.Open(filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		return err
+	}
+	all, err := pod.LostData(dataDir(dir))
+	for _, l := range all {
+		if rec, known := book.Record(l.Pod); !mayReturn(rec, known) {
+			err = errors.Join(err, pod.RemoveLost(ctx, dataDir(dir), l))
+		}
+	}
+	if closeErr := book.Close(); err == nil && closeErr != nil {
+		err = fmt.Errorf("close ledger: %w", closeErr)
+	}
+	return err
+}
+
+// cleanData removes persistent data that nobody will ask for, after all containers. What a scheduler did
+// not order to go is left to the next agent, which sets it aside once a scheduler was heard: the ledger
+// itself may be new.
 func cleanData(ctx context.Context, dir string, book *ledger.Ledger) error {
 	ids, err := pod.DataOf(dataDir(dir))
 	if err != nil {
@@ -50,7 +70,7 @@ func cleanData(ctx context.Context, dir string, book *ledger.Ledger) error {
 	}
 	for _, id := range ids {
 		rec, known := book.Record(id)
-		if known && rec.Assignment.Goal == fleet.GoalGone {
+		if known && !rec.Orphan && rec.Assignment.Goal == fleet.GoalGone {
 			err = errors.Join(err, pod.RemoveData(ctx, dataDir(dir), id))
 		}
 	}

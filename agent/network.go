@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -19,18 +20,37 @@ type podNetwork struct {
 	control  netctl.Controller
 }
 
-// Ready reports whether the pod's network is complete, and whether these are its published ports.
-func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) (ready, published bool, err error) {
-	if ready, err = n.control.Has(ctx, string(id)); err != nil || !ready {
+// Ready reports whether anything of the pod's network is there, and whether it is whole: complete, and
+// with these published ports. What is half removed is there and not whole.
+func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) (some, whole bool, err error) {
+	complete, err := n.control.Has(ctx, string(id))
+	if err != nil {
 		return false, false, err
 	}
-	have, err := n.control.Published(ctx, string(id))
-	return true, slices.Equal(have, netPorts(ports)), err
+	if !complete {
+		some, err = n.control.Left(ctx, string(id))
+		return some, false, err
+	}
+	whole, err = n.publishes(ctx, id, ports)
+	return true, whole, err
 }
 
-// Ensure makes the pod's network.
+func (n podNetwork) publishes(ctx context.Context, id fleet.PodID, ports []fleet.PortMapping) (bool, error) {
+	have, err := n.control.Published(ctx, string(id))
+	return slices.Equal(have, netPorts(ports)), err
+}
+
+// Ensure makes the pod's network. It fails while the host cannot publish the pod's ports: the pod's
+// owner would be told of what nobody can reach.
 func (n podNetwork) Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) error {
-	return n.control.AddPod(ctx, n.pod(id, addr, ports))
+	if err := n.control.AddPod(ctx, n.pod(id, addr, ports)); err != nil {
+		return err
+	}
+	there, err := n.publishes(ctx, id, ports)
+	if err == nil && !there {
+		err = errors.New("the host does not publish the pod's ports")
+	}
+	return err
 }
 
 func (n podNetwork) pod(id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) netctl.Pod {

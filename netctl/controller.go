@@ -11,6 +11,7 @@ package netctl
 import (
 	"context"
 	"errors"
+	"net/netip"
 )
 
 var (
@@ -34,15 +35,21 @@ type Controller interface {
 	// Repair is Set with the value that is in force: it puts back what something else took away,
 	// such as a flushed ruleset. It returns ErrNoHost before the first Set.
 	Repair(ctx context.Context) error
+	// SetPublic is Repair with other addresses for published ports (Config.Public).
+	SetPublic(ctx context.Context, public []netip.Addr) error
 	// AddPod adds or repairs one pod. When it returns nil the pod's packets are
 	// already confined, so its first process may start. A pod that differs in its
 	// ports alone keeps its link, and public ports that another pod had are its own.
 	AddPod(ctx context.Context, pod Pod) error
-	// RemovePod removes one pod; one that is not there is no error.
+	// RemovePod removes one pod; one that is not there is no error. After an error the pod is Left,
+	// and its address no other pod's, until RemovePod or Repair has removed the rest.
 	RemovePod(ctx context.Context, id string) error
 	// Has says whether the pod's network is complete.
 	Has(ctx context.Context, id string) (bool, error)
-	// Published returns the ports that lead to the pod, by public port.
+	// Left says whether anything of the pod is there: complete, half made, half removed, or a port
+	// that leads to the address it had.
+	Left(ctx context.Context, id string) (bool, error)
+	// Published returns the ports that lead to the pod, by public port: none while Config.Public is empty.
 	Published(ctx context.Context, id string) ([]Port, error)
 	// Observed reads what is there. It changes nothing.
 	Observed(ctx context.Context) (State, error)

@@ -3,6 +3,7 @@ package netctl
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -112,6 +113,18 @@ func (f *Fake) Repair(ctx context.Context) error {
 	return f.Set(ctx, want)
 }
 
+// SetPublic implements Controller.
+func (f *Fake) SetPublic(ctx context.Context, public []netip.Addr) error {
+	f.kernel.mu.Lock()
+	want, set := f.host().config.Clone(), f.isSet()
+	f.kernel.mu.Unlock()
+	if !set {
+		return ErrNoHost
+	}
+	want.Public = slices.Clone(public)
+	return f.Set(ctx, want)
+}
+
 // AddPod implements Controller.
 func (f *Fake) AddPod(ctx context.Context, pod Pod) error {
 	f.kernel.mu.Lock()
@@ -156,7 +169,18 @@ func (f *Fake) Published(ctx context.Context, id string) ([]Port, error) {
 	f.kernel.mu.Lock()
 	defer f.kernel.mu.Unlock()
 	pod, _ := f.host().config.Pod(id)
+	if len(f.host().config.Public) == 0 {
+		return nil, ctx.Err()
+	}
 	return slices.Clone(pod.Ports), ctx.Err()
+}
+
+// Left implements Controller.
+func (f *Fake) Left(ctx context.Context, id string) (bool, error) {
+	f.kernel.mu.Lock()
+	defer f.kernel.mu.Unlock()
+	_, ok := f.host().config.Pod(id)
+	return ok || f.host().half[id], ctx.Err()
 }
 
 // Observed implements Controller.

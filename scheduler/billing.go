@@ -1,15 +1,12 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"gantry/fleet"
 	"gantry/scheduler/meter"
-	"gantry/scheduler/state"
 )
 
 // Billing returns what the caller's account was charged, in buckets; what runs is charged up to now.
@@ -23,13 +20,17 @@ func (s *Service) Billing(ctx context.Context, who fleet.Principal, q fleet.Bill
 	if err := s.Node.Barrier(ctx); err != nil {
 		return fleet.BillingView{}, err
 	}
-	usage, err := s.Store.Usage(who.Account, q.Kind, q.ID, span.Start, span.End, now)
+	bucket := func(hour time.Time) time.Time { start, _ := span.Bucket(hour); return start }
+	sums, err := s.Store.UsageBy(who.Account, q.Kind, q.ID, span.Start, span.End, now, bucket, q.Kind != "")
 	if err != nil {
 		return fleet.BillingView{}, err
 	}
-	return fleet.BillingView{
-		Start: span.Start, End: span.End, Bucket: span.Size, Records: recordsOf(usage, span, q.Kind != ""),
-	}, nil
+	out := fleet.BillingView{Start: span.Start, End: span.End, Bucket: span.Size, Records: make([]fleet.BillingRecord, len(sums))}
+	for i, sum := range sums {
+		start, end := span.Bucket(sum.Hour)
+		out.Records[i] = fleet.BillingRecord{Start: start, End: end, ID: sum.ID, Amounts: sum.Amounts}
+	}
+	return out, nil
 }
 
 // billingSpan returns the buckets that a query asks for, or what its owner is told.
@@ -48,33 +49,4 @@ func billingSpan(q fleet.BillingQuery, now time.Time) (meter.Span, error) {
 		return span, fleet.Invalid("query.bucketSize", "gives more than 10000 buckets for these times")
 	}
 	return span, err
-}
-
-// recordsOf sums hours, which come in the order of time, by bucket and, where each is told apart, by
-// resource. What is free has no record.
-func recordsOf(usage []state.UsageHour, span meter.Span, apart bool) []fleet.BillingRecord {
-	out := []fleet.BillingRecord{}
-	sums := map[string]fleet.Amounts{} // of one bucket, by resource, or all under the empty id
-	for len(usage) > 0 {
-		start, end := span.Bucket(usage[0].Hour)
-		n := 0
-		for n < len(usage) && usage[n].Hour.Before(end) {
-			id := ""
-			if apart {
-				id = usage[n].ID
-			}
-			sums[id] = sums[id].Plus(usage[n].Amounts)
-			n++
-		}
-		usage = usage[n:]
-		first := len(out)
-		for id, sum := range sums {
-			if sum != (fleet.Amounts{}) {
-				out = append(out, fleet.BillingRecord{Start: start, End: end, ID: id, Amounts: sum})
-			}
-		}
-		clear(sums)
-		slices.SortFunc(out[first:], func(a, b fleet.BillingRecord) int { return cmp.Compare(a.ID, b.ID) })
-	}
-	return out
 }

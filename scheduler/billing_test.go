@@ -1,64 +1,13 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"gantry/fleet"
-	"gantry/scheduler/meter"
-	"gantry/scheduler/state"
 )
-
-func sizes() []fleet.BucketSize {
-	return []fleet.BucketSize{fleet.BucketHour, fleet.BucketDay, fleet.BucketWeek, fleet.BucketMonth, fleet.BucketYear}
-}
-
-// TestBucketSums sums the same hours in buckets of every size: nothing is lost or counted twice.
-func TestBucketSums(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var usage []state.UsageHour
-		var want fleet.Amounts
-		for range rapid.IntRange(0, 40).Draw(t, "hours") {
-			h := state.UsageHour{
-				Hour: begin().Truncate(time.Hour).Add(time.Duration(rapid.IntRange(-20_000, 20_000).Draw(t, "hour")) * time.Hour),
-				ID:   rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id"),
-				Amounts: fleet.Amounts{
-					GPU: fleet.Money(rapid.IntRange(0, 1000).Draw(t, "gpu")), Disk: fleet.Money(rapid.IntRange(0, 1000).Draw(t, "disk")),
-					Fast: fleet.Money(rapid.IntRange(0, 1000).Draw(t, "fast")),
-				},
-			}
-			want = want.Plus(h.Amounts)
-			usage = append(usage, h)
-		}
-		slices.SortFunc(usage, func(a, b state.UsageHour) int { return cmp.Or(a.Hour.Compare(b.Hour), cmp.Compare(a.ID, b.ID)) })
-		for _, size := range sizes() {
-			for _, apart := range []bool{false, true} {
-				records := recordsOf(usage, meter.Span{Size: size}, apart)
-				var sum fleet.Amounts
-				for i, r := range records {
-					sum = sum.Plus(r.Amounts)
-					if !meter.Down(size, r.Start).Equal(r.Start) || !meter.Add(size, r.Start, 1).Equal(r.End) || r.Amounts == (fleet.Amounts{}) ||
-						(r.ID != "") != apart {
-						t.Fatalf("%s: %+v", size, r)
-					}
-					if i > 0 && (r.Start.Before(records[i-1].Start) || r.Start.Equal(records[i-1].Start) && r.ID <= records[i-1].ID) {
-						t.Fatalf("%s: out of order: %+v, %+v", size, records[i-1], r)
-					}
-				}
-				if sum != want {
-					t.Fatalf("%s: %+v in all, want %+v", size, sum, want)
-				}
-			}
-		}
-	})
-}
 
 func TestBillingSpan(t *testing.T) {
 	day := func(text string) time.Time {
@@ -121,26 +70,6 @@ func TestBillingWaitsForTheBarrier(t *testing.T) {
 		t.Error("answered without the barrier")
 	}
 }
-
-// BenchmarkRecordsOf sums the hours of 30 days of 100 pods by day.
-func BenchmarkRecordsOf(b *testing.B) {
-	var usage []state.UsageHour
-	for h := range 30 * 24 {
-		for p := range 100 {
-			usage = append(usage, state.UsageHour{
-				Hour: begin().Add(time.Duration(h) * time.Hour), Kind: fleet.ChargePod, ID: fmt.Sprintf("pod%011d", p),
-				Amounts: fleet.Amounts{GPU: fleet.Dollar, Disk: 2_739_726},
-			})
-		}
-	}
-	for _, apart := range []bool{false, true} {
-		b.Run(fmt.Sprintf("apart=%v", apart), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if got := recordsOf(usage, meter.Span{Size: fleet.BucketDay}, apart); len(got) == 0 {
-					b.Fatal("no records")
-				}
-			}
-		})
-	}
+func sizes() []fleet.BucketSize {
+	return []fleet.BucketSize{fleet.BucketHour, fleet.BucketDay, fleet.BucketWeek, fleet.BucketMonth, fleet.BucketYear}
 }

@@ -28,6 +28,7 @@ var (
 	keyGeneration = []byte("generation")
 	keyCleaned    = []byte("cleaned")
 	keySubnet     = []byte("subnet")
+	keyForeign    = []byte("foreign disk")
 )
 
 // ErrGap says that a difference does not apply to the ledger's generation: the full set is needed.
@@ -45,6 +46,7 @@ type Ledger struct {
 	generation uint64
 	cleaned    uint64
 	subnet     netip.Prefix
+	foreign    *int64
 }
 
 // Allocate chooses an address that is not in use.
@@ -86,6 +88,10 @@ func (l *Ledger) load() error {
 		}
 		l.generation = number(meta.Get(keyGeneration))
 		l.cleaned = number(meta.Get(keyCleaned))
+		if text := meta.Get(keyForeign); text != nil {
+			n := int64(number(text)) //nolint:gosec // as SetForeignDisk wrote it
+			l.foreign = &n
+		}
 		if text := meta.Get(keySubnet); text != nil {
 			if l.subnet, err = netip.ParsePrefix(string(text)); err != nil {
 				return fmt.Errorf("subnet: %w", err)
@@ -158,6 +164,30 @@ func (l *Ledger) SetSubnet(p netip.Prefix) error {
 		l.subnet = p
 	}
 	return err
+}
+
+// ForeignDisk returns the bytes that SetForeignDisk wrote last; false before.
+func (l *Ledger) ForeignDisk() (int64, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.foreign == nil {
+		return 0, false
+	}
+	return *l.foreign, true
+}
+
+// SetForeignDisk writes down n, how many bytes of the host's disk are not pods'.
+func (l *Ledger) SetForeignDisk(n int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		return putNumber(tx, keyForeign, uint64(max(n, 0))) //nolint:gosec // not negative
+	})
+	if err != nil {
+		return fmt.Errorf("write the use of the disk: %w", err)
+	}
+	l.foreign = &n
+	return nil
 }
 
 // Record returns what the ledger holds of a pod.

@@ -341,3 +341,31 @@ func TestRecordsOfBeforeAreRead(t *testing.T) {
 		t.Errorf("read (-want +got):\n%s", d)
 	}
 }
+
+func TestForeignDiskIsRemembered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, known := l.ForeignDisk(); known {
+		t.Errorf("a new ledger knows %d", n)
+	}
+	for _, want := range []int64{1 << 42, 0} {
+		if err := l.SetForeignDisk(want); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = Open(path); err != nil {
+			t.Fatal(err)
+		}
+		if n, known := l.ForeignDisk(); !known || n != want {
+			t.Errorf("%d, %v; want %d", n, known, want)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"gantry/agent/ctrd"
 	"gantry/agent/gpu"
 	"gantry/cmd/internal/cmdline"
+	"gantry/netctl"
 	"gantry/netctl/kernel"
 )
 
@@ -53,10 +54,13 @@ type joinCmd struct {
 type runCmd struct {
 	common
 	portFlags
-	Scheduler    []string `required:"" help:"Link addresses of the schedulers." placeholder:"HOST:PORT"`
-	SimulateGpus []string `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
-	ImageArchive []string `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
-	Overcommit   int      `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
+	Scheduler    []string      `required:"" help:"Link addresses of the schedulers." placeholder:"HOST:PORT"`
+	SimulateGpus []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
+	ImageArchive []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
+	KeepLostData time.Duration `default:"168h" help:"Keep persistent data so long of pods that the scheduler lists no more and never ordered to go; at least 1h."`
+	Overcommit   int           `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
+
+	LoopbackRegistries bool `help:"Let pods name image registries on this host's loopback, asked over plain HTTP. For development machines alone: every service that listens there can be asked."`
 }
 
 type checkConfigCmd struct {
@@ -74,7 +78,8 @@ func (c *checkConfigCmd) Run() error {
 
 type cleanCmd struct {
 	common
-	Timeout time.Duration `default:"2m" help:"Give up after this time."`
+	LostData bool          `help:"Also remove persistent data that was set aside (persistent/.lost), but none of a pod that is listed again."`
+	Timeout  time.Duration `default:"2m" help:"Give up after this time."`
 }
 
 func main() {
@@ -112,7 +117,8 @@ func (c *common) instance() string {
 	return hex.EncodeToString(sum[:2])
 }
 
-func (c *common) runtime(log *slog.Logger) (*ctrd.Runtime, error) {
+// runtime connects to containerd. loopback allows registries on the host's loopback.
+func (c *common) runtime(loopback bool, log *slog.Logger) (*ctrd.Runtime, error) {
 	logger := c.Logger
 	if logger == "" {
 		self, err := os.Executable()
@@ -124,7 +130,10 @@ func (c *common) runtime(log *slog.Logger) (*ctrd.Runtime, error) {
 	if _, err := os.Stat(logger); err != nil {
 		return nil, fmt.Errorf("the logger program: %w", err)
 	}
-	return ctrd.New(ctrd.Config{Socket: c.Containerd, Namespace: "gantry-" + c.instance(), LoggerPath: logger, Log: log})
+	return ctrd.New(ctrd.Config{
+		Socket: c.Containerd, Namespace: "gantry-" + c.instance(), LoggerPath: logger,
+		AllowLoopbackRegistries: loopback, Bridge: netctl.BridgeName(c.instance()), Log: log,
+	})
 }
 
 // validate reports every setting that is out of its range.
@@ -132,6 +141,9 @@ func (c *runCmd) validate() error {
 	var faults []error
 	if c.Overcommit < 1 || c.Overcommit > 1000 {
 		faults = append(faults, errors.New("--overcommit must be 1 to 1000"))
+	}
+	if c.KeepLostData < time.Hour {
+		faults = append(faults, errors.New("--keep-lost-data must be at least 1h"))
 	}
 	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
 		faults = append(faults, err)
@@ -151,7 +163,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	rt, err := c.runtime(log)
+	rt, err := c.runtime(c.LoopbackRegistries, log)
 	if err != nil {
 		return err
 	}
@@ -167,8 +179,9 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	err = agent.Run(ctx, agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
-		Meter: gpu.Idle{}, Publish: publish,
-		Archives: c.ImageArchive, Version: version, Containers: rt, Inside: rt, Network: net,
+		Meter: gpu.Idle{}, KeepLost: c.KeepLostData, Publish: publish,
+		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
+		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
 		Log:        log,
@@ -179,7 +192,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // Run cleans the host.
 func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
-	rt, err := c.runtime(log)
+	rt, err := c.runtime(false, log)
 	if err != nil {
 		return err
 	}
@@ -191,5 +204,8 @@ func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer net.Close()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	return agent.Clean(ctx, c.DataDir, rt, net)
+	if err := agent.Clean(ctx, c.DataDir, rt, net); err != nil || !c.LostData {
+		return err
+	}
+	return agent.CleanLost(ctx, c.DataDir)
 }

@@ -13,7 +13,7 @@ import (
 
 // portFlags say where tcp ports of pods are published.
 type portFlags struct {
-	PublicIP  string `name:"public-ip" help:"IPv4 address at which the pods' tcp ports are published; default: that of the default route, else the first one that others can reach, else none." placeholder:"ADDR"`
+	PublicIP  string `name:"public-ip" help:"IPv4 address at which the pods' tcp ports are published; default: that of the default route, else the first one that others can reach; it is waited for." placeholder:"ADDR"`
 	PortRange string `name:"port-range" default:"30000-39999" help:"Ports of that address to publish, 1024 to 65535; 0: none." placeholder:"FROM-TO"`
 }
 
@@ -62,6 +62,7 @@ type hostAddrs interface {
 
 // publish says where ports are published on this host. An address that no link of the host has is
 // one that is translated on the way: what is sent to it arrives at the address of the default route.
+// The answer has ports and no address while the host has none that others can reach.
 func (f portFlags) publish(host hostAddrs) (agent.Publish, error) {
 	ip, err := f.address()
 	if err != nil {
@@ -71,6 +72,7 @@ func (f portFlags) publish(host hostAddrs) (agent.Publish, error) {
 	if err != nil || from == 0 {
 		return agent.Publish{}, err
 	}
+	out := agent.Publish{From: from, To: to}
 	own, err := host.PublicAddr()
 	if err != nil {
 		return agent.Publish{}, fmt.Errorf("find the public address: %w", err)
@@ -79,15 +81,17 @@ func (f portFlags) publish(host hostAddrs) (agent.Publish, error) {
 		ip = own
 	}
 	if !ip.IsValid() {
-		return agent.Publish{}, nil
+		return out, nil
 	}
-	out := agent.Publish{IP: ip, At: []netip.Addr{ip}, From: from, To: to}
 	has, err := host.HasAddr(ip)
 	if err != nil {
 		return agent.Publish{}, fmt.Errorf("find the public address: %w", err)
 	}
-	if !has && own.IsValid() {
-		out.At = append(out.At, own)
+	switch {
+	case has:
+		out.IP, out.At = ip, []netip.Addr{ip}
+	case own.IsValid():
+		out.IP, out.At = ip, []netip.Addr{ip, own}
 		slices.SortFunc(out.At, netip.Addr.Compare)
 	}
 	return out, nil

@@ -65,7 +65,7 @@ func TestPublish(t *testing.T) {
 		want  string
 	}{
 		{"default route", portFlags{"", ports}, fakeAddrs{public: "203.0.113.7"}, "203.0.113.7 at [203.0.113.7] 30000-30009"},
-		{"no address", portFlags{"", ports}, fakeAddrs{}, "invalid IP at [] 0-0"},
+		{"no address yet", portFlags{"", ports}, fakeAddrs{}, "invalid IP at [] 30000-30009"},
 		{"nothing wanted", portFlags{"203.0.113.7", "0"}, fakeAddrs{public: "203.0.113.7"}, "invalid IP at [] 0-0"},
 		{
 			"another one",
@@ -79,7 +79,7 @@ func TestPublish(t *testing.T) {
 			fakeAddrs{public: "10.0.0.2"},
 			"203.0.113.9 at [10.0.0.2 203.0.113.9] 30000-30009",
 		},
-		{"none of its own", portFlags{"203.0.113.9", ports}, fakeAddrs{}, "203.0.113.9 at [203.0.113.9] 30000-30009"},
+		{"translated, and none of its own yet", portFlags{"203.0.113.9", ports}, fakeAddrs{}, "invalid IP at [] 30000-30009"},
 	} {
 		p, err := c.flags.publish(c.host)
 		if got := fmt.Sprintf("%v at %v %d-%d", p.IP, p.At, p.From, p.To); err != nil || got != c.want {

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ type Controller struct {
 
 	mu   sync.Mutex
 	want netctl.Config            // what the last Set asked for, kept current by the pod verbs; zero before
+	owed owed                     // what pods still have that leave, or move
 	busy map[string]chan struct{} // by pod id; closed when its verb ends
 }
 
@@ -75,7 +77,7 @@ func New(instance string, log *slog.Logger) (*Controller, error) {
 	}
 	return &Controller{
 		instance: instance, log: log, host: host, rules: rules,
-		gate: semaphore.NewWeighted(gateWidth), busy: map[string]chan struct{}{},
+		gate: semaphore.NewWeighted(gateWidth), owed: owed{}, busy: map[string]chan struct{}{},
 	}, nil
 }
 
@@ -100,6 +102,16 @@ func (c *Controller) Set(ctx context.Context, want netctl.Config) error {
 
 // Repair implements netctl.Controller.
 func (c *Controller) Repair(ctx context.Context) error {
+	return c.again(ctx, func(*netctl.Config) {})
+}
+
+// SetPublic implements netctl.Controller.
+func (c *Controller) SetPublic(ctx context.Context, public []netip.Addr) error {
+	return c.again(ctx, func(want *netctl.Config) { want.Public = slices.Clone(public) })
+}
+
+// again is Set with the value that is in force, changed.
+func (c *Controller) again(ctx context.Context, change func(*netctl.Config)) error {
 	if err := c.gate.Acquire(ctx, gateWidth); err != nil {
 		return err
 	}
@@ -109,6 +121,10 @@ func (c *Controller) Repair(ctx context.Context) error {
 	c.mu.Unlock()
 	if want.Instance == "" {
 		return netctl.ErrNoHost
+	}
+	change(&want)
+	if err := want.Validate(); err != nil {
+		return err
 	}
 	return c.set(ctx, want)
 }
@@ -146,7 +162,7 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 	if err := c.rules.apply(ctx, want); err != nil {
 		return err
 	}
-	if err := c.forgetLeads(seen.ports.without(portsOf(want.Pods...))); err != nil {
+	if err := errors.Join(c.forgetLeads(seen.ports.without(portsOf(want.Pods...))), c.settle(want)); err != nil {
 		return err
 	}
 	// From here the pod verbs may rely on bridge and rules, whatever happens to single pods.
@@ -207,7 +223,7 @@ func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, 
 	if bridge == nil {
 		return true, nil
 	}
-	if old.ID != "" && !old.SamePlace(pod) {
+	if c.owes(pod.ID) {
 		if err := c.detach(pod.ID); err != nil {
 			return false, err
 		}
@@ -236,7 +252,8 @@ func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, 
 }
 
 // reserve enters the pod into the wanted value, so that two pods never get one
-// address, and returns what was there under its id before.
+// address, and returns what was there under its id before. The place that a pod had
+// before it moved is owed from here on.
 func (c *Controller) reserve(pod netctl.Pod) (netctl.Pod, netctl.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,62 +263,19 @@ func (c *Controller) reserve(pod netctl.Pod) (netctl.Pod, netctl.Config, error) 
 	old, _ := c.want.Pod(pod.ID)
 	next := c.want
 	if !old.Equal(pod) {
+		if c.owed.byOther(pod) {
+			return netctl.Pod{}, netctl.Config{}, errors.New("addr: is still that of a pod which leaves")
+		}
 		next = c.want.With(pod)
 		if err := next.Validate(); err != nil {
 			return netctl.Pod{}, netctl.Config{}, err
 		}
 	}
 	c.want = next
+	if old.ID != "" && !old.SamePlace(pod) {
+		c.owed.add(pod.ID, old.Addr)
+	}
 	return old, next, nil
-}
-
-// RemovePod implements netctl.Controller.
-func (c *Controller) RemovePod(ctx context.Context, id string) error {
-	done, err := c.enter(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := c.removePod(id); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.want = c.want.Without(id)
-	return nil
-}
-
-// removePod takes a pod's objects away.
-func (c *Controller) removePod(id string) error {
-	if err := c.detach(id); err != nil {
-		return err
-	}
-	return removeNamespace(netctl.NamespaceName(c.instance, id))
-}
-
-// detach takes away all of a pod but its namespace. Link and source rule go side
-// by side, since the kernel lets each wait; the connections are forgotten once
-// the pod's frames no longer pass, so that it cannot make new ones.
-func (c *Controller) detach(id string) error {
-	if err := netctl.CheckPodID(id); err != nil {
-		return err
-	}
-	link := netctl.LinkName(c.instance, id)
-	var g errgroup.Group
-	g.Go(func() error { return c.removeLink(link) })
-	g.Go(func() error {
-		addrs, err := c.rules.unpin(link)
-		if err != nil {
-			return err
-		}
-		for _, a := range addrs {
-			if err := errors.Join(c.rules.withdraw(a.Addr()), c.forgetFlows(a)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return g.Wait()
 }
 
 // Has implements netctl.Controller: namespace, link and source rule are there.
@@ -336,7 +310,11 @@ func (c *Controller) Published(ctx context.Context, id string) ([]netctl.Port, e
 	defer done()
 	c.mu.Lock()
 	pod, _ := c.want.Pod(id)
+	public := len(c.want.Public) > 0
 	c.mu.Unlock()
+	if !public {
+		return nil, nil
+	}
 	have, err := c.rules.ports()
 	return have.of(pod.Addr), err
 }
@@ -360,7 +338,9 @@ func (c *Controller) Clean(ctx context.Context) error {
 		return err
 	}
 	defer c.gate.Release(gateWidth)
-	c.setWant(netctl.Config{})
+	c.mu.Lock()
+	c.want, c.owed = netctl.Config{}, owed{}
+	c.mu.Unlock()
 	seen, err := c.look(ctx)
 	if err != nil {
 		return err
@@ -387,11 +367,7 @@ func (c *Controller) removeObject(name string) error {
 	if strings.HasPrefix(name, netctl.NamespacePrefix(c.instance)) {
 		return c.removePod(strings.TrimPrefix(name, netctl.NamespacePrefix(c.instance)))
 	}
-	if err := c.removeLink(name); err != nil {
-		return err
-	}
-	_, err := c.rules.unpin(name)
-	return err
+	return c.detachLink(name, nil)
 }
 
 // enter admits one verb on a pod and returns what ends it.

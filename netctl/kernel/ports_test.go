@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
 
 	"gantry/netctl"
 )
@@ -192,40 +191,6 @@ func TestConnectionsOutliveWhatDoesNotConcernThem(t *testing.T) {
 		t.Error("a connection goes on through a port that is published no more")
 	}
 	refused(t, outsideName, uplinkAddr+":30001")
-}
-
-func TestPublicAddr(t *testing.T) {
-	newOutside(t)
-	c := start(t, "0a1b")
-	must(t, c.Set(context.Background(), config(t, "0a1b", "10.88.16.0/20", "alpha")))
-	want := func(when, addr string) {
-		t.Helper()
-		if got, err := c.PublicAddr(); err != nil || got.String() != addr {
-			t.Errorf("%s: %v, %v; want %s", when, got, err, addr)
-		}
-	}
-	want("no default route", uplinkAddr)
-	second := &netlink.Veth{LinkAttrs: linkAttrs("up1", 1500, nil), PeerName: "up1peer", PeerTxQLen: -1}
-	must(t, netlink.LinkAdd(second))
-	defer func() { must(t, netlink.LinkDel(second)) }()
-	must(t, netlink.AddrAdd(second, addrOf(netip.MustParsePrefix("203.0.113.5/24"))))
-	must(t, netlink.AddrAdd(second, addrOf(netip.MustParsePrefix("203.0.113.6/24"))))
-	must(t, netlink.LinkSetUp(second))
-	peer, err := netlink.LinkByName("up1peer")
-	must(t, err)
-	must(t, netlink.LinkSetUp(peer))
-	want("two links", uplinkAddr)
-	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: second.Index, Gw: net.ParseIP("203.0.113.1"), Priority: 10}))
-	want("default route", "203.0.113.5")
-	must(t, netlink.RouteAdd(&netlink.Route{
-		LinkIndex: second.Index, Gw: net.ParseIP("203.0.113.1"), Priority: 5, Src: net.ParseIP("203.0.113.6"),
-	}))
-	want("default route with a source", "203.0.113.6")
-	for addr, want := range map[string]bool{uplinkAddr: true, "203.0.113.5": true, outsideAddr: false} {
-		if has, err := c.HasAddr(netip.MustParseAddr(addr)); err != nil || has != want {
-			t.Errorf("has %s: %v, %v", addr, has, err)
-		}
-	}
 }
 
 func wantPublished(t *testing.T, c *Controller, id string, want []netctl.Port) {

@@ -2,18 +2,18 @@ package kernel
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// bridgePrefix begins the names of the bridges of every instance.
-const bridgePrefix = "gn"
-
 // PublicAddr returns the IPv4 address under which others are likely to reach the host: that of the
-// default route's link, else the first global unicast one. The zero address says that there is none.
+// default route's link, else the first global unicast one of a link that leads out of the host, of its
+// hardware before others. The zero address says that there is none, or none yet.
 func (c *Controller) PublicAddr() (netip.Addr, error) {
 	routes, err := retry(func() ([]netlink.Route, error) {
 		return c.host.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -34,23 +34,44 @@ func (c *Controller) PublicAddr() (netip.Addr, error) {
 		}
 		link = routes[best].LinkIndex
 	}
-	var first, routed netip.Addr
-	err = c.eachAddr(func(a netlink.Addr, name string) {
+	var routed, hardware, other netip.Addr
+	err = c.eachAddr(func(a netlink.Addr, l netlink.Link) {
 		addr, ok := netip.AddrFromSlice(a.IP)
-		if addr = addr.Unmap(); !ok || !addr.IsGlobalUnicast() || strings.HasPrefix(name, bridgePrefix) {
+		if addr = addr.Unmap(); !ok || !addr.IsGlobalUnicast() {
 			return
 		}
-		if !first.IsValid() {
-			first = addr
+		take := func(to *netip.Addr) {
+			if !to.IsValid() {
+				*to = addr
+			}
 		}
-		if !routed.IsValid() && a.LinkIndex == link {
-			routed = addr
+		switch {
+		case a.LinkIndex == link:
+			take(&routed)
+		case !leadsOut(l):
+		case l.Type() == "device":
+			take(&hardware)
+		default:
+			take(&other)
 		}
 	})
-	if routed.IsValid() {
-		return routed, err
+	for _, addr := range []netip.Addr{routed, hardware, other} {
+		if addr.IsValid() {
+			return addr, err
+		}
 	}
-	return first, err
+	return netip.Addr{}, err
+}
+
+// leadsOut says whether a link may be the host's way to others: it is up, and none that programs make
+// for containers and virtual machines, whose addresses nobody outside can reach.
+func leadsOut(l netlink.Link) bool {
+	if l == nil || l.Attrs().Flags&net.FlagUp == 0 || l.Attrs().Flags&net.FlagLoopback != 0 {
+		return false
+	}
+	inner := func(prefix string) bool { return strings.HasPrefix(l.Attrs().Name, prefix) }
+	return l.Type() != "bridge" && l.Type() != "veth" &&
+		!slices.ContainsFunc([]string{"gn", "docker", "br-", "virbr", "cni", "veth"}, inner)
 }
 
 func isDefault(r netlink.Route) bool {
@@ -64,29 +85,29 @@ func isDefault(r netlink.Route) bool {
 // HasAddr reports whether a link of the host has the address.
 func (c *Controller) HasAddr(want netip.Addr) (bool, error) {
 	has := false
-	err := c.eachAddr(func(a netlink.Addr, _ string) {
+	err := c.eachAddr(func(a netlink.Addr, _ netlink.Link) {
 		addr, ok := netip.AddrFromSlice(a.IP)
 		has = has || ok && addr.Unmap() == want
 	})
 	return has, err
 }
 
-// eachAddr calls f with every IPv4 address of the host and the name of its link.
-func (c *Controller) eachAddr(f func(a netlink.Addr, link string)) error {
+// eachAddr calls f with every IPv4 address of the host and its link, which is nil when it has just gone.
+func (c *Controller) eachAddr(f func(a netlink.Addr, l netlink.Link)) error {
 	links, err := retry(c.host.LinkList)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	names := map[int]string{}
+	byIndex := map[int]netlink.Link{}
 	for _, l := range links {
-		names[l.Attrs().Index] = l.Attrs().Name
+		byIndex[l.Attrs().Index] = l
 	}
 	addrs, err := retry(func() ([]netlink.Addr, error) { return c.host.AddrList(nil, unix.AF_INET) })
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addrs {
-		f(a, names[a.LinkIndex])
+		f(a, byIndex[a.LinkIndex])
 	}
 	return nil
 }

@@ -236,27 +236,37 @@ func (r *ruleset) pin(p netctl.Pod) error {
 	return nil
 }
 
-// unpin removes what the link may send from, and returns those addresses.
-func (r *ruleset) unpin(link string) ([]netip.Prefix, error) {
+// sources returns the addresses that the link may send from.
+func (r *ruleset) sources(link string) ([]netip.Addr, error) {
+	have, err := r.pins()
+	var out []netip.Addr
+	for p := range have {
+		if p.link == link {
+			out = append(out, p.addr)
+		}
+	}
+	return out, err
+}
+
+// unpin removes what the link may send from.
+func (r *ruleset) unpin(link string) error {
 	have, err := r.pins()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var gone []nftables.SetElement
-	var addrs []netip.Prefix
 	for p := range have {
 		if p.link != link {
 			continue
 		}
 		key, err := p.key()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		gone = append(gone, nftables.SetElement{Key: key})
-		addrs = append(addrs, netip.PrefixFrom(p.addr, p.addr.BitLen()))
 	}
 	if len(gone) == 0 {
-		return nil, nil
+		return nil
 	}
 	err = exchange(func(conn *nftables.Conn) error {
 		if err := conn.SetDeleteElements(r.set(), gone); err != nil {
@@ -265,9 +275,9 @@ func (r *ruleset) unpin(link string) ([]netip.Prefix, error) {
 		return conn.Flush()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("remove source rule: %w", err)
+		return fmt.Errorf("remove source rule: %w", err)
 	}
-	return addrs, nil
+	return nil
 }
 
 func (r *ruleset) set() *nftables.Set {

@@ -57,8 +57,13 @@ func TestElementsReadAsNftWritesThem(t *testing.T) {
 	must(t, r.apply(ctx, cfg))
 	byText := nft(t, "list", "set", "bridge", "gantry_0a1b", "pods")
 	for _, p := range cfg.Pods {
-		if gone, err := r.unpin(netctl.LinkName("0a1b", p.ID)); err != nil || len(gone) != 1 || gone[0].Addr() != p.Addr {
-			t.Fatalf("unpin: %v, %v", gone, err)
+		link := netctl.LinkName("0a1b", p.ID)
+		if has, err := r.sources(link); err != nil || len(has) != 1 || has[0] != p.Addr {
+			t.Fatalf("sources: %v, %v", has, err)
+		}
+		must(t, r.unpin(link))
+		if has, err := r.sources(link); err != nil || len(has) != 0 {
+			t.Fatalf("sources: %v, %v", has, err)
 		}
 	}
 	for _, p := range cfg.Pods {

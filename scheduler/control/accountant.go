@@ -8,18 +8,25 @@ import (
 	"slices"
 	"time"
 
+	"gantry/fleet"
 	"gantry/scheduler/state"
 )
 
 // Accountant keeps the books: it settles all meters soon after each full hour, ends what prepaid
-// accounts have running when their credit is used up, and once an hour forgets old usage and old
-// idempotency keys.
+// accounts have running when their credit is used up at two looks in a row, and once an hour forgets old
+// usage and old idempotency keys. At a look at which the wall clock has jumped ahead it does nothing, as
+// none of this can be undone.
 type Accountant struct {
 	Store *state.Store
 	Node  Proposer
 	Keep  time.Duration // how long hourly usage is kept
-	Every time.Duration // between looks; so much later than its end at most an account's credit is noticed
+	Every time.Duration // between looks; twice so much later than its end at most an account's credit is noticed
 	Log   *slog.Logger
+	// Clock is the wall clock; nil: time.Now.
+	Clock func() time.Time
+
+	wall, steady time.Time                // of the last look, by the wall clock and by the monotonic one
+	dry          map[fleet.AccountID]bool // the accounts that had no credit at the last look
 }
 
 const (
@@ -28,6 +35,8 @@ const (
 	usageBatch   = 4096
 	// keepOnce is how long the key of a create stands for it; decisions.md: a day.
 	keepOnce = 24 * time.Hour
+	// maxJump is how much further than the monotonic clock the wall clock may move between two looks.
+	maxJump = 3 * time.Second
 )
 
 // Run keeps the books until ctx, which ends with leadership, does.
@@ -35,18 +44,12 @@ func (a *Accountant) Run(ctx context.Context) error {
 	tick := time.NewTicker(a.Every)
 	defer tick.Stop()
 	var purged time.Time
+	a.wall, a.steady, a.dry = time.Time{}, time.Time{}, nil
 	for {
-		now := time.Now()
-		err := errors.Join(a.settle(ctx, now), a.exhaust(ctx, now))
-		if hour := now.Truncate(time.Hour); !hour.Equal(purged) {
-			// Tried again at the next look if it fails: both are worth nothing but room.
-			if purge := a.purge(ctx, now); purge != nil {
-				err = errors.Join(err, purge)
-			} else {
-				purged = hour
-			}
-		}
-		if err != nil && ctx.Err() == nil {
+		if now, jump := a.now(); jump > maxJump {
+			a.dry = nil
+			a.Log.Warn("the clock jumped ahead, so the books are left for now", "by", jump)
+		} else if err := a.look(ctx, now, &purged); err != nil && ctx.Err() == nil {
 			a.Log.Warn("keep the books", "err", err)
 		}
 		select {
@@ -55,6 +58,36 @@ func (a *Accountant) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// now returns the wall clock's time, and by how much more than the monotonic clock it has moved since the
+// last look; 0 at the first.
+func (a *Accountant) now() (now time.Time, jump time.Duration) {
+	clock := a.Clock
+	if clock == nil {
+		clock = time.Now
+	}
+	now, steady := clock().Round(0), time.Now() // Round takes the monotonic clock's reading off
+	if !a.wall.IsZero() {
+		jump = now.Sub(a.wall) - steady.Sub(a.steady)
+	}
+	a.wall, a.steady = now, steady
+	return now, jump
+}
+
+// look does what is due at a time; purged is the hour in which old things were last forgotten.
+func (a *Accountant) look(ctx context.Context, now time.Time, purged *time.Time) error {
+	err := errors.Join(a.settle(ctx, now), a.exhaust(ctx, now))
+	hour := now.Truncate(time.Hour)
+	if hour.Equal(*purged) {
+		return err
+	}
+	// Tried again at the next look if it fails: both are worth nothing but room.
+	if purge := a.purge(ctx, now); purge != nil {
+		return errors.Join(err, purge)
+	}
+	*purged = hour
+	return err
 }
 
 // settle moves what was run up to the last full hour into usage. The hour at hand is left to run, so
@@ -74,12 +107,24 @@ func (a *Accountant) settle(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// exhaust ends what accounts without credit have running; what is left is for the next look.
+// exhaust ends what accounts have running that had no credit at the last look either; what is left is
+// for the next look.
 func (a *Accountant) exhaust(ctx context.Context, now time.Time) error {
 	cmd := state.ExhaustAccounts{At: now}
-	err := a.Store.View(func(v *state.View) error { cmd.Accounts = v.Exhausted(now, exhaustBatch); return nil })
-	if err != nil || len(cmd.Accounts) == 0 {
+	var dry []fleet.AccountID
+	if err := a.Store.View(func(v *state.View) error { dry = v.Exhausted(now, exhaustBatch); return nil }); err != nil {
 		return err
+	}
+	before := a.dry
+	a.dry = make(map[fleet.AccountID]bool, len(dry))
+	for _, id := range dry {
+		a.dry[id] = true
+		if before[id] {
+			cmd.Accounts = append(cmd.Accounts, id)
+		}
+	}
+	if len(cmd.Accounts) == 0 {
+		return nil
 	}
 	ended, err := a.propose(ctx, cmd)
 	if err != nil {

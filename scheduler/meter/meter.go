@@ -58,6 +58,11 @@ func (iv Interval) Part(from, to int64) fleet.Amounts { return Minus(iv.Cost(to)
 // Hours cuts a part, as Part takes it, at the full hours: pairs of an hour since 1970 and what is
 // charged in it, in the order of time, at most MaxHours of them and none that is 0. They add up to Part.
 func (iv Interval) Hours(from, to int64) iter.Seq2[int64, fleet.Amounts] {
+	return iv.HoursWithin(from, to, MaxHours)
+}
+
+// HoursWithin is Hours with at most so many hours; most is 1 to MaxHours.
+func (iv Interval) HoursWithin(from, to, most int64) iter.Seq2[int64, fleet.Amounts] {
 	return func(yield func(int64, fleet.Amounts) bool) {
 		back := to < from
 		from, to := max(min(from, to), iv.Begin), max(from, to)
@@ -66,7 +71,7 @@ func (iv Interval) Hours(from, to int64) iter.Seq2[int64, fleet.Amounts] {
 		}
 		last := Hour(to - 1)
 		paid := iv.Cost(from)
-		for hour := max(Hour(from), last-MaxHours+1); hour <= last; hour++ {
+		for hour := max(Hour(from), last-most+1); hour <= last; hour++ {
 			cost := iv.Cost(min(to, (hour+1)*HourSeconds))
 			amounts := Minus(cost, paid)
 			if back {

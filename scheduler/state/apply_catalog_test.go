@@ -169,3 +169,13 @@ func TestConnectHostChecksWhatItPublishes(t *testing.T) {
 		})
 	}
 }
+
+// A data center that comes with a host is of a region that clients know.
+func TestJoinMakesADataCenter(t *testing.T) {
+	w := newWorld(t).settle()
+	w.view(func(v *View) {
+		if dc := v.DataCenters(); len(dc) != 1 || dc[0].ID != "dc-1" || dc[0].Name != "dc-1" || dc[0].Region != "UNKNOWN" {
+			t.Errorf("got %+v", dc)
+		}
+	})
+}

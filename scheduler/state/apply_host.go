@@ -12,6 +12,9 @@ import (
 // maxImages is how many image references a host's record keeps.
 const maxImages = 200
 
+// unknownRegion is the region of a data center that nobody described yet.
+const unknownRegion = "UNKNOWN"
+
 // maxGeneration bounds the numbers that an agent may report, so that counting on from them never
 // wraps round.
 const maxGeneration = 1 << 62
@@ -39,7 +42,7 @@ func (c JoinHost) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	if get(t, &t.base.centers, token.DataCenter) == nil {
-		center := fleet.DataCenter{ID: token.DataCenter, Name: string(token.DataCenter)}
+		center := fleet.DataCenter{ID: token.DataCenter, Name: string(token.DataCenter), Region: unknownRegion}
 		put(t, &t.base.centers, center.ID, &center)
 		t.note(KindCatalog, string(center.ID))
 	}

@@ -32,15 +32,16 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	if err := t.checkReferences(&in); err != nil {
 		return nil, err
 	}
-	host, err := t.bindable(&in, Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings})
+	bind := Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings}
+	host, err := t.bindable(&in, &bind)
 	if err != nil {
 		return nil, err
 	}
 	pod := &fleet.Pod{
 		ID: in.ID, Account: in.Account, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
-		Incarnation: 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: in.GPUs, Need: in.Need, Held: true,
+		Incarnation: 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
-		Mappings: in.Mappings,
+		Mappings: bind.Mappings,
 	}
 	pod.Generation = t.reassigned(host.ID)
 	t.remember(oncePod, pod.Account, c.Once, string(pod.ID), pod.CreatedAt)
@@ -68,9 +69,10 @@ func firstStep(at time.Time) map[fleet.Step]time.Time {
 	return map[fleet.Step]time.Time{fleet.StepCreated: at}
 }
 
-// bindable checks that what a binding names is there and free for the pod. What has changed since
-// the binding was picked is stale; what no pick could have given is invalid.
-func (t *txn) bindable(pod *fleet.Pod, bind Binding) (fleet.Host, error) {
+// bindable checks that what a binding names is there and free for the pod, and puts others of the host in
+// the place of GPUs and public ports that other pods hold by now. What else has changed since the binding
+// was picked is stale; what no pick could have given is invalid.
+func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	need, count := pod.Need, 0
 	if pod.Spec.GPU != nil {
 		count = pod.Spec.GPU.Count
@@ -101,37 +103,12 @@ func (t *txn) bindable(pod *fleet.Pod, bind Binding) (fleet.Host, error) {
 	if free.MilliCPU < need.MilliCPU || free.MemoryMB < need.MemoryMB || free.DiskGB < need.DiskGB {
 		return host, fleet.Stale("the host's free resources are taken")
 	}
-	if err := mappable(&host, on, pod, bind.Mappings); err != nil {
+	var err error
+	if bind.Mappings, err = mappable(&host, on, pod, bind.Mappings); err != nil {
 		return host, err
 	}
-	return host, takeable(&host, on, pod, bind.GPUs)
-}
-
-// takeable checks that GPUs of a host are of the pod's type, in service and free.
-func takeable(host *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, uuids []string) error {
-	for i, uuid := range uuids {
-		if slices.Contains(uuids[:i], uuid) {
-			return fleet.Invalid("$.gpus", "must not name one twice")
-		}
-		gpu := slices.IndexFunc(host.Inventory.GPUs, func(g fleet.GPU) bool { return g.UUID == uuid })
-		if gpu < 0 || host.Inventory.GPUs[gpu].Sick != "" || host.Inventory.GPUs[gpu].Type != pod.Spec.GPU.Type {
-			return fleet.Stale("a GPU is gone or out of service")
-		}
-		if holder(on, uuid) != nil {
-			return fleet.Stale("a GPU is taken")
-		}
-	}
-	return nil
-}
-
-// holder returns the pod that holds a GPU, or nil.
-func holder(on []*fleet.Pod, uuid string) *fleet.Pod {
-	for _, p := range on {
-		if p.Held && slices.Contains(p.GPUs, uuid) {
-			return p
-		}
-	}
-	return nil
+	bind.GPUs, err = takeable(&host, on, pod, bind.GPUs)
+	return host, err
 }
 
 func (c ActPod) apply(t *txn) (any, error) {
@@ -220,12 +197,13 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
 		return err
 	}
-	host, err := t.bindable(pod, *c.Bind)
+	bind := *c.Bind
+	host, err := t.bindable(pod, &bind)
 	if err != nil {
 		return err
 	}
-	pod.Host, pod.DataCenter, pod.GPUs, pod.HourlyRate = host.ID, host.DataCenter, c.Bind.GPUs, c.Bind.HourlyRate
-	pod.Mappings = c.Bind.Mappings
+	pod.Host, pod.DataCenter, pod.GPUs, pod.HourlyRate = host.ID, host.DataCenter, bind.GPUs, bind.HourlyRate
+	pod.Mappings = bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
 	pod.EndedAt = time.Time{}
 	if old.Host != pod.Host {

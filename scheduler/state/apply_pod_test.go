@@ -45,7 +45,14 @@ func TestCreatePod(t *testing.T) {
 
 func TestCreatePodIsRefused(t *testing.T) {
 	w := newWorld(t).settle()
-	w.create("taken", "host-a", 0)
+	for i, id := range []fleet.PodID{"taken", "taken-2", "taken-3"} {
+		full := podOn(id, "host-a", i)
+		full.Need = fleet.Resources{}
+		if id == "taken" {
+			full.Need = podOn(id, "host-a").Need
+		}
+		w.must(CreatePod{Pod: full, HostEpoch: 1})
+	}
 	sick := inventory("host-b")
 	sick.GPUs[1].Sick = "XID 79"
 	sick.GPUs[2].Type = "NVIDIA A40"
@@ -56,7 +63,7 @@ func TestCreatePodIsRefused(t *testing.T) {
 	w.join("host-d", "machine-d")
 
 	pod := func(change func(*CreatePod)) CreatePod {
-		c := CreatePod{Pod: podOn("pod-1", "host-a", 1), HostEpoch: 1}
+		c := CreatePod{Pod: podOn("pod-1", "host-a", 3), HostEpoch: 1}
 		change(&c)
 		return c
 	}
@@ -75,12 +82,11 @@ func TestCreatePodIsRefused(t *testing.T) {
 		{"old epoch", fleet.CodeStale, pod(on("host-b", 1, 0))},
 		{"host unreachable", fleet.CodeStale, pod(on("host-c", 1, 0))},
 		{"host joining", fleet.CodeStale, pod(on("host-d", 0))},
-		{"GPU taken", fleet.CodeStale, pod(on("host-a", 1, 0))},
-		{"one of two GPUs taken", fleet.CodeStale, pod(on("host-a", 1, 1, 0))},
+		{"one of two GPUs taken, none is free beside", fleet.CodeStale, pod(on("host-a", 1, 3, 0))},
 		{"GPU not there", fleet.CodeStale, pod(on("host-a", 1, 7))},
 		{"GPU sick", fleet.CodeStale, pod(on("host-b", 2, 1))},
 		{"GPU of another type", fleet.CodeStale, pod(on("host-b", 2, 2))},
-		{"GPU twice", fleet.CodeInvalid, pod(on("host-a", 1, 1, 1))},
+		{"GPU twice", fleet.CodeInvalid, pod(on("host-a", 1, 3, 3))},
 		{"too few GPUs", fleet.CodeInvalid, pod(func(c *CreatePod) { c.Pod.GPUs = nil })},
 		{"GPUs for a CPU pod", fleet.CodeInvalid, pod(func(c *CreatePod) { c.Pod.Spec.GPU = nil })},
 		{"CPU", fleet.CodeStale, pod(func(c *CreatePod) { c.Pod.Need.MilliCPU = 15_001 })},
@@ -154,14 +160,22 @@ func TestActPodIsRefused(t *testing.T) {
 	w.must(stop("acme", "pod-1", rev))
 	w.must(w.report("pod-1", fleet.EventExited))
 
-	w.create("taken", "host-a", 0)
+	for i, id := range []fleet.PodID{"taken", "taken-2", "taken-3"} {
+		w.create(id, "host-a", i)
+	}
 	start := ActPod{Account: "acme", Pod: "pod-1", Action: fleet.ActionStart, At: at(50)}
 	w.refused(fleet.CodeInvalid, start)
 	bind := func(b Binding) ActPod { c := start; c.Bind = &b; return c }
+	w.create("taken-4", "host-a", 3)
 	w.refused(fleet.CodeStale, bind(Binding{Host: "host-a", HostEpoch: 1, GPUs: []string{"host-a-gpu-0"}}))
-	w.refused(fleet.CodeStale, bind(Binding{Host: "host-a", HostEpoch: 2, GPUs: []string{"host-a-gpu-1"}}))
+	w.must(w.act("taken-4", fleet.ActionTerminate), w.report("taken-4", ReportGone))
+	w.refused(fleet.CodeStale, bind(Binding{Host: "host-a", HostEpoch: 2, GPUs: []string{"host-a-gpu-3"}}))
 	w.refused(fleet.CodeInvalid, bind(Binding{Host: "host-a", HostEpoch: 1}))
-	w.must(bind(Binding{Host: "host-a", HostEpoch: 1, GPUs: []string{"host-a-gpu-1"}}))
+	// One that is taken meanwhile is replaced by the free one.
+	got := w.must(bind(Binding{Host: "host-a", HostEpoch: 1, GPUs: []string{"host-a-gpu-1"}})).(fleet.Pod)
+	if !slices.Equal(got.GPUs, []string{"host-a-gpu-3"}) {
+		t.Errorf("got GPUs %v", got.GPUs)
+	}
 }
 
 func TestALockedPodIsNeitherStoppedNorRestarted(t *testing.T) {
@@ -250,7 +264,7 @@ func TestTerminateHoldsResourcesUntilGone(t *testing.T) {
 	if p.Status != fleet.StatusTerminated || !p.Held || p.Goal != fleet.GoalGone || !p.EndedAt.Equal(at(50)) || !p.TerminatedAt.Equal(at(50)) {
 		t.Fatalf("got %+v", p)
 	}
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-2", "host-a", 0), HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-2", "host-a", 0, 1, 2, 3), HostEpoch: 1})
 	purge := PurgePods{Pods: []fleet.PodID{"pod-1", "pod-9"}, Before: at(50)}
 	if n := w.must(purge); n != 0 {
 		t.Fatalf("%v pods were purged that hold something", n)

@@ -2,6 +2,7 @@ package state
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,6 +82,27 @@ func (c ReportPods) when(r *PodReport) time.Time {
 	return r.At
 }
 
+// maxReach is how far back a host may say that a process has ended: it may have been cut off, and its
+// clock may be wrong. A process that ended before is charged up to there.
+const maxReach = 24 * time.Hour
+
+// endOf is when a process ended by this command's clock: the host's clock is put right by when it sent the
+// report, if it says so. It is not after the report came, not more than maxReach before, and never before
+// this incarnation was made.
+func (c ReportPods) endOf(pod *fleet.Pod, r *PodReport) time.Time {
+	end := r.At
+	if end.IsZero() {
+		end = c.At
+	} else if sent := r.Steps[fleet.StepReported]; !sent.IsZero() {
+		end = end.Add(c.At.Sub(sent))
+	}
+	return latest(earliest(end, c.At), c.At.Add(-maxReach), pod.Steps[fleet.StepCreated])
+}
+
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
 // progress records how far a start is, and reports whether that is news.
 func (c ReportPods) progress(pod *fleet.Pod, r *PodReport, next fleet.PodStatus) bool {
 	news := pod.Status != next
@@ -131,7 +153,7 @@ func (c ReportPods) end(t *txn, pod *fleet.Pod, r *PodReport, next fleet.PodStat
 		pod.StartedAt = started // it ended before it was reported running
 	}
 	if pod.EndedAt.IsZero() {
-		pod.EndedAt = c.when(r)
+		pod.EndedAt = c.endOf(pod, r)
 	}
 	pod.ExitCode = r.ExitCode
 	if r.Digest != "" {

@@ -37,7 +37,7 @@ func (c PutTemplate) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("account")
 	case get(t, &t.base.templates, in.ID) != nil:
 		return nil, exists("there is a template with this id")
-	case count(t, &t.base.templates, func(o *fleet.Template) bool { return o.Account == in.Account }) >= maxTemplates:
+	case countOf(t, &t.base.templates, in.Account, func(*fleet.Template) bool { return true }) >= maxTemplates:
 		return nil, tooMany(maxTemplates, "templates")
 	}
 	if err := t.checkRegistry(in.Account, in.Registry); err != nil {
@@ -81,7 +81,7 @@ func (c DeleteTemplate) apply(t *txn) (any, error) {
 	if template == nil || template.Account != c.Account {
 		return nil, fleet.NotFound("template")
 	}
-	pods := t.livePods(func(p *fleet.Pod) bool { return p.Spec.Template == c.Template })
+	pods := t.livePods(c.Account, func(p *fleet.Pod) bool { return p.Spec.Template == c.Template })
 	if err := inUse("the template", uses{pods, "pod"}); err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (c PutRegistry) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("account")
 	case get(t, &t.base.registries, registry.ID) != nil:
 		return nil, exists("there is a registry credential with this id")
-	case count(t, &t.base.registries, func(o *fleet.Registry) bool { return o.Account == registry.Account }) >= maxRegistries:
+	case countOf(t, &t.base.registries, registry.Account, func(*fleet.Registry) bool { return true }) >= maxRegistries:
 		return nil, tooMany(maxRegistries, "registry credentials")
 	}
 	put(t, &t.base.registries, registry.ID, &registry)
@@ -138,8 +138,8 @@ func (c DeleteRegistry) apply(t *txn) (any, error) {
 	if registry == nil || registry.Account != c.Account {
 		return nil, fleet.NotFound("registry credential")
 	}
-	templates := count(t, &t.base.templates, func(o *fleet.Template) bool { return o.Registry == c.Registry })
-	pods := t.livePods(func(p *fleet.Pod) bool { return p.Spec.Registry == c.Registry })
+	templates := countOf(t, &t.base.templates, c.Account, func(o *fleet.Template) bool { return o.Registry == c.Registry })
+	pods := t.livePods(c.Account, func(p *fleet.Pod) bool { return p.Spec.Registry == c.Registry })
 	if err := inUse("the registry credential", uses{templates, "template"}, uses{pods, "pod"}); err != nil {
 		return nil, err
 	}
@@ -159,10 +159,14 @@ func (t *txn) checkRegistry(account fleet.AccountID, id fleet.RegistryID) error 
 	return nil
 }
 
-// livePods counts the pods that match and are not terminated, as the batch has them before the command at
-// hand.
-func (t *txn) livePods(match func(*fleet.Pod) bool) int {
-	return count(t, &t.base.pods, func(p *fleet.Pod) bool { return p.Status != fleet.StatusTerminated && match(p) })
+// livePods counts the pods of an account that match and are not terminated.
+func (t *txn) livePods(account fleet.AccountID, match func(*fleet.Pod) bool) (n int) {
+	for _, id := range t.podsOf(account) {
+		if p := get(t, &t.base.pods, id); p != nil && p.Status != fleet.StatusTerminated && match(p) {
+			n++
+		}
+	}
+	return n
 }
 
 // uses is how many things of a kind use another.

@@ -81,22 +81,28 @@ func TestTemplates(t *testing.T) {
 func TestDeleteTemplate(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	pod := podOn("pod-1", "host-a")
-	pod.Spec.Template = "tpl-2"
+	pod.Account, pod.Spec.Template = "other", "tpl-2"
 	w.must(CreatePod{Pod: pod, HostEpoch: 1})
 	pod.ID = "pod-2"
 	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	pod.ID, pod.Account = "stranger", "acme" // which neither counts nor shows
+	w.must(CreatePod{Pod: pod, HostEpoch: 1})
 	del := DeleteTemplate{Account: "other", Template: "tpl-2"}
+	terminate := func(id fleet.PodID) ActPod {
+		return ActPod{Account: "other", Pod: id, Action: fleet.ActionTerminate, At: at(50)}
+	}
 	w.refused(fleet.CodeNotFound, DeleteTemplate{Account: "acme", Template: "tpl-2"})
 	w.refused(fleet.CodeNotFound, DeleteTemplate{Account: "acme", Template: "tpl-9"})
 	w.refused(fleet.CodeConflictRule, del)
 	if msg := w.message(del); msg != "the template is in use: 2 pods have it" {
 		t.Errorf("message %q", msg)
 	}
-	w.must(w.act("pod-1", fleet.ActionTerminate))
+	w.must(terminate("pod-1"))
 	if msg := w.message(del); msg != "the template is in use: 1 pod has it" {
 		t.Errorf("message %q", msg)
 	}
-	w.must(w.act("pod-2", fleet.ActionTerminate), del)
+	w.must(terminate("pod-2"), del)
+	w.must(w.report("stranger", fleet.EventExited), w.act("stranger", fleet.ActionStart))
 	w.view(func(v *View) {
 		if _, ok := v.Template("tpl-2"); ok {
 			t.Error("the template is still there")

@@ -118,11 +118,12 @@ func (c UpdatePod) restart(t *txn, old, pod *fleet.Pod) error {
 	if err := growable(host, on, minus(c.Need, old.Need)); err != nil {
 		return err
 	}
-	if err := mappable(host, on, pod, c.Mappings); err != nil {
+	mappings, err := mappable(host, on, pod, c.Mappings)
+	if err != nil {
 		return err
 	}
 	next, _ := old.Status.Next(fleet.ActionUpdate)
-	pod.Status, pod.Need, pod.Mappings = next, c.Need, c.Mappings
+	pod.Status, pod.Need, pod.Mappings = next, c.Need, mappings
 	if old.Spec.Image != pod.Spec.Image {
 		pod.Digest = ""
 	}

@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -103,9 +104,6 @@ func TestUpdatePodIsRefused(t *testing.T) {
 		{"more disk than is free", "pod-1", fleet.CodeNoCapacity, func(c *UpdatePod) { c.Restart, c.Need.DiskGB = true, 861 }},
 		{"shares below zero", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.MemoryMB = true, -1 }},
 		{"a disk smaller than the data", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.DiskGB = true, 99 }},
-		{"a public port of another pod", "pod-1", fleet.CodeStale, func(c *UpdatePod) {
-			c.Restart, c.Mappings = true, []fleet.PortMapping{{Private: 22, Public: 30_001}}
-		}},
 		{"a port that is not mapped", "pod-1", fleet.CodeStale, func(c *UpdatePod) { c.Restart, c.Mappings = true, nil }},
 		{"a mapping of no port", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Spec.Ports = true, nil }},
 	} {
@@ -121,6 +119,13 @@ func TestUpdatePodIsRefused(t *testing.T) {
 		c.Need = fleet.Resources{MilliCPU: 14_000, MemoryMB: 60_000, DiskGB: 860}
 		c.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_004}}
 	}))
+	// A public port of another pod is not.
+	got := w.must(w.update("pod-1").but(func(c *UpdatePod) {
+		c.Restart, c.Mappings = true, []fleet.PortMapping{{Private: 22, Public: 30_001}}
+	})).(fleet.Pod)
+	if want := []fleet.PortMapping{{Private: 22, Public: 30_002}}; !slices.Equal(got.Mappings, want) {
+		t.Errorf("got %v, want the next free one: %v", got.Mappings, want)
+	}
 	w.check()
 }
 

@@ -62,7 +62,7 @@ func (c DeleteVolume) apply(t *txn) (any, error) {
 	if volume == nil || volume.Account != c.Account {
 		return nil, fleet.NotFound("network volume")
 	}
-	pods := t.livePods(func(p *fleet.Pod) bool { return p.Spec.Network != nil && p.Spec.Network.Volume == c.Volume })
+	pods := t.livePods(c.Account, func(p *fleet.Pod) bool { return p.Spec.Network != nil && p.Spec.Network.Volume == c.Volume })
 	if err := inUse("the network volume", uses{pods, "pod"}); err != nil {
 		return nil, err
 	}

@@ -33,32 +33,8 @@ func (t *txn) balanceAt(account fleet.AccountID, at time.Time) fleet.Money {
 		left = *row
 	}
 	now := meter.Seconds(at)
-	for key := range t.meterKeys(account) {
-		if m := get(t, &t.base.meters, key); m != nil {
-			left -= m.running(now).Total()
-		}
-	}
+	rowsOf(t, &t.base.meters, account, func(m *openMeter) { left -= m.running(now).Total() })
 	return left
-}
-
-// meterKeys returns the keys of all meters that an account has or had in the batch.
-func (t *txn) meterKeys(account fleet.AccountID) map[string]struct{} {
-	keys := map[string]struct{}{}
-	for key := range t.base.metersOf[account] {
-		keys[key] = struct{}{}
-	}
-	add := func(at slot, row any) {
-		if m, ok := row.(*openMeter); ok && m.Account == account {
-			keys[at.key] = struct{}{}
-		}
-	}
-	for at, row := range t.batch {
-		add(at, row)
-	}
-	for _, c := range t.staged {
-		add(c.at, c.row)
-	}
-	return keys
 }
 
 func (c AddCredit) apply(t *txn) (any, error) {
@@ -125,6 +101,9 @@ func unpriced(catalog *fleet.Catalog, spec *fleet.PodSpec) bool {
 	return catalog.GPUs[i].Contributed && price == 0
 }
 
+// maxEnded is how many pods one ExhaustAccounts ends at most.
+const maxEnded = 2000
+
 func (c ExhaustAccounts) apply(t *txn) (any, error) {
 	n := 0
 	for _, id := range c.Accounts {
@@ -132,14 +111,25 @@ func (c ExhaustAccounts) apply(t *txn) (any, error) {
 		if account == nil || !account.Prepaid || t.balanceAt(id, c.At) > 0 {
 			continue
 		}
-		for _, pod := range t.podsOf(id) {
-			if pod := get(t, &t.base.pods, pod); endable(pod) {
-				c.end(t, pod)
-				n++
+		for _, pod := range t.endablePods(id) {
+			if n >= maxEnded {
+				return n, nil
 			}
+			c.end(t, get(t, &t.base.pods, pod))
+			n++
 		}
 	}
 	return n, nil
+}
+
+// endablePods returns the pods of an account that can be ended, by id.
+func (t *txn) endablePods(account fleet.AccountID) []fleet.PodID {
+	out := slices.DeleteFunc(t.podsOf(account), func(id fleet.PodID) bool {
+		p := get(t, &t.base.pods, id)
+		return !endable(p) || p.Account != account
+	})
+	slices.Sort(out)
+	return out
 }
 
 // endable reports whether a pod spends what an exhausted account does not have, and is not being stopped.
@@ -165,19 +155,19 @@ func stoppedReason(while string) string {
 	return ""
 }
 
-// podsOf returns the ids of an account's pods, in order, as the batch has them before the command at hand.
+// podsOf returns the ids of all pods that an account has or had in the batch, in no order.
 func (t *txn) podsOf(account fleet.AccountID) []fleet.PodID {
-	out := []fleet.PodID{}
-	for _, p := range t.base.ofAccount[account] {
+	had, wrote := t.base.ofAccount[account], t.written[owned{t.base.pods.bucket, account}]
+	out := make([]fleet.PodID, 0, len(had)+len(wrote))
+	for _, p := range had {
 		out = append(out, p.ID)
 	}
-	for _, row := range t.batch {
-		if p, ok := row.(*fleet.Pod); ok && p.Account == account {
-			out = append(out, p.ID)
+	for id := range wrote {
+		if p := t.base.pods.rows[fleet.PodID(id)]; p == nil || p.Account != account {
+			out = append(out, fleet.PodID(id))
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // Balance returns what is left of an account's credit at now: what it was given less all charges up to
@@ -188,7 +178,7 @@ func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 		left = *row
 	}
 	second := meter.Seconds(now)
-	for _, m := range v.tb.metersOf[account] {
+	for _, m := range v.tb.meters.of[account] {
 		left -= m.running(second).Total()
 	}
 	return left
@@ -197,7 +187,7 @@ func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 // HourlyRate returns what an account spends per hour now, storage included.
 func (v *View) HourlyRate(account fleet.AccountID) fleet.Money {
 	var rate fleet.Money
-	for _, m := range v.tb.metersOf[account] {
+	for _, m := range v.tb.meters.of[account] {
 		rate += m.Rates.Total()
 	}
 	return rate
@@ -213,13 +203,11 @@ func (v *View) PodRate(spec fleet.PodSpec, compute fleet.Money) fleet.Money {
 // ExhaustAccounts with the same time would end.
 func (v *View) Exhausted(now time.Time, limit int) []fleet.AccountID {
 	out := []fleet.AccountID{}
-	for _, id := range sortedKeys(v.tb.accounts.rows) {
-		switch {
-		case len(out) >= limit:
-			return out
-		case v.tb.accounts.rows[id].Prepaid && slices.ContainsFunc(v.tb.ofAccount[id], endable) && v.Balance(id, now) <= 0:
+	for id, a := range v.tb.accounts.rows {
+		if a.Prepaid && v.Balance(id, now) <= 0 && slices.ContainsFunc(v.tb.ofAccount[id], endable) {
 			out = append(out, id)
 		}
 	}
-	return out
+	slices.Sort(out)
+	return out[:min(len(out), limit)]
 }

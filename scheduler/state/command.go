@@ -100,8 +100,9 @@ type SetHostState struct {
 
 // CreatePod creates a pod, bound to the host and GPUs that the record names. Of Pod the proposer sets
 // ID, Account, Spec, Host, GPUs, Need, HourlyRate, Locked and CreatedAt; the rest is set here.
-// Value: fleet.Pod. Errors: not_found (account), exists, invalid, stale (pick again), low_balance, rule
-// (a prepaid account and a GPU type without a price).
+// What the host gives may differ from what is named; see Binding.
+// Value: fleet.Pod, with what it really got. Errors: not_found (account), exists, invalid, stale (pick
+// again), low_balance, rule (a prepaid account and a GPU type without a price).
 type CreatePod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
@@ -113,7 +114,10 @@ type CreatePod struct {
 // Replay is the Value of a create that was done before under the same Once.
 type Replay struct{ Value any }
 
-// Binding is where a pod starts.
+// Binding is where a pod starts. A GPU that another pod holds by then is replaced by a free one of the
+// host that is in service and of the same type, if it can be of the NVLink island of the others; a public
+// port that is taken by the next free one of the host's range, round its end. When there are not enough, or
+// other resources are short, it is stale. The pod's record has what it got.
 type Binding struct {
 	Host       fleet.HostID `cbor:"1,keyasint"`
 	HostEpoch  uint64       `cbor:"2,keyasint"`
@@ -155,7 +159,9 @@ type PodReport struct {
 
 // ReportPods records what a host reports. A report is ignored, without error, when it is of an
 // unknown pod, another host's pod or an older incarnation, or when its event is not legal in the
-// pod's status. Errors: not_found (host), stale (another epoch).
+// pod's status. When a process ended is told by the host's clock, put right by the step reported if it is
+// there; it counts as at most a day before At and never before the incarnation was made.
+// Errors: not_found (host), stale (another epoch).
 type ReportPods struct {
 	Host    fleet.HostID `cbor:"1,keyasint"`
 	Epoch   uint64       `cbor:"2,keyasint"`
@@ -173,7 +179,7 @@ type PurgePods struct {
 // UpdatePod changes what a pod's owner asked for. Spec is the whole new specification; its GPU, CPU,
 // Cloud, Centers and kind of mount are the pod's own. Restart begins a new incarnation when the pod is
 // active and not being stopped; Need and Mappings are then what it holds, and what is more than it held
-// must be free. Value: fleet.Pod. Errors: not_found, not_allowed (terminated; locked, with Restart, unless
+// must be free, but for public ports, which are replaced as a Binding's are. Value: fleet.Pod. Errors: not_found, not_allowed (terminated; locked, with Restart, unless
 // Locked unlocks it), invalid, no_capacity, stale.
 type UpdatePod struct {
 	Account  fleet.AccountID     `cbor:"1,keyasint"`
@@ -323,7 +329,7 @@ type SettleMeters struct {
 
 // ExhaustAccounts ends what prepaid accounts without credit at At have running: pods with a volume or a
 // host-local mount are stopped, others terminated. An account that has credit by then is left alone.
-// Value: int, how many pods were ended.
+// What is more than 2,000 pods is left for the next. Value: int, how many pods were ended.
 type ExhaustAccounts struct {
 	Accounts []fleet.AccountID `cbor:"1,keyasint"`
 	At       time.Time         `cbor:"2,keyasint"`

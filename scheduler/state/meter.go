@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -38,23 +39,6 @@ func (m *openMeter) interval() meter.Interval { return meter.Interval{Begin: m.B
 // before what was settled.
 func (m *openMeter) running(to int64) fleet.Amounts {
 	return m.interval().Part(m.Settled, max(to, m.Begin))
-}
-
-// deriveMeter replaces the meter under a key, which may be nil, in what is derived from meters.
-func (tb *tables) deriveMeter(key string, m *openMeter) {
-	if old := tb.meters.rows[key]; old != nil {
-		delete(tb.metersOf[old.Account], key)
-		if len(tb.metersOf[old.Account]) == 0 {
-			delete(tb.metersOf, old.Account)
-		}
-	}
-	if m == nil {
-		return
-	}
-	if tb.metersOf[m.Account] == nil {
-		tb.metersOf[m.Account] = map[string]*openMeter{}
-	}
-	tb.metersOf[m.Account][key] = m
 }
 
 // timeOf returns when a command was decided on by its proposer; zero for those that charge nothing.
@@ -183,10 +167,10 @@ func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
 
 // turn ends a meter's interval, if there is one, at a second and, when open, begins the next one there.
 // An interval that is said to end before it began ends when it began: it costs nothing, and that is
-// as much as any time can take back.
+// as much as any time can take back; nor goes it back further than the command has room to write.
 func (t *txn) turn(id MeterID, account fleet.AccountID, open bool, rates fleet.Amounts, at int64) {
 	if m := get(t, &t.base.meters, id.key()); m != nil {
-		at = max(at, m.Begin)
+		at = max(at, m.Begin, m.Settled-max(0, t.room-1)*meter.HourSeconds)
 		t.charge(id, m, at)
 	}
 	if !open {
@@ -197,39 +181,56 @@ func (t *txn) turn(id MeterID, account fleet.AccountID, open bool, rates fleet.A
 }
 
 // charge moves what a meter has run up to a second into usage and balance, or back from there when the
-// second is before what was settled. The meter's own row is the caller's to write. It returns how many
-// hours it wrote.
-func (t *txn) charge(id MeterID, m *openMeter, to int64) (hours int) {
+// second is before what was settled: then no more than is still there, as what was purged stays charged.
+// The meter's own row is the caller's to write. What is ahead of the command's room goes with the first hour.
+func (t *txn) charge(id MeterID, m *openMeter, to int64) {
 	var total fleet.Money
-	for hour, amounts := range m.interval().Hours(m.Settled, to) {
-		t.addUsage(usageKey{m.Account, hour, id}, amounts)
-		total += amounts.Total()
-		hours++
+	for hour, amounts := range m.interval().HoursWithin(m.Settled, to, max(0, t.room)+1) {
+		key := usageKey{m.Account, hour, id}
+		t.room--
+		if to < m.Settled {
+			amounts = t.refundable(key, amounts)
+		}
+		if amounts != (fleet.Amounts{}) {
+			t.addUsage(key, amounts)
+			total += amounts.Total()
+		}
 	}
 	if total != 0 {
 		t.addBalance(m.Account, -total)
 	}
-	return hours
 }
 
-// maxSettle is about how many hourly records one SettleMeters writes.
+// refundable bounds what is taken back, which is 0 or negative, by what an hour's record has.
+func (t *txn) refundable(key usageKey, amounts fleet.Amounts) fleet.Amounts {
+	row := t.usageRow(key.text())
+	if row == nil {
+		return fleet.Amounts{}
+	}
+	return fleet.Amounts{
+		GPU: max(amounts.GPU, -row.GPU), CPU: max(amounts.CPU, -row.CPU), Disk: max(amounts.Disk, -row.Disk),
+		Standard: max(amounts.Standard, -row.Standard), Fast: max(amounts.Fast, -row.Fast),
+	}
+}
+
+// maxSettle is about how many hourly records one command writes.
 const maxSettle = 16 << 10
 
 // A settle point only moves on here, so that a proposer whose clock is behind costs no work; see turn for
 // the one way back. What would be too much for one entry is left to the next.
 func (c SettleMeters) apply(t *txn) (any, error) {
-	left, at := int64(maxSettle), meter.Seconds(c.At)
+	at := meter.Seconds(c.At)
 	for _, id := range c.Meters {
 		m := get(t, &t.base.meters, id.key())
-		if left <= 0 {
+		if t.room <= 0 {
 			break
 		}
 		if m == nil || at <= m.Settled {
 			continue
 		}
 		next := *m
-		next.Settled = min(at, m.Settled+left*meter.HourSeconds)
-		left -= int64(t.charge(id, m, next.Settled))
+		next.Settled = min(at, m.Settled+t.room*meter.HourSeconds)
+		t.charge(id, m, next.Settled)
 		put(t, &t.base.meters, id.key(), &next)
 	}
 	return nil, nil
@@ -237,11 +238,16 @@ func (c SettleMeters) apply(t *txn) (any, error) {
 
 // OpenMeters returns the meters that cost something and are not settled up to before, in order.
 func (v *View) OpenMeters(before time.Time) []MeterID {
-	out, to := []MeterID{}, meter.Seconds(before)
-	for _, key := range sortedKeys(v.tb.meters.rows) {
-		if m := v.tb.meters.rows[key]; m.Settled < to && m.Rates != (fleet.Amounts{}) {
-			out = append(out, meterIDOf(key))
+	due, to := []string{}, meter.Seconds(before)
+	for key, m := range v.tb.meters.rows {
+		if m.Settled < to && m.Rates != (fleet.Amounts{}) {
+			due = append(due, key)
 		}
+	}
+	slices.Sort(due)
+	out := make([]MeterID, 0, len(due))
+	for _, key := range due {
+		out = append(out, meterIDOf(key))
 	}
 	return out
 }

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"slices"
+
 	"gantry/fleet"
 )
 
@@ -38,31 +40,52 @@ func tcpPorts(spec *fleet.PodSpec) map[int]bool {
 }
 
 // mappable checks that mappings publish each tcp port of the pod once, where its host publishes ports,
-// at public ports that no other pod holds. What depends on the pod alone is invalid when it is wrong,
-// the rest is stale.
-func mappable(h *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, mappings []fleet.PortMapping) error {
+// and returns those that it gets: a public port that another pod holds is replaced by the next free one.
+// What depends on the pod alone is invalid when it is wrong, the rest is stale.
+func mappable(h *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, mappings []fleet.PortMapping) ([]fleet.PortMapping, error) {
 	tcp := tcpPorts(&pod.Spec)
 	private, public := map[int]bool{}, map[int]bool{}
 	for _, m := range mappings {
 		if !tcp[m.Private] || private[m.Private] || public[m.Public] {
-			return fleet.Invalid("$.mappings", "each must publish another tcp port of the pod at another public port")
+			return nil, fleet.Invalid("$.mappings", "each must publish another tcp port of the pod at another public port")
 		}
 		private[m.Private], public[m.Public] = true, true
 	}
 	if portRange(h) == 0 {
 		if len(mappings) > 0 {
-			return fleet.Stale("the host publishes no ports")
+			return nil, fleet.Stale("the host publishes no ports")
 		}
-		return nil
+		return nil, nil
 	}
 	if len(mappings) != len(tcp) {
-		return fleet.Stale("the host publishes ports, and not all of the pod's are mapped")
+		return nil, fleet.Stale("the host publishes ports, and not all of the pod's are mapped")
 	}
-	taken := heldPorts(on, pod.ID)
-	for _, m := range mappings {
-		if m.Public < h.Inventory.PortFrom || m.Public > h.Inventory.PortTo || taken[m.Public] {
-			return fleet.Stale("a public port is taken or not the host's")
+	if len(mappings) == 0 {
+		return nil, nil
+	}
+	return otherPorts(h, heldPorts(on, pod.ID), public, mappings)
+}
+
+// otherPorts replaces the public ports that are taken. Named are those that the mappings name.
+func otherPorts(h *fleet.Host, taken, named map[int]bool, mappings []fleet.PortMapping) ([]fleet.PortMapping, error) {
+	out := slices.Clone(mappings)
+	for i, m := range out {
+		if m.Public < h.Inventory.PortFrom || m.Public > h.Inventory.PortTo {
+			return nil, fleet.Stale("a public port is not the host's")
 		}
+		if !taken[m.Public] {
+			continue
+		}
+		size, next := portRange(h), 0
+		for step := 1; step < size && next == 0; step++ {
+			if port := h.Inventory.PortFrom + (m.Public-h.Inventory.PortFrom+step)%size; !taken[port] && !named[port] {
+				next = port
+			}
+		}
+		if next == 0 {
+			return nil, fleet.Stale("a public port is taken")
+		}
+		out[i].Public, named[next] = next, true
 	}
-	return nil
+	return out, nil
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -53,7 +54,6 @@ func TestMappingsOfANewPod(t *testing.T) {
 		{"a port that the pod does not have", fleet.CodeInvalid, mapped("host-a", 2, fleet.PortMapping{Private: 23, Public: 30_000})},
 		{"a port twice", fleet.CodeInvalid, mapped("host-a", 2, fleet.PortMapping{Private: 22, Public: 30_000}, fleet.PortMapping{Private: 22, Public: 30_002})},
 		{"not mapped", fleet.CodeStale, mapped("host-a", 2)},
-		{"taken", fleet.CodeStale, mapped("host-a", 2, fleet.PortMapping{Private: 22, Public: 30_001})},
 		{"below the range", fleet.CodeStale, mapped("host-a", 2, fleet.PortMapping{Private: 22, Public: 29_999})},
 		{"above the range", fleet.CodeStale, mapped("host-a", 2, fleet.PortMapping{Private: 22, Public: 30_005})},
 		{"a host that publishes none", fleet.CodeStale, mapped("host-b", 1, fleet.PortMapping{Private: 22, Public: 30_000})},
@@ -84,7 +84,11 @@ func TestMappingsFollowThePod(t *testing.T) {
 		if got := w.pod("pod-1").Mappings; len(got) != 1 || got[0] != (fleet.PortMapping{Private: 22, Public: 30_001}) {
 			t.Errorf("%s: mappings %v", when, got)
 		}
-		w.refused(fleet.CodeStale, second)
+		w.view(func(v *View) {
+			if free, _ := v.FreePorts("host-a", 5, 0); slices.Contains(free, 30_001) {
+				t.Errorf("%s: its port is free", when)
+			}
+		})
 	}
 	w.must(w.report("pod-1", fleet.EventRunning), w.act("pod-1", fleet.ActionRestart))
 	kept("after a restart")
@@ -98,14 +102,19 @@ func TestMappingsFollowThePod(t *testing.T) {
 	}
 	w.must(second)
 	start := w.act("pod-1", fleet.ActionStart)
-	start.Bind.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_001}}
-	w.refused(fleet.CodeStale, start)
-	start.Bind.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_002}}
+	start.Bind.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_001}} // the second's by now
 	if got := w.must(start).(fleet.Pod); len(got.Mappings) != 1 || got.Mappings[0].Public != 30_002 {
 		t.Errorf("mappings %v", got.Mappings)
 	}
 	w.must(w.act("pod-1", fleet.ActionTerminate))
 	third := CreatePod{Pod: rich("pod-3", "host-a", 30_002), HostEpoch: 2}
+	for i, public := range []int{30_003, 30_004, 30_000} { // all but those that are held
+		next := third
+		next.Pod.ID = fleet.PodID(fmt.Sprintf("pod-%d", 4+i))
+		if got := w.must(next).(fleet.Pod); got.Mappings[0].Public != public {
+			t.Errorf("got %v, want %d", got.Mappings, public)
+		}
+	}
 	w.refused(fleet.CodeStale, third)
 	w.must(w.report("pod-1", ReportGone), third)
 	w.check()

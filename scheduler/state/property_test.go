@@ -115,6 +115,7 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			checkHolding(t, after)
 			checkSharing(t, after)
 			checkReferences(t, after)
+			checkTemplates(t, before, after)
 			all := slices.Concat(res...)
 			if !slices.ContainsFunc(all, func(r Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
 				t.Fatal("all were refused, but something was written")
@@ -279,7 +280,7 @@ func checkSharing(t *rapid.T, d dump) {
 
 // checkReferences checks that what pods and templates refer to is there.
 func checkReferences(t *rapid.T, d dump) {
-	templates, registries, volumes := map[fleet.TemplateID]bool{}, map[fleet.RegistryID]fleet.AccountID{}, map[fleet.VolumeID]fleet.DataCenterID{}
+	registries, volumes := map[fleet.RegistryID]fleet.AccountID{}, map[fleet.VolumeID]fleet.DataCenterID{}
 	for account := range d.Pods {
 		for _, r := range d.Registries[account] {
 			registries[r.ID] = account
@@ -290,7 +291,6 @@ func checkReferences(t *rapid.T, d dump) {
 	}
 	for account := range d.Pods {
 		for _, m := range d.Templates[account] {
-			templates[m.ID] = true
 			if m.Registry != "" && registries[m.Registry] != account {
 				t.Fatalf("template %s of %s refers to %s of %q", m.ID, account, m.Registry, registries[m.Registry])
 			}
@@ -302,10 +302,27 @@ func checkReferences(t *rapid.T, d dump) {
 			case p.Status == fleet.StatusTerminated:
 			case p.Spec.Registry != "" && registries[p.Spec.Registry] != account:
 				t.Fatalf("pod %s of %s refers to credential %s", p.ID, account, p.Spec.Registry)
-			case p.Spec.Template != "" && !templates[p.Spec.Template]:
-				t.Fatalf("pod %s refers to template %s, which is gone", p.ID, p.Spec.Template)
 			case p.Spec.Network != nil && volumes[p.Spec.Network.Volume] != p.DataCenter:
 				t.Fatalf("pod %s in %s has a volume in %q", p.ID, p.DataCenter, volumes[p.Spec.Network.Volume])
+			}
+		}
+	}
+}
+
+// checkTemplates checks that a template stays while its owner has a pod that was made from it.
+func checkTemplates(t *rapid.T, before, after dump) {
+	names := func(d dump, account fleet.AccountID, id fleet.TemplateID) bool {
+		return slices.ContainsFunc(d.Templates[account], func(m fleet.Template) bool { return m.ID == id })
+	}
+	for account, pods := range before.Pods {
+		for _, p := range pods {
+			i := slices.IndexFunc(after.Pods[account], func(q fleet.Pod) bool { return q.ID == p.ID })
+			if i < 0 || p.Status == fleet.StatusTerminated || after.Pods[account][i].Status == fleet.StatusTerminated {
+				continue
+			}
+			id := p.Spec.Template
+			if after.Pods[account][i].Spec.Template == id && names(before, account, id) && !names(after, account, id) {
+				t.Fatalf("pod %s of %s is made from its template %s, which is gone", p.ID, account, id)
 			}
 		}
 	}

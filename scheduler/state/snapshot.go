@@ -133,8 +133,8 @@ func (s *Store) Restore(r io.Reader) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	next := &Store{codec: s.codec}
-	if err := fill(tmp, r); err != nil {
+	next := &Store{codec: s.codec, mapSize: s.mapSize}
+	if err := fill(tmp, r, s.mapSize); err != nil {
 		return errors.Join(fmt.Errorf("restore state: %w", err), os.Remove(tmp))
 	}
 	if err := next.load(tmp); err != nil {
@@ -167,8 +167,8 @@ func (s *Store) swap(next *Store) *bbolt.DB {
 }
 
 // fill writes the rows of a snapshot into a new state file.
-func fill(path string, r io.Reader) (err error) {
-	db, err := openDB(path)
+func fill(path string, r io.Reader, mapSize int) (err error) {
+	db, err := openDB(path, mapSize)
 	if err != nil {
 		return err
 	}

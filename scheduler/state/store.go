@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -33,7 +34,13 @@ type Options struct {
 	BootID string
 	// Events is how many events the ring holds; 0: 16384.
 	Events int
+	// MapSize is how many bytes of address space the file is mapped with at first; 0: 64 GiB, or 1 GiB
+	// where addresses have 32 bits. A file that outgrows it makes Apply wait for those who read it.
+	MapSize int
 }
+
+// defaultMapSize is more than any state; it takes neither memory nor disk.
+const defaultMapSize = 1 << (30 + 6*(bits.UintSize/64))
 
 // defaultEvents is enough for the longest pause that a watcher should survive without a new view.
 const defaultEvents = 16384
@@ -48,6 +55,7 @@ const keyIndex = "index"
 type Store struct {
 	path    string
 	boot    string
+	mapSize int
 	codec   *codec
 	dropped string
 
@@ -77,7 +85,7 @@ func Open(path string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, boot: opts.BootID, codec: c, changed: make(chan struct{})}
+	s := &Store{path: path, boot: opts.BootID, mapSize: cmp.Or(opts.MapSize, defaultMapSize), codec: c, changed: make(chan struct{})}
 	if opts.Events <= 0 {
 		opts.Events = defaultEvents
 	}
@@ -122,17 +130,17 @@ func (s *Store) open() error {
 
 // openDB opens a state file. It is mapped larger than it is, so that a reader that takes long (a
 // snapshot) does not hold up the writer when the file grows.
-func openDB(path string) (*bbolt.DB, error) {
+func openDB(path string, mapSize int) (*bbolt.DB, error) {
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: time.Second, NoSync: true, NoGrowSync: true,
-		FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 30,
+		FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapSize,
 	})
 }
 
 // load reads the file at path and makes it the store's. A damaged file gives an error, also where
 // the database would panic.
 func (s *Store) load(path string) error {
-	db, err := guarded(func() (*bbolt.DB, error) { return openDB(path) })
+	db, err := guarded(func() (*bbolt.DB, error) { return openDB(path, s.mapSize) })
 	if err != nil {
 		return err
 	}

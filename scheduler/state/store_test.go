@@ -77,12 +77,12 @@ func TestCommandsOfOneEntryAreDecidedOneByOne(t *testing.T) {
 	w := newWorld(t).settle()
 	res, err := w.s.Apply([]Entry{
 		w.entry(
-			CreatePod{Pod: podOn("pod-1", "host-a", 0), HostEpoch: 1},
-			CreatePod{Pod: podOn("pod-2", "host-a", 0), HostEpoch: 1}, // taken by the one before
-			CreatePod{Pod: podOn("pod-1", "host-a", 1), HostEpoch: 1}, // its id too
-			CreatePod{Pod: podOn("pod-3", "host-a", 1), HostEpoch: 1},
+			CreatePod{Pod: podOn("pod-1", "host-a", 0, 1, 2), HostEpoch: 1},
+			CreatePod{Pod: podOn("pod-2", "host-a", 0, 1), HostEpoch: 1}, // taken by the one before
+			CreatePod{Pod: podOn("pod-1", "host-a", 3), HostEpoch: 1},    // its id too
+			CreatePod{Pod: podOn("pod-3", "host-a", 3), HostEpoch: 1},
 		),
-		w.entry(CreatePod{Pod: podOn("pod-4", "host-a", 1), HostEpoch: 1}), // taken by the entry before
+		w.entry(CreatePod{Pod: podOn("pod-4", "host-a", 3), HostEpoch: 1}), // taken by the entry before
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,9 @@ const onlyKey = "1"
 type table[K ~string, T any] struct {
 	bucket string
 	rows   map[K]*T
+	// owner tells whose a row is, and of has the rows of each; nil where nobody asks.
+	owner func(*T) fleet.AccountID
+	of    map[fleet.AccountID]map[K]*T
 }
 
 // tables is all of the state, with what is derived from it. Generations of hosts are a table of their
@@ -56,7 +59,7 @@ type tables struct {
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
-	metersOf   map[fleet.AccountID]map[string]*openMeter
+	public     map[fleet.TemplateID]*fleet.Template
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
 }
@@ -66,28 +69,28 @@ func newTables() *tables {
 	tb := &tables{
 		cluster:     newTable[string, Cluster]("cluster"),
 		catalog:     newTable[string, fleet.Catalog]("catalog"),
-		meters:      newTable[string, openMeter]("meters"),
+		meters:      ownedTable[string]("meters", func(m *openMeter) fleet.AccountID { return m.Account }),
 		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
 		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
 		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
-		keys:        newTable[fleet.KeyID, fleet.Key]("keys"),
+		keys:        ownedTable[fleet.KeyID]("keys", func(k *fleet.Key) fleet.AccountID { return k.Account }),
 		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
 		centers:     newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
 		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
 		generations: newTable[fleet.HostID, uint64]("generations"),
 		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
-		templates:   newTable[fleet.TemplateID, fleet.Template]("templates"),
-		registries:  newTable[fleet.RegistryID, fleet.Registry]("registries"),
+		templates:   ownedTable[fleet.TemplateID]("templates", func(t *fleet.Template) fleet.AccountID { return t.Account }),
+		registries:  ownedTable[fleet.RegistryID]("registries", func(r *fleet.Registry) fleet.AccountID { return r.Account }),
 		sshKeys:     newTable[fleet.AccountID, []string]("sshKeys"),
 		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
-		volumes:     newTable[fleet.VolumeID, fleet.Volume]("volumes"),
+		volumes:     ownedTable[fleet.VolumeID]("volumes", func(v *fleet.Volume) fleet.AccountID { return v.Account }),
 		once:        newTable[string, onceRow]("once"),
 
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
 		terminated: map[fleet.PodID]*fleet.Pod{},
-		metersOf:   map[fleet.AccountID]map[string]*openMeter{},
+		public:     map[fleet.TemplateID]*fleet.Template{},
 		touched:    map[fleet.HostID]struct{}{},
 		byName:     map[string]rowStore{},
 	}
@@ -98,11 +101,19 @@ func newTables() *tables {
 	} {
 		tb.byName[t.name()] = t
 	}
+	tb.pods.owner = func(p *fleet.Pod) fleet.AccountID { return p.Account } // ofAccount has them in order
 	return tb
 }
 
 func newTable[K ~string, T any](bucket string) table[K, T] {
 	return table[K, T]{bucket: bucket, rows: map[K]*T{}}
+}
+
+// ownedTable returns a table that knows whose its rows are.
+func ownedTable[K ~string, T any](bucket string, owner func(*T) fleet.AccountID) table[K, T] {
+	t := newTable[K, T](bucket)
+	t.owner, t.of = owner, map[fleet.AccountID]map[K]*T{}
+	return t
 }
 
 // rowStore is a table with its types hidden.
@@ -117,11 +128,32 @@ type rowStore interface {
 func (t *table[K, T]) name() string { return t.bucket }
 
 func (t *table[K, T]) set(key string, row any) {
+	if t.of != nil {
+		t.index(K(key), row)
+	}
 	if row == nil {
 		delete(t.rows, K(key))
 		return
 	}
 	t.rows[K(key)] = row.(*T)
+}
+
+// index replaces a row, or takes it out when it is nil, in what its account has.
+func (t *table[K, T]) index(key K, row any) {
+	if old := t.rows[key]; old != nil {
+		account := t.owner(old)
+		delete(t.of[account], key)
+		if row == nil && len(t.of[account]) == 0 {
+			delete(t.of, account)
+		}
+	}
+	if row, ok := row.(*T); ok {
+		account := t.owner(row)
+		if t.of[account] == nil {
+			t.of[account] = map[K]*T{}
+		}
+		t.of[account][key] = row
+	}
 }
 
 func (t *table[K, T]) decode(c *codec, value []byte) (any, error) {
@@ -147,23 +179,34 @@ func (tb *tables) put(at slot, row any) error {
 	}
 	switch at.bucket {
 	case tb.keys.bucket:
-		if old := tb.keys.rows[fleet.KeyID(at.key)]; old != nil {
-			delete(tb.keyByHash, string(old.Hash))
-		}
-		if key, ok := row.(*fleet.Key); ok {
-			tb.keyByHash[string(key.Hash)] = key
-		}
+		key, _ := row.(*fleet.Key)
+		tb.deriveKey(tb.keys.rows[fleet.KeyID(at.key)], key)
 	case tb.pods.bucket:
 		pod, _ := row.(*fleet.Pod)
 		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
 	case tb.hosts.bucket, tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
-	case tb.meters.bucket:
-		meter, _ := row.(*openMeter)
-		tb.deriveMeter(at.key, meter)
+	case tb.templates.bucket:
+		delete(tb.public, fleet.TemplateID(at.key))
+		if template, ok := row.(*fleet.Template); ok && template.Public {
+			tb.public[template.ID] = template
+		}
 	}
 	t.set(at.key, row)
 	return nil
+}
+
+// deriveKey replaces old by key, either of which may be nil. Rows of one batch come in any order: the hash
+// of a key that goes may be another's by now.
+func (tb *tables) deriveKey(old, key *fleet.Key) {
+	if old != nil {
+		if now := tb.keyByHash[string(old.Hash)]; now != nil && now.ID == old.ID {
+			delete(tb.keyByHash, string(old.Hash))
+		}
+	}
+	if key != nil {
+		tb.keyByHash[string(key.Hash)] = key
+	}
 }
 
 // derivePod replaces old by pod, either of which may be nil, in what is derived from pods.

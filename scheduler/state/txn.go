@@ -14,14 +14,25 @@ type txn struct {
 	base   *tables
 	batch  map[slot]any // nil: deleted
 	onHost map[fleet.HostID][]*fleet.Pod
-	events []Event
-	index  uint64 // of the entry at hand
-	cold   coldReader
+	// written has the keys of the rows of each account that the batch wrote, refused commands too, and
+	// hashes the keys that had a hash: both only say where to look.
+	written map[owned]map[string]struct{}
+	hashes  map[string][]fleet.KeyID
+	events  []Event
+	index   uint64 // of the entry at hand
+	cold    coldReader
 	// Of the command at hand.
 	staged []change
 	latest map[slot]int // which of staged is a row's
 	notes  []Event
 	now    time.Time // see timeOf
+	room   int64     // how many hourly records it may still write; see charge
+}
+
+// owned is what an account has in a table.
+type owned struct {
+	bucket  string
+	account fleet.AccountID
 }
 
 // change is a row that the command at hand wrote; a nil row is deleted.
@@ -31,7 +42,10 @@ type change struct {
 }
 
 func newTxn(base *tables) *txn {
-	return &txn{base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{}}
+	return &txn{
+		base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{},
+		written: map[owned]map[string]struct{}{}, room: maxSettle,
+	}
 }
 
 // run decides the commands of one entry, each on its own.
@@ -39,7 +53,7 @@ func (t *txn) run(index uint64, cmds []Command) []Result {
 	t.index = index
 	out := make([]Result, 0, len(cmds))
 	for _, cmd := range cmds {
-		t.staged, t.notes, t.now = t.staged[:0], t.notes[:0], timeOf(cmd)
+		t.staged, t.notes, t.now, t.room = t.staged[:0], t.notes[:0], timeOf(cmd), maxSettle
 		clear(t.latest)
 		value, err := cmd.apply(t)
 		if err != nil {
@@ -112,7 +126,49 @@ func get[K ~string, T any](t *txn, tab *table[K, T], key K) *T {
 
 // put writes a row, which must not be changed afterwards.
 func put[K ~string, T any](t *txn, tab *table[K, T], key K, row *T) {
+	if tab.owner != nil {
+		t.owns(owned{tab.bucket, tab.owner(row)}, string(key))
+	}
 	t.stage(slot{tab.bucket, string(key)}, row)
+}
+
+// owns says that a row of an account is written.
+func (t *txn) owns(whose owned, key string) {
+	keys := t.written[whose]
+	if keys == nil {
+		keys = map[string]struct{}{}
+		t.written[whose] = keys
+	}
+	keys[key] = struct{}{}
+}
+
+// rowsOf calls fn with every row that an account has in a table, as the batch and the command at hand have
+// them, in no order.
+func rowsOf[K ~string, T any](t *txn, tab *table[K, T], account fleet.AccountID, fn func(*T)) {
+	had := tab.of[account]
+	for key := range had {
+		if row := get(t, tab, key); row != nil {
+			fn(row)
+		}
+	}
+	for key := range t.written[owned{tab.bucket, account}] {
+		if _, done := had[K(key)]; done {
+			continue
+		}
+		if row := get(t, tab, K(key)); row != nil && tab.owner(row) == account {
+			fn(row)
+		}
+	}
+}
+
+// countOf returns how many rows of a table an account has that match; see rowsOf.
+func countOf[K ~string, T any](t *txn, tab *table[K, T], account fleet.AccountID, match func(*T) bool) (n int) {
+	rowsOf(t, tab, account, func(row *T) {
+		if match(row) {
+			n++
+		}
+	})
+	return n
 }
 
 // drop deletes a row.

@@ -1,14 +1,10 @@
 package state
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -43,13 +39,18 @@ type usageKey struct {
 	id      MeterID
 }
 
-const hourDigits = 8
+const (
+	accountDigits = 3 // of an account's length
+	hourDigits    = 8
+)
 
 func (k usageKey) text() string { return usageFrom(k.account, k.hour) + k.id.key() }
 
 // usageOf is what the keys of an account begin with, usageFrom those of an hour of it. afterHours is
 // above all that may follow usageOf.
-func usageOf(account fleet.AccountID) string { return fmt.Sprintf("%03x%s", len(account), account) }
+func usageOf(account fleet.AccountID) string {
+	return fmt.Sprintf("%0*x%s", accountDigits, len(account), account)
+}
 
 func usageFrom(account fleet.AccountID, hour int64) string {
 	return usageOf(account) + fmt.Sprintf("%0*d", hourDigits, hour)
@@ -59,14 +60,14 @@ const afterHours = ":"
 
 // parseUsage reads a key. What is no key is a damaged file.
 func parseUsage(text string) (usageKey, error) {
-	if len(text) < 3 {
+	if len(text) < accountDigits {
 		return usageKey{}, errUsageKey
 	}
-	n, err := strconv.ParseUint(text[:3], 16, 16)
-	if err != nil || len(text) < 3+int(n)+hourDigits {
+	n, err := strconv.ParseUint(text[:accountDigits], 16, 16)
+	if err != nil || len(text) < accountDigits+int(n)+hourDigits {
 		return usageKey{}, errUsageKey
 	}
-	account, rest := text[3:3+n], text[3+n:]
+	account, rest := text[accountDigits:accountDigits+n], text[accountDigits+n:]
 	hour, err := strconv.ParseInt(rest[:hourDigits], 10, 64)
 	if err != nil {
 		return usageKey{}, errUsageKey
@@ -196,137 +197,4 @@ func (s *Store) shade(t *txn, index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.undo = &undo{index, t.cold.rows}
-}
-
-// UsageHour is what was charged for one resource in one hour.
-type UsageHour struct {
-	Hour    time.Time // its beginning, UTC
-	Kind    fleet.ChargeKind
-	ID      string
-	Amounts fleet.Amounts
-}
-
-// Usage returns what an account was charged in the hours that begin in [from, to), running charges up
-// to now included; from is rounded down to its hour, to up. Kind and id select; empty ones do not. It
-// is ordered by hour, kind and id. For much of it Store.Usage is kinder to others.
-func (v *View) Usage(account fleet.AccountID, kind fleet.ChargeKind, id string, from, to, now time.Time) ([]UsageHour, error) {
-	q, err := v.usageQuery(account, MeterID{kind, id}, from, to, now)
-	if err != nil {
-		return nil, err
-	}
-	return q.run()
-}
-
-// Usage is View.Usage on a view of its own, which ends before the file is read: nobody waits for it.
-func (s *Store) Usage(account fleet.AccountID, kind fleet.ChargeKind, id string, from, to, now time.Time) ([]UsageHour, error) {
-	var q *usageQuery
-	err := s.View(func(v *View) (err error) {
-		q, err = v.usageQuery(account, MeterID{kind, id}, from, to, now)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return q.run()
-}
-
-// usageQuery is a question about usage with all that answers it, of one index: the file as it was then,
-// what to read otherwise than it stands there, and what ran.
-type usageQuery struct {
-	account  fleet.AccountID
-	want     MeterID // empty fields: any
-	from, to int64   // hours
-	tx       *bbolt.Tx
-	bucket   string
-	codec    *codec
-	undo     map[string]*fleet.Amounts
-	running  map[string]fleet.Amounts // by key
-}
-
-// usageQuery begins a query, which run ends.
-func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now time.Time) (*usageQuery, error) {
-	q := &usageQuery{
-		account: account, want: want, from: meter.Hour(meter.Seconds(from)), bucket: v.tb.usage.bucket, codec: v.store.codec,
-		to: meter.Hour(meter.Seconds(to.Add(time.Hour - time.Nanosecond))), running: map[string]fleet.Amounts{},
-	}
-	second := meter.Seconds(now)
-	for key, m := range v.tb.metersOf[account] {
-		if id := meterIDOf(key); q.wants(id) {
-			q.run1(id, m, second)
-		}
-	}
-	tx, err := v.store.db.Begin(false)
-	if err != nil {
-		return nil, fmt.Errorf("read usage: %w", err)
-	}
-	// Without an undo, a batch of which the file is ahead has no usage in it.
-	if index, u := readIndex(tx), v.store.undo; index != v.index && u != nil {
-		if u.index != index {
-			return nil, errors.Join(fmt.Errorf("read usage: the file is at index %d, the tables at %d", index, v.index), tx.Rollback())
-		}
-		q.undo = u.rows
-	}
-	q.tx = tx
-	return q, nil
-}
-
-func (q *usageQuery) wants(id MeterID) bool {
-	return (q.want.Kind == "" || q.want.Kind == id.Kind) && (q.want.ID == "" || q.want.ID == id.ID)
-}
-
-// run1 adds what a meter has run up.
-func (q *usageQuery) run1(id MeterID, m *openMeter, now int64) {
-	for hour, amounts := range m.interval().Hours(m.Settled, max(now, m.Begin)) {
-		if hour >= q.from && hour < q.to {
-			q.running[usageKey{q.account, hour, id}.text()] = amounts
-		}
-	}
-}
-
-// run reads the file and adds what ran and what the file should say.
-func (q *usageQuery) run() (out []UsageHour, err error) {
-	defer func() { err = errors.Join(err, q.tx.Rollback()) }()
-	extra := q.running
-	for key, was := range q.undo {
-		if was != nil && key >= usageFrom(q.account, q.from) && key < usageFrom(q.account, q.to) {
-			extra[key] = extra[key].Plus(*was)
-		}
-	}
-	c, prefix := q.tx.Bucket([]byte(q.bucket)).Cursor(), []byte(usageOf(q.account))
-	end := []byte(usageFrom(q.account, q.to))
-	for key, value := c.Seek([]byte(usageFrom(q.account, q.from))); bytes.HasPrefix(key, prefix) && bytes.Compare(key, end) < 0; key, value = c.Next() {
-		id := meterIDOf(string(key[len(prefix)+hourDigits:]))
-		if _, undone := q.undo[string(key)]; undone || !q.wants(id) {
-			continue
-		}
-		var amounts fleet.Amounts
-		if err := q.codec.dec.Unmarshal(value, &amounts); err != nil {
-			return nil, fmt.Errorf("read usage: %w", err)
-		}
-		if more, ok := extra[string(key)]; ok {
-			amounts = amounts.Plus(more)
-			delete(extra, string(key))
-		}
-		if out, err = q.add(out, string(key), amounts); err != nil {
-			return nil, err
-		}
-	}
-	for key, amounts := range extra {
-		if out, err = q.add(out, key, amounts); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortFunc(out, func(a, b UsageHour) int {
-		return cmp.Or(a.Hour.Compare(b.Hour), strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.ID, b.ID))
-	})
-	return out, nil
-}
-
-// add appends an hour, unless it came to nothing or was not asked for.
-func (q *usageQuery) add(out []UsageHour, key string, amounts fleet.Amounts) ([]UsageHour, error) {
-	k, err := parseUsage(key)
-	if err != nil || amounts == (fleet.Amounts{}) || !q.wants(k.id) {
-		return out, err
-	}
-	return append(out, UsageHour{Hour: meter.HourTime(k.hour), Kind: k.id.Kind, ID: k.id.ID, Amounts: amounts}), nil
 }

@@ -148,12 +148,12 @@ func TestPurgeSeesItsBatch(t *testing.T) {
 	if err != nil || res[0][1].Value != 5 || res[1][0].Value != 19 || res[1][1].Value != 0 {
 		t.Fatalf("got %v, %v", res, err)
 	}
-	before := w.balance("acme", week)
-	// The pod ended long before: what was purged comes back as well, and the balance knows.
-	w.must(ReportPods{Host: "host-a", Epoch: 1, At: week, Reports: []PodReport{{Pod: "pod-1", Incarnation: 1, Event: fleet.EventExited, At: at(10 + 3600)}}})
-	rate := w.rate(podOn("pod-1", "host-a", 0).Spec)
-	if got := w.balance("acme", week); got != -rate || before >= got {
-		t.Errorf("balance is %d, was %d, should be %d", got, before, -rate)
+	// All but the last two hours are purged, and the pod ended ten hours ago: what was purged stays charged.
+	w.must(PurgeUsage{Before: week.Add(-2 * time.Hour), Limit: 1000})
+	before, left := w.balance("acme", week), sum(w.usage("acme", "", "", week)).Total()
+	w.must(ReportPods{Host: "host-a", Epoch: 1, At: week, Reports: []PodReport{{Pod: "pod-1", Incarnation: 1, Event: fleet.EventExited, At: week.Add(-10 * time.Hour)}}})
+	if got := w.balance("acme", week); got != before+left || left < 2*fleet.Dollar || len(w.usage("acme", "", "", week)) != 0 {
+		t.Errorf("balance is %d, was %d; %d should come back; left are %v", got, before, left, w.usage("acme", "", "", week))
 	}
 }
 

@@ -107,10 +107,8 @@ func (tb *tables) key(k *fleet.Key) fleet.Key {
 // Keys returns the keys of an account by id.
 func (v *View) Keys(account fleet.AccountID) []fleet.Key {
 	out := []fleet.Key{}
-	for _, id := range sortedKeys(v.tb.keys.rows) {
-		if k := v.tb.keys.rows[id]; k.Account == account {
-			out = append(out, v.tb.key(k))
-		}
+	for _, id := range sortedKeys(v.tb.keys.of[account]) {
+		out = append(out, v.tb.key(v.tb.keys.rows[id]))
 	}
 	return out
 }

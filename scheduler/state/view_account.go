@@ -20,19 +20,16 @@ func (v *View) Template(id fleet.TemplateID) (fleet.Template, bool) {
 
 // TemplatesOf returns the templates of an account in the order in which they were created.
 func (v *View) TemplatesOf(account fleet.AccountID) []fleet.Template {
-	return v.templates(func(t *fleet.Template) bool { return t.Account == account })
+	return byAgeOf(v.tb.templates.of[account], templateAge, cloneTemplate)
 }
 
 // PublicTemplates returns the templates that every account may use, in the order in which they were
 // created.
 func (v *View) PublicTemplates() []fleet.Template {
-	return v.templates(func(t *fleet.Template) bool { return t.Public })
+	return byAgeOf(v.tb.public, templateAge, cloneTemplate)
 }
 
-func (v *View) templates(match func(*fleet.Template) bool) []fleet.Template {
-	rows := selected(v.tb.templates.rows, match, func(t *fleet.Template) (time.Time, string) { return t.CreatedAt, string(t.ID) })
-	return cloned(rows, cloneTemplate)
-}
+func templateAge(t *fleet.Template) (time.Time, string) { return t.CreatedAt, string(t.ID) }
 
 // Registry returns a registry credential, whoever owns it.
 func (v *View) Registry(id fleet.RegistryID) (fleet.Registry, bool) {
@@ -45,9 +42,7 @@ func (v *View) Registry(id fleet.RegistryID) (fleet.Registry, bool) {
 
 // RegistriesOf returns the registry credentials of an account in the order in which they were created.
 func (v *View) RegistriesOf(account fleet.AccountID) []fleet.Registry {
-	rows := selected(v.tb.registries.rows, func(r *fleet.Registry) bool { return r.Account == account },
-		func(r *fleet.Registry) (time.Time, string) { return r.CreatedAt, string(r.ID) })
-	return cloned(rows, cloneRegistry)
+	return byAgeOf(v.tb.registries.of[account], func(r *fleet.Registry) (time.Time, string) { return r.CreatedAt, string(r.ID) }, cloneRegistry)
 }
 
 // SSHKeys returns the SSH public keys of an account as it set them.
@@ -69,31 +64,18 @@ func (v *View) Volume(id fleet.VolumeID) (fleet.Volume, bool) {
 
 // VolumesOf returns the network volumes of an account in the order in which they were created.
 func (v *View) VolumesOf(account fleet.AccountID) []fleet.Volume {
-	rows := selected(v.tb.volumes.rows, func(r *fleet.Volume) bool { return r.Account == account },
-		func(r *fleet.Volume) (time.Time, string) { return r.CreatedAt, string(r.ID) })
-	return cloned(rows, cloneVolume)
+	return byAgeOf(v.tb.volumes.of[account], func(r *fleet.Volume) (time.Time, string) { return r.CreatedAt, string(r.ID) }, cloneVolume)
 }
 
-// selected returns the rows that match, by age, then id.
-func selected[K ~string, T any](rows map[K]*T, match func(*T) bool, age func(*T) (time.Time, string)) []*T {
-	var out []*T
-	for row := range maps.Values(rows) {
-		if match(row) {
-			out = append(out, row)
-		}
-	}
-	slices.SortFunc(out, func(a, b *T) int {
+// byAgeOf returns copies of rows by age, then id; an empty list rather than nil.
+func byAgeOf[K ~string, T any](rows map[K]*T, age func(*T) (time.Time, string), clone func(*T) T) []T {
+	sorted := slices.SortedFunc(maps.Values(rows), func(a, b *T) int {
 		aAt, aID := age(a)
 		bAt, bID := age(b)
 		return cmp.Or(aAt.Compare(bAt), cmp.Compare(aID, bID))
 	})
-	return out
-}
-
-// cloned copies rows; it returns an empty list rather than nil.
-func cloned[T any](rows []*T, clone func(*T) T) []T {
-	out := make([]T, 0, len(rows))
-	for _, row := range rows {
+	out := make([]T, 0, len(sorted))
+	for _, row := range sorted {
 		out = append(out, clone(row))
 	}
 	return out
