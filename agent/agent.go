@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -48,6 +47,11 @@ type Config struct {
 	GPUs       []fleet.GPU
 	Meter      gpu.Meter // tells how busy the GPUs are; nil: nothing is told
 	Publish    Publish
+	// FindPublish is asked again and again while Publish has ports and no address, such as on a machine
+	// whose network comes up late; nil: never. The answer may have no address either.
+	FindPublish func() (Publish, error)
+	// KeepLost is how long persistent data is kept of pods that no scheduler lists any more; zero: 7 days.
+	KeepLost   time.Duration
 	Overcommit int // 1 in production; see inventory
 	// Offer is what pods may use of the host, and BootID names the present run of its kernel. Both
 	// are read from the machine when they are zero, as in production.
@@ -65,7 +69,7 @@ type Config struct {
 
 // Publish says where tcp ports of pods can be reached. The zero value publishes none.
 type Publish struct {
-	IP       netip.Addr   // what pods and their owners are told
+	IP       netip.Addr   // what pods and their owners are told; zero: the host has no such address yet
 	At       []netip.Addr // the host's own addresses that it leads to, sorted; IP among them unless it is translated on the way
 	From, To int          // ports, both included
 }
@@ -74,8 +78,8 @@ const (
 	podMTU         = 1500
 	versionTimeout = 5 * time.Second
 	imagesTimeout  = 5 * time.Second
-	sweepTimeout   = time.Minute
 	importTimeout  = 10 * time.Minute
+	tunnelsEnd     = 15 * time.Second
 	slotsPerCore   = 2
 	repairEvery    = 30 * time.Second
 )
@@ -120,10 +124,13 @@ type daemon struct {
 	pods     *pod.Pods
 	sessions *sessions
 	stock    fleet.Inventory
+	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
+	lines    *lines
 }
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
-	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log)}
+	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial)}
+	d.public.Store(&c.Publish)
 	var err error
 	if d.machine, err = machineID(c.Dir); err != nil {
 		return nil, err
@@ -136,14 +143,11 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	}
 	// A host that was cleaned on purpose is, for its pods, a host that was rebooted.
 	d.boot = fmt.Sprintf("%s/%d", boot, book.Cleaned())
-	if d.stock, err = inventory(c.Dir, c.Overcommit, c.GPUs); err != nil {
+	if d.stock, err = inventory(c.Dir, c.Overcommit, c.GPUs, book); err != nil {
 		return nil, err
 	}
 	if c.Offer != (fleet.Resources{}) {
 		d.stock.Total = c.Offer
-	}
-	if p := c.Publish; p.IP.IsValid() && p.From > 0 {
-		d.stock.PublicIP, d.stock.PortFrom, d.stock.PortTo = p.IP.String(), p.From, p.To
 	}
 	if err := d.network(ctx); err != nil {
 		return nil, err
@@ -155,13 +159,13 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	rep := newReports()
 	d.pods = pod.NewPods(ctx, pod.Deps{
 		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
-		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), PublicIP: d.stock.PublicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
+		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
 		GPUName: func(uuid string) string { return types[uuid] },
 	})
 	subnet := book.Subnet()
 	d.sessions = &sessions{
-		addrs: c.Schedulers, dial: c.Dial, ledger: book, pods: d.pods, reports: rep,
+		addrs: c.Schedulers, dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
 		hello: d.hello, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
 	}
@@ -208,10 +212,14 @@ func (d *daemon) run(ctx context.Context) {
 	wg.Go(func() { d.sessions.live.hurryWhilePulling(ctx) })
 	wg.Go(func() { d.sweep(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
+	wg.Go(func() { d.findPublic(ctx) })
 	wg.Go(func() {
 		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("end the commands that are left in pods", "err", err) })
 	})
 	d.sessions.run(ctx)
+	if !d.sessions.tunnels.wait(tunnelsEnd) { // the next agent ends what they leave
+		d.Log.Warn("tunnels into pods are left")
+	}
 	wg.Wait()
 	d.pods.Wait()
 }
@@ -239,75 +247,6 @@ func (d *daemon) close() {
 	}
 }
 
-// sweep removes containers and data that the ledger does not know, once a scheduler was heard: leftovers of
-// a ledger that was lost or of a crash in the middle of a removal. It tries until it has succeeded
-// once: the runtime may be away when the agent starts.
-func (d *daemon) sweep(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for !d.heard.Load() || !d.swept(ctx) {
-		if d.heard.Load() {
-			tick.Reset(repairEvery)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// swept removes what the ledger does not know, and reports whether nothing of it is left.
-func (d *daemon) swept(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
-	ids, err := d.Containers.List(ctx)
-	if err != nil {
-		d.Log.Warn("list containers", "err", err)
-		return false
-	}
-	clean := true
-	for _, id := range ids {
-		if _, known := d.book.Record(id); known {
-			continue
-		}
-		d.Log.Warn("container of an unknown pod is removed", "pod", id)
-		if err := errors.Join(d.Containers.Remove(ctx, id), d.Network.RemovePod(ctx, string(id))); err != nil {
-			d.Log.Warn("remove the container of an unknown pod", "pod", id, "err", err)
-			clean = false
-		}
-	}
-	return d.sweptData(ctx) && clean
-}
-
-// sweptData removes persistent data of pods that the ledger does not know, each after its container.
-func (d *daemon) sweptData(ctx context.Context) bool {
-	ids, err := pod.DataOf(dataDir(d.Dir))
-	if err != nil {
-		d.Log.Warn("list persistent data", "err", err)
-		return false
-	}
-	clean := true
-	for _, id := range ids {
-		if _, known := d.book.Record(id); known {
-			continue
-		}
-		d.Log.Warn("persistent data of an unknown pod is removed", "pod", id)
-		err := d.Containers.Remove(ctx, id)
-		if err == nil {
-			err = pod.RemoveData(ctx, dataDir(d.Dir), id)
-		}
-		if err != nil {
-			d.Log.Warn("remove the persistent data of an unknown pod", "pod", id, "err", err)
-			clean = false
-		}
-	}
-	return clean
-}
-
-// dataDir is the folder of the pods' persistent data.
-func dataDir(dir string) string { return filepath.Join(dir, "persistent") }
-
 func (d *daemon) hello() *link.Hello {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
@@ -319,7 +258,10 @@ func (d *daemon) hello() *link.Hello {
 	if err != nil {
 		d.Log.Debug("list images", "err", err)
 	}
-	inv := d.stock
+	inv, public := d.stock, d.public.Load()
+	if public.IP.IsValid() {
+		inv.PublicIP, inv.PortFrom, inv.PortTo = public.IP.String(), public.From, public.To
+	}
 	out := &link.Hello{
 		MachineId: d.machine, BootId: d.boot, Generation: d.book.Generation(),
 		Inventory: &link.Inventory{

@@ -292,7 +292,7 @@ func (d *dev) startAgent(ctx context.Context) {
 	args := []string{
 		"run", "--data-dir", d.folder.path("agent"), "--scheduler", d.link(),
 		"--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger,
-		"--port-range", portRange(d.state.PodPorts),
+		"--port-range", portRange(d.state.PodPorts), "--loopback-registries",
 	}
 	if d.cfg.Overcommit > 0 {
 		args = append(args, "--overcommit", strconv.Itoa(d.cfg.Overcommit))

@@ -70,6 +70,7 @@ func TestBillingWaitsForTheBarrier(t *testing.T) {
 		t.Error("answered without the barrier")
 	}
 }
+
 func sizes() []fleet.BucketSize {
 	return []fleet.BucketSize{fleet.BucketHour, fleet.BucketDay, fleet.BucketWeek, fleet.BucketMonth, fleet.BucketYear}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"gantry/agent/ctrd/ctrdtest"
 	"gantry/agent/pod"
@@ -304,7 +303,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // TestCredentialOfDockerHub holds under which names the registry of short references goes.
 func TestCredentialOfDockerHub(t *testing.T) {
 	for _, name := range []string{"docker.io", "example.com:443", "127.0.0.1:5000"} {
-		s := newSource(&pull{auth: credential(testUser, testPassword)}, make(chan struct{}, 1), time.Second)
+		s := (&Runtime{cfg: Config{AllowLoopbackRegistries: true}}).newSource(&pull{auth: credential(testUser, testPassword)})
 		hosts, err := s.hosts(name)
 		if err != nil || len(hosts) != 1 {
 			t.Fatal(hosts, err)

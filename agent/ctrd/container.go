@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"gantry/agent/logs"
@@ -105,8 +106,9 @@ func started(labels map[string]string) (at time.Time, boot string) {
 	return at, boot
 }
 
-// Define makes the container's snapshot and record. The record comes last: where it is, the snapshot
-// is too. A container of another incarnation must be removed before.
+// Define makes the container's snapshot and record from the manifest that the spec's digest names; its
+// reference is for people. The record comes last: where it is, the snapshot is too. A container of
+// another incarnation must be removed before.
 func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 	ctx = r.in(ctx)
 	uri, err := logs.LoggerURI(r.cfg.LoggerPath, s.LogDir, r.cfg.Logs)
@@ -116,16 +118,12 @@ func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 	if err := checkPaths(s); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	img := r.known[s.Image]
-	r.mu.Unlock()
-	if img == nil {
-		if img, err = r.find(ctx, s.Image, false); err != nil {
-			return err
-		}
-	}
-	if img == nil {
+	img, err := r.describe(ctx, digest.Digest(s.Digest))
+	if errdefs.IsNotFound(err) {
 		return r.noImage(s)
+	}
+	if err != nil {
+		return fault("read the image", err)
 	}
 	user, err := r.userOf(ctx, img)
 	if err != nil {
@@ -177,7 +175,6 @@ func (r *Runtime) prepare(ctx context.Context, s pod.ContainerSpec, img *image) 
 		}
 	}
 	if errdefs.IsNotFound(err) {
-		r.remember(s.Image, nil)
 		return nil, r.noImage(s)
 	}
 	if err != nil {

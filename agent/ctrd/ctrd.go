@@ -13,6 +13,7 @@ package ctrd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/log"
 	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
 
 	"gantry/agent/logs"
 	"gantry/agent/pod"
@@ -46,7 +48,15 @@ type Config struct {
 	RuncBinary    string        // default "runc", found by the daemon's PATH
 	RuncRoot      string        // folder of runc's state; empty for the daemon's default
 	MaxImageBytes int64         // compressed size of an image at most, default 200 GB
-	PullStall     time.Duration // a download without a byte for so long is given up, default 10 minutes
+	PullStall     time.Duration // a download without a byte for so long is given up, default 1 minute
+	// PullPace is the time over which a download must have brought 10 kB a second on average, default 1
+	// minute. Only time that was spent waiting for the registry counts.
+	PullPace time.Duration
+	// AllowLoopbackRegistries lets pods name registries on the host's loopback, which are asked over
+	// plain HTTP. For development: every service that listens there can be asked.
+	AllowLoopbackRegistries bool
+	// Bridge is the name of the pods' bridge: nothing in its subnets is a registry. Empty: there is none.
+	Bridge string
 
 	Log *slog.Logger
 }
@@ -54,8 +64,8 @@ type Config struct {
 const (
 	runtimeName      = "io.containerd.runc.v2"
 	defaultMaxImage  = 200_000_000_000
-	defaultPullStall = 10 * time.Minute
-	maxDownloads     = 6 // layers that are downloaded at once, over all pulls
+	defaultPullStall = time.Minute
+	defaultPullPace  = time.Minute
 	maxKnownImages   = 256
 )
 
@@ -88,6 +98,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.PullStall <= 0 {
 		c.PullStall = defaultPullStall
 	}
+	if c.PullPace <= 0 {
+		c.PullPace = defaultPullPace
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -106,18 +119,20 @@ type Runtime struct {
 	boot     string                     // boot id of the host
 	daemon   atomic.Pointer[hostLimits] // of the daemon that was dialed last
 	bundles  atomic.Pointer[string]     // where the daemon keeps this namespace's bundles; nil until it was seen
-	slots    chan struct{}              // one per running download
+	slots    chan struct{}              // one per running download of a layer
+	secret   [32]byte                   // keys what is made of credentials; see keyed
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
 	work sync.WaitGroup // running pulls
 
-	mu       sync.Mutex           // guards the maps below
-	known    map[string]*image    // by reference as asked for
-	contents map[string]*image    // by digest
-	ready    map[string]*prepared // defined, without a task yet; by pod id
-	pulls    map[string]*pull     // by normalized reference
-	early    map[fleet.PodID]bool // pods that had a shim at the first Look; never changed, nil before
+	mu       sync.Mutex // guards the maps below
+	contents map[digest.Digest]*image
+	ready    map[string]*prepared    // defined, without a task yet; by pod id
+	pulls    map[string]*pull        // see pullName
+	proved   map[proof]bool          // what was read with which credential
+	reading  map[proof]chan struct{} // closed when it was
+	early    map[fleet.PodID]bool    // pods that had a shim at the first Look; never changed, nil before
 
 	execMu sync.Mutex      // guards execs, and the folders of pipes as such
 	execs  map[string]bool // folders of pipes of processes that are looked after
@@ -135,11 +150,12 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	r := &Runtime{
 		cfg: cfg, platform: platforms.Default(), boot: bootID(),
-		cgroups: cgroupFS{root: cgroupMount, parent: filepath.Join(cfg.CgroupRoot, cfg.Namespace)},
-		slots:   make(chan struct{}, maxDownloads),
-		known:   map[string]*image{}, contents: map[string]*image{},
-		ready: map[string]*prepared{}, pulls: map[string]*pull{},
+		cgroups:  cgroupFS{root: cgroupMount, parent: filepath.Join(cfg.CgroupRoot, cfg.Namespace)},
+		slots:    make(chan struct{}, maxDownloads),
+		contents: map[digest.Digest]*image{}, ready: map[string]*prepared{},
+		pulls: map[string]*pull{}, proved: map[proof]bool{}, reading: map[proof]chan struct{}{},
 	}
+	_, _ = rand.Read(r.secret[:]) // never fails
 	r.said, r.quiet = newClientLog(cfg.Log)
 	r.sweepViews()
 	r.life, r.stop = context.WithCancel(context.Background())

@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/moby/sys/user"
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -32,11 +33,15 @@ const (
 	maxMetadata = 8 << 20 // bytes of a manifest, index or config
 )
 
-// image is what a container takes from an image. Its fields never change, but for user.
+// image is what a container takes from an image: one manifest, named by its digest. Its fields never
+// change, but for user.
 type image struct {
 	digest string
 	chain  string // name of the committed snapshot; empty for an image without layers
 	config ocispec.ImageConfig
+
+	manifest ocispec.Manifest
+	diffs    []digest.Digest // of the uncompressed layers, as the image's configuration states them
 
 	user *specs.User // guarded by Runtime.mu; nil until it was looked up
 }
@@ -71,21 +76,12 @@ func names(ref string) ([]string, error) {
 
 // Image returns the digest of a reference, given in short or full form, that is on the host and
 // unpacked, or "". It does not know images that came with a credential: whether a pod may have one is
-// for the registry to say.
+// for the registry to say. The digest is that of the manifest for this host's platform, as Pull's is.
 func (r *Runtime) Image(ctx context.Context, ref string) (string, error) {
-	img, err := r.find(r.in(ctx), ref, true)
-	if err != nil || img == nil {
-		return "", err
-	}
-	return img.digest, nil
-}
-
-// find returns an image that is complete on the host, nil when there is none. With open set, one that
-// came with a credential is none.
-func (r *Runtime) find(ctx context.Context, ref string, open bool) (*image, error) {
+	ctx = r.in(ctx)
 	candidates, err := names(ref)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	for _, name := range candidates {
 		found, err := r.client.ImageService().Get(ctx, name)
@@ -93,26 +89,24 @@ func (r *Runtime) find(ctx context.Context, ref string, open bool) (*image, erro
 			continue
 		}
 		if err != nil {
-			return nil, fault("look for the image", err)
+			return "", fault("look for the image", err)
 		}
-		if open && found.Labels[labelPrivate] != "" {
-			return nil, nil
+		if found.Labels[labelPrivate] != "" {
+			return "", nil
 		}
-		img, err := r.describe(ctx, found.Target)
+		img, err := r.describe(ctx, found.Target.Digest)
 		if errdefs.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
-			return nil, fault("read the image", err)
+			return "", fault("read the image", err)
 		}
 		if unpacked, err := r.unpacked(ctx, img); err != nil || !unpacked {
-			return nil, err
+			return "", err
 		}
-		r.remember(ref, img)
-		return img, nil
+		return img.digest, nil
 	}
-	r.remember(ref, nil)
-	return nil, nil
+	return "", nil
 }
 
 func (r *Runtime) unpacked(ctx context.Context, img *image) (bool, error) {
@@ -133,57 +127,60 @@ func (r *Runtime) snapshots() snapshots.Snapshotter {
 	return r.client.SnapshotService(r.cfg.Snapshotter)
 }
 
-// remember keeps what Define needs of a reference; nil forgets it.
-func (r *Runtime) remember(ref string, img *image) {
+// describe reads what containers need of the manifest of that digest, no index. Contents are named by
+// their digest, so they are read once.
+func (r *Runtime) describe(ctx context.Context, target digest.Digest) (*image, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if img == nil {
-		delete(r.known, ref)
-		return
-	}
-	if len(r.known) >= maxKnownImages {
-		clear(r.known)
-	}
-	r.known[ref] = img
-}
-
-// describe reads what containers need of an image. Contents are named by their digest, so they are
-// read once.
-func (r *Runtime) describe(ctx context.Context, target ocispec.Descriptor) (*image, error) {
-	digest := target.Digest.String()
-	r.mu.Lock()
-	img := r.contents[digest]
+	img := r.contents[target]
 	r.mu.Unlock()
 	if img != nil {
 		return img, nil
 	}
-	store := r.client.ContentStore()
-	manifest, err := images.Manifest(ctx, store, target, r.platform)
-	if err != nil {
+	if target.Validate() != nil {
+		return nil, fmt.Errorf("no digest: %w", errdefs.ErrNotFound)
+	}
+	img = &image{digest: target.String()}
+	if err := r.readJSON(ctx, target, &img.manifest); err != nil {
 		return nil, err
 	}
-	if manifest.Config.Size > maxMetadata {
-		return nil, fmt.Errorf("image config of %d bytes: %w", manifest.Config.Size, errTooLarge)
-	}
-	blob, err := content.ReadBlob(ctx, store, manifest.Config)
-	if err != nil {
-		return nil, err
+	if img.manifest.Config.Digest == "" {
+		return nil, fmt.Errorf("no image manifest: %w", errdefs.ErrNotFound)
 	}
 	var cfg ocispec.Image
-	if err := json.Unmarshal(blob, &cfg); err != nil {
-		return nil, fatal("the image's configuration cannot be read", err)
+	if err := r.readJSON(ctx, img.manifest.Config.Digest, &cfg); err != nil {
+		return nil, err
 	}
-	img = &image{digest: digest, config: cfg.Config}
-	if len(cfg.RootFS.DiffIDs) > 0 {
-		img.chain = identity.ChainID(cfg.RootFS.DiffIDs).String()
+	img.config, img.diffs = cfg.Config, cfg.RootFS.DiffIDs
+	if len(img.diffs) > 0 {
+		img.chain = identity.ChainID(slices.Clone(img.diffs)).String()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.contents) >= maxKnownImages {
 		clear(r.contents)
 	}
-	r.contents[digest] = img
+	r.contents[target] = img
 	return img, nil
+}
+
+// readJSON reads a manifest or configuration from the content store.
+func (r *Runtime) readJSON(ctx context.Context, from digest.Digest, to any) error {
+	store := r.client.ContentStore()
+	info, err := store.Info(ctx, from)
+	if err != nil {
+		return err
+	}
+	if info.Size > maxMetadata {
+		return fmt.Errorf("image metadata of %d bytes: %w", info.Size, errTooLarge)
+	}
+	blob, err := content.ReadBlob(ctx, store, ocispec.Descriptor{Digest: from, Size: info.Size})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(blob, to); err != nil {
+		return fatal("the image's configuration cannot be read", err)
+	}
+	return nil
 }
 
 // Images returns references that are on the host, in order, 200 at most.
@@ -236,12 +233,42 @@ func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, erro
 			}
 			return out, fatal("image "+i.Name+" cannot be unpacked on this host", err)
 		}
+		if err := r.admit(ctx, i); err != nil {
+			return out, fault("keep the image", err)
+		}
 		out = append(out, i.Name)
 	}
 	if len(out) == 0 {
 		return nil, fatal("the image archive holds no named image", nil)
 	}
 	return out, nil
+}
+
+// admit opens an imported image to everybody: its record names the manifest for this platform, and
+// its blobs are marked.
+func (r *Runtime) admit(ctx context.Context, i images.Image) error {
+	target := ocispec.Descriptor{}
+	choose := images.HandlerFunc(func(_ context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if images.IsManifestType(desc.MediaType) && target.Digest == "" {
+			target = desc
+		}
+		return nil, nil
+	})
+	if err := images.Walk(ctx, images.Handlers(choose, r.children()), i.Target); err != nil {
+		return err
+	}
+	img, err := r.describe(ctx, target.Digest)
+	if err != nil {
+		return err
+	}
+	for _, desc := range append([]ocispec.Descriptor{target, img.manifest.Config}, img.manifest.Layers...) {
+		if err := r.open(ctx, desc.Digest); err != nil {
+			return err
+		}
+	}
+	i.Target, i.Labels = target, map[string]string{}
+	_, err = r.client.ImageService().Update(ctx, i)
+	return err
 }
 
 // userOf finds the ids that the image's user has in the image's own files.

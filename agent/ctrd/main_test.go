@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -65,8 +66,8 @@ type bench struct {
 func config(tb testing.TB, d *ctrdtest.Daemon) Config {
 	return Config{
 		Socket: d.Socket, Namespace: "test", LoggerPath: loggerPath, RuncRoot: d.RuncRoot(),
-		CgroupRoot: "gantry-test-" + filepath.Base(d.Dir),
-		Log:        slog.New(slog.NewTextHandler(tb.Output(), nil)),
+		CgroupRoot: "gantry-test-" + filepath.Base(d.Dir), AllowLoopbackRegistries: true,
+		Log: slog.New(slog.NewTextHandler(tb.Output(), nil)),
 	}
 }
 
@@ -179,11 +180,19 @@ func (b *bench) local(change func(*v1.Config)) string {
 	return ref
 }
 
-// spec of a new pod.
+// spec of a new pod, with the image that the reference's record names, whoever pulled it.
 func (b *bench) spec(image, args string) pod.ContainerSpec {
 	b.Helper()
+	name, err := normalize(image)
+	if err != nil {
+		b.Fatal(err)
+	}
+	record, err := b.r.client.ImageService().Get(b.r.in(b.ctx), name)
+	if err != nil && !errdefs.IsNotFound(err) {
+		b.Fatal(err)
+	}
 	return pod.ContainerSpec{
-		Pod: fleet.PodID(fleet.NewID()), Account: "a1", Incarnation: 1, Image: image, Args: args,
+		Pod: fleet.PodID(fleet.NewID()), Account: "a1", Incarnation: 1, Image: image, Digest: record.Target.Digest.String(), Args: args,
 		Hostname: "testpod", LogDir: b.TempDir(), Limits: fleet.Resources{MilliCPU: 500, MemoryMB: 128}, PIDs: 64, ShmMB: 16,
 	}
 }

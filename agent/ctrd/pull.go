@@ -2,24 +2,24 @@ package ctrd
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/containerd/v2/core/unpack"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
@@ -39,9 +39,11 @@ const (
 // together.
 type pull struct {
 	ref    string
-	key    string            // in Runtime.pulls
+	key    string            // in Runtime.pulls; names the lease too
+	reader string            // who reads blobs; see reader
 	auth   *fleet.Credential // for the registry of ref; nil: none
-	done   chan struct{}     // closed when digest and err are set
+	lanes  lanes
+	done   chan struct{} // closed when digest and err are set
 	cancel context.CancelFunc
 	digest string
 	err    error
@@ -51,6 +53,8 @@ type pull struct {
 	items map[digest.Digest]*item
 	got   int64
 	total int64
+	// target is the manifest for this host's platform, the first that was read.
+	target ocispec.Descriptor
 }
 
 // item is one blob of a pull.
@@ -60,10 +64,11 @@ type item struct {
 	done bool
 }
 
-// Pull fetches and unpacks ref, calling progress with bytes when they changed. It may be called for
-// one reference many times at once: for each credential there is one download, which ends when nobody
-// waits for it. An image that came with a credential is never found by Image: each pod that wants it
-// asks the registry again, with its own.
+// Pull fetches and unpacks ref, calling progress with bytes when they changed. It returns the digest of
+// the manifest for this host's platform. It may be called for one reference many times at once: for
+// each credential there is one download, which ends when nobody waits for it. An image that came with
+// a credential is never found by Image: each pod that wants it asks the registry again, with its own,
+// and reads from it whatever its credential has not read before in the agent's life.
 func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	name, err := normalize(ref)
 	if err != nil {
@@ -96,15 +101,6 @@ func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, 
 	}
 }
 
-// pullKey names the pulls that may be shared: what one credential opens is not for who has another.
-func pullKey(name string, auth *fleet.Credential) string {
-	if auth == nil {
-		return name
-	}
-	sum := sha256.Sum256([]byte(auth.Username + "\x00" + auth.Password.Reveal()))
-	return name + " " + hex.EncodeToString(sum[:])
-}
-
 // join finds the running pull of a reference or starts it.
 func (r *Runtime) join(name string, auth *fleet.Credential) (*pull, error) {
 	r.mu.Lock()
@@ -112,10 +108,13 @@ func (r *Runtime) join(name string, auth *fleet.Credential) (*pull, error) {
 	if r.life.Err() != nil {
 		return nil, &pod.Error{Class: pod.Retry, Sentence: "the host's agent is stopping", Err: r.life.Err()}
 	}
-	key := pullKey(name, auth)
+	key := r.pullName(name, auth)
 	p := r.pulls[key]
 	if p == nil {
-		p = &pull{ref: name, key: key, auth: auth, done: make(chan struct{}), items: map[digest.Digest]*item{}}
+		p = &pull{
+			ref: name, key: key, reader: r.reader(name, auth), auth: auth, lanes: newLanes(r.slots),
+			done: make(chan struct{}), items: map[digest.Digest]*item{},
+		}
 		var ctx context.Context
 		ctx, p.cancel = context.WithCancel(r.life)
 		r.pulls[key] = p
@@ -152,7 +151,7 @@ func (r *Runtime) run(ctx context.Context, p *pull) {
 // fetch does the pull under a lease of its own. The lease stays when a later try may go on with what
 // is there.
 func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
-	lease := leases.Lease{ID: p.lease()}
+	lease := leases.Lease{ID: p.key}
 	_, err := r.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithExpiration(leaseLife))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return "", err
@@ -180,38 +179,105 @@ func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
 	return described.digest, nil
 }
 
-// lease names the lease of the pull. Nothing that could tell of a credential goes to the daemon, so
-// pulls with one share no lease; another try finds what is there under the lease of the last.
-func (p *pull) lease() string {
-	if p.auth != nil {
-		return "gantry-pull-" + fleet.NewID()
-	}
-	sum := sha256.Sum256([]byte(p.ref))
-	return "gantry-pull-" + hex.EncodeToString(sum[:12])
-}
-
-// labelPrivate marks an image that came with a credential.
-const labelPrivate = "gantry.private"
-
-// download fetches and unpacks the image.
+// download fetches and unpacks the image. Its record is made last, when everything of it is there and
+// is the pull's to use.
 func (r *Runtime) download(ctx context.Context, p *pull) (*image, error) {
-	reg := newSource(p, r.slots, r.cfg.PullStall)
+	reg := r.newSource(p)
 	defer reg.close()
-	labels := map[string]string{}
-	if p.auth != nil {
-		labels[labelPrivate] = "yes"
-	}
-	img, err := r.client.Pull(ctx, p.ref,
-		client.WithResolver(reg), client.WithPullLabels(labels), client.WithPullUnpack, client.WithPullSnapshotter(r.cfg.Snapshotter),
-		client.WithPlatformMatcher(r.platform),
-		client.WithImageHandlerWrapper(func(h images.Handler) images.Handler { return p.watch(h, r.cfg.MaxImageBytes) }))
+	name, desc, err := reg.Resolve(ctx, p.ref)
 	if err != nil {
-		if p.auth != nil && errors.Is(err, errResolve) && denied(err) {
+		if p.auth != nil && denied(err) {
 			err = fmt.Errorf("%w: %w", errCredential, err)
 		}
 		return nil, err
 	}
-	return r.describe(ctx, img.Target())
+	from, err := reg.Fetcher(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.take(ctx, p, from, desc); err != nil {
+		return nil, err
+	}
+	img, err := r.describe(ctx, p.target.Digest)
+	if err != nil {
+		return nil, err
+	}
+	if !p.has(slices.Concat(img.manifest.Layers, []ocispec.Descriptor{img.manifest.Config})) {
+		return nil, errors.New("failed to extract layer: some are for another platform")
+	}
+	if err := r.checkFiles(ctx, img); err != nil {
+		return nil, err
+	}
+	if ok, err := r.unpacked(ctx, img); err != nil {
+		return nil, err
+	} else if !ok {
+		return nil, errors.New("failed to extract layer: they are not of a known type")
+	}
+	return img, r.keep(ctx, p, desc)
+}
+
+// take obtains every blob of the image and unpacks the layers as they come.
+func (r *Runtime) take(ctx context.Context, p *pull, from remotes.Fetcher, desc ocispec.Descriptor) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// All layers are asked for, also those whose files are unpacked already.
+	unpacker, err := unpack.NewUnpacker(ctx, r.client.ContentStore(), unpack.WithFetchAllContent(), unpack.WithUnpackPlatform(unpack.Platform{
+		Platform: platforms.All, SnapshotterKey: r.cfg.Snapshotter, Snapshotter: r.snapshots(), Applier: r.client.DiffService(),
+	}))
+	if err != nil {
+		return err
+	}
+	obtain := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		return nil, r.obtain(ctx, p, from, desc)
+	})
+	handler := p.watch(images.Handlers(obtain, r.children()), r.cfg.MaxImageBytes)
+	err = images.Dispatch(ctx, unpacker.Unpack(handler), nil, desc)
+	if err != nil {
+		cancel()
+	}
+	if _, uerr := unpacker.Wait(); err == nil && uerr != nil {
+		err = fmt.Errorf("unpack: %w", uerr)
+	}
+	if err == nil && p.target.Digest == "" {
+		err = errors.New("no match for platform")
+	}
+	return err
+}
+
+// children reads which blobs an image's manifest or index names, only those for this host, and has
+// the collector keep them as long as it.
+func (r *Runtime) children() images.HandlerFunc {
+	store := r.client.ContentStore()
+	named := images.SetChildrenMappedLabels(store, images.ChildrenHandler(store), nil)
+	return images.LimitManifests(images.FilterPlatforms(named, r.platform), r.platform, 1)
+}
+
+// keep makes the image's record. It names the manifest for this platform, never an index: which of an
+// index's manifests would be found later depends on what else is on the host. An index is kept all the
+// same, for the next pull. A pull with a credential does not close what everybody may have.
+func (r *Runtime) keep(ctx context.Context, p *pull, root ocispec.Descriptor) error {
+	const refIndex = "containerd.io/gc.ref.content.index"
+	if root.Digest != p.target.Digest {
+		_, err := r.client.ContentStore().Update(ctx,
+			content.Info{Digest: p.target.Digest, Labels: map[string]string{refIndex: root.Digest.String()}}, "labels."+refIndex)
+		if err != nil {
+			return err
+		}
+	}
+	is := r.client.ImageService()
+	record := images.Image{Name: p.ref, Target: p.target, Labels: map[string]string{}}
+	if p.auth != nil {
+		have, err := is.Get(ctx, p.ref)
+		if err == nil && have.Target.Digest == p.target.Digest && have.Labels[labelPrivate] == "" {
+			return nil
+		}
+		record.Labels[labelPrivate] = "yes"
+	}
+	_, err := is.Create(ctx, record)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = is.Update(ctx, record)
+	}
+	return err
 }
 
 // denied reports whether the registry, or who gives out its tokens, let the pull not in.
@@ -234,7 +300,7 @@ func (r *Runtime) abort(ctx context.Context, p *pull) {
 	var keys []string
 	for _, it := range p.items {
 		if !it.done {
-			keys = append(keys, remotes.MakeRefKey(ctx, it.desc))
+			keys = append(keys, p.ingestKey(it.desc.Digest))
 		}
 	}
 	p.mu.Unlock()
@@ -258,6 +324,7 @@ func (p *pull) watch(h images.Handler, most int64) images.Handler {
 		}
 		p.finish(desc)
 		if images.IsManifestType(desc.MediaType) {
+			p.aim(desc)
 			for _, c := range children {
 				p.item(c)
 			}
@@ -267,6 +334,22 @@ func (p *pull) watch(h images.Handler, most int64) images.Handler {
 		}
 		return children, nil
 	})
+}
+
+// aim keeps the first manifest that was read: all others would be below it.
+func (p *pull) aim(desc ocispec.Descriptor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.target.Digest == "" {
+		p.target = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
+	}
+}
+
+// has reports whether the pull obtained all of these blobs.
+func (p *pull) has(list []ocispec.Descriptor) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { it := p.items[d.Digest]; return it == nil || !it.done })
 }
 
 func (p *pull) item(desc ocispec.Descriptor) *item {
@@ -340,6 +423,8 @@ func classifyPull(err error) (pod.Class, string) {
 	switch {
 	case errors.Is(err, errStalled):
 		return pod.Retry, "the registry of %s stopped sending"
+	case errors.Is(err, errSlow):
+		return pod.Retry, "the registry of %s is too slow"
 	case errors.Is(err, errTooLarge):
 		return pod.Fatal, "%s is larger than this host allows"
 	case errors.Is(err, errCredential):
@@ -360,7 +445,7 @@ func classifyPull(err error) (pod.Class, string) {
 		return pod.Fatal, notReadable
 	case strings.Contains(text, "could not fetch content descriptor"), strings.Contains(text, "failed open") && errdefs.IsNotFound(err):
 		return pod.Fatal, "%s is incomplete in its registry"
-	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "read past expected size"),
+	case errors.Is(err, errNotPromised), strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "read past expected size"),
 		strings.Contains(text, "read exceeds expected size"), strings.Contains(text, "unexpected digest"):
 		return pod.Fatal, "%s is not what its digest promises"
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -369,7 +454,8 @@ func classifyPull(err error) (pod.Class, string) {
 		return pod.Retry, "the host has no room for %s"
 	case away(err) && !fromRegistry(err):
 		return pod.Retry, sentenceAway + "%.0s"
-	case strings.Contains(text, "failed to extract layer"), strings.Contains(text, "failed to apply layer"), strings.Contains(text, "wrong diff id"):
+	case strings.Contains(text, "failed to extract layer"), strings.Contains(text, "failed to apply layer"), strings.Contains(text, "wrong diff id"),
+		strings.Contains(text, "number of layers and diffIDs don't match"):
 		return pod.Fatal, "%s cannot be unpacked"
 	case errors.Is(err, errResolve), fromRegistry(err):
 		return pod.Retry, "the registry of %s cannot be reached"

@@ -2,12 +2,9 @@ package ctrd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -328,49 +325,4 @@ func TestImportedArchivesAreFoundUnderEveryForm(t *testing.T) {
 	b.start(s)
 	b.finish(s.Pod)
 	b.remove(s.Pod)
-}
-
-func TestAddressesThatNoRegistryMayLeadTo(t *testing.T) {
-	for addr, want := range map[string][2]bool{ // refused for a registry elsewhere, for one on loopback
-		"127.0.0.1": {true, false}, "127.8.9.1": {true, false}, "::1": {true, false}, "::ffff:127.0.0.1": {true, false},
-		"169.254.169.254": {true, true}, "fe80::1": {true, true}, "fe80::1%lo": {true, true}, "0.0.0.0": {true, true}, "0.1.2.3": {true, true},
-		"::": {true, true}, "fd00:ec2::254": {true, true}, "100.100.100.200": {true, true}, "64:ff9b::a9fe:a9fe": {true, true},
-		"64:ff9b::7f00:1": {true, false}, "224.0.0.1": {true, true}, "10.1.2.3": {false, false}, "192.168.1.1": {false, false}, "8.8.8.8": {false, false},
-	} {
-		a := netip.MustParseAddr(addr)
-		if got := [2]bool{refused(a, false), refused(a, true)}; got != want {
-			t.Errorf("%s: %v, want %v", addr, got, want)
-		}
-	}
-	srv := httptest.NewServer(http.NotFoundHandler())
-	defer srv.Close()
-	tr := newTransport(false)
-	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr}).Get(srv.URL)
-	if err == nil {
-		resp.Body.Close()
-	}
-	if !errors.Is(err, errRefusedAddress) {
-		t.Errorf("loopback through the guarded transport: %v", err)
-	}
-	req := httptest.NewRequest(http.MethodGet, "http://example.com/", nil)
-	if err := redirects(false)(req, nil); !errors.Is(err, errInsecure) {
-		t.Errorf("redirect to plain http: %v", err)
-	}
-}
-
-func TestRegistryIsPlainOnlyOnLoopback(t *testing.T) {
-	s := newSource(&pull{}, make(chan struct{}, 1), time.Second)
-	for host, want := range map[string]string{
-		"127.0.0.1:5000": "http", "localhost:5000": "http", "[::1]:5000": "http", "127.9.9.9": "http", "localhost": "http",
-		"docker.io": "https", "example.com:5000": "https", "10.0.0.1:5000": "https", "localhost.example.com": "https", "127.0.0.1.example.com": "https",
-	} {
-		h, err := s.hosts(host)
-		if err != nil || len(h) != 1 || h[0].Scheme != want {
-			t.Errorf("%s: %v %v", host, h, err)
-		}
-	}
-	if h, _ := s.hosts("docker.io"); h[0].Host != "registry-1.docker.io" {
-		t.Error(fmt.Sprint(h))
-	}
 }

@@ -189,7 +189,7 @@ func (r *Runtime) Clean(ctx context.Context, everything bool) error {
 		return fault("clean up", err)
 	}
 	r.mu.Lock()
-	clear(r.known)
+	clear(r.contents)
 	r.mu.Unlock()
 	if everything {
 		if err := r.client.NamespaceService().Delete(ctx, r.cfg.Namespace); err != nil && !errdefs.IsNotFound(err) {

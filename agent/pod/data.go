@@ -19,14 +19,17 @@ import (
 // removed begins the names of folders whose removal has begun. No pod's id begins so.
 const removed = ".removed-"
 
-// MakeData makes the folder of a pod's persistent data below dir, and returns its path. It may be
-// repeated. Nobody but root enters dir; the folder itself is one that every user of the container
-// may read.
+// MakeData makes the folder of a pod's persistent data below dir, and returns its path. Data of the pod
+// that was set aside comes back to it. It may be repeated. Nobody but root enters dir; the folder itself
+// is one that every user of the container may read.
 func MakeData(dir string, id fleet.PodID) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the folder of persistent data: %w", err)
 	}
 	path := filepath.Join(dir, string(id))
+	if err := bringBack(dir, id); err != nil {
+		return "", fmt.Errorf("bring the pod's persistent data back: %w", err)
+	}
 	err := os.Mkdir(path, 0o755) //nolint:gosec // read by the container's users; dir keeps all others out
 	if errors.Is(err, fs.ErrExist) {
 		return path, nil
@@ -41,7 +44,7 @@ func MakeData(dir string, id fleet.PodID) (string, error) {
 }
 
 // DataOf returns the pods that have persistent data below dir, in no order, those among them whose
-// removal was interrupted.
+// removal was interrupted. What was set aside, and what no pod can have, is not among it.
 func DataOf(dir string) ([]fleet.PodID, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +54,7 @@ func DataOf(dir string) ([]fleet.PodID, error) {
 	var out []fleet.PodID
 	for _, e := range entries {
 		id := fleet.PodID(strings.TrimPrefix(e.Name(), removed))
-		if !seen[id] {
+		if !seen[id] && mayBePod(string(id)) {
 			seen[id] = true
 			out = append(out, id)
 		}
@@ -59,25 +62,40 @@ func DataOf(dir string) ([]fleet.PodID, error) {
 	return out, nil
 }
 
-// RemoveData removes a pod's persistent data. It follows no symbolic link and enters no other file
-// system: the folder's content is a tenant's. It may be repeated; when ctx ends first, a later call
-// goes on with what is left. The caller has made sure that no container uses it.
+// RemoveData removes a pod's persistent data, also what was set aside. It follows no symbolic link and
+// enters no other file system: the folder's content is a tenant's. It may be repeated; when ctx ends
+// first, a later call goes on with what is left. The caller has made sure that no container uses it.
 func RemoveData(ctx context.Context, dir string, id fleet.PodID) error {
-	path, trash := filepath.Join(dir, string(id)), filepath.Join(dir, removed+string(id))
-	err := removeTree(ctx, trash) // what an interrupted removal left
+	aside, err := lostOf(dir, id)
 	if err == nil {
-		err = os.Rename(path, trash)
+		err = discard(ctx, dir, id, filepath.Join(dir, string(id)))
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = removeTree(ctx, trash)
+	for _, l := range aside {
+		if err == nil {
+			err = discard(ctx, dir, id, l.Path)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove the pod's persistent data: %w", err)
 	}
 	return nil
+}
+
+// discard removes a folder of the pod's data and what an interrupted removal left. The folder has lost
+// its name before the first of its files is gone, so that nobody takes what is left for the whole.
+func discard(ctx context.Context, dir string, id fleet.PodID, path string) error {
+	trash := filepath.Join(dir, removed+string(id))
+	if err := removeTree(ctx, trash); err != nil {
+		return err
+	}
+	err := os.Rename(path, trash)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return removeTree(ctx, trash)
 }
 
 // removeTree removes a folder. It moves the folders of each folder up to the top before it goes on,

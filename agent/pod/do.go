@@ -301,7 +301,7 @@ func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 	}
 	// Last, and only here: nothing of the container is left that could still use it. It may be large,
 	// so it ends with the agent alone, and the next agent goes on.
-	if err := RemoveData(ctx, m.Data, m.id); err != nil {
+	if err := m.dropData(ctx); err != nil {
 		return err
 	}
 	if rec, ok := m.Ledger.Record(m.id); !ok || rec.Orphan {

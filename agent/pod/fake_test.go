@@ -22,6 +22,7 @@ type fakeHost struct {
 	mu       sync.Mutex
 	away     error // the runtime answers nothing but this
 	images   map[string]bool
+	tagged   string           // what the digests of all references end with; a tag that moved
 	registry map[string]error // what a pull says; nil: it works
 	boxes    map[fleet.PodID]*fakeBox
 	nets     map[fleet.PodID]bool
@@ -56,7 +57,7 @@ func (f *fakeHost) deps(boot string) Deps {
 	heard.Store(true)
 	return Deps{
 		Runtime: f, Network: fakeNet{f}, Ledger: fakeLedger{f}, Reports: f, Logs: fakeLogs{f},
-		Dir: filepath.Join(f.dir, "pods"), Data: filepath.Join(f.dir, "persistent"), PublicIP: "192.0.2.7", Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
+		Dir: filepath.Join(f.dir, "pods"), Data: filepath.Join(f.dir, "persistent"), PublicIP: func() string { return "192.0.2.7" }, Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
 		Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
 	}
 }
@@ -79,7 +80,7 @@ func (f *fakeHost) Image(_ context.Context, ref string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.images[ref] {
-		return "sha256:" + ref, nil
+		return "sha256:" + ref + f.tagged, nil
 	}
 	return "", f.away
 }
@@ -100,7 +101,7 @@ func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential,
 		return "", err
 	}
 	f.images[ref] = true
-	return "sha256:" + ref, nil
+	return "sha256:" + ref + f.tagged, nil
 }
 
 func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {

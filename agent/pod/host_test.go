@@ -59,6 +59,39 @@ func TestPullAfterARestartHasItsCredential(t *testing.T) {
 	}
 }
 
+// TestContainerIsMadeFromTheDigestThatWasPulled moves a tag between two starts, and while a start goes on.
+func TestContainerIsMadeFromTheDigestThatWasPulled(t *testing.T) {
+	for _, here := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeHost(t)
+			f.images["web"] = here
+			pods, _, _ := agentLife(t, f, boot1)
+			want := []string{"sha256:web", "sha256:web-2"}
+			for i := range want {
+				f.mu.Lock()
+				f.tagged = want[i][len(want[0]):]
+				f.images["web"] = here
+				f.mu.Unlock()
+				pods.Set(f.order(assignment(uint64(i+1), fleet.GoalRun)))
+				settle(4 * time.Second)
+				f.mu.Lock()
+				f.tagged = "-later"
+				f.mu.Unlock()
+				settle(time.Minute)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			var got []string
+			for _, s := range f.specs {
+				got = append(got, s.Digest)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("image on the host %v (-want +got):\n%s", here, diff)
+			}
+		})
+	}
+}
+
 func TestPersistentDataOutlivesAllButThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeHost(t)

@@ -29,8 +29,8 @@ type Deps struct {
 	Heard   *atomic.Bool  // a scheduler was heard since the agent started
 	Log     *slog.Logger
 	GPUName func(uuid string) string
-	// PublicIP is where the pods' published ports are reached; empty: nothing is published.
-	PublicIP string
+	// PublicIP is where the pods' published ports are reached now; empty: nothing is published.
+	PublicIP func() string
 }
 
 const (

@@ -6,8 +6,8 @@ import "gantry/fleet"
 type Seen struct {
 	Container Container
 	Digest    string // of the image; empty when it is not on the host
-	Network   bool   // the namespace is complete
-	WrongPort bool   // the network publishes other ports than those of the order
+	Network   bool   // something of the pod's network is there
+	WrongPort bool   // it is not complete, or publishes other ports than those of the order
 	Record    Record
 	Boot      string // boot id of the host now
 	Heard     bool   // a scheduler was heard since this agent started

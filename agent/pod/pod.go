@@ -66,8 +66,10 @@ type Ledger interface {
 
 // Network gives a pod its network namespace. Calls may be repeated.
 type Network interface {
-	// Ready reports whether the pod has a complete network, and whether its published ports are these.
-	Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) (ready, published bool, err error)
+	// Ready reports whether anything of the pod's network is there, also what a failed removal left, and
+	// whether it is whole: complete, and with exactly these published ports.
+	Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) (some, whole bool, err error)
+	// Ensure makes the network whole, or fails.
 	Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) error
 	Release(ctx context.Context, id fleet.PodID) error
 	Namespace(id fleet.PodID) string // path

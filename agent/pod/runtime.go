@@ -18,7 +18,8 @@ type Runtime interface {
 	// Pull fetches and unpacks ref, calling progress with bytes now and then. total is 0 while unknown.
 	// auth, when it is not nil, is for the registry that ref names and for no other host.
 	Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (digest string, err error)
-	// Define makes the container's snapshot and record, labelled with pod and incarnation.
+	// Define makes the container's snapshot and record, labelled with pod and incarnation, from the
+	// image of the spec's digest. One that is not on the host any more is an error of class Retry.
 	Define(ctx context.Context, spec ContainerSpec) error
 	// Task makes the container's process, not yet running the image's command.
 	Task(ctx context.Context, id fleet.PodID) error
@@ -70,7 +71,8 @@ type ContainerSpec struct {
 	Pod         fleet.PodID
 	Account     fleet.AccountID
 	Incarnation uint64
-	Image       string
+	Image       string            // the reference, for people
+	Digest      string            // of the image, as Image or Pull gave it: this alone decides what runs
 	Args        string            // see fleet.ParseArgs
 	Env         map[string]string // complete, reserved names already stripped
 	Hostname    string

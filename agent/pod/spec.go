@@ -42,7 +42,7 @@ func (m *machine) containerSpec(want Assignment) (ContainerSpec, error) {
 	}
 	return ContainerSpec{
 		Pod: m.id, Account: want.Account, Incarnation: want.Incarnation,
-		Image: want.Image, Args: want.Args, Env: m.environment(want), Hostname: host,
+		Image: want.Image, Digest: m.digest, Args: want.Args, Env: m.environment(want), Hostname: host,
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
 		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: pidsLimit, ShmMB: shm, Mounts: mounts,
@@ -65,7 +65,7 @@ func (m *machine) environment(want Assignment) map[string]string {
 	}
 	vars := map[string]string{}
 	for _, p := range want.Mappings {
-		vars["PUBLIC_IP"] = m.PublicIP
+		vars["PUBLIC_IP"] = m.PublicIP()
 		vars["TCP_PORT_"+strconv.Itoa(p.Private)] = strconv.Itoa(p.Public)
 	}
 	cpus := (want.Limits.MilliCPU + 999) / 1000

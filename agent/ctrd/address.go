@@ -1,0 +1,117 @@
+package ctrd
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// guard says which addresses a pull may connect to.
+type guard struct {
+	loopback bool   // registries on loopback are allowed
+	bridge   string // the pods' bridge; empty: none
+}
+
+// transport makes one that reaches no address of this host, of its pods or of its cloud's metadata
+// service, whatever name or redirect leads there: it looks at each address that is about to be
+// connected to. A loopback registry may be reached on loopback. It uses no proxy, which would hide the
+// address.
+func (g guard) transport(loopback bool) *http.Transport {
+	d := net.Dialer{
+		Timeout: 30 * time.Second, KeepAlive: 30 * time.Second,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			ap, err := netip.ParseAddrPort(address)
+			if err != nil || g.refuses(ap.Addr(), loopback) {
+				return fmt.Errorf("dial registry: %w", errRefusedAddress)
+			}
+			return nil
+		},
+	}
+	return &http.Transport{
+		DialContext: d.DialContext, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 30 * time.Second,
+		IdleConnTimeout: 30 * time.Second, MaxIdleConns: 10, ExpectContinueTimeout: 5 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+func (g guard) refuses(a netip.Addr, loopback bool) bool {
+	a = plain(a)
+	return refused(a, loopback) || !a.IsLoopback() && g.ours(a)
+}
+
+// ours reports whether an address is one of the host's own or in the pods' subnet. Links come and go,
+// so it is asked each time; when the answer cannot be had, it is yes.
+func (g guard) ours(a netip.Addr) bool {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return true
+	}
+	for _, o := range own {
+		if p, ok := prefixOf(o); !ok || p.Addr() == a {
+			return true
+		}
+	}
+	if g.bridge == "" {
+		return false
+	}
+	link, err := net.InterfaceByName(g.bridge)
+	if err != nil {
+		return false // there is no pod
+	}
+	pods, err := link.Addrs()
+	if err != nil {
+		return true
+	}
+	for _, o := range pods {
+		if p, ok := prefixOf(o); !ok || p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// prefixOf returns the address of a link, with the length of its subnet.
+func prefixOf(a net.Addr) (netip.Prefix, bool) {
+	n, ok := a.(*net.IPNet)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), bits), true
+}
+
+// plain returns the IPv4 address that an IPv6 one stands for, else itself without its zone.
+func plain(a netip.Addr) netip.Addr {
+	a = a.WithZone("").Unmap()
+	if netip.MustParsePrefix("64:ff9b::/96").Contains(a) {
+		b := a.As16()
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return a
+}
+
+// isMetadata names addresses at which clouds serve a machine's credentials, beside link-local ones.
+func isMetadata(a netip.Addr) bool {
+	switch a.String() {
+	case "fd00:ec2::254", "100.100.100.200", "168.63.129.16":
+		return true
+	}
+	return false
+}
+
+// refused names what is no registry's address on any host.
+func refused(a netip.Addr, loopback bool) bool {
+	a = plain(a)
+	if a.IsLoopback() {
+		return !loopback
+	}
+	return a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || isMetadata(a) ||
+		a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}))
+}
