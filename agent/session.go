@@ -168,6 +168,7 @@ func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link
 func (s *sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, up <-chan *link.Up) error {
 	for {
 		if r := s.reports.unsent(time.Now()); r != nil {
+			r.SentNs = time.Now().UnixNano()
 			if err := stream.Send(&link.Up{Kind: &link.Up_Reports{Reports: r}}); err != nil {
 				return fmt.Errorf("send reports: %w", err)
 			}

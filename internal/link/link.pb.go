@@ -1524,6 +1524,7 @@ type Reports struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Pods          []*PodReport           `protobuf:"bytes,2,rep,name=pods,proto3" json:"pods,omitempty"`
+	SentNs        int64                  `protobuf:"varint,3,opt,name=sent_ns,json=sentNs,proto3" json:"sent_ns,omitempty"` // Unix time on the host's clock when this message was sent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1570,6 +1571,13 @@ func (x *Reports) GetPods() []*PodReport {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *Reports) GetSentNs() int64 {
+	if x != nil {
+		return x.SentNs
+	}
+	return 0
 }
 
 type ReportsKept struct {
@@ -2444,10 +2452,11 @@ const file_internal_link_link_proto_rawDesc = "" +
 	" \x01(\tR\x06digest\x1a:\n" +
 	"\fStepsNsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"T\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"m\n" +
 	"\aReports\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12-\n" +
-	"\x04pods\x18\x02 \x03(\v2\x19.gantry.link.v1.PodReportR\x04pods\")\n" +
+	"\x04pods\x18\x02 \x03(\v2\x19.gantry.link.v1.PodReportR\x04pods\x12\x17\n" +
+	"\asent_ns\x18\x03 \x01(\x03R\x06sentNs\")\n" +
 	"\vReportsKept\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"8\n" +
 	"\tHeartbeat\x12+\n" +

@@ -66,7 +66,24 @@ func isRange(from, to int32) bool {
 	return from >= 1 && from <= to && to <= most
 }
 
-func decodeReports(in []*link.PodReport) []state.PodReport {
+// maxTransit is how long a message may be under way before the difference of two clocks is taken for an
+// error of the host's.
+const maxTransit = 2 * time.Second
+
+// clockError is what has to be added to times of a host's clock, which it said it was by when it sent a
+// message that came at now. 0 when it did not say.
+func clockError(sentNS int64, now time.Time) time.Duration {
+	if sentNS == 0 {
+		return 0
+	}
+	if off := now.Sub(time.Unix(0, sentNS)); off > maxTransit || off < -maxTransit {
+		return off
+	}
+	return 0
+}
+
+// decodeReports reads reports; off is the error of the host's clock.
+func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 	out := make([]state.PodReport, 0, len(in))
 	for _, r := range in {
 		p := state.PodReport{
@@ -74,7 +91,7 @@ func decodeReports(in []*link.PodReport) []state.PodReport {
 			Reason: r.GetReason(), LogTail: r.GetLogTail(), Digest: r.GetDigest(),
 		}
 		if r.GetAtNs() != 0 {
-			p.At = time.Unix(0, r.GetAtNs())
+			p.At = time.Unix(0, r.GetAtNs()).Add(off)
 		}
 		if r.GetHasExitCode() {
 			code := int(r.GetExitCode())

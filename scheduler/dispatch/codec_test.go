@@ -110,3 +110,25 @@ func TestHeartbeatTellsGPUs(t *testing.T) {
 		t.Errorf("of a pod that was not measured: %v", g)
 	}
 }
+
+// TestAHostsClockIsPutRight reads the end of a process by clocks that are right and wrong.
+func TestAHostsClockIsPutRight(t *testing.T) {
+	now := time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct{ sent, ended, want time.Time }{
+		"right, a moment under way":   {now.Add(-time.Second), now.Add(-time.Minute), now.Add(-time.Minute)},
+		"right, hours after its end":  {now, now.Add(-9 * time.Hour), now.Add(-9 * time.Hour)},
+		"without a battery":           {time.Unix(90, 0), time.Unix(60, 0), now.Add(-30 * time.Second)},
+		"two hours behind":            {now.Add(-2 * time.Hour), now.Add(-121 * time.Minute), now.Add(-time.Minute)},
+		"an hour ahead":               {now.Add(time.Hour), now.Add(59 * time.Minute), now.Add(-time.Minute)},
+		"of a host that does not say": {time.Time{}, now.Add(-time.Hour), now.Add(-time.Hour)},
+	} {
+		var sent int64
+		if !c.sent.IsZero() {
+			sent = c.sent.UnixNano()
+		}
+		got := decodeReports([]*link.PodReport{{PodId: "p", AtNs: c.ended.UnixNano()}, {PodId: "q"}}, clockError(sent, now))
+		if !got[0].At.Equal(c.want) || !got[1].At.IsZero() {
+			t.Errorf("%s: ended at %s, want %s; without a time: %s", name, got[0].At, c.want, got[1].At)
+		}
+	}
+}

@@ -266,7 +266,7 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 // record commits a message of reports and only then acknowledges it.
 func (x *session) record(ctx context.Context, r *link.Reports) error {
 	now := time.Now()
-	cmd := state.ReportPods{Host: x.host, Epoch: x.epoch, At: now, Reports: decodeReports(r.GetPods())}
+	cmd := state.ReportPods{Host: x.host, Epoch: x.epoch, At: now, Reports: decodeReports(r.GetPods(), clockError(r.GetSentNs(), now))}
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	if err := x.server.propose(ctx, cmd); err != nil {

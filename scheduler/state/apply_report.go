@@ -86,15 +86,12 @@ func (c ReportPods) when(r *PodReport) time.Time {
 // clock may be wrong. A process that ended before is charged up to there.
 const maxReach = 24 * time.Hour
 
-// endOf is when a process ended by this command's clock: the host's clock is put right by when it sent the
-// report, if it says so. It is not after the report came, not more than maxReach before, and never before
-// this incarnation was made.
+// endOf is when a process ended. It is not after the report came, not more than maxReach before, and never
+// before this incarnation was made.
 func (c ReportPods) endOf(pod *fleet.Pod, r *PodReport) time.Time {
 	end := r.At
 	if end.IsZero() {
 		end = c.At
-	} else if sent := r.Steps[fleet.StepReported]; !sent.IsZero() {
-		end = end.Add(c.At.Sub(sent))
 	}
 	return latest(earliest(end, c.At), c.At.Add(-maxReach), pod.Steps[fleet.StepCreated])
 }

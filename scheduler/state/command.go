@@ -151,7 +151,7 @@ type PodReport struct {
 	Event       fleet.Trigger            `cbor:"3,keyasint"`
 	Reason      string                   `cbor:"4,keyasint,omitempty"`
 	ExitCode    *int                     `cbor:"5,keyasint,omitempty"`
-	At          time.Time                `cbor:"6,keyasint"` // by the host's clock; zero: when the report came
+	At          time.Time                `cbor:"6,keyasint"` // by the host's clock, put right; zero: when the report came
 	Steps       map[fleet.Step]time.Time `cbor:"7,keyasint,omitempty"`
 	LogTail     string                   `cbor:"8,keyasint,omitempty"` // of a failed incarnation; the last 16 KiB are kept
 	Digest      string                   `cbor:"9,keyasint,omitempty"` // of the image
