@@ -214,14 +214,7 @@ func (h *history) reported(t *rapid.T, now time.Time, c *ReportPods) time.Time {
 		}),
 	).Draw(t, "reported at")
 	c.Reports[0].At = reported
-	if reported.IsZero() {
-		reported = now
-	} else if rapid.Bool().Draw(t, "sent") {
-		behind := time.Duration(rapid.SampledFrom([]int{0, 1, -5000, 5000, 1e9}).Draw(t, "behind")) * time.Second
-		c.Reports[0].Steps = map[fleet.Step]time.Time{fleet.StepReported: now.Add(-behind)}
-		reported = reported.Add(behind)
-	}
-	if reported.After(now) {
+	if reported.IsZero() || reported.After(now) {
 		reported = now
 	}
 	if reach := now.Add(-24 * time.Hour); reported.Before(reach) {
