@@ -310,14 +310,19 @@ func TestExecOutputIsNotHoarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The writer is stuck when its counter stands still: nothing reads what it wants to write.
+	const looks = 10 // in a row that must see the same
 	var last int64
+	same := 0
 	err := ctrdtest.Eventually(10*time.Second, func() error {
 		now := x.written()
 		if now == last && now > 0 {
+			same++
+		} else {
+			last, same = now, 0
+		}
+		if same == looks {
 			return nil
 		}
-		last = now
-		time.Sleep(50 * time.Millisecond)
 		return fmt.Errorf("%d bytes were written", now)
 	})
 	if err != nil || last > 16<<20 {

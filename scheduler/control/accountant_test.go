@@ -121,7 +121,7 @@ func newCluster(t *testing.T, n int) *cluster {
 
 func (c *cluster) usage(from, to time.Time) []state.UsageHour {
 	c.t.Helper()
-	out, err := c.store.Usage("acme", "", "", from, to, time.Now())
+	out, err := c.store.UsageBy("acme", "", "", from, to, time.Now(), nil, true)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func BenchmarkUsage(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		got, err := w.s.Usage("acme", fleet.ChargePod, "", at(0), at(30*86400), at(0))
+		got, err := w.s.UsageBy("acme", fleet.ChargePod, "", at(0), at(30*86400), at(0), nil, true)
 		if err != nil || len(got) != 72_000 {
 			b.Fatal(len(got), err)
 		}

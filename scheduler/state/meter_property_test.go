@@ -315,7 +315,7 @@ func (h *history) splits(t *rapid.T) {
 	cuts := []time.Time{day("from"), day("split"), day("to")}
 	slices.SortFunc(cuts, time.Time.Compare)
 	ask := func(from, to time.Time) []UsageHour {
-		out, err := h.s.Usage("acme", "", "", from, to, h.now)
+		out, err := h.s.UsageBy("acme", "", "", from, to, h.now, nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func TestUsageBy(t *testing.T) {
 		id   string
 	}{{}, {fleet.ChargePod, ""}, {fleet.ChargePod, "pod-2"}, {"", "v"}, {fleet.ChargeVolume, "pod-1"}} {
 		for _, apart := range []bool{false, true} {
-			hours, err := w.s.Usage("acme", c.kind, c.id, at(5*3600), at(70*3600), now)
+			hours, err := w.s.UsageBy("acme", c.kind, c.id, at(5*3600), at(70*3600), now, nil, true)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,12 +35,7 @@ func (v *View) Usage(account fleet.AccountID, kind fleet.ChargeKind, id string, 
 	return q.run()
 }
 
-// Usage is the view's, of a view of now; it reads the file after that has ended.
-func (s *Store) Usage(account fleet.AccountID, kind fleet.ChargeKind, id string, from, to, now time.Time) ([]UsageHour, error) {
-	return s.UsageBy(account, kind, id, from, to, now, nil, true)
-}
-
-// UsageBy is Usage summed up: bucket gives the beginning of the bucket that an hour's beginning is in, nil
+// UsageBy is Usage of a view of now, summed up; it reads the file after that view has ended. Bucket gives the beginning of the bucket that an hour's beginning is in, nil
 // makes each hour one, and resources are told apart when perResource says so. It is ordered by the
 // beginnings of the buckets, which are the Hour of the answer, then kind and id; sums of 0 are left out.
 // It holds no more in memory than the answer. Bucket is called under the store's lock: it must be pure.

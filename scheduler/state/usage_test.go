@@ -90,7 +90,7 @@ func TestUsageIsNotHeldInMemory(t *testing.T) {
 		t.Error("a restored store tells another usage")
 	}
 	s := openAt(t, into.copyTo(t), "boot-1")
-	got, err := s.Usage("acme", fleet.ChargePod, "pod00000000007", at(0), at(47*3600), at(0)) // up to within the 48th hour
+	got, err := s.UsageBy("acme", fleet.ChargePod, "pod00000000007", at(0), at(47*3600), at(0), nil, true) // up to within the 48th hour
 	if err != nil || len(got) != 48 || got[47].Amounts != (fleet.Amounts{GPU: 48, Disk: 8}) {
 		t.Errorf("a file that was opened again tells %d hours: %v", len(got), err)
 	}
@@ -226,7 +226,7 @@ func TestUsageBesideApplyAndRestore(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := w.s.Usage("acme", "", "", dawn, now, now); err != nil {
+				if _, err := w.s.UsageBy("acme", "", "", dawn, now, now, nil, true); err != nil {
 					t.Error(err)
 					return
 				}
@@ -283,7 +283,7 @@ func TestUsageEnds(t *testing.T) {
 	if err := w.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.s.Usage("acme", "", "", dawn, dusk, dusk); err == nil {
+	if _, err := w.s.UsageBy("acme", "", "", dawn, dusk, dusk, nil, true); err == nil {
 		t.Error("a closed store tells usage")
 	}
 }

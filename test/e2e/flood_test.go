@@ -17,7 +17,7 @@ func TestLogFloodIsBounded(t *testing.T) {
 	t.Parallel()
 	const kept = 31 << 20 // bytes: 30 MiB for each series, and a little that is not rotated yet
 	d := suite.dev
-	id := create(t, d, devtest.CPUPod("flood", `yes "$(printf %0100d 7)" | head -c 100000000; sleep 1; echo the flood is over; `+devtest.Sleeper)).ID
+	id := create(t, d, devtest.CPUPod("flood", `yes "$(printf %0100d 7)" | head -c 100000000; trap "exit 0" TERM; while :; do echo the flood is over; sleep 0.1; done`)).ID
 	reach(t, d, id, fleet.StatusRunning)
 	other := create(t, d, devtest.CPUPod("beside", devtest.Sleeper)).ID
 	reach(t, d, other, fleet.StatusRunning)
