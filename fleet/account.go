@@ -113,11 +113,24 @@ type Principal struct {
 // May reports whether the principal holds at least access want on group g.
 func (p Principal) May(g Group, want Access) bool { return p.Can[g].Covers(want) }
 
-// JoinToken lets one host join, once. Its secret is not in it: Hash is SHA-256 of 256 random bits.
+// TokenRole says what a join token makes of its holder.
+type TokenRole string
+
+// The roles of join tokens.
+const (
+	TokenHost      TokenRole = ""
+	TokenScheduler TokenRole = "scheduler"
+)
+
+// JoinToken lets one host or scheduler join, once. Its secret is not in it: Hash is SHA-256 of 256 random bits.
 type JoinToken struct {
 	ID         TokenID      `cbor:"1,keyasint"`
 	Hash       []byte       `cbor:"2,keyasint"`
 	DataCenter DataCenterID `cbor:"3,keyasint"`
 	Cloud      Cloud        `cbor:"4,keyasint"`
 	ExpiresAt  time.Time    `cbor:"5,keyasint"`
+
+	Role     TokenRole `cbor:"6,keyasint,omitempty"`
+	NonVoter bool      `cbor:"7,keyasint,omitempty"` // of schedulers: never gets a vote by itself
+	Replaces MemberID  `cbor:"8,keyasint,omitempty"` // of schedulers: the member that goes once the new one votes
 }

@@ -5,11 +5,26 @@ import "time"
 // HostState is what the control plane knows of a host's readiness.
 type HostState string
 
-// The states of a host.
+// The states of a host. A record holds joining, ready, unreachable, fenced or gone; of a ready host,
+// Host.Shown tells cordoned or draining instead.
 const (
 	HostJoining     HostState = "joining"     // has a certificate, has not connected yet
-	HostReady       HostState = "ready"       // connected
+	HostReady       HostState = "ready"       // connected, takes pods
+	HostCordoned    HostState = "cordoned"    // connected, takes no new pods
+	HostDraining    HostState = "draining"    // connected, takes no new pods and is being emptied
 	HostUnreachable HostState = "unreachable" // its session is lost; its pods may still run
+	HostFenced      HostState = "fenced"      // an operator vouches that nothing runs there any more
+	HostGone        HostState = "gone"        // removed for good; its certificate is refused
+)
+
+// Duty says whether a host takes new pods.
+type Duty string
+
+// The duties of a host.
+const (
+	DutyOpen     Duty = ""
+	DutyCordoned Duty = "cordoned"
+	DutyDraining Duty = "draining"
 )
 
 // GPU is one device of a host.
@@ -54,6 +69,27 @@ type Host struct {
 	Inventory  Inventory    `cbor:"11,keyasint"`
 	JoinedAt   time.Time    `cbor:"12,keyasint"`
 	SeenAt     time.Time    `cbor:"13,keyasint,omitempty"` // when State last changed
+
+	Duty Duty `cbor:"14,keyasint,omitempty"`
+	// KeepRunning makes a drain wait for running pods rather than move those that may be moved.
+	KeepRunning bool              `cbor:"15,keyasint,omitempty"`
+	Labels      map[string]string `cbor:"16,keyasint,omitempty"`
+	// Lineage is that of the cluster when the host's pods were last compared with the state. While it is
+	// not the cluster's, the host takes no pods and is ordered nothing.
+	Lineage   uint64   `cbor:"17,keyasint,omitempty"`
+	PastBoots []string `cbor:"18,keyasint,omitempty"` // before BootID, oldest first, at most 16
+	Hardware  string   `cbor:"19,keyasint,omitempty"` // identity of the main board, hashed; empty: unknown
+	// Alarm says in one sentence what an operator has to look into; empty: nothing.
+	Alarm   string    `cbor:"20,keyasint,omitempty"`
+	AlarmAt time.Time `cbor:"21,keyasint,omitempty"`
+}
+
+// Shown is the state as people see it: of a ready host, its duty.
+func (h *Host) Shown() HostState {
+	if h.State == HostReady && h.Duty != DutyOpen {
+		return HostState(h.Duty)
+	}
+	return h.State
 }
 
 // DataCenter is a place where hosts stand.

@@ -157,6 +157,10 @@ type Pod struct {
 	Steps        map[Step]time.Time `cbor:"24,keyasint,omitempty"` // of the present incarnation
 
 	Mappings []PortMapping `cbor:"25,keyasint,omitempty"` // of its tcp ports; kept while it is bound, free when not Held
+
+	// Moving is set while the pod is taken from a host that is drained: it is stopped there and is to
+	// start on another. What its owner does with it meanwhile ends that.
+	Moving bool `cbor:"26,keyasint,omitempty"`
 }
 
 // KeepsData reports whether the pod has data on its host that outlives its container.

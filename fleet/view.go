@@ -39,6 +39,16 @@ type HostView struct {
 	Pods     int // that hold something
 }
 
+// HeldPod is a pod that holds something of a host, as an operator sees it: nothing of what its owner put in.
+type HeldPod struct {
+	ID      PodID
+	Account AccountID
+	Status  PodStatus
+	GPUs    int
+	Moving  bool
+	Waits   string // why a drain waits for it, in one sentence; empty: it does not, or there is no drain
+}
+
 // PodRequest is what a caller asks for when creating a pod; its shape is already checked, its
 // meaning is not.
 type PodRequest struct {

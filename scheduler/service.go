@@ -19,6 +19,7 @@ type Config struct {
 	Node     dispatch.Proposer
 	Dispatch Hosts
 	Sealer   *pki.Sealer
+	Members  Members // nil: there is but this scheduler, and nothing can be said of it
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }

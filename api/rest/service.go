@@ -79,6 +79,24 @@ type Service interface {
 	CreateAccountKey(ctx context.Context, account fleet.AccountID, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
 
 	SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error)
+	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty, keepRunning bool) (fleet.HostView, error)
+	SetHostLabels(ctx context.Context, id fleet.HostID, labels map[string]string) (fleet.HostView, error)
+	FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
+	RemoveHost(ctx context.Context, id fleet.HostID) error
+	ClearHostAlarm(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
+	HostPods(ctx context.Context, id fleet.HostID) ([]fleet.HeldPod, error)
+
+	// Cluster returns the schedulers of the cluster.
+	Cluster(ctx context.Context) (fleet.ClusterView, error)
+	// CreateMemberToken returns the text of a one-use token for a new scheduler; replaces may be empty.
+	CreateMemberToken(ctx context.Context, nonVoter bool, replaces fleet.MemberID, ttl time.Duration) (fleet.Secret, time.Time, error)
+	PromoteMember(ctx context.Context, id fleet.MemberID) error
+	DemoteMember(ctx context.Context, id fleet.MemberID) error
+	RemoveMember(ctx context.Context, id fleet.MemberID, force bool) error
+	// TransferLeadership hands leadership to a voter; an empty id: to the most up-to-date one.
+	TransferLeadership(ctx context.Context, id fleet.MemberID) error
+	// SaveSnapshot writes a copy of the whole state.
+	SaveSnapshot(ctx context.Context, w io.Writer) error
 	PutDataCenter(ctx context.Context, dc fleet.DataCenter) error
 	DeleteDataCenter(ctx context.Context, id fleet.DataCenterID) error
 	PutGPUType(ctx context.Context, t fleet.GPUType) error

@@ -4,6 +4,9 @@
 // answers Welcome and then the full set of the host's assignments; after that numbered differences,
 // each of which applies to exactly one generation. A gap is healed by asking for the full set again.
 //
+// A scheduler that does not lead refuses Session, Join, Renew and all of Peer but Status with UNAVAILABLE; the
+// trailer "gantry-leader" then holds the link address of the one that does, where it is known.
+//
 // Tunnel carries bytes between a scheduler and something on a host (a pod's port, a pod's log). The
 // scheduler asks for one through Session (OpenTunnel), the agent opens it.
 
@@ -36,6 +39,7 @@ type JoinRequest struct {
 	Csr           []byte                 `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`                              // PKCS #10, DER
 	MachineId     string                 `protobuf:"bytes,3,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"` // bound to the host for ever
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`                            // the host's own name, for people
+	Hardware      string                 `protobuf:"bytes,5,opt,name=hardware,proto3" json:"hardware,omitempty"`                    // identity of the main board, hashed; empty: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -98,12 +102,20 @@ func (x *JoinRequest) GetName() string {
 	return ""
 }
 
+func (x *JoinRequest) GetHardware() string {
+	if x != nil {
+		return x.Hardware
+	}
+	return ""
+}
+
 type JoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HostId        string                 `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	Certificate   []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
 	Ca            []byte                 `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Schedulers    []string               `protobuf:"bytes,5,rep,name=schedulers,proto3" json:"schedulers,omitempty"` // link addresses of the members
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,6 +178,385 @@ func (x *JoinResponse) GetClusterId() string {
 	return ""
 }
 
+func (x *JoinResponse) GetSchedulers() []string {
+	if x != nil {
+		return x.Schedulers
+	}
+	return nil
+}
+
+type JoinMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Csr           []byte                 `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`         // PKCS #10, DER
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // host:port at which the other schedulers reach the new one's link port
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Level         uint64                 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"` // newest feature level that its program understands
+	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinMemberRequest) Reset() {
+	*x = JoinMemberRequest{}
+	mi := &file_internal_link_link_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinMemberRequest) ProtoMessage() {}
+
+func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinMemberRequest.ProtoReflect.Descriptor instead.
+func (*JoinMemberRequest) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JoinMemberRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *JoinMemberRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+func (x *JoinMemberRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *JoinMemberRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *JoinMemberRequest) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *JoinMemberRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type JoinMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MemberId      string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Certificate   []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
+	Ca            []byte                 `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
+	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	SealKey       []byte                 `protobuf:"bytes,5,opt,name=seal_key,json=sealKey,proto3" json:"seal_key,omitempty"` // as the key file holds it
+	Schedulers    []string               `protobuf:"bytes,6,rep,name=schedulers,proto3" json:"schedulers,omitempty"`          // link addresses of the members
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinMemberResponse) Reset() {
+	*x = JoinMemberResponse{}
+	mi := &file_internal_link_link_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinMemberResponse) ProtoMessage() {}
+
+func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinMemberResponse.ProtoReflect.Descriptor instead.
+func (*JoinMemberResponse) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JoinMemberResponse) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *JoinMemberResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *JoinMemberResponse) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+func (x *JoinMemberResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *JoinMemberResponse) GetSealKey() []byte {
+	if x != nil {
+		return x.SealKey
+	}
+	return nil
+}
+
+func (x *JoinMemberResponse) GetSchedulers() []string {
+	if x != nil {
+		return x.Schedulers
+	}
+	return nil
+}
+
+type RejoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Level         uint64                 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejoinRequest) Reset() {
+	*x = RejoinRequest{}
+	mi := &file_internal_link_link_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejoinRequest) ProtoMessage() {}
+
+func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
+func (*RejoinRequest) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RejoinRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+func (x *RejoinRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *RejoinRequest) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *RejoinRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type StatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusRequest) Reset() {
+	*x = StatusRequest{}
+	mi := &file_internal_link_link_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusRequest) ProtoMessage() {}
+
+func (x *StatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
+func (*StatusRequest) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{5}
+}
+
+type StatusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MemberId      string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	LastIndex     uint64                 `protobuf:"varint,2,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	AppliedIndex  uint64                 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	Level         uint64                 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"` // newest feature level that its program understands
+	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
+	Problem       string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`                    // in one sentence; empty: none
+	DiskFull      bool                   `protobuf:"varint,8,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"` // it must not lead
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusResponse) Reset() {
+	*x = StatusResponse{}
+	mi := &file_internal_link_link_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusResponse) ProtoMessage() {}
+
+func (x *StatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
+func (*StatusResponse) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *StatusResponse) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetDiskFull() bool {
+	if x != nil {
+		return x.DiskFull
+	}
+	return false
+}
+
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"`
@@ -175,7 +566,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_link_link_proto_msgTypes[2]
+	mi := &file_internal_link_link_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +578,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[2]
+	mi := &file_internal_link_link_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +591,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{2}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -219,7 +610,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_link_link_proto_msgTypes[3]
+	mi := &file_internal_link_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +622,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[3]
+	mi := &file_internal_link_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +635,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{3}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -270,7 +661,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_link_link_proto_msgTypes[4]
+	mi := &file_internal_link_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +673,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[4]
+	mi := &file_internal_link_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +686,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{4}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -393,6 +784,7 @@ type Down struct {
 	//	*Down_Difference
 	//	*Down_ReportsKept
 	//	*Down_OpenTunnel
+	//	*Down_Beat
 	Kind          isDown_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -400,7 +792,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_link_link_proto_msgTypes[5]
+	mi := &file_internal_link_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +804,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[5]
+	mi := &file_internal_link_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +817,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{5}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Down) GetKind() isDown_Kind {
@@ -480,6 +872,15 @@ func (x *Down) GetOpenTunnel() *OpenTunnel {
 	return nil
 }
 
+func (x *Down) GetBeat() *Beat {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
 type isDown_Kind interface {
 	isDown_Kind()
 }
@@ -504,6 +905,10 @@ type Down_OpenTunnel struct {
 	OpenTunnel *OpenTunnel `protobuf:"bytes,5,opt,name=open_tunnel,json=openTunnel,proto3,oneof"`
 }
 
+type Down_Beat struct {
+	Beat *Beat `protobuf:"bytes,6,opt,name=beat,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Kind() {}
 
 func (*Down_Full) isDown_Kind() {}
@@ -514,19 +919,73 @@ func (*Down_ReportsKept) isDown_Kind() {}
 
 func (*Down_OpenTunnel) isDown_Kind() {}
 
-type Hello struct {
+func (*Down_Beat) isDown_Kind() {}
+
+// Beat says that the scheduler still leads. It comes at least as often as the host's heartbeats are due; a host
+// that hears nothing for the silence of its Welcome looks for another scheduler.
+type Beat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	BootId        string                 `protobuf:"bytes,2,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // the newest one in the host's ledger
-	Inventory     *Inventory             `protobuf:"bytes,4,opt,name=inventory,proto3" json:"inventory,omitempty"`
+	Schedulers    []string               `protobuf:"bytes,1,rep,name=schedulers,proto3" json:"schedulers,omitempty"` // link addresses of the members, when they changed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beat) Reset() {
+	*x = Beat{}
+	mi := &file_internal_link_link_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beat) ProtoMessage() {}
+
+func (x *Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
+func (*Beat) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Beat) GetSchedulers() []string {
+	if x != nil {
+		return x.Schedulers
+	}
+	return nil
+}
+
+type Hello struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	MachineId  string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	BootId     string                 `protobuf:"bytes,2,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	Generation uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // the newest one in the host's ledger
+	Inventory  *Inventory             `protobuf:"bytes,4,opt,name=inventory,proto3" json:"inventory,omitempty"`
+	Hardware   string                 `protobuf:"bytes,5,opt,name=hardware,proto3" json:"hardware,omitempty"` // identity of the main board, hashed; empty: unknown
+	Lineage    uint64                 `protobuf:"varint,6,opt,name=lineage,proto3" json:"lineage,omitempty"`  // the highest that this agent ever followed
+	// holds_set: this run of the agent has had the full set of generation and lineage; without a change
+	// since, it need not come again.
+	HoldsSet      bool         `protobuf:"varint,7,opt,name=holds_set,json=holdsSet,proto3" json:"holds_set,omitempty"`
+	Pods          []*LedgerPod `protobuf:"bytes,8,rep,name=pods,proto3" json:"pods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_link_link_proto_msgTypes[6]
+	mi := &file_internal_link_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +997,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[6]
+	mi := &file_internal_link_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +1010,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{6}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -582,6 +1041,127 @@ func (x *Hello) GetInventory() *Inventory {
 	return nil
 }
 
+func (x *Hello) GetHardware() string {
+	if x != nil {
+		return x.Hardware
+	}
+	return ""
+}
+
+func (x *Hello) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
+func (x *Hello) GetHoldsSet() bool {
+	if x != nil {
+		return x.HoldsSet
+	}
+	return false
+}
+
+func (x *Hello) GetPods() []*LedgerPod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+// LedgerPod is what the host's ledger holds of one pod.
+type LedgerPod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Goal          string                 `protobuf:"bytes,3,opt,name=goal,proto3" json:"goal,omitempty"`
+	Ended         bool                   `protobuf:"varint,4,opt,name=ended,proto3" json:"ended,omitempty"` // nothing of this incarnation runs any more
+	Gpus          []string               `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Need          *Resources             `protobuf:"bytes,6,opt,name=need,proto3" json:"need,omitempty"`
+	Ports         []*Port                `protobuf:"bytes,7,rep,name=ports,proto3" json:"ports,omitempty"` // those with a public one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LedgerPod) Reset() {
+	*x = LedgerPod{}
+	mi := &file_internal_link_link_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LedgerPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LedgerPod) ProtoMessage() {}
+
+func (x *LedgerPod) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
+func (*LedgerPod) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LedgerPod) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *LedgerPod) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LedgerPod) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *LedgerPod) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *LedgerPod) GetGpus() []string {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *LedgerPod) GetNeed() *Resources {
+	if x != nil {
+		return x.Need
+	}
+	return nil
+}
+
+func (x *LedgerPod) GetPorts() []*Port {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
 type Resources struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MilliCpu      int64                  `protobuf:"varint,1,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"`
@@ -593,7 +1173,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_link_link_proto_msgTypes[7]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +1185,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[7]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +1198,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{7}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -657,7 +1237,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_link_link_proto_msgTypes[8]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +1249,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[8]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +1262,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{8}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GPU) GetUuid() string {
@@ -753,7 +1333,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_link_link_proto_msgTypes[9]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +1345,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[9]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +1358,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{9}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -862,13 +1442,18 @@ type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	HeartbeatMs   int32                  `protobuf:"varint,2,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
+	Lineage       uint64                 `protobuf:"varint,3,opt,name=lineage,proto3" json:"lineage,omitempty"` // an agent that followed a higher one ends the session
+	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Schedulers    []string               `protobuf:"bytes,5,rep,name=schedulers,proto3" json:"schedulers,omitempty"`                 // link addresses of the members
+	SilenceMs     int32                  `protobuf:"varint,6,opt,name=silence_ms,json=silenceMs,proto3" json:"silence_ms,omitempty"` // see Beat; 0: this scheduler sends none
+	KeepSet       bool                   `protobuf:"varint,7,opt,name=keep_set,json=keepSet,proto3" json:"keep_set,omitempty"`       // the set that the agent holds is still right: no full set follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_link_link_proto_msgTypes[10]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1465,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[10]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1478,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{10}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -908,6 +1493,41 @@ func (x *Welcome) GetHeartbeatMs() int32 {
 		return x.HeartbeatMs
 	}
 	return 0
+}
+
+func (x *Welcome) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
+func (x *Welcome) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Welcome) GetSchedulers() []string {
+	if x != nil {
+		return x.Schedulers
+	}
+	return nil
+}
+
+func (x *Welcome) GetSilenceMs() int32 {
+	if x != nil {
+		return x.SilenceMs
+	}
+	return 0
+}
+
+func (x *Welcome) GetKeepSet() bool {
+	if x != nil {
+		return x.KeepSet
+	}
+	return false
 }
 
 // Assignment is what the host has to bring about for one pod.
@@ -937,7 +1557,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1569,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1582,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -1101,7 +1721,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1733,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1746,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Credential) GetUsername() string {
@@ -1154,7 +1774,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1786,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1799,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -1213,7 +1833,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1845,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1858,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -1267,7 +1887,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1899,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1912,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -1332,7 +1952,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1964,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1977,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -1375,7 +1995,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +2007,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +2020,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -1422,7 +2042,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +2054,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +2067,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -1531,7 +2151,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +2163,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +2176,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -1589,7 +2209,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +2221,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +2234,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -1634,7 +2254,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +2266,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +2279,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -1684,7 +2304,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +2316,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +2329,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -1771,7 +2391,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +2403,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +2416,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -1829,7 +2449,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2461,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2474,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -1945,7 +2565,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2577,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2590,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -2001,7 +2621,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2633,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2646,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -2087,7 +2707,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2719,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2732,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -2177,7 +2797,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2809,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2822,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -2242,7 +2862,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2874,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2887,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Frame) GetId() string {
@@ -2316,19 +2936,56 @@ var File_internal_link_link_proto protoreflect.FileDescriptor
 
 const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
-	"\x18internal/link/link.proto\x12\x0egantry.link.v1\"h\n" +
+	"\x18internal/link/link.proto\x12\x0egantry.link.v1\"\x84\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x03 \x01(\tR\tmachineId\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"x\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1a\n" +
+	"\bhardware\x18\x05 \x01(\tR\bhardware\"\x98\x01\n" +
 	"\fJoinResponse\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x03 \x01(\fR\x02ca\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x04 \x01(\tR\tclusterId\" \n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x1e\n" +
+	"\n" +
+	"schedulers\x18\x05 \x03(\tR\n" +
+	"schedulers\"\x99\x01\n" +
+	"\x11JoinMemberRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
+	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n" +
+	"\x05level\x18\x05 \x01(\x04R\x05level\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xbd\x01\n" +
+	"\x12JoinMemberResponse\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12 \n" +
+	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x0e\n" +
+	"\x02ca\x18\x03 \x01(\fR\x02ca\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x19\n" +
+	"\bseal_key\x18\x05 \x01(\fR\asealKey\x12\x1e\n" +
+	"\n" +
+	"schedulers\x18\x06 \x03(\tR\n" +
+	"schedulers\"k\n" +
+	"\rRejoinRequest\x12\x10\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\x04R\x05level\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"\x0f\n" +
+	"\rStatusRequest\"\xf2\x01\n" +
+	"\x0eStatusResponse\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x02 \x01(\x04R\tlastIndex\x12#\n" +
+	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12\x14\n" +
+	"\x05level\x18\x04 \x01(\x04R\x05level\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x18\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\x12\x1b\n" +
+	"\tdisk_full\x18\b \x01(\bR\bdiskFull\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
 	"\rRenewResponse\x12 \n" +
@@ -2339,7 +2996,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\areports\x18\x03 \x01(\v2\x17.gantry.link.v1.ReportsH\x00R\areports\x129\n" +
 	"\theartbeat\x18\x04 \x01(\v2\x19.gantry.link.v1.HeartbeatH\x00R\theartbeat\x120\n" +
 	"\x06resync\x18\x05 \x01(\v2\x16.gantry.link.v1.ResyncH\x00R\x06resyncB\x06\n" +
-	"\x04kind\"\xb1\x02\n" +
+	"\x04kind\"\xdd\x02\n" +
 	"\x04Down\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.gantry.link.v1.WelcomeH\x00R\awelcome\x12-\n" +
 	"\x04full\x18\x02 \x01(\v2\x17.gantry.link.v1.FullSetH\x00R\x04full\x12<\n" +
@@ -2348,8 +3005,13 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"difference\x12@\n" +
 	"\freports_kept\x18\x04 \x01(\v2\x1b.gantry.link.v1.ReportsKeptH\x00R\vreportsKept\x12=\n" +
 	"\vopen_tunnel\x18\x05 \x01(\v2\x1a.gantry.link.v1.OpenTunnelH\x00R\n" +
-	"openTunnelB\x06\n" +
-	"\x04kind\"\x98\x01\n" +
+	"openTunnel\x12*\n" +
+	"\x04beat\x18\x06 \x01(\v2\x14.gantry.link.v1.BeatH\x00R\x04beatB\x06\n" +
+	"\x04kind\"&\n" +
+	"\x04Beat\x12\x1e\n" +
+	"\n" +
+	"schedulers\x18\x01 \x03(\tR\n" +
+	"schedulers\"\x9a\x02\n" +
 	"\x05Hello\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
@@ -2357,7 +3019,19 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x127\n" +
-	"\tinventory\x18\x04 \x01(\v2\x19.gantry.link.v1.InventoryR\tinventory\"^\n" +
+	"\tinventory\x18\x04 \x01(\v2\x19.gantry.link.v1.InventoryR\tinventory\x12\x1a\n" +
+	"\bhardware\x18\x05 \x01(\tR\bhardware\x12\x18\n" +
+	"\alineage\x18\x06 \x01(\x04R\alineage\x12\x1b\n" +
+	"\tholds_set\x18\a \x01(\bR\bholdsSet\x12-\n" +
+	"\x04pods\x18\b \x03(\v2\x19.gantry.link.v1.LedgerPodR\x04pods\"\xdd\x01\n" +
+	"\tLedgerPod\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04goal\x18\x03 \x01(\tR\x04goal\x12\x14\n" +
+	"\x05ended\x18\x04 \x01(\bR\x05ended\x12\x12\n" +
+	"\x04gpus\x18\x05 \x03(\tR\x04gpus\x12-\n" +
+	"\x04need\x18\x06 \x01(\v2\x19.gantry.link.v1.ResourcesR\x04need\x12*\n" +
+	"\x05ports\x18\a \x03(\v2\x14.gantry.link.v1.PortR\x05ports\"^\n" +
 	"\tResources\x12\x1b\n" +
 	"\tmilli_cpu\x18\x01 \x01(\x03R\bmilliCpu\x12\x1b\n" +
 	"\tmemory_mb\x18\x02 \x01(\x03R\bmemoryMb\x12\x17\n" +
@@ -2382,10 +3056,19 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\tpublic_ip\x18\t \x01(\tR\bpublicIp\x12\x1b\n" +
 	"\tport_from\x18\n" +
 	" \x01(\x05R\bportFrom\x12\x17\n" +
-	"\aport_to\x18\v \x01(\x05R\x06portTo\"B\n" +
+	"\aport_to\x18\v \x01(\x05R\x06portTo\"\xd5\x01\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
-	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\"\x93\x05\n" +
+	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
+	"\alineage\x18\x03 \x01(\x04R\alineage\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x1e\n" +
+	"\n" +
+	"schedulers\x18\x05 \x03(\tR\n" +
+	"schedulers\x12\x1d\n" +
+	"\n" +
+	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
+	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\x93\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -2517,7 +3200,13 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04code\x18\x06 \x01(\tR\x04code2\x8f\x01\n" +
 	"\x04Join\x12A\n" +
 	"\x04Join\x12\x1b.gantry.link.v1.JoinRequest\x1a\x1c.gantry.link.v1.JoinResponse\x12D\n" +
-	"\x05Renew\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse2{\n" +
+	"\x05Renew\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse2\xbd\x02\n" +
+	"\x04Peer\x12S\n" +
+	"\n" +
+	"JoinMember\x12!.gantry.link.v1.JoinMemberRequest\x1a\".gantry.link.v1.JoinMemberResponse\x12K\n" +
+	"\x06Rejoin\x12\x1d.gantry.link.v1.RejoinRequest\x1a\".gantry.link.v1.JoinMemberResponse\x12J\n" +
+	"\vRenewMember\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse\x12G\n" +
+	"\x06Status\x12\x1d.gantry.link.v1.StatusRequest\x1a\x1e.gantry.link.v1.StatusResponse2{\n" +
 	"\x04Link\x127\n" +
 	"\aSession\x12\x12.gantry.link.v1.Up\x1a\x14.gantry.link.v1.Down(\x010\x01\x12:\n" +
 	"\x06Tunnel\x12\x15.gantry.link.v1.Frame\x1a\x15.gantry.link.v1.Frame(\x010\x01B\x16Z\x14gantry/internal/linkb\x06proto3"
@@ -2534,82 +3223,101 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_internal_link_link_proto_goTypes = []any{
-	(*JoinRequest)(nil),   // 0: gantry.link.v1.JoinRequest
-	(*JoinResponse)(nil),  // 1: gantry.link.v1.JoinResponse
-	(*RenewRequest)(nil),  // 2: gantry.link.v1.RenewRequest
-	(*RenewResponse)(nil), // 3: gantry.link.v1.RenewResponse
-	(*Up)(nil),            // 4: gantry.link.v1.Up
-	(*Down)(nil),          // 5: gantry.link.v1.Down
-	(*Hello)(nil),         // 6: gantry.link.v1.Hello
-	(*Resources)(nil),     // 7: gantry.link.v1.Resources
-	(*GPU)(nil),           // 8: gantry.link.v1.GPU
-	(*Inventory)(nil),     // 9: gantry.link.v1.Inventory
-	(*Welcome)(nil),       // 10: gantry.link.v1.Welcome
-	(*Assignment)(nil),    // 11: gantry.link.v1.Assignment
-	(*Credential)(nil),    // 12: gantry.link.v1.Credential
-	(*Port)(nil),          // 13: gantry.link.v1.Port
-	(*FullSet)(nil),       // 14: gantry.link.v1.FullSet
-	(*Difference)(nil),    // 15: gantry.link.v1.Difference
-	(*Applied)(nil),       // 16: gantry.link.v1.Applied
-	(*Resync)(nil),        // 17: gantry.link.v1.Resync
-	(*PodReport)(nil),     // 18: gantry.link.v1.PodReport
-	(*Reports)(nil),       // 19: gantry.link.v1.Reports
-	(*ReportsKept)(nil),   // 20: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),     // 21: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),       // 22: gantry.link.v1.PodLive
-	(*GPUUse)(nil),        // 23: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),    // 24: gantry.link.v1.OpenTunnel
-	(*PortTarget)(nil),    // 25: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),     // 26: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),    // 27: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),    // 28: gantry.link.v1.FileTarget
-	(*Frame)(nil),         // 29: gantry.link.v1.Frame
-	nil,                   // 30: gantry.link.v1.Assignment.EnvEntry
-	nil,                   // 31: gantry.link.v1.PodReport.StepsNsEntry
+	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
+	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 2: gantry.link.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 3: gantry.link.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 4: gantry.link.v1.RejoinRequest
+	(*StatusRequest)(nil),      // 5: gantry.link.v1.StatusRequest
+	(*StatusResponse)(nil),     // 6: gantry.link.v1.StatusResponse
+	(*RenewRequest)(nil),       // 7: gantry.link.v1.RenewRequest
+	(*RenewResponse)(nil),      // 8: gantry.link.v1.RenewResponse
+	(*Up)(nil),                 // 9: gantry.link.v1.Up
+	(*Down)(nil),               // 10: gantry.link.v1.Down
+	(*Beat)(nil),               // 11: gantry.link.v1.Beat
+	(*Hello)(nil),              // 12: gantry.link.v1.Hello
+	(*LedgerPod)(nil),          // 13: gantry.link.v1.LedgerPod
+	(*Resources)(nil),          // 14: gantry.link.v1.Resources
+	(*GPU)(nil),                // 15: gantry.link.v1.GPU
+	(*Inventory)(nil),          // 16: gantry.link.v1.Inventory
+	(*Welcome)(nil),            // 17: gantry.link.v1.Welcome
+	(*Assignment)(nil),         // 18: gantry.link.v1.Assignment
+	(*Credential)(nil),         // 19: gantry.link.v1.Credential
+	(*Port)(nil),               // 20: gantry.link.v1.Port
+	(*FullSet)(nil),            // 21: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 22: gantry.link.v1.Difference
+	(*Applied)(nil),            // 23: gantry.link.v1.Applied
+	(*Resync)(nil),             // 24: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 25: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 26: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 27: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 28: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 29: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 30: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 31: gantry.link.v1.OpenTunnel
+	(*PortTarget)(nil),         // 32: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 33: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 34: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 35: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 36: gantry.link.v1.Frame
+	nil,                        // 37: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 38: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
-	6,  // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	16, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	19, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	21, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	17, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
-	10, // 5: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	14, // 6: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	15, // 7: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	20, // 8: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	24, // 9: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	9,  // 10: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	7,  // 11: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	8,  // 12: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	30, // 13: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	13, // 14: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	7,  // 15: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	12, // 16: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	11, // 17: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	11, // 18: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	31, // 19: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	18, // 20: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	22, // 21: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	23, // 22: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	25, // 23: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	26, // 24: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	27, // 25: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	28, // 26: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	0,  // 27: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	2,  // 28: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	4,  // 29: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	29, // 30: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	1,  // 31: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	3,  // 32: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	5,  // 33: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	29, // 34: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	31, // [31:35] is the sub-list for method output_type
-	27, // [27:31] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	12, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
+	23, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	26, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	28, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	24, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	17, // 5: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	21, // 6: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	22, // 7: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	27, // 8: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	31, // 9: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	11, // 10: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	16, // 11: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	13, // 12: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	14, // 13: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	20, // 14: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	14, // 15: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	15, // 16: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	37, // 17: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	20, // 18: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	14, // 19: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	19, // 20: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	18, // 21: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	18, // 22: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	38, // 23: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	25, // 24: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	29, // 25: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	30, // 26: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	32, // 27: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	33, // 28: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	34, // 29: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	35, // 30: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	0,  // 31: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	7,  // 32: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	2,  // 33: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	4,  // 34: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	7,  // 35: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	5,  // 36: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	9,  // 37: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	36, // 38: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	1,  // 39: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	8,  // 40: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	3,  // 41: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	3,  // 42: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	8,  // 43: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	6,  // 44: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	10, // 45: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	36, // 46: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	39, // [39:47] is the sub-list for method output_type
+	31, // [31:39] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -2617,21 +3325,22 @@ func file_internal_link_link_proto_init() {
 	if File_internal_link_link_proto != nil {
 		return
 	}
-	file_internal_link_link_proto_msgTypes[4].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[9].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
 		(*Up_Heartbeat)(nil),
 		(*Up_Resync)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[5].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[10].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
 		(*Down_ReportsKept)(nil),
 		(*Down_OpenTunnel)(nil),
+		(*Down_Beat)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[24].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[31].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
@@ -2643,9 +3352,9 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   39,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_internal_link_link_proto_goTypes,
 		DependencyIndexes: file_internal_link_link_proto_depIdxs,

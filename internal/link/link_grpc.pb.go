@@ -4,6 +4,9 @@
 // answers Welcome and then the full set of the host's assignments; after that numbered differences,
 // each of which applies to exactly one generation. A gap is healed by asking for the full set again.
 //
+// A scheduler that does not lead refuses Session, Join, Renew and all of Peer but Status with UNAVAILABLE; the
+// trailer "gantry-leader" then holds the link address of the one that does, where it is known.
+//
 // Tunnel carries bytes between a scheduler and something on a host (a pod's port, a pod's log). The
 // scheduler asks for one through Session (OpenTunnel), the agent opens it.
 
@@ -165,6 +168,232 @@ var Join_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Renew",
 			Handler:    _Join_Renew_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "internal/link/link.proto",
+}
+
+const (
+	Peer_JoinMember_FullMethodName  = "/gantry.link.v1.Peer/JoinMember"
+	Peer_Rejoin_FullMethodName      = "/gantry.link.v1.Peer/Rejoin"
+	Peer_RenewMember_FullMethodName = "/gantry.link.v1.Peer/RenewMember"
+	Peer_Status_FullMethodName      = "/gantry.link.v1.Peer/Status"
+)
+
+// PeerClient is the client API for Peer service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Peer is for schedulers among themselves. All but Join needs a scheduler's certificate.
+type PeerClient interface {
+	// JoinMember trades a one-use token for a scheduler's certificate and the cluster's seal key. No client
+	// certificate is needed.
+	JoinMember(ctx context.Context, in *JoinMemberRequest, opts ...grpc.CallOption) (*JoinMemberResponse, error)
+	// Rejoin gives a member whose data is lost a new identity, and takes its old one out of the cluster.
+	Rejoin(ctx context.Context, in *RejoinRequest, opts ...grpc.CallOption) (*JoinMemberResponse, error)
+	RenewMember(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
+	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+}
+
+type peerClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewPeerClient(cc grpc.ClientConnInterface) PeerClient {
+	return &peerClient{cc}
+}
+
+func (c *peerClient) JoinMember(ctx context.Context, in *JoinMemberRequest, opts ...grpc.CallOption) (*JoinMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinMemberResponse)
+	err := c.cc.Invoke(ctx, Peer_JoinMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) Rejoin(ctx context.Context, in *RejoinRequest, opts ...grpc.CallOption) (*JoinMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinMemberResponse)
+	err := c.cc.Invoke(ctx, Peer_Rejoin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) RenewMember(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewResponse)
+	err := c.cc.Invoke(ctx, Peer_RenewMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StatusResponse)
+	err := c.cc.Invoke(ctx, Peer_Status_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// PeerServer is the server API for Peer service.
+// All implementations must embed UnimplementedPeerServer
+// for forward compatibility.
+//
+// Peer is for schedulers among themselves. All but Join needs a scheduler's certificate.
+type PeerServer interface {
+	// JoinMember trades a one-use token for a scheduler's certificate and the cluster's seal key. No client
+	// certificate is needed.
+	JoinMember(context.Context, *JoinMemberRequest) (*JoinMemberResponse, error)
+	// Rejoin gives a member whose data is lost a new identity, and takes its old one out of the cluster.
+	Rejoin(context.Context, *RejoinRequest) (*JoinMemberResponse, error)
+	RenewMember(context.Context, *RenewRequest) (*RenewResponse, error)
+	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	mustEmbedUnimplementedPeerServer()
+}
+
+// UnimplementedPeerServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedPeerServer struct{}
+
+func (UnimplementedPeerServer) JoinMember(context.Context, *JoinMemberRequest) (*JoinMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method JoinMember not implemented")
+}
+func (UnimplementedPeerServer) Rejoin(context.Context, *RejoinRequest) (*JoinMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rejoin not implemented")
+}
+func (UnimplementedPeerServer) RenewMember(context.Context, *RenewRequest) (*RenewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewMember not implemented")
+}
+func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
+func (UnimplementedPeerServer) testEmbeddedByValue()              {}
+
+// UnsafePeerServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to PeerServer will
+// result in compilation errors.
+type UnsafePeerServer interface {
+	mustEmbedUnimplementedPeerServer()
+}
+
+func RegisterPeerServer(s grpc.ServiceRegistrar, srv PeerServer) {
+	// If the following call panics, it indicates UnimplementedPeerServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Peer_ServiceDesc, srv)
+}
+
+func _Peer_JoinMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).JoinMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_JoinMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).JoinMember(ctx, req.(*JoinMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_Rejoin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RejoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Rejoin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Rejoin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Rejoin(ctx, req.(*RejoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_RenewMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).RenewMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_RenewMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).RenewMember(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Status(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Status_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Status(ctx, req.(*StatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Peer_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "gantry.link.v1.Peer",
+	HandlerType: (*PeerServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "JoinMember",
+			Handler:    _Peer_JoinMember_Handler,
+		},
+		{
+			MethodName: "Rejoin",
+			Handler:    _Peer_Rejoin_Handler,
+		},
+		{
+			MethodName: "RenewMember",
+			Handler:    _Peer_RenewMember_Handler,
+		},
+		{
+			MethodName: "Status",
+			Handler:    _Peer_Status_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

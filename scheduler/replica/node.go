@@ -62,7 +62,20 @@ type Config struct {
 	SnapshotInterval  time.Duration // how often that is looked at; 0: 1 min
 	TrailingLogs      uint64        // entries kept for followers after a snapshot; 0: 2048
 
-	wrapLog func(raftLog) raftLog // of tests; nil: as it is
+	// Level is the newest feature level that this program understands; 0: state.Level.
+	Level uint64
+	// DiskLimit is the used share of the disk, in percent, from which on nothing is accepted; 0: 95.
+	DiskLimit int
+	// DiskUsed tells that share; nil: of the file system of Dir.
+	DiskUsed func() (percent int, err error)
+	// WrapLog puts something between Raft and its log, for simulations; nil: nothing.
+	WrapLog func(Log) Log
+}
+
+// Log is what Raft needs of its log.
+type Log interface {
+	raft.LogStore
+	raft.StableStore
 }
 
 // withDefaults fills in what was left zero.
@@ -186,8 +199,8 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 		return nil, err
 	}
 	watched := &watchedLog{store: n.logs, watch: n.watch}
-	if n.cfg.wrapLog != nil {
-		watched.store = n.cfg.wrapLog(n.logs)
+	if n.cfg.WrapLog != nil {
+		watched.store = n.cfg.WrapLog(n.logs)
 	}
 	cache, err := raft.NewLogCache(logCache, watched)
 	if err != nil {

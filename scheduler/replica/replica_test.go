@@ -349,7 +349,7 @@ func TestAFatalErrorOfTheStateIsReported(t *testing.T) {
 
 // gatedLog is a log whose writes stop when the gate is shut.
 type gatedLog struct {
-	raftLog
+	Log
 	mu   sync.Mutex
 	gate chan struct{}
 }
@@ -369,7 +369,7 @@ func (g *gatedLog) StoreLogs(logs []*raft.Log) error {
 	if gate != nil {
 		<-gate
 	}
-	return g.raftLog.StoreLogs(logs)
+	return g.Log.StoreLogs(logs)
 }
 
 func TestAHungDiskEndsTheProcess(t *testing.T) {
@@ -377,8 +377,8 @@ func TestAHungDiskEndsTheProcess(t *testing.T) {
 	m := one(t, func(c *Config) {
 		c.HangLimit = 200 * time.Millisecond
 		c.RequestTimeout = time.Second
-		c.wrapLog = func(l raftLog) raftLog {
-			gate = &gatedLog{raftLog: l}
+		c.WrapLog = func(l Log) Log {
+			gate = &gatedLog{Log: l}
 			return gate
 		}
 	})

@@ -74,17 +74,11 @@ func (w *watchdog) run(ctx context.Context) {
 
 // watchedLog is the log with every call timed.
 type watchedLog struct {
-	store raftLog
+	store Log
 	watch *watchdog
 }
 
-// raftLog is what Raft needs of its log.
-type raftLog interface {
-	raft.LogStore
-	raft.StableStore
-}
-
-var _ raftLog = (*raftboltdb.BoltStore)(nil)
+var _ Log = (*raftboltdb.BoltStore)(nil)
 
 // FirstIndex implements raft.LogStore.
 func (l *watchedLog) FirstIndex() (uint64, error) {

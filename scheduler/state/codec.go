@@ -94,6 +94,18 @@ func commandTypes() []Command {
 		PurgeUsage{},
 		PurgeOnce{},
 		SetTemplateSource{},
+		PutMember{},
+		JoinMember{},
+		RemoveMember{},
+		RaiseLevel{},
+		RestoreCluster{},
+		SetHostDuty{},
+		SetHostLabels{},
+		FenceHost{},
+		RemoveHost{},
+		PurgeHosts{},
+		AlarmHost{},
+		MovePod{},
 	}
 }
 

@@ -6,6 +6,10 @@ import (
 	"gantry/fleet"
 )
 
+// Level is the newest feature level that this program understands: a level is a set of commands and of
+// meanings. A command of a level is proposed only when the level is in force; see RaiseLevel.
+const Level uint64 = 1
+
 // Command is a change that one log entry may hold. Commands are plain values; they carry every time
 // and every random value that they need. A refused command writes nothing and its Result holds a
 // *fleet.Error.
@@ -87,6 +91,24 @@ type ConnectHost struct {
 	Generation uint64          `cbor:"4,keyasint"`
 	Inventory  fleet.Inventory `cbor:"5,keyasint"`
 	At         time.Time       `cbor:"6,keyasint"`
+	// Pods is all that the host's ledger holds. It counts when the control plane was restored since the
+	// host was last compared with it.
+	Pods     []HostPod `cbor:"7,keyasint,omitempty"`
+	Hardware string    `cbor:"8,keyasint,omitempty"`
+	// Lineage is the highest that the agent ever followed. Above the cluster's: stale, the agent must not
+	// be ordered by this control plane.
+	Lineage uint64 `cbor:"9,keyasint,omitempty"`
+}
+
+// HostPod is what a host's ledger holds of one pod.
+type HostPod struct {
+	Pod         fleet.PodID         `cbor:"1,keyasint"`
+	Incarnation uint64              `cbor:"2,keyasint"`
+	Goal        fleet.Goal          `cbor:"3,keyasint"`           // as it was last ordered
+	Ended       bool                `cbor:"4,keyasint,omitempty"` // nothing of this incarnation runs any more
+	GPUs        []string            `cbor:"5,keyasint,omitempty"`
+	Need        fleet.Resources     `cbor:"6,keyasint"`
+	Mappings    []fleet.PortMapping `cbor:"7,keyasint,omitempty"`
 }
 
 // SetHostState says whether the session of an epoch is alive: ready or unreachable.
@@ -354,6 +376,99 @@ type SetTemplateSource struct {
 	Source   fleet.TemplateSource `cbor:"2,keyasint"`
 }
 
+// PutMember creates or replaces the record of a member of the control plane. Errors: invalid,
+// not_allowed (the member was removed).
+type PutMember struct {
+	Member fleet.Member `cbor:"1,keyasint"`
+}
+
+// JoinMember burns a scheduler's join token and creates the member. Of Member the proposer sets ID, Name,
+// Address, Level, Version and JoinedAt; the rest is the token's. Value: fleet.Member. Errors: unauthorized
+// (token unknown, expired, wrong or a host's), exists, invalid, rule (Level is below the cluster's).
+type JoinMember struct {
+	Token  fleet.TokenID `cbor:"1,keyasint"`
+	Hash   []byte        `cbor:"2,keyasint"` // of the token's secret
+	Member fleet.Member  `cbor:"3,keyasint"`
+	At     time.Time     `cbor:"4,keyasint"`
+}
+
+// RemoveMember says that a member is none any more, for ever. Errors: not_found.
+type RemoveMember struct {
+	Member fleet.MemberID `cbor:"1,keyasint"`
+	At     time.Time      `cbor:"2,keyasint"`
+}
+
+// RaiseLevel puts a feature level in force; it never falls. It is proposed when every member has announced
+// that it understands it. A replica whose program does not understand it stops.
+type RaiseLevel struct {
+	Level uint64 `cbor:"1,keyasint"`
+}
+
+// RestoreCluster makes a restored copy a cluster of its own: a new id, a higher lineage, every member of
+// before removed, and Member the only one. It is the first command after a snapshot was restored. Every host
+// takes no pods until it has connected and its pods were compared with the copy. Errors: stale (the lineage
+// is not above the copy's).
+type RestoreCluster struct {
+	ID         string       `cbor:"1,keyasint"`
+	Lineage    uint64       `cbor:"2,keyasint"`
+	Member     fleet.Member `cbor:"3,keyasint"`
+	SnapshotAt time.Time    `cbor:"4,keyasint"`
+	At         time.Time    `cbor:"5,keyasint"`
+}
+
+// SetHostDuty cordons a host, drains it, or opens it again. Value: fleet.Host. Errors: not_found, invalid,
+// not_allowed (the host is gone; it is to be opened and is fenced, or something that the fence freed may
+// still be there).
+type SetHostDuty struct {
+	Host        fleet.HostID `cbor:"1,keyasint"`
+	Duty        fleet.Duty   `cbor:"2,keyasint"`
+	KeepRunning bool         `cbor:"3,keyasint,omitempty"` // see fleet.Host
+	At          time.Time    `cbor:"4,keyasint"`
+}
+
+// SetHostLabels replaces the labels of a host. Value: fleet.Host. Errors: not_found, invalid.
+type SetHostLabels struct {
+	Host   fleet.HostID      `cbor:"1,keyasint"`
+	Labels map[string]string `cbor:"2,keyasint"`
+}
+
+// FenceHost records an operator's word that nothing runs on a host any more: its pods end in ERROR and all
+// that they held is free. The host is cordoned, its session's epoch is over, and when it connects again
+// whatever it still has of those pods is removed before it can be opened. Value: fleet.Host. Errors:
+// not_found, not_allowed (it is connected: ready).
+type FenceHost struct {
+	Host fleet.HostID `cbor:"1,keyasint"`
+	At   time.Time    `cbor:"2,keyasint"`
+}
+
+// RemoveHost makes a host gone. Value: fleet.Host. Errors: not_found, rule (pods hold something or keep
+// data there).
+type RemoveHost struct {
+	Host fleet.HostID `cbor:"1,keyasint"`
+	At   time.Time    `cbor:"2,keyasint"`
+}
+
+// PurgeHosts deletes the records of hosts that are gone since before Before. Value: int, how many.
+type PurgeHosts struct {
+	Before time.Time `cbor:"1,keyasint"`
+}
+
+// AlarmHost sets or, with no text, ends the alarm of a host. Errors: not_found.
+type AlarmHost struct {
+	Host fleet.HostID `cbor:"1,keyasint"`
+	Text string       `cbor:"2,keyasint,omitempty"`
+	At   time.Time    `cbor:"3,keyasint"`
+}
+
+// MovePod begins to take a pod from its host, which is being drained: it is stopped there, and what starts
+// it elsewhere is an ActPod of action start once it has ended. Value: fleet.Pod. Errors: not_found, stale,
+// not_allowed (locked, keeps data on the host, is not active, is being stopped, or its host is not draining).
+type MovePod struct {
+	Pod fleet.PodID `cbor:"1,keyasint"`
+	Rev uint64      `cbor:"2,keyasint"`
+	At  time.Time   `cbor:"3,keyasint"`
+}
+
 // The type numbers on the log. A number is never used again.
 const (
 	numBootstrap uint64 = iota + 1
@@ -395,6 +510,18 @@ const (
 	numPurgeUsage
 	numPurgeOnce
 	numSetTemplateSource
+	numPutMember
+	numJoinMember
+	numRemoveMember
+	numRaiseLevel
+	numRestoreCluster
+	numSetHostDuty
+	numSetHostLabels
+	numFenceHost
+	numRemoveHost
+	numPurgeHosts
+	numAlarmHost
+	numMovePod
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -437,3 +564,16 @@ func (ExhaustAccounts) number() uint64   { return numExhaustAccounts }
 func (PurgeUsage) number() uint64        { return numPurgeUsage }
 func (PurgeOnce) number() uint64         { return numPurgeOnce }
 func (SetTemplateSource) number() uint64 { return numSetTemplateSource }
+
+func (PutMember) number() uint64      { return numPutMember }
+func (JoinMember) number() uint64     { return numJoinMember }
+func (RemoveMember) number() uint64   { return numRemoveMember }
+func (RaiseLevel) number() uint64     { return numRaiseLevel }
+func (RestoreCluster) number() uint64 { return numRestoreCluster }
+func (SetHostDuty) number() uint64    { return numSetHostDuty }
+func (SetHostLabels) number() uint64  { return numSetHostLabels }
+func (FenceHost) number() uint64      { return numFenceHost }
+func (RemoveHost) number() uint64     { return numRemoveHost }
+func (PurgeHosts) number() uint64     { return numPurgeHosts }
+func (AlarmHost) number() uint64      { return numAlarmHost }
+func (MovePod) number() uint64        { return numMovePod }

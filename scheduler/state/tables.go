@@ -15,6 +15,15 @@ type Cluster struct {
 	ID          string `cbor:"1,keyasint"`
 	CA          []byte `cbor:"2,keyasint"` // certificate
 	SealedCAKey []byte `cbor:"3,keyasint"`
+	// Lineage grows with every restore from a snapshot; 0 in a cluster that never was restored.
+	// Incarnations and generations that are given out hold it in their upper bits, so that none is given
+	// out twice.
+	Lineage uint64 `cbor:"4,keyasint,omitempty"`
+	// Level is the feature level in force: no command of a newer one is on the log.
+	Level uint64 `cbor:"5,keyasint,omitempty"`
+	// RestoredAt is when the cluster was last restored, SnapshotAt of when the copy was.
+	RestoredAt time.Time `cbor:"6,keyasint,omitempty"`
+	SnapshotAt time.Time `cbor:"7,keyasint,omitempty"`
 }
 
 // onlyKey is the key of the one row of a table that has but one.
