@@ -38,6 +38,8 @@ type Error struct {
 	Details  []string
 	Excluded []Exclusion
 	Err      error
+	// NothingDone says that the refusal came before anything was done; the same request may be tried again at once.
+	NothingDone bool
 }
 
 // Exclusion tells how many hosts a placement rule refused, and why.
@@ -82,6 +84,12 @@ func Stale(what string) error { return &Error{Code: CodeStale, Msg: what} }
 // Unavailable says that the request could not be decided, or that its outcome is unknown.
 func Unavailable(msg string, cause error) error {
 	return &Error{Code: CodeUnavailable, Msg: msg, Err: cause}
+}
+
+// NothingDone reports whether the first *Error in err's chain says that nothing was done.
+func NothingDone(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.NothingDone
 }
 
 // CodeOf returns the code of the first *Error in err's chain, CodeInternal when there is none,

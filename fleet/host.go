@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"time"
+	"unicode/utf8"
+)
 
 // HostState is what the control plane knows of a host's readiness.
 type HostState string
@@ -81,7 +84,20 @@ type Host struct {
 	Hardware  string   `cbor:"19,keyasint,omitempty"` // identity of the main board, hashed; empty: unknown
 	// Alarm says in one sentence what an operator has to look into; empty: nothing.
 	Alarm   string    `cbor:"20,keyasint,omitempty"`
-	AlarmAt time.Time `cbor:"21,keyasint,omitempty"`
+	AlarmAt time.Time `cbor:"21,keyasint,omitzero"`
+
+	// Leftovers are containers that the host may still have, of pods that hold nothing there: what a fence
+	// freed, and what a restored control plane does not know. It is told to stop them, and takes no pods
+	// until none is left.
+	Leftovers []Leftover `cbor:"22,keyasint,omitempty"`
+	// Behind says that Lineage is not the cluster's. It is set in what views return.
+	Behind bool `cbor:"-"`
+}
+
+// Leftover is what a host may still have of a pod.
+type Leftover struct {
+	Pod         PodID  `cbor:"1,keyasint"`
+	Incarnation uint64 `cbor:"2,keyasint"`
 }
 
 // Shown is the state as people see it: of a ready host, its duty.
@@ -90,6 +106,63 @@ func (h *Host) Shown() HostState {
 		return HostState(h.Duty)
 	}
 	return h.State
+}
+
+// Takes reports whether new pods may be bound to the host, and if not why, in a few words. It goes by the
+// record as views return it.
+func (h *Host) Takes() (ok bool, why string) {
+	switch {
+	case h.State == HostJoining:
+		return false, "not connected yet"
+	case h.State == HostFenced, h.State == HostGone:
+		return false, string(h.State)
+	case h.State != HostReady:
+		return false, "unreachable"
+	case h.Behind:
+		return false, "not compared with the restored state yet"
+	case h.Duty != DutyOpen:
+		return false, string(h.Duty)
+	case len(h.Leftovers) > 0:
+		return false, "removing what ran there before"
+	}
+	return true, ""
+}
+
+// The bounds of labels.
+const (
+	maxLabels     = 64
+	maxLabelKey   = 63
+	maxLabelValue = 255
+)
+
+// CheckLabels refuses labels that a host cannot have. Errors: invalid.
+func CheckLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return Invalid("$.labels", "must be at most 64")
+	}
+	for key, value := range labels {
+		switch {
+		case !validLabelKey(key):
+			return Invalid("$.labels", "each key must be 1 to 63 of A-Z, a-z, 0-9, '.', '_', '/' and '-', and begin with a letter or digit")
+		case len(value) > maxLabelValue || !utf8.ValidString(value):
+			return Invalid("$.labels", "each value must be at most 255 bytes of UTF-8")
+		}
+	}
+	return nil
+}
+
+func validLabelKey(key string) bool {
+	if key == "" || len(key) > maxLabelKey {
+		return false
+	}
+	for i := range len(key) {
+		c := key[i]
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !word && (i == 0 || c != '.' && c != '_' && c != '/' && c != '-') {
+			return false
+		}
+	}
+	return true
 }
 
 // DataCenter is a place where hosts stand.

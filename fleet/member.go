@@ -17,7 +17,7 @@ type Member struct {
 	JoinedAt time.Time `cbor:"7,keyasint"`
 	// RemovedAt is when it was removed; zero while it is a member. The record stays, so that its
 	// certificate is refused.
-	RemovedAt time.Time `cbor:"8,keyasint,omitempty"`
+	RemovedAt time.Time `cbor:"8,keyasint,omitzero"`
 	Replaces  MemberID  `cbor:"9,keyasint,omitempty"` // removed once this one votes; empty: none
 }
 

@@ -166,5 +166,10 @@ type Pod struct {
 // KeepsData reports whether the pod has data on its host that outlives its container.
 func (p *Pod) KeepsData() bool { return p.Spec.Persistent != nil }
 
+// Movable reports whether a drain may take the pod to another host.
+func (p *Pod) Movable() bool {
+	return p.Status.Active() && p.Goal == GoalRun && !p.Locked && !p.KeepsData()
+}
+
 // Stopping reports whether a stop was accepted that the host has not finished.
 func (p *Pod) Stopping() bool { return p.Goal != GoalRun && p.Status.Active() }

@@ -40,6 +40,11 @@ const (
 	EventExited   Trigger = "exited"   // the container is gone after exit code 0 or an accepted stop
 	EventFailed   Trigger = "failed"   // the container is gone after an error
 	EventReboot   Trigger = "reboot"   // the host was rebooted under the pod
+
+	// EventFenced and EventAdopted are not a host's to report: an operator vouched that nothing runs on the
+	// host any more; a restored control plane found the pod running on its host.
+	EventFenced  Trigger = "fenced"
+	EventAdopted Trigger = "adopted"
 )
 
 // Actions lists the public actions.
@@ -56,21 +61,21 @@ var moves = map[PodStatus]map[Trigger]PodStatus{
 	StatusProvisioning: {
 		ActionStop: StatusExited, ActionTerminate: StatusTerminated, ActionUpdate: StatusProvisioning,
 		EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
-		EventReboot: StatusProvisioning,
+		EventReboot: StatusProvisioning, EventFenced: StatusError, EventAdopted: StatusRunning,
 	},
 	StatusStarting: {
 		ActionStop: StatusExited, ActionTerminate: StatusTerminated, ActionUpdate: StatusProvisioning,
 		EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
-		EventReboot: StatusProvisioning,
+		EventReboot: StatusProvisioning, EventFenced: StatusError, EventAdopted: StatusRunning,
 	},
 	StatusRunning: {
 		ActionStop: StatusExited, ActionRestart: StatusStarting, ActionTerminate: StatusTerminated,
 		ActionUpdate: StatusStarting,
 		EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
-		EventReboot: StatusProvisioning,
+		EventReboot: StatusProvisioning, EventFenced: StatusError, EventAdopted: StatusRunning,
 	},
-	StatusExited: {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated, ActionUpdate: StatusExited},
-	StatusError:  {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated, ActionUpdate: StatusError},
+	StatusExited: {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated, ActionUpdate: StatusExited, EventAdopted: StatusRunning},
+	StatusError:  {ActionStart: StatusProvisioning, ActionTerminate: StatusTerminated, ActionUpdate: StatusError, EventAdopted: StatusRunning},
 }
 
 // Next returns the status that t leads to from s, and whether the move is legal.

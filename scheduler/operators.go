@@ -16,7 +16,7 @@ const (
 	maxTokenTTL     = 30 * 24 * time.Hour
 )
 
-// Hosts lists every host.
+// Hosts lists every host, for some days those that are gone, too.
 func (s *Service) Hosts(ctx context.Context) ([]fleet.HostView, error) {
 	var out []fleet.HostView
 	err := s.read(ctx, func(v *state.View) error {
@@ -30,7 +30,7 @@ func (s *Service) Hosts(ctx context.Context) ([]fleet.HostView, error) {
 	return out, err
 }
 
-// Host returns one host.
+// Host returns one host, which may be gone.
 func (s *Service) Host(ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
 	var out fleet.HostView
 	err := s.read(ctx, func(v *state.View) error {
@@ -119,6 +119,7 @@ func Bootstrap(sealer *pki.Sealer, ca *pki.CA, now time.Time) (state.Bootstrap, 
 	}
 	return state.Bootstrap{
 		ClusterID: ca.ClusterID(), CA: pki.EncodeCert(ca.Cert()), SealedCAKey: sealed, Catalog: DefaultCatalog(), At: now,
+		Level: state.Level,
 	}, nil
 }
 

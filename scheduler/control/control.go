@@ -17,7 +17,7 @@ type Proposer interface {
 	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
 }
 
-// Purger removes the records of terminated pods after a time.
+// Purger removes the records of terminated pods after a time, and those of hosts that are gone.
 type Purger struct {
 	Store *state.Store
 	Node  Proposer
@@ -29,6 +29,8 @@ type Purger struct {
 const (
 	purgeBatch     = 256
 	proposeTimeout = 10 * time.Second
+	// keepHosts is how long a host that is gone stays readable.
+	keepHosts = 8 * 24 * time.Hour
 )
 
 // Run purges until ctx, which ends with leadership, does.
@@ -38,6 +40,9 @@ func (p *Purger) Run(ctx context.Context) error {
 	for {
 		if err := p.once(ctx); err != nil && ctx.Err() == nil {
 			p.Log.Warn("purge terminated pods", "err", err)
+		}
+		if err := p.hosts(ctx); err != nil && ctx.Err() == nil {
+			p.Log.Warn("purge hosts that are gone", "err", err)
 		}
 		select {
 		case <-tick.C:
@@ -62,4 +67,17 @@ func (p *Purger) once(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// hosts forgets hosts that are gone long enough.
+func (p *Purger) hosts(ctx context.Context) error {
+	before, old := time.Now().Add(-keepHosts), 0
+	err := p.Store.View(func(v *state.View) error { old = v.Forgettable(before); return nil })
+	if err != nil || old == 0 {
+		return err
+	}
+	deadline, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	_, err = p.Node.Propose(deadline, state.PurgeHosts{Before: before})
+	return err
 }

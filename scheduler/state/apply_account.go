@@ -26,7 +26,9 @@ func (c Bootstrap) apply(t *txn) (any, error) {
 	if get(t, &t.base.cluster, onlyKey) != nil {
 		return nil, exists("the cluster was made before")
 	}
-	put(t, &t.base.cluster, onlyKey, &Cluster{ID: c.ClusterID, CA: c.CA, SealedCAKey: c.SealedCAKey})
+	t.understand(c.Level)
+	put(t, &t.base.cluster, onlyKey, &Cluster{ID: c.ClusterID, CA: c.CA, SealedCAKey: c.SealedCAKey, Level: c.Level})
+	t.note(KindMember, "")
 	put(t, &t.base.catalog, onlyKey, &c.Catalog)
 	t.note(KindCatalog, "")
 	return nil, nil
@@ -184,8 +186,7 @@ func (c SetSSHKeys) apply(t *txn) (any, error) {
 
 func (c PutToken) apply(t *txn) (any, error) {
 	token := c.Token
-	err := cmp.Or(checkID("$.id", string(token.ID)), checkID("$.hash", string(token.Hash)),
-		checkID("$.dataCenter", string(token.DataCenter)))
+	err := cmp.Or(checkID("$.id", string(token.ID)), checkID("$.hash", string(token.Hash)), t.checkRole(&token))
 	switch {
 	case err != nil:
 		return nil, err

@@ -51,7 +51,7 @@ func (c DeleteGPUType) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("GPU type")
 	}
 	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool {
-		return slices.ContainsFunc(h.Inventory.GPUs, func(g fleet.GPU) bool { return g.Type == c.ID })
+		return h.State != fleet.HostGone && slices.ContainsFunc(h.Inventory.GPUs, func(g fleet.GPU) bool { return g.Type == c.ID })
 	})
 	if err := inUse("the GPU type", uses{hosts, "host"}); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (c DeleteDataCenter) apply(t *txn) (any, error) {
 	if get(t, &t.base.centers, c.ID) == nil {
 		return nil, fleet.NotFound("data center")
 	}
-	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID })
+	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID && h.State != fleet.HostGone })
 	volumes := count(t, &t.base.volumes, func(v *fleet.Volume) bool { return v.DataCenter == c.ID })
 	if err := inUse("the data center", uses{hosts, "host"}, uses{volumes, "network volume"}); err != nil {
 		return nil, err

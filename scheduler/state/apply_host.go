@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"crypto/subtle"
 	"net/netip"
 	"slices"
 
@@ -26,13 +25,15 @@ const (
 )
 
 func (c JoinHost) apply(t *txn) (any, error) {
-	token := get(t, &t.base.tokens, c.Token)
-	// One answer for all: who tries tokens learns nothing.
-	if token == nil || expired(token, c.At) || subtle.ConstantTimeCompare(token.Hash, c.Hash) != 1 {
-		return nil, &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is unknown, used or expired"}
+	token, err := t.useToken(c.Token, fleet.TokenHost, func(k *fleet.JoinToken) bool {
+		return !expired(k, c.At) && sameHash(k.Hash, c.Hash)
+	})
+	if err != nil {
+		return nil, err
 	}
 	host := c.Host
-	if err := cmp.Or(checkID("$.id", string(host.ID)), checkID("$.machineId", host.MachineID)); err != nil {
+	err = cmp.Or(checkID("$.id", string(host.ID)), checkID("$.machineId", host.MachineID), checkHardware(host.Hardware))
+	if err != nil {
 		return nil, err
 	}
 	if get(t, &t.base.hosts, host.ID) != nil {
@@ -49,7 +50,7 @@ func (c JoinHost) apply(t *txn) (any, error) {
 	drop(t, &t.base.tokens, token.ID)
 	return t.putHost(fleet.Host{
 		ID: host.ID, Name: host.Name, DataCenter: token.DataCenter, Cloud: token.Cloud, State: fleet.HostJoining,
-		MachineID: host.MachineID, JoinedAt: host.JoinedAt, SeenAt: c.At,
+		MachineID: host.MachineID, JoinedAt: host.JoinedAt, SeenAt: c.At, Lineage: t.lineage(), Hardware: host.Hardware,
 	}), nil
 }
 
@@ -59,6 +60,9 @@ func (c JoinHost) replaceOld(t *txn) error {
 	for _, id := range keysOf(t, &t.base.hosts) {
 		if get(t, &t.base.hosts, id).MachineID != c.Host.MachineID {
 			continue
+		}
+		if h := get(t, &t.base.hosts, id); t.mayHold(id) && h.State != fleet.HostJoining && h.Lineage != t.lineage() {
+			return exists("this machine is already a host, and may run pods that this control plane, which was restored, does not know")
 		}
 		if slices.ContainsFunc(t.podsOn(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
 			return exists("this machine is already a host, and pods hold resources or keep data on it")
@@ -75,16 +79,22 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	if !ok {
 		return nil, fleet.NotFound("host")
 	}
-	if host.MachineID != c.MachineID {
-		return nil, &fleet.Error{Code: fleet.CodeForbidden, Msg: "the host's identity belongs to another machine"}
-	}
-	if err := c.check(); err != nil {
+	if err := cmp.Or(c.identify(&host), c.check()); err != nil {
 		return nil, err
 	}
+	if c.Lineage > t.lineage() {
+		return nil, fleet.Stale("the host followed a control plane that was restored later than this one")
+	}
 	if c.Generation > host.Generation {
-		host.Generation = t.setGeneration(host.ID, c.Generation+1)
+		host.Generation = t.setGeneration(host.ID, max(c.Generation, lineageFloor(t.lineage()))+1)
+	}
+	was := host
+	if host.BootID != "" && host.BootID != c.BootID {
+		host.PastBoots = append(slices.Clone(host.PastBoots), host.BootID)
+		host.PastBoots = host.PastBoots[max(0, len(host.PastBoots)-maxBoots):]
 	}
 	host.State, host.BootID, host.SeenAt = fleet.HostReady, c.BootID, c.At
+	host.Hardware = cmp.Or(host.Hardware, c.Hardware)
 	host.Epoch++
 	host.Inventory = c.Inventory
 	images := slices.Clone(c.Inventory.Images)
@@ -92,7 +102,37 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	images = slices.Compact(images)
 	host.Inventory.Images = images[:min(len(images), maxImages)]
 	t.contribute(c.Inventory.GPUs)
+	c.compare(t, &was, &host)
 	return t.putHost(host), nil
+}
+
+// maxBoots is how many past boot ids a host's record keeps.
+const maxBoots = 16
+
+// identify refuses who is not the host that joined. Hardware that either side does not know is not compared.
+func (c ConnectHost) identify(host *fleet.Host) error {
+	msg := ""
+	switch {
+	case host.State == fleet.HostGone:
+		msg = "the host was removed; it can join again"
+	case host.MachineID != c.MachineID:
+		msg = "the host's identity belongs to another machine"
+	case host.Hardware != "" && c.Hardware != "" && host.Hardware != c.Hardware:
+		msg = "the host's identity belongs to another machine: the main board is not the one of before"
+	case c.BootID != "" && slices.Contains(host.PastBoots, c.BootID):
+		msg = "the host was booted anew since: two machines use one identity"
+	default:
+		return nil
+	}
+	return &fleet.Error{Code: fleet.CodeForbidden, Msg: msg}
+}
+
+// checkHardware refuses what identifies no main board.
+func checkHardware(hardware string) error {
+	if len(hardware) > maxID {
+		return fleet.Invalid("$.hardware", "must have at most 256 bytes")
+	}
+	return nil
 }
 
 // check refuses an inventory that the tables cannot mean.
@@ -107,12 +147,29 @@ func (c ConnectHost) check() error {
 	if err := checkPublic(&c.Inventory); err != nil {
 		return err
 	}
+	if err := cmp.Or(checkHardware(c.Hardware), c.checkPods()); err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for _, gpu := range c.Inventory.GPUs {
 		if gpu.UUID == "" || seen[gpu.UUID] {
 			return fleet.Invalid("$.inventory.gpus", "each needs a UUID of its own")
 		}
 		seen[gpu.UUID] = true
+	}
+	return nil
+}
+
+// checkPods refuses what no ledger holds.
+func (c ConnectHost) checkPods() error {
+	for i := range c.Pods {
+		p := &c.Pods[i]
+		if err := checkID("$.pods", string(p.Pod)); err != nil {
+			return err
+		}
+		if p.Incarnation == 0 || p.Incarnation >= maxGeneration {
+			return fleet.Invalid("$.pods", "each needs an incarnation that was given out")
+		}
 	}
 	return nil
 }
@@ -155,6 +212,8 @@ func (c SetHostState) apply(t *txn) (any, error) {
 		return nil, fleet.Invalid("$.state", "must be ready or unreachable")
 	case host.State == fleet.HostJoining:
 		return nil, fleet.Stale("the host has not connected yet")
+	case host.State == fleet.HostFenced || host.State == fleet.HostGone:
+		return nil, fleet.Stale("the host was taken out")
 	case host.State == c.State:
 		return nil, nil
 	}

@@ -1,29 +1,157 @@
 package state
 
-import "errors"
+import (
+	"cmp"
+	"crypto/subtle"
 
-var errNotBuilt = errors.New("not built yet")
+	"gantry/fleet"
+)
 
-func (c PutMember) apply(t *txn) (any, error) { return nil, errNotBuilt }
+// maxLineage bounds lineages, so that what is counted within one never wraps round.
+const maxLineage = maxGeneration >> (lineageBits + 1)
 
-func (c JoinMember) apply(t *txn) (any, error) { return nil, errNotBuilt }
+// cluster reads the cluster's record, to change it.
+func (t *txn) cluster() (Cluster, error) {
+	c := get(t, &t.base.cluster, onlyKey)
+	if c == nil {
+		return Cluster{}, fleet.NotFound("cluster")
+	}
+	return *c, nil
+}
 
-func (c RemoveMember) apply(t *txn) (any, error) { return nil, errNotBuilt }
+// checkRole refuses a join token that makes nothing of its holder.
+func (t *txn) checkRole(token *fleet.JoinToken) error {
+	switch {
+	case token.Role == fleet.TokenHost:
+		return checkID("$.dataCenter", string(token.DataCenter))
+	case token.Role != fleet.TokenScheduler:
+		return fleet.Invalid("$.role", "must be that of a host or of a scheduler")
+	case token.Replaces != "" && get(t, &t.base.members, token.Replaces) == nil:
+		return fleet.Invalid("$.replaces", "is no member of the control plane")
+	}
+	return nil
+}
 
-func (c RaiseLevel) apply(t *txn) (any, error) { return nil, errNotBuilt }
+// useToken checks what joins with a token and returns it. It is the caller's to burn.
+func (t *txn) useToken(id fleet.TokenID, role fleet.TokenRole, good func(*fleet.JoinToken) bool) (*fleet.JoinToken, error) {
+	token := get(t, &t.base.tokens, id)
+	// One answer for all: who tries tokens learns nothing.
+	if token == nil || token.Role != role || !good(token) {
+		return nil, &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is unknown, used or expired"}
+	}
+	return token, nil
+}
 
-func (c RestoreCluster) apply(t *txn) (any, error) { return nil, errNotBuilt }
+func sameHash(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }
 
-func (c SetHostDuty) apply(t *txn) (any, error) { return nil, errNotBuilt }
+// checkMember refuses a record that no member can have.
+func checkMember(m *fleet.Member) error {
+	err := cmp.Or(checkID("$.id", string(m.ID)), checkID("$.address", m.Address))
+	switch {
+	case err != nil:
+		return err
+	case len(m.Name) > maxID || len(m.Version) > maxID:
+		return fleet.Invalid("$.name", "must have at most 256 bytes, and so must the version")
+	case !m.RemovedAt.IsZero():
+		return fleet.Invalid("$.removedAt", "must not be set")
+	}
+	return nil
+}
 
-func (c SetHostLabels) apply(t *txn) (any, error) { return nil, errNotBuilt }
+// putMember writes a member's record.
+func (t *txn) putMember(m fleet.Member) fleet.Member {
+	put(t, &t.base.members, m.ID, &m)
+	t.note(KindMember, string(m.ID))
+	return m
+}
 
-func (c FenceHost) apply(t *txn) (any, error) { return nil, errNotBuilt }
+func (c PutMember) apply(t *txn) (any, error) {
+	if err := checkMember(&c.Member); err != nil {
+		return nil, err
+	}
+	if old := get(t, &t.base.members, c.Member.ID); old != nil && !old.RemovedAt.IsZero() {
+		return nil, fleet.NotAllowed("the member was removed; it can join again under a new identity")
+	}
+	t.putMember(c.Member)
+	return nil, nil
+}
 
-func (c RemoveHost) apply(t *txn) (any, error) { return nil, errNotBuilt }
+func (c JoinMember) apply(t *txn) (any, error) {
+	token, err := t.useToken(c.Token, fleet.TokenScheduler, func(k *fleet.JoinToken) bool {
+		return !expired(k, c.At) && sameHash(k.Hash, c.Hash)
+	})
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := t.cluster()
+	if err != nil {
+		return nil, err
+	}
+	in := c.Member
+	if err := checkMember(&in); err != nil {
+		return nil, err
+	}
+	switch {
+	case get(t, &t.base.members, in.ID) != nil:
+		return nil, exists("there is a member with this id")
+	case in.Level < cluster.Level:
+		return nil, fleet.BreaksRule("the program of the new member is too old: it understands feature level %d, the cluster is at %d",
+			in.Level, cluster.Level)
+	}
+	drop(t, &t.base.tokens, token.ID)
+	return t.putMember(fleet.Member{
+		ID: in.ID, Name: in.Name, Address: in.Address, NonVoter: token.NonVoter, Level: in.Level, Version: in.Version,
+		JoinedAt: in.JoinedAt, Replaces: token.Replaces,
+	}), nil
+}
 
-func (c PurgeHosts) apply(t *txn) (any, error) { return nil, errNotBuilt }
+func (c RemoveMember) apply(t *txn) (any, error) {
+	old := get(t, &t.base.members, c.Member)
+	if old == nil {
+		return nil, fleet.NotFound("member")
+	}
+	if !old.RemovedAt.IsZero() {
+		return nil, nil
+	}
+	if c.At.IsZero() {
+		return nil, fleet.Invalid("$.at", "must be set")
+	}
+	member := *old
+	member.RemovedAt = c.At
+	t.putMember(member)
+	return nil, nil
+}
 
-func (c AlarmHost) apply(t *txn) (any, error) { return nil, errNotBuilt }
-
-func (c MovePod) apply(t *txn) (any, error) { return nil, errNotBuilt }
+func (c RestoreCluster) apply(t *txn) (any, error) {
+	cluster, err := t.cluster()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(checkID("$.clusterId", c.ID), checkMember(&c.Member)); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Lineage <= cluster.Lineage:
+		return nil, fleet.Stale("the lineage is not above that of the copy")
+	case c.Lineage > maxLineage:
+		return nil, fleet.Invalid("$.lineage", "is too large")
+	case c.At.IsZero():
+		return nil, fleet.Invalid("$.at", "must be set")
+	case get(t, &t.base.members, c.Member.ID) != nil:
+		return nil, exists("there is a member with this id")
+	}
+	cluster.ID, cluster.Lineage, cluster.RestoredAt, cluster.SnapshotAt = c.ID, c.Lineage, c.At, c.SnapshotAt
+	put(t, &t.base.cluster, onlyKey, &cluster)
+	t.note(KindMember, "")
+	for _, id := range keysOf(t, &t.base.members) {
+		if old := *get(t, &t.base.members, id); old.RemovedAt.IsZero() {
+			old.RemovedAt = c.At
+			t.putMember(old)
+		}
+	}
+	for _, id := range keysOf(t, &t.base.tokens) {
+		drop(t, &t.base.tokens, id) // it may have been used since the copy was made
+	}
+	t.putMember(c.Member)
+	return nil, nil
+}

@@ -39,7 +39,7 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	}
 	pod := &fleet.Pod{
 		ID: in.ID, Account: in.Account, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
-		Incarnation: 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
+		Incarnation: lineageFloor(t.lineage()) + 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
 		Mappings: bind.Mappings,
 	}
@@ -87,7 +87,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	switch {
 	case !ok:
 		return host, fleet.Stale("the host is gone")
-	case host.State != fleet.HostReady:
+	case !t.usable(&host):
 		return host, fleet.Stale("the host is not ready")
 	case host.Epoch != bind.HostEpoch:
 		return host, fleet.Stale("the host has a newer session")
@@ -118,6 +118,10 @@ func (c ActPod) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("pod")
 	case c.Rev != 0 && c.Rev != old.Rev:
 		return nil, fleet.Stale("the pod changed")
+	case old.Moving && c.Action == fleet.ActionStop && !old.Locked:
+		pod := *old
+		stay(&pod)
+		return clonePod(t.putPod(&pod)), nil
 	case !fleet.Allowed(old.Status, old.Goal, c.Action):
 		return nil, c.notAllowed(old)
 	case old.Locked && (c.Action == fleet.ActionStop || c.Action == fleet.ActionRestart):
@@ -130,6 +134,9 @@ func (c ActPod) apply(t *txn) (any, error) {
 	case fleet.ActionTerminate:
 		c.terminate(t, &pod)
 	case fleet.ActionRestart:
+		if err := t.compared(old.Host); err != nil {
+			return nil, err
+		}
 		pod.Status = fleet.StatusStarting
 		begin(t, &pod, c.At)
 	case fleet.ActionStart:
@@ -152,7 +159,7 @@ func (c ActPod) notAllowed(pod *fleet.Pod) error {
 // stop accepts a stop: charging ends now, the status changes when the host reports the container
 // gone.
 func (c ActPod) stop(t *txn, pod *fleet.Pod) {
-	pod.Goal = fleet.GoalStop
+	pod.Goal, pod.Moving = fleet.GoalStop, false
 	pod.EndedAt = c.At
 	if pod.Held {
 		pod.Reason = reasonStopping
@@ -162,15 +169,23 @@ func (c ActPod) stop(t *txn, pod *fleet.Pod) {
 	t.renumber(pod)
 }
 
+// stay makes a stopped or stopping pod that is being moved one that its owner stopped.
+func stay(pod *fleet.Pod) {
+	pod.Moving, pod.Reason = false, ""
+	if pod.Status.Active() {
+		pod.Reason = reasonStopping
+	}
+}
+
 // terminate is final at once; the host's resources stay held until it reports that nothing is left.
 // Data that a stopped pod has there is held from now on.
 func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	if pod.Status.Active() && pod.EndedAt.IsZero() {
 		pod.EndedAt = c.At
 	}
-	pod.Status, pod.Goal, pod.Reason = fleet.StatusTerminated, fleet.GoalGone, ""
+	pod.Status, pod.Goal, pod.Reason, pod.Moving = fleet.StatusTerminated, fleet.GoalGone, "", false
 	pod.TerminatedAt = c.At
-	if !pod.Held && pod.KeepsData() && get(t, &t.base.hosts, pod.Host) != nil {
+	if !pod.Held && pod.KeepsData() && t.mayHold(pod.Host) {
 		pod.Held = true
 		holdData(pod)
 	}
@@ -197,6 +212,9 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
 		return err
 	}
+	if err := t.elsewhere(old); err != nil {
+		return err
+	}
 	bind := *c.Bind
 	host, err := t.bindable(pod, &bind)
 	if err != nil {
@@ -205,7 +223,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	pod.Host, pod.DataCenter, pod.GPUs, pod.HourlyRate = host.ID, host.DataCenter, bind.GPUs, bind.HourlyRate
 	pod.Mappings = bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
-	pod.EndedAt = time.Time{}
+	pod.EndedAt, pod.Moving = time.Time{}, false
 	if old.Host != pod.Host {
 		t.reassigned(old.Host)
 	}
@@ -215,7 +233,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 
 // begin makes the pod's next incarnation, of which nothing has happened yet.
 func begin(t *txn, pod *fleet.Pod, at time.Time) {
-	pod.Incarnation++
+	pod.Incarnation = max(pod.Incarnation, lineageFloor(t.lineage())) + 1
 	pod.Steps = firstStep(at)
 	pod.StartedAt = time.Time{}
 	pod.Reason, pod.ExitCode, pod.LogTail = "", nil, ""

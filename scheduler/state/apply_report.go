@@ -23,7 +23,22 @@ func (c ReportPods) apply(t *txn) (any, error) {
 	for i := range c.Reports {
 		c.record(t, &c.Reports[i])
 	}
+	if left := c.remaining(host.Leftovers); len(left) < len(host.Leftovers) {
+		host.Leftovers = left
+		t.reassigned(host.ID)
+		t.putHost(host)
+	}
 	return nil, nil
+}
+
+// remaining returns the leftovers that none of the reports says to be gone.
+func (c ReportPods) remaining(lefts []fleet.Leftover) []fleet.Leftover {
+	return slices.DeleteFunc(slices.Clone(lefts), func(left fleet.Leftover) bool {
+		return slices.ContainsFunc(c.Reports, func(r PodReport) bool {
+			ended := r.Event == fleet.EventExited || r.Event == fleet.EventFailed || r.Event == fleet.EventReboot || r.Event == ReportGone
+			return ended && r.Pod == left.Pod && r.Incarnation >= left.Incarnation
+		})
+	})
 }
 
 // record takes one report, or ignores it.

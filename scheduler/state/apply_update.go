@@ -28,6 +28,9 @@ func (c UpdatePod) apply(t *txn) (any, error) {
 	}
 	pod := *old
 	pod.Spec, pod.Locked = c.Spec, c.Locked
+	if c.Restart && pod.Moving {
+		stay(&pod)
+	}
 	var err error
 	if c.Restart && old.Status.Active() && !old.Stopping() {
 		err = c.restart(t, old, &pod)
@@ -110,6 +113,9 @@ func (c UpdatePod) restart(t *txn, old, pod *fleet.Pod) error {
 	host := get(t, &t.base.hosts, pod.Host)
 	if host == nil {
 		return fleet.Stale("the host is gone")
+	}
+	if err := t.compared(host.ID); err != nil {
+		return err
 	}
 	if err := checkNeed(c.Need, &pod.Spec); err != nil {
 		return err

@@ -149,7 +149,7 @@ func (c ExhaustAccounts) end(t *txn, old *fleet.Pod) {
 
 // stoppedReason is the reason that is left of a pod's when an accepted stop is done.
 func stoppedReason(while string) string {
-	if while == reasonNoCredit {
+	if while == reasonNoCredit || while == reasonMoving {
 		return while
 	}
 	return ""

@@ -85,7 +85,7 @@ func BenchmarkPlace(b *testing.B) {
 		w.s.tables.touched[fleet.HostID(fmt.Sprintf("host-%06d", i%998))] = struct{}{}
 		w.s.mu.Unlock()
 		err := w.s.View(func(v *View) error {
-			_, err := place.Pick(req, v.Candidates())
+			_, err := v.Fleet().Pick(req, nil)
 			return err
 		})
 		if err != nil {

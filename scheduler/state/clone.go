@@ -32,6 +32,9 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out := *h
 	out.Inventory.GPUs = slices.Clone(h.Inventory.GPUs)
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
+	out.Labels = maps.Clone(h.Labels)
+	out.PastBoots = slices.Clone(h.PastBoots)
+	out.Leftovers = slices.Clone(h.Leftovers)
 	return out
 }
 
@@ -83,7 +86,9 @@ func cloneCatalog(c *fleet.Catalog) fleet.Catalog {
 }
 
 func cloneCluster(c *Cluster) Cluster {
-	return Cluster{ID: c.ID, CA: slices.Clone(c.CA), SealedCAKey: slices.Clone(c.SealedCAKey)}
+	out := *c
+	out.CA, out.SealedCAKey = slices.Clone(c.CA), slices.Clone(c.SealedCAKey)
+	return out
 }
 
 func clonePtr[T any](p *T) *T {

@@ -34,6 +34,7 @@ type Bootstrap struct {
 	SealedCAKey []byte        `cbor:"3,keyasint"`
 	Catalog     fleet.Catalog `cbor:"4,keyasint"`
 	At          time.Time     `cbor:"5,keyasint"`
+	Level       uint64        `cbor:"6,keyasint,omitempty"` // in force from the beginning; 0: 1
 }
 
 // PutDataCenter creates or replaces a data center.

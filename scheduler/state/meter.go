@@ -60,6 +60,12 @@ func timeOf(cmd Command) time.Time {
 		return c.At
 	case DeleteVolume:
 		return c.At
+	case MovePod:
+		return c.At
+	case FenceHost:
+		return c.At
+	case ConnectHost:
+		return c.At
 	}
 	return time.Time{}
 }

@@ -129,21 +129,27 @@ type history struct {
 	ledger
 	done []func(w *world)
 	now  time.Time // of the present proposer's clock
+	copy time.Time // when the copy was made that the cluster was last restored from
 }
 
 // do1 does a thing and tells the model; when is the time from which it counts.
 func (h *history) do1(when time.Time, fn func(w *world)) {
+	h.do2(func(*fleet.Pod, *fleet.Pod) time.Time { return when }, fn)
+}
+
+// do2 is do1 where the time hangs on what became of a pod; either may be nil.
+func (h *history) do2(when func(before, after *fleet.Pod) time.Time, fn func(w *world)) {
 	before := h.pods()
 	fn(h.world)
 	h.done = append(h.done, fn)
 	after := h.pods()
 	for id := range before {
 		if after[id] == nil {
-			h.turn("pod/"+string(id), "", mode{}, when)
+			h.turn("pod/"+string(id), "", mode{}, when(before[id], nil))
 		}
 	}
 	for id, p := range after {
-		h.turn("pod/"+string(id), p.Account, podMode(p), when)
+		h.turn("pod/"+string(id), p.Account, podMode(p), when(before[id], p))
 	}
 }
 
@@ -158,7 +164,9 @@ func (h *history) step(t *rapid.T) {
 	h.now = h.now.Add(time.Duration(rapid.OneOf(rapid.IntRange(0, 600), rapid.IntRange(-7200, 20_000)).Draw(t, "seconds")) * time.Second)
 	now := h.now
 	apply := func(cmd Command) func(w *world) { return func(w *world) { w.do(cmd) } }
-	switch rapid.IntRange(0, 16).Draw(t, "what") {
+	switch rapid.IntRange(0, 20).Draw(t, "what") {
+	case 17, 18, 19, 20:
+		h.onFleet(t, now)
 	case 0, 1, 2, 3, 4, 5, 6, 7, 8:
 		cmd := h.drawCommand(t, now)
 		when := now
@@ -179,7 +187,7 @@ func (h *history) step(t *rapid.T) {
 			when = h.reported(t, now, &c)
 			cmd = c
 		}
-		h.do1(when, apply(cmd))
+		h.do2(h.compared(cmd, when), apply(cmd))
 	case 9, 10:
 		h.settleSome(t)
 	case 11:
@@ -201,6 +209,31 @@ func (h *history) step(t *rapid.T) {
 		h.volume(t, now)
 	case 16:
 		h.grow(t, now)
+	}
+}
+
+// onFleet does what is done to hosts and the cluster. What a restored cluster does not find on its host is
+// charged up to when the copy was made, as nobody knows of more.
+func (h *history) onFleet(t *rapid.T, now time.Time) {
+	cmd := h.drawFleet(t, now)
+	var was, is Cluster
+	h.view(func(v *View) { was, _ = v.Cluster() })
+	h.do2(h.compared(cmd, now), func(w *world) { w.do(cmd) })
+	h.view(func(v *View) { is, _ = v.Cluster() })
+	if c, ok := cmd.(RestoreCluster); ok && was.Lineage != is.Lineage {
+		h.copy = c.SnapshotAt
+	}
+}
+
+// compared tells from when on counts what a command does: what a host does not run that is compared with the
+// state, from when the copy was made on.
+func (h *history) compared(cmd Command, when time.Time) func(before, after *fleet.Pod) time.Time {
+	_, connect := cmd.(ConnectHost)
+	return func(_, after *fleet.Pod) time.Time {
+		if connect && after != nil && !after.Status.Active() {
+			return h.copy
+		}
+		return when
 	}
 }
 

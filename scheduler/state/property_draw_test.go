@@ -216,6 +216,6 @@ func drawOperator(t *rapid.T, now time.Time, step int) []Command {
 	machine := pick(t, "machine", "machine-a", "machine-b", "machine-c", "machine-c")
 	return []Command{
 		PutToken{Token: tok, At: now},
-		JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-c", MachineID: machine}, At: now},
+		JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-c", MachineID: machine, JoinedAt: now}, At: now},
 	}
 }

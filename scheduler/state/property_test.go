@@ -79,6 +79,8 @@ func (w *world) drawCommands(t *rapid.T, step int) []Command {
 		return []Command{w.drawOwned(t, now)}
 	case 2:
 		return drawOperator(t, now, step)
+	case 5, 6:
+		return []Command{w.drawFleet(t, now)}
 	case 3, 4:
 		return []Command{w.drawUpdate(t, fleet.PodID(rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(t, "updated")), now)}
 	}
@@ -116,6 +118,7 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			checkSharing(t, after)
 			checkReferences(t, after)
 			checkTemplates(t, before, after)
+			checkFleet(t, before, after)
 			all := slices.Concat(res...)
 			if !slices.ContainsFunc(all, func(r Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
 				t.Fatal("all were refused, but something was written")
@@ -146,8 +149,12 @@ func checkGrowth(t *rapid.T, before, after dump) {
 	for _, h := range before.Hosts {
 		hosts[h.Host.ID] = h.Host
 	}
+	anew := map[fleet.HostID]bool{}
 	for _, h := range after.Hosts {
 		old := hosts[h.Host.ID]
+		if anew[h.Host.ID] = !h.Host.JoinedAt.Equal(old.JoinedAt); anew[h.Host.ID] {
+			continue
+		}
 		if h.Host.Epoch < old.Epoch || h.Host.Generation < old.Generation || h.Host.Rev < old.Rev {
 			t.Fatalf("host went back from %+v to %+v", old, h.Host)
 		}
@@ -159,7 +166,7 @@ func checkGrowth(t *rapid.T, before, after dump) {
 				continue
 			}
 			old := before.Pods[account][i]
-			if p.Incarnation < old.Incarnation || p.Rev < old.Rev || (p.Host == old.Host && p.Generation < old.Generation) {
+			if p.Incarnation < old.Incarnation || p.Rev < old.Rev || (p.Host == old.Host && !anew[p.Host] && p.Generation < old.Generation) {
 				t.Fatalf("pod went back from %+v to %+v", old, p)
 			}
 			if !reachable(old.Status, p.Status) {
@@ -224,8 +231,9 @@ func checkHolding(t *rapid.T, d dump) {
 			}
 		}
 	}
-	if n := len(d.Candidates); n != len(d.Hosts) {
-		t.Fatalf("%d candidates of %d hosts", n, len(d.Hosts))
+	there := slices.DeleteFunc(slices.Clone(d.Hosts), func(h fleet.HostView) bool { return h.Host.State == fleet.HostGone })
+	if n := len(d.Candidates); n != len(there) {
+		t.Fatalf("%d candidates of %d hosts", n, len(there))
 	}
 }
 

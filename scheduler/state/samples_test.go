@@ -110,6 +110,34 @@ func laterCommands() []Command {
 		PurgeUsage{Before: at(6), Limit: 10},
 		PurgeOnce{Before: at(7)},
 		SetTemplateSource{Template: "template000001", Source: fleet.SourceVerified},
+		PutMember{sampleMember()},
+		JoinMember{Token: "t2", Hash: []byte("h"), Member: sampleMember(), At: at(1)},
+		RemoveMember{Member: "member00000001", At: at(2)},
+		RaiseLevel{Level: 2},
+		RestoreCluster{ID: "c2", Lineage: 1_800_000_000, Member: sampleMember(), SnapshotAt: at(3), At: at(4)},
+		SetHostDuty{Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5)},
+		SetHostLabels{Host: "host0000000001", Labels: map[string]string{"rack": "7", "row": "b"}},
+		FenceHost{Host: "host0000000001", At: at(6)},
+		RemoveHost{Host: "host0000000001", At: at(7)},
+		PurgeHosts{Before: at(8)},
+		AlarmHost{Host: "host0000000001", Text: "look", At: at(9)},
+		MovePod{Pod: "pod00000000001", Rev: 3, At: at(10)},
+	}
+}
+
+func sampleMember() fleet.Member {
+	return fleet.Member{
+		ID: "member00000001", Name: "one", Address: "192.0.2.1:8443", NonVoter: true, Level: 2, Version: "1.2", JoinedAt: at(1),
+		RemovedAt: at(2), Replaces: "member00000000",
+	}
+}
+
+// sampleHost is a host with every field that hosts got after the first version.
+func sampleHost() fleet.Host {
+	return fleet.Host{
+		ID: "host0000000001", Name: "n", MachineID: "m", JoinedAt: at(5), Duty: fleet.DutyDraining, KeepRunning: true,
+		Labels: map[string]string{"rack": "7"}, Lineage: 2, PastBoots: []string{"b0"}, Hardware: "hw", Alarm: "look", AlarmAt: at(6),
+		Leftovers: []fleet.Leftover{{Pod: "pod00000000001", Incarnation: 3}},
 	}
 }
 
@@ -125,7 +153,23 @@ func laterSamples() []sample {
 	cat.GPUs[0].Contributed, cat.Storage = true, &prices
 	inv := inventory("host0000000001")
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
+	moving := pod
+	moving.Moving = true
+	role := token("t3")
+	role.Role, role.NonVoter, role.Replaces = fleet.TokenScheduler, true, "member00000001"
+	const third = "-3"
 	return append(out,
+		sample{third, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0), Level: 1}},
+		sample{second, PutToken{Token: role, At: at(0)}},
+		sample{second, JoinHost{Token: "t1", Hash: []byte("h"), Host: sampleHost(), At: at(1)}},
+		sample{third, ConnectHost{
+			Host: "host0000000001", MachineID: "m", BootID: "b", Generation: 7, Inventory: inv, At: at(2), Hardware: "hw", Lineage: 3,
+			Pods: []HostPod{{
+				Pod: pod.ID, Incarnation: 2, Goal: fleet.GoalRun, Ended: true, GPUs: []string{"g"},
+				Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: pod.Mappings,
+			}},
+		}},
+		sample{third, CreatePod{Pod: moving, HostEpoch: 1}},
 		sample{second, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0)}},
 		sample{second, PutDataCenter{fleet.DataCenter{
 			ID: "dc-1", Name: "One", Region: "EU", GlobalNetwork: true, Country: "RO", Compliance: []string{"ISO27001"},

@@ -133,7 +133,7 @@ func (s *Store) Restore(r io.Reader) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	next := &Store{codec: s.codec, mapSize: s.mapSize}
+	next := &Store{codec: s.codec, mapSize: s.mapSize, level: s.level}
 	if err := fill(tmp, r, s.mapSize); err != nil {
 		return errors.Join(fmt.Errorf("restore state: %w", err), os.Remove(tmp))
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	// MapSize is how many bytes of address space the file is mapped with at first; 0: 64 GiB, or 1 GiB
 	// where addresses have 32 bits. A file that outgrows it makes Apply wait for those who read it.
 	MapSize int
+	// Level is the newest feature level that is understood; 0: Level.
+	Level uint64
 }
 
 // defaultMapSize is more than any state; it takes neither memory nor disk.
@@ -56,6 +58,7 @@ type Store struct {
 	path    string
 	boot    string
 	mapSize int
+	level   uint64
 	codec   *codec
 	dropped string
 
@@ -74,18 +77,21 @@ type Store struct {
 	closed  bool
 
 	candMu     sync.Mutex
-	candidates []place.Candidate // by host id; never changed once here
+	candidates *place.Index // changed only by the first Fleet after an Apply; nil: not made yet
 }
 
 // Open opens the state in the file at path, or makes an empty one. A file that may have lost writes,
 // or that cannot be read, is thrown away: Index is then 0 and everything has to be restored and
-// applied again. It fails when another process has the file open.
+// applied again. It fails when another process has the file open, and when a newer version wrote it.
 func Open(path string, opts Options) (*Store, error) {
 	c, err := wire()
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, boot: opts.BootID, mapSize: cmp.Or(opts.MapSize, defaultMapSize), codec: c, changed: make(chan struct{})}
+	s := &Store{
+		path: path, boot: opts.BootID, mapSize: cmp.Or(opts.MapSize, defaultMapSize), level: cmp.Or(opts.Level, Level),
+		codec: c, changed: make(chan struct{}),
+	}
 	if opts.Events <= 0 {
 		opts.Events = defaultEvents
 	}
@@ -115,6 +121,10 @@ func (s *Store) open() error {
 		err := s.load(s.path)
 		if err == nil || errors.Is(err, bolterrors.ErrTimeout) {
 			return err
+		}
+		var newer *newerError
+		if errors.As(err, &newer) { // a newer program can go on with it
+			return errors.Join(err, markClean(s.path))
 		}
 		suspect = err.Error()
 	}
@@ -152,7 +162,10 @@ func (s *Store) load(path string) error {
 		}
 		return struct{}{}, db.View(func(tx *bbolt.Tx) error {
 			index = readIndex(tx)
-			return readTables(tx, s.codec, tb)
+			if err := readTables(tx, s.codec, tb); err != nil {
+				return err
+			}
+			return understood(tb.levelInForce(), s.level)
 		})
 	})
 	if err != nil {
@@ -256,6 +269,7 @@ func (s *Store) Apply(entries []Entry) ([][]Result, error) {
 		return nil, errClosed
 	}
 	t, last := newTxn(s.tables), s.index
+	t.level = s.level
 	t.cold = coldReader{db: s.db, codec: s.codec, rows: map[string]*fleet.Amounts{}}
 	out := make([][]Result, len(entries))
 	for i, e := range entries {
@@ -268,8 +282,8 @@ func (s *Store) Apply(entries []Entry) ([][]Result, error) {
 			return nil, s.broken
 		}
 		out[i], last = t.run(e.Index, cmds), e.Index
-		if t.cold.err != nil {
-			s.broken = fmt.Errorf("entry %d: %w", e.Index, t.cold.err)
+		if err := cmp.Or(t.cold.err, t.halt); err != nil {
+			s.broken = fmt.Errorf("entry %d: %w", e.Index, err)
 			return nil, s.broken
 		}
 	}

@@ -401,20 +401,6 @@ func TestViewsGiveCopies(t *testing.T) {
 	}
 }
 
-// Candidates that were handed out stay as they are while the state moves on.
-func TestCandidatesAreSnapshots(t *testing.T) {
-	w := newWorld(t).settle()
-	first := w.dump().Candidates
-	w.create("pod-1", "host-a", 0)
-	if len(first[0].FreeGPUs) != 4 || len(w.dump().Candidates[0].FreeGPUs) != 3 {
-		t.Error("old candidates changed, or new ones did not")
-	}
-	if a, b := w.dump().Candidates, w.dump().Candidates; &a[0] != &b[0] {
-		t.Error("candidates are worked out anew although nothing changed")
-	}
-	w.check()
-}
-
 func TestEncodeRefusesWhatCannotBeRead(t *testing.T) {
 	_, err := Encode(PutAccount{fleet.Account{ID: "a", CreatedAt: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)}})
 	if fleet.CodeOf(err) != fleet.CodeInvalid {

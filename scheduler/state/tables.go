@@ -22,8 +22,8 @@ type Cluster struct {
 	// Level is the feature level in force: no command of a newer one is on the log.
 	Level uint64 `cbor:"5,keyasint,omitempty"`
 	// RestoredAt is when the cluster was last restored, SnapshotAt of when the copy was.
-	RestoredAt time.Time `cbor:"6,keyasint,omitempty"`
-	SnapshotAt time.Time `cbor:"7,keyasint,omitempty"`
+	RestoredAt time.Time `cbor:"6,keyasint,omitzero"`
+	SnapshotAt time.Time `cbor:"7,keyasint,omitzero"`
 }
 
 // onlyKey is the key of the one row of a table that has but one.
@@ -60,6 +60,7 @@ type tables struct {
 	keyUse      table[fleet.KeyID, time.Time] // when keys were last used
 	volumes     table[fleet.VolumeID, fleet.Volume]
 	once        table[string, onceRow] // by onceKey
+	members     table[fleet.MemberID, fleet.Member]
 
 	byName map[string]rowStore // by the names of their buckets
 
@@ -71,6 +72,9 @@ type tables struct {
 	public     map[fleet.TemplateID]*fleet.Template
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
+	moving  map[fleet.PodID]*fleet.Pod
+	// draining holds the hosts whose duty that is.
+	draining map[fleet.HostID]struct{}
 }
 
 // newTables returns empty tables.
@@ -94,6 +98,7 @@ func newTables() *tables {
 		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
 		volumes:     ownedTable[fleet.VolumeID]("volumes", func(v *fleet.Volume) fleet.AccountID { return v.Account }),
 		once:        newTable[string, onceRow]("once"),
+		members:     newTable[fleet.MemberID, fleet.Member]("members"),
 
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
@@ -101,12 +106,15 @@ func newTables() *tables {
 		terminated: map[fleet.PodID]*fleet.Pod{},
 		public:     map[fleet.TemplateID]*fleet.Template{},
 		touched:    map[fleet.HostID]struct{}{},
+		moving:     map[fleet.PodID]*fleet.Pod{},
+		draining:   map[fleet.HostID]struct{}{},
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
 		&tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
+		&tb.members,
 	} {
 		tb.byName[t.name()] = t
 	}
@@ -193,8 +201,15 @@ func (tb *tables) put(at slot, row any) error {
 	case tb.pods.bucket:
 		pod, _ := row.(*fleet.Pod)
 		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
-	case tb.hosts.bucket, tb.generations.bucket:
+	case tb.hosts.bucket:
+		host, _ := row.(*fleet.Host)
+		tb.deriveHost(fleet.HostID(at.key), host)
+	case tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
+	case tb.cluster.bucket:
+		for id := range tb.hosts.rows {
+			tb.touched[id] = struct{}{} // its lineage may be behind now
+		}
 	case tb.templates.bucket:
 		delete(tb.public, fleet.TemplateID(at.key))
 		if template, ok := row.(*fleet.Template); ok && template.Public {
@@ -218,6 +233,15 @@ func (tb *tables) deriveKey(old, key *fleet.Key) {
 	}
 }
 
+// deriveHost takes a host's record, which is nil when it goes.
+func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {
+	tb.touched[id] = struct{}{}
+	delete(tb.draining, id)
+	if host != nil && host.Duty == fleet.DutyDraining {
+		tb.draining[id] = struct{}{}
+	}
+}
+
 // derivePod replaces old by pod, either of which may be nil, in what is derived from pods.
 func (tb *tables) derivePod(old, pod *fleet.Pod) {
 	reassign(tb.onHost, old, pod)
@@ -227,6 +251,7 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 		}
 		tb.touched[old.Host] = struct{}{}
 		delete(tb.terminated, old.ID)
+		delete(tb.moving, old.ID)
 		tb.ofAccount[old.Account] = without(tb.ofAccount[old.Account], old, byAge)
 		if len(tb.ofAccount[old.Account]) == 0 {
 			delete(tb.ofAccount, old.Account)
@@ -236,6 +261,9 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 		tb.touched[pod.Host] = struct{}{}
 		if pod.Status == fleet.StatusTerminated {
 			tb.terminated[pod.ID] = pod
+		}
+		if pod.Moving {
+			tb.moving[pod.ID] = pod
 		}
 		tb.ofAccount[pod.Account] = with(tb.ofAccount[pod.Account], pod, byAge)
 	}

@@ -21,6 +21,8 @@ type txn struct {
 	events  []Event
 	index   uint64 // of the entry at hand
 	cold    coldReader
+	level   uint64 // that the program understands
+	halt    error  // why this replica must stop; what was decided is not written
 	// Of the command at hand.
 	staged []change
 	latest map[slot]int // which of staged is a row's
@@ -264,8 +266,22 @@ func (t *txn) reassigned(id fleet.HostID) uint64 {
 	if get(t, &t.base.hosts, id) == nil {
 		return 0
 	}
-	return t.setGeneration(id, t.generation(id)+1)
+	return t.setGeneration(id, max(t.generation(id), lineageFloor(t.lineage()))+1)
 }
+
+// lineage returns that of the cluster.
+func (t *txn) lineage() uint64 {
+	if c := get(t, &t.base.cluster, onlyKey); c != nil {
+		return c.Lineage
+	}
+	return 0
+}
+
+// lineageBits is how many bits of incarnations and generations count within a lineage.
+const lineageBits = 20
+
+// lineageFloor is below every number that a lineage gives out, and above those of lineages before.
+func lineageFloor(lineage uint64) uint64 { return lineage << lineageBits }
 
 // renumber says that what the pod's host is told of it changes.
 func (t *txn) renumber(pod *fleet.Pod) {

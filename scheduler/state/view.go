@@ -1,6 +1,8 @@
 package state
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -132,8 +134,54 @@ func (v *View) Pod(id fleet.PodID) (fleet.Pod, bool) {
 func (v *View) PodsOf(account fleet.AccountID) []fleet.Pod { return clonePods(v.tb.ofAccount[account]) }
 
 // HostPods returns the assignments of a host by id: its pods that are not terminated or still hold
-// something.
-func (v *View) HostPods(host fleet.HostID) []fleet.Pod { return clonePods(v.tb.onHost[host]) }
+// something, and of each other leftover the order to stop it. A host that is behind must not be sent them.
+func (v *View) HostPods(host fleet.HostID) []fleet.Pod {
+	out := clonePods(v.tb.onHost[host])
+	h := v.tb.host(host)
+	if h == nil {
+		return out
+	}
+	for _, left := range h.Leftovers {
+		i, there := slices.BinarySearchFunc(out, left.Pod, func(p fleet.Pod, id fleet.PodID) int { return cmp.Compare(p.ID, id) })
+		if !there {
+			out = slices.Insert(out, i, fleet.Pod{
+				ID: left.Pod, Status: fleet.StatusExited, Goal: fleet.GoalStop, Incarnation: left.Incarnation,
+				Generation: h.Generation, Host: host, DataCenter: h.DataCenter,
+			})
+		}
+	}
+	return out
+}
+
+// HeldPods returns the pods that hold something of a host or keep data there, and those that are being moved
+// from there, by id.
+func (v *View) HeldPods(host fleet.HostID) []fleet.Pod {
+	return slices.DeleteFunc(clonePods(v.tb.onHost[host]), func(p fleet.Pod) bool {
+		return !p.Held && !p.KeepsData() && !p.Moving
+	})
+}
+
+// Draining returns the hosts that are being drained, by id.
+func (v *View) Draining() []fleet.HostID { return sortedKeys(v.tb.draining) }
+
+// Forgettable returns how many hosts PurgeHosts with the same time would delete.
+func (v *View) Forgettable(before time.Time) (n int) {
+	for _, h := range v.tb.hosts.rows {
+		if forgettable(h, before) {
+			n++
+		}
+	}
+	return n
+}
+
+// Moving returns the pods that are being moved, by id; see fleet.Pod.
+func (v *View) Moving() []fleet.Pod {
+	out := make([]fleet.Pod, 0, len(v.tb.moving))
+	for _, id := range sortedKeys(v.tb.moving) {
+		out = append(out, clonePod(v.tb.moving[id]))
+	}
+	return out
+}
 
 func clonePods(pods []*fleet.Pod) []fleet.Pod {
 	out := make([]fleet.Pod, 0, len(pods))
@@ -176,6 +224,7 @@ func (tb *tables) host(id fleet.HostID) *fleet.Host {
 	if g := tb.generations.rows[id]; g != nil {
 		out.Generation = *g
 	}
+	out.Behind = out.Lineage != tb.lineage()
 	return &out
 }
 

@@ -3,7 +3,19 @@ package state
 import "gantry/fleet"
 
 // Members returns the members of the control plane by id, removed ones too.
-func (v *View) Members() []fleet.Member { return nil }
+func (v *View) Members() []fleet.Member {
+	out := make([]fleet.Member, 0, len(v.tb.members.rows))
+	for _, id := range sortedKeys(v.tb.members.rows) {
+		out = append(out, *v.tb.members.rows[id])
+	}
+	return out
+}
 
 // Member returns a member of the control plane, who may have been removed.
-func (v *View) Member(id fleet.MemberID) (fleet.Member, bool) { return fleet.Member{}, false }
+func (v *View) Member(id fleet.MemberID) (fleet.Member, bool) {
+	m := v.tb.members.rows[id]
+	if m == nil {
+		return fleet.Member{}, false
+	}
+	return *m, true
+}

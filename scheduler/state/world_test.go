@@ -176,6 +176,10 @@ type dump struct {
 	Volumes    map[fleet.AccountID][]fleet.Volume
 	Once       map[string]*onceRow
 	FreePorts  map[fleet.HostID][]int
+
+	Members  []fleet.Member
+	Moving   []fleet.Pod
+	Draining []fleet.HostID
 }
 
 func (w *world) dump() dump {
@@ -210,6 +214,7 @@ func dumpOf(t tb, s *Store) dump {
 			d.FreePorts[h.ID], _ = v.FreePorts(h.ID, 1000, 3)
 		}
 		d.Tokens, d.Once, d.Public = v.tb.tokens.rows, v.tb.once.rows, v.PublicTemplates()
+		d.Members, d.Moving, d.Draining = v.Members(), v.Moving(), v.Draining()
 		d.Terminated, d.Candidates = v.Terminated(at(1_000_000), 1000), v.Candidates()
 		return nil
 	})

@@ -1,0 +1,225 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+)
+
+// The reasons of pods whose hosts are taken out.
+const (
+	reasonMoving = "it is being moved to another host: its own is drained"
+	reasonFenced = "its host was fenced"
+)
+
+// maxAlarm is the most bytes of an alarm.
+const maxAlarm = 4 << 10
+
+// usable reports whether pods may be bound to a host; see fleet.Host.Takes.
+func (tb *tables) usable(h *fleet.Host) bool { return usable(h, tb.lineage()) }
+
+func (t *txn) usable(h *fleet.Host) bool { return usable(h, t.lineage()) }
+
+func usable(h *fleet.Host, lineage uint64) bool {
+	host := *h
+	host.Behind = host.Lineage != lineage
+	ok, _ := host.Takes()
+	return ok
+}
+
+// mayHold reports whether a host is there that pods can hold something of.
+func (t *txn) mayHold(id fleet.HostID) bool {
+	h := get(t, &t.base.hosts, id)
+	return h != nil && h.State != fleet.HostFenced && h.State != fleet.HostGone
+}
+
+// known reads the record of a host that is not gone.
+func (t *txn) known(id fleet.HostID) (fleet.Host, error) {
+	host, ok := t.host(id)
+	switch {
+	case !ok:
+		return host, fleet.NotFound("host")
+	case host.State == fleet.HostGone:
+		return host, fleet.NotAllowed("the host was removed")
+	}
+	return host, nil
+}
+
+func (c SetHostDuty) apply(t *txn) (any, error) {
+	host, err := t.known(c.Host)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Duty != fleet.DutyOpen && c.Duty != fleet.DutyCordoned && c.Duty != fleet.DutyDraining:
+		return nil, fleet.Invalid("$.duty", "must be open, cordoned or draining")
+	case c.Duty == fleet.DutyOpen && host.State == fleet.HostFenced:
+		return nil, fleet.NotAllowed("the host is fenced; it can be opened when it has connected again")
+	case c.Duty == fleet.DutyOpen && len(host.Leftovers) > 0:
+		return nil, fleet.NotAllowed("the host has not removed everything yet that ran there before")
+	}
+	host.Duty, host.KeepRunning = c.Duty, c.Duty == fleet.DutyDraining && c.KeepRunning
+	return t.putHost(host), nil
+}
+
+func (c SetHostLabels) apply(t *txn) (any, error) {
+	host, err := t.known(c.Host)
+	if err != nil {
+		return nil, err
+	}
+	if err := fleet.CheckLabels(c.Labels); err != nil {
+		return nil, err
+	}
+	host.Labels = c.Labels
+	return t.putHost(host), nil
+}
+
+func (c AlarmHost) apply(t *txn) (any, error) {
+	host, ok := t.host(c.Host)
+	switch {
+	case !ok:
+		return nil, fleet.NotFound("host")
+	case len(c.Text) > maxAlarm:
+		return nil, fleet.Invalid("$.text", "is too long")
+	case c.Text == host.Alarm:
+		return nil, nil
+	}
+	host.Alarm, host.AlarmAt = c.Text, c.At
+	if c.Text == "" {
+		host.AlarmAt = time.Time{}
+	}
+	t.putHost(host)
+	return nil, nil
+}
+
+func (c FenceHost) apply(t *txn) (any, error) {
+	host, err := t.known(c.Host)
+	if err != nil {
+		return nil, err
+	}
+	if host.State == fleet.HostReady {
+		return nil, fleet.NotAllowed("the host is connected; only one that cannot be reached is fenced")
+	}
+	generation := t.reassigned(host.ID)
+	for _, old := range t.podsOn(host.ID) {
+		if !old.Held {
+			continue
+		}
+		pod := *old
+		if pod.Status.Active() || len(pod.GPUs) > 0 || pod.Need.MilliCPU > 0 || pod.Need.MemoryMB > 0 {
+			host.Leftovers = addLeftover(host.Leftovers, fleet.Leftover{Pod: pod.ID, Incarnation: pod.Incarnation})
+		}
+		c.free(&pod)
+		pod.Generation = generation
+		t.putPod(&pod)
+	}
+	host.State, host.SeenAt, host.Generation = fleet.HostFenced, c.At, generation
+	host.Duty, host.KeepRunning = fleet.DutyCordoned, false
+	host.Epoch++
+	return t.putHost(host), nil
+}
+
+// free says that nothing is left of a pod's container. After an accepted stop it does not matter how it ended.
+func (c FenceHost) free(pod *fleet.Pod) {
+	release(pod)
+	if !pod.Status.Active() {
+		return
+	}
+	if pod.EndedAt.IsZero() {
+		pod.EndedAt = latest(c.At, pod.Steps[fleet.StepCreated])
+	}
+	pod.ExitCode = nil
+	if pod.Goal == fleet.GoalStop {
+		pod.Status, pod.Reason = fleet.StatusExited, stoppedReason(pod.Reason)
+		return
+	}
+	pod.Status, _ = pod.Status.Next(fleet.EventFenced)
+	pod.Goal, pod.Reason = fleet.GoalStop, reasonFenced
+}
+
+// addLeftover returns leftovers, sorted by pod, with another one, which may be known.
+func addLeftover(lefts []fleet.Leftover, left fleet.Leftover) []fleet.Leftover {
+	i, there := slices.BinarySearchFunc(lefts, left, func(a, b fleet.Leftover) int { return cmp.Compare(a.Pod, b.Pod) })
+	out := slices.Clone(lefts)
+	if there {
+		out[i].Incarnation = max(out[i].Incarnation, left.Incarnation)
+		return out
+	}
+	return slices.Insert(out, i, left)
+}
+
+func (c RemoveHost) apply(t *txn) (any, error) {
+	host, ok := t.host(c.Host)
+	switch {
+	case !ok:
+		return nil, fleet.NotFound("host")
+	case host.State == fleet.HostGone:
+		return t.shown(host), nil
+	case host.State != fleet.HostFenced && host.State != fleet.HostJoining && host.Lineage != t.lineage():
+		return nil, fleet.BreaksRule("the host may run pods that this control plane, which was restored, does not know: " +
+			"it must connect, or be fenced, first")
+	case host.State != fleet.HostFenced && len(host.Leftovers) > 0:
+		return nil, fleet.BreaksRule("the host has not removed everything yet that ran there before")
+	}
+	for _, p := range t.podsOn(host.ID) {
+		if p.Held || p.KeepsData() {
+			return nil, fleet.BreaksRule("pods hold something of the host or keep data there")
+		}
+	}
+	host.State, host.SeenAt = fleet.HostGone, c.At
+	host.Duty, host.KeepRunning, host.Leftovers = fleet.DutyCordoned, false, nil
+	host.Alarm, host.AlarmAt = "", time.Time{}
+	host.Epoch++
+	return t.putHost(host), nil
+}
+
+// shown is a host's record as a result that nothing was changed for.
+func (t *txn) shown(h fleet.Host) fleet.Host { return cloneHost(&h) }
+
+func (c PurgeHosts) apply(t *txn) (any, error) {
+	n := 0
+	for _, id := range keysOf(t, &t.base.hosts) {
+		if !forgettable(get(t, &t.base.hosts, id), c.Before) {
+			continue
+		}
+		drop(t, &t.base.hosts, id)
+		drop(t, &t.base.generations, id)
+		t.note(KindHost, string(id))
+		n++
+	}
+	return n, nil
+}
+
+// forgettable reports whether a host's record may be forgotten.
+func forgettable(h *fleet.Host, before time.Time) bool {
+	return h.State == fleet.HostGone && h.SeenAt.Before(before)
+}
+
+func (c MovePod) apply(t *txn) (any, error) {
+	old := get(t, &t.base.pods, c.Pod)
+	if old == nil {
+		return nil, fleet.NotFound("pod")
+	}
+	if c.Rev != old.Rev {
+		return nil, fleet.Stale("the pod changed")
+	}
+	host := get(t, &t.base.hosts, old.Host)
+	switch {
+	case !old.Status.Active():
+		return nil, fleet.NotAllowed("the pod is %s and cannot be moved", old.Status)
+	case old.Stopping():
+		return nil, fleet.NotAllowed("the pod is being stopped")
+	case old.Locked:
+		return nil, fleet.NotAllowed("the pod is locked")
+	case old.KeepsData():
+		return nil, fleet.NotAllowed("the pod keeps data on its host")
+	case host == nil || host.Duty != fleet.DutyDraining:
+		return nil, fleet.NotAllowed("the pod's host is not being drained")
+	}
+	pod := *old
+	ActPod{At: c.At}.stop(t, &pod)
+	pod.Moving, pod.Reason = true, reasonMoving
+	return clonePod(t.putPod(&pod)), nil
+}

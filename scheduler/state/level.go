@@ -1,0 +1,72 @@
+package state
+
+import "fmt"
+
+// LevelOf returns the feature level from which on a command may be on the log; 0 for one that was given
+// none, which no log may hold.
+func LevelOf(cmd Command) uint64 {
+	switch cmd.(type) {
+	case Bootstrap, PutDataCenter, PutCatalog, PutAccount, PutKey, DeleteKey, PutToken, JoinHost, ConnectHost, SetHostState,
+		CreatePod, ActPod, ReportPods, PurgePods, UpdatePod, PutTemplate, DeleteTemplate, PutRegistry, DeleteRegistry,
+		SetSSHKeys, UpdateKey, TouchKeys, UpdateAccount, AddCredit, PutGPUType, DeleteGPUType, PutCPUFlavor,
+		DeleteCPUFlavor, PutStoragePrices, DeleteDataCenter, SetHostCloud, CreateVolume, UpdateVolume, DeleteVolume,
+		SettleMeters, ExhaustAccounts, PurgeUsage, PurgeOnce, SetTemplateSource, PutMember, JoinMember, RemoveMember,
+		RaiseLevel, RestoreCluster, SetHostDuty, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod:
+		return 1
+	}
+	return 0
+}
+
+// newerError says that the cluster has a feature level that this program does not understand.
+type newerError struct{ cluster, program uint64 }
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("this program is older than the cluster: the cluster is at feature level %d, "+
+		"the program understands up to %d; run the version that the other members run", e.cluster, e.program)
+}
+
+// understood returns nil, or a *newerError.
+func understood(cluster, program uint64) error {
+	if cluster > program {
+		return &newerError{cluster, program}
+	}
+	return nil
+}
+
+// understand stops the replica when its program does not understand a level.
+func (t *txn) understand(level uint64) {
+	if err := understood(level, t.level); err != nil && t.halt == nil {
+		t.halt = err
+	}
+}
+
+// levelInForce returns the level of the cluster.
+func (tb *tables) levelInForce() uint64 {
+	if c := tb.cluster.rows[onlyKey]; c != nil {
+		return c.Level
+	}
+	return 0
+}
+
+// lineage returns that of the cluster.
+func (tb *tables) lineage() uint64 {
+	if c := tb.cluster.rows[onlyKey]; c != nil {
+		return c.Lineage
+	}
+	return 0
+}
+
+func (c RaiseLevel) apply(t *txn) (any, error) {
+	old, err := t.cluster()
+	if err != nil {
+		return nil, err
+	}
+	if c.Level <= old.Level {
+		return nil, nil // it never falls
+	}
+	t.understand(c.Level)
+	old.Level = c.Level
+	put(t, &t.base.cluster, onlyKey, &old)
+	t.note(KindMember, "")
+	return nil, nil
+}

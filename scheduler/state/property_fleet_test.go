@@ -1,0 +1,144 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"gantry/fleet"
+)
+
+// drawFleet draws a command on hosts, on members, or on the cluster itself.
+func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
+	host := pick[fleet.HostID](t, "host", "host-a", "host-a", "host-b", "host-c")
+	pod := pick[fleet.PodID](t, "pod", "p1", "p2", "p3", "p4", "p5")
+	id := pick[fleet.MemberID](t, "member", "m1", "m2", "m3")
+	switch rapid.IntRange(0, 19).Draw(t, "of the fleet") {
+	case 0, 1, 2, 3:
+		return w.drawConnect(t, host, now)
+	case 4, 5, 6:
+		return SetHostDuty{
+			Host: host, Duty: pick(t, "duty", fleet.DutyOpen, fleet.DutyCordoned, fleet.DutyDraining, fleet.DutyDraining),
+			KeepRunning: rapid.Bool().Draw(t, "keeps running"), At: now,
+		}
+	case 7, 8:
+		var epoch uint64
+		w.view(func(v *View) { h, _ := v.Host(host); epoch = h.Epoch })
+		return SetHostState{Host: host, Epoch: epoch, State: fleet.HostUnreachable, At: now}
+	case 9, 10:
+		return FenceHost{Host: host, At: now}
+	case 11:
+		return RemoveHost{Host: host, At: now}
+	case 12:
+		return PurgeHosts{Before: now}
+	case 13, 14, 15:
+		var rev uint64
+		w.view(func(v *View) { p, _ := v.Pod(pod); rev = p.Rev })
+		return MovePod{Pod: pod, Rev: rev, At: now}
+	case 16:
+		return PutMember{member(id)}
+	case 17:
+		return RemoveMember{Member: id, At: now}
+	case 18:
+		return AlarmHost{Host: host, Text: pick(t, "alarm", "", "look"), At: now}
+	}
+	var c Cluster
+	w.view(func(v *View) { c, _ = v.Cluster() })
+	c.Lineage += uint64(rapid.SampledFrom([]int{0, 1, 1, 1, 5}).Draw(t, "later"))
+	return RestoreCluster{
+		ID: "c", Lineage: c.Lineage, Member: member(fleet.MemberID(fmt.Sprintf("m-%d", w.index))), At: now,
+		SnapshotAt: now.Add(-time.Duration(rapid.IntRange(0, 1000).Draw(t, "age")) * time.Second),
+	}
+}
+
+// drawConnect draws a session of a host whose ledger holds pods, mostly as the state has them.
+func (w *world) drawConnect(t *rapid.T, host fleet.HostID, now time.Time) ConnectHost {
+	c := ConnectHost{
+		Host: host, Inventory: inventory(host), At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen")),
+		BootID: pick(t, "boot", "", "", "boot", "boot-2"),
+	}
+	c.Inventory.PublicIP, c.Inventory.PortFrom, c.Inventory.PortTo = "192.0.2.1", 30_000, 30_004
+	w.view(func(v *View) { h, _ := v.Host(host); c.MachineID, c.BootID = h.MachineID, h.BootID })
+	for _, id := range []fleet.PodID{"p1", "p2", "p3", "p4", "p5", "p6"} {
+		if rapid.IntRange(0, 2).Draw(t, "is there") == 0 {
+			continue
+		}
+		var p fleet.Pod
+		w.view(func(v *View) { p, _ = v.Pod(id) })
+		in := HostPod{
+			Pod: id, Incarnation: max(1, p.Incarnation), Goal: pick(t, "goal", fleet.GoalRun, fleet.GoalRun, fleet.GoalRun, fleet.GoalStop, fleet.GoalGone),
+			Ended: rapid.IntRange(0, 3).Draw(t, "ended") == 0, GPUs: p.GPUs, Need: p.Need, Mappings: p.Mappings,
+		}
+		in.Incarnation += uint64(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "later"))
+		if in.Incarnation > 1 && rapid.IntRange(0, 9).Draw(t, "older") == 0 {
+			in.Incarnation--
+		}
+		if rapid.IntRange(0, 2).Draw(t, "changed since") == 0 {
+			in.GPUs = podOn(id, host, rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 2, rapid.ID).Draw(t, "gpus")...).GPUs
+			in.Need.MilliCPU = rapid.Int64Range(-1, 20_000).Draw(t, "cpu")
+			in.Mappings = w.drawMappings(t, host, drawPorts(t))
+		}
+		c.Pods = append(c.Pods, in)
+	}
+	return c
+}
+
+// checkFleet checks what is derived of hosts and members, and what must never be.
+func checkFleet(t *rapid.T, before, after dump) {
+	if after.Cluster.Lineage < before.Cluster.Lineage || after.Cluster.Level < before.Cluster.Level {
+		t.Fatalf("the cluster went back from %+v to %+v", before.Cluster, after.Cluster)
+	}
+	for _, m := range before.Members {
+		i := slices.IndexFunc(after.Members, func(n fleet.Member) bool { return n.ID == m.ID })
+		if i < 0 || !m.RemovedAt.IsZero() && after.Members[i] != m {
+			t.Fatalf("member %+v was changed", m)
+		}
+	}
+	moving := 0
+	for _, pods := range after.Pods {
+		for _, p := range pods {
+			if p.Moving && (p.Goal != fleet.GoalStop || p.KeepsData()) {
+				t.Fatalf("moving: %+v", p)
+			}
+			if p.Stopping() == p.EndedAt.IsZero() && p.Status.Active() {
+				t.Fatalf("stopping %t, ended at %s", p.Stopping(), p.EndedAt)
+			}
+			if p.Moving {
+				moving++
+			}
+		}
+	}
+	if moving != len(after.Moving) {
+		t.Fatalf("%d pods are being moved, listed are %d", moving, len(after.Moving))
+	}
+	for _, h := range after.Hosts {
+		checkHost(t, &h, after)
+	}
+}
+
+func checkHost(t *rapid.T, h *fleet.HostView, d dump) {
+	id := h.Host.ID
+	if (h.Host.Duty == fleet.DutyDraining) != slices.Contains(d.Draining, id) {
+		t.Fatalf("host %s is %s, listed is %v", id, h.Host.Duty, d.Draining)
+	}
+	if h.Host.Behind != (h.Host.Lineage != d.Cluster.Lineage) || h.Host.Lineage > d.Cluster.Lineage {
+		t.Fatalf("host %s has lineage %d of %d", id, h.Host.Lineage, d.Cluster.Lineage)
+	}
+	if (h.Host.State == fleet.HostFenced || h.Host.State == fleet.HostGone) && (h.Host.Duty == fleet.DutyOpen || h.UsedGPUs > 0 || h.Used.MilliCPU > 0) {
+		t.Fatalf("host %+v holds something", h)
+	}
+	orders := map[fleet.PodID]int{}
+	for _, p := range d.OnHost[id] {
+		orders[p.ID]++
+		if p.Host != id || p.Generation > h.Host.Generation && h.Host.State != fleet.HostJoining {
+			t.Fatalf("host %s at %d is ordered %+v", id, h.Host.Generation, p)
+		}
+	}
+	for _, left := range h.Host.Leftovers {
+		if orders[left.Pod] != 1 {
+			t.Fatalf("host %s is told of leftover %s %d times", id, left.Pod, orders[left.Pod])
+		}
+	}
+}
