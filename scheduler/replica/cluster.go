@@ -3,11 +3,13 @@ package replica
 import (
 	"context"
 	"errors"
-	"io"
-)
+	"strings"
+	"time"
 
-// errNotBuilt is a placeholder.
-var errNotBuilt = errors.New("not built yet")
+	"github.com/hashicorp/raft"
+
+	"gantry/fleet"
+)
 
 // Server is a member as Raft's present configuration has it.
 type Server struct {
@@ -16,44 +18,229 @@ type Server struct {
 }
 
 // Servers returns the members of the newest configuration that this node knows.
-func (n *Node) Servers() []Server { return nil }
+func (n *Node) Servers() []Server {
+	have := n.raft.GetConfiguration().Configuration().Servers
+	out := make([]Server, 0, len(have))
+	for _, s := range have {
+		out = append(out, Server{
+			Member: Member{ID: string(s.ID), Address: string(s.Address)},
+			Voter:  s.Suffrage == raft.Voter,
+		})
+	}
+	return out
+}
 
 // AddNonVoter makes a member that gets a copy of everything and has no vote; one that is there already
 // keeps its vote and gets the address. Errors: as of Propose.
-func (n *Node) AddNonVoter(ctx context.Context, m Member) error { return errNotBuilt }
+func (n *Node) AddNonVoter(ctx context.Context, m Member) error {
+	return n.change(ctx, func(wait time.Duration) (raft.IndexFuture, error) {
+		return n.raft.AddNonvoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, wait), nil
+	})
+}
 
 // Promote gives a member a vote. Errors: as of Propose.
-func (n *Node) Promote(ctx context.Context, m Member) error { return errNotBuilt }
+func (n *Node) Promote(ctx context.Context, m Member) error {
+	return n.change(ctx, func(wait time.Duration) (raft.IndexFuture, error) {
+		return n.raft.AddVoter(raft.ServerID(m.ID), raft.ServerAddress(m.Address), 0, wait), nil
+	})
+}
 
-// Demote takes a member's vote. Errors: as of Propose; rule when it is the last voter.
-func (n *Node) Demote(ctx context.Context, id string) error { return errNotBuilt }
+// Demote takes a member's vote. One that has none, or is not there, stays as it is. A leader that is to
+// demote itself hands leadership on instead and answers ErrNotLeader: the next leader is asked again.
+// Errors: as of Propose; rule when it is the last voter.
+func (n *Node) Demote(ctx context.Context, id string) error {
+	return n.change(ctx, func(wait time.Duration) (raft.IndexFuture, error) {
+		if s, ok := n.server(id); !ok || !s.Voter {
+			return nil, nil
+		}
+		if err := n.mayLose(ctx, id); err != nil {
+			return nil, err
+		}
+		return n.raft.DemoteVoter(raft.ServerID(id), 0, wait), nil
+	})
+}
 
-// Remove takes a member out. A leader that removes itself hands leadership on first. Errors: as of Propose;
+// Remove takes a member out; one that is not there is no error. A leader that is to remove itself hands
+// leadership on instead and answers ErrNotLeader: the next leader is asked again. Errors: as of Propose;
 // rule when it is the last voter.
-func (n *Node) Remove(ctx context.Context, id string) error { return errNotBuilt }
+func (n *Node) Remove(ctx context.Context, id string) error {
+	return n.change(ctx, func(wait time.Duration) (raft.IndexFuture, error) {
+		s, ok := n.server(id)
+		if !ok {
+			return nil, nil
+		}
+		if s.Voter {
+			if err := n.mayLose(ctx, id); err != nil {
+				return nil, err
+			}
+		}
+		return n.raft.RemoveServer(raft.ServerID(id), 0, wait), nil
+	})
+}
+
+// server returns a member of the present configuration.
+func (n *Node) server(id string) (Server, bool) {
+	for _, s := range n.Servers() {
+		if s.ID == id {
+			return s, true
+		}
+	}
+	return Server{}, false
+}
+
+// otherVoter reports whether a member besides id has a vote.
+func (n *Node) otherVoter(id string) bool {
+	for _, s := range n.Servers() {
+		if s.Voter && s.ID != id {
+			return true
+		}
+	}
+	return false
+}
+
+// mayLose refuses that the last voter loses its vote, and hands leadership on when it is this node's.
+func (n *Node) mayLose(ctx context.Context, id string) error {
+	if !n.otherVoter(id) {
+		return fleet.BreaksRule("The last scheduler that votes cannot be removed.")
+	}
+	if id != n.cfg.ID {
+		return nil
+	}
+	if err := n.Transfer(ctx, ""); err != nil {
+		return err
+	}
+	return refused(ErrNotLeader, nil)
+}
+
+// change runs a change of the membership, one at a time, until it is committed. begin is given how long it
+// may wait for Raft to take it; it returns nil when nothing is to be done.
+func (n *Node) change(ctx context.Context, begin func(wait time.Duration) (raft.IndexFuture, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.RequestTimeout)
+	defer cancel()
+	if !n.IsLeader() {
+		return refused(ErrNotLeader, nil)
+	}
+	select {
+	case n.changing <- struct{}{}:
+	case <-ctx.Done():
+		return refused(ErrBusy, ctx.Err())
+	case <-n.closing.Done():
+		return refused(ErrNotLeader, errClosed)
+	}
+	return n.bounded(ctx, func() error {
+		defer func() { <-n.changing }()
+		future, err := begin(n.cfg.RequestTimeout)
+		if err != nil || future == nil {
+			return err
+		}
+		endWith(future, n.stopped)
+		return changeError(future.Error())
+	})
+}
+
+// lastVoterText begins Raft's error about a configuration in which nobody votes; the error has no name.
+const lastVoterText = "need at least one voter"
+
+// changeError tells what did not happen from what may have.
+func changeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case strings.HasPrefix(err.Error(), lastVoterText):
+		return fleet.BreaksRule("The last scheduler that votes cannot be removed.")
+	}
+	return raftError(err)
+}
+
+// retryTransfer is the pause before leadership is handed on again: the one that was to have it did not take it.
+const retryTransfer = 20 * time.Millisecond
 
 // Transfer hands leadership to the member, or with "" to the most up-to-date voter, and returns when this node
-// does not lead any more. Errors: unavailable; rule (it has no vote, or there is no other voter).
-func (n *Node) Transfer(ctx context.Context, id string) error { return errNotBuilt }
+// does not lead any more. Errors: unavailable; rule (it has no vote, it leads already, or there is no other voter).
+func (n *Node) Transfer(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.RequestTimeout)
+	defer cancel()
+	if !n.IsLeader() {
+		return refused(ErrNotLeader, nil)
+	}
+	if !n.otherVoter(n.cfg.ID) {
+		return fleet.BreaksRule("There is no other scheduler that votes.")
+	}
+	to, ok := n.server(id)
+	switch {
+	case id == "":
+	case !ok || !to.Voter:
+		return fleet.BreaksRule("The scheduler has no vote, so that it cannot lead.")
+	case id == n.cfg.ID:
+		return fleet.BreaksRule("The scheduler leads already.")
+	}
+	for {
+		err := n.bounded(ctx, func() error { return n.transferOnce(to.Member) })
+		if err == nil || !n.IsLeader() {
+			return nil
+		}
+		if errors.Is(err, ErrUnknown) {
+			return err
+		}
+		select {
+		case <-time.After(retryTransfer):
+		case <-ctx.Done():
+			return refused(ErrBusy, errors.Join(err, ctx.Err()))
+		case <-n.closing.Done():
+			return refused(ErrNotLeader, errClosed)
+		}
+	}
+}
+
+// transferOnce asks Raft once to hand leadership to a member, or to any.
+func (n *Node) transferOnce(to Member) error {
+	var future raft.Future
+	if to.ID == "" {
+		future = n.raft.LeadershipTransfer()
+	} else {
+		future = n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address))
+	}
+	endWith(future, n.stopped)
+	return future.Error()
+}
 
 // LastIndex is the index of the newest entry on this node's log.
-func (n *Node) LastIndex() uint64 { return 0 }
+func (n *Node) LastIndex() uint64 { return n.raft.LastIndex() }
 
-// AppliedIndex is the index up to which this node has applied the log.
-func (n *Node) AppliedIndex() uint64 { return 0 }
+// AppliedIndex is the index up to which this node has applied the log. Entries of Raft's own, which change
+// no state, may follow it.
+func (n *Node) AppliedIndex() uint64 { return max(n.applied.at(), n.cfg.Store.Index()) }
 
 // LeaderChanges returns a channel that is closed when the member that this node takes for the leader may have
 // changed since the call.
-func (n *Node) LeaderChanges() <-chan struct{} { return nil }
+func (n *Node) LeaderChanges() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leaderChanged
+}
+
+// followLeader tells those who wait for another leader, until the node closes.
+func (n *Node) followLeader() {
+	// One place suffices: what does not fit is about a change that nobody was told of yet.
+	seen := make(chan raft.Observation, 1)
+	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	n.raft.RegisterObserver(observer)
+	defer n.raft.DeregisterObserver(observer)
+	for {
+		n.mu.Lock()
+		close(n.leaderChanged)
+		n.leaderChanged = make(chan struct{})
+		n.mu.Unlock()
+		select {
+		case <-seen:
+		case <-n.closing.Done():
+			return
+		}
+	}
+}
 
 // DiskFull reports whether the disk is so full that nothing is accepted any more; see Config.DiskLimit.
-func (n *Node) DiskFull() bool { return false }
-
-// Install makes in dir, which must hold no replica, the data of a cluster whose only member is m and whose
-// state is the snapshot (see state.Snapshot) in r. What it made is on disk when it returns; after an error
-// dir is as it was.
-func Install(dir string, m Member, r io.Reader) error { return errNotBuilt }
-
-// Recover makes m the only member of the cluster whose data is in dir, for when a majority is lost for good.
-// No node may have dir open. What the lost majority acknowledged and this member never received is gone.
-func Recover(dir string, m Member) error { return errNotBuilt }
+func (n *Node) DiskFull() bool { return n.diskFull.Load() }

@@ -3,11 +3,12 @@
 // knows nothing of what commands mean.
 //
 // A proposal that returned its result is durable on a majority of the members, synced to their
-// disks. One that failed says whether it may have happened: errors match ErrNotLeader and ErrBusy
-// when it has not, ErrUnknown when it may have.
+// disks. One that failed says whether it may have happened: errors match ErrNotLeader, ErrBusy and
+// ErrDiskFull when it has not, ErrUnknown when it may have.
 //
 // Under Config.Dir lie raft.db (the log, synced), snapshots/ (the newest two, synced) and state.db
-// (the state machine's file, which those two can replace).
+// (the state machine's file, which those two can replace). All of them carry sums: a member whose
+// files are damaged or incomplete refuses to start, with ErrDamaged, and never serves wrong data.
 //
 // Raft itself neither bounds its calls nor notices a disk that hangs: every call on it has a
 // deadline here, and calls of the log and of the state machine are timed; one that takes longer

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -34,7 +35,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		results, err := f.n.cfg.Store.Apply(entries)
 		end()
 		if err != nil {
-			f.n.fatal(fmt.Errorf("apply: %w", err))
+			f.n.fatal(fmt.Errorf("apply: %w", fullHint(err)))
 			for _, i := range at {
 				out[i] = err
 			}
@@ -54,7 +55,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fsmSnapshot{snap: snap, n: f.n}, nil
+	return &fsmSnapshot{snap: snap, log: f.n.log}, nil
 }
 
 // Restore replaces the state by a snapshot's.
@@ -65,7 +66,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 // fsmSnapshot writes a snapshot to Raft's sink, which sums and syncs it.
 type fsmSnapshot struct {
 	snap state.Snapshot
-	n    *Node
+	log  *slog.Logger
 }
 
 // Persist writes the snapshot.
@@ -79,7 +80,7 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 // Release lets the state's old pages go.
 func (s *fsmSnapshot) Release() {
 	if err := s.snap.Release(); err != nil {
-		s.n.log.Warn("release snapshot", "err", err)
+		s.log.Warn("release snapshot", "err", err)
 	}
 }
 
@@ -91,6 +92,13 @@ type progress struct {
 }
 
 func (p *progress) init() { p.changed = make(chan struct{}) }
+
+// at returns the index.
+func (p *progress) at() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.index
+}
 
 // reach says that everything up to index is applied.
 func (p *progress) reach(index uint64) {

@@ -58,6 +58,7 @@ func (n *Node) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		term := n.raft.CurrentTerm()
 		future := n.raft.Barrier(n.cfg.RequestTimeout)
+		endWith(future, n.stopped)
 		err := future.Error()
 		if err == nil && n.raft.CurrentTerm() == term {
 			if f, ok := future.(raft.IndexFuture); ok {
@@ -229,7 +230,9 @@ func (v *verifier) verify(ctx context.Context, n *Node) error {
 func (v *verifier) begin(r *round, n *Node) {
 	v.running = r
 	n.spawn(func() {
-		if err := n.raft.VerifyLeader().Error(); err != nil {
+		future := n.raft.VerifyLeader()
+		endWith(future, n.stopped)
+		if err := future.Error(); err != nil {
 			r.err = refused(ErrNotLeader, err)
 		}
 		close(r.done)

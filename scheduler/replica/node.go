@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -29,7 +28,7 @@ type StreamLayer interface {
 	Dial(address string, timeout time.Duration) (net.Conn, error)
 }
 
-// Member is one voter of the cluster.
+// Member is one member of the cluster.
 type Member struct {
 	ID      string
 	Address string
@@ -64,7 +63,8 @@ type Config struct {
 
 	// Level is the newest feature level that this program understands; 0: state.Level.
 	Level uint64
-	// DiskLimit is the used share of the disk, in percent, from which on nothing is accepted; 0: 95.
+	// DiskLimit is the used share of the disk, in percent, from which on commands are refused with
+	// ErrDiskFull and leadership is handed to another voter; 3 below it they are taken again; 0: 95.
 	DiskLimit int
 	// DiskUsed tells that share; nil: of the file system of Dir.
 	DiskUsed func() (percent int, err error)
@@ -91,6 +91,11 @@ func (c Config) withDefaults() (Config, error) {
 	c.SnapshotThreshold = orDefault(c.SnapshotThreshold, 8192)
 	c.SnapshotInterval = orDefault(c.SnapshotInterval, time.Minute)
 	c.TrailingLogs = orDefault(c.TrailingLogs, 2048)
+	c.DiskLimit = int(orDefault(int64(c.DiskLimit), 95))
+	if c.DiskUsed == nil {
+		dir := c.Dir
+		c.DiskUsed = func() (int, error) { return usedShare(dir) }
+	}
 	return c, nil
 }
 
@@ -109,21 +114,25 @@ type Node struct {
 	cfg       Config
 	log       *slog.Logger
 	raft      *raft.Raft
-	logs      *raftboltdb.BoltStore
+	logs      *sumLog
 	streams   *streams // nil without Config.Streams
 	watch     *watchdog
 	fatalOnce sync.Once
 
 	queue    chan *proposal
-	queued   atomic.Int64  // bytes in queue
+	queued   atomic.Int64 // bytes in queue
+	diskFull atomic.Bool
 	inFlight chan struct{} // one for each entry that Raft has not decided
 
 	verifying verifier
 	applied   progress
+	changing  chan struct{} // held by the one change of the membership that is under way
 
 	mu      sync.Mutex
 	lead    *leadership   // nil unless this node leads and has applied all of its predecessors
 	changed chan struct{} // closed when lead changes
+	// leaderChanged is closed when another may lead.
+	leaderChanged chan struct{}
 
 	closing   context.Context // done when Close begins
 	stopped   chan struct{}   // closed when Raft has shut down
@@ -134,7 +143,9 @@ type Node struct {
 }
 
 // Open starts a member from what is in Config.Dir. A member with nothing there waits until it is
-// bootstrapped or added to a cluster. It fails when the files do not belong together or are in use.
+// bootstrapped or added to a cluster. It reads the whole log, and the newest snapshots, and fails when the
+// disk does not work, when the files are in use, or, matching ErrDamaged, when they are damaged, incomplete
+// or do not belong together.
 func Open(cfg Config) (*Node, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -143,7 +154,7 @@ func Open(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Log,
 		queue: make(chan *proposal, maxQueue), inFlight: make(chan struct{}, maxInFlight),
-		changed: make(chan struct{}),
+		changed: make(chan struct{}), leaderChanged: make(chan struct{}), changing: make(chan struct{}, 1),
 	}
 	n.closing, n.close = context.WithCancel(context.Background())
 	n.stopped = make(chan struct{})
@@ -155,20 +166,23 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n.wg.Go(func() { n.watch.run(n.closing) })
 	n.wg.Go(n.followLeadership)
+	n.wg.Go(n.followLeader)
+	n.wg.Go(n.watchDisk)
 	n.wg.Go(n.submit)
 	return n, nil
 }
 
 // open opens the log and starts Raft on it.
 func (n *Node) open() (err error) {
-	n.logs, err = recovered(func() (*raftboltdb.BoltStore, error) {
-		return raftboltdb.New(raftboltdb.Options{
-			Path:        filepath.Join(n.cfg.Dir, "raft.db"),
-			BoltOptions: &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType},
-		})
-	})
+	if err := checkFiles(n.cfg.Dir, n.cfg.Store.Index()); err != nil {
+		return err
+	}
+	if err := selfTest(n.cfg.Dir, n.cfg.HangLimit); err != nil {
+		return err
+	}
+	n.logs, err = openLog(n.cfg.Dir)
 	if err != nil {
-		return fmt.Errorf("open log: %w", err)
+		return err
 	}
 	n.raft, err = recovered(n.startRaft)
 	if err != nil {
@@ -180,9 +194,16 @@ func (n *Node) open() (err error) {
 // startRaft starts Raft on the opened log.
 func (n *Node) startRaft() (*raft.Raft, error) {
 	hlog := newLogger(n.log)
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.Dir, 2, hlog)
+	snaps, err := openSnapshots(n.cfg.Dir, hlog)
 	if err != nil {
-		return nil, fmt.Errorf("open snapshots: %w", err)
+		return nil, err
+	}
+	stateIsNewer, err := checkTogether(n.logs, snaps, n.cfg.Store.Index())
+	if err != nil {
+		return nil, err
+	}
+	if len(snaps.damaged) > 0 {
+		n.log.Error("damaged snapshots were removed; what is left holds all that was in them", "snapshots", snaps.damaged)
 	}
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(n.cfg.ID)
@@ -194,10 +215,7 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	conf.TrailingLogs = n.cfg.TrailingLogs
 	conf.NoLegacyTelemetry = true
 	conf.Logger = hlog
-	conf.NoSnapshotRestoreOnStart, err = n.stateIsNewer(snaps)
-	if err != nil {
-		return nil, err
-	}
+	conf.NoSnapshotRestoreOnStart = stateIsNewer
 	watched := &watchedLog{store: n.logs, watch: n.watch}
 	if n.cfg.WrapLog != nil {
 		watched.store = n.cfg.WrapLog(n.logs)
@@ -217,43 +235,12 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	return r, nil
 }
 
-// stateIsNewer reports whether the state holds all that the newest snapshot holds, so that the
-// snapshot need not be restored. It refuses a state that is ahead of the log: it is another log's.
-func (n *Node) stateIsNewer(snaps raft.SnapshotStore) (bool, error) {
-	have := n.cfg.Store.Index()
-	last, err := n.logs.LastIndex()
-	if err != nil {
-		return false, fmt.Errorf("read log: %w", err)
-	}
-	list, err := snaps.List()
-	if err != nil {
-		return false, fmt.Errorf("list snapshots: %w", err)
-	}
-	if len(list) > 0 {
-		last = max(last, list[0].Index)
-	}
-	if have > last {
-		return false, fmt.Errorf("the state is at index %d, but the log beside it ends at %d: these files do not belong together", have, last)
-	}
-	if len(list) == 0 {
-		return true, nil
-	}
-	_, r, err := snaps.Open(list[0].ID)
-	if err != nil {
-		return false, nil // a damaged one; Raft tries the one before
-	}
-	index, err := state.SnapshotIndex(r)
-	if err != nil {
-		index = list[0].Index
-	}
-	return have >= index, r.Close()
-}
-
 // recovered turns a panic of the log's database over a damaged file into an error.
 func recovered[T any](fn func() (T, error)) (out T, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the log is damaged: %v", r)
+			err = damaged("the log cannot be read: %v", r)
 		}
 	}()
 	return fn()
@@ -261,7 +248,7 @@ func recovered[T any](fn func() (T, error)) (out T, err error) {
 
 // Empty reports whether this member has never been part of a cluster.
 func (n *Node) Empty() (bool, error) {
-	term, err := n.logs.GetUint64([]byte("CurrentTerm"))
+	term, err := n.logs.GetUint64([]byte(keyTerm))
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return false, fmt.Errorf("read log: %w", err)
 	}

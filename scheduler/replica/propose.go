@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync/atomic"
 
@@ -18,6 +19,8 @@ var (
 	ErrNotLeader = errors.New("this node does not lead")
 	// ErrBusy: more is waiting than the queue holds, or Raft takes nothing. Nothing happened.
 	ErrBusy = errors.New("too many commands are waiting")
+	// ErrDiskFull: this node's disk is so full that it takes no commands. Nothing happened.
+	ErrDiskFull = errors.New("the disk is full")
 	// ErrUnknown: the command may have been done, or may still be.
 	ErrUnknown = errors.New("outcome unknown")
 )
@@ -54,11 +57,14 @@ type outcome struct {
 // Propose puts commands on the log and returns, once they are committed and applied here, one
 // result for each, in order. They are decided one by one, in one entry. Commands of concurrent
 // callers share entries. It waits until ctx ends, at most Config.RequestTimeout.
-// Errors: unavailable, see ErrNotLeader, ErrBusy and ErrUnknown; too_large and invalid (see
+// Errors: unavailable, see ErrNotLeader, ErrBusy, ErrDiskFull and ErrUnknown; too_large and invalid (see
 // state.Encode).
 func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
 	if !n.IsLeader() {
 		return nil, refused(ErrNotLeader, nil)
+	}
+	if n.diskFull.Load() {
+		return nil, diskRefusal()
 	}
 	data, err := state.Encode(cmds...)
 	if err != nil {
@@ -85,14 +91,14 @@ func (n *Node) enqueue(p *proposal) error {
 	size := int64(len(p.data))
 	if n.queued.Add(size) > maxQueuedBytes && size < maxQueuedBytes {
 		n.queued.Add(-size)
-		return refused(ErrBusy, nil)
+		return refused(ErrBusy, fmt.Errorf("the queue of commands holds %d bytes, and may hold %d", n.queued.Load(), maxQueuedBytes))
 	}
 	select {
 	case n.queue <- p:
 		return nil
 	default:
 		n.queued.Add(-size)
-		return refused(ErrBusy, nil)
+		return refused(ErrBusy, fmt.Errorf("the queue of commands is full with %d", cap(n.queue)))
 	}
 }
 
@@ -213,7 +219,7 @@ func (n *Node) send(batch []*proposal) {
 // endWith makes the wait for a future end when stopped is closed. Raft has a channel for that in its futures
 // but sets none for entries, and when it shuts down it forgets those that are committed and queued for the
 // state machine: without this their callers, and Close, would wait for ever.
-func endWith(future raft.ApplyFuture, stopped chan struct{}) {
+func endWith(future raft.Future, stopped chan struct{}) {
 	v := reflect.ValueOf(future)
 	if v.Kind() != reflect.Pointer {
 		return // it failed at once
@@ -244,7 +250,7 @@ func raftError(err error) error {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return refused(ErrNotLeader, err)
 	case errors.Is(err, raft.ErrEnqueueTimeout):
-		return refused(ErrBusy, err)
+		return refused(ErrBusy, fmt.Errorf("the log takes no entry: %w", err))
 	}
 	return unknown(err)
 }

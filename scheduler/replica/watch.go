@@ -2,12 +2,13 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 )
 
 // watchdog times calls that a hung disk can keep for ever.
@@ -72,30 +73,48 @@ func (w *watchdog) run(ctx context.Context) {
 	}
 }
 
-// watchedLog is the log with every call timed.
+// watchedLog is the log with every call timed and guarded.
 type watchedLog struct {
 	store Log
 	watch *watchdog
 }
 
-var _ Log = (*raftboltdb.BoltStore)(nil)
+// guard makes a panic or a fault of the log's database, which comes of a file that was damaged since it was
+// checked at Open, an error that ends the process.
+func (l *watchedLog) guard(err *error) {
+	if r := recover(); r != nil {
+		*err = damaged("the log cannot be used: %v", r)
+		l.watch.fatal(*err)
+	}
+}
+
+// call times a call, and guards it.
+func (l *watchedLog) call(name string, fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer l.guard(&err)
+	defer l.watch.begin(name)()
+	return fn()
+}
 
 // FirstIndex implements raft.LogStore.
-func (l *watchedLog) FirstIndex() (uint64, error) {
-	defer l.watch.begin("read log")()
-	return l.store.FirstIndex()
+func (l *watchedLog) FirstIndex() (index uint64, err error) {
+	err = l.call("read log", func() (err error) { index, err = l.store.FirstIndex(); return err })
+	return index, err
 }
 
 // LastIndex implements raft.LogStore.
-func (l *watchedLog) LastIndex() (uint64, error) {
-	defer l.watch.begin("read log")()
-	return l.store.LastIndex()
+func (l *watchedLog) LastIndex() (index uint64, err error) {
+	err = l.call("read log", func() (err error) { index, err = l.store.LastIndex(); return err })
+	return index, err
 }
 
 // GetLog implements raft.LogStore.
 func (l *watchedLog) GetLog(index uint64, log *raft.Log) error {
-	defer l.watch.begin("read log")()
-	return l.store.GetLog(index, log)
+	err := l.call("read log", func() error { return l.store.GetLog(index, log) })
+	if errors.Is(err, ErrDamaged) {
+		l.watch.fatal(err) // it was good when this node was opened
+	}
+	return err
 }
 
 // StoreLog implements raft.LogStore.
@@ -103,36 +122,32 @@ func (l *watchedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore.
 func (l *watchedLog) StoreLogs(logs []*raft.Log) error {
-	defer l.watch.begin("write log")()
-	return l.store.StoreLogs(logs)
+	return l.call("write log", func() error { return l.store.StoreLogs(logs) })
 }
 
 // DeleteRange implements raft.LogStore.
 func (l *watchedLog) DeleteRange(from, to uint64) error {
-	defer l.watch.begin("cut log")()
-	return l.store.DeleteRange(from, to)
+	return l.call("cut log", func() error { return l.store.DeleteRange(from, to) })
 }
 
 // Set implements raft.StableStore.
 func (l *watchedLog) Set(key, value []byte) error {
-	defer l.watch.begin("write vote")()
-	return l.store.Set(key, value)
+	return l.call("write vote", func() error { return l.store.Set(key, value) })
 }
 
 // Get implements raft.StableStore.
-func (l *watchedLog) Get(key []byte) ([]byte, error) {
-	defer l.watch.begin("read vote")()
-	return l.store.Get(key)
+func (l *watchedLog) Get(key []byte) (value []byte, err error) {
+	err = l.call("read vote", func() (err error) { value, err = l.store.Get(key); return err })
+	return value, err
 }
 
 // SetUint64 implements raft.StableStore.
 func (l *watchedLog) SetUint64(key []byte, value uint64) error {
-	defer l.watch.begin("write vote")()
-	return l.store.SetUint64(key, value)
+	return l.call("write vote", func() error { return l.store.SetUint64(key, value) })
 }
 
 // GetUint64 implements raft.StableStore.
-func (l *watchedLog) GetUint64(key []byte) (uint64, error) {
-	defer l.watch.begin("read vote")()
-	return l.store.GetUint64(key)
+func (l *watchedLog) GetUint64(key []byte) (value uint64, err error) {
+	err = l.call("read vote", func() (err error) { value, err = l.store.GetUint64(key); return err })
+	return value, err
 }

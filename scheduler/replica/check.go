@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"gantry/scheduler/state"
+)
+
+// checkFiles refuses a folder that has snapshots or a state, but no log: a member that forgot its votes
+// must not vote. index is the state's.
+func checkFiles(dir string, index uint64) error {
+	_, err := os.Stat(filepath.Join(dir, logFile))
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if index > 0 {
+		return damaged("%s is missing, but there is a state: the log and the state do not belong together", logFile)
+	}
+	list, err := os.ReadDir(filepath.Join(dir, snapshotDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if len(list) > 0 {
+		return damaged("%s is missing, but there are snapshots", logFile)
+	}
+	return nil
+}
+
+// checkTogether refuses a log, snapshots and a state that leave something out between them. It reports
+// whether the state holds all that the newest good snapshot holds, so that this need not be restored.
+func checkTogether(logs *sumLog, snaps *snapStore, have uint64) (stateIsNewer bool, err error) {
+	good, lost, err := snaps.check()
+	if err != nil {
+		return false, fmt.Errorf("read snapshots: %w", err)
+	}
+	first, last := reach(logs.found, good)
+	end := max(good, last)
+	if lost > end {
+		return false, damaged("the newest snapshot is damaged and the log does not go on from the one before")
+	}
+	if last > good && first > good+1 {
+		return false, damaged("the log begins at entry %d, but the newest good snapshot ends at %d", first, good)
+	}
+	if have > end {
+		return false, damaged("the state is at index %d, but the log beside it ends at %d: these files do not belong together", have, end)
+	}
+	if err := snaps.drop(); err != nil {
+		return false, fmt.Errorf("remove a damaged snapshot: %w", err)
+	}
+	list, err := snaps.List()
+	if err != nil {
+		return false, fmt.Errorf("list snapshots: %w", err)
+	}
+	if len(list) == 0 {
+		return true, nil
+	}
+	inner, err := innerIndex(snaps, list[0])
+	return have >= inner, err
+}
+
+// reach returns the first and the last entry behind a snapshot, between which none is missing.
+func reach(indexes []uint64, snapshot uint64) (first, last uint64) {
+	if len(indexes) == 0 || indexes[len(indexes)-1] <= snapshot {
+		return 0, 0
+	}
+	at := len(indexes) - 1
+	for at > 0 && indexes[at-1] == indexes[at]-1 {
+		at--
+	}
+	return indexes[at], indexes[len(indexes)-1]
+}
+
+// innerIndex returns the index of the state in a snapshot, which is not newer than Raft's.
+func innerIndex(snaps raft.SnapshotStore, meta *raft.SnapshotMeta) (uint64, error) {
+	_, r, err := snaps.Open(meta.ID)
+	if err != nil {
+		return 0, err
+	}
+	index, err := state.SnapshotIndex(r)
+	return index, errors.Join(err, r.Close())
+}
+
+// testFile is written and read back before Raft starts.
+const testFile = "selftest.tmp"
+
+// selfTest shows that the disk under dir takes and gives back data in time.
+func selfTest(dir string, limit time.Duration) error {
+	done := make(chan error, 1)
+	go func() { done <- writeAndRead(filepath.Join(dir, testFile)) }() // a hung disk keeps it; the process ends then
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("the disk under %s failed its test: %w", dir, err)
+		}
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("the disk under %s did not write and read back a small file within %s", dir, limit)
+	}
+}
+
+func writeAndRead(path string) error {
+	want := bytes.Repeat([]byte("gantry "), 512)
+	if err := writeSynced(path, want); err != nil {
+		return errors.Join(err, os.RemoveAll(path))
+	}
+	got, err := os.ReadFile(path)
+	if err == nil && !slices.Equal(got, want) {
+		err = errors.New("what was read is not what was written")
+	}
+	return errors.Join(err, os.Remove(path))
+}

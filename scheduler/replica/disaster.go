@@ -1,0 +1,228 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"gantry/scheduler/state"
+)
+
+// The names in Config.Dir, besides StateFile.
+const (
+	logFile     = "raft.db"
+	snapshotDir = "snapshots"
+	scratchDir  = "scratch.tmp" // of Install and Recover; thrown away when it is found
+)
+
+// Raft's keys in its stable store.
+const (
+	keyTerm     = "CurrentTerm"
+	keyVoteTerm = "LastVoteTerm"
+	keyVote     = "LastVoteCand"
+)
+
+// Install makes in dir, which must hold no replica, the data of a cluster whose only member is m and whose
+// state is the snapshot (see state.Snapshot) in r. The snapshot is read and checked as a whole. What Install
+// made is on disk when it returns; after an error dir is as it was.
+func Install(dir string, m Member, r io.Reader) (err error) {
+	for _, name := range []string{logFile, snapshotDir, StateFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
+			return errors.Join(fmt.Errorf("install replica: %s holds %s already", dir, name), err)
+		}
+	}
+	tmp := filepath.Join(dir, scratchDir)
+	if err := freshDir(tmp); err != nil {
+		return fmt.Errorf("install replica: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	if err := fillDir(tmp, m, r); err != nil {
+		return fmt.Errorf("install replica: %w", err)
+	}
+	// The log comes last: snapshots without one are refused by Open.
+	if err := os.Rename(filepath.Join(tmp, snapshotDir), filepath.Join(dir, snapshotDir)); err != nil {
+		return fmt.Errorf("install replica: %w", err)
+	}
+	err = os.Rename(filepath.Join(tmp, logFile), filepath.Join(dir, logFile))
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("install replica: %w", err),
+			os.RemoveAll(filepath.Join(dir, snapshotDir)), os.RemoveAll(filepath.Join(dir, logFile)))
+	}
+	return nil
+}
+
+// fillDir makes a log without entries and a snapshot of term 1.
+func fillDir(dir string, m Member, r io.Reader) error {
+	var head bytes.Buffer
+	index, err := state.SnapshotIndex(io.TeeReader(r, &head))
+	if err != nil {
+		return err
+	}
+	if index == 0 {
+		return errors.New("the snapshot is empty")
+	}
+	snaps, err := openSnapshots(dir, newLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	_, trans := raft.NewInmemTransport(raft.ServerAddress(m.Address))
+	sink, err := snaps.Create(raft.SnapshotVersionMax, index, 1, only(m), index, trans)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(sink, io.MultiReader(&head, r)); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	if err := tryRestore(snaps, sink.ID(), filepath.Join(dir, StateFile)); err != nil {
+		return err
+	}
+	logs, err := openLog(dir)
+	if err != nil {
+		return err
+	}
+	err = logs.SetUint64([]byte(keyTerm), 1)
+	return errors.Join(err, logs.Close(), syncDir(filepath.Join(dir, snapshotDir)), syncDir(dir))
+}
+
+// tryRestore checks a snapshot by restoring it into a store that is thrown away.
+func tryRestore(snaps raft.SnapshotStore, id, path string) error {
+	_, r, err := snaps.Open(id)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	store, err := state.Open(path, state.Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(store.Restore(r), store.Close())
+}
+
+func only(m Member) raft.Configuration {
+	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)}}}
+}
+
+// freshDir makes an empty folder, also where one was left behind.
+func freshDir(path string) error {
+	return errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700))
+}
+
+// syncDir writes a folder's entries to the disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Recover makes m the only member of the cluster whose data is in dir, for when a majority is lost for good.
+// Everything on this member's log counts as committed. m may have another ID than the member had: what the
+// old one voted for is void. No node may have dir open. What the lost majority acknowledged and this member
+// never received is gone, and members that are left of it must never be started again with their old data.
+// Repeating it after an error is safe.
+func Recover(dir string, m Member) (err error) {
+	fail := func(err error) error { return fmt.Errorf("recover replica: %w", err) }
+	if _, err := os.Stat(filepath.Join(dir, logFile)); err != nil {
+		return fail(err)
+	}
+	tmp := filepath.Join(dir, scratchDir)
+	if err := freshDir(tmp); err != nil {
+		return fail(err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	store, err := state.Open(filepath.Join(tmp, StateFile), state.Options{})
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	logs, err := openLog(dir)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	if _, err := recovered(func() (struct{}, error) { return struct{}{}, recoverLog(dir, m, logs, store) }); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// recoverLog turns snapshot and log into one snapshot with the configuration that has only m.
+func recoverLog(dir string, m Member, logs *sumLog, store *state.Store) error {
+	hlog := newLogger(slog.New(slog.DiscardHandler))
+	snaps, err := openSnapshots(dir, hlog)
+	if err != nil {
+		return err
+	}
+	if _, err := checkTogether(logs, snaps, 0); err != nil {
+		return err
+	}
+	conf := raft.DefaultConfig()
+	conf.LocalID, conf.Logger, conf.NoLegacyTelemetry = raft.ServerID(m.ID), hlog, true
+	_, trans := raft.NewInmemTransport(raft.ServerAddress(m.Address))
+	machine := &replayFSM{store: store}
+	defer machine.release()
+	if err := raft.RecoverCluster(conf, machine, logs, logs, snaps, trans, only(m)); err != nil {
+		return err
+	}
+	// A vote belongs to its term: in the next one nobody has voted yet.
+	term, err := logs.GetUint64([]byte(keyTerm))
+	if err != nil {
+		return err
+	}
+	if err := logs.SetUint64([]byte(keyTerm), term+1); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(filepath.Join(dir, snapshotDir)), syncDir(dir))
+}
+
+// replayFSM applies a log to a store. Raft's recovery looks at no result of Apply, so that an error shows
+// when the snapshot is to be taken.
+type replayFSM struct {
+	store *state.Store
+	snap  *fsmSnapshot
+	err   error
+}
+
+// Apply applies one entry.
+func (f *replayFSM) Apply(l *raft.Log) any {
+	if f.err == nil {
+		_, f.err = f.store.Apply([]state.Entry{{Index: l.Index, Term: l.Term, Data: l.Data}})
+	}
+	return nil
+}
+
+// Restore replaces the state by a snapshot's.
+func (f *replayFSM) Restore(r io.ReadCloser) error { return f.store.Restore(r) }
+
+// Snapshot takes the state as it is.
+func (f *replayFSM) Snapshot() (raft.FSMSnapshot, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	snap, err := f.store.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	f.snap = &fsmSnapshot{snap: snap, log: slog.New(slog.DiscardHandler)}
+	return f.snap, nil
+}
+
+// release lets the snapshot go, which Raft's recovery does not.
+func (f *replayFSM) release() {
+	if f.snap != nil {
+		f.snap.Release()
+	}
+}
