@@ -7,9 +7,13 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/pki"
+	"gantry/scheduler/backup"
+	"gantry/scheduler/state"
 )
 
-var errNotBuilt = errors.New("not built yet")
+// defaultMemberTTL is longer than a host's: whoever adds a scheduler prepares its machine meanwhile.
+const defaultMemberTTL = time.Hour
 
 // Members are the schedulers of the cluster as their leader sees them; see peers.Keeper.
 type Members interface {
@@ -25,9 +29,21 @@ type Members interface {
 	Transfer(ctx context.Context, id fleet.MemberID) error
 }
 
+// errAlone is the answer of a service that was made without members.
+var errAlone = fleet.NotAllowed("this scheduler has no members to speak of")
+
 // Cluster returns the control plane's members.
 func (s *Service) Cluster(ctx context.Context) (fleet.ClusterView, error) {
-	return fleet.ClusterView{}, errNotBuilt
+	if s.Members != nil {
+		return s.Members.View(ctx)
+	}
+	var out fleet.ClusterView
+	err := s.read(ctx, func(v *state.View) error {
+		c, _ := v.Cluster()
+		out.ID, out.Lineage, out.Level = c.ID, c.Lineage, c.Level
+		return nil
+	})
+	return out, err
 }
 
 // CreateMemberToken returns the text of a token with which one scheduler can join, once. replaces names a
@@ -35,26 +51,102 @@ func (s *Service) Cluster(ctx context.Context) (fleet.ClusterView, error) {
 func (s *Service) CreateMemberToken(
 	ctx context.Context, nonVoter bool, replaces fleet.MemberID, ttl time.Duration,
 ) (fleet.Secret, time.Time, error) {
-	return "", time.Time{}, errNotBuilt
+	switch {
+	case ttl == 0:
+		ttl = defaultMemberTTL
+	case ttl < 0 || ttl > maxTokenTTL:
+		return "", time.Time{}, fleet.Invalid("$.ttlSeconds", "must be 1 second to 30 days")
+	case nonVoter && replaces != "":
+		return "", time.Time{}, fleet.Invalid("$.replaces", "cannot be named for a member that never votes")
+	}
+	if replaces != "" {
+		err := s.read(ctx, func(v *state.View) error {
+			if m, ok := v.Member(replaces); !ok || !m.RemovedAt.IsZero() {
+				return fleet.NotFound("scheduler")
+			}
+			return nil
+		})
+		if err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	ca, err := s.CA(ctx)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	token := pki.NewJoinToken(ca.Digest())
+	hash := pki.Hash(token.Secret)
+	now := s.Now()
+	_, err = propose[any](ctx, s, state.PutToken{At: now, Token: fleet.JoinToken{
+		ID: token.ID, Hash: hash[:], ExpiresAt: now.Add(ttl), Role: fleet.TokenScheduler, NonVoter: nonVoter, Replaces: replaces,
+	}})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return fleet.Secret(token.Text()), now.Add(ttl), nil
+}
+
+// changeMembers runs one of the changes of Members.
+func (s *Service) changeMembers(fn func(Members) error) error {
+	if s.Members == nil {
+		return errAlone
+	}
+	return fn(s.Members)
 }
 
 // PromoteMember, DemoteMember, RemoveMember and TransferLeadership are those of Members. Errors: not_found,
 // rule, unavailable.
-func (s *Service) PromoteMember(ctx context.Context, id fleet.MemberID) error { return errNotBuilt }
+func (s *Service) PromoteMember(ctx context.Context, id fleet.MemberID) error {
+	return s.changeMembers(func(m Members) error { return m.Promote(ctx, id) })
+}
 
 // DemoteMember takes a member's vote.
-func (s *Service) DemoteMember(ctx context.Context, id fleet.MemberID) error { return errNotBuilt }
+func (s *Service) DemoteMember(ctx context.Context, id fleet.MemberID) error {
+	return s.changeMembers(func(m Members) error { return m.Demote(ctx, id) })
+}
 
 // RemoveMember takes a member out for ever.
 func (s *Service) RemoveMember(ctx context.Context, id fleet.MemberID, force bool) error {
-	return errNotBuilt
+	return s.changeMembers(func(m Members) error { return m.Remove(ctx, id, force) })
 }
 
 // TransferLeadership hands leadership on; with an empty id to the most up-to-date voter.
 func (s *Service) TransferLeadership(ctx context.Context, id fleet.MemberID) error {
-	return errNotBuilt
+	return s.changeMembers(func(m Members) error { return m.Transfer(ctx, id) })
 }
 
 // SaveSnapshot writes a copy of everything that was acknowledged before the call, in the format of package
 // backup, without encryption.
-func (s *Service) SaveSnapshot(ctx context.Context, w io.Writer) error { return errNotBuilt }
+func (s *Service) SaveSnapshot(ctx context.Context, w io.Writer) (err error) {
+	if err := s.Node.Barrier(ctx); err != nil {
+		return err
+	}
+	snap, err := s.Store.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, snap.Release()) }()
+	h := backup.Header{Index: snap.Index, SavedAt: s.Now(), Program: s.Version}
+	err = s.Store.View(func(v *state.View) error {
+		c, _ := v.Cluster()
+		h.ClusterID, h.Lineage, h.Level = c.ID, c.Lineage, c.Level
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return backup.Write(&cancelled{ctx, w}, h, snap)
+}
+
+// cancelled is a writer that gives up with its context.
+type cancelled struct {
+	ctx context.Context //nolint:containedctx // of the call that the writer serves
+	w   io.Writer
+}
+
+func (c *cancelled) Write(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.w.Write(p)
+}

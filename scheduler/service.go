@@ -20,6 +20,7 @@ type Config struct {
 	Dispatch Hosts
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
+	Version  string  // of the program, noted in snapshots
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }
@@ -96,11 +97,15 @@ func proposeOnce[T any](ctx context.Context, s *Service, cmd state.Command) (val
 	defer cancel()
 	res, err := s.Node.Propose(ctx, cmd)
 	if err != nil {
+		if !fleet.NothingDone(err) {
+			fleet.Touch(ctx)
+		}
 		return value, false, err
 	}
 	if res[0].Err != nil {
 		return value, false, res[0].Err
 	}
+	fleet.Touch(ctx)
 	got := res[0].Value
 	if replay, ok := got.(state.Replay); ok {
 		got, replayed = replay.Value, true

@@ -14,6 +14,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/scheduler"
+	"gantry/scheduler/peers"
 	"gantry/scheduler/state"
 )
 
@@ -29,14 +30,20 @@ type keysFile struct {
 
 // Run makes the cluster. Everything that it decides is one log entry; the keys are in their file
 // before that entry is committed, so that a crash at any point can be answered by running it again.
-func (c *initCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *initCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, initTimeout)
 	defer cancel()
-	for _, dir := range []string{c.DataDir, filepath.Join(c.DataDir, certFolder), filepath.Join(c.DataDir, raftFolder)} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+	if c.Address != "" && !peers.ValidAddress(c.Address) {
+		return errAddress
 	}
+	if err := makeFolders(c.DataDir); err != nil {
+		return err
+	}
+	lock, err := lockFolder(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	id, err := newNodeID(c.DataDir)
 	if err != nil {
 		return err
@@ -44,8 +51,11 @@ func (c *initCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := pki.NewSealKeyFile(filepath.Join(c.DataDir, sealFile)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	fatal := func(err error) { log.Error("replica", "err", err); os.Exit(1) }
-	m, err := openMember(c.DataDir, "init", nil, 0, fatal, log)
+	address, err := keepAddress(c.DataDir, c.Address, defaultLinkListen)
+	if err != nil {
+		return err
+	}
+	m, err := alone(c.DataDir, address, log)
 	if err != nil {
 		return err
 	}
@@ -68,7 +78,7 @@ func (c *initCmd) make(ctx context.Context, m *member, id string) error {
 		return c.alreadyMade(m, id)
 	}
 	now := time.Now()
-	cmds, keys, ca, err := firstCommands(m.sealer, fleet.DataCenterID(c.DataCenter), now)
+	cmds, keys, ca, err := firstCommands(m.sealer, fleet.DataCenterID(c.DataCenter), m.record(c.Name, now), now)
 	if err != nil {
 		return err
 	}
@@ -116,11 +126,13 @@ func enroll(dir string, ca *pki.CA, id string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, schedulerCertLife, now)
+	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, peers.CertLife, now)
 }
 
 // firstCommands is everything that a new cluster begins with.
-func firstCommands(sealer *pki.Sealer, dc fleet.DataCenterID, now time.Time) ([]state.Command, keysFile, *pki.CA, error) {
+func firstCommands(
+	sealer *pki.Sealer, dc fleet.DataCenterID, first fleet.Member, now time.Time,
+) ([]state.Command, keysFile, *pki.CA, error) {
 	fail := func(err error) ([]state.Command, keysFile, *pki.CA, error) { return nil, keysFile{}, nil, err }
 	cluster := fleet.NewID()
 	ca, err := pki.NewCA(cluster, now)
@@ -131,6 +143,7 @@ func firstCommands(sealer *pki.Sealer, dc fleet.DataCenterID, now time.Time) ([]
 	if err != nil {
 		return fail(err)
 	}
+	boot.Level = first.Level
 	operator := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "operator", CreatedAt: now}
 	user := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "default", CreatedAt: now}
 	admin, _ := fleet.Preset("admin")
@@ -146,6 +159,7 @@ func firstCommands(sealer *pki.Sealer, dc fleet.DataCenterID, now time.Time) ([]
 	userKey.Invoke = []string{fleet.InvokeAll}
 	cmds := []state.Command{
 		boot,
+		state.PutMember{Member: first},
 		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: dc, Name: string(dc), Region: "UNKNOWN"}},
 		state.PutAccount{Account: operator},
 		state.PutAccount{Account: user},

@@ -10,15 +10,27 @@ import (
 
 	"gantry/api/limit"
 	"gantry/cmd/internal/cmdline"
+	"gantry/scheduler/peers"
 )
 
-var version = "dev" // set by the build
+// Set by the build. level is the feature level that this program announces, to try an upgrade between two builds of
+// one source: up to one above what it understands, which then has nothing of its own. Empty: what it understands.
+var (
+	version = "dev"
+	level   = ""
+)
+
+var errAddress = errors.New("--address must be HOST:PORT as other machines reach it")
 
 type cli struct {
 	cmdline.Common
 
-	Init initCmd `cmd:"" help:"Make a new cluster of one scheduler: its CA, its first accounts and keys."`
-	Run  runCmd  `cmd:"" help:"Run the scheduler in the foreground, as systemd does."`
+	Init    initCmd    `cmd:"" help:"Make a new cluster of one scheduler: its CA, its first accounts and keys."`
+	Join    joinCmd    `cmd:"" help:"Make this machine another scheduler of a cluster, with a token from gantry raft add. Start it with run afterwards."`
+	Run     runCmd     `cmd:"" help:"Run the scheduler in the foreground, as systemd does."`
+	Rebuild rebuildCmd `cmd:"" help:"Give a scheduler whose data is damaged or lost a new identity and an empty copy, which the others fill when it runs. The cluster must have a leader without it."`
+	Recover recoverCmd `cmd:"" help:"Make this scheduler's copy a cluster of its own when a majority of the schedulers is lost for good. What they acknowledged and this one never received is gone."`
+	Restore restoreCmd `cmd:"" help:"Make a cluster of one scheduler from a file of gantry snapshot save."`
 
 	CheckConfig checkConfigCmd `cmd:"" help:"Read the configuration as run would, say what is wrong with it, and start nothing."`
 }
@@ -27,18 +39,22 @@ type initCmd struct {
 	DataDir    string `required:"" type:"path" help:"Folder for the cluster's data." placeholder:"DIR"`
 	KeysFile   string `required:"" type:"path" help:"File, made with mode 0600, that receives the operator's and the first account's API keys as JSON. They are shown nowhere else." placeholder:"FILE"`
 	DataCenter string `default:"dc-1" help:"Name of the first data center."`
+	Address    string `help:"Address under which hosts and other schedulers reach this one's link port. Without it 127.0.0.1 and the link port, which only this machine reaches; run --address changes it." placeholder:"HOST:PORT"`
+	Name       string `help:"Name of this scheduler, for people; by default the machine's."`
 }
 
 type runCmd struct {
-	DataDir       string        `required:"" type:"path" help:"Folder that init made." placeholder:"DIR"`
+	DataDir       string        `required:"" type:"path" help:"Folder that init, join or restore made." placeholder:"DIR"`
 	Listen        string        `default:"127.0.0.1:8080" help:"Address of the HTTP API and of the proxy to pods' http ports." placeholder:"HOST:PORT"`
 	LinkListen    string        `default:"0.0.0.0:8443" help:"Address for agents and other schedulers (mutual TLS)." placeholder:"HOST:PORT"`
+	Address       string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
 	ProxyDomain   string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
 	StopGrace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
 	KeepTerminat  time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
 	KeepUsage     time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
-	HostSilence   time.Duration `default:"5s" help:"A host that is silent for longer has lost its session."`
-	HostPatience  time.Duration `default:"5s" help:"A host that lost its session for longer is unreachable."`
+	HostSilence   time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
+	HostPatience  time.Duration `default:"1500ms" help:"A host that lost its session for longer is unreachable."`
+	RaftTimeout   time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
@@ -66,7 +82,13 @@ func (c *runCmd) validate() error {
 		faults = append(faults, errors.New("--stop-grace must be 1s to 2m"))
 	}
 	if c.HostSilence < minHostSilence {
-		faults = append(faults, errors.New("--host-silence must be at least 4s, two heartbeats"))
+		faults = append(faults, errors.New("--host-silence must be at least 3s, two heartbeats"))
+	}
+	if c.RaftTimeout < minRaftTimeout || c.RaftTimeout > maxRaftTimeout {
+		faults = append(faults, errors.New("--raft-timeout must be 50ms to 10s"))
+	}
+	if c.Address != "" && !peers.ValidAddress(c.Address) {
+		faults = append(faults, errAddress)
 	}
 	for flag, d := range map[string]time.Duration{
 		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-patience": c.HostPatience,

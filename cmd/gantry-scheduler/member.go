@@ -8,59 +8,110 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/peers"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
 
 // The files of a data folder.
 const (
-	sealFile   = "seal.key"
-	idFile     = "node-id"
-	certFolder = "pki"
-	raftFolder = "raft"
+	sealFile    = "seal.key"
+	idFile      = "node-id"
+	addressFile = "address"
+	lockFile    = "lock"
+	certFolder  = "pki"
+	raftFolder  = "raft"
 )
 
 // member is one scheduler's replica with what it is made of.
 type member struct {
-	id     string
-	sealer *pki.Sealer
-	store  *state.Store
-	node   *replica.Node
+	id      string
+	address string
+	level   uint64
+	sealer  *pki.Sealer
+	store   *state.Store
+	node    *replica.Node
 }
 
-// openMember opens the replica in dir. With certificates it can have peers; without, it is alone.
-func openMember(dir, address string, streams replica.StreamLayer, snapshotEvery uint64, fatal func(error), log *slog.Logger) (*member, error) {
-	id, err := os.ReadFile(filepath.Join(dir, idFile))
+// opening is what a member is opened with.
+type opening struct {
+	dir           string
+	address       string
+	streams       replica.StreamLayer // nil: it is alone
+	snapshotEvery uint64
+	timeout       time.Duration
+	fatal         func(error)
+	log           *slog.Logger
+}
+
+// openMember opens the replica in a data folder.
+func openMember(o opening) (*member, error) {
+	id, err := os.ReadFile(filepath.Join(o.dir, idFile))
 	if err != nil {
 		return nil, fmt.Errorf("read the scheduler's id: %w", err)
 	}
-	m := &member{id: strings.TrimSpace(string(id))}
-	if m.sealer, err = pki.LoadSealer(filepath.Join(dir, sealFile)); err != nil {
+	m := &member{id: strings.TrimSpace(string(id)), address: o.address}
+	if m.level, err = programLevel(); err != nil {
+		return nil, err
+	}
+	if m.sealer, err = pki.LoadSealer(filepath.Join(o.dir, sealFile)); err != nil {
 		return nil, err
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("read boot id: %w", err)
 	}
-	raftDir := filepath.Join(dir, raftFolder)
-	m.store, err = state.Open(filepath.Join(raftDir, replica.StateFile), state.Options{BootID: strings.TrimSpace(string(boot))})
+	raftDir := filepath.Join(o.dir, raftFolder)
+	m.store, err = state.Open(filepath.Join(raftDir, replica.StateFile), state.Options{
+		BootID: strings.TrimSpace(string(boot)), Level: m.level,
+	})
 	if err != nil {
 		return nil, err
 	}
 	m.node, err = replica.Open(replica.Config{
-		Dir: raftDir, ID: m.id, Address: address, Store: m.store, Streams: streams, SnapshotThreshold: snapshotEvery,
-		Log: log, Fatal: fatal,
+		Dir: raftDir, ID: m.id, Address: m.address, Store: m.store, Streams: o.streams, SnapshotThreshold: o.snapshotEvery,
+		HeartbeatTimeout: o.timeout, Level: m.level, Log: o.log, Fatal: o.fatal,
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.store.Close())
 	}
 	return m, nil
+}
+
+// programLevel is the newest feature level that this program understands.
+func programLevel() (uint64, error) {
+	if level == "" {
+		return state.Level, nil
+	}
+	n, err := strconv.ParseUint(level, 10, 64)
+	if err != nil || n == 0 || n > state.Level+1 {
+		return 0, fmt.Errorf("this program was built for feature level %q; it must be 1 to %d", level, state.Level+1)
+	}
+	return n, nil
+}
+
+// alone opens the member in a data folder without its peers, for a command that works on it offline.
+func alone(dir, address string, log *slog.Logger) (*member, error) {
+	return openMember(opening{
+		dir: dir, address: address, log: log,
+		fatal: func(err error) { log.Error("replica", "err", err); os.Exit(1) },
+	})
+}
+
+// record is what a member of its own making says of itself.
+func (m *member) record(name string, now time.Time) fleet.Member {
+	return fleet.Member{
+		ID: fleet.MemberID(m.id), Name: hostName(name), Address: m.address, Level: m.level, Version: version, JoinedAt: now,
+	}
 }
 
 // close ends the replica; what was acknowledged is on disk already.
@@ -76,17 +127,30 @@ func (m *member) waitLead(ctx context.Context) error {
 	return err
 }
 
-// peers is Raft's stream layer on the shared link port.
-type peers struct {
+// streams is Raft's stream layer on the shared link port.
+type streams struct {
 	net.Listener
-	store *pki.Store
+	certs *pki.Store
+	// expect refuses who is at an address and is not the member that is known to be there.
+	expect func(address string, who pki.Identity) error
 }
 
 // Dial implements replica.StreamLayer.
-func (p peers) Dial(address string, timeout time.Duration) (net.Conn, error) {
+func (p streams) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return link.DialRaft(ctx, p.store, address)
+	conn, err := link.DialRaft(ctx, p.certs, address)
+	if err != nil {
+		return nil, err
+	}
+	who, err := link.ConnIdentity(conn)
+	if err == nil {
+		err = p.expect(address, who)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // propose commits one entry and returns the first refusal in it.
@@ -112,10 +176,99 @@ func (m *member) initialised() (bool, error) {
 
 // newNodeID makes the id file unless there is one.
 func newNodeID(dir string) (string, error) {
-	path := filepath.Join(dir, idFile)
-	if b, err := os.ReadFile(path); err == nil && fleet.ValidID(strings.TrimSpace(string(b))) {
-		return strings.TrimSpace(string(b)), nil
+	if id, ok := nodeID(dir); ok {
+		return id, nil
 	}
 	id := fleet.NewID()
-	return id, pki.WriteFile(path, []byte(id+"\n"), 0o600)
+	return id, writeNodeID(dir, id)
+}
+
+// nodeID reads the id file.
+func nodeID(dir string) (string, bool) {
+	b, err := os.ReadFile(filepath.Join(dir, idFile))
+	id := strings.TrimSpace(string(b))
+	return id, err == nil && fleet.ValidID(id)
+}
+
+func writeNodeID(dir, id string) error {
+	return pki.WriteFile(filepath.Join(dir, idFile), []byte(id+"\n"), 0o600)
+}
+
+// readAddress reads the file with the address that was told to the others; empty: there is none.
+func readAddress(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, addressFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	address := strings.TrimSpace(string(b))
+	if err == nil && !peers.ValidAddress(address) {
+		err = fmt.Errorf("%s does not hold HOST:PORT", filepath.Join(dir, addressFile))
+	}
+	return address, err
+}
+
+func writeAddress(dir, address string) error {
+	return pki.WriteFile(filepath.Join(dir, addressFile), []byte(address+"\n"), 0o600)
+}
+
+// keepAddress returns the member's address: a new one, which it writes down, or the one of before, or one that
+// only this machine reaches.
+func keepAddress(dir, given, linkListen string) (string, error) {
+	if given != "" {
+		return given, writeAddress(dir, given)
+	}
+	address, err := readAddress(dir)
+	if err != nil || address != "" {
+		return address, err
+	}
+	_, port, err := net.SplitHostPort(linkListen)
+	if err != nil {
+		return "", fmt.Errorf("link address: %w", err)
+	}
+	return net.JoinHostPort("127.0.0.1", port), nil
+}
+
+const defaultLinkListen = "0.0.0.0:8443"
+
+// makeFolders makes a data folder.
+func makeFolders(dir string) error {
+	for _, dir := range []string{dir, filepath.Join(dir, certFolder), filepath.Join(dir, raftFolder)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockFolder keeps a data folder to this process until the file is closed.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is in use by another gantry-scheduler: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// holdsReplica reports whether a member has run in a data folder, or was made there.
+func holdsReplica(dir string) (bool, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, raftFolder))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return len(entries) > 0, err
+}
+
+// hostName is the machine's name, for people.
+func hostName(given string) string {
+	if given != "" {
+		return given
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "scheduler"
+	}
+	return name
 }

@@ -423,6 +423,7 @@ func (x *RejoinRequest) GetVersion() string {
 
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // the caller's own link address, for a leader that knows another one; empty: it does not say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +456,13 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_internal_link_link_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StatusRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type StatusResponse struct {
@@ -977,8 +985,12 @@ type Hello struct {
 	Lineage    uint64                 `protobuf:"varint,6,opt,name=lineage,proto3" json:"lineage,omitempty"`  // the highest that this agent ever followed
 	// holds_set: this run of the agent has had the full set of generation and lineage; without a change
 	// since, it need not come again.
-	HoldsSet      bool         `protobuf:"varint,7,opt,name=holds_set,json=holdsSet,proto3" json:"holds_set,omitempty"`
-	Pods          []*LedgerPod `protobuf:"bytes,8,rep,name=pods,proto3" json:"pods,omitempty"`
+	HoldsSet bool         `protobuf:"varint,7,opt,name=holds_set,json=holdsSet,proto3" json:"holds_set,omitempty"`
+	Pods     []*LedgerPod `protobuf:"bytes,8,rep,name=pods,proto3" json:"pods,omitempty"`
+	// run names this run of the agent, and attempt counts its hellos. A later one of the same run takes the
+	// place of its session; one of another run is a second agent for as long as the first is heard.
+	Run           string `protobuf:"bytes,9,opt,name=run,proto3" json:"run,omitempty"`
+	Attempt       uint64 `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1067,6 +1079,20 @@ func (x *Hello) GetPods() []*LedgerPod {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *Hello) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *Hello) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
 }
 
 // LedgerPod is what the host's ledger holds of one pod.
@@ -2974,8 +3000,9 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05level\x18\x03 \x01(\x04R\x05level\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"\x0f\n" +
-	"\rStatusRequest\"\xf2\x01\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\")\n" +
+	"\rStatusRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xf2\x01\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x1d\n" +
 	"\n" +
@@ -3011,7 +3038,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04Beat\x12\x1e\n" +
 	"\n" +
 	"schedulers\x18\x01 \x03(\tR\n" +
-	"schedulers\"\x9a\x02\n" +
+	"schedulers\"\xc6\x02\n" +
 	"\x05Hello\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
@@ -3023,7 +3050,10 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\bhardware\x18\x05 \x01(\tR\bhardware\x12\x18\n" +
 	"\alineage\x18\x06 \x01(\x04R\alineage\x12\x1b\n" +
 	"\tholds_set\x18\a \x01(\bR\bholdsSet\x12-\n" +
-	"\x04pods\x18\b \x03(\v2\x19.gantry.link.v1.LedgerPodR\x04pods\"\xdd\x01\n" +
+	"\x04pods\x18\b \x03(\v2\x19.gantry.link.v1.LedgerPodR\x04pods\x12\x10\n" +
+	"\x03run\x18\t \x01(\tR\x03run\x12\x18\n" +
+	"\aattempt\x18\n" +
+	" \x01(\x04R\aattempt\"\xdd\x01\n" +
 	"\tLedgerPod\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +

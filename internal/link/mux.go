@@ -27,11 +27,15 @@ type MuxConfig struct {
 	// MaxHandshakes bounds the connections within that time; 256 by default. When all are in use no more are accepted: the kernel's
 	// backlog holds the others.
 	MaxHandshakes int
+	// Refuse is asked for the certificate of every client that wants Raft or HTTP, within the handshake: with an error it gets neither.
+	// It answers at once. nil: no scheduler of the cluster is refused. Services of gRPC refuse by themselves, so that the caller is
+	// told why.
+	Refuse func(pki.Identity) error
 	// Log receives refusals (warning) and broken handshakes (debug).
 	Log *slog.Logger
 }
 
-// Mux shares one TCP port between gRPC and Raft. It does the TLS handshakes and hands each connection, a *tls.Conn, to the listener of
+// Mux shares one TCP port between gRPC, Raft and forwarded HTTP. It does the TLS handshakes and hands each connection to the listener of
 // the protocol that the client asked for.
 type Mux struct {
 	ln     net.Listener
@@ -39,13 +43,14 @@ type Mux struct {
 	config MuxConfig
 	grpc   *muxListener
 	raft   *muxListener
+	http   *muxListener
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
 // NewMux takes over ln and accepts from it until Close, with the configuration of ServerTLS. On an error ln stays with the caller.
 func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
-	tlsConfig, err := ServerTLS(store)
+	tlsConfig, err := serverTLS(store, config.Refuse)
 	if err != nil {
 		return nil, fmt.Errorf("mux: %w", err)
 	}
@@ -58,6 +63,7 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 	if config.MaxHandshakes <= 0 {
 		config.MaxHandshakes = defaultMaxHandshakes
 	}
+	thinListener(ln)
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Mux{
 		ln:     ln,
@@ -65,6 +71,7 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 		config: config,
 		grpc:   newMuxListener(ln.Addr()),
 		raft:   newMuxListener(ln.Addr()),
+		http:   newMuxListener(ln.Addr()),
 		cancel: cancel,
 	}
 	m.wg.Go(func() { m.accept(ctx) })
@@ -78,18 +85,27 @@ func (m *Mux) GRPC() net.Listener { return m.grpc }
 // Raft returns the listener of connections from other schedulers. Closing it refuses further ones and leaves the port open.
 func (m *Mux) Raft() net.Listener { return m.raft }
 
-// Close closes the port and both listeners, breaks off the handshakes under way, and waits for all of it. Connections that were taken
+// HTTP returns the listener of connections over which other schedulers forward requests; they are of type *PeerConn. Closing it refuses
+// further ones and leaves the port open.
+func (m *Mux) HTTP() net.Listener { return m.http }
+
+// Close closes the port and all listeners, breaks off the handshakes under way, and waits for all of it. Connections that were taken
 // belong to those who took them. A server that is still accepting gets net.ErrClosed, so stop it first.
 func (m *Mux) Close() error {
 	m.cancel()
 	err := m.ln.Close()
-	_ = m.grpc.Close()
-	_ = m.raft.Close()
+	m.closeListeners()
 	m.wg.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
+}
+
+func (m *Mux) closeListeners() {
+	for _, l := range []*muxListener{m.grpc, m.raft, m.http} {
+		_ = l.Close()
+	}
 }
 
 func (m *Mux) accept(ctx context.Context) {
@@ -114,8 +130,7 @@ func (m *Mux) accept(ctx context.Context) {
 			return
 		case errors.Is(err, net.ErrClosed):
 			m.config.Log.Error("port was closed under the mux", "addr", m.ln.Addr().String())
-			_ = m.grpc.Close()
-			_ = m.raft.Close()
+			m.closeListeners()
 			return
 		}
 		// Out of file descriptors or memory: waiting is all that helps.
@@ -140,11 +155,14 @@ func (m *Mux) serve(ctx context.Context, raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	to := m.grpc
-	if conn.ConnectionState().NegotiatedProtocol == ALPNRaft {
+	to, handed := m.grpc, net.Conn(conn)
+	switch conn.ConnectionState().NegotiatedProtocol {
+	case ALPNRaft:
 		to = m.raft
+	case ALPNHTTP:
+		to, handed = m.http, &PeerConn{Conn: conn, tls: conn}
 	}
-	if err := to.hand(ctx, conn); err != nil {
+	if err := to.hand(ctx, handed); err != nil {
 		m.config.Log.Debug("connection dropped", "remote", raw.RemoteAddr().String(), "err", err)
 		_ = conn.Close()
 	}
@@ -160,7 +178,7 @@ func (m *Mux) report(remote net.Addr, err error) {
 	m.config.Log.Log(context.Background(), level, "handshake", "remote", remote.String(), "err", err)
 }
 
-// muxListener is one of the two listeners behind a Mux.
+// muxListener is one of the listeners behind a Mux.
 type muxListener struct {
 	addr  net.Addr
 	conns chan net.Conn // without a buffer: a connection is always owned by the mux or by who took it
@@ -200,24 +218,4 @@ func (l *muxListener) hand(ctx context.Context, conn net.Conn) error {
 	case <-ctx.Done():
 		return fmt.Errorf("nobody took the connection: %w", ctx.Err())
 	}
-}
-
-// DialRaft connects to the Raft listener of the scheduler at addr (host:port), presenting the certificate in store and accepting only a
-// scheduler of the same cluster. ctx bounds connecting and the handshake; it has no effect on the connection afterwards. A peer that
-// refuses this node's certificate shows at the first read.
-func DialRaft(ctx context.Context, store *pki.Store, addr string) (net.Conn, error) {
-	config, err := clientTLS(store, ALPNRaft)
-	if err != nil {
-		return nil, fmt.Errorf("dial raft peer: %w", err)
-	}
-	dialer := tls.Dialer{Config: config}
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("dial raft peer %s: %w", addr, err)
-	}
-	if state := conn.(*tls.Conn).ConnectionState(); state.NegotiatedProtocol != ALPNRaft {
-		_ = conn.Close()
-		return nil, fmt.Errorf("dial raft peer %s: it does not speak raft", addr)
-	}
-	return conn, nil
 }

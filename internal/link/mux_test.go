@@ -224,7 +224,7 @@ func TestMuxRefusesOnRaft(t *testing.T) {
 	if err := p.mux.Close(); err != nil { // the log is complete after it
 		t.Fatal(err)
 	}
-	if log := p.log.String(); !strings.Contains(log, "level=WARN msg=handshake") || !strings.Contains(log, "host/host1 may not speak raft") {
+	if log := p.log.String(); !strings.Contains(log, "level=WARN msg=handshake") || !strings.Contains(log, "host/host1 may not speak gantry-raft") {
 		t.Errorf("the refusal of the host is not in the log:\n%s", log)
 	}
 }

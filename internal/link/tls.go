@@ -15,36 +15,43 @@ import (
 const (
 	ALPNGRPC = "h2"
 	ALPNRaft = "gantry-raft"
+	ALPNHTTP = "gantry-http" // HTTP/1.1 that one scheduler forwards to another
 )
 
 // ServerTLS returns the configuration of a scheduler's port: TLS 1.3 only, the store's certificate and CA as the chain, client
-// certificates verified against that CA when given. gRPC may come without a certificate, since a joining host has none; Raft is open to
-// schedulers only, and this is decided within the handshake. The store must have joined; renewals take effect at the next handshake.
-func ServerTLS(store *pki.Store) (*tls.Config, error) {
+// certificates verified against that CA when given. gRPC may come without a certificate, since a joining host has none; Raft and HTTP are
+// open to schedulers only, and this is decided within the handshake. The store must have joined; renewals take effect at the next
+// handshake.
+func ServerTLS(store *pki.Store) (*tls.Config, error) { return serverTLS(store, nil) }
+
+// serverTLS is ServerTLS that also refuses Raft and HTTP to whom refuse, if it is not nil, gives an error for.
+func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, error) {
 	ca, roots, err := clusterRoots(store)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS13,
-		NextProtos:     []string{ALPNGRPC, ALPNRaft},
+		NextProtos:     []string{ALPNGRPC, ALPNRaft, ALPNHTTP},
 		GetCertificate: store.GetCertificate,
 		ClientAuth:     tls.VerifyClientCertIfGiven,
 		ClientCAs:      roots,
 		// A resumed session would carry a verdict on a certificate past that certificate's end.
 		SessionTicketsDisabled: true,
-		VerifyConnection:       func(state tls.ConnectionState) error { return checkClient(state, ca) },
+		VerifyConnection:       func(state tls.ConnectionState) error { return checkClient(state, ca, refuse) },
 	}, nil
 }
 
 // checkClient runs after the chain of a client's certificate, if it sent one, was verified.
-func checkClient(state tls.ConnectionState, ca *x509.Certificate) error {
-	if state.NegotiatedProtocol != ALPNGRPC && state.NegotiatedProtocol != ALPNRaft {
+func checkClient(state tls.ConnectionState, ca *x509.Certificate, refuse func(pki.Identity) error) error {
+	protocol := state.NegotiatedProtocol
+	forPeers := protocol == ALPNRaft || protocol == ALPNHTTP
+	if protocol != ALPNGRPC && !forPeers {
 		return &refusedError{"no application protocol of this port was asked for"}
 	}
 	if len(state.PeerCertificates) == 0 {
-		if state.NegotiatedProtocol == ALPNRaft {
-			return &refusedError{"a raft peer needs a certificate"}
+		if forPeers {
+			return &refusedError{fmt.Sprintf("%s needs a certificate", protocol)}
 		}
 		return nil
 	}
@@ -52,8 +59,16 @@ func checkClient(state tls.ConnectionState, ca *x509.Certificate) error {
 	if err != nil {
 		return &refusedError{err.Error()}
 	}
-	if state.NegotiatedProtocol == ALPNRaft && id.Role != pki.RoleScheduler {
-		return &refusedError{fmt.Sprintf("%s may not speak raft", id)}
+	if !forPeers {
+		return nil
+	}
+	if id.Role != pki.RoleScheduler {
+		return &refusedError{fmt.Sprintf("%s may not speak %s", id, protocol)}
+	}
+	if refuse != nil {
+		if err := refuse(id); err != nil {
+			return &refusedError{fmt.Sprintf("%s: %v", id, err)}
+		}
 	}
 	return nil
 }

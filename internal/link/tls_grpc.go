@@ -23,10 +23,17 @@ func PeerIdentity(ctx context.Context) (pki.Identity, error) {
 		return pki.Identity{}, ErrNoIdentity
 	}
 	info, ok := caller.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
+	if !ok {
 		return pki.Identity{}, ErrNoIdentity
 	}
-	chain := info.State.VerifiedChains[0]
+	return verifiedIdentity(info.State)
+}
+
+func verifiedIdentity(state tls.ConnectionState) (pki.Identity, error) {
+	if len(state.VerifiedChains) == 0 {
+		return pki.Identity{}, ErrNoIdentity
+	}
+	chain := state.VerifiedChains[0]
 	return pki.IdentityFromCert(chain[0], chain[len(chain)-1])
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -41,6 +42,8 @@ type Sealer struct {
 	// derive returns a key for a purpose. It is a closure for the reason given at Secret.
 	derive func(purpose string, size int) ([]byte, error)
 	id     [sealIDSize]byte
+	// text returns the key as its file holds it; a closure for the same reason.
+	text func() []byte
 }
 
 // NewSealKeyFile makes a random seal key and writes it to path with mode 0600. It returns an error that wraps fs.ErrExist, and changes
@@ -48,11 +51,41 @@ type Sealer struct {
 func NewSealKeyFile(path string) error {
 	var key [sealKeySize]byte
 	_, _ = rand.Read(key[:]) // never returns an error
-	text := sealPrefix + base64.RawURLEncoding.EncodeToString(key[:]) + "\n"
-	if err := createFile(path, []byte(text), keyMode); err != nil {
+	return createSealKey(path, sealText(key[:]))
+}
+
+// WriteSealKeyFile writes a key that KeyText returned, as NewSealKeyFile does a random one. It returns an error that wraps fs.ErrExist,
+// and changes nothing, if path exists with another content.
+func WriteSealKeyFile(path string, text []byte) error {
+	key, err := parseSealKey(text)
+	if err != nil {
+		return fmt.Errorf("write seal key: %w", err)
+	}
+	text = sealText(key)
+	if old, err := readSecretFile(path); err == nil && subtle.ConstantTimeCompare(old, text) == 1 {
+		return nil
+	}
+	return createSealKey(path, text)
+}
+
+func createSealKey(path string, text []byte) error {
+	if err := createFile(path, text, keyMode); err != nil {
 		return fmt.Errorf("create seal key: %w", err)
 	}
 	return nil
+}
+
+func sealText(key []byte) []byte {
+	return []byte(sealPrefix + base64.RawURLEncoding.EncodeToString(key) + "\n")
+}
+
+func parseSealKey(data []byte) ([]byte, error) {
+	text, ok := strings.CutPrefix(strings.TrimSpace(string(data)), sealPrefix)
+	key, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || len(key) != sealKeySize {
+		return nil, errors.New("this is not a seal key")
+	}
+	return key, nil
 }
 
 // LoadSealer reads the key that NewSealKeyFile wrote. The file must be a regular one that only its owner can read.
@@ -61,9 +94,8 @@ func LoadSealer(path string) (*Sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load seal key: %w", err)
 	}
-	text, ok := strings.CutPrefix(strings.TrimSpace(string(data)), sealPrefix)
-	key, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(key) != sealKeySize {
+	key, err := parseSealKey(data)
+	if err != nil {
 		return nil, fmt.Errorf("load seal key: %s is not a seal key file", path)
 	}
 	return newSealer(key)
@@ -81,6 +113,8 @@ func newSealer(key []byte) (*Sealer, error) {
 		}
 		return key, nil
 	}}
+	text := sealText(key)
+	s.text = func() []byte { return slices.Clone(text) }
 	id, err := s.derive("id", sealIDSize)
 	if err != nil {
 		return nil, err
@@ -88,6 +122,10 @@ func newSealer(key []byte) (*Sealer, error) {
 	copy(s.id[:], id)
 	return s, nil
 }
+
+// KeyText returns the key as its file holds it, for another scheduler of the cluster. It is a secret: it opens everything that was
+// sealed with it.
+func (s *Sealer) KeyText() []byte { return s.text() }
 
 // Seal encrypts plaintext for a purpose. The result is 33 bytes longer and differs at every call.
 func (s *Sealer) Seal(purpose string, plaintext []byte) ([]byte, error) {

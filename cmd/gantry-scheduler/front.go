@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gantry/api/forward"
+	"gantry/api/problem"
+	"gantry/api/rest"
+	"gantry/fleet"
+	"gantry/scheduler/replica"
+)
+
+const (
+	// leastRoom is how many bytes a disk must have free for a replica to be opened.
+	leastRoom = 16 << 20
+	lookAgain = 2 * time.Second // for room
+)
+
+// frontDoor is the API's server. It answers from the first moment on, if only to say what it waits for.
+type frontDoor struct {
+	server  *http.Server
+	handler atomic.Pointer[http.Handler]
+	ended   chan struct{} // closed when the server has ended
+	err     error         // why, unless it was closed; to be read after ended
+}
+
+func newFrontDoor(ln net.Listener, log *slog.Logger) *frontDoor {
+	f := &frontDoor{ended: make(chan struct{})}
+	f.waits(rest.Health{Name: "store", Text: "the data is being read"})
+	f.server = rest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*f.handler.Load()).ServeHTTP(w, r)
+	}), rest.Limits{}, log)
+	go func() { // ends with close
+		defer close(f.ended)
+		if err := f.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			f.err = fmt.Errorf("serve the API: %w", err)
+		}
+	}()
+	return f
+}
+
+// opens gives the door to a handler.
+func (f *frontDoor) opens(h http.Handler) { f.handler.Store(&h) }
+
+// waits has everybody told what is waited for.
+func (f *frontDoor) waits(h rest.Health) {
+	f.opens(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		if r.URL.Path != "/healthz" {
+			id := problem.ChooseRequestID(r)
+			w.Header().Set("X-Request-Id", id)
+			w.Header().Set(forward.HeaderNothingDone, "1")
+			problem.Write(w, problem.From(fleet.Unavailable("This scheduler does not serve yet: "+h.Text+".", nil), id))
+			return
+		}
+		report := rest.HealthReport{Status: "failing"}
+		if v := r.URL.Query().Get("verbose"); v != "" && v != "false" || r.URL.RawQuery == "verbose" {
+			report.Conditions = []rest.Health{h}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(report) // a client that left is not told
+	}))
+}
+
+// close ends the server. It may be called more than once.
+func (f *frontDoor) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	err := errors.Join(f.server.Shutdown(ctx), f.server.Close())
+	<-f.ended
+	return errors.Join(err, f.err)
+}
+
+// openWhenRoom opens the member. While the disk has no room for that it waits and says so: a start that fails
+// again and again would tell nobody.
+func (c *runCmd) openWhenRoom(
+	ctx context.Context, peers replica.StreamLayer, front *frontDoor, fatal func(error), log *slog.Logger,
+) (*member, error) {
+	told := false
+	for {
+		m, err := c.openOnce(peers, fatal, log)
+		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+			return m, err
+		}
+		front.waits(rest.Health{Name: "disk", Text: "the disk is full: the scheduler starts as soon as there is room in its data folder"})
+		if !told {
+			told = true
+			log.Error("the disk is full: waiting for room", "dir", c.DataDir, "err", err)
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (c *runCmd) openOnce(peers replica.StreamLayer, fatal func(error), log *slog.Logger) (*member, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(c.DataDir, &fs); err != nil {
+		return nil, err
+	}
+	if fs.Bavail*uint64(fs.Bsize) < leastRoom { //nolint:gosec // a block size is positive
+		return nil, unix.ENOSPC
+	}
+	address, err := keepAddress(c.DataDir, c.Address, c.LinkListen)
+	if err != nil {
+		return nil, err
+	}
+	return openMember(opening{
+		dir: c.DataDir, address: address, streams: peers, snapshotEvery: c.SnapshotEvery, timeout: c.RaftTimeout,
+		fatal: fatal, log: log,
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/peers"
+)
+
+const joinTimeout = 30 * time.Second
+
+type joinCmd struct {
+	DataDir   string   `required:"" type:"path" help:"Folder for this scheduler's data; it must hold none." placeholder:"DIR"`
+	Scheduler []string `required:"" help:"Link address of a scheduler of the cluster; more than one may be given." placeholder:"HOST:PORT"`
+	TokenFile string   `required:"" type:"path" help:"File with the token of gantry raft add." placeholder:"FILE"`
+	Address   string   `required:"" help:"Address under which hosts and the other schedulers will reach this one's link port." placeholder:"HOST:PORT"`
+	Name      string   `help:"Name of this scheduler, for people; by default the machine's."`
+}
+
+// Run trades the token and writes the data folder. The replica in it is empty: the leader fills it when it runs.
+func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	if !peers.ValidAddress(c.Address) {
+		return errAddress
+	}
+	newest, err := programLevel()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return fmt.Errorf("read the token: %w", err)
+	}
+	token, err := pki.ParseJoinToken(string(text))
+	if err != nil {
+		return err
+	}
+	if err := makeFolders(c.DataDir); err != nil {
+		return err
+	}
+	lock, err := lockFolder(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if used, err := holdsReplica(c.DataDir); err != nil || used {
+		return errors.Join(fmt.Errorf("%s holds the data of a scheduler already: use an empty folder", c.DataDir), err)
+	}
+	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
+	if err != nil {
+		return err
+	}
+	csr, err := certs.Request()
+	if err != nil {
+		return err
+	}
+	j, err := peers.Join(ctx, token, c.Scheduler, &link.JoinMemberRequest{
+		Csr: csr, Address: c.Address, Name: hostName(c.Name), Level: newest, Version: version,
+	})
+	if err != nil {
+		return fmt.Errorf("join the cluster: %w", err)
+	}
+	if err := settle(c.DataDir, certs, j, c.Address); err != nil {
+		return fmt.Errorf("the cluster took this scheduler, but it could not be written down: join again with a new token: %w", err)
+	}
+	log.Info("joined: start this scheduler with run", "id", j.Member, "cluster", j.ClusterID)
+	return nil
+}
+
+// settle writes down what a scheduler got when it joined.
+func settle(dir string, certs *pki.Store, j peers.Joined, address string) error {
+	if err := pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey); err != nil {
+		return err
+	}
+	if err := writeAddress(dir, address); err != nil {
+		return err
+	}
+	if err := writeNodeID(dir, string(j.Member)); err != nil {
+		return err
+	}
+	return certs.Install(j.Leaf, j.CA)
+}
+
+type rebuildCmd struct {
+	DataDir   string   `required:"" type:"path" help:"Folder of the scheduler whose data is damaged." placeholder:"DIR"`
+	Scheduler []string `required:"" help:"Link address of another scheduler of the cluster; more than one may be given." placeholder:"HOST:PORT"`
+	Address   string   `help:"Address under which the others reach this one's link port, when it is another one than before." placeholder:"HOST:PORT"`
+}
+
+// Run trades the certificate for a new identity and puts the damaged data aside.
+func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	if c.Address != "" && !peers.ValidAddress(c.Address) {
+		return errAddress
+	}
+	newest, err := programLevel()
+	if err != nil {
+		return err
+	}
+	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
+	if err != nil {
+		return err
+	}
+	if _, err := certs.Leaf(); err != nil {
+		return fmt.Errorf("%w: without a certificate join anew, with a token and an empty folder", err)
+	}
+	lock, err := lockFolder(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	address, err := keepAddress(c.DataDir, c.Address, defaultLinkListen)
+	if err != nil {
+		return err
+	}
+	csr, err := certs.Request()
+	if err != nil {
+		return err
+	}
+	j, err := peers.Rejoin(ctx, certs, c.Scheduler, &link.RejoinRequest{Csr: csr, Address: address, Level: newest, Version: version})
+	if err != nil {
+		return fmt.Errorf("begin anew: %w", err)
+	}
+	// The data goes first: under the new identity it would be taken for data that it promised to keep.
+	aside, err := putAside(c.DataDir)
+	if err == nil {
+		err = settle(c.DataDir, certs, j, address)
+	}
+	if err != nil {
+		return fmt.Errorf("the cluster gave this scheduler a new identity, but it could not be written down: join anew with a token and an empty folder: %w", err)
+	}
+	log.Info("begins anew: start this scheduler with run", "id", j.Member, "damaged", aside)
+	return nil
+}
+
+// putAside moves a replica's folder away and makes an empty one.
+func putAside(dir string) (aside string, err error) {
+	from := filepath.Join(dir, raftFolder)
+	aside = from + ".before-" + strconv.FormatInt(time.Now().UnixNano(), 10)
+	if err := os.Rename(from, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	return aside, os.MkdirAll(from, 0o700)
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
+
+	"gantry/api/forward"
+	"gantry/api/proxy"
+	"gantry/api/rest"
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler"
+	"gantry/scheduler/control"
+	"gantry/scheduler/dispatch"
+	"gantry/scheduler/peers"
+	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
+)
+
+// parts is the scheduler put together.
+type parts struct {
+	member   *member
+	service  *scheduler.Service
+	dispatch *dispatch.Server
+	purger   *control.Purger
+	books    *control.Accountant
+	drainer  *control.Drainer
+	keeper   *peers.Keeper
+	presence *peers.Presence
+	peers    *peers.Server
+	rest     *rest.API
+	proxy    *proxy.Proxy
+	forward  *forward.Forwarder
+	log      *slog.Logger
+}
+
+func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts, error) {
+	d := &parts{member: m, log: log}
+	ca := func(ctx context.Context) (*pki.CA, error) { return d.service.CA(ctx) }
+	conf := peers.Config{
+		Self: peers.Self{
+			ID: fleet.MemberID(m.id), Address: m.address, Name: hostName(""), Level: m.level, Version: version, Problem: d.problem,
+		},
+		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log,
+	}
+	d.keeper, d.presence = peers.NewKeeper(conf), peers.NewPresence(conf)
+	d.peers = peers.NewServer(conf, d.keeper)
+	d.dispatch = dispatch.New(dispatch.Config{
+		Store: m.store, Node: m.node, Silence: c.HostSilence, Patience: c.HostPatience, Grace: c.StopGrace, Log: log, CA: ca,
+		Leader: func() string { l, _ := m.node.Leader(); return l.Address },
+		Credentials: func(a fleet.AccountID, r fleet.RegistryID) (*fleet.Credential, error) {
+			return d.service.Credentials(a, r)
+		},
+	})
+	d.service = scheduler.New(scheduler.Config{
+		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Version: version, Log: log,
+	})
+	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
+	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Log: log}
+	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Log: log}
+	var err error
+	d.rest, err = rest.New(rest.Config{
+		Service: d.service, Health: d.health, Log: log, Version: version, Rates: c.rates(), Failures: c.RateFailures,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.proxy = proxy.New(proxy.Config{Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log})
+	d.forward = forward.New(forward.Config{
+		Member: m.id, Leaders: leaders{m}, Local: d.proxy.Wrap(d.rest), Log: log,
+		Dial: func(ctx context.Context, address string) (net.Conn, error) { return link.DialHTTP(ctx, certs, address) },
+		Always: func(r *http.Request) bool {
+			_, toPod, _ := proxy.ParseHost(r.Host, c.ProxyDomain)
+			return !toPod && alwaysHere(r.URL.Path)
+		},
+	})
+	return d, nil
+}
+
+// alwaysHere tells the paths that every member answers by itself.
+func alwaysHere(path string) bool {
+	return path == "/healthz" || path == "/openapi.json" || path == "/docs" || strings.HasPrefix(path, "/docs/")
+}
+
+// leaders tells the forwarder who leads.
+type leaders struct{ *member }
+
+// Leads implements forward.Leaders.
+func (l leaders) Leads() bool { return l.node.IsLeader() }
+
+// Leader implements forward.Leaders.
+func (l leaders) Leader() string {
+	leader, ok := l.node.Leader()
+	if !ok || leader.ID == l.id {
+		return ""
+	}
+	return leader.Address
+}
+
+// Changes implements forward.Leaders.
+func (l leaders) Changes() <-chan struct{} { return l.node.LeaderChanges() }
+
+// health tells the daemon's conditions.
+func (d *parts) health() []rest.Health {
+	lead := rest.Health{Name: "leader", OK: true, Text: "this scheduler leads"}
+	if leader, ok := d.member.node.Leader(); !d.member.node.IsLeader() {
+		lead.Text = "this scheduler follows " + leader.ID
+		if lead.OK = ok && leader.ID != d.member.id; !lead.OK {
+			lead.Text = "no leader is known"
+		}
+	}
+	store := rest.Health{Name: "store", OK: d.member.node.Stalled() < stallLimit}
+	if !store.OK {
+		store.Text = "the disk does not answer"
+	}
+	disk := rest.Health{Name: "disk", OK: !d.member.node.DiskFull()}
+	if !disk.OK {
+		disk.Text = "the disk is full: nothing is written until there is room"
+	}
+	self := rest.Health{Name: "member", OK: !d.presence.Removed()}
+	if !self.OK {
+		self.Text = "this scheduler was removed from the cluster"
+	}
+	out := []rest.Health{lead, store, disk, self}
+	if n := d.behind(); n > 0 {
+		out = append(out, rest.Health{Name: "restored", OK: true, Text: fmt.Sprintf("hosts that have not been compared with the restored copy yet: %d", n)})
+	}
+	return out
+}
+
+// behind counts the hosts that have not connected since the cluster was restored.
+func (d *parts) behind() (n int) {
+	_ = d.member.store.View(func(v *state.View) error { // a closed store has none
+		if c, ok := v.Cluster(); !ok || c.Lineage == 0 {
+			return nil
+		}
+		for _, h := range v.Hosts() {
+			if h.Behind && h.State != fleet.HostGone {
+				n++
+			}
+		}
+		return nil
+	})
+	return n
+}
+
+// problem is what the other schedulers are told, in one sentence.
+func (d *parts) problem() string {
+	if d.member.node.Stalled() >= stallLimit {
+		return "its disk does not answer"
+	}
+	return ""
+}
+
+// serve runs every loop until ctx ends or one fails.
+func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
+	group, ctx := errgroup.WithContext(ctx)
+	grpc := d.dispatch.GRPC()
+	link.RegisterPeerServer(grpc, d.peers)
+	inner := d.innerServer()
+	front.opens(d.forward)
+	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) })
+	group.Go(func() error {
+		if err := inner.Serve(p.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error { return d.member.node.WhileLeader(ctx, d.lead) })
+	group.Go(func() error { return d.presence.Run(ctx) })
+	group.Go(func() error { return d.watchdog(ctx) })
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+		case <-front.ended:
+			return front.err
+		}
+		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+		d.rest.Close()
+		d.forward.Close()
+		err := errors.Join(front.close(ctx), inner.Close())
+		grpc.Stop()
+		return err
+	})
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		d.log.Warn("notify systemd", "err", err)
+	}
+	err := group.Wait()
+	d.forward.Close()
+	d.proxy.Close()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// innerConnections bounds the connections that other schedulers have here, which carry one request each.
+const innerConnections = 1 << 14
+
+// innerServer serves what other schedulers send on.
+func (d *parts) innerServer() *http.Server {
+	refuse := peers.Refuse(d.member.store)
+	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
+		Leads: d.member.node.IsLeader, Local: d.proxy.Wrap(d.rest), Log: d.log,
+		Check: func(conn net.Conn) error {
+			who, err := link.ConnIdentity(conn)
+			if err != nil {
+				return err
+			}
+			return refuse(who)
+		},
+	}), rest.Limits{Connections: innerConnections, Idle: 2 * time.Minute}, d.log)
+	s.ConnContext = forward.ConnContext
+	return s
+}
+
+// lead runs what only the leader does.
+func (d *parts) lead(ctx context.Context) error {
+	loops, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{
+		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.service.Run, d.keeper.Run,
+	} {
+		loops.Go(func() error { return run(ctx) })
+	}
+	return loops.Wait()
+}
+
+// watchdog feeds systemd's watchdog while the store moves.
+func (d *parts) watchdog(ctx context.Context) error {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return nil //nolint:nilerr // not started by systemd
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if d.member.node.Stalled() < stallLimit {
+				_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+var _ peers.Node = (*replica.Node)(nil)

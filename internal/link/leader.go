@@ -1,0 +1,32 @@
+package link
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// leaderTrailer is the name of the gRPC trailer that holds the link address of the leader.
+const leaderTrailer = "gantry-leader"
+
+// NotLeader returns the error with which a scheduler that does not lead refuses the gRPC call of ctx, and tells the
+// caller the leader's link address; empty: it is not known.
+func NotLeader(ctx context.Context, leader string) error {
+	if leader != "" {
+		// It fails only outside of a call, where nobody is to be told.
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(leaderTrailer, leader))
+	}
+	return status.Error(codes.Unavailable, "this scheduler does not lead")
+}
+
+// LeaderHint returns the link address of the leader from the trailer of a call that was refused; empty: the
+// scheduler named none.
+func LeaderHint(trailer metadata.MD) string {
+	if v := trailer.Get(leaderTrailer); len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}

@@ -1,0 +1,174 @@
+package peers
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+// JoinMember implements link.PeerServer: the token is burnt in the same command that creates the member.
+func (s *Server) JoinMember(ctx context.Context, in *link.JoinMemberRequest) (*link.JoinMemberResponse, error) {
+	token, err := pki.ParseJoinToken(in.GetToken())
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, "the join token is not valid")
+	}
+	if !ValidAddress(in.GetAddress()) || len(in.GetName()) > maxName || len(in.GetVersion()) > maxName {
+		return nil, status.Error(codes.InvalidArgument, "the address must be host:port as others can reach it, and the name at most 253 characters")
+	}
+	if err := s.lead(ctx); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	replaces, err := s.tokenIsGood(token, now)
+	if err != nil {
+		s.cfg.Log.Warn("a scheduler's join was refused", "address", in.GetAddress(), "err", err)
+		return nil, s.refusal(ctx, err)
+	}
+	m := fleet.Member{
+		ID: fleet.MemberID(fleet.NewID()), Name: in.GetName(), Address: in.GetAddress(),
+		Level: in.GetLevel(), Version: in.GetVersion(), JoinedAt: now,
+	}
+	// The certificate is made first: a request that cannot be signed must not burn the token.
+	leaf, ca, err := s.issue(ctx, in.GetCsr(), m.ID)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := s.holder(m.Address, replaces)
+	if err != nil {
+		return nil, s.refusal(ctx, err)
+	}
+	hash := pki.Hash(token.Secret)
+	if err := s.admit(ctx, taken, state.JoinMember{Token: token.ID, Hash: hash[:], Member: m, At: now}); err != nil {
+		s.cfg.Log.Warn("a scheduler's join was refused", "address", m.Address, "err", err)
+		return nil, s.refusal(ctx, err)
+	}
+	s.cfg.Log.Info("a scheduler joined", "member", m.ID, "address", m.Address)
+	return s.welcome(m.ID, leaf.Raw, ca)
+}
+
+// tokenIsGood refuses a token that is unknown, burnt, expired, forged or a host's, and returns which member the
+// holder is to replace. The state machine checks it again when it burns it.
+func (s *Server) tokenIsGood(token pki.JoinToken, now time.Time) (replaces fleet.MemberID, err error) {
+	good := false
+	err = s.cfg.Store.View(func(v *state.View) error {
+		t, ok := v.Token(token.ID)
+		good = ok && t.Role == fleet.TokenScheduler && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt)
+		replaces = t.Replaces
+		return nil
+	})
+	if err == nil && !good {
+		err = &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is not valid"}
+	}
+	return replaces, err
+}
+
+// holder returns the member that is at an address; empty: none. Raft knows members by their addresses, so that a
+// new one there could be taken for it: it is an error unless that is the one to be replaced.
+func (s *Server) holder(address string, replaces fleet.MemberID) (id fleet.MemberID, err error) {
+	err = s.cfg.Store.View(func(v *state.View) error {
+		for _, m := range v.Members() {
+			if m.RemovedAt.IsZero() && m.Address == address {
+				id = m.ID
+			}
+		}
+		return nil
+	})
+	if err == nil && id != "" && id != replaces {
+		err = &fleet.Error{Code: fleet.CodeExists, Msg: "the scheduler " + string(id) + " has this address"}
+	}
+	return id, err
+}
+
+// admit commits what makes a member. One whose place it takes leaves Raft before: whoever answers there from
+// then on knows nothing of what the old one promised.
+func (s *Server) admit(ctx context.Context, instead fleet.MemberID, cmd state.Command) error {
+	if instead != "" {
+		return s.keeper.replace(ctx, instead, cmd)
+	}
+	return propose(ctx, s.cfg.Node, cmd)
+}
+
+// Rejoin implements link.PeerServer.
+func (s *Server) Rejoin(ctx context.Context, in *link.RejoinRequest) (*link.JoinMemberResponse, error) {
+	who, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !ValidAddress(in.GetAddress()) || len(in.GetVersion()) > maxName {
+		return nil, status.Error(codes.InvalidArgument, "the address must be host:port as others can reach it")
+	}
+	if err := s.lead(ctx); err != nil {
+		return nil, err
+	}
+	old, ok, err := s.member(who)
+	if err != nil || !ok {
+		return nil, status.Error(codes.PermissionDenied, "this scheduler is not known")
+	}
+	if who == s.cfg.Self.ID {
+		return nil, status.Error(codes.FailedPrecondition, "this scheduler runs and leads: its data is not lost")
+	}
+	m := fleet.Member{
+		ID: fleet.MemberID(fleet.NewID()), Name: old.Name, Address: in.GetAddress(), NonVoter: old.NonVoter,
+		Level: in.GetLevel(), Version: in.GetVersion(), JoinedAt: time.Now(), Replaces: who,
+	}
+	leaf, ca, err := s.issue(ctx, in.GetCsr(), m.ID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.holder(m.Address, who); err != nil {
+		return nil, s.refusal(ctx, err)
+	}
+	if err := s.admit(ctx, who, state.PutMember{Member: m}); err != nil {
+		return nil, s.refusal(ctx, err)
+	}
+	s.cfg.Log.Info("a scheduler begins anew", "member", m.ID, "before", who, "address", m.Address)
+	return s.welcome(m.ID, leaf.Raw, ca)
+}
+
+// welcome is the answer to a scheduler that joined.
+func (s *Server) welcome(id fleet.MemberID, leaf []byte, ca *pki.CA) (*link.JoinMemberResponse, error) {
+	out := &link.JoinMemberResponse{
+		MemberId: string(id), Certificate: leaf, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), SealKey: s.cfg.Sealer.KeyText(),
+	}
+	err := s.cfg.Store.View(func(v *state.View) error {
+		out.Schedulers = Addresses(v)
+		return nil
+	})
+	if err != nil {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	return out, nil
+}
+
+// Addresses returns the link addresses of the members.
+func Addresses(v *state.View) []string {
+	var out []string
+	for _, m := range v.Members() {
+		if m.RemovedAt.IsZero() {
+			out = append(out, m.Address)
+		}
+	}
+	return out
+}
+
+func propose(ctx context.Context, n Node, cmds ...state.Command) error {
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	results, err := n.Propose(ctx, cmds...)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}

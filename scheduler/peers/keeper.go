@@ -1,0 +1,230 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
+)
+
+const (
+	keepEvery = time.Second
+	// silentAfter is for how long a member that does not answer still counts as one that does.
+	silentAfter = 3 * time.Second
+)
+
+// Keeper keeps Raft's configuration at what the records of the members say, while this member leads, and
+// changes the records on an operator's word. Its methods are safe for concurrent use.
+type Keeper struct {
+	cfg Config
+
+	// acting is held by whoever changes the membership, so that what was decided on stays so.
+	acting chan struct{}
+
+	mu     sync.Mutex // guards the fields below
+	polls  map[fleet.MemberID]*poll
+	moved  map[fleet.MemberID]string // addresses that members told by themselves
+	asker  *asker                    // of this time of leading
+	first  chan struct{}             // closed when everybody was asked once under this leader; nil: it does not lead
+	leadAt time.Time
+}
+
+// NewKeeper returns the keeper of a member.
+func NewKeeper(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, acting: make(chan struct{}, 1), polls: map[fleet.MemberID]*poll{}, moved: map[fleet.MemberID]string{}}
+}
+
+// Run looks after the members until ctx, which ends with leadership, does.
+func (k *Keeper) Run(ctx context.Context) error {
+	asking := newAsker(k, ctx)
+	defer asking.close()
+	defer k.begin(asking)() // before: nobody asks through one that is closed
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	for {
+		asking.round()
+		if err := k.once(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, replica.ErrNotLeader) {
+			k.cfg.Log.Warn("look after the schedulers", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-asking.news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// begin forgets what an earlier time of leading knew, and returns what ends this one.
+func (k *Keeper) begin(a *asker) (end func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.polls, k.first, k.leadAt, k.asker = map[fleet.MemberID]*poll{}, make(chan struct{}), time.Now(), a
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.polls, k.first, k.asker = map[fleet.MemberID]*poll{}, nil, nil
+	}
+}
+
+// announce takes note of where a member says that it can be reached. The record changes when it answers there.
+func (k *Keeper) announce(id fleet.MemberID, address string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, known := k.polls[id]; known {
+		k.moved[id] = address
+	}
+}
+
+// lock waits until nobody else changes the membership.
+func (k *Keeper) lock(ctx context.Context) error {
+	select {
+	case k.acting <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fleet.Unavailable("The members of the control plane are being changed. Please try again.", ctx.Err())
+	}
+}
+
+func (k *Keeper) unlock() { <-k.acting }
+
+// fresh is look after everybody was asked: who answers in it does so now. What takes a vote away is decided on it.
+func (k *Keeper) fresh() (look, error) {
+	l, err := k.look()
+	if err != nil {
+		return l, err
+	}
+	k.mu.Lock()
+	a := k.asker
+	k.mu.Unlock()
+	if a == nil {
+		return l, fleet.Unavailable("The control plane cannot take the request now. Please try again.", replica.ErrNotLeader)
+	}
+	begun := time.Now()
+	a.everybody(present(l.members))
+	if l, err = k.look(); err != nil {
+		return l, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, p := range k.polls {
+		if h := l.heard[id]; p.at.Before(begun) {
+			h.answers, h.close = false, 0
+			l.heard[id] = h
+		}
+	}
+	return l, nil
+}
+
+// look takes a view of everything that is decided on.
+func (k *Keeper) look() (look, error) {
+	l := look{self: k.cfg.Self.ID, servers: k.cfg.Node.Servers(), heard: map[fleet.MemberID]heard{}}
+	err := k.cfg.Store.View(func(v *state.View) error {
+		l.members = v.Members()
+		cluster, _ := v.Cluster()
+		l.level = cluster.Level
+		return nil
+	})
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, p := range k.polls {
+		l.heard[id] = p.heard(now)
+	}
+	own := k.cfg.status()
+	l.heard[l.self] = heard{
+		answers: true, known: true, close: steady, applied: own.GetAppliedIndex(), level: own.GetLevel(),
+		version: own.GetVersion(), address: own.GetAddress(), problem: own.GetProblem(), full: own.GetDiskFull(),
+	}
+	return l, err
+}
+
+// once decides and does what is to be done now.
+func (k *Keeper) once(ctx context.Context) error {
+	if err := k.lock(ctx); err != nil {
+		return err
+	}
+	defer k.unlock()
+	l, err := k.look()
+	if err != nil {
+		return err
+	}
+	if !isMember(l.members, l.self) {
+		return k.recordSelf(ctx, l)
+	}
+	p := decide(l)
+	if len(p.retire) > 0 || len(p.demote) > 0 {
+		if l, err = k.fresh(); err != nil {
+			return err
+		}
+		p = decide(l)
+	}
+	return k.do(ctx, l, p)
+}
+
+// recordSelf makes the record of a leader that has none: its cluster was made before there were such records.
+func (k *Keeper) recordSelf(ctx context.Context, l look) error {
+	for _, m := range l.members {
+		if m.ID == l.self {
+			return k.cfg.Node.Remove(ctx, string(l.self)) // it was removed: another has to lead
+		}
+	}
+	self := k.cfg.Self
+	return propose(ctx, k.cfg.Node, state.PutMember{Member: fleet.Member{
+		ID: self.ID, Name: self.Name, Address: self.Address, Level: self.Level, Version: self.Version, JoinedAt: time.Now(),
+	}})
+}
+
+// do carries out a plan. What fails is tried again with the next one.
+func (k *Keeper) do(ctx context.Context, l look, p plan) error {
+	n, log := k.cfg.Node, k.cfg.Log
+	var faults []error
+	step := func(what, id string, fn func(context.Context) error) {
+		if ctx.Err() != nil {
+			return
+		}
+		short, cancel := context.WithTimeout(ctx, changeTimeout)
+		defer cancel()
+		if err := fn(short); err != nil {
+			faults = append(faults, err)
+			return
+		}
+		log.Info("schedulers: "+what, "member", id)
+	}
+	for _, m := range p.record {
+		step("record changed", string(m.ID), func(ctx context.Context) error { return propose(ctx, n, state.PutMember{Member: m}) })
+	}
+	for _, id := range p.expel {
+		step("removed", id, func(ctx context.Context) error { return n.Remove(ctx, id) })
+	}
+	for _, m := range p.add {
+		step("gets a copy", m.ID, func(ctx context.Context) error { return n.AddNonVoter(ctx, m) })
+	}
+	for _, m := range p.promote {
+		step("votes", m.ID, func(ctx context.Context) error { return n.Promote(ctx, m) })
+	}
+	for _, id := range p.demote {
+		if mayGo(fleet.MemberID(id), l, false) != nil {
+			continue
+		}
+		step("does not vote any more", id, func(ctx context.Context) error { return n.Demote(ctx, id) })
+	}
+	for _, id := range p.retire {
+		if mayGo(id, l, false) != nil {
+			continue // it goes when the others can do without it
+		}
+		step("replaced", string(id), func(ctx context.Context) error {
+			return propose(ctx, n, state.RemoveMember{Member: id, At: time.Now()})
+		})
+	}
+	if p.raise > 0 {
+		step("feature level raised", string(l.self), func(ctx context.Context) error {
+			return propose(ctx, n, state.RaiseLevel{Level: p.raise})
+		})
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,195 @@
+package peers
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
+)
+
+const (
+	showEvery   = 2 * time.Second // while no leader is known, or it has another address of this member
+	recallEvery = time.Minute     // otherwise
+	renewEvery  = time.Minute     // between looks at the certificate
+	callTimeout = 5 * time.Second
+)
+
+// Presence is what every member does for itself, whether it leads or not: it tells the others where it is, it
+// finds out that it was removed, and it keeps its certificate fresh.
+type Presence struct {
+	cfg     Config
+	removed atomic.Bool
+}
+
+// NewPresence returns the presence of a member.
+func NewPresence(cfg Config) *Presence { return &Presence{cfg: cfg} }
+
+// Removed reports whether this member was removed from the cluster, as far as it knows.
+func (p *Presence) Removed() bool { return p.removed.Load() }
+
+// Run goes on until ctx ends.
+func (p *Presence) Run(ctx context.Context) error {
+	fraction := rand.Float64()
+	var shown, renewed time.Time
+	var told replica.Member // the leader that knows this member's address
+	for {
+		changes := p.cfg.Node.LeaderChanges()
+		leader, known := p.cfg.Node.Leader()
+		now := time.Now()
+		if now.Sub(renewed) >= renewEvery {
+			renewed = now
+			p.renew(ctx, leader, fraction)
+		}
+		pause := recallEvery
+		if !known || leader != told {
+			pause = showEvery
+		}
+		if now.Sub(shown) >= pause || leader != told {
+			shown = now
+			told = p.show(ctx, leader, known)
+		}
+		if !pauseUntil(ctx, changes, showEvery) {
+			return nil
+		}
+	}
+}
+
+// pauseUntil waits for a while, or for less when woken, and reports whether ctx is still alive.
+func pauseUntil(ctx context.Context, woken <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// show tells the leader, or while none is known everybody, where this member is. It returns the leader that was
+// told.
+func (p *Presence) show(ctx context.Context, leader replica.Member, known bool) (told replica.Member) {
+	var others []string
+	gone := false
+	err := p.cfg.Store.View(func(v *state.View) error {
+		for _, m := range v.Members() {
+			switch {
+			case m.ID == p.cfg.Self.ID:
+				gone = !m.RemovedAt.IsZero()
+			case m.RemovedAt.IsZero():
+				others = append(others, m.Address)
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return told
+	case gone:
+		p.learnRemoved()
+		return told
+	case known && leader.ID == string(p.cfg.Self.ID):
+		return leader
+	case known:
+		others = []string{leader.Address}
+	}
+	for _, address := range others {
+		err := p.tell(ctx, address)
+		switch {
+		case err == nil && known:
+			return leader
+		case err != nil && ctx.Err() == nil:
+			p.cfg.Log.Debug("tell where this scheduler is", "to", address, "err", err)
+		}
+	}
+	return told
+}
+
+// tell says to the scheduler at an address where this one is.
+func (p *Presence) tell(ctx context.Context, address string) error {
+	return p.call(ctx, address, func(ctx context.Context, c link.PeerClient) error {
+		_, err := c.Status(ctx, &link.StatusRequest{Address: p.cfg.Self.Address})
+		if status.Code(err) == codes.PermissionDenied {
+			p.learnRemoved() // its certificate is a scheduler's: nothing else is refused
+		}
+		return err
+	})
+}
+
+func (p *Presence) learnRemoved() {
+	if !p.removed.Swap(true) {
+		p.cfg.Log.Error("this scheduler was removed from the cluster: it serves nothing. To bring it back, join anew with a token and an empty data folder",
+			"member", p.cfg.Self.ID)
+	}
+}
+
+func (p *Presence) call(ctx context.Context, address string, fn func(context.Context, link.PeerClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	conn, err := Dial(p.cfg.Certs, address)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(ctx, link.NewPeerClient(conn)), conn.Close())
+}
+
+// renew makes a new certificate when it is time: the leader signs its own, the others ask it.
+func (p *Presence) renew(ctx context.Context, leader replica.Member, fraction float64) {
+	leaf, err := p.cfg.Certs.Leaf()
+	if err == nil && time.Now().Before(pki.RenewAt(leaf, fraction)) {
+		return
+	}
+	self := string(p.cfg.Self.ID)
+	switch {
+	case err != nil:
+	case leader.ID == "":
+		err = errors.New("no leader is known")
+	case leader.ID == self:
+		var ca *pki.CA
+		if ca, err = p.cfg.CA(ctx); err == nil {
+			err = p.cfg.Certs.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: self}, CertLife, time.Now())
+		}
+	default:
+		err = p.ask(ctx, leader.Address)
+	}
+	switch {
+	case err == nil:
+		p.cfg.Log.Info("the scheduler's certificate was renewed")
+	case ctx.Err() == nil:
+		p.cfg.Log.Warn("renew the scheduler's certificate", "err", err)
+	}
+}
+
+// ask has the leader sign a new certificate.
+func (p *Presence) ask(ctx context.Context, leader string) error {
+	ca, err := p.cfg.Certs.CA()
+	if err != nil {
+		return err
+	}
+	csr, err := p.cfg.Certs.Request()
+	if err != nil {
+		return err
+	}
+	return p.call(ctx, leader, func(ctx context.Context, c link.PeerClient) error {
+		out, err := c.RenewMember(ctx, &link.RenewRequest{Csr: csr})
+		if err != nil {
+			return err
+		}
+		leaf, err := x509.ParseCertificate(out.GetCertificate())
+		if err != nil {
+			return fmt.Errorf("the certificate cannot be read: %w", err)
+		}
+		return p.cfg.Certs.Install(leaf, ca)
+	})
+}

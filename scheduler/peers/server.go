@@ -1,0 +1,229 @@
+package peers
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
+)
+
+const (
+	// CertLife is how long a scheduler's certificate is good.
+	CertLife = 30 * 24 * time.Hour
+
+	proposeTimeout = 10 * time.Second
+	changeTimeout  = 10 * time.Second // of a change of Raft's configuration
+	maxName        = 253
+)
+
+// Node is the replica of this member; see replica.Node.
+type Node interface {
+	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
+	Barrier(ctx context.Context) error
+	IsLeader() bool
+	Leader() (replica.Member, bool)
+	LeaderChanges() <-chan struct{}
+	LastIndex() uint64
+	AppliedIndex() uint64
+	DiskFull() bool
+	Servers() []replica.Server
+	AddNonVoter(ctx context.Context, m replica.Member) error
+	Promote(ctx context.Context, m replica.Member) error
+	Demote(ctx context.Context, id string) error
+	Remove(ctx context.Context, id string) error
+	Transfer(ctx context.Context, id string) error
+}
+
+// Self is this member, as it says itself.
+type Self struct {
+	ID      fleet.MemberID
+	Address string // host:port at which the others reach its link port
+	Name    string
+	Level   uint64 // newest feature level that its program understands
+	Version string
+	Problem func() string // in one sentence; empty: none. nil: never one
+}
+
+// Config is what Server, Keeper and Presence are made from.
+type Config struct {
+	Self   Self
+	Store  *state.Store
+	Node   Node
+	Sealer *pki.Sealer
+	Certs  *pki.Store
+	CA     func(ctx context.Context) (*pki.CA, error)
+	Log    *slog.Logger
+}
+
+// Server answers the other schedulers. Its methods are safe for concurrent use.
+type Server struct {
+	link.UnimplementedPeerServer
+	cfg    Config
+	keeper *Keeper
+}
+
+// NewServer returns the server of a member whose keeper is given.
+func NewServer(cfg Config, keeper *Keeper) *Server { return &Server{cfg: cfg, keeper: keeper} }
+
+// Status implements link.PeerServer. It needs no leader and reads no state but who was removed.
+func (s *Server) Status(ctx context.Context, in *link.StatusRequest) (*link.StatusResponse, error) {
+	who, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if address := in.GetAddress(); address != "" && ValidAddress(address) {
+		s.keeper.announce(who, address)
+	}
+	return s.cfg.status(), nil
+}
+
+// status is what this member says of itself.
+func (c *Config) status() *link.StatusResponse {
+	out := &link.StatusResponse{
+		MemberId: string(c.Self.ID), LastIndex: c.Node.LastIndex(), AppliedIndex: c.Node.AppliedIndex(),
+		Level: c.Self.Level, Version: c.Self.Version, Address: c.Self.Address, DiskFull: c.Node.DiskFull(),
+	}
+	if c.Self.Problem != nil {
+		out.Problem = c.Self.Problem()
+	}
+	return out
+}
+
+// caller returns the scheduler that calls, unless it was removed.
+func (s *Server) caller(ctx context.Context) (fleet.MemberID, error) {
+	who, err := link.PeerIdentity(ctx)
+	if err != nil || who.Role != pki.RoleScheduler {
+		return "", status.Error(codes.PermissionDenied, "a scheduler's certificate is needed")
+	}
+	if err := Refuse(s.cfg.Store)(who); err != nil {
+		return "", status.Error(codes.PermissionDenied, err.Error())
+	}
+	return fleet.MemberID(who.ID), nil
+}
+
+// errRemoved is what a removed member is told.
+var errRemoved = errors.New("this scheduler was removed from the cluster")
+
+// Refuse returns a function that gives an error for those who were schedulers of the cluster. Who is not known
+// is not refused: a member may have joined after the newest entry that the store has.
+func Refuse(store *state.Store) func(pki.Identity) error {
+	return func(who pki.Identity) error {
+		if who.Role != pki.RoleScheduler {
+			return nil
+		}
+		removed := false
+		err := store.View(func(v *state.View) error {
+			m, ok := v.Member(fleet.MemberID(who.ID))
+			removed = ok && !m.RemovedAt.IsZero()
+			return nil
+		})
+		switch {
+		case err != nil:
+			return errors.New("the state cannot be read")
+		case removed:
+			return errRemoved
+		}
+		return nil
+	}
+}
+
+// lead refuses a call unless this member leads and has applied all that its predecessors left.
+func (s *Server) lead(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	if !s.cfg.Node.IsLeader() {
+		return s.notLeader(ctx)
+	}
+	if err := s.cfg.Node.Barrier(ctx); err != nil {
+		return s.refusal(ctx, err)
+	}
+	return nil
+}
+
+func (s *Server) notLeader(ctx context.Context) error {
+	leader, _ := s.cfg.Node.Leader()
+	return link.NotLeader(ctx, leader.Address)
+}
+
+// refusal turns an error into what another scheduler is told.
+func (s *Server) refusal(ctx context.Context, err error) error {
+	if errors.Is(err, replica.ErrNotLeader) {
+		return s.notLeader(ctx)
+	}
+	code, ok := map[fleet.Code]codes.Code{
+		fleet.CodeUnauthorized: codes.Unauthenticated,
+		fleet.CodeNotFound:     codes.NotFound,
+		fleet.CodeExists:       codes.AlreadyExists,
+		fleet.CodeInvalid:      codes.InvalidArgument,
+		fleet.CodeConflictRule: codes.FailedPrecondition,
+		fleet.CodeNotAllowed:   codes.FailedPrecondition,
+		fleet.CodeUnavailable:  codes.Unavailable,
+	}[fleet.CodeOf(err)]
+	var e *fleet.Error
+	if !ok || !errors.As(err, &e) {
+		s.cfg.Log.Error("a scheduler's request failed", "err", err)
+		return status.Error(codes.Internal, "internal error")
+	}
+	text := e.Msg
+	for _, d := range e.Details {
+		text += " " + d
+	}
+	return status.Error(code, text)
+}
+
+// RenewMember implements link.PeerServer.
+func (s *Server) RenewMember(ctx context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+	if err := s.lead(ctx); err != nil {
+		return nil, err
+	}
+	who, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok, err := s.member(who); err != nil || !ok {
+		return nil, status.Error(codes.PermissionDenied, "this scheduler is not known")
+	}
+	leaf, _, err := s.issue(ctx, in.GetCsr(), who)
+	if err != nil {
+		return nil, err
+	}
+	return &link.RenewResponse{Certificate: leaf.Raw}, nil
+}
+
+func (s *Server) member(id fleet.MemberID) (m fleet.Member, ok bool, err error) {
+	err = s.cfg.Store.View(func(v *state.View) error { m, ok = v.Member(id); return nil })
+	return m, ok, err
+}
+
+// issue signs the request of a member.
+func (s *Server) issue(ctx context.Context, csr []byte, id fleet.MemberID) (*x509.Certificate, *pki.CA, error) {
+	ca, err := s.cfg.CA(ctx)
+	if err != nil {
+		s.cfg.Log.Error("open the CA", "err", err)
+		return nil, nil, status.Error(codes.Internal, "internal error")
+	}
+	leaf, err := ca.Issue(csr, pki.Identity{Role: pki.RoleScheduler, ID: string(id)}, CertLife, time.Now())
+	if err != nil {
+		return nil, nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+	}
+	return leaf, ca, nil
+}
+
+// ValidAddress reports whether a text is an address that others can dial: host:port with both parts given.
+func ValidAddress(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	n, portErr := strconv.Atoi(port)
+	return err == nil && portErr == nil && n > 0 && n < 1<<16 && host != "" && len(host) <= maxName && !net.ParseIP(host).IsUnspecified()
+}
