@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -28,25 +27,26 @@ const (
 	headerReplayed = "Idempotent-Replayed"
 )
 
-// Client calls one API address with one key. It is safe for concurrent use.
+// Client calls an API with one key, at one of its addresses. It is safe for concurrent use.
 type Client struct {
-	base  *url.URL
+	bases *addresses
 	key   fleet.Secret
 	agent string
 	http  *http.Client
 	once  bool // calls are never repeated
 }
 
-// New returns a client of the API at address, for example "http://127.0.0.1:8080"; a path prefix is kept. An empty
-// key sends no credential. agent is sent as User-Agent.
+// New returns a client of the API at address, for example "http://127.0.0.1:8080"; a path prefix is kept. Several
+// addresses of one cluster are joined by commas: calls go to the one that answered last, and to the next when it is
+// away. An empty key sends no credential. agent is sent as User-Agent.
 func New(address string, key fleet.Secret, agent string) (*Client, error) {
-	base, err := url.Parse(strings.TrimRight(address, "/"))
-	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil {
-		return nil, fmt.Errorf("API address %q: must be http://HOST[:PORT] or https://HOST[:PORT]", address)
+	bases, err := parseAddresses(address)
+	if err != nil {
+		return nil, err
 	}
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:           (&net.Dialer{Timeout: bases.dialTimeout(), KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   dialTimeout,
 		ResponseHeaderTimeout: callTimeout,
 		ExpectContinueTimeout: time.Second,
@@ -55,7 +55,7 @@ func New(address string, key fleet.Secret, agent string) (*Client, error) {
 		ForceAttemptHTTP2:     true,
 	}
 	return &Client{
-		base: base, key: key, agent: agent,
+		bases: bases, key: key, agent: agent,
 		// A key must not follow a redirect to where its owner did not send it.
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
@@ -63,8 +63,8 @@ func New(address string, key fleet.Secret, agent string) (*Client, error) {
 	}, nil
 }
 
-// Address returns the API address.
-func (c *Client) Address() string { return c.base.String() }
+// Address returns the API address that calls go to at present.
+func (c *Client) Address() string { return c.bases.current().String() }
 
 // Close drops idle connections; the client stays usable.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -93,7 +93,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 		}
 		reader = bytes.NewReader(text)
 	}
-	address := c.base.String() + path
+	address := c.Address() + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
@@ -111,20 +111,23 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	return req, nil
 }
 
-// send returns the response of a successful call, whose body the caller closes.
+// send returns the response of a successful call, whose body the caller closes. With several addresses it tries each
+// once, as far as that is safe.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
-	res, err := c.http.Do(req)
-	if err != nil {
-		if ctx := req.Context(); ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	return c.failover(req, func(req *http.Request) (*http.Response, error) {
+		res, err := c.http.Do(req)
+		if err != nil {
+			if ctx := req.Context(); ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, &Unreachable{Address: addressOf(req.URL), Err: err}
 		}
-		return nil, &Unreachable{Address: c.Address(), Err: err}
-	}
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		defer drain(res)
-		return nil, readProblem(res)
-	}
-	return res, nil
+		if res.StatusCode < 200 || res.StatusCode > 299 {
+			defer drain(res)
+			return nil, readProblem(res)
+		}
+		return res, nil
+	})
 }
 
 func drain(res *http.Response) {

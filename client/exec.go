@@ -66,6 +66,16 @@ func (c *Client) upgrade(ctx context.Context, path string) (*websocket.Conn, err
 	if err != nil {
 		return nil, err
 	}
+	var conn *websocket.Conn
+	_, err = c.failover(req, func(req *http.Request) (*http.Response, error) {
+		conn, err = c.dialSocket(ctx, req)
+		return nil, err
+	})
+	return conn, err
+}
+
+// dialSocket makes the handshake at one address.
+func (c *Client) dialSocket(ctx context.Context, req *http.Request) (*websocket.Conn, error) {
 	var refusal error
 	http1 := *c.http
 	http1.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -84,7 +94,7 @@ func (c *Client) upgrade(ctx context.Context, path string) (*websocket.Conn, err
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	default:
-		return nil, &Unreachable{Address: c.Address(), Err: err}
+		return nil, &Unreachable{Address: addressOf(req.URL), Err: err}
 	}
 }
 

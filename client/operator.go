@@ -3,48 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
-	"time"
-
-	"gantry/fleet"
 )
-
-// HostList is the answer of the list of hosts.
-type HostList struct {
-	Hosts []Host `json:"hosts"`
-}
-
-// Hosts lists the hosts; for operators.
-func (c *Client) Hosts(ctx context.Context) (Answer[HostList], error) {
-	return call[HostList](ctx, c, http.MethodGet, "/admin/v1/hosts", nil, nil)
-}
-
-// Host reads one host; for operators.
-func (c *Client) Host(ctx context.Context, id string) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id), nil, nil)
-}
-
-// SetHostCloud puts a host into another tier; its pods stay. For operators.
-func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
-}
-
-// CreateJoinToken is the body of a join token's creation.
-type CreateJoinToken struct {
-	DataCenterID string `json:"dataCenterId"`
-	Cloud        string `json:"cloud,omitempty"`
-	TTLSeconds   int64  `json:"ttlSeconds,omitempty"`
-}
-
-// JoinToken lets one host join, once.
-type JoinToken struct {
-	Token     fleet.Secret `json:"token"`
-	ExpiresAt time.Time    `json:"expiresAt"`
-}
-
-// CreateJoinToken makes a join token; for operators.
-func (c *Client) CreateJoinToken(ctx context.Context, body CreateJoinToken) (Answer[JoinToken], error) {
-	return call[JoinToken](ctx, c, http.MethodPost, "/admin/v1/hosts/tokens", nil, body)
-}
 
 // AccountList is the answer of the list of accounts.
 type AccountList struct {

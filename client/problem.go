@@ -30,6 +30,8 @@ type Problem struct {
 	Excluded  []fleet.Exclusion `json:"excluded"`
 	// RetryAfter is what the API asked to wait before another try; 0 when it said nothing.
 	RetryAfter time.Duration `json:"-"`
+	// NothingDone tells that the refusal came before anything was done.
+	NothingDone bool `json:"-"`
 }
 
 // Error returns the detail, or the title where there is none.
@@ -76,6 +78,7 @@ func readProblem(res *http.Response) error {
 	if n, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && n > 0 && n <= 86400 {
 		p.RetryAfter = time.Duration(n) * time.Second
 	}
+	p.NothingDone = res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("X-Gantry-Nothing-Done") == "1"
 	return p
 }
 

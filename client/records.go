@@ -146,6 +146,11 @@ type Host struct {
 	DataCenterID string          `json:"dataCenterId"`
 	Cloud        string          `json:"cloud"`
 	State        fleet.HostState `json:"state"`
+	Duty         string          `json:"duty"`        // open, cordoned or draining
+	TakesNoPods  string          `json:"takesNoPods"` // why; empty: it takes pods
+	KeepRunning  bool            `json:"keepRunning"` // its drain waits for running pods
+	Labels       Labels          `json:"labels"`
+	Alarm        *HostAlarm      `json:"alarm"` // nil: none
 	Pods         int             `json:"pods"`
 	Total        Resources       `json:"total"`
 	Used         Resources       `json:"used"`
@@ -160,6 +165,15 @@ type Host struct {
 	AgentVersion string          `json:"agentVersion"`
 	JoinedAt     time.Time       `json:"joinedAt"`
 	StateSince   *time.Time      `json:"stateSince"`
+}
+
+// Labels are names and values that operators gave a host.
+type Labels map[string]string
+
+// HostAlarm is what an operator has to look into.
+type HostAlarm struct {
+	Text string    `json:"text"`
+	At   time.Time `json:"at"`
 }
 
 // Resources is an amount of a host's shared resources.

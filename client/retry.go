@@ -17,7 +17,7 @@ const (
 )
 
 // repeat calls f until it succeeds or fails for good. safe says that f may be carried out twice; what the API refused
-// because of its rate limits was not carried out, so that is repeated anyway.
+// because of its rate limits, or before it did anything, was not carried out, so that is repeated anyway.
 func (c *Client) repeat(ctx context.Context, safe bool, f func() error) error {
 	until := time.Now().Add(repeatFor)
 	for try := 0; ; try++ {
@@ -43,7 +43,7 @@ func (c *Client) repeat(ctx context.Context, safe bool, f func() error) error {
 // most often a wrong address.
 func passing(err error, safe bool) bool {
 	var problem *Problem
-	if errors.As(err, &problem) && problem.Status == http.StatusTooManyRequests {
+	if errors.As(err, &problem) && (problem.Status == http.StatusTooManyRequests || problem.NothingDone) {
 		return true
 	}
 	var dns *net.DNSError

@@ -154,7 +154,7 @@ func TestAnswersNeverEcho(t *testing.T) {
 // shownHeaders are the header fields of an answer that a golden file shows.
 var shownHeaders = []string{
 	"Allow", "Cache-Control", "Content-Type", "Idempotent-Replayed", "RateLimit", "RateLimit-Policy", "Retry-After", "Upgrade", "WWW-Authenticate",
-	"X-Accel-Buffering", "X-Request-Id",
+	"X-Accel-Buffering", "X-Gantry-Nothing-Done", "X-Request-Id",
 }
 
 // play sends the row's request to a new server and shows both sides.

@@ -29,6 +29,7 @@ func (a *API) registerHealth() {
 		for _, h := range conditions {
 			if !h.OK {
 				out.Status, c.status = "failing", http.StatusServiceUnavailable
+				c.w.Header().Set(retryHeader, "1")
 			}
 		}
 		if c.args.flag("verbose", false) {

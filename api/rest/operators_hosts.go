@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -18,7 +19,12 @@ type Host struct {
 	Name         string     `json:"name" doc:"Host name."`
 	DataCenterID string     `json:"dataCenterId" doc:"Where it stands."`
 	Cloud        string     `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
-	State        string     `json:"state" doc:"joining: has not connected yet; ready: connected; unreachable: its session is lost, its pods may still run." enum:"joining,ready,unreachable"`
+	State        string     `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and its pods are moved away; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
+	Duty         string     `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
+	TakesNoPods  *string    `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
+	KeepRunning  bool       `json:"keepRunning" doc:"Its drain waits for running pods rather than move those that may be moved."`
+	Labels       Labels     `json:"labels" doc:"Labels that operators gave it."`
+	Alarm        *HostAlarm `json:"alarm" doc:"What an operator has to look into, or null."`
 	Epoch        uint64     `json:"epoch" doc:"Number of sessions."`
 	Total        Amounts    `json:"total" doc:"What pods may use of it."`
 	Used         Amounts    `json:"used" doc:"What pods hold of it."`
@@ -34,6 +40,15 @@ type Host struct {
 	AgentVersion *string    `json:"agentVersion" doc:"Version of its agent, or null."`
 	JoinedAt     Time       `json:"joinedAt" doc:"When it joined."`
 	StateSince   *Time      `json:"stateSince" doc:"When its state last changed, or null."`
+}
+
+// Labels are names and values that operators give a host.
+type Labels map[string]string
+
+// HostAlarm is what an operator has to look into.
+type HostAlarm struct {
+	Text string `json:"text" doc:"What happened, in a sentence."`
+	At   Time   `json:"at" doc:"When it happened first."`
 }
 
 // Amounts are shares of a host.
@@ -62,12 +77,13 @@ type HostGPU struct {
 
 // HostList is the answer to listing hosts.
 type HostList struct {
-	Hosts []Host `json:"hosts" doc:"All hosts."`
+	Hosts []Host `json:"hosts" doc:"The hosts that were asked for."`
 }
 
 // UpdateHostRequest is the body that changes a host.
 type UpdateHostRequest struct {
-	Cloud string `json:"cloud" doc:"Tier of the host." enum:"SECURE,COMMUNITY" example:"COMMUNITY"`
+	Cloud  string `json:"cloud,omitempty" doc:"Tier of the host." enum:"SECURE,COMMUNITY" example:"COMMUNITY"`
+	Labels Labels `json:"labels,omitzero" doc:"Labels of the host; they replace all that it has." maxProperties:"64" example:"{\"rack\":\"b4\"}"`
 }
 
 // CreateTokenRequest is the body that makes a join token.
@@ -87,7 +103,7 @@ const defaultTokenTTL = time.Hour
 
 // TransformSchema says which members may be null.
 func (Host) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	return nullable(s, "stateSince", "publicPorts")
+	return nullable(s, "stateSince", "publicPorts", "alarm")
 }
 
 func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f1g6j3") }
@@ -95,6 +111,9 @@ func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f
 // registerOperators registers what is for operators alone.
 func (a *API) registerOperators() {
 	a.registerHosts()
+	a.registerHostDuties()
+	a.registerCluster()
+	a.registerSnapshot()
 	a.registerAccounts()
 	a.registerCatalogEntries()
 	a.registerPlaces()
@@ -105,8 +124,9 @@ func (a *API) registerHosts() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts", id: "listHosts", tag: "Operators", summary: "List hosts",
-		text:  "Lists all hosts with what their pods hold. Memory is in units of 10^6 bytes, disk in GB.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: HostList{Hosts: []Host{exampleHost()}},
+		text: "Lists the hosts with what their pods hold; those that are gone only where state names gone. Memory is in units of 10^6 bytes, disk in GB. " +
+			"422: a label filter is not NAME=VALUE.",
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: hostFilters(), out: HostList{Hosts: []Host{exampleHost()}},
 	}, a.listHosts)
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts/{id}", id: "getHost", tag: "Operators", summary: "Get a host",
@@ -114,10 +134,11 @@ func (a *API) registerHosts() {
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()}, out: exampleHost(),
 	}, a.getHost)
 	handle(a, route{
-		method: http.MethodPatch, path: "/admin/v1/hosts/{id}", id: "updateHost", tag: "Operators", summary: "Move a host to another tier",
-		text:  "Says which tier of pods the host takes from now on. Pods that are on it stay, at their price. 404: there is no such host.",
+		method: http.MethodPatch, path: "/admin/v1/hosts/{id}", id: "updateHost", tag: "Operators", summary: "Change a host",
+		text: "Says which tier of pods the host takes from now on, or replaces its labels. Pods that are on it stay, at their price. 404: there is no such " +
+			"host. 422: neither is given.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
-		in: UpdateHostRequest{Cloud: "SECURE"}, out: exampleHost(),
+		in: UpdateHostRequest{Cloud: "SECURE", Labels: Labels{"rack": "b4"}}, out: exampleHost(),
 	}, a.updateHost)
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/hosts/tokens", id: "createJoinToken", tag: "Operators", summary: "Make a join token",
@@ -127,8 +148,13 @@ func (a *API) registerHosts() {
 	}, a.createToken)
 }
 
-func (a *API) listHosts(ctx context.Context, _ *call, _ *none) (*HostList, error) {
-	all, err := showAll(hostRecord)(a.svc.Hosts(ctx))
+func (a *API) listHosts(ctx context.Context, c *call, _ *none) (*HostList, error) {
+	wanted, err := wantedHosts(c)
+	if err != nil {
+		return nil, err
+	}
+	views, err := a.svc.Hosts(ctx)
+	all, err := showAll(hostRecord)(slices.DeleteFunc(views, func(v fleet.HostView) bool { return !wanted(&v.Host) }), err)
 	return &HostList{Hosts: all}, err
 }
 
@@ -145,7 +171,23 @@ func (a *API) updateHost(ctx context.Context, c *call, in *UpdateHostRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return show(hostRecord)(a.svc.SetHostCloud(ctx, id, fleet.Cloud(in.Cloud)))
+	var view fleet.HostView
+	if in.Labels != nil { // first, since the service may refuse them
+		if view, err = a.svc.SetHostLabels(ctx, id, in.Labels); err != nil {
+			return nil, err
+		}
+	}
+	if in.Cloud != "" {
+		view, err = a.svc.SetHostCloud(ctx, id, fleet.Cloud(in.Cloud))
+	}
+	return show(hostRecord)(view, err)
+}
+
+func (in *UpdateHostRequest) check() []string {
+	if in.Cloud == "" && in.Labels == nil {
+		return []string{"$: must have 'cloud' or 'labels'"}
+	}
+	return nil
 }
 
 func (a *API) createToken(ctx context.Context, _ *call, in *CreateTokenRequest) (*JoinToken, error) {
@@ -161,25 +203,4 @@ func (a *API) createToken(ctx context.Context, _ *call, in *CreateTokenRequest) 
 		return nil, err
 	}
 	return &JoinToken{Token: text.Reveal(), ExpiresAt: Time{expires}}, nil
-}
-
-func hostRecord(v fleet.HostView) Host {
-	h, inv := v.Host, v.Host.Inventory
-	out := Host{
-		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: string(h.State),
-		Epoch: h.Epoch, Total: Amounts(inv.Total), Used: Amounts(v.Used), GPUs: []HostGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
-		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
-		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
-		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
-	}
-	if inv.PublicIP != "" && inv.PortTo > 0 {
-		out.PublicPorts = &PortRange{From: inv.PortFrom, To: inv.PortTo}
-	}
-	for _, g := range inv.GPUs {
-		out.GPUs = append(out.GPUs, HostGPU{
-			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
-			Simulated: g.Simulated, Sick: textOrNull(g.Sick),
-		})
-	}
-	return out
 }

@@ -36,6 +36,9 @@ type route struct {
 	in, out      any    // examples of the bodies; nil: no body
 }
 
+// nothingHeader is in a 503 that came before anything was done.
+const nothingHeader = "X-Gantry-Nothing-Done"
+
 // none is the body of a request without one.
 type none struct{}
 
@@ -106,6 +109,7 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 	a.huma.OpenAPI().AddOperation(op)
 	a.huma.Adapter().Handle(op, func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)
+		ctx, attempt := fleet.WithAttempt(r.Context())
 		c := &call{r: r, w: w}
 		err := func() (err error) {
 			if c.who, err = a.admit(w, r, rt.scope); err != nil {
@@ -114,9 +118,12 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 			if c.args, err = params.read(r); err != nil {
 				return err
 			}
-			return f(r.Context(), c)
+			return f(ctx, c)
 		}()
 		if err != nil {
+			if attempt.Untouched(err) {
+				w.Header().Set(nothingHeader, "1")
+			}
 			problem.Answer(w, r, a.log, err)
 		}
 	})

@@ -47,7 +47,7 @@ func operatorRows() []row {
 		v("host-tier", "200 host tier", "PATCH", host, `{"cloud":"COMMUNITY"}`),
 		v("host-tier-same", "200 host tier", "PATCH", host, `{"cloud":"SECURE"}`),
 		v("host-tier-unknown", "422 enum", "PATCH", host, `{"cloud":"secure"}`),
-		v("host-tier-nothing", "422 missing field", "PATCH", host, `{}`),
+		v("host-tier-nothing", "422 host change", "PATCH", host, `{}`),
 		v("host-tier-other", "422 unknown property", "PATCH", host, `{"cloud":"SECURE","name":"x"}`),
 		v("host-missing", "404 missing object", "PATCH", "hosts/"+missingID, `{"cloud":"SECURE"}`),
 		v("host-not-an-id", "404 missing object", "PATCH", "hosts/dev-1", `{"cloud":"SECURE"}`),

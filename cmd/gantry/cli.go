@@ -27,7 +27,7 @@ func (s system) getenv(name string) string {
 
 // cli is the command line.
 type cli struct {
-	API        string `name:"api" placeholder:"URL" help:"Address of the API. Else $$GANTRY_API, else that of the last gantry dev."`
+	API        string `name:"api" placeholder:"URL" help:"Address of the API, or several of one cluster, joined by commas. Else $$GANTRY_API, else that of the last gantry dev."`
 	APIKeyFile string `name:"api-key-file" placeholder:"FILE" help:"File with the API key. Else $$GANTRY_API_KEY, else that of the last gantry dev. A key is never given as an argument."`
 	Output     string `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs: exactly what the API said."`
 
@@ -41,6 +41,8 @@ type cli struct {
 	Key      keyCmd      `cmd:"" help:"Make, list, change and end the API keys of your account."`
 	SSHKey   sshKeyCmd   `cmd:"" name:"ssh-key" help:"See and change the SSH keys that pods get."`
 	Host     hostCmd     `cmd:"" help:"See hosts, change them, and let new ones join (for operators)."`
+	Raft     raftCmd     `cmd:"" help:"See, add and remove schedulers of the control plane (for operators)."`
+	Snapshot snapshotCmd `cmd:"" help:"Save copies of the control plane's state, and restore it from one (for operators)."`
 	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors and prices (for operators)."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

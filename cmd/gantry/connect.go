@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"gantry/client"
@@ -65,14 +66,25 @@ func (a *app) connection(operator bool) (connection, error) {
 	case conn.api == "" && lastErr != nil:
 		return conn, &exitError{exitUnavailable, fmt.Errorf("no API address: %w; set GANTRY_API or give --api", lastErr)}
 	case conn.api == "":
-		conn.api = last.API
+		conn.api = devAddresses(last)
 	}
-	if lastErr == nil && sameAddress(conn.api, last.API) {
+	if lastErr == nil && sameAddress(conn.api, devAddresses(last)) {
 		conn.dev = last // its keys are for this address alone
 	}
 	key, err := a.key(operator, conn.dev)
 	conn.key = key
 	return conn, err
+}
+
+// devAddresses are those of all schedulers of a dev, the one of the leader first.
+func devAddresses(last dev.File) string {
+	all := []string{last.API}
+	for _, p := range last.Processes {
+		if p.API != "" && !slices.Contains(all, p.API) {
+			all = append(all, p.API)
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // key finds the key. An operator's command prefers keys that are an operator's for sure.
@@ -119,9 +131,19 @@ func first(texts ...string) string {
 	return ""
 }
 
+// sameAddress reports whether every address of a, which may be a list, is among those of b.
 func sameAddress(a, b string) bool {
-	x, err1 := url.Parse(strings.TrimRight(a, "/"))
-	y, err2 := url.Parse(strings.TrimRight(b, "/"))
+	for one := range strings.SplitSeq(a, ",") {
+		if !slices.ContainsFunc(strings.Split(b, ","), func(other string) bool { return sameURL(one, other) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameURL(a, b string) bool {
+	x, err1 := url.Parse(strings.TrimRight(strings.TrimSpace(a), "/"))
+	y, err2 := url.Parse(strings.TrimRight(strings.TrimSpace(b), "/"))
 	return err1 == nil && err2 == nil && x.Scheme == y.Scheme && x.Path == y.Path && x.Port() == y.Port() &&
 		(x.Hostname() == y.Hostname() || loopback(x.Hostname()) && loopback(y.Hostname()))
 }

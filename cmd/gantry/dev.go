@@ -19,22 +19,29 @@ type devCmd struct {
 	SimulateGPUs []string `name:"simulate-gpus" sep:"none" placeholder:"TYPE:COUNT" help:"Pretend to have GPUs, for example \"NVIDIA H100 80GB HBM3:8\". May be repeated."`
 	Containerd   string   `placeholder:"SOCKET" help:"Use this containerd instead of starting a private one."`
 	ImageArchive []string `sep:"none" placeholder:"FILE" help:"OCI or Docker image archive to import. May be repeated, or followed by more files."`
+	Schedulers   int      `placeholder:"N" help:"Number of schedulers, which form a cluster: 1, 3 or 5; 1 when not given."`
+	Agents       int      `placeholder:"N" help:"Number of agents, 1 to 16; 1 when not given. Each of several is a host of its own, in a network namespace."`
 	Overcommit   int      `default:"16" placeholder:"N" help:"Offer this machine's processors, memory and disk N times, so that a small one has room for several pods."`
 	MoreArchives []string `arg:"" optional:"" hidden:"" name:"file"`
 }
 
 func (devCmd) Help() string {
-	return `Runs one scheduler and one agent, and a containerd of their own, as child processes, and stays until Ctrl-C, which leaves
-no container, mount, namespace, link, rule or process behind. Started again on the same folder it has the same keys and
-pods. A child that dies is started again. Needs root.
+	return `Runs one scheduler and one agent, or several of each, and a containerd of their own, as child processes, and stays
+until Ctrl-C, which leaves no container, mount, namespace, link, rule or process behind. Started again on the same folder
+it has the same keys and pods. A child that dies is started again. Needs root.
 
-Other programs find it by DIR/dev.json; the gantry command of the same user finds the one that was started last.
+Several agents are hosts with one network, 198.18.x.0/24, each in a network namespace of its own. They use the resolvers
+of this machine, but none that listens on its loopback.
+
+Other programs find it by DIR/dev.json, which names every process, with the API of each scheduler and the one that leads;
+the gantry command of the same user finds the dev that was started last.
 
 Examples:
 
     sudo gantry dev
     sudo gantry dev --simulate-gpus "NVIDIA H100 80GB HBM3:8" --listen 127.0.0.1:9000 --data-dir /srv/gantry-dev
-    sudo gantry dev --image-archive app.tar`
+    sudo gantry dev --image-archive app.tar
+    sudo gantry dev --schedulers 3 --agents 3 --data-dir /srv/gantry-cluster`
 }
 
 // Run runs a whole Gantry until ctx ends.
@@ -42,7 +49,7 @@ func (cmd devCmd) Run(ctx context.Context, a *app) error {
 	cfg := dev.Config{
 		DataDir: cmd.DataDir, Listen: cmd.Listen, DataCenter: cmd.DataCenter, SimulateGPUs: cmd.SimulateGPUs,
 		Containerd: cmd.Containerd, ImageArchives: append(cmd.ImageArchive, cmd.MoreArchives...),
-		Overcommit: cmd.Overcommit, StateHome: a.stateHome(), Out: a.out, Log: slog.New(slog.NewTextHandler(a.err, nil)), Version: version,
+		Schedulers: cmd.Schedulers, Agents: cmd.Agents, Overcommit: cmd.Overcommit, StateHome: a.stateHome(), Out: a.out, Log: slog.New(slog.NewTextHandler(a.err, nil)), Version: version,
 	}
 	if cfg.DataDir == "" {
 		if cfg.StateHome == "" {

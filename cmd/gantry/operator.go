@@ -11,28 +11,48 @@ import (
 )
 
 type hostCmd struct {
-	List  hostListCmd  `cmd:"" help:"List the hosts and what is used of them."`
-	Get   hostGetCmd   `cmd:"" help:"Show a host."`
-	Cloud hostCloudCmd `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
-	Token hostTokenCmd `cmd:"" help:"Make a token with which one new host may join, once."`
+	List     hostListCmd     `cmd:"" help:"List the hosts and what is used of them."`
+	Get      hostGetCmd      `cmd:"" help:"Show a host."`
+	Pods     hostPodsCmd     `cmd:"" help:"List what pods hold something of a host, and why a drain waits for them."`
+	Cloud    hostCloudCmd    `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
+	Label    hostLabelCmd    `cmd:"" help:"Set and remove labels of a host."`
+	Cordon   hostCordonCmd   `cmd:"" help:"Give a host no new pods."`
+	Uncordon hostUncordonCmd `cmd:"" help:"Give a host new pods again."`
+	Drain    hostDrainCmd    `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
+	Fence    hostFenceCmd    `cmd:"" help:"Vouch that nothing runs on a host any more."`
+	AckAlarm hostAckCmd      `cmd:"" help:"End a host's alarm."`
+	Remove   hostRemoveCmd   `cmd:"" help:"Take a host out for ever."`
+	Token    hostTokenCmd    `cmd:"" help:"Make a token with which one new host may join, once."`
 }
 
-type hostListCmd struct{}
+type hostListCmd struct {
+	State []string `placeholder:"STATE" help:"Only hosts in this state: joining, ready, cordoned, draining, unreachable, fenced or gone. May be repeated."`
+	Label []string `sep:"none" placeholder:"K=V" help:"Only hosts with this label. May be repeated: a host has all of them."`
+}
 
 func (hostListCmd) Help() string {
-	return `Example:
+	return `Hosts that are gone are listed only with --state gone.
 
-    gantry host list`
+Examples:
+
+    gantry host list
+    gantry host list --state unreachable --state fenced
+    gantry host list --label rack=b4`
 }
 
 // Run lists hosts.
-func (hostListCmd) Run(ctx context.Context, a *app) error {
+func (cmd hostListCmd) Run(ctx context.Context, a *app) error {
+	for _, label := range cmd.Label {
+		if name, _, ok := strings.Cut(label, "="); !ok || name == "" {
+			return usage("--label must be K=V")
+		}
+	}
 	c, _, err := a.connect(true)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	list, err := c.Hosts(ctx)
+	list, err := c.FindHosts(ctx, client.HostQuery{States: cmd.State, Labels: cmd.Label})
 	if err != nil {
 		return err
 	}
@@ -40,13 +60,21 @@ func (hostListCmd) Run(ctx context.Context, a *app) error {
 		var rows [][]string
 		for _, h := range list.Value.Hosts {
 			rows = append(rows, []string{
-				h.ID, h.Name, h.DataCenterID, h.Cloud, string(h.State), fmt.Sprint(h.Pods),
+				h.ID, h.Name, h.DataCenterID, h.Cloud, stateText(h), fmt.Sprint(h.Pods),
 				share(h.Used.MilliCPU, h.Total.MilliCPU, 1000, "cores"), share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB"),
 				share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB"), gpus(h),
 			})
 		}
 		return table([]string{"ID", "NAME", "CENTER", "CLOUD", "STATE", "PODS", "CPU", "MEMORY", "DISK", "GPUS"}, rows)
 	})
+}
+
+// stateText marks hosts that an operator has to look after.
+func stateText(h client.Host) string {
+	if h.Alarm != nil {
+		return string(h.State) + " (alarm)"
+	}
+	return string(h.State)
 }
 
 // share shows how much is used of how much, in units of per.
@@ -79,7 +107,7 @@ func gpus(h client.Host) string {
 }
 
 type hostGetCmd struct {
-	ID string `arg:"" placeholder:"ID" help:"Id of the host."`
+	hostRef
 }
 
 func (hostGetCmd) Help() string {
@@ -90,38 +118,8 @@ func (hostGetCmd) Help() string {
 
 // Run shows a host.
 func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	host, err := c.Host(ctx, cmd.ID)
-	if err != nil {
-		return err
-	}
-	return a.show(host.Raw, func() string {
-		h := host.Value
-		fields := [][2]string{
-			{"Id", h.ID},
-			{"Name", h.Name},
-			{"Data center", h.DataCenterID},
-			{"Cloud", h.Cloud},
-			{"State", string(h.State)},
-			{"Pods", fmt.Sprint(h.Pods)},
-			{"CPU", share(h.Used.MilliCPU, h.Total.MilliCPU, 1000, "cores")},
-			{"Memory", share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB")},
-			{"Disk", share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB")},
-			{"GPUs", gpus(h)},
-			{"Public ports", publicPorts(h)},
-			{"Driver", h.Driver},
-			{"CUDA", h.CUDA},
-			{"Kernel", h.Kernel},
-			{"Runtime", h.Runtime},
-			{"Agent", h.AgentVersion},
-			{"Joined", when(&h.JoinedAt)},
-			{"State since", when(h.StateSince)},
-		}
-		text := sheet(fields)
+	return cmd.do(ctx, a, (*client.Client).Host, func(h client.Host) string {
+		text := sheet(hostFields(h))
 		for _, g := range h.GPUs {
 			if g.Sick != "" {
 				text += printable(fmt.Sprintf("GPU %s takes no pods: %s", g.UUID, g.Sick)) + "\n"
@@ -129,6 +127,43 @@ func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
 		}
 		return text
 	})
+}
+
+func hostFields(h client.Host) [][2]string {
+	state := string(h.State)
+	if h.Duty != "" && h.Duty != "open" && h.Duty != state {
+		state += ", " + h.Duty
+	}
+	if h.KeepRunning {
+		state += ", pods that run are kept"
+	}
+	alarm := ""
+	if h.Alarm != nil {
+		alarm = h.Alarm.Text + " (" + when(&h.Alarm.At) + ")"
+	}
+	return [][2]string{
+		{"Id", h.ID},
+		{"Name", h.Name},
+		{"Data center", h.DataCenterID},
+		{"Cloud", h.Cloud},
+		{"State", state},
+		{"Takes no pods", h.TakesNoPods},
+		{"Alarm", alarm},
+		{"Labels", labelsText(h.Labels)},
+		{"Pods", fmt.Sprint(h.Pods)},
+		{"CPU", share(h.Used.MilliCPU, h.Total.MilliCPU, 1000, "cores")},
+		{"Memory", share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB")},
+		{"Disk", share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB")},
+		{"GPUs", gpus(h)},
+		{"Public ports", publicPorts(h)},
+		{"Driver", h.Driver},
+		{"CUDA", h.CUDA},
+		{"Kernel", h.Kernel},
+		{"Runtime", h.Runtime},
+		{"Agent", h.AgentVersion},
+		{"Joined", when(&h.JoinedAt)},
+		{"State since", when(h.StateSince)},
+	}
 }
 
 // publicPorts shows where a host publishes tcp ports of pods; empty when it does not.
@@ -140,7 +175,7 @@ func publicPorts(h client.Host) string {
 }
 
 type hostCloudCmd struct {
-	ID    string `arg:"" placeholder:"ID" help:"Id of the host."`
+	hostRef
 	Cloud string `arg:"" enum:"SECURE,COMMUNITY" placeholder:"CLOUD" help:"Tier: SECURE or COMMUNITY."`
 }
 
@@ -154,17 +189,10 @@ Example:
 
 // Run puts a host into another tier.
 func (cmd hostCloudCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	host, err := c.SetHostCloud(ctx, cmd.ID, cmd.Cloud)
-	if err != nil {
-		return err
-	}
-	return a.show(host.Raw, func() string {
-		return fmt.Sprintf("%s is in the tier %s\n", printable(host.Value.ID), printable(host.Value.Cloud))
+	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+		return c.SetHostCloud(ctx, id, cmd.Cloud)
+	}, func(h client.Host) string {
+		return fmt.Sprintf("%s is in the tier %s\n", printable(h.ID), printable(h.Cloud))
 	})
 }
 

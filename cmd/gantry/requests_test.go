@@ -23,6 +23,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	const account, key, tmpl, reg = "a5f8k2m7q1w4z9", "m2c9v4x7b1n5q8", "t5f8k2m7q1w4z9", "r3g8k2m7q1w4z9"
+	const hosts, host, member = "/admin/v1/hosts/", "h7d2k9s4f1g6j3", "member00000002"
 	create, pod := "pod create train img --gpu H100", "POST /v2/pods "
 	tests := []struct {
 		args string
@@ -109,7 +110,36 @@ func TestRequests(t *testing.T) {
 		{args: "ssh-key remove you@desk", want: []string{"GET /v2/account/ssh-keys", `PUT /v2/account/ssh-keys {"keys":[]}`}},
 		{args: "ssh-key set --none", want: []string{`PUT /v2/account/ssh-keys {"keys":[]}`}},
 		{args: "ssh-key set " + dir + "/me.pub", want: []string{`PUT /v2/account/ssh-keys {"keys":["` + keyLine + `"]}`}},
-		{args: "host set-cloud h COMMUNITY", want: []string{`PATCH /admin/v1/hosts/h {"cloud":"COMMUNITY"}`}},
+		{args: "host set-cloud " + host + " COMMUNITY", want: []string{"PATCH " + hosts + host + ` {"cloud":"COMMUNITY"}`}},
+		{args: "host set-cloud gpu-01 COMMUNITY", want: []string{"GET /admin/v1/hosts", "PATCH " + hosts + host + ` {"cloud":"COMMUNITY"}`}},
+		{args: "host list --state ready --state fenced --label rack=b4 --label a=b=c", want: []string{
+			"GET /admin/v1/hosts?label=rack%3Db4&label=a%3Db%3Dc&state=ready&state=fenced",
+		}},
+		{args: "host pods " + host, want: []string{"GET " + hosts + host + "/pods"}},
+		{args: "host label gpu-01 rack=b5 zone= owner-", want: []string{
+			"GET /admin/v1/hosts", "GET " + hosts + host, "PATCH " + hosts + host + ` {"labels":{"keep":"x","rack":"b5","zone":""}}`,
+		}},
+		{args: "host label " + host + " owner- rack- keep-", want: []string{"GET " + hosts + host, "PATCH " + hosts + host + ` {"labels":{}}`}},
+		{args: "host cordon " + host, want: []string{"POST " + hosts + host + "/cordon"}},
+		{args: "host uncordon gpu-01", want: []string{"GET /admin/v1/hosts", "POST " + hosts + host + "/uncordon"}},
+		{args: "host drain " + host, want: []string{"POST " + hosts + host + `/drain {"keepRunning":false}`}},
+		{args: "host drain " + host + " --keep-running", want: []string{"POST " + hosts + host + `/drain {"keepRunning":true}`}},
+		{args: "host fence " + host + " --yes", want: []string{"POST " + hosts + host + "/fence"}},
+		{args: "host ack-alarm " + host, want: []string{"POST " + hosts + host + "/ack-alarm"}},
+		{args: "host remove gpu-01 -y", want: []string{"GET /admin/v1/hosts", "DELETE " + hosts + host}},
+
+		{args: "raft members", want: []string{"GET /admin/v1/cluster"}},
+		{args: "raft add", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/tokens {"ttlSeconds":3600}`}},
+		{args: "raft add --non-voter", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/tokens {"nonVoter":true,"ttlSeconds":3600}`}},
+		{args: "raft add --replaces sched-2 --ttl 10m", want: []string{
+			"GET /admin/v1/cluster", "GET /admin/v1/cluster", `POST /admin/v1/cluster/tokens {"replaces":"` + member + `","ttlSeconds":600}`,
+		}},
+		{args: "raft promote " + member, want: []string{"POST /admin/v1/cluster/members/" + member + "/promote"}},
+		{args: "raft demote sched-2", want: []string{"GET /admin/v1/cluster", "POST /admin/v1/cluster/members/" + member + "/demote"}},
+		{args: "raft remove " + member + " --yes", want: []string{"DELETE /admin/v1/cluster/members/" + member}},
+		{args: "raft remove " + member + " --yes --force", want: []string{"DELETE /admin/v1/cluster/members/" + member + "?force=true"}},
+		{args: "raft transfer", want: []string{`POST /admin/v1/cluster/transfer {}`}},
+		{args: "raft transfer sched-2", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/transfer {"memberId":"` + member + `"}`}},
 		{args: "admin datacenter put dc-1 --global-network", want: []string{
 			"GET /admin/v1/datacenters", `PUT /admin/v1/datacenters/dc-1 {"name":"One","region":"EUROPE","country":"RO","globalNetwork":true,"compliance":["GDPR"]}`,
 		}},
@@ -149,6 +179,14 @@ func world() map[string][]string {
 	const tmpl = `{"id":"t5f8k2m7q1w4z9","name":"mine","image":"img","category":"CPU"}`
 	const key = `{"id":"m2c9v4x7b1n5q8","name":"ci","hint":"gk_abc","permissions":{"pods":"write","s3":"none"},"invoke":"all"}`
 	const bill = `{"records":[],"metadata":{"query":{"bucketSize":"day"},"totals":{}}}`
+	const host = `{"id":"h7d2k9s4f1g6j3","name":"gpu-01","cloud":"COMMUNITY","state":"ready","duty":"open","labels":{"rack":"b4","owner":"lab","keep":"x"}}`
+	const cluster = `{"id":"c4k8v2x7m1q5z9","level":4,"lineage":0,"members":[
+		{"id":"member00000001","name":"sched-1","address":"10.0.0.11:8443","voter":true,"leader":true,"reachable":true,"applied":1000,"version":"1.2.0","problem":null,"removedAt":null},
+		{"id":"member00000002","name":"sched-2","address":"10.0.0.12:8443","voter":true,"reachable":true,"applied":1000,"version":"1.2.0","removedAt":null},
+		{"id":"member00000003","name":"sched-3","address":"10.0.0.13:8443","voter":true,"applied":900,"lag":100,"silentMs":90400,"problem":"It does not answer.","removedAt":null},
+		{"id":"member00000004","name":"sched-4","address":"10.0.0.14:8443","nonVoter":true,"reachable":true,"applied":1000,"removedAt":null},
+		{"id":"member00000005","name":"sched-5","address":"10.0.0.15:8443","reachable":true,"applied":10,"lag":990,"removedAt":null},
+		{"id":"member00000006","name":"sched-2","address":"10.0.0.12:8443","removedAt":"2026-10-01T11:00:00.000Z"}]}`
 	out := map[string][]string{
 		"POST /v2/pods": {"201 " + podJSON(nil)}, "GET /v2/pods": {`200 {"pods":[]}`},
 		"PATCH /v2/pods/" + podID: {"200 " + podJSON(nil)}, get(podID): {"200 " + podJSON(nil)},
@@ -159,16 +197,22 @@ func world() map[string][]string {
 		"GET /v2/catalog/gpus":                 {`200 {"gpus":[]}`}, "GET /v2/catalog/datacenters": {`200 {"dataCenters":[]}`},
 		"GET /v2/billing": {"200 " + bill}, "GET /v2/billing/pods": {"200 " + bill}, "GET /v2/billing/network-volumes": {"200 " + bill},
 		"GET /v2/account": {"200 " + account},
-		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/credits": {`201 {"balance":12.5}`},
-		"POST /v2/account/keys":                          {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
-		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/keys":    {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
-		"PATCH /v2/account/keys/m2c9v4x7b1n5q8":          {"200 " + key},
-		"GET /v2/account/ssh-keys":                       {`200 {"keys":["` + otherLine + `"]}`},
-		"PUT /v2/account/ssh-keys":                       {`200 {"keys":["` + keyLine + `"]}`},
-		"PATCH /admin/v1/hosts/h":                        {`200 {"id":"h","cloud":"COMMUNITY"}`},
-		"PUT /admin/v1/templates/t5f8k2m7q1w4z9/source":  {"200 " + tmpl},
-		"GET /admin/v1/datacenters":                      {`200 {"dataCenters":[{"id":"dc-1","name":"One","region":"EUROPE","country":"RO","globalNetwork":false,"compliance":["GDPR"]}]}`},
-		"PUT /admin/v1/datacenters/dc-1":                 {`200 {"id":"dc-1"}`}, "PUT /admin/v1/datacenters/dc-2": {`200 {"id":"dc-2"}`},
+		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/credits":  {`201 {"balance":12.5}`},
+		"POST /v2/account/keys":                           {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
+		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/keys":     {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
+		"PATCH /v2/account/keys/m2c9v4x7b1n5q8":           {"200 " + key},
+		"GET /v2/account/ssh-keys":                        {`200 {"keys":["` + otherLine + `"]}`},
+		"PUT /v2/account/ssh-keys":                        {`200 {"keys":["` + keyLine + `"]}`},
+		"GET /admin/v1/hosts":                             {`200 {"hosts":[` + host + `]}`},
+		"DELETE /admin/v1/hosts/h7d2k9s4f1g6j3":           {"204 "},
+		"GET /admin/v1/hosts/h7d2k9s4f1g6j3/pods":         {`200 {"pods":[]}`},
+		"GET /admin/v1/cluster":                           {"200 " + cluster},
+		"POST /admin/v1/cluster/tokens":                   {`201 {"token":"one-use","expiresAt":"2026-10-01T12:11:30.000Z"}`},
+		"POST /admin/v1/cluster/transfer":                 {"204 "},
+		"DELETE /admin/v1/cluster/members/member00000002": {"204 "},
+		"PUT /admin/v1/templates/t5f8k2m7q1w4z9/source":   {"200 " + tmpl},
+		"GET /admin/v1/datacenters":                       {`200 {"dataCenters":[{"id":"dc-1","name":"One","region":"EUROPE","country":"RO","globalNetwork":false,"compliance":["GDPR"]}]}`},
+		"PUT /admin/v1/datacenters/dc-1":                  {`200 {"id":"dc-1"}`}, "PUT /admin/v1/datacenters/dc-2": {`200 {"id":"dc-2"}`},
 		"GET /admin/v1/gpu-types":      {`200 {"gpuTypes":[{"id":"H100","name":"H","manufacturer":"NVIDIA","memory":80,"price":{"secure":1,"community":2},"contributed":true}]}`},
 		"PUT /admin/v1/gpu-types/H100": {`200 {"id":"H100"}`}, "DELETE /admin/v1/gpu-types/H100": {"204 "},
 		"GET /admin/v1/cpu-flavors":       {`200 {"cpuFlavors":[{"id":"cpu3c","name":"C","group":"g","vcpu":{"min":2,"max":32},"ramGbPerVcpu":2.5,"diskGbPerVcpu":10,"price":{"securePerVcpu":0.03,"serverlessPerVcpu":0.04}}]}`},
@@ -180,6 +224,15 @@ func world() map[string][]string {
 		out[method+" /v2/templates/t5f8k2m7q1w4z9"] = []string{"200 " + tmpl}
 	}
 	out["DELETE /v2/templates/t5f8k2m7q1w4z9"] = []string{"204 "}
+	for _, what := range []string{"GET ", "PATCH "} {
+		out[what+"/admin/v1/hosts/h7d2k9s4f1g6j3"] = []string{"200 " + host}
+	}
+	for _, what := range []string{"cordon", "uncordon", "drain", "fence", "ack-alarm"} {
+		out["POST /admin/v1/hosts/h7d2k9s4f1g6j3/"+what] = []string{"200 " + host}
+	}
+	for _, what := range []string{"promote", "demote"} {
+		out["POST /admin/v1/cluster/members/member00000002/"+what] = []string{"204 "}
+	}
 	return out
 }
 
@@ -230,6 +283,23 @@ func TestRefusedCommandLines(t *testing.T) {
 		"admin gpu-type put new --name n":                                  "a new one needs --name, --manufacturer and --memory",
 		"admin cpu-flavor put new":                                         "a new one needs --name",
 		"admin storage-prices set":                                         "say which price",
+		"host list --label rack":                                           "--label must be K=V",
+		"host label gpu-01 rack":                                           "a change must be K=V or K-",
+		"host label gpu-01 =x":                                             "a change must be K=V or K-",
+		"host label gpu-01 rack=b rack-":                                   "both set and removed",
+		"host fence gpu-01":                                                "add --yes",
+		"host remove gpu-01":                                               "add --yes",
+		"raft remove sched-2":                                              "add --yes",
+		"raft add --non-voter --replaces sched-2":                          "exclude each other",
+		"snapshot save f --recipient age1 --passphrase-file p":             "exclude each other",
+		"snapshot save " + dir + "/id":                                     "is there already",
+		"snapshot save " + dir + " --force":                                "is no file",
+		"snapshot save " + dir + "/new --recipient age1x":                  "not a recipient",
+		"snapshot save " + dir + "/no/new":                                 "no such file",
+		"snapshot inspect " + dir + "/nothing":                             "no such file",
+		"snapshot inspect f --identity i --passphrase-file p":              "exclude each other",
+		"snapshot restore f --data-dir d --seal-key s":                     "--address",
+		"raft add --ttl 0s":                                                "--ttl must be 1s or more",
 	} {
 		got, _ := gantry(t, setup{api: world()}, strings.Fields(args)...)
 		if got.Code != exitUsage || !strings.Contains(got.Err, want) || strings.Contains(got.Err, "hidden") {
@@ -237,6 +307,8 @@ func TestRefusedCommandLines(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
+		"host cordon nobody":                       "gantry: no host has the id or name nobody\n",
+		"raft promote nobody":                      "gantry: no scheduler has the id or name nobody\n",
 		"template get nobody":                      "gantry: no template has the id or name nobody\n",
 		"registry delete nobody":                   "gantry: no registry credential has the id or name nobody\n",
 		"ssh-key remove nobody":                    "gantry: no key has the fingerprint or comment nobody\n",

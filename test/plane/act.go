@@ -125,6 +125,12 @@ func (p *Plane) SetReachable(id fleet.HostID, reachable bool) {
 	p.Do(state.SetHostState{Host: id, Epoch: p.host(id).Epoch, State: to, At: p.Now()})
 }
 
+// Alarm says what an operator has to look into about a host.
+func (p *Plane) Alarm(id fleet.HostID, text string) {
+	p.t.Helper()
+	p.Do(state.AlarmHost{Host: id, Text: text, At: p.Now()})
+}
+
 // SetLive tells what a pod's host said last of it; a zero At stands for a moment from now.
 func (p *Plane) SetLive(id fleet.PodID, live fleet.Live) {
 	if live.At.IsZero() {

@@ -34,15 +34,18 @@ type Plane struct {
 	hosts  *hosts
 	names  names
 
+	members *members
+
 	applying sync.Mutex // one command after the other
 
-	mu   sync.Mutex
-	now  time.Time
-	down bool
+	mu          sync.Mutex
+	now         time.Time
+	down        bool
+	cutSnapshot int // bytes after which a snapshot fails; 0: it does not
 }
 
 // New returns a control plane with three accounts, the keys that this package names, the default catalog,
-// two data centers and a host in each: eight GPUs of SimGPU in the SECURE tier of "dev-1", two of
+// three schedulers, two data centers and a host in each: eight GPUs of SimGPU in the SECURE tier of "dev-1", two of
 // CommunityGPU in the COMMUNITY tier of "dev-2". It ends with the test.
 func New(t testing.TB) *Plane {
 	t.Helper()
@@ -63,8 +66,9 @@ func New(t testing.TB) *Plane {
 			t.Errorf("close state: %v", err)
 		}
 	})
+	p.members = newMembers(p)
 	p.Service = scheduler.New(scheduler.Config{
-		Store: p.store, Node: node{p}, Dispatch: p.hosts, Sealer: p.sealer, Log: slog.New(slog.DiscardHandler), Now: p.Now,
+		Store: p.store, Node: node{p}, Dispatch: p.hosts, Sealer: p.sealer, Members: p.members, Log: slog.New(slog.DiscardHandler), Now: p.Now,
 	})
 	p.seed()
 	return p
@@ -95,7 +99,9 @@ func (p *Plane) up() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {
-		return fleet.Unavailable("The control plane cannot take the request now. Please try again.", nil)
+		return &fleet.Error{
+			Code: fleet.CodeUnavailable, Msg: "The control plane cannot take the request now. Please try again.", NothingDone: true,
+		}
 	}
 	return nil
 }

@@ -57,6 +57,7 @@ func (p *Plane) seed() {
 		p.t.Fatal(err)
 	}
 	p.Do(first)
+	p.members.seed()
 	for id, name := range map[fleet.AccountID]string{Research: "research", Rival: "rival", Operators: "operators"} {
 		p.Do(state.PutAccount{Account: fleet.Account{ID: id, Name: name, CreatedAt: p.Now()}})
 	}

@@ -1,0 +1,90 @@
+package rest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/fleet"
+)
+
+const (
+	dutyOpen       = "open" // fleet.DutyOpen in words
+	maxLabelFilter = 16
+)
+
+func hostRecord(v fleet.HostView) Host {
+	h, inv := v.Host, v.Host.Inventory
+	out := Host{
+		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: string(h.Shown()),
+		Duty: cmp.Or(string(h.Duty), dutyOpen), KeepRunning: h.KeepRunning, Labels: Labels{},
+		Epoch: h.Epoch, Total: Amounts(inv.Total), Used: Amounts(v.Used), GPUs: []HostGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
+		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
+		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
+		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
+	}
+	maps.Copy(out.Labels, h.Labels)
+	if ok, why := h.Takes(); !ok {
+		out.TakesNoPods = textOrNull(why)
+	}
+	if h.Alarm != "" {
+		out.Alarm = &HostAlarm{Text: h.Alarm, At: Time{h.AlarmAt}}
+	}
+	if inv.PublicIP != "" && inv.PortTo > 0 {
+		out.PublicPorts = &PortRange{From: inv.PortFrom, To: inv.PortTo}
+	}
+	for _, g := range inv.GPUs {
+		out.GPUs = append(out.GPUs, HostGPU{
+			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
+			Simulated: g.Simulated, Sick: textOrNull(g.Sick),
+		})
+	}
+	return out
+}
+
+// hostFilters are the parameters that narrow a list of hosts.
+func hostFilters() []*huma.Param {
+	return []*huma.Param{
+		listParam("state", "Only hosts in one of these states.", 7, hostStates()...),
+		listParam("label", "Only hosts that have this label, as NAME=VALUE; of several, all of them.", maxLabelFilter),
+	}
+}
+
+func hostStates() []string {
+	var out []string
+	for _, s := range []fleet.HostState{
+		fleet.HostJoining, fleet.HostReady, fleet.HostCordoned, fleet.HostDraining, fleet.HostUnreachable, fleet.HostFenced, fleet.HostGone,
+	} {
+		out = append(out, string(s))
+	}
+	return out
+}
+
+// wantedHosts reads the parameters of hostFilters.
+func wantedHosts(c *call) (func(*fleet.Host) bool, error) {
+	states, labels := c.args["state"], map[string]string{}
+	for _, text := range c.args["label"] {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, invalid([]string{"query.label: must be NAME=VALUE"})
+		}
+		if before, twice := labels[name]; twice && before != value {
+			return func(*fleet.Host) bool { return false }, nil // nobody has both
+		}
+		labels[name] = value
+	}
+	return func(h *fleet.Host) bool {
+		if len(states) == 0 && h.State == fleet.HostGone || len(states) > 0 && !slices.Contains(states, string(h.Shown())) {
+			return false
+		}
+		for name, value := range labels {
+			if has, ok := h.Labels[name]; !ok || has != value {
+				return false
+			}
+		}
+		return true
+	}, nil
+}

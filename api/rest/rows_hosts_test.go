@@ -1,0 +1,167 @@
+package rest_test
+
+import (
+	"testing"
+
+	"gantry/fleet"
+	"gantry/test/plane"
+)
+
+func init() {
+	addRows(hostListRows, "host filters")
+	addRows(hostChangeRows, "200 host labels", "422 host change")
+	addRows(hostDutyRows, "200 host duty", "409 host duty", "200 host pods")
+	addRows(hostEndRows, "200 host fenced", "204 host removed", "400 host in use", "200 host alarm")
+}
+
+const (
+	theHost  = "hosts/host0000000001"
+	otherID  = "hosts/host0000000002"
+	noHostID = "hosts/" + missingID
+)
+
+func hostRow(name, rule, method, path, body string, setup func(*testing.T, *plane.Plane)) row {
+	return operator("hosts", name, rule, method, path, body, setup)
+}
+
+// byUser is a row that is refused since its key is no operator's.
+func byUser(r row) row {
+	r.name, r.rule, r.key = r.name+"-user", "403 key without the permission", plane.User
+	return r
+}
+
+func labelled(t *testing.T, p *plane.Plane) {
+	_, err := p.SetHostLabels(t.Context(), plane.Host, map[string]string{"rack": "b4", "owner": "lab"})
+	must(t, err)
+}
+
+func duty(id fleet.HostID, duty fleet.Duty, keepRunning bool) func(*testing.T, *plane.Plane) {
+	return func(t *testing.T, p *plane.Plane) {
+		_, err := p.SetHostDuty(t.Context(), id, duty, keepRunning)
+		must(t, err)
+	}
+}
+
+func unreachable(id fleet.HostID) func(*testing.T, *plane.Plane) {
+	return func(_ *testing.T, p *plane.Plane) { p.SetReachable(id, false) }
+}
+
+func fenced(t *testing.T, p *plane.Plane) {
+	p.SetReachable(plane.CommunityHost, false)
+	_, err := p.FenceHost(t.Context(), plane.CommunityHost)
+	must(t, err)
+}
+
+func gone(t *testing.T, p *plane.Plane) { must(t, p.RemoveHost(t.Context(), plane.CommunityHost)) }
+
+func alarmed(_ *testing.T, p *plane.Plane) {
+	p.Alarm(plane.Host, "Another machine used its certificate.")
+}
+
+func hostListRows() []row {
+	const rule = "host filters"
+	list := func(name, query string, setup func(*testing.T, *plane.Plane)) row {
+		return hostRow("list-"+name, rule, "GET", "hosts"+query, "", setup)
+	}
+	bad := func(name, query string) row {
+		r := list(name, query, nil)
+		r.rule = "422 parameter"
+		return r
+	}
+	return []row{
+		list("labels", "?label=rack%3Db4&label=owner=lab", labelled),
+		list("labels-joined", "?label=rack=b4,owner=lab", labelled),
+		list("label-other-value", "?label=rack=b5", labelled),
+		list("label-both-values", "?label=rack=b4,rack=b5", labelled),
+		list("label-empty-value", "?label=rack=", labelled),
+		list("cordoned", "?state=cordoned", duty(plane.Host, fleet.DutyCordoned, false)),
+		list("two-states", "?state=ready,unreachable", unreachable(plane.CommunityHost)),
+		list("no-gone", "", gone),
+		list("gone", "?state=gone", gone),
+		list("state-and-label", "?state=ready&label=rack=b4", labelled),
+		bad("label-broken", "?label=rack"),
+		bad("label-no-name", "?label==b4"),
+		bad("state-unknown", "?state=lost"),
+	}
+}
+
+func hostChangeRows() []row {
+	patch := func(name, rule, body string) row {
+		return hostRow("patch-"+name, rule, "PATCH", theHost, body, labelled)
+	}
+	const set = `{"labels":{"rack":"b5","zone/row":"7"}}`
+	return []row{
+		patch("labels", "200 host labels", set),
+		patch("labels-none", "200 host labels", `{"labels":{}}`),
+		patch("both", "200 host labels", `{"cloud":"COMMUNITY","labels":{"rack":"b5"}}`),
+		patch("labels-null", "422 null where nothing says so", `{"labels":null}`),
+		patch("labels-number", "422 wrong type", `{"labels":{"rack":5}}`),
+		patch("labels-key", "422 host change", `{"labels":{"a b":"x"}}`),
+		patch("refused-as-a-whole", "422 host change", `{"cloud":"COMMUNITY","labels":{"":"x"}}`),
+		byUser(patch("labels", "", set)),
+		hostRow("patch-labels-missing", "404 missing object", "PATCH", noHostID, set, nil),
+	}
+}
+
+func hostDutyRows() []row {
+	post := func(name, rule, path, body string, setup func(*testing.T, *plane.Plane)) row {
+		return hostRow(name, rule, "POST", path, body, setup)
+	}
+	const ok, no = "200 host duty", "409 host duty"
+	busy := func(t *testing.T, p *plane.Plane) { makePod(t, p, fleet.EventRunning) }
+	draining := func(keepRunning bool) func(*testing.T, *plane.Plane) {
+		return func(t *testing.T, p *plane.Plane) {
+			id := makePod(t, p, fleet.EventRunning)
+			p.Lock(id, !keepRunning)
+			duty(plane.Host, fleet.DutyDraining, keepRunning)(t, p)
+		}
+	}
+	down := post("cordon-no-leader", "503 outcome unknown", theHost+"/cordon", "", nil)
+	down.setup = func(_ *testing.T, p *plane.Plane) { p.SetDown(true) }
+	pods := func(name string, setup func(*testing.T, *plane.Plane)) row {
+		return hostRow("pods-"+name, "200 host pods", "GET", theHost+"/pods", "", setup)
+	}
+	return []row{
+		post("cordon", ok, theHost+"/cordon", "", nil),
+		post("cordon-again", ok, theHost+"/cordon", "", duty(plane.Host, fleet.DutyCordoned, false)),
+		post("cordon-unreachable", ok, theHost+"/cordon", "", unreachable(plane.Host)),
+		post("cordon-gone", no, otherID+"/cordon", "", gone),
+		post("cordon-missing", "404 missing object", noHostID+"/cordon", "", nil),
+		byUser(post("cordon", "", theHost+"/cordon", "", nil)), down,
+		post("uncordon", ok, theHost+"/uncordon", "", duty(plane.Host, fleet.DutyDraining, true)),
+		post("uncordon-fenced", no, otherID+"/uncordon", "", fenced),
+		post("drain", ok, theHost+"/drain", `{}`, busy),
+		post("drain-keep-running", ok, theHost+"/drain", `{"keepRunning":true}`, busy),
+		post("drain-unknown", "422 unknown property", theHost+"/drain", `{"force":true}`, nil),
+		post("drain-gone", no, otherID+"/drain", `{}`, gone),
+		byUser(post("drain", "", theHost+"/drain", `{}`, nil)),
+		pods("none", nil), pods("open", busy), pods("draining", draining(false)), pods("keep-running", draining(true)),
+		hostRow("pods-missing", "404 missing object", "GET", noHostID+"/pods", "", nil),
+		byUser(pods("none", nil)),
+	}
+}
+
+func hostEndRows() []row {
+	post := func(name, rule, path string, setup func(*testing.T, *plane.Plane)) row {
+		return hostRow(name, rule, "POST", path, "", setup)
+	}
+	remove := func(name, rule, path string, setup func(*testing.T, *plane.Plane)) row {
+		return hostRow("remove-"+name, rule, "DELETE", path, "", setup)
+	}
+	busy := func(t *testing.T, p *plane.Plane) { makePod(t, p, fleet.EventRunning) }
+	return []row{
+		post("fence", "200 host fenced", theHost+"/fence", func(t *testing.T, p *plane.Plane) { busy(t, p); p.SetReachable(plane.Host, false) }),
+		post("fence-connected", "409 host duty", theHost+"/fence", nil),
+		post("fence-missing", "404 missing object", noHostID+"/fence", nil),
+		byUser(post("fence", "", theHost+"/fence", nil)),
+		remove("empty", "204 host removed", theHost, nil),
+		remove("fenced", "204 host removed", otherID, fenced),
+		remove("busy", "400 host in use", theHost, busy),
+		remove("missing", "404 missing object", noHostID, nil),
+		byUser(remove("empty", "", theHost, nil)),
+		post("ack-alarm", "200 host alarm", theHost+"/ack-alarm", alarmed),
+		post("ack-no-alarm", "200 host alarm", theHost+"/ack-alarm", nil),
+		post("ack-alarm-missing", "404 missing object", noHostID+"/ack-alarm", nil),
+		hostRow("get-alarmed", "200 host alarm", "GET", theHost, "", alarmed),
+	}
+}

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"gantry/fleet"
+)
+
+// HostList is the answer of the list of hosts.
+type HostList struct {
+	Hosts []Host `json:"hosts"`
+}
+
+// Hosts lists the hosts that are not gone; for operators.
+func (c *Client) Hosts(ctx context.Context) (Answer[HostList], error) {
+	return c.FindHosts(ctx, HostQuery{})
+}
+
+// HostQuery narrows a list of hosts; the zero value: all but those that are gone.
+type HostQuery struct {
+	States []string
+	Labels []string // each NAME=VALUE; a host has all of them
+}
+
+// FindHosts lists hosts; for operators.
+func (c *Client) FindHosts(ctx context.Context, q HostQuery) (Answer[HostList], error) {
+	query := url.Values{}
+	if len(q.States) > 0 {
+		query["state"] = q.States
+	}
+	if len(q.Labels) > 0 {
+		query["label"] = q.Labels
+	}
+	return call[HostList](ctx, c, http.MethodGet, "/admin/v1/hosts", query, nil)
+}
+
+// Host reads one host; for operators.
+func (c *Client) Host(ctx context.Context, id string) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id), nil, nil)
+}
+
+// SetHostCloud puts a host into another tier; its pods stay. For operators.
+func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
+}
+
+// SetHostLabels replaces the labels of a host; for operators.
+func (c *Client) SetHostLabels(ctx context.Context, id string, labels map[string]string) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]map[string]string{"labels": labels})
+}
+
+// CordonHost gives a host no new pods; for operators.
+func (c *Client) CordonHost(ctx context.Context, id string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "cordon", nil)
+}
+
+// UncordonHost gives a host new pods again; for operators.
+func (c *Client) UncordonHost(ctx context.Context, id string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "uncordon", nil)
+}
+
+// DrainHost begins to empty a host; keepRunning waits for running pods rather than move them. For operators.
+func (c *Client) DrainHost(ctx context.Context, id string, keepRunning bool) (Answer[Host], error) {
+	return c.onHost(ctx, id, "drain", map[string]bool{"keepRunning": keepRunning})
+}
+
+// FenceHost vouches that nothing runs on a host any more; for operators.
+func (c *Client) FenceHost(ctx context.Context, id string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "fence", nil)
+}
+
+// AckHostAlarm ends the alarm of a host; for operators.
+func (c *Client) AckHostAlarm(ctx context.Context, id string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "ack-alarm", nil)
+}
+
+func (c *Client) onHost(ctx context.Context, id, what string, body any) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodPost, "/admin/v1/hosts/"+word(id)+"/"+what, nil, body)
+}
+
+// RemoveHost takes a host out for ever; for operators.
+func (c *Client) RemoveHost(ctx context.Context, id string) error {
+	return c.remove(ctx, "/admin/v1/hosts/"+word(id))
+}
+
+// HostPod is a pod that holds something of a host.
+type HostPod struct {
+	ID        string          `json:"id"`
+	AccountID string          `json:"accountId"`
+	Status    fleet.PodStatus `json:"status"`
+	GPUs      int             `json:"gpus"`
+	Moving    bool            `json:"moving"`
+	Waits     string          `json:"waits"` // why a drain waits for it; empty: it does not
+}
+
+// HostPodList is the answer of the list of a host's pods.
+type HostPodList struct {
+	Pods []HostPod `json:"pods"`
+}
+
+// HostPods lists what pods hold something of a host or keep data there; for operators.
+func (c *Client) HostPods(ctx context.Context, id string) (Answer[HostPodList], error) {
+	return call[HostPodList](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id)+"/pods", nil, nil)
+}
+
+// CreateJoinToken is the body of a join token's creation.
+type CreateJoinToken struct {
+	DataCenterID string `json:"dataCenterId"`
+	Cloud        string `json:"cloud,omitempty"`
+	TTLSeconds   int64  `json:"ttlSeconds,omitempty"`
+}
+
+// JoinToken lets one host join, once.
+type JoinToken struct {
+	Token     fleet.Secret `json:"token"`
+	ExpiresAt time.Time    `json:"expiresAt"`
+}
+
+// CreateJoinToken makes a join token; for operators.
+func (c *Client) CreateJoinToken(ctx context.Context, body CreateJoinToken) (Answer[JoinToken], error) {
+	return call[JoinToken](ctx, c, http.MethodPost, "/admin/v1/hosts/tokens", nil, body)
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gantry/client"
+)
+
+// hostRef names a host.
+type hostRef struct {
+	Host string `arg:"" placeholder:"HOST" help:"Id of the host, or its name where only one host has it."`
+}
+
+// hostsOf lists the hosts for findThing.
+func hostsOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
+	return func() ([]thing, error) {
+		list, err := c.Hosts(ctx)
+		var out []thing
+		for _, h := range list.Value.Hosts {
+			out = append(out, thing{h.ID, h.Name})
+		}
+		return out, err
+	}
+}
+
+// on calls f with a client and the host's id.
+func (ref hostRef) on(ctx context.Context, a *app, f func(c *client.Client, id string) error) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return onThing("host", ref.Host, hostsOf(ctx, c), func(id string) error { return f(c, id) })
+}
+
+// do makes one call about the host and shows its record.
+func (ref hostRef) do(
+	ctx context.Context, a *app, f func(*client.Client, context.Context, string) (client.Answer[client.Host], error), show func(client.Host) string,
+) error {
+	return ref.on(ctx, a, func(c *client.Client, id string) error {
+		host, err := f(c, ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.show(host.Raw, func() string { return show(host.Value) })
+	})
+}
+
+// sayState tells what a host is now.
+func sayState(h client.Host) string {
+	return fmt.Sprintf("%s (%s) is %s\n", printable(h.ID), printable(h.Name), printable(string(h.State)))
+}
+
+func labelsText(labels client.Labels) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		out = append(out, name+"="+labels[name])
+	}
+	return strings.Join(out, ", ")
+}
+
+type hostPodsCmd struct{ hostRef }
+
+func (hostPodsCmd) Help() string {
+	return `Example:
+
+    gantry host pods gpu-01`
+}
+
+// Run lists the pods of a host.
+func (cmd hostPodsCmd) Run(ctx context.Context, a *app) error {
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		list, err := c.HostPods(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.show(list.Raw, func() string {
+			var rows [][]string
+			for _, p := range list.Value.Pods {
+				rows = append(rows, []string{p.ID, p.AccountID, string(p.Status), fmt.Sprint(p.GPUs), yes(p.Moving), orDash(p.Waits)})
+			}
+			return table([]string{"ID", "ACCOUNT", "STATUS", "GPUS", "MOVING", "A DRAIN WAITS BECAUSE"}, rows)
+		})
+	})
+}
+
+type hostLabelCmd struct {
+	hostRef
+	Changes []string `arg:"" name:"change" placeholder:"CHANGE" help:"K=V sets a label, K- removes one."`
+}
+
+func (hostLabelCmd) Help() string {
+	return `Labels that are not named stay as they are.
+
+Examples:
+
+    gantry host label gpu-01 rack=b4 owner=lab
+    gantry host label gpu-01 owner-`
+}
+
+// Run changes labels.
+func (cmd hostLabelCmd) Run(ctx context.Context, a *app) error {
+	set, unset := map[string]string{}, map[string]bool{}
+	for _, change := range cmd.Changes {
+		name, value, ok := strings.Cut(change, "=")
+		bare, removes := strings.CutSuffix(change, "-")
+		switch {
+		case ok && name != "":
+			set[name] = value
+		case !ok && removes && bare != "":
+			unset[bare] = true
+		default:
+			return usage("a change must be K=V or K-, not %s", printable(change))
+		}
+	}
+	for name := range unset {
+		if _, both := set[name]; both {
+			return usage("the label %s is both set and removed", printable(name))
+		}
+	}
+	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+		host, err := c.Host(ctx, id)
+		if err != nil {
+			return host, err
+		}
+		labels := map[string]string{}
+		maps.Copy(labels, host.Value.Labels)
+		maps.DeleteFunc(labels, func(name, _ string) bool { return unset[name] })
+		maps.Copy(labels, set)
+		return c.SetHostLabels(ctx, id, labels)
+	}, func(h client.Host) string {
+		return fmt.Sprintf("%s (%s) has the labels: %s\n", printable(h.ID), printable(h.Name), printable(orDash(labelsText(h.Labels))))
+	})
+}
+
+type hostCordonCmd struct{ hostRef }
+
+func (hostCordonCmd) Help() string {
+	return `What is on the host stays. A drain ends so, too.
+
+Example:
+
+    gantry host cordon gpu-01`
+}
+
+// Run cordons a host.
+func (cmd hostCordonCmd) Run(ctx context.Context, a *app) error {
+	return cmd.do(ctx, a, (*client.Client).CordonHost, sayState)
+}
+
+type hostUncordonCmd struct{ hostRef }
+
+func (hostUncordonCmd) Help() string {
+	return `A host that was fenced has to be connected first, and to have removed everything that was there.
+
+Example:
+
+    gantry host uncordon gpu-01`
+}
+
+// Run opens a host again.
+func (cmd hostUncordonCmd) Run(ctx context.Context, a *app) error {
+	return cmd.do(ctx, a, (*client.Client).UncordonHost, sayState)
+}
+
+type hostAckCmd struct{ hostRef }
+
+func (hostAckCmd) Help() string {
+	return `Example:
+
+    gantry host ack-alarm gpu-01`
+}
+
+// Run ends an alarm.
+func (cmd hostAckCmd) Run(ctx context.Context, a *app) error {
+	return cmd.do(ctx, a, (*client.Client).AckHostAlarm, func(h client.Host) string {
+		return fmt.Sprintf("%s (%s) has no alarm\n", printable(h.ID), printable(h.Name))
+	})
+}
+
+type hostFenceCmd struct {
+	hostRef
+	confirmed
+}
+
+func (hostFenceCmd) Help() string {
+	return `Only for a host that is switched off, or surely cut off from everything: its pods are taken as ended, and what they
+held is given to others. If it still runs, two pods do the work of one. Should the host come back, it first removes
+everything of before; then gantry host uncordon opens it.
+
+Example:
+
+    gantry host fence gpu-01`
+}
+
+// Run fences a host.
+func (cmd hostFenceCmd) Run(ctx context.Context, a *app) error {
+	question := "Is " + printable(cmd.Host) + " switched off, so that nothing runs there any more?"
+	if err := cmd.confirm(ctx, a, question); err != nil {
+		return err
+	}
+	return cmd.do(ctx, a, (*client.Client).FenceHost, sayState)
+}
+
+type hostRemoveCmd struct {
+	hostRef
+	confirmed
+}
+
+func (hostRemoveCmd) Help() string {
+	return `The host's certificate is refused from then on; to come back, it has to join anew. Drain it first.
+
+Example:
+
+    gantry host remove gpu-01`
+}
+
+// Run removes a host.
+func (cmd hostRemoveCmd) Run(ctx context.Context, a *app) error {
+	if err := cmd.confirm(ctx, a, "Take "+printable(cmd.Host)+" out for ever?"); err != nil {
+		return err
+	}
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		err := c.RemoveHost(ctx, id)
+		if err == nil && a.cli.Output != "json" {
+			_, err = fmt.Fprintf(a.out, "removed %s\n", id)
+		}
+		return err
+	})
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gantry/fleet"
+	"gantry/test/plane"
+)
+
+const drainedID = "h7d2k9s4f1g6j3"
+
+func TestOperatorsTables(t *testing.T) {
+	api := world()
+	api["GET /admin/v1/hosts/"+drainedID] = []string{`200 {"id":"h7d2k9s4f1g6j3","name":"gpu-01","dataCenterId":"dev-1","cloud":"SECURE","state":"unreachable","duty":"draining",
+		"keepRunning":true,"takesNoPods":"unreachable","labels":{"rack":"b4","a":"1"},"alarm":{"text":"Another machine used its certificate.","at":"2026-10-01T12:00:00.000Z"},
+		"joinedAt":"2026-10-01T11:00:00.000Z"}`}
+	api["GET /admin/v1/hosts/"+drainedID+"/pods"] = []string{`200 {"pods":[
+		{"id":"k3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":2,"moving":true,"waits":null},
+		{"id":"m3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"EXITED","gpus":0,"moving":false,"waits":"it keeps data\u001b[31m on the host"}]}`}
+	tests := []struct {
+		args string
+		want result
+	}{
+		{"raft members", result{Out: `ID              NAME     ADDRESS         ROLE         REACHED      APPLIED  BEHIND  VERSION  PROBLEM
+member00000001  sched-1  10.0.0.11:8443  leader       yes          1000     0       1.2.0    -
+member00000002  sched-2  10.0.0.12:8443  voter        yes          1000     0       1.2.0    -
+member00000003  sched-3  10.0.0.13:8443  voter        no, for 1m30s  900      100     -        It does not answer.
+`}},
+		{"raft add", result{Out: "one-use\n", Err: `The token lets one scheduler join, until 2026-10-01 12:11:30.000 UTC. On its machine, before gantry-scheduler run:
+
+    gantry-scheduler join --data-dir DIR --token-file FILE --address HOST:PORT --scheduler 10.0.0.11:8443 --scheduler 10.0.0.12:8443 --scheduler 10.0.0.14:8443 --scheduler 10.0.0.15:8443
+
+`}},
+		{"raft promote member00000002", result{Out: "promoted member00000002\n"}},
+		{"raft transfer", result{Out: "leadership was handed on\n"}},
+		{"raft transfer -o json", result{}},
+		{"host pods " + drainedID, result{Out: `ID              ACCOUNT         STATUS   GPUS  MOVING  A DRAIN WAITS BECAUSE
+k3n8w0zq5r7d2a  a5f8k2m7q1w4z9  RUNNING  2     yes     -
+m3n8w0zq5r7d2a  a5f8k2m7q1w4z9  EXITED   0     no      it keeps data�[31m on the host
+`}},
+		{"host get " + drainedID, result{Out: `Id:             h7d2k9s4f1g6j3
+Name:           gpu-01
+Data center:    dev-1
+Cloud:          SECURE
+State:          unreachable, draining, pods that run are kept
+Takes no pods:  unreachable
+Alarm:          Another machine used its certificate. (2026-10-01 12:00:00.000 UTC)
+Labels:         a=1, rack=b4
+Pods:           0
+CPU:            0/0 cores
+Memory:         0/0 GB
+Disk:           0/0 GB
+GPUs:           -
+Joined:         2026-10-01 11:00:00.000 UTC
+`}},
+		{"host cordon " + drainedID, result{Out: "h7d2k9s4f1g6j3 (gpu-01) is ready\n"}},
+		{"host label " + drainedID + " x=1", result{Out: "h7d2k9s4f1g6j3 (gpu-01) has the labels: keep=x, owner=lab, rack=b4\n"}},
+		{"host remove " + drainedID + " --yes", result{Out: "removed h7d2k9s4f1g6j3\n"}},
+	}
+	for _, tt := range tests {
+		got, _ := gantry(t, setup{api: api}, strings.Fields(tt.args)...)
+		if tt.args == "raft members" {
+			if !strings.HasSuffix(got.Out, "Cluster c4k8v2x7m1q5z9, feature level 4\n") || strings.Contains(got.Out, "removed") ||
+				!strings.Contains(got.Out, "non-voter") || !strings.Contains(got.Out, "catching up") || !strings.Contains(got.Out, "no, for 1m30s") {
+				t.Errorf("%s", got.Out)
+			}
+			continue
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("gantry %s: %s", tt.args, diff)
+		}
+	}
+	if got, _ := gantry(t, setup{api: api}, "raft", "members", "--all"); !strings.Contains(got.Out, "removed") {
+		t.Errorf("%s", got.Out)
+	}
+}
+
+// TestDrainTellsWhatItWaitsFor plays a host that is emptied bit by bit.
+func TestDrainTellsWhatItWaitsFor(t *testing.T) {
+	host := func(duty string) string {
+		return `200 {"id":"` + drainedID + `","name":"gpu-01","state":"` + duty + `","duty":"` + duty + `"}`
+	}
+	pods := func(list string) string { return `200 {"pods":[` + list + `]}` }
+	const (
+		moving = `{"id":"k3n8w0zq5r7d2a","status":"RUNNING","moving":true,"waits":null}`
+		locked = `{"id":"m3n8w0zq5r7d2a","status":"RUNNING","moving":false,"waits":"it is locked"}`
+		next   = `{"id":"p3n8w0zq5r7d2a","status":"RUNNING","moving":false,"waits":null}`
+	)
+	path := "/admin/v1/hosts/" + drainedID
+	world := func(lists ...string) map[string][]string {
+		return map[string][]string{"POST " + path + "/drain": {host("draining")}, "GET " + path: {host("draining")}, "GET " + path + "/pods": lists}
+	}
+	got, _ := gantry(t, setup{api: world(
+		pods(moving+","+locked+","+next), pods(moving+","+locked+","+next), `503 {"status":503,"detail":"no leader","code":"unavailable"}`, pods(locked), pods(``),
+	)}, "host", "drain", drainedID, "--wait")
+	want := result{Out: drainedID + " (gpu-01) is drained\n", Err: `waiting for 3 pods
+  k3n8w0zq5r7d2a  RUNNING  it is being moved to another host
+  m3n8w0zq5r7d2a  RUNNING  it is locked
+  p3n8w0zq5r7d2a  RUNNING  it is to be moved to another host
+the API does not answer at the moment
+waiting for 1 pod
+  m3n8w0zq5r7d2a  RUNNING  it is locked
+`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	got, _ = gantry(t, setup{api: world(pods(locked))}, "host", "drain", drainedID, "--wait", "--timeout", "100ms")
+	if got.Code != exitTimeout || !strings.Contains(got.Err, "it is locked") || !strings.Contains(got.Err, "gave up waiting for host "+drainedID+" after 100ms; its drain goes on") {
+		t.Errorf("%+v", got)
+	}
+	stopped := world(pods(locked))
+	stopped["GET "+path] = []string{host("draining"), `200 {"id":"` + drainedID + `","state":"ready","duty":"open"}`}
+	if got, _ = gantry(t, setup{api: stopped}, "host", "drain", drainedID, "--wait"); got.Code != exitFailed || !strings.Contains(got.Err, "is not to be emptied any more: it is ready") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestConfirmationOnATerminal types the answer.
+func TestConfirmationOnATerminal(t *testing.T) {
+	for answer, want := range map[string]int{"yes\n": exitOK, "no\n": exitRefused, "\n": exitRefused, "y\n": exitRefused, "\x04": exitRefused} {
+		s := newSite(t)
+		s.plane.SetReachable(plane.Host, false)
+		person, program := openPTY(t)
+		typeIn(t, person, answer)
+		env := map[string]string{"GANTRY_API": s.url, "GANTRY_ADMIN_KEY": plane.KeyText(plane.Operator).Reveal()}
+		var out, errOut bytes.Buffer
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		code := run(ctx, []string{"host", "fence", string(plane.Host)}, system{
+			in: program, out: &out, err: &errOut, now: s.plane.Now, width: func() int { return 80 },
+			env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		})
+		cancel()
+		if code != want || !strings.Contains(errOut.String(), "Type yes to go on: ") {
+			t.Errorf("%q: status %d: %s", answer, code, errOut.String())
+		}
+		host, err := s.plane.Service.Host(context.Background(), plane.Host)
+		if err != nil || (host.Host.State == fleet.HostFenced) != (want == exitOK) {
+			t.Errorf("%q: the host is %s, %v", answer, host.Host.State, err)
+		}
+	}
+}
+
+func TestHostsThroughTheRealFace(t *testing.T) {
+	s := newSite(t)
+	host := string(plane.Host)
+	s.good("host label " + host + " rack=b4 owner=lab")
+	s.good("host label " + host + " owner-")
+	if out := s.good("host get " + host); !strings.Contains(out, "Labels:         rack=b4\n") && !strings.Contains(out, "rack=b4") || strings.Contains(out, "owner") {
+		t.Errorf("%s", out)
+	}
+	if out := s.good("host list --label rack=b4 --state ready"); !strings.Contains(out, host) || strings.Contains(out, string(plane.CommunityHost)) {
+		t.Errorf("%s", out)
+	}
+	s.bad(exitUsage, "host list --state lost")
+	s.bad(exitUsage, "host label "+host, "a b=c")
+
+	id := s.running("pod create web busybox --cpu cpu3g --data-center dev-1")
+	s.good("pod update web --locked")
+	if out := s.good("host cordon " + host); !strings.Contains(out, "is cordoned") {
+		t.Errorf("%s", out)
+	}
+	if out := s.good("host drain " + host); !strings.Contains(out, "is draining") {
+		t.Errorf("%s", out)
+	}
+	if out := s.good("host pods " + host); !strings.Contains(out, string(id)) || !strings.Contains(out, "lock") {
+		t.Errorf("%s", out)
+	}
+	if text := s.bad(exitTimeout, "host drain "+host+" --wait --timeout 200ms"); !strings.Contains(text, string(id)) {
+		t.Errorf("%s", text)
+	}
+	s.bad(exitRefused, "host fence "+host+" --yes")
+	s.bad(exitUsage, "host remove "+host+" --yes")
+	s.good("host uncordon of-dev-1")
+	s.good("host drain of-dev-2 --wait")
+	s.good("host ack-alarm of-dev-2")
+	s.good("host remove of-dev-2 --yes")
+	if out := s.good("host list"); strings.Contains(out, string(plane.CommunityHost)) {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestSchedulersThroughTheRealFace(t *testing.T) {
+	s := newSite(t)
+	if out := s.good("raft members"); !strings.Contains(out, "leader") || !strings.Contains(out, "non-voter") {
+		t.Errorf("%s", out)
+	}
+	if out := s.good("raft add --replaces sched-2"); strings.TrimSpace(out) == "" {
+		t.Error("there is no token")
+	}
+	s.good("raft promote sched-3")
+	s.good("raft transfer sched-3")
+	s.good("raft transfer")
+	s.good("raft demote sched-3")
+	s.plane.SetSilent(plane.Follower, true)
+	s.bad(exitUsage, "raft remove member00000001 --yes")
+	s.good("raft remove member00000001 --yes --force")
+	s.bad(exitNotFound, "raft remove member00000001 --yes")
+	s.bad(exitUsage, "raft transfer sched-3")
+	if out := s.good("raft members --all"); !strings.Contains(out, "removed") {
+		t.Errorf("%s", out)
+	}
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"gantry/client"
+)
+
+type raftCmd struct {
+	Members  raftMembersCmd  `cmd:"" help:"List the schedulers and how they are."`
+	Add      raftAddCmd      `cmd:"" help:"Make a token with which one new scheduler may join, once."`
+	Remove   raftRemoveCmd   `cmd:"" help:"Take a scheduler out for ever."`
+	Promote  raftPromoteCmd  `cmd:"" help:"Give a scheduler a vote."`
+	Demote   raftDemoteCmd   `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
+	Transfer raftTransferCmd `cmd:"" help:"Hand leadership to another scheduler."`
+}
+
+// memberRef names a scheduler.
+type memberRef struct {
+	Member string `arg:"" placeholder:"MEMBER" help:"Id of the scheduler, or its name where only one has it."`
+}
+
+// membersOf lists the schedulers for findThing.
+func membersOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
+	return func() ([]thing, error) {
+		cluster, err := c.Cluster(ctx)
+		var out []thing
+		for _, m := range cluster.Value.Members {
+			if m.RemovedAt == nil {
+				out = append(out, thing{m.ID, m.Name})
+			}
+		}
+		return out, err
+	}
+}
+
+// do makes one call about a scheduler, of which the API says nothing but that it is done.
+func (ref memberRef) do(ctx context.Context, a *app, done string, f func(*client.Client, context.Context, string) error) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return onThing("scheduler", ref.Member, membersOf(ctx, c), func(id string) error {
+		err := f(c, ctx, id)
+		if err == nil && a.cli.Output != "json" {
+			_, err = fmt.Fprintf(a.out, "%s %s\n", done, id)
+		}
+		return err
+	})
+}
+
+type raftMembersCmd struct {
+	All bool `help:"Show also those that were removed."`
+}
+
+func (raftMembersCmd) Help() string {
+	return `Example:
+
+    gantry raft members`
+}
+
+// Run lists schedulers.
+func (cmd raftMembersCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	cluster, err := c.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(cluster.Raw, func() string {
+		var rows [][]string
+		for _, m := range cluster.Value.Members {
+			if m.RemovedAt == nil || cmd.All {
+				rows = append(rows, []string{
+					m.ID, m.Name, m.Address, role(m), reach(m), fmt.Sprint(m.Applied), fmt.Sprint(m.Lag), orDash(m.Version), orDash(m.Problem),
+				})
+			}
+		}
+		return table([]string{"ID", "NAME", "ADDRESS", "ROLE", "REACHED", "APPLIED", "BEHIND", "VERSION", "PROBLEM"}, rows) +
+			fmt.Sprintf("Cluster %s, feature level %d\n", printable(cluster.Value.ID), cluster.Value.Level)
+	})
+}
+
+// role is what a scheduler is in the cluster.
+func role(m client.Member) string {
+	switch {
+	case m.RemovedAt != nil:
+		return "removed"
+	case m.Leader:
+		return "leader"
+	case m.Voter:
+		return "voter"
+	case m.NonVoter:
+		return "non-voter"
+	}
+	return "catching up"
+}
+
+// reach tells whether a scheduler answers.
+func reach(m client.Member) string {
+	switch {
+	case m.RemovedAt != nil:
+		return "-"
+	case m.Reachable || m.Leader:
+		return "yes"
+	case m.SilentMs > 0:
+		return fmt.Sprintf("no, for %v", (time.Duration(m.SilentMs) * time.Millisecond).Round(time.Second))
+	}
+	return "no"
+}
+
+type raftAddCmd struct {
+	NonVoter bool          `help:"The new scheduler gets a copy of the state and no vote, until it is promoted."`
+	Replaces string        `placeholder:"MEMBER" help:"Scheduler that is removed once the new one votes: its id or name."`
+	TTL      time.Duration `name:"ttl" default:"1h" help:"How long the token may be used."`
+}
+
+func (raftAddCmd) Help() string {
+	return `The token goes to standard output, the rest to standard error, with the command to run on the new machine.
+
+Examples:
+
+    gantry raft add > token
+    gantry raft add --replaces m3x9c5v1b7n2q8 > token
+    gantry raft add --non-voter > token`
+}
+
+// Run makes a join token for a scheduler.
+func (cmd raftAddCmd) Run(ctx context.Context, a *app) error {
+	if cmd.TTL < time.Second {
+		return usage("--ttl must be 1s or more")
+	}
+	if cmd.NonVoter && cmd.Replaces != "" {
+		return usage("--non-voter and --replaces exclude each other: a scheduler is replaced by one that votes")
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	replaces, err := idOf("scheduler", cmd.Replaces, membersOf(ctx, c))
+	if err != nil {
+		return err
+	}
+	cluster, err := c.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	token, err := c.CreateMemberToken(ctx, client.CreateMemberToken{NonVoter: cmd.NonVoter, Replaces: replaces, TTLSeconds: int64(cmd.TTL / time.Second)})
+	if err != nil {
+		return err
+	}
+	about := "The token lets one scheduler join"
+	if at := when(&token.Value.ExpiresAt); at != "" {
+		about += ", until " + at
+	}
+	return a.showSecret(token.Raw, token.Value.Token.Reveal(), about+". On its machine, before gantry-scheduler run:\n\n    "+joinCommand(cluster.Value)+"\n")
+}
+
+// joinCommand is what makes a new machine a scheduler of the cluster.
+func joinCommand(cluster client.Cluster) string {
+	out := &strings.Builder{}
+	out.WriteString("gantry-scheduler join --data-dir DIR --token-file FILE --address HOST:PORT")
+	for _, m := range cluster.Members {
+		if m.RemovedAt == nil && (m.Reachable || m.Leader) {
+			out.WriteString(" --scheduler " + printable(m.Address))
+		}
+	}
+	return out.String()
+}
+
+type raftRemoveCmd struct {
+	memberRef
+	confirmed
+	Force bool `help:"Remove it although the voters that answer are no majority without it. The last voter stays even so."`
+}
+
+func (raftRemoveCmd) Help() string {
+	return `The scheduler's certificate is refused from then on; to come back, its machine has to join anew.
+
+Examples:
+
+    gantry raft remove m3x9c5v1b7n2q8
+    gantry raft remove m3x9c5v1b7n2q8 --force --yes`
+}
+
+// Run removes a scheduler.
+func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
+	if err := cmd.confirm(ctx, a, "Take the scheduler "+printable(cmd.Member)+" out for ever?"); err != nil {
+		return err
+	}
+	return cmd.do(ctx, a, "removed", func(c *client.Client, ctx context.Context, id string) error {
+		return c.RemoveMember(ctx, id, cmd.Force)
+	})
+}
+
+type raftPromoteCmd struct{ memberRef }
+
+func (raftPromoteCmd) Help() string {
+	return `It votes as soon as it has caught up.
+
+Example:
+
+    gantry raft promote m3x9c5v1b7n2q8`
+}
+
+// Run gives a scheduler a vote.
+func (cmd raftPromoteCmd) Run(ctx context.Context, a *app) error {
+	return cmd.do(ctx, a, "promoted", (*client.Client).PromoteMember)
+}
+
+type raftDemoteCmd struct{ memberRef }
+
+func (raftDemoteCmd) Help() string {
+	return `Example:
+
+    gantry raft demote m3x9c5v1b7n2q8`
+}
+
+// Run takes a scheduler's vote.
+func (cmd raftDemoteCmd) Run(ctx context.Context, a *app) error {
+	return cmd.do(ctx, a, "demoted", (*client.Client).DemoteMember)
+}
+
+type raftTransferCmd struct {
+	Member string `arg:"" optional:"" placeholder:"MEMBER" help:"Id or name of the scheduler that is to lead; else the most up-to-date one."`
+}
+
+func (raftTransferCmd) Help() string {
+	return `Examples:
+
+    gantry raft transfer
+    gantry raft transfer m3x9c5v1b7n2q8`
+}
+
+// Run hands leadership on.
+func (cmd raftTransferCmd) Run(ctx context.Context, a *app) error {
+	if cmd.Member != "" {
+		return memberRef{cmd.Member}.do(ctx, a, "leadership goes to", (*client.Client).TransferLeadership)
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.TransferLeadership(ctx, ""); err != nil || a.cli.Output == "json" {
+		return err
+	}
+	_, err = fmt.Fprintln(a.out, "leadership was handed on")
+	return err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// whole is a file that appears under its name when it is complete, and only then.
+type whole struct {
+	path  string
+	force bool // what is there is replaced
+	temp  *os.File
+}
+
+// newWhole begins a file of mode 0600.
+func newWhole(path string, force bool) (*whole, error) {
+	switch info, err := os.Lstat(path); {
+	case err == nil && !force:
+		return nil, usage("%s is there already: --force replaces it", printable(path))
+	case err == nil && !info.Mode().IsRegular():
+		return nil, usage("%s is no file", printable(path))
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, usage("%v", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	return &whole{path: path, force: force, temp: temp}, nil
+}
+
+// keep makes the file last and gives it its name.
+func (w *whole) keep() error {
+	if err := errors.Join(w.temp.Sync(), w.temp.Close()); err != nil {
+		return err
+	}
+	flags := uint(unix.RENAME_NOREPLACE)
+	if w.force {
+		flags = 0
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, w.temp.Name(), unix.AT_FDCWD, w.path, flags)
+	if errors.Is(err, unix.EINVAL) && !w.force { // the file system cannot; newWhole has looked
+		err = unix.Rename(w.temp.Name(), w.path)
+	}
+	if err != nil {
+		return fmt.Errorf("name %s: %w", w.path, err)
+	}
+	dir, err := os.Open(filepath.Dir(w.path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// drop removes what keep has not given its name.
+func (w *whole) drop() {
+	_ = w.temp.Close()
+	_ = os.Remove(w.temp.Name())
+}
