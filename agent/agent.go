@@ -19,7 +19,6 @@ import (
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
 	"gantry/netctl"
 )
 
@@ -41,7 +40,7 @@ type Containers interface {
 // Config is what an agent is made from.
 type Config struct {
 	Dir        string   // data folder, absolute
-	Schedulers []string // host:port of their link ports
+	Schedulers []string // host:port of their link ports; those that the agent learnt of are tried too
 	Dial       Dialer
 	Instance   string // four hexadecimal digits that name the agent's kernel objects
 	GPUs       []fleet.GPU
@@ -53,10 +52,12 @@ type Config struct {
 	// KeepLost is how long persistent data is kept of pods that no scheduler lists any more; zero: 7 days.
 	KeepLost   time.Duration
 	Overcommit int // 1 in production; see inventory
-	// Offer is what pods may use of the host, and BootID names the present run of its kernel. Both
-	// are read from the machine when they are zero, as in production.
+	// Offer is what pods may use of the host, BootID names the present run of its kernel, MachineID its
+	// system, and Hardware its main board. They are read from the machine when they are zero, as in production.
 	Offer      fleet.Resources
 	BootID     string
+	MachineID  string
+	Hardware   string
 	Archives   []string
 	Version    string
 	Containers Containers
@@ -75,13 +76,11 @@ type Publish struct {
 }
 
 const (
-	podMTU         = 1500
-	versionTimeout = 5 * time.Second
-	imagesTimeout  = 5 * time.Second
-	importTimeout  = 10 * time.Minute
-	tunnelsEnd     = 15 * time.Second
-	slotsPerCore   = 2
-	repairEvery    = 30 * time.Second
+	podMTU        = 1500
+	importTimeout = 10 * time.Minute
+	tunnelsEnd    = 15 * time.Second
+	slotsPerCore  = 2
+	repairEvery   = 30 * time.Second
 )
 
 // Run is the agent's life. It returns when ctx ends, or with what makes going on impossible. Pods'
@@ -95,6 +94,10 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("this host has not joined a cluster: %w", err)
 	}
+	where, err := openDirectory(c.Dir, c.Schedulers)
+	if err != nil {
+		return err
+	}
 	book, err := ledger.Open(filepath.Join(c.Dir, "ledger.db"))
 	if err != nil {
 		return err
@@ -107,9 +110,9 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer d.close()
-	d.sessions.store = store
+	d.sessions.store, d.sessions.where = store, where
 	c.Ready()
-	d.run(ctx)
+	d.live(ctx)
 	return nil
 }
 
@@ -118,7 +121,7 @@ type daemon struct {
 	Config
 	book     *ledger.Ledger
 	boot     string
-	machine  string
+	run      string // names this run of the agent
 	heard    atomic.Bool
 	logs     *podLogs
 	pods     *pod.Pods
@@ -126,20 +129,30 @@ type daemon struct {
 	stock    fleet.Inventory
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
+
+	// Of the sessions' goroutine alone.
+	asked   bool
+	runtime string // its version
+	images  []string
 }
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
-	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial)}
+	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID()}
 	d.public.Store(&c.Publish)
 	var err error
-	if d.machine, err = machineID(c.Dir); err != nil {
-		return nil, err
+	if d.MachineID == "" {
+		if d.MachineID, err = machineID(c.Dir); err != nil {
+			return nil, err
+		}
 	}
 	boot := c.BootID
 	if boot == "" {
 		if boot, err = bootID(); err != nil {
 			return nil, err
 		}
+	}
+	if d.Hardware == "" {
+		d.Hardware = hardwareID(dmiDir)
 	}
 	// A host that was cleaned on purpose is, for its pods, a host that was rebooted.
 	d.boot = fmt.Sprintf("%s/%d", boot, book.Cleaned())
@@ -165,7 +178,7 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	})
 	subnet := book.Subnet()
 	d.sessions = &sessions{
-		addrs: c.Schedulers, dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
+		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
 		hello: d.hello, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
 	}
@@ -202,8 +215,8 @@ func (d *daemon) network(ctx context.Context) error {
 	return nil
 }
 
-// run looks after the pods of before, then talks to schedulers until ctx ends.
-func (d *daemon) run(ctx context.Context) {
+// live looks after the pods of before, then talks to schedulers until ctx ends.
+func (d *daemon) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, rec := range d.book.Records() {
 		d.pods.Set(rec.Assignment)
@@ -245,38 +258,6 @@ func (d *daemon) close() {
 	if err := d.logs.Close(); err != nil {
 		d.Log.Warn("close the pods' logs", "err", err)
 	}
-}
-
-func (d *daemon) hello() *link.Hello {
-	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
-	defer cancel()
-	version, err := d.Containers.Version(ctx)
-	if err != nil {
-		version = "not reachable"
-	}
-	images, err := d.Containers.Images(ctx)
-	if err != nil {
-		d.Log.Debug("list images", "err", err)
-	}
-	inv, public := d.stock, d.public.Load()
-	if public.IP.IsValid() {
-		inv.PublicIP, inv.PortFrom, inv.PortTo = public.IP.String(), public.From, public.To
-	}
-	out := &link.Hello{
-		MachineId: d.machine, BootId: d.boot, Generation: d.book.Generation(),
-		Inventory: &link.Inventory{
-			Total: &link.Resources{MilliCpu: inv.Total.MilliCPU, MemoryMb: inv.Total.MemoryMB, DiskGb: inv.Total.DiskGB},
-			Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: version, AgentVersion: d.Version, Images: images,
-			PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
-		},
-	}
-	for _, g := range inv.GPUs {
-		out.Inventory.Gpus = append(out.Inventory.Gpus, &link.GPU{
-			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), //nolint:gosec // small
-			Simulated: g.Simulated, Sick: g.Sick,
-		})
-	}
-	return out
 }
 
 // importArchives loads the image archives that the operator named. One that cannot be loaded is

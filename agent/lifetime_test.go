@@ -78,10 +78,12 @@ func TestSessionDoesNotWaitForItsTunnels(t *testing.T) {
 	s := &sessions{
 		store: store, ledger: book, reports: newReports(), live: newSampler(&usage{}, nil, book, newReports()), tunnels: d.t, log: slog.New(slog.DiscardHandler),
 	}
-	stream, err := link.NewLinkClient(conn).Session(d.ctx)
+	ctx, end := context.WithCancelCause(d.ctx)
+	defer end(nil)
+	stream, err := link.NewLinkClient(conn).Session(ctx)
 	d.must(err)
 	served := make(chan error, 1)
-	go func() { served <- s.serve(d.ctx, conn, stream, &link.Welcome{HeartbeatMs: 1000}) }()
+	go func() { served <- s.serve(ctx, end, conn, stream, &link.Welcome{HeartbeatMs: 1000}) }()
 	c.ask <- execOf("true")
 	starting := <-slow.begun
 	close(c.ask)

@@ -75,12 +75,13 @@ func (r *reports) poke() {
 	}
 }
 
-// newSession makes every report unsent again, but for those of pods that the host has forgotten.
+// newSession makes every report unsent again. Of pods that the host has forgotten only those are left that
+// say just this.
 func (r *reports) newSession(known func(fleet.PodID) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.newest {
-		if !known(id) {
+		if !known(id) && p.report.Event != pod.EventGone {
 			delete(r.newest, id)
 			continue
 		}

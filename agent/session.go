@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	helloTimeout     = 10 * time.Second
-	reconnectLeast   = 50 * time.Millisecond
-	reconnectMost    = 5 * time.Second
-	keepaliveTime    = 10 * time.Second
-	keepaliveTimeout = 5 * time.Second
-	maxMessage       = 64 << 20 // bytes of the largest full set
-	upQueue          = 64
-	renewRetry       = time.Minute
+	reconnectLeast = 50 * time.Millisecond
+	reconnectMost  = 5 * time.Second
+	maxMessage     = 64 << 20 // bytes of the largest full set
+	upQueue        = 64
+	renewRetry     = time.Minute
+	nudgeEvery     = 200 * time.Millisecond
+	nudgesMost     = 3
+	lossyTries     = 3 // after a session went silent; not for ever, for the load that it makes
 )
 
-// sessions keeps one session with a scheduler, whichever answers.
+// sessions keeps one session with the scheduler that leads.
 type sessions struct {
-	addrs    []string
+	where    *directory
 	dial     Dialer
 	store    *pki.Store
 	ledger   *ledger.Ledger
@@ -48,99 +48,125 @@ type sessions struct {
 	allocate ledger.Allocate
 	heard    *atomic.Bool
 	log      *slog.Logger
+	closing  sync.WaitGroup // connections that are being closed
+
+	lastHeard atomic.Int64 // Unix nanoseconds of the session's newest message
+
+	// Of run's goroutine and of the session that it holds.
+	attempts uint64
+	lossy    int  // how often to connect as on a network that loses packets
+	holds    bool // the machines have the whole set of the ledger's generation and lineage
 }
 
-// run connects again and again until ctx ends.
+// run connects again and again until ctx ends. A scheduler that says who leads is believed at once, but
+// only once without a pause: two that each name the other must not be asked in a circle.
 func (s *sessions) run(ctx context.Context) {
-	delay := reconnectLeast
-	for n := 0; ctx.Err() == nil; n++ {
-		began := time.Now()
-		err := s.once(ctx, s.addrs[n%len(s.addrs)])
+	defer s.closing.Wait()
+	delay, followed := reconnectLeast, false
+	for ctx.Err() == nil {
+		addr := s.where.next()
+		stood, err := s.once(ctx, addr)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > reconnectMost {
+		if stood > 0 {
+			s.where.try(addr) // it leads still, unless it says otherwise
+		}
+		switch {
+		case errors.Is(err, errSilence), errors.Is(err, unix.ETIMEDOUT):
+			s.lossy = lossyTries
+		case stood > 0 || leaderOf(err) != "":
+			s.lossy = 0
+		case s.lossy > 0:
+			s.lossy--
+		}
+		if stood > reconnectMost {
 			delay = reconnectLeast
 		}
-		wait := delay/2 + rand.N(delay)
-		s.log.Warn("session with the scheduler ended", "err", err, "again_in", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		leader := leaderOf(err)
+		if followed = leader != "" && !followed; followed {
+			s.where.try(leader)
+			s.log.Info("another scheduler leads", "asked", addr, "leader", leader)
+			continue
 		}
+		wait := delay/2 + rand.N(delay/2)
+		s.log.Warn("no session with a scheduler", "addr", addr, "stood", stood, "err", err, "again_in", wait)
+		_ = pause(ctx, wait)
 		delay = min(2*delay, reconnectMost)
 	}
 }
 
-// Dialer opens the network connection to a scheduler.
-type Dialer func(ctx context.Context, addr string) (net.Conn, error)
-
-// DialTCP is the Dialer of every real agent.
-func DialTCP(ctx context.Context, addr string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", addr)
-}
-
-// connect prepares a connection that presents the host's certificate.
-func connect(addr string, store *pki.Store, dial Dialer) (*grpc.ClientConn, error) {
-	conf, err := link.HostClientTLS(store)
-	if err != nil {
-		return nil, err
+// once holds one session until it breaks, and tells how long it stood.
+func (s *sessions) once(ctx context.Context, addr string) (stood time.Duration, err error) {
+	hello := s.hello()
+	s.attempts++
+	hello.Attempt, hello.HoldsSet = s.attempts, s.holds
+	var conn *grpc.ClientConn
+	if s.lossy > 0 {
+		conn, err = connectLossy(ctx, addr, s.store, s.dial)
+	} else {
+		conn, err = connect(addr, s.store, s.dial)
 	}
-	return grpc.NewClient("passthrough:///"+addr,
-		grpc.WithContextDialer(dial),
-		grpc.WithTransportCredentials(credentials.NewTLS(conf)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-	)
-}
-
-// once holds one session until it breaks.
-func (s *sessions) once(ctx context.Context, addr string) error {
-	conn, err := connect(addr, s.store, s.dial)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer s.closing.Go(func() { _ = conn.Close() }) // which may wait for a dead network
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-
-	late := time.AfterFunc(helloTimeout, func() { cancel(errors.New("the scheduler did not answer in time")) })
-	stream, err := link.NewLinkClient(conn).Session(ctx)
+	limit := helloTimeout
+	if s.lossy > 0 {
+		limit = lossyTimeout
+	}
+	stream, welcome, err := greet(ctx, cancel, conn, hello, limit)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: s.hello()}}); err != nil {
-		return err
+	if err := s.follow(welcome); err != nil {
+		return 0, err
 	}
-	first, err := stream.Recv()
-	if err != nil {
-		return cause(ctx, err)
-	}
-	if !late.Stop() {
-		return context.Cause(ctx)
-	}
-	welcome := first.GetWelcome()
-	if welcome == nil {
-		return errors.New("the scheduler's first message is not a welcome")
-	}
-	s.log.Info("session with the scheduler", "addr", addr, "epoch", welcome.GetEpoch())
-	return s.serve(ctx, conn, stream, welcome)
+	s.log.Info("session with the scheduler", "addr", addr, "epoch", welcome.GetEpoch(), "set_kept", welcome.GetKeepSet())
+	began := time.Now()
+	err = s.serve(ctx, cancel, conn, stream, welcome)
+	return time.Since(began), err
 }
 
-func cause(ctx context.Context, err error) error {
-	if c := context.Cause(ctx); c != nil {
-		return c
+// follow takes what the scheduler says of itself. A control plane of a lower lineage than one that was
+// followed before is an old copy: what it wants is long past.
+func (s *sessions) follow(w *link.Welcome) error {
+	have := s.ledger.Lineage()
+	if w.GetLineage() < have {
+		s.log.Error("a scheduler was refused: it is of a control plane that was restored since; this host follows the restored one only",
+			"lineage", w.GetLineage(), "followed", have)
+		return fmt.Errorf("the scheduler's lineage %d is below %d, which this host followed", w.GetLineage(), have)
 	}
-	return err
+	if w.GetLineage() > have {
+		s.log.Warn("the control plane was restored from a copy", "lineage", w.GetLineage(), "followed", have)
+		s.holds = false
+		if err := s.ledger.SetLineage(w.GetLineage()); err != nil {
+			return err
+		}
+	}
+	if w.GetKeepSet() && !s.holds {
+		return errors.New("the scheduler sends no full set, and this agent has none")
+	}
+	s.holds = w.GetKeepSet()
+	s.learn(w.GetSchedulers())
+	return nil
+}
+
+func (s *sessions) learn(members []string) {
+	if err := s.where.learn(members); err != nil {
+		s.log.Error("keep where the schedulers are", "err", err)
+	}
 }
 
 // serve runs the session's two directions. Only one goroutine sends. The session's tunnels are told
 // of its end, which does not wait for them: some take long, and the host cannot be reached meanwhile.
-func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome) error {
+func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome) error {
 	group, ctx := errgroup.WithContext(ctx)
+	// Whatever ends one direction ends the stream, on which the other one waits.
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	defer stop()
 	up := make(chan *link.Up, upQueue)
 	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
@@ -148,36 +174,66 @@ func (s *sessions) serve(ctx context.Context, conn *grpc.ClientConn, stream link
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
 	group.Go(func() error { return s.heartbeats(ctx, beat, up) })
 	group.Go(func() error {
+		quiet := newSilence(time.Duration(welcome.GetSilenceMs())*time.Millisecond, end)
+		defer quiet.stop()
 		for {
 			msg, err := stream.Recv()
+			quiet.stop()
+			s.lastHeard.Store(time.Now().UnixNano())
 			if err != nil {
-				return fmt.Errorf("receive: %w", err)
+				return named(fmt.Errorf("receive: %w", cause(ctx, err)), stream)
 			}
 			if t := msg.GetOpenTunnel(); t != nil {
 				s.tunnels.start(ctx, conn, t)
-				continue
-			}
-			if err := s.receive(ctx, msg, up); err != nil {
+			} else if err := s.receive(ctx, msg, up); err != nil {
 				return err
 			}
+			quiet.begin()
 		}
 	})
 	return group.Wait()
+}
+
+// silence ends a session in which nothing is heard for too long.
+type silence struct {
+	limit time.Duration // 0: the scheduler need not say anything
+	timer *time.Timer
+}
+
+func newSilence(limit time.Duration, end context.CancelCauseFunc) *silence {
+	s := &silence{limit: limit}
+	if limit > 0 {
+		s.timer = time.AfterFunc(limit, func() { end(errSilence) })
+	}
+	return s
+}
+
+// stop stops the clock: what was heard is worked on.
+func (s *silence) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (s *silence) begin() {
+	if s.timer != nil {
+		s.timer.Reset(s.limit)
+	}
 }
 
 func (s *sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, up <-chan *link.Up) error {
 	for {
 		if r := s.reports.unsent(time.Now()); r != nil {
 			r.SentNs = time.Now().UnixNano()
-			if err := stream.Send(&link.Up{Kind: &link.Up_Reports{Reports: r}}); err != nil {
-				return fmt.Errorf("send reports: %w", err)
+			if err := send(stream, &link.Up{Kind: &link.Up_Reports{Reports: r}}); err != nil {
+				return err
 			}
 		}
 		select {
 		case <-s.reports.wake:
 		case msg := <-up:
-			if err := stream.Send(msg); err != nil {
-				return fmt.Errorf("send: %w", err)
+			if err := send(stream, msg); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -185,21 +241,42 @@ func (s *sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, 
 	}
 }
 
+// send sends a message. Why a stream has ended is what its receiver is told, and ends the session.
+func send(stream link.Link_SessionClient, msg *link.Up) error {
+	if err := stream.Send(msg); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+// heartbeats sends what is live of the pods, to which the scheduler answers. While it does not, there are
+// some more: of two packets of which the first is lost the second tells, and nobody waits for a clock.
 func (s *sessions) heartbeats(ctx context.Context, every time.Duration, up chan<- *link.Up) error {
 	if every <= 0 {
 		return errors.New("the scheduler named no heartbeat interval")
 	}
-	tick := time.NewTicker(every)
+	tick, again := time.NewTicker(every), time.NewTicker(nudgeEvery)
 	defer tick.Stop()
-	for {
+	defer again.Stop()
+	for nudges := 0; ; {
+		sent := time.Now()
 		if err := push(ctx, up, &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: s.live.heartbeat()}}); err != nil {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-s.live.hurry:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		again.Reset(nudgeEvery)
+		for due := false; !due; {
+			select {
+			case <-tick.C:
+				due, nudges = true, 0
+			case <-s.live.hurry:
+				due = true
+			case <-again.C:
+				if due = s.lastHeard.Load() < sent.UnixNano() && nudges < nudgesMost; due {
+					nudges++
+				}
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 	}
 }
@@ -223,6 +300,7 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 			return fmt.Errorf("take the full set: %w", err)
 		}
 		s.order(changed)
+		s.holds = true
 		return push(ctx, up, applied(full.GetGeneration()))
 	case msg.GetDifference() != nil:
 		d := msg.GetDifference()
@@ -241,6 +319,8 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 		return push(ctx, up, applied(d.GetTo()))
 	case msg.GetReportsKept() != nil:
 		s.reports.kept(msg.GetReportsKept().GetSequence())
+	case msg.GetBeat() != nil:
+		s.learn(msg.GetBeat().GetSchedulers())
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ var (
 	keyCleaned    = []byte("cleaned")
 	keySubnet     = []byte("subnet")
 	keyForeign    = []byte("foreign disk")
+	keyLineage    = []byte("lineage")
 )
 
 // ErrGap says that a difference does not apply to the ledger's generation: the full set is needed.
@@ -44,6 +45,7 @@ type Ledger struct {
 	mu         sync.RWMutex // guards the copies below of what is on disk
 	records    map[fleet.PodID]pod.Record
 	generation uint64
+	lineage    uint64
 	cleaned    uint64
 	subnet     netip.Prefix
 	foreign    *int64
@@ -87,6 +89,7 @@ func (l *Ledger) load() error {
 			return err
 		}
 		l.generation = number(meta.Get(keyGeneration))
+		l.lineage = number(meta.Get(keyLineage))
 		l.cleaned = number(meta.Get(keyCleaned))
 		if text := meta.Get(keyForeign); text != nil {
 			n := int64(number(text)) //nolint:gosec // as SetForeignDisk wrote it
@@ -123,6 +126,28 @@ func (l *Ledger) Generation() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.generation
+}
+
+// Lineage returns the highest lineage of a control plane that the host ever followed.
+func (l *Ledger) Lineage() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.lineage
+}
+
+// SetLineage writes down that the host follows a control plane of the lineage. It never falls.
+func (l *Ledger) SetLineage(n uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n <= l.lineage {
+		return nil
+	}
+	err := l.db.Update(func(tx *bbolt.Tx) error { return putNumber(tx, keyLineage, n) })
+	if err != nil {
+		return fmt.Errorf("write the lineage: %w", err)
+	}
+	l.lineage = n
+	return nil
 }
 
 // Cleaned returns how often the host was cleaned of its containers on purpose (MarkCleaned).

@@ -54,9 +54,9 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepEnd:
 		return m.end(want, see)
 	case StepReboot:
-		return m.Ledger.End(m.id, Ended{Incarnation: want.Incarnation, Event: fleet.EventReboot, At: time.Now()})
+		return m.ended(Ended{Incarnation: want.Incarnation, Event: fleet.EventReboot, At: time.Now()})
 	case StepLost:
-		return m.Ledger.End(m.id, Ended{
+		return m.ended(Ended{
 			Incarnation: want.Incarnation, Event: fleet.EventFailed, At: time.Now(),
 			Reason: "the container disappeared from its host", LogFrom: m.steps[fleet.StepReceived],
 		})
@@ -151,10 +151,10 @@ func (m *machine) task(ctx context.Context) error {
 
 // start writes down that the incarnation may run before it runs, so that it never runs twice.
 func (m *machine) start(ctx context.Context, want Assignment) error {
-	m.Logs.System(m.id, "start container for "+want.Image+": begin")
-	if err := m.Ledger.Begin(m.id, want.Incarnation, m.Boot); err != nil {
+	if err := m.begun(want); err != nil {
 		return fmt.Errorf("write the start down: %w", err)
 	}
+	m.Logs.System(m.id, "start container for "+want.Image+": begin")
 	at, err := m.Runtime.Start(ctx, m.id)
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ func (m *machine) end(want Assignment, see Seen) error {
 	if ended.ExitCode != nil {
 		m.Logs.System(m.id, fmt.Sprintf("container ended with exit code %d", *ended.ExitCode))
 	}
-	return m.Ledger.End(m.id, ended)
+	return m.ended(ended)
 }
 
 // verdict says in one sentence why a process that ended by itself did.
@@ -286,12 +286,18 @@ func (m *machine) report(e *Ended) {
 	})
 }
 
-// forget removes the last traces. A pod that the scheduler still lists is reported gone, and the
-// machine waits until it is taken off the list; one that it does not list is forgotten.
+// forget removes the last traces and reports the pod gone. When the scheduler still lists it, the machine
+// waits until it is taken off the list; one that it does not list is forgotten.
 func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 	// Also when there is no container: a crash may have left its snapshot.
 	if err := m.Runtime.Remove(short, m.id); err != nil {
 		return err
+	}
+	// Others may have its GPUs from here on, however long its data takes to go.
+	if rec, ok := m.Ledger.Record(m.id); ok && !rec.ended(want.Incarnation) {
+		if err := m.ended(Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now()}); err != nil {
+			return fmt.Errorf("write how the pod ended: %w", err)
+		}
 	}
 	if err := m.Logs.Remove(m.id); err != nil {
 		return err
@@ -307,12 +313,23 @@ func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 	if rec, ok := m.Ledger.Record(m.id); !ok || rec.Orphan {
 		m.gone = true
 		m.Reports.Forget(m.id)
-		return m.Ledger.Forget(m.id)
+		if err := m.Ledger.Forget(m.id); err != nil {
+			return err
+		}
+		if _, again := m.Ledger.Record(m.id); !again && !m.toldGone {
+			m.reportGone(want)
+		}
+		return nil
 	}
 	m.Reports.Activity(m.id, "", 0, 0)
-	m.Reports.Report(Report{Pod: m.id, Incarnation: want.Incarnation, Event: EventGone, At: time.Now()})
+	m.reportGone(want)
+	m.toldGone = true
 	m.idle(ctx)
 	return nil
+}
+
+func (m *machine) reportGone(want Assignment) {
+	m.Reports.Report(Report{Pod: m.id, Incarnation: want.Incarnation, Event: EventGone, At: time.Now()})
 }
 
 // inSlot bounds how many containers are made at once on the host.

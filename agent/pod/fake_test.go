@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -256,6 +257,12 @@ func (l fakeLedger) Record(id fleet.PodID) (Record, bool) {
 	defer l.f.mu.Unlock()
 	r, ok := l.f.records[id]
 	return r, ok
+}
+
+func (l fakeLedger) Records() []Record {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	return slices.Collect(maps.Values(l.f.records))
 }
 
 func (l fakeLedger) Begin(id fleet.PodID, incarnation uint64, boot string) error {

@@ -31,6 +31,8 @@ type Deps struct {
 	GPUName func(uuid string) string
 	// PublicIP is where the pods' published ports are reached now; empty: nothing is published.
 	PublicIP func() string
+
+	claims *claims // of NewPods
 }
 
 const (
@@ -62,6 +64,7 @@ type machine struct {
 	trouble  string    // what last kept the incarnation from starting, for its owner
 	since    time.Time // when the incarnation was first allowed to start; zero before
 	gone     bool      // nothing is left, and the ledger has forgotten it
+	toldGone bool      // that nothing is left was handed to the reporter
 }
 
 func newMachine(d Deps, want Assignment) *machine {
@@ -165,7 +168,11 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	if see.Heard && m.since.IsZero() {
 		m.since = time.Now()
 	}
-	err = m.do(effect, ctx, next(want, see), want, see)
+	s := next(want, see)
+	if makes(s) && m.waited(func() { m.idle(ctx) }, want) {
+		return want, nil
+	}
+	err = m.do(effect, ctx, s, want, see)
 	if err != nil && ctx.Err() == nil && effect.Err() != nil {
 		return want, errSuperseded
 	}
@@ -229,7 +236,7 @@ func (m *machine) fail(want Assignment, cause *Error) error {
 	reason := Readable(cause.Sentence, MaxReason)
 	m.Log.Info("pod failed", "incarnation", want.Incarnation, "err", cause)
 	m.Logs.System(m.id, "error: "+reason)
-	err := m.Ledger.End(m.id, Ended{
+	err := m.ended(Ended{
 		Incarnation: want.Incarnation, Event: fleet.EventFailed, Reason: reason,
 		At: time.Now(), LogFrom: m.steps[fleet.StepReceived],
 	})

@@ -118,6 +118,9 @@ func afterEnd(see Seen) Step {
 	}
 }
 
+// HasEnded reports whether nothing of the pod's newest order runs any more, nor ever will.
+func (r Record) HasEnded() bool { return r.ended(r.Assignment.Incarnation) }
+
 func (r Record) ended(incarnation uint64) bool {
 	return r.Ended != nil && r.Ended.Incarnation >= incarnation
 }

@@ -58,6 +58,8 @@ type Record struct {
 // Ledger is the host's durable memory of its pods. Every call is on disk when it returns.
 type Ledger interface {
 	Record(id fleet.PodID) (Record, bool)
+	// Records returns everything, in no order.
+	Records() []Record
 	Begin(id fleet.PodID, incarnation uint64, boot string) error
 	End(id fleet.PodID, ended Ended) error
 	// Forget removes the record of an orphan; one that was wanted again meanwhile stays.

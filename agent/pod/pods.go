@@ -19,6 +19,7 @@ type Pods struct {
 
 // NewPods returns a host without pods. Machines live until ctx ends; Wait waits for them.
 func NewPods(ctx context.Context, deps Deps) *Pods {
+	deps.claims = newClaims()
 	return &Pods{deps: deps, ctx: ctx, machines: map[fleet.PodID]*machine{}}
 }
 
@@ -26,6 +27,7 @@ func NewPods(ctx context.Context, deps Deps) *Pods {
 func (p *Pods) Set(want Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.deps.claims.freed() // the order may need less than the one before
 	if m, ok := p.machines[want.Pod]; ok {
 		m.set(want)
 		return
@@ -47,6 +49,7 @@ func (p *Pods) drop(m *machine) {
 	p.mu.Lock()
 	delete(p.machines, m.id)
 	p.mu.Unlock()
+	p.deps.claims.freed()
 	rec, again := p.deps.Ledger.Record(m.id)
 	if again && p.ctx.Err() == nil {
 		p.Set(rec.Assignment)

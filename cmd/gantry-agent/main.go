@@ -45,7 +45,7 @@ type common struct {
 
 type joinCmd struct {
 	DataDir   string        `required:"" type:"path" help:"Folder of the agent's certificate, ledger and logs." placeholder:"DIR"`
-	Scheduler string        `required:"" help:"Link address of a scheduler." placeholder:"HOST:PORT"`
+	Scheduler []string      `required:"" help:"Link address of a scheduler; may be repeated. Any of them leads to the one that answers." placeholder:"HOST:PORT"`
 	TokenFile string        `required:"" type:"existingfile" help:"File that holds the token; never an argument, which every user of the machine could read."`
 	Name      string        `help:"Name of the host for people; default: its host name."`
 	Timeout   time.Duration `default:"30s" help:"Give up after this time."`
@@ -54,7 +54,7 @@ type joinCmd struct {
 type runCmd struct {
 	common
 	portFlags
-	Scheduler    []string      `required:"" help:"Link addresses of the schedulers." placeholder:"HOST:PORT"`
+	Scheduler    []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
 	SimulateGpus []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
 	KeepLostData time.Duration `default:"168h" help:"Keep persistent data so long of pods that the scheduler lists no more and never ordered to go; at least 1h."`
@@ -102,7 +102,9 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	id, err := agent.Join(ctx, c.DataDir, c.Scheduler, c.Name, strings.TrimSpace(string(token)), agent.DialTCP)
+	id, err := agent.JoinCluster(ctx, agent.JoinConfig{
+		Dir: c.DataDir, Schedulers: c.Scheduler, Name: c.Name, Token: strings.TrimSpace(string(token)), Dial: agent.DialTCP,
+	})
 	if err != nil {
 		return err
 	}

@@ -107,3 +107,24 @@ func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 	}
 	return out
 }
+
+// maxLedgerPods is how many pods a host may say that it knows of; more are not looked at.
+const maxLedgerPods = 10_000
+
+func decodePods(in []*link.LedgerPod) []state.HostPod {
+	var out []state.HostPod
+	for _, p := range in[:min(len(in), maxLedgerPods)] {
+		pod := state.HostPod{
+			Pod: fleet.PodID(p.GetPodId()), Incarnation: p.GetIncarnation(), Goal: fleet.Goal(p.GetGoal()), Ended: p.GetEnded(),
+			GPUs: p.GetGpus(),
+			Need: fleet.Resources{MilliCPU: p.GetNeed().GetMilliCpu(), MemoryMB: p.GetNeed().GetMemoryMb(), DiskGB: p.GetNeed().GetDiskGb()},
+		}
+		for _, m := range p.GetPorts() {
+			if m.GetPublic() != 0 {
+				pod.Mappings = append(pod.Mappings, fleet.PortMapping{Private: int(m.GetNumber()), Public: int(m.GetPublic())})
+			}
+		}
+		out = append(out, pod)
+	}
+	return out
+}

@@ -25,6 +25,12 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	if in.GetMachineId() == "" || len(in.GetMachineId()) > maxHostName || len(in.GetName()) > maxHostName {
 		return nil, status.Error(codes.InvalidArgument, "machine id and name must have 1 to 253 characters")
 	}
+	if len(in.GetHardware()) > maxHostName {
+		return nil, status.Error(codes.InvalidArgument, "the hardware's identity must have at most 253 characters")
+	}
+	if !s.Node.IsLeader() {
+		return nil, s.notLeader(ctx)
+	}
 	now := time.Now()
 	// Whoever reaches the port gets this far: a look at the state is all that a guess may cost.
 	if err := s.tokenIsGood(ctx, token, now); err != nil {
@@ -36,7 +42,7 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 		s.Log.Error("open the CA", "err", err)
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	host := fleet.Host{ID: fleet.HostID(fleet.NewID()), Name: in.GetName(), MachineID: in.GetMachineId(), JoinedAt: now}
+	host := fleet.Host{ID: fleet.HostID(fleet.NewID()), Name: in.GetName(), MachineID: in.GetMachineId(), Hardware: in.GetHardware(), JoinedAt: now}
 	// The certificate is made first: a request that cannot be signed must not burn the token.
 	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: string(host.ID)}, s.CertLife, now)
 	if err != nil {
@@ -51,8 +57,9 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 		return nil, grpcError(err)
 	}
 	s.Log.Info("host joined", "host", host.ID, "name", host.Name)
+	s.learnMembers()
 	return &link.JoinResponse{
-		HostId: string(host.ID), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(),
+		HostId: string(host.ID), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), Schedulers: *s.members.Load(),
 	}, nil
 }
 
@@ -79,6 +86,9 @@ func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewR
 	who, err := link.PeerIdentity(ctx)
 	if err != nil || who.Role != pki.RoleHost {
 		return nil, status.Error(codes.PermissionDenied, "a host certificate is needed")
+	}
+	if !s.Node.IsLeader() {
+		return nil, s.notLeader(ctx)
 	}
 	known := false
 	if err := s.Node.Barrier(ctx); err != nil {

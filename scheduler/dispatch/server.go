@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,30 +28,49 @@ type Proposer interface {
 }
 
 // Config is what a Server is made from. Zero durations stand for the defaults.
+//
+// A host that vanished is unreachable after Silence and Patience. Both together are to leave room for a
+// heartbeat whose packets were lost several times, and Patience for a new connection on such a network.
 type Config struct {
-	Store     *state.Store
-	Node      Proposer
-	CA        func(ctx context.Context) (*pki.CA, error)
-	Heartbeat time.Duration // between heartbeats of a host; default 2 s
-	Silence   time.Duration // after which a session counts as lost; default 5 s
-	Patience  time.Duration // for a lost host to come back before it is unreachable; default 5 s
-	Grace     time.Duration // between SIGTERM and SIGKILL; default 10 s
-	CertLife  time.Duration // of host certificates; default 7 days
+	Store *state.Store
+	Node  Proposer
+	CA    func(ctx context.Context) (*pki.CA, error)
+	// Leader returns the link address of the scheduler that leads, as far as this one knows; nil, or an
+	// answer of "": hosts that come to one that does not lead are not told.
+	Leader func() string
+	// Schedulers returns the link addresses of the present members; nil: as the state has them.
+	Schedulers func() []string
+	Heartbeat  time.Duration // between heartbeats of a host, default 1 s, at most half of Silence
+	Silence    time.Duration // after which a session counts as lost; default 3.2 s
+	Patience   time.Duration // for a lost host to come back before it is unreachable; default 1.6 s
+	Settle     time.Duration // for hosts to find a new leader before they are unreachable; default 10 s
+	Grace      time.Duration // between SIGTERM and SIGKILL; default 10 s
+	CertLife   time.Duration // of host certificates; default 7 days
 	// Credentials opens a registry credential of an account; nil: there are none.
 	Credentials func(fleet.AccountID, fleet.RegistryID) (*fleet.Credential, error)
 	Log         *slog.Logger
 }
 
+// Defaults of Config.
 const (
-	defaultHeartbeat = 2 * time.Second
-	defaultSilence   = 5 * time.Second
-	defaultPatience  = 5 * time.Second
-	defaultGrace     = 10 * time.Second
-	defaultCertLife  = 7 * 24 * time.Hour
+	DefaultHeartbeat = time.Second
+	DefaultSilence   = 3200 * time.Millisecond
+	DefaultPatience  = 1600 * time.Millisecond
+	DefaultSettle    = 10 * time.Second
+)
+
+const (
+	defaultGrace    = 10 * time.Second
+	defaultCertLife = 7 * 24 * time.Hour
 
 	proposeTimeout = 10 * time.Second
 	maxMessage     = 64 << 20 // bytes; the largest full set
 	minPing        = 5 * time.Second
+	// bufferSize is that of a connection in each direction. There are ten thousand, and hardly any has
+	// more to say than a heartbeat.
+	bufferSize = 4 << 10
+	// unconfirmed is how long a host may leave unconfirmed what it was sent.
+	unconfirmed = 10 * time.Second
 )
 
 // Server is the scheduler's end of every link. Its methods are safe for concurrent use.
@@ -57,24 +78,30 @@ type Server struct {
 	link.UnimplementedLinkServer
 	link.UnimplementedJoinServer
 	Config
+	members atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
 	arrived  chan struct{} // closed and made anew when a host is welcomed
 	waiting  map[string]*tunnel
-	lead     context.Context // ends with leadership; nil when this scheduler does not lead
-	pending  sync.WaitGroup  // goroutines that look after lost hosts; grows under mu while lead is set
+	absent   map[fleet.HostID]time.Time // until when a host may be without a session
+	alarmed  map[alarm]time.Time        // when it was raised last
+	lead     context.Context            // ends with leadership; nil when this scheduler does not lead
+	pending  sync.WaitGroup             // goroutines that look after hosts; grows under mu while lead is set
 }
 
 // New returns a server that has no sessions yet.
 func New(c Config) *Server {
+	if c.Silence == 0 {
+		c.Silence = DefaultSilence
+	}
 	for _, d := range []struct {
 		p *time.Duration
 		v time.Duration
 	}{
-		{&c.Heartbeat, defaultHeartbeat},
-		{&c.Silence, defaultSilence},
-		{&c.Patience, defaultPatience},
+		{&c.Heartbeat, min(DefaultHeartbeat, c.Silence/2)},
+		{&c.Patience, DefaultPatience},
+		{&c.Settle, DefaultSettle},
 		{&c.Grace, defaultGrace},
 		{&c.CertLife, defaultCertLife},
 	} {
@@ -82,15 +109,23 @@ func New(c Config) *Server {
 			*d.p = d.v
 		}
 	}
-	return &Server{Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{}}
+	s := &Server{
+		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
+		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
+	}
+	s.members.Store(&[]string{})
+	return s
 }
 
 // GRPC returns a gRPC server with the link's services, for a listener whose connections have passed
 // their TLS handshake.
 func (s *Server) GRPC() *grpc.Server {
 	g := grpc.NewServer(
-		grpc.Creds(link.ServerCredentials()),
+		grpc.Creds(link.ThinServerCredentials(unconfirmed)),
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.ReadBufferSize(bufferSize),
+		grpc.WriteBufferSize(bufferSize),
+		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	)
 	link.RegisterLinkServer(g, s)
@@ -103,12 +138,25 @@ func (s *Server) GRPC() *grpc.Server {
 // not come back are marked unreachable.
 func (s *Server) Lead(ctx context.Context) error {
 	var after uint64
-	if err := s.Store.View(func(v *state.View) error { after = v.Index(); return nil }); err != nil {
+	absent := map[fleet.HostID]time.Time{}
+	until := time.Now().Add(s.Settle)
+	err := s.Store.View(func(v *state.View) error {
+		after = v.Index()
+		for _, h := range v.Hosts() {
+			if h.State == fleet.HostReady {
+				absent[h.ID] = until
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
+	s.learnMembers()
 	s.mu.Lock()
-	s.lead = ctx
-	s.pending.Go(func() { s.watchMissing(ctx) })
+	s.lead, s.absent = ctx, absent
+	s.pending.Go(func() { s.watchSessions(ctx) })
+	s.pending.Go(func() { s.watchAbsent(ctx) })
 	s.mu.Unlock()
 	defer s.endAll()
 	for {
@@ -129,16 +177,16 @@ func (s *Server) wakeFor(events []state.Event, all bool) {
 	defer s.mu.Unlock()
 	if all {
 		for _, x := range s.sessions {
-			x.poke()
+			x.reorder()
 		}
 		return
 	}
 	for _, e := range events {
-		if e.Kind != state.KindAssign {
+		if e.Kind != state.KindAssign && e.Kind != state.KindHost { // a host that is gone must go
 			continue
 		}
 		if x := s.sessions[fleet.HostID(e.ID)]; x != nil {
-			x.poke()
+			x.reorder()
 		}
 	}
 }
@@ -159,70 +207,34 @@ func (s *Server) endAll() {
 	s.pending.Wait()
 }
 
-// watchMissing marks hosts unreachable that count as ready and have had no session for longer than
-// the patience. After a change of leader they get the time of a silence on top, to find this one.
-// It looks again and again, so a mark that could not be made is made later.
-func (s *Server) watchMissing(ctx context.Context) {
-	if !sleep(ctx, s.Silence) {
-		return
+// notLeader refuses a call, and tells the caller who leads.
+func (s *Server) notLeader(ctx context.Context) error {
+	leader := ""
+	if s.Leader != nil {
+		leader = s.Leader()
 	}
-	since := map[fleet.HostID]time.Time{}
-	for sleep(ctx, s.Patience/4) {
-		now := time.Now()
-		missing, err := s.missing()
-		if err != nil {
-			s.Log.Error("read hosts", "err", err)
-			continue
-		}
-		for id := range since {
-			if _, still := missing[id]; !still {
-				delete(since, id)
-			}
-		}
-		for id, epoch := range missing {
-			first, known := since[id]
-			switch {
-			case !known:
-				since[id] = now
-			case now.Sub(first) >= s.Patience:
-				s.markUnreachable(ctx, id, epoch)
-			}
-		}
-	}
+	return link.NotLeader(ctx, leader)
 }
 
-// missing returns the hosts that count as ready and have no session, with their epochs.
-func (s *Server) missing() (map[fleet.HostID]uint64, error) {
-	s.mu.Lock()
-	there := make(map[fleet.HostID]bool, len(s.sessions))
-	for id := range s.sessions {
-		there[id] = true
-	}
-	s.mu.Unlock()
-	out := map[fleet.HostID]uint64{}
-	err := s.Store.View(func(v *state.View) error {
-		for _, c := range v.Candidates() {
-			if c.Host.State == fleet.HostReady && !there[c.Host.ID] {
-				out[c.Host.ID] = c.Host.Epoch
+// learnMembers looks up what hosts are told of the members.
+func (s *Server) learnMembers() {
+	var now []string
+	if s.Schedulers != nil {
+		now = slices.Clone(s.Schedulers())
+	} else if err := s.Store.View(func(v *state.View) error {
+		for _, m := range v.Members() {
+			if m.RemovedAt.IsZero() && m.Address != "" {
+				now = append(now, m.Address)
 			}
 		}
 		return nil
-	})
-	return out, err
-}
-
-// markUnreachable records that the session of an epoch is lost. A host that has come back since has
-// another epoch, and the mark is refused.
-func (s *Server) markUnreachable(ctx context.Context, id fleet.HostID, epoch uint64) {
-	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
-	defer cancel()
-	err := s.propose(ctx, state.SetHostState{Host: id, Epoch: epoch, State: fleet.HostUnreachable, At: time.Now()})
-	switch {
-	case fleet.CodeOf(err) == fleet.CodeStale: // it has come back meanwhile
-	case err != nil:
-		s.Log.Warn("mark a host unreachable", "host", id, "err", err)
-	default:
-		s.Log.Warn("host is unreachable", "host", id)
+	}); err != nil {
+		s.Log.Error("read the members", "err", err)
+		return
+	}
+	slices.Sort(now)
+	if now = slices.Compact(now); !slices.Equal(now, *s.members.Load()) {
+		s.members.Store(&now)
 	}
 }
 
@@ -256,18 +268,6 @@ func (s *Server) Live(host fleet.HostID, pod fleet.PodID) *fleet.Live {
 	return x.livePod(pod)
 }
 
-// sleep waits for d and reports whether ctx was still alive then.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // grpcError turns an error into what a host is told.
 func grpcError(err error) error {
 	code, ok := map[fleet.Code]codes.Code{
@@ -277,6 +277,8 @@ func grpcError(err error) error {
 		fleet.CodeExists:       codes.AlreadyExists,
 		fleet.CodeInvalid:      codes.InvalidArgument,
 		fleet.CodeUnavailable:  codes.Unavailable,
+		fleet.CodeStale:        codes.FailedPrecondition,
+		fleet.CodeNotAllowed:   codes.FailedPrecondition,
 	}[fleet.CodeOf(err)]
 	if !ok {
 		code = codes.Internal

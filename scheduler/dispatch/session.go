@@ -2,8 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,20 +11,17 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
-	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
 
-const (
-	downQueue    = 256
-	helloTimeout = 10 * time.Second
-)
+const downQueue = 64
 
 // session is the scheduler's side of one host's session.
 type session struct {
 	server   *Server
 	host     fleet.HostID
-	epoch    uint64
+	run      string // of the agent, and which of its sessions this is
+	attempt  uint64
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when the session has let go of its place
 	tasks    sync.WaitGroup
@@ -34,17 +29,39 @@ type session struct {
 	down     chan *link.Down
 	welcomed atomic.Bool
 	lastSeen atomic.Int64 // Unix nanoseconds
+	lastSent atomic.Int64 // the same
 	working  atomic.Bool  // a message of the host is being worked on
+	rival    atomic.Int64 // Unix nanoseconds of when another agent was refused for this session; 0: none
+	changed  atomic.Bool  // assignments may have
+	beatDue  atomic.Bool
 
-	// Of the sending goroutine alone.
+	// Of the handler alone, until the session is welcomed.
+	epoch      uint64
+	connecting bool // the state may count the host as ready
+
+	// Of the handler, then of the sending goroutine alone.
 	sent       map[fleet.PodID]uint64 // generation that the host was sent
 	generation uint64
 	fullNext   bool
+	told       *[]string // the members, as the host knows them
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
 }
 
+func newSession(s *Server, host fleet.HostID, h *link.Hello, cancel context.CancelCauseFunc) *session {
+	x := &session{
+		server: s, host: host, run: h.GetRun(), attempt: h.GetAttempt(), cancel: cancel, done: make(chan struct{}),
+		wake: make(chan struct{}, 1), down: make(chan *link.Down, downQueue), fullNext: true,
+	}
+	now := time.Now().UnixNano()
+	x.lastSeen.Store(now)
+	x.lastSent.Store(now)
+	x.changed.Store(true)
+	return x
+}
+
+// poke has the sending goroutine look for what there is to do.
 func (x *session) poke() {
 	select {
 	case x.wake <- struct{}{}:
@@ -52,184 +69,41 @@ func (x *session) poke() {
 	}
 }
 
-// Session implements link.LinkServer.
-func (s *Server) Session(stream link.Link_SessionServer) error {
-	who, err := link.PeerIdentity(stream.Context())
-	if err != nil || who.Role != pki.RoleHost {
-		return status.Error(codes.PermissionDenied, "a host certificate is needed")
-	}
-	if !s.Node.IsLeader() {
-		return status.Error(codes.Unavailable, "this scheduler does not lead")
-	}
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	x := &session{
-		server: s, host: fleet.HostID(who.ID), cancel: cancel, done: make(chan struct{}),
-		wake: make(chan struct{}, 1), down: make(chan *link.Down, downQueue), live: map[fleet.PodID]fleet.Live{},
-	}
-	x.lastSeen.Store(time.Now().UnixNano())
-	if err := s.enter(ctx, x); err != nil {
-		return err
-	}
-	err = x.run(ctx, stream)
-	s.leave(x)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	s.Log.Info("session ended", "host", x.host, "epoch", x.epoch, "err", err)
-	return grpcOrStatus(err)
-}
-
-func grpcOrStatus(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return grpcError(err)
-}
-
-// enter takes the host's one place. A live session keeps it: the second one of a cloned disk is
-// refused. A session that is silent for too long makes room.
-func (s *Server) enter(ctx context.Context, x *session) error {
-	for {
-		s.mu.Lock()
-		if s.lead == nil {
-			s.mu.Unlock()
-			return status.Error(codes.Unavailable, "this scheduler does not lead")
-		}
-		old := s.sessions[x.host]
-		if old == nil {
-			s.sessions[x.host] = x
-			s.mu.Unlock()
-			return nil
-		}
-		s.mu.Unlock()
-		if !old.silent(s.Silence) {
-			s.Log.Error("a second session of a host was refused: two agents use one identity", "host", x.host)
-			return status.Error(codes.AlreadyExists, "this host has a live session already: two agents use one identity")
-		}
-		old.cancel(errors.New("the host was silent for too long"))
-		select {
-		case <-old.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// leave gives the place back. When the host does not come back, watchMissing has it marked.
-func (s *Server) leave(x *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.sessions, x.host)
-	close(x.done)
+// reorder tells that assignments of the host changed.
+func (x *session) reorder() {
+	x.changed.Store(true)
+	x.poke()
 }
 
 // silent reports whether the host has said nothing for longer than d. While something that it said is
-// being worked on, it is not the silent one.
-func (x *session) silent(d time.Duration) bool {
-	return !x.working.Load() && time.Since(time.Unix(0, x.lastSeen.Load())) > d
+// being worked on, its hello too, it is not the silent one.
+func (x *session) silent(now time.Time, d time.Duration) bool {
+	return x.welcomed.Load() && !x.working.Load() && now.Sub(time.Unix(0, x.lastSeen.Load())) > d
 }
 
-// run greets the host and serves both directions until one fails.
-func (x *session) run(ctx context.Context, stream link.Link_SessionServer) error {
-	hello, err := recvHello(ctx, stream)
-	if err != nil {
-		return err
-	}
+// serve greets the host and serves both directions until one fails.
+func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hello *link.Hello) error {
 	host, err := x.connect(ctx, hello)
 	if err != nil {
 		return err
 	}
-	x.epoch, x.fullNext = host.Epoch, true
-	x.server.Log.Info("session began", "host", x.host, "name", host.Name, "epoch", x.epoch)
-	welcome := &link.Welcome{Epoch: x.epoch, HeartbeatMs: int32(x.server.Heartbeat.Milliseconds())} //nolint:gosec // small
-	if err := stream.Send(&link.Down{Kind: &link.Down_Welcome{Welcome: welcome}}); err != nil {
+	x.epoch = host.Epoch
+	welcome, err := x.greeting(hello, host)
+	if err != nil {
 		return err
 	}
+	x.server.Log.Info("session began", "host", x.host, "name", host.Name, "epoch", x.epoch, "set_kept", welcome.GetKeepSet())
+	if err := x.send(stream, &link.Down{Kind: &link.Down_Welcome{Welcome: welcome}}); err != nil {
+		return err
+	}
+	x.lastSeen.Store(time.Now().UnixNano()) // the connecting took its time, and it was not the host's
 	x.server.welcome(x)
 	x.tasks.Go(func() { x.cancel(x.sendAll(ctx, stream)) })
-	x.tasks.Go(func() { x.watchSilence(ctx) })
 	x.tasks.Go(func() { x.cancel(x.receiveAll(ctx, stream)) })
 	// They are not waited for here: a Send or Recv in progress ends only when this handler has
 	// returned. endAll waits for them.
 	<-ctx.Done()
 	return context.Cause(ctx)
-}
-
-// welcome lets the rest of the server use the session.
-func (s *Server) welcome(x *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.welcomed.Store(true)
-	close(s.arrived)
-	s.arrived = make(chan struct{})
-}
-
-func recvHello(ctx context.Context, stream link.Link_SessionServer) (*link.Hello, error) {
-	type result struct {
-		up  *link.Up
-		err error
-	}
-	got := make(chan result, 1)
-	go func() {
-		up, err := stream.Recv()
-		got <- result{up, err}
-	}()
-	timer := time.NewTimer(helloTimeout)
-	defer timer.Stop()
-	select {
-	case r := <-got:
-		if r.err != nil {
-			return nil, r.err
-		}
-		if h := r.up.GetHello(); h != nil {
-			return h, nil
-		}
-		return nil, status.Error(codes.InvalidArgument, "the first message must be a hello")
-	case <-timer.C:
-		return nil, status.Error(codes.DeadlineExceeded, "no hello came")
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// connect records the session: from here on reports of earlier epochs are refused.
-func (x *session) connect(ctx context.Context, h *link.Hello) (fleet.Host, error) {
-	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
-	defer cancel()
-	res, err := x.server.Node.Propose(ctx, state.ConnectHost{
-		Host: x.host, MachineID: h.GetMachineId(), BootID: h.GetBootId(), Generation: h.GetGeneration(),
-		Inventory: decodeInventory(h.GetInventory()), At: time.Now(),
-	})
-	if err != nil {
-		return fleet.Host{}, err
-	}
-	if res[0].Err != nil {
-		return fleet.Host{}, res[0].Err
-	}
-	host, ok := res[0].Value.(fleet.Host)
-	if !ok {
-		return fleet.Host{}, fmt.Errorf("connecting a host gave a %T", res[0].Value)
-	}
-	return host, nil
-}
-
-func (x *session) watchSilence(ctx context.Context) {
-	tick := time.NewTicker(x.server.Silence / 4)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if x.silent(x.server.Silence) {
-				x.cancel(fleet.Unavailable("the host was silent for too long", nil))
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // receiveAll handles what the host says, in order.
@@ -241,8 +115,10 @@ func (x *session) receiveAll(ctx context.Context, stream link.Link_SessionServer
 		}
 		x.working.Store(true)
 		err = x.receive(ctx, msg)
-		x.lastSeen.Store(time.Now().UnixNano())
+		now := time.Now()
+		x.lastSeen.Store(now.UnixNano())
 		x.working.Store(false)
+		x.heardBesideRival(ctx, now)
 		if err != nil {
 			return err
 		}
@@ -255,6 +131,7 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 		return x.record(ctx, msg.GetReports())
 	case msg.GetHeartbeat() != nil:
 		x.heartbeat(msg.GetHeartbeat())
+		x.answer(time.Now())
 	case msg.GetResync() != nil:
 		return x.enqueue(ctx, nil)
 	case msg.GetApplied() != nil:
@@ -285,15 +162,42 @@ func (x *session) enqueue(ctx context.Context, msg *link.Down) error {
 	}
 }
 
+// answer has a beat sent for a heartbeat, so that a host notices when either direction is stuck, unless it
+// was sent something a moment ago.
+func (x *session) answer(now time.Time) {
+	if now.Sub(time.Unix(0, x.lastSent.Load())) >= x.server.Heartbeat/8 {
+		x.beatDue.Store(true)
+		x.poke()
+	}
+}
+
+// heardBesideRival raises an alarm when the host is heard well after another agent was refused for it: then
+// both of them live.
+func (x *session) heardBesideRival(ctx context.Context, now time.Time) {
+	came := x.rival.Load()
+	if came == 0 || now.Sub(time.Unix(0, came)) < x.server.Heartbeat/2 {
+		return
+	}
+	x.rival.Store(0)
+	x.tasks.Go(func() { x.server.raise(ctx, alarm{x.host, twoAgents}) })
+}
+
+// send sends one message; of the goroutine alone that sends.
+func (x *session) send(stream link.Link_SessionServer, msg *link.Down) error {
+	err := stream.Send(msg)
+	x.lastSent.Store(time.Now().UnixNano())
+	return err
+}
+
 // sendAll is the only goroutine that sends.
 func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) error {
 	for {
-		msg, err := x.assignments()
+		msg, err := x.next()
 		if err != nil {
 			return err
 		}
 		if msg != nil {
-			if err := stream.Send(msg); err != nil {
+			if err := x.send(stream, msg); err != nil {
 				return err
 			}
 		}
@@ -304,13 +208,30 @@ func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) e
 				x.fullNext = true
 				continue
 			}
-			if err := stream.Send(msg); err != nil {
+			if err := x.send(stream, msg); err != nil {
 				return err
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// next returns what the session itself has to say; nil when that is nothing.
+func (x *session) next() (*link.Down, error) {
+	if x.changed.Swap(false) || x.fullNext {
+		if msg, err := x.assignments(); msg != nil || err != nil {
+			return msg, err
+		}
+	}
+	if !x.beatDue.Swap(false) {
+		return nil, nil
+	}
+	beat := &link.Beat{}
+	if now := x.server.members.Load(); now != x.told {
+		x.told, beat.Schedulers = now, *now
+	}
+	return &link.Down{Kind: &link.Down_Beat{Beat: beat}}, nil
 }
 
 // assignments returns what the host has to be told to come from what it was sent last to what is
@@ -320,7 +241,7 @@ func (x *session) assignments() (*link.Down, error) {
 	var pods []fleet.Pod
 	err := x.server.Store.View(func(v *state.View) error {
 		var ok bool
-		if host, ok = v.Host(x.host); !ok {
+		if host, ok = v.Host(x.host); !ok || host.State == fleet.HostGone {
 			return status.Error(codes.PermissionDenied, "this host is not known any more")
 		}
 		if x.fullNext || host.Generation != x.generation {

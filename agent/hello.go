@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+const (
+	runtimeTimeout = 5 * time.Second        // of the first look at the container runtime
+	runtimeAgain   = 500 * time.Millisecond // of later ones: a lost session must not wait for it
+)
+
+// hello says who the host is, what it has and what its ledger holds.
+func (d *daemon) hello() *link.Hello {
+	d.askRuntime()
+	inv, public := d.stock, d.public.Load()
+	if public.IP.IsValid() {
+		inv.PublicIP, inv.PortFrom, inv.PortTo = public.IP.String(), public.From, public.To
+	}
+	out := &link.Hello{
+		MachineId: d.MachineID, BootId: d.boot, Generation: d.book.Generation(),
+		Hardware: d.Hardware, Lineage: d.book.Lineage(), Run: d.run,
+		Inventory: &link.Inventory{
+			Total: encodeResources(inv.Total),
+			Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: d.runtime, AgentVersion: d.Version, Images: d.images,
+			PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
+		},
+	}
+	for _, g := range inv.GPUs {
+		out.Inventory.Gpus = append(out.Inventory.Gpus, &link.GPU{
+			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), //nolint:gosec // small
+			Simulated: g.Simulated, Sick: g.Sick,
+		})
+	}
+	for _, rec := range d.book.Records() {
+		out.Pods = append(out.Pods, encodeRecord(rec))
+	}
+	return out
+}
+
+// askRuntime asks the container runtime for what the hello tells of it. When it is slow, what it said before
+// stands.
+func (d *daemon) askRuntime() {
+	limit := runtimeTimeout
+	if d.asked {
+		limit = runtimeAgain
+	}
+	d.asked = true
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	version, err := d.Containers.Version(ctx)
+	switch {
+	case err == nil:
+		d.runtime = version
+	case d.runtime == "" || !errors.Is(err, context.DeadlineExceeded):
+		d.runtime = "not reachable"
+	}
+	images, err := d.Containers.Images(ctx)
+	if err != nil {
+		d.Log.Debug("list images", "err", err)
+		return
+	}
+	d.images = images
+}
+
+// encodeRecord tells what the ledger holds of a pod.
+func encodeRecord(rec pod.Record) *link.LedgerPod {
+	a := rec.Assignment
+	out := &link.LedgerPod{
+		PodId: string(a.Pod), Incarnation: a.Incarnation, Goal: string(a.Goal),
+		Ended: rec.HasEnded(), Gpus: a.GPUs, Need: encodeResources(a.Limits),
+	}
+	for _, m := range a.Mappings {
+		out.Ports = append(out.Ports, &link.Port{Number: int32(m.Private), Protocol: "tcp", Public: int32(m.Public)}) //nolint:gosec // 16 bits
+	}
+	return out
+}
+
+func encodeResources(r fleet.Resources) *link.Resources {
+	return &link.Resources{MilliCpu: r.MilliCPU, MemoryMb: r.MemoryMB, DiskGb: r.DiskGB}
+}

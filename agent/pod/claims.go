@@ -1,0 +1,118 @@
+package pod
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"gantry/fleet"
+)
+
+// claims keeps two pods of a host from having one GPU or one public port at a time, whatever schedulers
+// order: a control plane that was restored, or an operator's word that nothing runs here any more, may give
+// away what a pod of before still has.
+type claims struct {
+	begin sync.Mutex // held from the last look at the other pods until the start is written down
+
+	mu      sync.Mutex // guards waiting
+	waiting map[*machine]struct{}
+}
+
+func newClaims() *claims { return &claims{waiting: map[*machine]struct{}{}} }
+
+// freed has machines look again that wait for what others have.
+func (c *claims) freed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for m := range c.waiting {
+		m.poke()
+	}
+}
+
+// enlist has freed poke the machine, until the returned function is called.
+func (c *claims) enlist(m *machine) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting[m] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiting, m)
+	}
+}
+
+// makes says whether a step makes something of a pod that needs its GPUs and ports.
+func makes(s Step) bool {
+	return s == StepNetwork || s == StepDefine || s == StepTask || s == StepStart
+}
+
+// waited waits while another pod has what the order needs, and reports whether it had to.
+func (m *machine) waited(idle func(), want Assignment) bool {
+	if len(want.GPUs)+len(want.Mappings) == 0 {
+		return false
+	}
+	// First on the list, then a look: what is freed after the look is not missed.
+	defer m.claims.enlist(m)()
+	thing := taken(m.Ledger.Records(), want)
+	if thing == "" {
+		return false
+	}
+	m.Log.Warn("another pod of this host has what the pod needs: its start waits", "incarnation", want.Incarnation, "needs", thing)
+	m.Reports.Activity(m.id, "waits for "+thing+" to be free", 0, 0)
+	idle()
+	return true
+}
+
+// taken names a GPU or public port of the order that another pod of the host has; "" when there is none.
+func taken(records []Record, want Assignment) string {
+	for _, rec := range records {
+		if rec.Assignment.Pod == want.Pod || !rec.before(want) {
+			continue
+		}
+		for _, uuid := range want.GPUs {
+			if slices.Contains(rec.Assignment.GPUs, uuid) {
+				return "GPU " + uuid
+			}
+		}
+		for _, p := range want.Mappings {
+			if slices.ContainsFunc(rec.Assignment.Mappings, func(o fleet.PortMapping) bool { return o.Public == p.Public }) {
+				return "public port " + strconv.Itoa(p.Public)
+			}
+		}
+	}
+	return ""
+}
+
+// before reports whether the pod of the record comes before the order: it may run, or it is to start and was
+// ordered earlier.
+func (r Record) before(want Assignment) bool {
+	switch a := r.Assignment; {
+	case r.Begun > 0 && !r.ended(r.Begun):
+		return true
+	case r.HasEnded() || a.Goal != fleet.GoalRun:
+		return false
+	default:
+		return a.Generation < want.Generation || a.Generation == want.Generation && a.Pod < want.Pod
+	}
+}
+
+// begun writes down that the incarnation may run from now on, unless another pod has taken what it needs.
+func (m *machine) begun(want Assignment) error {
+	if len(want.GPUs)+len(want.Mappings) > 0 {
+		m.claims.begin.Lock()
+		defer m.claims.begin.Unlock()
+		if taken(m.Ledger.Records(), want) != "" {
+			return errSuperseded
+		}
+	}
+	return m.Ledger.Begin(m.id, want.Incarnation, m.Boot)
+}
+
+// ended writes down how an incarnation ended.
+func (m *machine) ended(e Ended) error {
+	err := m.Ledger.End(m.id, e)
+	if err == nil {
+		m.claims.freed()
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gantry/internal/pki"
+)
+
+const (
+	schedulersFile = "schedulers"
+	maxSchedulers  = 64
+	maxAddress     = 253 + 6 // bytes of a name and a port
+)
+
+// directory knows where schedulers are: those that the operator named, and the members as a scheduler told
+// them last. The latter are kept in the agent's data folder, so that a cluster is found again of which
+// every member of before was replaced. It is safe for concurrent use.
+type directory struct {
+	path  string
+	named []string
+
+	mu      sync.Mutex // guards the fields below
+	members []string
+	prefer  string // is tried next
+	turn    int
+}
+
+// openDirectory reads what is kept in dir. A file that cannot be read counts as none: the named ones are left.
+func openDirectory(dir string, named []string) (*directory, error) {
+	d := &directory{path: filepath.Join(dir, schedulersFile), named: named}
+	data, err := os.ReadFile(d.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the addresses of schedulers: %w", err)
+	}
+	d.members = addresses(strings.Fields(string(data)))
+	for _, a := range named {
+		if !isAddress(a) {
+			return nil, fmt.Errorf("%q is no address of a scheduler: it must be HOST:PORT", a)
+		}
+	}
+	if len(d.members)+len(named) == 0 {
+		return nil, errors.New("no scheduler's address is known: name one with --scheduler")
+	}
+	return d, nil
+}
+
+// addresses returns what of in may be an address, without those that are there twice.
+func addresses(in []string) []string {
+	var out []string
+	for _, a := range in {
+		if isAddress(a) && !slices.Contains(out, a) && len(out) < maxSchedulers {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func isAddress(a string) bool {
+	host, port, err := net.SplitHostPort(a)
+	if err != nil || host == "" || len(a) > maxAddress || strings.ContainsAny(a, " \t\r\n") {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+// learn takes the members from a scheduler; none: it did not tell.
+func (d *directory) learn(members []string) error {
+	now := addresses(members)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(now) == 0 || slices.Equal(now, d.members) {
+		return nil
+	}
+	d.members = now
+	if err := pki.WriteFile(d.path, []byte(strings.Join(now, "\n")+"\n"), 0o600); err != nil {
+		return fmt.Errorf("keep the addresses of schedulers: %w", err)
+	}
+	return nil
+}
+
+// next returns the address to try now.
+func (d *directory) next() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.prefer; a != "" {
+		d.prefer = ""
+		return a
+	}
+	all := addresses(append(slices.Clone(d.members), d.named...))
+	d.turn = (d.turn + 1) % len(all)
+	return all[d.turn]
+}
+
+// try has an address be the next one.
+func (d *directory) try(addr string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.prefer = addr
+}

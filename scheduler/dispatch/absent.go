@@ -1,0 +1,119 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/state"
+)
+
+// maxMarks is how many hosts are marked in one log entry.
+const maxMarks = 256
+
+// fraction is a part of d that is short beside it and no load when something is done at each.
+func fraction(d time.Duration) time.Duration {
+	return min(max(d/16, 5*time.Millisecond), 200*time.Millisecond)
+}
+
+// watchSessions ends the sessions of hosts that are silent, and looks whether the members changed, until ctx
+// ends. One goroutine does it for all.
+func (s *Server) watchSessions(ctx context.Context) {
+	tick := time.NewTicker(fraction(s.Silence))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		s.learnMembers()
+		now := time.Now()
+		s.mu.Lock()
+		for _, x := range s.sessions {
+			if x.silent(now, s.Silence) {
+				x.cancel(errSilent)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// watchAbsent marks hosts unreachable that count as ready and have had no session for too long. A mark
+// that could not be made is made later.
+func (s *Server) watchAbsent(ctx context.Context) {
+	tick := time.NewTicker(fraction(s.Patience))
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			if due := s.due(now); len(due) > 0 {
+				s.markAbsent(ctx, due)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// due returns hosts whose time to come back is over.
+func (s *Server) due(now time.Time) []fleet.HostID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []fleet.HostID
+	for id, until := range s.absent {
+		if s.sessions[id] == nil && !now.Before(until) && len(out) < maxMarks {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// markAbsent records that the sessions of hosts are lost. The epochs are read before another look at the
+// sessions: a host that has come back since has a later one, and the mark is refused.
+func (s *Server) markAbsent(ctx context.Context, due []fleet.HostID) {
+	epochs := map[fleet.HostID]uint64{}
+	err := s.Store.View(func(v *state.View) error {
+		for _, id := range due {
+			if h, ok := v.Host(id); ok && h.State == fleet.HostReady {
+				epochs[id] = h.Epoch
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.Log.Error("read hosts", "err", err)
+		return
+	}
+	var hosts []fleet.HostID
+	var marks []state.Command
+	s.mu.Lock()
+	for _, id := range due {
+		epoch, ready := epochs[id]
+		switch {
+		case s.sessions[id] != nil:
+		case !ready:
+			delete(s.absent, id)
+		default:
+			hosts = append(hosts, id)
+			marks = append(marks, state.SetHostState{Host: id, Epoch: epoch, State: fleet.HostUnreachable, At: time.Now()})
+		}
+	}
+	s.mu.Unlock()
+	if len(marks) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	res, err := s.Node.Propose(ctx, marks...)
+	if err != nil {
+		s.Log.Warn("mark hosts unreachable", "hosts", len(hosts), "err", err)
+		return
+	}
+	for i, id := range hosts {
+		// Refused: it has come back meanwhile. Whether it is there is looked up again.
+		if res[i].Err == nil {
+			s.Log.Warn("host is unreachable", "host", id)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+const (
+	helloTimeout = 5 * time.Second
+	maxRun       = 64 // bytes of a run's name
+)
+
+var (
+	errSilent = fleet.Unavailable("the host was silent for too long", nil)
+	errAgain  = fleet.Unavailable("the agent has begun another session", nil)
+)
+
+// Session implements link.LinkServer.
+func (s *Server) Session(stream link.Link_SessionServer) error {
+	who, err := link.PeerIdentity(stream.Context())
+	if err != nil || who.Role != pki.RoleHost {
+		return status.Error(codes.PermissionDenied, "a host certificate is needed")
+	}
+	if !s.Node.IsLeader() {
+		return s.notLeader(stream.Context())
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	hello, err := recvHello(ctx, stream)
+	if err != nil {
+		return grpcOrStatus(err)
+	}
+	x := newSession(s, fleet.HostID(who.ID), hello, cancel)
+	if err := s.enter(ctx, x); err != nil {
+		return err
+	}
+	err = x.serve(ctx, stream, hello)
+	s.leave(x)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	s.Log.Info("session ended", "host", x.host, "epoch", x.epoch, "err", err)
+	if !s.Node.IsLeader() {
+		return s.notLeader(stream.Context())
+	}
+	return grpcOrStatus(err)
+}
+
+func grpcOrStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return grpcError(err)
+}
+
+// enter takes the host's one place. A live session keeps it: the second one of a cloned disk is
+// refused. A session that is silent for too long makes room, and one that its own agent has given up.
+func (s *Server) enter(ctx context.Context, x *session) error {
+	for {
+		s.mu.Lock()
+		if s.lead == nil {
+			s.mu.Unlock()
+			return s.notLeader(ctx)
+		}
+		old := s.sessions[x.host]
+		if old == nil {
+			s.sessions[x.host] = x
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		now := time.Now()
+		switch {
+		case old.run != "" && old.run == x.run && x.attempt > old.attempt:
+			old.cancel(errAgain)
+		case old.run != "" && old.run == x.run:
+			return status.Error(codes.Aborted, "this agent has begun a later session")
+		case old.silent(now, s.Silence):
+			old.cancel(errSilent)
+		default:
+			// An agent that has just died may not be known to have. When its session is heard again, there are two.
+			old.rival.CompareAndSwap(0, now.UnixNano())
+			s.Log.Warn("a second session of a host was refused", "host", x.host)
+			return status.Error(codes.AlreadyExists, "this host has a live session already: another agent uses its identity, or did a moment ago")
+		}
+		select {
+		case <-old.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave gives the place back. When the host does not come back, watchAbsent has it marked.
+func (s *Server) leave(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, x.host)
+	if x.connecting {
+		// Its agent may have given the session up, to begin another one.
+		s.absent[x.host] = time.Unix(0, x.lastSeen.Load()).Add(s.Silence + s.Patience)
+	}
+	close(x.done)
+}
+
+// welcome lets the rest of the server use the session.
+func (s *Server) welcome(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.absent, x.host)
+	x.welcomed.Store(true)
+	close(s.arrived)
+	s.arrived = make(chan struct{})
+}
+
+func recvHello(ctx context.Context, stream link.Link_SessionServer) (*link.Hello, error) {
+	type result struct {
+		up  *link.Up
+		err error
+	}
+	got := make(chan result, 1)
+	go func() { // ends with the stream at the latest
+		up, err := stream.Recv()
+		got <- result{up, err}
+	}()
+	timer := time.NewTimer(helloTimeout)
+	defer timer.Stop()
+	select {
+	case r := <-got:
+		if r.err != nil {
+			return nil, r.err
+		}
+		h := r.up.GetHello()
+		if h == nil || len(h.GetRun()) > maxRun {
+			return nil, status.Error(codes.InvalidArgument, "the first message must be a hello")
+		}
+		return h, nil
+	case <-timer.C:
+		return nil, status.Error(codes.DeadlineExceeded, "no hello came")
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// connect records the session: from here on reports of earlier epochs are refused, and what the host has
+// was compared with the state where that was restored.
+func (x *session) connect(ctx context.Context, h *link.Hello) (fleet.Host, error) {
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	x.connecting = true
+	res, err := x.server.Node.Propose(ctx, state.ConnectHost{
+		Host: x.host, MachineID: h.GetMachineId(), BootID: h.GetBootId(), Generation: h.GetGeneration(),
+		Inventory: decodeInventory(h.GetInventory()), At: time.Now(),
+		Pods: decodePods(h.GetPods()), Hardware: h.GetHardware(), Lineage: h.GetLineage(),
+	})
+	if err != nil {
+		return fleet.Host{}, err
+	}
+	if err := res[0].Err; err != nil {
+		x.connecting = false
+		x.refused(ctx, err)
+		return fleet.Host{}, err
+	}
+	host, ok := res[0].Value.(fleet.Host)
+	if !ok {
+		return fleet.Host{}, fmt.Errorf("connecting a host gave a %T", res[0].Value)
+	}
+	return host, nil
+}
+
+// refused raises an alarm when the host's identity was used by what is not the host.
+func (x *session) refused(ctx context.Context, err error) {
+	var e *fleet.Error
+	if errors.As(err, &e) && e.Code == fleet.CodeForbidden {
+		x.server.raise(ctx, alarm{x.host, "an agent was refused that uses the identity of this host: " + e.Msg})
+	}
+}
+
+// greeting makes the answer to a hello, and decides whether the host needs the full set. The host is to notice
+// a silence before this end does, so that it has begun another session by then.
+func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error) {
+	s := x.server
+	x.told = s.members.Load()
+	out := &link.Welcome{
+		Epoch: host.Epoch, HeartbeatMs: int32(s.Heartbeat.Milliseconds()), SilenceMs: int32((s.Silence - s.Silence/4).Milliseconds()), //nolint:gosec // small
+		Schedulers: *x.told,
+	}
+	return out, s.Store.View(func(v *state.View) error {
+		cluster, _ := v.Cluster()
+		out.ClusterId, out.Lineage = cluster.ID, cluster.Lineage
+		now, ok := v.Host(x.host)
+		if !ok || !h.GetHoldsSet() || h.GetLineage() != cluster.Lineage || h.GetGeneration() != now.Generation {
+			return nil
+		}
+		pods := v.HostPods(x.host)
+		x.sent = make(map[fleet.PodID]uint64, len(pods))
+		for i := range pods {
+			x.sent[pods[i].ID] = pods[i].Generation
+		}
+		x.generation, x.fullNext, out.KeepSet = now.Generation, false, true
+		return nil
+	})
+}
