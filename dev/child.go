@@ -13,13 +13,16 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"gantry/netctl/kernel"
 )
 
 const maxLog = 16 << 20 // bytes of a child's log from which on it is put aside at the child's next start
 
 // child is a program that is kept running, as systemd would with Restart=always.
 type child struct {
-	role    string
+	part
+	inside  string // network namespace; empty: dev's own
 	path    string
 	args    []string
 	env     []string
@@ -78,7 +81,7 @@ func (c *child) keep(ctx context.Context) {
 		if time.Since(began) >= c.tune.backoffReset {
 			pause = c.tune.backoffMin
 		}
-		c.log.Warn("child ended and is started again", "role", c.role, "after", time.Since(began).Round(time.Millisecond),
+		c.log.Warn("child ended and is started again", "part", c.name(), "after", time.Since(began).Round(time.Millisecond),
 			"pause", pause, "err", err)
 		timer := time.NewTimer(pause)
 		select {
@@ -106,7 +109,7 @@ func (c *child) once(ctx context.Context) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = c.tune.grace
-	if err := cmd.Start(); err != nil {
+	if err := within(c.inside, cmd.Start); err != nil {
 		return err
 	}
 	c.set(cmd.Process.Pid)
@@ -115,7 +118,7 @@ func (c *child) once(ctx context.Context) error {
 		err = writeJSON(c.pidFile, id)
 	}
 	if err != nil {
-		c.log.Warn("cannot note a child's pid", "role", c.role, "err", err)
+		c.log.Warn("cannot note a child's pid", "part", c.name(), "err", err)
 	}
 	err = cmd.Wait()
 	c.set(0)
@@ -132,6 +135,14 @@ func (c *child) set(pid int) {
 	c.changed()
 }
 
+// within calls f in a network namespace; empty is dev's own.
+func within(namespace string, f func() error) error {
+	if namespace == "" {
+		return f()
+	}
+	return kernel.Within(namespace, f)
+}
+
 func openLog(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
 		if err := os.Rename(path, path+".1"); err != nil {
@@ -141,25 +152,36 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 }
 
-// runOnce runs a program that does one thing and ends, with its output going to the log file. The error holds the last
+// oneShot is how a program is run that does one thing and ends.
+type oneShot struct {
+	limit   time.Duration
+	env     []string
+	logFile string
+	inside  string // network namespace; empty: dev's own
+}
+
+// run runs the program, with its output going to the log file. The error holds the last
 // lines that it wrote.
-func runOnce(ctx context.Context, within time.Duration, env []string, logFile, path string, args ...string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not done within %v", within))
+func (o oneShot) run(ctx context.Context, path string, args ...string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done within %v", o.limit))
 	defer cancel()
-	log, err := openLog(logFile)
+	log, err := openLog(o.logFile)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
 	tail := &tailWriter{limit: 2 << 10}
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = env
+	cmd.Env = o.env
 	out := io.MultiWriter(log, tail)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
+	if err = within(o.inside, cmd.Start); err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

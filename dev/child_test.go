@@ -114,7 +114,7 @@ func TestPidFileOfAnotherProcessHurtsNobody(t *testing.T) {
 func TestChildIsStartedAgainWithBackOff(t *testing.T) {
 	b := newBench(t)
 	c := &child{
-		role: "crasher", path: filepath.Join(b.dir, "bin", "crasher"), env: os.Environ(),
+		part: part{"crasher", 1}, path: filepath.Join(b.dir, "bin", "crasher"), env: os.Environ(),
 		logFile: filepath.Join(b.dir, "crasher.log"), pidFile: filepath.Join(b.dir, "crasher.pid"),
 		tune: tuning{backoffMin: 50 * time.Millisecond, backoffMax: 200 * time.Millisecond}.orDefaults(), log: b.cfg.Log, changed: func() {},
 	}
@@ -145,7 +145,7 @@ func TestChildIsStartedAgainWithBackOff(t *testing.T) {
 func TestChildThatIgnoresTermIsKilled(t *testing.T) {
 	b := newBench(t)
 	c := &child{
-		role: "stubborn", path: filepath.Join(b.dir, "bin", "stubborn"), env: os.Environ(),
+		part: part{"stubborn", 1}, path: filepath.Join(b.dir, "bin", "stubborn"), env: os.Environ(),
 		logFile: filepath.Join(b.dir, "log"), pidFile: filepath.Join(b.dir, "pid"),
 		tune: tuning{grace: 100 * time.Millisecond}.orDefaults(), log: b.cfg.Log, changed: func() {},
 	}

@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
+
+const maxAgents = 16
 
 // DefaultDataCenter is the data center of a folder for which none was named.
 const DefaultDataCenter = "dev-1"
@@ -24,6 +27,8 @@ type Config struct {
 	SimulateGPUs  []string // "TYPE:COUNT" each
 	Containerd    string   // socket of a containerd to use; empty: start one
 	ImageArchives []string // files that the agent imports
+	Schedulers    int      // 1, 3 or 5; 0: as many as the folder has, else 1
+	Agents        int      // each of several is a host with a network of its own; 0: as the folder has, else 1
 	Overcommit    int      // offer processors, memory and disk so many times; 0 leaves it to the agent
 	Binaries      Binaries
 	StateHome     string    // folder of the pointer to the last dev.json; empty: none is written
@@ -127,6 +132,12 @@ func (c *Config) check() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return bad("listen address %q: must be HOST:PORT", c.Listen)
+	}
+	if !slices.Contains([]int{0, 1, 3, 5}, c.Schedulers) {
+		return bad("%d schedulers: must be 1, 3 or 5", c.Schedulers)
+	}
+	if c.Agents < 0 || c.Agents > maxAgents {
+		return bad("%d agents: must be 1 to %d", c.Agents, maxAgents)
 	}
 	for i, file := range c.ImageArchives {
 		if c.ImageArchives[i], err = filepath.Abs(file); err != nil {

@@ -68,7 +68,7 @@ func (d *dev) startContainerd(ctx context.Context) error {
 	if err := writeFile(config, []byte(text)); err != nil {
 		return fmt.Errorf("containerd: %w", err)
 	}
-	d.containerd = d.child(roleContainerd, d.cfg.Binaries.Containerd, "--config", config)
+	d.containerd = d.child(part{roleContainerd, 1}, d.cfg.Binaries.Containerd, "--config", config)
 	d.containerd.start(ctx)
 	return nil
 }

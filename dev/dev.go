@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gantry/client"
+	"gantry/netctl/kernel"
 )
 
 // ProxyDomain is the domain below which HTTP ports of pods are served.
@@ -32,16 +33,21 @@ type dev struct {
 	state  state
 	keys   keys
 	env    []string // of every child
-	api    string   // address of the public API
+	api    string   // address of the public API of the first scheduler
+	apis   []string // of each scheduler
+	island *kernel.Island
 
-	containerd, scheduler, agent *child // nil before they are started
+	containerd *child // nil before it is started, as the others
+	schedulers []*child
+	agents     []*child
 
-	slot   net.Listener // holds the pods' ports against other devs; nil: none
-	hostID string       // once the host is ready
-	hosts  []client.Host
-	began  time.Time
+	slot  net.Listener // holds the pods' ports against other devs; nil: none
+	hosts []client.Host
+	began time.Time
 
-	wake     chan struct{} // capacity 1: the set of processes changed
+	leader atomic.Int32 // number of the scheduler that leads; 0: none is known
+
+	wake     chan struct{} // capacity 1: the set of processes, or the leader, changed
 	writing  chan struct{} // closed when the writer of dev.json has ended; nil before it began
 	stopFile context.CancelFunc
 }
@@ -67,7 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 func (d *dev) run(ctx context.Context) error {
 	// Whoever is asked to stop now still has to take down what a killed dev left.
 	if err := d.prepare(context.WithoutCancel(ctx)); err != nil {
-		return err
+		return errors.Join(err, d.leaveIsland(context.WithoutCancel(ctx)))
 	}
 	err := d.start(ctx)
 	if err == nil {
@@ -95,44 +101,38 @@ func asked(ctx context.Context, err error) error {
 
 // prepare does what must be right before the first child starts.
 func (d *dev) prepare(ctx context.Context) error {
-	for _, role := range roles {
-		for _, id := range d.folder.stale(role) {
-			d.cfg.Log.Warn("stopping a child of a dev that was killed", "role", role, "pid", id.PID)
-			if err := id.end(ctx, d.cfg.tune.grace); err != nil {
-				return err
-			}
-		}
-		if err := removeIfThere(d.folder.pidFile(role)); err != nil {
-			return err
-		}
-	}
-	if err := d.chooseAddresses(); err != nil {
-		return err
-	}
 	s, err := d.folder.state()
 	if err != nil {
 		return err
 	}
-	switch want := d.cfg.DataCenter; {
-	case s.DataCenter == "":
-		s.DataCenter = want
-		if want == "" {
-			s.DataCenter = DefaultDataCenter
+	for _, p := range s.parts() {
+		for _, id := range d.folder.stale(p) {
+			d.cfg.Log.Warn("stopping a child of a dev that was killed", "part", p.name(), "pid", id.PID)
+			if err := id.end(ctx, d.cfg.tune.grace); err != nil {
+				return err
+			}
 		}
-	case want != "" && want != s.DataCenter:
-		return bad("data folder %s is that of data center %s; name another folder with --data-dir for %s",
-			d.folder.dir, s.DataCenter, want)
-	}
-	if s.LinkPort == 0 || portFree("127.0.0.1", s.LinkPort) != nil {
-		if s.LinkPort, err = freePort("127.0.0.1"); err != nil {
-			return fmt.Errorf("find a port for the link: %w", err)
+		if err := removeIfThere(d.folder.pidFile(p)); err != nil {
+			return err
 		}
 	}
-	if s.PodPorts, d.slot = takePorts(s.PodPorts); d.slot == nil {
-		d.cfg.Log.Warn("tcp ports of pods are not published: other instances have all the ports")
+	if err := s.fit(d.folder.dir, &d.cfg); err != nil {
+		return err
 	}
 	d.state = s
-	return d.folder.setState(s)
+	if err := d.chooseAddresses(); err != nil {
+		return err
+	}
+	if err := d.chooseIsland(ctx); err != nil {
+		return err
+	}
+	if err := d.chooseLinks(); err != nil {
+		return err
+	}
+	if d.state.PodPorts, d.slot = takePorts(d.state.PodPorts); d.slot == nil {
+		d.cfg.Log.Warn("tcp ports of pods are not published: other instances have all the ports")
+	}
+	return d.folder.setState(d.state)
 }
 
 // chooseAddresses checks that the API can listen where it should, and says how it is reached.
@@ -159,6 +159,13 @@ func (d *dev) chooseAddresses() error {
 		host = "127.0.0.1"
 	}
 	d.api = "http://" + net.JoinHostPort(host, strconv.Itoa(port))
+	d.apis = []string{d.api}
+	for range d.state.Schedulers - 1 {
+		if port, err = freePort(host); err != nil {
+			return fmt.Errorf("find a port on %s: %w", host, err)
+		}
+		d.apis = append(d.apis, "http://"+net.JoinHostPort(host, strconv.Itoa(port)))
+	}
 	return nil
 }
 
@@ -196,19 +203,8 @@ func (d *dev) start(ctx context.Context) error {
 			return err
 		}
 	}
-	d.scheduler = d.child(roleScheduler, d.cfg.Binaries.Scheduler, "run", "--data-dir", d.folder.path("scheduler"),
-		"--listen", d.cfg.Listen, "--link-listen", d.link(), "--proxy-domain", ProxyDomain,
-		"--rate-minute", strconv.Itoa(ratePerMinute), "--rate-hour", strconv.Itoa(ratePerHour), "--rate-day", strconv.Itoa(ratePerDay))
-	d.scheduler.start(ctx)
+	d.startSchedulers(ctx)
 	if err := d.await(ctx, d.containerd, "containerd", d.containerdAnswers); err != nil {
-		return err
-	}
-	user, err := client.New(d.api, "", "gantry-dev/"+d.cfg.Version)
-	if err != nil {
-		return err
-	}
-	defer user.Close()
-	if err := d.await(ctx, d.scheduler, "the scheduler", user.Healthy); err != nil {
 		return err
 	}
 	operator, err := client.New(d.api, d.keys.AdminKey, "gantry-dev/"+d.cfg.Version)
@@ -216,18 +212,14 @@ func (d *dev) start(ctx context.Context) error {
 		return err
 	}
 	defer operator.Close()
-	if err := d.join(ctx, operator); err != nil {
+	if err := d.awaitSchedulers(ctx, operator); err != nil {
 		return err
 	}
-	d.startAgent(ctx)
-	ready := func(ctx context.Context) error { return d.hostReady(ctx, operator) }
-	if err := d.await(ctx, d.agent, "the agent", ready); err != nil {
+	if err := d.startAgents(ctx, operator); err != nil {
 		return err
 	}
 	return d.publish(ctx)
 }
-
-func (d *dev) link() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.state.LinkPort)) }
 
 // initialise makes the cluster, once. What an interrupted first start left was never used, and is wiped.
 func (d *dev) initialise(ctx context.Context) (err error) {
@@ -237,95 +229,41 @@ func (d *dev) initialise(ctx context.Context) (err error) {
 		}
 		return nil
 	}
-	for _, name := range []string{"scheduler", "agent", "keys.json"} {
+	wipe := []string{"keys.json"}
+	for _, p := range d.state.parts() {
+		if p.role != roleContainerd {
+			wipe = append(wipe, p.name())
+		}
+	}
+	for _, name := range wipe {
 		if err := os.RemoveAll(d.folder.path(name)); err != nil {
 			return err
 		}
 	}
-	err = runOnce(ctx, d.cfg.tune.ready, d.env, d.folder.path("log", "scheduler.log"), d.cfg.Binaries.Scheduler, "init",
-		"--data-dir", d.folder.path("scheduler"), "--data-center", d.state.DataCenter,
-		"--keys-file", d.folder.path("keys.json"))
+	first := part{roleScheduler, 1}
+	err = d.oneShot(first).run(ctx, d.cfg.Binaries.Scheduler, "init",
+		"--data-dir", d.folder.path(first.name()), "--data-center", d.state.DataCenter,
+		"--keys-file", d.folder.path("keys.json"), "--address", d.link(1))
 	if err != nil {
 		return fmt.Errorf("make the cluster: %w", err)
 	}
 	if d.keys, err = d.folder.keys(); err != nil {
 		return fmt.Errorf("the keys of the new cluster: %w", err)
 	}
-	d.state.Initialised, d.state.Joined = true, false
+	d.state.Initialised, d.state.Joined = true, nil
 	return d.folder.setState(d.state)
 }
 
-// join gets the agent its certificate, once. The token goes through a file that nobody else can read.
-func (d *dev) join(ctx context.Context, operator *client.Client) error {
-	pki := d.folder.path("agent", "pki")
-	if d.state.Joined {
-		_, err := os.Stat(pki)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := os.RemoveAll(pki); err != nil {
-		return err
-	}
-	token, err := operator.CreateJoinToken(ctx, client.CreateJoinToken{DataCenterID: d.state.DataCenter, TTLSeconds: 600})
-	if err != nil {
-		return fmt.Errorf("make a join token: %w", err)
-	}
-	file := d.folder.path("run", "join-token")
-	if err := writeFile(file, []byte(token.Value.Token.Reveal()+"\n")); err != nil {
-		return fmt.Errorf("write the join token: %w", err)
-	}
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		name = "dev"
-	}
-	err = runOnce(ctx, d.cfg.tune.ready, d.env, d.folder.path("log", "agent.log"), d.cfg.Binaries.Agent, "join",
-		"--data-dir", d.folder.path("agent"), "--scheduler", d.link(), "--token-file", file, "--name", name)
-	if err := errors.Join(err, removeIfThere(file)); err != nil {
-		return fmt.Errorf("join the host: %w", err)
-	}
-	d.state.Joined = true
-	return d.folder.setState(d.state)
-}
-
-func (d *dev) startAgent(ctx context.Context) {
-	args := []string{
-		"run", "--data-dir", d.folder.path("agent"), "--scheduler", d.link(),
-		"--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger,
-		"--port-range", portRange(d.state.PodPorts), "--loopback-registries",
-	}
-	if d.cfg.Overcommit > 0 {
-		args = append(args, "--overcommit", strconv.Itoa(d.cfg.Overcommit))
-	}
-	for _, gpus := range d.cfg.SimulateGPUs {
-		args = append(args, "--simulate-gpus", gpus)
-	}
-	for _, file := range d.cfg.ImageArchives {
-		args = append(args, "--image-archive", file)
-	}
-	d.agent = d.child(roleAgent, d.cfg.Binaries.Agent, args...)
-	d.agent.start(ctx)
-}
-
-func (d *dev) hostReady(ctx context.Context, operator *client.Client) error {
-	hosts, err := operator.Hosts(ctx)
-	if err != nil {
-		return err
-	}
-	for _, h := range hosts.Value.Hosts {
-		if h.State == "ready" {
-			d.hostID, d.hosts = h.ID, hosts.Value.Hosts
-			return nil
-		}
-	}
-	return errors.New("the host is not connected yet")
+// oneShot is how a program is run for a part.
+func (d *dev) oneShot(p part) oneShot {
+	return oneShot{limit: d.cfg.tune.ready, env: d.env, logFile: d.folder.path("log", p.name()+".log"), inside: d.namespace(p)}
 }
 
 // child makes a child of this run; it is not started.
-func (d *dev) child(role, path string, args ...string) *child {
+func (d *dev) child(p part, path string, args ...string) *child {
 	return &child{
-		role: role, path: path, args: args, env: d.env,
-		logFile: d.folder.path("log", role+".log"), pidFile: d.folder.pidFile(role),
+		part: p, path: path, args: args, env: d.env, inside: d.namespace(p),
+		logFile: d.folder.path("log", p.name()+".log"), pidFile: d.folder.pidFile(p),
 		tune: d.cfg.tune, log: d.cfg.Log, changed: d.processesChanged,
 	}
 }

@@ -38,7 +38,7 @@ func TestWholeLife(t *testing.T) {
 			t.Errorf("process %d of %s is %q", p.PID, p.Role, words)
 		}
 	}
-	if diff := cmp.Diff([]string{"scheduler c", "agent h1", "containerd containerd"}, roles); diff != "" {
+	if diff := cmp.Diff([]string{"scheduler m1", "agent h1", "containerd containerd"}, roles); diff != "" {
 		t.Error(diff)
 	}
 	for _, role := range []string{roleScheduler, roleAgent, roleContainerd} {

@@ -1,11 +1,19 @@
 package dev
 
 import (
+	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -69,8 +77,8 @@ func wanted(behaviour string) bool {
 func playScheduler(args []string) error {
 	dir := option(args, "--data-dir")
 	if args[0] == "init" {
-		note("init")
-		if err := os.Mkdir(dir, 0o700); err != nil {
+		note("init %s", option(args, "--address"))
+		if err := certify(filepath.Join(dir, "pki"), "/scheduler/m1"); err != nil {
 			return err
 		}
 		if wanted("init-dies") {
@@ -82,12 +90,32 @@ func playScheduler(args []string) error {
 	if wanted("scheduler-dies") {
 		return errors.New("bad weather")
 	}
+	if args[0] == "join" {
+		token, err := os.ReadFile(option(args, "--token-file"))
+		if err != nil || strings.TrimSpace(string(token)) != "the-token" {
+			return fmt.Errorf("token %q: %w", token, err)
+		}
+		note("%s joins", filepath.Base(dir))
+		return certify(filepath.Join(dir, "pki"), "/scheduler/m"+strings.TrimPrefix(filepath.Base(dir), "scheduler-"))
+	}
 	l, err := net.Listen("tcp", option(args, "--listen"))
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		text := "follows"
+		if leader, err := os.ReadFile(os.Getenv(eventsVar) + ".leader"); err == nil && string(leader) == filepath.Base(dir) {
+			text = leads
+		}
+		_, _ = fmt.Fprintf(w, `{"status":"ok","conditions":[{"name":"leader","ok":true,"text":%q}]}`, text)
+	})
+	mux.HandleFunc("POST /admin/v1/cluster/tokens", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"token":"the-token","expiresAt":"2030-01-01T00:00:00.000Z"}`))
+	})
+	mux.HandleFunc("GET /admin/v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"members":[{"id":"m1","voter":true},{"id":"m2","voter":true},{"id":"m3","voter":true}]}`))
+	})
 	mux.HandleFunc("POST /admin/v1/hosts/tokens", func(w http.ResponseWriter, r *http.Request) {
 		var k keys
 		if err := readJSON(filepath.Join(dir, "..", "keys.json"), &k); err != nil ||
@@ -98,11 +126,16 @@ func playScheduler(args []string) error {
 		_, _ = w.Write([]byte(`{"token":"the-token","expiresAt":"2030-01-01T00:00:00.000Z"}`))
 	})
 	mux.HandleFunc("GET /admin/v1/hosts", func(w http.ResponseWriter, _ *http.Request) {
-		state := "joining"
-		if _, err := os.Stat(filepath.Join(dir, "..", "agent", "running")); err == nil {
-			state = "ready"
+		var hosts []string
+		agents, _ := filepath.Glob(filepath.Join(dir, "..", "agent*"))
+		for i, agent := range agents {
+			state := "joining"
+			if _, err := os.Stat(filepath.Join(agent, "running")); err == nil {
+				state = "ready"
+			}
+			hosts = append(hosts, fmt.Sprintf(`{"id":"h%d","state":%q,"gpus":[{"type":"NVIDIA B200","simulated":true}]}`, i+1, state))
 		}
-		_, _ = fmt.Fprintf(w, `{"hosts":[{"id":"h1","state":%q,"gpus":[{"type":"NVIDIA B200","simulated":true}]}]}`, state)
+		_, _ = fmt.Fprintf(w, `{"hosts":[%s]}`, strings.Join(hosts, ","))
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 	go func() { _ = srv.Serve(l) }()
@@ -112,6 +145,21 @@ func playScheduler(args []string) error {
 	<-term
 	note("scheduler stops")
 	return srv.Close()
+}
+
+// certify writes a certificate with one URI, as joining does.
+func certify(dir, id string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), URIs: []*url.URL{{Scheme: "spiffe", Host: "c", Path: id}}}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "node.crt"), text, 0o600))
 }
 
 func playAgent(args []string) error {
@@ -129,7 +177,7 @@ func playAgent(args []string) error {
 			return fmt.Errorf("token file %v %q: %w", info.Mode(), text, err)
 		}
 		note("join")
-		return os.MkdirAll(filepath.Join(dir, "pki"), 0o700)
+		return certify(filepath.Join(dir, "pki"), "/host/h"+cmp.Or(strings.TrimPrefix(strings.TrimPrefix(filepath.Base(dir), "agent"), "-"), "1"))
 	case "clean":
 		conn, err := net.Dial("unix", option(args, "--containerd"))
 		if err != nil {

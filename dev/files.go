@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gantry/fleet"
@@ -25,12 +27,13 @@ type File struct {
 	Processes    []Process    `json:"processes"`
 }
 
-// Process is a child that runs. API is set for a scheduler.
+// Process is a child that runs.
 type Process struct {
-	Role string `json:"role"` // "scheduler", "agent" or "containerd"
-	ID   string `json:"id"`
-	PID  int    `json:"pid"`
-	API  string `json:"api,omitempty"`
+	Role   string `json:"role"` // "scheduler", "agent" or "containerd"
+	ID     string `json:"id"`   // that the cluster knows it by
+	PID    int    `json:"pid"`
+	API    string `json:"api,omitempty"`    // of a scheduler
+	Leader bool   `json:"leader,omitempty"` // it is the scheduler that leads
 }
 
 // keys is what gantry-scheduler init writes to DIR/keys.json.
@@ -44,10 +47,71 @@ type keys struct {
 // state is DIR/dev-state.json: what dev must remember between two runs.
 type state struct {
 	DataCenter  string `json:"dataCenter"`
-	LinkPort    int    `json:"linkPort"`    // of the scheduler's end of the link; 0: not chosen yet
 	PodPorts    int    `json:"podPorts"`    // first port of the slot for pods' tcp ports; 0: not chosen yet, or none free
 	Initialised bool   `json:"initialised"` // the cluster was made, and its keys are in keys.json
-	Joined      bool   `json:"joined"`      // the agent has its certificate
+
+	Schedulers int          `json:"schedulers"`
+	Agents     int          `json:"agents"`
+	Links      []int        `json:"links"`  // link port of each scheduler, as far as they are chosen
+	Joined     []string     `json:"parts"`  // names of the parts that have their certificate from a token
+	Island     netip.Prefix `json:"island"` // network of several agents; zero: not chosen, or there is one agent
+}
+
+// UnmarshalJSON also reads the state of a folder from before a dev could have several agents.
+func (s *state) UnmarshalJSON(text []byte) error {
+	type plain state
+	old := struct {
+		*plain
+		Joined bool `json:"joined"`
+	}{plain: (*plain)(s)}
+	if err := json.Unmarshal(text, &old); err != nil {
+		return err
+	}
+	if old.Joined {
+		s.Joined = append(s.Joined, roleAgent)
+	}
+	return nil
+}
+
+func (s *state) joined(p part) bool { return slices.Contains(s.Joined, p.name()) }
+
+// parts lists the parts in the order in which stale ones are stopped: what uses another goes first.
+func (s *state) parts() []part {
+	var out []part
+	for n := 1; n <= max(s.Agents, 1); n++ {
+		out = append(out, part{roleAgent, n})
+	}
+	out = append(out, part{roleContainerd, 1})
+	for n := 1; n <= max(s.Schedulers, 1); n++ {
+		out = append(out, part{roleScheduler, n})
+	}
+	return out
+}
+
+// fit takes what was asked for into a new folder's state, and refuses what an old folder is not.
+func (s *state) fit(dir string, c *Config) error {
+	switch want := c.DataCenter; {
+	case s.DataCenter == "":
+		s.DataCenter = want
+		if want == "" {
+			s.DataCenter = DefaultDataCenter
+		}
+	case want != "" && want != s.DataCenter:
+		return bad("data folder %s is that of data center %s; name another folder with --data-dir for %s", dir, s.DataCenter, want)
+	}
+	for _, f := range []struct {
+		have *int
+		want int
+		what string
+	}{{&s.Schedulers, c.Schedulers, "scheduler"}, {&s.Agents, c.Agents, "agent"}} {
+		switch {
+		case *f.have == 0:
+			*f.have = max(f.want, 1)
+		case f.want != 0 && f.want != *f.have:
+			return bad("data folder %s is that of %s; name another folder with --data-dir for %d", dir, plural(*f.have, f.what), f.want)
+		}
+	}
+	return nil
 }
 
 const maxFile = 1 << 20 // bytes of a file of ours

@@ -123,8 +123,19 @@ func processes() []int {
 	return out
 }
 
-// The roles in the order in which stale children are stopped: what uses another goes first.
-var roles = []string{roleAgent, roleContainerd, roleScheduler}
+// part is one of the programs of a dev. The first of each role is number 1.
+type part struct {
+	role   string
+	number int
+}
+
+// name is that of the part's own folder, log and pid file. Of the first it is the role.
+func (p part) name() string {
+	if p.number == 1 {
+		return p.role
+	}
+	return p.role + "-" + strconv.Itoa(p.number)
+}
 
 const (
 	roleScheduler  = "scheduler"
@@ -134,18 +145,15 @@ const (
 
 // stale finds children of a dev that was killed: by their pid files, and, for one that was killed before it wrote the
 // file, by a command line that names the child's own part of the folder.
-func (f *folder) stale(role string) []identity {
+func (f *folder) stale(p part) []identity {
 	var out []identity
 	var id identity
-	if readJSON(f.pidFile(role), &id) == nil && id.alive() {
+	if readJSON(f.pidFile(p), &id) == nil && id.alive() {
 		out = append(out, id)
 	}
-	own := map[string]string{
-		roleAgent: f.path("agent"), roleScheduler: f.path("scheduler"), roleContainerd: f.path("containerd", "config.toml"),
-	}[role]
-	program := role
-	if role != roleContainerd {
-		program = "gantry-" + role
+	own, program := f.path(p.name()), "gantry-"+p.role
+	if p.role == roleContainerd {
+		own, program = f.path("containerd", "config.toml"), p.role
 	}
 	for _, pid := range processes() {
 		words := commandLine(pid)
@@ -159,7 +167,7 @@ func (f *folder) stale(role string) []identity {
 	return out
 }
 
-func (f *folder) pidFile(role string) string { return f.path("run", role+".pid") }
+func (f *folder) pidFile(p part) string { return f.path("run", p.name()+".pid") }
 
 // waitFor looks at a condition until it holds; the error is that of ctx or of the deadline.
 func waitFor(ctx context.Context, within time.Duration, holds func() bool) error {

@@ -2,11 +2,16 @@ package dev
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -29,6 +34,9 @@ func (d *dev) publish(ctx context.Context) error {
 	d.stopFile, d.writing = cancel, make(chan struct{})
 	go func() {
 		defer close(d.writing)
+		var watching sync.WaitGroup
+		watching.Go(func() { d.watchLeader(ctx) })
+		defer watching.Wait()
 		for {
 			select {
 			case <-ctx.Done():
@@ -68,19 +76,16 @@ func (d *dev) writeFile() error {
 		API: d.api, APIKey: d.keys.APIKey, AdminKey: d.keys.AdminKey, DataCenterID: d.state.DataCenter,
 		ProxyDomain: ProxyDomain, AccountID: d.keys.AccountID, ClusterID: d.keys.ClusterID, Processes: []Process{},
 	}
-	for _, p := range []struct {
-		child   *child
-		id, api string
-	}{{d.scheduler, d.keys.ClusterID, d.api}, {d.agent, d.hostID, ""}, {d.containerd, roleContainerd, ""}} {
-		pid, _ := p.child.running()
+	for _, c := range slices.Concat(d.schedulers, d.agents, []*child{d.containerd}) {
+		pid, _ := c.running()
 		if pid == 0 {
 			continue // dead at this moment; it is listed again once it was started
 		}
-		id := p.id
-		if id == "" {
-			id = p.child.role
+		p := Process{Role: c.role, ID: d.identityOf(c.part), PID: pid}
+		if c.role == roleScheduler {
+			p.API, p.Leader = d.apis[c.number-1], int(d.leader.Load()) == c.number
 		}
-		file.Processes = append(file.Processes, Process{Role: p.child.role, ID: id, PID: pid, API: p.api})
+		file.Processes = append(file.Processes, p)
 	}
 	return writeJSON(d.folder.path("dev.json"), struct {
 		File
@@ -89,11 +94,28 @@ func (d *dev) writeFile() error {
 	}{file, file.APIKey.Reveal(), file.AdminKey.Reveal()})
 }
 
+// identityOf is the id that the cluster knows a part by: that in its certificate, which ends its one URI.
+func (d *dev) identityOf(p part) string {
+	text, err := os.ReadFile(d.folder.path(p.name(), "pki", "node.crt"))
+	if err != nil {
+		return p.name()
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return p.name()
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil || len(leaf.URIs) != 1 {
+		return p.name()
+	}
+	return path.Base(leaf.URIs[0].Path)
+}
+
 // tell says what runs and how to go on.
 func (d *dev) tell() {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "\nGantry is ready (%s).\n\n", seconds(time.Since(d.began)))
-	fmt.Fprintf(out, "  API          %s\n", d.api)
+	fmt.Fprintf(out, "  API          %s\n", strings.Join(d.apis, "\n               "))
 	fmt.Fprintf(out, "  data center  %s: %s\n", d.state.DataCenter, d.equipment())
 	fmt.Fprintf(out, "  pods' HTTP   http://<pod id>-<port>.%s%s\n", ProxyDomain, d.api[strings.LastIndexByte(d.api, ':'):])
 	fmt.Fprintf(out, "  data folder  %s (dev.json, log/)\n\n", d.folder.dir)
@@ -122,10 +144,7 @@ func (d *dev) gpuType() string {
 
 // equipment says in a few words what can be used.
 func (d *dev) equipment() string {
-	words := fmt.Sprintf("%d host", len(d.hosts))
-	if len(d.hosts) != 1 {
-		words += "s"
-	}
+	words := plural(len(d.schedulers), "scheduler") + ", " + plural(len(d.hosts), "host")
 	count := map[string]int{}
 	for _, h := range d.hosts {
 		for _, g := range h.GPUs {
@@ -145,6 +164,13 @@ func (d *dev) equipment() string {
 		words += fmt.Sprintf(", %d × %s", count[name], name)
 	}
 	return words
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

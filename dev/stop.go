@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -14,10 +15,11 @@ func (d *dev) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*d.cfg.tune.clean)
 	defer cancel()
 	d.unpublish()
-	d.agent.stop()
+	stopAll(d.agents)
 	err := d.clean(ctx)
 	d.containerd.stop()
-	d.scheduler.stop()
+	stopAll(d.schedulers)
+	err = errors.Join(err, d.leaveIsland(ctx))
 	if d.containerd != nil {
 		err = errors.Join(err, d.sweep(ctx))
 	}
@@ -27,10 +29,27 @@ func (d *dev) stop(ctx context.Context) error {
 	return nil
 }
 
-// clean lets the agent take away containers, namespaces, links, rules and mounts of this instance; its ledger keeps
+// stopAll stops children side by side.
+func stopAll(children []*child) {
+	var all sync.WaitGroup
+	for _, c := range children {
+		all.Go(c.stop)
+	}
+	all.Wait()
+}
+
+// clean lets the agents take away containers, namespaces, links, rules and mounts of this instance; their ledgers keep
 // what ran, so that it runs again next time.
 func (d *dev) clean(ctx context.Context) error {
-	if _, err := os.Stat(d.folder.path("agent")); err != nil || d.cfg.Containerd == "" && d.containerd == nil {
+	var faults []error
+	for n := 1; n <= d.state.Agents; n++ {
+		faults = append(faults, d.cleanAgent(ctx, part{roleAgent, n}))
+	}
+	return errors.Join(faults...)
+}
+
+func (d *dev) cleanAgent(ctx context.Context, p part) error {
+	if _, err := os.Stat(d.folder.path(p.name())); err != nil || d.cfg.Containerd == "" && d.containerd == nil {
 		return nil // no agent ever ran here, or no containerd that could be asked
 	}
 	_ = waitFor(ctx, d.cfg.tune.clean/4, func() bool {
@@ -38,6 +57,8 @@ func (d *dev) clean(ctx context.Context) error {
 		defer cancel()
 		return d.containerdAnswers(ask) == nil
 	}) // without containerd clean says itself what it could not do
-	return runOnce(ctx, d.cfg.tune.clean, d.env, d.folder.path("log", "agent.log"), d.cfg.Binaries.Agent, "clean",
-		"--data-dir", d.folder.path("agent"), "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger)
+	shot := d.oneShot(p)
+	shot.limit = d.cfg.tune.clean
+	return shot.run(ctx, d.cfg.Binaries.Agent, "clean",
+		"--data-dir", d.folder.path(p.name()), "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger)
 }

@@ -264,3 +264,11 @@ func setSysctl(key, value string) error {
 	}
 	return nil
 }
+
+// openNamespaceFile opens a named namespace to be entered.
+func openNamespaceFile(name string) (*os.File, error) {
+	if !isNamespace(name) {
+		return nil, fmt.Errorf("there is no network namespace %s", name)
+	}
+	return os.Open(filepath.Join(netnsDir, name))
+}

@@ -48,7 +48,7 @@ func (s *Site) Census(pod string) ([]string, error) {
 			return nil, err
 		}
 		for _, l := range links {
-			if strings.HasPrefix(l.Name, "gn") {
+			if strings.HasPrefix(l.Name, "gn") || strings.HasPrefix(l.Name, "gd") {
 				add("link", l.Name)
 			}
 		}

@@ -203,6 +203,7 @@ type Process struct {
 	Role, ID string
 	PID      int
 	API      string
+	Leader   bool
 }
 
 // Info reads dev.json.
