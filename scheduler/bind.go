@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"hash/fnv"
+	"maps"
 	"slices"
 
 	"gantry/fleet"
@@ -127,9 +128,9 @@ func networkedCenters(
 func (d *demand) bind(
 	v *state.View, pod *fleet.Pod, mine *holding,
 ) (bind state.Binding, center fleet.DataCenterID, err error) {
-	err = mine.claim(v, func(candidates []place.Candidate, ports func(fleet.HostID) []int) (*claim, error) {
+	err = mine.claim(v, func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) (*claim, error) {
 		var err error
-		if bind, center, err = d.choose(v, pod, candidates, ports); err != nil {
+		if bind, center, err = d.choose(v, pod, hosts, less, ports); err != nil {
 			return nil, err
 		}
 		need := *bind.Need
@@ -143,23 +144,23 @@ func (d *demand) bind(
 
 // choose is bind on what is given, without a claim.
 func (d *demand) choose(
-	v *state.View, pod *fleet.Pod, candidates []place.Candidate, ports func(fleet.HostID) []int,
+	v *state.View, pod *fleet.Pod, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
 ) (state.Binding, fleet.DataCenterID, error) {
-	full := 0
-	for {
-		choice, err := place.Pick(d.req, candidates)
+	for full := 0; ; full++ {
+		choice, err := hosts.Pick(d.req, less)
 		if err != nil {
 			return state.Binding{}, "", withFull(err, full)
 		}
-		i := slices.IndexFunc(candidates, func(c place.Candidate) bool { return c.Host.ID == choice.Host })
-		on := &candidates[i]
+		on := hosts.Get(choice.Host, less)
 		mappings, ok := publish(v, on.Host, pod, nil, ports(on.Host.ID))
 		if !ok {
 			if full == 0 {
-				candidates = slices.Clone(candidates)
+				less = maps.Clone(less)
 			}
-			candidates = slices.Delete(candidates, i, i+1)
-			full++
+			if less == nil {
+				less = place.Instead{}
+			}
+			less[choice.Host] = nil
 			continue
 		}
 		need := d.share(on)

@@ -24,8 +24,7 @@ func (s *Service) Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.Cata
 	}
 	err := s.read(ctx, func(v *state.View) error {
 		cat := v.Catalog()
-		w := &warehouse{centers: v.DataCenters(), hosts: v.Candidates(), cloud: cmp.Or(q.Cloud, fleet.CloudSecure)}
-		w.narrow(q.Countries)
+		w := newWarehouse(v, cmp.Or(q.Cloud, fleet.CloudSecure), q.Countries)
 		out.Centers = w.centers
 		for _, t := range cat.GPUs {
 			out.GPUs = append(out.GPUs, w.gpus(t, q))
@@ -41,22 +40,63 @@ func (s *Service) Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.Cata
 // warehouse counts what is free.
 type warehouse struct {
 	centers []fleet.DataCenter
-	hosts   []place.Candidate
-	within  []place.Candidate // those of hosts that are in the countries asked for
+	hosts   *place.Index
+	within  map[fleet.DataCenterID]bool // centers in the countries asked for; nil: anywhere
 	cloud   fleet.Cloud
+	machines
 }
 
-// narrow leaves the hosts of some countries; none given: all.
-func (w *warehouse) narrow(countries []string) {
-	w.within = w.hosts
+func newWarehouse(v *state.View, cloud fleet.Cloud, countries []string) *warehouse {
+	w := &warehouse{centers: v.DataCenters(), hosts: v.Fleet(), cloud: cloud, machines: machinesOf(v.Fleet())}
 	if len(countries) == 0 {
-		return
+		return w
 	}
-	wanted := map[fleet.DataCenterID]bool{}
+	w.within = map[fleet.DataCenterID]bool{}
 	for _, dc := range w.centers {
-		wanted[dc.ID] = dc.Country != "" && slices.Contains(countries, dc.Country)
+		if dc.Country != "" && slices.Contains(countries, dc.Country) {
+			w.within[dc.ID] = true
+		}
 	}
-	w.within = slices.DeleteFunc(slices.Clone(w.hosts), func(c place.Candidate) bool { return !wanted[c.Host.DataCenter] })
+	return w
+}
+
+// machines is what the hosts of a fleet are, whatever is free on them.
+type machines struct {
+	most map[tiered]int      // GPUs of a type, of one host of the tier
+	cuda map[string][]string // versions of the hosts that have a GPU type
+}
+
+// tiered is a GPU type in a tier.
+type tiered struct {
+	gpu   string
+	cloud fleet.Cloud
+}
+
+func machinesOf(hosts *place.Index) machines {
+	out := machines{map[tiered]int{}, map[string][]string{}}
+	well := map[string]int{} // GPUs of a host that are not sick, by type
+	hosts.All(func(c *place.Candidate) {
+		clear(well)
+		inv := &c.Host.Inventory
+		for i := range inv.GPUs {
+			n := 1
+			if inv.GPUs[i].Sick != "" {
+				n = 0
+			}
+			well[inv.GPUs[i].Type] += n
+		}
+		for gpu, n := range well {
+			at := tiered{gpu, c.Host.Cloud}
+			out.most[at] = max(out.most[at], n)
+			if inv.CUDA != "" && !slices.Contains(out.cuda[gpu], inv.CUDA) {
+				out.cuda[gpu] = append(out.cuda[gpu], inv.CUDA)
+			}
+		}
+	})
+	for _, versions := range out.cuda {
+		slices.SortFunc(versions, func(a, b string) int { return compareCUDA(b, a) })
+	}
+	return out
 }
 
 func (w *warehouse) gpus(t fleet.GPUType, q fleet.CatalogQuery) fleet.GPUOffer {
@@ -66,8 +106,8 @@ func (w *warehouse) gpus(t fleet.GPUType, q fleet.CatalogQuery) fleet.GPUOffer {
 		req.CUDA = &q.CUDA
 	}
 	out := fleet.GPUOffer{
-		GPUType: t, MaxSecure: most(w.hosts, t.ID, fleet.CloudSecure), MaxCommunity: most(w.hosts, t.ID, fleet.CloudCommunity),
-		CUDA: cudaOf(w.hosts, t.ID),
+		GPUType: t, MaxSecure: w.most[tiered{t.ID, fleet.CloudSecure}], MaxCommunity: w.most[tiered{t.ID, fleet.CloudCommunity}],
+		CUDA: w.cuda[t.ID],
 	}
 	out.Stock, out.Centers = w.stock(req)
 	return out
@@ -95,12 +135,23 @@ func (w *warehouse) cpus(f fleet.CPUFlavor, vcpu int) fleet.CPUOffer {
 // stock counts what is free, in all and in each data center.
 func (w *warehouse) stock(req place.Request) (fleet.Availability, []fleet.CenterStock) {
 	per := make([]fleet.CenterStock, 0, len(w.centers))
+	within := []fleet.DataCenterID{}
 	for _, dc := range w.centers {
-		req.Centers = []fleet.DataCenterID{dc.ID}
-		per = append(per, fleet.CenterStock{Center: dc, Stock: inWords(place.Stock(req, w.within))})
+		n := 0
+		if w.within == nil || w.within[dc.ID] {
+			req.Centers = []fleet.DataCenterID{dc.ID}
+			n = w.hosts.Stock(req, stockMedium)
+			within = append(within, dc.ID)
+		}
+		per = append(per, fleet.CenterStock{Center: dc, Stock: inWords(n)})
 	}
-	req.Centers = nil
-	return inWords(place.Stock(req, w.within)), per
+	if w.within != nil && len(within) == 0 {
+		return fleet.AvailableNone, per
+	}
+	if req.Centers = nil; w.within != nil {
+		req.Centers = within
+	}
+	return inWords(w.hosts.Stock(req, stockMedium)), per
 }
 
 func inWords(n int) fleet.Availability {
@@ -114,38 +165,6 @@ func inWords(n int) fleet.Availability {
 	default:
 		return fleet.AvailableHigh
 	}
-}
-
-// most returns the largest number of GPUs of a type on one host of the tier.
-func most(candidates []place.Candidate, typ string, cloud fleet.Cloud) int {
-	best := 0
-	for i := range candidates {
-		if candidates[i].Host.Cloud != cloud {
-			continue
-		}
-		n := 0
-		for _, g := range candidates[i].Host.Inventory.GPUs {
-			if g.Type == typ && g.Sick == "" {
-				n++
-			}
-		}
-		best = max(best, n)
-	}
-	return best
-}
-
-// cudaOf returns the CUDA versions of the hosts that have the GPU type, newest first.
-func cudaOf(candidates []place.Candidate, typ string) []string {
-	var out []string
-	for i := range candidates {
-		inv := candidates[i].Host.Inventory
-		has := slices.ContainsFunc(inv.GPUs, func(g fleet.GPU) bool { return g.Type == typ })
-		if has && inv.CUDA != "" && !slices.Contains(out, inv.CUDA) {
-			out = append(out, inv.CUDA)
-		}
-	}
-	slices.SortFunc(out, func(a, b string) int { return compareCUDA(b, a) })
-	return out
 }
 
 // compareCUDA compares versions number by number; what cannot be read is older than the rest.

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 
@@ -16,17 +15,14 @@ import (
 type claims struct {
 	mu    sync.Mutex // guards the fields below; it is taken within views, and no view begins under it
 	hosts map[fleet.HostID]*claimedHost
-	dirty map[fleet.HostID]bool // hosts whose place in left is to be worked out anew
-	base  []place.Candidate     // of the last look
-	left  []place.Candidate     // base, less what is claimed
-	freed chan struct{}         // closed when a claim is given up; nil: nobody waits for that
+	less  place.Instead // those hosts less what is claimed of them, as of the last look
+	freed chan struct{} // closed when a claim is given up; nil: nobody waits for that
 }
 
 // claimedHost is a host of which something is claimed.
 type claimedHost struct {
 	open []*claim
-	from *fleet.Host     // what left was worked out from
-	left place.Candidate // what the host has free, less open
+	from *fleet.Host // what was looked at last; nil: there is a claim more or less since
 }
 
 // claim is what one proposal asks for. It does not change.
@@ -52,8 +48,9 @@ type contended struct{ freed <-chan struct{} }
 
 func (*contended) Error() string { return "what is free is claimed" }
 
-// picker picks from candidates, and chooses public ports of a host beside those that are claimed.
-type picker func(candidates []place.Candidate, ports func(fleet.HostID) []int) (*claim, error)
+// picker picks from a fleet, of which some hosts are to be seen otherwise, and chooses public ports of a host
+// beside those that are claimed.
+type picker func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) (*claim, error)
 
 // claim lets pick choose from what neither a pod of the view holds nor another request claims, and claims
 // what it chose. What this request claimed on an older view is given up before: who refused it has
@@ -61,14 +58,14 @@ type picker func(candidates []place.Candidate, ports func(fleet.HostID) []int) (
 // request did.
 func (m *holding) claim(v *state.View, pick picker) error {
 	if m == nil {
-		_, err := pick(v.Candidates(), noPorts)
+		_, err := pick(v.Fleet(), nil, noPorts)
 		return err
 	}
 	freed, err := m.try(v, pick)
 	if freed == nil {
 		return err
 	}
-	if _, err := pick(v.Candidates(), noPorts); err != nil {
+	if _, err := pick(v.Fleet(), nil, noPorts); err != nil {
 		return err
 	}
 	if len(m.open) > 0 {
@@ -89,7 +86,8 @@ func (m *holding) try(v *state.View, pick picker) (<-chan struct{}, error) {
 		c.drop(old)
 		return true
 	})
-	made, err := pick(c.candidates(v), c.ports)
+	hosts, less := c.look(v)
+	made, err := pick(hosts, less, c.ports)
 	switch {
 	case err == nil:
 		made.index = v.Index()
@@ -120,15 +118,14 @@ func (m *holding) release() {
 // add makes a claim. The caller holds mu.
 func (c *claims) add(made *claim) {
 	if c.hosts == nil {
-		c.hosts, c.dirty = map[fleet.HostID]*claimedHost{}, map[fleet.HostID]bool{}
+		c.hosts, c.less = map[fleet.HostID]*claimedHost{}, place.Instead{}
 	}
 	h := c.hosts[made.host]
 	if h == nil {
 		h = &claimedHost{}
 		c.hosts[made.host] = h
 	}
-	h.open = append(h.open, made)
-	c.dirty[made.host] = true
+	h.open, h.from = append(h.open, made), nil
 }
 
 // drop gives a claim up and wakes those who wait for that. The caller holds mu.
@@ -145,90 +142,59 @@ func (c *claims) drop(old *claim) {
 	if i < 0 {
 		return // likewise
 	}
-	h.open = slices.Delete(h.open, i, i+1)
-	c.dirty[old.host] = true
-	if len(h.open) == 0 {
-		delete(c.hosts, old.host)
+	if h.open, h.from = slices.Delete(h.open, i, i+1), nil; len(h.open) == 0 {
+		c.forget(old.host)
 	}
 }
 
-// candidates returns what the hosts of a view have free, less what is claimed; it stays so while the caller
-// holds mu. The answer to a proposal comes after the view that has it, so that what is proposed is always in
-// the view or among the claims.
-func (c *claims) candidates(v *state.View) []place.Candidate {
-	base := v.Candidates()
-	if len(c.hosts) == 0 {
-		c.base, c.left = nil, nil
-		clear(c.dirty)
-		return base
-	}
-	if !sameSlice(base, c.base) {
-		c.base, c.left = base, append(c.left[:0], base...)
-		for id, h := range c.hosts {
-			if i, ok := indexOf(base, id); ok && base[i].Host == h.from {
-				c.left[i] = h.left
-			} else {
-				c.dirty[id] = true
-			}
+// forget drops a host of which nothing is claimed. The caller holds mu.
+func (c *claims) forget(id fleet.HostID) {
+	delete(c.hosts, id)
+	delete(c.less, id)
+}
+
+// look returns the hosts of a view, and those of which something is claimed less that; it stays so while the
+// caller holds mu. The answer to a proposal comes after the view that has it, so that what is proposed is
+// always in the view or among the claims.
+func (c *claims) look(v *state.View) (*place.Index, place.Instead) {
+	hosts := v.Fleet()
+	for id, h := range c.hosts {
+		on := hosts.Get(id, nil)
+		switch {
+		case on == nil:
+			delete(c.less, id)
+			h.from = nil
+		case h.from != on.Host:
+			c.refresh(v, id, h, on)
 		}
 	}
-	for id := range c.dirty {
-		c.refresh(v, id)
-	}
-	clear(c.dirty)
-	return c.left
+	return hosts, c.less
 }
 
 // refresh works out what is left of a host. Claims that the view has as done do not count beside what the
 // pods hold. The caller holds mu.
-func (c *claims) refresh(v *state.View, id fleet.HostID) {
-	i, ok := indexOf(c.base, id)
-	if !ok {
-		return
-	}
-	h := c.hosts[id]
-	if h == nil {
-		c.left[i] = c.base[i]
-		return
-	}
-	if host := c.base[i].Host; h.from != host {
-		h.from = host
-		h.open = slices.DeleteFunc(h.open, func(one *claim) bool { return one.answered(v) })
-	}
-	h.left = h.less(&c.base[i])
-	c.left[i] = h.left
+func (c *claims) refresh(v *state.View, id fleet.HostID, h *claimedHost, on *place.Candidate) {
+	h.open = slices.DeleteFunc(h.open, func(one *claim) bool { return one.answered(v) })
 	if len(h.open) == 0 {
-		delete(c.hosts, id)
+		c.forget(id)
+		return
 	}
+	var gpus []string
+	var need fleet.Resources
+	for _, one := range h.open {
+		gpus = append(gpus, one.gpus...)
+		need.MilliCPU += one.need.MilliCPU
+		need.MemoryMB += one.need.MemoryMB
+		need.DiskGB += one.need.DiskGB
+	}
+	less := on.Less(gpus, need, len(h.open))
+	h.from, c.less[id] = on.Host, &less
 }
 
 // answered reports whether the view has the proposal as done, or the pod as one that it cannot be done to.
 func (cl *claim) answered(v *state.View) bool {
 	p, _ := v.Pod(cl.pod)
 	return p.Rev != cl.rev
-}
-
-// less returns a host's candidate less what is claimed of it.
-func (h *claimedHost) less(of *place.Candidate) place.Candidate {
-	if len(h.open) == 0 {
-		return *of
-	}
-	taken, free := map[string]bool{}, of.Free
-	for _, one := range h.open {
-		for _, uuid := range one.gpus {
-			taken[uuid] = true
-		}
-		free.MilliCPU -= one.need.MilliCPU
-		free.MemoryMB -= one.need.MemoryMB
-		free.DiskGB -= one.need.DiskGB
-	}
-	gpus := make([]fleet.GPU, 0, len(of.FreeGPUs))
-	for _, gpu := range of.FreeGPUs {
-		if !taken[gpu.UUID] {
-			gpus = append(gpus, gpu)
-		}
-	}
-	return place.NewCandidate(of.Host, gpus, free, of.Pods+len(h.open))
 }
 
 // ports returns the public ports of a host that are claimed. The caller holds mu.
@@ -253,16 +219,4 @@ func publicOf(mappings []fleet.PortMapping) []int {
 		out = append(out, m.Public)
 	}
 	return out
-}
-
-// indexOf finds a host among candidates, which are in the order of their hosts.
-func indexOf(candidates []place.Candidate, id fleet.HostID) (int, bool) {
-	return slices.BinarySearchFunc(candidates, id, func(c place.Candidate, id fleet.HostID) int {
-		return cmp.Compare(c.Host.ID, id)
-	})
-}
-
-// sameSlice reports whether two slices are one.
-func sameSlice(a, b []place.Candidate) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

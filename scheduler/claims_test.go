@@ -296,8 +296,8 @@ func sortedIDs(open map[fleet.PodID]*holding) []fleet.PodID {
 func leftIs(r *rapid.T, w *world, v *state.View, open map[fleet.PodID]*holding, pods map[fleet.PodID]fleet.Pod) {
 	w.svc.claims.mu.Lock()
 	defer w.svc.claims.mu.Unlock()
-	got := w.svc.claims.candidates(v)
-	for i, c := range v.Candidates() {
+	hosts, less := w.svc.claims.look(v)
+	hosts.All(func(c *place.Candidate) {
 		want := place.Candidate{Host: c.Host, FreeGPUs: slices.Clone(c.FreeGPUs), Free: c.Free, Pods: c.Pods}
 		for id := range open {
 			p := pods[id]
@@ -310,11 +310,11 @@ func leftIs(r *rapid.T, w *world, v *state.View, open map[fleet.PodID]*holding, 
 			want.Free.DiskGB -= p.Need.DiskGB
 			want.Pods++
 		}
-		if got[i].Host != want.Host || got[i].Free != want.Free || got[i].Pods != want.Pods ||
-			!cmp.Equal(got[i].FreeGPUs, want.FreeGPUs) {
-			r.Fatalf("%s: %+v, want %+v", c.Host.ID, got[i], want)
+		got := hosts.Get(c.Host.ID, less)
+		if got.Host != want.Host || got.Free != want.Free || got.Pods != want.Pods || !cmp.Equal(got.FreeGPUs, want.FreeGPUs) {
+			r.Fatalf("%s: %+v, want %+v", c.Host.ID, got, want)
 		}
-	}
+	})
 }
 
 // TestClaimsEndWithTheirRequest makes requests of every outcome at once.

@@ -77,7 +77,7 @@ func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *holding) e
 	host, _ := v.Host(old.Host)
 	next := *old
 	next.Spec = cmd.Spec
-	return mine.claim(v, func(_ []place.Candidate, ports func(fleet.HostID) []int) (*claim, error) {
+	return mine.claim(v, func(_ *place.Index, _ place.Instead, ports func(fleet.HostID) []int) (*claim, error) {
 		var ok bool
 		if cmd.Mappings, ok = publish(v, &host, &next, old.Mappings, ports(host.ID)); !ok {
 			return nil, &fleet.Error{

@@ -22,8 +22,7 @@ const (
 	refusedCUDA
 	refusedHostMemory
 	refusedHostCPU
-	refusedJoining
-	refusedUnreachable
+	refusedStanding
 	refusedGPUCount
 	refusedCPU
 	refusedMemory
@@ -49,11 +48,11 @@ func firstRefusal(q *question, c *Candidate) refusal {
 		return refusedHostMemory
 	case host.Inventory.Total.MilliCPU < req.MinMilliCPU:
 		return refusedHostCPU
-	case host.State == fleet.HostJoining:
-		return refusedJoining
-	case host.State != fleet.HostReady:
-		return refusedUnreachable
-	case req.GPU != nil && (req.GPU.Count < 1 || c.summary().kind(req.GPU.Type).free < req.GPU.Count):
+	}
+	if takes, _ := host.Takes(); !takes {
+		return refusedStanding
+	}
+	if req.GPU != nil && (req.GPU.Count < 1 || c.summary().kind(req.GPU.Type).free < req.GPU.Count) {
 		return refusedGPUCount
 	}
 	return shortOf(&req.Need, &c.Free)
@@ -72,61 +71,66 @@ func shortOf(need, free *fleet.Resources) refusal {
 	return passes
 }
 
-// exclusion is what hosts are counted by: the filter and, for the count of GPUs, its figures.
+// exclusion is what hosts are counted by: the filter with, for the count of GPUs, its figures and, for a host
+// that takes no pods, why it does not.
 type exclusion struct {
 	why         refusal
 	free, total int
+	standing    string
+}
+
+// words are the reasons as people read them; two are made where they are needed.
+var words = [...]string{
+	refusedPinned:     "the pod's data is on another host",
+	refusedCenter:     "data center",
+	refusedCloud:      "cloud tier",
+	refusedGPUType:    "GPU type",
+	refusedCUDA:       "CUDA version",
+	refusedHostMemory: "host memory",
+	refusedHostCPU:    "host vCPUs",
+	refusedCPU:        "CPU",
+	refusedMemory:     "memory",
+	refusedDisk:       "container disk",
+	passes:            "",
 }
 
 // String says in words why a host was refused.
 func (e exclusion) String() string {
 	switch e.why {
-	case refusedPinned:
-		return "the pod's data is on another host"
-	case refusedCenter:
-		return "data center"
-	case refusedCloud:
-		return "cloud tier"
-	case refusedGPUType:
-		return "GPU type"
-	case refusedCUDA:
-		return "CUDA version"
-	case refusedHostMemory:
-		return "host memory"
-	case refusedHostCPU:
-		return "host vCPUs"
-	case refusedJoining:
-		return "not connected yet"
-	case refusedUnreachable:
-		return "unreachable"
+	case refusedStanding:
+		return e.standing
 	case refusedGPUCount:
 		return fmt.Sprintf("%d of %d GPUs free", e.free, e.total)
-	case refusedCPU:
-		return "CPU"
-	case refusedMemory:
-		return "memory"
 	}
-	return "container disk"
+	return words[e.why]
 }
 
-// explain counts the refused hosts by reason, in the order of the filters.
-func explain(q *question, candidates []Candidate) error {
-	counts := map[exclusion]int{}
-	for i := range candidates {
-		c := &candidates[i]
-		e := exclusion{why: firstRefusal(q, c)}
-		if e.why == refusedGPUCount {
-			k := c.summary().kind(q.GPU.Type)
-			e.free, e.total = k.free, k.total
-		}
-		counts[e]++
+// excluded tells what a host is counted by.
+func excluded(q *question, c *Candidate) exclusion {
+	e := exclusion{why: firstRefusal(q, c)}
+	switch e.why {
+	case refusedStanding:
+		_, e.standing = c.Host.Takes()
+	case refusedGPUCount:
+		k := c.summary().kind(q.GPU.Type)
+		e.free, e.total = k.free, k.total
 	}
-	order := slices.SortedFunc(maps.Keys(counts), func(a, b exclusion) int {
-		return cmp.Or(int(a.why-b.why), a.free-b.free, a.total-b.total)
+	return e
+}
+
+// tally counts refused hosts by reason.
+type tally map[exclusion]int
+
+// error lists the reasons in the order of the filters. Hosts that pass are not told of.
+func (t tally) error() error {
+	order := slices.SortedFunc(maps.Keys(t), func(a, b exclusion) int {
+		return cmp.Or(int(a.why-b.why), a.free-b.free, a.total-b.total, cmp.Compare(a.standing, b.standing))
 	})
 	out := &fleet.Error{Code: fleet.CodeNoCapacity, Msg: NoCapacity}
 	for _, e := range order {
-		out.Excluded = append(out.Excluded, fleet.Exclusion{Reason: e.String(), Hosts: counts[e]})
+		if e.why != passes && t[e] > 0 {
+			out.Excluded = append(out.Excluded, fleet.Exclusion{Reason: e.String(), Hosts: t[e]})
+		}
 	}
 	return out
 }

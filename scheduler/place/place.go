@@ -8,13 +8,13 @@ package place
 
 import (
 	"math"
+	"slices"
 
 	"gantry/fleet"
 )
 
-// Candidate is a host with what is free on it. Candidates are read-only and may be shared between
-// any number of concurrent picks. NewCandidate makes one that is quick to pick from; one that is
-// written out gives the same answers.
+// Candidate is a host with what is free on it. Candidates are read-only. NewCandidate makes one that is
+// quick to pick from; one that is written out gives the same answers.
 type Candidate struct {
 	Host     *fleet.Host
 	FreeGPUs []fleet.GPU     // healthy and not held by a pod
@@ -28,8 +28,26 @@ type Candidate struct {
 // changed afterwards.
 func NewCandidate(host *fleet.Host, freeGPUs []fleet.GPU, free fleet.Resources, pods int) Candidate {
 	c := Candidate{Host: host, FreeGPUs: freeGPUs, Free: free, Pods: pods}
-	c.sum = c.summarize()
+	c.sum = c.summarize(nil)
 	return c
+}
+
+// Less returns the candidate without some of its free GPUs, by their UUIDs, and other resources, which so many
+// pods more hold.
+func (c *Candidate) Less(gpus []string, need fleet.Resources, pods int) Candidate {
+	out := *c
+	out.FreeGPUs = make([]fleet.GPU, 0, len(c.FreeGPUs))
+	for i := range c.FreeGPUs {
+		if !slices.Contains(gpus, c.FreeGPUs[i].UUID) {
+			out.FreeGPUs = append(out.FreeGPUs, c.FreeGPUs[i])
+		}
+	}
+	out.Free.MilliCPU -= need.MilliCPU
+	out.Free.MemoryMB -= need.MemoryMB
+	out.Free.DiskGB -= need.DiskGB
+	out.Pods += pods
+	out.sum = out.summarize(c)
+	return out
 }
 
 // Request is what a pod needs of its host.
@@ -59,45 +77,6 @@ type Choice struct {
 // NoCapacity is the public message of wire-facts 3.1.
 const NoCapacity = "There are no longer any instances available with the requested specifications. " +
 	"Please refresh and try again."
-
-// Pick chooses the best host for req. It fails only with a *fleet.Error of code no_capacity, whose
-// Excluded counts every candidate once, under the first filter that refused it.
-func Pick(req Request, candidates []Candidate) (Choice, error) {
-	q := ask(&req)
-	var best rank
-	found := -1
-	for i := range candidates {
-		c := &candidates[i]
-		if firstRefusal(&q, c) != passes {
-			continue
-		}
-		r := rankOf(&req, c)
-		if found < 0 || r.betterThan(&best, &q) {
-			best, found = r, i
-		}
-	}
-	if found < 0 {
-		return Choice{}, explain(&q, candidates)
-	}
-	host := candidates[found].Host
-	return Choice{Host: host.ID, GPUs: chooseGPUs(req.GPU, &candidates[found]), DataCenter: host.DataCenter}, nil
-}
-
-// Stock returns how many pods like req the candidates could take now, one beside the other. It uses
-// the filters of Pick: it is 0 exactly when Pick fails.
-func Stock(req Request, candidates []Candidate) int {
-	q, total := ask(&req), 0
-	for i := range candidates {
-		if firstRefusal(&q, &candidates[i]) != passes {
-			continue
-		}
-		total += fits(&req, &candidates[i])
-		if total > math.MaxInt32 {
-			return math.MaxInt32
-		}
-	}
-	return total
-}
 
 // Shortage tells whether a host that has free left can give need more: nil, or an error of code
 // no_capacity like that of Pick.

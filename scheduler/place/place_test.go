@@ -170,7 +170,7 @@ func TestPick(t *testing.T) {
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			for range 2 {
-				got, err := Pick(tc.req, tc.hosts)
+				got, err := pick(t, tc.req, tc.hosts)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -210,7 +210,7 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 			hosts[i] = hosts[i].but(func(c *Candidate) { c.Host.Inventory.CUDA = "12.8" })
 		}
 	}
-	_, err := Pick(req, hosts)
+	_, err := pick(t, req, hosts)
 	var got *fleet.Error
 	if !errors.As(err, &got) || got.Code != fleet.CodeNoCapacity {
 		t.Fatalf("got %v", err)
@@ -237,18 +237,18 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 	if got.Msg != msg {
 		t.Errorf("message %q", got.Msg)
 	}
-	if n := Stock(req, hosts); n != 0 {
+	if n := stock(t, req, hosts); n != 0 {
 		t.Errorf("stock %d of what cannot be placed", n)
 	}
 }
 
 func TestPickWithoutHosts(t *testing.T) {
-	_, err := Pick(wantCPU(), nil)
+	_, err := pick(t, wantCPU(), nil)
 	if fleet.CodeOf(err) != fleet.CodeNoCapacity {
 		t.Errorf("got %v", err)
 	}
 	req := with(wantCPU(), func(r *Request) { r.Pinned = "z" })
-	_, err = Pick(req, []Candidate{host("a")})
+	_, err = pick(t, req, []Candidate{host("a")})
 	var e *fleet.Error
 	if !errors.As(err, &e) || len(e.Excluded) != 1 || e.Excluded[0].Reason != "the pod's data is on another host" {
 		t.Errorf("got %v", err)
@@ -257,7 +257,7 @@ func TestPickWithoutHosts(t *testing.T) {
 
 func TestPickRefusesACountBelowOne(t *testing.T) {
 	for _, n := range []int{0, -1} {
-		if _, err := Pick(wantGPUs(h100, n), []Candidate{host("a", gpus("a", h100, 8, 8)...)}); fleet.CodeOf(err) != fleet.CodeNoCapacity {
+		if _, err := pick(t, wantGPUs(h100, n), []Candidate{host("a", gpus("a", h100, 8, 8)...)}); fleet.CodeOf(err) != fleet.CodeNoCapacity {
 			t.Errorf("count %d: got %v", n, err)
 		}
 	}
@@ -268,13 +268,13 @@ func TestStock(t *testing.T) {
 		host("a", gpus("a", h100, 8, 8)...), host("b", gpus("b", h100, 8, 8)...).only(0, 1, 2),
 		host("c").but(func(c *Candidate) { c.Free.MilliCPU = 5000 }),
 	}
-	if n := Stock(wantGPUs(h100, 2), hosts); n != 4+1 {
+	if n := stock(t, wantGPUs(h100, 2), hosts); n != 4+1 {
 		t.Errorf("pairs: %d", n)
 	}
-	if n := Stock(wantCPU(), hosts); n != 8+8+2 {
+	if n := stock(t, wantCPU(), hosts); n != 8+8+2 {
 		t.Errorf("CPU pods: %d", n)
 	}
-	if n := Stock(Request{Cloud: fleet.CloudSecure}, hosts); n < 1 {
+	if n := stock(t, Request{Cloud: fleet.CloudSecure}, hosts); n < 1 {
 		t.Errorf("pods that need nothing: %d", n)
 	}
 }
@@ -323,15 +323,15 @@ func TestPickProperties(t *testing.T) {
 		req.MinMilliCPU = rapid.SampledFrom([]int64{0, 0, 16_000}).Draw(t, "least CPU")
 		q := ask(&req)
 		possible := slices.ContainsFunc(hosts, func(c Candidate) bool { return firstRefusal(&q, &c) == passes })
-		got, err := Pick(req, hosts)
+		got, err := pick(t, req, hosts)
 		if (err == nil) != possible {
 			t.Fatalf("possible %t, got %v", possible, err)
 		}
-		if (Stock(req, hosts) > 0) != possible {
-			t.Fatalf("possible %t, stock %d", possible, Stock(req, hosts))
+		if (stock(t, req, hosts) > 0) != possible {
+			t.Fatalf("possible %t, stock %d", possible, stock(t, req, hosts))
 		}
 		shuffled := rapid.Permutation(hosts).Draw(t, "order")
-		again, errAgain := Pick(req, shuffled)
+		again, errAgain := pick(t, req, shuffled)
 		if d := cmp.Diff(got, again); d != "" {
 			t.Fatalf("the order of hosts matters: %s", d)
 		}
@@ -384,9 +384,9 @@ func TestStockCanBePlaced(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := drawFleet(t)
 		req := wantGPUs(h100, rapid.IntRange(1, 4).Draw(t, "count"))
-		want := Stock(req, hosts)
+		want := stock(t, req, hosts)
 		for n := range want {
-			got, err := Pick(req, hosts)
+			got, err := pick(t, req, hosts)
 			if err != nil {
 				t.Fatalf("placed %d of %d: %v", n, want, err)
 			}
@@ -397,42 +397,8 @@ func TestStockCanBePlaced(t *testing.T) {
 			c.Free.MemoryMB -= req.Need.MemoryMB
 			c.Free.DiskGB -= req.Need.DiskGB
 		}
-		if n := Stock(req, hosts); n != 0 {
+		if n := stock(t, req, hosts); n != 0 {
 			t.Fatalf("%d are left after all were placed", n)
 		}
 	})
-}
-
-func BenchmarkPick(b *testing.B) {
-	for _, n := range []int{1000, 10_000} {
-		hosts := make([]Candidate, n)
-		for i := range hosts {
-			id := fmt.Sprintf("host%06d", i)
-			hosts[i] = host(id, gpus(id, h100, 8, 4)...)
-			hosts[i].Host.Inventory.CUDA = "12.8"
-			for j := range 150 {
-				hosts[i].Host.Inventory.Images = append(hosts[i].Host.Inventory.Images, fmt.Sprintf("registry/image%03d:tag", j))
-			}
-			if i%3 != 0 {
-				hosts[i] = hosts[i].only(0, 1, 5)
-			}
-			c := &hosts[i]
-			hosts[i] = NewCandidate(c.Host, c.FreeGPUs, c.Free, c.Pods)
-		}
-		for name, req := range map[string]Request{
-			"gpu":  with(wantGPUs(h100, 2), func(r *Request) { r.Image = "registry/image077:tag" }),
-			"cpu":  with(wantCPU(), func(r *Request) { r.Image = "registry/image077:tag" }),
-			"full": wantGPUs(h100, 9),
-			"cuda": with(wantGPUs(h100, 2), func(r *Request) {
-				r.CUDA, r.MinMemoryMB, r.MinMilliCPU = &fleet.CUDARange{Min: "12.4"}, 32_000, 8_000
-			}),
-		} {
-			b.Run(fmt.Sprintf("%s/hosts=%d", name, n), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					_, _ = Pick(req, hosts)
-				}
-			})
-		}
-	}
 }

@@ -15,16 +15,25 @@ import (
 // without GPUs, else to the one with the fewest free GPUs: its shares are the least missed there.
 // After that: the image is there, the host is preferred, the host is the least loaded.
 type rank struct {
+	grade
+	c *Candidate
+
+	// Looked up only when the grades are equal.
+	known bool
+	image bool
+	load  int64
+}
+
+// grade is what GPUs alone decide; hosts of one shape have the same.
+type grade struct {
 	islands    int // that the chosen GPUs span
 	nodes      int // NUMA nodes that they span
 	islandLeft int // GPUs left free on those islands
 	hostLeft   int // GPUs left free on the host
-	c          *Candidate
+}
 
-	// Looked up only when the four above are equal.
-	known bool
-	image bool
-	load  int64
+func (g grade) compare(other grade) int {
+	return cmp.Or(g.islands-other.islands, g.nodes-other.nodes, g.islandLeft-other.islandLeft, g.hostLeft-other.hostLeft)
 }
 
 // question is a request with what asking and comparing hosts needs of it, worked out once.
@@ -52,25 +61,31 @@ func ask(req *Request) question {
 
 // rankOf ranks a host that passed the filters.
 func rankOf(req *Request, c *Candidate) rank {
-	r := rank{c: c}
 	if req.GPU == nil {
-		r.hostLeft = len(c.FreeGPUs)
-		if len(c.Host.Inventory.GPUs) > 0 {
-			r.islands = 1 // any GPU host comes after every host without
-		}
-		return r
+		return rank{c: c, grade: gradeWithout(c)}
 	}
+	return rank{c: c, grade: gradeFor(req.GPU.Count, c.summary().kind(req.GPU.Type).groups, len(c.FreeGPUs))}
+}
+
+// gradeWithout is the grade of a host for pods without GPUs.
+func gradeWithout(c *Candidate) grade {
+	g := grade{hostLeft: len(c.FreeGPUs)}
+	if len(c.Host.Inventory.GPUs) > 0 {
+		g.islands = 1 // any GPU host comes after every host without
+	}
+	return g
+}
+
+// gradeFor is the grade of a host of which so many GPUs are free, of any type, for count of those in groups.
+func gradeFor(count int, groups []group, free int) grade {
 	var p plan
-	p.make(req.GPU.Count, c.summary().kind(req.GPU.Type).groups)
-	r.islands, r.nodes, r.islandLeft = p.islands, p.nodes, p.left
-	r.hostLeft = len(c.FreeGPUs) - req.GPU.Count
-	return r
+	p.make(count, groups)
+	return grade{islands: p.islands, nodes: p.nodes, islandLeft: p.left, hostLeft: free - count}
 }
 
 // betterThan reports whether r comes before other.
 func (r *rank) betterThan(other *rank, q *question) bool {
-	if d := cmp.Or(r.islands-other.islands, r.nodes-other.nodes, r.islandLeft-other.islandLeft,
-		r.hostLeft-other.hostLeft); d != 0 {
+	if d := r.compare(other.grade); d != 0 {
 		return d < 0
 	}
 	r.lookUp(q)

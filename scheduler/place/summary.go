@@ -36,11 +36,18 @@ func (c *Candidate) summary() *summary {
 	if c.sum != nil {
 		return c.sum
 	}
-	return c.summarize()
+	return c.summarize(nil)
 }
 
-func (c *Candidate) summarize() *summary {
-	s := &summary{images: make([]uint64, 0, len(c.Host.Inventory.Images)), cuda: parseCUDA(c.Host.Inventory.CUDA)}
+// summarize works out the summary. A candidate of the same host saves it what has not changed.
+func (c *Candidate) summarize(before *Candidate) *summary {
+	s := &summary{}
+	if before != nil && before.sum != nil && sameImages(before.Host, c.Host) {
+		s.images = before.sum.images
+	} else {
+		s.images = hashImages(c.Host.Inventory.Images)
+	}
+	s.cuda = parseCUDA(c.Host.Inventory.CUDA)
 	for i := range c.Host.Inventory.GPUs {
 		s.add(c.Host.Inventory.GPUs[i].Type).total++
 	}
@@ -50,11 +57,22 @@ func (c *Candidate) summarize() *summary {
 		k.free++
 		k.groups = addGroup(k.groups, gpu)
 	}
-	for _, image := range c.Host.Inventory.Images {
-		s.images = append(s.images, hashImage(image))
-	}
-	slices.Sort(s.images)
 	return s
+}
+
+// sameImages reports whether two records of a host hold one list of images, not only an equal one.
+func sameImages(a, b *fleet.Host) bool {
+	x, y := a.Inventory.Images, b.Inventory.Images
+	return len(x) == len(y) && (len(x) == 0 || &x[0] == &y[0])
+}
+
+func hashImages(references []string) []uint64 {
+	out := make([]uint64, 0, len(references))
+	for _, image := range references {
+		out = append(out, hashImage(image))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // add returns the entry of a type, a new one if need be.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,6 +47,12 @@ type controlPlane struct {
 
 func newControlPlane(b *testing.B) *controlPlane {
 	b.Helper()
+	return newControlPlaneOf(b, apiHosts, fleet.Inventory{Total: fleet.Resources{MilliCPU: 1 << 40, MemoryMB: 1 << 40, DiskGB: 1 << 40}}, nil)
+}
+
+// newControlPlaneOf makes a control plane of hosts that are alike, but for their GPUs; those are given by host.
+func newControlPlaneOf(b *testing.B, hosts int, each fleet.Inventory, gpus func(host int) []fleet.GPU) *controlPlane {
+	b.Helper()
 	dir, log := b.TempDir(), slog.New(slog.DiscardHandler)
 	p := &controlPlane{}
 	var err error
@@ -78,6 +84,7 @@ func newControlPlane(b *testing.B) *controlPlane {
 	reach := dispatch.New(dispatch.Config{Store: p.store, Node: p.node, Log: log})
 	p.svc = scheduler.New(scheduler.Config{Store: p.store, Node: p.node, Dispatch: reach, Sealer: sealer, Log: log})
 	p.populate(ctx, b, sealer)
+	p.addHosts(ctx, b, hosts, each, gpus)
 	api, err := rest.New(rest.Config{Service: p.svc, Log: log, Version: "bench"})
 	must(err)
 	b.Cleanup(api.Close)
@@ -85,7 +92,7 @@ func newControlPlane(b *testing.B) *controlPlane {
 	return p
 }
 
-// populate makes the cluster, an account with a key, and hosts that take any number of pods.
+// populate makes the cluster and an account with a key.
 func (p *controlPlane) populate(ctx context.Context, b *testing.B, sealer *pki.Sealer) {
 	b.Helper()
 	now := time.Now()
@@ -110,15 +117,37 @@ func (p *controlPlane) populate(ctx context.Context, b *testing.B, sealer *pki.S
 		state.PutAccount{Account: account},
 		state.PutKey{Key: key},
 	}
-	hash := []byte("h")
-	for i := range apiHosts {
+	p.propose(ctx, b, cmds)
+}
+
+// addHosts makes hosts that are records only.
+func (p *controlPlane) addHosts(ctx context.Context, b *testing.B, hosts int, each fleet.Inventory, gpus func(host int) []fleet.GPU) {
+	b.Helper()
+	now, hash := time.Now(), []byte("h")
+	var cmds []state.Command
+	for i := range hosts {
 		id := fleet.HostID(fmt.Sprintf("h%013d", i))
+		inv := each
+		if gpus != nil {
+			inv.GPUs = gpus(i)
+		}
 		token := fleet.JoinToken{ID: fleet.TokenID(id), Hash: hash, DataCenter: "dc-1", Cloud: fleet.CloudSecure, ExpiresAt: now.Add(time.Hour)}
 		cmds = append(cmds, state.PutToken{Token: token, At: now},
 			state.JoinHost{Token: token.ID, Hash: hash, Host: fleet.Host{ID: id, Name: string(id), MachineID: string(id), JoinedAt: now}, At: now},
-			state.ConnectHost{Host: id, MachineID: string(id), BootID: "b", At: now, Inventory: fleet.Inventory{
-				Total: fleet.Resources{MilliCPU: 1 << 40, MemoryMB: 1 << 40, DiskGB: 1 << 40},
-			}})
+			state.ConnectHost{Host: id, MachineID: string(id), BootID: "b", At: now, Inventory: inv})
+		if len(cmds) > 300 {
+			p.propose(ctx, b, cmds)
+			cmds = nil
+		}
+	}
+	p.propose(ctx, b, cmds)
+}
+
+// propose commits commands, none of which may be refused.
+func (p *controlPlane) propose(ctx context.Context, b *testing.B, cmds []state.Command) {
+	b.Helper()
+	if len(cmds) == 0 {
+		return
 	}
 	res, err := p.node.Propose(ctx, cmds...)
 	if err != nil {
@@ -220,8 +249,11 @@ func (p *controlPlane) get(url string) func() (*http.Request, error) {
 	}
 }
 
-func (p *controlPlane) post() (*http.Request, error) {
-	req, err := http.NewRequest(http.MethodPost, p.base+"/v2/pods", bytes.NewReader([]byte(createOf)))
+func (p *controlPlane) post() (*http.Request, error) { return p.postOf(createOf) }
+
+// postOf makes a request that creates a pod.
+func (p *controlPlane) postOf(body string) (*http.Request, error) {
+	req, err := http.NewRequest(http.MethodPost, p.base+"/v2/pods", strings.NewReader(body))
 	if err == nil {
 		req.Header.Set("Authorization", "Bearer "+p.key)
 		req.Header.Set("Content-Type", jsonTypes)

@@ -89,6 +89,9 @@ func (s samples) add(name string, d time.Duration) {
 func (s samples) median(name string) float64 { return s.at(name, 0.5) }
 
 func (s samples) at(name string, q float64) float64 {
+	if len(s[name]) == 0 {
+		return 0 // what failed has said so
+	}
 	slices.Sort(s[name])
 	return s[name][int(q*float64(len(s[name])-1))]
 }

@@ -1,0 +1,353 @@
+package simhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+const (
+	helloTimeout = 10 * time.Second
+	least        = 50 * time.Millisecond // between two tries to connect
+	most         = 5 * time.Second
+	maxMessage   = 64 << 20
+	maxReports   = 64 // of one message
+)
+
+var (
+	errCut      = errors.New("the host is cut off")
+	errRebooted = errors.New("the host was rebooted")
+	errOld      = errors.New("the scheduler follows an older lineage than this host did")
+)
+
+// run keeps a session until ctx ends.
+func (h *Host) run(ctx context.Context) {
+	delay, hint := least, ""
+	for n := rand.N(len(h.fleet.Schedulers)); ctx.Err() == nil; n++ {
+		if !h.waitMended(ctx) {
+			return
+		}
+		addr := hint
+		if addr == "" {
+			known := h.known()
+			addr = known[n%len(known)]
+		}
+		began := time.Now()
+		var err error
+		hint, err = h.once(ctx, addr)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > most {
+			delay = least
+		}
+		h.fleet.Log.Debug("session ended", "host", h.name, "at", addr, "err", err)
+		if hint != "" && hint != addr {
+			continue
+		}
+		if !pause(ctx, delay/2+rand.N(delay)) {
+			return
+		}
+		delay = min(2*delay, most)
+	}
+}
+
+func (h *Host) known() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.schedulers
+}
+
+// waitMended waits while the host is cut off; false: ctx has ended.
+func (h *Host) waitMended(ctx context.Context) bool {
+	for {
+		h.mu.Lock()
+		cut := h.cut || h.mute
+		h.mu.Unlock()
+		if !cut {
+			return true
+		}
+		select {
+		case <-h.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// once holds one session until it breaks; hint is where the leader is, if the scheduler said so.
+func (h *Host) once(ctx context.Context, addr string) (hint string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	h.mu.Lock()
+	conf, cut, mute := h.tls, h.cut, h.mute
+	h.end = cancel
+	h.mu.Unlock()
+	if cut || mute {
+		return "", errCut
+	}
+	conn, err := h.dial(addr, conf)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+
+	stream, welcome, err := h.greet(ctx, cancel, link.NewLinkClient(conn))
+	if err != nil {
+		if stream != nil {
+			hint = link.LeaderHint(stream.Trailer())
+		}
+		return hint, err
+	}
+	if err := h.welcomed(welcome); err != nil {
+		return "", err
+	}
+	h.fleet.sessions.Add(1)
+	h.fleet.connected.Add(1)
+	defer h.fleet.connected.Add(-1)
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return h.sendAll(ctx, stream, welcome) })
+	group.Go(func() error {
+		err := h.receiveAll(stream, welcome, cancel)
+		cancel(err)
+		return err
+	})
+	return "", group.Wait()
+}
+
+// greet says hello and waits for the welcome, for not more than a time. Few hosts do so at once.
+func (h *Host) greet(
+	ctx context.Context, cancel context.CancelCauseFunc, c link.LinkClient,
+) (link.Link_SessionClient, *link.Welcome, error) {
+	select {
+	case h.fleet.gate <- struct{}{}:
+		defer func() { <-h.fleet.gate }()
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	late := time.AfterFunc(helloTimeout, func() { cancel(errors.New("the scheduler did not answer in time")) })
+	defer late.Stop()
+	stream, err := c.Session(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	// A refusal shows when the answer is read.
+	_ = stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: h.hello()}})
+	first, err := stream.Recv()
+	if err != nil {
+		return stream, nil, err
+	}
+	if first.GetWelcome() == nil {
+		return stream, nil, errors.New("the scheduler's first message is not a welcome")
+	}
+	return stream, first.GetWelcome(), nil
+}
+
+// welcomed begins a session: everything is reported anew.
+func (h *Host) welcomed(w *link.Welcome) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.GetLineage() < h.lineage {
+		return errOld
+	}
+	h.lineage = w.GetLineage()
+	h.heardOf(w.GetSchedulers())
+	h.replies = nil
+	for _, p := range h.pods {
+		p.sequence = 0
+	}
+	h.poke()
+	return nil
+}
+
+// heardOf keeps where the schedulers are. The caller holds mu.
+func (h *Host) heardOf(schedulers []string) {
+	if len(schedulers) > 0 {
+		h.schedulers = schedulers
+	}
+}
+
+// hello tells what the host has and holds.
+func (h *Host) hello() *link.Hello {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	total := h.fleet.totalOf(len(h.gpus))
+	h.attempt++
+	out := &link.Hello{
+		Run: h.runID, Attempt: h.attempt,
+		MachineId: h.machine, BootId: fmt.Sprintf("boot-%s-%d", h.machine, h.boot), Generation: h.generation,
+		Hardware: h.machine, Lineage: h.lineage, HoldsSet: h.holdsSet,
+		Inventory: &link.Inventory{
+			Total: &link.Resources{MilliCpu: total.MilliCPU, MemoryMb: total.MemoryMB, DiskGb: total.DiskGB},
+			Cuda:  "12.8", Driver: "570.00", Kernel: "6.1.0", Runtime: "none", AgentVersion: "simulated",
+		},
+	}
+	for _, g := range h.gpus {
+		out.Inventory.Gpus = append(out.Inventory.Gpus, &link.GPU{
+			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), Simulated: true, //nolint:gosec // small
+		})
+	}
+	for id, p := range h.pods {
+		out.Pods = append(out.Pods, &link.LedgerPod{
+			PodId: string(id), Incarnation: p.order.GetIncarnation(), Goal: p.order.GetGoal(), Ended: !p.running,
+			Gpus: p.order.GetGpus(), Need: p.order.GetLimits(), Ports: published(p.order.GetPorts()),
+		})
+	}
+	return out
+}
+
+func published(ports []*link.Port) []*link.Port {
+	var out []*link.Port
+	for _, p := range ports {
+		if p.GetPublic() != 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// sendAll is the only goroutine that sends.
+func (h *Host) sendAll(ctx context.Context, stream link.Link_SessionClient, w *link.Welcome) error {
+	every := time.Duration(w.GetHeartbeatMs()) * time.Millisecond
+	if every <= 0 {
+		return errors.New("the scheduler named no heartbeat interval")
+	}
+	// Hosts that connected together do not beat together.
+	first := time.NewTimer(rand.N(every))
+	defer first.Stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	due := first.C
+	for {
+		for _, up := range h.unsent() {
+			if err := stream.Send(up); err != nil {
+				return fmt.Errorf("send: %w", err)
+			}
+		}
+		select {
+		case <-h.wake:
+		case <-due:
+			tick.Reset(every)
+			due = tick.C
+			if h.muted() {
+				continue
+			}
+			if err := stream.Send(&link.Up{Kind: &link.Up_Heartbeat{Heartbeat: h.heartbeat()}}); err != nil {
+				return fmt.Errorf("send a heartbeat: %w", err)
+			}
+			h.fleet.heartbeats.Add(1)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// unsent returns what was not sent in this session.
+func (h *Host) unsent() []*link.Up {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mute {
+		return nil
+	}
+	out := h.replies
+	h.replies = nil
+	r := &link.Reports{SentNs: time.Now().UnixNano()}
+	for _, p := range h.pods {
+		if p.event == "" || p.sequence != 0 {
+			continue
+		}
+		if len(r.GetPods()) == maxReports {
+			h.poke()
+			break
+		}
+		p.sequence = h.sequence + 1
+		report := &link.PodReport{PodId: string(p.id), Incarnation: p.incarnation(), Event: p.event, AtNs: p.at.UnixNano()}
+		if p.event == string(fleet.EventExited) {
+			report.HasExitCode = true
+		}
+		r.Pods = append(r.Pods, report)
+	}
+	if len(r.GetPods()) == 0 {
+		return out
+	}
+	h.sequence++
+	r.Sequence = h.sequence
+	return append(out, &link.Up{Kind: &link.Up_Reports{Reports: r}})
+}
+
+// heartbeat tells of what runs, all of it idle.
+func (h *Host) heartbeat() *link.Heartbeat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := &link.Heartbeat{}
+	for id, p := range h.pods {
+		if p.running {
+			out.Pods = append(out.Pods, &link.PodLive{PodId: string(id), CpuPercent: 1, MemoryPercent: 1})
+		}
+	}
+	return out
+}
+
+// receiveAll handles what the scheduler says until it is silent for too long.
+func (h *Host) receiveAll(stream link.Link_SessionClient, w *link.Welcome, cancel context.CancelCauseFunc) error {
+	silence := time.Duration(w.GetSilenceMs()) * time.Millisecond
+	if silence > 0 {
+		watch := time.AfterFunc(silence, func() { cancel(errors.New("the scheduler was silent for too long")) })
+		defer watch.Stop()
+		return h.receive(stream, func() { watch.Reset(silence) })
+	}
+	return h.receive(stream, func() {})
+}
+
+func (h *Host) receive(stream link.Link_SessionClient, heard func()) error {
+	for {
+		msg, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("receive: %w", err)
+		}
+		heard()
+		switch {
+		case msg.GetFull() != nil:
+			h.full(msg.GetFull())
+		case msg.GetDifference() != nil:
+			h.difference(msg.GetDifference())
+		case msg.GetReportsKept() != nil:
+			h.kept(msg.GetReportsKept().GetSequence())
+		case msg.GetBeat() != nil:
+			h.mu.Lock()
+			h.heardOf(msg.GetBeat().GetSchedulers())
+			h.mu.Unlock()
+		}
+	}
+}
+
+// kept drops reports that the cluster has recorded and that end a pod's life here.
+func (h *Host) kept(sequence uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.pods {
+		if p.sequence != 0 && p.sequence <= sequence && p.event == eventGone {
+			p.event = ""
+		}
+	}
+}
+
+// pause waits for d and reports whether ctx was still alive then.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
