@@ -96,7 +96,7 @@ func (c *checker) charged(now picture) {
 
 // endsWithCredit checks that what an account without credit has running is ended soon.
 func (c *checker) endsWithCredit(now picture) {
-	if c.w.scheduler() == nil || len(c.spent(now)) == 0 {
+	if c.troubled() || len(c.spent(now)) == 0 {
 		c.dry = time.Time{}
 		return
 	}
@@ -111,7 +111,11 @@ func (c *checker) endsWithCredit(now picture) {
 // spent tells of pods that run though their account, a prepaid one, has no credit.
 func (c *checker) spent(now picture) (wrong []string) {
 	var balance fleet.Money
-	c.w.check(c.w.scheduler().store.View(func(v *state.View) error { balance = v.Balance(prepaidAccount, time.Now()); return nil }))
+	p := c.w.scheduler()
+	if p == nil {
+		return nil
+	}
+	c.w.check(p.store.View(func(v *state.View) error { balance = v.Balance(prepaidAccount, time.Now()); return nil }))
 	for id, p := range now.pods {
 		if p.Account == prepaidAccount && balance <= 0 && p.Status.Active() && !p.Stopping() {
 			wrong = append(wrong, fmt.Sprintf("pod %s is %s, and its account has %d", id, p.Status, balance))
@@ -193,12 +197,16 @@ func (c *charges) check(w *world, end picture) int {
 // prepay makes the account that spends credit.
 func (d *driver) prepay(ctx context.Context) error {
 	yes := true
-	service := d.scheduler().service
+	lead, err := awaitLeader(ctx, d.living())
+	if err != nil {
+		return err
+	}
+	service := lead.service
 	if _, err := service.UpdateAccount(ctx, prepaidAccount, fleet.AccountUpdate{Prepaid: &yes}); err != nil {
 		return err
 	}
 	d.credit[prepaidAccount] = 60 * fleet.Dollar
-	_, _, err := service.AddCredit(ctx, prepaidAccount, 60*fleet.Dollar, nil)
+	_, _, err = service.AddCredit(ctx, prepaidAccount, 60*fleet.Dollar, nil)
 	return err
 }
 
@@ -288,6 +296,14 @@ func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 		return c.Pod.CreatedAt, []fleet.PodID{c.Pod.ID}
 	case state.ActPod:
 		return c.At, []fleet.PodID{c.Pod}
+	case state.MovePod:
+		return c.At, []fleet.PodID{c.Pod}
+	case state.FenceHost:
+		var out []fleet.PodID
+		for _, p := range v.HostPods(c.Host) {
+			out = append(out, p.ID)
+		}
+		return c.At, out
 	case state.UpdatePod:
 		return c.At, []fleet.PodID{c.Pod}
 	case state.ReportPods:

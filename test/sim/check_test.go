@@ -69,22 +69,27 @@ func find(s *state.Store, id fleet.PodID) (rec fleet.Pod, known bool, err error)
 type checker struct {
 	w      *world
 	before picture
+	hashes map[uint64]string         // of the state, by index
+	hashed map[*process]uint64       // at which index each was compared last
 	acked  map[fleet.PodID]fleet.Pod // the newest answer that a user had
 	only   map[string]string         // by name: the one thing that is called so; empty: nothing is
 	credit map[fleet.AccountID]fleet.Money
-	unsure fleet.Money // credit of the prepaid account that it has or has not
-	dry    time.Time   // since when that account has no credit and pods; zero: it is not so
+	unsure fleet.Money      // credit of the prepaid account that it has or has not
+	calm   func() time.Time // since when schedulers have no fault; zero: they have
+	dry    time.Time        // since when that account has no credit and pods; zero: it is not so
 }
 
 func newChecker(w *world) *checker {
 	return &checker{
-		w: w, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, credit: map[fleet.AccountID]fleet.Money{},
+		w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, credit: map[fleet.AccountID]fleet.Money{},
 	}
 }
 
 // look checks everything that must hold at every moment.
 func (c *checker) look() {
 	now := c.w.picture()
+	c.alike()
+	c.hangsTooLong()
 	for id, old := range c.before.pods {
 		c.pod(old, now, id)
 	}
@@ -109,6 +114,11 @@ func (c *checker) look() {
 	c.charged(now)
 	c.endsWithCredit(now)
 	c.before = now
+}
+
+// troubled reports whether schedulers have faults, or had a short time ago.
+func (c *checker) troubled() bool {
+	return c.calm().IsZero() || time.Since(c.calm()) < leaderBy+callLimit
 }
 
 func (c *checker) mayBePurged(id fleet.PodID) bool {
@@ -291,6 +301,7 @@ func (c *checker) settled() (wrong []string) {
 			}
 		}
 	}
+	wrong = append(wrong, c.united()...)
 	wrong = append(wrong, c.stored(now)...)
 	wrong = append(wrong, c.spent(now)...)
 	return append(wrong, c.accounted(now)...)
@@ -300,7 +311,11 @@ func (c *checker) settled() (wrong []string) {
 func (c *checker) accounted(now picture) (wrong []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	views, err := c.w.scheduler().service.Hosts(ctx)
+	p := c.w.scheduler()
+	if p == nil {
+		return []string{"no scheduler runs"}
+	}
+	views, err := p.service.Hosts(ctx)
 	if err != nil {
 		return []string{err.Error()}
 	}

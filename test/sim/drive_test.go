@@ -12,20 +12,22 @@ import (
 )
 
 const (
-	loadTime   = 4 * time.Minute // of users and faults
+	loadTime   = 2 * time.Minute // of users and faults
 	settleTime = 8 * time.Minute // after them, until everything is as it should be; a slow pull takes 4
 	idleTime   = 30 * time.Second
 	maxCalls   = 10 // of users at one time
+	leaderBy   = 10 * time.Second
 )
 
 // driver is the users and the faults of one run. All that it decides comes from the seed.
 type driver struct {
 	*world
 	*checker
-	repairs []repair
-	on      map[string]bool // faults that are on, by name and host
-	calls   sync.WaitGroup
-	numbers int
+	repairs   []repair
+	on        map[string]bool // faults that are on, by name and host
+	calls     sync.WaitGroup
+	operating sync.WaitGroup // what operators do
+	numbers   int
 
 	tally     sync.Mutex // guards the fields below and the checker's
 	open      int        // calls under way
@@ -35,6 +37,8 @@ type driver struct {
 	templates []fleet.TemplateID
 	crediting bool        // a credit is under way, or has no answer
 	unsureKey *fleet.Once // of checker.unsure
+	outages   int         // faults of schedulers that are on
+	calmSince time.Time   // when the last of them ended
 }
 
 // repair ends a fault.
@@ -53,23 +57,30 @@ type fault struct {
 }
 
 func faults() []fault {
-	return []fault{
+	return append(append(schedulerFaults(), operatorFaults()...), []fault{
 		{"agent killed", 4, agentKilled},
 		{"host rebooted", 2, hostRebooted},
-		{"scheduler killed", 3, schedulerKilled},
 		{"link cut", 3, linkCut(true, true)},
 		{"link cut upwards", 2, linkCut(true, false)},
 		{"link cut downwards", 2, linkCut(false, true)},
 		{"runtime away", 3, runtimeAway},
 		{"slow pulls", 1, slowPulls},
 		{"second agent", 2, secondAgent},
-	}
+	}...)
 }
 
 func newDriver(w *world) *driver {
-	return &driver{
+	d := &driver{
 		world: w, checker: newChecker(w), on: map[string]bool{}, count: map[string]int{}, owned: map[fleet.PodID]fleet.AccountID{},
+		calmSince: time.Now(),
 	}
+	d.calm = func() time.Time { // the caller holds tally
+		if d.outages > 0 {
+			return time.Time{}
+		}
+		return d.calmSince
+	}
+	return d
 }
 
 // run is one run from the first pod to the last check. It stops early when something is broken.
@@ -89,6 +100,7 @@ func (d *driver) run() error {
 	d.load()
 	d.calls.Wait()
 	d.heal()
+	d.led()
 	d.credited()
 	d.settle()
 	d.quiet()
@@ -107,6 +119,7 @@ func (d *driver) load() {
 			d.break1()
 		}
 		synctest.Wait()
+		d.reap()
 		d.look()
 	}
 }
@@ -119,16 +132,18 @@ func (d *driver) look() {
 
 // repair ends the faults whose time is up.
 func (d *driver) repair(now time.Time) {
-	var rest []repair
-	for _, r := range d.repairs {
+	due := d.repairs
+	d.repairs = nil
+	for _, r := range due {
 		if r.at.After(now) {
-			rest = append(rest, r)
+			d.repairs = append(d.repairs, r)
 			continue
 		}
-		d.log.Info("FAULT ends", "fault", r.name)
+		if r.name != "" {
+			d.log.Info("FAULT ends", "fault", r.name)
+		}
 		r.do()
 	}
-	d.repairs = rest
 }
 
 // break1 begins one fault.
@@ -211,35 +226,6 @@ func hostRebooted(d *driver) (time.Duration, func()) {
 	return d.between(time.Second, 40*time.Second), h.start
 }
 
-func schedulerKilled(d *driver) (time.Duration, func()) {
-	if d.scheduler() == nil {
-		return 0, nil
-	}
-	how := unclean(d.rng.IntN(3))
-	d.log.Info("FAULT begins", "fault", "scheduler killed", "how", how)
-	before := d.picture()
-	d.killScheduler(how)
-	return d.between(0, 15*time.Second), func() { d.restartScheduler(before) }
-}
-
-// restartScheduler starts the scheduler on its files: what was there before the crash is there again.
-func (d *driver) restartScheduler(before picture) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	left := d.last
-	if err := d.startScheduler(ctx); err != nil {
-		d.broke("the scheduler does not start: %v", err)
-		return
-	}
-	now := d.picture()
-	if now.index < before.index {
-		d.broke("I2: the scheduler restarted at index %d and was at %d", now.index, before.index)
-	}
-	if now.index == left.index && now.text() != left.text() {
-		d.broke("I7: the state at index %d is another one after the restart:\n%s\n%s", now.index, left.text(), now.text())
-	}
-}
-
 func linkCut(up, down bool) func(*driver) (time.Duration, func()) {
 	return func(d *driver) (time.Duration, func()) {
 		h := d.anyHost("link cut", always)
@@ -292,13 +278,32 @@ func secondAgent(d *driver) (time.Duration, func()) {
 	})
 }
 
-// heal ends every fault.
+// heal ends every fault. Operators go on until what they began is done.
 func (d *driver) heal() {
-	for _, r := range d.repairs {
-		d.log.Info("FAULT ends", "fault", r.name)
-		r.do()
+	for began := time.Now(); len(d.repairs) > 0 && len(d.broken()) == 0; {
+		d.repair(time.Now().Add(time.Hour))
+		if time.Since(began) > patience {
+			d.broke("an operator's work does not end")
+		}
+		if len(d.repairs) > 0 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			d.reap()
+			d.look()
+		}
 	}
-	d.repairs = nil
+	d.operating.Wait()
+}
+
+// led checks that a scheduler leads soon after the last fault: I10.
+func (d *driver) led() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaderBy)
+	defer cancel()
+	began := time.Now()
+	if _, err := awaitLeader(ctx, d.living()); err != nil {
+		d.broke("I10: %s after the last fault: %v", leaderBy, err)
+	}
+	d.log.Info("a scheduler leads", "after", time.Since(began))
 }
 
 // settle waits until everything is as it should be: I10.
@@ -325,8 +330,17 @@ func (d *driver) quiet() {
 		return
 	}
 	before := d.processesNow()
-	d.killScheduler(stateClean)
-	end, story, err := replay(d.world, raftDir(d.schedDir))
+	d.picture()
+	for _, m := range d.members {
+		m.kill(stateClean)
+	}
+	var kept *member
+	for _, m := range d.stays() {
+		if kept == nil || d.index(m) > d.index(kept) {
+			kept = m
+		}
+	}
+	end, story, err := replay(d.world, raftDir(kept.dir), d.last.index)
 	d.check(err)
 	if story.commands > 0 {
 		d.count["replayed"] = story.commands

@@ -57,7 +57,7 @@ func (w *world) newHost(ctx context.Context, name string, gpus int) (*host, erro
 	if err != nil {
 		return nil, err
 	}
-	id, err := agent.Join(ctx, h.dir, linkAddr, name, token.Reveal(), w.wire.dialer(name))
+	id, err := agent.Join(ctx, h.dir, w.scheduler().addr, name, token.Reveal(), w.wire.dialer(name))
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ func (h *host) config(c *client) agent.Config {
 	kernel, boot := h.kernel, h.boot
 	h.mu.Unlock()
 	return agent.Config{
-		Dir: h.dir, Schedulers: []string{linkAddr}, Dial: h.world.wire.dialer(h.name), Instance: h.instance,
-		GPUs: h.gpus, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Version: "sim",
+		Dir: h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
+		GPUs: h.gpus, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
 		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: gpu.Idle{}, Publish: publish(),
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:      func() {}, Log: h.world.log.With("at", h.name),

@@ -22,6 +22,7 @@ func restored(s *scene, between func()) {
 	s.killScheduler(stateClean)
 	s.check(os.RemoveAll(s.schedDir))
 	s.check(os.Rename(old, s.schedDir))
+	s.forget()
 	s.begin()
 	time.Sleep(30 * time.Second)
 }

@@ -54,6 +54,58 @@ func play(t *testing.T, gpus []int, change func(*world), scenario func(s *scene)
 	})
 }
 
+// three makes a cluster of three schedulers.
+func three(w *world) { w.size = 3 }
+
+// lead waits until a scheduler leads for sure.
+func (s *scene) lead() *process {
+	s.Helper()
+	return s.leadOf(s.living())
+}
+
+// leadOf waits until one of the processes leads for sure.
+func (s *scene) leadOf(among []*process) *process {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p, err := awaitLeader(ctx, among)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+// others are the schedulers that run, but for one.
+func (s *scene) others(not *process) (out []*process) {
+	for _, p := range s.living() {
+		if p != not {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// isolate cuts a scheduler from the others; users and hosts still reach it.
+func (s *scene) isolate(p *process) (heal func()) {
+	var ways []way
+	for _, m := range s.stays() {
+		if m != p.member {
+			ways = append(ways, way{p.name, m.name}, way{m.name, p.name})
+		}
+	}
+	return s.wire.block(ways...)
+}
+
+// alike waits until all schedulers run with the same state.
+func (s *scene) alike() {
+	s.Helper()
+	s.soon("all schedulers have the same state", func() bool {
+		c := newChecker(s.world)
+		c.alike()
+		return len(c.united()) == 0
+	})
+}
+
 func (s *scene) account() fleet.AccountID { return s.accounts[0] }
 
 // soon fails the scenario unless ok holds within a minute.

@@ -3,8 +3,11 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,14 +27,28 @@ import (
 const (
 	keepTerminated = 10 * time.Minute
 	lookAtCredit   = 5 * time.Second
+	raftTimeout    = time.Second
+	hangLimit      = 5 * time.Second
 )
+
+// member is a scheduler with its folder, whether it runs or not.
+type member struct {
+	world   *world
+	name    string // of its machine on the wire
+	id      string
+	addr    string // of its link port; Raft's too
+	dir     string
+	disk    *disk
+	clock   atomic.Int64 // how far its wall clock is off, in nanoseconds
+	removed bool         // of the driver alone
+}
 
 // process is one life of a scheduler, wired as gantry-scheduler wires it.
 type process struct {
-	world    *world
-	dir      string
+	*member
 	store    *state.Store
 	node     *replica.Node
+	raft     *raftEnd
 	dispatch *dispatch.Server
 	service  *scheduler.Service
 	mux      *link.Mux
@@ -39,6 +56,9 @@ type process struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	dying    atomic.Bool
+	halt     sync.Once
+	unmute   func() // after halt
+	halted   atomic.Bool
 }
 
 // unclean says what a dead scheduler leaves of its state file beside the log.
@@ -48,38 +68,82 @@ const (
 	stateClean   unclean = iota // closed
 	stateOpen                   // killed: the file was not closed, the kernel has all writes
 	stateDropped                // the machine lost power: the file is not trusted and made anew
+	stateTorn                   // so, and half of what is in it was never written
+	stateLost                   // the file is not there
+	uncleanKinds
 )
 
 func raftDir(dir string) string { return filepath.Join(dir, "raft") }
 
-// initialise makes a cluster of one scheduler in dir, as gantry-scheduler init does, with accounts.
-func initialise(ctx context.Context, w *world, dir string, accounts []fleet.AccountID) error {
-	certs := filepath.Join(dir, "pki")
-	for _, d := range []string{certs, raftDir(dir)} {
+func (m *member) now() time.Time { return time.Now().Add(time.Duration(m.clock.Load())) }
+
+// newMember makes a member on a machine of its own.
+func (w *world) newMember() (*member, error) {
+	w.mu.Lock()
+	w.lastMember++
+	name := fmt.Sprintf("scheduler-%d", w.lastMember)
+	w.mu.Unlock()
+	return w.memberAt(name, name)
+}
+
+// memberAt makes a member's folder on a machine. The first one makes the seal key, the others have a copy of it.
+func (w *world) memberAt(name, id string) (*member, error) {
+	m := &member{world: w, name: name, id: id, addr: name + ":7000", dir: filepath.Join(w.dir, id), disk: &disk{}}
+	for _, d := range []string{filepath.Join(m.dir, "pki"), raftDir(m.dir)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := pki.NewSealKeyFile(filepath.Join(dir, "seal.key")); err != nil {
-		return err
+	seal, key := filepath.Join(m.dir, "seal.key"), filepath.Join(w.dir, "scheduler-1", "seal.key")
+	if seal == key {
+		return m, pki.NewSealKeyFile(seal)
 	}
-	p, err := openReplica(w, dir)
+	data, err := os.ReadFile(key)
 	if err != nil {
+		return nil, err
+	}
+	return m, os.WriteFile(seal, data, 0o600)
+}
+
+// record is the member's record.
+func (m *member) record() fleet.Member {
+	return fleet.Member{
+		ID: fleet.MemberID(m.id), Name: m.name, Address: m.addr, Level: state.Level, Version: "sim", JoinedAt: m.now(),
+	}
+}
+
+// found makes a cluster of n schedulers with accounts, as gantry-scheduler init and join do, and leaves
+// them running.
+func (w *world) found(ctx context.Context, n int, accounts []fleet.AccountID) error {
+	var all []replica.Member
+	for range n {
+		m, err := w.newMember()
+		if err != nil {
+			return err
+		}
+		w.members = append(w.members, m)
+		all = append(all, replica.Member{ID: m.id, Address: m.addr})
+	}
+	var open []*process
+	for _, m := range w.members {
+		p, err := m.open()
+		if err != nil {
+			return err
+		}
+		open = append(open, p)
+	}
+	if err := open[0].node.Bootstrap(ctx, all...); err != nil {
 		return err
 	}
-	defer func() { w.check(errors.Join(p.node.Close(), p.store.Close())) }()
-	if err := p.node.Bootstrap(ctx); err != nil {
-		return err
-	}
-	if err := p.waitLead(ctx); err != nil {
+	lead, err := awaitLeader(ctx, open)
+	if err != nil {
 		return err
 	}
 	now := time.Now()
-	ca, err := pki.NewCA(fleet.NewID(), now)
-	if err != nil {
+	if w.ca, err = pki.NewCA(fleet.NewID(), now); err != nil {
 		return err
 	}
-	boot, err := scheduler.Bootstrap(p.service.Sealer, ca, now)
+	boot, err := scheduler.Bootstrap(lead.service.Sealer, w.ca, now)
 	if err != nil {
 		return err
 	}
@@ -87,82 +151,104 @@ func initialise(ctx context.Context, w *world, dir string, accounts []fleet.Acco
 	for _, id := range accounts {
 		cmds = append(cmds, state.PutAccount{Account: fleet.Account{ID: id, Name: string(id), CreatedAt: now}})
 	}
-	results, err := p.node.Propose(ctx, cmds...)
+	for _, m := range w.members {
+		cmds = append(cmds, state.PutMember{Member: m.record()})
+	}
+	results, err := lead.node.Propose(ctx, cmds...)
 	for _, r := range results {
 		err = errors.Join(err, r.Err)
 	}
-	if err != nil {
-		return err
+	for _, p := range open {
+		err = errors.Join(err, p.enroll(), p.begin())
 	}
-	store, err := pki.OpenStore(certs)
-	if err != nil {
-		return err
-	}
-	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: "scheduler-1"}, 30*24*time.Hour, now)
+	return err
 }
 
-// openReplica opens what is in dir and puts the services together; nothing is served yet.
-func openReplica(w *world, dir string) (*process, error) {
-	p := &process{world: w, dir: dir, done: make(chan struct{})}
-	log := w.log.With("at", "scheduler-1")
-	sealer, err := pki.LoadSealer(filepath.Join(dir, "seal.key"))
+// enroll gives a member its certificate.
+func (m *member) enroll() error {
+	store, err := pki.OpenStore(filepath.Join(m.dir, "pki"))
+	if err != nil {
+		return err
+	}
+	return store.Enroll(m.world.ca, pki.Identity{Role: pki.RoleScheduler, ID: m.id}, 30*24*time.Hour, time.Now())
+}
+
+// open opens what is in the member's folder and puts the services together; nothing is served yet.
+func (m *member) open() (*process, error) {
+	w := m.world
+	p := &process{member: m, done: make(chan struct{}), unmute: func() {}}
+	log := w.log.With("at", m.name)
+	sealer, err := pki.LoadSealer(filepath.Join(m.dir, "seal.key"))
 	if err != nil {
 		return nil, err
 	}
-	p.store, err = state.Open(filepath.Join(raftDir(dir), replica.StateFile), state.Options{BootID: "boot"})
+	p.store, err = state.Open(filepath.Join(raftDir(m.dir), replica.StateFile), state.Options{BootID: "boot"})
 	if err != nil {
 		return nil, err
 	}
+	m.disk.whole()
+	p.raft = w.rafts.open(m.addr)
 	p.node, err = replica.Open(replica.Config{
-		Dir: raftDir(dir), ID: "scheduler-1", Address: linkAddr, Store: p.store, Log: log,
-		Fatal:             func(err error) { w.broke("the scheduler cannot go on: %v", err) },
+		Dir: raftDir(m.dir), ID: m.id, Address: m.addr, Store: p.store, Transport: p.raft, Log: log, Fatal: p.fatal,
+		HeartbeatTimeout: raftTimeout, HangLimit: hangLimit, DiskUsed: m.disk.used,
+		WrapLog:           func(l replica.Log) replica.Log { return simLog{l, m.disk} },
 		SnapshotThreshold: w.snapshotEvery, SnapshotInterval: 10 * time.Second, TrailingLogs: w.trailing,
 	})
 	if err != nil {
-		return nil, errors.Join(err, p.store.Close())
+		return nil, errors.Join(err, p.raft.Close(), p.store.Close())
 	}
 	p.dispatch = dispatch.New(dispatch.Config{
 		Store: p.store, Node: p.node, Log: log, CertLife: w.certLife,
-		CA: func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
+		CA:     func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
+		Leader: func() string { l, _ := p.node.Leader(); return l.Address },
 	})
-	p.service = scheduler.New(scheduler.Config{Store: p.store, Node: p.node, Dispatch: p.dispatch, Sealer: sealer, Log: log})
+	p.service = scheduler.New(scheduler.Config{
+		Store: p.store, Node: p.node, Dispatch: p.dispatch, Sealer: sealer, Log: log, Now: m.now, Version: "sim",
+	})
 	return p, nil
 }
 
-func (p *process) waitLead(ctx context.Context) error {
-	led := errors.New("led")
-	if err := p.node.WhileLeader(ctx, func(context.Context) error { return led }); !errors.Is(err, led) {
-		return err
+// fatal implements replica.Config.Fatal: the process exits. The driver clears up behind it.
+func (p *process) fatal(err error) {
+	if p.dying.Load() {
+		return
 	}
-	return nil
+	if p.disk.hangsFor() == 0 {
+		p.world.broke("scheduler %s cannot go on: %v", p.name, err)
+	}
+	p.world.log.Info("scheduler exits", "at", p.name, "err", err)
+	p.stopTalking()
+	p.halted.Store(true)
 }
 
-// startScheduler starts the scheduler on its files and waits until it leads.
-func (w *world) startScheduler(ctx context.Context) error {
-	p, err := openReplica(w, w.schedDir)
+// stopTalking is the moment in which the process is gone for everybody else.
+func (p *process) stopTalking() {
+	p.halt.Do(func() {
+		p.dying.Store(true)
+		p.unmute = p.world.wire.block(way{p.name, everyone}, way{everyone, p.name})
+		p.world.wire.kill(p.name, true)
+		_ = p.raft.Close()
+	})
+}
+
+// begin serves.
+func (p *process) begin() error {
+	certs, err := pki.OpenStore(filepath.Join(p.dir, "pki"))
 	if err != nil {
 		return err
 	}
-	fail := func(err error) error { return errors.Join(err, p.node.Close(), p.store.Close()) }
-	if err := p.waitLead(ctx); err != nil {
-		return fail(err)
-	}
-	certs, err := pki.OpenStore(filepath.Join(w.schedDir, "pki"))
+	ln, err := p.world.wire.listen(p.addr)
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	ln, err := w.wire.listen(linkAddr)
-	if err != nil {
-		return fail(err)
-	}
-	if p.mux, err = link.NewMux(ln, certs, link.MuxConfig{Log: w.log}); err != nil { //nolint:contextcheck // the mux outlives the call
-		return fail(errors.Join(err, ln.Close()))
+	if p.mux, err = link.NewMux(ln, certs, link.MuxConfig{Log: p.world.log}); err != nil {
+		return errors.Join(err, ln.Close())
 	}
 	p.grpc = p.dispatch.GRPC()
 	serving, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	go p.serve(serving) //nolint:contextcheck // it lives until it is killed
-	w.setScheduler(p)
+	go p.serve(serving)
+	p.world.runs(p.member, p)
 	return nil
 }
 
@@ -175,6 +261,7 @@ func (p *process) serve(ctx context.Context) {
 	accountant := &control.Accountant{
 		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log,
 	}
+	drainer := &control.Drainer{Store: p.store, Node: p.node, Pods: p.service, Every: 5 * time.Second, Log: p.world.log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) })
 	group.Go(func() error {
@@ -183,6 +270,7 @@ func (p *process) serve(ctx context.Context) {
 			loops.Go(func() error { return p.dispatch.Lead(lead) })
 			loops.Go(func() error { return purger.Run(lead) })
 			loops.Go(func() error { return accountant.Run(lead) })
+			loops.Go(func() error { return drainer.Run(lead) })
 			return loops.Wait()
 		})
 	})
@@ -192,19 +280,35 @@ func (p *process) serve(ctx context.Context) {
 		return nil
 	})
 	if err := group.Wait(); err != nil && !p.dying.Load() && !errors.Is(err, context.Canceled) {
-		p.world.broke("the scheduler ended: %v", err)
+		p.world.broke("scheduler %s ended: %v", p.name, err)
 	}
 }
 
-// killScheduler ends the scheduler at once and leaves its files as a crash of the kind would. What
-// was asked of it and not answered may have happened or not.
-func (w *world) killScheduler(how unclean) {
-	p := w.scheduler()
+// start starts the scheduler on its files. It does nothing when it runs.
+func (m *member) start() error {
+	if m.world.process(m) != nil {
+		return nil
+	}
+	p, err := m.open()
+	if err != nil {
+		return err
+	}
+	if err := p.begin(); err != nil {
+		return errors.Join(err, p.raft.Close(), p.node.Close(), p.store.Close())
+	}
+	return nil
+}
+
+// kill ends the scheduler at once and leaves its files as a crash of the kind would. What was asked of
+// it and not answered may have happened or not.
+func (m *member) kill(how unclean) {
+	w := m.world
+	p := w.process(m)
 	if p == nil {
 		return
 	}
-	p.dying.Store(true)
-	w.wire.killPort(linkAddr)
+	p.stopTalking()
+	m.disk.die()
 	if how != stateClean { // in the middle of what it does
 		w.check(p.node.Close())
 	}
@@ -212,10 +316,46 @@ func (w *world) killScheduler(how unclean) {
 	<-p.done
 	w.check(p.node.Close())
 	w.check(p.mux.Close())
-	w.setScheduler(nil)
+	w.runs(m, nil)
 	w.check(p.store.Close())
-	mark := map[unclean]string{stateOpen: "open boot\n", stateDropped: "open another\n"}[how]
+	p.unmute()
+	m.leave(how)
+}
+
+// leave makes of the closed state file what a crash leaves.
+func (m *member) leave(how unclean) {
+	file := filepath.Join(raftDir(m.dir), replica.StateFile)
+	mark := map[unclean]string{stateOpen: "open boot\n", stateDropped: "open another\n", stateTorn: "open another\n"}[how]
 	if mark != "" {
-		w.check(os.WriteFile(filepath.Join(raftDir(p.dir), replica.StateFile+".mark"), []byte(mark), 0o600))
+		m.world.check(os.WriteFile(file+".mark", []byte(mark), 0o600))
+	}
+	switch how {
+	case stateLost:
+		m.world.check(errors.Join(os.Remove(file), os.Remove(file+".mark")))
+	case stateTorn:
+		data, err := os.ReadFile(file)
+		m.world.check(err)
+		const page = 4096
+		torn := rand.New(rand.NewPCG(uint64(len(data)), uint64(len(m.name))))
+		for at := 0; at+page <= len(data); at += page {
+			if torn.IntN(2) == 0 {
+				clear(data[at : at+page])
+			}
+		}
+		m.world.check(os.WriteFile(file, data, 0o600))
+	}
+}
+
+// awaitLeader waits until one of the processes leads for sure.
+func awaitLeader(ctx context.Context, among []*process) (*process, error) {
+	for {
+		for _, p := range among {
+			if p.node.IsLeader() && p.node.Barrier(ctx) == nil {
+				return p, nil
+			}
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return nil, errors.Join(errors.New("no scheduler leads"), err)
+		}
 	}
 }

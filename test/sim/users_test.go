@@ -54,9 +54,11 @@ func (d *driver) userCall(account fleet.AccountID) func() {
 		return func() { d.userUpdates(d.owner(id), id, change) }
 	case n < 84:
 		return d.userTemplates(account)
-	case n < 91:
+	case n < 86:
 		id := recent(10)
 		return func() { d.userReads(id) }
+	case n < 91:
+		return func() { d.userLooks(account) }
 	case n < 95:
 		id := d.ids[d.rng.IntN(len(d.ids))]
 		return func() { d.userPries(id) }
@@ -216,6 +218,51 @@ func (d *driver) userPries(id fleet.PodID) {
 	}
 }
 
+// userLooks reads all pods of an account: they are as new as anything that anybody was told before (I6).
+func (d *driver) userLooks(account fleet.AccountID) {
+	d.tally.Lock()
+	want := map[fleet.PodID]uint64{}
+	for id, rec := range d.acked {
+		if old, seen := d.before.pods[id]; rec.Account == account && (!seen || old.Status != fleet.StatusTerminated) {
+			want[id] = rec.Rev
+		}
+	}
+	d.tally.Unlock()
+	have := map[fleet.PodID]fleet.Pod{}
+	_, err := d.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
+		views, err := p.service.Pods(ctx, principal(account))
+		for _, v := range views {
+			have[v.Pod.ID] = v.Pod
+		}
+		return fleet.PodView{}, err
+	})
+	d.told("look", err)
+	if err != nil {
+		return
+	}
+	for id, rev := range want {
+		rec, there := have[id]
+		if !there {
+			var v fleet.PodView
+			if v, err = d.view(account, id); fleet.CodeOf(err) == fleet.CodeUnavailable || v.Pod.Status == fleet.StatusTerminated {
+				continue
+			}
+			rec = v.Pod
+		}
+		if rec.Rev < rev && !d.purged(id) {
+			d.broke("I6: pod %s was acknowledged at revision %d, and a reader sees %d, %s (%v)", id, rev, rec.Rev, rec.Status, err)
+		}
+	}
+}
+
+// purged reports whether a pod may be gone from the records.
+func (d *driver) purged(id fleet.PodID) bool {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	old, seen := d.before.pods[id]
+	return !seen || old.Status == fleet.StatusTerminated
+}
+
 // userReads reads a pod's log through its host.
 func (d *driver) userReads(id fleet.PodID) {
 	lines := 0
@@ -256,7 +303,7 @@ func (d *driver) answered(what string, rec fleet.Pod, err error, refusals ...fle
 			d.owned[rec.ID] = rec.Account
 			d.ids = append(d.ids, rec.ID)
 		}
-	case strings.Contains(err.Error(), "too quickly"):
+	case strings.Contains(err.Error(), "too quickly") && !d.troubled():
 		d.broke("%s: with %d callers the scheduler never came to a decision: %v", what, maxCalls, err)
 	case code == fleet.CodeUnavailable:
 		d.count[what+" unavailable"]++
@@ -388,15 +435,17 @@ func (d *driver) userMakesTemplate(account fleet.AccountID, t fleet.Template, on
 
 // told counts an answer that has no pod in it.
 func (d *driver) told(what string, err error, refusals ...fleet.Code) {
+	d.tally.Lock()
+	defer d.tally.Unlock()
 	switch code := fleet.CodeOf(err); {
 	case err == nil:
-		d.note(what)
-	case strings.Contains(err.Error(), "too quickly"):
+		d.count[what]++
+	case strings.Contains(err.Error(), "too quickly") && !d.troubled():
 		d.broke("%s: with %d callers the scheduler never came to a decision: %v", what, maxCalls, err)
 	case code == fleet.CodeUnavailable:
-		d.note(what + " unavailable")
+		d.count[what+" unavailable"]++
 	case slices.Contains(refusals, code):
-		d.note(what + " refused")
+		d.count[what+" refused"]++
 	default:
 		d.broke("%s: unexpected error %v", what, err)
 	}

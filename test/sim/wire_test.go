@@ -7,25 +7,28 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// wire is the network between hosts and schedulers. Each host has one link to it, whose two
-// directions can be cut by themselves: what is sent meanwhile waits, as TCP would retransmit it.
+// wire is the network between hosts and schedulers. Between any two nodes each direction can be cut by
+// itself: what is sent meanwhile waits, as TCP would retransmit it.
 type wire struct {
-	mu    sync.Mutex // guards the fields below; taken before a pipe's
-	rng   *rand.Rand
-	ports map[string]*port
-	links map[string]*hostLink
+	mu      sync.Mutex // guards the fields below; taken before a pipe's
+	rng     *rand.Rand
+	ports   map[string]*port
+	cuts    map[way]int         // how often each way is cut
+	hosts   map[string][]func() // what heals the cuts of cut
+	changed chan struct{}       // closed when cuts do
+	conns   map[*conn]bool      // the ends of those who dialed
 }
 
-type hostLink struct {
-	up, down bool // cut
-	changed  chan struct{}
-	conns    map[*conn]bool // the host's ends
-}
+// way is a direction between two nodes; everyone stands for all others.
+type way struct{ from, to string }
+
+const everyone = "*"
 
 type port struct {
 	addr    wireAddr
@@ -41,7 +44,16 @@ const (
 )
 
 func newWire(seed uint64) *wire {
-	return &wire{rng: rand.New(rand.NewPCG(seed, 1)), ports: map[string]*port{}, links: map[string]*hostLink{}}
+	return &wire{
+		rng: rand.New(rand.NewPCG(seed, 1)), ports: map[string]*port{}, cuts: map[way]int{}, hosts: map[string][]func(){},
+		changed: make(chan struct{}), conns: map[*conn]bool{},
+	}
+}
+
+// nodeOf is the node that an address is of.
+func nodeOf(addr string) string {
+	node, _, _ := strings.Cut(addr, ":")
+	return node
 }
 
 func (w *wire) delay() time.Duration {
@@ -50,17 +62,7 @@ func (w *wire) delay() time.Duration {
 	return time.Duration(w.rng.Int64N(int64(latestByte)))
 }
 
-// link returns a host's link; mu is held.
-func (w *wire) link(host string) *hostLink {
-	l := w.links[host]
-	if l == nil {
-		l = &hostLink{changed: make(chan struct{}), conns: map[*conn]bool{}}
-		w.links[host] = l
-	}
-	return l
-}
-
-// listen opens a port that hosts can dial.
+// listen opens a port that can be dialed.
 func (w *wire) listen(addr string) (net.Listener, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,18 +74,80 @@ func (w *wire) listen(addr string) (net.Listener, error) {
 	return p, nil
 }
 
-// dialer returns the function with which a host dials.
-func (w *wire) dialer(host string) func(context.Context, string) (net.Conn, error) {
+// isCut reports whether nothing arrives; mu is held.
+func (w *wire) isCut(from, to string) bool {
+	return w.cuts[way{from, to}]+w.cuts[way{from, everyone}]+w.cuts[way{everyone, to}] > 0
+}
+
+// apart reports whether two nodes cannot talk.
+func (w *wire) apart(a, b string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return a != b && (w.isCut(a, b) || w.isCut(b, a))
+}
+
+// block cuts ways until what it returns is called, which may be more than once.
+func (w *wire) block(ways ...way) (heal func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.add(1, ways)
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.add(-1, ways)
+	})
+}
+
+// add changes cuts; mu is held.
+func (w *wire) add(n int, ways []way) {
+	for _, x := range ways {
+		w.cuts[x] += n
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+	for c := range w.conns {
+		near, far := nodeOf(string(c.local)), nodeOf(string(c.remote))
+		c.out.setCut(w.isCut(near, far))
+		c.in.setCut(w.isCut(far, near))
+	}
+}
+
+// travel takes as long as a message from one node to another, and for ever while the way is cut. It
+// fails when one of the channels is closed or has something before.
+func (w *wire) travel(from, to string, late <-chan time.Time, done <-chan struct{}) error {
+	timer := time.NewTimer(w.delay())
+	defer timer.Stop()
+	arrived := timer.C
+	for {
+		w.mu.Lock()
+		cut, changed := w.isCut(from, to), w.changed
+		w.mu.Unlock()
+		if arrived == nil && !cut {
+			return nil
+		}
+		select {
+		case <-arrived:
+			arrived = nil
+		case <-changed:
+		case <-late:
+			return os.ErrDeadlineExceeded
+		case <-done:
+			return net.ErrClosed
+		}
+	}
+}
+
+// dialer returns the function with which a node dials.
+func (w *wire) dialer(node string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		for {
 			w.mu.Lock()
-			l := w.link(host)
-			if !l.up && !l.down {
-				c, err := w.connect(l, host, addr)
+			if !w.isCut(node, nodeOf(addr)) && !w.isCut(nodeOf(addr), node) {
+				c, err := w.connect(node, addr)
 				w.mu.Unlock()
 				return c, err
 			}
-			changed := l.changed
+			changed := w.changed
 			w.mu.Unlock()
 			select {
 			case <-changed:
@@ -95,60 +159,59 @@ func (w *wire) dialer(host string) func(context.Context, string) (net.Conn, erro
 }
 
 // connect makes a connection; mu is held.
-func (w *wire) connect(l *hostLink, host, addr string) (net.Conn, error) {
+func (w *wire) connect(node, addr string) (net.Conn, error) {
 	p := w.ports[addr]
 	if p == nil {
 		return nil, &net.OpError{Op: "dial", Net: "wire", Addr: wireAddr(addr), Err: syscall.ECONNREFUSED}
 	}
 	up, down := newPipe(w), newPipe(w)
-	near := &conn{in: down, out: up, local: wireAddr(host), remote: p.addr, link: l, wire: w}
-	far := &conn{in: up, out: down, local: p.addr, remote: wireAddr(host)}
+	near := &conn{in: down, out: up, local: wireAddr(node), remote: p.addr, dialed: true, wire: w}
+	far := &conn{in: up, out: down, local: p.addr, remote: wireAddr(node)}
 	near.peer = far
 	select {
 	case p.backlog <- far:
 	default:
 		return nil, &net.OpError{Op: "dial", Net: "wire", Addr: p.addr, Err: syscall.ECONNREFUSED}
 	}
-	l.conns[near] = true
+	w.conns[near] = true
 	return near, nil
 }
 
-// cut cuts or heals the two directions of a host's link.
-func (w *wire) cut(host string, up, down bool) {
+// cut cuts or heals the two directions between a node and all others.
+func (w *wire) cut(node string, up, down bool) {
+	var ways []way
+	if up {
+		ways = append(ways, way{node, everyone})
+	}
+	if down {
+		ways = append(ways, way{everyone, node})
+	}
+	heal := w.block(ways...)
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := w.link(host)
-	l.up, l.down = up, down
-	close(l.changed)
-	l.changed = make(chan struct{})
-	for c := range l.conns {
-		c.out.setCut(up)
-		c.in.setCut(down)
+	before := w.hosts[node]
+	w.hosts[node] = []func(){heal}
+	w.mu.Unlock()
+	for _, f := range before {
+		f()
 	}
 }
 
-// kill ends all connections of a host's process. The other end is told, unless the machine lost its
+// kill ends all connections of a node's process. The other ends are told, unless the machine lost its
 // power.
-func (w *wire) kill(host string, tell bool) {
+func (w *wire) kill(node string, tell bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := w.link(host)
-	for c := range l.conns {
-		c.die(tell)
-	}
-	clear(l.conns)
-}
-
-// killPort ends all connections to a scheduler that died.
-func (w *wire) killPort(addr string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range w.links {
-		for c := range l.conns {
-			if string(c.remote) == addr {
-				c.peer.die(true)
-			}
+	for c := range w.conns {
+		switch node {
+		case nodeOf(string(c.local)):
+			c.die(tell)
+		case nodeOf(string(c.remote)):
+			c.peer.die(tell)
+			continue
+		default:
+			continue
 		}
+		delete(w.conns, c)
 	}
 }
 
@@ -193,8 +256,8 @@ func (a wireAddr) String() string { return string(a) }
 type conn struct {
 	in, out       *pipe
 	local, remote wireAddr
-	peer          *conn     // of a host's end
-	link          *hostLink // of a host's end
+	peer          *conn // of the end that dialed
+	dialed        bool
 	wire          *wire
 }
 
@@ -205,9 +268,9 @@ func (c *conn) RemoteAddr() net.Addr        { return c.remote }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	if c.link != nil {
+	if c.dialed {
 		c.wire.mu.Lock()
-		delete(c.link.conns, c)
+		delete(c.wire.conns, c)
 		c.wire.mu.Unlock()
 	}
 	c.in.shutReader(syscall.EPIPE)

@@ -15,6 +15,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/pki"
 )
 
 const (
@@ -27,9 +28,12 @@ const (
 type world struct {
 	t        testing.TB
 	dir      string
-	schedDir string
+	schedDir string     // of the first scheduler
 	rng      *rand.Rand // of the driver alone
 	wire     *wire
+	rafts    *rafts
+	ca       *pki.CA
+	size     int // of the control plane at first; 0: 1
 	log      *slog.Logger
 	lines    *logLines
 	accounts []fleet.AccountID
@@ -39,8 +43,10 @@ type world struct {
 	trailing      uint64
 
 	mu      sync.Mutex // guards the fields below; taken after a machine's lock
-	sched   *process   // nil: no scheduler runs
-	last    picture    // the state when the scheduler was last seen
+	users   *rand.Rand // of the users' calls
+	members []*member  // also those that were removed
+	lives   map[*member]*process
+	last    picture // the newest state that any scheduler was seen with
 	hosts   []*host
 	byHost  map[fleet.HostID]*host
 	faults  []string // what was broken
@@ -48,6 +54,8 @@ type world struct {
 	running map[fleet.PodID]*machine
 	written map[fleet.PodID]note // what processes last wrote to their pod's data
 	reread  int                  // processes that found what the one before wrote
+
+	lastMember int
 }
 
 type start struct {
@@ -63,16 +71,14 @@ func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 		starts: map[start]string{}, running: map[fleet.PodID]*machine{}, written: map[fleet.PodID]note{}, lines: &logLines{began: time.Now()},
 	}
 	w.log = slog.New(w.lines)
-	w.schedDir = filepath.Join(w.dir, "scheduler")
+	w.users, w.lives, w.rafts = rand.New(rand.NewPCG(seed, 3)), map[*member]*process{}, newRafts(w.wire)
+	w.schedDir = filepath.Join(w.dir, "scheduler-1")
 	if change != nil {
 		change(w)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := initialise(ctx, w, w.schedDir, w.accounts); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.startScheduler(ctx); err != nil {
+	if err := w.found(ctx, max(w.size, 1), w.accounts); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -83,7 +89,9 @@ func (w *world) close() {
 	for _, h := range w.allHosts() {
 		h.kill(true)
 	}
-	w.killScheduler(stateClean)
+	for _, m := range w.members {
+		m.kill(stateClean)
+	}
 }
 
 func (w *world) allHosts() []*host {
@@ -97,52 +105,6 @@ func (w *world) addHost(h *host) {
 	defer w.mu.Unlock()
 	w.hosts = append(w.hosts, h)
 	w.byHost[h.id] = h
-}
-
-func (w *world) scheduler() *process {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.sched
-}
-
-// setScheduler makes p, or with nil nobody, the scheduler that runs.
-func (w *world) setScheduler(p *process) {
-	if p == nil {
-		w.setLast(take(w.scheduler().store))
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sched = p
-}
-
-func (w *world) setLast(p picture, err error) {
-	w.check(err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.last = p
-}
-
-// picture returns the state as it is, or as the scheduler that died left it.
-func (w *world) picture() picture {
-	if p := w.scheduler(); p != nil {
-		w.setLast(take(p.store))
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last
-}
-
-// pod returns a pod's record.
-func (w *world) pod(id fleet.PodID) (fleet.Pod, bool) {
-	if p := w.scheduler(); p != nil {
-		if rec, known, err := find(p.store, id); err == nil {
-			return rec, known
-		}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	rec, ok := w.last.pods[id]
-	return rec, ok
 }
 
 // broke records that something happened that must never happen.
@@ -251,23 +213,6 @@ func (w *world) view(account fleet.AccountID, id fleet.PodID) (view fleet.PodVie
 		return view, err
 	})
 	return view, err
-}
-
-var errDown = fleet.Unavailable("no scheduler runs", nil)
-
-// ask calls the scheduler as a user does. A user of a scheduler that died meanwhile got no answer.
-func (w *world) ask(call func(context.Context, *process) (fleet.PodView, error)) (fleet.Pod, error) {
-	p := w.scheduler()
-	if p == nil {
-		return fleet.Pod{}, errDown
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
-	view, err := call(ctx, p)
-	if p.dying.Load() && fleet.CodeOf(err) != fleet.CodeUnavailable {
-		return fleet.Pod{}, errDown
-	}
-	return view.Pod, err
 }
 
 func cpuPod(vcpu int, image string) fleet.PodRequest {

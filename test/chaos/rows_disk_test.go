@@ -1,0 +1,152 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/test/chaos/history"
+)
+
+func TestRow05SlowDisk(t *testing.T) {
+	c := shared(t)
+	l := c.startLoad(t)
+	l.warm(t, 20)
+	began := l.h.Now()
+	leader, err := c.awaitLeader(upTime)
+	must(t, err)
+	t.Log("the leader's disk is slow")
+	leader.disk.Slow(pick(200*time.Millisecond, 2*time.Second))
+	l.warm(t, 10)
+	leader.disk.Heal()
+	await(t, upTime, c.whole)
+
+	leader, err = c.awaitLeader(upTime)
+	must(t, err)
+	follower := c.others(leader)[0]
+	t.Log("a follower's disk is slow")
+	from := l.h.Now()
+	follower.disk.Slow(pick(500*time.Millisecond, 2*time.Second))
+	l.warm(t, 50)
+	l.goesOn(t, from, resumes)
+	follower.disk.Heal()
+	l.end(t, began, 60)
+	c.sameState(t)
+}
+
+func TestRow06HungDisk(t *testing.T) {
+	c := shared(t)
+	l := c.startLoad(t)
+	l.warm(t, 20)
+	began := l.h.Now()
+	leader, err := c.awaitLeader(upTime)
+	must(t, err)
+	leader.disk.Hang()
+	code, err := leader.proc.Wait(10 * time.Second)
+	if err != nil {
+		t.Errorf("on a hung disk: %v", err)
+		must(t, leader.proc.Kill())
+	} else if code == 0 {
+		t.Error("the process ended as if all were well")
+	}
+	_, err = c.awaitLeader(resumes, c.others(leader)...)
+	must(t, err)
+	l.goesOn(t, began, 10*time.Second+resumes)
+
+	// What systemd does: it is started again, and must not lead before its disk answers.
+	must(t, c.begin(leader))
+	from := l.h.Now()
+	l.warm(t, 50)
+	l.goesOn(t, from, resumes)
+	if now, err := c.leader(c.others(leader)...); err != nil || now == leader {
+		t.Errorf("the member on the hung disk leads, %v", err)
+	}
+	leader.disk.Release()
+	l.end(t, began, 60)
+	c.sameState(t)
+}
+
+// condition reads one condition of a member's health; empty: all is well.
+func (c *cluster) condition(m *member, name string) (string, error) {
+	got := c.web.call(context.Background(), ask{base: m.api(), method: http.MethodGet, path: "/healthz?verbose=true", limit: 5 * time.Second})
+	if got.status == 0 {
+		return "", fmt.Errorf("health of %s: %s", m.name, got.note)
+	}
+	if !strings.Contains(string(got.body), name) {
+		return "", fmt.Errorf("health of %s tells nothing of %s: %s", m.name, name, got.body)
+	}
+	return string(got.body), nil
+}
+
+func TestRow07FullDisk(t *testing.T) {
+	c := shared(t)
+	l := c.startLoad(t)
+	l.warm(t, 20)
+	began := l.h.Now()
+	leader, err := c.awaitLeader(upTime)
+	must(t, err)
+	pids := map[string]int{}
+	for _, m := range c.members {
+		pids[m.name] = m.proc.PID()
+	}
+
+	t.Log("the leader's disk is 97 % full")
+	leader.disk.Lie(97)
+	await(t, 2*resumes, func() error {
+		now, err := c.leader(c.others(leader)...)
+		if err == nil && now == leader {
+			err = fmt.Errorf("%s still leads", leader.name)
+		}
+		return err
+	})
+	if text, err := c.condition(leader, "disk_full"); err != nil || !strings.Contains(text, "failing") {
+		t.Errorf("health: %s, %v", text, err)
+	}
+	from := l.h.Now()
+	l.goesOn(t, from, resumes)
+
+	t.Log("all disks are 97 % full")
+	for _, m := range c.members {
+		m.disk.Lie(97)
+	}
+	await(t, 2*resumes, func() error {
+		from := l.h.Now()
+		time.Sleep(500 * time.Millisecond) // within which nothing may be acknowledged
+		if n := l.h.Writes(from); n > 0 {
+			return fmt.Errorf("%d writes were acknowledged", n)
+		}
+		return nil
+	})
+	a := ask{base: c.members[0].api(), key: c.keys.APIKey, method: http.MethodPost, path: "/v2/pods", body: simPod("full")}
+	if got := c.web.call(context.Background(), a); got.result == history.OK || got.status/100 != 5 {
+		t.Errorf("a write on full disks answers %d %s", got.status, got.body)
+	}
+	await(t, 2*resumes, func() error {
+		return c.web.read(context.Background(), ask{base: c.members[0].api(), key: c.keys.APIKey, method: http.MethodGet, path: "/v2/pods"}, nil)
+	})
+
+	t.Log("there is room again")
+	for _, m := range c.members {
+		m.disk.Heal()
+	}
+	from = l.h.Now()
+	l.goesOn(t, from, 2*resumes)
+	for _, m := range c.members {
+		if m.proc.PID() != pids[m.name] || !m.proc.Alive() {
+			t.Errorf("%s did not live through it", m.name)
+		}
+	}
+
+	t.Log("every write to the leader's disk fails, although there seemed to be room")
+	leader, err = c.awaitLeader(upTime)
+	must(t, err)
+	from = l.h.Now()
+	leader.disk.Full(true)
+	l.goesOn(t, from, 2*resumes)
+	leader.disk.Heal()
+	l.end(t, began, 60)
+	c.sameState(t)
+}
