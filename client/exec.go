@@ -67,7 +67,7 @@ func (c *Client) upgrade(ctx context.Context, path string) (*websocket.Conn, err
 		return nil, err
 	}
 	var conn *websocket.Conn
-	_, err = c.failover(req, func(req *http.Request) (*http.Response, error) {
+	_, err = c.failover(req, func(req *http.Request) (*http.Response, error) { //nolint:bodyclose // there is no response
 		conn, err = c.dialSocket(ctx, req)
 		return nil, err
 	})

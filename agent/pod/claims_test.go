@@ -9,8 +9,8 @@ import (
 )
 
 // orderOf is an order of a pod for GPUs and public ports.
-func orderOf(id fleet.PodID, generation uint64, goal fleet.Goal, gpu string, port int) Assignment {
-	a := assignment(1, goal)
+func orderOf(id fleet.PodID, generation uint64, gpu string, port int) Assignment {
+	a := assignment(1, fleet.GoalRun)
 	a.Pod, a.Generation = id, generation
 	if gpu != "" {
 		a.GPUs = []string{gpu}
@@ -41,8 +41,8 @@ func TestAPodWaitsForWhatAnotherStillHas(t *testing.T) {
 	for name, x := range map[string]struct {
 		first, second Assignment
 	}{
-		"a GPU":         {orderOf("old", 10, fleet.GoalRun, "GPU-1", 0), orderOf("new", 20, fleet.GoalRun, "GPU-1", 0)},
-		"a public port": {orderOf("old", 10, fleet.GoalRun, "", 30_001), orderOf("new", 20, fleet.GoalRun, "", 30_001)},
+		"a GPU":         {orderOf("old", 10, "GPU-1", 0), orderOf("new", 20, "GPU-1", 0)},
+		"a public port": {orderOf("old", 10, "", 30_001), orderOf("new", 20, "", 30_001)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for way, end := range map[string]func(f *fakeHost, pods *Pods){
@@ -92,10 +92,10 @@ func TestOfTwoPodsThatWantOneThingTheEarlierOrderHasIt(t *testing.T) {
 			f.images["web"] = true
 			pods, deps, _ := agentLife(t, f, boot1)
 			deps.Heard.Store(false)
-			pods.Set(f.order(orderOf("b", 20, fleet.GoalRun, "GPU-1", 0)))
-			pods.Set(f.order(orderOf("a", 10, fleet.GoalRun, "GPU-1", 30_001)))
-			pods.Set(f.order(orderOf("c", 30, fleet.GoalRun, "GPU-2", 30_001)))
-			pods.Set(f.order(orderOf("d", 40, fleet.GoalRun, "GPU-3", 30_002)))
+			pods.Set(f.order(orderOf("b", 20, "GPU-1", 0)))
+			pods.Set(f.order(orderOf("a", 10, "GPU-1", 30_001)))
+			pods.Set(f.order(orderOf("c", 30, "GPU-2", 30_001)))
+			pods.Set(f.order(orderOf("d", 40, "GPU-3", 30_002)))
 			deps.Heard.Store(true)
 			pods.Poke()
 			settle(time.Minute)

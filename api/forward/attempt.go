@@ -112,7 +112,7 @@ func (f *Forwarder) once(r *http.Request, c *call, address string) (*http.Respon
 		stop := context.AfterFunc(ctx, func() { _ = both.Close() }) // the transport looks after it no more
 		resp.Body = &upgraded{both, func() { stop(); release() }}
 	} else {
-		resp.Body = &answer{resp.Body, release}
+		resp.Body = &answer{resp.Body, ctx, release}
 	}
 	return resp, nil
 }
@@ -145,7 +145,18 @@ func (f *Forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 // answer is the body of an answer; upgraded that of a connection that is one no more.
 type answer struct {
 	io.ReadCloser
+	ctx     context.Context //nolint:containedctx // of the attempt
 	release func()
+}
+
+// Read implements io.Reader. A leader that is given up may end its answer as the connection closes, in the middle:
+// that is no end.
+func (a *answer) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) && a.ctx.Err() != nil {
+		err = context.Cause(a.ctx)
+	}
+	return n, err
 }
 
 func (a *answer) Close() error {
@@ -228,7 +239,7 @@ type terms struct {
 func (t *terms) join(ctx context.Context, address string) (context.Context, func()) {
 	term := t.turn(address)
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(term, func() { cancel(errDeposed) }) //nolint:contextcheck // a request ends with either
+	stop := context.AfterFunc(term, func() { cancel(errDeposed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 

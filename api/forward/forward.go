@@ -169,6 +169,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = rc.SetReadDeadline(time.Time{}) // the server's limit for a whole request does not hold for the answer
 		out.Body, out.ContentLength = http.NoBody, 0
 	} else {
+		_ = rc.EnableFullDuplex() // an answer may begin while the body still comes
 		out.Body = c.read
 	}
 	f.reverse.ServeHTTP(&slowWriter{ResponseWriter: w, rc: rc, idle: f.cfg.ClientIdle}, out)

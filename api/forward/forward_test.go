@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
 	"gantry/api/forward"
@@ -26,6 +25,8 @@ import (
 )
 
 const patience = 20 * time.Second
+
+var browser = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Second}, Timeout: 2 * patience}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -153,7 +154,7 @@ func (s *site) add(id string, h http.HandlerFunc, change ...func(*forward.Config
 		_ = m.inner.Close()
 		s.must(mux.Close())
 		<-served
-		http.DefaultClient.CloseIdleConnections()
+		browser.CloseIdleConnections()
 	})
 	return m
 }
@@ -179,7 +180,7 @@ func (s *site) ask(m *member, method, path string, body io.Reader, header ...str
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := browser.Do(req)
 	s.must(err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
@@ -363,13 +364,13 @@ func TestAHungLeaderIsGivenUp(t *testing.T) {
 	done := make(chan answer)
 	go func() { done <- s.ask(b, http.MethodPost, "/", nil) }()
 	<-reached
-	resp, err := http.Get(b.api.URL + "/stream") //nolint:noctx // ends with the member
+	resp, err := browser.Get(b.api.URL + "/stream") //nolint:noctx // ends with the member
 	s.must(err)
 	defer resp.Body.Close()
 	s.set(c)
 	(<-done).refused(t, "outcome is not known", false)
-	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("the stream was taken for a whole one")
+	if text, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("the stream was taken for a whole one: %v %q", resp, text)
 	}
 }
 
@@ -397,12 +398,13 @@ func TestStreams(t *testing.T) {
 	b := s.add("b", echo)
 	s.set(a)
 	out, in := io.Pipe()
+	defer in.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.api.URL+"/", out)
 	s.must(err)
 	go func() { _, _ = in.Write([]byte("one")) }()
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := browser.Do(req)
 	s.must(err)
 	defer resp.Body.Close()
 	buf := make([]byte, 9)
@@ -419,44 +421,6 @@ func TestStreams(t *testing.T) {
 	case <-left:
 	case <-time.After(patience):
 		t.Error("the leader does not see that the client left")
-	}
-}
-
-func TestWebSockets(t *testing.T) {
-	s := newSite(t)
-	a := s.add("a", func(w http.ResponseWriter, r *http.Request) {
-		c, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer func() { _ = c.CloseNow() }()
-		c.SetReadLimit(4 << 20)
-		for {
-			kind, data, err := c.Read(r.Context())
-			if err != nil || c.Write(r.Context(), kind, data) != nil {
-				return
-			}
-		}
-	})
-	b := s.add("b", echo, func(c *forward.Config) { c.Handover = time.Millisecond })
-	s.set(a)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	c, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(b.api.URL, "http"), nil) //nolint:bodyclose // the library says that there is none to close
-	s.must(err)
-	defer func() { _ = c.CloseNow() }()
-	c.SetReadLimit(4 << 20)
-	big := make([]byte, 1<<20)
-	_, _ = rand.Read(big)
-	for _, msg := range [][]byte{[]byte("hello"), big} {
-		s.must(c.Write(ctx, websocket.MessageBinary, msg))
-		if _, got, err := c.Read(ctx); err != nil || !bytes.Equal(got, msg) {
-			t.Fatal(len(got), err)
-		}
-	}
-	s.set(b)
-	if _, _, err := c.Read(ctx); err == nil || ctx.Err() != nil {
-		t.Error("the socket outlives the leader")
 	}
 }
 

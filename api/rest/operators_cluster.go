@@ -127,7 +127,9 @@ func (a *API) onMember(f func(Service, context.Context, fleet.MemberID) error) f
 
 func (a *API) removeMember(ctx context.Context, c *call, in *none) (*none, error) {
 	force := c.args.flag("force", false)
-	return a.onMember(func(svc Service, ctx context.Context, id fleet.MemberID) error { return svc.RemoveMember(ctx, id, force) })(ctx, c, in)
+	return a.onMember(func(svc Service, ctx context.Context, id fleet.MemberID) error {
+		return svc.RemoveMember(ctx, id, force)
+	})(ctx, c, in)
 }
 
 func (a *API) transferLeadership(ctx context.Context, _ *call, in *TransferRequest) (*none, error) {

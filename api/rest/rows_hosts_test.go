@@ -35,9 +35,9 @@ func labelled(t *testing.T, p *plane.Plane) {
 	must(t, err)
 }
 
-func duty(id fleet.HostID, duty fleet.Duty, keepRunning bool) func(*testing.T, *plane.Plane) {
+func duty(duty fleet.Duty, keepRunning bool) func(*testing.T, *plane.Plane) {
 	return func(t *testing.T, p *plane.Plane) {
-		_, err := p.SetHostDuty(t.Context(), id, duty, keepRunning)
+		_, err := p.SetHostDuty(t.Context(), plane.Host, duty, keepRunning)
 		must(t, err)
 	}
 }
@@ -74,7 +74,7 @@ func hostListRows() []row {
 		list("label-other-value", "?label=rack=b5", labelled),
 		list("label-both-values", "?label=rack=b4,rack=b5", labelled),
 		list("label-empty-value", "?label=rack=", labelled),
-		list("cordoned", "?state=cordoned", duty(plane.Host, fleet.DutyCordoned, false)),
+		list("cordoned", "?state=cordoned", duty(fleet.DutyCordoned, false)),
 		list("two-states", "?state=ready,unreachable", unreachable(plane.CommunityHost)),
 		list("no-gone", "", gone),
 		list("gone", "?state=gone", gone),
@@ -113,7 +113,7 @@ func hostDutyRows() []row {
 		return func(t *testing.T, p *plane.Plane) {
 			id := makePod(t, p, fleet.EventRunning)
 			p.Lock(id, !keepRunning)
-			duty(plane.Host, fleet.DutyDraining, keepRunning)(t, p)
+			duty(fleet.DutyDraining, keepRunning)(t, p)
 		}
 	}
 	down := post("cordon-no-leader", "503 outcome unknown", theHost+"/cordon", "", nil)
@@ -123,12 +123,12 @@ func hostDutyRows() []row {
 	}
 	return []row{
 		post("cordon", ok, theHost+"/cordon", "", nil),
-		post("cordon-again", ok, theHost+"/cordon", "", duty(plane.Host, fleet.DutyCordoned, false)),
+		post("cordon-again", ok, theHost+"/cordon", "", duty(fleet.DutyCordoned, false)),
 		post("cordon-unreachable", ok, theHost+"/cordon", "", unreachable(plane.Host)),
 		post("cordon-gone", no, otherID+"/cordon", "", gone),
 		post("cordon-missing", "404 missing object", noHostID+"/cordon", "", nil),
 		byUser(post("cordon", "", theHost+"/cordon", "", nil)), down,
-		post("uncordon", ok, theHost+"/uncordon", "", duty(plane.Host, fleet.DutyDraining, true)),
+		post("uncordon", ok, theHost+"/uncordon", "", duty(fleet.DutyDraining, true)),
 		post("uncordon-fenced", no, otherID+"/uncordon", "", fenced),
 		post("drain", ok, theHost+"/drain", `{}`, busy),
 		post("drain-keep-running", ok, theHost+"/drain", `{"keepRunning":true}`, busy),

@@ -114,7 +114,10 @@ func TestSnapshotEndsWhenNobodyReads(t *testing.T) {
 	_, _ = resp.Body.Read(make([]byte, 10))
 	_ = resp.Body.Close()
 	select {
-	case <-ended:
+	case err := <-ended:
+		if err == nil {
+			t.Error("the snapshot is whole")
+		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the snapshot is still written")
 	}

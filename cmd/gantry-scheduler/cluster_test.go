@@ -59,6 +59,8 @@ var build = func() func(t *testing.T, level string) string {
 
 var binaries string
 
+var browser = &http.Client{Timeout: patience}
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "gantry-scheduler-test-")
 	if err != nil {
@@ -108,8 +110,11 @@ func freePort(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	address := ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 func newMachine(t *testing.T, binary string) *machine {
@@ -177,7 +182,9 @@ func (m *machine) kill() {
 		return
 	}
 	_ = m.cmd.Process.Kill()
-	<-m.exited
+	if err := <-m.exited; err == nil {
+		m.t.Log("a scheduler had ended before it was killed")
+	}
 	m.cmd = nil
 }
 
@@ -194,16 +201,15 @@ func (m *machine) stop() {
 
 // world is a cluster under test.
 type world struct {
-	t     *testing.T
-	keys  keysFile
-	all   []*machine
-	names map[*machine]string // ids
+	t    *testing.T
+	keys keysFile
+	all  []*machine
 }
 
 // newWorld makes a cluster of one.
 func newWorld(t *testing.T, binary string) *world {
 	t.Helper()
-	w := &world{t: t, names: map[*machine]string{}}
+	w := &world{t: t}
 	m := newMachine(t, binary)
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	m.must("init", "--data-dir", m.dir, "--keys-file", keys, "--address", m.link)
@@ -221,12 +227,12 @@ func newWorld(t *testing.T, binary string) *world {
 }
 
 // ask makes one request at a machine.
-func (w *world) ask(m *machine, key, method, path string, body any) (int, []byte, http.Header, error) {
+func (w *world) ask(m *machine, key, method, path string, body any) (int, []byte, error) {
 	var in io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return 0, nil, nil, err
+			return 0, nil, err
 		}
 		in = bytes.NewReader(text)
 	}
@@ -234,19 +240,19 @@ func (w *world) ask(m *machine, key, method, path string, body any) (int, []byte
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+m.api+path, in)
 	if err != nil {
-		return 0, nil, nil, err
+		return 0, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := browser.Do(req)
 	if err != nil {
-		return 0, nil, nil, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
 	out, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, out, resp.Header, err
+	return resp.StatusCode, out, err
 }
 
 // admin makes a request of the operator at any machine until it is decided.
@@ -255,7 +261,7 @@ func (w *world) admin(method, path string, body, into any) {
 	var last string
 	w.eventually(method+" "+path, func() bool {
 		for _, m := range w.running() {
-			status, out, _, err := w.ask(m, w.keys.AdminKey, method, path, body)
+			status, out, err := w.ask(m, w.keys.AdminKey, method, path, body)
 			last = fmt.Sprint(status, string(out), err)
 			if err != nil || status == http.StatusServiceUnavailable {
 				continue
@@ -300,7 +306,7 @@ func (w *world) eventually(what string, ok func() bool, why ...func() string) {
 
 // health returns the status and the conditions of a machine.
 func (w *world) health(m *machine) (int, map[string]string) {
-	status, out, _, err := w.ask(m, "", http.MethodGet, "/healthz?verbose=true", nil)
+	status, out, err := w.ask(m, "", http.MethodGet, "/healthz?verbose=true", nil)
 	var report struct {
 		Conditions []struct {
 			Name string
@@ -414,19 +420,13 @@ func (w *world) tryJoin(binary string, token map[string]any) (*machine, string, 
 	return m, out, err
 }
 
-// account makes an account at a machine and returns its id, or why not.
-func (w *world) account(m *machine, name string) (string, error) {
-	status, out, _, err := w.ask(m, w.keys.AdminKey, http.MethodPost, "/admin/v1/accounts", map[string]any{"name": name})
-	if err != nil {
-		return "", err
+// account makes an account at a machine; its answer acknowledges it.
+func (w *world) account(m *machine, name string) error {
+	status, out, err := w.ask(m, w.keys.AdminKey, http.MethodPost, "/admin/v1/accounts", map[string]any{"name": name})
+	if err == nil && status != http.StatusCreated {
+		err = errors.New(string(out))
 	}
-	var made struct {
-		ID string `json:"id"`
-	}
-	if status != http.StatusCreated {
-		return "", errors.New(string(out))
-	}
-	return made.ID, json.Unmarshal(out, &made)
+	return err
 }
 
 // accounts lists the names of accounts as a machine answers.
@@ -434,7 +434,7 @@ func (w *world) accounts(m *machine) string {
 	w.t.Helper()
 	var names string
 	w.eventually("accounts are listed", func() bool {
-		status, out, _, err := w.ask(m, w.keys.AdminKey, http.MethodGet, "/admin/v1/accounts", nil)
+		status, out, err := w.ask(m, w.keys.AdminKey, http.MethodGet, "/admin/v1/accounts", nil)
 		names = string(out)
 		return err == nil && status == http.StatusOK
 	}, func() string { return names })

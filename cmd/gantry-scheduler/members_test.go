@@ -27,7 +27,7 @@ func TestThreeSchedulersAreOne(t *testing.T) {
 	lead := w.leader()
 	for i, m := range w.all {
 		name := fmt.Sprintf("account-%d", i)
-		if _, err := w.account(m, name); err != nil {
+		if err := w.account(m, name); err != nil {
 			t.Fatal(err)
 		}
 		for _, other := range w.all {
@@ -48,10 +48,10 @@ func TestThreeSchedulersAreOne(t *testing.T) {
 	}
 	// A user's key is checked by the leader, and a wrong one refused by it.
 	for _, m := range w.all {
-		if status, _, _, err := w.ask(m, w.keys.APIKey, http.MethodGet, "/v2/pods", nil); err != nil || status != http.StatusOK {
+		if status, _, err := w.ask(m, w.keys.APIKey, http.MethodGet, "/v2/pods", nil); err != nil || status != http.StatusOK {
 			t.Errorf("pods: %d %v", status, err)
 		}
-		if status, _, _, err := w.ask(m, "wrong", http.MethodGet, "/v2/pods", nil); err != nil || status != http.StatusUnauthorized {
+		if status, _, err := w.ask(m, "wrong", http.MethodGet, "/v2/pods", nil); err != nil || status != http.StatusUnauthorized {
 			t.Errorf("a wrong key: %d %v", status, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestAKilledLeaderLosesNothing(t *testing.T) {
 				default:
 				}
 				name := fmt.Sprintf("load-%d-%d-", i, n)
-				if _, err := w.account(m, name); err == nil {
+				if err := w.account(m, name); err == nil {
 					mu.Lock()
 					acked = append(acked, name)
 					mu.Unlock()
@@ -117,7 +117,7 @@ func TestAKilledLeaderLosesNothing(t *testing.T) {
 		status, c := w.health(lead)
 		return status == http.StatusServiceUnavailable && c["member"] == "this scheduler was removed from the cluster"
 	})
-	if status, _, _, err := w.ask(lead, w.keys.AdminKey, http.MethodGet, "/admin/v1/accounts", nil); err != nil || status != http.StatusServiceUnavailable {
+	if status, _, err := w.ask(lead, w.keys.AdminKey, http.MethodGet, "/admin/v1/accounts", nil); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("a removed member answers %d %v", status, err)
 	}
 }
@@ -166,7 +166,7 @@ func TestADamagedMemberIsRebuilt(t *testing.T) {
 	}
 	bad.start()
 	w.awaitVoters(3)
-	if _, err := w.account(bad, "after the rebuild"); err != nil {
+	if err := w.account(bad, "after the rebuild"); err != nil {
 		t.Error(err)
 	}
 }
@@ -205,14 +205,14 @@ func TestMembershipRefusals(t *testing.T) {
 	// With one of three down, none of the two that are left can go without force.
 	others[0].kill()
 	w.eventually("a removal is refused", func() bool {
-		status, out, _, err := w.ask(lead, w.keys.AdminKey, http.MethodDelete, memberPath+w.id(others[1]), nil)
+		status, out, err := w.ask(lead, w.keys.AdminKey, http.MethodDelete, memberPath+w.id(others[1]), nil)
 		return err == nil && status == http.StatusBadRequest && strings.Contains(string(out), "would be left only 1 answer")
 	})
 	// The dead one can.
 	w.admin(http.MethodDelete, memberPath+w.id(others[0]), nil, nil)
 	w.admin(http.MethodDelete, memberPath+w.id(others[1]), nil, nil)
 	w.awaitVoters(1)
-	status, out, _, err := w.ask(lead, w.keys.AdminKey, http.MethodDelete, memberPath+only, nil)
+	status, out, err := w.ask(lead, w.keys.AdminKey, http.MethodDelete, memberPath+only, nil)
 	if err != nil || status != http.StatusBadRequest || !strings.Contains(string(out), "last scheduler") {
 		t.Errorf("the last one: %d %s %v", status, out, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ const (
 	minRaftTimeout  = 50 * time.Millisecond
 	maxRaftTimeout  = 10 * time.Second
 	stallLimit      = 2 * time.Second
+	fatalGrace      = 2 * time.Second
 )
 
 // Run is the daemon's life: it opens everything, serves until ctx ends, and closes in reverse.
@@ -55,7 +57,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, ports.mux.Close()) }()
 	front := newFrontDoor(ports.api, log)
 	defer func() { err = errors.Join(err, front.close(ctx)) }()
-	m, err := c.openWhenRoom(ctx, streams{ports.mux.Raft(), certs, known.expect}, front, cancel, log)
+	m, err := c.openWhenRoom(ctx, streams{ports.mux.Raft(), certs, known.expect}, front, ender(cancel), log)
 	if err != nil {
 		return err
 	}
@@ -71,6 +73,15 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return cause
 	}
 	return err
+}
+
+// ender returns what a replica that cannot go on calls: the daemon ends in order, or, since a disk that hangs holds up
+// every orderly end, without it after fatalGrace.
+func ender(cancel context.CancelCauseFunc) func(error) {
+	return func(err error) {
+		cancel(err)
+		time.AfterFunc(fatalGrace, func() { os.Exit(1) })
+	}
 }
 
 // checkFolder refuses a folder that a command did not finish.

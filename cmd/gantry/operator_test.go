@@ -139,7 +139,7 @@ func TestConfirmationOnATerminal(t *testing.T) {
 		if code != want || !strings.Contains(errOut.String(), "Type yes to go on: ") {
 			t.Errorf("%q: status %d: %s", answer, code, errOut.String())
 		}
-		host, err := s.plane.Service.Host(context.Background(), plane.Host)
+		host, err := s.plane.Host(context.Background(), plane.Host)
 		if err != nil || (host.Host.State == fleet.HostFenced) != (want == exitOK) {
 			t.Errorf("%q: the host is %s, %v", answer, host.Host.State, err)
 		}

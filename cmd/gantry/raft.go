@@ -243,7 +243,7 @@ func (raftTransferCmd) Help() string {
 // Run hands leadership on.
 func (cmd raftTransferCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Member != "" {
-		return memberRef{cmd.Member}.do(ctx, a, "leadership goes to", (*client.Client).TransferLeadership)
+		return memberRef(cmd).do(ctx, a, "leadership goes to", (*client.Client).TransferLeadership)
 	}
 	c, _, err := a.connect(true)
 	if err != nil {

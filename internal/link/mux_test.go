@@ -414,3 +414,38 @@ func TestNewMuxRefuses(t *testing.T) {
 		t.Errorf("store without a certificate: %v", err)
 	}
 }
+
+// A forwarded connection is for schedulers that are not refused, and knows who is at its ends.
+func TestMuxHTTP(t *testing.T) {
+	p := newPort(t, MuxConfig{Refuse: func(id pki.Identity) error {
+		if id.ID == "removed" {
+			return errors.New("it was removed")
+		}
+		return nil
+	}})
+	serveEcho(t, p.mux.HTTP())
+	serveEcho(t, p.mux.Raft())
+	ctx, cancel := context.WithTimeout(t.Context(), testDeadline)
+	defer cancel()
+	for id, want := range map[pki.Identity]bool{
+		{Role: pki.RoleScheduler, ID: "sched2"}: true, {Role: pki.RoleScheduler, ID: "removed"}: false, hostID: false,
+	} {
+		store := newStore(t, p.ca, id)
+		for name, dial := range map[string]func(context.Context, *pki.Store, string) (net.Conn, error){"http": DialHTTP, "raft": DialRaft} {
+			conn, err := dial(ctx, store, p.addr)
+			if err == nil {
+				if who, idErr := ConnIdentity(conn); idErr != nil || who != schedulerID {
+					t.Errorf("%s: at the other end is %v, %v", name, who, idErr)
+				}
+				err = echo(t, conn)
+				_ = conn.Close()
+			}
+			if (err == nil) != want {
+				t.Errorf("%s of %s: %v", name, id, err)
+			}
+		}
+	}
+	if !strings.Contains(p.log.String(), "it was removed") {
+		t.Error("the refusal is not in the log")
+	}
+}

@@ -185,3 +185,40 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+func TestSealKeyOfAnotherScheduler(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	if err := NewSealKeyFile(first); err != nil {
+		t.Fatal(err)
+	}
+	a, err := LoadSealer(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the same again is no error
+		if err := WriteSealKeyFile(second, a.KeyText()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := LoadSealer(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := a.Seal("p", []byte("text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Open("p", sealed); err != nil || string(got) != "text" {
+		t.Errorf("%q %v", got, err)
+	}
+	if err := NewSealKeyFile(filepath.Join(dir, "third")); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteSealKeyFile(filepath.Join(dir, "third"), a.KeyText()); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("another key was replaced: %v", err)
+	}
+	if err := WriteSealKeyFile(filepath.Join(dir, "fourth"), []byte("nonsense")); err == nil {
+		t.Error("nonsense was written")
+	}
+}

@@ -4,6 +4,10 @@
 // durable: what sessions say of the moment is gone with them, and everything else is in the state
 // machine before it is acknowledged to a host.
 //
+// A host is there while it has a session, and for as long after its last word as a session may be silent and a
+// host may take to come back. One identity has one session: another of the same run of an agent takes its place,
+// one of another run is refused, and raises an alarm when the first is heard again.
+//
 // Locks: Server.mu guards the table of sessions, session.mu what is live of one host. Neither is
 // held across I/O, and mu is never taken under session.mu.
 package dispatch

@@ -107,6 +107,9 @@ func (s *Server) Rejoin(ctx context.Context, in *link.RejoinRequest) (*link.Join
 	if err := s.lead(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.understands(in.GetLevel()); err != nil {
+		return nil, s.refusal(ctx, err)
+	}
 	old, ok, err := s.member(who)
 	if err != nil || !ok {
 		return nil, status.Error(codes.PermissionDenied, "this scheduler is not known")
@@ -130,6 +133,20 @@ func (s *Server) Rejoin(ctx context.Context, in *link.RejoinRequest) (*link.Join
 	}
 	s.cfg.Log.Info("a scheduler begins anew", "member", m.ID, "before", who, "address", m.Address)
 	return s.welcome(m.ID, leaf.Raw, ca)
+}
+
+// understands refuses a program that is older than the cluster.
+func (s *Server) understands(level uint64) error {
+	var force uint64
+	err := s.cfg.Store.View(func(v *state.View) error {
+		c, _ := v.Cluster()
+		force = c.Level
+		return nil
+	})
+	if err == nil && level < force {
+		err = fleet.BreaksRule("the program is too old: it understands feature level %d, the cluster is at %d", level, force)
+	}
+	return err
 }
 
 // welcome is the answer to a scheduler that joined.

@@ -46,7 +46,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	for {
-		asking.round()
+		asking.round() //nolint:contextcheck // questions end with the asker
 		if err := k.once(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, replica.ErrNotLeader) {
 			k.cfg.Log.Warn("look after the schedulers", "err", err)
 		}
@@ -158,7 +158,7 @@ func (k *Keeper) once(ctx context.Context) error {
 	}
 	p := decide(l)
 	if len(p.retire) > 0 || len(p.demote) > 0 {
-		if l, err = k.fresh(); err != nil {
+		if l, err = k.fresh(); err != nil { //nolint:contextcheck // questions end with the asker
 			return err
 		}
 		p = decide(l)
@@ -193,7 +193,7 @@ func (k *Keeper) do(ctx context.Context, l look, p plan) error {
 			faults = append(faults, err)
 			return
 		}
-		log.Info("schedulers: "+what, "member", id)
+		log.Info("schedulers changed", "what", what, "member", id)
 	}
 	for _, m := range p.record {
 		step("record changed", string(m.ID), func(ctx context.Context) error { return propose(ctx, n, state.PutMember{Member: m}) })

@@ -116,7 +116,7 @@ func (k *Keeper) change(ctx context.Context, id fleet.MemberID, fn func(context.
 		return err
 	}
 	defer k.unlock()
-	l, err := k.fresh()
+	l, err := k.fresh() //nolint:contextcheck // questions end with the asker
 	if err != nil {
 		return err
 	}

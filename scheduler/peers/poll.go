@@ -27,9 +27,9 @@ const (
 
 // poll is what is known of one member.
 type poll struct {
-	busy    bool // a question is under way
-	asked   bool // at least one has ended
-	at      time.Time           // when the question was put that it answered last
+	busy    bool                 // a question is under way
+	asked   bool                 // at least one has ended
+	at      time.Time            // when the question was put that it answered last
 	answer  *link.StatusResponse // the last one
 	address string               // where it came from
 	close   int

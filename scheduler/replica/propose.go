@@ -112,7 +112,10 @@ func (p *proposal) giveUp(what, why error) error {
 
 // refused is the error of a proposal that did not happen and will not.
 func refused(what, why error) error {
-	return fleet.Unavailable("The control plane cannot take the request now. Please try again.", errors.Join(what, why))
+	return &fleet.Error{
+		Code: fleet.CodeUnavailable, Msg: "The control plane cannot take the request now. Please try again.",
+		Err: errors.Join(what, why), NothingDone: true,
+	}
 }
 
 // unknown is the error of a proposal that may have happened.

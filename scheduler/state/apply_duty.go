@@ -18,13 +18,9 @@ const (
 const maxAlarm = 4 << 10
 
 // usable reports whether pods may be bound to a host; see fleet.Host.Takes.
-func (tb *tables) usable(h *fleet.Host) bool { return usable(h, tb.lineage()) }
-
-func (t *txn) usable(h *fleet.Host) bool { return usable(h, t.lineage()) }
-
-func usable(h *fleet.Host, lineage uint64) bool {
+func (t *txn) usable(h *fleet.Host) bool {
 	host := *h
-	host.Behind = host.Lineage != lineage
+	host.Behind = host.Lineage != t.lineage()
 	ok, _ := host.Takes()
 	return ok
 }

@@ -187,8 +187,9 @@ func (w *world) move(id fleet.PodID) fleet.Pod {
 	return w.must(MovePod{Pod: id, Rev: w.pod(id).Rev, At: at(45)}).(fleet.Pod)
 }
 
-// startOn makes a start of a pod on a host, with as many GPUs as it wants.
-func (w *world) startOn(id fleet.PodID, host fleet.HostID, gpus ...int) ActPod {
+// startElsewhere makes a start of a pod on host-b, with as many GPUs as it wants.
+func (w *world) startElsewhere(id fleet.PodID, gpus ...int) ActPod {
+	const host = "host-b"
 	return ActPod{Account: "acme", Pod: id, Action: fleet.ActionStart, At: at(60), Bind: &Binding{
 		Host: host, HostEpoch: w.host(host).Epoch, HourlyRate: fleet.Dollar, GPUs: podOn(id, host, gpus...).GPUs,
 	}}
@@ -218,7 +219,7 @@ func TestAPodIsMoved(t *testing.T) {
 	if !slices.Equal(w.moving(), []fleet.PodID{"pod-1"}) {
 		t.Errorf("moving: %v", w.moving())
 	}
-	w.must(w.startOn("pod-1", "host-b", 2))
+	w.must(w.startElsewhere("pod-1", 2))
 	p = w.pod("pod-1")
 	if p.Moving || p.Host != "host-b" || p.Status != fleet.StatusProvisioning || p.Reason != "" || len(w.moving()) > 0 {
 		t.Fatalf("got %+v", p)
@@ -236,7 +237,7 @@ func TestAMoveEndsWithWhatTheOwnerDoes(t *testing.T) {
 		"stop, later":    {true, func(w *world) Command { return w.act("pod-1", fleet.ActionStop) }, fleet.StatusExited},
 		"terminate":      {false, func(w *world) Command { return w.act("pod-1", fleet.ActionTerminate) }, fleet.StatusTerminated},
 		"terminate late": {true, func(w *world) Command { return w.act("pod-1", fleet.ActionTerminate) }, fleet.StatusTerminated},
-		"start":          {true, func(w *world) Command { return w.startOn("pod-1", "host-b", 0) }, fleet.StatusProvisioning},
+		"start":          {true, func(w *world) Command { return w.startElsewhere("pod-1", 0) }, fleet.StatusProvisioning},
 		"update": {true, func(w *world) Command {
 			p := w.pod("pod-1")
 			return UpdatePod{Account: "acme", Pod: p.ID, Rev: p.Rev, Spec: p.Spec, Need: p.Need, Restart: true, At: at(61)}
@@ -317,7 +318,7 @@ func TestAFenceFrees(t *testing.T) {
 	w.refused(fleet.CodeNotAllowed, SetHostDuty{Host: "host-a", At: at(71)})
 	w.refused(fleet.CodeConflictRule, RemoveHost{Host: "host-a", At: at(71)}) // data-1
 	w.wantTakes("host-a", "fenced")
-	w.must(w.startOn("pod-1", "host-b", 0), w.startOn("pod-4", "host-b", 1))
+	w.must(w.startElsewhere("pod-1", 0), w.startElsewhere("pod-4", 1))
 	w.must(w.act("data-1", fleet.ActionTerminate)) // nothing is held of a fenced host
 	if w.pod("data-1").Held {
 		t.Error("a terminated pod holds something of a fenced host")
@@ -329,7 +330,7 @@ func TestAFenceFrees(t *testing.T) {
 // A fenced host that comes back is told to stop whatever it may still have, and takes no pods before it did.
 func TestAFencedHostComesBack(t *testing.T) {
 	w := fenced(t)
-	w.must(w.startOn("pod-1", "host-b", 0))
+	w.must(w.startElsewhere("pod-1", 0))
 	w.must(PurgePods{Pods: []fleet.PodID{"pod-3"}, Before: at(99)})
 	was := w.host("host-a")
 	w.must(w.back("host-a", HostPod{Pod: "pod-1", Incarnation: 1, Goal: fleet.GoalRun}, HostPod{Pod: "pod-2", Incarnation: 1, Ended: true}))
@@ -382,7 +383,7 @@ func TestGoneHostsAreForgotten(t *testing.T) {
 	}
 	w.refused(fleet.CodeStale, w.act("pod-1", fleet.ActionStart))
 	w.refused(fleet.CodeStale, ReportPods{Host: "host-a", Epoch: 1, At: at(61)})
-	w.must(w.startOn("pod-1", "host-b", 0))
+	w.must(w.startElsewhere("pod-1", 0))
 	if n := w.must(PurgeHosts{Before: at(60)}); n != 0 {
 		t.Errorf("%v were purged", n)
 	}

@@ -15,8 +15,8 @@ func member(id fleet.MemberID) fleet.Member {
 	return fleet.Member{ID: id, Name: "name-" + string(id), Address: "192.0.2.1:8443", Level: 1, Version: "1", JoinedAt: at(1)}
 }
 
-func memberToken(id fleet.TokenID) fleet.JoinToken {
-	return fleet.JoinToken{ID: id, Hash: []byte("hash of " + id), Role: fleet.TokenScheduler, ExpiresAt: at(1000)}
+func memberToken() fleet.JoinToken {
+	return fleet.JoinToken{ID: "mt", Hash: []byte("hash of mt"), Role: fleet.TokenScheduler, ExpiresAt: at(1000)}
 }
 
 func (w *world) members() (out []fleet.Member) {
@@ -32,7 +32,7 @@ func TestMembers(t *testing.T) {
 	if evs, _, _ := w.s.Events(index); !slices.Equal(evs, []Event{{index + 1, KindMember, "m1"}}) {
 		t.Errorf("events %v", evs)
 	}
-	tok := memberToken("mt")
+	tok := memberToken()
 	tok.NonVoter, tok.Replaces = true, "m1"
 	in := member("m2")
 	in.NonVoter, in.Replaces = false, "m9" // the token's count
@@ -60,9 +60,9 @@ func TestMembers(t *testing.T) {
 func TestMembersAreRefused(t *testing.T) {
 	w := newWorld(t).settle()
 	w.must(PutMember{member("m1")}, PutMember{member("m2")}, RemoveMember{Member: "m2", At: at(1)}, RaiseLevel{Level: 1})
-	w.must(PutToken{Token: memberToken("mt"), At: at(0)}, PutToken{Token: token("ht"), At: at(0)})
+	w.must(PutToken{Token: memberToken(), At: at(0)}, PutToken{Token: token("ht"), At: at(0)})
 	join := func(change func(*JoinMember)) JoinMember {
-		c := JoinMember{Token: "mt", Hash: memberToken("mt").Hash, Member: member("m3"), At: at(2)}
+		c := JoinMember{Token: "mt", Hash: memberToken().Hash, Member: member("m3"), At: at(2)}
 		change(&c)
 		return c
 	}
@@ -92,7 +92,7 @@ func TestMembersAreRefused(t *testing.T) {
 		"remove: no time":         {fleet.CodeInvalid, RemoveMember{Member: "m1"}},
 		"token: an unknown role":  {fleet.CodeInvalid, PutToken{Token: fleet.JoinToken{ID: "x", Hash: []byte("x"), Role: "king", ExpiresAt: at(9)}, At: at(0)}},
 		"token: replaces nobody":  {fleet.CodeInvalid, PutToken{Token: fleet.JoinToken{ID: "x", Hash: []byte("x"), Role: fleet.TokenScheduler, Replaces: "m9", ExpiresAt: at(9)}, At: at(0)}},
-		"a host by such a token":  {fleet.CodeUnauthorized, JoinHost{Token: "mt", Hash: memberToken("mt").Hash, Host: fleet.Host{ID: "h", MachineID: "m"}, At: at(1)}},
+		"a host by such a token":  {fleet.CodeUnauthorized, JoinHost{Token: "mt", Hash: memberToken().Hash, Host: fleet.Host{ID: "h", MachineID: "m"}, At: at(1)}},
 		"token: a host's, no dc":  {fleet.CodeInvalid, PutToken{Token: fleet.JoinToken{ID: "x", Hash: []byte("x"), ExpiresAt: at(9)}, At: at(0)}},
 		"restore: an old lineage": {fleet.CodeStale, restore(0)},
 	} {

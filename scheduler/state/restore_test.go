@@ -48,9 +48,9 @@ func TestARestoredClusterTakesNothingOfAHostBeforeItWasCompared(t *testing.T) {
 	w.refused(fleet.CodeConflictRule, RemoveHost{Host: "host-b", At: at(71)})
 	w.must(w.back("host-b"))
 	w.wantTakes("host-b", "")
-	w.refused(fleet.CodeNotAllowed, w.startOn("ended-1", "host-b", 0)) // host-a may run it
+	w.refused(fleet.CodeNotAllowed, w.startElsewhere("ended-1", 0)) // host-a may run it
 	w.lose("host-a")
-	w.must(FenceHost{Host: "host-a", At: at(72)}, w.startOn("ended-1", "host-b", 0))
+	w.must(FenceHost{Host: "host-a", At: at(72)}, w.startElsewhere("ended-1", 0))
 	if p := w.pod("ended-1"); p.Incarnation != floor7+1 {
 		t.Errorf("incarnation %d", p.Incarnation)
 	}
