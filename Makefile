@@ -60,8 +60,8 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint run ./...
 
 .PHONY: unit
-unit: ## Run all tests but simulation, end-to-end and public clients, with the race detector
-	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(clients|e2e|sim)(/|$$)')
+unit: ## Run all tests but simulation, chaos, end-to-end and public clients, with the race detector
+	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|sim)(/|$$)')
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
@@ -75,8 +75,16 @@ test-containerd: $(CONTAINERDS:%=.bin/%/.stamp) ## Run the runtime's tests again
 	done
 
 .PHONY: sim
-sim: ## Run the simulation of a cluster, with the race detector
-	$(GO_TEST) -timeout 10m ./test/sim/...
+sim: ## Run the simulation of a cluster, with the race detector; SEEDS=1000 runs so many seeds
+	$(GO_TEST) -timeout $(if $(SEEDS),12h,10m) ./test/sim/...
+
+.PHONY: chaos-short
+chaos-short: ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
+	$(GO_TEST) -timeout 10m ./test/chaos/...
+
+.PHONY: chaos
+chaos: setup ## The same with faults that last minutes
+	CHAOS=long $(GO_TEST) -timeout 3h -v ./test/chaos
 
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests: real binaries, real containerd
@@ -88,7 +96,7 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint unit test-containerd fuzz-decoders sim e2e clients ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd fuzz-decoders sim chaos-short e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
@@ -99,8 +107,9 @@ fuzz-decoders: ## Run the fuzz targets of what reads requests for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh ./api
 
 .PHONY: bench
-bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression
-	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
+bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
+	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
+	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark[^F]' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./api/... ./agent/logs
 
 .PHONY: demo

@@ -51,6 +51,8 @@ func (s *Service) createdBefore(
 		return pod, true, nil
 	case fleet.CodeOf(err) == fleet.CodeInvalid || fleet.CodeOf(err) == fleet.CodeExists:
 		return fleet.Pod{}, false, err // of the probe that can be the key alone: see state.CreatePod
+	case fleet.CodeOf(err) == fleet.CodeUnavailable:
+		return fleet.Pod{}, false, err // nobody knows yet whether it was done
 	}
 	return fleet.Pod{}, false, why
 }

@@ -72,8 +72,11 @@ func (s *Service) view(p fleet.Pod, on hostFacts) fleet.PodView {
 		return out
 	}
 	out.Unreachable = on.lost
-	if live := s.Dispatch.Live(p.Host, p.ID); live != nil && live.At.After(p.Steps[fleet.StepCreated]) {
-		out.Live = live // what was heard before belongs to an earlier incarnation
+	// What was heard before its start belongs to an earlier incarnation. A start that is still to come was told
+	// by a clock that was ahead, and tells nothing.
+	begun := p.Steps[fleet.StepCreated]
+	if live := s.Dispatch.Live(p.Host, p.ID); live != nil && (live.At.After(begun) || begun.After(s.Now())) {
+		out.Live = live
 	}
 	if on.lost {
 		out.Pod.Reason = "the pod's host cannot be reached; the pod may still run there"

@@ -44,6 +44,8 @@ func (s *Service) templateBefore(ctx context.Context, cmd state.PutTemplate, why
 		return made, true, nil
 	case fleet.CodeOf(err) == fleet.CodeInvalid || fleet.CodeOf(err) == fleet.CodeExists:
 		return fleet.Template{}, false, err // the key's own
+	case fleet.CodeOf(err) == fleet.CodeUnavailable:
+		return fleet.Template{}, false, err // nobody knows yet whether it was done
 	}
 	return fleet.Template{}, false, why
 }

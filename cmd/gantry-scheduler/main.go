@@ -53,7 +53,7 @@ type runCmd struct {
 	KeepTerminat  time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
 	KeepUsage     time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
 	HostSilence   time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
-	HostPatience  time.Duration `default:"1500ms" help:"A host that lost its session for longer is unreachable."`
+	HostPatience  time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
 	RaftTimeout   time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`

@@ -212,3 +212,41 @@ func (n *node) check(t failer, p *pool, above, below fleet.HostID) int {
 	}
 	return n.size
 }
+
+// TestIndexPicksAmongHostsThatAreAlike has hosts that differ in little, so that what is compared last decides.
+func TestIndexPicksAmongHostsThatAreAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, hosts := NewIndex(), []Candidate(nil)
+		imaged := rapid.IntRange(0, 9).Draw(t, "have the image")
+		for i := range rapid.IntRange(2, 25).Draw(t, "hosts") {
+			id := fmt.Sprintf("host%03d", i*37%101)
+			c := host(id, gpus(id, h100, 2, 2)...).but(func(c *Candidate) {
+				c.Host.DataCenter = rapid.SampledFrom([]fleet.DataCenterID{"dc-1", "dc-2", "dc-3"}).Draw(t, "center")
+				if rapid.IntRange(0, 9).Draw(t, "image") < imaged {
+					c.Host.Inventory.Images = []string{"x"}
+				}
+				if rapid.Bool().Draw(t, "full") {
+					c.FreeGPUs = nil
+				}
+				c.Pods = rapid.IntRange(0, 2).Draw(t, "pods")
+				c.Free.MilliCPU -= rapid.SampledFrom([]int64{0, 0, 0, 4000}).Draw(t, "used")
+			})
+			hosts = append(hosts, c)
+			x.Put(c)
+		}
+		req := wantGPUs(h100, 1)
+		req.Image = rapid.SampledFrom([]string{"", "x"}).Draw(t, "wanted")
+		req.Need.MilliCPU = rapid.SampledFrom([]int64{0, 1000, 13_000}).Draw(t, "need")
+		if rapid.Bool().Draw(t, "prefers") {
+			req.Prefer = rapid.SampledFrom(hosts).Draw(t, "of").Host.ID
+		}
+		instead := Instead{}
+		for i := range hosts {
+			if rapid.IntRange(0, 5).Draw(t, "otherwise") == 0 {
+				c := hosts[i].Less(nil, fleet.Resources{MilliCPU: rapid.Int64Range(0, 1).Draw(t, "less")}, 0)
+				instead[c.Host.ID] = &c
+			}
+		}
+		_, _ = pickOf(t, x, req, hosts, instead)
+	})
+}

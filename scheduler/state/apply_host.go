@@ -57,10 +57,10 @@ func (c JoinHost) apply(t *txn) (any, error) {
 // replaceOld deletes the record that the machine has from an earlier join, unless its pods may still
 // run there or have data there.
 func (c JoinHost) replaceOld(t *txn) error {
-	for _, id := range keysOf(t, &t.base.hosts) {
-		if get(t, &t.base.hosts, id).MachineID != c.Host.MachineID {
-			continue
-		}
+	var old []fleet.HostID
+	rowsOf(t, &t.base.hosts, fleet.AccountID(c.Host.MachineID), func(h *fleet.Host) { old = append(old, h.ID) })
+	slices.Sort(old)
+	for _, id := range old {
 		if h := get(t, &t.base.hosts, id); t.mayHold(id) && h.State != fleet.HostJoining && h.Lineage != t.lineage() {
 			return exists("this machine is already a host, and may run pods that this control plane, which was restored, does not know")
 		}

@@ -89,7 +89,8 @@ func newTables() *tables {
 		keys:        ownedTable[fleet.KeyID]("keys", func(k *fleet.Key) fleet.AccountID { return k.Account }),
 		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
 		centers:     newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
-		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
+		// Its owner is the machine: a join looks for the records of one.
+		hosts:       ownedTable[fleet.HostID]("hosts", func(h *fleet.Host) fleet.AccountID { return fleet.AccountID(h.MachineID) }),
 		generations: newTable[fleet.HostID, uint64]("generations"),
 		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
 		templates:   ownedTable[fleet.TemplateID]("templates", func(t *fleet.Template) fleet.AccountID { return t.Account }),

@@ -255,7 +255,7 @@ func (p *plane) accounts(n int) []string {
 }
 
 // poster returns what makes requests that create pods, for the accounts in turns and through the members in turns.
-func (p *plane) poster(accounts []string, body func(i int) string) func() (*http.Request, error) {
+func (p *plane) poster(accounts []string, body string) func() (*http.Request, error) {
 	var mu sync.Mutex
 	n := 0
 	return func() (*http.Request, error) {
@@ -264,7 +264,7 @@ func (p *plane) poster(accounts []string, body func(i int) string) func() (*http
 		n++
 		mu.Unlock()
 		at := p.members[i%len(p.members)]
-		req, err := http.NewRequest(http.MethodPost, "http://"+at.api+"/v2/pods", strings.NewReader(body(i)))
+		req, err := http.NewRequest(http.MethodPost, "http://"+at.api+"/v2/pods", strings.NewReader(body))
 		if err == nil {
 			req.Header.Set("Authorization", "Bearer "+accounts[i%len(accounts)])
 			req.Header.Set("Content-Type", jsonTypes)

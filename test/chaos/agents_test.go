@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gantry/client"
@@ -188,7 +189,11 @@ func (c *cluster) hostBecomes(id string, want fleet.HostState) error {
 }
 
 // marker is a number of seconds that one pod alone sleeps, by which its processes are known.
-func marker() string { return fmt.Sprintf("8640%d", time.Now().UnixNano()) }
+func marker() string {
+	return fmt.Sprintf("86400.%d", marks.Add(1)*1_000_000+int64(os.Getpid()%1_000_000))
+}
+
+var marks atomic.Int64
 
 // realPod is the body of a pod for real agents.
 func realPod(name, mark string) client.CreatePod {

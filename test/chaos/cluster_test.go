@@ -49,6 +49,8 @@ type cluster struct {
 	members []*member
 	agents  []*agent
 
+	machines int // for schedulers, ever
+
 	sims     []*simhost.Fleet
 	simPlace []*lab.Place
 	stopSims context.CancelFunc
@@ -86,20 +88,14 @@ func startCluster(name string, schedulers, hosts int) (*cluster, error) {
 
 // newMember makes a machine with a disk.
 func (c *cluster) newMember() (*member, error) {
-	m := &member{name: fmt.Sprintf("%s-s%d", c.name, len(c.members)+1)}
+	c.machines++
+	m := &member{name: fmt.Sprintf("%s-s%d", c.name, c.machines)}
 	dir := filepath.Join(suite.lab.Dir, m.name)
-	for n := 2; ; n++ {
-		err := os.Mkdir(dir, 0o700)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, os.ErrExist) {
-			return nil, err
-		}
-		dir = filepath.Join(suite.lab.Dir, fmt.Sprintf("%s-%d", m.name, n))
+	err := os.Mkdir(dir, 0o700)
+	if err != nil {
+		return nil, err
 	}
 	m.log = filepath.Join(dir, "log")
-	var err error
 	if m.disk, err = faultdisk.Mount(filepath.Join(dir, "disk"), filepath.Join(dir, "store")); err != nil {
 		return nil, err
 	}
@@ -110,20 +106,20 @@ func (c *cluster) newMember() (*member, error) {
 }
 
 // tool runs gantry-scheduler to its end on a member's machine.
-func (m *member) tool(args ...string) (string, error) {
+func (m *member) tool(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), upTime)
 	defer cancel()
-	out, errs, err := m.place.Run(ctx, lab.Spec{Path: binary("gantry-scheduler"), Args: args})
+	_, errs, err := m.place.Run(ctx, lab.Spec{Path: binary("gantry-scheduler"), Args: args})
 	if err != nil {
-		return out + errs, fmt.Errorf("gantry-scheduler %s: %w: %s", args[0], err, errs)
+		return fmt.Errorf("gantry-scheduler %s: %w: %s", args[0], err, errs)
 	}
-	return out, nil
+	return nil
 }
 
 // found makes the cluster.
 func (c *cluster) found(m *member) error {
 	keys := filepath.Join(filepath.Dir(m.log), "keys.json")
-	if _, err := m.tool("init", "--data-dir", m.data, "--keys-file", keys, "--address", m.link(), "--name", m.name); err != nil {
+	if err := m.tool("init", "--data-dir", m.data, "--keys-file", keys, "--address", m.link(), "--name", m.name); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(keys)
@@ -137,12 +133,12 @@ func (c *cluster) found(m *member) error {
 }
 
 // join adds a scheduler to the cluster.
-func (c *cluster) join(m *member, extra ...string) error {
+func (c *cluster) join(m *member) error {
 	token, err := c.memberToken(map[string]any{})
 	if err != nil {
 		return err
 	}
-	if err := c.joinWith(m, token, extra...); err != nil {
+	if err := c.joinWith(m, token); err != nil {
 		return err
 	}
 	return c.begin(m)
@@ -155,7 +151,7 @@ func (c *cluster) memberToken(body map[string]any) (string, error) {
 	return token.Token.Reveal(), err
 }
 
-func (c *cluster) joinWith(m *member, token string, extra ...string) error {
+func (c *cluster) joinWith(m *member, token string) error {
 	file := filepath.Join(filepath.Dir(m.log), "token")
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		return err
@@ -164,8 +160,7 @@ func (c *cluster) joinWith(m *member, token string, extra ...string) error {
 	for _, peer := range c.members {
 		args = append(args, "--scheduler", peer.link())
 	}
-	_, err := m.tool(append(args, extra...)...)
-	return err
+	return m.tool(args...)
 }
 
 // begin starts a member's daemon.

@@ -21,16 +21,19 @@ const (
 	loaders   = 6
 	cells     = 8  // pods that are worked on at a time
 	cellCalls = 50 // calls to one pod
+	cellDoubt = 6  // unknown writes to one pod: each doubles what a check has to try
 	thinkTime = 8 * time.Millisecond
+	retryTime = 200 * time.Millisecond // after an answer that asks for another try
 )
 
 // cell is a pod to be: a client's key, and the pod that it made once that is known.
 type cell struct {
 	key string
 
-	mu    sync.Mutex // guards what follows
-	pod   string
-	calls int
+	mu     sync.Mutex // guards what follows
+	pod    string
+	calls  int
+	doubts int
 }
 
 // load is clients that work on pods through all schedulers and record what they are told.
@@ -47,14 +50,12 @@ type load struct {
 	odd  []string // answers that no client should get
 }
 
-// startLoad starts clients; asked are the schedulers that they know, all if none is given.
-func (c *cluster) startLoad(t *testing.T, asked ...*member) *load {
+// startLoad starts clients of the schedulers that there are now.
+func (c *cluster) startLoad(t *testing.T) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{c: c, h: history.New(), stop: stop}
-	if asked == nil {
-		asked = slices.Clone(c.members)
-	}
+	asked := slices.Clone(c.members)
 	for i := range loaders {
 		l.wg.Go(func() { l.client(ctx, i, asked) })
 	}
@@ -69,15 +70,18 @@ func (l *load) client(ctx context.Context, n int, asked []*member) {
 	at := asked[n%len(asked)]
 	for ctx.Err() == nil {
 		// A client stays with its scheduler while that can be reached at all.
-		if reached := l.one(n, at, l.cell(random), random.IntN(100)); reached {
-			at = asked[n%len(asked)]
-		} else {
+		got := l.one(n, at, l.cell(random), random.IntN(100)) //nolint:contextcheck // a call that began is not cut off by the end
+		if at = asked[n%len(asked)]; got.status == 0 {
 			at = asked[random.IntN(len(asked))]
+		}
+		if got.status >= http.StatusInternalServerError {
+			pause.Reset(retryTime)
 		}
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
 		}
+		pause.Reset(thinkTime)
 	}
 }
 
@@ -88,7 +92,7 @@ func (l *load) cell(random *rand.Rand) *cell {
 	l.live = slices.DeleteFunc(l.live, func(c *cell) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.calls > cellCalls
+		return c.calls > cellCalls || c.doubts >= cellDoubt
 	})
 	for len(l.live) < cells {
 		l.made++
@@ -98,36 +102,43 @@ func (l *load) cell(random *rand.Rand) *cell {
 	return l.live[random.IntN(len(l.live))]
 }
 
-// one makes one call; dice decides which. It reports whether the scheduler could be reached.
-func (l *load) one(n int, at *member, on *cell, dice int) bool {
+// one makes one call; dice decides which.
+func (l *load) one(n int, at *member, on *cell, dice int) answer {
 	on.mu.Lock()
 	pod := on.pod
 	on.calls++
 	last := on.calls == cellCalls
 	on.mu.Unlock()
 	call := history.Call{Client: n, Via: at.name, Key: on.key, Pod: pod}
+	var got answer
 	switch {
 	case pod == "" || dice < 3: // also with a key that made its pod before
 		call.Kind, call.Pod, call.Name = history.Create, "", on.key
-		return l.create(at, on, call)
+		got = l.create(at, on, call)
 	case last:
 		call.Kind = history.Remove
-		return l.remove(at, call)
+		got = l.remove(at, call)
 	case dice < 45:
 		call.Kind, call.Name = history.Rename, fmt.Sprintf("n%d-%d", n, time.Now().UnixNano())
-		return l.rename(at, call)
+		got = l.rename(at, call)
 	default:
 		call.Kind = history.Read
-		return l.read(at, call)
+		got = l.read(at, call)
 	}
+	if call.Kind != history.Read && got.result == history.Unknown {
+		on.mu.Lock()
+		defer on.mu.Unlock()
+		on.doubts++
+	}
+	return got
 }
 
 func (l *load) ask(at *member, method, path string) ask {
 	return ask{base: at.api(), key: l.c.keys.APIKey, method: method, path: path}
 }
 
-// finish records a call and reports whether anybody answered it.
-func (l *load) finish(call history.Call, got answer) bool {
+// finish records a call and returns its answer.
+func (l *load) finish(call history.Call, got answer) answer {
 	call.End, call.Result, call.Note = l.h.Now(), got.result, got.note
 	l.h.Add(call)
 	if got.status == http.StatusInternalServerError || got.status == http.StatusTooManyRequests {
@@ -135,7 +146,7 @@ func (l *load) finish(call history.Call, got answer) bool {
 		defer l.mu.Unlock()
 		l.odd = append(l.odd, call.String())
 	}
-	return got.status != 0
+	return got
 }
 
 // simPod is the body of a pod that simulated hosts alone can run.
@@ -143,7 +154,7 @@ func simPod(name string) client.CreatePod {
 	return client.CreatePod{Name: name, Image: "registry.invalid/any:1", GPU: &client.GPU{ID: simhost.DefaultGPU, Count: 1}}
 }
 
-func (l *load) create(at *member, on *cell, call history.Call) bool {
+func (l *load) create(at *member, on *cell, call history.Call) answer {
 	a := l.ask(at, http.MethodPost, "/v2/pods")
 	a.body, a.once = simPod(call.Name), on.key
 	call.Start = l.h.Now()
@@ -158,14 +169,14 @@ func (l *load) create(at *member, on *cell, call history.Call) bool {
 	return l.finish(call, got)
 }
 
-func (l *load) rename(at *member, call history.Call) bool {
+func (l *load) rename(at *member, call history.Call) answer {
 	a := l.ask(at, http.MethodPatch, "/v2/pods/"+call.Pod)
 	a.body = client.UpdatePod{Name: &call.Name}
 	call.Start = l.h.Now()
 	return l.finish(call, l.c.web.call(context.Background(), a))
 }
 
-func (l *load) remove(at *member, call history.Call) bool {
+func (l *load) remove(at *member, call history.Call) answer {
 	call.Start = l.h.Now()
 	got := l.c.web.call(context.Background(), l.ask(at, http.MethodDelete, "/v2/pods/"+call.Pod))
 	if got.status == http.StatusNotFound {
@@ -174,7 +185,7 @@ func (l *load) remove(at *member, call history.Call) bool {
 	return l.finish(call, got)
 }
 
-func (l *load) read(at *member, call history.Call) bool {
+func (l *load) read(at *member, call history.Call) answer {
 	call.Start = l.h.Now()
 	got := l.c.web.call(context.Background(), l.ask(at, http.MethodGet, "/v2/pods/"+call.Pod))
 	var pod client.Pod
@@ -257,13 +268,6 @@ func (l *load) clean(t *testing.T) {
 	if err != nil {
 		t.Errorf("the pods do not go away: %v", err)
 	}
-}
-
-// fault runs a fault under load and returns what clients saw of it: the longest time without an acknowledged write.
-func (l *load) fault(f func()) (gap time.Duration) {
-	from := l.h.Now()
-	f()
-	return l.h.Gap(from, l.h.Now())
 }
 
 // warm waits until so many writes were acknowledged.

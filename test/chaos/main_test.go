@@ -51,6 +51,9 @@ func run(m *testing.M) (code int) {
 	code = m.Run()
 	if c := suite.cluster; c != nil {
 		c.stopHosts()
+		if err := c.removeAgents(); err != nil {
+			code = fail(err)
+		}
 		if code != 0 {
 			c.printLogs(os.Stderr)
 		}

@@ -102,7 +102,7 @@ func TestRow07FullDisk(t *testing.T) {
 		}
 		return err
 	})
-	if text, err := c.condition(leader, "disk_full"); err != nil || !strings.Contains(text, "failing") {
+	if text, err := c.condition(leader, `"name":"disk","ok":false`); err != nil {
 		t.Errorf("health: %s, %v", text, err)
 	}
 	from := l.h.Now()

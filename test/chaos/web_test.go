@@ -96,7 +96,7 @@ func (w *web) call(ctx context.Context, a ask) answer {
 	switch {
 	case res.StatusCode < 300:
 		out.result = history.OK
-	case res.StatusCode >= 500 && res.Header.Get("X-Gantry-Nothing-Done") != "1":
+	case res.StatusCode >= 500 && !saysNothingDone(res, text):
 		out.result = history.Unknown
 	default:
 		out.result = history.Refused
@@ -105,6 +105,13 @@ func (w *web) call(ctx context.Context, a ask) answer {
 		out.note = fmt.Sprintf("%d %.200s", res.StatusCode, text)
 	}
 	return out
+}
+
+// saysNothingDone reports whether a refusal promises that nothing happened, to programs or to people. The promise is
+// held against what is read later.
+func saysNothingDone(res *http.Response, body []byte) bool {
+	return res.Header.Get("X-Gantry-Nothing-Done") == "1" ||
+		bytes.Contains(body, []byte("nothing was done")) || bytes.Contains(body, []byte("Nothing was changed"))
 }
 
 // read makes a call that must be answered well, and decodes the answer.

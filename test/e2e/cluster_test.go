@@ -76,10 +76,10 @@ func TestClusterOfThree(t *testing.T) {
 	hosts := map[string]bool{}
 	var pods []client.Pod
 	for i, via := range append(followers, leader) {
-		// A whole host each.
+		// More than half of a host each.
 		name := fmt.Sprintf("pod-%d", i)
 		body := client.CreatePod{
-			Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 8}, Ports: []string{"8080/http"},
+			Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 5}, Ports: []string{"8080/http"},
 			Args: `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; mkdir /w; echo ` + name + ` >/w/name; httpd -f -p 8080 -h /w & wait"]}`,
 		}
 		pod := must[client.Answer[client.Pod]](t)(at(t, d, via).CreatePod(t.Context(), body)).Value

@@ -28,7 +28,7 @@ func (p picture) text() string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(text)
+	return strings.ReplaceAll(string(text), "[]", "null") // which of the two an empty list is, no reader can tell
 }
 
 // take reads the state.
@@ -67,16 +67,17 @@ func find(s *state.Store, id fleet.PodID) (rec fleet.Pod, known bool, err error)
 // checker compares each picture with the one before, with what was acknowledged and with what runs
 // on the machines. Nothing else may run while it looks (synctest.Wait).
 type checker struct {
-	w      *world
-	before picture
-	hashes map[uint64]string         // of the state, by index
-	hashed map[*process]uint64       // at which index each was compared last
-	acked  map[fleet.PodID]fleet.Pod // the newest answer that a user had
-	only   map[string]string         // by name: the one thing that is called so; empty: nothing is
-	credit map[fleet.AccountID]fleet.Money
-	unsure fleet.Money      // credit of the prepaid account that it has or has not
-	calm   func() time.Time // since when schedulers have no fault; zero: they have
-	dry    time.Time        // since when that account has no credit and pods; zero: it is not so
+	w          *world
+	before     picture
+	hashes     map[uint64]string         // of the state, by index
+	hashed     map[*process]uint64       // at which index each was compared last
+	acked      map[fleet.PodID]fleet.Pod // the newest answer that a user had
+	only       map[string]string         // by name: the one thing that is called so; empty: nothing is
+	credit     map[fleet.AccountID]fleet.Money
+	unsure     fleet.Money      // credit of the prepaid account that it has or has not
+	clocksJump bool             // money is not checked
+	calm       func() time.Time // since when schedulers have no fault; zero: they have
+	dry        time.Time        // since when that account has no credit and pods; zero: it is not so
 }
 
 func newChecker(w *world) *checker {
@@ -111,8 +112,10 @@ func (c *checker) look() {
 	c.published(now)
 	c.processes(now)
 	c.once(now)
-	c.charged(now)
-	c.endsWithCredit(now)
+	if !c.clocksJump {
+		c.charged(now)
+		c.endsWithCredit(now)
+	}
 	c.before = now
 }
 
@@ -242,6 +245,9 @@ func (c *checker) processes(now picture) {
 	for _, h := range c.w.allHosts() {
 		running, _ := h.census()
 		for id, incarnation := range running {
+			if c.w.isStray(h.machine, id, incarnation) {
+				continue
+			}
 			rec, ok := now.pods[id]
 			if !ok || !rec.Held || rec.Host != h.id || c.w.machineOf(rec.Host) != h.machine || rec.Incarnation < incarnation {
 				c.w.broke("I1: incarnation %d of pod %s runs on %s; the state says %+v", incarnation, id, h.name, rec)
@@ -249,7 +255,10 @@ func (c *checker) processes(now picture) {
 		}
 		c.w.dataIsThere(h.machine)
 		c.dataIsGone(now, h)
-		for _, id := range h.bound() {
+		for id, incarnation := range h.bound() {
+			if c.w.isStray(h.machine, id, incarnation) {
+				continue
+			}
 			if rec, ok := now.pods[id]; !ok || !rec.Held || rec.Host != h.id {
 				c.w.broke("I4: %s has a container of pod %s; the state says %+v", h.name, id, rec)
 			}
@@ -303,7 +312,9 @@ func (c *checker) settled() (wrong []string) {
 	}
 	wrong = append(wrong, c.united()...)
 	wrong = append(wrong, c.stored(now)...)
-	wrong = append(wrong, c.spent(now)...)
+	if !c.clocksJump {
+		wrong = append(wrong, c.spent(now)...)
+	}
 	return append(wrong, c.accounted(now)...)
 }
 

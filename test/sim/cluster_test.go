@@ -147,7 +147,7 @@ func (w *world) addresses() (out []string) {
 
 // startScheduler starts the first scheduler on its files and waits until one leads.
 func (w *world) startScheduler(ctx context.Context) error {
-	if err := w.members[0].start(); err != nil {
+	if err := w.members[0].start(); err != nil { //nolint:contextcheck // its port outlives the call
 		return err
 	}
 	_, err := awaitLeader(ctx, w.living())

@@ -1,7 +1,7 @@
 // Package sim runs a whole Gantry cluster in virtual time and breaks it. It holds tests only.
 //
-// Real are: the replica with its Raft log, the state machine, the scheduler's service, dispatcher,
-// purger and accountant, gRPC over mutual TLS through the shared port, the CA and join tokens, and the
+// Real are: the schedulers' replicas with their Raft logs, the state machine, the service, dispatcher,
+// purger, accountant and drainer, gRPC over mutual TLS through the shared port, the CA and join tokens, and the
 // agents with their ledgers on disk. Made up are: the network between them (wire), the machines with
 // their container runtimes (machine), the kernel's network (netctl.Fake) and the users.
 //

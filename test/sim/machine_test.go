@@ -153,12 +153,13 @@ func (m *machine) census() (running map[fleet.PodID]uint64, boxes []fleet.PodID)
 }
 
 // bound returns the pods that have a container which was not merely left over by a reboot.
-func (m *machine) bound() (out []fleet.PodID) {
+func (m *machine) bound() map[fleet.PodID]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	out := map[fleet.PodID]uint64{}
 	for id, b := range m.boxes {
 		if !b.rebooted || b.Task == pod.TaskRunning {
-			out = append(out, id)
+			out[id] = b.Incarnation
 		}
 	}
 	return out

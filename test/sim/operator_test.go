@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -240,13 +239,4 @@ func (w *world) backup() ([]byte, error) {
 		return err
 	})
 	return out, err
-}
-
-// sorted returns the keys of what a picture has.
-func sorted(in map[fleet.PodID]fleet.Pod) (out []fleet.PodID) {
-	for id := range in {
-		out = append(out, id)
-	}
-	slices.Sort(out)
-	return out
 }

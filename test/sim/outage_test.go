@@ -19,6 +19,7 @@ func schedulerFaults() []fault {
 		{"slow log", 2, slowLog},
 		{"hung log", 2, hungLog},
 		{"full disk", 1, fullDisk},
+		{"clock jump", 3, clockJump},
 	}
 }
 
@@ -260,7 +261,7 @@ func hungLog(d *driver) (time.Duration, func()) {
 		} else {
 			d.note("scheduler ended itself")
 		}
-		p.member.kill(stateOpen)
+		p.kill(stateOpen)
 		d.revive(p.member)
 	})
 }
@@ -292,4 +293,19 @@ func fullDisk(d *driver) (time.Duration, func()) {
 			p.disk.setFull(false)
 		}
 	})
+}
+
+// clockJump sets a scheduler's wall clock wrong, by an hour or ten years. It is for runs without checks of
+// money, which say what things cost by a clock that is right.
+func clockJump(d *driver) (time.Duration, func()) {
+	p := d.anyScheduler()
+	if p == nil || !d.clocksJump {
+		return 0, nil
+	}
+	by := []time.Duration{time.Hour, 10 * 365 * 24 * time.Hour}[d.rng.IntN(2)]
+	if d.rng.IntN(2) == 0 {
+		by = -by
+	}
+	p.clock.Store(int64(by))
+	return d.between(5*time.Second, 30*time.Second), d.outage("clock jump", by, func() { p.clock.Store(0) })
 }

@@ -159,7 +159,7 @@ func (w *world) found(ctx context.Context, n int, accounts []fleet.AccountID) er
 		err = errors.Join(err, r.Err)
 	}
 	for _, p := range open {
-		err = errors.Join(err, p.enroll(), p.begin())
+		err = errors.Join(err, p.enroll(), p.begin()) //nolint:contextcheck // its port outlives the call
 	}
 	return err
 }
@@ -259,7 +259,7 @@ func (p *process) serve(ctx context.Context) {
 		Store: p.store, Node: p.node, Keep: keepTerminated, Every: 10 * time.Second, Log: p.world.log,
 	}
 	accountant := &control.Accountant{
-		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log,
+		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log, Clock: p.now,
 	}
 	drainer := &control.Drainer{Store: p.store, Node: p.node, Pods: p.service, Every: 5 * time.Second, Log: p.world.log}
 	group, ctx := errgroup.WithContext(ctx)

@@ -54,7 +54,7 @@ func TestSeededFaults(t *testing.T) {
 func met() []string {
 	return []string{
 		"update", "template", "create replayed", "answer lost", "data seen again", "accounts without credit", "refused for want of credit",
-		"price", "settlement", "credit", "intervals charged",
+		"look", "restored from a copy", "scheduler ended itself", "price", "settlement", "credit", "intervals charged",
 	}
 }
 
@@ -88,6 +88,7 @@ func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
 		}
 	})
 	d := newDriver(w)
+	d.restores, d.clocksJump = seed%5 == 2, seed%7 == 4
 	err := d.run()
 	w.close()
 	if err != nil {

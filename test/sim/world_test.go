@@ -49,13 +49,18 @@ type world struct {
 	last    picture // the newest state that any scheduler was seen with
 	hosts   []*host
 	byHost  map[fleet.HostID]*host
+	gpus    map[*machine]int
 	faults  []string // what was broken
 	starts  map[start]string
 	running map[fleet.PodID]*machine
 	written map[fleet.PodID]note // what processes last wrote to their pod's data
 	reread  int                  // processes that found what the one before wrote
 
-	lastMember int
+	strays map[stray]uint64                // containers of when an older state was restored
+	former picture                         // what the state was before it was replaced by an older one, for a while after that
+	over   map[fleet.PodID]fleet.PodStatus // pods that were not active then, while nobody starts any
+
+	lastMember, restored int
 }
 
 type start struct {
@@ -67,7 +72,7 @@ type start struct {
 func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 	w := &world{
 		t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), wire: newWire(seed),
-		accounts: []fleet.AccountID{"account-a", "account-b"}, byHost: map[fleet.HostID]*host{},
+		accounts: []fleet.AccountID{"account-a", "account-b"}, byHost: map[fleet.HostID]*host{}, gpus: map[*machine]int{},
 		starts: map[start]string{}, running: map[fleet.PodID]*machine{}, written: map[fleet.PodID]note{}, lines: &logLines{began: time.Now()},
 	}
 	w.log = slog.New(w.lines)
@@ -105,6 +110,7 @@ func (w *world) addHost(h *host) {
 	defer w.mu.Unlock()
 	w.hosts = append(w.hosts, h)
 	w.byHost[h.id] = h
+	w.gpus[h.machine] = len(h.gpus)
 }
 
 // broke records that something happened that must never happen.
@@ -146,7 +152,14 @@ func (w *world) began(m *machine, spec pod.ContainerSpec) {
 	if again {
 		w.broke("I1: incarnation %d of pod %s starts on %s after it was started on %s", spec.Incarnation, spec.Pod, m.name, before)
 	}
-	if !known || !rec.Held || w.machineOf(rec.Host) != m {
+	w.mu.Lock()
+	was, over := w.over[spec.Pod]
+	w.mu.Unlock()
+	if over {
+		w.broke("pod %s was %s before the restore and starts again on %s", spec.Pod, was, m.name)
+	}
+	w.apartGPUs(m, spec)
+	if (!known || !rec.Held || w.machineOf(rec.Host) != m) && !w.orderedBefore(m, spec) {
 		w.broke("I1: pod %s starts on %s, which the state does not bind it to: %+v", spec.Pod, m.name, rec)
 	}
 	w.writes(m, spec)

@@ -32,16 +32,20 @@ type settings struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s, err := parse(os.Args[1:])
-	if err == nil {
-		err = s.run(ctx, os.Stdout)
-	}
-	if err != nil {
+	if err := begin(); err != nil {
 		fmt.Fprintln(os.Stderr, "simhosts:", err)
 		os.Exit(1)
 	}
+}
+
+func begin() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s, err := parse(os.Args[1:])
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, os.Stdout)
 }
 
 func parse(args []string) (settings, error) {

@@ -38,6 +38,7 @@ type Disk struct {
 	hung   chan struct{} // closed by Release; nil while the disk answers
 	server *fuse.Server  // nil while it is not mounted
 	cuts   int
+	lost   int64 // bytes that the last cut took
 	nextID uint64
 	seen   map[identity]*object // what the mounted tree holds
 	top    *object
@@ -132,12 +133,25 @@ func (d *Disk) Cut() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.lost = 0
+	for _, o := range d.seen {
+		for _, s := range o.changed { // nobody writes any more
+			d.lost += s.to - s.from
+		}
+	}
 	old := d.work()
 	d.cuts++
 	if err := d.rebuild(); err != nil {
 		return fmt.Errorf("after the power cut: %w", err)
 	}
 	return errors.Join(os.RemoveAll(old), d.mount())
+}
+
+// Lost is how many bytes had been written and not synced at the last power cut.
+func (d *Disk) Lost() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
 }
 
 // Close unmounts the disk, whoever uses it. Its folders stay.

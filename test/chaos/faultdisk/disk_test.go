@@ -92,7 +92,7 @@ func childCommand(what string, args ...string) *exec.Cmd {
 func newDisk(t *testing.T) *Disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: it mounts")
+		t.Fatal("needs root: it mounts")
 	}
 	dir := t.TempDir()
 	d, err := Mount(filepath.Join(dir, "disk"), filepath.Join(dir, "store"))
@@ -173,6 +173,9 @@ func TestAPowerCutTakesWhatWasNotSynced(t *testing.T) {
 	}
 
 	cut(t, d)
+	if want := int64(len("lost" + "lost" + "these bytes are lost")); d.Lost() != want {
+		t.Errorf("%d bytes are lost, want %d", d.Lost(), want)
+	}
 
 	holds(t, at("synced"), "all of it")
 	holds(t, at("never"), "") // the folder was synced, its bytes were not
@@ -312,7 +315,7 @@ func TestAHangHoldsEveryCallAndLetsTheKilledGo(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	select {
-	case <-done:
+	case <-done: //nolint:errcheck // it was killed
 	case <-time.After(10 * time.Second):
 		t.Fatal("a killed process does not end")
 	}

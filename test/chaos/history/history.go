@@ -185,6 +185,9 @@ func (h *History) Check(limit time.Duration) error {
 	for key, calls := range byKey {
 		var ops []porcupine.Operation
 		for _, c := range calls {
+			if c.Kind == Read && c.Result != OK || c.Result == Refused {
+				continue // it did nothing and tells nothing
+			}
 			end := int64(c.End)
 			if c.Result == Unknown {
 				end = math.MaxInt64

@@ -9,12 +9,12 @@ import (
 
 // Deaf makes p receive nothing from the others; what it sends still arrives.
 func (p *Place) Deaf(others ...*Place) error {
-	return p.rules(true, "input", "saddr", others)
+	return p.rules("input", "saddr", others)
 }
 
 // Mute makes nothing that p sends arrive at the others; it still receives.
 func (p *Place) Mute(others ...*Place) error {
-	return p.rules(true, "output", "daddr", others)
+	return p.rules("output", "daddr", others)
 }
 
 // Cut ends all traffic between p and the others.
@@ -70,16 +70,15 @@ func (p *Place) Heal() error {
 	if len(p.cut) == 0 {
 		return nil
 	}
-	clear := map[string]bool{}
-	p.cut = clear
+	p.cut = map[string]bool{}
 	return p.load()
 }
 
-func (p *Place) rules(on bool, chain, side string, others []*Place) error {
+func (p *Place) rules(chain, side string, others []*Place) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range others {
-		p.cut[fmt.Sprintf("add rule inet chaos %s ip %s %s drop", chain, side, o.Addr)] = on
+		p.cut[fmt.Sprintf("add rule inet chaos %s ip %s %s drop", chain, side, o.Addr)] = true
 	}
 	return p.load()
 }
@@ -95,6 +94,5 @@ func (p *Place) load() error {
 		)
 		lines = append(lines, slices.Sorted(maps.Keys(p.cut))...)
 	}
-	_, err := p.shell(strings.Join(lines, "\n")+"\n", "nft", "-f", "-")
-	return err
+	return p.shell(strings.Join(lines, "\n")+"\n", "nft", "-f", "-")
 }

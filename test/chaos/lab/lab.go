@@ -176,19 +176,18 @@ func (p *Place) do(f func()) {
 
 // ip runs lines of the ip command in the place.
 func (p *Place) ip(lines ...string) error {
-	_, err := p.shell(strings.Join(lines, "\n")+"\n", "ip", "-batch", "-")
-	return err
+	return p.shell(strings.Join(lines, "\n")+"\n", "ip", "-batch", "-")
 }
 
 // shell runs a short command in the place.
-func (p *Place) shell(stdin, name string, args ...string) (string, error) {
+func (p *Place) shell(stdin, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shellTime)
 	defer cancel()
-	out, errs, err := p.Run(ctx, Spec{Path: name, Args: args, Stdin: stdin})
+	_, errs, err := p.Run(ctx, Spec{Path: name, Args: args, Stdin: stdin})
 	if err != nil {
-		return "", fmt.Errorf("%s %s in %s: %w: %s", name, strings.Join(args, " "), p.Name, err, errs)
+		return fmt.Errorf("%s %s in %s: %w: %s", name, strings.Join(args, " "), p.Name, err, errs)
 	}
-	return out, nil
+	return nil
 }
 
 // Spec is a program to run.

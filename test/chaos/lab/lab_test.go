@@ -12,7 +12,7 @@ import (
 func newLab(t *testing.T) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: it makes network namespaces")
+		t.Fatal("needs root: it makes network namespaces")
 	}
 	l, err := New()
 	if err != nil {
@@ -136,9 +136,6 @@ func TestNothingIsLeftOfAKilledProgram(t *testing.T) {
 }
 
 func TestWhatADeadLabLeftIsTakenAway(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
 	const noProcess = 1<<22 + 7 // above the largest process id
 	dir := filepath.Join(os.TempDir(), tempPrefix+"4194311")
 	if err := os.MkdirAll(filepath.Join(dir, "agent-1"), 0o700); err != nil {

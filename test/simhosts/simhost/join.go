@@ -129,7 +129,7 @@ func (h *Host) tradeAt(
 func (h *Host) dial(addr string, conf *tls.Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithContextDialer(h.fleet.Dial), grpc.WithTransportCredentials(credentials.NewTLS(conf)),
-		grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -299,12 +300,22 @@ func (h *Host) heartbeat() *link.Heartbeat {
 // receiveAll handles what the scheduler says until it is silent for too long.
 func (h *Host) receiveAll(stream link.Link_SessionClient, w *link.Welcome, cancel context.CancelCauseFunc) error {
 	silence := time.Duration(w.GetSilenceMs()) * time.Millisecond
-	if silence > 0 {
-		watch := time.AfterFunc(silence, func() { cancel(errors.New("the scheduler was silent for too long")) })
-		defer watch.Stop()
-		return h.receive(stream, func() { watch.Reset(silence) })
+	if silence <= 0 {
+		return h.receive(stream, func() {})
 	}
-	return h.receive(stream, func() {})
+	// This process may have stood still, with word from the scheduler waiting to be read: an alarm gives the
+	// reader a chance first.
+	var heard atomic.Int64
+	watch := time.AfterFunc(silence, func() {
+		before := heard.Load()
+		time.AfterFunc(silence/4, func() {
+			if heard.Load() == before {
+				cancel(errors.New("the scheduler was silent for too long"))
+			}
+		})
+	})
+	defer watch.Stop()
+	return h.receive(stream, func() { heard.Add(1); watch.Reset(silence) })
 }
 
 func (h *Host) receive(stream link.Link_SessionClient, heard func()) error {

@@ -1,0 +1,291 @@
+package simhost
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+)
+
+const testLimit = 20 * time.Second
+
+// scheduler is one that lets every host join, and says in a session what a test has it say.
+type scheduler struct {
+	link.UnimplementedJoinServer
+	link.UnimplementedLinkServer
+	ca       *pki.CA
+	sessions chan session
+	leader   string // where to send who comes; empty: here
+
+	mu sync.Mutex
+	n  int
+}
+
+// session is one host's.
+type session struct {
+	hello *link.Hello
+	up    chan *link.Up
+	down  chan *link.Down
+}
+
+func (s *scheduler) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
+	if s.leader != "" {
+		return nil, link.NotLeader(ctx, s.leader)
+	}
+	s.mu.Lock()
+	s.n++
+	id := "host-" + string(rune('a'+s.n))
+	s.mu.Unlock()
+	leaf, err := s.ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: id}, time.Hour, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return &link.JoinResponse{HostId: id, Certificate: leaf.Raw, Ca: s.ca.Cert().Raw}, nil
+}
+
+func (s *scheduler) Session(stream link.Link_SessionServer) error {
+	if s.leader != "" {
+		return link.NotLeader(stream.Context(), s.leader)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	x := session{hello: first.GetHello(), up: make(chan *link.Up, 100), down: make(chan *link.Down)}
+	if err := stream.Send(&link.Down{Kind: &link.Down_Welcome{Welcome: &link.Welcome{Epoch: 1, HeartbeatMs: 20, Lineage: 3}}}); err != nil {
+		return err
+	}
+	s.sessions <- x
+	go func() {
+		defer close(x.up)
+		for {
+			up, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case x.up <- up:
+			default: // heartbeats that nobody reads
+			}
+		}
+	}()
+	for {
+		select {
+		case msg, ok := <-x.down:
+			if !ok {
+				return nil
+			}
+			if err := stream.Send(msg); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// serve starts a scheduler on a loopback port.
+func serve(t *testing.T, ca *pki.CA, leader string) (*scheduler, string) {
+	t.Helper()
+	certs, err := pki.OpenStore(t.TempDir())
+	if err == nil {
+		err = certs.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: fleet.NewID()}, time.Hour, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scheduler{ca: ca, sessions: make(chan session, 10), leader: leader}
+	g := grpc.NewServer(grpc.Creds(link.ServerCredentials()))
+	link.RegisterJoinServer(g, s)
+	link.RegisterLinkServer(g, s)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(mux.GRPC()) }()
+	t.Cleanup(func() {
+		g.Stop()
+		if err := errors.Join(<-done, mux.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, ln.Addr().String()
+}
+
+// lab is a fleet of one host, joined and in a session.
+type lab struct {
+	*testing.T
+	s *scheduler
+	f *Fleet
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	ca, err := pki.NewCA(fleet.NewID(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, addr := serve(t, ca, "")
+	_, follower := serve(t, ca, addr)
+	l := &lab{T: t, s: s, f: New(Config{
+		Schedulers: []string{follower}, GPUs: 2,
+		Token: func(context.Context) (string, error) { return pki.NewJoinToken(ca.Digest()).Text(), nil },
+	})}
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	defer cancel()
+	if err := l.f.Join(ctx); err != nil {
+		t.Fatal(err)
+	}
+	run, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = l.f.Run(run) }()
+	t.Cleanup(func() { end(); <-done })
+	return l
+}
+
+// next waits for a session.
+func (l *lab) next() session {
+	l.Helper()
+	select {
+	case x := <-l.s.sessions:
+		return x
+	case <-time.After(testLimit):
+		l.Fatal("no session came")
+		return session{}
+	}
+}
+
+// heard waits for a message that is what a test waits for.
+func (l *lab) heard(x session, what string, is func(*link.Up) bool) {
+	l.Helper()
+	late := time.After(testLimit)
+	for {
+		select {
+		case up, ok := <-x.up:
+			if !ok {
+				l.Fatalf("the session ended before %s", what)
+			}
+			if is(up) {
+				return
+			}
+		case <-late:
+			l.Fatalf("the host did not say %s", what)
+		}
+	}
+}
+
+func (l *lab) reports(x session, pod, event string, incarnation uint64) {
+	l.Helper()
+	l.heard(x, pod+" "+event, func(up *link.Up) bool {
+		return slices.ContainsFunc(up.GetReports().GetPods(), func(r *link.PodReport) bool {
+			return r.GetPodId() == pod && r.GetEvent() == event && r.GetIncarnation() == incarnation
+		})
+	})
+}
+
+func (l *lab) applied(x session, generation uint64) {
+	l.Helper()
+	l.heard(x, "that it applied", func(up *link.Up) bool { return up.GetApplied().GetGeneration() == generation })
+}
+
+func run(pod string, incarnation uint64, gpus ...string) *link.Assignment {
+	return &link.Assignment{PodId: pod, Incarnation: incarnation, Goal: string(fleet.GoalRun), Gpus: gpus}
+}
+
+func fullSet(generation uint64, all ...*link.Assignment) *link.Down {
+	return &link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: generation, Assignments: all}}}
+}
+
+func difference(from, to uint64, put ...*link.Assignment) *link.Down {
+	return &link.Down{Kind: &link.Down_Difference{Difference: &link.Difference{From: from, To: to, Put: put}}}
+}
+
+// TestHostDoesWhatItIsTold takes one host through the life of two pods.
+func TestHostDoesWhatItIsTold(t *testing.T) {
+	l := newLab(t)
+	x := l.next()
+	if len(x.hello.GetInventory().GetGpus()) != 2 || x.hello.GetHoldsSet() {
+		t.Errorf("hello %v", x.hello)
+	}
+	x.down <- fullSet(5, run("pod-a", 1, "gpu-0"), run("pod-b", 1, "gpu-1"))
+	l.applied(x, 5)
+	l.reports(x, "pod-b", "running", 1)
+	x.down <- difference(7, 8, run("pod-c", 1))
+	l.heard(x, "that it needs the full set", func(up *link.Up) bool { return up.GetResync() != nil })
+	stop := run("pod-a", 1, "gpu-0")
+	stop.Goal = string(fleet.GoalStop)
+	x.down <- difference(5, 6, stop)
+	l.reports(x, "pod-a", "exited", 1)
+	x.down <- difference(6, 7, run("pod-a", 2, "gpu-0"))
+	l.reports(x, "pod-a", "running", 2)
+	gone := run("pod-a", 3)
+	gone.Goal = string(fleet.GoalGone)
+	x.down <- difference(7, 8, gone)
+	l.reports(x, "pod-a", "gone", 3)
+	if runs := l.f.Runs(); len(runs) != 1 || runs[0].Pod != "pod-b" || runs[0].GPUs[0] != "gpu-1" {
+		t.Errorf("%v runs", runs)
+	}
+	l.heard(x, "a heartbeat", func(up *link.Up) bool { return len(up.GetHeartbeat().GetPods()) == 1 })
+	if faults := l.f.Faults(); len(faults) != 0 {
+		t.Errorf("faults %v", faults)
+	}
+}
+
+// TestHostComesBack breaks its connection and reboots it.
+func TestHostComesBack(t *testing.T) {
+	l := newLab(t)
+	x := l.next()
+	x.down <- fullSet(5, run("pod-a", 1, "gpu-0"))
+	l.reports(x, "pod-a", "running", 1)
+	h := l.f.Host(0)
+	h.Cut()
+	if err := l.f.Until(t.Context(), func(c Count) bool { return c.Connected == 0 }); err != nil || len(l.f.Runs()) != 1 {
+		t.Fatalf("%v, %v runs", err, l.f.Runs())
+	}
+	h.Mend()
+	x = l.next()
+	if x.hello.GetGeneration() != 5 || !x.hello.GetHoldsSet() || x.hello.GetLineage() != 3 || len(x.hello.GetPods()) != 1 {
+		t.Errorf("hello %v", x.hello)
+	}
+	l.reports(x, "pod-a", "running", 1)
+	boot := x.hello.GetBootId()
+	h.Reboot()
+	x = l.next()
+	if x.hello.GetBootId() == boot || x.hello.GetHoldsSet() || len(l.f.Runs()) != 0 {
+		t.Errorf("hello %v, %v runs", x.hello, l.f.Runs())
+	}
+	l.reports(x, "pod-a", "reboot", 1)
+}
+
+// TestFaultsAreNoticed orders what never must be.
+func TestFaultsAreNoticed(t *testing.T) {
+	l := newLab(t)
+	x := l.next()
+	x.down <- fullSet(5, run("pod-a", 1, "gpu-0"), run("pod-b", 1, "gpu-0"))
+	l.applied(x, 5)
+	if faults := l.f.Faults(); len(faults) != 1 {
+		t.Errorf("faults %v", faults)
+	}
+	c := newCensus()
+	c.begin(Run{Pod: "p", Host: "a", Incarnation: 1})
+	c.begin(Run{Pod: "p", Host: "b", Incarnation: 2})
+	c.end(Run{Pod: "p", Host: "a", Incarnation: 1})
+	if len(c.said()) != 1 || c.running() != 1 {
+		t.Errorf("faults %v, %d run", c.said(), c.running())
+	}
+}
