@@ -80,15 +80,15 @@ type tables struct {
 // newTables returns empty tables.
 func newTables() *tables {
 	tb := &tables{
-		cluster:     newTable[string, Cluster]("cluster"),
-		catalog:     newTable[string, fleet.Catalog]("catalog"),
-		meters:      ownedTable[string]("meters", func(m *openMeter) fleet.AccountID { return m.Account }),
-		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
-		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
-		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
-		keys:        ownedTable[fleet.KeyID]("keys", func(k *fleet.Key) fleet.AccountID { return k.Account }),
-		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
-		centers:     newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
+		cluster:  newTable[string, Cluster]("cluster"),
+		catalog:  newTable[string, fleet.Catalog]("catalog"),
+		meters:   ownedTable[string]("meters", func(m *openMeter) fleet.AccountID { return m.Account }),
+		balances: newTable[fleet.AccountID, fleet.Money]("balances"),
+		usage:    coldTable[fleet.Amounts]{bucket: "usage"},
+		accounts: newTable[fleet.AccountID, fleet.Account]("accounts"),
+		keys:     ownedTable[fleet.KeyID]("keys", func(k *fleet.Key) fleet.AccountID { return k.Account }),
+		tokens:   newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
+		centers:  newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
 		// Its owner is the machine: a join looks for the records of one.
 		hosts:       ownedTable[fleet.HostID]("hosts", func(h *fleet.Host) fleet.AccountID { return fleet.AccountID(h.MachineID) }),
 		generations: newTable[fleet.HostID, uint64]("generations"),

@@ -255,8 +255,8 @@ func (c *checker) processes(now picture) {
 		}
 		c.w.dataIsThere(h.machine)
 		c.dataIsGone(now, h)
-		for id, incarnation := range h.bound() {
-			if c.w.isStray(h.machine, id, incarnation) {
+		for id := range h.bound() {
+			if c.w.wasThere(h.machine, id) {
 				continue
 			}
 			if rec, ok := now.pods[id]; !ok || !rec.Held || rec.Host != h.id {

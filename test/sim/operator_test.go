@@ -209,6 +209,7 @@ func hostFenced(d *driver) (time.Duration, func()) {
 	}
 	d.on["duty "+h.name] = true
 	h.reboot()
+	d.leaves(h)
 	fenced := d.operates("host fenced", func() error {
 		for {
 			err := d.insists(patience, func(ctx context.Context, p *process) error {

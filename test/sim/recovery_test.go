@@ -25,9 +25,10 @@ type stray struct {
 }
 
 // restore stops every scheduler for ever and makes a new one from a copy, as gantry-scheduler restore
-// does, at the address of the first. It returns when that one leads.
+// does, at the address of one of them: hosts know it. It returns when the new one leads.
 func (w *world) restore(file []byte) error {
 	w.picture()
+	at := w.stays()[0].name
 	for _, m := range w.stays() {
 		m.kill(stateOpen)
 		w.mu.Lock()
@@ -36,9 +37,9 @@ func (w *world) restore(file []byte) error {
 	}
 	w.mu.Lock()
 	w.restored++
-	id := fmt.Sprintf("scheduler-1-again-%d", w.restored)
+	id := fmt.Sprintf("%s-again-%d", at, w.restored)
 	w.mu.Unlock()
-	m, err := w.memberAt("scheduler-1", id)
+	m, err := w.memberAt(at, id)
 	if err != nil {
 		return err
 	}
@@ -131,6 +132,22 @@ func (w *world) setStrays() {
 	w.strays = strays
 }
 
+// leaves takes down of which pods a dead host has data: when it is back, what its fence freed goes.
+func (w *world) leaves(h *host) {
+	kept, err := pod.DataOf(filepath.Join(h.dir, "persistent"))
+	w.check(err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.strays == nil {
+		w.strays = map[stray]uint64{}
+	}
+	for _, id := range kept {
+		if _, there := w.strays[stray{h.machine, id}]; !there {
+			w.strays[stray{h.machine, id}] = 0
+		}
+	}
+}
+
 // isStray reports whether a container was there when an older state was restored: until its host is
 // compared with the state, and it is ended, the state may say something else.
 func (w *world) isStray(at *machine, id fleet.PodID, incarnation uint64) bool {
@@ -145,6 +162,9 @@ func (w *world) wasThere(at *machine, id fleet.PodID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, there := w.strays[stray{at, id}]
+	if rec, known := w.former.pods[id]; known && w.byHost[rec.Host] != nil && w.byHost[rec.Host].machine == at {
+		there = true // it was being made
+	}
 	return there
 }
 

@@ -115,12 +115,12 @@ func enough(t *testing.T, count map[string]int) {
 	for _, f := range faults() {
 		faultCount += count[f.name]
 	}
-	for what, least := range map[string]int{"create": 10, "action": 8, "starts": 8} {
+	for what, least := range map[string]int{"create": 10, "action": 6, "starts": 6} {
 		if count[what] < least {
 			t.Errorf("the run met too little: %s: %d, at least %d wanted", what, count[what], least)
 		}
 	}
-	if faultCount < 12 {
+	if faultCount < 8 {
 		t.Errorf("the run met only %d faults", faultCount)
 	}
 }

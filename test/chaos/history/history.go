@@ -90,23 +90,43 @@ func (h *History) Calls() []Call {
 	return slices.Clone(h.calls)
 }
 
-// Writes counts the acknowledged writes that began at from or later.
-func (h *History) Writes(from time.Duration) int {
-	n := 0
-	for _, c := range h.Calls() {
-		if c.Kind != Read && c.Result == OK && c.Start >= from {
-			n++
+// late is how much later than it ended a call may have been recorded.
+const late = time.Second
+
+// writesFrom returns the ends of the acknowledged writes that ended at from or later, and how many of them also began
+// then. It looks at no more of the history than it must: it is asked all the time.
+func (h *History) writesFrom(from time.Duration) (ends []time.Duration, began int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range slices.Backward(h.calls) {
+		if c.End < from-late {
+			break
+		}
+		if c.Kind == Read || c.Result != OK || c.End < from {
+			continue
+		}
+		ends = append(ends, c.End)
+		if c.Start >= from {
+			began++
 		}
 	}
+	slices.Sort(ends)
+	return ends, began
+}
+
+// Writes counts the acknowledged writes that began at from or later.
+func (h *History) Writes(from time.Duration) int {
+	_, n := h.writesFrom(from)
 	return n
 }
 
 // Gap is the longest time between two acknowledged writes, and between from or to and one.
 func (h *History) Gap(from, to time.Duration) time.Duration {
 	last, longest := from, time.Duration(0)
-	for _, c := range h.Calls() {
-		if c.Kind != Read && c.Result == OK && c.End >= from && c.End <= to {
-			longest, last = max(longest, c.End-last), max(last, c.End)
+	ends, _ := h.writesFrom(from)
+	for _, end := range ends {
+		if end <= to {
+			longest, last = max(longest, end-last), end
 		}
 	}
 	return max(longest, to-last)
