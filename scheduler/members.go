@@ -94,7 +94,7 @@ func (s *Service) changeMembers(fn func(Members) error) error {
 	return fn(s.Members)
 }
 
-// PromoteMember, DemoteMember, RemoveMember and TransferLeadership are those of Members. Errors: not_found,
+// PromoteMember gives a member a vote. Its errors and those of the next three are those of Members: not_found,
 // rule, unavailable.
 func (s *Service) PromoteMember(ctx context.Context, id fleet.MemberID) error {
 	return s.changeMembers(func(m Members) error { return m.Promote(ctx, id) })
