@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -181,6 +182,7 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
 		hello: d.hello, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
+		renewal: renewal{fraction: rand.Float64()},
 	}
 	return d, nil
 }

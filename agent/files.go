@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"gantry/agent/inside"
@@ -32,7 +33,7 @@ func receive(stream link.Link_TunnelClient, cancel context.CancelCauseFunc) *inb
 		for {
 			f, err := stream.Recv()
 			if err != nil {
-				cancel(errors.Join(errLetGo, err))
+				cancel(fmt.Errorf("%w: %v", errLetGo, err)) //nolint:errorlint // the end of the tunnel is not that of what it carries
 				return
 			}
 			select {

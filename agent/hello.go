@@ -68,9 +68,13 @@ func (d *daemon) askRuntime() {
 	d.images = images
 }
 
-// encodeRecord tells what the ledger holds of a pod.
+// encodeRecord tells what the ledger holds of a pod. As long as something may run, its GPUs and ports are those
+// that it has, whatever is ordered since.
 func encodeRecord(rec pod.Record) *link.LedgerPod {
 	a := rec.Assignment
+	if held, ok := rec.Holds(); ok {
+		a.GPUs, a.Mappings = held.GPUs, held.Mappings
+	}
 	out := &link.LedgerPod{
 		PodId: string(a.Pod), Incarnation: a.Incarnation, Goal: string(a.Goal),
 		Ended: rec.HasEnded(), Gpus: a.GPUs, Need: encodeResources(a.Limits),

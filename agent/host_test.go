@@ -98,7 +98,7 @@ func TestHeartbeatHasGPUs(t *testing.T) {
 	}
 	setFull(t, book, order("p1", "GPU-b", "GPU-a"), order("p2"), order("p3", "1", "2", "3"))
 	for _, id := range []fleet.PodID{"p1", "p2", "p3"} {
-		if err := book.Begin(id, 1, "boot"); err != nil {
+		if err := book.Begin(pod.Assignment{Pod: id, Incarnation: 1}, "boot"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
@@ -56,6 +59,7 @@ type sessions struct {
 	attempts uint64
 	lossy    int  // how often to connect as on a network that loses packets
 	holds    bool // the machines have the whole set of the ledger's generation and lineage
+	renewal  renewal
 }
 
 // run connects again and again until ctx ends. A scheduler that says who leads is believed at once, but
@@ -88,6 +92,9 @@ func (s *sessions) run(ctx context.Context) {
 			s.where.try(leader)
 			s.log.Info("another scheduler leads", "asked", addr, "leader", leader)
 			continue
+		}
+		if status.Code(err) == codes.NotFound {
+			s.log.Error("the control plane does not know this host: it joined after the copy that the control plane was restored from, or was removed; it has to join again", "addr", addr)
 		}
 		wait := delay/2 + rand.N(delay/2)
 		s.log.Warn("no session with a scheduler", "addr", addr, "stood", stood, "err", err, "again_in", wait)
@@ -194,31 +201,55 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	return group.Wait()
 }
 
-// silence ends a session in which nothing is heard for too long.
+// silence ends a session in which nothing is heard for too long. It looks a second time a moment after the limit: on a
+// busy machine the clock may come before the reader that has to take what has come.
 type silence struct {
 	limit time.Duration // 0: the scheduler need not say anything
-	timer *time.Timer
+	end   context.CancelCauseFunc
+
+	mu     sync.Mutex // guards the fields below
+	timer  *time.Timer
+	rounds uint64 // of the clock
 }
 
 func newSilence(limit time.Duration, end context.CancelCauseFunc) *silence {
-	s := &silence{limit: limit}
-	if limit > 0 {
-		s.timer = time.AfterFunc(limit, func() { end(errSilence) })
-	}
+	s := &silence{limit: limit, end: end}
+	s.begin()
 	return s
+}
+
+// over is called at the end of a round of the clock, and again a moment later.
+func (s *silence) over(round uint64, second bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.rounds != round:
+	case second:
+		s.end(errSilence)
+	default:
+		s.timer = time.AfterFunc(s.limit/8, func() { s.over(round, true) })
+	}
 }
 
 // stop stops the clock: what was heard is worked on.
 func (s *silence) stop() {
-	if s.timer != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rounds++; s.timer != nil {
 		s.timer.Stop()
 	}
 }
 
+// begin starts the clock: the reader is free.
 func (s *silence) begin() {
-	if s.timer != nil {
-		s.timer.Reset(s.limit)
+	if s.limit <= 0 {
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rounds++
+	round := s.rounds
+	s.timer = time.AfterFunc(s.limit, func() { s.over(round, false) })
 }
 
 func (s *sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, up <-chan *link.Up) error {
@@ -375,6 +406,16 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 	return out
 }
 
+// renewal is when the certificate is due. It outlives sessions, of which none needs to last until then.
+type renewal struct {
+	fraction float64   // which part of the time in which it may be renewed passes first
+	next     time.Time // not before
+}
+
+func (r *renewal) wait(leaf *x509.Certificate) time.Duration {
+	return max(time.Until(pki.RenewAt(leaf, r.fraction)), time.Until(r.next))
+}
+
 // renewInTime trades the certificate for a fresh one at a random point between half and four fifths
 // of its life, and again every minute while that fails.
 func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error {
@@ -383,17 +424,19 @@ func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error
 		if err != nil {
 			return err
 		}
-		wait := max(time.Until(pki.RenewAt(leaf, rand.Float64())), renewRetry)
-		for {
-			if err := pause(ctx, wait); err != nil {
-				return err
-			}
-			if err = renew(ctx, conn, s.store); err == nil {
-				break
-			}
-			s.log.Warn("renew the host's certificate", "err", err)
-			wait = renewRetry
+		if err := pause(ctx, s.renewal.wait(leaf)); err != nil {
+			return err
 		}
+		err = renew(ctx, conn, s.store)
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // the session's end, which says nothing: the next one tries at once
+		}
+		s.renewal.next = time.Now().Add(renewRetry)
+		if err != nil {
+			s.log.Warn("renew the host's certificate", "err", err)
+			continue
+		}
+		s.renewal.fraction = rand.Float64()
 		s.log.Info("host certificate renewed")
 	}
 }

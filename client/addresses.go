@@ -1,10 +1,13 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,18 +16,23 @@ import (
 )
 
 const (
-	maxAddresses  = 16
-	dialNextAfter = 3 * time.Second // where there is another address to try
+	maxAddresses = 16
+	// Where there is another address to try.
+	dialNextAfter  = 3 * time.Second
+	readNextAfter  = 5 * time.Second
+	writeNextAfter = 10 * time.Second
 )
 
 // addresses are those of one API. All clients that were made from one another share which is in use.
 type addresses struct {
 	all []*url.URL
 	at  atomic.Int64 // index of the one that answered last
+
+	read, write time.Duration // for an answer to a GET and to others, where there is another address to try
 }
 
 func parseAddresses(text string) (*addresses, error) {
-	out := &addresses{}
+	out := &addresses{read: readNextAfter, write: writeNextAfter}
 	for one := range strings.SplitSeq(text, ",") {
 		one = strings.TrimRight(strings.TrimSpace(one), "/")
 		base, err := url.Parse(one)
@@ -66,15 +74,54 @@ func (c *Client) failover(req *http.Request, try func(*http.Request) (*http.Resp
 		if err != nil {
 			return nil, err
 		}
-		res, err := try(next)
+		res, sent, err := c.attempt(next, tries < len(c.bases.all), try)
+		if err != nil && (away(err) || req.Context().Err() != nil) {
+			c.bases.leave(at) // also when the time is over: the caller's next call is not to hang there again
+		}
 		if err == nil || !away(err) || req.Context().Err() != nil {
 			return res, err
 		}
-		c.bases.leave(at)
-		if tries >= len(c.bases.all) || !repeatable(req) || !elsewhere(err, isSafe(req)) {
+		if tries >= len(c.bases.all) || !repeatable(req) || sent && !elsewhere(err, isSafe(req)) {
 			return res, err
 		}
 	}
+}
+
+// attempt calls try with req, and tells whether anything may have been sent. While there are other addresses to ask,
+// one that says nothing has only a while: it may hang. What takes long to send is not hurried.
+func (c *Client) attempt(req *http.Request, more bool, try func(*http.Request) (*http.Response, error)) (*http.Response, bool, error) {
+	var connected atomic.Bool
+	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	}))
+	if more && repeatable(req) {
+		limit := c.bases.write
+		if req.Method == http.MethodGet {
+			limit = c.bases.read
+		}
+		late := time.AfterFunc(limit, func() {
+			cancel(&Unreachable{Address: addressOf(req.URL), Err: fmt.Errorf("no answer within %v", limit)})
+		})
+		defer late.Stop()
+	}
+	res, err := try(req.WithContext(ctx))
+	if err != nil || res == nil {
+		cancel(nil)
+	} else {
+		res.Body = &answerBody{res.Body, cancel}
+	}
+	return res, connected.Load(), err
+}
+
+// answerBody is the body of an answer, and lets go of what the request held.
+type answerBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *answerBody) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
 // baseOf returns the address that a request was made for.

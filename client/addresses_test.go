@@ -9,6 +9,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"gantry/fleet"
 )
 
 // several returns a client of more than one API; the address of a nil handler is one where nobody listens.
@@ -156,5 +161,101 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 	if _, err := New(strings.Join(many, ","), "", "test"); err == nil {
 		t.Error("any number of addresses was taken")
+	}
+}
+
+// hung returns the address of an API that takes connections and never answers.
+func hung(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes connections that nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String()
+}
+
+// hurried is a client of an API that hangs and of a good one.
+func hurried(t *testing.T, scheme string, good http.HandlerFunc) *Client {
+	t.Helper()
+	srv := httptest.NewServer(good)
+	t.Cleanup(srv.Close)
+	c, err := New(scheme+"://"+hung(t)+","+srv.URL, "gk_test", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.bases.read, c.bases.write = 50*time.Millisecond, 100*time.Millisecond
+	return c
+}
+
+func TestAnAddressThatHangsDoesNotHoldUpTheOthers(t *testing.T) {
+	ctx := context.Background()
+	read := func(c *Client) error { return second(c.Pod(ctx, "p")) }
+	create := func(c *Client) error { return second(c.CreatePod(ctx, CreatePod{Name: "web"})) }
+	key := func(c *Client) error { return second(c.CreateKey(ctx, CreateKey{Name: "k"})) }
+	upload := func(c *Client) error {
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		return c.WriteFiles(short, "p", "/", io.NopCloser(strings.NewReader("x")))
+	}
+	brief := func(c *Client) error {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		return second(c.Pod(short, "p"))
+	}
+	tests := []struct {
+		name string
+		call func(*Client) error
+		ok   bool
+	}{
+		{"a read", read, true},
+		{"a read, once", func(c *Client) error { return read(c.Once()) }, true},
+		{"a create with a key", create, true},
+		{"what may have been done", key, false},
+		{"an upload, whose end takes its time", upload, false},
+		{"a read with little time", brief, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := &flaky{}
+			c := hurried(t, "http", f.ServeHTTP)
+			err := tt.call(c)
+			if keys, _ := f.seen(); (err == nil) != tt.ok || (len(keys) == 1) != tt.ok {
+				t.Errorf("%d requests to the second: %v", len(keys), err)
+			}
+			if err := key(c); err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatWasNeverSentGoesToTheNextAddress(t *testing.T) {
+	f := &flaky{}
+	c := hurried(t, "https", f.ServeHTTP) // its handshake does not end
+	if err := second(c.CreateKey(context.Background(), CreateKey{Name: "k"})); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASessionDoesNotHangAtAnAddress(t *testing.T) {
+	c := hurried(t, "http", func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.CloseNow() }()
+		_, _, _ = conn.Read(r.Context())
+		_ = conn.Write(r.Context(), websocket.MessageBinary, []byte{byte(fleet.ExecStdout), 'x'})
+	})
+	e, err := c.ExecPod(context.Background(), "p", fleet.ExecRequest{Command: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	if frame, err := e.Receive(); err != nil || string(frame.Data) != "x" {
+		t.Errorf("%v %v", frame, err)
 	}
 }

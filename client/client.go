@@ -47,7 +47,7 @@ func New(address string, key fleet.Secret, agent string) (*Client, error) {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: bases.dialTimeout(), KeepAlive: 15 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   dialTimeout,
+		TLSHandshakeTimeout:   bases.dialTimeout(),
 		ResponseHeaderTimeout: callTimeout,
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       30 * time.Second,

@@ -68,7 +68,7 @@ func (c *Client) upgrade(ctx context.Context, path string) (*websocket.Conn, err
 	}
 	var conn *websocket.Conn
 	_, err = c.failover(req, func(req *http.Request) (*http.Response, error) { //nolint:bodyclose // there is no response
-		conn, err = c.dialSocket(ctx, req)
+		conn, err = c.dialSocket(req.Context(), req)
 		return nil, err
 	})
 	return conn, err

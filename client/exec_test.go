@@ -189,7 +189,9 @@ func TestExecEndsWithItsContext(t *testing.T) {
 
 func TestExecReportsItsStreams(t *testing.T) {
 	broken := errors.New("broken")
+	begun := make(chan struct{}, 2)
 	quiet := func(ctx context.Context, conn *websocket.Conn, _ fleet.ExecRequest) {
+		begun <- struct{}{}
 		say(ctx, conn, fleet.ExecStdout, "x")
 		_, _, _ = conn.Read(ctx)
 	}
@@ -201,6 +203,7 @@ func TestExecReportsItsStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		<-begun // it must not be over before the other end knows of it
 		if _, err := e.Run(s); !errors.Is(err, broken) {
 			t.Errorf("%s: %v", name, err)
 		}

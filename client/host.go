@@ -47,9 +47,9 @@ func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[Hos
 	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
 }
 
-// SetHostLabels replaces the labels of a host; for operators.
-func (c *Client) SetHostLabels(ctx context.Context, id string, labels map[string]string) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]map[string]string{"labels": labels})
+// SetHostLabels sets labels of a host, and removes those whose value is nil; others stay. For operators.
+func (c *Client) SetHostLabels(ctx context.Context, id string, changes map[string]*string) (Answer[Host], error) {
+	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]map[string]*string{"labels": changes})
 }
 
 // CordonHost gives a host no new pods; for operators.

@@ -49,6 +49,10 @@ func TestSeveralSchedulersAndAgents(t *testing.T) {
 	if len(apis) != 3 || !apis[b.file().API] {
 		t.Errorf("APIs: %v", apis)
 	}
+	told, _, _ := strings.Cut(b.out.String()[strings.Index(b.out.String(), "export GANTRY_API=")+len("export GANTRY_API="):], "\n")
+	if all := strings.Split(told, ","); len(all) != 3 || !apis[all[0]] || !apis[all[1]] || !apis[all[2]] {
+		t.Errorf("told to use %s of %v", told, apis)
+	}
 	b.lead("scheduler-3")
 	want[1], want[2] = "scheduler m2", "scheduler m3 leads"
 	b.wait("the new leader in dev.json", func() bool { return cmp.Equal(want, listed(b.file())) })

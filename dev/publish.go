@@ -120,7 +120,7 @@ func (d *dev) tell() {
 	fmt.Fprintf(out, "  pods' HTTP   http://<pod id>-<port>.%s%s\n", ProxyDomain, d.api[strings.LastIndexByte(d.api, ':'):])
 	fmt.Fprintf(out, "  data folder  %s (dev.json, log/)\n\n", d.folder.dir)
 	fmt.Fprintf(out, "In another terminal of this user the gantry command finds it by itself. For other programs:\n\n")
-	fmt.Fprintf(out, "  export GANTRY_API=%s\n", d.api)
+	fmt.Fprintf(out, "  export GANTRY_API=%s\n", strings.Join(d.apis, ","))
 	fmt.Fprintf(out, "  export GANTRY_API_KEY=$(jq -r .apiKey %s)\n\n", quote(d.folder.path("dev.json")))
 	fmt.Fprintf(out, "Try:\n\n")
 	fmt.Fprintf(out, "  gantry catalog cpus\n")

@@ -86,9 +86,9 @@ type Host struct {
 	Alarm   string    `cbor:"20,keyasint,omitempty"`
 	AlarmAt time.Time `cbor:"21,keyasint,omitzero"`
 
-	// Leftovers are containers that the host may still have, of pods that hold nothing there: what a fence
-	// freed, and what a restored control plane does not know. It is told to stop them, and takes no pods
-	// until none is left.
+	// Leftovers are containers, and data of terminated pods, that the host may still have, of pods that hold
+	// nothing there: what a fence freed, and what a restored control plane does not know. It is told to remove
+	// them, and takes no pods until none is left.
 	Leftovers []Leftover `cbor:"22,keyasint,omitempty"`
 	// Behind says that Lineage is not the cluster's. It is set in what views return.
 	Behind bool `cbor:"-"`
@@ -98,6 +98,8 @@ type Host struct {
 type Leftover struct {
 	Pod         PodID  `cbor:"1,keyasint"`
 	Incarnation uint64 `cbor:"2,keyasint"`
+	// Gone says that its data goes, too: the pod is terminated. It is left until nothing of it is there.
+	Gone bool `cbor:"3,keyasint,omitempty"`
 }
 
 // Shown is the state as people see it: of a ready host, its duty.

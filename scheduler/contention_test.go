@@ -40,6 +40,7 @@ func newCluster(t *testing.T) *cluster {
 	must(pki.NewSealKeyFile(seal))
 	sealer, err := pki.LoadSealer(seal)
 	must(err)
+	must(replica.Create(dir))
 	c.store, err = state.Open(filepath.Join(dir, replica.StateFile), state.Options{})
 	must(err)
 	c.node, err = replica.Open(replica.Config{

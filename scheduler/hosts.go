@@ -17,12 +17,13 @@ func (s *Service) SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.D
 	return view, err
 }
 
-// SetHostLabels replaces the labels of a host. Errors: not_found, invalid, not_allowed (it is gone).
-func (s *Service) SetHostLabels(ctx context.Context, id fleet.HostID, labels map[string]string) (fleet.HostView, error) {
-	if err := fleet.CheckLabels(labels); err != nil {
+// SetHostLabels sets and removes labels of a host; those that are not named stay. Errors: not_found, invalid,
+// not_allowed (it is gone).
+func (s *Service) SetHostLabels(ctx context.Context, id fleet.HostID, set map[string]string, unset []string) (fleet.HostView, error) {
+	if err := fleet.CheckLabels(set); err != nil {
 		return fleet.HostView{}, err
 	}
-	return s.changeHost(ctx, id, state.SetHostLabels{Host: id, Labels: labels})
+	return s.changeHost(ctx, id, state.SetHostLabels{Host: id, Set: set, Unset: unset})
 }
 
 // FenceHost records that nothing runs on a host any more; see state.FenceHost. Errors: not_found, not_allowed

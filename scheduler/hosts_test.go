@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,11 +54,11 @@ func TestHostDuties(t *testing.T) {
 
 func TestHostLabelsAndAlarm(t *testing.T) {
 	w, ctx := dutiful(t), context.Background()
-	view, err := w.svc.SetHostLabels(ctx, "host-a", map[string]string{"rack": "7"})
+	view, err := w.svc.SetHostLabels(ctx, "host-a", map[string]string{"rack": "7"}, nil)
 	if err != nil || view.Host.Labels["rack"] != "7" {
 		t.Fatalf("got %+v, %v", view.Host, err)
 	}
-	_, err = w.svc.SetHostLabels(ctx, "host-a", map[string]string{"no spaces": ""})
+	_, err = w.svc.SetHostLabels(ctx, "host-a", map[string]string{"no spaces": ""}, nil)
 	refused(t, err, fleet.CodeInvalid, "labels")
 	w.must(state.AlarmHost{Host: "host-a", Text: "two agents", At: w.clock()})
 	view, err = w.svc.ClearHostAlarm(ctx, "host-a")
@@ -65,6 +67,52 @@ func TestHostLabelsAndAlarm(t *testing.T) {
 	}
 	_, err = w.svc.ClearHostAlarm(ctx, "host-z")
 	refused(t, err, fleet.CodeNotFound, "host")
+}
+
+// The CA is opened once; a restore from a copy of another cluster brings another.
+func TestTheCAIsOpenedOnceForAllJoins(t *testing.T) {
+	w, ctx := dutiful(t), context.Background()
+	first, err := w.svc.CA(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var each sync.WaitGroup
+	for range 8 {
+		each.Go(func() {
+			if ca, err := w.svc.CA(ctx); err != nil || ca != first {
+				t.Errorf("it was opened again: %v", err)
+			}
+		})
+	}
+	each.Wait()
+	other := newWorld(t)
+	w.svc.Store, w.svc.Node, w.svc.Sealer = other.store, other, other.svc.Sealer
+	if ca, err := w.svc.CA(ctx); err != nil || ca == first || ca.Digest() == first.Digest() {
+		t.Errorf("got %v, %v", ca, err)
+	}
+}
+
+func TestLabelsThatAreSetAtOnceAllStay(t *testing.T) {
+	w, ctx := dutiful(t), context.Background()
+	const n = 20
+	var each sync.WaitGroup
+	for i := range n {
+		each.Go(func() {
+			mine, brief := fmt.Sprintf("label-%d", i), fmt.Sprintf("brief-%d", i)
+			_, err := w.svc.SetHostLabels(ctx, "host-a", map[string]string{mine: "x", brief: "y"}, nil)
+			if err == nil {
+				_, err = w.svc.SetHostLabels(ctx, "host-a", nil, []string{brief})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	each.Wait()
+	view, err := w.svc.Host(ctx, "host-a")
+	if err != nil || len(view.Host.Labels) != n {
+		t.Errorf("%d of %d labels are there, %v: %v", len(view.Host.Labels), n, err, view.Host.Labels)
+	}
 }
 
 func TestAHostIsFencedAndRemoved(t *testing.T) {

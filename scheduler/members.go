@@ -117,7 +117,7 @@ func (s *Service) TransferLeadership(ctx context.Context, id fleet.MemberID) err
 
 // SaveSnapshot writes a copy of everything that was acknowledged before the call, in the format of package
 // backup, without encryption.
-func (s *Service) SaveSnapshot(ctx context.Context, w io.Writer) (err error) {
+func (s *Service) SaveSnapshot(ctx context.Context, w io.Writer) error {
 	if err := s.Node.Barrier(ctx); err != nil {
 		return err
 	}
@@ -125,7 +125,6 @@ func (s *Service) SaveSnapshot(ctx context.Context, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, snap.Release()) }()
 	h := backup.Header{Index: snap.Index, SavedAt: s.Now(), Program: s.Version}
 	err = s.Store.View(func(v *state.View) error {
 		c, _ := v.Cluster()
@@ -133,20 +132,43 @@ func (s *Service) SaveSnapshot(ctx context.Context, w io.Writer) (err error) {
 		return nil
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, snap.Release())
 	}
-	return backup.Write(&cancelled{ctx, w}, h, snap)
+	lead, end := s.leads(ctx)
+	defer end()
+	return backup.Stream(lead, w, snapshotStall, func(w io.Writer) error {
+		return errors.Join(backup.Write(w, h, snap), snap.Release())
+	})
 }
 
-// cancelled is a writer that gives up with its context.
-type cancelled struct {
-	ctx context.Context //nolint:containedctx // of the call that the writer serves
-	w   io.Writer
-}
+const (
+	// snapshotStall is how long a snapshot that nobody takes a byte of holds the pages of the state.
+	snapshotStall = 30 * time.Second
+	// leadCheck is how often a long read looks whether this scheduler still leads. One that does not may be given
+	// all of the state anew, which waits for the readers.
+	leadCheck = 250 * time.Millisecond
+)
 
-func (c *cancelled) Write(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.w.Write(p)
+var errDeposed = errors.New("this scheduler does not lead any more")
+
+// leads returns a context that ends with ctx and when this scheduler does not lead any more.
+func (s *Service) leads(ctx context.Context) (lead context.Context, end func()) {
+	lead, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(leadCheck)
+		defer tick.Stop()
+		for {
+			if !s.Node.IsLeader() {
+				cancel(errDeposed)
+			}
+			select {
+			case <-tick.C:
+			case <-lead.Done():
+				return
+			}
+		}
+	}()
+	return lead, func() { cancel(nil); <-done }
 }

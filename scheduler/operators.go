@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -95,7 +96,21 @@ func (s *Service) CA(ctx context.Context) (*pki.CA, error) {
 	if !ok {
 		return nil, errNoCA
 	}
-	return OpenCA(s.Sealer, cluster)
+	if o := s.opened.Load(); o != nil && bytes.Equal(o.cert, cluster.CA) && bytes.Equal(o.sealed, cluster.SealedCAKey) {
+		return o.ca, nil
+	}
+	ca, err := OpenCA(s.Sealer, cluster)
+	if err != nil {
+		return nil, err
+	}
+	s.opened.Store(&openedCA{cluster.CA, cluster.SealedCAKey, ca})
+	return ca, nil
+}
+
+// openedCA is a CA that was opened before, with what it was made from: each host that joins needs it.
+type openedCA struct {
+	cert, sealed []byte
+	ca           *pki.CA
 }
 
 // OpenCA opens the CA of a cluster's record.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"gantry/fleet"
@@ -42,6 +43,7 @@ type Service struct {
 	Config
 	uses   keyUses
 	claims claims
+	opened atomic.Pointer[openedCA]
 }
 
 // New returns a service.

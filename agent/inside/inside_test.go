@@ -417,6 +417,25 @@ func TestArchivesThatAreNone(t *testing.T) {
 	}
 }
 
+// However a stream breaks off, a file is there whole or not at all.
+func TestAStreamThatBreaksOffLeavesNoPart(t *testing.T) {
+	broken := errors.Join(errors.New("let go"), io.EOF) // as when what carries the stream has ended in good order
+	good := archive(t, file("d/f", strings.Repeat("x", 5000)), file("d/g", "text"))
+	for _, cut := range []int{512, 600, 5000, 5700} {
+		b := newBox(t)
+		into, err := b.root.Into("/")
+		b.must(err)
+		err = into.Unpack(t.Context(), io.MultiReader(bytes.NewReader(good[:cut]), errReader{broken}))
+		b.must(into.Close())
+		if !errors.Is(err, broken) {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+		if info, err := os.Stat(b.path("d/f")); err == nil && info.Size() != 5000 {
+			t.Errorf("cut at %d: %d bytes are left under the file's name", cut, info.Size())
+		}
+	}
+}
+
 type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }

@@ -62,7 +62,7 @@ func (x *Writing) Unpack(ctx context.Context, r io.Reader) error {
 			return err
 		}
 		h, err := u.in.Next()
-		if errors.Is(err, io.EOF) {
+		if ended(err) {
 			_, err = io.CopyBuffer(io.Discard, onlyReader{r}, u.buf) // padding after the archive's end
 			return err
 		}
@@ -78,6 +78,10 @@ func (x *Writing) Unpack(ctx context.Context, r io.Reader) error {
 		}
 	}
 }
+
+// ended reports whether the archive, or an entry of it, is whole. A stream that broke off may say so with an error
+// that holds the end of another stream: that is no end.
+func ended(err error) bool { return err == io.EOF } //nolint:errorlint // as said
 
 type onlyReader struct{ io.Reader }
 
@@ -341,7 +345,7 @@ func (u *unpacker) fill(f *os.File) error {
 				return fmt.Errorf("write: %w", err)
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if ended(err) {
 			return nil
 		}
 		if err != nil {

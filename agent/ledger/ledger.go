@@ -315,13 +315,14 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 	return changed, nil
 }
 
-// Begin writes down that the incarnation's process may run from now on.
-func (l *Ledger) Begin(id fleet.PodID, incarnation uint64, boot string) error {
-	return l.update(id, func(rec *pod.Record) bool {
-		if rec.Begun > incarnation {
+// Begin writes down that the process of the order's incarnation may run from now on, with what the order names.
+func (l *Ledger) Begin(order pod.Assignment, boot string) error {
+	return l.update(order.Pod, func(rec *pod.Record) bool {
+		if rec.Begun > order.Incarnation {
 			return false
 		}
-		rec.Begun, rec.BegunBoot = incarnation, boot
+		rec.Begun, rec.BegunBoot = order.Incarnation, boot
+		rec.Held = &pod.Holding{GPUs: order.GPUs, Mappings: order.Mappings}
 		return true
 	})
 }

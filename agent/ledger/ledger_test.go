@@ -80,7 +80,10 @@ func TestEveryCallIsOnDiskWhenItReturns(t *testing.T) {
 	check(l.SetSubnet(netip.MustParsePrefix("10.0.0.0/20")))
 	_, err := l.SetFull(4, []pod.Assignment{want("p1", 3), want("p2", 4)}, allocator)
 	check(err)
-	check(l.Begin("p1", 1, "boot"))
+	check(l.Begin(pod.Assignment{Pod: "p1", Incarnation: 1, GPUs: []string{"g"}, Mappings: []fleet.PortMapping{{Private: 22, Public: 3}}}, "boot"))
+	if rec, _ := l.Record("p1"); rec.Held == nil || len(rec.Held.GPUs) != 1 || len(rec.Held.Mappings) != 1 {
+		t.Errorf("held: %+v", rec.Held)
+	}
 	code := 3
 	check(l.End("p1", pod.Ended{Incarnation: 1, Event: fleet.EventFailed, Reason: "r", ExitCode: &code, At: time.Now().UTC()}))
 	_, err = l.Apply(4, 6, []pod.Assignment{want("p3", 6)}, []fleet.PodID{"p2"}, allocator)
@@ -270,7 +273,7 @@ func TestCredentialIsNeverOnDisk(t *testing.T) {
 	if err != nil || len(changed) != 1 || changed[0].Registry == nil {
 		t.Fatalf("changed %+v, %v", changed, err)
 	}
-	if err := errors.Join(l.Begin("p1", 1, "boot"), l.End("p1", pod.Ended{Incarnation: 1})); err != nil {
+	if err := errors.Join(l.Begin(pod.Assignment{Pod: "p1", Incarnation: 1}, "boot"), l.End("p1", pod.Ended{Incarnation: 1})); err != nil {
 		t.Fatal(err)
 	}
 	// It stays in memory for the life of the agent.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"gantry/fleet"
 )
@@ -66,34 +67,45 @@ func (m *machine) waited(idle func(), want Assignment) bool {
 // taken names a GPU or public port of the order that another pod of the host has; "" when there is none.
 func taken(records []Record, want Assignment) string {
 	for _, rec := range records {
-		if rec.Assignment.Pod == want.Pod || !rec.before(want) {
+		if rec.Assignment.Pod == want.Pod {
 			continue
 		}
-		for _, uuid := range want.GPUs {
-			if slices.Contains(rec.Assignment.GPUs, uuid) {
-				return "GPU " + uuid
+		if held, ok := rec.Holds(); ok {
+			if thing := held.common(want); thing != "" {
+				return thing
 			}
 		}
-		for _, p := range want.Mappings {
-			if slices.ContainsFunc(rec.Assignment.Mappings, func(o fleet.PortMapping) bool { return o.Public == p.Public }) {
-				return "public port " + strconv.Itoa(p.Public)
+		if rec.before(want) {
+			if thing := (Holding{rec.Assignment.GPUs, rec.Assignment.Mappings}).common(want); thing != "" {
+				return thing
 			}
 		}
 	}
 	return ""
 }
 
-// before reports whether the pod of the record comes before the order: it may run, or it is to start and was
-// ordered earlier.
-func (r Record) before(want Assignment) bool {
-	switch a := r.Assignment; {
-	case r.Begun > 0 && !r.ended(r.Begun):
-		return true
-	case r.HasEnded() || a.Goal != fleet.GoalRun:
-		return false
-	default:
-		return a.Generation < want.Generation || a.Generation == want.Generation && a.Pod < want.Pod
+// common names something that the order needs too; "" when there is none.
+func (h Holding) common(want Assignment) string {
+	for _, uuid := range want.GPUs {
+		if slices.Contains(h.GPUs, uuid) {
+			return "GPU " + uuid
+		}
 	}
+	for _, p := range want.Mappings {
+		if slices.ContainsFunc(h.Mappings, func(o fleet.PortMapping) bool { return o.Public == p.Public }) {
+			return "public port " + strconv.Itoa(p.Public)
+		}
+	}
+	return ""
+}
+
+// before reports whether the newest order of the record is to be started before another one.
+func (r Record) before(want Assignment) bool {
+	a := r.Assignment
+	if r.HasEnded() || a.Goal != fleet.GoalRun || r.Begun >= a.Incarnation {
+		return false
+	}
+	return a.Generation < want.Generation || a.Generation == want.Generation && a.Pod < want.Pod
 }
 
 // begun writes down that the incarnation may run from now on, unless another pod has taken what it needs.
@@ -105,7 +117,17 @@ func (m *machine) begun(want Assignment) error {
 			return errSuperseded
 		}
 	}
-	return m.Ledger.Begin(m.id, want.Incarnation, m.Boot)
+	return m.Ledger.Begin(want, m.Boot)
+}
+
+// letGo writes down that a begun incarnation has ended of which nothing is left, and which a later order has
+// replaced: others need not wait until that one begins.
+func (m *machine) letGo(want Assignment, see Seen) error {
+	begun := see.Record.Begun
+	if _, holds := see.Record.Holds(); !holds || begun >= want.Incarnation || see.Container.Exists && see.Container.Incarnation <= begun {
+		return nil
+	}
+	return m.ended(Ended{Incarnation: begun, Event: fleet.EventExited, At: time.Now()})
 }
 
 // ended writes down how an incarnation ended.

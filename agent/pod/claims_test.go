@@ -85,6 +85,56 @@ func TestAPodWaitsForWhatAnotherStillHas(t *testing.T) {
 	}
 }
 
+// What a newer order names says nothing of what the container of before still has.
+func TestAPodWaitsForWhatAnotherHasNotForWhatItIsOrdered(t *testing.T) {
+	for name, change := range map[string]func(f *fakeHost, old *Assignment){
+		"a stop that names nothing": func(_ *fakeHost, old *Assignment) { old.Goal, old.GPUs, old.Mappings = fleet.GoalStop, nil, nil },
+		"a later incarnation elsewhere": func(f *fakeHost, old *Assignment) {
+			f.registry["other"] = &Error{Class: Retry, Sentence: "no such luck"} // it never begins
+			old.Incarnation, old.Image, old.GPUs = 2, "other", []string{"GPU-2"}
+			old.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_002}}
+		},
+	} {
+		for thing, second := range map[string]Assignment{
+			"GPU": orderOf("new", 40, "GPU-1", 0), "port": orderOf("new", 40, "", 30_001),
+		} {
+			t.Run(name+", "+thing, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFakeHost(t)
+					f.images["web"], f.stubborn = true, true
+					pods, _, _ := agentLife(t, f, boot1)
+					old := orderOf("old", 10, "GPU-1", 30_001)
+					pods.Set(f.order(old))
+					settle(time.Second)
+					change(f, &old)
+					old.Generation = 30
+					pods.Set(f.order(old))
+					pods.Set(f.order(second))
+					settle(5 * time.Second) // of its grace period
+					if !f.runs("old") || f.runs("new") {
+						t.Error("the second one did not wait for the end")
+					}
+					settle(time.Minute)
+					if f.runs("old") || !f.runs("new") {
+						t.Error("the second one does not run")
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestALedgerOfBeforeNamesWhatIsHeldByItsOrder(t *testing.T) {
+	old := Record{Assignment: orderOf("old", 10, "GPU-1", 30_001), Begun: 1}
+	if taken([]Record{old}, orderOf("new", 40, "GPU-1", 0)) == "" || taken([]Record{old}, orderOf("new", 40, "", 30_001)) == "" {
+		t.Error("what it has is given away")
+	}
+	old.Ended = &Ended{Incarnation: 1}
+	if thing := taken([]Record{old}, orderOf("new", 40, "GPU-1", 30_001)); thing != "" {
+		t.Errorf("it has ended, and has %s", thing)
+	}
+}
+
 func TestOfTwoPodsThatWantOneThingTheEarlierOrderHasIt(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

@@ -87,9 +87,16 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	defer cancel()
 	m.mark(fleet.StepPulling)
 	m.Logs.System(m.id, "pull image "+want.Image)
-	m.Reports.Activity(m.id, "pulling image", 0, 0)
+	const pulling = "pulling image"
+	if m.trouble == "" {
+		m.Reports.Activity(m.id, pulling, 0, 0)
+	} else { // a registry that does not answer takes long not to
+		m.Reports.Activity(m.id, again(m.trouble), 0, 0)
+	}
 	digest, err := m.Runtime.Pull(ctx, want.Image, want.Registry, func(done, total int64) {
-		m.Reports.Activity(m.id, "pulling image", done, total)
+		if done > 0 || m.trouble == "" {
+			m.Reports.Activity(m.id, pulling, done, total)
+		}
 	})
 	if err != nil {
 		var e *Error

@@ -35,7 +35,9 @@ type fakeHost struct {
 	reports  []Report
 	starts   map[uint64]int // by incarnation
 	lines    []string
-	stubborn bool // processes do not heed SIGTERM
+	doing    string // the newest activity
+	silent   bool   // registries send nothing of an image
+	stubborn bool   // processes do not heed SIGTERM
 	changed  chan struct{}
 }
 
@@ -87,7 +89,12 @@ func (f *fakeHost) Image(_ context.Context, ref string) (string, error) {
 }
 
 func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
-	progress(1, 2)
+	f.mu.Lock()
+	silent := f.silent
+	f.mu.Unlock()
+	if progress(0, 0); !silent {
+		progress(1, 2)
+	}
 	time.Sleep(3 * time.Second) // virtual
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,8 +200,12 @@ func (f *fakeHost) Report(r Report) {
 	f.reports = append(f.reports, r)
 }
 
-func (f *fakeHost) Activity(fleet.PodID, string, int64, int64) {}
-func (f *fakeHost) Forget(fleet.PodID)                         {}
+func (f *fakeHost) Activity(_ fleet.PodID, words string, _, _ int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doing = words
+}
+func (f *fakeHost) Forget(fleet.PodID) {}
 
 func (f *fakeHost) events() []fleet.Trigger {
 	f.mu.Lock()
@@ -265,12 +276,12 @@ func (l fakeLedger) Records() []Record {
 	return slices.Collect(maps.Values(l.f.records))
 }
 
-func (l fakeLedger) Begin(id fleet.PodID, incarnation uint64, boot string) error {
+func (l fakeLedger) Begin(order Assignment, boot string) error {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
-	r := l.f.records[id]
-	r.Begun, r.BegunBoot = incarnation, boot
-	l.f.records[id] = r
+	r := l.f.records[order.Pod]
+	r.Begun, r.BegunBoot, r.Held = order.Incarnation, boot, &Holding{order.GPUs, order.Mappings}
+	l.f.records[order.Pod] = r
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ type machine struct {
 	termFor  uint64 // incarnation that was sent SIGTERM
 	termAt   time.Time
 	digest   string    // of the image; the runtime is asked once per incarnation
-	trouble  string    // what last kept the incarnation from starting, for its owner
+	trouble  string    // what last kept the incarnation from starting, for its owner; empty: nothing has
 	since    time.Time // when the incarnation was first allowed to start; zero before
 	gone     bool      // nothing is left, and the ledger has forgotten it
 	toldGone bool      // that nothing is left was handed to the reporter
@@ -117,7 +118,7 @@ func (m *machine) run(ctx context.Context) {
 			m.trouble = e.Sentence
 		}
 		if !fatal && m.hopeless(want) {
-			fatal, e = true, &Error{Class: Fatal, Sentence: m.trouble + "; it was tried for an hour", Err: err}
+			fatal, e = true, &Error{Class: Fatal, Sentence: cmp.Or(m.trouble, "the host could not start the container") + "; it was tried for an hour", Err: err}
 		}
 		if fatal {
 			if err = m.fail(want, e); err == nil {
@@ -126,12 +127,15 @@ func (m *machine) run(ctx context.Context) {
 		}
 		m.Log.Warn("pod step will be tried again", "incarnation", want.Incarnation, "in", delay, "err", err)
 		if e != nil {
-			m.Reports.Activity(m.id, e.Sentence+", trying again", 0, 0)
+			m.Reports.Activity(m.id, again(e.Sentence), 0, 0)
 		}
 		m.pause(ctx, delay/2+rand.N(delay))
 		delay = min(2*delay, retryMost)
 	}
 }
+
+// again says that something is done again, and why.
+func again(trouble string) string { return trouble + ", trying again" }
 
 // hopeless reports whether an incarnation that has not begun was tried for long enough.
 func (m *machine) hopeless(want Assignment) bool {
@@ -153,7 +157,7 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	defer cancel()
 
 	if m.stepsFor != want.Incarnation {
-		m.stepsFor, m.digest, m.trouble = want.Incarnation, "", "the host could not start the container"
+		m.stepsFor, m.digest, m.trouble = want.Incarnation, "", ""
 		m.since = time.Time{}
 		m.steps = map[fleet.Step]time.Time{}
 		// The start of a process that ran before this agent did is not this agent's to tell.
@@ -167,6 +171,9 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	}
 	if see.Heard && m.since.IsZero() {
 		m.since = time.Now()
+	}
+	if err := m.letGo(want, see); err != nil {
+		return want, fmt.Errorf("write how the pod ended: %w", err)
 	}
 	s := next(want, see)
 	if makes(s) && m.waited(func() { m.idle(ctx) }, want) {

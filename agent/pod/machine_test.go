@@ -376,3 +376,42 @@ func TestLostProcessHasNoExitCode(t *testing.T) {
 		}
 	})
 }
+
+// TestWhileAPullIsTriedAgainItsOwnerSeesWhy also while the registry does not answer the next try.
+func TestWhileAPullIsTriedAgainItsOwnerSeesWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.registry["web"], f.silent = &Error{Class: Retry, Sentence: "the registry cannot be reached"}, true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		doing := func() string {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.doing
+		}
+		settle(time.Second)
+		if got := doing(); got != "pulling image" {
+			t.Errorf("at first: %q", got)
+		}
+		for range 200 {
+			settle(500 * time.Millisecond)
+			if got := doing(); got != "the registry cannot be reached, trying again" && got != "pulling image" {
+				t.Fatalf("meanwhile: %q", got)
+			}
+		}
+		if got := doing(); got != "the registry cannot be reached, trying again" {
+			t.Errorf("after a while: %q", got)
+		}
+		f.mu.Lock()
+		f.silent = false
+		f.mu.Unlock()
+		seen := false
+		for range 100 {
+			settle(500 * time.Millisecond)
+			seen = seen || doing() == "pulling image"
+		}
+		if !seen {
+			t.Error("that bytes come is not told")
+		}
+	})
+}

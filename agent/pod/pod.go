@@ -50,9 +50,29 @@ type Record struct {
 	Addr       netip.Addr `cbor:"addr"`                 // host-local address; kept until the pod is gone
 	Begun      uint64     `cbor:"begun,omitempty"`      // newest incarnation whose process may have run
 	BegunBoot  string     `cbor:"begun_boot,omitempty"` // boot id of the host at that moment
-	Ended      *Ended     `cbor:"ended,omitempty"`
+	// Held is what the begun incarnation has, whatever is ordered since; nil in a ledger of before.
+	Held  *Holding `cbor:"held,omitempty"`
+	Ended *Ended   `cbor:"ended,omitempty"`
 	// Orphan marks a pod that the scheduler does not list any more: it is removed, then forgotten.
 	Orphan bool `cbor:"orphan,omitempty"`
+}
+
+// Holding is what only one pod of a host can have at a time.
+type Holding struct {
+	GPUs     []string            `cbor:"gpus,omitempty"`
+	Mappings []fleet.PortMapping `cbor:"mappings,omitempty"`
+}
+
+// Holds returns what the pod has as long as its begun incarnation has not ended, which need not be what its newest
+// order names.
+func (r Record) Holds() (Holding, bool) {
+	switch {
+	case r.Begun == 0 || r.ended(r.Begun):
+		return Holding{}, false
+	case r.Held == nil:
+		return Holding{r.Assignment.GPUs, r.Assignment.Mappings}, true
+	}
+	return *r.Held, true
 }
 
 // Ledger is the host's durable memory of its pods. Every call is on disk when it returns.
@@ -60,7 +80,8 @@ type Ledger interface {
 	Record(id fleet.PodID) (Record, bool)
 	// Records returns everything, in no order.
 	Records() []Record
-	Begin(id fleet.PodID, incarnation uint64, boot string) error
+	// Begin notes that the incarnation may run from now on, with what the order names.
+	Begin(order Assignment, boot string) error
 	End(id fleet.PodID, ended Ended) error
 	// Forget removes the record of an orphan; one that was wanted again meanwhile stays.
 	Forget(id fleet.PodID) error

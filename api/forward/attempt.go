@@ -117,20 +117,42 @@ func (f *Forwarder) once(r *http.Request, c *call, address string) (*http.Respon
 	return resp, nil
 }
 
-// request returns what is sent in one attempt, and notes in c when it may have arrived.
+// request returns what is sent in one attempt, and has noted in c when it may have arrived. It always has a body
+// that the transport cannot rewind: the transport would send some requests again by itself, among them those with
+// an Idempotency-Key, whether or not whoever is asked heeds it.
 func (c *call) request(r *http.Request, ctx context.Context, address string) *http.Request {
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { c.sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if conn, ok := info.Conn.(*watched); ok {
+			conn.sent.Store(&c.sent)
+		}
+	}})
 	out := r.Clone(ctx)
 	out.URL.Host = address
-	if c.kept && len(c.body) > 0 {
-		out.ContentLength = int64(len(c.body))
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(newReader(c.body)), nil }
-		out.Body, _ = out.GetBody()
+	if c.kept {
+		out.Body, out.ContentLength = io.NopCloser(newReader(c.body)), int64(len(c.body))
+		out.Header.Del("Expect") // the body is here
+		if len(c.body) == 0 {
+			out.TransferEncoding = []string{"identity"} // rather than chunks, of which there are none
+		}
 	}
 	return out
 }
 
 func newReader(b []byte) io.Reader { return bytes.NewReader(b) }
+
+// watched is a connection that tells when something is sent.
+type watched struct {
+	net.Conn
+	sent atomic.Pointer[atomic.Bool] // of the call that has the connection
+}
+
+// Write implements io.Writer.
+func (w *watched) Write(p []byte) (int, error) {
+	if sent := w.sent.Load(); sent != nil {
+		sent.Store(true)
+	}
+	return w.Conn.Write(p)
+}
 
 func (f *Forwarder) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Dialling)
@@ -139,7 +161,7 @@ func (f *Forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	return conn, nil
+	return &watched{Conn: conn}, nil
 }
 
 // answer is the body of an answer; upgraded that of a connection that is one no more.

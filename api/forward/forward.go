@@ -48,7 +48,7 @@ type Config struct {
 
 	Wait       time.Duration // for a leader that can be asked; 5 s
 	Dialling   time.Duration // of one connection; 2 s
-	Handover   time.Duration // for what an earlier leader still answers after another was elected; 2 s
+	Handover   time.Duration // for what an earlier leader still answers after another was elected; 250 ms
 	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
 	Buffer     int64         // bytes of a body that are kept to try again; 1 MiB
 	Idle       int           // connections kept for the next requests; 64
@@ -58,7 +58,7 @@ func (c *Config) defaults() {
 	for _, d := range []struct {
 		of *time.Duration
 		to time.Duration
-	}{{&c.Wait, 5 * time.Second}, {&c.Dialling, 2 * time.Second}, {&c.Handover, 2 * time.Second}, {&c.ClientIdle, 5 * time.Minute}} {
+	}{{&c.Wait, 5 * time.Second}, {&c.Dialling, 2 * time.Second}, {&c.Handover, 250 * time.Millisecond}, {&c.ClientIdle, 5 * time.Minute}} {
 		if *d.of == 0 {
 			*d.of = d.to
 		}

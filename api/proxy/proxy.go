@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"gantry/api/forward"
 	"gantry/fleet"
 )
 
@@ -76,7 +77,11 @@ func New(cfg Config) *Proxy {
 	}
 	p.buffers.pool.New = func() any { b := make([]byte, bufferSize); return &b }
 	p.reverse = &httputil.ReverseProxy{
-		Rewrite:       rewrite,
+		Rewrite: rewrite,
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Header.Del(forward.HeaderNothingDone) // a pod has no say in whether schedulers repeat a request
+			return nil
+		},
 		Transport:     p.transport,
 		FlushInterval: -1,
 		BufferPool:    &p.buffers,
@@ -205,7 +210,16 @@ func rewrite(pr *httputil.ProxyRequest) {
 			delete(pr.Out.Header, name)
 		}
 	}
-	pr.Out.Header.Del("X-Real-Ip")
+	for _, name := range []string{"X-Real-Ip", forward.HeaderForwarded, forward.HeaderClient, forward.HeaderNothingDone} {
+		pr.Out.Header.Del(name)
+	}
+	// Under its usual name the transport takes it for leave to send the request twice. Pods make no such promise.
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := pr.Out.Header[name]; ok {
+			delete(pr.Out.Header, name)
+			pr.Out.Header[strings.ToLower(name)] = values
+		}
+	}
 	pr.SetXForwarded()
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gantry/api/forward"
 	"gantry/api/proxy"
 	"gantry/api/rest"
 	"gantry/fleet"
@@ -455,4 +456,32 @@ func FuzzParseHost(f *testing.F) {
 			t.Fatalf("%q: %+v, then %+v", host, target, again)
 		}
 	})
+}
+
+// What schedulers say to each other in headers is nothing that pods or their clients have a say in.
+func TestPodsDoNotSpeakForSchedulers(t *testing.T) {
+	var seen http.Header
+	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header.Clone()
+		w.Header().Set(forward.HeaderNothingDone, "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}), rest.Limits{}, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.host(8080)+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{forward.HeaderForwarded, forward.HeaderClient, forward.HeaderNothingDone, "Idempotency-Key"} {
+		req.Header.Set(name, "k")
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(forward.HeaderNothingDone) != "" {
+		t.Errorf("answered %d %v", resp.StatusCode, resp.Header)
+	}
+	if seen.Get(forward.HeaderForwarded)+seen.Get(forward.HeaderClient)+seen.Get(forward.HeaderNothingDone) != "" || seen.Get("Idempotency-Key") != "k" {
+		t.Errorf("the pod was sent %v", seen)
+	}
 }

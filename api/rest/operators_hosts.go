@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -82,8 +83,36 @@ type HostList struct {
 
 // UpdateHostRequest is the body that changes a host.
 type UpdateHostRequest struct {
-	Cloud  string `json:"cloud,omitempty" doc:"Tier of the host." enum:"SECURE,COMMUNITY" example:"COMMUNITY"`
-	Labels Labels `json:"labels,omitzero" doc:"Labels of the host; they replace all that it has." maxProperties:"64" example:"{\"rack\":\"b4\"}"`
+	Cloud  string       `json:"cloud,omitempty" doc:"Tier of the host." enum:"SECURE,COMMUNITY" example:"COMMUNITY"`
+	Labels LabelChanges `json:"labels,omitzero" doc:"Labels to set, and with null to remove; those that are not named stay." example:"{\"rack\":\"b4\",\"owner\":null}"`
+}
+
+// LabelChanges are labels to set, and with null to remove.
+type LabelChanges map[string]*string
+
+// Schema lets values be null.
+func (LabelChanges) Schema(huma.Registry) *huma.Schema {
+	most := maxLabelChanges
+	return &huma.Schema{
+		Type: huma.TypeObject, MaxProperties: &most,
+		AdditionalProperties: &huma.Schema{Type: huma.TypeString, Nullable: true},
+	}
+}
+
+// maxLabelChanges replaces all the labels that a host can have.
+const maxLabelChanges = 128
+
+// split tells what is to be set from what is to be removed.
+func (l LabelChanges) split() (set map[string]string, unset []string) {
+	set = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		if value := l[name]; value != nil {
+			set[name] = *value
+		} else {
+			unset = append(unset, name)
+		}
+	}
+	return set, unset
 }
 
 // CreateTokenRequest is the body that makes a join token.
@@ -122,6 +151,7 @@ func (a *API) registerOperators() {
 
 func (a *API) registerHosts() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
+	rack := "b4"
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts", id: "listHosts", tag: "Operators", summary: "List hosts",
 		text: "Lists the hosts with what their pods hold; those that are gone only where state names gone. Memory is in units of 10^6 bytes, disk in GB. " +
@@ -135,10 +165,10 @@ func (a *API) registerHosts() {
 	}, a.getHost)
 	handle(a, route{
 		method: http.MethodPatch, path: "/admin/v1/hosts/{id}", id: "updateHost", tag: "Operators", summary: "Change a host",
-		text: "Says which tier of pods the host takes from now on, or replaces its labels. Pods that are on it stay, at their price. 404: there is no such " +
+		text: "Says which tier of pods the host takes from now on, or sets and removes labels. Pods that are on it stay, at their price. 404: there is no such " +
 			"host. 422: neither is given.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
-		in: UpdateHostRequest{Cloud: "SECURE", Labels: Labels{"rack": "b4"}}, out: exampleHost(),
+		in: UpdateHostRequest{Cloud: "SECURE", Labels: LabelChanges{"rack": &rack, "owner": nil}}, out: exampleHost(),
 	}, a.updateHost)
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/hosts/tokens", id: "createJoinToken", tag: "Operators", summary: "Make a join token",
@@ -173,7 +203,8 @@ func (a *API) updateHost(ctx context.Context, c *call, in *UpdateHostRequest) (*
 	}
 	var view fleet.HostView
 	if in.Labels != nil { // first, since the service may refuse them
-		if view, err = a.svc.SetHostLabels(ctx, id, in.Labels); err != nil {
+		set, unset := in.Labels.split()
+		if view, err = a.svc.SetHostLabels(ctx, id, set, unset); err != nil {
 			return nil, err
 		}
 	}

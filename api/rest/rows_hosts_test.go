@@ -31,7 +31,7 @@ func byUser(r row) row {
 }
 
 func labelled(t *testing.T, p *plane.Plane) {
-	_, err := p.SetHostLabels(t.Context(), plane.Host, map[string]string{"rack": "b4", "owner": "lab"})
+	_, err := p.SetHostLabels(t.Context(), plane.Host, map[string]string{"rack": "b4", "owner": "lab"}, nil)
 	must(t, err)
 }
 
@@ -92,6 +92,7 @@ func hostChangeRows() []row {
 	const set = `{"labels":{"rack":"b5","zone/row":"7"}}`
 	return []row{
 		patch("labels", "200 host labels", set),
+		patch("labels-removed", "200 host labels", `{"labels":{"owner":null,"zone/row":"7","never":null}}`),
 		patch("labels-none", "200 host labels", `{"labels":{}}`),
 		patch("both", "200 host labels", `{"cloud":"COMMUNITY","labels":{"rack":"b5"}}`),
 		patch("labels-null", "422 null where nothing says so", `{"labels":null}`),

@@ -80,7 +80,7 @@ type Service interface {
 
 	SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error)
 	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty, keepRunning bool) (fleet.HostView, error)
-	SetHostLabels(ctx context.Context, id fleet.HostID, labels map[string]string) (fleet.HostView, error)
+	SetHostLabels(ctx context.Context, id fleet.HostID, set map[string]string, unset []string) (fleet.HostView, error)
 	FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
 	RemoveHost(ctx context.Context, id fleet.HostID) error
 	ClearHostAlarm(ctx context.Context, id fleet.HostID) (fleet.HostView, error)

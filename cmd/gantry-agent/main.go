@@ -21,6 +21,7 @@ import (
 	"gantry/agent/ctrd"
 	"gantry/agent/gpu"
 	"gantry/cmd/internal/cmdline"
+	"gantry/internal/pki"
 	"gantry/netctl"
 	"gantry/netctl/kernel"
 )
@@ -46,7 +47,7 @@ type common struct {
 type joinCmd struct {
 	DataDir   string        `required:"" type:"path" help:"Folder of the agent's certificate, ledger and logs." placeholder:"DIR"`
 	Scheduler []string      `required:"" help:"Link address of a scheduler; may be repeated. Any of them leads to the one that answers." placeholder:"HOST:PORT"`
-	TokenFile string        `required:"" type:"existingfile" help:"File that holds the token; never an argument, which every user of the machine could read."`
+	TokenFile string        `required:"" type:"existingfile" help:"File that holds the token, which nobody else may read (mode 0600); never an argument, which every user of the machine could read."`
 	Name      string        `help:"Name of the host for people; default: its host name."`
 	Timeout   time.Duration `default:"30s" help:"Give up after this time."`
 }
@@ -88,7 +89,7 @@ func main() {
 
 // Run joins the host.
 func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) error {
-	token, err := os.ReadFile(c.TokenFile)
+	token, err := pki.ReadSecretFile(c.TokenFile)
 	if err != nil {
 		return fmt.Errorf("read the token: %w", err)
 	}

@@ -213,17 +213,24 @@ func newWorld(t *testing.T, binary string) *world {
 	m := newMachine(t, binary)
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	m.must("init", "--data-dir", m.dir, "--keys-file", keys, "--address", m.link)
-	data, err := os.ReadFile(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &w.keys); err != nil {
-		t.Fatal(err)
-	}
+	w.keys = readKeys(t, keys)
 	m.start()
 	w.all = append(w.all, m)
 	w.awaitVoters(1)
 	return w
+}
+
+// readKeys reads what init wrote for the operator.
+func readKeys(t *testing.T, file string) (keys keysFile) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, &keys)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
 }
 
 // ask makes one request at a machine.
@@ -346,6 +353,7 @@ type clusterView struct {
 	Level   uint64 `json:"level"`
 	Members []struct {
 		ID      string `json:"id"`
+		Name    string `json:"name"`
 		Address string `json:"address"`
 		Voter   bool   `json:"voter"`
 		Leader  bool   `json:"leader"`
@@ -403,11 +411,18 @@ func (w *world) join(binary string, token map[string]any) *machine {
 
 func (w *world) tryJoin(binary string, token map[string]any) (*machine, string, error) {
 	w.t.Helper()
+	m := newMachine(w.t, binary)
+	out, err := w.joins(m, token)
+	return m, out, err
+}
+
+// joins runs join on a machine with a new token.
+func (w *world) joins(m *machine, token map[string]any) (string, error) {
+	w.t.Helper()
 	var made struct {
 		Token string `json:"token"`
 	}
 	w.admin(http.MethodPost, tokensPath, token, &made)
-	m := newMachine(w.t, binary)
 	file := filepath.Join(w.t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(made.Token), 0o600); err != nil {
 		w.t.Fatal(err)
@@ -416,8 +431,7 @@ func (w *world) tryJoin(binary string, token map[string]any) (*machine, string, 
 	for _, other := range w.running() {
 		args = append(args, "--scheduler", other.link)
 	}
-	out, err := m.does(args...)
-	return m, out, err
+	return m.does(args...)
 }
 
 // account makes an account at a machine; its answer acknowledges it.

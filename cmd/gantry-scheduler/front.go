@@ -18,7 +18,6 @@ import (
 	"gantry/api/problem"
 	"gantry/api/rest"
 	"gantry/fleet"
-	"gantry/scheduler/replica"
 )
 
 const (
@@ -58,10 +57,7 @@ func (f *frontDoor) waits(h rest.Health) {
 	f.opens(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		if r.URL.Path != "/healthz" {
-			id := problem.ChooseRequestID(r)
-			w.Header().Set("X-Request-Id", id)
-			w.Header().Set(forward.HeaderNothingDone, "1")
-			problem.Write(w, problem.From(fleet.Unavailable("This scheduler does not serve yet: "+h.Text+".", nil), id))
+			refuse(w, r, "This scheduler does not serve yet: "+h.Text+".")
 			return
 		}
 		report := rest.HealthReport{Status: "failing"}
@@ -74,30 +70,45 @@ func (f *frontDoor) waits(h rest.Health) {
 	}))
 }
 
+// refuse answers that the request was not done, and why.
+func refuse(w http.ResponseWriter, r *http.Request, why string) {
+	id := problem.ChooseRequestID(r)
+	w.Header().Set("X-Request-Id", id)
+	w.Header().Set(forward.HeaderNothingDone, "1")
+	problem.Write(w, problem.From(fleet.Unavailable(why, nil), id))
+}
+
 // close ends the server. It may be called more than once.
 func (f *frontDoor) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	err := errors.Join(f.server.Shutdown(ctx), f.server.Close())
+	err := drain(ctx, f.server)
 	<-f.ended
 	return errors.Join(err, f.err)
 }
 
+// drain ends a server. The requests that it has begun, sent on to the leader or not, may end first, for a while.
+func drain(ctx context.Context, s *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	err := s.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil // a client that takes its time
+	}
+	return errors.Join(err, s.Close())
+}
+
 // openWhenRoom opens the member. While the disk has no room for that it waits and says so: a start that fails
 // again and again would tell nobody.
-func (c *runCmd) openWhenRoom(
-	ctx context.Context, peers replica.StreamLayer, front *frontDoor, fatal func(error), log *slog.Logger,
-) (*member, error) {
+func (c *runCmd) openWhenRoom(ctx context.Context, front *frontDoor, o opening) (*member, error) {
 	told := false
 	for {
-		m, err := c.openOnce(peers, fatal, log)
+		m, err := c.openOnce(o)
 		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			return m, err
 		}
 		front.waits(rest.Health{Name: "disk", Text: "the disk is full: the scheduler starts as soon as there is room in its data folder"})
 		if !told {
 			told = true
-			log.Error("the disk is full: waiting for room", "dir", c.DataDir, "err", err)
+			o.log.Error("the disk is full: waiting for room", "dir", c.DataDir, "err", err)
 		}
 		select {
 		case <-time.After(lookAgain):
@@ -107,7 +118,7 @@ func (c *runCmd) openWhenRoom(
 	}
 }
 
-func (c *runCmd) openOnce(peers replica.StreamLayer, fatal func(error), log *slog.Logger) (*member, error) {
+func (c *runCmd) openOnce(o opening) (*member, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(c.DataDir, &fs); err != nil {
 		return nil, err
@@ -119,10 +130,8 @@ func (c *runCmd) openOnce(peers replica.StreamLayer, fatal func(error), log *slo
 	if err != nil {
 		return nil, err
 	}
-	return openMember(opening{
-		dir: c.DataDir, address: address, streams: peers, snapshotEvery: c.SnapshotEvery, timeout: c.RaftTimeout,
-		fatal: fatal, log: log,
-	})
+	o.dir, o.address, o.snapshotEvery, o.timeout = c.DataDir, address, c.SnapshotEvery, c.RaftTimeout
+	return openMember(o)
 }
 
 func exists(path string) bool {

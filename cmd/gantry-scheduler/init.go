@@ -15,6 +15,7 @@ import (
 	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/peers"
+	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
 
@@ -55,6 +56,12 @@ func (c *initCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	// With a certificate this was a member already: a log that is missing then is lost.
+	if !enrolled(c.DataDir) {
+		if err := replica.Create(filepath.Join(c.DataDir, raftFolder)); err != nil {
+			return err
+		}
+	}
 	m, err := alone(c.DataDir, address, log)
 	if err != nil {
 		return err
@@ -64,6 +71,9 @@ func (c *initCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 }
 
 func (c *initCmd) make(ctx context.Context, m *member, id string) error {
+	if empty, err := m.node.Empty(); err != nil || empty && enrolled(c.DataDir) {
+		return errors.Join(errors.New("this folder holds a scheduler that has joined a cluster: use an empty one"), err)
+	}
 	if err := m.node.Bootstrap(ctx); err != nil && fleet.CodeOf(err) != fleet.CodeExists {
 		return err
 	}
@@ -127,6 +137,17 @@ func enroll(dir string, ca *pki.CA, id string, now time.Time) error {
 		return err
 	}
 	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, peers.CertLife, now)
+}
+
+// enrolled reports whether a data folder holds a certificate, which is the last that init and join write but for
+// the log.
+func enrolled(dir string) bool {
+	store, err := pki.OpenStore(filepath.Join(dir, certFolder))
+	if err != nil {
+		return false
+	}
+	_, err = store.Leaf()
+	return err == nil
 }
 
 // firstCommands is everything that a new cluster begins with.

@@ -13,6 +13,7 @@ import (
 	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/peers"
+	"gantry/scheduler/replica"
 )
 
 const joinTimeout = 30 * time.Second
@@ -20,7 +21,7 @@ const joinTimeout = 30 * time.Second
 type joinCmd struct {
 	DataDir   string   `required:"" type:"path" help:"Folder for this scheduler's data; it must hold none." placeholder:"DIR"`
 	Scheduler []string `required:"" help:"Link address of a scheduler of the cluster; more than one may be given." placeholder:"HOST:PORT"`
-	TokenFile string   `required:"" type:"path" help:"File with the token of gantry raft add." placeholder:"FILE"`
+	TokenFile string   `required:"" type:"path" help:"File with the token of gantry raft add, which nobody else may read (mode 0600)." placeholder:"FILE"`
 	Address   string   `required:"" help:"Address under which hosts and the other schedulers will reach this one's link port." placeholder:"HOST:PORT"`
 	Name      string   `help:"Name of this scheduler, for people; by default the machine's."`
 }
@@ -36,7 +37,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(c.TokenFile)
+	text, err := pki.ReadSecretFile(c.TokenFile)
 	if err != nil {
 		return fmt.Errorf("read the token: %w", err)
 	}
@@ -54,6 +55,9 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if used, err := holdsReplica(c.DataDir); err != nil || used {
 		return errors.Join(fmt.Errorf("%s holds the data of a scheduler already: use an empty folder", c.DataDir), err)
+	}
+	if enrolled(c.DataDir) {
+		return fmt.Errorf("%s holds a scheduler that has joined a cluster: start it with run, or use an empty folder", c.DataDir)
 	}
 	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
 	if err != nil {
@@ -76,7 +80,8 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	return nil
 }
 
-// settle writes down what a scheduler got when it joined.
+// settle writes down what a scheduler got when it joined. The empty log comes last: run refuses a folder without one,
+// so that what a crash left is never taken for a new member.
 func settle(dir string, certs *pki.Store, j peers.Joined, address string) error {
 	if err := pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey); err != nil {
 		return err
@@ -87,7 +92,10 @@ func settle(dir string, certs *pki.Store, j peers.Joined, address string) error 
 	if err := writeNodeID(dir, string(j.Member)); err != nil {
 		return err
 	}
-	return certs.Install(j.Leaf, j.CA)
+	if err := certs.Install(j.Leaf, j.CA); err != nil {
+		return err
+	}
+	return replica.Create(filepath.Join(dir, raftFolder))
 }
 
 type rebuildCmd struct {
@@ -150,5 +158,5 @@ func putAside(dir string) (aside string, err error) {
 	if err := os.Rename(from, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	return aside, os.MkdirAll(from, 0o700)
+	return aside, errors.Join(os.MkdirAll(from, 0o700), syncFolder(dir))
 }

@@ -71,6 +71,9 @@ func (c *checkConfigCmd) Run() error {
 	if err := c.Settings.validate(); err != nil {
 		return err
 	}
+	if _, err := readAddress(c.Settings.DataDir); err != nil {
+		return fmt.Errorf("the data folder cannot be read: %w", err)
+	}
 	fmt.Println("the configuration is fine")
 	return nil
 }

@@ -49,6 +49,7 @@ type opening struct {
 	streams       replica.StreamLayer // nil: it is alone
 	snapshotEvery uint64
 	timeout       time.Duration
+	mayLead       func(id string) bool
 	fatal         func(error)
 	log           *slog.Logger
 }
@@ -79,7 +80,7 @@ func openMember(o opening) (*member, error) {
 	}
 	m.node, err = replica.Open(replica.Config{
 		Dir: raftDir, ID: m.id, Address: m.address, Store: m.store, Streams: o.streams, SnapshotThreshold: o.snapshotEvery,
-		HeartbeatTimeout: o.timeout, Level: m.level, Log: o.log, Fatal: o.fatal,
+		HeartbeatTimeout: o.timeout, Level: m.level, MayLead: o.mayLead, Log: o.log, Fatal: o.fatal,
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.store.Close())

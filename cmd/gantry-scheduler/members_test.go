@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -169,6 +170,79 @@ func TestADamagedMemberIsRebuilt(t *testing.T) {
 	if err := w.account(bad, "after the rebuild"); err != nil {
 		t.Error(err)
 	}
+}
+
+// A member whose whole replica is gone, as when a disk is not mounted, must not vote: what it acknowledged would be
+// lost with it.
+func TestAMemberWithoutItsReplicaDoesNotVote(t *testing.T) {
+	w := three(t)
+	lead := w.leader()
+	var others []*machine
+	for _, m := range w.all {
+		if m != lead {
+			others = append(others, m)
+		}
+	}
+	lost, away := others[0], others[1]
+	away.kill()
+	if err := w.account(lead, "acknowledged"); err != nil {
+		t.Fatal(err)
+	}
+	lead.kill()
+	lost.kill()
+	folder := filepath.Join(lost.dir, "raft")
+	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	away.start()
+	for range 2 { // a start that was refused leaves nothing behind that the next one takes for a replica
+		lost.start()
+		if err := lost.ended(); err == nil || !strings.Contains(lost.log.String(), "gantry-scheduler rebuild") {
+			t.Fatalf("a start without a replica: %v\n%s", err, lost.log)
+		}
+		lost.kill()
+	}
+	lead.start()
+	w.eventually("the two that are left have a leader", func() bool { return len(w.running()) == 2 && w.leader() != nil })
+	if got := w.accounts(away); !strings.Contains(got, "acknowledged") {
+		t.Errorf("an acknowledged write is gone: %s", got)
+	}
+	lost.must("rebuild", "--data-dir", lost.dir, "--scheduler", lead.link, "--scheduler", away.link)
+	lost.start()
+	w.awaitVoters(3)
+}
+
+// What has joined is not joined once more, also before it ran.
+func TestAFolderJoinsOnce(t *testing.T) {
+	bin := build(t, "")
+	w := newWorld(t, bin)
+	m, out, err := w.tryJoin(bin, map[string]any{})
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	id := w.id(m)
+	if out, err := w.joins(m, map[string]any{}); err == nil || !strings.Contains(out, "already") {
+		t.Errorf("joined twice: %v %s", err, out)
+	}
+	if w.id(m) != id {
+		t.Error("it has another identity")
+	}
+	// A crash before the last step leaves no replica: that does not run, and is begun anew.
+	if err := os.Remove(filepath.Join(m.dir, "raft", "raft.db")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := w.joins(m, map[string]any{}); err == nil || !strings.Contains(out, "has joined a cluster") {
+		t.Errorf("joined twice: %v %s", err, out)
+	}
+	m.start()
+	if err := m.ended(); err == nil || !strings.Contains(m.log.String(), "gantry-scheduler rebuild") {
+		t.Errorf("a start without a replica: %v\n%s", err, m.log)
+	}
+	m.kill()
+	m.must("rebuild", "--data-dir", m.dir, "--scheduler", w.all[0].link)
+	m.start()
+	w.all = append(w.all, m)
+	w.awaitVoters(2)
 }
 
 // A member moves to another address.

@@ -58,7 +58,12 @@ func (c *restoreCmd) Run(_ context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
+	defer func() {
+		if err != nil {
+			c.clear()
+		}
+		err = errors.Join(err, lock.Close())
+	}()
 	now := time.Now()
 	first := fleet.Member{
 		ID: fleet.MemberID(fleet.NewID()), Name: hostName(c.Name), Address: c.Address, Level: newest, Version: version, JoinedAt: now,
@@ -76,6 +81,23 @@ func (c *restoreCmd) Run(_ context.Context, log *slog.Logger) (err error) {
 	}
 	log.Info("restored: start this scheduler with run", "id", first.ID, "cluster", cluster.ID, "lineage", cluster.Lineage)
 	return nil
+}
+
+// clear removes what a try that failed made. What it cannot remove the mark tells of: run refuses it, and the next
+// try clears it.
+func (c *restoreCmd) clear() {
+	entries, err := os.ReadDir(c.DataDir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.Name() != markRestore && e.Name() != lockFile && os.RemoveAll(filepath.Join(c.DataDir, e.Name())) != nil {
+			return
+		}
+	}
+	if removeMark(filepath.Join(c.DataDir, markRestore)) == nil {
+		_ = os.Remove(filepath.Join(c.DataDir, lockFile)) // its lock is still held
+	}
 }
 
 // prepare empties what an earlier try left and refuses a folder with anything else.
@@ -204,7 +226,24 @@ func (c *restoreCmd) settle(sealer *pki.Sealer, ca *pki.CA, first fleet.Member, 
 	if err := enroll(c.DataDir, ca, string(first.ID), now); err != nil {
 		return err
 	}
-	return os.Remove(filepath.Join(c.DataDir, markRestore))
+	return removeMark(filepath.Join(c.DataDir, markRestore))
+}
+
+// removeMark removes the file that keeps run from a folder, for good: after a power cut it must not be back.
+func removeMark(path string) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder writes a folder's entries to the disk.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func clusterOf(store *state.Store) (cluster state.Cluster, err error) {

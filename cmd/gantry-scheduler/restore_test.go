@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -53,6 +54,13 @@ func TestASnapshotIsRestored(t *testing.T) {
 	}
 	if out, err := restore(bad, seal); err == nil {
 		t.Errorf("a damaged snapshot was restored: %s", out)
+	}
+	if left, err := os.ReadDir(m.dir); err != nil || len(left) > 0 {
+		t.Errorf("a restore that failed left %v, %v", left, err)
+	}
+	// One that was killed leaves its mark.
+	if err := errors.Join(makeFolders(m.dir), os.WriteFile(filepath.Join(m.dir, markRestore), nil, 0o600)); err != nil {
+		t.Fatal(err)
 	}
 	m.start()
 	if err := m.ended(); err == nil || !strings.Contains(m.log.String(), "restore has not finished") {
@@ -114,10 +122,17 @@ func TestOneOfThreeRecovers(t *testing.T) {
 	if got := w.accounts(left); !strings.Contains(got, "kept") {
 		t.Error(got)
 	}
+	if status, out, err := w.ask(left, "", http.MethodGet, "/healthz?verbose", nil); err != nil || status != http.StatusOK || !strings.Contains(string(out), "the log ends at") {
+		t.Errorf("its log is not told of: %d %v %s", status, err, out)
+	}
 	back := w.all[0]
 	back.start()
 	w.eventually("a lost member that comes back is told", func() bool {
 		_, c := w.health(back)
 		return c["member"] == "this scheduler was removed from the cluster"
 	})
+	status, out, err := w.ask(back, w.keys.AdminKey, http.MethodGet, clusterPath, nil)
+	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(out), "was removed from the cluster") {
+		t.Errorf("a client of a lost member that came back: %d %v %s", status, err, out)
+	}
 }

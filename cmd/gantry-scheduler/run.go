@@ -57,7 +57,9 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, ports.mux.Close()) }()
 	front := newFrontDoor(ports.api, log)
 	defer func() { err = errors.Join(err, front.close(ctx)) }()
-	m, err := c.openWhenRoom(ctx, streams{ports.mux.Raft(), certs, known.expect}, front, ender(cancel), log)
+	m, err := c.openWhenRoom(ctx, front, opening{
+		streams: streams{ports.mux.Raft(), certs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), log: log,
+	})
 	if err != nil {
 		return err
 	}
@@ -67,6 +69,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	known.keeper.Store(d.keeper)
 	log.Info("scheduler runs", "id", m.id, "api", ports.api.Addr().String(), "link", c.LinkListen, "address", m.address, "version", version)
 	err = d.serve(ctx, ports, front)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
@@ -76,7 +79,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 }
 
 // ender returns what a replica that cannot go on calls: the daemon ends in order, or, since a disk that hangs holds up
-// every orderly end, without it after fatalGrace.
+// every orderly end, without it after fatalGrace. What it acknowledged is on disk either way.
 func ender(cancel context.CancelCauseFunc) func(error) {
 	return func(err error) {
 		cancel(err)
@@ -124,8 +127,17 @@ func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger
 	return ports{api, mux}, nil
 }
 
-// acquaintances are the other members as the state has them. The port is open before the state is.
-type acquaintances struct{ store atomic.Pointer[state.Store] }
+// acquaintances are the other members as the state has them, and as they answered. The port is open before either is.
+type acquaintances struct {
+	store  atomic.Pointer[state.Store]
+	keeper atomic.Pointer[peers.Keeper]
+}
+
+// mayLead reports whether a member is known to have room on its disk.
+func (a *acquaintances) mayLead(id string) bool {
+	k := a.keeper.Load()
+	return k != nil && k.MayLead(id)
+}
 
 // refuse gives an error for a member that was removed.
 func (a *acquaintances) refuse(who pki.Identity) error {

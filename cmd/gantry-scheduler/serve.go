@@ -123,6 +123,8 @@ func (d *parts) health() []rest.Health {
 	if !store.OK {
 		store.Text = "the disk does not answer"
 	}
+	last := rest.Health{Name: "log", OK: true, Text: fmt.Sprintf("applied up to index %d; the log ends at %d",
+		d.member.node.AppliedIndex(), d.member.node.LastIndex())}
 	disk := rest.Health{Name: "disk", OK: !d.member.node.DiskFull()}
 	if !disk.OK {
 		disk.Text = "the disk is full: nothing is written until there is room"
@@ -131,7 +133,7 @@ func (d *parts) health() []rest.Health {
 	if !self.OK {
 		self.Text = "this scheduler was removed from the cluster"
 	}
-	out := []rest.Health{lead, store, disk, self}
+	out := []rest.Health{lead, store, last, disk, self}
 	if n := d.behind(); n > 0 {
 		out = append(out, rest.Health{Name: "restored", OK: true, Text: fmt.Sprintf("hosts that have not been compared with the restored copy yet: %d", n)})
 	}
@@ -168,7 +170,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	grpc := d.dispatch.GRPC()
 	link.RegisterPeerServer(grpc, d.peers)
 	inner := d.innerServer()
-	front.opens(d.forward)
+	front.opens(d.unlessRemoved(d.forward))
 	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) })
 	group.Go(func() error {
 		if err := inner.Serve(p.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
@@ -187,8 +189,9 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 		}
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 		d.rest.Close()
-		d.forward.Close()
-		err := errors.Join(front.close(ctx), inner.Close())
+		drained := make(chan error, 1)
+		go func() { drained <- drain(ctx, inner) }()
+		err := errors.Join(front.close(ctx), <-drained)
 		grpc.Stop()
 		return err
 	})
@@ -202,6 +205,17 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 		return nil
 	}
 	return err
+}
+
+// unlessRemoved says to clients of a member that was removed that it was: it has no leader any more to ask.
+func (d *parts) unlessRemoved(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !d.presence.Removed() || alwaysHere(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		refuse(w, r, "This scheduler was removed from the cluster. Please ask another one.")
+	})
 }
 
 // innerConnections bounds the connections that other schedulers have here, which carry one request each.

@@ -76,7 +76,7 @@ func (a *app) connection(operator bool) (connection, error) {
 	return conn, err
 }
 
-// devAddresses are those of all schedulers of a dev, the one of the leader first.
+// devAddresses are those of all schedulers of a dev, that of its first one first.
 func devAddresses(last dev.File) string {
 	all := []string{last.API}
 	for _, p := range last.Processes {

@@ -104,34 +104,29 @@ Examples:
 
 // Run changes labels.
 func (cmd hostLabelCmd) Run(ctx context.Context, a *app) error {
-	set, unset := map[string]string{}, map[string]bool{}
+	changes, both := map[string]*string{}, func(name string) error {
+		return usage("the label %s is both set and removed", printable(name))
+	}
 	for _, change := range cmd.Changes {
 		name, value, ok := strings.Cut(change, "=")
 		bare, removes := strings.CutSuffix(change, "-")
 		switch {
 		case ok && name != "":
-			set[name] = value
+			if was, there := changes[name]; there && was == nil {
+				return both(name)
+			}
+			changes[name] = &value
 		case !ok && removes && bare != "":
-			unset[bare] = true
+			if changes[bare] != nil {
+				return both(bare)
+			}
+			changes[bare] = nil
 		default:
 			return usage("a change must be K=V or K-, not %s", printable(change))
 		}
 	}
-	for name := range unset {
-		if _, both := set[name]; both {
-			return usage("the label %s is both set and removed", printable(name))
-		}
-	}
 	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
-		host, err := c.Host(ctx, id)
-		if err != nil {
-			return host, err
-		}
-		labels := map[string]string{}
-		maps.Copy(labels, host.Value.Labels)
-		maps.DeleteFunc(labels, func(name, _ string) bool { return unset[name] })
-		maps.Copy(labels, set)
-		return c.SetHostLabels(ctx, id, labels)
+		return c.SetHostLabels(ctx, id, changes)
 	}, func(h client.Host) string {
 		return fmt.Sprintf("%s (%s) has the labels: %s\n", printable(h.ID), printable(h.Name), printable(orDash(labelsText(h.Labels))))
 	})

@@ -134,8 +134,8 @@ Examples:
 
 // Run makes a join token for a scheduler.
 func (cmd raftAddCmd) Run(ctx context.Context, a *app) error {
-	if cmd.TTL < time.Second {
-		return usage("--ttl must be 1s or more")
+	if cmd.TTL < time.Minute || cmd.TTL > 168*time.Hour {
+		return usage("--ttl must be 1m to 168h")
 	}
 	if cmd.NonVoter && cmd.Replaces != "" {
 		return usage("--non-voter and --replaces exclude each other: a scheduler is replaced by one that votes")

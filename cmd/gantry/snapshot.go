@@ -50,7 +50,7 @@ func (cmd snapshotSaveCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer out.drop()
-	info, err := cmd.receive(ctx, c, out.temp)
+	info, err := cmd.receive(ctx, c, out)
 	if err != nil {
 		return err
 	}

@@ -137,6 +137,26 @@ func TestABrokenSnapshotIsNotKept(t *testing.T) {
 	only(t, dir, "a")
 }
 
+// A person knows the name that was given, not the one that the file has until it is whole.
+func TestErrorsNameTheSnapshotAsItWasGiven(t *testing.T) {
+	s, dir := newSite(t), t.TempDir()
+	path := filepath.Join(dir, "none", "a")
+	if text := s.bad(exitUsage, "snapshot save "+path); !strings.Contains(text, path+": no such file or directory") {
+		t.Errorf("%s", text)
+	}
+	w, err := newWhole(filepath.Join(dir, "a"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.drop() // a file that can be written no more
+	_, err = w.Write([]byte("x"))
+	for _, err := range []error{err, w.keep()} {
+		if err == nil || strings.Contains(err.Error(), "/.a.") || !strings.Contains(err.Error(), filepath.Join(dir, "a")) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // TestRestoreRunsTheScheduler has a program in its place that says what it was given.
 func TestRestoreRunsTheScheduler(t *testing.T) {
 	bin := t.TempDir()

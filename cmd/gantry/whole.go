@@ -27,16 +27,32 @@ func newWhole(path string, force bool) (*whole, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, usage("%v", err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return nil, usage("%v", err)
+	w := &whole{path: path, force: force}
+	var err error
+	if w.temp, err = os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"); err != nil {
+		return nil, usage("%v", w.named(err))
 	}
-	return &whole{path: path, force: force, temp: temp}, nil
+	return w, nil
+}
+
+// Write implements io.Writer.
+func (w *whole) Write(p []byte) (int, error) {
+	n, err := w.temp.Write(p)
+	return n, w.named(err)
+}
+
+// named returns an error about the file with the name that its user knows.
+func (w *whole) named(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return &fs.PathError{Op: at.Op, Path: w.path, Err: at.Err}
+	}
+	return err
 }
 
 // keep makes the file last and gives it its name.
 func (w *whole) keep() error {
-	if err := errors.Join(w.temp.Sync(), w.temp.Close()); err != nil {
+	if err := errors.Join(w.named(w.temp.Sync()), w.named(w.temp.Close())); err != nil {
 		return err
 	}
 	flags := uint(unix.RENAME_NOREPLACE)

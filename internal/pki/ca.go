@@ -116,7 +116,7 @@ func (ca *CA) Save(path string) error {
 
 // LoadCA reads what Save wrote. The file must be a regular one that only its owner can read.
 func LoadCA(path string) (*CA, error) {
-	data, err := readSecretFile(path)
+	data, err := ReadSecretFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("load CA: %w", err)
 	}

@@ -71,9 +71,9 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// readSecretFile reads a file that only its owner may read. It looks at the open file, not at the path, so what was checked is what is
+// ReadSecretFile reads a file that only its owner may read. It looks at the open file, not at the path, so what was checked is what is
 // read; O_NONBLOCK keeps a FIFO at the path from hanging the open.
-func readSecretFile(path string) ([]byte, error) {
+func ReadSecretFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

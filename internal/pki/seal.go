@@ -62,7 +62,7 @@ func WriteSealKeyFile(path string, text []byte) error {
 		return fmt.Errorf("write seal key: %w", err)
 	}
 	text = sealText(key)
-	if old, err := readSecretFile(path); err == nil && subtle.ConstantTimeCompare(old, text) == 1 {
+	if old, err := ReadSecretFile(path); err == nil && subtle.ConstantTimeCompare(old, text) == 1 {
 		return nil
 	}
 	return createSealKey(path, text)
@@ -90,7 +90,7 @@ func parseSealKey(data []byte) ([]byte, error) {
 
 // LoadSealer reads the key that NewSealKeyFile wrote. The file must be a regular one that only its owner can read.
 func LoadSealer(path string) (*Sealer, error) {
-	data, err := readSecretFile(path)
+	data, err := ReadSecretFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("load seal key: %w", err)
 	}

@@ -232,7 +232,7 @@ func (s *Store) newKey() (*ecdsa.PrivateKey, error) {
 }
 
 func (s *Store) readKey(name string) (*ecdsa.PrivateKey, error) {
-	data, err := readSecretFile(s.path(name))
+	data, err := ReadSecretFile(s.path(name))
 	if err != nil {
 		return nil, err
 	}

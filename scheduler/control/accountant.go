@@ -33,6 +33,7 @@ const (
 	settleBatch  = 512
 	exhaustBatch = 256
 	usageBatch   = 4096
+	onceBatch    = 4096
 	// keepOnce is how long the key of a create stands for it; decisions.md: a day.
 	keepOnce = 24 * time.Hour
 	// maxJump is how much further than the monotonic clock the wall clock may move between two looks.
@@ -145,10 +146,15 @@ func (a *Accountant) purge(ctx context.Context, now time.Time) error {
 			break
 		}
 	}
-	if _, err := a.propose(ctx, state.PurgeOnce{Before: now.Add(-keepOnce)}); err != nil {
-		return fmt.Errorf("purge idempotency keys: %w", err)
+	for {
+		n, err := a.propose(ctx, state.PurgeOnce{Before: now.Add(-keepOnce), Limit: onceBatch})
+		if err != nil {
+			return fmt.Errorf("purge idempotency keys: %w", err)
+		}
+		if n, ok := n.(int); !ok || n < onceBatch {
+			return nil
+		}
 	}
-	return nil
 }
 
 // propose commits one command and returns its value.

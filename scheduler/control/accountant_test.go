@@ -107,7 +107,7 @@ func newCluster(t *testing.T, n int) *cluster {
 		state.PutAccount{Account: fleet.Account{ID: "acme", Prepaid: true}},
 		state.PutToken{Token: tok, At: now},
 		state.JoinHost{Token: "t", Hash: tok.Hash, Host: fleet.Host{ID: "host", MachineID: "m"}, At: now},
-		state.ConnectHost{Host: "host", MachineID: "m", At: now},
+		state.ConnectHost{Host: "host", MachineID: "m", BootID: "boot", At: now},
 		state.AddCredit{Account: "acme", Amount: 3 * fleet.Money(n) * fleet.Dollar, At: now},
 	)
 	for i := range n {

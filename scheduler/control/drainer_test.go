@@ -47,7 +47,7 @@ func drain(t *testing.T, c *cluster) (*starter, func()) {
 	c.must(
 		state.PutToken{Token: fleet.JoinToken{ID: "t2", Hash: []byte("h"), DataCenter: "dc", Cloud: fleet.CloudSecure, ExpiresAt: now.Add(time.Hour)}, At: now},
 		state.JoinHost{Token: "t2", Hash: []byte("h"), Host: fleet.Host{ID: "host2", MachineID: "m2"}, At: now},
-		state.ConnectHost{Host: "host2", MachineID: "m2", At: now},
+		state.ConnectHost{Host: "host2", MachineID: "m2", BootID: "boot", At: now},
 	)
 	s := &starter{cluster: c}
 	ctx, cancel := context.WithCancel(context.Background())

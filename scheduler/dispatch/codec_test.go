@@ -102,7 +102,7 @@ func TestHeartbeatTellsGPUs(t *testing.T) {
 	x := &session{}
 	x.heartbeat(&link.Heartbeat{Pods: []*link.PodLive{
 		{PodId: "p1", Gpus: []*link.GPUUse{{Util: 40, MemoryUtil: 50}, {}}}, {PodId: "p2"},
-	}})
+	}}, time.Now())
 	if d := cmp.Diff([]fleet.GPUUse{{Util: 40, MemoryUtil: 50}, {}}, x.livePod("p1").GPUs); d != "" {
 		t.Error(d)
 	}

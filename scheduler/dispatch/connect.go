@@ -181,12 +181,34 @@ func (x *session) connect(ctx context.Context, h *link.Hello) (fleet.Host, error
 	return host, nil
 }
 
-// refused raises an alarm when the host's identity was used by what is not the host.
+const textUnknown = "a host that this control plane does not know"
+
+// refused tells operators of a host that is unknown, and raises an alarm when the host's identity was used by what is not the host.
 func (x *session) refused(ctx context.Context, err error) {
 	var e *fleet.Error
+	if fleet.CodeOf(err) == fleet.CodeNotFound {
+		// It comes again and again.
+		if x.server.mayRaise(alarm{x.host, textUnknown}, time.Now()) {
+			x.server.Log.Error(textUnknown+" was refused: it joined after the copy that this control plane was restored from, or was removed long ago; it has to join again", "host", x.host)
+		}
+		return
+	}
 	if errors.As(err, &e) && e.Code == fleet.CodeForbidden {
 		x.server.raise(ctx, alarm{x.host, "an agent was refused that uses the identity of this host: " + e.Msg})
 	}
+}
+
+// largeFleet is how many hosts make it worth while to hear less often of each.
+const largeFleet = 2000
+
+// interval returns how often a host is to say something. Silence has room for two that are lost, in a large fleet too.
+func (s *Server) interval() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions)+len(s.absent) <= largeFleet {
+		return s.Heartbeat
+	}
+	return max(s.Heartbeat, min(s.Heartbeat+s.Heartbeat/2, s.Silence/2))
 }
 
 // greeting makes the answer to a hello, and decides whether the host needs the full set. The host is to notice
@@ -195,7 +217,7 @@ func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error
 	s := x.server
 	x.told = s.members.Load()
 	out := &link.Welcome{
-		Epoch: host.Epoch, HeartbeatMs: int32(s.Heartbeat.Milliseconds()), SilenceMs: int32((s.Silence - s.Silence/4).Milliseconds()), //nolint:gosec // small
+		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.Silence - s.Silence/4).Milliseconds()), //nolint:gosec // small
 		Schedulers: *x.told,
 	}
 	return out, s.Store.View(func(v *state.View) error {

@@ -95,7 +95,8 @@ func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewR
 		return nil, grpcError(err)
 	}
 	err = s.Store.View(func(v *state.View) error {
-		_, known = v.Host(fleet.HostID(who.ID))
+		h, ok := v.Host(fleet.HostID(who.ID))
+		known = ok && h.State != fleet.HostGone
 		return nil
 	})
 	if err != nil || !known {

@@ -130,8 +130,9 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 	case msg.GetReports() != nil:
 		return x.record(ctx, msg.GetReports())
 	case msg.GetHeartbeat() != nil:
-		x.heartbeat(msg.GetHeartbeat())
-		x.answer(time.Now())
+		now := time.Now()
+		x.heartbeat(msg.GetHeartbeat(), now)
+		x.answer(now)
 	case msg.GetResync() != nil:
 		return x.enqueue(ctx, nil)
 	case msg.GetApplied() != nil:
@@ -217,6 +218,9 @@ func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) e
 	}
 }
 
+// plainBeat is the beat that tells nothing else. It is for all sessions and never changed.
+var plainBeat = &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{}}}
+
 // next returns what the session itself has to say; nil when that is nothing.
 func (x *session) next() (*link.Down, error) {
 	if x.changed.Swap(false) || x.fullNext {
@@ -227,11 +231,11 @@ func (x *session) next() (*link.Down, error) {
 	if !x.beatDue.Swap(false) {
 		return nil, nil
 	}
-	beat := &link.Beat{}
 	if now := x.server.members.Load(); now != x.told {
-		x.told, beat.Schedulers = now, *now
+		x.told = now
+		return &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{Schedulers: *now}}}, nil
 	}
-	return &link.Down{Kind: &link.Down_Beat{Beat: beat}}, nil
+	return plainBeat, nil
 }
 
 // assignments returns what the host has to be told to come from what it was sent last to what is
@@ -293,18 +297,21 @@ func (x *session) credential(p *fleet.Pod) *fleet.Credential {
 	return c
 }
 
-func (x *session) heartbeat(h *link.Heartbeat) {
-	now := time.Now()
-	live := make(map[fleet.PodID]fleet.Live, len(h.GetPods()))
+// heartbeat keeps what the host says of its pods. Nearly all of them say what the one before said of the same pods,
+// and most of none: nothing is allocated for those.
+func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.live)
+	if x.live == nil && len(h.GetPods()) > 0 {
+		x.live = make(map[fleet.PodID]fleet.Live, len(h.GetPods()))
+	}
 	for _, p := range h.GetPods() {
-		live[fleet.PodID(p.GetPodId())] = fleet.Live{
+		x.live[fleet.PodID(p.GetPodId())] = fleet.Live{
 			At: now, CPUPercent: int(p.GetCpuPercent()), MemoryPercent: int(p.GetMemoryPercent()),
 			Activity: p.GetActivity(), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
 		}
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.live = live
 }
 
 func decodeUse(in []*link.GPUUse) []fleet.GPUUse {

@@ -5,12 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
@@ -49,8 +51,8 @@ const maxHints = 8
 // Join trades a join token at whoever leads. schedulers are link addresses of any members.
 func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *link.JoinMemberRequest) (Joined, error) {
 	trust := link.JoinClientTLS(token)
-	dial := func(address string) (*grpc.ClientConn, error) {
-		return connection(address, credentials.NewTLS(trust.Config()))
+	dial := func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+		return connection(address, credentials.NewTLS(trust.Config()), more...)
 	}
 	in.Token = token.Text()
 	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c link.PeerClient, opt grpc.CallOption) (*link.JoinMemberResponse, error) {
@@ -68,7 +70,9 @@ func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *lin
 
 // Rejoin gives a member whose data is lost a new identity. It needs its certificate.
 func Rejoin(ctx context.Context, certs *pki.Store, schedulers []string, in *link.RejoinRequest) (Joined, error) {
-	dial := func(address string) (*grpc.ClientConn, error) { return Dial(certs, address) }
+	dial := func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+		return dialPeer(certs, address, more...)
+	}
 	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c link.PeerClient, opt grpc.CallOption) (*link.JoinMemberResponse, error) {
 		return c.Rejoin(ctx, in, opt)
 	})
@@ -78,24 +82,27 @@ func Rejoin(ctx context.Context, certs *pki.Store, schedulers []string, in *link
 	return joined(out)
 }
 
-// atLeader makes a call at one scheduler after another until one does not say that it does not lead. It goes
-// round until ctx ends: a leader may be about to be elected.
-func atLeader(
-	ctx context.Context, schedulers []string, dial func(string) (*grpc.ClientConn, error),
-	call func(context.Context, link.PeerClient, grpc.CallOption) (*link.JoinMemberResponse, error),
-) (*link.JoinMemberResponse, error) {
+type (
+	dialFunc func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error)
+	callFunc func(context.Context, link.PeerClient, grpc.CallOption) (*link.JoinMemberResponse, error)
+)
+
+// atLeader makes a call at one scheduler after another for as long as nothing came of it: none was reached, or it
+// does not lead. It goes round until ctx ends: a leader may be about to be elected. It never calls again after a
+// call that may have been carried out.
+func atLeader(ctx context.Context, schedulers []string, dial dialFunc, call callFunc) (*link.JoinMemberResponse, error) {
 	var last error
 	for {
 		todo := append([]string(nil), schedulers...)
 		for hints := 0; len(todo) > 0; todo = todo[1:] {
-			out, hint, err := callOne(ctx, todo[0], dial, call)
-			if err == nil || !again(err) {
-				return out, plain(err)
+			a := callOne(ctx, todo[0], dial, call)
+			if a.err == nil || !a.nothing {
+				return a.out, plain(a.err)
 			}
-			last = fmt.Errorf("%s: %w", todo[0], plain(err))
-			if hint != "" && hints < maxHints {
+			last = fmt.Errorf("%s: %w", todo[0], plain(a.err))
+			if a.hint != "" && hints < maxHints {
 				hints++
-				todo = append([]string{todo[0], hint}, todo[1:]...)
+				todo = append([]string{todo[0], a.hint}, todo[1:]...)
 			}
 		}
 		if !pauseUntil(ctx, nil, 500*time.Millisecond) {
@@ -104,29 +111,66 @@ func atLeader(
 	}
 }
 
-// again reports whether a call that failed did nothing and may be made elsewhere.
-func again(err error) bool { return status.Code(err) == codes.Unavailable }
+// errUnsure is the error of a call that may have been carried out.
+var errUnsure = errors.New("the outcome is not known, it may have been done: see gantry raft list")
 
-// plain takes gRPC's wrapping off an error.
+// plain takes gRPC's wrapping off an error, and says so when the outcome is not known.
 func plain(err error) error {
-	if s, ok := status.FromError(err); ok && err != nil {
-		return errors.New(s.Message())
+	s, ok := status.FromError(err)
+	if !ok || err == nil {
+		return err
 	}
-	return err
+	switch s.Code() {
+	case codes.Aborted:
+		return errUnsure
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
+		return fmt.Errorf("%w: %s", errUnsure, s.Message())
+	}
+	return errors.New(s.Message())
 }
 
-func callOne(
-	ctx context.Context, address string, dial func(string) (*grpc.ClientConn, error),
-	call func(context.Context, link.PeerClient, grpc.CallOption) (*link.JoinMemberResponse, error),
-) (out *link.JoinMemberResponse, hint string, err error) {
-	conn, err := dial(address)
+// answer is what came of a call.
+type answer struct {
+	out     *link.JoinMemberResponse
+	hint    string // who leads; empty: not known
+	nothing bool   // the call failed, and nothing was done
+	err     error
+}
+
+func callOne(ctx context.Context, address string, dial dialFunc, call callFunc) (a answer) {
+	var left sent
+	conn, err := dial(address, grpc.WithStatsHandler(&left))
 	if err != nil {
-		return nil, "", err
+		return answer{err: err, nothing: true}
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout+callTimeout)
 	defer cancel()
 	var trailer metadata.MD
-	out, err = call(ctx, link.NewPeerClient(conn), grpc.Trailer(&trailer))
-	return out, link.LeaderHint(trailer), err
+	a.out, a.err = call(ctx, link.NewPeerClient(conn), grpc.Trailer(&trailer))
+	a.hint = link.LeaderHint(trailer)
+	a.nothing = a.err != nil && (!left.Load() || status.Code(a.err) == codes.Unavailable && link.NothingWasDone(trailer))
+	if a.nothing {
+		a.err = errors.New(status.Convert(a.err).Message())
+	}
+	return a
 }
+
+// sent is whether a request has left this machine.
+type sent struct{ atomic.Bool }
+
+// HandleRPC implements stats.Handler.
+func (s *sent) HandleRPC(_ context.Context, event stats.RPCStats) {
+	if _, ok := event.(*stats.OutHeader); ok {
+		s.Store(true)
+	}
+}
+
+// TagRPC implements stats.Handler.
+func (s *sent) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements stats.Handler.
+func (s *sent) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (s *sent) HandleConn(context.Context, stats.ConnStats) {}

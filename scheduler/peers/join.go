@@ -40,12 +40,12 @@ func (s *Server) JoinMember(ctx context.Context, in *link.JoinMemberRequest) (*l
 	if err != nil {
 		return nil, err
 	}
-	taken, err := s.holder(m.Address, replaces)
+	instead, stale, err := s.holder(m.Address, replaces, false)
 	if err != nil {
 		return nil, s.refusal(ctx, err)
 	}
 	hash := pki.Hash(token.Secret)
-	if err := s.admit(ctx, taken, state.JoinMember{Token: token.ID, Hash: hash[:], Member: m, At: now}); err != nil {
+	if err := s.admit(ctx, instead, stale, state.JoinMember{Token: token.ID, Hash: hash[:], Member: m, At: now}); err != nil {
 		s.cfg.Log.Warn("a scheduler's join was refused", "address", m.Address, "err", err)
 		return nil, s.refusal(ctx, err)
 	}
@@ -70,27 +70,47 @@ func (s *Server) tokenIsGood(token pki.JoinToken, now time.Time) (replaces fleet
 }
 
 // holder returns the member that is at an address; empty: none. Raft knows members by their addresses, so that a
-// new one there could be taken for it: it is an error unless that is the one to be replaced.
-func (s *Server) holder(address string, replaces fleet.MemberID) (id fleet.MemberID, err error) {
-	err = s.cfg.Store.View(func(v *state.View) error {
-		for _, m := range v.Members() {
-			if m.RemovedAt.IsZero() && m.Address == address {
+// new one there could be taken for it: it is an error unless that is the one to be replaced. stale are members that
+// are over with it: one that it has replaced in Raft, and, with again, those that were to replace it and never came.
+func (s *Server) holder(address string, replaces fleet.MemberID, again bool) (id fleet.MemberID, stale []fleet.MemberID, err error) {
+	came := map[fleet.MemberID]bool{}
+	for _, server := range s.cfg.Node.Servers() {
+		came[fleet.MemberID(server.ID)] = true
+	}
+	var members []fleet.Member
+	if err := s.cfg.Store.View(func(v *state.View) error { members = present(v.Members()); return nil }); err != nil {
+		return "", nil, err
+	}
+	var before fleet.MemberID
+	for _, m := range members {
+		if m.ID == replaces {
+			before = m.Replaces
+		}
+	}
+	for _, m := range members {
+		switch {
+		case m.ID == replaces:
+			if m.Address == address {
 				id = m.ID
 			}
+		case !came[m.ID] && (m.ID == before || again && m.Replaces == replaces):
+			stale = append(stale, m.ID)
+		case m.Address == address:
+			text := "the scheduler " + string(m.ID) + " has this address"
+			if !came[m.ID] {
+				text += " and never came: take it out with gantry raft remove " + string(m.ID) + ", then join anew"
+			}
+			return "", nil, &fleet.Error{Code: fleet.CodeExists, Msg: text}
 		}
-		return nil
-	})
-	if err == nil && id != "" && id != replaces {
-		err = &fleet.Error{Code: fleet.CodeExists, Msg: "the scheduler " + string(id) + " has this address"}
 	}
-	return id, err
+	return id, stale, nil
 }
 
-// admit commits what makes a member. One whose place it takes leaves Raft before: whoever answers there from
-// then on knows nothing of what the old one promised.
-func (s *Server) admit(ctx context.Context, instead fleet.MemberID, cmd state.Command) error {
+// admit commits what makes a member. One whose place it takes leaves Raft before the new one is told that it is a
+// member: whoever answers there from then on knows nothing of what the old one promised.
+func (s *Server) admit(ctx context.Context, instead fleet.MemberID, stale []fleet.MemberID, cmd state.Command) error {
 	if instead != "" {
-		return s.keeper.replace(ctx, instead, cmd)
+		return s.keeper.replace(ctx, instead, cmd, stale)
 	}
 	return propose(ctx, s.cfg.Node, cmd)
 }
@@ -125,10 +145,11 @@ func (s *Server) Rejoin(ctx context.Context, in *link.RejoinRequest) (*link.Join
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.holder(m.Address, who); err != nil {
+	_, stale, err := s.holder(m.Address, who, true)
+	if err != nil {
 		return nil, s.refusal(ctx, err)
 	}
-	if err := s.admit(ctx, who, state.PutMember{Member: m}); err != nil {
+	if err := s.admit(ctx, who, stale, state.PutMember{Member: m}); err != nil {
 		return nil, s.refusal(ctx, err)
 	}
 	s.cfg.Log.Info("a scheduler begins anew", "member", m.ID, "before", who, "address", m.Address)

@@ -80,6 +80,19 @@ func (k *Keeper) announce(id fleet.MemberID, address string) {
 	}
 }
 
+// MayLead reports whether leadership may be handed to a member: it answered this leader lately, and its disk has
+// room.
+func (k *Keeper) MayLead(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.polls[fleet.MemberID(id)]
+	if p == nil {
+		return false
+	}
+	h := p.heard(time.Now())
+	return h.answers && !h.full
+}
+
 // lock waits until nobody else changes the membership.
 func (k *Keeper) lock(ctx context.Context) error {
 	select {
@@ -157,7 +170,7 @@ func (k *Keeper) once(ctx context.Context) error {
 		return k.recordSelf(ctx, l)
 	}
 	p := decide(l)
-	if len(p.retire) > 0 || len(p.demote) > 0 {
+	if len(p.steps) > 0 {
 		if l, err = k.fresh(); err != nil { //nolint:contextcheck // questions end with the asker
 			return err
 		}
@@ -179,11 +192,12 @@ func (k *Keeper) recordSelf(ctx context.Context, l look) error {
 	}})
 }
 
-// do carries out a plan. What fails is tried again with the next one.
+// do carries out a plan as far as one look allows: the records, one change of the membership, and the level. What
+// fails, and what is left, comes again in the next round, which takes a look of its own.
 func (k *Keeper) do(ctx context.Context, l look, p plan) error {
-	n, log := k.cfg.Node, k.cfg.Log
+	n := k.cfg.Node
 	var faults []error
-	step := func(what, id string, fn func(context.Context) error) {
+	do := func(what, id string, fn func(context.Context) error) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -193,38 +207,35 @@ func (k *Keeper) do(ctx context.Context, l look, p plan) error {
 			faults = append(faults, err)
 			return
 		}
-		log.Info("schedulers changed", "what", what, "member", id)
+		k.cfg.Log.Info("schedulers changed", "what", what, "member", id)
 	}
 	for _, m := range p.record {
-		step("record changed", string(m.ID), func(ctx context.Context) error { return propose(ctx, n, state.PutMember{Member: m}) })
+		do("record changed", string(m.ID), func(ctx context.Context) error { return propose(ctx, n, state.PutMember{Member: m}) })
 	}
-	for _, id := range p.expel {
-		step("removed", id, func(ctx context.Context) error { return n.Remove(ctx, id) })
-	}
-	for _, m := range p.add {
-		step("gets a copy", m.ID, func(ctx context.Context) error { return n.AddNonVoter(ctx, m) })
-	}
-	for _, m := range p.promote {
-		step("votes", m.ID, func(ctx context.Context) error { return n.Promote(ctx, m) })
-	}
-	for _, id := range p.demote {
-		if mayGo(fleet.MemberID(id), l, false) != nil {
-			continue
-		}
-		step("does not vote any more", id, func(ctx context.Context) error { return n.Demote(ctx, id) })
-	}
-	for _, id := range p.retire {
-		if mayGo(id, l, false) != nil {
-			continue // it goes when the others can do without it
-		}
-		step("replaced", string(id), func(ctx context.Context) error {
-			return propose(ctx, n, state.RemoveMember{Member: id, At: time.Now()})
-		})
+	if s, ok := p.next(l); ok {
+		do(s.kind.String(), s.member.ID, func(ctx context.Context) error { return s.take(ctx, n) })
 	}
 	if p.raise > 0 {
-		step("feature level raised", string(l.self), func(ctx context.Context) error {
+		do("feature level raised", string(l.self), func(ctx context.Context) error {
 			return propose(ctx, n, state.RaiseLevel{Level: p.raise})
 		})
 	}
 	return errors.Join(faults...)
+}
+
+// take does a step.
+func (s step) take(ctx context.Context, n Node) error {
+	switch s.kind {
+	case expel:
+		return n.Remove(ctx, s.member.ID)
+	case add:
+		return n.AddNonVoter(ctx, s.member)
+	case promote:
+		return n.Promote(ctx, s.member)
+	case demote:
+		return n.Demote(ctx, s.member.ID)
+	case retire:
+		return propose(ctx, n, state.RemoveMember{Member: fleet.MemberID(s.member.ID), At: time.Now()})
+	}
+	return nil
 }

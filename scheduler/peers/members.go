@@ -49,12 +49,15 @@ func (k *Keeper) View(ctx context.Context) (fleet.ClusterView, error) {
 			Applied: h.applied, Problem: h.problem,
 		}
 		if m.ID != l.self {
-			view.Silent = k.silent(m.ID, now)
+			view.Silent = k.silent(m, now)
 		}
 		if last > h.applied && m.ID != l.self {
 			view.Lag = last - h.applied
 		}
-		if view.Problem == "" {
+		switch {
+		case !inRaft[string(m.ID)] && isReplaced(l.members, m.ID):
+			view.Problem = "another scheduler takes its place"
+		case view.Problem == "":
 			view.Problem = oddity(h, inRaft[string(m.ID)], view.Voter)
 		}
 		out.Members = append(out.Members, view)
@@ -77,12 +80,16 @@ func oddity(h heard, inRaft, votes bool) string {
 	return ""
 }
 
-// silent is for how long a member has not answered.
-func (k *Keeper) silent(id fleet.MemberID, now time.Time) time.Duration {
+// silent is for how long a member has not answered; one that never did, since it joined or this leader began to
+// ask.
+func (k *Keeper) silent(m fleet.Member, now time.Time) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	since := k.leadAt
-	if p := k.polls[id]; p != nil && p.answer != nil {
+	if m.JoinedAt.After(since) {
+		since = m.JoinedAt
+	}
+	if p := k.polls[m.ID]; p != nil && p.answer != nil {
 		since = p.at
 	}
 	return max(now.Sub(since), 0)
@@ -189,8 +196,10 @@ func handedOn(err error) error {
 	return err
 }
 
-// replace takes a member out of Raft, then commits cmd together with its removal.
-func (k *Keeper) replace(ctx context.Context, id fleet.MemberID, cmd state.Command) error {
+// replace commits cmd, which makes a member that takes the place of another at its address, and then takes that
+// one out of Raft. Its record stays until the new one votes. When cmd is refused, nothing has changed. stale are
+// members of whom nothing is left but the record; it goes last.
+func (k *Keeper) replace(ctx context.Context, id fleet.MemberID, cmd state.Command, stale []fleet.MemberID) error {
 	return k.change(ctx, id, func(ctx context.Context, l look, _ fleet.Member) error {
 		if id == l.self {
 			return fleet.BreaksRule("The scheduler to be replaced leads: stop it first, or hand leadership on.")
@@ -198,10 +207,19 @@ func (k *Keeper) replace(ctx context.Context, id fleet.MemberID, cmd state.Comma
 		if err := mayGo(id, l, false); err != nil {
 			return err
 		}
-		if err := k.cfg.Node.Remove(ctx, string(id)); err != nil {
+		if err := propose(ctx, k.cfg.Node, cmd); err != nil {
 			return err
 		}
-		return propose(ctx, k.cfg.Node, cmd, state.RemoveMember{Member: id, At: time.Now()})
+		// From here on something has happened, whatever the error says.
+		if err := k.cfg.Node.Remove(ctx, string(id)); err != nil {
+			return fleet.Unavailable("The new scheduler is recorded, the one before it is not out of Raft.", errors.Join(replica.ErrUnknown, err))
+		}
+		for _, old := range stale {
+			if err := propose(ctx, k.cfg.Node, state.RemoveMember{Member: old, At: time.Now()}); err != nil {
+				return fleet.Unavailable("The new scheduler is recorded, one before it is still there.", errors.Join(replica.ErrUnknown, err))
+			}
+		}
+		return nil
 	})
 }
 

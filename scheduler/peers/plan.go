@@ -36,30 +36,49 @@ type look struct {
 	level   uint64                   // in force
 }
 
-// plan is what is to be done, in this order. Each part is right by itself, and what was not done comes again.
+// kind is what a step does.
+type kind int
+
+// In this order they are done.
+const (
+	expel   kind = iota // take a removed member out of Raft's configuration
+	add                 // without a vote, or at a new address
+	promote             // give a vote
+	demote              // take it
+	retire              // remove the record of one that is replaced
+)
+
+func (k kind) String() string {
+	return [...]string{"removed", "gets a copy", "votes", "does not vote any more", "replaced"}[k]
+}
+
+// step is one change of the membership.
+type step struct {
+	kind   kind
+	member replica.Member // expel, demote and retire need its id only
+}
+
+// plan is what is to be done. Each part is right by itself, and what was not done comes again.
 type plan struct {
-	record  []fleet.Member   // records that changed
-	expel   []string         // from Raft's configuration
-	add     []replica.Member // without a vote, or to a new address
-	promote []replica.Member
-	demote  []string
-	retire  []fleet.MemberID // replaced by one that votes
-	raise   uint64           // level; 0: none
+	record []fleet.Member // records that changed
+	steps  []step         // at most one is taken on one look: each changes what the others were judged on
+	raise  uint64         // level; 0: none
 }
 
 // decide says what brings Raft's configuration to what the records say.
 func decide(l look) plan {
 	p := plan{raise: risen(l)}
 	servers := map[fleet.MemberID]replica.Server{}
+	addresses := map[string]bool{}
 	for _, s := range l.servers {
-		servers[fleet.MemberID(s.ID)] = s
+		servers[fleet.MemberID(s.ID)], addresses[s.Address] = s, true
 	}
 	for _, m := range l.members {
 		h := l.heard[m.ID]
 		server, there := servers[m.ID]
 		if !m.RemovedAt.IsZero() {
 			if there {
-				p.expel = append(p.expel, server.ID)
+				p.steps = append(p.steps, step{expel, server.Member})
 			}
 			continue
 		}
@@ -68,19 +87,49 @@ func decide(l look) plan {
 			m = now
 		}
 		want := replica.Member{ID: string(m.ID), Address: m.Address}
+		_, before := servers[m.Replaces]
 		switch {
-		case !there && h.answers, there && h.answers && server.Address != m.Address:
-			p.add = append(p.add, want)
+		case !there && h.answers && !addresses[m.Address] && !isReplaced(l.members, m.ID),
+			there && h.answers && server.Address != m.Address:
+			p.steps = append(p.steps, step{add, want})
 		case !there:
 		case m.NonVoter && server.Voter:
-			p.demote = append(p.demote, server.ID)
+			p.steps = append(p.steps, step{demote, want})
 		case !m.NonVoter && !server.Voter && h.answers && h.close >= steady:
-			p.promote = append(p.promote, want)
-		case server.Voter && m.Replaces != "" && isMember(l.members, m.Replaces):
-			p.retire = append(p.retire, m.Replaces)
+			p.steps = append(p.steps, step{promote, want})
+		case m.Replaces != "" && isMember(l.members, m.Replaces) && (server.Voter || m.NonVoter && !before && h.close >= steady):
+			p.steps = append(p.steps, step{retire, replica.Member{ID: string(m.Replaces)}})
 		}
 	}
+	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.kind - b.kind) })
 	return p
+}
+
+// next returns the first step after which the voters that answer are still a majority.
+func (p plan) next(l look) (step, bool) {
+	for _, s := range p.steps {
+		if s.may(l) == nil {
+			return s, true
+		}
+	}
+	return step{}, false
+}
+
+// may refuses a step after which the voters that answer would be no majority.
+func (s step) may(l look) error {
+	switch s.kind {
+	case expel, demote, retire:
+		return mayGo(fleet.MemberID(s.member.ID), l, false)
+	case promote:
+		return enough(voices(l, "").and(1))
+	case add:
+	}
+	return nil
+}
+
+// isReplaced reports whether another member takes the place of this one.
+func isReplaced(members []fleet.Member, id fleet.MemberID) bool {
+	return slices.ContainsFunc(members, func(m fleet.Member) bool { return m.Replaces == id && m.RemovedAt.IsZero() })
 }
 
 // renewed returns a member's record with what it says of itself.
@@ -113,30 +162,48 @@ func present(members []fleet.Member) []fleet.Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m fleet.Member) bool { return !m.RemovedAt.IsZero() })
 }
 
+// voice counts those who vote, and of them those who answer.
+type voice struct{ voters, answer int }
+
+// and is the count with so many more that answer.
+func (v voice) and(n int) voice { return voice{v.voters + n, v.answer + n} }
+
+// voices counts all who vote but one. One that was removed does not answer: it is refused.
+func voices(l look, without fleet.MemberID) (v voice) {
+	for _, s := range l.servers {
+		id := fleet.MemberID(s.ID)
+		if !s.Voter || id == without {
+			continue
+		}
+		v.voters++
+		if id == l.self || l.heard[id].answers && isMember(l.members, id) {
+			v.answer++
+		}
+	}
+	return v
+}
+
+// enough refuses voters of whom too few answer.
+func enough(v voice) error {
+	if v.answer > v.voters/2 {
+		return nil
+	}
+	return fleet.BreaksRule("Of the %d voters that would be left only %d answer: they could decide nothing. Bring one back first, or force it.",
+		v.voters, v.answer)
+}
+
 // mayGo refuses the removal of a member after which the voters that answer would be no majority, or none would
 // be left.
 func mayGo(id fleet.MemberID, l look, force bool) error {
-	var left, answer int
-	isVoter := false
-	for _, s := range l.servers {
-		switch {
-		case !s.Voter:
-		case s.ID == string(id):
-			isVoter = true
-		default:
-			left++
-			if s.ID == string(l.self) || l.heard[fleet.MemberID(s.ID)].answers {
-				answer++
-			}
-		}
-	}
+	isVoter := slices.ContainsFunc(l.servers, func(s replica.Server) bool { return s.Voter && s.ID == string(id) })
+	left := voices(l, id)
 	switch {
 	case !isVoter:
 		return nil
-	case left == 0:
+	case left.voters == 0:
 		return fleet.BreaksRule("The last scheduler that votes cannot be removed, nor lose its vote.")
-	case answer <= left/2 && !force:
-		return fleet.BreaksRule("Of the %d voters that would be left only %d answer: they could decide nothing. Bring one back first, or force it.", left, answer)
+	case force:
+		return nil
 	}
-	return nil
+	return enough(left)
 }

@@ -54,20 +54,12 @@ func (p plan) text() string {
 	for _, m := range p.record {
 		out = append(out, fmt.Sprintf("record %s %s %d", m.ID, m.Address, m.Level))
 	}
-	for _, id := range p.expel {
-		out = append(out, "expel "+id)
-	}
-	for _, m := range p.add {
-		out = append(out, "add "+m.ID+" "+m.Address)
-	}
-	for _, m := range p.promote {
-		out = append(out, "promote "+m.ID)
-	}
-	for _, id := range p.demote {
-		out = append(out, "demote "+id)
-	}
-	for _, id := range p.retire {
-		out = append(out, "retire "+string(id))
+	for _, s := range p.steps {
+		word := [...]string{"expel", "add", "promote", "demote", "retire"}[s.kind] + " " + s.member.ID
+		if s.kind == add {
+			word += " " + s.member.Address
+		}
+		out = append(out, word)
 	}
 	if p.raise > 0 {
 		out = append(out, fmt.Sprint("raise ", p.raise))
@@ -92,6 +84,11 @@ func TestDecide(t *testing.T) {
 		{"replaced", cluster("a v", "b v dead", "c v replaces=b"), "retire b"},
 		{"replaced before", cluster("a v", "b - removed", "c v replaces=b"), ""},
 		{"replaces, and does not vote yet", cluster("a v", "b v dead", "c n far replaces=b"), ""},
+		{"begins anew at its address", cluster("a v", "b - dead", "c - at=b:1 replaces=b"), "record c b:1 1; add c b:1"},
+		{"the one before answers still", cluster("a v", "b -", "c - dead replaces=b"), ""},
+		{"the one before is in Raft still", cluster("a v", "b v dead", "c - at=b:1 replaces=b"), "record c b:1 1"},
+		{"never votes, and has begun anew", cluster("a v", "b - dead", "c n nonvoter replaces=b"), "retire b"},
+		{"removed and new at once", cluster("a v", "b - ", "c n", "d v removed"), "expel d; add b b:1; promote c"},
 		{"moved", cluster("a v", "b v at=x:2"), "record b x:2 1; add b x:2"},
 		{"all understand the next level", cluster("a v level=2", "b v level=2"), "record a a:1 2; record b b:1 2; raise 2"},
 		{"the lowest of all counts", cluster("a v level=4", "b v level=3"), "record a a:1 4; record b b:1 3; raise 3"},
@@ -123,6 +120,7 @@ func TestMayGo(t *testing.T) {
 		{"b", false, cluster("a v", "b v"), ""},
 		{"b", false, cluster("a v", "b v", "c v", "d v dead", "e v dead"), "only 2 answer"},
 		{"d", false, cluster("a v", "b v", "c v", "d v dead", "e v dead"), ""},
+		{"b", false, cluster("a v", "b v", "c v removed"), "only 1 answer"},
 	} {
 		err := mayGo(fleet.MemberID(c.id), c.look, c.force)
 		if (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || fleet.CodeOf(err) != fleet.CodeConflictRule) {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
@@ -184,7 +186,7 @@ func (a *asker) ask(m fleet.Member, address string) {
 	fresh := !p.asked || err == nil && (p.fault != "" || p.close == steady-1)
 	p.busy, p.asked = false, true
 	if err != nil {
-		p.fault = "it does not answer: " + status.Convert(err).Message()
+		p.fault = faultText(err)
 	} else {
 		p.at, p.answer, p.address, p.fault = begun, answer, address, ""
 		if joined && isClose(answer.GetAppliedIndex(), last) {
@@ -229,24 +231,52 @@ func (a *asker) conn(address string) (*grpc.ClientConn, error) {
 	if c := a.conns[address]; c != nil {
 		return c, nil
 	}
-	c, err := Dial(a.k.cfg.Certs, address)
+	c, err := a.k.cfg.dial(address)
 	if err == nil {
 		a.conns[address] = c
 	}
 	return c, err
 }
 
-// Dial prepares a connection for gRPC with the scheduler at an address; it is made when it is needed.
-func Dial(certs *pki.Store, address string) (*grpc.ClientConn, error) {
+// faultText says in plain words why a member does not answer.
+func faultText(err error) string {
+	text := status.Convert(err).Message()
+	code := status.Code(err)
+	switch {
+	case strings.Contains(text, "connection refused"):
+		return "it does not answer: connection refused"
+	case code == codes.PermissionDenied || code == codes.Unauthenticated:
+		return "it refuses this scheduler"
+	case strings.Contains(text, "authentication handshake failed"):
+		return "it does not answer: it is not a scheduler of this cluster, or its certificate is not valid"
+	case strings.Contains(text, "no such host"):
+		return "it does not answer: its name is not known"
+	case strings.Contains(text, "no route to host"), strings.Contains(text, "network is unreachable"):
+		return "it does not answer: no way to its address"
+	case code == codes.Unknown:
+		return "it does not answer: " + text // of our own
+	}
+	return "it does not answer: no answer in time"
+}
+
+// dial prepares a connection for gRPC with the scheduler at an address; it is made when it is needed.
+func (c *Config) dial(address string) (*grpc.ClientConn, error) {
+	if c.Dial == nil {
+		return dialPeer(c.Certs, address)
+	}
+	return dialPeer(c.Certs, address, grpc.WithContextDialer(c.Dial))
+}
+
+func dialPeer(certs *pki.Store, address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	config, err := link.HostClientTLS(certs)
 	if err != nil {
 		return nil, err
 	}
-	return connection(address, credentials.NewTLS(config))
+	return connection(address, credentials.NewTLS(config), more...)
 }
 
-func connection(address string, creds credentials.TransportCredentials) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+address,
+func connection(address string, creds credentials.TransportCredentials, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+address, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithNoProxy(),
@@ -254,5 +284,5 @@ func connection(address string, creds credentials.TransportCredentials) (*grpc.C
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: connectTimeout,
 		}),
-	)
+	}, more...)...)
 }

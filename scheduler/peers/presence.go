@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"gantry/internal/link"
@@ -137,7 +139,7 @@ func (p *Presence) learnRemoved() {
 func (p *Presence) call(ctx context.Context, address string, fn func(context.Context, link.PeerClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	conn, err := Dial(p.cfg.Certs, address)
+	conn, err := p.cfg.dial(address)
 	if err != nil {
 		return err
 	}
@@ -181,15 +183,23 @@ func (p *Presence) ask(ctx context.Context, leader string) error {
 	if err != nil {
 		return err
 	}
-	return p.call(ctx, leader, func(ctx context.Context, c link.PeerClient) error {
-		out, err := c.RenewMember(ctx, &link.RenewRequest{Csr: csr})
-		if err != nil {
-			return err
+	// Who is asked may have lost leadership since, and then knows who has it.
+	for range maxHints {
+		var trailer metadata.MD
+		err = p.call(ctx, leader, func(ctx context.Context, c link.PeerClient) error {
+			out, err := c.RenewMember(ctx, &link.RenewRequest{Csr: csr}, grpc.Trailer(&trailer))
+			if err != nil {
+				return err
+			}
+			leaf, err := x509.ParseCertificate(out.GetCertificate())
+			if err != nil {
+				return fmt.Errorf("the certificate cannot be read: %w", err)
+			}
+			return p.cfg.Certs.Install(leaf, ca)
+		})
+		if leader = link.LeaderHint(trailer); err == nil || leader == "" {
+			break
 		}
-		leaf, err := x509.ParseCertificate(out.GetCertificate())
-		if err != nil {
-			return fmt.Errorf("the certificate cannot be read: %w", err)
-		}
-		return p.cfg.Certs.Install(leaf, ca)
-	})
+	}
+	return err
 }

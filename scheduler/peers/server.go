@@ -65,6 +65,7 @@ type Config struct {
 	Certs  *pki.Store
 	CA     func(ctx context.Context) (*pki.CA, error)
 	Log    *slog.Logger
+	Dial   func(ctx context.Context, address string) (net.Conn, error) // without TLS; nil: over TCP
 }
 
 // Server answers the other schedulers. Its methods are safe for concurrent use.
@@ -159,8 +160,13 @@ func (s *Server) notLeader(ctx context.Context) error {
 
 // refusal turns an error into what another scheduler is told.
 func (s *Server) refusal(ctx context.Context, err error) error {
-	if errors.Is(err, replica.ErrNotLeader) {
+	switch {
+	case errors.Is(err, replica.ErrUnknown):
+		return status.Error(codes.Aborted, "the outcome is not known")
+	case errors.Is(err, replica.ErrNotLeader):
 		return s.notLeader(ctx)
+	case fleet.NothingDone(err):
+		link.NothingDone(ctx)
 	}
 	code, ok := map[fleet.Code]codes.Code{
 		fleet.CodeUnauthorized: codes.Unauthenticated,

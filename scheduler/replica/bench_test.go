@@ -46,7 +46,7 @@ func benchNode(b *testing.B) *member {
 		tok := fleet.JoinToken{ID: fleet.TokenID(id), Hash: hash, DataCenter: "d", Cloud: fleet.CloudSecure, ExpiresAt: time.Unix(9, 0)}
 		cmds = append(cmds, state.PutToken{Token: tok, At: time.Unix(1, 0)},
 			state.JoinHost{Token: tok.ID, Hash: hash, Host: fleet.Host{ID: id, MachineID: string(id)}, At: time.Unix(1, 0)},
-			state.ConnectHost{Host: id, MachineID: string(id)})
+			state.ConnectHost{Host: id, MachineID: string(id), BootID: "boot"})
 	}
 	res, err := m.Propose(within(b), cmds...)
 	if err != nil {

@@ -14,22 +14,17 @@ import (
 	"gantry/scheduler/state"
 )
 
-// checkFiles refuses a folder that has snapshots or a state, but no log: a member that forgot its votes
-// must not vote. index is the state's.
-func checkFiles(dir string, index uint64) error {
-	_, err := os.Stat(filepath.Join(dir, logFile))
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
+// checkFiles refuses a folder without a log, whatever else is there: a member that forgot its votes, and what it
+// acknowledged, must not vote.
+func checkFiles(dir string) error {
+	info, err := os.Stat(filepath.Join(dir, logFile))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return damaged("%s is missing from %s", logFile, dir)
+	case err != nil:
 		return err
-	}
-	if index > 0 {
-		return damaged("%s is missing, but there is a state: the log and the state do not belong together", logFile)
-	}
-	list, err := os.ReadDir(filepath.Join(dir, snapshotDir))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if len(list) > 0 {
-		return damaged("%s is missing, but there are snapshots", logFile)
+	case info.Size() == 0:
+		return damaged("%s is empty", logFile)
 	}
 	return nil
 }

@@ -225,7 +225,53 @@ func TestALogThatIsGoneIsRefused(t *testing.T) {
 	if err := os.Remove(filepath.Join(source, StateFile)); err != nil {
 		t.Fatal(err)
 	}
-	refusedToOpen(t, source, "raft.db is missing, but there are snapshots")
+	refusedToOpen(t, source, "raft.db is missing")
+	if err := os.RemoveAll(filepath.Join(source, snapshotDir)); err != nil {
+		t.Fatal(err)
+	}
+	refusedToOpen(t, source, "gantry-scheduler rebuild")
+}
+
+// After a power cut the state is begun anew from the log; with neither, and no snapshot yet, the member is no new one.
+func TestAPowerCutThatTookTheLogIsRefused(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := one(t, nil)
+			m.put(t, 1)
+			m.stop(t)
+			if err := os.WriteFile(filepath.Join(m.cfg.Dir, StateFile+".mark"), []byte("open other-boot\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(filepath.Join(m.cfg.Dir, logFile)); err != nil {
+				t.Fatal(err)
+			}
+			refusedToOpen(t, m.cfg.Dir, "gantry-scheduler rebuild")
+		})
+	}
+}
+
+// Create makes the log of a new member once, and of nothing that was a member.
+func TestCreateMakesOnlyWhatIsNew(t *testing.T) {
+	dir := t.TempDir()
+	refusedToOpen(t, dir, "raft.db is missing")
+	if err := Create(dir); !errors.Is(err, ErrDamaged) { // the state is there since
+		t.Errorf("got %v", err)
+	}
+	m := one(t, nil)
+	m.put(t, 1)
+	want := m.hash(t)
+	m.stop(t)
+	if err := Create(m.cfg.Dir); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, m.cfg.Dir, "a", "127.0.0.1:0", nil)
+	again.ready(t)
+	if again.hash(t) != want {
+		t.Error("another state")
+	}
 }
 
 // A folder of before there were sums opens, and has sums from then on.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -27,6 +28,40 @@ const (
 	keyVoteTerm = "LastVoteTerm"
 	keyVote     = "LastVoteCand"
 )
+
+// Create makes the empty log of a new member in dir, which is on disk when it returns; where there is a log it does
+// nothing. A member opens only with its log, so that one that lost it cannot be taken for a new one: make it as
+// the last step, and never again for the same ID. Error: matching ErrDamaged when there is a state or a snapshot,
+// but no log.
+func Create(dir string) (err error) {
+	fail := func(err error) error { return fmt.Errorf("create replica: %w", err) }
+	path := filepath.Join(dir, logFile)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, name := range []string{snapshotDir, StateFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fail(damaged("%s is missing, but there is %s", logFile, name))
+		}
+	}
+	tmp := filepath.Join(dir, scratchDir)
+	if err := freshDir(tmp); err != nil {
+		return fail(err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	logs, err := openLog(tmp)
+	if err != nil {
+		return fail(err)
+	}
+	if err := logs.Close(); err != nil {
+		return fail(err)
+	}
+	// A crash leaves the whole log or none.
+	if err := os.Rename(filepath.Join(tmp, logFile), path); err != nil {
+		return fail(err)
+	}
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+}
 
 // Install makes in dir, which must hold no replica, the data of a cluster whose only member is m and whose
 // state is the snapshot (see state.Snapshot) in r. The snapshot is read and checked as a whole. What Install
@@ -128,6 +163,50 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// Holding is how far a member's data goes. Of the members that are left of a cluster, the one with the highest
+// Term, and among those the highest Index, has everything that any of them has.
+type Holding struct {
+	Term  uint64
+	Index uint64
+	At    time.Time // the newest entry was written by its leader; zero: not known
+}
+
+// Inspect returns what the data in dir, which no node may have open, goes up to, and changes nothing of it.
+func Inspect(dir string) (h Holding, err error) {
+	fail := func(err error) (Holding, error) { return h, fmt.Errorf("inspect replica: %w", err) }
+	if err := checkFiles(dir); err != nil {
+		return fail(err)
+	}
+	logs, err := openLog(dir)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	snaps, err := openSnapshots(dir, newLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return fail(err)
+	}
+	list, err := snaps.List()
+	if err != nil {
+		return fail(err)
+	}
+	if len(list) > 0 {
+		h.Term, h.Index = list[0].Term, list[0].Index
+	}
+	last, err := logs.LastIndex()
+	if err != nil {
+		return fail(err)
+	}
+	if last > h.Index {
+		var entry raft.Log
+		if err := logs.GetLog(last, &entry); err != nil {
+			return fail(err)
+		}
+		h = Holding{Term: entry.Term, Index: last, At: entry.AppendedAt}
+	}
+	return h, nil
+}
+
 // Recover makes m the only member of the cluster whose data is in dir, for when a majority is lost for good.
 // Everything on this member's log counts as committed. m may have another ID than the member had: what the
 // old one voted for is void. No node may have dir open. What the lost majority acknowledged and this member
@@ -135,7 +214,7 @@ func syncDir(dir string) error {
 // Repeating it after an error is safe.
 func Recover(dir string, m Member) (err error) {
 	fail := func(err error) error { return fmt.Errorf("recover replica: %w", err) }
-	if _, err := os.Stat(filepath.Join(dir, logFile)); err != nil {
+	if err := checkFiles(dir); err != nil {
 		return fail(err)
 	}
 	tmp := filepath.Join(dir, scratchDir)

@@ -67,17 +67,44 @@ func (n *Node) setDisk(used int, err error) {
 	}
 }
 
-// leaveLead hands leadership on when the disk is full and somebody else can have it, now and then.
+// leaveLead hands leadership on when the disk is full and somebody else with room can have it, now and then. When
+// there is nobody, it stays where it is: to hand it round would only add elections to a full disk.
 func (n *Node) leaveLead(last time.Time) time.Time {
-	if !n.diskFull.Load() || !n.IsLeader() || !n.otherVoter(n.cfg.ID) || time.Since(last) < diskTransfer {
+	if !n.diskFull.Load() || !n.IsLeader() || time.Since(last) < diskTransfer {
 		return last
 	}
+	for _, id := range n.heirs() {
+		last = time.Now()
+		if err := n.handOn(id); err == nil {
+			break
+		}
+	}
+	return last
+}
+
+// heirs returns the voters that leadership may be handed to, "" for the most up-to-date.
+func (n *Node) heirs() (ids []string) {
+	for _, s := range n.Servers() {
+		switch {
+		case !s.Voter || s.ID == n.cfg.ID:
+		case n.cfg.MayLead == nil:
+			return []string{""}
+		case n.cfg.MayLead(s.ID):
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// handOn hands leadership to a voter.
+func (n *Node) handOn(id string) error {
 	ctx, cancel := context.WithTimeout(n.closing, diskTransfer/2)
 	defer cancel()
-	if err := n.Transfer(ctx, ""); err != nil {
-		n.log.Warn("leadership cannot be handed on", "err", err)
+	err := n.Transfer(ctx, id)
+	if err != nil {
+		n.log.Warn("leadership cannot be handed on", "to", id, "err", err)
 	}
-	return time.Now()
+	return err
 }
 
 // diskRefusal is the error of a proposal that the disk has no room for.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -54,9 +55,14 @@ type member struct {
 	fatal chan error
 }
 
-// start starts a member over TCP on what is in dir.
+// start starts a member over TCP on what is in dir; one in an empty folder is new.
 func start(t testing.TB, dir, id, address string, change func(*Config)) *member {
 	t.Helper()
+	if list, err := os.ReadDir(dir); err == nil && len(list) == 0 {
+		if err := Create(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)

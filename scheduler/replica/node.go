@@ -36,7 +36,7 @@ type Member struct {
 
 // Config configures a Node. Dir, ID, Address, Store, Log and Fatal are needed.
 type Config struct {
-	Dir     string // exists
+	Dir     string // made by Create or Install
 	ID      string // of this member, for ever
 	Address string // under which other members reach this one
 	// Store is opened from StateFile in Dir. The node only uses it; close it after the node.
@@ -64,8 +64,11 @@ type Config struct {
 	// Level is the newest feature level that this program understands; 0: state.Level.
 	Level uint64
 	// DiskLimit is the used share of the disk, in percent, from which on commands are refused with
-	// ErrDiskFull and leadership is handed to another voter; 3 below it they are taken again; 0: 95.
+	// ErrDiskFull and leadership is handed to another voter that MayLead; 3 below it they are taken again; 0: 95.
 	DiskLimit int
+	// MayLead reports whether a voter is known to have room on its disk: to one that is not, a full leader does not
+	// hand leadership. It is called from a goroutine of the node's; nil: to any.
+	MayLead func(id string) bool
 	// DiskUsed tells that share; nil: of the file system of Dir.
 	DiskUsed func() (percent int, err error)
 	// WrapLog puts something between Raft and its log, for simulations; nil: nothing.
@@ -142,8 +145,8 @@ type Node struct {
 	closeErr  error
 }
 
-// Open starts a member from what is in Config.Dir. A member with nothing there waits until it is
-// bootstrapped or added to a cluster. It reads the whole log, and the newest snapshots, and fails when the
+// Open starts a member from what is in Config.Dir, which Create or Install made. A member that Create made waits
+// until it is bootstrapped or added to a cluster. Open reads the whole log, and the newest snapshots, and fails when the
 // disk does not work, when the files are in use, or, matching ErrDamaged, when they are damaged, incomplete
 // or do not belong together.
 func Open(cfg Config) (*Node, error) {
@@ -174,7 +177,7 @@ func Open(cfg Config) (*Node, error) {
 
 // open opens the log and starts Raft on it.
 func (n *Node) open() (err error) {
-	if err := checkFiles(n.cfg.Dir, n.cfg.Store.Index()); err != nil {
+	if err := checkFiles(n.cfg.Dir); err != nil {
 		return err
 	}
 	if err := selfTest(n.cfg.Dir, n.cfg.HangLimit); err != nil {

@@ -58,13 +58,16 @@ type outcome struct {
 // result for each, in order. They are decided one by one, in one entry. Commands of concurrent
 // callers share entries. It waits until ctx ends, at most Config.RequestTimeout.
 // Errors: unavailable, see ErrNotLeader, ErrBusy, ErrDiskFull and ErrUnknown; too_large and invalid (see
-// state.Encode).
+// state.Encode); rule, when a command is of a feature level that is not in force.
 func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
 	if !n.IsLeader() {
 		return nil, refused(ErrNotLeader, nil)
 	}
 	if n.diskFull.Load() {
 		return nil, diskRefusal()
+	}
+	if err := n.checkLevels(cmds); err != nil {
+		return nil, err
 	}
 	data, err := state.Encode(cmds...)
 	if err != nil {
@@ -84,6 +87,36 @@ func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Resu
 	case <-n.closing.Done():
 		return nil, p.giveUp(ErrNotLeader, errClosed)
 	}
+}
+
+// checkLevels refuses commands that some member may not understand: it would have to stop.
+func (n *Node) checkLevels(cmds []state.Command) error {
+	for _, cmd := range cmds {
+		switch level := state.LevelOf(cmd); level {
+		case 1: // always in force
+		case 0:
+			return fmt.Errorf("replica: %T has no feature level", cmd)
+		default:
+			if err := n.inForce(level); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inForce refuses a feature level above the cluster's.
+func (n *Node) inForce(level uint64) error {
+	have := uint64(1)
+	err := n.cfg.Store.View(func(v *state.View) error {
+		c, _ := v.Cluster()
+		have = max(have, c.Level)
+		return nil
+	})
+	if err == nil && level > have {
+		err = fleet.BreaksRule("This needs feature level %d, and the cluster is at %d: upgrade every scheduler first.", level, have)
+	}
+	return err
 }
 
 // enqueue hands a proposal to the submitter, or refuses it.

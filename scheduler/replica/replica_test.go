@@ -144,7 +144,7 @@ func TestSnapshotRestartRestore(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "snapshots")); err != nil {
 		t.Fatal(err)
 	}
-	refusedToOpen(t, dir, "do not belong together")
+	refusedToOpen(t, dir, "raft.db is missing")
 }
 
 func refusedToOpen(t *testing.T, dir, why string) {

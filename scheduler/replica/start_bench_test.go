@@ -51,7 +51,7 @@ func bigState(b *testing.B, megabytes int) string {
 		tok := fleet.JoinToken{ID: fleet.TokenID(id), Hash: hash, DataCenter: "d", Cloud: fleet.CloudSecure, ExpiresAt: time.Unix(9, 0)}
 		apply(state.PutToken{Token: tok, At: time.Unix(1, 0)},
 			state.JoinHost{Token: tok.ID, Hash: hash, Host: fleet.Host{ID: id, MachineID: string(id)}, At: time.Unix(1, 0)},
-			state.ConnectHost{Host: id, MachineID: string(id)})
+			state.ConnectHost{Host: id, MachineID: string(id), BootID: "boot"})
 	}
 	for i := range int64(megabytes) << 20 / perPod / 32 {
 		var cmds []state.Command

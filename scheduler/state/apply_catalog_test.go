@@ -59,7 +59,7 @@ func TestHostsContributeGPUTypes(t *testing.T) {
 	inv.GPUs[1].Type, inv.GPUs[1].MemoryMB = "NVIDIA L4", 24_499
 	inv.GPUs[2].Type, inv.GPUs[2].MemoryMB, inv.GPUs[2].Sick = "Custom 1", 15_500, "XID 79"
 	inv.GPUs[3].Type = "NVIDIA L4"
-	connect := ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: inv, At: at(3)}
+	connect := ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)}
 	index := w.s.Index()
 	w.must(connect)
 	evs, _, _ := w.s.Events(index)
@@ -93,7 +93,7 @@ func TestTheCatalogDoesNotGrowWithoutEnd(t *testing.T) {
 	w.must(PutCatalog{full})
 	inv := inventory("host-a")
 	inv.GPUs[0].Type, inv.GPUs[1].Type, inv.GPUs[2].Type = "", "one", "two"
-	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: inv, At: at(3)})
+	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)})
 	if got := w.catalog().GPUs; len(got) != maxGPUTypes || got[maxGPUTypes-1].ID != "one" {
 		t.Errorf("%d types, the last is %+v", len(got), got[len(got)-1])
 	}
@@ -158,7 +158,7 @@ func TestConnectHostChecksWhatItPublishes(t *testing.T) {
 			w := newWorld(t).settle()
 			inv := inventory("host-a")
 			inv.PublicIP, inv.PortFrom, inv.PortTo = tc.ip, tc.from, tc.to
-			cmd := ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: inv, At: at(3)}
+			cmd := ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)}
 			if !tc.ok {
 				w.refused(fleet.CodeInvalid, cmd)
 				return

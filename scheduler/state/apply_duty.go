@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -65,10 +66,22 @@ func (c SetHostLabels) apply(t *txn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := fleet.CheckLabels(c.Labels); err != nil {
+	labels := map[string]string{}
+	maps.Copy(labels, host.Labels)
+	for _, name := range c.Unset {
+		if _, both := c.Set[name]; both {
+			return nil, fleet.Invalid("$.labels", "cannot both set and remove a label")
+		}
+		delete(labels, name)
+	}
+	maps.Copy(labels, c.Set)
+	if err := fleet.CheckLabels(labels); err != nil {
 		return nil, err
 	}
-	host.Labels = c.Labels
+	host.Labels = nil
+	if len(labels) > 0 {
+		host.Labels = labels
+	}
 	return t.putHost(host), nil
 }
 
@@ -104,9 +117,7 @@ func (c FenceHost) apply(t *txn) (any, error) {
 			continue
 		}
 		pod := *old
-		if pod.Status.Active() || len(pod.GPUs) > 0 || pod.Need.MilliCPU > 0 || pod.Need.MemoryMB > 0 {
-			host.Leftovers = addLeftover(host.Leftovers, fleet.Leftover{Pod: pod.ID, Incarnation: pod.Incarnation})
-		}
+		host.Leftovers = addLeftover(host.Leftovers, leftoverOf(&pod))
 		c.free(&pod)
 		pod.Generation = generation
 		t.putPod(&pod)
@@ -135,12 +146,19 @@ func (c FenceHost) free(pod *fleet.Pod) {
 	pod.Goal, pod.Reason = fleet.GoalStop, reasonFenced
 }
 
+// leftoverOf is what a host may have of a pod. Data of one that is terminated goes with it; that of others stays
+// theirs.
+func leftoverOf(pod *fleet.Pod) fleet.Leftover {
+	return fleet.Leftover{Pod: pod.ID, Incarnation: pod.Incarnation, Gone: pod.Status == fleet.StatusTerminated}
+}
+
 // addLeftover returns leftovers, sorted by pod, with another one, which may be known.
 func addLeftover(lefts []fleet.Leftover, left fleet.Leftover) []fleet.Leftover {
 	i, there := slices.BinarySearchFunc(lefts, left, func(a, b fleet.Leftover) int { return cmp.Compare(a.Pod, b.Pod) })
 	out := slices.Clone(lefts)
 	if there {
 		out[i].Incarnation = max(out[i].Incarnation, left.Incarnation)
+		out[i].Gone = out[i].Gone || left.Gone
 		return out
 	}
 	return slices.Insert(out, i, left)
@@ -153,7 +171,7 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("host")
 	case host.State == fleet.HostGone:
 		return t.shown(host), nil
-	case host.State != fleet.HostFenced && host.State != fleet.HostJoining && host.Lineage != t.lineage():
+	case host.State != fleet.HostFenced && host.Lineage != t.lineage():
 		return nil, fleet.BreaksRule("the host may run pods that this control plane, which was restored, does not know: " +
 			"it must connect, or be fenced, first")
 	case host.State != fleet.HostFenced && len(host.Leftovers) > 0:

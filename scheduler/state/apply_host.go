@@ -61,7 +61,7 @@ func (c JoinHost) replaceOld(t *txn) error {
 	rowsOf(t, &t.base.hosts, fleet.AccountID(c.Host.MachineID), func(h *fleet.Host) { old = append(old, h.ID) })
 	slices.Sort(old)
 	for _, id := range old {
-		if h := get(t, &t.base.hosts, id); t.mayHold(id) && h.State != fleet.HostJoining && h.Lineage != t.lineage() {
+		if h := get(t, &t.base.hosts, id); t.mayHold(id) && h.Lineage != t.lineage() {
 			return exists("this machine is already a host, and may run pods that this control plane, which was restored, does not know")
 		}
 		if slices.ContainsFunc(t.podsOn(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
@@ -119,7 +119,7 @@ func (c ConnectHost) identify(host *fleet.Host) error {
 		msg = "the host's identity belongs to another machine"
 	case host.Hardware != "" && c.Hardware != "" && host.Hardware != c.Hardware:
 		msg = "the host's identity belongs to another machine: the main board is not the one of before"
-	case c.BootID != "" && slices.Contains(host.PastBoots, c.BootID):
+	case slices.Contains(host.PastBoots, c.BootID):
 		msg = "the host was booted anew since: two machines use one identity"
 	default:
 		return nil
@@ -135,10 +135,14 @@ func checkHardware(hardware string) error {
 	return nil
 }
 
-// check refuses an inventory that the tables cannot mean.
+// check refuses an inventory that the tables cannot mean, and a host that does not say when it was booted: the
+// next one that does would count as booted anew.
 func (c ConnectHost) check() error {
 	if c.Generation >= maxGeneration {
 		return fleet.Invalid("$.generation", "is too large")
+	}
+	if err := checkID("$.bootId", c.BootID); err != nil {
+		return err
 	}
 	total := c.Inventory.Total
 	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
@@ -160,14 +164,14 @@ func (c ConnectHost) check() error {
 	return nil
 }
 
-// checkPods refuses what no ledger holds.
+// checkPods refuses what no ledger holds. A record without an incarnation is ignored: nothing was ordered of it.
 func (c ConnectHost) checkPods() error {
 	for i := range c.Pods {
 		p := &c.Pods[i]
 		if err := checkID("$.pods", string(p.Pod)); err != nil {
 			return err
 		}
-		if p.Incarnation == 0 || p.Incarnation >= maxGeneration {
+		if p.Incarnation >= maxGeneration {
 			return fleet.Invalid("$.pods", "each needs an incarnation that was given out")
 		}
 	}

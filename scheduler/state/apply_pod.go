@@ -178,16 +178,21 @@ func stay(pod *fleet.Pod) {
 }
 
 // terminate is final at once; the host's resources stay held until it reports that nothing is left.
-// Data that a stopped pod has there is held from now on.
+// Data that a stopped pod has there is held from now on; a host that is fenced has it as a leftover.
 func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	if pod.Status.Active() && pod.EndedAt.IsZero() {
 		pod.EndedAt = c.At
 	}
 	pod.Status, pod.Goal, pod.Reason, pod.Moving = fleet.StatusTerminated, fleet.GoalGone, "", false
 	pod.TerminatedAt = c.At
-	if !pod.Held && pod.KeepsData() && t.mayHold(pod.Host) {
+	switch host, there := t.host(pod.Host); {
+	case !there || pod.Held || !pod.KeepsData():
+	case t.mayHold(pod.Host):
 		pod.Held = true
 		holdData(pod)
+	case host.State == fleet.HostFenced:
+		host.Leftovers = addLeftover(host.Leftovers, leftoverOf(pod))
+		t.putHost(host)
 	}
 	t.renumber(pod)
 }

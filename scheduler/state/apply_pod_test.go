@@ -56,7 +56,7 @@ func TestCreatePodIsRefused(t *testing.T) {
 	sick := inventory("host-b")
 	sick.GPUs[1].Sick = "XID 79"
 	sick.GPUs[2].Type = "NVIDIA A40"
-	w.must(ConnectHost{Host: "host-b", MachineID: "machine-b", Inventory: sick, At: at(3)})
+	w.must(ConnectHost{Host: "host-b", MachineID: "machine-b", BootID: "boot", Inventory: sick, At: at(3)})
 	w.join("host-c", "machine-c")
 	w.connect("host-c")
 	w.must(SetHostState{Host: "host-c", Epoch: 1, State: fleet.HostUnreachable, At: at(4)})

@@ -32,13 +32,17 @@ func (c ReportPods) apply(t *txn) (any, error) {
 }
 
 // remaining returns the leftovers that none of the reports says to be gone.
-func (c ReportPods) remaining(lefts []fleet.Leftover) []fleet.Leftover {
-	return slices.DeleteFunc(slices.Clone(lefts), func(left fleet.Leftover) bool {
-		return slices.ContainsFunc(c.Reports, func(r PodReport) bool {
-			ended := r.Event == fleet.EventExited || r.Event == fleet.EventFailed || r.Event == fleet.EventReboot || r.Event == ReportGone
-			return ended && r.Pod == left.Pod && r.Incarnation >= left.Incarnation
+func (c ReportPods) remaining(lefts []fleet.Leftover) (out []fleet.Leftover) {
+	for _, left := range lefts {
+		ended := slices.ContainsFunc(c.Reports, func(r PodReport) bool {
+			ended := r.Event == fleet.EventExited || r.Event == fleet.EventFailed || r.Event == fleet.EventReboot
+			return (ended && !left.Gone || r.Event == ReportGone) && r.Pod == left.Pod && r.Incarnation >= left.Incarnation
 		})
-	})
+		if !ended {
+			out = append(out, left)
+		}
+	}
+	return out
 }
 
 // record takes one report, or ignores it.

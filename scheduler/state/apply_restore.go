@@ -30,7 +30,7 @@ func (c ConnectHost) compare(t *txn, was, host *fleet.Host) {
 	}
 	for i := range c.Pods {
 		p := &c.Pods[i]
-		if x.has[p.Pod] != nil {
+		if p.Incarnation == 0 || x.has[p.Pod] != nil {
 			continue
 		}
 		x.has[p.Pod] = p
@@ -38,18 +38,30 @@ func (c ConnectHost) compare(t *txn, was, host *fleet.Host) {
 			x.runs[p.Pod] = p
 		}
 	}
-	lefts := len(host.Leftovers)
-	host.Leftovers = slices.DeleteFunc(slices.Clone(host.Leftovers), func(left fleet.Leftover) bool {
-		p := x.has[left.Pod]
-		return p != nil && p.Ended && p.Incarnation >= left.Incarnation
-	})
+	host.Leftovers = x.remaining(was.Leftovers)
 	if behind || back {
 		x.all()
 	}
 	host.Lineage = t.lineage()
-	if behind || back && len(x.has) > 0 || len(host.Leftovers) != lefts {
+	if behind || back && len(x.has) > 0 || !slices.Equal(host.Leftovers, was.Leftovers) {
 		x.renumber(behind)
 	}
+}
+
+// remaining returns those of the leftovers that the host does not say to have ended, with the incarnations that
+// its ledger has: it follows no order of a lower one.
+func (x *comparison) remaining(lefts []fleet.Leftover) (out []fleet.Leftover) {
+	for _, left := range lefts {
+		p := x.has[left.Pod]
+		switch {
+		case p != nil && p.Ended && !left.Gone && p.Incarnation >= left.Incarnation:
+			continue
+		case p != nil:
+			left.Incarnation = max(left.Incarnation, p.Incarnation)
+		}
+		out = append(out, left)
+	}
+	return out
 }
 
 // all compares every pod that the state or the host has there.
@@ -67,8 +79,12 @@ func (x *comparison) all() {
 		x.host.Leftovers = addLeftover(x.host.Leftovers, fleet.Leftover{Pod: id, Incarnation: x.runs[id].Incarnation})
 	}
 	for _, pod := range x.on {
-		if pod.Held && x.runs[pod.ID] == nil {
+		p := x.has[pod.ID]
+		switch {
+		case pod.Held && x.runs[pod.ID] == nil:
 			x.over(pod)
+		case p != nil && !slices.Contains(grants, pod):
+			pod.Incarnation = max(pod.Incarnation, p.Incarnation) // an order of a lower one is not followed
 		}
 	}
 	held := map[fleet.PodID]fleet.Pod{}

@@ -164,13 +164,13 @@ func TestRejoinOfAMachine(t *testing.T) {
 func TestConnectHost(t *testing.T) {
 	w := newWorld(t)
 	joined := w.join("host-a", "machine-a")
-	w.refused(fleet.CodeNotFound, ConnectHost{Host: "host-z", MachineID: "machine-a"})
-	w.refused(fleet.CodeForbidden, ConnectHost{Host: "host-a", MachineID: "machine-b"})
+	w.refused(fleet.CodeNotFound, ConnectHost{Host: "host-z", MachineID: "machine-a", BootID: "boot"})
+	w.refused(fleet.CodeForbidden, ConnectHost{Host: "host-a", MachineID: "machine-b", BootID: "boot"})
 	twice := inventory("host-a")
 	twice.GPUs[1].UUID = twice.GPUs[0].UUID
-	w.refused(fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: twice})
-	w.refused(fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", Generation: 1 << 63})
-	w.refused(fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: fleet.Inventory{Total: fleet.Resources{DiskGB: -1}}})
+	w.refused(fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: twice})
+	w.refused(fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Generation: 1 << 63})
+	w.refused(fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: fleet.Inventory{Total: fleet.Resources{DiskGB: -1}}})
 
 	host := w.connect("host-a")
 	if host.Epoch != joined.Epoch+1 || host.State != fleet.HostReady || host.BootID != "boot" || !host.SeenAt.Equal(at(2)) {
@@ -193,7 +193,7 @@ func TestConnectHostRaisesTheGenerationAboveTheAgents(t *testing.T) {
 		t.Fatalf("generation %d", g)
 	}
 	index := w.s.Index()
-	host := w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", Generation: 41, Inventory: inventory("host-a")}).(fleet.Host)
+	host := w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Generation: 41, Inventory: inventory("host-a")}).(fleet.Host)
 	if host.Generation != 42 {
 		t.Errorf("generation %d, the agent has 41", host.Generation)
 	}
@@ -201,7 +201,7 @@ func TestConnectHostRaisesTheGenerationAboveTheAgents(t *testing.T) {
 	if !slices.ContainsFunc(evs, func(e Event) bool { return e.Kind == KindAssign && e.ID == "host-a" }) {
 		t.Errorf("events %v", evs)
 	}
-	host = w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", Generation: 42, Inventory: inventory("host-a")}).(fleet.Host)
+	host = w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Generation: 42, Inventory: inventory("host-a")}).(fleet.Host)
 	if host.Generation != 42 {
 		t.Errorf("generation %d was raised without need", host.Generation)
 	}

@@ -158,7 +158,7 @@ func TestUpdatePodWithoutRoom(t *testing.T) {
 	// On a host that came back smaller, a pod may keep what it holds, and shrink.
 	inv := inventory("host-a")
 	inv.Total = fleet.Resources{MilliCPU: 500, MemoryMB: 64_000, DiskGB: 10}
-	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: inv, At: at(3)})
+	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)})
 	w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Restart, c.Need.MemoryMB, c.Need.DiskGB = true, 3000, 15 }))
 	w.refused(fleet.CodeNoCapacity, w.update("pod-1").but(func(c *UpdatePod) { c.Restart, c.Need.DiskGB = true, 16 }))
 }

@@ -365,9 +365,10 @@ type PurgeUsage struct {
 	Limit  int       `cbor:"2,keyasint"`
 }
 
-// PurgeOnce forgets the keys of creates that were made before or at Before. Value: int, how many.
+// PurgeOnce forgets up to Limit keys of creates that were made before or at Before. Value: int, how many.
 type PurgeOnce struct {
 	Before time.Time `cbor:"1,keyasint"`
+	Limit  int       `cbor:"2,keyasint,omitempty"` // 0: all
 }
 
 // SetTemplateSource says in which slice of the public catalog a template is. Value: fleet.Template.
@@ -427,10 +428,12 @@ type SetHostDuty struct {
 	At          time.Time    `cbor:"4,keyasint"`
 }
 
-// SetHostLabels replaces the labels of a host. Value: fleet.Host. Errors: not_found, invalid.
+// SetHostLabels sets and removes labels of a host; those that it does not name stay. Value: fleet.Host.
+// Errors: not_found, invalid, not_allowed (the host is gone).
 type SetHostLabels struct {
-	Host   fleet.HostID      `cbor:"1,keyasint"`
-	Labels map[string]string `cbor:"2,keyasint"`
+	Host  fleet.HostID      `cbor:"1,keyasint"`
+	Set   map[string]string `cbor:"2,keyasint,omitempty"`
+	Unset []string          `cbor:"3,keyasint,omitempty"`
 }
 
 // FenceHost records an operator's word that nothing runs on a host any more: its pods end in ERROR and all

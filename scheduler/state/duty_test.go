@@ -83,7 +83,7 @@ func TestCommandsOnHostsAreRefused(t *testing.T) {
 	for i := range 65 {
 		many[strconv.Itoa(i)] = ""
 	}
-	label := func(k, v string) Command { return SetHostLabels{Host: "host-a", Labels: map[string]string{k: v}} }
+	label := func(k, v string) Command { return SetHostLabels{Host: "host-a", Set: map[string]string{k: v}} }
 	for name, c := range map[string]struct {
 		code fleet.Code
 		cmd  Command
@@ -93,13 +93,14 @@ func TestCommandsOnHostsAreRefused(t *testing.T) {
 		"duty: gone":               {fleet.CodeNotAllowed, SetHostDuty{Host: "host-x"}},
 		"labels: unknown host":     {fleet.CodeNotFound, SetHostLabels{Host: "host-z"}},
 		"labels: gone":             {fleet.CodeNotAllowed, SetHostLabels{Host: "host-x"}},
-		"labels: too many":         {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Labels: many}},
+		"labels: too many":         {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Set: many}},
 		"labels: no key":           {fleet.CodeInvalid, label("", "x")},
 		"labels: a long key":       {fleet.CodeInvalid, label(strings.Repeat("k", 64), "x")},
 		"labels: a bad first byte": {fleet.CodeInvalid, label("-k", "x")},
 		"labels: a bad byte":       {fleet.CodeInvalid, label("k k", "x")},
 		"labels: a long value":     {fleet.CodeInvalid, label("k", strings.Repeat("v", 256))},
 		"labels: not UTF-8":        {fleet.CodeInvalid, label("k", "\xff")},
+		"labels: both":             {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Set: map[string]string{"k": "v"}, Unset: []string{"k"}}},
 		"fence: unknown host":      {fleet.CodeNotFound, FenceHost{Host: "host-z"}},
 		"fence: connected":         {fleet.CodeNotAllowed, FenceHost{Host: "host-a", At: at(9)}},
 		"fence: gone":              {fleet.CodeNotAllowed, FenceHost{Host: "host-x", At: at(9)}},
@@ -110,12 +111,12 @@ func TestCommandsOnHostsAreRefused(t *testing.T) {
 		"move: unknown pod":        {fleet.CodeNotFound, MovePod{Pod: "pod-9"}},
 		"move: another revision":   {fleet.CodeStale, MovePod{Pod: "pod-1", Rev: 9}},
 		"move: not draining":       {fleet.CodeNotAllowed, MovePod{Pod: "pod-1", Rev: 1}},
-		"connect: gone":            {fleet.CodeForbidden, ConnectHost{Host: "host-x", MachineID: "machine-x"}},
+		"connect: gone":            {fleet.CodeForbidden, ConnectHost{Host: "host-x", MachineID: "machine-x", BootID: "boot"}},
 		"state: gone":              {fleet.CodeStale, SetHostState{Host: "host-x", Epoch: 1, State: fleet.HostReady}},
-		"connect: later lineage":   {fleet.CodeStale, ConnectHost{Host: "host-a", MachineID: "machine-a", Lineage: 1}},
-		"connect: a pod, no id":    {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", Pods: []HostPod{{Incarnation: 1}}}},
-		"connect: incarnation 0":   {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", Pods: []HostPod{{Pod: "p"}}}},
-		"connect: absurd":          {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", Pods: []HostPod{{Pod: "p", Incarnation: maxGeneration}}}},
+		"connect: later lineage":   {fleet.CodeStale, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Lineage: 1}},
+		"connect: a pod, no id":    {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Pods: []HostPod{{Incarnation: 1}}}},
+		"connect: no boot id":      {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a"}},
+		"connect: absurd":          {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Pods: []HostPod{{Pod: "p", Incarnation: maxGeneration}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -127,7 +128,7 @@ func TestCommandsOnHostsAreRefused(t *testing.T) {
 func TestLabelsAndAlarms(t *testing.T) {
 	w := newWorld(t).settle()
 	labels := map[string]string{"rack": "7", "9.a_b/c-d": strings.Repeat("ä", 127), "empty": ""}
-	w.must(SetHostLabels{Host: "host-a", Labels: labels}, AlarmHost{Host: "host-a", Text: "look", At: at(3)})
+	w.must(SetHostLabels{Host: "host-a", Set: labels}, AlarmHost{Host: "host-a", Text: "look", At: at(3)})
 	h := w.host("host-a")
 	if d := cmp.Diff(labels, h.Labels); d != "" || h.Alarm != "look" || !h.AlarmAt.Equal(at(3)) {
 		t.Errorf("%s, alarm %q at %s", d, h.Alarm, h.AlarmAt)
@@ -142,7 +143,6 @@ func TestLabelsAndAlarms(t *testing.T) {
 	if h := w.host("host-a"); h.Alarm != "" || !h.AlarmAt.IsZero() || h.Labels["rack"] != "7" {
 		t.Errorf("got %+v", h)
 	}
-	w.must(SetHostLabels{Host: "host-a"})
 	w.check()
 }
 
@@ -169,8 +169,8 @@ func TestWhoConnectsIsTheHostThatJoined(t *testing.T) {
 	w.must(PutToken{Token: tok, At: at(0)}, JoinHost{
 		Token: "t", Hash: tok.Hash, Host: fleet.Host{ID: "host-h", MachineID: "mh", Hardware: "board-7"}, At: at(1),
 	})
-	w.refused(fleet.CodeForbidden, ConnectHost{Host: "host-h", MachineID: "mh", Hardware: "board-8", At: at(2)})
-	w.must(ConnectHost{Host: "host-h", MachineID: "mh", At: at(2)})
+	w.refused(fleet.CodeForbidden, ConnectHost{Host: "host-h", MachineID: "mh", BootID: "boot", Hardware: "board-8", At: at(2)})
+	w.must(ConnectHost{Host: "host-h", MachineID: "mh", BootID: "boot", At: at(2)})
 	w.check()
 }
 
@@ -348,7 +348,7 @@ func TestAFencedHostComesBack(t *testing.T) {
 		}
 	})
 	want := map[fleet.PodID]fleet.Goal{
-		"pod-1": fleet.GoalStop, "pod-2": fleet.GoalStop, "pod-3": fleet.GoalStop, "pod-4": fleet.GoalStop, "data-1": fleet.GoalStop,
+		"pod-1": fleet.GoalStop, "pod-2": fleet.GoalStop, "pod-3": fleet.GoalGone, "pod-4": fleet.GoalStop, "data-1": fleet.GoalStop,
 	}
 	if d := cmp.Diff(want, orders); d != "" {
 		t.Error(d)
@@ -395,7 +395,7 @@ func TestGoneHostsAreForgotten(t *testing.T) {
 			t.Error("the host is still there")
 		}
 	})
-	w.refused(fleet.CodeNotFound, ConnectHost{Host: "host-a", MachineID: "machine-a", At: at(90)})
+	w.refused(fleet.CodeNotFound, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", At: at(90)})
 	w.must(w.act("pod-1", fleet.ActionTerminate))
 	w.check()
 }

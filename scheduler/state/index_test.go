@@ -108,7 +108,7 @@ func islands(t *testing.T, taken ...int) *world {
 	for i := range 8 {
 		inv.GPUs = append(inv.GPUs, fleet.GPU{UUID: fmt.Sprintf("host-a-gpu-%d", i), Type: h100, Island: i / 4})
 	}
-	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: inv, At: at(3)})
+	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)})
 	for _, i := range taken {
 		p := podOn(fleet.PodID(fmt.Sprintf("taken-%d", i)), "host-a", i)
 		p.Need = fleet.Resources{}
@@ -146,7 +146,7 @@ func TestConcurrentPicksFillAHost(t *testing.T) {
 	w := islands(t)
 	inv := w.host("host-a").Inventory
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_009
-	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", Inventory: inv, At: at(3)})
+	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)})
 	var batch []Entry
 	for i := range 10 {
 		p := podOn(fleet.PodID(fmt.Sprintf("pod-%d", i)), "host-a", 3)

@@ -78,13 +78,9 @@ func recorded[K ~string, T any](t *txn, tab *table[K, T], clone func(*T) T) func
 }
 
 func (c PurgeOnce) apply(t *txn) (any, error) {
-	n := 0
-	for _, key := range keysOf(t, &t.base.once) {
-		if get(t, &t.base.once, key).At.After(c.Before) {
-			continue
-		}
+	keys := firstKeys(t, &t.base.once, c.Limit, func(row *onceRow) bool { return !row.At.After(c.Before) })
+	for _, key := range keys {
 		drop(t, &t.base.once, key)
-		n++
 	}
-	return n, nil
+	return len(keys), nil
 }

@@ -15,7 +15,7 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 	host := pick[fleet.HostID](t, "host", "host-a", "host-a", "host-b", "host-c")
 	pod := pick[fleet.PodID](t, "pod", "p1", "p2", "p3", "p4", "p5")
 	id := pick[fleet.MemberID](t, "member", "m1", "m2", "m3")
-	switch rapid.IntRange(0, 19).Draw(t, "of the fleet") {
+	switch rapid.IntRange(0, 20).Draw(t, "of the fleet") {
 	case 0, 1, 2, 3:
 		return w.drawConnect(t, host, now)
 	case 4, 5, 6:
@@ -41,6 +41,9 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 		return PutMember{member(id)}
 	case 17:
 		return RemoveMember{Member: id, At: now}
+	case 20:
+		label := func(what string) string { return pick(t, what, "rack", "row", "owner") }
+		return SetHostLabels{Host: host, Set: map[string]string{label("set"): "x"}, Unset: []string{label("unset")}}
 	case 18:
 		return AlarmHost{Host: host, Text: pick(t, "alarm", "", "look"), At: now}
 	}
@@ -57,10 +60,12 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 func (w *world) drawConnect(t *rapid.T, host fleet.HostID, now time.Time) ConnectHost {
 	c := ConnectHost{
 		Host: host, Inventory: inventory(host), At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen")),
-		BootID: pick(t, "boot", "", "", "boot", "boot-2"),
 	}
 	c.Inventory.PublicIP, c.Inventory.PortFrom, c.Inventory.PortTo = "192.0.2.1", 30_000, 30_004
 	w.view(func(v *View) { h, _ := v.Host(host); c.MachineID, c.BootID = h.MachineID, h.BootID })
+	if c.BootID == "" || rapid.IntRange(0, 3).Draw(t, "booted") == 0 {
+		c.BootID = fmt.Sprintf("boot-%d", w.index)
+	}
 	for _, id := range []fleet.PodID{"p1", "p2", "p3", "p4", "p5", "p6"} {
 		if rapid.IntRange(0, 2).Draw(t, "is there") == 0 {
 			continue
@@ -70,6 +75,9 @@ func (w *world) drawConnect(t *rapid.T, host fleet.HostID, now time.Time) Connec
 		in := HostPod{
 			Pod: id, Incarnation: max(1, p.Incarnation), Goal: pick(t, "goal", fleet.GoalRun, fleet.GoalRun, fleet.GoalRun, fleet.GoalStop, fleet.GoalGone),
 			Ended: rapid.IntRange(0, 3).Draw(t, "ended") == 0, GPUs: p.GPUs, Need: p.Need, Mappings: p.Mappings,
+		}
+		if rapid.IntRange(0, 19).Draw(t, "never begun") == 0 {
+			in.Incarnation = 0
 		}
 		in.Incarnation += uint64(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "later"))
 		if in.Incarnation > 1 && rapid.IntRange(0, 9).Draw(t, "older") == 0 {
@@ -136,9 +144,59 @@ func checkHost(t *rapid.T, h *fleet.HostView, d dump) {
 			t.Fatalf("host %s at %d is ordered %+v", id, h.Host.Generation, p)
 		}
 	}
+	if h.Host.Leftovers != nil && len(h.Host.Leftovers) == 0 {
+		t.Fatalf("host %s has a list of no leftovers, which is another after a reload", id)
+	}
 	for _, left := range h.Host.Leftovers {
 		if orders[left.Pod] != 1 {
 			t.Fatalf("host %s is told of leftover %s %d times", id, left.Pod, orders[left.Pod])
+		}
+		i := slices.IndexFunc(d.OnHost[id], func(p fleet.Pod) bool { return p.ID == left.Pod })
+		if p := d.OnHost[id][i]; p.Incarnation < left.Incarnation || left.Gone && p.Goal != fleet.GoalGone {
+			t.Fatalf("host %s is ordered %+v of leftover %+v", id, p, left)
+		}
+	}
+}
+
+// ledgers is what hosts had in their ledgers when they were last compared after a restore.
+type ledgers struct {
+	lineage map[fleet.HostID]uint64
+	has     map[fleet.HostID]map[fleet.PodID]uint64
+}
+
+func newLedgers() *ledgers {
+	return &ledgers{lineage: map[fleet.HostID]uint64{}, has: map[fleet.HostID]map[fleet.PodID]uint64{}}
+}
+
+// follow takes what became of commands.
+func (l *ledgers) follow(cmds []Command, results []Result) {
+	for i, cmd := range cmds {
+		host, done := results[i].Value.(fleet.Host)
+		if !done {
+			continue
+		}
+		switch c := cmd.(type) {
+		case JoinHost:
+			l.lineage[host.ID], l.has[host.ID] = host.Lineage, nil
+		case ConnectHost:
+			if host.Lineage == l.lineage[host.ID] {
+				continue
+			}
+			l.lineage[host.ID], l.has[host.ID] = host.Lineage, map[fleet.PodID]uint64{}
+			for _, p := range c.Pods {
+				l.has[host.ID][p.Pod] = max(l.has[host.ID][p.Pod], p.Incarnation)
+			}
+		}
+	}
+}
+
+// check checks that no host is ordered what its ledger takes for overtaken.
+func (l *ledgers) check(t *rapid.T, d dump) {
+	for id, has := range l.has {
+		for _, p := range d.OnHost[id] {
+			if p.Incarnation < has[p.ID] && l.lineage[id] == d.Cluster.Lineage {
+				t.Fatalf("host %s is ordered %+v, and its ledger has incarnation %d", id, p, has[p.ID])
+			}
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 			if rapid.Bool().Draw(t, "publishes") {
 				inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_004
 			}
-			return ConnectHost{Host: host, MachineID: "machine-" + string(host[5:]), Inventory: inv, At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen"))}
+			return ConnectHost{Host: host, MachineID: "machine-" + string(host[5:]), BootID: "boot", Inventory: inv, At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen"))}
 		}
 		state := rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state")
 		return SetHostState{Host: host, Epoch: off(epoch), State: state, At: now}
@@ -98,14 +98,16 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 		}()
 		w.settle().furnish()
 		w.publish("host-a")
+		books := newLedgers()
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var batch []Entry
+			var proposed []Command
 			for range rapid.IntRange(1, 2).Draw(t, "entries") {
 				var cmds []Command
 				for range rapid.IntRange(1, 3).Draw(t, "commands") {
 					cmds = append(cmds, w.drawCommands(t, step)...)
 				}
-				batch = append(batch, w.entry(cmds...))
+				batch, proposed = append(batch, w.entry(cmds...)), append(proposed, cmds...)
 			}
 			before, hash := w.dump(), w.hash()
 			res, err := w.s.Apply(batch)
@@ -120,6 +122,8 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			checkTemplates(t, before, after)
 			checkFleet(t, before, after)
 			all := slices.Concat(res...)
+			books.follow(proposed, all)
+			books.check(t, after)
 			if !slices.ContainsFunc(all, func(r Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
 				t.Fatal("all were refused, but something was written")
 			}

@@ -309,3 +309,64 @@ func TestWhatAJoiningHostRunsGoes(t *testing.T) {
 	w.wantTakes("host-c", "removing what ran there before")
 	w.check()
 }
+
+// ordered returns what a host is ordered of a pod.
+func (w *world) ordered(host fleet.HostID, id fleet.PodID) (out fleet.Pod) {
+	w.t.Helper()
+	w.view(func(v *View) {
+		for _, p := range v.HostPods(host) {
+			if p.ID == id {
+				out = p
+			}
+		}
+	})
+	if out.ID == "" {
+		w.t.Fatalf("host %s is ordered nothing of %s", host, id)
+	}
+	return out
+}
+
+// data-1 is stopped in the copy. Later it was started, and ended. A ledger follows no order of a lower
+// incarnation than the one it knows.
+func TestAfterARestoreOrdersAreNotOvertaken(t *testing.T) {
+	w := copied(t)
+	w.must(w.back("host-a", append(w.pods("run-1", "run-2"), HostPod{Pod: "data-1", Incarnation: 2, Goal: fleet.GoalStop, Ended: true})...))
+	w.must(w.act("data-1", fleet.ActionTerminate))
+	if p := w.ordered("host-a", "data-1"); p.Goal != fleet.GoalGone || p.Incarnation < 2 {
+		t.Errorf("ordered %s of incarnation %d; the ledger has 2", p.Goal, p.Incarnation)
+	}
+	w.check()
+}
+
+// run-1 and data-1 got later incarnations after the copy. Their host is fenced after the restore, and comes back.
+func TestAFenceAfterARestoreOrdersTheLaterIncarnations(t *testing.T) {
+	w := copied(t)
+	w.lose("host-a")
+	w.must(FenceHost{Host: "host-a", At: at(72)}, w.act("data-1", fleet.ActionTerminate))
+	run := w.runs("run-1")
+	run.Incarnation = 2
+	w.must(w.back("host-a", run, HostPod{Pod: "data-1", Incarnation: 3, Goal: fleet.GoalStop, Ended: true}))
+	for id, least := range map[fleet.PodID]uint64{"run-1": 2, "data-1": 3} {
+		if p := w.ordered("host-a", id); p.Incarnation < least {
+			t.Errorf("%s: ordered %s of incarnation %d; the ledger has %d", id, p.Goal, p.Incarnation, least)
+		}
+	}
+	w.check()
+}
+
+// host-c had joined when the copy was made, and not connected; later it did, and run-1 was moved there.
+func TestAHostThatWasJoiningInTheCopyMayRunPods(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.join("host-c", "machine-c")
+	w.create("run-1", "host-a", 0)
+	w.must(w.report("run-1", fleet.EventRunning), restore(7))
+	w.must(w.back("host-a"), w.back("host-b"))
+	w.refused(fleet.CodeNotAllowed, w.startElsewhere("run-1", 0))
+	w.refused(fleet.CodeConflictRule, RemoveHost{Host: "host-c", At: at(75)})
+	again := token("again")
+	joins := JoinHost{Token: "again", Hash: again.Hash, Host: fleet.Host{ID: "host-d", MachineID: "machine-c"}, At: at(76)}
+	w.must(PutToken{Token: again, At: at(0)})
+	w.refused(fleet.CodeExists, joins)
+	w.must(FenceHost{Host: "host-c", At: at(77)}, w.startElsewhere("run-1", 0), RemoveHost{Host: "host-c", At: at(78)}, joins)
+	w.check()
+}

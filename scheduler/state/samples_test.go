@@ -116,7 +116,7 @@ func laterCommands() []Command {
 		RaiseLevel{Level: 2},
 		RestoreCluster{ID: "c2", Lineage: 1_800_000_000, Member: sampleMember(), SnapshotAt: at(3), At: at(4)},
 		SetHostDuty{Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5)},
-		SetHostLabels{Host: "host0000000001", Labels: map[string]string{"rack": "7", "row": "b"}},
+		SetHostLabels{Host: "host0000000001", Set: map[string]string{"rack": "7", "row": "b"}, Unset: []string{"old"}},
 		FenceHost{Host: "host0000000001", At: at(6)},
 		RemoveHost{Host: "host0000000001", At: at(7)},
 		PurgeHosts{Before: at(8)},
@@ -158,7 +158,11 @@ func laterSamples() []sample {
 	role := token("t3")
 	role.Role, role.NonVoter, role.Replaces = fleet.TokenScheduler, true, "member00000001"
 	const third = "-3"
+	left := sampleHost()
+	left.Leftovers[0].Gone = true
 	return append(out,
+		sample{third, JoinHost{Token: "t1", Hash: []byte("h"), Host: left, At: at(1)}},
+		sample{second, PurgeOnce{Before: at(7), Limit: 10}},
 		sample{third, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0), Level: 1}},
 		sample{second, PutToken{Token: role, At: at(0)}},
 		sample{second, JoinHost{Token: "t1", Hash: []byte("h"), Host: sampleHost(), At: at(1)}},

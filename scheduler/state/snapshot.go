@@ -122,7 +122,7 @@ func SnapshotIndex(r io.Reader) (uint64, error) {
 
 // Restore replaces all of the state by a snapshot's. It reads to the end and checks everything
 // before it replaces anything: after an error the state is what it was. Watchers have to take a new
-// view. It waits for snapshots that are not released.
+// view. Snapshots of the state before stay readable.
 func (s *Store) Restore(r io.Reader) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -145,15 +145,14 @@ func (s *Store) Restore(r io.Reader) error {
 		s.broken = fmt.Errorf("restore state: %w", err)
 		return errors.Join(s.broken, next.db.Close())
 	}
-	if err := s.swap(next).Close(); err != nil {
-		s.broken = fmt.Errorf("restore state: %w", err)
-		return s.broken
-	}
+	// The file of before has no name any more, and what becomes of it does not matter. Closing it waits for its
+	// readers, for which nothing else has to wait.
+	old := s.swap(next)
+	s.closing.Go(func() { _ = old.Close() })
 	return nil
 }
 
-// swap makes another store's state this one's and returns the file that was. It is not closed under
-// mu: that waits for its readers.
+// swap makes another store's state this one's and returns the file that was, for the caller to close.
 func (s *Store) swap(next *Store) *bbolt.DB {
 	s.mu.Lock()
 	defer s.mu.Unlock()

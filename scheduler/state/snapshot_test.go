@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gantry/fleet"
 )
@@ -104,3 +105,34 @@ func TestADamagedSnapshotChangesNothing(t *testing.T) {
 type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+// A follower that sends a long snapshot falls far behind meanwhile, and is sent one itself.
+func TestARestoreDoesNotWaitForReaders(t *testing.T) {
+	source := newWorld(t).settle()
+	source.create("pod-1", "host-a", 0)
+	file := source.snapshot()
+	w := newWorld(t).busy()
+	want := w.snapshot()
+	held, err := w.s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.s.Restore(bytes.NewReader(file)) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the restore waits for a reader")
+	}
+	same(t, source.dump(), w.dump())
+	var old bytes.Buffer
+	if _, err := held.WriteTo(&old); err != nil || !bytes.Equal(old.Bytes(), want) {
+		t.Errorf("the snapshot of before is another: %v", err)
+	}
+	if err := held.Release(); err != nil {
+		t.Error(err)
+	}
+}

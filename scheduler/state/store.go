@@ -65,8 +65,9 @@ type Store struct {
 	// writing serializes those who write the file or swap it. It is the only lock that is held
 	// across I/O; readers never take it. It is taken before mu.
 	writing sync.Mutex
-	db      *bbolt.DB // swapped under mu, too, for views that read the file
-	broken  error     // after a write that failed: nothing more is applied
+	db      *bbolt.DB      // swapped under mu, too, for views that read the file
+	broken  error          // after a write that failed: nothing more is applied
+	closing sync.WaitGroup // of files that were swapped out
 
 	mu      sync.RWMutex
 	tables  *tables
@@ -242,7 +243,9 @@ func (s *Store) Close() error {
 	close(s.changed)
 	s.mu.Unlock()
 
-	if err := errors.Join(s.db.Sync(), s.db.Close()); err != nil || s.broken != nil {
+	err := errors.Join(s.db.Sync(), s.db.Close())
+	s.closing.Wait()
+	if err != nil || s.broken != nil {
 		return err
 	}
 	return markClean(s.path)

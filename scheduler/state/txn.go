@@ -201,6 +201,34 @@ func keysOf[K ~string, T any](t *txn, tab *table[K, T]) []K {
 	return out
 }
 
+// firstKeys returns the first keys of the rows of a table that match, sorted, as the batch has it before the
+// command at hand: at most limit, unless that is not positive.
+func firstKeys[K ~string, T any](t *txn, tab *table[K, T], limit int, match func(*T) bool) []K {
+	var out []K
+	add := func(key K) {
+		out = append(out, key)
+		if limit > 0 && len(out) >= 2*limit {
+			slices.Sort(out)
+			out = out[:limit]
+		}
+	}
+	for key, row := range tab.rows {
+		if _, changed := t.batch[slot{tab.bucket, string(key)}]; !changed && match(row) {
+			add(key)
+		}
+	}
+	for at, row := range t.batch {
+		if row, ok := row.(*T); ok && at.bucket == tab.bucket && match(row) {
+			add(K(at.key))
+		}
+	}
+	slices.Sort(out)
+	if limit > 0 {
+		out = out[:min(limit, len(out))]
+	}
+	return out
+}
+
 // count returns how many rows of a table match, as the batch has it before the command at hand.
 func count[K ~string, T any](t *txn, tab *table[K, T], match func(*T) bool) int {
 	n := 0

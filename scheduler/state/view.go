@@ -134,7 +134,7 @@ func (v *View) Pod(id fleet.PodID) (fleet.Pod, bool) {
 func (v *View) PodsOf(account fleet.AccountID) []fleet.Pod { return clonePods(v.tb.ofAccount[account]) }
 
 // HostPods returns the assignments of a host by id: its pods that are not terminated or still hold
-// something, and of each other leftover the order to stop it. A host that is behind must not be sent them.
+// something, and of each other leftover the order to remove it. A host that is behind must not be sent them.
 func (v *View) HostPods(host fleet.HostID) []fleet.Pod {
 	out := clonePods(v.tb.onHost[host])
 	h := v.tb.host(host)
@@ -143,12 +143,18 @@ func (v *View) HostPods(host fleet.HostID) []fleet.Pod {
 	}
 	for _, left := range h.Leftovers {
 		i, there := slices.BinarySearchFunc(out, left.Pod, func(p fleet.Pod, id fleet.PodID) int { return cmp.Compare(p.ID, id) })
-		if !there {
-			out = slices.Insert(out, i, fleet.Pod{
-				ID: left.Pod, Status: fleet.StatusExited, Goal: fleet.GoalStop, Incarnation: left.Incarnation,
-				Generation: h.Generation, Host: host, DataCenter: h.DataCenter,
-			})
+		if there {
+			out[i].Incarnation = max(out[i].Incarnation, left.Incarnation)
+			continue
 		}
+		p := fleet.Pod{
+			ID: left.Pod, Status: fleet.StatusExited, Goal: fleet.GoalStop, Incarnation: left.Incarnation,
+			Generation: h.Generation, Host: host, DataCenter: h.DataCenter,
+		}
+		if left.Gone {
+			p.Status, p.Goal = fleet.StatusTerminated, fleet.GoalGone
+		}
+		out = slices.Insert(out, i, p)
 	}
 	return out
 }

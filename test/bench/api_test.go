@@ -66,6 +66,7 @@ func newControlPlaneOf(b *testing.B, hosts int, each fleet.Inventory, gpus func(
 	must(pki.NewSealKeyFile(seal))
 	sealer, err := pki.LoadSealer(seal)
 	must(err)
+	must(replica.Create(dir))
 	p.store, err = state.Open(filepath.Join(dir, replica.StateFile), state.Options{})
 	must(err)
 	p.node, err = replica.Open(replica.Config{

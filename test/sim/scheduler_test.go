@@ -83,7 +83,11 @@ func (w *world) newMember() (*member, error) {
 	w.lastMember++
 	name := fmt.Sprintf("scheduler-%d", w.lastMember)
 	w.mu.Unlock()
-	return w.memberAt(name, name)
+	m, err := w.memberAt(name, name)
+	if err != nil {
+		return nil, err
+	}
+	return m, replica.Create(raftDir(m.dir))
 }
 
 // memberAt makes a member's folder on a machine. The first one makes the seal key, the others have a copy of it.

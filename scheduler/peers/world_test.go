@@ -1,0 +1,260 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
+)
+
+// patience bounds every wait for something that should happen soon.
+const patience = 30 * time.Second
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("not in time: %s", what)
+}
+
+// world is a control plane of real replicas in this process, over TLS on loopback.
+type world struct {
+	t      *testing.T
+	ca     *pki.CA
+	sealer *pki.Sealer
+	lead   *machine // the first, which leads throughout
+}
+
+// machine is one scheduler.
+type machine struct {
+	id       string
+	address  string
+	ln       net.Listener
+	certs    *pki.Store
+	store    *state.Store
+	node     *replica.Node
+	keeper   *Keeper
+	server   *Server
+	presence *Presence
+	service  *grpc.Server
+	close    func()
+}
+
+// streams connects replicas over the link port.
+type streams struct {
+	net.Listener
+	certs *pki.Store
+}
+
+func (s streams) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return link.DialRaft(ctx, s.certs, address)
+}
+
+// hooked is a node whose proposals a test may spoil.
+type hooked struct {
+	*replica.Node
+	spoil func(context.Context) error // nil, or its result, after the proposal
+}
+
+func (h *hooked) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+	res, err := h.Node.Propose(ctx, cmds...)
+	if h.spoil != nil && err == nil {
+		err = h.spoil(ctx)
+	}
+	return res, err
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ca, err := pki.NewCA("cluster", time.Now().Add(-2*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "seal.key")
+	if err := pki.NewSealKeyFile(key); err != nil {
+		t.Fatal(err)
+	}
+	sealer, err := pki.LoadSealer(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, ca: ca, sealer: sealer}
+	m := w.machine()
+	m.id = fleet.NewID()
+	if err := m.certs.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: m.id}, CertLife, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	w.start(m)
+	if err := m.node.Bootstrap(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads", func() bool { return m.node.IsLeader() && m.node.Barrier(within(t)) == nil })
+	w.lead = m
+	w.must(propose(within(t), m.node,
+		state.Bootstrap{ClusterID: "cluster", CA: pki.EncodeCert(ca.Cert()), SealedCAKey: []byte("sealed"), At: time.Now(), Level: state.Level}))
+	eventually(t, "the leader recorded itself", func() bool { return len(w.members()) == 1 })
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// machine returns one that has an address and no certificate.
+func (w *world) machine() *machine {
+	w.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	w.t.Cleanup(func() { _ = ln.Close() })
+	certs, err := pki.OpenStore(w.t.TempDir())
+	w.must(err)
+	return &machine{ln: ln, address: ln.Addr().String(), certs: certs}
+}
+
+// start runs a machine until the test ends or it is closed.
+func (w *world) start(m *machine) {
+	w.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	dir := w.t.TempDir()
+	w.must(replica.Create(dir))
+	mux, err := link.NewMux(m.ln, m.certs, link.MuxConfig{Log: log})
+	w.must(err)
+	m.store, err = state.Open(filepath.Join(dir, replica.StateFile), state.Options{BootID: "boot"})
+	w.must(err)
+	m.node, err = replica.Open(replica.Config{
+		Dir: dir, ID: m.id, Address: m.address, Store: m.store, Streams: streams{mux.Raft(), m.certs}, Log: log,
+		HeartbeatTimeout: 500 * time.Millisecond,
+		Fatal:            func(err error) { w.t.Error(err) },
+	})
+	w.must(err)
+	conf := Config{
+		Self:  Self{ID: fleet.MemberID(m.id), Address: m.address, Level: state.Level, Version: "v1"},
+		Store: m.store, Node: &hooked{Node: m.node}, Sealer: w.sealer, Certs: m.certs, Log: log,
+		CA: func(context.Context) (*pki.CA, error) { return w.ca, nil },
+	}
+	m.keeper, m.presence = NewKeeper(conf), NewPresence(conf)
+	m.server = NewServer(conf, m.keeper)
+	service := grpc.NewServer(grpc.Creds(link.ServerCredentials()))
+	link.RegisterPeerServer(service, m.server)
+	m.service = service
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = service.Serve(mux.GRPC()) })
+	wg.Go(func() { _ = m.node.WhileLeader(ctx, m.keeper.Run) })
+	m.close = sync.OnceFunc(func() {
+		cancel()
+		service.Stop()
+		if err := errors.Join(m.node.Close(), mux.Close(), m.store.Close()); err != nil {
+			w.t.Error(err)
+		}
+		wg.Wait()
+	})
+	w.t.Cleanup(m.close)
+}
+
+// token makes a join token.
+func (w *world) token(change func(*fleet.JoinToken)) pki.JoinToken {
+	w.t.Helper()
+	token := pki.NewJoinToken(w.ca.Digest())
+	hash := pki.Hash(token.Secret)
+	record := fleet.JoinToken{ID: token.ID, Hash: hash[:], ExpiresAt: time.Now().Add(time.Hour), Role: fleet.TokenScheduler}
+	change(&record)
+	w.must(propose(within(w.t), w.lead.node, state.PutToken{At: time.Now(), Token: record}))
+	return token
+}
+
+// join trades a token for what a machine needs to run.
+func (w *world) join(m *machine, token pki.JoinToken, level uint64, at ...string) error {
+	w.t.Helper()
+	csr, err := m.certs.Request()
+	w.must(err)
+	if at == nil {
+		at = []string{w.lead.address}
+	}
+	j, err := Join(within(w.t), token, at, &link.JoinMemberRequest{Csr: csr, Address: m.address, Level: level, Version: "v1"})
+	if err != nil {
+		return err
+	}
+	m.id = string(j.Member)
+	return m.certs.Install(j.Leaf, j.CA)
+}
+
+// rejoin trades a machine's certificate for a new identity, with a store for the answer.
+func (w *world) rejoin(m *machine) (*machine, error) {
+	w.t.Helper()
+	fresh := &machine{address: m.address}
+	var err error
+	fresh.certs, err = pki.OpenStore(w.t.TempDir())
+	w.must(err)
+	csr, err := fresh.certs.Request()
+	w.must(err)
+	j, err := Rejoin(within(w.t), m.certs, []string{w.lead.address}, &link.RejoinRequest{Csr: csr, Address: m.address, Level: state.Level, Version: "v1"})
+	if err != nil {
+		return nil, err
+	}
+	fresh.id = string(j.Member)
+	return fresh, fresh.certs.Install(j.Leaf, j.CA)
+}
+
+// member adds one that runs, and waits until Raft has it as it should be.
+func (w *world) member(nonVoter bool) *machine {
+	w.t.Helper()
+	m := w.machine()
+	w.must(w.join(m, w.token(func(k *fleet.JoinToken) { k.NonVoter = nonVoter }), state.Level))
+	w.start(m)
+	eventually(w.t, "the new one is in", func() bool {
+		s, ok := w.server(m.id)
+		return ok && s.Voter == !nonVoter
+	})
+	return m
+}
+
+func (w *world) server(id string) (replica.Server, bool) {
+	for _, s := range w.lead.node.Servers() {
+		if s.ID == id {
+			return s, true
+		}
+	}
+	return replica.Server{}, false
+}
+
+// members are those that the records have, and that were not removed.
+func (w *world) members() map[string]fleet.Member {
+	out := map[string]fleet.Member{}
+	w.must(w.lead.store.View(func(v *state.View) error {
+		for _, m := range present(v.Members()) {
+			out[string(m.ID)] = m
+		}
+		return nil
+	}))
+	return out
+}
