@@ -6,6 +6,8 @@ package control
 import (
 	"context"
 	"log/slog"
+	"math"
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -17,13 +19,17 @@ type Proposer interface {
 	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
 }
 
-// Purger removes the records of terminated pods after a time, and those of hosts that are gone.
+// Purger removes the records of terminated pods after a time, and those of hosts that are gone. A clock that
+// jumps, or was wrong under the leader before, makes no pod go early: the time that this leader itself has
+// seen it terminated counts as well.
 type Purger struct {
 	Store *state.Store
 	Node  Proposer
 	Keep  time.Duration // how long a terminated pod stays readable; decisions.md: 10 minutes
 	Every time.Duration // between looks
 	Log   *slog.Logger
+
+	seen map[fleet.PodID]time.Time // when a terminated pod was first seen, by the monotonic clock
 }
 
 const (
@@ -33,10 +39,14 @@ const (
 	keepHosts = 8 * 24 * time.Hour
 )
 
+// endOfTime is after every time that a record holds.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // Run purges until ctx, which ends with leadership, does.
 func (p *Purger) Run(ctx context.Context) error {
 	tick := time.NewTicker(p.Every)
 	defer tick.Stop()
+	p.seen = nil
 	for {
 		if err := p.once(ctx); err != nil && ctx.Err() == nil {
 			p.Log.Warn("purge terminated pods", "err", err)
@@ -53,20 +63,47 @@ func (p *Purger) Run(ctx context.Context) error {
 }
 
 func (p *Purger) once(ctx context.Context) error {
-	before := time.Now().Add(-p.Keep)
-	for {
-		var old []fleet.PodID
-		err := p.Store.View(func(v *state.View) error { old = v.Terminated(before, purgeBatch); return nil })
-		if err != nil || len(old) == 0 {
-			return err
-		}
+	now := time.Now()
+	before := now.Add(-p.Keep)
+	old, err := p.due(now, before)
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(old, purgeBatch) {
 		deadline, cancel := context.WithTimeout(ctx, proposeTimeout)
-		_, err = p.Node.Propose(deadline, state.PurgePods{Pods: old, Before: before})
+		_, err = p.Node.Propose(deadline, state.PurgePods{Pods: batch, Before: before})
 		cancel()
-		if err != nil || len(old) < purgeBatch {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// due returns the pods that were terminated before a time and that this leader has seen so for long enough.
+func (p *Purger) due(now, before time.Time) (old []fleet.PodID, err error) {
+	var all, expired []fleet.PodID
+	err = p.Store.View(func(v *state.View) error {
+		all, expired = v.Terminated(endOfTime, math.MaxInt), v.Terminated(before, math.MaxInt)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[fleet.PodID]time.Time, len(all))
+	for _, id := range all {
+		seen[id] = now
+		if at, known := p.seen[id]; known {
+			seen[id] = at
+		}
+	}
+	p.seen = seen
+	for _, id := range expired {
+		if now.Sub(seen[id]) >= p.Keep-p.Every {
+			old = append(old, id)
+		}
+	}
+	return old, nil
 }
 
 // hosts forgets hosts that are gone long enough.

@@ -207,3 +207,34 @@ func TestPurgerForgetsHosts(t *testing.T) {
 		}
 	})
 }
+
+// A leader whose clock was wrong wrote that a pod was terminated an hour ago: the next one keeps it all the same.
+func TestPurgerKeepsWhatItHasNotSeenForLongEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		pod := c.podsOn("host")[0]
+		c.must(
+			state.ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionTerminate, At: time.Now().Add(-time.Hour)},
+			state.ReportPods{Host: "host", Epoch: 1, At: time.Now(), Reports: []state.PodReport{{Pod: pod.ID, Incarnation: pod.Incarnation, Event: state.ReportGone}}},
+		)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() {
+			done <- (&Purger{Store: c.store, Node: c, Keep: 10 * time.Minute, Every: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+		}()
+		for _, step := range []struct {
+			pass time.Duration
+			want int
+		}{{9 * time.Minute, 1}, {2 * time.Minute, 0}} {
+			time.Sleep(step.pass)
+			synctest.Wait()
+			if n := len(c.podsOn("host")); n != step.want {
+				t.Errorf("%d pods", n)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
