@@ -57,6 +57,7 @@ func newClient(addr string, dial Dialer, creds credentials.TransportCredentials)
 		grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: unconfirmed}),
+		grpc.WithInitialWindowSize(link.StreamWindow), grpc.WithInitialConnWindowSize(link.ConnWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	)
 }

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// TryingAgain ends Live.Activity while something failed and is tried again.
+const TryingAgain = ", trying again"
+
 // Live is what a host last said of a pod. It is never stored and is gone with the host's session.
 type Live struct {
 	At            time.Time // when it was heard

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -77,6 +78,9 @@ func (s *Service) view(p fleet.Pod, on hostFacts) fleet.PodView {
 	begun := p.Steps[fleet.StepCreated]
 	if live := s.Dispatch.Live(p.Host, p.ID); live != nil && (live.At.After(begun) || begun.After(s.Now())) {
 		out.Live = live
+	}
+	if trouble := out.Live; trouble != nil && p.Reason == "" && strings.HasSuffix(trouble.Activity, fleet.TryingAgain) {
+		out.Pod.Reason = trouble.Activity
 	}
 	if on.lost {
 		out.Pod.Reason = "the pod's host cannot be reached; the pod may still run there"

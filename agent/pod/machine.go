@@ -135,7 +135,7 @@ func (m *machine) run(ctx context.Context) {
 }
 
 // again says that something is done again, and why.
-func again(trouble string) string { return trouble + ", trying again" }
+func again(trouble string) string { return trouble + fleet.TryingAgain }
 
 // hopeless reports whether an incarnation that has not begun was tried for long enough.
 func (m *machine) hopeless(want Assignment) bool {

@@ -11,6 +11,14 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
+// The receive windows of both ends of a host's connection, in bytes. They are fixed: gRPC would else measure the line with a ping after
+// every small message, which for ten thousand hosts that do nothing but beat is a large part of the work. They bound what one stream
+// and one connection hold for a reader that is slow, and the rate over a long line: ConnWindow in one round trip.
+const (
+	StreamWindow = 4 << 20
+	ConnWindow   = 16 << 20
+)
+
 const tcpRTOMax = 44 // TCP_RTO_MAX_MS of Linux 6.15
 
 // Thin prepares a connection for few and small messages that must not be late on a network that loses packets: what was lost is sent

@@ -125,6 +125,7 @@ func (s *Server) GRPC() *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
+		grpc.InitialWindowSize(link.StreamWindow), grpc.InitialConnWindowSize(link.ConnWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	)
 	link.RegisterLinkServer(g, s)

@@ -130,6 +130,7 @@ func (h *Host) dial(addr string, conf *tls.Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithContextDialer(h.fleet.Dial), grpc.WithTransportCredentials(credentials.NewTLS(conf)),
 		grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),
+		grpc.WithInitialWindowSize(link.StreamWindow), grpc.WithInitialConnWindowSize(link.ConnWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	)
 }
