@@ -123,6 +123,20 @@ func TestHostIsPlayed(t *testing.T) {
 	}
 }
 
+// TestWhatIsTriedAgainIsTheReason shows the owner of a pod that does not come up why it waits.
+func TestWhatIsTriedAgainIsTheReason(t *testing.T) {
+	p := plane.New(t)
+	id, who := create(t, p).Pod.ID, p.Who(plane.User)
+	for activity, want := range map[string]string{
+		"the registry cannot be reached" + fleet.TryingAgain: "the registry cannot be reached, trying again", "pulling image": "",
+	} {
+		p.SetLive(id, fleet.Live{Activity: activity})
+		if v, err := p.Pod(t.Context(), who, id); err != nil || v.Pod.Reason != want {
+			t.Errorf("%q: reason %q, want %q: %v", activity, v.Pod.Reason, want, err)
+		}
+	}
+}
+
 func TestLogIsPlayed(t *testing.T) {
 	p := plane.New(t)
 	id, who := create(t, p).Pod.ID, p.Who(plane.User)
