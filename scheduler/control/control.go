@@ -39,9 +39,6 @@ const (
 	keepHosts = 8 * 24 * time.Hour
 )
 
-// endOfTime is after every time that a record holds.
-var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // Run purges until ctx, which ends with leadership, does.
 func (p *Purger) Run(ctx context.Context) error {
 	tick := time.NewTicker(p.Every)
@@ -84,7 +81,7 @@ func (p *Purger) once(ctx context.Context) error {
 func (p *Purger) due(now, before time.Time) (old []fleet.PodID, err error) {
 	var all, expired []fleet.PodID
 	err = p.Store.View(func(v *state.View) error {
-		all, expired = v.Terminated(endOfTime, math.MaxInt), v.Terminated(before, math.MaxInt)
+		all, expired = v.AllTerminated(), v.Terminated(before, math.MaxInt)
 		return nil
 	})
 	if err != nil {

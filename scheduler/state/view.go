@@ -197,6 +197,9 @@ func clonePods(pods []*fleet.Pod) []fleet.Pod {
 	return out
 }
 
+// AllTerminated returns every terminated pod whose record is there, by id, also while its host has something of it.
+func (v *View) AllTerminated() []fleet.PodID { return sortedKeys(v.tb.terminated) }
+
 // Terminated returns up to limit terminated pods that PurgePods with the same time would delete, by id.
 func (v *View) Terminated(before time.Time, limit int) []fleet.PodID {
 	out := []fleet.PodID{}
