@@ -115,11 +115,13 @@ func flaps(w *world, n network, d time.Duration) int {
 	return w.transitions()
 }
 
-func TestALossyNetworkLosesNoHost(t *testing.T) {
+// With 30 % lost each way every packet of five seconds in a row is lost now and then: one host in 16 minutes of one
+// (BenchmarkFlapping). Twice in this minute is no chance any more.
+func TestALossyNetworkDoesNotFlap(t *testing.T) {
 	const hosts = 4
 	w, n, s, _ := remote(t, hosts)
-	if got := flaps(w, n, 15*time.Second); got != 0 {
-		t.Errorf("a host was unreachable %d times", got)
+	if got := flaps(w, n, 15*time.Second); got > 1 {
+		t.Errorf("hosts were unreachable %d times", got)
 	}
 	t.Logf("%d sessions beyond the first of each host", s.sessions.Load()-hosts)
 }
