@@ -481,23 +481,3 @@ func TestAFileThatChangesItsSizeKeepsTheFraming(t *testing.T) {
 		t.Errorf("%d entries, %v", seen, err)
 	}
 }
-
-func TestEndOfContextEndsTheWork(t *testing.T) {
-	b := newBox(t)
-	b.write("f", "x")
-	gone := errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(gone)
-	found, err := b.root.Find("/f")
-	b.must(err)
-	defer found.Close()
-	if err := found.Pack(ctx, io.Discard); !errors.Is(err, gone) {
-		t.Errorf("pack: %v", err)
-	}
-	into, err := b.root.Into("/")
-	b.must(err)
-	defer into.Close()
-	if err := into.Unpack(ctx, bytes.NewReader(archive(t, file("g", "x")))); !errors.Is(err, gone) {
-		t.Errorf("unpack: %v", err)
-	}
-}

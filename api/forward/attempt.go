@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gantry/api/relay"
 )
 
 var (
@@ -102,7 +104,7 @@ func (f *Forwarder) once(r *http.Request, c *call, address string) (*http.Respon
 	if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get(HeaderNothingDone) == "1" {
 		c.sent.Store(false)
 		if c.kept || !c.read.begun.Load() {
-			_, _ = io.CopyN(io.Discard, resp.Body, bufferSize) // so that the connection can be used again
+			_, _ = io.CopyN(io.Discard, resp.Body, relay.BufferSize) // so that the connection can be used again
 			_ = resp.Body.Close()
 			release()
 			return nil, errNotDone
@@ -196,55 +198,19 @@ func (u *upgraded) Close() error {
 	return u.ReadWriteCloser.Close()
 }
 
-// readOnce is a body that is passed on as it comes. It lets a client take any time as long as something arrives.
+// readOnce is a body that is passed on as it comes, and knows whether any of it was read.
 type readOnce struct {
-	io.ReadCloser
-	rc    *http.ResponseController
-	idle  time.Duration
+	relay.Body
 	begun atomic.Bool
 }
 
 func (b *readOnce) Read(p []byte) (int, error) {
 	b.begun.Store(true)
-	_ = b.rc.SetReadDeadline(time.Now().Add(b.idle))
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		_ = b.rc.SetReadDeadline(time.Time{}) // from here on the server only looks whether the client left
-	}
-	return n, err
+	return b.Body.Read(p)
 }
 
 // Close leaves the client's body to its server: the transport closes what it is given with each attempt.
 func (b *readOnce) Close() error { return nil }
-
-// slowWriter lets a client take any time to take an answer as long as something leaves.
-type slowWriter struct {
-	http.ResponseWriter
-	rc   *http.ResponseController
-	idle time.Duration
-}
-
-func (w *slowWriter) Write(p []byte) (int, error) {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.idle))
-	return w.ResponseWriter.Write(p)
-}
-
-// FlushError sends what is buffered.
-func (w *slowWriter) FlushError() error {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.idle))
-	return w.rc.Flush()
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *slowWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-const bufferSize = 32 << 10
-
-// Get and Put lend the buffers that bodies are copied through.
-func (f *Forwarder) Get() []byte { return *f.buffers.Get().(*[]byte) }
-
-// Put takes a buffer back.
-func (f *Forwarder) Put(p []byte) { f.buffers.Put(&p) }
 
 // terms are the times of the leaders that requests were sent to. When another member leads, what the one before
 // has not answered in a while is given up: it may hang, and nothing that it says counts any more.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gantry/api/problem"
+	"gantry/api/relay"
 	"gantry/fleet"
 )
 
@@ -79,7 +80,7 @@ type Forwarder struct {
 	cfg       Config
 	transport *http.Transport
 	reverse   *httputil.ReverseProxy
-	buffers   sync.Pool
+	buffers   relay.Buffers
 	terms     terms
 
 	stop context.CancelFunc
@@ -105,12 +106,11 @@ func New(cfg Config) *Forwarder {
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	f.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
 	f.reverse = &httputil.ReverseProxy{
 		Rewrite:       f.rewrite,
 		Transport:     roundTripper(f.roundTrip),
 		FlushInterval: -1,
-		BufferPool:    f,
+		BufferPool:    &f.buffers,
 		ErrorHandler:  f.failed,
 		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
@@ -172,7 +172,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = rc.EnableFullDuplex() // an answer may begin while the body still comes
 		out.Body = c.read
 	}
-	f.reverse.ServeHTTP(&slowWriter{ResponseWriter: w, rc: rc, idle: f.cfg.ClientIdle}, out)
+	f.reverse.ServeHTTP(&relay.Writer{ResponseWriter: w, Control: rc, Idle: f.cfg.ClientIdle}, out)
 	_ = rc.SetReadDeadline(time.Now().Add(lingering)) // for the rest of a body that nobody wanted
 }
 
@@ -182,7 +182,7 @@ const lingering = 5 * time.Second
 func (f *Forwarder) begin(w http.ResponseWriter, r *http.Request) (*call, error) {
 	c := &call{in: r}
 	if r.ContentLength < 0 || r.ContentLength > f.cfg.Buffer || r.ContentLength > 0 && r.Header.Get("Expect") != "" {
-		c.read = &readOnce{ReadCloser: r.Body, rc: http.NewResponseController(w), idle: f.cfg.ClientIdle}
+		c.read = &readOnce{Body: relay.Body{ReadCloser: r.Body, Control: http.NewResponseController(w), Idle: f.cfg.ClientIdle}}
 		return c, nil
 	}
 	c.kept = true

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gantry/api/forward"
+	"gantry/api/relay"
 	"gantry/fleet"
 )
 
@@ -50,7 +51,7 @@ type Proxy struct {
 	cfg       Config
 	transport *http.Transport
 	reverse   *httputil.ReverseProxy
-	buffers   buffers
+	buffers   relay.Buffers
 
 	stop context.CancelFunc
 	life context.Context //nolint:containedctx // ends with the proxy, which owns the requests
@@ -75,7 +76,6 @@ func New(cfg Config) *Proxy {
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	p.buffers.pool.New = func() any { b := make([]byte, bufferSize); return &b }
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite: rewrite,
 		ModifyResponse: func(resp *http.Response) error {
@@ -163,13 +163,13 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 	defer context.AfterFunc(p.life, cancel)() //nolint:contextcheck // a request ends with the client or with the proxy
 
 	rc := http.NewResponseController(w)
-	body := &slowBody{ReadCloser: r.Body, rc: rc, idle: p.cfg.ClientIdle}
+	body := &relay.Body{ReadCloser: r.Body, Control: rc, Idle: p.cfg.ClientIdle}
 	if r.ContentLength == 0 {
 		_ = rc.SetReadDeadline(time.Time{}) // the server's limit for a whole request does not hold for the answer
 	}
 	r = r.WithContext(ctx)
 	r.Body = body
-	p.reverse.ServeHTTP(&slowWriter{ResponseWriter: w, rc: rc, idle: p.cfg.ClientIdle}, r)
+	p.reverse.ServeHTTP(&relay.Writer{ResponseWriter: w, Control: rc, Idle: p.cfg.ClientIdle}, r)
 	_ = rc.SetReadDeadline(time.Now().Add(lingering)) // for the rest of a body that the pod did not want
 }
 
@@ -273,48 +273,3 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text+"\n") // a client that left is not told
 }
-
-// slowBody lets a client take any time to send a body as long as something arrives.
-type slowBody struct {
-	io.ReadCloser
-	rc   *http.ResponseController
-	idle time.Duration
-}
-
-func (b *slowBody) Read(p []byte) (int, error) {
-	_ = b.rc.SetReadDeadline(time.Now().Add(b.idle))
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		_ = b.rc.SetReadDeadline(time.Time{}) // from here on the server only looks whether the client left
-	}
-	return n, err
-}
-
-// slowWriter lets a client take any time to take an answer as long as something leaves.
-type slowWriter struct {
-	http.ResponseWriter
-	rc   *http.ResponseController
-	idle time.Duration
-}
-
-func (w *slowWriter) Write(p []byte) (int, error) {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.idle))
-	return w.ResponseWriter.Write(p)
-}
-
-// FlushError sends what is buffered; the header of an answer leaves by it before there is a body.
-func (w *slowWriter) FlushError() error {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.idle))
-	return w.rc.Flush()
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *slowWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-const bufferSize = 32 << 10
-
-// buffers lends the buffers that bodies are copied through.
-type buffers struct{ pool sync.Pool }
-
-func (b *buffers) Get() []byte  { return *b.pool.Get().(*[]byte) }
-func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

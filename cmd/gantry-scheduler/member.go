@@ -80,7 +80,7 @@ func openMember(o opening) (*member, error) {
 	}
 	m.node, err = replica.Open(replica.Config{
 		Dir: raftDir, ID: m.id, Address: m.address, Store: m.store, Streams: o.streams, SnapshotThreshold: o.snapshotEvery,
-		HeartbeatTimeout: o.timeout, Level: m.level, MayLead: o.mayLead, Log: o.log, Fatal: o.fatal,
+		HeartbeatTimeout: o.timeout, MayLead: o.mayLead, Log: o.log, Fatal: o.fatal,
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.store.Close())

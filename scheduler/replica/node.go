@@ -61,8 +61,6 @@ type Config struct {
 	SnapshotInterval  time.Duration // how often that is looked at; 0: 1 min
 	TrailingLogs      uint64        // entries kept for followers after a snapshot; 0: 2048
 
-	// Level is the newest feature level that this program understands; 0: state.Level.
-	Level uint64
 	// DiskLimit is the used share of the disk, in percent, from which on commands are refused with
 	// ErrDiskFull and leadership is handed to another voter that MayLead; 3 below it they are taken again; 0: 95.
 	DiskLimit int

@@ -119,9 +119,12 @@ func flaps(w *world, n network, d time.Duration) int {
 // (BenchmarkFlapping). Twice in this minute is no chance any more.
 func TestALossyNetworkDoesNotFlap(t *testing.T) {
 	const hosts = 4
-	w, n, s, _ := remote(t, hosts)
+	w, n, s, all := remote(t, hosts)
 	if got := flaps(w, n, 15*time.Second); got > 1 {
 		t.Errorf("hosts were unreachable %d times", got)
+	}
+	for _, h := range all {
+		w.soon("the host is ready", h.is(fleet.HostReady))
 	}
 	t.Logf("%d sessions beyond the first of each host", s.sessions.Load()-hosts)
 }

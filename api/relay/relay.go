@@ -1,0 +1,69 @@
+// Package relay is what the faces share that hand requests on as they come, to a pod or to the leader: no limit on
+// the time that a body or an answer takes as long as something moves, and buffers to copy through. It stores nothing
+// and starts no goroutine.
+package relay
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// BufferSize is how many bytes of a body are held at a time.
+const BufferSize = 32 << 10
+
+// Body lets a client take any time to send a body as long as something arrives. It is for one reader.
+type Body struct {
+	io.ReadCloser
+	Control *http.ResponseController // of the request's connection
+	Idle    time.Duration            // that may pass without a byte
+}
+
+// Read implements io.Reader.
+func (b *Body) Read(p []byte) (int, error) {
+	_ = b.Control.SetReadDeadline(time.Now().Add(b.Idle))
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.Control.SetReadDeadline(time.Time{}) // from here on the server only looks whether the client left
+	}
+	return n, err
+}
+
+// Writer lets a client take any time to take an answer as long as something leaves. It is for one writer.
+type Writer struct {
+	http.ResponseWriter
+	Control *http.ResponseController
+	Idle    time.Duration // that may pass without a byte
+}
+
+// Write implements io.Writer.
+func (w *Writer) Write(p []byte) (int, error) {
+	_ = w.Control.SetWriteDeadline(time.Now().Add(w.Idle))
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError sends what is buffered; the header of an answer leaves by it before there is a body.
+func (w *Writer) FlushError() error {
+	_ = w.Control.SetWriteDeadline(time.Now().Add(w.Idle))
+	return w.Control.Flush()
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Buffers lends the buffers that bodies are copied through; see httputil.BufferPool. The zero value is ready, and
+// safe for concurrent use.
+type Buffers struct{ pool sync.Pool }
+
+// Get lends a buffer.
+func (b *Buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, BufferSize)
+}
+
+// Put takes a buffer back.
+func (b *Buffers) Put(p []byte) { b.pool.Put(&p) }
