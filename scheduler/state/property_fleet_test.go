@@ -179,13 +179,18 @@ func (l *ledgers) follow(cmds []Command, results []Result) {
 		case JoinHost:
 			l.lineage[host.ID], l.has[host.ID] = host.Lineage, nil
 		case ConnectHost:
+			now := map[fleet.PodID]uint64{}
+			for _, p := range c.Pods {
+				now[p.Pod] = max(now[p.Pod], p.Incarnation)
+			}
 			if host.Lineage == l.lineage[host.ID] {
+				// Drawn at random, a ledger may have less than before; it is the one that is asked.
+				for id, has := range l.has[host.ID] {
+					l.has[host.ID][id] = min(has, now[id])
+				}
 				continue
 			}
-			l.lineage[host.ID], l.has[host.ID] = host.Lineage, map[fleet.PodID]uint64{}
-			for _, p := range c.Pods {
-				l.has[host.ID][p.Pod] = max(l.has[host.ID][p.Pod], p.Incarnation)
-			}
+			l.lineage[host.ID], l.has[host.ID] = host.Lineage, now
 		}
 	}
 }
