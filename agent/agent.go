@@ -43,10 +43,19 @@ type Config struct {
 	Dir        string   // data folder, absolute
 	Schedulers []string // host:port of their link ports; those that the agent learnt of are tried too
 	Dial       Dialer
-	Instance   string // four hexadecimal digits that name the agent's kernel objects
-	GPUs       []fleet.GPU
-	Meter      gpu.Meter // tells how busy the GPUs are; nil: nothing is told
-	Publish    Publish
+	Instance   string      // four hexadecimal digits that name the agent's kernel objects
+	GPUs       []fleet.GPU // pretended ones
+	Meter      gpu.Meter   // tells how busy the GPUs are; nil: nothing is told
+	// Accelerators are the GPUs of the machine; nil: none are looked for.
+	Accelerators Accelerators
+	// Notices tells what else an operator should know of the host; nil: nothing. It is asked often.
+	Notices      func() []fleet.Notice
+	RuntimeClass string // see fleet.Inventory
+	// IDBase is that of pod.Deps.
+	IDBase func(addr netip.Addr) uint32
+	// Metrics is where Prometheus may ask, host:port on loopback; empty: nowhere.
+	Metrics string
+	Publish Publish
 	// FindPublish is asked again and again while Publish has ports and no address, such as on a machine
 	// whose network comes up late; nil: never. The answer may have no address either.
 	FindPublish func() (Publish, error)
@@ -67,6 +76,16 @@ type Config struct {
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
 	Ready      func() // called once, when the first session stands or the pods of before are looked after
 	Log        *slog.Logger
+}
+
+// Accelerators are the GPUs of the machine, as the daemon needs them. Implementations are safe for concurrent use.
+type Accelerators interface {
+	pod.GPUs
+	gpu.Meter
+	// Found is what is known of them now.
+	Found() gpu.Found
+	// Changed receives when Found has become another.
+	Changed() <-chan struct{}
 }
 
 // Publish says where tcp ports of pods can be reached. The zero value publishes none.
@@ -107,6 +126,9 @@ func Run(ctx context.Context, c Config) error {
 	c.Log = c.Log.With("host", identity.ID)
 	c.importArchives(ctx)
 	d, err := newDaemon(ctx, c, book)
+	if err != nil && ctx.Err() != nil {
+		return nil // it was told to end while it began
+	}
 	if err != nil {
 		return err
 	}
@@ -131,9 +153,10 @@ type daemon struct {
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
 
-	// Of the sessions' goroutine alone.
-	asked   bool
-	runtime string // its version
+	asked bool // of the sessions' goroutine alone
+
+	saidMu  sync.Mutex // guards what the container runtime said last
+	runtime string     // its version
 	images  []string
 }
 
@@ -166,22 +189,18 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	if err := d.network(ctx); err != nil {
 		return nil, err
 	}
-	types := map[string]string{}
-	for _, g := range c.GPUs {
-		types[g.UUID] = g.Type
-	}
 	rep := newReports()
 	d.pods = pod.NewPods(ctx, pod.Deps{
 		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
 		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
-		GPUName: func(uuid string) string { return types[uuid] },
+		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: c.Accelerators, IDBase: c.IDBase,
 	})
 	subnet := book.Subnet()
 	d.sessions = &sessions{
 		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
-		hello: d.hello, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
+		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: make(chan struct{}, 1), allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
 		renewal: renewal{fraction: rand.Float64()},
 	}
 	return d, nil
@@ -228,6 +247,7 @@ func (d *daemon) live(ctx context.Context) {
 	wg.Go(func() { d.sweep(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
 	wg.Go(func() { d.findPublic(ctx) })
+	wg.Go(func() { d.watchHost(ctx) })
 	wg.Go(func() {
 		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("end the commands that are left in pods", "err", err) })
 	})

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"gantry/agent/pod"
@@ -18,27 +19,53 @@ const (
 // hello says who the host is, what it has and what its ledger holds.
 func (d *daemon) hello() *link.Hello {
 	d.askRuntime()
+	out := &link.Hello{
+		MachineId: d.MachineID, BootId: d.boot, Generation: d.book.Generation(),
+		Hardware: d.Hardware, Lineage: d.book.Lineage(), Run: d.run,
+		Inventory: encodeInventory(d.inventory()),
+	}
+	for _, rec := range d.book.Records() {
+		out.Pods = append(out.Pods, encodeRecord(rec))
+	}
+	return out
+}
+
+// inventory is what the host has now.
+func (d *daemon) inventory() fleet.Inventory {
 	inv, public := d.stock, d.public.Load()
 	if public.IP.IsValid() {
 		inv.PublicIP, inv.PortFrom, inv.PortTo = public.IP.String(), public.From, public.To
 	}
-	out := &link.Hello{
-		MachineId: d.MachineID, BootId: d.boot, Generation: d.book.Generation(),
-		Hardware: d.Hardware, Lineage: d.book.Lineage(), Run: d.run,
-		Inventory: &link.Inventory{
-			Total: encodeResources(inv.Total),
-			Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: d.runtime, AgentVersion: d.Version, Images: d.images,
-			PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
-		},
+	if d.Accelerators != nil {
+		found := d.Accelerators.Found()
+		inv.GPUs, inv.CUDA, inv.Driver = append(slices.Clone(inv.GPUs), found.GPUs...), found.CUDA, found.Driver
+		inv.Notices = append(inv.Notices, found.Notices...)
+	}
+	if d.Notices != nil {
+		inv.Notices = append(inv.Notices, d.Notices()...)
+	}
+	inv.RuntimeClass, inv.AgentVersion = d.RuntimeClass, d.Version
+	d.saidMu.Lock()
+	defer d.saidMu.Unlock()
+	inv.Runtime, inv.Images = d.runtime, d.images
+	return inv
+}
+
+func encodeInventory(inv fleet.Inventory) *link.Inventory {
+	out := &link.Inventory{
+		Total: encodeResources(inv.Total),
+		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
+		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
+		RuntimeClass: inv.RuntimeClass,
 	}
 	for _, g := range inv.GPUs {
-		out.Inventory.Gpus = append(out.Inventory.Gpus, &link.GPU{
+		out.Gpus = append(out.Gpus, &link.GPU{
 			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), //nolint:gosec // small
-			Simulated: g.Simulated, Sick: g.Sick,
+			Simulated: g.Simulated, Sick: g.Sick, Pci: g.PCI, Parent: g.Parent,
 		})
 	}
-	for _, rec := range d.book.Records() {
-		out.Pods = append(out.Pods, encodeRecord(rec))
+	for _, n := range inv.Notices {
+		out.Notices = append(out.Notices, &link.Notice{Code: n.Code, Text: n.Text, Severe: n.Severe})
 	}
 	return out
 }
@@ -54,15 +81,17 @@ func (d *daemon) askRuntime() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	version, err := d.Containers.Version(ctx)
+	images, ierr := d.Containers.Images(ctx)
+	d.saidMu.Lock()
+	defer d.saidMu.Unlock()
 	switch {
 	case err == nil:
 		d.runtime = version
 	case d.runtime == "" || !errors.Is(err, context.DeadlineExceeded):
 		d.runtime = "not reachable"
 	}
-	images, err := d.Containers.Images(ctx)
-	if err != nil {
-		d.Log.Debug("list images", "err", err)
+	if ierr != nil {
+		d.Log.Debug("list images", "err", ierr)
 		return
 	}
 	d.images = images

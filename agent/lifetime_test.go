@@ -83,7 +83,7 @@ func TestSessionDoesNotWaitForItsTunnels(t *testing.T) {
 	stream, err := link.NewLinkClient(conn).Session(ctx)
 	d.must(err)
 	served := make(chan error, 1)
-	go func() { served <- s.serve(ctx, end, conn, stream, &link.Welcome{HeartbeatMs: 1000}) }()
+	go func() { served <- s.serve(ctx, end, conn, stream, &link.Welcome{HeartbeatMs: 1000}, nil) }()
 	c.ask <- execOf("true")
 	starting := <-slow.begun
 	close(c.ask)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
@@ -39,19 +40,24 @@ const (
 
 // sessions keeps one session with the scheduler that leads.
 type sessions struct {
-	where    *directory
-	dial     Dialer
-	store    *pki.Store
-	ledger   *ledger.Ledger
-	pods     *pod.Pods
-	reports  *reports
-	live     *sampler
-	tunnels  *tunnels
-	hello    func() *link.Hello
-	allocate ledger.Allocate
-	heard    *atomic.Bool
-	log      *slog.Logger
-	closing  sync.WaitGroup // connections that are being closed
+	where   *directory
+	dial    Dialer
+	store   *pki.Store
+	ledger  *ledger.Ledger
+	pods    *pod.Pods
+	reports *reports
+	live    *sampler
+	tunnels *tunnels
+	hello   func() *link.Hello
+	// inventory is what the host has now. After changed has received, the scheduler is told when it has become
+	// another than it was told.
+	inventory func() fleet.Inventory
+	changed   chan struct{}
+	prefetch  func(image string)
+	allocate  ledger.Allocate
+	heard     *atomic.Bool
+	log       *slog.Logger
+	closing   sync.WaitGroup // connections that are being closed
 
 	lastHeard atomic.Int64 // Unix nanoseconds of the session's newest message
 
@@ -133,7 +139,7 @@ func (s *sessions) once(ctx context.Context, addr string) (stood time.Duration, 
 	}
 	s.log.Info("session with the scheduler", "addr", addr, "epoch", welcome.GetEpoch(), "set_kept", welcome.GetKeepSet())
 	began := time.Now()
-	err = s.serve(ctx, cancel, conn, stream, welcome)
+	err = s.serve(ctx, cancel, conn, stream, welcome, hello.GetInventory())
 	return time.Since(began), err
 }
 
@@ -169,12 +175,13 @@ func (s *sessions) learn(members []string) {
 
 // serve runs the session's two directions. Only one goroutine sends. The session's tunnels are told
 // of its end, which does not wait for them: some take long, and the host cannot be reached meanwhile.
-func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome) error {
+func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome, told *link.Inventory) error {
 	group, ctx := errgroup.WithContext(ctx)
 	// Whatever ends one direction ends the stream, on which the other one waits.
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	defer stop()
 	up := make(chan *link.Up, upQueue)
+	group.Go(func() error { return s.tellInventory(ctx, told, up) })
 	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
 	group.Go(func() error { return s.renewInTime(ctx, conn) })
@@ -199,6 +206,33 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 		}
 	})
 	return group.Wait()
+}
+
+// stir has the session look whether the host has become another.
+func (s *sessions) stir() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// tellInventory tells the scheduler what the host has, whenever that is another than told.
+func (s *sessions) tellInventory(ctx context.Context, told *link.Inventory, up chan<- *link.Up) error {
+	for {
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		now := encodeInventory(s.inventory())
+		if proto.Equal(now, told) {
+			continue
+		}
+		if err := push(ctx, up, &link.Up{Kind: &link.Up_Inventory{Inventory: now}}); err != nil {
+			return err
+		}
+		told = now
+	}
 }
 
 // silence ends a session in which nothing is heard for too long. It looks a second time a moment after the limit: on a
@@ -350,6 +384,8 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 		return push(ctx, up, applied(d.GetTo()))
 	case msg.GetReportsKept() != nil:
 		s.reports.kept(msg.GetReportsKept().GetSequence())
+	case msg.GetPrefetch() != nil:
+		s.prefetch(msg.GetPrefetch().GetImage())
 	case msg.GetBeat() != nil:
 		s.learn(msg.GetBeat().GetSchedulers())
 	}
@@ -385,7 +421,7 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 		Pod: fleet.PodID(a.GetPodId()), Account: fleet.AccountID(a.GetAccountId()),
 		Incarnation: a.GetIncarnation(), Goal: fleet.Goal(a.GetGoal()), Generation: a.GetGeneration(),
 		Name: a.GetName(), Image: a.GetImage(), Args: a.GetArgs(), Env: a.GetEnv(), DiskGB: a.GetDiskGb(),
-		GPUs: a.GetGpus(), DataCenter: fleet.DataCenterID(a.GetDataCenter()),
+		Digest: a.GetDigest(), GPUs: a.GetGpus(), DataCenter: fleet.DataCenterID(a.GetDataCenter()),
 		Limits: fleet.Resources{
 			MilliCPU: a.GetLimits().GetMilliCpu(), MemoryMB: a.GetLimits().GetMemoryMb(), DiskGB: a.GetLimits().GetDiskGb(),
 		},

@@ -108,6 +108,8 @@ type Principal struct {
 	Account AccountID
 	Can     map[Group]Access
 	Quotas  *Quotas // of the account; nil: the daemon's
+	// Pod is set for a pod's own key: it may read, stop, restart and terminate that pod, and nothing else.
+	Pod PodID
 }
 
 // May reports whether the principal holds at least access want on group g.

@@ -39,6 +39,16 @@ type GPU struct {
 	Island    int    `cbor:"5,keyasint"` // GPUs of one number are joined by NVLink
 	Simulated bool   `cbor:"6,keyasint,omitempty"`
 	Sick      string `cbor:"7,keyasint,omitempty"` // why it is out of placement; empty when healthy
+	PCI       string `cbor:"8,keyasint,omitempty"` // bus address, "0000:3b:00.0"
+	Parent    string `cbor:"9,keyasint,omitempty"` // of a MIG instance: the UUID of the GPU that it is a slice of
+}
+
+// Notice is something that an operator should know of a host: what it does without, or what is wrong with it.
+type Notice struct {
+	Code string `cbor:"1,keyasint"` // snake case, stable, listed in docs/operations.md
+	Text string `cbor:"2,keyasint"` // one sentence
+	// Severe says that the host takes no new pods because of it.
+	Severe bool `cbor:"3,keyasint,omitempty"`
 }
 
 // Inventory is what a host has, as its agent reports it when it connects.
@@ -55,6 +65,9 @@ type Inventory struct {
 	PublicIP string `cbor:"9,keyasint,omitempty"`
 	PortFrom int    `cbor:"10,keyasint,omitempty"`
 	PortTo   int    `cbor:"11,keyasint,omitempty"`
+
+	Notices      []Notice `cbor:"12,keyasint,omitempty"` // by code, at most 32
+	RuntimeClass string   `cbor:"13,keyasint,omitempty"` // what isolates pods beyond the kernel: "" (runc), "gvisor" or "kata"
 }
 
 // Host is the record of a host.

@@ -17,6 +17,7 @@ type Live struct {
 	PullDone      int64     // bytes
 	PullTotal     int64     // bytes; 0 while unknown
 	GPUs          []GPUUse  // in the order of Pod.GPUs; empty while nothing is measured
+	DiskPercent   int       // of the container's disk
 }
 
 // GPUUse is how busy a GPU is, in percent.

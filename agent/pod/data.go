@@ -213,3 +213,15 @@ func someNames(folder *os.File) ([]string, error) {
 	}
 	return nil, nil
 }
+
+// persistent returns the mount of the pod's persistent data, which it makes when there is none.
+func (m *machine) persistent(_ context.Context, want Assignment) ([]Mount, error) {
+	if want.Persistent == nil {
+		return nil, nil
+	}
+	folder, err := MakeData(m.Data, m.id)
+	if err != nil {
+		return nil, err
+	}
+	return []Mount{{Source: folder, Target: want.Persistent.Path}}, nil
+}

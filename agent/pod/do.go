@@ -132,7 +132,7 @@ func (m *machine) define(ctx context.Context, want Assignment) error {
 		return err
 	}
 	m.Logs.System(m.id, "create container "+want.Image)
-	spec, err := m.containerSpec(want)
+	spec, err := m.containerSpec(ctx, want)
 	if err != nil {
 		return err
 	}

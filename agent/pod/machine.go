@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,7 @@ type Deps struct {
 	Reports Reporter
 	Logs    SystemLog
 	Dir     string        // folder of the pods' small files
-	Data    string        // folder of the pods' persistent data; see DataDir
+	Data    string        // folder of the pods' persistent data; see MakeData
 	Resolv  string        // text of the pods' resolv.conf
 	Boot    string        // boot id of the host
 	Slots   chan struct{} // bounds how many containers are made at once
@@ -32,6 +33,11 @@ type Deps struct {
 	GPUName func(uuid string) string
 	// PublicIP is where the pods' published ports are reached now; empty: nothing is published.
 	PublicIP func() string
+
+	GPUs GPUs // nil: the host's GPUs are pretended ones, of which containers see nothing
+	// IDBase returns the host's id of the root of the pod with that address; nil, or 0: pods have no user
+	// namespaces.
+	IDBase func(addr netip.Addr) uint32
 
 	claims *claims // of NewPods
 }

@@ -28,6 +28,7 @@ type Assignment struct {
 	Grace       time.Duration      `cbor:"grace"` // between SIGTERM and SIGKILL
 
 	Mappings   []fleet.PortMapping    `cbor:"mappings,omitempty"`
+	Digest     string                 `cbor:"digest,omitempty"` // of the image, once one was pinned
 	Persistent *fleet.PersistentMount `cbor:"persistent,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
 	// scheduler was heard, and until then it pulls nothing.

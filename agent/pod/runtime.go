@@ -61,8 +61,10 @@ type Container struct {
 
 // Usage is a reading of a pod's counters.
 type Usage struct {
-	CPU    time.Duration // processor time since the start
-	Memory int64         // bytes in use without reclaimable cache
+	CPU      time.Duration // processor time since the start
+	Memory   int64         // bytes in use without reclaimable cache
+	Disk     int64         // bytes that the container wrote and keeps
+	DiskSize int64         // bytes that it may; 0: unknown
 }
 
 // ContainerSpec is everything that a container is made from. Nothing in the image or the
@@ -81,16 +83,39 @@ type ContainerSpec struct {
 	Hosts       string
 	HostnameTxt string
 	LogDir      string          // where the logger writes
-	Limits      fleet.Resources // DiskGB is not enforced by the runtime
+	Limits      fleet.Resources // of the disk, Assignment.DiskGB is enforced: see DiskGB below
+	DiskGB      int64           // of the container's own files, wiped at each Define
 	PIDs        int64
 	ShmMB       int64
 	Mounts      []Mount
+	// Profile is a file of the host that login shells of the container read; empty: none. See wire-facts 6.1.
+	Profile string
+	// IDBase is the host's id of the container's root: the container has 65,536 ids of its own from there on.
+	// 0: no user namespace, its ids are the host's.
+	IDBase  uint32
+	CPUs    string // processors that it may run on, as the kernel writes lists ("0-3,8"); empty: all
+	Devices Devices
 }
 
 // Mount binds a folder of the host, which we made, into the container: nodev, nosuid, private.
 type Mount struct {
 	Source string // on the host
 	Target string // absolute, in the container; never a system path
+}
+
+// Devices is what a container gets of the host's GPUs. The zero value is none. It comes from the host's own
+// inventory, never from image or owner.
+type Devices struct {
+	Nodes []DeviceNode
+	Files []Mount  // of the driver, bound read-only; Target is below the driver's folder in the container
+	Env   []string // "NAME=value", over those of image and owner; PATH and LD_LIBRARY_PATH are put before theirs
+	NUMA  string   // processors near all of them, as ContainerSpec.CPUs; empty: they have none in common
+}
+
+// DeviceNode is a character device that the container may read and write.
+type DeviceNode struct {
+	Host, Path   string // on the host, and in the container
+	Major, Minor int64
 }
 
 // Class decides what an error means for a pod, whoever met it.

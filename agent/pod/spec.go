@@ -1,17 +1,14 @@
 package pod
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-
-	"gantry/fleet"
 )
 
 // containerSpec makes the container's description and the small files that it mounts.
-func (m *machine) containerSpec(want Assignment) (ContainerSpec, error) {
+func (m *machine) containerSpec(ctx context.Context, want Assignment) (ContainerSpec, error) {
 	rec, _ := m.Ledger.Record(m.id)
 	dir := filepath.Join(m.Dir, string(m.id))
 	if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -28,13 +25,17 @@ func (m *machine) containerSpec(want Assignment) (ContainerSpec, error) {
 			return ContainerSpec{}, fmt.Errorf("write the pod's %s: %w", name, err)
 		}
 	}
-	var mounts []Mount
-	if p := want.Persistent; p != nil {
-		folder, err := MakeData(m.Data, m.id)
-		if err != nil {
-			return ContainerSpec{}, err
-		}
-		mounts = append(mounts, Mount{Source: folder, Target: p.Path})
+	mounts, err := m.persistent(ctx, want)
+	if err != nil {
+		return ContainerSpec{}, err
+	}
+	devices, err := m.devices(ctx, want)
+	if err != nil {
+		return ContainerSpec{}, err
+	}
+	base := uint32(0)
+	if m.IDBase != nil {
+		base = m.IDBase(rec.Addr)
 	}
 	shm := int64(shmLeastMB)
 	if len(want.GPUs) > 0 {
@@ -46,43 +47,6 @@ func (m *machine) containerSpec(want Assignment) (ContainerSpec, error) {
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
 		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: pidsLimit, ShmMB: shm, Mounts: mounts,
+		DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices,
 	}, nil
-}
-
-// environment merges the owner's variables with those that every pod gets, each under its public
-// name (wire-facts 6.1) and as GANTRY_*. The owner cannot set the latter, nor NVIDIA_*: which
-// devices a container sees is decided by its assignment alone.
-func (m *machine) environment(want Assignment) map[string]string {
-	out := make(map[string]string, len(want.Env)+16)
-	for k, v := range want.Env {
-		if !strings.HasPrefix(k, "NVIDIA_") {
-			out[k] = v
-		}
-	}
-	gpu := ""
-	if len(want.GPUs) > 0 {
-		gpu = m.GPUName(want.GPUs[0])
-	}
-	vars := map[string]string{}
-	for _, p := range want.Mappings {
-		vars["PUBLIC_IP"] = m.PublicIP()
-		vars["TCP_PORT_"+strconv.Itoa(p.Private)] = strconv.Itoa(p.Public)
-	}
-	cpus := (want.Limits.MilliCPU + 999) / 1000
-	for name, value := range map[string]string{
-		"POD_ID":       string(want.Pod),
-		"DC_ID":        string(want.DataCenter),
-		"POD_HOSTNAME": string(want.Pod),
-		"GPU_COUNT":    strconv.Itoa(len(want.GPUs)),
-		"GPU_NAME":     gpu,
-		"CPU_COUNT":    strconv.FormatInt(cpus, 10),
-		"MEM_GB":       strconv.FormatInt(want.Limits.MemoryMB*1_000_000/fleet.GB, 10),
-	} {
-		vars[name] = value
-	}
-	for name, value := range vars {
-		out["RUNPOD_"+name] = value
-		out["GANTRY_"+name] = value
-	}
-	return out
 }

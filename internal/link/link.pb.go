@@ -662,6 +662,7 @@ type Up struct {
 	//	*Up_Reports
 	//	*Up_Heartbeat
 	//	*Up_Resync
+	//	*Up_Inventory
 	Kind          isUp_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -749,6 +750,15 @@ func (x *Up) GetResync() *Resync {
 	return nil
 }
 
+func (x *Up) GetInventory() *Inventory {
+	if x != nil {
+		if x, ok := x.Kind.(*Up_Inventory); ok {
+			return x.Inventory
+		}
+	}
+	return nil
+}
+
 type isUp_Kind interface {
 	isUp_Kind()
 }
@@ -773,6 +783,10 @@ type Up_Resync struct {
 	Resync *Resync `protobuf:"bytes,5,opt,name=resync,proto3,oneof"`
 }
 
+type Up_Inventory struct {
+	Inventory *Inventory `protobuf:"bytes,6,opt,name=inventory,proto3,oneof"` // what the host has now, when it is another than that of Hello
+}
+
 func (*Up_Hello) isUp_Kind() {}
 
 func (*Up_Applied) isUp_Kind() {}
@@ -782,6 +796,8 @@ func (*Up_Reports) isUp_Kind() {}
 func (*Up_Heartbeat) isUp_Kind() {}
 
 func (*Up_Resync) isUp_Kind() {}
+
+func (*Up_Inventory) isUp_Kind() {}
 
 type Down struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -793,6 +809,7 @@ type Down struct {
 	//	*Down_ReportsKept
 	//	*Down_OpenTunnel
 	//	*Down_Beat
+	//	*Down_Prefetch
 	Kind          isDown_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -889,6 +906,15 @@ func (x *Down) GetBeat() *Beat {
 	return nil
 }
 
+func (x *Down) GetPrefetch() *Prefetch {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Prefetch); ok {
+			return x.Prefetch
+		}
+	}
+	return nil
+}
+
 type isDown_Kind interface {
 	isDown_Kind()
 }
@@ -917,6 +943,10 @@ type Down_Beat struct {
 	Beat *Beat `protobuf:"bytes,6,opt,name=beat,proto3,oneof"`
 }
 
+type Down_Prefetch struct {
+	Prefetch *Prefetch `protobuf:"bytes,7,opt,name=prefetch,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Kind() {}
 
 func (*Down_Full) isDown_Kind() {}
@@ -929,6 +959,54 @@ func (*Down_OpenTunnel) isDown_Kind() {}
 
 func (*Down_Beat) isDown_Kind() {}
 
+func (*Down_Prefetch) isDown_Kind() {}
+
+// Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
+// the images of the host's inventory.
+type Prefetch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Image         string                 `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prefetch) Reset() {
+	*x = Prefetch{}
+	mi := &file_internal_link_link_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prefetch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prefetch) ProtoMessage() {}
+
+func (x *Prefetch) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
+func (*Prefetch) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Prefetch) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
 // Beat says that the scheduler still leads. It comes at least as often as the host's heartbeats are due; a host
 // that hears nothing for the silence of its Welcome looks for another scheduler.
 type Beat struct {
@@ -940,7 +1018,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1030,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1043,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -997,7 +1075,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1087,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1100,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -1111,7 +1189,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1201,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1214,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -1199,7 +1277,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1289,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1302,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -1257,13 +1335,15 @@ type GPU struct {
 	Island        int32                  `protobuf:"varint,5,opt,name=island,proto3" json:"island,omitempty"`
 	Simulated     bool                   `protobuf:"varint,6,opt,name=simulated,proto3" json:"simulated,omitempty"`
 	Sick          string                 `protobuf:"bytes,7,opt,name=sick,proto3" json:"sick,omitempty"`
+	Pci           string                 `protobuf:"bytes,8,opt,name=pci,proto3" json:"pci,omitempty"`
+	Parent        string                 `protobuf:"bytes,9,opt,name=parent,proto3" json:"parent,omitempty"` // of a MIG instance
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1355,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1368,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1340,6 +1420,80 @@ func (x *GPU) GetSick() string {
 	return ""
 }
 
+func (x *GPU) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *GPU) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+type Notice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Severe        bool                   `protobuf:"varint,3,opt,name=severe,proto3" json:"severe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notice) Reset() {
+	*x = Notice{}
+	mi := &file_internal_link_link_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notice) ProtoMessage() {}
+
+func (x *Notice) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notice.ProtoReflect.Descriptor instead.
+func (*Notice) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Notice) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Notice) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Notice) GetSevere() bool {
+	if x != nil {
+		return x.Severe
+	}
+	return false
+}
+
 type Inventory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Total         *Resources             `protobuf:"bytes,1,opt,name=total,proto3" json:"total,omitempty"`
@@ -1353,13 +1507,15 @@ type Inventory struct {
 	PublicIp      string                 `protobuf:"bytes,9,opt,name=public_ip,json=publicIp,proto3" json:"public_ip,omitempty"`
 	PortFrom      int32                  `protobuf:"varint,10,opt,name=port_from,json=portFrom,proto3" json:"port_from,omitempty"` // of the range that is forwarded to pods; 0: none
 	PortTo        int32                  `protobuf:"varint,11,opt,name=port_to,json=portTo,proto3" json:"port_to,omitempty"`
+	Notices       []*Notice              `protobuf:"bytes,12,rep,name=notices,proto3" json:"notices,omitempty"`
+	RuntimeClass  string                 `protobuf:"bytes,13,opt,name=runtime_class,json=runtimeClass,proto3" json:"runtime_class,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1527,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1540,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -1464,6 +1620,20 @@ func (x *Inventory) GetPortTo() int32 {
 	return 0
 }
 
+func (x *Inventory) GetNotices() []*Notice {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
+func (x *Inventory) GetRuntimeClass() string {
+	if x != nil {
+		return x.RuntimeClass
+	}
+	return ""
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1479,7 +1649,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1661,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1674,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -1577,13 +1747,14 @@ type Assignment struct {
 	Registry       *Credential            `protobuf:"bytes,16,opt,name=registry,proto3" json:"registry,omitempty"`                              // for the image; never written to the host's disk
 	PersistentGb   int64                  `protobuf:"varint,17,opt,name=persistent_gb,json=persistentGb,proto3" json:"persistent_gb,omitempty"` // host-local mount; 0: none
 	PersistentPath string                 `protobuf:"bytes,18,opt,name=persistent_path,json=persistentPath,proto3" json:"persistent_path,omitempty"`
+	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"` // of the image's manifest, once one was pinned; empty: whatever the reference names now
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1766,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1779,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -1737,6 +1908,13 @@ func (x *Assignment) GetPersistentPath() string {
 	return ""
 }
 
+func (x *Assignment) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
 type Credential struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Username      string                 `protobuf:"bytes,1,opt,name=username,proto3" json:"username,omitempty"`
@@ -1747,7 +1925,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1937,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1950,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Credential) GetUsername() string {
@@ -1800,7 +1978,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1990,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +2003,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -1859,7 +2037,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2049,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2062,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -1913,7 +2091,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2103,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2116,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -1978,7 +2156,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2168,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2181,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -2021,7 +2199,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2211,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2224,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -2068,7 +2246,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2258,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2271,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -2177,7 +2355,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2367,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2380,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -2235,7 +2413,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2425,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2438,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -2280,7 +2458,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2470,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2483,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -2324,13 +2502,14 @@ type PodLive struct {
 	PullTotal     int64                  `protobuf:"varint,5,opt,name=pull_total,json=pullTotal,proto3" json:"pull_total,omitempty"`             // bytes; 0 when unknown
 	Activity      string                 `protobuf:"bytes,6,opt,name=activity,proto3" json:"activity,omitempty"`                                 // what the host does for the pod right now, in words
 	Gpus          []*GPUUse              `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`                                         // in the order of the assignment; empty while nothing is measured
+	DiskPercent   int32                  `protobuf:"varint,8,opt,name=disk_percent,json=diskPercent,proto3" json:"disk_percent,omitempty"`       // of the container's disk
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2521,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2534,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -2407,6 +2586,13 @@ func (x *PodLive) GetGpus() []*GPUUse {
 	return nil
 }
 
+func (x *PodLive) GetDiskPercent() int32 {
+	if x != nil {
+		return x.DiskPercent
+	}
+	return 0
+}
+
 type GPUUse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Util          int32                  `protobuf:"varint,1,opt,name=util,proto3" json:"util,omitempty"`                               // percent
@@ -2417,7 +2603,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2615,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2628,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -2475,7 +2661,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2673,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2686,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -2591,7 +2777,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2789,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2802,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -2647,7 +2833,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2845,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2858,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -2733,7 +2919,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2931,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2944,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -2823,7 +3009,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3021,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3034,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -2888,7 +3074,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +3086,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3099,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Frame) GetId() string {
@@ -3016,14 +3202,15 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
 	"\rRenewResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\x92\x02\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xcd\x02\n" +
 	"\x02Up\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.gantry.link.v1.HelloH\x00R\x05hello\x123\n" +
 	"\aapplied\x18\x02 \x01(\v2\x17.gantry.link.v1.AppliedH\x00R\aapplied\x123\n" +
 	"\areports\x18\x03 \x01(\v2\x17.gantry.link.v1.ReportsH\x00R\areports\x129\n" +
 	"\theartbeat\x18\x04 \x01(\v2\x19.gantry.link.v1.HeartbeatH\x00R\theartbeat\x120\n" +
-	"\x06resync\x18\x05 \x01(\v2\x16.gantry.link.v1.ResyncH\x00R\x06resyncB\x06\n" +
-	"\x04kind\"\xdd\x02\n" +
+	"\x06resync\x18\x05 \x01(\v2\x16.gantry.link.v1.ResyncH\x00R\x06resync\x129\n" +
+	"\tinventory\x18\x06 \x01(\v2\x19.gantry.link.v1.InventoryH\x00R\tinventoryB\x06\n" +
+	"\x04kind\"\x95\x03\n" +
 	"\x04Down\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.gantry.link.v1.WelcomeH\x00R\awelcome\x12-\n" +
 	"\x04full\x18\x02 \x01(\v2\x17.gantry.link.v1.FullSetH\x00R\x04full\x12<\n" +
@@ -3033,8 +3220,11 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\freports_kept\x18\x04 \x01(\v2\x1b.gantry.link.v1.ReportsKeptH\x00R\vreportsKept\x12=\n" +
 	"\vopen_tunnel\x18\x05 \x01(\v2\x1a.gantry.link.v1.OpenTunnelH\x00R\n" +
 	"openTunnel\x12*\n" +
-	"\x04beat\x18\x06 \x01(\v2\x14.gantry.link.v1.BeatH\x00R\x04beatB\x06\n" +
-	"\x04kind\"&\n" +
+	"\x04beat\x18\x06 \x01(\v2\x14.gantry.link.v1.BeatH\x00R\x04beat\x126\n" +
+	"\bprefetch\x18\a \x01(\v2\x18.gantry.link.v1.PrefetchH\x00R\bprefetchB\x06\n" +
+	"\x04kind\" \n" +
+	"\bPrefetch\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\"&\n" +
 	"\x04Beat\x12\x1e\n" +
 	"\n" +
 	"schedulers\x18\x01 \x03(\tR\n" +
@@ -3065,7 +3255,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\tResources\x12\x1b\n" +
 	"\tmilli_cpu\x18\x01 \x01(\x03R\bmilliCpu\x12\x1b\n" +
 	"\tmemory_mb\x18\x02 \x01(\x03R\bmemoryMb\x12\x17\n" +
-	"\adisk_gb\x18\x03 \x01(\x03R\x06diskGb\"\xa8\x01\n" +
+	"\adisk_gb\x18\x03 \x01(\x03R\x06diskGb\"\xd2\x01\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x1b\n" +
@@ -3073,7 +3263,13 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04numa\x18\x04 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06island\x18\x05 \x01(\x05R\x06island\x12\x1c\n" +
 	"\tsimulated\x18\x06 \x01(\bR\tsimulated\x12\x12\n" +
-	"\x04sick\x18\a \x01(\tR\x04sick\"\xd3\x02\n" +
+	"\x04sick\x18\a \x01(\tR\x04sick\x12\x10\n" +
+	"\x03pci\x18\b \x01(\tR\x03pci\x12\x16\n" +
+	"\x06parent\x18\t \x01(\tR\x06parent\"H\n" +
+	"\x06Notice\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
+	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xaa\x03\n" +
 	"\tInventory\x12/\n" +
 	"\x05total\x18\x01 \x01(\v2\x19.gantry.link.v1.ResourcesR\x05total\x12'\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x13.gantry.link.v1.GPUR\x04gpus\x12\x12\n" +
@@ -3086,7 +3282,9 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\tpublic_ip\x18\t \x01(\tR\bpublicIp\x12\x1b\n" +
 	"\tport_from\x18\n" +
 	" \x01(\x05R\bportFrom\x12\x17\n" +
-	"\aport_to\x18\v \x01(\x05R\x06portTo\"\xd5\x01\n" +
+	"\aport_to\x18\v \x01(\x05R\x06portTo\x120\n" +
+	"\anotices\x18\f \x03(\v2\x16.gantry.link.v1.NoticeR\anotices\x12#\n" +
+	"\rruntime_class\x18\r \x01(\tR\fruntimeClass\"\xd5\x01\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -3098,7 +3296,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"schedulers\x12\x1d\n" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
-	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\x93\x05\n" +
+	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\xab\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -3123,7 +3321,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\bgrace_ms\x18\x0f \x01(\x05R\agraceMs\x126\n" +
 	"\bregistry\x18\x10 \x01(\v2\x1a.gantry.link.v1.CredentialR\bregistry\x12#\n" +
 	"\rpersistent_gb\x18\x11 \x01(\x03R\fpersistentGb\x12'\n" +
-	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x1a6\n" +
+	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x12\x16\n" +
+	"\x06digest\x18\x13 \x01(\tR\x06digest\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"D\n" +
@@ -3173,7 +3372,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\vReportsKept\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"8\n" +
 	"\tHeartbeat\x12+\n" +
-	"\x04pods\x18\x01 \x03(\v2\x17.gantry.link.v1.PodLiveR\x04pods\"\xec\x01\n" +
+	"\x04pods\x18\x01 \x03(\v2\x17.gantry.link.v1.PodLiveR\x04pods\"\x8f\x02\n" +
 	"\aPodLive\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1f\n" +
 	"\vcpu_percent\x18\x02 \x01(\x05R\n" +
@@ -3183,7 +3382,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
 	"pull_total\x18\x05 \x01(\x03R\tpullTotal\x12\x1a\n" +
 	"\bactivity\x18\x06 \x01(\tR\bactivity\x12*\n" +
-	"\x04gpus\x18\a \x03(\v2\x16.gantry.link.v1.GPUUseR\x04gpus\"=\n" +
+	"\x04gpus\x18\a \x03(\v2\x16.gantry.link.v1.GPUUseR\x04gpus\x12!\n" +
+	"\fdisk_percent\x18\b \x01(\x05R\vdiskPercent\"=\n" +
 	"\x06GPUUse\x12\x12\n" +
 	"\x04util\x18\x01 \x01(\x05R\x04util\x12\x1f\n" +
 	"\vmemory_util\x18\x02 \x01(\x05R\n" +
@@ -3253,7 +3453,7 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_internal_link_link_proto_goTypes = []any{
 	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
 	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
@@ -3266,88 +3466,93 @@ var file_internal_link_link_proto_goTypes = []any{
 	(*RenewResponse)(nil),      // 8: gantry.link.v1.RenewResponse
 	(*Up)(nil),                 // 9: gantry.link.v1.Up
 	(*Down)(nil),               // 10: gantry.link.v1.Down
-	(*Beat)(nil),               // 11: gantry.link.v1.Beat
-	(*Hello)(nil),              // 12: gantry.link.v1.Hello
-	(*LedgerPod)(nil),          // 13: gantry.link.v1.LedgerPod
-	(*Resources)(nil),          // 14: gantry.link.v1.Resources
-	(*GPU)(nil),                // 15: gantry.link.v1.GPU
-	(*Inventory)(nil),          // 16: gantry.link.v1.Inventory
-	(*Welcome)(nil),            // 17: gantry.link.v1.Welcome
-	(*Assignment)(nil),         // 18: gantry.link.v1.Assignment
-	(*Credential)(nil),         // 19: gantry.link.v1.Credential
-	(*Port)(nil),               // 20: gantry.link.v1.Port
-	(*FullSet)(nil),            // 21: gantry.link.v1.FullSet
-	(*Difference)(nil),         // 22: gantry.link.v1.Difference
-	(*Applied)(nil),            // 23: gantry.link.v1.Applied
-	(*Resync)(nil),             // 24: gantry.link.v1.Resync
-	(*PodReport)(nil),          // 25: gantry.link.v1.PodReport
-	(*Reports)(nil),            // 26: gantry.link.v1.Reports
-	(*ReportsKept)(nil),        // 27: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),          // 28: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),            // 29: gantry.link.v1.PodLive
-	(*GPUUse)(nil),             // 30: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),         // 31: gantry.link.v1.OpenTunnel
-	(*PortTarget)(nil),         // 32: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),          // 33: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),         // 34: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),         // 35: gantry.link.v1.FileTarget
-	(*Frame)(nil),              // 36: gantry.link.v1.Frame
-	nil,                        // 37: gantry.link.v1.Assignment.EnvEntry
-	nil,                        // 38: gantry.link.v1.PodReport.StepsNsEntry
+	(*Prefetch)(nil),           // 11: gantry.link.v1.Prefetch
+	(*Beat)(nil),               // 12: gantry.link.v1.Beat
+	(*Hello)(nil),              // 13: gantry.link.v1.Hello
+	(*LedgerPod)(nil),          // 14: gantry.link.v1.LedgerPod
+	(*Resources)(nil),          // 15: gantry.link.v1.Resources
+	(*GPU)(nil),                // 16: gantry.link.v1.GPU
+	(*Notice)(nil),             // 17: gantry.link.v1.Notice
+	(*Inventory)(nil),          // 18: gantry.link.v1.Inventory
+	(*Welcome)(nil),            // 19: gantry.link.v1.Welcome
+	(*Assignment)(nil),         // 20: gantry.link.v1.Assignment
+	(*Credential)(nil),         // 21: gantry.link.v1.Credential
+	(*Port)(nil),               // 22: gantry.link.v1.Port
+	(*FullSet)(nil),            // 23: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 24: gantry.link.v1.Difference
+	(*Applied)(nil),            // 25: gantry.link.v1.Applied
+	(*Resync)(nil),             // 26: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 27: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 28: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 29: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 30: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 31: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 32: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 33: gantry.link.v1.OpenTunnel
+	(*PortTarget)(nil),         // 34: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 35: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 36: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 37: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 38: gantry.link.v1.Frame
+	nil,                        // 39: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 40: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
-	12, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	23, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	26, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	28, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	24, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
-	17, // 5: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	21, // 6: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	22, // 7: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	27, // 8: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	31, // 9: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	11, // 10: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
-	16, // 11: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	13, // 12: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
-	14, // 13: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
-	20, // 14: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
-	14, // 15: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	15, // 16: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	37, // 17: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	20, // 18: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	14, // 19: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	19, // 20: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	18, // 21: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	18, // 22: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	38, // 23: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	25, // 24: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	29, // 25: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	30, // 26: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	32, // 27: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	33, // 28: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	34, // 29: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	35, // 30: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	0,  // 31: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	7,  // 32: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	2,  // 33: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
-	4,  // 34: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
-	7,  // 35: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
-	5,  // 36: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
-	9,  // 37: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	36, // 38: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	1,  // 39: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	8,  // 40: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	3,  // 41: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
-	3,  // 42: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
-	8,  // 43: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
-	6,  // 44: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
-	10, // 45: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	36, // 46: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	39, // [39:47] is the sub-list for method output_type
-	31, // [31:39] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	13, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
+	25, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	28, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	30, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	26, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	18, // 5: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
+	19, // 6: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	23, // 7: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	24, // 8: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	29, // 9: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	33, // 10: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	12, // 11: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	11, // 12: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
+	18, // 13: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	14, // 14: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	15, // 15: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	22, // 16: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	15, // 17: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	16, // 18: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	17, // 19: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
+	39, // 20: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	22, // 21: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	15, // 22: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	21, // 23: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	20, // 24: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	20, // 25: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	40, // 26: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	27, // 27: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	31, // 28: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	32, // 29: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	34, // 30: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	35, // 31: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	36, // 32: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	37, // 33: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	0,  // 34: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	7,  // 35: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	2,  // 36: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	4,  // 37: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	7,  // 38: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	5,  // 39: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	9,  // 40: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	38, // 41: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	1,  // 42: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	8,  // 43: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	3,  // 44: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	3,  // 45: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	8,  // 46: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	6,  // 47: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	10, // 48: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	38, // 49: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	42, // [42:50] is the sub-list for method output_type
+	34, // [34:42] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -3361,6 +3566,7 @@ func file_internal_link_link_proto_init() {
 		(*Up_Reports)(nil),
 		(*Up_Heartbeat)(nil),
 		(*Up_Resync)(nil),
+		(*Up_Inventory)(nil),
 	}
 	file_internal_link_link_proto_msgTypes[10].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
@@ -3369,8 +3575,9 @@ func file_internal_link_link_proto_init() {
 		(*Down_ReportsKept)(nil),
 		(*Down_OpenTunnel)(nil),
 		(*Down_Beat)(nil),
+		(*Down_Prefetch)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[31].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[33].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
@@ -3382,7 +3589,7 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -194,7 +194,7 @@ func TestApplyGoesOnBesideALongReader(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.fillUsage(1000, 250)
+		w.fillUsage(1000, 140)
 	}()
 	select {
 	case <-done:
