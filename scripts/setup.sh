@@ -18,6 +18,8 @@ readonly wanted=(
 	runc:runc
 	nft:nftables
 	ip:iproute2
+	mkfs.ext4:e2fsprogs
+	mkfs.btrfs:btrfs-progs
 	protoc:protobuf-compiler
 	jq:jq
 	curl:curl

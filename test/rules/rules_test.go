@@ -20,7 +20,7 @@ const module = "gantry"
 var core = []string{
 	"gantry/fleet",
 	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
-	"gantry/agent/pod", "gantry/agent/ctrd",
+	"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/storage/disk",
 	"gantry/netctl/kernel",
 	"gantry/api/rest",
 }
@@ -41,7 +41,7 @@ var layers = []struct {
 	},
 	{
 		[]string{"gantry/agent/pod"},
-		[]string{"os/exec", "github.com/hashicorp", "github.com/containerd", "go.etcd.io/bbolt", "github.com/vishvananda", "sigs.k8s.io/knftables"},
+		[]string{"os/exec", "github.com/NVIDIA", "github.com/hashicorp", "github.com/containerd", "go.etcd.io/bbolt", "github.com/vishvananda", "sigs.k8s.io/knftables"},
 	},
 }
 
@@ -96,8 +96,8 @@ func TestPureCodeStaysPure(t *testing.T) {
 	}
 }
 
-func TestSchedulerAndCommandLineNeedNoCgo(t *testing.T) {
-	report(t, cgoFaults(load(t, "./cmd/gantry", "./cmd/gantry-scheduler")))
+func TestOnlyTheGPUHelperNeedsCgo(t *testing.T) {
+	report(t, cgoFaults(load(t, "./cmd/gantry", "./cmd/gantry-scheduler", "./cmd/gantry-agent", "./cmd/gantry-logger")))
 }
 
 func report(t *testing.T, faults []string) {
