@@ -13,14 +13,15 @@ import (
 	"gantry/netctl"
 )
 
-// Clean removes every container, namespace, link and rule of the agent whose data folder is dir.
+// Clean removes every container, namespace, link and rule of the agent whose data folder is dir, and the disks of
+// containers, and unmounts the others.
 // The ledger stays and remembers: pods that ran are started again, as new incarnations, when the
 // agent runs next, and find their persistent data. Data of pods that a scheduler ordered to go goes
 // too. It fails while an agent runs on the folder.
 func Clean(ctx context.Context, dir string, rt Containers, network netctl.Controller) error {
 	path := filepath.Join(dir, "ledger.db")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return errors.Join(rt.Clean(ctx, false), network.Clean(ctx))
+		return errors.Join(rt.Clean(ctx, false), network.Clean(ctx), cleanDisks(ctx, dir))
 	}
 	book, err := ledger.Open(path)
 	if err != nil {
@@ -31,6 +32,9 @@ func Clean(ctx context.Context, dir string, rt Containers, network netctl.Contro
 	err = book.MarkCleaned()
 	if err == nil {
 		err = errors.Join(rt.Clean(ctx, false), network.Clean(ctx))
+	}
+	if err == nil {
+		err = cleanDisks(ctx, dir)
 	}
 	if err == nil {
 		err = cleanData(ctx, dir, book)
@@ -48,10 +52,14 @@ func CleanLost(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	all, err := pod.LostData(dataDir(dir))
+	data, err := foundData(dir)
+	var all []pod.Lost
+	if err == nil {
+		all, err = data.Lost()
+	}
 	for _, l := range all {
 		if rec, known := book.Record(l.Pod); !mayReturn(rec, known) {
-			err = errors.Join(err, pod.RemoveLost(ctx, dataDir(dir), l))
+			err = errors.Join(err, data.RemoveLost(ctx, l))
 		}
 	}
 	if closeErr := book.Close(); err == nil && closeErr != nil {
@@ -64,14 +72,18 @@ func CleanLost(ctx context.Context, dir string) error {
 // not order to go is left to the next agent, which sets it aside once a scheduler was heard: the ledger
 // itself may be new.
 func cleanData(ctx context.Context, dir string, book *ledger.Ledger) error {
-	ids, err := pod.DataOf(dataDir(dir))
+	data, err := foundData(dir)
+	if err != nil {
+		return err
+	}
+	ids, err := data.Pods()
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		rec, known := book.Record(id)
 		if known && !rec.Orphan && rec.Assignment.Goal == fleet.GoalGone {
-			err = errors.Join(err, pod.RemoveData(ctx, dataDir(dir), id))
+			err = errors.Join(err, data.Remove(ctx, id))
 		}
 	}
 	return err

@@ -43,7 +43,7 @@ func inventory(dir string, overcommit int, gpus []fleet.GPU, book diskBook) (fle
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
-	data, err := hasData(dataDir(dir))
+	data, err := hasData(dir)
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
@@ -108,13 +108,17 @@ func foreignDisk(disk diskUse, book diskBook, data bool) (int64, error) {
 	return min(max(known, disk.used-allotted, 0), disk.size), nil
 }
 
-// hasData reports whether there is persistent data below dir, in its place or set aside.
+// hasData reports whether there is persistent data below an agent's data folder, in its place or set aside.
 func hasData(dir string) (bool, error) {
-	pods, err := pod.DataOf(dir)
+	data, err := foundData(dir)
 	if err != nil {
 		return false, err
 	}
-	aside, err := pod.LostData(dir)
+	pods, err := data.Pods()
+	if err != nil {
+		return false, err
+	}
+	aside, err := data.Lost()
 	return len(pods)+len(aside) > 0, err
 }
 

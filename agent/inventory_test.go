@@ -75,7 +75,7 @@ func TestForeignDiskOfALostLedger(t *testing.T) {
 		func() { makeData(t, dir, "p1") }, func() { loseData(t, dir, time.Now(), "p1") },
 	} {
 		put()
-		if has, err := hasData(dataDir(dir)); err != nil || !has {
+		if has, err := hasData(dir); err != nil || !has {
 			t.Errorf("data: %v, %v", has, err)
 		}
 		if _, err := inventory(dir, 1, nil, book); err != nil {

@@ -60,12 +60,12 @@ func (d *daemon) swept(ctx context.Context) bool {
 			clean = false
 		}
 	}
-	return d.sweptData(ctx) && clean
+	return d.sweptDisks(ctx) && d.sweptData(ctx) && clean
 }
 
 // sweptData sets persistent data of pods that the ledger does not know aside, each after its container.
 func (d *daemon) sweptData(ctx context.Context) bool {
-	ids, err := pod.DataOf(dataDir(d.Dir))
+	ids, err := d.data().Pods()
 	if err != nil {
 		d.Log.Warn("list persistent data", "err", err)
 		return false
@@ -78,7 +78,7 @@ func (d *daemon) sweptData(ctx context.Context) bool {
 		err := d.Containers.Remove(ctx, id)
 		path := ""
 		if err == nil {
-			path, err = pod.SetAside(ctx, dataDir(d.Dir), id, time.Now())
+			path, err = d.data().SetAside(ctx, id, time.Now())
 		}
 		if err != nil {
 			d.Log.Warn("set the persistent data of an unknown pod aside", "pod", id, "err", err)
@@ -97,7 +97,7 @@ func (d *daemon) sweptData(ctx context.Context) bool {
 func (d *daemon) sweptLost(ctx context.Context, now time.Time) bool {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	all, err := pod.LostData(dataDir(d.Dir))
+	all, err := d.data().Lost()
 	if err != nil {
 		d.Log.Warn("look after data that was set aside", "err", err)
 		return false
@@ -112,7 +112,7 @@ func (d *daemon) sweptLost(ctx context.Context, now time.Time) bool {
 			continue
 		}
 		d.Log.Warn("persistent data that was set aside is removed: its time is over", "pod", l.Pod, "folder", l.Path)
-		if err := pod.RemoveLost(ctx, dataDir(d.Dir), l); err != nil {
+		if err := d.data().RemoveLost(ctx, l); err != nil {
 			d.Log.Warn("remove data that was set aside", "pod", l.Pod, "err", err)
 			return false
 		}

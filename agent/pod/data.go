@@ -4,20 +4,80 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"gantry/fleet"
+	"gantry/storage/disk/tree"
 )
 
 // removed begins the names of folders whose removal has begun. No pod's id begins so.
 const removed = ".removed-"
+
+// Disks keep the pods' persistent data on disks of a limited size; storage/disk says what each call does.
+// They are safe for concurrent use.
+type Disks interface {
+	Keep(ctx context.Context, name string, gb int64) (dir string, err error)
+	Remove(ctx context.Context, name string) error
+	Rename(ctx context.Context, from, to string) error
+	Names() ([]string, error)
+}
+
+// Data is the persistent data of a host's pods: what is below Dir, on Disks, whose folder is Dir, too. With nil
+// Disks it is in plain folders, as the functions of this package that take a folder have it.
+type Data struct {
+	Dir   string
+	Disks Disks
+}
+
+// Make returns the folder of a pod's persistent data, with room for gb·10^9 bytes, as MakeData does. Data that is
+// there stays, on a disk that is made larger when it is too small. The caller has made sure that no container uses it.
+func (d Data) Make(ctx context.Context, id fleet.PodID, gb int64) (string, error) {
+	if d.Disks == nil {
+		return MakeData(d.Dir, id)
+	}
+	if err := d.bringBack(ctx, id); err != nil {
+		return "", fmt.Errorf("bring the pod's persistent data back: %w", err)
+	}
+	return d.Disks.Keep(ctx, string(id), gb)
+}
+
+// Pods returns the pods that have data, as DataOf does.
+func (d Data) Pods() ([]fleet.PodID, error) {
+	if d.Disks == nil {
+		return DataOf(d.Dir)
+	}
+	names, err := d.Disks.Names()
+	if err != nil {
+		return nil, err
+	}
+	var out []fleet.PodID
+	for _, name := range names {
+		if mayBePod(name) {
+			out = append(out, fleet.PodID(name))
+		}
+	}
+	return out, nil
+}
+
+// Remove removes a pod's data, as RemoveData does.
+func (d Data) Remove(ctx context.Context, id fleet.PodID) error {
+	if d.Disks == nil {
+		return RemoveData(ctx, d.Dir, id)
+	}
+	aside, err := d.Lost()
+	if err == nil {
+		err = d.Disks.Remove(ctx, string(id))
+	}
+	for _, l := range aside {
+		if err == nil && l.Pod == id {
+			err = d.RemoveLost(ctx, l)
+		}
+	}
+	return err
+}
 
 // MakeData makes the folder of a pod's persistent data below dir, and returns its path. Data of the pod
 // that was set aside comes back to it. It may be repeated. Nobody but root enters dir; the folder itself
@@ -85,7 +145,7 @@ func RemoveData(ctx context.Context, dir string, id fleet.PodID) error {
 // its name before the first of its files is gone, so that nobody takes what is left for the whole.
 func discard(ctx context.Context, dir string, id fleet.PodID, path string) error {
 	trash := filepath.Join(dir, removed+string(id))
-	if err := removeTree(ctx, trash); err != nil {
+	if err := tree.Remove(ctx, trash); err != nil {
 		return err
 	}
 	err := os.Rename(path, trash)
@@ -95,133 +155,20 @@ func discard(ctx context.Context, dir string, id fleet.PodID, path string) error
 	if err != nil {
 		return err
 	}
-	return removeTree(ctx, trash)
+	return tree.Remove(ctx, trash)
 }
 
-// removeTree removes a folder. It moves the folders of each folder up to the top before it goes on,
-// so that a tree of any depth takes two open folders and no recursion.
-func removeTree(ctx context.Context, path string) error {
-	top, err := openFolder(unix.AT_FDCWD, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = top.Close() }()
-	for next := 0; ; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		names, err := someNames(top)
-		if err != nil {
-			return err
-		}
-		if len(names) == 0 {
-			return os.Remove(path)
-		}
-		for _, name := range names {
-			if err := removeEntry(ctx, top, name, &next); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// removeEntry removes one entry of the top folder. When it is a folder, its own folders become
-// entries of the top one, under the next free number.
-func removeEntry(ctx context.Context, top *os.File, name string, next *int) error {
-	err := unix.Unlinkat(int(top.Fd()), name, 0)
-	if err == nil || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if !errors.Is(err, unix.EISDIR) {
-		return &fs.PathError{Op: "unlink", Path: top.Name(), Err: err}
-	}
-	folder, err := openFolder(int(top.Fd()), name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = folder.Close() }()
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		names, err := someNames(folder)
-		if err != nil {
-			return err
-		}
-		if len(names) == 0 {
-			break
-		}
-		for _, n := range names {
-			if err := unix.Unlinkat(int(folder.Fd()), n, 0); err == nil {
-				continue
-			} else if !errors.Is(err, unix.EISDIR) {
-				return &fs.PathError{Op: "unlink", Path: top.Name(), Err: err}
-			}
-			if err := moveUp(folder, n, top, next); err != nil {
-				return &fs.PathError{Op: "move", Path: top.Name(), Err: err}
-			}
-		}
-	}
-	if err := unix.Unlinkat(int(top.Fd()), name, unix.AT_REMOVEDIR); err != nil {
-		return &fs.PathError{Op: "rmdir", Path: top.Name(), Err: err}
-	}
-	return nil
-}
-
-// moveUp moves a folder into top under a number that no entry has.
-func moveUp(folder *os.File, name string, top *os.File, next *int) error {
-	for {
-		*next++
-		err := unix.Renameat2(int(folder.Fd()), name, int(top.Fd()), strconv.Itoa(*next), unix.RENAME_NOREPLACE)
-		if !errors.Is(err, unix.EEXIST) {
-			return err
-		}
-	}
-}
-
-// openFolder opens a folder of the same file system that is no symbolic link.
-func openFolder(at int, name string) (*os.File, error) {
-	resolve := uint64(0)
-	if at != unix.AT_FDCWD { // below the first folder, whose path is ours
-		resolve = unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH
-	}
-	fd, err := unix.Openat2(at, name, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve,
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-// someNames reads a number of the folder's entries, from the first on. Entries are removed between
-// two calls, so each call begins anew.
-func someNames(folder *os.File) ([]string, error) {
-	const most = 1024
-	if _, err := folder.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	names, err := folder.Readdirnames(most)
-	if len(names) > 0 {
-		return names, nil
-	}
-	if !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return nil, nil
-}
-
-// persistent returns the mount of the pod's persistent data, which it makes when there is none.
-func (m *machine) persistent(_ context.Context, want Assignment) ([]Mount, error) {
+// persistent returns the mount of the pod's persistent data, which it makes when there is none, and makes
+// larger when the order says so.
+func (m *machine) persistent(ctx context.Context, want Assignment) ([]Mount, error) {
 	if want.Persistent == nil {
 		return nil, nil
 	}
-	folder, err := MakeData(m.Data, m.id)
+	folder, err := m.data().Make(ctx, m.id, int64(want.Persistent.SizeGB))
 	if err != nil {
-		return nil, err
+		return nil, &Error{Class: Retry, Sentence: "the host cannot prepare the persistent disk now", Err: err}
 	}
 	return []Mount{{Source: folder, Target: want.Persistent.Path}}, nil
 }
+
+func (m *machine) data() Data { return Data{m.Data, m.Disks} }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/storage/disk/tree"
 )
 
 // lost is the folder, below that of all persistent data, of what was set aside. No pod's id is so.
@@ -27,13 +28,84 @@ type Lost struct {
 	Pod  fleet.PodID
 	At   time.Time // when it was set aside, to the second
 	Path string
+	disk string // its name; empty: a plain folder
+}
+
+// SetAside moves a pod's data out of the way, as the function does.
+func (d Data) SetAside(ctx context.Context, id fleet.PodID, now time.Time) (string, error) {
+	if d.Disks == nil {
+		return SetAside(ctx, d.Dir, id, now)
+	}
+	for at := now.Unix(); ; at++ {
+		to := string(id) + "." + strconv.FormatInt(at, 10)
+		err := d.Disks.Rename(ctx, string(id), to)
+		switch {
+		case err == nil:
+			return filepath.Join(d.Dir, to), nil
+		case errors.Is(err, fs.ErrNotExist):
+			return "", d.Disks.Remove(ctx, string(id)) // what an interrupted call left
+		case !errors.Is(err, fs.ErrExist):
+			return "", fmt.Errorf("set the pod's persistent data aside: %w", err)
+		}
+	}
+}
+
+// Lost returns what was set aside, as LostData does, also in plain folders.
+func (d Data) Lost() ([]Lost, error) {
+	out, err := LostData(d.Dir)
+	if err != nil || d.Disks == nil {
+		return out, err
+	}
+	names, err := d.Disks.Names()
+	if err != nil {
+		return nil, fmt.Errorf("list persistent data that was set aside: %w", err)
+	}
+	for _, name := range names {
+		id, at, found := strings.Cut(name, ".")
+		since, err := strconv.ParseInt(at, 10, 64)
+		if found && err == nil && since >= 0 && mayBePod(id) {
+			out = append(out, Lost{fleet.PodID(id), time.Unix(since, 0), filepath.Join(d.Dir, name), name})
+		}
+	}
+	sortLost(out)
+	return out, nil
+}
+
+// RemoveLost removes what was set aside.
+func (d Data) RemoveLost(ctx context.Context, l Lost) error {
+	if l.disk == "" {
+		return RemoveLost(ctx, d.Dir, l)
+	}
+	return d.Disks.Remove(ctx, l.disk)
+}
+
+// bringBack gives the newest data of the pod that was set aside its name again, unless there is some.
+func (d Data) bringBack(ctx context.Context, id fleet.PodID) error {
+	all, err := d.Lost()
+	all = slices.DeleteFunc(all, func(l Lost) bool { return l.Pod != id })
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	newest := all[len(all)-1]
+	if newest.disk != "" {
+		err = d.Disks.Rename(ctx, newest.disk, string(id))
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	names, err := d.Disks.Names()
+	if err != nil || slices.Contains(names, string(id)) {
+		return err
+	}
+	return bringBack(d.Dir, id)
 }
 
 // SetAside moves a pod's persistent data out of the way and returns where it is; "" when there is none.
 // It finishes what an interrupted RemoveData left. It may be repeated. The caller has made sure that no
 // container uses the data.
 func SetAside(ctx context.Context, dir string, id fleet.PodID, now time.Time) (string, error) {
-	if err := removeTree(ctx, filepath.Join(dir, removed+string(id))); err != nil {
+	if err := tree.Remove(ctx, filepath.Join(dir, removed+string(id))); err != nil {
 		return "", fmt.Errorf("remove the pod's persistent data: %w", err)
 	}
 	from := filepath.Join(dir, string(id))
@@ -72,10 +144,14 @@ func LostData(dir string) ([]Lost, error) {
 		if err != nil || at < 0 {
 			continue
 		}
-		out = append(out, Lost{fleet.PodID(e.Name()[:cut]), time.Unix(at, 0), filepath.Join(dir, lost, e.Name())})
+		out = append(out, Lost{Pod: fleet.PodID(e.Name()[:cut]), At: time.Unix(at, 0), Path: filepath.Join(dir, lost, e.Name())})
 	}
-	slices.SortFunc(out, func(a, b Lost) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Pod, b.Pod)) })
+	sortLost(out)
 	return out, nil
+}
+
+func sortLost(all []Lost) {
+	slices.SortFunc(all, func(a, b Lost) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Pod, b.Pod)) })
 }
 
 // RemoveLost removes what was set aside, as RemoveData does.
@@ -125,11 +201,11 @@ func (m *machine) dropData(ctx context.Context) error {
 	rec, known := m.Ledger.Record(m.id)
 	switch {
 	case known && !rec.Orphan && rec.Assignment.Goal == fleet.GoalGone:
-		return RemoveData(ctx, m.Data, m.id)
+		return m.data().Remove(ctx, m.id)
 	case known && !rec.Orphan:
 		return errSuperseded // it is wanted again
 	}
-	path, err := SetAside(ctx, m.Data, m.id, time.Now())
+	path, err := m.data().SetAside(ctx, m.id, time.Now())
 	if path != "" {
 		m.Log.Warn("the scheduler does not list the pod any more and never ordered that its data goes: the data was set aside; "+
 			"it comes back when the pod is listed again (restore a newer copy of the control plane), and is removed after --keep-lost-data",

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+	"gantry/netctl"
+	"gantry/storage/disk"
+)
+
+// openDisks opens real disks below an agent's data folder, and sees that nothing stays mounted.
+func openDisks(t *testing.T, dir string) (containers, persistent *disk.Pool) {
+	t.Helper()
+	at, kept := DisksOf(dir)
+	containers, err := disk.Open(disk.Config{Dir: at, Mechanism: disk.Loop})
+	if err == nil {
+		persistent, err = disk.Open(disk.Config{Dir: kept, Mechanism: disk.Loop, Direct: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(containers.Release(context.Background()), persistent.Release(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return containers, persistent
+}
+
+func makeDisks(t *testing.T, containers, persistent *disk.Pool, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		_, err := containers.Make(t.Context(), name, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, err := persistent.Keep(t.Context(), name, 1)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "note"), []byte(name), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantDisks(t *testing.T, p *disk.Pool, want ...string) {
+	t.Helper()
+	if got, err := p.Names(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("disks %v, %v; want %v", got, err, want)
+	}
+}
+
+func TestSweepRemovesTheDisksOfUnknownPods(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	setFull(t, book, pod.Assignment{Pod: "known", Goal: fleet.GoalRun})
+	containers, persistent := openDisks(t, dir)
+	makeDisks(t, containers, persistent, "known", "unknown")
+	rt := &usage{err: errors.New("away")}
+	d := &daemon{Config: Config{
+		Dir: dir, Containers: rt, Log: slog.New(slog.DiscardHandler), Disks: Disks{containers, persistent},
+	}, book: book}
+	if d.swept(t.Context()) {
+		t.Error("swept though a container is left")
+	}
+	wantDisks(t, containers, "known", "unknown")
+	rt.err = nil
+	if !d.swept(t.Context()) {
+		t.Error("not swept")
+	}
+	wantDisks(t, containers, "known")
+	all, err := d.data().Lost()
+	if err != nil || len(all) != 1 || all[0].Pod != "unknown" {
+		t.Fatalf("set aside: %+v, %v", all, err)
+	}
+	if has, err := hasData(dir); !has || err != nil {
+		t.Errorf("has data: %v, %v", has, err)
+	}
+	d.sweptLost(t.Context(), time.Now().Add(30*24*time.Hour))
+	wantDisks(t, persistent, "known")
+}
+
+func TestCleanLeavesNoMountAndNoLoopDevice(t *testing.T) {
+	dir := t.TempDir()
+	book := openBook(t, dir)
+	setFull(t, book, pod.Assignment{Pod: "stop", Goal: fleet.GoalStop}, pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
+	if err := book.Close(); err != nil {
+		t.Fatal(err)
+	}
+	containers, persistent := openDisks(t, dir)
+	makeDisks(t, containers, persistent, "gone", "stop", "unknown")
+	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
+	for range 2 {
+		if err := Clean(t.Context(), dir, &usage{}, control); err != nil {
+			t.Fatal(err)
+		}
+		wantDisks(t, containers)
+		wantDisks(t, persistent, "stop", "unknown")
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil || bytes.Contains(mounts, []byte(dir)) {
+			t.Errorf("mounts are left: %s, %v", mounts, err)
+		}
+		devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range devices {
+			if file, err := os.ReadFile(path); err == nil && bytes.HasPrefix(file, []byte(dir)) {
+				t.Errorf("%s is bound to %s", path, file)
+			}
+		}
+	}
+	if has, err := hasData(dir); !has || err != nil {
+		t.Errorf("has data: %v, %v", has, err)
+	}
+	if back, err := persistent.Keep(t.Context(), "stop", 1); err != nil {
+		t.Error(err)
+	} else if b, err := os.ReadFile(filepath.Join(back, "note")); string(b) != "stop" {
+		t.Errorf("note %q, %v", b, err)
+	}
+}

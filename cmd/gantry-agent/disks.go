@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"gantry/agent"
+	"gantry/fleet"
+	"gantry/storage/disk"
+)
+
+// diskFlags say what limits the size of pods' disks.
+type diskFlags struct {
+	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes the first of project, btrfs, loop and none that the file system of the data folder offers." placeholder:"auto|project|btrfs|loop|none"`
+}
+
+// validate reports every setting that is out of its range.
+func (f *diskFlags) validate() error {
+	if !slices.Contains([]string{disk.Auto, disk.Project, disk.Btrfs, disk.Loop, disk.None}, f.DiskMechanism) {
+		return fmt.Errorf("--disk-mechanism must be auto, project, btrfs, loop or none, not %q", f.DiskMechanism)
+	}
+	return nil
+}
+
+// open opens the disks below the data folder, and tells what an operator should know of them.
+func (f *diskFlags) open(dataDir string, log *slog.Logger) (containers, persistent *disk.Pool, notices []fleet.Notice, err error) {
+	at, keptAt := agent.DisksOf(dataDir)
+	containers, err = disk.Open(disk.Config{Dir: at, Mechanism: f.DiskMechanism, Log: log})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("open the disks of containers: %w", err)
+	}
+	kept := f.DiskMechanism
+	if kept == disk.Btrfs { // cannot limit what containers write to directly
+		kept = disk.Loop
+	}
+	persistent, err = disk.Open(disk.Config{Dir: keptAt, Mechanism: kept, Direct: true, Log: log})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("open the persistent disks: %w", err)
+	}
+	log.Info("disks", "containers", containers.Mechanism(), "persistent", persistent.Mechanism())
+	return containers, persistent, f.notices(containers, persistent), nil
+}
+
+// notices says that nothing limits disks. A host that was not meant to be so takes no pods.
+func (f *diskFlags) notices(pools ...*disk.Pool) []fleet.Notice {
+	for _, p := range pools {
+		if p.Mechanism() != disk.None {
+			continue
+		}
+		if f.DiskMechanism == disk.None {
+			return []fleet.Notice{{Code: "disk_unlimited", Text: "Nothing limits the size of pods' disks, as --disk-mechanism none says."}}
+		}
+		var why []string
+		for _, r := range p.Refused() {
+			why = append(why, r.Mechanism+": "+r.Reason.Error())
+		}
+		return []fleet.Notice{{
+			Code: "disk_unlimited", Severe: true,
+			Text: "Nothing on this host can limit the size of pods' disks (" + strings.Join(why, "; ") + ").",
+		}}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"gantry/agent"
+	"gantry/agent/ctrd"
+	"gantry/agent/pod"
+	"gantry/storage/disk"
+)
+
+// Both users of disks take a pool.
+var (
+	_ ctrd.Disks           = (*disk.Pool)(nil)
+	_ agent.ContainerDisks = (*disk.Pool)(nil)
+	_ pod.Disks            = (*disk.Pool)(nil)
+)
+
+func TestDiskFlags(t *testing.T) {
+	for _, c := range []struct {
+		mechanism, containers, persistent string
+		notices                           int
+	}{
+		{"auto", disk.Loop, disk.Loop, 0},
+		{"loop", disk.Loop, disk.Loop, 0},
+		{"none", disk.None, disk.None, 1},
+		{"btrfs", "", "", 0},
+		{"project", "", "", 0},
+	} {
+		f := diskFlags{DiskMechanism: c.mechanism}
+		if err := f.validate(); err != nil {
+			t.Error(err)
+		}
+		containers, persistent, notices, err := f.open(t.TempDir(), slog.New(slog.DiscardHandler))
+		if c.containers == "" {
+			if err == nil {
+				t.Errorf("%s is offered", c.mechanism)
+			}
+			continue
+		}
+		if err != nil || containers.Mechanism() != c.containers || persistent.Mechanism() != c.persistent || len(notices) != c.notices {
+			t.Errorf("%s: %v, %v", c.mechanism, notices, err)
+		}
+		for _, n := range notices {
+			if n.Code != "disk_unlimited" || n.Severe {
+				t.Errorf("notice %+v", n)
+			}
+		}
+	}
+	if err := (&diskFlags{DiskMechanism: "zfs"}).validate(); err == nil {
+		t.Error("zfs is a mechanism")
+	}
+}
