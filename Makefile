@@ -11,6 +11,8 @@ SHELL := /bin/bash
 # Pinned tools and, where the machine's own Go is too old, the toolchain that setup fetched come first.
 export PATH := $(CURDIR)/.bin/go/bin:$(CURDIR)/.bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 unexport GOROOT
+# NVML marks some of what it declares as deprecated.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 # Packages built and tested at a time.
 P ?= 2
@@ -73,6 +75,10 @@ test-containerd: $(CONTAINERDS:%=.bin/%/.stamp) ## Run the runtime's tests again
 	go test -race -c -o .bin/ctrd.test ./agent/ctrd
 	printf '%s\n' $(CONTAINERDS) | xargs -P 2 -I{} bash -o pipefail -c 'export TMPDIR=$$(mktemp -d /tmp/gXXX) && cd agent/ctrd && \
 		GANTRY_TEST_CONTAINERD_DIR=$(CURDIR)/.bin/{} $(CURDIR)/.bin/ctrd.test -test.timeout 10m 2>&1 | sed "s/^/{}: /" && rmdir $$TMPDIR'
+
+.PHONY: gpu-check
+gpu-check: .bin/containerd-2/.stamp ## Show on this machine's NVIDIA GPU that a container sees exactly its GPU; fails where there is none
+	P=$(P) scripts/gpu-check.sh
 
 .PHONY: sim
 sim: ## Run the simulation of a cluster, with the race detector; SEEDS=1000 runs so many seeds

@@ -48,6 +48,7 @@ missing_packages() {
 	static_busybox || echo busybox-static
 	[ -s /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 	[ -e /usr/include/stdio.h ] || echo libc6-dev
+	[ -e /usr/include/seccomp.h ] || echo libseccomp-dev
 }
 
 as_root() {

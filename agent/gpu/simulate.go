@@ -21,6 +21,7 @@ const (
 	defaultMemoryGB  = 24
 	gpusPerNUMANode  = 4
 	simulatedUUIDLen = 12
+	simulatedPrefix  = "GPU-sim-"
 )
 
 var memoryInName = regexp.MustCompile(`(\d+) ?GB`)
@@ -48,7 +49,7 @@ func Simulate(seed string, specs []string) ([]fleet.GPU, error) {
 			n := len(out)
 			sum := sha256.Sum256([]byte(seed + "\x00" + typ + "\x00" + strconv.Itoa(n)))
 			out = append(out, fleet.GPU{
-				UUID: "GPU-sim-" + hex.EncodeToString(sum[:])[:simulatedUUIDLen], Type: typ,
+				UUID: simulatedPrefix + hex.EncodeToString(sum[:])[:simulatedUUIDLen], Type: typ,
 				MemoryMB: memory * 1000, NUMA: n / gpusPerNUMANode, Island: 0, Simulated: true,
 			})
 		}

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,21 +48,22 @@ func makes(s Step) bool {
 	return s == StepNetwork || s == StepDefine || s == StepTask || s == StepStart
 }
 
-// waited waits while another pod has what the order needs, and reports whether it had to.
-func (m *machine) waited(idle func(), want Assignment) bool {
+// waited waits while another pod, or a process that is left over, has what the order needs, and reports whether it
+// had to.
+func (m *machine) waited(ctx context.Context, s Step, want Assignment) (bool, error) {
 	if len(want.GPUs)+len(want.Mappings) == 0 {
-		return false
+		return false, nil
 	}
 	// First on the list, then a look: what is freed after the look is not missed.
 	defer m.claims.enlist(m)()
 	thing := taken(m.Ledger.Records(), want)
 	if thing == "" {
-		return false
+		return m.busy(ctx, s, want)
 	}
 	m.Log.Warn("another pod of this host has what the pod needs: its start waits", "incarnation", want.Incarnation, "needs", thing)
 	m.Reports.Activity(m.id, "waits for "+thing+" to be free", 0, 0)
-	idle()
-	return true
+	m.idle(ctx)
+	return true, nil
 }
 
 // taken names a GPU or public port of the order that another pod of the host has; "" when there is none.

@@ -1,6 +1,15 @@
 package pod
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// busyAgain is how long a start waits before it looks again whether its GPUs are free.
+const busyAgain = time.Second
+
+// held tells an owner why a pod waits. Whose process it is, is nothing to them.
+const held = "waits for its GPU to be free: a process still has it open"
 
 // GPUs is what the host knows of its GPUs. Implementations are safe for concurrent use.
 type GPUs interface {
@@ -16,4 +25,34 @@ func (m *machine) devices(ctx context.Context, want Assignment) (Devices, error)
 		return Devices{}, nil
 	}
 	return m.GPUs.Devices(ctx, want.GPUs)
+}
+
+// busy waits a while when a process holds a GPU of the order, whoever started it, and reports whether it had to. It
+// looks once for each container, before that is made.
+func (m *machine) busy(ctx context.Context, s Step, want Assignment) (bool, error) {
+	if m.GPUs == nil || len(want.GPUs) == 0 || s != StepDefine {
+		return false, nil
+	}
+	look, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	who, err := m.GPUs.Busy(look, want.GPUs)
+	if err != nil {
+		return false, err
+	}
+	if who == "" {
+		if m.trouble == held {
+			m.trouble = ""
+		}
+		return false, nil
+	}
+	if m.hopeless(want) {
+		return false, &Error{Class: Fatal, Sentence: "the pod's GPU was not free within an hour: a process had it open"}
+	}
+	if m.trouble != held {
+		m.trouble = held
+		m.Log.Warn("a process holds the pod's GPU: its start waits", "incarnation", want.Incarnation, "holder", who)
+	}
+	m.Reports.Activity(m.id, held, 0, 0)
+	m.pause(ctx, busyAgain)
+	return true, nil
 }
