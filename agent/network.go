@@ -18,11 +18,13 @@ const namespaceDir = "/run/netns"
 type podNetwork struct {
 	instance string
 	control  netctl.Controller
+	idBase   func(addr netip.Addr) uint32 // that of pod.Deps
 }
 
-// Ready reports whether anything of the pod's network is there, and whether it is whole: complete, and
-// with these published ports. What is half removed is there and not whole.
-func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) (some, whole bool, err error) {
+// Ready reports whether anything of the pod's network is there, and whether it is whole: complete, in
+// the pod's user namespace, and with these published ports. What is half removed is there and not whole.
+// It is asked of pods that do not run: one that runs keeps the network that it has.
+func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) (some, whole bool, err error) {
 	complete, err := n.control.Has(ctx, string(id))
 	if err != nil {
 		return false, false, err
@@ -31,8 +33,20 @@ func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, _ netip.Addr, por
 		some, err = n.control.Left(ctx, string(id))
 		return some, false, err
 	}
+	base, err := n.control.IDBase(ctx, string(id))
+	if err != nil || base != n.base(addr) {
+		return true, false, err
+	}
 	whole, err = n.publishes(ctx, id, ports)
 	return true, whole, err
+}
+
+// base is the first host id of the pod's user namespace, 0 when it has none.
+func (n podNetwork) base(addr netip.Addr) uint32 {
+	if n.idBase == nil {
+		return 0
+	}
+	return n.idBase(addr)
 }
 
 func (n podNetwork) publishes(ctx context.Context, id fleet.PodID, ports []fleet.PortMapping) (bool, error) {
@@ -55,7 +69,7 @@ func (n podNetwork) Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr,
 
 func (n podNetwork) pod(id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) netctl.Pod {
 	out := netctl.NewPod(n.instance, string(id), addr)
-	out.Ports = netPorts(ports)
+	out.Ports, out.IDBase = netPorts(ports), n.base(addr)
 	return out
 }
 
@@ -64,8 +78,9 @@ func netPorts(mappings []fleet.PortMapping) []netctl.Port {
 	const most = 1<<16 - 1
 	var out []netctl.Port
 	for _, m := range mappings {
-		if m.Public >= 1 && m.Public <= most && m.Private >= 1 && m.Private <= most {
-			out = append(out, netctl.Port{Public: uint16(m.Public), Private: uint16(m.Private)}) //nolint:gosec // just checked
+		inside := m.Inside()
+		if m.Public >= 1 && m.Public <= most && inside >= 1 && inside <= most {
+			out = append(out, netctl.Port{Public: uint16(m.Public), Private: uint16(inside)}) //nolint:gosec // just checked
 		}
 	}
 	slices.SortFunc(out, func(a, b netctl.Port) int { return cmp.Compare(a.Public, b.Public) })

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"gantry/internal/userns"
 )
 
 const (
@@ -46,6 +48,9 @@ type Pod struct {
 	Addr      netip.Addr // inside the subnet
 	MAC       string     // unicast, lower-case, with colons
 	Ports     []Port     // that the host publishes for the pod, by Public; at most 256
+	// IDBase is the host's id of the pod's root: the namespace is owned by a user namespace in which 65,536
+	// ids begin there. 0: the host owns it.
+	IDBase uint32
 }
 
 // Port is a TCP port of the host that leads to a port of a pod. Both are 1 to 65535; no two of a
@@ -56,7 +61,7 @@ type Port struct {
 
 // SamePlace says whether both are the same but for their published ports.
 func (p Pod) SamePlace(o Pod) bool {
-	return p.ID == o.ID && p.Namespace == o.Namespace && p.Addr == o.Addr && p.MAC == o.MAC
+	return p.ID == o.ID && p.Namespace == o.Namespace && p.Addr == o.Addr && p.MAC == o.MAC && p.IDBase == o.IDBase
 }
 
 // Equal says whether both are the same.
@@ -124,6 +129,19 @@ func (c Config) Clone() Config {
 	return c
 }
 
+// Keeping returns a copy in which every pod that have holds too has the IDBase that it has there.
+// Nobody can change who owns a namespace, and to replace it would leave the processes in it without a
+// network: Set keeps what stands, such as what an agent made that knew no user namespaces.
+func (c Config) Keeping(have Config) Config {
+	out := c.Clone()
+	for i := range out.Pods {
+		if old, ok := have.Pod(out.Pods[i].ID); ok {
+			out.Pods[i].IDBase = old.IDBase
+		}
+	}
+	return out
+}
+
 // Equal says whether both describe the same network.
 func (c Config) Equal(o Config) bool {
 	return c.sameHost(o) && slices.EqualFunc(c.Pods, o.Pods, Pod.Equal)
@@ -157,6 +175,9 @@ func (c Config) hostLine() string {
 
 func podLine(instance string, p Pod) string {
 	line := fmt.Sprintf("pod %s addr %s mac %s link %s netns %s", p.ID, p.Addr, p.MAC, LinkName(instance, p.ID), p.Namespace)
+	if p.IDBase != 0 {
+		line += fmt.Sprintf(" ids %d", p.IDBase)
+	}
 	for _, port := range p.Ports {
 		line += fmt.Sprintf(" port %d to %d", port.Public, port.Private)
 	}
@@ -221,6 +242,11 @@ func (p Pod) check(instance string) error {
 	}
 	if mac[0]&1 != 0 || p.MAC == "00:00:00:00:00:00" {
 		return errors.New("mac: want a unicast address")
+	}
+	if p.IDBase != 0 {
+		if err := userns.CheckBase(p.IDBase); err != nil {
+			return fmt.Errorf("id base: %w", err)
+		}
 	}
 	return p.checkPorts()
 }

@@ -25,6 +25,13 @@ func sample() Config {
 	return c
 }
 
+// apart is sample with a pod in a user namespace.
+func apart() Config {
+	c := sample()
+	c.Pods[1].IDBase = 0x10030000
+	return c
+}
+
 // published is sample with ports.
 func published() Config {
 	c := sample()
@@ -57,6 +64,7 @@ func TestTextForm(t *testing.T) {
 	}
 	golden(t, "config.txt", c.String())
 	golden(t, "published.txt", published().String())
+	golden(t, "apart.txt", apart().String())
 }
 
 func TestDiff(t *testing.T) {
@@ -75,6 +83,8 @@ func TestDiff(t *testing.T) {
 		{"one pod less", have, have.Without("m3k9x1q2")},
 		{"a pod moves", have, moved},
 		{"ports of a pod", have, published()},
+		{"ids of a pod", have, apart()},
+		{"ids of a pod that stands", have, apart().Keeping(have)},
 		{"the host changes, one goes, one comes", have, wider.Without("a1b2c3d4").With(NewPod("0a1b", "z", netip.MustParseAddr("10.88.16.7")))},
 		{"another instance", have, other},
 	} {
@@ -99,6 +109,7 @@ func TestValidateNamesMemberAndRule(t *testing.T) {
 		"pods[0].mac: want a unicast address":                                     func(c *Config) { c.Pods[0].MAC = "01:58:0a:58:10:02" },
 		"pods[1].id: want ascending ids":                                          func(c *Config) { c.Pods[0], c.Pods[1] = c.Pods[1], c.Pods[0] },
 		"pods[1].id: address, hardware address or link name is another pod's":     func(c *Config) { c.Pods[1].MAC = c.Pods[0].MAC },
+		"pods[1].id base: the first id is out of range":                           func(c *Config) { c.Pods[1].IDBase = 0xfffff000 },
 		"public[0]: want an IPv4 address that others can reach":                   func(c *Config) { c.Public = addrsOf("127.0.0.1") },
 		"public[1]: want ascending addresses":                                     func(c *Config) { c.Public = addrsOf("203.0.113.7", "203.0.113.7") },
 		"public: want at most 8 addresses":                                        func(c *Config) { c.Public = make([]netip.Addr, 9) },

@@ -30,7 +30,8 @@ var (
 // concurrent use, and touch only objects that carry the controller's instance.
 type Controller interface {
 	// Set makes the host's network equal to the value. It leaves what is already
-	// right untouched and removes what a predecessor of this instance left.
+	// right untouched and removes what a predecessor of this instance left. A namespace
+	// that stands keeps its owner, whatever Pod.IDBase says (Config.Keeping).
 	Set(ctx context.Context, want Config) error
 	// Repair is Set with the value that is in force: it puts back what something else took away,
 	// such as a flushed ruleset. It returns ErrNoHost before the first Set.
@@ -39,13 +40,18 @@ type Controller interface {
 	SetPublic(ctx context.Context, public []netip.Addr) error
 	// AddPod adds or repairs one pod. When it returns nil the pod's packets are
 	// already confined, so its first process may start. A pod that differs in its
-	// ports alone keeps its link, and public ports that another pod had are its own.
+	// ports alone keeps its link, and public ports that another pod had are its own. A pod
+	// whose namespace has another owner than Pod.IDBase says gets a new one, so nothing may
+	// run in the old.
 	AddPod(ctx context.Context, pod Pod) error
 	// RemovePod removes one pod; one that is not there is no error. After an error the pod is Left,
 	// and its address no other pod's, until RemovePod or Repair has removed the rest.
 	RemovePod(ctx context.Context, id string) error
 	// Has says whether the pod's network is complete.
 	Has(ctx context.Context, id string) (bool, error)
+	// IDBase returns Pod.IDBase of a pod whose network is there, as it is and not as it is wanted:
+	// 0 when the host owns the namespace, or nothing is there.
+	IDBase(ctx context.Context, id string) (uint32, error)
 	// Left says whether anything of the pod is there: complete, half made, half removed, or a port
 	// that leads to the address it had.
 	Left(ctx context.Context, id string) (bool, error)

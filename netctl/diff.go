@@ -12,7 +12,7 @@ type Verb int
 const (
 	RemovePod  Verb = iota + 1 // remove Pod
 	SetHost                    // make bridge, forwarding and rules those of the wanted value
-	ReplacePod                 // give Pod its new address or ports; its namespace stays
+	ReplacePod                 // give Pod its new address, ports or ids
 	AddPod                     // add Pod
 )
 

@@ -93,6 +93,7 @@ func (f *Fake) Set(ctx context.Context, want Config) error {
 			}
 		}
 	}
+	want = want.Keeping(host.config)
 	for _, op := range Diff(host.config, want) {
 		if err := f.apply(host, op, want); err != nil {
 			return err
@@ -162,6 +163,14 @@ func (f *Fake) Has(ctx context.Context, id string) (bool, error) {
 	defer f.kernel.mu.Unlock()
 	_, ok := f.host().config.Pod(id)
 	return ok, ctx.Err()
+}
+
+// IDBase implements Controller.
+func (f *Fake) IDBase(ctx context.Context, id string) (uint32, error) {
+	f.kernel.mu.Lock()
+	defer f.kernel.mu.Unlock()
+	pod, _ := f.host().config.Pod(id)
+	return pod.IDBase, ctx.Err()
 }
 
 // Published implements Controller.

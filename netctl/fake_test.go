@@ -38,6 +38,17 @@ func TestFakeKeepsTheContract(t *testing.T) {
 	if diff := cmp.Diff(c.String()+other.String(), k.String()); diff != "" {
 		t.Error(diff)
 	}
+	kept := c.Clone()
+	kept.Pods[0].IDBase = 0x10000000
+	check(t, a.Set(ctx, kept)) // what stands stays the host's
+	if got, err := a.IDBase(ctx, kept.Pods[0].ID); err != nil || got != 0 {
+		t.Errorf("after set: %d, %v", got, err)
+	}
+	check(t, a.AddPod(ctx, kept.Pods[0]))
+	check(t, a.Set(ctx, c))
+	if got, err := a.IDBase(ctx, kept.Pods[0].ID); err != nil || got != 0x10000000 {
+		t.Errorf("after add: %d, %v", got, err)
+	}
 	check(t, a.Clean(ctx))
 	if diff := cmp.Diff(other.String(), k.String()); diff != "" {
 		t.Error(diff)

@@ -53,7 +53,8 @@ func MACFor(addr netip.Addr) string {
 
 // Mark is the text that a finished pod's link carries in the kernel: everything
 // from which the pod's network was built, so that a successor finds out whose it is,
-// and whether it is still right, without any file.
+// and whether it is still right, without any file. Pod.IDBase is not part of it, but
+// the link's group: agents that do not know it read the same mark.
 func Mark(host Config, pod Pod) string {
 	place := netip.PrefixFrom(pod.Addr, host.Subnet.Bits())
 	return strings.Join([]string{markLead, markForm, host.Instance, pod.ID, place.String(), pod.MAC, strconv.Itoa(host.MTU)}, " ")

@@ -10,6 +10,8 @@
 // they are mounted. Nothing that runs in the container can change any of this: it can swap names
 // under us, and the worst is that something else of the same container is read or replaced.
 //
+// Owners are those that the container sees, also when it has a user namespace and the host's are others.
+//
 // Nothing is written to file systems in memory: the kernel would count it as memory of the agent, and
 // not against the container's bound. Nothing is written that did not arrive, either: an archive cannot
 // say of a file that it is larger than what comes of it.

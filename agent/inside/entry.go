@@ -29,7 +29,7 @@ type entry struct {
 	source string // kindHard: an earlier entry, relative
 	target string // kindLink: as the archive gives it
 	mode   uint32 // permission bits; set-user-id and set-group-id are dropped
-	uid    int
+	uid    int    // as the archive gives it
 	gid    int
 }
 

@@ -25,6 +25,7 @@ const (
 // Reading is a file or folder of a container that was found.
 type Reading struct {
 	target *os.File
+	ids    IDs
 	name   string // of the archive's first entry
 }
 
@@ -47,18 +48,18 @@ func (r *Root) Find(p string) (*Reading, error) {
 	if name == "/" {
 		name = "."
 	}
-	return &Reading{target: f, name: name}, nil
+	return &Reading{target: f, ids: r.ids, name: name}, nil
 }
 
 // Close lets go of the file or folder.
 func (x *Reading) Close() error { return x.target.Close() }
 
 // Pack writes the file, or the folder with everything below it, to w as a tar stream. Links are
-// written as links; devices, pipes, sockets and the kernel's interfaces are left out, and so is what
+// written as links, owners as the container has them; devices, pipes, sockets and the kernel's interfaces are left out, and so is what
 // disappears meanwhile and what a process holds a lease of. A file that changes its size meanwhile is cut or filled up with zeros. Without
 // an error the stream is complete.
 func (x *Reading) Pack(ctx context.Context, w io.Writer) error {
-	p := &packer{ctx: ctx, out: tar.NewWriter(w), buf: make([]byte, readSize)}
+	p := &packer{ctx: ctx, ids: x.ids, out: tar.NewWriter(w), buf: make([]byte, readSize)}
 	if err := p.entry(x.target, x.name, 0); err != nil {
 		return err
 	}
@@ -67,6 +68,7 @@ func (x *Reading) Pack(ctx context.Context, w io.Writer) error {
 
 type packer struct {
 	ctx context.Context
+	ids IDs
 	out *tar.Writer
 	buf []byte
 }
@@ -82,19 +84,19 @@ func (p *packer) entry(f *os.File, name string, depth int) error {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return p.file(f, header(name, &st))
+		return p.file(f, p.header(name, &st))
 	case unix.S_IFDIR:
-		return p.folder(f, header(name+"/", &st), depth)
+		return p.folder(f, p.header(name+"/", &st), depth)
 	case unix.S_IFLNK:
-		return p.link(f, header(name, &st))
+		return p.link(f, p.header(name, &st))
 	}
 	return nil
 }
 
 // header has whole seconds only, so that every reader of tar understands it.
-func header(name string, st *unix.Stat_t) *tar.Header {
+func (p *packer) header(name string, st *unix.Stat_t) *tar.Header {
 	return &tar.Header{
-		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
+		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(p.ids.users.toInside(st.Uid)), Gid: int(p.ids.groups.toInside(st.Gid)),
 		ModTime: time.Unix(st.Mtim.Sec, 0),
 	}
 }

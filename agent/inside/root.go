@@ -18,6 +18,7 @@ import (
 // Root is an open handle of a container's root folder.
 type Root struct {
 	dir   *os.File
+	ids   IDs
 	ended <-chan struct{}
 	close func() error
 }
@@ -26,6 +27,12 @@ type Root struct {
 // container's process ends; release, which may be nil, is called by Close.
 func NewRoot(dir *os.File, ended <-chan struct{}, release func() error) *Root {
 	return &Root{dir: dir, ended: ended, close: release}
+}
+
+// WithIDs says whose files are whose, and returns r. It is called before anything is read or written.
+func (r *Root) WithIDs(ids IDs) *Root {
+	r.ids = ids
+	return r
 }
 
 // Ended is closed when the container's process has ended.

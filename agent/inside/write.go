@@ -22,6 +22,7 @@ const tempPrefix = ".gantry-"
 // Writing is a folder of a container into which an archive is unpacked.
 type Writing struct {
 	dest *os.File
+	ids  IDs
 }
 
 // Into looks for the folder into which Unpack unpacks. A link at the end of the path is followed.
@@ -41,7 +42,7 @@ func (r *Root) Into(p string) (*Writing, error) {
 		_ = f.Close()
 		return nil, refusal(err)
 	}
-	return &Writing{dest: f}, nil
+	return &Writing{dest: f, ids: r.ids}, nil
 }
 
 // Close lets go of the folder.
@@ -50,11 +51,15 @@ func (x *Writing) Close() error { return x.dest.Close() }
 // Unpack unpacks a tar stream below the folder: files, folders, symbolic links, and hard links to
 // what the folder holds. Each file and link appears complete or not at all, in place of what had its
 // name; a folder that exists stays as it is. Owner and mode are the archive's, but for set-user-id and
-// set-group-id. Sparse files, which are larger than what arrives of them, are refused, and so is what
+// set-group-id; an owner that the container does not have becomes nobody. Sparse files, which are larger than what arrives of them, are refused, and so is what
 // would lie in memory. Nothing below the destination is reached through a symbolic link. It stops at the first
 // entry that cannot be unpacked; what came before stays. r is read to its end.
 func (x *Writing) Unpack(ctx context.Context, r io.Reader) error {
-	u := &unpacker{ctx: ctx, dest: x.dest, buf: make([]byte, readSize)}
+	return x.ids.asRoot(func() error { return x.unpack(ctx, r) })
+}
+
+func (x *Writing) unpack(ctx context.Context, r io.Reader) error {
+	u := &unpacker{ctx: ctx, dest: x.dest, ids: x.ids, buf: make([]byte, readSize)}
 	u.read(r)
 	defer u.leave()
 	for n := 1; ; n++ {
@@ -107,6 +112,7 @@ func at(n int, err error) error {
 type unpacker struct {
 	ctx  context.Context
 	dest *os.File
+	ids  IDs
 	from *counted
 	in   *tar.Reader
 	buf  []byte
@@ -150,11 +156,11 @@ func (u *unpacker) entry(e entry, at time.Time) error {
 	}
 	switch e.kind {
 	case kindFolder:
-		return makeFolder(dir, e)
+		return u.makeFolder(dir, e)
 	case kindFile:
 		return u.file(dir, e, at)
 	case kindLink:
-		return placeLink(dir, e)
+		return u.placeLink(dir, e)
 	}
 	return u.hardLink(dir, e)
 }
@@ -175,7 +181,7 @@ func (u *unpacker) folder(name string) (*os.File, error) {
 		if dir, err = u.folder(parent); err != nil {
 			return nil, err
 		}
-		if err := makeFolder(dir, entry{name: last, mode: 0o755}); err != nil {
+		if err := u.makeFolder(dir, entry{name: last, mode: 0o755}); err != nil {
 			return nil, err
 		}
 		u.leave()
@@ -206,7 +212,7 @@ func below(dir *os.File, name string) (*os.File, error) {
 }
 
 // makeFolder makes a folder; one that is there already stays as it is.
-func makeFolder(dir *os.File, e entry) error {
+func (u *unpacker) makeFolder(dir *os.File, e entry) error {
 	err := unix.Mkdirat(number(dir), e.name, 0o700)
 	made := err == nil
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -225,13 +231,24 @@ func makeFolder(dir *os.File, e entry) error {
 		return err
 	}
 	defer func() { _ = open.Close() }()
-	return own(open, e)
+	return u.own(open, e)
+}
+
+// owner returns the host's ids of an entry's owner.
+func (u *unpacker) owner(e entry) (uid, gid int, err error) {
+	user, err1 := u.ids.users.own(uint32(e.uid))   //nolint:gosec // at most maxOwner
+	group, err2 := u.ids.groups.own(uint32(e.gid)) //nolint:gosec // the same
+	return int(user), int(group), errors.Join(err1, err2)
 }
 
 // own sets owner, then mode, which the kernel changes with the owner.
-func own(f *os.File, e entry) error {
+func (u *unpacker) own(f *os.File, e entry) error {
 	defer runtime.KeepAlive(f)
-	if err := unix.Fchown(number(f), e.uid, e.gid); err != nil {
+	uid, gid, err := u.owner(e)
+	if err != nil {
+		return err
+	}
+	if err := unix.Fchown(number(f), uid, gid); err != nil {
 		return err
 	}
 	return unix.Fchmod(number(f), e.mode)
@@ -292,7 +309,7 @@ func (u *unpacker) complete(f *os.File, e entry, at time.Time) error {
 	if err := u.fill(f); err != nil {
 		return err
 	}
-	if err := own(f, e); err != nil {
+	if err := u.own(f, e); err != nil {
 		return err
 	}
 	setTime(f, at)
@@ -366,7 +383,7 @@ func setTime(f *os.File, at time.Time) {
 
 // placeLink makes a symbolic link beside its place and then puts it there. Where it leads matters
 // only to who follows it, in the container.
-func placeLink(dir *os.File, e entry) (err error) {
+func (u *unpacker) placeLink(dir *os.File, e entry) (err error) {
 	temp := tempPrefix + fleet.NewID()
 	if err := unix.Symlinkat(e.target, number(dir), temp); err != nil {
 		return err
@@ -384,7 +401,11 @@ func placeLink(dir *os.File, e entry) (err error) {
 	if st, err := stat(f); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return errors.Join(errSwapped, err)
 	}
-	if err := unix.Fchownat(number(f), "", e.uid, e.gid, unix.AT_EMPTY_PATH); err != nil {
+	uid, gid, err := u.owner(e)
+	if err != nil {
+		return err
+	}
+	if err := unix.Fchownat(number(f), "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
 		return err
 	}
 	return place(dir, temp, e.name)

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"os/exec"
 	"testing"
-
-	"gantry/netctl"
 )
 
 // BenchmarkPod measures what stands in a pod's start and stop path, on an empty
@@ -18,7 +16,7 @@ func BenchmarkPod(b *testing.B) {
 			ctx := context.Background()
 			c := start(b, "0a1b")
 			must(b, c.Set(ctx, config(b, "0a1b", "10.88.16.0/20", podIDs(n)...)))
-			pod := netctl.NewPod("0a1b", "zulu", netip.MustParseAddr("10.88.31.1"))
+			pod := newPod("0a1b", "zulu", netip.MustParseAddr("10.88.31.1"))
 			b.Run("add", func(b *testing.B) {
 				for b.Loop() {
 					must(b, c.AddPod(ctx, pod))
@@ -33,6 +31,17 @@ func BenchmarkPod(b *testing.B) {
 					must(b, c.AddPod(ctx, pod))
 					b.StartTimer()
 					must(b, c.RemovePod(ctx, pod.ID))
+				}
+			})
+			must(b, c.AddPod(ctx, pod))
+			host := pod
+			host.IDBase = 0
+			b.Run("add-of-host", func(b *testing.B) {
+				for b.Loop() {
+					must(b, c.AddPod(ctx, host))
+					b.StopTimer()
+					must(b, c.RemovePod(ctx, host.ID))
+					b.StartTimer()
 				}
 			})
 			must(b, c.AddPod(ctx, pod))

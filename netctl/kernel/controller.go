@@ -2,6 +2,9 @@
 // network namespace and a veth pair per pod, and two nftables tables (family inet:
 // NAT and what pods may reach; family bridge: which source each pod may use).
 //
+// A pod's namespace belongs to a user namespace of the pod, or to the host
+// (netctl.Pod.IDBase); the group of the host's end of the link says which.
+//
 // It touches only objects that carry its instance in their name, apart from
 // net.ipv4.ip_forward, which it switches on and leaves on, and the mount of
 // /run/netns, which it shares with `ip netns`. It never decides which pods exist and
@@ -143,6 +146,7 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 		c.log.Info("removing an orphan", "instance", c.instance, "object", name)
 		faults = append(faults, c.removeObject(name))
 	}
+	want = want.Keeping(seen.config)
 	for _, op := range netctl.Diff(seen.config, want) {
 		switch op.Verb {
 		case netctl.RemovePod:
@@ -183,7 +187,7 @@ func (c *Controller) ensurePods(ctx context.Context, want netctl.Config) error {
 	faults := make([]error, len(want.Pods))
 	for i, p := range want.Pods {
 		g.Go(func() error {
-			faults[i] = c.ensurePod(ctx, want, bridge, p)
+			faults[i] = c.ensurePod(ctx, want, bridge, p, false)
 			return nil
 		})
 	}
@@ -235,7 +239,7 @@ func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, 
 	if err != nil {
 		return false, err
 	}
-	if err := c.ensurePod(ctx, want, bridge, pod); err != nil {
+	if err := c.ensurePod(ctx, want, bridge, pod, true); err != nil {
 		return false, err
 	}
 	if len(pod.Ports)+len(old.Ports) == 0 {
@@ -285,20 +289,40 @@ func (c *Controller) Has(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	defer done()
-	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
-	if bridge == nil || err != nil {
+	pod, ok, err := c.standing(id)
+	if !ok || err != nil {
 		return false, err
-	}
-	link, err := c.linkByName(netctl.LinkName(c.instance, id))
-	if link == nil || err != nil {
-		return false, err
-	}
-	_, pod, ok := c.finished(link, bridge.Attrs().Index)
-	if !ok || !isNamespace(pod.Namespace) {
-		return false, nil
 	}
 	pins, err := c.rules.pins()
 	return pins[pinOf(c.instance, pod)], err
+}
+
+// standing returns the pod whose namespace and link are there.
+func (c *Controller) standing(id string) (netctl.Pod, bool, error) {
+	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
+	if bridge == nil || err != nil {
+		return netctl.Pod{}, false, err
+	}
+	link, err := c.linkByName(netctl.LinkName(c.instance, id))
+	if link == nil || err != nil {
+		return netctl.Pod{}, false, err
+	}
+	_, pod, ok := c.finished(link, bridge.Attrs().Index)
+	return pod, ok && isNamespace(pod.Namespace), nil
+}
+
+// IDBase implements netctl.Controller.
+func (c *Controller) IDBase(ctx context.Context, id string) (uint32, error) {
+	done, err := c.enter(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	pod, ok, err := c.standing(id)
+	if !ok || err != nil {
+		return 0, err
+	}
+	return pod.IDBase, nil
 }
 
 // Published implements netctl.Controller.

@@ -107,7 +107,7 @@ func TestSetIsIdempotentAndLeavesOthersAlone(t *testing.T) {
 		t.Errorf("rules changed: %s", cmp.Diff(rules, got))
 	}
 	alpha, _ := cfg.Pod("alpha")
-	must(t, c.Set(ctx, cfg.Without("beta").With(netctl.NewPod("0a1b", "delta", netip.MustParseAddr("10.88.16.9")))))
+	must(t, c.Set(ctx, cfg.Without("beta").With(newPod("0a1b", "delta", netip.MustParseAddr("10.88.16.9")))))
 	for _, line := range strings.Split(fingerprint(t), "\n") {
 		if strings.Contains(line, netctl.LinkName("0a1b", alpha.ID)) && !strings.Contains(before, line) {
 			t.Errorf("an untouched link was made again: %s", line)
@@ -124,7 +124,7 @@ func TestAddAndRemoveTwice(t *testing.T) {
 	newOutside(t)
 	ctx := context.Background()
 	c := start(t, "0a1b")
-	pod := netctl.NewPod("0a1b", "alpha", netip.MustParseAddr("10.88.16.2"))
+	pod := newPod("0a1b", "alpha", netip.MustParseAddr("10.88.16.2"))
 	if err := c.AddPod(ctx, pod); !errors.Is(err, netctl.ErrNoHost) {
 		t.Fatalf("before Set: %v", err)
 	}
@@ -137,7 +137,7 @@ func TestAddAndRemoveTwice(t *testing.T) {
 	if has, err := c.Has(ctx, "alpha"); err != nil || !has {
 		t.Fatalf("has: %v, %v", has, err)
 	}
-	thief := netctl.NewPod("0a1b", "thief", pod.Addr)
+	thief := newPod("0a1b", "thief", pod.Addr)
 	if err := c.AddPod(ctx, thief); err == nil {
 		t.Error("two pods got one address")
 	}
@@ -159,7 +159,7 @@ func TestAddPodMovesToNewAddress(t *testing.T) {
 	ctx := context.Background()
 	c := start(t, "0a1b")
 	must(t, c.Set(ctx, config(t, "0a1b", "10.88.16.0/20", "alpha")))
-	moved := netctl.NewPod("0a1b", "alpha", netip.MustParseAddr("10.88.16.77"))
+	moved := newPod("0a1b", "alpha", netip.MustParseAddr("10.88.16.77"))
 	must(t, c.AddPod(ctx, moved))
 	serve(t, ns("0a1b", "alpha"), ":8080")
 	reaches(t, "", "10.88.16.77:8080", "10.88.16.1")
@@ -200,7 +200,7 @@ func TestSuccessorFinishesAndSweeps(t *testing.T) {
 		defer h.Close()
 		return removeStray(h)
 	}))
-	orphan, _, err := ensureNamespace(ns("0a1b", "orphan"))
+	orphan, _, err := ensureNamespace(ns("0a1b", "orphan"), 0, false)
 	must(t, err)
 	orphan.Close()
 	must(t, os.WriteFile(filepath.Join(netnsDir, ns("0a1b", "half")), nil, 0o444))
@@ -253,7 +253,7 @@ func TestFlushedRulesComeBack(t *testing.T) {
 	ctx := context.Background()
 	c := start(t, "0a1b")
 	cfg := config(t, "0a1b", "10.88.16.0/20", "alpha")
-	beta := netctl.NewPod("0a1b", "beta", netip.MustParseAddr("10.88.16.3"))
+	beta := newPod("0a1b", "beta", netip.MustParseAddr("10.88.16.3"))
 	must(t, c.Set(ctx, cfg))
 	before := fingerprint(t)
 	nft(t, "flush", "ruleset")
@@ -280,7 +280,7 @@ func TestFlushedRulesComeBack(t *testing.T) {
 	bridge, err := netlink.LinkByName("gn0a1b")
 	must(t, err)
 	must(t, netlink.LinkDel(bridge))
-	must(t, c.AddPod(ctx, netctl.NewPod("0a1b", "delta", netip.MustParseAddr("10.88.16.4"))))
+	must(t, c.AddPod(ctx, newPod("0a1b", "delta", netip.MustParseAddr("10.88.16.4"))))
 	for _, id := range []string{"alpha", "beta", "delta"} {
 		reaches(t, ns("0a1b", id), outsideAddr+":80", uplinkAddr)
 	}
@@ -322,7 +322,7 @@ func TestVerbsObeyTheirContext(t *testing.T) {
 	must(t, c.Set(context.Background(), config(t, "0a1b", "10.88.16.0/20")))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	pod := netctl.NewPod("0a1b", "alpha", netip.MustParseAddr("10.88.16.2"))
+	pod := newPod("0a1b", "alpha", netip.MustParseAddr("10.88.16.2"))
 	for name, err := range map[string]error{
 		"set": c.Set(ctx, config(t, "0a1b", "10.88.16.0/20", "alpha")), "add": c.AddPod(ctx, pod), "clean": c.Clean(ctx),
 	} {

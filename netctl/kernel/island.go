@@ -137,7 +137,7 @@ func (i *Island) ensureBridge() (netlink.Link, error) {
 
 // ensureHost makes a host's namespace and its link.
 func (i *Island) ensureHost(n int, bridge netlink.Link) error {
-	ns, _, err := ensureNamespace(i.Namespace(n))
+	ns, _, err := ensureNamespace(i.Namespace(n), 0, false)
 	if err != nil {
 		return err
 	}

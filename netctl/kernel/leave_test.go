@@ -59,7 +59,7 @@ func failRemoval(t *testing.T, finish func(c *Controller, mend func()) error) {
 	c := start(t, "0a1b")
 	cfg := publishing(t)
 	must(t, c.Set(ctx, cfg))
-	gamma := netctl.NewPod("0a1b", "gamma", cfg.Pods[1].Addr)
+	gamma := newPod("0a1b", "gamma", cfg.Pods[1].Addr)
 	mend := breakPorts(t, "0a1b", "30002", "10.88.16.3 . 8080")
 	for range 2 {
 		if err := c.RemovePod(ctx, "beta"); err == nil {
@@ -92,12 +92,12 @@ func TestFailedMoveIsFinished(t *testing.T) {
 	c := start(t, "0a1b")
 	cfg := publishing(t)
 	must(t, c.Set(ctx, cfg))
-	moved := netctl.NewPod("0a1b", "beta", cfg.Pods[1].Addr.Next())
+	moved := newPod("0a1b", "beta", cfg.Pods[1].Addr.Next())
 	mend := breakPorts(t, "0a1b", "30002", "10.88.16.3 . 8080")
 	if err := c.AddPod(ctx, moved); err == nil {
 		t.Fatal("no error though the kernel refused")
 	}
-	gamma := netctl.NewPod("0a1b", "gamma", cfg.Pods[1].Addr)
+	gamma := newPod("0a1b", "gamma", cfg.Pods[1].Addr)
 	if err := c.AddPod(ctx, gamma); err == nil {
 		t.Fatal("another pod got an address that a port still leads to")
 	}

@@ -99,35 +99,36 @@ func (c *Controller) ensureGateway(l netlink.Link, gateway netip.Prefix) error {
 }
 
 // ensurePod builds the pod unless its namespace stands and its link's mark says
-// that it was built from the same values. The rules already hold its source.
-func (c *Controller) ensurePod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod) error {
+// that it was built from the same values. The rules already hold its source. must says
+// that a namespace of another owner is replaced.
+func (c *Controller) ensurePod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, must bool) error {
 	l, err := c.linkByName(netctl.LinkName(c.instance, pod.ID))
 	if err != nil {
 		return err
 	}
 	if l != nil && isNamespace(pod.Namespace) {
-		_, _, ok := c.finished(l, bridge.Attrs().Index)
-		if ok && l.Attrs().Alias == netctl.Mark(want, pod) {
+		_, have, ok := c.finished(l, bridge.Attrs().Index)
+		if ok && have.IDBase == pod.IDBase && l.Attrs().Alias == netctl.Mark(want, pod) {
 			return nil
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := c.buildPod(ctx, want, bridge, pod); err != nil {
+	if err := c.buildPod(ctx, want, bridge, pod, must); err != nil {
 		return fmt.Errorf("pod network: %w", err)
 	}
 	return nil
 }
 
-// buildPod makes the pod's link anew, in its namespace if that stands. What it
+// buildPod makes the pod's link anew, in its namespace if that stands and is the right one's. What it
 // made is taken away again when a step fails; the mark is the last step.
-func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod) (err error) {
+func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, must bool) (err error) {
 	name := netctl.LinkName(c.instance, pod.ID)
 	if err := c.removeLink(name); err != nil {
 		return err
 	}
-	ns, fresh, err := ensureNamespace(pod.Namespace)
+	ns, fresh, err := ensureNamespace(pod.Namespace, pod.IDBase, must)
 	if err != nil {
 		return err
 	}
@@ -154,6 +155,7 @@ func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge ne
 		LinkAttrs: linkAttrs(name, want.MTU, nil), PeerName: podLink, PeerHardwareAddr: mac,
 		PeerNamespace: netlink.NsFd(ns.file.Fd()), PeerTxQLen: -1, PeerMTU: uint32(want.MTU),
 	}
+	veth.Group = ns.base
 	if err := c.host.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add link: %w", err)
 	}

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"testing"
 	"time"
-
-	"gantry/netctl"
 )
 
 // TestUntouchedPodLosesNothing keeps one datagram of a pod under way while other
@@ -54,11 +52,11 @@ func TestUntouchedPodLosesNothing(t *testing.T) {
 	for round := range 3 {
 		next := cfg.Clone()
 		for i, id := range podIDs(4) {
-			next = next.With(netctl.NewPod("0a1b", id, netip.AddrFrom4([4]byte{10, 88, 20, byte(10*round + i)})))
+			next = next.With(newPod("0a1b", id, netip.AddrFrom4([4]byte{10, 88, 20, byte(10*round + i)})))
 		}
 		next.Deny = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(round)}), 32)}
 		must(t, c.Set(ctx, next))
-		must(t, c.AddPod(ctx, netctl.NewPod("0a1b", "extra", netip.MustParseAddr("10.88.31.9"))))
+		must(t, c.AddPod(ctx, newPod("0a1b", "extra", netip.MustParseAddr("10.88.31.9"))))
 		must(t, c.RemovePod(ctx, "extra"))
 	}
 	must(t, c.Set(ctx, cfg))

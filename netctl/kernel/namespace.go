@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/userns"
 )
 
 const (
@@ -24,6 +27,7 @@ const (
 type namespace struct {
 	file *os.File
 	nl   *netlink.Handle // exchanges with the namespace from any thread
+	base uint32          // netctl.Pod.IDBase, as it is
 }
 
 func (n *namespace) Close() {
@@ -31,41 +35,42 @@ func (n *namespace) Close() {
 	_ = n.file.Close() // read-only
 }
 
-// ensureNamespace opens the named namespace, and makes it when it is not there or
-// only half made. fresh says that it was made.
-func ensureNamespace(name string) (ns *namespace, fresh bool, err error) {
+// ensureNamespace opens the named namespace, and makes it when it is not there, only half
+// made, or not the user namespace's that begins at base and it must be. fresh says that it was made.
+func ensureNamespace(name string, base uint32, must bool) (ns *namespace, fresh bool, err error) {
 	path := filepath.Join(netnsDir, name)
 	if isNamespace(name) {
-		ns, err = openNamespace(path, func(f *os.File) error { return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET) })
-		return ns, false, err
+		ns, err = openNamespace(path, enterNamespace)
+		if err != nil || ns.base == base || !must {
+			return ns, false, err
+		}
+		ns.Close()
 	}
 	if err := nameNamespace(name); err != nil {
 		return nil, false, err
 	}
-	ns, err = openNamespace(path, nil)
+	ns, err = openNamespace(path, func(path string) error { return newNamespaceAt(path, base) })
+	if err == nil && ns.base != base {
+		ns.Close()
+		err = errors.New("a new namespace has another owner than it should have")
+	}
 	if err != nil {
 		return nil, false, errors.Join(err, removeNamespace(name))
 	}
 	return ns, true, nil
 }
 
-// openNamespace opens the namespace at path through enter, or makes a new one there
-// when enter is nil.
-func openNamespace(path string, enter func(*os.File) error) (*namespace, error) {
+// openNamespace opens the namespace at path after enter has brought the thread there.
+func openNamespace(path string, enter func(path string) error) (*namespace, error) {
 	ns := &namespace{}
 	err := onOwnThread(func() (err error) {
-		if enter == nil {
-			if err := newNamespaceAt(path); err != nil {
-				return err
-			}
+		if err := enter(path); err != nil {
+			return err
 		}
 		if ns.file, err = os.Open(path); err != nil {
 			return err
 		}
-		if enter != nil {
-			err = enter(ns.file)
-		}
-		if err == nil {
+		if ns.base, err = ownerHere(); err == nil {
 			ns.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		}
 		if err != nil {
@@ -80,12 +85,35 @@ func openNamespace(path string, enter func(*os.File) error) (*namespace, error) 
 	return ns, nil
 }
 
-// newNamespaceAt moves the thread into a new namespace and binds it to path. New
-// devices there have no IPv6; low ports and ping need no privilege, since whoever is
-// root in a pod holds none over this namespace.
-func newNamespaceAt(path string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("unshare: %w", err)
+func enterNamespace(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // read-only
+	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+}
+
+// ownerHere returns the host's id of root in the user namespace that owns the thread's network
+// namespace, 0 for the host's own: whom the kernel shows as the owner of its settings.
+func ownerHere() (uint32, error) {
+	info, err := os.Stat("/proc/sys/net/ipv4/ip_forward")
+	if err != nil {
+		return 0, fmt.Errorf("owner: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, errors.New("owner: is not known")
+	}
+	return st.Uid, nil
+}
+
+// newNamespaceAt moves the thread into a new namespace, in a new user namespace unless base is 0,
+// and binds it to path. New devices there have no IPv6; low ports and ping need no privilege, since a
+// pod's root has none over a namespace of the host's, and its users none over its own.
+func newNamespaceAt(path string, base uint32) error {
+	if err := newNamespace(base); err != nil {
+		return err
 	}
 	for key, value := range map[string]string{
 		"net/ipv6/conf/default/disable_ipv6":  "1",
@@ -98,6 +126,24 @@ func newNamespaceAt(path string) error {
 	}
 	if err := unix.Mount(threadNS, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind: %w", err)
+	}
+	return nil
+}
+
+func newNamespace(base uint32) error {
+	if base == 0 {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		return nil
+	}
+	held, err := userns.New(base, unix.CLONE_NEWNET)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = held.Close() }() // read-only
+	if err := unix.Setns(int(held.Net.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter a new namespace: %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/userns"
 	"gantry/netctl"
 )
 
@@ -74,12 +75,15 @@ func (c *Controller) lookBridge(s *sight, l netlink.Link) error {
 	return err
 }
 
-// finished reads a link's mark and checks that the host's end is as buildPod
+// finished reads a link's mark and group, and checks that the host's end is as buildPod
 // leaves it.
 func (c *Controller) finished(l netlink.Link, bridge int) (netctl.Config, netctl.Pod, bool) {
 	a := l.Attrs()
 	host, pod, err := netctl.ParseMark(a.Alias)
 	if err != nil || host.Instance != c.instance || a.Name != netctl.LinkName(c.instance, pod.ID) {
+		return netctl.Config{}, netctl.Pod{}, false
+	}
+	if pod.IDBase = a.Group; a.Group != 0 && userns.CheckBase(a.Group) != nil {
 		return netctl.Config{}, netctl.Pod{}, false
 	}
 	up := a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0

@@ -141,7 +141,7 @@ func TestSetBringsPublishedPortsBack(t *testing.T) {
 		t.Errorf("in the kernel: %v", have)
 	}
 	nft(t, "flush", "ruleset")
-	gamma := netctl.NewPod("0a1b", "gamma", netip.MustParseAddr("10.88.16.9"))
+	gamma := newPod("0a1b", "gamma", netip.MustParseAddr("10.88.16.9"))
 	gamma.Ports = []netctl.Port{{Public: 30009, Private: 22}}
 	must(t, c.AddPod(ctx, gamma))
 	for _, p := range cfg.With(gamma).Pods {
@@ -169,7 +169,7 @@ func TestConnectionsOutliveWhatDoesNotConcernThem(t *testing.T) {
 		}
 	}
 	all("at first")
-	gamma := netctl.NewPod("0a1b", "gamma", netip.MustParseAddr("10.88.16.9"))
+	gamma := newPod("0a1b", "gamma", netip.MustParseAddr("10.88.16.9"))
 	gamma.Ports = []netctl.Port{{Public: 30009, Private: 22}}
 	must(t, c.AddPod(ctx, gamma))
 	all("another pod came")

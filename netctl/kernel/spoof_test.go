@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"net"
@@ -147,25 +148,14 @@ func mac(t *testing.T, s string) net.HardwareAddr {
 	return m
 }
 
+// send has the pod's own root send frames.
 func send(t *testing.T, name string, frames ...[]byte) {
 	t.Helper()
-	must(t, within(name, func() error {
-		eth, err := net.InterfaceByName(podLink)
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = unix.Close(fd) }()
-		for _, f := range frames {
-			if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: eth.Index}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	words := []string{"send"}
+	for _, f := range frames {
+		words = append(words, hex.EncodeToString(f))
+	}
+	must(t, asTenant(name, words...))
 }
 
 func listenUDP(t *testing.T, name string) net.PacketConn {

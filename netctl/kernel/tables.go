@@ -29,8 +29,9 @@ func transaction(nft knftables.Interface, c netctl.Config) *knftables.Transactio
 }
 
 // addPins writes the bridge table: a frame from a pod's link passes only with the
-// pod's own hardware and IPv4 address in it. ARP is held to the same, anything
-// else (IPv6, VLAN tags) is dropped before the bridge learns from it.
+// pod's own hardware and IPv4 address in it, and only to the gateway. ARP is held to
+// the same, anything else (IPv6, VLAN tags) is dropped before the bridge learns from it.
+// Ports are isolated as well, but the kernel does not count what that stops.
 func addPins(tx *knftables.Transaction, c netctl.Config) {
 	w := writer{tx, knftables.BridgeFamily, netctl.TableName(c.Instance)}
 	w.set(pinSet, "ifname . ether_addr . ipv4_addr")
@@ -40,6 +41,11 @@ func addPins(tx *knftables.Transaction, c netctl.Config) {
 	w.chain("from_pod")
 	w.base("at_bridge", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority)
 	w.rule("at_bridge", "iifname", quote(netctl.BridgeName(c.Instance)+"*"), "jump from_pod")
+	gateway := c.Gateway().Addr()
+	away := "ether daddr != " + netctl.MACFor(gateway) + " counter drop"
+	w.rule("from_pod", "ether type ip", away)
+	w.rule("from_pod", "ether type arp arp operation request arp daddr ip !=", gateway.String(), "counter drop")
+	w.rule("from_pod", "ether type arp arp operation != request", away)
 	w.rule("from_pod", "ether type ip iifname . ether saddr . ip saddr @"+pinSet, "accept")
 	w.rule("from_pod", "ether type arp iifname . ether saddr . arp saddr ip @"+pinSet,
 		"iifname . arp saddr ether . arp saddr ip @"+pinSet, "accept")

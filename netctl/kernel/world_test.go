@@ -39,7 +39,7 @@ func newOutside(t testing.TB) {
 		t.Fatal(err)
 	}
 	before := census(t)
-	ns, _, err := ensureNamespace(outsideName)
+	ns, _, err := ensureNamespace(outsideName, 0, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +180,17 @@ func config(t testing.TB, instance, subnet string, ids ...string) netctl.Config 
 		a, err := netctl.NextAddr(c.Subnet, used)
 		must(t, err)
 		used[a] = true
-		c = c.With(netctl.NewPod(instance, id, a))
+		c = c.With(newPod(instance, id, a))
 	}
 	return c
+}
+
+// newPod is a pod as an agent has it: in a user namespace of its own.
+func newPod(instance, id string, addr netip.Addr) netctl.Pod {
+	p := netctl.NewPod(instance, id, addr)
+	low := addr.As4()
+	p.IDBase = 0x10000000 + uint32(low[2]&15)<<24 + uint32(low[3])<<16
+	return p
 }
 
 func ns(instance, id string) string { return netctl.NamespaceName(instance, id) }
