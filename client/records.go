@@ -104,6 +104,7 @@ type Runtime struct {
 	GPUs   []GPUUtil  `json:"gpus"`
 	CPU    Util       `json:"cpu"`
 	Memory Util       `json:"memory"`
+	Disk   Util       `json:"disk"` // of the container
 	Ports  []LivePort `json:"ports"`
 }
 
@@ -163,6 +164,9 @@ type Host struct {
 	Driver       string          `json:"driver"`
 	CUDA         string          `json:"cuda"`
 	AgentVersion string          `json:"agentVersion"`
+	RuntimeClass string          `json:"runtimeClass"` // gvisor or kata; empty: neither
+	Images       int             `json:"images"`       // that it has, of which at most 200 are counted
+	Notices      []HostNotice    `json:"notices"`
 	JoinedAt     time.Time       `json:"joinedAt"`
 	StateSince   *time.Time      `json:"stateSince"`
 }
@@ -196,4 +200,15 @@ type HostGPU struct {
 	MemoryMB  int64  `json:"memoryMb"`
 	Simulated bool   `json:"simulated"`
 	Sick      string `json:"sick"`
+	NUMA      int    `json:"numa"`
+	Island    int    `json:"island"` // GPUs of one number are joined by NVLink
+	PCI       string `json:"pci"`    // empty: unknown
+	Parent    string `json:"parent"` // of a MIG instance: the UUID of its GPU
+}
+
+// HostNotice is something that an operator should know of a host.
+type HostNotice struct {
+	Code   string `json:"code"`
+	Text   string `json:"text"`
+	Severe bool   `json:"severe"` // the host takes no new pods because of it
 }

@@ -140,6 +140,11 @@ func (h *Host) Takes() (ok bool, why string) {
 	case len(h.Leftovers) > 0:
 		return false, "removing what ran there before"
 	}
+	for _, n := range h.Inventory.Notices {
+		if n.Severe {
+			return false, "not fit: " + n.Code
+		}
+	}
 	return true, ""
 }
 

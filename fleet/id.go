@@ -40,7 +40,7 @@ const (
 // path can never be read in two ways (wire-facts, "Vocabulary warning").
 var reservedWords = map[string]bool{
 	"pods": true, "serverless": true, "templates": true, "network-volumes": true, "registries": true,
-	"catalog": true, "billing": true, "clusters": true, "account": true, "openapi.json": true,
+	"catalog": true, "billing": true, "clusters": true, "account": true, "secrets": true, "openapi.json": true,
 }
 
 // NewID returns a new random identifier. It is safe for concurrent use.

@@ -46,9 +46,19 @@ type CPURequest struct {
 
 // Port is an exposed container port.
 type Port struct {
-	Number   int    `cbor:"1,keyasint"` // 1 to 65535
+	Number   int    `cbor:"1,keyasint"` // 1 to 65535, or symmetrical
 	Protocol string `cbor:"2,keyasint"` // "http" or "tcp"
 }
+
+// The numbers that ask for a symmetrical tcp port: the container listens at the very port that is published,
+// and reads it from its environment.
+const (
+	SymmetricalLeast = 70_000
+	SymmetricalMost  = 135_535
+)
+
+// Symmetrical reports whether a port's number asks for a symmetrical port rather than names one.
+func Symmetrical(number int) bool { return number >= SymmetricalLeast && number <= SymmetricalMost }
 
 // PodSpec is what a pod's owner asked for. Exactly one of GPU and CPU is set.
 type PodSpec struct {
@@ -95,8 +105,16 @@ type CUDARange struct {
 
 // PortMapping is a tcp port of a pod that its host publishes.
 type PortMapping struct {
-	Private int `cbor:"1,keyasint"` // in the container
+	Private int `cbor:"1,keyasint"` // in the container, as asked for; see Inside
 	Public  int `cbor:"2,keyasint"` // of the host's public address
+}
+
+// Inside returns the port at which the container listens.
+func (m PortMapping) Inside() int {
+	if Symmetrical(m.Private) {
+		return m.Public
+	}
+	return m.Private
 }
 
 // Resources is an amount of a host's shared resources.
@@ -161,6 +179,10 @@ type Pod struct {
 	// Moving is set while the pod is taken from a host that is drained: it is stopped there and is to
 	// start on another. What its owner does with it meanwhile ends that.
 	Moving bool `cbor:"26,keyasint,omitempty"`
+
+	// Image is the reference of the present or last incarnation's image, to which Digest belongs. The
+	// specification may name another by now, for the next start.
+	Image string `cbor:"27,keyasint,omitempty"`
 }
 
 // KeepsData reports whether the pod has data on its host that outlives its container.

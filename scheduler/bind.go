@@ -213,7 +213,9 @@ func publish(
 			continue
 		}
 		m := fleet.PortMapping{Private: p.Number}
-		still := func(k fleet.PortMapping) bool { return k.Private == p.Number && k.Public >= from && k.Public <= to }
+		still := func(k fleet.PortMapping) bool {
+			return k.Private == p.Number && k.Public >= from && k.Public <= to && state.PortFits(&pod.Spec, k.Private, k.Public)
+		}
 		if i := slices.IndexFunc(kept, still); i >= 0 {
 			m.Public = kept[i].Public
 		} else {
@@ -225,16 +227,29 @@ func publish(
 		return out, true
 	}
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(pod.ID))                                         // a hash never fails
-	free, _ := v.FreePorts(host.ID, fresh+len(claimed), int(hash.Sum32()>>1)) // or all that there are
+	_, _ = hash.Write([]byte(pod.ID)) // a hash never fails
+	most := fresh + len(claimed) + len(pod.Spec.Ports)
+	free, _ := v.FreePorts(host.ID, most, int(hash.Sum32()>>1)) // or all that there are
 	free = slices.DeleteFunc(free, func(port int) bool { return slices.Contains(claimed, port) })
-	if len(free) < fresh {
-		return nil, false
-	}
-	for i := range out {
-		if out[i].Public == 0 {
-			out[i].Public, free = free[0], free[1:]
+	return out, assign(&pod.Spec, out, free)
+}
+
+// assign gives a free public port to each mapping without one: first to those of symmetrical ports, which not every
+// one fits. It is false when there are not enough.
+func assign(spec *fleet.PodSpec, mappings []fleet.PortMapping, free []int) bool {
+	for _, symmetrical := range []bool{true, false} {
+		for i := range mappings {
+			m := &mappings[i]
+			if m.Public != 0 || fleet.Symmetrical(m.Private) != symmetrical {
+				continue
+			}
+			at := slices.IndexFunc(free, func(port int) bool { return state.PortFits(spec, m.Private, port) })
+			if at < 0 {
+				return false
+			}
+			m.Public = free[at]
+			free = slices.Delete(free, at, at+1)
 		}
 	}
-	return out, true
+	return true
 }

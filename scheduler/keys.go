@@ -91,8 +91,8 @@ func (s *Service) FlushKeyUse(ctx context.Context) error {
 	return nil
 }
 
-// Authenticate returns who holds the key. Unknown, disabled and expired keys are the same:
-// unauthorized.
+// Authenticate returns who holds the key: an account's, or a pod's own while that is not terminated. Unknown,
+// disabled and expired keys are the same: unauthorized.
 func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
 	refused := &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "invalid bearer token"}
 	if !fleet.ValidAPIKey(key.Reveal()) {
@@ -114,8 +114,15 @@ func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Pri
 	if err != nil {
 		return fleet.Principal{}, err
 	}
+	if !ok {
+		who, ok, err := s.authenticatePod(ctx, key)
+		if err != nil || ok {
+			return who, err
+		}
+		return fleet.Principal{}, refused
+	}
 	now := s.Now()
-	if !ok || found.Disabled || (!found.ExpiresAt.IsZero() && !now.Before(found.ExpiresAt)) {
+	if found.Disabled || (!found.ExpiresAt.IsZero() && !now.Before(found.ExpiresAt)) {
 		return fleet.Principal{}, refused
 	}
 	s.uses.touch(found.ID, now)

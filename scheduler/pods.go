@@ -49,7 +49,7 @@ func podOf(v *state.View, who fleet.Principal, id fleet.PodID) (fleet.Pod, error
 	if !ok || p.Account != who.Account {
 		return fleet.Pod{}, fleet.NotFound("pod")
 	}
-	return p, nil
+	return p, mayTouch(who, id)
 }
 
 // hostFacts is what a pod's record shows of its host.
@@ -101,7 +101,14 @@ func (s *Service) shown(p fleet.Pod) (fleet.PodView, error) {
 }
 
 // ActPod starts, stops, restarts or terminates a pod of the caller's account.
+// A pod's own key starts nothing (forbidden): it is for what runs.
 func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error) {
+	if err := mayTouch(who, id); err != nil {
+		return fleet.PodView{}, err
+	}
+	if who.Pod != "" && action == fleet.ActionStart {
+		return fleet.PodView{}, &fleet.Error{Code: fleet.CodeForbidden, Msg: "access denied"}
+	}
 	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
 		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now()}
 		if action == fleet.ActionStart {

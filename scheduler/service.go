@@ -35,6 +35,8 @@ type Hosts interface {
 	Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error)
 	ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error)
 	WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error
+	// Prefetch asks a host to get an image, and reports whether it could be asked.
+	Prefetch(host fleet.HostID, image string) bool
 }
 
 // Service serves accounts and operators. Its methods are safe for concurrent use; every call that

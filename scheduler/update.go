@@ -126,6 +126,11 @@ func changedSpec(v *state.View, old *fleet.Pod, c fleet.PodUpdate) (fleet.PodSpe
 			return spec, err
 		}
 	}
+	if c.Env != nil {
+		if err := knownSecrets(v, old.Account, spec.Env); err != nil {
+			return spec, err
+		}
+	}
 	if c.DiskGB != nil {
 		if err := checkDisk(cat, &spec); err != nil {
 			return spec, err

@@ -149,6 +149,11 @@ func (e *edge) WriteFiles(_ context.Context, host fleet.HostID, pod fleet.PodID,
 	return errEdge
 }
 
+func (e *edge) Prefetch(host fleet.HostID, image string) bool {
+	e.note("prefetch "+image, host, "")
+	return host != "host-c" // which is away
+}
+
 // newWorld makes a cluster with the accounts acme and other, without hosts.
 func newWorld(t testing.TB) *world {
 	t.Helper()

@@ -1,15 +1,21 @@
 package pod
 
 import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"gantry/fleet"
 )
 
-// environment merges the owner's variables with those that every pod gets, each under its public
-// name (wire-facts 6.1) and as GANTRY_*. The owner cannot set the latter, nor NVIDIA_*: which
-// devices a container sees is decided by its assignment alone.
+// environment merges the owner's variables, and what the scheduler put beside them, with those that every pod
+// gets, each under its public name (wire-facts 6.1) and as GANTRY_*. The owner cannot set the latter, nor NVIDIA_*:
+// which devices a container sees is decided by its assignment alone.
 func (m *machine) environment(want Assignment) map[string]string {
 	out := make(map[string]string, len(want.Env)+16)
 	for k, v := range want.Env {
@@ -43,4 +49,66 @@ func (m *machine) environment(want Assignment) map[string]string {
 		out["GANTRY_"+name] = value
 	}
 	return out
+}
+
+// profileName is the name of the file that writeProfile makes.
+const profileName = "profile.sh"
+
+var shellName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// ofTheShell reports whether a variable is a login shell's own: who logs in, where and how is not as the container
+// has it, and some shells read no further when one of the others is set.
+func ofTheShell(name string) bool {
+	switch name {
+	case "HOME", "USER", "LOGNAME", "SHELL", "TERM", "PWD", "OLDPWD", "SHLVL", "_",
+		"UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "IFS", "OPTIND", "LINENO", "ENV", "BASH_ENV":
+		return true
+	}
+	return false
+}
+
+// keepPath has a login shell look for programs where the container does: what /etc/profile sets lacks where the
+// image has its own. That of the container is in the environment of its first process.
+const keepPath = `gantry_path=$( { tr '\000' '\n' </proc/1/environ | sed -n 's/^PATH=//p'; } 2>/dev/null )
+[ -z "$gantry_path" ] || export PATH="$gantry_path:$PATH"
+unset gantry_path
+`
+
+// writeProfile writes what login shells of the container read, so that they have the pod's variables: a POSIX shell
+// script in dir, which only the container's root may read. base is the host's id of that root.
+func (m *machine) writeProfile(dir string, env map[string]string, base uint32) (string, error) {
+	path := filepath.Join(dir, profileName)
+	fresh, err := os.CreateTemp(dir, profileName+"-*")
+	if err == nil {
+		defer func() { _ = os.Remove(fresh.Name()) }() // gone once it has its name
+		_, err = fresh.WriteString(profileText(env))
+		for _, do := range []func() error{
+			func() error { return fresh.Chmod(0o400) },
+			func() error { return fresh.Chown(int(base), int(base)) },
+			fresh.Close,
+			func() error { return os.Rename(fresh.Name(), path) },
+		} {
+			if err == nil {
+				err = do()
+			}
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("write the pod's profile: %w", err)
+	}
+	return path, nil
+}
+
+// profileText exports what of an environment a shell can have.
+func profileText(env map[string]string) string {
+	var out strings.Builder
+	if _, own := env["PATH"]; !own {
+		out.WriteString(keepPath)
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if value := env[name]; shellName.MatchString(name) && !ofTheShell(name) && !strings.ContainsRune(value, 0) {
+			fmt.Fprintf(&out, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+		}
+	}
+	return out.String()
 }

@@ -16,6 +16,8 @@ type Scope struct {
 	Group  fleet.Group
 	Access fleet.Access
 	Public bool // no key needed
+	// Pod says that a pod's own key will do, too, for that pod alone. Routes that do not say so refuse it.
+	Pod bool
 }
 
 // Public is the scope of a route that needs no key.
@@ -26,6 +28,12 @@ func Read(g fleet.Group) Scope { return Scope{Group: g, Access: fleet.AccessRead
 
 // Write asks for writing in group g.
 func Write(g fleet.Group) Scope { return Scope{Group: g, Access: fleet.AccessWrite} }
+
+// OrPod returns the scope with Pod set.
+func (s Scope) OrPod() Scope {
+	s.Pod = true
+	return s
+}
 
 // Declared reports whether the scope says anything.
 func (s Scope) Declared() bool {
@@ -84,12 +92,17 @@ func Principal(r *http.Request, keys Keys, scope Scope) (fleet.Principal, error)
 	return who, Require(who, scope)
 }
 
-// Require returns CodeForbidden unless who covers the scope. An undeclared scope is covered by nobody.
+// Require returns CodeForbidden unless who covers the scope. An undeclared scope is covered by nobody. Of a pod's own
+// key it does not say whether the request is about that pod.
 func Require(who fleet.Principal, scope Scope) error {
 	if scope.Public {
 		return nil
 	}
-	if !scope.Declared() || !who.May(scope.Group, scope.Access) {
+	covered := who.May(scope.Group, scope.Access)
+	if who.Pod != "" {
+		covered = scope.Pod
+	}
+	if !scope.Declared() || !covered {
 		return &fleet.Error{Code: fleet.CodeForbidden, Msg: "access denied"}
 	}
 	return nil

@@ -72,6 +72,7 @@ func TestPrincipal(t *testing.T) {
 	can := map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessRead}
 	known := keys{key: key, who: fleet.Principal{Account: "a", Can: can}}
 	good := request("Bearer " + key.Reveal())
+	ofPod := keys{key: key, who: fleet.Principal{Account: "a", Pod: "p", Can: can}}
 	lost := keys{err: fleet.Unavailable("no leader", nil)}
 	for _, c := range []struct {
 		name  string
@@ -87,6 +88,10 @@ func TestPrincipal(t *testing.T) {
 		{"undeclared", known, good, auth.Scope{}, fleet.CodeForbidden},
 		{"no access named", known, good, auth.Scope{Group: fleet.GroupPods}, fleet.CodeForbidden},
 		{"unknown", known, request("Bearer " + fleet.NewAPIKey().Reveal()), auth.Read(fleet.GroupPods), fleet.CodeUnauthorized},
+		{"a pod's key", ofPod, good, auth.Write(fleet.GroupPods).OrPod(), ""},
+		{"a pod's key where it is not named", ofPod, good, auth.Read(fleet.GroupPods), fleet.CodeForbidden},
+		{"a pod's key, undeclared", ofPod, good, auth.Scope{}.OrPod(), fleet.CodeForbidden},
+		{"another key where a pod's will do", known, good, auth.Write(fleet.GroupPods).OrPod(), fleet.CodeForbidden},
 		{"cannot tell", lost, good, auth.Read(fleet.GroupPods), fleet.CodeUnavailable},
 	} {
 		_, err := auth.Principal(c.r, c.keys, c.scope)

@@ -78,6 +78,7 @@ func New(cfg Config) (*API, error) {
 	a.registerRegistries()
 	a.registerAccount()
 	a.registerKeys()
+	a.registerSecrets()
 	a.registerBilling()
 	a.registerOperators()
 	a.registerHealth()

@@ -24,7 +24,7 @@ func examplePod() Pod {
 		Image: "docker.io/library/nginx:1.29", Disk: 20, Ports: []string{"8080/http"}, Env: map[string]string{"EPOCHS": "3"},
 		GPU: &GPUConfig{ID: "NVIDIA H100 80GB HBM3", Count: 1}, Cloud: "SECURE", DataCenterID: &dc, Cost: 2.69,
 		Runtime: &Runtime{
-			Uptime: 42, GPUs: []GPUUse{{Util: 93, MemoryUtil: 60}}, CPU: Use{Util: 12}, Memory: Use{Util: 30},
+			Uptime: 42, GPUs: []GPUUse{{Util: 93, MemoryUtil: 60}}, CPU: Use{Util: 12}, Memory: Use{Util: 30}, Disk: Use{Util: 8},
 			Ports: []RuntimePort{{Private: 8080, Type: "http"}},
 		},
 		CreatedAt: exampleTime(0), StartedAt: &started, Incarnation: 1, HostID: &host,
@@ -68,7 +68,7 @@ func exampleHost() Host {
 		ID: "h7d2k9s4f1g6j3", Name: "gpu-01", DataCenterID: "EU-RO-1", Cloud: "SECURE", State: "ready", Duty: dutyOpen,
 		Labels: Labels{"rack": "b4"}, Epoch: 1,
 		Total: Amounts{MilliCPU: 127000, MemoryMB: 1000000, DiskGB: 3000}, Used: Amounts{MilliCPU: 16000, MemoryMB: 120000, DiskGB: 20},
-		GPUs:     []HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
+		Notices: []HostNotice{}, GPUs: []HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
 		UsedGPUs: 1, Pods: 1, CUDA: &cuda, Driver: &driver, JoinedAt: exampleTime(0), StateSince: &since,
 	}
 }

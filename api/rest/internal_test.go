@@ -34,6 +34,18 @@ func TestRouteWithoutScopeFails(t *testing.T) {
 	}
 }
 
+func TestRouteForPodKeysWithoutAPodFails(t *testing.T) {
+	for _, path := range []string{"/v2/x", "/v2/x/{id}", "/v2/pods", "/v2/pods/{id}x"} {
+		a := newAPI(Config{Log: slog.New(slog.DiscardHandler)})
+		handle(a, route{
+			method: http.MethodGet, path: path, id: "x", status: 200, scope: auth.Read(fleet.GroupPods).OrPod(), limit: limit.PerAccount,
+		}, func(context.Context, *call, *none) (*none, error) { return nil, nil })
+		if err := a.finish(); err == nil || !strings.Contains(err.Error(), "names no pod") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestRouteWithoutLimitClassFails(t *testing.T) {
 	user := auth.Read(fleet.GroupPods)
 	for _, rt := range []route{

@@ -20,7 +20,9 @@ const schemaPrefix = "#/components/schemas/"
 // These name the members of an operation that tell its scope and its limit class.
 const (
 	scopeExtension = "x-gantry-scope"
-	limitExtension = "x-gantry-limit"
+	// podKeyExtension is there where a pod's own key will do for that pod.
+	podKeyExtension = "x-gantry-pod-key"
+	limitExtension  = "x-gantry-limit"
 )
 
 func document(version string) *huma.OpenAPI {
@@ -44,7 +46,7 @@ func document(version string) *huma.OpenAPI {
 			{Name: "Templates", Description: "Reusable configurations of pods."},
 			{Name: "Registries", Description: "Credentials for private images."},
 			{Name: "Catalog", Description: "What can be asked for, and what is free."},
-			{Name: "Account", Description: "The caller's account, its SSH keys and its API keys."},
+			{Name: "Account", Description: "The caller's account, its SSH keys, secrets and API keys."},
 			{Name: "Billing", Description: "What the account was charged."},
 			{Name: "Operators", Description: "For those who run the fleet."},
 		},
@@ -57,6 +59,9 @@ func (a *API) declare(rt route) *huma.Operation {
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.text,
 		Parameters: rt.params, Responses: map[string]*huma.Response{},
 		Extensions: map[string]any{scopeExtension: rt.scope.String(), limitExtension: string(rt.limit)},
+	}
+	if rt.scope.Pod {
+		op.Extensions[podKeyExtension] = true
 	}
 	op.Responses[strconv.Itoa(rt.status)] = &huma.Response{Description: successText(rt.status)}
 	if rt.also != "" {

@@ -25,6 +25,7 @@ func hostRecord(v fleet.HostView) Host {
 		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
 		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
 		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
+		Notices: []HostNotice{}, RuntimeClass: textOrNull(inv.RuntimeClass), Images: len(inv.Images),
 	}
 	maps.Copy(out.Labels, h.Labels)
 	if ok, why := h.Takes(); !ok {
@@ -39,8 +40,11 @@ func hostRecord(v fleet.HostView) Host {
 	for _, g := range inv.GPUs {
 		out.GPUs = append(out.GPUs, HostGPU{
 			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
-			Simulated: g.Simulated, Sick: textOrNull(g.Sick),
+			Simulated: g.Simulated, Sick: textOrNull(g.Sick), PCI: textOrNull(g.PCI), Parent: textOrNull(g.Parent),
 		})
+	}
+	for _, n := range inv.Notices {
+		out.Notices = append(out.Notices, HostNotice(n))
 	}
 	return out
 }

@@ -16,31 +16,34 @@ import (
 
 // Host is a host's record, for operators.
 type Host struct {
-	ID           string     `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
-	Name         string     `json:"name" doc:"Host name."`
-	DataCenterID string     `json:"dataCenterId" doc:"Where it stands."`
-	Cloud        string     `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
-	State        string     `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and its pods are moved away; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
-	Duty         string     `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
-	TakesNoPods  *string    `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
-	KeepRunning  bool       `json:"keepRunning" doc:"Its drain waits for running pods rather than move those that may be moved."`
-	Labels       Labels     `json:"labels" doc:"Labels that operators gave it."`
-	Alarm        *HostAlarm `json:"alarm" doc:"What an operator has to look into, or null."`
-	Epoch        uint64     `json:"epoch" doc:"Number of sessions."`
-	Total        Amounts    `json:"total" doc:"What pods may use of it."`
-	Used         Amounts    `json:"used" doc:"What pods hold of it."`
-	GPUs         []HostGPU  `json:"gpus" doc:"Its GPUs."`
-	UsedGPUs     int        `json:"usedGpus" doc:"GPUs that pods hold."`
-	Pods         int        `json:"pods" doc:"Pods that hold something of it."`
-	PublicIP     *string    `json:"publicIp" doc:"Public address of its pods' tcp ports; null when it publishes none."`
-	PublicPorts  *PortRange `json:"publicPorts" doc:"Ports of that address that it publishes; null when it publishes none."`
-	CUDA         *string    `json:"cuda" doc:"Newest CUDA version that its driver offers, or null."`
-	Driver       *string    `json:"driver" doc:"GPU driver, or null."`
-	Kernel       *string    `json:"kernel" doc:"Kernel, or null."`
-	Runtime      *string    `json:"runtime" doc:"Container runtime, or null."`
-	AgentVersion *string    `json:"agentVersion" doc:"Version of its agent, or null."`
-	JoinedAt     Time       `json:"joinedAt" doc:"When it joined."`
-	StateSince   *Time      `json:"stateSince" doc:"When its state last changed, or null."`
+	ID           string       `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
+	Name         string       `json:"name" doc:"Host name."`
+	DataCenterID string       `json:"dataCenterId" doc:"Where it stands."`
+	Cloud        string       `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
+	State        string       `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and its pods are moved away; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
+	Duty         string       `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
+	TakesNoPods  *string      `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
+	KeepRunning  bool         `json:"keepRunning" doc:"Its drain waits for running pods rather than move those that may be moved."`
+	Labels       Labels       `json:"labels" doc:"Labels that operators gave it."`
+	Alarm        *HostAlarm   `json:"alarm" doc:"What an operator has to look into, or null."`
+	Epoch        uint64       `json:"epoch" doc:"Number of sessions."`
+	Total        Amounts      `json:"total" doc:"What pods may use of it."`
+	Used         Amounts      `json:"used" doc:"What pods hold of it."`
+	GPUs         []HostGPU    `json:"gpus" doc:"Its GPUs."`
+	UsedGPUs     int          `json:"usedGpus" doc:"GPUs that pods hold."`
+	Pods         int          `json:"pods" doc:"Pods that hold something of it."`
+	PublicIP     *string      `json:"publicIp" doc:"Public address of its pods' tcp ports; null when it publishes none."`
+	PublicPorts  *PortRange   `json:"publicPorts" doc:"Ports of that address that it publishes; null when it publishes none."`
+	CUDA         *string      `json:"cuda" doc:"Newest CUDA version that its driver offers, or null."`
+	Driver       *string      `json:"driver" doc:"GPU driver, or null."`
+	Kernel       *string      `json:"kernel" doc:"Kernel, or null."`
+	Runtime      *string      `json:"runtime" doc:"Container runtime, or null."`
+	AgentVersion *string      `json:"agentVersion" doc:"Version of its agent, or null."`
+	RuntimeClass *string      `json:"runtimeClass" doc:"What isolates its pods beyond the kernel: gvisor, kata, or null."`
+	Images       int          `json:"images" doc:"Images that it has, of which at most 200 are counted."`
+	Notices      []HostNotice `json:"notices" doc:"What it does without, or what is wrong with it."`
+	JoinedAt     Time         `json:"joinedAt" doc:"When it joined."`
+	StateSince   *Time        `json:"stateSince" doc:"When its state last changed, or null."`
 }
 
 // Labels are names and values that operators give a host.
@@ -50,6 +53,13 @@ type Labels map[string]string
 type HostAlarm struct {
 	Text string `json:"text" doc:"What happened, in a sentence."`
 	At   Time   `json:"at" doc:"When it happened first."`
+}
+
+// HostNotice is something that an operator should know of a host.
+type HostNotice struct {
+	Code   string `json:"code" doc:"Stable, in snake case." example:"disk_unlimited"`
+	Text   string `json:"text" doc:"One sentence."`
+	Severe bool   `json:"severe" doc:"Whether the host takes no new pods because of it."`
 }
 
 // Amounts are shares of a host.
@@ -74,6 +84,8 @@ type HostGPU struct {
 	Island    int     `json:"island" doc:"GPUs of one number are joined by NVLink."`
 	Simulated bool    `json:"simulated" doc:"True for a pretended device."`
 	Sick      *string `json:"sick" doc:"Why it is out of placement; null when healthy."`
+	PCI       *string `json:"pci" doc:"Bus address, or null." example:"0000:3b:00.0"`
+	Parent    *string `json:"parent" doc:"Of a MIG instance the UUID of the GPU that it is a slice of, or null."`
 }
 
 // HostList is the answer to listing hosts.
@@ -141,6 +153,7 @@ func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f
 func (a *API) registerOperators() {
 	a.registerHosts()
 	a.registerHostDuties()
+	a.registerImages()
 	a.registerCluster()
 	a.registerSnapshot()
 	a.registerAccounts()

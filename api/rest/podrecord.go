@@ -71,6 +71,7 @@ type Runtime struct {
 	GPUs   []GPUUse      `json:"gpus" doc:"One entry for each GPU; zeros while nothing is measured and for simulated GPUs."`
 	CPU    Use           `json:"cpu" doc:"CPU use of the pod's share."`
 	Memory Use           `json:"memory" doc:"Memory use of the pod's share."`
+	Disk   Use           `json:"disk" doc:"Use of the container disk."`
 	Ports  []RuntimePort `json:"ports" doc:"Live port mappings."`
 }
 
@@ -87,7 +88,7 @@ type Use struct {
 
 // RuntimePort is a live port mapping.
 type RuntimePort struct {
-	Private    int     `json:"private" doc:"Port in the container."`
+	Private    int     `json:"private" doc:"Port in the container; of a symmetrical port the published one, where the host publishes it."`
 	Public     *int    `json:"public" doc:"Public port; null for http ports, which have a host name instead, and where the host publishes none."`
 	Type       string  `json:"type" enum:"http,tcp" doc:"Protocol."`
 	IP         *string `json:"ip" doc:"Public address of the host, or null."`
@@ -224,7 +225,7 @@ func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
 	}
 	out := &Runtime{GPUs: make([]GPUUse, len(v.Pod.GPUs)), Ports: []RuntimePort{}}
 	if l := v.Live; l != nil {
-		out.CPU.Util, out.Memory.Util = percent(l.CPUPercent), percent(l.MemoryPercent)
+		out.CPU.Util, out.Memory.Util, out.Disk.Util = percent(l.CPUPercent), percent(l.MemoryPercent), percent(l.DiskPercent)
 		for i, g := range l.GPUs[:min(len(l.GPUs), len(out.GPUs))] {
 			out.GPUs[i] = GPUUse{Util: percent(g.Util), MemoryUtil: percent(g.MemoryUtil)}
 		}
@@ -242,6 +243,7 @@ func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
 func runtimePort(v fleet.PodView, port fleet.Port) RuntimePort {
 	out := RuntimePort{Private: port.Number, Type: port.Protocol}
 	if public := publicPort(v, port); public != 0 {
+		out.Private = fleet.PortMapping{Private: port.Number, Public: public}.Inside()
 		out.Public, out.IP, out.IsIPPublic = &public, textOrNull(v.PublicIP), true
 	}
 	return out

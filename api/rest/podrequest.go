@@ -29,7 +29,7 @@ type PodSettings struct {
 	Image            string            `json:"image,omitempty" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
 	Args             *string           `json:"args,omitempty" doc:"Replaces the image's command: words as a POSIX shell splits them, or a JSON object with \"entrypoint\" and \"cmd\", lists of strings. Empty keeps the image's own." maxLength:"32768" example:"python train.py --epochs 3"`
 	Disk             int               `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20 for GPU pods, 10 for CPU pods." minimum:"1" maximum:"65536" example:"20"`
-	Ports            []string          `json:"ports,omitzero" doc:"Ports to expose, each number/protocol: 1 to 65535, http or tcp; at most 10 of http, none twice." maxItems:"40" example:"[\"8080/http\",\"22/tcp\"]"`
+	Ports            []string          `json:"ports,omitzero" doc:"Ports to expose, each number/protocol: 1 to 65535, http or tcp; at most 10 of http, none twice. A tcp port from 70000 to 135535 is symmetrical: the container listens at the very port that is published, and reads it from RUNPOD_TCP_PORT_70000 or GANTRY_TCP_PORT_70000." maxItems:"40" example:"[\"8080/http\",\"22/tcp\"]"`
 	Env              map[string]string `json:"env,omitzero" doc:"Environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most 32768 characters and no NUL." maxProperties:"50" example:"{\"EPOCHS\":\"3\"}"`
 	Registry         Maybe[string]     `json:"registry,omitzero" doc:"Registry credential for a private image, or null: none." minLength:"1" maxLength:"191"`
 	Mounts           *Mounts           `json:"mounts,omitempty" doc:"Storage mounts. persistent and network exclude each other (400)."`
@@ -154,8 +154,10 @@ func checkPorts(ports []string) []string {
 		at := "$.ports[" + strconv.Itoa(i) + "]: "
 		p := parsePort(text)
 		switch {
-		case p.Number < 1 || p.Number > maxPort:
-			out = append(out, at+"the port must be from 1 to 65535")
+		case fleet.Symmetrical(p.Number) && p.Protocol != "tcp":
+			out = append(out, at+"a symmetrical port must be tcp")
+		case (p.Number < 1 || p.Number > maxPort) && !fleet.Symmetrical(p.Number):
+			out = append(out, at+"the port must be from 1 to 65535, or a symmetrical one from 70000 to 135535")
 		case seen[p]:
 			out = append(out, at+"is given twice")
 		}

@@ -37,7 +37,7 @@ func (a *API) registerPods() {
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/pods/{id}", id: "getPod", tag: "Pods", summary: "Get a pod",
 		text:  "Returns a pod. 404: there is no such pod, or it is another account's.",
-		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
+		scope: auth.Read(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, out: examplePod(),
 	}, a.getPod)
 	handle(a, route{
@@ -57,17 +57,17 @@ func (a *API) registerPods() {
 func (a *API) registerPodActions() {
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/pods/{id}/action", id: "actPod", tag: "Pods", summary: "Start, stop, restart or terminate a pod",
-		text: "Acts on a pod and returns its record; terminate answers 204. stop answers at once: the container gets SIGTERM and, 10 seconds later, " +
+		text: "Acts on a pod and returns its record; terminate answers 204. A pod's own key starts nothing (403). stop answers at once: the container gets SIGTERM and, 10 seconds later, " +
 			"SIGKILL; until it is gone the status stays and statusReason is \"stopping\". Charging ends when the stop is accepted.\n\n" +
 			"409: the action is not allowed in the present state; the member actions of a pod lists what is. 400: start finds no room (code no_capacity).",
-		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, also: "The pod was terminated.",
+		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusOK, also: "The pod was terminated.",
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: ActionRequest{Action: "stop"}, out: examplePod(),
 	}, a.actPod)
 	handle(a, route{
 		method: http.MethodDelete, path: "/v2/pods/{id}", id: "deletePod", tag: "Pods", summary: "Terminate a pod",
 		text:  "Terminates a pod for ever, as the action terminate does. 404: there is no such pod. 409: it is terminated already.",
-		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusNoContent,
+		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
 	}, a.deletePod)
 }

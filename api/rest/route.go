@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -35,6 +36,9 @@ type route struct {
 	errors       []int  // beside those that follow from scope, parameters and body
 	in, out      any    // examples of the bodies; nil: no body
 }
+
+// podPath begins the paths of routes about one pod.
+const podPath = "/v2/pods/{id}"
 
 // nothingHeader is in a 503 that came before anything was done.
 const nothingHeader = "X-Gantry-Nothing-Done"
@@ -98,6 +102,10 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 		a.faults = append(a.faults, fmt.Errorf("route %s %s declares no limit class that fits its scope", rt.method, rt.path))
 		return
 	}
+	if rt.scope.Pod && (rt.scope.Public || rt.path != podPath && !strings.HasPrefix(rt.path, podPath+"/")) {
+		a.faults = append(a.faults, fmt.Errorf("route %s %s is open to a pod's own key, and names no pod", rt.method, rt.path))
+		return
+	}
 	params, err := compileParams(rt.params)
 	if err != nil {
 		a.faults = append(a.faults, fmt.Errorf("route %s %s: %w", rt.method, rt.path, err))
@@ -117,6 +125,9 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 			}
 			if c.args, err = params.read(r); err != nil {
 				return err
+			}
+			if c.who.Pod != "" && c.args.text("id") != string(c.who.Pod) {
+				return fleet.NotFound("pod")
 			}
 			return f(ctx, c)
 		}()

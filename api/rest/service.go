@@ -53,6 +53,10 @@ type Service interface {
 	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
 	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
 	SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error
+	Secrets(ctx context.Context, who fleet.Principal) ([]fleet.AccountSecret, error)
+	// PutSecret makes a secret of the account or gives it another value.
+	PutSecret(ctx context.Context, who fleet.Principal, name string, value fleet.Secret) (fleet.AccountSecret, error)
+	DeleteSecret(ctx context.Context, who fleet.Principal, name string) error
 	Billing(ctx context.Context, who fleet.Principal, q fleet.BillingQuery) (fleet.BillingView, error)
 
 	CreateKey(ctx context.Context, who fleet.Principal, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
@@ -65,6 +69,10 @@ type Service interface {
 
 	Hosts(ctx context.Context) ([]fleet.HostView, error)
 	Host(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
+	// Images tells which images each host has; with a reference, which hosts have that one.
+	Images(ctx context.Context, image string) ([]fleet.HostImages, error)
+	// PrefetchImage asks connected hosts to get an image and returns its full name and those that were asked.
+	PrefetchImage(ctx context.Context, q fleet.PrefetchRequest) (image string, hosts []fleet.HostImages, err error)
 	// CreateJoinToken returns the text of a one-use token for a host of the data center, which is
 	// made when it is new.
 	CreateJoinToken(ctx context.Context, dc fleet.DataCenterID, cloud fleet.Cloud, ttl time.Duration) (fleet.Secret, time.Time, error)

@@ -61,6 +61,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts
 		Credentials: func(a fleet.AccountID, r fleet.RegistryID) (*fleet.Credential, error) {
 			return d.service.Credentials(a, r)
 		},
+		Environment: func(p *fleet.Pod) (map[string]string, error) { return d.service.Environment(p) },
 	})
 	d.service = scheduler.New(scheduler.Config{
 		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Version: version, Log: log,

@@ -40,7 +40,9 @@ type cli struct {
 	Account  accountCmd  `cmd:"" help:"Show your account and its balance; make and change accounts (for operators)."`
 	Key      keyCmd      `cmd:"" help:"Make, list, change and end the API keys of your account."`
 	SSHKey   sshKeyCmd   `cmd:"" name:"ssh-key" help:"See and change the SSH keys that pods get."`
+	Secret   secretCmd   `cmd:"" help:"Keep secrets that the environment of pods refers to."`
 	Host     hostCmd     `cmd:"" help:"See hosts, change them, and let new ones join (for operators)."`
+	Image    imageCmd    `cmd:"" help:"See which images hosts have, and have them get some ahead of pods (for operators)."`
 	Raft     raftCmd     `cmd:"" help:"See, add and remove schedulers of the control plane (for operators)."`
 	Snapshot snapshotCmd `cmd:"" help:"Save copies of the control plane's state, and restore it from one (for operators)."`
 	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors and prices (for operators)."`

@@ -96,7 +96,7 @@ Can:          stop, terminate
 Created:      2026-10-01 12:00:00.000 UTC
 Started:      2026-10-01 12:00:00.071 UTC
 Up:           1m29s
-Use:          CPU 3 %, memory 12 %
+Use:          CPU 3 %, memory 12 %, disk 0 %
 
 STEP      AT MS  TOOK MS  CLOCK
 created     0.0        -  12:00:00.000

@@ -137,6 +137,30 @@ func TestCopyThroughTheRealFace(t *testing.T) {
 	}
 }
 
+func TestSecretsThroughTheRealFace(t *testing.T) {
+	s := newSite(t)
+	if out := s.feed("hush\n", "secret set HF_TOKEN --from-file -"); out.Code != exitOK || strings.Contains(out.Out+out.Err, "hush") {
+		t.Errorf("%+v", out)
+	}
+	if out := s.good("secret list"); !strings.Contains(out, "HF_TOKEN") || strings.Contains(out, "hush") {
+		t.Errorf("list:\n%s", out)
+	}
+	const env = "--env=A={{GANTRY_SECRET_HF_TOKEN}}"
+	pod := record[idOnly](s, "pod create web busybox --cpu cpu3g "+env)
+	if out := s.good("pod get web -o json"); !strings.Contains(out, "{{GANTRY_SECRET_HF_TOKEN}}") || strings.Contains(out, "hush") {
+		t.Errorf("get:\n%s", out)
+	}
+	record, _ := s.plane.Record(fleet.PodID(pod.ID))
+	if got, err := s.plane.Environment(&record); err != nil || got["A"] != "hush" {
+		t.Errorf("the host gets %q, %v", got, err)
+	}
+	s.bad(exitUsage, "secret delete HF_TOKEN") // a pod refers to it
+	s.bad(exitNotFound, "pod create other busybox --cpu cpu3g --env=A={{RUNPOD_SECRET_none}}")
+	s.good("pod delete web")
+	s.good("secret delete HF_TOKEN")
+	s.bad(exitNotFound, "secret delete HF_TOKEN")
+}
+
 func TestTemplatesAndRegistriesThroughTheRealFace(t *testing.T) {
 	s, dir := newSite(t), t.TempDir()
 	password := filepath.Join(dir, "password")

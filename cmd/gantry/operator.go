@@ -119,14 +119,44 @@ func (hostGetCmd) Help() string {
 // Run shows a host.
 func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, (*client.Client).Host, func(h client.Host) string {
-		text := sheet(hostFields(h))
-		for _, g := range h.GPUs {
-			if g.Sick != "" {
-				text += printable(fmt.Sprintf("GPU %s takes no pods: %s", g.UUID, g.Sick)) + "\n"
-			}
-		}
-		return text
+		return sheet(hostFields(h)) + noticeLines(h) + gpuTable(h)
 	})
+}
+
+// noticeLines tells what a host does without, or what is wrong with it.
+func noticeLines(h client.Host) string {
+	text := ""
+	for _, n := range h.Notices {
+		kind := "Notice"
+		if n.Severe {
+			kind = "Takes no pods"
+		}
+		text += printable(fmt.Sprintf("%s: %s: %s", kind, n.Code, n.Text)) + "\n"
+	}
+	for _, g := range h.GPUs {
+		if g.Sick != "" {
+			text += printable(fmt.Sprintf("GPU %s takes no pods: %s", g.UUID, g.Sick)) + "\n"
+		}
+	}
+	return text
+}
+
+// gpuTable shows each GPU of a host; empty for a host without.
+func gpuTable(h client.Host) string {
+	var rows [][]string
+	for _, g := range h.GPUs {
+		health := "well"
+		if g.Sick != "" {
+			health = "sick"
+		}
+		rows = append(rows, []string{
+			g.UUID, g.Type, orDash(g.PCI), fmt.Sprint(g.NUMA), fmt.Sprint(g.Island), health, orDash(g.Parent),
+		})
+	}
+	if len(rows) == 0 {
+		return ""
+	}
+	return table([]string{"GPU", "TYPE", "PCI", "NUMA", "ISLAND", "HEALTH", "SLICE OF"}, rows)
 }
 
 func hostFields(h client.Host) [][2]string {
@@ -160,6 +190,8 @@ func hostFields(h client.Host) [][2]string {
 		{"CUDA", h.CUDA},
 		{"Kernel", h.Kernel},
 		{"Runtime", h.Runtime},
+		{"Runtime class", h.RuntimeClass},
+		{"Images", fmt.Sprint(h.Images)},
 		{"Agent", h.AgentVersion},
 		{"Joined", when(&h.JoinedAt)},
 		{"State since", when(h.StateSince)},

@@ -19,6 +19,9 @@ func TestOperatorsTables(t *testing.T) {
 	api := world()
 	api["GET /admin/v1/hosts/"+drainedID] = []string{`200 {"id":"h7d2k9s4f1g6j3","name":"gpu-01","dataCenterId":"dev-1","cloud":"SECURE","state":"unreachable","duty":"draining",
 		"keepRunning":true,"takesNoPods":"unreachable","labels":{"rack":"b4","a":"1"},"alarm":{"text":"Another machine used its certificate.","at":"2026-10-01T12:00:00.000Z"},
+		"usedGpus":2,"gpus":[{"uuid":"MIG-1","type":"NVIDIA H100 MIG 1g.10gb","numa":0,"island":1,"sick":null,"pci":null,"parent":"GPU-1"},
+		{"uuid":"GPU-2","type":"NVIDIA H100","numa":1,"island":1,"sick":"XID 79","pci":"0000:3b:00.0","parent":null}],"runtimeClass":"gvisor","images":7,
+		"notices":[{"code":"runc_old","text":"It is 1.1.5.","severe":true},{"code":"disk_unlimited","text":"The disk\u001b[31m has no limit.","severe":false}],
 		"joinedAt":"2026-10-01T11:00:00.000Z"}`}
 	api["GET /admin/v1/hosts/"+drainedID+"/pods"] = []string{`200 {"pods":[
 		{"id":"k3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":2,"moving":true,"waits":null},
@@ -56,8 +59,16 @@ Pods:           0
 CPU:            0/0 cores
 Memory:         0/0 GB
 Disk:           0/0 GB
-GPUs:           -
+GPUs:           2/2 used: 1 × NVIDIA H100 (sick), 1 × NVIDIA H100 MIG 1g.10gb
+Runtime class:  gvisor
+Images:         7
 Joined:         2026-10-01 11:00:00.000 UTC
+Takes no pods: runc_old: It is 1.1.5.
+Notice: disk_unlimited: The disk�[31m has no limit.
+GPU GPU-2 takes no pods: XID 79
+GPU    TYPE                     PCI           NUMA  ISLAND  HEALTH  SLICE OF
+MIG-1  NVIDIA H100 MIG 1g.10gb  -             0     1       well    GPU-1
+GPU-2  NVIDIA H100              0000:3b:00.0  1     1       sick    -
 `}},
 		{"host cordon " + drainedID, result{Out: "h7d2k9s4f1g6j3 (gpu-01) is ready\n"}},
 		{"host label " + drainedID + " x=1", result{Out: "h7d2k9s4f1g6j3 (gpu-01) has the labels: keep=x, owner=lab, rack=b4\n"}},

@@ -94,7 +94,7 @@ func networkText(n client.GlobalNetworking) string {
 }
 
 func useText(r *client.Runtime) string {
-	out := fmt.Sprintf("CPU %d %%, memory %d %%", r.CPU.Util, r.Memory.Util)
+	out := fmt.Sprintf("CPU %d %%, memory %d %%, disk %d %%", r.CPU.Util, r.Memory.Util, r.Disk.Util)
 	for i, g := range r.GPUs {
 		out += fmt.Sprintf(", GPU %d %d %% (memory %d %%)", i, g.Util, g.MemoryUtil)
 	}

@@ -107,7 +107,7 @@ func (a *app) password(ctx context.Context, path string) (fleet.Secret, error) {
 	var err error
 	switch path {
 	case "":
-		text, err = a.prompt(ctx, "Password: ")
+		text, err = a.prompt(ctx, "--password-file", "Password: ")
 	default:
 		text, err = a.readFile("--password-file", path, maxPassword)
 	}
@@ -121,11 +121,11 @@ func (a *app) password(ctx context.Context, path string) (fleet.Secret, error) {
 	return fleet.Secret(text), nil
 }
 
-// prompt asks on the terminal, without showing what is typed.
-func (a *app) prompt(ctx context.Context, question string) (string, error) {
+// prompt asks on the terminal, without showing what is typed. flag is what would spare the question.
+func (a *app) prompt(ctx context.Context, flag, question string) (string, error) {
 	in, ok := a.in.(*os.File)
 	if !ok || !isTerminal(in) {
-		return "", usage("there is no terminal to ask on: give --password-file")
+		return "", usage("there is no terminal to ask on: give %s", flag)
 	}
 	text, err := readHidden(ctx, in, func() { _, _ = io.WriteString(a.err, question) })
 	_, _ = io.WriteString(a.err, "\n") // that of the person is not shown

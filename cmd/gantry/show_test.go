@@ -49,7 +49,7 @@ Can:          terminate
 Created:      2026-10-01 12:00:00.000 UTC
 Started:      2026-10-01 12:01:00.000 UTC
 Up:           30s
-Use:          CPU 7 %, memory 21 %, GPU 0 99 % (memory 80 %)
+Use:          CPU 7 %, memory 21 %, disk 0 %, GPU 0 99 % (memory 80 %)
 `}},
 		{"pod ssh --print " + pod, map[string][]string{get(pod): {"200 " + podJSON(map[string]any{
 			"ssh": map[string]any{"direct": map[string]any{"command": "ssh root@203.0.113.7 -p 30022"}},

@@ -1,7 +1,11 @@
 package dispatch
 
 import (
+	"cmp"
 	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -18,6 +22,7 @@ func encodeAssignment(p *fleet.Pod, grace time.Duration, credential *fleet.Crede
 		DiskGb: int64(p.Spec.DiskGB), Gpus: p.GPUs, DataCenter: string(p.DataCenter),
 		Limits:  &link.Resources{MilliCpu: p.Need.MilliCPU, MemoryMb: p.Need.MemoryMB, DiskGb: p.Need.DiskGB},
 		GraceMs: int32(grace.Milliseconds()), //nolint:gosec // at most two minutes
+		Digest:  pinnedDigest(p),
 	}
 	public := map[int]int{}
 	for _, m := range p.Mappings {
@@ -53,10 +58,49 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 	for _, g := range in.GetGpus() {
 		out.GPUs = append(out.GPUs, fleet.GPU{
 			UUID: g.GetUuid(), Type: g.GetType(), MemoryMB: g.GetMemoryMb(), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
-			Simulated: g.GetSimulated(), Sick: g.GetSick(),
+			Simulated: g.GetSimulated(), Sick: sentence(g.GetSick()), PCI: g.GetPci(), Parent: g.GetParent(),
 		})
 	}
+	out.Notices, out.RuntimeClass = decodeNotices(in.GetNotices()), decodeClass(in.GetRuntimeClass())
 	return out
+}
+
+const (
+	maxNotices  = 32      // of a host that are kept
+	maxSentence = 1 << 10 // bytes of one of its texts
+)
+
+// sentence is a text of a host that is kept in its record.
+func sentence(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxSentence)], "?") }
+
+var noticeCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+// decodeNotices reads notices by code. What is none is left out, and of too many the severe ones are kept: a host must
+// not be lost for what it says beside the matter.
+func decodeNotices(in []*link.Notice) []fleet.Notice {
+	var severe, others []fleet.Notice
+	for _, n := range in {
+		notice := fleet.Notice{Code: n.GetCode(), Text: sentence(n.GetText()), Severe: n.GetSevere()}
+		switch {
+		case !noticeCode.MatchString(notice.Code):
+		case notice.Severe:
+			severe = append(severe, notice)
+		default:
+			others = append(others, notice)
+		}
+	}
+	out := slices.Concat(severe, others)
+	out = out[:min(len(out), maxNotices)]
+	slices.SortStableFunc(out, func(a, b fleet.Notice) int { return cmp.Compare(a.Code, b.Code) })
+	return out
+}
+
+// decodeClass reads what isolates pods beyond the kernel; what is not known is nothing.
+func decodeClass(class string) string {
+	if class == "gvisor" || class == "kata" {
+		return class
+	}
+	return ""
 }
 
 // isRange reports whether these are ports that a host can publish. What is none is taken for none at

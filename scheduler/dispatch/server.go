@@ -48,6 +48,9 @@ type Config struct {
 	CertLife   time.Duration // of host certificates; default 7 days
 	// Credentials opens a registry credential of an account; nil: there are none.
 	Credentials func(fleet.AccountID, fleet.RegistryID) (*fleet.Credential, error)
+	// Environment returns the environment of a pod that is to run as its host needs it, secrets opened; nil: that
+	// of its specification.
+	Environment func(*fleet.Pod) (map[string]string, error)
 	Log         *slog.Logger
 }
 

@@ -34,6 +34,7 @@ type session struct {
 	rival    atomic.Int64 // Unix nanoseconds of when another agent was refused for this session; 0: none
 	changed  atomic.Bool  // assignments may have
 	beatDue  atomic.Bool
+	stock    stock
 
 	// Of the handler alone, until the session is welcomed.
 	epoch      uint64
@@ -133,6 +134,8 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 		now := time.Now()
 		x.heartbeat(msg.GetHeartbeat(), now)
 		x.answer(now)
+	case msg.GetInventory() != nil:
+		x.restock(ctx, msg.GetInventory())
 	case msg.GetResync() != nil:
 		return x.enqueue(ctx, nil)
 	case msg.GetApplied() != nil:
@@ -263,7 +266,9 @@ func (x *session) assignments() (*link.Down, error) {
 		p := &pods[i]
 		now[p.ID] = p.Generation
 		if x.fullNext || x.sent[p.ID] != p.Generation {
-			put = append(put, encodeAssignment(p, grace, x.credential(p)))
+			order := encodeAssignment(p, grace, x.credential(p))
+			order.Env = x.environment(p)
+			put = append(put, order)
 		}
 	}
 	from, full := x.generation, x.fullNext
@@ -297,6 +302,19 @@ func (x *session) credential(p *fleet.Pod) *fleet.Credential {
 	return c
 }
 
+// environment opens what a pod that is to run has in its environment.
+func (x *session) environment(p *fleet.Pod) map[string]string {
+	open := x.server.Environment
+	if open == nil || p.Goal != fleet.GoalRun {
+		return p.Spec.Env
+	}
+	env, err := open(p)
+	if err != nil {
+		x.server.Log.Error("open the environment of a pod", "pod", p.ID, "err", err)
+	}
+	return env
+}
+
 // heartbeat keeps what the host says of its pods. Nearly all of them say what the one before said of the same pods,
 // and most of none: nothing is allocated for those.
 func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
@@ -310,6 +328,7 @@ func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
 		x.live[fleet.PodID(p.GetPodId())] = fleet.Live{
 			At: now, CPUPercent: int(p.GetCpuPercent()), MemoryPercent: int(p.GetMemoryPercent()),
 			Activity: p.GetActivity(), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
+			DiskPercent: int(p.GetDiskPercent()),
 		}
 	}
 }

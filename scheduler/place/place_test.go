@@ -119,13 +119,15 @@ func TestPick(t *testing.T) {
 		},
 		{
 			"the image is there", with(wantCPU(), func(r *Request) { r.Image = "busybox" }),
-			[]Candidate{host("a"), host("b").but(func(c *Candidate) { c.Host.Inventory.Images = []string{"alpine", "busybox"} })},
+			[]Candidate{host("a"), host("b").but(func(c *Candidate) {
+				c.Host.Inventory.Images = []string{"docker.io/library/alpine:latest", "docker.io/library/busybox:latest"}
+			})},
 			"b", nil,
 		},
 		{
 			"a better fit goes before the image", with(wantGPUs(h100, 1), func(r *Request) { r.Image = "x" }),
 			[]Candidate{
-				host("a", gpus("a", h100, 4, 4)...).but(func(c *Candidate) { c.Host.Inventory.Images = []string{"x"} }),
+				host("a", gpus("a", h100, 4, 4)...).but(func(c *Candidate) { c.Host.Inventory.Images = []string{"docker.io/library/x:latest"} }),
 				host("b", gpus("b", h100, 4, 4)...).only(2),
 			},
 			"b",

@@ -48,7 +48,11 @@ type question struct {
 
 // ask prepares a request.
 func ask(req *Request) question {
-	q := question{Request: req, image: hashImage(req.Image)}
+	q := question{Request: req}
+	if req.Image != "" {
+		full, _ := fleet.ImageName(req.Image)
+		q.image = hashImage(full)
+	}
 	if req.CUDA == nil || len(req.CUDA.Allowed) == 0 && req.CUDA.Min == "" {
 		return q
 	}

@@ -2,14 +2,10 @@ package state
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"gantry/fleet"
 )
-
-// maxImages is how many image references a host's record keeps.
-const maxImages = 200
 
 // unknownRegion is the region of a data center that nobody described yet.
 const unknownRegion = "UNKNOWN"
@@ -17,12 +13,6 @@ const unknownRegion = "UNKNOWN"
 // maxGeneration bounds the numbers that an agent may report, so that counting on from them never
 // wraps round.
 const maxGeneration = 1 << 62
-
-// The public ports that a host may publish.
-const (
-	minPublicPort = 1024
-	maxPublicPort = 65535
-)
 
 func (c JoinHost) apply(t *txn) (any, error) {
 	token, err := t.useToken(c.Token, fleet.TokenHost, func(k *fleet.JoinToken) bool {
@@ -96,11 +86,7 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	host.State, host.BootID, host.SeenAt = fleet.HostReady, c.BootID, c.At
 	host.Hardware = cmp.Or(host.Hardware, c.Hardware)
 	host.Epoch++
-	host.Inventory = c.Inventory
-	images := slices.Clone(c.Inventory.Images)
-	slices.Sort(images)
-	images = slices.Compact(images)
-	host.Inventory.Images = images[:min(len(images), maxImages)]
+	host.Inventory = tidyInventory(&c.Inventory)
 	t.contribute(c.Inventory.GPUs)
 	c.compare(t, &was, &host)
 	return t.putHost(host), nil
@@ -144,24 +130,7 @@ func (c ConnectHost) check() error {
 	if err := checkID("$.bootId", c.BootID); err != nil {
 		return err
 	}
-	total := c.Inventory.Total
-	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
-		return fleet.Invalid("$.inventory.total", "must not be negative")
-	}
-	if err := checkPublic(&c.Inventory); err != nil {
-		return err
-	}
-	if err := cmp.Or(checkHardware(c.Hardware), c.checkPods()); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	for _, gpu := range c.Inventory.GPUs {
-		if gpu.UUID == "" || seen[gpu.UUID] {
-			return fleet.Invalid("$.inventory.gpus", "each needs a UUID of its own")
-		}
-		seen[gpu.UUID] = true
-	}
-	return nil
+	return cmp.Or(checkInventory(&c.Inventory), checkHardware(c.Hardware), c.checkPods())
 }
 
 // checkPods refuses what no ledger holds. A record without an incarnation is ignored: nothing was ordered of it.
@@ -174,21 +143,6 @@ func (c ConnectHost) checkPods() error {
 		if p.Incarnation >= maxGeneration {
 			return fleet.Invalid("$.pods", "each needs an incarnation that was given out")
 		}
-	}
-	return nil
-}
-
-// checkPublic refuses public ports or an address that nothing could be published at.
-func checkPublic(inv *fleet.Inventory) error {
-	none := inv.PortFrom == 0 && inv.PortTo == 0
-	if !none && (inv.PortFrom < minPublicPort || inv.PortTo > maxPublicPort || inv.PortFrom > inv.PortTo) {
-		return fleet.Invalid("$.inventory.ports", "must be a range within 1024 to 65535")
-	}
-	if inv.PublicIP == "" {
-		return nil
-	}
-	if _, err := netip.ParseAddr(inv.PublicIP); err != nil {
-		return fleet.Invalid("$.inventory.publicIp", "must be an IP address")
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (c CreatePod) apply(t *txn) (any, error) {
 		ID: in.ID, Account: in.Account, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
 		Incarnation: lineageFloor(t.lineage()) + 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
-		Mappings: bind.Mappings,
+		Mappings: bind.Mappings, Image: in.Spec.Image,
 	}
 	pod.Generation = t.reassigned(host.ID)
 	t.remember(oncePod, pod.Account, c.Once, string(pod.ID), pod.CreatedAt)
@@ -61,7 +61,7 @@ func (t *txn) checkReferences(pod *fleet.Pod) error {
 			return fleet.Stale("the network volume is gone")
 		}
 	}
-	return nil
+	return t.checkSecrets(pod.Account, pod.Spec.Env)
 }
 
 // firstStep begins the time line of an incarnation.
@@ -242,5 +242,8 @@ func begin(t *txn, pod *fleet.Pod, at time.Time) {
 	pod.Steps = firstStep(at)
 	pod.StartedAt = time.Time{}
 	pod.Reason, pod.ExitCode, pod.LogTail = "", nil, ""
+	if pod.Image != pod.Spec.Image { // the digest was another image's
+		pod.Image, pod.Digest = pod.Spec.Image, ""
+	}
 	t.renumber(pod)
 }

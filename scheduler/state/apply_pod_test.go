@@ -19,7 +19,7 @@ func TestCreatePod(t *testing.T) {
 	got := w.must(CreatePod{Pod: in, HostEpoch: 1}).(fleet.Pod)
 	want := podOn("pod-1", "host-a", 1, 2)
 	want.Status, want.Goal, want.Held, want.Incarnation, want.Rev, want.Generation = fleet.StatusProvisioning, fleet.GoalRun, true, 1, 1, 1
-	want.DataCenter, want.Steps = "dc-1", map[fleet.Step]time.Time{fleet.StepCreated: at(10)}
+	want.DataCenter, want.Steps, want.Image = "dc-1", map[fleet.Step]time.Time{fleet.StepCreated: at(10)}, want.Spec.Image
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -245,6 +245,9 @@ func TestAnAccountHasBounds(t *testing.T) {
 			id := fmt.Sprintf("%s-%d", a, i)
 			return PutKey{fleet.Key{ID: fleet.KeyID(id), Account: a, Hash: []byte(id)}}
 		}},
+		{"secrets", maxSecrets, func(a fleet.AccountID, i int) Command {
+			return PutSecret{fleet.AccountSecret{Account: a, Name: fmt.Sprintf("s-%d", i)}}
+		}},
 	} {
 		t.Run(tc.thing, func(t *testing.T) {
 			w := newWorld(t).settle()

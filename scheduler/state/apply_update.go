@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -65,7 +66,7 @@ func (c UpdatePod) check(t *txn, old *fleet.Pod) error {
 	if err := checkDisks(is); err != nil {
 		return err
 	}
-	if err := t.checkRegistry(old.Account, is.Registry); err != nil {
+	if err := cmp.Or(t.checkRegistry(old.Account, is.Registry), t.checkSecrets(old.Account, is.Env)); err != nil {
 		return err
 	}
 	if was.Template == is.Template {
@@ -130,9 +131,6 @@ func (c UpdatePod) restart(t *txn, old, pod *fleet.Pod) error {
 	}
 	next, _ := old.Status.Next(fleet.ActionUpdate)
 	pod.Status, pod.Need, pod.Mappings = next, c.Need, mappings
-	if old.Spec.Image != pod.Spec.Image {
-		pod.Digest = ""
-	}
 	begin(t, pod, c.At)
 	return nil
 }

@@ -48,7 +48,7 @@ func TestUpdatePodFollowsTheTable(t *testing.T) {
 							t.Errorf("got %+v", got)
 						}
 						before.Status, before.Incarnation, before.Generation = got.Status, got.Incarnation, got.Generation
-						before.StartedAt, before.Steps, before.Reason = got.StartedAt, got.Steps, ""
+						before.StartedAt, before.Steps, before.Reason, before.Image = got.StartedAt, got.Steps, "", "alpine"
 					} else if evs, _, _ := w.s.Events(index); len(evs) != 1 || evs[0].Kind != KindPod {
 						t.Errorf("events %v", evs) // its host is told nothing
 					}

@@ -32,6 +32,7 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out := *h
 	out.Inventory.GPUs = slices.Clone(h.Inventory.GPUs)
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
+	out.Inventory.Notices = slices.Clone(h.Inventory.Notices)
 	out.Labels = maps.Clone(h.Labels)
 	out.PastBoots = slices.Clone(h.PastBoots)
 	out.Leftovers = slices.Clone(h.Leftovers)
@@ -70,6 +71,12 @@ func cloneTemplate(t *fleet.Template) fleet.Template {
 func cloneRegistry(r *fleet.Registry) fleet.Registry {
 	out := *r
 	out.Sealed = slices.Clone(r.Sealed)
+	return out
+}
+
+func cloneSecret(s *fleet.AccountSecret) fleet.AccountSecret {
+	out := *s
+	out.Sealed = slices.Clone(s.Sealed)
 	return out
 }
 

@@ -106,6 +106,9 @@ func commandTypes() []Command {
 		PurgeHosts{},
 		AlarmHost{},
 		MovePod{},
+		UpdateInventory{},
+		PutSecret{},
+		DeleteSecret{},
 	}
 }
 

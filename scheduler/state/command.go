@@ -464,6 +464,28 @@ type AlarmHost struct {
 	At   time.Time    `cbor:"3,keyasint"`
 }
 
+// UpdateInventory says what a connected host has now. One that is equal to what its record holds writes nothing.
+// Errors: not_found, stale (another epoch), invalid.
+type UpdateInventory struct {
+	Host      fleet.HostID    `cbor:"1,keyasint"`
+	Epoch     uint64          `cbor:"2,keyasint"`
+	Inventory fleet.Inventory `cbor:"3,keyasint"`
+	At        time.Time       `cbor:"4,keyasint"`
+}
+
+// PutSecret creates a secret of an account or gives it another value; when it was created stays. Value:
+// fleet.AccountSecret. Errors: not_found (account), invalid, rule (the account has too many).
+type PutSecret struct {
+	Secret fleet.AccountSecret `cbor:"1,keyasint"`
+}
+
+// DeleteSecret deletes a secret of the account. Errors: not_found, rule (the environment of a pod that is not
+// terminated names it).
+type DeleteSecret struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	Name    string          `cbor:"2,keyasint"`
+}
+
 // MovePod begins to take a pod from its host, which is being drained: it is stopped there, and what starts
 // it elsewhere is an ActPod of action start once it has ended. Value: fleet.Pod. Errors: not_found, stale,
 // not_allowed (locked, keeps data on the host, is not active, is being stopped, or its host is not draining).

@@ -66,6 +66,8 @@ func timeOf(cmd Command) time.Time {
 		return c.At
 	case ConnectHost:
 		return c.At
+	case UpdateInventory:
+		return c.At
 	}
 	return time.Time{}
 }

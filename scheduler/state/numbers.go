@@ -53,6 +53,9 @@ const (
 	numPurgeHosts
 	numAlarmHost
 	numMovePod
+	numUpdateInventory
+	numPutSecret
+	numDeleteSecret
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -108,3 +111,7 @@ func (RemoveHost) number() uint64     { return numRemoveHost }
 func (PurgeHosts) number() uint64     { return numPurgeHosts }
 func (AlarmHost) number() uint64      { return numAlarmHost }
 func (MovePod) number() uint64        { return numMovePod }
+
+func (UpdateInventory) number() uint64 { return numUpdateInventory }
+func (PutSecret) number() uint64       { return numPutSecret }
+func (DeleteSecret) number() uint64    { return numDeleteSecret }

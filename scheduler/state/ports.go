@@ -63,22 +63,30 @@ func mappable(h *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, mappings []fleet.P
 	if len(mappings) == 0 {
 		return nil, nil
 	}
-	return otherPorts(h, heldPorts(on, pod.ID), public, mappings)
+	return otherPorts(h, &pod.Spec, heldPorts(on, pod.ID), public, mappings)
 }
 
-// otherPorts replaces the public ports that are taken. Named are those that the mappings name.
-func otherPorts(h *fleet.Host, taken, named map[int]bool, mappings []fleet.PortMapping) ([]fleet.PortMapping, error) {
+// PortFits reports whether a public port will do for a port of a pod. At a symmetrical one the container listens
+// itself, so that it must not be another port of the pod.
+func PortFits(spec *fleet.PodSpec, private, public int) bool {
+	return !fleet.Symmetrical(private) || !slices.ContainsFunc(spec.Ports, func(p fleet.Port) bool { return p.Number == public })
+}
+
+// otherPorts replaces the public ports that are taken, or that do not fit. Named are those that the mappings name.
+func otherPorts(
+	h *fleet.Host, spec *fleet.PodSpec, taken, named map[int]bool, mappings []fleet.PortMapping,
+) ([]fleet.PortMapping, error) {
 	out := slices.Clone(mappings)
 	for i, m := range out {
 		if m.Public < h.Inventory.PortFrom || m.Public > h.Inventory.PortTo {
 			return nil, fleet.Stale("a public port is not the host's")
 		}
-		if !taken[m.Public] {
+		if !taken[m.Public] && PortFits(spec, m.Private, m.Public) {
 			continue
 		}
 		size, next := portRange(h), 0
 		for step := 1; step < size && next == 0; step++ {
-			if port := h.Inventory.PortFrom + (m.Public-h.Inventory.PortFrom+step)%size; !taken[port] && !named[port] {
+			if port := h.Inventory.PortFrom + (m.Public-h.Inventory.PortFrom+step)%size; !taken[port] && !named[port] && PortFits(spec, m.Private, port) {
 				next = port
 			}
 		}

@@ -119,3 +119,26 @@ func TestMappingsFollowThePod(t *testing.T) {
 	w.must(w.report("pod-1", ReportGone), third)
 	w.check()
 }
+
+// At a symmetrical port the container listens at the port that is published, so that it must be none that the pod
+// uses otherwise.
+func TestSymmetricalPorts(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.publish("host-a") // 30000 to 30004
+	p := rich("pod-1", "host-a", 30_002)
+	p.Spec.Ports = append(p.Spec.Ports, fleet.Port{Number: 70_001, Protocol: "tcp"}, fleet.Port{Number: 30_001, Protocol: "http"}, fleet.Port{Number: 70_000, Protocol: "tcp"})
+	p.Mappings = append(p.Mappings, fleet.PortMapping{Private: 70_001, Public: 30_001}, fleet.PortMapping{Private: 70_000, Public: 30_004})
+	got := w.must(CreatePod{Pod: p, HostEpoch: 2}).(fleet.Pod)
+	want := []fleet.PortMapping{{Private: 22, Public: 30_002}, {Private: 70_001, Public: 30_003}, {Private: 70_000, Public: 30_004}}
+	if !slices.Equal(got.Mappings, want) {
+		t.Errorf("the mappings are %v, want %v", got.Mappings, want)
+	}
+	// What is left are 30000 and 30001; the second is the pod's own.
+	q := rich("pod-2", "host-a", 30_000)
+	q.Spec.Ports = append(q.Spec.Ports, fleet.Port{Number: 70_001, Protocol: "tcp"}, fleet.Port{Number: 30_001, Protocol: "http"})
+	q.Mappings = append(q.Mappings, fleet.PortMapping{Private: 70_001, Public: 30_001})
+	w.refused(fleet.CodeStale, CreatePod{Pod: q, HostEpoch: 2})
+	q.Spec.Ports = q.Spec.Ports[:len(q.Spec.Ports)-1]
+	w.must(CreatePod{Pod: q, HostEpoch: 2})
+	w.check()
+}

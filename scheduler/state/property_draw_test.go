@@ -43,10 +43,14 @@ func (w *world) enrich(t *rapid.T, p *fleet.Pod) {
 func drawReferences(t *rapid.T, spec *fleet.PodSpec) {
 	spec.Registry = pick[fleet.RegistryID](t, "registry", "", "", "reg-1", "reg-2")
 	spec.Template = pick[fleet.TemplateID](t, "template", "", "", "tpl-1", "tpl-2")
+	if name := pick(t, "named secret", "", "", "token", "other"); name != "" {
+		spec.Env = map[string]string{"T": "{{ GANTRY_SECRET_" + name + " }}"}
+	}
 }
 
 func drawPorts(t *rapid.T) (ports []fleet.Port) {
-	for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(22, 24), 0, 2, rapid.ID).Draw(t, "tcp ports") {
+	numbers := rapid.SampledFrom([]int{22, 23, 30_001, 70_000, 70_001})
+	for _, n := range rapid.SliceOfNDistinct(numbers, 0, 2, rapid.ID).Draw(t, "tcp ports") {
 		ports = append(ports, fleet.Port{Number: n, Protocol: "tcp"})
 	}
 	return ports
@@ -136,7 +140,7 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	template := pick[fleet.TemplateID](t, "template", "tpl-1", "tpl-2")
 	registry := pick[fleet.RegistryID](t, "registry", "reg-1", "reg-2")
 	volume := pick[fleet.VolumeID](t, "volume", "vol-1", "vol-2")
-	switch rapid.IntRange(0, 11).Draw(t, "owned") {
+	switch rapid.IntRange(0, 13).Draw(t, "owned") {
 	case 0, 1:
 		in := fleet.Template{ID: template, Account: account, Registry: registry, Public: rapid.Bool().Draw(t, "public"), CreatedAt: now}
 		w.view(func(v *View) {
@@ -167,6 +171,11 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 		return SetSSHKeys{Account: account, Keys: rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b"}), 0, 2).Draw(t, "keys")}
 	case 9:
 		return SetTemplateSource{Template: template, Source: fleet.SourceOfficial}
+	case 11:
+		name := pick(t, "secret", "token", "other")
+		return PutSecret{fleet.AccountSecret{Account: account, Name: name, Sealed: []byte("s"), CreatedAt: now, UpdatedAt: now}}
+	case 12:
+		return DeleteSecret{Account: account, Name: pick(t, "secret", "token", "other")}
 	case 10:
 		return PurgeOnce{Before: now.Add(-3 * time.Second)}
 	}

@@ -15,7 +15,9 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 	host := pick[fleet.HostID](t, "host", "host-a", "host-a", "host-b", "host-c")
 	pod := pick[fleet.PodID](t, "pod", "p1", "p2", "p3", "p4", "p5")
 	id := pick[fleet.MemberID](t, "member", "m1", "m2", "m3")
-	switch rapid.IntRange(0, 20).Draw(t, "of the fleet") {
+	switch rapid.IntRange(0, 24).Draw(t, "of the fleet") {
+	case 21, 22, 23, 24:
+		return w.drawInventory(t, host, now)
 	case 0, 1, 2, 3:
 		return w.drawConnect(t, host, now)
 	case 4, 5, 6:
@@ -54,6 +56,26 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 		ID: "c", Lineage: c.Lineage, Member: member(fleet.MemberID(fmt.Sprintf("m-%d", w.index))), At: now,
 		SnapshotAt: now.Add(-time.Duration(rapid.IntRange(0, 1000).Draw(t, "age")) * time.Second),
 	}
+}
+
+// drawInventory draws what a host says of itself while a session stands: fewer GPUs, sick ones, notices.
+func (w *world) drawInventory(t *rapid.T, host fleet.HostID, now time.Time) UpdateInventory {
+	inv := inventory(host)
+	inv.GPUs = inv.GPUs[:rapid.IntRange(2, 4).Draw(t, "left")]
+	if rapid.Bool().Draw(t, "sick") {
+		inv.GPUs[0].Sick = "XID 79"
+	}
+	if rapid.Bool().Draw(t, "publishes") {
+		inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_004
+	}
+	if code := pick(t, "notice", "", "", "one", "two", "No"); code != "" {
+		inv.Notices = []fleet.Notice{{Code: code, Severe: rapid.Bool().Draw(t, "severe")}, {Code: "more"}}
+	}
+	epoch := w.epochOf(host)
+	if rapid.IntRange(0, 5).Draw(t, "old session") == 0 {
+		epoch--
+	}
+	return UpdateInventory{Host: host, Epoch: epoch, Inventory: inv, At: now}
 }
 
 // drawConnect draws a session of a host whose ledger holds pods, mostly as the state has them.

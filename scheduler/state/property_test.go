@@ -268,6 +268,9 @@ func checkSharing(t *rapid.T, d dump) {
 					t.Fatalf("port %v is held by %s and %s", at, other, p.ID)
 				}
 				holders[at] = p.ID
+				if p.Held && !PortFits(&p.Spec, m.Private, m.Public) && p.Status.Active() && !p.Stopping() {
+					t.Fatalf("pod %s has two uses for port %d", p.ID, m.Public)
+				}
 			}
 		}
 	}
@@ -314,6 +317,10 @@ func checkReferences(t *rapid.T, d dump) {
 			case p.Status == fleet.StatusTerminated:
 			case p.Spec.Registry != "" && registries[p.Spec.Registry] != account:
 				t.Fatalf("pod %s of %s refers to credential %s", p.ID, account, p.Spec.Registry)
+			case p.Spec.Env["T"] != "" && !slices.ContainsFunc(d.Secrets[account], func(s fleet.AccountSecret) bool {
+				return p.Spec.Env["T"] == "{{ GANTRY_SECRET_"+s.Name+" }}"
+			}):
+				t.Fatalf("pod %s of %s names a secret that is not there: %s", p.ID, account, p.Spec.Env["T"])
 			case p.Spec.Network != nil && volumes[p.Spec.Network.Volume] != p.DataCenter:
 				t.Fatalf("pod %s in %s has a volume in %q", p.ID, p.DataCenter, volumes[p.Spec.Network.Volume])
 			}

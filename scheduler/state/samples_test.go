@@ -122,7 +122,23 @@ func laterCommands() []Command {
 		PurgeHosts{Before: at(8)},
 		AlarmHost{Host: "host0000000001", Text: "look", At: at(9)},
 		MovePod{Pod: "pod00000000001", Rev: 3, At: at(10)},
+		UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: sampleInventory(), At: at(11)},
+		PutSecret{fleet.AccountSecret{
+			Account: "acme", Name: "HF_TOKEN", Sealed: []byte("sealed"), CreatedAt: at(1), UpdatedAt: at(2),
+		}},
+		DeleteSecret{Account: "acme", Name: "HF_TOKEN"},
 	}
+}
+
+// sampleInventory is an inventory with every field that inventories got after the first version.
+func sampleInventory() fleet.Inventory {
+	inv := inventory("host0000000001")
+	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
+	inv.Images = []string{"busybox"}
+	inv.GPUs[0].PCI, inv.GPUs[0].Parent = "0000:3b:00.0", "GPU-1"
+	inv.Notices = []fleet.Notice{{Code: "disk_unlimited", Text: "The disk of pods has no limit.", Severe: true}}
+	inv.RuntimeClass = "gvisor"
+	return inv
 }
 
 func sampleMember() fleet.Member {
@@ -155,6 +171,8 @@ func laterSamples() []sample {
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
 	moving := pod
 	moving.Moving = true
+	pinned := pod
+	pinned.Image = pinned.Spec.Image
 	role := token("t3")
 	role.Role, role.NonVoter, role.Replaces = fleet.TokenScheduler, true, "member00000001"
 	const third = "-3"
@@ -174,6 +192,7 @@ func laterSamples() []sample {
 			}},
 		}},
 		sample{third, CreatePod{Pod: moving, HostEpoch: 1}},
+		sample{"-image", CreatePod{Pod: pinned, HostEpoch: 1}},
 		sample{second, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0)}},
 		sample{second, PutDataCenter{fleet.DataCenter{
 			ID: "dc-1", Name: "One", Region: "EU", GlobalNetwork: true, Country: "RO", Compliance: []string{"ISO27001"},

@@ -57,7 +57,8 @@ type tables struct {
 	templates   table[fleet.TemplateID, fleet.Template]
 	registries  table[fleet.RegistryID, fleet.Registry]
 	sshKeys     table[fleet.AccountID, []string]
-	keyUse      table[fleet.KeyID, time.Time] // when keys were last used
+	secrets     table[string, fleet.AccountSecret] // by secretKey
+	keyUse      table[fleet.KeyID, time.Time]      // when keys were last used
 	volumes     table[fleet.VolumeID, fleet.Volume]
 	once        table[string, onceRow] // by onceKey
 	members     table[fleet.MemberID, fleet.Member]
@@ -96,6 +97,7 @@ func newTables() *tables {
 		templates:   ownedTable[fleet.TemplateID]("templates", func(t *fleet.Template) fleet.AccountID { return t.Account }),
 		registries:  ownedTable[fleet.RegistryID]("registries", func(r *fleet.Registry) fleet.AccountID { return r.Account }),
 		sshKeys:     newTable[fleet.AccountID, []string]("sshKeys"),
+		secrets:     ownedTable[string]("secrets", func(s *fleet.AccountSecret) fleet.AccountID { return s.Account }),
 		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
 		volumes:     ownedTable[fleet.VolumeID]("volumes", func(v *fleet.Volume) fleet.AccountID { return v.Account }),
 		once:        newTable[string, onceRow]("once"),
@@ -115,7 +117,7 @@ func newTables() *tables {
 		&tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
-		&tb.members,
+		&tb.members, &tb.secrets,
 	} {
 		tb.byName[t.name()] = t
 	}

@@ -53,6 +53,24 @@ func (v *View) SSHKeys(account fleet.AccountID) []string {
 	return []string{}
 }
 
+// Secret returns a secret of an account.
+func (v *View) Secret(account fleet.AccountID, name string) (fleet.AccountSecret, bool) {
+	s := v.tb.secrets.rows[secretKey(account, name)]
+	if s == nil {
+		return fleet.AccountSecret{}, false
+	}
+	return cloneSecret(s), true
+}
+
+// Secrets returns the secrets of an account by name.
+func (v *View) Secrets(account fleet.AccountID) []fleet.AccountSecret {
+	out := []fleet.AccountSecret{}
+	for _, key := range sortedKeys(v.tb.secrets.of[account]) {
+		out = append(out, cloneSecret(v.tb.secrets.rows[key]))
+	}
+	return out
+}
+
 // Volume returns a network volume, whoever owns it.
 func (v *View) Volume(id fleet.VolumeID) (fleet.Volume, bool) {
 	volume := v.tb.volumes.rows[id]

@@ -173,6 +173,7 @@ type dump struct {
 	Public     []fleet.Template
 	Registries map[fleet.AccountID][]fleet.Registry
 	SSHKeys    map[fleet.AccountID][]string
+	Secrets    map[fleet.AccountID][]fleet.AccountSecret
 	Volumes    map[fleet.AccountID][]fleet.Volume
 	Once       map[string]*onceRow
 	FreePorts  map[fleet.HostID][]int
@@ -193,6 +194,7 @@ func dumpOf(t tb, s *Store) dump {
 		Keys: map[fleet.AccountID][]fleet.Key{}, Pods: map[fleet.AccountID][]fleet.Pod{}, OnHost: map[fleet.HostID][]fleet.Pod{},
 		Templates: map[fleet.AccountID][]fleet.Template{}, Registries: map[fleet.AccountID][]fleet.Registry{},
 		SSHKeys: map[fleet.AccountID][]string{}, Volumes: map[fleet.AccountID][]fleet.Volume{}, FreePorts: map[fleet.HostID][]int{},
+		Secrets: map[fleet.AccountID][]fleet.AccountSecret{},
 	}
 	err := s.View(func(v *View) error {
 		d.Cluster, _ = v.Cluster()
@@ -200,7 +202,7 @@ func dumpOf(t tb, s *Store) dump {
 		for _, a := range d.Accounts {
 			d.Keys[a.ID], d.Pods[a.ID] = v.Keys(a.ID), v.PodsOf(a.ID)
 			d.Templates[a.ID], d.Registries[a.ID] = v.TemplatesOf(a.ID), v.RegistriesOf(a.ID)
-			d.SSHKeys[a.ID], d.Volumes[a.ID] = v.SSHKeys(a.ID), v.VolumesOf(a.ID)
+			d.SSHKeys[a.ID], d.Volumes[a.ID], d.Secrets[a.ID] = v.SSHKeys(a.ID), v.VolumesOf(a.ID), v.Secrets(a.ID)
 			for _, k := range d.Keys[a.ID] {
 				if got, ok := v.KeyByHash(k.Hash); ok && got.ID == k.ID {
 					d.ByHash++
@@ -356,6 +358,7 @@ func (w *world) furnish() *world {
 			ID: "vol-1", Account: "acme", Name: "v", SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, CreatedAt: at(2),
 		}},
 		SetSSHKeys{Account: "acme", Keys: []string{"ssh-ed25519 AAAA a", "ssh-ed25519 BBBB b"}},
+		PutSecret{fleet.AccountSecret{Account: "acme", Name: "token", Sealed: []byte("sealed"), CreatedAt: at(2), UpdatedAt: at(2)}},
 		PutKey{fleet.Key{ID: "key-1", Account: "acme", Hash: []byte("hash-1"), Invoke: []string{"e1"}}},
 		TouchKeys{Used: map[fleet.KeyID]time.Time{"key-1": at(3)}},
 		UpdateAccount{Account: "acme", Quotas: &fleet.Quotas{Minute: 1, Hour: 2, Day: 3}},

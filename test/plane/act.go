@@ -170,3 +170,11 @@ func (p *Plane) PutVolume(key string, number int, dc fleet.DataCenterID) fleet.V
 
 // PodReport is what a host says of one pod; a face's tests need no import of the state machine for it.
 type PodReport = state.PodReport
+
+// Restock plays a host that says what it has now.
+func (p *Plane) Restock(id fleet.HostID, change func(*fleet.Inventory)) {
+	p.t.Helper()
+	host := p.host(id)
+	change(&host.Inventory)
+	p.Do(state.UpdateInventory{Host: id, Epoch: host.Epoch, Inventory: host.Inventory, At: p.Now()})
+}

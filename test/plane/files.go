@@ -65,6 +65,9 @@ func (h *hosts) ReadFiles(_ context.Context, host fleet.HostID, pod fleet.PodID,
 	return io.NopCloser(&out), nil
 }
 
+// Prefetch reports whether the host is there; no image comes of it.
+func (h *hosts) Prefetch(host fleet.HostID, _ string) bool { return h.reach(host) == nil }
+
 // WriteFiles unpacks a tar stream below a folder. What was unpacked before the stream turned out to be
 // broken stays, as on a host.
 func (h *hosts) WriteFiles(_ context.Context, host fleet.HostID, pod fleet.PodID, folder string, stream io.Reader) error {

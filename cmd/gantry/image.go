@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gantry/client"
+)
+
+type imageCmd struct {
+	List     imageListCmd     `cmd:"" help:"List the images that hosts have."`
+	Prefetch imagePrefetchCmd `cmd:"" help:"Have hosts get an image before a pod needs it."`
+}
+
+// imageLook is the longest pause between two looks whether hosts have an image.
+const imageLook = 5 * time.Second
+
+type imageListCmd struct {
+	Host  []string `placeholder:"HOST" help:"Only this host, by id or name. May be repeated."`
+	Image string   `placeholder:"REF" help:"Only this image: which hosts have it."`
+}
+
+func (imageListCmd) Help() string {
+	return `Of each host at most 200 images are known, those that were used last; what a host that is away has is what it said last.
+
+Examples:
+
+    gantry image list --host gpu-01
+    gantry image list --image docker.io/me/train:1`
+}
+
+// Run lists images.
+func (cmd imageListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	hosts, err := hostIDs(ctx, c, cmd.Host)
+	if err != nil {
+		return err
+	}
+	list, err := c.Images(ctx, cmd.Image, hosts...)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string {
+		var rows [][]string
+		for _, h := range list.Value.Hosts {
+			if cmd.Image != "" {
+				rows = append(rows, []string{h.ID, h.Name, h.DataCenterID, yes(h.Connected), yes(h.Present != nil && *h.Present)})
+				continue
+			}
+			for _, image := range h.Images {
+				rows = append(rows, []string{h.ID, h.Name, image})
+			}
+		}
+		if cmd.Image != "" {
+			return table([]string{"HOST", "NAME", "CENTER", "CONNECTED", "PRESENT"}, rows)
+		}
+		return table([]string{"HOST", "NAME", "IMAGE"}, rows)
+	})
+}
+
+// hostIDs turns ids and names of hosts into ids.
+func hostIDs(ctx context.Context, c *client.Client, refs []string) ([]string, error) {
+	var out []string
+	for _, ref := range refs {
+		err := onThing("host", ref, hostsOf(ctx, c), func(id string) error {
+			out = append(out, id)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+type imagePrefetchCmd struct {
+	Image      string        `arg:"" placeholder:"REF" help:"Image reference, such as docker.io/me/train:1. It must be readable without a credential."`
+	DataCenter []string      `placeholder:"ID" help:"Only hosts of this data center. May be repeated."`
+	Host       []string      `placeholder:"HOST" help:"Only this host, by id or name. May be repeated."`
+	Wait       bool          `help:"Wait until all hosts that were asked have the image."`
+	Timeout    time.Duration `default:"30m" help:"Give up waiting after this time; the hosts go on."`
+}
+
+func (imagePrefetchCmd) Help() string {
+	return `Hosts get the image in the background, one image after the other, and make way for what pods wait for. Hosts that are
+away are not asked. Why a host could not get it stands in the log of its agent. Private images cannot be got ahead.
+
+Examples:
+
+    gantry image prefetch docker.io/me/train:1 --data-center EU-RO-1
+    gantry image prefetch docker.io/me/train:1 --host gpu-01 --host gpu-02 --wait`
+}
+
+// Run asks for an image.
+func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	hosts, err := hostIDs(ctx, c, cmd.Host)
+	if err != nil {
+		return err
+	}
+	asked, err := c.PrefetchImage(ctx, client.Prefetch{Image: cmd.Image, DataCenterIDs: cmd.DataCenter, HostIDs: hosts})
+	if err == nil && cmd.Wait {
+		err = a.awaitImage(ctx, c, asked.Value, cmd.Timeout)
+	}
+	if err != nil {
+		return err
+	}
+	return a.show(asked.Raw, func() string {
+		if len(asked.Value.Hosts) == 0 {
+			return "no host could be asked\n"
+		}
+		var rows [][]string
+		for _, h := range asked.Value.Hosts {
+			rows = append(rows, []string{h.ID, h.Name, yes(h.Present || cmd.Wait)})
+		}
+		return table([]string{"HOST", "NAME", "PRESENT"}, rows)
+	})
+}
+
+// awaitImage looks until every host that was asked has the image, and tells how many lack it whenever that changes. A
+// short absence of the API is waited through.
+func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Prefetched, within time.Duration) error {
+	var missing []string
+	for _, h := range asked.Hosts {
+		if !h.Present {
+			missing = append(missing, h.ID)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{
+		exitTimeout, fmt.Errorf("gave up waiting for image %s after %v; the hosts go on", printable(asked.Image), within),
+	})
+	defer cancel()
+	c = c.Once() // this is a loop of its own
+	told := ""
+	for pause := lookMin; len(missing) > 0; pause = min(pause*3/2, imageLook) {
+		list, err := c.Images(ctx, asked.Image)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !client.Temporary(err):
+			return err
+		case err == nil:
+			missing = slices.DeleteFunc(missing, func(id string) bool { return hasImage(list.Value.Hosts, id) })
+		}
+		if text := fmt.Sprintf("waiting for %s: %s\n", count(len(missing), "host"), strings.Join(missing, ", ")); text != told && len(missing) > 0 {
+			told = text
+			_, _ = a.err.Write([]byte(printable(strings.TrimSpace(text)) + "\n"))
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		wait := pause
+		var problem *client.Problem
+		if errors.As(err, &problem) {
+			wait = max(wait, min(problem.RetryAfter, time.Minute))
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasImage reports whether a host has the image that was asked for, or is not there to get it any more.
+func hasImage(hosts []client.HostImages, id string) bool {
+	i := slices.IndexFunc(hosts, func(h client.HostImages) bool { return h.ID == id })
+	return i < 0 || hosts[i].Present != nil && *hosts[i].Present
+}

@@ -1,0 +1,133 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+	"regexp"
+	"slices"
+
+	"gantry/fleet"
+)
+
+// The bounds of an inventory.
+const (
+	maxImages     = 200 // image references that a host's record keeps
+	maxGPUs       = 1024
+	maxNotices    = 32
+	maxNoticeText = 1024 // bytes
+)
+
+// The public ports that a host may publish.
+const (
+	minPublicPort = 1024
+	maxPublicPort = 65535
+)
+
+var noticeCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+func (c UpdateInventory) apply(t *txn) (any, error) {
+	host, ok := t.host(c.Host)
+	switch {
+	case !ok:
+		return nil, fleet.NotFound("host")
+	case host.Epoch != c.Epoch:
+		return nil, fleet.Stale("the host has a newer session")
+	case host.State != fleet.HostReady && host.State != fleet.HostUnreachable:
+		return nil, fleet.Stale("the host is not connected")
+	}
+	if err := checkInventory(&c.Inventory); err != nil {
+		return nil, err
+	}
+	t.contribute(c.Inventory.GPUs)
+	now := tidyInventory(&c.Inventory)
+	if sameInventory(&host.Inventory, &now) {
+		return nil, nil
+	}
+	host.Inventory = now
+	t.putHost(host)
+	return nil, nil
+}
+
+// checkInventory refuses an inventory that the tables cannot mean.
+func checkInventory(inv *fleet.Inventory) error {
+	total := inv.Total
+	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
+		return fleet.Invalid("$.inventory.total", "must not be negative")
+	}
+	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv))
+}
+
+func checkGPUs(gpus []fleet.GPU) error {
+	if len(gpus) > maxGPUs {
+		return fleet.Invalid("$.inventory.gpus", "must be at most 1024")
+	}
+	seen := map[string]bool{}
+	for _, gpu := range gpus {
+		if gpu.UUID == "" || seen[gpu.UUID] {
+			return fleet.Invalid("$.inventory.gpus", "each needs a UUID of its own")
+		}
+		if max(len(gpu.UUID), len(gpu.Type), len(gpu.PCI), len(gpu.Parent)) > maxID || len(gpu.Sick) > maxNoticeText {
+			return fleet.Invalid("$.inventory.gpus", "no text may have more than 256 bytes, and why one is sick no more than 1024")
+		}
+		seen[gpu.UUID] = true
+	}
+	return nil
+}
+
+func checkNotices(inv *fleet.Inventory) error {
+	if len(inv.Notices) > maxNotices {
+		return fleet.Invalid("$.inventory.notices", "must be at most 32")
+	}
+	for _, n := range inv.Notices {
+		if !noticeCode.MatchString(n.Code) || len(n.Text) > maxNoticeText {
+			return fleet.Invalid("$.inventory.notices", "each needs a code in snake case of at most 64 bytes and a text of at most 1024")
+		}
+	}
+	switch inv.RuntimeClass {
+	case "", "gvisor", "kata":
+		return nil
+	}
+	return fleet.Invalid("$.inventory.runtimeClass", "must be empty, gvisor or kata")
+}
+
+// checkPublic refuses public ports or an address that nothing could be published at.
+func checkPublic(inv *fleet.Inventory) error {
+	none := inv.PortFrom == 0 && inv.PortTo == 0
+	if !none && (inv.PortFrom < minPublicPort || inv.PortTo > maxPublicPort || inv.PortFrom > inv.PortTo) {
+		return fleet.Invalid("$.inventory.ports", "must be a range within 1024 to 65535")
+	}
+	if inv.PublicIP == "" {
+		return nil
+	}
+	if _, err := netip.ParseAddr(inv.PublicIP); err != nil {
+		return fleet.Invalid("$.inventory.publicIp", "must be an IP address")
+	}
+	return nil
+}
+
+// tidyInventory returns an inventory as a host's record keeps it: what has no order is sorted, nothing is in it
+// twice, and of the images as many as there is room for.
+func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
+	out := *inv
+	out.Images = slices.Compact(slices.Sorted(slices.Values(inv.Images)))
+	out.Images = out.Images[:min(len(out.Images), maxImages)]
+	out.Notices = slices.Compact(slices.SortedFunc(slices.Values(inv.Notices), func(a, b fleet.Notice) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text), cmp.Compare(severity(b), severity(a)))
+	}))
+	return out
+}
+
+func severity(n fleet.Notice) int {
+	if n.Severe {
+		return 1
+	}
+	return 0
+}
+
+// sameInventory compares two tidy inventories.
+func sameInventory(a, b *fleet.Inventory) bool {
+	return a.Total == b.Total && slices.Equal(a.GPUs, b.GPUs) && a.CUDA == b.CUDA && a.Driver == b.Driver && a.Kernel == b.Kernel &&
+		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
+		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
+		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass
+}
