@@ -2,9 +2,8 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
-
-	"gantry/fleet"
 )
 
 // lookEvery is how often the host looks whether it has become another: its images, its notices.
@@ -16,6 +15,9 @@ func (d *daemon) watchHost(ctx context.Context) {
 	if d.Accelerators != nil {
 		gpus = d.Accelerators.Changed()
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { d.watchImages(ctx) })
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -41,8 +43,4 @@ func (d *daemon) gpuName(uuid string) string {
 }
 
 // prefetch gets an image that the scheduler expects pods of.
-func (d *daemon) prefetch(image string) {
-	d.Log.Info("prefetch", "image", image)
-}
-
-var _ = fleet.Notice{}
+func (d *daemon) prefetch(image string) { d.keeper.ask(image) }

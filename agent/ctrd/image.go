@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,11 @@ func normalize(ref string) (string, error) {
 	if err != nil {
 		return "", fatal("the pod's image is not a valid image reference", nil)
 	}
+	if digested, ok := named.(reference.Digested); ok { // a tag beside it says nothing
+		if bare, err := reference.WithDigest(reference.TrimNamed(named), digested.Digest()); err == nil {
+			return bare.String(), nil
+		}
+	}
 	return reference.TagNameOnly(named).String(), nil
 }
 
@@ -75,8 +81,9 @@ func names(ref string) ([]string, error) {
 }
 
 // Image returns the digest of a reference, given in short or full form, that is on the host and
-// unpacked, or "". It does not know images that came with a credential: whether a pod may have one is
-// for the registry to say. The digest is that of the manifest for this host's platform, as Pull's is.
+// unpacked, or "". One with a digest is found under whatever name it is here. Image does not know images that
+// came with a credential: whether a pod may have one is for the registry to say. The digest is that of the
+// manifest for this host's platform, as Pull's is.
 func (r *Runtime) Image(ctx context.Context, ref string) (string, error) {
 	ctx = r.in(ctx)
 	candidates, err := names(ref)
@@ -92,21 +99,50 @@ func (r *Runtime) Image(ctx context.Context, ref string) (string, error) {
 			return "", fault("look for the image", err)
 		}
 		if found.Labels[labelPrivate] != "" {
-			return "", nil
+			break
 		}
-		img, err := r.describe(ctx, found.Target.Digest)
-		if errdefs.IsNotFound(err) {
+		if img, err := r.usable(ctx, found); err != nil || img != "" {
+			return img, err
+		}
+	}
+	return r.imageOfDigest(ctx, candidates[0])
+}
+
+// imageOfDigest finds an image that is everybody's by the digest in a full reference, if there is one.
+func (r *Runtime) imageOfDigest(ctx context.Context, full string) (string, error) {
+	_, target, ok := strings.Cut(full, "@")
+	if !ok {
+		return "", nil
+	}
+	found, err := r.client.ImageService().List(ctx, "target.digest=="+target)
+	if err != nil {
+		return "", fault("look for the image", err)
+	}
+	for _, record := range found {
+		if record.Labels[labelPrivate] != "" {
 			continue
 		}
-		if err != nil {
-			return "", fault("read the image", err)
+		if img, err := r.usable(ctx, record); err != nil || img != "" {
+			return img, err
 		}
-		if unpacked, err := r.unpacked(ctx, img); err != nil || !unpacked {
-			return "", err
-		}
-		return img.digest, nil
 	}
 	return "", nil
+}
+
+// usable returns the digest of a record's image, or "" when some of it is missing.
+func (r *Runtime) usable(ctx context.Context, record images.Image) (string, error) {
+	img, err := r.describe(ctx, record.Target.Digest)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fault("read the image", err)
+	}
+	if unpacked, err := r.unpacked(ctx, img); err != nil || !unpacked {
+		return "", err
+	}
+	r.touch(record) //nolint:contextcheck // it outlives who asks
+	return img.digest, nil
 }
 
 func (r *Runtime) unpacked(ctx context.Context, img *image) (bool, error) {
@@ -183,20 +219,28 @@ func (r *Runtime) readJSON(ctx context.Context, from digest.Digest, to any) erro
 	return nil
 }
 
-// Images returns references that are on the host, in order, 200 at most.
+// Images returns references that are on the host, in order. Of more than 200 they are those that were used last.
 func (r *Runtime) Images(ctx context.Context) ([]string, error) {
 	list, err := r.client.ImageService().List(r.in(ctx))
 	if err != nil {
 		return nil, fault("list images", err)
 	}
-	var out []string
-	for _, i := range list {
-		if _, err := reference.ParseNormalizedNamed(i.Name); err == nil {
-			out = append(out, i.Name)
-		}
+	list = slices.DeleteFunc(list, func(i images.Image) bool {
+		_, err := reference.ParseNormalizedNamed(i.Name)
+		return err != nil
+	})
+	if len(list) > maxImages {
+		slices.SortFunc(list, func(a, b images.Image) int {
+			return cmp.Or(lastUse(b).Compare(lastUse(a)), strings.Compare(a.Name, b.Name))
+		})
+		list = list[:maxImages]
+	}
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = list[i].Name
 	}
 	slices.Sort(out)
-	return out[:min(len(out), maxImages)], nil
+	return out, nil
 }
 
 // Import loads the images of an OCI or docker archive and unpacks those for this platform. It
@@ -217,6 +261,10 @@ func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, erro
 		}
 		return name
 	}
+	before, err := r.holdOpen(ctx)
+	if err != nil {
+		return nil, fault("import the archive", err)
+	}
 	loaded, err := r.client.Import(ctx, archive, client.WithImageRefTranslator(full))
 	if err != nil {
 		if away(err) {
@@ -233,7 +281,7 @@ func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, erro
 			}
 			return out, fatal("image "+i.Name+" cannot be unpacked on this host", err)
 		}
-		if err := r.admit(ctx, i); err != nil {
+		if err := r.admit(ctx, i, before[i.Name]); err != nil {
 			return out, fault("keep the image", err)
 		}
 		out = append(out, i.Name)
@@ -245,8 +293,8 @@ func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, erro
 }
 
 // admit opens an imported image to everybody: its record names the manifest for this platform, and
-// its blobs are marked.
-func (r *Runtime) admit(ctx context.Context, i images.Image) error {
+// its blobs are marked. before is the record that it took the place of, if there was one.
+func (r *Runtime) admit(ctx context.Context, i, before images.Image) error {
 	target := ocispec.Descriptor{}
 	choose := images.HandlerFunc(func(_ context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		if images.IsManifestType(desc.MediaType) && target.Digest == "" {
@@ -266,7 +314,10 @@ func (r *Runtime) admit(ctx context.Context, i images.Image) error {
 			return err
 		}
 	}
-	i.Target, i.Labels = target, map[string]string{}
+	if err := r.keepMoved(ctx, before, target.Digest); err != nil {
+		return err
+	}
+	i.Target, i.Labels = target, map[string]string{labelImported: "yes", labelUsed: stamp(time.Now())}
 	_, err = r.client.ImageService().Update(ctx, i)
 	return err
 }

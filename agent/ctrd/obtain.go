@@ -52,10 +52,10 @@ func (r *Runtime) keyed(words ...string) string {
 // who has another. Without one it is the same in every life of the agent.
 func (r *Runtime) pullName(name string, auth *fleet.Credential) string {
 	if auth != nil {
-		return "gantry-pull-" + r.keyed("pull", name, auth.Username, auth.Password.Reveal())
+		return pullPrefix + r.keyed("pull", name, auth.Username, auth.Password.Reveal())
 	}
 	sum := sha256.Sum256([]byte(name))
-	return "gantry-pull-" + hex.EncodeToString(sum[:12])
+	return pullPrefix + hex.EncodeToString(sum[:12])
 }
 
 // reader names who reads blobs with a credential: what one registry gave to it is for nobody else.
@@ -126,6 +126,11 @@ func (r *Runtime) obtain(ctx context.Context, p *pull, from remotes.Fetcher, des
 	if desc.Size <= 0 {
 		return fmt.Errorf("blob of %d bytes: %w", desc.Size, errNotPromised)
 	}
+	over, err := p.turn(ctx, &r.turns)
+	if err != nil {
+		return err
+	}
+	defer over()
 	// First the lease, then the look: what is seen then stays.
 	blob := leases.Resource{ID: desc.Digest.String(), Type: "content"}
 	if err := r.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.key}, blob); err != nil && !errdefs.IsAlreadyExists(err) {
@@ -172,7 +177,7 @@ func (r *Runtime) obtain(ctx context.Context, p *pull, from remotes.Fetcher, des
 
 // ingestKey names a half-read blob. It is the reader's alone: nobody can end what another has begun.
 func (p *pull) ingestKey(blob digest.Digest) string {
-	return "gantry-" + p.reader + "-" + blob.String()
+	return blobPrefix + p.reader + "-" + blob.String()
 }
 
 // ingest downloads a blob that is not here. late says that another pull came first, and that

@@ -2,23 +2,15 @@ package ctrd
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
-	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 	"github.com/containerd/containerd/v2/core/unpack"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
@@ -49,6 +41,9 @@ type pull struct {
 	err    error
 	asking int // guarded by Runtime.mu
 
+	front  chan struct{} // closed when a pod waits for it
+	narrow chan struct{} // holds one blob at a time until then
+
 	mu    sync.Mutex // guards the fields below
 	items map[digest.Digest]*item
 	got   int64
@@ -74,7 +69,8 @@ func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, 
 	if err != nil {
 		return "", err
 	}
-	p, err := r.join(name, auth) //nolint:contextcheck // the download outlives the one who asked first
+	defer r.turns.take()()
+	p, err := r.join(name, auth, true) //nolint:contextcheck // the download outlives the one who asked first
 	if err != nil {
 		return "", err
 	}
@@ -101,8 +97,9 @@ func (r *Runtime) Pull(ctx context.Context, ref string, auth *fleet.Credential, 
 	}
 }
 
-// join finds the running pull of a reference or starts it.
-func (r *Runtime) join(name string, auth *fleet.Credential) (*pull, error) {
+// join finds the running pull of a reference or starts it. One that a pod waits for is done at full speed from
+// then on.
+func (r *Runtime) join(name string, auth *fleet.Credential, forPod bool) (*pull, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.life.Err() != nil {
@@ -113,7 +110,7 @@ func (r *Runtime) join(name string, auth *fleet.Credential) (*pull, error) {
 	if p == nil {
 		p = &pull{
 			ref: name, key: key, reader: r.reader(name, auth), auth: auth, lanes: newLanes(r.slots),
-			done: make(chan struct{}), items: map[digest.Digest]*item{},
+			done: make(chan struct{}), items: map[digest.Digest]*item{}, front: make(chan struct{}), narrow: make(chan struct{}, 1),
 		}
 		var ctx context.Context
 		ctx, p.cancel = context.WithCancel(r.life)
@@ -121,6 +118,9 @@ func (r *Runtime) join(name string, auth *fleet.Credential) (*pull, error) {
 		r.work.Go(func() { r.run(r.in(ctx), p) })
 	}
 	p.asking++
+	if forPod && !p.forPod() {
+		close(p.front)
+	}
 	return p, nil
 }
 
@@ -137,6 +137,7 @@ func (r *Runtime) leave(p *pull) {
 func (r *Runtime) drop(p *pull) {
 	if r.pulls[p.key] == p {
 		delete(r.pulls, p.key)
+		r.paused.note(p.key, time.Now())
 	}
 }
 
@@ -152,6 +153,9 @@ func (r *Runtime) run(ctx context.Context, p *pull) {
 // is there.
 func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
 	lease := leases.Lease{ID: p.key}
+	if err := r.paused.wait(ctx, p.key); err != nil {
+		return "", err
+	}
 	_, err := r.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithExpiration(leaseLife))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return "", err
@@ -220,6 +224,8 @@ func (r *Runtime) download(ctx context.Context, p *pull) (*image, error) {
 func (r *Runtime) take(ctx context.Context, p *pull, from remotes.Fetcher, desc ocispec.Descriptor) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	ctx, enough := r.watchRoom(ctx)
+	defer func() { err = enough(err) }()
 	// All layers are asked for, also those whose files are unpacked already.
 	unpacker, err := unpack.NewUnpacker(ctx, r.client.ContentStore(), unpack.WithFetchAllContent(), unpack.WithUnpackPlatform(unpack.Platform{
 		Platform: platforms.All, SnapshotterKey: r.cfg.Snapshotter, Snapshotter: r.snapshots(), Applier: r.client.DiffService(),
@@ -242,56 +248,6 @@ func (r *Runtime) take(ctx context.Context, p *pull, from remotes.Fetcher, desc 
 		err = errors.New("no match for platform")
 	}
 	return err
-}
-
-// children reads which blobs an image's manifest or index names, only those for this host, and has
-// the collector keep them as long as it.
-func (r *Runtime) children() images.HandlerFunc {
-	store := r.client.ContentStore()
-	named := images.SetChildrenMappedLabels(store, images.ChildrenHandler(store), nil)
-	return images.LimitManifests(images.FilterPlatforms(named, r.platform), r.platform, 1)
-}
-
-// keep makes the image's record. It names the manifest for this platform, never an index: which of an
-// index's manifests would be found later depends on what else is on the host. An index is kept all the
-// same, for the next pull. A pull with a credential does not close what everybody may have.
-func (r *Runtime) keep(ctx context.Context, p *pull, root ocispec.Descriptor) error {
-	const refIndex = "containerd.io/gc.ref.content.index"
-	if root.Digest != p.target.Digest {
-		_, err := r.client.ContentStore().Update(ctx,
-			content.Info{Digest: p.target.Digest, Labels: map[string]string{refIndex: root.Digest.String()}}, "labels."+refIndex)
-		if err != nil {
-			return err
-		}
-	}
-	is := r.client.ImageService()
-	record := images.Image{Name: p.ref, Target: p.target, Labels: map[string]string{}}
-	if p.auth != nil {
-		have, err := is.Get(ctx, p.ref)
-		if err == nil && have.Target.Digest == p.target.Digest && have.Labels[labelPrivate] == "" {
-			return nil
-		}
-		record.Labels[labelPrivate] = "yes"
-	}
-	_, err := is.Create(ctx, record)
-	if errdefs.IsAlreadyExists(err) {
-		_, err = is.Update(ctx, record)
-	}
-	return err
-}
-
-// denied reports whether the registry, or who gives out its tokens, let the pull not in.
-func denied(err error) bool {
-	var status remoteerrors.ErrUnexpectedStatus
-	if errors.As(err, &status) {
-		return status.StatusCode == http.StatusUnauthorized || status.StatusCode == http.StatusForbidden
-	}
-	return errors.Is(err, docker.ErrInvalidAuthorization)
-}
-
-func rangeRefused(err error) bool {
-	var status remoteerrors.ErrUnexpectedStatus
-	return errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable
 }
 
 // abort drops half-downloaded blobs, so that a bad one is not completed later.
@@ -392,107 +348,4 @@ func (p *pull) progress() (got, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.got, p.total
-}
-
-// final reports whether trying again cannot help.
-func final(err error) bool {
-	var e *pod.Error
-	return errors.As(pullFault("", err), &e) && e.Class == pod.Fatal
-}
-
-// pullFault classes the error of a pull and names the image, never the address that failed: it may
-// hold a token.
-func pullFault(ref string, err error) error {
-	if err == nil {
-		return nil
-	}
-	class, words := classifyPull(err)
-	var e *pod.Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return &pod.Error{Class: class, Sentence: fmt.Sprintf(words, "image "+shown(ref)), Err: withoutAddress(err)}
-}
-
-func classifyPull(err error) (pod.Class, string) {
-	var status remoteerrors.ErrUnexpectedStatus
-	var unknownCA x509.UnknownAuthorityError
-	var wrongHost x509.HostnameError
-	var badCert x509.CertificateInvalidError
-	text := err.Error()
-	switch {
-	case errors.Is(err, errStalled):
-		return pod.Retry, "the registry of %s stopped sending"
-	case errors.Is(err, errSlow):
-		return pod.Retry, "the registry of %s is too slow"
-	case errors.Is(err, errTooLarge):
-		return pod.Fatal, "%s is larger than this host allows"
-	case errors.Is(err, errCredential):
-		return pod.Fatal, "the registry refused the credentials for %s"
-	case errors.Is(err, errRefusedAddress), errors.Is(err, errInsecure), errors.Is(err, errElsewhere):
-		return pod.Fatal, "the registry of %s leads to an address that is not allowed"
-	case errors.As(err, &status):
-		return classifyStatus(status.StatusCode)
-	case errors.Is(err, docker.ErrInvalidAuthorization):
-		return pod.Fatal, notReadable
-	case strings.Contains(text, "no match for platform"):
-		return pod.Fatal, "%s has no version for this host's platform, " + platforms.DefaultString()
-	case errors.As(err, &unknownCA), errors.As(err, &wrongHost), errors.As(err, &badCert):
-		return pod.Fatal, "the registry of %s has a certificate that this host does not trust"
-	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return pod.Fatal, "the registry of %s does not speak HTTPS"
-	case errors.Is(err, errResolve) && errdefs.IsNotFound(err):
-		return pod.Fatal, notReadable
-	case strings.Contains(text, "could not fetch content descriptor"), strings.Contains(text, "failed open") && errdefs.IsNotFound(err):
-		return pod.Fatal, "%s is incomplete in its registry"
-	case errors.Is(err, errNotPromised), strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "read past expected size"),
-		strings.Contains(text, "read exceeds expected size"), strings.Contains(text, "unexpected digest"):
-		return pod.Fatal, "%s is not what its digest promises"
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return pod.Retry, "the registry of %s broke off"
-	case strings.Contains(text, "no space left on device"):
-		return pod.Retry, "the host has no room for %s"
-	case away(err) && !fromRegistry(err):
-		return pod.Retry, sentenceAway + "%.0s"
-	case strings.Contains(text, "failed to extract layer"), strings.Contains(text, "failed to apply layer"), strings.Contains(text, "wrong diff id"),
-		strings.Contains(text, "number of layers and diffIDs don't match"):
-		return pod.Fatal, "%s cannot be unpacked"
-	case errors.Is(err, errResolve), fromRegistry(err):
-		return pod.Retry, "the registry of %s cannot be reached"
-	}
-	return pod.Retry, "%s could not be pulled"
-}
-
-const notReadable = "%s does not exist in its registry or may not be read"
-
-func classifyStatus(code int) (pod.Class, string) {
-	switch {
-	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusNotFound:
-		return pod.Fatal, notReadable
-	case code == http.StatusRequestedRangeNotSatisfiable:
-		return pod.Retry, "%s could not be pulled in parts"
-	case code == http.StatusTooManyRequests:
-		return pod.Retry, "the registry of %s asks for patience"
-	case code >= 500, code == http.StatusRequestTimeout:
-		return pod.Retry, fmt.Sprintf("the registry of %%s answers with status %d", code)
-	}
-	return pod.Fatal, fmt.Sprintf("the registry of %%s refuses it with status %d", code)
-}
-
-func fromRegistry(err error) bool {
-	var u *url.Error
-	return errors.As(err, &u) || errors.Is(err, errResolve)
-}
-
-// withoutAddress keeps the cause of an HTTP error and drops its address.
-func withoutAddress(err error) error {
-	var status remoteerrors.ErrUnexpectedStatus
-	if errors.As(err, &status) {
-		return fmt.Errorf("registry answered %s", status.Status)
-	}
-	var u *url.Error
-	if errors.As(err, &u) {
-		return fmt.Errorf("%s: %w", u.Op, u.Err)
-	}
-	return err
 }
