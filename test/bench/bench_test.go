@@ -12,13 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
 
@@ -45,6 +43,12 @@ type world struct {
 
 func newWorld(b *testing.B) *world {
 	b.Helper()
+	return newWorldOf(b)
+}
+
+// newWorldOf is newWorld with more arguments for gantry dev.
+func newWorldOf(b *testing.B, extra ...string) *world {
+	b.Helper()
 	w := &world{}
 	var err error
 	must := func(err error) {
@@ -56,7 +60,7 @@ func newWorld(b *testing.B) *world {
 	w.site, err = devtest.NewSite()
 	must(err)
 	b.Cleanup(func() { must(w.site.Remove()) })
-	w.dev, err = w.site.Start(filepath.Join(w.site.Dir, "dev"))
+	w.dev, err = w.site.Start(filepath.Join(w.site.Dir, "dev"), extra...)
 	must(err)
 	b.Cleanup(func() { must(w.dev.Stop()) })
 	w.api, err = w.dev.Client()
@@ -153,52 +157,31 @@ func (w *world) viaGantry(s samples) (err error) {
 func (w *world) viaContainerd(s samples) error {
 	ctx, cancel := context.WithTimeout(w.ctx, waitLimit)
 	defer cancel()
+	c, took, err := w.rawStart(ctx)
+	if err != nil {
+		return err
+	}
+	s.add("raw", took)
+	s.add("raw-task", c.tasked)
+	_, err = c.end(ctx)
+	return err
+}
+
+// rawOptions is what a raw container is made from, beyond its snapshot, and where its output goes.
+func (w *world) rawOptions(id string) (func(containerd.Image) containerd.NewContainerOpts, *url.URL, error) {
 	dir := filepath.Join(w.site.Dir, "rawlogs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, nil, err
 	}
 	text, err := logs.LoggerURI(w.site.Binary("gantry-logger"), dir, logs.WriterOptions{})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	uri, err := url.Parse(text)
-	if err != nil {
-		return err
-	}
-	id := fleet.NewID()
-	began := time.Now()
-	img, err := w.raw.GetImage(ctx, devtest.Image)
-	if err != nil {
-		return err
-	}
-	c, err := w.raw.NewContainer(ctx, id, containerd.WithNewSnapshot(id, img), containerd.WithNewSpec(
-		oci.WithImageConfig(img), oci.WithProcessArgs("sh", "-c", devtest.Sleeper), oci.WithMemoryLimit(4e9),
-		oci.WithCPUCFS(200_000, 100_000), oci.WithPidsLimit(16384), oci.WithCgroup("/gantry/bench/"+id), seccomp.WithDefaultProfile()))
-	if err != nil {
-		return err
-	}
-	at := time.Now()
-	task, err := c.NewTask(ctx, cio.LogURI(uri))
-	if err != nil {
-		return err
-	}
-	s.add("raw-task", time.Since(at))
-	ended, err := task.Wait(ctx)
-	if err != nil {
-		return err
-	}
-	if err := task.Start(ctx); err != nil {
-		return err
-	}
-	s.add("raw", time.Since(began))
-	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
-		return err
-	}
-	<-ended
-	if _, err := task.Delete(ctx); err != nil {
-		return err
-	}
-	return c.Delete(ctx, containerd.WithSnapshotCleanup)
+	return func(img containerd.Image) containerd.NewContainerOpts {
+		return containerd.WithNewSpec(oci.WithImageConfig(img), oci.WithProcessArgs("sh", "-c", devtest.Sleeper), oci.WithMemoryLimit(4e9),
+			oci.WithCPUCFS(200_000, 100_000), oci.WithPidsLimit(16384), oci.WithCgroup("/gantry/bench/"+id), seccomp.WithDefaultProfile())
+	}, uri, err
 }
 
 // BenchmarkStop takes turns of stopping a pod whose process ends at once, from the request until a

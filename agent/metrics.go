@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
+)
+
+const (
+	scrapeTimeout   = 10 * time.Second
+	scrapeIdle      = 2 * time.Minute // between two scrapes of one connection
+	scrapeHeader    = 8 << 10         // bytes
+	scrapers        = 16              // connections at a time
+	scrapesAtOnce   = 2
+	serveAgain      = 10 * time.Second
+	stuckAfter      = time.Minute // without a reading of what the pods use
+	metricsTextType = "text/plain; charset=utf-8"
+)
+
+// The steps of a start as the histogram names them.
+const (
+	tookPull    = "pull"
+	tookNetwork = "network"
+	tookDefine  = "define"
+	tookTask    = "task"
+	tookStart   = "start"
+	tookAll     = "all"
+)
+
+// CheckMetrics says what is wrong with an address of Config.Metrics that is not empty. Whoever reaches it
+// can read which pods the host has, so it is on loopback.
+func CheckMetrics(addr string) error {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil || !at.Addr().IsLoopback() || at.Port() == 0 {
+		return errors.New("must be an address and a port of this host's loopback, such as 127.0.0.1:9412")
+	}
+	return nil
+}
+
+// metrics counts what happens on the host. Its methods are safe for concurrent use; a nil one counts nothing.
+type metrics struct {
+	registry *prometheus.Registry
+	began    time.Time // ends of before are those of another agent's life
+
+	starts, failures, exits, removals prometheus.Counter
+	attempts, stood                   prometheus.Counter
+	steps                             *prometheus.HistogramVec
+	writes                            prometheus.Histogram
+	removedImages                     prometheus.Counter
+	connected, reachable              atomic.Bool
+	imageDisk                         atomic.Pointer[diskUse] // nil: not known
+}
+
+func newMetrics() *metrics {
+	m := &metrics{registry: prometheus.NewRegistry(), began: time.Now()}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	m.starts = counter("gantry_agent_pod_starts_total", "Containers that this agent started since it began.")
+	m.failures = counter("gantry_agent_pod_failures_total", "Pods that could not be started or whose container was lost, since the agent began.")
+	m.exits = counter("gantry_agent_pod_exits_total", "Containers whose process ended, since the agent began.")
+	m.removals = counter("gantry_agent_pod_removals_total", "Pods of which nothing is left on the host, since the agent began.")
+	m.attempts = counter("gantry_agent_session_attempts_total", "Tries to reach a scheduler since the agent began.")
+	m.stood = counter("gantry_agent_sessions_total", "Sessions with a scheduler that came to stand since the agent began; each but the first is a reconnect.")
+	m.removedImages = counter("gantry_agent_images_removed_total", "Images that were removed to make room, since the agent began.")
+	m.steps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "gantry_agent_pod_start_duration_seconds", Help: "How long the steps of starts took that succeeded; pull only where an image was pulled.",
+		Buckets: append(prometheus.ExponentialBuckets(0.002, 2, 15), 120, 600, 3600),
+	}, []string{"step"})
+	m.writes = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "gantry_agent_ledger_write_duration_seconds", Help: "How long writes of the ledger took, with the wait for the disk.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+	})
+	m.registry.MustRegister(m.steps, m.writes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, step := range []string{tookPull, tookNetwork, tookDefine, tookTask, tookStart, tookAll} {
+		m.steps.WithLabelValues(step)
+	}
+	return m
+}
+
+// reported counts what a report tells.
+func (m *metrics) reported(r pod.Report) {
+	if m == nil || r.At.Before(m.began) {
+		return
+	}
+	switch r.Event {
+	case fleet.EventRunning:
+		m.started(r.Steps)
+	case fleet.EventFailed:
+		m.failures.Inc()
+	case fleet.EventExited:
+		m.exits.Inc()
+	case pod.EventGone:
+		m.removals.Inc()
+	}
+}
+
+// started counts a start. One that this agent did not make from its first step on has no steps to tell.
+func (m *metrics) started(steps map[fleet.Step]time.Time) {
+	if steps[fleet.StepReceived].IsZero() || steps[fleet.StepStarted].IsZero() {
+		return
+	}
+	m.starts.Inc()
+	for _, s := range []struct {
+		name     string
+		from, to fleet.Step
+	}{
+		{tookPull, fleet.StepPulling, fleet.StepPulled},
+		{tookNetwork, fleet.StepPulled, fleet.StepNetworked},
+		{tookDefine, fleet.StepNetworked, fleet.StepDefined},
+		{tookTask, fleet.StepDefined, fleet.StepTasked},
+		{tookStart, fleet.StepTasked, fleet.StepStarted},
+		{tookAll, fleet.StepReceived, fleet.StepStarted},
+	} {
+		from, to := steps[s.from], steps[s.to]
+		if !from.IsZero() && !to.Before(from) {
+			m.steps.WithLabelValues(s.name).Observe(to.Sub(from).Seconds())
+		}
+	}
+}
+
+// attempt counts a try to reach a scheduler.
+func (m *metrics) attempt() {
+	if m != nil {
+		m.attempts.Inc()
+	}
+}
+
+// session notes that a session stands; the function that it returns notes the end.
+func (m *metrics) session() (ended func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.stood.Inc()
+	m.connected.Store(true)
+	return func() { m.connected.Store(false) }
+}
+
+// answered notes whether the container runtime answered a question.
+func (m *metrics) answered(err error) {
+	if m != nil {
+		m.reachable.Store(err == nil)
+	}
+}
+
+// room notes how many bytes are used of the disk of images, and how many may be.
+func (m *metrics) room(used, size int64) {
+	if m != nil {
+		m.imageDisk.Store(&diskUse{size: size, used: used})
+	}
+}
+
+// collected notes that images were removed to make room.
+func (m *metrics) collected(images int) {
+	if m != nil {
+		m.removedImages.Add(float64(images))
+	}
+}
+
+// serveMetrics answers scrapers until ctx ends. Pods do not need them: when the address is taken it is tried
+// again and again.
+func (d *daemon) serveMetrics(ctx context.Context) {
+	if d.Metrics == "" {
+		return
+	}
+	for ctx.Err() == nil {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.Metrics)
+		if err == nil {
+			d.Log.Info("metrics are served", "addr", l.Addr().String())
+			err = d.serveMetricsOn(ctx, l)
+		}
+		if ctx.Err() == nil {
+			d.Log.Warn("metrics are not served", "addr", d.Metrics, "err", err, "again_in", serveAgain)
+			_ = pause(ctx, serveAgain)
+		}
+	}
+}
+
+// serveMetricsOn answers scrapers of one listener until ctx ends, and closes it.
+func (d *daemon) serveMetricsOn(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout, DisableCompression: true,
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
+	}))
+	mux.HandleFunc("GET /healthz", d.healthz)
+	open := &few{most: scrapers}
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: scrapeTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: 2 * scrapeTimeout, IdleTimeout: scrapeIdle,
+		MaxHeaderBytes: scrapeHeader, ConnState: open.changed, DisableGeneralOptionsHandler: true,
+		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	return srv.Serve(l)
+}
+
+// few closes connections above a number.
+type few struct {
+	most int64
+	open atomic.Int64
+}
+
+func (f *few) changed(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if f.open.Add(1) > f.most {
+			_ = conn.Close() // the server sees it closed and tells StateClosed
+		}
+	case http.StateClosed, http.StateHijacked:
+		f.open.Add(-1)
+	}
+}
+
+// healthz says whether the agent still goes round. Whether a scheduler or containerd can be reached is no
+// question of its health: starting it anew would not help.
+func (d *daemon) healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", metricsTextType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if last := d.sessions.live.newest(); !last.IsZero() && time.Since(last) > stuckAfter {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte("what the pods use was not read since " + last.UTC().Format(time.RFC3339) + "\n"))
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
