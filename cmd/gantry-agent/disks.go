@@ -13,7 +13,7 @@ import (
 
 // diskFlags say what limits the size of pods' disks.
 type diskFlags struct {
-	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes the first of project, btrfs, loop and none that the file system of the data folder offers." placeholder:"auto|project|btrfs|loop|none"`
+	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes the first of project (on xfs), loop and btrfs that the file system of the data folder offers." placeholder:"auto|project|btrfs|loop|none"`
 }
 
 // validate reports every setting that is out of its range.

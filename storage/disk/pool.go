@@ -85,7 +85,7 @@ type mechanism interface {
 }
 
 // Open returns the pool of a folder. With Auto it takes the first mechanism that the host offers of
-// Project, Btrfs and Loop, else None. Disks that another mechanism made before stay as they are. It fails when the
+// Project (on xfs), Loop and Btrfs, else None. Disks that another mechanism made before stay as they are. It fails when the
 // host does not offer the mechanism that was asked for.
 func Open(c Config) (*Pool, error) {
 	if c.Log == nil {
@@ -111,12 +111,15 @@ func Open(c Config) (*Pool, error) {
 
 // choose takes the first mechanism that the host offers, or the one that was asked for.
 func (p *Pool) choose(asked string) error {
-	for _, kind := range []string{Project, Btrfs, Loop, None} {
+	for _, kind := range []string{Project, Loop, Btrfs, None} {
 		if asked != kind && asked != Auto && asked != "" {
 			continue
 		}
 		m := p.all[slices.IndexFunc(p.all, func(m mechanism) bool { return m.name() == kind })]
 		err := m.offered()
+		if err == nil && kind == Project && asked != kind && !p.onXFS() {
+			err = errNoENOSPC
+		}
 		switch {
 		case err == nil:
 			p.chosen = m
@@ -128,6 +131,14 @@ func (p *Pool) choose(asked string) error {
 		}
 	}
 	return fmt.Errorf("no mechanism of disks is called %q", asked)
+}
+
+// errNoENOSPC keeps Auto from quotas of ext4: programs know what "no space left" means.
+var errNoENOSPC = errors.New("a full disk would say EDQUOT on this file system, and not ENOSPC; it can be asked for by name")
+
+func (p *Pool) onXFS() bool {
+	var st unix.Statfs_t
+	return unix.Statfs(p.dir, &st) == nil && st.Type == unix.XFS_SUPER_MAGIC
 }
 
 // Dir returns the pool's folder.
