@@ -63,8 +63,9 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint run ./...
 
 .PHONY: unit
-unit: ## Run all tests but simulation, chaos, end-to-end and public clients, with the race detector
-	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|sim)(/|$$)')
+unit: ## Run all tests but those of the targets below, with the race detector
+	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|hostile|sim|survive)(/|$$)')
+	go test -count=1 -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
@@ -84,6 +85,14 @@ gpu-check: .bin/containerd-2/.stamp ## Show on this machine's NVIDIA GPU that a 
 sim: ## Run the simulation of a cluster, with the race detector; SEEDS=1000 runs so many seeds
 	$(GO_TEST) -timeout $(if $(SEEDS),12h,10m) ./test/sim/...
 
+.PHONY: hostile
+hostile: ## Run images and processes that want out of their container, or more than their share
+	$(GO_TEST) -timeout 10m ./test/hostile/...
+
+.PHONY: survive
+survive: .bin/containerd-2/.stamp ## Kill the agent at every point, containerd, shims; reboot, upgrade, starve the host
+	$(GO_TEST) -timeout 10m ./test/survive/...
+
 .PHONY: chaos-short
 chaos-short: ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
 	$(GO_TEST) -timeout 10m ./test/chaos/...
@@ -102,7 +111,7 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint unit test-containerd fuzz-decoders sim chaos-short e2e clients ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd fuzz-decoders hostile survive sim chaos-short e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)

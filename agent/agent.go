@@ -52,7 +52,10 @@ type Config struct {
 	Notices      func() []fleet.Notice
 	RuntimeClass string // see fleet.Inventory
 	// IDBase is that of pod.Deps.
-	IDBase func(addr netip.Addr) uint32
+	IDBase    func(addr netip.Addr) uint32
+	Disks     Disks     // of pods; zero: plain folders
+	Images    Images    // looks after images without a pod that asks; nil: nobody does
+	ImageRoom ImageRoom // when images are removed that nobody needs
 	// Metrics is where Prometheus may ask, host:port on loopback; empty: nowhere.
 	Metrics string
 	Publish Publish
@@ -152,6 +155,8 @@ type daemon struct {
 	stock    fleet.Inventory
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
+	metrics  *metrics
+	keeper   *imageKeeper
 
 	asked bool // of the sessions' goroutine alone
 
@@ -189,10 +194,13 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	if err := d.network(ctx); err != nil {
 		return nil, err
 	}
+	d.keeper = newImageKeeper(&d.Config, book.Records)
 	rep := newReports()
+	d.metrics = newMetrics()
+	rep.count, d.keeper.metrics = d.metrics, d.metrics
 	d.pods = pod.NewPods(ctx, pod.Deps{
-		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
-		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
+		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, c.IDBase}, Ledger: book, Reports: rep, Logs: d.logs,
+		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
 		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: c.Accelerators, IDBase: c.IDBase,
 	})
@@ -200,9 +208,10 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	d.sessions = &sessions{
 		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
-		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: make(chan struct{}, 1), allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, log: c.Log,
+		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: make(chan struct{}, 1), allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
 		renewal: renewal{fraction: rand.Float64()},
 	}
+	d.measure()
 	return d, nil
 }
 
@@ -227,7 +236,7 @@ func (d *daemon) network(ctx context.Context) error {
 		ended := rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation
 		// What may run keeps its network, also while it is being stopped.
 		if rec.Addr.IsValid() && !ended && (a.Goal == fleet.GoalRun || rec.Begun == a.Incarnation) {
-			want = want.With(podNetwork{d.Instance, d.Network}.pod(a.Pod, rec.Addr, a.Mappings))
+			want = want.With(podNetwork{d.Instance, d.Network, d.IDBase}.pod(a.Pod, rec.Addr, a.Mappings))
 		}
 	}
 	if err := d.Network.Set(ctx, want); err != nil {
@@ -248,6 +257,8 @@ func (d *daemon) live(ctx context.Context) {
 	wg.Go(func() { d.keepNetwork(ctx) })
 	wg.Go(func() { d.findPublic(ctx) })
 	wg.Go(func() { d.watchHost(ctx) })
+	wg.Go(func() { d.serveMetrics(ctx) })
+	wg.Go(func() { d.watchImages(ctx) })
 	wg.Go(func() {
 		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("end the commands that are left in pods", "err", err) })
 	})

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -48,6 +49,8 @@ func (d *daemon) inventory() fleet.Inventory {
 	d.saidMu.Lock()
 	defer d.saidMu.Unlock()
 	inv.Runtime, inv.Images = d.runtime, d.images
+	inv.Notices = append(inv.Notices, isolationNotices(inv.Runtime, inv.RuntimeClass, d.IDBase != nil)...)
+	slices.SortFunc(inv.Notices, func(a, b fleet.Notice) int { return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text)) })
 	return inv
 }
 
@@ -81,6 +84,7 @@ func (d *daemon) askRuntime() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	version, err := d.Containers.Version(ctx)
+	d.metrics.answered(err)
 	images, ierr := d.Containers.Images(ctx)
 	d.saidMu.Lock()
 	defer d.saidMu.Unlock()

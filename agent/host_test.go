@@ -135,7 +135,7 @@ func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
 	if err := control.Set(ctx, host); err != nil {
 		t.Fatal(err)
 	}
-	n, addr := podNetwork{"0a1b", control}, netip.MustParseAddr("10.88.0.2")
+	n, addr := podNetwork{"0a1b", control, nil}, netip.MustParseAddr("10.88.0.2")
 	ports := []fleet.PortMapping{{Private: 9000, Public: 30_005}, {Private: 22, Public: 30_001}, {Private: 0, Public: 1}, {Private: 1, Public: 70_000}}
 	check := func(when string, asked []fleet.PortMapping, wantReady, wantPublished bool) {
 		t.Helper()
@@ -279,4 +279,39 @@ func TestAHelloTellsWhatAPodHas(t *testing.T) {
 	if got := encodeRecord(rec); !slices.Equal(got.GetGpus(), []string{"new"}) || len(got.GetPorts()) != 0 {
 		t.Errorf("after it: %v", got)
 	}
+}
+
+// TestUpgradeKeepsTheNetworkOfWhatRuns starts an agent that gives pods user namespaces after one that did not.
+func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
+	kernel, book := netctl.NewFakeKernel(), openBook(t, t.TempDir())
+	if _, err := book.SetFull(1, []pod.Assignment{{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1}}, firstFree); err != nil {
+		t.Fatal(err)
+	}
+	if err := book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")); err != nil {
+		t.Fatal(err)
+	}
+	start := func(base func(netip.Addr) uint32) podNetwork {
+		d := &daemon{Config: Config{Instance: "0a1b", Network: netctl.NewFake(kernel, "0a1b"), IDBase: base}, book: book}
+		if err := d.network(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return podNetwork{"0a1b", d.Network, base}
+	}
+	old := start(nil)
+	steps := old.control.(*netctl.Fake).Steps()
+	n, rec := start(IDBase("0a1b")), book.Records()[0]
+	if got := n.control.(*netctl.Fake).Steps(); got != steps {
+		t.Errorf("the network was changed in %d steps", got-steps)
+	}
+	check := func(when string, wantWhole bool) {
+		t.Helper()
+		if some, whole, err := n.Ready(t.Context(), "p1", rec.Addr, nil); err != nil || !some || whole != wantWhole {
+			t.Errorf("%s: some %v, whole %v, %v", when, some, whole, err)
+		}
+	}
+	check("before the pod is started again", false)
+	if err := n.Ensure(t.Context(), "p1", rec.Addr, nil); err != nil {
+		t.Fatal(err)
+	}
+	check("after", true)
 }

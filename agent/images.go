@@ -194,13 +194,17 @@ func (d *daemon) listImages(ctx context.Context) {
 	defer cancel()
 	now, err := d.Containers.Images(ctx)
 	d.metrics.answered(err)
+	version := ""
+	if err == nil {
+		version, err = d.Containers.Version(ctx) // it may have been upgraded
+	}
 	if err != nil {
-		d.Log.Debug("list images", "err", err)
+		d.Log.Debug("ask the container runtime", "err", err)
 		return
 	}
 	d.saidMu.Lock()
-	same := slices.Equal(now, d.images)
-	d.images = now
+	same := slices.Equal(now, d.images) && version == d.runtime
+	d.images, d.runtime = now, version
 	d.saidMu.Unlock()
 	if !same {
 		d.sessions.stir()

@@ -16,7 +16,8 @@ const maxReports = 64 // of one message, which becomes one log entry
 // from an old copy learns from it what has happened since. What is lost with the process is found
 // again by the machines, which report anew after a restart.
 type reports struct {
-	wake chan struct{}
+	wake  chan struct{}
+	count *metrics // nil: nothing is counted
 
 	mu       sync.Mutex // guards the fields below
 	newest   map[fleet.PodID]newestReport
@@ -43,6 +44,7 @@ func newReports() *reports {
 
 // Report implements pod.Reporter.
 func (r *reports) Report(rep pod.Report) {
+	r.count.reported(rep)
 	r.mu.Lock()
 	r.newest[rep.Pod] = newestReport{report: rep}
 	r.mu.Unlock()

@@ -56,6 +56,7 @@ type sessions struct {
 	prefetch  func(image string)
 	allocate  ledger.Allocate
 	heard     *atomic.Bool
+	metrics   *metrics // nil: nothing is counted
 	log       *slog.Logger
 	closing   sync.WaitGroup // connections that are being closed
 
@@ -113,6 +114,7 @@ func (s *sessions) run(ctx context.Context) {
 func (s *sessions) once(ctx context.Context, addr string) (stood time.Duration, err error) {
 	hello := s.hello()
 	s.attempts++
+	s.metrics.attempt()
 	hello.Attempt, hello.HoldsSet = s.attempts, s.holds
 	var conn *grpc.ClientConn
 	if s.lossy > 0 {
@@ -138,6 +140,7 @@ func (s *sessions) once(ctx context.Context, addr string) (stood time.Duration, 
 		return 0, err
 	}
 	s.log.Info("session with the scheduler", "addr", addr, "epoch", welcome.GetEpoch(), "set_kept", welcome.GetKeepSet())
+	defer s.metrics.session()()
 	began := time.Now()
 	err = s.serve(ctx, cancel, conn, stream, welcome, hello.GetInventory())
 	return time.Since(began), err

@@ -132,7 +132,7 @@ func (d *dev) agentArgs(p part) []string {
 	}
 	ports := portRange(d.state.PodPorts)
 	args = append(args, "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger,
-		"--port-range", ports, "--loopback-registries")
+		"--port-range", ports, "--loopback-registries", "--metrics", "")
 	if d.cfg.Overcommit > 0 {
 		args = append(args, "--overcommit", strconv.Itoa(d.cfg.Overcommit))
 	}

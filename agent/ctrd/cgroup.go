@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 const (
 	cgroupMount   = "/sys/fs/cgroup"
+	pagesFolder   = "/sys/kernel/mm/hugepages"
 	cgroupTimeout = 10 * time.Second
 )
 
@@ -23,6 +25,7 @@ const (
 type cgroupFS struct {
 	root   string // mount point
 	parent string // folder of the pods' groups below each hierarchy
+	pages  string // has a folder for each size of large pages
 }
 
 // path returns a pod's group below a hierarchy.
@@ -56,6 +59,40 @@ func (c cgroupFS) limitsSwap() bool {
 	}
 	_, err := os.Stat(probe)
 	return err == nil
+}
+
+// hugepages returns the sizes of large pages whose use the kernel can limit, as "2MB" and "1GB".
+func (c cgroupFS) hugepages() []string {
+	if c.unified() {
+		text, _ := os.ReadFile(filepath.Join(c.root, "cgroup.controllers"))
+		if !slices.Contains(strings.Fields(string(text)), "hugetlb") {
+			return nil
+		}
+	} else if _, err := os.Stat(filepath.Join(c.root, "hugetlb")); err != nil {
+		return nil
+	}
+	var out []string
+	for _, name := range entries(c.pages) {
+		if size, ok := pageSize(name); ok {
+			out = append(out, size)
+		}
+	}
+	return out
+}
+
+// pageSize turns the kernel's "hugepages-2048kB" into "2MB".
+func pageSize(name string) (string, bool) {
+	size, ok1 := strings.CutPrefix(name, "hugepages-")
+	size, ok2 := strings.CutSuffix(size, "kB")
+	n, err := strconv.ParseUint(size, 10, 32)
+	if !ok1 || !ok2 || err != nil {
+		return "", false
+	}
+	unit := 0
+	for ; n >= 1024 && n%1024 == 0; unit++ {
+		n /= 1024
+	}
+	return strconv.FormatUint(n, 10) + []string{"KB", "MB", "GB", "TB"}[unit], true
 }
 
 // oomKills returns how many processes of a pod the kernel has killed for memory, 0 when the group is

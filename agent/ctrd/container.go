@@ -2,6 +2,7 @@ package ctrd
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/go-digest"
@@ -21,6 +21,7 @@ import (
 	"gantry/agent/logs"
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/faultpoint"
 )
 
 // Labels of a container.
@@ -44,11 +45,14 @@ type prepared struct {
 // containerd no longer knows is TaskStopped with Lost set, exit code 255 and no time of exit; so is,
 // with daemons since 1.7, one that ended while the daemon was away, since they drop its exit status.
 // PID is 0 unless a process is there. A shim that was there before this Runtime and that has no
-// container any more is a container of incarnation 0: Remove ends it.
+// container any more is a container of incarnation 0, as is a root without a container: Remove ends it.
 func (r *Runtime) Look(ctx context.Context, id fleet.PodID) (pod.Container, error) {
 	ctx = r.in(ctx)
 	c, err := r.client.ContainerService().Get(ctx, string(id))
 	if errdefs.IsNotFound(err) {
+		if r.hasRoot(id) {
+			return pod.Container{Exists: true}, nil
+		}
 		forgotten, err := r.inherited(id)
 		return pod.Container{Exists: forgotten}, fault("tell what exists of the pod", err)
 	}
@@ -106,17 +110,14 @@ func started(labels map[string]string) (at time.Time, boot string) {
 	return at, boot
 }
 
-// Define makes the container's snapshot and record from the manifest that the spec's digest names; its
-// reference is for people. The record comes last: where it is, the snapshot is too. A container of
-// another incarnation must be removed before.
+// Define makes the container's root and record from the manifest that the spec's digest names; its
+// reference is for people. What an earlier container changed of its files is gone. The record comes
+// last: where it is, all else is too, until the host is rebooted. A container of another incarnation
+// must be removed before. With an IDBase, the network namespace must be one of that user namespace.
 func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 	ctx = r.in(ctx)
-	uri, err := logs.LoggerURI(r.cfg.LoggerPath, s.LogDir, r.cfg.Logs)
-	if err != nil {
-		return fatal("the folder of the pod's log is not valid", err)
-	}
-	if err := checkPaths(s); err != nil {
-		return err
+	if err := errors.Join(checkID(s.Pod), checkPaths(s)); err != nil {
+		return fatal("the container's description is not valid", err)
 	}
 	img, err := r.describe(ctx, digest.Digest(s.Digest))
 	if errdefs.IsNotFound(err) {
@@ -129,58 +130,50 @@ func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 	if err != nil {
 		return err
 	}
-	spec, err := buildSpec(s, img, user, host{limits: r.limits(), cgroup: r.cgroups.path(s.Pod), swapMax: r.cgroups.limitsSwap()})
+	p, err := r.plan(s, img)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	output := r.cfg.Logs
+	output.Owner = p.spec.IDBase
+	uri, err := logs.LoggerURI(r.cfg.LoggerPath, s.LogDir, output)
+	if err != nil {
+		return fatal("the folder of the pod's log is not valid", err)
+	}
+	spec, err := buildSpec(p.spec, img, user, r.hostOf(p))
 	if err != nil {
 		return err
 	}
 	return fault("create the container", effect(ctx, func(ctx context.Context) error {
-		rootfs, err := r.prepare(ctx, s, img)
-		if err != nil {
+		if err := r.makeRoot(ctx, p); err != nil {
 			return err
 		}
-		created, err := r.record(ctx, s, spec, uri)
+		faultpoint.Hit("define.root")
+		created, err := r.record(ctx, p.spec, spec, uri)
+		faultpoint.Hit("define.record")
 		if err == nil && created {
 			r.mu.Lock()
-			r.ready[string(s.Pod)] = &prepared{rootfs: rootfs, logger: uri}
+			r.ready[string(s.Pod)] = &prepared{rootfs: r.rootMount(s.Pod), logger: uri}
 			r.mu.Unlock()
 		}
 		return err
 	}))
 }
 
-func (r *Runtime) noImage(s pod.ContainerSpec) error {
-	return &pod.Error{Class: pod.Retry, Sentence: "image " + shown(s.Image) + " is not on the host any more"}
+// hostOf returns what the host gives a container's spec.
+func (r *Runtime) hostOf(p *root) host {
+	h := host{
+		limits: r.limits(), cgroup: r.cgroups.path(p.spec.Pod), swapMax: r.cgroups.limitsSwap(), hugepages: r.cgroups.hugepages(),
+	}
+	if p.users != nil {
+		h.users = r.usersPath(p.spec.Pod)
+	}
+	return h
 }
 
-// prepare makes the container's writable snapshot. One that is left from an earlier try is dropped:
-// only a container's record makes a snapshot worth keeping.
-func (r *Runtime) prepare(ctx context.Context, s pod.ContainerSpec, img *image) ([]mount.Mount, error) {
-	const op = "make the container's file system"
-	key, sn := string(s.Pod), r.snapshots()
-	labels := snapshots.WithLabels(map[string]string{
-		labelRoot: time.Now().UTC().Format(time.RFC3339), labelPod: string(s.Pod),
-	})
-	rootfs, err := sn.Prepare(ctx, key, img.chain, labels)
-	if errdefs.IsAlreadyExists(err) {
-		if _, cerr := r.client.ContainerService().Get(ctx, key); cerr == nil {
-			if rootfs, err = sn.Mounts(ctx, key); err != nil {
-				return nil, fault(op, err)
-			}
-			return rootfs, nil
-		} else if !errdefs.IsNotFound(cerr) {
-			return nil, fault(op, cerr)
-		}
-		if err = sn.Remove(ctx, key); err == nil || errdefs.IsNotFound(err) {
-			rootfs, err = sn.Prepare(ctx, key, img.chain, labels)
-		}
-	}
-	if errdefs.IsNotFound(err) {
-		return nil, r.noImage(s)
-	}
-	if err != nil {
-		return nil, fault(op, err)
-	}
-	return rootfs, nil
+func (r *Runtime) noImage(s pod.ContainerSpec) error {
+	return &pod.Error{Class: pod.Retry, Sentence: "image " + shown(s.Image) + " is not on the host any more"}
 }
 
 // record creates the container's record, and reports whether it was not there before.
@@ -190,9 +183,14 @@ func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.S
 	if err != nil {
 		return false, fault(op, err)
 	}
-	opts, err := typeurl.MarshalAny(&options.Options{BinaryName: r.cfg.RuncBinary, Root: r.cfg.RuncRoot})
-	if err != nil {
-		return false, fault(op, err)
+	runtime := containers.RuntimeInfo{Name: r.cfg.runtime()}
+	if runtime.Name == runtimeName {
+		runtime.Options, err = typeurl.MarshalAny(&options.Options{
+			BinaryName: r.cfg.RuncBinary, Root: r.cfg.RuncRoot, IoUid: s.IDBase, IoGid: s.IDBase,
+		})
+		if err != nil {
+			return false, fault(op, err)
+		}
 	}
 	incarnation := strconv.FormatUint(s.Incarnation, 10)
 	c := containers.Container{
@@ -200,7 +198,7 @@ func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.S
 		Labels: map[string]string{
 			labelPod: string(s.Pod), labelAccount: string(s.Account), labelIncarnation: incarnation, labelLogger: uri,
 		},
-		Runtime:     containers.RuntimeInfo{Name: runtimeName, Options: opts},
+		Runtime:     runtime,
 		Snapshotter: r.cfg.Snapshotter, SnapshotKey: string(s.Pod),
 	}
 	_, err = r.client.ContainerService().Create(ctx, c)
@@ -217,7 +215,7 @@ func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.S
 	return false, nil
 }
 
-// List returns every pod that has a container or a shim here, in no order.
+// List returns every pod that has a container, a shim, a root or a disk here.
 func (r *Runtime) List(ctx context.Context) ([]fleet.PodID, error) {
 	list, err := r.client.ContainerService().List(r.in(ctx), `labels."`+labelPod+`"`)
 	if err != nil {
@@ -232,9 +230,15 @@ func (r *Runtime) List(ctx context.Context) ([]fleet.PodID, error) {
 		out = append(out, fleet.PodID(c.ID))
 	}
 	for _, s := range shims {
-		if s.ours && !s.eraser && !slices.Contains(out, s.id) {
+		if s.ours && !s.eraser {
 			out = append(out, s.id)
 		}
 	}
-	return out, nil
+	rooted, err := r.rooted()
+	if err != nil {
+		return nil, fault("list containers", err)
+	}
+	out = append(out, rooted...)
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }

@@ -6,9 +6,14 @@
 // never decides what a pod should do next, never restarts anything, never stores anything of its own,
 // and never reports an exit that containerd has not confirmed.
 //
-// What is durable when: a container and its snapshot when Define returned, an image when Pull or
-// Import returned; both are in containerd's own database. Running processes belong to containerd's
-// shims, and outlive this process and the daemon.
+// A container's root is mounted here and not by the daemon: an overlay of the image's folders, which a
+// view in the daemon keeps, below a disk of the container's own. So its ids can be those of the pod's
+// user namespace with every daemon, and without a change to the image's files: each folder is mounted
+// with other ids for the overlay (mount_setattr(2), kernel 5.19 and later), as are volumes.
+//
+// What is durable when: a container when Define returned, an image when Pull or Import returned; both
+// are in containerd's own database. Mounts and disks last until Remove or a reboot. Running processes
+// belong to containerd's shims, and outlive this process and the daemon.
 package ctrd
 
 import (
@@ -43,6 +48,16 @@ type Config struct {
 	LoggerPath string             // absolute path of gantry-logger
 	Logs       logs.WriterOptions // bounds of each container's log
 
+	// RootDir holds the containers' roots: default is /var/lib/gantry/roots and below it the namespace.
+	RootDir string
+	// RunDir holds what is of the boot alone: user namespaces, and folders with other ids. Default is /run
+	// and below it the namespace. It should be short.
+	RunDir string
+	Disks  Disks // for what containers change of their files; nil: folders below RootDir, without limit
+	// RuntimeClass isolates every container of the host by other means than runc, "gvisor" or "kata":
+	// containers have no user namespace then. Their programs are not part of this one's tests.
+	RuntimeClass string
+
 	CgroupRoot    string        // name of the top control group, default "gantry"
 	Snapshotter   string        // default "overlayfs"
 	RuncBinary    string        // default "runc", found by the daemon's PATH
@@ -63,6 +78,8 @@ type Config struct {
 
 const (
 	runtimeName      = "io.containerd.runc.v2"
+	defaultRoots     = "/var/lib/gantry/roots"
+	defaultRun       = "/run"
 	defaultMaxImage  = 200_000_000_000
 	defaultPullStall = time.Minute
 	defaultPullPace  = time.Minute
@@ -92,6 +109,21 @@ func (c Config) withDefaults() (Config, error) {
 	if !validCgroupRoot.MatchString(c.CgroupRoot) {
 		return c, errors.New("control group root: must be letters, digits, _ and -")
 	}
+	if c.runtime() == "" {
+		return c, errors.New("runtime class: must be gvisor, kata or empty")
+	}
+	if c.RootDir == "" {
+		c.RootDir = filepath.Join(defaultRoots, c.Namespace)
+	}
+	if c.RunDir == "" {
+		c.RunDir = filepath.Join(defaultRun, c.Namespace)
+	}
+	if !filepath.IsAbs(c.RootDir) || !filepath.IsAbs(c.RunDir) {
+		return c, errors.New("folders of containers: must be absolute paths")
+	}
+	if c.Disks == nil {
+		c.Disks = plainDisks{dir: filepath.Join(c.RootDir, ".disks")}
+	}
 	if c.MaxImageBytes <= 0 {
 		c.MaxImageBytes = defaultMaxImage
 	}
@@ -107,24 +139,35 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
+// runtime returns containerd's name of what runs containers.
+func (c Config) runtime() string {
+	return map[string]string{"": runtimeName, "gvisor": "io.containerd.runsc.v1", "kata": "io.containerd.kata.v2"}[c.RuntimeClass]
+}
+
 // Runtime is a pod.Runtime on a containerd daemon. It is safe for concurrent use. The daemon may be
 // away at any time: calls then fail with class Retry, and work again once it is back.
 type Runtime struct {
-	cfg      Config
-	client   *client.Client
-	platform platforms.MatchComparer
-	cgroups  cgroupFS
-	said     *clientLog                 // what the client library logs
-	quiet    *log.Entry                 // the library's way there
-	boot     string                     // boot id of the host
-	daemon   atomic.Pointer[hostLimits] // of the daemon that was dialed last
-	bundles  atomic.Pointer[string]     // where the daemon keeps this namespace's bundles; nil until it was seen
-	slots    chan struct{}              // one per running download of a layer
-	secret   [32]byte                   // keys what is made of credentials; see keyed
+	cfg       Config
+	client    *client.Client
+	platform  platforms.MatchComparer
+	cgroups   cgroupFS
+	said      *clientLog                 // what the client library logs
+	quiet     *log.Entry                 // the library's way there
+	boot      string                     // boot id of the host
+	daemon    atomic.Pointer[hostLimits] // of the daemon that was dialed last
+	bundles   atomic.Pointer[string]     // where the daemon keeps this namespace's bundles; nil until it was seen
+	slots     chan struct{}              // one per running download of a layer
+	oldKernel atomic.Bool                // overlays are mounted by the names of their folders
+	secret    [32]byte                   // keys what is made of credentials; see keyed
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
 	work sync.WaitGroup // running pulls
+
+	turns   turns                    // of pulls, between those that pods wait for and others
+	paused  pausedPulls              // pulls that are not running, and may go on later
+	touched touched                  // images whose use was written down a moment ago
+	roots   atomic.Pointer[[]string] // folders of the daemon's images; nil until it was asked
 
 	mu       sync.Mutex // guards the maps below
 	contents map[digest.Digest]*image
@@ -142,7 +185,7 @@ var _ pod.Runtime = (*Runtime)(nil)
 
 // New returns a Runtime. It takes over containerd's global logger in this process, drops temporary
 // mounts that an earlier agent left, and does not wait for the daemon. The error tells a fault of the
-// configuration.
+// configuration, or of its folders.
 func New(cfg Config) (*Runtime, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -150,17 +193,21 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	r := &Runtime{
 		cfg: cfg, platform: platforms.Default(), boot: bootID(),
-		cgroups:  cgroupFS{root: cgroupMount, parent: filepath.Join(cfg.CgroupRoot, cfg.Namespace)},
+		cgroups:  cgroupFS{root: cgroupMount, parent: filepath.Join(cfg.CgroupRoot, cfg.Namespace), pages: pagesFolder},
 		slots:    make(chan struct{}, maxDownloads),
 		contents: map[digest.Digest]*image{}, ready: map[string]*prepared{},
 		pulls: map[string]*pull{}, proved: map[proof]bool{}, reading: map[proof]chan struct{}{},
 	}
 	_, _ = rand.Read(r.secret[:]) // never fails
 	r.said, r.quiet = newClientLog(cfg.Log)
+	if err := r.makeFolders(); err != nil {
+		r.said.close()
+		return nil, err
+	}
 	r.sweepViews()
 	r.life, r.stop = context.WithCancel(context.Background())
 	r.client, err = client.New(cfg.Socket,
-		client.WithDefaultRuntime(runtimeName),
+		client.WithDefaultRuntime(cfg.runtime()),
 		client.WithDefaultPlatform(r.platform),
 		client.WithExtraDialOpts(r.dialOptions()))
 	if err != nil {

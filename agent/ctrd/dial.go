@@ -3,6 +3,7 @@ package ctrd
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 // hostLimits is what a container's process inherits from the daemon and cannot exceed.
 type hostLimits struct {
 	files  uint64 // hard limit of open files
+	locked uint64 // hard limit of bytes that are kept in memory
 	oomAdj int    // lowest value that a child can be given without privilege
 }
 
@@ -78,18 +80,7 @@ func limitsOf(pid int) hostLimits {
 	if err != nil && pid > 0 {
 		return limitsOf(0)
 	}
-	l := hostLimits{files: wantedFiles}
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "Max open files")
-		if !ok {
-			continue
-		}
-		if f := strings.Fields(rest); len(f) >= 2 {
-			if n, err := strconv.ParseUint(f[1], 10, 64); err == nil {
-				l.files = min(l.files, n)
-			}
-		}
-	}
+	l := hostLimits{files: min(wantedFiles, hardLimit(text, "Max open files")), locked: hardLimit(text, "Max locked memory")}
 	if text, err = os.ReadFile(dir + "/oom_score_adj"); err == nil {
 		l.oomAdj, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
@@ -99,4 +90,17 @@ func limitsOf(pid int) hostLimits {
 func bootID() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
+}
+
+// hardLimit finds one in the text of a process's limits. One that is not there is none.
+func hardLimit(text []byte, name string) uint64 {
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(line, name)
+		if f := strings.Fields(rest); ok && len(f) >= 2 {
+			if n, err := strconv.ParseUint(f[1], 10, 64); err == nil {
+				return n
+			}
+		}
+	}
+	return math.MaxUint64 // RLIM_INFINITY
 }

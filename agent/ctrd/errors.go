@@ -55,6 +55,9 @@ var runcExec = regexp.MustCompile(`exec: \\?"((?:[^"\\]|\\.)*?)\\?": (.*)`)
 // runcTarget finds the path in the container of a mount that runc could not make.
 var runcTarget = regexp.MustCompile(`to rootfs at \\?"(/[^"\\]*)`)
 
+// runcMkdir is how runc says that it could not make the working directory.
+var runcMkdir = regexp.MustCompile(`container init: mkdir /\S*: not a directory`)
+
 // mountFailed reports whether what is in the image made a mount impossible.
 func mountFailed(text string) bool {
 	if strings.Contains(text, "error reopening /dev/null") {
@@ -93,8 +96,12 @@ func createFault(err error) error {
 	switch {
 	case strings.Contains(text, "OOM-killed"):
 		return fatal("the pod's memory limit is too small to start its container", err)
-	case strings.Contains(text, "chdir to cwd"), strings.Contains(text, "mkdir cwd"):
+	case strings.Contains(text, "chdir to cwd"), strings.Contains(text, "mkdir cwd"), runcMkdir.MatchString(text):
 		return fatal("the working directory that the image names cannot be entered", err)
+	case strings.Contains(text, "unable to setup user"), strings.Contains(text, "to unmapped user in user namespace"):
+		return fatal("the user or group that the image names is not among the ids that a container has", err)
+	case strings.Contains(text, "must be mounted on ordinary directory"), strings.Contains(text, "error setting up ptmx"):
+		return fatal("the image has links in place of /proc, /sys or /dev", err)
 	case mountFailed(text):
 		return fatal(mountSentence(text), err)
 	case strings.Contains(text, "seccomp"):

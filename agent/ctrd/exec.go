@@ -340,7 +340,7 @@ func (r *Runtime) Root(ctx context.Context, id fleet.PodID, incarnation uint64) 
 		return nil, fault("open the pod's process", err)
 	}
 	process := os.NewFile(uintptr(fd), "process of a pod")
-	dir, err := r.rootOf(ctx, id, incarnation, process, int(p.Pid))
+	dir, ids, err := r.rootOf(ctx, id, incarnation, process, int(p.Pid))
 	if err != nil {
 		return nil, errors.Join(err, process.Close())
 	}
@@ -350,31 +350,37 @@ func (r *Runtime) Root(ctx context.Context, id fleet.PodID, incarnation uint64) 
 			close(ended)
 		}
 	}()
-	return inside.NewRoot(dir, ended, process.Close), nil
+	return inside.NewRoot(dir, ended, process.Close).WithIDs(ids), nil
 }
 
-// rootOf opens the root folder of a process that is held, and makes sure that it is that process's:
-// the daemon named its number before and after it was held, and it lived when the root was open.
-func (r *Runtime) rootOf(ctx context.Context, id fleet.PodID, incarnation uint64, process *os.File, pid int) (*os.File, error) {
+// rootOf opens the root folder of a process that is held, and reads whose files are whose there. It makes
+// sure that both are that process's: the daemon named its number before and after it was held, and it
+// lived when the root was open.
+func (r *Runtime) rootOf(ctx context.Context, id fleet.PodID, incarnation uint64, process *os.File, pid int) (*os.File, inside.IDs, error) {
 	again, _, err := r.running(ctx, id, incarnation)
 	if err != nil {
-		return nil, err
+		return nil, inside.IDs{}, err
 	}
 	if int(again.Pid) != pid {
-		return nil, errNotRunning
+		return nil, inside.IDs{}, errNotRunning
 	}
 	fd, err := unix.Open(procFolder+"/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return nil, errNotRunning
+		return nil, inside.IDs{}, errNotRunning
 	}
+	const failed = "the pod's files cannot be opened"
 	if err != nil {
-		return nil, &pod.Error{Class: pod.Retry, Sentence: "the pod's files cannot be opened", Err: err}
+		return nil, inside.IDs{}, &pod.Error{Class: pod.Retry, Sentence: failed, Err: err}
 	}
 	dir := os.NewFile(uintptr(fd), "root of a pod")
+	ids, err := inside.ReadIDs(pid)
 	if hasEnded(process) {
-		return nil, errors.Join(errNotRunning, dir.Close())
+		return nil, inside.IDs{}, errors.Join(errNotRunning, dir.Close())
 	}
-	return dir, nil
+	if err != nil {
+		return nil, inside.IDs{}, errors.Join(&pod.Error{Class: pod.Retry, Sentence: failed, Err: err}, dir.Close())
+	}
+	return dir, ids, nil
 }
 
 // awaitEnd waits until a process has ended, and reports false when its handle was closed before.

@@ -237,7 +237,7 @@ func TestRemoveTakesWhateverIsLeft(t *testing.T) {
 		if err := b.r.client.ContainerService().Delete(b.r.in(b.ctx), string(s.Pod)); err != nil {
 			t.Fatal(err)
 		}
-		if c := b.look(s.Pod); c.Exists {
+		if c := b.look(s.Pod); !c.Exists || c.Incarnation != 0 || c.Task != pod.TaskNone {
 			t.Errorf("%+v", c)
 		}
 		s.Incarnation = 2

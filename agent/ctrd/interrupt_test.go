@@ -106,6 +106,8 @@ func goOn(ctx context.Context, r *Runtime, s pod.ContainerSpec) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("look: %w", err)
+		case c.Exists && c.Incarnation < s.Incarnation:
+			err = r.Remove(ctx, s.Pod)
 		case !c.Exists:
 			err = r.Define(ctx, s)
 		case c.Task == pod.TaskNone:

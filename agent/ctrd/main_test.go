@@ -66,6 +66,7 @@ type bench struct {
 func config(tb testing.TB, d *ctrdtest.Daemon) Config {
 	return Config{
 		Socket: d.Socket, Namespace: "test", LoggerPath: loggerPath, RuncRoot: d.RuncRoot(),
+		RootDir: filepath.Join(d.Dir, "roots"), RunDir: filepath.Join(d.Dir, "run"),
 		CgroupRoot: "gantry-test-" + filepath.Base(d.Dir), AllowLoopbackRegistries: true,
 		Log: slog.New(slog.NewTextHandler(tb.Output(), nil)),
 	}

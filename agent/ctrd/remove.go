@@ -26,17 +26,21 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/faultpoint"
 )
 
 // removeTimeout bounds a removal whose caller set no closer deadline.
 const removeTimeout = 90 * time.Second
 
-// Remove kills what still runs of the pod and deletes task, container and snapshot, whichever of
+// Remove kills what still runs of the pod and deletes task, container, root and disk, whichever of
 // them are left, and what a call that was torn has left outside of the daemon's lists. It returns
 // nil when nothing is left. The container's record goes after all that could run.
 func (r *Runtime) Remove(ctx context.Context, id fleet.PodID) error {
 	ctx, cancel := context.WithTimeout(r.in(ctx), removeTimeout)
 	defer cancel()
+	if err := checkID(id); err != nil {
+		return fatal("the pod has no valid id", err)
+	}
 	fresh := r.forget(id)
 	_, err := r.client.ContainerService().Get(ctx, string(id))
 	known := err == nil
@@ -59,9 +63,11 @@ func (r *Runtime) Remove(ctx context.Context, id fleet.PodID) error {
 			return err
 		}
 	}
+	faultpoint.Hit("remove.task")
 	if err := r.cgroups.clear(ctx, id); err != nil {
 		return stuck(err)
 	}
+	faultpoint.Hit("remove.groups")
 	return fault("remove the container", effect(ctx, func(ctx context.Context) error { return r.erase(ctx, id) }))
 }
 
@@ -69,15 +75,16 @@ func stuck(err error) error {
 	return &pod.Error{Class: pod.Retry, Sentence: "processes of the pod do not end", Err: err}
 }
 
-// erase deletes the container's record and its snapshot.
+// erase deletes the container's root and record.
 func (r *Runtime) erase(ctx context.Context, id fleet.PodID) error {
+	if err := r.dropFiles(ctx, id); err != nil {
+		return fault("remove the container's file system", err)
+	}
 	if err := r.client.ContainerService().Delete(ctx, string(id)); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	if err := r.snapshots().Remove(ctx, string(id)); err != nil && !errdefs.IsNotFound(err) {
-		return fault("remove the container's file system", err)
-	}
-	return nil
+	faultpoint.Hit("remove.record")
+	return r.dropView(ctx, id)
 }
 
 // endForgotten ends what runs of a pod that has no task in the daemon's list.
@@ -105,7 +112,7 @@ func (r *Runtime) adopt(ctx context.Context, id fleet.PodID) (bool, error) {
 	}
 	_, err = r.client.ContainerService().Create(ctx, containers.Container{
 		ID: string(id), Labels: map[string]string{labelPod: string(id), labelIncarnation: "0"},
-		Runtime: containers.RuntimeInfo{Name: runtimeName}, Spec: body,
+		Runtime: containers.RuntimeInfo{Name: r.cfg.runtime()}, Spec: body,
 	})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return false, fault(op, err)
@@ -232,6 +239,13 @@ func (r *Runtime) cleanStrays(ctx context.Context) error {
 		return err
 	}
 	ids := r.cgroups.pods()
+	rooted, err := r.rooted()
+	if err != nil {
+		return err
+	}
+	for _, id := range rooted {
+		ids = append(ids, string(id))
+	}
 	for _, s := range shims {
 		ids = append(ids, string(s.id))
 	}
@@ -241,7 +255,11 @@ func (r *Runtime) cleanStrays(ctx context.Context) error {
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		if err := r.endStray(ctx, fleet.PodID(id)); err != nil {
+		err := r.endStray(ctx, fleet.PodID(id))
+		if err == nil {
+			err = r.dropRoot(ctx, fleet.PodID(id))
+		}
+		if err != nil {
 			return fmt.Errorf("clean up after pod %s: %w", id, err)
 		}
 	}

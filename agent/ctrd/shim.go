@@ -185,8 +185,8 @@ func parentOf(pid int) (parent int, dead bool, err error) {
 // there is nothing. The daemon may be about to do the same, after a call that was torn: it goes
 // first, since both at once would leave something.
 func (r *Runtime) endStray(ctx context.Context, id fleet.PodID) error {
-	if strings.Contains(string(id), "/") || !filepath.IsLocal(string(id)) {
-		return fmt.Errorf("%q is not a container's id", id)
+	if err := checkID(id); err != nil {
+		return err
 	}
 	found, err := r.firstTraces(ctx, id)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/userns"
 )
 
 const (
@@ -25,6 +26,7 @@ const (
 	leastQuota   = 1_000   // microseconds, the kernel's own lower bound
 	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	defaultShmMB = 64
+	profileFile  = "/etc/profile.d/00-gantry.sh"
 	// gpuPrefix begins variables by which an image could ask for devices.
 	gpuPrefix = "NVIDIA_"
 )
@@ -55,6 +57,9 @@ type host struct {
 	limits  hostLimits
 	cgroup  string // path of the pod's control group below the mount
 	swapMax bool   // the kernel can limit swap
+	users   string // path of the user namespace to join; empty: none
+
+	hugepages []string // sizes of pages whose use the kernel can limit, as "2MB"
 }
 
 // buildSpec makes the OCI spec of a container.
@@ -63,7 +68,7 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 	if err != nil {
 		return nil, err
 	}
-	env, err := environment(img.config.Env, s.Env)
+	env, err := environment(img.config.Env, s.Env, s.Devices.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +82,7 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 			Args: args, Env: env, Cwd: path.Join("/", img.config.WorkingDir), User: user,
 			NoNewPrivileges: true,
 			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Permitted: caps, Effective: caps},
-			Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: h.limits.files, Soft: h.limits.files}},
+			Rlimits:         rlimits(h.limits),
 		},
 		Linux: &specs.Linux{
 			CgroupsPath:       "/" + h.cgroup,
@@ -85,20 +90,43 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 			MaskedPaths:       maskedPaths(),
 			ReadonlyPaths:     readonlyPaths(),
 			Resources:         resources(s, h),
-			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace},
-				{Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace},
-				{Type: specs.MountNamespace},
-				{Type: specs.CgroupNamespace},
-				{Type: specs.NetworkNamespace, Path: s.NetNS},
-			},
+			Namespaces:        namespacesOf(s, h),
 		},
 	}
 	adj := max(0, h.limits.oomAdj)
 	out.Process.OOMScoreAdj = &adj
+	if h.users != "" {
+		// The kernel knows them already; runc wants to be told as well.
+		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: s.IDBase, Size: userns.Size}}
+		out.Linux.UIDMappings, out.Linux.GIDMappings = ids, ids
+	}
 	out.Linux.Seccomp = seccompProfile(out)
 	return out, nil
+}
+
+func namespacesOf(s pod.ContainerSpec, h host) []specs.LinuxNamespace {
+	out := []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace},
+		{Type: specs.IPCNamespace},
+		{Type: specs.UTSNamespace},
+		{Type: specs.MountNamespace},
+		{Type: specs.CgroupNamespace},
+		{Type: specs.NetworkNamespace, Path: s.NetNS},
+	}
+	if h.users != "" {
+		out = append(out, specs.LinuxNamespace{Type: specs.UserNamespace, Path: h.users})
+	}
+	return out
+}
+
+// rlimits are as high as the host allows, since memory and processes are limited otherwise; a core dump
+// would be written where the host's settings say.
+func rlimits(l hostLimits) []specs.POSIXRlimit {
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Hard: l.files, Soft: l.files},
+		{Type: "RLIMIT_MEMLOCK", Hard: l.locked, Soft: l.locked},
+		{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
+	}
 }
 
 // seccompProfile is containerd's own without the x32 architecture: nothing uses it, its system calls
@@ -134,8 +162,9 @@ func command(args string, cfg ocispec.ImageConfig) ([]string, error) {
 	return out, nil
 }
 
-// environment joins the image's variables, without those that ask for GPUs, and the pod's.
-func environment(image []string, own map[string]string) ([]string, error) {
+// environment joins the image's variables and the pod's, both without those that ask for GPUs, and what
+// the devices need. Paths of the devices come before those of the others.
+func environment(image []string, own map[string]string, devices []string) ([]string, error) {
 	vars := map[string]string{"PATH": defaultPath}
 	for _, kv := range image {
 		k, v, ok := strings.Cut(kv, "=")
@@ -146,6 +175,18 @@ func environment(image []string, own map[string]string) ([]string, error) {
 	for k, v := range own {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
 			return nil, fatal("a name or value in the pod's environment is not allowed", nil)
+		}
+		if !strings.HasPrefix(k, gpuPrefix) {
+			vars[k] = v
+		}
+	}
+	for _, kv := range devices {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, &pod.Error{Class: pod.Retry, Sentence: "the host's devices cannot be described", Err: fmt.Errorf("variable %q", kv)}
+		}
+		if before := vars[k]; before != "" && (k == "PATH" || k == "LD_LIBRARY_PATH") {
+			v += ":" + before
 		}
 		vars[k] = v
 	}
@@ -171,23 +212,32 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 	}
-	for _, f := range [][2]string{{"/etc/resolv.conf", s.ResolvConf}, {"/etc/hosts", s.Hosts}, {"/etc/hostname", s.HostnameTxt}} {
+	for _, f := range [][2]string{
+		{"/etc/resolv.conf", s.ResolvConf}, {"/etc/hosts", s.Hosts}, {"/etc/hostname", s.HostnameTxt}, {profileFile, s.Profile},
+	} {
 		if f[1] != "" {
-			out = append(out, specs.Mount{
-				Destination: f[0], Type: "bind", Source: f[1],
-				Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev", "noexec"},
-			})
+			out = append(out, bind(f[1], f[0], "ro", "nosuid", "nodev", "noexec"))
 		}
+	}
+	// Nodes are those of the host, since nobody in a user namespace makes any.
+	for _, d := range s.Devices.Nodes {
+		out = append(out, bind(d.Host, d.Path, "rw", "nosuid", "noexec"))
+	}
+	for _, f := range s.Devices.Files {
+		out = append(out, bind(f.Source, f.Target, "ro", "nosuid", "nodev"))
 	}
 	// Last, so that none of them can lie over what every container gets without being seen here. runc
 	// makes a missing target, and follows links of the image within the image's own files alone.
 	for _, m := range s.Mounts {
-		out = append(out, specs.Mount{
-			Destination: m.Target, Type: "bind", Source: m.Source,
-			Options: []string{"bind", "rw", "rprivate", "nosuid", "nodev"},
-		})
+		out = append(out, bind(m.Source, m.Target, "rw", "nosuid", "nodev"))
 	}
 	return out
+}
+
+func bind(source, target, access string, options ...string) specs.Mount {
+	return specs.Mount{
+		Destination: target, Type: "bind", Source: source, Options: append([]string{"bind", access, "rprivate"}, options...),
+	}
 }
 
 // systemPaths are the folders of a container that nothing is mounted at or below.
@@ -216,6 +266,12 @@ func checkMounts(mounts []pod.Mount) error {
 func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {
 	// runc adds the default devices (null, zero, full, random, urandom, tty, pts) to the rule below.
 	out := &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+	for _, d := range s.Devices.Nodes {
+		out.Devices = append(out.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &d.Major, Minor: &d.Minor, Access: "rw"})
+	}
+	for _, size := range h.hugepages {
+		out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: size, Limit: 0})
+	}
 	if s.Limits.MemoryMB > 0 {
 		page := int64(os.Getpagesize())
 		limit := (s.Limits.MemoryMB*1_000_000 + page - 1) / page * page
@@ -229,6 +285,12 @@ func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {
 		quota := max(leastQuota, milli*cpuPeriod/1000)
 		out.CPU = &specs.LinuxCPU{Shares: &shares, Quota: &quota, Period: &period}
 	}
+	if s.CPUs != "" {
+		if out.CPU == nil {
+			out.CPU = &specs.LinuxCPU{}
+		}
+		out.CPU.Cpus = s.CPUs
+	}
 	if s.PIDs > 0 {
 		limit := s.PIDs
 		out.Pids = &specs.LinuxPids{Limit: &limit}
@@ -238,7 +300,14 @@ func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {
 
 // checkPaths refuses host paths that are not absolute: they would be read below the runtime's folder.
 func checkPaths(s pod.ContainerSpec) error {
-	for _, p := range []string{s.ResolvConf, s.Hosts, s.HostnameTxt, s.NetNS} {
+	paths := []string{s.ResolvConf, s.Hosts, s.HostnameTxt, s.NetNS, s.Profile}
+	for _, d := range s.Devices.Nodes {
+		paths = append(paths, d.Host, d.Path)
+	}
+	for _, f := range s.Devices.Files {
+		paths = append(paths, f.Source, f.Target)
+	}
+	for _, p := range paths {
 		if p != "" && !filepath.IsAbs(p) {
 			return fatal("a path of the pod's host files is not absolute", nil)
 		}

@@ -1,6 +1,9 @@
 package ctrd
 
 import (
+	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -94,7 +97,91 @@ func TestCommandOfImageAndArgs(t *testing.T) {
 
 func TestEnvironmentWithZeroBytesIsRefused(t *testing.T) {
 	for _, env := range []map[string]string{{"A\x00": "b"}, {"A": "b\x00"}, {"": "b"}, {"A=B": "c"}} {
-		_, err := environment(nil, env)
+		_, err := environment(nil, env, nil)
 		wantFault(t, err, pod.Fatal, "environment")
+	}
+}
+
+func TestSpecOfDevicesAndLimits(t *testing.T) {
+	s := pod.ContainerSpec{
+		Pod: "p", NetNS: "/run/netns/p", IDBase: 65536, CPUs: "0-3,8", Profile: "/d/profile", ShmMB: 4000,
+		Devices: pod.Devices{
+			Nodes: []pod.DeviceNode{{Host: "/dev/nvidia3", Path: "/dev/nvidia0", Major: 195, Minor: 3}, {Host: "/dev/nvidiactl", Path: "/dev/nvidiactl", Major: 195, Minor: 255}},
+			Files: []pod.Mount{{Source: "/usr/lib/libcuda.so.1", Target: "/usr/local/nvidia/lib64/libcuda.so.1"}},
+		},
+		Mounts: []pod.Mount{{Source: "/run/x/0", Target: "/data"}},
+	}
+	h := host{limits: hostLimits{files: 9, locked: 8 << 20}, users: "/run/g/users/p", hugepages: []string{"2MB", "1GB"}}
+	got, err := buildSpec(s, &image{config: ocispec.ImageConfig{Cmd: []string{"a"}}}, specs.User{}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 65536, Size: 65536}}
+	if !slices.Equal(got.Linux.UIDMappings, ids) || !slices.Equal(got.Linux.GIDMappings, ids) ||
+		!slices.Contains(got.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: h.users}) {
+		t.Errorf("user namespace: %+v", got.Linux)
+	}
+	if want := []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 9, Soft: 9}, {Type: "RLIMIT_MEMLOCK", Hard: 8 << 20, Soft: 8 << 20}, {Type: "RLIMIT_CORE"}}; !slices.Equal(got.Process.Rlimits, want) {
+		t.Errorf("limits %+v", got.Process.Rlimits)
+	}
+	res := got.Linux.Resources
+	if res.CPU.Cpus != s.CPUs || len(res.HugepageLimits) != 2 || res.HugepageLimits[0] != (specs.LinuxHugepageLimit{Pagesize: "2MB"}) {
+		t.Errorf("resources %+v %+v", res.CPU, res.HugepageLimits)
+	}
+	// No rule but the first stands for more than one device.
+	if len(res.Devices) != 3 || res.Devices[0].Allow || *res.Devices[1].Major != 195 || *res.Devices[1].Minor != 3 || res.Devices[2].Access != "rw" {
+		t.Errorf("devices %+v", res.Devices)
+	}
+	want := []specs.Mount{
+		bind("/d/profile", profileFile, "ro", "nosuid", "nodev", "noexec"),
+		bind("/dev/nvidia3", "/dev/nvidia0", "rw", "nosuid", "noexec"), bind("/dev/nvidiactl", "/dev/nvidiactl", "rw", "nosuid", "noexec"),
+		bind("/usr/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "ro", "nosuid", "nodev"),
+		bind("/run/x/0", "/data", "rw", "nosuid", "nodev"),
+	}
+	if have := got.Mounts[len(got.Mounts)-len(want):]; !reflect.DeepEqual(have, want) {
+		t.Errorf("mounts %+v", have)
+	}
+	if len(got.Linux.Devices) > 0 {
+		t.Error("devices are made")
+	}
+	s.Devices.Nodes[0].Host = "dev/nvidia3"
+	wantFault(t, checkPaths(s), pod.Fatal, "not absolute")
+}
+
+func TestHugepagesAreLimitedWhereTheKernelCan(t *testing.T) {
+	dir := t.TempDir()
+	c := cgroupFS{root: filepath.Join(dir, "cgroup"), pages: filepath.Join(dir, "pages")}
+	for _, d := range []string{"pages/hugepages-2048kB", "pages/hugepages-1048576kB", "pages/hugepages-64kB", "pages/other", "cgroup"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.hugepages(); got != nil {
+		t.Errorf("without the controller: %v", got)
+	}
+	want := []string{"1GB", "2MB", "64KB"}
+	if err := os.Mkdir(filepath.Join(c.root, "hugetlb"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.hugepages(); !slices.Equal(got, want) {
+		t.Errorf("version 1: %v", got)
+	}
+	for text, want := range map[string][]string{"cpu memory\n": nil, "cpu hugetlb memory\n": want} {
+		if err := os.WriteFile(filepath.Join(c.root, "cgroup.controllers"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.hugepages(); !slices.Equal(got, want) {
+			t.Errorf("version 2 with %s: %v", text, got)
+		}
+	}
+}
+
+func TestHardLimits(t *testing.T) {
+	text := []byte("Limit   Soft Limit  Hard Limit  Units\nMax open files   1024   4096   files\nMax locked memory  65536   unlimited  bytes\n")
+	if n := hardLimit(text, "Max open files"); n != 4096 {
+		t.Error(n)
+	}
+	if n := hardLimit(text, "Max locked memory"); n != math.MaxUint64 {
+		t.Error(n)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/faultpoint"
 )
 
 // Task makes the container's process. It waits before the image's command until Start.
@@ -29,7 +30,9 @@ func (r *Runtime) Task(ctx context.Context, id fleet.PodID) error {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	err = effect(ctx, func(ctx context.Context) error {
+		faultpoint.Hit("task.create.before")
 		made, err := r.client.TaskService().Create(ctx, req)
+		faultpoint.Hit("task.create.after")
 		if err == nil {
 			r.learnBundlesOf(int(made.Pid))
 		}
@@ -90,11 +93,13 @@ func (r *Runtime) prepared(ctx context.Context, id fleet.PodID) (*prepared, erro
 	if err := r.endForgotten(ctx, id); err != nil {
 		return nil, err
 	}
-	p = &prepared{logger: c.Labels[labelLogger]}
-	if p.rootfs, err = r.client.SnapshotService(c.Snapshotter).Mounts(ctx, c.SnapshotKey); err != nil {
-		return nil, fault(op, err)
+	if !isMounted(r.rootDir(id)) { // by an earlier version of this program, or before a reboot
+		if err := effect(ctx, func(ctx context.Context) error { return r.erase(ctx, id) }); err != nil {
+			return nil, fault("remove the container", err)
+		}
+		return nil, &pod.Error{Class: pod.Retry, Sentence: "the container's file system is not there any more; it is made again"}
 	}
-	return p, nil
+	return &prepared{rootfs: r.rootMount(id), logger: c.Labels[labelLogger]}, nil
 }
 
 // forget drops what Define left for Task, and reports whether there was something: then no task was
@@ -114,8 +119,9 @@ func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (at time.Time, err 
 	err = effect(ctx, func(ctx context.Context) error {
 		// The label is written while runc works. Look reads it when the process cannot be asked any more.
 		labelled := make(chan error, 1)
-		go func() { labelled <- r.label(ctx, id) }()
+		go func() { labelled <- r.label(ctx, id); faultpoint.Hit("start.labelled") }()
 		_, err := r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)})
+		faultpoint.Hit("start.started")
 		at = time.Now()
 		if lerr := <-labelled; lerr != nil && err == nil {
 			r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)

@@ -14,8 +14,20 @@ import (
 	"gantry/fleet"
 )
 
-// Usage reads what the pod uses now. A pod without a running process is an error of class Retry.
+// Usage reads what the pod uses now. A pod without a running process is an error of class Retry. What is
+// not known of its disk is left out.
 func (r *Runtime) Usage(ctx context.Context, id fleet.PodID) (pod.Usage, error) {
+	out, err := r.usage(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	if d, err := r.cfg.Disks.Usage(ctx, string(id)); err == nil {
+		out.Disk, out.DiskSize = d.Used, d.Size
+	}
+	return out, nil
+}
+
+func (r *Runtime) usage(ctx context.Context, id fleet.PodID) (pod.Usage, error) {
 	const op = "read the pod's use"
 	resp, err := r.client.TaskService().Metrics(r.in(ctx), &tasks.MetricsRequest{Filters: []string{"id==" + string(id)}})
 	if err != nil {
@@ -31,14 +43,14 @@ func (r *Runtime) Usage(ctx context.Context, id fleet.PodID) (pod.Usage, error) 
 	switch m := data.(type) {
 	case *cgroup1.Metrics:
 		mem := m.GetMemory()
-		return usage(m.GetCPU().GetUsage().GetTotal(), mem.GetUsage().GetUsage(), mem.GetTotalInactiveFile()), nil
+		return load(m.GetCPU().GetUsage().GetTotal(), mem.GetUsage().GetUsage(), mem.GetTotalInactiveFile()), nil
 	case *cgroup2.Metrics:
 		mem := m.GetMemory()
-		return usage(m.GetCPU().GetUsageUsec()*1000, mem.GetUsage(), mem.GetInactiveFile()), nil
+		return load(m.GetCPU().GetUsageUsec()*1000, mem.GetUsage(), mem.GetInactiveFile()), nil
 	}
 	return pod.Usage{}, fault(op, fmt.Errorf("metrics of type %T", data))
 }
 
-func usage(cpuNanos, memory, reclaimable uint64) pod.Usage {
+func load(cpuNanos, memory, reclaimable uint64) pod.Usage {
 	return pod.Usage{CPU: time.Duration(cpuNanos), Memory: int64(memory - min(memory, reclaimable))}
 }

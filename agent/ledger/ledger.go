@@ -19,6 +19,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/faultpoint"
 )
 
 var (
@@ -40,7 +41,8 @@ var ErrOlder = errors.New("the set is older than the ledger's generation")
 
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
-	db *bbolt.DB
+	db   *bbolt.DB
+	took func(time.Duration) // of WhenWritten
 
 	mu         sync.RWMutex // guards the copies below of what is on disk
 	records    map[fleet.PodID]pod.Record
@@ -69,6 +71,10 @@ func Open(path string) (*Ledger, error) {
 	}
 	return l, nil
 }
+
+// WhenWritten has f called with the time that each write took, with the wait for the disk. It is called
+// once, before the ledger is written to; f must not block.
+func (l *Ledger) WhenWritten(f func(took time.Duration)) { l.took = f }
 
 // Close closes the file.
 func (l *Ledger) Close() error { return l.db.Close() }
@@ -142,7 +148,7 @@ func (l *Ledger) SetLineage(n uint64) error {
 	if n <= l.lineage {
 		return nil
 	}
-	err := l.db.Update(func(tx *bbolt.Tx) error { return putNumber(tx, keyLineage, n) })
+	err := l.write("lineage", func(tx *bbolt.Tx) error { return putNumber(tx, keyLineage, n) })
 	if err != nil {
 		return fmt.Errorf("write the lineage: %w", err)
 	}
@@ -162,7 +168,7 @@ func (l *Ledger) Cleaned() uint64 {
 func (l *Ledger) MarkCleaned() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := l.db.Update(func(tx *bbolt.Tx) error {
+	err := l.write("cleaned", func(tx *bbolt.Tx) error {
 		return putNumber(tx, keyCleaned, l.cleaned+1)
 	})
 	if err == nil {
@@ -182,7 +188,7 @@ func (l *Ledger) Subnet() netip.Prefix {
 func (l *Ledger) SetSubnet(p netip.Prefix) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := l.db.Update(func(tx *bbolt.Tx) error {
+	err := l.write("subnet", func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketMeta).Put(keySubnet, []byte(p.String()))
 	})
 	if err == nil {
@@ -205,7 +211,7 @@ func (l *Ledger) ForeignDisk() (int64, bool) {
 func (l *Ledger) SetForeignDisk(n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := l.db.Update(func(tx *bbolt.Tx) error {
+	err := l.write("disk", func(tx *bbolt.Tx) error {
 		return putNumber(tx, keyForeign, uint64(max(n, 0))) //nolint:gosec // not negative
 	})
 	if err != nil {
@@ -295,7 +301,7 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 			next = append(next, rec)
 		}
 	}
-	err := l.db.Update(func(tx *bbolt.Tx) error {
+	err := l.write("orders", func(tx *bbolt.Tx) error {
 		for _, rec := range next {
 			if err := putRecord(tx, rec); err != nil {
 				return err
@@ -317,7 +323,7 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 
 // Begin writes down that the process of the order's incarnation may run from now on, with what the order names.
 func (l *Ledger) Begin(order pod.Assignment, boot string) error {
-	return l.update(order.Pod, func(rec *pod.Record) bool {
+	return l.update("begin", order.Pod, func(rec *pod.Record) bool {
 		if rec.Begun > order.Incarnation {
 			return false
 		}
@@ -329,7 +335,7 @@ func (l *Ledger) Begin(order pod.Assignment, boot string) error {
 
 // End writes down how an incarnation ended. The first end of an incarnation stands.
 func (l *Ledger) End(id fleet.PodID, ended pod.Ended) error {
-	return l.update(id, func(rec *pod.Record) bool {
+	return l.update("end", id, func(rec *pod.Record) bool {
 		if rec.Ended != nil && rec.Ended.Incarnation >= ended.Incarnation {
 			return false
 		}
@@ -338,14 +344,14 @@ func (l *Ledger) End(id fleet.PodID, ended pod.Ended) error {
 	})
 }
 
-func (l *Ledger) update(id fleet.PodID, f func(*pod.Record) bool) error {
+func (l *Ledger) update(what string, id fleet.PodID, f func(*pod.Record) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rec, ok := l.records[id]
 	if !ok || !f(&rec) {
 		return nil
 	}
-	if err := l.db.Update(func(tx *bbolt.Tx) error { return putRecord(tx, rec) }); err != nil {
+	if err := l.write(what, func(tx *bbolt.Tx) error { return putRecord(tx, rec) }); err != nil {
 		return fmt.Errorf("write pod %s: %w", id, err)
 	}
 	l.records[id] = rec
@@ -359,12 +365,24 @@ func (l *Ledger) Forget(id fleet.PodID) error {
 	if rec, ok := l.records[id]; !ok || !rec.Orphan {
 		return nil
 	}
-	err := l.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPods).Delete([]byte(id)) })
+	err := l.write("forget", func(tx *bbolt.Tx) error { return tx.Bucket(bucketPods).Delete([]byte(id)) })
 	if err != nil {
 		return fmt.Errorf("forget pod %s: %w", id, err)
 	}
 	delete(l.records, id)
 	return nil
+}
+
+// write makes one durable change.
+func (l *Ledger) write(what string, f func(*bbolt.Tx) error) error {
+	faultpoint.Before("ledger", what)
+	began := time.Now()
+	err := l.db.Update(f)
+	if l.took != nil {
+		l.took(time.Since(began))
+	}
+	faultpoint.After("ledger", what)
+	return err
 }
 
 func putRecord(tx *bbolt.Tx, rec pod.Record) error {

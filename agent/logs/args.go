@@ -2,6 +2,7 @@ package logs
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,9 @@ type WriterOptions struct {
 	Keep     int   // files of a series, the current one included; default 3, 2 to 100
 	Rate     int64 // bytes per second on average; default 10 MiB/s
 	Burst    int64 // bytes above Rate that are kept at once; default 2 x Rate
+	// Owner is the id, of user and group, that the container's pipes are given to: that of its root. 0 is
+	// the host's own.
+	Owner uint32
 }
 
 func (o WriterOptions) withDefaults() WriterOptions {
@@ -65,7 +69,7 @@ func LoggerURI(program, dir string, o WriterOptions) (string, error) {
 		return "", err
 	}
 	q := url.Values{"dir": {filepath.Clean(dir)}}
-	for key, n := range map[string]int64{"max-bytes": o.MaxBytes, "keep": int64(o.Keep), "rate": o.Rate, "burst": o.Burst} {
+	for key, n := range map[string]int64{"max-bytes": o.MaxBytes, "keep": int64(o.Keep), "rate": o.Rate, "burst": o.Burst, "owner": int64(o.Owner)} {
 		if n != 0 {
 			q.Set(key, strconv.FormatInt(n, 10))
 		}
@@ -98,6 +102,11 @@ func ParseArgs(args []string) (dir string, o WriterOptions, err error) {
 			o.Rate = n
 		case "burst":
 			o.Burst = n
+		case "owner":
+			if n < 0 || n > math.MaxUint32 {
+				return "", o, fmt.Errorf("argument %q: no id", key)
+			}
+			o.Owner = uint32(n)
 		default:
 			return "", o, fmt.Errorf("argument %q: unknown", key)
 		}

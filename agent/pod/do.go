@@ -17,7 +17,9 @@ const (
 	defaultGrace = 10 * time.Second
 	killTimeout  = 30 * time.Second
 	lastTimeout  = 5 * time.Second
-	pidsLimit    = 16384
+	pidsPerCPU   = 2048 // processes and threads that a pod may have for each of its processors
+	pidsLeast    = 4096
+	pidsMost     = 65536
 	shmLeastMB   = 64
 )
 
@@ -93,12 +95,13 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	} else { // a registry that does not answer takes long not to
 		m.Reports.Activity(m.id, again(m.trouble), 0, 0)
 	}
-	digest, err := m.Runtime.Pull(ctx, want.Image, want.Registry, func(done, total int64) {
+	digest, err := m.Runtime.Pull(ctx, imageOf(want), want.Registry, func(done, total int64) {
 		if done > 0 || m.trouble == "" {
 			m.Reports.Activity(m.id, pulling, done, total)
 		}
 	})
 	if err != nil {
+		err = pinLost(err, want)
 		var e *Error
 		if errors.As(err, &e) {
 			m.Logs.System(m.id, "error pulling image: "+e.Sentence)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -83,9 +84,17 @@ func (f *fakeHost) Image(_ context.Context, ref string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.images[ref] {
-		return "sha256:" + ref + f.tagged, nil
+		return f.digestOf(ref), nil
 	}
 	return "", f.away
+}
+
+// digestOf is what a reference names now.
+func (f *fakeHost) digestOf(ref string) string {
+	if _, digest, ok := strings.Cut(ref, "@"); ok {
+		return digest
+	}
+	return "sha256:" + ref + f.tagged
 }
 
 func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
@@ -109,7 +118,7 @@ func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential,
 		return "", err
 	}
 	f.images[ref] = true
-	return "sha256:" + ref + f.tagged, nil
+	return f.digestOf(ref), nil
 }
 
 func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {

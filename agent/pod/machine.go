@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/faultpoint"
 )
 
 // Deps is what every pod's machine on a host shares.
@@ -34,7 +35,8 @@ type Deps struct {
 	// PublicIP is where the pods' published ports are reached now; empty: nothing is published.
 	PublicIP func() string
 
-	GPUs GPUs // nil: the host's GPUs are pretended ones, of which containers see nothing
+	Disks Disks // where Data is kept; nil: in plain folders
+	GPUs  GPUs  // nil: the host's GPUs are pretended ones, of which containers see nothing
 	// IDBase returns the host's id of the root of the pod with that address; nil, or 0: pods have no user
 	// namespaces.
 	IDBase func(addr netip.Addr) uint32
@@ -182,10 +184,14 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 		return want, fmt.Errorf("write how the pod ended: %w", err)
 	}
 	s := next(want, see)
-	if makes(s) && m.waited(func() { m.idle(ctx) }, want) {
-		return want, nil
+	if makes(s) {
+		if waited, err := m.waited(ctx, s, want); waited || err != nil {
+			return want, err
+		}
 	}
+	faultpoint.Before("step", string(s))
 	err = m.do(effect, ctx, s, want, see)
+	faultpoint.After("step", string(s))
 	if err != nil && ctx.Err() == nil && effect.Err() != nil {
 		return want, errSuperseded
 	}
@@ -233,7 +239,7 @@ func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, 
 	}
 	see.Network, see.WrongPort = ready, ready && !published
 	if want.Goal == fleet.GoalRun && m.digest == "" && !see.Container.Exists {
-		if m.digest, err = m.Runtime.Image(ctx, want.Image); err != nil {
+		if m.digest, err = m.Runtime.Image(ctx, imageOf(want)); err != nil {
 			return see, err
 		}
 	}

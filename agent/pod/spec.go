@@ -37,16 +37,21 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	if m.IDBase != nil {
 		base = m.IDBase(rec.Addr)
 	}
+	env := m.environment(want)
+	profile, err := m.writeProfile(dir, env, base)
+	if err != nil {
+		return ContainerSpec{}, err
+	}
 	shm := int64(shmLeastMB)
 	if len(want.GPUs) > 0 {
 		shm = max(shm, want.Limits.MemoryMB/2)
 	}
 	return ContainerSpec{
 		Pod: m.id, Account: want.Account, Incarnation: want.Incarnation,
-		Image: want.Image, Digest: m.digest, Args: want.Args, Env: m.environment(want), Hostname: host,
+		Image: want.Image, Digest: m.digest, Args: want.Args, Env: env, Hostname: host,
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
-		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: pidsLimit, ShmMB: shm, Mounts: mounts,
-		DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices,
+		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: min(max(want.Limits.MilliCPU/1000*pidsPerCPU, pidsLeast), pidsMost), ShmMB: shm, Mounts: mounts,
+		DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices, Profile: profile,
 	}, nil
 }

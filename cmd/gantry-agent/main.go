@@ -55,6 +55,11 @@ type joinCmd struct {
 type runCmd struct {
 	common
 	portFlags
+	gpuFlags
+	diskFlags
+	isolationFlags
+	imageFlags
+	metricsFlags
 	Scheduler    []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
 	SimulateGpus []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
@@ -120,8 +125,8 @@ func (c *common) instance() string {
 	return hex.EncodeToString(sum[:2])
 }
 
-// runtime connects to containerd. loopback allows registries on the host's loopback.
-func (c *common) runtime(loopback bool, log *slog.Logger) (*ctrd.Runtime, error) {
+// runtime connects to containerd, with what is not the same for every host.
+func (c *common) runtime(conf ctrd.Config) (*ctrd.Runtime, error) {
 	logger := c.Logger
 	if logger == "" {
 		self, err := os.Executable()
@@ -133,10 +138,10 @@ func (c *common) runtime(loopback bool, log *slog.Logger) (*ctrd.Runtime, error)
 	if _, err := os.Stat(logger); err != nil {
 		return nil, fmt.Errorf("the logger program: %w", err)
 	}
-	return ctrd.New(ctrd.Config{
-		Socket: c.Containerd, Namespace: "gantry-" + c.instance(), LoggerPath: logger,
-		AllowLoopbackRegistries: loopback, Bridge: netctl.BridgeName(c.instance()), Log: log,
-	})
+	conf.Socket, conf.Namespace, conf.LoggerPath = c.Containerd, "gantry-"+c.instance(), logger
+	conf.RootDir, conf.RunDir = filepath.Join(c.DataDir, "roots"), "/run/gantry-"+c.instance()
+	conf.Bridge = netctl.BridgeName(c.instance())
+	return ctrd.New(conf)
 }
 
 // validate reports every setting that is out of its range.
@@ -151,7 +156,8 @@ func (c *runCmd) validate() error {
 	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
 		faults = append(faults, err)
 	}
-	return errors.Join(append(faults, c.portFlags.validate())...)
+	return errors.Join(append(faults, c.portFlags.validate(), c.gpuFlags.validate(), c.diskFlags.validate(), c.isolationFlags.validate(),
+		c.imageFlags.validate(), c.metricsFlags.validate())...)
 }
 
 // Run is the daemon's life.
@@ -166,7 +172,15 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	rt, err := c.runtime(c.LoopbackRegistries, log)
+	host, err := c.host(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	rt, err := c.runtime(ctrd.Config{
+		AllowLoopbackRegistries: c.LoopbackRegistries, Disks: host.containers, RuntimeClass: host.isolation.class,
+		MaxImageBytes: c.maxBytes(), Log: log,
+	})
 	if err != nil {
 		return err
 	}
@@ -180,22 +194,24 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	err = agent.Run(ctx, agent.Config{
+	conf := agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
-		Meter: gpu.Idle{}, KeepLost: c.KeepLostData, Publish: publish,
+		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, KeepLost: c.KeepLostData, Publish: publish,
 		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
 		Log:        log,
-	})
+	}
+	host.configure(&conf)
+	err = agent.Run(ctx, conf)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	return err
 }
 
 // Run cleans the host.
 func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
-	rt, err := c.runtime(false, log)
+	rt, err := c.runtime(ctrd.Config{Log: log})
 	if err != nil {
 		return err
 	}

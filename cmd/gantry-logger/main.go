@@ -29,6 +29,7 @@ on file 5 that it is ready. Its arguments are keys and values in turn:
   keep N           files to keep, 2 to 100       (default 3)
   rate N           bytes per second on average   (default 10485760)
   burst N          bytes above the rate at once  (default 2 x rate)
+  owner N          id that the pipes are given to (default: as they are)
 
 It ends when the container has closed its output. To read a pod's log use
 "gantry pod logs".
@@ -74,6 +75,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := give(opt.Owner, stdout, stderr); err != nil {
+		return err
+	}
 	// The shim ends its loggers with SIGTERM after it has closed the pipes; a
 	// signal that comes earlier is no reason to leave the container without
 	// a reader.
@@ -95,6 +99,20 @@ func run(args []string) error {
 	ready.Close()
 	err = collect(term, w, stdout, stderr)
 	return errors.Join(openErr, err, w.Close())
+}
+
+// give makes the pipes those of the container's root, so that it may open them by name (/dev/stdout):
+// in a user namespace nobody else's are open to it. Both ends of a pipe have one owner.
+func give(owner uint32, pipes ...*os.File) error {
+	if owner == 0 {
+		return nil
+	}
+	for _, p := range pipes {
+		if err := p.Chown(int(owner), int(owner)); err != nil {
+			return fmt.Errorf("give the output to the container: %w", err)
+		}
+	}
+	return nil
 }
 
 // collect reads until both pipes end, but no longer than drainFor after the

@@ -249,6 +249,7 @@ func (c *client) Look(ctx context.Context, id fleet.PodID) (out pod.Container, e
 
 // Image implements pod.Runtime.
 func (c *client) Image(ctx context.Context, ref string) (digest string, err error) {
+	ref, _, _ = strings.Cut(ref, "@") // tags never move here
 	err = c.do(ctx, func(m *machine) error {
 		if m.images[ref] {
 			digest = "sha256:" + ref
@@ -261,6 +262,7 @@ func (c *client) Image(ctx context.Context, ref string) (digest string, err erro
 // Pull implements pod.Runtime.
 func (c *client) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	const parts = 5
+	ref, _, _ = strings.Cut(ref, "@")
 	how := behaviorOf(ref)
 	c.m.mu.Lock()
 	took := time.Duration(c.m.rng.Int64N(int64(4 * time.Second)))

@@ -18,7 +18,7 @@ import (
 )
 
 // applets are the commands that the test image has as links to busybox.
-const applets = "sh cat echo sleep true false id env ls mkdir dd head tail grep kill test httpd wget nc ps hostname mount wc seq stat touch"
+const applets = "sh cat echo sleep true false id env ls mkdir dd head tail grep kill test httpd wget nc ps hostname mount wc seq stat touch chown chmod ping fallocate rm"
 
 // BusyboxImage builds an image of one layer from the host's static busybox. change may alter its
 // configuration.

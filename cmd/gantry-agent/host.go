@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"gantry/agent"
+	"gantry/agent/gpu"
+	"gantry/fleet"
+	"gantry/storage/disk"
+)
+
+// hostParts are what the agent has of its machine.
+type hostParts struct {
+	containers, persistent *disk.Pool
+	gpus                   *gpu.Host // nil: none are offered
+	isolation              isolation
+	notices                []fleet.Notice
+}
+
+// host opens what the flags ask for of the machine.
+func (c *runCmd) host(ctx context.Context, log *slog.Logger) (*hostParts, error) {
+	h := &hostParts{}
+	var err error
+	if h.containers, h.persistent, h.notices, err = c.diskFlags.open(c.DataDir, log); err != nil {
+		return nil, err
+	}
+	if h.gpus, err = c.gpuFlags.open(ctx, c.DataDir, log); err != nil {
+		return nil, err
+	}
+	h.isolation = c.isolation(c.instance(), c.DataDir, log)
+	h.notices = append(h.notices, h.isolation.notices...)
+	return h, nil
+}
+
+// configure tells the agent of them.
+func (h *hostParts) configure(c *agent.Config) {
+	c.Disks = agent.Disks{Containers: h.containers, Persistent: h.persistent}
+	c.RuntimeClass, c.IDBase = h.isolation.class, h.isolation.idBase
+	c.Notices = func() []fleet.Notice { return h.notices }
+	if h.gpus != nil {
+		c.Accelerators, c.Meter = h.gpus, h.gpus
+	}
+}
+
+func (h *hostParts) close() {
+	if h.gpus != nil {
+		h.gpus.Close()
+	}
+}
