@@ -65,7 +65,7 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
 	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|hostile|sim|survive)(/|$$)')
-	go test -count=1 -tags faultpoints ./internal/faultpoint
+	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -127,7 +128,13 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer func() { _ = book.Close() }()
 	c.Log = c.Log.With("host", identity.ID)
-	c.importArchives(ctx)
+	scraped, err := listenMetrics(ctx, c.Metrics)
+	if err != nil {
+		return err
+	}
+	if scraped != nil {
+		defer func() { _ = scraped.Close() }()
+	}
 	d, err := newDaemon(ctx, c, book)
 	if err != nil && ctx.Err() != nil {
 		return nil // it was told to end while it began
@@ -136,7 +143,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer d.close()
-	d.sessions.store, d.sessions.where = store, where
+	d.sessions.store, d.sessions.where, d.scraped = store, where, scraped
 	c.Ready()
 	d.live(ctx)
 	return nil
@@ -156,17 +163,24 @@ type daemon struct {
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
 	metrics  *metrics
+	scraped  net.Listener // of serveMetrics; nil: it has to listen itself
 	keeper   *imageKeeper
+	imported chan struct{} // closed when the archives are loaded; nil: there are none
 
 	asked bool // of the sessions' goroutine alone
 
 	saidMu  sync.Mutex // guards what the container runtime said last
 	runtime string     // its version
+	proven  string     // the last version that it told
+	unfit   string     // why no pod should run with it; empty: nothing is known
 	images  []string
 }
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
 	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID()}
+	if len(c.Archives) > 0 {
+		d.imported = make(chan struct{})
+	}
 	d.public.Store(&c.Publish)
 	var err error
 	if d.MachineID == "" {
@@ -202,7 +216,7 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, c.IDBase}, Ledger: book, Reports: rep, Logs: d.logs,
 		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
-		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: c.Accelerators, IDBase: c.IDBase,
+		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: d.podGPUs(), IDBase: c.IDBase, Imported: d.imported,
 	})
 	subnet := book.Subnet()
 	d.sessions = &sessions{
@@ -248,6 +262,17 @@ func (d *daemon) network(ctx context.Context) error {
 // live looks after the pods of before, then talks to schedulers until ctx ends.
 func (d *daemon) live(ctx context.Context) {
 	var wg sync.WaitGroup
+	d.lookAfter(ctx, &wg)
+	d.sessions.run(ctx)
+	if !d.sessions.tunnels.wait(tunnelsEnd) { // the next agent ends what they leave
+		d.Log.Warn("tunnels into pods are left")
+	}
+	wg.Wait()
+	d.pods.Wait()
+}
+
+// lookAfter begins to look after pods and host, until ctx ends.
+func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	for _, rec := range d.book.Records() {
 		d.pods.Set(rec.Assignment)
 	}
@@ -262,12 +287,6 @@ func (d *daemon) live(ctx context.Context) {
 	wg.Go(func() {
 		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("end the commands that are left in pods", "err", err) })
 	})
-	d.sessions.run(ctx)
-	if !d.sessions.tunnels.wait(tunnelsEnd) { // the next agent ends what they leave
-		d.Log.Warn("tunnels into pods are left")
-	}
-	wg.Wait()
-	d.pods.Wait()
 }
 
 // keepNetwork puts back what other programs take away of the host's network: a flushed ruleset would
@@ -293,16 +312,20 @@ func (d *daemon) close() {
 	}
 }
 
-// importArchives loads the image archives that the operator named. One that cannot be loaded is
-// named in the log; the agent goes on.
-func (c Config) importArchives(ctx context.Context) {
-	for _, path := range c.Archives {
-		names, err := importArchive(ctx, c.Containers, path)
+// importArchives loads the image archives that the operator named, while pods are looked after. One that cannot be
+// loaded is named in the log; the agent goes on.
+func (d *daemon) importArchives(ctx context.Context) {
+	if d.imported == nil {
+		return
+	}
+	defer close(d.imported)
+	for _, path := range d.Archives {
+		names, err := importArchive(ctx, d.Containers, path)
 		if err != nil {
-			c.Log.Error("image archive was not loaded", "file", path, "err", err)
+			d.Log.Error("image archive was not loaded", "file", path, "err", err)
 			continue
 		}
-		c.Log.Info("image archive loaded", "file", path, "images", names)
+		d.Log.Info("image archive loaded", "file", path, "images", names)
 	}
 }
 

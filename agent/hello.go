@@ -39,7 +39,7 @@ func (d *daemon) inventory() fleet.Inventory {
 	}
 	if d.Accelerators != nil {
 		found := d.Accelerators.Found()
-		inv.GPUs, inv.CUDA, inv.Driver = append(slices.Clone(inv.GPUs), found.GPUs...), found.CUDA, found.Driver
+		inv.GPUs, inv.CUDA, inv.Driver = slices.Concat(inv.GPUs, found.GPUs), found.CUDA, found.Driver
 		inv.Notices = append(inv.Notices, found.Notices...)
 	}
 	if d.Notices != nil {
@@ -49,7 +49,10 @@ func (d *daemon) inventory() fleet.Inventory {
 	d.saidMu.Lock()
 	defer d.saidMu.Unlock()
 	inv.Runtime, inv.Images = d.runtime, d.images
-	inv.Notices = append(inv.Notices, isolationNotices(inv.Runtime, inv.RuntimeClass, d.IDBase != nil)...)
+	inv.Notices = append(inv.Notices, isolationNotices(d.proven, inv.RuntimeClass, d.IDBase != nil)...)
+	if d.unfit != "" {
+		inv.Notices = append(inv.Notices, fleet.Notice{Code: "runtime_unfit", Text: d.unfit, Severe: true})
+	}
 	slices.SortFunc(inv.Notices, func(a, b fleet.Notice) int { return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text)) })
 	return inv
 }
@@ -88,6 +91,7 @@ func (d *daemon) askRuntime() {
 	images, ierr := d.Containers.Images(ctx)
 	d.saidMu.Lock()
 	defer d.saidMu.Unlock()
+	d.judge(version, err)
 	switch {
 	case err == nil:
 		d.runtime = version
@@ -99,6 +103,18 @@ func (d *daemon) askRuntime() {
 		return
 	}
 	d.images = images
+}
+
+// judge keeps what isolation is judged by: the last version that the runtime told, also while it is away. The caller
+// holds saidMu.
+func (d *daemon) judge(version string, err error) {
+	var e *pod.Error
+	switch {
+	case err == nil:
+		d.proven, d.unfit = version, ""
+	case errors.As(err, &e) && e.Class == pod.Fatal:
+		d.unfit = e.Sentence
+	}
 }
 
 // encodeRecord tells what the ledger holds of a pod. As long as something may run, its GPUs and ports are those

@@ -166,13 +166,16 @@ func (d *daemon) watchImages(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	fresh := make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case fresh <- struct{}{}:
+		default:
+		}
+	}
 	wg.Go(func() {
-		d.keeper.run(ctx, func() {
-			select {
-			case fresh <- struct{}{}:
-			default:
-			}
-		})
+		d.importArchives(ctx)
+		changed()
+		d.keeper.run(ctx, changed)
 	})
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -205,6 +208,7 @@ func (d *daemon) listImages(ctx context.Context) {
 	d.saidMu.Lock()
 	same := slices.Equal(now, d.images) && version == d.runtime
 	d.images, d.runtime = now, version
+	d.judge(version, nil)
 	d.saidMu.Unlock()
 	if !same {
 		d.sessions.stir()

@@ -14,6 +14,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/storage/disk"
 )
 
 const (
@@ -39,7 +40,7 @@ func inventory(dir string, overcommit int, gpus []fleet.GPU, book diskBook) (fle
 	if err := unix.Sysinfo(&info); err != nil {
 		return fleet.Inventory{}, fmt.Errorf("read memory: %w", err)
 	}
-	disk, err := readDisk(dir)
+	is, err := readDisk(dir)
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
@@ -47,7 +48,7 @@ func inventory(dir string, overcommit int, gpus []fleet.GPU, book diskBook) (fle
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
-	foreign, err := foreignDisk(disk, book, data)
+	foreign, err := foreignDisk(is, book, data)
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
@@ -63,7 +64,7 @@ func inventory(dir string, overcommit int, gpus []fleet.GPU, book diskBook) (fle
 		Total: fleet.Resources{
 			MilliCPU: cores * 1000 * factor,
 			MemoryMB: memory / mb * factor,
-			DiskGB:   int64(float64(disk.size-foreign)*diskShareInUse) / fleet.GB * factor,
+			DiskGB:   int64(float64(is.size-foreign)*diskShareInUse) / fleet.GB * factor,
 		},
 		GPUs:   gpus,
 		Kernel: kernelRelease(),
@@ -88,24 +89,26 @@ func readDisk(dir string) (diskUse, error) {
 // others'; that is written down, and holds over restarts while there are pods. It grows only by what
 // pods, had they filled all that is allotted to them, could not have used. Data without pods, as after
 // the loss of the ledger, may be that of pods which come back: nothing is written down then.
-func foreignDisk(disk diskUse, book diskBook, data bool) (int64, error) {
+func foreignDisk(is diskUse, book diskBook, data bool) (int64, error) {
 	records := book.Records()
 	if len(records) == 0 {
 		if data {
-			return disk.used, nil
+			return is.used, nil
 		}
-		return disk.used, book.SetForeignDisk(disk.used)
+		return is.used, book.SetForeignDisk(is.used)
 	}
 	allotted := int64(0)
 	for _, rec := range records {
 		own := rec.Assignment.DiskGB
+		rest := disk.Footprint(own, false) - own*fleet.GB // what the disks take beside what they hold
 		if p := rec.Assignment.Persistent; p != nil {
-			own += int64(p.SizeGB)
+			gb := int64(p.SizeGB)
+			own, rest = own+gb, rest+disk.Footprint(gb, true)-gb*fleet.GB
 		}
-		allotted += max(own, rec.Assignment.Limits.DiskGB) * fleet.GB
+		allotted += max(own, rec.Assignment.Limits.DiskGB)*fleet.GB + rest
 	}
 	known, _ := book.ForeignDisk()
-	return min(max(known, disk.used-allotted, 0), disk.size), nil
+	return min(max(known, is.used-allotted, 0), is.size), nil
 }
 
 // hasData reports whether there is persistent data below an agent's data folder, in its place or set aside.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -171,14 +172,29 @@ func (m *metrics) collected(images int) {
 	}
 }
 
-// serveMetrics answers scrapers until ctx ends. Pods do not need them: when the address is taken it is tried
-// again and again.
+// listenMetrics listens where Prometheus may ask; nowhere when addr is empty. An address that is taken is the
+// operator's to set right, such as on a machine with two agents: it fails.
+func listenMetrics(ctx context.Context, addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("metrics cannot be served at %s: %w; name another address, or none, with --metrics", addr, err)
+	}
+	return l, nil
+}
+
+// serveMetrics answers scrapers until ctx ends. Pods do not need them: when serving fails it is tried again and again.
 func (d *daemon) serveMetrics(ctx context.Context) {
 	if d.Metrics == "" {
 		return
 	}
 	for ctx.Err() == nil {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.Metrics)
+		l, err := d.scraped, error(nil)
+		if d.scraped = nil; l == nil {
+			l, err = listenMetrics(ctx, d.Metrics)
+		}
 		if err == nil {
 			d.Log.Info("metrics are served", "addr", l.Addr().String())
 			err = d.serveMetricsOn(ctx, l)

@@ -23,7 +23,7 @@ func (d *daemon) measure() {
 	d.sessions.live.space = func() (diskUse, error) { return readDisk(d.Dir) }
 	d.sessions.live.all = func() []string {
 		var out []string
-		for _, g := range d.inventory().GPUs {
+		for _, g := range d.gpus() {
 			out = append(out, g.UUID)
 		}
 		return out

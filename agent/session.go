@@ -30,7 +30,7 @@ import (
 const (
 	reconnectLeast = 50 * time.Millisecond
 	reconnectMost  = 5 * time.Second
-	maxMessage     = 64 << 20 // bytes of the largest full set
+	maxMessage     = 256 << 20 // bytes of the largest full set
 	upQueue        = 64
 	renewRetry     = time.Minute
 	nudgeEvery     = 200 * time.Millisecond

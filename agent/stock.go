@@ -2,8 +2,11 @@ package agent
 
 import (
 	"context"
-	"sync"
+	"slices"
 	"time"
+
+	"gantry/agent/pod"
+	"gantry/fleet"
 )
 
 // lookEvery is how often the host looks whether it has become another: its images, its notices.
@@ -15,9 +18,6 @@ func (d *daemon) watchHost(ctx context.Context) {
 	if d.Accelerators != nil {
 		gpus = d.Accelerators.Changed()
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { d.watchImages(ctx) })
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -32,15 +32,48 @@ func (d *daemon) watchHost(ctx context.Context) {
 	}
 }
 
+// gpus returns the host's GPUs, pretended ones first.
+func (d *daemon) gpus() []fleet.GPU {
+	if d.Accelerators == nil {
+		return d.stock.GPUs
+	}
+	return slices.Concat(d.stock.GPUs, d.Accelerators.Found().GPUs)
+}
+
 // gpuName returns the type of a GPU of this host; "" when there is none.
 func (d *daemon) gpuName(uuid string) string {
-	for _, g := range d.inventory().GPUs {
+	for _, g := range d.gpus() {
 		if g.UUID == uuid {
 			return g.Type
 		}
 	}
 	return ""
 }
+
+// podGPUs is what pods are given of the host's GPUs.
+func (d *daemon) podGPUs() pod.GPUs {
+	if d.Accelerators != nil {
+		return d.Accelerators
+	}
+	return pretended{d.stock.GPUs}
+}
+
+// pretended are the GPUs of a host that offers none of its own. A pod that was bound to another one waits: without
+// it, it would run and fail.
+type pretended struct{ gpus []fleet.GPU }
+
+// Devices returns none for pretended GPUs, and an error of class Retry for others.
+func (p pretended) Devices(_ context.Context, uuids []string) (pod.Devices, error) {
+	for _, uuid := range uuids {
+		if !slices.ContainsFunc(p.gpus, func(g fleet.GPU) bool { return g.UUID == uuid }) {
+			return pod.Devices{}, &pod.Error{Class: pod.Retry, Sentence: "the pod's host does not offer its GPU any more"}
+		}
+	}
+	return pod.Devices{}, nil
+}
+
+// Busy returns "": nobody holds what is pretended.
+func (p pretended) Busy(context.Context, []string) (string, error) { return "", nil }
 
 // prefetch gets an image that the scheduler expects pods of.
 func (d *daemon) prefetch(image string) { d.keeper.ask(image) }

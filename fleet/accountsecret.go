@@ -51,15 +51,31 @@ func SecretsOf(env map[string]string) (names []string, uses int) {
 }
 
 // WithSecrets returns a copy of an environment in which references to secrets are replaced by what open returns
-// for their names. What it puts in is not looked at again.
-func WithSecrets(env map[string]string, open func(name string) string) map[string]string {
+// for their names; where that is nothing, they stay. What it puts in is not looked at again.
+func WithSecrets(env map[string]string, open func(name string) (value string, ok bool)) map[string]string {
 	out := maps.Clone(env)
 	for name, value := range env {
 		if strings.Contains(value, "_SECRET_") {
 			out[name] = secretUse.ReplaceAllStringFunc(value, func(use string) string {
-				return open(secretUse.FindStringSubmatch(use)[1])
+				if secret, ok := open(secretUse.FindStringSubmatch(use)[1]); ok {
+					return secret
+				}
+				return use
 			})
 		}
 	}
 	return out
+}
+
+// SizeWithSecrets returns the bytes of a value once its references to secrets are replaced by values of the size that
+// size returns for their names.
+func SizeWithSecrets(value string, size func(name string) int) int {
+	n := len(value)
+	if !strings.Contains(value, "_SECRET_") {
+		return n
+	}
+	for _, at := range secretUse.FindAllStringSubmatchIndex(value, -1) {
+		n += size(value[at[2]:at[3]]) - (at[1] - at[0])
+	}
+	return n
 }

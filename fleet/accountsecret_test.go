@@ -20,14 +20,21 @@ func TestSecretsInAnEnvironment(t *testing.T) {
 		t.Fatalf("%d uses of %q", uses, names)
 	}
 	before := maps.Clone(env)
-	got := WithSecrets(env, func(name string) string {
-		return map[string]string{"user": "me", "pass-word": "$1 {{ RUNPOD_SECRET_user }}", "_loop": "{{ GANTRY_SECRET__loop }}"}[name]
-	})
+	secrets := map[string]string{"user": "me", "pass-word": "$1 {{ RUNPOD_SECRET_user }}", "_loop": "{{ GANTRY_SECRET__loop }}"}
+	got := WithSecrets(env, func(name string) (string, bool) { return secrets[name], true })
 	want := map[string]string{
 		"PLAIN": env["PLAIN"], "LOOP": env["LOOP"], "URL": "https://me:$1 {{ RUNPOD_SECRET_user }}@host/me",
 	}
 	if !maps.Equal(got, want) || !maps.Equal(env, before) {
 		t.Errorf("got %q", got)
+	}
+	for name, value := range env {
+		if n := SizeWithSecrets(value, func(name string) int { return len(secrets[name]) }); n != len(want[name]) {
+			t.Errorf("%s has %d bytes, expected %d", name, len(want[name]), n)
+		}
+	}
+	if got := WithSecrets(env, func(string) (string, bool) { return "", false }); !maps.Equal(got, env) {
+		t.Errorf("without secrets it is %q", got)
 	}
 }
 

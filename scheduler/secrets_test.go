@@ -78,7 +78,7 @@ func TestUnknownSecretsAreRefused(t *testing.T) {
 	req := cpuPod(2)
 	req.Env = map[string]string{"A": "{{ RUNPOD_SECRET_mine }}", "B": "{{ RUNPOD_SECRET_theirs }}"}
 	_, err := w.svc.CreatePod(ctx, member(acme), req)
-	refused(t, err, fleet.CodeNotFound, "$.env.B: no such secret")
+	refused(t, err, fleet.CodeNotFound, "$.env.B: no secret has the name")
 	if details := detailsOf(err); len(details) != 1 {
 		t.Errorf("details %q", details)
 	}
@@ -88,7 +88,7 @@ func TestUnknownSecretsAreRefused(t *testing.T) {
 	req.Env = map[string]string{"A": strings.Repeat("{{ RUNPOD_SECRET_mine }}", fleet.MaxSecretUses)}
 	p := w.create(req)
 	_, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &map[string]string{"X": "{{ GANTRY_SECRET_none }}"}})
-	refused(t, err, fleet.CodeNotFound, "$.env.X: no such secret")
+	refused(t, err, fleet.CodeNotFound, "$.env.X: no secret has the name")
 	refused(t, w.svc.DeleteSecret(ctx, member(acme), "mine"), fleet.CodeConflictRule, "1 pod has it")
 	refused(t, w.svc.DeleteSecret(ctx, member(acme), "theirs"), fleet.CodeNotFound, "")
 	_, err = w.svc.PutSecret(ctx, member(acme), "long", fleet.Secret(strings.Repeat("x", fleet.MaxSecretBytes+1)))
@@ -99,7 +99,44 @@ func TestUnknownSecretsAreRefused(t *testing.T) {
 	// One that goes between the decision and the commit is not named by a pod.
 	w.before = func() { w.must(state.DeleteSecret{Account: acme, Name: "longest"}) }
 	_, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &map[string]string{"X": "{{ GANTRY_SECRET_longest }}"}})
-	refused(t, err, fleet.CodeNotFound, "$.env.X: no such secret")
+	refused(t, err, fleet.CodeNotFound, "$.env.X: no secret has the name")
+}
+
+// What Linux would refuse at the start is refused when it is asked for, secrets in place.
+func TestEnvironmentsThatNoProcessCanHave(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	w.addHost("host-a", "EU-RO-1", "", 0)
+	w.setSecret(acme, "large", strings.Repeat("x", fleet.MaxSecretBytes))
+	w.setSecret(acme, "small", "x")
+	const use = "{{ RUNPOD_SECRET_large }}"
+	most := strings.Repeat(use, 3) + strings.Repeat("y", fleet.MaxSecretBytes-3) // A= is part of it
+	req := cpuPod(2)
+	req.Env = map[string]string{"A": most + "y"}
+	_, err := w.svc.CreatePod(ctx, member(acme), req)
+	refused(t, err, fleet.CodeInvalid, "$.env.A: must have at most 131071 bytes")
+	req.Env = map[string]string{"A": most, "B": "{{ RUNPOD_SECRET_small }}"}
+	p := w.create(req)
+	env, err := w.svc.Environment(&p)
+	if err != nil || len("A=")+len(env["A"]) != maxVariable {
+		t.Errorf("the largest variable has %d bytes, %v", len(env["A"]), err)
+	}
+	_, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &map[string]string{"A": most + "y"}})
+	refused(t, err, fleet.CodeInvalid, "$.env.A")
+	all := map[string]string{"B": "{{ RUNPOD_SECRET_small }}"}
+	for i := range 11 {
+		all[fmt.Sprintf("V%02d", i)] = strings.Repeat(use, 3)
+	}
+	_, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &all})
+	refused(t, err, fleet.CodeInvalid, "$.env: must have at most 1048576 bytes")
+	delete(all, "V10")
+	all["B"] += all["B"] // ten large variables and two of the largest secrets are too much
+	if _, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &all}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.svc.PutSecret(ctx, member(acme), "small", fleet.Secret(strings.Repeat("x", fleet.MaxSecretBytes)))
+	refused(t, err, fleet.CodeConflictRule, "pod "+string(p.ID))
+	w.setSecret(acme, "small", "yy")
 }
 
 func TestVariablesThatTheSchedulerAdds(t *testing.T) {
@@ -121,7 +158,7 @@ func TestVariablesThatTheSchedulerAdds(t *testing.T) {
 		t.Errorf("got %q, %v", env, err)
 	}
 	p.Spec.Env = map[string]string{"A": "x{{ RUNPOD_SECRET_gone }}", "B": "b"}
-	if env, err := w.svc.Environment(&p); err == nil || env["A"] != "x" || env["B"] != "b" {
+	if env, err := w.svc.Environment(&p); err == nil || env["A"] != p.Spec.Env["A"] || env["B"] != "b" {
 		t.Errorf("without its secret it gets %q, %v", env, err)
 	}
 }

@@ -207,7 +207,7 @@ func checkSpec(v *state.View, cat fleet.Catalog, account fleet.AccountID, spec *
 	if err := knownCenters(spec.Centers, v); err != nil {
 		return err
 	}
-	if err := cmp.Or(knownRegistry(v, account, spec.Registry), knownSecrets(v, account, spec.Env)); err != nil {
+	if err := cmp.Or(knownRegistry(v, account, spec.Registry), checkEnvironment(v, account, spec.Env)); err != nil {
 		return err
 	}
 	if spec.Network == nil {

@@ -127,7 +127,7 @@ func changedSpec(v *state.View, old *fleet.Pod, c fleet.PodUpdate) (fleet.PodSpe
 		}
 	}
 	if c.Env != nil {
-		if err := knownSecrets(v, old.Account, spec.Env); err != nil {
+		if err := checkEnvironment(v, old.Account, spec.Env); err != nil {
 			return spec, err
 		}
 	}

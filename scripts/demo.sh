@@ -113,7 +113,8 @@ census() {
 	ip netns list | awk -v p="gantry-$instance-" 'index($1, p) == 1 {print "namespace " $1}'
 	ip -o link show | awk -F': ' -v p="gn$instance" 'index($2, p) == 1 {print "link " $2}'
 	nft list tables | awk -v t="gantry_$instance" '$3 == t {print "rules " $2 " " $3}'
-	awk -v a="$work/" -v b="$rundir/" 'index($5, a) == 1 || index($5, b) == 1 {print "mount " $5}' /proc/self/mountinfo
+	awk -v a="$work/" -v b="$rundir/" -v c="/run/gantry-$instance/" \
+		'index($5, a) == 1 || index($5, b) == 1 || index($5, c) == 1 {print "mount " $5}' /proc/self/mountinfo
 	awk -v p="/run/netns/gantry-$instance-" 'index($5, p) == 1 {print "mount " $5}' /proc/self/mountinfo
 	for entry in /proc/[0-9]*; do
 		if { tr '\0' ' ' <"$entry/cmdline"; } 2>/dev/null | grep -qF -e "$work/dev" -e "$rundir/"; then
@@ -123,7 +124,10 @@ census() {
 	for id in "$@"; do
 		find /sys/fs/cgroup -type d -name "*$id*" -printf 'cgroup %p\n' 2>/dev/null || true
 	done
-	[ ! -e "$rundir" ] || echo "folder $rundir"
+	for entry in "$rundir" "/run/gantry-$instance"; do
+		[ ! -e "$entry" ] || echo "folder $entry"
+	done
+	losetup -n -O BACK-FILE | awk -v a="$work/" 'index($1, a) == 1 {print "loop device of " $1}'
 }
 
 # seen fails unless the census has a thing of that kind now: otherwise finding none of it later would prove nothing.
@@ -189,7 +193,7 @@ step gantry pod create train "$image" --gpu "$gpu" --count 1 --wait -- sleep 360
 train=$(gantry pod get train -o json | jq -r .id)
 step gantry pod list
 running=$(census "$web" "$train")
-for kind in namespace link rules mount process cgroup; do seen "$kind" "$running"; done
+for kind in namespace link rules mount folder process cgroup; do seen "$kind" "$running"; done
 
 title 'Stop, start, delete'
 step gantry pod stop web --wait

@@ -185,6 +185,7 @@ func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.S
 	}
 	runtime := containers.RuntimeInfo{Name: r.cfg.runtime()}
 	if runtime.Name == runtimeName {
+		// The shim gives the pipes of commands to that id; those of the container are its logger's (see logs.WriterOptions).
 		runtime.Options, err = typeurl.MarshalAny(&options.Options{
 			BinaryName: r.cfg.RuncBinary, Root: r.cfg.RuncRoot, IoUid: s.IDBase, IoGid: s.IDBase,
 		})

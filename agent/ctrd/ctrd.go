@@ -22,10 +22,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,6 +166,7 @@ type Runtime struct {
 	paused  pausedPulls              // pulls that are not running, and may go on later
 	touched touched                  // images whose use was written down a moment ago
 	roots   atomic.Pointer[[]string] // folders of the daemon's images; nil until it was asked
+	runc    runcSays
 
 	mu       sync.Mutex // guards the maps below
 	contents map[digest.Digest]*image
@@ -204,6 +203,7 @@ func New(cfg Config) (*Runtime, error) {
 		r.said.close()
 		return nil, err
 	}
+	r.sweepFolders()
 	r.sweepViews()
 	r.life, r.stop = context.WithCancel(context.Background())
 	r.client, err = client.New(cfg.Socket,
@@ -228,30 +228,4 @@ func (r *Runtime) Close() error {
 // to standard error.
 func (r *Runtime) in(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(log.WithLogger(ctx, r.quiet), r.cfg.Namespace)
-}
-
-// Version returns the versions of daemon and runc in words, for example
-// "containerd 1.6.20, runc 1.1.5". A runc without seccomp is an error of class Fatal.
-func (r *Runtime) Version(ctx context.Context) (string, error) {
-	v, err := r.client.Version(r.in(ctx))
-	if err != nil {
-		return "", fault("tell its version", err)
-	}
-	out, err := exec.CommandContext(ctx, r.cfg.RuncBinary, "--version").Output()
-	if err != nil {
-		return "", &pod.Error{Class: pod.Retry, Sentence: "the host's runc does not answer", Err: err}
-	}
-	runc, seccomp := "", false
-	for line := range strings.Lines(string(out)) {
-		line = strings.TrimSpace(line)
-		if rest, ok := strings.CutPrefix(line, "runc version "); ok {
-			runc = rest
-		}
-		seccomp = seccomp || strings.HasPrefix(line, "libseccomp:")
-	}
-	text := fmt.Sprintf("containerd %s, runc %s", strings.TrimPrefix(v.Version, "v"), runc)
-	if !seccomp {
-		return text, &pod.Error{Class: pod.Fatal, Sentence: "the host's runc was built without seccomp"}
-	}
-	return text, nil
 }

@@ -69,7 +69,7 @@ func mountFailed(text string) bool {
 }
 
 func mountSentence(text string) string {
-	if m := runcTarget.FindStringSubmatch(text); m != nil && strings.HasPrefix(m[1], "/etc/") {
+	if m := runcTarget.FindStringSubmatch(text); m != nil && isSystemPath(m[1]) {
 		return "the image's files stand in the way of files that every container gets"
 	}
 	return "the image's files stand in the way of the pod's mount"
@@ -101,7 +101,7 @@ func createFault(err error) error {
 	case strings.Contains(text, "unable to setup user"), strings.Contains(text, "to unmapped user in user namespace"):
 		return fatal("the user or group that the image names is not among the ids that a container has", err)
 	case strings.Contains(text, "must be mounted on ordinary directory"), strings.Contains(text, "error setting up ptmx"):
-		return fatal("the image has links in place of /proc, /sys or /dev", err)
+		return fatal("the image has a link or a file in place of /proc, /sys or /dev", err)
 	case mountFailed(text):
 		return fatal(mountSentence(text), err)
 	case strings.Contains(text, "seccomp"):

@@ -1,13 +1,13 @@
 package ctrd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +17,6 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/moby/sys/user"
@@ -32,6 +31,7 @@ import (
 const (
 	maxImages   = 200
 	maxMetadata = 8 << 20 // bytes of a manifest, index or config
+	maxUserFile = 4 << 20 // bytes of an image's list of users or groups
 )
 
 // image is what a container takes from an image: one manifest, named by its digest. Its fields never
@@ -275,7 +275,11 @@ func (r *Runtime) Import(ctx context.Context, archive io.Reader) ([]string, erro
 	var out []string
 	for _, i := range loaded {
 		img := client.NewImageWithPlatform(r.client, i, r.platform)
-		if err := img.Unpack(ctx, r.cfg.Snapshotter); err != nil {
+		err := img.Unpack(ctx, r.cfg.Snapshotter)
+		if err != nil && r.dropOrphan(ctx, err) {
+			err = img.Unpack(ctx, r.cfg.Snapshotter)
+		}
+		if err != nil {
 			if away(err) {
 				return out, fault("unpack the image", err)
 			}
@@ -359,19 +363,27 @@ func (r *Runtime) lookUpUser(ctx context.Context, img *image) (specs.User, error
 		_ = done(ctx)
 	}()
 	view, err := r.snapshots().View(ctx, key, img.chain)
+	if err != nil && r.dropOrphan(ctx, err) {
+		view, err = r.snapshots().View(ctx, key, img.chain)
+	}
 	if err != nil {
 		return specs.User{}, fault(op, err)
 	}
 	var out specs.User
 	var unknown error
 	err = r.withView(view, func(root string) error {
-		files := make([]string, 2)
+		var files [2]io.Reader
 		for i, name := range []string{"/etc/passwd", "/etc/group"} {
-			if files[i], err = fs.RootPath(root, name); err != nil {
-				files[i] = filepath.Join(root, "nothing")
+			text, err := readInside(root, name, maxUserFile)
+			if err != nil {
+				unknown = err
+				return nil
+			}
+			if text != nil {
+				files[i] = bytes.NewReader(text)
 			}
 		}
-		u, err := user.GetExecUserPath(img.config.User, &user.ExecUser{Home: "/"}, files[0], files[1])
+		u, err := user.GetExecUser(img.config.User, &user.ExecUser{Home: "/"}, files[0], files[1])
 		if err != nil {
 			unknown = err
 			return nil

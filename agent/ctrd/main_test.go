@@ -41,7 +41,9 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		loggerPath = filepath.Join(dir, "gantry-logger")
-		if out, err := exec.Command("go", "build", "-o", loggerPath, "gantry/cmd/gantry-logger").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", loggerPath, "gantry/cmd/gantry-logger")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the logger: %v\n%s", err, out)
 			return 1
 		}

@@ -27,7 +27,8 @@ const overlayOptions = "index=off,metacopy=off,volatile"
 // errOldKernel says that the kernel takes no folders of an overlay by descriptor.
 var errOldKernel = errors.New("an overlay cannot be made of open folders")
 
-// mountOverlay mounts a root. It is private: nothing that is mounted there is seen elsewhere.
+// mountOverlay mounts a root. It is private: nothing that is mounted there is seen elsewhere. Its programs
+// start with no_new_privs, so that none needs set-user-id bits, and its devices are those of the spec.
 func (r *Runtime) mountOverlay(o overlay) error {
 	err := errOldKernel
 	if !r.oldKernel.Load() {
@@ -89,7 +90,7 @@ func (o overlay) mountOpen() error {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return withSaid(fs, err)
 	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV)
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
 	if err != nil {
 		return withSaid(fs, err)
 	}
@@ -139,7 +140,7 @@ func (o overlay) mountNamed(runs string) (err error) {
 		}
 	}
 	data := "lowerdir=" + strings.Join(names, ":") + ",upperdir=u,workdir=w," + overlayOptions
-	return inFolder(dir, func() error { return unix.Mount("overlay", o.target, "overlay", unix.MS_NODEV, data) })
+	return inFolder(dir, func() error { return unix.Mount("overlay", o.target, "overlay", unix.MS_NODEV|unix.MS_NOSUID, data) })
 }
 
 // inFolder runs f on a thread whose working folder is dir, and which ends with it.
@@ -229,6 +230,30 @@ func detach(path string) error {
 	}
 	return nil
 }
+
+// freshFolder puts an empty folder in the place of an empty one, at once. The old one may be a mount
+// point in other mount namespaces, such as that of a program that was started in one while a pod ran: what
+// they have mounted there goes with it (rename(2) detaches it), where a mere unmount leaves them a copy that
+// keeps the disk below in use.
+func freshFolder(path string) error {
+	if _, err := os.Lstat(path); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	next := filepath.Join(filepath.Dir(path), freshPrefix+filepath.Base(path))
+	if err := os.Mkdir(next, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil //nolint:nilerr // a full disk is no reason not to go on: who empties it is what comes next
+	}
+	if err := unix.Rename(next, path); err != nil {
+		return &os.PathError{Op: "renew", Path: path, Err: err}
+	}
+	return nil
+}
+
+// freshPrefix begins the names of folders that take the place of another in a moment.
+const freshPrefix = ".fresh-"
 
 // isMounted reports whether a file system of its own is mounted at path.
 func isMounted(path string) bool {

@@ -244,6 +244,9 @@ func (r *Runtime) take(ctx context.Context, p *pull, from remotes.Fetcher, desc 
 	if _, uerr := unpacker.Wait(); err == nil && uerr != nil {
 		err = fmt.Errorf("unpack: %w", uerr)
 	}
+	if err != nil && r.dropOrphan(context.WithoutCancel(ctx), err) {
+		return fault("unpack the image", err) // it can the next time
+	}
 	if err == nil && p.target.Digest == "" {
 		err = errors.New("no match for platform")
 	}

@@ -204,6 +204,7 @@ func (r *Runtime) Clean(ctx context.Context, everything bool) error {
 		}
 	}
 	r.cgroups.removeParents()
+	r.dropFolders()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,22 +71,44 @@ func (r *Runtime) hasRoot(id fleet.PodID) bool {
 	return err == nil
 }
 
-// makeFolders makes the folders that the Runtime works in, and removes what a dead agent left half-way.
+// runFolders are those below RunDir.
+func (r *Runtime) runFolders() []string {
+	var out []string
+	for _, name := range []string{lowerFolder, usersFolder, volumeFolder} {
+		out = append(out, filepath.Join(r.cfg.RunDir, name))
+	}
+	return out
+}
+
+// makeFolders makes the folders that the Runtime works in, where they are not there.
 func (r *Runtime) makeFolders() error {
-	for _, dir := range []string{"", lowerFolder, usersFolder, volumeFolder} {
-		if err := os.MkdirAll(filepath.Join(r.cfg.RunDir, dir), 0o700); err != nil {
+	for _, dir := range append(r.runFolders(), r.cfg.RootDir) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make the folders of containers: %w", err)
 		}
 	}
-	if err := os.MkdirAll(r.cfg.RootDir, 0o700); err != nil {
-		return fmt.Errorf("make the folders of containers: %w", err)
+	return nil
+}
+
+// dropFolders removes what is of the boot alone, as far as nothing is in it.
+func (r *Runtime) dropFolders() {
+	for _, dir := range append(r.runFolders(), r.cfg.RunDir) {
+		_ = os.Remove(dir)
+	}
+}
+
+// sweepFolders removes what a dead agent left half-way.
+func (r *Runtime) sweepFolders() {
+	for _, name := range entries(r.cfg.RootDir) {
+		if strings.HasPrefix(name, freshPrefix) {
+			_ = os.Remove(filepath.Join(r.cfg.RootDir, name))
+		}
 	}
 	for _, name := range entries(filepath.Join(r.cfg.RunDir, lowerFolder)) {
 		if err := detach(filepath.Join(r.cfg.RunDir, lowerFolder, name)); err != nil {
 			r.cfg.Log.Warn("mounted layers of an image are left", "err", err)
 		}
 	}
-	return nil
 }
 
 // entries lists a folder; one that cannot be read is empty.
@@ -153,6 +176,9 @@ func (r *Runtime) usersOfNet(path string) (*os.File, error) {
 // try is dropped: only a record makes a root worth keeping.
 func (r *Runtime) makeRoot(ctx context.Context, p *root) error {
 	id := p.spec.Pod
+	if err := r.makeFolders(); err != nil { // Clean takes them away
+		return fault("make the container's file system", err)
+	}
 	err := os.Mkdir(r.rootDir(id), 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		_, cerr := r.client.ContainerService().Get(ctx, string(id))
@@ -223,6 +249,9 @@ func (r *Runtime) view(ctx context.Context, p *root) ([]mount.Mount, error) {
 	key, sn := string(p.spec.Pod), r.snapshots()
 	labels := snapshots.WithLabels(map[string]string{labelRoot: time.Now().UTC().Format(time.RFC3339), labelPod: key})
 	view, err := sn.View(ctx, key, p.image.chain, labels)
+	if err != nil && r.dropOrphan(ctx, err) {
+		view, err = sn.View(ctx, key, p.image.chain, labels)
+	}
 	if errdefs.IsAlreadyExists(err) {
 		if _, cerr := r.client.ContainerService().Get(ctx, key); cerr == nil {
 			return nil, nil
@@ -237,6 +266,26 @@ func (r *Runtime) view(ctx context.Context, p *root) ([]mount.Mount, error) {
 		return nil, r.noImage(p.spec)
 	}
 	return view, err
+}
+
+// orphanInTheWay is how a snapshotter words it that a folder has the number that is next.
+var orphanInTheWay = regexp.MustCompile(`rename (/\S+/snapshots)/new-\d+ (/\S+/snapshots)/(\d+): file exists`)
+
+// dropOrphan removes the folder of a snapshot that a daemon which was killed had made and not yet written
+// down, and reports whether it did. The daemon would give the same number out for ever, and refuse every
+// snapshot: it looks for such folders only after it has removed another one.
+func (r *Runtime) dropOrphan(ctx context.Context, cause error) bool {
+	m := orphanInTheWay.FindStringSubmatch(cause.Error())
+	if m == nil || m[1] != m[2] {
+		return false
+	}
+	roots, err := r.folders(ctx)
+	if err != nil || !slices.Contains(roots, filepath.Dir(m[1])) {
+		return false
+	}
+	orphan := filepath.Join(m[1], m[3])
+	r.cfg.Log.Warn("a folder that a dead containerd left is removed", "path", orphan)
+	return os.RemoveAll(orphan) == nil
 }
 
 // lowerFolders returns the folders of an image's files, the topmost first.
@@ -296,6 +345,9 @@ func (r *Runtime) dropRoot(ctx context.Context, id fleet.PodID) error {
 // dropFiles removes what is mounted for a pod, and its disk.
 func (r *Runtime) dropFiles(ctx context.Context, id fleet.PodID) error {
 	if err := unmountAll(r.rootDir(id)); err != nil {
+		return err
+	}
+	if err := freshFolder(r.rootDir(id)); err != nil {
 		return err
 	}
 	faultpoint.Hit("remove.mount")

@@ -3,8 +3,10 @@ package ctrd
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -121,7 +123,7 @@ func TestRootIsAnOverlayOfOurs(t *testing.T) {
 			if strings.Contains(line, "kept") {
 				t.Error("what a container wrote outlives it")
 			}
-			if strings.Contains(line, "shared:") || !strings.Contains(line, "nodev") {
+			if strings.Contains(line, "shared:") || !strings.Contains(line, "nodev") || !strings.Contains(line, "nosuid") {
 				t.Errorf("root: %s", line)
 			}
 			for _, name := range []string{"made", "www/index.html"} {
@@ -281,6 +283,97 @@ func TestRootThatIsStillReadIsRemoved(t *testing.T) {
 	b.noTraces()
 	if text, err := io.ReadAll(f); err != nil || string(text) != "hello\n" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// heldDisks are disks that are looked at when one is removed.
+type heldDisks struct {
+	plainDisks
+	removed func(name string)
+}
+
+func (d heldDisks) Remove(ctx context.Context, name string) error {
+	d.removed(name)
+	return d.plainDisks.Remove(ctx, name)
+}
+
+// TestRootThatAnotherMountNamespaceCopied: a program that was started in a mount namespace of its own while the
+// container ran has a copy of the root's mount. It goes before the disk does, which would be in use for ever.
+func TestRootThatAnotherMountNamespaceCopied(t *testing.T) {
+	held := ""
+	var other *exec.Cmd
+	b := setup(t, func(c *Config) {
+		c.Disks = heldDisks{plainDisks{filepath.Join(c.RootDir, ".disks")}, func(name string) {
+			if other == nil {
+				return
+			}
+			text, err := os.ReadFile("/proc/" + strconv.Itoa(other.Process.Pid) + "/mountinfo")
+			if err != nil {
+				t.Error(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if strings.Contains(line, name) && strings.Contains(line, " - overlay ") {
+					held += line
+				}
+			}
+		}}
+	})
+	s := b.spec(b.local(nil), "sleep 600")
+	b.start(s)
+	cmd := exec.Command("unshare", "-m", "sh", "-c", "echo ready; read line")
+	in, err := cmd.StdinPipe()
+	b.must(err)
+	out, err := cmd.StdoutPipe()
+	b.must(err)
+	b.must(cmd.Start())
+	_, err = io.ReadFull(out, make([]byte, len("ready\n")))
+	b.must(err)
+	other = cmd
+	b.remove(s.Pod)
+	other = nil
+	b.must(in.Close())
+	_ = cmd.Wait() // it read nothing
+	if held != "" {
+		t.Errorf("still held: %s", held)
+	}
+}
+
+// TestSnapshotOfADeadDaemonIsNotInTheWay: a daemon that is killed at the wrong moment leaves a folder with the number
+// of the next snapshot.
+func TestSnapshotOfADeadDaemonIsNotInTheWay(t *testing.T) {
+	b := setup(t)
+	s := b.spec(b.local(nil), "true")
+	roots, err := b.r.folders(b.r.in(b.ctx))
+	b.must(err)
+	made := 0
+	for _, root := range roots {
+		if !strings.HasSuffix(root, "overlayfs") {
+			continue
+		}
+		for n := range 20 {
+			if os.Mkdir(filepath.Join(root, "snapshots", strconv.Itoa(n)), 0o700) == nil {
+				b.must(os.Mkdir(filepath.Join(root, "snapshots", strconv.Itoa(n), "fs"), 0o700))
+				made++
+			}
+		}
+	}
+	if made == 0 {
+		t.Fatalf("no snapshots below %v", roots)
+	}
+	b.must(b.r.Define(b.ctx, s))
+	b.remove(s.Pod)
+}
+
+func TestCleanLeavesNoFolderOfTheBoot(t *testing.T) {
+	b := setup(t)
+	s := b.spec(b.local(nil), "sleep 600")
+	b.give(&s, testBase)
+	for range 2 { // it goes on after that
+		b.start(s)
+		b.must(b.r.Clean(b.ctx, false))
+		if _, err := os.Lstat(b.r.cfg.RunDir); !os.IsNotExist(err) {
+			t.Errorf("left: %v, %v", entries(b.r.cfg.RunDir), err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package ctrd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -280,4 +281,37 @@ func TestVersion(t *testing.T) {
 		t.Fatalf("%q, %v", v, err)
 	}
 	t.Log(v)
+}
+
+// TestRuncIsAskedOncePerProgram: the agent asks for versions every few seconds.
+func TestRuncIsAskedOncePerProgram(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "runc")
+	install := func(version string) {
+		t.Helper()
+		text := "#!/bin/sh\necho x >> " + dir + "/asked\necho runc version " + version + "\necho libseccomp: 2\n"
+		if err := errors.Join(os.WriteFile(program+".new", []byte(text), 0o755), os.Rename(program+".new", program)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var says runcSays
+	for _, version := range []string{"1.1.5", "1.2.8"} {
+		install(version)
+		for range 3 {
+			if v, seccomp, err := says.ask(t.Context(), program); err != nil || v != version || !seccomp {
+				t.Errorf("%q, %v, %v, want %s", v, seccomp, err, version)
+			}
+		}
+	}
+	if asked, err := os.ReadFile(filepath.Join(dir, "asked")); err != nil || string(asked) != "x\nx\n" {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := says.ask(ctx, program); err == nil {
+		t.Error("a program that does not answer passed")
+	}
 }

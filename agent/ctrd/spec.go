@@ -27,6 +27,12 @@ const (
 	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	defaultShmMB = 64
 	profileFile  = "/etc/profile.d/00-gantry.sh"
+	// execve(2) takes maxString bytes as one word or variable, and 2 MiB of all of them at the usual limit of
+	// stacks: with each, its final zero and its address.
+	maxString      = 128<<10 - 1
+	maxEnvironment = 1 << 20
+	maxCommand     = 512 << 10
+	besideString   = 1 + 8
 	// gpuPrefix begins variables by which an image could ask for devices.
 	gpuPrefix = "NVIDIA_"
 )
@@ -154,9 +160,13 @@ func command(args string, cfg ocispec.ImageConfig) ([]string, error) {
 	if len(out) == 0 || out[0] == "" {
 		return nil, fatal("neither the image nor the pod's args name a command to run", nil)
 	}
+	total := 0
 	for _, word := range out {
 		if strings.ContainsRune(word, 0) {
 			return nil, fatal("the pod's command contains a zero byte", nil)
+		}
+		if total += len(word) + besideString; len(word) > maxString || total > maxCommand {
+			return nil, fatal("the command of image and pod is larger than a program can be started with: 131,071 bytes for a word, 512 KiB in all", nil)
 		}
 	}
 	return out, nil
@@ -190,9 +200,16 @@ func environment(image []string, own map[string]string, devices []string) ([]str
 		}
 		vars[k] = v
 	}
-	out := make([]string, 0, len(vars))
+	out, total := make([]string, 0, len(vars)), 0
 	for k, v := range vars {
-		out = append(out, k+"="+v)
+		one := k + "=" + v
+		if total += len(one) + besideString; len(one) > maxString {
+			return nil, fatal("a variable of the environment of image and pod is larger than a program can be started with: 131,071 bytes with its name", nil)
+		}
+		out = append(out, one)
+	}
+	if total > maxEnvironment {
+		return nil, fatal("the environment of image and pod together is larger than 1 MiB, with 9 bytes beside each variable", nil)
 	}
 	sort.Strings(out)
 	return out, nil
@@ -254,13 +271,16 @@ func checkMounts(mounts []pod.Mount) error {
 		if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || m.Target == "/" || strings.ContainsRune(m.Target, 0) {
 			return fatal("the path of the pod's mount is not a clean absolute path", nil)
 		}
-		for _, sys := range systemPaths() {
-			if m.Target == sys || strings.HasPrefix(m.Target, sys+"/") {
-				return fatal("the path of the pod's mount is a system path", nil)
-			}
+		if isSystemPath(m.Target) {
+			return fatal("the path of the pod's mount is a system path", nil)
 		}
 	}
 	return nil
+}
+
+// isSystemPath reports whether a clean path is one of systemPaths or below.
+func isSystemPath(p string) bool {
+	return slices.ContainsFunc(systemPaths(), func(sys string) bool { return p == sys || strings.HasPrefix(p, sys+"/") })
 }
 
 func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {

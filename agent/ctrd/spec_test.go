@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,6 +100,34 @@ func TestEnvironmentWithZeroBytesIsRefused(t *testing.T) {
 	for _, env := range []map[string]string{{"A\x00": "b"}, {"A": "b\x00"}, {"": "b"}, {"A=B": "c"}} {
 		_, err := environment(nil, env, nil)
 		wantFault(t, err, pod.Fatal, "environment")
+	}
+}
+
+func TestEnvironmentIsBounded(t *testing.T) {
+	most := strings.Repeat("x", maxString-len("A="))
+	if _, err := environment(nil, map[string]string{"A": most}, nil); err != nil {
+		t.Errorf("the largest variable: %v", err)
+	}
+	_, err := environment([]string{"A=" + most + "x"}, nil, nil)
+	wantFault(t, err, pod.Fatal, "a variable of the environment")
+	var many []string
+	for i := range 9 {
+		many = append(many, string(rune('A'+i))+"="+most)
+	}
+	if _, err := environment(many[:7], nil, nil); err != nil {
+		t.Errorf("0.9 MB: %v", err)
+	}
+	_, err = environment(many, nil, nil)
+	wantFault(t, err, pod.Fatal, "the environment of image and pod together")
+	var small []string
+	for i := range 100_000 { // 1.6 MB to the kernel
+		small = append(small, strconv.Itoa(i)+"=")
+	}
+	_, err = environment(small, nil, nil)
+	wantFault(t, err, pod.Fatal, "the environment of image and pod together")
+	for _, words := range [][]string{{"x", most + "xxx"}, slices.Repeat([]string{most}, 5)} {
+		_, err = command("", ocispec.ImageConfig{Cmd: words})
+		wantFault(t, err, pod.Fatal, "the command of image and pod is larger")
 	}
 }
 

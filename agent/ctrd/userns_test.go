@@ -173,7 +173,14 @@ func TestVolumeWithoutUserNamespaces(t *testing.T) {
 
 func TestRuntimeClasses(t *testing.T) {
 	for class, name := range map[string]string{"": runtimeName, "gvisor": "io.containerd.runsc.v1", "kata": "io.containerd.kata.v2"} {
-		b := setup(t, func(c *Config) { c.RuntimeClass = class })
+		b := setup(t, func(c *Config) {
+			if c.RuntimeClass = class; class != "" {
+				c.RuncBinary = "/no/runc"
+			}
+		})
+		if v, err := b.r.Version(b.ctx); err != nil || class != "" && !strings.HasSuffix(v, ", "+class) {
+			t.Errorf("%q: %q, %v", class, v, err)
+		}
 		s := b.spec(b.local(nil), "true")
 		b.give(&s, testBase)
 		b.must(b.r.Define(b.ctx, s))

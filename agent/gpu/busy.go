@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (h *Host) Busy(ctx context.Context, uuids []string) (string, error) {
 		return "", err
 	}
 	if p == nil {
-		return "", notKnown(errors.New(trouble))
+		return "", notKnown(errors.New(cmp.Or(trouble, "there is no GPU helper yet")))
 	}
 	reply, err := p.ask(ctx, h.Answer, wire.Request{Ask: wire.AskHolders, UUIDs: uuids})
 	if err != nil {

@@ -56,9 +56,11 @@ func (h *Host) describe(ctx context.Context, p *helper) error {
 		return err
 	}
 	if err != nil {
-		h.Log.Error("describe the GPUs to containers", "err", err)
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if h.specBad != err.Error() {
+			h.Log.Error("describe the GPUs to containers", "err", err)
+		}
 		h.specBad = err.Error()
 		return nil
 	}

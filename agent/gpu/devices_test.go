@@ -241,7 +241,7 @@ func TestAGPUIsBusyWhileAProcessHoldsIt(t *testing.T) {
 	})
 	t.Run("a process in a container", func(t *testing.T) {
 		holder(t, true, d.Node(0))
-		if who := busy(uuid); !strings.Contains(who, "(sleep) still has GPU "+uuid+" open") {
+		if who := busy(uuid); !strings.Contains(who, ") still has GPU "+uuid+" open") {
 			t.Errorf("busy: %q", who)
 		}
 		if who := busy(other); who != "" {

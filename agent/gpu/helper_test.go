@@ -25,10 +25,11 @@ func program(t *testing.T, text string) string {
 }
 
 func TestAHelperThatMisbehavesIsNotBelieved(t *testing.T) {
+	const silent = "exec sleep 1000"
 	for name, x := range map[string]struct{ script, says string }{
 		"speaks wrongly":       {"echo '{\"id\":'; exec sleep 1000", "the GPU helper speaks wrongly"},
 		"writes without end":   {"read -r line; exec tr '\\000' x </dev/zero", "token too long"},
-		"says nothing":         {"exec sleep 1000", "did not answer within"},
+		"says nothing":         {silent, "did not answer within"},
 		"ends":                 {"exit 3", "the GPU helper has ended"},
 		"answers another":      {"read -r line; echo '{\"id\":1,\"use\":[]}'; exec sleep 1000", "answered another question"},
 		"cannot use a driver":  {"echo '{\"error\":\"no such driver\"}'", "no such driver"},
@@ -37,7 +38,10 @@ func TestAHelperThatMisbehavesIsNotBelieved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := Config{Data: t.TempDir(), Helper: program(t, x.script), Wanted: true, Sys: t.TempDir(), Log: slog.New(slog.DiscardHandler), Answer: 300 * time.Millisecond, Again: time.Minute}
+			c := Config{Data: t.TempDir(), Helper: program(t, x.script), Wanted: true, Sys: t.TempDir(), Log: slog.New(slog.DiscardHandler), Answer: patience, First: patience, Again: time.Minute}
+			if x.script == silent {
+				c.Answer = 300 * time.Millisecond
+			}
 			found := open(t, c).Found()
 			if len(found.GPUs) != 0 || len(found.Notices) != 1 || !strings.Contains(found.Notices[0].Text, x.says) {
 				t.Errorf("found %+v, want one notice with %q", found, x.says)

@@ -48,6 +48,7 @@ const (
 	againMost = 30 * time.Second
 	steady    = time.Minute      // a helper that lived so long is not one that fails again and again
 	lookAgain = time.Minute      // for NVIDIA's devices on a machine without them
+	logAgain  = time.Minute      // between two errors of a GPU in the log that say nothing against it
 	useStale  = 10 * time.Second // after which a reading, or a question for one, is of the past
 )
 
@@ -73,15 +74,16 @@ type Host struct {
 	helper   *helper    // nil while none is to be asked
 	driver   string
 	cuda     string
-	gpus     map[string]wire.GPU // by UUID, with those that have disappeared
-	numa     map[string]int      // by UUID
-	sick     map[string]string   // by UUID of a whole GPU: why its XID error takes it out of service
-	heard    time.Time           // when the helper answered last; zero: never on this machine
-	trouble  string              // why it does not; empty while it does
-	spec     *cdi.Spec           // nil: the devices are not described
-	files    []driverFile        // of the driver, for containers
-	specFor  []string            // what spec was made for
-	specBad  string              // why it could not be made
+	gpus     map[string]wire.GPU  // by UUID, with those that have disappeared
+	numa     map[string]int       // by UUID
+	sick     map[string]string    // by UUID of a whole GPU: why its XID error takes it out of service
+	logged   map[string]time.Time // by UUID of a whole GPU: when an error was that does not
+	heard    time.Time            // when the helper answered last; zero: never on this machine
+	trouble  string               // why it does not; empty while it does
+	spec     *cdi.Spec            // nil: the devices are not described
+	files    []driverFile         // of the driver, for containers
+	specFor  []string             // what spec was made for
+	specBad  string               // why it could not be made
 	use      map[string]fleet.GPUUse
 	useAt    time.Time
 	useAsked time.Time
@@ -91,11 +93,7 @@ type Host struct {
 // Open begins to look after the GPUs of the machine, until Close. GPUs that an agent found earlier in the present run
 // of the kernel are there at once; otherwise it waits for the first look, or until ctx ends.
 func Open(ctx context.Context, c Config) (*Host, error) {
-	c = c.complete()
-	h := &Host{
-		Config: c, changed: make(chan struct{}, 1), first: make(chan struct{}),
-		gpus: map[string]wire.GPU{}, numa: map[string]int{}, sick: map[string]string{},
-	}
+	h := newHost(c.complete())
 	if err := os.MkdirAll(h.specDir(), 0o755); err != nil { //nolint:gosec // as CDI has its folders
 		return nil, fmt.Errorf("make the folder of device descriptions: %w", err)
 	}
@@ -118,6 +116,13 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 	case <-ctx.Done():
 	}
 	return h, nil
+}
+
+func newHost(c Config) *Host {
+	return &Host{
+		Config: c, changed: make(chan struct{}, 1), first: make(chan struct{}),
+		gpus: map[string]wire.GPU{}, numa: map[string]int{}, sick: map[string]string{}, logged: map[string]time.Time{},
+	}
 }
 
 func (c Config) complete() Config {

@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -50,8 +51,9 @@ func (h *Host) converse(ctx context.Context) error {
 		case <-p.done:
 			return p.failure()
 		case e := <-p.events:
-			h.note(e)
-			err = h.scan(ctx, p)
+			if h.note(e) {
+				err = h.scan(ctx, p)
+			}
 		case <-rescan.C:
 			err = h.scan(ctx, p)
 		case <-use.C:
@@ -108,6 +110,7 @@ func (h *Host) take(inv wire.Inventory) {
 		g.Sick, g.Reset = disappeared, ""
 		now[uuid] = g
 	}
+	maps.DeleteFunc(h.numa, func(uuid string, _ int) bool { _, there := now[uuid]; return !there })
 	h.gpus, h.driver, h.cuda = now, inv.Driver, inv.CUDA
 	h.heard, h.trouble = time.Now(), ""
 }
@@ -121,22 +124,28 @@ func (h *Host) node(pci string) int {
 	return n
 }
 
-// note takes a GPU out of service for an XID error that says so, until the machine is booted again.
-func (h *Host) note(e wire.Event) {
+// note takes a GPU out of service for an XID error that says so, until the machine is booted again, and reports whether
+// it did. Errors that say nothing against a GPU come as often as a pod's program makes them: one a minute is logged.
+func (h *Host) note(e wire.Event) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	why := verdict(e.XID)
+	if why == "" && time.Since(h.logged[e.UUID]) < logAgain {
+		return false
+	}
 	h.Log.Warn("the driver reports an error of a GPU", "gpu", e.UUID, "xid", e.XID, "out_of_service", why != "")
 	if why == "" {
-		return
+		h.logged[e.UUID] = time.Now()
+		return false
 	}
 	if e.UUID == "" && len(h.gpus) > 0 {
 		h.Log.Error("the driver does not say of which GPU", "xid", e.XID)
-		return
+		return true
 	}
 	if h.sick[e.UUID] == "" {
 		h.sick[e.UUID] = why
 	}
+	return true
 }
 
 // readUse reads how busy the GPUs are while somebody wants to know.

@@ -103,7 +103,7 @@ func ParseArgs(args []string) (dir string, o WriterOptions, err error) {
 		case "burst":
 			o.Burst = n
 		case "owner":
-			if n < 0 || n > math.MaxUint32 {
+			if n < 0 || n >= math.MaxUint32 { // the last one means "leave it" to chown(2)
 				return "", o, fmt.Errorf("argument %q: no id", key)
 			}
 			o.Owner = uint32(n)

@@ -384,6 +384,9 @@ func TestURIAndArguments(t *testing.T) {
 	if err != nil || dir != "/var/lib/a b&c" || o != (WriterOptions{MaxBytes: 70000, Keep: 5, Rate: 1000000, Burst: 20000}) {
 		t.Fatalf("%s %+v %v", dir, o, err)
 	}
+	if _, o, err = ParseArgs([]string{"dir", "/x", "owner", "4294967294"}); err != nil || o.Owner != 4294967294 {
+		t.Fatalf("%+v %v", o, err)
+	}
 	for _, bad := range [][]string{
 		{},
 		{"dir"},
@@ -395,6 +398,9 @@ func TestURIAndArguments(t *testing.T) {
 		{"dir", "/x", "rate", "-1"},
 		{"dir", "/x", "colour", "1"},
 		{"dir", "/x", "keep", "9223372036854775807"},
+		{"dir", "/x", "owner", "-1"},
+		{"dir", "/x", "owner", "4294967295"},
+		{"dir", "/x", "owner", "root"},
 	} {
 		if _, _, err := ParseArgs(bad); err == nil {
 			t.Errorf("%q accepted", bad)

@@ -87,6 +87,9 @@ func (m *machine) stepsCopy() map[fleet.Step]time.Time {
 func (m *machine) pull(ctx context.Context, want Assignment) error {
 	ctx, cancel := context.WithDeadline(ctx, m.since.Add(startLimit))
 	defer cancel()
+	if waited, err := m.imported(ctx); waited || err != nil {
+		return err
+	}
 	m.mark(fleet.StepPulling)
 	m.Logs.System(m.id, "pull image "+want.Image)
 	const pulling = "pulling image"
@@ -111,6 +114,26 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	m.digest = digest
 	m.mark(fleet.StepPulled)
 	return nil
+}
+
+// imported waits for the images that the host's operator brought along, and reports whether it had to: the order's may
+// be among them.
+func (m *machine) imported(ctx context.Context) (bool, error) {
+	if m.Imported == nil {
+		return false, nil
+	}
+	select {
+	case <-m.Imported:
+		return false, nil
+	default:
+	}
+	m.Reports.Activity(m.id, "waits until the host has loaded its image archives", 0, 0)
+	select {
+	case <-m.Imported:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
 }
 
 func (m *machine) network(ctx context.Context, want Assignment, see Seen) error {

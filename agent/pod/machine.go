@@ -41,6 +41,10 @@ type Deps struct {
 	// namespaces.
 	IDBase func(addr netip.Addr) uint32
 
+	// Imported is closed when the images are on the host that its operator brought along; nil: there are none. No
+	// image is pulled before.
+	Imported <-chan struct{}
+
 	claims *claims // of NewPods
 }
 
@@ -185,13 +189,16 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	}
 	s := next(want, see)
 	if makes(s) {
-		if waited, err := m.waited(ctx, s, want); waited || err != nil {
+		var waited bool
+		if waited, err = m.waited(effect, s, want); waited {
 			return want, err
 		}
 	}
-	faultpoint.Before("step", string(s))
-	err = m.do(effect, ctx, s, want, see)
-	faultpoint.After("step", string(s))
+	if err == nil {
+		faultpoint.Before("step", string(s))
+		err = m.do(effect, ctx, s, want, see)
+		faultpoint.After("step", string(s))
+	}
 	if err != nil && ctx.Err() == nil && effect.Err() != nil {
 		return want, errSuperseded
 	}

@@ -45,7 +45,7 @@ func (a *API) registerSecrets() {
 		method: http.MethodPut, path: "/v2/secrets/{id}", id: "putSecret", tag: "Account", summary: "Set a secret",
 		text: "Makes a secret, or gives the one of this name another value. A value in the environment of a pod that has {{ RUNPOD_SECRET_name }} or " +
 			"{{ GANTRY_SECRET_name }} in it gets the value in its place on the pod's host, and nowhere else; pods that run keep what they have until " +
-			"their next start. 400: the account has 100 secrets.",
+			"their next start. 400: the account has 100 secrets, or a pod's environment would become too large to start it.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{entryParam("Name of the secret.", "HF_TOKEN", secretNamePattern, secretNameRule)},
 		in:     PutSecretRequest{Value: "hf_0000000000"}, out: exampleSecret(),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os/exec"
 	"slices"
 
 	"gantry/agent"
@@ -44,7 +45,15 @@ type isolation struct {
 // than runc isolate by other means, and their pods have no user namespaces.
 func (f isolationFlags) isolation(instance, dir string, log *slog.Logger) isolation {
 	if f.RuntimeClass != classDefault {
-		return isolation{class: f.RuntimeClass}
+		out := isolation{class: f.RuntimeClass}
+		shim := map[string]string{"gvisor": "containerd-shim-runsc-v1", "kata": "containerd-shim-kata-v2"}[f.RuntimeClass]
+		if _, err := exec.LookPath(shim); err != nil {
+			out.notices = []fleet.Notice{{
+				Code: "runtime_missing", Severe: true,
+				Text: "containers cannot run with " + f.RuntimeClass + ": " + shim + " is not installed in a folder of PATH",
+			}}
+		}
+		return out
 	}
 	if f.UserNamespaces == usernsOff {
 		return isolation{}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,7 +40,15 @@ func TestIsolation(t *testing.T) {
 	if got := (isolationFlags{"off", "runc"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "" || len(got.notices) > 0 {
 		t.Errorf("off: %+v", got)
 	}
-	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "gvisor" || len(got.notices) > 0 {
+	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "gvisor" || len(got.notices) != 1 || !got.notices[0].Severe {
+		t.Errorf("gvisor without its shim: %+v", got)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "containerd-shim-runsc-v1"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.class != "gvisor" || len(got.notices) > 0 {
 		t.Errorf("gvisor: %+v", got)
 	}
 	if said.Len() > 0 {

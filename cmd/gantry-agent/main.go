@@ -211,6 +211,9 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // Run cleans the host.
 func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("must run as root: it removes containers, mounts and network namespaces")
+	}
 	rt, err := c.runtime(ctrd.Config{Log: log})
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "gantry-logger")
-		build := exec.Command("go", "build", "-o", program, ".")
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program, ".")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,8 +25,8 @@ func previous(t *testing.T) string {
 		t.Fatalf("unpack %s: %v\n%s", name, err, out)
 	}
 	path := filepath.Join(binaries, "gantry-scheduler-"+name)
-	compile := exec.Command("go", "build", "-ldflags", "-X main.version="+name, "-o", path, "./cmd/gantry-scheduler")
-	compile.Dir = dir
+	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version="+name, "-o", path, "./cmd/gantry-scheduler")
+	compile.Dir, compile.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)
 	}

@@ -86,7 +86,7 @@ type imagePrefetchCmd struct {
 	DataCenter []string      `placeholder:"ID" help:"Only hosts of this data center. May be repeated."`
 	Host       []string      `placeholder:"HOST" help:"Only this host, by id or name. May be repeated."`
 	Wait       bool          `help:"Wait until all hosts that were asked have the image."`
-	Timeout    time.Duration `default:"30m" help:"Give up waiting after this time; the hosts go on."`
+	Timeout    time.Duration `default:"30m" help:"Give up waiting after this time; the hosts go on. A host that cannot get the image says why in its agent's log alone."`
 }
 
 func (imagePrefetchCmd) Help() string {

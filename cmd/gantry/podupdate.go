@@ -25,7 +25,7 @@ type podUpdateCmd struct {
 func (podUpdateCmd) Help() string {
 	return `Only what is given changes. Name, lock, registry credential and mounts change in place, mounts with the next start. Another
 image, arguments, environment, ports or disk restart a pod that runs, and wipe its container disk. --env and --port
-replace all variables and ports; --set-env and --unset-env change single variables. A persistent mount may grow.
+replace all variables and ports; --set-env and --unset-env change single variables. A persistent mount may grow, from the next start of the pod on.
 
 Examples:
 

@@ -242,7 +242,7 @@ func world() map[string][]string {
 
 func TestRefusedCommandLines(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"id": "-----BEGIN OPENSSH PRIVATE KEY-----\n", "bad.pub": "ssh-ed25519 hidden\n", "env": "SECRET hidden\n", "empty": "\n"} {
+	for name, text := range map[string]string{"id": "-----BEGIN OPENSSH PRIVATE KEY-----\n", "bad.pub": "ssh-ed25519 hidden\n", "env": "SECRET hidden\n", "empty": "\n", "binary": "\xff\xfe"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -270,6 +270,7 @@ func TestRefusedCommandLines(t *testing.T) {
 		"registry create r --username u --password-file " + dir + "/empty": "the password is empty",
 		"secret set s":                                                     "there is no terminal to ask on: give --from-file",
 		"secret set s --from-file " + dir + "/empty":                       "the value is empty",
+		"secret set s --from-file " + dir + "/binary":                      "the value is not text in UTF-8",
 		"secret set s hush":                                                "unexpected argument hush",
 		"billing --last 3 --start 24h":                                     "--last excludes --start and --end",
 		"billing --start yesterday":                                        "--start must be a time",

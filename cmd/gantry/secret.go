@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strings"
+	"unicode/utf8"
 
 	"gantry/client"
 	"gantry/fleet"
@@ -62,8 +63,11 @@ func (a *app) secretValue(ctx context.Context, path string) (fleet.Secret, error
 		return "", err
 	}
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") // an editor's, or echo's
-	if text == "" {
+	switch {
+	case text == "":
 		return "", usage("the value is empty")
+	case !utf8.ValidString(text):
+		return "", usage("the value is not text in UTF-8, which variables are; encode it, as base64 does")
 	}
 	return fleet.Secret(text), nil
 }

@@ -25,6 +25,9 @@ const (
 	sealHeader  = 1 + sealIDSize
 )
 
+// SealOverhead is how many bytes a sealed value is longer than what was sealed.
+const SealOverhead = 33
+
 // Errors of Open.
 var (
 	// ErrSealKey says that the value was sealed with another key than the sealer's.
@@ -34,7 +37,8 @@ var (
 )
 
 // Sealer encrypts and authenticates secrets at rest under one key, with a derived key for each purpose. A purpose is a constant of the
-// program that names a kind of value ("ca key"), never user input. A sealer is safe for concurrent use.
+// program that names a kind of value ("ca key"), after which the identifiers of what the value belongs to may follow. A sealer is safe
+// for concurrent use.
 //
 // A sealed value is version (1 byte), key id (4), nonce (12), ciphertext, tag (16). Nonces are random, so one purpose must stay far below
 // 2^32 values in the life of a key.
@@ -127,7 +131,7 @@ func newSealer(key []byte) (*Sealer, error) {
 // sealed with it.
 func (s *Sealer) KeyText() []byte { return s.text() }
 
-// Seal encrypts plaintext for a purpose. The result is 33 bytes longer and differs at every call.
+// Seal encrypts plaintext for a purpose. The result is SealOverhead bytes longer and differs at every call.
 func (s *Sealer) Seal(purpose string, plaintext []byte) ([]byte, error) {
 	aead, err := s.aead(purpose)
 	if err != nil {

@@ -17,7 +17,9 @@ const probeBase = 0x10000000
 // refuses. It makes a user namespace, gives a folder's files other owners for one mount
 // (mount_setattr(2), idmapped mounts), and mounts an overlay on top of it, which kernels before 5.19
 // refuse (filesystems/overlayfs in the kernel's documents). The files lie in a temporary folder of dir,
-// since it also depends on dir's file system. It needs the rights of root, works in a mount namespace of
+// since it also depends on dir's file system. And it mounts /proc and /sys in a mount namespace of that user
+// namespace, which the kernel refuses where something covers a part of the host's own, as in a container
+// (mount_namespaces(7)). It needs the rights of root, works in a mount namespace of
 // its own and leaves nothing. It takes some milliseconds.
 func Probe(dir string) error {
 	if err := probe(dir); err != nil {
@@ -27,11 +29,14 @@ func Probe(dir string) error {
 }
 
 func probe(dir string) (err error) {
-	ns, err := New(probeBase, 0)
+	ns, mounts, err := made(probeBase, unix.CLONE_NEWNET|unix.CLONE_NEWNS)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ns.Close() }() // read-only
+	defer func() { _, _ = ns.Close(), mounts.Close() }() // read-only
+	if err := apart(func() error { return probeSystem(mounts) }); err != nil {
+		return err
+	}
 	work, err := os.MkdirTemp(dir, ".userns-")
 	if err != nil {
 		return err
@@ -46,6 +51,32 @@ func probe(dir string) (err error) {
 		return err
 	}
 	return apart(func() error { return probeMounts(work, ns.User) })
+}
+
+// probeSystem makes the file systems that every container has, in a mount namespace of the new user
+// namespace: the kernel looks at what is mounted there already. None of them is mounted anywhere.
+func probeSystem(mounts *os.File) error {
+	err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS)
+	runtime.KeepAlive(mounts)
+	if err != nil {
+		return fmt.Errorf("mount namespace of a user namespace: %w", err)
+	}
+	for _, kind := range []string{"proc", "sysfs"} {
+		fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", kind, err)
+		}
+		at := -1
+		if err = unix.FsconfigCreate(fs); err == nil {
+			at, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+		}
+		_ = unix.Close(fs)
+		if err != nil {
+			return fmt.Errorf("a container's %s cannot be mounted; is something mounted over a part of the host's: %w", kind, err)
+		}
+		_ = unix.Close(at)
+	}
+	return nil
 }
 
 // probeMounts does what the probe is about. All of it goes with the thread's mount namespace.

@@ -52,8 +52,8 @@ func CheckBase(base uint32) error {
 	return nil
 }
 
-// New makes a user namespace in which the ids 0 to Size-1 are the caller's base to base+Size-1 (CheckBase). flags is 0, or CLONE_NEWNET for a network namespace that the user namespace owns. The
-// caller needs the rights of root. It fails with ENOSPC where the host allows no (more) user namespaces
+// New makes a user namespace in which the ids 0 to Size-1 are the caller's base to base+Size-1
+// (CheckBase). flags is 0, or CLONE_NEWNET for a network namespace that the user namespace owns. The caller needs the rights of root. It fails with ENOSPC where the host allows no (more) user namespaces
 // (namespaces(7), /proc/sys/user). Safe for concurrent use; a call takes about a millisecond.
 //
 // A process with threads cannot make a user namespace for itself (unshare(2)). A child has it made
@@ -66,6 +66,12 @@ func New(base uint32, flags uintptr) (*Held, error) {
 	if flags&^unix.CLONE_NEWNET != 0 {
 		return nil, errors.New("user namespace: only a network namespace can be made with it")
 	}
+	held, _, err := made(base, flags)
+	return held, err
+}
+
+// made makes the namespaces, and returns with CLONE_NEWNS among flags a mount namespace too.
+func made(base uint32, flags uintptr) (held *Held, mounts *os.File, err error) {
 	// The kernel takes the end of the thread that started the child for the end of the parent.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -78,27 +84,36 @@ func New(base uint32, flags uintptr) (*Held, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("user namespace: %w", err)
+		return nil, nil, fmt.Errorf("user namespace: %w", err)
 	}
-	held, err := hold(child.Pid, flags)
+	held, err = hold(child.Pid, flags)
+	if err == nil && flags&unix.CLONE_NEWNS != 0 {
+		mounts, err = os.Open(nsFile(child.Pid, "mnt"))
+	}
 	killed := child.Kill()
 	if errors.Is(killed, os.ErrProcessDone) { // by somebody else; what is open stays
 		killed = nil
 	}
 	_, ended := child.Wait()
 	if err = errors.Join(err, killed, ended); err == nil {
-		return held, nil
+		return held, mounts, nil
 	}
 	if held != nil {
 		err = errors.Join(err, held.Close())
 	}
-	return nil, fmt.Errorf("user namespace: %w", err)
+	if mounts != nil {
+		err = errors.Join(err, mounts.Close())
+	}
+	return nil, nil, fmt.Errorf("user namespace: %w", err)
+}
+
+func nsFile(pid int, kind string) string {
+	return filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)
 }
 
 // hold opens the namespaces of a process.
 func hold(pid int, flags uintptr) (*Held, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "ns")
-	user, err := os.Open(filepath.Join(dir, "user"))
+	user, err := os.Open(nsFile(pid, "user"))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +121,7 @@ func hold(pid int, flags uintptr) (*Held, error) {
 	if flags&unix.CLONE_NEWNET == 0 {
 		return held, nil
 	}
-	if held.Net, err = os.Open(filepath.Join(dir, "net")); err != nil {
+	if held.Net, err = os.Open(nsFile(pid, "net")); err != nil {
 		return nil, errors.Join(err, user.Close())
 	}
 	return held, nil

@@ -19,6 +19,9 @@ import (
 
 const base = 0x10000000
 
+// covered is set in a process whose /proc or /sys has something mounted over a part.
+const covered = "USERNS_TEST_COVERED"
+
 // limited is set in a process whose user namespace may have none below it.
 const limited = "USERNS_TEST_LIMITED"
 
@@ -26,6 +29,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(limited) != "" {
 		if _, err := New(base, 0); !errors.Is(err, unix.ENOSPC) {
 			fmt.Fprintln(os.Stderr, "want ENOSPC:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if dir := os.Getenv(covered); dir != "" {
+		if err := Probe(dir); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "cannot be mounted") {
+			fmt.Fprintln(os.Stderr, "want EPERM:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -266,6 +276,24 @@ func TestProbe(t *testing.T) {
 	}
 	if after := census(t); after != before {
 		t.Errorf("left %s, was %s", after, before)
+	}
+}
+
+// TestProbeWhereThePartsOfTheKernelAreCovered: in a container, as a rule, no container has a user namespace.
+func TestProbeWhereThePartsOfTheKernelAreCovered(t *testing.T) {
+	for _, part := range []string{"/proc/sys/kernel", "/sys/kernel"} {
+		cmd := exec.Command("unshare", "-m", "sh", "-c", `mount -t tmpfs none "$1" && exec "$0"`, os.Args[0], part)
+		cmd.Env = append(os.Environ(), covered+"="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", part, err, out)
+		}
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		must(b, Probe(dir))
 	}
 }
 

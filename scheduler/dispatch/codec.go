@@ -49,15 +49,15 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 		Total: fleet.Resources{
 			MilliCPU: in.GetTotal().GetMilliCpu(), MemoryMB: in.GetTotal().GetMemoryMb(), DiskGB: in.GetTotal().GetDiskGb(),
 		},
-		CUDA: in.GetCuda(), Driver: in.GetDriver(), Kernel: in.GetKernel(), Runtime: in.GetRuntime(),
-		AgentVersion: in.GetAgentVersion(), Images: in.GetImages(),
+		CUDA: word(in.GetCuda()), Driver: word(in.GetDriver()), Kernel: word(in.GetKernel()), Runtime: word(in.GetRuntime()),
+		AgentVersion: word(in.GetAgentVersion()), Images: decodeImages(in.GetImages()),
 	}
 	if ip, err := netip.ParseAddr(in.GetPublicIp()); err == nil && isRange(in.GetPortFrom(), in.GetPortTo()) {
 		out.PublicIP, out.PortFrom, out.PortTo = ip.String(), int(in.GetPortFrom()), int(in.GetPortTo())
 	}
-	for _, g := range in.GetGpus() {
+	for _, g := range in.GetGpus()[:min(len(in.GetGpus()), maxGPUs+1)] { // the state refuses one more than there may be
 		out.GPUs = append(out.GPUs, fleet.GPU{
-			UUID: g.GetUuid(), Type: g.GetType(), MemoryMB: g.GetMemoryMb(), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
+			UUID: g.GetUuid(), Type: g.GetType(), MemoryMB: max(0, g.GetMemoryMb()), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
 			Simulated: g.GetSimulated(), Sick: sentence(g.GetSick()), PCI: g.GetPci(), Parent: g.GetParent(),
 		})
 	}
@@ -65,13 +65,34 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 	return out
 }
 
+// What of a host is kept. Nothing that it says may fill the log of the control plane.
 const (
-	maxNotices  = 32      // of a host that are kept
-	maxSentence = 1 << 10 // bytes of one of its texts
+	maxNotices  = 32
+	maxGPUs     = 1024
+	maxImages   = 200
+	maxImage    = 1 << 10 // bytes of a reference
+	maxWord     = 256     // bytes of a version, or another word
+	maxSentence = 1 << 10 // bytes of a text
 )
 
 // sentence is a text of a host that is kept in its record.
-func sentence(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxSentence)], "?") }
+func sentence(s string) string { return shortened(s, maxSentence) }
+
+// word is a short text of a host that is kept in its record.
+func word(s string) string { return shortened(s, maxWord) }
+
+func shortened(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "?") }
+
+// decodeImages reads the references of images; what is too long for one is left out.
+func decodeImages(in []string) []string {
+	var out []string
+	for _, image := range in {
+		if len(out) < maxImages && len(image) <= maxImage {
+			out = append(out, image)
+		}
+	}
+	return out
+}
 
 var noticeCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
@@ -126,13 +147,25 @@ func clockError(sentNS int64, now time.Time) time.Duration {
 	return 0
 }
 
+// The bounds of what a host reports of one pod.
+const (
+	maxReason = 4 << 10  // bytes
+	maxTail   = 16 << 10 // bytes of the log's end
+	maxSteps  = 64
+)
+
+var imageDigest = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+
 // decodeReports reads reports; off is the error of the host's clock.
 func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 	out := make([]state.PodReport, 0, len(in))
 	for _, r := range in {
 		p := state.PodReport{
 			Pod: fleet.PodID(r.GetPodId()), Incarnation: r.GetIncarnation(), Event: fleet.Trigger(r.GetEvent()),
-			Reason: r.GetReason(), LogTail: r.GetLogTail(), Digest: r.GetDigest(),
+			Reason: shortened(r.GetReason(), maxReason), LogTail: strings.ToValidUTF8(r.GetLogTail()[max(0, len(r.GetLogTail())-maxTail):], ""),
+		}
+		if imageDigest.MatchString(r.GetDigest()) { // later starts are made from it
+			p.Digest = r.GetDigest()
 		}
 		if r.GetAtNs() != 0 {
 			p.At = time.Unix(0, r.GetAtNs()).Add(off)
@@ -141,7 +174,7 @@ func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 			code := int(r.GetExitCode())
 			p.ExitCode = &code
 		}
-		if len(r.GetStepsNs()) > 0 {
+		if n := len(r.GetStepsNs()); n > 0 && n <= maxSteps {
 			p.Steps = make(map[fleet.Step]time.Time, len(r.GetStepsNs()))
 			for name, ns := range r.GetStepsNs() {
 				p.Steps[fleet.Step(name)] = time.Unix(0, ns)

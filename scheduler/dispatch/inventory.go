@@ -12,8 +12,11 @@ import (
 )
 
 // stockPause is the least time between two inventories of a session that are recorded; of those that come within
-// it the last one counts.
-const stockPause = time.Second
+// it the last one counts. For a host that never stops it doubles, up to stockMost.
+const (
+	stockPause = time.Second
+	stockMost  = 30 * time.Second
+)
 
 // stock is the newest inventory of a session that is not recorded yet.
 type stock struct {
@@ -49,8 +52,9 @@ func (s *stock) take() *link.Inventory {
 // recordStock records inventories until a pause brings none. What the state refuses is left out: the session is worth
 // more than what it says beside the matter.
 func (x *session) recordStock(ctx context.Context) error {
-	pause := time.NewTicker(stockPause)
+	pause := time.NewTimer(0)
 	defer pause.Stop()
+	wait := stockPause
 	for inv := x.stock.take(); inv != nil; inv = x.stock.take() {
 		err := x.proposeStock(ctx, inv)
 		switch {
@@ -59,6 +63,8 @@ func (x *session) recordStock(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("record an inventory: %w", err)
 		}
+		pause.Reset(wait)
+		wait = min(2*wait, stockMost)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

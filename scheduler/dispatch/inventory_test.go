@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,7 +45,8 @@ func restocked(t *testing.T, c *counted) (*session, context.Context) {
 	return x, ctx
 }
 
-// However often a host says what it has, it is recorded once a second, and the last is what stays.
+// However often a host says what it has, it is recorded once a second at most, ever less often when it does not stop,
+// and the last is what stays.
 func TestInventoriesAreRecordedOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counted{}
@@ -55,10 +57,10 @@ func TestInventoriesAreRecordedOnceASecond(t *testing.T) {
 			}
 			time.Sleep(35 * time.Millisecond)
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(time.Minute)
 		x.restock(ctx, &link.Inventory{Kernel: "later"})
 		synctest.Wait()
-		if n := len(c.at); n < 4 || n > 6 || c.kernel[n-2] != "99" || c.kernel[n-1] != "later" {
+		if n := len(c.at); n != 5 || c.kernel[n-2] != "99" || c.kernel[n-1] != "later" {
 			t.Errorf("recorded %q", c.kernel)
 		}
 		for i := range c.at[1:] {
@@ -67,6 +69,42 @@ func TestInventoriesAreRecordedOnceASecond(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAHostThatNeverStopsIsRecordedTwiceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counted{}
+		x, ctx := restocked(t, c)
+		for i := range 1000 {
+			x.restock(ctx, &link.Inventory{Kernel: fmt.Sprint(i)})
+			time.Sleep(600 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := len(c.at); n < 20 || n > 26 {
+			t.Errorf("recorded %d times in ten minutes", n)
+		}
+	})
+}
+
+// What a host says is bounded before it is proposed.
+func TestAnInventoryFillsNoLog(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	in := &link.Inventory{Cuda: long, Driver: long, Kernel: long, Runtime: long, AgentVersion: long}
+	for i := range 5000 {
+		in.Images = append(in.Images, long, fmt.Sprintf("docker.io/library/a:%d", i))
+		in.Gpus = append(in.Gpus, &link.GPU{Uuid: fmt.Sprint(i), MemoryMb: -1})
+	}
+	got := decodeInventory(in)
+	if len(got.Images) != maxImages || got.Images[0] != "docker.io/library/a:0" || len(got.GPUs) != maxGPUs+1 || got.GPUs[0].MemoryMB != 0 {
+		t.Errorf("%d images, %d GPUs of %d MB", len(got.Images), len(got.GPUs), got.GPUs[0].MemoryMB)
+	}
+	if n := len(got.CUDA + got.Driver + got.Kernel + got.Runtime + got.AgentVersion); n != 5*maxWord {
+		t.Errorf("the words have %d bytes", n)
+	}
+	report := decodeReports([]*link.PodReport{{Reason: long, LogTail: strings.Repeat("ü", 1<<20) + "end", Digest: "sha256:" + long}}, 0)[0]
+	if len(report.Reason) != maxReason || len(report.LogTail) > maxTail || !utf8.ValidString(report.LogTail) || !strings.HasSuffix(report.LogTail, "end") || report.Digest != "" {
+		t.Errorf("a report has %d and %d bytes, and the digest %.20s", len(report.Reason), len(report.LogTail), report.Digest)
+	}
 }
 
 // A session that is over ends with it; what the state refuses does not end one.

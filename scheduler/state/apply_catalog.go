@@ -7,8 +7,10 @@ import (
 	"gantry/fleet"
 )
 
-// maxGPUTypes is how many GPU types the catalog may have before hosts add no more to it.
-const maxGPUTypes = 1000
+const (
+	maxGPUTypes  = 1000 // that the catalog may have before hosts add no more to it
+	maxHostTypes = 64   // that one host may bring along
+)
 
 // catalog returns a copy of the catalog to change; it is empty before Bootstrap.
 func (t *txn) catalog() fleet.Catalog {
@@ -61,22 +63,50 @@ func (c DeleteGPUType) apply(t *txn) (any, error) {
 	return nil, nil
 }
 
-// contribute adds the GPU types of a host that the catalog lacks, without a price.
+// contribute adds the GPU types of a host that the catalog lacks, without a price. When the catalog is full, those go
+// that no host has any more.
 func (t *txn) contribute(gpus []fleet.GPU) {
 	cat := t.catalog()
-	before := len(cat.GPUs)
+	seen := map[string]bool{}
+	changed := false
 	for _, gpu := range gpus {
-		if checkID("", gpu.Type) != nil || placeOf(&cat, gpu.Type) >= 0 || len(cat.GPUs) >= maxGPUTypes {
+		if seen[gpu.Type] || len(seen) >= maxHostTypes || checkID("", gpu.Type) != nil {
 			continue
 		}
+		seen[gpu.Type] = true
+		if placeOf(&cat, gpu.Type) >= 0 || len(cat.GPUs) >= maxGPUTypes && !t.tidyTypes(&cat, gpus) {
+			continue
+		}
+		changed = true
 		cat.GPUs = append(cat.GPUs, fleet.GPUType{
 			ID: gpu.Type, Name: strings.TrimPrefix(gpu.Type, "NVIDIA "), Manufacturer: "NVIDIA",
 			MemoryGB: int((gpu.MemoryMB + 500) / 1000), Contributed: true,
 		})
 	}
-	if len(cat.GPUs) > before {
+	if changed {
 		t.putCatalog(cat)
 	}
+}
+
+// tidyTypes drops types that hosts brought along and none has any more, beside a host with those GPUs, and reports
+// whether there were any.
+func (t *txn) tidyTypes(cat *fleet.Catalog, gpus []fleet.GPU) bool {
+	had := map[string]bool{}
+	note := func(gpus []fleet.GPU) {
+		for i := range gpus {
+			had[gpus[i].Type] = true
+		}
+	}
+	note(gpus)
+	count(t, &t.base.hosts, func(h *fleet.Host) bool {
+		if h.State != fleet.HostGone {
+			note(h.Inventory.GPUs)
+		}
+		return false
+	})
+	before := len(cat.GPUs)
+	cat.GPUs = slices.DeleteFunc(cat.GPUs, func(g fleet.GPUType) bool { return g.Contributed && !had[g.ID] })
+	return len(cat.GPUs) < before
 }
 
 func (c PutCPUFlavor) apply(t *txn) (any, error) {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -97,6 +98,28 @@ func TestTheCatalogDoesNotGrowWithoutEnd(t *testing.T) {
 	if got := w.catalog().GPUs; len(got) != maxGPUTypes || got[maxGPUTypes-1].ID != "one" {
 		t.Errorf("%d types, the last is %+v", len(got), got[len(got)-1])
 	}
+}
+
+// A host that never says the same does not keep others from bringing their GPUs along.
+func TestTypesThatNobodyHasMakeWay(t *testing.T) {
+	w := newWorld(t).settle()
+	kept := w.catalog().GPUs
+	for round := range 20 {
+		w.must(w.says(func(inv *fleet.Inventory) {
+			inv.GPUs = nil
+			for i := range 100 {
+				name := fmt.Sprintf("made up %d-%d", round, i)
+				inv.GPUs = append(inv.GPUs, fleet.GPU{UUID: name, Type: name})
+			}
+		}))
+	}
+	w.must(w.says(func(inv *fleet.Inventory) { inv.GPUs[0].Type = "NVIDIA B300" }))
+	got := w.catalog().GPUs
+	place := func(id string) int { return slices.IndexFunc(got, func(g fleet.GPUType) bool { return g.ID == id }) }
+	if len(got) > maxGPUTypes || place("NVIDIA B300") < 0 || place("made up 19-63") < 0 || place("made up 19-64") >= 0 || place(kept[0].ID) < 0 {
+		t.Errorf("%d types, the last is %+v", len(got), got[len(got)-1])
+	}
+	w.check()
 }
 
 func TestDeleteDataCenter(t *testing.T) {

@@ -53,7 +53,7 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 	}
 	pod := *old
 	// A host can be ahead of a control plane that was restored from an old copy.
-	pod.Incarnation = r.Incarnation
+	catchUp(&pod, r.Incarnation)
 	if pod.Status == fleet.StatusTerminated {
 		c.gone(t, &pod, r.Event)
 		return
@@ -75,6 +75,14 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 		return
 	}
 	t.putPod(&pod)
+}
+
+// catchUp gives a pod the incarnation that its host has. Which image a later one than ours was made from is not known,
+// so that its digest counts for no start of ours.
+func catchUp(pod *fleet.Pod, incarnation uint64) {
+	if incarnation > pod.Incarnation {
+		pod.Incarnation, pod.Image = incarnation, ""
+	}
 }
 
 // gone records that nothing is left of a terminated pod. A reboot ends its container, but not its data.

@@ -84,7 +84,7 @@ func (x *comparison) all() {
 		case pod.Held && x.runs[pod.ID] == nil:
 			x.over(pod)
 		case p != nil && !slices.Contains(grants, pod):
-			pod.Incarnation = max(pod.Incarnation, p.Incarnation) // an order of a lower one is not followed
+			catchUp(pod, p.Incarnation) // an order of a lower one is not followed
 		}
 	}
 	held := map[fleet.PodID]fleet.Pod{}
@@ -149,7 +149,7 @@ func (x *comparison) movedHere(old *fleet.Pod) bool {
 func (x *comparison) over(pod *fleet.Pod) {
 	p := x.has[pod.ID]
 	if p != nil {
-		pod.Incarnation = max(pod.Incarnation, p.Incarnation)
+		catchUp(pod, p.Incarnation)
 	}
 	if pod.Status == fleet.StatusTerminated {
 		if p != nil && pod.KeepsData() {
@@ -196,7 +196,7 @@ func (x *comparison) stoppedSince(was *fleet.Pod) bool {
 func (x *comparison) adopt(pod, was *fleet.Pod) {
 	p := x.runs[pod.ID]
 	newer := p.Incarnation > pod.Incarnation
-	pod.Incarnation = max(pod.Incarnation, p.Incarnation)
+	catchUp(pod, p.Incarnation)
 	full := x.grant(pod, was, p)
 	switch {
 	case pod.Status == fleet.StatusTerminated:

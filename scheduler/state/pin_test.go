@@ -61,3 +61,21 @@ func TestDigestBelongsToAnImage(t *testing.T) {
 		})
 	}
 }
+
+// After a restore, a host may run an incarnation that this state knows nothing of: its digest may be another image's.
+func TestADigestOfAnUnknownIncarnationIsNotPinned(t *testing.T) {
+	const pod = "pod-1"
+	w := newWorld(t).settle()
+	w.create(pod, "host-a", 0)
+	cmd := w.report(pod, fleet.EventRunning)
+	cmd.Reports[0].Incarnation, cmd.Reports[0].Digest = w.pod(pod).Incarnation+1, "sha256:other"
+	w.must(cmd)
+	if got := w.pod(pod); got.Image == got.Spec.Image || got.Incarnation != cmd.Reports[0].Incarnation {
+		t.Errorf("incarnation %d is said to be of %q", got.Incarnation, got.Image)
+	}
+	w.must(w.act(pod, fleet.ActionRestart))
+	if got := w.pod(pod); got.Digest != "" || got.Image != got.Spec.Image {
+		t.Errorf("the next start has %q of %q", got.Digest, got.Image)
+	}
+	w.check()
+}

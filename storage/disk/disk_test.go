@@ -324,12 +324,49 @@ func TestAnUncleanFileSystemIsRepaired(t *testing.T) {
 	dir, err := p.Keep(t.Context(), "d", 1)
 	must(t, err)
 	write(t, dir, "note", "kept")
+	spoil(t, p, "d")
+	dir, err = p.Keep(t.Context(), "d", 1)
+	must(t, err)
+	wantFile(t, dir, "note", "kept")
+}
+
+// spoil unmounts all disks, and gives one the state that a crash of the host leaves.
+func spoil(t *testing.T, p *Pool, name string) {
+	t.Helper()
 	must(t, p.Release(t.Context()))
-	f, err := os.OpenFile(p.all[0].(*images).file("d"), os.O_RDWR, 0)
+	f, err := os.OpenFile(p.all[0].(*images).file(name), os.O_RDWR, 0)
 	must(t, err)
 	_, err = f.WriteAt([]byte{2, 0}, 1024+0x3a) // not unmounted, errors found; the checksum is wrong, too
 	must(t, err)
 	must(t, f.Close())
+}
+
+// TestARepairGoesOnWhenNobodyWaits: that of a large disk takes longer than the start of a pod may.
+func TestARepairGoesOnWhenNobodyWaits(t *testing.T) {
+	p := openPool(t, Loop, true)
+	dir, err := p.Keep(t.Context(), "d", 1)
+	must(t, err)
+	write(t, dir, "note", "kept")
+	spoil(t, p, "d")
+	real, err := tool("e2fsck")
+	must(t, err)
+	bin := t.TempDir()
+	begun, gate := filepath.Join(bin, "begun"), filepath.Join(bin, "gate")
+	must(t, unix.Mkfifo(gate, 0o600))
+	script := fmt.Sprintf("#!/bin/sh\n[ -s %[1]s ] && exec %[3]s \"$@\"\necho \"$@\" >>%[1]s\nread -r x <%[2]s\n%[3]s \"$@\"\n", begun, gate, real)
+	must(t, os.WriteFile(filepath.Join(bin, "e2fsck"), []byte(script), 0o700)) //nolint:gosec // a program
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := p.Keep(ctx, "d", 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it is repaired: %v", err)
+	}
+	again, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if _, err := p.Keep(again, "d", 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it is still repaired: %v", err)
+	}
+	must(t, os.WriteFile(gate, []byte("go\n"), 0))
 	dir, err = p.Keep(t.Context(), "d", 1)
 	must(t, err)
 	wantFile(t, dir, "note", "kept")

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -25,7 +24,9 @@ const (
 	ext4Block   = 4096
 	resizeExt4  = 0x40086610 // EXT4_IOC_RESIZE_FS
 	journalMB   = 64
-	toolTimeout = 10 * time.Minute // of mkfs, of a check or of a growth
+	toolTimeout = 10 * time.Minute // of mkfs or of a growth
+	// checkTimeout is for the repair of one file system. A large one takes longer than whoever asks for it waits.
+	checkTimeout = 6 * time.Hour
 	// The features are named so that no configuration of the host changes them.
 	ext4Features = "none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum"
 )
@@ -64,12 +65,18 @@ func imageSize(gb int64, journal bool) int64 {
 	return (size + unit - 1) / unit * unit
 }
 
+// Footprint is the most that a disk of gb·10^9 bytes takes of the host's file system, whatever limits it: a direct one (see
+// Config) may have a journal.
+func Footprint(gb int64, direct bool) int64 {
+	return max(imageSize(gb, direct), int64(projectSize(gb)), int64(subvolumeSize(gb))) //nolint:gosec // below 2^63
+}
+
 // templates keeps an empty file system for each of the sizes that were asked for last, to be copied: that is
 // cheaper than to make each anew.
 type templates struct {
 	dir    string
 	direct bool
-	mu     sync.Mutex
+	turn   locks // of whoever looks for one, or makes it
 }
 
 const (
@@ -109,8 +116,11 @@ func newImage(path string, from *os.File, size int64) (*os.File, error) {
 
 // get returns the template of a size, which it makes when there is none.
 func (t *templates) get(ctx context.Context, size int64) (*os.File, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	done, err := t.turn.lock(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	path := filepath.Join(t.dir, template+strconv.FormatInt(size, 10))
 	f, err := os.Open(path)
 	if err == nil {
@@ -178,6 +188,8 @@ func (t *templates) format(ctx context.Context, path string, size int64) error {
 	} else {
 		args = append(args, "-O", ext4Features)
 	}
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
 	if _, err := runTool(ctx, f, "mkfs.ext4", args...); err != nil {
 		return err
 	}
@@ -191,18 +203,48 @@ func runTool(ctx context.Context, f *os.File, name string, args ...string) (int,
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, path, append(args, f.Name())...)
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
 	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		out = bytes.TrimSpace(out[:min(len(out), 500)])
-		return cmd.ProcessState.ExitCode(), fmt.Errorf("%s: %w: %s", name, err, out)
+	var said head
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return cmd.ProcessState.ExitCode(), fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(said))
 	}
 	return 0, nil
+}
+
+// head keeps the beginning of what a program says: a repair can say very much.
+type head []byte
+
+func (h *head) Write(p []byte) (int, error) {
+	const most = 500
+	*h = append(*h, p[:min(len(p), most-len(*h))]...)
+	return len(p), nil
+}
+
+// checked has a file system repaired that is not mounted. The repair goes on when ctx ends: begun again and again, that of
+// a large disk would never be done. Its programs have the lock of the file, so that the next caller waits for them.
+func checked(ctx context.Context, f *os.File) error {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("dup", err)
+	}
+	own := os.NewFile(uintptr(fd), f.Name()) //nolint:gosec // a descriptor
+	end := make(chan error, 1)
+	go func() {
+		defer func() { _ = own.Close() }()
+		life, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+		defer cancel()
+		end <- check(life, own)
+	}()
+	select {
+	case err := <-end:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the file system is still being checked: %w", ctx.Err())
+	}
 }
 
 // check repairs a file system that is not mounted. What can be is saved: a disk that cannot be mounted is of no use.

@@ -45,14 +45,29 @@ func (i *images) offered() error {
 	if err := punches(i.dir); err != nil {
 		return fmt.Errorf("the file system has no sparse files: %w", err)
 	}
+	if i.inUse() {
+		return nil
+	}
 	return i.tried()
+}
+
+// inUse reports whether a disk of the pool is mounted: what this run of the kernel did it offers, and the pods that
+// wait for an agent to come back need not wait for a trial.
+func (i *images) inUse() bool {
+	names, _ := i.names() // what cannot be listed is not in use
+	for _, name := range names {
+		if is, err := isMount(i.mount(name)); is && err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // tried makes and removes a small disk, under a name that none has: kernels lack this and that, and containers rights. A
 // full host offers what it offered before.
 func (i *images) tried() error {
-	const trial = "~trial"
-	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
+	const trial, most = "~trial", time.Minute // the host's pods wait for it
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	err := i.remove(ctx, trial)
 	if err == nil {
@@ -229,7 +244,7 @@ func (i *images) enlarge(f *os.File, want int64) (int64, error) {
 func (i *images) growUnmounted(ctx context.Context, name string, f *os.File, size int64) error {
 	err := i.release(ctx, name)
 	if err == nil {
-		err = check(ctx, f)
+		err = checked(ctx, f)
 	}
 	if err == nil {
 		err = i.growCopy(ctx, name, f, size)
@@ -247,6 +262,8 @@ func (i *images) growCopy(ctx context.Context, name string, f *os.File, size int
 		return err
 	}
 	defer func() { _ = to.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
 	if _, err := runTool(ctx, to, "resize2fs"); err != nil {
 		return err
 	}
@@ -273,7 +290,7 @@ func (i *images) repair(ctx context.Context, f *os.File) error {
 		return dev.Close()
 	}
 	i.log.Warn("the file system of a disk was not unmounted, or has errors: it is checked", "file", f.Name())
-	return check(ctx, f)
+	return checked(ctx, f)
 }
 
 // remove takes the file away last: as long as it is there, the disk has its name.

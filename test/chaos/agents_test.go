@@ -140,7 +140,7 @@ func (c *cluster) joinHost(a *agent, token string) (string, error) {
 func (c *cluster) beginAgent(a *agent) (err error) {
 	args := []string{
 		"run", "--data-dir", a.data, "--containerd", containerdSocket(), "--image-archive", archive(), "--simulate-gpus", realGPU + ":4",
-		"--public-ip", a.place.Addr, "--port-range", "30000-30099", "--overcommit", "10",
+		"--public-ip", a.place.Addr, "--port-range", "30000-30099", "--overcommit", "10", "--metrics", "",
 	}
 	for _, link := range c.links() {
 		args = append(args, "--scheduler", link)

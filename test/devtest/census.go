@@ -166,10 +166,9 @@ func processThings() (out []thing, err error) {
 	return out, err
 }
 
-// folders are what is made in places that all programs share. The folders of a host's agent in /run stay until its
-// next boot; what is in them does not.
+// folders are what is made in places that all programs share.
 func folders() ([]thing, error) {
-	return files("file", "/run/gantry*/*/*", "/run/containerd/runc/*/*", filepath.Join(os.TempDir(), "*"))
+	return files("file", "/run/gantry*", "/run/gantry*/*", "/run/gantry*/*/*", "/run/containerd/runc/*/*", filepath.Join(os.TempDir(), "*"))
 }
 
 func cmdline(pid int) string {

@@ -11,13 +11,13 @@ import (
 	"gantry/test/devtest"
 )
 
-// TestLogFloodIsBounded lets a pod write 100 MB as fast as it can: the host keeps no more than it promises,
+// TestLogFloodIsBounded lets a pod write 50 MB as fast as it can: the host keeps no more than it promises,
 // other pods start meanwhile, and what the pod says afterwards is there.
 func TestLogFloodIsBounded(t *testing.T) {
 	t.Parallel()
 	const kept = 31 << 20 // bytes: 30 MiB for each series, and a little that is not rotated yet
 	d := suite.dev
-	id := create(t, d, devtest.CPUPod("flood", `yes "$(printf %0100d 7)" | head -c 100000000; trap "exit 0" TERM; while :; do echo the flood is over; sleep 0.1; done`)).ID
+	id := create(t, d, devtest.CPUPod("flood", `yes "$(printf %0100d 7)" | head -c 50000000; trap "exit 0" TERM; while :; do echo the flood is over; sleep 0.1; done`)).ID
 	reach(t, d, id, fleet.StatusRunning)
 	other := create(t, d, devtest.CPUPod("beside", devtest.Sleeper)).ID
 	reach(t, d, other, fleet.StatusRunning)

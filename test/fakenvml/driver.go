@@ -228,7 +228,7 @@ func compile(dir, name, text string, args ...string) error {
 // BuildHelper builds gantry-gpu into dir and returns its path.
 func BuildHelper(dir string) (string, error) {
 	path := filepath.Join(dir, "gantry-gpu")
-	cmd := exec.Command("go", "build", "-o", path, "gantry/cmd/gantry-gpu")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "gantry/cmd/gantry-gpu")
 	// The flags are those of the Makefile, so that C is compiled once.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if out, err := cmd.CombinedOutput(); err != nil {

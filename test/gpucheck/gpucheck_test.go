@@ -21,7 +21,7 @@ func parts(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for _, p := range []string{"./cmd/gantry-logger", "./test/gpucheck"} {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, filepath.Base(p)), p)
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, filepath.Base(p)), p)
 		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build %s: %v: %s", p, err, out)

@@ -91,8 +91,12 @@ func check(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return fmt.Errorf("what a container gets: %w", err)
 	}
-	if who, err := host.Busy(ctx, []string{picked.UUID}); err != nil || who != "" {
-		return fmt.Errorf("the GPU is not free: %s %w", who, err)
+	who, err := host.Busy(ctx, []string{picked.UUID})
+	if err != nil {
+		return fmt.Errorf("whether the GPU is free: %w", err)
+	}
+	if who != "" {
+		return fmt.Errorf("the GPU is not free: %s", who)
 	}
 	d, err := startContainerd(ctx, s.parts, dir)
 	if err != nil {

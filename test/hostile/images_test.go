@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -181,6 +182,31 @@ func TestHugeEnvironment(t *testing.T) {
 		t.Errorf("7 MB of environment: %v", err)
 	}
 	h.remove(s)
+	h.other()
+}
+
+// TestListsOfUsersThatAreNone: what the host reads of an image itself is a plain file of bounded size. A pipe would be
+// opened for ever, and some devices take being opened for an order.
+func TestListsOfUsersThatAreNone(t *testing.T) {
+	h := newHost(t)
+	for i, list := range []entry{
+		{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o666}},
+		{Header: tar.Header{Typeflag: tar.TypeChar, Name: "etc/passwd", Mode: 0o666, Devmajor: 1, Devminor: 5}},
+		{Header: tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644}, body: strings.Repeat("x:x:1:1::/:/\n", 400_000)},
+	} {
+		digest := h.mustLoad("example/users"+strconv.Itoa(i)+":1", image(t, func(c *v1.Config) { c.User = "worker" }, []entry{list}))
+		s, ended := h.spec(digest, "id"), make(chan error, 1)
+		go func() { ended <- h.start(s) }()
+		select {
+		case err := <-ended:
+			var e *pod.Error
+			if !errors.As(err, &e) || e.Class != pod.Fatal || !strings.Contains(e.Sentence, "user") {
+				t.Errorf("image %d: %v", i, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("image %d: it is not known who its user is", i)
+		}
+	}
 	h.other()
 }
 

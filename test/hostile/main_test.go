@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		defer func() { _ = os.RemoveAll(dir) }()
 		programs.logger, programs.attacker = filepath.Join(dir, "gantry-logger"), filepath.Join(dir, "attacker")
 		for path, pkg := range map[string]string{programs.logger: "gantry/cmd/gantry-logger", programs.attacker: "gantry/test/hostile/attacker"} {
-			cmd := exec.Command("go", "build", "-o", path, pkg)
+			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, pkg)
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)

@@ -20,8 +20,8 @@ const module = "gantry"
 var core = []string{
 	"gantry/fleet",
 	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
-	"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/storage/disk",
-	"gantry/netctl/kernel",
+	"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/agent/gpu/nvml", "gantry/agent/inside",
+	"gantry/storage/disk", "gantry/internal/userns", "gantry/netctl/kernel",
 	"gantry/api/rest",
 }
 
@@ -43,6 +43,24 @@ var layers = []struct {
 		[]string{"gantry/agent/pod"},
 		[]string{"os/exec", "github.com/NVIDIA", "github.com/hashicorp", "github.com/containerd", "go.etcd.io/bbolt", "github.com/vishvananda", "sigs.k8s.io/knftables"},
 	},
+}
+
+// homes names what a few packages of the product alone may import, they themselves and not what lies below them: parts
+// that are put together elsewhere, and technology that docs/dependencies.md gives to a whole folder.
+var homes = []struct {
+	what string
+	by   []string
+}{
+	{"gantry/agent/ctrd", []string{"gantry/cmd/gantry-agent"}},
+	{"gantry/agent/gpu/nvml", []string{"gantry/cmd/gantry-gpu"}},
+	{"gantry/agent/ledger", []string{"gantry/agent"}},
+	{"gantry/agent/inside", []string{"gantry/agent", "gantry/agent/ctrd"}},
+	{"gantry/storage/disk/tree", []string{"gantry/storage/disk", "gantry/agent/pod"}},
+	{"gantry/internal/userns", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/netctl", "gantry/netctl/kernel", "gantry/cmd/gantry-agent"}},
+	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger"}},
+	{"github.com/prometheus", []string{"gantry/agent"}},
+	{"github.com/NVIDIA", []string{"gantry/agent/gpu/nvml"}},
+	{"tags.cncf.io", []string{"gantry/agent/gpu", "gantry/agent/gpu/nvml"}},
 }
 
 // pure names the files whose code reads no clock, draws no random value, does no network I/O and starts no goroutine.
@@ -69,6 +87,16 @@ func TestCorePackagesAreThere(t *testing.T) {
 
 func TestTechnologyStaysWithItsOwner(t *testing.T) {
 	report(t, ownerFaults(load(t, "./..."), documented(t)))
+}
+
+func TestPartsStayWithTheirOwner(t *testing.T) {
+	all := load(t, "./...")
+	for _, home := range homes {
+		if _, ok := all[home.what]; !ok && within(home.what, module) {
+			t.Errorf("package %s is not there, and a rule names it", home.what)
+		}
+	}
+	report(t, homeFaults(all))
 }
 
 func TestDependenciesRunOneWay(t *testing.T) {
@@ -124,6 +152,23 @@ func layerFaults(g graph) []string {
 	return faults
 }
 
+func homeFaults(g graph) []string {
+	var faults []string
+	for _, path := range g.own() {
+		if forTests(path) {
+			continue
+		}
+		for _, imported := range g[path].Imports {
+			for _, home := range homes {
+				if within(imported, home.what) && !forTests(imported) && !within(path, home.what) && !slices.Contains(home.by, path) {
+					faults = append(faults, fmt.Sprintf("%s imports %s: only %s may", path, imported, strings.Join(home.by, ", ")))
+				}
+			}
+		}
+	}
+	return faults
+}
+
 func standardOnlyFaults(g graph) []string {
 	var faults []string
 	for path, p := range g {
@@ -140,7 +185,7 @@ func cgoFaults(g graph) []string {
 	var faults []string
 	for path, p := range g {
 		if !p.Standard && len(p.CgoFiles) > 0 {
-			faults = append(faults, fmt.Sprintf("%s is in a scheduler or command line binary and uses cgo in %s", path, strings.Join(p.CgoFiles, ", ")))
+			faults = append(faults, fmt.Sprintf("%s is in a binary that is built without cgo and uses it in %s", path, strings.Join(p.CgoFiles, ", ")))
 		}
 	}
 	slices.Sort(faults)

@@ -80,6 +80,21 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"gantry/netctl must not reach gantry/agent/pod: gantry/netctl -> gantry/agent/pod"},
 		},
 		{
+			"agent with its runtime", homeFaults,
+			made("gantry/cmd/gantry-agent: gantry/agent/ctrd", "gantry/agent: gantry/agent/ctrd", "gantry/test/hostile: gantry/agent/ctrd"),
+			[]string{"gantry/agent imports gantry/agent/ctrd: only gantry/cmd/gantry-agent may"},
+		},
+		{
+			"metrics below the agent", homeFaults,
+			made("gantry/agent: github.com/prometheus/client_golang/prometheus", "gantry/agent/pod: github.com/prometheus/client_golang/prometheus"),
+			[]string{"gantry/agent/pod imports github.com/prometheus/client_golang/prometheus: only gantry/agent may"},
+		},
+		{
+			"disks reach up", layerFaults,
+			made("gantry/storage/disk: gantry/agent/pod"),
+			[]string{"gantry/storage/disk must not reach gantry/agent/pod: gantry/storage/disk -> gantry/agent/pod"},
+		},
+		{
 			"fleet with a library", standardOnlyFaults,
 			graph{"gantry/fleet": {}, "time": {Standard: true}, "golang.org/x/sync/errgroup": {}},
 			[]string{"gantry/fleet uses golang.org/x/sync/errgroup: it may use the standard library only"},
@@ -87,7 +102,7 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 		{
 			"cgo", cgoFaults,
 			graph{"net": {Standard: true, CgoFiles: []string{"cgo_linux.go"}}, "x.org/y": {CgoFiles: []string{"y.go"}}},
-			[]string{"x.org/y is in a scheduler or command line binary and uses cgo in y.go"},
+			[]string{"x.org/y is in a binary that is built without cgo and uses it in y.go"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

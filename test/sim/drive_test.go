@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -67,6 +68,8 @@ func faults() []fault {
 		{"runtime away", 3, runtimeAway},
 		{"slow pulls", 1, slowPulls},
 		{"second agent", 2, secondAgent},
+		{"GPU sick", 2, gpuSick},
+		{"host unfit", 1, hostUnfit},
 	}...)
 }
 
@@ -95,7 +98,7 @@ func (d *driver) run() error {
 		}
 		h.start()
 	}
-	if err := d.prepay(ctx); err != nil {
+	if err := errors.Join(d.prepay(ctx), d.putSecrets()); err != nil {
 		return err
 	}
 	d.load(loadTime / 3)
@@ -363,6 +366,7 @@ func (d *driver) quiet() {
 	d.check(err)
 	if story.commands > 0 {
 		d.count["replayed"] = story.commands
+		d.count["inventory changed"] = story.updates
 		if !d.clocksJump {
 			d.count["intervals charged"] = story.charges.check(d.world, end)
 		}

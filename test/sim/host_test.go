@@ -24,6 +24,7 @@ type host struct {
 	dir   string
 	id    fleet.HostID
 	gpus  []fleet.GPU
+	gear  *gear
 	offer fleet.Resources
 
 	// Of the driver alone.
@@ -53,6 +54,7 @@ func (w *world) newHost(ctx context.Context, name string, gpus int) (*host, erro
 			return nil, err
 		}
 	}
+	h.gear = newGear(h.gpus)
 	token, _, err := w.scheduler().service.CreateJoinToken(ctx, "dc-1", fleet.CloudSecure, 0)
 	if err != nil {
 		return nil, err
@@ -91,8 +93,8 @@ func (h *host) config(c *client) agent.Config {
 	h.mu.Unlock()
 	return agent.Config{
 		Dir: h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
-		GPUs: h.gpus, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
-		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: gpu.Idle{}, Publish: publish(),
+		Accelerators: h.gear, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
+		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: h.gear, Publish: publish(),
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:      func() {}, Log: h.world.log.With("at", h.name),
 	}
@@ -128,7 +130,7 @@ func (h *host) reboot() {
 // clone makes another machine with a copy of the host's data folder. Nothing may write to the folder.
 func (h *host) clone(name string) (*host, error) {
 	c := &host{
-		world: h.world, dir: filepath.Join(h.world.dir, name), id: h.id, gpus: h.gpus, offer: h.offer,
+		world: h.world, dir: filepath.Join(h.world.dir, name), id: h.id, gpus: h.gpus, gear: newGear(h.gpus), offer: h.offer,
 		machine: newMachine(name, h.world.rng.Uint64(), h.world),
 	}
 	c.instance = h.instance

@@ -29,10 +29,11 @@ type machine struct {
 	rng    *rand.Rand
 	boot   int
 	kernel *netctl.FakeKernel
-	away   chan struct{} // not nil while the container runtime does not answer; closed when it comes back
-	left   chan struct{} // closed when the container runtime goes away
-	slow   bool          // pulls take ten times as long
-	images map[string]bool
+	away   chan struct{}     // not nil while the container runtime does not answer; closed when it comes back
+	left   chan struct{}     // closed when the container runtime goes away
+	slow   bool              // pulls take ten times as long
+	images map[string]string // digests by reference, as pulled last
+	layers map[string]string // references by digest
 	boxes  map[fleet.PodID]*box
 	pid    int
 }
@@ -58,7 +59,7 @@ type box struct {
 
 // behavior is what an image's process does; it is read from the image's name.
 type behavior struct {
-	kind  string        // steady, polite, stubborn, done, fail, oom, missing, broken, slow
+	kind  string        // steady, moving, polite, stubborn, done, fail, oom, missing, broken, slow
 	after time.Duration // for done, fail and oom
 }
 
@@ -79,7 +80,7 @@ func behaviorOf(ref string) behavior {
 func newMachine(name string, seed uint64, w watcher) *machine {
 	return &machine{
 		name: name, instance: fmt.Sprintf("%04x", seed&0xffff), watch: w, rng: rand.New(rand.NewPCG(seed, 2)), boot: 1,
-		kernel: netctl.NewFakeKernel(), left: make(chan struct{}), images: map[string]bool{}, boxes: map[fleet.PodID]*box{},
+		kernel: netctl.NewFakeKernel(), left: make(chan struct{}), images: map[string]string{}, layers: map[string]string{}, boxes: map[fleet.PodID]*box{},
 	}
 }
 
@@ -249,10 +250,13 @@ func (c *client) Look(ctx context.Context, id fleet.PodID) (out pod.Container, e
 
 // Image implements pod.Runtime.
 func (c *client) Image(ctx context.Context, ref string) (digest string, err error) {
-	ref, _, _ = strings.Cut(ref, "@") // tags never move here
+	tag, pin, pinned := strings.Cut(ref, "@")
 	err = c.do(ctx, func(m *machine) error {
-		if m.images[ref] {
-			digest = "sha256:" + ref
+		switch {
+		case !pinned:
+			digest = m.images[tag]
+		case m.layers[pin] != "":
+			digest = pin
 		}
 		return nil
 	})
@@ -262,8 +266,8 @@ func (c *client) Image(ctx context.Context, ref string) (digest string, err erro
 // Pull implements pod.Runtime.
 func (c *client) Pull(ctx context.Context, ref string, auth *fleet.Credential, progress func(done, total int64)) (string, error) {
 	const parts = 5
-	ref, _, _ = strings.Cut(ref, "@")
-	how := behaviorOf(ref)
+	tag, digest := inRegistry(ref)
+	how := behaviorOf(tag)
 	c.m.mu.Lock()
 	took := time.Duration(c.m.rng.Int64N(int64(4 * time.Second)))
 	busy := c.m.rng.IntN(12) == 0
@@ -289,7 +293,12 @@ func (c *client) Pull(ctx context.Context, ref string, auth *fleet.Credential, p
 	case busy:
 		return "", &pod.Error{Class: pod.Retry, Sentence: "the registry is busy"}
 	}
-	return "sha256:" + ref, c.do(ctx, func(m *machine) error { m.images[ref] = true; return nil })
+	return digest, c.do(ctx, func(m *machine) error {
+		if m.layers[digest] = tag; ref == tag {
+			m.images[tag] = digest
+		}
+		return nil
+	})
 }
 
 // Define implements pod.Runtime.
@@ -301,10 +310,10 @@ func (c *client) Define(ctx context.Context, spec pod.ContainerSpec) error {
 			}
 			return nil
 		}
-		if !m.images[spec.Image] {
+		if m.layers[spec.Digest] == "" {
 			return errors.New("no such image")
 		}
-		if spec.Digest != "sha256:"+spec.Image {
+		if m.layers[spec.Digest] != spec.Image {
 			m.watch.broke("%s: pod %s is made from %q, which is not what was pulled for it", m.name, spec.Pod, spec.Digest)
 		}
 		m.boxes[spec.Pod] = &box{

@@ -17,6 +17,7 @@ import (
 // story is what a log tells.
 type story struct {
 	commands int
+	updates  int // of inventories while a session stood
 	charges  charges
 }
 
@@ -90,6 +91,9 @@ func (s *story) entry(w *world, store *state.Store, entry raft.Log) error {
 		if _, err := store.Apply([]state.Entry{{Index: entry.Index*room + uint64(i), Term: entry.Term, Data: data}}); err != nil {
 			return err
 		}
+		if _, ok := cmd.(state.UpdateInventory); ok {
+			s.updates++
+		}
 		for _, id := range touched {
 			old, was := before[id]
 			rec, known, err := find(store, id)
@@ -102,6 +106,11 @@ func (s *story) entry(w *world, store *state.Store, entry raft.Log) error {
 			default:
 				moved(w, entry.Index, cmd, old, rec)
 				s.charges.change(&old, &rec, at)
+			}
+			if known {
+				if err := bound(w, store, entry.Index, old, rec); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -116,6 +125,8 @@ func moved(w *world, index uint64, cmd state.Command, old, rec fleet.Pod) {
 		w.broke("I5: entry %d moves pod %s from %s to %s (%T)", index, rec.ID, old.Status, rec.Status, cmd)
 	case old.Host != rec.Host && (old.Held && rec.Held || old.KeepsData()):
 		w.broke("I1: entry %d moves pod %s from host %s to %s while it has something there (%T)", index, rec.ID, old.Host, rec.Host, cmd)
+	case old.Incarnation == rec.Incarnation && old.Image == rec.Image && old.Digest != "" && rec.Digest != old.Digest:
+		w.broke("entry %d has pod %s run %s where %s is pinned (%T)", index, rec.ID, rec.Digest, old.Digest, cmd)
 	}
 }
 

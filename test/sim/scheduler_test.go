@@ -203,8 +203,9 @@ func (m *member) open() (*process, error) {
 	}
 	p.dispatch = dispatch.New(dispatch.Config{
 		Store: p.store, Node: p.node, Log: log, CertLife: w.certLife,
-		CA:     func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
-		Leader: func() string { l, _ := p.node.Leader(); return l.Address },
+		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
+		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
+		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
 	})
 	p.service = scheduler.New(scheduler.Config{
 		Store: p.store, Node: p.node, Dispatch: p.dispatch, Sealer: sealer, Log: log, Now: m.now, Version: "sim",

@@ -76,7 +76,7 @@ func (d *driver) owner(id fleet.PodID) fleet.AccountID {
 func (d *driver) image() string {
 	d.numbers++
 	kinds := []string{
-		"steady", "steady", "steady", "steady", "polite", "polite", "stubborn", "done", "done", "fail", "oom", "missing", "broken", "slow",
+		"steady", "steady", "moving", "moving", "polite", "polite", "stubborn", "done", "done", "fail", "oom", "missing", "broken", "slow",
 	}
 	kind := kinds[d.rng.IntN(len(kinds))]
 	number := d.numbers
@@ -106,6 +106,9 @@ func (d *driver) request() fleet.PodRequest {
 		}
 	}
 	req.Ports = d.ports()
+	if d.rng.IntN(2) == 0 {
+		useSecret(&req)
+	}
 	if len(d.templates) > 0 && d.rng.IntN(4) == 0 {
 		req.Template = d.templates[d.rng.IntN(len(d.templates))]
 		if d.rng.IntN(2) == 0 {

@@ -159,9 +159,11 @@ func (w *world) began(m *machine, spec pod.ContainerSpec) {
 		w.broke("pod %s was %s before the restore and starts again on %s", spec.Pod, was, m.name)
 	}
 	w.apartGPUs(m, spec)
-	if (!known || !rec.Held || w.machineOf(rec.Host) != m) && !w.orderedBefore(m, spec) {
+	here := known && rec.Held && w.machineOf(rec.Host) == m
+	if (!here || rec.Incarnation < spec.Incarnation) && !w.orderedBefore(m, spec) && !here {
 		w.broke("I1: pod %s starts on %s, which the state does not bind it to: %+v", spec.Pod, m.name, rec)
 	}
+	w.checkEnv(spec, rec)
 	w.writes(m, spec)
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,7 +86,7 @@ type world struct {
 // newWorld starts a world that ends with the test.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{TB: t, dir: must[string](t)(os.MkdirTemp(suite.dir, "w"))}
+	w := &world{TB: t, dir: must[string](t)(os.MkdirTemp(suite.dir, "w")), unusual: []string{"--metrics", ""}}
 	w.marks = []string{w.dir + "/"}
 	t.Cleanup(w.census)
 	w.containerd = ctrdtest.StartDaemon(t)
@@ -186,6 +187,13 @@ func (w *world) newHost(name, kind string) *host {
 		w.Fatal(err)
 	}
 	h.ready()
+	await(h, name+" has the image", func() error {
+		a, err := h.admin.Images(h.Context(), "", h.id)
+		if err == nil && (len(a.Value.Hosts) != 1 || !slices.ContainsFunc(a.Value.Hosts[0].Images, func(has string) bool { return strings.HasSuffix(has, image) })) {
+			err = fmt.Errorf("it has %v", a.Value.Hosts)
+		}
+		return err
+	})
 	return h
 }
 
@@ -195,6 +203,9 @@ func (h *host) start(extra ...string) (err error) {
 		"run", "--data-dir", h.dir, "--scheduler", h.link, "--containerd", h.containerd.Socket,
 		"--logger", program("points", "gantry-logger"), "--port-range", "0", "--overcommit", "1000",
 	}, h.unusual...)
+	if !slices.Contains(args, "--metrics") {
+		args = append(args, "--metrics", "") // several agents run at once
+	}
 	args = append(args, extra...)
 	h.agent, err = begin(h.log(h.name), []string{"GANTRY_FAULTPOINT_FILE=" + h.arm, "GANTRY_FAULTPOINT_LIST=" + h.list},
 		program(h.kind, "gantry-agent"), args...)

@@ -18,7 +18,7 @@ const (
 	helloTimeout = 10 * time.Second
 	least        = 50 * time.Millisecond // between two tries to connect
 	most         = 5 * time.Second
-	maxMessage   = 64 << 20
+	maxMessage   = 256 << 20
 	maxReports   = 64 // of one message
 )
 
