@@ -74,7 +74,7 @@ $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 .PHONY: test-containerd
 test-containerd: $(CONTAINERDS:%=.bin/%/.stamp) ## Run the runtime's tests against containerd 2.x, built here; CONTAINERDS='containerd-1.7 containerd-2' both
 	go test -race -c -o .bin/ctrd.test ./agent/ctrd
-	printf '%s\n' $(CONTAINERDS) | xargs -P 2 -I{} bash -o pipefail -c 'export TMPDIR=$$(mktemp -d /tmp/gXXX) && cd agent/ctrd && \
+	printf '%s\n' $(CONTAINERDS) | xargs -P 2 -I{} bash -o pipefail -c 'export TMPDIR=$$(mktemp -d /tmp/gXXX) && chmod 711 $$TMPDIR && cd agent/ctrd && \
 		GANTRY_TEST_CONTAINERD_DIR=$(CURDIR)/.bin/{} $(CURDIR)/.bin/ctrd.test -test.timeout 10m 2>&1 | sed "s/^/{}: /" && rmdir $$TMPDIR'
 
 .PHONY: gpu-check

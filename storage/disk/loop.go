@@ -359,13 +359,11 @@ func (i *images) release(ctx context.Context, name string) error {
 	if err := unmount(at); err != nil {
 		return err
 	}
-	if err := detached(ctx, i.file(name)); err != nil {
-		return err
-	}
+	// Before the device is waited for: without their mount point, copies in other mount namespaces go, too.
 	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return busy(err)
 	}
-	return nil
+	return detached(ctx, i.file(name))
 }
 
 // unmount takes every mount off a folder.
