@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -128,13 +127,6 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer func() { _ = book.Close() }()
 	c.Log = c.Log.With("host", identity.ID)
-	scraped, err := listenMetrics(ctx, c.Metrics)
-	if err != nil {
-		return err
-	}
-	if scraped != nil {
-		defer func() { _ = scraped.Close() }()
-	}
 	d, err := newDaemon(ctx, c, book)
 	if err != nil && ctx.Err() != nil {
 		return nil // it was told to end while it began
@@ -143,7 +135,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer d.close()
-	d.sessions.store, d.sessions.where, d.scraped = store, where, scraped
+	d.sessions.store, d.sessions.where = store, where
 	c.Ready()
 	d.live(ctx)
 	return nil
@@ -163,7 +155,6 @@ type daemon struct {
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
 	metrics  *metrics
-	scraped  net.Listener // of serveMetrics; nil: it has to listen itself
 	keeper   *imageKeeper
 	imported chan struct{} // closed when the archives are loaded; nil: there are none
 

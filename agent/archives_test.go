@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -153,19 +152,4 @@ func TestOneLooksAfterImages(t *testing.T) {
 			t.Errorf("%d are got at once", images.most)
 		}
 	})
-}
-
-func TestAnAddressOfMetricsThatIsTakenStopsTheStart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	addr := l.Addr().String()
-	if _, err := listenMetrics(t.Context(), addr); err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "--metrics") {
-		t.Errorf("it says %v", err)
-	}
-	if l, err := listenMetrics(t.Context(), ""); l != nil || err != nil {
-		t.Errorf("no address: %v, %v", l, err)
-	}
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -172,35 +171,20 @@ func (m *metrics) collected(images int) {
 	}
 }
 
-// listenMetrics listens where Prometheus may ask; nowhere when addr is empty. An address that is taken is the
-// operator's to set right, such as on a machine with two agents: it fails.
-func listenMetrics(ctx context.Context, addr string) (net.Listener, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("metrics cannot be served at %s: %w; name another address, or none, with --metrics", addr, err)
-	}
-	return l, nil
-}
-
-// serveMetrics answers scrapers until ctx ends. Pods do not need them: when serving fails it is tried again and again.
+// serveMetrics answers scrapers until ctx ends. Pods do not need them, and whoever may open a port must not keep an
+// agent from its pods: when serving fails it is tried again and again.
 func (d *daemon) serveMetrics(ctx context.Context) {
 	if d.Metrics == "" {
 		return
 	}
 	for ctx.Err() == nil {
-		l, err := d.scraped, error(nil)
-		if d.scraped = nil; l == nil {
-			l, err = listenMetrics(ctx, d.Metrics)
-		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.Metrics)
 		if err == nil {
 			d.Log.Info("metrics are served", "addr", l.Addr().String())
 			err = d.serveMetricsOn(ctx, l)
 		}
 		if ctx.Err() == nil {
-			d.Log.Warn("metrics are not served", "addr", d.Metrics, "err", err, "again_in", serveAgain)
+			d.Log.Warn("metrics are not served; --metrics names another address, or none", "addr", d.Metrics, "err", err, "again_in", serveAgain)
 			_ = pause(ctx, serveAgain)
 		}
 	}
