@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type dev struct {
 	env    []string // of every child
 	api    string   // address of the public API of the first scheduler
 	apis   []string // of each scheduler
+	ports  []int    // that were given out to parts
 	island *kernel.Island
 
 	containerd *child // nil before it is started, as the others
@@ -146,7 +148,7 @@ func (d *dev) chooseAddresses() error {
 		return bad("listen address %q: %v", d.cfg.Listen, err)
 	}
 	if port == 0 {
-		if port, err = freePort(host); err != nil {
+		if port, err = d.freePort(host); err != nil {
 			return fmt.Errorf("find a port on %s: %w", host, err)
 		}
 	}
@@ -154,6 +156,7 @@ func (d *dev) chooseAddresses() error {
 		return fmt.Errorf("cannot listen on %s: %w; name another address with --listen",
 			net.JoinHostPort(host, strconv.Itoa(port)), cause(err))
 	}
+	d.ports = append(d.ports, port)
 	d.cfg.Listen = net.JoinHostPort(host, strconv.Itoa(port))
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -161,7 +164,7 @@ func (d *dev) chooseAddresses() error {
 	d.api = "http://" + net.JoinHostPort(host, strconv.Itoa(port))
 	d.apis = []string{d.api}
 	for range d.state.Schedulers - 1 {
-		if port, err = freePort(host); err != nil {
+		if port, err = d.freePort(host); err != nil {
 			return fmt.Errorf("find a port on %s: %w", host, err)
 		}
 		d.apis = append(d.apis, "http://"+net.JoinHostPort(host, strconv.Itoa(port)))
@@ -177,12 +180,22 @@ func portFree(host string, port int) error {
 	return l.Close()
 }
 
-func freePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return 0, err
+// freePort finds a port that is free now, and that no part of this dev was given before.
+func (d *dev) freePort(host string) (int, error) {
+	for {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			return 0, err
+		}
+		if !slices.Contains(d.state.Links, port) && !slices.Contains(d.ports, port) {
+			d.ports = append(d.ports, port)
+			return port, nil
+		}
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // cause returns the innermost error, whose text has no repeated address in it.

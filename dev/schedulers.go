@@ -44,7 +44,7 @@ func (d *dev) chooseLinks() error {
 			}
 			d.state.Links = d.state.Links[:i]
 		}
-		port, err := freePort(host)
+		port, err := d.freePort(host)
 		if err != nil {
 			return fmt.Errorf("find a port for the link: %w", err)
 		}

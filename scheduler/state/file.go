@@ -1,7 +1,9 @@
 package state
 
 import (
+	"bufio"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -55,9 +57,40 @@ func readMark(path, boot string) (suspect string, err error) {
 		if boot == "" || value != boot {
 			return "the file was not closed before the machine stopped", nil
 		}
-		return "", nil
+		return pagesFit(path)
 	}
 	return "the file's mark is damaged", nil
+}
+
+// pagesFit tells whether a page of a bbolt file says that it goes on beyond the file's end. bbolt would believe it,
+// and remember each of up to 4 billion pages. What else is damaged it meets as it goes.
+func pagesFit(path string) (suspect string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	page := os.Getpagesize() // with which the file was made
+	pages := uint64(info.Size()) / uint64(page)
+	in := bufio.NewReaderSize(f, 1<<20)
+	head := make([]byte, 16) // id, flags, count, overflow; bbolt's internal/common/page.go
+	for i := range pages {
+		if _, err := io.ReadFull(in, head); err != nil {
+			return "", err
+		}
+		if _, err := in.Discard(page - len(head)); err != nil {
+			return "", err
+		}
+		over := uint64(binary.NativeEndian.Uint32(head[12:]))
+		if binary.NativeEndian.Uint64(head) == i && over >= pages-i {
+			return "a page of the file is damaged", nil
+		}
+	}
+	return "", nil
 }
 
 func markOpen(path, boot string) error { return writeMark(path, markedOpen, boot) }

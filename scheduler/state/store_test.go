@@ -268,10 +268,12 @@ func TestADamagedOpenFileDoesNotPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page := 0; page < len(orig)/4096; page++ {
-		for _, off := range []int{8, 10, 12, 16, 20, 40} {
+		// The header of a page, then what it says of its first and second entry. Of a length only three bytes are
+		// changed: for one of 4 GB the race detector takes many times as much memory.
+		for off, n := range map[int]int{8: 8, 10: 6, 12: 4, 16: 3, 20: 3, 24: 3, 28: 3, 36: 3, 40: 3, 44: 3} {
 			path := w.copyTo(t)
 			data := slices.Clone(orig)
-			for i := range 8 {
+			for i := range n {
 				data[page*4096+off+i] = 0xff
 			}
 			if err := os.WriteFile(path, data, 0o600); err != nil {

@@ -180,7 +180,9 @@ func TestAHostThatFollowedARestoredControlPlaneRefusesTheOldOne(t *testing.T) {
 	w.restore(a)
 	a.begin()
 	h.start(a.addr)
-	w.soon("the host is ready again", func() bool { return a.dispatch.Reachable(h.id) && h.record().Lineage > 0 })
+	w.soon("the host is ready again", func() bool {
+		return a.dispatch.Reachable(h.id) && h.record().Lineage > 0 && logs.count("the control plane was restored from a copy") > 0
+	})
 	h.kill()
 	if after := h.record(); after.Generation < before {
 		t.Errorf("the generation fell from %d to %d", before, after.Generation)
