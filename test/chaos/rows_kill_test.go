@@ -50,6 +50,7 @@ func TestRow01LeaderKilled(t *testing.T) {
 		if err := until(upTime, c.whole); err != nil {
 			t.Fatal(err)
 		}
+		l.warm(t, 40) // the next one meets traffic, too
 	}
 	l.end(t, began, pick(100, 5000))
 	c.sameState(t)
