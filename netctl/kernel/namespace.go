@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	netnsDir   = "/run/netns" // where `ip netns` looks
-	threadNS   = "/proc/thread-self/ns/net"
-	nsfsMagic  = 0x6e736673
-	maxUnmount = 16
+	netnsDir  = "/run/netns" // where `ip netns` looks
+	threadNS  = "/proc/thread-self/ns/net"
+	nsfsMagic = 0x6e736673
 )
 
 // namespace is an open network namespace. Close it.
@@ -249,20 +248,7 @@ func dropNamespaces() error {
 // removeNamespace takes the name away, mounted or not. Processes inside keep the
 // namespace itself until they end.
 func removeNamespace(name string) error {
-	path := filepath.Join(netnsDir, name)
-	for range maxUnmount {
-		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("unmount namespace: %w", err)
-		}
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove namespace: %w", err)
-	}
-	return nil
+	return userns.Unpin(filepath.Join(netnsDir, name))
 }
 
 func isNamespace(name string) bool {
