@@ -125,6 +125,12 @@ func clearKernel(dir string) error {
 			}
 			faults = append(faults, os.Remove(ns))
 		}
+		boot := "/run/" + prefix // what the agent has of this boot
+		if err := unmountBelow(boot); err != nil {
+			faults = append(faults, err)
+		} else {
+			faults = append(faults, os.RemoveAll(boot))
+		}
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/gantry/" + prefix)
 		own, _ := filepath.Glob("/sys/fs/cgroup/gantry/" + prefix)
 		for _, group := range append(groups, own...) {
