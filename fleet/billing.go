@@ -2,27 +2,6 @@ package fleet
 
 import "time"
 
-// VolumeType is the tier of a network volume.
-type VolumeType string
-
-// The tiers.
-const (
-	VolumeStandard VolumeType = "STANDARD"
-	VolumeFast     VolumeType = "HIGH_PERFORMANCE"
-)
-
-// Volume is the record of a network volume.
-type Volume struct {
-	ID         VolumeID     `cbor:"1,keyasint"`
-	Account    AccountID    `cbor:"2,keyasint"`
-	Name       string       `cbor:"3,keyasint"`
-	SizeGB     int          `cbor:"4,keyasint"`
-	DataCenter DataCenterID `cbor:"5,keyasint"`
-	Type       VolumeType   `cbor:"6,keyasint"`
-	Rev        uint64       `cbor:"7,keyasint"`
-	CreatedAt  time.Time    `cbor:"8,keyasint"`
-}
-
 // ChargeKind is what a charge is for.
 type ChargeKind string
 

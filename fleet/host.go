@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -68,6 +69,8 @@ type Inventory struct {
 
 	Notices      []Notice `cbor:"12,keyasint,omitempty"` // by code, at most 32
 	RuntimeClass string   `cbor:"13,keyasint,omitempty"` // what isolates pods beyond the kernel: "" (runc), "gvisor" or "kata"
+
+	Volumes []BackendKind `cbor:"14,keyasint,omitempty"` // of network volumes, that the host can mount
 }
 
 // Host is the record of a host.
@@ -103,6 +106,7 @@ type Host struct {
 	// nothing there: what a fence freed, and what a restored control plane does not know. It is told to remove
 	// them, and takes no pods until none is left.
 	Leftovers []Leftover `cbor:"22,keyasint,omitempty"`
+	Roles     []HostRole `cbor:"23,keyasint,omitempty"` // that an operator gave it, sorted
 	// Behind says that Lineage is not the cluster's. It is set in what views return.
 	Behind bool `cbor:"-"`
 }
@@ -114,6 +118,9 @@ type Leftover struct {
 	// Gone says that its data goes, too: the pod is terminated. It is left until nothing of it is there.
 	Gone bool `cbor:"3,keyasint,omitempty"`
 }
+
+// Has reports whether an operator gave the host a role.
+func (h *Host) Has(r HostRole) bool { return slices.Contains(h.Roles, r) }
 
 // Shown is the state as people see it: of a ready host, its duty.
 func (h *Host) Shown() HostState {

@@ -41,6 +41,9 @@ type Deps struct {
 	// namespaces.
 	IDBase func(addr netip.Addr) uint32
 
+	// Volumes are the network volumes of the host; nil: it can mount none.
+	Volumes Volumes
+
 	// Imported is closed when the images are on the host that its operator brought along; nil: there are none. No
 	// image is pulled before.
 	Imported <-chan struct{}

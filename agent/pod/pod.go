@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/storage/volume"
 )
 
 // Assignment is what the scheduler wants of one pod on this host.
@@ -30,6 +31,9 @@ type Assignment struct {
 	Mappings   []fleet.PortMapping    `cbor:"mappings,omitempty"`
 	Digest     string                 `cbor:"digest,omitempty"` // of the image, once one was pinned
 	Persistent *fleet.PersistentMount `cbor:"persistent,omitempty"`
+	// Volume is the pod's network volume, and VolumePath where it is in the container; nil: it has none.
+	Volume     *volume.Volume `cbor:"volume,omitempty"`
+	VolumePath string         `cbor:"volume_path,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
 	// scheduler was heard, and until then it pulls nothing.
 	Registry *fleet.Credential `cbor:"-"`
@@ -97,6 +101,23 @@ type Network interface {
 	Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) error
 	Release(ctx context.Context, id fleet.PodID) error
 	Namespace(id fleet.PodID) string // path
+}
+
+// Volumes mounts network volumes for pods. Calls may be repeated; none of them waits for a dead server for longer than
+// its own deadline. Errors of Attach are *volume.Error with a sentence for the pod's owner.
+type Volumes interface {
+	// Attach mounts the volume's directory for the pod, and returns where: a mount of its own, nodev and nosuid, with the
+	// ids of its files as they are.
+	Attach(ctx context.Context, id fleet.PodID, v volume.Volume) (dir string, err error)
+	// SetReadOnly makes what a running pod has of its volume read-only, or writable again, also in the container of the
+	// process pid.
+	SetReadOnly(ctx context.Context, id fleet.PodID, pid int, v volume.Volume) error
+	// Ending says that the pod is being ended: nothing has to be kept for it.
+	Ending(id fleet.PodID)
+	// Detach lets go of what the pod has attached.
+	Detach(ctx context.Context, id fleet.PodID) error
+	// Attached returns the pods that have anything attached.
+	Attached() ([]fleet.PodID, error)
 }
 
 // Report is the newest observed state of one pod.

@@ -101,6 +101,9 @@ type ContainerSpec struct {
 type Mount struct {
 	Source string // on the host
 	Target string // absolute, in the container; never a system path
+	// AsIs says that Source is a mount made for the container: its files have the ids of the container's user
+	// namespace already, and no file system call on it is made outside of the container.
+	AsIs bool
 }
 
 // Devices is what a container gets of the host's GPUs. The zero value is none. It comes from the host's own

@@ -49,6 +49,18 @@ type Service interface {
 	Registry(ctx context.Context, who fleet.Principal, id fleet.RegistryID) (fleet.Registry, error)
 	DeleteRegistry(ctx context.Context, who fleet.Principal, id fleet.RegistryID) error
 
+	// CreateVolume makes a network volume; replayed tells that its Once was seen before.
+	CreateVolume(ctx context.Context, who fleet.Principal, req fleet.VolumeRequest) (made fleet.VolumeView, replayed bool, err error)
+	// Volumes lists the account's network volumes, oldest first.
+	Volumes(ctx context.Context, who fleet.Principal) ([]fleet.VolumeView, error)
+	Volume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) (fleet.VolumeView, error)
+	UpdateVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID, change fleet.VolumeUpdate) (fleet.VolumeView, error)
+	DeleteVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) error
+	// CreateS3Key makes a key pair and returns its secret, which is shown nowhere else.
+	CreateS3Key(ctx context.Context, who fleet.Principal, req fleet.S3KeyRequest) (fleet.S3Key, fleet.Secret, error)
+	S3Keys(ctx context.Context, who fleet.Principal) ([]fleet.S3Key, error)
+	DeleteS3Key(ctx context.Context, who fleet.Principal, id string) error
+
 	// Account returns the caller's account with its money.
 	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
 	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
@@ -88,6 +100,8 @@ type Service interface {
 
 	SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error)
 	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty, keepRunning bool) (fleet.HostView, error)
+	// SetHostRoles replaces what the host may do beside running pods.
+	SetHostRoles(ctx context.Context, id fleet.HostID, roles []fleet.HostRole) (fleet.HostView, error)
 	SetHostLabels(ctx context.Context, id fleet.HostID, set map[string]string, unset []string) (fleet.HostView, error)
 	FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
 	RemoveHost(ctx context.Context, id fleet.HostID) error
@@ -105,6 +119,13 @@ type Service interface {
 	TransferLeadership(ctx context.Context, id fleet.MemberID) error
 	// SaveSnapshot writes a copy of the whole state.
 	SaveSnapshot(ctx context.Context, w io.Writer) error
+	Backends(ctx context.Context) ([]fleet.BackendView, error)
+	Backend(ctx context.Context, id fleet.BackendID) (fleet.BackendView, error)
+	// CreateBackend makes a backend of network volumes. Of b the caller leaves out Sealed, Rev and CreatedAt.
+	CreateBackend(ctx context.Context, b fleet.Backend, secrets fleet.BackendSecrets) (fleet.BackendView, error)
+	// UpdateBackend changes a backend; an empty secret stays as it is.
+	UpdateBackend(ctx context.Context, b fleet.Backend, secrets fleet.BackendSecrets) (fleet.BackendView, error)
+	DeleteBackend(ctx context.Context, id fleet.BackendID) error
 	PutDataCenter(ctx context.Context, dc fleet.DataCenter) error
 	DeleteDataCenter(ctx context.Context, id fleet.DataCenterID) error
 	PutGPUType(ctx context.Context, t fleet.GPUType) error

@@ -663,6 +663,7 @@ type Up struct {
 	//	*Up_Heartbeat
 	//	*Up_Resync
 	//	*Up_Inventory
+	//	*Up_Storage
 	Kind          isUp_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -759,6 +760,15 @@ func (x *Up) GetInventory() *Inventory {
 	return nil
 }
 
+func (x *Up) GetStorage() *StorageReports {
+	if x != nil {
+		if x, ok := x.Kind.(*Up_Storage); ok {
+			return x.Storage
+		}
+	}
+	return nil
+}
+
 type isUp_Kind interface {
 	isUp_Kind()
 }
@@ -787,6 +797,10 @@ type Up_Inventory struct {
 	Inventory *Inventory `protobuf:"bytes,6,opt,name=inventory,proto3,oneof"` // what the host has now, when it is another than that of Hello
 }
 
+type Up_Storage struct {
+	Storage *StorageReports `protobuf:"bytes,7,opt,name=storage,proto3,oneof"`
+}
+
 func (*Up_Hello) isUp_Kind() {}
 
 func (*Up_Applied) isUp_Kind() {}
@@ -799,6 +813,8 @@ func (*Up_Resync) isUp_Kind() {}
 
 func (*Up_Inventory) isUp_Kind() {}
 
+func (*Up_Storage) isUp_Kind() {}
+
 type Down struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -810,6 +826,7 @@ type Down struct {
 	//	*Down_OpenTunnel
 	//	*Down_Beat
 	//	*Down_Prefetch
+	//	*Down_Storage
 	Kind          isDown_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -915,6 +932,15 @@ func (x *Down) GetPrefetch() *Prefetch {
 	return nil
 }
 
+func (x *Down) GetStorage() *StorageSet {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Storage); ok {
+			return x.Storage
+		}
+	}
+	return nil
+}
+
 type isDown_Kind interface {
 	isDown_Kind()
 }
@@ -947,6 +973,10 @@ type Down_Prefetch struct {
 	Prefetch *Prefetch `protobuf:"bytes,7,opt,name=prefetch,proto3,oneof"`
 }
 
+type Down_Storage struct {
+	Storage *StorageSet `protobuf:"bytes,8,opt,name=storage,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Kind() {}
 
 func (*Down_Full) isDown_Kind() {}
@@ -960,6 +990,8 @@ func (*Down_OpenTunnel) isDown_Kind() {}
 func (*Down_Beat) isDown_Kind() {}
 
 func (*Down_Prefetch) isDown_Kind() {}
+
+func (*Down_Storage) isDown_Kind() {}
 
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
 // the images of the host's inventory.
@@ -1509,6 +1541,7 @@ type Inventory struct {
 	PortTo        int32                  `protobuf:"varint,11,opt,name=port_to,json=portTo,proto3" json:"port_to,omitempty"`
 	Notices       []*Notice              `protobuf:"bytes,12,rep,name=notices,proto3" json:"notices,omitempty"`
 	RuntimeClass  string                 `protobuf:"bytes,13,opt,name=runtime_class,json=runtimeClass,proto3" json:"runtime_class,omitempty"`
+	Volumes       []string               `protobuf:"bytes,14,rep,name=volumes,proto3" json:"volumes,omitempty"` // kinds of backends of network volumes that the host can mount
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1634,6 +1667,13 @@ func (x *Inventory) GetRuntimeClass() string {
 	return ""
 }
 
+func (x *Inventory) GetVolumes() []string {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1747,6 +1787,7 @@ type Assignment struct {
 	Registry       *Credential            `protobuf:"bytes,16,opt,name=registry,proto3" json:"registry,omitempty"`                              // for the image; never written to the host's disk
 	PersistentGb   int64                  `protobuf:"varint,17,opt,name=persistent_gb,json=persistentGb,proto3" json:"persistent_gb,omitempty"` // host-local mount; 0: none
 	PersistentPath string                 `protobuf:"bytes,18,opt,name=persistent_path,json=persistentPath,proto3" json:"persistent_path,omitempty"`
+	Volume         *NetworkVolume         `protobuf:"bytes,20,opt,name=volume,proto3" json:"volume,omitempty"`
 	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"` // of the image's manifest, once one was pinned; empty: whatever the reference names now
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1908,11 +1949,752 @@ func (x *Assignment) GetPersistentPath() string {
 	return ""
 }
 
+func (x *Assignment) GetVolume() *NetworkVolume {
+	if x != nil {
+		return x.Volume
+	}
+	return nil
+}
+
 func (x *Assignment) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
+}
+
+// NetworkVolume is a network volume of a pod.
+type NetworkVolume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VolumeId      string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	Backend       *VolumeBackend         `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"`
+	Dir           string                 `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"`                      // below the backend's root
+	Path          string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`                    // absolute, in the container
+	IdBase        uint32                 `protobuf:"varint,5,opt,name=id_base,json=idBase,proto3" json:"id_base,omitempty"` // owner of its files: the root of the pod's user namespace
+	ReadOnly      bool                   `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	Ready         bool                   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"` // its directory was made; while not, the pod waits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkVolume) Reset() {
+	*x = NetworkVolume{}
+	mi := &file_internal_link_link_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkVolume) ProtoMessage() {}
+
+func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
+func (*NetworkVolume) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *NetworkVolume) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *NetworkVolume) GetBackend() *VolumeBackend {
+	if x != nil {
+		return x.Backend
+	}
+	return nil
+}
+
+func (x *NetworkVolume) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *NetworkVolume) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *NetworkVolume) GetIdBase() uint32 {
+	if x != nil {
+		return x.IdBase
+	}
+	return 0
+}
+
+func (x *NetworkVolume) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *NetworkVolume) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+// VolumeBackend is where network volumes are. Its key is never written to the host's disk.
+type VolumeBackend struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind       string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`         // nfs, cephfs, local
+	Server     string                 `protobuf:"bytes,3,opt,name=server,proto3" json:"server,omitempty"`     // nfs
+	Options    string                 `protobuf:"bytes,4,opt,name=options,proto3" json:"options,omitempty"`   // nfs
+	Monitors   []string               `protobuf:"bytes,5,rep,name=monitors,proto3" json:"monitors,omitempty"` // cephfs
+	FileSystem string                 `protobuf:"bytes,6,opt,name=file_system,json=fileSystem,proto3" json:"file_system,omitempty"`
+	User       string                 `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
+	Key        string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
+	Path       string                 `protobuf:"bytes,9,opt,name=path,proto3" json:"path,omitempty"` // nfs: the export; cephfs: in the file system; local: on the host
+	// sized_by_host: its volumes are disks that one host made in a directory of its own.
+	SizedByHost   bool `protobuf:"varint,10,opt,name=sized_by_host,json=sizedByHost,proto3" json:"sized_by_host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeBackend) Reset() {
+	*x = VolumeBackend{}
+	mi := &file_internal_link_link_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeBackend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeBackend) ProtoMessage() {}
+
+func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
+func (*VolumeBackend) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *VolumeBackend) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetOptions() string {
+	if x != nil {
+		return x.Options
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetMonitors() []string {
+	if x != nil {
+		return x.Monitors
+	}
+	return nil
+}
+
+func (x *VolumeBackend) GetFileSystem() string {
+	if x != nil {
+		return x.FileSystem
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VolumeBackend) GetSizedByHost() bool {
+	if x != nil {
+		return x.SizedByHost
+	}
+	return false
+}
+
+// StorageSet is all that a host with the storage role has to do now. A later one takes its place.
+type StorageSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Roots         []*StorageRoot         `protobuf:"bytes,1,rep,name=roots,proto3" json:"roots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorageSet) Reset() {
+	*x = StorageSet{}
+	mi := &file_internal_link_link_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageSet) ProtoMessage() {}
+
+func (x *StorageSet) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
+func (*StorageSet) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StorageSet) GetRoots() []*StorageRoot {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+// StorageRoot is a backend with the volumes of which something is to be done.
+type StorageRoot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backend       *VolumeBackend         `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`             // with the user and key that may set quotas
+	OwnDir        string                 `protobuf:"bytes,2,opt,name=own_dir,json=ownDir,proto3" json:"own_dir,omitempty"` // the backend's root as a directory of this host, which limits sizes in it; empty: it is mounted
+	Volumes       []*StorageVolume       `protobuf:"bytes,3,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorageRoot) Reset() {
+	*x = StorageRoot{}
+	mi := &file_internal_link_link_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageRoot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageRoot) ProtoMessage() {}
+
+func (x *StorageRoot) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
+func (*StorageRoot) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StorageRoot) GetBackend() *VolumeBackend {
+	if x != nil {
+		return x.Backend
+	}
+	return nil
+}
+
+func (x *StorageRoot) GetOwnDir() string {
+	if x != nil {
+		return x.OwnDir
+	}
+	return ""
+}
+
+func (x *StorageRoot) GetVolumes() []*StorageVolume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+type StorageVolume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VolumeId      string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	IdBase        uint32                 `protobuf:"varint,3,opt,name=id_base,json=idBase,proto3" json:"id_base,omitempty"`
+	SizeGb        int64                  `protobuf:"varint,4,opt,name=size_gb,json=sizeGb,proto3" json:"size_gb,omitempty"`
+	Gone          bool                   `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`       // remove it; nobody uses it any more
+	Measure       bool                   `protobuf:"varint,6,opt,name=measure,proto3" json:"measure,omitempty"` // tell again and again how much it holds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorageVolume) Reset() {
+	*x = StorageVolume{}
+	mi := &file_internal_link_link_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageVolume) ProtoMessage() {}
+
+func (x *StorageVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
+func (*StorageVolume) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StorageVolume) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *StorageVolume) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *StorageVolume) GetIdBase() uint32 {
+	if x != nil {
+		return x.IdBase
+	}
+	return 0
+}
+
+func (x *StorageVolume) GetSizeGb() int64 {
+	if x != nil {
+		return x.SizeGb
+	}
+	return 0
+}
+
+func (x *StorageVolume) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+func (x *StorageVolume) GetMeasure() bool {
+	if x != nil {
+		return x.Measure
+	}
+	return false
+}
+
+type StorageReports struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volumes       []*StorageReport       `protobuf:"bytes,1,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorageReports) Reset() {
+	*x = StorageReports{}
+	mi := &file_internal_link_link_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageReports) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageReports) ProtoMessage() {}
+
+func (x *StorageReports) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
+func (*StorageReports) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *StorageReports) GetVolumes() []*StorageReport {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+// StorageReport is what has become of one volume of a StorageSet. It is repeated whenever a set still asks for it.
+type StorageReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VolumeId      string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	ProvisionedGb int64                  `protobuf:"varint,2,opt,name=provisioned_gb,json=provisionedGb,proto3" json:"provisioned_gb,omitempty"` // made, for so much; 0: nothing is said of it
+	Gone          bool                   `protobuf:"varint,3,opt,name=gone,proto3" json:"gone,omitempty"`                                        // nothing is left of it
+	UsedBytes     int64                  `protobuf:"varint,4,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	Measured      bool                   `protobuf:"varint,5,opt,name=measured,proto3" json:"measured,omitempty"` // used_bytes is told
+	Problem       string                 `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`    // why it could not be done so far, in one sentence
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorageReport) Reset() {
+	*x = StorageReport{}
+	mi := &file_internal_link_link_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageReport) ProtoMessage() {}
+
+func (x *StorageReport) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
+func (*StorageReport) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *StorageReport) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *StorageReport) GetProvisionedGb() int64 {
+	if x != nil {
+		return x.ProvisionedGb
+	}
+	return 0
+}
+
+func (x *StorageReport) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+func (x *StorageReport) GetUsedBytes() int64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *StorageReport) GetMeasured() bool {
+	if x != nil {
+		return x.Measured
+	}
+	return false
+}
+
+func (x *StorageReport) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type S3AccessRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AccessKey     string                 `protobuf:"bytes,1,opt,name=access_key,json=accessKey,proto3" json:"access_key,omitempty"`
+	Date          string                 `protobuf:"bytes,2,opt,name=date,proto3" json:"date,omitempty"`     // yyyymmdd, UTC, of the signature
+	Region        string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"` // of the signature: the host's data center
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *S3AccessRequest) Reset() {
+	*x = S3AccessRequest{}
+	mi := &file_internal_link_link_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *S3AccessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*S3AccessRequest) ProtoMessage() {}
+
+func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
+func (*S3AccessRequest) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *S3AccessRequest) GetAccessKey() string {
+	if x != nil {
+		return x.AccessKey
+	}
+	return ""
+}
+
+func (x *S3AccessRequest) GetDate() string {
+	if x != nil {
+		return x.Date
+	}
+	return ""
+}
+
+func (x *S3AccessRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+type S3AccessResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AccountId     string                 `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	SigningKey    []byte                 `protobuf:"bytes,2,opt,name=signing_key,json=signingKey,proto3" json:"signing_key,omitempty"` // of SigV4, for that date and region and the service s3
+	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	Volumes       []*S3Volume            `protobuf:"bytes,4,rep,name=volumes,proto3" json:"volumes,omitempty"`                       // of the account in the host's data center, ready ones
+	ExpiresNs     int64                  `protobuf:"varint,5,opt,name=expires_ns,json=expiresNs,proto3" json:"expires_ns,omitempty"` // of the key, Unix time; 0: never
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *S3AccessResponse) Reset() {
+	*x = S3AccessResponse{}
+	mi := &file_internal_link_link_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *S3AccessResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*S3AccessResponse) ProtoMessage() {}
+
+func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
+func (*S3AccessResponse) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *S3AccessResponse) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *S3AccessResponse) GetSigningKey() []byte {
+	if x != nil {
+		return x.SigningKey
+	}
+	return nil
+}
+
+func (x *S3AccessResponse) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *S3AccessResponse) GetVolumes() []*S3Volume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *S3AccessResponse) GetExpiresNs() int64 {
+	if x != nil {
+		return x.ExpiresNs
+	}
+	return 0
+}
+
+type S3Volume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        *NetworkVolume         `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"` // its path is empty
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	CreatedNs     int64                  `protobuf:"varint,3,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"`
+	SizeGb        int64                  `protobuf:"varint,4,opt,name=size_gb,json=sizeGb,proto3" json:"size_gb,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *S3Volume) Reset() {
+	*x = S3Volume{}
+	mi := &file_internal_link_link_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *S3Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*S3Volume) ProtoMessage() {}
+
+func (x *S3Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
+func (*S3Volume) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *S3Volume) GetVolume() *NetworkVolume {
+	if x != nil {
+		return x.Volume
+	}
+	return nil
+}
+
+func (x *S3Volume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *S3Volume) GetCreatedNs() int64 {
+	if x != nil {
+		return x.CreatedNs
+	}
+	return 0
+}
+
+func (x *S3Volume) GetSizeGb() int64 {
+	if x != nil {
+		return x.SizeGb
+	}
+	return 0
 }
 
 type Credential struct {
@@ -1925,7 +2707,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2719,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2732,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Credential) GetUsername() string {
@@ -1978,7 +2760,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2772,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2785,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -2037,7 +2819,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2831,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2844,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -2091,7 +2873,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2885,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2898,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -2156,7 +2938,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2950,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2963,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -2199,7 +2981,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2993,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +3006,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -2246,7 +3028,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +3040,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +3053,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -2355,7 +3137,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +3149,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +3162,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -2413,7 +3195,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +3207,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +3220,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -2458,7 +3240,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +3252,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +3265,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -2509,7 +3291,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +3303,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +3316,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -2603,7 +3385,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +3397,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +3410,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -2661,7 +3443,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +3455,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +3468,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -2777,7 +3559,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +3571,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +3584,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -2833,7 +3615,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +3627,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +3640,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -2919,7 +3701,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3713,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3726,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -3009,7 +3791,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3803,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3816,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -3074,7 +3856,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3868,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3881,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Frame) GetId() string {
@@ -3202,15 +3984,16 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
 	"\rRenewResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xcd\x02\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\x89\x03\n" +
 	"\x02Up\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.gantry.link.v1.HelloH\x00R\x05hello\x123\n" +
 	"\aapplied\x18\x02 \x01(\v2\x17.gantry.link.v1.AppliedH\x00R\aapplied\x123\n" +
 	"\areports\x18\x03 \x01(\v2\x17.gantry.link.v1.ReportsH\x00R\areports\x129\n" +
 	"\theartbeat\x18\x04 \x01(\v2\x19.gantry.link.v1.HeartbeatH\x00R\theartbeat\x120\n" +
 	"\x06resync\x18\x05 \x01(\v2\x16.gantry.link.v1.ResyncH\x00R\x06resync\x129\n" +
-	"\tinventory\x18\x06 \x01(\v2\x19.gantry.link.v1.InventoryH\x00R\tinventoryB\x06\n" +
-	"\x04kind\"\x95\x03\n" +
+	"\tinventory\x18\x06 \x01(\v2\x19.gantry.link.v1.InventoryH\x00R\tinventory\x12:\n" +
+	"\astorage\x18\a \x01(\v2\x1e.gantry.link.v1.StorageReportsH\x00R\astorageB\x06\n" +
+	"\x04kind\"\xcd\x03\n" +
 	"\x04Down\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.gantry.link.v1.WelcomeH\x00R\awelcome\x12-\n" +
 	"\x04full\x18\x02 \x01(\v2\x17.gantry.link.v1.FullSetH\x00R\x04full\x12<\n" +
@@ -3221,7 +4004,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\vopen_tunnel\x18\x05 \x01(\v2\x1a.gantry.link.v1.OpenTunnelH\x00R\n" +
 	"openTunnel\x12*\n" +
 	"\x04beat\x18\x06 \x01(\v2\x14.gantry.link.v1.BeatH\x00R\x04beat\x126\n" +
-	"\bprefetch\x18\a \x01(\v2\x18.gantry.link.v1.PrefetchH\x00R\bprefetchB\x06\n" +
+	"\bprefetch\x18\a \x01(\v2\x18.gantry.link.v1.PrefetchH\x00R\bprefetch\x126\n" +
+	"\astorage\x18\b \x01(\v2\x1a.gantry.link.v1.StorageSetH\x00R\astorageB\x06\n" +
 	"\x04kind\" \n" +
 	"\bPrefetch\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\"&\n" +
@@ -3269,7 +4053,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06Notice\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xaa\x03\n" +
+	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xc4\x03\n" +
 	"\tInventory\x12/\n" +
 	"\x05total\x18\x01 \x01(\v2\x19.gantry.link.v1.ResourcesR\x05total\x12'\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x13.gantry.link.v1.GPUR\x04gpus\x12\x12\n" +
@@ -3284,7 +4068,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	" \x01(\x05R\bportFrom\x12\x17\n" +
 	"\aport_to\x18\v \x01(\x05R\x06portTo\x120\n" +
 	"\anotices\x18\f \x03(\v2\x16.gantry.link.v1.NoticeR\anotices\x12#\n" +
-	"\rruntime_class\x18\r \x01(\tR\fruntimeClass\"\xd5\x01\n" +
+	"\rruntime_class\x18\r \x01(\tR\fruntimeClass\x12\x18\n" +
+	"\avolumes\x18\x0e \x03(\tR\avolumes\"\xd5\x01\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -3296,7 +4081,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"schedulers\x12\x1d\n" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
-	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\xab\x05\n" +
+	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\xe2\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -3321,11 +4106,77 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\bgrace_ms\x18\x0f \x01(\x05R\agraceMs\x126\n" +
 	"\bregistry\x18\x10 \x01(\v2\x1a.gantry.link.v1.CredentialR\bregistry\x12#\n" +
 	"\rpersistent_gb\x18\x11 \x01(\x03R\fpersistentGb\x12'\n" +
-	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x12\x16\n" +
+	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x125\n" +
+	"\x06volume\x18\x14 \x01(\v2\x1d.gantry.link.v1.NetworkVolumeR\x06volume\x12\x16\n" +
 	"\x06digest\x18\x13 \x01(\tR\x06digest\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"D\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x01\n" +
+	"\rNetworkVolume\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x127\n" +
+	"\abackend\x18\x02 \x01(\v2\x1d.gantry.link.v1.VolumeBackendR\abackend\x12\x10\n" +
+	"\x03dir\x18\x03 \x01(\tR\x03dir\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x17\n" +
+	"\aid_base\x18\x05 \x01(\rR\x06idBase\x12\x1b\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12\x14\n" +
+	"\x05ready\x18\a \x01(\bR\x05ready\"\x80\x02\n" +
+	"\rVolumeBackend\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06server\x18\x03 \x01(\tR\x06server\x12\x18\n" +
+	"\aoptions\x18\x04 \x01(\tR\aoptions\x12\x1a\n" +
+	"\bmonitors\x18\x05 \x03(\tR\bmonitors\x12\x1f\n" +
+	"\vfile_system\x18\x06 \x01(\tR\n" +
+	"fileSystem\x12\x12\n" +
+	"\x04user\x18\a \x01(\tR\x04user\x12\x10\n" +
+	"\x03key\x18\b \x01(\tR\x03key\x12\x12\n" +
+	"\x04path\x18\t \x01(\tR\x04path\x12\"\n" +
+	"\rsized_by_host\x18\n" +
+	" \x01(\bR\vsizedByHost\"?\n" +
+	"\n" +
+	"StorageSet\x121\n" +
+	"\x05roots\x18\x01 \x03(\v2\x1b.gantry.link.v1.StorageRootR\x05roots\"\x98\x01\n" +
+	"\vStorageRoot\x127\n" +
+	"\abackend\x18\x01 \x01(\v2\x1d.gantry.link.v1.VolumeBackendR\abackend\x12\x17\n" +
+	"\aown_dir\x18\x02 \x01(\tR\x06ownDir\x127\n" +
+	"\avolumes\x18\x03 \x03(\v2\x1d.gantry.link.v1.StorageVolumeR\avolumes\"\x9e\x01\n" +
+	"\rStorageVolume\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x17\n" +
+	"\aid_base\x18\x03 \x01(\rR\x06idBase\x12\x17\n" +
+	"\asize_gb\x18\x04 \x01(\x03R\x06sizeGb\x12\x12\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\x12\x18\n" +
+	"\ameasure\x18\x06 \x01(\bR\ameasure\"I\n" +
+	"\x0eStorageReports\x127\n" +
+	"\avolumes\x18\x01 \x03(\v2\x1d.gantry.link.v1.StorageReportR\avolumes\"\xbc\x01\n" +
+	"\rStorageReport\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12%\n" +
+	"\x0eprovisioned_gb\x18\x02 \x01(\x03R\rprovisionedGb\x12\x12\n" +
+	"\x04gone\x18\x03 \x01(\bR\x04gone\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x04 \x01(\x03R\tusedBytes\x12\x1a\n" +
+	"\bmeasured\x18\x05 \x01(\bR\bmeasured\x12\x18\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\"\\\n" +
+	"\x0fS3AccessRequest\x12\x1d\n" +
+	"\n" +
+	"access_key\x18\x01 \x01(\tR\taccessKey\x12\x12\n" +
+	"\x04date\x18\x02 \x01(\tR\x04date\x12\x16\n" +
+	"\x06region\x18\x03 \x01(\tR\x06region\"\xc2\x01\n" +
+	"\x10S3AccessResponse\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x01 \x01(\tR\taccountId\x12\x1f\n" +
+	"\vsigning_key\x18\x02 \x01(\fR\n" +
+	"signingKey\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\x122\n" +
+	"\avolumes\x18\x04 \x03(\v2\x18.gantry.link.v1.S3VolumeR\avolumes\x12\x1d\n" +
+	"\n" +
+	"expires_ns\x18\x05 \x01(\x03R\texpiresNs\"\x8d\x01\n" +
+	"\bS3Volume\x125\n" +
+	"\x06volume\x18\x01 \x01(\v2\x1d.gantry.link.v1.NetworkVolumeR\x06volume\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"created_ns\x18\x03 \x01(\x03R\tcreatedNs\x12\x17\n" +
+	"\asize_gb\x18\x04 \x01(\x03R\x06sizeGb\"D\n" +
 	"\n" +
 	"Credential\x12\x1a\n" +
 	"\busername\x18\x01 \x01(\tR\busername\x12\x1a\n" +
@@ -3436,10 +4287,11 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"JoinMember\x12!.gantry.link.v1.JoinMemberRequest\x1a\".gantry.link.v1.JoinMemberResponse\x12K\n" +
 	"\x06Rejoin\x12\x1d.gantry.link.v1.RejoinRequest\x1a\".gantry.link.v1.JoinMemberResponse\x12J\n" +
 	"\vRenewMember\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse\x12G\n" +
-	"\x06Status\x12\x1d.gantry.link.v1.StatusRequest\x1a\x1e.gantry.link.v1.StatusResponse2{\n" +
+	"\x06Status\x12\x1d.gantry.link.v1.StatusRequest\x1a\x1e.gantry.link.v1.StatusResponse2\xca\x01\n" +
 	"\x04Link\x127\n" +
 	"\aSession\x12\x12.gantry.link.v1.Up\x1a\x14.gantry.link.v1.Down(\x010\x01\x12:\n" +
-	"\x06Tunnel\x12\x15.gantry.link.v1.Frame\x1a\x15.gantry.link.v1.Frame(\x010\x01B\x16Z\x14gantry/internal/linkb\x06proto3"
+	"\x06Tunnel\x12\x15.gantry.link.v1.Frame\x1a\x15.gantry.link.v1.Frame(\x010\x01\x12M\n" +
+	"\bS3Access\x12\x1f.gantry.link.v1.S3AccessRequest\x1a .gantry.link.v1.S3AccessResponseB\x16Z\x14gantry/internal/linkb\x06proto3"
 
 var (
 	file_internal_link_link_proto_rawDescOnce sync.Once
@@ -3453,7 +4305,7 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_internal_link_link_proto_goTypes = []any{
 	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
 	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
@@ -3476,83 +4328,105 @@ var file_internal_link_link_proto_goTypes = []any{
 	(*Inventory)(nil),          // 18: gantry.link.v1.Inventory
 	(*Welcome)(nil),            // 19: gantry.link.v1.Welcome
 	(*Assignment)(nil),         // 20: gantry.link.v1.Assignment
-	(*Credential)(nil),         // 21: gantry.link.v1.Credential
-	(*Port)(nil),               // 22: gantry.link.v1.Port
-	(*FullSet)(nil),            // 23: gantry.link.v1.FullSet
-	(*Difference)(nil),         // 24: gantry.link.v1.Difference
-	(*Applied)(nil),            // 25: gantry.link.v1.Applied
-	(*Resync)(nil),             // 26: gantry.link.v1.Resync
-	(*PodReport)(nil),          // 27: gantry.link.v1.PodReport
-	(*Reports)(nil),            // 28: gantry.link.v1.Reports
-	(*ReportsKept)(nil),        // 29: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),          // 30: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),            // 31: gantry.link.v1.PodLive
-	(*GPUUse)(nil),             // 32: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),         // 33: gantry.link.v1.OpenTunnel
-	(*PortTarget)(nil),         // 34: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),          // 35: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),         // 36: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),         // 37: gantry.link.v1.FileTarget
-	(*Frame)(nil),              // 38: gantry.link.v1.Frame
-	nil,                        // 39: gantry.link.v1.Assignment.EnvEntry
-	nil,                        // 40: gantry.link.v1.PodReport.StepsNsEntry
+	(*NetworkVolume)(nil),      // 21: gantry.link.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 22: gantry.link.v1.VolumeBackend
+	(*StorageSet)(nil),         // 23: gantry.link.v1.StorageSet
+	(*StorageRoot)(nil),        // 24: gantry.link.v1.StorageRoot
+	(*StorageVolume)(nil),      // 25: gantry.link.v1.StorageVolume
+	(*StorageReports)(nil),     // 26: gantry.link.v1.StorageReports
+	(*StorageReport)(nil),      // 27: gantry.link.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 28: gantry.link.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 29: gantry.link.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 30: gantry.link.v1.S3Volume
+	(*Credential)(nil),         // 31: gantry.link.v1.Credential
+	(*Port)(nil),               // 32: gantry.link.v1.Port
+	(*FullSet)(nil),            // 33: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 34: gantry.link.v1.Difference
+	(*Applied)(nil),            // 35: gantry.link.v1.Applied
+	(*Resync)(nil),             // 36: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 37: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 38: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 39: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 40: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 41: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 42: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 43: gantry.link.v1.OpenTunnel
+	(*PortTarget)(nil),         // 44: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 45: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 46: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 47: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 48: gantry.link.v1.Frame
+	nil,                        // 49: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 50: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
 	13, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	25, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	28, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	30, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	26, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	35, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	38, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	40, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	36, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
 	18, // 5: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
-	19, // 6: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	23, // 7: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	24, // 8: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	29, // 9: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	33, // 10: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	12, // 11: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
-	11, // 12: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
-	18, // 13: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	14, // 14: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
-	15, // 15: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
-	22, // 16: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
-	15, // 17: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	16, // 18: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	17, // 19: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
-	39, // 20: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	22, // 21: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	15, // 22: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	21, // 23: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	20, // 24: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	20, // 25: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	40, // 26: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	27, // 27: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	31, // 28: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	32, // 29: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	34, // 30: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	35, // 31: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	36, // 32: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	37, // 33: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	0,  // 34: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	7,  // 35: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	2,  // 36: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
-	4,  // 37: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
-	7,  // 38: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
-	5,  // 39: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
-	9,  // 40: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	38, // 41: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	1,  // 42: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	8,  // 43: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	3,  // 44: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
-	3,  // 45: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
-	8,  // 46: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
-	6,  // 47: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
-	10, // 48: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	38, // 49: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	42, // [42:50] is the sub-list for method output_type
-	34, // [34:42] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	26, // 6: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
+	19, // 7: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	33, // 8: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	34, // 9: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	39, // 10: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	43, // 11: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	12, // 12: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	11, // 13: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
+	23, // 14: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
+	18, // 15: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	14, // 16: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	15, // 17: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	32, // 18: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	15, // 19: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	16, // 20: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	17, // 21: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
+	49, // 22: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	32, // 23: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	15, // 24: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	31, // 25: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	21, // 26: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
+	22, // 27: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
+	24, // 28: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
+	22, // 29: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
+	25, // 30: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
+	27, // 31: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
+	30, // 32: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
+	21, // 33: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
+	20, // 34: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	20, // 35: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	50, // 36: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	37, // 37: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	41, // 38: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	42, // 39: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	44, // 40: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	45, // 41: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	46, // 42: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	47, // 43: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	0,  // 44: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	7,  // 45: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	2,  // 46: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	4,  // 47: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	7,  // 48: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	5,  // 49: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	9,  // 50: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	48, // 51: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	28, // 52: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
+	1,  // 53: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	8,  // 54: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	3,  // 55: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	3,  // 56: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	8,  // 57: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	6,  // 58: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	10, // 59: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	48, // 60: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	29, // 61: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
+	53, // [53:62] is the sub-list for method output_type
+	44, // [44:53] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -3567,6 +4441,7 @@ func file_internal_link_link_proto_init() {
 		(*Up_Heartbeat)(nil),
 		(*Up_Resync)(nil),
 		(*Up_Inventory)(nil),
+		(*Up_Storage)(nil),
 	}
 	file_internal_link_link_proto_msgTypes[10].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
@@ -3576,8 +4451,9 @@ func file_internal_link_link_proto_init() {
 		(*Down_OpenTunnel)(nil),
 		(*Down_Beat)(nil),
 		(*Down_Prefetch)(nil),
+		(*Down_Storage)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[33].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[43].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
@@ -3589,7 +4465,7 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

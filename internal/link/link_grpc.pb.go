@@ -401,8 +401,9 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Link_Session_FullMethodName = "/gantry.link.v1.Link/Session"
-	Link_Tunnel_FullMethodName  = "/gantry.link.v1.Link/Tunnel"
+	Link_Session_FullMethodName  = "/gantry.link.v1.Link/Session"
+	Link_Tunnel_FullMethodName   = "/gantry.link.v1.Link/Tunnel"
+	Link_S3Access_FullMethodName = "/gantry.link.v1.Link/S3Access"
 )
 
 // LinkClient is the client API for Link service.
@@ -411,6 +412,8 @@ const (
 type LinkClient interface {
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Up, Down], error)
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
+	// S3Access tells a host that serves S3 what an access key may do. Only hosts with the role s3 are told.
+	S3Access(ctx context.Context, in *S3AccessRequest, opts ...grpc.CallOption) (*S3AccessResponse, error)
 }
 
 type linkClient struct {
@@ -447,12 +450,24 @@ func (c *linkClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_TunnelClient = grpc.BidiStreamingClient[Frame, Frame]
 
+func (c *linkClient) S3Access(ctx context.Context, in *S3AccessRequest, opts ...grpc.CallOption) (*S3AccessResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(S3AccessResponse)
+	err := c.cc.Invoke(ctx, Link_S3Access_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LinkServer is the server API for Link service.
 // All implementations must embed UnimplementedLinkServer
 // for forward compatibility.
 type LinkServer interface {
 	Session(grpc.BidiStreamingServer[Up, Down]) error
 	Tunnel(grpc.BidiStreamingServer[Frame, Frame]) error
+	// S3Access tells a host that serves S3 what an access key may do. Only hosts with the role s3 are told.
+	S3Access(context.Context, *S3AccessRequest) (*S3AccessResponse, error)
 	mustEmbedUnimplementedLinkServer()
 }
 
@@ -468,6 +483,9 @@ func (UnimplementedLinkServer) Session(grpc.BidiStreamingServer[Up, Down]) error
 }
 func (UnimplementedLinkServer) Tunnel(grpc.BidiStreamingServer[Frame, Frame]) error {
 	return status.Error(codes.Unimplemented, "method Tunnel not implemented")
+}
+func (UnimplementedLinkServer) S3Access(context.Context, *S3AccessRequest) (*S3AccessResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method S3Access not implemented")
 }
 func (UnimplementedLinkServer) mustEmbedUnimplementedLinkServer() {}
 func (UnimplementedLinkServer) testEmbeddedByValue()              {}
@@ -504,13 +522,36 @@ func _Link_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_TunnelServer = grpc.BidiStreamingServer[Frame, Frame]
 
+func _Link_S3Access_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(S3AccessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).S3Access(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_S3Access_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).S3Access(ctx, req.(*S3AccessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Link_ServiceDesc is the grpc.ServiceDesc for Link service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Link_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "gantry.link.v1.Link",
 	HandlerType: (*LinkServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "S3Access",
+			Handler:    _Link_S3Access_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Session",

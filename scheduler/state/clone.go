@@ -80,6 +80,22 @@ func cloneSecret(s *fleet.AccountSecret) fleet.AccountSecret {
 	return out
 }
 
+func cloneBackend(b *fleet.Backend) fleet.Backend {
+	out := *b
+	out.NFS, out.Ceph, out.Local = clonePtr(b.NFS), clonePtr(b.Ceph), clonePtr(b.Local)
+	if out.Ceph != nil {
+		out.Ceph.Monitors = slices.Clone(b.Ceph.Monitors)
+	}
+	out.Sealed = slices.Clone(b.Sealed)
+	return out
+}
+
+func cloneS3Key(k *fleet.S3Key) fleet.S3Key {
+	out := *k
+	out.Sealed = slices.Clone(k.Sealed)
+	return out
+}
+
 func cloneVolume(v *fleet.Volume) fleet.Volume { return *v }
 
 func cloneToken(t *fleet.JoinToken) fleet.JoinToken {

@@ -109,6 +109,12 @@ func commandTypes() []Command {
 		UpdateInventory{},
 		PutSecret{},
 		DeleteSecret{},
+		PutBackend{},
+		DeleteBackend{},
+		ReportVolumes{},
+		SetHostRoles{},
+		PutS3Key{},
+		DeleteS3Key{},
 	}
 }
 

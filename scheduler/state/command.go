@@ -494,3 +494,52 @@ type MovePod struct {
 	Rev uint64      `cbor:"2,keyasint"`
 	At  time.Time   `cbor:"3,keyasint"`
 }
+
+// PutBackend creates a backend of network volumes or replaces one; when it was created stays. Where its data is, which
+// is its kind, data center, tier and root, cannot change while volumes are on it. Value: fleet.Backend. Errors:
+// not_found (data center, host), invalid, rule.
+type PutBackend struct {
+	Backend fleet.Backend `cbor:"1,keyasint"`
+	New     bool          `cbor:"2,keyasint,omitempty"` // exists is an error then; else not_found is
+}
+
+// DeleteBackend deletes a backend. Errors: not_found, rule (volumes are on it, also those that are being deleted).
+type DeleteBackend struct {
+	ID fleet.BackendID `cbor:"1,keyasint"`
+}
+
+// ReportVolumes records what a host with the storage role did for volumes. What is about volumes that are not there,
+// or whose storage the host does not look after, is ignored. Errors: not_found (host), stale (another epoch).
+type ReportVolumes struct {
+	Host    fleet.HostID   `cbor:"1,keyasint"`
+	Epoch   uint64         `cbor:"2,keyasint"`
+	Volumes []VolumeReport `cbor:"3,keyasint"`
+	At      time.Time      `cbor:"4,keyasint"`
+}
+
+// VolumeReport is what has become of one volume.
+type VolumeReport struct {
+	Volume        fleet.VolumeID `cbor:"1,keyasint"`
+	ProvisionedGB int            `cbor:"2,keyasint,omitempty"` // its directory is there, for so much; 0: nothing is said of it
+	Gone          bool           `cbor:"3,keyasint,omitempty"` // nothing is left of one that is being deleted
+	ReadOnly      *bool          `cbor:"4,keyasint,omitempty"` // it holds too much, or does no more; nil: nothing is said of it
+}
+
+// SetHostRoles says what a host may do beside running pods. Value: fleet.Host. Errors: not_found, invalid,
+// not_allowed (the host is gone).
+type SetHostRoles struct {
+	Host  fleet.HostID     `cbor:"1,keyasint"`
+	Roles []fleet.HostRole `cbor:"2,keyasint,omitempty"`
+}
+
+// PutS3Key creates a key pair of the S3 interface. Value: fleet.S3Key. Errors: not_found (account), exists, invalid,
+// rule (the account has too many).
+type PutS3Key struct {
+	Key fleet.S3Key `cbor:"1,keyasint"`
+}
+
+// DeleteS3Key deletes a key pair of the account. Errors: not_found.
+type DeleteS3Key struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	ID      string          `cbor:"2,keyasint"`
+}

@@ -56,6 +56,12 @@ const (
 	numUpdateInventory
 	numPutSecret
 	numDeleteSecret
+	numPutBackend
+	numDeleteBackend
+	numReportVolumes
+	numSetHostRoles
+	numPutS3Key
+	numDeleteS3Key
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -115,3 +121,10 @@ func (MovePod) number() uint64        { return numMovePod }
 func (UpdateInventory) number() uint64 { return numUpdateInventory }
 func (PutSecret) number() uint64       { return numPutSecret }
 func (DeleteSecret) number() uint64    { return numDeleteSecret }
+
+func (PutBackend) number() uint64    { return numPutBackend }
+func (DeleteBackend) number() uint64 { return numDeleteBackend }
+func (ReportVolumes) number() uint64 { return numReportVolumes }
+func (SetHostRoles) number() uint64  { return numSetHostRoles }
+func (PutS3Key) number() uint64      { return numPutS3Key }
+func (DeleteS3Key) number() uint64   { return numDeleteS3Key }

@@ -60,7 +60,9 @@ type tables struct {
 	secrets     table[string, fleet.AccountSecret] // by secretKey
 	keyUse      table[fleet.KeyID, time.Time]      // when keys were last used
 	volumes     table[fleet.VolumeID, fleet.Volume]
-	once        table[string, onceRow] // by onceKey
+	backends    table[fleet.BackendID, fleet.Backend]
+	s3Keys      table[string, fleet.S3Key] // by access key
+	once        table[string, onceRow]     // by onceKey
 	members     table[fleet.MemberID, fleet.Member]
 
 	byName map[string]rowStore // by the names of their buckets
@@ -100,6 +102,8 @@ func newTables() *tables {
 		secrets:     ownedTable[string]("secrets", func(s *fleet.AccountSecret) fleet.AccountID { return s.Account }),
 		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
 		volumes:     ownedTable[fleet.VolumeID]("volumes", func(v *fleet.Volume) fleet.AccountID { return v.Account }),
+		backends:    newTable[fleet.BackendID, fleet.Backend]("backends"),
+		s3Keys:      ownedTable[string]("s3Keys", func(k *fleet.S3Key) fleet.AccountID { return k.Account }),
 		once:        newTable[string, onceRow]("once"),
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
 
@@ -117,7 +121,7 @@ func newTables() *tables {
 		&tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
-		&tb.members, &tb.secrets,
+		&tb.members, &tb.secrets, &tb.backends, &tb.s3Keys,
 	} {
 		tb.byName[t.name()] = t
 	}

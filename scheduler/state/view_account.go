@@ -119,3 +119,54 @@ func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
 	}
 	return out, len(out) >= n
 }
+
+// Backend returns a backend of network volumes.
+func (v *View) Backend(id fleet.BackendID) (fleet.Backend, bool) {
+	b := v.tb.backends.rows[id]
+	if b == nil {
+		return fleet.Backend{}, false
+	}
+	return cloneBackend(b), true
+}
+
+// Backends returns the backends of network volumes by id.
+func (v *View) Backends() []fleet.Backend {
+	out := []fleet.Backend{}
+	for _, id := range sortedKeys(v.tb.backends.rows) {
+		out = append(out, cloneBackend(v.tb.backends.rows[id]))
+	}
+	return out
+}
+
+// AllVolumes returns the network volumes of all accounts by id, with those that are being deleted.
+func (v *View) AllVolumes() []fleet.Volume {
+	out := make([]fleet.Volume, 0, len(v.tb.volumes.rows))
+	for _, id := range sortedKeys(v.tb.volumes.rows) {
+		out = append(out, cloneVolume(v.tb.volumes.rows[id]))
+	}
+	return out
+}
+
+// VolumeHeld reports whether a host may still have a pod of the account with the volume.
+func (v *View) VolumeHeld(account fleet.AccountID, id fleet.VolumeID) bool {
+	for _, p := range v.tb.ofAccount[account] {
+		if p.Held && p.Spec.Network != nil && p.Spec.Network.Volume == id {
+			return true
+		}
+	}
+	return false
+}
+
+// S3Key returns a key pair of the S3 interface by its access key, whoever owns it.
+func (v *View) S3Key(id string) (fleet.S3Key, bool) {
+	k := v.tb.s3Keys.rows[id]
+	if k == nil {
+		return fleet.S3Key{}, false
+	}
+	return cloneS3Key(k), true
+}
+
+// S3KeysOf returns the key pairs of an account, oldest first.
+func (v *View) S3KeysOf(account fleet.AccountID) []fleet.S3Key {
+	return byAgeOf(v.tb.s3Keys.of[account], func(k *fleet.S3Key) (time.Time, string) { return k.CreatedAt, k.ID }, cloneS3Key)
+}
