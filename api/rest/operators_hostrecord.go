@@ -26,6 +26,13 @@ func hostRecord(v fleet.HostView) Host {
 		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
 		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
 		Notices: []HostNotice{}, RuntimeClass: textOrNull(inv.RuntimeClass), Images: len(inv.Images),
+		Roles: []string{}, Volumes: []string{},
+	}
+	for _, r := range h.Roles {
+		out.Roles = append(out.Roles, string(r))
+	}
+	for _, k := range inv.Volumes {
+		out.Volumes = append(out.Volumes, string(k))
 	}
 	maps.Copy(out.Labels, h.Labels)
 	if ok, why := h.Takes(); !ok {

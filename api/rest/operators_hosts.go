@@ -25,6 +25,8 @@ type Host struct {
 	TakesNoPods  *string      `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
 	KeepRunning  bool         `json:"keepRunning" doc:"Its drain waits for running pods rather than move those that may be moved."`
 	Labels       Labels       `json:"labels" doc:"Labels that operators gave it."`
+	Roles        []string     `json:"roles" doc:"What it may do beside running pods: storage: it makes and deletes network volumes; s3: it serves their files over S3."`
+	Volumes      []string     `json:"volumes" doc:"Kinds of backends whose network volumes it can mount: nfs, cephfs, local."`
 	Alarm        *HostAlarm   `json:"alarm" doc:"What an operator has to look into, or null."`
 	Epoch        uint64       `json:"epoch" doc:"Number of sessions."`
 	Total        Amounts      `json:"total" doc:"What pods may use of it."`
@@ -96,6 +98,7 @@ type HostList struct {
 // UpdateHostRequest is the body that changes a host.
 type UpdateHostRequest struct {
 	Cloud  string       `json:"cloud,omitempty" doc:"Tier of the host." enum:"SECURE,COMMUNITY" example:"COMMUNITY"`
+	Roles  *[]string    `json:"roles,omitempty" doc:"All that it may do beside running pods; replaces what it might do before." maxItems:"2" enum:"storage,s3" example:"[\"storage\"]"`
 	Labels LabelChanges `json:"labels,omitzero" doc:"Labels to set, and with null to remove; those that are not named stay." example:"{\"rack\":\"b4\",\"owner\":null}"`
 }
 
@@ -159,6 +162,7 @@ func (a *API) registerOperators() {
 	a.registerAccounts()
 	a.registerCatalogEntries()
 	a.registerPlaces()
+	a.registerBackends()
 	a.registerTemplateSource()
 }
 
@@ -178,8 +182,8 @@ func (a *API) registerHosts() {
 	}, a.getHost)
 	handle(a, route{
 		method: http.MethodPatch, path: "/admin/v1/hosts/{id}", id: "updateHost", tag: "Operators", summary: "Change a host",
-		text: "Says which tier of pods the host takes from now on, or sets and removes labels. Pods that are on it stay, at their price. 404: there is no such " +
-			"host. 422: neither is given.",
+		text: "Says which tier of pods the host takes from now on, what it may do beside running pods, or sets and removes labels. Pods that are on it stay, at " +
+			"their price. A host with the role storage gets the keys of the data center's volume backends. 404: there is no such host. 422: nothing is given.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
 		in: UpdateHostRequest{Cloud: "SECURE", Labels: LabelChanges{"rack": &rack, "owner": nil}}, out: exampleHost(),
 	}, a.updateHost)
@@ -221,6 +225,15 @@ func (a *API) updateHost(ctx context.Context, c *call, in *UpdateHostRequest) (*
 			return nil, err
 		}
 	}
+	if in.Roles != nil {
+		roles := make([]fleet.HostRole, 0, len(*in.Roles))
+		for _, r := range *in.Roles {
+			roles = append(roles, fleet.HostRole(r))
+		}
+		if view, err = a.svc.SetHostRoles(ctx, id, roles); err != nil {
+			return nil, err
+		}
+	}
 	if in.Cloud != "" {
 		view, err = a.svc.SetHostCloud(ctx, id, fleet.Cloud(in.Cloud))
 	}
@@ -228,8 +241,8 @@ func (a *API) updateHost(ctx context.Context, c *call, in *UpdateHostRequest) (*
 }
 
 func (in *UpdateHostRequest) check() []string {
-	if in.Cloud == "" && in.Labels == nil {
-		return []string{"$: must have 'cloud' or 'labels'"}
+	if in.Cloud == "" && in.Labels == nil && in.Roles == nil {
+		return []string{"$: must have 'cloud', 'labels' or 'roles'"}
 	}
 	return nil
 }
