@@ -151,7 +151,9 @@ type Host struct {
 	TakesNoPods  string          `json:"takesNoPods"` // why; empty: it takes pods
 	KeepRunning  bool            `json:"keepRunning"` // its drain waits for running pods
 	Labels       Labels          `json:"labels"`
-	Alarm        *HostAlarm      `json:"alarm"` // nil: none
+	Roles        []string        `json:"roles"`   // storage, s3
+	Volumes      []string        `json:"volumes"` // kinds of backends that it can mount
+	Alarm        *HostAlarm      `json:"alarm"`   // nil: none
 	Pods         int             `json:"pods"`
 	Total        Resources       `json:"total"`
 	Used         Resources       `json:"used"`

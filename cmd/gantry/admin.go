@@ -14,6 +14,7 @@ type adminCmd struct {
 	DataCenter     adminCenterCmd  `cmd:"" name:"datacenter" help:"Describe data centers."`
 	GPUType        adminGPUCmd     `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
 	CPUFlavor      adminCPUCmd     `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
+	VolumeBackend  adminBackendCmd `cmd:"" help:"Say where network volumes are: NFS, CephFS or a directory."`
 	StoragePrices  adminStorageCmd `cmd:"" help:"See and change the prices of storage."`
 	TemplateSource adminSourceCmd  `cmd:"" help:"Put a public template into a slice of the catalog."`
 }

@@ -150,7 +150,7 @@ func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (cli
 	if box.env != nil {
 		body.Env = *box.env
 	}
-	if body.Mounts, err = cmd.mounts(); err != nil {
+	if body.Mounts, err = cmd.mounts(ctx, c); err != nil {
 		return body, err
 	}
 	body.TemplateID, err = idOf("template", cmd.Template, templates(ctx, c))

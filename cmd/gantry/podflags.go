@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gantry/client"
+	"gantry/fleet"
 )
 
 // containerFlags are the fields of a container that pods and templates share, on creates and on updates.
@@ -151,20 +152,27 @@ func shellJoin(words []string) string {
 // mountFlags are the storage mounts of a pod.
 type mountFlags struct {
 	Persistent    string `placeholder:"GB:PATH" help:"Storage on the pod's host, which survives stops, such as 50:/workspace. GPU pods only."`
-	NetworkVolume string `placeholder:"ID:PATH" help:"Network volume, such as n3k8w0zq5r7d2a:/workspace."`
+	NetworkVolume string `placeholder:"VOLUME[:PATH]" help:"Network volume by its id or name, such as datasets:/data; at /workspace when no path is given."`
 }
 
 // mounts returns nil when the command line names none.
-func (f mountFlags) mounts() (*client.Mounts, error) {
+func (f mountFlags) mounts(ctx context.Context, c *client.Client) (*client.Mounts, error) {
 	switch {
 	case f.Persistent != "" && f.NetworkVolume != "":
 		return nil, usage("--persistent and --network-volume exclude each other")
 	case f.Persistent != "":
 		return persistentMount(f.Persistent)
 	case f.NetworkVolume != "":
-		id, path, ok := strings.Cut(f.NetworkVolume, ":")
-		if !ok || id == "" || path == "" {
-			return nil, usage("--network-volume must be ID:PATH, such as n3k8w0zq5r7d2a:/workspace")
+		name, path, given := strings.Cut(f.NetworkVolume, ":")
+		if !given {
+			path = fleet.DefaultVolumePath
+		}
+		if name == "" || path == "" {
+			return nil, usage("--network-volume must be VOLUME or VOLUME:PATH, such as datasets:/workspace")
+		}
+		id, err := idOf("network volume", name, volumesOf(ctx, c))
+		if err != nil {
+			return nil, err
 		}
 		return &client.Mounts{Network: []client.NetworkMount{{VolumeID: id, Path: path}}}, nil
 	}

@@ -87,7 +87,7 @@ func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (cli
 	if cmd.NoEnv {
 		body.Env = &map[string]string{}
 	}
-	if body.Mounts, err = cmd.mounts(); err != nil || cmd.Template == "" {
+	if body.Mounts, err = cmd.mounts(ctx, c); err != nil || cmd.Template == "" {
 		return body, err
 	}
 	id, err := idOf("template", cmd.Template, templates(ctx, c))

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+type adminBackendCmd struct {
+	List   adminBackendListCmd   `cmd:"" help:"List the backends of network volumes."`
+	Get    adminBackendGetCmd    `cmd:"" help:"Show a backend."`
+	Add    adminBackendAddCmd    `cmd:"" help:"Add storage for network volumes: NFS, CephFS or a directory."`
+	Update adminBackendUpdateCmd `cmd:"" help:"Change a backend: its servers, its keys, or whether it gets new volumes."`
+	Delete adminBackendDeleteCmd `cmd:"" help:"Take backends out that have no volumes."`
+}
+
+type adminBackendListCmd struct{}
+
+func (adminBackendListCmd) Help() string {
+	return `Example:
+
+    gantry admin volume-backend list`
+}
+
+// Run lists backends.
+func (adminBackendListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Backends(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return backendTable(list.Value.Backends) })
+}
+
+func backendTable(all []client.Backend) string {
+	var rows [][]string
+	for _, b := range all {
+		rows = append(rows, []string{
+			b.ID, b.DataCenterID, b.Type, b.Kind, placeText(b), b.Quota, yes(!b.Closed), fmt.Sprint(b.Volumes), fmt.Sprintf("%d GB", b.SizeGB),
+			orDash(b.Host), orDash(b.Problem),
+		})
+	}
+	return table([]string{"ID", "DATA CENTER", "TIER", "KIND", "WHERE", "QUOTA", "OPEN", "VOLUMES", "SIZE", "LOOKED AFTER BY", "PROBLEM"}, rows)
+}
+
+// placeText says where a backend's volumes are.
+func placeText(b client.Backend) string {
+	switch {
+	case b.NFS != nil:
+		return b.NFS.Server + ":" + b.NFS.Export
+	case b.Ceph != nil:
+		return b.Ceph.FileSystem + ":" + b.Ceph.Path
+	case b.Local != nil:
+		return b.Local.Path
+	}
+	return "-"
+}
+
+type backendRef struct {
+	Backend string `arg:"" placeholder:"BACKEND" help:"Id of the backend."`
+}
+
+type adminBackendGetCmd struct{ backendRef }
+
+func (adminBackendGetCmd) Help() string {
+	return `Example:
+
+    gantry admin volume-backend get ceph-nvme`
+}
+
+// Run shows a backend.
+func (cmd adminBackendGetCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return a.showBackend(c.Backend(ctx, cmd.Backend))
+}
+
+func (a *app) showBackend(b client.Answer[client.Backend], err error) error {
+	if err != nil {
+		return err
+	}
+	return a.show(b.Raw, func() string { return backendTable([]client.Backend{b.Value}) })
+}
+
+// backendFlags are what can be said of a backend.
+type backendFlags struct {
+	NFS         string   `name:"nfs" placeholder:"SERVER:/EXPORT" help:"An NFSv4 server and the directory that it exports."`
+	NFSOptions  string   `name:"nfs-options" placeholder:"OPTIONS" help:"Mount options of nfs(5) in place of the defaults, such as nconnect=4."`
+	Monitor     []string `sep:"none" placeholder:"HOST:PORT" help:"Monitor of the Ceph cluster. May be repeated."`
+	CephFS      string   `name:"cephfs" placeholder:"NAME:/PATH" help:"A Ceph file system and the directory in it."`
+	User        string   `placeholder:"NAME" help:"Ceph user with whose key every host mounts; it must not be allowed to set quotas."`
+	KeyFile     string   `placeholder:"FILE" help:"File with the key of --user; - is standard input. A key is never an argument."`
+	AdminUser   string   `placeholder:"NAME" help:"Ceph user that may set quotas, of hosts with the role storage."`
+	AdminKey    string   `name:"admin-key-file" placeholder:"FILE" help:"File with the key of --admin-user."`
+	Local       string   `placeholder:"PATH" help:"A directory of every host, for development."`
+	StorageHost *string  `placeholder:"HOST" help:"The one host that makes and deletes volumes, by id or name; empty: any with the role storage."`
+	StoragePath *string  `placeholder:"PATH" help:"The backend's root as a directory of --storage-host, which limits the size of volumes in it; empty: none."`
+}
+
+// body makes the request of the flags.
+func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (client.BackendBody, error) {
+	out := client.BackendBody{StorageHost: f.StorageHost, StoragePath: f.StoragePath}
+	if f.StorageHost != nil && *f.StorageHost != "" {
+		id, err := idOf("host", *f.StorageHost, hostsOf(ctx, c))
+		if err != nil {
+			return out, err
+		}
+		out.StorageHost = &id
+	}
+	if f.NFS != "" {
+		server, export, ok := cutPlace(f.NFS)
+		if !ok {
+			return out, usage("--nfs must be SERVER:/EXPORT, such as nfs-1.example:/srv/volumes")
+		}
+		out.NFS = &client.NFSBackend{Server: server, Export: export, Options: f.NFSOptions}
+	} else if f.NFSOptions != "" {
+		return out, usage("--nfs-options goes with --nfs")
+	}
+	if f.CephFS != "" {
+		name, path, ok := cutPlace(f.CephFS)
+		if !ok {
+			return out, usage("--cephfs must be NAME:/PATH, such as cephfs:/gantry")
+		}
+		out.Ceph = &client.CephBackend{Monitors: f.Monitor, FileSystem: name, Path: path, User: f.User, AdminUser: f.AdminUser}
+	} else if len(f.Monitor) > 0 || f.User != "" || f.AdminUser != "" {
+		return out, usage("--monitor, --user and --admin-user go with --cephfs")
+	}
+	if f.Local != "" {
+		out.Local = &client.LocalBackend{Path: f.Local}
+	}
+	var err error
+	if out.Key, err = a.keyFile("--key-file", f.KeyFile); err == nil {
+		out.AdminKey, err = a.keyFile("--admin-key-file", f.AdminKey)
+	}
+	return out, err
+}
+
+// cutPlace splits NAME:/PATH; a name may have colons, as IPv6 addresses do.
+func cutPlace(text string) (name, path string, ok bool) {
+	i := strings.Index(text, ":/")
+	if i <= 0 {
+		return "", "", false
+	}
+	return text[:i], text[i+1:], true
+}
+
+const maxCephKey = 4 << 10 // bytes
+
+func (a *app) keyFile(flag, path string) (fleet.Secret, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := a.readFile(flag, path, maxCephKey)
+	if err != nil {
+		return "", err
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return "", usage("%s: the file is empty", flag)
+	}
+	return fleet.Secret(text), nil
+}
+
+type adminBackendAddCmd struct {
+	ID         string `arg:"" placeholder:"ID" help:"Name of the backend, for ever: lower-case letters, digits and '-'."`
+	DataCenter string `required:"" placeholder:"ID" help:"Data center whose hosts mount it."`
+	Type       string `placeholder:"STANDARD" help:"Tier of its volumes: STANDARD or HIGH_PERFORMANCE."`
+	backendFlags
+}
+
+func (adminBackendAddCmd) Help() string {
+	return `Volumes are made by a host with the role storage (gantry host role). Ceph enforces the size of volumes; so does an NFS
+server whose --storage-path is a directory of --storage-host. Of other NFS servers what volumes hold is measured.
+
+Examples:
+
+    gantry admin volume-backend add ceph-nvme --data-center EU-RO-1 --cephfs cephfs:/gantry \
+      --monitor 10.0.0.11:6789 --monitor 10.0.0.12:6789 --user gantry --key-file gantry.key \
+      --admin-user gantry-admin --admin-key-file gantry-admin.key
+    gantry admin volume-backend add filer --data-center EU-RO-1 --nfs filer-1.example:/export/gantry
+    gantry admin volume-backend add own-nfs --data-center EU-RO-1 --nfs 10.0.0.5:/srv/volumes \
+      --storage-host nfs-1 --storage-path /srv/volumes`
+}
+
+// Run adds a backend.
+func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app) error {
+	kinds := 0
+	for _, given := range []string{cmd.NFS, cmd.CephFS, cmd.Local} {
+		if given != "" {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return usage("say one of --nfs, --cephfs and --local")
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	body, err := cmd.body(ctx, a, c)
+	if err != nil {
+		return err
+	}
+	body.ID, body.DataCenterID, body.Type = cmd.ID, cmd.DataCenter, cmd.Type
+	switch {
+	case body.NFS != nil:
+		body.Kind = string(fleet.BackendNFS)
+	case body.Ceph != nil:
+		body.Kind = string(fleet.BackendCeph)
+	default:
+		body.Kind = string(fleet.BackendLocal)
+	}
+	return a.showBackend(c.CreateBackend(ctx, body))
+}
+
+type adminBackendUpdateCmd struct {
+	backendRef
+	backendFlags
+	Closed *bool `negatable:"" help:"It gets no new volumes."`
+}
+
+func (adminBackendUpdateCmd) Help() string {
+	return `What is not given stays; --nfs and --cephfs are given whole. Pods that run keep what they have mounted.
+
+Examples:
+
+    gantry admin volume-backend update ceph-nvme --closed
+    gantry admin volume-backend update ceph-nvme --key-file gantry.key --admin-key-file gantry-admin.key`
+}
+
+// Run changes a backend.
+func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	body, err := cmd.body(ctx, a, c)
+	if err != nil {
+		return err
+	}
+	body.Closed = cmd.Closed
+	return a.showBackend(c.UpdateBackend(ctx, cmd.Backend, body))
+}
+
+type adminBackendDeleteCmd struct {
+	Backends []string `arg:"" name:"backend" placeholder:"BACKEND" help:"Ids of backends."`
+}
+
+func (adminBackendDeleteCmd) Help() string {
+	return `Example:
+
+    gantry admin volume-backend delete ceph-nvme`
+}
+
+// Run deletes backends.
+func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app) error {
+	return a.deleteAll(ctx, true, "backend", cmd.Backends, unnamed, (*client.Client).DeleteBackend)
+}
+
+type hostRoleCmd struct {
+	hostRef
+	Roles []string `arg:"" optional:"" name:"role" placeholder:"ROLE" help:"storage: it makes and deletes network volumes; s3: it serves their files over S3."`
+	None  bool     `help:"It may do nothing beside running pods."`
+}
+
+func (hostRoleCmd) Help() string {
+	return `The roles that are given replace those of before. A host with the role storage gets the keys of its data center's volume
+backends, one with the role s3 may ask for the rights of S3 keys: give them to hosts that you trust with that.
+
+Examples:
+
+    gantry host role store-1 storage s3
+    gantry host role store-1 --none`
+}
+
+// Run sets the roles of a host.
+func (cmd hostRoleCmd) Run(ctx context.Context, a *app) error {
+	if cmd.None == (len(cmd.Roles) > 0) {
+		return usage("say the roles that the host shall have, or --none")
+	}
+	set := func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+		return c.SetHostRoles(ctx, id, cmd.Roles)
+	}
+	return cmd.do(ctx, a, set, func(h client.Host) string {
+		return fmt.Sprintf("%s (%s) has the roles: %s\n", printable(h.ID), printable(h.Name), orDash(printable(strings.Join(h.Roles, ", "))))
+	})
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gantry/client"
+)
+
+type volumeCmd struct {
+	List   volumeListCmd   `cmd:"" help:"List your network volumes."`
+	Get    volumeGetCmd    `cmd:"" help:"Show a network volume."`
+	Create volumeCreateCmd `cmd:"" help:"Make a network volume."`
+	Update volumeUpdateCmd `cmd:"" help:"Rename a network volume, or let it hold more."`
+	Delete volumeDeleteCmd `cmd:"" help:"Delete network volumes with all that they hold."`
+}
+
+type volumeListCmd struct{}
+
+func (volumeListCmd) Help() string {
+	return `Example:
+
+    gantry volume list`
+}
+
+// Run lists network volumes.
+func (volumeListCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Volumes(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(list.Raw, func() string { return volumeTable(list.Value.Volumes) })
+}
+
+func volumeTable(all []client.Volume) string {
+	var rows [][]string
+	for _, v := range all {
+		rows = append(rows, []string{
+			v.ID, v.Name, v.Status, fmt.Sprintf("%d GB", v.Size), usedText(v.Used), v.DataCenter, v.Type, when(&v.CreatedAt), orDash(v.StatusReason),
+		})
+	}
+	return table([]string{"ID", "NAME", "STATUS", "SIZE", "USED", "DATA CENTER", "TIER", "CREATED", "REASON"}, rows)
+}
+
+func usedText(bytes *int64) string {
+	if bytes == nil {
+		return "-"
+	}
+	return bytesText(*bytes)
+}
+
+// volumesOf lists what a word for a network volume may mean.
+func volumesOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
+	return func() ([]thing, error) {
+		list, err := c.Volumes(ctx)
+		var out []thing
+		for _, v := range list.Value.Volumes {
+			out = append(out, thing{v.ID, v.Name})
+		}
+		return out, err
+	}
+}
+
+// volumeRef names a network volume.
+type volumeRef struct {
+	Volume string `arg:"" placeholder:"VOLUME" help:"Id of the network volume, or its name where only one has it."`
+}
+
+// do makes one call about the volume and shows its record.
+func (ref volumeRef) do(ctx context.Context, a *app, f func(c *client.Client, id string) (client.Answer[client.Volume], error)) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return onThing("network volume", ref.Volume, volumesOf(ctx, c), func(id string) error {
+		v, err := f(c, id)
+		if err != nil {
+			return err
+		}
+		return a.show(v.Raw, func() string { return volumeTable([]client.Volume{v.Value}) })
+	})
+}
+
+type volumeGetCmd struct{ volumeRef }
+
+func (volumeGetCmd) Help() string {
+	return `Example:
+
+    gantry volume get datasets`
+}
+
+// Run shows a network volume.
+func (cmd volumeGetCmd) Run(ctx context.Context, a *app) error {
+	return cmd.do(ctx, a, func(c *client.Client, id string) (client.Answer[client.Volume], error) { return c.Volume(ctx, id) })
+}
+
+type volumeCreateCmd struct {
+	Name           string        `arg:"" placeholder:"NAME" help:"Name of the volume; need not be unique."`
+	Size           int           `required:"" placeholder:"GB" help:"GB that it may hold, 10 to 4096. It can grow later, and never shrink."`
+	DataCenter     string        `required:"" placeholder:"ID" help:"Data center of the volume, where the pods that have it run: see gantry catalog datacenters."`
+	Type           string        `placeholder:"STANDARD" help:"Tier: STANDARD or HIGH_PERFORMANCE; what the data center offers when not given."`
+	IdempotencyKey string        `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
+	Wait           bool          `help:"Return when the volume's storage is there."`
+	Timeout        time.Duration `default:"5m" help:"With --wait: give up after this time. The volume stays."`
+}
+
+func (volumeCreateCmd) Help() string {
+	return `The volume can be named by pods at once; such a pod starts when the volume's storage is there, a moment later.
+
+Examples:
+
+    gantry volume create datasets --size 100 --data-center EU-RO-1
+    gantry pod create train docker.io/me/train:1 --gpu "NVIDIA L40S" --network-volume datasets:/workspace`
+}
+
+// Run makes a network volume.
+func (cmd volumeCreateCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(false)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	key := onceKey(cmd.IdempotencyKey)
+	v, err := c.CreateVolume(ctx, client.CreateVolume{
+		Name: cmd.Name, Size: cmd.Size, DataCenter: cmd.DataCenter, Type: cmd.Type, IdempotencyKey: key,
+	})
+	if err != nil {
+		return a.uncertain(err, key)
+	}
+	a.sayReplayed(v.Replayed, v.Value.ID)
+	if cmd.Wait {
+		_, _ = fmt.Fprintf(a.err, "created %s\n", printable(v.Value.ID))
+		if v, err = awaitVolume(ctx, c, v, cmd.Timeout); err != nil {
+			return err
+		}
+	}
+	return a.show(v.Raw, func() string { return volumeTable([]client.Volume{v.Value}) })
+}
+
+// awaitVolume looks at a volume until its storage is there.
+func awaitVolume(ctx context.Context, c *client.Client, v client.Answer[client.Volume], within time.Duration) (client.Answer[client.Volume], error) {
+	last := v.Value
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for pause := lookMin; v.Value.Status == "CREATING"; pause = min(pause*5/4, lookMax) {
+		if err := sleep(ctx, pause); err != nil {
+			if ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // what Err returns is never wrapped
+				err = &exitError{exitTimeout, fmt.Errorf("gave up waiting for network volume %s after %v: %s", last.ID, within, orDash(printable(last.StatusReason)))}
+			}
+			return v, err
+		}
+		var err error
+		if v, err = c.Volume(ctx, last.ID); err != nil && !client.Temporary(err) {
+			return v, err
+		} else if err != nil {
+			v.Value = last
+		}
+		last = v.Value
+	}
+	return v, nil
+}
+
+type volumeUpdateCmd struct {
+	volumeRef
+	Name *string `placeholder:"NAME" help:"New name."`
+	Size *int    `placeholder:"GB" help:"GB that it may hold, not less than before. Pods that run have the room without a restart."`
+}
+
+func (volumeUpdateCmd) Help() string {
+	return `Examples:
+
+    gantry volume update datasets --size 200
+    gantry volume update datasets --name corpus`
+}
+
+// Run changes a network volume.
+func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
+	if cmd.Name == nil && cmd.Size == nil {
+		return usage("nothing to change: give --name or --size")
+	}
+	return cmd.do(ctx, a, func(c *client.Client, id string) (client.Answer[client.Volume], error) {
+		return c.UpdateVolume(ctx, id, client.UpdateVolume{Name: cmd.Name, Size: cmd.Size})
+	})
+}
+
+type volumeDeleteCmd struct {
+	Volumes []string `arg:"" name:"volume" placeholder:"VOLUME" help:"Ids or names of network volumes."`
+}
+
+func (volumeDeleteCmd) Help() string {
+	return `What a volume holds is gone for ever. A volume that a pod has is deleted after the pod is terminated.
+
+Example:
+
+    gantry volume delete datasets`
+}
+
+// Run deletes network volumes.
+func (cmd volumeDeleteCmd) Run(ctx context.Context, a *app) error {
+	return a.deleteAll(ctx, false, "network volume", cmd.Volumes, volumesOf, (*client.Client).DeleteVolume)
+}
