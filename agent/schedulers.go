@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"gantry/internal/pki"
 )
@@ -96,9 +98,19 @@ func (d *directory) next() string {
 		d.prefer = ""
 		return a
 	}
-	all := addresses(append(slices.Clone(d.members), d.named...))
+	all := d.all()
 	d.turn = (d.turn + 1) % len(all)
 	return all[d.turn]
+}
+
+// all returns every address that is known. The caller holds mu.
+func (d *directory) all() []string { return addresses(append(slices.Clone(d.members), d.named...)) }
+
+// count tells how many addresses are known, at least 1.
+func (d *directory) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.all())
 }
 
 // try has an address be the next one.
@@ -106,4 +118,21 @@ func (d *directory) try(addr string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.prefer = addr
+}
+
+// pacing is the growing pause between tries. All schedulers that are known are asked once in reconnectMost, be most
+// of them dead: with a pause as long as that after each, one that leads would be found too late.
+type pacing struct{ delay time.Duration }
+
+// stood notes how long a session stood: one that outlived the longest pause begins the pauses anew.
+func (p *pacing) stood(d time.Duration, known int) {
+	if d > reconnectMost/time.Duration(known) {
+		p.delay = 0
+	}
+}
+
+// next returns the pause from now on, for so many schedulers, at least one.
+func (p *pacing) next(known int) time.Duration {
+	p.delay = min(max(2*p.delay, reconnectLeast), reconnectMost/time.Duration(known))
+	return p.delay/2 + rand.N(p.delay/2)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -51,6 +52,41 @@ func TestDirectoryTriesAllItKnowsAndForgetsNothingNamed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"both:1", "member:1", "new:1"}, round(again, 3)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestALeaderIsFoundInTimeThoughOthersAreDead: a host is back within 10 s of the return of the schedulers, of which some
+// stay dead, however long they were away.
+func TestALeaderIsFoundInTimeThoughOthersAreDead(t *testing.T) {
+	named := []string{"a:1", "b:1", "c:1"}
+	d, err := openDirectory(t.TempDir(), named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p pacing
+	if first := p.next(d.count()); first > reconnectLeast {
+		t.Errorf("the first pause is %v", first)
+	}
+	for range 50 {
+		p.next(d.count())
+	}
+	for range 1000 {
+		var round time.Duration
+		for range named {
+			round += p.next(d.count())
+		}
+		if round > reconnectMost || round < reconnectMost/2-time.Millisecond {
+			t.Fatalf("all three are asked once in %v", round)
+		}
+	}
+	// One that ends every session at once is not asked without pauses; a session that stood begins them anew.
+	p.stood(time.Second, d.count())
+	if wait := p.next(d.count()); wait < time.Second/2 {
+		t.Errorf("after a short session the pause is %v", wait)
+	}
+	p.stood(2*time.Second, d.count())
+	if wait := p.next(d.count()); wait > reconnectLeast {
+		t.Errorf("after a session of 2 s the pause is %v", wait)
 	}
 }
 

@@ -29,8 +29,8 @@ import (
 
 const (
 	reconnectLeast = 50 * time.Millisecond
-	reconnectMost  = 5 * time.Second
-	maxMessage     = 256 << 20 // bytes of the largest full set
+	reconnectMost  = 5 * time.Second // between two tries of one scheduler
+	maxMessage     = 256 << 20       // bytes of the largest full set
 	upQueue        = 64
 	renewRetry     = time.Minute
 	nudgeEvery     = 200 * time.Millisecond
@@ -54,6 +54,7 @@ type sessions struct {
 	inventory func() fleet.Inventory
 	changed   chan struct{}
 	prefetch  func(image string)
+	storage   *storage
 	allocate  ledger.Allocate
 	heard     *atomic.Bool
 	metrics   *metrics // nil: nothing is counted
@@ -73,7 +74,8 @@ type sessions struct {
 // only once without a pause: two that each name the other must not be asked in a circle.
 func (s *sessions) run(ctx context.Context) {
 	defer s.closing.Wait()
-	delay, followed := reconnectLeast, false
+	var pace pacing
+	followed := false
 	for ctx.Err() == nil {
 		addr := s.where.next()
 		stood, err := s.once(ctx, addr)
@@ -91,9 +93,7 @@ func (s *sessions) run(ctx context.Context) {
 		case s.lossy > 0:
 			s.lossy--
 		}
-		if stood > reconnectMost {
-			delay = reconnectLeast
-		}
+		pace.stood(stood, s.where.count())
 		leader := leaderOf(err)
 		if followed = leader != "" && !followed; followed {
 			s.where.try(leader)
@@ -103,10 +103,9 @@ func (s *sessions) run(ctx context.Context) {
 		if status.Code(err) == codes.NotFound {
 			s.log.Error("the control plane does not know this host: it joined after the copy that the control plane was restored from, or was removed; it has to join again", "addr", addr)
 		}
-		wait := delay/2 + rand.N(delay/2)
+		wait := pace.next(s.where.count())
 		s.log.Warn("no session with a scheduler", "addr", addr, "stood", stood, "err", err, "again_in", wait)
 		_ = pause(ctx, wait)
-		delay = min(2*delay, reconnectMost)
 	}
 }
 
@@ -186,6 +185,8 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	up := make(chan *link.Up, upQueue)
 	group.Go(func() error { return s.tellInventory(ctx, told, up) })
 	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
+	s.storage.newSession()
+	defer s.storage.ended()
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
 	group.Go(func() error { return s.renewInTime(ctx, conn) })
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
@@ -297,7 +298,13 @@ func (s *sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, 
 				return err
 			}
 		}
+		if msg := s.storage.message(); msg != nil {
+			if err := send(stream, msg); err != nil {
+				return err
+			}
+		}
 		select {
+		case <-s.storage.wake:
 		case <-s.reports.wake:
 		case msg := <-up:
 			if err := send(stream, msg); err != nil {
@@ -389,6 +396,8 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 		s.reports.kept(msg.GetReportsKept().GetSequence())
 	case msg.GetPrefetch() != nil:
 		s.prefetch(msg.GetPrefetch().GetImage())
+	case msg.GetStorage() != nil:
+		s.storage.set(msg.GetStorage())
 	case msg.GetBeat() != nil:
 		s.learn(msg.GetBeat().GetSchedulers())
 	}
@@ -409,40 +418,6 @@ func (s *sessions) order(changed []pod.Assignment) {
 	if s.heard.CompareAndSwap(false, true) {
 		s.pods.Poke()
 	}
-}
-
-func (s *sessions) decodeAll(in []*link.Assignment) []pod.Assignment {
-	out := make([]pod.Assignment, len(in))
-	for i, a := range in {
-		out[i] = s.decode(a)
-	}
-	return out
-}
-
-func (s *sessions) decode(a *link.Assignment) pod.Assignment {
-	out := pod.Assignment{
-		Pod: fleet.PodID(a.GetPodId()), Account: fleet.AccountID(a.GetAccountId()),
-		Incarnation: a.GetIncarnation(), Goal: fleet.Goal(a.GetGoal()), Generation: a.GetGeneration(),
-		Name: a.GetName(), Image: a.GetImage(), Args: a.GetArgs(), Env: a.GetEnv(), DiskGB: a.GetDiskGb(),
-		Digest: a.GetDigest(), GPUs: a.GetGpus(), DataCenter: fleet.DataCenterID(a.GetDataCenter()),
-		Limits: fleet.Resources{
-			MilliCPU: a.GetLimits().GetMilliCpu(), MemoryMB: a.GetLimits().GetMemoryMb(), DiskGB: a.GetLimits().GetDiskGb(),
-		},
-		Grace: time.Duration(a.GetGraceMs()) * time.Millisecond,
-	}
-	for _, p := range a.GetPorts() {
-		out.Ports = append(out.Ports, fleet.Port{Number: int(p.GetNumber()), Protocol: p.GetProtocol()})
-		if p.GetPublic() != 0 {
-			out.Mappings = append(out.Mappings, fleet.PortMapping{Private: int(p.GetNumber()), Public: int(p.GetPublic())})
-		}
-	}
-	if a.GetPersistentGb() > 0 {
-		out.Persistent = &fleet.PersistentMount{SizeGB: int(a.GetPersistentGb()), Path: a.GetPersistentPath()}
-	}
-	if c := a.GetRegistry(); c != nil {
-		out.Registry = &fleet.Credential{Username: c.GetUsername(), Password: fleet.Secret(c.GetPassword())}
-	}
-	return out
 }
 
 // renewal is when the certificate is due. It outlives sessions, of which none needs to last until then.

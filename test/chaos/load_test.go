@@ -67,16 +67,17 @@ func (l *load) client(ctx context.Context, n int, asked []*member) {
 	random := rand.New(rand.NewPCG(uint64(n), uint64(time.Now().UnixNano())))
 	pause := time.NewTicker(thinkTime)
 	defer pause.Stop()
-	at := asked[n%len(asked)]
+	at, lost := asked[n%len(asked)], false
 	for ctx.Err() == nil {
 		// A client stays with its scheduler while that can be reached at all.
 		got := l.one(n, at, l.cell(random), random.IntN(100)) //nolint:contextcheck // a call that began is not cut off by the end
 		if at = asked[n%len(asked)]; got.status == 0 {
 			at = asked[random.IntN(len(asked))]
 		}
-		if got.status >= http.StatusInternalServerError {
+		if got.status >= http.StatusInternalServerError || got.status == 0 && lost {
 			pause.Reset(retryTime)
 		}
+		lost = got.status == 0
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -107,7 +108,7 @@ func (l *load) one(n int, at *member, on *cell, dice int) answer {
 	on.mu.Lock()
 	pod := on.pod
 	on.calls++
-	last := on.calls == cellCalls
+	last := on.calls >= cellCalls
 	on.mu.Unlock()
 	call := history.Call{Client: n, Via: at.name, Key: on.key, Pod: pod}
 	var got answer
@@ -125,9 +126,12 @@ func (l *load) one(n int, at *member, on *cell, dice int) answer {
 		call.Kind = history.Read
 		got = l.read(at, call)
 	}
-	if call.Kind != history.Read && got.result == history.Unknown {
-		on.mu.Lock()
-		defer on.mu.Unlock()
+	on.mu.Lock()
+	defer on.mu.Unlock()
+	switch {
+	case got.result == history.Refused:
+		on.calls-- // a pod that nobody got through to is worked on and removed later, so that room is left
+	case call.Kind != history.Read && got.result == history.Unknown:
 		on.doubts++
 	}
 	return got

@@ -28,7 +28,16 @@ var suite struct {
 // long reports whether faults last as long as reliability.md says, rather than seconds.
 var long = os.Getenv("CHAOS") == "long"
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	code, failed, err := summarize(func() int { return run(m) })
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos: read what the tests print:", err)
+	}
+	for _, text := range failed {
+		fmt.Fprintln(os.Stderr, text)
+	}
+	os.Exit(code)
+}
 
 func run(m *testing.M) (code int) {
 	fail := func(err error) int { fmt.Fprintln(os.Stderr, "chaos:", err); return 1 }

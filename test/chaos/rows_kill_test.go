@@ -1,13 +1,21 @@
 package chaos
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"gantry/client"
 	"gantry/fleet"
+	"gantry/test/chaos/history"
+	"gantry/test/simhosts/simhost"
 )
 
 // resumes is how long writes may fail when a leader is lost: reliability.md promises 5 s.
@@ -56,31 +64,78 @@ func TestRow01LeaderKilled(t *testing.T) {
 	c.sameState(t)
 }
 
+// rest makes pods on simulated hosts that no client works on, and returns where they run. They are gone after the test.
+func (c *cluster) rest(t *testing.T, n int) map[fleet.PodID]simhost.Run {
+	t.Helper()
+	out := map[fleet.PodID]simhost.Run{}
+	for i := range n {
+		var p client.Pod
+		must(t, c.user(http.MethodPost, "/v2/pods", simPod(fmt.Sprintf("rests-%d", i)), &p))
+		t.Cleanup(func() { must(t, c.user(http.MethodDelete, "/v2/pods/"+p.ID, nil, nil)) })
+		_, err := c.podBecomes(p.ID, fleet.StatusRunning)
+		must(t, err)
+		out[fleet.PodID(p.ID)] = simhost.Run{}
+	}
+	for _, r := range c.simsRun() {
+		if _, ours := out[r.Pod]; ours {
+			out[r.Pod] = r
+		}
+	}
+	return out
+}
+
+// reached fails while no session with the agent of a pod stands: the pod's log is read through that.
+func (c *cluster) reached(p client.Pod, through *member) error {
+	got := c.web.call(context.Background(), ask{
+		base: through.api(), key: c.keys.APIKey, limit: 2 * time.Second,
+		method: http.MethodGet, path: "/v2/pods/" + p.ID + "/logs?source=container&follow=false",
+	})
+	if got.result != history.OK || bytes.Contains(got.body, []byte("event: error")) {
+		return fmt.Errorf("the log of pod %s: %s %s", p.ID, got.note, got.body)
+	}
+	return nil
+}
+
 func TestRow02AllKilledTwoReturn(t *testing.T) {
-	c := shared(t)
+	c, _ := withAgents(t)
+	before := c.rest(t, 6)
+	proof, mark, pid, err := c.startPod("rests")
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, c.user(http.MethodDelete, "/v2/pods/"+proof.ID, nil, nil))
+		must(t, dies(mark))
+	})
+	must(t, c.reached(proof, c.members[1]))
 	l := c.startLoad(t)
 	l.warm(t, 50)
 	for _, m := range c.members {
 		must(t, m.proc.Kill())
 	}
-	before, err := c.simRuns()
-	must(t, err)
+	// Long enough for the hosts' pauses between two tries to grow as far as they do.
+	time.Sleep(pick(4*time.Second, time.Minute))
 	from := l.h.Now()
 	for _, m := range c.members[1:] {
 		must(t, c.begin(m))
 	}
 	l.goesOn(t, from, 2*resumes)
-	await(t, 2*resumes, c.simsConnected)
-	after, err := c.simRuns()
-	must(t, err)
-	kept := 0
-	for pod := range before {
-		kept += after[pod]
-	}
-	if kept == 0 {
-		t.Errorf("none of %d pods that ran before runs now", len(before))
-	}
+	back := from + 2*resumes // reliability.md promises this to hosts
+	await(t, back-l.h.Now(), c.simsConnected)
+	t.Logf("the simulated hosts are back after %v", (l.h.Now() - from).Round(time.Millisecond))
+	await(t, back-l.h.Now(), func() error { return c.reached(proof, c.members[1]) })
+	t.Logf("the agents are back after %v", (l.h.Now() - from).Round(time.Millisecond))
 	l.end(t, from, 30)
+	for _, r := range c.simsRun() {
+		if was, ours := before[r.Pod]; ours && (was.Host != r.Host || was.Incarnation != r.Incarnation) {
+			t.Errorf("pod %s ran on %s (%d) and runs on %s (%d)", r.Pod, was.Host, was.Incarnation, r.Host, r.Incarnation)
+		}
+		delete(before, r.Pod)
+	}
+	if len(before) > 0 {
+		t.Errorf("pods that ran before and do not run now: %v", slices.Collect(maps.Keys(before)))
+	}
+	if now, err := runs(mark); err != nil || now != pid {
+		t.Errorf("the process %d of the real pod is %d now, %v", pid, now, err)
+	}
 	c.sameState(t)
 }
 

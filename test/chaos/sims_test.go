@@ -80,15 +80,22 @@ func (c *cluster) simFaults() error {
 	return errors.Join(faults...)
 }
 
+// simsRun lists what runs on all simulated hosts.
+func (c *cluster) simsRun() []simhost.Run {
+	var out []simhost.Run
+	for _, f := range c.sims {
+		out = append(out, f.Runs()...)
+	}
+	return out
+}
+
 // simRuns counts what runs on all simulated hosts, by pod: one pod must not run in two places either.
 func (c *cluster) simRuns() (map[string]int, error) {
 	runs := map[string]int{}
 	var faults []error
-	for _, f := range c.sims {
-		for _, r := range f.Runs() {
-			if runs[string(r.Pod)]++; runs[string(r.Pod)] > 1 {
-				faults = append(faults, fmt.Errorf("pod %s runs %d times", r.Pod, runs[string(r.Pod)]))
-			}
+	for _, r := range c.simsRun() {
+		if runs[string(r.Pod)]++; runs[string(r.Pod)] > 1 {
+			faults = append(faults, fmt.Errorf("pod %s runs %d times", r.Pod, runs[string(r.Pod)]))
 		}
 	}
 	return runs, errors.Join(faults...)

@@ -17,7 +17,7 @@ import (
 const (
 	helloTimeout = 10 * time.Second
 	least        = 50 * time.Millisecond // between two tries to connect
-	most         = 5 * time.Second
+	most         = 5 * time.Second       // between two tries of one scheduler
 	maxMessage   = 256 << 20
 	maxReports   = 64 // of one message
 )
@@ -28,35 +28,38 @@ var (
 	errOld      = errors.New("the scheduler follows an older lineage than this host did")
 )
 
-// run keeps a session until ctx ends.
+// run keeps a session until ctx ends. Its pauses are those of a real agent: they grow until all schedulers are asked
+// once in a time, and a session that outlived the longest begins them anew.
 func (h *Host) run(ctx context.Context) {
-	delay, hint := least, ""
+	delay, hint, followed := least, "", false
 	for n := rand.N(len(h.fleet.Schedulers)); ctx.Err() == nil; n++ {
 		if !h.waitMended(ctx) {
 			return
 		}
+		known := h.known()
+		longest := most / time.Duration(len(known))
 		addr := hint
 		if addr == "" {
-			known := h.known()
 			addr = known[n%len(known)]
 		}
-		began := time.Now()
+		var stood time.Duration
 		var err error
-		hint, err = h.once(ctx, addr)
+		stood, hint, err = h.once(ctx, addr)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > most {
+		if stood > longest {
 			delay = least
 		}
 		h.fleet.Log.Debug("session ended", "host", h.name, "at", addr, "err", err)
-		if hint != "" && hint != addr {
+		if followed = hint != "" && hint != addr && !followed; followed {
 			continue
 		}
-		if !pause(ctx, delay/2+rand.N(delay)) {
+		hint = ""
+		if !pause(ctx, delay/2+rand.N(delay/2)) {
 			return
 		}
-		delay = min(2*delay, most)
+		delay = min(2*delay, longest)
 	}
 }
 
@@ -83,8 +86,9 @@ func (h *Host) waitMended(ctx context.Context) bool {
 	}
 }
 
-// once holds one session until it breaks; hint is where the leader is, if the scheduler said so.
-func (h *Host) once(ctx context.Context, addr string) (hint string, err error) {
+// once holds one session until it breaks, and tells how long it stood; hint is where the leader is, if the scheduler
+// said so.
+func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	h.mu.Lock()
@@ -92,11 +96,11 @@ func (h *Host) once(ctx context.Context, addr string) (hint string, err error) {
 	h.end = cancel
 	h.mu.Unlock()
 	if cut || mute {
-		return "", errCut
+		return 0, "", errCut
 	}
 	conn, err := h.dial(addr, conf)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
 	defer func() { _ = conn.Close() }()
 
@@ -105,11 +109,12 @@ func (h *Host) once(ctx context.Context, addr string) (hint string, err error) {
 		if stream != nil {
 			hint = link.LeaderHint(stream.Trailer())
 		}
-		return hint, err
+		return 0, hint, err
 	}
 	if err := h.welcomed(welcome); err != nil {
-		return "", err
+		return 0, "", err
 	}
+	began := time.Now()
 	h.fleet.sessions.Add(1)
 	h.fleet.connected.Add(1)
 	defer h.fleet.connected.Add(-1)
@@ -121,7 +126,8 @@ func (h *Host) once(ctx context.Context, addr string) (hint string, err error) {
 		cancel(err)
 		return err
 	})
-	return "", group.Wait()
+	err = group.Wait()
+	return time.Since(began), "", err
 }
 
 // greet says hello and waits for the welcome, for not more than a time. Few hosts do so at once.
@@ -189,6 +195,7 @@ func (h *Host) hello() *link.Hello {
 		Inventory: &link.Inventory{
 			Total: &link.Resources{MilliCpu: total.MilliCPU, MemoryMb: total.MemoryMB, DiskGb: total.DiskGB},
 			Cuda:  "12.8", Driver: "570.00", Kernel: "6.1.0", Runtime: "none", AgentVersion: "simulated",
+			Volumes: []string{"cephfs", "local", "nfs"},
 		},
 	}
 	for _, g := range h.gpus {
@@ -332,6 +339,8 @@ func (h *Host) receive(stream link.Link_SessionClient, heard func()) error {
 			h.difference(msg.GetDifference())
 		case msg.GetReportsKept() != nil:
 			h.kept(msg.GetReportsKept().GetSequence())
+		case msg.GetStorage() != nil:
+			h.store(msg.GetStorage())
 		case msg.GetBeat() != nil:
 			h.mu.Lock()
 			h.heardOf(msg.GetBeat().GetSchedulers())
