@@ -1,15 +1,117 @@
 package state
 
-import "gantry/fleet"
+import (
+	"bytes"
+	"slices"
 
-func (c PutBackend) apply(t *txn) (any, error) { return nil, fleet.Unavailable("not built", nil) }
+	"gantry/fleet"
+)
 
-func (c DeleteBackend) apply(t *txn) (any, error) { return nil, fleet.Unavailable("not built", nil) }
+// maxBackends is how many backends a data center may have.
+const maxBackends = 64
 
-func (c ReportVolumes) apply(t *txn) (any, error) { return nil, fleet.Unavailable("not built", nil) }
+func (c PutBackend) apply(t *txn) (any, error) {
+	in := cloneBackend(&c.Backend)
+	if err := checkBackend(&in); err != nil {
+		return nil, err
+	}
+	old := get(t, &t.base.backends, in.ID)
+	switch {
+	case c.New && old != nil:
+		return nil, exists("there is a storage backend with this id")
+	case !c.New && old == nil:
+		return nil, fleet.NotFound("storage backend")
+	case !c.New && in.Rev != 0 && in.Rev != old.Rev:
+		return nil, fleet.Stale("the storage backend changed")
+	case get(t, &t.base.centers, in.DataCenter) == nil:
+		return nil, fleet.NotFound("data center")
+	}
+	if err := t.checkStorageHost(&in); err != nil {
+		return nil, err
+	}
+	in.Rev = 1
+	if old == nil {
+		others := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == in.DataCenter })
+		if others >= maxBackends {
+			return nil, fleet.BreaksRule("a data center may have at most %d storage backends", maxBackends)
+		}
+	} else {
+		if n := t.volumesOn(in.ID); n > 0 && !samePlace(old, &in) {
+			return nil, inUse("where the storage backend's data is", uses{n, "network volume"})
+		}
+		in.Rev, in.CreatedAt = old.Rev+1, old.CreatedAt
+	}
+	put(t, &t.base.backends, in.ID, &in)
+	t.note(KindStorage, string(in.ID))
+	if old != nil && !sameReach(old, &in) {
+		t.eachVolumeOn(in.ID, t.tellHolders)
+	}
+	return cloneBackend(&in), nil
+}
 
-func (c SetHostRoles) apply(t *txn) (any, error) { return nil, fleet.Unavailable("not built", nil) }
+// checkStorageHost refuses a host that cannot look after the volumes of a backend.
+func (t *txn) checkStorageHost(b *fleet.Backend) error {
+	if b.StorageHost == "" {
+		return nil
+	}
+	host := get(t, &t.base.hosts, b.StorageHost)
+	switch {
+	case host == nil || host.State == fleet.HostGone:
+		return fleet.NotFound("host")
+	case host.DataCenter != b.DataCenter:
+		return fleet.Invalid("$.storageHost", "must be of the backend's data center")
+	}
+	return nil
+}
 
-func (c PutS3Key) apply(t *txn) (any, error) { return nil, fleet.Unavailable("not built", nil) }
+// samePlace reports whether the data of two backends is at the same place: which server or monitors lead there, and
+// which host looks after it, may differ.
+func samePlace(a, b *fleet.Backend) bool {
+	return a.DataCenter == b.DataCenter && a.Type == b.Type && a.Kind == b.Kind && rootOf(a) == rootOf(b) &&
+		a.StoragePath == b.StoragePath
+}
 
-func (c DeleteS3Key) apply(t *txn) (any, error) { return nil, fleet.Unavailable("not built", nil) }
+// root is where the data of a backend is in its storage.
+type root struct{ fileSystem, path string }
+
+func rootOf(b *fleet.Backend) root {
+	switch {
+	case b.NFS != nil:
+		return root{path: b.NFS.Export}
+	case b.Ceph != nil:
+		return root{b.Ceph.FileSystem, b.Ceph.Path}
+	case b.Local != nil:
+		return root{path: b.Local.Path}
+	}
+	return root{}
+}
+
+// sameReach reports whether hosts reach two backends in the same way.
+func sameReach(a, b *fleet.Backend) bool {
+	if a.Ceph != nil && b.Ceph != nil {
+		x, y := a.Ceph, b.Ceph
+		if !slices.Equal(x.Monitors, y.Monitors) || x.User != y.User || x.AdminUser != y.AdminUser {
+			return false
+		}
+	}
+	return samePlace(a, b) && equalPtr(a.NFS, b.NFS) && bytes.Equal(a.Sealed, b.Sealed)
+}
+
+func (c DeleteBackend) apply(t *txn) (any, error) {
+	if get(t, &t.base.backends, c.ID) == nil {
+		return nil, fleet.NotFound("storage backend")
+	}
+	if err := inUse("the storage backend", uses{t.volumesOn(c.ID), "network volume"}); err != nil {
+		return nil, err
+	}
+	drop(t, &t.base.backends, c.ID)
+	t.note(KindStorage, string(c.ID))
+	return nil, nil
+}
+
+// noteBackends says that what is to be done on backends may be another host's now.
+func (t *txn) noteBackends(match func(*fleet.Backend) bool) {
+	for _, id := range firstKeys(t, &t.base.backends, 0, match) {
+		t.note(KindStorage, string(id))
+	}
+}

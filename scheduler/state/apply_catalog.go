@@ -147,7 +147,9 @@ func (c DeleteDataCenter) apply(t *txn) (any, error) {
 	}
 	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID && h.State != fleet.HostGone })
 	volumes := count(t, &t.base.volumes, func(v *fleet.Volume) bool { return v.DataCenter == c.ID })
-	if err := inUse("the data center", uses{hosts, "host"}, uses{volumes, "network volume"}); err != nil {
+	backends := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == c.ID })
+	err := inUse("the data center", uses{hosts, "host"}, uses{volumes, "network volume"}, uses{backends, "storage backend"})
+	if err != nil {
 		return nil, err
 	}
 	drop(t, &t.base.centers, c.ID)

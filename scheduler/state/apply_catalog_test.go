@@ -126,7 +126,7 @@ func TestDeleteDataCenter(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.refused(fleet.CodeNotFound, DeleteDataCenter{ID: "dc-8"})
 	w.refused(fleet.CodeConflictRule, DeleteDataCenter{ID: "dc-1"})
-	if msg := w.message(DeleteDataCenter{ID: "dc-1"}); msg != "the data center is in use: 2 hosts and 1 network volume have it" {
+	if msg := w.message(DeleteDataCenter{ID: "dc-1"}); msg != "the data center is in use: 2 hosts and 1 network volume and 2 storage backends have it" {
 		t.Errorf("message %q", msg)
 	}
 	w.must(DeleteDataCenter{ID: "dc-9"})

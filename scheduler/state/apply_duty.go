@@ -85,6 +85,25 @@ func (c SetHostLabels) apply(t *txn) (any, error) {
 	return t.putHost(host), nil
 }
 
+func (c SetHostRoles) apply(t *txn) (any, error) {
+	host, err := t.known(c.Host)
+	if err != nil {
+		return nil, err
+	}
+	roles := slices.Sorted(slices.Values(c.Roles))
+	for i, role := range roles {
+		switch {
+		case role != fleet.RoleStorage && role != fleet.RoleS3:
+			return nil, fleet.Invalid("$.roles", "each must be storage or s3")
+		case i > 0 && role == roles[i-1]:
+			return nil, fleet.Invalid("$.roles", "must not name a role twice")
+		}
+	}
+	host.Roles = roles
+	t.noteBackends(func(b *fleet.Backend) bool { return b.DataCenter == host.DataCenter })
+	return t.putHost(host), nil
+}
+
 func (c AlarmHost) apply(t *txn) (any, error) {
 	host, ok := t.host(c.Host)
 	switch {
@@ -182,9 +201,12 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 			return nil, fleet.BreaksRule("pods hold something of the host or keep data there")
 		}
 	}
+	if count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.StorageHost == host.ID }) > 0 {
+		return nil, fleet.BreaksRule("a backend of network volumes names the host as the one that looks after them")
+	}
 	host.State, host.SeenAt = fleet.HostGone, c.At
 	host.Duty, host.KeepRunning, host.Leftovers = fleet.DutyCordoned, false, nil
-	host.Alarm, host.AlarmAt = "", time.Time{}
+	host.Alarm, host.AlarmAt, host.Roles = "", time.Time{}, nil
 	host.Epoch++
 	return t.putHost(host), nil
 }

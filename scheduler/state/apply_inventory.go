@@ -15,6 +15,7 @@ const (
 	maxGPUs       = 1024
 	maxNotices    = 32
 	maxNoticeText = 1024 // bytes
+	maxKinds      = 8    // of network volumes' backends
 )
 
 // The public ports that a host may publish.
@@ -54,7 +55,19 @@ func checkInventory(inv *fleet.Inventory) error {
 	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
 		return fleet.Invalid("$.inventory.total", "must not be negative")
 	}
-	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv))
+	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv), checkKinds(inv.Volumes))
+}
+
+func checkKinds(kinds []fleet.BackendKind) error {
+	if len(kinds) > maxKinds {
+		return fleet.Invalid("$.inventory.volumes", "must be at most 8")
+	}
+	for _, kind := range kinds {
+		if !knownKind(kind) {
+			return fleet.Invalid("$.inventory.volumes", "each must be nfs, cephfs or local")
+		}
+	}
+	return nil
 }
 
 func checkGPUs(gpus []fleet.GPU) error {
@@ -114,6 +127,7 @@ func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
 	out.Notices = slices.Compact(slices.SortedFunc(slices.Values(inv.Notices), func(a, b fleet.Notice) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text), cmp.Compare(severity(b), severity(a)))
 	}))
+	out.Volumes = slices.Compact(slices.Sorted(slices.Values(inv.Volumes)))
 	return out
 }
 
@@ -129,5 +143,5 @@ func sameInventory(a, b *fleet.Inventory) bool {
 	return a.Total == b.Total && slices.Equal(a.GPUs, b.GPUs) && a.CUDA == b.CUDA && a.Driver == b.Driver && a.Kernel == b.Kernel &&
 		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
-		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass
+		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes)
 }

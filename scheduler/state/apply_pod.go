@@ -57,7 +57,7 @@ func (t *txn) checkReferences(pod *fleet.Pod) error {
 		return err
 	}
 	if m := pod.Spec.Network; m != nil {
-		if v := get(t, &t.base.volumes, m.Volume); v == nil || v.Account != pod.Account {
+		if t.volumeOf(pod.Account, m.Volume) == nil {
 			return fleet.Stale("the network volume is gone")
 		}
 	}
@@ -92,10 +92,8 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	case host.Epoch != bind.HostEpoch:
 		return host, fleet.Stale("the host has a newer session")
 	}
-	if m := pod.Spec.Network; m != nil {
-		if v := get(t, &t.base.volumes, m.Volume); v == nil || v.DataCenter != host.DataCenter {
-			return host, fleet.Invalid("$.mounts.network", "the volume is not in the host's data center")
-		}
+	if err := t.mountable(pod.Spec.Network, &host); err != nil {
+		return host, err
 	}
 	on := t.podsOn(host.ID)
 	used, _, _ := usedBy(without(slices.Clone(on), pod, byID)) // the pod's own data has its place already

@@ -71,8 +71,7 @@ func TestUpdatePodIsRefused(t *testing.T) {
 	net := podOn("pod-3", "host-a")
 	net.Spec.Network = &fleet.NetworkMount{Volume: "vol-1", Path: "/data"}
 	w.must(CreatePod{Pod: net, HostEpoch: 2})
-	volume := sampleVolume()
-	w.must(CreateVolume{Volume: volume}, PutTemplate{Template: fleet.Template{ID: "private", Account: "other"}})
+	w.must(CreateVolume{Volume: newVolume("volume00000001", "b-std")}, PutTemplate{Template: fleet.Template{ID: "private", Account: "other"}})
 	for _, tc := range []struct {
 		rule   string
 		pod    fleet.PodID
@@ -91,7 +90,7 @@ func TestUpdatePodIsRefused(t *testing.T) {
 		{"no mount any more", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Persistent = nil }},
 		{"another kind of mount", "pod-3", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/"} }},
 		{"a network volume beside the data", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Network = &fleet.NetworkMount{Volume: "vol-1"} }},
-		{"another network volume", "pod-3", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Network = &fleet.NetworkMount{Volume: volume.ID} }},
+		{"another network volume", "pod-3", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Network = &fleet.NetworkMount{Volume: "volume00000001"} }},
 		{"less data", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Persistent = &fleet.PersistentMount{SizeGB: 99} }},
 		{"data without end", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Persistent = &fleet.PersistentMount{SizeGB: maxDiskGB + 1} }},
 		{"a disk without end", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.DiskGB = maxDiskGB + 1 }},

@@ -1,44 +1,109 @@
 package state
 
 import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+
 	"gantry/fleet"
 	"gantry/scheduler/meter"
 )
 
+// volumeDir is the form of the names of volumes' directories: 130 bits that nobody guesses.
+var volumeDir = regexp.MustCompile(`^[a-z2-7]{26}$`)
+
 func (c CreateVolume) apply(t *txn) (any, error) {
-	volume := c.Volume
-	if err := checkID("$.id", string(volume.ID)); err != nil {
+	in := c.Volume
+	if err := checkID("$.id", string(in.ID)); err != nil {
 		return nil, err
 	}
-	again, err := t.replay(onceVolume, volume.Account, c.Once, recorded(t, &t.base.volumes, cloneVolume))
+	again, err := t.replay(onceVolume, in.Account, c.Once, t.madeVolume(in.Account))
 	if err != nil || again != nil {
 		return again, err
 	}
-	switch {
-	case get(t, &t.base.accounts, volume.Account) == nil:
-		return nil, fleet.NotFound("account")
-	case get(t, &t.base.centers, volume.DataCenter) == nil:
-		return nil, fleet.NotFound("data center")
-	case get(t, &t.base.volumes, volume.ID) != nil:
-		return nil, exists("there is a network volume with this id")
-	case volume.SizeGB < 1 || volume.SizeGB > maxDiskGB:
-		return nil, fleet.Invalid("$.size", "must be positive")
-	case volume.Type != fleet.VolumeStandard && volume.Type != fleet.VolumeFast:
-		return nil, fleet.Invalid("$.type", "must be STANDARD or HIGH_PERFORMANCE")
+	if err := c.check(t); err != nil {
+		return nil, err
+	}
+	base, ok := t.freeBase(in.DataCenter)
+	if !ok {
+		return nil, fleet.BreaksRule("data center %s can have no more than %d network volumes", in.DataCenter, volumeSlots)
+	}
+	volume := fleet.Volume{
+		ID: in.ID, Account: in.Account, Name: in.Name, SizeGB: in.SizeGB, DataCenter: in.DataCenter, Type: in.Type,
+		CreatedAt: in.CreatedAt, Backend: in.Backend, Dir: in.Dir, IDBase: base, State: fleet.VolumeCreating,
 	}
 	rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
 	err = t.solvent(volume.Account, rate, volume.CreatedAt, "Your account balance is too low to create a network volume")
 	if err != nil {
 		return nil, err
 	}
-	volume.Rev = 0
 	t.remember(onceVolume, volume.Account, c.Once, string(volume.ID), volume.CreatedAt)
 	return t.putVolume(&volume), nil
 }
 
+// madeVolume looks volumes of an account up for replay: one that is being deleted is gone.
+func (t *txn) madeVolume(account fleet.AccountID) func(id string) any {
+	return func(id string) any {
+		if v := t.volumeOf(account, fleet.VolumeID(id)); v != nil {
+			return cloneVolume(v)
+		}
+		return nil
+	}
+}
+
+// check refuses a volume that cannot be made.
+func (c CreateVolume) check(t *txn) error {
+	in := &c.Volume
+	switch {
+	case get(t, &t.base.accounts, in.Account) == nil:
+		return fleet.NotFound("account")
+	case get(t, &t.base.centers, in.DataCenter) == nil:
+		return fleet.NotFound("data center")
+	case get(t, &t.base.volumes, in.ID) != nil:
+		return exists("there is a network volume with this id")
+	case !volumeDir.MatchString(in.Dir):
+		return fleet.Invalid("$.dir", "must be 26 of the letters a to z and the digits 2 to 7")
+	}
+	if err := cmp.Or(checkVolumeSize(in.SizeGB), checkVolumeType(in.Type)); err != nil {
+		return err
+	}
+	b := get(t, &t.base.backends, in.Backend)
+	switch {
+	case b == nil || b.Closed || b.DataCenter != in.DataCenter || b.Type != in.Type:
+		return fleet.Stale("the storage backend takes no such network volumes any more")
+	case t.dirTaken(in.Dir):
+		return exists("another network volume has this directory")
+	}
+	return nil
+}
+
+func checkVolumeSize(gb int) error {
+	if gb < fleet.VolumeLeastGB || gb > fleet.VolumeMostGB {
+		return fleet.Invalid("$.size", fmt.Sprintf("must be %d to %d", fleet.VolumeLeastGB, fleet.VolumeMostGB))
+	}
+	return nil
+}
+
+func checkVolumeType(tier fleet.VolumeType) error {
+	if tier != fleet.VolumeStandard && tier != fleet.VolumeFast {
+		return fleet.Invalid("$.type", "must be STANDARD or HIGH_PERFORMANCE")
+	}
+	return nil
+}
+
+// volumeOf returns a volume that an account has; nil when there is none, or it is being deleted.
+func (t *txn) volumeOf(account fleet.AccountID, id fleet.VolumeID) *fleet.Volume {
+	v := get(t, &t.base.volumes, id)
+	if v == nil || v.Account != account || v.State == fleet.VolumeDeleting {
+		return nil
+	}
+	return v
+}
+
 func (c UpdateVolume) apply(t *txn) (any, error) {
-	old := get(t, &t.base.volumes, c.Volume)
-	if old == nil || old.Account != c.Account {
+	old := t.volumeOf(c.Account, c.Volume)
+	if old == nil {
 		return nil, fleet.NotFound("network volume")
 	}
 	volume := *old
@@ -49,8 +114,8 @@ func (c UpdateVolume) apply(t *txn) (any, error) {
 		switch {
 		case *c.SizeGB < old.SizeGB:
 			return nil, fleet.BreaksRule("a network volume can grow, but not shrink")
-		case *c.SizeGB > maxDiskGB:
-			return nil, fleet.Invalid("$.size", "is too large")
+		case *c.SizeGB > fleet.VolumeMostGB:
+			return nil, checkVolumeSize(*c.SizeGB)
 		}
 		volume.SizeGB = *c.SizeGB
 	}
@@ -58,31 +123,82 @@ func (c UpdateVolume) apply(t *txn) (any, error) {
 }
 
 func (c DeleteVolume) apply(t *txn) (any, error) {
-	volume := get(t, &t.base.volumes, c.Volume)
-	if volume == nil || volume.Account != c.Account {
+	old := t.volumeOf(c.Account, c.Volume)
+	if old == nil {
 		return nil, fleet.NotFound("network volume")
 	}
-	pods := t.livePods(c.Account, func(p *fleet.Pod) bool { return p.Spec.Network != nil && p.Spec.Network.Volume == c.Volume })
+	pods := 0
+	for _, p := range t.podsWith(c.Volume) {
+		if p.Status != fleet.StatusTerminated {
+			pods++
+		}
+	}
 	if err := inUse("the network volume", uses{pods, "pod"}); err != nil {
 		return nil, err
 	}
-	t.dropVolume(c.Volume)
+	volume := *old
+	volume.State, volume.DeletedAt = fleet.VolumeDeleting, c.At
+	t.putVolume(&volume)
 	return nil, nil
+}
+
+// mountable checks that a host can give a pod its network volume, if it has one.
+func (t *txn) mountable(m *fleet.NetworkMount, host *fleet.Host) error {
+	if m == nil {
+		return nil
+	}
+	v := get(t, &t.base.volumes, m.Volume)
+	if v == nil || v.DataCenter != host.DataCenter {
+		return fleet.Invalid("$.mounts.network", "the volume is not in the host's data center")
+	}
+	b := get(t, &t.base.backends, v.Backend)
+	switch {
+	case v.State == fleet.VolumeDeleting || b == nil:
+		return fleet.Stale("the network volume is gone")
+	case host.Cloud != fleet.CloudSecure:
+		return fleet.Stale("the host gives pods no network volumes: it is not of the secure cloud")
+	case !slices.Contains(host.Inventory.Volumes, b.Kind):
+		return fleet.Stale("the host cannot mount the network volume")
+	}
+	return nil
 }
 
 // putVolume writes a volume's record with the next revision and returns a copy of it.
 func (t *txn) putVolume(volume *fleet.Volume) fleet.Volume {
 	volume.Rev++
-	t.meterVolume(get(t, &t.base.volumes, volume.ID), volume, t.now)
+	t.meterVolume(charged(get(t, &t.base.volumes, volume.ID)), charged(volume), t.now)
 	put(t, &t.base.volumes, volume.ID, volume)
-	t.note(KindAccount, string(volume.Account))
+	t.noteVolume(volume)
 	return cloneVolume(volume)
 }
 
-// dropVolume deletes the record of a volume that is there.
-func (t *txn) dropVolume(id fleet.VolumeID) {
-	volume := get(t, &t.base.volumes, id)
-	t.meterVolume(volume, nil, t.now)
-	drop(t, &t.base.volumes, id)
-	t.note(KindAccount, string(volume.Account))
+// charged returns a volume that is paid for, else nil.
+func charged(v *fleet.Volume) *fleet.Volume {
+	if v == nil || v.State == fleet.VolumeDeleting {
+		return nil
+	}
+	return v
+}
+
+// noteVolume says that a volume changes.
+func (t *txn) noteVolume(v *fleet.Volume) {
+	t.volumes[v.ID] = struct{}{}
+	t.note(KindAccount, string(v.Account))
+	t.note(KindStorage, string(v.Backend))
+}
+
+// letGo is called with every record of a pod that is written, and the one before, and says to those who look after
+// storage when nothing of a pod is left whose volume is being deleted.
+func (t *txn) letGo(old, p *fleet.Pod) {
+	m := p.Spec.Network
+	if m == nil {
+		return
+	}
+	t.owns(owned{podsOfVolume, fleet.AccountID(m.Volume)}, string(p.ID))
+	if old == nil || !old.Held || p.Held {
+		return
+	}
+	if v := get(t, &t.base.volumes, m.Volume); v != nil && v.State == fleet.VolumeDeleting {
+		t.note(KindStorage, string(v.Backend))
+	}
 }

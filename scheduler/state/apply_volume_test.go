@@ -1,6 +1,8 @@
 package state
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,34 +12,55 @@ import (
 
 func TestVolumes(t *testing.T) {
 	w := newWorld(t).settle()
+	w.must(PutBackend{Backend: localBackend("b-fast"), New: true})
 	but := func(change func(*fleet.Volume)) CreateVolume {
-		c := CreateVolume{Volume: sampleVolume()}
+		c := CreateVolume{Volume: newVolume("volume00000001", "b-fast")}
 		change(&c.Volume)
 		return c
 	}
-	w.refused(fleet.CodeInvalid, but(func(v *fleet.Volume) { v.ID = "" }))
-	w.refused(fleet.CodeNotFound, but(func(v *fleet.Volume) { v.Account = "nobody" }))
-	w.refused(fleet.CodeNotFound, but(func(v *fleet.Volume) { v.DataCenter = "dc-8" }))
-	w.refused(fleet.CodeInvalid, but(func(v *fleet.Volume) { v.SizeGB = 0 }))
-	w.refused(fleet.CodeInvalid, but(func(v *fleet.Volume) { v.SizeGB = maxDiskGB + 1 }))
-	w.refused(fleet.CodeInvalid, but(func(v *fleet.Volume) { v.Type = "" }))
-	create := but(func(v *fleet.Volume) { v.Rev = 9 })
-	want := sampleVolume()
-	want.Rev = 1
+	for rule, c := range map[string]struct {
+		code   fleet.Code
+		change func(*fleet.Volume)
+	}{
+		"no id":                  {fleet.CodeInvalid, func(v *fleet.Volume) { v.ID = "" }},
+		"an unknown account":     {fleet.CodeNotFound, func(v *fleet.Volume) { v.Account = "nobody" }},
+		"an unknown data center": {fleet.CodeNotFound, func(v *fleet.Volume) { v.DataCenter = "dc-8" }},
+		"too small":              {fleet.CodeInvalid, func(v *fleet.Volume) { v.SizeGB = 9 }},
+		"too large":              {fleet.CodeInvalid, func(v *fleet.Volume) { v.SizeGB = 4097 }},
+		"no tier":                {fleet.CodeInvalid, func(v *fleet.Volume) { v.Type = "" }},
+		"another tier":           {fleet.CodeStale, func(v *fleet.Volume) { v.Type = fleet.VolumeStandard }},
+		"an unknown backend":     {fleet.CodeStale, func(v *fleet.Volume) { v.Backend = "b-9" }},
+		"no directory":           {fleet.CodeInvalid, func(v *fleet.Volume) { v.Dir = "" }},
+		"a path":                 {fleet.CodeInvalid, func(v *fleet.Volume) { v.Dir = "../" + v.Dir[3:] }},
+		"a longer directory":     {fleet.CodeInvalid, func(v *fleet.Volume) { v.Dir += "a" }},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			w.t = t
+			w.refused(c.code, but(c.change))
+		})
+	}
+	w.t = t
+	create := but(func(v *fleet.Volume) {
+		// What is not the proposer's to say.
+		v.Rev, v.IDBase, v.State, v.ProvisionedGB, v.ReadOnly, v.DeletedAt = 9, 7, fleet.VolumeReady, 5, true, at(3)
+	})
+	want := newVolume("volume00000001", "b-fast")
+	want.Rev, want.IDBase, want.State = 1, fleet.VolumeIDsFirst, fleet.VolumeCreating
 	if d := cmp.Diff(want, w.must(create).(fleet.Volume)); d != "" {
 		t.Error(d)
 	}
 	w.refused(fleet.CodeExists, create)
+	w.refused(fleet.CodeExists, but(func(v *fleet.Volume) { v.ID = "volume00000002" })) // its directory
 
 	update := UpdateVolume{Account: "acme", Volume: want.ID, At: at(5)}
 	sized := func(n int) UpdateVolume { c := update; c.SizeGB = &n; return c }
 	w.refused(fleet.CodeNotFound, UpdateVolume{Account: "other", Volume: want.ID})
 	w.refused(fleet.CodeNotFound, UpdateVolume{Account: "acme", Volume: "none"})
 	w.refused(fleet.CodeConflictRule, sized(want.SizeGB-1))
-	w.refused(fleet.CodeInvalid, sized(maxDiskGB+1))
+	w.refused(fleet.CodeInvalid, sized(4097))
 	update.Name = ptr("renamed")
-	w.must(update, sized(200))
-	want.Name, want.SizeGB, want.Rev = "renamed", 200, 3
+	w.must(update, sized(4096))
+	want.Name, want.SizeGB, want.Rev = "renamed", 4096, 3
 	w.view(func(v *View) {
 		got, ok := v.Volume(want.ID)
 		if d := cmp.Diff(want, got); !ok || d != "" {
@@ -50,23 +73,80 @@ func TestVolumes(t *testing.T) {
 			t.Error("there is a volume that was never made")
 		}
 	})
+	closed := localBackend("b-fast")
+	closed.Closed = true
+	w.must(PutBackend{Backend: closed})
+	w.refused(fleet.CodeStale, but(func(v *fleet.Volume) { v.ID, v.Dir = "volume00000002", dirOf("2") }))
 	w.check()
+}
+
+// A volume is charged by what was asked for, from its creation to its deletion, in the two steps of the prices, whatever
+// its storage does meanwhile.
+func TestAVolumeIsChargedFromItsCreationToItsDeletion(t *testing.T) {
+	const hour = 3600
+	for _, on := range []fleet.BackendID{"b-std", "b-fast"} {
+		t.Run(string(on), func(t *testing.T) {
+			w := newWorld(t).priced()
+			w.must(PutBackend{Backend: nfsBackend("b-std"), New: true}, PutBackend{Backend: localBackend("b-fast"), New: true})
+			w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
+			volume := newVolume("v1", on)
+			volume.SizeGB, volume.CreatedAt = 1500, at(0)
+			w.must(CreateVolume{Volume: volume})
+			said := func(s int, r VolumeReport) ReportVolumes {
+				r.Volume = "v1"
+				c := w.provides("host-a", r)
+				c.At = at(s)
+				return c
+			}
+			w.must(said(2*hour, VolumeReport{ProvisionedGB: 1500, ReadOnly: ptr(true)}))
+			w.settleAll(at(3 * hour))
+			w.must(UpdateVolume{Account: "acme", Volume: "v1", SizeGB: ptr(3000), At: at(10 * hour)})
+			w.must(said(11*hour, VolumeReport{ProvisionedGB: 3000}))
+			w.must(DeleteVolume{Account: "acme", Volume: "v1", At: at(30 * hour)})
+			w.must(said(40*hour, VolumeReport{ProvisionedGB: 3000})) // it is not known there yet
+			w.settleAll(at(50 * hour))
+			if m := w.meters(); len(m) != 0 {
+				t.Errorf("open are %v", m)
+			}
+			w.must(said(60*hour, VolumeReport{Gone: true}))
+			first, beyond := fleet.Money(70_000_000), fleet.Money(50_000_000)
+			if on == "b-fast" {
+				first, beyond = 140_000_000, 100_000_000
+			}
+			want := -10*(perHour(1000, first)+perHour(500, beyond)) - 20*(perHour(1000, first)+perHour(2000, beyond))
+			if got := w.balance("acme", at(100*hour)); got != want {
+				t.Errorf("balance is %d, want %d", got, want)
+			}
+			w.check()
+		})
+	}
 }
 
 func TestPodsWithNetworkVolumes(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	far := sampleVolume()
-	far.DataCenter = "dc-9"
-	w.must(CreateVolume{Volume: far})
+	far, there := newVolume("vol-far", "far-fast"), localBackend("far-fast")
+	far.DataCenter, there.DataCenter = "dc-9", "dc-9"
+	tok := token("t9")
+	tok.DataCenter = "dc-9"
+	w.must(PutToken{tok, at(0)}, JoinHost{tok.ID, tok.Hash, fleet.Host{ID: "host-far", MachineID: "machine-far"}, at(1)})
+	there.StorageHost = "host-far"
+	w.must(PutBackend{Backend: there, New: true}, CreateVolume{Volume: far})
 	pod := func(volume fleet.VolumeID, account fleet.AccountID) CreatePod {
 		p := podOn("pod-1", "host-a")
 		p.Account, p.Spec.Network = account, &fleet.NetworkMount{Volume: volume, Path: "/data"}
-		return CreatePod{Pod: p, HostEpoch: 1}
+		return CreatePod{Pod: p, HostEpoch: w.host("host-a").Epoch}
 	}
 	w.refused(fleet.CodeStale, pod("vol-9", "acme"))
 	w.refused(fleet.CodeStale, pod("vol-1", "other"))
 	w.refused(fleet.CodeInvalid, pod(far.ID, "acme"))
-	w.must(pod("vol-1", "acme"))
+	// The host must be of the secure cloud and know how to mount it.
+	w.must(SetHostCloud{Host: "host-a", Cloud: fleet.CloudCommunity})
+	w.refused(fleet.CodeStale, pod("vol-1", "acme"))
+	w.must(SetHostCloud{Host: "host-a", Cloud: fleet.CloudSecure}, w.says(func(inv *fleet.Inventory) {
+		inv.Volumes = []fleet.BackendKind{fleet.BackendLocal}
+	}))
+	w.refused(fleet.CodeStale, pod("vol-1", "acme"))
+	w.must(w.says(func(*fleet.Inventory) {}), pod("vol-1", "acme"))
 
 	del := DeleteVolume{Account: "acme", Volume: "vol-1", At: at(9)}
 	w.refused(fleet.CodeNotFound, DeleteVolume{Account: "other", Volume: "vol-1"})
@@ -75,11 +155,15 @@ func TestPodsWithNetworkVolumes(t *testing.T) {
 	if msg := w.message(del); msg != "the network volume is in use: 1 pod has it" {
 		t.Errorf("message %q", msg)
 	}
+	// Where it is mounted changes at the next start: a pod that runs is not touched.
+	w.must(w.report("pod-1", fleet.EventRunning))
+	before := w.pod("pod-1")
+	w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Spec.Network = &fleet.NetworkMount{Volume: "vol-1", Path: "/elsewhere"} }))
+	if p := w.pod("pod-1"); p.Incarnation != before.Incarnation || p.Generation != before.Generation || p.Status != before.Status || p.Spec.Network.Path != "/elsewhere" {
+		t.Errorf("got %+v", p)
+	}
 	// A start elsewhere stays in the volume's data center.
 	w.must(w.report("pod-1", fleet.EventExited))
-	tok := token("t9")
-	tok.DataCenter = "dc-9"
-	w.must(PutToken{tok, at(0)}, JoinHost{tok.ID, tok.Hash, fleet.Host{ID: "host-far", MachineID: "machine-far"}, at(1)})
 	w.connect("host-far")
 	start := func(host fleet.HostID) ActPod {
 		return ActPod{Account: "acme", Pod: "pod-1", Action: fleet.ActionStart, At: at(50), Bind: &Binding{Host: host, HostEpoch: 1}}
@@ -88,5 +172,113 @@ func TestPodsWithNetworkVolumes(t *testing.T) {
 	w.must(start("host-b"))
 	w.must(w.act("pod-1", fleet.ActionTerminate), del)
 	w.refused(fleet.CodeNotFound, del)
+	again := pod("vol-1", "acme")
+	again.Pod.ID = "pod-2"
+	w.refused(fleet.CodeStale, again)
 	w.check()
+}
+
+// What a volume is for its owner ends at once; its record, directory and ids stay until its data is gone.
+func TestADeletedVolumeStaysUntilItsDataIsGone(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
+	once := CreateVolume{Volume: newVolume("vol-2", "b-std"), Once: sampleOnce()}
+	w.must(once)
+	p := podOn("pod-1", "host-b")
+	p.Spec.Network = &fleet.NetworkMount{Volume: "vol-2", Path: "/data"}
+	w.must(CreatePod{Pod: p, HostEpoch: 1})
+	gone := w.provides("host-a", VolumeReport{Volume: "vol-2", Gone: true})
+	w.must(gone)
+	if v := w.volume("vol-2"); v.State != fleet.VolumeCreating {
+		t.Fatalf("a volume that nobody deleted is %s", v.State)
+	}
+	w.must(w.act("pod-1", fleet.ActionTerminate), DeleteVolume{Account: "acme", Volume: "vol-2", At: at(60)})
+	if v := w.volume("vol-2"); v.State != fleet.VolumeDeleting || !v.DeletedAt.Equal(at(60)) {
+		t.Fatalf("got %+v", v)
+	}
+	w.view(func(v *View) {
+		if _, ok := v.Volume("vol-2"); ok || len(v.VolumesOf("acme")) != 1 || len(v.AllVolumes()) != 2 || len(v.VolumesOn("b-std")) != 2 {
+			t.Errorf("its owner sees %v of %v", v.VolumesOf("acme"), v.AllVolumes())
+		}
+		if !v.VolumeHeld("acme", "vol-2") || v.VolumeHeld("other", "vol-2") || v.VolumeHeld("acme", "vol-1") {
+			t.Error("which volume a host has is not known")
+		}
+	})
+	w.refused(fleet.CodeNotFound, UpdateVolume{Account: "acme", Volume: "vol-2", SizeGB: ptr(20), At: at(61)})
+	w.refused(fleet.CodeExists, once)
+	w.refused(fleet.CodeConflictRule, DeleteBackend{ID: "b-std"})
+	// A host still has its pod.
+	w.must(gone)
+	index := w.s.Index()
+	w.must(w.report("pod-1", ReportGone))
+	if !w.said(index)[Event{Kind: KindStorage, ID: "b-std"}] {
+		t.Error("who looks after the backend is not told that it can go")
+	}
+	next := newVolume("vol-3", "b-std")
+	if v := w.must(CreateVolume{Volume: next}).(fleet.Volume); v.IDBase != fleet.VolumeIDsFirst+2*fleet.VolumeIDs {
+		t.Errorf("base %#x", v.IDBase)
+	}
+	w.must(gone, gone)
+	w.view(func(v *View) {
+		if _, ok := v.VolumeRecord("vol-2"); ok {
+			t.Error("it is still there")
+		}
+	})
+	next.ID, next.Dir = "vol-4", dirOf("vol-2") // both are free again
+	if v := w.must(CreateVolume{Volume: next}).(fleet.Volume); v.IDBase != fleet.VolumeIDsFirst+fleet.VolumeIDs {
+		t.Errorf("base %#x", v.IDBase)
+	}
+	w.check()
+}
+
+// A batch sees what it did itself: no ids and no directory are given out twice, and what was let go is free.
+func TestBasesAreChosenWithinABatch(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
+	create := func(n int) CreateVolume {
+		return CreateVolume{Volume: newVolume(fleet.VolumeID(fmt.Sprintf("n-%d", n)), "b-std")}
+	}
+	twice := create(9)
+	twice.Volume.Dir = dirOf("n-1")
+	res, err := w.s.Apply([]Entry{
+		w.entry(create(1), create(2), twice),
+		w.entry(DeleteVolume{Account: "acme", Volume: "n-1", At: at(5)}, create(3), w.provides("host-a", VolumeReport{Volume: "n-1", Gone: true}), create(4)),
+		w.entry(twice),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bases []int
+	for _, r := range slices.Concat(res...) {
+		if v, ok := r.Value.(fleet.Volume); ok {
+			bases = append(bases, int(v.IDBase-fleet.VolumeIDsFirst)/fleet.VolumeIDs)
+		}
+	}
+	if want := []int{1, 2, 3, 1, 4}; !slices.Equal(bases, want) || fleet.CodeOf(res[0][2].Err) != fleet.CodeExists {
+		t.Errorf("bases %v, want %v; %v", bases, want, res[0][2].Err)
+	}
+	w.check()
+}
+
+// The last base is given out, and what comes after it is refused by name.
+func TestADataCenterHasNoMoreBases(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	full := w.volume("vol-1")
+	w.inTxn(at(3), func(tx *txn) {
+		for i := 1; i < volumeSlots-1; i++ {
+			v := full
+			v.ID, v.Dir = fleet.VolumeID(fmt.Sprintf("n-%05d", i)), fmt.Sprintf("%026d", i)
+			v.IDBase = fleet.VolumeIDsFirst + uint32(i)*fleet.VolumeIDs
+			tx.putVolume(&v)
+		}
+	})
+	last := CreateVolume{Volume: newVolume("last", "b-std")}
+	if v := w.must(last).(fleet.Volume); v.IDBase != fleet.VolumeIDsLast {
+		t.Errorf("base %#x", v.IDBase)
+	}
+	more := CreateVolume{Volume: newVolume("more", "b-fast")}
+	w.refused(fleet.CodeConflictRule, more)
+	if msg := w.message(more); msg != "data center dc-1 can have no more than 32766 network volumes" {
+		t.Errorf("message %q", msg)
+	}
 }

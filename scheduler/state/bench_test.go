@@ -55,6 +55,45 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
+// BenchmarkStorage is what 10,000 volumes of which one is to be enlarged cost: a create, and what is to be done.
+func BenchmarkStorage(b *testing.B) {
+	const volumes = 10_000
+	w := newWorld(b).settle().furnish()
+	w.inTxn(at(3), func(tx *txn) {
+		for i := range volumes {
+			v := newVolume(fleet.VolumeID(fmt.Sprintf("v-%05d", i)), "b-fast")
+			v.IDBase, v.State, v.ProvisionedGB = fleet.VolumeIDsFirst+uint32(i+1)*fleet.VolumeIDs, fleet.VolumeReady, 10
+			tx.putVolume(&v)
+		}
+	})
+	w.must(UpdateVolume{Account: "acme", Volume: "v-00007", SizeGB: ptr(20), At: at(4)})
+	b.Run("create", func(b *testing.B) {
+		tx := w.s.batch(w.index+1, at(5))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := (CreateVolume{Volume: newVolume("new", "b-fast")}).apply(tx); err != nil {
+				b.Fatal(err)
+			}
+			tx.staged = tx.staged[:0]
+			clear(tx.latest)
+		}
+	})
+	b.Run("work", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			err := w.s.View(func(v *View) error {
+				if n := len(v.StorageWork("b-fast")); n != 1 {
+					return fmt.Errorf("%d volumes", n)
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
 func BenchmarkViewPod(b *testing.B) {
 	w := benchWorld(b)
 	w.create("pod-1", "host-a", 0, 1)

@@ -33,6 +33,8 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out.Inventory.GPUs = slices.Clone(h.Inventory.GPUs)
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
 	out.Inventory.Notices = slices.Clone(h.Inventory.Notices)
+	out.Inventory.Volumes = slices.Clone(h.Inventory.Volumes)
+	out.Roles = slices.Clone(h.Roles)
 	out.Labels = maps.Clone(h.Labels)
 	out.PastBoots = slices.Clone(h.PastBoots)
 	out.Leftovers = slices.Clone(h.Leftovers)

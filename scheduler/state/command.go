@@ -307,7 +307,7 @@ type PutStoragePrices struct {
 	Prices fleet.StoragePrices `cbor:"1,keyasint"`
 }
 
-// DeleteDataCenter deletes a data center. Errors: not_found, rule (hosts or volumes are there).
+// DeleteDataCenter deletes a data center. Errors: not_found, rule (hosts, volumes or backends are there).
 type DeleteDataCenter struct {
 	ID fleet.DataCenterID `cbor:"1,keyasint"`
 }
@@ -316,30 +316,6 @@ type DeleteDataCenter struct {
 type SetHostCloud struct {
 	Host  fleet.HostID `cbor:"1,keyasint"`
 	Cloud fleet.Cloud  `cbor:"2,keyasint"`
-}
-
-// CreateVolume creates a network volume, which is charged from CreatedAt on. Value: fleet.Volume, or
-// Replay. Errors: not_found (account, data center), exists, low_balance.
-type CreateVolume struct {
-	Volume fleet.Volume `cbor:"1,keyasint"`
-	Once   *fleet.Once  `cbor:"2,keyasint,omitempty"`
-}
-
-// UpdateVolume changes a volume of the account; nil leaves a field as it is. Value: fleet.Volume.
-// Errors: not_found, rule (a size below the present one).
-type UpdateVolume struct {
-	Account fleet.AccountID `cbor:"1,keyasint"`
-	Volume  fleet.VolumeID  `cbor:"2,keyasint"`
-	Name    *string         `cbor:"3,keyasint,omitempty"`
-	SizeGB  *int            `cbor:"4,keyasint,omitempty"`
-	At      time.Time       `cbor:"5,keyasint"`
-}
-
-// DeleteVolume deletes a volume of the account. Errors: not_found, rule (a pod that is not terminated has it).
-type DeleteVolume struct {
-	Account fleet.AccountID `cbor:"1,keyasint"`
-	Volume  fleet.VolumeID  `cbor:"2,keyasint"`
-	At      time.Time       `cbor:"3,keyasint"`
 }
 
 // SettleMeters moves what open meters have run up to At into usage and balances. It changes no sum:
@@ -408,8 +384,8 @@ type RaiseLevel struct {
 
 // RestoreCluster makes a restored copy a cluster of its own: a new id, a higher lineage, every member of
 // before removed, and Member the only one. It is the first command after a snapshot was restored. Every host
-// takes no pods until it has connected and its pods were compared with the copy. Errors: stale (the lineage
-// is not above the copy's).
+// takes no pods until it has connected and its pods were compared with the copy; the sizes of network volumes
+// are to be applied again. Errors: stale (the lineage is not above the copy's).
 type RestoreCluster struct {
 	ID         string       `cbor:"1,keyasint"`
 	Lineage    uint64       `cbor:"2,keyasint"`
@@ -445,8 +421,8 @@ type FenceHost struct {
 	At   time.Time    `cbor:"2,keyasint"`
 }
 
-// RemoveHost makes a host gone. Value: fleet.Host. Errors: not_found, rule (pods hold something or keep
-// data there).
+// RemoveHost makes a host gone, which has no roles then. Value: fleet.Host. Errors: not_found, rule (pods hold
+// something or keep data there, or a backend of network volumes names it).
 type RemoveHost struct {
 	Host fleet.HostID `cbor:"1,keyasint"`
 	At   time.Time    `cbor:"2,keyasint"`
@@ -493,53 +469,4 @@ type MovePod struct {
 	Pod fleet.PodID `cbor:"1,keyasint"`
 	Rev uint64      `cbor:"2,keyasint"`
 	At  time.Time   `cbor:"3,keyasint"`
-}
-
-// PutBackend creates a backend of network volumes or replaces one; when it was created stays. Where its data is, which
-// is its kind, data center, tier and root, cannot change while volumes are on it. Value: fleet.Backend. Errors:
-// not_found (data center, host), invalid, rule.
-type PutBackend struct {
-	Backend fleet.Backend `cbor:"1,keyasint"`
-	New     bool          `cbor:"2,keyasint,omitempty"` // exists is an error then; else not_found is
-}
-
-// DeleteBackend deletes a backend. Errors: not_found, rule (volumes are on it, also those that are being deleted).
-type DeleteBackend struct {
-	ID fleet.BackendID `cbor:"1,keyasint"`
-}
-
-// ReportVolumes records what a host with the storage role did for volumes. What is about volumes that are not there,
-// or whose storage the host does not look after, is ignored. Errors: not_found (host), stale (another epoch).
-type ReportVolumes struct {
-	Host    fleet.HostID   `cbor:"1,keyasint"`
-	Epoch   uint64         `cbor:"2,keyasint"`
-	Volumes []VolumeReport `cbor:"3,keyasint"`
-	At      time.Time      `cbor:"4,keyasint"`
-}
-
-// VolumeReport is what has become of one volume.
-type VolumeReport struct {
-	Volume        fleet.VolumeID `cbor:"1,keyasint"`
-	ProvisionedGB int            `cbor:"2,keyasint,omitempty"` // its directory is there, for so much; 0: nothing is said of it
-	Gone          bool           `cbor:"3,keyasint,omitempty"` // nothing is left of one that is being deleted
-	ReadOnly      *bool          `cbor:"4,keyasint,omitempty"` // it holds too much, or does no more; nil: nothing is said of it
-}
-
-// SetHostRoles says what a host may do beside running pods. Value: fleet.Host. Errors: not_found, invalid,
-// not_allowed (the host is gone).
-type SetHostRoles struct {
-	Host  fleet.HostID     `cbor:"1,keyasint"`
-	Roles []fleet.HostRole `cbor:"2,keyasint,omitempty"`
-}
-
-// PutS3Key creates a key pair of the S3 interface. Value: fleet.S3Key. Errors: not_found (account), exists, invalid,
-// rule (the account has too many).
-type PutS3Key struct {
-	Key fleet.S3Key `cbor:"1,keyasint"`
-}
-
-// DeleteS3Key deletes a key pair of the account. Errors: not_found.
-type DeleteS3Key struct {
-	Account fleet.AccountID `cbor:"1,keyasint"`
-	ID      string          `cbor:"2,keyasint"`
 }

@@ -323,7 +323,7 @@ func TestAFenceFrees(t *testing.T) {
 	if w.pod("data-1").Held {
 		t.Error("a terminated pod holds something of a fenced host")
 	}
-	w.must(RemoveHost{Host: "host-a", At: at(72)}, RemoveHost{Host: "host-a", At: at(73)})
+	w.must(DeleteBackend{ID: "b-fast"}, RemoveHost{Host: "host-a", At: at(72)}, RemoveHost{Host: "host-a", At: at(73)})
 	w.check()
 }
 

@@ -17,6 +17,7 @@ const (
 	KindAccount                 // an account, or its templates, credentials, SSH keys and volumes; account id
 	KindCatalog                 // a data center (its id) or the catalog (empty)
 	KindMember                  // a member of the control plane (its id), or its identity and level (empty)
+	KindStorage                 // a backend of network volumes, or what is to be done for volumes on it; backend id
 )
 
 // Event says that a thing changed, was created or was deleted in the entry at Index. It does not say

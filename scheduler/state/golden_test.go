@@ -29,7 +29,7 @@ func firstSamples() []Command {
 	pod.DataCenter, pod.Held, pod.Locked, pod.Reason, pod.ExitCode = "dc-1", true, true, "reason", &code
 	pod.LogTail, pod.Digest, pod.StartedAt, pod.EndedAt, pod.TerminatedAt = "tail", "sha256:1", at(1), at(2), at(3)
 	pod.Steps = firstStep(at(4))
-	inv := inventory("host0000000001")
+	inv := firstInventory("host0000000001")
 	inv.GPUs[0].NUMA, inv.GPUs[0].Island, inv.GPUs[0].Simulated, inv.GPUs[0].Sick = 1, 2, true, "XID 79"
 	inv.CUDA, inv.Driver, inv.Kernel, inv.Runtime = "12.8", "570", "6.1", "containerd 1.6.20, runc 1.1.5"
 	host := fleet.Host{

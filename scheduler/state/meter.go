@@ -68,6 +68,8 @@ func timeOf(cmd Command) time.Time {
 		return c.At
 	case UpdateInventory:
 		return c.At
+	case ReportVolumes:
+		return c.At
 	}
 	return time.Time{}
 }
@@ -155,7 +157,7 @@ func (t *txn) meterPod(before, p *fleet.Pod) {
 	t.turn(id, p.Account, is.phase != phaseNone, t.rates(p, is), second)
 }
 
-// meterVolume keeps a network volume's meter. Before is nil when it is created, after when it is
+// meterVolume keeps a network volume's meter. Before is nil when it is created, after when it begins to be
 // deleted; at is when it was.
 func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
 	switch {

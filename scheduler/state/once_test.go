@@ -19,8 +19,8 @@ func onceWorld(t *testing.T) *world {
 // creates returns the creates under an idempotency key, each of another thing than name was before.
 func creates(id string, once *fleet.Once) map[string]Command {
 	template := fleet.Template{ID: fleet.TemplateID("t" + id), Account: "acme", Name: id, CreatedAt: at(10)}
-	volume := sampleVolume()
-	volume.ID, volume.CreatedAt = fleet.VolumeID("v"+id), at(10)
+	volume := newVolume(fleet.VolumeID("v"+id), "b-std")
+	volume.CreatedAt = at(10)
 	return map[string]Command{
 		"pod":      CreatePod{Pod: podOn(fleet.PodID("p"+id), "host-a"), HostEpoch: 1, Once: once},
 		"template": PutTemplate{Template: template, Once: once},

@@ -36,7 +36,7 @@ func (w *world) enrich(t *rapid.T, p *fleet.Pod) {
 		p.Need.DiskGB += int64(size)
 	}
 	if rapid.IntRange(0, 4).Draw(t, "has a volume") == 0 {
-		p.Spec.Network = &fleet.NetworkMount{Volume: pick[fleet.VolumeID](t, "volume", "vol-1", "vol-2"), Path: "/net"}
+		p.Spec.Network = &fleet.NetworkMount{Volume: pick[fleet.VolumeID](t, "volume", "vol-1", "vol-2", "vol-3"), Path: "/net"}
 	}
 }
 
@@ -139,7 +139,6 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	account := pick[fleet.AccountID](t, "owner", "acme", "acme", "acme", "other")
 	template := pick[fleet.TemplateID](t, "template", "tpl-1", "tpl-2")
 	registry := pick[fleet.RegistryID](t, "registry", "reg-1", "reg-2")
-	volume := pick[fleet.VolumeID](t, "volume", "vol-1", "vol-2")
 	switch rapid.IntRange(0, 13).Draw(t, "owned") {
 	case 0, 1:
 		in := fleet.Template{ID: template, Account: account, Registry: registry, Public: rapid.Bool().Draw(t, "public"), CreatedAt: now}
@@ -159,14 +158,9 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	case 4:
 		return DeleteRegistry{Account: account, Registry: registry}
 	case 5:
-		return CreateVolume{Volume: fleet.Volume{
-			ID: volume, Account: account, SizeGB: 10, DataCenter: pick[fleet.DataCenterID](t, "center", "dc-1", "dc-2"),
-			Type: fleet.VolumeStandard, CreatedAt: now,
-		}, Once: drawOnce(t)}
-	case 6:
-		return UpdateVolume{Account: account, Volume: volume, SizeGB: ptr(rapid.IntRange(9, 12).Draw(t, "size")), At: now}
-	case 7:
-		return DeleteVolume{Account: account, Volume: volume, At: now}
+		return drawS3Key(t, account, now)
+	case 6, 7:
+		return w.drawVolume(t, account, now)
 	case 8:
 		return SetSSHKeys{Account: account, Keys: rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b"}), 0, 2).Draw(t, "keys")}
 	case 9:

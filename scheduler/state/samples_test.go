@@ -64,6 +64,41 @@ func sampleVolume() fleet.Volume {
 	}
 }
 
+// storedVolume is a volume with every field that volumes got after the first version.
+func storedVolume() fleet.Volume {
+	v := sampleVolume()
+	v.Backend, v.Dir, v.IDBase, v.State = "fast-1", "abcdefghijklmnopqrstuvwxyz", fleet.VolumeIDsFirst, fleet.VolumeDeleting
+	v.ProvisionedGB, v.ReadOnly, v.DeletedAt = 100, true, at(9)
+	return v
+}
+
+func sampleS3Key() fleet.S3Key {
+	return fleet.S3Key{
+		ID: "user_000000000000000000000000001", Account: "acme", Name: "backup", Sealed: []byte("sealed"), ReadOnly: true,
+		CreatedAt: at(1), ExpiresAt: at(1_000_000),
+	}
+}
+
+// sampleBackends are a backend of each kind.
+func sampleBackends() (nfs, ceph, local fleet.Backend) {
+	nfs = fleet.Backend{
+		ID: "std-1", DataCenter: "dc-1", Type: fleet.VolumeStandard, Kind: fleet.BackendNFS,
+		NFS:         &fleet.NFSBackend{Server: "nfs.example", Export: "/export/pods", Options: "vers=4.1,nconnect=4"},
+		StorageHost: "host0000000001", StoragePath: "/srv/pods", Closed: true, Sealed: []byte("sealed"), Rev: 3, CreatedAt: at(1),
+	}
+	ceph = fleet.Backend{
+		ID: "fast-1", DataCenter: "dc-1", Type: fleet.VolumeFast, Kind: fleet.BackendCeph, Sealed: []byte("sealed"),
+		Ceph: &fleet.CephBackend{
+			Monitors: []string{"192.0.2.1:6789", "[2001:db8::1]:3300"}, FileSystem: "cephfs", Path: "/pods", User: "pods", AdminUser: "pods-admin",
+		},
+	}
+	local = fleet.Backend{
+		ID: "dev-1", DataCenter: "dc-1", Type: fleet.VolumeStandard, Kind: fleet.BackendLocal,
+		Local: &fleet.LocalBackend{Path: "/srv/gantry"}, StorageHost: "host0000000001",
+	}
+	return nfs, ceph, local
+}
+
 func samplePrices() fleet.StoragePrices {
 	return fleet.StoragePrices{
 		ContainerDisk: 1, PersistentRunning: 2, PersistentStopped: 3, VolumeFirst: 4, VolumeBeyond: 5, FastFirst: 6, FastBeyond: 7,
@@ -73,6 +108,7 @@ func samplePrices() fleet.StoragePrices {
 // laterCommands holds one command of every type that came after the first version.
 func laterCommands() []Command {
 	prices := samplePrices()
+	nfs, _, _ := sampleBackends()
 	return []Command{
 		UpdatePod{
 			Account: "acme", Pod: "pod00000000001", Rev: 3, Spec: samplePod().Spec, Locked: true, Restart: true,
@@ -127,12 +163,20 @@ func laterCommands() []Command {
 			Account: "acme", Name: "HF_TOKEN", Sealed: []byte("sealed"), CreatedAt: at(1), UpdatedAt: at(2),
 		}},
 		DeleteSecret{Account: "acme", Name: "HF_TOKEN"},
+		PutBackend{Backend: nfs, New: true},
+		DeleteBackend{ID: "std-1"},
+		ReportVolumes{Host: "host0000000001", Epoch: 2, At: at(12), Volumes: []VolumeReport{
+			{Volume: "volume00000001", ProvisionedGB: 100, ReadOnly: ptr(true)}, {Volume: "volume00000002", Gone: true},
+		}},
+		SetHostRoles{Host: "host0000000001", Roles: []fleet.HostRole{fleet.RoleS3, fleet.RoleStorage}},
+		PutS3Key{sampleS3Key()},
+		DeleteS3Key{Account: "acme", ID: sampleS3Key().ID},
 	}
 }
 
 // sampleInventory is an inventory with every field that inventories got after the first version.
 func sampleInventory() fleet.Inventory {
-	inv := inventory("host0000000001")
+	inv := firstInventory("host0000000001")
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
 	inv.Images = []string{"busybox"}
 	inv.GPUs[0].PCI, inv.GPUs[0].Parent = "0000:3b:00.0", "GPU-1"
@@ -167,7 +211,7 @@ func laterSamples() []sample {
 	prices, pod := samplePrices(), samplePod()
 	cat := catalog()
 	cat.GPUs[0].Contributed, cat.Storage = true, &prices
-	inv := inventory("host0000000001")
+	inv := firstInventory("host0000000001")
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
 	moving := pod
 	moving.Moving = true
@@ -178,7 +222,15 @@ func laterSamples() []sample {
 	const third = "-3"
 	left := sampleHost()
 	left.Leftovers[0].Gone = true
+	_, ceph, local := sampleBackends()
+	mounts, roles := sampleInventory(), sampleHost()
+	mounts.Volumes, roles.Roles = []fleet.BackendKind{fleet.BackendCeph, fleet.BackendNFS}, []fleet.HostRole{fleet.RoleS3}
 	return append(out,
+		sample{"-ceph", PutBackend{Backend: ceph}},
+		sample{"-local", PutBackend{Backend: local}},
+		sample{second, CreateVolume{Volume: storedVolume()}},
+		sample{second, UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: mounts, At: at(11)}},
+		sample{"-roles", JoinHost{Token: "t1", Hash: []byte("h"), Host: roles, At: at(1)}},
 		sample{third, JoinHost{Token: "t1", Hash: []byte("h"), Host: left, At: at(1)}},
 		sample{second, PurgeOnce{Before: at(7), Limit: 10}},
 		sample{third, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0), Level: 1}},

@@ -394,6 +394,9 @@ func TestViewsGiveCopies(t *testing.T) {
 	p := d.Pods["acme"][len(d.Pods["acme"])-1]
 	p.Spec.Persistent.SizeGB, p.Spec.CUDA.Allowed[0], p.Mappings[0].Public, p.Spec.Ports[0].Number = 99, "changed", 99, 99
 	d.Cluster.CA[0]++
+	d.S3Keys["acme"][0].Sealed[0]++
+	d.Backends[0].Local.Path, d.Backends[1].NFS.Server = "changed", "changed"
+	d.Hosts[0].Host.Inventory.Volumes[0] = "changed"
 	same(t, before, w.dump())
 
 	got := w.must(w.act("pod-0", fleet.ActionTerminate)).(fleet.Pod)

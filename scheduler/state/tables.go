@@ -78,6 +78,10 @@ type tables struct {
 	moving  map[fleet.PodID]*fleet.Pod
 	// draining holds the hosts whose duty that is.
 	draining map[fleet.HostID]struct{}
+	// roles holds the hosts that have one, and are not gone.
+	roles map[fleet.HostID]*fleet.Host
+	// stored is what is derived from volumes.
+	stored volumeIndex
 }
 
 // newTables returns empty tables.
@@ -115,6 +119,8 @@ func newTables() *tables {
 		touched:    map[fleet.HostID]struct{}{},
 		moving:     map[fleet.PodID]*fleet.Pod{},
 		draining:   map[fleet.HostID]struct{}{},
+		roles:      map[fleet.HostID]*fleet.Host{},
+		stored:     newVolumeIndex(),
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
@@ -211,6 +217,9 @@ func (tb *tables) put(at slot, row any) error {
 	case tb.hosts.bucket:
 		host, _ := row.(*fleet.Host)
 		tb.deriveHost(fleet.HostID(at.key), host)
+	case tb.volumes.bucket:
+		volume, _ := row.(*fleet.Volume)
+		tb.stored.take(tb.volumes.rows[fleet.VolumeID(at.key)], volume)
 	case tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
 	case tb.cluster.bucket:
@@ -247,11 +256,16 @@ func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {
 	if host != nil && host.Duty == fleet.DutyDraining {
 		tb.draining[id] = struct{}{}
 	}
+	delete(tb.roles, id)
+	if host != nil && len(host.Roles) > 0 {
+		tb.roles[id] = host
+	}
 }
 
 // derivePod replaces old by pod, either of which may be nil, in what is derived from pods.
 func (tb *tables) derivePod(old, pod *fleet.Pod) {
 	reassign(tb.onHost, old, pod)
+	tb.stored.takePod(old, pod)
 	if old != nil {
 		if len(tb.onHost[old.Host]) == 0 {
 			delete(tb.onHost, old.Host)

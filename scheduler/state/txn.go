@@ -18,6 +18,7 @@ type txn struct {
 	// hashes the keys that had a hash: both only say where to look.
 	written map[owned]map[string]struct{}
 	hashes  map[string][]fleet.KeyID
+	volumes map[fleet.VolumeID]struct{} // that the batch wrote or deleted, refused commands too
 	events  []Event
 	index   uint64 // of the entry at hand
 	cold    coldReader
@@ -46,7 +47,7 @@ type change struct {
 func newTxn(base *tables) *txn {
 	return &txn{
 		base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{},
-		written: map[owned]map[string]struct{}{}, room: maxSettle,
+		written: map[owned]map[string]struct{}{}, volumes: map[fleet.VolumeID]struct{}{}, room: maxSettle,
 	}
 }
 
@@ -251,7 +252,9 @@ func (t *txn) note(kind Kind, id string) { t.notes = append(t.notes, Event{t.ind
 // putPod writes a pod's record with the next revision and returns it.
 func (t *txn) putPod(p *fleet.Pod) *fleet.Pod {
 	p.Rev++
-	t.meterPod(get(t, &t.base.pods, p.ID), p)
+	old := get(t, &t.base.pods, p.ID)
+	t.meterPod(old, p)
+	t.letGo(old, p)
 	put(t, &t.base.pods, p.ID, p)
 	t.note(KindPod, string(p.ID))
 	return p

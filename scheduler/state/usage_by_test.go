@@ -15,7 +15,9 @@ func TestUsageBy(t *testing.T) {
 	w := newWorld(t).priced()
 	w.create("pod-1", "host-a", 0)
 	w.create("pod-2", "host-b")
-	w.must(CreateVolume{Volume: fleet.Volume{ID: "v", Account: "acme", SizeGB: 100, DataCenter: "dc-1", Type: fleet.VolumeFast, CreatedAt: at(20)}})
+	volume := newVolume("v", "b-fast")
+	volume.SizeGB, volume.CreatedAt = 100, at(20)
+	w.must(PutBackend{Backend: localBackend("b-fast"), New: true}, CreateVolume{Volume: volume})
 	w.settleAll(at(50 * 3600))
 	now := at(75*3600 + 30)
 	day := func(h time.Time) time.Time { return meter.Down(fleet.BucketDay, h) }

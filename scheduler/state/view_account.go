@@ -71,20 +71,6 @@ func (v *View) Secrets(account fleet.AccountID) []fleet.AccountSecret {
 	return out
 }
 
-// Volume returns a network volume, whoever owns it.
-func (v *View) Volume(id fleet.VolumeID) (fleet.Volume, bool) {
-	volume := v.tb.volumes.rows[id]
-	if volume == nil {
-		return fleet.Volume{}, false
-	}
-	return cloneVolume(volume), true
-}
-
-// VolumesOf returns the network volumes of an account in the order in which they were created.
-func (v *View) VolumesOf(account fleet.AccountID) []fleet.Volume {
-	return byAgeOf(v.tb.volumes.of[account], func(r *fleet.Volume) (time.Time, string) { return r.CreatedAt, string(r.ID) }, cloneVolume)
-}
-
 // byAgeOf returns copies of rows by age, then id; an empty list rather than nil.
 func byAgeOf[K ~string, T any](rows map[K]*T, age func(*T) (time.Time, string), clone func(*T) T) []T {
 	sorted := slices.SortedFunc(maps.Values(rows), func(a, b *T) int {
@@ -118,43 +104,6 @@ func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
 		}
 	}
 	return out, len(out) >= n
-}
-
-// Backend returns a backend of network volumes.
-func (v *View) Backend(id fleet.BackendID) (fleet.Backend, bool) {
-	b := v.tb.backends.rows[id]
-	if b == nil {
-		return fleet.Backend{}, false
-	}
-	return cloneBackend(b), true
-}
-
-// Backends returns the backends of network volumes by id.
-func (v *View) Backends() []fleet.Backend {
-	out := []fleet.Backend{}
-	for _, id := range sortedKeys(v.tb.backends.rows) {
-		out = append(out, cloneBackend(v.tb.backends.rows[id]))
-	}
-	return out
-}
-
-// AllVolumes returns the network volumes of all accounts by id, with those that are being deleted.
-func (v *View) AllVolumes() []fleet.Volume {
-	out := make([]fleet.Volume, 0, len(v.tb.volumes.rows))
-	for _, id := range sortedKeys(v.tb.volumes.rows) {
-		out = append(out, cloneVolume(v.tb.volumes.rows[id]))
-	}
-	return out
-}
-
-// VolumeHeld reports whether a host may still have a pod of the account with the volume.
-func (v *View) VolumeHeld(account fleet.AccountID, id fleet.VolumeID) bool {
-	for _, p := range v.tb.ofAccount[account] {
-		if p.Held && p.Spec.Network != nil && p.Spec.Network.Volume == id {
-			return true
-		}
-	}
-	return false
 }
 
 // S3Key returns a key pair of the S3 interface by its access key, whoever owns it.

@@ -175,12 +175,19 @@ type dump struct {
 	SSHKeys    map[fleet.AccountID][]string
 	Secrets    map[fleet.AccountID][]fleet.AccountSecret
 	Volumes    map[fleet.AccountID][]fleet.Volume
+	S3Keys     map[fleet.AccountID][]fleet.S3Key
 	Once       map[string]*onceRow
 	FreePorts  map[fleet.HostID][]int
 
 	Members  []fleet.Member
 	Moving   []fleet.Pod
 	Draining []fleet.HostID
+
+	Backends   []fleet.Backend
+	AllVolumes []fleet.Volume
+	On, Work   map[fleet.BackendID][]fleet.Volume
+	VolumePods map[fleet.VolumeID][]fleet.Pod
+	With       map[fleet.HostRole][]fleet.HostID
 }
 
 func (w *world) dump() dump {
@@ -194,7 +201,7 @@ func dumpOf(t tb, s *Store) dump {
 		Keys: map[fleet.AccountID][]fleet.Key{}, Pods: map[fleet.AccountID][]fleet.Pod{}, OnHost: map[fleet.HostID][]fleet.Pod{},
 		Templates: map[fleet.AccountID][]fleet.Template{}, Registries: map[fleet.AccountID][]fleet.Registry{},
 		SSHKeys: map[fleet.AccountID][]string{}, Volumes: map[fleet.AccountID][]fleet.Volume{}, FreePorts: map[fleet.HostID][]int{},
-		Secrets: map[fleet.AccountID][]fleet.AccountSecret{},
+		Secrets: map[fleet.AccountID][]fleet.AccountSecret{}, S3Keys: map[fleet.AccountID][]fleet.S3Key{},
 	}
 	err := s.View(func(v *View) error {
 		d.Cluster, _ = v.Cluster()
@@ -203,6 +210,7 @@ func dumpOf(t tb, s *Store) dump {
 			d.Keys[a.ID], d.Pods[a.ID] = v.Keys(a.ID), v.PodsOf(a.ID)
 			d.Templates[a.ID], d.Registries[a.ID] = v.TemplatesOf(a.ID), v.RegistriesOf(a.ID)
 			d.SSHKeys[a.ID], d.Volumes[a.ID], d.Secrets[a.ID] = v.SSHKeys(a.ID), v.VolumesOf(a.ID), v.Secrets(a.ID)
+			d.S3Keys[a.ID] = v.S3KeysOf(a.ID)
 			for _, k := range d.Keys[a.ID] {
 				if got, ok := v.KeyByHash(k.Hash); ok && got.ID == k.ID {
 					d.ByHash++
@@ -217,6 +225,7 @@ func dumpOf(t tb, s *Store) dump {
 		}
 		d.Tokens, d.Once, d.Public = v.tb.tokens.rows, v.tb.once.rows, v.PublicTemplates()
 		d.Members, d.Moving, d.Draining = v.Members(), v.Moving(), v.Draining()
+		d.ofStorage(v)
 		d.Terminated, d.Candidates = v.Terminated(at(1_000_000), 1000), v.Candidates()
 		return nil
 	})
@@ -293,7 +302,15 @@ func (w *world) join(id fleet.HostID, machine string) fleet.Host {
 	).(fleet.Host)
 }
 
+// inventory is what a host of the tests has.
 func inventory(id fleet.HostID) fleet.Inventory {
+	inv := firstInventory(id)
+	inv.Volumes = []fleet.BackendKind{fleet.BackendCeph, fleet.BackendLocal, fleet.BackendNFS}
+	return inv
+}
+
+// firstInventory has the fields that inventories had in the first version.
+func firstInventory(id fleet.HostID) fleet.Inventory {
 	inv := fleet.Inventory{
 		Total:  fleet.Resources{MilliCPU: 16_000, MemoryMB: 64_000, DiskGB: 1000},
 		Images: []string{"zebra", "alpine", "alpine"}, AgentVersion: "1",
@@ -354,9 +371,10 @@ func (w *world) furnish() *world {
 			Persistent: &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, AllowedCUDA: []string{"12.8"},
 		}},
 		PutTemplate{Template: fleet.Template{ID: "tpl-2", Account: "other", Name: "p", Image: "busybox", Public: true, CreatedAt: at(1)}},
-		CreateVolume{Volume: fleet.Volume{
-			ID: "vol-1", Account: "acme", Name: "v", SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, CreatedAt: at(2),
-		}},
+		PutBackend{Backend: nfsBackend("b-std"), New: true},
+		PutBackend{Backend: localBackend("b-fast"), New: true},
+		CreateVolume{Volume: newVolume("vol-1", "b-std")},
+		PutS3Key{sampleS3Key()},
 		SetSSHKeys{Account: "acme", Keys: []string{"ssh-ed25519 AAAA a", "ssh-ed25519 BBBB b"}},
 		PutSecret{fleet.AccountSecret{Account: "acme", Name: "token", Sealed: []byte("sealed"), CreatedAt: at(2), UpdatedAt: at(2)}},
 		PutKey{fleet.Key{ID: "key-1", Account: "acme", Hash: []byte("hash-1"), Invoke: []string{"e1"}}},
