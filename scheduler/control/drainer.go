@@ -99,7 +99,7 @@ func (d *Drainer) plan(v *state.View, now time.Time) work {
 	d.failed = waits
 	for _, id := range v.Draining() {
 		host, ok := v.Host(id)
-		if ok && host.Shown() == fleet.HostDraining && !host.KeepRunning {
+		if ok && host.Shown() == fleet.HostDraining && !host.KeepRunning && !host.Behind {
 			todo.begin = append(todo.begin, moves(v.HeldPods(id), now)...)
 		}
 	}

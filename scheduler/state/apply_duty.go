@@ -254,6 +254,9 @@ func (c MovePod) apply(t *txn) (any, error) {
 	case host == nil || host.Duty != fleet.DutyDraining:
 		return nil, fleet.NotAllowed("the pod's host is not being drained")
 	}
+	if err := t.compared(old.Host); err != nil { // since the copy its owner may have ended it
+		return nil, err
+	}
 	pod := *old
 	ActPod{At: c.At}.stop(t, &pod)
 	pod.Moving, pod.Reason = true, reasonMoving

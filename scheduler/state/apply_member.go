@@ -152,6 +152,9 @@ func (c RestoreCluster) apply(t *txn) (any, error) {
 	for _, id := range keysOf(t, &t.base.tokens) {
 		drop(t, &t.base.tokens, id) // it may have been used since the copy was made
 	}
+	for _, id := range keysOf(t, &t.base.pods) {
+		t.leaveMove(*get(t, &t.base.pods, id))
+	}
 	for _, id := range keysOf(t, &t.base.volumes) {
 		t.remeasure(*get(t, &t.base.volumes, id))
 	}

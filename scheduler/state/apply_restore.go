@@ -294,6 +294,19 @@ func (x *comparison) renumber(all bool) {
 	}
 }
 
+// leaveMove ends the move of a pod of the copy: it may have been finished since, and its owner may have ended the pod
+// after that.
+func (t *txn) leaveMove(pod fleet.Pod) {
+	if !pod.Moving {
+		return
+	}
+	stay(&pod)
+	if !pod.Status.Active() {
+		pod.Reason = "the control plane was restored from a copy, in which the pod was being moved to another host; start it again if it should run"
+	}
+	t.putPod(&pod)
+}
+
 // compared refuses to begin an incarnation on a host that was not compared since the control plane was
 // restored: the pod may run elsewhere.
 func (t *txn) compared(id fleet.HostID) error {

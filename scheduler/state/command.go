@@ -383,7 +383,7 @@ type RaiseLevel struct {
 }
 
 // RestoreCluster makes a restored copy a cluster of its own: a new id, a higher lineage, every member of
-// before removed, and Member the only one. It is the first command after a snapshot was restored. Every host
+// before removed, Member the only one, and no pod on the move. It is the first command after a snapshot was restored. Every host
 // takes no pods until it has connected and its pods were compared with the copy; the sizes of network volumes
 // are to be applied again. Errors: stale (the lineage is not above the copy's).
 type RestoreCluster struct {
@@ -464,7 +464,8 @@ type DeleteSecret struct {
 
 // MovePod begins to take a pod from its host, which is being drained: it is stopped there, and what starts
 // it elsewhere is an ActPod of action start once it has ended. Value: fleet.Pod. Errors: not_found, stale,
-// not_allowed (locked, keeps data on the host, is not active, is being stopped, or its host is not draining).
+// not_allowed (locked, keeps data on the host, is not active, is being stopped, or its host is not draining or was
+// not compared since a restore).
 type MovePod struct {
 	Pod fleet.PodID `cbor:"1,keyasint"`
 	Rev uint64      `cbor:"2,keyasint"`

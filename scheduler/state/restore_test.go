@@ -370,3 +370,33 @@ func TestAHostThatWasJoiningInTheCopyMayRunPods(t *testing.T) {
 	w.must(FenceHost{Host: "host-c", At: at(77)}, w.startElsewhere("run-1", 0), RemoveHost{Host: "host-c", At: at(78)}, joins)
 	w.check()
 }
+
+// A pod that was on the move in the copy may have been ended by its owner since: nothing but an owner starts it again.
+func TestARestoreLeavesMoves(t *testing.T) {
+	for name, ended := range map[string]bool{"stopping": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			w := drained(t)
+			w.move("pod-1")
+			if ended {
+				w.must(w.report("pod-1", fleet.EventExited))
+			}
+			w.must(restore(7), w.back("host-a"), w.back("host-b"))
+			p := w.pod("pod-1")
+			if p.Moving || p.Status != fleet.StatusExited || p.Held || p.Reason == reasonMoving || len(w.moving()) > 0 {
+				t.Errorf("got %+v", p)
+			}
+			w.check()
+		})
+	}
+}
+
+// The host of a drain of the copy is asked first what runs there.
+func TestNothingIsMovedFromAHostThatWasNotCompared(t *testing.T) {
+	w := drained(t)
+	p := w.pod("pod-1")
+	w.must(restore(7))
+	w.refused(fleet.CodeNotAllowed, MovePod{Pod: p.ID, Rev: w.pod("pod-1").Rev, At: at(75)})
+	w.must(w.back("host-a", w.runs("pod-1")))
+	w.must(MovePod{Pod: p.ID, Rev: w.pod("pod-1").Rev, At: at(76)})
+	w.check()
+}
