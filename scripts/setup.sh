@@ -28,6 +28,20 @@ readonly wanted=(
 	node:nodejs
 	npm:npm
 	go:golang-go
+	# Network volumes are tested on real storage.
+	ceph:ceph-common
+	ceph-mon:ceph-mon
+	ceph-mgr:ceph-mgr
+	ceph-osd:ceph-osd
+	ceph-mds:ceph-mds
+	ceph-fuse:ceph-fuse
+	setfattr:attr
+	qemu-system-x86_64:qemu-system-x86
+	# Clients of S3.
+	aws:awscli
+	s3cmd:s3cmd
+	rclone:rclone
+	s3fs:s3fs
 )
 
 die() {
@@ -49,6 +63,7 @@ missing_packages() {
 	[ -s /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 	[ -e /usr/include/stdio.h ] || echo libc6-dev
 	[ -e /usr/include/seccomp.h ] || echo libseccomp-dev
+	/usr/bin/python3 -c 'import boto3' 2>/dev/null || echo python3-boto3
 }
 
 as_root() {
@@ -64,6 +79,10 @@ apt_install() {
 	command -v apt-get >/dev/null || die "no apt-get here; install by hand: $*"
 	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o DPkg::Use-Pty=0 -o Acquire::Retries=3)
 	printf 'setup: installing %s\n' "$*"
+	# Of Ceph's services this one alone would start without a configuration.
+	if [ -d /run/systemd/system ] && ! systemctl cat ceph-crash.service >/dev/null 2>&1; then
+		as_root systemctl mask --quiet ceph-crash.service
+	fi
 	as_root "${apt[@]}" update </dev/null
 	as_root "${apt[@]}" -y --no-install-recommends install "$@" </dev/null >/dev/null
 }

@@ -35,6 +35,9 @@ var kinds = []struct {
 	{"btrfs", Btrfs, false, unix.EDQUOT},
 }
 
+// fileSystems make new file systems for the mechanisms that need one of their own.
+var fileSystems = map[string]func(testing.TB) string{Btrfs: onBtrfs}
+
 // forEach runs a test with an empty pool of each kind.
 func forEach(t *testing.T, test func(t *testing.T, p *Pool, full error)) {
 	for _, k := range kinds {
@@ -45,10 +48,11 @@ func forEach(t *testing.T, test func(t *testing.T, p *Pool, full error)) {
 // openPool opens a pool in a new folder on a file system that has the mechanism, and sees that it leaves nothing.
 func openPool(t testing.TB, mechanism string, direct bool) *Pool {
 	t.Helper()
-	base := t.TempDir()
-	if mechanism == Btrfs {
-		base = onBtrfs(t)
+	on := fileSystems[mechanism]
+	if on == nil {
+		on = testing.TB.TempDir
 	}
+	base := on(t)
 	p, err := Open(Config{Dir: filepath.Join(base, "pool"), Mechanism: mechanism, Direct: direct})
 	must(t, err)
 	t.Cleanup(func() {

@@ -33,7 +33,7 @@ const (
 
 // ext4Offered says why the host cannot make ext4 file systems.
 func ext4Offered() error {
-	for _, program := range []string{"mkfs.ext4", "e2fsck", "resize2fs"} {
+	for _, program := range []string{"mkfs.ext4", "e2fsck", "resize2fs", "tune2fs"} {
 		if _, err := tool(program); err != nil {
 			return err
 		}
@@ -194,6 +194,14 @@ func (t *templates) format(ctx context.Context, path string, size int64) error {
 		return err
 	}
 	return f.Sync()
+}
+
+// renewed gives a file system that is not mounted another UUID.
+func renewed(ctx context.Context, f *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	_, err := runTool(ctx, f, "tune2fs", "-f", "-U", "random")
+	return err
 }
 
 // runTool runs a program of e2fsprogs on a file and returns its exit status. The program holds the lock of the file

@@ -21,6 +21,7 @@ type images struct {
 	dir    string // the pool's folder
 	files  string // the folder of the files
 	direct bool
+	shared bool
 	log    *slog.Logger
 	forms  templates
 }
@@ -109,7 +110,10 @@ func (i *images) make(ctx context.Context, name string, gb int64) (string, error
 	if err != nil {
 		return "", err
 	}
-	if i.direct { // others are made anew after the host was down
+	if i.shared { // the template's is that of others, too
+		err = renewed(ctx, f)
+	}
+	if err == nil && i.direct { // others are made anew after the host was down
 		err = f.Sync()
 	}
 	if closeErr := f.Close(); err == nil {

@@ -40,6 +40,9 @@ type Config struct {
 	// overlay: disks are journalled and mounted nodev and nosuid, and btrfs is no choice, because whoever
 	// writes there may make subvolumes that no limit counts.
 	Direct bool
+	// Shared says that other hosts get the disks through NFS, whose server tells file systems apart by their UUIDs: each
+	// has one of its own. What was made without it stays as it is.
+	Shared bool
 	// Log gets what is worth knowing; nil: nothing.
 	Log *slog.Logger
 }
@@ -102,6 +105,7 @@ func Open(c Config) (*Pool, error) {
 		return nil, fmt.Errorf("make the folder of disks: %w", err)
 	}
 	projects, subvolumes, images := newProjects(dir), newSubvolumes(dir, c.Direct), newImages(dir, c.Direct, c.Log)
+	images.shared = c.Shared
 	p := &Pool{dir: dir, all: []mechanism{images, subvolumes, projects, &folders{dir}}}
 	if err := strayGone(dir); err != nil {
 		c.Log.Warn("let go of loop devices of disks that are gone", "err", err)
