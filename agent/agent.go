@@ -52,10 +52,14 @@ type Config struct {
 	Notices      func() []fleet.Notice
 	RuntimeClass string // see fleet.Inventory
 	// IDBase is that of pod.Deps.
-	IDBase    func(addr netip.Addr) uint32
-	Disks     Disks     // of pods; zero: plain folders
-	Images    Images    // looks after images without a pod that asks; nil: nobody does
-	ImageRoom ImageRoom // when images are removed that nobody needs
+	IDBase  func(addr netip.Addr) uint32
+	Disks   Disks          // of pods; zero: plain folders
+	Volumes NetworkVolumes // nil: the host can mount none
+	// Provisioner makes network volumes when the scheduler asks the host to; nil: it makes none.
+	Provisioner Provisioner
+	S3Socket    string    // where gantry-s3 of this host asks, in a folder of its own; empty, or without Volumes: nowhere
+	Images      Images    // looks after images without a pod that asks; nil: nobody does
+	ImageRoom   ImageRoom // when images are removed that nobody needs
 	// Metrics is where Prometheus may ask, host:port on loopback; empty: nowhere.
 	Metrics string
 	Publish Publish
@@ -158,6 +162,8 @@ type daemon struct {
 	keeper   *imageKeeper
 	imported chan struct{} // closed when the archives are loaded; nil: there are none
 
+	sweptOnce atomic.Bool // containers that the ledger does not know are gone
+
 	asked bool // of the sessions' goroutine alone
 
 	saidMu  sync.Mutex // guards what the container runtime said last
@@ -204,10 +210,10 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	d.metrics = newMetrics()
 	rep.count, d.keeper.metrics = d.metrics, d.metrics
 	d.pods = pod.NewPods(ctx, pod.Deps{
-		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, c.IDBase}, Ledger: book, Reports: rep, Logs: d.logs,
+		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
 		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
-		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: d.podGPUs(), IDBase: c.IDBase, Imported: d.imported,
+		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: d.podGPUs(), IDBase: c.IDBase, Volumes: d.podVolumes(), Imported: d.imported,
 	})
 	subnet := book.Subnet()
 	d.sessions = &sessions{
@@ -216,6 +222,9 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: make(chan struct{}, 1), allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
 		renewal: renewal{fraction: rand.Float64()},
 	}
+	d.sessions.tunnels.dead = d.volumeDead
+	d.sessions.storage = newStorage(ctx, c.Provisioner, storageFile(c.Dir), d.metrics, c.Log)
+	d.sessions.s3 = d.newS3Door()
 	d.measure()
 	return d, nil
 }
@@ -241,7 +250,8 @@ func (d *daemon) network(ctx context.Context) error {
 		ended := rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation
 		// What may run keeps its network, also while it is being stopped.
 		if rec.Addr.IsValid() && !ended && (a.Goal == fleet.GoalRun || rec.Begun == a.Incarnation) {
-			want = want.With(podNetwork{d.Instance, d.Network, d.IDBase}.pod(a.Pod, rec.Addr, a.Mappings))
+			link := pod.Link{Addr: rec.Addr, IDBase: a.IDBase(d.IDBase, rec.Addr), Ports: a.Mappings}
+			want = want.With(podNetwork{d.Instance, d.Network}.pod(a.Pod, link))
 		}
 	}
 	if err := d.Network.Set(ctx, want); err != nil {
@@ -259,6 +269,7 @@ func (d *daemon) live(ctx context.Context) {
 		d.Log.Warn("tunnels into pods are left")
 	}
 	wg.Wait()
+	d.sessions.storage.wait()
 	d.pods.Wait()
 }
 
@@ -270,6 +281,9 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() { d.sessions.live.run(ctx) })
 	wg.Go(func() { d.sessions.live.hurryWhilePulling(ctx) })
 	wg.Go(func() { d.sweep(ctx) })
+	wg.Go(func() { d.keepVolumes(ctx) })
+	wg.Go(func() { d.serveS3(ctx) })
+	wg.Go(func() { d.sessions.storage.restore(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
 	wg.Go(func() { d.findPublic(ctx) })
 	wg.Go(func() { d.watchHost(ctx) })

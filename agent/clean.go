@@ -13,15 +13,32 @@ import (
 	"gantry/netctl"
 )
 
+// Cleaner takes away what it has mounted.
+type Cleaner interface {
+	Clean(ctx context.Context) error
+}
+
+// cleanVolumes lets go of all network volumes, after all containers.
+func cleanVolumes(ctx context.Context, dir string, volumes Cleaner) error {
+	if volumes == nil {
+		return nil
+	}
+	err := volumes.Clean(ctx)
+	if err != nil {
+		err = fmt.Errorf("unmount network volumes: %w", err)
+	}
+	return errors.Join(err, cleanStorage(ctx, dir))
+}
+
 // Clean removes every container, namespace, link and rule of the agent whose data folder is dir, and the disks of
-// containers, and unmounts the others.
+// containers, and unmounts the others and network volumes (nil: there are none).
 // The ledger stays and remembers: pods that ran are started again, as new incarnations, when the
 // agent runs next, and find their persistent data. Data of pods that a scheduler ordered to go goes
 // too. It fails while an agent runs on the folder.
-func Clean(ctx context.Context, dir string, rt Containers, network netctl.Controller) error {
+func Clean(ctx context.Context, dir string, rt Containers, network netctl.Controller, volumes Cleaner) error {
 	path := filepath.Join(dir, "ledger.db")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return errors.Join(rt.Clean(ctx, false), network.Clean(ctx), cleanDisks(ctx, dir))
+		return errors.Join(rt.Clean(ctx, false), network.Clean(ctx), cleanVolumes(ctx, dir, volumes), cleanDisks(ctx, dir))
 	}
 	book, err := ledger.Open(path)
 	if err != nil {
@@ -34,7 +51,7 @@ func Clean(ctx context.Context, dir string, rt Containers, network netctl.Contro
 		err = errors.Join(rt.Clean(ctx, false), network.Clean(ctx))
 	}
 	if err == nil {
-		err = cleanDisks(ctx, dir)
+		err = errors.Join(cleanVolumes(ctx, dir, volumes), cleanDisks(ctx, dir))
 	}
 	if err == nil {
 		err = cleanData(ctx, dir, book)

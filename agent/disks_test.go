@@ -101,7 +101,7 @@ func TestCleanLeavesNoMountAndNoLoopDevice(t *testing.T) {
 	makeDisks(t, containers, persistent, "gone", "stop", "unknown")
 	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
 	for range 2 {
-		if err := Clean(t.Context(), dir, &usage{}, control); err != nil {
+		if err := Clean(t.Context(), dir, &usage{}, control, nil); err != nil {
 			t.Fatal(err)
 		}
 		wantDisks(t, containers)

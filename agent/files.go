@@ -65,6 +65,9 @@ func (t *tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, a
 		err = inside.CheckPath(target.GetPath())
 	}
 	if err == nil {
+		err = t.reachable(id)
+	}
+	if err == nil {
 		err = t.files.take(id)
 	}
 	if err != nil {

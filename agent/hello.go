@@ -42,6 +42,10 @@ func (d *daemon) inventory() fleet.Inventory {
 		inv.GPUs, inv.CUDA, inv.Driver = slices.Concat(inv.GPUs, found.GPUs), found.CUDA, found.Driver
 		inv.Notices = append(inv.Notices, found.Notices...)
 	}
+	if d.Volumes != nil {
+		inv.Volumes = d.Volumes.Kinds()
+		inv.Notices = append(inv.Notices, volumeNotices(d.Volumes.Health())...)
+	}
 	if d.Notices != nil {
 		inv.Notices = append(inv.Notices, d.Notices()...)
 	}
@@ -63,6 +67,9 @@ func encodeInventory(inv fleet.Inventory) *link.Inventory {
 		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		RuntimeClass: inv.RuntimeClass,
+	}
+	for _, kind := range inv.Volumes {
+		out.Volumes = append(out.Volumes, string(kind))
 	}
 	for _, g := range inv.GPUs {
 		out.Gpus = append(out.Gpus, &link.GPU{

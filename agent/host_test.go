@@ -135,24 +135,24 @@ func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
 	if err := control.Set(ctx, host); err != nil {
 		t.Fatal(err)
 	}
-	n, addr := podNetwork{"0a1b", control, nil}, netip.MustParseAddr("10.88.0.2")
+	n, addr := podNetwork{"0a1b", control}, netip.MustParseAddr("10.88.0.2")
 	ports := []fleet.PortMapping{{Private: 9000, Public: 30_005}, {Private: 22, Public: 30_001}, {Private: 0, Public: 1}, {Private: 1, Public: 70_000}}
 	check := func(when string, asked []fleet.PortMapping, wantReady, wantPublished bool) {
 		t.Helper()
-		ready, published, err := n.Ready(ctx, "p1", addr, asked)
+		ready, published, err := n.Ready(ctx, "p1", pod.Link{Addr: addr, Ports: asked})
 		if err != nil || ready != wantReady || published != wantPublished {
 			t.Errorf("%s: ready %v, published %v, %v", when, ready, published, err)
 		}
 	}
 	check("before", ports, false, false)
-	if err := n.Ensure(ctx, "p1", addr, ports); err != nil {
+	if err := n.Ensure(ctx, "p1", pod.Link{Addr: addr, Ports: ports}); err != nil {
 		t.Fatal(err)
 	}
 	check("as made", ports, true, true)
 	check("others", ports[:1], true, false)
 	check("none", nil, true, false)
 	// A port goes to who asked last.
-	if err := n.Ensure(ctx, "p2", addr.Next(), ports[:1]); err != nil {
+	if err := n.Ensure(ctx, "p2", pod.Link{Addr: addr.Next(), Ports: ports[:1]}); err != nil {
 		t.Fatal(err)
 	}
 	check("after another pod took one", ports[1:2], true, true)
@@ -262,7 +262,7 @@ func (p *pulls) Pull(ctx context.Context, _ string, auth *fleet.Credential, _ fu
 
 type noNetwork struct{ pod.Network }
 
-func (noNetwork) Ready(context.Context, fleet.PodID, netip.Addr, []fleet.PortMapping) (ready, published bool, err error) {
+func (noNetwork) Ready(context.Context, fleet.PodID, pod.Link) (ready, published bool, err error) {
 	return false, false, nil
 }
 
@@ -295,7 +295,7 @@ func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 		if err := d.network(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return podNetwork{"0a1b", d.Network, base}
+		return podNetwork{"0a1b", d.Network}
 	}
 	old := start(nil)
 	steps := old.control.(*netctl.Fake).Steps()
@@ -303,14 +303,15 @@ func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 	if got := n.control.(*netctl.Fake).Steps(); got != steps {
 		t.Errorf("the network was changed in %d steps", got-steps)
 	}
+	want := pod.Link{Addr: rec.Addr, IDBase: rec.Assignment.IDBase(IDBase("0a1b"), rec.Addr)}
 	check := func(when string, wantWhole bool) {
 		t.Helper()
-		if some, whole, err := n.Ready(t.Context(), "p1", rec.Addr, nil); err != nil || !some || whole != wantWhole {
+		if some, whole, err := n.Ready(t.Context(), "p1", want); err != nil || !some || whole != wantWhole {
 			t.Errorf("%s: some %v, whole %v, %v", when, some, whole, err)
 		}
 	}
 	check("before the pod is started again", false)
-	if err := n.Ensure(t.Context(), "p1", rec.Addr, nil); err != nil {
+	if err := n.Ensure(t.Context(), "p1", want); err != nil {
 		t.Fatal(err)
 	}
 	check("after", true)

@@ -17,7 +17,7 @@ import (
 const (
 	// Blocks of ids begin at multiples of 1<<28, the first of them at 1<<28: above what hosts give to people
 	// and to other containers (subuid(5)). The seventh is left out, since systemd has ids of its own at its
-	// end; and ids above 2^31 may not ping (ping_group_range, ip-sysctl in the kernel's documents).
+	// end; ids above 2^31 are those of network volumes (fleet.VolumeIDsFirst), and old kernels do not let them ping.
 	idBlock  = 1 << 28
 	idBlocks = 6
 	hostBits = 12 // of an address: those of a subnet of the pool

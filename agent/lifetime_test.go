@@ -77,6 +77,7 @@ func TestSessionDoesNotWaitForItsTunnels(t *testing.T) {
 	book := d.t.ledger
 	s := &sessions{
 		store: store, ledger: book, reports: newReports(), live: newSampler(&usage{}, nil, book, newReports()), tunnels: d.t, log: slog.New(slog.DiscardHandler),
+		storage: newStorage(t.Context(), nil, "", nil, slog.New(slog.DiscardHandler)),
 	}
 	ctx, end := context.WithCancelCause(d.ctx)
 	defer end(nil)

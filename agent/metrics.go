@@ -59,6 +59,8 @@ type metrics struct {
 	steps                             *prometheus.HistogramVec
 	writes                            prometheus.Histogram
 	removedImages                     prometheus.Counter
+	attachments                       prometheus.Histogram
+	storageWork                       *prometheus.CounterVec
 	connected, reachable              atomic.Bool
 	imageDisk                         atomic.Pointer[diskUse] // nil: not known
 }
@@ -85,9 +87,21 @@ func newMetrics() *metrics {
 		Name: "gantry_agent_ledger_write_duration_seconds", Help: "How long writes of the ledger took, with the wait for the disk.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 	})
-	m.registry.MustRegister(m.steps, m.writes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.attachments = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "gantry_volume_attach_seconds", Help: "How long it took to attach a pod's network volume, where that succeeded.",
+		Buckets: prometheus.ExponentialBuckets(0.002, 2, 12),
+	})
+	m.storageWork = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gantry_storage_work_total", Help: "What was done for network volumes on backends that this host looks after, by work (make, remove, measure) and result (done, failed), since the agent began.",
+	}, []string{"work", "result"})
+	m.registry.MustRegister(m.attachments, m.storageWork, m.steps, m.writes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, step := range []string{tookPull, tookNetwork, tookDefine, tookTask, tookStart, tookAll} {
 		m.steps.WithLabelValues(step)
+	}
+	for _, work := range []string{workMake, workRemove, workMeasure} {
+		for _, result := range []string{workDone, workFailed} {
+			m.storageWork.WithLabelValues(work, result)
+		}
 	}
 	return m
 }

@@ -23,6 +23,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
+	"gantry/storage/volume"
 )
 
 // many is a runtime that reads all pods at once.
@@ -44,6 +45,7 @@ func scrapable(t *testing.T) *daemon {
 	d := &daemon{
 		Config: Config{
 			Dir: dir, Instance: "0a1b", Metrics: "127.0.0.1:0", Version: "1.2.3", Log: slog.New(slog.DiscardHandler),
+			Volumes: &mounts{changed: make(chan struct{}, 1), health: []volume.Health{{Backend: "fast"}}},
 			Notices: func() []fleet.Notice {
 				return []fleet.Notice{{Code: "runc_old"}, {Code: "runc_old", Severe: true}, {Code: "disk_unlimited"}}
 			},

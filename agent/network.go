@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/netip"
 	"path/filepath"
 	"slices"
 
+	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
 )
@@ -18,13 +18,12 @@ const namespaceDir = "/run/netns"
 type podNetwork struct {
 	instance string
 	control  netctl.Controller
-	idBase   func(addr netip.Addr) uint32 // that of pod.Deps
 }
 
 // Ready reports whether anything of the pod's network is there, and whether it is whole: complete, in
 // the pod's user namespace, and with these published ports. What is half removed is there and not whole.
 // It is asked of pods that do not run: one that runs keeps the network that it has.
-func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) (some, whole bool, err error) {
+func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, want pod.Link) (some, whole bool, err error) {
 	complete, err := n.control.Has(ctx, string(id))
 	if err != nil {
 		return false, false, err
@@ -34,19 +33,11 @@ func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, 
 		return some, false, err
 	}
 	base, err := n.control.IDBase(ctx, string(id))
-	if err != nil || base != n.base(addr) {
+	if err != nil || base != want.IDBase {
 		return true, false, err
 	}
-	whole, err = n.publishes(ctx, id, ports)
+	whole, err = n.publishes(ctx, id, want.Ports)
 	return true, whole, err
-}
-
-// base is the first host id of the pod's user namespace, 0 when it has none.
-func (n podNetwork) base(addr netip.Addr) uint32 {
-	if n.idBase == nil {
-		return 0
-	}
-	return n.idBase(addr)
 }
 
 func (n podNetwork) publishes(ctx context.Context, id fleet.PodID, ports []fleet.PortMapping) (bool, error) {
@@ -56,20 +47,20 @@ func (n podNetwork) publishes(ctx context.Context, id fleet.PodID, ports []fleet
 
 // Ensure makes the pod's network. It fails while the host cannot publish the pod's ports: the pod's
 // owner would be told of what nobody can reach.
-func (n podNetwork) Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) error {
-	if err := n.control.AddPod(ctx, n.pod(id, addr, ports)); err != nil {
+func (n podNetwork) Ensure(ctx context.Context, id fleet.PodID, want pod.Link) error {
+	if err := n.control.AddPod(ctx, n.pod(id, want)); err != nil {
 		return err
 	}
-	there, err := n.publishes(ctx, id, ports)
+	there, err := n.publishes(ctx, id, want.Ports)
 	if err == nil && !there {
 		err = errors.New("the host does not publish the pod's ports")
 	}
 	return err
 }
 
-func (n podNetwork) pod(id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) netctl.Pod {
-	out := netctl.NewPod(n.instance, string(id), addr)
-	out.Ports, out.IDBase = netPorts(ports), n.base(addr)
+func (n podNetwork) pod(id fleet.PodID, want pod.Link) netctl.Pod {
+	out := netctl.NewPod(n.instance, string(id), want.Addr)
+	out.Ports, out.IDBase = netPorts(want.Ports), want.IDBase
 	return out
 }
 

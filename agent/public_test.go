@@ -52,8 +52,8 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		if inv := d.hello().GetInventory(); inv.GetPublicIp() != "" || inv.GetPortFrom() != 0 || inv.GetPortTo() != 0 || d.publicIP() != "" {
 			t.Errorf("told %v", inv)
 		}
-		n, port := podNetwork{"0a1b", control, nil}, []fleet.PortMapping{{Private: 22, Public: 30_001}}
-		if err := n.Ensure(t.Context(), "p1", netip.MustParseAddr("10.88.0.2"), port); err == nil {
+		n, port := podNetwork{"0a1b", control}, []fleet.PortMapping{{Private: 22, Public: 30_001}}
+		if err := n.Ensure(t.Context(), "p1", pod.Link{Addr: netip.MustParseAddr("10.88.0.2"), Ports: port}); err == nil {
 			t.Error("a port is published nowhere")
 		}
 		late := Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_009}
@@ -68,7 +68,7 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		if _, err := there.Read(make([]byte, 1)); err == nil {
 			t.Error("the session of before goes on")
 		}
-		if err := n.Ensure(t.Context(), "p1", netip.MustParseAddr("10.88.0.2"), port); err != nil {
+		if err := n.Ensure(t.Context(), "p1", pod.Link{Addr: netip.MustParseAddr("10.88.0.2"), Ports: port}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -92,13 +92,13 @@ func TestNetworkThatIsHalfRemovedIsLeft(t *testing.T) {
 	if err := control.Set(t.Context(), conf); err != nil {
 		t.Fatal(err)
 	}
-	n, addr := podNetwork{"0a1b", control, nil}, netip.MustParseAddr("10.88.0.2")
-	if err := n.Ensure(t.Context(), "p1", addr, nil); err != nil {
+	n, addr := podNetwork{"0a1b", control}, netip.MustParseAddr("10.88.0.2")
+	if err := n.Ensure(t.Context(), "p1", pod.Link{Addr: addr}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(when string, wantSome, wantWhole bool) {
 		t.Helper()
-		if some, whole, err := n.Ready(t.Context(), "p1", addr, nil); err != nil || some != wantSome || whole != wantWhole {
+		if some, whole, err := n.Ready(t.Context(), "p1", pod.Link{Addr: addr}); err != nil || some != wantSome || whole != wantWhole {
 			t.Errorf("%s: some %v, whole %v, %v", when, some, whole, err)
 		}
 	}

@@ -63,6 +63,7 @@ var hostSeries = []seen{
 	{"gantry_host_images", "Images on the host, at most 200.", nil},
 	{"gantry_host_image_disk_bytes", "Size of the file system of the images; absent while it is not known.", nil},
 	{"gantry_host_image_disk_used_bytes", "Used of the file system of the images; images are removed when it is too full.", nil},
+	{"gantry_volume_backend_up", "1 while the backend of network volumes that is mounted here answers, 0 while it does not.", []string{"backend"}},
 	{"gantry_host_gpu_info", "1 for each GPU.", []string{"gpu", "type"}},
 	{"gantry_host_gpu_healthy", "1 while the GPU takes pods, 0 while it is out of placement.", []string{"gpu"}},
 	{"gantry_host_gpu_memory_bytes", "Memory of the GPU.", []string{"gpu"}},
@@ -168,6 +169,11 @@ func (s *scrape) host(gauge emit, inv fleet.Inventory) {
 			v = 2
 		}
 		codes[n.Code] = max(codes[n.Code], v)
+	}
+	if s.d.Volumes != nil {
+		for _, h := range s.d.Volumes.Health() {
+			gauge("gantry_volume_backend_up", flag(h.Down.IsZero()), string(h.Backend))
+		}
 	}
 	for code, v := range codes {
 		gauge("gantry_host_notices", v, code)

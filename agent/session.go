@@ -55,6 +55,7 @@ type sessions struct {
 	changed   chan struct{}
 	prefetch  func(image string)
 	storage   *storage
+	s3        *s3Door // nil: nothing answers gantry-s3
 	allocate  ledger.Allocate
 	heard     *atomic.Bool
 	metrics   *metrics // nil: nothing is counted
@@ -185,8 +186,9 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	up := make(chan *link.Up, upQueue)
 	group.Go(func() error { return s.tellInventory(ctx, told, up) })
 	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
-	s.storage.newSession()
+	s.storage.newSession() //nolint:contextcheck // what is worked on outlives the session
 	defer s.storage.ended()
+	defer s.s3.during(conn)()
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
 	group.Go(func() error { return s.renewInTime(ctx, conn) })
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
@@ -397,7 +399,7 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 	case msg.GetPrefetch() != nil:
 		s.prefetch(msg.GetPrefetch().GetImage())
 	case msg.GetStorage() != nil:
-		s.storage.set(msg.GetStorage())
+		s.storage.set(msg.GetStorage()) //nolint:contextcheck // as said
 	case msg.GetBeat() != nil:
 		s.learn(msg.GetBeat().GetSchedulers())
 	}

@@ -26,6 +26,7 @@ func (d *daemon) sweep(ctx context.Context) {
 	for swept := false; ; {
 		if d.heard.Load() {
 			swept = swept || d.swept(ctx)
+			d.sweptOnce.Store(swept)
 			if swept && d.sweptLost(ctx, time.Now()) {
 				tick.Reset(lostEvery)
 			} else {

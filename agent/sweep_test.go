@@ -100,12 +100,12 @@ func TestCleanRemovesOnlyTheDataThatWasOrderedToGo(t *testing.T) {
 		}
 	}
 	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
-	if err := Clean(t.Context(), dir, &usage{err: errors.New("away")}, control); err == nil {
+	if err := Clean(t.Context(), dir, &usage{err: errors.New("away")}, control, nil); err == nil {
 		t.Fatal("no error though containers are left")
 	}
 	wantData(t, dir, "gone", "orphan", "stop", "unknown")
 	for range 2 {
-		if err := Clean(t.Context(), dir, &usage{}, control); err != nil {
+		if err := Clean(t.Context(), dir, &usage{}, control, nil); err != nil {
 			t.Fatal(err)
 		}
 		wantData(t, dir, "orphan", "stop", "unknown")

@@ -46,6 +46,8 @@ type tunnels struct {
 	files  seats
 	log    *slog.Logger
 
+	// dead reports whether a backend of network volumes does not answer; nil: there are none.
+	dead        func(id fleet.BackendID) bool
 	startWithin time.Duration
 	open        sync.WaitGroup
 }
@@ -180,6 +182,16 @@ func (t *tunnels) wanted(id fleet.PodID) (uint64, error) {
 		return 0, fleet.NotAllowed("the pod does not run")
 	}
 	return a.Incarnation, nil
+}
+
+// reachable refuses a pod whose network volume does not answer: whoever looks for files there would wait for it, and
+// what waits in the kernel cannot be ended. What had begun before stays below the bounds of seats.
+func (t *tunnels) reachable(id fleet.PodID) error {
+	rec, _ := t.ledger.Record(id)
+	if v := rec.Assignment.Volume; v != nil && t.dead != nil && t.dead(v.Backend.ID) {
+		return fleet.Unavailable("the storage of the pod's network volume does not answer", nil)
+	}
+	return nil
 }
 
 // refusal returns the first frame of a tunnel that is refused, with words for the pod's owner only

@@ -231,6 +231,7 @@ func (d *dev) start(ctx context.Context) error {
 	if err := d.startAgents(ctx, operator); err != nil {
 		return err
 	}
+	d.provideVolumes(ctx, operator)
 	return d.publish(ctx)
 }
 

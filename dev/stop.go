@@ -42,7 +42,7 @@ func stopAll(children []*child) {
 // what ran, so that it runs again next time.
 func (d *dev) clean(ctx context.Context) error {
 	var faults []error
-	for n := 1; n <= d.state.Agents; n++ {
+	for n := d.state.Agents; n >= 1; n-- { // the first one last: it has the disks of the others' network volumes
 		faults = append(faults, d.cleanAgent(ctx, part{roleAgent, n}))
 	}
 	return errors.Join(faults...)

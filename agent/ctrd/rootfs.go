@@ -148,6 +148,9 @@ func (r *Runtime) plan(s pod.ContainerSpec, img *image) (*root, error) {
 	p.spec.Mounts = slices.Clone(s.Mounts)
 	for i := range p.spec.Mounts {
 		m := &p.spec.Mounts[i]
+		if m.AsIs {
+			continue
+		}
 		c := clone{source: m.Source, at: filepath.Join(r.volumesDir(s.Pod), strconv.Itoa(i))}
 		p.clones, m.Source = append(p.clones, c), c.at
 	}
@@ -307,7 +310,7 @@ func lowerFolders(view []mount.Mount) ([]string, error) {
 	return nil, fmt.Errorf("the snapshotter gives mounts of type %q", m.Type)
 }
 
-// mountClones mounts the container's volumes as its user namespace has to see them.
+// mountClones mounts the container's volumes as its user namespace has to see them, but those that are so already.
 func (r *Runtime) mountClones(p *root) error {
 	if len(p.clones) == 0 {
 		return nil

@@ -264,7 +264,12 @@ func systemPaths() []string {
 
 // checkMounts refuses what the API refuses too: here it is the last word.
 func checkMounts(mounts []pod.Mount) error {
+	seen := map[string]bool{}
 	for _, m := range mounts {
+		if seen[m.Target] {
+			return fatal("two of the pod's mounts have the same path", nil)
+		}
+		seen[m.Target] = true
 		if !filepath.IsAbs(m.Source) || filepath.Clean(m.Source) != m.Source {
 			return fatal("a path of the pod's host files is not absolute", nil)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/storage/volume"
 )
 
 func open(t *testing.T, path string) *Ledger {
@@ -370,5 +371,37 @@ func TestForeignDiskIsRemembered(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTheKeyOfAVolumesBackendIsNotOnTheDisk: what else an order says of its network volume is.
+func TestTheKeyOfAVolumesBackendIsNotOnTheDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	a := want("p1", 1)
+	a.VolumePath = "/workspace"
+	a.Volume = &volume.Volume{
+		ID: "v1", Dir: "abc", IDBase: 0x8003_0000, Ready: true,
+		Backend: volume.Backend{ID: "b1", Kind: fleet.BackendCeph, Monitors: []string{"m"}, FileSystem: "fs", User: "u", Key: "AQB-secret", Path: "/v"},
+	}
+	if _, err := l.SetFull(1, []pod.Assignment{a, want("without", 1)}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if rec, _ := l.Record("p1"); rec.Assignment.Volume.Backend.Key != "AQB-secret" {
+		t.Error("the pod's machine does not get the key")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || bytes.Contains(text, []byte("AQB-secret")) || bytes.Contains(text, []byte("***")) {
+		t.Errorf("the file has the key, or one that is none, %v", err)
+	}
+	again := open(t, path)
+	a.Volume.Backend.Key = ""
+	if rec, _ := again.Record("p1"); !cmp.Equal(rec.Assignment, a, compare) {
+		t.Errorf("on disk (-want +got):\n%s", cmp.Diff(a, rec.Assignment, compare))
+	}
+	if rec, ok := again.Record("without"); !ok || rec.Assignment.Volume != nil {
+		t.Errorf("a pod without one has %+v", rec.Assignment.Volume)
 	}
 }

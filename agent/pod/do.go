@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +23,7 @@ const (
 	pidsLeast    = 4096
 	pidsMost     = 65536
 	shmLeastMB   = 64
+	slotMost     = 5 * time.Second // that a pod with a network volume has a slot
 )
 
 // do carries out one step. effect ends when a new order makes the step pointless; ctx ends with the
@@ -34,6 +37,11 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	switch s {
 	case StepIdle, StepRefuse:
 		m.Reports.Activity(m.id, "", 0, 0)
+		if m.volume.lost >= detachTries {
+			m.pause(ctx, detachLater)
+			m.volume.lost = 0
+			return nil
+		}
 		m.idle(ctx)
 		return nil
 	case StepWatch:
@@ -46,11 +54,17 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepNetwork:
 		return m.network(short, want, see)
 	case StepDefine:
+		if err := m.attach(effect, want); err != nil {
+			return err
+		}
 		return m.define(short, want)
 	case StepTask:
-		return m.task(short)
+		if err := m.attach(effect, want); err != nil { // again: the host may have been rebooted since
+			return err
+		}
+		return m.task(short, want)
 	case StepStart:
-		return m.start(short, want)
+		return m.start(short, want, see)
 	case StepTerm:
 		return m.terminate(effect, want, see)
 	case StepEnd:
@@ -64,7 +78,10 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 		})
 	case StepRemove:
 		m.Logs.System(m.id, "remove container "+string(m.id))
+		m.ending(want)
 		return m.Runtime.Remove(short, m.id)
+	case StepDetach:
+		return m.detach(short)
 	case StepUnlink:
 		return m.Network.Release(short, m.id)
 	case StepForget:
@@ -144,11 +161,16 @@ func (m *machine) network(ctx context.Context, want Assignment, see Seen) error 
 		m.mark(fleet.StepPulled)
 	}
 	m.Reports.Activity(m.id, "making the network", 0, 0)
-	if err := m.Network.Ensure(ctx, m.id, see.Record.Addr, want.Mappings); err != nil {
+	if err := m.Network.Ensure(ctx, m.id, m.attachment(want, see.Record.Addr)); err != nil {
 		return &Error{Class: Retry, Sentence: "the pod's network could not be made", Err: err}
 	}
 	m.mark(fleet.StepNetworked)
 	return nil
+}
+
+// attachment is how the order has the pod connected.
+func (m *machine) attachment(want Assignment, addr netip.Addr) Link {
+	return Link{Addr: addr, IDBase: want.IDBase(m.IDBase, addr), Ports: want.Mappings}
 }
 
 func (m *machine) define(ctx context.Context, want Assignment) error {
@@ -162,7 +184,7 @@ func (m *machine) define(ctx context.Context, want Assignment) error {
 	if err != nil {
 		return err
 	}
-	return m.inSlot(ctx, func() error {
+	return m.inSlot(ctx, want, func() error {
 		if err := m.Runtime.Define(ctx, spec); err != nil {
 			m.digest = "" // the image may be gone: ask again
 			return err
@@ -172,8 +194,8 @@ func (m *machine) define(ctx context.Context, want Assignment) error {
 	})
 }
 
-func (m *machine) task(ctx context.Context) error {
-	return m.inSlot(ctx, func() error {
+func (m *machine) task(ctx context.Context, want Assignment) error {
+	return m.inSlot(ctx, want, func() error {
 		if err := m.Runtime.Task(ctx, m.id); err != nil {
 			return err
 		}
@@ -183,7 +205,10 @@ func (m *machine) task(ctx context.Context) error {
 }
 
 // start writes down that the incarnation may run before it runs, so that it never runs twice.
-func (m *machine) start(ctx context.Context, want Assignment) error {
+func (m *machine) start(ctx context.Context, want Assignment, see Seen) error {
+	if err := m.limit(ctx, want, see.Container.PID, m.volume.of == want.Incarnation); err != nil {
+		return m.volumeTrouble(err)
+	}
 	if err := m.begun(want); err != nil {
 		return fmt.Errorf("write the start down: %w", err)
 	}
@@ -224,8 +249,15 @@ func (m *machine) observed(want Assignment, event fleet.Trigger) Report {
 // watch waits until the process has ended or the order has changed.
 func (m *machine) watch(effect context.Context, want Assignment, see Seen) error {
 	m.tellRunning(want, see.Container.StartedAt)
-	err := m.Runtime.Wait(effect, m.id)
-	if effect.Err() != nil {
+	ctx := effect
+	if err := m.limit(effect, want, see.Container.PID, false); err != nil {
+		m.Log.Warn("what the pod may do with its network volume is not as ordered; it is tried again", "in", accessAgain, "err", err)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(effect, accessAgain)
+		defer cancel()
+	}
+	err := m.Runtime.Wait(ctx, m.id)
+	if ctx.Err() != nil {
 		return nil
 	}
 	return err
@@ -234,6 +266,7 @@ func (m *machine) watch(effect context.Context, want Assignment, see Seen) error
 // terminate sends SIGTERM once, waits for the grace period and then kills.
 func (m *machine) terminate(effect context.Context, want Assignment, see Seen) error {
 	running := see.Container.Incarnation
+	m.ending(want)
 	if m.termFor != running {
 		m.Logs.System(m.id, "stop container "+string(m.id))
 		if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGTERM)); err != nil {
@@ -365,13 +398,18 @@ func (m *machine) reportGone(want Assignment) {
 	m.Reports.Report(Report{Pod: m.id, Incarnation: want.Incarnation, Event: EventGone, At: time.Now()})
 }
 
-// inSlot bounds how many containers are made at once on the host.
-func (m *machine) inSlot(ctx context.Context, f func() error) error {
+// inSlot bounds how many containers are made at once on the host. What takes longest for a pod with a network volume
+// waits for a server that died in this moment: it does not keep others from being made.
+func (m *machine) inSlot(ctx context.Context, want Assignment, f func() error) error {
 	select {
 	case m.Slots <- struct{}{}:
 	case <-ctx.Done():
 		return &Error{Class: Retry, Sentence: "the host is busy starting other pods", Err: ctx.Err()}
 	}
-	defer func() { <-m.Slots }()
+	leave := sync.OnceFunc(func() { <-m.Slots })
+	defer leave()
+	if want.Volume != nil {
+		defer time.AfterFunc(slotMost, leave).Stop()
+	}
 	return f()
 }

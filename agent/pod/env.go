@@ -28,6 +28,9 @@ func (m *machine) environment(want Assignment) map[string]string {
 		gpu = m.GPUName(want.GPUs[0])
 	}
 	vars := map[string]string{}
+	if want.Volume != nil {
+		vars["VOLUME_ID"] = string(want.Volume.ID)
+	}
 	for _, p := range want.Mappings {
 		vars["PUBLIC_IP"] = m.PublicIP()
 		vars["TCP_PORT_"+strconv.Itoa(p.Private)] = strconv.Itoa(p.Public)

@@ -29,6 +29,7 @@ type fakeHost struct {
 	boxes    map[fleet.PodID]*fakeBox
 	nets     map[fleet.PodID]bool
 	ports    map[fleet.PodID][]fleet.PortMapping // published
+	bases    map[fleet.PodID]uint32              // of the networks' user namespaces
 	auths    []fleet.Credential                  // of the pulls; the zero value for none
 	specs    []ContainerSpec                     // of the containers that were made
 	dir      string                              // the agent's data folder
@@ -51,7 +52,7 @@ func newFakeHost(t *testing.T) *fakeHost {
 	return &fakeHost{
 		dir:    t.TempDir(),
 		images: map[string]bool{}, registry: map[string]error{}, boxes: map[fleet.PodID]*fakeBox{}, nets: map[fleet.PodID]bool{},
-		ports:   map[fleet.PodID][]fleet.PortMapping{},
+		ports: map[fleet.PodID][]fleet.PortMapping{}, bases: map[fleet.PodID]uint32{},
 		records: map[fleet.PodID]Record{}, starts: map[uint64]int{}, changed: make(chan struct{}, 1),
 	}
 }
@@ -138,7 +139,7 @@ func (f *fakeHost) Task(_ context.Context, id fleet.PodID) error {
 	if f.away != nil {
 		return f.away
 	}
-	f.boxes[id].Task = TaskCreated
+	f.boxes[id].Task, f.boxes[id].PID = TaskCreated, 100
 	return nil
 }
 
@@ -247,16 +248,16 @@ func (f *fakeHost) order(a Assignment) Assignment {
 
 type fakeNet struct{ f *fakeHost }
 
-func (n fakeNet) Ready(_ context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) (ready, published bool, err error) {
+func (n fakeNet) Ready(_ context.Context, id fleet.PodID, want Link) (ready, published bool, err error) {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
-	return n.f.nets[id], slices.Equal(n.f.ports[id], ports), nil
+	return n.f.nets[id], slices.Equal(n.f.ports[id], want.Ports) && n.f.bases[id] == want.IDBase, nil
 }
 
-func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, _ netip.Addr, ports []fleet.PortMapping) error {
+func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, want Link) error {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
-	n.f.nets[id], n.f.ports[id] = true, ports
+	n.f.nets[id], n.f.ports[id], n.f.bases[id] = true, want.Ports, want.IDBase
 	return nil
 }
 

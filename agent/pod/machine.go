@@ -79,8 +79,9 @@ type machine struct {
 	digest   string    // of the image; the runtime is asked once per incarnation
 	trouble  string    // what last kept the incarnation from starting, for its owner; empty: nothing has
 	since    time.Time // when the incarnation was first allowed to start; zero before
-	gone     bool      // nothing is left, and the ledger has forgotten it
-	toldGone bool      // that nothing is left was handed to the reporter
+	volume   mounted
+	gone     bool // nothing is left, and the ledger has forgotten it
+	toldGone bool // that nothing is left was handed to the reporter
 }
 
 func newMachine(d Deps, want Assignment) *machine {
@@ -96,7 +97,7 @@ func (m *machine) set(want Assignment) {
 		m.Log.Warn("order refused: older generation", "have", m.want.Generation, "got", want.Generation)
 		return
 	}
-	changed := want.Goal != m.want.Goal || want.Incarnation != m.want.Incarnation
+	changed := want.Goal != m.want.Goal || want.Incarnation != m.want.Incarnation || want.readOnly() != m.want.readOnly()
 	m.want = want
 	if changed && m.cancel != nil {
 		m.cancel()
@@ -173,7 +174,7 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 
 	if m.stepsFor != want.Incarnation {
 		m.stepsFor, m.digest, m.trouble = want.Incarnation, "", ""
-		m.since = time.Time{}
+		m.since, m.volume.troubled, m.volume.lost = time.Time{}, time.Time{}, 0
 		m.steps = map[fleet.Step]time.Time{}
 		// The start of a process that ran before this agent did is not this agent's to tell.
 		if rec, _ := m.Ledger.Record(m.id); rec.Begun < want.Incarnation {
@@ -191,6 +192,9 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 		return want, fmt.Errorf("write how the pod ended: %w", err)
 	}
 	s := next(want, see)
+	if want.Refused != "" && (s == StepPull || makes(s)) {
+		return want, &Error{Class: Fatal, Sentence: want.Refused}
+	}
 	if makes(s) {
 		var waited bool
 		if waited, err = m.waited(effect, s, want); waited {
@@ -243,9 +247,14 @@ func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, 
 	if see.Container.Task == TaskRunning {
 		return see, nil
 	}
-	ready, published, err := m.Network.Ready(ctx, m.id, see.Record.Addr, want.Mappings)
+	ready, published, err := m.Network.Ready(ctx, m.id, m.attachment(want, see.Record.Addr))
 	if err != nil {
 		return see, err
+	}
+	if !see.Container.Exists {
+		if see.Attached, err = m.isAttached(); err != nil {
+			return see, err
+		}
 	}
 	see.Network, see.WrongPort = ready, ready && !published
 	if want.Goal == fleet.GoalRun && m.digest == "" && !see.Container.Exists {

@@ -7,7 +7,8 @@ type Seen struct {
 	Container Container
 	Digest    string // of the image; empty when it is not on the host
 	Network   bool   // something of the pod's network is there
-	WrongPort bool   // it is not complete, or publishes other ports than those of the order
+	WrongPort bool   // it is not complete, or not as the order says
+	Attached  bool   // a network volume is attached, and there is no container
 	Record    Record
 	Boot      string // boot id of the host now
 	Heard     bool   // a scheduler was heard since this agent started
@@ -33,6 +34,7 @@ const (
 	StepReboot  Step = "reboot"  // write down that the host was rebooted under it
 	StepLost    Step = "lost"    // write down that the container disappeared
 	StepRemove  Step = "remove"  // remove the container
+	StepDetach  Step = "detach"  // let go of the network volume
 	StepUnlink  Step = "unlink"  // remove the network namespace
 	StepForget  Step = "forget"  // remove logs, files and persistent data, report gone
 )
@@ -89,6 +91,8 @@ func release(see Seen, last Step) Step {
 	switch {
 	case see.Container.Exists:
 		return removeContainer(see.Container)
+	case see.Attached:
+		return StepDetach
 	case see.Network:
 		return StepUnlink
 	default:
@@ -111,6 +115,8 @@ func afterEnd(see Seen) Step {
 		return removeContainer(see.Container)
 	case !see.Told:
 		return StepReport
+	case see.Attached:
+		return StepDetach
 	case see.Network:
 		return StepUnlink
 	default:

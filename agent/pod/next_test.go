@@ -39,6 +39,10 @@ func TestNext(t *testing.T) {
 		{"then the container goes", run, Seen{Record: ended, Container: box(3, TaskStopped), Network: true}, StepRemove},
 		{"then it is told", run, Seen{Record: ended, Network: true}, StepReport},
 		{"then the network goes", run, Seen{Record: ended, Told: true, Network: true}, StepUnlink},
+		{"the network volume goes once it is told", run, Seen{Record: ended, Attached: true, Network: true}, StepReport},
+		{"and before the network", run, Seen{Record: ended, Told: true, Attached: true, Network: true}, StepDetach},
+		{"what a pod that starts has attached stays", run, Seen{Heard: true, Digest: "d", Network: true, Attached: true}, StepDefine},
+		{"gone lets go of the network volume", gone, Seen{Attached: true}, StepDetach},
 		{"and told once", run, Seen{Record: ended, Told: true}, StepIdle},
 		{"an ended incarnation never starts again", run, Seen{Heard: true, Digest: "d", Record: ended, Told: true}, StepIdle},
 		{"a restart removes the old incarnation", run, Seen{Heard: true, Container: box(2, TaskRunning)}, StepTerm},
@@ -79,7 +83,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 			for inc := uint64(0); inc <= 4; inc++ {
 				for begun := uint64(0); begun <= 4; begun++ {
 					for end := uint64(0); end <= 4; end++ {
-						for bits := range 64 {
+						for bits := range 128 {
 							see := Seen{
 								Container: Container{Exists: inc > 0, Incarnation: inc, Task: task},
 								Heard:     bits&1 != 0, Network: bits&2 != 0, Told: bits&4 != 0, Boot: "now",
@@ -95,6 +99,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 								see.Record.BegunBoot = "before"
 							}
 							see.WrongPort = see.Network && bits&32 != 0
+							see.Attached = inc == 0 && bits&64 != 0
 							if end > 0 {
 								see.Record.Ended = &Ended{Incarnation: end}
 							}
@@ -131,7 +136,7 @@ func holdRules(t *testing.T, want Assignment, see Seen, got Step) {
 		t.Fatalf("%s with ports that are not wanted: %+v", got, see)
 	case got == StepRemove && c.Task == TaskRunning:
 		t.Fatalf("removed while it runs: %+v", see)
-	case got == StepForget && (c.Exists || see.Network):
+	case got == StepForget && (c.Exists || see.Network || see.Attached):
 		t.Fatalf("forgotten while something is left: %+v", see)
 	case got == StepReport && c.Exists:
 		t.Fatalf("told as ended while something is held: %+v", see)

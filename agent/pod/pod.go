@@ -34,6 +34,8 @@ type Assignment struct {
 	// Volume is the pod's network volume, and VolumePath where it is in the container; nil: it has none.
 	Volume     *volume.Volume `cbor:"volume,omitempty"`
 	VolumePath string         `cbor:"volume_path,omitempty"`
+	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
+	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
 	// scheduler was heard, and until then it pulls nothing.
 	Registry *fleet.Credential `cbor:"-"`
@@ -95,12 +97,19 @@ type Ledger interface {
 // Network gives a pod its network namespace. Calls may be repeated.
 type Network interface {
 	// Ready reports whether anything of the pod's network is there, also what a failed removal left, and
-	// whether it is whole: complete, and with exactly these published ports.
-	Ready(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) (some, whole bool, err error)
+	// whether it is whole: complete, in the user namespace that is wanted, and with exactly the published ports.
+	Ready(ctx context.Context, id fleet.PodID, want Link) (some, whole bool, err error)
 	// Ensure makes the network whole, or fails.
-	Ensure(ctx context.Context, id fleet.PodID, addr netip.Addr, ports []fleet.PortMapping) error
+	Ensure(ctx context.Context, id fleet.PodID, want Link) error
 	Release(ctx context.Context, id fleet.PodID) error
 	Namespace(id fleet.PodID) string // path
+}
+
+// Link is how a pod is connected to its host.
+type Link struct {
+	Addr   netip.Addr
+	IDBase uint32 // see ContainerSpec
+	Ports  []fleet.PortMapping
 }
 
 // Volumes mounts network volumes for pods. Calls may be repeated; none of them waits for a dead server for longer than

@@ -1,10 +1,12 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // containerSpec makes the container's description and the small files that it mounts.
@@ -33,10 +35,12 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	if err != nil {
 		return ContainerSpec{}, err
 	}
-	base := uint32(0)
-	if m.IDBase != nil {
-		base = m.IDBase(rec.Addr)
+	if want.Volume != nil {
+		mounts = append(mounts, Mount{Source: m.volume.dir, Target: want.VolumePath, AsIs: true})
+		// One below the other has to be mounted after it.
+		slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 	}
+	base := want.IDBase(m.IDBase, rec.Addr)
 	env := m.environment(want)
 	profile, err := m.writeProfile(dir, env, base)
 	if err != nil {

@@ -15,6 +15,7 @@ type hostParts struct {
 	containers, persistent *disk.Pool
 	gpus                   *gpu.Host // nil: none are offered
 	isolation              isolation
+	volumes                *networkVolumes
 	notices                []fleet.Notice
 }
 
@@ -28,6 +29,10 @@ func (c *runCmd) host(ctx context.Context, log *slog.Logger) (*hostParts, error)
 	if h.gpus, err = c.gpuFlags.open(ctx, c.DataDir, log); err != nil {
 		return nil, err
 	}
+	if h.volumes, err = c.networkVolumes(log); err != nil {
+		h.close()
+		return nil, err
+	}
 	h.isolation = c.isolation(c.instance(), c.DataDir, log)
 	h.notices = append(h.notices, h.isolation.notices...)
 	return h, nil
@@ -38,12 +43,16 @@ func (h *hostParts) configure(c *agent.Config) {
 	c.Disks = agent.Disks{Containers: h.containers, Persistent: h.persistent}
 	c.RuntimeClass, c.IDBase = h.isolation.class, h.isolation.idBase
 	c.Notices = func() []fleet.Notice { return h.notices }
+	h.volumes.configure(c)
 	if h.gpus != nil {
 		c.Accelerators, c.Meter = h.gpus, h.gpus
 	}
 }
 
 func (h *hostParts) close() {
+	if h.volumes != nil {
+		h.volumes.close()
+	}
 	if h.gpus != nil {
 		h.gpus.Close()
 	}

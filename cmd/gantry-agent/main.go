@@ -89,6 +89,9 @@ type cleanCmd struct {
 }
 
 func main() {
+	if status, yes := helps(os.Args); yes {
+		os.Exit(status)
+	}
 	os.Exit(cmdline.Main(&cli{}, "gantry-agent", version, "The daemon of one Gantry host. It runs as root, under systemd, beside containerd."))
 }
 
@@ -139,7 +142,7 @@ func (c *common) runtime(conf ctrd.Config) (*ctrd.Runtime, error) {
 		return nil, fmt.Errorf("the logger program: %w", err)
 	}
 	conf.Socket, conf.Namespace, conf.LoggerPath = c.Containerd, "gantry-"+c.instance(), logger
-	conf.RootDir, conf.RunDir = filepath.Join(c.DataDir, "roots"), "/run/gantry-"+c.instance()
+	conf.RootDir, conf.RunDir = filepath.Join(c.DataDir, "roots"), c.runDir()
 	conf.Bridge = netctl.BridgeName(c.instance())
 	return ctrd.New(conf)
 }
@@ -200,6 +203,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
+		S3Socket:   c.s3Socket(),
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
 		Log:        log,
 	}
@@ -226,7 +230,13 @@ func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer net.Close()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if err := agent.Clean(ctx, c.DataDir, rt, net); err != nil || !c.LostData {
+	volumes, err := c.networkVolumes(log)
+	if err != nil {
+		return err
+	}
+	defer volumes.close()
+	err = agent.Clean(ctx, c.DataDir, rt, net, volumes.host)
+	if c.dropRunDir(); err != nil || !c.LostData {
 		return err
 	}
 	return agent.CleanLost(ctx, c.DataDir)

@@ -117,16 +117,28 @@ func newNamespaceAt(path string, base uint32) error {
 	for key, value := range map[string]string{
 		"net/ipv6/conf/default/disable_ipv6":  "1",
 		"net/ipv4/ip_unprivileged_port_start": "0",
-		"net/ipv4/ping_group_range":           "0 2147483647",
 	} {
 		if err := setSysctl(key, value); err != nil {
 			return err
 		}
 	}
+	if err := allowPing(); err != nil {
+		return err
+	}
 	if err := unix.Mount(threadNS, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
 	return nil
+}
+
+// allowPing lets all groups ping that there can be. Kernels of before 6.4 that were not mended since take half of them.
+func allowPing() error {
+	const key, all, half = "net/ipv4/ping_group_range", "0 4294967294", "0 2147483647"
+	err := setSysctl(key, all)
+	if errors.Is(err, unix.EINVAL) {
+		err = setSysctl(key, half)
+	}
+	return err
 }
 
 func newNamespace(base uint32) error {

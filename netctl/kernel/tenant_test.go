@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,7 +54,7 @@ func asTenant(name string, words ...string) error {
 
 // tenant is the life of such a process.
 func tenant(words []string) int {
-	verbs := map[string]func([]string) error{"send": tenantSends, "knock": tenantKnocks, "meddle": tenantMeddles, "cut": tenantCuts}
+	verbs := map[string]func([]string) error{"send": tenantSends, "knock": tenantKnocks, "meddle": tenantMeddles, "cut": tenantCuts, "ping": tenantPings}
 	if err := verbs[words[0]](words[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -286,7 +287,7 @@ func TestNetworkOfAUserNamespace(t *testing.T) {
 	}
 	must(t, within(ns("0a1b", "alpha"), func() error {
 		for key, want := range map[string]string{
-			"net/ipv4/ip_unprivileged_port_start": "0", "net/ipv4/ping_group_range": "0 2147483647", "net/ipv6/conf/eth0/disable_ipv6": "1",
+			"net/ipv4/ip_unprivileged_port_start": "0", "net/ipv4/ping_group_range": "0 4294967294", "net/ipv6/conf/eth0/disable_ipv6": "1",
 		} {
 			value, err := os.ReadFile(filepath.Join("/proc/sys", key))
 			if got := strings.Join(strings.Fields(string(value)), " "); err != nil || got != want {
@@ -300,6 +301,49 @@ func TestNetworkOfAUserNamespace(t *testing.T) {
 	if diff := cmp.Diff(cfg, st.Config, compare); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestIDsOfANetworkVolumeMayPing: they are above 2^31, for every user of the pod.
+func TestIDsOfANetworkVolumeMayPing(t *testing.T) {
+	const base = 0xFFFD_0000 // of the last network volume that there may be
+	ctx := context.Background()
+	c := start(t, "0a1b")
+	cfg := config(t, "0a1b", "10.88.16.0/20", "alpha")
+	cfg.Pods[0].IDBase = base
+	must(t, c.Set(ctx, cfg))
+	if got, err := c.IDBase(ctx, "alpha"); got != base || err != nil {
+		t.Errorf("ids from %#x, %v", got, err)
+	}
+	for _, user := range []string{"0", "1000", "65535"} {
+		if err := asTenant(ns("0a1b", "alpha"), "ping", user); err != nil {
+			t.Errorf("user %s: %v", user, err)
+		}
+	}
+	// One more pod of the same volume has the same ids.
+	other, _ := config(t, "0a1b", "10.88.16.0/20", "alpha", "beta").Pod("beta")
+	other.IDBase = base
+	must(t, c.AddPod(ctx, other))
+	for _, id := range []string{"alpha", "beta"} {
+		if has, err := c.Has(ctx, id); !has || err != nil {
+			t.Errorf("%s: %v, %v", id, has, err)
+		}
+	}
+}
+
+// tenantPings opens the socket with which users without rights ping, as one of the pod's.
+func tenantPings(user []string) error {
+	id, err := strconv.Atoi(user[0])
+	if err == nil {
+		err = errors.Join(syscall.Setgroups(nil), syscall.Setgid(id), syscall.Setuid(id))
+	}
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }
 
 // TestUpgradeKeepsWhatStands: pods of before have a namespace of the host's. They keep it, with the link

@@ -2,7 +2,7 @@
 // and a metadata server, with one file system. It needs root and the programs of Debian's packages ceph-mon, ceph-mgr,
 // ceph-osd, ceph-mds, ceph-fuse and ceph-common.
 //
-// Everything is in one temporary folder and on 127.0.0.1, so that clusters do not meet each other. The daemons
+// Everything is in one temporary folder and on one address, so that clusters do not meet each other. The daemons
 // die with this process; what a killed one left is taken away by the next start.
 package cephtest
 
@@ -49,7 +49,8 @@ const (
 type Cluster struct {
 	dir  string
 	fsid string
-	port int // of the monitor
+	addr string // of all daemons
+	port int    // of the monitor
 	keys map[string]string
 
 	threads *thread // that starts the daemons
@@ -78,7 +79,10 @@ func StartT(t testing.TB) *Cluster {
 
 // Start starts a cluster in a new folder below dir; empty: that of temporary files. It returns when the file
 // system can be mounted. The caller calls Close. The error of a failed start shows the end of what the daemons said.
-func Start(dir string) (*Cluster, error) {
+func Start(dir string) (*Cluster, error) { return StartOn(dir, "127.0.0.1") }
+
+// StartOn is Start on an address of this machine, for clients in other network namespaces.
+func StartOn(dir, addr string) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a Ceph cluster needs root: it is mounted to make its folder")
 	}
@@ -98,7 +102,7 @@ func Start(dir string) (*Cluster, error) {
 	const tries = 3 // another process may take the port that was free
 	var faults []error
 	for range tries {
-		c, err := start(ctx, dir)
+		c, err := start(ctx, dir, addr)
 		if err == nil {
 			return c, nil
 		}
@@ -110,12 +114,12 @@ func Start(dir string) (*Cluster, error) {
 	return nil, fmt.Errorf("start a Ceph cluster: %w", errors.Join(faults...))
 }
 
-func start(ctx context.Context, parent string) (*Cluster, error) {
+func start(ctx context.Context, parent, addr string) (*Cluster, error) {
 	dir, err := os.MkdirTemp(parent, fmt.Sprintf("%s%d-", tempPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, fsid: newUUID(), keys: map[string]string{}, daemons: map[string]*daemon{}, bans: map[string]func(){}, threads: newThread()}
+	c := &Cluster{dir: dir, addr: addr, fsid: newUUID(), keys: map[string]string{}, daemons: map[string]*daemon{}, bans: map[string]func(){}, threads: newThread()}
 	if err = c.write(); err == nil {
 		err = c.run(ctx)
 	}
@@ -244,10 +248,10 @@ func (c *Cluster) tool(ctx context.Context, name string, args ...string) error {
 }
 
 // Monitors returns the addresses of the monitors, as host:port.
-func (c *Cluster) Monitors() []string { return []string{fmt.Sprintf("127.0.0.1:%d", c.port)} }
+func (c *Cluster) Monitors() []string { return []string{fmt.Sprintf("%s:%d", c.addr, c.port)} }
 
 // monitor is the monitor's address in the form of Ceph that leaves nothing to be tried.
-func (c *Cluster) monitor() string { return fmt.Sprintf("[v2:127.0.0.1:%d]", c.port) }
+func (c *Cluster) monitor() string { return fmt.Sprintf("[v2:%s:%d]", c.addr, c.port) }
 
 // Conf returns the path of a configuration file with which Ceph's programs reach the cluster as its administrator.
 func (c *Cluster) Conf() string { return c.path("ceph.conf") }

@@ -16,7 +16,7 @@ import (
 // come over the network.
 var conf = template.Must(template.New("").Parse(`[global]
 fsid = {{.FSID}}
-mon host = [v2:127.0.0.1:{{.Port}}/0]
+mon host = [v2:{{.Addr}}:{{.Port}}/0]
 mon initial members = a
 auth cluster required = cephx
 auth service required = cephx
@@ -27,8 +27,8 @@ admin socket = {{.Dir}}/$type.asok
 log file = {{.Dir}}/$type.log
 log to stderr = false
 crash dir = {{.Dir}}/crash
-public addr = 127.0.0.1
-cluster addr = 127.0.0.1
+public addr = {{.Addr}}
+cluster addr = {{.Addr}}
 osd pool default size = 1
 osd pool default min size = 1
 osd pool default pg num = 8
@@ -66,7 +66,7 @@ func (c *Cluster) write() error {
 	if path := c.path("mds.asok"); len(path) > mostPath {
 		return fmt.Errorf("the folder is too deep for sockets: %s", path)
 	}
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	listener, err := net.Listen("tcp4", net.JoinHostPort(c.addr, "0"))
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func (c *Cluster) write() error {
 	}
 	var text strings.Builder
 	err = conf.Execute(&text, struct {
-		FSID, Dir string
-		Port      int
-	}{c.fsid, c.dir, c.port})
+		FSID, Dir, Addr string
+		Port            int
+	}{c.fsid, c.dir, c.addr, c.port})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gantry/storage/disk"
+	"gantry/storage/helper"
+	"gantry/storage/provision"
+	"gantry/storage/volume"
+)
+
+// Provision is the Provisioner of a real host. It does everything in helper processes.
+type Provision struct {
+	// Caller starts helper processes that have ProvisionFuncs; a *helper.Caller.
+	Caller interface {
+		Call(ctx context.Context, group, op string, in, out any) error
+	}
+	// Root mounts a backend for this host alone, and returns its root.
+	Root func(ctx context.Context, b volume.Backend) (string, error)
+}
+
+const (
+	sliceLimit      = time.Minute // of one helper process that works through many files
+	removePerSecond = 1000        // files, so that pods do not notice
+	removeSlice     = 20_000
+	lookPerSecond   = 5000
+	lookSlice       = 100_000
+)
+
+// Operations of the helper process.
+const (
+	opMake    = "provision.make"
+	opRemove  = "provision.remove"
+	opDelete  = "provision.delete"
+	opMeasure = "provision.measure"
+	opRestore = "provision.restore"
+)
+
+// provisionIn is what goes to the helper process.
+type provisionIn struct {
+	Root     provision.Root     `json:"root"`
+	Volume   provision.Volume   `json:"volume"`
+	Progress provision.Progress `json:"progress"`
+	Most     int                `json:"most"`
+}
+
+// provisionOut is what comes back.
+type provisionOut struct {
+	Done     bool               `json:"done"`
+	Bytes    int64              `json:"bytes"`
+	Progress provision.Progress `json:"progress"`
+}
+
+// ProvisionFuncs are the operations that Provision does in helper processes.
+func ProvisionFuncs() map[string]helper.Func {
+	out := map[string]helper.Func{}
+	for name, f := range map[string]func(ctx context.Context, in provisionIn) (provisionOut, error){
+		opMake: func(ctx context.Context, in provisionIn) (provisionOut, error) {
+			return provisionOut{}, provision.Make(ctx, in.Root, in.Volume)
+		},
+		opRemove: func(ctx context.Context, in provisionIn) (provisionOut, error) {
+			return provisionOut{}, provision.Remove(ctx, in.Root, in.Volume.Dir)
+		},
+		opDelete:  deleteSome,
+		opMeasure: measureSome,
+		opRestore: func(ctx context.Context, in provisionIn) (provisionOut, error) {
+			return provisionOut{}, restoreDisks(ctx, in.Root)
+		},
+	} {
+		out[name] = func(ctx context.Context, text json.RawMessage) (any, error) {
+			var in provisionIn
+			if err := json.Unmarshal(text, &in); err != nil {
+				return nil, err
+			}
+			done, err := f(ctx, in)
+			return done, markedError(err)
+		}
+	}
+	return out
+}
+
+// Kinds of errors that operators have to see to.
+const (
+	kindNoMarker    = "no marker"
+	kindOtherMarker = "other marker"
+	kindBusy        = "busy"
+)
+
+// markedError keeps such an error's kind on its way out of the helper process.
+func markedError(err error) error {
+	switch {
+	case errors.Is(err, provision.ErrNoMarker):
+		return helper.Mark(kindNoMarker, err)
+	case errors.Is(err, provision.ErrOtherMarker):
+		return helper.Mark(kindOtherMarker, err)
+	case errors.Is(err, disk.ErrBusy):
+		return helper.Mark(kindBusy, err)
+	}
+	return err
+}
+
+// deleteSome deletes some of what removed volumes hold. It is done when nothing is left of the volume that is named.
+func deleteSome(ctx context.Context, in provisionIn) (out provisionOut, err error) {
+	if out.Done, err = provision.Gone(ctx, in.Root, in.Volume.Dir); out.Done || err != nil {
+		return out, err
+	}
+	if _, err = provision.RemoveSome(ctx, in.Root, in.Most); err != nil {
+		return out, err
+	}
+	out.Done, err = provision.Gone(context.WithoutCancel(ctx), in.Root, in.Volume.Dir)
+	return out, err
+}
+
+func measureSome(ctx context.Context, in provisionIn) (out provisionOut, err error) {
+	if provision.Enforced(in.Root) {
+		out.Bytes, err = provision.Used(ctx, in.Root, in.Volume.Dir)
+		out.Done = err == nil
+		return out, err
+	}
+	out.Progress, out.Done, err = provision.Measure(ctx, in.Root, in.Volume.Dir, in.Progress, in.Most)
+	out.Bytes = out.Progress.Bytes
+	return out, err
+}
+
+// call does an operation on a backend in a helper process.
+func (p *Provision) call(ctx context.Context, op string, root StorageRoot, in provisionIn) (out provisionOut, err error) {
+	in.Root = provision.Root{
+		Kind: string(root.Backend.Kind), Backend: string(root.Backend.ID), Dir: root.OwnDir, Sized: root.OwnDir != "", Fresh: root.Fresh,
+		PerSecond: in.Root.PerSecond,
+	}
+	if root.OwnDir == "" {
+		if in.Root.Dir, err = p.Root(ctx, root.Backend); err != nil {
+			return out, err
+		}
+	}
+	// A group of its own: what works here takes nobody's place who mounts volumes for pods.
+	err = p.Caller.Call(ctx, "storage/"+string(root.Backend.ID), op, in, &out)
+	return out, provisionError(err)
+}
+
+// provisionError words what an operator has to see to.
+func provisionError(err error) error {
+	sentence := ""
+	switch kind := helper.Kind(err); {
+	case err == nil:
+		return nil
+	case kind == kindNoMarker:
+		sentence = "the volume's storage is not there: the marker of its backend is missing"
+	case kind == kindOtherMarker:
+		sentence = "the volume's storage is not there: the marker is that of another backend"
+	case kind == kindBusy:
+		sentence = "the volume is in use on its storage host, which cannot change it meanwhile"
+	case errors.Is(err, helper.ErrStuck), errors.Is(err, helper.ErrTooManyStuck), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EIO):
+		sentence = "the volume's storage does not answer"
+	case errors.Is(err, unix.ENOSPC):
+		sentence = "the volume's storage is full"
+	default:
+		return err
+	}
+	return &volume.Error{Sentence: sentence, Err: err}
+}
+
+// asked is what the volume shall be.
+func asked(v StorageVolume) provision.Volume {
+	return provision.Volume{Dir: v.Dir, SizeGB: v.SizeGB, IDBase: v.IDBase}
+}
+
+// Make implements Provisioner.
+func (p *Provision) Make(ctx context.Context, root StorageRoot, v StorageVolume) error {
+	_, err := p.call(ctx, opMake, root, provisionIn{Volume: asked(v)})
+	return err
+}
+
+// Restore implements Provisioner.
+func (p *Provision) Restore(ctx context.Context, root StorageRoot) error {
+	_, err := p.call(ctx, opRestore, root, provisionIn{})
+	return err
+}
+
+// Remove implements Provisioner.
+func (p *Provision) Remove(ctx context.Context, root StorageRoot, v StorageVolume) error {
+	in := provisionIn{Volume: asked(v), Most: removeSlice}
+	in.Root.PerSecond = removePerSecond
+	_, err := p.call(ctx, opRemove, root, in)
+	if root.Fresh && helper.Kind(err) == kindNoMarker { // nobody ever worked there: a volume makes it the backend's
+		in.Volume.SizeGB = max(in.Volume.SizeGB, 1)
+		if _, err = p.call(ctx, opMake, root, in); err == nil {
+			_, err = p.call(ctx, opRemove, root, in)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return p.slices(ctx, opDelete, root, &in, nil)
+}
+
+// Used implements Provisioner.
+func (p *Provision) Used(ctx context.Context, root StorageRoot, v StorageVolume) (bytes int64, err error) {
+	in := provisionIn{Volume: asked(v), Most: lookSlice}
+	in.Root.PerSecond = lookPerSecond
+	err = p.slices(ctx, opMeasure, root, &in, &bytes)
+	return bytes, err
+}
+
+// slices repeats an operation, each time in a process of its own, until it is done.
+func (p *Provision) slices(ctx context.Context, op string, root StorageRoot, in *provisionIn, bytes *int64) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, sliceLimit)
+		out, err := p.call(limited, op, root, *in)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if bytes != nil {
+			*bytes = out.Bytes
+		}
+		if in.Progress = out.Progress; out.Done {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}

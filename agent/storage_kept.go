@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+	"gantry/storage/disk"
+	"gantry/storage/provision"
+	"gantry/storage/volume"
+)
+
+// keptStorage is what a host with the storage role remembers over restarts, without anything secret.
+type keptStorage struct {
+	// Roots are in folders of this host.
+	Roots []keptRoot `json:"roots,omitempty"`
+	// Begun names the places of backends in which this host has made a volume. In those the backend's marker is not
+	// written again: where it is missing, the storage is.
+	Begun []string `json:"begun,omitempty"`
+}
+
+// keptRoot is a root in a folder of this host.
+type keptRoot struct {
+	Backend fleet.BackendID   `json:"backend"`
+	Kind    fleet.BackendKind `json:"kind"`
+	Dir     string            `json:"dir"`
+}
+
+// storageFile is where an agent with that data folder keeps it.
+func storageFile(dir string) string { return filepath.Join(dir, "storage.json") }
+
+func readStorage(file string) (out keptStorage, err error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		return keptStorage{}, fmt.Errorf("read what is known of network volumes: %w", err)
+	}
+	return out, nil
+}
+
+// place names where a backend's data is.
+func (r StorageRoot) place() string {
+	b := r.Backend
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", b.ID, b.Kind, b.Server, b.FileSystem, b.Path, r.OwnDir))
+	return hex.EncodeToString(sum[:16])
+}
+
+// begun notes that a volume was made on the backend. The caller holds mu.
+func (s *storage) begun(b *backendWork) {
+	if !b.root.Fresh {
+		return
+	}
+	b.root.Fresh = false
+	s.kept.Begun = append(s.kept.Begun, b.root.place())
+	s.write()
+}
+
+// remember notes which roots are in folders of this host. The caller holds mu.
+func (s *storage) remember() {
+	var roots []keptRoot
+	for _, id := range slices.Sorted(maps.Keys(s.backends)) {
+		if r := s.backends[id].root; r.OwnDir != "" {
+			roots = append(roots, keptRoot{r.Backend.ID, r.Backend.Kind, r.OwnDir})
+		}
+	}
+	if !slices.Equal(roots, s.kept.Roots) {
+		s.kept.Roots = roots
+		s.write()
+	}
+}
+
+// write writes down what is kept. The caller holds mu.
+func (s *storage) write() {
+	text, err := json.Marshal(s.kept)
+	fresh := s.file + ".new"
+	if err == nil {
+		err = os.WriteFile(fresh, text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(fresh, s.file)
+	}
+	if err != nil {
+		s.log.Warn("what is known of network volumes is not kept for the next start", "err", err)
+	}
+}
+
+// restore has the volumes there again that are in folders of this host, before any scheduler was heard: hosts with
+// pods wait for them. It tries until ctx ends or all of them are.
+func (s *storage) restore(ctx context.Context) {
+	s.mu.Lock()
+	roots := slices.Clone(s.kept.Roots)
+	s.mu.Unlock()
+	if s.does == nil {
+		return
+	}
+	for delay := workAgain; len(roots) > 0 && ctx.Err() == nil; delay = min(2*delay, workAgainMost) {
+		roots = slices.DeleteFunc(roots, func(r keptRoot) bool {
+			limited, cancel := context.WithTimeout(ctx, makeLimit)
+			defer cancel()
+			err := s.does.Restore(limited, StorageRoot{Backend: volume.Backend{ID: r.Backend, Kind: r.Kind}, OwnDir: r.Dir})
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("the network volumes in a folder of this host are not all there", "backend", r.Backend, "folder", r.Dir, "err", err)
+			}
+			return err == nil
+		})
+		if len(roots) > 0 {
+			_ = pause(ctx, delay)
+		}
+	}
+}
+
+// cleanStorage unmounts the disks of network volumes that are for this machine alone. What other hosts reach
+// through a server here stays: their pods go on with it.
+func cleanStorage(ctx context.Context, dir string) error {
+	kept, err := readStorage(storageFile(dir))
+	for _, r := range kept.Roots {
+		if r.Kind != fleet.BackendLocal {
+			continue
+		}
+		if _, serr := os.Stat(r.Dir); errors.Is(serr, fs.ErrNotExist) {
+			continue
+		}
+		root := provision.Root{Kind: string(r.Kind), Backend: string(r.Backend), Dir: r.Dir, Sized: true}
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		rerr := withDisks(limited, root, func(pool *disk.Pool, _ []string) error { return pool.Release(limited) })
+		cancel()
+		if rerr != nil && !errors.Is(rerr, provision.ErrNoMarker) {
+			err = errors.Join(err, fmt.Errorf("unmount the network volumes of %s: %w", r.Backend, rerr))
+		}
+	}
+	return err
+}

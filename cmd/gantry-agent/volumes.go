@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+
+	"gantry/agent"
+	"gantry/storage/helper"
+	"gantry/storage/volume"
+)
+
+var (
+	_ agent.NetworkVolumes = (*volume.Host)(nil)
+	_ agent.Provisioner    = (*agent.Provision)(nil)
+)
+
+// helperCommand is the hidden command of the short-lived processes that make file system calls which may never return.
+const helperCommand = "storage-helper"
+
+// helps makes this process such a one when it was started as that, and reports its exit status.
+func helps(args []string) (status int, yes bool) {
+	if len(args) != 2 || args[1] != helperCommand {
+		return 0, false
+	}
+	funcs := volume.HelperFuncs()
+	maps.Copy(funcs, agent.ProvisionFuncs())
+	return helper.Main(funcs), true
+}
+
+// networkVolumes are those of the host, and what works for them.
+type networkVolumes struct {
+	host   *volume.Host
+	caller *helper.Caller
+}
+
+// networkVolumes opens what mounts network volumes. Helpers are this program, also after its file was replaced.
+func (c *common) networkVolumes(log *slog.Logger) (*networkVolumes, error) {
+	caller := &helper.Caller{Argv: []string{"/proc/self/exe", helperCommand}, Log: log}
+	host, err := volume.New(volume.Config{RunDir: c.runDir(), Caller: caller, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("open network volumes: %w", err)
+	}
+	return &networkVolumes{host, caller}, nil
+}
+
+func (v *networkVolumes) configure(c *agent.Config) {
+	c.Volumes = v.host
+	c.Provisioner = &agent.Provision{Caller: v.caller, Root: v.host.Root}
+}
+
+func (v *networkVolumes) close() { v.caller.Close() }
+
+// runDir is the folder of what is mounted, and gone after a restart of the host.
+func (c *common) runDir() string { return "/run/gantry-" + c.instance() }
+
+// s3Socket is where gantry-s3 of this host asks; it finds the same name.
+func (c *common) s3Socket() string { return c.runDir() + "/s3/agent.sock" }
+
+// dropRunDir removes the folder when nothing is in it any more.
+func (c *common) dropRunDir() {
+	agent.DropS3(c.s3Socket())
+	_ = os.Remove(c.runDir())
+}
