@@ -34,6 +34,20 @@ const (
 // NewAPIKey returns a new API key: "gk_" and 43 base62 characters, 256 random bits.
 func NewAPIKey() Secret { return Secret(keyPrefix + randomText(base62, keyChars)) }
 
+// The lengths of what follows the prefixes of an S3 key pair.
+const (
+	s3AccessPrefix = "user_"
+	s3AccessChars  = 27
+	s3SecretPrefix = "rps_"
+	s3SecretChars  = 43
+)
+
+// NewS3Key returns a new key pair of the S3 interface: the access key is "user_" and 27 base62 characters, the secret
+// "rps_" and 43, 256 random bits.
+func NewS3Key() (access string, secret Secret) {
+	return s3AccessPrefix + randomText(base62, s3AccessChars), Secret(s3SecretPrefix + randomText(base62, s3SecretChars))
+}
+
 // ValidAPIKey reports whether s has the form of an API key.
 func ValidAPIKey(s string) bool {
 	if len(s) != len(keyPrefix)+keyChars || !strings.HasPrefix(s, keyPrefix) {

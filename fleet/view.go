@@ -158,6 +158,9 @@ type CatalogView struct {
 	GPUs    []GPUOffer
 	CPUs    []CPUOffer
 	Centers []DataCenter
+	// VolumeTypes are the tiers in which a network volume can be made, of the data centers that have any;
+	// STANDARD comes first.
+	VolumeTypes map[DataCenterID][]VolumeType
 }
 
 // LogQuery selects lines of a pod's log.

@@ -77,6 +77,11 @@ func demandOf(v *state.View, cat fleet.Catalog, spec *fleet.PodSpec) (demand, er
 	out := demand{need: need, req: place.Request{
 		GPU: spec.GPU, Need: need, Cloud: spec.Cloud, Centers: centers, Image: spec.Image, CUDA: spec.CUDA,
 	}}
+	if spec.Network != nil {
+		volume, _ := v.Volume(spec.Network.Volume)
+		backend, _ := v.Backend(volume.Backend)
+		out.req.VolumeKind = backend.Kind
+	}
 	if spec.GPU != nil {
 		n := int64(spec.GPU.Count)
 		out.req.MinMemoryMB = 1000 * int64(spec.MinRAMPerGPU) * n

@@ -25,7 +25,7 @@ func (s *Service) Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.Cata
 	err := s.read(ctx, func(v *state.View) error {
 		cat := v.Catalog()
 		w := newWarehouse(v, cmp.Or(q.Cloud, fleet.CloudSecure), q.Countries)
-		out.Centers = w.centers
+		out.Centers, out.VolumeTypes = w.centers, tiersOf(v)
 		for _, t := range cat.GPUs {
 			out.GPUs = append(out.GPUs, w.gpus(t, q))
 		}

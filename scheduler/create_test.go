@@ -152,13 +152,14 @@ func refusals() []refusal {
 			r.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/w"}
 		}, fleet.CodeConflictRule, "CPU pods"},
 		{"no volume", gpuPod(1), func(r *fleet.PodRequest) { r.Network = network("none") }, fleet.CodeNotFound, "$.mounts.network[0].volumeId"},
+		{"a volume that is being deleted", gpuPod(1), func(r *fleet.PodRequest) { r.Network = network("vol-going") }, fleet.CodeNotFound, "$.mounts.network[0].volumeId"},
 		{"another's volume", cpuPod(2), func(r *fleet.PodRequest) { r.Network = network("vol-theirs") }, fleet.CodeNotFound, "$.mounts.network[0].volumeId"},
 		{"volume elsewhere", gpuPod(1), func(r *fleet.PodRequest) {
 			r.Network, r.Centers = network("vol"), []fleet.DataCenterID{"EU-1"}
 		}, fleet.CodeConflictRule, "none of the data centers"},
 		{"volume in COMMUNITY", gpuPod(1), func(r *fleet.PodRequest) {
 			r.Network, r.Cloud = network("vol"), fleet.CloudCommunity
-		}, fleet.CodeConflictRule, "SECURE"},
+		}, fleet.CodeConflictRule, "network volumes are of the SECURE cloud only"},
 		{"room", gpuPod(5), func(*fleet.PodRequest) {}, fleet.CodeNoCapacity, "no longer any instances"},
 	}
 }
@@ -166,10 +167,11 @@ func refusals() []refusal {
 func TestCreateRefusals(t *testing.T) {
 	w := stocked(t)
 	w.addHost("host-eu", "EU-1", h100, 1)
-	w.must(
-		state.CreateVolume{Volume: fleet.Volume{ID: "vol", Account: acme, SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, CreatedAt: begin()}},
-		state.CreateVolume{Volume: fleet.Volume{ID: "vol-theirs", Account: other, SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, CreatedAt: begin()}},
-	)
+	w.addBackend("nfs", "dc-1", fleet.VolumeStandard)
+	w.addVolume("vol", acme)
+	w.addVolume("vol-going", acme)
+	w.addVolume("vol-theirs", other)
+	w.must(state.DeleteVolume{Account: acme, Volume: "vol-going", At: begin()})
 	for _, c := range refusals() {
 		t.Run(c.name, func(t *testing.T) {
 			c.change(&c.base)

@@ -213,11 +213,11 @@ func checkSpec(v *state.View, cat fleet.Catalog, account fleet.AccountID, spec *
 	if spec.Network == nil {
 		return nil
 	}
-	if volume, ok := v.Volume(spec.Network.Volume); !ok || volume.Account != account {
+	if _, ok := volumeOf(v, account, spec.Network.Volume); !ok {
 		return missing("$.mounts.network[0].volumeId", "no such network volume")
 	}
 	if spec.Cloud != fleet.CloudSecure {
-		return fleet.BreaksRule("mounts.network needs the cloud SECURE")
+		return fleet.BreaksRule("network volumes are of the SECURE cloud only")
 	}
 	return nil
 }

@@ -161,10 +161,9 @@ func (w *world) patchOnce(t *testing.T, life string, c patch) {
 func TestPatchRules(t *testing.T) {
 	w := stocked(t)
 	w.addHost("host-eu", "EU-1", h100, 1)
-	w.must(
-		state.CreateVolume{Volume: fleet.Volume{ID: "vol", Account: acme, SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, CreatedAt: begin()}},
-		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "EU-1", Name: "one", GlobalNetwork: true}},
-	)
+	w.addBackend("nfs", "dc-1", fleet.VolumeStandard)
+	w.addVolume("vol", acme)
+	w.must(state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "EU-1", Name: "one", GlobalNetwork: true}})
 	plain, kept := w.create(gpuPod(1)), w.create(patched())
 	withVolume := gpuPod(1)
 	withVolume.Network = &fleet.NetworkMount{Volume: "vol", Path: "/w"}

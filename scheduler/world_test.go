@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -104,8 +105,10 @@ func (w *world) logged() string {
 
 // edge stands where hosts are reached; it notes what comes to it.
 type edge struct {
-	mu    sync.Mutex
-	calls []string
+	mu       sync.Mutex // guards the fields below
+	calls    []string
+	storer   map[fleet.BackendID]fleet.HostID
+	problems map[fleet.VolumeID]string // of volumes that were measured
 }
 
 var errEdge = errors.New("the edge of the test's world")
@@ -152,6 +155,29 @@ func (e *edge) WriteFiles(_ context.Context, host fleet.HostID, pod fleet.PodID,
 func (e *edge) Prefetch(host fleet.HostID, image string) bool {
 	e.note("prefetch "+image, host, "")
 	return host != "host-c" // which is away
+}
+
+// setStorage plays what is heard of storage.
+func (e *edge) setStorage(backend fleet.BackendID, host fleet.HostID, problems map[fleet.VolumeID]string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.storer = map[fleet.BackendID]fleet.HostID{backend: host}
+	e.problems = problems
+}
+
+func (e *edge) StorageHost(backend fleet.BackendID) fleet.HostID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.storer[backend]
+}
+
+func (e *edge) SeenVolume(id fleet.VolumeID) (*int64, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if problem, ok := e.problems[id]; ok {
+		return ptr(int64(7_000_000_000)), problem
+	}
+	return nil, ""
 }
 
 // newWorld makes a cluster with the accounts acme and other, without hosts.
@@ -237,7 +263,10 @@ func (w *world) addHost(id fleet.HostID, dc fleet.DataCenterID, gpu string, gpus
 
 func (w *world) addHostIn(cloud fleet.Cloud, id fleet.HostID, dc fleet.DataCenterID, gpu string, gpus int, opts ...hostOption) {
 	w.t.Helper()
-	inv := fleet.Inventory{Total: fleet.Resources{MilliCPU: 64_000, MemoryMB: 256_000, DiskGB: 2000}}
+	inv := fleet.Inventory{
+		Total:   fleet.Resources{MilliCPU: 64_000, MemoryMB: 256_000, DiskGB: 2000},
+		Volumes: []fleet.BackendKind{fleet.BackendNFS},
+	}
 	for i := range gpus {
 		inv.GPUs = append(inv.GPUs, fleet.GPU{UUID: fmt.Sprintf("%s-gpu-%d", id, i), Type: gpu, MemoryMB: 80_000})
 	}
@@ -253,6 +282,23 @@ func (w *world) addHostIn(cloud fleet.Cloud, id fleet.HostID, dc fleet.DataCente
 		state.JoinHost{Token: token.ID, Hash: token.Hash, Host: host, At: w.clock()},
 		state.ConnectHost{Host: id, MachineID: host.MachineID, BootID: "boot", Inventory: inv, At: w.clock()},
 	)
+}
+
+// addBackend makes a backend of a kind that has no secrets.
+func (w *world) addBackend(id fleet.BackendID, dc fleet.DataCenterID, tier fleet.VolumeType) {
+	w.t.Helper()
+	w.must(state.PutBackend{New: true, Backend: fleet.Backend{
+		ID: id, DataCenter: dc, Type: tier, Kind: fleet.BackendNFS, NFS: &fleet.NFSBackend{Server: "nfs", Export: "/" + string(id)}, CreatedAt: begin(),
+	}})
+}
+
+// addVolume makes a volume of 10 GB on the backend "nfs" of the data center dc-1.
+func (w *world) addVolume(id fleet.VolumeID, account fleet.AccountID) {
+	w.t.Helper()
+	w.must(state.CreateVolume{Volume: fleet.Volume{
+		ID: id, Account: account, Name: "data", SizeGB: 10, DataCenter: "dc-1", Type: fleet.VolumeStandard, Backend: "nfs",
+		Dir: strings.ToLower(rand.Text()), CreatedAt: begin(),
+	}})
 }
 
 func (w *world) pod(id fleet.PodID) fleet.Pod {

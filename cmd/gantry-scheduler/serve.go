@@ -62,6 +62,10 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts
 			return d.service.Credentials(a, r)
 		},
 		Environment: func(p *fleet.Pod) (map[string]string, error) { return d.service.Environment(p) },
+		BackendSecrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
+			return d.service.BackendSecrets(b)
+		},
+		S3Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
 	})
 	d.service = scheduler.New(scheduler.Config{
 		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Version: version, Log: log,

@@ -109,6 +109,7 @@ func (s *Server) leave(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, x.host)
+	s.desk.poke()
 	if x.connecting {
 		// Its agent may have given the session up, to begin another one.
 		s.absent[x.host] = time.Unix(0, x.lastSeen.Load()).Add(s.Silence + s.Patience)
@@ -122,6 +123,7 @@ func (s *Server) welcome(x *session) {
 	defer s.mu.Unlock()
 	delete(s.absent, x.host)
 	x.welcomed.Store(true)
+	s.desk.poke()
 	close(s.arrived)
 	s.arrived = make(chan struct{})
 }

@@ -51,7 +51,11 @@ type Config struct {
 	// Environment returns the environment of a pod that is to run as its host needs it, secrets opened; nil: that
 	// of its specification.
 	Environment func(*fleet.Pod) (map[string]string, error)
-	Log         *slog.Logger
+	// BackendSecrets opens the keys of a backend of network volumes; nil: there are none.
+	BackendSecrets func(*fleet.Backend) (fleet.BackendSecrets, error)
+	// S3Secret opens the secret of an S3 key pair; nil: there are none.
+	S3Secret func(*fleet.S3Key) (fleet.Secret, error)
+	Log      *slog.Logger
 }
 
 // Defaults of Config.
@@ -82,6 +86,8 @@ type Server struct {
 	link.UnimplementedJoinServer
 	Config
 	members atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
+	desk    *desk
+	s3Rates rates
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
@@ -114,7 +120,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
-		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
+		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{}, desk: newDesk(),
 	}
 	s.members.Store(&[]string{})
 	return s
@@ -156,10 +162,12 @@ func (s *Server) Lead(ctx context.Context) error {
 		return err
 	}
 	s.learnMembers()
+	s.desk.reset()
 	s.mu.Lock()
 	s.lead, s.absent = ctx, absent
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })
+	s.pending.Go(func() { s.watchStorage(ctx) })
 	s.mu.Unlock()
 	defer s.endAll()
 	for {
@@ -172,6 +180,7 @@ func (s *Server) Lead(ctx context.Context) error {
 		events, upTo, ok := s.Store.Events(after)
 		after = upTo
 		s.wakeFor(events, !ok)
+		s.desk.heed(events, !ok)
 	}
 }
 

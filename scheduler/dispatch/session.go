@@ -35,6 +35,8 @@ type session struct {
 	changed  atomic.Bool  // assignments may have
 	beatDue  atomic.Bool
 	stock    stock
+	notes    notes
+	storage  atomic.Pointer[link.StorageSet] // what the host has to do for network volumes; nil: it need not be told
 
 	// Of the handler alone, until the session is welcomed.
 	epoch      uint64
@@ -45,6 +47,7 @@ type session struct {
 	generation uint64
 	fullNext   bool
 	told       *[]string // the members, as the host knows them
+	toldSet    *link.StorageSet
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
@@ -138,6 +141,8 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 		x.restock(ctx, msg.GetInventory())
 	case msg.GetResync() != nil:
 		return x.enqueue(ctx, nil)
+	case msg.GetStorage() != nil:
+		return x.heardOfStorage(ctx, msg.GetStorage())
 	case msg.GetApplied() != nil:
 		x.server.Log.Debug("host applied", "host", x.host, "generation", msg.GetApplied().GetGeneration())
 	}
@@ -228,8 +233,13 @@ var plainBeat = &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{}}}
 func (x *session) next() (*link.Down, error) {
 	if x.changed.Swap(false) || x.fullNext {
 		if msg, err := x.assignments(); msg != nil || err != nil {
+			x.poke() // there may be more to say
 			return msg, err
 		}
+	}
+	if set := x.storage.Load(); set != x.toldSet {
+		x.toldSet = set
+		return &link.Down{Kind: &link.Down_Storage{Storage: set}}, nil
 	}
 	if !x.beatDue.Swap(false) {
 		return nil, nil
@@ -267,7 +277,7 @@ func (x *session) assignments() (*link.Down, error) {
 		now[p.ID] = p.Generation
 		if x.fullNext || x.sent[p.ID] != p.Generation {
 			order := encodeAssignment(p, grace, x.credential(p))
-			order.Env = x.environment(p)
+			order.Env, order.Volume = x.environment(p), x.volume(p)
 			put = append(put, order)
 		}
 	}

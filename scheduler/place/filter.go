@@ -20,6 +20,7 @@ const (
 	refusedCloud
 	refusedGPUType
 	refusedCUDA
+	refusedVolume
 	refusedHostMemory
 	refusedHostCPU
 	refusedStanding
@@ -44,6 +45,8 @@ func firstRefusal(q *question, c *Candidate) refusal {
 		return refusedGPUType
 	case q.statesCUDA && !q.acceptsCUDA(c.summary().cuda):
 		return refusedCUDA
+	case req.VolumeKind != "" && c.summary().volumes&bitOf(req.VolumeKind) == 0:
+		return refusedVolume
 	case host.Inventory.Total.MemoryMB < req.MinMemoryMB:
 		return refusedHostMemory
 	case host.Inventory.Total.MilliCPU < req.MinMilliCPU:
@@ -71,15 +74,16 @@ func shortOf(need, free *fleet.Resources) refusal {
 	return passes
 }
 
-// exclusion is what hosts are counted by: the filter with, for the count of GPUs, its figures and, for a host
-// that takes no pods, why it does not.
+// exclusion is what hosts are counted by: the filter with, for the count of GPUs, its figures, for a host that
+// takes no pods, why it does not, and for one that cannot mount the network volume, its kind.
 type exclusion struct {
 	why         refusal
 	free, total int
 	standing    string
+	kind        fleet.BackendKind
 }
 
-// words are the reasons as people read them; two are made where they are needed.
+// words are the reasons as people read them; three are made where they are needed.
 var words = [...]string{
 	refusedPinned:     "the pod's data is on another host",
 	refusedCenter:     "data center",
@@ -101,6 +105,8 @@ func (e exclusion) String() string {
 		return e.standing
 	case refusedGPUCount:
 		return fmt.Sprintf("%d of %d GPUs free", e.free, e.total)
+	case refusedVolume:
+		return fmt.Sprintf("cannot mount %s volumes", e.kind)
 	}
 	return words[e.why]
 }
@@ -114,6 +120,8 @@ func excluded(q *question, c *Candidate) exclusion {
 	case refusedGPUCount:
 		k := c.summary().kind(q.GPU.Type)
 		e.free, e.total = k.free, k.total
+	case refusedVolume:
+		e.kind = q.VolumeKind
 	}
 	return e
 }

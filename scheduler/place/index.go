@@ -49,6 +49,7 @@ type common struct {
 	center   fleet.DataCenterID
 	cloud    fleet.Cloud
 	cuda     cudaVersion
+	volumes  kindSet
 	standing string // why they take no pods; empty: they do
 }
 
@@ -152,7 +153,7 @@ func (x *Index) reimage(n *node, old, now []uint64) {
 func (x *Index) poolOf(c *Candidate) *pool {
 	s := x.shapeOf(c)
 	_, standing := c.Host.Takes()
-	of := common{center: c.Host.DataCenter, cloud: c.Host.Cloud, cuda: c.sum.cuda, standing: standing}
+	of := common{center: c.Host.DataCenter, cloud: c.Host.Cloud, cuda: c.sum.cuda, volumes: c.sum.volumes, standing: standing}
 	for _, p := range s.pools {
 		if p.common == of {
 			return p

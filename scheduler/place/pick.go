@@ -157,6 +157,8 @@ func (q *question) refuses(p *pool) refusal {
 		return refusedGPUType
 	case q.statesCUDA && !q.acceptsCUDA(p.cuda):
 		return refusedCUDA
+	case q.VolumeKind != "" && p.volumes&bitOf(q.VolumeKind) == 0:
+		return refusedVolume
 	}
 	return passes
 }
@@ -252,7 +254,11 @@ func (x *Index) explainPinned(q *question, t tally) {
 // explain counts the hosts of a pool.
 func (p *pool) explain(q *question, t tally) {
 	if why := q.refuses(p); why != passes {
-		t[exclusion{why: why}] += p.root.size
+		all := exclusion{why: why}
+		if why == refusedVolume {
+			all.kind = q.VolumeKind
+		}
+		t[all] += p.root.size
 		return
 	}
 	all := exclusion{why: passes}

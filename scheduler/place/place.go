@@ -65,6 +65,8 @@ type Request struct {
 	CUDA        *fleet.CUDARange // nil or zero: any
 	MinMemoryMB int64            // of the host's total; 0: any
 	MinMilliCPU int64            // of the host's total; 0: any
+	// VolumeKind is the kind of backend of network volumes that the host must be able to mount; empty: none.
+	VolumeKind fleet.BackendKind
 }
 
 // Choice is where a pod goes.

@@ -202,15 +202,22 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		host("k", all...).but(func(c *Candidate) { c.Free.MilliCPU = 999 }),
 		host("l", all...).but(func(c *Candidate) { c.Free.MemoryMB = 999 }),
 		host("m", all...).but(func(c *Candidate) { c.Free.DiskGB = 19 }),
+		host("n", all...),
 	}
 	req := with(wantGPUs(h100, 2), func(r *Request) {
 		r.Centers = []fleet.DataCenterID{"dc-1"}
 		r.CUDA, r.MinMemoryMB, r.MinMilliCPU = &fleet.CUDARange{Min: "12.6"}, 32_000, 8_000
+		r.VolumeKind = fleet.BackendCeph
 	})
 	for i := range hosts {
 		if hosts[i].Host.Inventory.CUDA == "" && hosts[i].Host.ID != "c1" {
 			hosts[i] = hosts[i].but(func(c *Candidate) { c.Host.Inventory.CUDA = "12.8" })
 		}
+		kinds := []fleet.BackendKind{fleet.BackendCeph}
+		if hosts[i].Host.ID == "n" {
+			kinds[0] = fleet.BackendNFS
+		}
+		hosts[i] = hosts[i].but(func(c *Candidate) { c.Host.Inventory.Volumes = kinds })
 	}
 	_, err := pick(t, req, hosts)
 	var got *fleet.Error
@@ -222,6 +229,7 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		{Reason: "cloud tier", Hosts: 1},
 		{Reason: "GPU type", Hosts: 3},
 		{Reason: "CUDA version", Hosts: 2},
+		{Reason: "cannot mount cephfs volumes", Hosts: 1},
 		{Reason: "host memory", Hosts: 1},
 		{Reason: "host vCPUs", Hosts: 1},
 		{Reason: "not connected yet", Hosts: 1},

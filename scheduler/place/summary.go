@@ -11,6 +11,31 @@ type summary struct {
 	kinds  []kindSummary
 	images []uint64 // hashes of the references that are there, sorted
 	cuda   cudaVersion
+	// volumes are the kinds of network volumes that it can mount.
+	volumes kindSet
+}
+
+// kindSet is a set of kinds of backends of network volumes.
+type kindSet uint8
+
+// bitOf is the set of a kind alone; that of a kind which is not known is empty.
+func bitOf(kind fleet.BackendKind) kindSet {
+	switch kind {
+	case fleet.BackendNFS:
+		return 1
+	case fleet.BackendCeph:
+		return 2
+	case fleet.BackendLocal:
+		return 4
+	}
+	return 0
+}
+
+func kindSetOf(kinds []fleet.BackendKind) (out kindSet) {
+	for _, kind := range kinds {
+		out |= bitOf(kind)
+	}
+	return out
 }
 
 // kindSummary is what a host has of one type of GPU.
@@ -47,7 +72,7 @@ func (c *Candidate) summarize(before *Candidate) *summary {
 	} else {
 		s.images = hashImages(c.Host.Inventory.Images)
 	}
-	s.cuda = parseCUDA(c.Host.Inventory.CUDA)
+	s.cuda, s.volumes = parseCUDA(c.Host.Inventory.CUDA), kindSetOf(c.Host.Inventory.Volumes)
 	for i := range c.Host.Inventory.GPUs {
 		s.add(c.Host.Inventory.GPUs[i].Type).total++
 	}

@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -156,17 +155,6 @@ func (p *Plane) File(id fleet.PodID, path string) (string, bool) { return p.host
 
 // Sessions returns how many exec sessions are open.
 func (p *Plane) Sessions() int { return p.hosts.sessions() }
-
-// PutVolume makes a network volume of the account of a key, with a fixed identifier.
-func (p *Plane) PutVolume(key string, number int, dc fleet.DataCenterID) fleet.VolumeID {
-	p.t.Helper()
-	v := fleet.Volume{
-		ID: fleet.VolumeID(fmt.Sprintf("vol%011d", number)), Account: p.key(key).Account, Name: "data", SizeGB: 100,
-		DataCenter: dc, Type: fleet.VolumeStandard, CreatedAt: p.Now(),
-	}
-	p.Do(state.CreateVolume{Volume: v})
-	return v.ID
-}
 
 // PodReport is what a host says of one pod; a face's tests need no import of the state machine for it.
 type PodReport = state.PodReport

@@ -23,6 +23,8 @@ type hosts struct {
 	ports   map[target]string // address behind a pod's port
 	files   map[fleet.PodID]map[string]string
 	lost    map[fleet.HostID]bool
+	storage map[fleet.BackendID]fleet.HostID
+	volumes map[fleet.VolumeID]measured
 	open    int
 	changed chan struct{} // closed and replaced at every change
 }
@@ -36,7 +38,7 @@ func newHosts() *hosts {
 	return &hosts{
 		live: map[fleet.PodID]fleet.Live{}, lines: map[fleet.PodID][]fleet.LogLine{}, broken: map[fleet.PodID]bool{},
 		ports: map[target]string{}, files: map[fleet.PodID]map[string]string{}, lost: map[fleet.HostID]bool{},
-		changed: make(chan struct{}),
+		storage: map[fleet.BackendID]fleet.HostID{}, volumes: map[fleet.VolumeID]measured{}, changed: make(chan struct{}),
 	}
 }
 

@@ -48,6 +48,10 @@ func (n names) learn(cmd state.Command) {
 		n.add("template", string(c.Template.ID))
 	case state.PutRegistry:
 		n.add("registry", string(c.Registry.ID))
+	case state.CreateVolume:
+		n.add("volume", string(c.Volume.ID))
+	case state.PutS3Key:
+		n.add("s3-key", c.Key.ID)
 	}
 }
 
@@ -74,6 +78,7 @@ var randomText = []struct {
 	name string
 }{
 	{regexp.MustCompile(`"gk_[0-9A-Za-z]{43}"`), `"<key-text>"`},
+	{regexp.MustCompile(`"rps_[0-9A-Za-z]{43}"`), `"<s3-secret>"`},
 	{regexp.MustCompile(`"gj1_[0-9A-Za-z_-]+"`), `"<token>"`},
 	{regexp.MustCompile(`("JUPYTER_PASSWORD": ?)"[^"]{24}"`), `$1"<password>"`},
 }

@@ -82,6 +82,7 @@ func (p *Plane) seed() {
 // inventory adds what all hosts have in common.
 func inventory(gpu string, n int, memoryMB int64, base fleet.Inventory) fleet.Inventory {
 	base.Driver, base.Kernel, base.Runtime, base.AgentVersion = "570.86", "6.1.0", "containerd 1.6.20, runc 1.1.5", "1.0.0"
+	base.Volumes = []fleet.BackendKind{fleet.BackendCeph, fleet.BackendLocal, fleet.BackendNFS}
 	for i := range n {
 		base.GPUs = append(base.GPUs, fleet.GPU{
 			UUID: fmt.Sprintf("GPU-%08d-0000-0000-0000-%012d", n, i), Type: gpu, MemoryMB: memoryMB, Island: 1, Simulated: true,

@@ -38,7 +38,9 @@ func readBooks(v *state.View) (books, error) {
 			return b, err
 		}
 		for _, h := range hours {
-			b.pods[fleet.PodID(h.ID)] += h.Amounts.Total()
+			if h.Kind == fleet.ChargePod {
+				b.pods[fleet.PodID(h.ID)] += h.Amounts.Total()
+			}
 			b.of[a.ID] += h.Amounts.Total()
 		}
 	}
@@ -46,7 +48,7 @@ func readBooks(v *state.View) (books, error) {
 }
 
 // text is the same for the same books.
-func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods) }
+func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.of) }
 
 // charge is what a pod's record says that it costs.
 type charge struct {
@@ -54,10 +56,12 @@ type charge struct {
 	rate          fleet.Money // per hour
 }
 
+// monthly is what GB cost per hour at a price per month.
+func monthly(gb int, price fleet.Money) fleet.Money { return (fleet.Money(gb)*price + 365) / 730 }
+
 // chargeOf works out what a pod costs, by docs/api.md: all it has while it runs, what it keeps while it is
 // stopped, nothing once it is terminated.
 func chargeOf(p *fleet.Pod, prices *fleet.StoragePrices) charge {
-	monthly := func(gb int, price fleet.Money) fleet.Money { return (fleet.Money(gb)*price + 365) / 730 }
 	data := 0
 	if p != nil && p.Spec.Persistent != nil {
 		data = p.Spec.Persistent.SizeGB
@@ -72,11 +76,16 @@ func chargeOf(p *fleet.Pod, prices *fleet.StoragePrices) charge {
 }
 
 // charged checks the money of every moment: what accounts were given is what they have left and what they
-// were charged; they spend what their pods cost; and a pod that is terminated costs nothing more.
+// were charged; they spend what their pods and volumes cost; and a pod that is terminated costs nothing more.
 func (c *checker) charged(now picture) {
 	spend := map[fleet.AccountID]fleet.Money{}
 	for _, p := range now.pods {
 		spend[p.Account] += chargeOf(&p, simPrices()).rate
+	}
+	for _, v := range now.volumes {
+		if v.State != fleet.VolumeDeleting {
+			spend[v.Account] += monthly(v.SizeGB, simPrices().VolumeFirst)
+		}
 	}
 	for _, id := range c.w.accounts {
 		given := now.books.balance[id] + now.books.of[id]
@@ -84,7 +93,7 @@ func (c *checker) charged(now picture) {
 			c.w.broke("money: %s was given %d (or %d more); %d are left and %d were charged", id, c.credit[id], c.unsure, now.books.balance[id], now.books.of[id])
 		}
 		if now.books.rate[id] != spend[id] {
-			c.w.broke("money: %s spends %d per hour, its pods cost %d", id, now.books.rate[id], spend[id])
+			c.w.broke("money: %s spends %d per hour, its pods and volumes cost %d", id, now.books.rate[id], spend[id])
 		}
 	}
 	for id, p := range c.before.pods {
@@ -128,6 +137,7 @@ func (c *checker) spent(now picture) (wrong []string) {
 func simPrices() *fleet.StoragePrices {
 	return &fleet.StoragePrices{
 		ContainerDisk: fleet.Dollar / 10, PersistentRunning: fleet.Dollar / 10, PersistentStopped: fleet.Dollar / 5,
+		VolumeFirst: 7 * fleet.Dollar / 100,
 	}
 }
 

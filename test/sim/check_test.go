@@ -18,6 +18,7 @@ type picture struct {
 	pods      map[fleet.PodID]fleet.Pod
 	hosts     map[fleet.HostID]fleet.Host
 	templates []fleet.Template
+	volumes   []fleet.Volume
 	books     books
 	all       []any
 }
@@ -51,6 +52,8 @@ func take(s *state.Store) (picture, error) {
 			out.hosts[h.ID] = h
 			all = append(all, h)
 		}
+		out.volumes = v.AllVolumes()
+		all = append(all, v.Backends(), out.volumes)
 		out.books, err = readBooks(v)
 		all = append(all, out.books.text())
 		out.all = all
@@ -109,6 +112,7 @@ func (c *checker) look() {
 		}
 	}
 	c.held(now)
+	c.kept(now)
 	c.published(now)
 	c.processes(now)
 	c.once(now)
@@ -237,6 +241,9 @@ func (c *checker) once(now picture) {
 	for _, t := range now.templates {
 		see(t.Name, string(t.ID))
 	}
+	for _, v := range now.volumes {
+		see(v.Name, string(v.ID))
+	}
 }
 
 // processes checks I1 and I4 on the machines: what is there is bound to where it is, which with held
@@ -312,6 +319,7 @@ func (c *checker) settled() (wrong []string) {
 	}
 	wrong = append(wrong, c.united()...)
 	wrong = append(wrong, c.stored(now)...)
+	wrong = append(wrong, c.housed(now)...)
 	if !c.clocksJump {
 		wrong = append(wrong, c.spent(now)...)
 	}

@@ -20,6 +20,9 @@ type note struct {
 // there, and leaves its own.
 func (w *world) writes(m *machine, spec pod.ContainerSpec) {
 	for _, mount := range spec.Mounts {
+		if mount.AsIs {
+			continue // a network volume outlives the pod, and others may have it
+		}
 		w.mu.Lock()
 		last, known := w.written[spec.Pod]
 		w.mu.Unlock()

@@ -37,6 +37,7 @@ type driver struct {
 	owned     map[fleet.PodID]fleet.AccountID
 	ids       []fleet.PodID
 	templates []fleet.TemplateID
+	volumes   map[fleet.AccountID][]fleet.VolumeID
 	crediting bool        // a credit is under way, or has no answer
 	unsureKey *fleet.Once // of checker.unsure
 	outages   int         // faults of schedulers that are on
@@ -76,7 +77,7 @@ func faults() []fault {
 func newDriver(w *world) *driver {
 	d := &driver{
 		world: w, checker: newChecker(w), on: map[string]bool{}, count: map[string]int{}, owned: map[fleet.PodID]fleet.AccountID{},
-		calmSince: time.Now(),
+		volumes: map[fleet.AccountID][]fleet.VolumeID{}, calmSince: time.Now(),
 	}
 	d.calm = func() time.Time { // the caller holds tally
 		if d.outages > 0 {

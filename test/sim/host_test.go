@@ -65,7 +65,8 @@ func (w *world) newHost(ctx context.Context, name string, gpus int) (*host, erro
 	}
 	h.id = fleet.HostID(id)
 	w.addHost(h)
-	return h, nil
+	_, err = w.scheduler().service.SetHostRoles(ctx, h.id, []fleet.HostRole{fleet.RoleStorage})
+	return h, err
 }
 
 // start starts an agent on the host. It does nothing when one runs.
@@ -95,6 +96,7 @@ func (h *host) config(c *client) agent.Config {
 		Dir: h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
 		Accelerators: h.gear, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
 		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: h.gear, Publish: publish(),
+		Volumes: simVolumes{h.machine}, Provisioner: h.world.store,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:      func() {}, Log: h.world.log.With("at", h.name),
 	}

@@ -35,7 +35,9 @@ type machine struct {
 	images map[string]string // digests by reference, as pulled last
 	layers map[string]string // references by digest
 	boxes  map[fleet.PodID]*box
-	pid    int
+	// attached are network volumes, until the kernel ends.
+	attached map[fleet.PodID]fleet.VolumeID
+	pid      int
 }
 
 // watcher is told what processes do, while the machine's lock is held.
@@ -81,6 +83,7 @@ func newMachine(name string, seed uint64, w watcher) *machine {
 	return &machine{
 		name: name, instance: fmt.Sprintf("%04x", seed&0xffff), watch: w, rng: rand.New(rand.NewPCG(seed, 2)), boot: 1,
 		kernel: netctl.NewFakeKernel(), left: make(chan struct{}), images: map[string]string{}, layers: map[string]string{}, boxes: map[fleet.PodID]*box{},
+		attached: map[fleet.PodID]fleet.VolumeID{},
 	}
 }
 
@@ -110,6 +113,7 @@ func (m *machine) reboot() {
 	defer m.mu.Unlock()
 	m.boot++
 	m.kernel = netctl.NewFakeKernel()
+	clear(m.attached)
 	for _, b := range m.boxes {
 		m.exit(b, 137, false)
 		b.Container, b.rebooted = pod.Container{Exists: true, Incarnation: b.Incarnation}, true

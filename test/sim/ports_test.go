@@ -41,6 +41,12 @@ func (m *machine) checkHostSide(spec pod.ContainerSpec) {
 		m.watch.broke("%s: pod %s is told of a port that nothing leads to it from", m.name, spec.Pod)
 	}
 	for _, mount := range spec.Mounts {
+		if mount.AsIs {
+			if m.attached[spec.Pod] == "" {
+				m.watch.broke("%s: pod %s has a network volume that is not attached", m.name, spec.Pod)
+			}
+			continue
+		}
 		if info, err := os.Stat(mount.Source); err != nil || !info.IsDir() {
 			m.watch.broke("%s: pod %s has a mount that is not there: %v", m.name, spec.Pod, err)
 		}

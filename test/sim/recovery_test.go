@@ -274,6 +274,7 @@ func (d *driver) rebase(before picture) {
 		d.templates = append(d.templates, t.ID)
 	}
 	d.only = map[string]string{}
+	d.relearnVolumes(now)
 	for _, id := range d.accounts {
 		d.credit[id] = now.books.balance[id] + now.books.of[id]
 	}

@@ -158,6 +158,7 @@ func (w *world) found(ctx context.Context, n int, accounts []fleet.AccountID) er
 	for _, m := range w.members {
 		cmds = append(cmds, state.PutMember{Member: m.record()})
 	}
+	cmds = append(cmds, state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1", Region: "UNKNOWN"}}, putBackend())
 	results, err := lead.node.Propose(ctx, cmds...)
 	for _, r := range results {
 		err = errors.Join(err, r.Err)
@@ -206,6 +207,9 @@ func (m *member) open() (*process, error) {
 		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
 		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
+		BackendSecrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
+			return p.service.BackendSecrets(b)
+		},
 	})
 	p.service = scheduler.New(scheduler.Config{
 		Store: p.store, Node: p.node, Dispatch: p.dispatch, Sealer: sealer, Log: log, Now: m.now, Version: "sim",

@@ -37,6 +37,7 @@ func (d *driver) userCall(account fleet.AccountID) func() {
 	switch n := d.rng.IntN(100); {
 	case n < 35 || len(d.ids) == 0:
 		req := d.request()
+		d.mounts(account, &req)
 		if d.rng.IntN(3) > 0 {
 			return func() { d.userCreates(account, req) }
 		}
@@ -52,8 +53,10 @@ func (d *driver) userCall(account fleet.AccountID) func() {
 		id := recent(15)
 		change := d.change(d.acked[id])
 		return func() { d.userUpdates(d.owner(id), id, change) }
-	case n < 84:
+	case n < 82:
 		return d.userTemplates(account)
+	case n < 84:
+		return d.userVolumes(account)
 	case n < 86:
 		id := recent(10)
 		return func() { d.userReads(id) }
@@ -126,12 +129,13 @@ func refusals(more ...fleet.Code) []fleet.Code {
 func (d *driver) userCreates(account fleet.AccountID, req fleet.PodRequest) {
 	rec, err := d.create(account, req)
 	d.paid(account, err)
-	d.answered("create", rec, err, refusals(d.goneTemplate(req.Template)...)...)
+	d.answered("create", rec, err, refusals(d.goneThings(req)...)...)
 }
 
-// goneTemplate is how a create is refused that names a template: it may be another account's, or gone.
-func (d *driver) goneTemplate(id fleet.TemplateID) []fleet.Code {
-	if id == "" {
+// goneThings is how a create is refused that names a template, which may be another account's, or gone, or a network
+// volume, which may be gone.
+func (d *driver) goneThings(req fleet.PodRequest) []fleet.Code {
+	if req.Template == "" && req.Network == nil {
 		return nil
 	}
 	return []fleet.Code{fleet.CodeNotFound}
@@ -384,7 +388,7 @@ func (d *driver) userCreatesOnce(account fleet.AccountID, req fleet.PodRequest, 
 		return
 	}
 	d.paid(account, err)
-	d.answered("create", rec, err, refusals(d.goneTemplate(req.Template)...)...)
+	d.answered("create", rec, err, refusals(d.goneThings(req)...)...)
 	d.tally.Lock()
 	defer d.tally.Unlock()
 	d.only[once.name] = string(rec.ID)

@@ -37,6 +37,7 @@ type world struct {
 	log      *slog.Logger
 	lines    *logLines
 	accounts []fleet.AccountID
+	store    *server
 
 	certLife      time.Duration // of host certificates; 0: the default
 	snapshotEvery uint64        // 0: the default, which a run does not reach
@@ -77,6 +78,7 @@ func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 	}
 	w.log = slog.New(w.lines)
 	w.users, w.lives, w.rafts = rand.New(rand.NewPCG(seed, 3)), map[*member]*process{}, newRafts(w.wire)
+	w.store = &server{world: w, dirs: map[string]fleet.VolumeID{}}
 	w.schedDir = filepath.Join(w.dir, "scheduler-1")
 	if change != nil {
 		change(w)
@@ -180,6 +182,12 @@ func (w *world) ended(m *machine, spec pod.ContainerSpec) {
 // ordered implements watcher: I12, no agent ends a process that the control plane wants running.
 func (w *world) ordered(m *machine, spec pod.ContainerSpec, how string) {
 	rec, known := w.pod(spec.Pod)
+	w.mu.Lock()
+	// It may have been told so by the state before a restore.
+	if was, had := w.former.pods[spec.Pod]; had && (was.Goal != fleet.GoalRun || was.Incarnation > spec.Incarnation) {
+		known = false
+	}
+	w.mu.Unlock()
 	w.log.Info("process is ended", "at", m.name, "pod", spec.Pod, "incarnation", spec.Incarnation, "how", how)
 	if known && rec.Goal == fleet.GoalRun && rec.Incarnation == spec.Incarnation && w.machineOf(rec.Host) == m {
 		w.broke("I12: %s ends pod %s (%s), which should run", m.name, spec.Pod, how)

@@ -17,6 +17,7 @@ type Run struct {
 	Host        fleet.HostID
 	Incarnation uint64
 	GPUs        []string
+	Volume      fleet.VolumeID // network volume; empty: none
 }
 
 // census knows what runs on all hosts, and notices what runs twice.
@@ -60,6 +61,17 @@ func (c *census) end(r Run) {
 	for _, uuid := range r.GPUs {
 		if c.gpus[uuid] == r.Pod {
 			delete(c.gpus, uuid)
+		}
+	}
+}
+
+// removed notes that a host removed a network volume.
+func (c *census) removed(v fleet.VolumeID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, runs := range c.pods {
+		if slices.ContainsFunc(runs, func(r Run) bool { return r.Volume == v }) {
+			c.fault("network volume %s is removed while pod %s runs with it", v, id)
 		}
 	}
 }

@@ -197,6 +197,7 @@ func (h *Host) order(a *link.Assignment) {
 	}
 	p.order = a
 	switch goal := fleet.Goal(a.GetGoal()); {
+	case goal == fleet.GoalRun && a.GetVolume() != nil && !a.GetVolume().GetReady():
 	case goal == fleet.GoalRun && a.GetIncarnation() > p.began:
 		h.halt(p)
 		h.start(p)
@@ -218,6 +219,9 @@ const eventGone = "gone"
 func (h *Host) start(p *pod) {
 	p.began, p.ended, p.running = p.order.GetIncarnation(), false, true
 	p.run = Run{Pod: p.id, Host: h.id, Incarnation: p.began, GPUs: p.order.GetGpus()}
+	if v := p.order.GetVolume(); v != nil {
+		p.run.Volume = fleet.VolumeID(v.GetVolumeId())
+	}
 	h.fleet.census.begin(p.run)
 	if h.fleet.StartAfter <= 0 {
 		h.report(p, string(fleet.EventRunning))

@@ -246,6 +246,46 @@ func TestHostDoesWhatItIsTold(t *testing.T) {
 	}
 }
 
+// TestHostLooksAfterVolumes takes volumes through their life, and a pod that waits for one.
+func TestHostLooksAfterVolumes(t *testing.T) {
+	l := newLab(t)
+	x := l.next()
+	if len(x.hello.GetInventory().GetVolumes()) != 3 {
+		t.Errorf("hello %v", x.hello)
+	}
+	order := func(generation uint64, ready bool) *link.Assignment {
+		a := run("pod-a", 1)
+		a.Generation, a.Volume = generation, &link.NetworkVolume{VolumeId: "vol", Ready: ready}
+		return a
+	}
+	x.down <- fullSet(9, order(1, false))
+	l.applied(x, 9)
+	if runs := l.f.Runs(); len(runs) != 0 {
+		t.Errorf("it did not wait for its volume: %v", runs)
+	}
+	store := func(volumes ...*link.StorageVolume) *link.Down {
+		return &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{{Volumes: volumes}}}}}
+	}
+	done := func(what string, is func(*link.StorageReport) bool) {
+		t.Helper()
+		l.heard(x, what, func(up *link.Up) bool { return slices.ContainsFunc(up.GetStorage().GetVolumes(), is) })
+	}
+	x.down <- store(&link.StorageVolume{VolumeId: "vol", SizeGb: 10, Measure: true}, &link.StorageVolume{VolumeId: "old", SizeGb: 10, Gone: true})
+	done("that the volumes are as they are to be", func(r *link.StorageReport) bool {
+		return r.GetVolumeId() == "vol" && r.GetProvisionedGb() == 10 && r.GetMeasured() && !r.GetGone()
+	})
+	x.down <- difference(9, 10, order(2, true))
+	l.reports(x, "pod-a", "running", 1)
+	if faults := l.f.Faults(); len(faults) != 0 {
+		t.Errorf("faults %v", faults)
+	}
+	x.down <- store(&link.StorageVolume{VolumeId: "vol", SizeGb: 10, Gone: true})
+	done("that it is gone", func(r *link.StorageReport) bool { return r.GetGone() && r.GetProvisionedGb() == 0 })
+	if faults := l.f.Faults(); len(faults) != 1 {
+		t.Errorf("faults %v", faults)
+	}
+}
+
 // TestHostComesBack breaks its connection and reboots it.
 func TestHostComesBack(t *testing.T) {
 	l := newLab(t)
