@@ -23,7 +23,8 @@ BENCH ?= .
 TOOLS := .bin/.tools-stamp
 # The daemons beside Debian's that agent/ctrd is tested with; each is pinned by tools/NAME/go.mod.
 CONTAINERDS ?= containerd-2
-GO_TEST := go test -race -count=1 -p $(P)
+# What go vet finds, lint finds.
+GO_TEST := go test -vet=off -race -count=1 -p $(P)
 
 .PHONY: help
 help: ## List the targets
@@ -61,10 +62,11 @@ fmt: $(TOOLS) ## Format the Go code
 lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint config verify
 	.bin/golangci-lint run ./...
+	.bin/golangci-lint run --build-tags guest ./test/nfslab/... ./storage/...
 
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
-	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|hostile|sim|survive)(/|$$)')
+	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|hostile|nfslab|s3clients|sim|survive|volumes)(/|$$)')
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
@@ -93,6 +95,14 @@ hostile: ## Run images and processes that want out of their container, or more t
 survive: .bin/containerd-2/.stamp ## Kill the agent at every point, containerd, shims; reboot, upgrade, starve the host
 	$(GO_TEST) -timeout 10m ./test/survive/...
 
+.PHONY: nfs
+nfs: ## Run the tests that need a kernel with NFS or project quotas, in a virtual machine
+	$(GO_TEST) -timeout 10m ./test/nfslab
+
+.PHONY: volumes
+volumes: build ## Run network volumes on a real Ceph cluster, and real S3 clients
+	$(GO_TEST) -timeout 10m ./test/volumes/... ./test/s3clients/...
+
 .PHONY: chaos-short
 chaos-short: ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
 	$(GO_TEST) -timeout 10m ./test/chaos/...
@@ -111,7 +121,7 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint unit test-containerd fuzz-decoders hostile survive sim chaos-short e2e clients ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd fuzz-decoders hostile survive sim nfs volumes chaos-short e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)

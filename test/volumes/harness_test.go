@@ -1,0 +1,276 @@
+package volumes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gantry/client"
+	"gantry/fleet"
+	"gantry/test/cephtest"
+	"gantry/test/devtest"
+)
+
+// start starts everything; it ends with the test, and leaves nothing.
+func start(t *testing.T) *world {
+	t.Helper()
+	w := &world{}
+	site, err := devtest.NewSite()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.site = site
+	clean := func(what string, f func() error) {
+		t.Cleanup(func() {
+			if err := f(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	clean("remove the site", site.Remove)
+	before, err := site.Census("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clean("census", func() error {
+		after, err := site.Census("")
+		left := slices.DeleteFunc(after, func(thing string) bool { return slices.Contains(before, thing) })
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left behind: %s", strings.Join(left, "; "))
+		}
+		return err
+	})
+	// The hosts have networks of their own: the storage is at an address of the machine that they can reach. The range is
+	// for tests of networks (RFC 2544).
+	addr := fmt.Sprintf("198.18.%d.%d", rand.IntN(256), 1+rand.IntN(254))
+	ip := func(verb string) error { return quiet(exec.Command("ip", "address", verb, addr+"/32", "dev", "lo")) }
+	if err := ip("add"); err != nil {
+		t.Fatal(err)
+	}
+	clean("address", func() error { return ip("delete") })
+	if w.ceph, err = cephtest.StartOn("", addr); err != nil {
+		t.Fatal(err)
+	}
+	clean("Ceph", w.ceph.Close)
+	if w.dev, err = site.Start(filepath.Join(site.Dir, "dev"), "--agents", "2"); err != nil {
+		t.Fatal(err)
+	}
+	clean("dev", w.dev.Stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.dev.PrintLogs(logWriter{t})
+		}
+	})
+	w.connect(t)
+	w.addBackend(t)
+	return w
+}
+
+type logWriter struct{ t *testing.T }
+
+// Write logs.
+func (l logWriter) Write(p []byte) (int, error) { l.t.Log(string(p)); return len(p), nil }
+
+var _ io.Writer = logWriter{}
+
+func quiet(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}
+
+func (w *world) connect(t *testing.T) {
+	t.Helper()
+	var err error
+	if w.user, err = w.dev.Client(); err == nil {
+		t.Cleanup(w.user.Close)
+		if w.ops, err = w.dev.Admin(); err == nil {
+			t.Cleanup(w.ops.Close)
+			w.info, err = w.dev.Info()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addBackend makes the Ceph file system one that network volumes can be on.
+func (w *world) addBackend(t *testing.T) {
+	t.Helper()
+	hosts, err := w.ops.Hosts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ops.SetHostRoles(t.Context(), hosts.Value.Hosts[1].ID, []string{"storage"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.ops.CreateBackend(t.Context(), client.BackendBody{
+		ID: "ceph", DataCenterID: w.info.DataCenterID, Type: tier, Kind: "cephfs",
+		Ceph: &client.CephBackend{Monitors: w.ceph.Monitors(), FileSystem: "cephfs", Path: "/gantry", User: "gantry", AdminUser: "gantry-admin"},
+		Key:  fleet.Secret(w.ceph.Key("gantry")), AdminKey: fleet.Secret(w.ceph.Key("gantry-admin")),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// volume makes a volume and waits until its storage is there.
+func (w *world) volume(t *testing.T, name string, size int) client.Volume {
+	t.Helper()
+	made, err := w.user.CreateVolume(t.Context(), client.CreateVolume{Name: name, Size: size, DataCenter: w.info.DataCenterID, Type: tier})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := made.Value
+	await(t, func() error {
+		v, err := w.user.Volume(t.Context(), out.ID)
+		if out = v.Value; err != nil || out.Status != "READY" {
+			return fmt.Errorf("volume %+v, %w", out, err)
+		}
+		return nil
+	})
+	return out
+}
+
+// create makes a pod with the volume and that many GPUs, of which a host has eight.
+func (w *world) create(t *testing.T, name, volume string, gpus int) client.Pod {
+	t.Helper()
+	made, err := w.user.CreatePod(t.Context(), client.CreatePod{
+		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: gpus},
+		Args:   `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; sleep 1000 & wait"]}`,
+		Mounts: &client.Mounts{Network: []client.NetworkMount{{VolumeID: volume, Path: mountPath}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.user.DeletePod(context.Background(), made.Value.ID) }) // it may be gone
+	return made.Value
+}
+
+// pod makes one that takes more than half of a host, and waits until it runs.
+func (w *world) pod(t *testing.T, name, volume string) client.Pod {
+	t.Helper()
+	return w.reach(t, w.create(t, name, volume, 5).ID, fleet.StatusRunning)
+}
+
+func (w *world) reach(t *testing.T, id string, want fleet.PodStatus) client.Pod {
+	t.Helper()
+	var out client.Pod
+	await(t, func() error {
+		p, err := w.user.Pod(t.Context(), id)
+		if out = p.Value; err != nil || out.Status != want {
+			return fmt.Errorf("pod %s is %s (%s), %w", id, out.Status, out.StatusReason, err)
+		}
+		return nil
+	})
+	return out
+}
+
+// remove terminates a pod and waits until nothing of it is left.
+func (w *world) remove(t *testing.T, id string) {
+	t.Helper()
+	if err := w.user.DeletePod(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() error { return w.site.NothingLeft(id) })
+}
+
+// run runs a shell command in a pod, and returns what it printed and its exit code.
+func (w *world) run(t *testing.T, pod client.Pod, command string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), reachTimeout)
+	defer cancel()
+	cmd, err := w.dev.Command(ctx, "pod", "exec", pod.ID, "--", "sh", "-c", command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// must is run of a command that succeeds.
+func (w *world) must(t *testing.T, pod client.Pod, command string) string {
+	t.Helper()
+	text, code := w.run(t, pod, command)
+	if code != 0 {
+		t.Fatalf("%s: %s: exit code %d: %s", pod.Name, command, code, text)
+	}
+	return text
+}
+
+// says fails while a command does not print exactly that.
+func (w *world) says(t *testing.T, pod client.Pod, command, want string) error {
+	t.Helper()
+	if text, code := w.run(t, pod, command); text != want || code != 0 {
+		return fmt.Errorf("%s: %s: exit code %d: %q, want %q", pod.Name, command, code, text, want)
+	}
+	return nil
+}
+
+// stillThe fails when a pod was started again.
+func (w *world) stillThe(t *testing.T, pods ...client.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		p, err := w.user.Pod(t.Context(), pod.ID)
+		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != pod.Incarnation || !p.Value.StartedAt.Equal(*pod.StartedAt) {
+			t.Errorf("%s is not what it was: %+v, %v", pod.Name, p.Value, err)
+		}
+	}
+}
+
+// freeze stops the servers of the file system where they are; they go on when the returned function is called, at the
+// latest when the test ends.
+func (w *world) freeze(t *testing.T) (heal func()) {
+	t.Helper()
+	daemons := []string{cephtest.MDS, cephtest.OSD, cephtest.Mon}
+	frozen := true
+	heal = func() {
+		if !frozen {
+			return
+		}
+		frozen = false
+		for _, d := range daemons {
+			if err := w.ceph.Thaw(d); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(heal)
+	for _, d := range daemons {
+		if err := w.ceph.Freeze(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return heal
+}
+
+func await(t *testing.T, check func() error) {
+	t.Helper()
+	if err := devtest.Until(reachTimeout, check); err != nil {
+		t.Fatalf("after %v: %v", reachTimeout, err)
+	}
+}
+
+// TestMain fails early where what the tests need is missing.
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "volumes: needs root: it makes containers, mounts and network namespaces")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
