@@ -40,6 +40,7 @@ type fakeHost struct {
 	doing    string // the newest activity
 	silent   bool   // registries send nothing of an image
 	stubborn bool   // processes do not heed SIGTERM
+	cut      error  // networks cannot be made
 	changed  chan struct{}
 }
 
@@ -257,6 +258,9 @@ func (n fakeNet) Ready(_ context.Context, id fleet.PodID, want Link) (ready, pub
 func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, want Link) error {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
+	if n.f.cut != nil {
+		return n.f.cut
+	}
 	n.f.nets[id], n.f.ports[id], n.f.bases[id] = true, want.Ports, want.IDBase
 	return nil
 }

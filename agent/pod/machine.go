@@ -76,7 +76,8 @@ type machine struct {
 	toldRun  uint64 // incarnation reported as running
 	termFor  uint64 // incarnation that was sent SIGTERM
 	termAt   time.Time
-	digest   string    // of the image; the runtime is asked once per incarnation
+	digest   string    // of the image; the runtime is asked once per incarnation and image
+	digestOf string    // the image that digest was looked for
 	trouble  string    // what last kept the incarnation from starting, for its owner; empty: nothing has
 	since    time.Time // when the incarnation was first allowed to start; zero before
 	volume   mounted
@@ -257,6 +258,10 @@ func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, 
 		}
 	}
 	see.Network, see.WrongPort = ready, ready && !published
+	// An order of a restored control plane may name another image under the incarnation of before.
+	if image := imageOf(want); !see.Container.Exists && m.digestOf != image {
+		m.digest, m.digestOf = "", image
+	}
 	if want.Goal == fleet.GoalRun && m.digest == "" && !see.Container.Exists {
 		if m.digest, err = m.Runtime.Image(ctx, imageOf(want)); err != nil {
 			return see, err

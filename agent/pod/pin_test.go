@@ -36,6 +36,29 @@ func TestPinnedDigestDecides(t *testing.T) {
 	})
 }
 
+// TestAnotherImageUnderOneIncarnation is ordered by a control plane that was restored from a copy of before a change.
+func TestAnotherImageUnderOneIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.cut = errors.New("no network")
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(10 * time.Second)
+		other := assignment(1, fleet.GoalRun)
+		other.Image, other.Generation = "other", other.Generation+1
+		pods.Set(f.order(other))
+		f.mu.Lock()
+		f.cut = nil
+		f.mu.Unlock()
+		settle(30 * time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if n := len(f.specs); n != 1 || f.specs[0].Digest != "sha256:other" || f.specs[0].Image != "other" {
+			t.Errorf("containers: %+v", f.specs)
+		}
+	})
+}
+
 // TestPinnedImageThatIsGone says what to do when a registry does not have it any more, and nothing new for other
 // errors.
 func TestPinnedImageThatIsGone(t *testing.T) {

@@ -1,0 +1,274 @@
+package helper
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Why a call got no answer.
+var (
+	// ErrStuck says that the deadline passed. The process was killed; it may not have ended yet.
+	ErrStuck = errors.New("no answer by the deadline")
+	// ErrTooManyStuck says that nothing was tried: as many processes of the group as may be have not ended yet.
+	ErrTooManyStuck = errors.New("too many calls are stuck")
+	// ErrClosed says that the Caller was closed.
+	ErrClosed = errors.New("the helper is closed")
+)
+
+const (
+	// MostInGroup is how many processes of one group there are at a time, with those that are stuck.
+	MostInGroup = 4
+	// defaultDeadline is that of a context without one.
+	defaultDeadline = 30 * time.Second
+	// killGrace is how long a killed process may take to end before it counts as stuck.
+	killGrace = 300 * time.Millisecond
+)
+
+// Caller starts helper processes. Its methods may be called concurrently. Set the fields before the first call.
+type Caller struct {
+	// Argv is the program and its arguments, which lead to Main.
+	Argv []string
+	// Env is added to an environment of nothing but a PATH.
+	Env []string
+	// Log gets what is worth knowing; nil: nothing.
+	Log *slog.Logger
+
+	mu     sync.Mutex
+	groups map[string]*group // guarded by mu, with all that is in it
+	closed bool
+}
+
+// group counts the processes that must not crowd out others.
+type group struct {
+	running map[*process]bool // to whether it is stuck
+	stuck   int
+	waiting int
+	changed chan struct{} // closed when something of the above changes
+}
+
+// Call does an operation in a process of its own, with in and out as JSON; out may be nil. It returns when the
+// answer is there, or when ctx ends (30 s where it has no deadline), whatever the process does: then with ErrStuck or
+// ctx's error. Group names what is counted together. Beyond MostInGroup calls wait for each other, and fail at once with
+// ErrTooManyStuck while all of those are stuck. Errors of the operation are *Error.
+func (c *Caller) Call(ctx context.Context, group, op string, in, out any) error {
+	_, err := c.call(ctx, group, request{Op: op}, in, out)
+	return err
+}
+
+// CallFD is Call for an operation that returns a file.
+func (c *Caller) CallFD(ctx context.Context, group, op string, in any) (*os.File, error) {
+	f, err := c.call(ctx, group, request{Op: op, FD: true}, in, nil)
+	if err != nil {
+		if f != nil {
+			_ = f.Close() // nothing was written to it
+		}
+		return nil, err
+	}
+	if f == nil {
+		return nil, fmt.Errorf("%s: no file came back", op)
+	}
+	return f, nil
+}
+
+// Stuck returns how many processes of a group were killed and have not ended.
+func (c *Caller) Stuck(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.groups[name]; g != nil {
+		return g.stuck
+	}
+	return 0
+}
+
+// Close kills what runs. It does not wait for what is stuck; calls fail from now on.
+func (c *Caller) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, g := range c.groups {
+		for p := range g.running {
+			p.kill()
+		}
+		g.change()
+	}
+}
+
+func (c *Caller) call(ctx context.Context, name string, r request, in, out any) (*os.File, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultDeadline)
+		defer cancel()
+	}
+	p := &process{done: make(chan struct{})}
+	if err := c.enter(ctx, name, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Op, err)
+	}
+	line, err := r.encode(ctx, in)
+	if err == nil {
+		err = p.start(c, r.FD)
+	}
+	if err != nil {
+		c.leave(name, p)
+		return nil, fmt.Errorf("%s: %w", r.Op, err)
+	}
+	go func() { // until the process has ended, which may be never
+		p.exchange(line)
+		c.leave(name, p)
+		close(p.done)
+	}()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.kill()
+		select {
+		case <-p.done:
+		case <-time.After(killGrace):
+			if c.giveUp(name, p) {
+				return nil, fmt.Errorf("%s: %w", r.Op, late(ctx))
+			}
+			<-p.done
+		}
+	}
+	return p.result(ctx, r.Op, out)
+}
+
+// late is why there is no answer when ctx has ended.
+func late(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrStuck, ctx.Err())
+	}
+	return ctx.Err()
+}
+
+// encode returns the line that the process reads. Its own deadline is a little earlier, so that it can say what
+// it waited for.
+func (r request) encode(ctx context.Context, in any) ([]byte, error) {
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	r.Millis = max((left - min(left/8, 500*time.Millisecond)).Milliseconds(), 1)
+	var err error
+	if r.In, err = json.Marshal(in); err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal(r)
+	if err == nil && len(line) >= maxRequest {
+		err = errors.New("the request is too long")
+	}
+	return append(line, '\n'), err
+}
+
+// result is what a process that has ended had to say.
+func (p *process) result(ctx context.Context, op string, out any) (*os.File, error) {
+	var a answer
+	switch {
+	case json.Unmarshal(p.answer.Bytes(), &a) == nil:
+	case ctx.Err() != nil:
+		return p.file, fmt.Errorf("%s: %w", op, late(ctx))
+	default:
+		said, _, _ := strings.Cut(string(bytes.TrimSpace(p.said.text)), "\n")
+		return p.file, fmt.Errorf("%s: the helper process ended without an answer: %s %s", op, p.state, said)
+	}
+	if a.Err != nil {
+		return p.file, fmt.Errorf("%s: %w", op, a.Err)
+	}
+	if out == nil {
+		return p.file, nil
+	}
+	if err := json.Unmarshal(a.Out, out); err != nil {
+		return p.file, fmt.Errorf("%s: read the answer: %w", op, err)
+	}
+	return p.file, nil
+}
+
+// enter waits for a place in the group.
+func (c *Caller) enter(ctx context.Context, name string, p *process) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := ctx.Err(); err != nil {
+			return late(ctx)
+		}
+		g := c.groups[name]
+		if g == nil {
+			g = &group{running: map[*process]bool{}, changed: make(chan struct{})}
+			if c.groups == nil {
+				c.groups = map[string]*group{}
+			}
+			c.groups[name] = g
+		}
+		switch {
+		case c.closed:
+			return ErrClosed
+		case g.stuck >= MostInGroup:
+			return ErrTooManyStuck
+		case len(g.running) < MostInGroup:
+			g.running[p] = false
+			return nil
+		}
+		g.waiting++
+		changed := g.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+		g.waiting--
+	}
+}
+
+// leave gives the place back: the process has ended.
+func (c *Caller) leave(name string, p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if g.running[p] {
+		g.stuck--
+		c.say("a stuck helper process has ended", name, g.stuck)
+		if p.file != nil {
+			_ = p.file.Close() // nobody waits for it
+		}
+	}
+	delete(g.running, p)
+	g.change()
+	if len(g.running) == 0 && g.waiting == 0 {
+		delete(c.groups, name)
+	}
+}
+
+// giveUp counts a process as stuck, and reports false when it has ended in this moment.
+func (c *Caller) giveUp(name string, p *process) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if g == nil {
+		return false
+	}
+	if _, runs := g.running[p]; !runs {
+		return false
+	}
+	g.running[p] = true
+	g.stuck++
+	g.change()
+	c.say("a helper process is stuck", name, g.stuck)
+	return true
+}
+
+func (g *group) change() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+func (c *Caller) say(text, name string, stuck int) {
+	if c.Log != nil {
+		c.Log.Warn(text, "group", name, "stuck", stuck) //nolint:sloglint // one of two texts
+	}
+}

@@ -1,0 +1,271 @@
+package door
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keys is an Agent of made-up answers.
+type keys struct {
+	dir   string
+	hang  chan struct{}
+	calls atomic.Int64
+}
+
+func (k *keys) Access(ctx context.Context, asked Asked) (Access, error) {
+	k.calls.Add(1)
+	switch asked.Key {
+	case "hangs":
+		select {
+		case <-k.hang:
+		case <-ctx.Done():
+		}
+		return Access{}, ctx.Err()
+	case "none":
+		return Access{}, fmt.Errorf("look: %w", ErrNoKey)
+	case "refused":
+		return Access{}, &Refused{"no scheduler answers"}
+	case "fails":
+		return Access{}, errors.New("a secret path")
+	case "big":
+		return Access{Account: strings.Repeat("x", maxAnswer), SigningKey: make([]byte, 32)}, nil
+	case "many":
+		a := Access{SigningKey: make([]byte, 32)}
+		for i := range 20_000 {
+			a.Volumes = append(a.Volumes, Volume{ID: fmt.Sprint("vol-", i), Name: "data"})
+		}
+		return a, nil
+	}
+	return Access{
+		Account: "acc1", SigningKey: []byte(asked.Date + asked.Region + "--------------------------------")[:32],
+		Volumes: []Volume{{ID: "vol1", Name: asked.Key, CreatedAt: time.Unix(5, 0).UTC(), SizeGB: 10, ReadOnly: true}},
+	}, nil
+}
+
+func (k *keys) Open(_ context.Context, asked Asked, volume string) (*os.File, Opened, error) {
+	f, err := os.Open(filepath.Join(k.dir, volume))
+	if err != nil {
+		return nil, Opened{}, err
+	}
+	return f, Opened{Owner: 0x80000000}, nil
+}
+
+type fixture struct {
+	keys   *keys
+	socket string
+	client *Client
+	ends   func()
+}
+
+func serving(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{keys: &keys{dir: t.TempDir(), hang: make(chan struct{})}, socket: filepath.Join(t.TempDir(), "s3", "agent.sock")}
+	must(t, os.WriteFile(filepath.Join(f.keys.dir, "vol1"), []byte("content"), 0o600))
+	f.begin(t)
+	f.client = NewClient(func(ctx context.Context) (*net.UnixConn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", f.socket)
+		if err != nil {
+			return nil, err
+		}
+		return c.(*net.UnixConn), nil
+	})
+	t.Cleanup(func() {
+		f.client.Close()
+		f.ends()
+	})
+	return f
+}
+
+func (f *fixture) begin(t *testing.T) {
+	t.Helper()
+	l, err := Listen(f.socket)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		Serve(ctx, l, f.keys, slog.New(slog.DiscardHandler))
+	}()
+	f.ends = func() { cancel(); <-done }
+}
+
+func asked(key string) Asked { return Asked{Key: key, Date: "20260102", Region: "EU-RO-1"} }
+
+func TestAsking(t *testing.T) {
+	f := serving(t)
+	ctx := t.Context()
+	got, err := f.client.Access(ctx, asked("user_1"))
+	want, _ := f.keys.Access(ctx, asked("user_1"))
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	if got, err := f.client.Access(ctx, asked("many")); err != nil || len(got.Volumes) != 20_000 {
+		t.Errorf("%d volumes, %v", len(got.Volumes), err)
+	}
+	if _, err := f.client.Access(ctx, asked("none")); !errors.Is(err, ErrNoKey) {
+		t.Errorf("no key: %v", err)
+	}
+	for key, sentence := range map[string]string{"refused": "no scheduler answers", "fails": "the host could not do it", "big": "the answer is too long"} {
+		var refused *Refused
+		if _, err := f.client.Access(ctx, asked(key)); !errors.As(err, &refused) || refused.Sentence != sentence {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	file, opened, err := f.client.Open(ctx, asked("user_1"), "vol1")
+	must(t, err)
+	defer file.Close()
+	if text, err := io.ReadAll(file); err != nil || string(text) != "content" || opened.Owner != 0x80000000 {
+		t.Errorf("%q of %d, %v", text, opened.Owner, err)
+	}
+	if flags, err := unix.FcntlInt(file.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("the folder would be passed on: %v", err)
+	}
+	if _, _, err := f.client.Open(ctx, asked("user_1"), "vol2"); err == nil {
+		t.Error("what is not there was opened")
+	}
+}
+
+func TestAskingAtOnceAndAcrossARestart(t *testing.T) {
+	f := serving(t)
+	for range 2 {
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				key := fmt.Sprint("user_", i)
+				if got, err := f.client.Access(t.Context(), asked(key)); err != nil || got.Volumes[0].Name != key {
+					t.Errorf("%s: %+v, %v", key, got, err)
+				}
+				file, _, err := f.client.Open(t.Context(), asked(key), "vol1")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = file.Close()
+			})
+		}
+		all.Wait()
+		f.ends() // the kept connections are dead
+		f.begin(t)
+	}
+	f.ends()
+	if _, err := f.client.Access(t.Context(), asked("user_1")); err == nil || errors.Is(err, ErrNoKey) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	f.begin(t)
+}
+
+func TestAskingEndsWithItsContext(t *testing.T) {
+	f := serving(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := f.client.Access(ctx, asked("hangs")); err == nil {
+		t.Error("an answer came")
+	}
+	if _, err := f.client.Access(t.Context(), asked("user_1")); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	close(f.keys.hang)
+}
+
+// TestBadPeers: what is no request ends its connection, and no other.
+func TestBadPeers(t *testing.T) {
+	f := serving(t)
+	for _, text := range []string{
+		"\n", "{}\n", "null\n", `{"op":"erase","key":"a","date":"b","region":"c"}` + "\n", `{"op":"open","key":"a","date":"b","region":"c"}` + "\n",
+		`{"op":"access","key":"a b","date":"b","region":"c"}` + "\n", strings.Repeat("x", maxRequest+1),
+	} {
+		c, err := net.Dial("unix", f.socket)
+		must(t, err)
+		_, _ = io.WriteString(c, text)
+		must(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+		if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%.40q was answered: %v", text, err)
+		}
+		must(t, c.Close())
+	}
+	if f.keys.calls.Load() != 0 {
+		t.Error("the agent was asked")
+	}
+	info, err := os.Stat(filepath.Dir(f.socket))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the socket's folder: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestBadAgents: what is no answer is none.
+func TestBadAgents(t *testing.T) {
+	for name, text := range map[string]string{
+		"none": "", "no JSON": "hello\n", "more": "{}\n{}\n", "of another": `{"opened":{"owner":1}}` + "\n", "no key": `{"access":{"signing_key":"AA=="}}` + "\n",
+	} {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		must(t, err)
+		here, there := conn(t, fds[0]), conn(t, fds[1])
+		null, err := os.Open(os.DevNull)
+		must(t, err)
+		_, _, err = there.WriteMsgUnix([]byte(text + " ")[:max(len(text), 1)], unix.UnixRights(int(null.Fd()), int(null.Fd())), nil)
+		must(t, err)
+		must(t, errors.Join(there.Close(), null.Close()))
+		client := NewClient(func(context.Context) (*net.UnixConn, error) { return here, nil })
+		if got, err := client.Access(t.Context(), asked("user_1")); err == nil || errors.Is(err, ErrNoKey) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func conn(t *testing.T, fd int) *net.UnixConn {
+	t.Helper()
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	must(t, err)
+	return c.(*net.UnixConn)
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"op":"access","key":"user_1","date":"20260102","region":"EU-RO-1"}`))
+	f.Add([]byte(`{"op":"open","key":"user_1","date":"20260102","region":"EU-RO-1","volume":"vol1"}`))
+	f.Add([]byte(`{"access":{"account":"a","signing_key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","volumes":[{"id":"vol1"}]}}`))
+	f.Add([]byte(`{"opened":{"owner":2147483648}}`))
+	f.Add([]byte(`{"no_key":true,"refused":"x"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if r, err := decodeRequest(line); err == nil {
+			text, err := json.Marshal(r)
+			must(t, err)
+			if again, err := decodeRequest(text); err != nil || again != r {
+				t.Errorf("%+v became %+v, %v", r, again, err)
+			}
+		}
+		for _, op := range []string{opAccess, opOpen} {
+			a, err := decodeAnswer(line, request{Op: op})
+			if err == nil && a.err() == nil && (op == opAccess && a.Access == nil || op == opOpen && a.Opened == nil) {
+				t.Errorf("an answer without anything: %q", line)
+			}
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package volume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gantry/fleet"
+	"gantry/storage/helper"
+)
+
+// Health is how a backend is.
+type Health struct {
+	Backend fleet.BackendID
+	Down    time.Time // since when it cannot be used; zero: it can
+	Text    string    // why, for operators; empty: it can
+}
+
+// Health returns how each backend is that is mounted, that a pod has attached, or that was asked for in the idle time.
+func (h *Host) Health() []Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []Health
+	for name, b := range h.backends {
+		if strings.HasSuffix(name, adminSuffix) {
+			continue
+		}
+		health := Health{Backend: fleet.BackendID(name), Down: b.down}
+		if !b.down.IsZero() && b.cause != nil {
+			health.Text = b.cause.Error()
+		}
+		out = append(out, health)
+	}
+	slices.SortFunc(out, func(a, b Health) int { return cmp.Compare(a.Backend, b.Backend) })
+	return out
+}
+
+// Changed receives when a backend has gone down or come back.
+func (h *Host) Changed() <-chan struct{} { return h.changed }
+
+// Run looks after the backends until ctx ends: whether they answer, and whether anybody needs them.
+func (h *Host) Run(ctx context.Context) {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	tick := time.NewTicker(h.cfg.ProbeEvery)
+	defer tick.Stop()
+	for {
+		h.mu.Lock()
+		for _, b := range h.backends {
+			if !b.probing {
+				b.probing = true
+				probes.Go(func() { h.look(ctx, b) })
+			}
+		}
+		h.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look does what a backend needs now.
+func (h *Host) look(ctx context.Context, b *backend) {
+	defer func() {
+		h.mu.Lock()
+		b.probing = false
+		h.mu.Unlock()
+	}()
+	pods := entries(h.attachedDir(b.name))
+	h.mu.Lock()
+	spec, idle, again := b.spec, len(pods) == 0 && time.Since(b.used) > h.cfg.Idle, time.Since(b.checked) > remountEvery
+	h.mu.Unlock()
+	root, err := h.mounted(b.name)
+	if err != nil {
+		h.cfg.Log.Warn("backends cannot be looked after", "err", err)
+		return
+	}
+	if local(spec) {
+		root = spec.Path
+	}
+	switch {
+	case len(pods) == 0 && (local(spec) || root == ""):
+		h.forget(b)
+	case idle:
+		h.release(ctx, b, root)
+	case root != "":
+		h.probe(ctx, b, root, spec, len(pods) > 0)
+		h.killDead(ctx, b)
+	case spec != nil && again:
+		h.remount(ctx, b, *spec)
+	}
+}
+
+// local reports whether a backend needs no mount.
+func local(spec *Backend) bool { return spec != nil && spec.Kind == fleet.BackendLocal }
+
+// first reports whether a probe without an answer is the first in a row. It may only have been slow.
+func (h *Host) first(b *backend, err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil || !dead(err) {
+		b.missed = time.Time{}
+		return false
+	}
+	if b.missed.IsZero() {
+		b.missed = time.Now()
+		return b.down.IsZero()
+	}
+	return false
+}
+
+// probe finds out whether a mounted backend answers.
+func (h *Host) probe(ctx context.Context, b *backend, root string, spec *Backend, needed bool) {
+	group := b.name + probeGroup
+	err := helper.ErrStuck
+	if h.cfg.Caller.Stuck(group) == 0 { // otherwise the last one still has no answer
+		in := probeIn{place{Root: root}}
+		if id, admin := strings.CutSuffix(b.name, adminSuffix); !admin {
+			in.Place.Backend = fleet.BackendID(id)
+		}
+		limited, cancel := context.WithTimeout(ctx, h.cfg.ProbeTimeout)
+		err = h.cfg.Caller.Call(limited, group, "volume.probe", in, nil)
+		cancel()
+	}
+	if now, merr := h.mounted(b.name); ctx.Err() != nil || !local(spec) && (merr != nil || now != root) {
+		return // somebody has replaced it meanwhile
+	}
+	if h.first(b, err) {
+		return
+	}
+	if err != nil && !dead(err) && !broken(err) {
+		h.cfg.Log.Warn("a backend could not be asked", "backend", b.name, "err", err)
+	}
+	h.note(b, err)
+	if !broken(err) || local(spec) {
+		return
+	}
+	h.drop(ctx, b, root)
+	if needed && spec != nil {
+		h.remount(ctx, b, *spec)
+	}
+}
+
+// remount mounts a backend that pods have, so that it is known when it is there again.
+func (h *Host) remount(ctx context.Context, b *backend, spec Backend) {
+	root, err := h.root(ctx, b, spec)
+	if err == nil {
+		h.probe(ctx, b, root, &spec, false)
+	}
+}
+
+// release unmounts a backend that nobody needs.
+func (h *Host) release(ctx context.Context, b *backend, root string) {
+	done, err := b.lock(ctx)
+	if err != nil {
+		return
+	}
+	defer done()
+	h.mu.Lock()
+	idle := time.Since(b.used) > h.cfg.Idle
+	h.mu.Unlock()
+	if !idle {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	err = h.cfg.Caller.Call(limited, b.name+unmountGroup, "volume.unmount", unmountIn{Path: root, Busy: true}, nil)
+	if err != nil {
+		h.backend(b.name) // something of it is open: once more after the idle time
+		return
+	}
+	h.sweep(ctx, b, "")
+	h.cfg.Log.Info("a backend that nobody needs is unmounted", "backend", b.name)
+}
+
+// unasked is how long a backend that is not mounted counts as down after somebody wanted it.
+const unasked = time.Minute
+
+// remountEvery is how often a backend is mounted anew for pods that run, with a mount that is broken.
+const remountEvery = time.Minute
+
+// forget drops what is known of a backend that is not mounted, and that nobody needs.
+func (h *Host) forget(b *backend) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since := time.Since(b.used)
+	if since > unasked && !b.down.IsZero() {
+		b.down, b.cause = time.Time{}, nil
+		h.tell()
+	}
+	if since > h.cfg.Idle {
+		delete(h.backends, b.name)
+	}
+}
+
+// unusedFactor is how much longer a dead client lives that no pod has anything of: others may have.
+const unusedFactor = 6
+
+// killDead kills the clients in user space of a backend that is dead, when all pods that have it are ending: what they
+// have asked such a client they wait for and cannot be killed (fuse(4)). One that nobody has may be what is dead itself; the next
+// pod gets another.
+func (h *Host) killDead(ctx context.Context, b *backend) {
+	all, err := mounts()
+	if err != nil {
+		return
+	}
+	pods := mountedIn(all, h.attachedDir(b.name))
+	wait := h.cfg.KillAfter
+	if len(pods) == 0 {
+		wait *= unusedFactor
+	}
+	h.mu.Lock()
+	kill := !b.down.IsZero() && dead(b.cause) && time.Since(b.down) >= wait
+	for _, pod := range pods {
+		since := h.ending[fleet.PodID(pod)]
+		kill = kill && !since.IsZero() && time.Since(since) >= wait
+	}
+	h.mu.Unlock()
+	if !kill {
+		return
+	}
+	pids, err := h.daemons(ctx, filepath.Join(h.backendsDir(), b.name), true)
+	if err != nil || len(pids) > 0 {
+		h.cfg.Log.Warn("the dead client of a backend is killed, so that its pods can end", "backend", b.name, "pids", pids, "err", err)
+	}
+}
+
+// daemons returns, and kills, the clients in user space whose mount points are below a folder.
+func (h *Host) daemons(ctx context.Context, folder string, kill bool) (pids []int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	err = h.cfg.Caller.Call(ctx, "daemons", "volume.daemons", daemonsIn{folder, kill}, &pids)
+	return pids, err
+}
+
+// Clean takes away all that is mounted, and the folders. No pod may have a volume any more, and Run has ended.
+func (h *Host) Clean(ctx context.Context) error {
+	pods, err := h.Attached()
+	errs := []error{err}
+	for _, id := range pods {
+		errs = append(errs, h.Detach(ctx, id))
+	}
+	h.mu.Lock()
+	var all []*backend
+	for _, b := range h.backends {
+		all = append(all, b)
+	}
+	h.mu.Unlock()
+	for _, b := range all {
+		done, err := b.lock(ctx)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		h.sweep(ctx, b, "")
+		done()
+	}
+	errs = append(errs, h.endDaemons(ctx))
+	for _, folder := range []string{backendsFolder, attachedFolder} {
+		dir := filepath.Join(h.run, folder)
+		for _, name := range entries(dir) {
+			errs = append(errs, removeAll(filepath.Join(dir, name)))
+		}
+		errs = append(errs, removeAll(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// endDaemons waits until the clients in user space have ended, as each does with its last mount, and kills those
+// that have not after a while.
+func (h *Host) endDaemons(ctx context.Context) error {
+	for begin := time.Now(); ; {
+		late := time.Since(begin) > 3*time.Second
+		pids, err := h.daemons(ctx, h.backendsDir(), late)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

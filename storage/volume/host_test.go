@@ -1,0 +1,383 @@
+package volume
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"gantry/fleet"
+	"gantry/storage/helper"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "storage-helper":
+		os.Exit(helper.Main(HelperFuncs()))
+	case len(os.Args) == 4 && os.Args[1] == "file-system":
+		os.Exit(serveFiles(os.Args[2], os.Args[3]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	dirA = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
+	dirB = "bbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitFor(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain for", what)
+		}
+	}
+}
+
+// newHost returns a Host that runs, and of which nothing is left after the test.
+func newHost(t testing.TB, run string, change func(*Config)) *Host {
+	t.Helper()
+	h, stop := startHost(t, run, change)
+	t.Cleanup(func() {
+		stop()
+		cleanHost(t, run)
+	})
+	return h
+}
+
+// cleanHost is what an agent that was stopped for good does.
+func cleanHost(t testing.TB, run string) {
+	c := newCaller(t)
+	h, err := New(Config{RunDir: run, Caller: c})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := h.Clean(ctx); err != nil {
+		t.Error(err)
+	}
+	all, err := mounts()
+	must(t, err)
+	for _, m := range all {
+		if strings.HasPrefix(m.at, run+"/") {
+			t.Errorf("still mounted: %s", m.at)
+		}
+	}
+	if pids, err := daemons(ctx, daemonsIn{Folder: run}); err != nil || len(pids) > 0 {
+		t.Errorf("still there: %v, %v", pids, err)
+	}
+	if left := entries(run); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func newCaller(t testing.TB) *helper.Caller {
+	// The race detector waits for a second at the end of every process.
+	c := &helper.Caller{Argv: []string{os.Args[0], "storage-helper"}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// startHost is a Host whose process may be ended at any time by stop, and started again.
+func startHost(t testing.TB, run string, change func(*Config)) (h *Host, stop func()) {
+	t.Helper()
+	conf := Config{RunDir: run, Caller: newCaller(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), CallTimeout: 3 * time.Second}
+	if change != nil {
+		change(&conf)
+	}
+	h, err := New(conf)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.Run(ctx)
+	}()
+	var once sync.Once
+	return h, func() {
+		once.Do(func() {
+			cancel()
+			conf.Caller.Close()
+			<-done
+		})
+	}
+}
+
+// localBackend makes a backend in a folder, with two volumes.
+func localBackend(t testing.TB, id, dir string) Backend {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(dir, MarkerName), []byte(id+"\n"), 0o644))
+	for i, name := range []string{dirA, dirB} {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+		must(t, os.Chown(filepath.Join(dir, name), 0x80000000+i<<16, 0x80000000+i<<16))
+	}
+	return Backend{ID: fleet.BackendID(id), Kind: fleet.BackendLocal, Path: dir}
+}
+
+func volumeOf(b Backend, dir string) Volume {
+	return Volume{ID: "v-" + fleet.VolumeID(dir[:1]), Backend: b, Dir: dir, IDBase: 0x80000000, Ready: true}
+}
+
+func attached(t testing.TB, h *Host, id fleet.PodID, v Volume) string {
+	t.Helper()
+	dir, err := h.Attach(t.Context(), id, v)
+	must(t, err)
+	return dir
+}
+
+// write writes the file f of a folder.
+func write(t testing.TB, dir, text string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte(text), 0o644))
+}
+
+// reads reads it.
+func reads(t testing.TB, dir, want string) {
+	t.Helper()
+	if text, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(text) != want {
+		t.Errorf("%q, %v, want %q", text, err, want)
+	}
+}
+
+// options returns the mount's options as the kernel lists them.
+func options(t testing.TB, at string) string {
+	t.Helper()
+	out, err := exec.Command("findmnt", "-n", "-o", "VFS-OPTIONS,PROPAGATION", "--mountpoint", at).CombinedOutput()
+	must(t, err)
+	return strings.Join(strings.Fields(string(out)), " ")
+}
+
+func TestTwoHostsShareAVolume(t *testing.T) {
+	b := localBackend(t, "near", t.TempDir())
+	one, two := newHost(t, t.TempDir(), nil), newHost(t, t.TempDir(), nil)
+	a, a2, other := volumeOf(b, dirA), volumeOf(b, dirA), volumeOf(b, dirB)
+	a2.ReadOnly = true
+	dirs := []string{attached(t, one, "p1", a), attached(t, one, "p2", a), attached(t, two, "p3", a2), attached(t, two, "p4", other)}
+	write(t, dirs[0], "from p1")
+	for _, dir := range dirs[:3] {
+		reads(t, dir, "from p1")
+	}
+	if _, err := os.Stat(filepath.Join(dirs[3], "f")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("another volume has the file: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dirs[2], "g"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("written to what is read-only: %v", err)
+	}
+	if got := options(t, dirs[0]); !strings.HasPrefix(got, "rw,nosuid,nodev") || !strings.HasSuffix(got, "private") {
+		t.Errorf("mounted %s", got)
+	}
+	must(t, unix.Mknod(filepath.Join(b.Path, dirA, "null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
+	if _, err := os.Open(filepath.Join(dirs[0], "null")); !errors.Is(err, unix.EACCES) {
+		t.Errorf("a device works: %v", err)
+	}
+	if again := attached(t, one, "p1", a); again != dirs[0] {
+		t.Errorf("again at %s", again)
+	}
+	for range 2 {
+		must(t, one.Detach(t.Context(), "p1"))
+	}
+	if pods, err := one.Attached(); err != nil || !slices.Equal(pods, []fleet.PodID{"p2"}) {
+		t.Errorf("attached: %v, %v", pods, err)
+	}
+	reads(t, dirs[1], "from p1")
+	if !slices.Contains(one.Kinds(), fleet.BackendLocal) || !slices.Contains(one.Kinds(), fleet.BackendCeph) {
+		t.Errorf("kinds %v", one.Kinds())
+	}
+}
+
+// TestAttachTakesNothingElse: what is mounted for a pod is a directory of the backend, or nothing is.
+func TestAttachTakesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	b := localBackend(t, "near", dir)
+	h := newHost(t, t.TempDir(), nil)
+	other, gone, link := b, b, strings.Repeat("c", 26)
+	other.ID, gone.Path = "far", t.TempDir()
+	must(t, os.Symlink("/etc", filepath.Join(dir, link)))
+	must(t, os.WriteFile(filepath.Join(dir, strings.Repeat("d", 26)), nil, 0o600))
+	unready := volumeOf(b, dirA)
+	unready.Ready = false
+	bad := b
+	bad.ID = "../x"
+	cases := map[string]struct {
+		v        Volume
+		sentence string
+	}{
+		"not made":      {unready, sentenceNotReady},
+		"two dots":      {volumeOf(b, ".."), sentenceOrder},
+		"a path":        {volumeOf(b, "../"+dirA[3:]), sentenceOrder},
+		"a bad backend": {volumeOf(bad, dirA), sentenceOrder},
+		"other marker":  {volumeOf(other, dirA), sentenceMarker},
+		"no marker":     {volumeOf(gone, dirA), sentenceMarker},
+		"no directory":  {volumeOf(b, strings.Repeat("e", 26)), sentenceDirectory},
+		"a link":        {volumeOf(b, link), sentenceDirectory},
+		"a file":        {volumeOf(b, strings.Repeat("d", 26)), sentenceDirectory},
+	}
+	for name, c := range cases {
+		_, err := h.Attach(t.Context(), "p", c.v)
+		said, ok := errors.AsType[*Error](err)
+		if !ok || said.Sentence != c.sentence {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, id := range []fleet.PodID{"", "..", "a/b"} {
+		if _, err := h.Attach(t.Context(), id, volumeOf(b, dirA)); err == nil {
+			t.Errorf("pod %q passed", id)
+		}
+	}
+	all, err := mounts()
+	must(t, err)
+	if got := mountedIn(all, h.attachedDir("near")); len(got) > 0 {
+		t.Errorf("mounted: %v", got)
+	}
+	must(t, h.Detach(t.Context(), "p"))
+}
+
+func TestOpenGivesADetachedMount(t *testing.T) {
+	b := localBackend(t, "near", t.TempDir())
+	h := newHost(t, t.TempDir(), nil)
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	f, err := h.Open(t.Context(), volumeOf(b, dirA))
+	must(t, err)
+	defer f.Close()
+	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	write(t, at, "x")
+	reads(t, filepath.Join(b.Path, dirA), "x")
+	var st unix.Statfs_t
+	must(t, unix.Fstatfs(int(f.Fd()), &st))
+	if want := int64(unix.ST_NODEV | unix.ST_NOSUID | unix.ST_NOEXEC); st.Flags&want != want {
+		t.Errorf("flags %x", st.Flags)
+	}
+	if after, err := os.ReadFile("/proc/self/mountinfo"); err != nil || string(after) != string(before) {
+		t.Errorf("it is mounted somewhere: %v", err)
+	}
+}
+
+// serveFiles is a server that can be stopped: it shows a folder.
+func serveFiles(dir, at string) int {
+	root, err := fusefs.NewLoopbackRoot(dir)
+	if err != nil {
+		return 1
+	}
+	zero := time.Duration(0)
+	server, err := fusefs.Mount(at, root, &fusefs.Options{
+		AttrTimeout: &zero, EntryTimeout: &zero, MountOptions: fuse.MountOptions{Name: "files", DirectMountStrict: true, AllowOther: true},
+	})
+	if err != nil {
+		return 1
+	}
+	_, _ = os.Stdout.WriteString("mounted\n")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = server.Unmount()
+	return 0
+}
+
+// fileServer starts it as a process.
+func fileServer(t testing.TB, dir string) (at string, server *os.Process) {
+	t.Helper()
+	at = t.TempDir()
+	cmd := exec.Command(os.Args[0], "file-system", dir, at)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGCONT)
+		must(t, in.Close())
+		must(t, cmd.Wait())
+		_ = unix.Unmount(at, unix.MNT_DETACH)
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "mounted\n" {
+		t.Fatalf("the file system: %q, %v", line, err)
+	}
+	return at, cmd.Process
+}
+
+// TestDeadServer: calls end by their deadline with a sentence, other backends are not hindered, and all goes on when the
+// server does.
+func TestDeadServer(t *testing.T) {
+	store := t.TempDir()
+	localBackend(t, "far", store)
+	at, server := fileServer(t, store)
+	far := Backend{ID: "far", Kind: fleet.BackendLocal, Path: at}
+	near := localBackend(t, "near", t.TempDir())
+	h := newHost(t, t.TempDir(), func(c *Config) {
+		c.CallTimeout, c.ProbeEvery, c.ProbeTimeout = time.Second, 300*time.Millisecond, time.Second
+	})
+	attached(t, h, "p1", volumeOf(far, dirA))
+	attached(t, h, "p2", volumeOf(far, dirB))
+
+	must(t, server.Signal(unix.SIGSTOP))
+	var calls sync.WaitGroup
+	for i := range 3 * helper.MostInGroup {
+		calls.Go(func() {
+			begin := time.Now()
+			_, err := h.Attach(t.Context(), fleet.PodID(fmt.Sprint("q", i)), volumeOf(far, dirA))
+			if said, ok := errors.AsType[*Error](err); !ok || said.Sentence != sentenceDead || time.Since(begin) > 4*time.Second {
+				t.Errorf("after %v: %v", time.Since(begin), err)
+			}
+		})
+	}
+	for i := range 3 {
+		begin := time.Now()
+		attached(t, h, fleet.PodID(fmt.Sprint("n", i)), volumeOf(near, dirA))
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("another backend takes %v", took)
+		}
+	}
+	calls.Wait()
+	waitFor(t, "the backend to count as dead", func() bool {
+		list := h.Health()
+		return len(list) == 2 && list[0].Backend == "far" && !list[0].Down.IsZero() && list[0].Text != "" && list[1].Down.IsZero()
+	})
+	<-h.Changed()
+	begin := time.Now()
+	if _, err := h.Attach(t.Context(), "late", volumeOf(far, dirA)); err == nil || time.Since(begin) > 200*time.Millisecond {
+		t.Errorf("refused after %v: %v", time.Since(begin), err)
+	}
+	begin = time.Now()
+	must(t, h.Detach(t.Context(), "p2"))
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("detached after %v", took)
+	}
+
+	must(t, server.Signal(unix.SIGCONT))
+	waitFor(t, "the backend to be back", func() bool { return h.Health()[0].Down.IsZero() })
+	dir := attached(t, h, "p2", volumeOf(far, dirB))
+	write(t, dir, "x")
+	waitFor(t, "the stuck calls to end", func() bool { return h.cfg.Caller.Stuck("far") == 0 })
+}
+
+// BenchmarkAttach is what a pod's start takes longer when the backend is mounted.
+func BenchmarkAttach(b *testing.B) {
+	backend := localBackend(b, "near", b.TempDir())
+	h := newHost(b, b.TempDir(), nil)
+	for b.Loop() {
+		_, err := h.Attach(b.Context(), "p", volumeOf(backend, dirA))
+		must(b, err)
+		must(b, h.Detach(b.Context(), "p"))
+	}
+}

@@ -1,0 +1,2 @@
+// Package guest tries what the guest of test/nfslab is for.
+package guest
