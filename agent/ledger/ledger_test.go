@@ -16,7 +16,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/storage/volume"
+	"gantry/storage"
 )
 
 func open(t *testing.T, path string) *Ledger {
@@ -380,9 +380,9 @@ func TestTheKeyOfAVolumesBackendIsNotOnTheDisk(t *testing.T) {
 	l := open(t, path)
 	a := want("p1", 1)
 	a.VolumePath = "/workspace"
-	a.Volume = &volume.Volume{
+	a.Volume = &storage.Volume{
 		ID: "v1", Dir: "abc", IDBase: 0x8003_0000, Ready: true,
-		Backend: volume.Backend{ID: "b1", Kind: fleet.BackendCeph, Monitors: []string{"m"}, FileSystem: "fs", User: "u", Key: "AQB-secret", Path: "/v"},
+		Backend: storage.Backend{ID: "b1", Kind: fleet.BackendCeph, Monitors: []string{"m"}, FileSystem: "fs", User: "u", Key: "AQB-secret", Path: "/v"},
 	}
 	if _, err := l.SetFull(1, []pod.Assignment{a, want("without", 1)}, allocator); err != nil {
 		t.Fatal(err)

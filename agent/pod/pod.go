@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/storage/volume"
+	"gantry/storage"
 )
 
 // Assignment is what the scheduler wants of one pod on this host.
@@ -32,8 +32,8 @@ type Assignment struct {
 	Digest     string                 `cbor:"digest,omitempty"` // of the image, once one was pinned
 	Persistent *fleet.PersistentMount `cbor:"persistent,omitempty"`
 	// Volume is the pod's network volume, and VolumePath where it is in the container; nil: it has none.
-	Volume     *volume.Volume `cbor:"volume,omitempty"`
-	VolumePath string         `cbor:"volume_path,omitempty"`
+	Volume     *storage.Volume `cbor:"volume,omitempty"`
+	VolumePath string          `cbor:"volume_path,omitempty"`
 	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
 	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
@@ -113,14 +113,14 @@ type Link struct {
 }
 
 // Volumes mounts network volumes for pods. Calls may be repeated; none of them waits for a dead server for longer than
-// its own deadline. Errors of Attach are *volume.Error with a sentence for the pod's owner.
+// its own deadline. Errors of Attach are *storage.Error with a sentence for the pod's owner.
 type Volumes interface {
 	// Attach mounts the volume's directory for the pod, and returns where: a mount of its own, nodev and nosuid, with the
 	// ids of its files as they are.
-	Attach(ctx context.Context, id fleet.PodID, v volume.Volume) (dir string, err error)
+	Attach(ctx context.Context, id fleet.PodID, v storage.Volume) (dir string, err error)
 	// SetReadOnly makes what a running pod has of its volume read-only, or writable again, also in the container of the
 	// process pid.
-	SetReadOnly(ctx context.Context, id fleet.PodID, pid int, v volume.Volume) error
+	SetReadOnly(ctx context.Context, id fleet.PodID, pid int, v storage.Volume) error
 	// Ending says that the pod is being ended: nothing has to be kept for it.
 	Ending(id fleet.PodID)
 	// Detach lets go of what the pod has attached.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"gantry/storage/volume"
+	"gantry/storage"
 )
 
 const (
@@ -90,7 +90,7 @@ func (m *machine) attach(ctx context.Context, want Assignment) error {
 // volumeTrouble says whether a volume that could not be had is tried again.
 func (m *machine) volumeTrouble(cause error) error {
 	sentence := "the network volume could not be mounted"
-	var e *volume.Error
+	var e *storage.Error
 	if errors.As(cause, &e) && e.Sentence != "" {
 		sentence = e.Sentence
 	}

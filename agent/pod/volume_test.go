@@ -15,20 +15,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
-	"gantry/storage/volume"
+	"gantry/storage"
 )
 
 // fakeVolumes are network volumes in memory. They outlive the machines, as mounts do.
 type fakeVolumes struct {
 	mu       sync.Mutex
-	attached map[fleet.PodID]volume.Volume
+	attached map[fleet.PodID]storage.Volume
 	calls    []string
 	fail     map[string]error // by call
 	hang     bool             // Attach waits for its deadline
 }
 
 func newFakeVolumes() *fakeVolumes {
-	return &fakeVolumes{attached: map[fleet.PodID]volume.Volume{}, fail: map[string]error{}}
+	return &fakeVolumes{attached: map[fleet.PodID]storage.Volume{}, fail: map[string]error{}}
 }
 
 func (v *fakeVolumes) call(what string) error {
@@ -37,13 +37,13 @@ func (v *fakeVolumes) call(what string) error {
 	return v.fail[name]
 }
 
-func (v *fakeVolumes) Attach(ctx context.Context, id fleet.PodID, vol volume.Volume) (string, error) {
+func (v *fakeVolumes) Attach(ctx context.Context, id fleet.PodID, vol storage.Volume) (string, error) {
 	v.mu.Lock()
 	hang := v.hang
 	v.mu.Unlock()
 	if hang {
 		<-ctx.Done()
-		return "", &volume.Error{Sentence: "the storage of the network volume does not answer", Err: ctx.Err()}
+		return "", &storage.Error{Sentence: "the storage of the network volume does not answer", Err: ctx.Err()}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,7 +54,7 @@ func (v *fakeVolumes) Attach(ctx context.Context, id fleet.PodID, vol volume.Vol
 	return "/attached/" + string(id), nil
 }
 
-func (v *fakeVolumes) SetReadOnly(_ context.Context, id fleet.PodID, pid int, vol volume.Volume) error {
+func (v *fakeVolumes) SetReadOnly(_ context.Context, id fleet.PodID, pid int, vol storage.Volume) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.call(fmt.Sprintf("access %d %v", pid, vol.ReadOnly))
@@ -111,7 +111,7 @@ const volumeBase = 0x8003_0000
 
 func withVolume(inc uint64, goal fleet.Goal) Assignment {
 	a := assignment(inc, goal)
-	a.Volume = &volume.Volume{ID: "vol1", Backend: volume.Backend{ID: "b1"}, Dir: "abc", IDBase: volumeBase, Ready: true}
+	a.Volume = &storage.Volume{ID: "vol1", Backend: storage.Backend{ID: "b1"}, Dir: "abc", IDBase: volumeBase, Ready: true}
 	a.VolumePath = "/workspace"
 	return a
 }
@@ -205,7 +205,7 @@ func TestAPodWaitsForItsNetworkVolume(t *testing.T) {
 
 // TestAVolumeThatCannotBeMounted: the pod says why, and gives up after a while; one whose server comes back runs.
 func TestAVolumeThatCannotBeMounted(t *testing.T) {
-	dead := &volume.Error{Sentence: "the storage of the network volume does not answer", Err: errors.New("ETIMEDOUT")}
+	dead := &storage.Error{Sentence: "the storage of the network volume does not answer", Err: errors.New("ETIMEDOUT")}
 	synctest.Test(t, func(t *testing.T) {
 		f, v := newFakeHost(t), newFakeVolumes()
 		f.images["web"], v.fail["attach"] = true, dead

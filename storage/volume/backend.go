@@ -150,7 +150,7 @@ func (h *Host) root(ctx context.Context, b *backend, spec Backend) (string, erro
 	}
 	keyless := spec.Kind == fleet.BackendCeph && spec.Key == "" // of an order from before a restart
 	switch {
-	case at != "" && (keyless || strings.HasSuffix(at, "-"+spec.print())):
+	case at != "" && (keyless || strings.HasSuffix(at, "-"+fingerprint(&spec))):
 		return at, nil
 	case keyless:
 		return "", errors.New("the key is not known yet")
@@ -185,8 +185,8 @@ func (h *Host) mounted(name string) (string, error) {
 	return "", nil
 }
 
-// print tells backends apart that are reached in other ways. No more can be learned from it of a key.
-func (b *Backend) print() string {
+// fingerprint tells backends apart that are reached in other ways. No more can be learned from it of a key.
+func fingerprint(b *Backend) string {
 	text, _ := json.Marshal([]any{ // plain types
 		b.Kind, b.Server, b.Options, b.Monitors, b.FileSystem, b.User, b.Key.Reveal(), b.Path,
 	})
@@ -197,7 +197,7 @@ func (b *Backend) print() string {
 // mount mounts the backend at a name of its own, and lets go of other mounts of it. The caller has the turn.
 func (h *Host) mount(ctx context.Context, b *backend, spec Backend) (string, error) {
 	dir := filepath.Join(h.backendsDir(), b.name)
-	at := filepath.Join(dir, fmt.Sprintf("%020d-%s", time.Now().UnixNano(), spec.print()))
+	at := filepath.Join(dir, fmt.Sprintf("%020d-%s", time.Now().UnixNano(), fingerprint(&spec)))
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return "", err
 	}

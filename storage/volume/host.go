@@ -123,9 +123,9 @@ var (
 	volumeDir   = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
-// check refuses names that could lead elsewhere.
-func (v *Volume) check() error {
-	if err := v.Backend.check(); err != nil {
+// checkVolume refuses names that could lead elsewhere.
+func checkVolume(v *Volume) error {
+	if err := checkBackend(&v.Backend); err != nil {
 		return err
 	}
 	if !volumeDir.MatchString(v.Dir) {
@@ -134,7 +134,7 @@ func (v *Volume) check() error {
 	return nil
 }
 
-func (b *Backend) check() error {
+func checkBackend(b *Backend) error {
 	switch {
 	case !backendName.MatchString(string(b.ID)):
 		return &Error{Sentence: sentenceOrder, Err: fmt.Errorf("a backend of the name %.80q", b.ID)}
@@ -144,8 +144,8 @@ func (b *Backend) check() error {
 	return nil
 }
 
-// place is where the volume is below its backend's root.
-func (v *Volume) place(root string) place {
+// placeOf is where the volume is below its backend's root.
+func placeOf(v *Volume, root string) place {
 	at := provision.Path(provision.Root{Kind: string(v.Backend.Kind), Sized: v.Backend.SizedByHost}, v.Dir)
 	return place{Root: root, Backend: v.Backend.ID, Path: at}
 }
@@ -159,7 +159,7 @@ func checkPod(id fleet.PodID) error {
 
 // Attach implements pod.Volumes.
 func (h *Host) Attach(ctx context.Context, id fleet.PodID, v Volume) (string, error) {
-	if err := errors.Join(checkPod(id), v.check()); err != nil {
+	if err := errors.Join(checkPod(id), checkVolume(&v)); err != nil {
 		return "", err
 	}
 	if !v.Ready {
@@ -178,7 +178,7 @@ func (h *Host) Attach(ctx context.Context, id fleet.PodID, v Volume) (string, er
 		return "", &Error{Sentence: sentenceOther, Err: err}
 	}
 	err := h.onRoot(ctx, name, v.Backend, func(ctx context.Context, root string) error {
-		return h.cfg.Caller.Call(ctx, name, "volume.attach", attachIn{v.place(root), target, v.ReadOnly}, nil)
+		return h.cfg.Caller.Call(ctx, name, "volume.attach", attachIn{placeOf(&v, root), target, v.ReadOnly}, nil)
 	})
 	if err != nil {
 		return "", err
@@ -188,7 +188,7 @@ func (h *Host) Attach(ctx context.Context, id fleet.PodID, v Volume) (string, er
 
 // Open returns a mount of a volume's directory that is nowhere but in the file: nodev, nosuid and noexec.
 func (h *Host) Open(ctx context.Context, v Volume) (*os.File, error) {
-	if err := v.check(); err != nil {
+	if err := checkVolume(&v); err != nil {
 		return nil, err
 	}
 	if !v.Ready {
@@ -196,7 +196,7 @@ func (h *Host) Open(ctx context.Context, v Volume) (*os.File, error) {
 	}
 	var f *os.File
 	err := h.onRoot(ctx, string(v.Backend.ID), v.Backend, func(ctx context.Context, root string) (err error) {
-		f, err = h.cfg.Caller.CallFD(ctx, string(v.Backend.ID), "volume.open", openIn{v.place(root), v.ReadOnly})
+		f, err = h.cfg.Caller.CallFD(ctx, string(v.Backend.ID), "volume.open", openIn{placeOf(&v, root), v.ReadOnly})
 		return err
 	})
 	return f, err
@@ -206,7 +206,7 @@ func (h *Host) Open(ctx context.Context, v Volume) (*os.File, error) {
 // anything of. It is only for helper processes to look into, and need not have a marker. It goes away when nobody has asked for it
 // for the idle time and nothing uses it.
 func (h *Host) Root(ctx context.Context, b Backend) (string, error) {
-	if err := b.check(); err != nil {
+	if err := checkBackend(&b); err != nil {
 		return "", err
 	}
 	var at string
@@ -224,13 +224,13 @@ func (h *Host) Root(ctx context.Context, b Backend) (string, error) {
 // SetReadOnly implements pod.Volumes. Programs that have a file of the volume open for writing, or are in a folder of it, may go
 // on there.
 func (h *Host) SetReadOnly(ctx context.Context, id fleet.PodID, pid int, v Volume) error {
-	if err := errors.Join(checkPod(id), v.check()); err != nil {
+	if err := errors.Join(checkPod(id), checkVolume(&v)); err != nil {
 		return err
 	}
 	name := string(v.Backend.ID)
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	in := readOnlyIn{filepath.Join(h.attachedDir(name), string(id)), v.place("").Path, pid, v.ReadOnly}
+	in := readOnlyIn{filepath.Join(h.attachedDir(name), string(id)), placeOf(&v, "").Path, pid, v.ReadOnly}
 	if err := h.cfg.Caller.Call(ctx, name, "volume.readonly", in, nil); err != nil {
 		return fmt.Errorf("make the volume read-only or writable: %w", err)
 	}
