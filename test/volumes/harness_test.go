@@ -21,7 +21,7 @@ import (
 )
 
 // start starts everything; it ends with the test, and leaves nothing.
-func start(t *testing.T) *world {
+func start(t testing.TB) *world {
 	t.Helper()
 	w := &world{}
 	site, err := devtest.NewSite()
@@ -75,7 +75,7 @@ func start(t *testing.T) *world {
 	return w
 }
 
-type logWriter struct{ t *testing.T }
+type logWriter struct{ t testing.TB }
 
 // Write logs.
 func (l logWriter) Write(p []byte) (int, error) { l.t.Log(string(p)); return len(p), nil }
@@ -89,7 +89,7 @@ func quiet(cmd *exec.Cmd) error {
 	return nil
 }
 
-func (w *world) connect(t *testing.T) {
+func (w *world) connect(t testing.TB) {
 	t.Helper()
 	var err error
 	if w.user, err = w.dev.Client(); err == nil {
@@ -105,7 +105,7 @@ func (w *world) connect(t *testing.T) {
 }
 
 // addBackend makes the Ceph file system one that network volumes can be on.
-func (w *world) addBackend(t *testing.T) {
+func (w *world) addBackend(t testing.TB) {
 	t.Helper()
 	hosts, err := w.ops.Hosts(t.Context())
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *world) addBackend(t *testing.T) {
 }
 
 // volume makes a volume and waits until its storage is there.
-func (w *world) volume(t *testing.T, name string, size int) client.Volume {
+func (w *world) volume(t testing.TB, name string, size int) client.Volume {
 	t.Helper()
 	made, err := w.user.CreateVolume(t.Context(), client.CreateVolume{Name: name, Size: size, DataCenter: w.info.DataCenterID, Type: tier})
 	if err != nil {
@@ -142,14 +142,19 @@ func (w *world) volume(t *testing.T, name string, size int) client.Volume {
 	return out
 }
 
-// create makes a pod with the volume and that many GPUs, of which a host has eight.
-func (w *world) create(t *testing.T, name, volume string, gpus int) client.Pod {
-	t.Helper()
-	made, err := w.user.CreatePod(t.Context(), client.CreatePod{
+// body asks for a pod with the volume.
+func (w *world) body(name, volume string, gpus int) client.CreatePod {
+	return client.CreatePod{
 		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: gpus},
 		Args:   `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; sleep 1000 & wait"]}`,
 		Mounts: &client.Mounts{Network: []client.NetworkMount{{VolumeID: volume, Path: mountPath}}},
-	})
+	}
+}
+
+// create makes a pod with the volume and that many GPUs, of which a host has eight.
+func (w *world) create(t testing.TB, name, volume string, gpus int) client.Pod {
+	t.Helper()
+	made, err := w.user.CreatePod(t.Context(), w.body(name, volume, gpus))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +163,12 @@ func (w *world) create(t *testing.T, name, volume string, gpus int) client.Pod {
 }
 
 // pod makes one that takes more than half of a host, and waits until it runs.
-func (w *world) pod(t *testing.T, name, volume string) client.Pod {
+func (w *world) pod(t testing.TB, name, volume string) client.Pod {
 	t.Helper()
 	return w.reach(t, w.create(t, name, volume, 5).ID, fleet.StatusRunning)
 }
 
-func (w *world) reach(t *testing.T, id string, want fleet.PodStatus) client.Pod {
+func (w *world) reach(t testing.TB, id string, want fleet.PodStatus) client.Pod {
 	t.Helper()
 	var out client.Pod
 	await(t, func() error {
@@ -177,7 +182,7 @@ func (w *world) reach(t *testing.T, id string, want fleet.PodStatus) client.Pod 
 }
 
 // remove terminates a pod and waits until nothing of it is left.
-func (w *world) remove(t *testing.T, id string) {
+func (w *world) remove(t testing.TB, id string) {
 	t.Helper()
 	if err := w.user.DeletePod(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -186,7 +191,7 @@ func (w *world) remove(t *testing.T, id string) {
 }
 
 // run runs a shell command in a pod, and returns what it printed and its exit code.
-func (w *world) run(t *testing.T, pod client.Pod, command string) (string, int) {
+func (w *world) run(t testing.TB, pod client.Pod, command string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), reachTimeout)
 	defer cancel()
@@ -204,7 +209,7 @@ func (w *world) run(t *testing.T, pod client.Pod, command string) (string, int) 
 }
 
 // must is run of a command that succeeds.
-func (w *world) must(t *testing.T, pod client.Pod, command string) string {
+func (w *world) must(t testing.TB, pod client.Pod, command string) string {
 	t.Helper()
 	text, code := w.run(t, pod, command)
 	if code != 0 {
@@ -214,7 +219,7 @@ func (w *world) must(t *testing.T, pod client.Pod, command string) string {
 }
 
 // says fails while a command does not print exactly that.
-func (w *world) says(t *testing.T, pod client.Pod, command, want string) error {
+func (w *world) says(t testing.TB, pod client.Pod, command, want string) error {
 	t.Helper()
 	if text, code := w.run(t, pod, command); text != want || code != 0 {
 		return fmt.Errorf("%s: %s: exit code %d: %q, want %q", pod.Name, command, code, text, want)
@@ -223,7 +228,7 @@ func (w *world) says(t *testing.T, pod client.Pod, command, want string) error {
 }
 
 // stillThe fails when a pod was started again.
-func (w *world) stillThe(t *testing.T, pods ...client.Pod) {
+func (w *world) stillThe(t testing.TB, pods ...client.Pod) {
 	t.Helper()
 	for _, pod := range pods {
 		p, err := w.user.Pod(t.Context(), pod.ID)
@@ -235,7 +240,7 @@ func (w *world) stillThe(t *testing.T, pods ...client.Pod) {
 
 // freeze stops the servers of the file system where they are; they go on when the returned function is called, at the
 // latest when the test ends.
-func (w *world) freeze(t *testing.T) (heal func()) {
+func (w *world) freeze(t testing.TB) (heal func()) {
 	t.Helper()
 	daemons := []string{cephtest.MDS, cephtest.OSD, cephtest.Mon}
 	frozen := true
@@ -259,7 +264,7 @@ func (w *world) freeze(t *testing.T) (heal func()) {
 	return heal
 }
 
-func await(t *testing.T, check func() error) {
+func await(t testing.TB, check func() error) {
 	t.Helper()
 	if err := devtest.Until(reachTimeout, check); err != nil {
 		t.Fatalf("after %v: %v", reachTimeout, err)
