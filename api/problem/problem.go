@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"gantry/fleet"
 )
@@ -36,6 +37,8 @@ type Problem struct {
 	Code      fleet.Code        `json:"code" doc:"Stable code for programs." example:"invalid"`
 	RequestID string            `json:"requestId" doc:"Identifier of the request, also in the header x-request-id." example:"k3n8w0zq5r7d2a"`
 	Excluded  []fleet.Exclusion `json:"excluded,omitempty" doc:"With code no_capacity: how many hosts each placement rule refused."`
+	Error     string            `json:"error,omitempty" doc:"On paths below /v1 alone: the detail, and each of errors on a line of its own, where clients of version 1 look for it."`
+	Message   string            `json:"message,omitempty" doc:"On paths below /v1 alone: the same as error."`
 }
 
 // class is how one error code is answered.
@@ -109,6 +112,15 @@ func NoPath(requestID string) Problem {
 	return p
 }
 
+// For fits p to the version of the API that r speaks: clients of version 1 read error or message, and nothing else.
+func (p Problem) For(r *http.Request) Problem {
+	if path := r.URL.Path; path == "/v1" || strings.HasPrefix(path, "/v1/") {
+		text := strings.Join(append([]string{p.Detail}, p.Errors...), "\n")
+		p.Error, p.Message = text, text
+	}
+	return p
+}
+
 // Write sends p with the headers that its status asks for. Allow, for 405, is the caller's to set; a
 // Retry-After that the caller has set stays.
 func Write(w http.ResponseWriter, p Problem) {
@@ -140,7 +152,7 @@ func Answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error)
 	case p.Status == http.StatusServiceUnavailable:
 		log.Warn("request could not be decided", "request", p.RequestID, "method", r.Method, "route", r.Pattern, "err", err)
 	}
-	Write(w, p)
+	Write(w, p.For(r))
 }
 
 type requestIDKey struct{}

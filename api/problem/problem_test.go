@@ -88,3 +88,20 @@ func TestRetryAfterOfCallerStays(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionOneReadsErrorAndMessage looks at the paths where problems have the two members that clients of version 1 read.
+func TestVersionOneReadsErrorAndMessage(t *testing.T) {
+	err := &fleet.Error{Code: fleet.CodeInvalid, Details: []string{"$.size: must be at least 10"}}
+	want := problem.TextInvalid + "\n$.size: must be at least 10"
+	for path, old := range map[string]bool{"/v1": true, "/v1/networkvolumes": true, "/v2/pods": false, "/v10": false, "/admin/v1/hosts": false, "/": false} {
+		w := httptest.NewRecorder()
+		problem.Answer(w, httptest.NewRequest(http.MethodGet, path, nil), slog.New(slog.DiscardHandler), err)
+		var got problem.Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if (got.Error == want && got.Message == want) != old || (got.Error == "" && got.Message == "") == old {
+			t.Errorf("%s: %s", path, w.Body)
+		}
+	}
+}

@@ -150,7 +150,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(t, r)
 
 	if !cleanPath(r.URL.Path) {
-		problem.Write(t, problem.NoPath(id))
+		problem.Write(t, problem.NoPath(id).For(r))
 		return
 	}
 	if _, pattern := a.mux.Handler(r); pattern == "" {
@@ -175,11 +175,11 @@ func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
 	seen := &discard{header: http.Header{}}
 	a.mux.ServeHTTP(seen, r)
 	if seen.status != http.StatusMethodNotAllowed {
-		problem.Write(w, problem.NoPath(id))
+		problem.Write(w, problem.NoPath(id).For(r))
 		return
 	}
 	w.Header().Set("Allow", seen.header.Get("Allow"))
-	problem.Write(w, problem.From(&fleet.Error{Code: fleet.CodeMethod, Msg: "the method is not allowed for this path"}, id))
+	problem.Write(w, problem.From(&fleet.Error{Code: fleet.CodeMethod, Msg: "the method is not allowed for this path"}, id).For(r))
 }
 
 func (a *API) recover(t *tracker, r *http.Request) {
@@ -195,7 +195,7 @@ func (a *API) recover(t *tracker, r *http.Request) {
 	if t.begun {
 		panic(http.ErrAbortHandler) // the answer is cut, so that it cannot be taken for a whole one
 	}
-	problem.Write(t, problem.From(&fleet.Error{Code: fleet.CodeInternal}, id))
+	problem.Write(t, problem.From(&fleet.Error{Code: fleet.CodeInternal}, id).For(r))
 }
 
 // tracker knows whether an answer was begun.

@@ -80,7 +80,7 @@ type DataCenter struct {
 	Name               string   `json:"name" doc:"Name."`
 	Region             string   `json:"region" doc:"NORTH_AMERICA, SOUTH_AMERICA, EUROPE, ASIA, MIDDLE_EAST, AFRICA, OCEANIA, ANTARCTICA or UNKNOWN."`
 	GlobalNetwork      bool     `json:"globalNetwork" doc:"Whether pods here can join the account's private network."`
-	NetworkVolumeTypes []string `json:"networkVolumeTypes" doc:"Tiers of network volumes."`
+	NetworkVolumeTypes []string `json:"networkVolumeTypes" doc:"Tiers in which a network volume can be made here now; empty: none."`
 	Compliance         []string `json:"compliance" doc:"Certificates."`
 	GPUAvailability    []Stock  `json:"gpuAvailability,omitzero" doc:"With include=GPU_AVAILABILITY."`
 	CPUAvailability    []Stock  `json:"cpuAvailability,omitzero" doc:"With include=CPU_AVAILABILITY."`
@@ -156,6 +156,9 @@ func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) 
 	out := DataCenter{
 		ID: string(dc.ID), Name: dc.Name, Region: cmp.Or(dc.Region, "UNKNOWN"), GlobalNetwork: dc.GlobalNetwork,
 		NetworkVolumeTypes: []string{}, Compliance: append([]string{}, dc.Compliance...),
+	}
+	for _, tier := range view.VolumeTypes[dc.ID] {
+		out.NetworkVolumeTypes = append(out.NetworkVolumeTypes, string(tier))
 	}
 	if gpus {
 		out.GPUAvailability = []Stock{}

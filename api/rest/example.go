@@ -53,7 +53,7 @@ func exampleCPU() CPUFlavor {
 
 func exampleCenter() DataCenter {
 	return DataCenter{
-		ID: "EU-RO-1", Name: "EU-RO-1", Region: "EUROPE", NetworkVolumeTypes: []string{}, Compliance: []string{},
+		ID: "EU-RO-1", Name: "EU-RO-1", Region: "EUROPE", NetworkVolumeTypes: []string{"STANDARD"}, Compliance: []string{},
 		GPUAvailability: []Stock{{ID: "NVIDIA H100 80GB HBM3", Name: "H100 SXM", Availability: "HIGH"}},
 	}
 }

@@ -62,7 +62,7 @@ type BackendSettings struct {
 	NFS         *NFSBackend   `json:"nfs,omitempty" doc:"With kind nfs. Its export cannot change while volumes are on it."`
 	Ceph        *CephBackend  `json:"cephfs,omitempty" doc:"With kind cephfs. Its file system and path cannot change while volumes are on it."`
 	Local       *LocalBackend `json:"local,omitempty" doc:"With kind local. Its path cannot change while volumes are on it."`
-	StorageHost *string       `json:"storageHost,omitempty" doc:"The one host that makes and deletes its volumes; \"\": any host of the data center with the role storage." maxLength:"14" example:"h7d2k9s4f1g6j3"`
+	StorageHost *string       `json:"storageHost,omitempty" doc:"The one host that makes and deletes its volumes, which must have the role storage; \"\": any host of the data center that has it. Kind local needs one." maxLength:"14" example:"h7d2k9s4f1g6j3"`
 	StoragePath *string       `json:"storagePath,omitempty" doc:"The backend's root as a directory of storageHost; \"\": none." maxLength:"1024" example:"/srv/volumes"`
 	Key         string        `json:"key,omitempty" doc:"With kind cephfs: key of user. It is stored encrypted and never shown." maxLength:"256" example:"placeholder"`
 	AdminKey    string        `json:"adminKey,omitempty" doc:"With kind cephfs: key of adminUser. It is stored encrypted, sent to hosts with the role storage alone, and never shown." maxLength:"256" example:"placeholder"`
@@ -102,8 +102,8 @@ func (a *API) registerBackends() {
 	})
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/volume-backends", id: "createBackend", tag: "Operators", summary: "Add a backend of network volumes",
-		text: "Adds storage on which network volumes of a data center and tier are made. 400: the settings do not fit the kind, or the data center has too " +
-			"many. 404: there is no such host. 409: there is a backend of this id. 422: a single value is wrong, or there is no such data center.",
+		text: "Adds storage on which network volumes of a data center and tier are made. 400: the data center has too " +
+			"many. 404: there is no such data center, or no such host. 409: there is a backend of this id. 422: a single value is wrong, or does not fit the kind.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, errors: []int{http.StatusConflict, http.StatusNotFound},
 		in: CreateBackendRequest{ID: "ceph-nvme", DataCenterID: "EU-RO-1", Kind: "cephfs", BackendSettings: exampleBackendSettings()}, out: exampleBackend(),
 	}, a.createBackend)
@@ -117,7 +117,7 @@ func (a *API) registerBackends() {
 	handle(a, route{
 		method: http.MethodPatch, path: "/admin/v1/volume-backends/{id}", id: "updateBackend", tag: "Operators", summary: "Change a backend of network volumes",
 		text: "Changes a backend; what is left out stays, a part that is given (nfs, cephfs, local) is replaced whole. Pods that run keep what they have mounted. " +
-			"400: the settings do not fit the kind, or volumes would not be found any more. 404: there is none of this id, or no such host.",
+			"400: volumes would not be found any more. 404: there is none of this id, or no such host. 422: a single value is wrong, or does not fit the kind.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{backendIDParam()},
 		in: UpdateBackendRequest{BackendSettings{Closed: new(true)}}, out: exampleBackend(),
 	}, a.updateBackend)
@@ -164,7 +164,7 @@ func (in *BackendSettings) apply(b *fleet.Backend) fleet.BackendSecrets {
 		}
 	}
 	if in.Local != nil {
-		b.Local = &fleet.LocalBackend{Path: in.Local.Path}
+		b.Local, b.StoragePath = &fleet.LocalBackend{Path: in.Local.Path}, ""
 	}
 	if in.StorageHost != nil {
 		b.StorageHost = fleet.HostID(*in.StorageHost)

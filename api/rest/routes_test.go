@@ -249,7 +249,13 @@ func objects(t *testing.T, s *site) map[string]string {
 	if _, err := s.plane.PutSecret(t.Context(), who, "TOKEN", "value"); err != nil {
 		t.Fatal(err)
 	}
+	volume := string(s.plane.PutVolume(plane.User, 1, "dev-1"))
+	s3, _, err := s.plane.CreateS3Key(t.Context(), who, fleet.S3KeyRequest{Name: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return map[string]string{
+		"/v2/network-volumes/": volume, "/v1/networkvolumes/": volume, "/v2/s3-keys/": s3.ID,
 		"/v2/secrets/": "TOKEN",
 		"/v2/pods/":    string(makePod(t, s.plane, fleet.EventRunning)), "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
 		"/v2/account/keys/":           "key00000000004",

@@ -71,7 +71,7 @@ func (a *API) registerVolumes() {
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/network-volumes", id: "createNetworkVolume", tag: "Network Volumes", summary: "Make a network volume",
 		text:  "Makes storage in a data center that outlives pods, and that several pods there can have at once. " + textCreateVolume + "\n\n" + onceText,
-		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{onceParam()}, errors: []int{http.StatusPaymentRequired},
+		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{onceParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: CreateNetworkVolumeRequest{Name: "datasets", Size: 100, DataCenter: "EU-RO-1"}, out: exampleVolume(),
 	}, a.createVolume)
 	handle(a, route{
@@ -158,9 +158,6 @@ func volumeRecord(v fleet.VolumeView) NetworkVolume {
 		out.Status = "CREATING"
 	case v.Volume.ReadOnly:
 		out.Status = "READ_ONLY"
-		if v.Problem == "" {
-			out.StatusReason = textOrNull("It holds more than 105 % of its size: grow it, or remove files through the S3 interface.")
-		}
 	}
 	return out
 }

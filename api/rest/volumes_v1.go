@@ -46,7 +46,7 @@ func (a *API) registerVolumesV1() {
 	handle(a, route{
 		method: http.MethodPost, path: "/v1/networkvolumes", id: "createNetworkVolumeV1", tag: tag, summary: "Make a network volume",
 		text:  "Makes a network volume. " + textCreateVolume + "\n\n" + onceText,
-		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{onceParam()}, errors: []int{http.StatusPaymentRequired},
+		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{onceParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: CreateVolumeV1Request{Name: "datasets", Size: 100, DataCenterID: "EU-RO-1"}, out: exampleVolumeV1(),
 	}, func(ctx context.Context, c *call, in *CreateVolumeV1Request) (*VolumeV1, error) {
 		return show(volumeV1)(a.makeVolume(ctx, c, in, fleet.VolumeRequest{

@@ -102,7 +102,7 @@ type backendFlags struct {
 	KeyFile     string   `placeholder:"FILE" help:"File with the key of --user; - is standard input. A key is never an argument."`
 	AdminUser   string   `placeholder:"NAME" help:"Ceph user that may set quotas, of hosts with the role storage."`
 	AdminKey    string   `name:"admin-key-file" placeholder:"FILE" help:"File with the key of --admin-user."`
-	Local       string   `placeholder:"PATH" help:"A directory of every host, for development."`
+	Local       string   `placeholder:"PATH" help:"A directory of every host, for development; needs --storage-host."`
 	StorageHost *string  `placeholder:"HOST" help:"The one host that makes and deletes volumes, by id or name; empty: any with the role storage."`
 	StoragePath *string  `placeholder:"PATH" help:"The backend's root as a directory of --storage-host, which limits the size of volumes in it; empty: none."`
 }
@@ -121,6 +121,9 @@ func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (clien
 		server, export, ok := cutPlace(f.NFS)
 		if !ok {
 			return out, usage("--nfs must be SERVER:/EXPORT, such as nfs-1.example:/srv/volumes")
+		}
+		if inner, ok := strings.CutPrefix(server, "["); ok { // an IPv6 address
+			server = strings.TrimSuffix(inner, "]")
 		}
 		out.NFS = &client.NFSBackend{Server: server, Export: export, Options: f.NFSOptions}
 	} else if f.NFSOptions != "" {
@@ -188,7 +191,8 @@ Examples:
       --admin-user gantry-admin --admin-key-file gantry-admin.key
     gantry admin volume-backend add filer --data-center EU-RO-1 --nfs filer-1.example:/export/gantry
     gantry admin volume-backend add own-nfs --data-center EU-RO-1 --nfs 10.0.0.5:/srv/volumes \
-      --storage-host nfs-1 --storage-path /srv/volumes`
+      --storage-host nfs-1 --storage-path /srv/volumes
+    gantry admin volume-backend add try --data-center dev --local /srv/volumes --storage-host this-host`
 }
 
 // Run adds a backend.
@@ -250,6 +254,9 @@ func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	body.Closed = cmd.Closed
+	if body == (client.BackendBody{}) {
+		return usage("say what to change")
+	}
 	return a.showBackend(c.UpdateBackend(ctx, cmd.Backend, body))
 }
 

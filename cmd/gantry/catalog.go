@@ -136,9 +136,9 @@ func (cmd catalogCentersCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string {
 		var rows [][]string
 		for _, dc := range list.Value.DataCenters {
-			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, yes(dc.GlobalNetwork), inStock(dc.GPUs), inStock(dc.CPUs)})
+			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, yes(dc.GlobalNetwork), orDash(strings.Join(dc.NetworkVolumeTypes, ", ")), inStock(dc.GPUs), inStock(dc.CPUs)})
 		}
-		return table([]string{"ID", "NAME", "REGION", "GLOBAL NETWORK", "FREE GPUS", "FREE CPUS"}, rows)
+		return table([]string{"ID", "NAME", "REGION", "GLOBAL NETWORK", "VOLUMES", "FREE GPUS", "FREE CPUS"}, rows)
 	})
 }
 

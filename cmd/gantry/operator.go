@@ -181,6 +181,8 @@ func hostFields(h client.Host) [][2]string {
 		{"Takes no pods", h.TakesNoPods},
 		{"Alarm", alarm},
 		{"Labels", labelsText(h.Labels)},
+		{"Roles", strings.Join(h.Roles, ", ")},
+		{"Mounts volumes", strings.Join(h.Volumes, ", ")},
 		{"Pods", fmt.Sprint(h.Pods)},
 		{"CPU", share(h.Used.MilliCPU, h.Total.MilliCPU, 1000, "cores")},
 		{"Memory", share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB")},

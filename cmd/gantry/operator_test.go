@@ -18,7 +18,7 @@ const drainedID = "h7d2k9s4f1g6j3"
 func TestOperatorsTables(t *testing.T) {
 	api := world()
 	api["GET /admin/v1/hosts/"+drainedID] = []string{`200 {"id":"h7d2k9s4f1g6j3","name":"gpu-01","dataCenterId":"dev-1","cloud":"SECURE","state":"unreachable","duty":"draining",
-		"keepRunning":true,"takesNoPods":"unreachable","labels":{"rack":"b4","a":"1"},"alarm":{"text":"Another machine used its certificate.","at":"2026-10-01T12:00:00.000Z"},
+		"keepRunning":true,"takesNoPods":"unreachable","labels":{"rack":"b4","a":"1"},"roles":["storage","s3"],"volumes":["cephfs","nfs"],"alarm":{"text":"Another machine used its certificate.","at":"2026-10-01T12:00:00.000Z"},
 		"usedGpus":2,"gpus":[{"uuid":"MIG-1","type":"NVIDIA H100 MIG 1g.10gb","numa":0,"island":1,"sick":null,"pci":null,"parent":"GPU-1"},
 		{"uuid":"GPU-2","type":"NVIDIA H100","numa":1,"island":1,"sick":"XID 79","pci":"0000:3b:00.0","parent":null}],"runtimeClass":"gvisor","images":7,
 		"notices":[{"code":"runc_old","text":"It is 1.1.5.","severe":true},{"code":"disk_unlimited","text":"The disk\u001b[31m has no limit.","severe":false}],
@@ -47,22 +47,24 @@ member00000003  sched-3  10.0.0.13:8443  voter        no, for 1m30s  900      10
 k3n8w0zq5r7d2a  a5f8k2m7q1w4z9  RUNNING  2     yes     -
 m3n8w0zq5r7d2a  a5f8k2m7q1w4z9  EXITED   0     no      it keeps data�[31m on the host
 `}},
-		{"host get " + drainedID, result{Out: `Id:             h7d2k9s4f1g6j3
-Name:           gpu-01
-Data center:    dev-1
-Cloud:          SECURE
-State:          unreachable, draining, pods that run are kept
-Takes no pods:  unreachable
-Alarm:          Another machine used its certificate. (2026-10-01 12:00:00.000 UTC)
-Labels:         a=1, rack=b4
-Pods:           0
-CPU:            0/0 cores
-Memory:         0/0 GB
-Disk:           0/0 GB
-GPUs:           2/2 used: 1 × NVIDIA H100 (sick), 1 × NVIDIA H100 MIG 1g.10gb
-Runtime class:  gvisor
-Images:         7
-Joined:         2026-10-01 11:00:00.000 UTC
+		{"host get " + drainedID, result{Out: `Id:              h7d2k9s4f1g6j3
+Name:            gpu-01
+Data center:     dev-1
+Cloud:           SECURE
+State:           unreachable, draining, pods that run are kept
+Takes no pods:   unreachable
+Alarm:           Another machine used its certificate. (2026-10-01 12:00:00.000 UTC)
+Labels:          a=1, rack=b4
+Roles:           storage, s3
+Mounts volumes:  cephfs, nfs
+Pods:            0
+CPU:             0/0 cores
+Memory:          0/0 GB
+Disk:            0/0 GB
+GPUs:            2/2 used: 1 × NVIDIA H100 (sick), 1 × NVIDIA H100 MIG 1g.10gb
+Runtime class:   gvisor
+Images:          7
+Joined:          2026-10-01 11:00:00.000 UTC
 Takes no pods: runc_old: It is 1.1.5.
 Notice: disk_unlimited: The disk�[31m has no limit.
 GPU GPU-2 takes no pods: XID 79

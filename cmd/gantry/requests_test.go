@@ -23,6 +23,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	const account, key, tmpl, reg = "a5f8k2m7q1w4z9", "m2c9v4x7b1n5q8", "t5f8k2m7q1w4z9", "r3g8k2m7q1w4z9"
+	const volume, volumes, backends, s3 = "vol00000000001", "/v2/network-volumes", "/admin/v1/volume-backends", "user_000000000000000000000000000"
 	const hosts, host, member = "/admin/v1/hosts/", "h7d2k9s4f1g6j3", "member00000002"
 	create, pod := "pod create train img --gpu H100", "POST /v2/pods "
 	tests := []struct {
@@ -78,6 +79,45 @@ func TestRequests(t *testing.T) {
 		{args: "secret set HF_TOKEN --from-file " + dir + "/password", want: []string{`PUT /v2/secrets/HF_TOKEN {"value":"hush"}`}},
 		{args: "secret list", want: []string{"GET /v2/secrets"}},
 		{args: "secret delete HF_TOKEN", want: []string{"DELETE /v2/secrets/HF_TOKEN"}},
+
+		{args: "pod create web img --cpu cpu3c --network-volume datasets", want: []string{
+			"GET " + volumes, pod + `{"name":"web","image":"img","cpu":{"id":"cpu3c","vcpuCount":2},"mounts":{"network":[{"volumeId":"` + volume + `","path":"/workspace"}]}}`,
+		}},
+		{args: "pod update " + podID + " --network-volume " + volume + ":/data", want: []string{
+			"PATCH /v2/pods/" + podID + ` {"mounts":{"network":[{"volumeId":"` + volume + `","path":"/data"}]}}`,
+		}},
+		{args: "volume list", want: []string{"GET " + volumes}},
+		{args: "volume get datasets", want: []string{"GET " + volumes, "GET " + volumes + "/" + volume}},
+		{args: "volume create datasets --size 100 --data-center EU-RO-1 --wait", want: []string{
+			"POST " + volumes + ` {"name":"datasets","size":100,"dataCenter":"EU-RO-1"}`, "GET " + volumes + "/" + volume,
+		}},
+		{args: "volume create datasets --size 10 --data-center EU-RO-1 --type HIGH_PERFORMANCE", want: []string{
+			"POST " + volumes + ` {"name":"datasets","size":10,"dataCenter":"EU-RO-1","type":"HIGH_PERFORMANCE"}`,
+		}},
+		{args: "volume update " + volume + " --name b --size 200", want: []string{"PATCH " + volumes + "/" + volume + ` {"name":"b","size":200}`}},
+		{args: "volume delete " + volume + " datasets", want: []string{"DELETE " + volumes + "/" + volume, "GET " + volumes, "DELETE " + volumes + "/" + volume}},
+		{args: "s3-key list", want: []string{"GET /v2/s3-keys"}},
+		{args: "s3-key create ci", want: []string{`POST /v2/s3-keys {"name":"ci"}`}},
+		{args: "s3-key create ci --read-only --expires-in 1h", want: []string{`POST /v2/s3-keys {"name":"ci","readOnly":true,"expiresAt":"2026-10-01T13:01:30Z"}`}},
+		{args: "s3-key delete " + s3, want: []string{"DELETE /v2/s3-keys/" + s3}},
+		{args: "admin volume-backend list", want: []string{"GET " + backends}},
+		{args: "admin volume-backend add b --data-center d --nfs [fd00::1]:/srv --nfs-options nconnect=4 --storage-host gpu-01 --storage-path /srv/v", want: []string{
+			"GET /admin/v1/hosts", "POST " + backends + ` {"id":"b","dataCenterId":"d","kind":"nfs","nfs":{"server":"fd00::1","export":"/srv","options":"nconnect=4"},"storageHost":"` + host + `","storagePath":"/srv/v"}`,
+		}},
+		{args: "admin volume-backend add b --data-center d --type HIGH_PERFORMANCE --cephfs fs:/gantry --monitor 10.0.0.1:6789 --monitor m2:6789 --user g --admin-user ga --key-file " + dir + "/password --admin-key-file " + dir + "/password", want: []string{
+			"POST " + backends + ` {"id":"b","dataCenterId":"d","type":"HIGH_PERFORMANCE","kind":"cephfs","cephfs":{"monitors":["10.0.0.1:6789","m2:6789"],"fileSystem":"fs","path":"/gantry","user":"g","adminUser":"ga"},"key":"hush","adminKey":"hush"}`,
+		}},
+		{args: "admin volume-backend add b --data-center d --local /srv/v --storage-host " + host, want: []string{
+			"POST " + backends + ` {"id":"b","dataCenterId":"d","kind":"local","local":{"path":"/srv/v"},"storageHost":"` + host + `"}`,
+		}},
+		{args: "admin volume-backend get b", want: []string{"GET " + backends + "/b"}},
+		{args: "admin volume-backend update b --closed", want: []string{"PATCH " + backends + `/b {"closed":true}`}},
+		{args: "admin volume-backend update b --no-closed --storage-host= --storage-path= --key-file " + dir + "/password", want: []string{
+			"PATCH " + backends + `/b {"storageHost":"","storagePath":"","closed":false,"key":"hush"}`,
+		}},
+		{args: "admin volume-backend delete b", want: []string{"DELETE " + backends + "/b"}},
+		{args: "host role gpu-01 storage s3", want: []string{"GET /admin/v1/hosts", "PATCH " + hosts + host + ` {"roles":["storage","s3"]}`}},
+		{args: "host role " + host + " --none", want: []string{"PATCH " + hosts + host + ` {"roles":[]}`}},
 
 		{args: "catalog gpus --count 2 --cloud SECURE --country RO --country DE --cuda 12.8", want: []string{
 			"GET /v2/catalog/gpus?cloud=SECURE&count=2&countryCodes=RO%2CDE&cudaVersions=12.8&include=AVAILABILITY&product=POD",
@@ -227,6 +267,21 @@ func world() map[string][]string {
 		out[method+" /admin/v1/accounts/a5f8k2m7q1w4z9"] = []string{"200 " + account}
 		out[method+" /v2/templates/t5f8k2m7q1w4z9"] = []string{"200 " + tmpl}
 	}
+	const volume = `{"id":"vol00000000001","name":"datasets","size":100,"dataCenter":"EU-RO-1","type":"STANDARD","status":"`
+	for what, status := range map[string]string{"POST /v2/network-volumes": "201 ", "GET /v2/network-volumes/vol00000000001": "200 ", "PATCH /v2/network-volumes/vol00000000001": "200 "} {
+		state := "READY"
+		if status == "201 " {
+			state = "CREATING"
+		}
+		out[what] = []string{status + volume + state + `"}`}
+	}
+	out["GET /v2/network-volumes"], out["DELETE /v2/network-volumes/vol00000000001"] = []string{`200 {"networkVolumes":[` + volume + `READY"}]}`}, []string{"204 "}
+	out["GET /v2/s3-keys"], out["DELETE /v2/s3-keys/user_000000000000000000000000000"] = []string{`200 {"s3Keys":[]}`}, []string{"204 "}
+	out["POST /v2/s3-keys"] = []string{`201 {"key":{"id":"user_000000000000000000000000000","name":"ci"},"secretAccessKey":"rps_new"}`}
+	for what, answer := range map[string]string{"GET ": "200 ", "POST ": "201 ", "GET /b": "200 ", "PATCH /b": "200 ", "DELETE /b": "204 "} {
+		method, path, _ := strings.Cut(what, " ")
+		out[method+" /admin/v1/volume-backends"+path] = []string{answer + `{"id":"b"}`}
+	}
 	out["DELETE /v2/templates/t5f8k2m7q1w4z9"] = []string{"204 "}
 	for _, what := range []string{"GET ", "PATCH "} {
 		out[what+"/admin/v1/hosts/h7d2k9s4f1g6j3"] = []string{"200 " + host}
@@ -252,7 +307,21 @@ func TestRefusedCommandLines(t *testing.T) {
 		"pod create web i --cpu c --cuda 12.8":                             "go with --gpu",
 		"pod create web i --gpu g --cuda 12.8 --no-cuda":                   "--cuda and --no-cuda exclude each other",
 		"pod create web i --gpu g --persistent /workspace":                 "--persistent must be GB:PATH",
-		"pod create web i --gpu g --network-volume v":                      "--network-volume must be ID:PATH",
+		"pod create web i --gpu g --network-volume v:":                     "--network-volume must be VOLUME or VOLUME:PATH",
+		"volume create v --size 10":                                        "missing flags: --data-center",
+		"volume create v --data-center d":                                  "missing flags: --size",
+		"volume update v":                                                  "say what to change",
+		"s3-key create k --expires-in=-1h":                                 "--expires-in must be positive",
+		"admin volume-backend add b --data-center d":                       "say one of --nfs, --cephfs and --local",
+		"admin volume-backend add b --data-center d --nfs a:/b --local /c": "say one of --nfs, --cephfs and --local",
+		"admin volume-backend add b --data-center d --nfs /srv":            "--nfs must be SERVER:/EXPORT",
+		"admin volume-backend add b --data-center d --cephfs fs":           "--cephfs must be NAME:/PATH",
+		"admin volume-backend add b --data-center d --local /v --user u":   "go with --cephfs",
+		"admin volume-backend update b":                                    "say what to change",
+		"admin volume-backend update b --nfs-options ro":                   "--nfs-options goes with --nfs",
+		"admin volume-backend update b --key-file " + dir + "/empty":       "the file is empty",
+		"host role gpu-01":                                                 "say the roles",
+		"host role gpu-01 s3 --none":                                       "say the roles",
 		"pod create web i --gpu g --persistent 9:/a --network-volume v:/b": "--persistent and --network-volume exclude each other",
 		"pod create web i --cpu c --port 80 --no-ports":                    "--port and --no-ports exclude each other",
 		"pod create web i --cpu c --registry r --no-registry":              "--registry and --no-registry exclude each other",
@@ -316,12 +385,15 @@ func TestRefusedCommandLines(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"host cordon nobody":                       "gantry: no host has the id or name nobody\n",
-		"raft promote nobody":                      "gantry: no scheduler has the id or name nobody\n",
-		"template get nobody":                      "gantry: no template has the id or name nobody\n",
-		"registry delete nobody":                   "gantry: no registry credential has the id or name nobody\n",
-		"ssh-key remove nobody":                    "gantry: no key has the fingerprint or comment nobody\n",
-		"pod create a i --cpu c --template nobody": "gantry: no template has the id or name nobody\n",
+		"host cordon nobody":                             "gantry: no host has the id or name nobody\n",
+		"raft promote nobody":                            "gantry: no scheduler has the id or name nobody\n",
+		"template get nobody":                            "gantry: no template has the id or name nobody\n",
+		"registry delete nobody":                         "gantry: no registry credential has the id or name nobody\n",
+		"ssh-key remove nobody":                          "gantry: no key has the fingerprint or comment nobody\n",
+		"pod create a i --cpu c --template nobody":       "gantry: no template has the id or name nobody\n",
+		"pod create a i --cpu c --network-volume nobody": "gantry: no network volume has the id or name nobody\n",
+		"volume delete nobody":                           "gantry: no network volume has the id or name nobody\n",
+		"host role nobody s3":                            "gantry: no host has the id or name nobody\n",
 	} {
 		if got, _ := gantry(t, setup{api: world()}, strings.Fields(args)...); got.Code != exitNotFound || got.Err != want {
 			t.Errorf("gantry %s: %+v", args, got)

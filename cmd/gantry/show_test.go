@@ -76,6 +76,22 @@ m2c9v4x7b1n5q8  ci    gk_abc…  all:read  no     2026-10-01 11:00:00.000 UTC  2
 		{"ssh-key list", world(), result{Out: `TYPE         FINGERPRINT                                         COMMENT
 ssh-ed25519  ` + parseSSHKey(otherLine).fingerprint + `  you@desk
 `}},
+		{"volume list", map[string][]string{"GET /v2/network-volumes": {`200 {"networkVolumes":[
+			{"id":"vol00000000001","name":"datasets","size":100,"dataCenter":"EU-RO-1","type":"STANDARD","status":"READY","statusReason":null,"used":42000000000,"createdAt":"2026-10-01T12:00:00.000Z"},
+			{"id":"vol00000000002","name":"new","size":4096,"dataCenter":"EU-RO-1","type":"HIGH_PERFORMANCE","status":"CREATING","statusReason":"the host is away","used":null,"createdAt":"2026-10-01T12:01:00.000Z"}]}`}}, result{
+			Out: `ID              NAME      STATUS    SIZE     USED     DATA CENTER  TIER              CREATED                      REASON
+vol00000000001  datasets  READY     100 GB   42.0 GB  EU-RO-1      STANDARD          2026-10-01 12:00:00.000 UTC  -
+vol00000000002  new       CREATING  4096 GB  -        EU-RO-1      HIGH_PERFORMANCE  2026-10-01 12:01:00.000 UTC  the host is away
+`,
+		}},
+		{"s3-key create ci", world(), result{Out: "rps_new\n", Err: "Access key user_000000000000000000000000000 (ci) was made. Keep its secret key: it is not shown again.\n"}},
+		{"host role gpu-01 --none", world(), result{Out: "h7d2k9s4f1g6j3 (gpu-01) has the roles: -\n"}},
+		{"admin volume-backend get b", map[string][]string{"GET /admin/v1/volume-backends/b": {`200 {"id":"b","dataCenterId":"EU-RO-1","type":"STANDARD","kind":"nfs","nfs":{"server":"filer","export":"/srv"},"cephfs":null,
+			"local":null,"storageHost":null,"storagePath":null,"quota":"measured","closed":true,"volumes":2,"sizeGb":200,"host":"h7d2k9s4f1g6j3","problem":null,"createdAt":"2026-10-01T12:00:00.000Z"}`}}, result{
+			Out: `ID  DATA CENTER  TIER      KIND  WHERE       QUOTA     OPEN  VOLUMES  SIZE    LOOKED AFTER BY  PROBLEM
+b   EU-RO-1      STANDARD  nfs   filer:/srv  measured  no    2        200 GB  h7d2k9s4f1g6j3   -
+`,
+		}},
 		{"admin storage-prices get", world(), result{Out: `Container disk:             $0.1 per GB and month
 Persistent mount, running:  $0 per GB and month
 Persistent mount, stopped:  $0 per GB and month
@@ -144,9 +160,10 @@ func TestFingerprints(t *testing.T) {
 func TestUncertainCreates(t *testing.T) {
 	const away = `503 {"status":503,"detail":"The outcome is not known.","code":"unavailable","requestId":"r9"}`
 	for args, what := range map[string]string{
-		"pod create web img --cpu c":      "POST /v2/pods",
-		"template create mine img":        "POST /v2/templates",
-		"account credit a5f8k2m7q1w4z9 5": "POST /admin/v1/accounts/a5f8k2m7q1w4z9/credits",
+		"pod create web img --cpu c":                "POST /v2/pods",
+		"template create mine img":                  "POST /v2/templates",
+		"volume create v --size 10 --data-center d": "POST /v2/network-volumes",
+		"account credit a5f8k2m7q1w4z9 5":           "POST /admin/v1/accounts/a5f8k2m7q1w4z9/credits",
 	} {
 		got, _ := gantry(t, setup{api: map[string][]string{what: {away}}}, strings.Fields(args)...)
 		before, key, told := strings.Cut(strings.Split(got.Err, "\n")[0], "--idempotency-key ")

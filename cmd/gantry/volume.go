@@ -151,7 +151,7 @@ func awaitVolume(ctx context.Context, c *client.Client, v client.Answer[client.V
 	defer cancel()
 	for pause := lookMin; v.Value.Status == "CREATING"; pause = min(pause*5/4, lookMax) {
 		if err := sleep(ctx, pause); err != nil {
-			if ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // what Err returns is never wrapped
+			if ctx.Err() == context.DeadlineExceeded {
 				err = &exitError{exitTimeout, fmt.Errorf("gave up waiting for network volume %s after %v: %s", last.ID, within, orDash(printable(last.StatusReason)))}
 			}
 			return v, err
@@ -183,7 +183,7 @@ func (volumeUpdateCmd) Help() string {
 // Run changes a network volume.
 func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Name == nil && cmd.Size == nil {
-		return usage("nothing to change: give --name or --size")
+		return usage("say what to change: --name or --size")
 	}
 	return cmd.do(ctx, a, func(c *client.Client, id string) (client.Answer[client.Volume], error) {
 		return c.UpdateVolume(ctx, id, client.UpdateVolume{Name: cmd.Name, Size: cmd.Size})

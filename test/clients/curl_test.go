@@ -63,9 +63,15 @@ func TestCurl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, header, text = curl(t, base+"/"+made.ID+"/logs?follow=false&source=container")
-	if status != "200" || wants(header, "text/event-stream") != nil || wants(text, `"line":"from curl"`) != nil {
-		t.Errorf("logs: %s\n%s", header, text)
+	err = devtest.Until(reachTimeout, func() error { // a pod may run before it has said anything
+		status, header, text = curl(t, base+"/"+made.ID+"/logs?follow=false&source=container")
+		if status != "200" || wants(header, "text/event-stream") != nil {
+			t.Fatalf("logs: %s\n%s", header, text)
+		}
+		return wants(text, `"line":"from curl"`)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	began := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	err = devtest.Until(reachTimeout, func() error {

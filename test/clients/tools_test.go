@@ -29,7 +29,7 @@ type pod struct {
 	Runtime                 *struct{ Uptime int }
 }
 
-// TestEveryTool plays a user's day: each tool for pods, templates, registries, SSH keys, catalog and
+// TestEveryTool plays a user's day: each tool for pods, network volumes, templates, registries, SSH keys, catalog and
 // billing is called, and none is left out.
 func TestEveryTool(t *testing.T) {
 	m := startMCP(t, suite.info.API, suite.info.APIKey)
@@ -38,6 +38,7 @@ func TestEveryTool(t *testing.T) {
 	t.Run("templates", func(t *testing.T) { templateTools(t, m) })
 	t.Run("registries", func(t *testing.T) { registryTools(t, m) })
 	t.Run("pods", func(t *testing.T) { podTools(t, m) })
+	t.Run("network volumes", func(t *testing.T) { volumeTools(t, m) })
 	t.Run("billing", func(t *testing.T) { billingTools(t, m) })
 	for _, name := range m.tools(t) {
 		if wanted(name) && !m.used[name] {
@@ -46,10 +47,10 @@ func TestEveryTool(t *testing.T) {
 	}
 }
 
-// wanted tells the tools of this API's groups; the others speak of serverless, clusters, volumes and
+// wanted tells the tools of this API's groups; the others speak of serverless, clusters and
 // services beside the API.
 func wanted(tool string) bool {
-	for _, word := range []string{"pod", "template", "registr", "delegation", "ssh-key", "gpu-type", "cpu-type", "data-center", "billing"} {
+	for _, word := range []string{"pod", "network-volume", "template", "registr", "delegation", "ssh-key", "gpu-type", "cpu-type", "data-center", "billing"} {
 		if strings.Contains(tool, word) && !strings.Contains(tool, "cluster-pods") {
 			return true
 		}
@@ -291,13 +292,17 @@ func billingTools(t *testing.T, m *mcp) {
 			Totals         map[string]float64
 		}
 	}
-	var all, pods view
+	var all, pods, volumes view
 	m.good(t, &all, "list-billing", args{"lastN": 2, "bucketSize": "hour"})
 	m.good(t, &pods, "list-pod-billing", args{"lastN": 2, "bucketSize": "hour"})
 	if pods.Metadata.UniquePodCount < 1 || pods.Metadata.Totals["gpuAmount"] <= 0 {
 		t.Errorf("pods: %+v", pods.Metadata)
 	}
-	for _, v := range []view{all, pods} {
+	m.good(t, &volumes, "list-network-volume-billing", args{"lastN": 2, "bucketSize": "hour"})
+	if len(volumes.Records) == 0 || volumes.Metadata.Totals["standardAmount"] <= 0 {
+		t.Errorf("volumes: %+v", volumes)
+	}
+	for _, v := range []view{all, pods, volumes} {
 		sum := 0.0
 		for _, r := range v.Records {
 			amount, _ := r["totalAmount"].(float64)
@@ -307,10 +312,11 @@ func billingTools(t *testing.T, m *mcp) {
 			t.Errorf("records sum up to %v, metadata %+v", sum, v.Metadata)
 		}
 	}
-	if a, p := all.Metadata.Totals["totalAmount"], pods.Metadata.Totals["totalAmount"]; math.Abs(a-p) > 1e-9 {
-		t.Errorf("all %v, pods %v", a, p)
+	parts := pods.Metadata.Totals["totalAmount"] + volumes.Metadata.Totals["totalAmount"]
+	if a := all.Metadata.Totals["totalAmount"]; math.Abs(a-parts) > 1e-9 {
+		t.Errorf("all %v, pods and volumes %v", a, parts)
 	}
-	for _, name := range []string{"list-serverless-billing", "list-endpoint-billing", "list-network-volume-billing", "list-cluster-billing"} {
+	for _, name := range []string{"list-serverless-billing", "list-endpoint-billing", "list-cluster-billing"} {
 		var none view
 		m.good(t, &none, name, nil)
 		if len(none.Records) != 0 || none.Metadata.Totals["totalAmount"] != 0 {
