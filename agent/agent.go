@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gantry/agent/gpu"
+	"gantry/agent/inside"
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -79,6 +80,7 @@ type Config struct {
 	Version    string
 	Containers Containers
 	Inside     Inside // what commands and files in pods go through; nil: they are refused
+	Files      *inside.Program // what reads and writes files in pods; nil: this process
 	Network    netctl.Controller
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
 	Ready      func() // called once, when the first session stands or the pods of before are looked after
@@ -222,7 +224,7 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: make(chan struct{}, 1), allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
 		renewal: renewal{fraction: rand.Float64()},
 	}
-	d.sessions.tunnels.dead = d.volumeDead
+	d.sessions.tunnels.dead, d.sessions.tunnels.program = d.volumeDead, c.Files
 	d.sessions.storage = newStorage(ctx, c.Provisioner, storageFile(c.Dir), d.metrics, c.Log)
 	d.sessions.s3 = d.newS3Door()
 	d.measure()

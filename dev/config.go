@@ -30,6 +30,7 @@ type Config struct {
 	Schedulers    int      // 1, 3 or 5; 0: as many as the folder has, else 1
 	Agents        int      // each of several is a host with a network of its own; 0: as the folder has, else 1
 	Overcommit    int      // offer processors, memory and disk so many times; 0 leaves it to the agent
+	S3            string   // HOST:PORT at which network volumes are served over S3; empty: nowhere
 	Binaries      Binaries
 	StateHome     string    // folder of the pointer to the last dev.json; empty: none is written
 	Out           io.Writer // what people read
@@ -43,6 +44,7 @@ type Config struct {
 type Binaries struct {
 	Scheduler, Agent, Logger string
 	Containerd               string // not needed when Config.Containerd is set
+	S3                       string // needed for Config.S3; empty: not found
 }
 
 // tuning holds the times that tests shorten; zero values mean the defaults.
@@ -95,23 +97,40 @@ func FindBinaries(self, path string, ownContainerd bool) (Binaries, error) {
 	dirs := append([]string{filepath.Dir(self)}, filepath.SplitList(path+":"+binaryPath)...)
 	var missing []string
 	for _, w := range want {
-		for _, dir := range dirs {
-			if !filepath.IsAbs(dir) {
-				continue
-			}
-			if found, err := exec.LookPath(filepath.Join(dir, w.name)); err == nil {
-				*w.at = found
-				break
-			}
-		}
-		if *w.at == "" {
+		if *w.at = find(w.name, dirs); *w.at == "" {
 			missing = append(missing, w.name)
 		}
 	}
+	b.S3 = find("gantry-s3", dirs)
 	if len(missing) > 0 {
 		return b, fmt.Errorf("%s not found, neither beside %s nor in PATH", strings.Join(missing, ", "), self)
 	}
 	return b, nil
+}
+
+func find(name string, dirs []string) string {
+	for _, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return found
+		}
+	}
+	return ""
+}
+
+func (c *Config) checkS3() error {
+	if c.S3 == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(c.S3); err != nil {
+		return bad("address %q for S3: must be HOST:PORT", c.S3)
+	}
+	if c.Binaries.S3 == "" {
+		return bad("gantry-s3 not found, neither beside this program nor in PATH")
+	}
+	return nil
 }
 
 // check makes paths absolute and finds what cannot work before anything is started.
@@ -160,7 +179,7 @@ func (c *Config) check() error {
 		}
 	}
 	c.tune = c.tune.orDefaults()
-	return nil
+	return c.checkS3()
 }
 
 // ConfigError is a setting that cannot be used; nothing was started.

@@ -40,6 +40,7 @@ type dev struct {
 	island *kernel.Island
 
 	containerd *child // nil before it is started, as the others
+	s3         *child // nil also where nobody asked for it
 	schedulers []*child
 	agents     []*child
 
@@ -107,7 +108,7 @@ func (d *dev) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range s.parts() {
+	for _, p := range append([]part{{roleS3, 1}}, s.parts()...) {
 		for _, id := range d.folder.stale(p) {
 			d.cfg.Log.Warn("stopping a child of a dev that was killed", "part", p.name(), "pid", id.PID)
 			if err := id.end(ctx, d.cfg.tune.grace); err != nil {
@@ -232,6 +233,9 @@ func (d *dev) start(ctx context.Context) error {
 		return err
 	}
 	d.provideVolumes(ctx, operator)
+	if err := d.serveS3(ctx, operator); err != nil {
+		return err
+	}
 	return d.publish(ctx)
 }
 

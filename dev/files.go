@@ -29,7 +29,7 @@ type File struct {
 
 // Process is a child that runs.
 type Process struct {
-	Role   string `json:"role"` // "scheduler", "agent" or "containerd"
+	Role   string `json:"role"` // "scheduler", "agent", "containerd" or "s3"
 	ID     string `json:"id"`   // that the cluster knows it by
 	PID    int    `json:"pid"`
 	API    string `json:"api,omitempty"`    // of a scheduler

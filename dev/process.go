@@ -141,6 +141,7 @@ const (
 	roleScheduler  = "scheduler"
 	roleAgent      = "agent"
 	roleContainerd = "containerd"
+	roleS3         = "s3"
 )
 
 // stale finds children of a dev that was killed: by their pid files, and, for one that was killed before it wrote the
@@ -152,8 +153,11 @@ func (f *folder) stale(p part) []identity {
 		out = append(out, id)
 	}
 	own, program := f.path(p.name()), "gantry-"+p.role
-	if p.role == roleContainerd {
+	switch p.role {
+	case roleContainerd:
 		own, program = f.path("containerd", "config.toml"), p.role
+	case roleS3:
+		own = f.path(roleAgent) // it has no folder
 	}
 	for _, pid := range processes() {
 		words := commandLine(pid)

@@ -76,7 +76,7 @@ func (d *dev) writeFile() error {
 		API: d.api, APIKey: d.keys.APIKey, AdminKey: d.keys.AdminKey, DataCenterID: d.state.DataCenter,
 		ProxyDomain: ProxyDomain, AccountID: d.keys.AccountID, ClusterID: d.keys.ClusterID, Processes: []Process{},
 	}
-	for _, c := range slices.Concat(d.schedulers, d.agents, []*child{d.containerd}) {
+	for _, c := range slices.Concat(d.schedulers, d.agents, []*child{d.containerd, d.s3}) {
 		pid, _ := c.running()
 		if pid == 0 {
 			continue // dead at this moment; it is listed again once it was started

@@ -15,6 +15,7 @@ func (d *dev) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*d.cfg.tune.clean)
 	defer cancel()
 	d.unpublish()
+	d.s3.stop()
 	stopAll(d.agents)
 	err := d.clean(ctx)
 	d.containerd.stop()

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"gantry/agent"
+	"gantry/agent/inside"
 	"gantry/storage/helper"
 	"gantry/storage/volume"
 )
@@ -16,17 +17,29 @@ var (
 	_ agent.Provisioner    = (*agent.Provision)(nil)
 )
 
-// helperCommand is the hidden command of the short-lived processes that make file system calls which may never return.
-const helperCommand = "storage-helper"
+// Hidden commands of processes for file system calls which may never return: those of storage, and those for files of pods.
+const (
+	helperCommand = "storage-helper"
+	filesCommand  = "files-helper"
+)
+
+// itself is this program, also after its file was replaced.
+const itself = "/proc/self/exe"
+
+// filesProgram reads and writes files of pods.
+var filesProgram = &inside.Program{Argv: []string{itself, filesCommand}}
 
 // helps makes this process such a one when it was started as that, and reports its exit status.
 func helps(args []string) (status int, yes bool) {
-	if len(args) != 2 || args[1] != helperCommand {
-		return 0, false
+	switch {
+	case len(args) == 2 && args[1] == filesCommand:
+		return inside.Main(), true
+	case len(args) == 2 && args[1] == helperCommand:
+		funcs := volume.HelperFuncs()
+		maps.Copy(funcs, agent.ProvisionFuncs())
+		return helper.Main(funcs), true
 	}
-	funcs := volume.HelperFuncs()
-	maps.Copy(funcs, agent.ProvisionFuncs())
-	return helper.Main(funcs), true
+	return 0, false
 }
 
 // networkVolumes are those of the host, and what works for them.
@@ -35,9 +48,9 @@ type networkVolumes struct {
 	caller *helper.Caller
 }
 
-// networkVolumes opens what mounts network volumes. Helpers are this program, also after its file was replaced.
+// networkVolumes opens what mounts network volumes.
 func (c *common) networkVolumes(log *slog.Logger) (*networkVolumes, error) {
-	caller := &helper.Caller{Argv: []string{"/proc/self/exe", helperCommand}, Log: log}
+	caller := &helper.Caller{Argv: []string{itself, helperCommand}, Log: log}
 	host, err := volume.New(volume.Config{RunDir: c.runDir(), Caller: caller, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("open network volumes: %w", err)

@@ -1,0 +1,307 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/internal/link"
+	"gantry/storage/s3/door"
+	"gantry/storage/volume"
+)
+
+const (
+	s3Fresh     = 55 * time.Second // what a scheduler said counts so long; gantry-s3 keeps it for 3 s more
+	s3Stale     = 10 * time.Minute // and so much longer while none answers
+	s3NoKey     = 5 * time.Second  // that there is no such key
+	s3Again     = 5 * time.Second  // between two tries to ask while an old answer counts
+	s3Ask       = 4 * time.Second  // for an answer of the scheduler
+	s3Open      = 12 * time.Second
+	s3Kept      = 4096 // answers
+	s3AtOnce    = 32   // questions to the scheduler
+	s3OpenAtOne = 16   // folders that are being opened
+	s3Strangers = 40   // questions in a second of keys that are not known, so that who makes them up does not use up what the scheduler allows the host
+)
+
+// s3Door answers what gantry-s3 asks of this host.
+type s3Door struct {
+	open  func(context.Context, volume.Volume) (*os.File, error)
+	log   *slog.Logger
+	now   func() time.Time
+	asks  *semaphore.Weighted
+	opens *semaphore.Weighted
+	once  singleflight.Group // of questions to the scheduler
+
+	mu    sync.Mutex // guards the fields below
+	conn  *grpc.ClientConn
+	known map[door.Asked]*s3Known
+	// strangers were asked of in the second that began then.
+	strangers int
+	since     time.Time
+}
+
+// s3Known is what a scheduler said of an access key. It does not change.
+type s3Known struct {
+	said  *link.S3AccessResponse // nil: there is no such key
+	at    time.Time
+	again time.Time // not asked before
+}
+
+func newS3Door(open func(context.Context, volume.Volume) (*os.File, error), log *slog.Logger) *s3Door {
+	return &s3Door{
+		open: open, log: log, now: time.Now, known: map[door.Asked]*s3Known{},
+		asks: semaphore.NewWeighted(s3AtOnce), opens: semaphore.NewWeighted(s3OpenAtOne),
+	}
+}
+
+// during makes a session's connection the one that is asked, until the returned function is called.
+func (d *s3Door) during(conn *grpc.ClientConn) (ended func()) {
+	if d == nil {
+		return func() {}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn = conn
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.conn == conn {
+			d.conn = nil
+		}
+	}
+}
+
+// serve answers gantry-s3 at a socket until ctx ends.
+func (d *s3Door) serve(ctx context.Context, socket string) {
+	l, err := door.Listen(socket)
+	if err != nil {
+		d.log.Error("gantry-s3 cannot reach this host's agent", "err", err)
+		return
+	}
+	door.Serve(ctx, l, d, d.log)
+	DropS3(socket)
+}
+
+// DropS3 removes what a stopped agent left of its socket for gantry-s3.
+func DropS3(socket string) {
+	_ = os.Remove(socket)
+	_ = os.Remove(filepath.Dir(socket))
+}
+
+// Access implements door.Agent.
+func (d *s3Door) Access(ctx context.Context, asked door.Asked) (door.Access, error) {
+	known, err := d.look(ctx, asked)
+	if err != nil {
+		return door.Access{}, err
+	}
+	out := door.Access{Account: known.said.GetAccountId(), ReadOnly: known.said.GetReadOnly(), SigningKey: known.said.GetSigningKey()}
+	for _, v := range known.said.GetVolumes() {
+		out.Volumes = append(out.Volumes, door.Volume{
+			ID: v.GetVolume().GetVolumeId(), Name: v.GetName(), CreatedAt: time.Unix(0, v.GetCreatedNs()).UTC(), SizeGB: v.GetSizeGb(),
+			ReadOnly: v.GetVolume().GetReadOnly(),
+		})
+	}
+	return out, nil
+}
+
+// Open implements door.Agent. The folder can be written to also when the volume is over its size: what is in it may be deleted.
+func (d *s3Door) Open(ctx context.Context, asked door.Asked, id string) (*os.File, door.Opened, error) {
+	known, err := d.look(ctx, asked)
+	if err != nil {
+		return nil, door.Opened{}, err
+	}
+	for _, v := range known.said.GetVolumes() {
+		if v.GetVolume().GetVolumeId() != id {
+			continue
+		}
+		found, err := decodeVolume(v.GetVolume())
+		if err != nil {
+			return nil, door.Opened{}, err
+		}
+		found.ReadOnly = false
+		f, err := d.openFolder(ctx, *found)
+		return f, door.Opened{Owner: found.IDBase}, err
+	}
+	return nil, door.Opened{}, &door.Refused{Sentence: "the access key does not reach the volume"}
+}
+
+func (d *s3Door) openFolder(ctx context.Context, v volume.Volume) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, s3Open)
+	defer cancel()
+	if err := d.opens.Acquire(ctx, 1); err != nil {
+		return nil, &door.Refused{Sentence: "the host opens too many volumes at once"}
+	}
+	defer d.opens.Release(1)
+	f, err := d.open(ctx, v)
+	var because *volume.Error
+	if errors.As(err, &because) {
+		d.log.Warn("open the folder of a network volume for gantry-s3", "volume", v.ID, "err", err)
+		return nil, &door.Refused{Sentence: because.Sentence}
+	}
+	return f, err
+}
+
+// look returns what is known of an access key. The error is door.ErrNoKey when there is none.
+func (d *s3Door) look(ctx context.Context, asked door.Asked) (*s3Known, error) {
+	known, now := d.kept(asked), d.now()
+	if !known.counts(now, 0) && (known == nil || !now.Before(known.again)) {
+		if known == nil && !d.mayAskOfStranger(now) {
+			return nil, &door.Refused{Sentence: "too many unknown access keys are tried"}
+		}
+		fresh, err := d.ask(ctx, asked)
+		switch {
+		case err == nil:
+			known = fresh
+		case !silent(err) || !known.counts(now, s3Stale):
+			d.forget(asked, err)
+			return nil, err
+		default:
+			known = d.put(asked, &s3Known{said: known.said, at: known.at, again: now.Add(s3Again)})
+		}
+	}
+	if !known.counts(now, s3Stale) || known.said == nil {
+		return nil, door.ErrNoKey
+	}
+	return known, nil
+}
+
+// counts reports whether the answer may be used, and for how much longer than usual.
+func (k *s3Known) counts(now time.Time, more time.Duration) bool {
+	switch {
+	case k == nil:
+		return false
+	case k.said == nil:
+		return now.Sub(k.at) < s3NoKey
+	case k.said.GetExpiresNs() != 0 && now.UnixNano() >= k.said.GetExpiresNs():
+		return false
+	}
+	return now.Sub(k.at) < s3Fresh+more
+}
+
+func (d *s3Door) kept(asked door.Asked) *s3Known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known[asked]
+}
+
+func (d *s3Door) mayAskOfStranger(now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if since := now.Sub(d.since); since < 0 || since >= time.Second {
+		d.since, d.strangers = now, 0
+	}
+	d.strangers++
+	return d.strangers <= s3Strangers
+}
+
+// put keeps an answer, and when there are too many lets go of some: first of those that no longer count.
+func (d *s3Door) put(asked door.Asked, k *s3Known) *s3Known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.known[asked]; !ok && len(d.known) >= s3Kept {
+		now := d.now()
+		for a, other := range d.known {
+			if !other.counts(now, 0) {
+				delete(d.known, a)
+			}
+		}
+		for a := range d.known {
+			if len(d.known) < s3Kept*3/4 {
+				break
+			}
+			delete(d.known, a)
+		}
+	}
+	d.known[asked] = k
+	return k
+}
+
+// forget drops an answer that the scheduler has taken back.
+func (d *s3Door) forget(asked door.Asked, err error) {
+	if silent(err) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.known, asked)
+}
+
+// errNoScheduler says that there is nobody to ask.
+var errNoScheduler = &door.Refused{Sentence: "no scheduler answers this host"}
+
+// silent reports whether a scheduler said nothing of the access key, rather than that it is none.
+func silent(err error) bool {
+	switch status.Code(err) {
+	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated, codes.Unimplemented:
+		return false
+	}
+	return !errors.Is(err, door.ErrNoKey)
+}
+
+// ask asks the scheduler. Who asks the same at the same time gets the same answer.
+func (d *s3Door) ask(ctx context.Context, asked door.Asked) (*s3Known, error) {
+	got := d.once.DoChan(asked.Key+" "+asked.Date+" "+asked.Region, func() (any, error) { //nolint:contextcheck // it is not one caller's
+		return d.rpc(asked)
+	})
+	select {
+	case r := <-got:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*s3Known), nil
+	case <-ctx.Done():
+		return nil, errNoScheduler
+	}
+}
+
+func (d *s3Door) rpc(asked door.Asked) (*s3Known, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s3Ask)
+	defer cancel()
+	d.mu.Lock()
+	conn := d.conn
+	d.mu.Unlock()
+	if conn == nil {
+		return nil, errNoScheduler
+	}
+	if err := d.asks.Acquire(ctx, 1); err != nil {
+		return nil, errNoScheduler
+	}
+	defer d.asks.Release(1)
+	said, err := link.NewLinkClient(conn).S3Access(ctx, &link.S3AccessRequest{AccessKey: asked.Key, Date: asked.Date, Region: asked.Region})
+	now := d.now()
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return d.put(asked, &s3Known{at: now}), nil
+	case err != nil:
+		return nil, fmt.Errorf("ask the scheduler of an access key: %w", err)
+	}
+	return d.put(asked, &s3Known{said: said, at: now}), nil
+}
+
+// serveS3 answers gantry-s3 until ctx ends.
+func (d *daemon) serveS3(ctx context.Context) {
+	if d.sessions.s3 != nil {
+		d.sessions.s3.serve(ctx, d.S3Socket)
+	}
+}
+
+func (d *daemon) newS3Door() *s3Door {
+	opener, ok := d.Volumes.(interface {
+		Open(context.Context, volume.Volume) (*os.File, error)
+	})
+	if !ok || d.S3Socket == "" {
+		return nil
+	}
+	return newS3Door(opener.Open, d.Log)
+}

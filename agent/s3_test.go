@@ -1,0 +1,282 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/storage/helper"
+	"gantry/storage/s3/door"
+	"gantry/storage/volume"
+)
+
+// s3Helper is how the test program is started as a helper process.
+const s3Helper = "storage-helper-of-s3"
+
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == s3Helper {
+		os.Exit(helper.Main(volume.HelperFuncs()))
+	}
+}
+
+// s3Scheduler answers as a scheduler.
+type s3Scheduler struct {
+	link.UnimplementedLinkServer
+
+	mu     sync.Mutex
+	asked  int
+	answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)
+}
+
+func (s *s3Scheduler) S3Access(_ context.Context, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	return s.answer(in)
+}
+
+func (s *s3Scheduler) set(answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+// s3Fixture is a door with a scheduler behind it, a clock and a host with one volume.
+type s3Fixture struct {
+	*testing.T
+	scheduler *s3Scheduler
+	door      *s3Door
+	conn      *grpc.ClientConn
+	clock     time.Time
+	mu        sync.Mutex
+	dir       string // of the volume
+	volume    *link.NetworkVolume
+}
+
+func newS3Fixture(t *testing.T) *s3Fixture {
+	t.Helper()
+	f := &s3Fixture{T: t, scheduler: &s3Scheduler{}, clock: time.Now()}
+	f.serve()
+	root := t.TempDir()
+	name := strings.Repeat("a", 26)
+	f.dir = filepath.Join(root, name)
+	f.must(os.WriteFile(filepath.Join(root, volume.MarkerName), []byte("local\n"), 0o600))
+	f.must(os.Mkdir(f.dir, 0o755))
+	f.must(os.WriteFile(filepath.Join(f.dir, "file"), []byte("content"), 0o644))
+	caller := &helper.Caller{Argv: []string{os.Args[0], s3Helper}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
+	t.Cleanup(caller.Close)
+	host, err := volume.New(volume.Config{RunDir: filepath.Join(t.TempDir(), "run"), Caller: caller})
+	f.must(err)
+	t.Cleanup(func() { f.must(host.Clean(context.Background())) })
+	f.volume = &link.NetworkVolume{
+		VolumeId: "vol1", Dir: name, IdBase: fleet.VolumeIDsFirst, ReadOnly: true, Ready: true,
+		Backend: &link.VolumeBackend{Id: "local", Kind: "local", Path: root},
+	}
+	f.scheduler.set(f.says)
+	f.door = newS3Door(host.Open, slog.New(slog.DiscardHandler))
+	f.door.now = func() time.Time {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.clock
+	}
+	return f
+}
+
+func (f *s3Fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *s3Fixture) serve() {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	f.must(err)
+	srv := grpc.NewServer()
+	link.RegisterLinkServer(srv, f.scheduler)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(ln)
+	}()
+	f.conn, err = grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	f.must(err)
+	f.Cleanup(func() {
+		_ = f.conn.Close()
+		srv.Stop()
+		<-done
+	})
+}
+
+func (f *s3Fixture) later(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clock = f.clock.Add(d)
+}
+
+func (f *s3Fixture) says(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+	if in.GetAccessKey() != "user_1" {
+		return nil, status.Error(codes.NotFound, "there is no such access key")
+	}
+	return &link.S3AccessResponse{
+		AccountId: "acc1", SigningKey: []byte(strings.Repeat("k", 32)), ReadOnly: true,
+		Volumes: []*link.S3Volume{{Volume: f.volume, Name: "data", CreatedNs: 5, SizeGb: 10}},
+	}, nil
+}
+
+// fails is an answer that is none.
+func fails(code codes.Code) func(*link.S3AccessRequest) (*link.S3AccessResponse, error) {
+	return func(*link.S3AccessRequest) (*link.S3AccessResponse, error) { return nil, status.Error(code, "refused") }
+}
+
+// wants fails unless the key user_1 gets in after asking the scheduler so often in all.
+func (f *s3Fixture) wants(in bool, questions int) {
+	f.Helper()
+	got, err := f.door.Access(f.Context(), door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"})
+	if (err == nil) != in || in && (got.Account != "acc1" || len(got.Volumes) != 1) {
+		f.Errorf("%+v, %v", got, err)
+	}
+	f.scheduler.mu.Lock()
+	defer f.scheduler.mu.Unlock()
+	if f.scheduler.asked != questions {
+		f.Errorf("the scheduler was asked %d times, not %d", f.scheduler.asked, questions)
+	}
+}
+
+func TestS3AnswersAreKept(t *testing.T) {
+	f := newS3Fixture(t)
+	f.wants(false, 0) // no session
+	ended := f.door.during(f.conn)
+	f.wants(true, 1)
+	f.later(s3Fresh - time.Second)
+	f.wants(true, 1)
+	f.later(2 * time.Second)
+	f.wants(true, 2)
+
+	f.scheduler.set(fails(codes.Unavailable)) // no scheduler leads
+	f.later(s3Fresh)
+	f.wants(true, 3)
+	f.wants(true, 3) // not asked again at once
+	ended()
+	f.later(s3Stale - time.Minute)
+	f.wants(true, 3)
+	f.later(2 * time.Minute)
+	f.wants(false, 3)
+
+	defer f.door.during(f.conn)()
+	f.scheduler.set(f.says)
+	f.wants(true, 4)
+	f.later(s3Fresh)
+	f.scheduler.set(fails(codes.NotFound)) // the key was deleted
+	f.wants(false, 5)
+	f.wants(false, 5)
+	f.later(s3NoKey)
+	f.wants(false, 6)
+}
+
+// TestS3WhatTheSchedulerTakesBack: a host without the role has nothing of what it had.
+func TestS3WhatTheSchedulerTakesBack(t *testing.T) {
+	f := newS3Fixture(t)
+	defer f.door.during(f.conn)()
+	f.wants(true, 1)
+	f.later(s3Fresh)
+	f.scheduler.set(fails(codes.PermissionDenied))
+	f.wants(false, 2)
+	f.scheduler.set(fails(codes.Unavailable))
+	f.wants(false, 3)
+
+	f.scheduler.set(func(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+		out, err := f.says(in)
+		out.ExpiresNs = f.door.now().Add(time.Second).UnixNano()
+		return out, err
+	})
+	f.wants(true, 4)
+	f.scheduler.set(fails(codes.Unavailable))
+	f.later(2 * time.Second)
+	f.wants(false, 5)
+}
+
+func TestS3MadeUpKeys(t *testing.T) {
+	f := newS3Fixture(t)
+	defer f.door.during(f.conn)()
+	f.wants(true, 1)
+	f.later(time.Second)
+	for i := range 2 * s3Strangers {
+		_, err := f.door.Access(t.Context(), door.Asked{Key: fmt.Sprint("user_made_up", i), Date: "20260102", Region: "EU-RO-1"})
+		if err == nil || (i >= s3Strangers) == errors.Is(err, door.ErrNoKey) {
+			t.Fatalf("key %d: %v", i, err)
+		}
+	}
+	f.later(s3Fresh)
+	f.wants(true, s3Strangers+2)
+	for i := range 2 * s3Kept {
+		f.door.put(door.Asked{Key: fmt.Sprint(i)}, &s3Known{said: &link.S3AccessResponse{}, at: f.door.now()})
+	}
+	if n := len(f.door.known); n > s3Kept {
+		t.Errorf("%d answers are kept", n)
+	}
+}
+
+func TestS3FoldersComeThroughTheSocket(t *testing.T) {
+	f := newS3Fixture(t)
+	defer f.door.during(f.conn)()
+	socket := filepath.Join(t.TempDir(), "s3", "agent.sock")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.door.serve(ctx, socket)
+	}()
+	client := door.NewClient(func(ctx context.Context) (*net.UnixConn, error) {
+		for {
+			c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+			if err == nil || ctx.Err() != nil {
+				return c, err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	asked := door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}
+	mount, opened, err := client.Open(t.Context(), asked, "vol1")
+	f.must(err)
+	defer mount.Close()
+	if opened.Owner != fleet.VolumeIDsFirst {
+		t.Errorf("its files are user %d's", opened.Owner)
+	}
+	fd, err := unix.Openat(int(mount.Fd()), "file", unix.O_RDWR|unix.O_CLOEXEC, 0) // also of a volume over its size
+	f.must(err)
+	file := os.NewFile(uintptr(fd), "file")
+	defer file.Close()
+	if text, err := io.ReadAll(file); err != nil || string(text) != "content" {
+		t.Errorf("%q, %v", text, err)
+	}
+	for key, volume := range map[string]string{"user_1": "vol2", "user_2": "vol1"} {
+		asked.Key = key
+		if _, _, err := client.Open(t.Context(), asked, volume); err == nil {
+			t.Errorf("%s opened %s", key, volume)
+		}
+	}
+	client.Close()
+	cancel()
+	<-done
+	if _, err := os.Stat(filepath.Dir(socket)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket's folder is left: %v", err)
+	}
+}

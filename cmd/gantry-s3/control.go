@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the serving process may ask the supervisor for, each a packet of its own with one packet as its answer.
+const (
+	askConfig = "config" // servingConfig
+	askTLS    = "tls"    // servingTLS
+	askAgent  = "agent"  // a connection to the agent, as a descriptor
+	askReady  = "ready"  // nothing: it serves
+)
+
+const (
+	maxControl    = 128 << 10 // bytes of a packet
+	controlWithin = 5 * time.Second
+)
+
+// servingConfig is what the serving process is told.
+type servingConfig struct {
+	Region  string   `json:"region"`
+	Domains []string `json:"domains,omitempty"`
+	TLS     bool     `json:"tls,omitempty"`
+	Addr    string   `json:"addr"`
+	Debug   bool     `json:"debug,omitempty"`
+}
+
+// controlAnswer is the supervisor's.
+type controlAnswer struct {
+	Value json.RawMessage `json:"value,omitempty"`
+	Err   string          `json:"err,omitempty"`
+}
+
+// controlPair returns the two ends of a control connection.
+func controlPair() (here *net.UnixConn, there *os.File, err error) {
+	fds, err := syscall.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a control connection: %w", err)
+	}
+	there = os.NewFile(uintptr(fds[1]), "control")
+	here, err = unixConn(os.NewFile(uintptr(fds[0]), "control"))
+	if err != nil {
+		return nil, nil, errors.Join(err, there.Close())
+	}
+	return here, there, nil
+}
+
+// unixConn makes a file a connection, and closes it.
+func unixConn(f *os.File) (*net.UnixConn, error) {
+	defer func() { _ = f.Close() }() // the connection is a copy
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("not a unix socket"), c.Close())
+	}
+	return u, nil
+}
+
+// control is the serving process's end.
+type control struct {
+	mu   sync.Mutex // one question at a time
+	conn *net.UnixConn
+}
+
+// ask asks for something. A descriptor that comes is the caller's to close.
+func (c *control) ask(what string, into any) (*os.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.conn.SetDeadline(time.Now().Add(controlWithin)); err != nil {
+		return nil, err
+	}
+	if _, err := c.conn.Write([]byte(what)); err != nil {
+		return nil, err
+	}
+	buf, oob := make([]byte, maxControl), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return nil, err
+	}
+	f, err := oneFile(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	var a controlAnswer
+	if err = json.Unmarshal(buf[:n], &a); err == nil && a.Err != "" {
+		err = errors.New(a.Err)
+	}
+	if err == nil && into != nil {
+		err = json.Unmarshal(a.Value, into)
+	}
+	if err != nil && f != nil {
+		_ = f.Close()
+		f = nil
+	}
+	return f, err
+}
+
+func oneFile(oob []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "from the supervisor"), nil
+}
+
+// dial returns a connection to the agent, which the supervisor opens: the serving process can reach nothing.
+func (c *control) dial(context.Context) (*net.UnixConn, error) {
+	f, err := c.ask(askAgent, nil)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, errors.New("no connection came")
+	}
+	return unixConn(f)
+}
+
+// answer answers the serving process until the connection ends. It trusts nothing that it reads.
+func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
+	buf := make([]byte, 64)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		var value any
+		var f *os.File
+		switch string(buf[:n]) {
+		case askConfig:
+			value = s.conf
+		case askTLS:
+			value, err = s.tls()
+		case askAgent:
+			f, err = s.dialAgent()
+		case askReady:
+			ready()
+		default:
+			return
+		}
+		if err := reply(conn, value, f, err); err != nil {
+			return
+		}
+	}
+}
+
+func reply(conn *net.UnixConn, value any, f *os.File, failed error) error {
+	var a controlAnswer
+	var oob []byte
+	if f != nil {
+		defer func() { _ = f.Close() }() // the message holds it
+		oob = unix.UnixRights(int(f.Fd()))
+	}
+	if failed != nil {
+		a.Err = failed.Error()
+	}
+	var err error
+	if a.Value, err = json.Marshal(value); err != nil {
+		return err
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := conn.SetWriteDeadline(time.Now().Add(controlWithin)); err != nil {
+		return err
+	}
+	_, _, err = conn.WriteMsgUnix(text, oob, nil)
+	return err
+}
+
+// dialAgent opens a connection to the agent.
+func (s *supervisor) dialAgent() (*os.File, error) {
+	c, err := net.DialTimeout("unix", s.socket, controlWithin/2)
+	if err != nil {
+		return nil, fmt.Errorf("the agent of this host: %w", err)
+	}
+	defer func() { _ = c.Close() }() // the file is a copy
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("the agent's socket is none of unix")
+	}
+	return u.File()
+}

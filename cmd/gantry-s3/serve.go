@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"gantry/storage/s3"
+	"gantry/storage/s3/door"
+)
+
+const (
+	headerWithin = 10 * time.Second
+	idleClient   = 2 * time.Minute
+	maxHeader    = 64 << 10 // bytes
+	maxClients   = 4096     // connections
+	drainWithin  = 20 * time.Second
+	tlsEvery     = time.Minute
+)
+
+// serve is the serving process. It has a listener, the supervisor to ask, and nothing else.
+func serve() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := settled(); err != nil {
+		return fmt.Errorf("gantry-s3 does not serve without a process that is confined: %w", err)
+	}
+	conn, err := unixConn(os.NewFile(controlFD, "control"))
+	if err != nil {
+		return fmt.Errorf("the supervisor: %w", err)
+	}
+	super := &control{conn: conn}
+	var conf servingConfig
+	if _, err := super.ask(askConfig, &conf); err != nil {
+		return fmt.Errorf("ask the supervisor: %w", err)
+	}
+	level := slog.LevelInfo
+	if conf.Debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	file := os.NewFile(listenFD, "listener")
+	l, err := net.FileListener(file)
+	if err != nil {
+		return fmt.Errorf("the listener: %w", err)
+	}
+	_ = file.Close() // l is a copy
+	l = &fewListener{Listener: l, seats: make(chan struct{}, maxClients)}
+	if conf.TLS {
+		if l, err = withTLS(ctx, l, super, log); err != nil {
+			return err
+		}
+	}
+	client := door.NewClient(super.dial)
+	defer client.Close()
+	src := newSource(client, conf.Region, log)
+	go src.tidy(ctx)
+	if _, err := super.ask(askReady, nil); err != nil {
+		return fmt.Errorf("tell the supervisor: %w", err)
+	}
+	return serveHTTP(ctx, l, s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log}), log)
+}
+
+// serveHTTP answers clients until ctx ends, and those that it has begun with for a while longer.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // all that S3's clients speak
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerWithin, IdleTimeout: idleClient, MaxHeaderBytes: maxHeader, Protocols: &protocols,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
+	defer cancel()
+	if err := server.Shutdown(drain); err != nil {
+		log.Warn("requests were cut off", "err", err)
+		_ = server.Close()
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// fewListener takes no more connections than it has seats for. The others wait.
+type fewListener struct {
+	net.Listener
+	seats chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *fewListener) Accept() (net.Conn, error) {
+	l.seats <- struct{}{}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.seats
+		return nil, err
+	}
+	return &seatedConn{Conn: c, leave: func() { <-l.seats }}, nil
+}
+
+type seatedConn struct {
+	net.Conn
+	left  atomic.Bool
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *seatedConn) Close() error {
+	if c.left.CompareAndSwap(false, true) {
+		c.leave()
+	}
+	return c.Conn.Close()
+}
+
+// ReadFrom keeps the kernel's way of sending files, which only the connection itself knows.
+func (c *seatedConn) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(c.Conn, r)
+}
+
+// withTLS puts TLS before a listener, with the certificate that the supervisor has at the time.
+func withTLS(ctx context.Context, l net.Listener, super *control, log *slog.Logger) (net.Listener, error) {
+	var now atomic.Pointer[tls.Certificate]
+	load := func() error {
+		var pem servingTLS
+		if _, err := super.ask(askTLS, &pem); err != nil {
+			return err
+		}
+		pair, err := tls.X509KeyPair(pem.Cert, pem.Key)
+		if err != nil {
+			return err
+		}
+		now.Store(&pair)
+		return nil
+	}
+	if err := load(); err != nil {
+		return nil, fmt.Errorf("the certificate: %w", err)
+	}
+	go func() {
+		tick := time.NewTicker(tlsEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if err := load(); err != nil {
+				log.Error("the certificate could not be read again; the old one counts", "err", err)
+			}
+		}
+	}()
+	return tls.NewListener(l, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil },
+	}), nil
+}
