@@ -156,7 +156,7 @@ func (d *s3Door) openFolder(ctx context.Context, v volume.Volume) (*os.File, err
 func (d *s3Door) look(ctx context.Context, asked door.Asked) (*s3Known, error) {
 	known, now := d.kept(asked), d.now()
 	if !known.counts(now, 0) && (known == nil || !now.Before(known.again)) {
-		if known == nil && !d.mayAskOfStranger(now) {
+		if known == nil && d.stranger(asked) && !d.mayAskOfStranger(now) {
 			return nil, &door.Refused{Sentence: "too many unknown access keys are tried"}
 		}
 		fresh, err := d.ask(ctx, asked)
@@ -195,6 +195,22 @@ func (d *s3Door) kept(asked door.Asked) *s3Known {
 	return d.known[asked]
 }
 
+// stranger reports whether nothing is known of an access key on the days beside the asked one: who was known yesterday is not held up
+// by those who make keys up.
+func (d *s3Door) stranger(asked door.Asked) bool {
+	day, err := time.Parse("20060102", asked.Date)
+	if err != nil {
+		return true
+	}
+	for _, days := range []int{-1, 1} {
+		beside := door.Asked{Key: asked.Key, Date: day.AddDate(0, 0, days).Format("20060102"), Region: asked.Region}
+		if k := d.kept(beside); k != nil && k.said != nil {
+			return false
+		}
+	}
+	return true
+}
+
 func (d *s3Door) mayAskOfStranger(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,14 +221,19 @@ func (d *s3Door) mayAskOfStranger(now time.Time) bool {
 	return d.strangers <= s3Strangers
 }
 
-// put keeps an answer, and when there are too many lets go of some: first of those that no longer count.
+// put keeps an answer, and when there are too many lets go of some: first of keys that there are not, as anybody can make those up.
 func (d *s3Door) put(asked door.Asked, k *s3Known) *s3Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.known[asked]; !ok && len(d.known) >= s3Kept {
 		now := d.now()
 		for a, other := range d.known {
-			if !other.counts(now, 0) {
+			if other.said == nil && !other.counts(now, 0) {
+				delete(d.known, a)
+			}
+		}
+		for a, other := range d.known {
+			if len(d.known) >= s3Kept && !other.counts(now, 0) {
 				delete(d.known, a)
 			}
 		}

@@ -224,8 +224,20 @@ func TestS3MadeUpKeys(t *testing.T) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 	}
+	// A key of yesterday is none of the made-up ones.
+	if _, err := f.door.Access(t.Context(), door.Asked{Key: "user_1", Date: "20260103", Region: "EU-RO-1"}); err != nil {
+		t.Errorf("on the next day: %v", err)
+	}
 	f.later(s3Fresh)
-	f.wants(true, s3Strangers+2)
+	f.wants(true, s3Strangers+3)
+	// Nor is one that was not used for a while, however many are made up.
+	f.later(s3Fresh)
+	for i := range 2 * s3Kept {
+		f.door.put(door.Asked{Key: fmt.Sprint("made up", i)}, &s3Known{at: f.door.now().Add(-s3NoKey)})
+	}
+	if f.door.kept(door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}) == nil {
+		t.Error("a key that there is was forgotten for ones that there are not")
+	}
 	for i := range 2 * s3Kept {
 		f.door.put(door.Asked{Key: fmt.Sprint(i)}, &s3Known{said: &link.S3AccessResponse{}, at: f.door.now()})
 	}

@@ -47,7 +47,9 @@ func confine() error {
 	}{
 		{"limit what it may use", limit},
 		{"leave the host's files", leaveFiles},
+		{"leave keys", leaveKeys},
 		{"give up rights", giveUp},
+		{"have calls refused", filter},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("confine the serving process: %s: %w", step.what, err)

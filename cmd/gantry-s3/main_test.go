@@ -163,6 +163,15 @@ func TestFolders(t *testing.T) {
 		t.Error("the old one stays open")
 	}
 	third.Release()
+	young := open()
+	young.Broken() // it is as new as one can be
+	young.Release()
+	*now = now.Add(brokenFolder)
+	young.Broken()
+	open().Release()
+	if got := a.counts(); got != "0 3" {
+		t.Errorf("after a broken one asked %s", got)
+	}
 	a.fail(errors.New("the agent is being replaced"))
 	*now = now.Add(freshFolder)
 	open().Release()

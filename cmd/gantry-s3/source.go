@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	keepAccess  = 3 * time.Second // what the agent said of a key
-	agentAway   = time.Minute     // what it said counts so much longer while it does not run
-	maxAccess   = 4096
-	freshFolder = time.Minute     // after which the folder is asked for again: its mount may have been replaced
-	idleFolder  = 5 * time.Minute // after which a folder is closed that nobody uses
-	tidyEvery   = 30 * time.Second
-	openWithin  = 15 * time.Second
+	keepAccess   = 3 * time.Second // what the agent said of a key
+	agentAway    = time.Minute     // what it said counts so much longer while it does not run
+	maxAccess    = 4096
+	freshFolder  = time.Minute     // after which the folder is asked for again: its mount may have been replaced
+	brokenFolder = 2 * time.Second // after which one that turned out to be of no use is
+	idleFolder   = 5 * time.Minute // after which a folder is closed that nobody uses
+	tidyEvery    = 30 * time.Second
+	openWithin   = 15 * time.Second
 )
 
 // agentSide is the agent, as source needs it.
@@ -118,7 +119,20 @@ func (s *source) Open(ctx context.Context, key, volume string) (*s3.Folder, erro
 		}
 	}
 	var once sync.Once
-	return &s3.Folder{Root: f.root, Owner: f.owner, Release: func() { once.Do(func() { s.release(f) }) }}, nil
+	return &s3.Folder{
+		Root: f.root, Owner: f.owner,
+		Release: func() { once.Do(func() { s.release(f) }) },
+		Broken:  func() { s.distrust(f) },
+	}, nil
+}
+
+// distrust has a folder opened anew by the next request, unless it has just been.
+func (s *source) distrust(f *folder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now().Sub(f.opened) >= brokenFolder {
+		f.opened = time.Time{}
+	}
 }
 
 // hold returns the folder of a volume that was opened within a time, or at all when that is 0.

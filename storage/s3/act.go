@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,39 @@ func (t tokens) take(ctx context.Context, wait time.Duration) error {
 
 func (t tokens) give() { <-t }
 
+// seat is a request's place among those of all volumes. One that a dead file system keeps gives it up: its volume's own limits
+// hold for it still, and others must not wait for that file system.
+type seat struct {
+	h *Handler
+
+	mu         sync.Mutex // guards the fields below
+	left, over bool
+}
+
+func (s *seat) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left || s.over {
+		return
+	}
+	select {
+	case s.h.stuck <- struct{}{}:
+		s.left = true
+		s.h.requests.give()
+	default: // so many threads that this process needs its limit
+	}
+}
+
+func (s *seat) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over = true; s.left {
+		s.h.stuck.give()
+		return
+	}
+	s.h.requests.give()
+}
+
 // act runs calls of the file system as the owner of the volume's files. A thread that a dead file system
 // keeps is one of a few: others of the volume are refused then.
 func (p *place) act(f func() error) error {
@@ -43,6 +77,8 @@ func (p *place) act(f func() error) error {
 		return slowDown()
 	}
 	defer p.threads.give()
+	late := time.AfterFunc(p.stall/4, p.seat.leave)
+	defer late.Stop()
 	return as(p.folder.Owner, f)
 }
 

@@ -120,6 +120,12 @@ func (x *exchange) xmlBody(v any) error {
 	if err != nil {
 		return err
 	}
+	if b.size > largeXML {
+		if err := x.account.threads.take(x.r.Context(), x.h.limits.Wait); err != nil {
+			return slowDown()
+		}
+		defer x.account.threads.give()
+	}
 	var buf bytes.Buffer
 	if _, err := b.save(&buf); err != nil {
 		return err

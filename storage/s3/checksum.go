@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"hash/crc64"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -64,6 +65,45 @@ func parseChecksum(header http.Header) (*checksum, error) {
 		return nil, refuse(http.StatusBadRequest, "InvalidRequest", "The value specified in the x-amz-trailer header is not supported.")
 	}
 	return &checksum{name: algorithm, sum: make(), trailing: true}, nil
+}
+
+// wholeChecksum takes the checksum of an object out of the header of the request that completes its upload, where it is not that of
+// the request's body. It is nil when there is none, or one that is made of those of the parts, which are not kept.
+func wholeChecksum(header http.Header) *checksum {
+	full := strings.EqualFold(header.Get(checksumPrefix+"type"), "FULL_OBJECT")
+	var found *checksum
+	for name, values := range header {
+		algorithm, ok := strings.CutPrefix(strings.ToLower(name), checksumPrefix)
+		make, known := checksums[algorithm]
+		if !ok || !known {
+			continue
+		}
+		if full || algorithm == "crc64nvme" { // which is never made of others
+			found = &checksum{name: algorithm, sum: make(), want: values[0]}
+		}
+		delete(header, name)
+	}
+	return found
+}
+
+// of reads a file and returns its checksum as value does. It fails when that is not the wanted one. A nil checksum has no value.
+func (c *checksum) of(f io.ReadSeeker) (string, error) {
+	if c == nil {
+		return "", nil
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	block := blocks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer blocks.Put(block)
+	if _, err := io.CopyBuffer(c.sum, struct{ io.Reader }{f}, *block); err != nil {
+		return "", err
+	}
+	got := c.value()
+	if got != c.name+":"+c.want {
+		return "", refuse(http.StatusBadRequest, "BadDigest", "The "+strings.ToUpper(c.name)+" you specified did not match the object that the parts make.")
+	}
+	return got, nil
 }
 
 // value returns the checksum of what was read, as "algorithm:base64".

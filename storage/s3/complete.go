@@ -85,6 +85,7 @@ func (x *exchange) completeUpload() error {
 	if err != nil {
 		return err
 	}
+	whole := wholeChecksum(x.r.Header)
 	var in completeRequest
 	if err := x.xmlBody(&in); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (x *exchange) completeUpload() error {
 		return err
 	}
 	return x.patiently(func() (any, error) {
-		err := x.assemble(t, in.Parts, etag)
+		err := x.assemble(t, in.Parts, etag, whole)
 		// A client that did not get the answer asks again.
 		if f := new(fault); errors.As(err, &f) && f.code == "NoSuchUpload" && x.completed(etag) {
 			err = nil
@@ -119,7 +120,7 @@ func (x *exchange) completed(etag string) bool {
 
 // assemble makes an upload's parts into the object. When it stops half-way it goes on with the next request: a
 // part is removed only after it is in the whole file and on the disk, so that no more room is needed than for some parts.
-func (x *exchange) assemble(t target, asked completeParts, etag string) error {
+func (x *exchange) assemble(t target, asked completeParts, etag string, sum *checksum) error {
 	u, err := x.upload()
 	if err != nil {
 		return err
@@ -153,6 +154,9 @@ func (x *exchange) assemble(t target, asked completeParts, etag string) error {
 	}
 	r := u.Record
 	r.ETag = etag
+	if r.Checksum, err = sum.of(whole); err != nil {
+		return err
+	}
 	return x.place.act(func() error {
 		if err := seal(whole, r); err != nil {
 			return err
@@ -212,6 +216,7 @@ func (p *place) plan(u *upload, asked completeParts) ([]part, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	defer p.lock(u.dir)()
 	have, err := p.parts(u)
 	if err != nil {
 		return nil, err

@@ -23,5 +23,8 @@
 // metadata in an extended attribute beside size and time of the file, so that a change by a pod is noticed. Any other file has
 // an ETag made of what stat says, of the form of a multipart upload, so that clients do not take it for an MD5.
 //
+// A checksum of the whole object that the request to complete an upload names is compared with what was assembled. One made
+// of the parts' checksums is not: each part was compared with its own when it came.
+//
 // A process with CAP_SYS_RESOURCE of the host is not held to quotas by the kernel; serve from one without it.
 package s3

@@ -162,6 +162,16 @@ func escapes(err error) bool {
 	return false
 }
 
+// broken reports whether a folder has to be opened anew.
+func broken(err error) bool {
+	for _, code := range []unix.Errno{unix.ESTALE, unix.ENOTCONN, unix.ESHUTDOWN, unix.EIO, unix.ENODEV} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
 type errorXML struct {
 	XMLName   xml.Name `xml:"Error"`
 	Code      string
@@ -174,6 +184,9 @@ type errorXML struct {
 // fail answers with an error, unless the answer has begun.
 func (x *exchange) fail(err error) {
 	f := faultOf(err)
+	if broken(err) && x.place != nil && x.place.folder.Broken != nil {
+		x.place.folder.Broken()
+	}
 	if f.status >= http.StatusInternalServerError || f.cause != nil {
 		x.h.log.Warn("s3 request failed", "request", x.id, "method", x.r.Method, "bucket", x.bucket, "code", f.code, "error", f.Error())
 	}

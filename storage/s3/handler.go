@@ -23,6 +23,7 @@ type Handler struct {
 	log      *slog.Logger
 	limits   Limits
 	requests tokens
+	stuck    tokens // requests that a file system keeps and that are no longer among the others
 	names    *nameCache
 	now      func() time.Time
 
@@ -30,7 +31,7 @@ type Handler struct {
 	volumes map[string]*volume
 }
 
-// volume is what the handler keeps of a volume between requests.
+// volume is what the handler keeps of a volume between requests, and of an account: its requests, and as threads those with a large document.
 type volume struct {
 	users    int // guarded by Handler.mu
 	requests tokens
@@ -52,7 +53,7 @@ func New(c Config) *Handler {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
-	h.requests = make(tokens, h.limits.Requests)
+	h.requests, h.stuck = make(tokens, h.limits.Requests), make(tokens, 2*h.limits.Requests)
 	h.names = newNameCache(h.limits.CacheEntries)
 	return h
 }
@@ -70,7 +71,9 @@ type exchange struct {
 	sig     *signature
 	access  Access
 	place   *place // of the bucket
-	begun   bool   // the answer's head is sent
+	account *volume
+	begun   bool // the answer's head is sent
+	seat    *seat
 }
 
 // place is a volume's folder during one request.
@@ -81,6 +84,8 @@ type place struct {
 	volume   Volume
 	kept     *volume
 	threads  tokens
+	seat     *seat
+	stall    time.Duration
 	release  func()
 	readOnly bool // the key's
 }
@@ -102,7 +107,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.fail(slowDown())
 		return
 	}
-	defer h.requests.give()
+	x.seat = &seat{h: h}
+	defer x.seat.end()
 	if err := x.serve(r.Context()); err != nil {
 		x.fail(err)
 	}
@@ -126,6 +132,13 @@ func (x *exchange) serve(ctx context.Context) error {
 	if x.bucket == "" {
 		return op.do(x)
 	}
+	if x.account, err = x.h.enter(ctx, x.access.Account); err != nil {
+		return err
+	}
+	defer func() {
+		x.account.requests.give()
+		x.h.drop(x.account)
+	}()
 	if x.place, err = x.open(x.bucket); err != nil {
 		return err
 	}
@@ -168,7 +181,7 @@ func (x *exchange) authenticate(ctx context.Context) error {
 
 // open takes a place among a volume's requests and opens its folder.
 func (x *exchange) open(bucket string) (*place, error) {
-	p := &place{ctx: x.r.Context(), wait: x.h.limits.Wait, readOnly: x.access.ReadOnly}
+	p := &place{ctx: x.r.Context(), wait: x.h.limits.Wait, stall: x.h.limits.Stall, seat: x.seat, readOnly: x.access.ReadOnly}
 	for _, v := range x.access.Volumes {
 		if v.ID == bucket {
 			p.volume = v
@@ -216,11 +229,25 @@ func (h *Handler) hold(id string) *volume {
 				delete(h.volumes, name)
 			}
 		}
-		v = &volume{requests: make(tokens, h.limits.VolumeRequests), threads: make(tokens, h.limits.VolumeThreads), scans: make(tokens, 2)}
+		most := h.limits.VolumeRequests
+		if strings.HasPrefix(id, "/") {
+			most = h.limits.AccountRequests
+		}
+		v = &volume{requests: make(tokens, most), threads: make(tokens, h.limits.VolumeThreads), scans: make(tokens, 2)}
 		h.volumes[id] = v
 	}
 	v.users++
 	return v
+}
+
+// enter takes a place among an account's requests, of which all of its volumes have some.
+func (h *Handler) enter(ctx context.Context, account string) (*volume, error) {
+	a := h.hold("/" + account) // which no volume is named
+	if err := a.requests.take(ctx, h.limits.Wait); err != nil {
+		h.drop(a)
+		return nil, slowDown()
+	}
+	return a, nil
 }
 
 func (h *Handler) drop(v *volume) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -267,6 +268,74 @@ func TestADeadVolumeTakesFewThreads(t *testing.T) {
 	for range 2 {
 		if code := <-results; code != "NoSuchKey" {
 			t.Errorf("answered with %s", code)
+		}
+	}
+}
+
+// TestAStuckRequestLetsOthersIn: a request that a dead file system keeps is not counted among those of all volumes.
+func TestAStuckRequestLetsOthersIn(t *testing.T) {
+	h := New(Config{Limits: Limits{Requests: 1, Stall: 40 * time.Millisecond}})
+	if err := h.requests.take(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	s := &seat{h: h}
+	p := &place{ctx: t.Context(), stall: h.limits.Stall, seat: s, threads: make(tokens, 1), folder: &Folder{}}
+	hang, done := make(chan struct{}), make(chan error)
+	go func() { done <- p.act(func() error { <-hang; return nil }) }()
+	if err := h.requests.take(t.Context(), 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	close(hang)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	s.end()
+	if len(h.requests) != 1 || len(h.stuck) != 0 {
+		t.Errorf("%d requests, %d stuck", len(h.requests), len(h.stuck))
+	}
+}
+
+// TestAnAccountIsNotAll: one with many volumes leaves room for others.
+func TestAnAccountIsNotAll(t *testing.T) {
+	f := newFixtureIn(t, t.TempDir(), Limits{AccountRequests: 1, Wait: 50 * time.Millisecond})
+	f.source.hang = make(chan struct{})
+	first := f.signed(call{method: "GET", path: "/vol1/a"})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if got, err := testClient.Do(first); err == nil {
+			_ = got.Body.Close()
+		}
+	}()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		f.h.mu.Lock()
+		account := f.h.volumes["/acc1"]
+		f.h.mu.Unlock()
+		if account != nil && len(account.requests) == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the first request did not come")
+		}
+	}
+	f.want(call{method: "GET", path: "/vol2/a"}, 503, "SlowDown")
+	close(f.source.hang)
+	<-done
+}
+
+// TestABrokenFolderIsToldOf: one of a server that was set up anew is of no use however long it is kept.
+func TestABrokenFolderIsToldOf(t *testing.T) {
+	told := 0
+	for code, want := range map[error]int{unix.ESTALE: 1, unix.ENOTCONN: 1, unix.ENOENT: 0, unix.ENOSPC: 0} {
+		told = 0
+		x := &exchange{
+			h: New(Config{}), w: httptest.NewRecorder(), r: httptest.NewRequest(http.MethodGet, "/vol1/a", nil),
+			place: &place{folder: &Folder{Broken: func() { told++ }}},
+		}
+		x.control = http.NewResponseController(x.w)
+		x.fail(&os.PathError{Op: "openat", Path: "a", Err: code})
+		if told != want {
+			t.Errorf("%v: told %d times", code, told)
 		}
 	}
 }

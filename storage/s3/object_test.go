@@ -416,28 +416,6 @@ func TestDeleteObjects(t *testing.T) {
 	f.want(post(strings.Repeat(" ", maxXML+1)), 400, "EntityTooLarge")
 }
 
-func TestWhoMayWrite(t *testing.T) {
-	f := newFixture(t)
-	f.put("a", "x")
-	if err := os.WriteFile(f.dir+"/../full/a", []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f.want(call{method: "PUT", path: "/full/b"}, 403, "AccessDenied")
-	f.want(call{method: "POST", path: "/full/b", query: "uploads="}, 403, "AccessDenied")
-	f.want(call{method: "GET", path: "/full/a"}, 200, "")
-	f.want(call{method: "DELETE", path: "/full/a"}, 204, "") // so that there is room again
-	reader := *f
-	reader.key = readKey
-	for _, method := range []string{"PUT", "DELETE"} {
-		reader.want(call{method: method, path: "/vol1/a"}, 403, "AccessDenied")
-	}
-	reader.want(call{method: "POST", path: "/vol1", query: "delete=", body: []byte("<Delete><Object><Key>a</Key></Object></Delete>")}, 403, "AccessDenied")
-	reader.want(call{method: "GET", path: "/vol1/a"}, 200, "")
-	f.source.frozen.Store(true)
-	f.want(call{method: "DELETE", path: "/vol1/a"}, 403, "AccessDenied")
-	f.want(call{method: "GET", path: "/vol1/a"}, 200, "")
-}
-
 func TestBuckets(t *testing.T) {
 	f := newFixture(t)
 	got := f.want(call{method: "GET", path: "/"}, 200, "")

@@ -60,6 +60,8 @@ func (x *exchange) keepPart(u *upload, f *os.File, name string, p part) error {
 		return err
 	}
 	err := x.place.act(func() error {
+		// Between the look and the rename no plan is made: a part that came back after it was added would be added again.
+		defer x.place.lock(u.dir)()
 		root := x.place.folder.Root
 		if _, err := root.Lstat(path.Join(u.dir, planName)); err == nil {
 			return refuse(http.StatusConflict, "OperationAborted", "The upload is being completed. Complete it again or abort it.")

@@ -158,6 +158,9 @@ func (s *signature) fill(credential, headers, value string) string {
 	if len(parts) != 5 || parts[0] == "" || len(parts[0]) > 128 || len(parts[1]) != 8 || parts[3] != "s3" || parts[4] != "aws4_request" {
 		return `the credential must be of the form "ACCESS-KEY/YYYYMMDD/REGION/s3/aws4_request".`
 	}
+	if strings.ContainsFunc(credential, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return "the credential must be printable."
+	}
 	s.key, s.date, s.region = parts[0], parts[1], parts[2]
 	s.headers = strings.Split(headers, ";")
 	if len(s.headers) > 64 || !slices.IsSorted(s.headers) || !slices.Contains(s.headers, "host") {

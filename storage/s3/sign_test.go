@@ -183,6 +183,13 @@ func TestWhoIsRefused(t *testing.T) {
 	}{
 		{"unsigned", with(func(c *call) { c.change = func(r *http.Request) { r.Header.Del("Authorization") } }), 403, "AccessDenied"},
 		{"version 2", authorization("AWS user_test:abcdef"), 400, "InvalidRequest"},
+		{"an access key with a space", authorization("AWS4-HMAC-SHA256 Credential=a key/20260102/EU-RO-1/s3/aws4_request, SignedHeaders=host, Signature=" + emptySHA256), 400, "AuthorizationHeaderMalformed"},
+		{"host is not signed", authorization("AWS4-HMAC-SHA256 Credential=user_test/20260102/EU-RO-1/s3/aws4_request, SignedHeaders=x-amz-date, Signature=" + emptySHA256), 400, "AuthorizationHeaderMalformed"},
+		{"a header twice", with(func(c *call) {
+			c.header = headers("Content-Type", "text/a")
+			c.change = func(r *http.Request) { r.Header.Add("Content-Type", "text/b") }
+		}), 403, "SignatureDoesNotMatch"},
+		{"HEAD signed as GET", with(func(c *call) { c.change = func(r *http.Request) { r.Method = http.MethodHead } }), 403, ""},
 		{"nonsense", authorization("AWS4-HMAC-SHA256 nonsense"), 400, "AuthorizationHeaderMalformed"},
 		{"other secret", with(func(c *call) { c.secret = "other" }), 403, "SignatureDoesNotMatch"},
 		{"other region", with(func(c *call) { c.region = "us-east-1" }), 400, "AuthorizationHeaderMalformed"},

@@ -44,6 +44,7 @@ type Folder struct {
 	Owner    uint32 // user and group that files are made and asked for as; 0: the process's own
 	ReadOnly bool   // nothing can be written or deleted
 	Release  func() // may be nil
+	Broken   func() // may be nil; the folder is of no use any more, such as when its server was set up anew
 }
 
 // Config is what a Handler needs. Zero limits mean the defaults.
@@ -57,13 +58,14 @@ type Config struct {
 
 // Limits bounds what clients can use up.
 type Limits struct {
-	Requests       int           // at a time, in all; default 1024
-	VolumeRequests int           // at a time, per volume; default 64
-	VolumeThreads  int           // threads of one volume in calls of the file system that look up or change names; default 16
-	Wait           time.Duration // for one of the three above before 503 SlowDown; default 5 s
-	Stall          time.Duration // without a byte from or to the client; default 60 s
-	FolderEntries  int           // in one folder that is listed; default 2,000,000
-	CacheEntries   int           // sorted names kept in memory, in all; default 1,000,000
+	Requests        int           // at a time, in all; default 1024
+	AccountRequests int           // at a time, per account; default a quarter of Requests
+	VolumeRequests  int           // at a time, per volume; default 64
+	VolumeThreads   int           // threads of one volume in calls of the file system that look up or change names; default 16
+	Wait            time.Duration // for one of those above before 503 SlowDown; default 5 s
+	Stall           time.Duration // without a byte from or to the client; default 60 s
+	FolderEntries   int           // in one folder that is listed; default 2,000,000
+	CacheEntries    int           // sorted names kept in memory, in all; default 1,000,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -82,6 +84,9 @@ func (l Limits) withDefaults() Limits {
 			*i.at = i.byDefault
 		}
 	}
+	if l.AccountRequests <= 0 {
+		l.AccountRequests = max(l.Requests/4, 1)
+	}
 	if l.Wait <= 0 {
 		l.Wait = 5 * time.Second
 	}
@@ -95,6 +100,7 @@ const (
 	maxObject   = 4_000_000_000_000 // bytes
 	maxPut      = 5 << 30           // bytes of one body or one copy
 	maxXML      = 4 << 20           // bytes; 10,000 parts with their checksums need half of it
+	largeXML    = 64 << 10          // bytes; of larger ones an account has as many at a time as a volume has threads
 	maxKey      = 1024              // bytes
 	maxName     = 255               // bytes of a component
 	maxMeta     = 2 << 10           // bytes of user metadata

@@ -32,7 +32,10 @@ const (
 	maxUploads = 10_000
 )
 
-var uploadID = regexp.MustCompile(`^[a-z2-7]{26}$`)
+var (
+	uploadID = regexp.MustCompile(`^[a-z2-7]{26}$`)
+	leftover = regexp.MustCompile(`^((put|copy)-)?[a-z2-7]{26}$`)
+)
 
 // manifest says what an upload is for. A tenant can write it.
 type manifest struct {
@@ -275,6 +278,7 @@ func (p *place) uploads(prefix string) ([]*upload, error) {
 	for _, name := range names {
 		// What a pod put there is left out.
 		if u, err := p.readUpload(name); err == nil && strings.HasPrefix(u.Key, prefix) {
+			u.Record = record{} // which may be large, and there may be many
 			out = append(out, u)
 		}
 	}
@@ -316,11 +320,19 @@ func (x *exchange) sweep() {
 		return
 	}
 	_ = x.place.act(func() error {
+		root := x.place.folder.Root
+		// Where a tenant has put a link, what it leads to is not ours.
+		if info, err := root.Lstat(hidden); err != nil || !info.IsDir() {
+			return err
+		}
 		names, err := x.place.list(hidden, maxUploads)
 		for _, name := range names {
-			info, err := x.place.folder.Root.Lstat(path.Join(hidden, name))
+			if !leftover.MatchString(name) {
+				continue
+			}
+			info, err := root.Lstat(path.Join(hidden, name))
 			if err == nil && now.Sub(info.ModTime()) > leftoverAge {
-				_ = x.place.folder.Root.RemoveAll(path.Join(hidden, name))
+				_ = root.RemoveAll(path.Join(hidden, name))
 			}
 		}
 		return err

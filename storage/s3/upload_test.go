@@ -3,9 +3,13 @@ package s3
 import (
 	"bytes"
 	"crypto/md5"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
+	"hash/crc64"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,23 +205,80 @@ func TestLeftoversAreSwept(t *testing.T) {
 	old := f.create("old")
 	f.want(partCall("old", old, 1, "x"), 200, "")
 	young := f.create("young")
+	left := "put-" + random()
 	long := time.Now().Add(-8 * 24 * time.Hour)
-	f.write(hidden+"/put-left", "x")
-	for _, name := range []string{old, "put-left"} {
-		if err := os.Chtimes(f.file(hidden+"/"+name), long, long); err != nil {
-			t.Fatal(err)
+	age := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if err := os.Chtimes(f.file(name), long, long); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	f.write(hidden+"/"+left, "x")
+	f.write(hidden+"/notes of a pod", "x")
+	age(hidden+"/"+left, hidden+"/"+old, hidden+"/notes of a pod")
 	f.put("a", "x") // too early for another sweep
-	if !f.exists(hidden + "/put-left") {
+	if !f.exists(hidden + "/" + left) {
 		t.Error("swept twice")
 	}
-	f.h.now = func() time.Time { return time.Now().Add(sweepEvery) }
-	at := call{method: "PUT", path: "/vol1/b", at: f.h.now()}
-	f.want(at, 200, "")
-	if f.exists(hidden+"/put-left") || f.exists(hidden+"/"+old) || !f.exists(hidden+"/"+young) {
+	now := time.Now().Add(sweepEvery)
+	f.h.now = func() time.Time { return now }
+	f.want(call{method: "PUT", path: "/vol1/b", at: now}, 200, "")
+	if f.exists(hidden+"/"+left) || f.exists(hidden+"/"+old) || !f.exists(hidden+"/"+young) || !f.exists(hidden+"/notes of a pod") {
 		t.Error("wrong leftovers")
 	}
+	// The hidden folder is a link to a folder with old files of such names.
+	if err := os.RemoveAll(f.file(hidden)); err != nil {
+		t.Fatal(err)
+	}
+	f.write("mine/"+left, "x")
+	age("mine/" + left)
+	if err := os.Symlink("mine", f.file(hidden)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(sweepEvery)
+	f.want(call{method: "PUT", path: "/vol1/b", at: now.Add(-maxSkew / 2)}, 200, "")
+	if !f.exists("mine/" + left) {
+		t.Error("what a link leads to was swept")
+	}
+}
+
+// TestChecksumOfAWholeUpload: what clients send with the request to complete is the object's checksum, not the body's.
+func TestChecksumOfAWholeUpload(t *testing.T) {
+	f := newFixture(t)
+	etags := map[int]string{1: md5Of("one"), 2: md5Of("two")}
+	sum := crc64.Checksum([]byte("onetwo"), nvme)
+	nvmeSum := base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, sum))
+	for what, c := range map[string]struct {
+		header  http.Header
+		code    string
+		checked string
+	}{
+		"full":      {headers("X-Amz-Checksum-Crc64nvme", nvmeSum, "X-Amz-Checksum-Type", "FULL_OBJECT"), "", nvmeSum},
+		"wrong":     {headers("X-Amz-Checksum-Crc64nvme", "AAAAAAAAAAA="), "BadDigest", ""},
+		"composite": {headers("X-Amz-Checksum-Crc32", "AAAAAA==-2"), "", ""},
+		"none":      {nil, "", ""},
+	} {
+		id := f.create(what, "X-Amz-Checksum-Algorithm", "CRC64NVME", "X-Amz-Checksum-Type", "FULL_OBJECT")
+		f.want(partCall(what, id, 1, "one"), 200, "")
+		f.want(partCall(what, id, 2, "two"), 200, "")
+		done := completeCall(what, id, etags, 1, 2)
+		done.header = c.header
+		got := f.do(done)
+		if got.code() != c.code {
+			t.Errorf("%s: %d %s", what, got.status, got.body)
+			continue
+		}
+		if c.code != "" { // without it, the parts are still there
+			f.want(completeCall(what, id, etags, 1, 2), 200, "")
+		}
+		head := f.want(call{method: "HEAD", path: "/vol1/" + what, header: headers("X-Amz-Checksum-Mode", "ENABLED")}, 200, "").header
+		if head.Get("X-Amz-Checksum-Crc64nvme") != c.checked || f.get(what) != "onetwo" {
+			t.Errorf("%s: %v", what, head)
+		}
+	}
+	f.leftovers()
 }
 
 func TestATenantMayTouchTheHiddenFolder(t *testing.T) {

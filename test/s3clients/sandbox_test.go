@@ -61,7 +61,7 @@ func TestServingProcessHasNothingOfTheHost(t *testing.T) {
 	status := proc(t, pid, "status")
 	// CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID and CAP_SETUID, of its own user namespace
 	for _, want := range []string{
-		"CapInh:\t0000000000000000", "CapPrm:\t00000000000000ca", "CapBnd:\t00000000000000ca", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1",
+		"CapInh:\t0000000000000000", "CapPrm:\t00000000000000ca", "CapBnd:\t00000000000000ca", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
 		"Uid:\t2147287040\t2147287040\t2147287040", "Gid:\t2147287040\t2147287040\t2147287040", "Groups:\t \n",
 	} {
 		if !strings.Contains(status, want) {
