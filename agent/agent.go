@@ -79,7 +79,7 @@ type Config struct {
 	Archives   []string
 	Version    string
 	Containers Containers
-	Inside     Inside // what commands and files in pods go through; nil: they are refused
+	Inside     Inside          // what commands and files in pods go through; nil: they are refused
 	Files      *inside.Program // what reads and writes files in pods; nil: this process
 	Network    netctl.Controller
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)

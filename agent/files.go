@@ -73,7 +73,8 @@ func (t *tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, a
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
-	defer t.files.leave(id)
+	s := &seat{leave: func() { t.files.leave(id) }}
+	defer s.end()
 	root, err := t.inside.Root(ctx, id, incarnation)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
@@ -92,9 +93,52 @@ func (t *tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, a
 		}
 	}()
 	if target.GetWrite() {
-		return t.unpack(ctx, stream, in, ask, root)
+		return t.unpack(ctx, stream, in, ask, root, s)
 	}
-	return t.pack(ctx, stream, ask, root)
+	return t.pack(ctx, stream, ask, root, s)
+}
+
+// seat is one of seats. A process that it was lent to keeps it for as long as it lives: some cannot be ended.
+type seat struct {
+	leave func()
+	lent  bool
+}
+
+func (s *seat) lend() (leave func()) {
+	s.lent = true
+	return s.leave
+}
+
+func (s *seat) end() {
+	if !s.lent {
+		s.leave()
+	}
+}
+
+// packer is a file or folder of a pod that was found.
+type packer interface {
+	Pack(ctx context.Context, w io.Writer) error
+	Close() error
+}
+
+func (t *tunnels) find(ctx context.Context, root *inside.Root, path string, s *seat) (packer, error) {
+	if t.program == nil {
+		return root.Find(path)
+	}
+	return t.program.Find(ctx, root, path, s.lend())
+}
+
+// unpacker is a folder of a pod that was found.
+type unpacker interface {
+	Unpack(ctx context.Context, r io.Reader) error
+	Close() error
+}
+
+func (t *tunnels) into(ctx context.Context, root *inside.Root, path string, s *seat) (unpacker, error) {
+	if t.program == nil {
+		return root.Into(path)
+	}
+	return t.program.Into(ctx, root, path, s.lend())
 }
 
 var errPodEnded = fleet.NotAllowed("the pod was stopped meanwhile")
@@ -108,8 +152,8 @@ func nobody(ctx context.Context) error {
 }
 
 // pack sends files as a tar stream.
-func (t *tunnels) pack(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel, root *inside.Root) error {
-	found, err := root.Find(ask.GetFiles().GetPath())
+func (t *tunnels) pack(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel, root *inside.Root, s *seat) error {
+	found, err := t.find(ctx, root, ask.GetFiles().GetPath(), s)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
@@ -149,8 +193,8 @@ func (w *frameWriter) Write(p []byte) (int, error) {
 
 // unpack writes files from a tar stream. The answer comes when everything is there, or at the first
 // fault; what the scheduler sends after that is dropped.
-func (t *tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, in *inbox, ask *link.OpenTunnel, root *inside.Root) error {
-	into, err := root.Into(ask.GetFiles().GetPath())
+func (t *tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, in *inbox, ask *link.OpenTunnel, root *inside.Root, s *seat) error {
+	into, err := t.into(ctx, root, ask.GetFiles().GetPath(), s)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}

@@ -89,6 +89,7 @@ const (
 	kindNoMarker    = "no marker"
 	kindOtherMarker = "other marker"
 	kindBusy        = "busy"
+	kindRemoved     = "removed"
 )
 
 // markedError keeps such an error's kind on its way out of the helper process.
@@ -100,6 +101,8 @@ func markedError(err error) error {
 		return helper.Mark(kindOtherMarker, err)
 	case errors.Is(err, disk.ErrBusy):
 		return helper.Mark(kindBusy, err)
+	case errors.Is(err, provision.ErrRemoved):
+		return helper.Mark(kindRemoved, err)
 	}
 	return err
 }
@@ -153,8 +156,10 @@ func provisionError(err error) error {
 		sentence = "the volume's storage is not there: the marker of its backend is missing"
 	case kind == kindOtherMarker:
 		sentence = "the volume's storage is not there: the marker is that of another backend"
+	case kind == kindRemoved: // by a scheduler that had gone on from where this one was restored
+		sentence = "the volume was deleted, and what it held is gone: delete it again"
 	case kind == kindBusy:
-		sentence = "the volume is in use on its storage host, which cannot change it meanwhile"
+		sentence = "the volume is in use on its storage host, which cannot make it larger or remove it meanwhile"
 	case errors.Is(err, helper.ErrStuck), errors.Is(err, helper.ErrTooManyStuck), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EIO):
 		sentence = "the volume's storage does not answer"
 	case errors.Is(err, unix.ENOSPC):

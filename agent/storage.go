@@ -31,7 +31,7 @@ type Provisioner interface {
 type StorageRoot struct {
 	Backend volume.Backend // with the user and key that may set quotas
 	OwnDir  string         // the root as a folder of this host; empty: the backend is mounted
-	Fresh   bool           // this host never made a volume there: the backend's marker is written when there is none
+	Fresh   bool           // nobody ever made a volume there: the backend's marker is written when there is none
 }
 
 // StorageVolume is what is to be done for a volume.
@@ -132,8 +132,7 @@ func (s *storage) set(in *link.StorageSet) {
 	}
 	named := map[fleet.BackendID]bool{}
 	for _, r := range in.GetRoots() {
-		root := StorageRoot{Backend: decodeBackend(r.GetBackend()), OwnDir: r.GetOwnDir()}
-		root.Fresh = !slices.Contains(s.kept.Begun, root.place())
+		root := StorageRoot{Backend: decodeBackend(r.GetBackend()), OwnDir: r.GetOwnDir(), Fresh: r.GetFresh()}
 		err := checkBackend(root.Backend)
 		if err != nil || s.does == nil || root.OwnDir != "" && !cleanPath(root.OwnDir) {
 			s.log.Error("work on a backend of network volumes was refused", "backend", root.Backend.ID, "own_dir", root.OwnDir, "err", err)
@@ -159,6 +158,7 @@ func (s *storage) take(root StorageRoot, volumes []*link.StorageVolume) {
 		b = s.begin(root)
 	}
 	same := sameRoot(b.root, root)
+	root.Fresh = root.Fresh && (b.root.Fresh || !same) // the scheduler may not have heard of the first volume yet
 	if b.root = root; !same {
 		b.restored = false
 	}
@@ -209,6 +209,20 @@ func (s *storage) begin(root StorageRoot) *backendWork {
 	}
 	s.backends[root.Backend.ID] = b
 	return b
+}
+
+// again has everything tried at once that failed: a backend may answer again.
+func (s *storage) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.backends {
+		for _, w := range b.volumes {
+			for kind := range w.delay {
+				delete(w.due, kind)
+			}
+		}
+		b.poke()
+	}
 }
 
 func (b *backendWork) poke() {
@@ -339,6 +353,9 @@ func (s *storage) note(b *backendWork, w *volumeWork, kind string, did StorageVo
 		problem := sentenceOf(kind, o.err)
 		w.news = w.news || problem != w.problem
 		w.problem = problem
+		if o.used > w.used { // it was not seen to its end, and holds at least so much
+			w.used, w.measured, w.news = o.used, true, true
+		}
 		s.poke()
 		return
 	}
@@ -347,7 +364,7 @@ func (s *storage) note(b *backendWork, w *volumeWork, kind string, did StorageVo
 	switch w.news, w.problem = true, ""; kind {
 	case workMake:
 		w.madeGB = did.SizeGB
-		s.begun(b)
+		b.root.Fresh = false
 		b.poke() // it may be measured now
 	case workRemove:
 		w.gone = true

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,9 +22,6 @@ import (
 type keptStorage struct {
 	// Roots are in folders of this host.
 	Roots []keptRoot `json:"roots,omitempty"`
-	// Begun names the places of backends in which this host has made a volume. In those the backend's marker is not
-	// written again: where it is missing, the storage is.
-	Begun []string `json:"begun,omitempty"`
 }
 
 // keptRoot is a root in a folder of this host.
@@ -51,23 +46,6 @@ func readStorage(file string) (out keptStorage, err error) {
 		return keptStorage{}, fmt.Errorf("read what is known of network volumes: %w", err)
 	}
 	return out, nil
-}
-
-// place names where a backend's data is.
-func (r StorageRoot) place() string {
-	b := r.Backend
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", b.ID, b.Kind, b.Server, b.FileSystem, b.Path, r.OwnDir))
-	return hex.EncodeToString(sum[:16])
-}
-
-// begun notes that a volume was made on the backend. The caller holds mu.
-func (s *storage) begun(b *backendWork) {
-	if !b.root.Fresh {
-		return
-	}
-	b.root.Fresh = false
-	s.kept.Begun = append(s.kept.Begun, b.root.place())
-	s.write()
 }
 
 // remember notes which roots are in folders of this host. The caller holds mu.

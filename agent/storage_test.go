@@ -32,10 +32,11 @@ type shelf struct {
 	most   int            // calls of one kind and backend that ran at once
 	budget time.Duration  // of the newest call's context
 	fresh  bool           // what the newest call was told
+	used   int64          // of every volume
 }
 
 func newShelf() *shelf {
-	return &shelf{fail: map[string]error{}, takes: map[string]time.Duration{}, at: map[string]int{}}
+	return &shelf{fail: map[string]error{}, takes: map[string]time.Duration{}, at: map[string]int{}, used: 7}
 }
 
 func (s *shelf) call(ctx context.Context, kind string, root StorageRoot, what string) error {
@@ -78,7 +79,10 @@ func (s *shelf) Remove(ctx context.Context, root StorageRoot, v StorageVolume) e
 }
 
 func (s *shelf) Used(ctx context.Context, root StorageRoot, v StorageVolume) (int64, error) {
-	return 7, s.call(ctx, workMeasure, root, string(v.ID))
+	err := s.call(ctx, workMeasure, root, string(v.ID))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used, err
 }
 
 func (s *shelf) set(f func()) {
@@ -234,6 +238,19 @@ func TestVolumesAreMeasuredAgainAndAgain(t *testing.T) {
 		wantDone(t, shelf) // it takes at most a tenth of the time
 		time.Sleep(200 * time.Second)
 		wantDone(t, shelf, "measure a v1")
+		s.message() // what was told is told
+		// One that is too large to be seen to its end holds at least what was seen, and all is tried at once when a backend is back.
+		shelf.set(func() {
+			shelf.used, shelf.fail["measure v1"], shelf.takes = 9, context.DeadlineExceeded, map[string]time.Duration{}
+		})
+		time.Sleep(400 * time.Second)
+		wantTold(t, s, &link.StorageReport{
+			VolumeId: "v1", ProvisionedGb: 10, UsedBytes: 9, Measured: true, Problem: "what the volume holds could not be measured; its storage host tries again",
+		})
+		shelf.done()
+		s.again()
+		synctest.Wait()
+		wantDone(t, shelf, "measure a v1 failed")
 	})
 }
 
@@ -244,12 +261,19 @@ func TestFoldersOfThisHostAreRestored(t *testing.T) {
 		shelf := newShelf()
 		s, stop := storageLife(t, shelf, file)
 		root := rootOf("a", "/export", work("v1", 10))
-		root.Backend.Key = "AQB-secret"
+		root.Backend.Key, root.Fresh = "AQB-secret", true
 		s.set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10")
 		if !shelf.fresh {
 			t.Error("the first volume of a backend is not known to be that")
+		}
+		root.Volumes = append(root.Volumes, work("v2", 10))
+		s.set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}}) // of before it was heard of the first
+		synctest.Wait()
+		wantDone(t, shelf, "restore a /export", "make a v2/10")
+		if shelf.fresh {
+			t.Error("the marker may be written again")
 		}
 		stop()
 		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "secret") {

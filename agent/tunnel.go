@@ -46,6 +46,8 @@ type tunnels struct {
 	files  seats
 	log    *slog.Logger
 
+	program *inside.Program // what reads and writes files of pods; nil: this process
+
 	// dead reports whether a backend of network volumes does not answer; nil: there are none.
 	dead        func(id fleet.BackendID) bool
 	startWithin time.Duration

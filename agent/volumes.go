@@ -149,6 +149,7 @@ func (d *daemon) keepVolumes(ctx context.Context) {
 		select {
 		case <-d.Volumes.Changed():
 			d.pods.Poke() // a backend may answer again
+			d.sessions.storage.again()
 			d.sessions.stir()
 			continue
 		case <-tick.C:

@@ -118,6 +118,9 @@ func (d *dev) tell() {
 	fmt.Fprintf(out, "  API          %s\n", strings.Join(d.apis, "\n               "))
 	fmt.Fprintf(out, "  data center  %s: %s\n", d.state.DataCenter, d.equipment())
 	fmt.Fprintf(out, "  pods' HTTP   http://<pod id>-<port>.%s%s\n", ProxyDomain, d.api[strings.LastIndexByte(d.api, ':'):])
+	if d.cfg.S3 != "" {
+		fmt.Fprintf(out, "  S3           http://%s, region %s (gantry s3-key create)\n", d.cfg.S3, d.state.DataCenter)
+	}
 	fmt.Fprintf(out, "  data folder  %s (dev.json, log/)\n\n", d.folder.dir)
 	fmt.Fprintf(out, "In another terminal of this user the gantry command finds it by itself. For other programs:\n\n")
 	fmt.Fprintf(out, "  export GANTRY_API=%s\n", strings.Join(d.apis, ","))
@@ -128,6 +131,7 @@ func (d *dev) tell() {
 	if gpu := d.gpuType(); gpu != "" {
 		fmt.Fprintf(out, "  gantry pod create train docker.io/library/busybox --gpu %s --count 1 --wait -- sleep 1d\n", quote(gpu))
 	}
+	fmt.Fprintf(out, "  gantry volume create data --size 10 --data-center %s\n", quote(d.state.DataCenter))
 	fmt.Fprintf(out, "  gantry pod list\n  gantry pod logs -f web\n\n")
 	fmt.Fprintf(out, "Ctrl-C stops everything. Started again on this folder, it has the same keys and pods.\n")
 	_, _ = d.cfg.Out.Write([]byte(out.String()))

@@ -126,6 +126,8 @@ type Backend struct {
 	Sealed      []byte    `cbor:"11,keyasint,omitempty"` // BackendSecrets; nil: it needs none
 	Rev         uint64    `cbor:"12,keyasint"`
 	CreatedAt   time.Time `cbor:"13,keyasint"`
+	// Used says that a volume was made on it at some time: its root has a marker since then, and gets no other.
+	Used bool `cbor:"14,keyasint,omitempty"`
 }
 
 // Measured reports whether nothing enforces the size of the backend's volumes: what they hold is measured.

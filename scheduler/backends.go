@@ -106,6 +106,10 @@ func (s *Service) UpdateBackend(
 			if next.Kind == fleet.BackendCeph {
 				now.Key, now.AdminKey = cmp.Or(now.Key, had.Key), cmp.Or(now.AdminKey, had.AdminKey)
 			}
+			if len(old.Sealed) > 0 && next.Kind == old.Kind && now == had && err == nil {
+				next.Sealed = old.Sealed // anew sealed it would be another one, of which all hosts are told
+				return nil
+			}
 			return s.sealBackend(&next, now)
 		})
 		if err != nil {
@@ -171,6 +175,22 @@ func (s *Service) BackendSecrets(b *fleet.Backend) (fleet.BackendSecrets, error)
 // DeleteBackend deletes a backend of network volumes. Errors: not_found, rule (volumes are on it).
 func (s *Service) DeleteBackend(ctx context.Context, id fleet.BackendID) error {
 	return s.operate(ctx, "storage backend deleted", "backend", string(id), state.DeleteBackend{ID: id})
+}
+
+// ForceDeleteBackend deletes a backend whose storage is lost, with the volumes on it that are being deleted: what is left
+// of them there nobody removes any more. Volumes that somebody has are never deleted with it. Errors: not_found, rule
+// (such volumes are on it).
+func (s *Service) ForceDeleteBackend(ctx context.Context, id fleet.BackendID) error {
+	forgotten, err := propose[[]fleet.VolumeID](ctx, s, state.DeleteBackend{ID: id, Force: true})
+	if err != nil {
+		return err
+	}
+	s.Log.Warn("operator's change", "what", "storage backend deleted, and the volumes forgotten that were being deleted on it",
+		"backend", string(id), "volumes", len(forgotten))
+	for _, volume := range forgotten {
+		s.Log.Warn("network volume forgotten: its data was not removed", "volume", volume, "backend", id)
+	}
+	return nil
 }
 
 // SetHostRoles replaces what a host may do beside running pods. Errors: not_found, invalid, not_allowed (it is gone).

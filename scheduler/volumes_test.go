@@ -224,6 +224,27 @@ func TestVolumesGrowAndGo(t *testing.T) {
 	}
 }
 
+// TestABackendThatIsLost deletes one with what nobody has any more, and says in the log what was left on it.
+func TestABackendThatIsLost(t *testing.T) {
+	w := stored(t)
+	ctx := context.Background()
+	made := w.newVolume(wantVolume("dc-1", 50))
+	refused(t, w.svc.ForceDeleteBackend(ctx, "slow"), fleet.CodeConflictRule, "in use")
+	if err := w.svc.DeleteVolume(ctx, member(acme), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, w.svc.DeleteBackend(ctx, "slow"), fleet.CodeConflictRule, "in use")
+	if err := w.svc.ForceDeleteBackend(ctx, "slow"); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, w.svc.ForceDeleteBackend(ctx, "slow"), fleet.CodeNotFound, "backend")
+	for _, line := range []string{"storage backend deleted", "its data was not removed", string(made.ID)} {
+		if !strings.Contains(w.logged(), line) {
+			t.Errorf("no line says %q", line)
+		}
+	}
+}
+
 func TestWhatIsHeardOfAVolume(t *testing.T) {
 	w := stored(t)
 	ctx := context.Background()
@@ -329,6 +350,13 @@ func TestKeysOfBackendsAreSealed(t *testing.T) {
 	kept = w.backend("ceph")
 	if got, err := w.svc.BackendSecrets(&kept); err != nil || got.Key != "newkey==" || got.AdminKey != "adminkey==" || kept.Ceph.Monitors[0] != "10.0.0.2:3300" {
 		t.Errorf("%+v %v", kept, err)
+	}
+	change.Closed = true
+	if _, err := w.svc.UpdateBackend(ctx, change, fleet.BackendSecrets{AdminKey: "adminkey=="}); err != nil {
+		t.Fatal(err)
+	}
+	if now := w.backend("ceph"); !now.Closed || string(now.Sealed) != string(kept.Sealed) {
+		t.Error("keys that stay are sealed anew, of which every host would be told")
 	}
 	_, err = w.svc.UpdateBackend(ctx, ceph("none"), secrets)
 	refused(t, err, fleet.CodeNotFound, "backend")

@@ -297,7 +297,7 @@ func (x *execBench) pids() []uint32 {
 // TestExecOutputIsNotHoarded lets a process write much more than is read.
 func TestExecOutputIsNotHoarded(t *testing.T) {
 	x := setupExec(t, nil)
-	const total = 400 << 20
+	const total = 100 << 20
 	p := x.exec(inside.ExecSpec{Command: []string{"sh", "-c", "head -c " + strconv.Itoa(total) + " /dev/zero; echo done >&2"}})
 	heap := func() uint64 {
 		runtime.GC()

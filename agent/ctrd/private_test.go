@@ -41,7 +41,8 @@ func layerOf(tb testing.TB, name, body string) v1.Layer {
 	if err := w.Close(); err != nil {
 		tb.Fatal(err)
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }
+	l, err := tarball.LayerFromOpener(open, tarball.WithCompressedCaching)
 	if err != nil {
 		tb.Fatal(err)
 	}

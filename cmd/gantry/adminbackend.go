@@ -134,6 +134,9 @@ func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (clien
 		if !ok {
 			return out, usage("--cephfs must be NAME:/PATH, such as cephfs:/gantry")
 		}
+		if len(f.Monitor) == 0 || f.User == "" || f.AdminUser == "" {
+			return out, usage("--cephfs goes with --monitor, --user and --admin-user")
+		}
 		out.Ceph = &client.CephBackend{Monitors: f.Monitor, FileSystem: name, Path: path, User: f.User, AdminUser: f.AdminUser}
 	} else if len(f.Monitor) > 0 || f.User != "" || f.AdminUser != "" {
 		return out, usage("--monitor, --user and --admin-user go with --cephfs")
@@ -234,7 +237,8 @@ type adminBackendUpdateCmd struct {
 }
 
 func (adminBackendUpdateCmd) Help() string {
-	return `What is not given stays; --nfs and --cephfs are given whole. Pods that run keep what they have mounted.
+	return `What is not given stays; --nfs is given with its --nfs-options, --cephfs with all of --monitor, --user and --admin-user.
+An empty --storage-host lets any host with the role storage do the work. Pods that run keep what they have mounted.
 
 Examples:
 

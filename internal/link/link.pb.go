@@ -2225,6 +2225,7 @@ type StorageRoot struct {
 	Backend       *VolumeBackend         `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`             // with the user and key that may set quotas
 	OwnDir        string                 `protobuf:"bytes,2,opt,name=own_dir,json=ownDir,proto3" json:"own_dir,omitempty"` // the backend's root as a directory of this host, which limits sizes in it; empty: it is mounted
 	Volumes       []*StorageVolume       `protobuf:"bytes,3,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	Fresh         bool                   `protobuf:"varint,4,opt,name=fresh,proto3" json:"fresh,omitempty"` // no volume was ever made there: its root may be without a marker, which is written then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2278,6 +2279,13 @@ func (x *StorageRoot) GetVolumes() []*StorageVolume {
 		return x.Volumes
 	}
 	return nil
+}
+
+func (x *StorageRoot) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
 }
 
 type StorageVolume struct {
@@ -4135,11 +4143,12 @@ const file_internal_link_link_proto_rawDesc = "" +
 	" \x01(\bR\vsizedByHost\"?\n" +
 	"\n" +
 	"StorageSet\x121\n" +
-	"\x05roots\x18\x01 \x03(\v2\x1b.gantry.link.v1.StorageRootR\x05roots\"\x98\x01\n" +
+	"\x05roots\x18\x01 \x03(\v2\x1b.gantry.link.v1.StorageRootR\x05roots\"\xae\x01\n" +
 	"\vStorageRoot\x127\n" +
 	"\abackend\x18\x01 \x01(\v2\x1d.gantry.link.v1.VolumeBackendR\abackend\x12\x17\n" +
 	"\aown_dir\x18\x02 \x01(\tR\x06ownDir\x127\n" +
-	"\avolumes\x18\x03 \x03(\v2\x1d.gantry.link.v1.StorageVolumeR\avolumes\"\x9e\x01\n" +
+	"\avolumes\x18\x03 \x03(\v2\x1d.gantry.link.v1.StorageVolumeR\avolumes\x12\x14\n" +
+	"\x05fresh\x18\x04 \x01(\bR\x05fresh\"\x9e\x01\n" +
 	"\rStorageVolume\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x17\n" +

@@ -49,6 +49,9 @@ func (s *Server) S3Access(ctx context.Context, in *link.S3AccessRequest) (*link.
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
+	if err := s.paceS3(fleet.HostID(who.ID), now); err != nil {
+		return nil, err
+	}
 	if err := s.Node.Barrier(ctx); err != nil {
 		return nil, grpcError(err)
 	}
@@ -58,8 +61,6 @@ func (s *Server) S3Access(ctx context.Context, in *link.S3AccessRequest) (*link.
 		switch {
 		case !ok || host.State == fleet.HostGone || !host.Has(fleet.RoleS3):
 			return errNoS3Role
-		case !s.s3Rates.allow(host.ID, now):
-			return status.Error(codes.ResourceExhausted, "this host asks for too many access keys")
 		case !strings.EqualFold(in.GetRegion(), string(host.DataCenter)):
 			return status.Error(codes.InvalidArgument, "the region is not this host's data center")
 		}
@@ -69,6 +70,23 @@ func (s *Server) S3Access(ctx context.Context, in *link.S3AccessRequest) (*link.
 		return nil, grpcOrStatus(err)
 	}
 	return s.answerS3(&found, in)
+}
+
+// paceS3 refuses a host that asks too often, before it costs anything. Hosts without the role share what one may ask.
+func (s *Server) paceS3(id fleet.HostID, now time.Time) error {
+	err := s.Store.View(func(v *state.View) error {
+		if host, ok := v.Host(id); !ok || !host.Has(fleet.RoleS3) {
+			id = ""
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return grpcError(err)
+	case !s.s3Rates.allow(id, now):
+		return status.Error(codes.ResourceExhausted, "this host asks for too many access keys")
+	}
+	return nil
 }
 
 // checkS3Access refuses what no signature can be of.
@@ -154,7 +172,7 @@ func signingKey(secret fleet.Secret, date, region string) []byte {
 	return key
 }
 
-// rates bounds how often hosts may ask. Only hosts that the state knows are in it.
+// rates bounds how often hosts may ask. Only hosts that had the role are in it, and one for all others.
 type rates struct {
 	mu      sync.Mutex // guards the field below
 	buckets map[fleet.HostID]bucket

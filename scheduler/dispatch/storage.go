@@ -122,19 +122,30 @@ func (s *Server) shareStorage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, x := range s.standing() {
+		x.tellStorage(work.sets[x.host], len(backends) > 0) // comparing large sets takes its time
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, x := range s.sessions {
-		if x.welcomed.Load() {
-			x.tellStorage(work.sets[id], len(backends) > 0)
-		}
-	}
 	for _, l := range work.lifted {
 		if x := s.sessions[l.host]; x != nil && x.welcomed.Load() && s.lead != nil {
 			x.note(ctx, []state.VolumeReport{l.report})
 		}
 	}
 	return nil
+}
+
+// standing returns the sessions that are welcomed.
+func (s *Server) standing() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*session, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		if x.welcomed.Load() {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // take keeps who looks after what, and forgets volumes that are no more.
@@ -187,16 +198,17 @@ func (w *storageWork) gather(v *state.View, backends []fleet.Backend) {
 			w.sets[host] = &link.StorageSet{}
 		}
 		w.sets[host].Roots = append(w.sets[host].Roots, &link.StorageRoot{
-			Backend: opened, OwnDir: b.StoragePath, Volumes: w.volumes(v, b, host),
+			Backend: opened, OwnDir: b.StoragePath, Volumes: w.volumes(v, b, host), Fresh: !b.Used,
 		})
 	}
 }
 
 // volumes is what there is to do for the volumes of a backend. What a pod may still have is not removed.
 func (w *storageWork) volumes(v *state.View, b *fleet.Backend, host fleet.HostID) (out []*link.StorageVolume) {
+	since := v.Unsettled(b.DataCenter)
 	for _, volume := range v.StorageWork(b.ID) {
 		gone := volume.State == fleet.VolumeDeleting
-		if gone && v.VolumeHeld(volume.Account, volume.ID) {
+		if gone && (v.VolumeHeld(volume.Account, volume.ID) || volume.CreatedAt.Before(since)) {
 			continue
 		}
 		out = append(out, &link.StorageVolume{

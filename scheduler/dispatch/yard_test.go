@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,10 +35,11 @@ type yard struct {
 	server *Server
 	said   *safeBuffer
 
-	mu    sync.Mutex // guards the fields below
-	store *state.Store
-	index uint64
-	noted []state.VolumeReport // that were proposed
+	barriers atomic.Int64
+	mu       sync.Mutex // guards the fields below
+	store    *state.Store
+	index    uint64
+	noted    []state.VolumeReport // that were proposed
 }
 
 // safeBuffer is a log.
@@ -78,8 +80,11 @@ func (y *yard) Propose(_ context.Context, cmds ...state.Command) ([]state.Result
 	return res[0], nil
 }
 
-func (y *yard) Barrier(context.Context) error { return nil }
-func (y *yard) IsLeader() bool                { return true }
+func (y *yard) Barrier(context.Context) error {
+	y.barriers.Add(1)
+	return nil
+}
+func (y *yard) IsLeader() bool { return true }
 
 func (y *yard) do(cmds ...state.Command) {
 	y.Helper()

@@ -29,7 +29,7 @@ func (c PutBackend) apply(t *txn) (any, error) {
 	if err := t.checkStorageHost(&in); err != nil {
 		return nil, err
 	}
-	in.Rev = 1
+	in.Rev, in.Used = 1, false
 	if old == nil {
 		others := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == in.DataCenter })
 		if others >= maxBackends {
@@ -40,6 +40,7 @@ func (c PutBackend) apply(t *txn) (any, error) {
 			return nil, inUse("where the storage backend's data is", uses{n, "network volume"})
 		}
 		in.Rev, in.CreatedAt = old.Rev+1, old.CreatedAt
+		in.Used = old.Used && samePlace(old, &in)
 	}
 	put(t, &t.base.backends, in.ID, &in)
 	t.note(KindStorage, string(in.ID))
@@ -101,12 +102,25 @@ func (c DeleteBackend) apply(t *txn) (any, error) {
 	if get(t, &t.base.backends, c.ID) == nil {
 		return nil, fleet.NotFound("storage backend")
 	}
-	if err := inUse("the storage backend", uses{t.volumesOn(c.ID), "network volume"}); err != nil {
+	var live, ending []fleet.VolumeID
+	t.eachVolumeOn(c.ID, func(id fleet.VolumeID) {
+		if c.Force && get(t, &t.base.volumes, id).State == fleet.VolumeDeleting {
+			ending = append(ending, id)
+		} else {
+			live = append(live, id)
+		}
+	})
+	if err := inUse("the storage backend", uses{len(live), "network volume"}); err != nil {
 		return nil, err
+	}
+	for _, id := range ending {
+		old := get(t, &t.base.volumes, id)
+		drop(t, &t.base.volumes, id)
+		t.noteVolume(old)
 	}
 	drop(t, &t.base.backends, c.ID)
 	t.note(KindStorage, string(c.ID))
-	return nil, nil
+	return ending, nil
 }
 
 // noteBackends says that what is to be done on backends may be another host's now.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,6 +159,17 @@ func TestABackendWithVolumesStaysWhereItIs(t *testing.T) {
 		})
 	}
 	w.t = t
+	used := func(want bool) {
+		t.Helper()
+		w.view(func(v *View) {
+			if b, _ := v.Backend("b-std"); b.Used != want {
+				t.Errorf("a volume was made on it: %t", b.Used)
+			}
+		})
+	}
+	w.must(put(func(b *fleet.Backend) { b.Used = true }))
+	used(false)
+	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}}, w.provides("host-a", VolumeReport{Volume: "vol-1", ProvisionedGB: 10}))
 	before := w.host("host-b").Generation
 	w.must(put(func(b *fleet.Backend) { b.Closed, b.StorageHost = true, "host-a" }))
 	if g := w.host("host-b").Generation; g != before {
@@ -165,6 +177,7 @@ func TestABackendWithVolumesStaysWhereItIs(t *testing.T) {
 	}
 	index := w.s.Index()
 	w.must(put(func(b *fleet.Backend) { b.NFS.Server, b.StorageHost = "nfs.example", "host-b" }))
+	used(true)
 	if p := w.pod("pod-1"); p.Generation != before+1 || w.host("host-b").Generation != before+1 || p.Incarnation != 1 {
 		t.Errorf("got %+v", p)
 	}
@@ -264,5 +277,49 @@ func TestS3Keys(t *testing.T) {
 			t.Error("a deleted key is there")
 		}
 	})
+	w.check()
+}
+
+// A storage that is lost takes the volumes with it that nobody has any more, and no others.
+func TestABackendWhoseStorageIsLost(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.must(CreateVolume{Volume: newVolume("vol-2", "b-std")}, DeleteVolume{Account: "acme", Volume: "vol-2", At: at(5)})
+	force := DeleteBackend{ID: "b-std", Force: true}
+	w.refused(fleet.CodeConflictRule, force)
+	if msg := w.message(force); msg != "the storage backend is in use: 1 network volume has it" {
+		t.Errorf("message %q", msg)
+	}
+	w.must(DeleteVolume{Account: "acme", Volume: "vol-1", At: at(6)})
+	w.refused(fleet.CodeConflictRule, DeleteBackend{ID: "b-std"})
+	w.refused(fleet.CodeConflictRule, DeleteDataCenter{ID: "dc-1"})
+	index := w.s.Index()
+	if ids := w.must(force).([]fleet.VolumeID); !slices.Equal(ids, []fleet.VolumeID{"vol-1", "vol-2"}) {
+		t.Errorf("forgotten are %v", ids)
+	}
+	w.view(func(v *View) {
+		if all := v.AllVolumes(); len(all) != 0 || len(v.VolumesOn("b-std")) != 0 {
+			t.Errorf("still there are %v", all)
+		}
+	})
+	if !w.said(index)[Event{Kind: KindStorage, ID: "b-std"}] {
+		t.Error("who looked after it is not told")
+	}
+	w.check()
+}
+
+// A machine that joins anew stays the one that looks after a backend, once it was given the role again.
+func TestAMachineThatJoinsAnewLooksAfterItsBackends(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
+	tok := token("again")
+	w.must(PutToken{tok, at(59)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a"}, At: at(60)})
+	w.view(func(v *View) {
+		b, _ := v.Backend("b-fast")
+		h, _ := v.Host("host-new")
+		if b.StorageHost != "host-new" || LooksAfter(&h, &b) {
+			t.Errorf("got %+v, looked after by %+v", b, h)
+		}
+	})
+	w.must(SetHostRoles{Host: "host-new", Roles: []fleet.HostRole{fleet.RoleStorage}})
 	w.check()
 }

@@ -60,8 +60,21 @@ func (c JoinHost) replaceOld(t *txn) error {
 		drop(t, &t.base.hosts, id)
 		drop(t, &t.base.generations, id)
 		t.note(KindHost, string(id))
+		t.succeed(id, c.Host.ID)
 	}
 	return nil
+}
+
+// succeed has backends that name a host as the one that looks after them name the one that the machine is now. It gets
+// none of their keys before an operator gave it the role.
+func (t *txn) succeed(old, id fleet.HostID) {
+	for _, backend := range firstKeys(t, &t.base.backends, 0, func(b *fleet.Backend) bool { return b.StorageHost == old }) {
+		b := cloneBackend(get(t, &t.base.backends, backend))
+		b.StorageHost = id
+		b.Rev++
+		put(t, &t.base.backends, backend, &b)
+		t.note(KindStorage, string(backend))
+	}
 }
 
 func (c ConnectHost) apply(t *txn) (any, error) {

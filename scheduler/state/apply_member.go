@@ -158,6 +158,7 @@ func (c RestoreCluster) apply(t *txn) (any, error) {
 	for _, id := range keysOf(t, &t.base.volumes) {
 		t.remeasure(*get(t, &t.base.volumes, id))
 	}
+	t.skipBases()
 	t.putMember(c.Member)
 	return nil, nil
 }

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"time"
+
 	"gantry/fleet"
 )
 
@@ -22,6 +24,7 @@ func (c ReportVolumes) apply(t *txn) (any, error) {
 	case len(c.Volumes) > MaxVolumeReports:
 		return nil, fleet.Invalid("$.volumes", "must be at most 1000")
 	}
+	since := map[fleet.DataCenterID]time.Time{}
 	for i := range c.Volumes {
 		r := &c.Volumes[i]
 		old := get(t, &t.base.volumes, r.Volume)
@@ -32,7 +35,10 @@ func (c ReportVolumes) apply(t *txn) (any, error) {
 		switch {
 		case b == nil || !LooksAfter(&host, b):
 		case old.State == fleet.VolumeDeleting:
-			if r.Gone && !t.volumeHeld(r.Volume) {
+			if _, known := since[old.DataCenter]; !known {
+				since[old.DataCenter] = t.unsettled(old.DataCenter)
+			}
+			if r.Gone && !t.volumeHeld(r.Volume) && !old.CreatedAt.Before(since[old.DataCenter]) {
 				drop(t, &t.base.volumes, r.Volume)
 				t.noteVolume(old)
 			}
@@ -49,6 +55,7 @@ func (c ReportVolumes) record(t *txn, r *VolumeReport, old *fleet.Volume, measur
 	v := *old
 	if r.ProvisionedGB > 0 && r.ProvisionedGB <= fleet.VolumeMostGB {
 		v.ProvisionedGB, v.State = r.ProvisionedGB, fleet.VolumeReady
+		t.useBackend(old.Backend)
 	}
 	if r.ReadOnly != nil {
 		v.ReadOnly = measured && *r.ReadOnly
@@ -59,6 +66,16 @@ func (c ReportVolumes) record(t *txn, r *VolumeReport, old *fleet.Volume, measur
 	t.putVolume(&v)
 	if v.State != old.State || v.ReadOnly != old.ReadOnly {
 		t.tellHolders(v.ID)
+	}
+}
+
+// useBackend notes that a volume was made on a backend.
+func (t *txn) useBackend(id fleet.BackendID) {
+	if old := get(t, &t.base.backends, id); old != nil && !old.Used {
+		b := cloneBackend(old)
+		b.Used = true
+		put(t, &t.base.backends, id, &b)
+		t.note(KindStorage, string(id))
 	}
 }
 

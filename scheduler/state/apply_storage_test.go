@@ -21,10 +21,22 @@ func TestHostsReportWhatTheyDidForVolumes(t *testing.T) {
 	w := storing(t)
 	before := w.pod("pod-1")
 	index := w.s.Index()
+	used := func(want bool) {
+		t.Helper()
+		w.view(func(v *View) {
+			for _, b := range v.Backends() {
+				if b.Used != want {
+					t.Errorf("a volume was made on the backend %s: %t", b.ID, b.Used)
+				}
+			}
+		})
+	}
+	used(false)
 	w.must(w.provides("host-a", VolumeReport{Volume: "vol-1", ProvisionedGB: 10}, VolumeReport{Volume: "vol-2", ProvisionedGB: 10}))
 	if v := w.volume("vol-1"); v.State != fleet.VolumeReady || v.ProvisionedGB != 10 {
 		t.Errorf("got %+v", v)
 	}
+	used(true)
 	// The pod's host learns that it can begin; the pod's incarnation is what it was.
 	if p := w.pod("pod-1"); p.Generation != before.Generation+1 || p.Incarnation != before.Incarnation || w.host("host-b").Generation != p.Generation {
 		t.Errorf("got %+v", p)

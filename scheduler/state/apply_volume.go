@@ -25,7 +25,7 @@ func (c CreateVolume) apply(t *txn) (any, error) {
 	if err := c.check(t); err != nil {
 		return nil, err
 	}
-	base, ok := t.freeBase(in.DataCenter)
+	base, ok := t.takeBase(in.DataCenter)
 	if !ok {
 		return nil, fleet.BreaksRule("data center %s can have no more than %d network volumes", in.DataCenter, volumeSlots)
 	}
@@ -118,6 +118,13 @@ func (c UpdateVolume) apply(t *txn) (any, error) {
 			return nil, checkVolumeSize(*c.SizeGB)
 		}
 		volume.SizeGB = *c.SizeGB
+	}
+	if volume.SizeGB > old.SizeGB {
+		rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
+		err := t.solvent(volume.Account, rate, c.At, "Your account balance is too low to enlarge the network volume")
+		if err != nil {
+			return nil, err
+		}
 	}
 	return t.putVolume(&volume), nil
 }

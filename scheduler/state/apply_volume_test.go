@@ -1,8 +1,6 @@
 package state
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -224,61 +222,9 @@ func TestADeletedVolumeStaysUntilItsDataIsGone(t *testing.T) {
 			t.Error("it is still there")
 		}
 	})
-	next.ID, next.Dir = "vol-4", dirOf("vol-2") // both are free again
-	if v := w.must(CreateVolume{Volume: next}).(fleet.Volume); v.IDBase != fleet.VolumeIDsFirst+fleet.VolumeIDs {
+	next.ID, next.Dir = "vol-4", dirOf("vol-2") // it is free again; the base has to wait for its turn
+	if v := w.must(CreateVolume{Volume: next}).(fleet.Volume); v.IDBase != fleet.VolumeIDsFirst+3*fleet.VolumeIDs {
 		t.Errorf("base %#x", v.IDBase)
 	}
 	w.check()
-}
-
-// A batch sees what it did itself: no ids and no directory are given out twice, and what was let go is free.
-func TestBasesAreChosenWithinABatch(t *testing.T) {
-	w := newWorld(t).settle().furnish()
-	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
-	create := func(n int) CreateVolume {
-		return CreateVolume{Volume: newVolume(fleet.VolumeID(fmt.Sprintf("n-%d", n)), "b-std")}
-	}
-	twice := create(9)
-	twice.Volume.Dir = dirOf("n-1")
-	res, err := w.s.Apply([]Entry{
-		w.entry(create(1), create(2), twice),
-		w.entry(DeleteVolume{Account: "acme", Volume: "n-1", At: at(5)}, create(3), w.provides("host-a", VolumeReport{Volume: "n-1", Gone: true}), create(4)),
-		w.entry(twice),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var bases []int
-	for _, r := range slices.Concat(res...) {
-		if v, ok := r.Value.(fleet.Volume); ok {
-			bases = append(bases, int(v.IDBase-fleet.VolumeIDsFirst)/fleet.VolumeIDs)
-		}
-	}
-	if want := []int{1, 2, 3, 1, 4}; !slices.Equal(bases, want) || fleet.CodeOf(res[0][2].Err) != fleet.CodeExists {
-		t.Errorf("bases %v, want %v; %v", bases, want, res[0][2].Err)
-	}
-	w.check()
-}
-
-// The last base is given out, and what comes after it is refused by name.
-func TestADataCenterHasNoMoreBases(t *testing.T) {
-	w := newWorld(t).settle().furnish()
-	full := w.volume("vol-1")
-	w.inTxn(at(3), func(tx *txn) {
-		for i := 1; i < volumeSlots-1; i++ {
-			v := full
-			v.ID, v.Dir = fleet.VolumeID(fmt.Sprintf("n-%05d", i)), fmt.Sprintf("%026d", i)
-			v.IDBase = fleet.VolumeIDsFirst + uint32(i)*fleet.VolumeIDs
-			tx.putVolume(&v)
-		}
-	})
-	last := CreateVolume{Volume: newVolume("last", "b-std")}
-	if v := w.must(last).(fleet.Volume); v.IDBase != fleet.VolumeIDsLast {
-		t.Errorf("base %#x", v.IDBase)
-	}
-	more := CreateVolume{Volume: newVolume("more", "b-fast")}
-	w.refused(fleet.CodeConflictRule, more)
-	if msg := w.message(more); msg != "data center dc-1 can have no more than 32766 network volumes" {
-		t.Errorf("message %q", msg)
-	}
 }

@@ -213,3 +213,21 @@ func TestExhaustionSeesItsBatch(t *testing.T) {
 		t.Errorf("balance is %d", got)
 	}
 }
+
+// A volume grows only if an hour of the larger one can be paid, as when it is created.
+func TestAVolumeGrowsOnCredit(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	prices := samplePrices()
+	prices.VolumeFirst = 70_000_000
+	hour := perHour(20, prices.VolumeFirst)
+	w.must(UpdateAccount{Account: "acme", Prepaid: ptr(true)}, PutStoragePrices{prices})
+	credit := func(amount fleet.Money) AddCredit { return AddCredit{Account: "acme", Amount: amount, At: at(2)} }
+	grow := UpdateVolume{Account: "acme", Volume: "vol-1", SizeGB: ptr(20), At: at(2)}
+	w.must(credit(hour - 1 - w.balance("acme", at(2))))
+	w.refused(fleet.CodeNoCredit, grow)
+	w.must(UpdateVolume{Account: "acme", Volume: "vol-1", SizeGB: ptr(10), Name: ptr("same size"), At: at(2)}, credit(1), grow)
+	if v := w.volume("vol-1"); v.SizeGB != 20 || v.Name != "same size" {
+		t.Errorf("got %+v", v)
+	}
+	w.check()
+}

@@ -7,8 +7,8 @@ import (
 )
 
 // CreateVolume creates a network volume, which is charged from CreatedAt on. Of Volume the proposer sets ID,
-// Account, Name, SizeGB, DataCenter, Type, Backend, Dir and CreatedAt; its IDBase is the lowest that no volume of
-// the data center has. Value: fleet.Volume, or Replay. Errors: not_found (account, data center), exists, invalid,
+// Account, Name, SizeGB, DataCenter, Type, Backend, Dir and CreatedAt; its IDBase is the next in turn
+// that no volume of the data center has. Value: fleet.Volume, or Replay. Errors: not_found (account, data center), exists, invalid,
 // stale (the backend takes no such volumes: pick again), rule (the data center has as many as it can), low_balance.
 type CreateVolume struct {
 	Volume fleet.Volume `cbor:"1,keyasint"`
@@ -17,7 +17,7 @@ type CreateVolume struct {
 
 // UpdateVolume changes a volume of the account; nil leaves a field as it is. Value: fleet.Volume.
 // Errors: not_found (also when it is being deleted), rule (a size below the present one), invalid (one that is too
-// large).
+// large), low_balance (a prepaid account cannot pay an hour of the larger one).
 type UpdateVolume struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Volume  fleet.VolumeID  `cbor:"2,keyasint"`
@@ -45,14 +45,17 @@ type PutBackend struct {
 	New     bool          `cbor:"2,keyasint,omitempty"` // exists is an error then; else not_found is
 }
 
-// DeleteBackend deletes a backend. Errors: not_found, rule (volumes are on it, also those that are being deleted).
+// DeleteBackend deletes a backend. With Force the volumes on it that are being deleted are forgotten: their storage may be
+// lost, and what is left of them there nobody removes any more. Value: the ids of those, []fleet.VolumeID. Errors:
+// not_found, rule (volumes are on it, without Force also those that are being deleted).
 type DeleteBackend struct {
-	ID fleet.BackendID `cbor:"1,keyasint"`
+	ID    fleet.BackendID `cbor:"1,keyasint"`
+	Force bool            `cbor:"2,keyasint,omitempty"`
 }
 
 // ReportVolumes records what a host with the storage role did for volumes. What is about volumes that are not there,
 // or whose storage the host does not look after, is ignored; so is that one is gone which is not being deleted, or
-// which a host may still have a pod of. Errors: not_found (host), stale (another epoch), invalid (more than
+// which a host may still have a pod of, also one that a restored cluster does not know. Errors: not_found (host), stale (another epoch), invalid (more than
 // MaxVolumeReports).
 type ReportVolumes struct {
 	Host    fleet.HostID   `cbor:"1,keyasint"`

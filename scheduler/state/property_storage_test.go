@@ -29,7 +29,7 @@ func (w *world) drawStorage(t *rapid.T, now time.Time) Command {
 		}
 		return PutBackend{Backend: b, New: rapid.IntRange(0, 2).Draw(t, "new") == 0}
 	case 2:
-		return DeleteBackend{ID: id}
+		return DeleteBackend{ID: id, Force: rapid.Bool().Draw(t, "storage is lost")}
 	case 3, 4:
 		roles := rapid.SliceOfN(rapid.SampledFrom([]fleet.HostRole{fleet.RoleStorage, fleet.RoleStorage, fleet.RoleS3}), 0, 2)
 		return SetHostRoles{Host: host, Roles: roles.Draw(t, "roles")}

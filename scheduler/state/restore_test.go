@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -398,5 +399,46 @@ func TestNothingIsMovedFromAHostThatWasNotCompared(t *testing.T) {
 	w.refused(fleet.CodeNotAllowed, MovePod{Pod: p.ID, Rev: w.pod("pod-1").Rev, At: at(75)})
 	w.must(w.back("host-a", w.runs("pod-1")))
 	w.must(MovePod{Pod: p.ID, Rev: w.pod("pod-1").Rev, At: at(76)})
+	w.check()
+}
+
+// A volume of before a restore keeps its data while a host may run a pod with it that the copy does not have.
+func TestARestoreKeepsWhatUnknownPodsMayHave(t *testing.T) {
+	w := storing(t)
+	w.must(w.provides("host-a", VolumeReport{Volume: "vol-2", ProvisionedGB: 10}), DeleteVolume{Account: "acme", Volume: "vol-2", At: at(50)}, restore(7))
+	unknown := HostPod{Pod: "since", Incarnation: 3, Goal: fleet.GoalRun}
+	back := func(host fleet.HostID, pods ...HostPod) ConnectHost {
+		h := w.host(host)
+		return ConnectHost{Host: host, MachineID: h.MachineID, BootID: "boot", Inventory: inventory(host), Pods: pods, At: at(71)}
+	}
+	gone := func() ReportVolumes { return w.provides("host-a", VolumeReport{Volume: "vol-2", Gone: true}) }
+	since := func(want time.Time) {
+		t.Helper()
+		w.view(func(v *View) {
+			if got := v.Unsettled("dc-1"); !got.Equal(want) || !v.Unsettled("dc-9").IsZero() {
+				t.Errorf("kept are volumes of before %s, want %s", got, want)
+			}
+		})
+	}
+	w.must(back("host-a"))
+	w.must(gone())
+	since(at(70))
+	w.must(back("host-b", unknown))
+	w.must(gone())
+	since(at(70))
+	index := w.s.Index()
+	unknown.Ended = true
+	w.must(back("host-b", unknown))
+	since(time.Time{})
+	if !w.said(index)[Event{Kind: KindStorage, ID: "b-fast"}] {
+		t.Error("who looks after the backend is not told")
+	}
+	w.volume("vol-2")
+	w.must(gone())
+	w.view(func(v *View) {
+		if _, there := v.VolumeRecord("vol-2"); there {
+			t.Error("it is still there")
+		}
+	})
 	w.check()
 }

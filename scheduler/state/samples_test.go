@@ -223,11 +223,15 @@ func laterSamples() []sample {
 	left := sampleHost()
 	left.Leftovers[0].Gone = true
 	_, ceph, local := sampleBackends()
+	used := local
+	used.Used = true
 	mounts, roles := sampleInventory(), sampleHost()
 	mounts.Volumes, roles.Roles = []fleet.BackendKind{fleet.BackendCeph, fleet.BackendNFS}, []fleet.HostRole{fleet.RoleS3}
 	return append(out,
 		sample{"-ceph", PutBackend{Backend: ceph}},
 		sample{"-local", PutBackend{Backend: local}},
+		sample{"-used", PutBackend{Backend: used}},
+		sample{"-force", DeleteBackend{ID: "std-1", Force: true}},
 		sample{second, CreateVolume{Volume: storedVolume()}},
 		sample{second, UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: mounts, At: at(11)}},
 		sample{"-roles", JoinHost{Token: "t1", Hash: []byte("h"), Host: roles, At: at(1)}},

@@ -60,6 +60,7 @@ type tables struct {
 	secrets     table[string, fleet.AccountSecret] // by secretKey
 	keyUse      table[fleet.KeyID, time.Time]      // when keys were last used
 	volumes     table[fleet.VolumeID, fleet.Volume]
+	bases       table[fleet.DataCenterID, uint32] // the slot after that of the volume that was created last
 	backends    table[fleet.BackendID, fleet.Backend]
 	s3Keys      table[string, fleet.S3Key] // by access key
 	once        table[string, onceRow]     // by onceKey
@@ -106,6 +107,7 @@ func newTables() *tables {
 		secrets:     ownedTable[string]("secrets", func(s *fleet.AccountSecret) fleet.AccountID { return s.Account }),
 		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
 		volumes:     ownedTable[fleet.VolumeID]("volumes", func(v *fleet.Volume) fleet.AccountID { return v.Account }),
+		bases:       newTable[fleet.DataCenterID, uint32]("bases"),
 		backends:    newTable[fleet.BackendID, fleet.Backend]("backends"),
 		s3Keys:      ownedTable[string]("s3Keys", func(k *fleet.S3Key) fleet.AccountID { return k.Account }),
 		once:        newTable[string, onceRow]("once"),
@@ -127,7 +129,7 @@ func newTables() *tables {
 		&tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
-		&tb.members, &tb.secrets, &tb.backends, &tb.s3Keys,
+		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,
 	} {
 		tb.byName[t.name()] = t
 	}

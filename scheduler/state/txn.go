@@ -265,6 +265,7 @@ func (t *txn) putHost(h fleet.Host) fleet.Host {
 	generation := h.Generation
 	h.Generation = 0
 	h.Rev++
+	t.settle(get(t, &t.base.hosts, h.ID), &h)
 	put(t, &t.base.hosts, h.ID, &h)
 	t.note(KindHost, string(h.ID))
 	out := cloneHost(&h)

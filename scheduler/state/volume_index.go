@@ -1,14 +1,10 @@
 package state
 
 import (
-	"bytes"
 	"slices"
 
 	"gantry/fleet"
 )
-
-// volumeSlots is how many volumes a data center can have: each has ids of its own.
-const volumeSlots = int(fleet.VolumeIDsLast-fleet.VolumeIDsFirst)/fleet.VolumeIDs + 1
 
 // podsOfVolume is where txn.written has the pods of a volume; see owned. No table has this name.
 const podsOfVolume = "pods of a volume"
@@ -105,42 +101,6 @@ func leave[A, B comparable, T any](maps map[A]map[B]T, a A, b B) {
 // unfinished reports whether a volume is to be made, enlarged or removed.
 func unfinished(v *fleet.Volume) bool {
 	return v.State != fleet.VolumeReady || v.ProvisionedGB < v.SizeGB
-}
-
-// slotOf returns which of the bases of its data center a volume has; false when it has none.
-func slotOf(v *fleet.Volume) (int, bool) {
-	if v.IDBase < fleet.VolumeIDsFirst || v.IDBase > fleet.VolumeIDsLast {
-		return 0, false
-	}
-	return int(v.IDBase-fleet.VolumeIDsFirst) / fleet.VolumeIDs, true
-}
-
-// freeBase returns the lowest base that no volume of a data center has, as the batch has them; false when there is
-// none.
-func (t *txn) freeBase(center fleet.DataCenterID) (uint32, bool) {
-	var use [volumeSlots]uint8
-	if had := t.base.stored.bases[center]; had != nil {
-		use = had.of
-	}
-	for id := range t.volumes {
-		if old := t.base.volumes.rows[id]; old != nil && old.DataCenter == center {
-			if i, ok := slotOf(old); ok {
-				use[i]--
-			}
-		}
-	}
-	for id := range t.volumes {
-		if v := get(t, &t.base.volumes, id); v != nil && v.DataCenter == center {
-			if i, ok := slotOf(v); ok {
-				use[i]++
-			}
-		}
-	}
-	i := bytes.IndexByte(use[:], 0)
-	if i < 0 {
-		return 0, false
-	}
-	return fleet.VolumeIDsFirst + uint32(i)*fleet.VolumeIDs, true
 }
 
 // dirTaken reports whether a volume has a directory of that name, as the batch has them.

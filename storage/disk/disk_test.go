@@ -249,6 +249,27 @@ func TestADiskInUseGrowsOrSaysThatItIsInUse(t *testing.T) {
 	})
 }
 
+// TestADiskOfWhichMountsAreCopiedStays: whoever has a copy of its mount holds it, and so does whoever opens it then.
+func TestADiskOfWhichMountsAreCopiedStays(t *testing.T) {
+	p := openPool(t, Loop, true)
+	dir, err := p.Keep(t.Context(), "d", 1)
+	must(t, err)
+	write(t, dir, "note", "kept")
+	held, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = p.Keep(ctx, "d", 3)
+	if err != nil && !errors.Is(err, ErrBusy) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	wantFile(t, dir, "note", "kept")
+	must(t, unix.Close(held))
+	_, err = p.Keep(t.Context(), "d", 3)
+	must(t, err)
+	wantFile(t, dir, "note", "kept")
+}
+
 // TestKeepGrowsFar grows a disk beyond what its first layout foresaw.
 func TestKeepGrowsFar(t *testing.T) {
 	p := openPool(t, Loop, true)

@@ -247,6 +247,9 @@ func (i *images) enlarge(f *os.File, want int64) (int64, error) {
 // program leaves when it is interrupted is of no use.
 func (i *images) growUnmounted(ctx context.Context, name string, f *os.File, size int64) error {
 	err := i.release(ctx, name)
+	if err != nil { // copies of its mount hold it: whoever opens it anew has to find it
+		err = errors.Join(err, i.mounted(name, false))
+	}
 	if err == nil {
 		err = checked(ctx, f)
 	}

@@ -43,6 +43,8 @@ type Caller struct {
 
 	mu     sync.Mutex
 	groups map[string]*group // guarded by mu, with all that is in it
+	spare  *child            // waits for the next call; guarded by mu
+	fills  bool              // a spare is being started; guarded by mu
 	closed bool
 }
 
@@ -92,12 +94,45 @@ func (c *Caller) Stuck(name string) int {
 func (c *Caller) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
+	if c.closed = true; c.spare != nil {
+		c.spare.end()
+		c.spare = nil
+	}
 	for _, g := range c.groups {
 		for p := range g.running {
 			p.kill()
 		}
 		g.change()
+	}
+}
+
+// takeSpare returns the process that waits, nil: there is none.
+func (c *Caller) takeSpare() *child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.spare
+	c.spare = nil
+	return out
+}
+
+// refill has a process wait for the next call, which so need not wait until one has started.
+func (c *Caller) refill() {
+	c.mu.Lock()
+	needed := c.spare == nil && !c.fills && !c.closed
+	c.fills = c.fills || needed
+	c.mu.Unlock()
+	if !needed {
+		return
+	}
+	h, err := c.launch()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.fills = false; {
+	case err != nil: // the next call finds out
+	case c.closed:
+		h.end()
+	default:
+		c.spare = h
 	}
 }
 
@@ -113,16 +148,17 @@ func (c *Caller) call(ctx context.Context, name string, r request, in, out any) 
 	}
 	line, err := r.encode(ctx, in)
 	if err == nil {
-		err = p.start(c, r.FD)
+		err = p.start(c)
 	}
 	if err != nil {
 		c.leave(name, p)
 		return nil, fmt.Errorf("%s: %w", r.Op, err)
 	}
 	go func() { // until the process has ended, which may be never
-		p.exchange(line)
+		p.exchange(c, line)
 		c.leave(name, p)
 		close(p.done)
+		c.refill()
 	}()
 	select {
 	case <-p.done:

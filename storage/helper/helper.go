@@ -2,7 +2,7 @@
 // gone, in processes of their own: one call, one process. A call has a deadline. Who exceeds it is killed, and is left
 // alone and counted when even that does not end it, as in the kernel's uninterruptible sleep.
 //
-// The process is the calling program itself, started with other arguments. Requests go through its standard input, which stays
+// The process is the calling program itself, started with other arguments; after the first call one waits for the next. Requests go through its standard input, which stays
 // open: when the caller dies, the process sees its end and exits. Nothing is in its arguments or environment.
 package helper
 
@@ -98,6 +98,7 @@ func wire(err error) *Error {
 // Main is the helper process: it does the one operation that its standard input asks for, and returns the exit
 // status. It ends the process when the caller dies.
 func Main(funcs map[string]Func) int {
+	unix.CloseOnExec(socketFD) // programs that are started here may live for long
 	in := bufio.NewReader(io.LimitReader(os.Stdin, maxRequest))
 	line, err := in.ReadBytes('\n')
 	var r request

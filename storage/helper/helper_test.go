@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +33,19 @@ func TestMain(m *testing.M) {
 			os.Exit(Main(testFuncs))
 		case "caller": // one that is killed
 			c := &Caller{Argv: []string{os.Args[0], "storage-helper"}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
-			_ = c.Call(context.Background(), "g", "pid", os.Getenv("PID_FILE"), nil)
+			_ = c.Call(context.Background(), "g", "echo", 1, nil)
+			file, pid := os.Getenv("PID_FILE"), 0
+			for pid == 0 {
+				c.mu.Lock()
+				if c.spare != nil {
+					pid = c.spare.cmd.Process.Pid
+				}
+				c.mu.Unlock()
+			}
+			_ = os.WriteFile(file+"-spare", []byte(strconv.Itoa(pid)), 0o600)
+			spare := c.takeSpare()
+			_ = c.Call(context.Background(), "g", "pid", file, nil)
+			runtime.KeepAlive(spare)
 			os.Exit(1)
 		}
 	}
@@ -63,6 +76,7 @@ var testFuncs = map[string]Func{
 		}
 		select {}
 	},
+	"self": func(context.Context, json.RawMessage) (any, error) { return os.Getpid(), nil },
 	"wait": func(ctx context.Context, _ json.RawMessage) (any, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -196,15 +210,59 @@ func TestNothingIsLeftOfADeadCaller(t *testing.T) {
 	caller := exec.Command(os.Args[0], "caller")
 	caller.Env = append(os.Environ(), "PID_FILE="+path)
 	must(t, caller.Start())
-	var pid int
-	waitFor(t, "the helper process", func() bool {
-		text, _ := os.ReadFile(path)
-		pid, _ = strconv.Atoi(string(bytes.TrimSpace(text)))
-		return pid > 0
-	})
+	var pids []int
+	for _, file := range []string{path, path + "-spare"} {
+		waitFor(t, "the helper process", func() bool {
+			text, _ := os.ReadFile(file)
+			pid, _ := strconv.Atoi(string(bytes.TrimSpace(text)))
+			if pid > 0 {
+				pids = append(pids, pid)
+			}
+			return pid > 0
+		})
+	}
 	must(t, caller.Process.Kill())
 	_ = caller.Wait()
-	waitFor(t, "its end", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	for _, pid := range pids {
+		waitFor(t, "its end", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	}
+}
+
+// TestOneProcessWaitsForTheNextCall: it is used for one call, and one that has died is not missed.
+func TestOneProcessWaitsForTheNextCall(t *testing.T) {
+	c := newCaller(t)
+	var before int
+	waiting := func() (pid int) {
+		waitFor(t, "a process that waits", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.spare != nil {
+				pid = c.spare.cmd.Process.Pid
+			}
+			return pid != before && pid != 0
+		})
+		before = pid
+		return pid
+	}
+	var pid int
+	must(t, c.Call(t.Context(), "g", "self", nil, &pid))
+	spare := waiting()
+	must(t, c.Call(t.Context(), "g", "self", nil, &pid))
+	if pid != spare {
+		t.Errorf("process %d was asked, %d waited", pid, spare)
+	}
+	dead := waiting()
+	must(t, unix.Kill(dead, unix.SIGKILL))
+	waitFor(t, "its end", func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", dead))
+		return err == nil && bytes.Contains(text, []byte(") Z "))
+	})
+	must(t, c.Call(t.Context(), "g", "self", nil, &pid))
+	spare = waiting()
+	c.Close()
+	if err := unix.Kill(spare, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("after Close process %d is still there: %v", spare, err)
+	}
 }
 
 func waitFor(t testing.TB, what string, done func() bool) {

@@ -10,23 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one helper process. After done is closed, all of it but kill is the caller's.
+// process does one call. After done is closed, all of it but kill is the caller's.
 type process struct {
 	done chan struct{}
 
 	mu     sync.Mutex
-	cmd    *exec.Cmd // nil: not started; guarded by mu
-	killed bool      // guarded by mu
+	child  *child // nil: none yet; guarded by mu
+	killed bool   // guarded by mu
 
-	ours, theirs   []*os.File // all that was opened for it
-	stdin          *os.File
-	stdout, stderr *os.File
-	socket         *os.File // where the descriptor arrives; nil: none is wanted
-
+	spare  bool // it was started before the call
 	answer bytes.Buffer
 	said   head
 	state  string
 	file   *os.File
+}
+
+// child is a helper process that runs, and waits for its request until it has one.
+type child struct {
+	cmd            *exec.Cmd
+	ours           []*os.File // all that was opened for it
+	stdin          *os.File
+	stdout, stderr *os.File
+	socket         *os.File // where a descriptor arrives
 }
 
 // head keeps the beginning of what is written to it.
@@ -39,57 +44,80 @@ func (h *head) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// start starts the process. Where it fails, nothing is open.
-func (p *process) start(c *Caller, wantFile bool) (err error) {
-	defer func() {
-		closeAll(p.theirs)
-		if err != nil {
-			closeAll(p.ours)
-		}
-	}()
+// launch starts a helper process.
+func (c *Caller) launch() (*child, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:gosec // the program itself
 	// Two processors are enough for one call; more would only cost time at the start.
 	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=2"}, c.Env...)
 	cmd.Dir = "/"
-	if err := p.open(cmd, wantFile); err != nil {
-		return err
+	out := &child{cmd: cmd}
+	theirs, err := out.open()
+	if err == nil {
+		err = cmd.Start()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.killed {
-		return ErrClosed
+	closeAll(theirs)
+	if err != nil {
+		closeAll(out.ours)
+		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	p.cmd = cmd
-	return nil
+	return out, nil
 }
 
-// open makes the pipes and, for a file to come back, the socket.
-func (p *process) open(cmd *exec.Cmd, wantFile bool) error {
-	var theirs [3]*os.File
-	for i, ours := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {
+// open makes the pipes and the socket. It returns the process's ends.
+func (h *child) open() (theirs []*os.File, err error) {
+	for i, ours := range []**os.File{&h.stdin, &h.stdout, &h.stderr} {
 		read, write, err := os.Pipe()
 		if err != nil {
-			return err
+			return theirs, err
 		}
-		if *ours, theirs[i] = read, write; i == 0 {
-			*ours, theirs[i] = write, read
+		if i == 0 {
+			read, write = write, read
 		}
-		p.ours, p.theirs = append(p.ours, *ours), append(p.theirs, theirs[i])
+		*ours = read
+		h.ours, theirs = append(h.ours, read), append(theirs, write)
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
-	if !wantFile {
-		return nil
-	}
+	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = theirs[0], theirs[1], theirs[2]
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return os.NewSyscallError("socketpair", err)
+		return theirs, os.NewSyscallError("socketpair", err)
 	}
-	p.socket = os.NewFile(uintptr(pair[0]), "socket of a helper")
-	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "socket of a helper")}
-	p.ours, p.theirs = append(p.ours, p.socket), append(p.theirs, cmd.ExtraFiles[0])
+	h.socket = os.NewFile(uintptr(pair[0]), "socket of a helper")
+	h.cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(pair[1]), "socket of a helper")}
+	h.ours = append(h.ours, h.socket)
+	return append(theirs, h.cmd.ExtraFiles[0]), nil
+}
+
+// end kills a process that has no request.
+func (h *child) end() {
+	_ = h.cmd.Process.Kill() // it may have ended
+	_ = h.cmd.Wait()
+	closeAll(h.ours)
+}
+
+// start takes the process that waits, or starts one. Where it fails, nothing is open.
+func (p *process) start(c *Caller) error {
+	h := c.takeSpare()
+	if p.spare = h != nil; !p.spare {
+		var err error
+		if h, err = c.launch(); err != nil {
+			return err
+		}
+	}
+	return p.take(h)
+}
+
+// take makes a process that of the call, unless that was given up.
+func (p *process) take(h *child) error {
+	p.mu.Lock()
+	killed := p.killed
+	if !killed {
+		p.child = h
+	}
+	p.mu.Unlock()
+	if killed {
+		h.end()
+		return ErrClosed
+	}
 	return nil
 }
 
@@ -104,32 +132,42 @@ func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killed = true
-	if p.cmd != nil {
-		_ = p.cmd.Process.Kill() // it may have ended
+	if p.child != nil {
+		_ = p.child.cmd.Process.Kill() // it may have ended
 	}
 }
 
 // exchange gives the process its request and waits until it has ended.
-func (p *process) exchange(line []byte) {
+func (p *process) exchange(c *Caller, line []byte) {
+	h := p.child
+	_, err := h.stdin.Write(line)
+	if err != nil && p.spare { // it had ended before it was needed: whoever has not read the whole line does nothing
+		h.end()
+		if h, err = c.launch(); err == nil {
+			err = p.take(h)
+		}
+		if err != nil {
+			p.state = err.Error()
+			return
+		}
+		_, _ = h.stdin.Write(line) // one that has died has no answer either
+	}
 	var said sync.WaitGroup
-	said.Go(func() { _, _ = io.Copy(&p.said, p.stderr) })
-	_, _ = p.stdin.Write(line) // one that has died has no answer either
-	if n, err := io.Copy(&p.answer, io.LimitReader(p.stdout, maxAnswer)); err == nil && n == maxAnswer {
+	said.Go(func() { _, _ = io.Copy(&p.said, h.stderr) })
+	if n, err := io.Copy(&p.answer, io.LimitReader(h.stdout, maxAnswer)); err == nil && n == maxAnswer {
 		p.kill()
 	}
 	said.Wait()
-	_ = p.cmd.Wait() // said in state
-	p.state = p.cmd.ProcessState.String()
-	if p.socket != nil {
-		p.receive()
-	}
-	closeAll(p.ours)
+	_ = h.cmd.Wait() // said in state
+	p.state = h.cmd.ProcessState.String()
+	p.receive(h.socket)
+	closeAll(h.ours)
 }
 
 // receive takes the descriptor that the process has sent before it ended.
-func (p *process) receive() {
+func (p *process) receive(socket *os.File) {
 	oob := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := unix.Recvmsg(int(p.socket.Fd()), make([]byte, 1), oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	_, n, _, _, err := unix.Recvmsg(int(socket.Fd()), make([]byte, 1), oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return
 	}

@@ -28,14 +28,25 @@ type backend struct {
 	checked time.Time // when down was found out about last
 	cause   error     // of down
 	missed  time.Time // since when probes get no answer
+	looked  time.Time // when it was looked after last
+	asked   time.Time // when a probe was begun last
 	probing bool
 }
 
 // Suffixes of a backend's name, for helper processes that must not take the places of others.
 const (
 	probeGroup   = "/probe"
+	mountGroup   = "/mount"
 	unmountGroup = "/unmount"
 )
+
+// group is that of helper processes that ask a mount: those that are stuck with an earlier one say nothing of it.
+func (h *Host) group(name, root string) string {
+	if filepath.Dir(root) == filepath.Join(h.backendsDir(), name) {
+		return name + "/" + filepath.Base(root)
+	}
+	return name
+}
 
 // backend returns the one of a name, which somebody needs.
 func (h *Host) backend(name string) *backend {
@@ -55,9 +66,15 @@ func (h *Host) backend(name string) *backend {
 func (h *Host) onRoot(ctx context.Context, name string, spec Backend, do func(ctx context.Context, root string) error) error {
 	b := h.backend(name)
 	h.mu.Lock()
+	if b.spec != nil && !sameReach(b.spec, &spec) {
+		b.checked = time.Time{} // what was found out was of another way to it
+	}
 	b.spec = &spec
 	h.mu.Unlock()
-	err := h.refuse(b)
+	at, err := h.mounted(name)
+	if err == nil && (at == "" || leads(at, &spec)) {
+		err = h.refuse(b)
+	}
 	if err != nil {
 		return &Error{Sentence: sentenceDead, Err: err}
 	}
@@ -141,18 +158,16 @@ func (h *Host) root(ctx context.Context, b *backend, spec Backend) (string, erro
 		return "", err
 	}
 	defer done()
-	if err := h.refuse(b); err != nil { // found out while we waited
-		return "", err
-	}
 	at, err := h.mounted(b.name)
-	if err != nil {
-		return "", err
+	if err == nil && (at == "" || leads(at, &spec)) {
+		err = h.refuse(b) // found out while we waited
 	}
-	keyless := spec.Kind == fleet.BackendCeph && spec.Key == "" // of an order from before a restart
 	switch {
-	case at != "" && (keyless || strings.HasSuffix(at, "-"+fingerprint(&spec))):
+	case err != nil:
+		return "", err
+	case at != "" && leads(at, &spec):
 		return at, nil
-	case keyless:
+	case keyless(&spec):
 		return "", errors.New("the key is not known yet")
 	}
 	at, err = h.mount(ctx, b, spec)
@@ -185,6 +200,19 @@ func (h *Host) mounted(name string) (string, error) {
 	return "", nil
 }
 
+// keyless reports whether a backend is of an order from before a restart.
+func keyless(b *Backend) bool { return b.Kind == fleet.BackendCeph && b.Key == "" }
+
+// leads reports whether a mount was made as the backend is reached now.
+func leads(at string, b *Backend) bool {
+	return keyless(b) || b.Kind == fleet.BackendLocal || strings.HasSuffix(at, "-"+fingerprint(b))
+}
+
+// sameReach reports whether backends are reached in the same way, as far as is known.
+func sameReach(a, b *Backend) bool {
+	return keyless(a) || keyless(b) || fingerprint(a) == fingerprint(b)
+}
+
 // fingerprint tells backends apart that are reached in other ways. No more can be learned from it of a key.
 func fingerprint(b *Backend) string {
 	text, _ := json.Marshal([]any{ // plain types
@@ -207,7 +235,7 @@ func (h *Host) mount(ctx context.Context, b *backend, spec Backend) (string, err
 	}
 	limited, cancel := context.WithTimeout(ctx, h.cfg.MountTimeout)
 	defer cancel()
-	err := h.cfg.Caller.Call(limited, b.name, "volume.mount", in, nil)
+	err := h.cfg.Caller.Call(limited, b.name+mountGroup, "volume.mount", in, nil)
 	if err == nil {
 		var ok bool
 		if ok, err = isMounted(at); err == nil && !ok {

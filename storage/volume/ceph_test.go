@@ -207,7 +207,12 @@ func clientHangs(t *testing.T, cluster *cephtest.Cluster, h *Host, run string, v
 func keyRevoked(t *testing.T, cluster *cephtest.Cluster, h *Host, v Volume) {
 	must(t, cluster.Revoke(t.Context(), cephtest.Plain))
 	waitFor(t, "the backend to be refused", func() bool { return down(h) })
-	attachFails(t, h, v, sentenceRefused)
+	waitFor(t, "new pods to be refused", func() bool { // what the client was asked before may have no answer
+		_, err := h.Attach(t.Context(), "late", v)
+		said, ok := errors.AsType[*Error](err)
+		return ok && said.Sentence == sentenceRefused
+	})
+	must(t, h.Detach(t.Context(), "late"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	key, err := cluster.AddClient(ctx, cephtest.Plain, "allow rw path="+cephtest.Folder)

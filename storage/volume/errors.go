@@ -17,6 +17,7 @@ const (
 	sentenceRefused   = "the storage of the network volume refuses this host; its operator has to renew the access"
 	sentenceMarker    = "the storage of the network volume is not the one that was set up; its operator has to look at it"
 	sentenceDirectory = "the directory of the network volume is not there; the operator has to look at its storage"
+	sentenceDisk      = "the network volume is not there yet on its storage host; the pod starts by itself once it is"
 	sentenceCannot    = "this host cannot mount the storage of the network volume; the operator has to install what it needs"
 	sentenceOrder     = "the host does not take what the order says of the network volume; the operator has to look at it"
 	sentenceOther     = "the network volume could not be mounted; it is tried again"
@@ -50,6 +51,8 @@ func sentence(err error) string {
 		return sentenceMarker
 	case helper.Kind(err) == kindDirectory:
 		return sentenceDirectory
+	case helper.Kind(err) == kindDisk:
+		return sentenceDisk
 	case dead(err), errors.Is(err, context.DeadlineExceeded):
 		return sentenceDead
 	case isAny(err, refusedErrnos):

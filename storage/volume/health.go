@@ -43,17 +43,24 @@ func (h *Host) Health() []Health {
 // Changed receives when a backend has gone down or come back.
 func (h *Host) Changed() <-chan struct{} { return h.changed }
 
+// askAgain is after how many times its deadline a probe that got no answer is followed by another one.
+const askAgain = 3
+
+// downEvery is how often a backend is looked at that does not answer: pods wait for it.
+const downEvery = time.Second
+
 // Run looks after the backends until ctx ends: whether they answer, and whether anybody needs them.
 func (h *Host) Run(ctx context.Context) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	tick := time.NewTicker(h.cfg.ProbeEvery)
+	tick := time.NewTicker(min(h.cfg.ProbeEvery, downEvery))
 	defer tick.Stop()
 	for {
 		h.mu.Lock()
 		for _, b := range h.backends {
-			if !b.probing {
-				b.probing = true
+			troubled := !b.missed.IsZero() || !b.down.IsZero() && dead(b.cause)
+			if !b.probing && (troubled || time.Since(b.looked) >= h.cfg.ProbeEvery-downEvery/2) {
+				b.probing, b.looked = true, time.Now()
 				probes.Go(func() { h.look(ctx, b) })
 			}
 		}
@@ -118,9 +125,16 @@ func (h *Host) first(b *backend, err error) bool {
 
 // probe finds out whether a mounted backend answers.
 func (h *Host) probe(ctx context.Context, b *backend, root string, spec *Backend, needed bool) {
-	group := b.name + probeGroup
+	group := h.group(b.name, root) + probeGroup
 	err := helper.ErrStuck
-	if h.cfg.Caller.Stuck(group) == 0 { // otherwise the last one still has no answer
+	h.mu.Lock()
+	// The last one may still have no answer, and may never have one: clients forget what they were asked.
+	ask := h.cfg.Caller.Stuck(group) < helper.MostInGroup-1 && time.Since(b.asked) >= askAgain*h.cfg.ProbeTimeout
+	if ask = ask || h.cfg.Caller.Stuck(group) == 0; ask {
+		b.asked = time.Now()
+	}
+	h.mu.Unlock()
+	if ask {
 		in := probeIn{place{Root: root}}
 		if id, admin := strings.CutSuffix(b.name, adminSuffix); !admin {
 			in.Place.Backend = fleet.BackendID(id)

@@ -147,7 +147,7 @@ func checkBackend(b *Backend) error {
 // placeOf is where the volume is below its backend's root.
 func placeOf(v *Volume, root string) place {
 	at := provision.Path(provision.Root{Kind: string(v.Backend.Kind), Sized: v.Backend.SizedByHost}, v.Dir)
-	return place{Root: root, Backend: v.Backend.ID, Path: at}
+	return place{Root: root, Backend: v.Backend.ID, Path: at, Sized: v.Backend.SizedByHost}
 }
 
 func checkPod(id fleet.PodID) error {
@@ -178,7 +178,7 @@ func (h *Host) Attach(ctx context.Context, id fleet.PodID, v Volume) (string, er
 		return "", &Error{Sentence: sentenceOther, Err: err}
 	}
 	err := h.onRoot(ctx, name, v.Backend, func(ctx context.Context, root string) error {
-		return h.cfg.Caller.Call(ctx, name, "volume.attach", attachIn{placeOf(&v, root), target, v.ReadOnly}, nil)
+		return h.cfg.Caller.Call(ctx, h.group(name, root), "volume.attach", attachIn{placeOf(&v, root), target, v.ReadOnly}, nil)
 	})
 	if err != nil {
 		return "", err
@@ -196,7 +196,7 @@ func (h *Host) Open(ctx context.Context, v Volume) (*os.File, error) {
 	}
 	var f *os.File
 	err := h.onRoot(ctx, string(v.Backend.ID), v.Backend, func(ctx context.Context, root string) (err error) {
-		f, err = h.cfg.Caller.CallFD(ctx, string(v.Backend.ID), "volume.open", openIn{placeOf(&v, root), v.ReadOnly})
+		f, err = h.cfg.Caller.CallFD(ctx, h.group(string(v.Backend.ID), root), "volume.open", openIn{placeOf(&v, root), v.ReadOnly})
 		return err
 	})
 	return f, err
@@ -213,7 +213,7 @@ func (h *Host) Root(ctx context.Context, b Backend) (string, error) {
 	name := string(b.ID) + adminSuffix
 	err := h.onRoot(ctx, name, b, func(ctx context.Context, root string) error {
 		at = root
-		return h.cfg.Caller.Call(ctx, name+probeGroup, "volume.probe", probeIn{place{Root: root}}, nil)
+		return h.cfg.Caller.Call(ctx, h.group(name, root)+probeGroup, "volume.probe", probeIn{place{Root: root}}, nil)
 	})
 	if err != nil {
 		return "", err

@@ -25,6 +25,7 @@ const MarkerName = provision.Marker
 const (
 	kindMarker    = "marker"    // the root is not the backend's
 	kindDirectory = "directory" // the volume's directory is not there
+	kindDisk      = "disk"      // the volume's disk is not mounted on its storage host, or this host has not seen it yet
 )
 
 // HelperFuncs are the operations that this package does in helper processes.
@@ -58,6 +59,7 @@ type place struct {
 	Root    string          // of the backend
 	Backend fleet.BackendID // that the marker must name; empty: the marker is not looked at
 	Path    string          // below the root
+	Sized   bool            // Path is in a disk of its own
 }
 
 // open checks the marker and opens the directory. It follows no link.
@@ -74,12 +76,22 @@ func (p place) open() (dir *os.File, err error) {
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		err = helper.Mark(kindDirectory, err)
+		kind := kindDirectory
+		if p.Sized { // a client of NFS that looked too early goes on seeing the folder below the disk, in which there is nothing
+			kind = kindDisk
+		}
+		err = helper.Mark(kind, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the volume's directory: %w", err)
 	}
-	return os.NewFile(uintptr(fd), "directory of a volume"), nil
+	f := os.NewFile(uintptr(fd), "directory of a volume")
+	var st unix.Statx_t // names and attributes may be remembered of what is gone
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st); err != nil {
+		_ = f.Close() // only looked at
+		return nil, fmt.Errorf("look at the volume's directory: %w", err)
+	}
+	return f, nil
 }
 
 func openRoot(path string) (*os.File, error) {

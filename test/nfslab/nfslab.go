@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,6 +44,9 @@ var tools = []string{
 // QEMU, a Go compiler and, the first time, Debian's packages.
 func Run(t *testing.T, g Guest) {
 	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Fatalf("the guest is an amd64 machine with this machine's programs, and this is %s", runtime.GOARCH)
+	}
 	began := time.Now()
 	root := moduleRoot(t)
 	system, err := packages(t.Context(), filepath.Join(root, ".bin/nfslab"))

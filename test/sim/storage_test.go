@@ -21,7 +21,11 @@ type server struct {
 	world *world
 
 	mu   sync.Mutex // guards the field below
-	dirs map[string]fleet.VolumeID
+	dirs map[string]agent.StorageVolume
+}
+
+func newServer(w *world) *server {
+	return &server{world: w, dirs: map[string]agent.StorageVolume{}}
 }
 
 // putBackend gives the cluster its storage.
@@ -99,11 +103,16 @@ func (s *server) has(dir string) bool {
 // Restore implements agent.Provisioner.
 func (s *server) Restore(context.Context, agent.StorageRoot) error { return nil }
 
-// Make implements agent.Provisioner.
+// Make implements agent.Provisioner: no two directories have one owner, also where the control plane forgot one of them.
 func (s *server) Make(_ context.Context, _ agent.StorageRoot, v agent.StorageVolume) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dirs[v.Dir] = v.ID
+	for dir, other := range s.dirs {
+		if dir != v.Dir && other.IDBase == v.IDBase {
+			s.world.broke("I8: volume %s is made for the owner of volume %s, which is on the storage", v.ID, other.ID)
+		}
+	}
+	s.dirs[v.Dir] = v
 	return nil
 }
 

@@ -78,7 +78,7 @@ func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 	}
 	w.log = slog.New(w.lines)
 	w.users, w.lives, w.rafts = rand.New(rand.NewPCG(seed, 3)), map[*member]*process{}, newRafts(w.wire)
-	w.store = &server{world: w, dirs: map[string]fleet.VolumeID{}}
+	w.store = newServer(w)
 	w.schedDir = filepath.Join(w.dir, "scheduler-1")
 	if change != nil {
 		change(w)

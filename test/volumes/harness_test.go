@@ -57,14 +57,24 @@ func start(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	clean("address", func() error { return ip("delete") })
-	if w.ceph, err = cephtest.StartOn("", addr); err != nil {
+	stored := make(chan error, 1)
+	go func() {
+		var err error
+		w.ceph, err = cephtest.StartOn("", addr)
+		stored <- err
+	}()
+	w.dev, err = site.Start(filepath.Join(site.Dir, "dev"), "--agents", "2")
+	if serr := <-stored; serr == nil {
+		clean("Ceph", w.ceph.Close)
+	} else {
+		err = errors.Join(err, serr)
+	}
+	if w.dev != nil {
+		clean("dev", w.dev.Stop)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	clean("Ceph", w.ceph.Close)
-	if w.dev, err = site.Start(filepath.Join(site.Dir, "dev"), "--agents", "2"); err != nil {
-		t.Fatal(err)
-	}
-	clean("dev", w.dev.Stop)
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.dev.PrintLogs(logWriter{t})
@@ -146,10 +156,14 @@ func (w *world) volume(t testing.TB, name string, size int) client.Volume {
 func (w *world) body(name, volume string, gpus int) client.CreatePod {
 	return client.CreatePod{
 		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: gpus},
-		Args:   `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; sleep 1000 & wait"]}`,
+		Args:   endsAtOnce,
 		Mounts: &client.Mounts{Network: []client.NetworkMount{{VolumeID: volume, Path: mountPath}}},
 	}
 }
+
+// endsAtOnce are the arguments of a pod that nobody has to kill: the kernel gives the first process no signal that it does not
+// ask for.
+const endsAtOnce = `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; sleep 1000 & wait"]}`
 
 // create makes a pod with the volume and that many GPUs, of which a host has eight.
 func (w *world) create(t testing.TB, name, volume string, gpus int) client.Pod {
@@ -165,15 +179,15 @@ func (w *world) create(t testing.TB, name, volume string, gpus int) client.Pod {
 // pod makes one that takes more than half of a host, and waits until it runs.
 func (w *world) pod(t testing.TB, name, volume string) client.Pod {
 	t.Helper()
-	return w.reach(t, w.create(t, name, volume, 5).ID, fleet.StatusRunning)
+	return w.runs(t, w.create(t, name, volume, 5).ID)
 }
 
-func (w *world) reach(t testing.TB, id string, want fleet.PodStatus) client.Pod {
+func (w *world) runs(t testing.TB, id string) client.Pod {
 	t.Helper()
 	var out client.Pod
 	await(t, func() error {
 		p, err := w.user.Pod(t.Context(), id)
-		if out = p.Value; err != nil || out.Status != want {
+		if out = p.Value; err != nil || out.Status != fleet.StatusRunning {
 			return fmt.Errorf("pod %s is %s (%s), %w", id, out.Status, out.StatusReason, err)
 		}
 		return nil

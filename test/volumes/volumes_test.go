@@ -102,13 +102,13 @@ func (w *world) deadServer(t *testing.T, volume client.Volume, one, two client.P
 		return nil
 	})
 	for _, host := range []string{one.HostID, two.HostID} { // nobody else on the hosts notices
-		other := client.CreatePod{Name: "other", Image: devtest.Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2}, Args: "sleep 1000"}
+		other := client.CreatePod{Name: "other", Image: devtest.Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2}, Args: endsAtOnce}
 		began := time.Now()
 		made, err := w.user.CreatePod(t.Context(), other)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.reach(t, made.Value.ID, fleet.StatusRunning)
+		w.runs(t, made.Value.ID)
 		t.Logf("a pod without the volume ran after %v on %s", time.Since(began).Round(time.Millisecond), made.Value.HostID)
 		w.remove(t, made.Value.ID)
 		h, err := w.ops.Host(t.Context(), host)
@@ -124,7 +124,7 @@ func (w *world) deadServer(t *testing.T, volume client.Volume, one, two client.P
 		return nil
 	})
 	heal()
-	w.reach(t, waiting.ID, fleet.StatusRunning)
+	w.runs(t, waiting.ID)
 	for _, p := range []client.Pod{one, two} {
 		w.must(t, p, "echo again >>"+mountPath+"/a")
 	}

@@ -3,10 +3,13 @@ package ctrdtest
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -20,24 +23,22 @@ import (
 // applets are the commands that the test image has as links to busybox.
 const applets = "sh cat echo sleep true false id env ls mkdir dd head tail grep kill test httpd wget nc ps hostname mount wc seq stat touch chown chmod ping fallocate rm"
 
-// BusyboxImage builds an image of one layer from the host's static busybox. change may alter its
-// configuration.
-func BusyboxImage(tb testing.TB, change func(*v1.Config)) v1.Image {
-	tb.Helper()
+// busybox returns the layer of BusyboxImage. It is made and packed once for all tests of a program.
+var busybox = sync.OnceValues(func() (v1.Layer, error) {
 	binary, err := os.ReadFile("/bin/busybox")
 	if err != nil {
-		tb.Fatalf("busybox-static is not installed: %v", err)
+		return nil, fmt.Errorf("busybox-static is not installed: %w", err)
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
+	var faults []error
 	add := func(h tar.Header, body []byte) {
 		h.Size = int64(len(body))
-		if err := w.WriteHeader(&h); err != nil {
-			tb.Fatal(err)
+		err := w.WriteHeader(&h)
+		if err == nil {
+			_, err = w.Write(body)
 		}
-		if _, err := w.Write(body); err != nil {
-			tb.Fatal(err)
-		}
+		faults = append(faults, err)
 	}
 	for _, dir := range []string{"bin/", "etc/", "tmp/", "root/", "www/"} {
 		add(tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
@@ -49,10 +50,18 @@ func BusyboxImage(tb testing.TB, change func(*v1.Config)) v1.Image {
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1001::/tmp:/bin/sh\n"))
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nworker:x:1001:\nextra:x:2000:worker\n"))
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "www/index.html", Mode: 0o644}, []byte("hello\n"))
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
+	if err := errors.Join(append(faults, w.Close())...); err != nil {
+		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching)
+})
+
+// BusyboxImage builds an image of one layer from the host's static busybox. change may alter its
+// configuration.
+func BusyboxImage(tb testing.TB, change func(*v1.Config)) v1.Image {
+	tb.Helper()
+	layer, err := busybox()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,0 +1,86 @@
+package state
+
+import (
+	"bytes"
+
+	"gantry/fleet"
+)
+
+const (
+	// volumeSlots is how many volumes a data center can have: each has ids of its own.
+	volumeSlots = int(fleet.VolumeIDsLast-fleet.VolumeIDsFirst)/fleet.VolumeIDs + 1
+	// unknownSlots is how many bases a restore leaves out at least: those that may have been given out after the copy
+	// was made are on the storage, with files and with pods that this cluster does not know.
+	unknownSlots = 4096
+)
+
+// slotOf returns which of the bases of its data center a volume has; false when it has none.
+func slotOf(v *fleet.Volume) (int, bool) {
+	if v.IDBase < fleet.VolumeIDsFirst || v.IDBase > fleet.VolumeIDsLast {
+		return 0, false
+	}
+	return int(v.IDBase-fleet.VolumeIDsFirst) / fleet.VolumeIDs, true
+}
+
+// takeBase gives out the next base of a data center that no volume has, as the batch has them; false when there is
+// none. One that was let go comes again only when all the others had their turn.
+func (t *txn) takeBase(center fleet.DataCenterID) (uint32, bool) {
+	use, from := t.basesOf(center), t.nextSlot(center)
+	i := bytes.IndexByte(use[from:], 0)
+	if i += from; i < from {
+		if i = bytes.IndexByte(use[:from], 0); i < 0 {
+			return 0, false
+		}
+	}
+	next := uint32((i + 1) % volumeSlots) //nolint:gosec // small
+	put(t, &t.base.bases, center, &next)
+	return fleet.VolumeIDsFirst + uint32(i)*fleet.VolumeIDs, true //nolint:gosec // small
+}
+
+// basesOf counts the volumes of a data center at each base, as the batch has them.
+func (t *txn) basesOf(center fleet.DataCenterID) (use [volumeSlots]uint8) {
+	if had := t.base.stored.bases[center]; had != nil {
+		use = had.of
+	}
+	for id := range t.volumes {
+		if old := t.base.volumes.rows[id]; old != nil && old.DataCenter == center {
+			if i, ok := slotOf(old); ok {
+				use[i]--
+			}
+		}
+		if v := get(t, &t.base.volumes, id); v != nil && v.DataCenter == center {
+			if i, ok := slotOf(v); ok {
+				use[i]++
+			}
+		}
+	}
+	return use
+}
+
+// nextSlot returns where the search for a free base begins.
+func (t *txn) nextSlot(center fleet.DataCenterID) int {
+	if next := get(t, &t.base.bases, center); next != nil {
+		return int(*next) % volumeSlots
+	}
+	return slotsPast(0, t.lineage())
+}
+
+// skipBases has a restored cluster give out bases that none of the others of its copy gives out, as far as that can be.
+func (t *txn) skipBases() {
+	lineage := t.lineage()
+	for _, center := range keysOf(t, &t.base.bases) {
+		next := uint32(slotsPast(t.nextSlot(center), lineage)) //nolint:gosec // small
+		put(t, &t.base.bases, center, &next)
+	}
+}
+
+// slotsPast returns where a cluster of a lineage goes on that was restored from a copy which was at a slot: past what
+// the cluster of the copy may have given out since, and elsewhere than others that are restored from the same copy.
+func slotsPast(slot int, lineage uint64) int {
+	if lineage == 0 {
+		return slot
+	}
+	const room = uint64(volumeSlots - 2*unknownSlots)
+	mixed := lineage * 0x9E3779B97F4A7C15                              // lineages that follow each other come far apart
+	return (slot + unknownSlots + int((mixed>>32)%room)) % volumeSlots //nolint:gosec // below room
+}
