@@ -62,7 +62,7 @@ fmt: $(TOOLS) ## Format the Go code
 lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint config verify
 	.bin/golangci-lint run ./...
-	.bin/golangci-lint run --build-tags guest ./test/nfslab/... ./storage/...
+	.bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint
 
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
@@ -128,13 +128,15 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 .PHONY: fuzz-decoders
-fuzz-decoders: ## Run the fuzz targets of what reads requests, for 3 s each
-	FUZZTIME=3s scripts/fuzz.sh ./api
+fuzz-decoders: ## Run the fuzz targets of what reads requests, for 2 s each
+	FUZZTIME=2s scripts/fuzz.sh ./api ./storage/s3
 
 .PHONY: bench
 bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
 	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
 	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark[^F]' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/s3clients
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -count=1 -p 1 -timeout 30m ./test/volumes
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./api/... ./agent/logs
 
 .PHONY: demo

@@ -3,6 +3,8 @@
 # Go through the module proxy when there is none or an older one. Changes nothing when everything is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# Who is not root has no sbin on the path, and Debian's programs for the system are there.
+PATH+=:/usr/local/sbin:/usr/sbin:/sbin
 
 # The Go toolchain that is fetched when the machine's own cannot build this module, and its checksums as the Go
 # checksum database has them.
@@ -35,6 +37,7 @@ readonly wanted=(
 	ceph-osd:ceph-osd
 	ceph-mds:ceph-mds
 	ceph-fuse:ceph-fuse
+	radosgw:radosgw
 	setfattr:attr
 	qemu-system-x86_64:qemu-system-x86
 	# Clients of S3.

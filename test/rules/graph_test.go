@@ -28,9 +28,21 @@ type pkg struct {
 // graph is a set of packages by import path, closed under imports.
 type graph map[string]pkg
 
+// loaded are the graphs that were listed before, by their patterns. Tests here run one after the other.
+var loaded = map[string]graph{}
+
 // load lists the packages that match and everything they depend on, as built for Linux with cgo at hand: a cgo package
 // would hide from a listing without it.
 func load(t *testing.T, patterns ...string) graph {
+	t.Helper()
+	key := strings.Join(patterns, " ")
+	if loaded[key] == nil {
+		loaded[key] = list(t, patterns)
+	}
+	return loaded[key]
+}
+
+func list(t *testing.T, patterns []string) graph {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -21,6 +21,8 @@ type owner struct {
 var (
 	tableRow = regexp.MustCompile("^\\| `([^`]+)` \\| [^|]+ \\| ([^|]+) \\|$")
 	quoted   = regexp.MustCompile("`([^`]+)`")
+	// A line "command:package" of scripts/setup.sh, or a package that it names when something is not there.
+	wantedPackage = regexp.MustCompile(`(?m)^\t[a-z0-9._-]+:([a-z0-9.+-]+)$|\|\| echo ([a-z0-9.+-]+)$`)
 )
 
 // documented reads the product's table of docs/dependencies.md, by module.
@@ -109,6 +111,24 @@ func TestEveryToolIsDocumented(t *testing.T) {
 	for _, tool := range tools {
 		if !slices.ContainsFunc(quoted.FindAllStringSubmatch(section, -1), func(m []string) bool { return within(tool.Path, m[1]) }) {
 			t.Errorf("tools/go.mod has %s, and docs/dependencies.md does not say why", tool.Path)
+		}
+	}
+}
+
+func TestEveryDebianPackageIsDocumented(t *testing.T) {
+	_, section, _ := strings.Cut(dependencies(t), "## Debian packages")
+	text, err := os.ReadFile(filepath.Join("..", "..", "scripts", "setup.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := wantedPackage.FindAllStringSubmatch(string(text), -1)
+	if len(installed) < 20 {
+		t.Errorf("scripts/setup.sh installs %q: is its list still read right?", installed)
+	}
+	for _, m := range installed {
+		name := m[1] + m[2]
+		if !strings.Contains(section, "`"+name+"`") {
+			t.Errorf("scripts/setup.sh installs %s, and docs/dependencies.md does not say why", name)
 		}
 	}
 }

@@ -85,6 +85,16 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"gantry/agent imports gantry/agent/ctrd: only gantry/cmd/gantry-agent may"},
 		},
 		{
+			"the one further down decides", homeFaults,
+			made("gantry/agent: gantry/storage/s3/door gantry/storage/s3", "gantry/cmd/gantry-s3: gantry/storage/s3 gantry/storage/s3/door"),
+			[]string{"gantry/agent imports gantry/storage/s3: only gantry/cmd/gantry-s3 may"},
+		},
+		{
+			"what answers S3 requests mounts nothing", layerFaults,
+			made("gantry/cmd/gantry-s3: gantry/glue", "gantry/glue: gantry/storage/volume"),
+			[]string{"gantry/cmd/gantry-s3 must not reach gantry/storage/volume: gantry/cmd/gantry-s3 -> gantry/glue -> gantry/storage/volume"},
+		},
+		{
 			"metrics below the agent", homeFaults,
 			made("gantry/agent: github.com/prometheus/client_golang/prometheus", "gantry/agent/pod: github.com/prometheus/client_golang/prometheus"),
 			[]string{"gantry/agent/pod imports github.com/prometheus/client_golang/prometheus: only gantry/agent may"},
@@ -95,9 +105,9 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"gantry/storage/disk must not reach gantry/agent/pod: gantry/storage/disk -> gantry/agent/pod"},
 		},
 		{
-			"fleet with a library", standardOnlyFaults,
-			graph{"gantry/fleet": {}, "time": {Standard: true}, "golang.org/x/sync/errgroup": {}},
-			[]string{"gantry/fleet uses golang.org/x/sync/errgroup: it may use the standard library only"},
+			"nouns with a library", func(g graph) []string { return standardOnlyFaults(g, "gantry/fleet", "gantry/storage") },
+			graph{"gantry/fleet": {}, "gantry/storage": {}, "time": {Standard: true}, "golang.org/x/sync/errgroup": {}},
+			[]string{"gantry/fleet or gantry/storage uses golang.org/x/sync/errgroup: only the standard library is allowed"},
 		},
 		{
 			"cgo", cgoFaults,
