@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"gantry/fleet"
@@ -105,6 +106,13 @@ func (c *Client) UpdateBackend(ctx context.Context, id string, body BackendBody)
 // DeleteBackend takes out a backend without volumes; for operators.
 func (c *Client) DeleteBackend(ctx context.Context, id string) error {
 	return c.remove(ctx, backendsPath+"/"+word(id))
+}
+
+// ForceDeleteBackend takes out a backend whose storage is lost, and forgets volumes that are being deleted on it; for
+// operators.
+func (c *Client) ForceDeleteBackend(ctx context.Context, id string) error {
+	_, err := call[struct{}](ctx, c, http.MethodDelete, backendsPath+"/"+word(id), url.Values{"force": {"true"}}, nil)
+	return err
 }
 
 // SetHostRoles replaces what a host may do beside running pods; for operators.

@@ -69,7 +69,7 @@ func (s *Service) backendView(v *state.View, b fleet.Backend) fleet.BackendView 
 	case b.StorageHost != "":
 		out.Problem = fmt.Sprintf("the host %s, which is to look after it, is not connected, or does not have the role storage", b.StorageHost)
 	default:
-		out.Problem = fmt.Sprintf("no host of the data center %s that has the role storage is connected", b.DataCenter)
+		out.Problem = fmt.Sprintf("no host of the data center %s is connected that has the role storage and can mount %s", b.DataCenter, b.Kind)
 	}
 	return out
 }

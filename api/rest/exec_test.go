@@ -28,9 +28,17 @@ func openShell(t *testing.T, s *site, id fleet.PodID, first string) *shell {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
-	conn, resp, err := websocket.Dial(ctx, strings.Replace(s.base, "http", "ws", 1)+"/v2/pods/"+string(id)+"/exec", &websocket.DialOptions{ //nolint:bodyclose // the library says that there is none to close
-		HTTPClient: s.client, HTTPHeader: http.Header{"Authorization": {"Bearer " + plane.KeyText(plane.User).Reveal()}},
-	})
+	dial := func() (*websocket.Conn, *http.Response, error) {
+		return websocket.Dial(ctx, strings.Replace(s.base, "http", "ws", 1)+"/v2/pods/"+string(id)+"/exec", &websocket.DialOptions{
+			HTTPClient: s.client, HTTPHeader: http.Header{"Authorization": {"Bearer " + plane.KeyText(plane.User).Reveal()}},
+		})
+	}
+	conn, resp, err := dial() //nolint:bodyclose // as above
+	// The place of a session that has just ended is free a moment later.
+	for err != nil && resp != nil && resp.StatusCode == http.StatusTooManyRequests && ctx.Err() == nil {
+		<-time.After(5 * time.Millisecond)
+		conn, resp, err = dial() //nolint:bodyclose // as above
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,9 +246,6 @@ func TestExecSessionsAreLimited(t *testing.T) {
 	}
 	if err := last.conn.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Error(err)
-	}
-	for deadline := time.Now().Add(20 * time.Second); s.plane.Sessions() > 63 && time.Now().Before(deadline); {
-		<-time.After(5 * time.Millisecond)
 	}
 	openShell(t, s, id, `{"command":["echo","again"]}`).hear(fleet.ExecStdout, "again\n")
 }

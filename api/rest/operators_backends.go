@@ -123,10 +123,16 @@ func (a *API) registerBackends() {
 	}, a.updateBackend)
 	handle(a, route{
 		method: http.MethodDelete, path: "/admin/v1/volume-backends/{id}", id: "deleteBackend", tag: "Operators", summary: "Take a backend of network volumes out",
-		text:  "Takes a backend out. 400: volumes are on it, or are still being deleted. 404: there is none of this id.",
-		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, params: []*huma.Param{backendIDParam()},
+		text: "Takes a backend out. With force, volumes that are still being deleted are forgotten: it is for storage that is lost, and what it still holds of them " +
+			"nobody removes any more. 400: volumes are on it, or are still being deleted. 404: there is none of this id.",
+		scope: write, limit: limit.PerAccount, status: http.StatusNoContent,
+		params: []*huma.Param{backendIDParam(), flagParam("force", "Forget volumes that are being deleted; those that somebody has keep the backend even so.", false)},
 	}, func(ctx context.Context, c *call, _ *none) (*none, error) {
-		return nil, a.svc.DeleteBackend(ctx, fleet.BackendID(c.args.text("id")))
+		remove := a.svc.DeleteBackend
+		if c.args.flag("force", false) {
+			remove = a.svc.ForceDeleteBackend
+		}
+		return nil, remove(ctx, fleet.BackendID(c.args.text("id")))
 	})
 }
 

@@ -79,6 +79,7 @@ func backendRows() []row {
 		of("patch-place", "400 backend in use", "PATCH", `{"nfs":{"server":"nfs.example","export":"/srv/other"}}`),
 		of("delete-with-volumes", "400 backend in use", "DELETE", ""),
 		v("delete", "204 backend", "DELETE", "/ceph-nvme", "", cephThere), v("delete-missing", "404 missing object", "DELETE", "/ceph-nvme", "", nil),
+		v("delete-forced", "204 backend", "DELETE", "/ceph-nvme?force=true", "", cephThere), v("delete-forced-missing", "404 missing object", "DELETE", "/ceph-nvme?force=true", "", nil),
 	}
 }
 

@@ -126,6 +126,8 @@ type Service interface {
 	// UpdateBackend changes a backend; an empty secret stays as it is.
 	UpdateBackend(ctx context.Context, b fleet.Backend, secrets fleet.BackendSecrets) (fleet.BackendView, error)
 	DeleteBackend(ctx context.Context, id fleet.BackendID) error
+	// ForceDeleteBackend deletes one whose storage is lost, and forgets the volumes that are being deleted on it.
+	ForceDeleteBackend(ctx context.Context, id fleet.BackendID) error
 	PutDataCenter(ctx context.Context, dc fleet.DataCenter) error
 	DeleteDataCenter(ctx context.Context, id fleet.DataCenterID) error
 	PutGPUType(ctx context.Context, t fleet.GPUType) error

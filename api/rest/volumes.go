@@ -57,7 +57,8 @@ const (
 	textCreateVolume = "The volume can be named in mounts.network of pods at once; such a pod starts when the volume's storage is there, which takes a " +
 		"moment. 400: the data center has no network volumes, or none of that tier. 402: the account's balance is below the volume's cost of one hour. " +
 		"422: a single value is wrong, or there is no such data center."
-	textUpdateVolume = "Renames a network volume, or lets it hold more. 400: it would shrink. " + textNoVolume
+	textUpdateVolume = "Renames a network volume, or lets it hold more. 400: it would shrink. 402: the account's balance is below the cost of one hour " +
+		"of the larger one. " + textNoVolume
 	textDeleteVolume = "Deletes a network volume with all that it holds, which cannot be undone. 400: a pod that is not terminated has it. " + textNoVolume
 )
 
@@ -82,7 +83,7 @@ func (a *API) registerVolumes() {
 	handle(a, route{
 		method: http.MethodPatch, path: "/v2/network-volumes/{id}", id: "updateNetworkVolume", tag: "Network Volumes", summary: "Rename or grow a network volume",
 		text:  textUpdateVolume,
-		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()},
+		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()}, errors: []int{http.StatusPaymentRequired},
 		in: UpdateNetworkVolumeRequest{Size: new(200)}, out: exampleVolume(),
 	}, a.updateVolume)
 	handle(a, route{

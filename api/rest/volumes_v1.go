@@ -63,7 +63,8 @@ func (a *API) registerVolumesV1() {
 	update := route{
 		method: http.MethodPatch, path: "/v1/networkvolumes/{id}", id: "updateNetworkVolumeV1", tag: tag, summary: "Rename or grow a network volume",
 		text: textUpdateVolume, scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()},
-		in: UpdateNetworkVolumeRequest{Size: new(200)}, out: exampleVolumeV1(),
+		errors: []int{http.StatusPaymentRequired},
+		in:     UpdateNetworkVolumeRequest{Size: new(200)}, out: exampleVolumeV1(),
 	}
 	twin := update
 	twin.method, twin.path, twin.id = http.MethodPost, "/v1/networkvolumes/{id}/update", "updateNetworkVolumeByPostV1"

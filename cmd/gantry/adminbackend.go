@@ -266,6 +266,7 @@ func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
 
 type adminBackendDeleteCmd struct {
 	Backends []string `arg:"" name:"backend" placeholder:"BACKEND" help:"Ids of backends."`
+	Force    bool     `help:"The storage is lost: forget volumes that are being deleted on it. Those that somebody has keep the backend even so."`
 }
 
 func (adminBackendDeleteCmd) Help() string {
@@ -276,7 +277,11 @@ func (adminBackendDeleteCmd) Help() string {
 
 // Run deletes backends.
 func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, true, "backend", cmd.Backends, unnamed, (*client.Client).DeleteBackend)
+	remove := (*client.Client).DeleteBackend
+	if cmd.Force {
+		remove = (*client.Client).ForceDeleteBackend
+	}
+	return a.deleteAll(ctx, true, "backend", cmd.Backends, unnamed, remove)
 }
 
 type hostRoleCmd struct {

@@ -116,6 +116,7 @@ func TestRequests(t *testing.T) {
 			"PATCH " + backends + `/b {"storageHost":"","storagePath":"","closed":false,"key":"hush"}`,
 		}},
 		{args: "admin volume-backend delete b", want: []string{"DELETE " + backends + "/b"}},
+		{args: "admin volume-backend delete --force b", want: []string{"DELETE " + backends + "/b?force=true"}},
 		{args: "host role gpu-01 storage s3", want: []string{"GET /admin/v1/hosts", "PATCH " + hosts + host + ` {"roles":["storage","s3"]}`}},
 		{args: "host role " + host + " --none", want: []string{"PATCH " + hosts + host + ` {"roles":[]}`}},
 

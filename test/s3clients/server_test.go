@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	program = filepath.Join(dir, "gantry-s3")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "gantry/cmd/gantry-s3")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program, "gantry/cmd/gantry-s3")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	status := 1
 	if out, err := build.CombinedOutput(); err != nil {

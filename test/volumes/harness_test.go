@@ -51,7 +51,7 @@ func start(t testing.TB) *world {
 	})
 	// The hosts have networks of their own: the storage is at an address of the machine that they can reach. The range is
 	// for tests of networks (RFC 2544).
-	addr := fmt.Sprintf("198.18.%d.%d", rand.IntN(256), 1+rand.IntN(254))
+	addr := fmt.Sprintf("198.19.%d.%d", rand.IntN(256), 1+rand.IntN(254))
 	ip := func(verb string) error { return quiet(exec.Command("ip", "address", verb, addr+"/32", "dev", "lo")) }
 	if err := ip("add"); err != nil {
 		t.Fatal(err)
