@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/storage/disk/tree"
 )
 
 const (
@@ -153,7 +155,7 @@ func (p *place) deletePlain(b *budget) (left bool, err error) {
 	var faults []error
 	failed := map[string]bool{}
 	for {
-		names, err := someNames(from)
+		names, err := tree.SomeNames(from)
 		if err != nil {
 			return true, err
 		}

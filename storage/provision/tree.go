@@ -4,11 +4,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/storage/disk/tree"
 )
 
 // removeTree deletes what is at a name in a folder, and reports whether all of it is gone. It follows no link and enters no
@@ -58,7 +59,7 @@ func removeTree(b *budget, at *os.File, name string) (gone bool, err error) {
 func emptied(b *budget, folder *os.File, sub func(name string) (bool, error)) (bool, error) {
 	const mostLooks = 3 // at names that stay: a server may show those of files that are gone
 	for looks := 0; ; {
-		names, err := someNames(folder)
+		names, err := tree.SomeNames(folder)
 		if len(names) == 0 || err != nil {
 			return err == nil, err
 		}
@@ -108,21 +109,4 @@ func rmdir(b *budget, at *os.File, name string) (bool, error) {
 		return false, &fs.PathError{Op: "rmdir", Path: name, Err: err}
 	}
 	return true, nil
-}
-
-// someNames reads a number of the folder's entries, from the first on. Entries are removed between two calls, so
-// each call begins anew.
-func someNames(folder *os.File) ([]string, error) {
-	const most = 512
-	if _, err := folder.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	names, err := folder.Readdirnames(most)
-	if len(names) > 0 {
-		return names, nil
-	}
-	if !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return nil, nil
 }

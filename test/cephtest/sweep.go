@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/test/chaos/lab"
 )
 
 const tempPrefix = "gantry-ceph-" // of the folders; the process id follows
@@ -38,7 +39,7 @@ func runsTest(pid int) bool {
 
 // clear ends the processes that work in a folder, and takes away the mounts in it and the folder itself.
 func clear(dir string) error {
-	if err := unmountBelow(dir); err != nil {
+	if err := lab.UnmountBelow(dir); err != nil {
 		return err // nothing is deleted through a mount that would not go
 	}
 	deadline := time.Now().Add(endTime)
@@ -72,26 +73,4 @@ func users(dir string) []int {
 		}
 	}
 	return out
-}
-
-// unmountBelow undoes the mounts in a folder, the innermost first.
-func unmountBelow(dir string) error {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	var at []string
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			at = append(at, f[4])
-		}
-	}
-	slices.Reverse(at)
-	var faults []error
-	for _, path := range at {
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			faults = append(faults, fmt.Errorf("unmount %s: %w", path, err))
-		}
-	}
-	return errors.Join(faults...)
 }

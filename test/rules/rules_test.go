@@ -65,7 +65,7 @@ var homes = []struct {
 	{"gantry/agent/gpu/nvml", []string{"gantry/cmd/gantry-gpu"}},
 	{"gantry/agent/ledger", []string{"gantry/agent"}},
 	{"gantry/agent/inside", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/cmd/gantry-agent"}},
-	{"gantry/storage/disk/tree", []string{"gantry/storage/disk", "gantry/agent/pod"}},
+	{"gantry/storage/disk/tree", []string{"gantry/storage/disk", "gantry/storage/provision", "gantry/agent/pod"}},
 	{"gantry/storage/helper", []string{"gantry/storage/volume", "gantry/agent", "gantry/cmd/gantry-agent"}},
 	{"gantry/storage/provision", []string{"gantry/storage/volume", "gantry/agent"}},
 	{"gantry/storage/volume", []string{"gantry/agent", "gantry/cmd/gantry-agent"}},

@@ -28,7 +28,7 @@ func Remove(ctx context.Context, path string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		names, err := someNames(top)
+		names, err := SomeNames(top)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func removeEntry(ctx context.Context, top *os.File, name string, next *int) erro
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		names, err := someNames(folder)
+		names, err := SomeNames(folder)
 		if err != nil {
 			return err
 		}
@@ -112,9 +112,9 @@ func openFolder(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// someNames reads a number of the folder's entries, from the first on. Entries are removed between
-// two calls, so each call begins anew.
-func someNames(folder *os.File) ([]string, error) {
+// SomeNames reads a number of the folder's entries, at most 1,024, from the first on; none when there are none.
+// Entries are removed between two calls, so each call begins anew.
+func SomeNames(folder *os.File) ([]string, error) {
 	const most = 1024
 	if _, err := folder.Seek(0, io.SeekStart); err != nil {
 		return nil, err

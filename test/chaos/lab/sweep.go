@@ -58,7 +58,7 @@ func clear(dirs ...string) error {
 	}
 	var faults []error
 	for _, dir := range dirs {
-		faults = append(faults, clearKernel(dir), unmountBelow(dir))
+		faults = append(faults, clearKernel(dir), UnmountBelow(dir))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return err // nothing is deleted through a mount that would not go
@@ -126,7 +126,7 @@ func clearKernel(dir string) error {
 			faults = append(faults, os.Remove(ns))
 		}
 		boot := "/run/" + prefix // what the agent has of this boot
-		if err := unmountBelow(boot); err != nil {
+		if err := UnmountBelow(boot); err != nil {
 			faults = append(faults, err)
 		} else {
 			faults = append(faults, os.RemoveAll(boot))
@@ -145,8 +145,8 @@ func clearKernel(dir string) error {
 	return errors.Join(faults...)
 }
 
-// unmountBelow undoes the mounts in a folder, the innermost first.
-func unmountBelow(dir string) error {
+// UnmountBelow undoes the mounts in a folder, the innermost first; what is not mounted any more is no error.
+func UnmountBelow(dir string) error {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func unmountBelow(dir string) error {
 	slices.Reverse(at)
 	var faults []error
 	for _, path := range at {
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			faults = append(faults, fmt.Errorf("unmount %s: %w", path, err))
 		}
 	}
