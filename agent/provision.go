@@ -69,7 +69,7 @@ func ProvisionFuncs() map[string]helper.Func {
 		opDelete:  deleteSome,
 		opMeasure: measureSome,
 		opRestore: func(ctx context.Context, in provisionIn) (provisionOut, error) {
-			return provisionOut{}, restoreDisks(ctx, in.Root)
+			return provisionOut{}, provision.Restore(ctx, in.Root)
 		},
 	} {
 		out[name] = func(ctx context.Context, text json.RawMessage) (any, error) {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/storage/disk"
 	"gantry/storage/provision"
 	"gantry/storage/volume"
 )
@@ -115,7 +114,7 @@ func cleanStorage(ctx context.Context, dir string) error {
 		}
 		root := provision.Root{Kind: string(r.Kind), Backend: string(r.Backend), Dir: r.Dir, Sized: true}
 		limited, cancel := context.WithTimeout(ctx, time.Minute)
-		rerr := withDisks(limited, root, func(pool *disk.Pool, _ []string) error { return pool.Release(limited) })
+		rerr := provision.Release(limited, root)
 		cancel()
 		if rerr != nil && !errors.Is(rerr, provision.ErrNoMarker) {
 			err = errors.Join(err, fmt.Errorf("unmount the network volumes of %s: %w", r.Backend, rerr))

@@ -178,20 +178,41 @@ func Used(ctx context.Context, r Root, dir string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// Release unmounts the volumes of a folder of the host's own (Root.Sized). They stay, and Make mounts them again.
+// Release unmounts the volumes of a folder of the host's own (Root.Sized). They stay, and Restore mounts them again.
 func Release(ctx context.Context, r Root) error {
+	return withDisks(ctx, r, "release", func(pool *disk.Pool) error { return pool.Release(ctx) })
+}
+
+// Restore mounts the volumes of a folder of the host's own (Root.Sized), each as large as it is, as after a boot. Those
+// that were removed are left out. One that cannot be mounted does not keep the others.
+func Restore(ctx context.Context, r Root) error {
+	return withDisks(ctx, r, "restore", func(pool *disk.Pool) error {
+		names, err := pool.Names()
+		errs := []error{err}
+		for _, name := range names {
+			if valid(name) == nil {
+				_, err := pool.Keep(ctx, name, 1)
+				errs = append(errs, err)
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// withDisks does something with the disks of a root that has its marker, where they are this host's.
+func withDisks(ctx context.Context, r Root, what string, do func(pool *disk.Pool) error) error {
 	at, err := open(r)
 	if err != nil {
-		return described("release", r, err)
+		return described(what, r, err)
 	}
 	defer at.close()
 	if err = at.marked(); err == nil && r.Sized {
 		var pool *disk.Pool
-		if pool, err = at.pool(ctx); err == nil {
-			err = pool.Release(ctx)
+		if pool, err = at.disks(ctx); err == nil {
+			err = do(pool)
 		}
 	}
-	return described("release", r, err)
+	return described(what, r, err)
 }
 
 // below does something with a volume below a root that has its marker.

@@ -20,12 +20,17 @@ const (
 	removed = "removed-" // begins the names of the disks of removed volumes
 )
 
-// pool opens the disks of a folder of this host, which no other process of it has then.
-func (p *place) pool(ctx context.Context) (*disk.Pool, error) {
+// disks opens the disks of a folder of this host, which no other process of it has then.
+func (p *place) disks(ctx context.Context) (*disk.Pool, error) {
 	if err := p.locked(ctx); err != nil {
 		return nil, err
 	}
-	pool, err := disk.Open(disk.Config{Dir: p.Dir, Direct: true, Shared: true})
+	return disk.Open(disk.Config{Dir: p.Dir, Direct: true, Shared: true})
+}
+
+// pool is disks where others can be made.
+func (p *place) pool(ctx context.Context) (*disk.Pool, error) {
+	pool, err := p.disks(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -410,7 +410,7 @@ func BenchmarkAttach(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		must(b, h.Detach(b.Context(), "p"))
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // until another process waits, which nothing outside of the caller tells
 		b.StartTimer()
 		_, err := h.Attach(b.Context(), "p", volumeOf(backend, dirA))
 		must(b, err)
