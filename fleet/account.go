@@ -11,6 +11,7 @@ type Account struct {
 	Prepaid bool `cbor:"4,keyasint,omitempty"`
 	// Quotas replace the daemon's rate limits for this account; nil: the daemon's.
 	Quotas *Quotas `cbor:"5,keyasint,omitempty"`
+	Egress Egress  `cbor:"6,keyasint,omitempty"`
 }
 
 // Quotas are how many API requests an account may make in each window; 0 in one: any number.

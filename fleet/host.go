@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -71,6 +72,7 @@ type Inventory struct {
 	RuntimeClass string   `cbor:"13,keyasint,omitempty"` // what isolates pods beyond the kernel: "" (runc), "gvisor" or "kata"
 
 	Volumes []BackendKind `cbor:"14,keyasint,omitempty"` // of network volumes, that the host can mount
+	Tunnel  HostTunnel    `cbor:"15,keyasint,omitzero"`
 }
 
 // Host is the record of a host.
@@ -107,6 +109,8 @@ type Host struct {
 	// them, and takes no pods until none is left.
 	Leftovers []Leftover `cbor:"22,keyasint,omitempty"`
 	Roles     []HostRole `cbor:"23,keyasint,omitempty"` // that an operator gave it, sorted
+	// Tunnel is the host's address in the tunnel, from its first session on; it is no other host's.
+	Tunnel netip.Addr `cbor:"24,keyasint,omitzero"`
 	// Behind says that Lineage is not the cluster's. It is set in what views return.
 	Behind bool `cbor:"-"`
 }
@@ -200,6 +204,7 @@ type DataCenter struct {
 	GlobalNetwork bool         `cbor:"4,keyasint,omitempty"`
 	Country       string       `cbor:"5,keyasint,omitempty"` // ISO 3166-1 alpha-2, upper case
 	Compliance    []string     `cbor:"6,keyasint,omitempty"` // words of wire-facts 3.4
+	Underlay      Underlay     `cbor:"7,keyasint,omitempty"`
 }
 
 // GPUType is a kind of GPU in the catalog.

@@ -183,6 +183,9 @@ type Pod struct {
 	// Image is the reference of the present or last incarnation's image, to which Digest belongs. The
 	// specification may name another by now, for the next start.
 	Image string `cbor:"27,keyasint,omitempty"`
+
+	// Overlays are the pod's places in private networks, by the overlay's id.
+	Overlays []OverlayPlace `cbor:"28,keyasint,omitempty"`
 }
 
 // KeepsData reports whether the pod has data on its host that outlives its container.

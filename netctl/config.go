@@ -37,6 +37,11 @@ type Config struct {
 	// Public holds the host's IPv4 addresses at which pods' ports are published, sorted and without
 	// repetition, at most 8. Without any, no port is published.
 	Public []netip.Addr
+	// Names says that pods may ask the gateway's port 53.
+	Names bool
+	// Overlays is sorted by VNI.
+	Overlays []Overlay
+	Underlay Underlay
 	// Pods is sorted by ID.
 	Pods []Pod
 }
@@ -51,6 +56,12 @@ type Pod struct {
 	// IDBase is the host's id of the pod's root: the namespace is owned by a user namespace in which 65,536
 	// ids begin there. 0: the host owns it.
 	IDBase uint32
+	// Overlays are its places in overlays of the Config, by VNI; at most 4.
+	Overlays []Place
+	// Mbps limits what the pod sends and, apart from that, receives, on each of its links, in 10^6 bits per second; 0: nothing does.
+	Mbps int
+	// Closed says that the pod reaches nothing outside of its overlays but the gateway's names, and answers what is asked of it.
+	Closed bool
 }
 
 // Port is a TCP port of the host that leads to a port of a pod. Both are 1 to 65535; no two of a

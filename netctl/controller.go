@@ -57,6 +57,15 @@ type Controller interface {
 	Left(ctx context.Context, id string) (bool, error)
 	// Published returns the ports that lead to the pod, by public port: none while Config.Public is empty.
 	Published(ctx context.Context, id string) ([]Port, error)
+	// SetOverlay makes one overlay as given: its bridge, and whom its members reach where. What is right is left untouched. A pod
+	// with a place in it may be added from then on.
+	SetOverlay(ctx context.Context, o Overlay) error
+	// RemoveOverlay removes an overlay in which no pod has a place; one that is not there is no error.
+	RemoveOverlay(ctx context.Context, vni uint32) error
+	// SetUnderlay makes what leaves the host go there. Overlays are made anew where that needs it.
+	SetUnderlay(ctx context.Context, u Underlay) error
+	// Drops reads what the rules counted, by reason.
+	Drops(ctx context.Context) ([]Drop, error)
 	// Observed reads what is there. It changes nothing.
 	Observed(ctx context.Context) (State, error)
 	// Clean removes everything of the instance, known or not.

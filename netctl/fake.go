@@ -299,3 +299,15 @@ func sortedKeys(m map[string]bool) []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// SetOverlay implements Controller.
+func (f *Fake) SetOverlay(context.Context, Overlay) error { return ErrNoHost }
+
+// RemoveOverlay implements Controller.
+func (f *Fake) RemoveOverlay(context.Context, uint32) error { return nil }
+
+// SetUnderlay implements Controller.
+func (f *Fake) SetUnderlay(context.Context, Underlay) error { return ErrNoHost }
+
+// Drops implements Controller.
+func (f *Fake) Drops(context.Context) ([]Drop, error) { return nil, nil }

@@ -827,6 +827,9 @@ type Down struct {
 	//	*Down_Beat
 	//	*Down_Prefetch
 	//	*Down_Storage
+	//	*Down_Network
+	//	*Down_Overlay
+	//	*Down_Peers
 	Kind          isDown_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -941,6 +944,33 @@ func (x *Down) GetStorage() *StorageSet {
 	return nil
 }
 
+func (x *Down) GetNetwork() *NetworkSet {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Network); ok {
+			return x.Network
+		}
+	}
+	return nil
+}
+
+func (x *Down) GetOverlay() *OverlayChange {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Overlay); ok {
+			return x.Overlay
+		}
+	}
+	return nil
+}
+
+func (x *Down) GetPeers() *PeerChange {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Peers); ok {
+			return x.Peers
+		}
+	}
+	return nil
+}
+
 type isDown_Kind interface {
 	isDown_Kind()
 }
@@ -977,6 +1007,18 @@ type Down_Storage struct {
 	Storage *StorageSet `protobuf:"bytes,8,opt,name=storage,proto3,oneof"`
 }
 
+type Down_Network struct {
+	Network *NetworkSet `protobuf:"bytes,9,opt,name=network,proto3,oneof"`
+}
+
+type Down_Overlay struct {
+	Overlay *OverlayChange `protobuf:"bytes,10,opt,name=overlay,proto3,oneof"`
+}
+
+type Down_Peers struct {
+	Peers *PeerChange `protobuf:"bytes,11,opt,name=peers,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Kind() {}
 
 func (*Down_Full) isDown_Kind() {}
@@ -993,6 +1035,514 @@ func (*Down_Prefetch) isDown_Kind() {}
 
 func (*Down_Storage) isDown_Kind() {}
 
+func (*Down_Network) isDown_Kind() {}
+
+func (*Down_Overlay) isDown_Kind() {}
+
+func (*Down_Peers) isDown_Kind() {}
+
+// NetworkSet is what a host has to know of private networks beside their members and hosts. A later one takes its place.
+type NetworkSet struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Suffix          string                 `protobuf:"bytes,1,opt,name=suffix,proto3" json:"suffix,omitempty"` // of internal names
+	Aliases         []string               `protobuf:"bytes,2,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	Mtu             int32                  `protobuf:"varint,3,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	VxlanPort       int32                  `protobuf:"varint,4,opt,name=vxlan_port,json=vxlanPort,proto3" json:"vxlan_port,omitempty"`
+	PodMbps         int32                  `protobuf:"varint,5,opt,name=pod_mbps,json=podMbps,proto3" json:"pod_mbps,omitempty"`
+	TunnelAddr      string                 `protobuf:"bytes,6,opt,name=tunnel_addr,json=tunnelAddr,proto3" json:"tunnel_addr,omitempty"`    // the host's own
+	TunnelRange     string                 `protobuf:"bytes,7,opt,name=tunnel_range,json=tunnelRange,proto3" json:"tunnel_range,omitempty"` // of all hosts
+	PrivateUnderlay bool                   `protobuf:"varint,8,opt,name=private_underlay,json=privateUnderlay,proto3" json:"private_underlay,omitempty"`
+	Closed          []string               `protobuf:"bytes,9,rep,name=closed,proto3" json:"closed,omitempty"` // accounts with pods here whose egress policy is none
+	// overlays that the host's pods take part in: it forgets others.
+	Overlays      []string `protobuf:"bytes,10,rep,name=overlays,proto3" json:"overlays,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkSet) Reset() {
+	*x = NetworkSet{}
+	mi := &file_internal_link_link_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkSet) ProtoMessage() {}
+
+func (x *NetworkSet) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
+func (*NetworkSet) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NetworkSet) GetSuffix() string {
+	if x != nil {
+		return x.Suffix
+	}
+	return ""
+}
+
+func (x *NetworkSet) GetAliases() []string {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
+}
+
+func (x *NetworkSet) GetMtu() int32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *NetworkSet) GetVxlanPort() int32 {
+	if x != nil {
+		return x.VxlanPort
+	}
+	return 0
+}
+
+func (x *NetworkSet) GetPodMbps() int32 {
+	if x != nil {
+		return x.PodMbps
+	}
+	return 0
+}
+
+func (x *NetworkSet) GetTunnelAddr() string {
+	if x != nil {
+		return x.TunnelAddr
+	}
+	return ""
+}
+
+func (x *NetworkSet) GetTunnelRange() string {
+	if x != nil {
+		return x.TunnelRange
+	}
+	return ""
+}
+
+func (x *NetworkSet) GetPrivateUnderlay() bool {
+	if x != nil {
+		return x.PrivateUnderlay
+	}
+	return false
+}
+
+func (x *NetworkSet) GetClosed() []string {
+	if x != nil {
+		return x.Closed
+	}
+	return nil
+}
+
+func (x *NetworkSet) GetOverlays() []string {
+	if x != nil {
+		return x.Overlays
+	}
+	return nil
+}
+
+// OverlayChange tells who takes part in an overlay. With from 0 it is the whole; else it leads from that revision, which the
+// host has, to another. A host that has not that revision asks for everything with Resync.
+type OverlayChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OverlayId     string                 `protobuf:"bytes,1,opt,name=overlay_id,json=overlayId,proto3" json:"overlay_id,omitempty"`
+	AccountId     string                 `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	Vni           uint32                 `protobuf:"varint,3,opt,name=vni,proto3" json:"vni,omitempty"`
+	Cidr          string                 `protobuf:"bytes,4,opt,name=cidr,proto3" json:"cidr,omitempty"`
+	From          uint64                 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint64                 `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
+	Put           []*OverlayMember       `protobuf:"bytes,7,rep,name=put,proto3" json:"put,omitempty"`
+	Gone          []string               `protobuf:"bytes,8,rep,name=gone,proto3" json:"gone,omitempty"` // addresses
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverlayChange) Reset() {
+	*x = OverlayChange{}
+	mi := &file_internal_link_link_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverlayChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverlayChange) ProtoMessage() {}
+
+func (x *OverlayChange) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
+func (*OverlayChange) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *OverlayChange) GetOverlayId() string {
+	if x != nil {
+		return x.OverlayId
+	}
+	return ""
+}
+
+func (x *OverlayChange) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *OverlayChange) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *OverlayChange) GetCidr() string {
+	if x != nil {
+		return x.Cidr
+	}
+	return ""
+}
+
+func (x *OverlayChange) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *OverlayChange) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *OverlayChange) GetPut() []*OverlayMember {
+	if x != nil {
+		return x.Put
+	}
+	return nil
+}
+
+func (x *OverlayChange) GetGone() []string {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+type OverlayMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Addr          string                 `protobuf:"bytes,1,opt,name=addr,proto3" json:"addr,omitempty"`
+	PodId         string                 `protobuf:"bytes,2,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	HostId        string                 `protobuf:"bytes,4,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverlayMember) Reset() {
+	*x = OverlayMember{}
+	mi := &file_internal_link_link_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverlayMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverlayMember) ProtoMessage() {}
+
+func (x *OverlayMember) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
+func (*OverlayMember) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OverlayMember) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *OverlayMember) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *OverlayMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OverlayMember) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
+}
+
+// PeerChange tells of the hosts that have members of the host's overlays.
+type PeerChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Full          bool                   `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"` // others are forgotten
+	Put           []*HostPeer            `protobuf:"bytes,2,rep,name=put,proto3" json:"put,omitempty"`
+	Gone          []string               `protobuf:"bytes,3,rep,name=gone,proto3" json:"gone,omitempty"` // host ids
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerChange) Reset() {
+	*x = PeerChange{}
+	mi := &file_internal_link_link_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerChange) ProtoMessage() {}
+
+func (x *PeerChange) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
+func (*PeerChange) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PeerChange) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *PeerChange) GetPut() []*HostPeer {
+	if x != nil {
+		return x.Put
+	}
+	return nil
+}
+
+func (x *PeerChange) GetGone() []string {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+type HostPeer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HostId        string                 `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	TunnelAddr    string                 `protobuf:"bytes,2,opt,name=tunnel_addr,json=tunnelAddr,proto3" json:"tunnel_addr,omitempty"`
+	PublicKey     string                 `protobuf:"bytes,3,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	Endpoint      string                 `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // empty: it cannot be reached, it calls
+	Plain         string                 `protobuf:"bytes,5,opt,name=plain,proto3" json:"plain,omitempty"`       // not empty: frames go there without the tunnel, and come from there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostPeer) Reset() {
+	*x = HostPeer{}
+	mi := &file_internal_link_link_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostPeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostPeer) ProtoMessage() {}
+
+func (x *HostPeer) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
+func (*HostPeer) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *HostPeer) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
+}
+
+func (x *HostPeer) GetTunnelAddr() string {
+	if x != nil {
+		return x.TunnelAddr
+	}
+	return ""
+}
+
+func (x *HostPeer) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
+}
+
+func (x *HostPeer) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *HostPeer) GetPlain() string {
+	if x != nil {
+		return x.Plain
+	}
+	return ""
+}
+
+// OverlayPlace is a pod's place in an overlay.
+type OverlayPlace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OverlayId     string                 `protobuf:"bytes,1,opt,name=overlay_id,json=overlayId,proto3" json:"overlay_id,omitempty"`
+	Vni           uint32                 `protobuf:"varint,2,opt,name=vni,proto3" json:"vni,omitempty"`
+	Cidr          string                 `protobuf:"bytes,3,opt,name=cidr,proto3" json:"cidr,omitempty"`
+	Addr          string                 `protobuf:"bytes,4,opt,name=addr,proto3" json:"addr,omitempty"`
+	Link          string                 `protobuf:"bytes,5,opt,name=link,proto3" json:"link,omitempty"` // name of the interface in the pod
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverlayPlace) Reset() {
+	*x = OverlayPlace{}
+	mi := &file_internal_link_link_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverlayPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverlayPlace) ProtoMessage() {}
+
+func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
+func (*OverlayPlace) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OverlayPlace) GetOverlayId() string {
+	if x != nil {
+		return x.OverlayId
+	}
+	return ""
+}
+
+func (x *OverlayPlace) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *OverlayPlace) GetCidr() string {
+	if x != nil {
+		return x.Cidr
+	}
+	return ""
+}
+
+func (x *OverlayPlace) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *OverlayPlace) GetLink() string {
+	if x != nil {
+		return x.Link
+	}
+	return ""
+}
+
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
 // the images of the host's inventory.
 type Prefetch struct {
@@ -1004,7 +1554,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1566,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1579,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -1050,7 +1600,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1612,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1625,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -1107,7 +1657,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1669,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1682,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -1221,7 +1771,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1783,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1796,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -1309,7 +1859,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1871,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1884,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -1375,7 +1925,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1937,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1950,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1477,7 +2027,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +2039,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +2052,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Notice) GetCode() string {
@@ -1542,13 +2092,14 @@ type Inventory struct {
 	Notices       []*Notice              `protobuf:"bytes,12,rep,name=notices,proto3" json:"notices,omitempty"`
 	RuntimeClass  string                 `protobuf:"bytes,13,opt,name=runtime_class,json=runtimeClass,proto3" json:"runtime_class,omitempty"`
 	Volumes       []string               `protobuf:"bytes,14,rep,name=volumes,proto3" json:"volumes,omitempty"` // kinds of backends of network volumes that the host can mount
+	Tunnel        *HostTunnel            `protobuf:"bytes,15,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +2111,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +2124,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -1674,6 +2225,82 @@ func (x *Inventory) GetVolumes() []string {
 	return nil
 }
 
+func (x *Inventory) GetTunnel() *HostTunnel {
+	if x != nil {
+		return x.Tunnel
+	}
+	return nil
+}
+
+// HostTunnel is the host's end of the tunnel to other hosts.
+type HostTunnel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PublicKey     string                 `protobuf:"bytes,1,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"` // base64
+	Endpoint      string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`                    // address:port; empty: it cannot be reached, it calls others
+	Plain         string                 `protobuf:"bytes,3,opt,name=plain,proto3" json:"plain,omitempty"`                          // address for hosts of a data center with a private underlay; empty: the endpoint's
+	UserSpace     bool                   `protobuf:"varint,4,opt,name=user_space,json=userSpace,proto3" json:"user_space,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostTunnel) Reset() {
+	*x = HostTunnel{}
+	mi := &file_internal_link_link_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostTunnel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostTunnel) ProtoMessage() {}
+
+func (x *HostTunnel) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
+func (*HostTunnel) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *HostTunnel) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
+}
+
+func (x *HostTunnel) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *HostTunnel) GetPlain() string {
+	if x != nil {
+		return x.Plain
+	}
+	return ""
+}
+
+func (x *HostTunnel) GetUserSpace() bool {
+	if x != nil {
+		return x.UserSpace
+	}
+	return false
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1689,7 +2316,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +2328,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +2341,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -1788,6 +2415,7 @@ type Assignment struct {
 	PersistentGb   int64                  `protobuf:"varint,17,opt,name=persistent_gb,json=persistentGb,proto3" json:"persistent_gb,omitempty"` // host-local mount; 0: none
 	PersistentPath string                 `protobuf:"bytes,18,opt,name=persistent_path,json=persistentPath,proto3" json:"persistent_path,omitempty"`
 	Volume         *NetworkVolume         `protobuf:"bytes,20,opt,name=volume,proto3" json:"volume,omitempty"`
+	Overlays       []*OverlayPlace        `protobuf:"bytes,21,rep,name=overlays,proto3" json:"overlays,omitempty"`
 	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"` // of the image's manifest, once one was pinned; empty: whatever the reference names now
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1795,7 +2423,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2435,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2448,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -1956,6 +2584,13 @@ func (x *Assignment) GetVolume() *NetworkVolume {
 	return nil
 }
 
+func (x *Assignment) GetOverlays() []*OverlayPlace {
+	if x != nil {
+		return x.Overlays
+	}
+	return nil
+}
+
 func (x *Assignment) GetDigest() string {
 	if x != nil {
 		return x.Digest
@@ -1979,7 +2614,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2626,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2639,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -2076,7 +2711,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2723,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2736,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -2184,7 +2819,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2831,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2844,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -2232,7 +2867,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2879,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2892,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -2302,7 +2937,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2949,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2962,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -2381,7 +3016,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +3028,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +3041,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -2431,7 +3066,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +3078,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +3091,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -2512,7 +3147,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +3159,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +3172,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -2574,7 +3209,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +3221,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +3234,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -2649,7 +3284,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +3296,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +3309,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -2715,7 +3350,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +3362,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +3375,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Credential) GetUsername() string {
@@ -2768,7 +3403,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +3415,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +3428,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -2827,7 +3462,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2839,7 +3474,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2852,7 +3487,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -2881,7 +3516,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3528,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3541,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -2946,7 +3581,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3593,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3606,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -2989,7 +3624,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3636,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3649,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -3036,7 +3671,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3683,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3696,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -3145,7 +3780,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3792,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3805,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -3203,7 +3838,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[39]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3850,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[39]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3863,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -3248,7 +3883,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[40]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3895,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[40]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3908,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -3299,7 +3934,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[41]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3946,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[41]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3959,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -3393,7 +4028,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_link_link_proto_msgTypes[42]
+	mi := &file_internal_link_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +4040,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[42]
+	mi := &file_internal_link_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +4053,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -3444,6 +4079,7 @@ type OpenTunnel struct {
 	//	*OpenTunnel_Logs
 	//	*OpenTunnel_Exec
 	//	*OpenTunnel_Files
+	//	*OpenTunnel_Network
 	Target        isOpenTunnel_Target `protobuf_oneof:"target"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3451,7 +4087,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[43]
+	mi := &file_internal_link_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +4099,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[43]
+	mi := &file_internal_link_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +4112,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -3529,6 +4165,15 @@ func (x *OpenTunnel) GetFiles() *FileTarget {
 	return nil
 }
 
+func (x *OpenTunnel) GetNetwork() *NetworkTarget {
+	if x != nil {
+		if x, ok := x.Target.(*OpenTunnel_Network); ok {
+			return x.Network
+		}
+	}
+	return nil
+}
+
 type isOpenTunnel_Target interface {
 	isOpenTunnel_Target()
 }
@@ -3549,6 +4194,10 @@ type OpenTunnel_Files struct {
 	Files *FileTarget `protobuf:"bytes,5,opt,name=files,proto3,oneof"`
 }
 
+type OpenTunnel_Network struct {
+	Network *NetworkTarget `protobuf:"bytes,6,opt,name=network,proto3,oneof"`
+}
+
 func (*OpenTunnel_Port) isOpenTunnel_Target() {}
 
 func (*OpenTunnel_Logs) isOpenTunnel_Target() {}
@@ -3556,6 +4205,158 @@ func (*OpenTunnel_Logs) isOpenTunnel_Target() {}
 func (*OpenTunnel_Exec) isOpenTunnel_Target() {}
 
 func (*OpenTunnel_Files) isOpenTunnel_Target() {}
+
+func (*OpenTunnel_Network) isOpenTunnel_Target() {}
+
+// NetworkTarget asks for the host's network. The agent answers with one JSON text (fleet.HostNetwork, or fleet.Probe lines).
+type NetworkTarget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Probes        []*ProbeFrom           `protobuf:"bytes,1,rep,name=probes,proto3" json:"probes,omitempty"` // none: the network itself is shown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkTarget) Reset() {
+	*x = NetworkTarget{}
+	mi := &file_internal_link_link_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkTarget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkTarget) ProtoMessage() {}
+
+func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
+func (*NetworkTarget) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *NetworkTarget) GetProbes() []*ProbeFrom {
+	if x != nil {
+		return x.Probes
+	}
+	return nil
+}
+
+// ProbeFrom has a pod of the host ping others.
+type ProbeFrom struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	To            []*ProbeTo             `protobuf:"bytes,2,rep,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeFrom) Reset() {
+	*x = ProbeFrom{}
+	mi := &file_internal_link_link_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeFrom) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeFrom) ProtoMessage() {}
+
+func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
+func (*ProbeFrom) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ProbeFrom) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *ProbeFrom) GetTo() []*ProbeTo {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+type ProbeTo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Addr          string                 `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeTo) Reset() {
+	*x = ProbeTo{}
+	mi := &file_internal_link_link_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeTo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeTo) ProtoMessage() {}
+
+func (x *ProbeTo) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
+func (*ProbeTo) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ProbeTo) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *ProbeTo) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
 
 type PortTarget struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3567,7 +4368,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[44]
+	mi := &file_internal_link_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3579,7 +4380,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[44]
+	mi := &file_internal_link_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3592,7 +4393,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -3623,7 +4424,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[45]
+	mi := &file_internal_link_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +4436,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[45]
+	mi := &file_internal_link_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +4449,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -3709,7 +4510,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[46]
+	mi := &file_internal_link_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +4522,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[46]
+	mi := &file_internal_link_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +4535,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -3799,7 +4600,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[47]
+	mi := &file_internal_link_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +4612,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[47]
+	mi := &file_internal_link_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +4625,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -3864,7 +4665,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[48]
+	mi := &file_internal_link_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +4677,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[48]
+	mi := &file_internal_link_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +4690,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Frame) GetId() string {
@@ -4001,7 +4802,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06resync\x18\x05 \x01(\v2\x16.gantry.link.v1.ResyncH\x00R\x06resync\x129\n" +
 	"\tinventory\x18\x06 \x01(\v2\x19.gantry.link.v1.InventoryH\x00R\tinventory\x12:\n" +
 	"\astorage\x18\a \x01(\v2\x1e.gantry.link.v1.StorageReportsH\x00R\astorageB\x06\n" +
-	"\x04kind\"\xcd\x03\n" +
+	"\x04kind\"\xf4\x04\n" +
 	"\x04Down\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.gantry.link.v1.WelcomeH\x00R\awelcome\x12-\n" +
 	"\x04full\x18\x02 \x01(\v2\x17.gantry.link.v1.FullSetH\x00R\x04full\x12<\n" +
@@ -4013,8 +4814,63 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"openTunnel\x12*\n" +
 	"\x04beat\x18\x06 \x01(\v2\x14.gantry.link.v1.BeatH\x00R\x04beat\x126\n" +
 	"\bprefetch\x18\a \x01(\v2\x18.gantry.link.v1.PrefetchH\x00R\bprefetch\x126\n" +
-	"\astorage\x18\b \x01(\v2\x1a.gantry.link.v1.StorageSetH\x00R\astorageB\x06\n" +
-	"\x04kind\" \n" +
+	"\astorage\x18\b \x01(\v2\x1a.gantry.link.v1.StorageSetH\x00R\astorage\x126\n" +
+	"\anetwork\x18\t \x01(\v2\x1a.gantry.link.v1.NetworkSetH\x00R\anetwork\x129\n" +
+	"\aoverlay\x18\n" +
+	" \x01(\v2\x1d.gantry.link.v1.OverlayChangeH\x00R\aoverlay\x122\n" +
+	"\x05peers\x18\v \x01(\v2\x1a.gantry.link.v1.PeerChangeH\x00R\x05peersB\x06\n" +
+	"\x04kind\"\xad\x02\n" +
+	"\n" +
+	"NetworkSet\x12\x16\n" +
+	"\x06suffix\x18\x01 \x01(\tR\x06suffix\x12\x18\n" +
+	"\aaliases\x18\x02 \x03(\tR\aaliases\x12\x10\n" +
+	"\x03mtu\x18\x03 \x01(\x05R\x03mtu\x12\x1d\n" +
+	"\n" +
+	"vxlan_port\x18\x04 \x01(\x05R\tvxlanPort\x12\x19\n" +
+	"\bpod_mbps\x18\x05 \x01(\x05R\apodMbps\x12\x1f\n" +
+	"\vtunnel_addr\x18\x06 \x01(\tR\n" +
+	"tunnelAddr\x12!\n" +
+	"\ftunnel_range\x18\a \x01(\tR\vtunnelRange\x12)\n" +
+	"\x10private_underlay\x18\b \x01(\bR\x0fprivateUnderlay\x12\x16\n" +
+	"\x06closed\x18\t \x03(\tR\x06closed\x12\x1a\n" +
+	"\boverlays\x18\n" +
+	" \x03(\tR\boverlays\"\xdc\x01\n" +
+	"\rOverlayChange\x12\x1d\n" +
+	"\n" +
+	"overlay_id\x18\x01 \x01(\tR\toverlayId\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x02 \x01(\tR\taccountId\x12\x10\n" +
+	"\x03vni\x18\x03 \x01(\rR\x03vni\x12\x12\n" +
+	"\x04cidr\x18\x04 \x01(\tR\x04cidr\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x06 \x01(\x04R\x02to\x12/\n" +
+	"\x03put\x18\a \x03(\v2\x1d.gantry.link.v1.OverlayMemberR\x03put\x12\x12\n" +
+	"\x04gone\x18\b \x03(\tR\x04gone\"g\n" +
+	"\rOverlayMember\x12\x12\n" +
+	"\x04addr\x18\x01 \x01(\tR\x04addr\x12\x15\n" +
+	"\x06pod_id\x18\x02 \x01(\tR\x05podId\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x17\n" +
+	"\ahost_id\x18\x04 \x01(\tR\x06hostId\"`\n" +
+	"\n" +
+	"PeerChange\x12\x12\n" +
+	"\x04full\x18\x01 \x01(\bR\x04full\x12*\n" +
+	"\x03put\x18\x02 \x03(\v2\x18.gantry.link.v1.HostPeerR\x03put\x12\x12\n" +
+	"\x04gone\x18\x03 \x03(\tR\x04gone\"\x95\x01\n" +
+	"\bHostPeer\x12\x17\n" +
+	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x12\x1f\n" +
+	"\vtunnel_addr\x18\x02 \x01(\tR\n" +
+	"tunnelAddr\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x03 \x01(\tR\tpublicKey\x12\x1a\n" +
+	"\bendpoint\x18\x04 \x01(\tR\bendpoint\x12\x14\n" +
+	"\x05plain\x18\x05 \x01(\tR\x05plain\"{\n" +
+	"\fOverlayPlace\x12\x1d\n" +
+	"\n" +
+	"overlay_id\x18\x01 \x01(\tR\toverlayId\x12\x10\n" +
+	"\x03vni\x18\x02 \x01(\rR\x03vni\x12\x12\n" +
+	"\x04cidr\x18\x03 \x01(\tR\x04cidr\x12\x12\n" +
+	"\x04addr\x18\x04 \x01(\tR\x04addr\x12\x12\n" +
+	"\x04link\x18\x05 \x01(\tR\x04link\" \n" +
 	"\bPrefetch\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\"&\n" +
 	"\x04Beat\x12\x1e\n" +
@@ -4061,7 +4917,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06Notice\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xc4\x03\n" +
+	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xf8\x03\n" +
 	"\tInventory\x12/\n" +
 	"\x05total\x18\x01 \x01(\v2\x19.gantry.link.v1.ResourcesR\x05total\x12'\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x13.gantry.link.v1.GPUR\x04gpus\x12\x12\n" +
@@ -4077,7 +4933,16 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\aport_to\x18\v \x01(\x05R\x06portTo\x120\n" +
 	"\anotices\x18\f \x03(\v2\x16.gantry.link.v1.NoticeR\anotices\x12#\n" +
 	"\rruntime_class\x18\r \x01(\tR\fruntimeClass\x12\x18\n" +
-	"\avolumes\x18\x0e \x03(\tR\avolumes\"\xd5\x01\n" +
+	"\avolumes\x18\x0e \x03(\tR\avolumes\x122\n" +
+	"\x06tunnel\x18\x0f \x01(\v2\x1a.gantry.link.v1.HostTunnelR\x06tunnel\"|\n" +
+	"\n" +
+	"HostTunnel\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x01 \x01(\tR\tpublicKey\x12\x1a\n" +
+	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x14\n" +
+	"\x05plain\x18\x03 \x01(\tR\x05plain\x12\x1d\n" +
+	"\n" +
+	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xd5\x01\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -4089,7 +4954,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"schedulers\x12\x1d\n" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
-	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\xe2\x05\n" +
+	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\x9c\x06\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -4115,7 +4980,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\bregistry\x18\x10 \x01(\v2\x1a.gantry.link.v1.CredentialR\bregistry\x12#\n" +
 	"\rpersistent_gb\x18\x11 \x01(\x03R\fpersistentGb\x12'\n" +
 	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x125\n" +
-	"\x06volume\x18\x14 \x01(\v2\x1d.gantry.link.v1.NetworkVolumeR\x06volume\x12\x16\n" +
+	"\x06volume\x18\x14 \x01(\v2\x1d.gantry.link.v1.NetworkVolumeR\x06volume\x128\n" +
+	"\boverlays\x18\x15 \x03(\v2\x1c.gantry.link.v1.OverlayPlaceR\boverlays\x12\x16\n" +
 	"\x06digest\x18\x13 \x01(\tR\x06digest\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4247,15 +5113,24 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06GPUUse\x12\x12\n" +
 	"\x04util\x18\x01 \x01(\x05R\x04util\x12\x1f\n" +
 	"\vmemory_util\x18\x02 \x01(\x05R\n" +
-	"memoryUtil\"\xef\x01\n" +
+	"memoryUtil\"\xaa\x02\n" +
 	"\n" +
 	"OpenTunnel\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x04port\x18\x02 \x01(\v2\x1a.gantry.link.v1.PortTargetH\x00R\x04port\x12/\n" +
 	"\x04logs\x18\x03 \x01(\v2\x19.gantry.link.v1.LogTargetH\x00R\x04logs\x120\n" +
 	"\x04exec\x18\x04 \x01(\v2\x1a.gantry.link.v1.ExecTargetH\x00R\x04exec\x122\n" +
-	"\x05files\x18\x05 \x01(\v2\x1a.gantry.link.v1.FileTargetH\x00R\x05filesB\b\n" +
-	"\x06target\"7\n" +
+	"\x05files\x18\x05 \x01(\v2\x1a.gantry.link.v1.FileTargetH\x00R\x05files\x129\n" +
+	"\anetwork\x18\x06 \x01(\v2\x1d.gantry.link.v1.NetworkTargetH\x00R\anetworkB\b\n" +
+	"\x06target\"B\n" +
+	"\rNetworkTarget\x121\n" +
+	"\x06probes\x18\x01 \x03(\v2\x19.gantry.link.v1.ProbeFromR\x06probes\"K\n" +
+	"\tProbeFrom\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12'\n" +
+	"\x02to\x18\x02 \x03(\v2\x17.gantry.link.v1.ProbeToR\x02to\"4\n" +
+	"\aProbeTo\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x12\n" +
+	"\x04addr\x18\x02 \x01(\tR\x04addr\"7\n" +
 	"\n" +
 	"PortTarget\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x12\n" +
@@ -4314,7 +5189,7 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_internal_link_link_proto_goTypes = []any{
 	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
 	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
@@ -4327,115 +5202,135 @@ var file_internal_link_link_proto_goTypes = []any{
 	(*RenewResponse)(nil),      // 8: gantry.link.v1.RenewResponse
 	(*Up)(nil),                 // 9: gantry.link.v1.Up
 	(*Down)(nil),               // 10: gantry.link.v1.Down
-	(*Prefetch)(nil),           // 11: gantry.link.v1.Prefetch
-	(*Beat)(nil),               // 12: gantry.link.v1.Beat
-	(*Hello)(nil),              // 13: gantry.link.v1.Hello
-	(*LedgerPod)(nil),          // 14: gantry.link.v1.LedgerPod
-	(*Resources)(nil),          // 15: gantry.link.v1.Resources
-	(*GPU)(nil),                // 16: gantry.link.v1.GPU
-	(*Notice)(nil),             // 17: gantry.link.v1.Notice
-	(*Inventory)(nil),          // 18: gantry.link.v1.Inventory
-	(*Welcome)(nil),            // 19: gantry.link.v1.Welcome
-	(*Assignment)(nil),         // 20: gantry.link.v1.Assignment
-	(*NetworkVolume)(nil),      // 21: gantry.link.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 22: gantry.link.v1.VolumeBackend
-	(*StorageSet)(nil),         // 23: gantry.link.v1.StorageSet
-	(*StorageRoot)(nil),        // 24: gantry.link.v1.StorageRoot
-	(*StorageVolume)(nil),      // 25: gantry.link.v1.StorageVolume
-	(*StorageReports)(nil),     // 26: gantry.link.v1.StorageReports
-	(*StorageReport)(nil),      // 27: gantry.link.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 28: gantry.link.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 29: gantry.link.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 30: gantry.link.v1.S3Volume
-	(*Credential)(nil),         // 31: gantry.link.v1.Credential
-	(*Port)(nil),               // 32: gantry.link.v1.Port
-	(*FullSet)(nil),            // 33: gantry.link.v1.FullSet
-	(*Difference)(nil),         // 34: gantry.link.v1.Difference
-	(*Applied)(nil),            // 35: gantry.link.v1.Applied
-	(*Resync)(nil),             // 36: gantry.link.v1.Resync
-	(*PodReport)(nil),          // 37: gantry.link.v1.PodReport
-	(*Reports)(nil),            // 38: gantry.link.v1.Reports
-	(*ReportsKept)(nil),        // 39: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),          // 40: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),            // 41: gantry.link.v1.PodLive
-	(*GPUUse)(nil),             // 42: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),         // 43: gantry.link.v1.OpenTunnel
-	(*PortTarget)(nil),         // 44: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),          // 45: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),         // 46: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),         // 47: gantry.link.v1.FileTarget
-	(*Frame)(nil),              // 48: gantry.link.v1.Frame
-	nil,                        // 49: gantry.link.v1.Assignment.EnvEntry
-	nil,                        // 50: gantry.link.v1.PodReport.StepsNsEntry
+	(*NetworkSet)(nil),         // 11: gantry.link.v1.NetworkSet
+	(*OverlayChange)(nil),      // 12: gantry.link.v1.OverlayChange
+	(*OverlayMember)(nil),      // 13: gantry.link.v1.OverlayMember
+	(*PeerChange)(nil),         // 14: gantry.link.v1.PeerChange
+	(*HostPeer)(nil),           // 15: gantry.link.v1.HostPeer
+	(*OverlayPlace)(nil),       // 16: gantry.link.v1.OverlayPlace
+	(*Prefetch)(nil),           // 17: gantry.link.v1.Prefetch
+	(*Beat)(nil),               // 18: gantry.link.v1.Beat
+	(*Hello)(nil),              // 19: gantry.link.v1.Hello
+	(*LedgerPod)(nil),          // 20: gantry.link.v1.LedgerPod
+	(*Resources)(nil),          // 21: gantry.link.v1.Resources
+	(*GPU)(nil),                // 22: gantry.link.v1.GPU
+	(*Notice)(nil),             // 23: gantry.link.v1.Notice
+	(*Inventory)(nil),          // 24: gantry.link.v1.Inventory
+	(*HostTunnel)(nil),         // 25: gantry.link.v1.HostTunnel
+	(*Welcome)(nil),            // 26: gantry.link.v1.Welcome
+	(*Assignment)(nil),         // 27: gantry.link.v1.Assignment
+	(*NetworkVolume)(nil),      // 28: gantry.link.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 29: gantry.link.v1.VolumeBackend
+	(*StorageSet)(nil),         // 30: gantry.link.v1.StorageSet
+	(*StorageRoot)(nil),        // 31: gantry.link.v1.StorageRoot
+	(*StorageVolume)(nil),      // 32: gantry.link.v1.StorageVolume
+	(*StorageReports)(nil),     // 33: gantry.link.v1.StorageReports
+	(*StorageReport)(nil),      // 34: gantry.link.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 35: gantry.link.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 36: gantry.link.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 37: gantry.link.v1.S3Volume
+	(*Credential)(nil),         // 38: gantry.link.v1.Credential
+	(*Port)(nil),               // 39: gantry.link.v1.Port
+	(*FullSet)(nil),            // 40: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 41: gantry.link.v1.Difference
+	(*Applied)(nil),            // 42: gantry.link.v1.Applied
+	(*Resync)(nil),             // 43: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 44: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 45: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 46: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 47: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 48: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 49: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 50: gantry.link.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 51: gantry.link.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 52: gantry.link.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 53: gantry.link.v1.ProbeTo
+	(*PortTarget)(nil),         // 54: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 55: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 56: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 57: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 58: gantry.link.v1.Frame
+	nil,                        // 59: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 60: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
-	13, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	35, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	38, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	40, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	36, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
-	18, // 5: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
-	26, // 6: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
-	19, // 7: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	33, // 8: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	34, // 9: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	39, // 10: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	43, // 11: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	12, // 12: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
-	11, // 13: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
-	23, // 14: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
-	18, // 15: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	14, // 16: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
-	15, // 17: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
-	32, // 18: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
-	15, // 19: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	16, // 20: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	17, // 21: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
-	49, // 22: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	32, // 23: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	15, // 24: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	31, // 25: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	21, // 26: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
-	22, // 27: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
-	24, // 28: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
-	22, // 29: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
-	25, // 30: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
-	27, // 31: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
-	30, // 32: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
-	21, // 33: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
-	20, // 34: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	20, // 35: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	50, // 36: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	37, // 37: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	41, // 38: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	42, // 39: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	44, // 40: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	45, // 41: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	46, // 42: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	47, // 43: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	0,  // 44: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	7,  // 45: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	2,  // 46: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
-	4,  // 47: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
-	7,  // 48: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
-	5,  // 49: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
-	9,  // 50: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	48, // 51: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	28, // 52: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
-	1,  // 53: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	8,  // 54: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	3,  // 55: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
-	3,  // 56: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
-	8,  // 57: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
-	6,  // 58: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
-	10, // 59: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	48, // 60: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	29, // 61: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
-	53, // [53:62] is the sub-list for method output_type
-	44, // [44:53] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	19, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
+	42, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	45, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	47, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	43, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	24, // 5: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
+	33, // 6: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
+	26, // 7: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	40, // 8: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	41, // 9: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	46, // 10: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	50, // 11: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	18, // 12: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	17, // 13: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
+	30, // 14: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
+	11, // 15: gantry.link.v1.Down.network:type_name -> gantry.link.v1.NetworkSet
+	12, // 16: gantry.link.v1.Down.overlay:type_name -> gantry.link.v1.OverlayChange
+	14, // 17: gantry.link.v1.Down.peers:type_name -> gantry.link.v1.PeerChange
+	13, // 18: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
+	15, // 19: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
+	24, // 20: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	20, // 21: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	21, // 22: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	39, // 23: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	21, // 24: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	22, // 25: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	23, // 26: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
+	25, // 27: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
+	59, // 28: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	39, // 29: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	21, // 30: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	38, // 31: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	28, // 32: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
+	16, // 33: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
+	29, // 34: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
+	31, // 35: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
+	29, // 36: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
+	32, // 37: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
+	34, // 38: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
+	37, // 39: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
+	28, // 40: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
+	27, // 41: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	27, // 42: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	60, // 43: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	44, // 44: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	48, // 45: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	49, // 46: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	54, // 47: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	55, // 48: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	56, // 49: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	57, // 50: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	51, // 51: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
+	52, // 52: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
+	53, // 53: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
+	0,  // 54: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	7,  // 55: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	2,  // 56: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	4,  // 57: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	7,  // 58: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	5,  // 59: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	9,  // 60: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	58, // 61: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	35, // 62: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
+	1,  // 63: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	8,  // 64: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	3,  // 65: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	3,  // 66: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	8,  // 67: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	6,  // 68: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	10, // 69: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	58, // 70: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	36, // 71: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
+	63, // [63:72] is the sub-list for method output_type
+	54, // [54:63] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -4461,12 +5356,16 @@ func file_internal_link_link_proto_init() {
 		(*Down_Beat)(nil),
 		(*Down_Prefetch)(nil),
 		(*Down_Storage)(nil),
+		(*Down_Network)(nil),
+		(*Down_Overlay)(nil),
+		(*Down_Peers)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[43].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[50].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
+		(*OpenTunnel_Network)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4474,7 +5373,7 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

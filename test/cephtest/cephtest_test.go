@@ -39,11 +39,11 @@ func answers(t *testing.T, dir string) bool {
 	}
 }
 
-func wantAnswer(t *testing.T, dir, when string) {
+func wantAnswer(t *testing.T, c *Cluster, dir, when string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !answers(t, dir); {
 		if time.Now().After(deadline) {
-			t.Fatalf("the mount does not answer %s", when)
+			t.Fatal(c.explained(fmt.Errorf("the mount does not answer %s", when)))
 		}
 	}
 }
@@ -60,28 +60,28 @@ func TestClusterAndItsFaults(t *testing.T) {
 	must(t, os.Chmod(admin, 0o711))
 	plain, err := c.Mount(ctx, Plain)
 	must(t, err)
-	wantAnswer(t, plain, "at first")
+	wantAnswer(t, c, plain, "at first")
 
 	must(t, c.Freeze(MDS))
 	if answers(t, plain) {
 		t.Error("a mount answers while the metadata server is frozen")
 	}
 	must(t, c.Thaw(MDS))
-	wantAnswer(t, plain, "when the metadata server goes on")
+	wantAnswer(t, c, plain, "when the metadata server goes on")
 
 	must(t, c.StopMDS())
 	if answers(t, plain) {
 		t.Error("a mount answers without a metadata server")
 	}
 	must(t, c.StartMDS(ctx))
-	wantAnswer(t, plain, "when the metadata server is back")
+	wantAnswer(t, c, plain, "when the metadata server is back")
 
 	must(t, c.StopMon())
-	wantAnswer(t, plain, "without a monitor")
+	wantAnswer(t, c, plain, "without a monitor")
 	must(t, c.StartMon(ctx))
 
 	tryRevoke(t, c)
-	wantAnswer(t, plain, "after another's key was revoked")
+	wantAnswer(t, c, plain, "after another's key was revoked")
 
 	dir := c.dir
 	must(t, c.Close())
@@ -116,7 +116,7 @@ func tryRevoke(t *testing.T, c *Cluster) {
 	}
 	again, err := c.Mount(ctx, "third")
 	must(t, err)
-	wantAnswer(t, again, "with another key")
+	wantAnswer(t, c, again, "with another key")
 }
 
 func TestSweep(t *testing.T) {
