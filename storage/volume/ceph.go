@@ -88,8 +88,12 @@ func mountCeph(ctx context.Context, in mountIn) error {
 }
 
 // cephConf is the configuration of a client in user space. The kernel checks permissions, since Ceph's own check
-// knows nothing of user namespaces. Sessions that the cluster has ended are begun anew. Nothing is logged or
-// made outside of the folder.
+// knows nothing of user namespaces. Nothing is logged or made outside of the folder.
+//
+// A session that the cluster has ended is not begun anew ("client reconnect stale"): the mount fails from then on and is made
+// anew for the next pod. A client that did so would end a good session too, when a metadata server starts again at its old
+// address before the monitors have told of it; the server would keep all clients waiting for this one for 45 s and put it
+// on the blocklist, and the mount would not answer any more.
 const cephConf = `[global]
 	mon host = %s
 	keyring = %s
@@ -103,7 +107,6 @@ const cephConf = `[global]
 	fuse default permissions = true
 	client mount timeout = %d
 	client shutdown timeout = %d
-	client reconnect stale = true
 `
 
 // startCephFuse mounts with the client in user space, a daemon of its own that goes on when this process ends. It
@@ -189,11 +192,15 @@ func cephError(ctx context.Context, said io.ReadSeeker, err error) error {
 type daemonsIn struct {
 	Folder string // of a backend, or of all: daemons whose mount point is below it
 	Kill   bool
+	Abort  []string // connections to end: the minor numbers of what is mounted
 }
 
 // daemons returns the process ids of the clients in user space, after it killed them if it is to. It looks only into those of that name:
 // the command line of a process that hangs cannot be read.
 func daemons(_ context.Context, in daemonsIn) ([]int, error) {
+	if err := abort(in.Abort); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -217,6 +224,39 @@ func daemons(_ context.Context, in daemonsIn) ([]int, error) {
 		_ = unix.Close(fd)
 	}
 	return out, nil
+}
+
+// abort ends connections to clients in user space, so that who waits for one goes on. The end of the client does not: the program
+// mount, which it starts to empty the kernel's cache, has its end of the connection too, and may wait for it.
+func abort(connections []string) error {
+	if len(connections) == 0 {
+		return nil
+	}
+	fs, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("fsopen", err)
+	}
+	defer func() { _ = unix.Close(fs) }() // nothing is written to it
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return os.NewSyscallError("fsconfig", err)
+	}
+	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("fsmount", err)
+	}
+	defer func() { _ = unix.Close(root) }() // the mount is nowhere else
+	var errs []error
+	for _, id := range connections {
+		fd, err := unix.Openat(root, filepath.Join(id, "abort"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_, err = unix.Write(fd, []byte("1"))
+			_ = unix.Close(fd) // the write says all
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) { // it has ended
+			errs = append(errs, fmt.Errorf("end the connection to a client: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func isDaemon(pid int, folder string) bool {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func provisioned(t testing.TB, h *Host, admin Backend) {
 
 // quick finds out faster.
 func quick(c *Config) {
-	c.MountTimeout = 6 * time.Second
+	c.MountTimeout = 10 * time.Second // half of it a client tries with a key that is refused
 	c.CallTimeout, c.ProbeEvery, c.ProbeTimeout, c.KillAfter = 10*time.Second, 300*time.Millisecond, time.Second, time.Second
 }
 
@@ -114,7 +115,8 @@ func TestCeph(t *testing.T) {
 		waitFor(t, "the backend to be back", func() bool { return !down(h) })
 		reads(t, attached(t, h, "p2", v), "from one")
 	})
-	t.Run("the client dies", func(t *testing.T) { clientDies(t, h, run, v) })
+	t.Run("the cluster ends the session", func(t *testing.T) { sessionEnds(t, cluster, h, v) })
+	t.Run("the client dies", func(t *testing.T) { clientDies(t, cluster, h, run, v) })
 	t.Run("a dead client is killed for pods that end", func(t *testing.T) { clientHangs(t, cluster, h, run, v) })
 	t.Run("the key is revoked", func(t *testing.T) { keyRevoked(t, cluster, h, v) })
 	t.Run("nobody needs it", func(t *testing.T) {
@@ -151,9 +153,50 @@ func noSecrets(t *testing.T, run string, backends ...Backend) {
 	}
 }
 
-// clientDies: the next pod gets a new mount, and the ones that run are not touched.
-func clientDies(t *testing.T, h *Host, run string, v Volume) {
-	for _, pid := range clients(t, run) {
+// sessionEnds: the next pod gets a new mount, and the ones that run get errors and do not wait. Which errors, the client does
+// not say alike.
+func sessionEnds(t *testing.T, cluster *cephtest.Cluster, h *Host, v Volume) {
+	old := filepath.Join(h.attachedDir("ceph-1"), "p1", "f")
+	fails := func() bool {
+		_, err := os.ReadFile(old)
+		return err != nil
+	}
+	must(t, cluster.Evict(t.Context(), cephtest.Plain))
+	waitFor(t, "the pod that ran to get an error", fails)
+	reads(t, attached(t, h, "p2", v), "from one")
+	if !fails() {
+		t.Error("the pod that ran has another mount")
+	}
+	reads(t, attached(t, h, "p1", v), "from one")
+	waitFor(t, "the backend to be well", func() bool { return !down(h) })
+}
+
+// connection returns a copy of a client's end of its connection, as the programs that it starts have it.
+func connection(t *testing.T, pid int) *os.File {
+	t.Helper()
+	process, err := unix.PidfdOpen(pid, 0)
+	must(t, err)
+	defer func() { must(t, unix.Close(process)) }()
+	dir := "/proc/" + itoa(pid) + "/fd/"
+	for _, name := range entries(dir) {
+		if to, _ := os.Readlink(dir + name); to == "/dev/fuse" {
+			number, err := strconv.Atoi(name)
+			must(t, err)
+			fd, err := unix.PidfdGetfd(process, number, 0)
+			must(t, err)
+			return os.NewFile(uintptr(fd), to)
+		}
+	}
+	t.Fatal("a client without a connection")
+	return nil
+}
+
+// clientDies: the next pod gets a new mount, and the ones that run are not touched. The cluster would let the new one wait
+// for a minute for what the dead one may do alone.
+func clientDies(t *testing.T, cluster *cephtest.Cluster, h *Host, run string, v Volume) {
+	pids := clients(t, run)
+	must(t, cluster.Evict(t.Context(), cephtest.Plain))
+	for _, pid := range pids {
 		must(t, unix.Kill(pid, unix.SIGKILL))
 	}
 	reads(t, attached(t, h, "p2", v), "from one")
@@ -175,6 +218,9 @@ func clientHangs(t *testing.T, cluster *cephtest.Cluster, h *Host, run string, v
 	must(t, cluster.Freeze(cephtest.MDS))
 	waitFor(t, "the backend to count as dead", func() bool { return down(h) })
 	before := clients(t, run)
+	for _, pid := range before {
+		defer func(f *os.File) { must(t, f.Close()) }(connection(t, pid))
+	}
 	must(t, stuck.Process.Kill())
 	h.Ending("p1")
 	select {
@@ -196,6 +242,7 @@ func clientHangs(t *testing.T, cluster *cephtest.Cluster, h *Host, run string, v
 		must(t, h.Detach(t.Context(), id))
 	}
 	must(t, cluster.Thaw(cephtest.MDS))
+	must(t, cluster.Evict(t.Context(), cephtest.Plain)) // as in clientDies
 	waitFor(t, "another mount", func() bool {
 		_, err := h.Attach(t.Context(), "p1", v)
 		return err == nil

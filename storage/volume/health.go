@@ -240,17 +240,31 @@ func (h *Host) killDead(ctx context.Context, b *backend) {
 	if !kill {
 		return
 	}
-	pids, err := h.daemons(ctx, filepath.Join(h.backendsDir(), b.name), true)
+	folder := filepath.Join(h.backendsDir(), b.name)
+	pids, err := h.daemons(ctx, daemonsIn{folder, true, connections(all, folder, h.attachedDir(b.name))})
 	if err != nil || len(pids) > 0 {
 		h.cfg.Log.Warn("the dead client of a backend is killed, so that its pods can end", "backend", b.name, "pids", pids, "err", err)
 	}
 }
 
+// connections returns those to clients in user space by which something below some folders is mounted.
+func connections(all []mountEntry, folders ...string) []string {
+	var out []string
+	for _, m := range all {
+		below := func(folder string) bool { return strings.HasPrefix(m.at, folder+"/") }
+		if _, minor, _ := strings.Cut(m.dev, ":"); m.fsType == "fuse.ceph-fuse" && slices.ContainsFunc(folders, below) {
+			out = append(out, minor)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // daemons returns, and kills, the clients in user space whose mount points are below a folder.
-func (h *Host) daemons(ctx context.Context, folder string, kill bool) (pids []int, err error) {
+func (h *Host) daemons(ctx context.Context, in daemonsIn) (pids []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	err = h.cfg.Caller.Call(ctx, "daemons", "volume.daemons", daemonsIn{folder, kill}, &pids)
+	err = h.cfg.Caller.Call(ctx, "daemons", "volume.daemons", in, &pids)
 	return pids, err
 }
 
@@ -291,7 +305,7 @@ func (h *Host) Clean(ctx context.Context) error {
 func (h *Host) endDaemons(ctx context.Context) error {
 	for begin := time.Now(); ; {
 		late := time.Since(begin) > 3*time.Second
-		pids, err := h.daemons(ctx, h.backendsDir(), late)
+		pids, err := h.daemons(ctx, daemonsIn{Folder: h.backendsDir(), Kill: late})
 		if err != nil || len(pids) == 0 {
 			return err
 		}

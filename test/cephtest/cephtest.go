@@ -58,7 +58,6 @@ type Cluster struct {
 	mu      sync.Mutex // guards what follows
 	daemons map[string]*daemon
 	mounts  int
-	bans    map[string]func() // end what keeps clients without a key out
 	closed  bool
 }
 
@@ -119,7 +118,7 @@ func start(ctx context.Context, parent, addr string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, addr: addr, fsid: newUUID(), keys: map[string]string{}, daemons: map[string]*daemon{}, bans: map[string]func(){}, threads: newThread()}
+	c := &Cluster{dir: dir, addr: addr, fsid: newUUID(), keys: map[string]string{}, daemons: map[string]*daemon{}, threads: newThread()}
 	if err = c.write(); err == nil {
 		err = c.run(ctx)
 	}
@@ -181,32 +180,42 @@ func (c *Cluster) monitored(ctx context.Context, osd string) error {
 	return c.daemon(MDS, mdsName)
 }
 
-// active waits until the metadata server serves the file system.
+// active waits until the metadata server serves the file system. It asks that process itself: right after it was started again
+// the monitor still says so of the one before.
 func (c *Cluster) active(ctx context.Context) error {
+	var status struct {
+		State string `json:"state"`
+	}
 	for {
-		out, err := c.Ceph(ctx, "mds", "stat", "--format=json")
-		if err != nil {
-			return err
-		}
-		if strings.Contains(string(out), `"up:active"`) {
+		err := c.ask(ctx, MDS, map[string]any{"prefix": "status"}, &status)
+		if err == nil && status.State == "up:active" {
 			return nil
 		}
 		if err := c.ended(Mon, OSD, MDS); err != nil {
 			return err
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return fmt.Errorf("the metadata server does not become active: %w", err)
+		if waitErr := pause(ctx, 20*time.Millisecond); waitErr != nil {
+			return fmt.Errorf("the metadata server does not become active: %w", errors.Join(waitErr, err))
 		}
 	}
 }
 
-// folder makes Folder.
+// maker is the client that makes Folder.
+const maker = "mnt"
+
+// folder makes Folder. Its client has ended then: the metadata server, when it starts again, would wait for one that went
+// without a word.
 func (c *Cluster) folder(ctx context.Context) error {
-	at := c.path("mnt")
+	at := c.path(maker)
 	if err := os.Mkdir(at, 0o700); err != nil {
 		return err
 	}
-	err := c.tool(ctx, "ceph-fuse", "--name", "client.admin", "--client_mountpoint", "/", at)
+	// A client may try to mount once more after it was unmounted here: it is not to abort then, and leave its session.
+	err := c.launch(maker, "ceph-fuse", "--conf", c.path("ceph.conf"), "-f", "--name", "client.admin", "--client_mountpoint", "/",
+		"--client_die_on_failed_dentry_invalidate", "false", at)
+	if err == nil {
+		err = c.mounted(ctx, maker)
+	}
 	if err != nil {
 		return err
 	}
@@ -214,7 +223,8 @@ func (c *Cluster) folder(ctx context.Context) error {
 	if err == nil {
 		err = os.Chmod(at+Folder, 0o711) //nolint:gosec // whatever the process's mask took away
 	}
-	return errors.Join(err, unix.Unmount(at, 0))
+	// While the client mounts once more the mount is busy.
+	return errors.Join(err, unix.Unmount(at, unix.MNT_DETACH), c.left(maker))
 }
 
 // Ceph runs the program ceph as the cluster's administrator and returns what it wrote.
@@ -274,9 +284,6 @@ func (c *Cluster) Close() error {
 		return nil
 	}
 	c.closed = true
-	for _, end := range c.bans {
-		end()
-	}
 	var faults []error
 	for _, d := range c.daemons {
 		faults = append(faults, d.kill())

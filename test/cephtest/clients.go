@@ -20,45 +20,21 @@ func (c *Cluster) AddClient(ctx context.Context, client, mds string) (string, er
 	key := strings.TrimSpace(string(out))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if end := c.bans[client]; end != nil {
-		end()
-		delete(c.bans, client)
-	}
 	c.keys[client] = key
 	return key, nil
 }
 
-// Revoke takes a client's key away, and its sessions until AddClient makes it anew: also what is mounted with the key fails
-// then. Without the latter it would go on for an hour, with what it was given for its key before.
+// Revoke takes a client's key away, and its sessions: also what is mounted with the key fails then. Without the latter it would
+// go on for an hour, with what it was given for its key before.
 func (c *Cluster) Revoke(ctx context.Context, client string) error {
 	if _, err := c.Ceph(ctx, "auth", "rm", "client."+client); err != nil {
 		return err
 	}
-	if err := c.evict(ctx, client); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.bans[client] != nil {
-		return nil
-	}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for pause(life, 50*time.Millisecond) == nil {
-			_ = c.evict(life, client) // the metadata server may be down
-		}
-	}()
-	c.bans[client] = func() {
-		cancel()
-		<-done
-	}
-	return nil
+	return c.Evict(ctx, client)
 }
 
-// evict ends the sessions of a client.
-func (c *Cluster) evict(ctx context.Context, client string) error {
+// Evict ends the sessions of a client and puts them on the blocklist, as the cluster does with one that was away for too long.
+func (c *Cluster) Evict(ctx context.Context, client string) error {
 	var sessions []struct {
 		ID       int64 `json:"id"`
 		Metadata struct {

@@ -122,6 +122,24 @@ func (d *daemon) kill() error {
 	}
 }
 
+// left waits until a program has ended by itself, and forgets it.
+func (c *Cluster) left(kind string) error {
+	c.mu.Lock()
+	d := c.daemons[kind]
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	select {
+	case <-d.gone:
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not end", d.args[0]) // Close kills it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.daemons, kind)
+	return nil
+}
+
 // ended says which of some programs ended by itself.
 func (c *Cluster) ended(kinds ...string) error {
 	c.mu.Lock()

@@ -10,7 +10,9 @@ import (
 )
 
 // Mount mounts Folder as a client of which Key knows the secret, and returns where. The kernel checks who may do what, with
-// the ids of user namespaces. The mount goes with the cluster; each call makes another.
+// the ids of user namespaces. The mount goes with the cluster; each call makes another. One whose session was ended fails for ever:
+// with "client reconnect stale" it would also end sessions of its own when the metadata server starts again on the same port before
+// the monitor has told of it, and the server would wait for it for 45 s, put it on the blocklist, and not answer it any more.
 func (c *Cluster) Mount(ctx context.Context, client string) (string, error) {
 	c.mu.Lock()
 	c.mounts++
@@ -32,7 +34,6 @@ client permissions = false
 fuse default permissions = true
 client mount timeout = 20
 client shutdown timeout = 5
-client reconnect stale = true
 `, c.monitor(), dir, dir, c.dir, c.dir, Folder, FileSystem)
 	err := os.WriteFile(dir+".conf", []byte(text), 0o600)
 	if err == nil {

@@ -37,25 +37,41 @@ func runsTest(pid int) bool {
 	return err == nil && (strings.Contains(exe, ".test") || strings.Contains(exe, "go-build"))
 }
 
-// clear ends the processes that work in a folder, and takes away the mounts in it and the folder itself.
+// clear ends the processes that work in a folder, and takes away the mounts in it and the folder itself. A client that is still
+// there may mount after a look.
 func clear(dir string) error {
-	if err := lab.UnmountBelow(dir); err != nil {
-		return err // nothing is deleted through a mount that would not go
-	}
 	deadline := time.Now().Add(endTime)
 	for {
 		pids := users(dir)
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		}
+		if err := unmountBelow(dir); err != nil {
+			return err // nothing is deleted through a mount that would not go
+		}
 		if len(pids) == 0 {
 			return os.RemoveAll(dir)
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("processes %v in %s do not end", pids, dir)
 		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
-		}
 		time.Sleep(10 * time.Millisecond) // between two looks
 	}
+}
+
+// unmountBelow takes the mounts away, and ends their connections to clients in user space. Those do not end with the client: the
+// program mount that it starts to empty the kernel's cache has the connection too, and waits for an answer of it.
+func unmountBelow(dir string) error {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") && strings.Contains(line, " - fuse") {
+			_ = unix.Unmount(f[4], unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW) // what is busy is ended all the same
+		}
+	}
+	return lab.UnmountBelow(dir)
 }
 
 // users returns the processes whose command line names something in the folder.
