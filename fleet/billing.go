@@ -77,6 +77,7 @@ type AccountUpdate struct {
 	Name    *string
 	Prepaid *bool
 	Quotas  *Quotas // the zero value: the daemon's again
+	Egress  *Egress
 }
 
 // KeyRequest asks for a key.

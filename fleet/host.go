@@ -134,6 +134,9 @@ func (h *Host) Shown() HostState {
 	return h.State
 }
 
+// Networked reports whether the host can take part in private networks of pods: it has an end of the tunnel, and an address there.
+func (h *Host) Networked() bool { return h.Inventory.Tunnel.PublicKey != "" && h.Tunnel.IsValid() }
+
 // Takes reports whether new pods may be bound to the host, and if not why, in a few words. It goes by the
 // record as views return it.
 func (h *Host) Takes() (ok bool, why string) {

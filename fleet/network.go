@@ -44,6 +44,9 @@ type OverlayPlace struct {
 	On bool `cbor:"3,keyasint,omitempty"`
 }
 
+// LocalPods is the range in which hosts give pods the addresses of their eth0; each host has a part of it, and no overlay any.
+func LocalPods() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 88}), 13) }
+
 // OverlayMAC is the hardware address that belongs to an address of an overlay: locally administered and unicast. Anything but
 // an IPv4 address gives "".
 func OverlayMAC(addr netip.Addr) string {

@@ -32,7 +32,8 @@ type PodView struct {
 	Live        *Live
 	Unreachable bool // the host's session is lost while the pod may still run
 	PublicIP    string
-	Replayed    bool // the answer to a create that was made before with the same Once
+	Suffix      string // of the names in private networks
+	Replayed    bool   // the answer to a create that was made before with the same Once
 }
 
 // HostView is a host's record with what its pods use of it.

@@ -84,7 +84,7 @@ func accountView(v *state.View, a fleet.Account, now time.Time) fleet.AccountVie
 	return fleet.AccountView{Account: a, Balance: v.Balance(a.ID, now), HourlyRate: v.HourlyRate(a.ID)}
 }
 
-// UpdateAccount changes an account. Errors: not_found, invalid (quotas).
+// UpdateAccount changes an account. Errors: not_found, invalid (quotas, egress).
 func (s *Service) UpdateAccount(
 	ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate,
 ) (fleet.AccountView, error) {
@@ -92,7 +92,7 @@ func (s *Service) UpdateAccount(
 		return fleet.AccountView{}, err
 	}
 	_, err := propose[fleet.Account](ctx, s, state.UpdateAccount{
-		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas,
+		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas, Egress: change.Egress,
 	})
 	if err != nil {
 		return fleet.AccountView{}, err

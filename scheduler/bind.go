@@ -76,6 +76,7 @@ func demandOf(v *state.View, cat fleet.Catalog, spec *fleet.PodSpec) (demand, er
 	need := leastNeed(spec)
 	out := demand{need: need, req: place.Request{
 		GPU: spec.GPU, Need: need, Cloud: spec.Cloud, Centers: centers, Image: spec.Image, CUDA: spec.CUDA,
+		Networked: spec.GlobalNetworking,
 	}}
 	if spec.Network != nil {
 		volume, _ := v.Volume(spec.Network.Volume)

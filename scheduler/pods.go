@@ -23,7 +23,7 @@ func (s *Service) Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodVie
 				at = factsOf(v, p.Host)
 				known[p.Host] = at
 			}
-			out[i] = s.view(p, at)
+			out[i] = s.view(v, p, at)
 		}
 		return nil
 	})
@@ -36,7 +36,7 @@ func (s *Service) Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) 
 	err := s.read(ctx, func(v *state.View) error {
 		p, err := podOf(v, who, id)
 		if err == nil {
-			out = s.view(p, factsOf(v, p.Host))
+			out = s.view(v, p, factsOf(v, p.Host))
 		}
 		return err
 	})
@@ -64,8 +64,8 @@ func factsOf(v *state.View, id fleet.HostID) hostFacts {
 }
 
 // view adds what is live. A pod of an unreachable host keeps its status: it may still run.
-func (s *Service) view(p fleet.Pod, on hostFacts) fleet.PodView {
-	out := fleet.PodView{Pod: p, PublicIP: on.publicIP}
+func (s *Service) view(v *state.View, p fleet.Pod, on hostFacts) fleet.PodView {
+	out := fleet.PodView{Pod: p, PublicIP: on.publicIP, Suffix: v.NetworkSettings().Suffix}
 	if p.Status == fleet.StatusTerminated && p.Held {
 		out.Pod.Reason = "its host is removing what it left"
 	}
@@ -94,7 +94,7 @@ func (s *Service) shown(p fleet.Pod) (fleet.PodView, error) {
 	err := s.Store.View(func(v *state.View) error {
 		at := factsOf(v, p.Host)
 		at.lost = false // it was ready when the command picked it, or the command did not look
-		out = s.view(p, at)
+		out = s.view(v, p, at)
 		return nil
 	})
 	return out, err

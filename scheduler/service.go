@@ -42,6 +42,7 @@ type Hosts interface {
 	// SeenVolume returns the bytes that a network volume held when it was measured last, nil when that is not known, and
 	// why what is to be done for it could not be done so far.
 	SeenVolume(id fleet.VolumeID) (used *int64, problem string)
+	HostNetworks
 }
 
 // Service serves accounts and operators. Its methods are safe for concurrent use; every call that

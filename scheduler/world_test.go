@@ -3,6 +3,8 @@ package scheduler
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -266,6 +268,7 @@ func (w *world) addHostIn(cloud fleet.Cloud, id fleet.HostID, dc fleet.DataCente
 	inv := fleet.Inventory{
 		Total:   fleet.Resources{MilliCPU: 64_000, MemoryMB: 256_000, DiskGB: 2000},
 		Volumes: []fleet.BackendKind{fleet.BackendNFS},
+		Tunnel:  fleet.HostTunnel{PublicKey: tunnelKey(id)},
 	}
 	for i := range gpus {
 		inv.GPUs = append(inv.GPUs, fleet.GPU{UUID: fmt.Sprintf("%s-gpu-%d", id, i), Type: gpu, MemoryMB: 80_000})
@@ -282,6 +285,12 @@ func (w *world) addHostIn(cloud fleet.Cloud, id fleet.HostID, dc fleet.DataCente
 		state.JoinHost{Token: token.ID, Hash: token.Hash, Host: host, At: w.clock()},
 		state.ConnectHost{Host: id, MachineID: host.MachineID, BootID: "boot", Inventory: inv, At: w.clock()},
 	)
+}
+
+// tunnelKey is a host's own key.
+func tunnelKey(id fleet.HostID) string {
+	key := sha256.Sum256([]byte(id))
+	return base64.StdEncoding.EncodeToString(key[:])
 }
 
 // addBackend makes a backend of a kind that has no secrets.

@@ -1055,6 +1055,11 @@ type NetworkSet struct {
 	Closed          []string               `protobuf:"bytes,9,rep,name=closed,proto3" json:"closed,omitempty"` // accounts with pods here whose egress policy is none
 	// overlays that the host's pods take part in: it forgets others.
 	Overlays      []string `protobuf:"bytes,10,rep,name=overlays,proto3" json:"overlays,omitempty"`
+	WireguardPort int32    `protobuf:"varint,11,opt,name=wireguard_port,json=wireguardPort,proto3" json:"wireguard_port,omitempty"` // UDP, of hosts that name no other
+	Pool          string   `protobuf:"bytes,12,opt,name=pool,proto3" json:"pool,omitempty"`                                         // CIDR from which overlays have their ranges
+	// The public key of the host's own record, which its peers are told at the same moment: a host that renews its key uses the
+	// new one from here on.
+	PublicKey     string `protobuf:"bytes,13,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1162,27 @@ func (x *NetworkSet) GetOverlays() []string {
 		return x.Overlays
 	}
 	return nil
+}
+
+func (x *NetworkSet) GetWireguardPort() int32 {
+	if x != nil {
+		return x.WireguardPort
+	}
+	return 0
+}
+
+func (x *NetworkSet) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *NetworkSet) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
 }
 
 // OverlayChange tells who takes part in an overlay. With from 0 it is the whole; else it leads from that revision, which the
@@ -4208,7 +4234,8 @@ func (*OpenTunnel_Files) isOpenTunnel_Target() {}
 
 func (*OpenTunnel_Network) isOpenTunnel_Target() {}
 
-// NetworkTarget asks for the host's network. The agent answers with one JSON text (fleet.HostNetwork, or fleet.Probe lines).
+// NetworkTarget asks for the host's network. The agent answers with one JSON text, a fleet.HostNetwork; to probes with one
+// fleet.Probe a line, each as soon as it is known. Then its last frame has end.
 type NetworkTarget struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Probes        []*ProbeFrom           `protobuf:"bytes,1,rep,name=probes,proto3" json:"probes,omitempty"` // none: the network itself is shown
@@ -4819,7 +4846,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\aoverlay\x18\n" +
 	" \x01(\v2\x1d.gantry.link.v1.OverlayChangeH\x00R\aoverlay\x122\n" +
 	"\x05peers\x18\v \x01(\v2\x1a.gantry.link.v1.PeerChangeH\x00R\x05peersB\x06\n" +
-	"\x04kind\"\xad\x02\n" +
+	"\x04kind\"\x87\x03\n" +
 	"\n" +
 	"NetworkSet\x12\x16\n" +
 	"\x06suffix\x18\x01 \x01(\tR\x06suffix\x12\x18\n" +
@@ -4834,7 +4861,11 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x10private_underlay\x18\b \x01(\bR\x0fprivateUnderlay\x12\x16\n" +
 	"\x06closed\x18\t \x03(\tR\x06closed\x12\x1a\n" +
 	"\boverlays\x18\n" +
-	" \x03(\tR\boverlays\"\xdc\x01\n" +
+	" \x03(\tR\boverlays\x12%\n" +
+	"\x0ewireguard_port\x18\v \x01(\x05R\rwireguardPort\x12\x12\n" +
+	"\x04pool\x18\f \x01(\tR\x04pool\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\r \x01(\tR\tpublicKey\"\xdc\x01\n" +
 	"\rOverlayChange\x12\x1d\n" +
 	"\n" +
 	"overlay_id\x18\x01 \x01(\tR\toverlayId\x12\x1d\n" +

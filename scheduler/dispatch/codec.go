@@ -61,7 +61,7 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 			Simulated: g.GetSimulated(), Sick: sentence(g.GetSick()), PCI: g.GetPci(), Parent: g.GetParent(),
 		})
 	}
-	out.Volumes = decodeKinds(in.GetVolumes())
+	out.Volumes, out.Tunnel = decodeKinds(in.GetVolumes()), decodeTunnel(in.GetTunnel())
 	out.Notices, out.RuntimeClass = decodeNotices(in.GetNotices()), decodeClass(in.GetRuntimeClass())
 	return out
 }

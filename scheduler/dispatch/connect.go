@@ -230,6 +230,7 @@ func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error
 			return nil
 		}
 		pods := v.HostPods(x.host)
+		x.network.assigned(v, pods)
 		x.sent = make(map[fleet.PodID]uint64, len(pods))
 		for i := range pods {
 			x.sent[pods[i].ID] = pods[i].Generation

@@ -85,9 +85,10 @@ type Server struct {
 	link.UnimplementedLinkServer
 	link.UnimplementedJoinServer
 	Config
-	members atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
-	desk    *desk
-	s3Rates rates
+	members  atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
+	desk     *desk
+	exchange *exchange
+	s3Rates  rates
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
@@ -121,6 +122,7 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{}, desk: newDesk(),
+		exchange: newExchange(),
 	}
 	s.members.Store(&[]string{})
 	return s
@@ -149,6 +151,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	var after uint64
 	absent := map[fleet.HostID]time.Time{}
 	until := time.Now().Add(s.Settle)
+	s.exchange.reset()
 	err := s.Store.View(func(v *state.View) error {
 		after = v.Index()
 		for _, h := range v.Hosts() {
@@ -156,6 +159,9 @@ func (s *Server) Lead(ctx context.Context) error {
 				absent[h.ID] = until
 			}
 		}
+		everything := newNoted()
+		everything.all = true
+		s.exchange.learn(v, everything) // before the first host is told
 		return nil
 	})
 	if err != nil {
@@ -168,6 +174,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })
 	s.pending.Go(func() { s.watchStorage(ctx) })
+	s.pending.Go(func() { s.watchNetworks(ctx) })
 	s.mu.Unlock()
 	defer s.endAll()
 	for {
@@ -181,6 +188,7 @@ func (s *Server) Lead(ctx context.Context) error {
 		after = upTo
 		s.wakeFor(events, !ok)
 		s.desk.heed(events, !ok)
+		s.exchange.heed(events, !ok)
 	}
 }
 

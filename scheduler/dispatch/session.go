@@ -48,6 +48,8 @@ type session struct {
 	fullNext   bool
 	told       *[]string // the members, as the host knows them
 	toldSet    *link.StorageSet
+	network    toldNetwork
+	due        []*link.Down // what was found to be told and is not sent yet, in order
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
@@ -214,7 +216,8 @@ func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) e
 		case <-x.wake:
 		case msg := <-x.down:
 			if msg == nil {
-				x.fullNext = true
+				x.fullNext, x.due = true, nil
+				x.network.forget()
 				continue
 			}
 			if err := x.send(stream, msg); err != nil {
@@ -231,11 +234,16 @@ var plainBeat = &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{}}}
 
 // next returns what the session itself has to say; nil when that is nothing.
 func (x *session) next() (*link.Down, error) {
-	if x.changed.Swap(false) || x.fullNext {
-		if msg, err := x.assignments(); msg != nil || err != nil {
-			x.poke() // there may be more to say
-			return msg, err
+	if len(x.due) == 0 && (x.changed.Swap(false) || x.fullNext) {
+		if err := x.look(); err != nil {
+			return nil, err
 		}
+	}
+	if len(x.due) > 0 {
+		msg := x.due[0]
+		x.due = x.due[1:]
+		x.poke() // there may be more to say
+		return msg, nil
 	}
 	if set := x.storage.Load(); set != x.toldSet {
 		x.toldSet = set
@@ -251,24 +259,39 @@ func (x *session) next() (*link.Down, error) {
 	return plainBeat, nil
 }
 
-// assignments returns what the host has to be told to come from what it was sent last to what is
-// wanted now: nil when that is nothing.
-func (x *session) assignments() (*link.Down, error) {
+// look finds what the host has to be told to come from what it was told last to what is wanted now: of private networks
+// first, so that a pod finds its own there.
+func (x *session) look() error {
 	var host fleet.Host
 	var pods []fleet.Pod
+	at := map[fleet.PodID][]*link.OverlayPlace{}
+	full := x.fullNext
 	err := x.server.Store.View(func(v *state.View) error {
 		var ok bool
 		if host, ok = v.Host(x.host); !ok || host.State == fleet.HostGone {
 			return status.Error(codes.PermissionDenied, "this host is not known any more")
 		}
-		if x.fullNext || host.Generation != x.generation {
+		if full || host.Generation != x.generation {
 			pods = v.HostPods(x.host)
+			x.network.assigned(v, pods)
+			for i := range pods {
+				if p := &pods[i]; len(p.Overlays) > 0 && (full || x.sent[p.ID] != p.Generation) {
+					at[p.ID] = places(v, p)
+				}
+			}
 		}
+		x.due = x.networks(v, &host)
 		return nil
 	})
-	if err != nil || (!x.fullNext && host.Generation == x.generation) {
-		return nil, err
+	if err == nil && (full || host.Generation != x.generation) {
+		x.due = append(x.due, x.assignments(host.Generation, pods, at))
 	}
+	return err
+}
+
+// assignments returns what the host has to be told to come from the pods that it was sent last to those of a generation;
+// at holds the places in private networks of those that it has not been sent.
+func (x *session) assignments(generation uint64, pods []fleet.Pod, at map[fleet.PodID][]*link.OverlayPlace) *link.Down {
 	grace := x.server.Grace
 	now := make(map[fleet.PodID]uint64, len(pods))
 	var put []*link.Assignment
@@ -277,7 +300,7 @@ func (x *session) assignments() (*link.Down, error) {
 		now[p.ID] = p.Generation
 		if x.fullNext || x.sent[p.ID] != p.Generation {
 			order := encodeAssignment(p, grace, x.credential(p))
-			order.Env, order.Volume = x.environment(p), x.volume(p)
+			order.Env, order.Volume, order.Overlays = x.environment(p), x.volume(p), at[p.ID]
 			put = append(put, order)
 		}
 	}
@@ -288,13 +311,11 @@ func (x *session) assignments() (*link.Down, error) {
 			gone = append(gone, string(id))
 		}
 	}
-	x.sent, x.generation, x.fullNext = now, host.Generation, false
+	x.sent, x.generation, x.fullNext = now, generation, false
 	if full {
-		return &link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: host.Generation, Assignments: put}}}, nil
+		return &link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: generation, Assignments: put}}}
 	}
-	return &link.Down{Kind: &link.Down_Difference{Difference: &link.Difference{
-		From: from, To: host.Generation, Put: put, Gone: gone,
-	}}}, nil
+	return &link.Down{Kind: &link.Down_Difference{Difference: &link.Difference{From: from, To: generation, Put: put, Gone: gone}}}
 }
 
 // credential opens what a pod that is to run needs for its image. Without it the pod is assigned all

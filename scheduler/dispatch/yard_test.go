@@ -22,13 +22,14 @@ import (
 	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
+	"gantry/test/simhosts/simhost"
 )
 
 const patience = 20 * time.Second // for what must happen at all
 
 // yard is a leading scheduler with hosts that are played over real connections; what is proposed is applied at once.
 type yard struct {
-	*testing.T
+	testing.TB
 	ctx    context.Context
 	ca     *pki.CA
 	addr   string
@@ -130,12 +131,16 @@ func (y *yard) soon(what string, ok func() bool) {
 	}
 }
 
-func newYard(t *testing.T) *yard {
+func newYard(t testing.TB) *yard {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t) })
-	y := &yard{T: t, said: &safeBuffer{}}
+	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreTopFunction("testing.(*B).run1")) })
+	y := &yard{TB: t, said: &safeBuffer{}}
 	var cancel context.CancelFunc
-	y.ctx, cancel = context.WithTimeout(context.Background(), 2*patience)
+	limit := 2 * patience
+	if _, bench := t.(*testing.B); bench {
+		limit = 20 * patience
+	}
+	y.ctx, cancel = context.WithTimeout(context.Background(), limit)
 	var err error
 	y.store, err = state.Open(filepath.Join(t.TempDir(), "state.db"), state.Options{})
 	check(t, err)
@@ -144,7 +149,7 @@ func newYard(t *testing.T) *yard {
 	now := time.Now()
 	y.do(
 		state.Bootstrap{ClusterID: "cluster-1", At: now},
-		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1", Region: "EUROPE"}},
+		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1", Region: "EUROPE", GlobalNetwork: true}},
 		state.PutAccount{Account: fleet.Account{ID: "acme", Name: "Acme", CreatedAt: now}},
 	)
 	log := slog.New(slog.NewTextHandler(y.said, nil))
@@ -193,17 +198,29 @@ func (y *yard) certs(role pki.Role, id string) *pki.Store {
 type guest struct {
 	*yard
 	id     fleet.HostID
+	tunnel *link.HostTunnel
+	conn   *grpc.ClientConn
 	client link.LinkClient
 	stream link.Link_SessionClient
 	leave  func()
 	sets   chan *link.StorageSet
 	orders chan *link.Assignment
+
+	netMu    sync.Mutex // guards the fields below
+	networks simhost.Networks
+	kinds    []string     // kinds of messages of the session that were heard of networks and assignments
+	heard    []*link.Down // those of networks
 }
 
 // join makes a host of dc-1 with roles.
 func (y *yard) join(id fleet.HostID, roles ...fleet.HostRole) *guest {
 	y.Helper()
-	token := fleet.JoinToken{ID: fleet.TokenID("t-" + id), Hash: []byte("h"), DataCenter: "dc-1", Cloud: fleet.CloudSecure, ExpiresAt: time.Now().Add(time.Hour)}
+	return y.joinAt("dc-1", id, roles...)
+}
+
+func (y *yard) joinAt(center fleet.DataCenterID, id fleet.HostID, roles ...fleet.HostRole) *guest {
+	y.Helper()
+	token := fleet.JoinToken{ID: fleet.TokenID("t-" + id), Hash: []byte("h"), DataCenter: center, Cloud: fleet.CloudSecure, ExpiresAt: time.Now().Add(time.Hour)}
 	y.do(
 		state.PutToken{Token: token, At: time.Now()},
 		state.JoinHost{Token: token.ID, Hash: token.Hash, Host: fleet.Host{ID: id, Name: string(id), MachineID: "m-" + string(id)}, At: time.Now()},
@@ -214,7 +231,7 @@ func (y *yard) join(id fleet.HostID, roles ...fleet.HostRole) *guest {
 	conn, err := grpc.NewClient("passthrough:///"+y.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
 	check(y, err)
 	y.Cleanup(func() { check(y, conn.Close()) })
-	return &guest{yard: y, id: id, client: link.NewLinkClient(conn)}
+	return &guest{yard: y, id: id, conn: conn, client: link.NewLinkClient(conn), tunnel: tunnelOf(id)}
 }
 
 // connect begins a session; what it is told comes out of its channels.
@@ -227,6 +244,7 @@ func (g *guest) connect() *guest {
 	check(g, g.stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: &link.Hello{
 		MachineId: "m-" + string(g.id), BootId: "b", Run: fleet.NewID(), Inventory: &link.Inventory{
 			Total: &link.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Volumes: []string{"nfs", "cephfs", "nfs", "odd", "local"},
+			Tunnel: g.tunnel,
 		},
 	}}}))
 	msg, err := g.stream.Recv()
@@ -260,6 +278,7 @@ func (g *guest) connect() *guest {
 			if s := msg.GetStorage(); s != nil {
 				sets <- s
 			}
+			g.hear(msg)
 			for _, a := range slices.Concat(msg.GetFull().GetAssignments(), msg.GetDifference().GetPut()) {
 				orders <- a
 			}

@@ -21,6 +21,7 @@ const (
 	refusedGPUType
 	refusedCUDA
 	refusedVolume
+	refusedTunnel
 	refusedHostMemory
 	refusedHostCPU
 	refusedStanding
@@ -47,6 +48,8 @@ func firstRefusal(q *question, c *Candidate) refusal {
 		return refusedCUDA
 	case req.VolumeKind != "" && c.summary().volumes&bitOf(req.VolumeKind) == 0:
 		return refusedVolume
+	case req.Networked && !c.summary().networked:
+		return refusedTunnel
 	case host.Inventory.Total.MemoryMB < req.MinMemoryMB:
 		return refusedHostMemory
 	case host.Inventory.Total.MilliCPU < req.MinMilliCPU:
@@ -90,6 +93,7 @@ var words = [...]string{
 	refusedCloud:      "cloud tier",
 	refusedGPUType:    "GPU type",
 	refusedCUDA:       "CUDA version",
+	refusedTunnel:     "no tunnel to other hosts",
 	refusedHostMemory: "host memory",
 	refusedHostCPU:    "host vCPUs",
 	refusedCPU:        "CPU",

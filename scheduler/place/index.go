@@ -46,11 +46,12 @@ type shape struct {
 
 // common is what the hosts of a pool have in common, besides their shape.
 type common struct {
-	center   fleet.DataCenterID
-	cloud    fleet.Cloud
-	cuda     cudaVersion
-	volumes  kindSet
-	standing string // why they take no pods; empty: they do
+	center    fleet.DataCenterID
+	cloud     fleet.Cloud
+	cuda      cudaVersion
+	volumes   kindSet
+	networked bool
+	standing  string // why they take no pods; empty: they do
 }
 
 // pool is a tree of hosts by their ids.
@@ -153,7 +154,9 @@ func (x *Index) reimage(n *node, old, now []uint64) {
 func (x *Index) poolOf(c *Candidate) *pool {
 	s := x.shapeOf(c)
 	_, standing := c.Host.Takes()
-	of := common{center: c.Host.DataCenter, cloud: c.Host.Cloud, cuda: c.sum.cuda, volumes: c.sum.volumes, standing: standing}
+	of := common{
+		center: c.Host.DataCenter, cloud: c.Host.Cloud, cuda: c.sum.cuda, volumes: c.sum.volumes, networked: c.sum.networked, standing: standing,
+	}
 	for _, p := range s.pools {
 		if p.common == of {
 			return p

@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -42,6 +43,9 @@ func drawUse(t *rapid.T, c Candidate) Candidate {
 			fleet.HostReady, fleet.HostReady, fleet.HostReady, fleet.HostReady, fleet.HostUnreachable, fleet.HostJoining, fleet.HostFenced, fleet.HostGone,
 		}).Draw(t, "state")
 		c.Host.Duty = rapid.SampledFrom([]fleet.Duty{fleet.DutyOpen, fleet.DutyOpen, fleet.DutyCordoned, fleet.DutyDraining}).Draw(t, "duty")
+		if rapid.Bool().Draw(t, "tunnel") {
+			c.Host.Tunnel, c.Host.Inventory.Tunnel.PublicKey = netip.MustParseAddr("100.127.0.1"), "key"
+		}
 		c.Host.Behind = rapid.IntRange(0, 9).Draw(t, "behind") == 0
 		c.FreeGPUs = nil
 		full := rapid.IntRange(0, 2).Draw(t, "full")
@@ -77,6 +81,7 @@ func drawRequest(t *rapid.T, hosts []Candidate) Request {
 	req.Image = rapid.SampledFrom([]string{"", "x", "y", "unknown"}).Draw(t, "image")
 	req.CUDA = rapid.SampledFrom([]*fleet.CUDARange{nil, nil, {}, {Min: "12.8"}, {Allowed: []string{"12.4"}}}).Draw(t, "range")
 	req.VolumeKind = rapid.SampledFrom([]fleet.BackendKind{"", "", fleet.BackendNFS, fleet.BackendLocal}).Draw(t, "volume")
+	req.Networked = rapid.IntRange(0, 3).Draw(t, "networked") == 0
 	req.MinMemoryMB = rapid.SampledFrom([]int64{0, 0, 64_000}).Draw(t, "least memory")
 	req.MinMilliCPU = rapid.SampledFrom([]int64{0, 0, 16_000}).Draw(t, "least CPU")
 	req.Need.MilliCPU = rapid.SampledFrom([]int64{0, 1000, 4001, 17_000}).Draw(t, "need CPU")

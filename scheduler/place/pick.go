@@ -159,6 +159,8 @@ func (q *question) refuses(p *pool) refusal {
 		return refusedCUDA
 	case q.VolumeKind != "" && p.volumes&bitOf(q.VolumeKind) == 0:
 		return refusedVolume
+	case q.Networked && !p.networked:
+		return refusedTunnel
 	}
 	return passes
 }

@@ -67,6 +67,8 @@ type Request struct {
 	MinMilliCPU int64            // of the host's total; 0: any
 	// VolumeKind is the kind of backend of network volumes that the host must be able to mount; empty: none.
 	VolumeKind fleet.BackendKind
+	// Networked says that the host must have an end of the tunnel to other hosts.
+	Networked bool
 }
 
 // Choice is where a pod goes.

@@ -3,6 +3,7 @@ package place
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -202,12 +203,12 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		host("k", all...).but(func(c *Candidate) { c.Free.MilliCPU = 999 }),
 		host("l", all...).but(func(c *Candidate) { c.Free.MemoryMB = 999 }),
 		host("m", all...).but(func(c *Candidate) { c.Free.DiskGB = 19 }),
-		host("n", all...),
+		host("n", all...), host("o", all...), host("p", all...),
 	}
 	req := with(wantGPUs(h100, 2), func(r *Request) {
 		r.Centers = []fleet.DataCenterID{"dc-1"}
 		r.CUDA, r.MinMemoryMB, r.MinMilliCPU = &fleet.CUDARange{Min: "12.6"}, 32_000, 8_000
-		r.VolumeKind = fleet.BackendCeph
+		r.VolumeKind, r.Networked = fleet.BackendCeph, true
 	})
 	for i := range hosts {
 		if hosts[i].Host.Inventory.CUDA == "" && hosts[i].Host.ID != "c1" {
@@ -217,7 +218,16 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		if hosts[i].Host.ID == "n" {
 			kinds[0] = fleet.BackendNFS
 		}
-		hosts[i] = hosts[i].but(func(c *Candidate) { c.Host.Inventory.Volumes = kinds })
+		hosts[i] = hosts[i].but(func(c *Candidate) {
+			c.Host.Inventory.Volumes = kinds
+			c.Host.Tunnel, c.Host.Inventory.Tunnel.PublicKey = netip.MustParseAddr("100.127.0.1"), "key"
+			switch c.Host.ID {
+			case "o":
+				c.Host.Tunnel = netip.Addr{}
+			case "p":
+				c.Host.Inventory.Tunnel.PublicKey = ""
+			}
+		})
 	}
 	_, err := pick(t, req, hosts)
 	var got *fleet.Error
@@ -230,6 +240,7 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		{Reason: "GPU type", Hosts: 3},
 		{Reason: "CUDA version", Hosts: 2},
 		{Reason: "cannot mount cephfs volumes", Hosts: 1},
+		{Reason: "no tunnel to other hosts", Hosts: 2},
 		{Reason: "host memory", Hosts: 1},
 		{Reason: "host vCPUs", Hosts: 1},
 		{Reason: "not connected yet", Hosts: 1},

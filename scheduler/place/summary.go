@@ -13,6 +13,8 @@ type summary struct {
 	cuda   cudaVersion
 	// volumes are the kinds of network volumes that it can mount.
 	volumes kindSet
+	// networked says that it has an end of the tunnel to other hosts.
+	networked bool
 }
 
 // kindSet is a set of kinds of backends of network volumes.
@@ -73,6 +75,7 @@ func (c *Candidate) summarize(before *Candidate) *summary {
 		s.images = hashImages(c.Host.Inventory.Images)
 	}
 	s.cuda, s.volumes = parseCUDA(c.Host.Inventory.CUDA), kindSetOf(c.Host.Inventory.Volumes)
+	s.networked = c.Host.Networked()
 	for i := range c.Host.Inventory.GPUs {
 		s.add(c.Host.Inventory.GPUs[i].Type).total++
 	}

@@ -38,6 +38,9 @@ func (c PutDataCenter) apply(t *txn) (any, error) {
 	if err := checkID("$.id", string(c.DataCenter.ID)); err != nil {
 		return nil, err
 	}
+	if err := checkUnderlay(c.DataCenter.Underlay); err != nil {
+		return nil, err
+	}
 	put(t, &t.base.centers, c.DataCenter.ID, &c.DataCenter)
 	t.note(KindCatalog, string(c.DataCenter.ID))
 	return nil, nil
@@ -50,7 +53,7 @@ func (c PutCatalog) apply(t *txn) (any, error) {
 }
 
 func (c PutAccount) apply(t *txn) (any, error) {
-	if err := checkID("$.id", string(c.Account.ID)); err != nil {
+	if err := cmp.Or(checkID("$.id", string(c.Account.ID)), checkEgress(c.Account.Egress)); err != nil {
 		return nil, err
 	}
 	put(t, &t.base.accounts, c.Account.ID, &c.Account)
@@ -78,6 +81,12 @@ func (c UpdateAccount) apply(t *txn) (any, error) {
 		if *q == (fleet.Quotas{}) {
 			account.Quotas = nil
 		}
+	}
+	if c.Egress != nil {
+		if err := checkEgress(*c.Egress); err != nil {
+			return nil, err
+		}
+		account.Egress = *c.Egress
 	}
 	put(t, &t.base.accounts, account.ID, &account)
 	t.note(KindAccount, string(account.ID))

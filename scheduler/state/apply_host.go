@@ -100,6 +100,7 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	host.Hardware = cmp.Or(host.Hardware, c.Hardware)
 	host.Epoch++
 	host.Inventory = tidyInventory(&c.Inventory)
+	t.joinTunnel(&host)
 	t.contribute(c.Inventory.GPUs)
 	c.compare(t, &was, &host)
 	return t.putHost(host), nil

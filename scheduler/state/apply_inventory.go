@@ -40,12 +40,13 @@ func (c UpdateInventory) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	t.contribute(c.Inventory.GPUs)
-	now := tidyInventory(&c.Inventory)
-	if sameInventory(&host.Inventory, &now) {
+	next := host
+	next.Inventory = tidyInventory(&c.Inventory)
+	t.joinTunnel(&next)
+	if sameInventory(&host.Inventory, &next.Inventory) && next.Tunnel == host.Tunnel {
 		return nil, nil
 	}
-	host.Inventory = now
-	t.putHost(host)
+	t.putHost(next)
 	return nil, nil
 }
 
@@ -128,6 +129,7 @@ func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text), cmp.Compare(severity(b), severity(a)))
 	}))
 	out.Volumes = slices.Compact(slices.Sorted(slices.Values(inv.Volumes)))
+	out.Tunnel = tidyTunnel(inv.Tunnel)
 	return out
 }
 
@@ -143,5 +145,6 @@ func sameInventory(a, b *fleet.Inventory) bool {
 	return a.Total == b.Total && slices.Equal(a.GPUs, b.GPUs) && a.CUDA == b.CUDA && a.Driver == b.Driver && a.Kernel == b.Kernel &&
 		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
-		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes)
+		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
+		a.Tunnel == b.Tunnel
 }

@@ -159,6 +159,7 @@ func (c RestoreCluster) apply(t *txn) (any, error) {
 		t.remeasure(*get(t, &t.base.volumes, id))
 	}
 	t.skipBases()
+	t.skipNetworks()
 	t.putMember(c.Member)
 	return nil, nil
 }

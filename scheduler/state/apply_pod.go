@@ -43,6 +43,9 @@ func (c CreatePod) apply(t *txn) (any, error) {
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
 		Mappings: bind.Mappings, Image: in.Spec.Image,
 	}
+	if err := t.attach(pod); err != nil {
+		return nil, err
+	}
 	pod.Generation = t.reassigned(host.ID)
 	t.remember(oncePod, pod.Account, c.Once, string(pod.ID), pod.CreatedAt)
 	return clonePod(t.putPod(pod)), nil
@@ -95,6 +98,9 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	if err := t.mountable(pod.Spec.Network, &host); err != nil {
 		return host, err
 	}
+	if err := t.connectable(pod, &host); err != nil {
+		return host, err
+	}
 	on := t.podsOn(host.ID)
 	used, _, _ := usedBy(without(slices.Clone(on), pod, byID)) // the pod's own data has its place already
 	free := minus(host.Inventory.Total, used)
@@ -136,7 +142,9 @@ func (c ActPod) apply(t *txn) (any, error) {
 			return nil, err
 		}
 		pod.Status = fleet.StatusStarting
-		begin(t, &pod, c.At)
+		if err := begin(t, &pod, c.At); err != nil {
+			return nil, err
+		}
 	case fleet.ActionStart:
 		if err := c.start(t, old, &pod); err != nil {
 			return nil, err
@@ -197,6 +205,7 @@ func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 
 // holdData says that of a terminated pod only data is left on its host.
 func holdData(pod *fleet.Pod) {
+	detach(pod)
 	pod.GPUs, pod.Mappings = nil, nil
 	pod.Need = fleet.Resources{DiskGB: int64(pod.Spec.Persistent.SizeGB)}
 }
@@ -230,12 +239,12 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if old.Host != pod.Host {
 		t.reassigned(old.Host)
 	}
-	begin(t, pod, c.At)
-	return nil
+	return begin(t, pod, c.At)
 }
 
-// begin makes the pod's next incarnation, of which nothing has happened yet.
-func begin(t *txn, pod *fleet.Pod, at time.Time) {
+// begin makes the pod's next incarnation, of which nothing has happened yet. Errors: no_capacity, when it is to be in a private
+// network in which it is not and there is no address left; it is all the same, without that.
+func begin(t *txn, pod *fleet.Pod, at time.Time) error {
 	pod.Incarnation = max(pod.Incarnation, lineageFloor(t.lineage())) + 1
 	pod.Steps = firstStep(at)
 	pod.StartedAt = time.Time{}
@@ -243,5 +252,7 @@ func begin(t *txn, pod *fleet.Pod, at time.Time) {
 	if pod.Image != pod.Spec.Image { // the digest was another image's
 		pod.Image, pod.Digest = pod.Spec.Image, ""
 	}
+	err := t.attach(pod)
 	t.renumber(pod)
+	return err
 }

@@ -201,7 +201,7 @@ func (c ReportPods) reboot(t *txn, pod *fleet.Pod, r *PodReport) {
 		return
 	}
 	pod.Status = fleet.StatusProvisioning
-	begin(t, pod, c.At)
+	_ = begin(t, pod, c.At) // a network that is full keeps no pod from running again
 }
 
 func (c PurgePods) apply(t *txn) (any, error) {

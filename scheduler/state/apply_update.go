@@ -131,8 +131,7 @@ func (c UpdatePod) restart(t *txn, old, pod *fleet.Pod) error {
 	}
 	next, _ := old.Status.Next(fleet.ActionUpdate)
 	pod.Status, pod.Need, pod.Mappings = next, c.Need, mappings
-	begin(t, pod, c.At)
-	return nil
+	return begin(t, pod, c.At)
 }
 
 // record changes the record alone. Only data that grows takes more of the host at once; a container disk

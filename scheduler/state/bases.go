@@ -80,7 +80,13 @@ func slotsPast(slot int, lineage uint64) int {
 	if lineage == 0 {
 		return slot
 	}
-	const room = uint64(volumeSlots - 2*unknownSlots)
-	mixed := lineage * 0x9E3779B97F4A7C15                              // lineages that follow each other come far apart
-	return (slot + unknownSlots + int((mixed>>32)%room)) % volumeSlots //nolint:gosec // below room
+	return int(pastCopy(uint32(slot), uint32(volumeSlots), lineage)) //nolint:gosec // small
+}
+
+// pastCopy is slotsPast for any space.
+func pastCopy(at, space uint32, lineage uint64) uint32 {
+	unknown := min(unknownSlots, uint64(space)/4)
+	room := uint64(space) - 2*unknown
+	mixed := lineage * 0x9E3779B97F4A7C15                                    // lineages that follow each other come far apart
+	return uint32((uint64(at) + unknown + (mixed>>32)%room) % uint64(space)) //nolint:gosec // below space
 }

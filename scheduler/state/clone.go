@@ -25,6 +25,7 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 	out.Mappings = slices.Clone(p.Mappings)
 	out.ExitCode = clonePtr(p.ExitCode)
 	out.Steps = maps.Clone(p.Steps)
+	out.Overlays = slices.Clone(p.Overlays)
 	return out
 }
 
@@ -95,6 +96,12 @@ func cloneBackend(b *fleet.Backend) fleet.Backend {
 func cloneS3Key(k *fleet.S3Key) fleet.S3Key {
 	out := *k
 	out.Sealed = slices.Clone(k.Sealed)
+	return out
+}
+
+func cloneNetworkSettings(s *fleet.NetworkSettings) fleet.NetworkSettings {
+	out := *s
+	out.Aliases = slices.Clone(s.Aliases)
 	return out
 }
 

@@ -115,6 +115,7 @@ func commandTypes() []Command {
 		SetHostRoles{},
 		PutS3Key{},
 		DeleteS3Key{},
+		PutNetworkSettings{},
 	}
 }
 

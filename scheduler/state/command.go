@@ -83,8 +83,9 @@ type JoinHost struct {
 
 // ConnectHost begins a session of a host: a new epoch, ready, with the inventory that its agent
 // reports. Generation is the highest one that the agent's ledger knows; if it is above ours, this
-// control plane was restored from an old copy, and ours is raised above it. Value: fleet.Host.
-// Errors: not_found, forbidden (another machine), invalid.
+// control plane was restored from an old copy, and ours is raised above it. The first one gives the host
+// its address in the tunnel to other hosts. Of its own end of it what cannot be meant is left out, and so is a key that
+// another host has: a notice says so then. Value: fleet.Host. Errors: not_found, forbidden (another machine), invalid.
 type ConnectHost struct {
 	Host       fleet.HostID    `cbor:"1,keyasint"`
 	MachineID  string          `cbor:"2,keyasint"`
@@ -125,7 +126,8 @@ type SetHostState struct {
 // ID, Account, Spec, Host, GPUs, Need, HourlyRate, Locked and CreatedAt; the rest is set here.
 // What the host gives may differ from what is named; see Binding.
 // Value: fleet.Pod, with what it really got. Errors: not_found (account), exists, invalid, stale (pick
-// again), low_balance, rule (a prepaid account and a GPU type without a price).
+// again), low_balance, rule (a prepaid account and a GPU type without a price), no_capacity (its private network has no
+// address left).
 type CreatePod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
@@ -154,7 +156,7 @@ type Binding struct {
 
 // ActPod does a public action on a pod of the account. Bind is set for a start and nil otherwise.
 // Value: fleet.Pod. Errors: not_found, not_allowed, invalid, stale (the pod's revision is not Rev,
-// or the binding is taken); of a start also low_balance and rule, as CreatePod.
+// or the binding is taken), no_capacity as CreatePod; of a start also low_balance and rule.
 type ActPod struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Pod     fleet.PodID     `cbor:"2,keyasint"`
@@ -264,12 +266,13 @@ type TouchKeys struct {
 }
 
 // UpdateAccount changes an account; nil leaves a field as it is, the zero Quotas remove its own.
-// Value: fleet.Account. Errors: not_found.
+// Value: fleet.Account. Errors: not_found, invalid.
 type UpdateAccount struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Name    *string         `cbor:"2,keyasint,omitempty"`
 	Prepaid *bool           `cbor:"3,keyasint,omitempty"`
 	Quotas  *fleet.Quotas   `cbor:"4,keyasint,omitempty"`
+	Egress  *fleet.Egress   `cbor:"5,keyasint,omitempty"`
 }
 
 // AddCredit adds to the balance of an account, or takes from it when Amount is negative. An account's

@@ -18,6 +18,7 @@ const (
 	KindCatalog                 // a data center (its id) or the catalog (empty)
 	KindMember                  // a member of the control plane (its id), or its identity and level (empty)
 	KindStorage                 // a backend of network volumes, or what is to be done for volumes on it; backend id
+	KindNetwork                 // an overlay's members (its id), or the settings of private networks (empty)
 )
 
 // Event says that a thing changed, was created or was deleted in the entry at Index. It does not say

@@ -12,7 +12,8 @@ func LevelOf(cmd Command) uint64 {
 		DeleteCPUFlavor, PutStoragePrices, DeleteDataCenter, SetHostCloud, CreateVolume, UpdateVolume, DeleteVolume,
 		SettleMeters, ExhaustAccounts, PurgeUsage, PurgeOnce, SetTemplateSource, PutMember, JoinMember, RemoveMember,
 		RaiseLevel, RestoreCluster, SetHostDuty, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod,
-		UpdateInventory, PutSecret, DeleteSecret, PutBackend, DeleteBackend, ReportVolumes, SetHostRoles, PutS3Key, DeleteS3Key:
+		UpdateInventory, PutSecret, DeleteSecret, PutBackend, DeleteBackend, ReportVolumes, SetHostRoles, PutS3Key, DeleteS3Key,
+		PutNetworkSettings:
 		return 1
 	}
 	return 0

@@ -62,6 +62,7 @@ const (
 	numSetHostRoles
 	numPutS3Key
 	numDeleteS3Key
+	numPutNetworkSettings
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -128,3 +129,5 @@ func (ReportVolumes) number() uint64 { return numReportVolumes }
 func (SetHostRoles) number() uint64  { return numSetHostRoles }
 func (PutS3Key) number() uint64      { return numPutS3Key }
 func (DeleteS3Key) number() uint64   { return numDeleteS3Key }
+
+func (PutNetworkSettings) number() uint64 { return numPutNetworkSettings }

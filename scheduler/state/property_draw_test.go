@@ -28,6 +28,7 @@ func (w *world) enrich(t *rapid.T, p *fleet.Pod) {
 		return
 	}
 	drawReferences(t, &p.Spec)
+	p.Spec.GlobalNetworking = rapid.Bool().Draw(t, "networked")
 	p.Spec.Ports = drawPorts(t)
 	p.Mappings = w.drawMappings(t, p.Host, p.Spec.Ports)
 	if rapid.IntRange(0, 2).Draw(t, "keeps data") == 0 {
@@ -84,6 +85,9 @@ func (w *world) drawUpdate(t *rapid.T, id fleet.PodID, now time.Time) UpdatePod 
 	})
 	if rapid.Bool().Draw(t, "refers to others") {
 		drawReferences(t, &c.Spec)
+	}
+	if rapid.IntRange(0, 2).Draw(t, "other network") == 0 {
+		c.Spec.GlobalNetworking, c.Spec.Name = !c.Spec.GlobalNetworking, pick(t, "name", "one", "two")
 	}
 	if rapid.Bool().Draw(t, "other ports") {
 		c.Spec.Ports = drawPorts(t)

@@ -68,6 +68,7 @@ func (w *world) drawInventory(t *rapid.T, host fleet.HostID, now time.Time) Upda
 	if rapid.Bool().Draw(t, "publishes") {
 		inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_004
 	}
+	inv.Tunnel = drawTunnel(t, host)
 	if code := pick(t, "notice", "", "", "one", "two", "No"); code != "" {
 		inv.Notices = []fleet.Notice{{Code: code, Severe: rapid.Bool().Draw(t, "severe")}, {Code: "more"}}
 	}
@@ -84,6 +85,7 @@ func (w *world) drawConnect(t *rapid.T, host fleet.HostID, now time.Time) Connec
 		Host: host, Inventory: inventory(host), At: now, Generation: uint64(rapid.IntRange(0, 30).Draw(t, "seen")),
 	}
 	c.Inventory.PublicIP, c.Inventory.PortFrom, c.Inventory.PortTo = "192.0.2.1", 30_000, 30_004
+	c.Inventory.Tunnel = drawTunnel(t, host)
 	w.view(func(v *View) { h, _ := v.Host(host); c.MachineID, c.BootID = h.MachineID, h.BootID })
 	if c.BootID == "" || rapid.IntRange(0, 3).Draw(t, "booted") == 0 {
 		c.BootID = fmt.Sprintf("boot-%d", w.index)

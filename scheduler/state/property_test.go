@@ -74,7 +74,9 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 // drawCommands draws what one proposal holds: mostly one command.
 func (w *world) drawCommands(t *rapid.T, step int) []Command {
 	now := at(100 + step)
-	switch rapid.IntRange(0, 11).Draw(t, "realm") {
+	switch rapid.IntRange(0, 12).Draw(t, "realm") {
+	case 12:
+		return []Command{drawNetwork(t)}
 	case 10, 11:
 		return []Command{w.drawStorage(t, now)}
 	case 0, 1:
@@ -124,6 +126,7 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			checkTemplates(t, before, after)
 			checkFleet(t, before, after)
 			w.checkStorage(t, before, after)
+			w.checkNetworks(t, before, after, at(100+step))
 			all := slices.Concat(res...)
 			books.follow(proposed, all)
 			books.check(t, after)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"net/netip"
 	"time"
 
 	"gantry/fleet"
@@ -171,6 +172,7 @@ func laterCommands() []Command {
 		SetHostRoles{Host: "host0000000001", Roles: []fleet.HostRole{fleet.RoleS3, fleet.RoleStorage}},
 		PutS3Key{sampleS3Key()},
 		DeleteS3Key{Account: "acme", ID: sampleS3Key().ID},
+		PutNetworkSettings{sampleNetwork()},
 	}
 }
 
@@ -183,6 +185,13 @@ func sampleInventory() fleet.Inventory {
 	inv.Notices = []fleet.Notice{{Code: "disk_unlimited", Text: "The disk of pods has no limit.", Severe: true}}
 	inv.RuntimeClass = "gvisor"
 	return inv
+}
+
+// sampleNetwork are settings of private networks with every field set.
+func sampleNetwork() fleet.NetworkSettings {
+	s := fleet.DefaultNetworkSettings()
+	s.PodMbps = 100
+	return s
 }
 
 func sampleMember() fleet.Member {
@@ -227,7 +236,17 @@ func laterSamples() []sample {
 	used.Used = true
 	mounts, roles := sampleInventory(), sampleHost()
 	mounts.Volumes, roles.Roles = []fleet.BackendKind{fleet.BackendCeph, fleet.BackendNFS}, []fleet.HostRole{fleet.RoleS3}
+	joined, linked, placed := sampleInventory(), sampleHost(), samplePod()
+	joined.Tunnel, linked.Tunnel = hostTunnel("host0000000001"), netip.MustParseAddr("100.127.0.1")
+	joined.Tunnel.UserSpace, joined.Tunnel.Plain = true, netip.MustParseAddr("2001:db8::1")
+	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
 	return append(out,
+		sample{"-tunnel", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: joined, At: at(11)}},
+		sample{"-tunnel", JoinHost{Token: "t1", Hash: []byte("h"), Host: linked, At: at(1)}},
+		sample{"-overlays", CreatePod{Pod: placed, HostEpoch: 1}},
+		sample{"-egress", UpdateAccount{Account: "acme", Egress: ptr(fleet.EgressNone)}},
+		sample{"-egress", PutAccount{fleet.Account{ID: "acme", Name: "Acme", CreatedAt: at(0), Egress: fleet.EgressNone}}},
+		sample{"-underlay", PutDataCenter{fleet.DataCenter{ID: "dc-1", Name: "One", Region: "EU", Underlay: fleet.UnderlayPrivate}}},
 		sample{"-ceph", PutBackend{Backend: ceph}},
 		sample{"-local", PutBackend{Backend: local}},
 		sample{"-used", PutBackend{Backend: used}},

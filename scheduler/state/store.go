@@ -226,6 +226,7 @@ func readTables(tx *bbolt.Tx, c *codec, tb *tables) error {
 			return err
 		}
 	}
+	tb.settled()
 	return nil
 }
 
@@ -340,6 +341,7 @@ func (s *Store) publish(t *txn, index uint64) error {
 			return err
 		}
 	}
+	s.tables.settled()
 	for _, e := range t.events {
 		s.ring.add(e)
 	}

@@ -66,6 +66,11 @@ type tables struct {
 	once        table[string, onceRow]     // by onceKey
 	members     table[fleet.MemberID, fleet.Member]
 
+	networkSettings table[string, fleet.NetworkSettings]
+	networkCursors  table[string, networkCursors]
+	overlays        table[fleet.OverlayID, fleet.Overlay]
+	overlayMembers  table[string, fleet.OverlayMember] // by memberKey
+
 	byName map[string]rowStore // by the names of their buckets
 
 	// Derived from the above, by put alone.
@@ -83,6 +88,8 @@ type tables struct {
 	roles map[fleet.HostID]*fleet.Host
 	// stored is what is derived from volumes.
 	stored volumeIndex
+	// networks is what is derived from overlays, their members, and hosts.
+	networks networkIndex
 }
 
 // newTables returns empty tables.
@@ -113,6 +120,11 @@ func newTables() *tables {
 		once:        newTable[string, onceRow]("once"),
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
 
+		networkSettings: newTable[string, fleet.NetworkSettings]("networkSettings"),
+		networkCursors:  newTable[string, networkCursors]("networkCursors"),
+		overlays:        ownedTable[fleet.OverlayID]("overlays", func(o *fleet.Overlay) fleet.AccountID { return o.Account }),
+		overlayMembers:  newTable[string, fleet.OverlayMember]("overlayMembers"),
+
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
@@ -123,6 +135,7 @@ func newTables() *tables {
 		draining:   map[fleet.HostID]struct{}{},
 		roles:      map[fleet.HostID]*fleet.Host{},
 		stored:     newVolumeIndex(),
+		networks:   newNetworkIndex(),
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
@@ -130,6 +143,7 @@ func newTables() *tables {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,
+		&tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	} {
 		tb.byName[t.name()] = t
 	}
@@ -219,9 +233,16 @@ func (tb *tables) put(at slot, row any) error {
 	case tb.hosts.bucket:
 		host, _ := row.(*fleet.Host)
 		tb.deriveHost(fleet.HostID(at.key), host)
+		tb.networks.takeHost(tb.hosts.rows[fleet.HostID(at.key)], host)
 	case tb.volumes.bucket:
 		volume, _ := row.(*fleet.Volume)
 		tb.stored.take(tb.volumes.rows[fleet.VolumeID(at.key)], volume)
+	case tb.overlays.bucket:
+		overlay, _ := row.(*fleet.Overlay)
+		tb.networks.takeOverlay(tb.overlays.rows[fleet.OverlayID(at.key)], overlay)
+	case tb.overlayMembers.bucket:
+		member, _ := row.(*fleet.OverlayMember)
+		tb.networks.takeMember(tb.overlayMembers.rows[at.key], member)
 	case tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
 	case tb.cluster.bucket:
@@ -237,6 +258,9 @@ func (tb *tables) put(at slot, row any) error {
 	t.set(at.key, row)
 	return nil
 }
+
+// settled is called when all rows of a batch, or of a file, were put.
+func (tb *tables) settled() { tb.networks.order() }
 
 // deriveKey replaces old by key, either of which may be nil. Rows of one batch come in any order: the hash
 // of a key that goes may be another's by now.

@@ -255,6 +255,7 @@ func (t *txn) putPod(p *fleet.Pod) *fleet.Pod {
 	old := get(t, &t.base.pods, p.ID)
 	t.meterPod(old, p)
 	t.letGo(old, p)
+	t.follow(p)
 	put(t, &t.base.pods, p.ID, p)
 	t.note(KindPod, string(p.ID))
 	return p
@@ -266,6 +267,7 @@ func (t *txn) putHost(h fleet.Host) fleet.Host {
 	h.Generation = 0
 	h.Rev++
 	t.settle(get(t, &t.base.hosts, h.ID), &h)
+	t.ownTunnel(&h)
 	put(t, &t.base.hosts, h.ID, &h)
 	t.note(KindHost, string(h.ID))
 	out := cloneHost(&h)

@@ -20,6 +20,7 @@ type picture struct {
 	templates []fleet.Template
 	volumes   []fleet.Volume
 	books     books
+	private   private
 	all       []any
 }
 
@@ -53,7 +54,8 @@ func take(s *state.Store) (picture, error) {
 			all = append(all, h)
 		}
 		out.volumes = v.AllVolumes()
-		all = append(all, v.Backends(), out.volumes)
+		out.private = readNetworks(v)
+		all = append(all, v.Backends(), out.volumes, out.private.all)
 		out.books, err = readBooks(v)
 		all = append(all, out.books.text())
 		out.all = all
@@ -80,12 +82,14 @@ type checker struct {
 	unsure     fleet.Money      // credit of the prepaid account that it has or has not
 	clocksJump bool             // money is not checked
 	calm       func() time.Time // since when schedulers have no fault; zero: they have
-	dry        time.Time        // since when that account has no credit and pods; zero: it is not so
+	mixing     mixing
+	dry        time.Time // since when that account has no credit and pods; zero: it is not so
 }
 
 func newChecker(w *world) *checker {
 	return &checker{
 		w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, credit: map[fleet.AccountID]fleet.Money{},
+		mixing: mixing{ids: map[uint32]fleet.OverlayID{}, pods: map[*machine]map[fleet.OverlayID]fleet.PodID{}},
 	}
 }
 
@@ -114,6 +118,7 @@ func (c *checker) look() {
 	c.held(now)
 	c.kept(now)
 	c.published(now)
+	c.apart(now)
 	c.processes(now)
 	c.once(now)
 	if !c.clocksJump {
@@ -231,7 +236,7 @@ func (c *checker) once(now picture) {
 			return
 		}
 		if other, known := c.only[name]; known && other != id {
-			c.w.broke("one key made %q and %q, called %s", other, id, name)
+			c.w.brokeKey("one key made %q and %q, called %s", other, id, name)
 		}
 		c.only[name] = id
 	}
@@ -320,6 +325,7 @@ func (c *checker) settled() (wrong []string) {
 	wrong = append(wrong, c.united()...)
 	wrong = append(wrong, c.stored(now)...)
 	wrong = append(wrong, c.housed(now)...)
+	wrong = append(wrong, c.joined(now)...)
 	if !c.clocksJump {
 		wrong = append(wrong, c.spent(now)...)
 	}

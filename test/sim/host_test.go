@@ -90,13 +90,13 @@ func (h *host) start() {
 // config is an agent's configuration on the machine as it is now.
 func (h *host) config(c *client) agent.Config {
 	h.mu.Lock()
-	kernel, boot := h.kernel, h.boot
+	kernel, boot, tunnel := h.kernel, h.boot, h.tunnel
 	h.mu.Unlock()
 	return agent.Config{
 		Dir: h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
 		Accelerators: h.gear, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
 		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: h.gear, Publish: publish(),
-		Volumes: simVolumes{h.machine}, Provisioner: h.world.store,
+		Volumes: simVolumes{h.machine}, Provisioner: h.world.store, Private: h.private(tunnel),
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:      func() {}, Log: h.world.log.With("at", h.name),
 	}

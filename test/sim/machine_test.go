@@ -25,19 +25,19 @@ type machine struct {
 	instance string
 	watch    watcher
 
-	mu     sync.Mutex // guards the fields below; taken before the watcher's locks
-	rng    *rand.Rand
-	boot   int
-	kernel *netctl.FakeKernel
-	away   chan struct{}     // not nil while the container runtime does not answer; closed when it comes back
-	left   chan struct{}     // closed when the container runtime goes away
-	slow   bool              // pulls take ten times as long
-	images map[string]string // digests by reference, as pulled last
-	layers map[string]string // references by digest
-	boxes  map[fleet.PodID]*box
+	mu        sync.Mutex // guards the fields below; taken before the watcher's locks
+	rng       *rand.Rand
+	boot, pid int
+	kernel    *netctl.FakeKernel
+	away      chan struct{}     // not nil while the container runtime does not answer; closed when it comes back
+	left      chan struct{}     // closed when the container runtime goes away
+	slow      bool              // pulls take ten times as long
+	images    map[string]string // digests by reference, as pulled last
+	layers    map[string]string // references by digest
+	boxes     map[fleet.PodID]*box
 	// attached are network volumes, until the kernel ends.
 	attached map[fleet.PodID]fleet.VolumeID
-	pid      int
+	tunnel   *simTunnel
 }
 
 // watcher is told what processes do, while the machine's lock is held.
@@ -83,7 +83,7 @@ func newMachine(name string, seed uint64, w watcher) *machine {
 	return &machine{
 		name: name, instance: fmt.Sprintf("%04x", seed&0xffff), watch: w, rng: rand.New(rand.NewPCG(seed, 2)), boot: 1,
 		kernel: netctl.NewFakeKernel(), left: make(chan struct{}), images: map[string]string{}, layers: map[string]string{}, boxes: map[fleet.PodID]*box{},
-		attached: map[fleet.PodID]fleet.VolumeID{},
+		attached: map[fleet.PodID]fleet.VolumeID{}, tunnel: &simTunnel{},
 	}
 }
 
@@ -112,7 +112,7 @@ func (m *machine) reboot() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.boot++
-	m.kernel = netctl.NewFakeKernel()
+	m.kernel, m.tunnel = netctl.NewFakeKernel(), &simTunnel{}
 	clear(m.attached)
 	for _, b := range m.boxes {
 		m.exit(b, 137, false)

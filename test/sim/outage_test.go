@@ -306,6 +306,9 @@ func clockJump(d *driver) (time.Duration, func()) {
 	if d.rng.IntN(2) == 0 {
 		by = -by
 	}
+	if by.Abs() > 24*time.Hour {
+		d.forgetful.Store(true)
+	}
 	p.clock.Store(int64(by))
 	return d.between(5*time.Second, 30*time.Second), d.outage("clock jump", by, func() { p.clock.Store(0) })
 }

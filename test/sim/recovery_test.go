@@ -239,14 +239,14 @@ func (d *driver) rebase(before picture) {
 	defer d.tally.Unlock()
 	over := map[fleet.PodID]fleet.PodStatus{}
 	for id, p := range before.pods {
-		if !p.Status.Active() {
+		if !p.Status.Active() && !p.Held { // a host that holds one may be cut off, and not know that it is over
 			over[id] = p.Status
 		}
 	}
 	d.mu.Lock()
 	d.over = over
-	for id, status := range over {
-		if status == fleet.StatusTerminated {
+	for id, p := range before.pods {
+		if p.Status == fleet.StatusTerminated {
 			delete(d.written, id) // its data went with it, though the copy does not know
 		}
 	}

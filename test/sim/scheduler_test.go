@@ -158,7 +158,7 @@ func (w *world) found(ctx context.Context, n int, accounts []fleet.AccountID) er
 	for _, m := range w.members {
 		cmds = append(cmds, state.PutMember{Member: m.record()})
 	}
-	cmds = append(cmds, state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1", Region: "UNKNOWN"}}, putBackend())
+	cmds = append(cmds, state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1", Region: "UNKNOWN", GlobalNetwork: true}}, putBackend())
 	results, err := lead.node.Propose(ctx, cmds...)
 	for _, r := range results {
 		err = errors.Join(err, r.Err)

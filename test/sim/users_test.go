@@ -38,6 +38,7 @@ func (d *driver) userCall(account fleet.AccountID) func() {
 	case n < 35 || len(d.ids) == 0:
 		req := d.request()
 		d.mounts(account, &req)
+		d.joins(&req)
 		if d.rng.IntN(3) > 0 {
 			return func() { d.userCreates(account, req) }
 		}
@@ -350,11 +351,11 @@ func (d *driver) certain(once attempt, call func() (made string, replayed bool, 
 			time.Sleep(2 * time.Second)
 			continue
 		case err != nil && first != "":
-			d.broke("%s: made %q, and when asked again it is refused: %v", once.name, first, err)
+			d.brokeKey("%s: made %q, and when asked again it is refused: %v", once.name, first, err)
 		case err != nil:
 			return true, err
 		case first != "" && made != first, replayed && sure, !replayed && first != "":
-			d.broke("%s: the answers are %q and %q, replayed %v, sure %v", once.name, first, made, replayed, sure)
+			d.brokeKey("%s: the answers are %q and %q, replayed %v, sure %v", once.name, first, made, replayed, sure)
 		case replayed:
 			d.note("create replayed")
 		}

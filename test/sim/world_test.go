@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,10 @@ type world struct {
 	certLife      time.Duration // of host certificates; 0: the default
 	snapshotEvery uint64        // 0: the default, which a run does not reach
 	trailing      uint64
+
+	// forgetful: a scheduler's clock was wrong by more than the day for which keys of creates are kept, so that one may be
+	// forgotten at once, whenever it was used.
+	forgetful atomic.Bool
 
 	mu      sync.Mutex // guards the fields below; taken after a machine's lock
 	users   *rand.Rand // of the users' calls
@@ -128,6 +133,13 @@ func (w *world) broke(format string, args ...any) {
 func (w *world) check(err error) {
 	if err != nil {
 		w.broke("%v", err)
+	}
+}
+
+// brokeKey is broke for what an idempotency key promises.
+func (w *world) brokeKey(format string, args ...any) {
+	if !w.forgetful.Load() {
+		w.broke(format, args...)
 	}
 }
 

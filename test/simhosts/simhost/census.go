@@ -76,6 +76,13 @@ func (c *census) removed(v fleet.VolumeID) {
 	}
 }
 
+// found remembers a fault that a host noticed.
+func (c *census) found(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fault(format, args...)
+}
+
 // fault remembers a fault. The caller holds mu.
 func (c *census) fault(format string, args ...any) {
 	if len(c.faults) < maxFaults {

@@ -194,5 +194,6 @@ func (f *Fleet) Host(i int) *Host { return f.hosts[i] }
 // Runs returns what runs now, on all hosts.
 func (f *Fleet) Runs() []Run { return f.census.runs() }
 
-// Faults returns what must never be, in words: a pod that ran on two hosts at once, a GPU that two pods had.
+// Faults returns what must never be, in words: a pod that ran on two hosts at once, a GPU that two pods had, an overlay
+// that a host was told of without having a pod in it.
 func (f *Fleet) Faults() []string { return f.census.said() }

@@ -16,6 +16,7 @@ import (
 type Host struct {
 	fleet   *Fleet
 	name    string
+	number  int // in the fleet
 	machine string
 	gpus    []fleet.GPU
 	wake    chan struct{} // something is to be sent, or the host was cut or mended
@@ -36,6 +37,7 @@ type Host struct {
 	pods       map[fleet.PodID]*pod
 	sequence   uint64 // of the last message of reports
 	replies    []*link.Up
+	networks   Networks // as this run was told
 }
 
 // pod is what a host knows of a pod.
@@ -55,7 +57,7 @@ type pod struct {
 
 func newHost(f *Fleet, i int) *Host {
 	return &Host{
-		fleet: f, name: fmt.Sprintf("%s-%05d", f.Prefix, i), machine: fmt.Sprintf("machine-%s-%d-%08x", f.Prefix, i, rand.Uint32()),
+		fleet: f, name: fmt.Sprintf("%s-%05d", f.Prefix, i), number: i, machine: fmt.Sprintf("machine-%s-%d-%08x", f.Prefix, i, rand.Uint32()),
 		gpus: f.gpusOf(i), wake: make(chan struct{}, 1), schedulers: f.Schedulers, pods: map[fleet.PodID]*pod{},
 		runID: fleet.NewID(),
 	}
@@ -111,7 +113,7 @@ func (h *Host) Reboot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.boot++
-	h.holdsSet, h.runID, h.attempt = false, fleet.NewID(), 0
+	h.holdsSet, h.runID, h.attempt, h.networks = false, fleet.NewID(), 0, Networks{}
 	for _, p := range h.pods {
 		if p.running {
 			h.stop(p, fleet.EventReboot)
@@ -175,6 +177,7 @@ func (h *Host) difference(d *link.Difference) {
 // took acknowledges a generation. The caller holds mu.
 func (h *Host) took(generation uint64) {
 	h.generation, h.holdsSet = generation, true
+	h.checkNetworks()
 	h.reply(&link.Up{Kind: &link.Up_Applied{Applied: &link.Applied{Generation: generation}}})
 }
 

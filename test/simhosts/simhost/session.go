@@ -195,7 +195,7 @@ func (h *Host) hello() *link.Hello {
 		Inventory: &link.Inventory{
 			Total: &link.Resources{MilliCpu: total.MilliCPU, MemoryMb: total.MemoryMB, DiskGb: total.DiskGB},
 			Cuda:  "12.8", Driver: "570.00", Kernel: "6.1.0", Runtime: "none", AgentVersion: "simulated",
-			Volumes: []string{"cephfs", "local", "nfs"},
+			Volumes: []string{"cephfs", "local", "nfs"}, Tunnel: h.tunnel(),
 		},
 	}
 	for _, g := range h.gpus {
@@ -345,6 +345,8 @@ func (h *Host) receive(stream link.Link_SessionClient, heard func()) error {
 			h.mu.Lock()
 			h.heardOf(msg.GetBeat().GetSchedulers())
 			h.mu.Unlock()
+		default:
+			h.takeNetwork(msg)
 		}
 	}
 }

@@ -286,6 +286,52 @@ func TestHostLooksAfterVolumes(t *testing.T) {
 	}
 }
 
+// TestHostLearnsOfNetworks tells a host of an overlay, with a gap and with what it must not be told.
+func TestHostLearnsOfNetworks(t *testing.T) {
+	l := newLab(t)
+	x := l.next()
+	if at := x.hello.GetInventory().GetTunnel(); len(at.GetPublicKey()) != 44 || at.GetEndpoint() != "198.18.0.0:51820" {
+		t.Errorf("hello %v", at)
+	}
+	networks := func(overlays ...string) *link.Down {
+		return &link.Down{Kind: &link.Down_Network{Network: &link.NetworkSet{Overlays: overlays}}}
+	}
+	peers := func(full bool, put ...*link.HostPeer) *link.Down {
+		return &link.Down{Kind: &link.Down_Peers{Peers: &link.PeerChange{Full: full, Put: put}}}
+	}
+	overlay := func(id string, from, to uint64, members ...*link.OverlayMember) *link.Down {
+		return &link.Down{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{
+			OverlayId: id, AccountId: "a", Vni: 7, Cidr: "10.64.0.0/16", From: from, To: to, Put: members,
+		}}}
+	}
+	here := &link.OverlayMember{Addr: "10.64.0.1", PodId: "pod-a", HostId: "here"}
+	there := &link.OverlayMember{Addr: "10.64.0.2", PodId: "pod-b", HostId: "there"}
+	order := run("pod-a", 1)
+	order.Overlays = []*link.OverlayPlace{{OverlayId: "o"}}
+	for _, msg := range []*link.Down{
+		networks("o"), peers(true), overlay("o", 0, 3, here), fullSet(5, order),
+		overlay("o", 3, 4, there), peers(false, &link.HostPeer{HostId: "there", PublicKey: "k"}),
+	} {
+		x.down <- msg
+	}
+	x.down <- overlay("o", 9, 10)
+	l.heard(x, "that it needs everything", func(up *link.Up) bool { return up.GetResync() != nil })
+	l.f.Host(0).ReadNetworks(func(n *Networks) {
+		if got := n.String(); got != "o: pod-a@here pod-b@there peers: there" {
+			t.Errorf("it knows %s", got)
+		}
+	})
+	if faults := l.f.Faults(); len(faults) != 0 {
+		t.Errorf("faults %v", faults)
+	}
+	x.down <- overlay("foreign", 0, 1)
+	x.down <- difference(5, 6, run("pod-a", 2)) // which takes part no more, and the overlay is still known
+	l.applied(x, 6)
+	if faults := l.f.Faults(); len(faults) != 2 {
+		t.Errorf("faults %v", faults)
+	}
+}
+
 // TestHostComesBack breaks its connection and reboots it.
 func TestHostComesBack(t *testing.T) {
 	l := newLab(t)

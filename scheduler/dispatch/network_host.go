@@ -1,0 +1,119 @@
+package dispatch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+const (
+	hostNetworkTimeout = 15 * time.Second
+	probeTimeout       = 12 * time.Second
+	maxHostNetwork     = 32 << 20 // bytes of JSON
+	maxProbeLine       = 16 << 10
+)
+
+// HostNetwork asks a host of its network. Errors: unavailable when the host is away, does not answer in time or
+// answers something else, otherwise those of the host.
+func (s *Server) HostNetwork(ctx context.Context, host fleet.HostID) (fleet.HostNetwork, error) {
+	var out fleet.HostNetwork
+	err := s.askNetwork(ctx, host, hostNetworkTimeout, &link.NetworkTarget{}, func(c *conduit) error {
+		text, err := io.ReadAll(io.LimitReader(c, maxHostNetwork+1))
+		switch {
+		case err != nil:
+			return err
+		case len(text) > maxHostNetwork:
+			return errors.New("the host tells too much of its network")
+		}
+		return json.Unmarshal(text, &out)
+	})
+	if err != nil {
+		return fleet.HostNetwork{}, err
+	}
+	return out, nil
+}
+
+// Probe has pods of a host look for others: each probe names From, To and Addr, and no two are alike. It returns them in
+// their order with what was found; one of which the host told nothing has a problem. Errors: as HostNetwork's, and then
+// nothing is known of any.
+func (s *Server) Probe(ctx context.Context, host fleet.HostID, probes []fleet.Probe) ([]fleet.Probe, error) {
+	out := slices.Clone(probes)
+	open := make(map[fleet.Probe]int, len(out)) // of which the host did not tell yet
+	for i := range out {
+		open[way(out[i])] = i
+	}
+	err := s.askNetwork(ctx, host, probeTimeout, probeTarget(probes), func(c *conduit) error {
+		lines := bufio.NewScanner(c)
+		lines.Buffer(make([]byte, 0, 1<<10), maxProbeLine)
+		for lines.Scan() {
+			var p fleet.Probe
+			if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+				return err
+			}
+			if i, asked := open[way(p)]; asked { // else it is not what was asked for
+				delete(open, way(p))
+				out[i].Millis, out[i].Problem = max(0, p.Millis), hostText(p.Problem)
+			}
+		}
+		return lines.Err()
+	})
+	if err != nil && len(open) == len(out) {
+		return nil, err
+	}
+	for _, i := range open {
+		out[i].Millis, out[i].Problem = 0, "its host told nothing of it in time"
+	}
+	return out, nil
+}
+
+// way is a probe without what was found.
+func way(p fleet.Probe) fleet.Probe { return fleet.Probe{From: p.From, To: p.To, Addr: p.Addr} }
+
+// probeTarget asks for probes, those of one pod together.
+func probeTarget(probes []fleet.Probe) *link.NetworkTarget {
+	out := &link.NetworkTarget{}
+	of := map[fleet.PodID]*link.ProbeFrom{}
+	for _, p := range probes {
+		from := of[p.From]
+		if from == nil {
+			from = &link.ProbeFrom{PodId: string(p.From)}
+			of[p.From] = from
+			out.Probes = append(out.Probes, from)
+		}
+		from.To = append(from.To, &link.ProbeTo{PodId: string(p.To), Addr: p.Addr})
+	}
+	return out
+}
+
+// askNetwork opens a tunnel to a host's network and has read read the answer, all of it within a time.
+func (s *Server) askNetwork(
+	ctx context.Context, host fleet.HostID, within time.Duration, target *link.NetworkTarget, read func(*conduit) error,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if s.sessionSoon(ctx, host) == nil {
+		return fleet.Unavailable("the host cannot be reached", nil)
+	}
+	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: target}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	err = read(c)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fleet.Unavailable("the host did not answer in time", ctx.Err())
+	}
+	return fleet.Unavailable("the host told nothing of its network that can be read", err)
+}

@@ -1,0 +1,121 @@
+package state
+
+import (
+	"cmp"
+	"encoding/base64"
+	"net/netip"
+	"slices"
+
+	"gantry/fleet"
+)
+
+// The codes of notices on a host's end of the tunnel.
+const (
+	noticeKeyTaken   = "tunnel_key_taken"
+	noticeRangeTaken = "tunnel_range_full"
+)
+
+// keyBytes is the length of a public key of Curve25519.
+const keyBytes = 32
+
+// tidyTunnel returns what a host says of its end of the tunnel as its record keeps it: what cannot be meant is left out.
+func tidyTunnel(in fleet.HostTunnel) fleet.HostTunnel {
+	out := fleet.HostTunnel{Plain: usableAddr(in.Plain)}
+	key, err := base64.StdEncoding.Strict().DecodeString(in.PublicKey)
+	if err != nil || len(key) != keyBytes || !slices.ContainsFunc(key, func(b byte) bool { return b != 0 }) {
+		return out
+	}
+	out.PublicKey, out.UserSpace = base64.StdEncoding.EncodeToString(key), in.UserSpace
+	if addr := usableAddr(in.Endpoint.Addr()); addr.IsValid() && in.Endpoint.Port() != 0 {
+		out.Endpoint = netip.AddrPortFrom(addr, in.Endpoint.Port())
+	}
+	return out
+}
+
+// usableAddr returns the address if other hosts can reach one by it, else the zero value.
+func usableAddr(addr netip.Addr) netip.Addr {
+	if addr = addr.Unmap(); !addr.IsGlobalUnicast() || addr.Zone() != "" {
+		return netip.Addr{}
+	}
+	return addr
+}
+
+// joinTunnel gives a host that has none yet its address in the tunnel, and takes from what it says of its own end what it cannot
+// have: another host's key, and a way that leads through the tunnel itself.
+func (t *txn) joinTunnel(h *fleet.Host) {
+	s, own := t.networkSettings(), &h.Inventory.Tunnel
+	if s.Tunnel.Contains(own.Endpoint.Addr()) {
+		own.Endpoint = netip.AddrPort{}
+	}
+	if s.Tunnel.Contains(own.Plain) {
+		own.Plain = netip.Addr{}
+	}
+	if own.PublicKey != "" && t.keyTaken(own.PublicKey, h.ID) {
+		*own = fleet.HostTunnel{}
+		addNotice(h, noticeKeyTaken, "The host says that its key for the tunnel to other hosts is one that another host has: it takes part in no private network.")
+	}
+	if !h.Tunnel.IsValid() && !t.takeTunnel(h) {
+		addNotice(h, noticeRangeTaken, "There is no address left for the host in the tunnel to other hosts: it takes part in no private network.")
+	}
+}
+
+// addNotice adds a notice to those of a host's tidy inventory, in their order.
+func addNotice(h *fleet.Host, code, text string) {
+	n := fleet.Notice{Code: code, Text: text}
+	i, _ := slices.BinarySearchFunc(h.Inventory.Notices, n, func(a, b fleet.Notice) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text))
+	})
+	h.Inventory.Notices = slices.Insert(slices.Clone(h.Inventory.Notices), i, n)
+}
+
+// keyTaken reports whether another host has a public key.
+func (t *txn) keyTaken(key string, but fleet.HostID) bool {
+	return t.anyHost(t.base.networks.keys[key], owned{hostsOfKey, fleet.AccountID(key)}, func(h *fleet.Host) bool {
+		return h.ID != but && tunnelKey(h) == key
+	})
+}
+
+// anyHost reports whether a host matches: the one that the tables have, or one that the batch wrote.
+func (t *txn) anyHost(had fleet.HostID, wrote owned, match func(*fleet.Host) bool) bool {
+	if h := get(t, &t.base.hosts, had); h != nil && match(h) {
+		return true
+	}
+	for id := range t.written[wrote] {
+		if h := get(t, &t.base.hosts, fleet.HostID(id)); h != nil && match(h) {
+			return true
+		}
+	}
+	return false
+}
+
+// tunnelsOf returns how many addresses there are in the tunnel: the first and the last of the range are left out.
+func tunnelsOf(s *fleet.NetworkSettings) uint32 { return 1<<(32-s.Tunnel.Bits()) - 2 }
+
+// takeTunnel gives a host the next free address in the tunnel; false when there is none.
+func (t *txn) takeTunnel(h *fleet.Host) bool {
+	s, c := t.networkSettings(), t.cursors()
+	for range tunnelsOf(s) {
+		n := c.Tunnel % tunnelsOf(s)
+		c.Tunnel = n + 1
+		addr := addrAt(s.Tunnel, n+1)
+		taken := t.anyHost(t.base.networks.tunnels[addr], owned{hostsOfTunnel, fleet.AccountID(addr.String())}, func(h *fleet.Host) bool {
+			return h.Tunnel == addr
+		})
+		if !taken {
+			h.Tunnel = addr
+			t.putCursors(c)
+			return true
+		}
+	}
+	return false
+}
+
+// ownTunnel says which of a host's values no other may have; see txn.written.
+func (t *txn) ownTunnel(h *fleet.Host) {
+	if h.Tunnel.IsValid() {
+		t.owns(owned{hostsOfTunnel, fleet.AccountID(h.Tunnel.String())}, string(h.ID))
+	}
+	if key := tunnelKey(h); key != "" {
+		t.owns(owned{hostsOfKey, fleet.AccountID(key)}, string(h.ID))
+	}
+}
