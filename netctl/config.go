@@ -16,9 +16,11 @@ const (
 	minMTU  = 576
 	maxMTU  = 65535
 	maxDeny = 256
+	maxBar  = 256
 
 	maxPublic = 8
 	maxPorts  = 256
+	maxMbps   = 1_000_000
 )
 
 // Config is the network that one host should have for one agent.
@@ -34,6 +36,9 @@ type Config struct {
 	// Deny holds further IPv4 ranges that no pod may reach, masked, sorted and
 	// without repetition, at most 256. 169.254.0.0/16 is always denied.
 	Deny []netip.Prefix
+	// Barred holds TCP ports at IPv4 addresses that no pod may reach, those of the control plane, sorted and without
+	// repetition, at most 256.
+	Barred []netip.AddrPort
 	// Public holds the host's IPv4 addresses at which pods' ports are published, sorted and without
 	// repetition, at most 8. Without any, no port is published.
 	Public []netip.Addr
@@ -70,13 +75,25 @@ type Port struct {
 	Public, Private uint16
 }
 
-// SamePlace says whether both are the same but for their published ports.
+// SamePlace says whether both have the same namespace and the same eth0. What else there is, is changed while they stand.
 func (p Pod) SamePlace(o Pod) bool {
 	return p.ID == o.ID && p.Namespace == o.Namespace && p.Addr == o.Addr && p.MAC == o.MAC && p.IDBase == o.IDBase
 }
 
 // Equal says whether both are the same.
-func (p Pod) Equal(o Pod) bool { return p.SamePlace(o) && slices.Equal(p.Ports, o.Ports) }
+func (p Pod) Equal(o Pod) bool {
+	return p.SamePlace(o) && slices.Equal(p.Ports, o.Ports) && slices.Equal(p.Overlays, o.Overlays) && p.Mbps == o.Mbps && p.Closed == o.Closed
+}
+
+// Place finds the pod's place in an overlay.
+func (p Pod) Place(vni uint32) (Place, bool) {
+	for _, at := range p.Overlays {
+		if at.VNI == vni {
+			return at, true
+		}
+	}
+	return Place{}, false
+}
 
 // NewPod fills in what follows from the pod's id and address.
 func NewPod(instance, id string, addr netip.Addr) Pod {
@@ -91,6 +108,9 @@ func (c Config) Gateway() netip.Prefix {
 // Denied returns the ranges that no pod may reach, none inside another.
 func (c Config) Denied() []netip.Prefix {
 	all := append([]netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254}), 16)}, c.Deny...)
+	if c.Underlay.Range.IsValid() {
+		all = append(all, c.Underlay.Range)
+	}
 	slices.SortFunc(all, comparePrefix)
 	var out []netip.Prefix
 	for _, p := range all {
@@ -131,11 +151,12 @@ func (c Config) Without(id string) Config {
 	return out
 }
 
-// Clone returns a copy that shares nothing with c.
+// Clone returns a copy that shares nothing with c but the members of overlays, which nobody changes in place.
 func (c Config) Clone() Config {
-	c.Deny, c.Public, c.Pods = slices.Clone(c.Deny), slices.Clone(c.Public), slices.Clone(c.Pods)
+	c.Deny, c.Barred, c.Public, c.Pods = slices.Clone(c.Deny), slices.Clone(c.Barred), slices.Clone(c.Public), slices.Clone(c.Pods)
+	c.Overlays, c.Underlay.Plain = slices.Clone(c.Overlays), slices.Clone(c.Underlay.Plain)
 	for i := range c.Pods {
-		c.Pods[i].Ports = slices.Clone(c.Pods[i].Ports)
+		c.Pods[i].Ports, c.Pods[i].Overlays = slices.Clone(c.Pods[i].Ports), slices.Clone(c.Pods[i].Overlays)
 	}
 	return c
 }
@@ -155,12 +176,12 @@ func (c Config) Keeping(have Config) Config {
 
 // Equal says whether both describe the same network.
 func (c Config) Equal(o Config) bool {
-	return c.sameHost(o) && slices.EqualFunc(c.Pods, o.Pods, Pod.Equal)
+	return c.sameHost(o) && slices.EqualFunc(c.Overlays, o.Overlays, Overlay.Equal) && slices.EqualFunc(c.Pods, o.Pods, Pod.Equal)
 }
 
 func (c Config) sameHost(o Config) bool {
 	return c.Instance == o.Instance && c.Subnet == o.Subnet && c.MTU == o.MTU &&
-		slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Public, o.Public)
+		slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Barred, o.Barred) && slices.Equal(c.Public, o.Public) && c.Names == o.Names && c.Underlay.Equal(o.Underlay)
 }
 
 // String is the text that a reviewer reads: one object a line, pods by id.
@@ -170,9 +191,16 @@ func (c Config) String() string {
 	for _, p := range c.Denied() {
 		fmt.Fprintf(&b, "deny %s\n", p)
 	}
+	for _, a := range c.Barred {
+		fmt.Fprintf(&b, "bar %s\n", a)
+	}
 	for _, a := range c.Public {
 		fmt.Fprintf(&b, "public %s\n", a)
 	}
+	if c.Names {
+		fmt.Fprintf(&b, "names %s\n", c.Gateway().Addr())
+	}
+	c.writeOverlays(&b)
 	for _, p := range c.Pods {
 		fmt.Fprintf(&b, "%s\n", podLine(c.Instance, p))
 	}
@@ -192,12 +220,24 @@ func podLine(instance string, p Pod) string {
 	for _, port := range p.Ports {
 		line += fmt.Sprintf(" port %d to %d", port.Public, port.Private)
 	}
+	for _, at := range p.Overlays {
+		line += fmt.Sprintf(" in %d as %s addr %s mac %s", at.VNI, at.Link, at.Addr, at.MAC)
+	}
+	if p.Mbps != 0 {
+		line += fmt.Sprintf(" mbps %d", p.Mbps)
+	}
+	if p.Closed {
+		line += " closed"
+	}
 	return line
 }
 
 // Validate returns every fault of the value, joined. Texts name the member and
 // the rule, never the value.
-func (c Config) Validate() error {
+func (c Config) Validate() error { return errors.Join(c.ValidatePods(), c.checkMembers()) }
+
+// ValidatePods is Validate without the members of overlays, of which there may be very many.
+func (c Config) ValidatePods() error {
 	var faults []error
 	add := func(err error) {
 		if err != nil {
@@ -211,7 +251,11 @@ func (c Config) Validate() error {
 		add(fmt.Errorf("mtu: want %d to %d", minMTU, maxMTU))
 	}
 	add(checkDeny(c.Deny))
+	add(checkBarred(c.Barred))
 	add(checkPublic(c.Public))
+	add(c.Underlay.check())
+	add(c.checkOverlays())
+	add(c.checkPlaces())
 	addrs, macs, links, ports := map[netip.Addr]bool{}, map[string]bool{}, map[string]bool{}, map[uint16]string{}
 	for i, p := range c.Pods {
 		at := func(err error) {
@@ -247,12 +291,11 @@ func (p Pod) check(instance string) error {
 	if !p.Addr.Is4() {
 		return errors.New("addr: want an IPv4 address")
 	}
-	mac, err := net.ParseMAC(p.MAC)
-	if err != nil || len(mac) != 6 || mac.String() != p.MAC {
-		return errors.New("mac: want six lower-case octets with colons")
+	if err := checkMAC(p.MAC); err != nil {
+		return err
 	}
-	if mac[0]&1 != 0 || p.MAC == "00:00:00:00:00:00" {
-		return errors.New("mac: want a unicast address")
+	if p.Mbps < 0 || p.Mbps > maxMbps {
+		return fmt.Errorf("mbps: want 0 to %d", maxMbps)
 	}
 	if p.IDBase != 0 {
 		if err := userns.CheckBase(p.IDBase); err != nil {
@@ -260,6 +303,17 @@ func (p Pod) check(instance string) error {
 		}
 	}
 	return p.checkPorts()
+}
+
+func checkMAC(text string) error {
+	mac, err := net.ParseMAC(text)
+	if err != nil || len(mac) != 6 || mac.String() != text {
+		return errors.New("mac: want six lower-case octets with colons")
+	}
+	if mac[0]&1 != 0 || text == "00:00:00:00:00:00" {
+		return errors.New("mac: want a unicast address")
+	}
+	return nil
 }
 
 func (p Pod) checkPorts() error {
@@ -330,6 +384,21 @@ func checkDeny(deny []netip.Prefix) error {
 		}
 		if i > 0 && comparePrefix(deny[i-1], p) >= 0 {
 			return fmt.Errorf("deny[%d]: want ascending prefixes", i)
+		}
+	}
+	return nil
+}
+
+func checkBarred(barred []netip.AddrPort) error {
+	if len(barred) > maxBar {
+		return fmt.Errorf("barred: want at most %d", maxBar)
+	}
+	for i, a := range barred {
+		if !a.Addr().Is4() || a.Port() == 0 {
+			return fmt.Errorf("barred[%d]: want an IPv4 address and a port", i)
+		}
+		if i > 0 && barred[i-1].Compare(a) >= 0 {
+			return fmt.Errorf("barred[%d]: want ascending addresses", i)
 		}
 	}
 	return nil

@@ -40,6 +40,29 @@ func published() Config {
 	return c
 }
 
+// joined is sample with overlays.
+func joined() Config {
+	c := sample()
+	c.Names = true
+	c.Barred = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:7000"), netip.MustParseAddrPort("192.0.2.10:7001")}
+	c.Underlay = Underlay{
+		Addr: netip.MustParseAddr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370, UserSpace: true,
+		Plain: addrsOf("192.0.2.1", "192.0.2.2"),
+	}
+	member := func(last byte, via Via) Member {
+		return Member{netip.AddrFrom4([4]byte{10, 64, 0, last}), fmt.Sprintf("0a:67:0a:40:00:%02x", last), via}
+	}
+	c.Overlays = []Overlay{
+		{VNI: 4096, CIDR: netip.MustParsePrefix("10.64.0.0/16"), Members: []Member{
+			member(2, Via{}), member(3, Via{netip.MustParseAddr("192.0.2.2"), false}), member(4, Via{netip.MustParseAddr("100.127.0.9"), true}),
+		}},
+		{VNI: 4097, CIDR: netip.MustParsePrefix("10.64.0.0/16")},
+	}
+	c.Pods[0].Overlays = []Place{{4096, netip.MustParseAddr("10.64.0.2"), "0a:67:0a:40:00:02", "podnet1"}, {4097, netip.MustParseAddr("10.64.0.2"), "0a:67:0a:40:00:02", "cluster0"}}
+	c.Pods[0].Mbps, c.Pods[1].Closed = 100, true
+	return c
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -65,6 +88,7 @@ func TestTextForm(t *testing.T) {
 	golden(t, "config.txt", c.String())
 	golden(t, "published.txt", published().String())
 	golden(t, "apart.txt", apart().String())
+	golden(t, "joined.txt", joined().String())
 }
 
 func TestDiff(t *testing.T) {
@@ -87,6 +111,9 @@ func TestDiff(t *testing.T) {
 		{"ids of a pod that stands", have, apart().Keeping(have)},
 		{"the host changes, one goes, one comes", have, wider.Without("a1b2c3d4").With(NewPod("0a1b", "z", netip.MustParseAddr("10.88.16.7")))},
 		{"another instance", have, other},
+		{"overlays come", have, joined()},
+		{"a member goes, one comes, one moves", joined(), otherMembers()},
+		{"overlays go", joined(), have},
 	} {
 		fmt.Fprintf(&b, "# %s\n%s", row.name, Text(Diff(row.have, row.want)))
 	}
@@ -110,6 +137,9 @@ func TestValidateNamesMemberAndRule(t *testing.T) {
 		"pods[1].id: want ascending ids":                                          func(c *Config) { c.Pods[0], c.Pods[1] = c.Pods[1], c.Pods[0] },
 		"pods[1].id: address, hardware address or link name is another pod's":     func(c *Config) { c.Pods[1].MAC = c.Pods[0].MAC },
 		"pods[1].id base: the first id is out of range":                           func(c *Config) { c.Pods[1].IDBase = 0xfffff000 },
+		"barred[0]: want an IPv4 address and a port":                              func(c *Config) { c.Barred = make([]netip.AddrPort, 1) },
+		"barred[1]: want ascending addresses":                                     func(c *Config) { c.Barred = joined().Barred; c.Barred[1] = c.Barred[0] },
+		"barred: want at most 256":                                                func(c *Config) { c.Barred = make([]netip.AddrPort, 257) },
 		"public[0]: want an IPv4 address that others can reach":                   func(c *Config) { c.Public = addrsOf("127.0.0.1") },
 		"public[1]: want ascending addresses":                                     func(c *Config) { c.Public = addrsOf("203.0.113.7", "203.0.113.7") },
 		"public: want at most 8 addresses":                                        func(c *Config) { c.Public = make([]netip.Addr, 9) },
@@ -135,6 +165,70 @@ func addrsOf(list ...string) []netip.Addr {
 		out = append(out, netip.MustParseAddr(a))
 	}
 	return out
+}
+
+// otherMembers is joined with other members.
+func otherMembers() Config {
+	c := joined()
+	o := c.Overlays[0]
+	o.Members = []Member{o.Members[0], o.Members[2], {netip.MustParseAddr("10.64.0.7"), "0a:67:0a:40:00:07", Via{}}}
+	o.Members[1].Via.Addr = netip.MustParseAddr("100.127.0.10")
+	return c.WithOverlay(o)
+}
+
+func TestValidateOverlays(t *testing.T) {
+	if err := joined().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Config){
+		"overlays[0].vni: want 1 to 16777215":     func(c *Config) { c.Overlays[0].VNI = 1 << 24; c.Pods[0].Overlays = nil },
+		"overlays[1].vni: want ascending numbers": func(c *Config) { c.Overlays[1].VNI = 4096; c.Pods[0].Overlays = nil },
+		"overlays[0].cidr: want a masked IPv4 prefix of /8 to /29": func(c *Config) {
+			c.Overlays[0].CIDR = netip.MustParsePrefix("fd00::/64")
+			c.Pods[0].Overlays = nil
+			c.Overlays[0].Members = nil
+		},
+		"overlays[0].members[0].addr: want an address of the overlay":            func(c *Config) { c.Overlays[0].Members[0].Addr = netip.MustParseAddr("10.65.0.1") },
+		"overlays[0].members[1].addr: want ascending addresses":                  func(c *Config) { c.Overlays[0].Members[1].Addr = c.Overlays[0].Members[0].Addr },
+		"overlays[0].members[0].mac: want a unicast address":                     func(c *Config) { c.Overlays[0].Members[0].MAC = "01:67:0a:40:00:02" },
+		"overlays[0].members[1].mac: is another member's":                        func(c *Config) { c.Overlays[0].Members[1].MAC = c.Overlays[0].Members[0].MAC },
+		"overlays[0].members[0].via: want an IPv4 address":                       func(c *Config) { c.Overlays[0].Members[0].Via.Tunnel = true },
+		"pods[0].overlays[0].vni: is no overlay's":                               func(c *Config) { c.Overlays = c.Overlays[1:] },
+		"pods[0].overlays[0].addr: want an address of the overlay":               func(c *Config) { c.Pods[0].Overlays[0].Addr = netip.MustParseAddr("10.65.0.1") },
+		"pods[0].overlays[1].vni: want ascending numbers":                        func(c *Config) { c.Pods[0].Overlays[1].VNI = 4096 },
+		"pods[0].overlays[1].link: is another place's":                           func(c *Config) { c.Pods[0].Overlays[1].Link = "podnet1" },
+		"pods[0].overlays[0].link: want 1 to 15 of a-z 0-9, not eth0 or lo":      func(c *Config) { c.Pods[0].Overlays[0].Link = "eth0" },
+		"pods[0].overlays[0].mac: want six lower-case octets with colons":        func(c *Config) { c.Pods[0].Overlays[0].MAC = "" },
+		"pods[0].overlays: want at most 4":                                       func(c *Config) { c.Pods[0].Overlays = make([]Place, 5) },
+		"pods[1].overlays[0].addr: address or hardware address is another pod's": func(c *Config) { c.Pods[1].Overlays = c.Pods[0].Overlays[:1] },
+		"pods[0].mbps: want 0 to 1000000":                                        func(c *Config) { c.Pods[0].Mbps = -1 },
+		"underlay.mtu: want 576 to 65535":                                        func(c *Config) { c.Underlay.MTU = 1 },
+		"underlay.port: want 1 to 65535":                                         func(c *Config) { c.Underlay.Port = 0 },
+		"underlay.range: want a masked IPv4 prefix":                              func(c *Config) { c.Underlay.Range = netip.MustParsePrefix("100.127.0.1/16") },
+		"underlay.addr: want an address of the range":                            func(c *Config) { c.Underlay.Addr = netip.MustParseAddr("10.0.0.1") },
+		"underlay.plain[1]: want ascending IPv4 addresses":                       func(c *Config) { c.Underlay.Plain[1] = c.Underlay.Plain[0] },
+		"underlay.plain: want at most 4096 addresses":                            func(c *Config) { c.Underlay.Plain = make([]netip.Addr, 4097) },
+	} {
+		c := joined()
+		change(&c)
+		if err := c.Validate(); err == nil || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}
+
+func FuzzParseOverlayMarks(f *testing.F) {
+	c := joined()
+	f.Add(PlaceMark("0a1b", "x", 16, 1370, c.Pods[0].Overlays[0]))
+	f.Add(OverlayMark("0a1b", c.Overlays[0]))
+	f.Fuzz(func(t *testing.T, text string) {
+		if instance, pod, at, err := ParsePlaceMark(text); err == nil && (CheckInstance(instance) != nil || CheckPodID(pod) != nil || at.check() != nil) {
+			t.Errorf("%q read as an invalid place", text)
+		}
+		if instance, o, err := ParseOverlayMark(text); err == nil && OverlayMark(instance, o) != text {
+			t.Errorf("%q is written as %q", text, OverlayMark(instance, o))
+		}
+	})
 }
 
 func TestPublicPortGoesToTheLastPod(t *testing.T) {
@@ -165,6 +259,11 @@ func TestWithAndWithoutShareNothing(t *testing.T) {
 	text := c.String()
 	d := c.With(NewPod("0a1b", "b", netip.MustParseAddr("10.88.16.20"))).Without("a1b2c3d4")
 	d.Deny[0] = netip.MustParsePrefix("192.0.2.0/24")
+	barred := joined()
+	barred.Clone().Barred[0] = netip.AddrPort{}
+	if !barred.Equal(joined()) || barred.Equal(barred.WithPolicy(Policy{Names: true})) {
+		t.Error("barred addresses are shared, or do not count in comparisons")
+	}
 	if c.String() != text || !c.Equal(sample()) || c.Equal(d) {
 		t.Error("a copy shares memory with its original")
 	}

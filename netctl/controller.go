@@ -21,6 +21,8 @@ var (
 	ErrSubnetTaken = errors.New("the subnet is in use on this host")
 	// ErrNoFreeSubnet says that no range of the pool is free.
 	ErrNoFreeSubnet = errors.New("no free subnet")
+	// ErrOverlayInUse says that a pod still has a place in an overlay that was to be removed.
+	ErrOverlayInUse = errors.New("a pod has a place in the overlay")
 	// ErrNoFreeAddr says that every address of the subnet is used.
 	ErrNoFreeAddr = errors.New("no free address")
 )
@@ -38,9 +40,11 @@ type Controller interface {
 	Repair(ctx context.Context) error
 	// SetPublic is Repair with other addresses for published ports (Config.Public).
 	SetPublic(ctx context.Context, public []netip.Addr) error
+	// SetPolicy is Repair with another policy: what is open to all pods, and their limits. Links stay, and no pod is added.
+	SetPolicy(ctx context.Context, p Policy) error
 	// AddPod adds or repairs one pod. When it returns nil the pod's packets are
-	// already confined, so its first process may start. A pod that differs in its
-	// ports alone keeps its link, and public ports that another pod had are its own. A pod
+	// already confined, so its first process may start. A pod that differs in ports, Mbps or
+	// Closed alone keeps its links, and one that differs in a place the others. Public ports that another pod had are its own. A pod
 	// whose namespace has another owner than Pod.IDBase says gets a new one, so nothing may
 	// run in the old.
 	AddPod(ctx context.Context, pod Pod) error
@@ -60,7 +64,7 @@ type Controller interface {
 	// SetOverlay makes one overlay as given: its bridge, and whom its members reach where. What is right is left untouched. A pod
 	// with a place in it may be added from then on.
 	SetOverlay(ctx context.Context, o Overlay) error
-	// RemoveOverlay removes an overlay in which no pod has a place; one that is not there is no error.
+	// RemoveOverlay removes an overlay; one that is not there is no error. While a pod has a place in it the error is ErrOverlayInUse.
 	RemoveOverlay(ctx context.Context, vni uint32) error
 	// SetUnderlay makes what leaves the host go there. Overlays are made anew where that needs it.
 	SetUnderlay(ctx context.Context, u Underlay) error

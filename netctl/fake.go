@@ -227,14 +227,8 @@ func (f *Fake) apply(host *fakeHost, op Op, want Config) error {
 	switch op.Verb {
 	case RemovePod:
 		return f.remove(host, op.Pod.ID)
-	case SetHost:
-		if err := f.effect(host, "host", ""); err != nil {
-			return err
-		}
-		pods := host.config.Pods
-		host.config = want.Clone()
-		host.config.Pods = pods
-		return nil
+	case SetHost, SetOverlay, RemoveOverlay:
+		return f.applyHost(host, op, want)
 	default:
 		return f.add(host, op.Pod)
 	}
@@ -299,15 +293,3 @@ func sortedKeys(m map[string]bool) []string {
 	slices.Sort(keys)
 	return keys
 }
-
-// SetOverlay implements Controller.
-func (f *Fake) SetOverlay(context.Context, Overlay) error { return ErrNoHost }
-
-// RemoveOverlay implements Controller.
-func (f *Fake) RemoveOverlay(context.Context, uint32) error { return nil }
-
-// SetUnderlay implements Controller.
-func (f *Fake) SetUnderlay(context.Context, Underlay) error { return ErrNoHost }
-
-// Drops implements Controller.
-func (f *Fake) Drops(context.Context) ([]Drop, error) { return nil, nil }

@@ -84,6 +84,37 @@ func TestFakeFailsHalfWayAndASuccessorFinishes(t *testing.T) {
 	}
 }
 
+func TestFakeHasOverlays(t *testing.T) {
+	ctx := context.Background()
+	k := NewFakeKernel()
+	f, c := NewFake(k, "0a1b"), joined()
+	if err := f.SetOverlay(ctx, c.Overlays[0]); !errors.Is(err, ErrNoHost) {
+		t.Errorf("before Set: %v", err)
+	}
+	check(t, f.Set(ctx, sample()))
+	check(t, f.SetUnderlay(ctx, c.Underlay))
+	for _, o := range c.Overlays {
+		check(t, f.SetOverlay(ctx, o))
+	}
+	for _, p := range c.Pods {
+		check(t, f.AddPod(ctx, p))
+	}
+	policy := Policy{Names: true, Barred: c.Barred, Mbps: 100, Closed: []string{c.Pods[1].ID, "of no pod"}}
+	check(t, f.SetPolicy(ctx, policy))
+	if diff := cmp.Diff(c.WithPolicy(policy).String(), k.String()); diff != "" {
+		t.Error(diff)
+	}
+	if err := f.RemoveOverlay(ctx, 4096); !errors.Is(err, ErrOverlayInUse) {
+		t.Errorf("in use: %v", err)
+	}
+	check(t, f.RemovePod(ctx, c.Pods[0].ID))
+	check(t, f.RemoveOverlay(ctx, 4096))
+	check(t, f.RemoveOverlay(ctx, 4096))
+	if drops, err := f.Drops(ctx); err != nil || len(drops) != 0 {
+		t.Errorf("drops %v, %v", drops, err)
+	}
+}
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -86,6 +86,48 @@ func ParseMark(text string) (host Config, pod Pod, err error) {
 	return host, pod, nil
 }
 
+// PlaceMark is what Mark is for a pod's link in an overlay: it says whose the link is, and all from which it was built.
+func PlaceMark(instance, pod string, bits, mtu int, at Place) string {
+	return fmt.Sprintf("%s 1 %s %s overlay %d %s %s %s %d", markLead, instance, pod, at.VNI, netip.PrefixFrom(at.Addr, bits), at.MAC, at.Link, mtu)
+}
+
+// ParsePlaceMark reads a PlaceMark into the instance, the pod's id and its place.
+func ParsePlaceMark(text string) (instance, pod string, at Place, err error) {
+	var lead, place string
+	var form, mtu int
+	_, err = fmt.Sscanf(text, "%s %d %s %s overlay %d %s %s %s %d", &lead, &form, &instance, &pod, &at.VNI, &place, &at.MAC, &at.Link, &mtu)
+	if err != nil {
+		return "", "", Place{}, errors.New("mark: not that of a place")
+	}
+	p, err := netip.ParsePrefix(place)
+	if at.Addr = p.Addr(); err != nil || PlaceMark(instance, pod, p.Bits(), mtu, at) != text || CheckInstance(instance) != nil || CheckPodID(pod) != nil || at.check() != nil {
+		return "", "", Place{}, errors.New("mark: not a valid place")
+	}
+	return instance, pod, at, nil
+}
+
+// OverlayMark is the text that an overlay's bridge carries in the kernel.
+func OverlayMark(instance string, o Overlay) string {
+	return fmt.Sprintf("%s 1 %s overlay %d %s", markLead, instance, o.VNI, o.CIDR)
+}
+
+// ParseOverlayMark reads an OverlayMark.
+func ParseOverlayMark(text string) (instance string, o Overlay, err error) {
+	words := strings.Split(text, " ")
+	if len(words) != 6 {
+		return "", Overlay{}, errors.New("mark: not that of an overlay")
+	}
+	vni, err := strconv.ParseUint(words[4], 10, 24)
+	if err != nil {
+		return "", Overlay{}, errors.New("mark: overlay: not a number")
+	}
+	o.VNI, instance = uint32(vni), words[2]
+	if o.CIDR, err = netip.ParsePrefix(words[5]); err != nil || OverlayMark(instance, o) != text || o.check() != nil || CheckInstance(instance) != nil {
+		return "", Overlay{}, errors.New("mark: not a valid overlay")
+	}
+	return instance, o, nil
+}
+
 // CheckInstance says what is wrong with an instance's name.
 func CheckInstance(s string) error {
 	if len(s) != 4 || strings.Trim(s, "0123456789abcdef") != "" {

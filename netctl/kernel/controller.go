@@ -44,10 +44,11 @@ const (
 	callTimeout = 5 * time.Second // of one exchange with the kernel
 )
 
-// Controller is a netctl.Controller for the network namespace in which it was made.
+// Controller is a netctl.Controller for the network namespace in which it was made: its verbs may be called from any other.
 type Controller struct {
 	instance string
 	log      *slog.Logger
+	home     home
 	host     *netlink.Handle
 	rules    *ruleset
 	gate     *semaphore.Weighted
@@ -66,26 +67,36 @@ func New(instance string, log *slog.Logger) (*Controller, error) {
 	if err := netctl.CheckInstance(instance); err != nil {
 		return nil, err
 	}
-	rules, err := newRuleset(instance)
+	at, err := newHome()
 	if err != nil {
+		return nil, err
+	}
+	rules, err := newRuleset(instance, at)
+	if err != nil {
+		at.Close()
 		return nil, err
 	}
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
 	if err != nil {
+		at.Close()
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	if err := host.SetSocketTimeout(callTimeout); err != nil {
+		at.Close()
 		host.Close()
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	return &Controller{
-		instance: instance, log: log, host: host, rules: rules,
+		instance: instance, log: log, home: at, host: host, rules: rules,
 		gate: semaphore.NewWeighted(gateWidth), owed: owed{}, busy: map[string]chan struct{}{},
 	}, nil
 }
 
 // Close gives the sockets back. Everything in the kernel stays as it is.
-func (c *Controller) Close() { c.host.Close() }
+func (c *Controller) Close() {
+	c.host.Close()
+	c.home.Close()
+}
 
 // Set implements netctl.Controller. The rules stand before any link is up, and
 // links are gone before the rules forget them.
@@ -126,7 +137,7 @@ func (c *Controller) again(ctx context.Context, change func(*netctl.Config)) err
 		return netctl.ErrNoHost
 	}
 	change(&want)
-	if err := want.Validate(); err != nil {
+	if err := want.ValidatePods(); err != nil { // the members are as they were
 		return err
 	}
 	return c.set(ctx, want)
@@ -147,7 +158,8 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 		faults = append(faults, c.removeObject(name))
 	}
 	want = want.Keeping(seen.config)
-	for _, op := range netctl.Diff(seen.config, want) {
+	steps := netctl.Diff(seen.config, want)
+	for _, op := range steps {
 		switch op.Verb {
 		case netctl.RemovePod:
 			faults = append(faults, c.removePod(op.Pod.ID))
@@ -169,12 +181,26 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 	if err := errors.Join(c.forgetLeads(seen.ports.without(portsOf(want.Pods...))), c.settle(want)); err != nil {
 		return err
 	}
+	same, err := c.setOverlays(want, seen.ready && len(steps) == 0 && seen.agrees(want))
+	if err != nil {
+		return err
+	}
 	// From here the pod verbs may rely on bridge and rules, whatever happens to single pods.
 	c.setWant(want)
-	return c.ensurePods(ctx, want)
+	err = errors.Join(c.ensurePods(ctx, want, seen, same), c.restore(seen.off))
+	if !same {
+		settled := c.settleLinks(want)
+		err = errors.Join(err, settled)
+		same = settled == nil
+	}
+	if same {
+		c.settlePods()
+	}
+	return err
 }
 
-func (c *Controller) ensurePods(ctx context.Context, want netctl.Config) error {
+// ensurePods builds the pods' links but those that are right. same says that bridges, rules and entries are what was seen.
+func (c *Controller) ensurePods(ctx context.Context, want netctl.Config, seen sight, same bool) error {
 	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
 	if err != nil {
 		return err
@@ -182,12 +208,23 @@ func (c *Controller) ensurePods(ctx context.Context, want netctl.Config) error {
 	if bridge == nil {
 		return errors.New("bridge: someone else removed it")
 	}
+	queued, err := c.queues()
+	if err != nil {
+		return err
+	}
 	var g errgroup.Group
 	g.SetLimit(setWorkers)
 	faults := make([]error, len(want.Pods))
 	for i, p := range want.Pods {
+		if same && seen.stands(want, p) {
+			continue
+		}
 		g.Go(func() error {
-			faults[i] = c.ensurePod(ctx, want, bridge, p, false)
+			var was []netctl.Pod
+			if old, there := seen.config.Pod(p.ID); there {
+				was = append(was, old)
+			}
+			faults[i] = c.ensurePod(ctx, want, bridge, p, was, false, queued)
 			return nil
 		})
 	}
@@ -207,7 +244,7 @@ func (c *Controller) AddPod(ctx context.Context, pod netctl.Pod) error {
 		return err
 	}
 	c.log.Warn("filter rules or bridge were removed by someone else, putting them back", "instance", c.instance)
-	_, want, err := c.reserve(pod)
+	want, err := c.reserve(pod)
 	if err != nil {
 		return err
 	}
@@ -216,10 +253,11 @@ func (c *Controller) AddPod(ctx context.Context, pod netctl.Pod) error {
 
 // addPod does AddPod's work. drifted says that the host part is not there any more.
 func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, err error) {
-	old, want, err := c.reserve(pod)
+	want, err := c.reserve(pod)
 	if err != nil {
 		return false, err
 	}
+	was := c.was(pod.ID)
 	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
 	if err != nil {
 		return false, err
@@ -239,47 +277,32 @@ func (c *Controller) addPod(ctx context.Context, pod netctl.Pod) (drifted bool, 
 	if err != nil {
 		return false, err
 	}
-	if err := c.ensurePod(ctx, want, bridge, pod, true); err != nil {
-		return false, err
+	if pod.Closed {
+		if err := c.rules.change(nil, []entry{{kind: closed, addr: octetsOf(pod.Addr)}}); err != nil {
+			return errors.Is(err, unix.ENOENT), err
+		}
 	}
-	if len(pod.Ports)+len(old.Ports) == 0 {
-		return false, nil
-	}
-	withdrawn, err := c.rules.publish(pod)
-	if errors.Is(err, unix.ENOENT) {
-		return true, nil
-	}
+	queued, err := c.queues()
 	if err != nil {
 		return false, err
 	}
-	return false, c.forgetLeads(withdrawn)
-}
-
-// reserve enters the pod into the wanted value, so that two pods never get one
-// address, and returns what was there under its id before. The place that a pod had
-// before it moved is owed from here on.
-func (c *Controller) reserve(pod netctl.Pod) (netctl.Pod, netctl.Config, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.want.Instance == "" {
-		return netctl.Pod{}, netctl.Config{}, netctl.ErrNoHost
+	if err := c.ensurePod(ctx, want, bridge, pod, was, true, queued); err != nil {
+		return false, err
 	}
-	old, _ := c.want.Pod(pod.ID)
-	next := c.want
-	if !old.Equal(pod) {
-		if c.owed.byOther(pod) {
-			return netctl.Pod{}, netctl.Config{}, errors.New("addr: is still that of a pod which leaves")
+	if err := c.movePlaces(want, was, pod); err != nil {
+		return errors.Is(err, unix.ENOENT), err
+	}
+	if slices.ContainsFunc(append(was, pod), func(p netctl.Pod) bool { return len(p.Ports) > 0 }) {
+		withdrawn, err := c.rules.publish(pod)
+		if errors.Is(err, unix.ENOENT) {
+			return true, nil
 		}
-		next = c.want.With(pod)
-		if err := next.Validate(); err != nil {
-			return netctl.Pod{}, netctl.Config{}, err
+		if err := errors.Join(err, c.forgetLeads(withdrawn)); err != nil {
+			return false, err
 		}
 	}
-	c.want = next
-	if old.ID != "" && !old.SamePlace(pod) {
-		c.owed.add(pod.ID, old.Addr)
-	}
-	return old, next, nil
+	c.paid(pod.ID)
+	return false, nil
 }
 
 // Has implements netctl.Controller: namespace, link and source rule are there.
@@ -293,8 +316,18 @@ func (c *Controller) Has(ctx context.Context, id string) (bool, error) {
 	if !ok || err != nil {
 		return false, err
 	}
+	c.mu.Lock()
+	wanted, _ := c.want.Pod(id)
+	want := c.want
+	c.mu.Unlock()
+	for _, at := range wanted.Overlays {
+		if ok, err := c.placeStands(want, wanted, at); !ok || err != nil {
+			return false, err
+		}
+	}
 	pins, err := c.rules.pins()
-	return pins[pinOf(c.instance, pod)], err
+	pod.Overlays = wanted.Overlays
+	return !slices.ContainsFunc(pinsOf(c.instance, pod), func(p pin) bool { return !pins[p] }), err
 }
 
 // standing returns the pod whose namespace and link are there.
@@ -379,6 +412,9 @@ func (c *Controller) Clean(ctx context.Context) error {
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
+	for _, name := range slices.Sorted(maps.Keys(seen.overlayLinks)) {
+		faults = append(faults, c.removeLink(name))
+	}
 	faults = append(faults, c.removeLink(netctl.BridgeName(c.instance)), c.rules.remove(ctx))
 	if seen.config.Subnet.IsValid() {
 		faults = append(faults, c.forgetFlows(seen.config.Subnet))
@@ -390,6 +426,9 @@ func (c *Controller) Clean(ctx context.Context) error {
 func (c *Controller) removeObject(name string) error {
 	if strings.HasPrefix(name, netctl.NamespacePrefix(c.instance)) {
 		return c.removePod(strings.TrimPrefix(name, netctl.NamespacePrefix(c.instance)))
+	}
+	if isOverlayLink(c.instance, name) {
+		return errors.Join(c.removeLink(name), c.rules.unpin(name))
 	}
 	return c.detachLink(name, nil)
 }

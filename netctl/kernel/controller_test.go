@@ -198,7 +198,7 @@ func TestSuccessorFinishesAndSweeps(t *testing.T) {
 			return err
 		}
 		defer h.Close()
-		return removeStray(h)
+		return removeStray(h, podLink)
 	}))
 	orphan, _, err := ensureNamespace(ns("0a1b", "orphan"), 0, false)
 	must(t, err)

@@ -13,33 +13,116 @@ import (
 	"gantry/netctl"
 )
 
-// owed holds, by pod id, addresses that a pod had and that ports and connections may still lead to.
-// They are nobody else's until that is over. Controller.mu guards it.
-type owed map[string][]netip.Addr
+// owed holds, by pod id, what a pod had and what may still lead there. It is nobody else's until that is over, and the next verb of the pod
+// finishes it. Controller.mu guards it.
+type owed map[string]debt
+
+type debt struct {
+	addrs []netip.Addr // ports and connections may still lead to them
+	was   []netctl.Pod // what the pod was: links, entries and ports of that may still be there
+}
 
 func (o owed) add(id string, addrs ...netip.Addr) {
+	d := o[id]
 	for _, a := range addrs {
-		if !slices.Contains(o[id], a) {
-			o[id] = append(o[id], a)
+		if !slices.Contains(d.addrs, a) {
+			d.addrs = append(slices.Clone(d.addrs), a)
 		}
+	}
+	o[id] = d
+}
+
+// change notes that a pod is to be another than it was.
+func (o owed) change(was netctl.Pod) {
+	d := o[was.ID]
+	if !slices.ContainsFunc(d.was, was.Equal) {
+		d.was = append(slices.Clone(d.was), was)
+	}
+	o[was.ID] = d
+}
+
+// paid notes that no address is owed any more, or nothing of what the pod was.
+func (o owed) paid(id string, addrs, was bool) {
+	d := o[id]
+	if addrs {
+		d.addrs = nil
+	}
+	if was {
+		d.was = nil
+	}
+	if o[id] = d; len(d.addrs)+len(d.was) == 0 {
+		delete(o, id)
 	}
 }
 
-// byOther reports whether the pod's address is owed by another one.
+// byOther reports whether an address of the pod is owed by another one.
 func (o owed) byOther(p netctl.Pod) bool {
-	for id, addrs := range o {
-		if id != p.ID && slices.Contains(addrs, p.Addr) {
+	for id, d := range o {
+		if id == p.ID {
+			continue
+		}
+		if slices.Contains(d.addrs, p.Addr) {
 			return true
+		}
+		for _, was := range d.was {
+			for _, at := range was.Overlays {
+				if now, has := p.Place(at.VNI); has && (now.Addr == at.Addr || now.MAC == at.MAC) {
+					return true
+				}
+			}
 		}
 	}
 	return false
+}
+
+// reserve enters the pod into the wanted value, so that two pods never get one
+// address. What a pod was before is owed from here on.
+func (c *Controller) reserve(pod netctl.Pod) (netctl.Config, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.want.Instance == "" {
+		return netctl.Config{}, netctl.ErrNoHost
+	}
+	old, _ := c.want.Pod(pod.ID)
+	next := c.want
+	if !old.Equal(pod) {
+		if c.owed.byOther(pod) {
+			return netctl.Config{}, errors.New("addr: is still that of a pod which leaves")
+		}
+		next = c.want.With(pod)
+		if err := next.ValidatePods(); err != nil {
+			return netctl.Config{}, err
+		}
+	}
+	c.want = next
+	if old.ID != "" && !old.SamePlace(pod) {
+		c.owed.add(pod.ID, old.Addr)
+	}
+	if old.ID != "" && !old.Equal(pod) {
+		c.owed.change(old)
+	}
+	return next, nil
 }
 
 // owes reports whether something of a place that the pod had is not taken away yet.
 func (c *Controller) owes(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.owed[id]) > 0
+	return len(c.owed[id].addrs) > 0
+}
+
+// was returns what the pod was before, as far as that is not taken away yet.
+func (c *Controller) was(id string) []netctl.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.owed[id].was)
+}
+
+// paid notes that nothing is left of what the pod was.
+func (c *Controller) paid(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owed.paid(id, false, true)
 }
 
 // RemovePod implements netctl.Controller. The pod is wanted no more from the start on: what a
@@ -51,12 +134,19 @@ func (c *Controller) RemovePod(ctx context.Context, id string) error {
 	}
 	defer done()
 	c.mu.Lock()
-	if pod, wanted := c.want.Pod(id); wanted {
+	pod, wanted := c.want.Pod(id)
+	if wanted {
 		c.owed.add(id, pod.Addr)
+		c.owed.change(pod)
 		c.want = c.want.Without(id)
 	}
+	want, was := c.want, slices.Clone(c.owed[id].was)
 	c.mu.Unlock()
-	return c.removePod(id)
+	if err := errors.Join(c.removePod(id), c.movePlaces(want, was, netctl.Pod{ID: id})); err != nil {
+		return err
+	}
+	c.paid(id)
+	return nil
 }
 
 // removePod takes a pod's objects away, as many as it can.
@@ -71,13 +161,13 @@ func (c *Controller) detach(id string) error {
 		return err
 	}
 	c.mu.Lock()
-	addrs := slices.Clone(c.owed[id])
+	addrs := slices.Clone(c.owed[id].addrs)
 	c.mu.Unlock()
-	err := c.detachLink(netctl.LinkName(c.instance, id), addrs)
+	err := errors.Join(c.detachPlaces(id), c.removeLimit(netctl.LinkName(c.instance, id)), c.detachLink(netctl.LinkName(c.instance, id), addrs))
 	if err == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.owed, id)
+		c.owed.paid(id, true, false)
 	}
 	return err
 }
@@ -129,9 +219,9 @@ func (c *Controller) isOthers(link string, a netip.Addr) bool {
 // settle ends what is owed: the tables are those of want, so that only connections are left.
 func (c *Controller) settle(want netctl.Config) error {
 	c.mu.Lock()
-	left := owed{}
-	for id, addrs := range c.owed {
-		left[id] = slices.Clone(addrs)
+	left := map[string][]netip.Addr{}
+	for id, d := range c.owed {
+		left[id] = slices.Clone(d.addrs)
 	}
 	c.mu.Unlock()
 	var faults []error
@@ -148,11 +238,20 @@ func (c *Controller) settle(want netctl.Config) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, addrs := range left {
-		if slices.Equal(c.owed[id], addrs) {
-			delete(c.owed, id)
+		if slices.Equal(c.owed[id].addrs, addrs) {
+			c.owed.paid(id, true, false)
 		}
 	}
 	return nil
+}
+
+// settlePods notes that nothing is left of what any pod was: rules and entries are those of a whole value.
+func (c *Controller) settlePods() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.owed {
+		c.owed.paid(id, false, true)
+	}
 }
 
 // Left implements netctl.Controller.
@@ -164,7 +263,7 @@ func (c *Controller) Left(ctx context.Context, id string) (bool, error) {
 	defer done()
 	c.mu.Lock()
 	_, wanted := c.want.Pod(id)
-	left := wanted || len(c.owed[id]) > 0
+	left := wanted || len(c.owed[id].addrs)+len(c.owed[id].was) > 0
 	c.mu.Unlock()
 	if left {
 		return true, nil
@@ -172,6 +271,9 @@ func (c *Controller) Left(ctx context.Context, id string) (bool, error) {
 	name := netctl.LinkName(c.instance, id)
 	if link, err := c.linkByName(name); link != nil || err != nil {
 		return link != nil, err
+	}
+	if places, err := c.placeLinks(id); len(places) > 0 || err != nil {
+		return len(places) > 0, err
 	}
 	_, err = os.Lstat(filepath.Join(netnsDir, netctl.NamespaceName(c.instance, id)))
 	if err == nil {

@@ -21,7 +21,7 @@ const (
 
 // ensureHost makes the parts that all pods share, without the rules.
 func (c *Controller) ensureHost(want netctl.Config) error {
-	if err := setSysctl("net/ipv4/ip_forward", "1"); err != nil {
+	if err := c.home.switchOn("net/ipv4/ip_forward"); err != nil {
 		return err
 	}
 	return c.ensureBridge(want)
@@ -45,8 +45,8 @@ func (c *Controller) ensureBridge(want netctl.Config) error {
 	}
 	if l == nil {
 		// A fixed hardware address: otherwise it would change as pods come and go.
-		snooping := false
-		l = &netlink.Bridge{LinkAttrs: linkAttrs(name, want.MTU, mac), MulticastSnooping: &snooping}
+		snooping, fences := false, uint16(throughFences)
+		l = &netlink.Bridge{LinkAttrs: linkAttrs(name, want.MTU, mac), MulticastSnooping: &snooping, GroupFwdMask: &fences}
 		if err := c.host.LinkAdd(l); err != nil {
 			return fmt.Errorf("bridge: add: %w", err)
 		}
@@ -61,7 +61,7 @@ func (c *Controller) ensureBridge(want netctl.Config) error {
 			return fmt.Errorf("bridge: set mtu: %w", err)
 		}
 	}
-	if err := setSysctl("net/ipv6/conf/"+name+"/disable_ipv6", "1"); err != nil {
+	if err := c.home.switchOn("net/ipv6/conf/" + name + "/disable_ipv6"); err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
 	if err := c.ensureGateway(l, want.Gateway()); err != nil {
@@ -98,39 +98,51 @@ func (c *Controller) ensureGateway(l netlink.Link, gateway netip.Prefix) error {
 	return nil
 }
 
-// ensurePod builds the pod unless its namespace stands and its link's mark says
-// that it was built from the same values. The rules already hold its source. must says
+// ensurePod builds the pod's links but those that are right. The rules already hold its sources. What it was before is was. must says
 // that a namespace of another owner is replaced.
-func (c *Controller) ensurePod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, must bool) error {
-	l, err := c.linkByName(netctl.LinkName(c.instance, pod.ID))
+func (c *Controller) ensurePod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, was []netctl.Pod, must bool, queued queues) error {
+	fresh, err := c.ensureEth(ctx, want, bridge, pod, must)
 	if err != nil {
 		return err
+	}
+	if err := c.ensurePlaces(ctx, want, pod, was, fresh); err != nil {
+		return err
+	}
+	return c.ensureLimits(pod, queued)
+}
+
+// ensureEth builds the pod's namespace and eth0 unless the namespace stands and the link's mark says
+// that it was built from the same values. fresh says that the namespace is new.
+func (c *Controller) ensureEth(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, must bool) (fresh bool, err error) {
+	l, err := c.linkByName(netctl.LinkName(c.instance, pod.ID))
+	if err != nil {
+		return false, err
 	}
 	if l != nil && isNamespace(pod.Namespace) {
 		_, have, ok := c.finished(l, bridge.Attrs().Index)
 		if ok && have.IDBase == pod.IDBase && l.Attrs().Alias == netctl.Mark(want, pod) {
-			return nil
+			return false, nil
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
-	if err := c.buildPod(ctx, want, bridge, pod, must); err != nil {
-		return fmt.Errorf("pod network: %w", err)
+	if fresh, err = c.buildPod(ctx, want, bridge, pod, must); err != nil {
+		return false, fmt.Errorf("pod network: %w", err)
 	}
-	return nil
+	return fresh, nil
 }
 
 // buildPod makes the pod's link anew, in its namespace if that stands and is the right one's. What it
 // made is taken away again when a step fails; the mark is the last step.
-func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, must bool) (err error) {
+func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge netlink.Link, pod netctl.Pod, must bool) (fresh bool, err error) {
 	name := netctl.LinkName(c.instance, pod.ID)
 	if err := c.removeLink(name); err != nil {
-		return err
+		return false, err
 	}
 	ns, fresh, err := ensureNamespace(pod.Namespace, pod.IDBase, must)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer ns.Close()
 	defer func() {
@@ -143,13 +155,13 @@ func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge ne
 		}
 	}()
 	if !fresh {
-		if err := removeStray(ns.nl); err != nil {
-			return err
+		if err := removeStray(ns.nl, podLink); err != nil {
+			return fresh, err
 		}
 	}
 	mac, err := net.ParseMAC(pod.MAC)
 	if err != nil {
-		return err
+		return fresh, err
 	}
 	veth := &netlink.Veth{
 		LinkAttrs: linkAttrs(name, want.MTU, nil), PeerName: podLink, PeerHardwareAddr: mac,
@@ -157,22 +169,22 @@ func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge ne
 	}
 	veth.Group = ns.base
 	if err := c.host.LinkAdd(veth); err != nil {
-		return fmt.Errorf("add link: %w", err)
+		return fresh, fmt.Errorf("add link: %w", err)
 	}
 	if err := inside(ns.nl, want, pod); err != nil {
-		return err
+		return fresh, err
 	}
 	if err := c.outside(veth, bridge); err != nil {
-		return err
+		return fresh, err
 	}
 	err = errors.Join(waitUp(ctx, c.host, name), waitUp(ctx, ns.nl, podLink), waitUp(ctx, c.host, bridge.Attrs().Name))
 	if err != nil {
-		return err
+		return fresh, err
 	}
 	if err := c.host.LinkSetAlias(veth, netctl.Mark(want, pod)); err != nil {
-		return fmt.Errorf("mark link: %w", err)
+		return fresh, fmt.Errorf("mark link: %w", err)
 	}
-	return nil
+	return fresh, nil
 }
 
 // waitUp waits until the kernel has put the link's carrier into effect. It does so
@@ -201,7 +213,7 @@ func waitUp(ctx context.Context, nl *netlink.Handle, name string) error {
 // outside attaches the host's end. The port is isolated from other pods before it
 // carries its first frame.
 func (c *Controller) outside(l, bridge netlink.Link) error {
-	if err := setSysctl("net/ipv6/conf/"+l.Attrs().Name+"/disable_ipv6", "1"); err != nil {
+	if err := c.home.switchOn("net/ipv6/conf/" + l.Attrs().Name + "/disable_ipv6"); err != nil {
 		return err
 	}
 	if err := c.host.LinkSetMaster(l, bridge); err != nil {
@@ -238,9 +250,9 @@ func inside(nl *netlink.Handle, want netctl.Config, pod netctl.Pod) error {
 	return nil
 }
 
-// removeStray takes away an eth0 that is not the one about to be made.
-func removeStray(nl *netlink.Handle) error {
-	l, err := nl.LinkByName(podLink)
+// removeStray takes away a link of a pod that is not the one about to be made.
+func removeStray(nl *netlink.Handle, name string) error {
+	l, err := nl.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil
 	}
@@ -248,7 +260,7 @@ func removeStray(nl *netlink.Handle) error {
 		err = nl.LinkDel(l)
 	}
 	if err != nil {
-		return fmt.Errorf("remove stray %s: %w", podLink, err)
+		return fmt.Errorf("remove stray %s: %w", name, err)
 	}
 	return nil
 }
@@ -300,6 +312,13 @@ func (f flowsOf) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		}
 	}
 	return false
+}
+
+// isPort says whether a pod's link is up on both ends and a port of the bridge.
+func isPort(l netlink.Link, bridge int) bool {
+	a := l.Attrs()
+	up := a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0
+	return l.Type() == "veth" && up && bridge != 0 && a.MasterIndex == bridge
 }
 
 func linkAttrs(name string, mtu int, mac net.HardwareAddr) netlink.LinkAttrs {

@@ -22,12 +22,18 @@ type sight struct {
 	bridge   int                     // index, 0 when there is none
 	config   netctl.Config           // bridge and complete pods
 	links    map[string]netlink.Link // hosts' ends by name, without the bridge
-	names    []string                // of network namespaces, sorted
-	ports    ports                   // that lead to pods
+	// overlayLinks are the links of overlays by name: bridges, links to other hosts, hosts' ends of pods' links, and limits.
+	overlayLinks map[string]netlink.Link
+	names        []string       // of network namespaces, sorted
+	ports        ports          // that lead to pods
+	entries      map[entry]bool // of overlays, and of what holds pods back
+	known        netctl.Config  // what memory has
+	right        bool           // the entries are exactly those of known
+	off          []switched     // what someone else switched at bridges and ports
 }
 
 func (c *Controller) look(ctx context.Context) (sight, error) {
-	s := sight{instance: c.instance, links: map[string]netlink.Link{}}
+	s := sight{instance: c.instance, links: map[string]netlink.Link{}, overlayLinks: map[string]netlink.Link{}}
 	s.config.Instance = c.instance
 	links, err := retry(c.host.LinkList)
 	if err != nil {
@@ -41,6 +47,8 @@ func (c *Controller) look(ctx context.Context) (sight, error) {
 			}
 		case strings.HasPrefix(name, netctl.BridgeName(c.instance)):
 			s.links[name] = l
+		case isOverlayLink(c.instance, name):
+			s.overlayLinks[name] = l
 		}
 	}
 	if s.names, err = listNamespaces(netctl.NamespacePrefix(c.instance)); err != nil {
@@ -51,11 +59,27 @@ func (c *Controller) look(ctx context.Context) (sight, error) {
 		return s, err
 	}
 	s.ready, s.config.Deny, s.config.Public, s.ports = found.intact, found.deny, found.public, found.ports
+	s.config.Names, s.config.Underlay = found.names, found.under
+	if err := c.lookOverlays(&s, links); err != nil {
+		return s, err
+	}
+	if s.off, err = c.lookSwitches(links); err != nil {
+		return s, err
+	}
+	places := s.places(found.pins)
+	queued, err := c.queues()
+	if err != nil {
+		return s, err
+	}
 	for _, l := range s.links {
 		host, pod, ok := c.finished(l, s.bridge)
 		same := host.Subnet == s.config.Subnet && host.MTU == s.config.MTU
 		if ok && same && found.pins[pinOf(c.instance, pod)] && isNamespace(pod.Namespace) {
-			pod.Ports = found.ports.of(pod.Addr)
+			pod.Ports, pod.Overlays = found.ports.of(pod.Addr), places[pod.ID]
+			pod.Closed = s.entries[entry{kind: closed, addr: octetsOf(pod.Addr)}]
+			if pod.Mbps, err = c.limitsOf(&s, pod, queued); err != nil {
+				return s, err
+			}
 			s.config.Pods = append(s.config.Pods, pod)
 		}
 	}
@@ -86,12 +110,11 @@ func (c *Controller) finished(l netlink.Link, bridge int) (netctl.Config, netctl
 	if pod.IDBase = a.Group; a.Group != 0 && userns.CheckBase(a.Group) != nil {
 		return netctl.Config{}, netctl.Pod{}, false
 	}
-	up := a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0
-	return host, pod, l.Type() == "veth" && up && bridge != 0 && a.MasterIndex == bridge
+	return host, pod, isPort(l, bridge)
 }
 
 func (s sight) state() netctl.State {
-	return netctl.State{Config: s.config, Ready: s.ready && s.config.Subnet.IsValid(), Partial: s.orphans(s.config)}
+	return netctl.State{Config: s.config, Ready: s.ready && len(s.off) == 0 && s.config.Subnet.IsValid(), Partial: s.orphans(s.config)}
 }
 
 // orphans names, sorted, the links and namespaces that no pod of want and no
@@ -101,9 +124,21 @@ func (s sight) orphans(want netctl.Config) []string {
 	for _, p := range slices.Concat(want.Pods, s.config.Pods) {
 		mine[netctl.LinkName(s.instance, p.ID)], mine[p.Namespace] = true, true
 	}
+	keep := overlayLinks(want)
+	for _, p := range slices.Concat(want.Pods, s.config.Pods) {
+		for _, end := range podEnds(s.instance, p) {
+			keep[end] = true
+			keep[limitLink(end)] = p.Mbps != 0 || keep[limitLink(end)]
+		}
+	}
 	var out []string
 	for name := range s.links {
 		if !mine[name] {
+			out = append(out, name)
+		}
+	}
+	for name := range s.overlayLinks {
+		if !keep[name] {
 			out = append(out, name)
 		}
 	}

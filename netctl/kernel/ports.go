@@ -94,7 +94,7 @@ func (r *ruleset) readPorts(conn *nftables.Conn) (ports, error) {
 
 // ports reads what is published; without a table that is nothing.
 func (r *ruleset) ports() (out ports, err error) {
-	err = exchange(func(conn *nftables.Conn) error {
+	err = r.exchange(func(conn *nftables.Conn) error {
 		out, err = r.readPorts(conn)
 		return err
 	})
@@ -168,7 +168,7 @@ func (c change) empty() bool { return len(c.leads)+len(c.open) == 0 }
 
 // write removes, then adds, as one step of the kernel.
 func (r *ruleset) write(gone, come change) error {
-	return exchange(func(conn *nftables.Conn) error {
+	return r.exchange(func(conn *nftables.Conn) error {
 		var faults []error
 		del := func(set string, elements []nftables.SetElement) {
 			if len(elements) > 0 {

@@ -27,6 +27,7 @@ const pinSet = "pods"
 // starting a program would cost as much as all of the pod's other network.
 type ruleset struct {
 	instance string
+	home     home
 	nft      knftables.Interface
 
 	publishing sync.Mutex // held while what is published is read and changed
@@ -36,6 +37,8 @@ type ruleset struct {
 	handles string         // how the kernel numbered them
 	deny    []netip.Prefix // Config.Deny of that text
 	public  []netip.Addr   // Config.Public of that text
+	names   bool           // Config.Names of that text
+	under   netctl.Underlay
 }
 
 // found is what one look at the tables gave.
@@ -43,6 +46,8 @@ type found struct {
 	intact  bool // the rules are those that this process wrote
 	deny    []netip.Prefix
 	public  []netip.Addr
+	names   bool
+	under   netctl.Underlay
 	handles string
 	pins    map[pin]bool
 	ports   ports
@@ -55,12 +60,21 @@ type pin struct {
 	addr netip.Addr
 }
 
-func newRuleset(instance string) (*ruleset, error) {
+func newRuleset(instance string, at home) (*ruleset, error) {
 	nft, err := knftables.New("", "")
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &ruleset{instance: instance, nft: nft}, nil
+	return &ruleset{instance: instance, home: at, nft: nft}, nil
+}
+
+// pinsOf are those of all links of a pod.
+func pinsOf(instance string, p netctl.Pod) []pin {
+	out := []pin{pinOf(instance, p)}
+	for _, at := range p.Overlays {
+		out = append(out, pin{netctl.OverlayLinkName(instance, p.ID, at.VNI), at.MAC, at.Addr})
+	}
+	return out
 }
 
 func pinOf(instance string, p netctl.Pod) pin {
@@ -72,30 +86,38 @@ func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
 	want = want.Clone()
 	pins, ports := map[pin]bool{}, portsOf(want.Pods...)
 	for _, p := range want.Pods {
-		pins[pinOf(r.instance, p)] = true
+		for _, one := range pinsOf(r.instance, p) {
+			pins[one] = true
+		}
 	}
 	bare := want.Clone()
-	bare.Pods = nil
+	bare.Pods, bare.Overlays, bare.Barred, bare.Underlay.Plain = nil, nil, nil, nil
 	text := transaction(r.nft, bare).String()
 	have, err := r.look()
 	if err != nil {
 		return err
 	}
 	if have.intact && r.lastText() == text && maps.Equal(have.pins, pins) && have.ports.equal(ports) {
+		r.written(text, have.handles, want)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	if err := r.nft.Run(ctx, transaction(r.nft, want)); err != nil {
+	if err := r.home.in(func() error { return r.nft.Run(ctx, transaction(r.nft, want)) }); err != nil {
 		return fmt.Errorf("write filter rules: %w", err)
 	}
 	if have, err = r.look(); err != nil {
 		return err
 	}
+	r.written(text, have.handles, want)
+	return nil
+}
+
+// written remembers what is in force.
+func (r *ruleset) written(text, handles string, want netctl.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.text, r.handles, r.deny, r.public = text, have.handles, want.Deny, want.Public
-	return nil
+	r.text, r.handles, r.deny, r.public, r.names, r.under = text, handles, want.Deny, want.Public, want.Names, want.Underlay
 }
 
 func (r *ruleset) lastText() string {
@@ -114,7 +136,7 @@ func (r *ruleset) remove(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	if err := r.nft.Run(ctx, tx); err != nil {
+	if err := r.home.in(func() error { return r.nft.Run(ctx, tx) }); err != nil {
 		return fmt.Errorf("remove filter rules: %w", err)
 	}
 	return nil
@@ -124,7 +146,7 @@ func (r *ruleset) remove(ctx context.Context) error {
 // a new one to every rule that is ever written.
 func (r *ruleset) look() (found, error) {
 	out := found{pins: map[pin]bool{}, ports: portsOf()}
-	err := exchange(func(conn *nftables.Conn) (err error) {
+	err := r.exchange(func(conn *nftables.Conn) (err error) {
 		if out.handles, err = r.numbers(conn); err != nil {
 			return err
 		}
@@ -140,7 +162,7 @@ func (r *ruleset) look() (found, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if out.intact = r.handles != "" && r.handles == out.handles; out.intact {
-		out.deny, out.public = slices.Clone(r.deny), slices.Clone(r.public)
+		out.deny, out.public, out.names, out.under = slices.Clone(r.deny), slices.Clone(r.public), r.names, r.under
 	}
 	return out, nil
 }
@@ -173,7 +195,7 @@ func (r *ruleset) numbers(conn *nftables.Conn) (string, error) {
 
 // pins reads the source rules; without a table there are none.
 func (r *ruleset) pins() (out map[pin]bool, err error) {
-	err = exchange(func(conn *nftables.Conn) error {
+	err = r.exchange(func(conn *nftables.Conn) error {
 		out, err = r.readPins(conn)
 		return err
 	})
@@ -220,12 +242,16 @@ func elementsOf(conn *nftables.Conn, set *nftables.Set) ([]nftables.SetElement, 
 // pin lets the pod's link send from its source; repeating it is no error. When the
 // tables are gone the error is ENOENT.
 func (r *ruleset) pin(p netctl.Pod) error {
-	key, err := pinOf(r.instance, p).key()
-	if err != nil {
-		return err
+	var elements []nftables.SetElement
+	for _, one := range pinsOf(r.instance, p) {
+		key, err := one.key()
+		if err != nil {
+			return err
+		}
+		elements = append(elements, nftables.SetElement{Key: key})
 	}
-	err = exchange(func(conn *nftables.Conn) error {
-		if err := conn.SetAddElements(r.set(), []nftables.SetElement{{Key: key}}); err != nil {
+	err := r.exchange(func(conn *nftables.Conn) error {
+		if err := conn.SetAddElements(r.set(), elements); err != nil {
 			return err
 		}
 		return conn.Flush()
@@ -268,7 +294,7 @@ func (r *ruleset) unpin(link string) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	err = exchange(func(conn *nftables.Conn) error {
+	err = r.exchange(func(conn *nftables.Conn) error {
 		if err := conn.SetDeleteElements(r.set(), gone); err != nil {
 			return err
 		}
@@ -305,18 +331,27 @@ func parsePin(key []byte) (pin, bool) {
 	if len(key) != 28 {
 		return pin{}, false
 	}
-	name, _, _ := bytes.Cut(key[:16], []byte{0})
-	return pin{string(name), net.HardwareAddr(key[16:22]).String(), netip.AddrFrom4([4]byte(key[24:]))}, true
+	return pin{cString(key[:16]), net.HardwareAddr(key[16:22]).String(), netip.AddrFrom4([4]byte(key[24:]))}, true
 }
 
 // exchange talks to nftables over one socket with a deadline.
-func exchange(talk func(*nftables.Conn) error) error {
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
+func (r *ruleset) exchange(talk func(*nftables.Conn) error) error {
+	options := []nftables.ConnOption{nftables.AsLasting(), nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
 		return c.SetDeadline(time.Now().Add(callTimeout))
-	}))
+	})}
+	if r.home.file != nil {
+		options = append(options, nftables.WithNetNSFd(int(r.home.file.Fd())))
+	}
+	conn, err := nftables.New(options...)
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	err = talk(conn)
 	return errors.Join(err, conn.CloseLasting())
+}
+
+// cString is what stands before the first zero.
+func cString(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
 }

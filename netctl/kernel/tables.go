@@ -9,6 +9,18 @@ import (
 	"gantry/netctl"
 )
 
+// The reasons that rules drop for (netctl.Drop.Why).
+const (
+	spoofed = "spoofed"   // the source is not the sender's
+	flooded = "flooded"   // to all, or asks for nobody
+	foreign = "foreign"   // of another network, or another protocol
+	host    = "host"      // to the host
+	denied  = "denied"    // a range or port that pods may not reach
+	control = "scheduler" // the control plane
+	shut    = "closed"    // the pod opens nothing outside
+	unasked = "unasked"   // nobody asked for it
+)
+
 func families() []knftables.Family {
 	return []knftables.Family{knftables.BridgeFamily, knftables.InetFamily}
 }
@@ -24,6 +36,7 @@ func transaction(nft knftables.Interface, c netctl.Config) *knftables.Transactio
 		tx.Add(&t)
 	}
 	addPins(tx, c)
+	addOverlays(tx, c)
 	addFilter(tx, c)
 	return tx
 }
@@ -36,20 +49,22 @@ func addPins(tx *knftables.Transaction, c netctl.Config) {
 	w := writer{tx, knftables.BridgeFamily, netctl.TableName(c.Instance)}
 	w.set(pinSet, "ifname . ether_addr . ipv4_addr")
 	for _, p := range c.Pods {
-		w.element(pinSet, netctl.LinkName(c.Instance, p.ID), p.MAC, p.Addr.String())
+		for _, one := range pinsOf(c.Instance, p) {
+			w.element(pinSet, one.link, one.mac, one.addr.String())
+		}
 	}
 	w.chain("from_pod")
 	w.base("at_bridge", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority)
 	w.rule("at_bridge", "iifname", quote(netctl.BridgeName(c.Instance)+"*"), "jump from_pod")
 	gateway := c.Gateway().Addr()
-	away := "ether daddr != " + netctl.MACFor(gateway) + " counter drop"
-	w.rule("from_pod", "ether type ip", away)
-	w.rule("from_pod", "ether type arp arp operation request arp daddr ip !=", gateway.String(), "counter drop")
-	w.rule("from_pod", "ether type arp arp operation != request", away)
+	away := "ether daddr != " + netctl.MACFor(gateway)
+	w.drop("from_pod", foreign, "ether type ip", away)
+	w.drop("from_pod", foreign, "ether type arp arp operation request arp daddr ip !=", gateway.String())
+	w.drop("from_pod", foreign, "ether type arp arp operation != request", away)
 	w.rule("from_pod", "ether type ip iifname . ether saddr . ip saddr @"+pinSet, "accept")
 	w.rule("from_pod", "ether type arp iifname . ether saddr . arp saddr ip @"+pinSet,
 		"iifname . arp saddr ether . arp saddr ip @"+pinSet, "accept")
-	w.rule("from_pod", "counter drop")
+	w.drop("from_pod", spoofed)
 }
 
 // addFilter writes the inet table: pods reach what lies beyond the host and not
@@ -64,25 +79,44 @@ func addFilter(tx *knftables.Transaction, c netctl.Config) {
 		w.element("denied", p.String())
 	}
 	addPorts(w, c)
+	w.set(closedSet, "ipv4_addr")
+	w.set(barredSet, "ipv4_addr . inet_service")
+	w.set(plainSet, "ipv4_addr")
+	for _, e := range hostEntries(c) {
+		w.entry(e)
+	}
 	w.chain("from_pods")
-	w.rule("from_pods", "meta nfproto != ipv4 counter drop")
-	w.rule("from_pods", "ip saddr !=", c.Subnet.String(), "counter drop")
+	w.drop("from_pods", foreign, "meta nfproto != ipv4")
+	w.drop("from_pods", spoofed, "ip saddr !=", c.Subnet.String())
+	w.drop("from_pods", shut, "ip saddr @"+closedSet, "ct direction original")
 	w.rule("from_pods", "ct status dnat ct direction reply ct state established,related accept")
 	w.rule("from_pods", "oifname", bridge, "ct status dnat ip daddr . tcp dport @"+openSet, "accept")
-	w.rule("from_pods", "oifname", bridge, "counter drop")
-	w.rule("from_pods", "ip daddr @denied counter drop")
-	w.rule("from_pods", "ct state invalid counter drop")
+	w.drop("from_pods", foreign, "oifname", bridge)
+	w.drop("from_pods", denied, "ip daddr @denied")
+	w.drop("from_pods", control, "ip daddr . tcp dport @"+barredSet)
+	if c.Underlay.Port != 0 {
+		w.drop("from_pods", denied, "udp dport", strconv.Itoa(int(c.Underlay.Port)))
+	}
+	w.drop("from_pods", unasked, "ct state invalid")
 	w.chain("to_pods")
 	w.rule("to_pods", "ct state established,related accept")
 	w.rule("to_pods", "ct status dnat ip daddr . tcp dport @"+openSet, "accept")
-	w.rule("to_pods", "counter drop")
+	w.drop("to_pods", unasked)
 
 	w.base("at_forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority)
 	w.rule("at_forward", "iifname", bridge, "jump from_pods")
 	w.rule("at_forward", "oifname", bridge, "jump to_pods")
 	w.base("at_input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority)
 	w.rule("at_input", "iifname", bridge, "ct state established,related accept")
-	w.rule("at_input", "iifname", bridge, "counter drop")
+	if c.Names {
+		gateway := c.Gateway().Addr().String()
+		for _, proto := range []string{"udp", "tcp"} {
+			w.rule("at_input", "iifname", bridge, "ip daddr", gateway, proto, "dport 53 accept")
+			w.drop("at_input", unasked, "iifname !=", bridge, "iifname != lo ip daddr", gateway, proto, "dport 53")
+		}
+	}
+	w.drop("at_input", host, "iifname", bridge)
+	addUnderlay(w, c)
 	w.base("at_postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	w.rule("at_postrouting", "ip saddr", c.Subnet.String(), "oifname !=", bridge, "masquerade")
 	// Between two pods the answer must come back through the host, whose address it was sent to.
@@ -146,6 +180,12 @@ func (w writer) base(name string, t knftables.BaseChainType, h knftables.BaseCha
 
 func (w writer) rule(chain string, words ...string) {
 	w.tx.Add(&knftables.Rule{Family: w.family, Table: w.table, Chain: chain, Rule: strings.Join(words, " ")})
+}
+
+// drop is a rule that drops and counts; its comment says why (netctl.Drop).
+func (w writer) drop(chain, why string, words ...string) {
+	rule := strings.Join(append(words, "counter drop"), " ")
+	w.tx.Add(&knftables.Rule{Family: w.family, Table: w.table, Chain: chain, Rule: rule, Comment: &why})
 }
 
 func quote(s string) string { return `"` + s + `"` }
