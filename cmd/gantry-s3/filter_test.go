@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/confine"
 )
 
 // filtered runs f on a thread that is filtered, and ends it.
@@ -17,7 +19,7 @@ func filtered(t *testing.T, f func()) {
 		runtime.LockOSThread() // it ends with the goroutine
 		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 		if err == nil {
-			err = filter()
+			err = confine.Filter(servingAs())
 		}
 		if err == nil {
 			f()

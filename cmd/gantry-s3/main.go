@@ -16,6 +16,7 @@ import (
 
 	"gantry/cmd/internal/cmdline"
 	"gantry/fleet"
+	"gantry/internal/confine"
 )
 
 var version = "dev" // set by the build
@@ -55,7 +56,7 @@ func main() {
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
 		case confineCommand:
-			os.Exit(ended(confine()))
+			os.Exit(ended(confine.Become(servingAs())))
 		case serveCommand:
 			os.Exit(ended(serve()))
 		}

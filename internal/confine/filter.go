@@ -1,18 +1,17 @@
-package main
+package confine
 
 import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// refused are calls of the kernel that the serving process has no need for. Its listener and its clients' connections are
-// sockets of the host's network: without connect, such a socket reaches nobody else there. The others are where the kernel has most to attack.
+// refused are calls of the kernel that no confined process has a need for: they are where the kernel has most to attack.
 var refused = []uint32{
-	unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_SOCKET,
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
@@ -27,25 +26,22 @@ const (
 	x32        = 0x40000000 // from here on the numbers are those of another interface, on amd64
 )
 
-// refusedWith are calls that are refused with some bits of an argument.
-var refusedWith = []struct {
-	call, argument, bits uint32
-}{
+// CallWith is a call that is refused when any of the bits are in the argument, counted from 0.
+type CallWith struct{ Call, Argument, Bits uint32 }
+
+var refusedWith = []CallWith{
 	{unix.SYS_CLONE, 0, namespaces},
 	{unix.SYS_UNSHARE, 0, ^uint32(unix.CLONE_FS)},
-	{unix.SYS_SENDTO, 3, unix.MSG_FASTOPEN}, // which connects
-	{unix.SYS_SENDMSG, 2, unix.MSG_FASTOPEN},
-	{unix.SYS_SENDMMSG, 3, unix.MSG_FASTOPEN},
 }
 
-// filter has the kernel refuse those calls to this thread, and to the program that it becomes. A kernel that cannot is no error: the
+// Filter has the kernel refuse those calls to this thread, and to the program that it becomes. A kernel that cannot is no error: the
 // namespaces and the missing rights do not depend on it.
-func filter() error {
+func Filter(a As) error {
 	arch, ok := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !ok {
 		return nil
 	}
-	program := filterProgram(arch)
+	program := filterProgram(arch, a)
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some dozens
 	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 	runtime.KeepAlive(program)
@@ -56,7 +52,7 @@ func filter() error {
 }
 
 // filterProgram is the filter for the kernel's struct seccomp_data: number, architecture, instruction, six arguments.
-func filterProgram(arch uint32) []unix.SockFilter {
+func filterProgram(arch uint32, a As) []unix.SockFilter {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -76,13 +72,13 @@ func filterProgram(arch uint32) []unix.SockFilter {
 		{Code: equal, K: unix.SYS_CLONE3, Jf: 1},
 		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 	}
-	for _, call := range refused {
+	for _, call := range slices.Concat(refused, a.Calls) {
 		out = append(out, unix.SockFilter{Code: equal, K: call, Jf: 1}, unix.SockFilter{Code: answer, K: no})
 	}
-	for _, r := range refusedWith {
+	for _, r := range slices.Concat(refusedWith, a.With) {
 		out = append(
-			out, unix.SockFilter{Code: equal, K: r.call, Jf: 4}, unix.SockFilter{Code: load, K: 16 + 8*r.argument},
-			unix.SockFilter{Code: anyBit, K: r.bits, Jf: 1}, unix.SockFilter{Code: answer, K: no}, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW},
+			out, unix.SockFilter{Code: equal, K: r.Call, Jf: 4}, unix.SockFilter{Code: load, K: 16 + 8*r.Argument},
+			unix.SockFilter{Code: anyBit, K: r.Bits, Jf: 1}, unix.SockFilter{Code: answer, K: no}, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW},
 		)
 	}
 	return append(out, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})

@@ -1,0 +1,365 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gantry/netctl"
+)
+
+const (
+	red    = 4096
+	blue   = 4097
+	secret = "a word that must not be read on the wire"
+)
+
+// capture counts what crosses the wire between hosts, and what of it holds the secret.
+type capture struct{ frames, plain atomic.Int64 }
+
+func (w *world) capture(t *testing.T) *capture {
+	t.Helper()
+	c, fd := &capture{}, -1
+	must(t, w.wire.do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_ALL)))
+		return err
+	}))
+	f := os.NewFile(uintptr(fd), "capture")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1<<17)
+		for {
+			n, err := f.Read(buf)
+			if err != nil {
+				return
+			}
+			c.frames.Add(1)
+			if bytes.Contains(buf[:n], []byte(secret)) {
+				c.plain.Add(1)
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = f.Close(); <-done })
+	return c
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+// TestHostsReachEachOther: pods of an overlay on three hosts reach each other, and nobody of another overlay with the same
+// addresses, and what they say cannot be read between hosts.
+func TestHostsReachEachOther(t *testing.T) {
+	w := newWorld(t, 3).withAgents(t)
+	var reds, blues []*pod
+	for i, h := range w.hosts {
+		a := fmt.Sprint("10.64.0.", 2+i)
+		reds, blues = append(reds, h.newPod(t, red, a)), append(blues, h.newPod(t, blue, a))
+	}
+	w.join(t, red, reds...)
+	w.join(t, blue, blues...)
+	w.set(t, w.hosts...)
+	seen := w.capture(t)
+	for i := range reds {
+		reds[i].listenUDP(t, "red ")
+		blues[i].listenUDP(t, "blue ")
+	}
+	big := strings.Repeat(secret, 100) // in fragments
+	for i, from := range reds {
+		for j := range reds {
+			if i == j {
+				continue
+			}
+			if got, ok := from.echo(t, reds[j], secret, 3*time.Second); got != "red "+secret || !ok {
+				t.Errorf("red %d to %d: %q", i, j, got)
+			}
+			if got, ok := blues[i].echo(t, blues[j], big, 3*time.Second); got != "blue "+big || !ok {
+				t.Errorf("blue %d to %d: %d bytes", i, j, len(got))
+			}
+		}
+	}
+	stream(t, reds[0], reds[1], 8<<20)
+	if seen.frames.Load() == 0 || seen.plain.Load() > 0 {
+		t.Errorf("%d frames on the wire, %d of them readable", seen.frames.Load(), seen.plain.Load())
+	}
+	for _, h := range w.hosts {
+		for _, why := range []string{"spoofed", "malformed", "foreign"} {
+			if n := h.dropped(t, why); n > 0 {
+				t.Errorf("host %d dropped %d frames: %s", h.i, n, why)
+			}
+		}
+		for _, p := range h.ask(t, ask{Do: "peers"}).Peers {
+			if p.Handshake.IsZero() || p.Received == 0 || p.Sent == 0 || !p.Endpoint.IsValid() {
+				t.Errorf("host %d: %+v", h.i, p)
+			}
+		}
+	}
+}
+
+// stream sends bytes over TCP, which come back, and compares them.
+func stream(t *testing.T, from, to *pod, size int64) {
+	t.Helper()
+	var l net.Listener
+	must(t, to.ns.do(func() (err error) {
+		l, err = net.Listen("tcp4", netip.AddrPortFrom(to.addr, 9).String())
+		return err
+	}))
+	defer func() { _ = l.Close() }()
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	}()
+	var c net.Conn
+	must(t, from.ns.do(func() (err error) {
+		c, err = net.DialTimeout("tcp4", l.Addr().String(), 3*time.Second)
+		return err
+	}))
+	defer func() { _ = c.Close() }()
+	must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	sent, got := sha256.New(), sha256.New()
+	done := make(chan error, 1)
+	go func() {
+		random := rand.NewChaCha8([32]byte{1})
+		_, err := io.CopyN(io.MultiWriter(c, sent), io.MultiReader(strings.NewReader(secret), random), size)
+		if tcp, ok := c.(*net.TCPConn); ok {
+			err = errors.Join(err, tcp.CloseWrite())
+		}
+		done <- err
+	}()
+	n, err := io.Copy(got, c)
+	if err := errors.Join(err, <-done); err != nil || n != size || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		t.Errorf("%d bytes came back of %d: %v", n, size, err)
+	}
+}
+
+// pair is two hosts with a pod each, of which the second one echoes.
+func pair(t *testing.T) (w *world, a, b *pod) {
+	t.Helper()
+	w = newWorld(t, 2).withAgents(t)
+	a, b = w.hosts[0].newPod(t, red, "10.64.0.2"), w.hosts[1].newPod(t, red, "10.64.0.3")
+	w.join(t, red, a, b)
+	b.listenUDP(t, "")
+	return w, a, b
+}
+
+func (p *pod) reaches(t *testing.T, to *pod, within time.Duration) {
+	t.Helper()
+	if _, ok := p.echo(t, to, "hello", within); !ok {
+		t.Fatalf("%s does not reach %s within %v", p.addr, to.addr, within)
+	}
+}
+
+// TestForeignFrames: a host cannot speak for a member that is another host's, and a pod not for another.
+func TestForeignFrames(t *testing.T) {
+	w := newWorld(t, 3).withAgents(t)
+	a, b, c := w.hosts[0].newPod(t, red, "10.64.0.2"), w.hosts[1].newPod(t, red, "10.64.0.3"), w.hosts[2].newPod(t, red, "10.64.0.3")
+	w.join(t, red, a, b) // the third host has no member
+	knows(t, a, c)
+	w.set(t, w.hosts...)
+	a.listenUDP(t, "")
+	b.reaches(t, a, 3*time.Second)
+	// The third host says that it has the second one's.
+	w.hosts[2].ask(t, ask{Do: "overlay", Overlay: members(w.hosts[2], red, a, c)})
+	if _, ok := c.echo(t, a, "hello", 300*time.Millisecond); ok {
+		t.Error("a host speaks for another's member")
+	}
+	if w.hosts[0].dropped(t, "foreign") == 0 {
+		t.Error("it is not counted")
+	}
+	// A pod has another address than its own; one is nobody's.
+	b.ns.addr(t, "podnet1", netip.MustParsePrefix("10.64.0.9/16"))
+	d := &pod{ns: b.ns, host: b.host, addr: netip.MustParseAddr("10.64.0.9"), mac: b.mac}
+	if _, ok := d.echo(t, a, "hello", 100*time.Millisecond); ok || w.hosts[1].dropped(t, "spoofed") == 0 {
+		t.Error("a pod has an address that is not its own")
+	}
+	nobody := &pod{ns: newSpace(t), host: w.hosts[0], addr: netip.MustParseAddr("10.64.0.77"), mac: "0a:67:0a:40:00:4d"}
+	must(t, b.ns.nl.NeighSet(neighbour(t, link(t, b.ns, "podnet1").Attrs().Index, nobody)))
+	if _, ok := b.echo(t, nobody, "hello", 100*time.Millisecond); ok || w.hosts[1].dropped(t, "flooded") == 0 {
+		t.Error("a frame to nobody is carried")
+	}
+}
+
+// TestKeysAndPlacesChange: a host gets a new key and another address on the wire; what others have of it goes on.
+func TestKeysAndPlacesChange(t *testing.T) {
+	w, a, b := pair(t)
+	w.set(t, w.hosts...)
+	a.reaches(t, b, 3*time.Second)
+	before := w.hosts[0].ask(t, ask{Do: "peers"}).Peers[0].Handshake
+	w.set(t, w.hosts...) // what is right is left alone
+	if now := w.hosts[0].ask(t, ask{Do: "peers"}).Peers[0].Handshake; !now.Equal(before) {
+		t.Error("the session did not go on")
+	}
+	w.hosts[1].newKey(t)
+	w.set(t, w.hosts...)
+	a.reaches(t, b, 3*time.Second)
+	// The host moves on the wire; others learn it from what it sends.
+	l := link(t, w.hosts[1].ns, "eth0")
+	addrs, err := w.hosts[1].ns.nl.AddrList(l, unix.AF_INET)
+	must(t, err)
+	for _, one := range addrs {
+		must(t, w.hosts[1].ns.nl.AddrDel(l, &one))
+	}
+	w.hosts[1].ns.addr(t, "eth0", netip.MustParsePrefix("192.0.2.77/24"))
+	a.listenUDP(t, "")
+	b.reaches(t, a, 3*time.Second)
+	a.reaches(t, b, time.Second)
+	if at := w.hosts[0].ask(t, ask{Do: "peers"}).Peers[0].Endpoint.Addr().String(); at != "192.0.2.77" {
+		t.Errorf("the host was heard at %s", at)
+	}
+	w.set(t, w.hosts[0]) // it is not called where it was
+	a.reaches(t, b, time.Second)
+}
+
+// TestBehindNAT: a host that cannot be called calls, and is reached from then on.
+func TestBehindNAT(t *testing.T) {
+	w, a, b := pair(t)
+	one, other := w.config(w.hosts[0]), w.config(w.hosts[1])
+	one.Peers[0].Endpoint = netip.AddrPort{}
+	other.Peers[0].Keepalive = time.Second
+	w.hosts[0].ask(t, ask{Do: "set", Config: &one, KeyFile: w.hosts[0].keyFile})
+	w.hosts[1].ask(t, ask{Do: "set", Config: &other, KeyFile: w.hosts[1].keyFile})
+	a.reaches(t, b, 3*time.Second)
+}
+
+// processes are those of a host's tunnel.
+func (h *host) processes(t *testing.T) (pids []int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	must(t, err)
+	for _, e := range entries {
+		exe, _ := os.Readlink("/proc/" + e.Name() + "/exe")
+		if strings.TrimSuffix(exe, " (deleted)") != h.program {
+			continue
+		}
+		ns, _ := os.Readlink("/proc/" + e.Name() + "/ns/net")
+		var here string
+		must(t, h.ns.do(func() (err error) { here, err = os.Readlink("/proc/thread-self/ns/net"); return err }))
+		if ns == here {
+			var pid int
+			_, err := fmt.Sscan(e.Name(), &pid)
+			must(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// TestProcessEnds: a process that is killed is started again, and told all; so is a TAP that was made anew.
+func TestProcessEnds(t *testing.T) {
+	w, a, b := pair(t)
+	w.set(t, w.hosts...)
+	a.reaches(t, b, 3*time.Second)
+	for _, h := range w.hosts {
+		pids := h.processes(t)
+		if len(pids) != 1 {
+			t.Fatalf("host %d has processes %v", h.i, pids)
+		}
+		confined(t, pids[0])
+		must(t, syscall.Kill(pids[0], syscall.SIGKILL))
+		a.reaches(t, b, 2*time.Second)
+		must(t, h.ns.nl.LinkDel(link(t, h.ns, netctl.TapLink(instance, red))))
+		h.ns.tap(t, red)
+		a.reaches(t, b, 2*time.Second)
+	}
+	for _, h := range w.hosts {
+		if pids := h.processes(t); len(pids) != 1 {
+			t.Errorf("host %d has processes %v", h.i, pids)
+		}
+	}
+}
+
+// confined says whether a process has no rights on the host.
+func confined(t *testing.T, pid int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(t, err)
+	for _, want := range []string{
+		"Uid:\t2147287042\t2147287042\t2147287042\t2147287042\n", "Gid:\t2147287042\t2147287042\t2147287042\t2147287042\n", "Groups:\t \n",
+		"CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the process is not %q", want)
+		}
+	}
+	if left, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", pid)); err != nil || len(left) > 0 {
+		t.Errorf("the process has files: %v %v", left, err)
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !strings.HasPrefix(string(line), "gantry-net\x00wireguard\x00") {
+		t.Errorf("the process is %q: %v", line, err)
+	}
+}
+
+// TestTheNextAgentTakesOver: an agent ends without warning and the next one takes the tunnel over; nothing is lost. One of another
+// build replaces the process.
+func TestTheNextAgentTakesOver(t *testing.T) {
+	w, a, b := pair(t)
+	w.set(t, w.hosts...)
+	a.reaches(t, b, 3*time.Second)
+	h := w.hosts[0]
+	before := h.processes(t)
+	stop, lost := make(chan struct{}), make(chan int, 1)
+	var pings atomic.Int64
+	c := a.dialUDP(t, b)
+	go func() {
+		missing, buf := 0, make([]byte, 64)
+		for ; ; pings.Add(1) {
+			select {
+			case <-stop:
+				lost <- missing
+				return
+			default:
+			}
+			_, _ = c.Write([]byte("ping"))
+			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			if _, err := c.Read(buf); err != nil {
+				missing++
+			}
+		}
+	}()
+	some := func() {
+		t.Helper()
+		from := pings.Load()
+		eventually(t, "pings go on", func() bool { return pings.Load() > from+20 })
+	}
+	some()
+	h.killAgent(t)
+	some()
+	h.startAgent(t)
+	w.set(t, h)
+	h.ask(t, ask{Do: "overlay", Overlay: members(h, red, a, b)})
+	some()
+	close(stop)
+	if missing := <-lost; missing > 0 {
+		t.Errorf("%d of %d pings were lost", missing, pings.Load())
+	}
+	if now := h.processes(t); len(now) != 1 || len(before) != 1 || now[0] != before[0] {
+		t.Errorf("processes %v, before %v", now, before)
+	}
+	h.killAgent(t)
+	h.program += "-next"
+	must(t, exec.Command("sh", "-c", "cp "+program+" "+h.program+" && echo >> "+h.program).Run())
+	h.startAgent(t)
+	h.ask(t, ask{Do: "overlay", Overlay: members(h, red, a, b)})
+	w.set(t, h)
+	a.reaches(t, b, 2*time.Second)
+	if now := h.processes(t); len(now) != 1 || now[0] == before[0] {
+		t.Errorf("processes %v, before %v", now, before)
+	}
+}
