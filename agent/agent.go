@@ -19,6 +19,7 @@ import (
 	"gantry/agent/gpu"
 	"gantry/agent/inside"
 	"gantry/agent/ledger"
+	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -83,8 +84,12 @@ type Config struct {
 	Files      *inside.Program // what reads and writes files in pods; nil: this process
 	Network    netctl.Controller
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
+	Private    Private
 	Ready      func() // called once, when the first session stands or the pods of before are looked after
 	Log        *slog.Logger
+
+	host  fleet.HostID
+	where *directory
 }
 
 // Accelerators are the GPUs of the machine, as the daemon needs them. Implementations are safe for concurrent use.
@@ -133,6 +138,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer func() { _ = book.Close() }()
 	c.Log = c.Log.With("host", identity.ID)
+	c.host, c.where = fleet.HostID(identity.ID), where
 	d, err := newDaemon(ctx, c, book)
 	if err != nil && ctx.Err() != nil {
 		return nil // it was told to end while it began
@@ -163,6 +169,8 @@ type daemon struct {
 	metrics  *metrics
 	keeper   *imageKeeper
 	imported chan struct{} // closed when the archives are loaded; nil: there are none
+	overlays *overlay.Keeper
+	changed  chan struct{} // capacity 1: what the scheduler is told of the host may be another
 
 	sweptOnce atomic.Bool // containers that the ledger does not know are gone
 
@@ -176,7 +184,7 @@ type daemon struct {
 }
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
-	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID()}
+	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: make(chan struct{}, 1)}
 	if len(c.Archives) > 0 {
 		d.imported = make(chan struct{})
 	}
@@ -212,8 +220,8 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	d.metrics = newMetrics()
 	rep.count, d.keeper.metrics = d.metrics, d.metrics
 	d.pods = pod.NewPods(ctx, pod.Deps{
-		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network}, Ledger: book, Reports: rep, Logs: d.logs,
-		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: resolvConf("/etc/resolv.conf"), Boot: d.boot,
+		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, d.overlays}, Ledger: book, Reports: rep, Logs: d.logs,
+		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: d.overlays.ResolvConf, Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
 		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: d.podGPUs(), IDBase: c.IDBase, Volumes: d.podVolumes(), Imported: d.imported,
 	})
@@ -221,12 +229,14 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	d.sessions = &sessions{
 		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
-		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: make(chan struct{}, 1), allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
+		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: d.changed, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
 		renewal: renewal{fraction: rand.Float64()},
 	}
 	d.sessions.tunnels.dead, d.sessions.tunnels.program = d.volumeDead, c.Files
 	d.sessions.storage = newStorage(ctx, c.Provisioner, storageFile(c.Dir), d.metrics, c.Log)
 	d.sessions.s3 = d.newS3Door()
+	d.sessions.overlays, d.sessions.tunnels.overlays, d.sessions.tunnels.pinger = d.overlays, d.overlays, d.pinger
+	d.sessions.tunnels.public = func() []netip.Addr { return d.public.Load().At }
 	d.measure()
 	return d, nil
 }
@@ -243,23 +253,48 @@ func (d *daemon) network(ctx context.Context) error {
 			return err
 		}
 	}
-	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU, Public: d.Publish.At}
+	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU}
+	d.overlays = d.newOverlays(want)
+	pods := podNetwork{d.Instance, d.Network, d.overlays}
+	want.Public = d.Publish.At
+	for _, a := range d.attached() {
+		want = want.With(pods.pod(a.pod, a.link))
+	}
+	d.overlays.Begin(ctx)
+	want = d.overlays.Complete(want)
+	if err := d.Network.Set(ctx, want); err != nil {
+		return fmt.Errorf("set the host's network: %w", err)
+	}
+	d.overlays.Made(want)
+	return nil
+}
+
+// attachment is how a pod of the ledger is connected.
+type attachment struct {
+	pod  fleet.PodID
+	link pod.Link
+	runs bool
+}
+
+// attached are the pods of the ledger that have a network: what may run keeps its own, also while it is being stopped. Of two
+// pods with one public port, the later order has it.
+func (d *daemon) attached() (out []attachment) {
 	records := d.book.Records()
-	// Of two pods with one public port, the later order has it.
 	slices.SortFunc(records, func(a, b pod.Record) int { return cmp.Compare(a.Assignment.Generation, b.Assignment.Generation) })
 	for _, rec := range records {
 		a := rec.Assignment
 		ended := rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation
-		// What may run keeps its network, also while it is being stopped.
 		if rec.Addr.IsValid() && !ended && (a.Goal == fleet.GoalRun || rec.Begun == a.Incarnation) {
-			link := pod.Link{Addr: rec.Addr, IDBase: a.IDBase(d.IDBase, rec.Addr), Ports: a.Mappings}
-			want = want.With(podNetwork{d.Instance, d.Network}.pod(a.Pod, link))
+			link := a.LinkAt(rec.Addr, d.IDBase)
+			held, runs := rec.Holds()
+			if runs {
+				link.Overlays = held.Overlays
+			}
+			out = append(out, attachment{a.Pod, link, runs})
 		}
 	}
-	if err := d.Network.Set(ctx, want); err != nil {
-		return fmt.Errorf("set the host's network: %w", err)
-	}
-	return nil
+	sharePlaces(out)
+	return out
 }
 
 // live looks after the pods of before, then talks to schedulers until ctx ends.
@@ -287,6 +322,7 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() { d.serveS3(ctx) })
 	wg.Go(func() { d.sessions.storage.restore(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
+	wg.Go(func() { d.overlays.Run(ctx) })
 	wg.Go(func() { d.findPublic(ctx) })
 	wg.Go(func() { d.watchHost(ctx) })
 	wg.Go(func() { d.serveMetrics(ctx) })
@@ -310,6 +346,14 @@ func (d *daemon) keepNetwork(ctx context.Context) {
 		if err := d.Network.Repair(ctx); err != nil && ctx.Err() == nil {
 			d.Log.Error("repair the host's network", "err", err)
 		}
+	}
+}
+
+// stir has the session look whether the host has become another.
+func (d *daemon) stir() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
 	}
 }
 

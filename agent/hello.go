@@ -46,6 +46,8 @@ func (d *daemon) inventory() fleet.Inventory {
 		inv.Volumes = d.Volumes.Kinds()
 		inv.Notices = append(inv.Notices, volumeNotices(d.Volumes.Health())...)
 	}
+	inv.Tunnel = d.overlays.Announce()
+	inv.Notices = append(inv.Notices, d.overlays.Notices()...)
 	if d.Notices != nil {
 		inv.Notices = append(inv.Notices, d.Notices()...)
 	}
@@ -66,7 +68,7 @@ func encodeInventory(inv fleet.Inventory) *link.Inventory {
 		Total: encodeResources(inv.Total),
 		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
-		RuntimeClass: inv.RuntimeClass,
+		RuntimeClass: inv.RuntimeClass, Tunnel: encodeTunnel(inv.Tunnel),
 	}
 	for _, kind := range inv.Volumes {
 		out.Volumes = append(out.Volumes, string(kind))

@@ -135,7 +135,7 @@ func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
 	if err := control.Set(ctx, host); err != nil {
 		t.Fatal(err)
 	}
-	n, addr := podNetwork{"0a1b", control}, netip.MustParseAddr("10.88.0.2")
+	n, addr := podNetwork{instance: "0a1b", control: control}, netip.MustParseAddr("10.88.0.2")
 	ports := []fleet.PortMapping{{Private: 9000, Public: 30_005}, {Private: 22, Public: 30_001}, {Private: 0, Public: 1}, {Private: 1, Public: 70_000}}
 	check := func(when string, asked []fleet.PortMapping, wantReady, wantPublished bool) {
 		t.Helper()
@@ -295,7 +295,7 @@ func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 		if err := d.network(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return podNetwork{"0a1b", d.Network}
+		return podNetwork{instance: "0a1b", control: d.Network}
 	}
 	old := start(nil)
 	steps := old.control.(*netctl.Fake).Steps()

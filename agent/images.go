@@ -211,6 +211,6 @@ func (d *daemon) listImages(ctx context.Context) {
 	d.judge(version, nil)
 	d.saidMu.Unlock()
 	if !same {
-		d.sessions.stir()
+		d.stir()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -18,10 +19,11 @@ const namespaceDir = "/run/netns"
 type podNetwork struct {
 	instance string
 	control  netctl.Controller
+	overlays *overlay.Keeper
 }
 
 // Ready reports whether anything of the pod's network is there, and whether it is whole: complete, in
-// the pod's user namespace, and with these published ports. What is half removed is there and not whole.
+// the pod's user namespace, with these published ports and places. What is half removed is there and not whole.
 // It is asked of pods that do not run: one that runs keeps the network that it has.
 func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, want pod.Link) (some, whole bool, err error) {
 	complete, err := n.control.Has(ctx, string(id))
@@ -29,11 +31,13 @@ func (n podNetwork) Ready(ctx context.Context, id fleet.PodID, want pod.Link) (s
 		return false, false, err
 	}
 	if !complete {
-		some, err = n.control.Left(ctx, string(id))
+		if some, err = n.control.Left(ctx, string(id)); err == nil && !some {
+			n.overlays.Leave(id) // such as after a start that came to nothing
+		}
 		return some, false, err
 	}
 	base, err := n.control.IDBase(ctx, string(id))
-	if err != nil || base != want.IDBase {
+	if err != nil || base != want.IDBase || !slices.Equal(n.overlays.At(id), want.Overlays) {
 		return true, false, err
 	}
 	whole, err = n.publishes(ctx, id, want.Ports)
@@ -48,7 +52,14 @@ func (n podNetwork) publishes(ctx context.Context, id fleet.PodID, ports []fleet
 // Ensure makes the pod's network. It fails while the host cannot publish the pod's ports: the pod's
 // owner would be told of what nobody can reach.
 func (n podNetwork) Ensure(ctx context.Context, id fleet.PodID, want pod.Link) error {
-	if err := n.control.AddPod(ctx, n.pod(id, want)); err != nil {
+	p := n.pod(id, want)
+	if err := n.overlays.Join(ctx, id); err != nil {
+		return err
+	}
+	if err := n.control.AddPod(ctx, p); err != nil {
+		return err
+	}
+	if err := n.overlays.Added(ctx, p, want.Account); err != nil {
 		return err
 	}
 	there, err := n.publishes(ctx, id, want.Ports)
@@ -58,10 +69,11 @@ func (n podNetwork) Ensure(ctx context.Context, id fleet.PodID, want pod.Link) e
 	return err
 }
 
+// pod is what the pod's network is to be. Its overlays know of it from here on.
 func (n podNetwork) pod(id fleet.PodID, want pod.Link) netctl.Pod {
 	out := netctl.NewPod(n.instance, string(id), want.Addr)
 	out.Ports, out.IDBase = netPorts(want.Ports), want.IDBase
-	return out
+	return n.overlays.Place(out, want.Account, want.Overlays)
 }
 
 // netPorts orders a pod's mappings by public port. What is no port is left out.
@@ -80,7 +92,11 @@ func netPorts(mappings []fleet.PortMapping) []netctl.Port {
 
 // Release removes the pod's network.
 func (n podNetwork) Release(ctx context.Context, id fleet.PodID) error {
-	return n.control.RemovePod(ctx, string(id))
+	if err := n.control.RemovePod(ctx, string(id)); err != nil {
+		return err
+	}
+	n.overlays.Leave(id)
+	return nil
 }
 
 // Namespace returns the path of the pod's network namespace.

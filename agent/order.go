@@ -45,6 +45,10 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 		s.log.Error("an order was refused", "pod", out.Pod, "err", err)
 		out.Volume, out.VolumePath, out.Refused = nil, "", pod.Readable(err.Error(), pod.MaxReason)
 	}
+	if out.Overlays, err = decodePlaces(a.GetOverlays()); err != nil {
+		s.log.Error("an order was refused", "pod", out.Pod, "err", err)
+		out.Refused = pod.Readable(err.Error(), pod.MaxReason)
+	}
 	if c := a.GetRegistry(); c != nil {
 		out.Registry = &fleet.Credential{Username: c.GetUsername(), Password: fleet.Secret(c.GetPassword())}
 	}

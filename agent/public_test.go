@@ -52,7 +52,7 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		if inv := d.hello().GetInventory(); inv.GetPublicIp() != "" || inv.GetPortFrom() != 0 || inv.GetPortTo() != 0 || d.publicIP() != "" {
 			t.Errorf("told %v", inv)
 		}
-		n, port := podNetwork{"0a1b", control}, []fleet.PortMapping{{Private: 22, Public: 30_001}}
+		n, port := podNetwork{instance: "0a1b", control: control}, []fleet.PortMapping{{Private: 22, Public: 30_001}}
 		if err := n.Ensure(t.Context(), "p1", pod.Link{Addr: netip.MustParseAddr("10.88.0.2"), Ports: port}); err == nil {
 			t.Error("a port is published nowhere")
 		}
@@ -92,7 +92,7 @@ func TestNetworkThatIsHalfRemovedIsLeft(t *testing.T) {
 	if err := control.Set(t.Context(), conf); err != nil {
 		t.Fatal(err)
 	}
-	n, addr := podNetwork{"0a1b", control}, netip.MustParseAddr("10.88.0.2")
+	n, addr := podNetwork{instance: "0a1b", control: control}, netip.MustParseAddr("10.88.0.2")
 	if err := n.Ensure(t.Context(), "p1", pod.Link{Addr: addr}); err != nil {
 		t.Fatal(err)
 	}

@@ -106,6 +106,13 @@ func (d *directory) next() string {
 // all returns every address that is known. The caller holds mu.
 func (d *directory) all() []string { return addresses(append(slices.Clone(d.members), d.named...)) }
 
+// known returns every address that is known.
+func (d *directory) known() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all()
+}
+
 // count tells how many addresses are known, at least 1.
 func (d *directory) count() int {
 	d.mu.Lock()

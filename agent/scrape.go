@@ -101,7 +101,7 @@ func newScrape(d *daemon) *scrape {
 	if unix.Sysinfo(&info) == nil {
 		s.memory = int64(info.Totalram) * int64(info.Unit) //nolint:gosec // below 2^63
 	}
-	for _, group := range [][]seen{hostSeries, agentSeries, podSeries} {
+	for _, group := range [][]seen{hostSeries, networkSeries, agentSeries, podSeries} {
 		for _, x := range group {
 			s.descs[x.name] = prometheus.NewDesc(x.name, x.help, x.labels, nil)
 		}
@@ -140,6 +140,7 @@ func (s *scrape) Collect(out chan<- prometheus.Metric) {
 		s.gpu(gauge, g, gpus)
 	}
 	s.agent(gauge)
+	s.network(out, gauge)
 	for _, rec := range records {
 		x, ok := last[rec.Assignment.Pod]
 		if ok && runs(rec) && x.incarnation == rec.Assignment.Incarnation {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/agent/ledger"
+	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -55,6 +56,7 @@ type sessions struct {
 	changed   chan struct{}
 	prefetch  func(image string)
 	storage   *storage
+	overlays  *overlay.Keeper
 	s3        *s3Door // nil: nothing answers gantry-s3
 	allocate  ledger.Allocate
 	heard     *atomic.Bool
@@ -186,6 +188,7 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	up := make(chan *link.Up, upQueue)
 	group.Go(func() error { return s.tellInventory(ctx, told, up) })
 	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
+	s.overlays.NewSession()
 	s.storage.newSession() //nolint:contextcheck // what is worked on outlives the session
 	defer s.storage.ended()
 	defer s.s3.during(conn)()
@@ -212,14 +215,6 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 		}
 	})
 	return group.Wait()
-}
-
-// stir has the session look whether the host has become another.
-func (s *sessions) stir() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
 }
 
 // tellInventory tells the scheduler what the host has, whenever that is another than told.
@@ -400,6 +395,10 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 		s.prefetch(msg.GetPrefetch().GetImage())
 	case msg.GetStorage() != nil:
 		s.storage.set(msg.GetStorage()) //nolint:contextcheck // as said
+	case msg.GetNetwork() != nil, msg.GetPeers() != nil, msg.GetOverlay() != nil:
+		if s.overlays.Hear(msg) {
+			return push(ctx, up, &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}})
+		}
 	case msg.GetBeat() != nil:
 		s.learn(msg.GetBeat().GetSchedulers())
 	}

@@ -28,7 +28,7 @@ func (d *daemon) watchHost(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		d.sessions.stir()
+		d.stir()
 	}
 }
 

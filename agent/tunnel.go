@@ -18,6 +18,7 @@ import (
 	"gantry/agent/inside"
 	"gantry/agent/ledger"
 	"gantry/agent/logs"
+	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -46,6 +47,12 @@ type tunnels struct {
 	files  seats
 	log    *slog.Logger
 
+	overlays *overlay.Keeper
+	public   func() []netip.Addr // at which ports are published
+	// pinger opens what sends echoes from a pod.
+	pinger  func(id fleet.PodID) (*overlay.Pinger, error)
+	pinging chan struct{} // holds one for each pod from which echoes are sent now
+
 	program *inside.Program // what reads and writes files of pods; nil: this process
 
 	// dead reports whether a backend of network volumes does not answer; nil: there are none.
@@ -56,7 +63,7 @@ type tunnels struct {
 
 func newTunnels(l *ledger.Ledger, logs *podLogs, in Inside, log *slog.Logger) *tunnels {
 	return &tunnels{
-		ledger: l, logs: logs, inside: in, log: log, startWithin: startWithin,
+		ledger: l, logs: logs, inside: in, log: log, startWithin: startWithin, pinging: make(chan struct{}, pingingPods),
 		execs: seats{most: maxExecs, host: hostExecs, what: "commands"},
 		files: seats{most: maxTransfers, host: hostTransfers, what: "transfers of files"},
 	}
@@ -153,6 +160,8 @@ func (t *tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *link.Op
 		err = t.exec(ctx, stream, ask)
 	case ask.GetFiles() != nil:
 		err = t.transfer(ctx, stream, ask)
+	case ask.GetNetwork() != nil:
+		err = t.network(ctx, stream, ask)
 	default:
 		err = stream.Send(&link.Frame{Id: ask.GetId(), Error: "this host does not know that kind of tunnel"})
 	}

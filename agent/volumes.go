@@ -150,7 +150,7 @@ func (d *daemon) keepVolumes(ctx context.Context) {
 		case <-d.Volumes.Changed():
 			d.pods.Poke() // a backend may answer again
 			d.sessions.storage.again()
-			d.sessions.stir()
+			d.stir()
 			continue
 		case <-tick.C:
 		case <-ctx.Done():

@@ -131,7 +131,7 @@ func (d *dev) agentArgs(p part) []string {
 		args = append(args, "--scheduler", d.link(n))
 	}
 	ports := portRange(d.state.PodPorts)
-	args = append(args, "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger,
+	args = append(args, "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger, "--net", d.cfg.Binaries.Net,
 		"--port-range", ports, "--loopback-registries", "--metrics", "")
 	if d.cfg.Overcommit > 0 {
 		args = append(args, "--overcommit", strconv.Itoa(d.cfg.Overcommit))

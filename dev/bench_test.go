@@ -70,7 +70,7 @@ func newBench(t *testing.T) *bench {
 	b.cfg = Config{
 		DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", SimulateGPUs: []string{"NVIDIA B200:2"},
 		Binaries: Binaries{
-			Scheduler: path("gantry-scheduler"), Agent: path("gantry-agent"), Logger: path("gantry-logger"), Containerd: path("containerd"),
+			Scheduler: path("gantry-scheduler"), Agent: path("gantry-agent"), Logger: path("gantry-logger"), Net: path("gantry-net"), Containerd: path("containerd"),
 		},
 		StateHome: filepath.Join(dir, "state"), Out: b.out, Log: slog.New(slog.NewTextHandler(b.out, nil)), Version: "test",
 		tune: tuning{backoffMin: 10 * time.Millisecond, backoffMax: 100 * time.Millisecond, ready: patience, grace: 5 * time.Second, shims: 100 * time.Millisecond, runRoot: dir},

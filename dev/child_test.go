@@ -184,7 +184,7 @@ func TestFindBinariesNamesAllThatIsMissing(t *testing.T) {
 		t.Errorf("got %+v %v", got, err)
 	}
 	_, err = FindBinaries("/nowhere/gantry", "", false)
-	if err == nil || !strings.Contains(err.Error(), "gantry-scheduler, gantry-agent, gantry-logger not found") {
+	if err == nil || !strings.Contains(err.Error(), "gantry-scheduler, gantry-agent, gantry-logger, gantry-net not found") {
 		t.Errorf("got %v", err)
 	}
 }

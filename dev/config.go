@@ -43,6 +43,7 @@ type Config struct {
 // Binaries are the programs that dev runs.
 type Binaries struct {
 	Scheduler, Agent, Logger string
+	Net                      string
 	Containerd               string // not needed when Config.Containerd is set
 	S3                       string // needed for Config.S3; empty: not found
 }
@@ -87,7 +88,7 @@ func FindBinaries(self, path string, ownContainerd bool) (Binaries, error) {
 	want := []struct {
 		name string
 		at   *string
-	}{{"gantry-scheduler", &b.Scheduler}, {"gantry-agent", &b.Agent}, {"gantry-logger", &b.Logger}}
+	}{{"gantry-scheduler", &b.Scheduler}, {"gantry-agent", &b.Agent}, {"gantry-logger", &b.Logger}, {"gantry-net", &b.Net}}
 	if ownContainerd {
 		want = append(want, struct {
 			name string

@@ -233,6 +233,7 @@ func (d *dev) start(ctx context.Context) error {
 		return err
 	}
 	d.provideVolumes(ctx, operator)
+	d.joinNetworks(ctx, operator)
 	if err := d.serveS3(ctx, operator); err != nil {
 		return err
 	}

@@ -61,5 +61,6 @@ func (d *dev) cleanAgent(ctx context.Context, p part) error {
 	shot := d.oneShot(p)
 	shot.limit = d.cfg.tune.clean
 	return shot.run(ctx, d.cfg.Binaries.Agent, "clean",
-		"--data-dir", d.folder.path(p.name()), "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger)
+		"--data-dir", d.folder.path(p.name()), "--containerd", d.containerdSocket(), "--logger", d.cfg.Binaries.Logger,
+		"--net", d.cfg.Binaries.Net)
 }

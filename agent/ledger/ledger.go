@@ -328,7 +328,7 @@ func (l *Ledger) Begin(order pod.Assignment, boot string) error {
 			return false
 		}
 		rec.Begun, rec.BegunBoot = order.Incarnation, boot
-		rec.Held = &pod.Holding{GPUs: order.GPUs, Mappings: order.Mappings}
+		rec.Held = &pod.Holding{GPUs: order.GPUs, Mappings: order.Mappings, Overlays: order.Overlays}
 		return true
 	})
 }

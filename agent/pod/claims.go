@@ -78,7 +78,7 @@ func taken(records []Record, want Assignment) string {
 			}
 		}
 		if rec.before(want) {
-			if thing := (Holding{rec.Assignment.GPUs, rec.Assignment.Mappings}).common(want); thing != "" {
+			if thing := (Holding{rec.Assignment.GPUs, rec.Assignment.Mappings, rec.Assignment.Overlays}).common(want); thing != "" {
 				return thing
 			}
 		}
@@ -96,6 +96,11 @@ func (h Holding) common(want Assignment) string {
 	for _, p := range want.Mappings {
 		if slices.ContainsFunc(h.Mappings, func(o fleet.PortMapping) bool { return o.Public == p.Public }) {
 			return "public port " + strconv.Itoa(p.Public)
+		}
+	}
+	for _, p := range want.Overlays {
+		if slices.ContainsFunc(h.Overlays, func(o Place) bool { return o.VNI == p.VNI && o.Addr == p.Addr }) {
+			return "private address " + p.Addr.String()
 		}
 	}
 	return ""

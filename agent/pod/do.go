@@ -168,9 +168,14 @@ func (m *machine) network(ctx context.Context, want Assignment, see Seen) error 
 	return nil
 }
 
+// LinkAt is how the order has the pod with that address connected. of is IDBase of Deps.
+func (a Assignment) LinkAt(addr netip.Addr, of func(addr netip.Addr) uint32) Link {
+	return Link{Addr: addr, IDBase: a.IDBase(of, addr), Ports: a.Mappings, Account: a.Account, Overlays: a.Overlays}
+}
+
 // attachment is how the order has the pod connected.
 func (m *machine) attachment(want Assignment, addr netip.Addr) Link {
-	return Link{Addr: addr, IDBase: want.IDBase(m.IDBase, addr), Ports: want.Mappings}
+	return want.LinkAt(addr, m.IDBase)
 }
 
 func (m *machine) define(ctx context.Context, want Assignment) error {

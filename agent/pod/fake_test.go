@@ -65,6 +65,7 @@ func (f *fakeHost) deps(boot string) Deps {
 		Runtime: f, Network: fakeNet{f}, Ledger: fakeLedger{f}, Reports: f, Logs: fakeLogs{f},
 		Dir: filepath.Join(f.dir, "pods"), Data: filepath.Join(f.dir, "persistent"), PublicIP: func() string { return "192.0.2.7" }, Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
 		Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
+		Resolv: func() string { return "nameserver 192.0.2.53\n" },
 	}
 }
 
@@ -294,7 +295,7 @@ func (l fakeLedger) Begin(order Assignment, boot string) error {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
 	r := l.f.records[order.Pod]
-	r.Begun, r.BegunBoot, r.Held = order.Incarnation, boot, &Holding{order.GPUs, order.Mappings}
+	r.Begun, r.BegunBoot, r.Held = order.Incarnation, boot, &Holding{order.GPUs, order.Mappings, order.Overlays}
 	l.f.records[order.Pod] = r
 	return nil
 }

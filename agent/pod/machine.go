@@ -26,7 +26,7 @@ type Deps struct {
 	Logs    SystemLog
 	Dir     string        // folder of the pods' small files
 	Data    string        // folder of the pods' persistent data; see MakeData
-	Resolv  string        // text of the pods' resolv.conf
+	Resolv  func() string // text of the resolv.conf of a pod that is made now
 	Boot    string        // boot id of the host
 	Slots   chan struct{} // bounds how many containers are made at once
 	Heard   *atomic.Bool  // a scheduler was heard since the agent started

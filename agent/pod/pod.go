@@ -34,11 +34,22 @@ type Assignment struct {
 	// Volume is the pod's network volume, and VolumePath where it is in the container; nil: it has none.
 	Volume     *storage.Volume `cbor:"volume,omitempty"`
 	VolumePath string          `cbor:"volume_path,omitempty"`
+	// Overlays are the incarnation's places in private networks, by VNI.
+	Overlays []Place `cbor:"overlays,omitempty"`
 	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
 	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
 	// scheduler was heard, and until then it pulls nothing.
 	Registry *fleet.Credential `cbor:"-"`
+}
+
+// Place is a pod's place in a private network.
+type Place struct {
+	Overlay fleet.OverlayID `cbor:"overlay"`
+	VNI     uint32          `cbor:"vni"`  // of the overlay
+	CIDR    netip.Prefix    `cbor:"cidr"` // of the overlay
+	Addr    netip.Addr      `cbor:"addr"`
+	Link    string          `cbor:"link"` // name of the interface in the pod
 }
 
 // Ended tells how one incarnation ended. It is final.
@@ -68,6 +79,7 @@ type Record struct {
 type Holding struct {
 	GPUs     []string            `cbor:"gpus,omitempty"`
 	Mappings []fleet.PortMapping `cbor:"mappings,omitempty"`
+	Overlays []Place             `cbor:"overlays,omitempty"`
 }
 
 // Holds returns what the pod has as long as its begun incarnation has not ended, which need not be what its newest
@@ -77,7 +89,7 @@ func (r Record) Holds() (Holding, bool) {
 	case r.Begun == 0 || r.ended(r.Begun):
 		return Holding{}, false
 	case r.Held == nil:
-		return Holding{r.Assignment.GPUs, r.Assignment.Mappings}, true
+		return Holding{r.Assignment.GPUs, r.Assignment.Mappings, r.Assignment.Overlays}, true
 	}
 	return *r.Held, true
 }
@@ -97,7 +109,7 @@ type Ledger interface {
 // Network gives a pod its network namespace. Calls may be repeated.
 type Network interface {
 	// Ready reports whether anything of the pod's network is there, also what a failed removal left, and
-	// whether it is whole: complete, in the user namespace that is wanted, and with exactly the published ports.
+	// whether it is whole: complete, in the user namespace that is wanted, and with exactly the published ports and places.
 	Ready(ctx context.Context, id fleet.PodID, want Link) (some, whole bool, err error)
 	// Ensure makes the network whole, or fails.
 	Ensure(ctx context.Context, id fleet.PodID, want Link) error
@@ -107,9 +119,11 @@ type Network interface {
 
 // Link is how a pod is connected to its host.
 type Link struct {
-	Addr   netip.Addr
-	IDBase uint32 // see ContainerSpec
-	Ports  []fleet.PortMapping
+	Addr     netip.Addr
+	IDBase   uint32 // see ContainerSpec
+	Ports    []fleet.PortMapping
+	Account  fleet.AccountID
+	Overlays []Place // by VNI
 }
 
 // Volumes mounts network volumes for pods. Calls may be repeated; none of them waits for a dead server for longer than

@@ -18,7 +18,7 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	}
 	host := string(m.id)
 	files := map[string]string{
-		"resolv.conf": m.Resolv,
+		"resolv.conf": m.Resolv(),
 		"hosts":       "127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + rec.Addr.String() + " " + host + "\n",
 		"hostname":    host + "\n",
 	}

@@ -42,6 +42,7 @@ type common struct {
 	DataDir    string `required:"" type:"path" help:"Folder of the agent's certificate, ledger and logs." placeholder:"DIR"`
 	Containerd string `default:"/run/containerd/containerd.sock" type:"path" help:"Socket of containerd (1.6, 1.7 or 2.x)."`
 	Logger     string `type:"path" help:"The gantry-logger program; default: beside this one."`
+	Net        string `type:"path" help:"The gantry-net program, which answers pods' names and, where the kernel has no WireGuard, is the tunnel to other hosts; default: beside this one."`
 }
 
 type joinCmd struct {
@@ -60,6 +61,7 @@ type runCmd struct {
 	isolationFlags
 	imageFlags
 	metricsFlags
+	privateFlags
 	Scheduler    []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
 	SimulateGpus []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
@@ -130,13 +132,9 @@ func (c *common) instance() string {
 
 // runtime connects to containerd, with what is not the same for every host.
 func (c *common) runtime(conf ctrd.Config) (*ctrd.Runtime, error) {
-	logger := c.Logger
-	if logger == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		logger = filepath.Join(filepath.Dir(self), "gantry-logger")
+	logger, err := beside(c.Logger, "gantry-logger")
+	if err != nil {
+		return nil, err
 	}
 	if _, err := os.Stat(logger); err != nil {
 		return nil, fmt.Errorf("the logger program: %w", err)
@@ -145,6 +143,18 @@ func (c *common) runtime(conf ctrd.Config) (*ctrd.Runtime, error) {
 	conf.RootDir, conf.RunDir = filepath.Join(c.DataDir, "roots"), c.runDir()
 	conf.Bridge = netctl.BridgeName(c.instance())
 	return ctrd.New(conf)
+}
+
+// beside returns the path of a program, by default beside this one.
+func beside(path, name string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(self), name), nil
 }
 
 // validate reports every setting that is out of its range.
@@ -160,7 +170,7 @@ func (c *runCmd) validate() error {
 		faults = append(faults, err)
 	}
 	return errors.Join(append(faults, c.portFlags.validate(), c.gpuFlags.validate(), c.diskFlags.validate(), c.isolationFlags.validate(),
-		c.imageFlags.validate(), c.metricsFlags.validate())...)
+		c.imageFlags.validate(), c.metricsFlags.validate(), c.privateFlags.validate())...)
 }
 
 // Run is the daemon's life.
@@ -197,6 +207,10 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	private, err := c.private(ctx, net, log)
+	if err != nil {
+		return err
+	}
 	conf := agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
 		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, KeepLost: c.KeepLostData, Publish: publish,
@@ -204,6 +218,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Files: filesProgram, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
 		S3Socket:   c.s3Socket(),
+		Private:    private,
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
 		Log:        log,
 	}
@@ -235,7 +250,10 @@ func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer volumes.close()
-	err = agent.Clean(ctx, c.DataDir, rt, net, volumes.host)
+	if err := agent.Clean(ctx, c.DataDir, rt, net, volumes.host); err != nil {
+		return err // such as that an agent runs: its processes are not ours to end
+	}
+	err = c.cleanPrivate(ctx, log)
 	if c.dropRunDir(); err != nil || !c.LostData {
 		return err
 	}

@@ -1,0 +1,242 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"gantry/netctl/tunnel"
+)
+
+// makeLinks has the kernel have what follows.
+func (k *Keeper) makeLinks(ctx context.Context) error {
+	faults := []error{k.makePolicy(ctx), k.makeUnderlay(ctx)}
+	k.mu.Lock()
+	wanted := k.inUse()
+	k.mu.Unlock()
+	for _, vni := range wanted {
+		faults = append(faults, k.makeLink(ctx, vni))
+	}
+	k.kernel.Lock()
+	there := slices.Sorted(maps.Keys(k.made))
+	k.kernel.Unlock()
+	for _, vni := range there {
+		if !slices.Contains(wanted, vni) {
+			faults = append(faults, k.dropLink(ctx, vni))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (k *Keeper) makePolicy(ctx context.Context) error {
+	k.kernel.Lock()
+	defer k.kernel.Unlock()
+	k.mu.Lock()
+	want := k.wantPolicy()
+	k.mu.Unlock()
+	if k.policed && reflect.DeepEqual(want, k.policy) {
+		return nil
+	}
+	if err := k.Control.SetPolicy(ctx, want); err != nil {
+		return fmt.Errorf("limits of pods: %w", err)
+	}
+	k.policy, k.policed = want, true
+	return nil
+}
+
+func (k *Keeper) makeUnderlay(ctx context.Context) error {
+	k.kernel.Lock()
+	defer k.kernel.Unlock()
+	k.mu.Lock()
+	want := k.underlay()
+	k.mu.Unlock()
+	if reflect.DeepEqual(want, k.under) {
+		return nil
+	}
+	if err := k.Control.SetUnderlay(ctx, want); err != nil {
+		return fmt.Errorf("links to other hosts: %w", err)
+	}
+	k.under = want
+	return nil
+}
+
+// makeLink makes an overlay, unless it is as it should be.
+func (k *Keeper) makeLink(ctx context.Context, vni uint32) error {
+	k.kernel.Lock()
+	defer k.kernel.Unlock()
+	k.mu.Lock()
+	from := k.stamp(vni)
+	if made, ok := k.made[vni]; ok && made == from {
+		k.mu.Unlock()
+		return nil
+	}
+	want := k.overlay(vni)
+	k.mu.Unlock()
+	if !want.CIDR.IsValid() { // its last pod has just left
+		return nil
+	}
+	if err := k.Control.SetOverlay(ctx, want); err != nil {
+		return fmt.Errorf("overlay %d: %w", vni, err)
+	}
+	k.made[vni] = from
+	return nil
+}
+
+// dropLink removes an overlay in which no pod has a place any more.
+func (k *Keeper) dropLink(ctx context.Context, vni uint32) error {
+	k.kernel.Lock()
+	defer k.kernel.Unlock()
+	k.mu.Lock()
+	used := slices.Contains(k.inUse(), vni)
+	k.mu.Unlock()
+	if used {
+		return nil
+	}
+	if err := k.Control.RemoveOverlay(ctx, vni); err != nil {
+		return fmt.Errorf("overlay %d: %w", vni, err)
+	}
+	delete(k.made, vni)
+	return nil
+}
+
+// tunnelState is what the tunnel was told.
+type tunnelState struct {
+	known bool // false: an agent of before may have left one
+	there bool
+	is    tunnel.Config
+}
+
+// makeTunnel has the tunnel be as it should, and not be there when no other host is to be reached.
+func (k *Keeper) makeTunnel(ctx context.Context) error {
+	if k.Tunnel == nil {
+		return nil
+	}
+	k.mu.Lock()
+	want, needed := k.tunnelConfig()
+	told, wanted := k.told.set != nil, k.inUse()
+	k.mu.Unlock()
+	switch {
+	case !told:
+		return nil
+	case !needed && k.tunnelled.known && !k.tunnelled.there:
+		return nil
+	case !needed:
+		if err := k.Tunnel.Remove(ctx); err != nil {
+			return fmt.Errorf("remove the tunnel: %w", err)
+		}
+		k.tunnelled, k.overTunnel = tunnelState{known: true}, map[uint32]stamp{}
+		return nil
+	}
+	var faults []error
+	if !k.tunnelled.there || !reflect.DeepEqual(want, k.tunnelled.is) {
+		if err := k.Tunnel.Set(ctx, want); err != nil {
+			faults = append(faults, err)
+			k.tunnelled.there = false
+		} else {
+			k.tunnelled = tunnelState{known: true, there: true, is: want}
+		}
+	}
+	return errors.Join(append(faults, k.tunnelOverlays(ctx, wanted))...)
+}
+
+// tunnelOverlays tells a tunnel in user space who is where.
+func (k *Keeper) tunnelOverlays(ctx context.Context, wanted []uint32) error {
+	if !k.Tunnel.UserSpace() {
+		return nil
+	}
+	var faults []error
+	for _, vni := range wanted {
+		k.mu.Lock()
+		from := k.stamp(vni)
+		if told, ok := k.overTunnel[vni]; ok && told == from {
+			k.mu.Unlock()
+			continue
+		}
+		want := k.overlay(vni)
+		k.mu.Unlock()
+		if err := k.Tunnel.SetOverlay(ctx, want); err != nil {
+			faults = append(faults, fmt.Errorf("overlay %d: %w", vni, err))
+			continue
+		}
+		k.overTunnel[vni] = from
+	}
+	for _, vni := range unneeded(k.overTunnel, wanted) {
+		if err := k.Tunnel.RemoveOverlay(ctx, vni); err != nil {
+			faults = append(faults, fmt.Errorf("overlay %d: %w", vni, err))
+			continue
+		}
+		delete(k.overTunnel, vni)
+	}
+	return errors.Join(faults...)
+}
+
+// makeNames has pods' names be answered as they should.
+func (k *Keeper) makeNames(ctx context.Context) error {
+	if k.names == nil {
+		return k.noNames
+	}
+	k.mu.Lock()
+	base, askers, wanted := k.namesBase(), k.wantAskers(), k.inUse()
+	k.mu.Unlock()
+	for _, vni := range wanted { // before those that may ask for them
+		if err := k.nameOverlay(ctx, vni); err != nil {
+			return err
+		}
+	}
+	if k.base == nil || !reflect.DeepEqual(base, *k.base) {
+		if err := k.names.Set(ctx, base); err != nil {
+			return err
+		}
+		k.base = &base
+	}
+	if k.askers == nil || !maps.EqualFunc(askers, k.askers, slices.Equal[[]uint32]) {
+		if err := k.names.SetPods(ctx, askers); err != nil {
+			return err
+		}
+		k.askers = askers
+	}
+	for _, vni := range unneeded(k.named, wanted) {
+		if err := k.names.RemoveOverlay(ctx, vni); err != nil {
+			return err
+		}
+		delete(k.named, vni)
+	}
+	k.standing()
+	return nil
+}
+
+// nameOverlay tells the names in an overlay, unless they were told.
+func (k *Keeper) nameOverlay(ctx context.Context, vni uint32) error {
+	k.mu.Lock()
+	changes := k.stamp(vni).members
+	if told, ok := k.named[vni]; ok && told == changes {
+		k.mu.Unlock()
+		return nil
+	}
+	names := k.namesOf(vni)
+	k.mu.Unlock()
+	if err := k.names.SetOverlay(ctx, names); err != nil {
+		return err
+	}
+	k.named[vni] = changes
+	return nil
+}
+
+// unneeded returns the overlays that a process was told of, also by an agent of before, and that no pod needs.
+func unneeded[V any](told map[uint32]V, wanted []uint32) []uint32 {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(told)), func(vni uint32) bool { return slices.Contains(wanted, vni) })
+}
+
+// standing notes that names are answered: pods may ask from now on, and those that start are told where.
+func (k *Keeper) standing() {
+	k.mu.Lock()
+	fresh := !k.stands
+	k.stands = true
+	k.mu.Unlock()
+	if fresh {
+		poke(k.links.wake)
+	}
+}
