@@ -17,6 +17,7 @@ type Account struct {
 	HourlyRate float64   `json:"hourlyRate"` // USD that it spends in an hour now
 	Prepaid    bool      `json:"prepaid"`    // pods are refused and ended when the balance is used up
 	Quotas     *Quotas   `json:"quotas"`     // nil: those of the daemon
+	Egress     string    `json:"egress"`     // open or none
 	CreatedAt  time.Time `json:"createdAt"`
 }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -38,11 +40,14 @@ type Client struct {
 
 // New returns a client of the API at address, for example "http://127.0.0.1:8080"; a path prefix is kept. Several
 // addresses of one cluster are joined by commas: calls go to the one that answered last, and to the next when it is
-// away. An empty key sends no credential. agent is sent as User-Agent.
+// away. An empty key sends no credential, and one that no header can bear is refused. agent is sent as User-Agent.
 func New(address string, key fleet.Secret, agent string) (*Client, error) {
 	bases, err := parseAddresses(address)
 	if err != nil {
 		return nil, err
+	}
+	if strings.ContainsFunc(key.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("the API key holds characters that no key has, such as a line break")
 	}
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,

@@ -45,6 +45,14 @@ func TestNewRefusesBadAddress(t *testing.T) {
 	}
 }
 
+func TestNewRefusesKeysThatNoHeaderBears(t *testing.T) {
+	for _, key := range []fleet.Secret{"gk_a\n", "gk a", "gk_\x00", "gk_\u00e4"} {
+		if _, err := New("http://127.0.0.1:1", key, "test"); err == nil || strings.Contains(err.Error(), "gk") {
+			t.Errorf("%q: %v", key.Reveal(), err)
+		}
+	}
+}
+
 func TestCallSendsKeyAndKeepsRaw(t *testing.T) {
 	const body = `{ "id":"a", "name" : "web", "other": 1 }`
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -30,6 +30,7 @@ type UpdateAccount struct {
 	Name    *string  `json:"name,omitempty"`
 	Prepaid *bool    `json:"prepaid,omitempty"`
 	Quotas  **Quotas `json:"quotas,omitempty"` // of nil: the daemon's again
+	Egress  *string  `json:"egress,omitempty"` // open or none
 }
 
 // UpdateAccount changes an account; for operators.

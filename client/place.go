@@ -14,6 +14,7 @@ type Center struct {
 	Region        string   `json:"region"`
 	Country       string   `json:"country,omitempty"` // ISO 3166-1 alpha-2
 	GlobalNetwork bool     `json:"globalNetwork"`
+	Underlay      string   `json:"underlay,omitempty"` // encrypted or private
 	Compliance    []string `json:"compliance,omitempty"`
 }
 

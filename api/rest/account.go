@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -16,8 +17,12 @@ type Account struct {
 	Balance    float64 `json:"balance" doc:"What is left of its credit now, in USD, to 10^-9; negative when it was metered without credit."`
 	HourlyRate float64 `json:"hourlyRate" doc:"What it spends now, in USD per hour, storage included." minimum:"0"`
 	Prepaid    bool    `json:"prepaid" doc:"Whether it spends credit: without one hour of a pod's cost the pod is refused (402), and without any credit pods are ended. Others are metered all the same and never stopped."`
+	Egress     string  `json:"egress" doc:"What its pods reach outside of their private networks. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none"`
 	CreatedAt  Time    `json:"createdAt" doc:"When it was made."`
 }
+
+// wordOpen is fleet.EgressOpen in words.
+const wordOpen = "open"
 
 func (a *API) registerAccount() {
 	handle(a, route{
@@ -36,6 +41,6 @@ func (a *API) getAccount(ctx context.Context, c *call, _ *none) (*Account, error
 func accountRecord(v fleet.AccountView) Account {
 	return Account{
 		ID: string(v.Account.ID), Name: v.Account.Name, Balance: v.Balance.USD(), HourlyRate: v.HourlyRate.USD(),
-		Prepaid: v.Account.Prepaid, CreatedAt: Time{v.Account.CreatedAt},
+		Prepaid: v.Account.Prepaid, Egress: cmp.Or(string(v.Account.Egress), wordOpen), CreatedAt: Time{v.Account.CreatedAt},
 	}
 }

@@ -55,6 +55,7 @@ type API struct {
 	streams   *counter // logs that are followed
 	sessions  *counter // of exec
 	transfers *counter // of files
+	checks    *counter // of private networks
 	rates     *limit.Limiter
 	guard     *limit.Guard
 
@@ -79,6 +80,7 @@ func New(cfg Config) (*API, error) {
 	a.registerVolumes()
 	a.registerVolumesV1()
 	a.registerS3Keys()
+	a.registerNetwork()
 	a.registerAccount()
 	a.registerKeys()
 	a.registerSecrets()
@@ -91,11 +93,15 @@ func New(cfg Config) (*API, error) {
 }
 
 func newAPI(cfg Config) *API {
-	a := &API{
-		svc: cfg.Service, health: cfg.Health, log: cfg.Log, now: cfg.Now, callTimeout: cfg.CallTimeout, maxBody: maxBodyBytes,
-		mux: http.NewServeMux(), bodies: map[string]bool{}, closed: make(chan struct{}), pace: defaultPace(),
-		streams: newCounter(maxStreams), sessions: newCounter(maxSessions), transfers: newCounter(maxTransfers),
-	}
+	a := &API{mux: http.NewServeMux(), bodies: map[string]bool{}, maxBody: maxBodyBytes}
+	a.begin(cfg)
+	a.huma = huma.NewAPI(huma.Config{OpenAPI: document(cfg.Version)}, humago.NewAdapter(a.mux, ""))
+	return a
+}
+
+// begin sets all but the routes and the document: what the API stands on, and that nobody asked it anything so far.
+func (a *API) begin(cfg Config) {
+	a.svc, a.health, a.log, a.now, a.callTimeout, a.pace = cfg.Service, cfg.Health, cfg.Log, cfg.Now, cfg.CallTimeout, defaultPace()
 	if a.health == nil {
 		a.health = func() []Health { return nil }
 	}
@@ -105,9 +111,10 @@ func newAPI(cfg Config) *API {
 	if a.callTimeout == 0 {
 		a.callTimeout = 20 * time.Second
 	}
+	a.streams, a.sessions, a.transfers = newCounter(maxStreams), newCounter(maxSessions), newCounter(maxTransfers)
+	a.checks = newCounter(1)
 	a.rates, a.guard = limit.New(cfg.Rates, a.now), limit.NewGuard(cfg.Failures, a.now)
-	a.huma = huma.NewAPI(huma.Config{OpenAPI: document(cfg.Version)}, humago.NewAdapter(a.mux, ""))
-	return a
+	a.closing, a.closed = sync.Once{}, make(chan struct{})
 }
 
 // finish ends registration: it reports faults and fixes the document.

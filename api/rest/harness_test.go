@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,11 +45,45 @@ func newSite(t *testing.T, change func(*rest.Config), limits rest.Limits) *site 
 	if change != nil {
 		change(&cfg)
 	}
-	api, err := rest.New(cfg)
-	if err != nil {
-		t.Fatal(err)
+	api, busy := newAPI(t, cfg)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		busy.Add(1)
+		defer busy.Done()
+		api.ServeHTTP(w, r)
+	})
+	return &site{plane: cp, api: api, base: serve(t, h, limits, api.Close), client: newClient(t)}
+}
+
+// spare are APIs whose tests have ended.
+var spare struct {
+	sync.Mutex
+	apis []*rest.API
+}
+
+// newAPI returns an API that is as new until the test ends, and what its requests are to be counted in: a server that shut
+// down has not waited for those whose connection is a WebSocket.
+func newAPI(t *testing.T, cfg rest.Config) (*rest.API, *sync.WaitGroup) {
+	t.Helper()
+	spare.Lock()
+	defer spare.Unlock()
+	var api *rest.API
+	if n := len(spare.apis); n > 0 {
+		api, spare.apis = spare.apis[n-1], spare.apis[:n-1]
+		api.Begin(cfg)
+	} else {
+		var err error
+		if api, err = rest.New(cfg); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return &site{plane: cp, api: api, base: serve(t, api, limits, api.Close), client: newClient(t)}
+	busy := &sync.WaitGroup{}
+	t.Cleanup(func() { // after the server has ended
+		busy.Wait()
+		spare.Lock()
+		defer spare.Unlock()
+		spare.apis = append(spare.apis, api)
+	})
+	return api, busy
 }
 
 // serve runs h until the test ends and returns its base address.

@@ -47,6 +47,7 @@ func document(version string) *huma.OpenAPI {
 			{Name: "Registries", Description: "Credentials for private images."},
 			{Name: "Network Volumes", Description: "Storage that outlives pods, and the keys of its S3 interface."},
 			{Name: "Network Volumes (v1)", Description: "The same for clients of version 1: bare arrays and records; what went wrong is also in error and message of a problem."},
+			{Name: "Network", Description: "The account's private networks, which pods join with globalNetworking."},
 			{Name: "Catalog", Description: "What can be asked for, and what is free."},
 			{Name: "Account", Description: "The caller's account, its SSH keys, secrets and API keys."},
 			{Name: "Billing", Description: "What the account was charged."},

@@ -39,6 +39,7 @@ type UpdateAccountRequest struct {
 	Name    *string              `json:"name,omitempty" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"research"`
 	Prepaid *bool                `json:"prepaid,omitempty" doc:"Whether the account spends credit and may spend no more than it has." example:"true"`
 	Quotas  Maybe[AccountQuotas] `json:"quotas,omitzero" doc:"Rate limits of its own; null: the daemon's again."`
+	Egress  string               `json:"egress,omitempty" doc:"What its pods reach outside of their private networks, from now on, those that run included. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none" example:"none"`
 }
 
 // CreateAccountKeyRequest is the body that makes a key for an account.
@@ -133,6 +134,12 @@ func (a *API) updateAccount(ctx context.Context, c *call, in *UpdateAccountReque
 		if q := in.Quotas.Value; q != nil {
 			*change.Quotas = fleet.Quotas(*q)
 		}
+	}
+	switch in.Egress {
+	case wordOpen:
+		change.Egress = new(fleet.EgressOpen)
+	case wordNone:
+		change.Egress = new(fleet.EgressNone)
 	}
 	return show(operatorAccount)(a.svc.UpdateAccount(ctx, id, change))
 }

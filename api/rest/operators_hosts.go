@@ -156,6 +156,7 @@ func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f
 func (a *API) registerOperators() {
 	a.registerHosts()
 	a.registerHostDuties()
+	a.registerHostNetworks()
 	a.registerImages()
 	a.registerCluster()
 	a.registerSnapshot()

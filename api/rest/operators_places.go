@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -17,6 +18,7 @@ type DataCenterEntry struct {
 	PutDataCenterRequest
 	Country       *string  `json:"country" doc:"ISO 3166-1 alpha-2, or null." example:"RO"`
 	GlobalNetwork bool     `json:"globalNetwork" doc:"Whether pods here can join the account's private network."`
+	Underlay      string   `json:"underlay" doc:"How its hosts reach each other for private networks." enum:"encrypted,private"`
 	Compliance    []string `json:"compliance" doc:"Certificates."`
 }
 
@@ -26,6 +28,7 @@ type PutDataCenterRequest struct {
 	Region        string   `json:"region" doc:"Part of the world." enum:"NORTH_AMERICA,SOUTH_AMERICA,EUROPE,ASIA,MIDDLE_EAST,AFRICA,OCEANIA,ANTARCTICA,UNKNOWN" example:"EUROPE"`
 	Country       string   `json:"country,omitempty" doc:"ISO 3166-1 alpha-2; omitted: not known." pattern:"^[A-Z]{2}$" patternDescription:"two capital letters" example:"RO"`
 	GlobalNetwork bool     `json:"globalNetwork,omitempty" doc:"Whether pods here can join the account's private network." default:"false"`
+	Underlay      string   `json:"underlay,omitempty" doc:"How its hosts reach each other for private networks. encrypted: WireGuard; private: plain VXLAN, for a wire that nobody else can read or write. What goes to other data centers is always encrypted." enum:"encrypted,private" default:"encrypted" example:"encrypted"`
 	Compliance    []string `json:"compliance,omitempty" doc:"Certificates." maxItems:"12" enum:"GDPR,ISO_IEC_27001,ISO_14001,PCI_DSS,HITRUST,SOC_1_TYPE_2,SOC_2_TYPE_2,SOC_3_TYPE_2,ITAR,FISMA_HIGH,HIPAA,RENEWABLE" example:"[\"GDPR\"]"`
 }
 
@@ -101,13 +104,22 @@ func (a *API) putDataCenter(ctx context.Context, id string, in *PutDataCenterReq
 	dc := fleet.DataCenter{
 		ID: fleet.DataCenterID(id), Name: in.Name, Region: in.Region, GlobalNetwork: in.GlobalNetwork, Country: in.Country, Compliance: in.Compliance,
 	}
+	if in.Underlay == wordPrivate {
+		dc.Underlay = fleet.UnderlayPrivate
+	}
 	return show(centerEntry)(dc, a.svc.PutDataCenter(ctx, dc))
 }
+
+// The words for fleet.Underlay.
+const (
+	wordEncrypted = "encrypted"
+	wordPrivate   = string(fleet.UnderlayPrivate)
+)
 
 func centerEntry(dc fleet.DataCenter) DataCenterEntry {
 	return DataCenterEntry{
 		ID: string(dc.ID), Country: textOrNull(dc.Country), GlobalNetwork: dc.GlobalNetwork, Compliance: append([]string{}, dc.Compliance...),
-		PutDataCenterRequest: PutDataCenterRequest{Name: dc.Name, Region: dc.Region},
+		Underlay: cmp.Or(string(dc.Underlay), wordEncrypted), PutDataCenterRequest: PutDataCenterRequest{Name: dc.Name, Region: dc.Region},
 	}
 }
 

@@ -60,9 +60,9 @@ type CPUConfig struct {
 
 // GlobalNetworking is the state of a pod's global networking.
 type GlobalNetworking struct {
-	Enabled     bool   `json:"enabled" doc:"Whether the pod has an address there."`
-	IP          string `json:"ip,omitempty" doc:"The address; absent unless enabled."`
-	InternalDNS string `json:"internalDns,omitempty" doc:"Name under which other pods of the account reach it; absent unless enabled."`
+	Enabled     bool   `json:"enabled" doc:"Whether the pod's present or last start has an address there."`
+	IP          string `json:"ip,omitempty" doc:"The address, the same over stops and starts; absent unless enabled." example:"10.65.0.2"`
+	InternalDNS string `json:"internalDns,omitempty" doc:"Name under which other pods of the account with global networking reach it; absent unless enabled." example:"k3n8w0zq5r7d2a.gantry.internal"`
 }
 
 // Runtime is what is live of a running pod.
@@ -159,7 +159,7 @@ func podRecord(v fleet.PodView, now time.Time) Pod {
 		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
 		CreatedAt: Time{p.CreatedAt}, StartedAt: timeOrNull(p.StartedAt), SSH: sshOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
-		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v),
+		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
 	}
 	for _, a := range fleet.AllowedActions(p.Status, p.Goal) {
 		out.Actions = append(out.Actions, string(a))

@@ -61,6 +61,11 @@ type Service interface {
 	S3Keys(ctx context.Context, who fleet.Principal) ([]fleet.S3Key, error)
 	DeleteS3Key(ctx context.Context, who fleet.Principal, id string) error
 
+	// Networks lists the account's private networks with the pods in them.
+	Networks(ctx context.Context, who fleet.Principal) ([]fleet.NetworkView, error)
+	// CheckNetwork has the account's running pods reach for each other.
+	CheckNetwork(ctx context.Context, account fleet.AccountID) ([]fleet.Probe, error)
+
 	// Account returns the caller's account with its money.
 	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
 	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
@@ -128,6 +133,10 @@ type Service interface {
 	DeleteBackend(ctx context.Context, id fleet.BackendID) error
 	// ForceDeleteBackend deletes one whose storage is lost, and forgets the volumes that are being deleted on it.
 	ForceDeleteBackend(ctx context.Context, id fleet.BackendID) error
+	NetworkSettings(ctx context.Context) (fleet.NetworkSettings, error)
+	PutNetworkSettings(ctx context.Context, s fleet.NetworkSettings) error
+	// HostNetwork asks a connected host about its network.
+	HostNetwork(ctx context.Context, id fleet.HostID) (fleet.HostNetwork, error)
 	PutDataCenter(ctx context.Context, dc fleet.DataCenter) error
 	DeleteDataCenter(ctx context.Context, id fleet.DataCenterID) error
 	PutGPUType(ctx context.Context, t fleet.GPUType) error

@@ -15,7 +15,7 @@ type accountCmd struct {
 	List   accountListCmd   `cmd:"" help:"List the accounts (for operators)."`
 	Create accountCreateCmd `cmd:"" help:"Make an account (for operators)."`
 	Get    accountGetCmd    `cmd:"" help:"Show an account (for operators)."`
-	Update accountUpdateCmd `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits (for operators)."`
+	Update accountUpdateCmd `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
 	Credit accountCreditCmd `cmd:"" help:"Add to an account's balance (for operators)."`
 	Key    accountKeyCmd    `cmd:"" help:"Make a key of an account, for example its first (for operators)."`
 }
@@ -56,6 +56,7 @@ func accountSheet(acc client.Account) string {
 	}
 	return sheet(append(fields, [][2]string{
 		{"Requests", quotasText(acc.Quotas)},
+		{"Egress", egressText(acc.Egress)},
 		{"Created", when(&acc.CreatedAt)},
 	}...))
 }
@@ -72,6 +73,14 @@ func quotasText(q *client.Quotas) string {
 		return fmt.Sprintf("%d %s", n, window)
 	}
 	return strings.Join([]string{part(q.Minute, "a minute"), part(q.Hour, "an hour"), part(q.Day, "a day")}, ", ")
+}
+
+// egressText shows what pods of an account may not reach; empty when that is nothing.
+func egressText(egress string) string {
+	if egress == "none" {
+		return "none: its pods reach nothing outside of their private networks"
+	}
+	return ""
 }
 
 type accountListCmd struct{}
@@ -162,23 +171,26 @@ type accountUpdateCmd struct {
 	RateHour    *int    `placeholder:"N" help:"Requests that it may make in an hour; 0 is any number."`
 	RateDay     *int    `placeholder:"N" help:"Requests that it may make in a day; 0 is any number."`
 	RateDefault bool    `help:"The daemon's rate limits again."`
+	Egress      *string `enum:"open,none" placeholder:"KIND" help:"What its pods reach outside of their private networks: open, or none."`
 }
 
 func (accountUpdateCmd) Help() string {
 	return `Rate limits of an account's own take the place of the daemon's, all three: what is not given stays as the account has it,
-or is any number.
+or is any number. Egress holds at once, for pods that run, too: with none they get no answer from outside, but resolve names, serve
+their ports, and reach other pods of their private networks.
 
 Examples:
 
     gantry account update r4t8y2u6i1o5p9 --prepaid
     gantry account update r4t8y2u6i1o5p9 --rate-minute 600 --rate-hour 20000
-    gantry account update r4t8y2u6i1o5p9 --rate-default`
+    gantry account update r4t8y2u6i1o5p9 --rate-default
+    gantry account update r4t8y2u6i1o5p9 --egress none`
 }
 
 // Run changes an account.
 func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 	rates := cmd.RateMinute != nil || cmd.RateHour != nil || cmd.RateDay != nil
-	body := client.UpdateAccount{Name: cmd.Name, Prepaid: cmd.Prepaid}
+	body := client.UpdateAccount{Name: cmd.Name, Prepaid: cmd.Prepaid, Egress: cmd.Egress}
 	switch {
 	case rates && cmd.RateDefault:
 		return usage("--rate-default excludes the other rates")

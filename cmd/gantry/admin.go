@@ -15,6 +15,7 @@ type adminCmd struct {
 	GPUType        adminGPUCmd     `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
 	CPUFlavor      adminCPUCmd     `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
 	VolumeBackend  adminBackendCmd `cmd:"" help:"Say where network volumes are: NFS, CephFS or a directory."`
+	Network        adminNetworkCmd `cmd:"" help:"See and change the settings of private networks."`
 	StoragePrices  adminStorageCmd `cmd:"" help:"See and change the prices of storage."`
 	TemplateSource adminSourceCmd  `cmd:"" help:"Put a public template into a slice of the catalog."`
 }
@@ -59,10 +60,10 @@ func centerTable(all []client.Center) string {
 	var rows [][]string
 	for _, dc := range all {
 		rows = append(rows, []string{
-			dc.ID, dc.Name, dc.Region, orDash(dc.Country), yes(dc.GlobalNetwork), orDash(strings.Join(dc.Compliance, ", ")),
+			dc.ID, dc.Name, dc.Region, orDash(dc.Country), yes(dc.GlobalNetwork), orDash(dc.Underlay), orDash(strings.Join(dc.Compliance, ", ")),
 		})
 	}
-	return table([]string{"ID", "NAME", "REGION", "COUNTRY", "GLOBAL NETWORK", "COMPLIANCE"}, rows)
+	return table([]string{"ID", "NAME", "REGION", "COUNTRY", "GLOBAL NETWORK", "UNDERLAY", "COMPLIANCE"}, rows)
 }
 
 type adminCenterPutCmd struct {
@@ -71,6 +72,7 @@ type adminCenterPutCmd struct {
 	Region        string   `placeholder:"EUROPE" help:"NORTH_AMERICA, SOUTH_AMERICA, EUROPE, ASIA, MIDDLE_EAST, AFRICA, OCEANIA, ANTARCTICA or UNKNOWN."`
 	Country       *string  `placeholder:"CODE" help:"Country as two letters, such as RO."`
 	GlobalNetwork *bool    `negatable:"" help:"Pods here can join their account's private network."`
+	Underlay      string   `placeholder:"KIND" help:"How hosts here reach each other for private networks: encrypted, or private, which is plain, for a wire that is nobody else's."`
 	Compliance    []string `sep:"none" placeholder:"GDPR" help:"Certificate. May be repeated; replaces all."`
 }
 
@@ -80,7 +82,7 @@ func (adminCenterPutCmd) Help() string {
 Examples:
 
     gantry admin datacenter put EU-RO-1 --name "Bucharest 1" --region EUROPE --country RO --compliance GDPR
-    gantry admin datacenter put EU-RO-1 --global-network`
+    gantry admin datacenter put EU-RO-1 --global-network --underlay private`
 }
 
 // Run makes or changes a data center.
@@ -106,6 +108,7 @@ func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app) error {
 	body.Name, body.Region = first(cmd.Name, body.Name), first(cmd.Region, body.Region)
 	set(&body.Country, cmd.Country)
 	set(&body.GlobalNetwork, cmd.GlobalNetwork)
+	body.Underlay = first(cmd.Underlay, body.Underlay)
 	if len(cmd.Compliance) > 0 {
 		body.Compliance = cmd.Compliance
 	}

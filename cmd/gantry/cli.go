@@ -37,6 +37,7 @@ type cli struct {
 	Registry registryCmd `cmd:"" help:"Keep credentials for private images."`
 	Volume   volumeCmd   `cmd:"" help:"Keep network volumes: storage that outlives pods."`
 	S3Key    s3KeyCmd    `cmd:"" name:"s3-key" help:"Keep keys with which S3 clients reach the files of network volumes."`
+	Net      netCmd      `cmd:"" help:"See the private networks of your pods, check them, and look at a host's (for operators)."`
 	Catalog  catalogCmd  `cmd:"" help:"See what can be asked for, and what is free."`
 	Billing  billingCmd  `cmd:"" help:"See what was charged, and for what."`
 	Account  accountCmd  `cmd:"" help:"Show your account and its balance; make and change accounts (for operators)."`
@@ -47,7 +48,7 @@ type cli struct {
 	Image    imageCmd    `cmd:"" help:"See which images hosts have, and have them get some ahead of pods (for operators)."`
 	Raft     raftCmd     `cmd:"" help:"See, add and remove schedulers of the control plane (for operators)."`
 	Snapshot snapshotCmd `cmd:"" help:"Save copies of the control plane's state, and restore it from one (for operators)."`
-	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors, storage and prices (for operators)."`
+	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices (for operators)."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 

@@ -117,6 +117,20 @@ func TestRequests(t *testing.T) {
 		}},
 		{args: "admin volume-backend delete b", want: []string{"DELETE " + backends + "/b"}},
 		{args: "admin volume-backend delete --force b", want: []string{"DELETE " + backends + "/b?force=true"}},
+		{args: "net list", want: []string{"GET /v2/network"}},
+		{args: "net check", want: []string{"POST /v2/network/check", "GET /v2/network"}},
+		{args: "net check -o json", want: []string{"POST /v2/network/check"}},
+		{args: "net check --account " + account, want: []string{"POST /admin/v1/accounts/" + account + "/network-check"}},
+		{args: "net show gpu-01", want: []string{"GET /admin/v1/hosts", "GET " + hosts + host + "/network"}},
+		{args: "admin network get", want: []string{"GET /admin/v1/network"}},
+		{args: "admin network set --pool 10.0.0.0/9 --bits 20 --first-vxlan-id 5 --suffix a.b --alias c.d --alias e --mtu 1400 --vxlan-port 1 --wireguard-port 2 --tunnel-range 100.64.0.0/16 --pod-mbps 0 --grace 0s", want: []string{
+			`PATCH /admin/v1/network {"pool":"10.0.0.0/9","bits":20,"firstVxlanId":5,"suffix":"a.b","aliases":["c.d","e"],"mtu":1400,"vxlanPort":1,"wireguardPort":2,"tunnelRange":"100.64.0.0/16","podMbps":0,"graceSeconds":0}`,
+		}},
+		{args: "admin network set --no-alias", want: []string{`PATCH /admin/v1/network {"aliases":[]}`}},
+		{args: "account update " + account + " --egress none", want: []string{"PATCH /admin/v1/accounts/" + account + ` {"egress":"none"}`}},
+		{args: "admin datacenter put dc-1 --underlay private", want: []string{
+			"GET /admin/v1/datacenters", `PUT /admin/v1/datacenters/dc-1 {"name":"One","region":"EUROPE","country":"RO","globalNetwork":false,"underlay":"private","compliance":["GDPR"]}`,
+		}},
 		{args: "host role gpu-01 storage s3", want: []string{"GET /admin/v1/hosts", "PATCH " + hosts + host + ` {"roles":["storage","s3"]}`}},
 		{args: "host role " + host + " --none", want: []string{"PATCH " + hosts + host + ` {"roles":[]}`}},
 
@@ -284,6 +298,12 @@ func world() map[string][]string {
 		out[method+" /admin/v1/volume-backends"+path] = []string{answer + `{"id":"b"}`}
 	}
 	out["DELETE /v2/templates/t5f8k2m7q1w4z9"] = []string{"204 "}
+	out["GET /v2/network"], out["POST /v2/network/check"] = []string{`200 {"networks":[]}`}, []string{`200 {"probes":[]}`}
+	out["POST /admin/v1/accounts/a5f8k2m7q1w4z9/network-check"] = []string{`200 {"probes":[]}`}
+	out["GET /admin/v1/hosts/h7d2k9s4f1g6j3/network"] = []string{`200 {"tunnel":"kernel"}`}
+	for _, what := range []string{"GET ", "PATCH "} {
+		out[what+"/admin/v1/network"] = []string{`200 {"pool":"10.64.0.0/10"}`}
+	}
 	for _, what := range []string{"GET ", "PATCH "} {
 		out[what+"/admin/v1/hosts/h7d2k9s4f1g6j3"] = []string{"200 " + host}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -111,7 +112,43 @@ func TestEncryptedSnapshots(t *testing.T) {
 	if got := parseInfo(t, s.good("snapshot inspect "+locked+" -o json --identity "+key)); !got.Encrypted || got.Bytes == 0 {
 		t.Errorf("%+v", got)
 	}
-	s.good("snapshot inspect " + secret + " --passphrase-file " + words)
+	if text, err := os.ReadFile(secret); err != nil || !strings.Contains(string(text), "\n-> scrypt ") {
+		t.Errorf("not by a passphrase: %v", err)
+	}
+	s.good("snapshot save " + filepath.Join(dir, "plain"))
+	cheap := byCheapPhrase(t, filepath.Join(dir, "plain"), "correct horse")
+	s.bad(exitFailed, "snapshot inspect "+cheap+" --passphrase-file "+put("others", "battery staple\n"))
+	s.good("snapshot inspect " + cheap + " --passphrase-file " + words)
+}
+
+// byCheapPhrase encrypts a file so that trying a passphrase takes no seconds, and returns the path of what comes out.
+func byCheapPhrase(t *testing.T, plain, phrase string) string {
+	t.Helper()
+	text, err := os.ReadFile(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := agecrypt.NewScryptRecipient(phrase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetWorkFactor(10)
+	var out bytes.Buffer
+	w, err := agecrypt.Encrypt(&out, r)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cheap := plain + ".age"
+	if err := os.WriteFile(cheap, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return cheap
 }
 
 func TestABrokenSnapshotIsNotKept(t *testing.T) {

@@ -16,17 +16,19 @@ var _ scheduler.Hosts = (*hosts)(nil)
 
 // hosts are the hosts' side of the sessions, as the test plays it.
 type hosts struct {
-	mu      sync.Mutex
-	live    map[fleet.PodID]fleet.Live
-	lines   map[fleet.PodID][]fleet.LogLine
-	broken  map[fleet.PodID]bool
-	ports   map[target]string // address behind a pod's port
-	files   map[fleet.PodID]map[string]string
-	lost    map[fleet.HostID]bool
-	storage map[fleet.BackendID]fleet.HostID
-	volumes map[fleet.VolumeID]measured
-	open    int
-	changed chan struct{} // closed and replaced at every change
+	mu       sync.Mutex
+	live     map[fleet.PodID]fleet.Live
+	lines    map[fleet.PodID][]fleet.LogLine
+	broken   map[fleet.PodID]bool
+	ports    map[target]string // address behind a pod's port
+	files    map[fleet.PodID]map[string]string
+	lost     map[fleet.HostID]bool
+	storage  map[fleet.BackendID]fleet.HostID
+	volumes  map[fleet.VolumeID]measured
+	networks map[fleet.HostID]fleet.HostNetwork
+	mute     map[fleet.PodID]string // why they answer no probe
+	open     int
+	changed  chan struct{} // closed and replaced at every change
 }
 
 type target struct {
@@ -38,7 +40,8 @@ func newHosts() *hosts {
 	return &hosts{
 		live: map[fleet.PodID]fleet.Live{}, lines: map[fleet.PodID][]fleet.LogLine{}, broken: map[fleet.PodID]bool{},
 		ports: map[target]string{}, files: map[fleet.PodID]map[string]string{}, lost: map[fleet.HostID]bool{},
-		storage: map[fleet.BackendID]fleet.HostID{}, volumes: map[fleet.VolumeID]measured{}, changed: make(chan struct{}),
+		storage: map[fleet.BackendID]fleet.HostID{}, volumes: map[fleet.VolumeID]measured{},
+		networks: map[fleet.HostID]fleet.HostNetwork{}, mute: map[fleet.PodID]string{}, changed: make(chan struct{}),
 	}
 }
 

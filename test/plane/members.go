@@ -43,13 +43,15 @@ func newMembers(p *Plane) *members {
 	}
 }
 
-func (m *members) seed() {
+// seed are the commands that make the members' records.
+func (m *members) seed() (out []state.Command) {
 	for i, id := range []fleet.MemberID{Leader, Follower, Reserve} {
-		m.p.Do(state.PutMember{Member: fleet.Member{
+		out = append(out, state.PutMember{Member: fleet.Member{
 			ID: id, Name: fmt.Sprintf("sched-%d", i+1), Address: fmt.Sprintf("10.0.0.1%d:8443", i+1), NonVoter: id == Reserve,
 			Level: level, Version: "1.2.0", JoinedAt: m.p.Now(),
 		}})
 	}
+	return out
 }
 
 // SetSilent makes a scheduler answer nobody, or answer again.

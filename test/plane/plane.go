@@ -30,7 +30,6 @@ type Plane struct {
 	t      testing.TB
 	store  *state.Store
 	sealer *pki.Sealer
-	ca     *pki.CA
 	hosts  *hosts
 	names  names
 
@@ -49,16 +48,22 @@ type Plane struct {
 // CommunityGPU in the COMMUNITY tier of "dev-2". It ends with the test.
 func New(t testing.TB) *Plane {
 	t.Helper()
-	p := &Plane{t: t, now: Start(), hosts: newHosts(), names: newNames()}
 	dir := t.TempDir()
+	if err := begin(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, dir)
+}
+
+// open returns a plane on the files of a folder. It ends with the test.
+func open(t testing.TB, dir string) *Plane {
+	t.Helper()
+	p := &Plane{t: t, now: Start(), hosts: newHosts(), names: newNames()}
 	var err error
-	if err = pki.NewSealKeyFile(filepath.Join(dir, "seal.key")); err != nil {
+	if p.sealer, err = pki.LoadSealer(filepath.Join(dir, sealFile)); err != nil {
 		t.Fatal(err)
 	}
-	if p.sealer, err = pki.LoadSealer(filepath.Join(dir, "seal.key")); err != nil {
-		t.Fatal(err)
-	}
-	if p.store, err = state.Open(filepath.Join(dir, "state.db"), state.Options{}); err != nil {
+	if p.store, err = state.Open(filepath.Join(dir, stateFile), state.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -70,7 +75,6 @@ func New(t testing.TB) *Plane {
 	p.Service = scheduler.New(scheduler.Config{
 		Store: p.store, Node: node{p}, Dispatch: p.hosts, Sealer: p.sealer, Members: p.members, Log: slog.New(slog.DiscardHandler), Now: p.Now,
 	})
-	p.seed()
 	return p
 }
 
@@ -109,14 +113,22 @@ func (p *Plane) up() error {
 // Do applies a command that must succeed and returns its value.
 func (p *Plane) Do(cmd state.Command) any {
 	p.t.Helper()
-	res, err := p.apply(cmd)
-	if err == nil {
-		err = res[0].Err
-	}
+	return p.do(cmd)[0].Value
+}
+
+// do applies commands that must succeed, at once.
+func (p *Plane) do(cmds ...state.Command) []state.Result {
+	p.t.Helper()
+	res, err := p.apply(cmds...)
 	if err != nil {
-		p.t.Fatalf("%T: %v", cmd, err)
+		p.t.Fatal(err)
 	}
-	return res[0].Value
+	for i, cmd := range cmds {
+		if res[i].Err != nil {
+			p.t.Fatalf("%T: %v", cmd, res[i].Err)
+		}
+	}
+	return res
 }
 
 // View reads the state.

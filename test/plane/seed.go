@@ -48,35 +48,33 @@ func KeyText(name string) fleet.Secret {
 
 func (p *Plane) seed() {
 	p.t.Helper()
-	var err error
-	if p.ca, err = pki.NewCA("planeplaneplane"[:fleet.IDLength], p.Now()); err != nil {
-		p.t.Fatal(err)
-	}
-	first, err := scheduler.Bootstrap(p.sealer, p.ca, p.Now())
+	ca, err := pki.NewCA("planeplaneplane"[:fleet.IDLength], p.Now())
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Do(first)
-	p.members.seed()
-	for id, name := range map[fleet.AccountID]string{Research: "research", Rival: "rival", Operators: "operators"} {
-		p.Do(state.PutAccount{Account: fleet.Account{ID: id, Name: name, CreatedAt: p.Now()}})
+	first, err := scheduler.Bootstrap(p.sealer, ca, p.Now())
+	if err != nil {
+		p.t.Fatal(err)
 	}
-	p.addKey(4, User, Research, "all")
-	p.addKey(5, Reader, Research, "readOnly")
-	p.addKey(6, Expired, Research, "all")
-	p.addKey(7, Other, Rival, "all")
-	p.addKey(8, Operator, Operators, "admin")
-	p.Do(state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dev-1", Name: "Development 1", Region: "EUROPE", Country: "RO"}})
-	p.Do(state.PutDataCenter{DataCenter: fleet.DataCenter{
-		ID: "dev-2", Name: "Development 2", Region: "NORTH_AMERICA", Country: "US", GlobalNetwork: true, Compliance: []string{"GDPR", "HIPAA"},
-	}})
-	p.join(Host, "dev-1", fleet.CloudSecure, inventory(SimGPU, 8, 80_000, fleet.Inventory{
+	cmds := append([]state.Command{first}, p.members.seed()...)
+	for id, name := range map[fleet.AccountID]string{Research: "research", Rival: "rival", Operators: "operators"} {
+		cmds = append(cmds, state.PutAccount{Account: fleet.Account{ID: id, Name: name, CreatedAt: p.Now()}})
+	}
+	cmds = append(cmds,
+		p.newKey(4, User, Research, "all"), p.newKey(5, Reader, Research, "readOnly"), p.newKey(6, Expired, Research, "all"),
+		p.newKey(7, Other, Rival, "all"), p.newKey(8, Operator, Operators, "admin"),
+		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dev-1", Name: "Development 1", Region: "EUROPE", Country: "RO"}},
+		state.PutDataCenter{DataCenter: fleet.DataCenter{
+			ID: "dev-2", Name: "Development 2", Region: "NORTH_AMERICA", Country: "US", GlobalNetwork: true, Compliance: []string{"GDPR", "HIPAA"},
+		}})
+	cmds = append(cmds, p.join(ca, Host, "dev-1", fleet.CloudSecure, inventory(SimGPU, 8, 80_000, fleet.Inventory{
 		Total: fleet.Resources{MilliCPU: 64_000, MemoryMB: 512_000, DiskGB: 1000}, CUDA: "12.8",
 		PublicIP: PublicIP, PortFrom: 30_000, PortTo: 39_999,
-	}))
-	p.join(CommunityHost, "dev-2", fleet.CloudCommunity, inventory(CommunityGPU, 2, 24_000, fleet.Inventory{
+	}))...)
+	cmds = append(cmds, p.join(ca, CommunityHost, "dev-2", fleet.CloudCommunity, inventory(CommunityGPU, 2, 24_000, fleet.Inventory{
 		Total: fleet.Resources{MilliCPU: 16_000, MemoryMB: 64_000, DiskGB: 500}, CUDA: "12.4",
-	}))
+	}))...)
+	p.do(cmds...)
 }
 
 // inventory adds what all hosts have in common.
@@ -91,7 +89,7 @@ func inventory(gpu string, n int, memoryMB int64, base fleet.Inventory) fleet.In
 	return base
 }
 
-func (p *Plane) addKey(number int, name string, account fleet.AccountID, preset string) {
+func (p *Plane) newKey(number int, name string, account fleet.AccountID, preset string) state.Command {
 	p.t.Helper()
 	text := KeyText(name)
 	hash, err := p.sealer.MAC(purposeAPIKey, []byte(text.Reveal()))
@@ -112,20 +110,22 @@ func (p *Plane) addKey(number int, name string, account fleet.AccountID, preset 
 	if name == Expired {
 		key.ExpiresAt = p.Now().Add(-time.Second)
 	}
-	p.Do(state.PutKey{Key: key})
+	return state.PutKey{Key: key}
 }
 
-// join makes a host as an agent does: with a token, then with its first session.
-func (p *Plane) join(id fleet.HostID, dc fleet.DataCenterID, cloud fleet.Cloud, inv fleet.Inventory) {
-	p.t.Helper()
-	token := pki.NewJoinToken(p.ca.Digest())
+// join are the commands that make a host, as an agent does: with a token, then with its first session.
+func (p *Plane) join(ca *pki.CA, id fleet.HostID, dc fleet.DataCenterID, cloud fleet.Cloud, inv fleet.Inventory) []state.Command {
+	token := pki.NewJoinToken(ca.Digest())
 	hash := pki.Hash(token.Secret)
-	p.Do(state.PutToken{At: p.Now(), Token: fleet.JoinToken{
-		ID: token.ID, Hash: hash[:], DataCenter: dc, Cloud: cloud, ExpiresAt: p.Now().Add(time.Hour),
-	}})
 	machine := "machine-" + string(id)
-	p.Do(state.JoinHost{Token: token.ID, Hash: hash[:], At: p.Now(), Host: fleet.Host{
-		ID: id, Name: "of-" + string(dc), MachineID: machine, JoinedAt: p.Now(),
-	}})
-	p.Do(state.ConnectHost{Host: id, MachineID: machine, BootID: "boot-1", Inventory: inv, At: p.Now()})
+	inv.Tunnel = tunnel(id)
+	return []state.Command{
+		state.PutToken{At: p.Now(), Token: fleet.JoinToken{
+			ID: token.ID, Hash: hash[:], DataCenter: dc, Cloud: cloud, ExpiresAt: p.Now().Add(time.Hour),
+		}},
+		state.JoinHost{Token: token.ID, Hash: hash[:], At: p.Now(), Host: fleet.Host{
+			ID: id, Name: "of-" + string(dc), MachineID: machine, JoinedAt: p.Now(),
+		}},
+		state.ConnectHost{Host: id, MachineID: machine, BootID: "boot-1", Inventory: inv, At: p.Now()},
+	}
 }

@@ -1,0 +1,5 @@
+package rest
+
+// Begin makes an API as a new one of cfg, which is valid, but for its routes and its document: those are the same for every
+// configuration of one version, and making them takes far longer than a test's own requests. Nothing may be under way.
+func (a *API) Begin(cfg Config) { a.begin(cfg) }
