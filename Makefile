@@ -39,6 +39,15 @@ build: ## Build all binaries into bin/
 	CGO_ENABLED=0 go build -p $(P) -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
 	CGO_ENABLED=1 go build -p $(P) -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/gantry-gpu
 
+.PHONY: deb
+deb: ## Build Debian packages into bin/deb
+	P=$(P) scripts/deb.sh
+
+.PHONY: deb-check
+deb-check: ## Check the packages: lintian, units, install, upgrade, remove and purge in a Debian of its own; the same bytes when built again
+	P=$(P) scripts/deb-check.sh
+	P=$(P) scripts/deb-repro.sh
+
 $(TOOLS): tools/go.mod tools/go.sum
 	cd tools && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin go install -p $(P) -buildvcs=false tool
 	touch $@
@@ -66,7 +75,7 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
-	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|hostile|nfslab|s3clients|sim|survive|volumes)(/|$$)')
+	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$)')
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
@@ -103,6 +112,10 @@ nfs: ## Run the tests that need a kernel with NFS or project quotas, in a virtua
 volumes: build ## Run network volumes on a real Ceph cluster, and real S3 clients
 	$(GO_TEST) -timeout 10m ./test/volumes/... ./test/s3clients/...
 
+.PHONY: networks
+networks: build ## Run private networks on three hosts: who reaches whom, what is on the wire, what attackers get
+	$(GO_TEST) -timeout 10m ./test/overlay
+
 .PHONY: chaos-short
 chaos-short: ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
 	$(GO_TEST) -timeout 10m ./test/chaos/...
@@ -121,23 +134,24 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint unit test-containerd fuzz-decoders hostile survive sim nfs volumes chaos-short e2e clients ## Everything that a change must pass
+test: setup check-generate lint unit test-containerd fuzz-decoders hostile survive sim nfs volumes networks chaos-short e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 .PHONY: fuzz-decoders
-fuzz-decoders: ## Run the fuzz targets of what reads requests, for 2 s each
-	FUZZTIME=2s scripts/fuzz.sh ./api ./storage/s3
+fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions and frames, for 1 s each
+	FUZZTIME=1s scripts/fuzz.sh ./api ./storage/s3 ./netctl
 
 .PHONY: bench
 bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
 	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
 	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark[^F]' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/s3clients
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 5x -count=1 -p 1 -timeout 30m ./netctl/tunnel
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -count=1 -p 1 -timeout 30m ./test/volumes
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./api/... ./agent/logs
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./api/... ./agent/logs ./netctl/dns
 
 .PHONY: demo
 demo: setup build ## Show it: from nothing to a running pod, and away again

@@ -111,13 +111,13 @@ trap 'exit 143' TERM
 census() {
 	local id entry
 	ip netns list | awk -v p="gantry-$instance-" 'index($1, p) == 1 {print "namespace " $1}'
-	ip -o link show | awk -F': ' -v p="gn$instance" 'index($2, p) == 1 {print "link " $2}'
+	ip -o link show | awk -F': ' -v p="^g[a-z]$instance" '$2 ~ p {print "link " $2}'
 	nft list tables | awk -v t="gantry_$instance" '$3 == t {print "rules " $2 " " $3}'
 	awk -v a="$work/" -v b="$rundir/" -v c="/run/gantry-$instance/" \
 		'index($5, a) == 1 || index($5, b) == 1 || index($5, c) == 1 {print "mount " $5}' /proc/self/mountinfo
 	awk -v p="/run/netns/gantry-$instance-" 'index($5, p) == 1 {print "mount " $5}' /proc/self/mountinfo
 	for entry in /proc/[0-9]*; do
-		if { tr '\0' ' ' <"$entry/cmdline"; } 2>/dev/null | grep -qF -e "$work/dev" -e "$rundir/"; then
+		if { tr '\0' ' ' <"$entry/cmdline"; } 2>/dev/null | grep -qF -e "$work/dev" -e "$rundir/" -e "/run/gantry-$instance/"; then
 			echo "process ${entry#/proc/} $({ tr '\0' ' ' <"$entry/cmdline"; } 2>/dev/null | cut -c1-120)"
 		fi
 	done

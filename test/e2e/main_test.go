@@ -121,10 +121,13 @@ func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 	d := suite.dev
 	pod := create(t, d, client.CreatePod{
 		Name: "train", Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 2}, Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"},
-		Args: `sh -c "env; ` + "trap 'exit 0' TERM; sleep 1000 & wait" + `"`,
+		GlobalNetworking: true, Args: `sh -c "env; ` + "trap 'exit 0' TERM; sleep 1000 & wait" + `"`,
 	})
-	reach(t, d, pod.ID, fleet.StatusRunning)
+	at := reach(t, d, pod.ID, fleet.StatusRunning).Network
 	logHas(t, d, pod.ID, "RUNPOD_GPU_COUNT=2")
+	if out := inside(t, d, pod.ID, "sh", "-c", "ip addr show podnet1; nslookup "+at.InternalDNS); at.IP == "" || strings.Count(out, at.IP) != 2 {
+		t.Errorf("the pod's place in the private network is %+v; it says %q", at, out)
+	}
 	var lines []string
 	err := user(t, d).PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 200}, client.LogEvents{
 		Line: func(l client.LogLine) error { lines = append(lines, l.Line); return nil },

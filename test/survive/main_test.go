@@ -66,7 +66,7 @@ func program(kind, name string) string { return filepath.Join(suite.dir, kind, n
 func build() error {
 	suite.archive = filepath.Join(suite.dir, "busybox.tar")
 	tasks := [][]string{
-		{"build", "-tags", "faultpoints", "-ldflags", "-X main.version=v2", "-o", program("points", ""), "./cmd/gantry", "./cmd/gantry-agent", "./cmd/gantry-logger", "./cmd/gantry-scheduler"},
+		{"build", "-tags", "faultpoints", "-ldflags", "-X main.version=v2", "-o", program("points", ""), "./cmd/gantry", "./cmd/gantry-agent", "./cmd/gantry-logger", "./cmd/gantry-net", "./cmd/gantry-scheduler"},
 		{"build", "-ldflags", "-X main.version=v1", "-o", program("before", ""), "./cmd/gantry-agent"},
 		{"run", "./test/busyboximage", "--ref", image, suite.archive},
 	}

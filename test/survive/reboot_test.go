@@ -4,14 +4,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"gantry/client"
 	"gantry/fleet"
@@ -19,15 +24,16 @@ import (
 )
 
 // boot is one run of a machine: mounts, network and processes of its own, which all end with its first process, an
-// empty /run, and a boot id that no other has. On it runs a whole Gantry, whose data folder outlives it.
+// empty /run, and a boot id that no other has. Its resolver is on its own loopback. On it runs a whole Gantry, whose data
+// folder outlives it.
 type boot struct {
 	testing.TB
 	dir  string
 	init *process
 }
 
-// machine is what the first process of a boot does, with the boot id's file, the gantry program, the folder and the
-// image archive as arguments. User namespaces may mount a /proc only where one is in full view, which the boot id's file
+// machine is what the first process of a boot does, with the boot id's file, the gantry program, the folder, the
+// image archive and the resolv.conf as arguments. User namespaces may mount a /proc only where one is in full view, which the boot id's file
 // hides a part of, so there is a second one.
 const machine = `set -e
 mount --make-rprivate /
@@ -36,6 +42,10 @@ mount --bind "$1" /proc/sys/kernel/random/boot_id
 mount -t tmpfs tmpfs /run
 mkdir /run/proc
 mount -t proc proc /run/proc
+resolv=$(readlink -m /etc/resolv.conf)
+mkdir -p "${resolv%/*}"
+: >>"$resolv"
+mount --bind "$5" "$resolv"
 ip link set lo up
 set +e
 trap 'kill -INT $gantry' TERM
@@ -48,18 +58,65 @@ while kill -0 $gantry 2>/dev/null; do wait $gantry; done`
 func newBoot(t testing.TB, dir, id string) *boot {
 	t.Helper()
 	b := &boot{TB: t, dir: dir}
-	idFile := filepath.Join(filepath.Dir(dir), id)
-	if err := errors.Join(os.WriteFile(idFile, []byte(id+"\n"), 0o600), os.RemoveAll(filepath.Join(dir, "dev.json"))); err != nil {
+	idFile, resolv := filepath.Join(filepath.Dir(dir), id), dir+".resolv"
+	if err := errors.Join(os.WriteFile(idFile, []byte(id+"\n"), 0o600), os.WriteFile(resolv, []byte("nameserver 127.0.0.53\n"), 0o600),
+		os.RemoveAll(filepath.Join(dir, "dev.json"))); err != nil {
 		t.Fatal(err)
 	}
 	b.init = must[*process](t)(begin(dir+".log", nil, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
-		"sh", "-c", machine, "sh", idFile, program("points", "gantry"), dir, suite.archive))
+		"sh", "-c", machine, "sh", idFile, program("points", "gantry"), dir, suite.archive, resolv))
 	t.Cleanup(b.powerCut)
 	await(t, "Gantry is up", func() error {
 		_, err := os.Stat(filepath.Join(dir, "dev.json"))
 		return err
 	})
+	b.resolves()
 	return b
+}
+
+// outside is a name that the machine's resolver knows.
+const outside, outsideAddr = "outside.example", "192.0.2.7"
+
+// resolves has the machine's resolver answer for as long as the test lasts.
+func (b *boot) resolves() {
+	b.Helper()
+	socket := make(chan net.PacketConn, 1)
+	go func() { // the thread is in another network than all others, and ends with the goroutine
+		runtime.LockOSThread()
+		defer close(socket)
+		ns, err := os.Open("/proc/" + b.first() + "/ns/net")
+		if err == nil {
+			err = errors.Join(unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET), ns.Close())
+		}
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		c, err := net.ListenPacket("udp4", "127.0.0.53:53")
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		socket <- c
+	}()
+	c, ok := <-socket
+	if !ok {
+		b.FailNow()
+	}
+	s := &dns.Server{PacketConn: c, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		if q.Question[0].Name == outside+"." && q.Question[0].Qtype == dns.TypeA {
+			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: outside + ".", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(outsideAddr)}}
+		}
+		_ = w.WriteMsg(m) // who asked asks again
+	})}
+	done := make(chan error, 1)
+	go func() { done <- s.ActivateAndServe() }()
+	b.Cleanup(func() {
+		if err := errors.Join(c.Close(), <-done); err != nil && !errors.Is(err, net.ErrClosed) {
+			b.Error(err)
+		}
+	})
 }
 
 // first is the first process of the boot, as this machine numbers it.
@@ -148,8 +205,8 @@ func TestHostReboot(t *testing.T) {
 	const waits = `trap "exit 0" TERM; sleep 100000 & wait`
 	runs, stopped := create("runs", "sh", "-c", waits), create("stopped", "sh", "-c", waits)
 	must[client.Pod](t)(b.gantry("pod", "stop", stopped, "--wait"))
-	ended := create("ended", "sh", "-c", "sleep 1")
-	await(t, "a pod ends", b.is(ended, fleet.StatusExited, 1))
+	ended := create("ended", "sh", "-c", "sleep 1; until nslookup "+outside+" | grep "+outsideAddr+"; do sleep 0.1; done")
+	await(t, "a pod ends, as it does when it can look up names through the machine", b.is(ended, fleet.StatusExited, 1))
 	b.powerCut()
 
 	b = newBoot(t, dir, "0b000000-0000-4000-8000-000000000002")

@@ -173,7 +173,10 @@ func (w *world) newHost(name, kind string) *host {
 	}
 	sum := sha256.Sum256([]byte(h.dir))
 	h.instance = hex.EncodeToString(sum[:2])
-	w.marks = append(w.marks, netctl.NamespacePrefix(h.instance), netctl.BridgeName(h.instance), netctl.TableName(h.instance), "gantry-"+h.instance)
+	w.marks = append(w.marks, netctl.NamespacePrefix(h.instance), netctl.BridgeName(h.instance), netctl.TableName(h.instance), "gantry-"+h.instance, netctl.TunnelLink(h.instance))
+	for _, kind := range []string{"gb", "gi", "gv", "gt", "go"} {
+		w.marks = append(w.marks, kind+h.instance) // links of private networks
+	}
 	must[client.Answer[client.Center]](w)(w.admin.PutCenter(w.Context(), name, client.Center{Name: name, Region: "EUROPE", Country: "RO"}))
 	token := must[client.Answer[client.JoinToken]](w)(w.admin.CreateJoinToken(w.Context(), client.CreateJoinToken{DataCenterID: name, TTLSeconds: 600}))
 	file := filepath.Join(w.dir, name+".token")
@@ -201,7 +204,7 @@ func (w *world) newHost(name, kind string) *host {
 func (h *host) start(extra ...string) (err error) {
 	args := append([]string{
 		"run", "--data-dir", h.dir, "--scheduler", h.link, "--containerd", h.containerd.Socket,
-		"--logger", program("points", "gantry-logger"), "--port-range", "0", "--overcommit", "1000",
+		"--logger", program("points", "gantry-logger"), "--net", program("points", "gantry-net"), "--port-range", "0", "--overcommit", "1000",
 	}, h.unusual...)
 	if !slices.Contains(args, "--metrics") {
 		args = append(args, "--metrics", "") // several agents run at once
@@ -236,7 +239,7 @@ func (h *host) close() {
 	}
 	h.containerd.Start()
 	out, err := exec.Command(program("points", "gantry-agent"), "clean", "--data-dir", h.dir, "--containerd", h.containerd.Socket,
-		"--logger", program("points", "gantry-logger")).CombinedOutput()
+		"--logger", program("points", "gantry-logger"), "--net", program("points", "gantry-net")).CombinedOutput()
 	if err != nil {
 		h.Errorf("clean %s: %v\n%s", h.name, err, out)
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -144,7 +145,23 @@ func TestWhatADeadLabLeftIsTakenAway(t *testing.T) {
 	if labRuns(noProcess) {
 		t.Fatal("such a process runs")
 	}
+	// What outlives an agent, such as who answers names, is known by the agent's folder of this boot.
+	left := exec.Command("sh", "-c", "sleep 1000; exit", "sh", "/run/gantry-"+Instance(filepath.Join(dir, "agent-1"))+"/net")
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- left.Wait() }()
+	defer func() { _ = left.Process.Kill() }() // it should have ended
 	newLab(t)
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it was not killed")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a process of a dead lab's agent is left")
+	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the folder of a dead lab is left: %v", err)
 	}

@@ -42,9 +42,10 @@ func labRuns(pid int) bool {
 // clear ends the processes that work in some folders, and takes away what their pods have in the kernel,
 // the mounts in the folders and the folders themselves.
 func clear(dirs ...string) error {
+	named := slices.Concat(dirs, boots(dirs))
 	deadline := time.Now().Add(endTime)
 	for {
-		pids := users(dirs)
+		pids := users(named)
 		if len(pids) == 0 {
 			break
 		}
@@ -107,6 +108,17 @@ func users(dirs []string) []int {
 func Instance(dataDir string) string {
 	sum := sha256.Sum256([]byte(dataDir))
 	return hex.EncodeToString(sum[:2])
+}
+
+// boots returns what the agents in some folders have of this boot.
+func boots(dirs []string) (out []string) {
+	for _, dir := range dirs {
+		agents, _ := filepath.Glob(filepath.Join(dir, "agent-*")) // the pattern is fine
+		for _, agent := range agents {
+			out = append(out, "/run/gantry-"+Instance(agent))
+		}
+	}
+	return out
 }
 
 // clearKernel takes away the namespaces and control groups of the pods of killed agents.
