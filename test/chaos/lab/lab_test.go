@@ -127,9 +127,8 @@ func TestNothingIsLeftOfAKilledProgram(t *testing.T) {
 	if err := s.Kill(); err != nil || s.Alive() {
 		t.Errorf("killed: %v", err)
 	}
-	if reaches(a, a) {
-		t.Error("a killed server answers")
-	}
+	// A child of the server that had a connection may have its socket for a moment longer.
+	until(t, "the killed server does not answer", func() bool { return !reaches(a, a) })
 	out, _, err := a.Run(t.Context(), Spec{Path: "ip", Args: []string{"-4", "-o", "addr"}})
 	if err != nil || !strings.Contains(out, a.Addr) || strings.Count(out, "\n") != 2 {
 		t.Errorf("%v: the addresses are\n%s", err, out)
