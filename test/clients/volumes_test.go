@@ -2,6 +2,7 @@ package clients
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,6 +60,7 @@ func volumeTools(t *testing.T, m *mcp) {
 	for _, id := range []string{first, second} {
 		m.good(t, nil, "delete-pod", args{"id": id})
 	}
+	charged(t, m)
 	m.good(t, nil, "delete-network-volume", args{"id": made.ID})
 	m.refused(t, 404, "not_found", "get-network-volume", args{"id": made.ID})
 	m.refused(t, 404, "not_found", "delete-network-volume", args{"id": made.ID})
@@ -107,5 +109,23 @@ func TestVersionOne(t *testing.T) {
 		if status, header, text := curl(t, c.args...); status != c.want || !strings.Contains(text, c.part) {
 			t.Errorf("%q: want %s %s\n%s\n%s", c.args, c.want, c.part, header, text)
 		}
+	}
+}
+
+// charged waits until the account's volume has cost anything: one that lives for some milliseconds is free.
+func charged(t *testing.T, m *mcp) {
+	t.Helper()
+	var bill struct {
+		Metadata struct{ Totals map[string]float64 }
+	}
+	err := devtest.Until(reachTimeout, func() error {
+		m.good(t, &bill, "list-network-volume-billing", args{"lastN": 2, "bucketSize": "hour"})
+		if bill.Metadata.Totals["standardAmount"] <= 0 {
+			return errors.New("the volume has cost nothing")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
