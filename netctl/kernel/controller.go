@@ -39,9 +39,10 @@ import (
 )
 
 const (
-	gateWidth   = 16              // pod verbs at a time
-	setWorkers  = 2               // pods that Set works on at a time; the kernel has one lock for links
-	callTimeout = 5 * time.Second // of one exchange with the kernel
+	gateWidth    = 16              // pod verbs at a time
+	setWorkers   = 2               // pods that Set works on at a time; the kernel has one lock for links
+	callTimeout  = 5 * time.Second // of one exchange with the kernel
+	rulesTimeout = 30 * time.Second
 )
 
 // Controller is a netctl.Controller for the network namespace in which it was made: its verbs may be called from any other.

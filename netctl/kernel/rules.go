@@ -101,9 +101,7 @@ func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
 		r.written(text, have.handles, want)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
-	defer cancel()
-	if err := r.home.in(func() error { return r.nft.Run(ctx, transaction(r.nft, want)) }); err != nil {
+	if err := r.run(ctx, transaction(r.nft, want)); err != nil {
 		return fmt.Errorf("write filter rules: %w", err)
 	}
 	if have, err = r.look(); err != nil {
@@ -134,12 +132,21 @@ func (r *ruleset) remove(ctx context.Context) error {
 		tx.Add(&t)
 		tx.Delete(&t)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
-	defer cancel()
-	if err := r.home.in(func() error { return r.nft.Run(ctx, tx) }); err != nil {
+	if err := r.run(ctx, tx); err != nil {
 		return fmt.Errorf("remove filter rules: %w", err)
 	}
 	return nil
+}
+
+// run has nft do a transaction. The first after a boot waits for modules of the kernel, of which there are a dozen.
+func (r *ruleset) run(ctx context.Context, tx *knftables.Transaction) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, rulesTimeout, fmt.Errorf("nft did not end within %v", rulesTimeout))
+	defer cancel()
+	err := r.home.in(func() error { return r.nft.Run(ctx, tx) })
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return fmt.Errorf("%w: %w", cause, err) // nft was killed, and says nothing
+	}
+	return err
 }
 
 // look reads the tables. Rules are recognised by their handles: the kernel gives
