@@ -410,9 +410,28 @@ func BenchmarkAttach(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		must(b, h.Detach(b.Context(), "p"))
-		time.Sleep(300 * time.Millisecond) // until another process waits, which nothing outside of the caller tells
+		for !readsStdin(program) { // until another process waits
+			time.Sleep(time.Millisecond)
+		}
 		b.StartTimer()
 		_, err := h.Attach(b.Context(), "p", volumeOf(backend, dirA))
 		must(b, err)
 	}
+}
+
+// readsStdin reports whether a process of a program waits for its input (proc_pid_syscall(5)).
+func readsStdin(program string) bool {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, line := range lines {
+		if text, _ := os.ReadFile(line); !strings.HasPrefix(string(text), program+"\x00") {
+			continue
+		}
+		calls, _ := filepath.Glob(filepath.Join(filepath.Dir(line), "task", "*", "syscall"))
+		for _, call := range calls {
+			if text, _ := os.ReadFile(call); strings.HasPrefix(string(text), fmt.Sprint(unix.SYS_READ, " 0x0 ")) {
+				return true
+			}
+		}
+	}
+	return false
 }
