@@ -173,6 +173,7 @@ func (c *cluster) begin(m *member) error {
 			"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0", "--rate-failures", "0", "--stop-grace", "1s",
 			"--snapshot-every", "2000",
 		},
+		Watchdog: watchdogTime,
 	})
 	if err != nil {
 		return err

@@ -197,6 +197,8 @@ type Spec struct {
 	Env   []string // beside this process's own
 	Stdin string   // of Run
 	Log   string   // of Start: file that gets what it prints
+
+	Watchdog time.Duration // of Start: it is asked to feed a watchdog, as systemd's WatchdogSec; 0: it is not
 }
 
 func (s Spec) command(ctx context.Context) *exec.Cmd {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +27,7 @@ type Proc struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	err  error         // of its end, once done
+	fed  atomic.Int64  // when it last fed its watchdog, as UnixNano
 }
 
 // Start runs a program until it ends or is killed. What it prints is added to the log file.
@@ -36,19 +39,64 @@ func (p *Place) Start(name string, s Spec) (*Proc, error) {
 	defer func() { _ = log.Close() }() // the program has its own
 	proc := &Proc{Name: name, Log: s.Log, cmd: s.command(context.Background()), done: make(chan struct{})}
 	proc.cmd.Stdout, proc.cmd.Stderr = log, log
-	p.do(func() { err = proc.cmd.Start() })
+	var feed *net.UnixConn
+	p.do(func() {
+		if feed, err = proc.watch(s.Watchdog); err == nil {
+			err = proc.cmd.Start()
+		}
+	})
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), closeFeed(feed))
 	}
 	go func() {
 		defer close(proc.done)
 		proc.err = proc.cmd.Wait()
+		_ = closeFeed(feed) // which ends its reader
 	}()
 	p.lab.mu.Lock()
 	defer p.lab.mu.Unlock()
 	p.lab.procs = append(p.lab.procs, proc)
 	return proc, nil
 }
+
+// watch makes the socket where the program feeds its watchdog, sd_watchdog_enabled(3), and reads it until it is closed.
+func (p *Proc) watch(limit time.Duration) (*net.UnixConn, error) {
+	if limit == 0 {
+		return nil, nil //nolint:nilnil // it has none
+	}
+	p.fed.Store(time.Now().UnixNano())
+	addr := &net.UnixAddr{Net: "unixgram", Name: fmt.Sprintf("@gantry-lab-%d-%d", os.Getpid(), feeds.Add(1))}
+	feed, err := net.ListenUnixgram("unixgram", addr)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Env = append(p.cmd.Env, "NOTIFY_SOCKET="+addr.Name, fmt.Sprintf("WATCHDOG_USEC=%d", limit.Microseconds()))
+	go func() {
+		text := make([]byte, 4096)
+		for {
+			n, err := feed.Read(text)
+			if err != nil {
+				return
+			}
+			if strings.Contains(string(text[:n]), "WATCHDOG=1") {
+				p.fed.Store(time.Now().UnixNano())
+			}
+		}
+	}()
+	return feed, nil
+}
+
+var feeds atomic.Int64
+
+func closeFeed(feed *net.UnixConn) error {
+	if feed == nil {
+		return nil
+	}
+	return feed.Close()
+}
+
+// Unfed is for how long it has not fed its watchdog. Only programs that were started with one do.
+func (p *Proc) Unfed() time.Duration { return time.Since(time.Unix(0, p.fed.Load())) }
 
 // PID is the program's process id.
 func (p *Proc) PID() int { return p.cmd.Process.Pid }
