@@ -116,6 +116,7 @@ func commandTypes() []Command {
 		PutS3Key{},
 		DeleteS3Key{},
 		PutNetworkSettings{},
+		PutTLSFile{},
 	}
 }
 

@@ -63,6 +63,7 @@ const (
 	numPutS3Key
 	numDeleteS3Key
 	numPutNetworkSettings
+	numPutTLSFile
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -131,3 +132,4 @@ func (PutS3Key) number() uint64      { return numPutS3Key }
 func (DeleteS3Key) number() uint64   { return numDeleteS3Key }
 
 func (PutNetworkSettings) number() uint64 { return numPutNetworkSettings }
+func (PutTLSFile) number() uint64         { return numPutTLSFile }

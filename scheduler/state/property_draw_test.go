@@ -183,7 +183,10 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 // drawKey draws a command on an account itself and on its keys.
 func (w *world) drawKey(t *rapid.T, account fleet.AccountID, now time.Time) Command {
 	key := pick[fleet.KeyID](t, "key", "k1", "k2")
-	switch rapid.IntRange(0, 4).Draw(t, "of the account") {
+	switch rapid.IntRange(0, 5).Draw(t, "of the account") {
+	case 5:
+		name := pick(t, "file", "a/1", "a/2", "b")
+		return PutTLSFile{fleet.TLSFile{Name: name, Sealed: []byte(pick(t, "sealed", "", "x", "y")), UpdatedAt: now}}
 	case 0:
 		return PutKey{fleet.Key{ID: key, Account: account, Hash: []byte(pick(t, "hash", "x", "y"))}}
 	case 1:

@@ -173,6 +173,7 @@ func laterCommands() []Command {
 		PutS3Key{sampleS3Key()},
 		DeleteS3Key{Account: "acme", ID: sampleS3Key().ID},
 		PutNetworkSettings{sampleNetwork()},
+		PutTLSFile{sampleTLSFile()},
 	}
 }
 
@@ -192,6 +193,10 @@ func sampleNetwork() fleet.NetworkSettings {
 	s := fleet.DefaultNetworkSettings()
 	s.PodMbps = 100
 	return s
+}
+
+func sampleTLSFile() fleet.TLSFile {
+	return fleet.TLSFile{Name: "certificates/ca/gantry.example/gantry.example.crt", Sealed: []byte("sealed"), UpdatedAt: at(1)}
 }
 
 func sampleMember() fleet.Member {

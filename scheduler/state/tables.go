@@ -65,6 +65,7 @@ type tables struct {
 	s3Keys      table[string, fleet.S3Key] // by access key
 	once        table[string, onceRow]     // by onceKey
 	members     table[fleet.MemberID, fleet.Member]
+	tlsFiles    table[string, fleet.TLSFile] // by name
 
 	networkSettings table[string, fleet.NetworkSettings]
 	networkCursors  table[string, networkCursors]
@@ -119,6 +120,7 @@ func newTables() *tables {
 		s3Keys:      ownedTable[string]("s3Keys", func(k *fleet.S3Key) fleet.AccountID { return k.Account }),
 		once:        newTable[string, onceRow]("once"),
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
+		tlsFiles:    newTable[string, fleet.TLSFile]("tlsFiles"),
 
 		networkSettings: newTable[string, fleet.NetworkSettings]("networkSettings"),
 		networkCursors:  newTable[string, networkCursors]("networkCursors"),
@@ -143,7 +145,7 @@ func newTables() *tables {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,
-		&tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+		&tb.tlsFiles, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	} {
 		tb.byName[t.name()] = t
 	}

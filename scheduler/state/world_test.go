@@ -198,6 +198,8 @@ type dump struct {
 	Changed      map[fleet.OverlayID][]fleet.OverlayMember // since the beginning
 	Spans        map[fleet.OverlayID][]fleet.HostID
 	HostOverlays map[fleet.HostID][]fleet.OverlayID
+
+	TLSFiles []fleet.TLSFile
 }
 
 func (w *world) dump() dump {
@@ -237,6 +239,10 @@ func dumpOf(t tb, s *Store) dump {
 		d.Members, d.Moving, d.Draining = v.Members(), v.Moving(), v.Draining()
 		d.ofStorage(v)
 		d.ofNetworks(v)
+		for _, name := range v.TLSFiles("") {
+			f, _ := v.TLSFile(name)
+			d.TLSFiles = append(d.TLSFiles, f)
+		}
 		d.Terminated, d.Candidates = v.Terminated(at(1_000_000), 1000), v.Candidates()
 		return nil
 	})
