@@ -35,7 +35,9 @@ func Accept(cfg AcceptConfig) http.Handler {
 		client, err := netip.ParseAddrPort(r.Header.Get(HeaderClient))
 		from := r.Header.Get(HeaderForwarded)
 		r.Header.Del(HeaderForwarded)
+		scheme := r.Header.Get(HeaderScheme)
 		r.Header.Del(HeaderClient)
+		r.Header.Del(HeaderScheme)
 		conn, _ := r.Context().Value(connKey{}).(net.Conn)
 		switch {
 		case from == "" || err != nil:
@@ -50,7 +52,7 @@ func Accept(cfg AcceptConfig) http.Handler {
 			return
 		}
 		r.RemoteAddr = client.String()
-		cfg.Local.ServeHTTP(w, r)
+		cfg.Local.ServeHTTP(w, withScheme(r, scheme))
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 const (
 	HeaderForwarded   = "X-Gantry-Forwarded"    // id of the member that sends a request on
 	HeaderClient      = "X-Gantry-Client"       // address and port of the client that it came from
+	HeaderScheme      = "X-Gantry-Scheme"       // https when the client came that way
 	HeaderNothingDone = "X-Gantry-Nothing-Done" // of an answer: "1" when nothing was done for the request
 )
 
@@ -216,6 +217,7 @@ func (f *Forwarder) rewrite(pr *httputil.ProxyRequest) {
 	}
 	pr.Out.Header.Set(HeaderForwarded, f.cfg.Member)
 	pr.Out.Header.Set(HeaderClient, pr.In.RemoteAddr)
+	pr.Out.Header.Set(HeaderScheme, Scheme(pr.In))
 	if _, ok := pr.Out.Header["User-Agent"]; !ok {
 		pr.Out.Header["User-Agent"] = nil // none, rather than Go's
 	}

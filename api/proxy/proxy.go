@@ -210,7 +210,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 			delete(pr.Out.Header, name)
 		}
 	}
-	for _, name := range []string{"X-Real-Ip", forward.HeaderForwarded, forward.HeaderClient, forward.HeaderNothingDone} {
+	for _, name := range []string{"X-Real-Ip", forward.HeaderForwarded, forward.HeaderClient, forward.HeaderScheme, forward.HeaderNothingDone} {
 		pr.Out.Header.Del(name)
 	}
 	// Under its usual name the transport takes it for leave to send the request twice. Pods make no such promise.
@@ -221,6 +221,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 		}
 	}
 	pr.SetXForwarded()
+	pr.Out.Header.Set("X-Forwarded-Proto", forward.Scheme(pr.In))
 }
 
 func (p *Proxy) dial(ctx context.Context, _, addr string) (net.Conn, error) {
