@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gantry/api/edge"
 	"gantry/api/forward"
 	"gantry/api/problem"
 	"gantry/api/rest"
@@ -34,19 +35,29 @@ type frontDoor struct {
 	err     error         // why, unless it was closed; to be read after ended
 }
 
-func newFrontDoor(ln net.Listener, log *slog.Logger) *frontDoor {
+// openFront opens the front door, with TLS where it ends here.
+func (c *runCmd) openFront(p ports, door *edge.Door, log *slog.Logger) (*frontDoor, error) {
 	f := &frontDoor{ended: make(chan struct{})}
 	f.waits(rest.Health{Name: "store", Text: "the data is being read"})
-	f.server = rest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler, err := c.around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*f.handler.Load()).ServeHTTP(w, r)
-	}), rest.Limits{}, log)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	f.server = rest.NewServer(handler, rest.Limits{}, log)
+	serve := f.server.Serve
+	if c.Edge.tls() {
+		f.server.TLSConfig = door.Config()
+		serve = func(ln net.Listener) error { return f.server.ServeTLS(ln, "", "") }
+	}
 	go func() { // ends with close
 		defer close(f.ended)
-		if err := f.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(p.api); !errors.Is(err, http.ErrServerClosed) {
 			f.err = fmt.Errorf("serve the API: %w", err)
 		}
 	}()
-	return f
+	return f, nil
 }
 
 // opens gives the door to a handler.

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -45,7 +46,7 @@ type initCmd struct {
 
 type runCmd struct {
 	DataDir       string        `required:"" type:"path" help:"Folder that init, join or restore made." placeholder:"DIR"`
-	Listen        string        `default:"127.0.0.1:8080" help:"Address of the HTTP API and of the proxy to pods' http ports." placeholder:"HOST:PORT"`
+	Listen        string        `default:"127.0.0.1:8080" help:"Address of the API and of the proxy to pods' http ports. One that is not loopback needs a certificate, or --plain-http." placeholder:"HOST:PORT"`
 	LinkListen    string        `default:"0.0.0.0:8443" help:"Address for agents and other schedulers (mutual TLS)." placeholder:"HOST:PORT"`
 	Address       string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
 	ProxyDomain   string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
@@ -59,7 +60,9 @@ type runCmd struct {
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
 	RateDay       int           `default:"100000" help:"The same for a day." placeholder:"N"`
-	RateFailures  int           `default:"60" help:"Requests without a good key that one client address may make in a minute before it is refused unheard; 0: any number. Clients behind a proxy have the proxy's address." placeholder:"N"`
+	RateFailures  int           `default:"60" help:"Requests without a good key that one client address may make in a minute before it is refused unheard; 0: any number. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
+
+	Edge edgeFlags `embed:""`
 }
 
 type checkConfigCmd struct {
@@ -73,6 +76,12 @@ func (c *checkConfigCmd) Run() error {
 	}
 	if _, err := readAddress(c.Settings.DataDir); err != nil {
 		return fmt.Errorf("the data folder cannot be read: %w", err)
+	}
+	if _, err := c.Settings.Edge.files(slog.Default()); err != nil {
+		return err
+	}
+	if _, err := c.Settings.Edge.roots(); err != nil {
+		return err
 	}
 	fmt.Println("the configuration is fine")
 	return nil
@@ -106,7 +115,7 @@ func (c *runCmd) validate() error {
 	if c.RateFailures < 0 || c.RateFailures > limit.MaxQuota {
 		faults = append(faults, fmt.Errorf("--rate-failures must be 0 to %d", limit.MaxQuota))
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, c.Edge.validate(c.Listen, c.ProxyDomain))...)
 }
 
 func (c *runCmd) rates() limit.Quotas {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gantry/api/edge"
 	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/peers"
@@ -35,6 +36,10 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := c.validate(); err != nil {
 		return err
 	}
+	files, err := c.Edge.files(log)
+	if err != nil {
+		return err
+	}
 	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
 	if err != nil {
 		return fmt.Errorf("%w (was this folder made with gantry-scheduler init, join or restore?)", err)
@@ -54,8 +59,12 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, ports.mux.Close()) }()
-	front := newFrontDoor(ports.api, log)
+	defer func() { err = errors.Join(err, ports.close()) }()
+	door := &edge.Door{Files: files}
+	front, err := c.openFront(ports, door, log)
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, front.close(ctx)) }()
 	m, err := c.openWhenRoom(ctx, front, opening{
 		streams: streams{ports.mux.Raft(), certs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), log: log,
@@ -70,7 +79,15 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known.keeper.Store(d.keeper)
-	log.Info("scheduler runs", "id", m.id, "api", ports.api.Addr().String(), "link", c.LinkListen, "address", m.address, "version", version)
+	if d.acme, err = c.order(ports, d.service, m.node.IsLeader, log); err != nil {
+		return err
+	}
+	if d.acme != nil {
+		defer d.acme.Close()
+		door.ACME.Store(d.acme)
+	}
+	d.edge = func(ctx context.Context) error { return c.serveEdge(ctx, ports, door, log) }
+	log.Info("scheduler runs", "id", m.id, "api", ports.api.Addr().String(), "tls", c.Edge.tls(), "link", c.LinkListen, "address", m.address, "version", version)
 	err = d.serve(ctx, ports, front)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -105,10 +122,19 @@ func checkFolder(dir string, certs *pki.Store) error {
 	return nil
 }
 
-// ports are the daemon's two doors.
+// ports are the daemon's doors.
 type ports struct {
-	api net.Listener
-	mux *link.Mux
+	api  net.Listener
+	http net.Listener // plain, which leads to api; may be nil
+	mux  *link.Mux
+}
+
+// close ends what no server has closed.
+func (p ports) close() error {
+	if p.http != nil {
+		_ = p.http.Close()
+	}
+	return p.mux.Close()
 }
 
 func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger) (ports, error) {
@@ -124,7 +150,13 @@ func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger
 	if err != nil {
 		return ports{}, errors.Join(err, ln.Close(), api.Close())
 	}
-	return ports{api, mux}, nil
+	p := ports{api: api, mux: mux}
+	if c.Edge.HTTPListen != "" {
+		if p.http, err = net.Listen("tcp", c.Edge.HTTPListen); err != nil {
+			return ports{}, errors.Join(fmt.Errorf("--http-listen: %w", err), mux.Close(), api.Close())
+		}
+	}
+	return p, nil
 }
 
 // acquaintances are the other members as the state has them, and as they answered. The port is open before either is.

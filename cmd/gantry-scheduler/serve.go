@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	"gantry/api/edge"
 	"gantry/api/forward"
 	"gantry/api/proxy"
 	"gantry/api/rest"
@@ -41,6 +42,8 @@ type parts struct {
 	rest     *rest.API
 	proxy    *proxy.Proxy
 	forward  *forward.Forwarder
+	acme     *edge.ACME // nil: no certificates are ordered
+	edge     func(context.Context) error
 	log      *slog.Logger
 }
 
@@ -186,6 +189,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	group.Go(func() error { return d.member.node.WhileLeader(ctx, d.lead) })
 	group.Go(func() error { return d.presence.Run(ctx) })
 	group.Go(func() error { return d.watchdog(ctx) })
+	group.Go(func() error { return d.edge(ctx) })
 	group.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -246,9 +250,13 @@ func (d *parts) innerServer() *http.Server {
 // lead runs what only the leader does.
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{
+	runs := []func(context.Context) error{
 		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.service.Run, d.keeper.Run,
-	} {
+	}
+	if d.acme != nil {
+		runs = append(runs, d.acme.Order)
+	}
+	for _, run := range runs {
 		loops.Go(func() error { return run(ctx) })
 	}
 	return loops.Wait()

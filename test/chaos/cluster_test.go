@@ -169,7 +169,7 @@ func (c *cluster) begin(m *member) error {
 	m.proc, err = m.place.Start(m.name, lab.Spec{
 		Path: binary("gantry-scheduler"), Log: m.log,
 		Args: []string{
-			"run", "--data-dir", m.data, "--listen", m.place.Addr + apiPort, "--link-listen", m.link(),
+			"run", "--data-dir", m.data, "--listen", m.place.Addr + apiPort, "--link-listen", m.link(), "--plain-http",
 			"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0", "--rate-failures", "0", "--stop-grace", "1s",
 			"--snapshot-every", "2000",
 		},

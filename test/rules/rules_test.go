@@ -24,7 +24,7 @@ var core = []string{
 	"gantry/storage", "gantry/storage/disk", "gantry/storage/helper", "gantry/storage/provision", "gantry/storage/volume",
 	"gantry/storage/s3", "gantry/storage/s3/door", "gantry/cmd/gantry-s3",
 	"gantry/internal/userns", "gantry/netctl/kernel", "gantry/netctl/tunnel", "gantry/netctl/dns", "gantry/agent/overlay", "gantry/cmd/gantry-net",
-	"gantry/api/rest",
+	"gantry/api/rest", "gantry/api/edge",
 }
 
 // layers names for a part of the tree what it must not reach, be it through others.
@@ -78,6 +78,10 @@ var homes = []struct {
 	{"gantry/netctl/dns", []string{"gantry/agent/overlay", "gantry/cmd/gantry-agent", "gantry/cmd/gantry-net"}},
 	{"gantry/internal/userns", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/netctl", "gantry/netctl/kernel", "gantry/cmd/gantry-agent"}},
 	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger"}},
+	{"gantry/api/edge", []string{"gantry/cmd/gantry-scheduler"}},
+	{"github.com/caddyserver", []string{"gantry/api/edge"}},
+	{"github.com/mholt", []string{"gantry/api/edge"}},
+	{"go.uber.org/zap", []string{"gantry/api/edge"}},
 	{"github.com/prometheus", []string{"gantry/agent"}},
 	{"github.com/NVIDIA", []string{"gantry/agent/gpu/nvml"}},
 	{"tags.cncf.io", []string{"gantry/agent/gpu", "gantry/agent/gpu/nvml"}},

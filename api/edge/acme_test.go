@@ -1,0 +1,185 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/api/edge/edgetest"
+	"gantry/api/rest"
+)
+
+const patience = 20 * time.Second
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// member is what a scheduler has of TLS for users, with its listener.
+type member struct {
+	door Door
+	ln   net.Listener
+}
+
+func newMember(t *testing.T, ln net.Listener) *member {
+	t.Helper()
+	m := &member{ln: ln}
+	s := rest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(r.Proto))
+	}), rest.Limits{}, slog.New(slog.DiscardHandler))
+	s.TLSConfig = m.door.Config()
+	go func() { _ = s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() { _ = s.Close() })
+	return m
+}
+
+// begin gives a member its ACME, and has it order when it leads.
+func (m *member) begin(t *testing.T, cfg ACMEConfig, leads bool) *ACME {
+	t.Helper()
+	cfg.Leads = func() bool { return leads }
+	cfg.Reload, cfg.Log = 10*time.Millisecond, slog.New(slog.NewTextHandler(t.Output(), nil))
+	a := NewACME(cfg)
+	m.door.ACME.Store(a)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{}, 2)
+	go func() { _ = a.Run(ctx); done <- struct{}{} }()
+	go func() {
+		if leads {
+			_ = a.Order(ctx)
+		}
+		done <- struct{}{}
+	}()
+	t.Cleanup(func() { cancel(); <-done; <-done; a.Close() })
+	return a
+}
+
+// shown returns the certificate that a client of a name is shown, checked against what the authority signs.
+func (m *member) shown(a *edgetest.Authority, name string) (*tls.ConnectionState, error) {
+	conn, err := tls.Dial("tcp", m.ln.Addr().String(), &tls.Config{ServerName: name, RootCAs: a.Users, NextProtos: []string{"h2"}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	state := conn.ConnectionState()
+	return &state, nil
+}
+
+func listen(t *testing.T) (net.Listener, int) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln, ln.Addr().(*net.TCPAddr).Port
+}
+
+// The leader gets a certificate for the API by a TLS connection and one for the pods' ports by a TXT record. Another scheduler
+// serves both, without an order of its own, and answers the authority also where the leader does not hear it.
+func TestCertificatesByTLSAndDNS(t *testing.T) {
+	leaderLn, _ := listen(t)
+	otherLn, port := listen(t)
+	auth := edgetest.NewAuthority(t, port, 24*time.Hour) // which asks the scheduler that does not order
+	leader, other := newMember(t, leaderLn), newMember(t, otherLn)
+	cfg := ACMEConfig{
+		Directory: auth.URL, Roots: auth.Server, Names: []string{"api.gantry.test"}, Challenge: ChallengeTLS, Wildcard: "pods.gantry.test",
+		Command: auth.Command, Listener: leaderLn.Addr(), Store: &shared{files: map[string][]byte{}},
+	}
+	other.begin(t, cfg, false)
+	leader.begin(t, cfg, true)
+	for _, m := range []*member{other, leader} {
+		for _, name := range []string{"api.gantry.test", "pod1-8080.pods.gantry.test"} {
+			eventually(t, "a certificate for "+name, func() bool { _, err := m.shown(auth, name); return err == nil })
+			state, err := m.shown(auth, name)
+			if err != nil || state.Version != tls.VersionTLS13 || state.NegotiatedProtocol != "h2" {
+				t.Errorf("%s: %+v, %v", name, state, err)
+			}
+		}
+		if _, err := m.shown(auth, "other.gantry.test"); err == nil {
+			t.Error("a name that nobody ordered has a certificate")
+		}
+	}
+	if auth.Orders() != 2 || auth.Set() != 1 || auth.Records() != 0 {
+		t.Errorf("%d orders, %d records, of which %d are left", auth.Orders(), auth.Set(), auth.Records())
+	}
+	next := newMember(t, func() net.Listener { ln, _ := listen(t); return ln }())
+	next.begin(t, cfg, true) // another leader finds what there is
+	if _, err := next.shown(auth, "api.gantry.test"); err != nil || auth.Orders() != 2 {
+		t.Errorf("another leader: %v, %d orders", err, auth.Orders())
+	}
+}
+
+// A certificate that nears its end is replaced, on connections to come.
+func TestCertificateByHTTPIsRenewed(t *testing.T) {
+	plainLn, port := listen(t)
+	ln, _ := listen(t)
+	auth := edgetest.NewAuthority(t, port, 24*time.Hour)
+	m := newMember(t, ln)
+	plain := rest.NewServer(Redirect("443", func(w http.ResponseWriter, r *http.Request) bool {
+		return m.door.ACME.Load().HTTPChallenge(w, r)
+	}), rest.Limits{}, slog.New(slog.DiscardHandler))
+	store := &shared{files: map[string][]byte{}}
+	cfg := ACMEConfig{
+		Directory: auth.URL, Roots: auth.Server, Names: []string{"api.gantry.test"}, Challenge: ChallengeHTTP, Listener: plainLn.Addr(), Store: store,
+	}
+	a := m.begin(t, cfg, true)
+	go func() { _ = plain.Serve(plainLn) }()
+	defer func() { _ = plain.Close() }()
+	eventually(t, "a certificate", func() bool { _, err := m.shown(auth, "api.gantry.test"); return err == nil })
+	first, err := m.shown(auth, "api.gantry.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sorted(store.files) { // as it will be near its end
+		if strings.HasSuffix(name, ".crt") {
+			old := selfSigned(t, "api.gantry.test", time.Now().Add(-23*time.Hour), time.Now().Add(time.Hour))
+			_ = store.PutTLSFile(t.Context(), name, pemOf("CERTIFICATE", old.Certificate[0]))
+		}
+	}
+	if err := a.one(t.Context(), "api.gantry.test"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := m.shown(auth, "api.gantry.test")
+	if err != nil || second.PeerCertificates[0].Equal(first.PeerCertificates[0]) || auth.Orders() != 2 {
+		t.Errorf("%d orders: %v", auth.Orders(), err)
+	}
+}
+
+func TestAnOrderThatFailsSaysWhy(t *testing.T) {
+	ln, _ := listen(t)
+	_, nobody := listen(t)
+	auth := edgetest.NewAuthority(t, nobody, time.Hour)
+	m := newMember(t, ln)
+	cfg := ACMEConfig{
+		Directory: auth.URL, Roots: auth.Server, Wildcard: "pods.gantry.test", Command: "/bin/false", Challenge: ChallengeTLS,
+		Listener: ln.Addr(), Store: &shared{files: map[string][]byte{}},
+	}
+	a := m.begin(t, cfg, false)
+	if err := a.one(t.Context(), "*.pods.gantry.test"); err == nil || !strings.Contains(err.Error(), errFollows.Error()) {
+		t.Errorf("a follower: %v", err)
+	}
+	a = NewACME(func() ACMEConfig {
+		cfg.Leads, cfg.Log, cfg.Reload = func() bool { return true }, slog.New(slog.DiscardHandler), time.Hour
+		return cfg
+	}())
+	defer a.Close()
+	err := a.one(t.Context(), "*.pods.gantry.test")
+	if err == nil || !strings.Contains(err.Error(), "/bin/false present _acme-challenge.pods.gantry.test.: exit status 1") {
+		t.Errorf("got %v", err)
+	}
+}
