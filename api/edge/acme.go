@@ -36,7 +36,7 @@ const (
 	orderEvery  = time.Hour // looked at; ordered when a third of a certificate's time is left
 	orderWithin = 10 * time.Minute
 	comesWithin = 3 * time.Second // from the leader to another scheduler
-	retryFirst  = time.Minute // after a failure; doubled with each, up to orderEvery
+	retryFirst  = time.Minute     // after a failure; doubled with each, up to orderEvery
 )
 
 // ACMEConfig is what certificates by ACME need.

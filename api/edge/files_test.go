@@ -73,7 +73,12 @@ type lines struct {
 	buf bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.Write(p) }
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
 func (l *lines) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

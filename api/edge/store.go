@@ -93,12 +93,12 @@ func (s *storage) List(_ context.Context, path string, recursive bool) ([]string
 	return slices.Compact(out), nil
 }
 
-func (s *storage) Stat(_ context.Context, key string) (certmagic.KeyInfo, error) {
+func (s *storage) Stat(ctx context.Context, key string) (certmagic.KeyInfo, error) {
 	content, updated, err := s.store.TLSFile(key)
 	if err == nil {
 		return certmagic.KeyInfo{Key: key, Modified: updated, Size: int64(len(content)), IsTerminal: true}, nil
 	}
-	if fleet.CodeOf(err) == fleet.CodeNotFound && s.Exists(context.Background(), key) {
+	if fleet.CodeOf(err) == fleet.CodeNotFound && s.Exists(ctx, key) {
 		return certmagic.KeyInfo{Key: key}, nil
 	}
 	return certmagic.KeyInfo{}, missing(err)

@@ -52,8 +52,14 @@ func TestEdgeFlags(t *testing.T) {
 	}
 }
 
+// answer is what a machine said over TLS.
+type answer struct {
+	status, proto int
+	strict, body  string
+}
+
 // secure asks a machine over TLS for one of the names that lead to it.
-func secure(t *testing.T, auth *edgetest.Authority, m *machine, host, path, key string) (*http.Response, string, error) {
+func secure(t *testing.T, auth *edgetest.Authority, m *machine, host, path, key string) (answer, error) {
 	t.Helper()
 	tr := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: auth.Users}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
@@ -66,16 +72,16 @@ func secure(t *testing.T, auth *edgetest.Authority, m *machine, host, path, key 
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+path, nil)
 	if err != nil {
-		return nil, "", err
+		return answer{}, err
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	resp, err := tr.RoundTrip(req)
 	if err != nil {
-		return nil, "", err
+		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	return resp, string(body), err
+	return answer{resp.StatusCode, resp.ProtoMajor, resp.Header.Get("Strict-Transport-Security"), string(body)}, err
 }
 
 // Three schedulers share what one of them has ordered, whichever the certificate authority asks.
@@ -111,16 +117,14 @@ func TestSchedulersShareTheirCertificates(t *testing.T) {
 	for _, m := range w.all {
 		var last string
 		w.eventually("a certificate at each scheduler", func() bool {
-			resp, body, err := secure(t, auth, m, "api.gantry.test", "/admin/v1/accounts", w.keys.AdminKey)
-			_, _, err2 := secure(t, auth, m, "pod-80.pods.gantry.test", "/", "")
-			last = fmt.Sprint(body, err, err2)
-			return err == nil && err2 == nil && resp.StatusCode == http.StatusOK && resp.ProtoMajor == 2 &&
-				resp.Header.Get("Strict-Transport-Security") == "max-age=31536000"
+			got, err := secure(t, auth, m, "api.gantry.test", "/admin/v1/accounts", w.keys.AdminKey)
+			_, err2 := secure(t, auth, m, "pod-80.pods.gantry.test", "/", "")
+			last = fmt.Sprint(got, err, err2)
+			return err == nil && err2 == nil && got.status == http.StatusOK && got.proto == 2 && got.strict == "max-age=31536000"
 		}, func() string { return last })
 	}
-	if resp, _, err := secure(t, auth, w.all[0], "pod-80.pods.gantry.test", "/livez", ""); err != nil ||
-		resp.StatusCode == http.StatusOK || resp.Header.Get("Strict-Transport-Security") != "" {
-		t.Errorf("a pod's own answers are not the scheduler's: %+v, %v", resp, err)
+	if got, err := secure(t, auth, w.all[0], "pod-80.pods.gantry.test", "/livez", ""); err != nil || got.status == http.StatusOK || got.strict != "" {
+		t.Errorf("a pod's own answers are not the scheduler's: %+v, %v", got, err)
 	}
 	if auth.Orders() != 2 || auth.Set() != 1 || auth.Records() != 0 {
 		t.Errorf("%d orders, %d records, %d left", auth.Orders(), auth.Set(), auth.Records())
@@ -149,11 +153,11 @@ func redirects(t *testing.T, plain string) {
 func readyAndAlive(t *testing.T, w *world, auth *edgetest.Authority) {
 	t.Helper()
 	status := func(path string) int {
-		resp, _, err := secure(t, auth, w.all[0], "api.gantry.test", path, "")
+		got, err := secure(t, auth, w.all[0], "api.gantry.test", path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp.StatusCode
+		return got.status
 	}
 	if status("/healthz") != http.StatusOK || status("/livez") != http.StatusOK {
 		t.Errorf("got %d and %d", status("/healthz"), status("/livez"))
