@@ -131,8 +131,12 @@ func (a *ACME) template(dns bool, log *zap.Logger) certmagic.ACMEIssuer {
 	return out
 }
 
-// Close ends what NewACME began.
-func (a *ACME) Close() { a.cache.Stop() }
+// Close ends what NewACME began; of nil it ends nothing.
+func (a *ACME) Close() {
+	if a != nil {
+		a.cache.Stop()
+	}
+}
 
 // Certificate returns the certificate for what a client asks for; nil: there is none.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -196,6 +196,16 @@ func (c *runCmd) order(p ports, service *scheduler.Service, leads func() bool, l
 	return edge.NewACME(conf), nil
 }
 
+// equip gives the scheduler what it does for users' connections, and the door its orders.
+func (c *runCmd) equip(d *parts, p ports, door *edge.Door) (err error) {
+	if d.acme, err = c.order(p, d.service, d.member.node.IsLeader, d.log); err != nil {
+		return err
+	}
+	door.ACME.Store(d.acme)
+	d.edge = func(ctx context.Context) error { return c.serveEdge(ctx, p, door, d.log) }
+	return nil
+}
+
 // around puts before a handler what is the same for every request of users.
 func (c *runCmd) around(next http.Handler) (http.Handler, error) {
 	trusted, err := c.Edge.trusted()

@@ -102,7 +102,7 @@ func TestSchedulersShareTheirCertificates(t *testing.T) {
 	}
 	plain := freePort(t)
 	for _, m := range w.all {
-		m.stop()
+		m.kill()
 	}
 	for i, m := range w.all {
 		args := []string{

@@ -79,14 +79,10 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known.keeper.Store(d.keeper)
-	if d.acme, err = c.order(ports, d.service, m.node.IsLeader, log); err != nil {
+	if err := c.equip(d, ports, door); err != nil {
 		return err
 	}
-	if d.acme != nil {
-		defer d.acme.Close()
-		door.ACME.Store(d.acme)
-	}
-	d.edge = func(ctx context.Context) error { return c.serveEdge(ctx, ports, door, log) }
+	defer d.acme.Close()
 	log.Info("scheduler runs", "id", m.id, "api", ports.api.Addr().String(), "tls", c.Edge.tls(), "link", c.LinkListen, "address", m.address, "version", version)
 	err = d.serve(ctx, ports, front)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {

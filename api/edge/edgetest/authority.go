@@ -45,7 +45,7 @@ func NewAuthority(t *testing.T, port int, valid time.Duration) *Authority {
 	names := a.nameServer(t, quiet)
 	memory := db.NewMemoryStore()
 	signer := ca.New(quiet, memory, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {ValidityPeriod: uint64(valid / time.Second)}})
-	front := wfe.New(quiet, memory, va.New(quiet, port, port, false, names, memory), signer, nil, false, false, 1, 1)
+	front := wfe.New(quiet, memory, va.New(quiet, port, port, false, names, memory), signer, nil, false, false, 0, 0)
 	var mu sync.Mutex
 	orders := 0
 	handler := front.Handler()
