@@ -2,29 +2,18 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/scrape"
 )
 
 const (
-	scrapeTimeout   = 10 * time.Second
-	scrapeIdle      = 2 * time.Minute // between two scrapes of one connection
-	scrapeHeader    = 8 << 10         // bytes
-	scrapers        = 16              // connections at a time
-	scrapesAtOnce   = 2
-	serveAgain      = 10 * time.Second
 	stuckAfter      = time.Minute // without a reading of what the pods use
 	metricsTextType = "text/plain; charset=utf-8"
 )
@@ -41,13 +30,7 @@ const (
 
 // CheckMetrics says what is wrong with an address of Config.Metrics that is not empty. Whoever reaches it
 // can read which pods the host has, so it is on loopback.
-func CheckMetrics(addr string) error {
-	at, err := netip.ParseAddrPort(addr)
-	if err != nil || !at.Addr().IsLoopback() || at.Port() == 0 {
-		return errors.New("must be an address and a port of this host's loopback, such as 127.0.0.1:9412")
-	}
-	return nil
-}
+func CheckMetrics(addr string) error { return scrape.CheckAddress(addr) }
 
 // metrics counts what happens on the host. Its methods are safe for concurrent use; a nil one counts nothing.
 type metrics struct {
@@ -66,7 +49,7 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), began: time.Now()}
+	m := &metrics{registry: scrape.NewRegistry(), began: time.Now()}
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		m.registry.MustRegister(c)
@@ -94,7 +77,7 @@ func newMetrics() *metrics {
 	m.storageWork = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gantry_storage_work_total", Help: "What was done for network volumes on backends that this host looks after, by work (make, remove, measure) and result (done, failed), since the agent began.",
 	}, []string{"work", "result"})
-	m.registry.MustRegister(m.attachments, m.storageWork, m.steps, m.writes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.attachments, m.storageWork, m.steps, m.writes)
 	for _, step := range []string{tookPull, tookNetwork, tookDefine, tookTask, tookStart, tookAll} {
 		m.steps.WithLabelValues(step)
 	}
@@ -185,59 +168,16 @@ func (m *metrics) collected(images int) {
 	}
 }
 
-// serveMetrics answers scrapers until ctx ends. Pods do not need them, and whoever may open a port must not keep an
-// agent from its pods: when serving fails it is tried again and again.
+// serveMetrics answers scrapers until ctx ends.
 func (d *daemon) serveMetrics(ctx context.Context) {
-	if d.Metrics == "" {
-		return
-	}
-	for ctx.Err() == nil {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.Metrics)
-		if err == nil {
-			d.Log.Info("metrics are served", "addr", l.Addr().String())
-			err = d.serveMetricsOn(ctx, l)
-		}
-		if ctx.Err() == nil {
-			d.Log.Warn("metrics are not served; --metrics names another address, or none", "addr", d.Metrics, "err", err, "again_in", serveAgain)
-			_ = pause(ctx, serveAgain)
-		}
+	if d.Metrics != "" {
+		d.scraped().Run(ctx)
 	}
 }
 
-// serveMetricsOn answers scrapers of one listener until ctx ends, and closes it.
-func (d *daemon) serveMetricsOn(ctx context.Context, l net.Listener) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout, DisableCompression: true,
-		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
-	}))
-	mux.HandleFunc("GET /healthz", d.healthz)
-	open := &few{most: scrapers}
-	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: scrapeTimeout, ReadTimeout: scrapeTimeout, WriteTimeout: 2 * scrapeTimeout, IdleTimeout: scrapeIdle,
-		MaxHeaderBytes: scrapeHeader, ConnState: open.changed, DisableGeneralOptionsHandler: true,
-		ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
-	}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
-	defer stop()
-	return srv.Serve(l)
-}
-
-// few closes connections above a number.
-type few struct {
-	most int64
-	open atomic.Int64
-}
-
-func (f *few) changed(conn net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		if f.open.Add(1) > f.most {
-			_ = conn.Close() // the server sees it closed and tells StateClosed
-		}
-	case http.StateClosed, http.StateHijacked:
-		f.open.Add(-1)
-	}
+// scraped is what answers scrapers.
+func (d *daemon) scraped() scrape.Server {
+	return scrape.Server{Addr: d.Metrics, Registry: d.metrics.registry, Healthz: d.healthz, Log: d.Log}
 }
 
 // healthz says whether the agent still goes round. Whether a scheduler or containerd can be reached is no

@@ -11,6 +11,7 @@ var networkSeries = []seen{
 	{"gantry_network_names_answered", "1 while pods' names are answered by this host.", nil},
 	{"gantry_network_questions_total", "Pods' questions for names, by what became of them, since what answers them began.", []string{"result"}},
 	{"gantry_network_tunnel_peers", "Hosts to which the tunnel leads.", nil},
+	{"gantry_network_tunnel_silent_peers", "Hosts to which something is sent through the tunnel and that had no handshake for 3 minutes.", nil},
 	{"gantry_network_tunnel_received_bytes", "Bytes that came through the tunnel from the hosts to which it leads now.", nil},
 	{"gantry_network_tunnel_sent_bytes", "Bytes that went through the tunnel to the hosts to which it leads now.", nil},
 	{"gantry_network_tunnel_oldest_handshake_seconds", "How long ago the last handshake was with the host with which it is longest ago.", nil},
@@ -22,7 +23,7 @@ var dropReasons = []string{
 }
 
 // network tells what is known of private networks and names.
-func (s *scrape) network(out chan<- prometheus.Metric, gauge emit) {
+func (s *sight) network(out chan<- prometheus.Metric, gauge emit) {
 	is := s.d.overlays.Stats()
 	counter := func(name string, v uint64, label string) {
 		out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(v), label)
@@ -31,6 +32,7 @@ func (s *scrape) network(out chan<- prometheus.Metric, gauge emit) {
 	gauge("gantry_network_members", float64(is.Members))
 	gauge("gantry_network_names_answered", flag(is.Answers))
 	gauge("gantry_network_tunnel_peers", float64(is.Peers))
+	gauge("gantry_network_tunnel_silent_peers", float64(is.Silent))
 	gauge("gantry_network_tunnel_received_bytes", float64(is.Received))
 	gauge("gantry_network_tunnel_sent_bytes", float64(is.Sent))
 	gauge("gantry_network_tunnel_oldest_handshake_seconds", is.Oldest.Seconds())

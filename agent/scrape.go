@@ -28,13 +28,13 @@ func (d *daemon) measure() {
 		}
 		return out
 	}
-	d.metrics.registry.MustRegister(newScrape(d))
+	d.metrics.registry.MustRegister(newSight(d))
 }
 
-// scrape reads what is in memory. It asks neither the container runtime nor the driver of GPUs, so that a
+// sight reads what is in memory. It asks neither the container runtime nor the driver of GPUs, so that a
 // scrape never waits for them. Every label is the host's: a pod's id, a GPU's UUID, a notice's code; a series
 // of a pod is there as long as the pod is on the host.
-type scrape struct {
+type sight struct {
 	d      *daemon
 	memory int64 // bytes that the machine has
 	descs  map[string]*prometheus.Desc
@@ -78,6 +78,7 @@ var agentSeries = []seen{
 	{"gantry_agent_sample_timestamp_seconds", "When the use of the pods was last read; 0: never.", nil},
 	{"gantry_agent_sample_duration_seconds", "How long the newest reading of the use of the pods took.", nil},
 	{"gantry_agent_ledger_generation", "Generation of the newest orders on disk.", nil},
+	{"gantry_agent_certificate_expiry_timestamp_seconds", "When the host's certificate ends.", nil},
 }
 
 var podLabel = []string{"pod"}
@@ -95,8 +96,8 @@ var podSeries = []seen{
 	{"gantry_pod_gpu_memory_utilization_ratio", "How busy the memory of the pod's GPUs is, 0 to 1, on average; absent without GPUs.", podLabel},
 }
 
-func newScrape(d *daemon) *scrape {
-	s := &scrape{d: d, descs: map[string]*prometheus.Desc{}}
+func newSight(d *daemon) *sight {
+	s := &sight{d: d, descs: map[string]*prometheus.Desc{}}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		s.memory = int64(info.Totalram) * int64(info.Unit) //nolint:gosec // below 2^63
@@ -110,14 +111,14 @@ func newScrape(d *daemon) *scrape {
 }
 
 // Describe implements prometheus.Collector.
-func (s *scrape) Describe(out chan<- *prometheus.Desc) {
+func (s *sight) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range s.descs {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (s *scrape) Collect(out chan<- prometheus.Metric) {
+func (s *sight) Collect(out chan<- prometheus.Metric) {
 	gauge := func(name string, v float64, labels ...string) {
 		for i, l := range labels {
 			labels[i] = strings.ToValidUTF8(l, "") // the library takes nothing else
@@ -151,7 +152,7 @@ func (s *scrape) Collect(out chan<- prometheus.Metric) {
 
 type emit func(name string, v float64, labels ...string)
 
-func (s *scrape) host(gauge emit, inv fleet.Inventory) {
+func (s *sight) host(gauge emit, inv fleet.Inventory) {
 	gauge("gantry_host_info", 1, inv.AgentVersion, inv.Kernel, inv.Runtime)
 	gauge("gantry_host_cpu_cores", float64(runtime.NumCPU()))
 	gauge("gantry_host_cpu_offered_cores", float64(inv.Total.MilliCPU)/1000)
@@ -182,7 +183,7 @@ func (s *scrape) host(gauge emit, inv fleet.Inventory) {
 }
 
 // ordered tells what the orders of the pods sum up to. Of a pod that is being removed nothing is ordered.
-func (s *scrape) ordered(gauge emit, records []pod.Record) {
+func (s *sight) ordered(gauge emit, records []pod.Record) {
 	var sum fleet.Resources
 	number := map[[2]string]int{}
 	for _, status := range []string{"waiting", "running", "ended"} {
@@ -215,7 +216,7 @@ func (s *scrape) ordered(gauge emit, records []pod.Record) {
 	gauge("gantry_host_disk_ordered_bytes", float64(sum.DiskGB*fleet.GB))
 }
 
-func (s *scrape) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
+func (s *sight) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
 	gauge("gantry_host_gpu_info", 1, g.UUID, g.Type)
 	gauge("gantry_host_gpu_healthy", flag(g.Sick == ""), g.UUID)
 	gauge("gantry_host_gpu_memory_bytes", float64(g.MemoryMB*mb), g.UUID)
@@ -225,15 +226,18 @@ func (s *scrape) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
 	}
 }
 
-func (s *scrape) agent(gauge emit) {
+func (s *sight) agent(gauge emit) {
 	d := s.d
 	gauge("gantry_agent_session_connected", flag(d.metrics.connected.Load()))
 	gauge("gantry_agent_session_heard_timestamp_seconds", float64(d.sessions.lastHeard.Load())/1e9)
 	gauge("gantry_agent_containerd_reachable", flag(d.metrics.reachable.Load()))
 	gauge("gantry_agent_ledger_generation", float64(d.book.Generation()))
+	if leaf, err := d.sessions.store.Leaf(); err == nil {
+		gauge("gantry_agent_certificate_expiry_timestamp_seconds", stamp(leaf.NotAfter))
+	}
 }
 
-func (s *scrape) pod(out chan<- prometheus.Metric, gauge emit, rec pod.Record, x sample) {
+func (s *sight) pod(out chan<- prometheus.Metric, gauge emit, rec pod.Record, x sample) {
 	a := rec.Assignment
 	id := string(a.Pod)
 	counter := func(name string, v float64) {

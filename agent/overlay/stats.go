@@ -14,6 +14,7 @@ type Stats struct {
 	Overlays, Members, Peers int
 	Received, Sent           int64         // bytes through the tunnel, of all peers that there are now
 	Oldest                   time.Duration // since the last handshake with the peer with which it is longest ago, of those with any
+	Silent                   int           // peers to which something is sent and that do not answer
 	Drops                    []netctl.Drop
 	Names                    dns.Stats
 	Answers                  bool // pods' names are answered
@@ -56,13 +57,13 @@ func (k *Keeper) readStats(ctx context.Context, now time.Time) (s Stats, err err
 			s.Oldest = max(s.Oldest, now.Sub(p.Handshake))
 		}
 	}
-	k.note(states, now)
+	silent := len(k.silent(states, now))
 	if k.names != nil {
 		s.Names, errs[2] = k.names.Stats(ctx)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.Peers, s.Answers = len(states), k.stands
+	s.Peers, s.Silent, s.Answers = len(states), silent, k.stands
 	for _, vni := range k.inUse() {
 		s.Overlays++
 		if n := k.told.byVNI(vni); n != nil {

@@ -82,7 +82,7 @@ var homes = []struct {
 	{"github.com/caddyserver", []string{"gantry/api/edge"}},
 	{"github.com/mholt", []string{"gantry/api/edge"}},
 	{"go.uber.org/zap", []string{"gantry/api/edge"}},
-	{"github.com/prometheus", []string{"gantry/agent"}},
+	{"github.com/prometheus", []string{"gantry/agent", "gantry/internal/scrape", "gantry/cmd/gantry-scheduler", "gantry/cmd/gantry-s3"}},
 	{"github.com/NVIDIA", []string{"gantry/agent/gpu/nvml"}},
 	{"tags.cncf.io", []string{"gantry/agent/gpu", "gantry/agent/gpu/nvml"}},
 }
