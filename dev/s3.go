@@ -29,7 +29,7 @@ func (d *dev) serveS3(ctx context.Context, operator *client.Client) error {
 		}
 	}
 	d.s3 = d.child(part{roleS3, 1}, d.cfg.Binaries.S3, "run",
-		"--agent-data-dir", d.folder.path(roleAgent), "--region", d.state.DataCenter, "--listen", d.cfg.S3)
+		"--agent-data-dir", d.folder.path(roleAgent), "--region", d.state.DataCenter, "--listen", d.cfg.S3, "--metrics", "")
 	d.s3.start(ctx)
 	return nil
 }

@@ -20,6 +20,7 @@ const (
 	askTLS    = "tls"    // servingTLS
 	askAgent  = "agent"  // a connection to the agent, as a descriptor
 	askReady  = "ready"  // nothing: it serves
+	askScrape = "scrape" // a listener for those who ask for metrics, as a descriptor
 )
 
 const (
@@ -33,6 +34,8 @@ type servingConfig struct {
 	Domains []string `json:"domains,omitempty"`
 	TLS     bool     `json:"tls,omitempty"`
 	Addr    string   `json:"addr"`
+	Metrics string   `json:"metrics,omitempty"` // where Prometheus asks; empty: nowhere
+	Version string   `json:"version"`
 	Debug   bool     `json:"debug,omitempty"`
 }
 
@@ -150,6 +153,8 @@ func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
 			value, err = s.tls()
 		case askAgent:
 			f, err = s.dialAgent()
+		case askScrape:
+			f, err = s.listenScrape()
 		case askReady:
 			ready()
 		default:
@@ -184,6 +189,23 @@ func reply(conn *net.UnixConn, value any, f *os.File, failed error) error {
 	}
 	_, _, err = conn.WriteMsgUnix(text, oob, nil)
 	return err
+}
+
+// listenScrape opens the listener for those who ask for metrics.
+func (s *supervisor) listenScrape() (*os.File, error) {
+	if s.conf.Metrics == "" {
+		return nil, errors.New("there is none")
+	}
+	l, err := net.Listen("tcp", s.conf.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = l.Close() }() // the file is a copy
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, errors.New("the listener is not TCP")
+	}
+	return tcp.File()
 }
 
 // dialAgent opens a connection to the agent.

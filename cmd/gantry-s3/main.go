@@ -17,6 +17,7 @@ import (
 	"gantry/cmd/internal/cmdline"
 	"gantry/fleet"
 	"gantry/internal/confine"
+	"gantry/internal/scrape"
 )
 
 var version = "dev" // set by the build
@@ -36,6 +37,7 @@ type runCmd struct {
 	TLSCert      string   `name:"tls-cert" type:"path" help:"Certificate chain, PEM; without it clients are answered over plain HTTP. A changed file counts within a minute." placeholder:"FILE"`
 	TLSKey       string   `name:"tls-key" type:"path" help:"Key of the certificate, PEM." placeholder:"FILE"`
 	Domain       []string `help:"A bucket is also named by a host name BUCKET.DOMAIN; may be repeated." placeholder:"DOMAIN"`
+	Metrics      string   `default:"127.0.0.1:9414" help:"Address of this host's loopback at which Prometheus reads metrics (/metrics); empty: none." placeholder:"HOST:PORT"`
 	User         string   `help:"User on the host that the serving process is, by name or number, who must own nothing; default: gantry-s3 where there is one, else 2147287040." placeholder:"NAME|UID"`
 }
 
@@ -92,6 +94,11 @@ func (c *runCmd) validate() error {
 			faults = append(faults, err)
 		}
 	}
+	if c.Metrics != "" {
+		if err := scrape.CheckAddress(c.Metrics); err != nil {
+			faults = append(faults, fmt.Errorf("--metrics %w", err))
+		}
+	}
 	for _, d := range c.Domain {
 		if strings.Trim(d, ".") == "" || strings.ContainsAny(d, "/: ") {
 			faults = append(faults, fmt.Errorf("--domain %q is no domain", d))
@@ -139,7 +146,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer func() { _ = file.Close() }()
 	s := &supervisor{
-		conf:   servingConfig{Region: c.Region, Domains: c.Domain, TLS: c.TLSCert != "", Addr: l.Addr().String(), Debug: log.Enabled(ctx, slog.LevelDebug)},
+		conf:   servingConfig{Region: c.Region, Domains: c.Domain, TLS: c.TLSCert != "", Addr: l.Addr().String(), Metrics: c.Metrics, Version: version, Debug: log.Enabled(ctx, slog.LevelDebug)},
 		who:    who,
 		listen: file,
 		socket: c.socket(),

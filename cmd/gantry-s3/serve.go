@@ -56,19 +56,21 @@ func serve() error {
 	}
 	_ = file.Close() // l is a copy
 	l = &fewListener{Listener: l, seats: make(chan struct{}, maxClients)}
+	seen := newMetrics(conf)
 	if conf.TLS {
-		if l, err = withTLS(ctx, l, super, log); err != nil {
+		if l, err = withTLS(ctx, l, super, seen, log); err != nil {
 			return err
 		}
 	}
-	client := door.NewClient(super.dial)
+	client := door.NewClient(seen.dialling(super.dial))
 	defer client.Close()
 	src := newSource(client, conf.Region, log)
 	go src.tidy(ctx)
 	if _, err := super.ask(askReady, nil); err != nil {
 		return fmt.Errorf("tell the supervisor: %w", err)
 	}
-	return serveHTTP(ctx, l, s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log}), log)
+	go seen.serve(ctx, conf, super, log)
+	return serveHTTP(ctx, l, seen.counted(s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log})), log)
 }
 
 // serveHTTP answers clients until ctx ends, and those that it has begun with for a while longer.
@@ -135,7 +137,7 @@ func (c *seatedConn) ReadFrom(r io.Reader) (int64, error) {
 }
 
 // withTLS puts TLS before a listener, with the certificate that the supervisor has at the time.
-func withTLS(ctx context.Context, l net.Listener, super *control, log *slog.Logger) (net.Listener, error) {
+func withTLS(ctx context.Context, l net.Listener, super *control, seen *metrics, log *slog.Logger) (net.Listener, error) {
 	var now atomic.Pointer[tls.Certificate]
 	load := func() error {
 		var pem servingTLS
@@ -147,6 +149,7 @@ func withTLS(ctx context.Context, l net.Listener, super *control, log *slog.Logg
 			return err
 		}
 		now.Store(&pair)
+		seen.certificate(pair.Leaf)
 		return nil
 	}
 	if err := load(); err != nil {

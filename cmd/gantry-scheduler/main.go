@@ -11,6 +11,7 @@ import (
 
 	"gantry/api/limit"
 	"gantry/cmd/internal/cmdline"
+	"gantry/internal/scrape"
 	"gantry/scheduler/peers"
 )
 
@@ -60,6 +61,7 @@ type runCmd struct {
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
 	RateDay       int           `default:"100000" help:"The same for a day." placeholder:"N"`
+	Metrics       string        `default:"127.0.0.1:9413" help:"Address of this machine's loopback at which Prometheus reads metrics (/metrics); empty: none." placeholder:"HOST:PORT"`
 	RateFailures  int           `default:"60" help:"Requests without a good key that one client address may make in a minute before it is refused unheard; 0: any number. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
 	Edge edgeFlags `embed:""`
@@ -101,6 +103,11 @@ func (c *runCmd) validate() error {
 	}
 	if c.Address != "" && !peers.ValidAddress(c.Address) {
 		faults = append(faults, errAddress)
+	}
+	if c.Metrics != "" {
+		if err := scrape.CheckAddress(c.Metrics); err != nil {
+			faults = append(faults, fmt.Errorf("--metrics %w", err))
+		}
 	}
 	for flag, d := range map[string]time.Duration{
 		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-patience": c.HostPatience,

@@ -51,6 +51,7 @@ type opening struct {
 	timeout       time.Duration
 	mayLead       func(id string) bool
 	fatal         func(error)
+	wrote         func(time.Duration) // the log; nil: nobody asks
 	log           *slog.Logger
 }
 
@@ -80,7 +81,7 @@ func openMember(o opening) (*member, error) {
 	}
 	m.node, err = replica.Open(replica.Config{
 		Dir: raftDir, ID: m.id, Address: m.address, Store: m.store, Streams: o.streams, SnapshotThreshold: o.snapshotEvery,
-		HeartbeatTimeout: o.timeout, MayLead: o.mayLead, Log: o.log, Fatal: o.fatal,
+		HeartbeatTimeout: o.timeout, MayLead: o.mayLead, Log: o.log, Fatal: o.fatal, Wrote: o.wrote,
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.store.Close())

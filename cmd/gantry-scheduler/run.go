@@ -54,7 +54,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	known := &acquaintances{}
+	known, seen := &acquaintances{}, newMetrics()
 	ports, err := c.listen(certs, known, log) //nolint:contextcheck // closing ends the listeners
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, front.close(ctx)) }()
 	m, err := c.openWhenRoom(ctx, front, opening{
-		streams: streams{ports.mux.Raft(), certs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), log: log,
+		streams: streams{ports.mux.Raft(), certs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), wrote: seen.wrote, log: log,
 	})
 	if err != nil {
 		return err
@@ -79,6 +79,8 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known.keeper.Store(d.keeper)
+	d.metrics, d.scraped = seen, c.Metrics
+	seen.tellOf(d, certs)
 	if err := c.equip(d, ports, door); err != nil {
 		return err
 	}

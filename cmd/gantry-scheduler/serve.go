@@ -44,11 +44,14 @@ type parts struct {
 	forward  *forward.Forwarder
 	acme     *edge.ACME // nil: no certificates are ordered
 	edge     func(context.Context) error
+	metrics  *metrics
+	scraped  string // where Prometheus asks; empty: nowhere
+	domain   string // of the proxy
 	log      *slog.Logger
 }
 
 func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts, error) {
-	d := &parts{member: m, log: log}
+	d := &parts{member: m, domain: c.ProxyDomain, log: log}
 	ca := func(ctx context.Context) (*pki.CA, error) { return d.service.CA(ctx) }
 	conf := peers.Config{
 		Self: peers.Self{
@@ -178,7 +181,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	grpc := d.dispatch.GRPC()
 	link.RegisterPeerServer(grpc, d.peers)
 	inner := d.innerServer()
-	front.opens(d.unlessRemoved(d.forward))
+	front.opens(d.counted(d.unlessRemoved(d.forward)))
 	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) })
 	group.Go(func() error {
 		if err := inner.Serve(p.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
@@ -190,6 +193,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	group.Go(func() error { return d.presence.Run(ctx) })
 	group.Go(func() error { return d.watchdog(ctx) })
 	group.Go(func() error { return d.edge(ctx) })
+	group.Go(func() error { d.serveMetrics(ctx); return nil })
 	group.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"gantry/fleet"
@@ -25,6 +26,7 @@ type Accountant struct {
 	// Clock is the wall clock; nil: time.Now.
 	Clock func() time.Time
 
+	looked       atomic.Int64             // when the books were last kept, as Unix nanoseconds
 	wall, steady time.Time                // of the last look, by the wall clock and by the monotonic one
 	dry          map[fleet.AccountID]bool // the accounts that had no credit at the last look
 }
@@ -52,6 +54,8 @@ func (a *Accountant) Run(ctx context.Context) error {
 			a.Log.Warn("the clock jumped ahead, so the books are left for now", "by", jump)
 		} else if err := a.look(ctx, now, &purged); err != nil && ctx.Err() == nil {
 			a.Log.Warn("keep the books", "err", err)
+		} else if err == nil {
+			a.looked.Store(now.UnixNano())
 		}
 		select {
 		case <-tick.C:
@@ -59,6 +63,15 @@ func (a *Accountant) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// Kept returns when this member last kept the books whole; zero if it never did.
+func (a *Accountant) Kept() time.Time {
+	at := a.looked.Load()
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, at)
 }
 
 // now returns the wall clock's time, and by how much more than the monotonic clock it has moved since the

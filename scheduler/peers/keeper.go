@@ -93,6 +93,24 @@ func (k *Keeper) MayLead(id string) bool {
 	return h.answers && !h.full
 }
 
+// Answering counts the voters that answered this leader lately, itself among them; 0 while this member does not lead.
+func (k *Keeper) Answering() (n int) {
+	servers := k.cfg.Node.Servers()
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.first == nil {
+		return 0
+	}
+	for _, s := range servers {
+		p := k.polls[fleet.MemberID(s.ID)]
+		if s.Voter && (fleet.MemberID(s.ID) == k.cfg.Self.ID || p != nil && p.heard(now).answers) {
+			n++
+		}
+	}
+	return n
+}
+
 // lock waits until nobody else changes the membership.
 func (k *Keeper) lock(ctx context.Context) error {
 	select {

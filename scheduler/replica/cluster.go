@@ -244,3 +244,9 @@ func (n *Node) followLeader() {
 
 // DiskFull reports whether the disk is so full that nothing is accepted any more; see Config.DiskLimit.
 func (n *Node) DiskFull() bool { return n.diskFull.Load() }
+
+// DiskUsed returns how many percent of the disk are used, as it was seen last; 0 before that.
+func (n *Node) DiskUsed() int { return int(n.diskUsed.Load()) }
+
+// Term returns the term of Raft that this node knows of.
+func (n *Node) Term() uint64 { return n.raft.CurrentTerm() }

@@ -55,6 +55,9 @@ func (n *Node) look(looked chan<- func()) {
 
 // setDisk notes how full the disk is.
 func (n *Node) setDisk(used int, err error) {
+	if err == nil {
+		n.diskUsed.Store(int64(used))
+	}
 	switch full := n.diskFull.Load(); {
 	case err != nil:
 		n.log.Warn("cannot tell how full the disk is", "err", err)

@@ -69,6 +69,8 @@ type Config struct {
 	MayLead func(id string) bool
 	// DiskUsed tells that share; nil: of the file system of Dir.
 	DiskUsed func() (percent int, err error)
+	// Wrote is told how long each write of the log took, from Raft's goroutine; nil: nobody is.
+	Wrote func(took time.Duration)
 	// WrapLog puts something between Raft and its log, for simulations; nil: nothing.
 	WrapLog func(Log) Log
 }
@@ -123,6 +125,7 @@ type Node struct {
 	queue    chan *proposal
 	queued   atomic.Int64 // bytes in queue
 	diskFull atomic.Bool
+	diskUsed atomic.Int64 // percent
 	inFlight chan struct{} // one for each entry that Raft has not decided
 
 	verifying verifier
@@ -217,7 +220,7 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	conf.NoLegacyTelemetry = true
 	conf.Logger = hlog
 	conf.NoSnapshotRestoreOnStart = stateIsNewer
-	watched := &watchedLog{store: n.logs, watch: n.watch}
+	watched := &watchedLog{store: n.logs, watch: n.watch, wrote: n.cfg.Wrote}
 	if n.cfg.WrapLog != nil {
 		watched.store = n.cfg.WrapLog(n.logs)
 	}

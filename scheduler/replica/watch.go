@@ -77,6 +77,7 @@ func (w *watchdog) run(ctx context.Context) {
 type watchedLog struct {
 	store Log
 	watch *watchdog
+	wrote func(time.Duration) // nil: nobody asks
 }
 
 // guard makes a panic or a fault of the log's database, which comes of a file that was damaged since it was
@@ -122,7 +123,12 @@ func (l *watchedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore.
 func (l *watchedLog) StoreLogs(logs []*raft.Log) error {
-	return l.call("write log", func() error { return l.store.StoreLogs(logs) })
+	begun := time.Now()
+	err := l.call("write log", func() error { return l.store.StoreLogs(logs) })
+	if l.wrote != nil {
+		l.wrote(time.Since(begun))
+	}
+	return err
 }
 
 // DeleteRange implements raft.LogStore.

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gantry/api/problem"
+	"gantry/api/proxy"
+	"gantry/fleet"
+	"gantry/internal/pki"
+	"gantry/internal/scrape"
+	"gantry/scheduler/state"
+)
+
+// metrics is what Prometheus is told of this scheduler.
+type metrics struct {
+	registry *prometheus.Registry
+	writes   prometheus.Histogram
+	api      *scrape.Requests
+	pods     *scrape.Requests // of visitors of pods' pages
+}
+
+func newMetrics() *metrics {
+	m := &metrics{registry: scrape.NewRegistry()}
+	m.writes = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "gantry_scheduler_log_write_duration_seconds", Help: "How long writes of the log took, with the wait for the disk.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+	})
+	m.registry.MustRegister(m.writes)
+	face := func(name string) *scrape.Requests {
+		return scrape.NewRequests(prometheus.WrapRegistererWith(prometheus.Labels{"face": name}, m.registry), "gantry_scheduler_http")
+	}
+	m.api, m.pods = face("api"), face("pod")
+	return m
+}
+
+// wrote counts a write of the log.
+func (m *metrics) wrote(took time.Duration) { m.writes.Observe(took.Seconds()) }
+
+// tellOf lets those who scrape see the scheduler. It is called once.
+func (m *metrics) tellOf(d *parts, certs *pki.Store) { m.registry.MustRegister(newSight(d, certs)) }
+
+// serveMetrics answers scrapers until ctx ends.
+func (d *parts) serveMetrics(ctx context.Context) {
+	if d.scraped != "" {
+		scrape.Server{Addr: d.scraped, Registry: d.metrics.registry, Log: d.log}.Run(ctx)
+	}
+}
+
+// counted counts what clients of this scheduler are answered, be it by the leader. A request to the API gets its id here, so that
+// the logs of both schedulers have the same.
+func (d *parts) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, toPod, _ := proxy.ParseHost(r.Host, d.domain); toPod {
+			d.metrics.pods.Serve(next, w, r)
+			return
+		}
+		id, begun := problem.ChooseRequestID(r), time.Now()
+		r.Header.Set("X-Request-Id", id)
+		status := d.metrics.api.Serve(next, w, r)
+		d.log.Debug("request answered", "request", id, "method", r.Method, "path", r.URL.Path, "status", status, "took", time.Since(begun))
+	})
+}
+
+// sight reads what is in memory, and nothing of the state while the disk does not answer: a scrape never waits for it.
+type sight struct {
+	d     *parts
+	certs *pki.Store
+	descs map[string]*prometheus.Desc
+}
+
+var series = []struct {
+	name, help string
+	labels     []string
+}{
+	{"gantry_scheduler_info", "1, with the scheduler's id and the version of its program.", []string{"member", "version"}},
+	{"gantry_scheduler_leads", "1 while this scheduler leads.", nil},
+	{"gantry_scheduler_leader_known", "1 while this scheduler leads or knows who does.", nil},
+	{"gantry_scheduler_term", "Term of Raft; it grows with every election.", nil},
+	{"gantry_scheduler_voters", "Schedulers that have a vote.", nil},
+	{"gantry_scheduler_voters_wanted", "Schedulers that are to have a vote.", nil},
+	{"gantry_scheduler_voters_answering", "Schedulers with a vote that answer the leader, itself among them; absent on others.", nil},
+	{"gantry_scheduler_log_last_index", "Index at which the log ends.", nil},
+	{"gantry_scheduler_log_applied_index", "Index up to which the log is applied.", nil},
+	{"gantry_scheduler_log_stalled_seconds", "For how long the slowest call of log or state is under way; 0: none is.", nil},
+	{"gantry_scheduler_disk_used_ratio", "Used share of the disk of the data folder, 0 to 1, as it was seen last.", nil},
+	{"gantry_scheduler_disk_full", "1 while nothing is written because the disk is full.", nil},
+	{"gantry_scheduler_hosts", "Hosts by state; absent while the disk does not answer.", []string{"state"}},
+	{"gantry_scheduler_host_alarms", "Hosts whose identity two machines use; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_hosts_behind", "Hosts that were not compared since the cluster was restored; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
+	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
+	{"gantry_scheduler_certificate_expiry_timestamp_seconds", "When this scheduler's certificate ends.", nil},
+	{"gantry_scheduler_ca_expiry_timestamp_seconds", "When the certificate of the cluster's CA ends.", nil},
+}
+
+func newSight(d *parts, certs *pki.Store) *sight {
+	s := &sight{d: d, certs: certs, descs: map[string]*prometheus.Desc{}}
+	for _, x := range series {
+		s.descs[x.name] = prometheus.NewDesc(x.name, x.help, x.labels, nil)
+	}
+	return s
+}
+
+// Describe implements prometheus.Collector.
+func (s *sight) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range s.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *sight) Collect(out chan<- prometheus.Metric) {
+	gauge := func(name string, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.GaugeValue, v, labels...)
+	}
+	d, node := s.d, s.d.member.node
+	leads := node.IsLeader()
+	_, known := node.Leader()
+	stalled := node.Stalled()
+	gauge("gantry_scheduler_info", 1, d.member.id, version)
+	gauge("gantry_scheduler_leads", flag(leads))
+	gauge("gantry_scheduler_leader_known", flag(leads || known))
+	gauge("gantry_scheduler_term", float64(node.Term()))
+	voters := 0
+	for _, m := range node.Servers() {
+		if m.Voter {
+			voters++
+		}
+	}
+	gauge("gantry_scheduler_voters", float64(voters))
+	if n := d.keeper.Answering(); leads && n > 0 {
+		gauge("gantry_scheduler_voters_answering", float64(n))
+	}
+	gauge("gantry_scheduler_log_last_index", float64(node.LastIndex()))
+	gauge("gantry_scheduler_log_stalled_seconds", stalled.Seconds())
+	gauge("gantry_scheduler_disk_used_ratio", float64(node.DiskUsed())/100)
+	gauge("gantry_scheduler_disk_full", flag(node.DiskFull()))
+	gauge("gantry_scheduler_books_timestamp_seconds", stamp(d.books.Kept()))
+	if leaf, err := s.certs.Leaf(); err == nil {
+		gauge("gantry_scheduler_certificate_expiry_timestamp_seconds", stamp(leaf.NotAfter))
+	}
+	if ca, err := s.certs.CA(); err == nil {
+		gauge("gantry_scheduler_ca_expiry_timestamp_seconds", stamp(ca.NotAfter))
+	}
+	if stalled < stallLimit {
+		s.state(gauge)
+	}
+}
+
+// state tells of what the state has.
+func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
+	var c state.Counts
+	if err := s.d.member.store.View(func(v *state.View) error { c = v.Counts(); return nil }); err != nil {
+		return // it is being closed
+	}
+	gauge("gantry_scheduler_log_applied_index", float64(s.d.member.node.AppliedIndex()))
+	gauge("gantry_scheduler_voters_wanted", float64(c.Voters))
+	gauge("gantry_scheduler_host_alarms", float64(c.Alarms))
+	gauge("gantry_scheduler_hosts_behind", float64(c.Behind))
+	for _, h := range []fleet.HostState{
+		fleet.HostJoining, fleet.HostReady, fleet.HostCordoned, fleet.HostDraining, fleet.HostUnreachable, fleet.HostFenced,
+	} {
+		gauge("gantry_scheduler_hosts", float64(c.Hosts[h]), string(h))
+	}
+	for _, p := range fleet.PodStatuses() {
+		gauge("gantry_scheduler_pods", float64(c.Pods[p]), string(p))
+	}
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// stamp is a time as Prometheus writes it; 0 stands for one that is not known.
+func stamp(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1e3
+}
