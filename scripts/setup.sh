@@ -40,6 +40,9 @@ readonly wanted=(
 	radosgw:radosgw
 	setfattr:attr
 	qemu-system-x86_64:qemu-system-x86
+	# Alerts and metrics are tested on the real one.
+	prometheus:prometheus
+	promtool:prometheus
 	# Clients of S3.
 	aws:awscli
 	s3cmd:s3cmd
@@ -82,10 +85,13 @@ apt_install() {
 	command -v apt-get >/dev/null || die "no apt-get here; install by hand: $*"
 	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o DPkg::Use-Pty=0 -o Acquire::Retries=3)
 	printf 'setup: installing %s\n' "$*"
-	# Of Ceph's services this one alone would start without a configuration.
-	if [ -d /run/systemd/system ] && ! systemctl cat ceph-crash.service >/dev/null 2>&1; then
-		as_root systemctl mask --quiet ceph-crash.service
-	fi
+	# These would start without a configuration, and nobody here wants them as services.
+	local unit
+	for unit in ceph-crash.service prometheus.service; do
+		if [ -d /run/systemd/system ] && ! systemctl cat "$unit" >/dev/null 2>&1; then
+			as_root systemctl mask --quiet "$unit"
+		fi
+	done
 	as_root "${apt[@]}" update </dev/null
 	as_root "${apt[@]}" -y --no-install-recommends install "$@" </dev/null >/dev/null
 }
