@@ -78,19 +78,11 @@ func TestRequestsAreCountedByFace(t *testing.T) {
 
 // TestPrometheusReadsAScheduler has a real Prometheus scrape a real scheduler, and asks it for every metric of the table.
 func TestPrometheusReadsAScheduler(t *testing.T) {
-	w := newWorld(t, build(t, ""))
-	m := w.all[0]
-	m.kill()
-	metrics := freePort(t)
-	m.start("--metrics", metrics)
-	w.eventually("metrics", func() bool {
-		res, err := browser.Get("http://" + metrics + "/metrics")
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		return err == nil && res.StatusCode == http.StatusOK
-	})
+	w, metrics := &world{t: t}, freePort(t)
 	at := startPrometheus(t, metrics)
+	m := newMachine(t, build(t, ""))
+	m.must("init", "--data-dir", m.dir, "--keys-file", filepath.Join(t.TempDir(), "keys.json"), "--address", m.link)
+	m.start("--metrics", metrics)
 	w.eventually("Prometheus has the leader's metrics", func() bool {
 		return len(query(t, at, "gantry_scheduler_leads == 1 and gantry_scheduler_voters == 1 and gantry_scheduler_voters_answering == 1 and gantry_scheduler_voters_wanted == 1")) == 1 &&
 			len(query(t, at, "gantry_scheduler_books_timestamp_seconds > 0")) == 1
@@ -129,14 +121,14 @@ func startPrometheus(t *testing.T, target string) (address string) {
 	cmd := exec.CommandContext(ctx, "prometheus", "--config.file="+filepath.Join(dir, "scrape.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // it was asked to end
+		_ = cmd.Wait() // it was killed
 		if t.Failed() {
 			t.Log(log)
 		}

@@ -59,7 +59,9 @@ type Server struct {
 func (s Server) Run(ctx context.Context) {
 	listen := s.Listen
 	if listen == nil {
-		listen = func(ctx context.Context) (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, "tcp", s.Addr) }
+		listen = func(ctx context.Context) (net.Listener, error) {
+			return (&net.ListenConfig{}).Listen(ctx, "tcp", s.Addr)
+		}
 	}
 	for ctx.Err() == nil {
 		l, err := listen(ctx)

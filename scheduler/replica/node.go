@@ -125,7 +125,7 @@ type Node struct {
 	queue    chan *proposal
 	queued   atomic.Int64 // bytes in queue
 	diskFull atomic.Bool
-	diskUsed atomic.Int64 // percent
+	diskUsed atomic.Int64  // percent
 	inFlight chan struct{} // one for each entry that Raft has not decided
 
 	verifying verifier
