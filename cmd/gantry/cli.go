@@ -48,6 +48,7 @@ type cli struct {
 	Image    imageCmd    `cmd:"" help:"See which images hosts have, and have them get some ahead of pods (for operators)."`
 	Raft     raftCmd     `cmd:"" help:"See, add and remove schedulers of the control plane (for operators)."`
 	Snapshot snapshotCmd `cmd:"" help:"Save copies of the control plane's state, and restore it from one (for operators)."`
+	Debug    debugCmd    `cmd:"" help:"Collect what a report of a fault needs (for operators)."`
 	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices (for operators)."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

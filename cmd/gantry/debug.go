@@ -1,0 +1,245 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+type debugCmd struct {
+	Bundle debugBundleCmd `cmd:"" help:"Collect what a report of a fault needs into one file, without secrets."`
+}
+
+type debugBundleCmd struct {
+	File    string   `arg:"" placeholder:"FILE" help:"File to write, a tar.gz."`
+	Metrics []string `default:"http://127.0.0.1:9413/metrics,http://127.0.0.1:9412/metrics,http://127.0.0.1:9414/metrics" placeholder:"URL" help:"Where metrics are read, on this machine; may be repeated."`
+	Include []string `sep:"none" type:"path" placeholder:"FILE" help:"Add the end of a daemon's log or settings file, what looks like a secret left out. May be repeated."`
+	Force   bool     `help:"Replace a file that is there."`
+}
+
+func (debugBundleCmd) Help() string {
+	return `It holds versions, the schedulers and how far each has applied the log, their health, hosts with their notices, the pods of
+hosts that are not well, the settings of data centers, storage and networks, and metrics. Run it on a scheduler's machine: metrics are on
+loopback alone. What could not be had is in manifest.json, with the reason. No pod's variables, image, name or log are in it.
+
+Examples:
+
+    gantry debug bundle report.tar.gz
+    journalctl -u gantry-scheduler -o cat --since -2h > scheduler.log && gantry debug bundle report.tar.gz --include scheduler.log --include /etc/gantry/scheduler.toml`
+}
+
+const (
+	bundleFolder  = "gantry-bundle/"
+	bundleLog     = 1 << 20  // bytes of the end of a file
+	bundleMetrics = 16 << 20 // bytes of an answer
+	bundleHosts   = 50       // whose pods are asked for
+	bundleCall    = 15 * time.Second
+)
+
+const bundleReadme = `A report of a Gantry cluster, made by gantry debug bundle.
+
+manifest.json   what is here with size and SHA-256, and what is missing with the reason
+version.json    the command line's version, and when this was made
+cluster.json    the schedulers: roles, versions, how far each has applied the log, problems
+health-N.json   the conditions of the scheduler behind each API address
+hosts.json      hosts with their notices, GPUs and versions
+pods-HOST.json  for hosts that are not well: ids and states of their pods
+settings-*.json data centers, storage backends, networks, GPU types, CPU flavors
+metrics-N.txt   metrics of daemons on the machine where this was made
+files/          ends of files that were named with --include
+
+Secrets are left out: "(left out)" stands in their place. Look through it before you send it all the same: it names your hosts and addresses.
+`
+
+// part is a file of a bundle.
+type part struct {
+	Name    string `json:"name"`
+	Bytes   int    `json:"bytes,omitempty"`
+	SHA256  string `json:"sha256,omitempty"`
+	Missing string `json:"missing,omitempty"` // why it is not here
+}
+
+// bundle is a bundle that is being written.
+type bundle struct {
+	tar   *tar.Writer
+	at    time.Time
+	scrub scrubber
+	parts []part
+}
+
+// add writes a file, or notes why it is not there.
+func (b *bundle) add(name string, text []byte, err error) error {
+	if err != nil {
+		b.parts = append(b.parts, part{Name: name, Missing: b.scrub.text(err.Error())})
+		return nil
+	}
+	return b.write(name, text)
+}
+
+func (b *bundle) write(name string, text []byte) error {
+	sum := sha256.Sum256(text)
+	b.parts = append(b.parts, part{Name: name, Bytes: len(text), SHA256: hex.EncodeToString(sum[:])})
+	if err := b.tar.WriteHeader(&tar.Header{Name: bundleFolder + name, Mode: 0o600, Size: int64(len(text)), ModTime: b.at, Format: tar.FormatPAX}); err != nil {
+		return err
+	}
+	_, err := b.tar.Write(text)
+	return err
+}
+
+// json adds what the API said.
+func (b *bundle) json(name string, raw json.RawMessage, err error) error {
+	if err == nil {
+		raw, err = b.scrub.json(raw)
+	}
+	return b.add(name, raw, err)
+}
+
+// Run makes a bundle.
+func (cmd debugBundleCmd) Run(ctx context.Context, a *app) error {
+	c, conn, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	out, err := newWhole(cmd.File, cmd.Force)
+	if err != nil {
+		return err
+	}
+	defer out.drop()
+	packed := gzip.NewWriter(out)
+	b := &bundle{tar: tar.NewWriter(packed), at: a.now(), scrub: newScrubber(
+		conn.key.Reveal(), a.getenv("GANTRY_API_KEY"), a.getenv("GANTRY_ADMIN_KEY"), conn.dev.APIKey.Reveal(), conn.dev.AdminKey.Reveal())}
+	if err := cmd.collect(ctx, c, conn, b); err != nil {
+		return err
+	}
+	manifest, err := json.MarshalIndent(b.parts, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(b.write("manifest.json", append(manifest, '\n')), b.tar.Close(), packed.Close()); err != nil {
+		return err
+	}
+	if err := out.keep(); err != nil {
+		return err
+	}
+	for _, p := range b.parts {
+		if p.Missing != "" {
+			_, _ = fmt.Fprintf(a.err, "without %s: %s\n", printable(p.Name), printable(p.Missing))
+		}
+	}
+	return nil
+}
+
+// collect writes all but the manifest. It fails when nothing can be written, or ctx ends.
+func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn connection, b *bundle) error {
+	about, err := json.Marshal(map[string]string{"gantry": version, "at": b.at.UTC().Format(time.RFC3339)})
+	faults := []error{b.write("README", []byte(bundleReadme)), b.json("version.json", about, err)}
+	for i, api := range strings.Split(conn.api, ",") {
+		text, err := fetch(ctx, strings.TrimRight(strings.TrimSpace(api), "/")+"/healthz?verbose=true")
+		faults = append(faults, b.json(fmt.Sprintf("health-%d.json", i+1), text, err))
+	}
+	raw := func(name string, get func(context.Context) (json.RawMessage, error)) {
+		if ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(ctx, bundleCall)
+			defer cancel()
+			text, err := get(ctx)
+			faults = append(faults, b.json(name, text, err))
+		}
+	}
+	raw("cluster.json", rawOf(c.Cluster))
+	raw("settings-datacenters.json", rawOf(c.Centers))
+	raw("settings-network.json", rawOf(c.NetworkSettings))
+	raw("settings-volume-backends.json", rawOf(c.Backends))
+	raw("settings-gpu-types.json", rawOf(c.GPUTypes))
+	raw("settings-cpu-flavors.json", rawOf(c.CPUFlavors))
+	var sick []string
+	raw("hosts.json", func(ctx context.Context) (json.RawMessage, error) {
+		hosts, err := c.Hosts(ctx)
+		for _, h := range hosts.Value.Hosts {
+			if len(sick) < bundleHosts && fleet.ValidID(h.ID) && (h.State != fleet.HostReady || len(h.Notices) > 0 || h.TakesNoPods != "") {
+				sick = append(sick, h.ID)
+			}
+		}
+		return hosts.Raw, err
+	})
+	for _, id := range sick {
+		raw("pods-"+id+".json", func(ctx context.Context) (json.RawMessage, error) {
+			pods, err := c.HostPods(ctx, id)
+			return pods.Raw, err
+		})
+	}
+	for i, url := range cmd.Metrics {
+		text, err := fetch(ctx, url)
+		faults = append(faults, b.add(fmt.Sprintf("metrics-%d.txt", i+1), []byte(b.scrub.text(string(text))), err))
+	}
+	for i, path := range cmd.Include {
+		text, err := tail(path)
+		faults = append(faults, b.add(fmt.Sprintf("files/%d-%s", i+1, filepath.Base(path)), []byte(b.scrub.text(text)), err))
+	}
+	return errors.Join(append(faults, ctx.Err())...)
+}
+
+func rawOf[T any](get func(context.Context) (client.Answer[T], error)) func(context.Context) (json.RawMessage, error) {
+	return func(ctx context.Context) (json.RawMessage, error) {
+		answer, err := get(ctx)
+		return answer.Raw, err
+	}
+}
+
+// fetch reads an address that needs no key. An answer that is a failure is one all the same where it has a body: health has.
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, bundleCall)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	res, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, bundleMetrics))
+	if err == nil && res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable {
+		err = fmt.Errorf("it answers %s", res.Status)
+	}
+	return text, err
+}
+
+// tail reads the end of a file, from the begin of a line on: half a secret has not the form of one.
+func tail(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("it is no file")
+	}
+	from := max(0, info.Size()-bundleLog)
+	text, err := io.ReadAll(io.NewSectionReader(f, from, bundleLog))
+	if from > 0 {
+		_, rest, _ := strings.Cut(string(text), "\n")
+		return rest, err
+	}
+	return string(text), err
+}

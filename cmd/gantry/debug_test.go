@@ -1,0 +1,159 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// unpacked reads a bundle and checks it against its manifest.
+func unpacked(t *testing.T, path string) (files map[string]string, missing map[string]string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, missing = map[string]string{}, map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimPrefix(h.Name, bundleFolder)] = string(text)
+	}
+	var parts []part
+	if err := json.Unmarshal([]byte(files["manifest.json"]), &parts); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		text, ok := files[p.Name]
+		sum := sha256.Sum256([]byte(text))
+		switch {
+		case p.Missing != "":
+			missing[p.Name] = p.Missing
+		case !ok || p.Bytes != len(text) || p.SHA256 != hex.EncodeToString(sum[:]):
+			t.Errorf("the manifest is wrong about %+v", p)
+		}
+	}
+	if len(parts) != len(files)-1+len(missing) {
+		t.Errorf("%d parts in the manifest, %d files", len(parts), len(files))
+	}
+	return files, missing
+}
+
+func TestBundleThroughTheRealFace(t *testing.T) {
+	s, path := newSite(t), filepath.Join(t.TempDir(), "a.tar.gz")
+	s.good("debug bundle " + path + " --metrics " + s.url + "/no-metrics")
+	files, missing := unpacked(t, path)
+	for _, name := range []string{
+		"README", "version.json", "health-1.json", "cluster.json", "hosts.json", "settings-datacenters.json", "settings-network.json",
+		"settings-volume-backends.json", "settings-gpu-types.json", "settings-cpu-flavors.json",
+	} {
+		if files[name] == "" {
+			t.Errorf("no %s: %s", name, missing[name])
+		}
+	}
+	if !strings.Contains(files["cluster.json"], `"applied"`) || len(missing) != 1 || !strings.Contains(missing["metrics-1.txt"], "404") {
+		t.Errorf("%s %v", files["cluster.json"], missing)
+	}
+	s.bad(exitUsage, "debug bundle "+path)
+}
+
+// TestNoSecretIsInABundle plants secrets wherever one could get in.
+func TestNoSecretIsInABundle(t *testing.T) {
+	planted := map[string]string{
+		"the key of the call": "gk_user", "an API key": "gk_0aPLANTED1bcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM", "an S3 key": "rps_PLANTED2abcdefgh", "a join token": "gj1_PLANTED3-abc_def",
+		"by name": "PLANTED4hunter2", "an identity": "AGE-SECRET-KEY-1PLANTED5QQQ", "PEM": "PLANTED6MIGHAgEAMBMGByqGSM49", "a URL's": "PLANTED7pw", "a header's": "PLANTED8dXNlcjpwYXNz",
+		"a variable's": "PLANTED9value", "a quoted one": "PLANTED10 with space", "cut PEM": "PLANTED11begins",
+	}
+	host := map[string]any{
+		"id": drainedID, "name": "gpu-01", "state": "unreachable", "password": planted["by name"], "labels": map[string]string{"note": "uses " + planted["an API key"], "apiKey": planted["by name"]},
+		"notices": []map[string]any{{"code": "volume_backend_down", "text": "http://user:" + planted["a URL's"] + "@nas/", "severe": true}},
+		"env":     map[string]string{"A": planted["a variable's"]}, "joinToken": planted["a join token"],
+	}
+	hosts, err := json.Marshal(map[string]any{"hosts": []any{host}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scraped := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "gantry_scheduler_leads 1\ngantry_x{y=\""+planted["an S3 key"]+"\"} 1\n")
+	}))
+	defer scraped.Close()
+	log := filepath.Join(t.TempDir(), "scheduler.log")
+	text := planted["cut PEM"] + "\n-----END PRIVATE KEY-----\n" +
+		`{"level":"INFO","msg":"kept","request":"r1","password":"` + planted["a quoted one"] + `","authorization":"Bearer ` + planted["a header's"] + `"}` + "\n" +
+		"Authorization: Basic " + planted["a header's"] + "\nseal_key = '" + planted["by name"] + "'\n" + planted["an identity"] + "\n" + planted["the key of the call"] + "\n" +
+		"-----BEGIN EC PRIVATE KEY-----\n" + planted["PEM"] + "\n-----END EC PRIVATE KEY-----\nafter the key\n" +
+		`{"nested":"{\"token\":\"` + planted["by name"] + `\"}"}` + "\n-----BEGIN PRIVATE KEY-----\n" + planted["PEM"] + "\n"
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "a.tar.gz")
+	got, _ := gantry(t, setup{api: map[string][]string{
+		"GET /admin/v1/hosts":                        {"200 " + string(hosts)},
+		"GET /admin/v1/hosts/" + drainedID + "/pods": {`200 {"pods":[{"id":"k3n8w0zq5r7d2a","status":"RUNNING"}]}`},
+		"GET /admin/v1/cluster":                      {`200 {"id":"c","members":[{"id":"m1","problem":"token=` + planted["by name"] + `"}]}`},
+		"GET /admin/v1/volume-backends":              {`200 {"backends":[{"id":"ceph","key":"` + planted["by name"] + `","secret":"x"}]}`},
+		"GET /healthz":                               {`503 {"status":"failing"}`},
+	}}, "debug", "bundle", path, "--metrics", scraped.URL, "--metrics", "http://127.0.0.1:1/metrics", "--include", log, "--include", filepath.Join(t.TempDir(), "none"))
+	if got.Code != exitOK || !strings.Contains(got.Err, "without metrics-2.txt: ") || !strings.Contains(got.Err, "without files/2-none: ") {
+		t.Errorf("%+v", got)
+	}
+	files, _ := unpacked(t, path)
+	for name, content := range files {
+		for what, secret := range planted {
+			if strings.Contains(content, secret) || strings.Contains(content, "PLANTED") {
+				t.Errorf("%s has %s (or another):\n%s", name, what, content)
+				break
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		"hosts.json": "volume_backend_down", "pods-" + drainedID + ".json": "RUNNING", "metrics-1.txt": "gantry_scheduler_leads 1", "files/1-scheduler.log": `"request":"r1"`,
+		"health-1.json": "failing",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s lacks %s:\n%s", name, want, files[name])
+		}
+	}
+	if !strings.Contains(files["files/1-scheduler.log"], "after the key") {
+		t.Errorf("what is between two keys is left out: %s", files["files/1-scheduler.log"])
+	}
+}
+
+func TestOnlyTheEndOfAFileIsTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, append(bytes.Repeat([]byte("gk_half\n"), bundleLog/8), []byte("end\n")...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := tail(path)
+	if err != nil || len(text) > bundleLog || !strings.HasPrefix(text, "gk_half\n") || !strings.HasSuffix(text, "end\n") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
