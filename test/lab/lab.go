@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	gateway       = "10.77.0.1" // nobody is there: it makes the shared network the way out, as on real machines
+	machineMemory = "3G"
+	machineCPUs   = "1"
+	bootLimit     = 5 * time.Minute
+)
+
+// lab is three machines, as its state file has them.
+type lab struct {
+	Machines []*machine `json:"machines"`
+	Image    string     `json:"image"`   // folder of disk, kernel and initrd
+	Key      string     `json:"key"`     // the public half, without its kind
+	Segment  string     `json:"segment"` // multicast address that is the network of the machines
+
+	root  string // of the module
+	cache string
+	dir   string // of this lab: state, key, consoles, logs
+	began time.Time
+	full  *os.File // log with all that was run
+}
+
+func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
+
+func (l *lab) state() string { return l.path("lab.json") }
+
+// named returns a machine. The first has scheduler and storage, the others run pods.
+func (l *lab) named(name string) *machine {
+	for _, m := range l.Machines {
+		if m.Name == name {
+			return m
+		}
+	}
+	panic("no machine " + name)
+}
+
+// log writes a line for people, with the time since the beginning.
+func (l *lab) log(format string, args ...any) {
+	text := fmt.Sprintf("%6.1f  ", time.Since(l.began).Seconds()) + strings.TrimRight(fmt.Sprintf(format, args...), "\n")
+	fmt.Println(text)
+	l.detail("%s", text)
+}
+
+// detail writes into the full log alone.
+func (l *lab) detail(format string, args ...any) {
+	if l.full != nil {
+		_, _ = fmt.Fprintf(l.full, "%6.1f  %s\n", time.Since(l.began).Seconds(), strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
+	}
+}
+
+// open takes the lab of this machine: one program at a time has it.
+func open(root string) (*lab, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{root: root, cache: filepath.Join(cache, "gantry", "lab"), began: time.Now()}
+	l.dir = filepath.Join(l.cache, "run")
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(l.cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("another lab runs on this machine (%s): %w", lock.Name(), err)
+	}
+	text, err := os.ReadFile(l.state())
+	if err == nil {
+		err = json.Unmarshal(text, l)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, l.openLog()
+}
+
+func (l *lab) openLog() (err error) {
+	l.full, err = os.OpenFile(l.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return err
+}
+
+// up makes the image, if need be, and boots the machines.
+func (l *lab) up(ctx context.Context, names []string, keep bool) error {
+	l.down()
+	if err := os.RemoveAll(l.dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return err
+	}
+	if err := l.openLog(); err != nil {
+		return err
+	}
+	if err := l.writeKey(ctx); err != nil {
+		return err
+	}
+	l.Machines = nil
+	for i, name := range names {
+		l.Machines = append(l.Machines, &machine{Name: name, Address: fmt.Sprintf("10.77.0.%d", 11+i)})
+	}
+	l.Segment = fmt.Sprintf("239.77.%d.%d:%d", rand.IntN(256), 1+rand.IntN(254), 20000+rand.IntN(10000))
+	for i, m := range l.Machines {
+		if err := l.boot(m, i, keep); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err := errors.Join(err, os.WriteFile(l.state(), text, 0o600), l.writeSSH()); err != nil {
+		return err
+	}
+	var all errgroup.Group
+	for _, m := range l.Machines {
+		all.Go(func() error {
+			if err := l.reached(ctx, m, bootLimit); err != nil {
+				return err
+			}
+			out, err := l.sh(ctx, m, "systemctl is-system-running --wait || systemctl --failed --no-legend; systemd-analyze time | head -1")
+			l.log("%s answers: %s", m.Name, strings.Join(strings.Fields(out), " "))
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+// down ends all machines.
+func (l *lab) down() {
+	for _, m := range l.Machines {
+		l.off(m)
+	}
+	l.Machines = nil
+	_ = os.Remove(l.state())
+}
+
+// image returns the folder with the disk of the machines, which the recipe's checksum names. It is made when it is not there.
+func (l *lab) makeImage(ctx context.Context) error {
+	recipe := filepath.Join(l.root, "test", "lab", "image.sh")
+	text, err := os.ReadFile(recipe)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	images := filepath.Join(l.cache, "images")
+	l.Image = filepath.Join(images, hex.EncodeToString(sum[:6]))
+	if _, err := os.Stat(l.Image); err == nil {
+		l.log("the disk is there: %s", l.Image)
+		return nil
+	}
+	if err := os.RemoveAll(images); err != nil { // those of other recipes, and what was not finished
+		return err
+	}
+	half := l.Image + ".new"
+	if err := os.MkdirAll(half, 0o700); err != nil {
+		return err
+	}
+	l.log("making the disk of the machines: %s", l.Image)
+	if _, err := l.local(ctx, recipe, "", recipe, half); err != nil {
+		return err
+	}
+	return os.Rename(half, l.Image)
+}

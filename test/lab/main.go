@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const usage = `usage: lab                    boot the machines, run all steps, end the machines
+       lab up [MACHINE...]     boot the machines and leave them running
+       lab run STEP...         run steps on the machines that run
+       lab sh MACHINE SCRIPT   run a script there as root
+       lab down                end the machines
+LAB_KEEP=1 leaves the machines of a whole run up, also after a failure.`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "lab: FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	l, err := open(root)
+	if err != nil {
+		return err
+	}
+	verb := ""
+	if len(args) > 0 {
+		verb, args = args[0], args[1:]
+	}
+	switch verb {
+	case "":
+		return l.whole(ctx, os.Getenv("LAB_KEEP") == "1")
+	case "up":
+		if len(args) == 0 {
+			args = machines
+		}
+		return l.start(ctx, args, true)
+	case "run":
+		return l.steps(ctx, args)
+	case "sh":
+		if len(args) != 2 {
+			return errors.New(usage)
+		}
+		out, err := l.sh(ctx, l.named(args[0]), args[1])
+		fmt.Print(out)
+		return err
+	case "down":
+		l.down()
+		return nil
+	default:
+		return errors.New(usage)
+	}
+}
+
+// start makes the disk and boots the machines.
+func (l *lab) start(ctx context.Context, names []string, keep bool) error {
+	if err := l.makeImage(ctx); err != nil {
+		return err
+	}
+	return l.up(ctx, names, keep)
+}
+
+// whole runs everything, and takes everything away.
+func (l *lab) whole(ctx context.Context, keep bool) error {
+	if !keep {
+		defer l.down()
+	}
+	if err := l.start(ctx, machines, keep); err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range allSteps {
+		names = append(names, s.name)
+	}
+	return l.steps(ctx, names)
+}
+
+// step is one thing that is shown, in the words of a user, with what it needs of the steps before.
+type step struct {
+	name string
+	what string
+	do   func(*lab, context.Context) error
+}
+
+// steps runs some, in the order given. The first that fails ends it, with what the machines have to say.
+func (l *lab) steps(ctx context.Context, names []string) error {
+	if len(l.Machines) == 0 {
+		return errors.New("no machine runs: lab up")
+	}
+	for _, name := range names {
+		s, err := find(name)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		l.log("-- %s: %s", s.name, s.what)
+		if err := s.do(l, ctx); err != nil {
+			l.explain(ctx)
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		l.log("ok %s: %.1f s", s.name, time.Since(began).Seconds())
+	}
+	return nil
+}
+
+func find(name string) (step, error) {
+	var known []string
+	for _, s := range allSteps {
+		if s.name == name {
+			return s, nil
+		}
+		known = append(known, s.name)
+	}
+	return step{}, fmt.Errorf("no step %q; there are %s", name, strings.Join(known, ", "))
+}
+
+// explain puts into the full log what the machines know of a failure.
+func (l *lab) explain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	for _, m := range l.Machines {
+		_, _ = l.sh(ctx, m, "systemctl --failed --no-legend; systemctl --no-pager status 'gantry*' containerd | head -60; journalctl --no-pager -o cat -n 60 -u 'gantry-*'; dmesg | tail -20")
+	}
+	l.log("what the machines say is in %s", l.path("log"))
+}
