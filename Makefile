@@ -124,6 +124,10 @@ chaos-short: ## Break real schedulers, agents, networks and disks, a few seconds
 chaos: setup ## The same with faults that last minutes
 	CHAOS=long $(GO_TEST) -timeout 3h -v ./test/chaos
 
+.PHONY: lab
+lab: ## Boot three whole machines under QEMU, install the packages with the playbooks and use the cluster; LAB_KEEP=1 leaves them up
+	go run ./test/lab
+
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests: real binaries, real containerd
 	$(GO_TEST) -timeout 15m ./test/e2e/...

@@ -50,7 +50,14 @@ debian() {
 archive() {
 	apt --download-only install "${later[@]}"
 	mkdir -p "$root/srv/debian"
-	mv "$root"/var/cache/apt/archives/*.deb "$root/srv/debian/"
+	# Without compression, which would take an emulated processor minutes to undo.
+	printf '%s\0' "$root"/var/cache/apt/archives/*.deb | xargs -0 -P 2 -I{} bash -euc '
+		dir=$(mktemp -d "$2/deb.XXXXXX")
+		dpkg-deb -R "$1" "$dir"
+		dpkg-deb --root-owner-group -Znone --build "$dir" "$3/${1##*/}" >/dev/null
+		rm -rf "$dir"
+	' _ {} "$scratch" "$root/srv/debian"
+	rm -rf "$root"/var/cache/apt/archives/*.deb
 	(cd "$root/srv/debian" && dpkg-scanpackages --multiversion . 2>/dev/null >Packages)
 	rm -rf "$root"/var/lib/apt/lists/* "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/*
 	put 0644 etc/apt/sources.list <<<'deb [trusted=yes] file:/srv/debian ./'

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"time"
@@ -69,6 +70,14 @@ func run(ctx context.Context, args []string) error {
 
 // start makes the disk and boots the machines.
 func (l *lab) start(ctx context.Context, names []string, keep bool) error {
+	for program, pkg := range map[string]string{
+		emulator: "qemu-system-x86", "debootstrap": "debootstrap", "mke2fs": "e2fsprogs", "dpkg-scanpackages": "dpkg-dev",
+		"ansible-playbook": "ansible-core", "ssh": "openssh-client",
+	} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("the lab needs %s (package %s): %w", program, pkg, err)
+		}
+	}
 	if err := l.makeImage(ctx); err != nil {
 		return err
 	}

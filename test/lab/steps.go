@@ -1,15 +1,247 @@
 package main
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
 
-// machines are the names of the lab's computers: the first has the scheduler and the storage, the others run pods.
-var machines = []string{"control", "host-1", "host-2"}
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	simulatedGPU  = "NVIDIA H100 80GB HBM3"
+	image         = "docker.io/library/busybox:lab"
+	remoteArchive = "/var/lib/lab/busybox.tar"
+)
+
+// machines are the lab's computers, named as in the documents: the first has the scheduler and the storage, the others run pods.
+var machines = []string{"control-1", "gpu-01", "gpu-02"}
 
 var allSteps = []step{
-	{"debs", "build the packages", (*lab).debs},
+	{"packages", "build the packages of the working tree", (*lab).packages},
+	{"site", "from bare machines to a cluster, by the playbook", (*lab).site},
+	{"again", "the playbook once more changes nothing", (*lab).again},
+	{"units", "every daemon runs, with no notice but of the old runc", (*lab).units},
+	{"pods", "a pod on each host, with the limits of cgroup v2", (*lab).pods},
+	{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
+	{"network", "pods reach each other by name through WireGuard of the kernel", (*lab).network},
+	{"scheduler", "a restart of the scheduler disturbs no pod", (*lab).restartScheduler},
+	{"reboot", "a host boots, and its pods are back", (*lab).reboot},
 }
 
-func (l *lab) debs(ctx context.Context) error {
-	_, err := l.local(ctx, "scripts/deb.sh amd64", l.root, "scripts/deb.sh", "amd64")
+func (l *lab) control() *machine { return l.Machines[0] }
+
+// gantry runs commands of the command line on the scheduler's machine, with the user's and the operator's key.
+func (l *lab) gantry(ctx context.Context, script string) (string, error) {
+	return l.sh(ctx, l.control(), "export GANTRY_API=http://127.0.0.1:8080 GANTRY_API_KEY=$(cat /root/gantry-user.key) GANTRY_ADMIN_KEY=$(cat /root/gantry-operator.key)\n"+script)
+}
+
+// await tries something until it is so.
+func await(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v: %w", limit, err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (l *lab) packages(ctx context.Context) error {
+	if err := os.RemoveAll(l.debs(1)); err != nil {
+		return err
+	}
+	_, err := l.local(ctx, "scripts/deb.sh amd64", l.root, "env", "DEB_OUT="+l.debs(1), "scripts/deb.sh", "amd64")
 	return err
+}
+
+func (l *lab) site(ctx context.Context) error {
+	text, err := l.inventory()
+	if err == nil {
+		err = os.WriteFile(l.path("inventory.json"), text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	archive := l.path("busybox.tar")
+	if _, err := l.local(ctx, "make an image", l.root, "go", "run", "./test/busyboximage", "--ref", image, archive); err != nil {
+		return err
+	}
+	var all errgroup.Group
+	for _, m := range l.Machines[1:] {
+		all.Go(func() error {
+			_, err := l.sh(ctx, m, "mkdir -p /var/lib/lab")
+			return errors.Join(err, l.put(ctx, m, remoteArchive, archive))
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	_, err = l.play(ctx, "install.md", "control-site", "")
+	return err
+}
+
+func (l *lab) again(ctx context.Context) error {
+	out, err := l.play(ctx, "install.md", "control-again", "")
+	if err != nil {
+		return err
+	}
+	return unchanged(out, len(l.Machines))
+}
+
+func (l *lab) units(ctx context.Context) error {
+	for _, m := range l.Machines {
+		units := "containerd gantry-agent"
+		if m == l.control() {
+			units += " gantry-scheduler nfs-server"
+		}
+		if out, err := l.sh(ctx, m, "systemctl is-active "+units+"; systemctl is-system-running; systemctl --failed --no-legend"); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		out, err := l.gantry(ctx, "gantry host get "+m.Name)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "Notice") && !strings.Contains(line, "runc_old: ") {
+				return fmt.Errorf("%s: %s", m.Name, line)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *lab) pods(ctx context.Context) error {
+	const create = `gantry volume create data --size 10 --data-center dc-1 --wait --timeout 2m
+gantry admin datacenter put dc-1 --global-network
+for n in one two; do
+	gantry pod create $n ` + image + ` --gpu "` + simulatedGPU + `" --count 2 --disk 1 --network-volume data:/workspace --global-networking --wait --timeout 3m -- sleep 1d
+done
+gantry pod list; gantry host list`
+	if _, err := l.gantry(ctx, create); err != nil {
+		return err
+	}
+	for i, m := range l.Machines[1:] {
+		out, err := l.sh(ctx, m, `cd /sys/fs/cgroup/gantry/gantry-*
+set -- */
+[ $# = 1 ]
+head -n 3 $1/cgroup.procs $1/memory.max $1/cpu.max $1/pids.max $1/memory.swap.max
+grep . /sys/fs/cgroup/gantry.slice/memory.min`)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(out, "max\n") {
+			return fmt.Errorf("the pod of host %d lacks a limit: %s", i+1, out)
+		}
+	}
+	return nil
+}
+
+var nfs4 = regexp.MustCompile(`control-1|10\.77\.0\.11:\S+ on /workspace type nfs4 \(\S*vers=4\.2`)
+
+func (l *lab) volume(ctx context.Context) error {
+	out, err := l.gantry(ctx, `gantry pod exec one -- sh -c 'echo of one >/workspace/file; mount | grep /workspace; df -h /workspace'
+gantry pod exec two -- sh -c 'cat /workspace/file; echo of two >>/workspace/file; mount | grep /workspace'
+gantry pod exec one -- cat /workspace/file`)
+	if err != nil {
+		return err
+	}
+	if !nfs4.MatchString(out) || !strings.HasSuffix(out, "of one\nof two\n") {
+		return fmt.Errorf("the pods do not share a volume on NFSv4: %s", out)
+	}
+	return nil
+}
+
+func (l *lab) network(ctx context.Context) error {
+	out, err := l.gantry(ctx, `gantry pod exec one -- ping -c 3 -W 5 two.gantry.internal
+gantry pod exec two -- ping -c 3 -W 5 one.gantry.internal
+gantry net check
+for h in gpu-01 gpu-02; do gantry net show $h; done`)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(out, "WireGuard of the kernel"); n != 2 || strings.Count(out, "as it should be") != 2 {
+		return fmt.Errorf("the tunnels are not as they should be: %s", out)
+	}
+	for _, m := range l.Machines[1:] {
+		if _, err := l.sh(ctx, m, "grep -q '^wireguard ' /proc/modules; ! pgrep -f 'gantry-net wireguard'"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pids are the first processes of all pods of a host.
+func (l *lab) pids(ctx context.Context) (string, error) {
+	var all strings.Builder
+	for _, m := range l.Machines[1:] {
+		out, err := l.sh(ctx, m, "grep -H . /sys/fs/cgroup/gantry/gantry-*/*/cgroup.procs")
+		if err != nil {
+			return "", err
+		}
+		all.WriteString(m.Name + "\n" + out)
+	}
+	return all.String(), nil
+}
+
+// well says that both pods run, have the volume and reach each other.
+func (l *lab) well(ctx context.Context) error {
+	return await(ctx, 3*time.Minute, func(ctx context.Context) error {
+		_, err := l.gantry(ctx, `for n in one two; do gantry pod exec $n -- grep -q 'of two' /workspace/file; done
+gantry pod exec one -- ping -c 1 -W 5 two.gantry.internal`)
+		return err
+	})
+}
+
+func (l *lab) restartScheduler(ctx context.Context) error {
+	before, err := l.pids(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := l.sh(ctx, l.control(), "systemctl restart gantry-scheduler"); err != nil {
+		return err
+	}
+	if err := l.well(ctx); err != nil {
+		return err
+	}
+	if after, err := l.pids(ctx); err != nil || after != before {
+		return errors.Join(err, fmt.Errorf("pods had the processes %s, and have %s", before, after))
+	}
+	return nil
+}
+
+func (l *lab) reboot(ctx context.Context) error {
+	m := l.named("gpu-01")
+	before, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	_, _ = l.sh(ctx, m, "systemctl reboot") // the connection ends with it
+	_, _ = l.local(ctx, "leave the old connection", "", "ssh", "-F", l.path("ssh_config"), "-O", "exit", m.Name)
+	err = await(ctx, bootLimit, func(ctx context.Context) error {
+		if err := l.connect(ctx, m); err != nil {
+			return err
+		}
+		after, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
+		if err == nil && after == before {
+			err = errors.New("the host has not gone down yet")
+			_, _ = l.local(ctx, "leave the old connection", "", "ssh", "-F", l.path("ssh_config"), "-O", "exit", m.Name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.log("%s has booted", m.Name)
+	return l.well(ctx)
 }
