@@ -46,7 +46,7 @@ func (l *lab) inventory() ([]byte, error) {
 // debs is the folder with the packages of a build.
 func (l *lab) debs(build int) string { return filepath.Join(l.cache, fmt.Sprintf("debs-%d", build)) }
 
-// step returns the commands of a document that its marker names, word for word.
+// documented returns the commands of a document that its marker names, word for word.
 func (l *lab) documented(file, name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(l.root, "docs", file))
 	if err != nil {
@@ -67,7 +67,8 @@ func (l *lab) play(ctx context.Context, file, name, more string) (string, error)
 		return "", err
 	}
 	commands = strings.ReplaceAll(commands, "-i inventory.yml", "-i "+l.path("inventory.json"))
-	return l.local(ctx, commands+more, filepath.Join(l.root, "deploy", "ansible"), "bash", "-euo", "pipefail", "-c", "export ANSIBLE_HOST_KEY_CHECKING=False ANSIBLE_FORCE_COLOR=0\n"+commands+more)
+	script := "export ANSIBLE_HOST_KEY_CHECKING=False\n{\n" + commands + more + "\n} 2>&1 | tee " + l.path(name+".log") // to be read while it runs
+	return l.local(ctx, commands+more, filepath.Join(l.root, "deploy", "ansible"), "bash", "-euo", "pipefail", "-c", script)
 }
 
 var changed = regexp.MustCompile(`(?m)^(\S+)\s+:.* changed=(\d+) `)

@@ -68,6 +68,7 @@ archive() {
 settings() {
 	rm "$root/usr/sbin/policy-rc.d"
 	: >"$root/etc/machine-id"
+	rm -f "$root/var/lib/dbus/machine-id" # systemd would take it for its own, on all machines
 	: >"$root/etc/resolv.conf"
 	put 0644 etc/fstab <<<'/dev/vda / ext4 errors=panic 0 1'
 	put 0644 etc/systemd/system.conf.d/lab.conf <<<$'[Manager]\nDefaultTimeoutStopSec=15s'
