@@ -77,7 +77,7 @@ var changed = regexp.MustCompile(`(?m)^(\S+)\s+:.* changed=(\d+) `)
 func unchanged(out string, machines int) error {
 	found := changed.FindAllStringSubmatch(out, -1)
 	if len(found) != machines {
-		return fmt.Errorf("Ansible speaks of %d machines, not of %d", len(found), machines)
+		return fmt.Errorf("the play speaks of %d machines, not of %d", len(found), machines)
 	}
 	var faults []error
 	for _, f := range found {

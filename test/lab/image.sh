@@ -51,6 +51,7 @@ archive() {
 	apt --download-only install "${later[@]}"
 	mkdir -p "$root/srv/debian"
 	# Without compression, which would take an emulated processor minutes to undo.
+	# shellcheck disable=SC2016 # the inner shell's
 	printf '%s\0' "$root"/var/cache/apt/archives/*.deb | xargs -0 -P 2 -I{} bash -euc '
 		dir=$(mktemp -d "$2/deb.XXXXXX")
 		dpkg-deb -R "$1" "$dir"

@@ -20,14 +20,21 @@ const usage = `usage: lab                    boot the machines, run all steps, e
        lab down                end the machines
 LAB_KEEP=1 leaves the machines of a whole run up, also after a failure.`
 
+// errUsage is for words that are no command.
+var errUsage = errors.New("it is called in another way")
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		stop()
-		fmt.Fprintln(os.Stderr, "lab: FAILED:", err)
-		os.Exit(1)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err == nil {
+		return
 	}
+	fmt.Fprintln(os.Stderr, "lab: FAILED:", err)
+	if errors.Is(err, errUsage) {
+		fmt.Fprintln(os.Stderr, usage)
+	}
+	os.Exit(1)
 }
 
 func run(ctx context.Context, args []string) error {
@@ -55,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		return l.steps(ctx, args)
 	case "sh":
 		if len(args) != 2 {
-			return errors.New(usage)
+			return errUsage
 		}
 		out, err := l.sh(ctx, l.named(args[0]), args[1])
 		fmt.Print(out)
@@ -64,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 		l.down()
 		return nil
 	default:
-		return errors.New(usage)
+		return errUsage
 	}
 }
 
