@@ -61,6 +61,7 @@ type ACMEConfig struct {
 type ACME struct {
 	cfg     ACMEConfig
 	cache   *certmagic.Cache
+	store   *storage
 	issuer  *certmagic.ACMEIssuer
 	configs map[string]*certmagic.Config // by name
 	order   []string
@@ -90,10 +91,10 @@ func NewACME(cfg ACMEConfig) *ACME {
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return plain, nil }, Logger: quiet,
 	})
-	store := &storage{store: cfg.Store, leads: cfg.Leads, locks: map[string]chan struct{}{}}
+	a.store = &storage{store: cfg.Store, leads: cfg.Leads, locks: map[string]chan struct{}{}}
 	config := func(dns bool) (*certmagic.Config, *certmagic.ACMEIssuer) {
 		c := certmagic.New(a.cache, certmagic.Config{
-			Storage: store, Logger: quiet, DisableARI: true, DisableStorageCheck: true,
+			Storage: a.store, Logger: quiet, DisableARI: true, DisableStorageCheck: true,
 			OCSP: certmagic.OCSPConfig{DisableStapling: true},
 		})
 		i := certmagic.NewACMEIssuer(c, a.template(dns, quiet))
@@ -121,7 +122,7 @@ func (a *ACME) template(dns bool, log *zap.Logger) certmagic.ACMEIssuer {
 		DisableTLSALPNChallenge: dns || a.cfg.Challenge != ChallengeTLS,
 	}
 	if dns {
-		out.DNS01Solver = &command{path: a.cfg.Command, wait: a.cfg.Wait}
+		out.DNS01Solver = &command{path: a.cfg.Command, wait: a.cfg.Wait, grace: cleanupWithin}
 		return out
 	}
 	// It tries to listen there itself, sees that somebody does, and leaves the answers to that.
@@ -138,7 +139,8 @@ func (a *ACME) Close() {
 	}
 }
 
-// Certificate returns the certificate for what a client asks for; nil: there is none.
+// Certificate returns the certificate for what a client asks for; nil: there is none. A client that asks for no name, as a
+// load balancer that looks after its members, gets the first.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if slices.Equal(hello.SupportedProtos, []string{ALPN}) {
 		return a.challengeCertificate(hello)
@@ -146,6 +148,13 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+	if name == "" {
+		for _, first := range a.order {
+			if got, ok := a.certs[first]; ok {
+				return got.cert, nil
+			}
+		}
+	}
 	if got, ok := a.certs[name]; ok {
 		return got.cert, nil
 	}
@@ -187,13 +196,21 @@ func (a *ACME) soon(ctx context.Context, answer func() error) error {
 	}
 }
 
+func (a *ACME) ends(out map[string]time.Time) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, name := range a.order {
+		out[name] = time.Time{}
+		if got, ok := a.certs[name]; ok {
+			out[name] = got.cert.Leaf.NotAfter
+		}
+	}
+}
+
 // HTTPChallenge answers a request of the certificate authority, and reports whether it was one.
 func (a *ACME) HTTPChallenge(w http.ResponseWriter, r *http.Request) bool {
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	if a.configs[host] == nil || !certmagic.LooksLikeHTTPChallenge(r) {
+	host := nameOf(r)
+	if a.cfg.Challenge != ChallengeHTTP || a.configs[host] == nil || !certmagic.LooksLikeHTTPChallenge(r) {
 		return false
 	}
 	return a.soon(r.Context(), func() error {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +81,18 @@ func (m *member) shown(a *edgetest.Authority, name string) (*tls.ConnectionState
 	return &state, nil
 }
 
+// unasked returns the name in the certificate for a client that asks for none, as load balancers do that look after it.
+func (m *member) unasked(t *testing.T) string {
+	t.Helper()
+	conn, err := tls.Dial("tcp", m.ln.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is looked at
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer func() { _ = conn.Close() }()
+	return strings.Join(conn.ConnectionState().PeerCertificates[0].DNSNames, " ")
+}
+
 func listen(t *testing.T) (net.Listener, int) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -112,6 +126,12 @@ func TestCertificatesByTLSAndDNS(t *testing.T) {
 		}
 		if _, err := m.shown(auth, "other.gantry.test"); err == nil {
 			t.Error("a name that nobody ordered has a certificate")
+		}
+		if name := m.unasked(t); name != "api.gantry.test" {
+			t.Errorf("a client that names nobody is shown %q", name)
+		}
+		if ends := m.door.Ends(); len(ends) != 2 || ends["api.gantry.test"].Before(time.Now()) || ends["*.pods.gantry.test"].Before(time.Now()) {
+			t.Errorf("got %v", ends)
 		}
 	}
 	if auth.Orders() != 2 || auth.Set() != 1 || auth.Records() != 0 {
@@ -181,5 +201,49 @@ func TestAnOrderThatFailsSaysWhy(t *testing.T) {
 	err := a.one(t.Context(), "*.pods.gantry.test")
 	if err == nil || !strings.Contains(err.Error(), "/bin/false present _acme-challenge.pods.gantry.test.: exit status 1") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Leadership is lost in the middle of an order and comes back: the order is given up with its lock and its program, and a new
+// one does it.
+func TestAnOrderEndsWithLeadership(t *testing.T) {
+	ln, _ := listen(t)
+	_, nobody := listen(t)
+	auth := edgetest.NewAuthority(t, nobody, 24*time.Hour)
+	begun := filepath.Join(t.TempDir(), "begun")
+	hangs := program(t, `[ -e `+begun+` ] && exec `+auth.Command+` "$@"; [ "$1" = cleanup ] || { echo > `+begun+`; sleep 1000; }`)
+	m := newMember(t, ln)
+	a := m.begin(t, ACMEConfig{
+		Directory: auth.URL, Roots: auth.Server, Wildcard: "pods.gantry.test", Command: hangs, Challenge: ChallengeTLS, Listener: ln.Addr(),
+		Store: &shared{files: map[string][]byte{}},
+	}, false)
+	a.cfg.Leads, a.store.leads = func() bool { return true }, func() bool { return true }
+	lead := func() (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Order(ctx) }()
+		return func() {
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(patience):
+				t.Error("the order goes on without leadership")
+			}
+		}
+	}
+	end := lead()
+	eventually(t, "an order is under way", func() bool { _, err := os.Stat(begun); return err == nil })
+	end()
+	if len(a.store.locks) > 0 {
+		t.Errorf("locks stay: %v", a.store.locks)
+	}
+	end = lead()
+	eventually(t, "a certificate", func() bool { _, err := m.shown(auth, "x.pods.gantry.test"); return err == nil })
+	end()
+	if auth.Records() != -1 { // the first order's, too, was taken away, though it never came to be
+		t.Errorf("%d records are left", auth.Records()+1)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/mholt/acmez/v3/acme"
@@ -12,7 +13,8 @@ import (
 
 const (
 	commandWithin = 3 * time.Minute
-	toldOfCommand = 1 << 10 // bytes of what it wrote, in an error
+	cleanupWithin = 10 * time.Second // after the order was given up
+	toldOfCommand = 1 << 10          // bytes of what it wrote, in an error
 )
 
 // command is the DNS challenge by a program of the operator's: PROGRAM present NAME VALUE sets a TXT record, and
@@ -20,6 +22,8 @@ const (
 type command struct {
 	path string
 	wait time.Duration // after a record was set
+
+	grace time.Duration // for cleanup, after the order was given up
 }
 
 // Present implements acmez.Solver.
@@ -37,9 +41,19 @@ func (c *command) Wait(ctx context.Context, _ acme.Challenge) error {
 	}
 }
 
-// CleanUp implements acmez.Solver. It is done also when the order was given up.
+// CleanUp implements acmez.Solver. It is done also when the order was given up, but not for long then: the next leader, or
+// the end of the daemon, waits for it.
 func (c *command) CleanUp(ctx context.Context, ch acme.Challenge) error {
-	return c.run(context.WithoutCancel(ctx), "cleanup", ch)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(c.grace):
+			end()
+		case <-life.Done():
+		}
+	})()
+	return c.run(life, "cleanup", ch)
 }
 
 func (c *command) run(ctx context.Context, verb string, ch acme.Challenge) error {
@@ -47,10 +61,25 @@ func (c *command) run(ctx context.Context, verb string, ch acme.Challenge) error
 	defer cancel()
 	name := strings.TrimSuffix(ch.DNS01TXTRecordName(), ".") + "."
 	cmd := exec.CommandContext(ctx, c.path, verb, name, ch.DNS01KeyAuthorization()) //nolint:gosec // the operator's own program
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what it has begun
 	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s %s: %w: %s", c.path, verb, name, err, strings.TrimSpace(string(out[:min(len(out), toldOfCommand)])))
+	said := &beginning{}
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return fmt.Errorf("%s %s %s: %w: %s", c.path, verb, name, err, strings.ToValidUTF8(strings.TrimSpace(string(*said)), ""))
 	}
 	return nil
+}
+
+// beginning keeps what is written first, up to toldOfCommand bytes.
+type beginning []byte
+
+// Write implements io.Writer.
+func (b *beginning) Write(p []byte) (int, error) {
+	*b = append(*b, p[:min(len(p), toldOfCommand-len(*b))]...)
+	return len(p), nil
 }

@@ -20,6 +20,7 @@ type Files struct {
 	pairs []Pair
 	now   atomic.Pointer[[]*tls.Certificate]
 	seen  []stamp // of the files, when they were last read; Run's alone
+	fault string  // why they could not be used then; Run's alone
 	log   *slog.Logger
 }
 
@@ -38,8 +39,8 @@ func OpenFiles(pairs []Pair, log *slog.Logger) (*Files, error) {
 		return nil, err
 	}
 	for i, c := range certs {
-		if err := expired(c); err != nil {
-			log.Error("the certificate does not count any more: renew it", "file", pairs[i].Cert, "err", err)
+		if err := untimely(c); err != nil {
+			log.Error("clients refuse the certificate: replace it", "file", pairs[i].Cert, "err", err)
 		}
 	}
 	f.now.Store(&certs)
@@ -58,7 +59,7 @@ func (f *Files) Certificate(hello *tls.ClientHelloInfo) *tls.Certificate {
 }
 
 // Run reads the files again when they have changed, which it looks for at every interval, until ctx ends. Connections go on.
-// What cannot be used is said in the log, and the certificates of before stay.
+// What cannot be used is said in the log, and the certificates of before stay until it can.
 func (f *Files) Run(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -78,20 +79,24 @@ func (f *Files) look() {
 	for i := range now {
 		same = same && now[i].size == f.seen[i].size && now[i].changed.Equal(f.seen[i].changed)
 	}
-	if same {
+	if same && f.fault == "" {
 		return
 	}
 	f.seen = now
 	certs, err := f.read()
 	for i := 0; err == nil && i < len(certs); i++ {
-		if err = expired(certs[i]); err != nil {
+		if err = untimely(certs[i]); err != nil {
 			err = fmt.Errorf("%s: %w", f.pairs[i].Cert, err)
 		}
 	}
 	if err != nil {
-		f.log.Error("the changed certificate files cannot be used; the certificates of before stay", "err", err)
+		if !same || err.Error() != f.fault {
+			f.log.Error("the changed certificate files cannot be used; the certificates of before stay", "err", err)
+		}
+		f.fault = err.Error() // it may be mended without a file that changes, as by chmod
 		return
 	}
+	f.fault = ""
 	f.now.Store(&certs)
 	f.log.Info("certificate files were read again", "until", certs[0].Leaf.NotAfter)
 }
@@ -132,9 +137,26 @@ func (f *Files) read() ([]*tls.Certificate, error) {
 	return out, nil
 }
 
-func expired(c *tls.Certificate) error {
-	if time.Now().After(c.Leaf.NotAfter) {
+func untimely(c *tls.Certificate) error {
+	now := time.Now()
+	switch {
+	case now.After(c.Leaf.NotAfter):
 		return fmt.Errorf("it ended on %s", c.Leaf.NotAfter.Format(time.RFC3339))
+	case now.Before(c.Leaf.NotBefore):
+		return fmt.Errorf("it begins on %s: is the clock right?", c.Leaf.NotBefore.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// ends tells when the certificates end, by their first names. Of several with one name the earliest counts.
+func (f *Files) ends(out map[string]time.Time) {
+	for i, c := range *f.now.Load() {
+		name := f.pairs[i].Cert
+		if len(c.Leaf.DNSNames) > 0 {
+			name = c.Leaf.DNSNames[0]
+		}
+		if at, ok := out[name]; !ok || c.Leaf.NotAfter.Before(at) {
+			out[name] = c.Leaf.NotAfter
+		}
+	}
 }

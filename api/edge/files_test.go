@@ -85,6 +85,12 @@ func (l *lines) has(text string) bool {
 	return strings.Contains(l.buf.String(), text)
 }
 
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
 // Certificates are changed while requests run, wrong ones in between: no connection is lost and no request fails.
 func TestReloadUnderTraffic(t *testing.T) {
 	now := time.Now()
@@ -133,6 +139,49 @@ func TestReloadUnderTraffic(t *testing.T) {
 	}
 	lay(t, pair, second, second)
 	eventually(t, "the second certificate counts", func() bool { return shows(second) })
+}
+
+// What the log says to do is enough: a key whose mode alone is mended counts, too. Until then it is said once.
+func TestAMendedKeyCounts(t *testing.T) {
+	now := time.Now()
+	first, second := selfSigned(t, "gantry.test", now.Add(-time.Hour), now.Add(time.Hour)), selfSigned(t, "gantry.test", now.Add(-time.Hour), now.Add(2*time.Hour))
+	dir := t.TempDir()
+	pair := Pair{filepath.Join(dir, "crt"), filepath.Join(dir, "key")}
+	lay(t, pair, first, first)
+	said := &lines{}
+	files, err := OpenFiles([]Pair{pair}, slog.New(slog.NewTextHandler(said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := func(c tls.Certificate) bool {
+		return files.Certificate(&tls.ClientHelloInfo{}).Leaf.Equal(c.Leaf)
+	}
+	lay(t, pair, second, second)
+	if err := os.Chmod(pair.Key, 0o644); err != nil { //nolint:gosec // that is the point
+		t.Fatal(err)
+	}
+	files.look()
+	files.look()
+	if !counts(first) || said.count("chmod o=") != 1 {
+		t.Errorf("the open key is said %d times, the first certificate counts: %t", said.count("chmod o="), counts(first))
+	}
+	if err := os.Chmod(pair.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files.look()
+	if !counts(second) {
+		t.Error("the mended key does not count")
+	}
+	later := selfSigned(t, "gantry.test", now.Add(time.Hour), now.Add(3*time.Hour))
+	lay(t, pair, later, later)
+	files.look()
+	if !counts(second) || !said.has("it begins on") {
+		t.Error("a certificate counts before its time")
+	}
+	door := Door{Files: files}
+	if ends := door.Ends(); len(ends) != 1 || !ends["gantry.test"].Equal(second.Leaf.NotAfter) {
+		t.Errorf("got %v", ends)
+	}
 }
 
 // traffic asks again and again, over one connection or a new one each time.
@@ -241,6 +290,16 @@ func TestRedirect(t *testing.T) {
 	}
 	if w := ask("GET", "http://api.test:80/v2/pods?a=1", ""); w.Code != 308 || w.Header().Get("Location") != "https://api.test:8443/v2/pods?a=1" {
 		t.Errorf("got %d %s", w.Code, w.Header().Get("Location"))
+	}
+	for url, want := range map[string]string{"http://[::1]:80/a": "https://[::1]:8443/a", "http://[::1]/a": "https://[::1]:8443/a"} {
+		if w := ask("GET", url, ""); w.Header().Get("Location") != want {
+			t.Errorf("%s leads to %s", url, w.Header().Get("Location"))
+		}
+	}
+	usual := httptest.NewRecorder()
+	Redirect("443", func(http.ResponseWriter, *http.Request) bool { return false }).ServeHTTP(usual, httptest.NewRequest("GET", "http://[::1]:80/a", nil))
+	if usual.Header().Get("Location") != "https://[::1]/a" {
+		t.Errorf("got %s", usual.Header().Get("Location"))
 	}
 	for _, w := range []*httptest.ResponseRecorder{ask("POST", "http://api.test/v2/pods", ""), ask("GET", "http://api.test/v2/pods", "Bearer k")} {
 		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "in the clear") {

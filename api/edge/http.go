@@ -3,6 +3,8 @@ package edge
 import (
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 )
 
 // strict tells browsers to come by https alone for a year. Names below this one are not meant.
@@ -26,17 +28,20 @@ func Redirect(port string, challenge func(http.ResponseWriter, *http.Request) bo
 		if challenge(w, r) {
 			return
 		}
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
+		host := nameOf(r)
 		if host == "" || r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
 			http.Error(w, "This is plain HTTP: use https. A key that was sent here went over the network in the clear: replace it.", http.StatusForbidden)
 			return
 		}
-		if port != "443" {
+		switch {
+		case port != "443":
 			host = net.JoinHostPort(host, port)
+		case strings.Contains(host, ":"):
+			host = "[" + host + "]"
 		}
 		http.Redirect(w, r, "https://"+host+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	})
 }
+
+// nameOf returns the name or address that a request asks for, without port and brackets.
+func nameOf(r *http.Request) string { return (&url.URL{Host: r.Host}).Hostname() }

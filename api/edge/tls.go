@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // Door chooses the certificate of a connection. ACME comes later than the listener, which must answer from the first
@@ -30,4 +31,16 @@ func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 		return d.Files.Certificate(hello), nil
 	}
 	return nil, fmt.Errorf("there is no certificate for %q (yet)", hello.ServerName)
+}
+
+// Ends tells when the certificates for users end, by name. The zero time stands for one that was ordered and has not come.
+func (d *Door) Ends() map[string]time.Time {
+	out := map[string]time.Time{}
+	if d.Files != nil {
+		d.Files.ends(out)
+	}
+	if a := d.ACME.Load(); a != nil {
+		a.ends(out)
+	}
+	return out
 }

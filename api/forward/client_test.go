@@ -40,3 +40,31 @@ func TestBelieve(t *testing.T) {
 		}
 	}
 }
+
+// FuzzBelieve: whatever the headers say, a client is an address, a scheme one of two, and who is not trusted stays what it is.
+func FuzzBelieve(f *testing.F) {
+	for _, hops := range []string{"192.0.2.1", "6.6.6.6, 192.0.2.1:80", "[fd00::1]:80,me", "::ffff:1.2.3.4%eth0", ",,", "[", "]:1", "10.0.0.2,10.0.0.3"} {
+		f.Add("10.0.0.1:7", hops, "https,http")
+		f.Add("192.0.2.7:7", hops, "HTTPS")
+	}
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")}
+	f.Fuzz(func(t *testing.T, from, hops, protos string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = from
+		r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"] = []string{hops}, []string{protos}
+		Believe(trusted, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			scheme := Scheme(r)
+			if scheme != "http" && scheme != "https" {
+				t.Errorf("a scheme is %q", scheme)
+			}
+			peer, err := netip.ParseAddrPort(from)
+			known := err == nil && (trusted[0].Contains(peer.Addr().Unmap()) || trusted[1].Contains(peer.Addr().Unmap()))
+			if !known && (r.RemoteAddr != from || scheme != "http") {
+				t.Errorf("%q is believed: %q %s", from, r.RemoteAddr, scheme)
+			}
+			if at, err := netip.ParseAddrPort(r.RemoteAddr); known && (err != nil || at.Addr().Is4In6() || at.Addr().Zone() != "") && r.RemoteAddr != from {
+				t.Errorf("%q makes the client %q", hops, r.RemoteAddr)
+			}
+		})).ServeHTTP(httptest.NewRecorder(), r)
+	})
+}

@@ -145,6 +145,7 @@ type callKey struct{}
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Header.Del(HeaderForwarded)
 	r.Header.Del(HeaderClient)
+	r.Header.Del(HeaderScheme)
 	r.Header.Del(HeaderNothingDone)
 	if f.cfg.Leaders.Leads() || f.cfg.Always(r) {
 		f.cfg.Local.ServeHTTP(w, r)

@@ -42,7 +42,7 @@ func NewServer(h http.Handler, limits Limits, log *slog.Logger) *http.Server {
 	limits.defaults()
 	open := &connections{most: int64(limits.Connections)}
 	return &http.Server{
-		Handler:                      h,
+		Handler:                      evenly(limits, h),
 		ReadHeaderTimeout:            limits.Header,
 		ReadTimeout:                  limits.Read,
 		WriteTimeout:                 limits.Write,

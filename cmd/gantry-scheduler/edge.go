@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"time"
@@ -137,6 +138,9 @@ func (e *edgeFlags) trusted() ([]netip.Prefix, error) {
 		if a, err2 := netip.ParseAddr(text); err2 == nil {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // clients of IPv4 are compared as such
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--trusted-proxies %q must be an address or a range such as 10.0.0.0/24", text)
 		}
@@ -154,6 +158,18 @@ func (e *edgeFlags) files(log *slog.Logger) (*edge.Files, error) {
 		pairs[i] = edge.Pair{Cert: e.TLSCert[i], Key: e.TLSKey[i]}
 	}
 	return edge.OpenFiles(pairs, log)
+}
+
+// check reads what the flags name beside certificates.
+func (e *edgeFlags) check() error {
+	_, err := e.roots()
+	if e.ACMEDNSCommand == "" {
+		return err
+	}
+	if _, err2 := exec.LookPath(e.ACMEDNSCommand); err2 != nil {
+		err = errors.Join(err, fmt.Errorf("--acme-dns-command: %w", err2))
+	}
+	return err
 }
 
 func (e *edgeFlags) roots() (*x509.CertPool, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -34,6 +35,7 @@ func TestEdgeFlags(t *testing.T) {
 		"--http-listen :80": "for which there has to be a certificate",
 		"--tls-cert a --tls-key b --redirect-port 65536":         "--redirect-port must be",
 		"--trusted-proxies 10.0.0.0/24,::1":                      "",
+		"--trusted-proxies ::ffff:10.0.0.0/104,::ffff:1.2.3.4":   "",
 		"--trusted-proxies proxy":                                `--trusted-proxies "proxy" must be an address or a range`,
 		acme:                                                     "",
 		acme + "--acme-challenge http":                           "--acme-challenge http needs --http-listen",
@@ -56,10 +58,11 @@ func TestEdgeFlags(t *testing.T) {
 type answer struct {
 	status, proto int
 	strict, body  string
+	id            string
 }
 
 // secure asks a machine over TLS for one of the names that lead to it.
-func secure(t *testing.T, auth *edgetest.Authority, m *machine, host, path, key string) (answer, error) {
+func secure(t *testing.T, auth *edgetest.Authority, m *machine, host, path, key string, id ...string) (answer, error) {
 	t.Helper()
 	tr := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: auth.Users}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
@@ -75,13 +78,15 @@ func secure(t *testing.T, auth *edgetest.Authority, m *machine, host, path, key 
 		return answer{}, err
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header["X-Request-Id"] = id
+	req.Header.Set("X-Forwarded-For", "6.6.6.6, 192.0.2.9") // as a trusted proxy says it, to whom a client has told a lie
 	resp, err := tr.RoundTrip(req)
 	if err != nil {
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.ProtoMajor, resp.Header.Get("Strict-Transport-Security"), string(body)}, err
+	return answer{resp.StatusCode, resp.ProtoMajor, resp.Header.Get("Strict-Transport-Security"), string(body), resp.Header.Get("X-Request-Id")}, err
 }
 
 // Three schedulers share what one of them has ordered, whichever the certificate authority asks.
@@ -100,17 +105,17 @@ func TestSchedulersShareTheirCertificates(t *testing.T) {
 	if err := os.WriteFile(roots, auth.ServerPEM, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plain := freePort(t)
+	plain, metrics := freePort(t), freePort(t)
 	for _, m := range w.all {
 		m.kill()
 	}
 	for i, m := range w.all {
 		args := []string{
 			"--acme-name", "api.gantry.test", "--acme-directory", auth.URL, "--acme-roots", roots, "--acme-challenge", "tls-alpn",
-			"--proxy-domain", "pods.gantry.test", "--acme-dns-command", auth.Command, "--trusted-proxies", "127.0.0.1",
+			"--debug", "--proxy-domain", "pods.gantry.test", "--acme-dns-command", auth.Command, "--trusted-proxies", "127.0.0.1",
 		}
 		if i == 0 {
-			args = append(args, "--http-listen", plain, "--redirect-port", "443")
+			args = append(args, "--http-listen", plain, "--redirect-port", "443", "--metrics", metrics)
 		}
 		m.start(args...)
 	}
@@ -129,8 +134,72 @@ func TestSchedulersShareTheirCertificates(t *testing.T) {
 	if auth.Orders() != 2 || auth.Set() != 1 || auth.Records() != 0 {
 		t.Errorf("%d orders, %d records, %d left", auth.Orders(), auth.Set(), auth.Records())
 	}
+	for name, text := range map[string]string{"api.gantry.test": `{name="api.gantry.test"}`, "*.pods.gantry.test": `{name="*.pods.gantry.test"}`} {
+		if !strings.Contains(scraped(t, metrics), "\ngantry_scheduler_user_certificate_expiry_timestamp_seconds"+text+" 1.") {
+			t.Errorf("metrics do not tell when the certificate of %s ends", name)
+		}
+	}
+	traces(t, w, auth)
 	redirects(t, plain)
 	readyAndAlive(t, w, auth)
+}
+
+// traces finds a request in the log of the scheduler that was asked, and in the leader's, under the id that its client gave it.
+// An id that could be anything else than one is none.
+func traces(t *testing.T, w *world, auth *edgetest.Authority) {
+	t.Helper()
+	onward := 0
+	for i, m := range w.all {
+		id := fmt.Sprintf("trace-%d", i)
+		got, err := secure(t, auth, m, "api.gantry.test", "/admin/v1/accounts", w.keys.AdminKey, id)
+		if err != nil || got.status != http.StatusOK || got.id != id {
+			t.Errorf("%+v, %v", got, err)
+		}
+		w.eventually("the request is in the log", func() bool { return logs(m, "request answered", id) == 1 })
+		for _, other := range w.all {
+			onward += logs(other, "request came by way of another scheduler", id)
+		}
+	}
+	if onward != 2 {
+		t.Errorf("of three requests %d were sent on to the leader", onward)
+	}
+	for _, bad := range []string{"a\tb", strings.Repeat("a", 65), `a","level":"ERROR`} {
+		if got, err := secure(t, auth, w.all[0], "api.gantry.test", "/admin/v1/accounts", w.keys.AdminKey, bad); err != nil || got.id == "" || got.id == bad {
+			t.Errorf("%q: %+v, %v", bad, got, err)
+		}
+	}
+}
+
+// logs counts the lines of a scheduler's log, all of which are JSON, with a message about a request.
+func logs(m *machine, message, id string) (n int) {
+	m.t.Helper()
+	for line := range strings.Lines(m.log.String()) {
+		var x struct{ Msg, Request, Client string }
+		if err := json.Unmarshal([]byte(line), &x); err != nil && strings.HasSuffix(line, "\n") {
+			m.t.Errorf("no JSON: %s", line)
+		}
+		if x.Msg == message && x.Request == id {
+			if n++; x.Client != "192.0.2.9:0" {
+				m.t.Errorf("the client is not what the proxy said: %s", line)
+			}
+		}
+	}
+	return n
+}
+
+// scraped returns the metrics that are served at an address.
+func scraped(t *testing.T, address string) string {
+	t.Helper()
+	resp, err := (&http.Client{Timeout: patience}).Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func redirects(t *testing.T, plain string) {
@@ -180,6 +249,10 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 		}
 		out, err = m.does(verb, "--data-dir", dir, "--tls-cert", "/none.crt", "--tls-key", "/none.key")
 		if err == nil || !strings.Contains(out, "the certificate's key: stat /none.key: no such file") {
+			t.Errorf("%s: %v\n%s", verb, err, out)
+		}
+		out, err = m.does(verb, "--data-dir", dir, "--acme-name", "api.gantry.test", "--proxy-domain", "pods.gantry.test", "--acme-dns-command", "/none", "--acme-roots", "/none.pem")
+		if err == nil || !strings.Contains(out, `--acme-dns-command: exec: "/none"`) || !strings.Contains(out, "--acme-roots: open /none.pem") {
 			t.Errorf("%s: %v\n%s", verb, err, out)
 		}
 	}

@@ -39,7 +39,7 @@ type cli struct {
 
 type initCmd struct {
 	DataDir    string `required:"" type:"path" help:"Folder for the cluster's data." placeholder:"DIR"`
-	KeysFile   string `required:"" type:"path" help:"File, made with mode 0600, that receives the operator's and the first account's API keys as JSON. They are shown nowhere else." placeholder:"FILE"`
+	KeysFile   string `required:"" type:"path" help:"File, made with mode 0600, that receives the operator's and the first account's API keys as JSON, for gantry --api-key-file. They are shown nowhere else." placeholder:"FILE"`
 	DataCenter string `default:"dc-1" help:"Name of the first data center."`
 	Address    string `help:"Address under which hosts and other schedulers reach this one's link port. Without it 127.0.0.1 and the link port, which only this machine reaches; run --address changes it." placeholder:"HOST:PORT"`
 	Name       string `help:"Name of this scheduler, for people; by default the machine's."`
@@ -82,7 +82,7 @@ func (c *checkConfigCmd) Run() error {
 	if _, err := c.Settings.Edge.files(slog.Default()); err != nil {
 		return err
 	}
-	if _, err := c.Settings.Edge.roots(); err != nil {
+	if err := c.Settings.Edge.check(); err != nil {
 		return err
 	}
 	fmt.Println("the configuration is fine")

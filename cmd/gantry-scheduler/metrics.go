@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,8 +62,23 @@ func (d *parts) counted(next http.Handler) http.Handler {
 		}
 		id, begun := problem.ChooseRequestID(r), time.Now()
 		r.Header.Set("X-Request-Id", id)
+		method, path, client := r.Method, r.URL.Path, r.RemoteAddr
 		status := d.metrics.api.Serve(next, w, r)
-		d.log.Debug("request answered", "request", id, "method", r.Method, "path", r.URL.Path, "status", status, "took", time.Since(begun))
+		level := slog.LevelDebug
+		if status < http.StatusBadRequest && status != 0 && method != http.MethodGet && method != http.MethodHead {
+			level = slog.LevelInfo // what has changed something, which takes a key
+		}
+		d.log.Log(r.Context(), level, "request answered", "request", id, "method", method, "path", path, "status", status, "client", client, "took", time.Since(begun).String())
+	})
+}
+
+// traced has the log of the leader show a request that another scheduler sent on, under the id that it has there.
+func (d *parts) traced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, toPod, _ := proxy.ParseHost(r.Host, d.domain); !toPod {
+			d.log.Debug("request came by way of another scheduler", "request", problem.ChooseRequestID(r), "method", r.Method, "path", r.URL.Path, "client", r.RemoteAddr)
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -94,6 +111,7 @@ var series = []struct {
 	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
 	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
 	{"gantry_scheduler_certificate_expiry_timestamp_seconds", "When this scheduler's certificate ends.", nil},
+	{"gantry_scheduler_user_certificate_expiry_timestamp_seconds", "When a certificate for users ends, by its first name; 0 while it was ordered and has not come.", []string{"name"}},
 	{"gantry_scheduler_ca_expiry_timestamp_seconds", "When the certificate of the cluster's CA ends.", nil},
 }
 
@@ -145,6 +163,9 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	}
 	if ca, err := s.certs.CA(); err == nil {
 		gauge("gantry_scheduler_ca_expiry_timestamp_seconds", stamp(ca.NotAfter))
+	}
+	for name, ends := range d.door.Ends() {
+		gauge("gantry_scheduler_user_certificate_expiry_timestamp_seconds", stamp(ends), strings.ToValidUTF8(name, ""))
 	}
 	if stalled < stallLimit {
 		s.state(gauge)

@@ -2,16 +2,23 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,29 +83,67 @@ func TestRequestsAreCountedByFace(t *testing.T) {
 	}
 }
 
-// TestPrometheusReadsAScheduler has a real Prometheus scrape a real scheduler, and asks it for every metric of the table.
+// TestPrometheusReadsAScheduler has a real Prometheus scrape a real scheduler, asks it for every metric of the table, and sees
+// alerts fire: of a certificate for users that soon ends, and of a scheduler that is dead.
 func TestPrometheusReadsAScheduler(t *testing.T) {
 	w, metrics := &world{t: t}, freePort(t)
 	at := startPrometheus(t, metrics)
 	m := newMachine(t, build(t, ""))
 	m.must("init", "--data-dir", m.dir, "--keys-file", filepath.Join(t.TempDir(), "keys.json"), "--address", m.link)
-	m.start("--metrics", metrics)
+	cert, key := soonOver(t)
+	m.start("--metrics", metrics, "--tls-cert", cert, "--tls-key", key)
 	w.eventually("Prometheus has the leader's metrics", func() bool {
 		return len(query(t, at, "gantry_scheduler_leads == 1 and gantry_scheduler_voters == 1 and gantry_scheduler_voters_answering == 1 and gantry_scheduler_voters_wanted == 1")) == 1 &&
 			len(query(t, at, "gantry_scheduler_books_timestamp_seconds > 0")) == 1
 	})
-	for _, row := range metricstable.Read(t, metricstable.Root(t)) {
-		name, ok := strings.CutPrefix(row.Name, "gantry_scheduler_")
-		if row.Type == "histogram" {
-			name += "_count"
+	var missing []string
+	w.eventually("Prometheus has every metric of the table", func() bool {
+		missing = nil
+		for _, row := range metricstable.Read(t, metricstable.Root(t)) {
+			name, ok := strings.CutPrefix(row.Name, "gantry_scheduler_")
+			if row.Type == "histogram" {
+				name += "_count"
+			}
+			if ok && len(query(t, at, "gantry_scheduler_"+name)) == 0 {
+				missing = append(missing, row.Name)
+			}
 		}
-		if ok && len(query(t, at, "gantry_scheduler_"+name)) == 0 {
-			t.Errorf("Prometheus has no %s", row.Name)
+		return len(missing) == 0
+	}, func() string { return fmt.Sprint(missing) })
+	w.eventually("its own certificate has not ended", func() bool {
+		return len(query(t, at, "gantry_scheduler_certificate_expiry_timestamp_seconds - time() > 0")) == 1
+	})
+	fires := func(what string) func() bool {
+		return func() bool { return len(query(t, at, `ALERTS{alertstate="firing",`+what+`}`)) == 1 }
+	}
+	w.eventually("the end of the certificate for users is an alert", fires(`alertname="GantryCertificateEnds",name="api.gantry.test",job="gantry-scheduler"`))
+	m.kill()
+	w.eventually("a dead scheduler is an alert", fires(`alertname="GantryDown",job="gantry-scheduler",severity="page"`))
+}
+
+// soonOver makes a certificate for users that ends in an hour, and its key.
+func soonOver(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"api.gantry.test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(t.TempDir(), "crt"), filepath.Join(t.TempDir(), "key")
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if got := query(t, at, "gantry_scheduler_certificate_expiry_timestamp_seconds - time() > 0"); len(got) != 1 {
-		t.Errorf("the certificate has ended: %v", got)
-	}
+	return certFile, keyFile
 }
 
 // startPrometheus runs Prometheus with deploy/prometheus/scrape.yml, whose address of the scheduler is replaced, and the alerts beside it.
@@ -110,7 +155,9 @@ func startPrometheus(t *testing.T, target string) (address string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := strings.NewReplacer("127.0.0.1:9413", target, "scrape_interval: 15s", "scrape_interval: 200ms", "scrape_timeout: 10s", "scrape_timeout: 200ms").Replace(string(text))
+		changed := strings.NewReplacer("127.0.0.1:9413", target, "scrape_interval: 15s", "scrape_interval: 200ms", "scrape_timeout: 10s", "scrape_timeout: 200ms",
+			"evaluation_interval: 15s", "evaluation_interval: 200ms").Replace(string(text))
+		changed = regexp.MustCompile(`\bfor: \w+`).ReplaceAllString(changed, "for: 0s")
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(changed), 0o600); err != nil {
 			t.Fatal(err)
 		}

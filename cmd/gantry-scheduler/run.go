@@ -37,7 +37,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	files, err := c.Edge.files(log)
-	if err != nil {
+	if err := errors.Join(err, c.Edge.check()); err != nil {
 		return err
 	}
 	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
@@ -79,7 +79,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known.keeper.Store(d.keeper)
-	d.metrics, d.scraped = seen, c.Metrics
+	d.metrics, d.scraped, d.door = seen, c.Metrics, door
 	seen.tellOf(d, certs)
 	if err := c.equip(d, ports, door); err != nil {
 		return err

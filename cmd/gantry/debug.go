@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"gantry/client"
@@ -25,10 +26,11 @@ type debugCmd struct {
 }
 
 type debugBundleCmd struct {
-	File    string   `arg:"" placeholder:"FILE" help:"File to write, a tar.gz."`
-	Metrics []string `default:"http://127.0.0.1:9413/metrics,http://127.0.0.1:9412/metrics,http://127.0.0.1:9414/metrics" placeholder:"URL" help:"Where metrics are read, on this machine; may be repeated."`
-	Include []string `sep:"none" type:"path" placeholder:"FILE" help:"Add the end of a daemon's log or settings file, what looks like a secret left out. May be repeated."`
-	Force   bool     `help:"Replace a file that is there."`
+	File    string        `arg:"" placeholder:"FILE" help:"File to write, a tar.gz."`
+	Metrics []string      `default:"http://127.0.0.1:9413/metrics,http://127.0.0.1:9412/metrics,http://127.0.0.1:9414/metrics" placeholder:"URL" help:"Where metrics are read, on this machine; may be repeated."`
+	Include []string      `sep:"none" type:"path" placeholder:"FILE" help:"Add the end of a daemon's log or settings file, what looks like a secret left out. May be repeated."`
+	Within  time.Duration `default:"2m" help:"What has not come by then is left out."`
+	Force   bool          `help:"Replace a file that is there."`
 }
 
 func (debugBundleCmd) Help() string {
@@ -46,6 +48,7 @@ const (
 	bundleFolder  = "gantry-bundle/"
 	bundleLog     = 1 << 20  // bytes of the end of a file
 	bundleMetrics = 16 << 20 // bytes of an answer
+	bundleMost    = 64 << 20 // bytes of all, before they are packed
 	bundleHosts   = 50       // whose pods are asked for
 	bundleCall    = 15 * time.Second
 )
@@ -79,14 +82,19 @@ type bundle struct {
 	at    time.Time
 	scrub scrubber
 	parts []part
+	size  int
 }
 
 // add writes a file, or notes why it is not there.
 func (b *bundle) add(name string, text []byte, err error) error {
+	if err == nil && b.size+len(text) > bundleMost {
+		err = fmt.Errorf("with its %d bytes the bundle would have more than %d MiB", len(text), bundleMost>>20)
+	}
 	if err != nil {
 		b.parts = append(b.parts, part{Name: name, Missing: b.scrub.text(err.Error())})
 		return nil
 	}
+	b.size += len(text)
 	return b.write(name, text)
 }
 
@@ -146,6 +154,9 @@ func (cmd debugBundleCmd) Run(ctx context.Context, a *app) error {
 
 // collect writes all but the manifest. It fails when nothing can be written, or ctx ends.
 func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn connection, b *bundle) error {
+	user := ctx
+	ctx, cancel := context.WithTimeout(ctx, cmd.Within)
+	defer cancel()
 	about, err := json.Marshal(map[string]string{"gantry": version, "at": b.at.UTC().Format(time.RFC3339)})
 	faults := []error{b.write("README", []byte(bundleReadme)), b.json("version.json", about, err)}
 	for i, api := range strings.Split(conn.api, ",") {
@@ -153,7 +164,7 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 		faults = append(faults, b.json(fmt.Sprintf("health-%d.json", i+1), text, err))
 	}
 	raw := func(name string, get func(context.Context) (json.RawMessage, error)) {
-		if ctx.Err() == nil {
+		if user.Err() == nil {
 			ctx, cancel := context.WithTimeout(ctx, bundleCall)
 			defer cancel()
 			text, err := get(ctx)
@@ -190,7 +201,7 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 		text, err := tail(path)
 		faults = append(faults, b.add(fmt.Sprintf("files/%d-%s", i+1, filepath.Base(path)), []byte(b.scrub.text(text)), err))
 	}
-	return errors.Join(append(faults, ctx.Err())...)
+	return errors.Join(append(faults, user.Err())...)
 }
 
 func rawOf[T any](get func(context.Context) (client.Answer[T], error)) func(context.Context) (json.RawMessage, error) {
@@ -214,7 +225,10 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, bundleMetrics))
+	text, err := io.ReadAll(io.LimitReader(res.Body, bundleMetrics+1))
+	if len(text) > bundleMetrics {
+		return nil, fmt.Errorf("it answers more than %d MiB", bundleMetrics>>20)
+	}
 	if err == nil && res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable {
 		err = fmt.Errorf("it answers %s", res.Status)
 	}
@@ -223,7 +237,7 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 
 // tail reads the end of a file, from the begin of a line on: half a secret has not the form of one.
 func tail(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe nobody writes to is not waited for
 	if err != nil {
 		return "", err
 	}

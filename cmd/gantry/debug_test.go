@@ -14,7 +14,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"gantry/test/plane"
 )
 
 // unpacked reads a bundle and checks it against its manifest.
@@ -144,6 +148,100 @@ func TestNoSecretIsInABundle(t *testing.T) {
 	}
 	if !strings.Contains(files["files/1-scheduler.log"], "after the key") {
 		t.Errorf("what is between two keys is left out: %s", files["files/1-scheduler.log"])
+	}
+}
+
+// TestNoStoredSecretIsInABundle plants what a real API stores: none of it comes back out.
+func TestNoStoredSecretIsInABundle(t *testing.T) {
+	s := newSite(t)
+	dir := t.TempDir()
+	password := filepath.Join(dir, "password")
+	if err := os.WriteFile(password, []byte("planted-password\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := s.feed("planted-secret\n", "secret set HF_TOKEN --from-file -"); out.Code != exitOK {
+		t.Fatalf("%+v", out)
+	}
+	s.good("registry create team --username robot --password-file " + password)
+	pod := string(s.create("pod create web busybox --cpu cpu3g --env PLAIN=planted-env --env=HF={{GANTRY_SECRET_HF_TOKEN}}"))
+	token := strings.TrimSpace(s.good("host token --data-center EU-RO-1 --ttl 10m"))
+	var all struct{ Hosts []struct{ ID string } }
+	if err := json.Unmarshal([]byte(s.good("host list -o json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range all.Hosts {
+		s.good("host cordon " + h.ID) // those are not well, so their pods are asked for
+	}
+	path := filepath.Join(dir, "a.tar.gz")
+	s.good("debug bundle " + path + " --metrics " + s.url + "/no-metrics")
+	files, missing := unpacked(t, path)
+	pods := ""
+	for name, text := range files {
+		if strings.HasPrefix(name, "pods-") {
+			pods += text
+		}
+		for _, secret := range []string{"planted", token, plane.KeyText(plane.User).Reveal(), plane.KeyText(plane.Operator).Reveal()} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s has %q", name, secret)
+			}
+		}
+	}
+	if len(files) < 10 || len(missing) != 1 || !strings.Contains(pods, pod) {
+		t.Errorf("%d files, without %v; pods:\n%s", len(files), missing, pods)
+	}
+}
+
+// TestABundleOfADeadCluster: one that refuses and one that never answers cost no more than the time given, and the rest is there.
+func TestABundleOfADeadCluster(t *testing.T) {
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer hangs.Close()
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte("x 1\n"), bundleMetrics/4+1))
+	}))
+	defer endless.Close()
+	dir := t.TempDir()
+	path, log, pipe := filepath.Join(dir, "a.tar.gz"), filepath.Join(dir, "log"), filepath.Join(dir, "pipe")
+	if err := os.WriteFile(log, []byte("the last words\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	got, _ := gantry(t, setup{env: map[string]string{"GANTRY_API": "http://127.0.0.1:1," + hangs.URL}},
+		"debug", "bundle", path, "--within", "1s", "--metrics", endless.URL, "--metrics", hangs.URL, "--include", log, "--include", pipe)
+	if took := time.Since(began); got.Code != exitOK || took > 20*time.Second {
+		t.Errorf("after %s: %+v", took, got)
+	}
+	files, missing := unpacked(t, path)
+	if files["files/1-log"] != "the last words\n" || files["version.json"] == "" {
+		t.Errorf("%v", files)
+	}
+	for name, why := range map[string]string{
+		"health-1.json": "refused", "health-2.json": "deadline", "cluster.json": "", "hosts.json": "", "metrics-1.txt": "", "metrics-2.txt": "", "files/2-pipe": "it is no file",
+	} {
+		if missing[name] == "" || !strings.Contains(missing[name], why) {
+			t.Errorf("%s is missing because %q", name, missing[name])
+		}
+	}
+}
+
+func TestNoAnswerIsCutSilently(t *testing.T) {
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte("x 1\n"), bundleMetrics/4+1))
+	}))
+	defer endless.Close()
+	if _, err := fetch(t.Context(), endless.URL); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+		t.Errorf("got %v", err)
+	}
+	b := &bundle{tar: tar.NewWriter(io.Discard), scrub: newScrubber()}
+	for range 5 {
+		if err := b.add("part", make([]byte, bundleMost/4), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.parts[3].Missing != "" || b.parts[4].Missing == "" {
+		t.Errorf("a bundle grows without end: %+v", b.parts)
 	}
 }
 

@@ -23,7 +23,7 @@ type Requests struct {
 func NewRequests(r prometheus.Registerer, prefix string) *Requests {
 	q := &Requests{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "_requests_total", Help: "Requests that were answered, by status code; none: the client was gone first.",
+			Name: prefix + "_requests_total", Help: "Requests that were answered, by status code; other: one that no standard has; none: the client was gone first.",
 		}, []string{"code"}),
 		began: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "_request_duration_seconds", Help: "How long it took until an answer began.",
@@ -71,7 +71,11 @@ func (a *answer) begin(status int) {
 		return
 	}
 	a.status = status
-	a.q.total.WithLabelValues(strconv.Itoa(status)).Inc()
+	code := "other" // a pod's page may answer with any number, and there are to be few series
+	if http.StatusText(status) != "" {
+		code = strconv.Itoa(status)
+	}
+	a.q.total.WithLabelValues(code).Inc()
 	a.q.began.Observe(time.Since(a.since).Seconds())
 }
 
@@ -91,6 +95,12 @@ func (a *answer) Write(p []byte) (int, error) {
 func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	a.begin(http.StatusOK)
 	return io.Copy(a.ResponseWriter, r)
+}
+
+// FlushError is what http.ResponseController calls; it begins an answer that has not begun.
+func (a *answer) FlushError() error {
+	a.begin(http.StatusOK)
+	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
 // Hijack implements http.Hijacker, for what writes its answer to the connection itself.

@@ -28,6 +28,7 @@ func TestRequestsAreCountedOnce(t *testing.T) {
 				_ = conn.Close()
 			}
 		}},
+		{"other", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(799) }}, // a pod's page may answer with any number
 		{"none", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 	} {
 		registry := prometheus.NewRegistry()
@@ -42,4 +43,26 @@ func TestRequestsAreCountedOnce(t *testing.T) {
 			t.Errorf("%s: %v", tt.code, got)
 		}
 	}
+}
+
+// TestAStreamBeginsWhenItIsFlushed: what counts is when the client had its beginning, not its end.
+func TestAStreamBeginsWhenItIsFlushed(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	q, ended := NewRequests(registry, "test"), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-ended
+		}), w, r)
+	}))
+	defer srv.Close()
+	res, err := srv.Client().Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if got := metricstable.Text(t, registry); !got["test_request_duration_seconds_count 1"] || !got["test_requests_open 1"] || !got[`test_requests_total{code="200"} 1`] {
+		t.Errorf("%v", got)
+	}
+	close(ended)
 }

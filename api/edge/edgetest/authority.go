@@ -38,11 +38,25 @@ type Authority struct {
 // NewAuthority starts one that looks for answers at a port of loopback. A certificate is for so long.
 func NewAuthority(t *testing.T, port int, valid time.Duration) *Authority {
 	t.Helper()
+	a := &Authority{}
+	a.begin(t, port, valid, a.nameServer(t))
+	return a
+}
+
+// NewAuthorityOf starts one that asks the name server at an address for TXT records. It has no Command and no counts of them.
+func NewAuthorityOf(t *testing.T, names string, valid time.Duration) *Authority {
+	t.Helper()
+	a := &Authority{}
+	a.begin(t, 1, valid, names)
+	return a
+}
+
+func (a *Authority) begin(t *testing.T, port int, valid time.Duration, names string) {
+	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	t.Setenv("PEBBLE_WFE_NONCEREJECT", "0")
 	quiet := log.New(io.Discard, "", 0)
-	a := &Authority{Server: x509.NewCertPool(), Users: x509.NewCertPool()}
-	names := a.nameServer(t, quiet)
+	a.Server, a.Users = x509.NewCertPool(), x509.NewCertPool()
 	memory := db.NewMemoryStore()
 	signer := ca.New(quiet, memory, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {ValidityPeriod: uint64(valid / time.Second)}})
 	front := wfe.New(quiet, memory, va.New(quiet, port, port, false, names, memory), signer, nil, false, false, 0, 0)
@@ -63,14 +77,13 @@ func NewAuthority(t *testing.T, port int, valid time.Duration) *Authority {
 	a.Server.AddCert(s.Certificate())
 	a.ServerPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	a.Users.AppendCertsFromPEM(signer.GetRootCert(0).PEM())
-	return a
 }
 
 // nameServer starts a name server for which every name is on loopback, and makes the program that sets records there.
-func (a *Authority) nameServer(t *testing.T, quiet *log.Logger) string {
+func (a *Authority) nameServer(t *testing.T) string {
 	t.Helper()
 	addr := freePort(t)
-	names, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{addr}, Log: quiet})
+	names, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{addr}, Log: log.New(io.Discard, "", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
