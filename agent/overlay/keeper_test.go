@@ -307,7 +307,7 @@ func TestAFileOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestPodsThatRunAreToldOfOtherResolvers lets names be answered after pods began.
+// TestPodsThatRunAreToldOfOtherResolvers lets names be answered after pods began. The notice goes by itself.
 func TestPodsThatRunAreToldOfOtherResolvers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -316,10 +316,16 @@ func TestPodsThatRunAreToldOfOtherResolvers(t *testing.T) {
 		s.book.err = errors.New("port 53 is taken")
 		defer s.begin()()
 		time.Sleep(time.Minute)
+		if all := s.Notices(); len(all) != 1 || all[0].Code != "dns_failed" {
+			t.Errorf("before names are answered: %v", all)
+		}
 		s.book.mu.Lock()
 		s.book.err = nil
 		s.book.mu.Unlock()
 		time.Sleep(time.Minute)
+		if all := s.Notices(); len(all) > 0 || !s.Complete(hostNet.Clone()).Names {
+			t.Errorf("once they are: %v", all)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if len(told) != 4 || !strings.Contains(told[1], "nameserver 1.1.1.1") || !strings.Contains(told[2], "nameserver 10.88.0.1") || told[3] != s.ResolvConf() {

@@ -20,7 +20,7 @@ import (
 const (
 	waitMost     = 5 * time.Second  // of a Call, for a process that stands
 	callWithin   = 15 * time.Second // of a Conn's, unless its context ends before
-	helloWithin  = 2 * time.Second
+	helloWithin  = 2 * time.Second  // of a process that is found
 	fillWithin   = 30 * time.Second
 	restartLeast = 50 * time.Millisecond
 	restartMost  = 5 * time.Second
@@ -29,6 +29,9 @@ const (
 
 // ErrDown says that the process is not there now. It is started again, and told all it has to know.
 var ErrDown = errors.New("the process is not running")
+
+// errStarting says that a process was started and is waited for.
+var errStarting = errors.New("it was started and does not answer yet")
 
 // errClosed says that the client was closed or removed meanwhile.
 var errClosed = errors.New("nobody keeps the process any more")
@@ -97,7 +100,7 @@ func (c *Client) Conn(ctx context.Context) (*Conn, error) {
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		conn, ready, fault := c.conn, c.ready, c.fault
+		conn, ready := c.conn, c.ready
 		c.mu.Unlock()
 		if conn != nil {
 			return conn, nil
@@ -105,11 +108,21 @@ func (c *Client) Conn(ctx context.Context) (*Conn, error) {
 		select {
 		case <-ready:
 		case <-timer.C:
-			return nil, errors.Join(ErrDown, fault)
+			return nil, c.down()
 		case <-ctx.Done():
-			return nil, errors.Join(ErrDown, fault, ctx.Err())
+			return nil, errors.Join(c.down(), ctx.Err())
 		}
 	}
+}
+
+// down is ErrDown, and why.
+func (c *Client) down() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(c.fault, ErrDown) {
+		return c.fault
+	}
+	return errors.Join(ErrDown, c.fault)
 }
 
 // gone forgets a connection that is of no use any more.
@@ -170,7 +183,7 @@ func (c *Client) keep(ctx context.Context) {
 	}()
 	wait, said := restartLeast, ""
 	for ctx.Err() == nil {
-		began := time.Now()
+		stood := time.Duration(0)
 		conn, err := c.obtain(ctx)
 		if err == nil {
 			err = c.fill(ctx, conn)
@@ -178,11 +191,13 @@ func (c *Client) keep(ctx context.Context) {
 		if err == nil {
 			c.publish(conn)
 			said = ""
+			began := time.Now()
 			select {
 			case <-conn.down:
 				err = ErrDown
 			case <-ctx.Done():
 			}
+			stood = time.Since(began)
 		}
 		if conn != nil {
 			conn.close()
@@ -192,7 +207,7 @@ func (c *Client) keep(ctx context.Context) {
 			return
 		}
 		c.gone(nil, err)
-		if time.Since(began) > stoodLong {
+		if stood > stoodLong {
 			wait = restartLeast
 		}
 		level := slog.LevelError
@@ -201,7 +216,7 @@ func (c *Client) keep(ctx context.Context) {
 		} else {
 			said = text
 		}
-		c.cfg.Log.Log(ctx, level, "a process of the network does not stand; it is started again", "process", c.cfg.Name, "stood", time.Since(began), "in", wait, "err", err)
+		c.cfg.Log.Log(ctx, level, "a process of the network does not stand; it is started again", "process", c.cfg.Name, "stood", stood, "in", wait, "err", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -281,19 +296,19 @@ func (c *Conn) PID() int { return c.pid }
 // Call is like Client's, of this process alone. A question without an answer ends the connection, since the next answer would be
 // taken for its.
 func (c *Conn) Call(ctx context.Context, verb string, ask, answer any, files ...*os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
 	got, err := c.ask(ctx, verb, ask, answer, numbers(files))
 	closeAll(got)
 	return err
 }
 
-// ask is Call. Files that come with the answer are the caller's to close.
+// ask is Call, as long as its context lasts, which has a deadline. Files that come with the answer are the caller's to close.
 func (c *Conn) ask(ctx context.Context, verb string, ask, answer any, fds []int) ([]*os.File, error) {
 	body, err := json.Marshal(ask)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
-	defer cancel()
 	deadline, _ := ctx.Deadline()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is also the processes of the tests.
+func TestMain(m *testing.M) {
+	become(os.Args)
+	goleak.VerifyTestMain(m)
+}
 
 // echo answers with what it was asked and the contents of the files.
 type echo struct{}

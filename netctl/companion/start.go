@@ -20,9 +20,12 @@ import (
 )
 
 const (
-	startWithin = 5 * time.Second
+	// startWithin is how long a process that was started may take to answer. One that is killed for being slow is as slow the next
+	// time: a machine that boots, and has its programs to read from its disk, is given its time.
+	startWithin = time.Minute
 	endWithin   = 2 * time.Second // of a process that is told to; then it is killed
-	pollEvery   = 2 * time.Millisecond
+	pollLeast   = 2 * time.Millisecond
+	pollMost    = 50 * time.Millisecond
 	maxBorn     = 9 // files of a process that is started
 )
 
@@ -42,11 +45,14 @@ func (c *Client) obtain(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	if err == nil {
-		err := c.greet(ctx, conn, build)
+		err := c.greetSoon(ctx, conn, build)
 		if err == nil {
 			return conn, nil
 		}
 		conn.close()
+		if ctx.Err() != nil { // it is not the process that is late
+			return nil, ctx.Err()
+		}
 		if err := c.cfg.end(ctx, errors.Is(err, errOther)); err != nil {
 			return nil, err
 		}
@@ -56,20 +62,37 @@ func (c *Client) obtain(ctx context.Context) (*Conn, error) {
 			return nil, err
 		}
 	}
-	if conn, err = c.cfg.start(ctx, build, c.sockets); err != nil {
+	return c.launch(ctx, build)
+}
+
+// launch starts a process and waits until it answers. One that does not is ended: nobody else would know of it.
+func (c *Client) launch(ctx context.Context, build string) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	p, err := c.cfg.start(build, c.sockets)
+	if err != nil {
 		return nil, err
 	}
-	if err := c.greet(ctx, conn, build); err != nil {
+	c.gone(nil, errStarting)
+	conn, err := c.cfg.await(ctx, p)
+	if err == nil {
+		if err = c.greet(ctx, conn, build); err == nil {
+			return conn, nil
+		}
 		conn.close()
-		return nil, err
 	}
-	return conn, nil
+	p.kill()
+	return nil, err
+}
+
+func (c *Client) greetSoon(ctx context.Context, conn *Conn, build string) error {
+	ctx, cancel := context.WithTimeout(ctx, helloWithin)
+	defer cancel()
+	return c.greet(ctx, conn, build)
 }
 
 // greet makes sure that the process answers, and is the right one, and keeps its sockets.
 func (c *Client) greet(ctx context.Context, conn *Conn, build string) error {
-	ctx, cancel := context.WithTimeout(ctx, helloWithin)
-	defer cancel()
 	var h hello
 	files, err := conn.ask(ctx, verbHello, nil, &h, nil)
 	defer closeAll(files)
@@ -167,8 +190,24 @@ func peer(u *net.UnixConn) (who *unix.Ucred, err error) {
 	return who, err
 }
 
-// start starts a process and connects to it.
-func (c Config) start(ctx context.Context, build string, sockets []int) (*Conn, error) {
+// process is one that was started.
+type process struct {
+	started *os.Process
+	ended   chan struct{} // closed when it has
+	err     error         // then: why
+}
+
+// kill ends it at once.
+func (p *process) kill() {
+	_ = p.started.Kill() // it may have ended
+	select {
+	case <-p.ended:
+	case <-time.After(endWithin):
+	}
+}
+
+// start starts a process.
+func (c Config) start(build string, sockets []int) (*process, error) {
 	if len(sockets) > maxBorn {
 		return nil, errors.New("too many files for a process")
 	}
@@ -193,9 +232,12 @@ func (c Config) start(ctx context.Context, build string, sockets []int) (*Conn, 
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // ends with the process, which may outlive the client
-	return c.await(ctx, ended)
+	p := &process{started: cmd.Process, ended: make(chan struct{})}
+	go func() { // ends with the process, which may outlive the client
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
 }
 
 // bind makes the control socket, at which nobody listens yet.
@@ -222,22 +264,18 @@ func (c Config) bind() (*os.File, error) {
 }
 
 // await connects to a process as soon as it listens.
-func (c Config) await(ctx context.Context, ended <-chan error) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
+func (c Config) await(ctx context.Context, p *process) (*Conn, error) {
+	for wait := pollLeast; ; wait = min(2*wait, pollMost) {
 		conn, err := c.dial()
 		if err == nil || !absent(err) {
 			return conn, err
 		}
 		select {
-		case err := <-ended:
-			return nil, errors.Join(errors.New("it ended before it listened"), err)
+		case <-p.ended:
+			return nil, errors.Join(errors.New("it ended before it listened"), p.err)
 		case <-ctx.Done():
 			return nil, errors.Join(errors.New("it does not listen"), ctx.Err())
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }
