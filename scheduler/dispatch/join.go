@@ -33,7 +33,7 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	}
 	now := time.Now()
 	// Whoever reaches the port gets this far: a look at the state is all that a guess may cost.
-	if err := s.tokenIsGood(ctx, token, now); err != nil {
+	if err := s.mayJoin(ctx, token, in.GetMachineId(), now); err != nil {
 		s.Log.Warn("a join was refused", "name", in.GetName(), "err", err)
 		return nil, grpcError(err)
 	}
@@ -63,22 +63,32 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	}, nil
 }
 
-// tokenIsGood refuses a token that is unknown, burnt, expired or forged. The state machine checks it
-// again when it burns it.
-func (s *Server) tokenIsGood(ctx context.Context, token pki.JoinToken, now time.Time) error {
+// mayJoin refuses a token that is unknown, burnt, expired or forged, which the state machine checks again when it burns it, and
+// a machine with the id of a host that has a session now, whatever their hardware: clones of a virtual machine may share that, too.
+func (s *Server) mayJoin(ctx context.Context, token pki.JoinToken, machine string, now time.Time) error {
 	if err := s.Node.Barrier(ctx); err != nil {
 		return err
 	}
 	good := false
+	var had []fleet.Host
 	err := s.Store.View(func(v *state.View) error {
 		t, ok := v.Token(fleet.TokenID(token.ID))
 		good = ok && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt)
+		had = v.HostsOf(machine)
 		return nil
 	})
-	if err == nil && !good {
-		err = &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is not valid"}
+	if err != nil {
+		return err
 	}
-	return err
+	if !good {
+		return &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is not valid"}
+	}
+	for i := range had {
+		if s.Reachable(had[i].ID) {
+			return state.CopiedMachine(&had[i], "is connected at this moment")
+		}
+	}
+	return nil
 }
 
 // Renew implements link.JoinServer.

@@ -221,7 +221,10 @@ func TestHostRoles(t *testing.T) {
 	w.refused(fleet.CodeNotAllowed, roles())
 	// Nor has a machine that joins again what its earlier record had.
 	w.must(SetHostRoles{Host: "host-b", Roles: []fleet.HostRole{fleet.RoleStorage}})
-	if h := w.join("host-c", "machine-b"); len(h.Roles) > 0 {
+	w.lose("host-b")
+	tok := token("again")
+	join := JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-c", MachineID: "machine-b"}, At: at(900)}
+	if h := w.must(PutToken{tok, at(0)}, join).(fleet.Host); len(h.Roles) > 0 {
 		t.Errorf("roles %v", h.Roles)
 	}
 	w.view(func(v *View) {
@@ -312,7 +315,8 @@ func TestAMachineThatJoinsAnewLooksAfterItsBackends(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
 	tok := token("again")
-	w.must(PutToken{tok, at(59)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a"}, At: at(60)})
+	w.lose("host-a")
+	w.must(PutToken{tok, at(59)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a"}, At: at(900)})
 	w.view(func(v *View) {
 		b, _ := v.Backend("b-fast")
 		h, _ := v.Host("host-new")

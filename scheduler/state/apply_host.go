@@ -2,7 +2,9 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"time"
 
 	"gantry/fleet"
 )
@@ -44,14 +46,18 @@ func (c JoinHost) apply(t *txn) (any, error) {
 	}), nil
 }
 
-// replaceOld deletes the record that the machine has from an earlier join, unless its pods may still
-// run there or have data there.
+// replaceOld deletes the record that the machine has from an earlier join, unless that may be another machine's, or its pods
+// may still run there or have data there.
 func (c JoinHost) replaceOld(t *txn) error {
 	var old []fleet.HostID
 	rowsOf(t, &t.base.hosts, fleet.AccountID(c.Host.MachineID), func(h *fleet.Host) { old = append(old, h.ID) })
 	slices.Sort(old)
 	for _, id := range old {
-		if h := get(t, &t.base.hosts, id); t.mayHold(id) && h.Lineage != t.lineage() {
+		h := get(t, &t.base.hosts, id)
+		if err := c.mayBeAnother(h); err != nil {
+			return err
+		}
+		if t.mayHold(id) && h.Lineage != t.lineage() {
 			return exists("this machine is already a host, and may run pods that this control plane, which was restored, does not know")
 		}
 		if slices.ContainsFunc(t.podsOn(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
@@ -63,6 +69,34 @@ func (c JoinHost) replaceOld(t *txn) error {
 		t.succeed(id, c.Host.ID)
 	}
 	return nil
+}
+
+// awayLong is how long a host has to be away before a machine with its id is taken for it, where their hardware tells nothing.
+const awayLong = 10 * time.Minute
+
+// mayBeAnother refuses a machine that may not be the host whose id it has.
+func (c JoinHost) mayBeAnother(h *fleet.Host) error {
+	switch {
+	case h.State == fleet.HostGone:
+		return nil
+	case h.Hardware != "" && c.Host.Hardware != "":
+		if h.Hardware == c.Host.Hardware {
+			return nil
+		}
+		return CopiedMachine(h, "has another main board")
+	case h.State == fleet.HostReady:
+		return CopiedMachine(h, "is connected")
+	case c.At.Before(h.SeenAt.Add(awayLong)):
+		return CopiedMachine(h, "was there a moment ago")
+	}
+	return nil
+}
+
+// CopiedMachine is the error of a join with the machine id of a host that may be another machine, as why says.
+func CopiedMachine(h *fleet.Host, why string) error {
+	return exists(fmt.Sprintf("the machine's id is that of host %q (%s), which %s. Was a disk or a template copied? Then give this machine an id of its own: "+
+		"rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup; a virtual machine also needs a UUID of its own. "+
+		"If it takes the place of that host: gantry host remove %s", h.Name, h.ID, why, h.ID))
 }
 
 // succeed has backends that name a host as the one that looks after them name the one that the machine is now. It gets

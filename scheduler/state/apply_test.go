@@ -139,9 +139,10 @@ func TestJoinMakesTheDataCenterWhenItIsNew(t *testing.T) {
 func TestRejoinOfAMachine(t *testing.T) {
 	w := newWorld(t).settle()
 	w.podIn(fleet.StatusRunning, fleet.GoalRun)
+	w.lose("host-a")
 	tok := token("t2")
 	w.must(PutToken{tok, at(0)})
-	again := JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a"}, At: at(60)}
+	again := JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a"}, At: at(900)}
 	w.refused(fleet.CodeExists, again)
 	w.must(w.report("pod-1", fleet.EventExited))
 	w.must(again)
@@ -152,7 +153,7 @@ func TestRejoinOfAMachine(t *testing.T) {
 	})
 	w.check()
 	// The pod's host is gone: it can be started elsewhere, or terminated at once.
-	w.must(ActPod{Account: "acme", Pod: "pod-1", Action: fleet.ActionStart, At: at(70), Bind: &Binding{
+	w.must(ActPod{Account: "acme", Pod: "pod-1", Action: fleet.ActionStart, At: at(910), Bind: &Binding{
 		Host: "host-b", HostEpoch: 1, GPUs: []string{"host-b-gpu-0"},
 	}})
 	if p := w.pod("pod-1"); p.Host != "host-b" || !p.Held {

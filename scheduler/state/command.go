@@ -73,7 +73,7 @@ type PutToken struct {
 // JoinHost burns a join token and creates a host, and its data center when that is new. Of Host the
 // proposer sets ID, Name, MachineID and JoinedAt; data center and tier are the token's. The machine's
 // earlier host record, if there is one that holds no pods, is deleted. Value: fleet.Host.
-// Errors: unauthorized (token unknown, expired or wrong), exists, invalid.
+// Errors: unauthorized (token unknown, expired or wrong), exists (also: a host with the machine's id, which may be another machine), invalid.
 type JoinHost struct {
 	Token fleet.TokenID `cbor:"1,keyasint"`
 	Hash  []byte        `cbor:"2,keyasint"` // of the token's secret

@@ -3,7 +3,7 @@ package state
 import "fmt"
 
 // LevelOf returns the feature level from which on a command may be on the log; 0 for one that was given
-// none, which no log may hold.
+// none, which no log may hold. Level 1 is what the first release understands; a command that comes after it gets the next level.
 func LevelOf(cmd Command) uint64 {
 	switch cmd.(type) {
 	case Bootstrap, PutDataCenter, PutCatalog, PutAccount, PutKey, DeleteKey, PutToken, JoinHost, ConnectHost, SetHostState,

@@ -226,6 +226,11 @@ func drawOperator(t *rapid.T, now time.Time, step int) []Command {
 	machine := pick(t, "machine", "machine-a", "machine-b", "machine-c", "machine-c")
 	return []Command{
 		PutToken{Token: tok, At: now},
-		JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-c", MachineID: machine, JoinedAt: now}, At: now},
+		JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-c", MachineID: machine, JoinedAt: now, Hardware: drawBoard(t, machine)}, At: now},
 	}
+}
+
+// drawBoard draws what a machine tells of its main board.
+func drawBoard(t *rapid.T, machine string) string {
+	return pick(t, "board", "", "board-"+machine, "board-"+machine)
 }

@@ -90,6 +90,7 @@ func (w *world) drawConnect(t *rapid.T, host fleet.HostID, now time.Time) Connec
 	if c.BootID == "" || rapid.IntRange(0, 3).Draw(t, "booted") == 0 {
 		c.BootID = fmt.Sprintf("boot-%d", w.index)
 	}
+	c.Hardware = drawBoard(t, c.MachineID)
 	for _, id := range []fleet.PodID{"p1", "p2", "p3", "p4", "p5", "p6"} {
 		if rapid.IntRange(0, 2).Draw(t, "is there") == 0 {
 			continue

@@ -365,7 +365,7 @@ func TestAHostThatWasJoiningInTheCopyMayRunPods(t *testing.T) {
 	w.refused(fleet.CodeNotAllowed, w.startElsewhere("run-1", 0))
 	w.refused(fleet.CodeConflictRule, RemoveHost{Host: "host-c", At: at(75)})
 	again := token("again")
-	joins := JoinHost{Token: "again", Hash: again.Hash, Host: fleet.Host{ID: "host-d", MachineID: "machine-c"}, At: at(76)}
+	joins := JoinHost{Token: "again", Hash: again.Hash, Host: fleet.Host{ID: "host-d", MachineID: "machine-c"}, At: at(776)}
 	w.must(PutToken{Token: again, At: at(0)})
 	w.refused(fleet.CodeExists, joins)
 	w.must(FenceHost{Host: "host-c", At: at(77)}, w.startElsewhere("run-1", 0), RemoveHost{Host: "host-c", At: at(78)}, joins)

@@ -246,6 +246,15 @@ func (v *View) Hosts() []fleet.Host {
 	return out
 }
 
+// HostsOf returns the hosts with a machine id, by id.
+func (v *View) HostsOf(machine string) []fleet.Host {
+	var out []fleet.Host
+	for _, id := range sortedKeys(v.tb.hosts.of[fleet.AccountID(machine)]) {
+		out = append(out, cloneHost(v.tb.host(id)))
+	}
+	return out
+}
+
 // HostUsage returns a host with what its pods hold of it.
 func (v *View) HostUsage(id fleet.HostID) (fleet.HostView, bool) {
 	h := v.tb.host(id)

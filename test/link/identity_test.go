@@ -97,3 +97,39 @@ func TestACopyOfAHostsDiskIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestCopiesOfAMachineJoin has machines join that have the id of a host: one that is connected, and one that is away.
+func TestCopiesOfAMachineJoin(t *testing.T) {
+	w := newWorld(t)
+	s := w.newScheduler(loopback, dispatch.Config{Heartbeat: 100 * time.Millisecond, Silence: time.Second, Patience: 500 * time.Millisecond})
+	s.begin()
+	h := w.newHost(s.addr)
+	token := w.token()
+	join := func(board string) (fleet.HostID, error) {
+		id, err := agent.JoinCluster(w.ctx, agent.JoinConfig{
+			Dir: t.TempDir(), Schedulers: []string{s.addr}, Name: "copy", Token: token, MachineID: h.machine, Hardware: board, Dial: w.dial,
+		})
+		return fleet.HostID(id), err
+	}
+	refused := func(board, why string) {
+		t.Helper()
+		if _, err := join(board); err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), string(h.id)) {
+			t.Errorf("board %q, which %s: %v", board, why, err)
+		}
+	}
+	refused("board-2", "another main board")
+	h.start(s.addr)
+	w.soon("the host is ready", func() bool { return s.dispatch.Reachable(h.id) })
+	for _, board := range []string{"board-1", "board-2"} {
+		refused(board, "is connected at this moment")
+	}
+	h.kill()
+	w.soon("its session has ended", func() bool { return !s.dispatch.Reachable(h.id) })
+	refused("board-2", "another main board")
+	// The same machine, which was installed anew, with the token that was refused all along. It waits for nothing.
+	id, err := join("board-1")
+	must(t, err)
+	if now := h.record(); now.ID != "" || id == h.id {
+		t.Errorf("the machine has two records: %+v", now)
+	}
+}
