@@ -28,7 +28,7 @@ func (s system) getenv(name string) string {
 // cli is the command line.
 type cli struct {
 	API        string `name:"api" placeholder:"URL" help:"Address of the API, or several of one cluster, joined by commas. Else $$GANTRY_API, else that of the last gantry dev."`
-	APIKeyFile string `name:"api-key-file" placeholder:"FILE" help:"File with the API key. Else $$GANTRY_API_KEY, else that of the last gantry dev. A key is never given as an argument."`
+	APIKeyFile string `name:"api-key-file" placeholder:"FILE" help:"File with the API key, or with the keys that gantry-scheduler init wrote: then operators' commands take the operator's. Else $$GANTRY_API_KEY, else that of the last gantry dev. A key is never given as an argument."`
 	Output     string `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs: exactly what the API said."`
 
 	Dev      devCmd      `cmd:"" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`

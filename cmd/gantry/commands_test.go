@@ -213,9 +213,15 @@ func TestDeleteWaitsUntilItIsGone(t *testing.T) {
 }
 
 func TestKeysGoOnlyWhereTheyBelong(t *testing.T) {
-	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte("gk_file\n"), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	keyFile, keysFile := filepath.Join(dir, "key"), filepath.Join(dir, "keys.json")
+	for name, text := range map[string]string{
+		keyFile:  "gk_file\n",
+		keysFile: `{"clusterId": "c", "adminKey": "gk_admin", "accountId": "a", "apiKey": "gk_first"}` + "\n", // as init writes it
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	tests := []struct {
 		name, args, dev string // dev: api of the last dev.json
@@ -224,6 +230,9 @@ func TestKeysGoOnlyWhereTheyBelong(t *testing.T) {
 	}{
 		{"environment", "pod list", "$SERVER", nil, "gk_user"},
 		{"file beats environment", "pod list --api-key-file " + keyFile, "", nil, "gk_file"},
+		{"keys of init", "pod list --api-key-file " + keysFile, "", nil, "gk_first"},
+		{"keys of init, for operators", "host list --api-key-file " + keysFile, "", nil, "gk_admin"},
+		{"one key, for operators", "host list --api-key-file " + keyFile, "", nil, "gk_file"},
 		{"last dev", "pod list", "$SERVER", map[string]string{"GANTRY_API": "", "GANTRY_API_KEY": ""}, "gk_devuser"},
 		{"last dev, for operators", "host list", "$SERVER", map[string]string{"GANTRY_API": "", "GANTRY_API_KEY": ""}, "gk_devadmin"},
 		{"dev's address with a user's key, for operators", "host list", "$SERVER", nil, "gk_devadmin"},
@@ -259,6 +268,26 @@ func TestKeysGoOnlyWhereTheyBelong(t *testing.T) {
 				t.Errorf("%s\n%s", diff, err.String())
 			}
 		})
+	}
+}
+
+func TestKeyFilesThatHoldNoKey(t *testing.T) {
+	for text, args := range map[string]string{
+		"":                      "pod list",
+		"gk_one\ngk_two\n":      "pod list",
+		`{"apiKey": "gk_cut`:    "pod list",
+		`{"apiKey": "gk_first"`: "pod list",
+		`{"apiKey": "gk_user"}`: "host list",
+		`{"adminKey": "gk_admin", "apiKey": " "}`: "pod list",
+	} {
+		path := filepath.Join(t.TempDir(), "keys")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, fake := gantry(t, setup{}, append(strings.Fields(args), "--api-key-file", path)...)
+		if got.Code != exitUsage || len(fake.keys) > 0 || !strings.Contains(got.Err, path) || strings.Contains(got.Err, "gk_") {
+			t.Errorf("%q: %+v, sent %q", text, got, fake.keys)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +91,7 @@ func devAddresses(last dev.File) string {
 // key finds the key. An operator's command prefers keys that are an operator's for sure.
 func (a *app) key(operator bool, last dev.File) (fleet.Secret, error) {
 	if a.cli.APIKeyFile != "" {
-		return readKey(a.cli.APIKeyFile)
+		return readKey(a.cli.APIKeyFile, operator)
 	}
 	user := fleet.Secret(strings.TrimSpace(a.getenv("GANTRY_API_KEY")))
 	keys := []fleet.Secret{user, last.APIKey}
@@ -105,7 +106,9 @@ func (a *app) key(operator bool, last dev.File) (fleet.Secret, error) {
 	return "", &exitError{exitRefused, errors.New("no API key: set GANTRY_API_KEY or give --api-key-file")}
 }
 
-func readKey(path string) (fleet.Secret, error) {
+// readKey reads a file that holds one key, or those that gantry-scheduler init wrote: the operator's is for operators' commands, the
+// first account's for all others.
+func readKey(path string, operator bool) (fleet.Secret, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", usage("API key file: %v", err)
@@ -116,8 +119,20 @@ func readKey(path string) (fleet.Secret, error) {
 		return "", usage("API key file: %v", err)
 	}
 	key := strings.TrimSpace(string(text))
+	if strings.HasPrefix(key, "{") {
+		var keys struct {
+			AdminKey string `json:"adminKey"`
+			APIKey   string `json:"apiKey"`
+		}
+		if err := json.Unmarshal(text, &keys); err != nil {
+			return "", usage("API key file %s: it begins as the keys of gantry-scheduler init do, and cannot be read: %v", path, err)
+		}
+		if key = keys.APIKey; operator {
+			key = keys.AdminKey
+		}
+	}
 	if key == "" || strings.ContainsAny(key, " \t\r\n") {
-		return "", usage("API key file %s: must hold one key and nothing else", path)
+		return "", usage("API key file %s: must hold one key and nothing else, or the keys that gantry-scheduler init wrote", path)
 	}
 	return fleet.Secret(key), nil
 }
