@@ -41,10 +41,16 @@ build: ## Build all binaries into bin/
 
 .PHONY: deb
 deb: ## Build Debian packages into bin/deb
+	@scripts/setup.sh deb
 	P=$(P) scripts/deb.sh
+
+.PHONY: deb-lint
+deb-lint: ## Build the packages of this architecture, and let lintian and systemd-analyze look at them
+	P=$(P) scripts/deb-check.sh --quick
 
 .PHONY: deb-check
 deb-check: ## Check the packages: lintian, units, install, upgrade, remove and purge in a Debian of its own; the same bytes when built again
+	@scripts/setup.sh deb-check
 	P=$(P) scripts/deb-check.sh
 	P=$(P) scripts/deb-repro.sh
 
@@ -72,6 +78,10 @@ lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint config verify
 	.bin/golangci-lint run ./...
 	.bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint
+
+.PHONY: ansible-lint
+ansible-lint: ## Lint the playbooks of deploy/ansible
+	cd deploy/ansible && ansible-lint -q --nocolor
 
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
@@ -126,6 +136,7 @@ chaos: setup ## The same with faults that last minutes
 
 .PHONY: lab
 lab: ## Boot three whole machines under QEMU, install the packages with the playbooks and use the cluster; LAB_KEEP=1 leaves them up
+	@scripts/setup.sh lab
 	go run ./test/lab
 
 .PHONY: e2e
@@ -138,7 +149,7 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint unit test-containerd fuzz-decoders hostile survive sim nfs volumes networks chaos-short e2e clients ## Everything that a change must pass
+test: setup check-generate lint ansible-lint deb-lint unit test-containerd fuzz-decoders hostile survive sim nfs volumes networks chaos-short e2e clients ## Everything that a change must pass
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)

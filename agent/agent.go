@@ -86,7 +86,10 @@ type Config struct {
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
 	Private    Private
 	Ready      func() // called once, when the first session stands or the pods of before are looked after
-	Log        *slog.Logger
+	// Watch is called once, after Ready, with what tells whether the agent itself moves; that may block. What Watch returns ends
+	// the asking. nil: nobody asks.
+	Watch func(moves func() bool) (stop func())
+	Log   *slog.Logger
 
 	host  fleet.HostID
 	where *directory
@@ -149,6 +152,9 @@ func Run(ctx context.Context, c Config) error {
 	defer d.close()
 	d.sessions.store, d.sessions.where = store, where
 	c.Ready()
+	if c.Watch != nil {
+		defer c.Watch(d.moves)()
+	}
 	d.live(ctx)
 	return nil
 }

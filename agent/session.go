@@ -65,6 +65,7 @@ type sessions struct {
 	closing   sync.WaitGroup // connections that are being closed
 
 	lastHeard atomic.Int64 // Unix nanoseconds of the session's newest message
+	busy      busy         // of run's goroutine and of the one that receives
 
 	// Of run's goroutine and of the session that it holds.
 	attempts uint64
@@ -77,10 +78,12 @@ type sessions struct {
 // only once without a pause: two that each name the other must not be asked in a circle.
 func (s *sessions) run(ctx context.Context) {
 	defer s.closing.Wait()
+	defer s.busy.waits()
 	var pace pacing
 	followed := false
 	for ctx.Err() == nil {
 		addr := s.where.next()
+		s.busy.works()
 		stood, err := s.once(ctx, addr)
 		if ctx.Err() != nil {
 			return
@@ -108,6 +111,7 @@ func (s *sessions) run(ctx context.Context) {
 		}
 		wait := pace.next(s.where.count())
 		s.log.Warn("no session with a scheduler", "addr", addr, "stood", stood, "err", err, "again_in", wait)
+		s.busy.waits()
 		_ = pause(ctx, wait)
 	}
 }
@@ -200,7 +204,9 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 		quiet := newSilence(time.Duration(welcome.GetSilenceMs())*time.Millisecond, end)
 		defer quiet.stop()
 		for {
+			s.busy.waits()
 			msg, err := stream.Recv()
+			s.busy.works()
 			quiet.stop()
 			s.lastHeard.Store(time.Now().UnixNano())
 			if err != nil {

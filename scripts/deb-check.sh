@@ -3,6 +3,7 @@
 # temporary folder, where no daemon is ever started: install, upgrade, remove, install again, purge. Nothing is installed on the machine.
 #
 #   scripts/deb-check.sh [FOLDER]       of the packages; without it they are built
+#   scripts/deb-check.sh --quick        builds them for this alone; lintian and the units, nothing that needs root
 #
 # It needs root, debootstrap and lintian. The Debian is kept in .bin/deb-check; SUITE (bookworm) says which.
 set -euo pipefail
@@ -79,15 +80,26 @@ next() {
 	done
 }
 
+needs() {
+	local name
+	for name in "$@"; do
+		command -v "$name" >/dev/null || die "$name is missing: scripts/setup.sh deb-check"
+	done
+}
+
+quick() {
+	local arch
+	arch=$(dpkg --print-architecture)
+	needs lintian systemd-analyze
+	DEB_OUT=$scratch DEB_XZ=0 scripts/deb.sh "$arch"
+	analyse "$scratch"
+}
+
 outside() {
 	local debs=${1:-} arch tar name
 	arch=$(dpkg --print-architecture)
 	[ "$(id -u)" = 0 ] || die 'root is needed, for debootstrap and chroot'
-	for name in debootstrap lintian systemd-analyze; do
-		command -v "$name" >/dev/null || die "$name is missing: apt-get install debootstrap lintian systemd"
-	done
-	scratch=$(mktemp -d)
-	trap 'rm -rf --one-file-system "$scratch"' EXIT
+	needs debootstrap lintian systemd-analyze
 	if [ -z "$debs" ]; then
 		debs=bin/deb
 		scripts/deb.sh "$arch"
@@ -167,10 +179,18 @@ use() {
 	bash -c "$(sed -n 's/^ExecStartPre=+//p' /usr/lib/systemd/system/gantry-scheduler.service)"
 	[ -z "$(find "$scheduler" ! -user gantry-scheduler)" ] || die 'the scheduler does not own its data'
 	setpriv --reuid=gantry-scheduler --regid=gantry-scheduler --clear-groups cat "$scheduler/seal.key" >/dev/null || die 'the scheduler cannot read its key'
-	mkdir -p "$agent"/{pki,roots/p1,disks,logs,persistent/p1/data} /run/gantry-56f8/volumes
+	mkdir -p "$agent"/{pki,roots/p1,disks,logs,persistent/p1/data,persistent/.loop} /run/gantry-56f8/volumes
 	echo precious >"$agent/persistent/p1/data/file"
+	echo precious >"$agent/persistent/.loop/p2"
+	templates
 	touch "$agent/ledger.db"
 	echo key >/etc/gantry/s3.key
+}
+
+# templates are what the agent leaves of disks, also when no pod has one.
+templates() {
+	mkdir -p "$agent/persistent/.loop" "$agent/disks/.loop"
+	touch "$agent"/{persistent,disks}/.loop/{.template-21474836480,.new-template-~}
 }
 
 idempotent() {
@@ -232,7 +252,7 @@ purge() {
 	apt purge "${packages[@]}"
 	unsaid 'nothing of'
 	said "persistent data of pods is left in $agent/persistent"
-	[ "$(find /var/lib/gantry -type f)" = "$agent/persistent/p1/data/file" ] || die "left: $(find /var/lib/gantry)"
+	[ "$(find /var/lib/gantry -type f | sort | xargs)" = "$agent/persistent/.loop/p2 $agent/persistent/p1/data/file" ] || die "left: $(find /var/lib/gantry)"
 	[ "$(find /etc/gantry -type f)" = /etc/gantry/s3.key ] || die "left: $(find /etc/gantry)"
 	gone /run/gantry-56f8
 	rm -r /var/lib/gantry /etc/gantry /root/keys.json
@@ -287,7 +307,9 @@ inside() {
 	step clean
 	install_all 2
 	installed
+	templates
 	apt purge "${packages[@]}"
+	unsaid 'persistent data'
 	step clean
 	policy=$(cat /usr/sbin/policy-rc.d)
 	step booted
@@ -297,7 +319,13 @@ inside() {
 	say 'all is well'
 }
 
+if [ "${1:-}" = --inside ]; then
+	inside
+	exit
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf --one-file-system "$scratch"' EXIT
 case ${1:-} in
---inside) inside ;;
+--quick) quick ;;
 *) outside "$@" ;;
 esac

@@ -4,7 +4,8 @@
 #   scripts/deb.sh [amd64] [arm64]      without one: both
 #   scripts/deb.sh --version            says which version they would have
 #
-# DEB_VERSION, SOURCE_DATE_EPOCH and VERSION (what the programs say) follow from git unless they are given, DEB_OUT is the folder.
+# DEB_VERSION, SOURCE_DATE_EPOCH and VERSION (what the programs say) follow from git unless they are given, DEB_OUT is the folder,
+# DEB_XZ (6) how hard to compress: 0 is ten times as fast, for packages that are only looked at.
 # gantry-gpu needs a C compiler for its architecture: where there is none, gantry-agent goes without, and this says so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -156,7 +157,7 @@ package() {
 	notices "$arch" "${programs[@]}" | gzip -9n >"$root/usr/share/doc/$package/third-party-notices.gz"
 	control "$package" "$arch" "$root"
 	find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
-	dpkg-deb --root-owner-group -Zxz -z6 --threads-max=1 --build "$root" "$out/${package}_${DEB_VERSION}_$arch.deb" >/dev/null
+	dpkg-deb --root-owner-group -Zxz "-z${DEB_XZ:-6}" --threads-max=1 --build "$root" "$out/${package}_${DEB_VERSION}_$arch.deb" >/dev/null
 	printf 'deb: %s\n' "$out/${package}_${DEB_VERSION}_$arch.deb"
 }
 

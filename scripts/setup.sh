@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Installs what building, testing and running Gantry needs and this machine lacks: Debian packages through apt, and
-# Go through the module proxy when there is none or an older one. Changes nothing when everything is there.
+# Installs what building and testing Gantry needs and this machine lacks: Debian packages through apt, and Go through the module
+# proxy when there is none or an older one. Changes nothing when everything is there.
+#
+#   scripts/setup.sh [GROUP...]     tests, deb, deb-check, lab, each with what a build needs; without one: tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Who is not root has no sbin on the path, and Debian's programs for the system are there.
@@ -14,41 +16,93 @@ declare -rA toolchain_sum=(
 	[arm64]='h1:sYL/O6MqS68ML0kjsQ36WoYIpJqkw60TxizWUYUKQMc='
 )
 
-# command:package. A command counts whatever package brought it, so that containerd from elsewhere is left alone.
-readonly wanted=(
-	containerd:containerd
-	runc:runc
-	nft:nftables
-	ip:iproute2
-	mkfs.ext4:e2fsprogs
-	mkfs.btrfs:btrfs-progs
-	protoc:protobuf-compiler
+# command:package, or file:package. A command counts whatever package brought it, so that containerd from elsewhere is left alone.
+wanted=(
 	jq:jq
 	curl:curl
 	git:git
 	gcc:gcc
-	node:nodejs
-	npm:npm
 	go:golang-go
-	# Network volumes are tested on real storage.
-	ceph:ceph-common
-	ceph-mon:ceph-mon
-	ceph-mgr:ceph-mgr
-	ceph-osd:ceph-osd
-	ceph-mds:ceph-mds
-	ceph-fuse:ceph-fuse
-	radosgw:radosgw
-	setfattr:attr
-	qemu-system-x86_64:qemu-system-x86
-	# Alerts and metrics are tested on the real one.
-	prometheus:prometheus
-	promtool:prometheus
-	# Clients of S3.
-	aws:awscli
-	s3cmd:s3cmd
-	rclone:rclone
-	s3fs:s3fs
+	/etc/ssl/certs/ca-certificates.crt:ca-certificates
+	/usr/include/stdio.h:libc6-dev
 )
+
+# tests wants what make test runs.
+tests() {
+	wanted+=(
+		containerd:containerd
+		runc:runc
+		nft:nftables
+		ip:iproute2
+		mkfs.ext4:e2fsprogs
+		mkfs.btrfs:btrfs-progs
+		protoc:protobuf-compiler
+		node:nodejs
+		npm:npm
+		ansible-lint:ansible-lint
+		lintian:lintian
+		systemd-analyze:systemd
+		# Network volumes are tested on real storage.
+		ceph:ceph-common
+		ceph-mon:ceph-mon
+		ceph-mgr:ceph-mgr
+		ceph-osd:ceph-osd
+		ceph-mds:ceph-mds
+		ceph-fuse:ceph-fuse
+		radosgw:radosgw
+		setfattr:attr
+		qemu-system-x86_64:qemu-system-x86
+		# Alerts and metrics are tested on the real one.
+		prometheus:prometheus
+		promtool:prometheus
+		# Certificates are ordered by way of a real name server.
+		named:bind9
+		nsupdate:bind9-dnsutils
+		# Clients of S3.
+		aws:awscli
+		s3cmd:s3cmd
+		rclone:rclone
+		s3fs:s3fs
+		/usr/include/seccomp.h:libseccomp-dev
+	)
+}
+
+# deb wants the C compiler of the other architecture, for gantry-gpu.
+deb() {
+	local amd64=(
+		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
+		/usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
+	)
+	local arm64=(
+		x86_64-linux-gnu-gcc:gcc-x86-64-linux-gnu
+		/usr/x86_64-linux-gnu/include/stdio.h:libc6-dev-amd64-cross
+	)
+	case $(uname -m) in
+	x86_64) wanted+=("${amd64[@]}") ;;
+	aarch64) wanted+=("${arm64[@]}") ;;
+	esac
+}
+
+deb-check() {
+	deb
+	wanted+=(
+		lintian:lintian
+		debootstrap:debootstrap
+		systemd-analyze:systemd
+	)
+}
+
+lab() {
+	deb
+	wanted+=(
+		qemu-system-x86_64:qemu-system-x86
+		debootstrap:debootstrap
+		mke2fs:e2fsprogs
+		dpkg-scanpackages:dpkg-dev
+		ansible-playbook:ansible-core
+		ssh:openssh-client
+	)
+}
 
 die() {
 	printf 'setup: %s\n' "$*" >&2
@@ -63,12 +117,13 @@ static_busybox() {
 missing_packages() {
 	local entry
 	for entry in "${wanted[@]}"; do
-		command -v "${entry%%:*}" >/dev/null || echo "${entry##*:}"
+		case $entry in
+		/*) [ -s "${entry%%:*}" ] ;;
+		*) command -v "${entry%%:*}" >/dev/null ;;
+		esac || echo "${entry##*:}"
 	done
+	[[ " ${groups[*]} " == *' tests '* ]] || return 0
 	static_busybox || echo busybox-static
-	[ -s /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
-	[ -e /usr/include/stdio.h ] || echo libc6-dev
-	[ -e /usr/include/seccomp.h ] || echo libseccomp-dev
 	/usr/bin/python3 -c 'import boto3' 2>/dev/null || echo python3-boto3
 }
 
@@ -87,7 +142,7 @@ apt_install() {
 	printf 'setup: installing %s\n' "$*"
 	# These would start without a configuration, and nobody here wants them as services.
 	local unit
-	for unit in ceph-crash.service prometheus.service; do
+	for unit in ceph-crash.service named.service prometheus.service; do
 		if [ -d /run/systemd/system ] && ! systemctl cat "$unit" >/dev/null 2>&1; then
 			as_root systemctl mask --quiet "$unit"
 		fi
@@ -132,10 +187,17 @@ fetch_go() {
 	hash -r
 }
 
-mapfile -t missing < <(missing_packages)
+groups=("${@:-tests}")
+for group in "${groups[@]}"; do
+	case $group in
+	tests | deb | deb-check | lab) "$group" ;;
+	*) die "no group $group: tests, deb, deb-check, lab" ;;
+	esac
+done
+mapfile -t missing < <(missing_packages | sort -u)
 if [ "${#missing[@]}" -gt 0 ]; then
 	apt_install "${missing[@]}"
-	mapfile -t missing < <(missing_packages)
+	mapfile -t missing < <(missing_packages | sort -u)
 	[ "${#missing[@]}" = 0 ] || die "still missing after the installation: ${missing[*]}"
 fi
 

@@ -21,6 +21,7 @@ import (
 	"gantry/agent/ctrd"
 	"gantry/agent/gpu"
 	"gantry/cmd/internal/cmdline"
+	"gantry/cmd/internal/watchdog"
 	"gantry/internal/pki"
 	"gantry/netctl"
 	"gantry/netctl/kernel"
@@ -220,6 +221,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		S3Socket:   c.s3Socket(),
 		Private:    private,
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
+		Watch:      watchdog.Start,
 		Log:        log,
 	}
 	host.configure(&conf)

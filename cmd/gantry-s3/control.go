@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/cmd/internal/watchdog"
 )
 
 // What the serving process may ask the supervisor for, each a packet of its own with one packet as its answer.
@@ -20,6 +22,7 @@ const (
 	askTLS    = "tls"    // servingTLS
 	askAgent  = "agent"  // a connection to the agent, as a descriptor
 	askReady  = "ready"  // nothing: it serves
+	askAlive  = "alive"  // nothing: it serves still
 	askScrape = "scrape" // a listener for those who ask for metrics, as a descriptor
 )
 
@@ -37,6 +40,8 @@ type servingConfig struct {
 	Metrics string   `json:"metrics,omitempty"` // where Prometheus asks; empty: nowhere
 	Version string   `json:"version"`
 	Debug   bool     `json:"debug,omitempty"`
+	// Alive is how often to say that it serves; 0: nobody asks.
+	Alive time.Duration `json:"alive,omitempty"`
 }
 
 // controlAnswer is the supervisor's.
@@ -157,6 +162,8 @@ func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
 			f, err = s.listenScrape()
 		case askReady:
 			ready()
+		case askAlive:
+			watchdog.Feed()
 		default:
 			return
 		}

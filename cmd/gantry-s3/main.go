@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"gantry/cmd/internal/cmdline"
+	"gantry/cmd/internal/watchdog"
 	"gantry/fleet"
 	"gantry/internal/confine"
 	"gantry/internal/scrape"
@@ -146,7 +147,10 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer func() { _ = file.Close() }()
 	s := &supervisor{
-		conf:   servingConfig{Region: c.Region, Domains: c.Domain, TLS: c.TLSCert != "", Addr: l.Addr().String(), Metrics: c.Metrics, Version: version, Debug: log.Enabled(ctx, slog.LevelDebug)},
+		conf: servingConfig{
+			Region: c.Region, Domains: c.Domain, TLS: c.TLSCert != "", Addr: l.Addr().String(), Metrics: c.Metrics, Version: version,
+			Debug: log.Enabled(ctx, slog.LevelDebug), Alive: watchdog.Every(),
+		},
 		who:    who,
 		listen: file,
 		socket: c.socket(),

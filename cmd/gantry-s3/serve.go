@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -70,8 +71,43 @@ func serve() error {
 		return fmt.Errorf("tell the supervisor: %w", err)
 	}
 	go seen.serve(ctx, conf, super, log)
-	return serveHTTP(ctx, l, seen.counted(s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log})), log)
+	h := s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log})
+	go sayAlive(ctx, super, h, conf.Alive, log)
+	return serveHTTP(ctx, l, seen.counted(h), log)
 }
+
+// sayAlive tells the supervisor again and again until ctx ends that requests are answered. Each time it asks the handler itself, without
+// a key and past the counters; a handler that does not answer keeps it from telling.
+func sayAlive(ctx context.Context, super *control, h http.Handler, every time.Duration, log *slog.Logger) {
+	if every == 0 {
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		h.ServeHTTP(unread{}, (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Body: http.NoBody}).WithContext(ctx))
+		if _, err := super.ask(askAlive, nil); err != nil {
+			log.Warn("tell the supervisor", "err", err)
+		}
+	}
+}
+
+// unread is an answer that nobody reads.
+type unread struct{}
+
+// Header implements http.ResponseWriter.
+func (unread) Header() http.Header { return http.Header{} }
+
+// WriteHeader implements http.ResponseWriter.
+func (unread) WriteHeader(int) {}
+
+// Write implements http.ResponseWriter.
+func (unread) Write(p []byte) (int, error) { return len(p), nil }
 
 // serveHTTP answers clients until ctx ends, and those that it has begun with for a while longer.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {

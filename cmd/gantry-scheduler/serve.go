@@ -17,6 +17,7 @@ import (
 	"gantry/api/forward"
 	"gantry/api/proxy"
 	"gantry/api/rest"
+	"gantry/cmd/internal/watchdog"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
@@ -43,6 +44,7 @@ type parts struct {
 	proxy    *proxy.Proxy
 	forward  *forward.Forwarder
 	acme     *edge.ACME // nil: no certificates are ordered
+	door     *edge.Door // of users' connections
 	edge     func(context.Context) error
 	metrics  *metrics
 	scraped  string // where Prometheus asks; empty: nowhere
@@ -190,8 +192,10 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 		return nil
 	})
 	group.Go(func() error { return d.member.node.WhileLeader(ctx, d.lead) })
+	if d.acme != nil { // apart from d.lead, which must not wait until a program of the operator's has ended
+		group.Go(func() error { return d.member.node.WhileLeader(ctx, d.acme.Order) })
+	}
 	group.Go(func() error { return d.presence.Run(ctx) })
-	group.Go(func() error { return d.watchdog(ctx) })
 	group.Go(func() error { return d.edge(ctx) })
 	group.Go(func() error { d.serveMetrics(ctx); return nil })
 	group.Go(func() error {
@@ -211,6 +215,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		d.log.Warn("notify systemd", "err", err)
 	}
+	defer watchdog.Start(func() bool { return d.member.node.Stalled() < stallLimit })()
 	err := group.Wait()
 	d.forward.Close()
 	d.proxy.Close()
@@ -238,7 +243,7 @@ const innerConnections = 1 << 14
 func (d *parts) innerServer() *http.Server {
 	refuse := peers.Refuse(d.member.store)
 	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
-		Leads: d.member.node.IsLeader, Local: d.proxy.Wrap(d.rest), Log: d.log,
+		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.rest)), Log: d.log,
 		Check: func(conn net.Conn) error {
 			who, err := link.ConnIdentity(conn)
 			if err != nil {
@@ -257,33 +262,10 @@ func (d *parts) lead(ctx context.Context) error {
 	runs := []func(context.Context) error{
 		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.service.Run, d.keeper.Run,
 	}
-	if d.acme != nil {
-		runs = append(runs, d.acme.Order)
-	}
 	for _, run := range runs {
 		loops.Go(func() error { return run(ctx) })
 	}
 	return loops.Wait()
-}
-
-// watchdog feeds systemd's watchdog while the store moves.
-func (d *parts) watchdog(ctx context.Context) error {
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return nil //nolint:nilerr // not started by systemd
-	}
-	tick := time.NewTicker(interval / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if d.member.node.Stalled() < stallLimit {
-				_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 var _ peers.Node = (*replica.Node)(nil)

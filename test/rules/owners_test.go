@@ -22,7 +22,7 @@ var (
 	tableRow = regexp.MustCompile("^\\| `([^`]+)` \\| [^|]+ \\| ([^|]+) \\|$")
 	quoted   = regexp.MustCompile("`([^`]+)`")
 	// A line "command:package" of scripts/setup.sh, or a package that it names when something is not there.
-	wantedPackage = regexp.MustCompile(`(?m)^\t[a-z0-9._-]+:([a-z0-9.+-]+)$|\|\| echo ([a-z0-9.+-]+)$`)
+	wantedPackage = regexp.MustCompile(`(?m)^\t+[a-z0-9._/-]+:([a-z0-9.+-]+)$|\|\| echo ([a-z0-9.+-]+)$`)
 )
 
 // documented reads the product's table of docs/dependencies.md, by module.

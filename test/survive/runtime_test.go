@@ -3,8 +3,10 @@ package survive
 import (
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +45,30 @@ func (w *world) holds(what string, during time.Duration, check func() error) {
 	}
 }
 
+// watchdog has agents that start from now on feed a watchdog, and returns how often that was done.
+func (w *world) watchdog() *atomic.Int64 {
+	w.Helper()
+	path := filepath.Join(w.dir, "notify")
+	conn := must[*net.UnixConn](w)(net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path}))
+	w.env = append(w.env, "NOTIFY_SOCKET="+path, "WATCHDOG_USEC=300000")
+	fed, ended := new(atomic.Int64), make(chan struct{})
+	go func() {
+		defer close(ended)
+		text := make([]byte, 64)
+		for {
+			n, err := conn.Read(text)
+			if err != nil {
+				return
+			}
+			if string(text[:n]) == "WATCHDOG=1" {
+				fed.Add(1)
+			}
+		}
+	}()
+	w.Cleanup(func() { _ = conn.Close(); <-ended })
+	return fed
+}
+
 // TestContainerdAway kills the containerd and leaves it dead for a while: nothing is said to have ended, what is ordered
 // meanwhile is done later, and what ended meanwhile is told.
 func TestContainerdAway(t *testing.T) {
@@ -51,11 +77,13 @@ func TestContainerdAway(t *testing.T) {
 		away = 2 * time.Minute
 	}
 	w := newWorld(t)
+	fed := w.watchdog()
 	h := w.newHost("away", "points")
 	stays, pids := h.running(70001)
 	ends, _ := h.running(70002)
 	stops, _ := h.running(70003)
 	w.containerd.Kill()
+	before := fed.Load()
 	if err := stops.act(stops.pod, fleet.ActionStop); err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +98,9 @@ func TestContainerdAway(t *testing.T) {
 		}
 		return errors.Join(err, stays.undisturbed(pids), w.is(ends.pod, fleet.StatusRunning, 1))
 	})
+	if fed.Load() == before {
+		t.Error("the agent did not feed its watchdog while containerd was away")
+	}
 	h.ready() // it was never lost
 	for _, pid := range must[[]int](t)(devtest.ProcessesOf(ends.marker())) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -80,6 +80,7 @@ type world struct {
 	link        string // the scheduler's address for agents
 	user, admin *client.Client
 	unusual     []string // further arguments of agents
+	env         []string // and of their environment
 	marks       []string // what the names of the world's things on the machine hold
 }
 
@@ -210,8 +211,8 @@ func (h *host) start(extra ...string) (err error) {
 		args = append(args, "--metrics", "") // several agents run at once
 	}
 	args = append(args, extra...)
-	h.agent, err = begin(h.log(h.name), []string{"GANTRY_FAULTPOINT_FILE=" + h.arm, "GANTRY_FAULTPOINT_LIST=" + h.list},
-		program(h.kind, "gantry-agent"), args...)
+	env := append([]string{"GANTRY_FAULTPOINT_FILE=" + h.arm, "GANTRY_FAULTPOINT_LIST=" + h.list}, h.env...)
+	h.agent, err = begin(h.log(h.name), env, program(h.kind, "gantry-agent"), args...)
 	return err
 }
 
