@@ -11,12 +11,15 @@ import (
 	"gantry/fleet"
 )
 
+// loadLimit bounds what loading a module may take. What the kernel has is asked once, so a machine that is busy with its start gets the time it needs.
+const loadLimit = time.Minute
+
 // kernelHas reports whether the kernel knows a file system, and loads its module where there is one.
 func kernelHas(ctx context.Context, fs, module string) bool {
 	if listed(fs) {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
 	return exec.CommandContext(ctx, "modprobe", "--quiet", module).Run() == nil && listed(fs) //nolint:gosec // one of ours
 }

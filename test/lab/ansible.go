@@ -1,34 +1,35 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
-// inventory is what Ansible is told of the machines: those of docs/install.md, with the ways to these here. It is JSON, which YAML includes.
+// inventory is what Ansible is told of the machines: those of docs/install.md. It is JSON, which YAML includes.
 func (l *lab) inventory() ([]byte, error) {
 	type vars map[string]any
-	way := func(m *machine) vars {
-		return vars{"ansible_host": "127.0.0.1", "ansible_port": m.SSH}
-	}
 	control, hosts := l.Machines[0], vars{}
 	for _, m := range l.Machines[1:] {
-		hosts[m.Name] = way(m)
+		hosts[m.Name] = vars{}
 	}
-	scheduler, storage := way(control), way(control)
-	scheduler["scheduler_address"] = control.Address + ":8443"
-	storage["storage_server"], storage["storage_export_to"] = control.Address, []string{"10.77.0.0/24"}
+	scheduler := vars{"scheduler_address": control.Address + ":8443"}
+	storage := vars{"storage_server": control.Address, "storage_export_to": []string{"10.77.0.0/24"}}
 	return json.MarshalIndent(vars{"all": vars{
 		"vars": vars{
-			"ansible_user": "root", "ansible_ssh_private_key_file": l.path("key"),
-			"ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=30",
-			"common_debs_dir":         l.debs(1),
+			"ansible_user": "root", "ansible_ssh_args": "-F " + l.path("ssh_config"), // over the connections that are there
+			"common_debs_dir": l.debs(1),
 			// There is no network outside, hence no time server and no archive but Debian's own, whose runc is old.
 			"common_time_check": "note", "host_runtime": "distribution", "host_runc_old": "note", "host_gpus": "none",
 		},
@@ -37,14 +38,11 @@ func (l *lab) inventory() ([]byte, error) {
 			"storage":    vars{"hosts": vars{control.Name: storage}},
 			"hosts": vars{"hosts": hosts, "vars": vars{"host_settings": vars{
 				// One processor and little memory have to do for the smallest pods that there are. Private networks want GPUs.
-				"overcommit": 16, "simulate-gpus": []string{simulatedGPU + ":2"}, "image-archive": []string{remoteArchive},
+				"overcommit": 16, "simulate-gpus": []string{simulatedGPU + ":4"}, "image-archive": []string{remoteArchive},
 			}}},
 		},
 	}}, "", "  ")
 }
-
-// debs is the folder with the packages of a build.
-func (l *lab) debs(build int) string { return filepath.Join(l.cache, fmt.Sprintf("debs-%d", build)) }
 
 // documented returns the commands of a document that its marker names, word for word.
 func (l *lab) documented(file, name string) (string, error) {
@@ -60,6 +58,15 @@ func (l *lab) documented(file, name string) (string, error) {
 	return block, nil
 }
 
+// scheduler runs the commands of a step on the first scheduler, as root.
+func (l *lab) scheduler(ctx context.Context, file, name string) (string, error) {
+	commands, err := l.documented(file, name)
+	if err != nil {
+		return "", err
+	}
+	return l.sh(ctx, l.control(), commands)
+}
+
 // play runs the commands of a step in deploy/ansible, as the document says. more is added to the last one.
 func (l *lab) play(ctx context.Context, file, name, more string) (string, error) {
 	commands, err := l.documented(file, name)
@@ -67,8 +74,74 @@ func (l *lab) play(ctx context.Context, file, name, more string) (string, error)
 		return "", err
 	}
 	commands = strings.ReplaceAll(commands, "-i inventory.yml", "-i "+l.path("inventory.json"))
-	script := "export ANSIBLE_HOST_KEY_CHECKING=False\n{\n" + commands + more + "\n} 2>&1 | tee " + l.path(name+".log") // to be read while it runs
-	return l.local(ctx, commands+more, filepath.Join(l.root, "deploy", "ansible"), "bash", "-euo", "pipefail", "-c", script)
+	timed, err := os.Create(l.path(name + ".log")) // to be read while it runs
+	if err != nil {
+		return "", err
+	}
+	stamps := &stamps{to: timed, began: time.Now()}
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "exec 2>&1\n"+commands+more)
+	cmd.Dir = filepath.Join(l.root, "deploy", "ansible")
+	out, err := l.exec(cmd, commands+more, stamps)
+	for _, line := range stamps.slowest(8) {
+		l.detail("%s", line)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s\n%s", commands, tail(out, 2000))
+	}
+	return out, errors.Join(err, timed.Close())
+}
+
+// stamps writes the lines of a play with the seconds since its beginning, and keeps how long each task took.
+type stamps struct {
+	to    io.Writer
+	began time.Time
+	rest  []byte
+	tasks []task
+}
+
+type task struct {
+	name string
+	at   time.Duration
+}
+
+func (s *stamps) Write(p []byte) (int, error) {
+	s.rest = append(s.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(s.rest, []byte{'\n'})
+		if !ok {
+			return len(p), nil
+		}
+		s.rest = rest
+		at := time.Since(s.began)
+		if name, ok := bytes.CutPrefix(line, []byte("TASK [")); ok {
+			s.tasks = append(s.tasks, task{strings.TrimRight(string(name), "]* "), at})
+		}
+		if _, err := fmt.Fprintf(s.to, "%6.1f  %s\n", at.Seconds(), line); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// slowest names the tasks that took longest.
+func (s *stamps) slowest(n int) []string {
+	type taken struct {
+		name string
+		took time.Duration
+	}
+	var all []taken
+	for i, t := range s.tasks {
+		end := time.Since(s.began)
+		if i+1 < len(s.tasks) {
+			end = s.tasks[i+1].at
+		}
+		all = append(all, taken{t.name, end - t.at})
+	}
+	slices.SortFunc(all, func(a, b taken) int { return cmp.Compare(b.took, a.took) })
+	var lines []string
+	for _, t := range all[:min(n, len(all))] {
+		lines = append(lines, fmt.Sprintf("%6.1f s  %s", t.took.Seconds(), t.name))
+	}
+	return lines
 }
 
 var changed = regexp.MustCompile(`(?m)^(\S+)\s+:.* changed=(\d+) `)

@@ -33,6 +33,9 @@ type lab struct {
 	Segment  string     `json:"segment"` // multicast address that is the network of the machines
 
 	root  string // of the module
+	accel []string
+	built [builds]chan error
+	took  []timed
 	cache string
 	dir   string // of this lab: state, key, consoles, logs
 	began time.Time
@@ -119,7 +122,7 @@ func (l *lab) up(ctx context.Context, names []string, keep bool) error {
 	}
 	l.Machines = nil
 	for i, name := range names {
-		l.Machines = append(l.Machines, &machine{Name: name, Address: fmt.Sprintf("10.77.0.%d", 11+i)})
+		l.Machines = append(l.Machines, &machine{Name: name, Address: fmt.Sprintf("10.77.0.%d", 11+i), UUID: newUUID()})
 	}
 	l.Segment = fmt.Sprintf("239.77.%d.%d:%d", rand.IntN(256), 1+rand.IntN(254), 20000+rand.IntN(10000))
 	for i, m := range l.Machines {
@@ -143,6 +146,11 @@ func (l *lab) up(ctx context.Context, names []string, keep bool) error {
 		})
 	}
 	return all.Wait()
+}
+
+// newUUID makes up the id of a machine.
+func newUUID() string {
+	return fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", rand.Uint32(), rand.Uint32()>>16, rand.Uint32()>>20, rand.Uint32()>>20, rand.Uint64()>>16)
 }
 
 // down ends all machines.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ const emulator = "qemu-system-x86_64"
 type machine struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // on the network that the machines share
+	UUID    string `json:"uuid"`    // its main board's: no two machines have the same
 	SSH     int    `json:"ssh"`     // port of loopback that leads to its SSH server
 	PID     int    `json:"pid"`
 }
@@ -36,15 +38,17 @@ func (l *lab) boot(m *machine, index int, keep bool) error {
 	}
 	mac := func(link int) string { return fmt.Sprintf("52:54:00:6c:%02x:%02x", link, index+1) }
 	words := []string{
-		"root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off systemd.show_status=0", "lab.name=" + m.Name,
+		"root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off quiet systemd.show_status=0", "lab.name=" + m.Name,
 		"lab.address=" + m.Address, "lab.gateway=" + gateway, "lab.hosts=" + l.hosts(), "lab.key=" + l.Key,
 	}
-	cmd := exec.Command(emulator, "-name", "gantry-lab-"+m.Name, "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", machineMemory, "-smp", machineCPUs,
-		"-nodefaults", "-display", "none", "-kernel", filepath.Join(l.Image, "vmlinuz"), "-initrd", filepath.Join(l.Image, "initrd.img"),
-		"-append", strings.Join(words, " "), "-serial", "file:"+l.console(m), "-device", "virtio-rng-pci",
-		"-drive", "file="+filepath.Join(l.Image, "disk.img")+",format=raw,if=virtio,snapshot=on,cache=unsafe,discard=unmap",
-		"-netdev", fmt.Sprintf("user,id=out,restrict=on,hostfwd=tcp:127.0.0.1:%d-10.0.2.15:22", m.SSH), "-device", "virtio-net-pci,netdev=out,mac="+mac(0),
-		"-netdev", fmt.Sprintf("socket,id=lab,mcast=%s,localaddr=127.0.0.1", l.Segment), "-device", "virtio-net-pci,netdev=lab,mac="+mac(1))
+	args := append([]string{
+		"-name", "gantry-lab-" + m.Name, "-uuid", m.UUID, "-M", "pc", "-m", machineMemory, "-smp", machineCPUs, "-nodefaults", "-display", "none", "-kernel", filepath.Join(l.Image, "vmlinuz"), "-initrd", filepath.Join(l.Image, "initrd.img"),
+		"-append", strings.Join(words, " "), "-serial", "file:" + l.console(m), "-device", "virtio-rng-pci",
+		"-drive", "file=" + filepath.Join(l.Image, "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe,discard=unmap",
+		"-netdev", fmt.Sprintf("user,id=out,restrict=on,hostfwd=tcp:127.0.0.1:%d-10.0.2.15:22", m.SSH), "-device", "virtio-net-pci,netdev=out,mac=" + mac(0),
+		"-netdev", fmt.Sprintf("socket,id=lab,mcast=%s,localaddr=127.0.0.1", l.Segment), "-device", "virtio-net-pci,netdev=lab,mac=" + mac(1),
+	}, l.accel...)
+	cmd := exec.Command(emulator, args...)
 	var faults bytes.Buffer
 	cmd.Stderr = &faults
 	if keep {
@@ -139,14 +143,22 @@ func (l *lab) connect(ctx context.Context, m *machine) error {
 	return exec.CommandContext(ctx, "ssh", "-F", l.path("ssh_config"), "-o", "ControlMaster=yes", "-o", "ControlPersist=yes", "-N", "-f", m.Name).Run()
 }
 
+// leave ends the connection to a machine, which a boot would leave hanging.
+func (l *lab) leave(ctx context.Context, m *machine) {
+	_, _ = l.local(ctx, "leave "+m.Name, "", "ssh", "-F", l.path("ssh_config"), "-O", "exit", m.Name)
+}
+
 // tail is the end of what a machine wrote to its console.
 func (l *lab) tail(m *machine) string {
 	text, err := os.ReadFile(l.console(m))
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-3000):])
+	return tail(string(text), 3000)
 }
+
+// tail is the end of a text.
+func tail(text string, size int) string { return text[max(0, len(text)-size):] }
 
 // sh runs a script on a machine as root and returns what it wrote; what it wrote to standard error is in the error, and all is in the log.
 func (l *lab) sh(ctx context.Context, m *machine, script string) (string, error) {
@@ -162,9 +174,15 @@ func (l *lab) put(ctx context.Context, m *machine, folder string, files ...strin
 
 // local runs a program of this machine.
 func (l *lab) local(ctx context.Context, what, dir, name string, args ...string) (string, error) {
-	var out, fault bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, &out, &fault, 5*time.Second
+	cmd.Dir = dir
+	return l.exec(cmd, what, io.Discard)
+}
+
+// exec runs a program, puts into the log what it wrote, and returns its output, which goes to another writer as well.
+func (l *lab) exec(cmd *exec.Cmd, what string, also io.Writer) (string, error) {
+	var out, fault bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = io.MultiWriter(&out, also), &fault, 5*time.Second
 	began := time.Now()
 	err := cmd.Run()
 	l.detail("%s\n%s%s[%.1f s, %v]", what, out.String(), fault.String(), time.Since(began).Seconds(), err)

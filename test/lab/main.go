@@ -16,6 +16,7 @@ import (
 const usage = `usage: lab                    boot the machines, run all steps, end the machines
        lab up [MACHINE...]     boot the machines and leave them running
        lab run STEP...         run steps on the machines that run
+       lab build               build both versions of the packages anew
        lab sh MACHINE SCRIPT   run a script there as root
        lab down                end the machines
 LAB_KEEP=1 leaves the machines of a whole run up, also after a failure.`
@@ -60,6 +61,13 @@ func run(ctx context.Context, args []string) error {
 		return l.start(ctx, args, true)
 	case "run":
 		return l.steps(ctx, args)
+	case "build":
+		for n := range builds {
+			if err := l.build(ctx, n+1); err != nil {
+				return err
+			}
+		}
+		return nil
 	case "sh":
 		if len(args) != 2 {
 			return errUsage
@@ -88,22 +96,47 @@ func (l *lab) start(ctx context.Context, names []string, keep bool) error {
 	if err := l.makeImage(ctx); err != nil {
 		return err
 	}
+	l.accelerate(ctx)
 	return l.up(ctx, names, keep)
 }
 
 // whole runs everything, and takes everything away.
 func (l *lab) whole(ctx context.Context, keep bool) error {
-	if !keep {
-		defer l.down()
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	built := l.startBuilds(ctx)
+	defer func() {
+		cancel()
+		built()
+		if !keep {
+			l.down()
+		}
+	}()
 	if err := l.start(ctx, machines, keep); err != nil {
 		return err
 	}
+	l.took = append(l.took, timed{"boot", "three bare machines", time.Since(l.began)})
 	var names []string
 	for _, s := range allSteps {
 		names = append(names, s.name)
 	}
-	return l.steps(ctx, names)
+	if err := l.steps(ctx, names); err != nil {
+		return err
+	}
+	version, err := l.version(ctx, 1)
+	if err != nil {
+		return err
+	}
+	l.log("all is well, %s, version %s:", time.Now().UTC().Format(time.DateOnly), version)
+	for _, t := range append(l.took, timed{"all", "", time.Since(l.began)}) {
+		l.log("%-12s %5.0f s  %s", t.name, t.took.Seconds(), t.what)
+	}
+	return nil
+}
+
+// timed is a step that was taken.
+type timed struct {
+	name, what string
+	took       time.Duration
 }
 
 // step is one thing that is shown, in the words of a user, with what it needs of the steps before.
@@ -130,6 +163,7 @@ func (l *lab) steps(ctx context.Context, names []string) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		l.log("ok %s: %.1f s", s.name, time.Since(began).Seconds())
+		l.took = append(l.took, timed{s.name, s.what, time.Since(began)})
 	}
 	return nil
 }

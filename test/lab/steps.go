@@ -14,7 +14,7 @@ import (
 
 const (
 	simulatedGPU  = "NVIDIA H100 80GB HBM3"
-	image         = "docker.io/library/busybox:lab"
+	image         = "docker.io/library/busybox:latest" // that of the documents, which the hosts have without any network
 	remoteArchive = "/var/lib/lab/busybox.tar"
 )
 
@@ -22,15 +22,20 @@ const (
 var machines = []string{"control-1", "gpu-01", "gpu-02"}
 
 var allSteps = []step{
-	{"packages", "build the packages of the working tree", (*lab).packages},
 	{"site", "from bare machines to a cluster, by the playbook", (*lab).site},
 	{"again", "the playbook once more changes nothing", (*lab).again},
 	{"units", "every daemon runs, with no notice but of the old runc", (*lab).units},
+	{"look", "the first look and the first pod, as in docs/install.md", (*lab).look},
 	{"pods", "a pod on each host, with the limits of cgroup v2", (*lab).pods},
 	{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
 	{"network", "pods reach each other by name through WireGuard of the kernel", (*lab).network},
-	{"scheduler", "a restart of the scheduler disturbs no pod", (*lab).restartScheduler},
-	{"reboot", "a host boots, and its pods are back", (*lab).reboot},
+	{"restart", "neither a restart of the scheduler nor an agent that is killed disturbs a pod", (*lab).restart},
+	{"reboot", "a host boots, and its pods are back; meanwhile a back-up", (*lab).reboot},
+	{"upgrade", "a second build everywhere, while pods run, write and hear each other", (*lab).upgrade},
+	{"certificates", "all certificates are good", (*lab).certificates},
+	{"drain", "a host is emptied: its pod goes on elsewhere, on the same volume and under the same name", (*lab).drain},
+	{"remove", "a host leaves, and nothing is left on its machine", (*lab).remove},
+	{"add", "the machine comes back as a host, and gets a pod", (*lab).add},
 }
 
 func (l *lab) control() *machine { return l.Machines[0] }
@@ -57,15 +62,17 @@ func await(ctx context.Context, limit time.Duration, try func(context.Context) e
 	}
 }
 
-func (l *lab) packages(ctx context.Context) error {
-	if err := os.RemoveAll(l.debs(1)); err != nil {
+func (l *lab) site(ctx context.Context) error {
+	if err := l.packages(ctx, 1); err != nil {
 		return err
 	}
-	_, err := l.local(ctx, "scripts/deb.sh amd64", l.root, "env", "DEB_OUT="+l.debs(1), "scripts/deb.sh", "amd64")
-	return err
-}
-
-func (l *lab) site(ctx context.Context) error {
+	bare, err := l.traces(ctx, l.named("gpu-02"))
+	if err != nil {
+		return err
+	}
+	if err := bare.save(l.path("bare.json")); err != nil {
+		return err
+	}
 	text, err := l.inventory()
 	if err == nil {
 		err = os.WriteFile(l.path("inventory.json"), text, 0o600)
@@ -121,12 +128,35 @@ func (l *lab) units(ctx context.Context) error {
 	return nil
 }
 
+// look executes what the document says that a first look is, and a first pod.
+func (l *lab) look(ctx context.Context) error {
+	out, err := l.scheduler(ctx, "install.md", "scheduler-look")
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(out, " ready "); n != 2 || strings.Count(out, " cordoned ") != 1 {
+		return fmt.Errorf("there should be two hosts that are ready, and a cordoned one: %s", out)
+	}
+	_, err = l.scheduler(ctx, "install.md", "scheduler-pod")
+	return err
+}
+
+// hears is a program that says on the volume, again and again, whether the other pod answers.
+const hears = `while sleep 1; do if ping -c 1 -W 3 one.gantry.internal >/dev/null 2>&1; then echo "$(date +%s) yes"; else echo "$(date +%s) no"; fi >>/workspace/heard; done`
+
 func (l *lab) pods(ctx context.Context) error {
-	const create = `gantry volume create data --size 10 --data-center dc-1 --wait --timeout 2m
+	// Which host gets which pod is settled by what may take none.
+	const create = `pod() {
+	gantry pod create "$1" ` + image + ` --gpu "` + simulatedGPU + `" --count 2 --disk 1 --network-volume data:/workspace --global-networking --wait --timeout 3m -- sh -c "$2"
+}
+gantry volume create data --size 10 --data-center dc-1 --wait --timeout 2m
 gantry admin datacenter put dc-1 --global-network
-for n in one two; do
-	gantry pod create $n ` + image + ` --gpu "` + simulatedGPU + `" --count 2 --disk 1 --network-volume data:/workspace --global-networking --wait --timeout 3m -- sleep 1d
-done
+gantry host cordon gpu-02
+pod one 'exec sleep 1d'
+gantry host uncordon gpu-02
+gantry host cordon gpu-01
+pod two '` + hears + `'
+gantry host uncordon gpu-01
 gantry pod list; gantry host list`
 	if _, err := l.gantry(ctx, create); err != nil {
 		return err
@@ -147,7 +177,7 @@ grep . /sys/fs/cgroup/gantry.slice/memory.min`)
 	return nil
 }
 
-var nfs4 = regexp.MustCompile(`control-1|10\.77\.0\.11:\S+ on /workspace type nfs4 \(\S*vers=4\.2`)
+var nfs4 = regexp.MustCompile(`(control-1|10\.77\.0\.11):\S+ on /workspace type nfs4 \(\S*vers=4\.2`)
 
 func (l *lab) volume(ctx context.Context) error {
 	out, err := l.gantry(ctx, `gantry pod exec one -- sh -c 'echo of one >/workspace/file; mount | grep /workspace; df -h /workspace'
@@ -174,74 +204,9 @@ for h in gpu-01 gpu-02; do gantry net show $h; done`)
 		return fmt.Errorf("the tunnels are not as they should be: %s", out)
 	}
 	for _, m := range l.Machines[1:] {
-		if _, err := l.sh(ctx, m, "grep -q '^wireguard ' /proc/modules; ! pgrep -f 'gantry-net wireguard'"); err != nil {
+		if _, err := l.sh(ctx, m, "grep -q '^wireguard ' /proc/modules; ! pgrep -f '[g]antry-net wireguard'"); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// pids are the first processes of all pods of a host.
-func (l *lab) pids(ctx context.Context) (string, error) {
-	var all strings.Builder
-	for _, m := range l.Machines[1:] {
-		out, err := l.sh(ctx, m, "grep -H . /sys/fs/cgroup/gantry/gantry-*/*/cgroup.procs")
-		if err != nil {
-			return "", err
-		}
-		all.WriteString(m.Name + "\n" + out)
-	}
-	return all.String(), nil
-}
-
-// well says that both pods run, have the volume and reach each other.
-func (l *lab) well(ctx context.Context) error {
-	return await(ctx, 3*time.Minute, func(ctx context.Context) error {
-		_, err := l.gantry(ctx, `for n in one two; do gantry pod exec $n -- grep -q 'of two' /workspace/file; done
-gantry pod exec one -- ping -c 1 -W 5 two.gantry.internal`)
-		return err
-	})
-}
-
-func (l *lab) restartScheduler(ctx context.Context) error {
-	before, err := l.pids(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := l.sh(ctx, l.control(), "systemctl restart gantry-scheduler"); err != nil {
-		return err
-	}
-	if err := l.well(ctx); err != nil {
-		return err
-	}
-	if after, err := l.pids(ctx); err != nil || after != before {
-		return errors.Join(err, fmt.Errorf("pods had the processes %s, and have %s", before, after))
-	}
-	return nil
-}
-
-func (l *lab) reboot(ctx context.Context) error {
-	m := l.named("gpu-01")
-	before, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return err
-	}
-	_, _ = l.sh(ctx, m, "systemctl reboot") // the connection ends with it
-	_, _ = l.local(ctx, "leave the old connection", "", "ssh", "-F", l.path("ssh_config"), "-O", "exit", m.Name)
-	err = await(ctx, bootLimit, func(ctx context.Context) error {
-		if err := l.connect(ctx, m); err != nil {
-			return err
-		}
-		after, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
-		if err == nil && after == before {
-			err = errors.New("the host has not gone down yet")
-			_, _ = l.local(ctx, "leave the old connection", "", "ssh", "-F", l.path("ssh_config"), "-O", "exit", m.Name)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	l.log("%s has booted", m.Name)
-	return l.well(ctx)
 }
