@@ -37,6 +37,35 @@ func verifiedIdentity(state tls.ConnectionState) (pki.Identity, error) {
 	return pki.IdentityFromCert(chain[0], chain[len(chain)-1])
 }
 
+// HostCredentials are those of a gRPC client with the configuration of HostClientTLS, made anew for each handshake: a connection that gRPC
+// makes again goes by the certificate and the CAs that the store has then. The store must have joined.
+func HostCredentials(store *pki.Store) (credentials.TransportCredentials, error) {
+	conf, err := HostClientTLS(store)
+	if err != nil {
+		return nil, err
+	}
+	return hostCredentials{credentials.NewTLS(conf), store}, nil
+}
+
+type hostCredentials struct {
+	credentials.TransportCredentials
+	store *pki.Store
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c hostCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conf, err := HostClientTLS(c.store)
+	if err != nil {
+		return nil, nil, err
+	}
+	return credentials.NewTLS(conf).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c hostCredentials) Clone() credentials.TransportCredentials {
+	return hostCredentials{c.TransportCredentials.Clone(), c.store}
+}
+
 // ServerCredentials returns the transport credentials of a gRPC server that accepts from Mux.GRPC: the handshake is done, so they only
 // hand its result to gRPC. A server with these credentials refuses a connection that did not pass a TLS handshake.
 func ServerCredentials() credentials.TransportCredentials { return doneHandshake{} }

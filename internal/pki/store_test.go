@@ -169,12 +169,17 @@ func TestInstallRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stranger := newTestCA(t, "d")
+	strange, err := stranger.Issue(csr, testHost, LeafTTL, testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, pair := range map[string][2]*x509.Certificate{
 		"no leaf":         {nil, ca.Cert()},
 		"no CA":           {before, nil},
 		"another key":     {issue(t, ca, testHost, LeafTTL, testNow), ca.Cert()},
 		"another CA":      {foreign, ca.Cert()},
-		"another cluster": {foreign, other.Cert()},
+		"another cluster": {strange, stranger.Cert()},
 	} {
 		if err := s.Install(pair[0], pair[1]); err == nil {
 			t.Errorf("%s: installed", name)
