@@ -73,6 +73,8 @@ type Inventory struct {
 
 	Volumes []BackendKind `cbor:"14,keyasint,omitempty"` // of network volumes, that the host can mount
 	Tunnel  HostTunnel    `cbor:"15,keyasint,omitzero"`
+
+	Certificate NodeCertificate `cbor:"16,keyasint,omitzero"` // the host's own
 }
 
 // Host is the record of a host.

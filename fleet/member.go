@@ -31,6 +31,8 @@ type MemberView struct {
 	Lag       uint64        // entries that it is behind the leader
 	Silent    time.Duration // since it answered last; 0 for the leader
 	Problem   string        // in one sentence; empty: none
+
+	Certificate NodeCertificate // as it said last
 }
 
 // ClusterView is the control plane as a whole.

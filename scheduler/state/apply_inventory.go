@@ -56,7 +56,22 @@ func checkInventory(inv *fleet.Inventory) error {
 	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
 		return fleet.Invalid("$.inventory.total", "must not be negative")
 	}
-	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv), checkKinds(inv.Volumes))
+	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv), checkKinds(inv.Volumes), checkCertificate(&inv.Certificate))
+}
+
+// maxTrusts bounds how many CAs a host may say that it trusts.
+const maxTrusts = 4
+
+func checkCertificate(c *fleet.NodeCertificate) error {
+	long := func(digest string) bool { return len(digest) > maxID }
+	if len(c.Trusts) > maxTrusts || long(c.CA) || slices.ContainsFunc(c.Trusts, long) {
+		return fleet.Invalid("$.inventory.certificate", "must name at most 4 CAs, each with at most 256 bytes")
+	}
+	return nil
+}
+
+func sameCertificate(a, b *fleet.NodeCertificate) bool {
+	return a.CA == b.CA && slices.Equal(a.Trusts, b.Trusts) && a.EndsAt.Equal(b.EndsAt)
 }
 
 func checkKinds(kinds []fleet.BackendKind) error {
@@ -130,6 +145,7 @@ func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
 	}))
 	out.Volumes = slices.Compact(slices.Sorted(slices.Values(inv.Volumes)))
 	out.Tunnel = tidyTunnel(inv.Tunnel)
+	out.Certificate.Trusts = slices.Compact(slices.Sorted(slices.Values(inv.Certificate.Trusts)))
 	return out
 }
 
@@ -146,5 +162,5 @@ func sameInventory(a, b *fleet.Inventory) bool {
 		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
 		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
-		a.Tunnel == b.Tunnel
+		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate)
 }

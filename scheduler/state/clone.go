@@ -35,6 +35,7 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
 	out.Inventory.Notices = slices.Clone(h.Inventory.Notices)
 	out.Inventory.Volumes = slices.Clone(h.Inventory.Volumes)
+	out.Inventory.Certificate.Trusts = slices.Clone(h.Inventory.Certificate.Trusts)
 	out.Roles = slices.Clone(h.Roles)
 	out.Labels = maps.Clone(h.Labels)
 	out.PastBoots = slices.Clone(h.PastBoots)
@@ -119,7 +120,10 @@ func cloneCatalog(c *fleet.Catalog) fleet.Catalog {
 
 func cloneCluster(c *Cluster) Cluster {
 	out := *c
-	out.CA, out.SealedCAKey = slices.Clone(c.CA), slices.Clone(c.SealedCAKey)
+	out.CA, out.SealedCAKey, out.Rotation = slices.Clone(c.CA), slices.Clone(c.SealedCAKey), clonePtr(c.Rotation)
+	if r := out.Rotation; r != nil {
+		r.Other, r.SealedKey, r.Bridge = slices.Clone(r.Other), slices.Clone(r.SealedKey), slices.Clone(r.Bridge)
+	}
 	return out
 }
 

@@ -117,6 +117,8 @@ func commandTypes() []Command {
 		DeleteS3Key{},
 		PutNetworkSettings{},
 		PutTLSFile{},
+		BeginRotation{},
+		AdvanceRotation{},
 	}
 }
 

@@ -64,6 +64,8 @@ const (
 	numDeleteS3Key
 	numPutNetworkSettings
 	numPutTLSFile
+	numBeginRotation
+	numAdvanceRotation
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -133,3 +135,5 @@ func (DeleteS3Key) number() uint64   { return numDeleteS3Key }
 
 func (PutNetworkSettings) number() uint64 { return numPutNetworkSettings }
 func (PutTLSFile) number() uint64         { return numPutTLSFile }
+func (BeginRotation) number() uint64      { return numBeginRotation }
+func (AdvanceRotation) number() uint64    { return numAdvanceRotation }

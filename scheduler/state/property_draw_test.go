@@ -183,7 +183,17 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 // drawKey draws a command on an account itself and on its keys.
 func (w *world) drawKey(t *rapid.T, account fleet.AccountID, now time.Time) Command {
 	key := pick[fleet.KeyID](t, "key", "k1", "k2")
-	switch rapid.IntRange(0, 5).Draw(t, "of the account") {
+	switch rapid.IntRange(0, 7).Draw(t, "of the account") {
+	case 7:
+		return BeginRotation{CA: []byte(pick(t, "CA", "1", "2", "ca")), SealedKey: []byte("k"), Bridge: []byte("b"), At: now}
+	case 6:
+		var c Cluster
+		w.view(func(v *View) { c, _ = v.Cluster() })
+		cmd := AdvanceRotation{From: pick(t, "step", fleet.RotationSpreads, fleet.RotationRenews), BegunAt: now, At: now}
+		if c.Rotation != nil {
+			cmd.BegunAt = c.Rotation.BegunAt
+		}
+		return cmd
 	case 5:
 		name := pick(t, "file", "a/1", "a/2", "b")
 		return PutTLSFile{fleet.TLSFile{Name: name, Sealed: []byte(pick(t, "sealed", "", "x", "y")), UpdatedAt: now}}

@@ -174,6 +174,8 @@ func laterCommands() []Command {
 		DeleteS3Key{Account: "acme", ID: sampleS3Key().ID},
 		PutNetworkSettings{sampleNetwork()},
 		PutTLSFile{sampleTLSFile()},
+		BeginRotation{CA: []byte("ca"), SealedKey: []byte("key"), Bridge: []byte("bridge"), At: at(13)},
+		AdvanceRotation{From: fleet.RotationSpreads, BegunAt: at(13), At: at(14)},
 	}
 }
 
@@ -241,11 +243,14 @@ func laterSamples() []sample {
 	used.Used = true
 	mounts, roles := sampleInventory(), sampleHost()
 	mounts.Volumes, roles.Roles = []fleet.BackendKind{fleet.BackendCeph, fleet.BackendNFS}, []fleet.HostRole{fleet.RoleS3}
+	signed := sampleInventory()
+	signed.Certificate = fleet.NodeCertificate{CA: "aa", Trusts: []string{"aa", "bb"}, EndsAt: at(12)}
 	joined, linked, placed := sampleInventory(), sampleHost(), samplePod()
 	joined.Tunnel, linked.Tunnel = hostTunnel("host0000000001"), netip.MustParseAddr("100.127.0.1")
 	joined.Tunnel.UserSpace, joined.Tunnel.Plain = true, netip.MustParseAddr("2001:db8::1")
 	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
 	return append(out,
+		sample{"-certificate", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: signed, At: at(11)}},
 		sample{"-tunnel", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: joined, At: at(11)}},
 		sample{"-tunnel", JoinHost{Token: "t1", Hash: []byte("h"), Host: linked, At: at(1)}},
 		sample{"-overlays", CreatePod{Pod: placed, HostEpoch: 1}},

@@ -13,7 +13,7 @@ import (
 // Cluster is the identity of the cluster.
 type Cluster struct {
 	ID          string `cbor:"1,keyasint"`
-	CA          []byte `cbor:"2,keyasint"` // certificate
+	CA          []byte `cbor:"2,keyasint"` // certificate of the CA that signs
 	SealedCAKey []byte `cbor:"3,keyasint"`
 	// Lineage grows with every restore from a snapshot; 0 in a cluster that never was restored.
 	// Incarnations and generations that are given out hold it in their upper bits, so that none is given
@@ -24,6 +24,8 @@ type Cluster struct {
 	// RestoredAt is when the cluster was last restored, SnapshotAt of when the copy was.
 	RestoredAt time.Time `cbor:"6,keyasint,omitzero"`
 	SnapshotAt time.Time `cbor:"7,keyasint,omitzero"`
+	// Rotation is under way from the CA above, or to it; nil: there is none.
+	Rotation *Rotation `cbor:"8,keyasint,omitempty"`
 }
 
 // onlyKey is the key of the one row of a table that has but one.
