@@ -236,7 +236,7 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
 		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: d.changed, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
-		renewal: renewal{fraction: rand.Float64()},
+		renewal: renewal{fraction: rand.Float64()}, renewNow: make(chan struct{}, 1),
 	}
 	d.sessions.tunnels.dead, d.sessions.tunnels.program = d.volumeDead, c.Files
 	d.sessions.storage = newStorage(ctx, c.Provisioner, storageFile(c.Dir), d.metrics, c.Log)
@@ -357,10 +357,7 @@ func (d *daemon) keepNetwork(ctx context.Context) {
 
 // stir has the session look whether the host has become another.
 func (d *daemon) stir() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
+	wake(d.changed)
 }
 
 func (d *daemon) close() {

@@ -44,11 +44,11 @@ func DialTCP(ctx context.Context, addr string) (net.Conn, error) {
 
 // connect prepares a connection that presents the host's certificate.
 func connect(addr string, store *pki.Store, dial Dialer) (*grpc.ClientConn, error) {
-	conf, err := link.HostClientTLS(store)
+	creds, err := link.HostCredentials(store)
 	if err != nil {
 		return nil, err
 	}
-	return newClient(addr, dial, credentials.NewTLS(conf))
+	return newClient(addr, dial, creds)
 }
 
 func newClient(addr string, dial Dialer, creds credentials.TransportCredentials) (*grpc.ClientConn, error) {

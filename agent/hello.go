@@ -52,6 +52,9 @@ func (d *daemon) inventory() fleet.Inventory {
 		inv.Notices = append(inv.Notices, d.Notices()...)
 	}
 	inv.RuntimeClass, inv.AgentVersion = d.RuntimeClass, d.Version
+	if d.sessions != nil && d.sessions.store != nil {
+		inv.Certificate = link.OwnCertificate(d.sessions.store)
+	}
 	d.saidMu.Lock()
 	defer d.saidMu.Unlock()
 	inv.Runtime, inv.Images = d.runtime, d.images
@@ -69,6 +72,7 @@ func encodeInventory(inv fleet.Inventory) *link.Inventory {
 		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		RuntimeClass: inv.RuntimeClass, Tunnel: encodeTunnel(inv.Tunnel),
+		Certificate: link.EncodeCertificate(inv.Certificate),
 	}
 	for _, kind := range inv.Volumes {
 		out.Volumes = append(out.Volumes, string(kind))

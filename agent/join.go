@@ -73,7 +73,7 @@ func JoinCluster(ctx context.Context, c JoinConfig) (hostID string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	answer, ca, err := askToJoin(ctx, where, len(c.Schedulers), token, c.Dial, &link.JoinRequest{
+	answer, trust, err := askToJoin(ctx, where, len(c.Schedulers), token, c.Dial, &link.JoinRequest{
 		Token: c.Token, Csr: csr, MachineId: c.MachineID, Name: c.Name, Hardware: cmp.Or(c.Hardware, hardwareID(dmiDir)),
 	})
 	if err != nil {
@@ -83,8 +83,9 @@ func JoinCluster(ctx context.Context, c JoinConfig) (hostID string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("read the certificate: %w", err)
 	}
-	if ca == nil {
-		return "", errors.New("the scheduler's CA was not verified")
+	trusted, err := trust.Trusted(answer.GetCas())
+	if err != nil {
+		return "", err
 	}
 	members := answer.GetSchedulers()
 	if len(members) == 0 {
@@ -93,7 +94,7 @@ func JoinCluster(ctx context.Context, c JoinConfig) (hostID string, err error) {
 	if err := where.learn(members); err != nil {
 		return "", err
 	}
-	if err := store.Install(leaf, ca); err != nil {
+	if err := store.Install(leaf, trusted...); err != nil {
 		return "", err
 	}
 	return answer.GetHostId(), nil
@@ -101,14 +102,14 @@ func JoinCluster(ctx context.Context, c JoinConfig) (hostID string, err error) {
 
 // askToJoin asks schedulers until one has an answer. It gives up when none of them can be reached, and when
 // ctx ends: between two leaders there is none for a moment.
-func askToJoin(ctx context.Context, where *directory, named int, token pki.JoinToken, dial Dialer, in *link.JoinRequest) (*link.JoinResponse, *x509.Certificate, error) {
+func askToJoin(ctx context.Context, where *directory, named int, token pki.JoinToken, dial Dialer, in *link.JoinRequest) (*link.JoinResponse, *link.JoinTLS, error) {
 	delay, followed := reconnectLeast, false
 	var faults []error
 	for {
 		addr := where.next()
-		answer, ca, err := joinAt(ctx, addr, token, dial, in)
+		answer, trust, err := joinAt(ctx, addr, token, dial, in)
 		if err == nil {
-			return answer, ca, nil
+			return answer, trust, nil
 		}
 		err = fmt.Errorf("%s: %w", addr, err)
 		if code := status.Code(errors.Unwrap(err)); code != codes.Unavailable && code != codes.DeadlineExceeded || ctx.Err() != nil {
@@ -119,7 +120,7 @@ func askToJoin(ctx context.Context, where *directory, named int, token pki.JoinT
 			where.try(leader)
 			continue
 		}
-		if ca != nil { // it answered, and may lead or know who does in a moment
+		if trust != nil && trust.CA() != nil { // it answered, and may lead or know who does in a moment
 			faults = nil
 		} else if faults = append(faults, err); len(faults) >= named {
 			return nil, nil, errors.Join(faults...)
@@ -131,9 +132,9 @@ func askToJoin(ctx context.Context, where *directory, named int, token pki.JoinT
 	}
 }
 
-// joinAt asks one scheduler. The certificate is that of the cluster's CA, once the scheduler has proved that
-// it belongs there, also with an error.
-func joinAt(ctx context.Context, addr string, token pki.JoinToken, dial Dialer, in *link.JoinRequest) (*link.JoinResponse, *x509.Certificate, error) {
+// joinAt asks one scheduler. What is returned as trusted knows a CA once the scheduler has proved that it belongs to the cluster, also
+// with an error.
+func joinAt(ctx context.Context, addr string, token pki.JoinToken, dial Dialer, in *link.JoinRequest) (*link.JoinResponse, *link.JoinTLS, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
 	trust := link.JoinClientTLS(token)
@@ -145,9 +146,9 @@ func joinAt(ctx context.Context, addr string, token pki.JoinToken, dial Dialer, 
 	var trailer metadata.MD
 	answer, err := link.NewJoinClient(conn).Join(ctx, in, grpc.Trailer(&trailer))
 	if err != nil {
-		return nil, trust.CA(), withLeader(err, trailer)
+		return nil, trust, withLeader(err, trailer)
 	}
-	return answer, trust.CA(), nil
+	return answer, trust, nil
 }
 
 func openStore(dir string) (*pki.Store, error) {
@@ -174,9 +175,12 @@ func renew(ctx context.Context, conn *grpc.ClientConn, store *pki.Store) error {
 	if err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
 	}
-	ca, err := store.CA()
+	trusted, err := store.Trusted()
+	if cas := answer.GetCas(); len(cas) > 0 {
+		trusted, err = pki.ParseTrustDER(cas)
+	}
 	if err != nil {
 		return err
 	}
-	return store.Install(leaf, ca)
+	return store.Install(leaf, trusted...)
 }

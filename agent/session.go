@@ -2,12 +2,10 @@ package agent
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -33,7 +31,6 @@ const (
 	reconnectMost  = 5 * time.Second // between two tries of one scheduler
 	maxMessage     = 256 << 20       // bytes of the largest full set
 	upQueue        = 64
-	renewRetry     = time.Minute
 	nudgeEvery     = 200 * time.Millisecond
 	nudgesMost     = 3
 	lossyTries     = 3 // after a session went silent; not for ever, for the load that it makes
@@ -72,6 +69,10 @@ type sessions struct {
 	lossy    int  // how often to connect as on a network that loses packets
 	holds    bool // the machines have the whole set of the ledger's generation and lineage
 	renewal  renewal
+	untaken  [][]byte // CAs that are to be trusted and could not be written down
+
+	renewNow chan struct{} // capacity 1: another CA signs by now
+	ousted   atomic.Bool   // none of the CAs that are trusted by now signed the certificate
 }
 
 // run connects again and again until ctx ends. A scheduler that says who leads is believed at once, but
@@ -173,6 +174,7 @@ func (s *sessions) follow(w *link.Welcome) error {
 	}
 	s.holds = w.GetKeepSet()
 	s.learn(w.GetSchedulers())
+	s.trust(w.GetCas())
 	return nil
 }
 
@@ -407,6 +409,7 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 		}
 	case msg.GetBeat() != nil:
 		s.learn(msg.GetBeat().GetSchedulers())
+		s.trust(msg.GetBeat().GetCas())
 	}
 	return nil
 }
@@ -424,41 +427,6 @@ func (s *sessions) order(changed []pod.Assignment) {
 	}
 	if s.heard.CompareAndSwap(false, true) {
 		s.pods.Poke()
-	}
-}
-
-// renewal is when the certificate is due. It outlives sessions, of which none needs to last until then.
-type renewal struct {
-	fraction float64   // which part of the time in which it may be renewed passes first
-	next     time.Time // not before
-}
-
-func (r *renewal) wait(leaf *x509.Certificate) time.Duration {
-	return max(time.Until(pki.RenewAt(leaf, r.fraction)), time.Until(r.next))
-}
-
-// renewInTime trades the certificate for a fresh one at a random point between half and four fifths
-// of its life, and again every minute while that fails.
-func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error {
-	for {
-		leaf, err := s.store.Leaf()
-		if err != nil {
-			return err
-		}
-		if err := pause(ctx, s.renewal.wait(leaf)); err != nil {
-			return err
-		}
-		err = renew(ctx, conn, s.store)
-		if ctx.Err() != nil {
-			return context.Cause(ctx) // the session's end, which says nothing: the next one tries at once
-		}
-		s.renewal.next = time.Now().Add(renewRetry)
-		if err != nil {
-			s.log.Warn("renew the host's certificate", "err", err)
-			continue
-		}
-		s.renewal.fraction = rand.Float64()
-		s.log.Info("host certificate renewed")
 	}
 }
 

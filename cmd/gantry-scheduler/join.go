@@ -92,7 +92,7 @@ func settle(dir string, certs *pki.Store, j peers.Joined, address string) error 
 	if err := writeNodeID(dir, string(j.Member)); err != nil {
 		return err
 	}
-	if err := certs.Install(j.Leaf, j.CA); err != nil {
+	if err := certs.Install(j.Leaf, j.Trusted...); err != nil {
 		return err
 	}
 	return replica.Create(filepath.Join(dir, raftFolder))

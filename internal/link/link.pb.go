@@ -113,9 +113,10 @@ type JoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HostId        string                 `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	Certificate   []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
-	Ca            []byte                 `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
+	Ca            []byte                 `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER, of the CA that signed it
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Schedulers    []string               `protobuf:"bytes,5,rep,name=schedulers,proto3" json:"schedulers,omitempty"` // link addresses of the members
+	Cas           [][]byte               `protobuf:"bytes,6,rep,name=cas,proto3" json:"cas,omitempty"`               // as in Welcome; empty: ca alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +182,13 @@ func (x *JoinResponse) GetClusterId() string {
 func (x *JoinResponse) GetSchedulers() []string {
 	if x != nil {
 		return x.Schedulers
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCas() [][]byte {
+	if x != nil {
+		return x.Cas
 	}
 	return nil
 }
@@ -273,10 +281,11 @@ type JoinMemberResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MemberId      string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
 	Certificate   []byte                 `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
-	Ca            []byte                 `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
+	Ca            []byte                 `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER, of the CA that signed it
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	SealKey       []byte                 `protobuf:"bytes,5,opt,name=seal_key,json=sealKey,proto3" json:"seal_key,omitempty"` // as the key file holds it
 	Schedulers    []string               `protobuf:"bytes,6,rep,name=schedulers,proto3" json:"schedulers,omitempty"`          // link addresses of the members
+	Cas           [][]byte               `protobuf:"bytes,7,rep,name=cas,proto3" json:"cas,omitempty"`                        // as in Welcome; empty: ca alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -349,6 +358,13 @@ func (x *JoinMemberResponse) GetSealKey() []byte {
 func (x *JoinMemberResponse) GetSchedulers() []string {
 	if x != nil {
 		return x.Schedulers
+	}
+	return nil
+}
+
+func (x *JoinMemberResponse) GetCas() [][]byte {
+	if x != nil {
+		return x.Cas
 	}
 	return nil
 }
@@ -475,6 +491,7 @@ type StatusResponse struct {
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	Problem       string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`                    // in one sentence; empty: none
 	DiskFull      bool                   `protobuf:"varint,8,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"` // it must not lead
+	Certificate   *NodeCertificate       `protobuf:"bytes,9,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -565,6 +582,74 @@ func (x *StatusResponse) GetDiskFull() bool {
 	return false
 }
 
+func (x *StatusResponse) GetCertificate() *NodeCertificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// NodeCertificate is what a node says of its own certificate, and whom it trusts, also after a crash.
+type NodeCertificate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ca            string                 `protobuf:"bytes,1,opt,name=ca,proto3" json:"ca,omitempty"`         // digest of the CA that signed it: SHA-256, hexadecimal
+	Trusts        []string               `protobuf:"bytes,2,rep,name=trusts,proto3" json:"trusts,omitempty"` // digests of CAs
+	Ends          int64                  `protobuf:"varint,3,opt,name=ends,proto3" json:"ends,omitempty"`    // Unix seconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeCertificate) Reset() {
+	*x = NodeCertificate{}
+	mi := &file_internal_link_link_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeCertificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeCertificate) ProtoMessage() {}
+
+func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeCertificate.ProtoReflect.Descriptor instead.
+func (*NodeCertificate) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *NodeCertificate) GetCa() string {
+	if x != nil {
+		return x.Ca
+	}
+	return ""
+}
+
+func (x *NodeCertificate) GetTrusts() []string {
+	if x != nil {
+		return x.Trusts
+	}
+	return nil
+}
+
+func (x *NodeCertificate) GetEnds() int64 {
+	if x != nil {
+		return x.Ends
+	}
+	return 0
+}
+
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"`
@@ -574,7 +659,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_link_link_proto_msgTypes[7]
+	mi := &file_internal_link_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +671,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[7]
+	mi := &file_internal_link_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +684,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{7}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -612,13 +697,14 @@ func (x *RenewRequest) GetCsr() []byte {
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Cas           [][]byte               `protobuf:"bytes,2,rep,name=cas,proto3" json:"cas,omitempty"` // as in Welcome; empty: those of before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_link_link_proto_msgTypes[8]
+	mi := &file_internal_link_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +716,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[8]
+	mi := &file_internal_link_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,12 +729,19 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{8}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
 	if x != nil {
 		return x.Certificate
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetCas() [][]byte {
+	if x != nil {
+		return x.Cas
 	}
 	return nil
 }
@@ -671,7 +764,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_link_link_proto_msgTypes[9]
+	mi := &file_internal_link_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +776,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[9]
+	mi := &file_internal_link_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +789,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{9}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -837,7 +930,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_link_link_proto_msgTypes[10]
+	mi := &file_internal_link_link_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +942,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[10]
+	mi := &file_internal_link_link_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +955,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{10}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Down) GetKind() isDown_Kind {
@@ -1066,7 +1159,7 @@ type NetworkSet struct {
 
 func (x *NetworkSet) Reset() {
 	*x = NetworkSet{}
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1171,7 @@ func (x *NetworkSet) String() string {
 func (*NetworkSet) ProtoMessage() {}
 
 func (x *NetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[11]
+	mi := &file_internal_link_link_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1184,7 @@ func (x *NetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
 func (*NetworkSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NetworkSet) GetSuffix() string {
@@ -1203,7 +1296,7 @@ type OverlayChange struct {
 
 func (x *OverlayChange) Reset() {
 	*x = OverlayChange{}
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1308,7 @@ func (x *OverlayChange) String() string {
 func (*OverlayChange) ProtoMessage() {}
 
 func (x *OverlayChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[12]
+	mi := &file_internal_link_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1321,7 @@ func (x *OverlayChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
 func (*OverlayChange) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{12}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OverlayChange) GetOverlayId() string {
@@ -1299,7 +1392,7 @@ type OverlayMember struct {
 
 func (x *OverlayMember) Reset() {
 	*x = OverlayMember{}
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1404,7 @@ func (x *OverlayMember) String() string {
 func (*OverlayMember) ProtoMessage() {}
 
 func (x *OverlayMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[13]
+	mi := &file_internal_link_link_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1417,7 @@ func (x *OverlayMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
 func (*OverlayMember) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{13}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OverlayMember) GetAddr() string {
@@ -1367,7 +1460,7 @@ type PeerChange struct {
 
 func (x *PeerChange) Reset() {
 	*x = PeerChange{}
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1472,7 @@ func (x *PeerChange) String() string {
 func (*PeerChange) ProtoMessage() {}
 
 func (x *PeerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[14]
+	mi := &file_internal_link_link_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1485,7 @@ func (x *PeerChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
 func (*PeerChange) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{14}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PeerChange) GetFull() bool {
@@ -1429,7 +1522,7 @@ type HostPeer struct {
 
 func (x *HostPeer) Reset() {
 	*x = HostPeer{}
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1534,7 @@ func (x *HostPeer) String() string {
 func (*HostPeer) ProtoMessage() {}
 
 func (x *HostPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[15]
+	mi := &file_internal_link_link_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1547,7 @@ func (x *HostPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
 func (*HostPeer) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{15}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HostPeer) GetHostId() string {
@@ -1506,7 +1599,7 @@ type OverlayPlace struct {
 
 func (x *OverlayPlace) Reset() {
 	*x = OverlayPlace{}
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1611,7 @@ func (x *OverlayPlace) String() string {
 func (*OverlayPlace) ProtoMessage() {}
 
 func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[16]
+	mi := &file_internal_link_link_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1624,7 @@ func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
 func (*OverlayPlace) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{16}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OverlayPlace) GetOverlayId() string {
@@ -1580,7 +1673,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1685,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[17]
+	mi := &file_internal_link_link_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1698,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{17}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -1620,13 +1713,14 @@ func (x *Prefetch) GetImage() string {
 type Beat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Schedulers    []string               `protobuf:"bytes,1,rep,name=schedulers,proto3" json:"schedulers,omitempty"` // link addresses of the members, when they changed
+	Cas           [][]byte               `protobuf:"bytes,2,rep,name=cas,proto3" json:"cas,omitempty"`               // as in Welcome, when they changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1732,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,12 +1745,19 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Beat) GetSchedulers() []string {
 	if x != nil {
 		return x.Schedulers
+	}
+	return nil
+}
+
+func (x *Beat) GetCas() [][]byte {
+	if x != nil {
+		return x.Cas
 	}
 	return nil
 }
@@ -1683,7 +1784,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1796,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1809,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -1797,7 +1898,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1910,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1923,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -1885,7 +1986,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1998,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2011,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -1951,7 +2052,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2064,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2077,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2053,7 +2154,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2166,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2179,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Notice) GetCode() string {
@@ -2119,13 +2220,14 @@ type Inventory struct {
 	RuntimeClass  string                 `protobuf:"bytes,13,opt,name=runtime_class,json=runtimeClass,proto3" json:"runtime_class,omitempty"`
 	Volumes       []string               `protobuf:"bytes,14,rep,name=volumes,proto3" json:"volumes,omitempty"` // kinds of backends of network volumes that the host can mount
 	Tunnel        *HostTunnel            `protobuf:"bytes,15,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	Certificate   *NodeCertificate       `protobuf:"bytes,16,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2239,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2252,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -2258,6 +2360,13 @@ func (x *Inventory) GetTunnel() *HostTunnel {
 	return nil
 }
 
+func (x *Inventory) GetCertificate() *NodeCertificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
 // HostTunnel is the host's end of the tunnel to other hosts.
 type HostTunnel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2271,7 +2380,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2392,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2405,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -2328,21 +2437,24 @@ func (x *HostTunnel) GetUserSpace() bool {
 }
 
 type Welcome struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	HeartbeatMs   int32                  `protobuf:"varint,2,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
-	Lineage       uint64                 `protobuf:"varint,3,opt,name=lineage,proto3" json:"lineage,omitempty"` // an agent that followed a higher one ends the session
-	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Schedulers    []string               `protobuf:"bytes,5,rep,name=schedulers,proto3" json:"schedulers,omitempty"`                 // link addresses of the members
-	SilenceMs     int32                  `protobuf:"varint,6,opt,name=silence_ms,json=silenceMs,proto3" json:"silence_ms,omitempty"` // see Beat; 0: this scheduler sends none
-	KeepSet       bool                   `protobuf:"varint,7,opt,name=keep_set,json=keepSet,proto3" json:"keep_set,omitempty"`       // the set that the agent holds is still right: no full set follows
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Epoch       uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	HeartbeatMs int32                  `protobuf:"varint,2,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
+	Lineage     uint64                 `protobuf:"varint,3,opt,name=lineage,proto3" json:"lineage,omitempty"` // an agent that followed a higher one ends the session
+	ClusterId   string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Schedulers  []string               `protobuf:"bytes,5,rep,name=schedulers,proto3" json:"schedulers,omitempty"`                 // link addresses of the members
+	SilenceMs   int32                  `protobuf:"varint,6,opt,name=silence_ms,json=silenceMs,proto3" json:"silence_ms,omitempty"` // see Beat; 0: this scheduler sends none
+	KeepSet     bool                   `protobuf:"varint,7,opt,name=keep_set,json=keepSet,proto3" json:"keep_set,omitempty"`       // the set that the agent holds is still right: no full set follows
+	// The CAs that the host is to trust, DER. The first signs: a host whose certificate is of another one renews it at once. Empty: those
+	// of before.
+	Cas           [][]byte `protobuf:"bytes,8,rep,name=cas,proto3" json:"cas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2466,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2479,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -2419,6 +2531,13 @@ func (x *Welcome) GetKeepSet() bool {
 	return false
 }
 
+func (x *Welcome) GetCas() [][]byte {
+	if x != nil {
+		return x.Cas
+	}
+	return nil
+}
+
 // Assignment is what the host has to bring about for one pod.
 type Assignment struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -2449,7 +2568,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2580,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2593,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -2640,7 +2759,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2771,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2784,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -2737,7 +2856,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2868,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2881,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -2845,7 +2964,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +2976,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +2989,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -2893,7 +3012,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3024,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3037,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -2963,7 +3082,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3094,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3107,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -3042,7 +3161,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3173,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3186,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -3092,7 +3211,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3223,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3236,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -3173,7 +3292,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3304,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3317,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -3235,7 +3354,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3366,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3379,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -3310,7 +3429,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3441,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3454,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -3376,7 +3495,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3507,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3520,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Credential) GetUsername() string {
@@ -3429,7 +3548,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[39]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3560,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[39]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3573,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -3488,7 +3607,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[40]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3619,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[40]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3632,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -3542,7 +3661,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[41]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3673,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[41]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3686,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -3607,7 +3726,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[42]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3738,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[42]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3751,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -3650,7 +3769,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[43]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3781,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[43]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3794,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -3697,7 +3816,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[44]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3828,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[44]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3841,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -3806,7 +3925,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[45]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +3937,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[45]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +3950,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -3864,7 +3983,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[46]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +3995,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[46]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +4008,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -3909,7 +4028,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[47]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4040,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[47]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4053,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -3960,7 +4079,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[48]
+	mi := &file_internal_link_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4091,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[48]
+	mi := &file_internal_link_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4104,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -4054,7 +4173,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_link_link_proto_msgTypes[49]
+	mi := &file_internal_link_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4185,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[49]
+	mi := &file_internal_link_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4198,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{49}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -4113,7 +4232,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[50]
+	mi := &file_internal_link_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4125,7 +4244,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[50]
+	mi := &file_internal_link_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4138,7 +4257,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{50}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -4245,7 +4364,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[51]
+	mi := &file_internal_link_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4376,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[51]
+	mi := &file_internal_link_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4389,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{51}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -4291,7 +4410,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_link_link_proto_msgTypes[52]
+	mi := &file_internal_link_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4422,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[52]
+	mi := &file_internal_link_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4316,7 +4435,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{52}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -4343,7 +4462,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_link_link_proto_msgTypes[53]
+	mi := &file_internal_link_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4355,7 +4474,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[53]
+	mi := &file_internal_link_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4368,7 +4487,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{53}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -4395,7 +4514,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[54]
+	mi := &file_internal_link_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4526,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[54]
+	mi := &file_internal_link_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4539,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{54}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -4451,7 +4570,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[55]
+	mi := &file_internal_link_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4463,7 +4582,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[55]
+	mi := &file_internal_link_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4476,7 +4595,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{55}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -4537,7 +4656,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[56]
+	mi := &file_internal_link_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4549,7 +4668,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[56]
+	mi := &file_internal_link_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4562,7 +4681,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{56}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -4627,7 +4746,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[57]
+	mi := &file_internal_link_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4639,7 +4758,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[57]
+	mi := &file_internal_link_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4652,7 +4771,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{57}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -4692,7 +4811,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[58]
+	mi := &file_internal_link_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4823,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[58]
+	mi := &file_internal_link_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4836,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{58}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Frame) GetId() string {
@@ -4773,7 +4892,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
 	"machine_id\x18\x03 \x01(\tR\tmachineId\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1a\n" +
-	"\bhardware\x18\x05 \x01(\tR\bhardware\"\x98\x01\n" +
+	"\bhardware\x18\x05 \x01(\tR\bhardware\"\xaa\x01\n" +
 	"\fJoinResponse\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x0e\n" +
@@ -4782,14 +4901,15 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x1e\n" +
 	"\n" +
 	"schedulers\x18\x05 \x03(\tR\n" +
-	"schedulers\"\x99\x01\n" +
+	"schedulers\x12\x10\n" +
+	"\x03cas\x18\x06 \x03(\fR\x03cas\"\x99\x01\n" +
 	"\x11JoinMemberRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n" +
 	"\x05level\x18\x05 \x01(\x04R\x05level\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\xbd\x01\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xcf\x01\n" +
 	"\x12JoinMemberResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x0e\n" +
@@ -4799,14 +4919,15 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\bseal_key\x18\x05 \x01(\fR\asealKey\x12\x1e\n" +
 	"\n" +
 	"schedulers\x18\x06 \x03(\tR\n" +
-	"schedulers\"k\n" +
+	"schedulers\x12\x10\n" +
+	"\x03cas\x18\a \x03(\fR\x03cas\"k\n" +
 	"\rRejoinRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05level\x18\x03 \x01(\x04R\x05level\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\")\n" +
 	"\rStatusRequest\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xf2\x01\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xb5\x02\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x1d\n" +
 	"\n" +
@@ -4816,11 +4937,17 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12\x18\n" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x18\n" +
 	"\aproblem\x18\a \x01(\tR\aproblem\x12\x1b\n" +
-	"\tdisk_full\x18\b \x01(\bR\bdiskFull\" \n" +
+	"\tdisk_full\x18\b \x01(\bR\bdiskFull\x12A\n" +
+	"\vcertificate\x18\t \x01(\v2\x1f.gantry.link.v1.NodeCertificateR\vcertificate\"M\n" +
+	"\x0fNodeCertificate\x12\x0e\n" +
+	"\x02ca\x18\x01 \x01(\tR\x02ca\x12\x16\n" +
+	"\x06trusts\x18\x02 \x03(\tR\x06trusts\x12\x12\n" +
+	"\x04ends\x18\x03 \x01(\x03R\x04ends\" \n" +
 	"\fRenewRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"C\n" +
 	"\rRenewResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\x89\x03\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x10\n" +
+	"\x03cas\x18\x02 \x03(\fR\x03cas\"\x89\x03\n" +
 	"\x02Up\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.gantry.link.v1.HelloH\x00R\x05hello\x123\n" +
 	"\aapplied\x18\x02 \x01(\v2\x17.gantry.link.v1.AppliedH\x00R\aapplied\x123\n" +
@@ -4903,11 +5030,12 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04addr\x18\x04 \x01(\tR\x04addr\x12\x12\n" +
 	"\x04link\x18\x05 \x01(\tR\x04link\" \n" +
 	"\bPrefetch\x12\x14\n" +
-	"\x05image\x18\x01 \x01(\tR\x05image\"&\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\"8\n" +
 	"\x04Beat\x12\x1e\n" +
 	"\n" +
 	"schedulers\x18\x01 \x03(\tR\n" +
-	"schedulers\"\xc6\x02\n" +
+	"schedulers\x12\x10\n" +
+	"\x03cas\x18\x02 \x03(\fR\x03cas\"\xc6\x02\n" +
 	"\x05Hello\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
@@ -4948,7 +5076,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06Notice\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xf8\x03\n" +
+	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xbb\x04\n" +
 	"\tInventory\x12/\n" +
 	"\x05total\x18\x01 \x01(\v2\x19.gantry.link.v1.ResourcesR\x05total\x12'\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x13.gantry.link.v1.GPUR\x04gpus\x12\x12\n" +
@@ -4965,7 +5093,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\anotices\x18\f \x03(\v2\x16.gantry.link.v1.NoticeR\anotices\x12#\n" +
 	"\rruntime_class\x18\r \x01(\tR\fruntimeClass\x12\x18\n" +
 	"\avolumes\x18\x0e \x03(\tR\avolumes\x122\n" +
-	"\x06tunnel\x18\x0f \x01(\v2\x1a.gantry.link.v1.HostTunnelR\x06tunnel\"|\n" +
+	"\x06tunnel\x18\x0f \x01(\v2\x1a.gantry.link.v1.HostTunnelR\x06tunnel\x12A\n" +
+	"\vcertificate\x18\x10 \x01(\v2\x1f.gantry.link.v1.NodeCertificateR\vcertificate\"|\n" +
 	"\n" +
 	"HostTunnel\x12\x1d\n" +
 	"\n" +
@@ -4973,7 +5102,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x14\n" +
 	"\x05plain\x18\x03 \x01(\tR\x05plain\x12\x1d\n" +
 	"\n" +
-	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xd5\x01\n" +
+	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xe7\x01\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -4985,7 +5114,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"schedulers\x12\x1d\n" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
-	"\bkeep_set\x18\a \x01(\bR\akeepSet\"\x9c\x06\n" +
+	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\"\x9c\x06\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -5220,7 +5350,7 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_internal_link_link_proto_goTypes = []any{
 	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
 	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
@@ -5229,139 +5359,142 @@ var file_internal_link_link_proto_goTypes = []any{
 	(*RejoinRequest)(nil),      // 4: gantry.link.v1.RejoinRequest
 	(*StatusRequest)(nil),      // 5: gantry.link.v1.StatusRequest
 	(*StatusResponse)(nil),     // 6: gantry.link.v1.StatusResponse
-	(*RenewRequest)(nil),       // 7: gantry.link.v1.RenewRequest
-	(*RenewResponse)(nil),      // 8: gantry.link.v1.RenewResponse
-	(*Up)(nil),                 // 9: gantry.link.v1.Up
-	(*Down)(nil),               // 10: gantry.link.v1.Down
-	(*NetworkSet)(nil),         // 11: gantry.link.v1.NetworkSet
-	(*OverlayChange)(nil),      // 12: gantry.link.v1.OverlayChange
-	(*OverlayMember)(nil),      // 13: gantry.link.v1.OverlayMember
-	(*PeerChange)(nil),         // 14: gantry.link.v1.PeerChange
-	(*HostPeer)(nil),           // 15: gantry.link.v1.HostPeer
-	(*OverlayPlace)(nil),       // 16: gantry.link.v1.OverlayPlace
-	(*Prefetch)(nil),           // 17: gantry.link.v1.Prefetch
-	(*Beat)(nil),               // 18: gantry.link.v1.Beat
-	(*Hello)(nil),              // 19: gantry.link.v1.Hello
-	(*LedgerPod)(nil),          // 20: gantry.link.v1.LedgerPod
-	(*Resources)(nil),          // 21: gantry.link.v1.Resources
-	(*GPU)(nil),                // 22: gantry.link.v1.GPU
-	(*Notice)(nil),             // 23: gantry.link.v1.Notice
-	(*Inventory)(nil),          // 24: gantry.link.v1.Inventory
-	(*HostTunnel)(nil),         // 25: gantry.link.v1.HostTunnel
-	(*Welcome)(nil),            // 26: gantry.link.v1.Welcome
-	(*Assignment)(nil),         // 27: gantry.link.v1.Assignment
-	(*NetworkVolume)(nil),      // 28: gantry.link.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 29: gantry.link.v1.VolumeBackend
-	(*StorageSet)(nil),         // 30: gantry.link.v1.StorageSet
-	(*StorageRoot)(nil),        // 31: gantry.link.v1.StorageRoot
-	(*StorageVolume)(nil),      // 32: gantry.link.v1.StorageVolume
-	(*StorageReports)(nil),     // 33: gantry.link.v1.StorageReports
-	(*StorageReport)(nil),      // 34: gantry.link.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 35: gantry.link.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 36: gantry.link.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 37: gantry.link.v1.S3Volume
-	(*Credential)(nil),         // 38: gantry.link.v1.Credential
-	(*Port)(nil),               // 39: gantry.link.v1.Port
-	(*FullSet)(nil),            // 40: gantry.link.v1.FullSet
-	(*Difference)(nil),         // 41: gantry.link.v1.Difference
-	(*Applied)(nil),            // 42: gantry.link.v1.Applied
-	(*Resync)(nil),             // 43: gantry.link.v1.Resync
-	(*PodReport)(nil),          // 44: gantry.link.v1.PodReport
-	(*Reports)(nil),            // 45: gantry.link.v1.Reports
-	(*ReportsKept)(nil),        // 46: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),          // 47: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),            // 48: gantry.link.v1.PodLive
-	(*GPUUse)(nil),             // 49: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),         // 50: gantry.link.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 51: gantry.link.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 52: gantry.link.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 53: gantry.link.v1.ProbeTo
-	(*PortTarget)(nil),         // 54: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),          // 55: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),         // 56: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),         // 57: gantry.link.v1.FileTarget
-	(*Frame)(nil),              // 58: gantry.link.v1.Frame
-	nil,                        // 59: gantry.link.v1.Assignment.EnvEntry
-	nil,                        // 60: gantry.link.v1.PodReport.StepsNsEntry
+	(*NodeCertificate)(nil),    // 7: gantry.link.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 8: gantry.link.v1.RenewRequest
+	(*RenewResponse)(nil),      // 9: gantry.link.v1.RenewResponse
+	(*Up)(nil),                 // 10: gantry.link.v1.Up
+	(*Down)(nil),               // 11: gantry.link.v1.Down
+	(*NetworkSet)(nil),         // 12: gantry.link.v1.NetworkSet
+	(*OverlayChange)(nil),      // 13: gantry.link.v1.OverlayChange
+	(*OverlayMember)(nil),      // 14: gantry.link.v1.OverlayMember
+	(*PeerChange)(nil),         // 15: gantry.link.v1.PeerChange
+	(*HostPeer)(nil),           // 16: gantry.link.v1.HostPeer
+	(*OverlayPlace)(nil),       // 17: gantry.link.v1.OverlayPlace
+	(*Prefetch)(nil),           // 18: gantry.link.v1.Prefetch
+	(*Beat)(nil),               // 19: gantry.link.v1.Beat
+	(*Hello)(nil),              // 20: gantry.link.v1.Hello
+	(*LedgerPod)(nil),          // 21: gantry.link.v1.LedgerPod
+	(*Resources)(nil),          // 22: gantry.link.v1.Resources
+	(*GPU)(nil),                // 23: gantry.link.v1.GPU
+	(*Notice)(nil),             // 24: gantry.link.v1.Notice
+	(*Inventory)(nil),          // 25: gantry.link.v1.Inventory
+	(*HostTunnel)(nil),         // 26: gantry.link.v1.HostTunnel
+	(*Welcome)(nil),            // 27: gantry.link.v1.Welcome
+	(*Assignment)(nil),         // 28: gantry.link.v1.Assignment
+	(*NetworkVolume)(nil),      // 29: gantry.link.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 30: gantry.link.v1.VolumeBackend
+	(*StorageSet)(nil),         // 31: gantry.link.v1.StorageSet
+	(*StorageRoot)(nil),        // 32: gantry.link.v1.StorageRoot
+	(*StorageVolume)(nil),      // 33: gantry.link.v1.StorageVolume
+	(*StorageReports)(nil),     // 34: gantry.link.v1.StorageReports
+	(*StorageReport)(nil),      // 35: gantry.link.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 36: gantry.link.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 37: gantry.link.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 38: gantry.link.v1.S3Volume
+	(*Credential)(nil),         // 39: gantry.link.v1.Credential
+	(*Port)(nil),               // 40: gantry.link.v1.Port
+	(*FullSet)(nil),            // 41: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 42: gantry.link.v1.Difference
+	(*Applied)(nil),            // 43: gantry.link.v1.Applied
+	(*Resync)(nil),             // 44: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 45: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 46: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 47: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 48: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 49: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 50: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 51: gantry.link.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 52: gantry.link.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 53: gantry.link.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 54: gantry.link.v1.ProbeTo
+	(*PortTarget)(nil),         // 55: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 56: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 57: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 58: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 59: gantry.link.v1.Frame
+	nil,                        // 60: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 61: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
-	19, // 0: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	42, // 1: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	45, // 2: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	47, // 3: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	43, // 4: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
-	24, // 5: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
-	33, // 6: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
-	26, // 7: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	40, // 8: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	41, // 9: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	46, // 10: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	50, // 11: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	18, // 12: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
-	17, // 13: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
-	30, // 14: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
-	11, // 15: gantry.link.v1.Down.network:type_name -> gantry.link.v1.NetworkSet
-	12, // 16: gantry.link.v1.Down.overlay:type_name -> gantry.link.v1.OverlayChange
-	14, // 17: gantry.link.v1.Down.peers:type_name -> gantry.link.v1.PeerChange
-	13, // 18: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
-	15, // 19: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
-	24, // 20: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	20, // 21: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
-	21, // 22: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
-	39, // 23: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
-	21, // 24: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	22, // 25: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	23, // 26: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
-	25, // 27: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
-	59, // 28: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	39, // 29: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	21, // 30: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	38, // 31: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	28, // 32: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
-	16, // 33: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
-	29, // 34: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
-	31, // 35: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
-	29, // 36: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
-	32, // 37: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
-	34, // 38: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
-	37, // 39: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
-	28, // 40: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
-	27, // 41: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	27, // 42: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	60, // 43: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	44, // 44: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	48, // 45: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	49, // 46: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	54, // 47: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	55, // 48: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	56, // 49: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	57, // 50: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	51, // 51: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
-	52, // 52: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
-	53, // 53: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
-	0,  // 54: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	7,  // 55: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	2,  // 56: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
-	4,  // 57: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
-	7,  // 58: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
-	5,  // 59: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
-	9,  // 60: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	58, // 61: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	35, // 62: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
-	1,  // 63: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	8,  // 64: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	3,  // 65: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
-	3,  // 66: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
-	8,  // 67: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
-	6,  // 68: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
-	10, // 69: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	58, // 70: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	36, // 71: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
-	63, // [63:72] is the sub-list for method output_type
-	54, // [54:63] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	7,  // 0: gantry.link.v1.StatusResponse.certificate:type_name -> gantry.link.v1.NodeCertificate
+	20, // 1: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
+	43, // 2: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	46, // 3: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	48, // 4: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	44, // 5: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	25, // 6: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
+	34, // 7: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
+	27, // 8: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	41, // 9: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	42, // 10: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	47, // 11: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	51, // 12: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	19, // 13: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	18, // 14: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
+	31, // 15: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
+	12, // 16: gantry.link.v1.Down.network:type_name -> gantry.link.v1.NetworkSet
+	13, // 17: gantry.link.v1.Down.overlay:type_name -> gantry.link.v1.OverlayChange
+	15, // 18: gantry.link.v1.Down.peers:type_name -> gantry.link.v1.PeerChange
+	14, // 19: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
+	16, // 20: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
+	25, // 21: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	21, // 22: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	22, // 23: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	40, // 24: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	22, // 25: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	23, // 26: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	24, // 27: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
+	26, // 28: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
+	7,  // 29: gantry.link.v1.Inventory.certificate:type_name -> gantry.link.v1.NodeCertificate
+	60, // 30: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	40, // 31: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	22, // 32: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	39, // 33: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	29, // 34: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
+	17, // 35: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
+	30, // 36: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
+	32, // 37: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
+	30, // 38: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
+	33, // 39: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
+	35, // 40: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
+	38, // 41: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
+	29, // 42: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
+	28, // 43: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	28, // 44: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	61, // 45: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	45, // 46: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	49, // 47: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	50, // 48: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	55, // 49: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	56, // 50: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	57, // 51: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	58, // 52: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	52, // 53: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
+	53, // 54: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
+	54, // 55: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
+	0,  // 56: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	8,  // 57: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	2,  // 58: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	4,  // 59: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	8,  // 60: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	5,  // 61: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	10, // 62: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	59, // 63: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	36, // 64: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
+	1,  // 65: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	9,  // 66: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	3,  // 67: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	3,  // 68: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	9,  // 69: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	6,  // 70: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	11, // 71: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	59, // 72: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	37, // 73: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
+	65, // [65:74] is the sub-list for method output_type
+	56, // [56:65] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -5369,7 +5502,7 @@ func file_internal_link_link_proto_init() {
 	if File_internal_link_link_proto != nil {
 		return
 	}
-	file_internal_link_link_proto_msgTypes[9].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[10].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
@@ -5378,7 +5511,7 @@ func file_internal_link_link_proto_init() {
 		(*Up_Inventory)(nil),
 		(*Up_Storage)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[10].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[11].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
@@ -5391,7 +5524,7 @@ func file_internal_link_link_proto_init() {
 		(*Down_Overlay)(nil),
 		(*Down_Peers)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[50].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[51].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
@@ -5404,7 +5537,7 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -62,6 +62,7 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 		})
 	}
 	out.Volumes, out.Tunnel = decodeKinds(in.GetVolumes()), decodeTunnel(in.GetTunnel())
+	out.Certificate = link.DecodeCertificate(in.GetCertificate())
 	out.Notices, out.RuntimeClass = decodeNotices(in.GetNotices()), decodeClass(in.GetRuntimeClass())
 	return out
 }

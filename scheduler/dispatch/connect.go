@@ -217,10 +217,10 @@ func (s *Server) interval() time.Duration {
 // a silence before this end does, so that it has begun another session by then.
 func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error) {
 	s := x.server
-	x.told = s.members.Load()
+	x.told, x.toldTrust = s.members.Load(), s.trust.Load()
 	out := &link.Welcome{
 		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.Silence - s.Silence/4).Milliseconds()), //nolint:gosec // small
-		Schedulers: *x.told,
+		Schedulers: *x.told, Cas: x.toldTrust.cas,
 	}
 	return out, s.Store.View(func(v *state.View) error {
 		cluster, _ := v.Cluster()

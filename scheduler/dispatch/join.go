@@ -60,6 +60,7 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	s.learnMembers()
 	return &link.JoinResponse{
 		HostId: string(host.ID), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), Schedulers: *s.members.Load(),
+		Cas: s.trust.Load().cas,
 	}, nil
 }
 
@@ -121,5 +122,6 @@ func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewR
 	if leaf, err = ca.Issue(in.GetCsr(), who, s.CertLife, time.Now()); err != nil {
 		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
 	}
-	return &link.RenewResponse{Certificate: leaf.Raw}, nil
+	s.learnMembers()
+	return &link.RenewResponse{Certificate: leaf.Raw, Cas: s.trust.Load().cas}, nil
 }

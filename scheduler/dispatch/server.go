@@ -86,6 +86,7 @@ type Server struct {
 	link.UnimplementedJoinServer
 	Config
 	members  atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
+	trust    atomic.Pointer[trust]    // whom hosts are to trust; the same
 	desk     *desk
 	exchange *exchange
 	s3Rates  rates
@@ -125,6 +126,7 @@ func New(c Config) *Server {
 		exchange: newExchange(),
 	}
 	s.members.Store(&[]string{})
+	s.trust.Store(&trust{})
 	return s
 }
 
@@ -236,8 +238,11 @@ func (s *Server) notLeader(ctx context.Context) error {
 	return link.NotLeader(ctx, leader)
 }
 
-// learnMembers looks up what hosts are told of the members.
+// learnMembers looks up what hosts are told of the members and of the cluster's CAs.
 func (s *Server) learnMembers() {
+	if err := s.learnTrust(); err != nil {
+		s.Log.Error("read the cluster's CAs", "err", err)
+	}
 	var now []string
 	if s.Schedulers != nil {
 		now = slices.Clone(s.Schedulers())

@@ -47,6 +47,7 @@ type session struct {
 	generation uint64
 	fullNext   bool
 	told       *[]string // the members, as the host knows them
+	toldTrust  *trust
 	toldSet    *link.StorageSet
 	network    toldNetwork
 	due        []*link.Down // what was found to be told and is not sent yet, in order
@@ -252,11 +253,18 @@ func (x *session) next() (*link.Down, error) {
 	if !x.beatDue.Swap(false) {
 		return nil, nil
 	}
-	if now := x.server.members.Load(); now != x.told {
-		x.told = now
-		return &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{Schedulers: *now}}}, nil
+	members, cas := x.server.members.Load(), x.server.trust.Load()
+	if members == x.told && cas == x.toldTrust {
+		return plainBeat, nil
 	}
-	return plainBeat, nil
+	beat := &link.Beat{}
+	if members != x.told {
+		x.told, beat.Schedulers = members, *members
+	}
+	if cas != x.toldTrust {
+		x.toldTrust, beat.Cas = cas, cas.cas
+	}
+	return &link.Down{Kind: &link.Down_Beat{Beat: beat}}, nil
 }
 
 // look finds what the host has to be told to come from what it was told last to what is wanted now: of private networks

@@ -24,24 +24,29 @@ import (
 type Joined struct {
 	Member    fleet.MemberID
 	ClusterID string
-	Leaf, CA  *x509.Certificate
-	SealKey   []byte // a secret
+	Leaf      *x509.Certificate
+	Trusted   []*x509.Certificate // CAs, the one that signs first
+	SealKey   []byte              // a secret
 }
 
-func joined(out *link.JoinMemberResponse) (Joined, error) {
+func joined(out *link.JoinMemberResponse, trusted func(cas [][]byte) ([]*x509.Certificate, error)) (Joined, error) {
 	leaf, err := x509.ParseCertificate(out.GetCertificate())
 	if err != nil {
 		return Joined{}, fmt.Errorf("the certificate cannot be read: %w", err)
 	}
-	ca, err := x509.ParseCertificate(out.GetCa())
+	cas := out.GetCas()
+	if len(cas) == 0 {
+		cas = [][]byte{out.GetCa()}
+	}
+	trust, err := trusted(cas)
 	if err != nil {
-		return Joined{}, fmt.Errorf("the CA certificate cannot be read: %w", err)
+		return Joined{}, err
 	}
 	if !fleet.ValidID(out.GetMemberId()) {
 		return Joined{}, errors.New("the cluster gave no valid id")
 	}
 	return Joined{
-		Member: fleet.MemberID(out.GetMemberId()), ClusterID: out.GetClusterId(), Leaf: leaf, CA: ca, SealKey: out.GetSealKey(),
+		Member: fleet.MemberID(out.GetMemberId()), ClusterID: out.GetClusterId(), Leaf: leaf, Trusted: trust, SealKey: out.GetSealKey(),
 	}, nil
 }
 
@@ -50,9 +55,10 @@ const maxHints = 8
 
 // Join trades a join token at whoever leads. schedulers are link addresses of any members.
 func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *link.JoinMemberRequest) (Joined, error) {
-	trust := link.JoinClientTLS(token)
+	var last *link.JoinTLS // of the scheduler that is being asked
 	dial := func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-		return connection(address, credentials.NewTLS(trust.Config()), more...)
+		last = link.JoinClientTLS(token)
+		return connection(address, credentials.NewTLS(last.Config()), more...)
 	}
 	in.Token = token.Text()
 	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c link.PeerClient, opt grpc.CallOption) (*link.JoinMemberResponse, error) {
@@ -61,11 +67,7 @@ func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *lin
 	if err != nil {
 		return Joined{}, err
 	}
-	j, err := joined(out)
-	if err == nil && pki.DigestOf(j.CA) != token.CA {
-		err = errors.New("the join token is for another cluster")
-	}
-	return j, err
+	return joined(out, last.Trusted)
 }
 
 // Rejoin gives a member whose data is lost a new identity. It needs its certificate.
@@ -79,7 +81,7 @@ func Rejoin(ctx context.Context, certs *pki.Store, schedulers []string, in *link
 	if err != nil {
 		return Joined{}, err
 	}
-	return joined(out)
+	return joined(out, pki.ParseTrustDER)
 }
 
 type (

@@ -182,6 +182,11 @@ func (s *Server) welcome(id fleet.MemberID, leaf []byte, ca *pki.CA) (*link.Join
 	if err != nil {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
+	trusted, err := trusted(s.cfg.Store)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	out.Cas = pki.RawCerts(trusted)
 	return out, nil
 }
 

@@ -169,7 +169,7 @@ func TestAFollowerRenewsItsCertificateAtTheLeaderThatItIsToldOf(t *testing.T) {
 	w.must(err)
 	// c led before: it only knows who does now.
 	eventually(t, "renewed at the leader that another scheduler names", func() bool {
-		b.presence.renew(within(t), replica.Member{ID: c.id, Address: c.address}, 0)
+		b.presence.renew(within(t), replica.Member{ID: c.id, Address: c.address})
 		leaf, err := b.certs.Leaf()
 		return err == nil && !leaf.Equal(old) && leaf.NotAfter.After(time.Now().Add(CertLife-time.Hour))
 	})

@@ -46,7 +46,7 @@ func (k *Keeper) View(ctx context.Context) (fleet.ClusterView, error) {
 		h := l.heard[m.ID]
 		view := fleet.MemberView{
 			Member: m, Voter: voters[string(m.ID)], Leader: m.ID == l.self, Reachable: h.answers,
-			Applied: h.applied, Problem: h.problem,
+			Applied: h.applied, Problem: h.problem, Certificate: h.certificate,
 		}
 		if m.ID != l.self {
 			view.Silent = k.silent(m, now)

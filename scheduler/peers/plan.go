@@ -25,6 +25,8 @@ type heard struct {
 	address string // where it was reached
 	problem string // its own, or why it does not answer
 	full    bool   // its disk
+
+	certificate fleet.NodeCertificate
 }
 
 // look is all that the leader decides on.

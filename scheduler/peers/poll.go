@@ -46,7 +46,7 @@ func (p *poll) heard(now time.Time) heard {
 	h := heard{
 		answers: now.Sub(p.at) < silentAfter, known: true, close: p.close, applied: p.answer.GetAppliedIndex(),
 		level: p.answer.GetLevel(), version: p.answer.GetVersion(), address: p.address,
-		problem: p.answer.GetProblem(), full: p.answer.GetDiskFull(),
+		problem: p.answer.GetProblem(), full: p.answer.GetDiskFull(), certificate: link.DecodeCertificate(p.answer.GetCertificate()),
 	}
 	if !h.answers {
 		h.problem, h.close = p.fault, 0
@@ -268,11 +268,11 @@ func (c *Config) dial(address string) (*grpc.ClientConn, error) {
 }
 
 func dialPeer(certs *pki.Store, address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	config, err := link.HostClientTLS(certs)
+	creds, err := link.HostCredentials(certs)
 	if err != nil {
 		return nil, err
 	}
-	return connection(address, credentials.NewTLS(config), more...)
+	return connection(address, creds, more...)
 }
 
 func connection(address string, creds credentials.TransportCredentials, more ...grpc.DialOption) (*grpc.ClientConn, error) {

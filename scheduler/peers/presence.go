@@ -2,20 +2,15 @@ package peers
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"gantry/internal/link"
-	"gantry/internal/pki"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -23,7 +18,6 @@ import (
 const (
 	showEvery   = 2 * time.Second // while no leader is known, or it has another address of this member
 	recallEvery = time.Minute     // otherwise
-	renewEvery  = time.Minute     // between looks at the certificate
 	callTimeout = 5 * time.Second
 )
 
@@ -42,17 +36,15 @@ func (p *Presence) Removed() bool { return p.removed.Load() }
 
 // Run goes on until ctx ends.
 func (p *Presence) Run(ctx context.Context) error {
-	fraction := rand.Float64()
-	var shown, renewed time.Time
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.keepCertificate(ctx) })
+	var shown time.Time
 	var told replica.Member // the leader that knows this member's address
 	for {
 		changes := p.cfg.Node.LeaderChanges()
 		leader, known := p.cfg.Node.Leader()
 		now := time.Now()
-		if now.Sub(renewed) >= renewEvery {
-			renewed = now
-			p.renew(ctx, leader, fraction)
-		}
 		pause := recallEvery
 		if !known || leader != told {
 			pause = showEvery
@@ -144,62 +136,4 @@ func (p *Presence) call(ctx context.Context, address string, fn func(context.Con
 		return err
 	}
 	return errors.Join(fn(ctx, link.NewPeerClient(conn)), conn.Close())
-}
-
-// renew makes a new certificate when it is time: the leader signs its own, the others ask it.
-func (p *Presence) renew(ctx context.Context, leader replica.Member, fraction float64) {
-	leaf, err := p.cfg.Certs.Leaf()
-	if err == nil && time.Now().Before(pki.RenewAt(leaf, fraction)) {
-		return
-	}
-	self := string(p.cfg.Self.ID)
-	switch {
-	case err != nil:
-	case leader.ID == "":
-		err = errors.New("no leader is known")
-	case leader.ID == self:
-		var ca *pki.CA
-		if ca, err = p.cfg.CA(ctx); err == nil {
-			err = p.cfg.Certs.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: self}, CertLife, time.Now())
-		}
-	default:
-		err = p.ask(ctx, leader.Address)
-	}
-	switch {
-	case err == nil:
-		p.cfg.Log.Info("the scheduler's certificate was renewed")
-	case ctx.Err() == nil:
-		p.cfg.Log.Warn("renew the scheduler's certificate", "err", err)
-	}
-}
-
-// ask has the leader sign a new certificate.
-func (p *Presence) ask(ctx context.Context, leader string) error {
-	ca, err := p.cfg.Certs.CA()
-	if err != nil {
-		return err
-	}
-	csr, err := p.cfg.Certs.Request()
-	if err != nil {
-		return err
-	}
-	// Who is asked may have lost leadership since, and then knows who has it.
-	for range maxHints {
-		var trailer metadata.MD
-		err = p.call(ctx, leader, func(ctx context.Context, c link.PeerClient) error {
-			out, err := c.RenewMember(ctx, &link.RenewRequest{Csr: csr}, grpc.Trailer(&trailer))
-			if err != nil {
-				return err
-			}
-			leaf, err := x509.ParseCertificate(out.GetCertificate())
-			if err != nil {
-				return fmt.Errorf("the certificate cannot be read: %w", err)
-			}
-			return p.cfg.Certs.Install(leaf, ca)
-		})
-		if leader = link.LeaderHint(trailer); err == nil || leader == "" {
-			break
-		}
-	}
-	return err
 }

@@ -95,6 +95,7 @@ func (c *Config) status() *link.StatusResponse {
 	out := &link.StatusResponse{
 		MemberId: string(c.Self.ID), LastIndex: c.Node.LastIndex(), AppliedIndex: c.Node.AppliedIndex(),
 		Level: c.Self.Level, Version: c.Self.Version, Address: c.Self.Address, DiskFull: c.Node.DiskFull(),
+		Certificate: link.EncodeCertificate(link.OwnCertificate(c.Certs)),
 	}
 	if c.Self.Problem != nil {
 		out.Problem = c.Self.Problem()
@@ -205,7 +206,11 @@ func (s *Server) RenewMember(ctx context.Context, in *link.RenewRequest) (*link.
 	if err != nil {
 		return nil, err
 	}
-	return &link.RenewResponse{Certificate: leaf.Raw}, nil
+	trusted, err := trusted(s.cfg.Store)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	return &link.RenewResponse{Certificate: leaf.Raw, Cas: pki.RawCerts(trusted)}, nil
 }
 
 func (s *Server) member(id fleet.MemberID) (m fleet.Member, ok bool, err error) {

@@ -205,7 +205,7 @@ func (w *world) join(m *machine, token pki.JoinToken, level uint64, at ...string
 		return err
 	}
 	m.id = string(j.Member)
-	return m.certs.Install(j.Leaf, j.CA)
+	return m.certs.Install(j.Leaf, j.Trusted...)
 }
 
 // rejoin trades a machine's certificate for a new identity, with a store for the answer.
@@ -222,7 +222,7 @@ func (w *world) rejoin(m *machine) (*machine, error) {
 		return nil, err
 	}
 	fresh.id = string(j.Member)
-	return fresh, fresh.certs.Install(j.Leaf, j.CA)
+	return fresh, fresh.certs.Install(j.Leaf, j.Trusted...)
 }
 
 // member adds one that runs, and waits until Raft has it as it should be.
