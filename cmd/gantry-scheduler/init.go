@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,7 +104,7 @@ func (c *initCmd) make(ctx context.Context, m *member, id string) error {
 	if err := m.propose(ctx, cmds...); err != nil {
 		return err
 	}
-	return enroll(c.DataDir, ca, id, now)
+	return certify(c.DataDir, ca, id, now)
 }
 
 // alreadyMade answers a repeated init: right when its keys are where they should be.
@@ -118,25 +119,32 @@ func (c *initCmd) alreadyMade(m *member, id string) error {
 	if _, err := store.Identity(); err == nil {
 		return nil
 	}
-	var ca *pki.CA
-	err = m.store.View(func(v *state.View) error {
-		cluster, _ := v.Cluster()
-		ca, err = scheduler.OpenCA(m.sealer, cluster)
-		return err
-	})
+	cluster, err := clusterOf(m.store)
 	if err != nil {
 		return err
 	}
-	return enroll(c.DataDir, ca, id, time.Now())
+	return enroll(c.DataDir, m.sealer, cluster, id, time.Now())
 }
 
-// enroll gives the scheduler its own certificate.
-func enroll(dir string, ca *pki.CA, id string, now time.Time) error {
+// enroll gives the scheduler its own certificate, of the CA that signs for the cluster, and has it trust all that the cluster trusts.
+func enroll(dir string, sealer *pki.Sealer, cluster state.Cluster, id string, now time.Time) error {
+	ca, err := scheduler.OpenCA(sealer, cluster)
+	if err != nil {
+		return err
+	}
+	trusted, err := pki.ParseTrust(cluster.Trusted())
+	if err != nil {
+		return err
+	}
+	return certify(dir, ca, id, now, trusted...)
+}
+
+func certify(dir string, ca *pki.CA, id string, now time.Time, trusted ...*x509.Certificate) error {
 	store, err := pki.OpenStore(filepath.Join(dir, certFolder))
 	if err != nil {
 		return err
 	}
-	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, peers.CertLife, now)
+	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, peers.CertLife, now, trusted...)
 }
 
 // enrolled reports whether a data folder holds a certificate, which is the last that init and join write but for

@@ -161,8 +161,8 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	if leaf, err := s.certs.Leaf(); err == nil {
 		gauge("gantry_scheduler_certificate_expiry_timestamp_seconds", stamp(leaf.NotAfter))
 	}
-	if ca, err := s.certs.CA(); err == nil {
-		gauge("gantry_scheduler_ca_expiry_timestamp_seconds", stamp(ca.NotAfter))
+	if cas, err := s.certs.Trusted(); err == nil { // the first signs
+		gauge("gantry_scheduler_ca_expiry_timestamp_seconds", stamp(cas[0].NotAfter))
 	}
 	for name, ends := range d.door.Ends() {
 		gauge("gantry_scheduler_user_certificate_expiry_timestamp_seconds", stamp(ends), strings.ToValidUTF8(name, ""))

@@ -12,7 +12,6 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/pki"
-	"gantry/scheduler"
 	"gantry/scheduler/peers"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -128,9 +127,5 @@ func (c *recoverCmd) begin(ctx context.Context, m *member, before string) error 
 			return err
 		}
 	}
-	ca, err := scheduler.OpenCA(m.sealer, cluster)
-	if err != nil {
-		return err
-	}
-	return enroll(c.DataDir, ca, m.id, now)
+	return enroll(c.DataDir, m.sealer, cluster, m.id, now)
 }

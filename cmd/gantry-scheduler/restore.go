@@ -72,11 +72,7 @@ func (c *restoreCmd) Run(_ context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	ca, err := scheduler.OpenCA(sealer, cluster)
-	if err != nil {
-		return err
-	}
-	if err := c.settle(sealer, ca, first, now); err != nil {
+	if err := c.settle(sealer, cluster, first, now); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	log.Info("restored: start this scheduler with run", "id", first.ID, "cluster", cluster.ID, "lineage", cluster.Lineage)
@@ -216,14 +212,14 @@ func (c *restoreCmd) install(store *state.Store, first fleet.Member) (err error)
 }
 
 // settle writes the rest of the folder; the mark of the unfinished restore goes last.
-func (c *restoreCmd) settle(sealer *pki.Sealer, ca *pki.CA, first fleet.Member, now time.Time) error {
+func (c *restoreCmd) settle(sealer *pki.Sealer, cluster state.Cluster, first fleet.Member, now time.Time) error {
 	if err := pki.WriteSealKeyFile(filepath.Join(c.DataDir, sealFile), sealer.KeyText()); err != nil {
 		return err
 	}
 	if err := errors.Join(writeAddress(c.DataDir, first.Address), writeNodeID(c.DataDir, string(first.ID))); err != nil {
 		return err
 	}
-	if err := enroll(c.DataDir, ca, string(first.ID), now); err != nil {
+	if err := enroll(c.DataDir, sealer, cluster, string(first.ID), now); err != nil {
 		return err
 	}
 	return removeMark(filepath.Join(c.DataDir, markRestore))

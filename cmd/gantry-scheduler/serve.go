@@ -37,6 +37,7 @@ type parts struct {
 	purger   *control.Purger
 	books    *control.Accountant
 	drainer  *control.Drainer
+	rotator  *control.Rotator
 	keeper   *peers.Keeper
 	presence *peers.Presence
 	peers    *peers.Server
@@ -81,6 +82,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
 	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Log: log}
+	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Log: log}
 	var err error
 	d.rest, err = rest.New(rest.Config{
 		Service: d.service, Health: d.health, Log: log, Version: version, Rates: c.rates(), Failures: c.RateFailures,
@@ -260,7 +262,7 @@ func (d *parts) innerServer() *http.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	runs := []func(context.Context) error{
-		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.service.Run, d.keeper.Run,
+		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
 	}
 	for _, run := range runs {
 		loops.Go(func() error { return run(ctx) })
