@@ -159,6 +159,7 @@ func (a *API) registerOperators() {
 	a.registerHostNetworks()
 	a.registerImages()
 	a.registerCluster()
+	a.registerCA()
 	a.registerSnapshot()
 	a.registerAccounts()
 	a.registerCatalogEntries()

@@ -122,6 +122,12 @@ type Service interface {
 	RemoveMember(ctx context.Context, id fleet.MemberID, force bool) error
 	// TransferLeadership hands leadership to a voter; an empty id: to the most up-to-date one.
 	TransferLeadership(ctx context.Context, id fleet.MemberID) error
+	// CAStatus returns the cluster's CA and how far its replacement has come.
+	CAStatus(ctx context.Context) (fleet.CAView, error)
+	// RotateCA begins to replace the CA.
+	RotateCA(ctx context.Context) error
+	// FinishCAStep ends the present step, which the caller names, without the hosts that it waits for.
+	FinishCAStep(ctx context.Context, step fleet.RotationStep) error
 	// SaveSnapshot writes a copy of the whole state.
 	SaveSnapshot(ctx context.Context, w io.Writer) error
 	Backends(ctx context.Context) ([]fleet.BackendView, error)

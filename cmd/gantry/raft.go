@@ -16,6 +16,7 @@ type raftCmd struct {
 	Promote  raftPromoteCmd  `cmd:"" help:"Give a scheduler a vote."`
 	Demote   raftDemoteCmd   `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
 	Transfer raftTransferCmd `cmd:"" help:"Hand leadership to another scheduler."`
+	CA       raftCACmd       `cmd:"" name:"ca" help:"See and replace the CA of the cluster, and see when certificates end."`
 }
 
 // memberRef names a scheduler.

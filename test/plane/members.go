@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/state"
 )
@@ -73,11 +74,28 @@ func (m *members) View(ctx context.Context) (fleet.ClusterView, error) {
 		cluster, _ := v.Cluster()
 		out.ID, out.Lineage, out.Level = cluster.ID, cluster.Lineage, level
 		for _, r := range v.Members() {
-			out.Members = append(out.Members, m.view(r))
+			view := m.view(r)
+			if r.RemovedAt.IsZero() && view.Reachable {
+				view.Certificate = certificate(cluster, m.p.Now())
+			}
+			out.Members = append(out.Members, view)
 		}
 		return nil
 	})
 	return out, err
+}
+
+// certificate is what a scheduler says that follows the cluster's CAs.
+func certificate(c state.Cluster, now time.Time) (out fleet.NodeCertificate) {
+	cas, err := pki.ParseTrust(c.Trusted())
+	if err != nil {
+		return out
+	}
+	out.CA, out.EndsAt = pki.DigestOf(cas[0]).String(), now.Add(30*24*time.Hour)
+	for _, ca := range cas {
+		out.Trusts = append(out.Trusts, pki.DigestOf(ca).String())
+	}
+	return out
 }
 
 // view returns what the leader knows of a member; the caller holds mu.

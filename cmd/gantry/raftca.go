@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"gantry/client"
+)
+
+type raftCACmd struct {
+	Show   caShowCmd   `cmd:"" help:"Show the cluster's CA, how far its replacement is, and when certificates of hosts and schedulers end."`
+	Rotate caRotateCmd `cmd:"" help:"Replace the cluster's CA by a new one. It goes by itself, and cuts no connection."`
+	Finish caFinishCmd `cmd:"" help:"Go on without the hosts that hold up the replacement. They have to join again."`
+}
+
+type caShowCmd struct{}
+
+func (caShowCmd) Help() string {
+	return `Example:
+
+    gantry raft ca show`
+}
+
+// Run shows the CA.
+func (caShowCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ca, err := c.CA(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(ca.Raw, func() string { return caText(ca.Value) })
+}
+
+// caText shows the CAs, the step of a replacement, and the certificates.
+func caText(ca client.CAStatus) string {
+	var rows [][]string
+	for _, x := range ca.CAs {
+		rows = append(rows, []string{x.Digest, x.State, when(&x.NotBefore), when(&x.NotAfter)})
+	}
+	out := table([]string{"CA", "STATE", "BEGINS", "ENDS"}, rows)
+	if ca.Step != "" {
+		out += caStep(ca) + "\n"
+	}
+	rows = nil
+	for _, n := range ca.Nodes {
+		rows = append(rows, []string{n.Kind, n.ID, n.Name, caOf(ca, n), orDash(when(n.EndsAt)), orDash(n.Waits)})
+	}
+	out += "\n" + table([]string{"KIND", "ID", "NAME", "SIGNED BY", "CERTIFICATE ENDS", "WAITED FOR BECAUSE"}, rows)
+	if more := ca.Total - len(ca.Nodes); more > 0 {
+		out += fmt.Sprintf("and %d more\n", more)
+	}
+	return out
+}
+
+// caOf shows which CA signed a node's certificate.
+func caOf(ca client.CAStatus, n client.CANode) string {
+	for _, x := range ca.CAs {
+		if x.Digest == n.CA && n.CA != "" {
+			return fmt.Sprintf("%.12s", x.Digest)
+		}
+	}
+	if n.CA == "" {
+		return "-"
+	}
+	return "a CA that is not trusted"
+}
+
+// caStep says in a line how far the replacement is.
+func caStep(ca client.CAStatus) string {
+	text := "The next CA is being made known; it signs as soon as all know it."
+	if ca.Step == "renews" {
+		text = "The new CA signs; certificates are being renewed, and then the old CA is trusted no more."
+	}
+	text += fmt.Sprintf(" Waits for %d of %d.", ca.Waiting, ca.Total)
+	if end := when(ca.EndsBy); end != "" {
+		text += " Ends at the latest " + end + ", when no certificate of the old CA is valid any more."
+	}
+	return text
+}
+
+type caRotateCmd struct{ confirmed }
+
+func (caRotateCmd) Help() string {
+	return `Save a snapshot afterwards: a cluster that is restored from one of before has the old CA, which hosts do not trust any more.
+
+Examples:
+
+    gantry raft ca rotate
+    gantry raft ca rotate --yes`
+}
+
+// Run begins the replacement.
+func (cmd caRotateCmd) Run(ctx context.Context, a *app) error {
+	if err := cmd.confirm(ctx, a, "Replace the cluster's CA? Snapshots of before will need hosts to join again."); err != nil {
+		return err
+	}
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ca, err := c.RotateCA(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(ca.Raw, func() string { return "It began; gantry raft ca show tells how far it is.\n" })
+}
+
+type caFinishCmd struct{ confirmed }
+
+func (caFinishCmd) Help() string {
+	return `A host that is left behind loses the control plane, and its pods run on. It has to join again: gantry raft ca show names those that are waited for.
+A scheduler is never left behind: take it out with gantry raft remove.
+
+Examples:
+
+    gantry raft ca finish
+    gantry raft ca finish --yes`
+}
+
+// Run ends the present step.
+func (cmd caFinishCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ca, err := c.CA(ctx)
+	if err != nil {
+		return err
+	}
+	if ca.Value.Step == "" {
+		return usage("the cluster's CA is not being replaced")
+	}
+	_, _ = a.err.Write([]byte(caText(ca.Value)))
+	if err := cmd.confirm(ctx, a, fmt.Sprintf("Go on without the %d that are waited for? They have to join again.", ca.Value.Waiting)); err != nil {
+		return err
+	}
+	if ca, err = c.FinishCA(ctx, ca.Value.Step); err != nil {
+		return err
+	}
+	return a.show(ca.Raw, func() string { return "The step was ended; gantry raft ca show tells how far it is.\n" })
+}
