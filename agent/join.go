@@ -175,12 +175,11 @@ func renew(ctx context.Context, conn *grpc.ClientConn, store *pki.Store) error {
 	if err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
 	}
-	trusted, err := store.Trusted()
-	if cas := answer.GetCas(); len(cas) > 0 {
-		trusted, err = pki.ParseTrustDER(cas)
+	var cas []*x509.Certificate // a scheduler of before names none
+	if ders := answer.GetCas(); len(ders) > 0 {
+		if cas, err = pki.ParseTrustDER(ders); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return store.Install(leaf, trusted...)
+	return store.Renew(leaf, cas...)
 }

@@ -91,6 +91,7 @@ func (s *sessions) trust(cas [][]byte) {
 		}
 		return
 	default:
+		s.ousted.Store(false)
 		s.stir()
 	}
 	if s.store.Outdated() || s.ousted.Load() {

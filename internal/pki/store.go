@@ -108,6 +108,22 @@ func (s *Store) Request() ([]byte, error) {
 func (s *Store) Install(leaf *x509.Certificate, trust ...*x509.Certificate) error {
 	s.files.Lock()
 	defer s.files.Unlock()
+	return s.install(leaf, trust)
+}
+
+// Renew is Install for a node that goes on trusting the CAs that it trusts: what came with a certificate may be older than what it was told
+// since. Only when none of those signed leaf it trusts the others instead.
+func (s *Store) Renew(leaf *x509.Certificate, others ...*x509.Certificate) error {
+	s.files.Lock()
+	defer s.files.Unlock()
+	if cur := s.current.Load(); cur != nil && leaf != nil && issuer(leaf, cur.trust) != nil {
+		return s.install(leaf, cur.trust)
+	}
+	return s.install(leaf, others)
+}
+
+// install is Install; the caller holds s.files.
+func (s *Store) install(leaf *x509.Certificate, trust []*x509.Certificate) error {
 	if leaf == nil {
 		return errors.New("install certificate: there is none")
 	}

@@ -115,6 +115,48 @@ func TestACertificateOfAnotherCASurvivesACrash(t *testing.T) {
 	trusts(t, crashed(nil), next.Cert())
 }
 
+// TestARenewalKeepsWhatIsTrusted also when the answer to it was older than what the node was told since.
+func TestARenewalKeepsWhatIsTrusted(t *testing.T) {
+	old := newTestCA(t, "c")
+	next := nextCA(t, old)
+	s := openStore(t, t.TempDir())
+	enroll(t, s, old, testHost)
+	renew := func(ca *CA, others ...*x509.Certificate) error {
+		t.Helper()
+		csr, err := s.Request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := ca.Issue(csr, testHost, LeafTTL, testNow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Renew(leaf, others...)
+	}
+	if err := s.Trust(old.Cert(), next.Cert()); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(old, old.Cert()); err != nil {
+		t.Fatal(err)
+	}
+	trusts(t, s, old.Cert(), next.Cert())
+	if err := renew(next); err != nil {
+		t.Fatal(err)
+	}
+	trusts(t, s, old.Cert(), next.Cert())
+	third := nextCA(t, next)
+	if err := renew(third); err == nil {
+		t.Error("a certificate of a CA that nobody named was taken")
+	}
+	if err := renew(third, third.Cert()); err != nil {
+		t.Fatal(err)
+	}
+	trusts(t, s, third.Cert())
+	if err := s.Renew(nil); err == nil {
+		t.Error("no certificate was taken")
+	}
+}
+
 func TestTheNextCAIsNewerWhateverTheClockSays(t *testing.T) {
 	old := newTestCA(t, "c")
 	next, err := old.Next(testNow.Add(-time.Hour))

@@ -166,12 +166,11 @@ func (p *Presence) install(out *link.RenewResponse) error {
 	if err != nil {
 		return fmt.Errorf("the certificate cannot be read: %w", err)
 	}
-	cas, err := p.cfg.Certs.Trusted()
+	var cas []*x509.Certificate // a scheduler of before names none
 	if ders := out.GetCas(); len(ders) > 0 {
-		cas, err = pki.ParseTrustDER(ders)
+		if cas, err = pki.ParseTrustDER(ders); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return p.cfg.Certs.Install(leaf, cas...)
+	return p.cfg.Certs.Renew(leaf, cas...)
 }
