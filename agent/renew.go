@@ -65,7 +65,7 @@ func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error
 	}
 }
 
-// trust makes the CAs that the scheduler names those that the host trusts; none: those that could not be written down before. What it
+// trust makes the CAs that the scheduler names those that the host trusts; none: those that could not be taken before. What it
 // holds is on disk before the scheduler is told.
 func (s *sessions) trust(cas [][]byte) {
 	again := len(cas) == 0
@@ -83,7 +83,10 @@ func (s *sessions) trust(cas [][]byte) {
 	switch {
 	case errors.Is(err, pki.ErrEarlier):
 	case errors.Is(err, pki.ErrOusted):
-		s.ousted.Store(true) // what is trusted comes with the new certificate
+		s.untaken = cas // a beat after the new certificate
+		if s.ousted.Swap(true) {
+			return // it is being asked for
+		}
 	case err != nil:
 		s.untaken = cas // the next beat comes soon
 		if !again {

@@ -69,7 +69,7 @@ type sessions struct {
 	lossy    int  // how often to connect as on a network that loses packets
 	holds    bool // the machines have the whole set of the ledger's generation and lineage
 	renewal  renewal
-	untaken  [][]byte // CAs that are to be trusted and could not be written down
+	untaken  [][]byte // CAs that are to be trusted and could not be taken yet
 
 	renewNow chan struct{} // capacity 1: another CA signs by now
 	ousted   atomic.Bool   // none of the CAs that are trusted by now signed the certificate

@@ -211,12 +211,13 @@ func TestTheCAIsReplacedInARunningCluster(t *testing.T) {
 	}
 	// A host that joins knows both, and holds the step up until it has said so.
 	late := w.host(w.hostToken().Token)
-	leader := w.leader()
+	leader, held := w.leader(), there.sessions()
 	leader.kill()
 	w.awaitCA("spreads", append([]string{away.id, late.id}, w.id(leader))...)
 	leader.start()
 	w.awaitCA("spreads", away.id, late.id)
-	held := there.sessions()
+	w.eventually("the host has found the next leader", func() bool { return there.sessions() > held })
+	held = there.sessions()
 	away.start()
 	w.awaitCA("spreads", late.id)
 	w.admin(http.MethodPost, caPath+"/finish", map[string]any{"step": "spreads"}, nil)
