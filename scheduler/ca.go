@@ -81,7 +81,7 @@ func (s *Service) RotateCA(ctx context.Context) error {
 		CA: pki.EncodeCert(next.Cert()), SealedKey: sealed, Bridge: pki.EncodeCert(bridge), At: now,
 	})
 	if err == nil {
-		s.Log.Warn("the cluster's CA is being replaced", "old", old.Digest(), "new", next.Digest())
+		s.Log.Warn("the cluster's CA is being replaced", "old", old.Digest().String(), "new", next.Digest().String())
 	}
 	return err
 }
