@@ -81,6 +81,7 @@ func (l *lab) play(ctx context.Context, file, name, more string) (string, error)
 	stamps := &stamps{to: timed, began: time.Now()}
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "exec 2>&1\n"+commands+more)
 	cmd.Dir = filepath.Join(l.root, "deploy", "ansible")
+	wholly(cmd)
 	out, err := l.exec(cmd, commands+more, stamps)
 	for _, line := range stamps.slowest(8) {
 		l.detail("%s", line)

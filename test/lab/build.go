@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -60,32 +62,50 @@ func (l *lab) build(ctx context.Context, build int) error {
 	if err := os.RemoveAll(l.debs(build)); err != nil {
 		return err
 	}
-	version, err := l.version(ctx, build)
+	version, err := l.next(ctx, build)
 	if err != nil {
 		return err
 	}
-	half := l.debs(build) + ".new"
-	nice := strconv.Itoa(19 * (build - 1))
-	args := []string{"nice", "-n", nice, "env", "DEB_XZ=0", "DEB_OUT=" + half, "DEB_VERSION=" + version, "VERSION=" + version, "scripts/deb.sh", "amd64"}
-	if _, err := l.local(ctx, strings.Join(args, " "), l.root, args[0], args[1:]...); err != nil {
-		return err
+	half, nice := l.debs(build)+".new", 19*(build-1)
+	err = l.apart(ctx, nice, "env", "DEB_XZ=0", "DEB_OUT="+half, "DEB_VERSION="+version, "VERSION="+version, "scripts/deb.sh", "amd64")
+	if err == nil {
+		err = l.apart(ctx, nice, "bash", "-euc", repack, "_", half)
 	}
-	if _, err := l.local(ctx, repack, "", "nice", "-n", nice, "bash", "-euc", repack, "_", half); err != nil {
+	if err != nil {
 		return err
 	}
 	l.log("the packages of version %s are built", version)
 	return os.Rename(half, l.debs(build))
 }
 
-// version is what the programs and packages of a build say of themselves.
-func (l *lab) version(ctx context.Context, build int) (string, error) {
+// apart runs a program of this machine in a session of its own, which the kernel gives time as its niceness says, and ends all of it with ctx.
+func (l *lab) apart(ctx context.Context, nice int, args ...string) error {
+	script := `echo "$0" 2>/dev/null >/proc/self/autogroup || true; exec nice -n "$0" "$@"`
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", script, strconv.Itoa(nice)}, args...)...)
+	cmd.Dir = l.root
+	wholly(cmd)
+	_, err := l.exec(cmd, strings.Join(args, " "), io.Discard)
+	return err
+}
+
+// next is the version that a build gets: the working tree's, and for the second one a version after that of the first.
+func (l *lab) next(ctx context.Context, build int) (string, error) {
+	if build > 1 {
+		version, err := l.version(build - 1)
+		return version + fmt.Sprintf("+lab%d", build), err
+	}
 	text, err := l.local(ctx, "ask for the version", l.root, "scripts/deb.sh", "--version")
+	return strings.TrimSpace(text), err
+}
+
+// version is what the packages and programs of a build say of themselves.
+func (l *lab) version(build int) (string, error) {
+	found, err := filepath.Glob(filepath.Join(l.debs(build), "gantry_*_*.deb"))
 	if err != nil {
 		return "", err
 	}
-	version := strings.TrimSpace(text)
-	if build > 1 {
-		version += fmt.Sprintf("+lab%d", build)
+	if len(found) != 1 {
+		return "", fmt.Errorf("%s has not one package gantry, but %q", l.debs(build), found)
 	}
-	return version, nil
+	return strings.Split(filepath.Base(found[0]), "_")[1], nil
 }

@@ -46,14 +46,14 @@ func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) state() string { return l.path("lab.json") }
 
-// named returns a machine. The first has scheduler and storage, the others run pods.
+// named returns a machine, nil where there is none. The first has scheduler and storage, the others run pods.
 func (l *lab) named(name string) *machine {
 	for _, m := range l.Machines {
 		if m.Name == name {
 			return m
 		}
 	}
-	panic("no machine " + name)
+	return nil
 }
 
 // log writes a line for people, with the time since the beginning.
@@ -105,18 +105,20 @@ func (l *lab) openLog() (err error) {
 	return err
 }
 
-// up makes the image, if need be, and boots the machines.
-func (l *lab) up(ctx context.Context, names []string, keep bool) error {
+// fresh ends what runs and begins a new lab.
+func (l *lab) fresh() error {
 	l.down()
-	if err := os.RemoveAll(l.dir); err != nil {
+	if err := errors.Join(l.full.Close(), os.RemoveAll(l.dir)); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
-	if err := l.openLog(); err != nil {
-		return err
-	}
+	return l.openLog()
+}
+
+// up boots the machines.
+func (l *lab) up(ctx context.Context, names []string, keep bool) error {
 	if err := l.writeKey(ctx); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -67,16 +68,26 @@ exit 1`)
 	})
 }
 
-// reboot boots a host, by its own means, and has the state saved while it is away.
-func (l *lab) reboot(ctx context.Context) error {
+// bootHost has a host boot by its own means. What comes next does not wait for it.
+func (l *lab) bootHost(ctx context.Context) error {
 	m := l.named("gpu-01")
-	before, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
+	id, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
+	if err == nil {
+		err = os.WriteFile(l.path("boot_id"), []byte(id), 0o600)
+	}
 	if err != nil {
 		return err
 	}
 	_, _ = l.sh(ctx, m, "systemctl reboot") // the connection ends with it
 	l.leave(ctx, m)
-	if _, err := l.play(ctx, "install.md", "control-backup", " -e backup_to="+l.path("backup")); err != nil {
+	return nil
+}
+
+// booted waits until that host is there again, with its pods.
+func (l *lab) booted(ctx context.Context) error {
+	m := l.named("gpu-01")
+	before, err := os.ReadFile(l.path("boot_id"))
+	if err != nil {
 		return err
 	}
 	err = await(ctx, bootLimit, func(ctx context.Context) error {
@@ -84,7 +95,7 @@ func (l *lab) reboot(ctx context.Context) error {
 			return err
 		}
 		after, err := l.sh(ctx, m, "cat /proc/sys/kernel/random/boot_id")
-		if err == nil && after == before {
+		if err == nil && after == string(before) {
 			err = errors.New("the host has not gone down yet")
 			l.leave(ctx, m)
 		}
@@ -93,8 +104,12 @@ func (l *lab) reboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.log("%s has booted", m.Name)
 	return l.well(ctx)
+}
+
+func (l *lab) backup(ctx context.Context) error {
+	_, err := l.play(ctx, "install.md", "control-backup", " -e backup_to="+l.path("backup"))
+	return err
 }
 
 // heard is what the second pod has written on the volume: whether the first one answered, and when.
@@ -135,7 +150,7 @@ func (l *lab) upgrade(ctx context.Context) error {
 	if err := l.packages(ctx, 2); err != nil {
 		return err
 	}
-	version, err := l.version(ctx, 2)
+	version, err := l.version(2)
 	if err != nil {
 		return err
 	}
@@ -168,9 +183,23 @@ func (l *lab) upgrade(ctx context.Context) error {
 	return err
 }
 
+// certificates looks when they end, and then has all of them replaced, with the CA that signs them.
 func (l *lab) certificates(ctx context.Context) error {
-	_, err := l.play(ctx, "install.md", "control-certificates", "")
-	return err
+	if _, err := l.play(ctx, "install.md", "control-certificates", ""); err != nil {
+		return err
+	}
+	return l.undisturbed(ctx, func() error {
+		if _, err := l.gantry(ctx, "gantry raft ca rotate --yes"); err != nil {
+			return err
+		}
+		return await(ctx, 2*time.Minute, func(ctx context.Context) error {
+			out, err := l.gantry(ctx, "gantry raft ca show --output json")
+			if err == nil && !strings.Contains(out, `"step": null`) {
+				err = fmt.Errorf("the CA is not replaced yet: %s", out)
+			}
+			return err
+		})
+	})
 }
 
 func (l *lab) drain(ctx context.Context) error {
@@ -187,7 +216,7 @@ func (l *lab) drain(ctx context.Context) error {
 		return err
 	}
 	out, err := l.gantry(ctx, "gantry host pods gpu-01 --output json; gantry host list")
-	if n := strings.Count(out, `"podId"`); err == nil && n != 2 {
+	if n := strings.Count(out, `"accountId"`); err == nil && n != 2 {
 		err = fmt.Errorf("the host that stayed has %d pods, not 2: %s", n, out)
 	}
 	return err
@@ -205,10 +234,7 @@ func (l *lab) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := now.beyond(bare); err != nil {
-		return err
-	}
-	return l.well(ctx)
+	return now.beyond(bare)
 }
 
 func (l *lab) add(ctx context.Context) error {
@@ -219,7 +245,7 @@ func (l *lab) add(ctx context.Context) error {
 gantry pod exec three -- ping -c 1 -W 5 one.gantry.internal
 gantry pod exec three -- grep 'of two' /workspace/file
 gantry host pods gpu-02 --output json`)
-	if err == nil && strings.Count(out, `"podId"`) != 1 {
+	if err == nil && strings.Count(out, `"accountId"`) != 1 {
 		err = fmt.Errorf("the host that came back has no pod: %s", out)
 	}
 	return err

@@ -179,6 +179,12 @@ func (l *lab) local(ctx context.Context, what, dir, name string, args ...string)
 	return l.exec(cmd, what, io.Discard)
 }
 
+// wholly gives a program a session of its own, all of which ends with its context.
+func wholly(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+}
+
 // exec runs a program, puts into the log what it wrote, and returns its output, which goes to another writer as well.
 func (l *lab) exec(cmd *exec.Cmd, what string, also io.Writer) (string, error) {
 	var out, fault bytes.Buffer

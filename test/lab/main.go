@@ -58,6 +58,9 @@ func run(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			args = machines
 		}
+		if err := l.fresh(); err != nil {
+			return err
+		}
 		return l.start(ctx, args, true)
 	case "run":
 		return l.steps(ctx, args)
@@ -69,7 +72,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	case "sh":
-		if len(args) != 2 {
+		if len(args) != 2 || l.named(args[0]) == nil {
 			return errUsage
 		}
 		out, err := l.sh(ctx, l.named(args[0]), args[1])
@@ -102,6 +105,9 @@ func (l *lab) start(ctx context.Context, names []string, keep bool) error {
 
 // whole runs everything, and takes everything away.
 func (l *lab) whole(ctx context.Context, keep bool) error {
+	if err := l.fresh(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	built := l.startBuilds(ctx)
 	defer func() {
@@ -122,7 +128,7 @@ func (l *lab) whole(ctx context.Context, keep bool) error {
 	if err := l.steps(ctx, names); err != nil {
 		return err
 	}
-	version, err := l.version(ctx, 1)
+	version, err := l.version(1)
 	if err != nil {
 		return err
 	}
@@ -148,8 +154,8 @@ type step struct {
 
 // steps runs some, in the order given. The first that fails ends it, with what the machines have to say.
 func (l *lab) steps(ctx context.Context, names []string) error {
-	if len(l.Machines) == 0 {
-		return errors.New("no machine runs: lab up")
+	if len(l.Machines) != len(machines) {
+		return errors.New("the steps need all machines: lab up")
 	}
 	for _, name := range names {
 		s, err := find(name)

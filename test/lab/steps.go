@@ -30,11 +30,13 @@ var allSteps = []step{
 	{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
 	{"network", "pods reach each other by name through WireGuard of the kernel", (*lab).network},
 	{"restart", "neither a restart of the scheduler nor an agent that is killed disturbs a pod", (*lab).restart},
-	{"reboot", "a host boots, and its pods are back; meanwhile a back-up", (*lab).reboot},
 	{"upgrade", "a second build everywhere, while pods run, write and hear each other", (*lab).upgrade},
-	{"certificates", "all certificates are good", (*lab).certificates},
+	{"certificates", "all certificates are good; they are replaced, with their CA, and no pod notices", (*lab).certificates},
 	{"drain", "a host is emptied: its pod goes on elsewhere, on the same volume and under the same name", (*lab).drain},
-	{"remove", "a host leaves, and nothing is left on its machine", (*lab).remove},
+	{"boot", "the other host boots, while the next steps are taken", (*lab).bootHost},
+	{"backup", "a back-up of the state", (*lab).backup},
+	{"remove", "the empty host leaves, and nothing is left on its machine", (*lab).remove},
+	{"booted", "the host that has booted has its pods again", (*lab).booted},
 	{"add", "the machine comes back as a host, and gets a pod", (*lab).add},
 }
 

@@ -79,10 +79,10 @@ func loadTraces(path string) (t traces, err error) {
 	return t, err
 }
 
-// documented is what docs/install.md says that stays after a host has left: containerd, what its package brought, and what the lab itself put there.
+// stays is what docs/install.md says that stays after a host has left: containerd, what its package brought, and what the lab itself put there.
 var stays = map[string]*regexp.Regexp{
-	"files":    regexp.MustCompile(`^(/var/lib/containerd|/opt/containerd|/etc/containerd|/etc/systemd/system/.*(containerd|nftables)\.service|/etc/apparmor\.d/|/var/lib/lab)`),
-	"run":      regexp.MustCompile(`^/run/(containerd|runc)$`),
+	"files":    regexp.MustCompile(`^(/var/lib/containerd|/opt/containerd|/etc/containerd|/etc/cni|/etc/systemd/system/.*(containerd|nftables)\.service|/etc/apparmor\.d/|/var/lib/lab)`),
+	"run":      regexp.MustCompile(`^/run/(containerd|runc|netns)$`),
 	"packages": regexp.MustCompile(`^(containerd|runc|nftables|libnftables1|libnftnl11|libjansson4)$`),
 }
 
