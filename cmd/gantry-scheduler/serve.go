@@ -261,10 +261,9 @@ func (d *parts) innerServer() *http.Server {
 // lead runs what only the leader does.
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
-	runs := []func(context.Context) error{
+	for _, run := range []func(context.Context) error{
 		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
-	}
-	for _, run := range runs {
+	} {
 		loops.Go(func() error { return run(ctx) })
 	}
 	return loops.Wait()
