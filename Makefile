@@ -139,6 +139,11 @@ lab: ## Boot three whole machines under QEMU, install the packages with the play
 	@scripts/setup.sh lab
 	go run ./test/lab
 
+.PHONY: lab-distributions
+lab-distributions: ## The same with a scheduler and pods on each of Debian 12, Debian 13 and Ubuntu 24.04, a repository, TLS, and the restore of a back-up
+	@scripts/setup.sh lab
+	go run ./test/lab distributions
+
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests: real binaries, real containerd
 	$(GO_TEST) -timeout 15m ./test/e2e/...

@@ -99,6 +99,9 @@ lab() {
 		debootstrap:debootstrap
 		mke2fs:e2fsprogs
 		dpkg-scanpackages:dpkg-dev
+		apt-ftparchive:apt-utils
+		gpg:gnupg
+		openssl:openssl
 		ansible-playbook:ansible-core
 		ssh:openssh-client
 	)

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,31 +17,44 @@ import (
 	"time"
 )
 
-// inventory is what Ansible is told of the machines: those of docs/install.md. It is JSON, which YAML includes.
-func (l *lab) inventory() ([]byte, error) {
-	type vars map[string]any
-	control, hosts := l.Machines[0], vars{}
-	for _, m := range l.Machines[1:] {
+type vars map[string]any
+
+// onAll is what Ansible is told of all machines. An inventory is JSON, which YAML includes.
+func (l *lab) onAll(more vars) vars {
+	all := vars{
+		"ansible_user": "root", "ansible_ssh_args": "-F " + l.path("ssh_config"), // over the connections that are there
+		// There is no network outside, hence no time server and no archive but the distribution's own.
+		"common_time_check": "note", "host_runtime": "distribution", "host_gpus": "none",
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+// onHosts is how the lab's hosts differ from those that have GPUs: one processor and little memory have to do for the smallest pods that there
+// are, and private networks want GPUs.
+func onHosts() vars {
+	return vars{"host_settings": vars{"overcommit": 16, "simulate-gpus": []string{simulatedGPU + ":4"}, "image-archive": []string{remoteArchive}}}
+}
+
+// onStorage makes a machine the NFS server of all.
+func onStorage(m *machine) vars {
+	return vars{"storage_server": m.Address, "storage_export_to": []string{"10.77.0.0/24"}}
+}
+
+// clusterInventory is that of docs/install.md.
+func (l *lab) clusterInventory() vars {
+	control, hosts := l.control(), vars{}
+	for _, m := range l.hosts() {
 		hosts[m.Name] = vars{}
 	}
-	scheduler := vars{"scheduler_address": control.Address + ":8443"}
-	storage := vars{"storage_server": control.Address, "storage_export_to": []string{"10.77.0.0/24"}}
-	return json.MarshalIndent(vars{"all": vars{
-		"vars": vars{
-			"ansible_user": "root", "ansible_ssh_args": "-F " + l.path("ssh_config"), // over the connections that are there
-			"common_debs_dir": l.debs(1),
-			// There is no network outside, hence no time server and no archive but Debian's own, whose runc is old.
-			"common_time_check": "note", "host_runtime": "distribution", "host_runc_old": "note", "host_gpus": "none",
-		},
+	return vars{"all": vars{
+		"vars": l.onAll(vars{"common_debs_dir": l.debs(1), "host_runc_old": "note"}), // Debian's runc is old
 		"children": vars{
-			"schedulers": vars{"hosts": vars{control.Name: scheduler}},
-			"storage":    vars{"hosts": vars{control.Name: storage}},
-			"hosts": vars{"hosts": hosts, "vars": vars{"host_settings": vars{
-				// One processor and little memory have to do for the smallest pods that there are. Private networks want GPUs.
-				"overcommit": 16, "simulate-gpus": []string{simulatedGPU + ":4"}, "image-archive": []string{remoteArchive},
-			}}},
+			"schedulers": vars{"hosts": vars{control.Name: vars{"scheduler_address": control.Address + ":8443"}}},
+			"storage":    vars{"hosts": vars{control.Name: onStorage(control)}},
+			"hosts":      vars{"hosts": hosts, "vars": onHosts()},
 		},
-	}}, "", "  ")
+	}}
 }
 
 // documented returns the commands of a document that its marker names, word for word.
@@ -67,13 +80,14 @@ func (l *lab) scheduler(ctx context.Context, file, name string) (string, error) 
 	return l.sh(ctx, l.control(), commands)
 }
 
-// play runs the commands of a step in deploy/ansible, as the document says. more is added to the last one.
-func (l *lab) play(ctx context.Context, file, name, more string) (string, error) {
+// play runs the commands of a step in deploy/ansible, as the document says. more is added to the last one; replace has what the document leaves
+// open, each followed by what it is here.
+func (l *lab) play(ctx context.Context, file, name, more string, replace ...string) (string, error) {
 	commands, err := l.documented(file, name)
 	if err != nil {
 		return "", err
 	}
-	commands = strings.ReplaceAll(commands, "-i inventory.yml", "-i "+l.path("inventory.json"))
+	commands = strings.NewReplacer(append(replace, "-i inventory.yml", "-i "+l.path("inventory.json"))...).Replace(commands)
 	timed, err := os.Create(l.path(name + ".log")) // to be read while it runs
 	if err != nil {
 		return "", err

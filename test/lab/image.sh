@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Makes the disk of the lab's machines: a bare Debian 12 with an SSH server and Python, and nothing that Gantry needs. The packages that the
-# playbook installs lie in /srv/debian, an archive that apt knows, so that a machine needs no network but the lab's.
+# Makes the disk of the lab's machines: a bare Debian or Ubuntu with an SSH server and Python, and nothing that Gantry needs. The packages that
+# the playbook installs lie in /srv/archive, an archive that apt knows, so that a machine needs no network but the lab's.
 #
-#   image.sh FOLDER          makes disk.img, vmlinuz and initrd.img there
+#   image.sh bookworm|trixie|noble FOLDER          makes disk.img, vmlinuz and initrd.img there
 #
 # Root is needed, for debootstrap and chroot. What it makes follows from this file alone, so its checksum names the result.
 set -euo pipefail
 export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
-readonly suite=bookworm mirror=http://deb.debian.org/debian size=24G
-# What an installed Debian has. The NFS client, which is not enabled, is there for the time that its scripts would take.
+readonly suite=$1 size=24G
+# What an installed system has. The NFS client, which is not enabled, is there for the time that its scripts would take.
 readonly base=apparmor,ca-certificates,dbus,iproute2,iputils-ping,kmod,libpam-systemd,netbase,nfs-common,openssh-server,procps,python3,python3-apt,sudo,systemd,systemd-sysv,udev
 # What the playbook and the documents may ask for, with all that it depends on.
 readonly later=(acl chrony containerd curl e2fsprogs jq nfs-kernel-server nftables runc wireguard-tools)
 
-out=$(realpath "$1")
+out=$(realpath "$2")
 scratch=$(mktemp -d "$out/scratch.XXXXXX")
 root=$scratch/root
 
@@ -35,21 +35,51 @@ apt() { inside apt-get -qq -y --no-install-recommends -o Acquire::Retries=3 -o D
 
 put() { install -D -m "$1" /dev/stdin "$root/$2"; }
 
-debian() {
-	unshare --mount --pid --fork --kill-child --mount-proc debootstrap --variant=minbase --include="$base" "$suite" "$root" "$mirror"
+# Debian has no package of Ubuntu's keys: Ubuntu's own has them, of a known checksum.
+readonly keyring=$scratch/keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg
+get_keyring() {
+	local -r file=ubuntu-keyring_2023.11.28.1_all.deb sum=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
+	curl -sSf --retry 3 -o "$scratch/$file" "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring/$file"
+	sha256sum --quiet --check - <<<"$sum  $scratch/$file"
+	dpkg-deb -x "$scratch/$file" "$scratch/keyring"
+}
+
+system() {
+	local kernel
+	local -a how
+	case $suite in
+	bookworm | trixie)
+		kernel=linux-image-cloud-amd64
+		how=("$suite" "$root" http://deb.debian.org/debian)
+		;;
+	noble)
+		kernel=linux-image-virtual
+		get_keyring
+		# Debian's debootstrap does not know it by name: Ubuntu's are all made alike.
+		how=(--keyring="$keyring" "$suite" "$root" http://archive.ubuntu.com/ubuntu gutsy)
+		;;
+	*)
+		echo "image.sh: no system $suite" >&2
+		return 1
+		;;
+	esac
+	unshare --mount --pid --fork --kill-child --mount-proc debootstrap --variant=minbase --include="$base" "${how[@]}"
+	if [ "$suite" = noble ]; then
+		printf 'deb http://archive.ubuntu.com/ubuntu %s main\n' noble noble-updates noble-security | put 0644 etc/apt/sources.list
+	fi
 	put 0755 usr/sbin/policy-rc.d <<<$'#!/bin/sh\nexit 101'
 	cp /etc/resolv.conf "$root/etc/resolv.conf"
 	# A small start of the kernel: it is emulated.
 	put 0644 etc/initramfs-tools/conf.d/lab <<<$'MODULES=list\nCOMPRESS=gzip\nRESUME=none\nFSTYPE=ext4'
 	put 0644 etc/initramfs-tools/modules <<<$'virtio_pci\nvirtio_blk\next4\ncrc32c_generic'
 	apt update
-	apt install linux-image-cloud-amd64
+	apt install initramfs-tools "$kernel"
 }
 
 # archive puts the packages that are installed later where apt of the machine finds them.
 archive() {
 	apt --download-only install "${later[@]}"
-	mkdir -p "$root/srv/debian"
+	mkdir -p "$root/srv/archive"
 	# Without compression, which would take an emulated processor minutes to undo.
 	# shellcheck disable=SC2016 # the inner shell's
 	printf '%s\0' "$root"/var/cache/apt/archives/*.deb | xargs -0 -P 2 -I{} bash -euc '
@@ -57,11 +87,11 @@ archive() {
 		dpkg-deb -R "$1" "$dir"
 		dpkg-deb --root-owner-group -Znone --build "$dir" "$3/${1##*/}" >/dev/null
 		rm -rf "$dir"
-	' _ {} "$scratch" "$root/srv/debian"
+	' _ {} "$scratch" "$root/srv/archive"
 	rm -rf "$root"/var/cache/apt/archives/*.deb
-	(cd "$root/srv/debian" && dpkg-scanpackages --multiversion . 2>/dev/null >Packages)
+	(cd "$root/srv/archive" && dpkg-scanpackages --multiversion . 2>/dev/null >Packages)
 	rm -rf "$root"/var/lib/apt/lists/* "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/*
-	put 0644 etc/apt/sources.list <<<'deb [trusted=yes] file:/srv/debian ./'
+	put 0644 etc/apt/sources.list <<<'deb [trusted=yes] file:/srv/archive ./'
 	inside apt-get -qq update
 }
 
@@ -116,9 +146,11 @@ settings() {
 		[Install]
 		WantedBy=sysinit.target
 	END
+	# Ubuntu has systemd listen for sshd, which a unit of its own does as well.
+	if [ -e "$root/usr/lib/systemd/system/ssh.socket" ]; then inside systemctl -q disable ssh.socket; fi
 	inside systemctl -q enable lab-seed.service systemd-networkd.service ssh.service
-	# Two profiles of programs that are not here, which an emulated processor takes a third of the boot to read. Containerd loads its own.
-	rm -f "$root"/etc/apparmor.d/{lsb_release,nvidia_modprobe}
+	# Profiles of programs that are not here, which an emulated processor takes a third of the boot to read. Containerd loads its own.
+	find "$root/etc/apparmor.d" -maxdepth 1 -type f -not -name unprivileged_userns -delete
 	put 0644 etc/dpkg/dpkg.cfg.d/lab <<<'force-unsafe-io'
 	inside systemctl -q disable nfs-client.target rpcbind.service rpcbind.socket
 	inside systemctl -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
@@ -128,7 +160,7 @@ settings() {
 mkdir "$root"
 chmod 0755 "$root"
 trap 'rm -rf --one-file-system "$scratch"' EXIT
-debian
+system
 archive
 settings
 cp --dereference "$root"/boot/vmlinuz-* "$out/vmlinuz"

@@ -25,13 +25,24 @@ const (
 	bootLimit     = 5 * time.Minute
 )
 
-// lab is three machines, as its state file has them.
+// scenario is a cluster and what is shown with it.
+type scenario struct {
+	name       string
+	machines   []machine // their names, systems, and which of them run pods
+	inventory  func(*lab) vars
+	api        string // its address, on any of the schedulers' machines
+	schedulers bool   // on each machine, not on the first alone
+	steps      []step
+}
+
+// lab is machines that run, as its state file has them.
 type lab struct {
+	Scenario string     `json:"scenario"`
 	Machines []*machine `json:"machines"`
-	Image    string     `json:"image"`   // folder of disk, kernel and initrd
 	Key      string     `json:"key"`     // the public half, without its kind
 	Segment  string     `json:"segment"` // multicast address that is the network of the machines
 
+	plan  *scenario
 	root  string // of the module
 	accel []string
 	built [builds]chan error
@@ -46,7 +57,7 @@ func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) state() string { return l.path("lab.json") }
 
-// named returns a machine, nil where there is none. The first has scheduler and storage, the others run pods.
+// named returns a machine, nil where there is none.
 func (l *lab) named(name string) *machine {
 	for _, m := range l.Machines {
 		if m.Name == name {
@@ -97,6 +108,9 @@ func open(root string) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.plan, err = scenarioOf(l.Scenario); err != nil {
+		return nil, err
+	}
 	return l, l.openLog()
 }
 
@@ -106,8 +120,13 @@ func (l *lab) openLog() (err error) {
 }
 
 // fresh ends what runs and begins a new lab.
-func (l *lab) fresh() error {
+func (l *lab) fresh(name string) error {
+	plan, err := scenarioOf(name)
+	if err != nil {
+		return err
+	}
 	l.down()
+	l.plan = plan
 	if err := errors.Join(l.full.Close(), os.RemoveAll(l.dir)); err != nil {
 		return err
 	}
@@ -118,13 +137,14 @@ func (l *lab) fresh() error {
 }
 
 // up boots the machines.
-func (l *lab) up(ctx context.Context, names []string, keep bool) error {
+func (l *lab) up(ctx context.Context, keep bool) error {
 	if err := l.writeKey(ctx); err != nil {
 		return err
 	}
-	l.Machines = nil
-	for i, name := range names {
-		l.Machines = append(l.Machines, &machine{Name: name, Address: fmt.Sprintf("10.77.0.%d", 11+i), UUID: newUUID()})
+	l.Scenario, l.Machines = l.plan.name, nil
+	for i, m := range l.plan.machines {
+		m.Address, m.UUID = fmt.Sprintf("10.77.0.%d", 11+i), newUUID()
+		l.Machines = append(l.Machines, &m)
 	}
 	l.Segment = fmt.Sprintf("239.77.%d.%d:%d", rand.IntN(256), 1+rand.IntN(254), 20000+rand.IntN(10000))
 	for i, m := range l.Machines {
@@ -164,30 +184,51 @@ func (l *lab) down() {
 	_ = os.Remove(l.state())
 }
 
-// image returns the folder with the disk of the machines, which the recipe's checksum names. It is made when it is not there.
-func (l *lab) makeImage(ctx context.Context) error {
-	recipe := filepath.Join(l.root, "test", "lab", "image.sh")
-	text, err := os.ReadFile(recipe)
-	if err != nil {
-		return err
-	}
+// image is the folder with disk, kernel and initrd of a system, which the recipe's checksum names.
+func (l *lab) image(system string) (string, error) {
+	text, err := os.ReadFile(l.recipe())
 	sum := sha256.Sum256(text)
-	images := filepath.Join(l.cache, "images")
-	l.Image = filepath.Join(images, hex.EncodeToString(sum[:6]))
-	if _, err := os.Stat(l.Image); err == nil {
-		l.log("the disk is there: %s", l.Image)
-		return nil
+	return filepath.Join(l.images(), hex.EncodeToString(sum[:6]), system), err
+}
+
+func (l *lab) images() string { return filepath.Join(l.cache, "images") }
+
+func (l *lab) recipe() string { return filepath.Join(l.root, "test", "lab", "image.sh") }
+
+// makeImages makes the disks of the scenario's machines that are not there.
+func (l *lab) makeImages(ctx context.Context) error {
+	for _, m := range l.plan.machines {
+		image, err := l.image(m.System)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(image); err == nil {
+			l.log("the disk of %s is there: %s", m.System, image)
+			continue
+		}
+		old, err := filepath.Glob(filepath.Join(l.images(), "*")) // of other recipes
+		if err != nil {
+			return err
+		}
+		for _, folder := range old {
+			if folder == filepath.Dir(image) {
+				continue
+			}
+			if err := os.RemoveAll(folder); err != nil {
+				return err
+			}
+		}
+		half := image + ".new"
+		if err := errors.Join(os.RemoveAll(half), os.MkdirAll(half, 0o700)); err != nil {
+			return err
+		}
+		l.log("making the disk of %s: %s", m.System, image)
+		if _, err := l.local(ctx, "image.sh "+m.System, "", l.recipe(), m.System, half); err != nil {
+			return err
+		}
+		if err := os.Rename(half, image); err != nil {
+			return err
+		}
 	}
-	if err := os.RemoveAll(images); err != nil { // those of other recipes, and what was not finished
-		return err
-	}
-	half := l.Image + ".new"
-	if err := os.MkdirAll(half, 0o700); err != nil {
-		return err
-	}
-	l.log("making the disk of the machines: %s", l.Image)
-	if _, err := l.local(ctx, recipe, "", recipe, half); err != nil {
-		return err
-	}
-	return os.Rename(half, l.Image)
+	return nil
 }

@@ -2,14 +2,47 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 )
+
+// What a template makes of the variables is what the daemon reads: Jinja has other rules for text in a template than in a playbook.
+func TestSettingsOfAScheduler(t *testing.T) {
+	t.Parallel()
+	to := filepath.Join(t.TempDir(), "scheduler.toml")
+	with, err := json.Marshal(vars{
+		"scheduler_listen": "0.0.0.0:443", "scheduler_link_listen": "0.0.0.0:8443", "scheduler_address": "10.0.0.11:8443",
+		"scheduler_tls": []vars{{"name": "api"}, {"name": "pods"}}, "scheduler_settings": vars{"proxy-domain": "pods.example.com"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "ansible", "localhost", "-i", "localhost,", "-c", "local", "-m", "template",
+		"-a", "src=roles/scheduler/templates/scheduler.toml.j2 dest="+to, "-e", string(with))
+	cmd.Dir = filepath.Join("..", "..", "deploy", "ansible")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`tls-cert = ["/etc/gantry/tls/api.crt", "/etc/gantry/tls/pods.crt"]`, `tls-key = ["/etc/gantry/tls/api.key", "/etc/gantry/tls/pods.key"]`,
+		`listen = "0.0.0.0:443"`, `proxy-domain = "pods.example.com"`,
+	} {
+		if !strings.Contains(string(text), "\n"+want+"\n") {
+			t.Errorf("%s is not in\n%s", want, text)
+		}
+	}
+}
 
 // Every block of the documents that is marked as a step is executed, and every step that is executed is there.
 func TestTheDocumentsAreExecuted(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // pids are the first processes of all pods, of each its own.
 func (l *lab) pids(ctx context.Context) (string, error) {
 	var all strings.Builder
-	for _, m := range l.Machines[1:] {
+	for _, m := range l.hosts() {
 		out, err := l.sh(ctx, m, `for f in /sys/fs/cgroup/gantry/gantry-*/*/cgroup.procs; do echo "$f $(sort -n "$f" | head -n 1)"; done`)
 		if err != nil {
 			return "", err
@@ -146,6 +146,22 @@ func unheard(lines []string) error {
 	return nil
 }
 
+// heardThrough does something through which pods run on, keep their volume and hear each other.
+func (l *lab) heardThrough(ctx context.Context, do func() error) error {
+	before, err := l.heard(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.undisturbed(ctx, do); err != nil {
+		return err
+	}
+	after, err := l.heard(ctx)
+	if err != nil {
+		return err
+	}
+	return unheard(after[len(before):])
+}
+
 func (l *lab) upgrade(ctx context.Context) error {
 	if err := l.packages(ctx, 2); err != nil {
 		return err
@@ -154,22 +170,11 @@ func (l *lab) upgrade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := l.heard(ctx)
-	if err != nil {
-		return err
-	}
-	err = l.undisturbed(ctx, func() error {
+	err = l.heardThrough(ctx, func() error {
 		_, err := l.play(ctx, "upgrade.md", "control-upgrade", " -e upgrade_batch=2 -e common_debs_dir="+l.debs(2))
 		return err
 	})
 	if err != nil {
-		return err
-	}
-	after, err := l.heard(ctx)
-	if err != nil {
-		return err
-	}
-	if err := unheard(after[len(before):]); err != nil {
 		return err
 	}
 	members, err := l.scheduler(ctx, "upgrade.md", "scheduler-upgraded")

@@ -24,6 +24,8 @@ const emulator = "qemu-system-x86_64"
 // machine is a whole computer of the lab. What its disk holds is gone with its process.
 type machine struct {
 	Name    string `json:"name"`
+	System  string `json:"system"`  // bookworm, trixie or noble
+	Pods    bool   `json:"pods"`    // whether it runs them
 	Address string `json:"address"` // on the network that the machines share
 	UUID    string `json:"uuid"`    // its main board's: no two machines have the same
 	SSH     int    `json:"ssh"`     // port of loopback that leads to its SSH server
@@ -32,19 +34,22 @@ type machine struct {
 
 // boot starts a machine. It dies with this process unless it is to be kept.
 func (l *lab) boot(m *machine, index int, keep bool) error {
-	var err error
+	image, err := l.image(m.System)
+	if err != nil {
+		return err
+	}
 	if m.SSH, err = freePort(); err != nil {
 		return err
 	}
 	mac := func(link int) string { return fmt.Sprintf("52:54:00:6c:%02x:%02x", link, index+1) }
 	words := []string{
 		"root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off quiet systemd.show_status=0", "lab.name=" + m.Name,
-		"lab.address=" + m.Address, "lab.gateway=" + gateway, "lab.hosts=" + l.hosts(), "lab.key=" + l.Key,
+		"lab.address=" + m.Address, "lab.gateway=" + gateway, "lab.hosts=" + l.names(), "lab.key=" + l.Key,
 	}
 	args := append([]string{
-		"-name", "gantry-lab-" + m.Name, "-uuid", m.UUID, "-M", "pc", "-m", machineMemory, "-smp", machineCPUs, "-nodefaults", "-display", "none", "-kernel", filepath.Join(l.Image, "vmlinuz"), "-initrd", filepath.Join(l.Image, "initrd.img"),
+		"-name", "gantry-lab-" + m.Name, "-uuid", m.UUID, "-M", "pc", "-m", machineMemory, "-smp", machineCPUs, "-nodefaults", "-display", "none", "-kernel", filepath.Join(image, "vmlinuz"), "-initrd", filepath.Join(image, "initrd.img"),
 		"-append", strings.Join(words, " "), "-serial", "file:" + l.console(m), "-device", "virtio-rng-pci",
-		"-drive", "file=" + filepath.Join(l.Image, "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe,discard=unmap",
+		"-drive", "file=" + filepath.Join(image, "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe,discard=unmap",
 		"-netdev", fmt.Sprintf("user,id=out,restrict=on,hostfwd=tcp:127.0.0.1:%d-10.0.2.15:22", m.SSH), "-device", "virtio-net-pci,netdev=out,mac=" + mac(0),
 		"-netdev", fmt.Sprintf("socket,id=lab,mcast=%s,localaddr=127.0.0.1", l.Segment), "-device", "virtio-net-pci,netdev=lab,mac=" + mac(1),
 	}, l.accel...)
@@ -103,8 +108,8 @@ func (l *lab) runs(m *machine) bool {
 
 func (l *lab) console(m *machine) string { return filepath.Join(l.dir, m.Name+".console") }
 
-// hosts names every machine to every other.
-func (l *lab) hosts() string {
+// names names every machine to every other.
+func (l *lab) names() string {
 	var list []string
 	for _, m := range l.Machines {
 		list = append(list, m.Address+"="+m.Name)
@@ -165,9 +170,9 @@ func (l *lab) sh(ctx context.Context, m *machine, script string) (string, error)
 	return l.local(ctx, m.Name+"# "+script, "", "ssh", "-F", l.path("ssh_config"), m.Name, "set -eu\n"+script)
 }
 
-// put copies files of this machine into a folder of another.
+// put copies files and folders of this machine into a folder of another.
 func (l *lab) put(ctx context.Context, m *machine, folder string, files ...string) error {
-	args := append([]string{"-q", "-F", l.path("ssh_config")}, files...)
+	args := append([]string{"-q", "-r", "-F", l.path("ssh_config")}, files...)
 	_, err := l.local(ctx, "copy "+strings.Join(files, " ")+" to "+m.Name, "", "scp", append(args, m.Name+":"+folder)...)
 	return err
 }

@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const usage = `usage: lab                    boot the machines, run all steps, end the machines
-       lab up [MACHINE...]     boot the machines and leave them running
+const usage = `usage: lab [SCENARIO]           boot the machines, run all steps, end the machines
+       lab up [SCENARIO]       boot the machines and leave them running
        lab run STEP...         run steps on the machines that run
-       lab build               build both versions of the packages anew
+       lab build               build both versions of the packages
        lab sh MACHINE SCRIPT   run a script there as root
        lab down                end the machines
+SCENARIO is cluster, which is meant without one, or distributions.
 LAB_KEEP=1 leaves the machines of a whole run up, also after a failure.`
 
 // errUsage is for words that are no command.
@@ -52,16 +53,11 @@ func run(ctx context.Context, args []string) error {
 		verb, args = args[0], args[1:]
 	}
 	switch verb {
-	case "":
-		return l.whole(ctx, os.Getenv("LAB_KEEP") == "1")
 	case "up":
-		if len(args) == 0 {
-			args = machines
-		}
-		if err := l.fresh(); err != nil {
+		if err := l.fresh(strings.Join(args, " ")); err != nil {
 			return err
 		}
-		return l.start(ctx, args, true)
+		return l.start(ctx, true)
 	case "run":
 		return l.steps(ctx, args)
 	case "build":
@@ -82,30 +78,32 @@ func run(ctx context.Context, args []string) error {
 		l.down()
 		return nil
 	default:
-		return errUsage
+		return l.whole(ctx, strings.Join(append([]string{verb}, args...), " "), os.Getenv("LAB_KEEP") == "1")
 	}
 }
 
 // start makes the disk and boots the machines.
-func (l *lab) start(ctx context.Context, names []string, keep bool) error {
+func (l *lab) start(ctx context.Context, keep bool) error {
 	for program, pkg := range map[string]string{
 		emulator: "qemu-system-x86", "debootstrap": "debootstrap", "mke2fs": "e2fsprogs", "dpkg-scanpackages": "dpkg-dev",
-		"ansible-playbook": "ansible-core", "ssh": "openssh-client",
+		"ansible-playbook": "ansible-core", "ssh": "openssh-client", "apt-ftparchive": "apt-utils", "gpg": "gnupg", "openssl": "openssl",
 	} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("the lab needs %s (package %s): %w", program, pkg, err)
 		}
 	}
-	if err := l.makeImage(ctx); err != nil {
+	if err := l.makeImages(ctx); err != nil {
 		return err
 	}
-	l.accelerate(ctx)
-	return l.up(ctx, names, keep)
+	if err := l.accelerate(ctx); err != nil {
+		return err
+	}
+	return l.up(ctx, keep)
 }
 
-// whole runs everything, and takes everything away.
-func (l *lab) whole(ctx context.Context, keep bool) error {
-	if err := l.fresh(); err != nil {
+// whole runs all of a scenario, and takes everything away.
+func (l *lab) whole(ctx context.Context, name string, keep bool) error {
+	if err := l.fresh(name); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,12 +115,12 @@ func (l *lab) whole(ctx context.Context, keep bool) error {
 			l.down()
 		}
 	}()
-	if err := l.start(ctx, machines, keep); err != nil {
+	if err := l.start(ctx, keep); err != nil {
 		return err
 	}
 	l.took = append(l.took, timed{"boot", "three bare machines", time.Since(l.began)})
 	var names []string
-	for _, s := range allSteps {
+	for _, s := range l.plan.steps {
 		names = append(names, s.name)
 	}
 	if err := l.steps(ctx, names); err != nil {
@@ -133,10 +131,26 @@ func (l *lab) whole(ctx context.Context, keep bool) error {
 		return err
 	}
 	l.log("all is well, %s, version %s:", time.Now().UTC().Format(time.DateOnly), version)
+	table := "| step | time | what |\n| --- | --- | --- |\n"
 	for _, t := range append(l.took, timed{"all", "", time.Since(l.began)}) {
 		l.log("%-12s %5.0f s  %s", t.name, t.took.Seconds(), t.what)
+		table += fmt.Sprintf("| `%s` | %.0f s | %s |\n", t.name, t.took.Seconds(), t.what)
 	}
-	return nil
+	return os.WriteFile(l.path("summary.md"), []byte(table), 0o600) // for docs/install.md
+}
+
+// scenarioOf returns a scenario by its name, the first without one.
+func scenarioOf(name string) (*scenario, error) {
+	all := []*scenario{clusterScenario(), distributionsScenario()}
+	if name == "" {
+		return all[0], nil
+	}
+	for _, s := range all {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	return nil, errUsage
 }
 
 // timed is a step that was taken.
@@ -154,11 +168,11 @@ type step struct {
 
 // steps runs some, in the order given. The first that fails ends it, with what the machines have to say.
 func (l *lab) steps(ctx context.Context, names []string) error {
-	if len(l.Machines) != len(machines) {
-		return errors.New("the steps need all machines: lab up")
+	if len(l.Machines) == 0 {
+		return errors.New("the steps need machines: lab up")
 	}
 	for _, name := range names {
-		s, err := find(name)
+		s, err := l.plan.find(name)
 		if err != nil {
 			return err
 		}
@@ -174,13 +188,13 @@ func (l *lab) steps(ctx context.Context, names []string) error {
 	return nil
 }
 
-func find(name string) (step, error) {
+func (s *scenario) find(name string) (step, error) {
 	var known []string
-	for _, s := range allSteps {
-		if s.name == name {
-			return s, nil
+	for _, one := range s.steps {
+		if one.name == name {
+			return one, nil
 		}
-		known = append(known, s.name)
+		known = append(known, one.name)
 	}
 	return step{}, fmt.Errorf("no step %q; there are %s", name, strings.Join(known, ", "))
 }

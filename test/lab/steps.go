@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,33 +19,49 @@ const (
 	remoteArchive = "/var/lib/lab/busybox.tar"
 )
 
-// machines are the lab's computers, named as in the documents: the first has the scheduler and the storage, the others run pods.
-var machines = []string{"control-1", "gpu-01", "gpu-02"}
-
-var allSteps = []step{
-	{"site", "from bare machines to a cluster, by the playbook", (*lab).site},
-	{"again", "the playbook once more changes nothing", (*lab).again},
-	{"units", "every daemon runs, with no notice but of the old runc", (*lab).units},
-	{"look", "the first look and the first pod, as in docs/install.md", (*lab).look},
-	{"pods", "a pod on each host, with the limits of cgroup v2", (*lab).pods},
-	{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
-	{"network", "pods reach each other by name through WireGuard of the kernel", (*lab).network},
-	{"restart", "neither a restart of the scheduler nor an agent that is killed disturbs a pod", (*lab).restart},
-	{"upgrade", "a second build everywhere, while pods run, write and hear each other", (*lab).upgrade},
-	{"certificates", "all certificates are good; they are replaced, with their CA, and no pod notices", (*lab).certificates},
-	{"drain", "a host is emptied: its pod goes on elsewhere, on the same volume and under the same name", (*lab).drain},
-	{"boot", "the other host boots, while the next steps are taken", (*lab).bootHost},
-	{"backup", "a back-up of the state", (*lab).backup},
-	{"remove", "the empty host leaves, and nothing is left on its machine", (*lab).remove},
-	{"booted", "the host that has booted has its pods again", (*lab).booted},
-	{"add", "the machine comes back as a host, and gets a pod", (*lab).add},
+// clusterScenario is the cluster of the documents, with their names: the first machine has the scheduler and the storage, the others run pods.
+func clusterScenario() *scenario {
+	return &scenario{
+		name:      "cluster",
+		machines:  []machine{{Name: "control-1", System: "bookworm"}, {Name: "gpu-01", System: "bookworm", Pods: true}, {Name: "gpu-02", System: "bookworm", Pods: true}},
+		inventory: (*lab).clusterInventory,
+		api:       "http://127.0.0.1:8080",
+		steps: []step{
+			{"site", "from bare machines to a cluster, by the playbook", (*lab).site},
+			{"units", "every daemon runs, with no notice but of the old runc", (*lab).units},
+			{"look", "the first look and the first pod, as in docs/install.md", (*lab).look},
+			{"pods", "a pod on each host, with the limits of cgroup v2", (*lab).pods},
+			{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
+			{"network", "pods reach each other by name through WireGuard of the kernel", (*lab).network},
+			{"again", "the playbook once more changes nothing, now that there are pods and a volume", (*lab).again},
+			{"restart", "neither a restart of the scheduler nor an agent that is killed disturbs a pod", (*lab).restart},
+			{"upgrade", "a second build everywhere, while pods run, write and hear each other", (*lab).upgrade},
+			{"certificates", "all certificates are good; they are replaced, with their CA, and no pod notices", (*lab).certificates},
+			{"drain", "a host is emptied: its pod goes on elsewhere, on the same volume and under the same name", (*lab).drain},
+			{"boot", "the other host boots, while the next steps are taken", (*lab).bootHost},
+			{"backup", "a back-up of the state", (*lab).backup},
+			{"remove", "the empty host leaves, and nothing is left on its machine", (*lab).remove},
+			{"booted", "the host that has booted has its pods again", (*lab).booted},
+			{"add", "the machine comes back as a host, and gets a pod", (*lab).add},
+		},
+	}
 }
 
 func (l *lab) control() *machine { return l.Machines[0] }
 
+// hosts are the machines that run pods.
+func (l *lab) hosts() (all []*machine) {
+	for _, m := range l.Machines {
+		if m.Pods {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 // gantry runs commands of the command line on the scheduler's machine, with the user's and the operator's key.
 func (l *lab) gantry(ctx context.Context, script string) (string, error) {
-	return l.sh(ctx, l.control(), "export GANTRY_API=http://127.0.0.1:8080 GANTRY_API_KEY=$(cat /root/gantry-user.key) GANTRY_ADMIN_KEY=$(cat /root/gantry-operator.key)\n"+script)
+	return l.sh(ctx, l.control(), "export GANTRY_API="+l.plan.api+" GANTRY_API_KEY=$(cat /root/gantry-user.key) GANTRY_ADMIN_KEY=$(cat /root/gantry-operator.key)\n"+script)
 }
 
 // await tries something until it is so.
@@ -75,7 +92,16 @@ func (l *lab) site(ctx context.Context) error {
 	if err := bare.save(l.path("bare.json")); err != nil {
 		return err
 	}
-	text, err := l.inventory()
+	if err := l.prepare(ctx); err != nil {
+		return err
+	}
+	_, err = l.play(ctx, "install.md", "control-site", "")
+	return err
+}
+
+// prepare writes the inventory, and brings the image of the documents to the machines that run pods.
+func (l *lab) prepare(ctx context.Context) error {
+	text, err := json.MarshalIndent(l.plan.inventory(l), "", "  ")
 	if err == nil {
 		err = os.WriteFile(l.path("inventory.json"), text, 0o600)
 	}
@@ -87,17 +113,13 @@ func (l *lab) site(ctx context.Context) error {
 		return err
 	}
 	var all errgroup.Group
-	for _, m := range l.Machines[1:] {
+	for _, m := range l.hosts() {
 		all.Go(func() error {
 			_, err := l.sh(ctx, m, "mkdir -p /var/lib/lab")
 			return errors.Join(err, l.put(ctx, m, remoteArchive, archive))
 		})
 	}
-	if err := all.Wait(); err != nil {
-		return err
-	}
-	_, err = l.play(ctx, "install.md", "control-site", "")
-	return err
+	return all.Wait()
 }
 
 func (l *lab) again(ctx context.Context) error {
@@ -112,7 +134,10 @@ func (l *lab) units(ctx context.Context) error {
 	for _, m := range l.Machines {
 		units := "containerd gantry-agent"
 		if m == l.control() {
-			units += " gantry-scheduler nfs-server"
+			units += " nfs-server"
+		}
+		if m == l.control() || l.plan.schedulers {
+			units += " gantry-scheduler"
 		}
 		if out, err := l.sh(ctx, m, "systemctl is-active "+units+"; systemctl is-system-running; systemctl --failed --no-legend"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -163,7 +188,12 @@ gantry pod list; gantry host list`
 	if _, err := l.gantry(ctx, create); err != nil {
 		return err
 	}
-	for i, m := range l.Machines[1:] {
+	return l.limited(ctx)
+}
+
+// limited says that each host has one pod, with limits.
+func (l *lab) limited(ctx context.Context) error {
+	for _, m := range l.hosts() {
 		out, err := l.sh(ctx, m, `cd /sys/fs/cgroup/gantry/gantry-*
 set -- */
 [ $# = 1 ]
@@ -173,7 +203,7 @@ grep . /sys/fs/cgroup/gantry.slice/memory.min`)
 			return err
 		}
 		if strings.Contains(out, "max\n") {
-			return fmt.Errorf("the pod of host %d lacks a limit: %s", i+1, out)
+			return fmt.Errorf("the pod of %s lacks a limit: %s", m.Name, out)
 		}
 	}
 	return nil
@@ -195,17 +225,28 @@ gantry pod exec one -- cat /workspace/file`)
 }
 
 func (l *lab) network(ctx context.Context) error {
-	out, err := l.gantry(ctx, `gantry pod exec one -- ping -c 3 -W 5 two.gantry.internal
-gantry pod exec two -- ping -c 3 -W 5 one.gantry.internal
-gantry net check
-for h in gpu-01 gpu-02; do gantry net show $h; done`)
+	_, err := l.gantry(ctx, `gantry pod exec one -- ping -c 3 -W 5 two.gantry.internal
+gantry pod exec two -- ping -c 3 -W 5 one.gantry.internal`)
 	if err != nil {
 		return err
 	}
-	if n := strings.Count(out, "WireGuard of the kernel"); n != 2 || strings.Count(out, "as it should be") != 2 {
+	return l.tunnelled(ctx)
+}
+
+// tunnelled says that the hosts' tunnels are the kernel's, and as they should be.
+func (l *lab) tunnelled(ctx context.Context) error {
+	script := "gantry net check\n"
+	for _, m := range l.hosts() {
+		script += "gantry net show " + m.Name + "\n"
+	}
+	out, err := l.gantry(ctx, script)
+	if err != nil {
+		return err
+	}
+	if n := len(l.hosts()); strings.Count(out, "WireGuard of the kernel") != n || strings.Count(out, "as it should be") != n {
 		return fmt.Errorf("the tunnels are not as they should be: %s", out)
 	}
-	for _, m := range l.Machines[1:] {
+	for _, m := range l.hosts() {
 		if _, err := l.sh(ctx, m, "grep -q '^wireguard ' /proc/modules; ! pgrep -f '[g]antry-net wireguard'"); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ type traces map[string][]string
 // look prints it, a kind after the other. What the system itself keeps of what it did (logs, caches, lists of packages) does not count.
 const look = `export LC_ALL=C
 echo '= files'
-find / -xdev \( -path /var/cache -o -path /var/log -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /srv/debian -o -path /tmp -o -path /var/tmp -o -path /root/.ansible \) -prune -o -print
+find / -xdev \( -path /var/cache -o -path /var/log -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /srv/archive -o -path /tmp -o -path /var/tmp -o -path /root/.ansible \) -prune -o -print
 echo '= owned'
 cat /var/lib/dpkg/info/*.list | sed 's,^/\(s\?bin\|lib\|lib64\)/,/usr/\1/,' | sort -u
 echo '= run'
