@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -14,6 +16,7 @@ type note struct {
 	at   *machine
 	path string
 	text string
+	gone bool // it may be: the pod was terminated before the state was replaced by an older one
 }
 
 // writes is what every process does with its pod's data: it finds what the incarnation before left
@@ -26,12 +29,13 @@ func (w *world) writes(m *machine, spec pod.ContainerSpec) {
 		w.mu.Lock()
 		last, known := w.written[spec.Pod]
 		w.mu.Unlock()
-		if known && last.at != m {
+		if known && last.at != m && !last.gone {
 			w.broke("pod %s starts on %s, and its data is on %s", spec.Pod, m.name, last.at.name)
 		}
-		now := note{m, filepath.Join(mount.Source, "written"), fmt.Sprintf("incarnation %d", spec.Incarnation)}
+		now := note{at: m, path: filepath.Join(mount.Source, "written"), text: fmt.Sprintf("incarnation %d", spec.Incarnation)}
 		found, err := os.ReadFile(now.path)
 		switch {
+		case last.gone && errors.Is(err, fs.ErrNotExist):
 		case known && (err != nil || string(found) != last.text):
 			w.broke("pod %s left %q and incarnation %d finds %q (%v)", spec.Pod, last.text, spec.Incarnation, found, err)
 		case !known && err == nil:
@@ -92,7 +96,7 @@ func (c *checker) stored(now picture) (wrong []string) {
 	defer c.w.mu.Unlock()
 	for id, left := range c.w.written {
 		p, ok := now.pods[id]
-		if !ok || p.Status == fleet.StatusTerminated {
+		if !ok || p.Status == fleet.StatusTerminated || left.gone {
 			continue
 		}
 		if found, err := os.ReadFile(left.path); err != nil || string(found) != left.text {

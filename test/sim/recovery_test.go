@@ -246,8 +246,9 @@ func (d *driver) rebase(before picture) {
 	d.mu.Lock()
 	d.over = over
 	for id, p := range before.pods {
-		if p.Status == fleet.StatusTerminated {
-			delete(d.written, id) // its data went with it, though the copy does not know
+		if left, wrote := d.written[id]; wrote && p.Status == fleet.StatusTerminated {
+			left.gone = true // the copy does not know; and a host that was away or holds the pod may not have come to remove it
+			d.written[id] = left
 		}
 	}
 	d.mu.Unlock()
