@@ -8,8 +8,8 @@ import (
 	"gantry/fleet"
 )
 
-// afterRestore runs between on a cluster of three, then replaces its control plane by a copy of before.
-func afterRestore(s *scene, between func()) {
+// afterRestore runs between on a cluster of three, then replaces its control plane by a copy of before, and runs then.
+func afterRestore(s *scene, between func(), then ...func()) {
 	s.Helper()
 	file, err := s.backup()
 	if err != nil {
@@ -18,6 +18,9 @@ func afterRestore(s *scene, between func()) {
 	between()
 	if err := s.restore(file); err != nil {
 		s.Fatal(err)
+	}
+	for _, do := range then {
+		do()
 	}
 	for _, h := range s.hosts {
 		s.hostIs(h, fleet.HostReady)
@@ -105,6 +108,23 @@ func TestAfterARestoreWhatEndedIsNotRevived(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A host that was away knows as little as the copy of a termination.
+func TestAfterARestoreAPodWhoseHostWasAwayIsThereWithItsData(t *testing.T) {
+	play(t, []int{1}, three, func(s *scene) {
+		h := s.hosts[0]
+		p := s.make(mounted())
+		afterRestore(s, func() {
+			h.kill(false)
+			s.hostIs(h, fleet.HostUnreachable)
+			s.do(p.ID, fleet.ActionTerminate)
+			s.soon("it is terminated", func() bool { now, _ := s.pod(p.ID); return now.Status == fleet.StatusTerminated })
+		}, h.start)
+		s.runs(p.ID, p.Incarnation)
+		s.do(p.ID, fleet.ActionRestart)
+		s.soon("its data is seen again", func() bool { return s.seenAgain() == 1 })
+	})
 }
 
 func TestAfterARestoreWhatWasStartedIsAdoptedThoughTheCopySaysExited(t *testing.T) {
