@@ -44,8 +44,15 @@ type servingConfig struct {
 	Alive time.Duration `json:"alive,omitempty"`
 }
 
+// controlQuestion is the serving process's.
+type controlQuestion struct {
+	N   uint64 `json:"n"` // its number
+	Ask string `json:"ask"`
+}
+
 // controlAnswer is the supervisor's.
 type controlAnswer struct {
+	N     uint64          `json:"n"` // of the question: an answer may come when nobody waits for it any more
 	Value json.RawMessage `json:"value,omitempty"`
 	Err   string          `json:"err,omitempty"`
 }
@@ -80,41 +87,69 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 
 // control is the serving process's end.
 type control struct {
-	mu   sync.Mutex // one question at a time
-	conn *net.UnixConn
+	conn   *net.UnixConn
+	within time.Duration // for an answer
+
+	mu sync.Mutex // one question at a time
+	n  uint64     // the last one
 }
 
 // ask asks for something. A descriptor that comes is the caller's to close.
 func (c *control) ask(what string, into any) (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.conn.SetDeadline(time.Now().Add(controlWithin)); err != nil {
+	c.n++
+	question, err := json.Marshal(controlQuestion{N: c.n, Ask: what})
+	if err != nil {
 		return nil, err
 	}
-	if _, err := c.conn.Write([]byte(what)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(c.within)); err != nil {
 		return nil, err
 	}
+	if _, err := c.conn.Write(question); err != nil {
+		return nil, err
+	}
+	for {
+		a, f, err := c.read()
+		if err != nil {
+			return nil, err
+		}
+		if a.N != c.n { // of a question that was given up
+			_ = f.Close()
+			continue
+		}
+		if err := a.into(into); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		return f, nil
+	}
+}
+
+// read reads one answer, whatever its question was. The file is nil when none came.
+func (c *control) read() (a controlAnswer, f *os.File, err error) {
 	buf, oob := make([]byte, maxControl), make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := c.conn.ReadMsgUnix(buf, oob)
 	if err != nil {
-		return nil, err
+		return a, nil, err
 	}
-	f, err := oneFile(oob[:oobn])
-	if err != nil {
-		return nil, err
+	if f, err = oneFile(oob[:oobn]); err != nil {
+		return a, nil, err
 	}
-	var a controlAnswer
-	if err = json.Unmarshal(buf[:n], &a); err == nil && a.Err != "" {
-		err = errors.New(a.Err)
-	}
-	if err == nil && into != nil {
-		err = json.Unmarshal(a.Value, into)
-	}
-	if err != nil && f != nil {
+	if err = json.Unmarshal(buf[:n], &a); err != nil {
 		_ = f.Close()
-		f = nil
 	}
-	return f, err
+	return a, f, err
+}
+
+func (a controlAnswer) into(value any) error {
+	if a.Err != "" {
+		return errors.New(a.Err)
+	}
+	if value == nil {
+		return nil
+	}
+	return json.Unmarshal(a.Value, value)
 }
 
 func oneFile(oob []byte) (*os.File, error) {
@@ -149,9 +184,13 @@ func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
 		if err != nil || n == 0 {
 			return
 		}
+		var q controlQuestion
+		if json.Unmarshal(buf[:n], &q) != nil {
+			return
+		}
 		var value any
 		var f *os.File
-		switch string(buf[:n]) {
+		switch q.Ask {
 		case askConfig:
 			value = s.conf
 		case askTLS:
@@ -167,14 +206,14 @@ func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
 		default:
 			return
 		}
-		if err := reply(conn, value, f, err); err != nil {
+		if err := reply(conn, q.N, value, f, err); err != nil {
 			return
 		}
 	}
 }
 
-func reply(conn *net.UnixConn, value any, f *os.File, failed error) error {
-	var a controlAnswer
+func reply(conn *net.UnixConn, n uint64, value any, f *os.File, failed error) error {
+	a := controlAnswer{N: n}
 	var oob []byte
 	if f != nil {
 		defer func() { _ = f.Close() }() // the message holds it

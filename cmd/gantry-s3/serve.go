@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -40,7 +41,7 @@ func serve() error {
 	if err != nil {
 		return fmt.Errorf("the supervisor: %w", err)
 	}
-	super := &control{conn: conn}
+	super := &control{conn: conn, within: controlWithin}
 	var conf servingConfig
 	if _, err := super.ask(askConfig, &conf); err != nil {
 		return fmt.Errorf("ask the supervisor: %w", err)
@@ -58,21 +59,28 @@ func serve() error {
 	_ = file.Close() // l is a copy
 	l = &fewListener{Listener: l, seats: make(chan struct{}, maxClients)}
 	seen := newMetrics(conf)
+	ctx, cancel := context.WithCancel(ctx)
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer cancel()
 	if conf.TLS {
-		if l, err = withTLS(ctx, l, super, seen, log); err != nil {
-			return err
+		pairs := &certificates{super: super, seen: seen, log: log}
+		if err := pairs.load(); err != nil {
+			return fmt.Errorf("the certificate: %w", err)
 		}
+		loops.Go(func() { pairs.renew(ctx) })
+		l = pairs.before(l)
 	}
 	client := door.NewClient(seen.dialling(super.dial))
 	defer client.Close()
 	src := newSource(client, conf.Region, log)
-	go src.tidy(ctx)
+	loops.Go(func() { src.tidy(ctx) })
 	if _, err := super.ask(askReady, nil); err != nil {
 		return fmt.Errorf("tell the supervisor: %w", err)
 	}
-	go seen.serve(ctx, conf, super, log)
+	loops.Go(func() { seen.serve(ctx, conf, super, log) })
 	h := s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log})
-	go sayAlive(ctx, super, h, conf.Alive, log)
+	loops.Go(func() { sayAlive(ctx, super, h, conf.Alive, log) })
 	return serveHTTP(ctx, l, seen.counted(h), log)
 }
 
@@ -172,41 +180,48 @@ func (c *seatedConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(c.Conn, r)
 }
 
-// withTLS puts TLS before a listener, with the certificate that the supervisor has at the time.
-func withTLS(ctx context.Context, l net.Listener, super *control, seen *metrics, log *slog.Logger) (net.Listener, error) {
-	var now atomic.Pointer[tls.Certificate]
-	load := func() error {
-		var pem servingTLS
-		if _, err := super.ask(askTLS, &pem); err != nil {
-			return err
-		}
-		pair, err := tls.X509KeyPair(pem.Cert, pem.Key)
-		if err != nil {
-			return err
-		}
-		now.Store(&pair)
-		seen.certificate(pair.Leaf)
-		return nil
+// certificates has the certificate that the supervisor has at the time.
+type certificates struct {
+	super *control
+	seen  *metrics
+	log   *slog.Logger
+	now   atomic.Pointer[tls.Certificate]
+}
+
+func (c *certificates) load() error {
+	var pem servingTLS
+	if _, err := c.super.ask(askTLS, &pem); err != nil {
+		return err
 	}
-	if err := load(); err != nil {
-		return nil, fmt.Errorf("the certificate: %w", err)
+	pair, err := tls.X509KeyPair(pem.Cert, pem.Key)
+	if err != nil {
+		return err
 	}
-	go func() {
-		tick := time.NewTicker(tlsEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-			if err := load(); err != nil {
-				log.Error("the certificate could not be read again; the old one counts", "err", err)
-			}
+	c.now.Store(&pair)
+	c.seen.certificate(pair.Leaf)
+	return nil
+}
+
+// renew loads it again and again until ctx ends.
+func (c *certificates) renew(ctx context.Context) {
+	tick := time.NewTicker(tlsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
-	}()
+		if err := c.load(); err != nil {
+			c.log.Error("the certificate could not be read again; the old one counts", "err", err)
+		}
+	}
+}
+
+// before puts TLS before a listener.
+func (c *certificates) before(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil },
-	}), nil
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.now.Load(), nil },
+	})
 }
