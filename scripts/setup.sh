@@ -58,11 +58,11 @@ tests() {
 		# Certificates are ordered by way of a real name server.
 		named:bind9
 		nsupdate:bind9-dnsutils
-		# Clients of S3.
-		aws:awscli
-		s3cmd:s3cmd
-		rclone:rclone
-		s3fs:s3fs
+		# Clients of S3: Debian's own, whatever else is on the path.
+		/usr/bin/aws:awscli
+		/usr/bin/s3cmd:s3cmd
+		/usr/bin/rclone:rclone
+		/usr/bin/s3fs:s3fs
 		/usr/include/seccomp.h:libseccomp-dev
 	)
 }
