@@ -16,7 +16,7 @@ type note struct {
 	at   *machine
 	path string
 	text string
-	gone bool // it may be: the pod was terminated before the state was replaced by an older one
+	gone bool // perhaps: its pod was terminated before the state was replaced by an older one
 }
 
 // writes is what every process does with its pod's data: it finds what the incarnation before left

@@ -54,6 +54,7 @@ func (w *world) restore(file []byte) error {
 	w.mu.Unlock()
 	w.forget()
 	w.setStrays()
+	w.doubtData()
 	if err := m.start(); err != nil {
 		return err
 	}
@@ -130,6 +131,24 @@ func (w *world) setStrays() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.strays = strays
+}
+
+// doubtData takes down what became of the data of pods that were terminated, which the copy may not know: it is gone, or its host, which was
+// away or has not come to it, may remove it yet.
+func (w *world) doubtData() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, left := range w.written {
+		if w.former.pods[id].Status != fleet.StatusTerminated {
+			continue
+		}
+		if _, there := w.strays[stray{left.at, id}]; !there {
+			delete(w.written, id)
+			continue
+		}
+		left.gone = true
+		w.written[id] = left
+	}
 }
 
 // leaves takes down of which pods a dead host has data: when it is back, what its fence freed goes.
@@ -245,12 +264,6 @@ func (d *driver) rebase(before picture) {
 	}
 	d.mu.Lock()
 	d.over = over
-	for id, p := range before.pods {
-		if left, wrote := d.written[id]; wrote && p.Status == fleet.StatusTerminated {
-			left.gone = true // the copy does not know; and a host that was away or holds the pod may not have come to remove it
-			d.written[id] = left
-		}
-	}
 	d.mu.Unlock()
 	d.before, d.hashes, d.hashed = now, map[uint64]string{}, map[*process]uint64{}
 	for id, rec := range d.acked {
