@@ -264,8 +264,8 @@ func (r *Runtime) traces(id fleet.PodID) (traces, error) {
 	for _, s := range t.shims {
 		t.bundles = append(t.bundles, s.bundle)
 	}
-	if dir := r.bundles.Load(); dir != nil {
-		t.bundles = append(t.bundles, filepath.Join(*dir, string(id)))
+	for _, dir := range r.bundleFolders() {
+		t.bundles = append(t.bundles, filepath.Join(dir, string(id)))
 	}
 	slices.Sort(t.bundles)
 	t.bundles = slices.Compact(t.bundles)
@@ -295,6 +295,16 @@ func (r *Runtime) untilGone(ctx context.Context, id fleet.PodID, found traces) (
 		found = now
 	}
 	return found, nil
+}
+
+// bundleFolders are where the daemon keeps this namespace's bundles: beside its socket, unless its
+// configuration parts the two, and where they were seen.
+func (r *Runtime) bundleFolders() []string {
+	dirs := []string{filepath.Join(filepath.Dir(r.cfg.Socket), bundleOwner, r.cfg.Namespace)}
+	if seen := r.bundles.Load(); seen != nil {
+		dirs = append(dirs, *seen)
+	}
+	return dirs
 }
 
 // learnBundles notes where the daemon keeps its bundles, which it tells nobody.

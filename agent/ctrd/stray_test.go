@@ -147,6 +147,29 @@ func TestBundleOfADeadDaemonIsNotInTheWay(t *testing.T) {
 	}
 }
 
+// TestABundleWithoutAShimIsRemoved plays a daemon that was killed between the two. The next one finds
+// the container, cannot clean up after its shim, and leaves the bundle.
+func TestABundleWithoutAShimIsRemoved(t *testing.T) {
+	b := setup(t)
+	s := b.spec(b.local(nil), "sleep 600")
+	b.must(b.r.Define(b.ctx, s))
+	bundle := filepath.Join(b.d.Dir, "state", bundleOwner, b.r.cfg.Namespace, string(s.Pod))
+	work := filepath.Join(b.d.Dir, "root", bundleOwner, b.r.cfg.Namespace, string(s.Pod))
+	b.must(errors.Join(
+		os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o711), os.MkdirAll(work, 0o711),
+		os.Symlink(work, filepath.Join(bundle, "work")), os.WriteFile(filepath.Join(bundle, "config.json"), []byte("{}"), 0o600),
+	))
+	b.d.Restart()
+	next := b.agent() // it has seen no shim
+	defer next.Close()
+	b.must(ctrdtest.Eventually(10*time.Second, func() error { return next.Remove(b.ctx, s.Pod) }))
+	for _, path := range []string{bundle, work} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
+
 func TestCleanRemovesWhatLiesAround(t *testing.T) {
 	b := setup(t)
 	state := filepath.Join(b.r.runcState(), "p1")

@@ -47,7 +47,7 @@ func StartDaemon(tb testing.TB) *Daemon {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // nothing below can be listed
 		tb.Fatal(err)
 	}
-	d := &Daemon{Dir: dir, Socket: filepath.Join(dir, "c.sock"), tb: tb}
+	d := &Daemon{Dir: dir, Socket: filepath.Join(dir, "state", "c.sock"), tb: tb}
 	tb.Cleanup(d.destroy)
 	if err := os.WriteFile(d.path("config.toml"), []byte(d.config()), 0o600); err != nil {
 		tb.Fatal(err)
