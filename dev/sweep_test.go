@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gantry/test/program"
 )
 
 // testNamespace is also the name of the control groups above those of the containers.
@@ -85,9 +87,7 @@ func TestSweepTakesAwayWhatIsLeft(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "bin", "busybox"), busybox, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program.Write(t, filepath.Join(root, "bin", "busybox"), string(busybox))
 	d.ctr(t, "run", "--detach", "--rootfs", "--runc-root", filepath.Join(b.dir, "runc"), root, "left-over", "/bin/busybox", "sleep", "600")
 	left := shims(d.containerdSocket())
 	if len(left) != 1 {

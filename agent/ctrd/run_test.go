@@ -2,7 +2,6 @@ package ctrd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"gantry/agent/ctrd/ctrdtest"
 	"gantry/agent/pod"
+	"gantry/test/program"
 )
 
 func TestExitCodesAndLogs(t *testing.T) {
@@ -286,11 +286,12 @@ func TestVersion(t *testing.T) {
 // TestRuncIsAskedOncePerProgram: the agent asks for versions every few seconds.
 func TestRuncIsAskedOncePerProgram(t *testing.T) {
 	dir := t.TempDir()
-	program := filepath.Join(dir, "runc")
+	runc := filepath.Join(dir, "runc")
 	install := func(version string) {
 		t.Helper()
 		text := "#!/bin/sh\necho x >> " + dir + "/asked\necho runc version " + version + "\necho libseccomp: 2\n"
-		if err := errors.Join(os.WriteFile(program+".new", []byte(text), 0o755), os.Rename(program+".new", program)); err != nil {
+		program.Write(t, runc+".new", text)
+		if err := os.Rename(runc+".new", runc); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -298,7 +299,7 @@ func TestRuncIsAskedOncePerProgram(t *testing.T) {
 	for _, version := range []string{"1.1.5", "1.2.8"} {
 		install(version)
 		for range 3 {
-			if v, seccomp, err := says.ask(t.Context(), program); err != nil || v != version || !seccomp {
+			if v, seccomp, err := says.ask(t.Context(), runc); err != nil || v != version || !seccomp {
 				t.Errorf("%q, %v, %v, want %s", v, seccomp, err, version)
 			}
 		}
@@ -306,12 +307,10 @@ func TestRuncIsAskedOncePerProgram(t *testing.T) {
 	if asked, err := os.ReadFile(filepath.Join(dir, "asked")); err != nil || string(asked) != "x\nx\n" {
 		t.Errorf("asked %q, %v", asked, err)
 	}
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program.Write(t, runc, "#!/bin/sh\nexec sleep 60\n")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, _, err := says.ask(ctx, program); err == nil {
+	if _, _, err := says.ask(ctx, runc); err == nil {
 		t.Error("a program that does not answer passed")
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/test/fakenvml"
+	"gantry/test/program"
 )
 
 func paths(nodes []pod.DeviceNode) []string {
@@ -136,12 +137,8 @@ func withCapabilities(t *testing.T, minors string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "helper")
 	text := "#!/bin/sh\nset -e\nmount -t tmpfs none /proc/driver\nmkdir /proc/driver/nvidia-caps\nprintf '" + minors + "' >/proc/driver/nvidia-caps/mig-minors\nexec '" + helperPath + "' \"$@\"\n"
-	if err := os.WriteFile(path+".sh", []byte(text), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec unshare -m --propagation private '"+path+".sh' \"$@\"\n"), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	program.Write(t, path+".sh", text)
+	program.Write(t, path, "#!/bin/sh\nexec unshare -m --propagation private '"+path+".sh' \"$@\"\n")
 	return path
 }
 

@@ -3,7 +3,6 @@ package gpu
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -12,15 +11,14 @@ import (
 
 	"gantry/agent/gpu/wire"
 	"gantry/test/fakenvml"
+	"gantry/test/program"
 )
 
-// program returns a shell script.
-func program(t *testing.T, text string) string {
+// script returns a shell script.
+func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "helper")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	program.Write(t, path, "#!/bin/sh\n"+text+"\n")
 	return path
 }
 
@@ -38,7 +36,7 @@ func TestAHelperThatMisbehavesIsNotBelieved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := Config{Data: t.TempDir(), Helper: program(t, x.script), Wanted: true, Sys: t.TempDir(), Log: slog.New(slog.DiscardHandler), Answer: patience, First: patience, Again: time.Minute}
+			c := Config{Data: t.TempDir(), Helper: script(t, x.script), Wanted: true, Sys: t.TempDir(), Log: slog.New(slog.DiscardHandler), Answer: patience, First: patience, Again: time.Minute}
 			if x.script == silent {
 				c.Answer = 300 * time.Millisecond
 			}

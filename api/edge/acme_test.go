@@ -211,7 +211,7 @@ func TestAnOrderEndsWithLeadership(t *testing.T) {
 	_, nobody := listen(t)
 	auth := edgetest.NewAuthority(t, nobody, 24*time.Hour)
 	begun := filepath.Join(t.TempDir(), "begun")
-	hangs := program(t, `[ -e `+begun+` ] && exec `+auth.Command+` "$@"; [ "$1" = cleanup ] || { echo > `+begun+`; sleep 1000; }`)
+	hangs := script(t, `[ -e `+begun+` ] && exec `+auth.Command+` "$@"; [ "$1" = cleanup ] || { echo > `+begun+`; sleep 1000; }`)
 	m := newMember(t, ln)
 	a := m.begin(t, ACMEConfig{
 		Directory: auth.URL, Roots: auth.Server, Wildcard: "pods.gantry.test", Command: hangs, Challenge: ChallengeTLS, Listener: ln.Addr(),

@@ -19,22 +19,21 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 
 	"gantry/api/edge/edgetest"
+	"gantry/test/program"
 )
 
-// program lays down a shell script.
-func program(t *testing.T, text string) string {
+// script lays down a shell script.
+func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "txt")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	program.Write(t, path, "#!/bin/sh\n"+text)
 	return path
 }
 
 // A program that never ends, and writes without end, is ended with all that it began when the order is given up.
 func TestCommandEndsWithItsOrder(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
-	c := &command{path: program(t, "yes & sleep 1000 & echo $! > "+pids+".new; mv "+pids+".new "+pids+"; wait")}
+	c := &command{path: script(t, "yes & sleep 1000 & echo $! > "+pids+".new; mv "+pids+".new "+pids+"; wait")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -66,7 +65,7 @@ func dead(pid int) bool {
 // A record is taken away also when the order was given up, as when another scheduler leads.
 func TestCommandCleansUpAfterTheOrder(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
-	c := &command{grace: patience, path: program(t, `[ "$1" = cleanup ] && echo "$2 $3" > `+done)}
+	c := &command{grace: patience, path: script(t, `[ "$1" = cleanup ] && echo "$2 $3" > `+done)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.CleanUp(ctx, acme.Challenge{Identifier: acme.Identifier{Value: "gantry.test"}}); err != nil {
@@ -75,7 +74,7 @@ func TestCommandCleansUpAfterTheOrder(t *testing.T) {
 	if text, err := os.ReadFile(done); err != nil || !strings.HasPrefix(string(text), "_acme-challenge.gantry.test. ") {
 		t.Errorf("%q %v", text, err)
 	}
-	c = &command{grace: 50 * time.Millisecond, path: program(t, "sleep 1000")}
+	c = &command{grace: 50 * time.Millisecond, path: script(t, "sleep 1000")}
 	if err := c.CleanUp(ctx, acme.Challenge{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the end waits for the program: %v", err)
 	}
@@ -149,9 +148,7 @@ func TestTheManualsProgram(t *testing.T) {
 	}
 	text := strings.NewReplacer("ns1.example.com", strings.Replace(names, ":", " ", 1), "/etc/gantry/tsig.key", filepath.Join(dir, "tsig.key")).Replace(string(found[1]))
 	path := filepath.Join(dir, "txt")
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	program.Write(t, path, text)
 	ln, _ := listen(t)
 	m, auth := newMember(t, ln), edgetest.NewAuthorityOf(t, names, 24*time.Hour)
 	m.begin(t, ACMEConfig{

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	agecrypt "filippo.io/age"
+	"gantry/test/program"
 )
 
 // snapshotInfo is what save and inspect print as JSON.
@@ -198,9 +199,7 @@ func TestErrorsNameTheSnapshotAsItWasGiven(t *testing.T) {
 func TestRestoreRunsTheScheduler(t *testing.T) {
 	bin := t.TempDir()
 	const script = "#!/bin/sh\necho \"$*\"\necho beside >&2\nexit 3\n"
-	if err := os.WriteFile(filepath.Join(bin, "gantry-scheduler"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	program.Write(t, filepath.Join(bin, "gantry-scheduler"), script)
 	env := map[string]string{"PATH": "relative:" + bin, "GANTRY_API": ""}
 	args := strings.Fields("snapshot restore f --data-dir d --seal-key s --address h:1")
 	for more, want := range map[string]string{"": "", " --name n --identity i": " --name n --identity-file i", " --passphrase-file p": " --passphrase-file p"} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/netctl/companion"
+	"gantry/test/program"
 )
 
 // TestMain is also the answering process, without its confinement, of which cmd/gantry-net has the test.
@@ -74,14 +74,9 @@ func control(c ProcessConfig) string { return filepath.Join(c.RunDir, "dns.sock"
 // replaceProgram puts another program, which does the same, in place of the old one.
 func replaceProgram(t *testing.T, c ProcessConfig) {
 	t.Helper()
-	from, err := os.Open("/proc/self/exe")
+	same, err := os.ReadFile("/proc/self/exe")
 	must(t, err)
-	defer func() { _ = from.Close() }()
-	to, err := os.OpenFile(c.Program+".tmp", os.O_CREATE|os.O_WRONLY, 0o755)
-	must(t, err)
-	_, err = io.Copy(to, io.MultiReader(from, strings.NewReader(time.Now().String())))
-	must(t, err)
-	must(t, to.Close())
+	program.Write(t, c.Program+".tmp", string(same)+time.Now().String())
 	must(t, os.Rename(c.Program+".tmp", c.Program))
 }
 

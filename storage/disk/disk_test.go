@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/test/program"
 	"golang.org/x/sys/unix"
 )
 
@@ -379,7 +380,7 @@ func TestARepairGoesOnWhenNobodyWaits(t *testing.T) {
 	begun, gate := filepath.Join(bin, "begun"), filepath.Join(bin, "gate")
 	must(t, unix.Mkfifo(gate, 0o600))
 	script := fmt.Sprintf("#!/bin/sh\n[ -s %[1]s ] && exec %[3]s \"$@\"\necho \"$@\" >>%[1]s\nread -r x <%[2]s\n%[3]s \"$@\"\n", begun, gate, real)
-	must(t, os.WriteFile(filepath.Join(bin, "e2fsck"), []byte(script), 0o700)) //nolint:gosec // a program
+	program.Write(t, filepath.Join(bin, "e2fsck"), script)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
