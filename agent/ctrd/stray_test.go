@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -104,8 +105,13 @@ func TestOnlyOurOwnShimsAreTouched(t *testing.T) {
 		others = append(others, b.impostor(c[0], c[1], c[2]))
 	}
 	err := ctrdtest.Eventually(5*time.Second, func() error {
-		if all, err := b.r.shims(); err != nil || len(all) != 3 {
-			return errors.New("not all shims are seen")
+		all, err := b.r.shims()
+		seen := map[int]bool{}
+		for _, s := range all {
+			seen[s.pid] = true
+		}
+		if err != nil || !seen[ours.Process.Pid] || seen[others[0].Process.Pid] || !seen[others[1].Process.Pid] || !seen[others[2].Process.Pid] {
+			return fmt.Errorf("not all shims are seen, or too many: %v, %w", seen, err)
 		}
 		return nil
 	})

@@ -116,19 +116,7 @@ func (r *Runtime) forget(id fleet.PodID) (fresh bool) {
 // was first called; for one that has ended, zero.
 func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (at time.Time, err error) {
 	ctx = r.in(ctx)
-	err = effect(ctx, func(ctx context.Context) error {
-		// The label is written while runc works. Look reads it when the process cannot be asked any more.
-		labelled := make(chan error, 1)
-		go func() { labelled <- r.label(ctx, id); faultpoint.Hit("start.labelled") }()
-		_, err := r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)})
-		faultpoint.Hit("start.started")
-		at = time.Now()
-		if lerr := <-labelled; lerr != nil && err == nil {
-			r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)
-		}
-		return native(err)
-	})
-	if err == nil {
+	if at, err = r.start(ctx, id, startPatience); err == nil {
 		return at, nil
 	}
 	if away(err) {
@@ -137,13 +125,39 @@ func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (at time.Time, err 
 	p, perr := r.process(ctx, id)
 	switch {
 	case perr != nil:
-		return time.Time{}, createFault(err)
 	case p.Status == tasktypes.Status_RUNNING:
 		return at, nil
 	case p.Status == tasktypes.Status_STOPPED && (errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), startOfStopped)):
 		return time.Time{}, nil
+	case p.Status == tasktypes.Status_CREATED && r.restartable(id):
+		if at, err = r.start(ctx, id, 0); err == nil {
+			return at, nil
+		}
 	}
 	return time.Time{}, createFault(err)
+}
+
+// start has the daemon start the process, and says when that was done. What waits for a process that
+// runs already is let go on after patience.
+func (r *Runtime) start(ctx context.Context, id fleet.PodID, patience time.Duration) (at time.Time, err error) {
+	err = effect(ctx, func(ctx context.Context) error {
+		// The label is written while runc works. Look reads it when the process cannot be asked any more.
+		labelled := make(chan error, 1)
+		go func() { labelled <- r.label(ctx, id); faultpoint.Hit("start.labelled") }()
+		waits, cancel := context.WithCancel(ctx)
+		helped := make(chan struct{})
+		go func() { defer close(helped); r.letStart(waits, id, patience) }()
+		_, err := r.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: string(id)})
+		cancel()
+		<-helped
+		faultpoint.Hit("start.started")
+		at = time.Now()
+		if lerr := <-labelled; lerr != nil && err == nil {
+			r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)
+		}
+		return native(err)
+	})
+	return at, err
 }
 
 // startOfStopped is what a shim says when the process was killed before it was started.
