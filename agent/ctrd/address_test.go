@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"os/exec"
 	"sync/atomic"
 	"testing"
@@ -86,7 +87,7 @@ func TestLoopbackIsClosed(t *testing.T) {
 // TestAddressesOfTheHost adds a link like the pods' bridge: its address is the host's own, and the rest
 // of its subnet is the pods'.
 func TestAddressesOfTheHost(t *testing.T) {
-	const name = "gntestreg0"
+	name := fmt.Sprintf("gnreg%d", os.Getpid()) // another run of the tests has its own
 	ip := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("/bin/busybox", append([]string{"ip"}, args...)...).CombinedOutput(); err != nil {

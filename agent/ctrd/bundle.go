@@ -60,7 +60,8 @@ func dropBundle(path, namespace string, id fleet.PodID) error {
 	for _, p := range []string{path, hidden(path)} {
 		work, werr := os.Readlink(filepath.Join(p, "work"))
 		rootfs := filepath.Join(p, "rootfs")
-		if err := mount.UnmountRecursive(rootfs, 0); err != nil {
+		// Its shim, or the daemon, may be doing the same.
+		if err := mount.UnmountRecursive(rootfs, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("unmount a forgotten bundle: %w", err)
 		}
 		// Only an empty folder proves that nothing is mounted there any more.
