@@ -45,6 +45,8 @@ func distributionsScenario() *scenario {
 			{"again", "the playbook once more changes nothing, now that there are pods and a volume", (*lab).again},
 			{"s3", "a client of S3 writes what a pod reads", (*lab).s3},
 			{"leader", "the scheduler that leads stops: another one serves, and no pod notices", (*lab).leader},
+			{"leave", "a scheduler leaves, its machine keeps its pod", (*lab).schedulerLeaves},
+			{"join", "it comes back, as one that is added to a cluster that runs", (*lab).schedulerJoins},
 			{"upgrade", "a second build from the repository, one scheduler and one host at a time", (*lab).upgradeOfThree},
 			{"certificate", "users get a new certificate from schedulers that run on", (*lab).certificate},
 			{"backup", "a back-up of the state, and the seal key", (*lab).backupWithSeal},
@@ -329,6 +331,40 @@ func (l *lab) leader(ctx context.Context) error {
 		}
 		return l.awaitMembers(ctx)
 	})
+}
+
+// schedulerLeaves takes a scheduler out of the cluster and off its machine, as the document says.
+func (l *lab) schedulerLeaves(ctx context.Context) error {
+	remove, err := l.documented("install.md", "scheduler-leave")
+	if err != nil {
+		return err
+	}
+	purge, err := l.documented("install.md", "machine-leave")
+	if err != nil {
+		return err
+	}
+	return l.undisturbed(ctx, func() error {
+		if _, err := l.sh(ctx, l.control(), strings.Replace(remove, "http://127.0.0.1:8080", l.plan.api, 1)); err != nil {
+			return err
+		}
+		left := l.named("control-3")
+		if _, err := l.sh(ctx, left, purge+`
+stays=$(ls -d /etc/gantry/scheduler* /etc/gantry/tls /var/lib/gantry/scheduler* /root/gantry-* 2>/dev/null || true)
+[ -z "$stays" ] || { echo "$stays"; exit 1; }`); err != nil {
+			return err
+		}
+		return await(ctx, time.Minute, func(ctx context.Context) error {
+			out, err := l.operator(ctx, l.control(), "gantry --output json raft members; gantry host list")
+			if err == nil && strings.Count(out, " ready ") != len(l.Machines) {
+				err = fmt.Errorf("not every host is ready: %s", out)
+			}
+			return err
+		})
+	})
+}
+
+func (l *lab) schedulerJoins(ctx context.Context) error {
+	return l.undisturbed(ctx, func() error { return l.siteOfThree(ctx) })
 }
 
 func (l *lab) awaitMembers(ctx context.Context) error {
