@@ -149,7 +149,7 @@ func (b *bench) takeOver(r *Runtime, s pod.ContainerSpec, way int) error {
 // next one looked; that one looks again, and finds it, but for the snapshot of a torn Define.
 func (b *bench) leftAfter(r *Runtime, id fleet.PodID, defining bool) (left []string) {
 	b.Helper()
-	_ = ctrdtest.Eventually(3*time.Second, func() error {
+	_ = ctrdtest.Eventually(20*time.Second, func() error {
 		if left = b.held(id); len(left) == 0 {
 			return nil
 		}
@@ -209,7 +209,7 @@ func TestTornCallsLeaveNothing(t *testing.T) {
 		first.stop()
 		_ = first.client.Close()
 		second := b.agent()
-		err := ctrdtest.Eventually(3*time.Second, func() error { return b.takeOver(second, s, way) })
+		err := ctrdtest.Eventually(20*time.Second, func() error { return b.takeOver(second, s, way) })
 		if err != nil {
 			t.Errorf("%s (%v): %v", title, torn, err)
 		}

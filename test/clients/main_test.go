@@ -13,7 +13,7 @@ import (
 	"gantry/test/devtest"
 )
 
-const reachTimeout = 30 * time.Second
+const reachTimeout = 90 * time.Second
 
 // suite is what all tests share: one gantry dev.
 var suite struct {

@@ -20,7 +20,7 @@ import (
 	"gantry/test/devtest"
 )
 
-const reachTimeout = 30 * time.Second
+const reachTimeout = 90 * time.Second
 
 // suite is what all tests share: a site and one gantry dev on it.
 var suite struct {
