@@ -111,7 +111,7 @@ func TestOnlyOurOwnShimsAreTouched(t *testing.T) {
 			seen[s.pid] = true
 		}
 		if err != nil || !seen[ours.Process.Pid] || seen[others[0].Process.Pid] || !seen[others[1].Process.Pid] || !seen[others[2].Process.Pid] {
-			return fmt.Errorf("not all shims are seen, or too many: %v, %w", seen, err)
+			return errors.Join(fmt.Errorf("not all shims are seen, or too many: %v", seen), err)
 		}
 		return nil
 	})

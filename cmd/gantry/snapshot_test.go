@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	agecrypt "filippo.io/age"
+
 	"gantry/test/program"
 )
 

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"gantry/test/program"
 	"golang.org/x/sys/unix"
+
+	"gantry/test/program"
 )
 
 func must(t testing.TB, err error) {

@@ -190,7 +190,7 @@ func (l *lab) siteOfThree(ctx context.Context) error {
 	if _, err := l.play(ctx, "install.md", "control-site", ""); err != nil {
 		return err
 	}
-	_, err := l.members(ctx, l.control())
+	_, err := l.members(ctx, l.control(), len(l.Machines))
 	return err
 }
 
@@ -201,8 +201,8 @@ type member struct {
 	RemovedAt                       string
 }
 
-// members asks a scheduler for all of them, which have to be well.
-func (l *lab) members(ctx context.Context, m *machine) ([]member, error) {
+// members asks a scheduler for all of them: so many, which have to be well.
+func (l *lab) members(ctx context.Context, m *machine, count int) ([]member, error) {
 	out, err := l.operator(ctx, m, "gantry --output json raft members")
 	if err != nil {
 		return nil, err
@@ -212,8 +212,8 @@ func (l *lab) members(ctx context.Context, m *machine) ([]member, error) {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	well := slices.DeleteFunc(answer.Members, func(m member) bool { return !m.Voter || m.Problem != "" || m.RemovedAt != "" })
-	if len(well) != len(l.Machines) {
-		return well, fmt.Errorf("there should be %d schedulers that vote and are well: %s", len(l.Machines), out)
+	if len(well) != count {
+		return well, fmt.Errorf("there should be %d schedulers that vote and are well: %s", count, out)
 	}
 	return well, nil
 }
@@ -295,10 +295,21 @@ curl -sSf -K <(echo "user = $access:$secret") --aws-sigv4 aws:amz:dc-1:s3 -H 'x-
 	return nil
 }
 
+// awaitReady waits until a scheduler does what a script, which lists the hosts, wants of it, and every host is ready.
+func (l *lab) awaitReady(ctx context.Context, m *machine, script string) error {
+	return await(ctx, time.Minute, func(ctx context.Context) error {
+		out, err := l.operator(ctx, m, script)
+		if err == nil && strings.Count(out, " ready ") != len(l.Machines) {
+			err = fmt.Errorf("not every host is ready: %s", out)
+		}
+		return err
+	})
+}
+
 // leader stops the scheduler that leads, and looks at the cluster by way of another.
 func (l *lab) leader(ctx context.Context) error {
 	return l.undisturbed(ctx, func() error {
-		members, err := l.members(ctx, l.control())
+		members, err := l.members(ctx, l.control(), len(l.Machines))
 		if err != nil {
 			return err
 		}
@@ -316,20 +327,13 @@ func (l *lab) leader(ctx context.Context) error {
 		if _, err := l.sh(ctx, first, "systemctl stop gantry-scheduler"); err != nil {
 			return err
 		}
-		err = await(ctx, time.Minute, func(ctx context.Context) error {
-			out, err := l.operator(ctx, other, "gantry --output json raft members; gantry host list; gantry host cordon "+first.Name+"; gantry host uncordon "+first.Name)
-			if err == nil && strings.Count(out, " ready ") != len(l.Machines) {
-				err = fmt.Errorf("not every host is ready: %s", out)
-			}
-			return err
-		})
-		if err != nil {
+		if err := l.awaitReady(ctx, other, "gantry --output json raft members; gantry host list; gantry host cordon "+first.Name+"; gantry host uncordon "+first.Name); err != nil {
 			return err
 		}
 		if _, err := l.sh(ctx, first, "systemctl start gantry-scheduler"); err != nil {
 			return err
 		}
-		return l.awaitMembers(ctx)
+		return l.awaitMembers(ctx, len(l.Machines))
 	})
 }
 
@@ -353,13 +357,10 @@ stays=$(ls -d /etc/gantry/scheduler* /etc/gantry/tls /var/lib/gantry/scheduler* 
 [ -z "$stays" ] || { echo "$stays"; exit 1; }`); err != nil {
 			return err
 		}
-		return await(ctx, time.Minute, func(ctx context.Context) error {
-			out, err := l.operator(ctx, l.control(), "gantry --output json raft members; gantry host list")
-			if err == nil && strings.Count(out, " ready ") != len(l.Machines) {
-				err = fmt.Errorf("not every host is ready: %s", out)
-			}
+		if err := l.awaitReady(ctx, l.control(), "gantry host list"); err != nil {
 			return err
-		})
+		}
+		return l.awaitMembers(ctx, len(l.Machines)-1)
 	})
 }
 
@@ -367,9 +368,9 @@ func (l *lab) schedulerJoins(ctx context.Context) error {
 	return l.undisturbed(ctx, func() error { return l.siteOfThree(ctx) })
 }
 
-func (l *lab) awaitMembers(ctx context.Context) error {
+func (l *lab) awaitMembers(ctx context.Context, count int) error {
 	return await(ctx, 2*time.Minute, func(ctx context.Context) error {
-		_, err := l.members(ctx, l.control())
+		_, err := l.members(ctx, l.control(), count)
 		return err
 	})
 }
@@ -389,7 +390,7 @@ func (l *lab) upgradeOfThree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	members, err := l.members(ctx, l.control())
+	members, err := l.members(ctx, l.control(), len(l.Machines))
 	if err != nil {
 		return err
 	}
@@ -470,7 +471,7 @@ func (l *lab) restore(ctx context.Context) error {
 		if _, err := l.play(ctx, "install.md", "control-restore", "", "snapshot=FILE", "snapshot="+saved[0], "seal_key=FILE", "seal_key="+l.path("seal.key")); err != nil {
 			return err
 		}
-		if err := l.awaitMembers(ctx); err != nil {
+		if err := l.awaitMembers(ctx, len(l.Machines)); err != nil {
 			return err
 		}
 		return await(ctx, 2*time.Minute, func(ctx context.Context) error {
