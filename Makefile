@@ -164,6 +164,15 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions and frames, for 1 s each
 	FUZZTIME=1s scripts/fuzz.sh ./api ./storage/s3 ./netctl
 
+# Packages whose rules keep users' work and data safe.
+MUTATE ?= ./agent ./agent/pod ./agent/ledger ./scheduler/dispatch ./scheduler/replica ./scheduler/state ./api/auth ./api/limit \
+	./internal/link ./internal/pki ./storage/s3
+SAMPLE ?= 100
+
+.PHONY: mutate
+mutate: ## Break the code of packages in small ways and tell which breaks no test notices; MUTATE names packages, SAMPLE=0 tries all
+	go run ./test/mutate -sample $(SAMPLE) $(MUTATE)
+
 .PHONY: bench
 bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
 	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// runner tries the mutants of packages.
+type runner struct {
+	sample   int
+	seed     int64
+	file     string
+	parallel int
+}
+
+// score is what became of a package's mutants.
+type score struct {
+	pkg       string
+	all       int // of the package
+	tried     int
+	unmet     int // pass on an error that no test provokes
+	killed    int
+	survivors []string
+}
+
+// percent is how many of the mutants were killed, but for those that pass on an error that no test provokes.
+func (s score) percent() float64 {
+	if s.tried == s.unmet {
+		return 100
+	}
+	return 100 * float64(s.killed) / float64(s.tried-s.unmet)
+}
+
+func (s score) String() string {
+	out := fmt.Sprintf("%s: %d mutants, %d tried, %d pass on errors that no test provokes, %d of the others killed (%.1f %%)",
+		s.pkg, s.all, s.tried, s.unmet, s.killed, s.percent())
+	for _, m := range s.survivors {
+		out += "\n  survived: " + m
+	}
+	return out
+}
+
+// pack is a package that is measured.
+type pack struct {
+	Dir        string
+	Name       string
+	ImportPath string
+	GoFiles    []string
+
+	binary  string
+	scratch string
+	mutants []mutant
+	tests   []test           // the quickest first
+	reached map[int][]string // by mutant: the names of the tests, the quickest first
+}
+
+// test is a test of the package and how long it takes.
+type test struct {
+	name string
+	took time.Duration
+}
+
+// measure tries the mutants of one package.
+func (r *runner) measure(ctx context.Context, path string) (score, error) {
+	scratch, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return score{}, err
+	}
+	defer os.RemoveAll(scratch)
+	p := &pack{scratch: scratch, binary: filepath.Join(scratch, "package.test"), reached: map[int][]string{}}
+	list, err := exec.CommandContext(ctx, "go", "list", "-json=Dir,Name,ImportPath,GoFiles", path).Output()
+	if err != nil {
+		return score{}, fmt.Errorf("list: %w", err)
+	}
+	if err := json.Unmarshal(list, p); err != nil {
+		return score{}, err
+	}
+	if err := errors.Join(p.build(ctx), p.record(ctx)); err != nil {
+		return score{}, err
+	}
+	return r.try(ctx, p)
+}
+
+// build compiles the tests with all mutants in them.
+func (p *pack) build(ctx context.Context) error {
+	replace := map[string]string{}
+	put := func(name, text string) error {
+		path := filepath.Join(p.scratch, name)
+		replace[filepath.Join(p.Dir, name)] = path
+		return os.WriteFile(path, []byte(text), 0o600)
+	}
+	for _, name := range p.GoFiles {
+		if strings.HasSuffix(name, ".pb.go") {
+			continue
+		}
+		src, err := os.ReadFile(filepath.Join(p.Dir, name))
+		if err != nil {
+			return err
+		}
+		text, found, err := instrument(name, src, len(p.mutants))
+		if err != nil {
+			return err
+		}
+		p.mutants = append(p.mutants, found...)
+		if err := put(name, text); err != nil {
+			return err
+		}
+	}
+	if err := put("mutate_switches.go", fmt.Sprintf(switches, p.Name)); err != nil {
+		return err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(p.scratch, "overlay.json"), overlay, 0o600); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(p.scratch, "overlay.json"),
+		"-o", p.binary, p.ImportPath)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build with mutants: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// limit is how long one test may take beyond a multiple of what it took without a mutant.
+const limit = 20 * time.Second
+
+// readOnly runs a command in mount namespace of its own where only temporary files can be written, so that a mutant
+// that forgets a check harms no file.
+const readOnly = `mount --make-rprivate / && mount --bind /tmp /tmp && mount -o bind,remount,ro / && exec "$@"`
+
+// run runs tests of the package and reports whether all passed.
+func (p *pack) run(ctx context.Context, within time.Duration, pattern string, env ...string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	temp, err := os.MkdirTemp("/tmp", "mutant")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o711); err != nil { //nolint:gosec // tests run programs of other users below it
+		return false, err
+	}
+	cmd := exec.CommandContext(ctx, "unshare", "-m", "--propagation", "unchanged", "sh", "-c", readOnly, "sh",
+		p.binary, "-test.run", pattern, "-test.failfast", "-test.timeout", within.String())
+	cmd.Dir = p.Dir
+	cmd.Env = append(os.Environ(), append(env, "TMPDIR="+temp)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	out := bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the tests left running
+	if err != nil && len(env) > 0 && strings.HasPrefix(env[0], "GANTRY_MUTANT_LIST=") {
+		return false, fmt.Errorf("without a mutant: %w\n%s", err, out.Bytes())
+	}
+	return err == nil, nil
+}
+
+// record runs each test by itself, to learn how long it takes and what it reaches.
+func (p *pack) record(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, p.binary, "-test.list", "^(Test|Fuzz)")
+	cmd.Dir = p.Dir
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("list tests: %w", err)
+	}
+	for _, name := range strings.Fields(string(out)) {
+		p.tests = append(p.tests, test{name: name})
+	}
+	reached := map[string][]int{}
+	for i := range p.tests {
+		t := &p.tests[i]
+		path := filepath.Join("/tmp", fmt.Sprintf("mutate-%d-%s", os.Getpid(), t.name))
+		began := time.Now()
+		ok, err := p.run(ctx, 5*time.Minute, "^"+t.name+"$", "GANTRY_MUTANT_LIST="+path)
+		t.took = time.Since(began)
+		text, _ := os.ReadFile(path) // a test may reach nothing
+		_ = os.Remove(path)
+		if err != nil || !ok {
+			return fmt.Errorf("%s fails: %w", t.name, err)
+		}
+		for _, n := range strings.Fields(string(text)) {
+			if k, err := strconv.Atoi(n); err == nil {
+				reached[t.name] = append(reached[t.name], k)
+			}
+		}
+	}
+	slices.SortFunc(p.tests, func(a, b test) int { return int(a.took - b.took) })
+	for _, t := range p.tests {
+		for _, n := range reached[t.name] {
+			p.reached[n] = append(p.reached[n], t.name)
+		}
+	}
+	return nil
+}
+
+// try tries the mutants that were chosen.
+func (r *runner) try(ctx context.Context, p *pack) (score, error) {
+	var chosen []int
+	for n, m := range p.mutants {
+		if r.file == "" || m.file == r.file {
+			chosen = append(chosen, n)
+		}
+	}
+	s := score{pkg: p.ImportPath, all: len(p.mutants)}
+	if r.sample > 0 && r.sample < len(chosen) {
+		random := rand.New(rand.NewPCG(uint64(r.seed), 0)) //nolint:gosec // a sample, no secret
+		random.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+		chosen = chosen[:r.sample]
+		slices.Sort(chosen)
+	}
+	s.tried = len(chosen)
+	chosen = slices.DeleteFunc(chosen, func(n int) bool { return p.mutants[n].passes && len(p.reached[n]) == 0 })
+	s.unmet = s.tried - len(chosen)
+	survived := make([]string, len(chosen))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(r.parallel)
+	for i, n := range chosen {
+		group.Go(func() error {
+			killed, err := p.kill(ctx, n)
+			if !killed {
+				survived[i] = fmt.Sprintf("%s (%d tests reach it)", p.mutants[n], len(p.reached[n]))
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return s, err
+	}
+	s.survivors = slices.DeleteFunc(survived, func(text string) bool { return text == "" })
+	s.killed = len(chosen) - len(s.survivors)
+	return s, nil
+}
+
+// kill reports whether a test fails while a mutant is on. The tests are tried a few at a time, so that a mutant that a
+// quick test finds costs no more than that.
+func (p *pack) kill(ctx context.Context, n int) (bool, error) {
+	took := map[string]time.Duration{}
+	for _, t := range p.tests {
+		took[t.name] = t.took
+	}
+	names := p.reached[n]
+	for size := 4; len(names) > 0; size *= 4 {
+		some := names[:min(size, len(names))]
+		names = names[len(some):]
+		var sum time.Duration
+		for _, name := range some {
+			sum += took[name]
+		}
+		ok, err := p.run(ctx, limit+5*sum, "^("+strings.Join(some, "|")+")$", "GANTRY_MUTANT="+strconv.Itoa(n))
+		if err != nil {
+			return false, err
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if !ok {
+			return true, nil
+		}
+	}
+	return false, nil
+}
