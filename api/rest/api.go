@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -136,7 +135,7 @@ type rendering struct {
 }
 
 func render(api *huma.OpenAPI) (out rendering) {
-	if out.document, out.err = json.Marshal(api); out.err != nil {
+	if out.document, out.err = encodeDocument(api); out.err != nil {
 		out.err = fmt.Errorf("encode document: %w", out.err)
 		return out
 	}

@@ -81,13 +81,17 @@ func (a *API) registerExec() {
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
 	}
 	op := a.declare(rt)
-	op.Responses["101"].Description = "The WebSocket."
-	rules := execRules{request: a.messageRule(reflect.TypeFor[ExecRequest]()), size: a.messageRule(reflect.TypeFor[ExecSize]())}
+	var rules execRules
+	messages := &huma.Schema{OneOf: make([]*huma.Schema, 2)}
+	messages.OneOf[0], rules.request = a.messageRule(reflect.TypeFor[ExecRequest]())
+	messages.OneOf[1], rules.size = a.messageRule(reflect.TypeFor[ExecSize]())
+	op.Responses["101"].Description = "The WebSocket, and the messages in JSON that the client sends."
+	op.Responses["101"].Content = map[string]*huma.MediaType{"application/json": {Schema: messages}}
 	a.serve(op, rt, func(ctx context.Context, c *call) error { return a.execPod(ctx, c, rules) })
 }
 
-// messageRule documents a message of a session and returns the rule that it must meet.
-func (a *API) messageRule(t reflect.Type) *rule {
+// messageRule documents a message of a session and returns its schema and the rule that it must meet.
+func (a *API) messageRule(t reflect.Type) (*huma.Schema, *rule) {
 	reg := a.huma.OpenAPI().Components.Schemas
 	s := reg.Schema(t, true, t.Name())
 	a.noteBody(s)
@@ -96,7 +100,7 @@ func (a *API) messageRule(t reflect.Type) *rule {
 	if err != nil {
 		a.faults = append(a.faults, err)
 	}
-	return r
+	return s, r
 }
 
 // execPod checks what can be refused with a problem, and then holds the session.

@@ -134,7 +134,7 @@ func TestStreamsAreCounted(t *testing.T) {
 func ruleOf[T any](t testing.TB) *rule {
 	t.Helper()
 	a := newAPI(Config{Log: slog.New(slog.DiscardHandler)})
-	r := a.messageRule(reflect.TypeFor[T]())
+	_, r := a.messageRule(reflect.TypeFor[T]())
 	if len(a.faults) > 0 {
 		t.Fatal(a.faults)
 	}

@@ -31,10 +31,13 @@ func document(version string) *huma.OpenAPI {
 		Info: &huma.Info{
 			Title: "Gantry", Version: "2.0.0",
 			Description: "Rents containerized compute: pods on GPU and CPU hosts. Times are RFC 3339 in UTC with milliseconds, money is USD, " +
-				"a GB is 10^9 bytes. Unknown query parameters are ignored; unknown properties are refused. Errors are problems " +
+				"a GB is 10^9 bytes. Unknown query parameters are ignored. A body is one JSON object of at most 1 MiB, nested at most 64 deep, " +
+				"without duplicate or unknown properties. Errors are problems " +
 				"(application/problem+json) with a stable code. Clients must take members of answers that they do not know.",
+			License:    &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 			Extensions: map[string]any{"x-gantry-version": version},
 		},
+		Servers: []*huma.Server{{URL: "/", Description: "The installation that serves this document."}},
 		Components: &huma.Components{
 			Schemas: huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer),
 			SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -70,8 +73,11 @@ func (a *API) declare(rt route) *huma.Operation {
 	if rt.also != "" {
 		op.Responses["204"] = &huma.Response{Description: rt.also}
 	}
-	errs := slices.Concat(rt.errors, []int{http.StatusInternalServerError, http.StatusServiceUnavailable})
-	if !rt.scope.Public {
+	errs := slices.Clone(rt.errors)
+	if rt.scope.Public {
+		op.Security = []map[string][]string{}
+		errs = append(errs, http.StatusBadRequest)
+	} else {
 		op.Security = []map[string][]string{{"bearer": {}}}
 		errs = append(errs, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 	}
@@ -89,6 +95,7 @@ func (a *API) declare(rt route) *huma.Operation {
 			op.Responses[key] = a.problemResponse(status)
 		}
 	}
+	op.Responses["default"] = a.problemResponse(http.StatusServiceUnavailable)
 	return op
 }
 
@@ -133,9 +140,10 @@ func problemText(status int) string {
 	case http.StatusTooManyRequests:
 		return "A limit is reached; Retry-After tells how many seconds to wait."
 	case http.StatusServiceUnavailable:
-		return "The request could not be decided, or its outcome is unknown; Retry-After tells how many seconds to wait."
+		return "503: the request could not be decided, or its outcome is unknown; Retry-After tells how many seconds to wait. " +
+			"500: a fault of the service; the request id finds it in the log."
 	}
-	return "A fault of the service; the request id finds it in the log."
+	return ""
 }
 
 // describeBody documents a JSON body and returns the rule that it must meet.
@@ -144,8 +152,8 @@ func (a *API) describeBody(op *huma.Operation, rt route, t reflect.Type) *rule {
 	s := reg.Schema(t, true, t.Name())
 	a.noteBody(s)
 	op.RequestBody = &huma.RequestBody{
-		Required: true, Description: "One JSON object of at most 1 MiB, nested at most 64 deep, without duplicate or unknown properties.",
-		Content: map[string]*huma.MediaType{"application/json": {Schema: s, Example: rt.in}},
+		Required: true,
+		Content:  map[string]*huma.MediaType{"application/json": {Schema: s, Example: rt.in}},
 	}
 	a.fixArrays()
 	body, err := compile(reg, s)
