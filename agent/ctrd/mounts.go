@@ -66,15 +66,15 @@ func (o overlay) mountOpen() error {
 			return fmt.Errorf("folder %d: %w", i, withSaid(fs, err))
 		}
 	}
-	for key, dir := range map[string]string{"upperdir": o.upper, "workdir": o.work} {
-		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = unix.FsconfigSetFd(fs, key, fd)
-			_ = unix.Close(fd)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", key, withSaid(fs, err))
-		}
+	// Those of the container's own are named in a copy, too: it reads their names, and in a copy that is attached nowhere
+	// they do not say where they are on the host.
+	disk, err := openTree(filepath.Dir(o.upper), mountAttr(nil, 0))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(disk)
+	if err := o.setUpper(fs, disk); err != nil {
+		return err
 	}
 	for option := range strings.SplitSeq(overlayOptions, ",") {
 		if key, value, ok := strings.Cut(option, "="); ok {
@@ -96,6 +96,21 @@ func (o overlay) mountOpen() error {
 	}
 	defer unix.Close(fd)
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, o.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// setUpper names the folders for what the container changes, which are in the folder disk.
+func (o overlay) setUpper(fs, disk int) error {
+	for key, dir := range map[string]string{"upperdir": o.upper, "workdir": o.work} {
+		fd, err := unix.Openat(disk, filepath.Base(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.FsconfigSetFd(fs, key, fd)
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, withSaid(fs, err))
+		}
+	}
+	return nil
 }
 
 // withSaid adds to an error what the kernel says about it in words.

@@ -46,18 +46,6 @@ func capabilities() []string {
 	}
 }
 
-func maskedPaths() []string {
-	return []string{
-		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
-		"/sys/devices/virtual/powercap",
-	}
-}
-
-func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-}
-
 // host is what the spec depends on beside pod and image.
 type host struct {
 	limits  hostLimits
@@ -66,6 +54,7 @@ type host struct {
 	users   string // path of the user namespace to join; empty: none
 
 	hugepages []string // sizes of pages whose use the kernel can limit, as "2MB"
+	hidden    []string // paths that are masked beside maskedPaths
 }
 
 // buildSpec makes the OCI spec of a container.
@@ -93,7 +82,7 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 		Linux: &specs.Linux{
 			CgroupsPath:       "/" + h.cgroup,
 			RootfsPropagation: "rprivate",
-			MaskedPaths:       maskedPaths(),
+			MaskedPaths:       append(maskedPaths(), h.hidden...),
 			ReadonlyPaths:     readonlyPaths(),
 			Resources:         resources(s, h),
 			Namespaces:        namespacesOf(s, h),
@@ -227,6 +216,8 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", fmt.Sprintf("size=%d", shm*1_000_000)}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		// The folders of file systems are named after disks and volumes: of them all, a container sees its control group.
+		{Destination: "/sys/fs", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "nodev", "ro", "mode=555", "size=64k"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 	}
 	for _, f := range [][2]string{

@@ -152,8 +152,6 @@ func (h *host) mustLoad(ref string, img v1.Image) string {
 // spec is a pod of an image in user and network namespaces of its own, as the agent makes them.
 func (h *host) spec(digest string, cmd ...string) pod.ContainerSpec {
 	h.Helper()
-	args, err := json.Marshal(map[string][]string{"cmd": cmd})
-	must(h, err)
 	h.pods++
 	id := fleet.PodID(fleet.NewID())
 	first := uint32(base + h.pods*userns.Size)
@@ -164,9 +162,17 @@ func (h *host) spec(digest string, cmd ...string) pod.ContainerSpec {
 	held.Close()
 	h.Cleanup(func() { must(h, userns.Unpin(netns)) })
 	return pod.ContainerSpec{
-		Pod: id, Account: "a1", Incarnation: 1, Image: "hostile", Digest: digest, Args: string(args), Hostname: "hostile", NetNS: netns,
+		Pod: id, Account: "a1", Incarnation: 1, Image: "hostile", Digest: digest, Args: args(h, cmd...), Hostname: "hostile", NetNS: netns,
 		LogDir: h.TempDir(), Limits: fleet.Resources{MilliCPU: 1000, MemoryMB: 256}, DiskGB: 1, PIDs: 256, ShmMB: 16, IDBase: first,
 	}
+}
+
+// args is a command as a pod's args name it.
+func args(tb testing.TB, cmd ...string) string {
+	tb.Helper()
+	text, err := json.Marshal(map[string][]string{"cmd": cmd})
+	must(tb, err)
+	return string(text)
 }
 
 // start runs a pod; the error is the first that the host met.

@@ -6,6 +6,7 @@
 //	attacker memory N      takes N MB of memory
 //	attacker files-of DIR  makes empty files in DIR until that fails
 //	attacker flood         writes to standard output until it is killed
+//	attacker snoop WORD... looks for words, written backwards, in all that /proc and /sys show
 package main
 
 import (
@@ -46,6 +47,8 @@ func main() {
 		filesOf(os.Args[2])
 	case "flood":
 		flood()
+	case "snoop":
+		snoop(os.Args[2:])
 	}
 }
 

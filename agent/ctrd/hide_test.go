@@ -1,0 +1,68 @@
+package ctrd
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gantry/agent/pod"
+)
+
+// TestDrivesAreHiddenWhereTheyArePlugged makes a /sys with a disk of each kind, an adapter, and what stays visible.
+func TestDrivesAreHiddenWhereTheyArePlugged(t *testing.T) {
+	sys := t.TempDir()
+	nvme, sata, virtual := "devices/pci0000:00/0000:01:00.0/nvme/nvme0", "devices/pci0000:00/ata1/host0/target0:0:0/0:0:0:0", "devices/virtual/block/loop0"
+	adapter := "devices/pci0000:00/0000:02:00.0/infiniband/mlx5_0"
+	for _, dir := range []string{nvme + "/nvme0n1", sata + "/block/sda", virtual, adapter, "class/block", "class/nvme", "class/infiniband", "class/net"} {
+		must(t, os.MkdirAll(filepath.Join(sys, dir), 0o755))
+	}
+	for link, to := range map[string]string{
+		"class/block/nvme0n1": nvme + "/nvme0n1", nvme + "/nvme0n1/device": nvme, "class/nvme/nvme0": nvme,
+		"class/block/sda": sata + "/block/sda", sata + "/block/sda/device": sata,
+		"class/block/loop0": virtual, "class/infiniband/mlx5_0": adapter, "class/block/gone": "devices/gone",
+	} {
+		must(t, os.Symlink(filepath.Join(sys, to), filepath.Join(sys, link)))
+	}
+	want := []string{"/sys/class/infiniband", "/sys/class/nvme", "/sys/" + nvme, "/sys/" + adapter, "/sys/" + sata}
+	got := hiddenDevices(sys)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("hidden: %q, want %q", got, want)
+	}
+	if got := hiddenDevices(filepath.Join(sys, "none")); len(got) != 0 {
+		t.Errorf("of no /sys: %q", got)
+	}
+}
+
+// TestGPUsOfOthersAreHidden: the driver names each GPU of the host, with its number, to whoever reads its folder.
+func TestGPUsOfOthersAreHidden(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"0000:01:00.0": "Model: \t\t X\nDevice Minor: \t 0\n", "0000:02:00.0": "Model: \t\t X\nDevice Minor: \t 1\n", "0000:03:00.0": "Model: X\n",
+	} {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, name, "information"), []byte(text), 0o644))
+	}
+	for _, c := range []struct {
+		nodes []pod.DeviceNode
+		want  []string
+	}{
+		{nil, []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"}},
+		{[]pod.DeviceNode{{Major: 195, Minor: 255}, {Major: 195, Minor: 1}, {Major: 510, Minor: 0}}, []string{"0000:01:00.0", "0000:03:00.0"}},
+	} {
+		for i, name := range c.want {
+			c.want[i] = filepath.Join(gpuFolder, name)
+		}
+		if got := hiddenGPUs(dir, c.nodes); !slices.Equal(got, c.want) {
+			t.Errorf("with %v: %q, want %q", c.nodes, got, c.want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
