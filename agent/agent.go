@@ -296,6 +296,9 @@ func (d *daemon) attached() (out []attachment) {
 			if runs {
 				link.Overlays = held.Overlays
 			}
+			if runs && a.Goal != fleet.GoalRun {
+				link.Ports = held.Mappings // an order to stop names none
+			}
 			out = append(out, attachment{a.Pod, link, runs})
 		}
 	}

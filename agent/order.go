@@ -37,6 +37,7 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 	if a.GetPersistentGb() > 0 {
 		out.Persistent = &fleet.PersistentMount{SizeGB: int(a.GetPersistentGb()), Path: a.GetPersistentPath()}
 	}
+	out.Refused = pod.Readable(a.GetRefused(), pod.MaxReason)
 	var err error
 	if out.Volume, err = decodeVolume(a.GetVolume()); err == nil && out.Volume != nil && !cleanPath(a.GetVolume().GetPath()) {
 		err = errors.New("the order mounts a network volume at a path that is not a clean absolute one")

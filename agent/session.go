@@ -29,7 +29,7 @@ import (
 const (
 	reconnectLeast = 50 * time.Millisecond
 	reconnectMost  = 5 * time.Second // between two tries of one scheduler
-	maxMessage     = 256 << 20       // bytes of the largest full set
+	maxMessage     = 8 << 20         // bytes; what is larger comes in parts
 	upQueue        = 64
 	nudgeEvery     = 200 * time.Millisecond
 	nudgesMost     = 3
@@ -203,6 +203,7 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
 	group.Go(func() error { return s.heartbeats(ctx, beat, up) })
 	group.Go(func() error {
+		var joined link.Parts
 		quiet := newSilence(time.Duration(welcome.GetSilenceMs())*time.Millisecond, end)
 		defer quiet.stop()
 		for {
@@ -213,6 +214,9 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 			s.lastHeard.Store(time.Now().UnixNano())
 			if err != nil {
 				return named(fmt.Errorf("receive: %w", cause(ctx, err)), stream)
+			}
+			if msg, err = joined.Add(msg); err != nil {
+				return err
 			}
 			if t := msg.GetOpenTunnel(); t != nil {
 				s.tunnels.start(ctx, conn, t)

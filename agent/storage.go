@@ -131,7 +131,7 @@ func (s *storage) set(in *link.StorageSet) {
 		return
 	}
 	named := map[fleet.BackendID]bool{}
-	for _, r := range in.GetRoots() {
+	for _, r := range joinRoots(in.GetRoots()) {
 		root := StorageRoot{Backend: decodeBackend(r.GetBackend()), OwnDir: r.GetOwnDir(), Fresh: r.GetFresh()}
 		err := checkBackend(root.Backend)
 		if err != nil || s.does == nil || root.OwnDir != "" && !cleanPath(root.OwnDir) {
@@ -149,6 +149,18 @@ func (s *storage) set(in *link.StorageSet) {
 	}
 	s.remember()
 	s.poke()
+}
+
+// joinRoots makes one root of those of a backend, which came in parts.
+func joinRoots(in []*link.StorageRoot) (out []*link.StorageRoot) {
+	for _, r := range in {
+		if n := len(out); n > 0 && out[n-1].GetBackend().GetId() == r.GetBackend().GetId() {
+			out[n-1].Volumes = append(out[n-1].Volumes, r.GetVolumes()...)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // take takes what is to be done on one backend. The caller holds mu.

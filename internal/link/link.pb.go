@@ -3,6 +3,10 @@
 // Session carries the desired state down and the observed state up. After Hello the scheduler
 // answers Welcome and then the full set of the host's assignments; after that numbered differences,
 // each of which applies to exactly one generation. A gap is healed by asking for the full set again.
+// What is large comes in parts (see Down).
+//
+// A host that says hello names its inventory by a digest only. Before Welcome the scheduler may ask for the whole
+// (Whole), which a second hello is, and it sends beats while hosts wait for their turn.
 //
 // A scheduler that does not lead refuses Session, Join, Renew and all of Peer but Status with UNAVAILABLE; the
 // trailer "gantry-leader" then holds the link address of the one that does, where it is known.
@@ -908,8 +912,13 @@ func (*Up_Inventory) isUp_Kind() {}
 
 func (*Up_Storage) isUp_Kind() {}
 
+// Down is a message for the host, or a part of one. The parts of a message come in order, numbered from 0, all but the
+// last with more; in between there may be messages of other kinds. Their lists follow on one another, and the message counts
+// once the last part has come. A part 0 begins its kind of message anew, whatever came before.
 type Down struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
+	Part  uint32                 `protobuf:"varint,20,opt,name=part,proto3" json:"part,omitempty"`
+	More  bool                   `protobuf:"varint,21,opt,name=more,proto3" json:"more,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*Down_Welcome
@@ -923,6 +932,7 @@ type Down struct {
 	//	*Down_Network
 	//	*Down_Overlay
 	//	*Down_Peers
+	//	*Down_Whole
 	Kind          isDown_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -956,6 +966,20 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
 	return file_internal_link_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Down) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Down) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 func (x *Down) GetKind() isDown_Kind {
@@ -1064,6 +1088,15 @@ func (x *Down) GetPeers() *PeerChange {
 	return nil
 }
 
+func (x *Down) GetWhole() *Whole {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Whole); ok {
+			return x.Whole
+		}
+	}
+	return nil
+}
+
 type isDown_Kind interface {
 	isDown_Kind()
 }
@@ -1112,6 +1145,10 @@ type Down_Peers struct {
 	Peers *PeerChange `protobuf:"bytes,11,opt,name=peers,proto3,oneof"`
 }
 
+type Down_Whole struct {
+	Whole *Whole `protobuf:"bytes,12,opt,name=whole,proto3,oneof"`
+}
+
 func (*Down_Welcome) isDown_Kind() {}
 
 func (*Down_Full) isDown_Kind() {}
@@ -1133,6 +1170,8 @@ func (*Down_Network) isDown_Kind() {}
 func (*Down_Overlay) isDown_Kind() {}
 
 func (*Down_Peers) isDown_Kind() {}
+
+func (*Down_Whole) isDown_Kind() {}
 
 // NetworkSet is what a host has to know of private networks beside their members and hosts. A later one takes its place.
 type NetworkSet struct {
@@ -1662,6 +1701,43 @@ func (x *OverlayPlace) GetLink() string {
 	return ""
 }
 
+// Whole asks for a hello that leaves nothing out. It comes before Welcome, at most once.
+type Whole struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Whole) Reset() {
+	*x = Whole{}
+	mi := &file_internal_link_link_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Whole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Whole) ProtoMessage() {}
+
+func (x *Whole) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Whole.ProtoReflect.Descriptor instead.
+func (*Whole) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+}
+
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
 // the images of the host's inventory.
 type Prefetch struct {
@@ -1673,7 +1749,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1761,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[18]
+	mi := &file_internal_link_link_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1774,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{18}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -1720,7 +1796,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1808,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[19]
+	mi := &file_internal_link_link_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1821,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{19}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -1776,15 +1852,18 @@ type Hello struct {
 	Pods     []*LedgerPod `protobuf:"bytes,8,rep,name=pods,proto3" json:"pods,omitempty"`
 	// run names this run of the agent, and attempt counts its hellos. A later one of the same run takes the
 	// place of its session; one of another run is a second agent for as long as the first is heard.
-	Run           string `protobuf:"bytes,9,opt,name=run,proto3" json:"run,omitempty"`
-	Attempt       uint64 `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Run     string `protobuf:"bytes,9,opt,name=run,proto3" json:"run,omitempty"`
+	Attempt uint64 `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// brief: of the inventory only the digest is here, and none of the pods. It is enough for a scheduler whose state has the
+	// inventory of that digest, and has nothing to compare with the ledger.
+	Brief         bool `protobuf:"varint,11,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1875,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[20]
+	mi := &file_internal_link_link_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1888,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{20}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -1882,6 +1961,13 @@ func (x *Hello) GetAttempt() uint64 {
 	return 0
 }
 
+func (x *Hello) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
+}
+
 // LedgerPod is what the host's ledger holds of one pod.
 type LedgerPod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1898,7 +1984,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1996,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[21]
+	mi := &file_internal_link_link_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2009,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{21}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -1986,7 +2072,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2084,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[22]
+	mi := &file_internal_link_link_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2097,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{22}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -2052,7 +2138,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2150,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[23]
+	mi := &file_internal_link_link_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2163,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{23}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2154,7 +2240,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2252,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[24]
+	mi := &file_internal_link_link_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2265,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{24}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Notice) GetCode() string {
@@ -2221,13 +2307,14 @@ type Inventory struct {
 	Volumes       []string               `protobuf:"bytes,14,rep,name=volumes,proto3" json:"volumes,omitempty"` // kinds of backends of network volumes that the host can mount
 	Tunnel        *HostTunnel            `protobuf:"bytes,15,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	Certificate   *NodeCertificate       `protobuf:"bytes,16,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Digest        string                 `protobuf:"bytes,17,opt,name=digest,proto3" json:"digest,omitempty"` // of all the rest: two inventories with the same one are the same; empty: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2326,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[25]
+	mi := &file_internal_link_link_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2339,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{25}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -2367,6 +2454,13 @@ func (x *Inventory) GetCertificate() *NodeCertificate {
 	return nil
 }
 
+func (x *Inventory) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
 // HostTunnel is the host's end of the tunnel to other hosts.
 type HostTunnel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2380,7 +2474,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2486,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[26]
+	mi := &file_internal_link_link_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2499,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{26}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -2454,7 +2548,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2560,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[27]
+	mi := &file_internal_link_link_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2573,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{27}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -2538,7 +2632,8 @@ func (x *Welcome) GetCas() [][]byte {
 	return nil
 }
 
-// Assignment is what the host has to bring about for one pod.
+// Assignment is what the host has to bring about for one pod. With the goals stop and gone it holds only what they need: no
+// environment, arguments, ports, GPUs, paths or keys.
 type Assignment struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	PodId          string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
@@ -2561,14 +2656,15 @@ type Assignment struct {
 	PersistentPath string                 `protobuf:"bytes,18,opt,name=persistent_path,json=persistentPath,proto3" json:"persistent_path,omitempty"`
 	Volume         *NetworkVolume         `protobuf:"bytes,20,opt,name=volume,proto3" json:"volume,omitempty"`
 	Overlays       []*OverlayPlace        `protobuf:"bytes,21,rep,name=overlays,proto3" json:"overlays,omitempty"`
-	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"` // of the image's manifest, once one was pinned; empty: whatever the reference names now
+	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"`   // of the image's manifest, once one was pinned; empty: whatever the reference names now
+	Refused        string                 `protobuf:"bytes,22,opt,name=refused,proto3" json:"refused,omitempty"` // why the order cannot be carried out, in one sentence; empty: it can
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2676,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[28]
+	mi := &file_internal_link_link_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2689,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{28}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -2743,6 +2839,13 @@ func (x *Assignment) GetDigest() string {
 	return ""
 }
 
+func (x *Assignment) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
 // NetworkVolume is a network volume of a pod.
 type NetworkVolume struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2759,7 +2862,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2874,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[29]
+	mi := &file_internal_link_link_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2887,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{29}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -2856,7 +2959,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2971,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[30]
+	mi := &file_internal_link_link_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2984,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{30}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -2954,7 +3057,8 @@ func (x *VolumeBackend) GetSizedByHost() bool {
 	return false
 }
 
-// StorageSet is all that a host with the storage role has to do now. A later one takes its place.
+// StorageSet is all that a host with the storage role has to do now. A later one takes its place. One backend may have
+// several roots, which differ in their volumes only.
 type StorageSet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Roots         []*StorageRoot         `protobuf:"bytes,1,rep,name=roots,proto3" json:"roots,omitempty"`
@@ -2964,7 +3068,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3080,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[31]
+	mi := &file_internal_link_link_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3093,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{31}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -3012,7 +3116,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3128,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[32]
+	mi := &file_internal_link_link_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,7 +3141,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{32}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -3082,7 +3186,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3198,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[33]
+	mi := &file_internal_link_link_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3211,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{33}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -3161,7 +3265,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3277,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[34]
+	mi := &file_internal_link_link_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3290,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{34}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -3211,7 +3315,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3327,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[35]
+	mi := &file_internal_link_link_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3340,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{35}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -3292,7 +3396,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3408,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[36]
+	mi := &file_internal_link_link_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3421,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{36}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -3354,7 +3458,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3366,7 +3470,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[37]
+	mi := &file_internal_link_link_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3379,7 +3483,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{37}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -3429,7 +3533,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3545,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[38]
+	mi := &file_internal_link_link_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3558,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{38}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -3495,7 +3599,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_link_link_proto_msgTypes[39]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3611,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[39]
+	mi := &file_internal_link_link_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3624,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{39}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Credential) GetUsername() string {
@@ -3548,7 +3652,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_link_link_proto_msgTypes[40]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3664,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[40]
+	mi := &file_internal_link_link_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3677,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{40}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -3607,7 +3711,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_link_link_proto_msgTypes[41]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3723,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[41]
+	mi := &file_internal_link_link_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3736,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{41}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -3661,7 +3765,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_link_link_proto_msgTypes[42]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3777,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[42]
+	mi := &file_internal_link_link_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3790,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{42}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -3726,7 +3830,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_link_link_proto_msgTypes[43]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3842,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[43]
+	mi := &file_internal_link_link_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3855,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{43}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -3769,7 +3873,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_link_link_proto_msgTypes[44]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +3885,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[44]
+	mi := &file_internal_link_link_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +3898,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{44}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -3816,7 +3920,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_link_link_proto_msgTypes[45]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +3932,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[45]
+	mi := &file_internal_link_link_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +3945,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{45}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -3925,7 +4029,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_link_link_proto_msgTypes[46]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4041,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[46]
+	mi := &file_internal_link_link_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4054,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{46}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -3983,7 +4087,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_link_link_proto_msgTypes[47]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4099,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[47]
+	mi := &file_internal_link_link_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4112,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{47}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -4028,7 +4132,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_link_link_proto_msgTypes[48]
+	mi := &file_internal_link_link_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4144,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[48]
+	mi := &file_internal_link_link_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4157,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{48}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -4079,7 +4183,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_link_link_proto_msgTypes[49]
+	mi := &file_internal_link_link_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4091,7 +4195,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[49]
+	mi := &file_internal_link_link_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4104,7 +4208,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{49}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -4173,7 +4277,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_link_link_proto_msgTypes[50]
+	mi := &file_internal_link_link_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4289,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[50]
+	mi := &file_internal_link_link_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4302,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{50}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -4232,7 +4336,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_link_link_proto_msgTypes[51]
+	mi := &file_internal_link_link_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4244,7 +4348,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[51]
+	mi := &file_internal_link_link_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4257,7 +4361,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{51}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -4364,7 +4468,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[52]
+	mi := &file_internal_link_link_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4376,7 +4480,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[52]
+	mi := &file_internal_link_link_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4389,7 +4493,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{52}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -4410,7 +4514,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_link_link_proto_msgTypes[53]
+	mi := &file_internal_link_link_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4422,7 +4526,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[53]
+	mi := &file_internal_link_link_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4435,7 +4539,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{53}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -4462,7 +4566,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_link_link_proto_msgTypes[54]
+	mi := &file_internal_link_link_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4474,7 +4578,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[54]
+	mi := &file_internal_link_link_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4487,7 +4591,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{54}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -4514,7 +4618,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[55]
+	mi := &file_internal_link_link_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4526,7 +4630,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[55]
+	mi := &file_internal_link_link_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4539,7 +4643,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{55}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -4570,7 +4674,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[56]
+	mi := &file_internal_link_link_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4582,7 +4686,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[56]
+	mi := &file_internal_link_link_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4595,7 +4699,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{56}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -4656,7 +4760,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[57]
+	mi := &file_internal_link_link_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4668,7 +4772,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[57]
+	mi := &file_internal_link_link_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4681,7 +4785,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{57}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -4746,7 +4850,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_link_link_proto_msgTypes[58]
+	mi := &file_internal_link_link_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4758,7 +4862,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[58]
+	mi := &file_internal_link_link_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4771,7 +4875,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{58}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -4811,7 +4915,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_link_link_proto_msgTypes[59]
+	mi := &file_internal_link_link_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4927,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_link_link_proto_msgTypes[59]
+	mi := &file_internal_link_link_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4940,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_link_link_proto_rawDescGZIP(), []int{59}
+	return file_internal_link_link_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Frame) GetId() string {
@@ -4956,8 +5060,10 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06resync\x18\x05 \x01(\v2\x16.gantry.link.v1.ResyncH\x00R\x06resync\x129\n" +
 	"\tinventory\x18\x06 \x01(\v2\x19.gantry.link.v1.InventoryH\x00R\tinventory\x12:\n" +
 	"\astorage\x18\a \x01(\v2\x1e.gantry.link.v1.StorageReportsH\x00R\astorageB\x06\n" +
-	"\x04kind\"\xf4\x04\n" +
-	"\x04Down\x123\n" +
+	"\x04kind\"\xcb\x05\n" +
+	"\x04Down\x12\x12\n" +
+	"\x04part\x18\x14 \x01(\rR\x04part\x12\x12\n" +
+	"\x04more\x18\x15 \x01(\bR\x04more\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.gantry.link.v1.WelcomeH\x00R\awelcome\x12-\n" +
 	"\x04full\x18\x02 \x01(\v2\x17.gantry.link.v1.FullSetH\x00R\x04full\x12<\n" +
 	"\n" +
@@ -4972,7 +5078,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\anetwork\x18\t \x01(\v2\x1a.gantry.link.v1.NetworkSetH\x00R\anetwork\x129\n" +
 	"\aoverlay\x18\n" +
 	" \x01(\v2\x1d.gantry.link.v1.OverlayChangeH\x00R\aoverlay\x122\n" +
-	"\x05peers\x18\v \x01(\v2\x1a.gantry.link.v1.PeerChangeH\x00R\x05peersB\x06\n" +
+	"\x05peers\x18\v \x01(\v2\x1a.gantry.link.v1.PeerChangeH\x00R\x05peers\x12-\n" +
+	"\x05whole\x18\f \x01(\v2\x15.gantry.link.v1.WholeH\x00R\x05wholeB\x06\n" +
 	"\x04kind\"\x87\x03\n" +
 	"\n" +
 	"NetworkSet\x12\x16\n" +
@@ -5028,14 +5135,15 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x03vni\x18\x02 \x01(\rR\x03vni\x12\x12\n" +
 	"\x04cidr\x18\x03 \x01(\tR\x04cidr\x12\x12\n" +
 	"\x04addr\x18\x04 \x01(\tR\x04addr\x12\x12\n" +
-	"\x04link\x18\x05 \x01(\tR\x04link\" \n" +
+	"\x04link\x18\x05 \x01(\tR\x04link\"\a\n" +
+	"\x05Whole\" \n" +
 	"\bPrefetch\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\"8\n" +
 	"\x04Beat\x12\x1e\n" +
 	"\n" +
 	"schedulers\x18\x01 \x03(\tR\n" +
 	"schedulers\x12\x10\n" +
-	"\x03cas\x18\x02 \x03(\fR\x03cas\"\xc6\x02\n" +
+	"\x03cas\x18\x02 \x03(\fR\x03cas\"\xdc\x02\n" +
 	"\x05Hello\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
@@ -5050,7 +5158,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x04pods\x18\b \x03(\v2\x19.gantry.link.v1.LedgerPodR\x04pods\x12\x10\n" +
 	"\x03run\x18\t \x01(\tR\x03run\x12\x18\n" +
 	"\aattempt\x18\n" +
-	" \x01(\x04R\aattempt\"\xdd\x01\n" +
+	" \x01(\x04R\aattempt\x12\x14\n" +
+	"\x05brief\x18\v \x01(\bR\x05brief\"\xdd\x01\n" +
 	"\tLedgerPod\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -5076,7 +5185,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x06Notice\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xbb\x04\n" +
+	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xd3\x04\n" +
 	"\tInventory\x12/\n" +
 	"\x05total\x18\x01 \x01(\v2\x19.gantry.link.v1.ResourcesR\x05total\x12'\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x13.gantry.link.v1.GPUR\x04gpus\x12\x12\n" +
@@ -5094,7 +5203,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\rruntime_class\x18\r \x01(\tR\fruntimeClass\x12\x18\n" +
 	"\avolumes\x18\x0e \x03(\tR\avolumes\x122\n" +
 	"\x06tunnel\x18\x0f \x01(\v2\x1a.gantry.link.v1.HostTunnelR\x06tunnel\x12A\n" +
-	"\vcertificate\x18\x10 \x01(\v2\x1f.gantry.link.v1.NodeCertificateR\vcertificate\"|\n" +
+	"\vcertificate\x18\x10 \x01(\v2\x1f.gantry.link.v1.NodeCertificateR\vcertificate\x12\x16\n" +
+	"\x06digest\x18\x11 \x01(\tR\x06digest\"|\n" +
 	"\n" +
 	"HostTunnel\x12\x1d\n" +
 	"\n" +
@@ -5115,7 +5225,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
-	"\x03cas\x18\b \x03(\fR\x03cas\"\x9c\x06\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\"\xb6\x06\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -5143,7 +5253,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x125\n" +
 	"\x06volume\x18\x14 \x01(\v2\x1d.gantry.link.v1.NetworkVolumeR\x06volume\x128\n" +
 	"\boverlays\x18\x15 \x03(\v2\x1c.gantry.link.v1.OverlayPlaceR\boverlays\x12\x16\n" +
-	"\x06digest\x18\x13 \x01(\tR\x06digest\x1a6\n" +
+	"\x06digest\x18\x13 \x01(\tR\x06digest\x12\x18\n" +
+	"\arefused\x18\x16 \x01(\tR\arefused\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x01\n" +
@@ -5350,7 +5461,7 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_internal_link_link_proto_goTypes = []any{
 	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
 	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
@@ -5370,131 +5481,133 @@ var file_internal_link_link_proto_goTypes = []any{
 	(*PeerChange)(nil),         // 15: gantry.link.v1.PeerChange
 	(*HostPeer)(nil),           // 16: gantry.link.v1.HostPeer
 	(*OverlayPlace)(nil),       // 17: gantry.link.v1.OverlayPlace
-	(*Prefetch)(nil),           // 18: gantry.link.v1.Prefetch
-	(*Beat)(nil),               // 19: gantry.link.v1.Beat
-	(*Hello)(nil),              // 20: gantry.link.v1.Hello
-	(*LedgerPod)(nil),          // 21: gantry.link.v1.LedgerPod
-	(*Resources)(nil),          // 22: gantry.link.v1.Resources
-	(*GPU)(nil),                // 23: gantry.link.v1.GPU
-	(*Notice)(nil),             // 24: gantry.link.v1.Notice
-	(*Inventory)(nil),          // 25: gantry.link.v1.Inventory
-	(*HostTunnel)(nil),         // 26: gantry.link.v1.HostTunnel
-	(*Welcome)(nil),            // 27: gantry.link.v1.Welcome
-	(*Assignment)(nil),         // 28: gantry.link.v1.Assignment
-	(*NetworkVolume)(nil),      // 29: gantry.link.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 30: gantry.link.v1.VolumeBackend
-	(*StorageSet)(nil),         // 31: gantry.link.v1.StorageSet
-	(*StorageRoot)(nil),        // 32: gantry.link.v1.StorageRoot
-	(*StorageVolume)(nil),      // 33: gantry.link.v1.StorageVolume
-	(*StorageReports)(nil),     // 34: gantry.link.v1.StorageReports
-	(*StorageReport)(nil),      // 35: gantry.link.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 36: gantry.link.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 37: gantry.link.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 38: gantry.link.v1.S3Volume
-	(*Credential)(nil),         // 39: gantry.link.v1.Credential
-	(*Port)(nil),               // 40: gantry.link.v1.Port
-	(*FullSet)(nil),            // 41: gantry.link.v1.FullSet
-	(*Difference)(nil),         // 42: gantry.link.v1.Difference
-	(*Applied)(nil),            // 43: gantry.link.v1.Applied
-	(*Resync)(nil),             // 44: gantry.link.v1.Resync
-	(*PodReport)(nil),          // 45: gantry.link.v1.PodReport
-	(*Reports)(nil),            // 46: gantry.link.v1.Reports
-	(*ReportsKept)(nil),        // 47: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),          // 48: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),            // 49: gantry.link.v1.PodLive
-	(*GPUUse)(nil),             // 50: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),         // 51: gantry.link.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 52: gantry.link.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 53: gantry.link.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 54: gantry.link.v1.ProbeTo
-	(*PortTarget)(nil),         // 55: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),          // 56: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),         // 57: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),         // 58: gantry.link.v1.FileTarget
-	(*Frame)(nil),              // 59: gantry.link.v1.Frame
-	nil,                        // 60: gantry.link.v1.Assignment.EnvEntry
-	nil,                        // 61: gantry.link.v1.PodReport.StepsNsEntry
+	(*Whole)(nil),              // 18: gantry.link.v1.Whole
+	(*Prefetch)(nil),           // 19: gantry.link.v1.Prefetch
+	(*Beat)(nil),               // 20: gantry.link.v1.Beat
+	(*Hello)(nil),              // 21: gantry.link.v1.Hello
+	(*LedgerPod)(nil),          // 22: gantry.link.v1.LedgerPod
+	(*Resources)(nil),          // 23: gantry.link.v1.Resources
+	(*GPU)(nil),                // 24: gantry.link.v1.GPU
+	(*Notice)(nil),             // 25: gantry.link.v1.Notice
+	(*Inventory)(nil),          // 26: gantry.link.v1.Inventory
+	(*HostTunnel)(nil),         // 27: gantry.link.v1.HostTunnel
+	(*Welcome)(nil),            // 28: gantry.link.v1.Welcome
+	(*Assignment)(nil),         // 29: gantry.link.v1.Assignment
+	(*NetworkVolume)(nil),      // 30: gantry.link.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 31: gantry.link.v1.VolumeBackend
+	(*StorageSet)(nil),         // 32: gantry.link.v1.StorageSet
+	(*StorageRoot)(nil),        // 33: gantry.link.v1.StorageRoot
+	(*StorageVolume)(nil),      // 34: gantry.link.v1.StorageVolume
+	(*StorageReports)(nil),     // 35: gantry.link.v1.StorageReports
+	(*StorageReport)(nil),      // 36: gantry.link.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 37: gantry.link.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 38: gantry.link.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 39: gantry.link.v1.S3Volume
+	(*Credential)(nil),         // 40: gantry.link.v1.Credential
+	(*Port)(nil),               // 41: gantry.link.v1.Port
+	(*FullSet)(nil),            // 42: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 43: gantry.link.v1.Difference
+	(*Applied)(nil),            // 44: gantry.link.v1.Applied
+	(*Resync)(nil),             // 45: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 46: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 47: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 48: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 49: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 50: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 51: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 52: gantry.link.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 53: gantry.link.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 54: gantry.link.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 55: gantry.link.v1.ProbeTo
+	(*PortTarget)(nil),         // 56: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 57: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 58: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 59: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 60: gantry.link.v1.Frame
+	nil,                        // 61: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 62: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
 	7,  // 0: gantry.link.v1.StatusResponse.certificate:type_name -> gantry.link.v1.NodeCertificate
-	20, // 1: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	43, // 2: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	46, // 3: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	48, // 4: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	44, // 5: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
-	25, // 6: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
-	34, // 7: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
-	27, // 8: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	41, // 9: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	42, // 10: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	47, // 11: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	51, // 12: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	19, // 13: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
-	18, // 14: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
-	31, // 15: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
+	21, // 1: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
+	44, // 2: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	47, // 3: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	49, // 4: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	45, // 5: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	26, // 6: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
+	35, // 7: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
+	28, // 8: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	42, // 9: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	43, // 10: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	48, // 11: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	52, // 12: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	20, // 13: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	19, // 14: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
+	32, // 15: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
 	12, // 16: gantry.link.v1.Down.network:type_name -> gantry.link.v1.NetworkSet
 	13, // 17: gantry.link.v1.Down.overlay:type_name -> gantry.link.v1.OverlayChange
 	15, // 18: gantry.link.v1.Down.peers:type_name -> gantry.link.v1.PeerChange
-	14, // 19: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
-	16, // 20: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
-	25, // 21: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	21, // 22: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
-	22, // 23: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
-	40, // 24: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
-	22, // 25: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	23, // 26: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	24, // 27: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
-	26, // 28: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
-	7,  // 29: gantry.link.v1.Inventory.certificate:type_name -> gantry.link.v1.NodeCertificate
-	60, // 30: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	40, // 31: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	22, // 32: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	39, // 33: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	29, // 34: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
-	17, // 35: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
-	30, // 36: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
-	32, // 37: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
-	30, // 38: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
-	33, // 39: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
-	35, // 40: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
-	38, // 41: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
-	29, // 42: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
-	28, // 43: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	28, // 44: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	61, // 45: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	45, // 46: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	49, // 47: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	50, // 48: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	55, // 49: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	56, // 50: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	57, // 51: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	58, // 52: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	52, // 53: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
-	53, // 54: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
-	54, // 55: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
-	0,  // 56: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	8,  // 57: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	2,  // 58: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
-	4,  // 59: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
-	8,  // 60: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
-	5,  // 61: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
-	10, // 62: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	59, // 63: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	36, // 64: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
-	1,  // 65: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	9,  // 66: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	3,  // 67: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
-	3,  // 68: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
-	9,  // 69: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
-	6,  // 70: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
-	11, // 71: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	59, // 72: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	37, // 73: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
-	65, // [65:74] is the sub-list for method output_type
-	56, // [56:65] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	18, // 19: gantry.link.v1.Down.whole:type_name -> gantry.link.v1.Whole
+	14, // 20: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
+	16, // 21: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
+	26, // 22: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	22, // 23: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	23, // 24: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	41, // 25: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	23, // 26: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	24, // 27: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	25, // 28: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
+	27, // 29: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
+	7,  // 30: gantry.link.v1.Inventory.certificate:type_name -> gantry.link.v1.NodeCertificate
+	61, // 31: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	41, // 32: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	23, // 33: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	40, // 34: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	30, // 35: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
+	17, // 36: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
+	31, // 37: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
+	33, // 38: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
+	31, // 39: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
+	34, // 40: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
+	36, // 41: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
+	39, // 42: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
+	30, // 43: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
+	29, // 44: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	29, // 45: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	62, // 46: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	46, // 47: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	50, // 48: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	51, // 49: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	56, // 50: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	57, // 51: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	58, // 52: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	59, // 53: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	53, // 54: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
+	54, // 55: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
+	55, // 56: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
+	0,  // 57: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	8,  // 58: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	2,  // 59: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	4,  // 60: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	8,  // 61: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	5,  // 62: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	10, // 63: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	60, // 64: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	37, // 65: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
+	1,  // 66: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	9,  // 67: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	3,  // 68: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	3,  // 69: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	9,  // 70: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	6,  // 71: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	11, // 72: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	60, // 73: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	38, // 74: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
+	66, // [66:75] is the sub-list for method output_type
+	57, // [57:66] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -5523,8 +5636,9 @@ func file_internal_link_link_proto_init() {
 		(*Down_Network)(nil),
 		(*Down_Overlay)(nil),
 		(*Down_Peers)(nil),
+		(*Down_Whole)(nil),
 	}
-	file_internal_link_link_proto_msgTypes[51].OneofWrappers = []any{
+	file_internal_link_link_proto_msgTypes[52].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
@@ -5537,7 +5651,7 @@ func file_internal_link_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

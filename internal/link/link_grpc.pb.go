@@ -3,6 +3,10 @@
 // Session carries the desired state down and the observed state up. After Hello the scheduler
 // answers Welcome and then the full set of the host's assignments; after that numbered differences,
 // each of which applies to exactly one generation. A gap is healed by asking for the full set again.
+// What is large comes in parts (see Down).
+//
+// A host that says hello names its inventory by a digest only. Before Welcome the scheduler may ask for the whole
+// (Whole), which a second hello is, and it sends beats while hosts wait for their turn.
 //
 // A scheduler that does not lead refuses Session, Join, Renew and all of Peer but Status with UNAVAILABLE; the
 // trailer "gantry-leader" then holds the link address of the one that does, where it is known.

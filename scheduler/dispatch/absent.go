@@ -16,7 +16,7 @@ func fraction(d time.Duration) time.Duration {
 	return min(max(d/16, 5*time.Millisecond), 200*time.Millisecond)
 }
 
-// watchSessions ends the sessions of hosts that are silent, and looks whether the members changed, until ctx
+// watchSessions ends the sessions of hosts that are silent, has those hear a beat whose messages are worked on, and looks whether the members changed, until ctx
 // ends. One goroutine does it for all.
 func (s *Server) watchSessions(ctx context.Context) {
 	tick := time.NewTicker(fraction(s.Silence))
@@ -31,8 +31,12 @@ func (s *Server) watchSessions(ctx context.Context) {
 		now := time.Now()
 		s.mu.Lock()
 		for _, x := range s.sessions {
-			if x.silent(now, s.Silence) {
+			switch {
+			case x.silent(now, s.Silence):
 				x.cancel(errSilent)
+			case x.working.Load() && now.Sub(time.Unix(0, x.lastSent.Load())) >= s.Heartbeat/2:
+				x.beatDue.Store(true) // what is being committed for it may take long
+				x.poke()
 			}
 		}
 		s.mu.Unlock()

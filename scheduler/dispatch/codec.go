@@ -13,35 +13,45 @@ import (
 	"gantry/scheduler/state"
 )
 
-// encodeAssignment says what the bound host has to bring about. credential, when it is not nil, opens
-// the pod's image: it goes nowhere but into this message.
-func encodeAssignment(p *fleet.Pod, grace time.Duration, credential *fleet.Credential) *link.Assignment {
+// encodeAssignment says what the bound host has to bring about: what it needs for every goal. For the goal run there is
+// encodeStart, too.
+func encodeAssignment(p *fleet.Pod, grace time.Duration) *link.Assignment {
 	a := &link.Assignment{
 		PodId: string(p.ID), AccountId: string(p.Account), Incarnation: p.Incarnation, Goal: string(p.Goal),
-		Generation: p.Generation, Name: p.Spec.Name, Image: p.Spec.Image, Args: p.Spec.Args, Env: p.Spec.Env,
-		DiskGb: int64(p.Spec.DiskGB), Gpus: p.GPUs, DataCenter: string(p.DataCenter),
+		Generation: p.Generation, Name: p.Spec.Name, DiskGb: int64(p.Spec.DiskGB), DataCenter: string(p.DataCenter),
 		Limits:  &link.Resources{MilliCpu: p.Need.MilliCPU, MemoryMb: p.Need.MemoryMB, DiskGb: p.Need.DiskGB},
 		GraceMs: int32(grace.Milliseconds()), //nolint:gosec // at most two minutes
-		Digest:  pinnedDigest(p),
 	}
+	if m := p.Spec.Persistent; m != nil {
+		a.PersistentGb = int64(m.SizeGB)
+	}
+	if p.Goal != fleet.GoalGone { // its image is kept as long as it may be started again
+		a.Image, a.Digest = p.Spec.Image, pinnedDigest(p)
+	}
+	return a
+}
+
+// encodeStart adds what a host needs to start a pod. credential, when it is not nil, opens the pod's image: it goes nowhere
+// but into this message.
+func encodeStart(a *link.Assignment, p *fleet.Pod, credential *fleet.Credential) {
+	a.Args, a.Gpus = p.Spec.Args, p.GPUs
 	public := map[int]int{}
 	for _, m := range p.Mappings {
 		public[m.Private] = m.Public
 	}
 	for _, port := range p.Spec.Ports {
-		out := &link.Port{Number: int32(port.Number), Protocol: port.Protocol} //nolint:gosec // 16 bits
+		out := &link.Port{Number: int32(port.Number), Protocol: port.Protocol} //nolint:gosec // at most 65535, as the API checks
 		if port.Protocol == "tcp" {
-			out.Public = int32(public[port.Number]) //nolint:gosec // 16 bits
+			out.Public = int32(public[port.Number]) //nolint:gosec // of a host's range, which the state checks
 		}
 		a.Ports = append(a.Ports, out)
 	}
 	if m := p.Spec.Persistent; m != nil {
-		a.PersistentGb, a.PersistentPath = int64(m.SizeGB), m.Path
+		a.PersistentPath = m.Path
 	}
 	if credential != nil {
 		a.Registry = &link.Credential{Username: credential.Username, Password: credential.Password.Reveal()}
 	}
-	return a
 }
 
 func decodeInventory(in *link.Inventory) fleet.Inventory {

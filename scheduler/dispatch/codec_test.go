@@ -26,7 +26,8 @@ func TestAssignmentCarriesPortsAndMount(t *testing.T) {
 		},
 		Mappings: []fleet.PortMapping{{Private: 22, Public: 30_001}},
 	}
-	got := encodeAssignment(p, time.Second, &fleet.Credential{Username: "u", Password: "p"})
+	got := encodeAssignment(p, time.Second)
+	encodeStart(got, p, &fleet.Credential{Username: "u", Password: "p"})
 	want := &link.Assignment{
 		PodId: "p1", Goal: "run", GraceMs: 1000, Limits: &link.Resources{},
 		Ports:        []*link.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 22, Protocol: "http"}, {Number: 9000, Protocol: "tcp"}},
@@ -35,7 +36,8 @@ func TestAssignmentCarriesPortsAndMount(t *testing.T) {
 	if d := cmp.Diff(want, got, protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
-	if encodeAssignment(&fleet.Pod{}, 0, nil).Registry != nil {
+	none := &link.Assignment{}
+	if encodeStart(none, p, nil); none.Registry != nil {
 		t.Error("a credential where there is none")
 	}
 }
@@ -90,7 +92,7 @@ func TestCredentialGoesWithPodsThatAreToRun(t *testing.T) {
 	for name, p := range map[string]*fleet.Pod{
 		"to stop": pod("a1", "r1", fleet.GoalStop), "to go": pod("a1", "r1", fleet.GoalGone), "without registry": pod("a1", "", fleet.GoalRun),
 	} {
-		if c := x.credential(p); c != nil || asked != 1 {
+		if c := x.order(p, nil).GetRegistry(); c != nil || asked != 1 {
 			t.Errorf("%s: %+v, asked %d times", name, c, asked)
 		}
 	}

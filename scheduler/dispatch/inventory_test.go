@@ -161,11 +161,11 @@ func TestTheEnvironmentIsOpenedForPodsThatAreToRun(t *testing.T) {
 		Environment: func(*fleet.Pod) (map[string]string, error) { return map[string]string{"T": "opened"}, nil },
 	}}}
 	p := &fleet.Pod{Goal: fleet.GoalRun, Spec: fleet.PodSpec{Env: map[string]string{"T": "{{ GANTRY_SECRET_t }}"}}}
-	if got := x.environment(p)["T"]; got != "opened" {
+	if got := x.order(p, nil).GetEnv()["T"]; got != "opened" {
 		t.Errorf("a pod that is to run has %q", got)
 	}
 	p.Goal = fleet.GoalStop
-	if got := x.environment(p)["T"]; got != "{{ GANTRY_SECRET_t }}" {
+	if got := x.order(p, nil).GetEnv(); got != nil {
 		t.Errorf("a pod that is to stop has %q", got)
 	}
 }

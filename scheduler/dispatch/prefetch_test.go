@@ -36,7 +36,7 @@ func TestDigestIsSentForItsImageOnly(t *testing.T) {
 		{"busybox", "busybox", "sha256:1"}, {"busybox", "alpine", ""}, {"", "busybox", ""},
 	} {
 		p := &fleet.Pod{Image: tc.image, Digest: "sha256:1", Spec: fleet.PodSpec{Image: tc.spec}}
-		if got := encodeAssignment(p, 0, nil).GetDigest(); got != tc.want {
+		if got := encodeAssignment(p, 0).GetDigest(); got != tc.want {
 			t.Errorf("image %q, specification %q: %q, want %q", tc.image, tc.spec, got, tc.want)
 		}
 	}

@@ -6,9 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/scheduler/state"
@@ -51,6 +48,7 @@ type session struct {
 	toldSet    *link.StorageSet
 	network    toldNetwork
 	due        []*link.Down // what was found to be told and is not sent yet, in order
+	orders     *orders      // to be told after that, in parts
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
@@ -217,7 +215,7 @@ func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) e
 		case <-x.wake:
 		case msg := <-x.down:
 			if msg == nil {
-				x.fullNext, x.due = true, nil
+				x.fullNext, x.due, x.orders = true, nil, nil
 				x.network.forget()
 				continue
 			}
@@ -235,10 +233,14 @@ var plainBeat = &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{}}}
 
 // next returns what the session itself has to say; nil when that is nothing.
 func (x *session) next() (*link.Down, error) {
-	if len(x.due) == 0 && (x.changed.Swap(false) || x.fullNext) {
+	if len(x.due) == 0 && x.orders == nil && (x.changed.Swap(false) || x.fullNext) {
 		if err := x.look(); err != nil {
 			return nil, err
 		}
+	}
+	if set := x.storage.Load(); len(x.due) == 0 && x.orders == nil && set != x.toldSet {
+		x.toldSet = set
+		x.due = cut(&link.Down{Kind: &link.Down_Storage{Storage: set}})
 	}
 	if len(x.due) > 0 {
 		msg := x.due[0]
@@ -246,9 +248,9 @@ func (x *session) next() (*link.Down, error) {
 		x.poke() // there may be more to say
 		return msg, nil
 	}
-	if set := x.storage.Load(); set != x.toldSet {
-		x.toldSet = set
-		return &link.Down{Kind: &link.Down_Storage{Storage: set}}, nil
+	if x.orders != nil {
+		x.poke()
+		return x.part(), nil
 	}
 	if !x.beatDue.Swap(false) {
 		return nil, nil
@@ -265,93 +267,6 @@ func (x *session) next() (*link.Down, error) {
 		x.toldTrust, beat.Cas = cas, cas.cas
 	}
 	return &link.Down{Kind: &link.Down_Beat{Beat: beat}}, nil
-}
-
-// look finds what the host has to be told to come from what it was told last to what is wanted now: of private networks
-// first, so that a pod finds its own there.
-func (x *session) look() error {
-	var host fleet.Host
-	var pods []fleet.Pod
-	at := map[fleet.PodID][]*link.OverlayPlace{}
-	full := x.fullNext
-	err := x.server.Store.View(func(v *state.View) error {
-		var ok bool
-		if host, ok = v.Host(x.host); !ok || host.State == fleet.HostGone {
-			return status.Error(codes.PermissionDenied, "this host is not known any more")
-		}
-		if full || host.Generation != x.generation {
-			pods = v.HostPods(x.host)
-			x.network.assigned(v, pods)
-			for i := range pods {
-				if p := &pods[i]; len(p.Overlays) > 0 && (full || x.sent[p.ID] != p.Generation) {
-					at[p.ID] = places(v, p)
-				}
-			}
-		}
-		x.due = x.networks(v, &host)
-		return nil
-	})
-	if err == nil && (full || host.Generation != x.generation) {
-		x.due = append(x.due, x.assignments(host.Generation, pods, at))
-	}
-	return err
-}
-
-// assignments returns what the host has to be told to come from the pods that it was sent last to those of a generation;
-// at holds the places in private networks of those that it has not been sent.
-func (x *session) assignments(generation uint64, pods []fleet.Pod, at map[fleet.PodID][]*link.OverlayPlace) *link.Down {
-	grace := x.server.Grace
-	now := make(map[fleet.PodID]uint64, len(pods))
-	var put []*link.Assignment
-	for i := range pods {
-		p := &pods[i]
-		now[p.ID] = p.Generation
-		if x.fullNext || x.sent[p.ID] != p.Generation {
-			order := encodeAssignment(p, grace, x.credential(p))
-			order.Env, order.Volume, order.Overlays = x.environment(p), x.volume(p), at[p.ID]
-			put = append(put, order)
-		}
-	}
-	from, full := x.generation, x.fullNext
-	var gone []string
-	for id := range x.sent {
-		if _, ok := now[id]; !ok {
-			gone = append(gone, string(id))
-		}
-	}
-	x.sent, x.generation, x.fullNext = now, generation, false
-	if full {
-		return &link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: generation, Assignments: put}}}
-	}
-	return &link.Down{Kind: &link.Down_Difference{Difference: &link.Difference{From: from, To: generation, Put: put, Gone: gone}}}
-}
-
-// credential opens what a pod that is to run needs for its image. Without it the pod is assigned all
-// the same: its image may be on the host, or its registry open to all.
-func (x *session) credential(p *fleet.Pod) *fleet.Credential {
-	open := x.server.Credentials
-	if open == nil || p.Goal != fleet.GoalRun || p.Spec.Registry == "" {
-		return nil
-	}
-	c, err := open(p.Account, p.Spec.Registry)
-	if err != nil {
-		x.server.Log.Error("open a registry credential", "pod", p.ID, "registry", p.Spec.Registry, "err", err)
-		return nil
-	}
-	return c
-}
-
-// environment opens what a pod that is to run has in its environment.
-func (x *session) environment(p *fleet.Pod) map[string]string {
-	open := x.server.Environment
-	if open == nil || p.Goal != fleet.GoalRun {
-		return p.Spec.Env
-	}
-	env, err := open(p)
-	if err != nil {
-		x.server.Log.Error("open the environment of a pod", "pod", p.ID, "err", err)
-	}
-	return env
 }
 
 // heartbeat keeps what the host says of its pods. Nearly all of them say what the one before said of the same pods,

@@ -154,7 +154,7 @@ func newYard(t testing.TB) *yard {
 	)
 	log := slog.New(slog.NewTextHandler(y.said, nil))
 	y.server = New(Config{
-		Store: y.store, Node: y, Log: log, CA: func(context.Context) (*pki.CA, error) { return y.ca, nil },
+		Store: y.store, Node: &spoiled{Proposer: y}, Log: log, CA: func(context.Context) (*pki.CA, error) { return y.ca, nil },
 		BackendSecrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
 			if len(b.Sealed) == 0 {
 				return fleet.BackendSecrets{}, nil
@@ -270,8 +270,12 @@ func (g *guest) connect() *guest {
 	stream := g.stream
 	go func() {
 		defer close(done)
+		var parts link.Parts
 		for {
 			msg, err := stream.Recv()
+			if err == nil {
+				msg, err = parts.Add(msg)
+			}
 			if err != nil {
 				return
 			}

@@ -18,8 +18,8 @@ const (
 	helloTimeout = 10 * time.Second
 	least        = 50 * time.Millisecond // between two tries to connect
 	most         = 5 * time.Second       // between two tries of one scheduler
-	maxMessage   = 256 << 20
-	maxReports   = 64 // of one message
+	maxMessage   = 8 << 20               // as a real agent's
+	maxReports   = 64                    // of one message
 )
 
 var (
@@ -326,12 +326,16 @@ func (h *Host) receiveAll(stream link.Link_SessionClient, w *link.Welcome, cance
 }
 
 func (h *Host) receive(stream link.Link_SessionClient, heard func()) error {
+	var parts link.Parts
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
 		heard()
+		if msg, err = parts.Add(msg); err != nil {
+			return err
+		}
 		switch {
 		case msg.GetFull() != nil:
 			h.full(msg.GetFull())
