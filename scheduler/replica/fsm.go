@@ -14,13 +14,20 @@ import (
 )
 
 // fsm lets Raft drive the state machine. Raft calls it from one goroutine, but for Persist.
-type fsm struct{ n *Node }
+type fsm struct {
+	n     *Node
+	apply func([]state.Entry) ([][]state.Result, error)
+}
+
+// stepBytes is how much of a batch is applied, and watched, at a time. Small entries share a transaction of the file; one entry
+// of its own has at most some hundred commands.
+const stepBytes = 64 << 10
 
 // Apply applies one entry.
 func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch applies entries in one transaction. The answer to a command is a []state.Result, or an
-// error when this replica cannot go on.
+// ApplyBatch applies entries in as many transactions as it takes to be seen to go on. The answer to a command is a
+// []state.Result, or an error when this replica cannot go on.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
 	entries, at := make([]state.Entry, 0, len(logs)), make([]int, 0, len(logs))
@@ -30,10 +37,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 			at = append(at, i)
 		}
 	}
-	if len(entries) > 0 {
-		end := f.n.watch.begin("apply state")
-		results, err := f.n.cfg.Store.Apply(entries)
-		end()
+	for len(entries) > 0 {
+		n := oneStep(entries)
+		results, err := f.step(entries[:n])
 		if err != nil {
 			f.n.fatal(fmt.Errorf("apply: %w", fullHint(err)))
 			for _, i := range at {
@@ -41,12 +47,28 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 			}
 			return out
 		}
-		for j, i := range at {
-			out[i] = results[j]
+		for j, r := range results {
+			out[at[j]] = r
 		}
+		f.n.applied.reach(entries[n-1].Index)
+		entries, at = entries[n:], at[n:]
 	}
 	f.n.applied.reach(logs[len(logs)-1].Index)
 	return out
+}
+
+// oneStep is how many of the entries are applied at once.
+func oneStep(entries []state.Entry) (n int) {
+	for size := 0; n < len(entries) && (n == 0 || size+len(entries[n].Data) <= stepBytes); n++ {
+		size += len(entries[n].Data)
+	}
+	return n
+}
+
+// step applies entries under the eye of the watchdog.
+func (f *fsm) step(entries []state.Entry) ([][]state.Result, error) {
+	defer f.n.watch.begin("apply state")()
+	return f.apply(entries)
 }
 
 // Snapshot takes the state as it is; Raft writes it later, beside further Apply calls.

@@ -229,7 +229,12 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 		return nil, err
 	}
 	trans := n.transport(hlog)
-	r, err := raft.NewRaft(conf, &fsm{n}, cache, watched, snaps, trans)
+	r, err := raft.NewRaft(conf, &fsm{n, n.cfg.Store.Apply}, cache, watched, snaps, trans)
+	if err == nil {
+		if err = checkFutures(r.GetConfiguration()); err != nil {
+			err = errors.Join(err, r.Shutdown().Error())
+		}
+	}
 	if err != nil {
 		if c, ok := trans.(raft.WithClose); ok {
 			err = errors.Join(err, c.Close())

@@ -256,13 +256,28 @@ func (n *Node) send(batch []*proposal) {
 // but sets none for entries, and when it shuts down it forgets those that are committed and queued for the
 // state machine: without this their callers, and Close, would wait for ever.
 func endWith(future raft.Future, stopped chan struct{}) {
-	v := reflect.ValueOf(future)
-	if v.Kind() != reflect.Pointer {
-		return // it failed at once
-	}
-	if field := v.Elem().FieldByName("ShutdownCh"); field.IsValid() && field.CanSet() {
+	if field, ok := endOf(future); ok {
 		field.Set(reflect.ValueOf(stopped))
 	}
+}
+
+// endOf is the field of a future for the channel that ends its wait. One that failed at once has none.
+func endOf(future any) (field reflect.Value, ok bool) {
+	v := reflect.ValueOf(future)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return field, false
+	}
+	field = v.Elem().FieldByName("ShutdownCh")
+	return field, field.IsValid() && field.CanSet() && field.Type() == reflect.TypeFor[chan struct{}]()
+}
+
+// checkFutures refuses a Raft whose futures have no such field: Close would wait for ever, and nobody would know why. All
+// of them have it from one type, so that one which costs nothing tells.
+func checkFutures(future any) error {
+	if _, ok := endOf(future); !ok {
+		return fmt.Errorf("raft's futures (%T) have no ShutdownCh any more: this program was built with a Raft that it does not know", future)
+	}
+	return nil
 }
 
 // deliver gives each proposal its part of an entry's results.
