@@ -204,6 +204,10 @@ func exchangeOnce[T any](ctx context.Context, c *Client, a ask) (Answer[T], erro
 	}
 	out.Raw = raw
 	if err := json.Unmarshal(raw, &out.Value); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return out, &Foreign{Address: c.Address(), What: "something else than JSON"}
+		}
 		return out, fmt.Errorf("read the answer of %s: not what this API sends: %w", c.Address(), err)
 	}
 	return out, nil

@@ -90,9 +90,6 @@ func TestProblemIsRead(t *testing.T) {
 			w.WriteHeader(502)
 			_, _ = io.WriteString(w, "<html>")
 		}, Problem{Title: "Bad Gateway", Status: 502, Detail: "The API answered 502 Bad Gateway.", RetryAfter: 7 * time.Second}},
-		{"redirect is not followed", func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
-		}, Problem{Title: "Found", Status: 302, Detail: "The API answered 302 Found."}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -295,6 +292,23 @@ func TestFollowedLogSurvivesADropBeforeTheFirstLine(t *testing.T) {
 	err := c.PodLogs(context.Background(), "p", LogQuery{Follow: true}, LogEvents{Line: func(LogLine) error { return got }})
 	if !errors.Is(err, got) {
 		t.Error(err)
+	}
+}
+
+// TestOtherServersAreNamed: what answers so is no Gantry API, and a key follows no redirect to elsewhere.
+func TestOtherServersAreNamed(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		},
+		"refusal": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "what?", http.StatusNotFound) },
+		"page":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+	} {
+		_, err := serve(t, h).Once().Pods(context.Background())
+		var other *Foreign
+		if !errors.As(err, &other) || !strings.Contains(err.Error(), " is no Gantry API: it answered ") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

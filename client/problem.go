@@ -56,6 +56,30 @@ func (p *Problem) Temporary() bool {
 	}
 }
 
+// Foreign is an answer that no Gantry API gives: another server is at the address.
+type Foreign struct {
+	Address string
+	What    string // what it answered
+}
+
+// Error says what answered how.
+func (f *Foreign) Error() string {
+	return fmt.Sprintf("%s is no Gantry API: it answered %s", f.Address, f.What)
+}
+
+// foreign describes an answer that is not a Gantry API's: a redirect, or a refusal with another body. It is nil for what
+// may be one. Between us and the API a gateway may answer, when the API is away: its errors, 5xx and 429, tell nothing.
+func foreign(res *http.Response, body []byte, kind, address string) error {
+	const gateway = http.StatusInternalServerError
+	switch code := res.StatusCode; {
+	case code >= gateway, code == http.StatusTooManyRequests, code == http.StatusRequestEntityTooLarge:
+		return nil
+	case code >= http.StatusBadRequest && (len(body) == 0 || kind == "application/problem+json"):
+		return nil
+	}
+	return &Foreign{Address: address, What: strings.TrimSpace(fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))}
+}
+
 // readProblem makes a Problem of an answer that is not a success, also where something between us and the API
 // answered with another form.
 func readProblem(res *http.Response) error {
@@ -66,6 +90,11 @@ func readProblem(res *http.Response) error {
 		p = &Problem{}
 	}
 	p.Status = res.StatusCode
+	if res.Request != nil && p.Code == "" {
+		if err := foreign(res, body, kind, addressOf(res.Request.URL)); err != nil {
+			return err
+		}
+	}
 	if p.Title == "" {
 		p.Title = http.StatusText(res.StatusCode)
 	}

@@ -14,8 +14,9 @@ type Volume struct {
 	Name         string    `json:"name"`
 	Size         int       `json:"size"` // GB
 	DataCenter   string    `json:"dataCenter"`
-	Type         string    `json:"type"`   // STANDARD or HIGH_PERFORMANCE
-	Status       string    `json:"status"` // CREATING, READY or READ_ONLY
+	Type         string    `json:"type"`        // STANDARD or HIGH_PERFORMANCE
+	Provisioned  int       `json:"provisioned"` // GB that its storage has at present
+	Status       string    `json:"status"`      // CREATING, READY, UPDATING or READ_ONLY
 	StatusReason string    `json:"statusReason"`
 	Used         *int64    `json:"used"` // bytes; nil: not known
 	CreatedAt    time.Time `json:"createdAt"`

@@ -20,6 +20,7 @@ const (
 	CodeNotFound     Code = "not_found"    // not there, or not the caller's: 404
 	CodeNotAllowed   Code = "not_allowed"  // not in this state: 409
 	CodeNoCapacity   Code = "no_capacity"  // no room now: 400
+	CodeInUse        Code = "in_use"       // other things refer to it: 400
 	CodeStale        Code = "stale"        // decided on an old view: decide again
 	CodeExists       Code = "exists"       // already there: 409
 	CodeUnavailable  Code = "unavailable"  // outcome unknown or no leader: 503

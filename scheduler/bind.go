@@ -22,13 +22,13 @@ func rateOf(cat fleet.Catalog, spec *fleet.PodSpec) (fleet.Money, error) {
 	if spec.GPU == nil {
 		f, ok := flavorOf(cat, spec.CPU.Flavor)
 		if !ok {
-			return 0, fleet.Invalid("$.cpu.id", "names a CPU flavor that is not in the catalog")
+			return 0, unknownFlavor(cat, spec.CPU.Flavor)
 		}
 		return f.SecureVCPU * fleet.Money(spec.CPU.VCPU), nil
 	}
 	t, ok := gpuTypeOf(cat, spec.GPU.Type)
 	if !ok {
-		return 0, fleet.Invalid("$.gpu.id", "names a GPU type that is not in the catalog")
+		return 0, unknownGPU(cat, spec.GPU.Type)
 	}
 	price := t.Secure
 	if spec.Cloud == fleet.CloudCommunity {

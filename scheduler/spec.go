@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gantry/fleet"
@@ -154,14 +155,49 @@ func specifyCPU(spec *fleet.PodSpec, cpu fleet.CPURequest, cat fleet.Catalog) er
 	f, ok := flavorOf(cat, cpu.Flavor)
 	switch {
 	case !ok:
-		return fleet.Invalid("$.cpu.id", "names a CPU flavor that is not in the catalog")
+		return unknownFlavor(cat, cpu.Flavor)
 	case !offers(f, cpu.VCPU):
-		return fleet.Invalid("$.cpu.vcpuCount", "must be a power of two that the flavor offers")
+		return fleet.Invalid("$.cpu.vcpuCount", "must be one of "+strings.Join(vcpuCounts(f), ", "))
 	}
 	cpu.MemoryGB = memoryOf(f, cpu.VCPU)
 	spec.CPU = &cpu
 	spec.DiskGB = cmp.Or(spec.DiskGB, defaultDisk(f, cpu.VCPU))
 	return nil
+}
+
+// vcpuCounts lists the numbers of vCPUs that a flavor offers.
+func vcpuCounts(f fleet.CPUFlavor) (out []string) {
+	for n := 1; n <= f.MaxVCPU; n *= 2 {
+		if offers(f, n) {
+			out = append(out, strconv.Itoa(n))
+		}
+	}
+	return out
+}
+
+func unknownFlavor(cat fleet.Catalog, id string) error {
+	var names []string
+	for _, f := range cat.CPUs {
+		names = append(names, f.ID)
+	}
+	return fleet.Invalid("$.cpu.id", "names a CPU flavor that is not in the catalog"+meant(id, names))
+}
+
+func unknownGPU(cat fleet.Catalog, id string) error {
+	var names []string
+	for _, g := range cat.GPUs {
+		names = append(names, g.ID)
+	}
+	return fleet.Invalid("$.gpu.id", "names a GPU type that is not in the catalog"+meant(id, names))
+}
+
+// meant continues an error text with names that are similar to an unknown one, which it does not repeat.
+func meant(text string, names []string) string {
+	similar := fleet.Similar(text, names)
+	if len(similar) == 0 {
+		return ""
+	}
+	return "; did you mean '" + strings.Join(similar, "' or '") + "'?"
 }
 
 func flavorOf(cat fleet.Catalog, id string) (fleet.CPUFlavor, bool) {

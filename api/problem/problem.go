@@ -60,6 +60,7 @@ func classOf(code fleet.Code) class {
 		fleet.CodeNotAllowed:   {status: http.StatusConflict},
 		fleet.CodeExists:       {status: http.StatusConflict},
 		fleet.CodeNoCapacity:   {status: http.StatusBadRequest},
+		fleet.CodeInUse:        {status: http.StatusBadRequest},
 		fleet.CodeStale:        {status: http.StatusServiceUnavailable, retry: 1},
 		fleet.CodeUnavailable:  {status: http.StatusServiceUnavailable, retry: 1},
 		fleet.CodeLimited:      {status: http.StatusTooManyRequests, retry: 1},

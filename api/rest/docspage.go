@@ -334,7 +334,8 @@ func describeCodes() []docsCode {
 		text string
 	}{
 		{fleet.CodeMalformed, "Not JSON, not an object, a key twice, not UTF-8, too deep."},
-		{fleet.CodeConflictRule, "Values break a rule between them, such as both gpu and cpu; or the thing is in use."},
+		{fleet.CodeConflictRule, "Values break a rule between them, such as both gpu and cpu."},
+		{fleet.CodeInUse, "Other things refer to it; errors lists some of them."},
 		{fleet.CodeNoCapacity, "No room now; excluded counts the hosts that each rule refused."},
 		{fleet.CodeUnauthorized, "No key, or a malformed, unknown, expired, disabled or deleted one."},
 		{fleet.CodeNoCredit, "The balance of a prepaid account is below one hour of the cost."},

@@ -139,32 +139,56 @@ func (cmd accountCreateCmd) Run(ctx context.Context, a *app) error {
 	return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
 }
 
-type accountGetCmd struct {
-	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+// accountRef names an account.
+type accountRef struct {
+	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account, or its name where only one has it."`
 }
 
-func (accountGetCmd) Help() string {
-	return `Example:
-
-    gantry account get r4t8y2u6i1o5p9`
+// accountsOf lists what a word for an account may mean.
+func accountsOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
+	return func() ([]thing, error) {
+		list, err := c.Accounts(ctx)
+		var out []thing
+		for _, acc := range list.Value.Accounts {
+			out = append(out, thing{acc.ID, acc.Name})
+		}
+		return out, err
+	}
 }
 
-// Run shows an account.
-func (cmd accountGetCmd) Run(ctx context.Context, a *app) error {
+// on calls f with a client and the account's id.
+func (ref accountRef) on(ctx context.Context, a *app, f func(c *client.Client, id string) error) error {
 	c, _, err := a.connect(true)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	account, err := c.Account(ctx, cmd.Account)
-	if err != nil {
-		return err
-	}
-	return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+	return onThing("account", ref.Account, accountsOf(ctx, c), func(id string) error { return f(c, id) })
+}
+
+type accountGetCmd struct {
+	accountRef
+}
+
+func (accountGetCmd) Help() string {
+	return `Example:
+
+    gantry account get research`
+}
+
+// Run shows an account.
+func (cmd accountGetCmd) Run(ctx context.Context, a *app) error {
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		account, err := c.Account(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+	})
 }
 
 type accountUpdateCmd struct {
-	Account     string  `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+	accountRef
 	Name        *string `placeholder:"NAME" help:"New name."`
 	Prepaid     *bool   `negatable:"" help:"Refuse and end its pods when its credit is used up, or never."`
 	RateMinute  *int    `placeholder:"N" help:"Requests that it may make in a minute; 0 is any number."`
@@ -199,26 +223,23 @@ func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 	case !rates && body == (client.UpdateAccount{}):
 		return usage("say what to change")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if rates {
-		if body.Quotas, err = cmd.quotas(ctx, c); err != nil {
+	return cmd.on(ctx, a, func(c *client.Client, id string) (err error) {
+		if rates {
+			if body.Quotas, err = cmd.quotas(ctx, c, id); err != nil {
+				return err
+			}
+		}
+		account, err := c.UpdateAccount(ctx, id, body)
+		if err != nil {
 			return err
 		}
-	}
-	account, err := c.UpdateAccount(ctx, cmd.Account, body)
-	if err != nil {
-		return err
-	}
-	return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+		return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+	})
 }
 
 // quotas puts what is given over what the account has.
-func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client) (**client.Quotas, error) {
-	account, err := c.Account(ctx, cmd.Account)
+func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client, id string) (**client.Quotas, error) {
+	account, err := c.Account(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +256,7 @@ func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client) (**cli
 }
 
 type accountCreditCmd struct {
-	Account        string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
+	accountRef
 	Amount         string `arg:"" placeholder:"USD" help:"USD to add, such as 25 or 12.50."`
 	Take           bool   `help:"Take the amount off instead."`
 	IdempotencyKey string `placeholder:"TEXT" help:"Added once under this key, however often the command is run within a day."`
@@ -244,7 +265,7 @@ type accountCreditCmd struct {
 func (accountCreditCmd) Help() string {
 	return `Examples:
 
-    gantry account credit r4t8y2u6i1o5p9 100
+    gantry account credit research 100
     gantry account credit r4t8y2u6i1o5p9 100 --idempotency-key invoice-2026-117
     gantry account credit r4t8y2u6i1o5p9 12.50 --take`
 }
@@ -258,26 +279,23 @@ func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Take {
 		amount = -amount
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	key := onceKey(cmd.IdempotencyKey)
-	balance, err := c.AddCredit(ctx, cmd.Account, amount, key)
-	if err != nil {
-		return a.uncertain(err, key)
-	}
-	if balance.Replayed {
-		_, _ = fmt.Fprintln(a.err, "The amount had been added before under this idempotency key.")
-	}
-	return a.show(balance.Raw, func() string { return "Balance: " + dollars(balance.Value.Balance) + "\n" })
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		key := onceKey(cmd.IdempotencyKey)
+		balance, err := c.AddCredit(ctx, id, amount, key)
+		if err != nil {
+			return a.uncertain(err, key)
+		}
+		if balance.Replayed {
+			_, _ = fmt.Fprintln(a.err, "The amount had been added before under this idempotency key.")
+		}
+		return a.show(balance.Raw, func() string { return "Balance: " + dollars(balance.Value.Balance) + "\n" })
+	})
 }
 
 type accountKeyCmd struct {
-	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account."`
-	Name    string `default:"first" help:"Name of the key, for people."`
-	Preset  string `enum:"all,readOnly,restricted,admin" default:"all" help:"What it may do: all, readOnly, restricted, or admin, which is an operator's."`
+	accountRef
+	Name   string `default:"first" help:"Name of the key, for people."`
+	Preset string `enum:"all,readOnly,restricted,admin" default:"all" help:"What it may do: all, readOnly, restricted, or admin, which is an operator's."`
 	keyFlags
 }
 
@@ -286,7 +304,7 @@ func (accountKeyCmd) Help() string {
 
 Example:
 
-    gantry account key r4t8y2u6i1o5p9 > research.key`
+    gantry account key research > research.key`
 }
 
 // Run makes a key of an account.
@@ -295,14 +313,11 @@ func (cmd accountKeyCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	key, err := c.CreateAccountKey(ctx, cmd.Account, body)
-	if err != nil {
-		return err
-	}
-	return a.showKey(key)
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		key, err := c.CreateAccountKey(ctx, id, body)
+		if err != nil {
+			return err
+		}
+		return a.showKey(key)
+	})
 }

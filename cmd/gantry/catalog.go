@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gantry/client"
@@ -22,6 +23,7 @@ type catalogGPUsCmd struct {
 	Country []string `sep:"none" placeholder:"CODE" help:"Count in this country alone, such as RO. May be repeated."`
 	CUDA    []string `name:"cuda" sep:"none" placeholder:"12.8" help:"Count hosts with exactly this CUDA version. May be repeated."`
 	MinCUDA string   `name:"min-cuda" placeholder:"12.4" help:"Count hosts with this CUDA version or a newer one."`
+	Free    bool     `help:"Only types of which something is free."`
 }
 
 func (catalogGPUsCmd) Help() string {
@@ -29,8 +31,8 @@ func (catalogGPUsCmd) Help() string {
 
 Examples:
 
-    gantry catalog gpus
-    gantry catalog gpus --count 8
+    gantry catalog gpus --free
+    gantry catalog gpus --count 8 --sort-by secure/h
     gantry catalog gpus --min-cuda 12.4 --country RO`
 }
 
@@ -50,12 +52,15 @@ func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string {
 		var rows [][]string
 		for _, g := range list.Value.GPUs {
+			if cmd.Free && (g.Availability == "" || g.Availability == "NONE") {
+				continue
+			}
 			rows = append(rows, []string{
 				g.ID, orDash(g.Pool), fmt.Sprintf("%g GB", g.Memory), cudaVersions(g), price(g.Price.Secure), price(g.Price.Community),
 				fmt.Sprint(max(g.MaxCount.Secure, g.MaxCount.Community)), orDash(g.Availability), centers(g.DataCenters),
 			})
 		}
-		return table([]string{"ID", "POOL", "MEMORY", "CUDA", "SECURE/H", "COMMUNITY/H", "MOST", "FREE", "CENTERS"}, rows)
+		return table([]string{"ID", "~POOL", "MEMORY", "~CUDA", "SECURE/H", "~COMMUNITY/H", "~MOST", "FREE", "CENTERS"}, rows)
 	})
 }
 
@@ -161,6 +166,8 @@ func inStock(stocks []client.Stock) string {
 			names = append(names, first(s.Name, s.ID))
 		}
 	}
+	slices.Sort(names)
+	names = slices.Compact(names) // several flavors may share a short name
 	return orDash(strings.Join(names, ", "))
 }
 
@@ -169,7 +176,7 @@ type catalogTemplatesCmd struct {
 }
 
 func (catalogTemplatesCmd) Help() string {
-	return `Public templates of everybody; your own are those of gantry template list. The same as gantry template catalog.
+	return `Public templates of all accounts; your own are those of gantry template list. The same as gantry template catalog.
 
 Examples:
 

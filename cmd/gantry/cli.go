@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -18,6 +20,9 @@ type system struct {
 	now      func() time.Time
 	terminal bool       // err is a terminal
 	width    func() int // of the terminal, in columns
+	// Of standard output: its width in columns, 0 when it is no terminal. Nil is 0.
+	screenWidth func() int
+	lookEvery   time.Duration // between two looks of --watch; 0: two seconds
 }
 
 func (s system) getenv(name string) string {
@@ -27,44 +32,84 @@ func (s system) getenv(name string) string {
 
 // cli is the command line.
 type cli struct {
-	API        string `name:"api" placeholder:"URL" help:"Address of the API, or several of one cluster, joined by commas. Else $$GANTRY_API, else that of the last gantry dev."`
-	APIKeyFile string `name:"api-key-file" placeholder:"FILE" help:"File with the API key, or with the keys that gantry-scheduler init wrote: then operators' commands take the operator's. Else $$GANTRY_API_KEY, else that of the last gantry dev. A key is never given as an argument."`
-	Output     string `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs: exactly what the API said."`
+	API        string      `name:"api" placeholder:"URL" help:"Address of the API, or several of one cluster, joined by commas."`
+	APIKeyFile string      `name:"api-key-file" placeholder:"FILE" help:"File with the API key, or the keys file of gantry-scheduler init, from which operators' commands take the operator's key. A key is never given as an argument."`
+	Context    string      `placeholder:"NAME" help:"Context that says where the API is and which keys it takes: see gantry context."`
+	Output     string      `short:"o" default:"table" placeholder:"FORMAT" help:"table, wide (never shortened), json (what the API said), yaml, name (ids alone), or jsonpath=TEMPLATE."`
+	Quiet      bool        `short:"q" help:"The same as -o name."`
+	NoHeaders  bool        `help:"Tables without their heading."`
+	SortBy     string      `placeholder:"COLUMN" help:"Sort a table by this column; -COLUMN sorts the other way round."`
+	Watch      bool        `short:"w" help:"Show a list or a record again whenever it changes, until Ctrl-C."`
+	Version    versionFlag `help:"Print the version."`
 
-	Dev      devCmd      `cmd:"" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`
-	Pod      podCmd      `cmd:"" help:"Create, see, control and enter pods."`
-	Template templateCmd `cmd:"" help:"Keep configurations that pods are made from."`
-	Registry registryCmd `cmd:"" help:"Keep credentials for private images."`
-	Volume   volumeCmd   `cmd:"" help:"Keep network volumes: storage that outlives pods."`
-	S3Key    s3KeyCmd    `cmd:"" name:"s3-key" help:"Keep keys with which S3 clients reach the files of network volumes."`
-	Net      netCmd      `cmd:"" help:"See the private networks of your pods, check them, and look at a host's (for operators)."`
-	Catalog  catalogCmd  `cmd:"" help:"See what can be asked for, and what is free."`
-	Billing  billingCmd  `cmd:"" help:"See what was charged, and for what."`
-	Account  accountCmd  `cmd:"" help:"Show your account and its balance; make and change accounts (for operators)."`
-	Key      keyCmd      `cmd:"" help:"Make, list, change and end the API keys of your account."`
-	SSHKey   sshKeyCmd   `cmd:"" name:"ssh-key" help:"See and change the SSH keys that pods get."`
-	Secret   secretCmd   `cmd:"" help:"Keep secrets that the environment of pods refers to."`
-	Host     hostCmd     `cmd:"" help:"See hosts, change them, and let new ones join (for operators)."`
-	Image    imageCmd    `cmd:"" help:"See which images hosts have, and have them get some ahead of pods (for operators)."`
-	Raft     raftCmd     `cmd:"" help:"See, add and remove schedulers of the control plane (for operators)."`
-	Snapshot snapshotCmd `cmd:"" help:"Save copies of the control plane's state, and restore it from one (for operators)."`
-	Debug    debugCmd    `cmd:"" help:"Collect what a report of a fault needs (for operators)."`
-	Admin    adminCmd    `cmd:"" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices (for operators)."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Pod      podCmd        `cmd:"" group:"pods" help:"Create, see, control and enter pods."`
+	Template templateCmd   `cmd:"" group:"pods" help:"Keep configurations that pods are made from."`
+	Registry registryCmd   `cmd:"" group:"pods" help:"Keep credentials for private images."`
+	Secret   secretCmd     `cmd:"" group:"pods" help:"Keep secrets that the environment of pods refers to."`
+	Volume   volumeCmd     `cmd:"" group:"pods" help:"Keep network volumes: storage that outlives pods."`
+	S3Key    s3KeyCmd      `cmd:"" group:"pods" name:"s3-key" help:"Keep keys with which S3 clients reach the files of network volumes."`
+	Net      netCmd        `cmd:"" group:"pods" help:"See and check the private networks of your pods."`
+	Catalog  catalogCmd    `cmd:"" group:"pods" help:"See what can be asked for, and what is free."`
+	Account  accountCmd    `cmd:"" group:"account" help:"Show your account and its balance; make and change accounts (for operators)."`
+	Billing  billingCmd    `cmd:"" group:"account" help:"See what was charged, and for what."`
+	Key      keyCmd        `cmd:"" group:"account" help:"Make, list, change and end the API keys of your account."`
+	SSHKey   sshKeyCmd     `cmd:"" group:"account" name:"ssh-key" help:"See and change the SSH keys that pods get."`
+	Host     hostCmd       `cmd:"" group:"operators" help:"See hosts, change them, and let new ones join."`
+	Image    imageCmd      `cmd:"" group:"operators" help:"See which images hosts have, and have them get some ahead of pods."`
+	Raft     raftCmd       `cmd:"" group:"operators" help:"See, add and remove schedulers of the control plane."`
+	Snapshot snapshotCmd   `cmd:"" group:"operators" help:"Save copies of the control plane's state, and restore it from one."`
+	Admin    adminCmd      `cmd:"" group:"operators" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices."`
+	Debug    debugCmd      `cmd:"" group:"operators" help:"Collect what a report of a fault needs."`
+	Dev      devCmd        `cmd:"" group:"program" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`
+	Contexts contextCmd    `cmd:"" group:"program" name:"context" help:"Keep the addresses and keys of several clusters, and choose one."`
+	Complete completionCmd `cmd:"" group:"program" name:"completion" help:"Print the completion for bash, zsh or fish."`
+	Versions versionCmd    `cmd:"" group:"program" name:"version" help:"Print the version."`
+
+	// What docker's and kubectl's users type without thinking.
+	Ps      podListCmd    `cmd:"" group:"program" hidden:""`
+	Logs    podLogsCmd    `cmd:"" group:"program" hidden:""`
+	Exec    podExecCmd    `cmd:"" group:"program" hidden:""`
+	Cp      podCpCmd      `cmd:"" group:"program" hidden:""`
+	Stop    podStopCmd    `cmd:"" group:"program" hidden:""`
+	Start   podStartCmd   `cmd:"" group:"program" hidden:""`
+	Restart podRestartCmd `cmd:"" group:"program" hidden:""`
+	Rm      podDeleteCmd  `cmd:"" group:"program" hidden:""`
+	Run     podCreateCmd  `cmd:"" group:"program" hidden:""`
+	Words   wordsCmd      `cmd:"" group:"program" hidden:"" name:"__complete"`
+}
+
+// groups are the headings of the commands in the help.
+func groups() kong.Groups {
+	return kong.Groups{
+		"pods": "Pods, and what they use:", "account": "Your account:", "operators": "For operators:", "program": "This program:",
+	}
+}
+
+// aliases are further names of commands, wherever one has the name and no other has the alias.
+func aliases() map[string][]string {
+	return map[string][]string{
+		"list": {"ls", "ps"}, "get": {"describe", "inspect", "show"}, "show": {"get", "describe"}, "delete": {"rm", "remove"},
+		"remove": {"rm", "delete"}, "create": {"run", "add", "new"}, "update": {"edit", "set"}, "logs": {"log"}, "ssh": {"shell"},
+		"use": {"switch"}, "pod": {"pods", "po"}, "template": {"templates"}, "registry": {"registries"}, "secret": {"secrets"},
+		"volume": {"volumes", "vol"}, "s3-key": {"s3-keys"}, "net": {"network", "networks"}, "account": {"accounts"}, "key": {"keys"},
+		"ssh-key": {"ssh-keys"}, "host": {"hosts", "node", "nodes"}, "image": {"images"}, "context": {"contexts", "ctx"},
+		"snapshot": {"snapshots"}, "datacenters": {"datacenter"}, "gpus": {"gpu"}, "cpus": {"cpu"},
+	}
 }
 
 const description = `The command line of Gantry: rent containers with CPUs or GPUs on your own machines.
 
-Where the API is, and the key to it, come from --api and --api-key-file, else from GANTRY_API and GANTRY_API_KEY,
-else from the gantry dev that this user started last. Operators' commands take GANTRY_ADMIN_KEY where it is set.
+Where the API is comes from --api, --context, GANTRY_CONTEXT, GANTRY_API or the context that "gantry context use" chose, in
+this order, else from the gantry dev that this user started last. Keys come from --api-key-file, from a context that was
+named, from GANTRY_API_KEY, or from the context that is in use; operators' commands take GANTRY_ADMIN_KEY where it is set.
 
 Examples:
   sudo gantry dev
   gantry pod create web docker.io/library/nginx:alpine --cpu cpu3c --vcpu 2 --port 80/http --wait
-  gantry pod create train docker.io/me/train:1 --gpu "NVIDIA H100 80GB HBM3" --count 2 -- python train.py
-  gantry pod list
+  gantry pod create train docker.io/me/train:1 --gpu H100 --count 2 -- python train.py
+  gantry pod list --watch
   gantry pod logs -f web
-  gantry pod exec -it web -- sh
+  gantry pod exec -it web sh
   gantry billing --last 7
 
 Exit status:
@@ -76,23 +121,36 @@ Exit status:
   5    the API cannot be reached or is not available now
   6    no room now: no host can take the pod
   7    timed out while waiting
+  8    what answers at the address is no Gantry API
   130  interrupted
 
-pod exec and pod ssh end with the status of the program that ran.`
+pod exec and pod ssh end with the status of the program that ran.
+
+Words of docker and kubectl are understood: ps, run, logs, exec, cp, stop, start, restart and rm are about pods, and
+"gantry pods ls", "gantry host describe" and the like are what they seem.`
 
 // app is what the commands share.
 type app struct {
 	system
-	cli  *cli
-	rest []string // what followed -- on the command line
+	cli    *cli
+	parser *kong.Kong
+	rest   []string // what followed -- on the command line, or the program of pod exec
+
+	operator bool // the command is an operator's
+	guessed  bool // the user was told that the target was guessed
 }
 
 // takeRest lists the commands that take arguments after --.
-var takeRest = []string{"pod create", "pod update", "pod exec", "template create", "template update"}
+func takeRest() []string {
+	return []string{"pod create", "pod update", "pod exec", "template create", "template update", "run", "exec", "__complete"}
+}
 
 // run runs one command line and returns the exit status.
 func run(ctx context.Context, args []string, sys system) int {
 	a := &app{system: sys, cli: &cli{}}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	if at := slices.Index(args, "--"); at >= 0 {
 		args, a.rest = args[:at], args[at+1:]
 	}
@@ -100,11 +158,11 @@ func run(ctx context.Context, args []string, sys system) int {
 		args = []string{"--help"}
 	}
 	helped := false
-	parser, err := newParser(a, kong.Exit(func(int) { helped = true }))
-	if err != nil {
+	var err error
+	if a.parser, err = newParser(a, kong.Exit(func(int) { helped = true })); err != nil {
 		return a.explain(err)
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := a.parser.Parse(args)
 	if helped {
 		return exitOK
 	}
@@ -115,11 +173,10 @@ func run(ctx context.Context, args []string, sys system) int {
 		}
 		return a.explain(&usageError{message: err.Error()})
 	}
-	if len(a.rest) > 0 && !slices.Contains(takeRest, commandWords(parsed.Command())) {
-		return a.explain(&usageError{message: "this command takes no arguments after --", command: parsed.Command()})
+	if err = a.check(commandWords(parsed.Command())); err == nil {
+		parsed.BindTo(ctx, (*context.Context)(nil))
+		err = a.perform(ctx, func() error { return parsed.Run(a) })
 	}
-	parsed.BindTo(ctx, (*context.Context)(nil))
-	err = parsed.Run(a)
 	var bad *usageError
 	if errors.As(err, &bad) && bad.command == "" {
 		bad.command = parsed.Command()
@@ -127,9 +184,68 @@ func run(ctx context.Context, args []string, sys system) int {
 	return a.explain(err)
 }
 
+// check refuses what the command does not go with.
+func (a *app) check(command string) error {
+	if len(a.rest) > 0 && !slices.Contains(takeRest(), command) {
+		return usage("this command takes no arguments after --")
+	}
+	words := strings.Fields(command)
+	if a.cli.Watch && !slices.Contains(watchable(), words[len(words)-1]) {
+		return usage("--watch goes with commands that list or show something")
+	}
+	return a.checkFormat()
+}
+
 func newParser(a *app, more ...kong.Option) (*kong.Kong, error) {
-	return kong.New(a.cli, append(more,
-		kong.Name("gantry"), kong.Description(description), kong.Writers(a.out, a.err),
+	parser, err := kong.New(a.cli, append(more,
+		kong.Name("gantry"), kong.Description(description), kong.Writers(a.out, a.err), groups(), kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 	)...)
+	if err != nil {
+		return nil, err
+	}
+	addAliases(parser.Model.Node)
+	return parser, nil
+}
+
+// addAliases gives the commands below node the further names that none of them has itself.
+func addAliases(node *kong.Node) {
+	taken := map[string]bool{}
+	for _, child := range node.Children {
+		taken[child.Name] = true
+	}
+	for _, child := range node.Children {
+		for _, alias := range aliases()[child.Name] {
+			if !taken[alias] {
+				taken[alias] = true
+				child.Aliases = append(child.Aliases, alias)
+			}
+		}
+		addAliases(child)
+	}
+}
+
+// help prints the help of the program, or of a command, which leaves out the flags that all commands have.
+func help(options kong.HelpOptions, ctx *kong.Context) error {
+	command := ctx.Selected()
+	if command == nil {
+		options.FlagsLast, options.Compact = true, true
+	}
+	hideAliases(ctx.Model.Node)
+	for _, flag := range ctx.Model.Flags {
+		flag.Hidden = command != nil && flag.Name != "help"
+	}
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil || command == nil {
+		return err
+	}
+	_, err := fmt.Fprint(ctx.Stdout, "\nFlags of all commands (--api, --context, -o, --watch and others) and exit statuses: gantry --help\n")
+	return err
+}
+
+// hideAliases takes the further names away, which the help would repeat in every line.
+func hideAliases(node *kong.Node) {
+	node.Aliases = nil
+	for _, child := range node.Children {
+		hideAliases(child)
+	}
 }

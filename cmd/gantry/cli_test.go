@@ -57,7 +57,7 @@ k3n8w0zq5r7d2a  web   RUNNING (stopping)  cpu3c 2 vCPU 4 GB  docker.io/library/n
 			want: result{Code: 3, Err: "gantry: resource not found\n"},
 		},
 		{
-			name: "delete", args: "pod delete " + podID, api: map[string][]string{"DELETE /v2/pods/" + podID: {"204 "}},
+			name: "delete", args: "pod delete " + podID, api: map[string][]string{get(podID): {"200 " + podJSON(nil)}, "DELETE /v2/pods/" + podID: {"204 "}},
 			want: result{Out: "deleted " + podID + "\n"},
 		},
 		{
@@ -77,7 +77,7 @@ k3n8w0zq5r7d2a  web   RUNNING (stopping)  cpu3c 2 vCPU 4 GB  docker.io/library/n
 			name: "a refused value", args: "pod create web img --cpu cpu3c --vcpu 3",
 			api: map[string][]string{"POST /v2/pods": {`422 {"title":"Unprocessable Entity","status":422,"detail":"Request validation failed.","code":"invalid","errors":["$.cpu.vcpuCount: must be a power of two"]}`}},
 			want: result{Code: 2, Err: `gantry: Request validation failed.
-  $.cpu.vcpuCount: must be a power of two
+  --vcpu: must be a power of two
 `},
 		},
 		{
@@ -151,8 +151,8 @@ NVIDIA B200  -     180 GB  12.8  $5.990    -            8     HIGH  dev-1
 			want: result{Code: 2, Err: "gantry: unknown flag --everything\nRun \"gantry pod list --help\" for more.\n"},
 		},
 		{
-			name: "unknown command", args: "pods",
-			want: result{Code: 2, Err: "gantry: unexpected argument pods, did you mean \"pod\"?\nRun \"gantry --help\" for more.\n"},
+			name: "unknown command", args: "podd",
+			want: result{Code: 2, Err: "gantry: unexpected argument podd, did you mean \"pod\"?\nRun \"gantry --help\" for more.\n"},
 		},
 		{
 			name: "neither CPU nor GPU", args: "pod create web img",
@@ -168,7 +168,7 @@ NVIDIA B200  -     180 GB  12.8  $5.990    -            8     HIGH  dev-1
 		},
 		{
 			name: "no API", args: "pod list", env: map[string]string{"GANTRY_API": ""},
-			want: result{Code: 5, Err: "gantry: no API address: no `gantry dev` was started by this user; set GANTRY_API or give --api\n"},
+			want: result{Code: 5, Err: "gantry: no API address: no `gantry dev` was started by this user; set GANTRY_API, give --api, or add a context: gantry context add --help\n"},
 		},
 		{
 			name: "no key", args: "pod list", env: map[string]string{"GANTRY_API_KEY": ""},

@@ -331,6 +331,7 @@ func commands(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	var out []string
+	hideAliases(parser.Model.Node)
 	for _, leaf := range parser.Model.Leaves(true) {
 		out = append(out, commandWords(strings.TrimPrefix(leaf.FullPath(), "gantry ")))
 	}

@@ -16,12 +16,17 @@ type confirmed struct {
 
 // confirm asks on the terminal whether to go on. Where there is none, --yes has to say so.
 func (c confirmed) confirm(ctx context.Context, a *app, question string) error {
-	if c.Yes {
-		return nil
-	}
-	f := terminalOf(a.in)
-	if f == nil {
+	if !c.Yes && terminalOf(a.in) == nil {
 		return usage("%s There is no terminal to ask on: add --yes", question)
+	}
+	return c.ask(ctx, a, question)
+}
+
+// ask asks on the terminal whether to go on. Where there is none, as in scripts, it goes on.
+func (c confirmed) ask(ctx context.Context, a *app, question string) error {
+	f := terminalOf(a.in)
+	if c.Yes || f == nil {
+		return nil
 	}
 	_, _ = fmt.Fprintf(a.err, "%s Type yes to go on: ", question)
 	in, err := newInput(f)

@@ -41,17 +41,30 @@ func (a *app) lastDev() (dev.File, error) {
 
 // connection is where to call, with which key, and what dev.json knows of it.
 type connection struct {
-	api string
-	key fleet.Secret
-	dev dev.File // zero when the API is not that of the last dev
+	api         string
+	key         fleet.Secret // of this command
+	user, admin fleet.Secret // that belong to the address
+	named       bool         // by --context or GANTRY_CONTEXT, so that its keys go before the environment's
+	dev         dev.File     // zero when the API is not that of a dev of this user
 }
 
 // connect returns a client for a user's command, or for an operator's.
 func (a *app) connect(operator bool) (*client.Client, connection, error) {
-	conn, err := a.connection(operator)
+	conn, from, err := a.target()
 	if err != nil {
 		return nil, conn, err
 	}
+	if from == "" {
+		a.sayGuess(conn)
+	}
+	if conn.key, err = a.key(operator, conn); err != nil {
+		return nil, conn, err
+	}
+	a.operator = operator
+	return a.dial(conn)
+}
+
+func (a *app) dial(conn connection) (*client.Client, connection, error) {
 	c, err := client.New(conn.api, conn.key, "gantry/"+version)
 	if err != nil {
 		return nil, conn, usage("%v", err)
@@ -59,22 +72,82 @@ func (a *app) connect(operator bool) (*client.Client, connection, error) {
 	return c, conn, nil
 }
 
-func (a *app) connection(operator bool) (connection, error) {
-	var conn connection
+// target returns where commands go, and in words what says so: "" when it was guessed from the last dev.
+func (a *app) target() (conn connection, from string, err error) {
+	if a.cli.API != "" && a.cli.Context != "" {
+		return conn, "", usage("--api and --context exclude each other")
+	}
 	last, lastErr := a.lastDev()
-	conn.api = first(a.cli.API, a.getenv("GANTRY_API"))
-	switch {
-	case conn.api == "" && lastErr != nil:
-		return conn, &exitError{exitUnavailable, fmt.Errorf("no API address: %w; set GANTRY_API or give --api", lastErr)}
-	case conn.api == "":
-		conn.api = devAddresses(last)
+	direct := func(api, from string) (connection, string, error) {
+		conn := connection{api: withScheme(api)}
+		if lastErr == nil && sameAddress(conn.api, devAddresses(last)) {
+			conn = devConnection(last) // its keys are for this address alone
+			conn.api = withScheme(api)
+		}
+		return conn, from, nil
 	}
-	if lastErr == nil && sameAddress(conn.api, devAddresses(last)) {
-		conn.dev = last // its keys are for this address alone
+	if a.cli.API != "" {
+		return direct(a.cli.API, "--api")
 	}
-	key, err := a.key(operator, conn.dev)
-	conn.key = key
-	return conn, err
+	all, err := a.contexts()
+	if err != nil {
+		return conn, "", err
+	}
+	name := first(a.cli.Context, a.getenv("GANTRY_CONTEXT"))
+	named := name != ""
+	switch api := a.getenv("GANTRY_API"); {
+	case named:
+	case api != "":
+		return direct(api, "GANTRY_API")
+	case all.Current != "":
+		name = all.Current
+	case lastErr != nil:
+		return conn, "", &exitError{exitUnavailable, fmt.Errorf("no API address: %w; set GANTRY_API, give --api, or add a context: gantry context add --help", lastErr)}
+	default:
+		return devConnection(last), "", nil
+	}
+	t, err := all.get(name)
+	if err != nil {
+		return conn, "", err
+	}
+	conn, err = t.connection()
+	conn.named = named
+	return conn, "the context " + name, err
+}
+
+// sayGuess tells that nothing named the cluster that a command goes to.
+func (a *app) sayGuess(conn connection) {
+	if a.guessed {
+		return
+	}
+	a.guessed = true
+	text := "the gantry dev that was started last"
+	if dir, err := dev.LastDir(a.stateHome()); err == nil {
+		text = "gantry dev in " + dir
+		if all, err := a.contexts(); err == nil {
+			if name := all.nameOfDev(dir); name != "" {
+				text += fmt.Sprintf(" (gantry context use %s chooses it for good)", name)
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(a.err, "gantry: no context and no GANTRY_API: using %s, %s\n", printable(text), printable(conn.api))
+}
+
+// withScheme completes addresses that are only HOST:PORT: http for this machine, https for all others.
+func withScheme(addresses string) string {
+	var out []string
+	for one := range strings.SplitSeq(addresses, ",") {
+		one = strings.TrimSpace(one)
+		if one != "" && !strings.Contains(one, "://") {
+			scheme := "https://"
+			if local("http://" + one) {
+				scheme = "http://"
+			}
+			one = scheme + one
+		}
+		out = append(out, one)
+	}
+	return strings.Join(out, ",")
 }
 
 // devAddresses are those of all schedulers of a dev, that of its first one first.
@@ -89,14 +162,20 @@ func devAddresses(last dev.File) string {
 }
 
 // key finds the key. An operator's command prefers keys that are an operator's for sure.
-func (a *app) key(operator bool, last dev.File) (fleet.Secret, error) {
+func (a *app) key(operator bool, conn connection) (fleet.Secret, error) {
 	if a.cli.APIKeyFile != "" {
 		return readKey(a.cli.APIKeyFile, operator)
 	}
 	user := fleet.Secret(strings.TrimSpace(a.getenv("GANTRY_API_KEY")))
-	keys := []fleet.Secret{user, last.APIKey}
-	if operator {
-		keys = []fleet.Secret{fleet.Secret(strings.TrimSpace(a.getenv("GANTRY_ADMIN_KEY"))), last.AdminKey, user}
+	admin := fleet.Secret(strings.TrimSpace(a.getenv("GANTRY_ADMIN_KEY")))
+	keys := []fleet.Secret{user, conn.user}
+	switch {
+	case conn.named && operator:
+		keys = []fleet.Secret{conn.admin, conn.user, admin, user}
+	case conn.named:
+		keys = []fleet.Secret{conn.user, user}
+	case operator:
+		keys = []fleet.Secret{admin, conn.admin, user, conn.user}
 	}
 	for _, key := range keys {
 		if key != "" {

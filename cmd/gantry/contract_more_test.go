@@ -302,10 +302,10 @@ func TestAccountThroughTheRealFace(t *testing.T) {
 	s.good("ssh-key set --none")
 
 	made := record[struct{ Key idOnly }](s, "key create ci --preset restricted --permission pods=read --invoke all")
-	if out := s.good("key get " + made.Key.ID); !strings.Contains(out, "May pods:            read") || !strings.Contains(out, "Invoke:              all endpoints") {
+	if out := s.good("key get " + made.Key.ID); !strings.Contains(out, "Access to pods:            read") || !strings.Contains(out, "Invoke:                    all endpoints") {
 		t.Errorf("get:\n%s", out)
 	}
-	if out := s.good("key update " + made.Key.ID + " --disable --name ci-2"); !strings.Contains(out, "ci-2") || !strings.Contains(out, " no ") {
+	if out := s.good("key update " + made.Key.ID + " --disable --name ci-2"); !strings.Contains(out, "ci-2") || !strings.Contains(out, " disabled ") {
 		t.Errorf("update:\n%s", out)
 	}
 	s.good("key update " + made.Key.ID + " --enable")

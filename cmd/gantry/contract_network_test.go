@@ -152,7 +152,7 @@ y          -  -  -    0.5
 z          -  -  -    0.5
 b          -  -  -    -
 `
-	if !strings.HasPrefix(got, want) {
+	if got = laid(t, got, 0); !strings.HasPrefix(got, want) {
 		t.Errorf("got:\n%s", got)
 	}
 }

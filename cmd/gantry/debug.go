@@ -27,7 +27,8 @@ type debugCmd struct {
 
 type debugBundleCmd struct {
 	File    string        `arg:"" placeholder:"FILE" help:"File to write, a tar.gz."`
-	Metrics []string      `default:"http://127.0.0.1:9413/metrics,http://127.0.0.1:9412/metrics,http://127.0.0.1:9414/metrics" placeholder:"URL" help:"Where metrics are read, on this machine; may be repeated."`
+	Metrics []string      `placeholder:"URL" help:"Where metrics are read; those of this machine's daemons, as their settings in /etc/gantry say, when not given. May be repeated."`
+	Since   time.Duration `default:"2h" placeholder:"TIME" help:"How far back the journals of this machine's daemons are taken, such as 2h; 0 takes none."`
 	Include []string      `sep:"none" type:"path" placeholder:"FILE" help:"Add the end of a daemon's log or settings file, what looks like a secret left out. May be repeated."`
 	Within  time.Duration `default:"2m" help:"What has not come by then is left out."`
 	Force   bool          `help:"Replace a file that is there."`
@@ -35,13 +36,15 @@ type debugBundleCmd struct {
 
 func (debugBundleCmd) Help() string {
 	return `It holds versions, the schedulers and how far each has applied the log, their health, hosts with their notices, the pods of
-hosts that are not well, the settings of data centers, storage and networks, and metrics. Run it on a scheduler's machine: metrics are on
-loopback alone. What could not be had is in manifest.json, with the reason. No pod's variables, image, name or log are in it.
+hosts that are not well and the networks of these hosts, the settings of data centers, storage and networks, and metrics and
+journals of this machine's daemons. Run it as root on a scheduler's machine, and on the machine of a host that has a
+problem: metrics and journals are those of the machine alone. What could not be collected is in manifest.json with the
+reason, is listed, and makes the exit status 1. No pod's variables, image, name or log are in it.
 
 Examples:
 
     gantry debug bundle report.tar.gz
-    journalctl -u gantry-scheduler -o cat --since -2h > scheduler.log && gantry debug bundle report.tar.gz --include scheduler.log --include /etc/gantry/scheduler.toml`
+    gantry debug bundle report.tar.gz --since 24h --include /etc/gantry/scheduler.toml`
 }
 
 const (
@@ -61,8 +64,10 @@ cluster.json    the schedulers: roles, versions, how far each has applied the lo
 health-N.json   the conditions of the scheduler behind each API address
 hosts.json      hosts with their notices, GPUs and versions
 pods-HOST.json  for hosts that are not well: ids and states of their pods
+network-HOST.json  for the same hosts, as far as they answer: what their network should be and is
 settings-*.json data centers, storage backends, networks, GPU types, CPU flavors
 metrics-N.txt   metrics of daemons on the machine where this was made
+journal-UNIT.txt  the journals of these daemons
 files/          ends of files that were named with --include
 
 Secrets are left out: "(left out)" stands in their place. Look through it before you send it all the same: it names your hosts and addresses.
@@ -144,10 +149,15 @@ func (cmd debugBundleCmd) Run(ctx context.Context, a *app) error {
 	if err := out.keep(); err != nil {
 		return err
 	}
+	missing := 0
 	for _, p := range b.parts {
 		if p.Missing != "" {
+			missing++
 			_, _ = fmt.Fprintf(a.err, "without %s: %s\n", printable(p.Name), printable(p.Missing))
 		}
+	}
+	if missing > 0 {
+		return &exitError{exitFailed, fmt.Errorf("%s is written, but lacks %d of %s", printable(cmd.File), missing, count(len(b.parts), "part"))}
 	}
 	return nil
 }
@@ -192,10 +202,28 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 			pods, err := c.HostPods(ctx, id)
 			return pods.Raw, err
 		})
+		raw("network-"+id+".json", func(ctx context.Context) (json.RawMessage, error) {
+			network, err := c.HostNetwork(ctx, id)
+			return network.Raw, err
+		})
 	}
-	for i, url := range cmd.Metrics {
+	urls := cmd.Metrics
+	units := []string(nil)
+	if conn.dev.API == "" { // a gantry dev serves no metrics, and its daemons are no units
+		units = unitsOf(settingsFolder)
+	}
+	if len(urls) == 0 && len(units) > 0 {
+		urls = metricsOf(settingsFolder)
+	}
+	for i, url := range urls {
 		text, err := fetch(ctx, url)
 		faults = append(faults, b.add(fmt.Sprintf("metrics-%d.txt", i+1), []byte(b.scrub.text(string(text))), err))
+	}
+	for _, unit := range units {
+		if cmd.Since > 0 {
+			text, err := journal(ctx, unit, cmd.Since)
+			faults = append(faults, b.add("journal-"+unit+".txt", []byte(b.scrub.text(text)), err))
+		}
 	}
 	for i, path := range cmd.Include {
 		text, err := tail(path)

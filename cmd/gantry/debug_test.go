@@ -73,7 +73,7 @@ func unpacked(t *testing.T, path string) (files map[string]string, missing map[s
 
 func TestBundleThroughTheRealFace(t *testing.T) {
 	s, path := newSite(t), filepath.Join(t.TempDir(), "a.tar.gz")
-	s.good("debug bundle " + path + " --metrics " + s.url + "/no-metrics")
+	s.bad(exitFailed, "debug bundle "+path+" --metrics "+s.url+"/no-metrics")
 	files, missing := unpacked(t, path)
 	for _, name := range []string{
 		"README", "version.json", "health-1.json", "cluster.json", "hosts.json", "settings-datacenters.json", "settings-network.json",
@@ -126,7 +126,7 @@ func TestNoSecretIsInABundle(t *testing.T) {
 		"GET /admin/v1/volume-backends":              {`200 {"backends":[{"id":"ceph","key":"` + planted["by name"] + `","secret":"x"}]}`},
 		"GET /healthz":                               {`503 {"status":"failing"}`},
 	}}, "debug", "bundle", path, "--metrics", scraped.URL, "--metrics", "http://127.0.0.1:1/metrics", "--include", log, "--include", filepath.Join(t.TempDir(), "none"))
-	if got.Code != exitOK || !strings.Contains(got.Err, "without metrics-2.txt: ") || !strings.Contains(got.Err, "without files/2-none: ") {
+	if got.Code != exitFailed || !strings.Contains(got.Err, "is written, but lacks") || !strings.Contains(got.Err, "without metrics-2.txt: ") || !strings.Contains(got.Err, "without files/2-none: ") {
 		t.Errorf("%+v", got)
 	}
 	files, _ := unpacked(t, path)
@@ -173,7 +173,7 @@ func TestNoStoredSecretIsInABundle(t *testing.T) {
 		s.good("host cordon " + h.ID) // those are not well, so their pods are asked for
 	}
 	path := filepath.Join(dir, "a.tar.gz")
-	s.good("debug bundle " + path + " --metrics " + s.url + "/no-metrics")
+	s.bad(exitFailed, "debug bundle "+path+" --metrics "+s.url+"/no-metrics")
 	files, missing := unpacked(t, path)
 	pods := ""
 	for name, text := range files {
@@ -210,7 +210,7 @@ func TestABundleOfADeadCluster(t *testing.T) {
 	began := time.Now()
 	got, _ := gantry(t, setup{env: map[string]string{"GANTRY_API": "http://127.0.0.1:1," + hangs.URL}},
 		"debug", "bundle", path, "--within", "1s", "--metrics", endless.URL, "--metrics", hangs.URL, "--include", log, "--include", pipe)
-	if took := time.Since(began); got.Code != exitOK || took > 20*time.Second {
+	if took := time.Since(began); got.Code != exitFailed || took > 20*time.Second {
 		t.Errorf("after %s: %+v", took, got)
 	}
 	files, missing := unpacked(t, path)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"gantry/dev"
@@ -57,6 +58,11 @@ func (cmd devCmd) Run(ctx context.Context, a *app) error {
 			return usage("there is no home folder to keep data in: give --data-dir")
 		}
 		cfg.DataDir = dev.DefaultDataDir(cfg.StateHome)
+	}
+	if dir, err := filepath.Abs(cfg.DataDir); err == nil && a.contextsPath() != "" {
+		if err := a.addDev(dir); err != nil {
+			_, _ = fmt.Fprintf(a.err, "gantry: no context for this dev: %s\n", printable(err.Error()))
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -21,6 +21,7 @@ const (
 	exitUnavailable = 5
 	exitNoRoom      = 6
 	exitTimeout     = 7
+	exitForeign     = 8
 	exitInterrupted = 130
 )
 
@@ -52,7 +53,10 @@ func exitCode(err error) int {
 	var problem *client.Problem
 	var gone *client.Unreachable
 	var process processExit
+	var foreign *client.Foreign
 	switch {
+	case errors.As(err, &foreign):
+		return exitForeign
 	case err == nil:
 		return exitOK
 	case errors.As(err, &process):
@@ -79,8 +83,11 @@ func problemCode(p *client.Problem) int {
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusConflict:
 		return exitRefused
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		if p.Code == fleet.CodeNoCapacity {
+		switch p.Code {
+		case fleet.CodeNoCapacity:
 			return exitNoRoom
+		case fleet.CodeInUse:
+			return exitRefused
 		}
 		return exitUsage
 	}
@@ -102,7 +109,10 @@ func (a *app) explain(err error) int {
 	var problem *client.Problem
 	if errors.As(err, &problem) {
 		for _, e := range problem.Errors {
-			fmt.Fprintf(out, "  %s\n", printable(e))
+			fmt.Fprintf(out, "  %s\n", printable(inFlags(e)))
+		}
+		if problem.Status == http.StatusForbidden && a.operator && a.getenv("GANTRY_ADMIN_KEY") == "" {
+			fmt.Fprintf(out, "  Operators' commands need an operator's key: set GANTRY_ADMIN_KEY, or choose a context that has one.\n")
 		}
 		for _, e := range problem.Excluded {
 			fmt.Fprintf(out, "  %s: %s\n", count(e.Hosts, "host"), printable(e.Reason))

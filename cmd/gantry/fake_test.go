@@ -94,6 +94,8 @@ type setup struct {
 	env      map[string]string
 	terminal bool
 	ctx      context.Context //nolint:containedctx // of one command line
+	every    time.Duration   // between two looks of --watch
+	screen   int             // columns of standard output; 0: it is no terminal
 }
 
 // gantry runs a command line against a fake API.
@@ -114,7 +116,7 @@ func gantry(t *testing.T, s setup, args ...string) (result, *fakeAPI) {
 	sys := system{
 		in: strings.NewReader(""), out: &out, err: &err, terminal: s.terminal, width: func() int { return 60 },
 		env: func(name string) (string, bool) { v, ok := env[name]; return v, ok && v != "" },
-		now: func() time.Time { return now },
+		now: func() time.Time { return now }, lookEvery: s.every, screenWidth: func() int { return s.screen },
 	}
 	ctx := s.ctx
 	if ctx == nil {

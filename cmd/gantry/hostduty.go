@@ -50,6 +50,11 @@ func (ref hostRef) do(
 	})
 }
 
+// hostText names a host in a question about it.
+func hostText(h client.Host) string {
+	return printable(fmt.Sprintf("host %s (%s, %s, %s)", h.Name, h.ID, h.State, count(h.Pods, "pod")))
+}
+
 // sayState tells what a host is now.
 func sayState(h client.Host) string {
 	return fmt.Sprintf("%s (%s) is %s\n", printable(h.ID), printable(h.Name), printable(string(h.State)))
@@ -194,11 +199,16 @@ Example:
 
 // Run fences a host.
 func (cmd hostFenceCmd) Run(ctx context.Context, a *app) error {
-	question := "Is " + printable(cmd.Host) + " switched off, so that nothing runs there any more?"
-	if err := cmd.confirm(ctx, a, question); err != nil {
-		return err
-	}
-	return cmd.do(ctx, a, (*client.Client).FenceHost, sayState)
+	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+		host, err := c.Host(ctx, id)
+		if err == nil {
+			err = cmd.confirm(ctx, a, "Is "+hostText(host.Value)+" switched off, so that nothing runs there any more?")
+		}
+		if err != nil {
+			return host, err
+		}
+		return c.FenceHost(ctx, id)
+	}, sayState)
 }
 
 type hostRemoveCmd struct {
@@ -216,14 +226,17 @@ Example:
 
 // Run removes a host.
 func (cmd hostRemoveCmd) Run(ctx context.Context, a *app) error {
-	if err := cmd.confirm(ctx, a, "Take "+printable(cmd.Host)+" out for ever?"); err != nil {
-		return err
-	}
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
-		err := c.RemoveHost(ctx, id)
-		if err == nil && a.cli.Output != "json" {
-			_, err = fmt.Fprintf(a.out, "removed %s\n", id)
+		host, err := c.Host(ctx, id)
+		if err == nil {
+			err = cmd.confirm(ctx, a, "Remove "+hostText(host.Value)+" for good? To come back, it has to join again.")
 		}
-		return err
+		if err == nil {
+			err = c.RemoveHost(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		return a.done("removed", id)
 	})
 }

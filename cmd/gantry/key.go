@@ -25,7 +25,7 @@ type keyCmd struct {
 type keyFlags struct {
 	Permission []string `sep:"none" placeholder:"GROUP=ACCESS" help:"Access to a group of routes, over the preset's: none, read or write, such as pods=write. May be repeated."`
 	Invoke     []string `sep:"none" placeholder:"ENDPOINT" help:"Endpoint whose jobs it may submit, or all. May be repeated."`
-	ExpiresIn  string   `placeholder:"TIME" help:"How long it works, for example 720h; for ever when not given."`
+	ExpiresIn  string   `placeholder:"TIME" help:"How long it is valid, for example 720h; without end when not given."`
 }
 
 func (k keyFlags) body(name, preset string, now time.Time) (client.CreateKey, error) {
@@ -109,8 +109,8 @@ func (a *app) showKey(key client.Answer[client.NewKey]) error {
 
 // showSecret prints a secret alone on standard output, and what it is on standard error.
 func (a *app) showSecret(raw json.RawMessage, text, about string) error {
-	if a.cli.Output == "json" {
-		return a.showJSON(raw)
+	if !a.forPeople() {
+		return a.showRaw(raw)
 	}
 	if text == "" {
 		return errors.New("the API did not send the text")
@@ -139,23 +139,50 @@ func (keyListCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(list.Raw, func() string { return keyTable(list.Value.Keys) })
+	return a.show(list.Raw, func() string { return keyTable(list.Value.Keys, a.now()) })
 }
 
-func keyTable(keys []client.Key) string {
+func keyTable(keys []client.Key, now time.Time) string {
 	var rows [][]string
 	for _, k := range keys {
 		rows = append(rows, []string{
-			k.ID, k.Name, k.Hint + "…", permissions(k), yes(!k.Disabled), when(&k.CreatedAt), orDash(when(k.LastUsedAt)), orDash(when(k.ExpiresAt)),
+			k.ID, k.Name, k.Hint + "…", permissions(k), keyState(k, now), when(&k.CreatedAt), orDash(when(k.LastUsedAt)), orDash(when(k.ExpiresAt)),
 		})
 	}
-	return table([]string{"ID", "NAME", "KEY", "MAY", "WORKS", "CREATED", "LAST USED", "ENDS"}, rows)
+	return table([]string{"ID", "NAME", "KEY", "PERMISSIONS", "STATE", "~CREATED", "LAST USED", "EXPIRES"}, rows)
+}
+
+// keyState is whether requests with a key are taken.
+func keyState(k client.Key, now time.Time) string {
+	switch {
+	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):
+		return "ended"
+	case k.Disabled:
+		return "disabled"
+	}
+	return "active"
+}
+
+// operatorKey is what an operator's key may do on operators' routes; "" for a key of an account.
+func operatorKey(k client.Key) string {
+	switch k.Permissions["admin"] {
+	case "write":
+		return "operator:write"
+	case "read":
+		return "operator:read"
+	}
+	return ""
 }
 
 // permissions shows in a stable order what a key may do, in few words where it is the same everywhere.
 func permissions(k client.Key) string {
 	var out, accesses []string
-	for _, group := range slices.Sorted(maps.Keys(k.Permissions)) {
+	groups := slices.Sorted(maps.Keys(k.Permissions))
+	if kind := operatorKey(k); kind != "" {
+		out = []string{kind}
+		groups = slices.DeleteFunc(groups, func(g string) bool { return g == "admin" })
+	}
+	for _, group := range groups {
 		access := k.Permissions[group]
 		if access != "none" {
 			out = append(out, group+":"+access)
@@ -164,8 +191,8 @@ func permissions(k client.Key) string {
 			accesses = append(accesses, access)
 		}
 	}
-	if len(accesses) == 1 && len(k.Permissions) > 1 {
-		return "all:" + accesses[0]
+	if len(accesses) == 1 && len(groups) > 1 && accesses[0] != "none" {
+		return strings.TrimPrefix(operatorKey(k)+" all:"+accesses[0], " ")
 	}
 	return orDash(strings.Join(out, " "))
 }
@@ -191,25 +218,25 @@ func (cmd keyGetCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(key.Raw, func() string { return keySheet(key.Value) })
+	return a.show(key.Raw, func() string { return keySheet(key.Value, a.now()) })
 }
 
-func keySheet(k client.Key) string {
+func keySheet(k client.Key, now time.Time) string {
 	fields := [][2]string{
 		{"Id", k.ID},
 		{"Name", k.Name},
 		{"Key", k.Hint + "…"},
-		{"Works", yes(!k.Disabled)},
+		{"State", keyState(k, now)},
 		{"Created", when(&k.CreatedAt)},
 		{"Last used", orDash(when(k.LastUsedAt))},
-		{"Ends", orDash(when(k.ExpiresAt))},
+		{"Expires", orDash(when(k.ExpiresAt))},
 		{"Invoke", orDash(strings.Join(k.Invoke.IDs, ", "))},
 	}
 	if k.Invoke.All {
 		fields[len(fields)-1][1] = "all endpoints"
 	}
 	for _, group := range slices.Sorted(maps.Keys(k.Permissions)) {
-		fields = append(fields, [2]string{"May " + group, k.Permissions[group]})
+		fields = append(fields, [2]string{"Access to " + group, k.Permissions[group]})
 	}
 	return sheet(fields)
 }
@@ -250,7 +277,7 @@ func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(key.Raw, func() string { return keyTable([]client.Key{key.Value}) })
+	return a.show(key.Raw, func() string { return keyTable([]client.Key{key.Value}, a.now()) })
 }
 
 type keyDeleteCmd struct {

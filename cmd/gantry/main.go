@@ -23,6 +23,12 @@ func main() {
 	sys := system{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, now: time.Now,
 		terminal: isTerminal(os.Stderr), width: func() int { return terminalWidth(os.Stderr) },
+		screenWidth: func() int {
+			if isTerminal(os.Stdout) {
+				return terminalWidth(os.Stdout)
+			}
+			return 0
+		},
 	}
 	code := run(ctx, os.Args[1:], sys)
 	stop()

@@ -89,7 +89,7 @@ func (cmd netCheckCmd) Run(ctx context.Context, a *app) error {
 	names := map[string]string{}
 	if cmd.Account != "" {
 		check, err = c.CheckAccountNetwork(ctx, cmd.Account)
-	} else if check, err = c.CheckNetwork(ctx); err == nil && a.cli.Output != "json" {
+	} else if check, err = c.CheckNetwork(ctx); err == nil && a.forPeople() {
 		names, err = podNames(ctx, c)
 	}
 	if err != nil {

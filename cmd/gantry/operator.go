@@ -22,7 +22,7 @@ type hostCmd struct {
 	Drain    hostDrainCmd    `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
 	Fence    hostFenceCmd    `cmd:"" help:"Vouch that nothing runs on a host any more."`
 	AckAlarm hostAckCmd      `cmd:"" help:"End a host's alarm."`
-	Remove   hostRemoveCmd   `cmd:"" help:"Take a host out for ever."`
+	Remove   hostRemoveCmd   `cmd:"" help:"Remove a host for good."`
 	Token    hostTokenCmd    `cmd:"" help:"Make a token with which one new host may join, once."`
 }
 

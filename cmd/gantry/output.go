@@ -1,62 +1,175 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// show prints an answer: as the API said it, or as people gives it.
+// show prints an answer in the format that was asked for. people returns it as text for people, made of table, sheet and
+// lines whose values went through printable.
 func (a *app) show(raw json.RawMessage, people func() string) error {
-	if a.cli.Output == "json" {
-		return a.showJSON(raw)
+	if !a.forPeople() {
+		return a.showRaw(raw)
 	}
-	_, err := a.out.Write([]byte(people()))
+	return a.page(people())
+}
+
+// forPeople reports whether the output is a table or text rather than a format for programs.
+func (a *app) forPeople() bool {
+	return a.cli.Output == formatTable || a.cli.Output == formatWide
+}
+
+// done tells that something was done with the thing id, where the API answers nothing.
+func (a *app) done(verb, id string) error {
+	switch {
+	case a.forPeople():
+		_, err := fmt.Fprintf(a.out, "%s %s\n", verb, printable(id))
+		return err
+	case a.cli.Output == formatName:
+		_, err := fmt.Fprintln(a.out, printable(id))
+		return err
+	}
+	return nil
+}
+
+// page prints text for people: tables are sorted and laid out for the terminal.
+func (a *app) page(text string) error {
+	out := &strings.Builder{}
+	var rows [][]string
+	flush := func() error {
+		err := a.layout(out, rows)
+		rows = nil
+		return err
+	}
+	for line := range strings.Lines(text) {
+		begins := strings.HasPrefix(line, headMark)
+		if begins || !strings.Contains(line, cellMark) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if !strings.Contains(line, cellMark) {
+			out.WriteString(line)
+			continue
+		}
+		line = strings.TrimSuffix(strings.TrimPrefix(line, headMark), cellMark+"\n")
+		rows = append(rows, strings.Split(line, cellMark))
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	_, err := a.out.Write([]byte(out.String()))
 	return err
 }
 
-// showJSON prints what the API said, indented and otherwise untouched; nothing when it said nothing.
-func (a *app) showJSON(raw json.RawMessage) error {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
+// Marks of a table before page lays it out. No value has them: printable takes control characters out.
+const (
+	headMark = "\x1e" // begins a heading
+	cellMark = "\x1f" // ends a cell
+)
+
+// table makes rows of cells under a heading; page lays them out. A column whose heading begins with ~ is the first to go
+// on a narrow terminal. Control characters are taken out: what the API passes on from a pod must not steer the terminal.
+func table(heading []string, rows [][]string) string {
+	out := &strings.Builder{}
+	out.WriteString(headMark)
+	for _, row := range append([][]string{heading}, rows...) {
+		for _, cell := range row {
+			out.WriteString(printable(cell) + cellMark)
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// layout aligns one table, whose first row is the heading.
+func (a *app) layout(out *strings.Builder, rows [][]string) error {
+	if len(rows) == 0 {
 		return nil
 	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, raw, "", "  "); err != nil {
-		return fmt.Errorf("the API's answer is not JSON: %w", err)
+	if err := sortRows(rows, a.cli.SortBy); err != nil {
+		return err
 	}
-	out.WriteByte('\n')
-	_, err := a.out.Write(out.Bytes())
-	return err
-}
-
-// table aligns rows of cells under a heading. Control characters are taken out: what the API passes on from a pod must
-// not steer the terminal.
-func table(heading []string, rows [][]string) string {
-	all := append([][]string{heading}, rows...)
-	var widths []int
-	for _, row := range all {
-		for i := range row {
-			row[i] = printable(row[i])
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
+	width := 0 // any
+	if a.screenWidth != nil && a.cli.Output != formatWide {
+		width = a.screenWidth()
 	}
-	out := &strings.Builder{}
-	for _, row := range all {
+	rows, widths := fit(rows, width, a.cli.NoHeaders)
+	for _, row := range rows {
 		line := ""
 		for i, cell := range row {
-			line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+			cell = shorten(cell, widths[i])
+			line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+columnGap)
 		}
 		out.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
-	return out.String()
+	return nil
+}
+
+const (
+	columnGap = 2
+	columnMin = 12 // columns are not shortened below this
+)
+
+// fit returns the rows, without the heading when that is bare, and the widths of their columns. When the table is wider than width (0: any), it drops columns
+// marked with ~, the last one first, and then shortens the widest columns but the first.
+func fit(rows [][]string, width int, bare bool) ([][]string, []int) {
+	var minor []bool
+	for i, name := range rows[0] {
+		plain, is := strings.CutPrefix(name, "~")
+		rows[0][i], minor = plain, append(minor, is)
+	}
+	widths := make([]int, len(minor))
+	if bare {
+		rows = rows[1:]
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	over := func() int {
+		sum := -columnGap
+		for _, w := range widths {
+			sum += w + columnGap
+		}
+		return sum - width
+	}
+	for i := len(minor) - 1; i > 0 && width > 0 && over() > 0; i-- {
+		if !minor[i] {
+			continue
+		}
+		widths = slices.Delete(widths, i, i+1)
+		for r := range rows {
+			rows[r] = slices.Delete(rows[r], i, i+1)
+		}
+	}
+	for width > 0 && over() > 0 {
+		widest := 0
+		for i := 1; i < len(widths); i++ {
+			if widest == 0 || widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		if widest == 0 || widths[widest] <= columnMin {
+			break
+		}
+		widths[widest]--
+	}
+	return rows, widths
+}
+
+// shorten cuts text to width, with an ellipsis where something is missing.
+func shorten(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return strings.TrimRight(string([]rune(text)[:width-1]), " ") + "…"
 }
 
 // sheet shows one record: a name and a value in each line, lines without a value left out.

@@ -78,7 +78,7 @@ func podTable(pods []client.Pod, now time.Time) string {
 			orDash(p.DataCenterID), dollars(p.Cost), age(now, p.CreatedAt),
 		})
 	}
-	return table([]string{"ID", "NAME", "STATUS", "COMPUTE", "IMAGE", "PORTS", "CENTER", "COST/H", "AGE"}, rows)
+	return table([]string{"ID", "NAME", "STATUS", "COMPUTE", "IMAGE", "~PORTS", "~CENTER", "~COST/H", "AGE"}, rows)
 }
 
 // statusText shows a status, and the one reason that changes what it means.
@@ -252,8 +252,8 @@ func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w wa
 				}
 			}
 			pods = append(pods, pod.Value)
-			if a.cli.Output == "json" {
-				return a.showJSON(pod.Raw)
+			if !a.forPeople() {
+				return a.showRaw(pod.Raw)
 			}
 			return nil
 		})
@@ -262,9 +262,8 @@ func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w wa
 		}
 		faults = append(faults, named(err, ref, len(refs)))
 	}
-	if a.cli.Output != "json" && len(pods) > 0 {
-		_, err := a.out.Write([]byte(podTable(pods, a.now())))
-		faults = append(faults, err)
+	if a.forPeople() && len(pods) > 0 {
+		faults = append(faults, a.page(podTable(pods, a.now())))
 	}
 	return a.several(faults)
 }
@@ -291,11 +290,14 @@ func (a *app) several(faults []error) error {
 
 type podDeleteCmd struct {
 	podRefs
+	Force bool `short:"f" help:"Delete also pods that are locked."`
+	confirmed
 	waiting
 }
 
 func (podDeleteCmd) Help() string {
-	return `A pod that runs is stopped first. Its log and its disk are gone with it.
+	return `A pod that runs is stopped first. Its log and its disk are gone with it. On a terminal this asks first. A locked pod needs
+--force: the API itself lets the lock refuse stops and restarts alone.
 
 Examples:
 
@@ -313,6 +315,13 @@ func (cmd podDeleteCmd) Run(ctx context.Context, a *app) error {
 	var faults []error
 	for _, ref := range cmd.Pods {
 		err := onPod(ctx, c, ref, func(id string) error {
+			pod, err := c.Pod(ctx, id)
+			if err == nil {
+				err = cmd.allowed(ctx, a, pod.Value)
+			}
+			if err != nil {
+				return err
+			}
 			if err := c.DeletePod(ctx, id); err != nil {
 				return err
 			}
@@ -321,11 +330,7 @@ func (cmd podDeleteCmd) Run(ctx context.Context, a *app) error {
 					return err
 				}
 			}
-			if a.cli.Output == "json" {
-				return nil // the API says nothing
-			}
-			_, err := fmt.Fprintf(a.out, "deleted %s\n", id)
-			return err
+			return a.done("deleted", id)
 		})
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -333,6 +338,18 @@ func (cmd podDeleteCmd) Run(ctx context.Context, a *app) error {
 		faults = append(faults, named(err, ref, len(cmd.Pods)))
 	}
 	return a.several(faults)
+}
+
+// allowed asks for what must not be deleted by a slip.
+func (cmd podDeleteCmd) allowed(ctx context.Context, a *app, pod client.Pod) error {
+	name := printable(first(pod.Name, pod.ID))
+	switch {
+	case pod.Status == fleet.StatusTerminated:
+		return nil
+	case pod.Locked && !cmd.Force:
+		return &exitError{exitRefused, fmt.Errorf("pod %s is locked: gantry pod update %s --no-locked unlocks it, --force deletes it all the same", name, pod.ID)}
+	}
+	return cmd.ask(ctx, a, fmt.Sprintf("Delete pod %s (%s, %s) with its disk and log?", name, printable(pod.ID), pod.Status))
 }
 
 // awaitGone waits until a deleted pod's host has nothing of it any more, as far as the API tells.

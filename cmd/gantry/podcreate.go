@@ -13,7 +13,7 @@ type podCreateCmd struct {
 
 	CPU   string `name:"cpu" placeholder:"FLAVOR" help:"CPU flavor of a CPU pod: see gantry catalog cpus."`
 	VCPU  int    `name:"vcpu" placeholder:"N" help:"vCPUs of a CPU pod, a power of two; 2 when not given."`
-	GPU   string `name:"gpu" placeholder:"TYPE" help:"GPU type of a GPU pod: see gantry catalog gpus."`
+	GPU   string `name:"gpu" placeholder:"TYPE" help:"GPU type of a GPU pod, or a part of its name that means one type, such as H100: see gantry catalog gpus."`
 	Count int    `name:"count" placeholder:"N" help:"GPUs of a GPU pod; 1 when not given."`
 
 	CUDA          []string `name:"cuda" sep:"none" placeholder:"12.8" help:"Only hosts with exactly this CUDA version. May be repeated."`
@@ -65,14 +65,22 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if cmd.DryRun {
-		plan, err := c.PlanPod(ctx, body)
+		var plan client.Answer[client.Pod]
+		err := a.withGPU(ctx, c, &body, func() (err error) {
+			plan, err = c.PlanPod(ctx, body)
+			return err
+		})
 		if err != nil {
 			return err
 		}
 		return a.show(plan.Raw, func() string { return planText(plan.Value) })
 	}
 	body.IdempotencyKey = onceKey(cmd.IdempotencyKey)
-	pod, err := c.CreatePod(ctx, body)
+	var pod client.Answer[client.Pod]
+	err = a.withGPU(ctx, c, &body, func() (err error) {
+		pod, err = c.CreatePod(ctx, body)
+		return err
+	})
 	if err != nil {
 		return a.uncertain(err, body.IdempotencyKey)
 	}

@@ -14,24 +14,33 @@ type podExecCmd struct {
 	podRef
 	Stdin bool `short:"i" help:"Pass standard input on to the program."`
 	TTY   bool `name:"tty" short:"t" help:"Give the program a terminal; Ctrl-C then goes to it. With -i for a shell."`
+
+	Command []string `arg:"" optional:"" passthrough:"" placeholder:"COMMAND" help:"The program and its arguments; flags before it are gantry's. After -- everything is the program's."`
 }
 
 func (podExecCmd) Help() string {
-	return `The program and its arguments follow --; no shell is put between. Its output comes out as it is, and its exit status
+	return `No shell is put between. Its output comes out as it is, and its exit status
 becomes that of this command. Failures of gantry itself are told on standard error after "gantry:". When this command
 is interrupted, the program is killed.
 
 Examples:
 
-    gantry pod exec web -- cat /etc/os-release
+    gantry pod exec web cat /etc/os-release
     gantry pod exec -it web -- sh
     gantry pod exec -i db -- psql < dump.sql`
 }
 
 // Run runs a program in a pod.
 func (cmd podExecCmd) Run(ctx context.Context, a *app) error {
-	if len(a.rest) == 0 {
-		return usage("say the program after --, for example: gantry pod exec web -- ls")
+	command := cmd.Command
+	switch {
+	case len(command) == 0:
+		command = a.rest
+	case len(a.rest) > 0: // a -- of the program's own
+		command = append(append(command, "--"), a.rest...)
+	}
+	if len(command) == 0 {
+		return usage("say the program after the pod, for example: gantry pod exec web ls")
 	}
 	if cmd.TTY && cmd.Stdin && terminalOf(a.in) == nil {
 		return usage("-t with -i needs a terminal on standard input")
@@ -41,7 +50,7 @@ func (cmd podExecCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	return a.exec(ctx, c, cmd.Pod, fleet.ExecRequest{Command: a.rest, Stdin: cmd.Stdin, TTY: cmd.TTY})
+	return a.exec(ctx, c, cmd.Pod, fleet.ExecRequest{Command: command, Stdin: cmd.Stdin, TTY: cmd.TTY})
 }
 
 // processExit is the exit status of a program in a pod, when there is nothing else to say.

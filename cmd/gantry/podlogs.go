@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"gantry/client"
 )
@@ -15,11 +18,13 @@ type podLogsCmd struct {
 	Since      string `placeholder:"TIME" help:"Only lines since then: RFC 3339, or a time ago such as 10m."`
 	Source     string `enum:"all,container,system" default:"all" help:"Whose lines: container, system, or all."`
 	Timestamps bool   `short:"t" help:"Begin each line with its time."`
+	Raw        bool   `help:"Print control and escape sequences to a terminal as they are. Without it, only colors go through."`
 }
 
 func (podLogsCmd) Help() string {
 	return `Lines that the system wrote begin with [system]. A followed log whose connection drops goes on where it was.
-With -o json each line is one JSON object.
+With -o json each line is one JSON object. Starts are not kept apart: the line "[system] start container" begins each.
+On a terminal, escape sequences other than those of colors are taken out, since a pod could steer the terminal with them.
 
 Examples:
 
@@ -44,6 +49,9 @@ func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
 		}
 		q.Since = since
 	}
+	if !a.forPeople() && a.cli.Output != formatJSON {
+		return usage("a log is text, or with -o json a JSON object for each line")
+	}
 	c, _, err := a.connect(false)
 	if err != nil {
 		return err
@@ -57,11 +65,14 @@ func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (cmd podLogsCmd) print(a *app, l client.LogLine) error {
-	if a.cli.Output == "json" {
+	if !a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s\n", l.Raw)
 		return err
 	}
 	text := l.Line
+	if a.screenWidth != nil && a.screenWidth() > 0 && !cmd.Raw {
+		text = colorsOnly(text)
+	}
 	if l.Source == "system" && cmd.Source == "all" {
 		text = "[system] " + text
 	}
@@ -70,6 +81,33 @@ func (cmd podLogsCmd) print(a *app, l client.LogLine) error {
 	}
 	_, err := fmt.Fprintln(a.out, text)
 	return err
+}
+
+// colorSequence sets colors and the like, and nothing else: ESC [ numbers m.
+var colorSequence = regexp.MustCompile("^\x1b\\[[0-9;:]*m")
+
+// colorsOnly takes out of a line what steers a terminal otherwise than by color, and ends colors with it.
+func colorsOnly(line string) string {
+	var out strings.Builder
+	colored := false
+	for line != "" {
+		if color := colorSequence.FindString(line); color != "" {
+			out.WriteString(color)
+			line, colored = line[len(color):], true
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(line)
+		if r == '\t' {
+			out.WriteRune(r)
+		} else {
+			out.WriteString(printable(line[:size]))
+		}
+		line = line[size:]
+	}
+	if colored {
+		out.WriteString("\x1b[0m")
+	}
+	return out.String()
 }
 
 // moment reads a time, or how long ago it was.

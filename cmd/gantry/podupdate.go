@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 
 	"gantry/client"
@@ -19,12 +20,13 @@ type podUpdateCmd struct {
 	Locked           *bool  `negatable:"" help:"Refuse stop and restart, or allow them again."`
 	GlobalNetworking *bool  `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
 	Template         string `placeholder:"ID" help:"Take once what this template says and is not given here."`
+	confirmed
 	waiting
 }
 
 func (podUpdateCmd) Help() string {
 	return `Only what is given changes. Name, lock, registry credential and mounts change in place, mounts with the next start. Another
-image, arguments, environment, ports or disk restart a pod that runs, and wipe its container disk. --env and --port
+image, arguments, environment, ports or disk restart a pod that runs, and wipe its container disk: on a terminal this asks first. --env and --port
 replace all variables and ports; --set-env and --unset-env change single variables. A persistent mount may grow, from the next start of the pod on.
 
 Examples:
@@ -55,8 +57,15 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 		return usage("say what to change")
 	}
 	return onPod(ctx, c, cmd.Pod, func(id string) error {
-		if single {
-			if err := cmd.edit(ctx, a, c, id, &body); err != nil {
+		if single || restarts(body) {
+			now, err := c.Pod(ctx, id)
+			if err == nil && single {
+				err = cmd.edit(a, now.Value, &body)
+			}
+			if err == nil {
+				err = cmd.warn(ctx, a, now.Value)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -95,13 +104,27 @@ func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (cli
 	return body, err
 }
 
-// edit changes single variables of those that the pod has now.
-func (cmd podUpdateCmd) edit(ctx context.Context, a *app, c *client.Client, id string, body *client.UpdatePod) error {
-	pod, err := c.Pod(ctx, id)
-	if err != nil {
-		return err
+// restarts reports whether a change may restart a pod that runs.
+func restarts(body client.UpdatePod) bool {
+	return body.Image != nil || body.Args != nil || body.Env != nil || body.Ports != nil || body.Disk != nil || body.TemplateID != nil
+}
+
+// warn asks on a terminal before a change that restarts a pod and wipes its container disk; elsewhere it says so.
+func (cmd podUpdateCmd) warn(ctx context.Context, a *app, pod client.Pod) error {
+	if !pod.Status.Active() {
+		return nil
 	}
-	env := maps.Clone(pod.Value.Env)
+	what := printable(fmt.Sprintf("This restarts pod %s, which is %s, and wipes its container disk.", first(pod.Name, pod.ID), pod.Status))
+	if cmd.Yes || terminalOf(a.in) != nil {
+		return cmd.ask(ctx, a, what)
+	}
+	_, _ = fmt.Fprintln(a.err, what)
+	return nil
+}
+
+// edit changes single variables of those that the pod has now.
+func (cmd podUpdateCmd) edit(a *app, pod client.Pod, body *client.UpdatePod) error {
+	env := maps.Clone(pod.Env)
 	if env == nil {
 		env = map[string]string{}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 type raftCmd struct {
 	Members  raftMembersCmd  `cmd:"" help:"List the schedulers and how they are."`
 	Add      raftAddCmd      `cmd:"" help:"Make a token with which one new scheduler may join, once."`
-	Remove   raftRemoveCmd   `cmd:"" help:"Take a scheduler out for ever."`
+	Remove   raftRemoveCmd   `cmd:"" help:"Remove a scheduler for good."`
 	Promote  raftPromoteCmd  `cmd:"" help:"Give a scheduler a vote."`
 	Demote   raftDemoteCmd   `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
 	Transfer raftTransferCmd `cmd:"" help:"Hand leadership to another scheduler."`
@@ -46,11 +47,10 @@ func (ref memberRef) do(ctx context.Context, a *app, done string, f func(*client
 	}
 	defer c.Close()
 	return onThing("scheduler", ref.Member, membersOf(ctx, c), func(id string) error {
-		err := f(c, ctx, id)
-		if err == nil && a.cli.Output != "json" {
-			_, err = fmt.Fprintf(a.out, "%s %s\n", done, id)
+		if err := f(c, ctx, id); err != nil {
+			return err
 		}
-		return err
+		return a.done(done, id)
 	})
 }
 
@@ -194,10 +194,20 @@ Examples:
 
 // Run removes a scheduler.
 func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
-	if err := cmd.confirm(ctx, a, "Take the scheduler "+printable(cmd.Member)+" out for ever?"); err != nil {
-		return err
-	}
 	return cmd.do(ctx, a, "removed", func(c *client.Client, ctx context.Context, id string) error {
+		cluster, err := c.Cluster(ctx)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(cluster.Value.Members, func(m client.Member) bool { return m.ID == id && m.RemovedAt == nil })
+		if at < 0 {
+			return &exitError{exitNotFound, fmt.Errorf("no scheduler has the id or name %s", printable(cmd.Member))}
+		}
+		m := cluster.Value.Members[at]
+		question := fmt.Sprintf("Remove the scheduler %s (%s, %s) for good?", printable(m.Name), printable(id), role(m))
+		if err := cmd.confirm(ctx, a, question); err != nil {
+			return err
+		}
 		return c.RemoveMember(ctx, id, cmd.Force)
 	})
 }
@@ -251,7 +261,7 @@ func (cmd raftTransferCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.TransferLeadership(ctx, ""); err != nil || a.cli.Output == "json" {
+	if err := c.TransferLeadership(ctx, ""); err != nil || !a.forPeople() {
 		return err
 	}
 	_, err = fmt.Fprintln(a.out, "leadership was handed on")

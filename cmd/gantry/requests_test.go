@@ -55,12 +55,13 @@ func TestRequests(t *testing.T) {
 			"PATCH /v2/pods/" + podID + ` {"name":"b","mounts":{"persistent":{"size":60,"path":"/w"}},"locked":false}`,
 		}},
 		{args: "pod update " + podID + " --image i2 --env A=1 --port 80 --no-registry --global-networking --template " + tmpl, want: []string{
+			"GET /v2/pods/" + podID,
 			"PATCH /v2/pods/" + podID + ` {"image":"i2","ports":["80/http"],"env":{"A":"1"},"registry":null,"globalNetworking":true,"templateId":"` + tmpl + `"}`,
 		}},
 		{args: "pod update " + podID + " --set-env A=1 --unset-env TOKEN", want: []string{
 			"GET /v2/pods/" + podID, "PATCH /v2/pods/" + podID + ` {"env":{"A":"1"}}`,
 		}},
-		{args: "pod update " + podID + " --no-env --no-ports --args x", want: []string{"PATCH /v2/pods/" + podID + ` {"args":"x","ports":[],"env":{}}`}},
+		{args: "pod update " + podID + " --no-env --no-ports --args x", want: []string{"GET /v2/pods/" + podID, "PATCH /v2/pods/" + podID + ` {"args":"x","ports":[],"env":{}}`}},
 
 		{args: "template create mine img --category CPU --public --no-ssh --jupyter --cuda 12.8 --persistent 20:/w --disk 9", want: []string{
 			`POST /v2/templates {"name":"mine","image":"img","disk":9,"mounts":{"persistent":{"size":20,"path":"/w"}},"public":true,"category":"CPU","startSsh":false,"startJupyter":true,"allowedCudaVersions":["12.8"]}`,
@@ -182,9 +183,9 @@ func TestRequests(t *testing.T) {
 		{args: "host uncordon gpu-01", want: []string{"GET /admin/v1/hosts", "POST " + hosts + host + "/uncordon"}},
 		{args: "host drain " + host, want: []string{"POST " + hosts + host + `/drain {"keepRunning":false}`}},
 		{args: "host drain " + host + " --keep-running", want: []string{"POST " + hosts + host + `/drain {"keepRunning":true}`}},
-		{args: "host fence " + host + " --yes", want: []string{"POST " + hosts + host + "/fence"}},
+		{args: "host fence " + host + " --yes", want: []string{"GET " + hosts + host, "POST " + hosts + host + "/fence"}},
 		{args: "host ack-alarm " + host, want: []string{"POST " + hosts + host + "/ack-alarm"}},
-		{args: "host remove gpu-01 -y", want: []string{"GET /admin/v1/hosts", "DELETE " + hosts + host}},
+		{args: "host remove gpu-01 -y", want: []string{"GET /admin/v1/hosts", "GET " + hosts + host, "DELETE " + hosts + host}},
 
 		{args: "raft members", want: []string{"GET /admin/v1/cluster"}},
 		{args: "raft add", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/tokens {"ttlSeconds":3600}`}},
@@ -194,8 +195,8 @@ func TestRequests(t *testing.T) {
 		}},
 		{args: "raft promote " + member, want: []string{"POST /admin/v1/cluster/members/" + member + "/promote"}},
 		{args: "raft demote sched-2", want: []string{"GET /admin/v1/cluster", "POST /admin/v1/cluster/members/" + member + "/demote"}},
-		{args: "raft remove " + member + " --yes", want: []string{"DELETE /admin/v1/cluster/members/" + member}},
-		{args: "raft remove " + member + " --yes --force", want: []string{"DELETE /admin/v1/cluster/members/" + member + "?force=true"}},
+		{args: "raft remove " + member + " --yes", want: []string{"GET /admin/v1/cluster", "DELETE /admin/v1/cluster/members/" + member}},
+		{args: "raft remove " + member + " --yes --force", want: []string{"GET /admin/v1/cluster", "DELETE /admin/v1/cluster/members/" + member + "?force=true"}},
 		{args: "raft transfer", want: []string{`POST /admin/v1/cluster/transfer {}`}},
 		{args: "raft transfer sched-2", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/transfer {"memberId":"` + member + `"}`}},
 		{args: "raft ca show", want: []string{"GET /admin/v1/ca"}},
@@ -356,7 +357,7 @@ func TestRefusedCommandLines(t *testing.T) {
 		"pod create web i --cpu c --args x -- y":                           "--args and arguments after -- exclude each other",
 		"pod update web":                                                   "say what to change",
 		"pod update web --env A=1 --set-env B=2":                           "exclude each other",
-		"pod exec web":                                                     "say the program after --",
+		"pod exec web":                                                     "say the program after the pod",
 		"pod exec -it web -- sh":                                           "-t with -i needs a terminal",
 		"pod cp a b":                                                       "one of the two must be POD:/PATH",
 		"pod cp web:rel b":                                                 "one of the two must be POD:/PATH",

@@ -70,8 +70,8 @@ Requests:  10 a minute, 200 an hour, 3000 a day
 `}},
 		{"key update m2c9v4x7b1n5q8 --disable", map[string][]string{"PATCH /v2/account/keys/m2c9v4x7b1n5q8": {
 			`200 {"id":"m2c9v4x7b1n5q8","name":"ci","hint":"gk_abc","permissions":{"pods":"read","s3":"read"},"disabled":true,"lastUsedAt":"2026-10-01T12:00:00.000Z","createdAt":"2026-10-01T11:00:00.000Z"}`,
-		}}, result{Out: `ID              NAME  KEY      MAY       WORKS  CREATED                      LAST USED                    ENDS
-m2c9v4x7b1n5q8  ci    gk_abc…  all:read  no     2026-10-01 11:00:00.000 UTC  2026-10-01 12:00:00.000 UTC  -
+		}}, result{Out: `ID              NAME  KEY      PERMISSIONS  STATE     CREATED                      LAST USED                    EXPIRES
+m2c9v4x7b1n5q8  ci    gk_abc…  all:read     disabled  2026-10-01 11:00:00.000 UTC  2026-10-01 12:00:00.000 UTC  -
 `}},
 		{"ssh-key list", world(), result{Out: `TYPE         FINGERPRINT                                         COMMENT
 ssh-ed25519  ` + parseSSHKey(otherLine).fingerprint + `  you@desk
@@ -173,7 +173,7 @@ func TestUncertainCreates(t *testing.T) {
 		if got, _ := gantry(t, setup{api: world()}, append(strings.Fields(args), "--idempotency-key", key)...); got.Code != 0 {
 			t.Errorf("again: %+v", got)
 		}
-		refused, _ := gantry(t, setup{api: map[string][]string{what: {`400 {"status":400,"detail":"no"}`}}}, strings.Fields(args)...)
+		refused, _ := gantry(t, setup{api: map[string][]string{what: {`400 {"status":400,"detail":"no","code":"rule"}`}}}, strings.Fields(args)...)
 		if refused.Err != "gantry: no\n" {
 			t.Errorf("refused: %+v", refused)
 		}

@@ -92,11 +92,10 @@ func (a *app) deleteAll(
 	var faults []error
 	for _, ref := range refs {
 		one := func(id string) error {
-			err := remove(c, ctx, id)
-			if err == nil && a.cli.Output != "json" { // else the API says nothing
-				_, err = fmt.Fprintf(a.out, "deleted %s\n", id)
+			if err := remove(c, ctx, id); err != nil {
+				return err
 			}
-			return err
+			return a.done("deleted", id)
 		}
 		var err error
 		if list == nil {

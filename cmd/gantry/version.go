@@ -4,7 +4,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+
+	"github.com/alecthomas/kong"
 )
+
+// versionFlag is the flag --version, which does what the command does.
+type versionFlag bool
+
+// BeforeReset prints the version and ends the program.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	_, err := fmt.Fprint(app.Stdout, versionText())
+	app.Exit(exitOK)
+	return err
+}
+
+func versionText() string {
+	return fmt.Sprintf("gantry %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
 
 type versionCmd struct{}
 
@@ -20,7 +36,5 @@ func (versionCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(text, func() string {
-		return fmt.Sprintf("gantry %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	})
+	return a.show(text, versionText)
 }

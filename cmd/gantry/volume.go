@@ -42,10 +42,32 @@ func volumeTable(all []client.Volume) string {
 	var rows [][]string
 	for _, v := range all {
 		rows = append(rows, []string{
-			v.ID, v.Name, v.Status, fmt.Sprintf("%d GB", v.Size), usedText(v.Used), v.DataCenter, v.Type, when(&v.CreatedAt), orDash(v.StatusReason),
+			v.ID, v.Name, v.Status, sizeText(v), usedText(v.Used), v.DataCenter, v.Type, when(&v.CreatedAt), orDash(v.StatusReason),
 		})
 	}
-	return table([]string{"ID", "NAME", "STATUS", "SIZE", "USED", "DATA CENTER", "TIER", "CREATED", "REASON"}, rows)
+	return table([]string{"ID", "NAME", "STATUS", "SIZE", "USED", "DATA CENTER", "~TIER", "~CREATED", "REASON"}, rows)
+}
+
+// sizeText shows what a volume holds now and what it is to hold, where they differ.
+func sizeText(v client.Volume) string {
+	if v.Status == "UPDATING" {
+		return fmt.Sprintf("%d of %d GB", v.Provisioned, v.Size)
+	}
+	return fmt.Sprintf("%d GB", v.Size)
+}
+
+func volumeSheet(v client.Volume) string {
+	return sheet([][2]string{
+		{"Id", v.ID},
+		{"Name", v.Name},
+		{"Status", v.Status},
+		{"Reason", v.StatusReason},
+		{"Size", sizeText(v)},
+		{"Used", usedText(v.Used)},
+		{"Data center", v.DataCenter},
+		{"Tier", v.Type},
+		{"Created", when(&v.CreatedAt)},
+	})
 }
 
 func usedText(bytes *int64) string {
@@ -73,7 +95,9 @@ type volumeRef struct {
 }
 
 // do makes one call about the volume and shows its record.
-func (ref volumeRef) do(ctx context.Context, a *app, f func(c *client.Client, id string) (client.Answer[client.Volume], error)) error {
+func (ref volumeRef) do(
+	ctx context.Context, a *app, people func(client.Volume) string, f func(c *client.Client, id string) (client.Answer[client.Volume], error),
+) error {
 	c, _, err := a.connect(false)
 	if err != nil {
 		return err
@@ -84,7 +108,7 @@ func (ref volumeRef) do(ctx context.Context, a *app, f func(c *client.Client, id
 		if err != nil {
 			return err
 		}
-		return a.show(v.Raw, func() string { return volumeTable([]client.Volume{v.Value}) })
+		return a.show(v.Raw, func() string { return people(v.Value) })
 	})
 }
 
@@ -98,7 +122,7 @@ func (volumeGetCmd) Help() string {
 
 // Run shows a network volume.
 func (cmd volumeGetCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, func(c *client.Client, id string) (client.Answer[client.Volume], error) { return c.Volume(ctx, id) })
+	return cmd.do(ctx, a, volumeSheet, func(c *client.Client, id string) (client.Answer[client.Volume], error) { return c.Volume(ctx, id) })
 }
 
 type volumeCreateCmd struct {
@@ -108,7 +132,7 @@ type volumeCreateCmd struct {
 	Type           string        `placeholder:"STANDARD" help:"Tier: STANDARD or HIGH_PERFORMANCE; what the data center offers when not given."`
 	IdempotencyKey string        `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
 	Wait           bool          `help:"Return when the volume's storage is there."`
-	Timeout        time.Duration `default:"5m" help:"With --wait: give up after this time. The volume stays."`
+	Timeout        time.Duration `default:"5m" help:"With --wait: stop waiting after this time. The volume stays."`
 }
 
 func (volumeCreateCmd) Help() string {
@@ -144,12 +168,12 @@ func (cmd volumeCreateCmd) Run(ctx context.Context, a *app) error {
 	return a.show(v.Raw, func() string { return volumeTable([]client.Volume{v.Value}) })
 }
 
-// awaitVolume looks at a volume until its storage is there.
+// awaitVolume looks at a volume until its storage is there, as large as it is to be.
 func awaitVolume(ctx context.Context, c *client.Client, v client.Answer[client.Volume], within time.Duration) (client.Answer[client.Volume], error) {
 	last := v.Value
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for pause := lookMin; v.Value.Status == "CREATING"; pause = min(pause*5/4, lookMax) {
+	for pause := lookMin; v.Value.Status == "CREATING" || v.Value.Status == "UPDATING"; pause = min(pause*5/4, lookMax) {
 		if err := sleep(ctx, pause); err != nil {
 			if ctx.Err() == context.DeadlineExceeded {
 				err = &exitError{exitTimeout, fmt.Errorf("gave up waiting for network volume %s after %v: %s", last.ID, within, orDash(printable(last.StatusReason)))}
@@ -171,12 +195,15 @@ type volumeUpdateCmd struct {
 	volumeRef
 	Name *string `placeholder:"NAME" help:"New name."`
 	Size *int    `placeholder:"GB" help:"GB that it may hold, not less than before. Pods that run have the room without a restart."`
+
+	Wait    bool          `help:"Return when the volume's storage has the new size."`
+	Timeout time.Duration `default:"5m" help:"With --wait: stop waiting after this time. The change goes on."`
 }
 
 func (volumeUpdateCmd) Help() string {
 	return `Examples:
 
-    gantry volume update datasets --size 200
+    gantry volume update datasets --size 200 --wait
     gantry volume update datasets --name corpus`
 }
 
@@ -185,8 +212,19 @@ func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Name == nil && cmd.Size == nil {
 		return usage("say what to change: --name or --size")
 	}
-	return cmd.do(ctx, a, func(c *client.Client, id string) (client.Answer[client.Volume], error) {
-		return c.UpdateVolume(ctx, id, client.UpdateVolume{Name: cmd.Name, Size: cmd.Size})
+	one := func(v client.Volume) string {
+		text := volumeTable([]client.Volume{v})
+		if v.Status == "UPDATING" {
+			text += fmt.Sprintf("Its storage has %d of %d GB so far; pods have the rest as soon as it is there.\n", v.Provisioned, v.Size)
+		}
+		return text
+	}
+	return cmd.do(ctx, a, one, func(c *client.Client, id string) (client.Answer[client.Volume], error) {
+		v, err := c.UpdateVolume(ctx, id, client.UpdateVolume{Name: cmd.Name, Size: cmd.Size})
+		if err == nil && cmd.Wait {
+			v, err = awaitVolume(ctx, c, v, cmd.Timeout)
+		}
+		return v, err
 	})
 }
 
@@ -195,7 +233,7 @@ type volumeDeleteCmd struct {
 }
 
 func (volumeDeleteCmd) Help() string {
-	return `What a volume holds is gone for ever. A volume that a pod has is deleted after the pod is terminated.
+	return `What a volume holds cannot be restored. A volume that a pod has is deleted after the pod is terminated.
 
 Example:
 

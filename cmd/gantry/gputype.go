@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gantry/client"
+	"gantry/fleet"
+)
+
+// withGPU calls place, and once more when the API does not know the GPU type and the catalog has one that is meant.
+func (a *app) withGPU(ctx context.Context, c *client.Client, body *client.CreatePod, place func() error) error {
+	err := place()
+	var problem *client.Problem
+	if body.GPU == nil || !errors.As(err, &problem) ||
+		!slices.ContainsFunc(problem.Errors, func(e string) bool { return strings.HasPrefix(e, "$.gpu.id: ") }) {
+		return err
+	}
+	list, listErr := c.GPUs(ctx, client.GPUQuery{Count: body.GPU.Count})
+	if listErr != nil {
+		return err
+	}
+	id, err := gpuType(list.Value.GPUs, body.GPU.ID)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.err, "GPU type %s\n", printable(id))
+	body.GPU.ID = id
+	return place()
+}
+
+// gpuType returns the id of the type that text means. Of several it is the only one that is free.
+func gpuType(all []client.GPUOffer, text string) (string, error) {
+	var names []string
+	ids := map[string]client.GPUOffer{}
+	for _, g := range all {
+		for _, name := range []string{g.ID, g.Name} {
+			if strings.EqualFold(name, text) {
+				return g.ID, nil
+			}
+			if name != "" {
+				names, ids[name] = append(names, name), g
+			}
+		}
+	}
+	var meant, free []string
+	for _, name := range fleet.Similar(text, names) {
+		if g := ids[name]; !slices.Contains(meant, g.ID) {
+			meant = append(meant, g.ID)
+			if g.Availability != "" && g.Availability != "NONE" {
+				free = append(free, g.ID)
+			}
+		}
+	}
+	within := slices.ContainsFunc(meant, func(id string) bool { // else it is only like them
+		return strings.Contains(strings.ToLower(id+" "+ids[id].Name), strings.ToLower(text))
+	})
+	switch {
+	case within && len(meant) == 1:
+		return meant[0], nil
+	case within && len(free) == 1:
+		return free[0], nil
+	case len(meant) == 0:
+		return "", usage("--gpu: no GPU type has this name: see gantry catalog gpus --free")
+	}
+	return "", usage("--gpu: no GPU type has this name; did you mean \"%s\"?", strings.Join(meant, `" or "`))
+}
