@@ -19,6 +19,16 @@ type Account struct {
 	Quotas     *Quotas   `json:"quotas"`     // nil: those of the daemon
 	Egress     string    `json:"egress"`     // open or none
 	CreatedAt  time.Time `json:"createdAt"`
+	Limits     Limits    `json:"limits"` // by name
+}
+
+// Limits are how much an account may have and has, by name.
+type Limits map[string]LimitUse
+
+// LimitUse is a limit and how much of it is used.
+type LimitUse struct {
+	Limit int64   `json:"limit"`
+	Used  float64 `json:"used"`
 }
 
 // Quotas are how many requests an account may make in each window; 0 is any number.

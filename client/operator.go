@@ -31,6 +31,18 @@ type UpdateAccount struct {
 	Prepaid *bool    `json:"prepaid,omitempty"`
 	Quotas  **Quotas `json:"quotas,omitempty"` // of nil: the daemon's again
 	Egress  *string  `json:"egress,omitempty"` // open or none
+
+	Limits map[string]*int64 `json:"limits,omitempty"` // by name; nil: that of all accounts again
+}
+
+// Limits reads the limits of accounts that have none of their own, by name; for operators.
+func (c *Client) Limits(ctx context.Context) (Answer[map[string]int64], error) {
+	return call[map[string]int64](ctx, c, http.MethodGet, "/admin/v1/limits", nil, nil)
+}
+
+// SetLimits changes limits of accounts that have none of their own; nil takes one back to what Gantry comes with. For operators.
+func (c *Client) SetLimits(ctx context.Context, change map[string]*int64) (Answer[map[string]int64], error) {
+	return call[map[string]int64](ctx, c, http.MethodPatch, "/admin/v1/limits", nil, change)
 }
 
 // UpdateAccount changes an account; for operators.

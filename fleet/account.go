@@ -12,6 +12,8 @@ type Account struct {
 	// Quotas replace the daemon's rate limits for this account; nil: the daemon's.
 	Quotas *Quotas `cbor:"5,keyasint,omitempty"`
 	Egress Egress  `cbor:"6,keyasint,omitempty"`
+	// Limits are those of this account; what they do not name is as for all accounts.
+	Limits Limits `cbor:"7,keyasint,omitempty"`
 }
 
 // Quotas are how many API requests an account may make in each window; 0 in one: any number.

@@ -70,6 +70,8 @@ type AccountView struct {
 	Account    Account
 	Balance    Money // what is left of its credit now; negative when it was not prepaid or storage went on
 	HourlyRate Money // what it spends per hour now, storage included
+	Used       Counts
+	Defaults   Limits // of accounts that have none of their own
 }
 
 // AccountUpdate changes an account; nil leaves a field as it is.
@@ -78,6 +80,7 @@ type AccountUpdate struct {
 	Prepaid *bool
 	Quotas  *Quotas // the zero value: the daemon's again
 	Egress  *Egress
+	Limits  map[string]*int64 // by name; nil: that of all accounts again
 }
 
 // KeyRequest asks for a key.

@@ -11,24 +11,25 @@ type Code string
 
 // The codes.
 const (
-	CodeInvalid      Code = "invalid"      // a value breaks its own rule: 422
-	CodeConflictRule Code = "rule"         // values break a rule between them: 400
-	CodeMalformed    Code = "malformed"    // the request cannot be read: 400
-	CodeUnauthorized Code = "unauthorized" // no usable credential: 401
-	CodeNoCredit     Code = "low_balance"  // the balance does not cover one hour: 402
-	CodeForbidden    Code = "forbidden"    // the credential lacks the permission: 403
-	CodeNotFound     Code = "not_found"    // not there, or not the caller's: 404
-	CodeNotAllowed   Code = "not_allowed"  // not in this state: 409
-	CodeNoCapacity   Code = "no_capacity"  // no room now: 400
-	CodeInUse        Code = "in_use"       // other things refer to it: 400
-	CodeStale        Code = "stale"        // decided on an old view: decide again
-	CodeExists       Code = "exists"       // already there: 409
-	CodeUnavailable  Code = "unavailable"  // outcome unknown or no leader: 503
-	CodeLimited      Code = "rate_limited" // 429
-	CodeTooLarge     Code = "too_large"    // 413
-	CodeMediaType    Code = "media_type"   // 415
-	CodeMethod       Code = "method"       // 405
-	CodeInternal     Code = "internal"     // a fault of ours: 500
+	CodeInvalid      Code = "invalid"        // a value breaks its own rule: 422
+	CodeConflictRule Code = "rule"           // values break a rule between them: 400
+	CodeMalformed    Code = "malformed"      // the request cannot be read: 400
+	CodeUnauthorized Code = "unauthorized"   // no usable credential: 401
+	CodeNoCredit     Code = "low_balance"    // the balance does not cover one hour: 402
+	CodeForbidden    Code = "forbidden"      // the credential lacks the permission: 403
+	CodeNotFound     Code = "not_found"      // not there, or not the caller's: 404
+	CodeNotAllowed   Code = "not_allowed"    // not in this state: 409
+	CodeNoCapacity   Code = "no_capacity"    // no room now: 400
+	CodeInUse        Code = "in_use"         // other things refer to it: 400
+	CodeStale        Code = "stale"          // decided on an old view: decide again
+	CodeExists       Code = "exists"         // already there: 409
+	CodeUnavailable  Code = "unavailable"    // outcome unknown or no leader: 503
+	CodeLimited      Code = "rate_limited"   // 429
+	CodeTooLarge     Code = "too_large"      // 413
+	CodeMediaType    Code = "media_type"     // 415
+	CodeMethod       Code = "method"         // 405
+	CodeInternal     Code = "internal"       // a fault of ours: 500
+	CodeQuota        Code = "quota_exceeded" // the account has as much as it may: 403
 )
 
 // Error is an error that a user may see. Msg is for the user and holds no secret and no submitted

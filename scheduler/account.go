@@ -81,10 +81,29 @@ func (s *Service) AccountByID(ctx context.Context, id fleet.AccountID) (fleet.Ac
 }
 
 func accountView(v *state.View, a fleet.Account, now time.Time) fleet.AccountView {
-	return fleet.AccountView{Account: a, Balance: v.Balance(a.ID, now), HourlyRate: v.HourlyRate(a.ID)}
+	return fleet.AccountView{
+		Account: a, Balance: v.Balance(a.ID, now), HourlyRate: v.HourlyRate(a.ID), Used: v.Used(a.ID), Defaults: v.Limits(),
+	}
 }
 
-// UpdateAccount changes an account. Errors: not_found, invalid (quotas, egress).
+// Limits returns the limits that an operator set for all accounts that have none of their own.
+func (s *Service) Limits(ctx context.Context) (fleet.Limits, error) {
+	var out fleet.Limits
+	err := s.read(ctx, func(v *state.View) error { out = v.Limits(); return nil })
+	return out, err
+}
+
+// SetLimits sets limits, by their names, of all accounts that have none of their own; nil: as where nobody set another. It returns
+// all that are set then. Errors: invalid.
+func (s *Service) SetLimits(ctx context.Context, change map[string]*int64) (fleet.Limits, error) {
+	out, err := propose[fleet.Limits](ctx, s, state.SetLimits{Limits: change})
+	if err == nil {
+		s.Log.Info("limits of all accounts changed", "limits", len(change))
+	}
+	return out, err
+}
+
+// UpdateAccount changes an account. Errors: not_found, invalid (quotas, egress, limits).
 func (s *Service) UpdateAccount(
 	ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate,
 ) (fleet.AccountView, error) {
@@ -92,7 +111,7 @@ func (s *Service) UpdateAccount(
 		return fleet.AccountView{}, err
 	}
 	_, err := propose[fleet.Account](ctx, s, state.UpdateAccount{
-		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas, Egress: change.Egress,
+		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas, Egress: change.Egress, Limits: change.Limits,
 	})
 	if err != nil {
 		return fleet.AccountView{}, err

@@ -61,7 +61,7 @@ func newCluster(t *testing.T) *cluster {
 	must(err)
 	boot, err := Bootstrap(sealer, ca, time.Now())
 	must(err)
-	c.must(boot, state.PutAccount{Account: fleet.Account{ID: acme, Name: "Acme", CreatedAt: time.Now()}})
+	c.must(boot, state.PutAccount{Account: fleet.Account{ID: acme, Name: "Acme", CreatedAt: time.Now(), Limits: fleet.Limits{"runningPods": fleet.MaxLimit}}})
 	return c
 }
 

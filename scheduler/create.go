@@ -86,7 +86,7 @@ func (s *Service) plan(
 		if err != nil {
 			return err
 		}
-		if err := affordable(v, who.Account, &pod.Spec, pod.HourlyRate, pod.CreatedAt); err != nil {
+		if err := rentable(v, who.Account, nil, &pod, pod.CreatedAt); err != nil {
 			return err
 		}
 		bind, center, err := want.bind(v, &pod, mine)
@@ -101,17 +101,22 @@ func (s *Service) plan(
 	return pod, epoch, err
 }
 
-// affordable refuses what a prepaid account cannot pay for an hour.
-func affordable(v *state.View, id fleet.AccountID, spec *fleet.PodSpec, rate fleet.Money, now time.Time) error {
+// rentable refuses a pod that is to run, at its hourly rate, when its account may not have it, or is prepaid and cannot pay it for
+// an hour. Old is the pod as it is, stopped; nil: there is none yet.
+func rentable(v *state.View, id fleet.AccountID, old, pod *fleet.Pod, now time.Time) error {
 	account, ok := v.Account(id)
-	switch {
-	case !ok:
+	if !ok {
 		return fleet.NotFound("account")
+	}
+	if err := v.MayRun(id, old, &pod.Spec, pod.HourlyRate); err != nil {
+		return err
+	}
+	switch {
 	case !account.Prepaid:
 		return nil
-	case spec.GPU != nil && rate == 0:
+	case pod.Spec.GPU != nil && pod.HourlyRate == 0:
 		return fleet.BreaksRule("this GPU type has no price yet, and a prepaid account cannot rent it")
-	case v.Balance(id, now) < v.PodRate(*spec, rate):
+	case !v.Covers(id, v.PodRate(pod.Spec, pod.HourlyRate), now):
 		return &fleet.Error{Code: fleet.CodeNoCredit, Msg: "Your account balance is too low to rent a pod"}
 	}
 	return nil

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func (w *world) priceGPU(hourly fleet.Money) {
 func (w *world) settle() {
 	w.t.Helper()
 	cmd := state.SettleMeters{At: w.clock().Truncate(time.Hour)}
-	w.view(func(v *state.View) { cmd.Meters = v.OpenMeters(cmd.At) })
+	w.view(func(v *state.View) { cmd.Meters = v.OpenMeters(cmd.At, math.MaxInt) })
 	w.must(cmd)
 }
 

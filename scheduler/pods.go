@@ -142,7 +142,9 @@ func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state
 		if now, err := rateOf(cat, &p.Spec); err == nil {
 			rate = now
 		}
-		if err := affordable(v, who.Account, &p.Spec, rate, cmd.At); err != nil {
+		next := p
+		next.HourlyRate = rate
+		if err := rentable(v, who.Account, &p, &next, cmd.At); err != nil {
 			return err
 		}
 		want, err := demandOf(v, cat, &p.Spec)

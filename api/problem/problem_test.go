@@ -20,7 +20,7 @@ import (
 func TestStatusOfEveryCode(t *testing.T) {
 	for code, want := range map[fleet.Code]int{
 		fleet.CodeInvalid: 422, fleet.CodeConflictRule: 400, fleet.CodeMalformed: 400, fleet.CodeUnauthorized: 401, fleet.CodeNoCredit: 402,
-		fleet.CodeForbidden: 403, fleet.CodeNotFound: 404, fleet.CodeNotAllowed: 409, fleet.CodeNoCapacity: 400, fleet.CodeStale: 503,
+		fleet.CodeForbidden: 403, fleet.CodeQuota: 403, fleet.CodeNotFound: 404, fleet.CodeNotAllowed: 409, fleet.CodeNoCapacity: 400, fleet.CodeStale: 503,
 		fleet.CodeExists: 409, fleet.CodeUnavailable: 503, fleet.CodeLimited: 429, fleet.CodeTooLarge: 413, fleet.CodeMediaType: 415,
 		fleet.CodeMethod: 405, fleet.CodeInternal: 500, "unheard-of": 500, "": 500,
 	} {

@@ -19,6 +19,8 @@ type Account struct {
 	Prepaid    bool    `json:"prepaid" doc:"Whether it spends credit: without one hour of a pod's cost the pod is refused (402), and without any credit pods are ended. Others are metered all the same and never stopped."`
 	Egress     string  `json:"egress" doc:"What its pods reach outside of their private networks. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none"`
 	CreatedAt  Time    `json:"createdAt" doc:"When it was made."`
+
+	Limits AccountLimits `json:"limits" doc:"How much it may have, and has. What would be more is refused: 403, quota_exceeded."`
 }
 
 // wordOpen is fleet.EgressOpen in words.
@@ -42,5 +44,6 @@ func accountRecord(v fleet.AccountView) Account {
 	return Account{
 		ID: string(v.Account.ID), Name: v.Account.Name, Balance: v.Balance.USD(), HourlyRate: v.HourlyRate.USD(),
 		Prepaid: v.Account.Prepaid, Egress: cmp.Or(string(v.Account.Egress), wordOpen), CreatedAt: Time{v.Account.CreatedAt},
+		Limits: accountLimits(&v),
 	}
 }

@@ -59,7 +59,7 @@ func exampleCenter() DataCenter {
 }
 
 func exampleAccount() Account {
-	return Account{ID: "a5f8k2m7q1w4z9", Name: "research", Egress: wordOpen, CreatedAt: exampleTime(0)}
+	return Account{ID: "a5f8k2m7q1w4z9", Name: "research", Egress: wordOpen, CreatedAt: exampleTime(0), Limits: exampleAccountLimits()}
 }
 
 func exampleHost() Host {

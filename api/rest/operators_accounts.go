@@ -40,6 +40,8 @@ type UpdateAccountRequest struct {
 	Prepaid *bool                `json:"prepaid,omitempty" doc:"Whether the account spends credit and may spend no more than it has." example:"true"`
 	Quotas  Maybe[AccountQuotas] `json:"quotas,omitzero" doc:"Rate limits of its own; null: the daemon's again."`
 	Egress  string               `json:"egress,omitempty" doc:"What its pods reach outside of their private networks, from now on, those that run included. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none" example:"none"`
+
+	Limits *LimitChanges `json:"limits,omitempty" doc:"How much it may have; null in one: as much as all accounts."`
 }
 
 // CreateAccountKeyRequest is the body that makes a key for an account.
@@ -103,6 +105,7 @@ func (a *API) registerAccounts() {
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{accountIDParam(), onceParam()},
 		in: AddCreditRequest{Amount: 25}, out: Balance{Balance: 25},
 	}, a.addCredit)
+	a.registerLimits()
 }
 
 func (a *API) listAccounts(ctx context.Context, _ *call, _ *none) (*OperatorAccountList, error) {
@@ -134,6 +137,9 @@ func (a *API) updateAccount(ctx context.Context, c *call, in *UpdateAccountReque
 		if q := in.Quotas.Value; q != nil {
 			*change.Quotas = fleet.Quotas(*q)
 		}
+	}
+	if in.Limits != nil {
+		change.Limits = in.Limits.change()
 	}
 	switch in.Egress {
 	case wordOpen:

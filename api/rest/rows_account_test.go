@@ -12,6 +12,7 @@ import (
 
 func init() {
 	addRows(accountRows, "200 account with its money", "200 SSH keys", "422 SSH key")
+	addRows(accountLimitRows, "200 limits", "403 quota exceeded")
 	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key",
 		"key of a key that expires")
 }
@@ -167,5 +168,43 @@ func disable(t *testing.T, p *plane.Plane, yes bool) {
 	t.Helper()
 	if _, err := p.UpdateKey(t.Context(), p.Who(plane.User), "key00000000005", fleet.KeyUpdate{Disabled: &yes}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// accountLimitRows are the limits of accounts, as operators set them and as their owners meet them.
+func accountLimitRows() []row {
+	v := func(name, rule, method, path, body string) row {
+		return row{topic: "account-limits", name: name, rule: rule, method: method, path: "/admin/v1/" + path, key: plane.Operator, body: body}
+	}
+	most := func(name string, value int64) func(*testing.T, *plane.Plane) {
+		return func(t *testing.T, p *plane.Plane) {
+			housed(t, p)
+			if _, err := p.Service.SetLimits(t.Context(), map[string]*int64{name: &value}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(name, path, body string, setup func(*testing.T, *plane.Plane)) row {
+		return row{topic: "account-limits", name: name, rule: "403 quota exceeded", method: "POST", path: path, key: plane.User, body: body, setup: setup}
+	}
+	const account, volume = "accounts/acc00000000002", `{"name":"datasets","size":100,"dataCenter":"dev-1"}`
+	again := refused("pods-again", "/v2/pods", gpuBody, nil)
+	again.rule, again.header, again.before = "create happens once", []string{"Idempotency-Key", "make-1"}, 1
+	again.setup = most("pods", 1)
+	return []row{
+		v("default", "200 limits", "GET", "limits", ""),
+		v("default-set", "200 limits", "PATCH", "limits", `{"pods":5,"spendPerHour":10,"gpus":null}`),
+		v("default-null", "422 wrong type", "PATCH", "limits", `{"pods":"5"}`),
+		v("default-bound", "422 bound", "PATCH", "limits", `{"pods":-1}`),
+		v("default-unknown", "422 unknown property", "PATCH", "limits", `{"pets":1}`),
+		v("account-set", "200 limits", "PATCH", account, `{"limits":{"pods":5,"gpus":null}}`),
+		v("account-bound", "422 bound", "PATCH", account, `{"limits":{"clusters":1000000000001}}`),
+		refused("pods", "/v2/pods", gpuBody, most("pods", 0)),
+		refused("dry-run", "/v2/pods?dryRun=true", gpuBody, most("gpus", 0)),
+		refused("bytes", "/v2/pods", gpuBody, most("specificationBytes", 1)),
+		refused("spend", "/v2/pods", gpuBody, most("spendPerHour", 1)),
+		refused("volumes", "/v2/network-volumes", volume, most("networkVolumes", 0)),
+		refused("volume-gb", "/v2/network-volumes", volume, most("networkVolumeGB", 99)),
+		again,
 	}
 }

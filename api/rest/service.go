@@ -97,6 +97,9 @@ type Service interface {
 	Accounts(ctx context.Context) ([]fleet.AccountView, error)
 	AccountByID(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
 	UpdateAccount(ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate) (fleet.AccountView, error)
+	// Limits returns the limits that were set for accounts that have none of their own; SetLimits changes them, and nil takes one back.
+	Limits(ctx context.Context) (fleet.Limits, error)
+	SetLimits(ctx context.Context, change map[string]*int64) (fleet.Limits, error)
 	// AddCredit adds to an account's balance and returns what it is then; replayed tells that once was seen
 	// before.
 	AddCredit(ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once) (balance fleet.Money, replayed bool, err error)

@@ -17,6 +17,7 @@ type accountCmd struct {
 	Get    accountGetCmd    `cmd:"" help:"Show an account (for operators)."`
 	Update accountUpdateCmd `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
 	Credit accountCreditCmd `cmd:"" help:"Add to an account's balance (for operators)."`
+	Limits accountLimitsCmd `cmd:"" help:"Show or change how much accounts may have that have no limits of their own (for operators)."`
 	Key    accountKeyCmd    `cmd:"" help:"Make a key of an account, for example its first (for operators)."`
 }
 
@@ -58,7 +59,7 @@ func accountSheet(acc client.Account) string {
 		{"Requests", quotasText(acc.Quotas)},
 		{"Egress", egressText(acc.Egress)},
 		{"Created", when(&acc.CreatedAt)},
-	}...))
+	}...)) + limitsText(acc.Limits)
 }
 
 // quotasText shows rate limits of an account's own; empty when it has none.
@@ -196,6 +197,8 @@ type accountUpdateCmd struct {
 	RateDay     *int    `placeholder:"N" help:"Requests that it may make in a day; 0 is any number."`
 	RateDefault bool    `help:"The daemon's rate limits again."`
 	Egress      *string `enum:"open,none" placeholder:"KIND" help:"What its pods reach outside of their private networks: open, or none."`
+
+	Limit map[string]string `placeholder:"NAME=N" help:"How much it may have, such as pods=2000; NAME=default: as much as all accounts. May be repeated."`
 }
 
 func (accountUpdateCmd) Help() string {
@@ -208,7 +211,8 @@ Examples:
     gantry account update r4t8y2u6i1o5p9 --prepaid
     gantry account update r4t8y2u6i1o5p9 --rate-minute 600 --rate-hour 20000
     gantry account update r4t8y2u6i1o5p9 --rate-default
-    gantry account update r4t8y2u6i1o5p9 --egress none`
+    gantry account update r4t8y2u6i1o5p9 --egress none
+    gantry account update r4t8y2u6i1o5p9 --limit pods=2000 --limit gpus=default`
 }
 
 // Run changes an account.
@@ -220,8 +224,12 @@ func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 		return usage("--rate-default excludes the other rates")
 	case cmd.RateDefault:
 		body.Quotas = new(*client.Quotas)
-	case !rates && body == (client.UpdateAccount{}):
+	case !rates && len(cmd.Limit) == 0 && body.Name == nil && body.Prepaid == nil && body.Egress == nil:
 		return usage("say what to change")
+	}
+	var err error
+	if body.Limits, err = limitsOf(cmd.Limit); err != nil {
+		return err
 	}
 	return cmd.on(ctx, a, func(c *client.Client, id string) (err error) {
 		if rates {

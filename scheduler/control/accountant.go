@@ -108,17 +108,21 @@ func (a *Accountant) look(ctx context.Context, now time.Time, purged *time.Time)
 // that an hour is written once.
 func (a *Accountant) settle(ctx context.Context, now time.Time) error {
 	hour := now.Truncate(time.Hour)
-	var open []state.MeterID
-	err := a.Store.View(func(v *state.View) error { open = v.OpenMeters(hour); return nil })
-	if err != nil {
-		return err
-	}
-	for batch := range slices.Chunk(open, settleBatch) {
-		if _, err := a.propose(ctx, state.SettleMeters{Meters: batch, At: hour}); err != nil {
+	for {
+		var due, left []state.MeterID
+		look := func(into *[]state.MeterID) error {
+			return a.Store.View(func(v *state.View) error { *into = v.OpenMeters(hour, settleBatch); return nil })
+		}
+		if err := look(&due); err != nil || len(due) == 0 {
+			return err
+		}
+		if _, err := a.propose(ctx, state.SettleMeters{Meters: due, At: hour}); err != nil {
 			return fmt.Errorf("settle meters: %w", err)
 		}
+		if err := look(&left); err != nil || len(due) < settleBatch || slices.Equal(left, due) {
+			return err // the last, or what cannot be settled now
+		}
 	}
-	return nil
 }
 
 // exhaust ends what accounts have running that had no credit at the last look either; what is left is

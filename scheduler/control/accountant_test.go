@@ -104,7 +104,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	tok := fleet.JoinToken{ID: "t", Hash: []byte("h"), DataCenter: "dc", Cloud: fleet.CloudSecure, ExpiresAt: now.Add(time.Hour)}
 	c.must(
 		state.Bootstrap{ClusterID: "c", At: now},
-		state.PutAccount{Account: fleet.Account{ID: "acme", Prepaid: true}},
+		state.PutAccount{Account: fleet.Account{ID: "acme", Prepaid: true, Limits: fleet.Limits{"runningPods": fleet.MaxLimit}}},
 		state.PutToken{Token: tok, At: now},
 		state.JoinHost{Token: "t", Hash: tok.Hash, Host: fleet.Host{ID: "host", MachineID: "m"}, At: now},
 		state.ConnectHost{Host: "host", MachineID: "m", BootID: "boot", At: now},

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -88,9 +89,52 @@ func (c UpdateAccount) apply(t *txn) (any, error) {
 		}
 		account.Egress = *c.Egress
 	}
+	limits, err := changedLimits(account.Limits, c.Limits)
+	if err != nil {
+		return nil, err
+	}
+	account.Limits = limits
 	put(t, &t.base.accounts, account.ID, &account)
 	t.note(KindAccount, string(account.ID))
 	return cloneAccount(&account), nil
+}
+
+// changedLimits returns limits with a change.
+func changedLimits(had fleet.Limits, change map[string]*int64) (fleet.Limits, error) {
+	out := maps.Clone(had)
+	for _, name := range sortedKeys(change) {
+		if _, ok := fleet.LimitNamed(name); !ok {
+			return nil, fleet.Invalid("$.limits", "names no limit")
+		}
+		switch value := change[name]; {
+		case value == nil:
+			delete(out, name)
+		case *value < 0 || *value > fleet.MaxLimit:
+			return nil, fleet.Invalid("$.limits."+name, "must be 0 to 1000000000000")
+		default:
+			if out == nil {
+				out = fleet.Limits{}
+			}
+			out[name] = *value
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	return out, nil
+}
+
+func (c SetLimits) apply(t *txn) (any, error) {
+	var had fleet.Limits
+	if row := get(t, &t.base.limits, onlyKey); row != nil {
+		had = *row
+	}
+	limits, err := changedLimits(had, c.Limits)
+	if err != nil {
+		return nil, err
+	}
+	put(t, &t.base.limits, onlyKey, &limits)
+	return maps.Clone(limits), nil
 }
 
 func (c PutKey) apply(t *txn) (any, error) {

@@ -23,7 +23,7 @@ func (c CreatePod) apply(t *txn) (any, error) {
 	if get(t, &t.base.accounts, in.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
-	if err := t.affordable(in.Account, &in.Spec, in.HourlyRate, in.CreatedAt); err != nil {
+	if err := t.rentable(nil, &in, in.HourlyRate, in.CreatedAt); err != nil {
 		return nil, err
 	}
 	if get(t, &t.base.pods, in.ID) != nil {
@@ -221,7 +221,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need
 	}
-	if err := t.affordable(pod.Account, &pod.Spec, c.Bind.HourlyRate, c.At); err != nil {
+	if err := t.rentable(old, pod, c.Bind.HourlyRate, c.At); err != nil {
 		return err
 	}
 	if err := t.elsewhere(old); err != nil {

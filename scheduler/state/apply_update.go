@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"gantry/fleet"
 	"gantry/scheduler/place"
@@ -29,6 +30,9 @@ func (c UpdatePod) apply(t *txn) (any, error) {
 	}
 	pod := *old
 	pod.Spec, pod.Locked = c.Spec, c.Locked
+	if err := t.enlargeable(old, &pod, c.At); err != nil {
+		return nil, err
+	}
 	if c.Restart && pod.Moving {
 		stay(&pod)
 	}
@@ -42,6 +46,25 @@ func (c UpdatePod) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	return clonePod(t.putPod(&pod)), nil
+}
+
+// enlargeable refuses what a change adds to a pod when its account may not have it or cannot pay an hour of all of the pod.
+func (t *txn) enlargeable(old, pod *fleet.Pod, at time.Time) error {
+	was, is := t.rates(old, termsOf(old)).Total(), t.rates(pod, termsOf(pod)).Total()
+	more := countsOf(pod)
+	more[fleet.LimitSpend] = int64(is)
+	if err := t.within(pod.Account, grown(old, more, was)); err != nil {
+		return err
+	}
+	if !growsDisk(&old.Spec, &pod.Spec) {
+		return nil
+	}
+	return t.solvent(pod.Account, is, at, "Your account balance is too low to enlarge the pod's disks")
+}
+
+// growsDisk reports whether a disk of a pod grows.
+func growsDisk(was, is *fleet.PodSpec) bool {
+	return is.DiskGB > was.DiskGB || is.Persistent != nil && was.Persistent != nil && is.Persistent.SizeGB > was.Persistent.SizeGB
 }
 
 // check refuses a specification that the pod cannot have.

@@ -25,15 +25,21 @@ func (c CreateVolume) apply(t *txn) (any, error) {
 	if err := c.check(t); err != nil {
 		return nil, err
 	}
+	volume := fleet.Volume{
+		ID: in.ID, Account: in.Account, Name: in.Name, SizeGB: in.SizeGB, DataCenter: in.DataCenter, Type: in.Type,
+		CreatedAt: in.CreatedAt, Backend: in.Backend, Dir: in.Dir, State: fleet.VolumeCreating,
+	}
+	more := countsOfVolume(&volume)
+	rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
+	more[fleet.LimitSpend] = int64(rate)
+	if err := t.within(volume.Account, more); err != nil {
+		return nil, err
+	}
 	base, ok := t.takeBase(in.DataCenter)
 	if !ok {
 		return nil, fleet.BreaksRule("data center %s can have no more than %d network volumes", in.DataCenter, volumeSlots)
 	}
-	volume := fleet.Volume{
-		ID: in.ID, Account: in.Account, Name: in.Name, SizeGB: in.SizeGB, DataCenter: in.DataCenter, Type: in.Type,
-		CreatedAt: in.CreatedAt, Backend: in.Backend, Dir: in.Dir, IDBase: base, State: fleet.VolumeCreating,
-	}
-	rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
+	volume.IDBase = base
 	err = t.solvent(volume.Account, rate, volume.CreatedAt, "Your account balance is too low to create a network volume")
 	if err != nil {
 		return nil, err
@@ -120,7 +126,14 @@ func (c UpdateVolume) apply(t *txn) (any, error) {
 		volume.SizeGB = *c.SizeGB
 	}
 	if volume.SizeGB > old.SizeGB {
-		rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
+		prices := storagePrices(get(t, &t.base.catalog, onlyKey))
+		rate := meter.Volume(&volume, prices).Total()
+		var more fleet.Counts
+		more[fleet.LimitVolumeGB] = int64(volume.SizeGB - old.SizeGB)
+		more[fleet.LimitSpend] = int64(rate - meter.Volume(old, prices).Total())
+		if err := t.within(volume.Account, more); err != nil {
+			return nil, err
+		}
 		err := t.solvent(volume.Account, rate, c.At, "Your account balance is too low to enlarge the network volume")
 		if err != nil {
 			return nil, err

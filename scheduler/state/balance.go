@@ -26,14 +26,13 @@ func (t *txn) addBalance(account fleet.AccountID, amount fleet.Money) {
 	put(t, &t.base.balances, account, &amount)
 }
 
-// balanceAt returns what is left of an account's credit at a time, running charges counted.
+// balanceAt returns what is left of an account's credit at a time, running charges counted by the account's tally: it takes no
+// longer for an account that has much.
 func (t *txn) balanceAt(account fleet.AccountID, at time.Time) fleet.Money {
-	var left fleet.Money
+	left := -t.tally(account).running(meter.Seconds(at))
 	if row := get(t, &t.base.balances, account); row != nil {
-		left = *row
+		left += *row
 	}
-	now := meter.Seconds(at)
-	rowsOf(t, &t.base.meters, account, func(m *openMeter) { left -= m.running(now).Total() })
 	return left
 }
 
@@ -59,6 +58,15 @@ func (c AddCredit) apply(t *txn) (any, error) {
 	t.remember(onceCredit, c.Account, c.Once, "", c.At)
 	t.note(KindAccount, string(c.Account))
 	return t.balanceAt(c.Account, c.At), nil
+}
+
+// rentable refuses a pod that is to run, with what is rented per hour, when its account may not have it or cannot pay it. Old is
+// the pod as it is; nil: there is none yet.
+func (t *txn) rentable(old, pod *fleet.Pod, compute fleet.Money, at time.Time) error {
+	if err := t.within(pod.Account, rented(old, &pod.Spec, compute, storagePrices(get(t, &t.base.catalog, onlyKey)))); err != nil {
+		return err
+	}
+	return t.affordable(pod.Account, &pod.Spec, compute, at)
 }
 
 // affordable refuses a pod that a prepaid account cannot pay for an hour, or that has no price.
@@ -124,7 +132,13 @@ func (c ExhaustAccounts) apply(t *txn) (any, error) {
 
 // endablePods returns the pods of an account that can be ended, by id.
 func (t *txn) endablePods(account fleet.AccountID) []fleet.PodID {
-	out := slices.DeleteFunc(t.podsOf(account), func(id fleet.PodID) bool {
+	out := sortedKeys(t.base.running[account])
+	for id := range t.written[owned{t.base.pods.bucket, account}] {
+		if _, there := t.base.running[account][fleet.PodID(id)]; !there {
+			out = append(out, fleet.PodID(id))
+		}
+	}
+	out = slices.DeleteFunc(out, func(id fleet.PodID) bool {
 		p := get(t, &t.base.pods, id)
 		return !endable(p) || p.Account != account
 	})
@@ -178,19 +192,31 @@ func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 		left = *row
 	}
 	second := meter.Seconds(now)
-	for _, m := range v.tb.meters.of[account] {
+	for _, m := range v.tb.charging[account] {
 		left -= m.running(second).Total()
 	}
 	return left
 }
 
+// Covers reports whether an account's credit at now covers an amount, as Apply looks at it: in a time that does not grow with
+// what the account has.
+func (v *View) Covers(account fleet.AccountID, amount fleet.Money, now time.Time) bool {
+	var left fleet.Money
+	if row := v.tb.balances.rows[account]; row != nil {
+		left = *row
+	}
+	if y := v.tb.tallies[account]; y != nil {
+		left -= y.running(meter.Seconds(now))
+	}
+	return left >= amount
+}
+
 // HourlyRate returns what an account spends per hour now, storage included.
 func (v *View) HourlyRate(account fleet.AccountID) fleet.Money {
-	var rate fleet.Money
-	for _, m := range v.tb.meters.of[account] {
-		rate += m.Rates.Total()
+	if y := v.tb.tallies[account]; y != nil {
+		return y.rate
 	}
-	return rate
+	return 0
 }
 
 // PodRate returns what a pod of a specification costs per hour while it runs, at the prices of now:
@@ -204,7 +230,7 @@ func (v *View) PodRate(spec fleet.PodSpec, compute fleet.Money) fleet.Money {
 func (v *View) Exhausted(now time.Time, limit int) []fleet.AccountID {
 	out := []fleet.AccountID{}
 	for id, a := range v.tb.accounts.rows {
-		if a.Prepaid && v.Balance(id, now) <= 0 && slices.ContainsFunc(v.tb.ofAccount[id], endable) {
+		if a.Prepaid && len(v.tb.running[id]) > 0 && !v.Covers(id, 1, now) {
 			out = append(out, id)
 		}
 	}

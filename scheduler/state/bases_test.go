@@ -41,6 +41,7 @@ func TestBasesAreChosenWithinABatch(t *testing.T) {
 // The last base is given out, and what comes after it is refused by name.
 func TestADataCenterHasNoMoreBases(t *testing.T) {
 	w := newWorld(t).settle().furnish()
+	w.must(UpdateAccount{Account: "acme", Limits: map[string]*int64{"networkVolumes": ptr(int64(volumeSlots + 1))}})
 	full := w.volume("vol-1")
 	w.inTxn(at(3), func(tx *txn) {
 		for i := 1; i < volumeSlots-1; i++ {

@@ -53,7 +53,7 @@ func cloneKey(k *fleet.Key) fleet.Key {
 
 func cloneAccount(a *fleet.Account) fleet.Account {
 	out := *a
-	out.Quotas = clonePtr(a.Quotas)
+	out.Quotas, out.Limits = clonePtr(a.Quotas), maps.Clone(a.Limits)
 	return out
 }
 

@@ -119,6 +119,7 @@ func commandTypes() []Command {
 		PutTLSFile{},
 		BeginRotation{},
 		AdvanceRotation{},
+		SetLimits{},
 	}
 }
 

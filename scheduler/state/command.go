@@ -273,6 +273,15 @@ type UpdateAccount struct {
 	Prepaid *bool           `cbor:"3,keyasint,omitempty"`
 	Quotas  *fleet.Quotas   `cbor:"4,keyasint,omitempty"`
 	Egress  *fleet.Egress   `cbor:"5,keyasint,omitempty"`
+	// Limits sets limits by their names, and with nil those of all accounts again; see SetLimits.
+	Limits map[string]*int64 `cbor:"6,keyasint,omitempty"`
+}
+
+// SetLimits sets limits, by their names, of all accounts that have none of their own, and with nil those that hold where nobody
+// set another. Value: fleet.Limits, all that are set. Errors: invalid (an unknown name; a value below 0 or above
+// fleet.MaxLimit).
+type SetLimits struct {
+	Limits map[string]*int64 `cbor:"1,keyasint"`
 }
 
 // AddCredit adds to the balance of an account, or takes from it when Amount is negative. An account's

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -246,18 +247,25 @@ func (c SettleMeters) apply(t *txn) (any, error) {
 	return nil, nil
 }
 
-// OpenMeters returns the meters that cost something and are not settled up to before, in order.
-func (v *View) OpenMeters(before time.Time) []MeterID {
-	due, to := []string{}, meter.Seconds(before)
-	for key, m := range v.tb.meters.rows {
-		if m.Settled < to && m.Rates != (fleet.Amounts{}) {
-			due = append(due, key)
+// OpenMeters returns up to limit meters that cost something and are not settled up to before, in order, those first that are
+// behind most. It looks at those alone.
+func (v *View) OpenMeters(before time.Time, limit int) []MeterID {
+	to := meter.Seconds(before)
+	var out []MeterID
+	for _, hour := range slices.Sorted(maps.Keys(v.tb.due)) {
+		if hour > meter.Hour(to) || len(out) >= limit {
+			break
 		}
-	}
-	slices.Sort(due)
-	out := make([]MeterID, 0, len(due))
-	for _, key := range due {
-		out = append(out, meterIDOf(key))
+		var due []string
+		for key, m := range v.tb.due[hour] {
+			if m.Settled < to {
+				due = append(due, key)
+			}
+		}
+		slices.Sort(due)
+		for _, key := range due[:min(len(due), limit-len(out))] {
+			out = append(out, meterIDOf(key))
+		}
 	}
 	return out
 }

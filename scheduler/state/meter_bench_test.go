@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func metered(b *testing.B, n int) *world {
 func BenchmarkSettle(b *testing.B) {
 	w := metered(b, 512)
 	cmd := SettleMeters{}
-	w.view(func(v *View) { cmd.Meters = v.OpenMeters(at(1000)) })
+	w.view(func(v *View) { cmd.Meters = v.OpenMeters(at(1000), math.MaxInt) })
 	if len(cmd.Meters) != 512 {
 		b.Fatal(len(cmd.Meters))
 	}

@@ -66,6 +66,7 @@ const (
 	numPutTLSFile
 	numBeginRotation
 	numAdvanceRotation
+	numSetLimits
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -137,3 +138,4 @@ func (PutNetworkSettings) number() uint64 { return numPutNetworkSettings }
 func (PutTLSFile) number() uint64         { return numPutTLSFile }
 func (BeginRotation) number() uint64      { return numBeginRotation }
 func (AdvanceRotation) number() uint64    { return numAdvanceRotation }
+func (SetLimits) number() uint64          { return numSetLimits }

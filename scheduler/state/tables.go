@@ -68,6 +68,7 @@ type tables struct {
 	once        table[string, onceRow]     // by onceKey
 	members     table[fleet.MemberID, fleet.Member]
 	tlsFiles    table[string, fleet.TLSFile] // by name
+	limits      table[string, fleet.Limits]  // of accounts that have none of their own; one row
 
 	networkSettings table[string, fleet.NetworkSettings]
 	networkCursors  table[string, networkCursors]
@@ -81,7 +82,14 @@ type tables struct {
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
-	public     map[fleet.TemplateID]*fleet.Template
+	// running holds the pods of each account that are endable.
+	running map[fleet.AccountID]map[fleet.PodID]*fleet.Pod
+	tallies map[fleet.AccountID]*tally
+	// charging and due hold the meters that cost something, by their keys: of each account, and by the hour in which their settle
+	// points are.
+	charging map[fleet.AccountID]map[string]*openMeter
+	due      map[int64]map[string]*openMeter
+	public   map[fleet.TemplateID]*fleet.Template
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
 	moving  map[fleet.PodID]*fleet.Pod
@@ -123,6 +131,7 @@ func newTables() *tables {
 		once:        newTable[string, onceRow]("once"),
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
 		tlsFiles:    newTable[string, fleet.TLSFile]("tlsFiles"),
+		limits:      newTable[string, fleet.Limits]("limits"),
 
 		networkSettings: newTable[string, fleet.NetworkSettings]("networkSettings"),
 		networkCursors:  newTable[string, networkCursors]("networkCursors"),
@@ -133,6 +142,10 @@ func newTables() *tables {
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
 		terminated: map[fleet.PodID]*fleet.Pod{},
+		running:    map[fleet.AccountID]map[fleet.PodID]*fleet.Pod{},
+		tallies:    map[fleet.AccountID]*tally{},
+		charging:   map[fleet.AccountID]map[string]*openMeter{},
+		due:        map[int64]map[string]*openMeter{},
 		public:     map[fleet.TemplateID]*fleet.Template{},
 		touched:    map[fleet.HostID]struct{}{},
 		moving:     map[fleet.PodID]*fleet.Pod{},
@@ -147,7 +160,7 @@ func newTables() *tables {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,
-		&tb.tlsFiles, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+		&tb.tlsFiles, &tb.limits, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	} {
 		tb.byName[t.name()] = t
 	}
@@ -171,6 +184,8 @@ type rowStore interface {
 	name() string
 	// set puts a row, which is of the table's type, or deletes it when it is nil.
 	set(key string, row any)
+	// row returns a row; nil when there is none, or when it is not in memory.
+	row(key string) any
 	// decode reads a row from its bytes in the file.
 	decode(c *codec, value []byte) (any, error)
 }
@@ -186,6 +201,13 @@ func (t *table[K, T]) set(key string, row any) {
 		return
 	}
 	t.rows[K(key)] = row.(*T)
+}
+
+func (t *table[K, T]) row(key string) any {
+	if row := t.rows[K(key)]; row != nil {
+		return row
+	}
+	return nil
 }
 
 // index replaces a row, or takes it out when it is nil, in what its account has.
@@ -227,7 +249,11 @@ func (tb *tables) put(at slot, row any) error {
 	if t == nil {
 		return fmt.Errorf("unknown bucket %q", at.bucket)
 	}
+	tb.recount(t.row(at.key), row)
 	switch at.bucket {
+	case tb.meters.bucket:
+		m, _ := row.(*openMeter)
+		tb.deriveMeter(at.key, tb.meters.rows[at.key], m)
 	case tb.keys.bucket:
 		key, _ := row.(*fleet.Key)
 		tb.deriveKey(tb.keys.rows[fleet.KeyID(at.key)], key)
@@ -303,11 +329,11 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 		tb.touched[old.Host] = struct{}{}
 		delete(tb.terminated, old.ID)
 		delete(tb.moving, old.ID)
-		tb.ofAccount[old.Account] = without(tb.ofAccount[old.Account], old, byAge)
-		if len(tb.ofAccount[old.Account]) == 0 {
-			delete(tb.ofAccount, old.Account)
+		if endable(old) {
+			leave(tb.running, old.Account, old.ID)
 		}
 	}
+	tb.ageList(old, pod)
 	if pod != nil {
 		tb.touched[pod.Host] = struct{}{}
 		if pod.Status == fleet.StatusTerminated {
@@ -316,6 +342,28 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 		if pod.Moving {
 			tb.moving[pod.ID] = pod
 		}
+		if endable(pod) {
+			enter(tb.running, pod.Account, pod.ID, pod)
+		}
+	}
+}
+
+// ageList replaces old by pod, either of which may be nil, in the lists of what accounts have.
+func (tb *tables) ageList(old, pod *fleet.Pod) {
+	if old != nil && pod != nil && old.Account == pod.Account && byAge(old, pod) == 0 {
+		list := tb.ofAccount[pod.Account]
+		if i, ok := slices.BinarySearchFunc(list, pod, byAge); ok {
+			list[i] = pod
+			return
+		}
+	}
+	if old != nil {
+		tb.ofAccount[old.Account] = without(tb.ofAccount[old.Account], old, byAge)
+		if len(tb.ofAccount[old.Account]) == 0 {
+			delete(tb.ofAccount, old.Account)
+		}
+	}
+	if pod != nil {
 		tb.ofAccount[pod.Account] = with(tb.ofAccount[pod.Account], pod, byAge)
 	}
 }

@@ -14,6 +14,8 @@ type txn struct {
 	base   *tables
 	batch  map[slot]any // nil: deleted
 	onHost map[fleet.HostID][]*fleet.Pod
+	// tallies are those that the batch changed.
+	tallies map[fleet.AccountID]*tally
 	// written has the keys of the rows of each account that the batch wrote, refused commands too, and
 	// hashes the keys that had a hash: both only say where to look.
 	written map[owned]map[string]struct{}
@@ -47,6 +49,7 @@ type change struct {
 func newTxn(base *tables) *txn {
 	return &txn{
 		base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{},
+		tallies: map[fleet.AccountID]*tally{},
 		written: map[owned]map[string]struct{}{}, volumes: map[fleet.VolumeID]struct{}{}, room: maxSettle,
 	}
 }
@@ -75,6 +78,7 @@ func (t *txn) keep() {
 		if c.at.bucket == t.base.pods.bucket {
 			t.rehost(c)
 		}
+		t.recount(c)
 		t.batch[c.at] = c.row
 	}
 	for _, e := range t.notes {

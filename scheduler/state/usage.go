@@ -21,6 +21,7 @@ type cold interface{ cold() }
 func (t *coldTable[T]) name() string    { return t.bucket }
 func (t *coldTable[T]) cold()           {}
 func (t *coldTable[T]) set(string, any) {}
+func (t *coldTable[T]) row(string) any  { return nil }
 
 func (t *coldTable[T]) decode(c *codec, value []byte) (any, error) {
 	row := new(T)

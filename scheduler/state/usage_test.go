@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -258,7 +259,7 @@ func TestSettlingIsBounded(t *testing.T) {
 	cmd := SettleMeters{Meters: []MeterID{{fleet.ChargePod, "pod-1"}, {fleet.ChargePod, "pod-2"}}, At: far}
 	for n := range 3 {
 		w.view(func(v *View) {
-			if open := v.OpenMeters(far); len(open) != 2-n*2/3 {
+			if open := v.OpenMeters(far, math.MaxInt); len(open) != 2-n*2/3 {
 				t.Errorf("%d: open are %v", n, open)
 			}
 		})
@@ -269,10 +270,10 @@ func TestSettlingIsBounded(t *testing.T) {
 		}
 	}
 	w.view(func(v *View) {
-		if open := v.OpenMeters(far); len(open) != 0 {
+		if open := v.OpenMeters(far, math.MaxInt); len(open) != 0 {
 			t.Errorf("open are %v", open)
 		}
-		if open := v.OpenMeters(far.Add(time.Second)); len(open) != 2 || open[0] != (MeterID{fleet.ChargePod, "pod-1"}) {
+		if open := v.OpenMeters(far.Add(time.Second), math.MaxInt); len(open) != 2 || open[0] != (MeterID{fleet.ChargePod, "pod-1"}) {
 			t.Errorf("open are %v", open)
 		}
 	})

@@ -119,3 +119,27 @@ func (v *View) S3Key(id string) (fleet.S3Key, bool) {
 func (v *View) S3KeysOf(account fleet.AccountID) []fleet.S3Key {
 	return byAgeOf(v.tb.s3Keys.of[account], func(k *fleet.S3Key) (time.Time, string) { return k.CreatedAt, k.ID }, cloneS3Key)
 }
+
+// Limits returns the limits, by their names, of accounts that have none of their own.
+func (v *View) Limits() fleet.Limits {
+	if row := v.tb.limits.rows[onlyKey]; row != nil {
+		return maps.Clone(*row)
+	}
+	return nil
+}
+
+// Used returns what an account has of everything that there is a limit of.
+func (v *View) Used(account fleet.AccountID) fleet.Counts {
+	if y := v.tb.tallies[account]; y != nil {
+		return y.used()
+	}
+	return fleet.Counts{}
+}
+
+// MayRun refuses a pod that is to run with a specification, at what is rented per hour, when its account may not have that on top
+// of what it has, as Apply does. Old is the pod as it is, stopped; nil: there is none yet. Errors: quota_exceeded.
+func (v *View) MayRun(account fleet.AccountID, old *fleet.Pod, spec *fleet.PodSpec, compute fleet.Money) error {
+	used := v.Used(account)
+	more := rented(old, spec, compute, storagePrices(v.tb.catalog.rows[onlyKey]))
+	return checkLimits(limitsOf(v.tb.accounts.rows[account], v.tb.limits.rows[onlyKey]), &used, &more)
+}

@@ -288,6 +288,9 @@ func (w *world) check() {
 		w.t.Fatal(err)
 	}
 	same(w.t, w.dump(), dumpOf(w.t, fresh))
+	for _, s := range []*Store{w.s, fresh} {
+		checkSums(w.t, s)
+	}
 	got, err := fresh.Hash()
 	if err != nil || !bytes.Equal(got, w.hash()) {
 		w.t.Fatalf("hash after restore differs: %v", err)

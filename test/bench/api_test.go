@@ -105,7 +105,7 @@ func (p *controlPlane) populate(ctx context.Context, b *testing.B, sealer *pki.S
 	if err != nil {
 		b.Fatal(err)
 	}
-	account := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "bench", CreatedAt: now}
+	account := fleet.Account{ID: fleet.AccountID(fleet.NewID()), Name: "bench", CreatedAt: now, Limits: boundless()}
 	all, _ := fleet.Preset("all")
 	key, text, err := scheduler.NewKey(sealer, account.ID, "bench", all, now)
 	if err != nil {
@@ -322,4 +322,13 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// boundless are limits that no bench reaches.
+func boundless() fleet.Limits {
+	out := fleet.Limits{}
+	for _, l := range fleet.AllLimits() {
+		out[l.String()] = fleet.MaxLimit
+	}
+	return out
 }

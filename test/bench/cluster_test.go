@@ -244,6 +244,13 @@ func (p *plane) accounts(n int) []string {
 	out := make([]string, n)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	none := map[string]*int64{}
+	for name, most := range boundless() {
+		none[name] = &most
+	}
+	if _, err := p.op.SetLimits(ctx, none); err != nil {
+		p.b.Fatal(err)
+	}
 	for i := range out {
 		a, err := p.op.CreateAccount(ctx, fmt.Sprintf("bench-%d", i))
 		if err != nil {

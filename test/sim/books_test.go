@@ -233,7 +233,7 @@ func (d *driver) operator() func() {
 		return func() {
 			d.orders("settlement", func(ctx context.Context, p *process) error {
 				cmd := state.SettleMeters{At: time.Now()}
-				if err := p.store.View(func(v *state.View) error { cmd.Meters = v.OpenMeters(cmd.At); return nil }); err != nil {
+				if err := p.store.View(func(v *state.View) error { cmd.Meters = v.OpenMeters(cmd.At, math.MaxInt); return nil }); err != nil {
 					return fleet.Unavailable("the store is closed", err)
 				}
 				_, err := p.node.Propose(ctx, cmd)
