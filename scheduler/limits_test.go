@@ -64,7 +64,7 @@ func TestStoppedPodsAreBounded(t *testing.T) {
 		if _, err := w.svc.ActPod(ctx, member(acme), last, fleet.ActionStop); err != nil {
 			t.Fatal(err)
 		}
-		w.report(last, fleet.EventExited)
+		w.report(last, fleet.EventExited) //nolint:contextcheck // as all of the world's
 		return nil
 	}
 	for n := range 2 {

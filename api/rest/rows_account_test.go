@@ -179,7 +179,7 @@ func accountLimitRows() []row {
 	most := func(name string, value int64) func(*testing.T, *plane.Plane) {
 		return func(t *testing.T, p *plane.Plane) {
 			housed(t, p)
-			if _, err := p.Service.SetLimits(t.Context(), map[string]*int64{name: &value}); err != nil {
+			if _, err := p.SetLimits(t.Context(), map[string]*int64{name: &value}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -13,9 +13,10 @@ func limit(name fleet.Limit, value int64) UpdateAccount {
 	return UpdateAccount{Account: "acme", Limits: map[string]*int64{name.String(): &value}}
 }
 
-// exited makes a stopped pod of one GPU that keeps 10 GB.
-func (w *world) exited(id fleet.PodID, gpu int) {
+// exited makes pod-1, stopped, of one GPU, that keeps 10 GB.
+func (w *world) exited() {
 	w.t.Helper()
+	const id, gpu = "pod-1", 0
 	pod := podOn(id, "host-a", gpu)
 	pod.Spec.Persistent, pod.Need.DiskGB = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, 30
 	w.must(CreatePod{Pod: pod, HostEpoch: 1})
@@ -44,11 +45,11 @@ func TestLimitsOfAnAccount(t *testing.T) {
 		more  func(w *world) Command
 	}{
 		{fleet.LimitPods, 1, func(w *world) { w.must(cpu("a")) }, func(*world) Command { return cpu("b") }},
-		{fleet.LimitPods, 1, func(w *world) { w.exited("pod-1", 0) }, func(*world) Command { return cpu("b") }},
+		{fleet.LimitPods, 1, func(w *world) { w.exited() }, func(*world) Command { return cpu("b") }},
 		{fleet.LimitRunning, 1, func(w *world) { w.must(cpu("a")) }, func(*world) Command { return cpu("b") }},
-		{fleet.LimitRunning, 1, func(w *world) { w.exited("pod-1", 0); w.must(cpu("a")) }, start},
+		{fleet.LimitRunning, 1, func(w *world) { w.exited(); w.must(cpu("a")) }, start},
 		{fleet.LimitGPUs, 2, func(w *world) { w.must(gpu("a", 0)) }, func(*world) Command { return gpu("b", 1, 2) }},
-		{fleet.LimitGPUs, 2, func(w *world) { w.exited("pod-1", 0); w.must(gpu("a", 1, 2)) }, start},
+		{fleet.LimitGPUs, 2, func(w *world) { w.exited(); w.must(gpu("a", 1, 2)) }, start},
 		{fleet.LimitVCPUs, 1, func(w *world) { w.must(cpu("a")) }, func(*world) Command { return cpu("b") }},
 		{fleet.LimitSpecBytes, 2*bytes - 1, func(w *world) { w.must(cpu("a")) }, func(*world) Command { return cpu("b") }},
 		{fleet.LimitSpecBytes, 2 * bytes, func(w *world) { w.must(cpu("pod-1")) }, func(w *world) Command {
@@ -67,7 +68,7 @@ func TestLimitsOfAnAccount(t *testing.T) {
 			return UpdateVolume{Account: "acme", Volume: "v1", SizeGB: ptr(20), At: at(4)}
 		}},
 		{fleet.LimitSpend, 1, func(w *world) { w.must(cpu("a")) }, func(*world) Command { return cpu("b") }},
-		{fleet.LimitSpend, 3, func(w *world) { w.exited("pod-1", 0); w.must(cpu("a"), cpu("b")) }, start},
+		{fleet.LimitSpend, 3, func(w *world) { w.exited(); w.must(cpu("a"), cpu("b")) }, start},
 	} {
 		t.Run(c.limit.String(), func(t *testing.T) {
 			w := newWorld(t).settle()
@@ -90,7 +91,7 @@ func TestSpendingIsBoundedWhereSizesGrow(t *testing.T) {
 	w := newWorld(t).priced()
 	w.must(PutStoragePrices{fleet.StoragePrices{PersistentStopped: 730 * fleet.Dollar, VolumeFirst: 730 * fleet.Dollar}})
 	w.must(PutBackend{Backend: nfsBackend("b-std"), New: true}, CreateVolume{Volume: newVolume("v1", "b-std")})
-	w.exited("pod-1", 0)
+	w.exited()
 	w.must(limit(fleet.LimitSpend, 22)) // 10 GB of each are 20 dollars
 	larger := UpdateVolume{Account: "acme", Volume: "v1", SizeGB: ptr(13), At: at(4)}
 	w.refused(fleet.CodeQuota, larger)
