@@ -23,6 +23,7 @@ import (
 type completePart struct {
 	PartNumber int
 	ETag       string
+	checksumXML
 }
 
 // completeParts stops at the limit while it reads.
@@ -52,6 +53,8 @@ type completedXML struct {
 	Bucket   string
 	Key      string
 	ETag     string
+	checksumXML
+	ChecksumType string `xml:",omitempty"`
 }
 
 func invalidPart() *fault {
@@ -85,20 +88,25 @@ func (x *exchange) completeUpload() error {
 	if err != nil {
 		return err
 	}
-	whole := wholeChecksum(x.r.Header)
+	want := wanted(x.r.Header)
 	var in completeRequest
 	if err := x.xmlBody(&in); err != nil {
 		return err
 	}
 	etag, err := in.Parts.check()
 	if err != nil {
+		if _, gone := x.upload(); gone != nil {
+			return gone
+		}
 		return err
 	}
 	return x.patiently(func() (any, error) {
-		err := x.assemble(t, in.Parts, etag, whole)
+		sum, err := x.assemble(t, in.Parts, etag, want)
 		// A client that did not get the answer asks again.
-		if f := new(fault); errors.As(err, &f) && f.code == "NoSuchUpload" && x.completed(etag) {
-			err = nil
+		if f := new(fault); errors.As(err, &f) && f.code == "NoSuchUpload" {
+			if o, look := x.look(); look == nil && o.etag == etag {
+				sum, err = o.record.Checksum, nil
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -108,26 +116,50 @@ func (x *exchange) completeUpload() error {
 			scheme = "https"
 		}
 		location := scheme + "://" + x.r.Host + "/" + x.bucket + "/" + escape(x.key, true)
-		return completedXML{Location: location, Bucket: x.bucket, Key: x.key, ETag: quote(etag)}, nil
+		out := completedXML{Location: location, Bucket: x.bucket, Key: x.key, ETag: quote(etag)}
+		if sum != "" {
+			out.checksumXML, out.ChecksumType = inXML(sum), checksumType(sum)
+		}
+		return out, nil
 	})
 }
 
-// completed reports whether the object is the one of an ETag already.
-func (x *exchange) completed(etag string) bool {
-	o, err := x.look()
-	return err == nil && o.etag == etag
+// checksum returns the checksum of the object that the parts of an upload make, as checksum.value; empty when it has none. It
+// fails when another one is wanted.
+func (u *upload) checksum(parts []part, whole io.ReadSeeker, want string) (got string, err error) {
+	algorithm, _, _ := strings.Cut(want, ":")
+	switch {
+	case u.Algorithm != "" && u.Kind == compositeType:
+		got = composite(u.Algorithm, base64Sums(parts))
+	case u.Algorithm != "":
+		got, err = sumOf(u.Algorithm, whole)
+	case want != "" && !strings.Contains(want, "-"): // of the content, though the parts have none
+		got, err = sumOf(algorithm, whole)
+	}
+	if err == nil && want != "" && got != "" && want != got {
+		err = refuse(http.StatusBadRequest, "BadDigest", "The "+strings.ToUpper(algorithm)+" you specified did not match the object that the parts make.")
+	}
+	return got, err
+}
+
+func base64Sums(parts []part) (out []string) {
+	for _, p := range parts {
+		out = append(out, p.base64())
+	}
+	return out
 }
 
 // assemble makes an upload's parts into the object. When it stops half-way it goes on with the next request: a
 // part is removed only after it is in the whole file and on the disk, so that no more room is needed than for some parts.
-func (x *exchange) assemble(t target, asked completeParts, etag string, sum *checksum) error {
+// It returns the checksum of the object, as checksum.value, and fails when another one is wanted.
+func (x *exchange) assemble(t target, asked completeParts, etag, want string) (string, error) {
 	u, err := x.upload()
 	if err != nil {
-		return err
+		return "", err
 	}
 	unlock, err := x.lockUpload(u)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer unlock()
 	var parts []part
@@ -139,25 +171,31 @@ func (x *exchange) assemble(t target, asked completeParts, etag string, sum *che
 		if parts, err = x.place.plan(u, asked); err != nil {
 			return err
 		}
+		if err := u.compare(asked, parts); err != nil {
+			return err
+		}
 		whole, err = x.place.whole(u, parts)
 		return err
 	})
 	if err != nil {
-		return uploadFault(err)
+		return "", uploadFault(err)
 	}
 	defer func() { _ = whole.Close() }()
 	if err := x.appendParts(u, whole, parts); err != nil {
-		return err
+		return "", err
 	}
 	if err := whole.Sync(); err != nil {
-		return err
+		return "", err
 	}
 	r := u.Record
-	r.ETag = etag
-	if r.Checksum, err = sum.of(whole); err != nil {
-		return err
+	r.ETag, r.Parts = etag, packSizes(parts)
+	if r.Checksum, err = u.checksum(parts, whole, want); err != nil {
+		return "", err
 	}
-	return x.place.act(func() error {
+	if u.Algorithm != "" {
+		r.Sums = base64Sums(parts)
+	}
+	return r.Checksum, x.place.act(func() error {
 		if err := seal(whole, r); err != nil {
 			return err
 		}
@@ -221,15 +259,19 @@ func (p *place) plan(u *upload, asked completeParts) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	byETag := map[completePart]part{}
+	type id struct {
+		number int
+		etag   string
+	}
+	byETag := map[id]part{}
 	for _, one := range have {
-		byETag[completePart{one.number, one.etag}] = one
+		byETag[id{one.number, one.etag}] = one
 	}
 	var names []string
 	var out []part
 	var total int64
 	for _, a := range asked {
-		one, ok := byETag[a]
+		one, ok := byETag[id{a.PartNumber, a.ETag}]
 		if !ok {
 			return nil, invalidPart()
 		}
@@ -246,6 +288,17 @@ func (p *place) plan(u *upload, asked completeParts) ([]part, error) {
 		return nil, err
 	}
 	return out, p.folder.Root.Rename(half, name)
+}
+
+// compare refuses checksums of parts that are not those of the parts that there are. A client may leave them out.
+func (u *upload) compare(asked completeParts, parts []part) error {
+	for i := range asked {
+		said := asked[i].field(u.Algorithm)
+		if said != nil && *said != "" && *said != parts[i].base64() {
+			return invalidPart()
+		}
+	}
+	return nil
 }
 
 // parsePlan reads a plan, which a tenant can write, and checks that it is what is asked for.

@@ -69,6 +69,7 @@ type copyXML struct {
 	XMLName      struct{} `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CopyObjectResult"`
 	LastModified string
 	ETag         string
+	checksumXML
 }
 
 func (x *exchange) copyObject() error {
@@ -130,7 +131,7 @@ func (x *exchange) copyFolder(s *source, t target, r record) error {
 
 // relabel replaces the metadata of an object and leaves its content alone.
 func (x *exchange) relabel(s *source, t target, r record) error {
-	r.ETag, r.Checksum = s.etag, s.record.Checksum
+	r.ETag, r.Checksum, r.Parts, r.Sums = s.etag, s.record.Checksum, s.record.Parts, s.record.Sums
 	r.Size, r.Modified = s.info.Size(), s.info.ModTime().UnixNano()
 	err := x.place.act(func() error {
 		defer x.place.lock(t.key)()
@@ -181,7 +182,15 @@ func (x *exchange) fillCopy(s *source, f *os.File, name string, t target, r reco
 	}
 	// What is known of the content holds only if it did not change under the copy.
 	if n == s.info.Size() && now.Size() == n && now.ModTime().Equal(s.info.ModTime()) && s.record.ETag != "" {
-		r.ETag, r.Checksum = s.record.ETag, s.record.Checksum
+		r.ETag, r.Checksum, r.Parts, r.Sums = s.record.ETag, s.record.Checksum, s.record.Parts, s.record.Sums
+	}
+	if algorithm, _, err := uploadChecksum(x.r.Header); err != nil {
+		return copyXML{}, err
+	} else if algorithm != "" && !strings.HasPrefix(r.Checksum, algorithm+":") {
+		if r.Checksum, err = sumOf(algorithm, f); err != nil {
+			return copyXML{}, err
+		}
+		r.Sums = nil
 	}
 	if n > synced {
 		if err := f.Sync(); err != nil {
@@ -202,6 +211,7 @@ func (x *exchange) fillCopy(s *source, f *os.File, name string, t target, r reco
 			return err
 		}
 		out = x.copied(info.ModTime(), describe(f, info).etag)
+		out.checksumXML = inXML(r.Checksum)
 		return nil
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"encoding/xml"
+	"errors"
 	"net/http"
 )
 
@@ -12,10 +13,13 @@ func (x *exchange) deleteObject() error {
 	}
 	err = x.place.act(func() error {
 		defer x.place.lock(t.key)()
-		if err := x.place.writable(t, x.r.Header); err != nil {
+		header := x.r.Header
+		if err := x.place.deletable(t, condition{
+			header.Get("If-Match"), header.Get("X-Amz-If-Match-Last-Modified-Time"), header.Get("X-Amz-If-Match-Size"),
+		}); err != nil {
 			return err
 		}
-		return x.place.remove(t)
+		return errors.Join(x.place.remove(t), x.place.syncFolders(t.parent()))
 	})
 	if err != nil {
 		return err
@@ -24,8 +28,11 @@ func (x *exchange) deleteObject() error {
 }
 
 type deleteKey struct {
-	Key       string
-	VersionID string `xml:"VersionId"`
+	Key              string
+	VersionID        string `xml:"VersionId"`
+	ETag             string
+	LastModifiedTime string
+	Size             string
 }
 
 // deleteKeys stops at the limit while it reads.
@@ -70,10 +77,18 @@ func (x *exchange) deleteObjects() error {
 	}
 	errs := make([]error, len(in.Objects))
 	err := x.place.act(func() error {
+		folders := map[string]bool{}
 		for i, o := range in.Objects {
-			errs[i] = x.deleteOne(o)
+			var t target
+			if t, errs[i] = x.deleteOne(o); errs[i] == nil {
+				folders[t.parent()] = true
+			}
 		}
-		return nil
+		var err error
+		for name := range folders {
+			err = errors.Join(err, x.place.syncFolders(name))
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -92,14 +107,17 @@ func (x *exchange) deleteObjects() error {
 	return nil
 }
 
-func (x *exchange) deleteOne(o deleteKey) error {
+func (x *exchange) deleteOne(o deleteKey) (target, error) {
 	if o.VersionID != "" && o.VersionID != "null" {
-		return refuse(http.StatusNotFound, "NoSuchVersion", "Network volumes keep no versions.")
+		return target{}, refuse(http.StatusNotFound, "NoSuchVersion", "Network volumes keep no versions.")
 	}
 	t, err := parseKey(o.Key)
 	if err != nil {
-		return err
+		return target{}, err
 	}
 	defer x.place.lock(t.key)()
-	return x.place.remove(t)
+	if err := x.place.deletable(t, condition{o.ETag, o.LastModifiedTime, o.Size}); err != nil {
+		return target{}, err
+	}
+	return t, x.place.remove(t)
 }

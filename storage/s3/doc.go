@@ -16,15 +16,15 @@
 // # Files
 //
 // A write goes to a file of its own in the hidden folder .s3compat_uploads, is synced and then renamed into place, so a
-// reader sees the old object or the new one. The folder of the object is not synced: after a power cut the old object may be
-// back. The hidden folder is not listed and has no keys. What is left in it for seven days is removed.
+// reader sees the old object or the new one. An answer of success comes after the folders of the name are synced, too, and so
+// does that of a deletion: both survive a power cut. The hidden folder is not listed and has no keys. What is left in it for seven days is removed.
 //
 // The ETag of an object is the MD5 of what was put (of a multipart upload: AWS's form of it). It is kept with the
 // metadata in an extended attribute beside size and time of the file, so that a change by a pod is noticed. Any other file has
 // an ETag made of what stat says, of the form of a multipart upload, so that clients do not take it for an MD5.
 //
-// A checksum of the whole object that the request to complete an upload names is compared with what was assembled. One made
-// of the parts' checksums is not: each part was compared with its own when it came.
+// The checksums of an upload's parts are in the names of their files, and from the completion on in the record of the object,
+// as far as there is room, beside the sizes of the parts.
 //
 // A process with CAP_SYS_RESOURCE of the host is not held to quotas by the kernel; serve from one without it.
 package s3

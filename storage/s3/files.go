@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,7 +136,9 @@ func (p *place) commit(from string, t target, header http.Header) error {
 	switch {
 	case err == nil && fresh:
 		_ = p.unlink(from)
-		return nil
+		return p.syncFolders(t.parent())
+	case err == nil:
+		return p.syncFolders(t.parent())
 	case fresh && errors.Is(err, fs.ErrExist):
 		return preconditionFailed()
 	case errors.Is(err, unix.ENOTDIR):
@@ -148,28 +151,83 @@ func (p *place) commit(from string, t target, header http.Header) error {
 	return err
 }
 
+// syncFolders waits until the names in a folder, and those of the folders on the way to it, are on the disk: what was
+// answered survives a power cut. It must be called in act.
+func (p *place) syncFolders(name string) error {
+	for {
+		f, err := p.folder.Root.OpenFile(name, openFolder, 0)
+		switch {
+		case err == nil:
+			err = f.Sync()
+			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+				err = nil // a file system that keeps folders without being asked
+			}
+			err = errors.Join(err, f.Close())
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+			err = nil // it went with its last object
+		}
+		if err != nil || name == "." {
+			return err
+		}
+		name = path.Dir(name)
+	}
+}
+
 // writable checks the conditions of a write or a deletion.
 func (p *place) writable(t target, header http.Header) error {
 	match, none := header.Get("If-Match"), strings.TrimSpace(header.Get("If-None-Match"))
 	if match == "" && none == "" {
 		return nil
 	}
-	if none != "" && none != "*" {
-		return notImplemented("If-None-Match with an ETag on a write")
-	}
-	f, o, err := p.open(t)
-	if err != nil && faultOf(err).code != "NoSuchKey" {
-		return err
-	}
-	if err == nil {
-		_ = f.Close()
-	}
+	o, there, err := p.present(t)
 	switch {
-	case none == "*" && err == nil:
+	case err != nil:
+		return err
+	case there && none != "" && matches(none, o.etag):
 		return preconditionFailed()
-	case match != "" && err != nil:
+	case match != "" && !there:
 		return noSuchKey()
 	case match != "" && !matches(match, o.etag):
+		return preconditionFailed()
+	}
+	return nil
+}
+
+// present returns the object of a key, and whether there is one. It must be called in act.
+func (p *place) present(t target) (object, bool, error) {
+	f, o, err := p.open(t)
+	if err != nil {
+		if faultOf(err).code == "NoSuchKey" {
+			err = nil
+		}
+		return object{}, false, err
+	}
+	return o, true, f.Close()
+}
+
+// condition is what must hold of an object for its deletion; what is "" need not. That there is none is fine.
+type condition struct{ etag, modified, size string }
+
+// deletable checks the condition of a deletion. It must be called in act.
+func (p *place) deletable(t target, c condition) error {
+	if c == (condition{}) {
+		return nil
+	}
+	o, there, err := p.present(t)
+	if err != nil || !there {
+		return err
+	}
+	at := o.info.ModTime().UTC()
+	modified, bad := http.ParseTime(c.modified)
+	if bad != nil {
+		modified, bad = time.Parse(time.RFC3339, c.modified)
+	}
+	switch {
+	case c.modified != "" && bad != nil:
+		return invalid("The last modified time of a deletion's condition is none.")
+	case c.etag != "" && !matches(c.etag, o.etag),
+		c.modified != "" && !modified.Truncate(time.Second).Equal(at.Truncate(time.Second)),
+		c.size != "" && c.size != strconv.FormatInt(o.size(), 10):
 		return preconditionFailed()
 	}
 	return nil

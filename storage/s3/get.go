@@ -31,30 +31,62 @@ func (x *exchange) getObject() error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	size := o.info.Size()
-	if t.folder {
-		size = 0
-	}
+	size := o.size()
 	x.describe(o, t)
 	if err := readable(x.r.Header, "", o); err != nil {
 		return err
 	}
-	from, length, err := x.byteRange(o, size)
+	from, length, sum, err := x.asked(o, size)
 	if err != nil {
 		return err
 	}
 	status := http.StatusOK
 	if from >= 0 {
 		status = http.StatusPartialContent
-		x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+length-1, size))
-	} else if o.record.Checksum != "" && strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") {
-		setChecksum(x.w.Header(), o.record.Checksum)
+		if length > 0 {
+			x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+length-1, size))
+		}
+	}
+	if sum != "" && strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") {
+		setChecksum(x.w.Header(), sum, o.record.Checksum)
 	}
 	x.w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	if x.r.Method == http.MethodHead || length == 0 {
 		return x.empty(status)
 	}
 	return x.send(f, status, max(from, 0), length)
+}
+
+// asked returns the part of an object that a request asks for, and what its checksum is, where that is known. From is
+// negative when the whole object is asked for.
+func (x *exchange) asked(o object, size int64) (from, length int64, sum string, err error) {
+	if !x.query.Has("partNumber") {
+		if from, length, err = x.byteRange(o, size); from < 0 {
+			sum = o.record.Checksum
+		}
+		return from, length, sum, err
+	}
+	number, err := x.partNumber()
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if x.r.Header.Get("Range") != "" {
+		return 0, 0, "", refuse(http.StatusBadRequest, "InvalidRequest", "Cannot specify both Range header and partNumber query parameter.")
+	}
+	parts, known := o.parts()
+	switch {
+	case !known:
+		return 0, 0, "", notImplemented("The part number of an object of so many different parts")
+	case number > max(len(parts), 1):
+		return 0, 0, "", invalidPart()
+	case len(parts) == 0:
+		return -1, size, o.record.Checksum, nil
+	}
+	x.w.Header().Set("x-amz-mp-parts-count", strconv.Itoa(len(parts)))
+	for _, p := range parts[:number-1] {
+		from += p.size
+	}
+	return from, parts[number-1].size, parts[number-1].checksum, nil
 }
 
 // send sends a part of a file. When the file is shorter now, the connection ends early.
@@ -91,7 +123,7 @@ func (x *exchange) describe(o object, t target) {
 		header.Set(name, value)
 	}
 	for name, value := range o.record.Meta {
-		header.Set("x-amz-meta-"+name, value)
+		header["x-amz-meta-"+name] = []string{value} // in lower case: clients take the name as they hear it
 	}
 	for _, name := range keptHeaders {
 		if value := x.query.Get("response-" + name); value != "" && validValue(value) {

@@ -160,6 +160,7 @@ func (x *exchange) authenticate(ctx context.Context) error {
 			f = badQuery("Error parsing the X-Amz-Credential parameter; the region '" + sig.region + "' is wrong; expecting '" + x.h.region + "'")
 		}
 		f.region = x.h.region
+		x.w.Header().Set("X-Amz-Bucket-Region", x.h.region) // by which clients find the right one: a HEAD has no body
 		return f
 	}
 	if err := sig.timely(x.h.now()); err != nil {

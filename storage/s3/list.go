@@ -125,7 +125,8 @@ func (x *exchange) finishV2(out *listXML, l *lister, encode func(string) string)
 		after := encode(x.query.Get("start-after"))
 		out.StartAfter = &after
 	}
-	if token := x.query.Get("continuation-token"); token != "" {
+	if x.query.Has("continuation-token") {
+		token := x.query.Get("continuation-token")
 		out.ContinuationToken = &token
 	}
 	if l.truncated {

@@ -122,7 +122,8 @@ func TestWriteConditions(t *testing.T) {
 	put("2", "If-None-Match", "*", 412, "PreconditionFailed")
 	put("2", "If-Match", `"`+md5Of("other")+`"`, 412, "PreconditionFailed")
 	put("2", "If-Match", `"`+md5Of("1")+`"`, 200, "")
-	put("3", "If-None-Match", `"x"`, 501, "NotImplemented")
+	put("3", "If-None-Match", `"`+md5Of("2")+`"`, 412, "PreconditionFailed")
+	put("2", "If-None-Match", `"`+md5Of("1")+`"`, 200, "")
 	if f.get("d/a") != "2" {
 		t.Error("wrong content")
 	}

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 func (x *exchange) putPart() error {
@@ -27,20 +28,27 @@ func (x *exchange) putPart() error {
 	if err != nil {
 		return err
 	}
+	if err := b.require(u.Algorithm); err != nil {
+		return err
+	}
 	f, name, err := x.newPart(u)
 	if err != nil {
 		return err
 	}
 	done, err := b.save(f)
 	if err == nil {
-		err = x.keepPart(u, f, name, part{number, done.md5, done.size})
+		one := part{number: number, etag: done.md5, size: done.size}
+		if u.Algorithm != "" {
+			one.sum = hexSum(done.checksum)
+		}
+		err = x.keepPart(u, f, name, one)
 	}
 	if err != nil {
 		x.place.discard(f, name)
 		return err
 	}
 	x.w.Header().Set("ETag", quote(done.md5))
-	setChecksum(x.w.Header(), done.checksum)
+	setChecksum(x.w.Header(), done.checksum, done.checksum)
 	x.w.Header().Del(checksumPrefix + "type")
 	return x.empty(http.StatusOK)
 }
@@ -75,6 +83,7 @@ type copyPartXML struct {
 	XMLName      struct{} `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CopyPartResult"`
 	LastModified string
 	ETag         string
+	checksumXML
 }
 
 func (x *exchange) copyPart() error {
@@ -97,7 +106,10 @@ func (x *exchange) copyPart() error {
 	from, length, asked := int64(0), s.info.Size(), x.r.Header.Get("X-Amz-Copy-Source-Range")
 	if asked != "" {
 		first, last, err := parseRange(asked, s.info.Size())
-		if err != nil || last >= s.info.Size() {
+		if err == nil && last >= s.info.Size() {
+			return refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange", "The copy source's range is beyond the end of the object.")
+		}
+		if err != nil {
 			return invalid("The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy")
 		}
 		from, length = first, last-first+1
@@ -107,7 +119,7 @@ func (x *exchange) copyPart() error {
 	}
 	// To read all of it for its MD5 would forgo a copy inside the storage. The ETag of an upload is no MD5 of content anyway.
 	sum := md5.Sum(fmt.Appendf(nil, "%s %s %d %d", u.id, s.etag, from, length)) //nolint:gosec // a name, no secret
-	p := part{number, hex.EncodeToString(sum[:]), length}
+	p := part{number: number, etag: hex.EncodeToString(sum[:]), size: length}
 	return x.patiently(func() (any, error) { return x.fillPart(u, s, from, p) })
 }
 
@@ -123,6 +135,11 @@ func (x *exchange) fillPart(u *upload, s *source, from int64, p part) (any, erro
 			err = invalid("The source became shorter while it was copied.")
 		}
 	}
+	value := ""
+	if err == nil && u.Algorithm != "" {
+		value, err = sumOf(u.Algorithm, f)
+		p.sum = hexSum(value)
+	}
 	if err == nil {
 		err = x.keepPart(u, f, name, p)
 	}
@@ -130,7 +147,7 @@ func (x *exchange) fillPart(u *upload, s *source, from int64, p part) (any, erro
 		x.place.discard(f, name)
 		return nil, err
 	}
-	return copyPartXML{LastModified: stamp(x.h.now()), ETag: quote(p.etag)}, nil
+	return copyPartXML{LastModified: stamp(x.h.now()), ETag: quote(p.etag), checksumXML: inXML(value)}, nil
 }
 
 type partXML struct {
@@ -138,6 +155,7 @@ type partXML struct {
 	LastModified string
 	ETag         string
 	Size         int64
+	checksumXML
 }
 
 type partsXML struct {
@@ -149,6 +167,8 @@ type partsXML struct {
 	Initiator            *owner
 	Owner                *owner
 	StorageClass         string
+	ChecksumAlgorithm    string `xml:",omitempty"`
+	ChecksumType         string `xml:",omitempty"`
 	PartNumberMarker     int
 	NextPartNumberMarker int `xml:",omitempty"`
 	MaxParts             int
@@ -172,7 +192,7 @@ func (x *exchange) listParts() error {
 	}
 	out := partsXML{
 		Bucket: x.bucket, Key: encode(x.key), EncodingType: kind, UploadID: u.id, Initiator: x.owner(), Owner: x.owner(), StorageClass: "STANDARD",
-		PartNumberMarker: marker, MaxParts: most,
+		ChecksumAlgorithm: strings.ToUpper(u.Algorithm), ChecksumType: u.Kind, PartNumberMarker: marker, MaxParts: most,
 	}
 	err = x.place.act(func() error {
 		var err error
@@ -219,7 +239,7 @@ func (p *place) partPage(u *upload, marker, most int) ([]partXML, bool, error) {
 			out = out[:len(out)-1]
 		}
 		newest = info.ModTime().UnixNano()
-		out = append(out, partXML{one.number, stamp(info.ModTime()), quote(one.etag), one.size})
+		out = append(out, partXML{PartNumber: one.number, LastModified: stamp(info.ModTime()), ETag: quote(one.etag), Size: one.size, checksumXML: one.inXML(u)})
 	}
 	return out, false, nil
 }

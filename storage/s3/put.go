@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +68,7 @@ func (x *exchange) putObject() error {
 		return err
 	}
 	x.w.Header().Set("ETag", quote(done.md5))
-	setChecksum(x.w.Header(), done.checksum)
+	setChecksum(x.w.Header(), done.checksum, done.checksum)
 	x.sweep()
 	return x.empty(http.StatusOK)
 }
@@ -116,7 +117,7 @@ func (x *exchange) putFolder(t target, r record, b *body) error {
 		return err
 	}
 	x.w.Header().Set("ETag", quote(done.md5))
-	setChecksum(x.w.Header(), done.checksum)
+	setChecksum(x.w.Header(), done.checksum, done.checksum)
 	return x.empty(http.StatusOK)
 }
 
@@ -151,5 +152,5 @@ func (p *place) makeFolder(t target, r record) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeRecord(f, r), f.Close())
+	return errors.Join(writeRecord(f, r), f.Close(), p.syncFolders(path.Dir(t.path)))
 }

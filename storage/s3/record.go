@@ -32,6 +32,8 @@ type record struct {
 	Size     int64             `json:"s,omitempty"`
 	Modified int64             `json:"t,omitempty"` // nanoseconds since 1970
 	Checksum string            `json:"c,omitempty"` // as checksum.value
+	Parts    string            `json:"p,omitempty"` // sizes of the parts that made it; see packSizes
+	Sums     []string          `json:"q,omitempty"` // checksums of the parts, of the algorithm of Checksum; base64
 	Headers  map[string]string `json:"h,omitempty"` // by name in lower case
 	Meta     map[string]string `json:"m,omitempty"` // without x-amz-meta-, in lower case
 	// Of a folder: it came with an object below it, or a client made it by its own key.
@@ -44,7 +46,7 @@ var keptHeaders = []string{"cache-control", "content-disposition", "content-enco
 
 var (
 	etagForm     = regexp.MustCompile(`^[0-9a-f]{32}(-[0-9]{1,5})?$`)
-	checksumForm = regexp.MustCompile(`^(crc32|crc32c|crc64nvme|sha1|sha256):[A-Za-z0-9+/]{4,44}={0,2}$`)
+	checksumForm = regexp.MustCompile(`^(crc32|crc32c|crc64nvme|sha1|sha256):[A-Za-z0-9+/]{4,44}={0,2}(-[0-9]{1,5})?$`)
 )
 
 // parseRecord reads an attribute, which may hold anything. What makes no sense is an empty record.
@@ -55,6 +57,9 @@ func parseRecord(raw []byte) record {
 	}
 	if r.ETag != "" && !etagForm.MatchString(r.ETag) || r.Checksum != "" && !checksumForm.MatchString(r.Checksum) {
 		return record{}
+	}
+	if sizes, ok := unpackSizes(r.Parts); !ok || r.Sums != nil && (len(r.Sums) != len(sizes) || !checksumForms(r.Checksum, r.Sums)) {
+		r.Parts, r.Sums = "", nil
 	}
 	for name, value := range r.Headers {
 		if !keptHeader(name) || !validValue(value) {
@@ -105,7 +110,7 @@ func recordOf(header http.Header) (record, error) {
 	kept, meta := 0, 0
 	for name, values := range header {
 		low := strings.ToLower(name)
-		value := strings.Join(values, ",")
+		value := strings.Join(values, ", ")
 		if key, ok := strings.CutPrefix(low, "x-amz-meta-"); ok && key != "" {
 			r.Meta[key] = value
 			meta += len(key) + len(value)
@@ -135,7 +140,7 @@ func withoutChunked(value string) string {
 			kept = append(kept, part)
 		}
 	}
-	return strings.Join(kept, ",")
+	return strings.Join(kept, ", ")
 }
 
 // readRecord returns the record of an open file or folder; an empty one when there is none that makes sense.
@@ -166,6 +171,14 @@ func writeRecord(f *os.File, r record) error {
 		return err
 	}
 	raw := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if len(raw) > maxRecord && r.Sums != nil { // of so many parts only the sizes are kept
+		r.Sums = nil
+		return writeRecord(f, r)
+	}
+	if len(raw) > maxRecord && r.Parts != "" {
+		r.Parts = manyParts
+		return writeRecord(f, r)
+	}
 	tooLarge := refuse(http.StatusBadRequest, "MetadataTooLarge", "The file system cannot keep this much metadata.")
 	if len(raw) > maxRecord {
 		return tooLarge
@@ -194,6 +207,14 @@ func control(f *os.File, do func(fd int) error) error {
 	return done
 }
 
+// size returns how much content there is; that of a folder is nothing.
+func (o object) size() int64 {
+	if o.info.IsDir() {
+		return 0
+	}
+	return o.info.Size()
+}
+
 // object is what there is to say about an object.
 type object struct {
 	info   fs.FileInfo
@@ -209,7 +230,7 @@ func describe(f *os.File, info fs.FileInfo) object {
 	}
 	fresh := r.Size == info.Size() && r.Modified == info.ModTime().UnixNano()
 	if !fresh {
-		r.ETag, r.Checksum = "", ""
+		r.ETag, r.Checksum, r.Parts, r.Sums = "", "", "", nil
 	}
 	if r.ETag == "" {
 		return object{info: info, record: r, etag: etagOf(info)}

@@ -1,7 +1,11 @@
 package s3
 
 import (
+	"encoding/base64"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -30,9 +34,9 @@ func (x *exchange) operation() (operation, error) {
 
 // subresources are the parts of S3 that volumes do not have, with the answer to a GET of it: nil is 501.
 var subresources = map[string]*fault{
-	"accelerate": nil, "analytics": nil, "attributes": nil, "intelligent-tiering": nil, "inventory": nil, "legal-hold": nil,
+	"accelerate": nil, "analytics": nil, "intelligent-tiering": nil, "inventory": nil, "legal-hold": nil,
 	"logging": nil, "metrics": nil, "notification": nil, "requestPayment": nil, "restore": nil, "retention": nil, "select": nil, "session": nil,
-	"torrent": nil, "versions": nil, "partNumber": nil, "append": nil, "renameObject": nil,
+	"torrent": nil, "versions": nil, "append": nil, "renameObject": nil,
 	"cors":              refuse(http.StatusNotFound, "NoSuchCORSConfiguration", "The CORS configuration does not exist."),
 	"encryption":        refuse(http.StatusNotFound, "ServerSideEncryptionConfigurationNotFoundError", "The server side encryption configuration was not found."),
 	"lifecycle":         refuse(http.StatusNotFound, "NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist."),
@@ -117,6 +121,8 @@ func (x *exchange) objectOperation() (operation, error) {
 		return operation{reads, (*exchange).acl}, nil
 	case q.Has("tagging") && method == http.MethodGet:
 		return operation{reads, (*exchange).noTags}, nil
+	case q.Has("attributes") && method == http.MethodGet:
+		return operation{reads, (*exchange).attributes}, nil
 	}
 	if err := x.subresource(); err != nil {
 		return operation{}, err
@@ -165,11 +171,38 @@ type bucketsXML struct {
 	XMLName struct{}    `xml:"http://s3.amazonaws.com/doc/2006-03-01/ ListAllMyBucketsResult"`
 	Owner   *owner      `xml:"Owner"`
 	Buckets []bucketXML `xml:"Buckets>Bucket"`
+
+	ContinuationToken string `xml:",omitempty"`
+	Prefix            string `xml:",omitempty"`
 }
 
+// maxBuckets is how many buckets a page has that names no number.
+const maxBuckets = 10_000
+
 func (x *exchange) listBuckets() error {
-	out := bucketsXML{Owner: x.owner()}
-	for _, v := range x.access.Volumes {
+	most := maxBuckets
+	if text := x.query.Get("max-buckets"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxBuckets {
+			return invalid("Argument max-buckets must be an integer between 1 and 10000.")
+		}
+		most = n
+	}
+	after, err := base64.RawURLEncoding.DecodeString(x.query.Get("continuation-token"))
+	if err != nil {
+		return invalid("The continuation token provided is incorrect")
+	}
+	volumes := slices.SortedFunc(slices.Values(x.access.Volumes), func(a, b Volume) int { return strings.Compare(a.ID, b.ID) })
+	out := bucketsXML{Owner: x.owner(), Prefix: x.query.Get("prefix")}
+	region := x.query.Get("bucket-region")
+	for _, v := range volumes {
+		if v.ID <= string(after) || !strings.HasPrefix(v.ID, out.Prefix) || region != "" && region != x.h.region {
+			continue
+		}
+		if len(out.Buckets) == most {
+			out.ContinuationToken = base64.RawURLEncoding.EncodeToString([]byte(out.Buckets[most-1].Name))
+			break
+		}
 		out.Buckets = append(out.Buckets, bucketXML{Name: v.ID, CreationDate: stamp(v.CreatedAt), BucketRegion: x.h.region})
 	}
 	x.answer(http.StatusOK, out)

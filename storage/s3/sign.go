@@ -259,7 +259,7 @@ func signedHeader(r *http.Request, name string) string {
 	}
 	values := slices.Clone(r.Header.Values(name))
 	for i, v := range values {
-		values[i] = strings.Join(strings.Fields(v), " ")
+		values[i] = strings.Join(strings.FieldsFunc(v, func(r rune) bool { return r == ' ' || r == '\t' }), " ")
 	}
 	return strings.Join(values, ",")
 }

@@ -1,6 +1,9 @@
 package s3
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +22,8 @@ import (
 // An upload is a folder in the hidden one, of the name of its id. In it are
 //
 //	upload                    what it is for (manifest)
-//	part-NUMBER-MD5-SIZE      the parts; of several of a number, the request to complete says which
+//	part-NUMBER-MD5-SIZE[-SUM] the parts, with their checksum where the upload has one; of several of a number, the request
+//	                          to complete says which
 //	tmp-…                     parts that are being written
 //	plan, whole               from the request to complete on: the parts in order, and the file that they are added to
 const (
@@ -42,6 +46,9 @@ type manifest struct {
 	Key    string    `json:"key"`
 	Record record    `json:"record"`
 	At     time.Time `json:"at"`
+	// Algorithm is that of the parts' checksums; empty: they have none. Kind is the type of the object's.
+	Algorithm string `json:"algorithm,omitempty"`
+	Kind      string `json:"kind,omitempty"`
 }
 
 type upload struct {
@@ -73,7 +80,11 @@ func (x *exchange) createUpload() error {
 	if err != nil {
 		return err
 	}
-	raw, err := json.Marshal(manifest{Key: t.key, Record: r, At: time.Now().UTC()})
+	algorithm, kind, err := uploadChecksum(x.r.Header)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(manifest{Key: t.key, Record: r, At: time.Now().UTC(), Algorithm: algorithm, Kind: kind})
 	if err != nil {
 		return err
 	}
@@ -92,6 +103,10 @@ func (x *exchange) createUpload() error {
 		return err
 	}
 	x.sweep()
+	if algorithm != "" {
+		x.w.Header().Set(checksumPrefix+"algorithm", strings.ToUpper(algorithm))
+		x.w.Header().Set(checksumPrefix+"type", kind)
+	}
 	x.answer(http.StatusOK, createdXML{Bucket: x.bucket, Key: x.key, UploadID: id})
 	return nil
 }
@@ -142,6 +157,9 @@ func (p *place) readUpload(id string) (*upload, error) {
 	if u.t, err = parseKey(u.Key); err != nil || u.t.folder {
 		return nil, noSuchUpload()
 	}
+	if _, known := checksums[u.Algorithm]; !known && u.Algorithm != "" {
+		return nil, noSuchUpload()
+	}
 	again, err := json.Marshal(u.Record)
 	if err != nil {
 		return nil, err
@@ -172,19 +190,46 @@ type part struct {
 	number int
 	etag   string
 	size   int64
+	sum    string // hexadecimal, of the upload's algorithm; empty when it has none
 }
 
-func (p part) name() string { return fmt.Sprintf("part-%05d-%s-%d", p.number, p.etag, p.size) }
+func (p part) name() string {
+	name := fmt.Sprintf("part-%05d-%s-%d", p.number, p.etag, p.size)
+	if p.sum != "" {
+		name += "-" + p.sum
+	}
+	return name
+}
+
+// inXML returns the part's checksum for a document.
+func (p part) inXML(u *upload) checksumXML {
+	if p.sum == "" {
+		return checksumXML{}
+	}
+	return inXML(u.Algorithm + ":" + p.base64())
+}
+
+// base64 returns the part's checksum as S3 writes it.
+func (p part) base64() string {
+	raw, _ := hex.DecodeString(p.sum) // which parsePart checked
+	return base64.StdEncoding.EncodeToString(raw)
+}
 
 // parsePart reads the name of a part's file.
 func parsePart(name string) (part, bool) {
 	fields := strings.Split(name, "-")
-	if len(fields) != 4 || fields[0] != "part" || len(fields[2]) != 32 || !etagForm.MatchString(fields[2]) {
+	if len(fields) < 4 || len(fields) > 5 || fields[0] != "part" || len(fields[2]) != 32 || !etagForm.MatchString(fields[2]) {
 		return part{}, false
 	}
 	number, err := strconv.Atoi(fields[1])
 	size, sizeErr := strconv.ParseInt(fields[3], 10, 64)
-	p := part{number, fields[2], size}
+	p := part{number: number, etag: fields[2], size: size}
+	if len(fields) == 5 {
+		p.sum = fields[4]
+		if raw, bad := hex.DecodeString(p.sum); bad != nil || len(raw) == 0 || len(raw) > sha256.Size {
+			return part{}, false
+		}
+	}
 	if err != nil || sizeErr != nil || number < 1 || number > maxParts || size < 0 || p.name() != name {
 		return part{}, false
 	}

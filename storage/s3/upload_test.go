@@ -73,6 +73,8 @@ func TestUpload(t *testing.T) {
 	}
 	etags[6] = strings.Trim(copied.ETag, `"`)
 	from.header.Set("X-Amz-Copy-Source-Range", "bytes=2-10")
+	f.want(from, 416, "InvalidRange")
+	from.header.Set("X-Amz-Copy-Source-Range", "2-10")
 	f.want(from, 400, "InvalidArgument")
 
 	var parts struct {
@@ -162,7 +164,7 @@ func TestCompleteGoesOnWhereItStopped(t *testing.T) {
 			etags[n] = md5Of(bodies[n])
 		}
 		dir := filepath.Join(f.file(hidden), id)
-		name := func(n int) string { return part{n, etags[n], int64(len(bodies[n]))}.name() }
+		name := func(n int) string { return part{n, etags[n], int64(len(bodies[n])), ""}.name() }
 		raw := fmt.Sprintf("[%q,%q,%q]", name(1), name(2), name(3))
 		whole := bodies[1]
 		steps := []func() error{
@@ -255,10 +257,10 @@ func TestChecksumOfAWholeUpload(t *testing.T) {
 		code    string
 		checked string
 	}{
-		"full":      {headers("X-Amz-Checksum-Crc64nvme", nvmeSum, "X-Amz-Checksum-Type", "FULL_OBJECT"), "", nvmeSum},
-		"wrong":     {headers("X-Amz-Checksum-Crc64nvme", "AAAAAAAAAAA="), "BadDigest", ""},
-		"composite": {headers("X-Amz-Checksum-Crc32", "AAAAAA==-2"), "", ""},
-		"none":      {nil, "", ""},
+		"full":    {headers("X-Amz-Checksum-Crc64nvme", nvmeSum, "X-Amz-Checksum-Type", "FULL_OBJECT"), "", nvmeSum},
+		"wrong":   {headers("X-Amz-Checksum-Crc64nvme", "AAAAAAAAAAA="), "BadDigest", nvmeSum},
+		"another": {headers("X-Amz-Checksum-Crc32", "AAAAAA==-2"), "BadDigest", nvmeSum},
+		"none":    {nil, "", nvmeSum},
 	} {
 		id := f.create(what, "X-Amz-Checksum-Algorithm", "CRC64NVME", "X-Amz-Checksum-Type", "FULL_OBJECT")
 		f.want(partCall(what, id, 1, "one"), 200, "")
