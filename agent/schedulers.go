@@ -55,6 +55,13 @@ func openDirectory(dir string, named []string) (*directory, error) {
 	return d, nil
 }
 
+// KnownSchedulers returns the addresses of schedulers, as HOST:PORT, that an agent with that data folder knows: those that
+// the operator named and those that it was told of last.
+func KnownSchedulers(dir string, named []string) []string {
+	data, _ := os.ReadFile(filepath.Join(dir, schedulersFile)) // there is none before the first session
+	return addresses(append(strings.Fields(string(data)), named...))
+}
+
 // addresses returns what of in may be an address, without those that are there twice.
 func addresses(in []string) []string {
 	var out []string

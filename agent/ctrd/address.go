@@ -1,10 +1,13 @@
 package ctrd
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -13,6 +16,23 @@ import (
 type guard struct {
 	loopback bool   // registries on loopback are allowed
 	bridge   string // the pods' bridge; empty: none
+
+	allow, deny []netip.Prefix // see Config
+	never       *resolved      // addresses that are never asked, whatever is allowed; nil: none
+}
+
+// private are the ranges of networks that are somebody's own: of the operator, where a registry may be, and also what
+// manages machines and their storage. They are closed but for what Config.RegistryAllow names.
+func private() []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"} {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // transport makes one that reaches no address of this host, of its pods or of its cloud's metadata
@@ -22,9 +42,9 @@ type guard struct {
 func (g guard) transport(loopback bool) *http.Transport {
 	d := net.Dialer{
 		Timeout: 30 * time.Second, KeepAlive: 30 * time.Second,
-		Control: func(_, address string, _ syscall.RawConn) error {
+		ControlContext: func(ctx context.Context, _, address string, _ syscall.RawConn) error {
 			ap, err := netip.ParseAddrPort(address)
-			if err != nil || g.refuses(ap.Addr(), loopback) {
+			if err != nil || g.refuses(ctx, ap.Addr(), loopback) {
 				return fmt.Errorf("dial registry: %w", errRefusedAddress)
 			}
 			return nil
@@ -37,9 +57,77 @@ func (g guard) transport(loopback bool) *http.Transport {
 	}
 }
 
-func (g guard) refuses(a netip.Addr, loopback bool) bool {
+func (g guard) refuses(ctx context.Context, a netip.Addr, loopback bool) bool {
 	a = plain(a)
-	return refused(a, loopback) || !a.IsLoopback() && g.ours(a)
+	switch {
+	case refused(a, loopback):
+		return true
+	case a.IsLoopback():
+		return false
+	case g.ours(a), g.never.has(ctx, a), contains(g.deny, a):
+		return true
+	}
+	return contains(private(), a) && !contains(g.allow, a)
+}
+
+const (
+	resolveAgain = time.Minute
+	resolveMost  = 2 * time.Second // for one name
+)
+
+// resolved knows the addresses of machines that are named as HOST:PORT. A nil one knows none. It is safe for concurrent use.
+type resolved struct {
+	list func() []string
+
+	mu    sync.Mutex // guards the fields below
+	at    time.Time  // when names were looked up last
+	names map[string][]netip.Addr
+}
+
+func (r *resolved) has(ctx context.Context, a netip.Addr) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	before, at := r.names, r.at
+	r.mu.Unlock()
+	fresh, now := time.Since(at) < resolveAgain, map[string][]netip.Addr{}
+	for _, hostPort := range r.list() {
+		host, _, err := net.SplitHostPort(hostPort)
+		if err != nil {
+			continue
+		}
+		if known, ok := before[host]; ok && fresh {
+			now[host] = known
+		} else {
+			now[host] = lookUp(ctx, host, known)
+		}
+	}
+	if !fresh {
+		at = time.Now()
+	}
+	r.mu.Lock()
+	r.names, r.at = now, at
+	r.mu.Unlock()
+	for _, addrs := range now {
+		if slices.ContainsFunc(addrs, func(b netip.Addr) bool { return plain(b) == a }) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookUp returns the addresses of a name, or those of before when they cannot be had.
+func lookUp(ctx context.Context, host string, before []netip.Addr) []netip.Addr {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr}
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveMost)
+	defer cancel()
+	if now, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host); err == nil {
+		return now
+	}
+	return before
 }
 
 // ours reports whether an address is one of the host's own or in the pods' subnet. Links come and go,

@@ -47,7 +47,7 @@ func TestAddressesThatNoRegistryMayLeadTo(t *testing.T) {
 }
 
 func TestRegistryIsPlainOnlyOnLoopback(t *testing.T) {
-	s := (&Runtime{cfg: Config{AllowLoopbackRegistries: true}}).newSource(&pull{})
+	s := (&Runtime{guard: guard{loopback: true}}).newSource(&pull{})
 	closed := (&Runtime{}).newSource(&pull{})
 	for host, want := range map[string]string{
 		"127.0.0.1:5000": "http", "localhost:5000": "http", "[::1]:5000": "http", "127.9.9.9": "http", "localhost": "http",
@@ -84,6 +84,36 @@ func TestLoopbackIsClosed(t *testing.T) {
 	}
 }
 
+// TestPrivateAddressesAreClosed but for what the operator opened; a scheduler's never opens, by whatever name it is known.
+func TestPrivateAddressesAreClosed(t *testing.T) {
+	prefixes := func(all ...string) (out []netip.Prefix) {
+		for _, p := range all {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	opened := guard{
+		allow: prefixes("10.2.0.0/16", "fd12::/16"), deny: prefixes("10.2.3.0/24", "203.0.113.0/24"),
+		never: &resolved{list: func() []string {
+			return []string{"10.2.9.9:8443", "198.51.100.7:8443", "localhost:8443", "[fd12::9]:8443", "no address", "name.invalid:1"}
+		}},
+	}
+	for addr, want := range map[string][2]bool{ // refused by default, with the above
+		"10.1.2.3": {true, true}, "172.16.0.1": {true, true}, "172.32.0.1": {false, false}, "192.168.1.1": {true, true}, "100.64.1.1": {true, true},
+		"100.128.0.1": {false, false}, "fd00::1": {true, true}, "64:ff9b::a01:203": {true, true}, "::ffff:10.1.2.3": {true, true}, "8.8.8.8": {false, false},
+		"10.2.1.1": {true, false}, "::ffff:10.2.1.1": {true, false}, "fd12::1": {true, false}, "10.2.3.1": {true, true}, "203.0.113.9": {false, true},
+		"10.2.9.9": {true, true}, "fd12::9": {true, true}, "198.51.100.7": {false, true},
+	} {
+		a := netip.MustParseAddr(addr)
+		if got := [2]bool{(guard{}).refuses(t.Context(), a, false), opened.refuses(t.Context(), a, false)}; got != want {
+			t.Errorf("%s: %v, want %v", addr, got, want)
+		}
+	}
+	if loopback := netip.MustParseAddr("127.0.0.1"); opened.refuses(t.Context(), loopback, true) || !opened.never.has(t.Context(), loopback) {
+		t.Error("a scheduler on loopback closes it, or its name was not looked up")
+	}
+}
+
 // TestAddressesOfTheHost adds a link like the pods' bridge: its address is the host's own, and the rest
 // of its subnet is the pods'.
 func TestAddressesOfTheHost(t *testing.T) {
@@ -108,11 +138,11 @@ func TestAddressesOfTheHost(t *testing.T) {
 		"198.18.77.9": {false, true}, "198.18.78.9": {false, false}, "8.8.8.8": {false, false},
 	} {
 		a := netip.MustParseAddr(a)
-		if got := [2]bool{guard{}.refuses(a, false), guard{bridge: name}.refuses(a, false)}; got != want {
+		if got := [2]bool{guard{}.refuses(t.Context(), a, false), guard{bridge: name}.refuses(t.Context(), a, false)}; got != want {
 			t.Errorf("%s: %v, want %v", a, got, want)
 		}
 	}
-	if (guard{bridge: "gnnothere"}).refuses(netip.MustParseAddr("8.8.8.8"), false) {
+	if (guard{bridge: "gnnothere"}).refuses(t.Context(), netip.MustParseAddr("8.8.8.8"), false) {
 		t.Error("everything is refused when there is no bridge yet")
 	}
 	// One that listens and one that does not read the same.

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -68,6 +69,12 @@ type Config struct {
 	// AllowLoopbackRegistries lets pods name registries on the host's loopback, which are asked over
 	// plain HTTP. For development: every service that listens there can be asked.
 	AllowLoopbackRegistries bool
+	// RegistryAllow are the ranges of private addresses in which registries may be, all others are public; RegistryDeny
+	// are ranges in which none is, whatever is allowed.
+	RegistryAllow, RegistryDeny []netip.Prefix
+	// Schedulers returns the control plane's machines as HOST:PORT: none of them is a registry, but on loopback. nil: none
+	// is known. It may be called at any time.
+	Schedulers func() []string
 	// Bridge is the name of the pods' bridge: nothing in its subnets is a registry. Empty: there is none.
 	Bridge string
 
@@ -167,6 +174,7 @@ type Runtime struct {
 	touched touched                  // images whose use was written down a moment ago
 	roots   atomic.Pointer[[]string] // folders of the daemon's images; nil until it was asked
 	runc    runcSays
+	guard   guard
 
 	mu       sync.Mutex // guards the maps below
 	contents map[digest.Digest]*image
@@ -198,6 +206,10 @@ func New(cfg Config) (*Runtime, error) {
 		pulls: map[string]*pull{}, proved: map[proof]bool{}, reading: map[proof]chan struct{}{},
 	}
 	_, _ = rand.Read(r.secret[:]) // never fails
+	r.guard = guard{loopback: cfg.AllowLoopbackRegistries, bridge: cfg.Bridge, allow: cfg.RegistryAllow, deny: cfg.RegistryDeny}
+	if cfg.Schedulers != nil {
+		r.guard.never = &resolved{list: cfg.Schedulers}
+	}
 	r.said, r.quiet = newClientLog(cfg.Log)
 	if err := r.makeFolders(); err != nil {
 		r.said.close()

@@ -126,7 +126,7 @@ func altered(change func([]byte) []byte) badAnswer {
 
 func statusFaults() []pullFaultCase {
 	return []pullFaultCase{
-		{"401", status(401), pod.Fatal, "does not exist in its registry or may not be read"},
+		{"401", status(401), pod.Fatal, "does not exist in its registry or may not be read; if it is private, give the pod a registry credential (--registry)"},
 		{"401 with realm", func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 			if r.URL.Path == "/token" {
 				w.WriteHeader(401)
@@ -139,7 +139,7 @@ func statusFaults() []pullFaultCase {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="http://169.254.169.254/token",service="x"`)
 			w.WriteHeader(401)
 		}, pod.Fatal, "address that is not allowed"},
-		{"403", status(403), pod.Fatal, "does not exist in its registry or may not be read"},
+		{"403", status(403), pod.Fatal, "if it is private, give the pod a registry credential (--registry)"},
 		{"404", status(404), pod.Fatal, "does not exist in its registry or may not be read"},
 		{"418", status(418), pod.Fatal, "refuses it with status 418"},
 		{"429", status(429), pod.Retry, "asks for patience"},

@@ -85,7 +85,7 @@ func classifyPull(err error) (pod.Class, string) {
 	case errors.As(err, &status):
 		return classifyStatus(status.StatusCode)
 	case errors.Is(err, docker.ErrInvalidAuthorization):
-		return pod.Fatal, notReadable
+		return pod.Fatal, notLetIn
 	case strings.Contains(text, "no match for platform"):
 		return pod.Fatal, "%s has no version for this host's platform, " + platforms.DefaultString()
 	case errors.As(err, &unknownCA), errors.As(err, &wrongHost), errors.As(err, &badCert):
@@ -114,11 +114,17 @@ func classifyPull(err error) (pod.Class, string) {
 	return pod.Retry, "%s could not be pulled"
 }
 
-const notReadable = "%s does not exist in its registry or may not be read"
+const (
+	notReadable = "%s does not exist in its registry or may not be read"
+	// notLetIn is for pulls without a credential; see errCredential.
+	notLetIn = notReadable + "; if it is private, give the pod a registry credential (--registry)"
+)
 
 func classifyStatus(code int) (pod.Class, string) {
 	switch {
-	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusNotFound:
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return pod.Fatal, notLetIn
+	case code == http.StatusNotFound:
 		return pod.Fatal, notReadable
 	case code == http.StatusRequestedRangeNotSatisfiable:
 		return pod.Retry, "%s could not be pulled in parts"

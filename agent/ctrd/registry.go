@@ -40,7 +40,7 @@ type source struct {
 }
 
 func (r *Runtime) newSource(p *pull) *source {
-	g := &source{pull: p, stall: r.cfg.PullStall, pace: r.cfg.PullPace, guard: guard{loopback: r.cfg.AllowLoopbackRegistries, bridge: r.cfg.Bridge}}
+	g := &source{pull: p, stall: r.cfg.PullStall, pace: r.cfg.PullPace, guard: r.guard}
 	g.transport = g.guard.transport(false)
 	g.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: g.hosts})
 	return g

@@ -63,13 +63,12 @@ type runCmd struct {
 	imageFlags
 	metricsFlags
 	privateFlags
+	registryFlags
 	Scheduler    []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
 	SimulateGpus []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
 	KeepLostData time.Duration `default:"168h" help:"Keep persistent data so long of pods that the scheduler lists no more and never ordered to go; at least 1h."`
 	Overcommit   int           `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
-
-	LoopbackRegistries bool `help:"Let pods name image registries on this host's loopback, asked over plain HTTP. For development machines alone: every service that listens there can be asked."`
 }
 
 type checkConfigCmd struct {
@@ -170,7 +169,8 @@ func (c *runCmd) validate() error {
 	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
 		faults = append(faults, err)
 	}
-	return errors.Join(append(faults, c.portFlags.validate(), c.gpuFlags.validate(), c.diskFlags.validate(), c.isolationFlags.validate(),
+	_, _, err := c.ranges()
+	return errors.Join(append(faults, err, c.portFlags.validate(), c.gpuFlags.validate(), c.diskFlags.validate(), c.isolationFlags.validate(),
 		c.imageFlags.validate(), c.metricsFlags.validate(), c.privateFlags.validate())...)
 }
 
@@ -191,10 +191,13 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer host.close()
-	rt, err := c.runtime(ctrd.Config{
-		AllowLoopbackRegistries: c.LoopbackRegistries, Disks: host.containers, RuntimeClass: host.isolation.class,
-		MaxImageBytes: c.maxBytes(), Log: log,
+	settings, err := c.registries(ctrd.Config{
+		Disks: host.containers, RuntimeClass: host.isolation.class, MaxImageBytes: c.maxBytes(), Log: log,
 	})
+	if err != nil {
+		return err
+	}
+	rt, err := c.runtime(settings)
 	if err != nil {
 		return err
 	}
