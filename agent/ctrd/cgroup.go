@@ -115,6 +115,17 @@ func (c cgroupFS) oomKills(id fleet.PodID) int64 {
 	return 0
 }
 
+// memoryPeak returns how many bytes a pod has had at most, 0 when that is not known.
+func (c cgroupFS) memoryPeak(id fleet.PodID) int64 {
+	file := filepath.Join(c.root, "memory", c.path(id), "memory.max_usage_in_bytes")
+	if c.unified() {
+		file = filepath.Join(c.root, c.path(id), "memory.peak")
+	}
+	text, _ := os.ReadFile(file) // kernels before 5.19 have none in version 2
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n
+}
+
 // clear kills what is left in a pod's group and removes it. runc does so itself; what is left is
 // from a runtime that died.
 func (c cgroupFS) clear(ctx context.Context, id fleet.PodID) error {

@@ -82,7 +82,9 @@ func (r *Runtime) Look(ctx context.Context, id fleet.PodID) (pod.Container, erro
 	case tasktypes.Status_STOPPED:
 		out.Task, out.StartedAt = pod.TaskStopped, begun
 		out.ExitCode, out.ExitedAt = int(p.ExitStatus), p.ExitedAt.AsTime()
-		out.OOMKilled = out.ExitCode != 0 && r.cgroups.oomKills(id) > 0
+		if out.OOMKilled = out.ExitCode != 0 && r.cgroups.oomKills(id) > 0; out.OOMKilled {
+			out.MemoryPeak = r.cgroups.memoryPeak(id)
+		}
 	default:
 		return pod.Container{}, &pod.Error{Class: pod.Retry, Sentence: "the container runtime of the host does not know the state of the process"}
 	}

@@ -374,10 +374,9 @@ func (r *Runtime) lookUpUser(ctx context.Context, img *image) (specs.User, error
 	err = r.withView(view, func(root string) error {
 		var files [2]io.Reader
 		for i, name := range []string{"/etc/passwd", "/etc/group"} {
-			text, err := readInside(root, name, maxUserFile)
+			text, err := readList(root, name)
 			if err != nil {
-				unknown = err
-				return nil
+				return err
 			}
 			if text != nil {
 				files[i] = bytes.NewReader(text)

@@ -236,6 +236,9 @@ func (r *Runtime) fillRoot(ctx context.Context, p *root) error {
 		return err
 	}
 	faultpoint.Hit("define.mount")
+	if err := checkRoot(o.target, s); err != nil {
+		return err
+	}
 	if err := r.mountClones(p); err != nil {
 		return err
 	}

@@ -146,6 +146,22 @@ func TestOOMKillIsRecognised(t *testing.T) {
 	b.remove(s.Pod)
 }
 
+// TestOOMKillOfAChildIsRecognised: the first process lives on and ends by itself, with a code of its own.
+func TestOOMKillOfAChildIsRecognised(t *testing.T) {
+	b := setup(t)
+	ref := b.local(nil)
+	for code, killed := range map[int]bool{3: true, 0: false} {
+		s := b.spec(ref, fmt.Sprintf(`sh -c "tail -c 299999999 /dev/zero; exit %d"`, code))
+		s.Limits.MemoryMB = 32
+		b.start(s)
+		c := b.finish(s.Pod)
+		if c.OOMKilled != killed || c.ExitCode != code || killed && (c.MemoryPeak < 16e6 || c.MemoryPeak > 33e6) {
+			t.Errorf("exit code %d: %+v", code, c)
+		}
+		b.remove(s.Pod)
+	}
+}
+
 func TestUserOfImage(t *testing.T) {
 	b := setup(t)
 	ref := b.local(func(c *v1.Config) { c.User = "worker"; c.WorkingDir = "/www" })

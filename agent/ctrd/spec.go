@@ -220,12 +220,8 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 		{Destination: "/sys/fs", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "nodev", "ro", "mode=555", "size=64k"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 	}
-	for _, f := range [][2]string{
-		{"/etc/resolv.conf", s.ResolvConf}, {"/etc/hosts", s.Hosts}, {"/etc/hostname", s.HostnameTxt}, {profileFile, s.Profile},
-	} {
-		if f[1] != "" {
-			out = append(out, bind(f[1], f[0], "ro", "nosuid", "nodev", "noexec"))
-		}
+	for _, f := range smallFiles(s) {
+		out = append(out, bind(f[1], f[0], "ro", "nosuid", "nodev", "noexec"))
 	}
 	// Nodes are those of the host, since nobody in a user namespace makes any.
 	for _, d := range s.Devices.Nodes {

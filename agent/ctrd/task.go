@@ -29,7 +29,7 @@ func (r *Runtime) Task(ctx context.Context, id fleet.PodID) error {
 	for _, m := range p.rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	err = effect(ctx, func(ctx context.Context) error {
+	err = r.startEffect(ctx, id, func(ctx context.Context) error {
 		faultpoint.Hit("task.create.before")
 		made, err := r.client.TaskService().Create(ctx, req)
 		faultpoint.Hit("task.create.after")
@@ -140,7 +140,7 @@ func (r *Runtime) Start(ctx context.Context, id fleet.PodID) (at time.Time, err 
 // start has the daemon start the process, and says when that was done. What waits for a process that
 // runs already is let go on after patience.
 func (r *Runtime) start(ctx context.Context, id fleet.PodID, patience time.Duration) (at time.Time, err error) {
-	err = effect(ctx, func(ctx context.Context) error {
+	err = r.startEffect(ctx, id, func(ctx context.Context) error {
 		// The label is written while runc works. Look reads it when the process cannot be asked any more.
 		labelled := make(chan error, 1)
 		go func() { labelled <- r.label(ctx, id); faultpoint.Hit("start.labelled") }()

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/continuity/fs"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,32 +35,20 @@ func (r *Runtime) withView(mounts []mount.Mount, f func(root string) error) (err
 	return f(root)
 }
 
-// readInside reads a file of a view, and nothing where there is none or something else: an image may have a pipe there,
-// which would be opened for ever, or a device, for which opening it may be an order.
-func readInside(root, name string, most int64) ([]byte, error) {
-	path, err := fs.RootPath(root, name)
-	if err != nil {
-		return nil, nil //nolint:nilerr // no path leads there
-	}
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil //nolint:nilerr // as said
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+// readList reads one of userFiles of a view; nil: there is none. An error that is no *pod.Error says that it could not be
+// read this time.
+func readList(root, name string) ([]byte, error) {
+	fd, err := openList(root, name)
+	if err != nil || fd < 0 {
 		return nil, err
 	}
+	defer unix.Close(fd)
 	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read-only
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = errTooLarge
-	}
-	return text, err
+	return io.ReadAll(io.LimitReader(f, maxUserFile))
 }
 
 // dropView takes a view away, also one that somebody still looks into.

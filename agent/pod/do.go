@@ -62,9 +62,13 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 		if err := m.attach(effect, want); err != nil { // again: the host may have been rebooted since
 			return err
 		}
-		return m.task(short, want)
+		starting, done := m.starting(short, want)
+		defer done()
+		return m.task(starting, want)
 	case StepStart:
-		return m.start(short, want, see)
+		starting, done := m.starting(short, want)
+		defer done()
+		return m.start(starting, want, see)
 	case StepTerm:
 		return m.terminate(effect, want, see)
 	case StepEnd:
@@ -88,6 +92,29 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 		return m.forget(short, ctx, want)
 	}
 	return fmt.Errorf("step %q is not known", s)
+}
+
+// starting returns a context that ends with ctx, and with ErrUnwanted once the order is another than the one that the
+// step works for. The caller calls done at its end.
+func (m *machine) starting(ctx context.Context, want Assignment) (_ context.Context, done func()) {
+	ctx, abandon := context.WithCancelCause(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.abandon = abandon
+	if m.want.otherThan(want) {
+		abandon(ErrUnwanted)
+	}
+	return ctx, func() {
+		abandon(nil)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.abandon = nil
+	}
+}
+
+// otherThan reports whether what is to run differs.
+func (a Assignment) otherThan(b Assignment) bool {
+	return a.Goal != b.Goal || a.Incarnation != b.Incarnation
 }
 
 // mark notes when a step of the start was reached.
@@ -268,13 +295,16 @@ func (m *machine) watch(effect context.Context, want Assignment, see Seen) error
 	return err
 }
 
-// terminate sends SIGTERM once, waits for the grace period and then kills.
+// terminate sends SIGTERM once, waits for the grace period and then kills. What SIGTERM does nothing to is killed at once.
 func (m *machine) terminate(effect context.Context, want Assignment, see Seen) error {
 	running := see.Container.Incarnation
 	m.ending(want)
+	deaf := m.Runtime.Deaf(m.id, see.Container.PID)
 	if m.termFor != running {
 		m.Logs.System(m.id, "stop container "+string(m.id))
-		if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGTERM)); err != nil {
+		if deaf {
+			m.Logs.System(m.id, "the container's process does not catch SIGTERM: it is killed")
+		} else if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGTERM)); err != nil {
 			return err
 		}
 		m.termFor, m.termAt = running, time.Now()
@@ -284,7 +314,7 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 	if grace <= 0 {
 		grace = defaultGrace
 	}
-	if left := time.Until(m.termAt.Add(grace)); left > 0 {
+	if left := time.Until(m.termAt.Add(grace)); left > 0 && !deaf {
 		ctx, cancel := context.WithTimeout(effect, left)
 		err := m.Runtime.Wait(ctx, m.id)
 		expired := ctx.Err() != nil
@@ -309,7 +339,7 @@ func (m *machine) end(want Assignment, see Seen) error {
 	ended := Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now(), LogFrom: see.Container.StartedAt}
 	c := see.Container
 	if c.Task == TaskStopped {
-		ended.Event, ended.Reason = verdict(c)
+		ended.Event, ended.Reason = verdict(c, want.Limits.MemoryMB)
 		if code := c.ExitCode; !c.Lost {
 			ended.ExitCode = &code
 		}
@@ -326,12 +356,14 @@ func (m *machine) end(want Assignment, see Seen) error {
 	return m.ended(ended)
 }
 
-// verdict says in one sentence why a process that ended by itself did.
-func verdict(c Container) (fleet.Trigger, string) {
-	const signalBase = 128
+// verdict says in one sentence why a process that ended by itself did. limitMB is what memory it had.
+func verdict(c Container, limitMB int64) (fleet.Trigger, string) {
+	const signalBase, killed = 128, 128 + int(syscall.SIGKILL)
 	switch {
+	case c.OOMKilled && c.ExitCode == killed:
+		return fleet.EventFailed, "the container was " + killedForMemory(c, limitMB)
 	case c.OOMKilled:
-		return fleet.EventFailed, "the container was killed because it used more memory than its limit"
+		return fleet.EventFailed, fmt.Sprintf("a process of the container was %s; the container ended with exit code %d", killedForMemory(c, limitMB), c.ExitCode)
 	case c.Lost:
 		return fleet.EventFailed, "the container's process was lost together with its runtime"
 	case c.ExitCode == 0:
@@ -341,6 +373,14 @@ func verdict(c Container) (fleet.Trigger, string) {
 	default:
 		return fleet.EventFailed, fmt.Sprintf("the container ended with exit code %d", c.ExitCode)
 	}
+}
+
+func killedForMemory(c Container, limitMB int64) string {
+	out := fmt.Sprintf("killed for lack of memory (limit %d MB", limitMB)
+	if c.MemoryPeak > 0 {
+		out += fmt.Sprintf(", peak %d MB", (c.MemoryPeak+500_000)/1_000_000)
+	}
+	return out + ")"
 }
 
 // report tells how an incarnation ended, after its container is gone: only then is its log whole.

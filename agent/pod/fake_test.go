@@ -40,6 +40,8 @@ type fakeHost struct {
 	doing    string // the newest activity
 	silent   bool   // registries send nothing of an image
 	stubborn bool   // processes do not heed SIGTERM
+	deaf     bool   // and the host can tell
+	hangs    bool   // processes are not made until the start is abandoned
 	cut      error  // networks cannot be made
 	changed  chan struct{}
 }
@@ -135,7 +137,16 @@ func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {
 	return nil
 }
 
-func (f *fakeHost) Task(_ context.Context, id fleet.PodID) error {
+func (f *fakeHost) Task(ctx context.Context, id fleet.PodID) error {
+	f.mu.Lock()
+	hangs := f.hangs
+	f.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		if context.Cause(ctx) == ErrUnwanted { // as it is when only time was up, or the agent ends, it goes on
+			return ErrUnwanted
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away != nil {
@@ -180,6 +191,12 @@ func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
 		f.exit(id, 128+signal)
 	}
 	return nil
+}
+
+func (f *fakeHost) Deaf(fleet.PodID, int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.deaf
 }
 
 // exit ends a pod's process from inside.

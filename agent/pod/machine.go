@@ -68,6 +68,8 @@ type machine struct {
 	mu     sync.Mutex // guards the fields below
 	want   Assignment
 	cancel context.CancelFunc // ends an effect that a new order makes pointless
+	// abandon ends a start under way, of a container that the new order does not want.
+	abandon context.CancelCauseFunc
 
 	// Of the goroutine alone.
 	steps    map[fleet.Step]time.Time
@@ -98,10 +100,14 @@ func (m *machine) set(want Assignment) {
 		m.Log.Warn("order refused: older generation", "have", m.want.Generation, "got", want.Generation)
 		return
 	}
-	changed := want.Goal != m.want.Goal || want.Incarnation != m.want.Incarnation || want.readOnly() != m.want.readOnly()
+	other := want.otherThan(m.want)
+	changed := other || want.readOnly() != m.want.readOnly()
 	m.want = want
 	if changed && m.cancel != nil {
 		m.cancel()
+	}
+	if other && m.abandon != nil {
+		m.abandon(ErrUnwanted)
 	}
 	m.poke()
 }

@@ -129,7 +129,11 @@ func TestExitOfTheProcess(t *testing.T) {
 		{"zero", 0, false, fleet.EventExited, ""},
 		{"three", 3, false, fleet.EventFailed, "the container ended with exit code 3"},
 		{"signal", 139, false, fleet.EventFailed, "the container was ended by signal 11 (exit code 139)"},
-		{"memory", 137, true, fleet.EventFailed, "the container was killed because it used more memory than its limit"},
+		{"memory", 137, true, fleet.EventFailed, "the container was killed for lack of memory (limit 1000 MB, peak 999 MB)"},
+		{
+			"memory of a child", 1, true, fleet.EventFailed,
+			"a process of the container was killed for lack of memory (limit 1000 MB, peak 999 MB); the container ended with exit code 1",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,7 +143,7 @@ func TestExitOfTheProcess(t *testing.T) {
 				pods.Set(f.order(assignment(1, fleet.GoalRun)))
 				settle(time.Second)
 				f.mu.Lock()
-				f.boxes["p1"].OOMKilled = c.oom
+				f.boxes["p1"].OOMKilled, f.boxes["p1"].MemoryPeak = c.oom, 999_400_000
 				f.mu.Unlock()
 				f.exit("p1", c.code)
 				settle(time.Second)

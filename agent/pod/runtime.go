@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,8 @@ type Runtime interface {
 	// Define makes the container's snapshot and record, labelled with pod and incarnation, from the
 	// image of the spec's digest. One that is not on the host any more is an error of class Retry.
 	Define(ctx context.Context, spec ContainerSpec) error
-	// Task makes the container's process, not yet running the image's command.
+	// Task makes the container's process, not yet running the image's command. When ctx ends with the cause ErrUnwanted,
+	// what works on it is broken off within seconds, and so it is with Start.
 	Task(ctx context.Context, id fleet.PodID) error
 	// Start lets the process run; the time is the moment at which it began.
 	Start(ctx context.Context, id fleet.PodID) (time.Time, error)
@@ -29,11 +31,16 @@ type Runtime interface {
 	Wait(ctx context.Context, id fleet.PodID) error
 	// Signal sends a signal by its Linux number to the process; a process that is gone is success.
 	Signal(ctx context.Context, id fleet.PodID, signal int) error
+	// Deaf reports whether a running container is one process, with that id on the host, which SIGTERM does nothing to.
+	Deaf(id fleet.PodID, pid int) bool
 	// Remove kills what still runs and deletes task, container and snapshot.
 	Remove(ctx context.Context, id fleet.PodID) error
 	// Usage reads what the pod uses now.
 	Usage(ctx context.Context, id fleet.PodID) (Usage, error)
 }
+
+// ErrUnwanted is why the context of a start ends when its order does not hold any more.
+var ErrUnwanted = errors.New("the start is not wanted any more")
 
 // TaskState is how far a container's process has come.
 type TaskState string
@@ -55,7 +62,8 @@ type Container struct {
 	StartedAt   time.Time // when the process began; zero when unknown
 	ExitCode    int       // with TaskStopped
 	ExitedAt    time.Time // with TaskStopped
-	OOMKilled   bool      // with TaskStopped: the kernel killed it for memory
+	OOMKilled   bool      // with TaskStopped, and an exit code that is not 0: the kernel killed it, or a process of it, for memory
+	MemoryPeak  int64     // with OOMKilled: bytes that it had at most; 0: unknown
 	Lost        bool      // with TaskStopped: the runtime lost it, so ExitCode tells nothing
 }
 

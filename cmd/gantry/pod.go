@@ -179,7 +179,9 @@ type podStopCmd struct {
 }
 
 func (podStopCmd) Help() string {
-	return `The container gets SIGTERM, and SIGKILL after a grace period of 10 seconds.
+	return `The container gets SIGTERM, and SIGKILL after a grace period of 10 seconds. A
+process that does not catch SIGTERM, and is alone in its container, is killed
+at once.
 
 Examples:
 

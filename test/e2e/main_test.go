@@ -173,7 +173,7 @@ func TestOneSentenceWithinSeconds(t *testing.T) {
 			return p
 		}(), -1},
 		{
-			"out of memory", "the container was killed because it used more memory than its limit",
+			"out of memory", "the container was killed for lack of memory (limit ",
 			devtest.CPUPod("oom", "dd if=/dev/zero of=/dev/null ibs=1G obs=8G count=6; exit $?"), -2,
 		},
 		{"an image that does not exist", "does not exist", func() client.CreatePod {

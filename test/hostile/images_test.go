@@ -2,7 +2,9 @@ package hostile
 
 import (
 	"archive/tar"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"gantry/agent/ctrd/ctrdtest"
 	"gantry/agent/pod"
@@ -185,29 +188,127 @@ func TestHugeEnvironment(t *testing.T) {
 	h.other()
 }
 
-// TestListsOfUsersThatAreNone: what the host reads of an image itself is a plain file of bounded size. A pipe would be
-// opened for ever, and some devices take being opened for an order.
+// TestListsOfUsersThatAreNone: what the host and runc read of an image is a plain file of bounded size, whoever its user
+// is. A pipe would be opened for ever, and some devices take being opened for an order.
 func TestListsOfUsersThatAreNone(t *testing.T) {
 	h := newHost(t)
-	for i, list := range []entry{
-		{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o666}},
-		{Header: tar.Header{Typeflag: tar.TypeChar, Name: "etc/passwd", Mode: 0o666, Devmajor: 1, Devminor: 5}},
-		{Header: tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644}, body: strings.Repeat("x:x:1:1::/:/\n", 400_000)},
-	} {
-		digest := h.mustLoad("example/users"+strconv.Itoa(i)+":1", image(t, func(c *v1.Config) { c.User = "worker" }, []entry{list}))
-		s, ended := h.spec(digest, "id"), make(chan error, 1)
-		go func() { ended <- h.start(s) }()
-		select {
-		case err := <-ended:
-			var e *pod.Error
-			if !errors.As(err, &e) || e.Class != pod.Fatal || !strings.Contains(e.Sentence, "user") {
-				t.Errorf("image %d: %v", i, err)
+	lists := map[string]tar.Header{
+		"a pipe": {Typeflag: tar.TypeFifo, Mode: 0o666}, "a device": {Typeflag: tar.TypeChar, Mode: 0o666, Devmajor: 1, Devminor: 5},
+		"a folder": {Typeflag: tar.TypeDir, Mode: 0o755}, "too large": {Typeflag: tar.TypeReg, Mode: 0o644},
+		"a link to a pipe": {Typeflag: tar.TypeSymlink, Linkname: "../../pipe", Mode: 0o777},
+	}
+	pipe := entry{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o666}}
+	for what, header := range lists {
+		for name, user := range map[string]string{"etc/passwd": "worker", "etc/group": ""} {
+			list := entry{Header: header}
+			if list.Name = name; what == "too large" {
+				list.body = strings.Repeat("x:x:1:1::/:/\n", 400_000)
 			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("image %d: it is not known who its user is", i)
+			ref := "example/users-" + strings.ReplaceAll(what, " ", "-") + user + ":1"
+			digest := h.mustLoad(ref, image(t, func(c *v1.Config) { c.User = user }, []entry{pipe, list}))
+			s, ended := h.spec(digest, "id"), make(chan error, 1)
+			go func() { ended <- h.start(s) }()
+			select {
+			case err := <-ended:
+				var e *pod.Error
+				if !errors.As(err, &e) || e.Class != pod.Fatal || !strings.Contains(e.Sentence, "/"+name) {
+					t.Errorf("%s is %s: %v", name, what, err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%s is %s: it is still being started", name, what)
+			}
+			h.remove(s)
 		}
 	}
 	h.other()
+}
+
+// TestLinksInPlaceOfFilesOfTheHost: an image leaves no place for a file that every container gets. That is said at once,
+// with the path; a link to what is not there is none of these.
+func TestLinksInPlaceOfFilesOfTheHost(t *testing.T) {
+	h := newHost(t)
+	files := filepath.Join(h.dir, "files")
+	must(t, os.Mkdir(files, 0o755))
+	for _, name := range []string{"resolv.conf", "hosts", "hostname", "profile"} {
+		must(t, os.WriteFile(filepath.Join(files, name), []byte("of the host\n"), 0o644))
+	}
+	for i, c := range []struct{ name, to, says string }{
+		{"etc/resolv.conf", "../run/systemd/resolve/stub-resolv.conf", ""},
+		{"etc/hosts", "/nowhere/at/all", ""},
+		{"etc", "/nowhere", ""},
+		{"etc/hosts", "/sys/nowhere", "/etc/hosts leads into /sys"},
+		{"etc/hosts", "/proc/nowhere", "/etc/hosts leads into /proc"},
+		{"etc/hostname", "/dev/null", "/etc/hostname leads into /dev"},
+		{"etc", "/proc", "/etc/resolv.conf leads into /proc"},
+		{"etc/hosts", "hosts", "the links of /etc/hosts lead nowhere"},
+		{"etc/resolv.conf", "/bin/busybox/x", "the links of /etc/resolv.conf lead nowhere"},
+		{"etc/hostname", "/", "/etc/hostname is a folder"},
+	} {
+		link := entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: c.name, Linkname: c.to, Mode: 0o777}}
+		s := h.spec(h.mustLoad("example/place"+strconv.Itoa(i)+":1", image(t, nil, []entry{link})), "cat", "/etc/hosts")
+		s.ResolvConf, s.Hosts = filepath.Join(files, "resolv.conf"), filepath.Join(files, "hosts")
+		s.HostnameTxt, s.Profile = filepath.Join(files, "hostname"), filepath.Join(files, "profile")
+		err := h.start(s)
+		var e *pod.Error
+		switch {
+		case c.says == "" && err == nil:
+			if text := h.wait(s, "of the host"); strings.Contains(text, "stderr") {
+				t.Errorf("%s -> %s: it wrote %q", c.name, c.to, text)
+			}
+		case c.says == "" || !errors.As(err, &e) || e.Class != pod.Fatal || !strings.Contains(e.Sentence, c.says):
+			t.Errorf("%s -> %s: %v", c.name, c.to, err)
+		}
+		h.remove(s)
+	}
+}
+
+// TestAStartThatHangsEndsWithItsGoal: by a link of its image, what runc reads of users is a pipe in the pod's volume. It
+// waits until nobody wants the pod any more; then nothing of it is left.
+func TestAStartThatHangsEndsWithItsGoal(t *testing.T) {
+	h := newHost(t)
+	volume := t.TempDir()
+	must(t, unix.Mkfifo(filepath.Join(volume, "passwd"), 0o666))
+	link := entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "etc", Linkname: "/workspace", Mode: 0o777}}
+	s := h.spec(h.mustLoad("example/hangs:1", image(t, nil, []entry{link})), "sleep", "600")
+	s.Mounts = []pod.Mount{{Source: volume, Target: "/workspace"}}
+	must(t, h.r.Define(h.ctx, s))
+	ctx, unwanted := context.WithCancelCause(h.ctx)
+	defer unwanted(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- h.r.Task(ctx, s.Pod) }()
+	must(t, ctrdtest.Eventually(20*time.Second, func() error { return h.waitsIn(s, "wait_for_partner") })) // of a pipe
+	unwanted(pod.ErrUnwanted)
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the start that was broken off says that it went well")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the start goes on")
+	}
+	h.remove(s)
+	if err := h.waitsIn(s, ""); err == nil {
+		t.Error("a process of the pod is left")
+	}
+	h.other()
+}
+
+// waitsIn reports as nil that a process of the pod waits for something in the kernel, by a part of its name.
+func (h *host) waitsIn(s pod.ContainerSpec, what string) error {
+	groups, err := filepath.Glob("/sys/fs/cgroup/*/gantry-hostile-*/*/" + string(s.Pod) + "/cgroup.procs")
+	more, err2 := filepath.Glob("/sys/fs/cgroup/gantry-hostile-*/*/" + string(s.Pod) + "/cgroup.procs")
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	for _, g := range append(groups, more...) {
+		text, _ := os.ReadFile(g) // it goes with the pod
+		for pid := range strings.FieldsSeq(string(text)) {
+			if at, err := os.ReadFile("/proc/" + pid + "/wchan"); err == nil && strings.Contains(string(at), what) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no process of the pod waits in %q", what)
 }
 
 // TestOddConfigurations starts images whose configuration says what none should.

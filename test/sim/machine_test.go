@@ -405,6 +405,9 @@ func (c *client) Wait(ctx context.Context, id fleet.PodID) error {
 	}
 }
 
+// Deaf implements pod.Runtime: what does not heed SIGTERM here waits for it.
+func (c *client) Deaf(fleet.PodID, int) bool { return false }
+
 // Signal implements pod.Runtime.
 func (c *client) Signal(ctx context.Context, id fleet.PodID, signal int) error {
 	return c.do(ctx, func(m *machine) error {

@@ -28,7 +28,7 @@ const tellsItsEnd = `trap "exit 0" TERM; `
 // neighbours are all at work at the same time. A fork bomb is not among them: test/hostile has one.
 var neighbours = []neighbour{
 	{"exits", `exit 7`, fleet.StatusError, "exit code 7", 7},
-	{"oom", `tail /dev/zero`, fleet.StatusError, "used more memory than its limit", -1},
+	{"oom", `tail /dev/zero`, fleet.StatusError, "killed for lack of memory (limit ", -1},
 	{"many-processes", tellsItsEnd + `while sleep 100000 & do :; done; sleep 100000 & wait`, "", "", -1},
 	{"zombies", `(while :; do (true &); done) & exec sleep 100000`, fleet.StatusExited, "", -1},
 	{"fd-bomb", tellsItsEnd + `for n in 1 2 3 4 5; do tail -f $(yes /etc/passwd | head -n 20000) & done; sleep 100000 & wait`, fleet.StatusExited, "", -1},
