@@ -143,7 +143,7 @@ func (f *fakeHost) Task(ctx context.Context, id fleet.PodID) error {
 	f.mu.Unlock()
 	if hangs {
 		<-ctx.Done()
-		if context.Cause(ctx) == ErrUnwanted { // as it is when only time was up, or the agent ends, it goes on
+		if errors.Is(context.Cause(ctx), ErrUnwanted) { // as it is when only time was up, or the agent ends, it goes on
 			return ErrUnwanted
 		}
 	}

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,9 @@ import (
 // container nor what the machine does later heeds it.
 func TestAnOlderOrderIsRefused(t *testing.T) {
 	for _, older := range []Assignment{
-		{Goal: fleet.GoalStop, Incarnation: 2}, {Goal: fleet.GoalGone, Incarnation: 2}, {Goal: fleet.GoalRun, Incarnation: 1},
+		{Goal: fleet.GoalStop, Incarnation: 2},
+		{Goal: fleet.GoalGone, Incarnation: 2},
+		{Goal: fleet.GoalRun, Incarnation: 1},
 		{Goal: fleet.GoalRun, Incarnation: 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,13 +144,13 @@ func TestAStartGoesOnWhenItsOrderOnlyChanges(t *testing.T) {
 	}
 	a.Generation, a.Goal = a.Generation+1, fleet.GoalStop
 	m.set(a)
-	if context.Cause(ctx) != ErrUnwanted {
+	if !errors.Is(context.Cause(ctx), ErrUnwanted) {
 		t.Error("the start goes on after a stop")
 	}
 	// One that begins only then has ended.
 	late, done := m.starting(t.Context(), assignment(1, fleet.GoalRun))
 	defer done()
-	if context.Cause(late) != ErrUnwanted {
+	if !errors.Is(context.Cause(late), ErrUnwanted) {
 		t.Error("a start of an order of before goes on")
 	}
 }

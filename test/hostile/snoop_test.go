@@ -43,7 +43,7 @@ func TestNothingOfOthersIsShown(t *testing.T) {
 	if len(devices) != 2 {
 		t.Fatalf("the other pod has the devices %q", devices)
 	}
-	words := append(devices, string(other.Pod), string(other.Account), volume, name, filepath.Base(h.dir), filepath.Base(h.d.Dir))
+	words := slices.Concat(devices, []string{string(other.Pod), string(other.Account), volume, name, filepath.Base(h.dir), filepath.Base(h.d.Dir)})
 	cmd := []string{"/evil/attacker", "snoop"}
 	for _, w := range words {
 		b := []byte(w)
