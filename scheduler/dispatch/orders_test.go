@@ -144,7 +144,7 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 	y := newYard(t)
 	g := y.join("h1")
 	g.ready()
-	const pods, stopped = 60, 36
+	const pods, stopped = 40, 20
 	g.crowd(0, pods, stopped)
 	stream, _ := g.raw(maxDown)
 	heard := y.server.session("h1")
@@ -182,9 +182,11 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 
 	// A difference as large as that comes in parts, too.
 	before := g.host().Generation
-	y.server.mu.Lock() // nobody is told meanwhile
-	g.crowd(pods, 8, 0)
-	y.server.mu.Unlock()
+	func() {
+		y.server.mu.Lock() // nobody is told meanwhile
+		defer y.server.mu.Unlock()
+		g.crowd(pods, 8, 0)
+	}()
 	put := 0
 	for generation := before; put < 8; {
 		d := whole(func(m *link.Down) bool { return m.GetDifference() != nil }).GetDifference()
