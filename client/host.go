@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"gantry/fleet"
@@ -62,9 +63,23 @@ func (c *Client) UncordonHost(ctx context.Context, id string) (Answer[Host], err
 	return c.onHost(ctx, id, "uncordon", nil)
 }
 
-// DrainHost begins to empty a host; keepRunning waits for running pods rather than move them. For operators.
-func (c *Client) DrainHost(ctx context.Context, id string, keepRunning bool) (Answer[Host], error) {
-	return c.onHost(ctx, id, "drain", map[string]bool{"keepRunning": keepRunning})
+// Drain says how a host is emptied.
+type Drain struct {
+	KeepRunning bool       `json:"keepRunning,omitempty"` // move no pods
+	Reason      string     `json:"reason,omitempty"`      // for the owners of its pods
+	Deadline    *time.Time `json:"deadline,omitempty"`    // from when on what still runs is stopped; nil: never
+	Force       bool       `json:"force,omitempty"`       // stop at once what is not moved
+}
+
+// DrainHost begins to empty a host, or changes how that is done; for operators.
+func (c *Client) DrainHost(ctx context.Context, id string, drain Drain) (Answer[Host], error) {
+	return c.onHost(ctx, id, "drain", drain)
+}
+
+// PlanDrain tells what a drain would do with the pods of a host; for operators.
+func (c *Client) PlanDrain(ctx context.Context, id string, keepRunning bool) (Answer[HostPodList], error) {
+	query := url.Values{"keepRunning": {strconv.FormatBool(keepRunning)}}
+	return call[HostPodList](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id)+"/drain", query, nil)
 }
 
 // FenceHost vouches that nothing runs on a host any more; for operators.
@@ -94,6 +109,8 @@ type HostPod struct {
 	GPUs      int             `json:"gpus"`
 	Moving    bool            `json:"moving"`
 	Waits     string          `json:"waits"` // why a drain waits for it; empty: it does not
+	To        string          `json:"to"`    // where a drain moves it; empty: nowhere
+	Stops     bool            `json:"stops"` // a drain that is forced stops it
 }
 
 // HostPodList is the answer of the list of a host's pods.

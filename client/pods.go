@@ -27,6 +27,7 @@ type CreatePod struct {
 	DataCenterIDs    []string          `json:"dataCenterIds,omitempty"`
 	GlobalNetworking bool              `json:"globalNetworking,omitempty"`
 	TemplateID       string            `json:"templateId,omitempty"`
+	Movable          *bool             `json:"movable,omitempty"`      // nil: the installation's default
 	StartSSH         *bool             `json:"startSsh,omitempty"`     // nil: as the template says
 	StartJupyter     *bool             `json:"startJupyter,omitempty"` // nil: as the template says
 
@@ -58,6 +59,7 @@ type UpdatePod struct {
 	Mounts           *Mounts            `json:"mounts,omitempty"`
 	Locked           *bool              `json:"locked,omitempty"`
 	GlobalNetworking *bool              `json:"globalNetworking,omitempty"`
+	Movable          *bool              `json:"movable,omitempty"`
 	TemplateID       *string            `json:"templateId,omitempty"` // applied once, under the other fields
 }
 

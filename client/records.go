@@ -32,6 +32,8 @@ type Pod struct {
 	SSH          SSH                      `json:"ssh"`
 	CreatedAt    time.Time                `json:"createdAt"`
 	StartedAt    *time.Time               `json:"startedAt"`
+	Movable      bool                     `json:"movable"`
+	Notice       *Notice                  `json:"notice"` // nil: none
 	StatusReason string                   `json:"statusReason"`
 	ExitCode     *int                     `json:"exitCode"`
 	Incarnation  uint64                   `json:"incarnation"`
@@ -39,6 +41,14 @@ type Pod struct {
 	Steps        map[fleet.Step]time.Time `json:"steps"`
 	Progress     *Progress                `json:"progress"`
 	LogTail      string                   `json:"logTail"`
+}
+
+// Notice tells the owner of a pod that its host is being drained.
+type Notice struct {
+	Text    string     `json:"text"`
+	Reason  string     `json:"reason"`
+	Since   time.Time  `json:"since"`
+	StopsAt *time.Time `json:"stopsAt"` // nil: never
 }
 
 // GPU is what a GPU pod asked for. What follows Count is of a create alone.
@@ -121,6 +131,7 @@ type GPUUtil struct {
 
 // LivePort is a port mapping.
 type LivePort struct {
+	URL      string  `json:"url"` // of an http port; empty: none
 	Private  int     `json:"private"`
 	Public   *int    `json:"public"`
 	Type     string  `json:"type"`

@@ -75,6 +75,20 @@ func BreaksRule(format string, args ...any) error {
 	return &Error{Code: CodeConflictRule, Msg: fmt.Sprintf(format, args...)}
 }
 
+// NoCredit says that an account has less than one hour costs. The message is the public one; how much it takes stands beside it.
+func NoCredit(msg string, hourly, balance Money) error {
+	const mill = Dollar / 1000
+	short := func(m Money) string { // rounded down
+		if m < 0 {
+			return fmt.Sprintf("-$%.3f", ((-m + mill - 1) / mill * mill).USD())
+		}
+		return fmt.Sprintf("$%.3f", (m / mill * mill).USD())
+	}
+	return &Error{Code: CodeNoCredit, Msg: msg, Details: []string{
+		fmt.Sprintf("it takes the cost of one hour, %s; the balance is %s", short(hourly+mill-1), short(balance)),
+	}}
+}
+
 // NotAllowed says that the action is not allowed in the present state.
 func NotAllowed(format string, args ...any) error {
 	return &Error{Code: CodeNotAllowed, Msg: fmt.Sprintf(format, args...)}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+func TestNoCreditTellsWhatItTakes(t *testing.T) {
+	for _, c := range []struct {
+		hourly, balance Money
+		want            string
+	}{
+		{MoneyUSD(0.0605), MoneyUSD(0.0109), "it takes the cost of one hour, $0.061; the balance is $0.010"},
+		{MoneyUSD(2), MoneyUSD(-0.0001), "it takes the cost of one hour, $2.000; the balance is -$0.001"},
+		{1, 0, "it takes the cost of one hour, $0.001; the balance is $0.000"},
+	} {
+		var e *Error
+		if err := NoCredit("too low", c.hourly, c.balance); !errors.As(err, &e) || CodeOf(err) != CodeNoCredit || e.Msg != "too low" || len(e.Details) != 1 || e.Details[0] != c.want {
+			t.Errorf("got %+v", err)
+		}
+	}
+}
 
 // TestMoves is decisions.md, "Pod life", row by row: every (status, trigger) pair is here.
 func TestMoves(t *testing.T) {

@@ -94,7 +94,7 @@ type Host struct {
 	SeenAt     time.Time    `cbor:"13,keyasint,omitempty"` // when State last changed
 
 	Duty Duty `cbor:"14,keyasint,omitempty"`
-	// KeepRunning makes a drain wait for running pods rather than move those that may be moved.
+	// KeepRunning makes a drain move no pod.
 	KeepRunning bool              `cbor:"15,keyasint,omitempty"`
 	Labels      map[string]string `cbor:"16,keyasint,omitempty"`
 	// Lineage is that of the cluster when the host's pods were last compared with the state. While it is
@@ -113,8 +113,16 @@ type Host struct {
 	Roles     []HostRole `cbor:"23,keyasint,omitempty"` // that an operator gave it, sorted
 	// Tunnel is the host's address in the tunnel, from its first session on; it is no other host's.
 	Tunnel netip.Addr `cbor:"24,keyasint,omitzero"`
+	Drain  *Drain     `cbor:"25,keyasint,omitempty"` // what its operator said of it; nil unless the host is drained
 	// Behind says that Lineage is not the cluster's. It is set in what views return.
 	Behind bool `cbor:"-"`
+}
+
+// Drain is what an operator said of a drain.
+type Drain struct {
+	Since    time.Time `cbor:"1,keyasint"`
+	Reason   string    `cbor:"2,keyasint,omitempty"` // for the owners of pods
+	Deadline time.Time `cbor:"3,keyasint,omitzero"`  // from when on what still runs is stopped; zero: never
 }
 
 // Leftover is what a host may still have of a pod.

@@ -82,6 +82,8 @@ type PodSpec struct {
 	MinRAMPerGPU     int  `cbor:"16,keyasint,omitempty"`
 	MinVCPUPerGPU    int  `cbor:"17,keyasint,omitempty"`
 	GlobalNetworking bool `cbor:"18,keyasint,omitempty"` // asked for
+	// Movable allows a drain to stop the pod and to start it on another host, where its place is reserved first.
+	Movable bool `cbor:"19,keyasint,omitempty"`
 }
 
 // PersistentMount is host-local storage that survives stops; it pins the pod to its host.
@@ -177,7 +179,7 @@ type Pod struct {
 	Mappings []PortMapping `cbor:"25,keyasint,omitempty"` // of its tcp ports; kept while it is bound, free when not Held
 
 	// Moving is set while the pod is taken from a host that is drained: it is stopped there and is to
-	// start on another. What its owner does with it meanwhile ends that.
+	// start at Target. What its owner does with it meanwhile ends that.
 	Moving bool `cbor:"26,keyasint,omitempty"`
 
 	// Image is the reference of the present or last incarnation's image, to which Digest belongs. The
@@ -186,14 +188,26 @@ type Pod struct {
 
 	// Overlays are the pod's places in private networks, by the overlay's id.
 	Overlays []OverlayPlace `cbor:"28,keyasint,omitempty"`
+
+	// Target is the place that is reserved for a pod while it is Moving; nil when the destination was lost. It is in
+	// use on that host like what a pod holds there.
+	Target *Reservation `cbor:"29,keyasint,omitempty"`
+}
+
+// Reservation is what a host keeps for a pod that is being moved there.
+type Reservation struct {
+	Host     HostID        `cbor:"1,keyasint"`
+	GPUs     []string      `cbor:"2,keyasint,omitempty"` // UUIDs
+	Need     Resources     `cbor:"3,keyasint"`
+	Mappings []PortMapping `cbor:"4,keyasint,omitempty"`
 }
 
 // KeepsData reports whether the pod has data on its host that outlives its container.
 func (p *Pod) KeepsData() bool { return p.Spec.Persistent != nil }
 
-// Movable reports whether a drain may take the pod to another host.
-func (p *Pod) Movable() bool {
-	return p.Status.Active() && p.Goal == GoalRun && !p.Locked && !p.KeepsData()
+// MayMove reports whether a drain may take the pod to another host: its owner allowed it, and nothing ties it to its own.
+func (p *Pod) MayMove() bool {
+	return p.Spec.Movable && p.Status.Active() && p.Goal == GoalRun && !p.Locked && !p.KeepsData()
 }
 
 // Stopping reports whether a stop was accepted that the host has not finished.

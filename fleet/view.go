@@ -33,7 +33,9 @@ type PodView struct {
 	Unreachable bool // the host's session is lost while the pod may still run
 	PublicIP    string
 	Suffix      string // of the names in private networks
+	ProxyURL    string // of the proxy domain, such as https://proxy.example.com:8443; empty: http ports have no address
 	Replayed    bool   // the answer to a create that was made before with the same Once
+	Drain       *Drain // of its host; nil: that is not being drained
 }
 
 // HostView is a host's record with what its pods use of it.
@@ -52,6 +54,16 @@ type HeldPod struct {
 	GPUs    int
 	Moving  bool
 	Waits   string // why a drain waits for it, in one sentence; empty: it does not, or there is no drain
+	To      HostID // where a drain moves it; empty: nowhere
+	Stops   bool   // a drain that is forced, or comes to its deadline, stops it
+}
+
+// DrainRequest says how a host is to be drained.
+type DrainRequest struct {
+	KeepRunning bool
+	Reason      string    // for the owners of its pods; may be empty
+	Deadline    time.Time // from when on what still runs is stopped; zero: never
+	Force       bool      // Deadline is now
 }
 
 // PodRequest is what a caller asks for when creating a pod; its shape is already checked, its
@@ -77,6 +89,7 @@ type PodRequest struct {
 	MinRAMPerGPU, MinVCPUPerGPU int
 	GlobalNetworking            bool
 	StartSSH, StartJupyter      *bool // nil: the template's, or false
+	Movable                     *bool // nil: the installation's default
 
 	// What the body names explicitly though it is empty; a template then does not fill it in.
 	ArgsSet, PortsSet bool
@@ -106,6 +119,7 @@ type PodUpdate struct {
 
 	Locked           *bool
 	GlobalNetworking *bool
+	Movable          *bool
 	Template         TemplateID // applied once, under the other fields; its mounts are not
 }
 

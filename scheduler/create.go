@@ -72,6 +72,9 @@ func (s *Service) plan(
 	ctx context.Context, who fleet.Principal, req fleet.PodRequest, mine *holding,
 ) (fleet.Pod, uint64, error) {
 	pod := fleet.Pod{ID: fleet.PodID(fleet.NewID()), Account: who.Account, CreatedAt: s.Now()}
+	if req.Movable == nil {
+		req.Movable = &s.Movable
+	}
 	var epoch uint64
 	err := s.read(ctx, func(v *state.View) error {
 		cat := v.Catalog()
@@ -116,8 +119,9 @@ func rentable(v *state.View, id fleet.AccountID, old, pod *fleet.Pod, now time.T
 		return nil
 	case pod.Spec.GPU != nil && pod.HourlyRate == 0:
 		return fleet.BreaksRule("this GPU type has no price yet, and a prepaid account cannot rent it")
-	case !v.Covers(id, v.PodRate(pod.Spec, pod.HourlyRate), now):
-		return &fleet.Error{Code: fleet.CodeNoCredit, Msg: "Your account balance is too low to rent a pod"}
+	}
+	if hourly := v.PodRate(pod.Spec, pod.HourlyRate); !v.Covers(id, hourly, now) {
+		return fleet.NoCredit("Your account balance is too low to rent a pod", hourly, v.Balance(id, now))
 	}
 	return nil
 }

@@ -3,12 +3,8 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -30,25 +26,27 @@ func (w *world) lose(id fleet.HostID) {
 
 func (w *world) begin(id fleet.PodID) {
 	w.t.Helper()
-	w.must(state.MovePod{Pod: id, Rev: w.pod(id).Rev, At: w.clock()})
+	if err := w.svc.MovePod(context.Background(), id); err != nil {
+		w.t.Fatal(err)
+	}
 	w.report(id, fleet.EventExited)
 }
 
 func TestHostDuties(t *testing.T) {
 	w, ctx := dutiful(t), context.Background()
-	view, err := w.svc.SetHostDuty(ctx, "host-a", fleet.DutyCordoned, false)
+	view, err := w.svc.SetHostDuty(ctx, "host-a", fleet.DutyCordoned)
 	if err != nil || view.Host.Shown() != fleet.HostCordoned {
 		t.Fatalf("got %+v, %v", view.Host, err)
 	}
 	_, err = w.svc.CreatePod(ctx, member(acme), gpuPod(1))
 	refused(t, err, fleet.CodeNoCapacity, "")
-	if _, err := w.svc.SetHostDuty(ctx, "host-a", fleet.DutyOpen, false); err != nil {
+	if _, err := w.svc.SetHostDuty(ctx, "host-a", fleet.DutyOpen); err != nil {
 		t.Fatal(err)
 	}
 	w.create(gpuPod(1))
-	_, err = w.svc.SetHostDuty(ctx, "host-a", "asleep", false)
+	_, err = w.svc.SetHostDuty(ctx, "host-a", "asleep")
 	refused(t, err, fleet.CodeInvalid, "duty")
-	_, err = w.svc.SetHostDuty(ctx, "host-z", fleet.DutyOpen, false)
+	_, err = w.svc.SetHostDuty(ctx, "host-z", fleet.DutyOpen)
 	refused(t, err, fleet.CodeNotFound, "host")
 }
 
@@ -140,91 +138,4 @@ func TestAHostIsFencedAndRemoved(t *testing.T) {
 		t.Errorf("got %+v, %v", one.Host, err)
 	}
 	refused(t, w.svc.RemoveHost(ctx, "host-z"), fleet.CodeNotFound, "host")
-}
-
-func TestHostPodsTellWhyADrainWaits(t *testing.T) {
-	w, ctx := newWorld(t), context.Background()
-	w.addHost("host-a", "dc-1", h100, 4)
-	free, locked, data := cpuPod(2), w.create(cpuPod(2)), gpuPod(1)
-	data.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
-	ids := []fleet.PodID{
-		w.create(free).ID, locked.ID, w.create(data).ID, w.create(free).ID, w.create(free).ID, w.create(free).ID, w.create(free).ID,
-	}
-	if _, err := w.svc.UpdatePod(ctx, member(acme), locked.ID, fleet.PodUpdate{Locked: ptr(true)}); err != nil {
-		t.Fatal(err)
-	}
-	for i, action := range map[int]fleet.Trigger{3: fleet.ActionStop, 4: fleet.ActionTerminate, 6: fleet.ActionStop} {
-		if _, err := w.svc.ActPod(ctx, member(acme), ids[i], action); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.report(ids[6], fleet.EventExited) // holds nothing
-	waits := func() map[fleet.PodID]string {
-		t.Helper()
-		out := map[fleet.PodID]string{}
-		pods, err := w.svc.HostPods(ctx, "host-a")
-		if err != nil || !slices.IsSortedFunc(pods, func(a, b fleet.HeldPod) int { return strings.Compare(string(a.ID), string(b.ID)) }) {
-			t.Fatalf("got %+v, %v", pods, err)
-		}
-		for _, p := range pods {
-			out[p.ID] = p.Waits
-		}
-		return out
-	}
-	want := map[fleet.PodID]string{ids[0]: "", ids[1]: "", ids[2]: "", ids[3]: "", ids[4]: "", ids[5]: ""}
-	if d := cmp.Diff(want, waits()); d != "" {
-		t.Errorf("without a drain: %s", d)
-	}
-	w.must(state.SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: w.clock()})
-	w.begin(ids[5])
-	want[ids[1]], want[ids[2]] = "it is locked", "it keeps data on this host"
-	want[ids[3]], want[ids[4]], want[ids[5]] = "it is being stopped", "what it left is being removed", "no room elsewhere"
-	if d := cmp.Diff(want, waits()); d != "" {
-		t.Errorf("with a drain: %s", d)
-	}
-	w.must(state.SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, KeepRunning: true, At: w.clock()})
-	want[ids[0]] = "it still runs and the drain keeps running pods"
-	if d := cmp.Diff(want, waits()); d != "" {
-		t.Errorf("with a drain that moves nothing: %s", d)
-	}
-	_, err := w.svc.HostPods(ctx, "host-z")
-	refused(t, err, fleet.CodeNotFound, "host")
-}
-
-func TestStartMoved(t *testing.T) {
-	w, ctx := dutiful(t), context.Background()
-	pod := w.create(gpuPod(2))
-	if err := w.svc.StartMoved(ctx, pod.ID); err != nil {
-		t.Fatal(err)
-	}
-	if p := w.pod(pod.ID); p.Rev != pod.Rev {
-		t.Errorf("a pod that is not moved was changed: %+v", p)
-	}
-	w.must(state.SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: w.clock()})
-	w.must(state.MovePod{Pod: pod.ID, Rev: w.pod(pod.ID).Rev, At: w.clock()})
-	if err := w.svc.StartMoved(ctx, pod.ID); err != nil || w.pod(pod.ID).Status != fleet.StatusProvisioning {
-		t.Errorf("what has not ended was started: %v", err)
-	}
-	w.report(pod.ID, fleet.EventExited)
-	refused(t, w.svc.StartMoved(ctx, pod.ID), fleet.CodeNoCapacity, "")
-	if p := w.pod(pod.ID); !p.Moving || p.Status != fleet.StatusExited {
-		t.Errorf("got %+v", p)
-	}
-	w.addHost("host-b", "dc-1", h100, 2)
-	if err := w.svc.StartMoved(ctx, pod.ID); err != nil {
-		t.Fatal(err)
-	}
-	if p := w.pod(pod.ID); p.Host != "host-b" || p.Moving || len(p.GPUs) != 2 {
-		t.Errorf("got %+v", p)
-	}
-	// Its owner is quicker.
-	w.must(state.SetHostDuty{Host: "host-b", Duty: fleet.DutyDraining, At: w.clock()}, state.SetHostDuty{Host: "host-a", At: w.clock()})
-	w.begin(pod.ID)
-	w.before = func() { w.must(state.ActPod{Account: acme, Pod: pod.ID, Action: fleet.ActionStop, At: w.clock()}) }
-	if err := w.svc.StartMoved(ctx, pod.ID); err != nil {
-		t.Fatal(err)
-	}
-	if p := w.pod(pod.ID); p.Status != fleet.StatusExited || p.Moving {
-		t.Errorf("got %+v", p)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -56,18 +57,22 @@ func podOf(v *state.View, who fleet.Principal, id fleet.PodID) (fleet.Pod, error
 type hostFacts struct {
 	lost     bool // its session is lost; its pods may still run
 	publicIP string
+	drain    *fleet.Drain
 }
 
 func factsOf(v *state.View, id fleet.HostID) hostFacts {
 	h, ok := v.Host(id)
-	return hostFacts{lost: ok && h.State == fleet.HostUnreachable, publicIP: h.Inventory.PublicIP}
+	return hostFacts{lost: ok && h.State == fleet.HostUnreachable, publicIP: h.Inventory.PublicIP, drain: h.Drain}
 }
 
 // view adds what is live. A pod of an unreachable host keeps its status: it may still run.
 func (s *Service) view(v *state.View, p fleet.Pod, on hostFacts) fleet.PodView {
-	out := fleet.PodView{Pod: p, PublicIP: on.publicIP, Suffix: v.NetworkSettings().Suffix}
+	out := fleet.PodView{Pod: p, PublicIP: on.publicIP, Suffix: v.NetworkSettings().Suffix, ProxyURL: s.ProxyURL}
 	if p.Status == fleet.StatusTerminated && p.Held {
 		out.Pod.Reason = "its host is removing what it left"
+	}
+	if p.Status.Active() || p.KeepsData() && p.Status != fleet.StatusTerminated {
+		out.Drain = on.drain
 	}
 	if !p.Status.Active() {
 		return out
@@ -137,33 +142,45 @@ func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state
 		if !fleet.Allowed(p.Status, p.Goal, fleet.ActionStart) {
 			return nil // the state machine says why
 		}
-		cat := v.Catalog()
-		rate := p.HourlyRate // what is in the catalog no more keeps its price
-		if now, err := rateOf(cat, &p.Spec); err == nil {
-			rate = now
-		}
-		next := p
-		next.HourlyRate = rate
-		if err := rentable(v, who.Account, &p, &next, cmd.At); err != nil {
-			return err
-		}
-		want, err := demandOf(v, cat, &p.Spec)
-		if err != nil {
-			return err
-		}
-		want.req.Prefer = p.Host
-		if p.KeepsData() {
-			want.req.Pinned = p.Host
-			want.req.Need.DiskGB -= int64(p.Spec.Persistent.SizeGB) // its data is there already
-		}
-		bind, _, err := want.bind(v, &p, mine)
-		if err != nil {
-			return err
-		}
-		bind.HourlyRate = rate
-		cmd.Bind = &bind
-		return nil
+		cmd.Bind, err = bindAgain(v, &p, cmd.At, mine)
+		return err
 	})
+}
+
+// bindAgain picks where a pod that was there before starts. Errors: low_balance, and those of demand.bind.
+func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *holding) (*state.Binding, error) {
+	cat := v.Catalog()
+	rate := rateAgain(cat, p)
+	if !p.Moving { // what is being moved was admitted when it was started
+		next := *p
+		next.HourlyRate = rate
+		if err := rentable(v, p.Account, p, &next, now); err != nil {
+			return nil, err
+		}
+	}
+	want, err := demandOf(v, cat, &p.Spec)
+	if err != nil {
+		return nil, err
+	}
+	want.req.Prefer = p.Host
+	if p.KeepsData() {
+		want.req.Pinned = p.Host
+		want.req.Need.DiskGB -= int64(p.Spec.Persistent.SizeGB) // its data is there already
+	}
+	bind, _, err := want.bind(v, p, mine)
+	if err != nil {
+		return nil, err
+	}
+	bind.HourlyRate = rate
+	return &bind, nil
+}
+
+// rateAgain is what a pod costs per hour from its next start on: what is in the catalog no more keeps its price.
+func rateAgain(cat fleet.Catalog, p *fleet.Pod) fleet.Money {
+	if now, err := rateOf(cat, &p.Spec); err == nil {
+		return now
+	}
+	return p.HourlyRate
 }
 
 // PodLogs streams a pod's log.

@@ -22,6 +22,8 @@ type Config struct {
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
 	Version  string  // of the program, noted in snapshots
+	ProxyURL string  // of the pods' http ports, see fleet.PodView
+	Movable  bool    // whether drains may move a pod whose owner did not say
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }

@@ -49,6 +49,9 @@ func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet
 	if req.Registry != nil {
 		spec.Registry = *req.Registry
 	}
+	if req.Movable != nil {
+		spec.Movable = *req.Movable
+	}
 	if req.GPU != nil {
 		specifyGPU(&spec, req)
 	} else if err := specifyCPU(&spec, *req.CPU, cat); err != nil {

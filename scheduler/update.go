@@ -121,6 +121,7 @@ func changedSpec(v *state.View, old *fleet.Pod, c fleet.PodUpdate) (fleet.PodSpe
 	set(&spec.Env, c.Env)
 	set(&spec.Registry, c.Registry)
 	set(&spec.GlobalNetworking, c.GlobalNetworking)
+	set(&spec.Movable, c.Movable)
 	if c.Registry != nil {
 		if err := knownRegistry(v, old.Account, spec.Registry); err != nil {
 			return spec, err

@@ -13,7 +13,10 @@ import (
 
 // DrainHostRequest is the body that begins to empty a host.
 type DrainHostRequest struct {
-	KeepRunning bool `json:"keepRunning,omitempty" doc:"Wait for running pods rather than move those that may be moved." example:"true"`
+	KeepRunning bool   `json:"keepRunning,omitempty" doc:"Move no pods. Excludes force (400)." example:"true"`
+	Reason      string `json:"reason,omitempty" doc:"Why, for the owners of the pods. No control characters." maxLength:"200" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"new fans"`
+	Deadline    *Time  `json:"deadline,omitempty" doc:"From then on what still runs is stopped. Must be in the future (400)." example:"2026-12-01T06:00:00Z"`
+	Force       bool   `json:"force,omitempty" doc:"Stop at once what is not moved. Excludes deadline (400)." example:"false"`
 }
 
 // HostPod is a pod that holds something of a host, as operators see it.
@@ -24,6 +27,8 @@ type HostPod struct {
 	GPUs      int     `json:"gpus" doc:"GPUs of the host that it holds."`
 	Moving    bool    `json:"moving" doc:"A drain stops it here and starts it on another host."`
 	Waits     *string `json:"waits" doc:"Why a drain waits for it, or null."`
+	To        *string `json:"to" doc:"Host that a drain moves it to, or null."`
+	Stops     bool    `json:"stops" doc:"A drain that is forced, or comes to its deadline, stops it."`
 }
 
 // HostPodList is the answer to asking for the pods of a host.
@@ -44,7 +49,7 @@ func hostAction(word, id, summary, text string) route {
 func (a *API) registerHostDuties() {
 	duty := func(duty fleet.Duty) func(context.Context, *call, *none) (*Host, error) {
 		return a.onHost(func(svc Service, ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
-			return svc.SetHostDuty(ctx, id, duty, false)
+			return svc.SetHostDuty(ctx, id, duty)
 		})
 	}
 	conflict := func(rt route) route {
@@ -56,11 +61,7 @@ func (a *API) registerHostDuties() {
 	handle(a, conflict(hostAction("uncordon", "uncordonHost", "Give a host pods again",
 		"The host takes new pods again. A host that was fenced first has to be connected and to have removed what was there. 409: it is not so far.")),
 		duty(fleet.DutyOpen))
-	drain := conflict(hostAction("drain", "drainHost", "Empty a host",
-		"The host gets no new pods. Pods that may be moved are stopped and started on other hosts: those that run, are not locked and keep no data on "+
-			"the host. The drain waits for the others; GET /admin/v1/hosts/{id}/pods tells which and why. 409: the host's state does not allow it."))
-	drain.in = DrainHostRequest{KeepRunning: true}
-	handle(a, drain, a.drainHost)
+	a.registerDrain(conflict)
 	handle(a, conflict(hostAction("fence", "fenceHost", "Vouch that nothing runs on a host",
 		"Call it only when the host is switched off, or surely cut off from everything: its pods are taken as ended, and what they held is given to others. "+
 			"Should it come back, everything of before is removed first. 409: the host is connected.")), a.onHost(Service.FenceHost))
@@ -80,6 +81,24 @@ func (a *API) registerHostDuties() {
 	}, a.hostPods)
 }
 
+func (a *API) registerDrain(conflict func(route) route) {
+	drain := conflict(hostAction("drain", "drainHost", "Empty a host",
+		"The host gets no new pods, and the owners of its pods are told (notice). A pod that is movable, not locked and keeps no data on the host is moved: its place "+
+			"on another host is reserved in the step that stops it. All others run on until they end, until the deadline, or until force. Called again, it replaces what was said. "+
+			"400: members exclude each other, or the deadline is over. 409: the host's state does not allow it."))
+	drain.in = DrainHostRequest{Reason: "new fans"}
+	handle(a, drain, a.drainHost)
+	handle(a, route{
+		method: http.MethodGet, path: "/admin/v1/hosts/{id}/drain", id: "planDrain", tag: "Operators", summary: "Tell what a drain would do",
+		text:  "Tells of each pod of a host where a drain would move it, or why it would run on, and whether force would stop it. Nothing is changed. " + textNoHost,
+		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK,
+		params: []*huma.Param{hostIDParam(), flagParam("keepRunning", "As in the drain.", false)},
+		out: HostPodList{Pods: []HostPod{{
+			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, To: textOrNull("h7d2k9s4f1g6j3"),
+		}}},
+	}, a.planDrain)
+}
+
 // onHost answers with the record of the host that f did something with.
 func (a *API) onHost(f func(Service, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*Host, error) {
 	return func(ctx context.Context, c *call, _ *none) (*Host, error) {
@@ -96,7 +115,20 @@ func (a *API) drainHost(ctx context.Context, c *call, in *DrainHostRequest) (*Ho
 	if err != nil {
 		return nil, err
 	}
-	return show(hostRecord)(a.svc.SetHostDuty(ctx, id, fleet.DutyDraining, in.KeepRunning))
+	req := fleet.DrainRequest{KeepRunning: in.KeepRunning, Reason: in.Reason, Force: in.Force}
+	if in.Deadline != nil {
+		req.Deadline = in.Deadline.Time
+	}
+	return show(hostRecord)(a.svc.DrainHost(ctx, id, req))
+}
+
+func (a *API) planDrain(ctx context.Context, c *call, _ *none) (*HostPodList, error) {
+	id, err := pathID[fleet.HostID](c, "host")
+	if err != nil {
+		return nil, err
+	}
+	all, err := showAll(hostPodRecord)(a.svc.PlanDrain(ctx, id, c.args.flag("keepRunning", false)))
+	return &HostPodList{Pods: all}, err
 }
 
 func (a *API) removeHost(ctx context.Context, c *call, _ *none) (*none, error) {
@@ -119,5 +151,6 @@ func (a *API) hostPods(ctx context.Context, c *call, _ *none) (*HostPodList, err
 func hostPodRecord(p fleet.HeldPod) HostPod {
 	return HostPod{
 		ID: string(p.ID), AccountID: string(p.Account), Status: string(p.Status), GPUs: p.GPUs, Moving: p.Moving, Waits: textOrNull(p.Waits),
+		To: textOrNull(p.To), Stops: p.Stops,
 	}
 }

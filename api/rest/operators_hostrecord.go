@@ -38,6 +38,9 @@ func hostRecord(v fleet.HostView) Host {
 	if ok, why := h.Takes(); !ok {
 		out.TakesNoPods = textOrNull(why)
 	}
+	if d := h.Drain; d != nil {
+		out.Drain = &HostDrain{Since: Time{d.Since}, Reason: textOrNull(d.Reason), Deadline: timeOrNull(d.Deadline)}
+	}
 	if h.Alarm != "" {
 		out.Alarm = &HostAlarm{Text: h.Alarm, At: Time{h.AlarmAt}}
 	}

@@ -20,10 +20,11 @@ type Host struct {
 	Name         string       `json:"name" doc:"Host name."`
 	DataCenterID string       `json:"dataCenterId" doc:"Where it stands."`
 	Cloud        string       `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
-	State        string       `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and its pods are moved away; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
+	State        string       `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and to be emptied; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
 	Duty         string       `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
 	TakesNoPods  *string      `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
-	KeepRunning  bool         `json:"keepRunning" doc:"Its drain waits for running pods rather than move those that may be moved."`
+	KeepRunning  bool         `json:"keepRunning" doc:"Its drain moves no pods."`
+	Drain        *HostDrain   `json:"drain" doc:"What was said of its drain, or null."`
 	Labels       Labels       `json:"labels" doc:"Labels that operators gave it."`
 	Roles        []string     `json:"roles" doc:"What it may do beside running pods: storage: it makes and deletes network volumes; s3: it serves their files over S3."`
 	Volumes      []string     `json:"volumes" doc:"Kinds of backends whose network volumes it can mount: nfs, cephfs, local."`
@@ -46,6 +47,13 @@ type Host struct {
 	Notices      []HostNotice `json:"notices" doc:"What it does without, or what is wrong with it."`
 	JoinedAt     Time         `json:"joinedAt" doc:"When it joined."`
 	StateSince   *Time        `json:"stateSince" doc:"When its state last changed, or null."`
+}
+
+// HostDrain is what was said of a drain.
+type HostDrain struct {
+	Since    Time    `json:"since" doc:"When it began."`
+	Reason   *string `json:"reason" doc:"What the owners of its pods are told, or null."`
+	Deadline *Time   `json:"deadline" doc:"From when on what still runs is stopped, or null: never."`
 }
 
 // Labels are names and values that operators give a host.
@@ -147,7 +155,12 @@ const defaultTokenTTL = time.Hour
 
 // TransformSchema says which members may be null.
 func (Host) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	return nullable(s, "stateSince", "publicPorts", "alarm")
+	return nullable(s, "stateSince", "publicPorts", "alarm", "drain")
+}
+
+// TransformSchema says which members may be null.
+func (HostDrain) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	return nullable(s, "deadline")
 }
 
 func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f1g6j3") }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -36,6 +37,8 @@ type Pod struct {
 	CUDAVersion      *string           `json:"cudaVersion" doc:"CUDA version asked for: the least one, or the only one allowed; null otherwise."`
 	SSH              SSH               `json:"ssh" doc:"Ways to log in."`
 
+	Movable      bool            `json:"movable" doc:"Whether a drain of its host may move it."`
+	Notice       *Notice         `json:"notice" doc:"What a drain of its host does with it, or null."`
 	StatusReason *string         `json:"statusReason" doc:"One sentence on why the pod is as it is, or null. \"stopping\" while a stop is under way."`
 	ExitCode     *int            `json:"exitCode" doc:"Exit code of the last container that ended, or null."`
 	Incarnation  uint64          `json:"incarnation" doc:"Number of starts; grows with each."`
@@ -93,6 +96,7 @@ type RuntimePort struct {
 	Type       string  `json:"type" enum:"http,tcp" doc:"Protocol."`
 	IP         *string `json:"ip" doc:"Public address of the host, or null."`
 	IsIPPublic bool    `json:"isIpPublic" doc:"Whether ip is a public address."`
+	URL        *string `json:"url" doc:"Where an http port is reached, or null." example:"https://k3n8w0zq5r7d2a-8080.proxy.example.com/"`
 }
 
 // SSH tells the ways to log in to a pod.
@@ -109,6 +113,14 @@ type SSHAddress struct {
 	Command  string `json:"command"`
 }
 
+// Notice tells the owner of a pod that its host is being drained.
+type Notice struct {
+	Text    string `json:"text" doc:"One sentence: what happens to the pod."`
+	Reason  string `json:"reason,omitempty" doc:"Why, in the operator's words."`
+	Since   Time   `json:"since" doc:"When the drain began."`
+	StopsAt *Time  `json:"stopsAt" doc:"When it is stopped if it still runs there, or null."`
+}
+
 // Progress is what a host does for a pod that is not running yet.
 type Progress struct {
 	Activity  string `json:"activity" doc:"In words."`
@@ -123,12 +135,17 @@ type PodList struct {
 
 // TransformSchema says which members may be null.
 func (Pod) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	return nullable(s, "runtime", "startedAt", "progress")
+	return nullable(s, "runtime", "startedAt", "progress", "notice")
 }
 
 // TransformSchema says which members may be null.
 func (SSH) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return nullable(s, "proxy", "direct")
+}
+
+// TransformSchema says which members may be null.
+func (Notice) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	return nullable(s, "stopsAt")
 }
 
 // nullable lets properties be null.
@@ -158,6 +175,7 @@ func podRecord(v fleet.PodView, now time.Time) Pod {
 		Registry: textOrNull(p.Spec.Registry), Mounts: mountsOf(&p.Spec), Template: textOrNull(p.Spec.Template),
 		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
 		CreatedAt: Time{p.CreatedAt}, StartedAt: timeOrNull(p.StartedAt), SSH: sshOf(v),
+		Movable: p.Spec.Movable, Notice: noticeOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
 		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
 	}
@@ -208,6 +226,26 @@ func statusReason(v fleet.PodView) *string {
 	return textOrNull(v.Pod.Reason)
 }
 
+// noticeOf is null unless the pod's host is being drained.
+func noticeOf(v fleet.PodView) *Notice {
+	d, p := v.Drain, &v.Pod
+	if d == nil {
+		return nil
+	}
+	out := &Notice{Reason: d.Reason, Since: Time{d.Since}, StopsAt: timeOrNull(d.Deadline)}
+	switch {
+	case p.Moving:
+		out.Text, out.StopsAt = "the pod's host is being drained: the pod is being moved to another, where its place is reserved", nil
+	case !p.Status.Active():
+		out.Text, out.StopsAt = "the pod's host is being drained: the pod, whose data is there, cannot start until the drain ends", nil
+	case p.MayMove():
+		out.Text = "the pod's host is being drained: the pod is moved to another as soon as one has room"
+	default:
+		out.Text = "the pod's host is being drained: the pod runs on until it ends, and cannot start there again until the drain ends"
+	}
+	return out
+}
+
 // progressOf is null unless the pod is on its way and its host is heard.
 func progressOf(v fleet.PodView) *Progress {
 	starting := v.Pod.Status == fleet.StatusProvisioning || v.Pod.Status == fleet.StatusStarting
@@ -242,6 +280,9 @@ func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
 // runtimePort shows a port with its public one: only tcp ports have one, where the host publishes ports.
 func runtimePort(v fleet.PodView, port fleet.Port) RuntimePort {
 	out := RuntimePort{Private: port.Number, Type: port.Protocol}
+	if scheme, domain, ok := strings.Cut(v.ProxyURL, "://"); ok && port.Protocol == "http" {
+		out.URL = textOrNull(scheme + "://" + string(v.Pod.ID) + "-" + strconv.Itoa(port.Number) + "." + domain + "/")
+	}
 	if public := publicPort(v, port); public != 0 {
 		out.Private = fleet.PortMapping{Private: port.Number, Public: public}.Inside()
 		out.Public, out.IP, out.IsIPPublic = &public, textOrNull(v.PublicIP), true

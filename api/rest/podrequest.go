@@ -34,6 +34,7 @@ type PodSettings struct {
 	Registry         Maybe[string]     `json:"registry,omitzero" doc:"Registry credential for a private image, or null: none." minLength:"1" maxLength:"191"`
 	Mounts           *Mounts           `json:"mounts,omitempty" doc:"Storage mounts. persistent and network exclude each other (400)."`
 	GlobalNetworking *bool             `json:"globalNetworking,omitempty" doc:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it (400 otherwise). Default false."`
+	Movable          *bool             `json:"movable,omitempty" doc:"Let a drain of its host stop the pod and start it on another, where its place is reserved first. Omitted in a create: the installation's default."`
 	TemplateID       string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out; env is merged, the body's values win." minLength:"1" maxLength:"191"`
 }
 
@@ -218,7 +219,7 @@ func (in *CreatePodRequest) request() fleet.PodRequest {
 	out := fleet.PodRequest{
 		Name: in.Name, Image: in.Image, DiskGB: in.Disk, Ports: parsePorts(in.Ports), PortsSet: in.Ports != nil, Env: in.Env,
 		Cloud: fleet.Cloud(in.Cloud), Template: fleet.TemplateID(in.TemplateID), Registry: in.registry(),
-		StartSSH: in.StartSSH, StartJupyter: in.StartJupyter,
+		StartSSH: in.StartSSH, StartJupyter: in.StartJupyter, Movable: in.Movable,
 	}
 	if in.Args != nil {
 		out.Args, out.ArgsSet = *in.Args, true

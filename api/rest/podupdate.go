@@ -46,7 +46,7 @@ func (in *UpdatePodRequest) rules() error {
 
 func (in *UpdatePodRequest) change() fleet.PodUpdate {
 	out := fleet.PodUpdate{
-		Args: in.Args, Registry: in.registry(), Locked: in.Locked, GlobalNetworking: in.GlobalNetworking,
+		Args: in.Args, Registry: in.registry(), Locked: in.Locked, GlobalNetworking: in.GlobalNetworking, Movable: in.Movable,
 		Template: fleet.TemplateID(in.TemplateID), Name: given(in.Name), Image: given(in.Image), DiskGB: given(in.Disk),
 	}
 	if in.Ports != nil {

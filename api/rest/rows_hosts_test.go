@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"strings"
 	"testing"
 
 	"gantry/fleet"
@@ -10,7 +11,7 @@ import (
 func init() {
 	addRows(hostListRows, "host filters")
 	addRows(hostChangeRows, "200 host labels", "422 host change")
-	addRows(hostDutyRows, "200 host duty", "409 host duty", "200 host pods")
+	addRows(hostDutyRows, "200 host duty", "409 host duty", "200 host pods", "400 drain rule", "200 drain planned")
 	addRows(hostEndRows, "200 host fenced", "204 host removed", "400 host in use", "200 host alarm")
 }
 
@@ -37,7 +38,10 @@ func labelled(t *testing.T, p *plane.Plane) {
 
 func duty(duty fleet.Duty, keepRunning bool) func(*testing.T, *plane.Plane) {
 	return func(t *testing.T, p *plane.Plane) {
-		_, err := p.SetHostDuty(t.Context(), plane.Host, duty, keepRunning)
+		_, err := p.SetHostDuty(t.Context(), plane.Host, duty)
+		if duty == fleet.DutyDraining {
+			_, err = p.DrainHost(t.Context(), plane.Host, fleet.DrainRequest{KeepRunning: keepRunning})
+		}
 		must(t, err)
 	}
 }
@@ -108,7 +112,12 @@ func hostDutyRows() []row {
 	post := func(name, rule, path, body string, setup func(*testing.T, *plane.Plane)) row {
 		return hostRow(name, rule, "POST", path, body, setup)
 	}
-	const ok, no = "200 host duty", "409 host duty"
+	const ok, no, rule = "200 host duty", "409 host duty", "400 drain rule"
+	movable := func(t *testing.T, p *plane.Plane) {
+		req, yes := webPod(), true
+		req.Movable = &yes
+		request(t, p, req, fleet.EventRunning)
+	}
 	busy := func(t *testing.T, p *plane.Plane) { makePod(t, p, fleet.EventRunning) }
 	draining := func(keepRunning bool) func(*testing.T, *plane.Plane) {
 		return func(t *testing.T, p *plane.Plane) {
@@ -133,7 +142,24 @@ func hostDutyRows() []row {
 		post("uncordon-fenced", no, otherID+"/uncordon", "", fenced),
 		post("drain", ok, theHost+"/drain", `{}`, busy),
 		post("drain-keep-running", ok, theHost+"/drain", `{"keepRunning":true}`, busy),
-		post("drain-unknown", "422 unknown property", theHost+"/drain", `{"force":true}`, nil),
+		post("drain-deadline", ok, theHost+"/drain", `{"deadline":"2030-01-01T00:00:00Z","reason":"new fans"}`, busy),
+		post("drain-force", ok, theHost+"/drain", `{"force":true}`, busy),
+		post("drain-force-deadline", rule, theHost+"/drain", `{"force":true,"deadline":"2030-01-01T00:00:00Z"}`, nil),
+		post("drain-force-keep", rule, theHost+"/drain", `{"force":true,"keepRunning":true}`, nil),
+		post("drain-deadline-past", rule, theHost+"/drain", `{"deadline":"2020-01-01T00:00:00Z"}`, nil),
+		post("drain-deadline-form", "422 wrong type", theHost+"/drain", `{"deadline":"tomorrow"}`, nil),
+		post("drain-reason-long", "422 bound", theHost+"/drain", `{"reason":"`+strings.Repeat("x", 201)+`"}`, nil),
+		post("drain-reason-control", "422 pattern", theHost+"/drain", `{"reason":"\u0007"}`, nil),
+		post("drain-unknown", "422 unknown property", theHost+"/drain", `{"forced":true}`, nil),
+		hostRow("plan-drain", "200 drain planned", "GET", theHost+"/drain", "", busy),
+		hostRow("plan-drain-movable", "200 drain planned", "GET", theHost+"/drain", "", movable),
+		hostRow("plan-drain-keep", "200 drain planned", "GET", theHost+"/drain?keepRunning=true", "", movable),
+		hostRow("plan-drain-missing", "404 missing object", "GET", noHostID+"/drain", "", nil),
+		byUser(hostRow("plan-drain", "", "GET", theHost+"/drain", "", nil)),
+		hostRow("get-draining", "200 host duty", "GET", theHost, "", func(t *testing.T, p *plane.Plane) {
+			_, err := p.DrainHost(t.Context(), plane.Host, fleet.DrainRequest{Reason: "new fans"})
+			must(t, err)
+		}),
 		post("drain-gone", no, otherID+"/drain", `{}`, gone),
 		byUser(post("drain", "", theHost+"/drain", `{}`, nil)),
 		pods("none", nil), pods("open", busy), pods("draining", draining(false)), pods("keep-running", draining(true)),

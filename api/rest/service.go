@@ -107,7 +107,9 @@ type Service interface {
 	CreateAccountKey(ctx context.Context, account fleet.AccountID, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
 
 	SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error)
-	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty, keepRunning bool) (fleet.HostView, error)
+	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty) (fleet.HostView, error)
+	DrainHost(ctx context.Context, id fleet.HostID, req fleet.DrainRequest) (fleet.HostView, error)
+	PlanDrain(ctx context.Context, id fleet.HostID, keepRunning bool) ([]fleet.HeldPod, error)
 	// SetHostRoles replaces what the host may do beside running pods.
 	SetHostRoles(ctx context.Context, id fleet.HostID, roles []fleet.HostRole) (fleet.HostView, error)
 	SetHostLabels(ctx context.Context, id fleet.HostID, set map[string]string, unset []string) (fleet.HostView, error)

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -289,4 +290,35 @@ func (c *runCmd) serveEdge(ctx context.Context, p ports, door *edge.Door, log *s
 		})
 	}
 	return group.Wait()
+}
+
+// checkProxyURL refuses a --proxy-url that pods' http ports cannot be below.
+func (c *runCmd) checkProxyURL() error {
+	if c.ProxyURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.ProxyURL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil:
+		return errors.New("--proxy-url must be a scheme, a domain and, where it is not the usual one, a port, as in https://proxy.example.com")
+	case u.Hostname() != c.ProxyDomain:
+		return fmt.Errorf("--proxy-url must name the domain of --proxy-domain, %s", c.ProxyDomain)
+	}
+	return nil
+}
+
+// proxyURL is the proxy domain as users reach it; empty when there is none.
+func (c *runCmd) proxyURL(listening net.Addr) string {
+	if c.ProxyDomain == "" || c.ProxyURL != "" {
+		return strings.TrimRight(c.ProxyURL, "/")
+	}
+	scheme, usual := "http", "80"
+	if c.Edge.tls() {
+		scheme, usual = "https", "443"
+	}
+	_, port, err := net.SplitHostPort(listening.String())
+	if err != nil || port == usual {
+		return scheme + "://" + c.ProxyDomain
+	}
+	return scheme + "://" + net.JoinHostPort(c.ProxyDomain, port)
 }

@@ -75,7 +75,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	known.store.Store(m.store)
-	d, err := c.assemble(m, certs, log) //nolint:contextcheck // requests bring their own
+	d, err := c.assemble(m, certs, ports.api.Addr(), log) //nolint:contextcheck // requests bring their own
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ type parts struct {
 	log      *slog.Logger
 }
 
-func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts, error) {
+func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.Logger) (*parts, error) {
 	d := &parts{member: m, domain: c.ProxyDomain, log: log}
 	ca := func(ctx context.Context) (*pki.CA, error) { return d.service.CA(ctx) }
 	conf := peers.Config{
@@ -78,6 +78,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, log *slog.Logger) (*parts
 	})
 	d.service = scheduler.New(scheduler.Config{
 		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Version: version, Log: log,
+		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable,
 	})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
 	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Log: log}

@@ -198,6 +198,72 @@ func TestRestartWaitsForTheNewIncarnation(t *testing.T) {
 	}
 }
 
+func TestStartWaitsForAStopThatIsUnderWay(t *testing.T) {
+	stopping := "200 " + podJSON(map[string]any{"status": "RUNNING", "statusReason": "stopping"})
+	action := "POST /v2/pods/" + podID + "/action"
+	refused := `409 {"status":409,"detail":"the action is not allowed while the pod is stopping","code":"not_allowed"}`
+	got, _ := gantry(t, setup{api: map[string][]string{
+		action:     {refused, "200 " + podJSON(nil)},
+		get(podID): {stopping, stopping, "200 " + podJSON(map[string]any{"status": "EXITED"})},
+	}}, "pod", "start", podID)
+	if got.Code != exitOK || !strings.HasPrefix(got.Err, "pod "+podID+" is being stopped; it is started when that is done\n") || !strings.Contains(got.Out, "PROVISIONING") {
+		t.Errorf("%+v", got)
+	}
+	got, _ = gantry(t, setup{api: map[string][]string{action: {refused}, get(podID): {stopping}}}, "pod", "start", podID, "--timeout", "100ms")
+	if got.Code != exitTimeout || !strings.Contains(got.Err, "gave up waiting for pod "+podID+" after 100ms") {
+		t.Errorf("%+v", got)
+	}
+	// It ended between the two.
+	got, _ = gantry(t, setup{api: map[string][]string{
+		action: {refused, "200 " + podJSON(nil)}, get(podID): {"200 " + podJSON(map[string]any{"status": "EXITED"})},
+	}}, "pod", "start", podID)
+	if got.Code != exitOK || got.Err != "" {
+		t.Errorf("%+v", got)
+	}
+	// Any other refusal stays one.
+	got, _ = gantry(t, setup{api: map[string][]string{action: {refused}, get(podID): {"200 " + podJSON(map[string]any{"status": "RUNNING"})}}}, "pod", "start", podID)
+	if got.Code != exitRefused {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTheListSaysWhy(t *testing.T) {
+	list := func(pods ...string) map[string][]string {
+		return map[string][]string{"GET /v2/pods": {`200 {"pods":[` + strings.Join(pods, ",") + `]}`}}
+	}
+	notice := map[string]any{"text": "the pod's host is being drained", "reason": "new fans", "since": "2026-10-01T12:00:00.000Z", "stopsAt": "2026-10-02T12:00:00.000Z"}
+	drained := podJSON(map[string]any{"status": "RUNNING", "notice": notice, "movable": true})
+	got, _ := gantry(t, setup{api: list(podJSON(nil), drained, podJSON(map[string]any{"status": "ERROR", "statusReason": "no such image"}))}, "pod", "list")
+	for _, want := range []string{"AGE    REASON\n", "  -\n", "  the pod's host is being drained\n", "  no such image\n"} {
+		if !strings.Contains(got.Out, want) {
+			t.Errorf("%q is not in %s", want, got.Out)
+		}
+	}
+	if got, _ = gantry(t, setup{api: list(podJSON(nil))}, "pod", "list"); strings.Contains(got.Out, "REASON") {
+		t.Errorf("a column without a word: %s", got.Out)
+	}
+	got, _ = gantry(t, setup{api: map[string][]string{get(podID): {"200 " + drained}}}, "pod", "get", podID)
+	for _, want := range []string{
+		"the pod's host is being drained; it is stopped at 2026-10-02 12:00:00.000 UTC if it still runs there (new fans), since 2026-10-01 12:00:00.000 UTC\n",
+		"yes: a drain of its host moves it\n",
+	} {
+		if !strings.Contains(got.Out, want) {
+			t.Errorf("%q is not in %s", want, got.Out)
+		}
+	}
+}
+
+func TestAddressesComeFromTheAPI(t *testing.T) {
+	ports := []map[string]any{{"private": 80, "type": "http", "url": "https://k3n8w0zq5r7d2a-80.proxy.example.com/"}, {"private": 81, "type": "http", "url": nil}}
+	running := podJSON(map[string]any{"status": "RUNNING", "runtime": map[string]any{"ports": ports}})
+	api := map[string][]string{get(podID): {"200 " + running}, "POST /v2/pods": {"201 " + running}}
+	for _, args := range [][]string{{"pod", "get", podID}, {"pod", "create", "web", "img", "--cpu", "c", "--wait"}} {
+		if got, _ := gantry(t, setup{api: api}, args...); strings.Count(got.Out, "https://k3n8w0zq5r7d2a-80.proxy.example.com/\n") != 1 || strings.Contains(got.Out, "-81") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
+
 func TestDeleteWaitsUntilItIsGone(t *testing.T) {
 	api := map[string][]string{
 		"DELETE /v2/pods/" + podID: {"204 "},

@@ -14,26 +14,50 @@ const drainLook = 2 * time.Second // at most, between two looks at a host that i
 
 type hostDrainCmd struct {
 	hostRef
-	KeepRunning bool          `help:"Wait for pods that run rather than move any."`
+	KeepRunning bool          `help:"Move no pods."`
+	Reason      string        `placeholder:"TEXT" help:"What the owners of its pods are told."`
+	Deadline    string        `placeholder:"TIME" help:"Stop then what still runs: a time such as 2026-12-01T06:00:00Z, or a duration from now such as 12h."`
+	Force       bool          `help:"Stop at once what is not moved. Asks first, and says what that is."`
+	DryRun      bool          `help:"Only say what would happen to each pod."`
 	Wait        bool          `help:"Wait until the host is empty, and show what is left."`
-	Timeout     time.Duration `default:"1h" help:"Give up waiting after this time; the drain goes on."`
+	Timeout     time.Duration `default:"1h" help:"With --wait: stop waiting after this time. The drain goes on."`
+	confirmed
 }
 
 func (hostDrainCmd) Help() string {
-	return `The host gets no new pods. Pods that run, are not locked and keep no data on the host are stopped and started on other
-hosts; the drain waits for their owners to end the others. gantry host pods says which and why; gantry host uncordon ends
-the drain.
+	return `The host gets no new pods, and the owners of its pods are told. A pod moves only if its owner allowed it
+(gantry pod create --movable), it is not locked and keeps no data on the host: its place on another host is reserved before it is stopped.
+Every other pod runs on until it ends, until --deadline, or until --force. gantry host pods says what the drain waits for; gantry host
+uncordon ends it. The command may be repeated to change the deadline or the reason.
 
 Examples:
 
-    gantry host drain gpu-01 --wait
-    gantry host drain gpu-01 --keep-running --wait --timeout 12h`
+    gantry host drain gpu-01 --dry-run
+    gantry host drain gpu-01 --reason "new fans" --deadline 2026-12-01T06:00:00Z
+    gantry host drain gpu-01 --wait --timeout 12h
+    gantry host drain gpu-01 --force`
 }
 
 // Run drains a host.
 func (cmd hostDrainCmd) Run(ctx context.Context, a *app) error {
+	drain, err := cmd.read(a.now())
+	if err != nil {
+		return err
+	}
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
-		host, err := c.DrainHost(ctx, id, cmd.KeepRunning)
+		if cmd.DryRun || cmd.Force && !cmd.Yes {
+			plan, err := c.PlanDrain(ctx, id, cmd.KeepRunning)
+			if err != nil {
+				return err
+			}
+			if cmd.DryRun {
+				return a.show(plan.Raw, func() string { return drainPlan(plan.Value.Pods, cmd.Force) })
+			}
+			if err := cmd.stops(ctx, a, plan.Value.Pods); err != nil {
+				return err
+			}
+		}
+		host, err := c.DrainHost(ctx, id, drain)
 		if err == nil && cmd.Wait {
 			host, err = a.awaitDrained(ctx, c, host, cmd.Timeout)
 		}
@@ -47,6 +71,66 @@ func (cmd hostDrainCmd) Run(ctx context.Context, a *app) error {
 			return sayState(host.Value)
 		})
 	})
+}
+
+// read makes the body of the command line.
+func (cmd hostDrainCmd) read(now time.Time) (client.Drain, error) {
+	out := client.Drain{KeepRunning: cmd.KeepRunning, Reason: cmd.Reason, Force: cmd.Force}
+	switch {
+	case cmd.Force && cmd.Deadline != "":
+		return out, usage("--force and --deadline exclude each other")
+	case cmd.Force && cmd.KeepRunning:
+		return out, usage("--force and --keep-running exclude each other")
+	case cmd.Deadline == "":
+		return out, nil
+	}
+	at, err := time.Parse(time.RFC3339, cmd.Deadline)
+	if after, bad := time.ParseDuration(cmd.Deadline); bad == nil && after > 0 {
+		at, err = now.Add(after), nil
+	}
+	if err != nil {
+		return out, usage("--deadline must be a time such as 2026-12-01T06:00:00Z, or a duration such as 12h")
+	}
+	out.Deadline = &at
+	return out, nil
+}
+
+// stops names the pods that a forced drain stops, if there are any, and asks whether to go on.
+func (cmd hostDrainCmd) stops(ctx context.Context, a *app, pods []client.HostPod) error {
+	var stops []client.HostPod
+	for _, p := range pods {
+		if p.Stops {
+			stops = append(stops, p)
+		}
+	}
+	if len(stops) == 0 {
+		return nil
+	}
+	for _, p := range stops {
+		_, _ = fmt.Fprintf(a.err, "%s of account %s is stopped; else %s\n", printable(p.ID), printable(p.AccountID), printable(p.Waits))
+	}
+	return cmd.confirm(ctx, a, "Stop "+count(len(stops), "pod")+" that "+printable(cmd.Host)+" runs?")
+}
+
+// drainPlan tells what happens to each pod.
+func drainPlan(pods []client.HostPod, force bool) string {
+	if len(pods) == 0 {
+		return "The host has no pods.\n"
+	}
+	var rows [][]string
+	for _, p := range pods {
+		what := p.Waits
+		switch {
+		case p.To != "":
+			what = "moves to " + p.To
+		case p.Stops && force:
+			what = "is stopped (" + what + ")"
+		case p.Stops:
+			what += "; --force would stop it"
+		}
+		rows = append(rows, []string{p.ID, p.AccountID, string(p.Status), fmt.Sprint(p.GPUs), what})
+	}
+	return table([]string{"ID", "ACCOUNT", "STATUS", "GPUS", "WHAT HAPPENS"}, rows)
 }
 
 // awaitDrained looks at a host until no pod holds anything there, and tells what it waits for whenever that changes.
@@ -101,10 +185,12 @@ func waitedFor(pods []client.HostPod) string {
 	for _, p := range pods {
 		why := p.Waits
 		switch {
-		case why == "" && p.Moving:
-			why = "it is being moved to another host"
+		case p.Moving && p.To != "":
+			why = "it is being moved to " + p.To
+		case p.To != "":
+			why = "it is to be moved to " + p.To
 		case why == "":
-			why = "it is to be moved to another host"
+			why = "it is about to be looked at"
 		}
 		fmt.Fprintf(lines, "  %s  %s  %s\n", printable(p.ID), printable(string(p.Status)), printable(why))
 	}

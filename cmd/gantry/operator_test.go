@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,9 +102,9 @@ func TestDrainTellsWhatItWaitsFor(t *testing.T) {
 	}
 	pods := func(list string) string { return `200 {"pods":[` + list + `]}` }
 	const (
-		moving = `{"id":"k3n8w0zq5r7d2a","status":"RUNNING","moving":true,"waits":null}`
+		moving = `{"id":"k3n8w0zq5r7d2a","status":"RUNNING","moving":true,"waits":null,"to":"h8d2k9s4f1g6j3"}`
 		locked = `{"id":"m3n8w0zq5r7d2a","status":"RUNNING","moving":false,"waits":"it is locked"}`
-		next   = `{"id":"p3n8w0zq5r7d2a","status":"RUNNING","moving":false,"waits":null}`
+		next   = `{"id":"p3n8w0zq5r7d2a","status":"RUNNING","moving":false,"waits":null,"to":"h8d2k9s4f1g6j3"}`
 	)
 	path := "/admin/v1/hosts/" + drainedID
 	world := func(lists ...string) map[string][]string {
@@ -113,9 +114,9 @@ func TestDrainTellsWhatItWaitsFor(t *testing.T) {
 		pods(moving+","+locked+","+next), pods(moving+","+locked+","+next), `503 {"status":503,"detail":"no leader","code":"unavailable"}`, pods(locked), pods(``),
 	)}, "host", "drain", drainedID, "--wait")
 	want := result{Out: drainedID + " (gpu-01) is drained\n", Err: `waiting for 3 pods
-  k3n8w0zq5r7d2a  RUNNING  it is being moved to another host
+  k3n8w0zq5r7d2a  RUNNING  it is being moved to h8d2k9s4f1g6j3
   m3n8w0zq5r7d2a  RUNNING  it is locked
-  p3n8w0zq5r7d2a  RUNNING  it is to be moved to another host
+  p3n8w0zq5r7d2a  RUNNING  it is to be moved to h8d2k9s4f1g6j3
 the API does not answer at the moment
 waiting for 1 pod
   m3n8w0zq5r7d2a  RUNNING  it is locked
@@ -131,6 +132,47 @@ waiting for 1 pod
 	stopped["GET "+path] = []string{host("draining"), `200 {"id":"` + drainedID + `","state":"ready","duty":"open"}`}
 	if got, _ = gantry(t, setup{api: stopped}, "host", "drain", drainedID, "--wait"); got.Code != exitFailed || !strings.Contains(got.Err, "is not to be emptied any more: it is ready") {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestDrainSaysWhatItWillDo(t *testing.T) {
+	const list = `200 {"pods":[
+		{"id":"k3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":2,"to":"h8d2k9s4f1g6j3"},
+		{"id":"m3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":1,"stops":true,"waits":"it runs on: it is locked"},
+		{"id":"p3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"EXITED","gpus":0,"waits":"it keeps data on this host"}]}`
+	path := "/admin/v1/hosts/" + drainedID
+	answer := `200 {"id":"` + drainedID + `","name":"gpu-01","state":"draining","duty":"draining"}`
+	world := map[string][]string{"GET " + path + "/drain": {list}, "POST " + path + "/drain": {answer}}
+	drain := func(args ...string) (result, *fakeAPI) {
+		return gantry(t, setup{api: world}, append([]string{"host", "drain", drainedID}, args...)...)
+	}
+	got, api := drain("--dry-run")
+	want := result{Out: `ID              ACCOUNT         STATUS   GPUS  WHAT HAPPENS
+k3n8w0zq5r7d2a  a5f8k2m7q1w4z9  RUNNING  2     moves to h8d2k9s4f1g6j3
+m3n8w0zq5r7d2a  a5f8k2m7q1w4z9  RUNNING  1     it runs on: it is locked; --force would stop it
+p3n8w0zq5r7d2a  a5f8k2m7q1w4z9  EXITED   0     it keeps data on this host
+`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if slices.ContainsFunc(api.seen, func(r string) bool { return strings.HasPrefix(r, "POST") }) {
+		t.Errorf("a dry run did something: %v", api.seen)
+	}
+	got, api = drain("--force")
+	if got.Code != exitUsage || !strings.Contains(got.Err, "m3n8w0zq5r7d2a of account a5f8k2m7q1w4z9 is stopped; else it runs on: it is locked\n") ||
+		strings.Contains(got.Err, "k3n8w0zq5r7d2a") || !strings.Contains(got.Err, "Stop 1 pod that h7d2k9s4f1g6j3 runs?") {
+		t.Errorf("%+v", got)
+	}
+	if slices.ContainsFunc(api.seen, func(r string) bool { return strings.HasPrefix(r, "POST") }) {
+		t.Errorf("it was not asked, and did something: %v", api.seen)
+	}
+	if got, _ = drain("--force", "--yes"); got.Code != exitOK || got.Out != drainedID+" (gpu-01) is draining\n" {
+		t.Errorf("%+v", got)
+	}
+	for _, args := range [][]string{{"--force", "--deadline", "1h"}, {"--force", "--keep-running"}, {"--deadline", "soon"}, {"--deadline", "-1h"}} {
+		if got, _ = drain(args...); got.Code != exitUsage {
+			t.Errorf("%v: %+v", args, got)
+		}
 	}
 }
 
@@ -181,7 +223,7 @@ func TestHostsThroughTheRealFace(t *testing.T) {
 	if out := s.good("host drain " + host); !strings.Contains(out, "is draining") {
 		t.Errorf("%s", out)
 	}
-	if out := s.good("host pods " + host); !strings.Contains(out, string(id)) || !strings.Contains(out, "lock") {
+	if out := s.good("host pods " + host); !strings.Contains(out, string(id)) || !strings.Contains(out, "its owner did not allow it") {
 		t.Errorf("%s", out)
 	}
 	if text := s.bad(exitTimeout, "host drain "+host+" --wait --timeout 200ms"); !strings.Contains(text, string(id)) {

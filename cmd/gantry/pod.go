@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -75,10 +76,28 @@ func podTable(pods []client.Pod, now time.Time) string {
 	for _, p := range pods {
 		rows = append(rows, []string{
 			p.ID, p.Name, statusText(p), compute(p), p.Image, orDash(strings.Join(p.Ports, ",")),
-			orDash(p.DataCenterID), dollars(p.Cost), age(now, p.CreatedAt),
+			orDash(p.DataCenterID), dollars(p.Cost), age(now, p.CreatedAt), orDash(whyText(p)),
 		})
 	}
-	return table([]string{"ID", "NAME", "STATUS", "COMPUTE", "IMAGE", "~PORTS", "~CENTER", "~COST/H", "AGE"}, rows)
+	head := []string{"ID", "NAME", "STATUS", "COMPUTE", "IMAGE", "~PORTS", "~CENTER", "~COST/H", "AGE", "REASON"}
+	if last := len(head) - 1; !slices.ContainsFunc(rows, func(row []string) bool { return row[last] != "-" }) {
+		head = head[:last] // as most of the time
+		for i := range rows {
+			rows[i] = rows[i][:last]
+		}
+	}
+	return table(head, rows)
+}
+
+// whyText is what the list tells of a pod beside its status: why it is as it is, or what an operator does with its host.
+func whyText(p client.Pod) string {
+	switch {
+	case p.StatusReason != "" && p.StatusReason != "stopping":
+		return p.StatusReason
+	case p.Notice != nil:
+		return p.Notice.Text
+	}
+	return ""
 }
 
 // statusText shows a status, and the one reason that changes what it means.
@@ -142,7 +161,7 @@ func (podGetCmd) Help() string {
 
 // Run shows a pod.
 func (cmd podGetCmd) Run(ctx context.Context, a *app) error {
-	c, conn, err := a.connect(false)
+	c, _, err := a.connect(false)
 	if err != nil {
 		return err
 	}
@@ -153,7 +172,7 @@ func (cmd podGetCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 		return a.show(pod.Raw, func() string {
-			text := podSheet(pod.Value, conn)
+			text := podSheet(pod.Value)
 			if cmd.Verbose {
 				text += "\n" + timeLine(pod.Value.Steps)
 			}
@@ -191,12 +210,16 @@ Examples:
 
 // Run stops pods.
 func (cmd podStopCmd) Run(ctx context.Context, a *app) error {
-	return a.act(ctx, cmd.Pods, fleet.ActionStop, cmd.waiting, goal{
+	return a.act(ctx, cmd.Pods, fleet.ActionStop, cmd.waiting, untilStopped())
+}
+
+func untilStopped() goal {
+	return goal{
 		reached: func(p client.Pod) bool {
 			return p.Status == fleet.StatusExited || p.Status == fleet.StatusError
 		},
 		lost: []fleet.PodStatus{fleet.StatusTerminated},
-	})
+	}
 }
 
 type podStartCmd struct {
@@ -205,7 +228,9 @@ type podStartCmd struct {
 }
 
 func (podStartCmd) Help() string {
-	return `Example:
+	return `A pod that is being stopped is started when that is done.
+
+Example:
 
     gantry pod start web --wait`
 }
@@ -243,6 +268,9 @@ func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w wa
 	for _, ref := range refs {
 		err := onPod(ctx, c, ref, func(id string) error {
 			pod, err := c.ActPod(ctx, id, action)
+			if action == fleet.ActionStart {
+				pod, err = a.startOnceStopped(ctx, c, id, pod, err, w.Timeout)
+			}
 			if err != nil {
 				return err
 			}
@@ -268,6 +296,30 @@ func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w wa
 		faults = append(faults, a.page(podTable(pods, a.now())))
 	}
 	return a.several(faults)
+}
+
+// startOnceStopped takes the answer to a start. One that was refused because the pod is being stopped is made again when
+// that is done.
+func (a *app) startOnceStopped(
+	ctx context.Context, c *client.Client, id string, started client.Answer[client.Pod], refusal error, within time.Duration,
+) (client.Answer[client.Pod], error) {
+	var problem *client.Problem
+	if !errors.As(refusal, &problem) || problem.Status != http.StatusConflict {
+		return started, refusal
+	}
+	pod, err := c.Pod(ctx, id)
+	switch {
+	case err != nil:
+		return started, refusal
+	case pod.Value.Status.Active() && pod.Value.StatusReason != "stopping":
+		return started, refusal
+	case pod.Value.Status.Active():
+		_, _ = fmt.Fprintf(a.err, "pod %s is being stopped; it is started when that is done\n", printable(id))
+		if _, err := a.await(ctx, c, pod, untilStopped(), within); err != nil {
+			return started, err
+		}
+	}
+	return c.ActPod(ctx, id, fleet.ActionStart)
 }
 
 // named says which of several pods an error is about.

@@ -28,6 +28,7 @@ type podCreateCmd struct {
 	DataCenter       []string `sep:"none" placeholder:"ID" help:"Data center to choose from; any when not given. May be repeated."`
 	Cloud            string   `placeholder:"SECURE" help:"Tier of hosts: SECURE or COMMUNITY."`
 	GlobalNetworking bool     `help:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it."`
+	Movable          *bool    `negatable:"" help:"Let a drain of the pod's host stop the pod and start it on another, where its place is reserved first."`
 	SSH              *bool    `name:"ssh" negatable:"" help:"Give the pod the account's SSH keys, as PUBLIC_KEY."`
 	Jupyter          *bool    `name:"jupyter" negatable:"" help:"Give the pod a password for Jupyter, as JUPYTER_PASSWORD."`
 
@@ -55,7 +56,7 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.check(); err != nil {
 		return err
 	}
-	c, conn, err := a.connect(false)
+	c, _, err := a.connect(false)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	return a.show(pod.Raw, func() string {
-		return podTable([]client.Pod{pod.Value}, a.now()) + portLines(pod.Value, conn)
+		return podTable([]client.Pod{pod.Value}, a.now()) + portLines(pod.Value)
 	})
 }
 
@@ -131,7 +132,7 @@ func (cmd podCreateCmd) check() error {
 func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (client.CreatePod, error) {
 	body := client.CreatePod{
 		Name: cmd.Name, Image: cmd.Image, Cloud: cmd.Cloud, DataCenterIDs: cmd.DataCenter,
-		GlobalNetworking: cmd.GlobalNetworking, StartSSH: cmd.SSH, StartJupyter: cmd.Jupyter,
+		GlobalNetworking: cmd.GlobalNetworking, StartSSH: cmd.SSH, StartJupyter: cmd.Jupyter, Movable: cmd.Movable,
 	}
 	if cmd.CPU != "" {
 		body.CPU = &client.CPU{ID: cmd.CPU, VCPUCount: cmd.VCPU}

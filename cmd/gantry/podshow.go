@@ -12,12 +12,13 @@ import (
 	"gantry/fleet"
 )
 
-func podSheet(p client.Pod, conn connection) string {
+func podSheet(p client.Pod) string {
 	fields := [][2]string{
 		{"Id", p.ID},
 		{"Name", p.Name},
 		{"Status", string(p.Status)},
-		{"Reason", p.StatusReason},
+		{"Reason", reasonText(p)},
+		{"Notice", noticeText(p.Notice)},
 		{"Exit code", number(p.ExitCode)},
 		{"Doing", progressText(p.Progress)},
 		{"Image", p.Image},
@@ -30,7 +31,7 @@ func podSheet(p client.Pod, conn connection) string {
 		{"Mounts", mountsText(p.Mounts)},
 		{"Ports", strings.Join(p.Ports, ", ")},
 	}
-	for _, address := range portAddresses(p, conn) {
+	for _, address := range portAddresses(p) {
 		fields = append(fields, [2]string{"Address", address})
 	}
 	if p.SSH.Proxy != nil {
@@ -47,6 +48,7 @@ func podSheet(p client.Pod, conn connection) string {
 		{"Host", p.HostID},
 		{"Cost", dollars(p.Cost) + " per hour"},
 		{"Locked", lockText(p.Locked)},
+		{"Movable", movableText(p.Movable)},
 		{"Can", strings.Join(p.Actions, ", ")},
 		{"Created", when(&p.CreatedAt)},
 		{"Started", when(p.StartedAt)},
@@ -58,6 +60,14 @@ func podSheet(p client.Pod, conn connection) string {
 		fields = append(fields, [2]string{"Up", fmt.Sprint(time.Duration(r.Uptime) * time.Second)}, [2]string{"Use", useText(r)})
 	}
 	return sheet(fields) + logTail(p.LogTail)
+}
+
+// reasonText is a pod's reason, unless what its host does for it says the same.
+func reasonText(p client.Pod) string {
+	if p.Progress != nil && p.Progress.Activity == p.StatusReason {
+		return ""
+	}
+	return p.StatusReason
 }
 
 func number(n *int) string {
@@ -72,6 +82,28 @@ func lockText(locked bool) string {
 		return "yes: stop and restart are refused"
 	}
 	return ""
+}
+
+func movableText(movable bool) string {
+	if movable {
+		return "yes: a drain of its host moves it"
+	}
+	return ""
+}
+
+// noticeText shows what an operator does with the pod's host; empty when there is nothing.
+func noticeText(n *client.Notice) string {
+	if n == nil {
+		return ""
+	}
+	out := n.Text
+	if n.StopsAt != nil {
+		out += "; it is stopped at " + when(n.StopsAt) + " if it still runs there"
+	}
+	if n.Reason != "" {
+		out += " (" + n.Reason + ")"
+	}
+	return out + ", since " + when(&n.Since)
 }
 
 // mountsText shows storage mounts; empty when there are none.
@@ -101,18 +133,16 @@ func useText(r *client.Runtime) string {
 	return out
 }
 
-// portAddresses are where the ports of a pod are reached, as far as this command line knows.
-func portAddresses(p client.Pod, conn connection) []string {
-	var out []string
-	for _, port := range p.Ports {
-		if address := portAddress(p.ID, port, conn); address != "" {
-			out = append(out, address)
-		}
-	}
+// portAddresses are where the ports of a pod that runs are reached.
+func portAddresses(p client.Pod) []string {
 	if p.Runtime == nil {
-		return out
+		return nil
 	}
+	var out []string
 	for _, m := range p.Runtime.Ports {
+		if m.URL != "" {
+			out = append(out, m.URL)
+		}
 		if m.Public != nil && m.IP != nil {
 			out = append(out, fmt.Sprintf("%d/%s at %s", m.Private, m.Type, net.JoinHostPort(*m.IP, fmt.Sprint(*m.Public))))
 		}
@@ -121,22 +151,12 @@ func portAddresses(p client.Pod, conn connection) []string {
 }
 
 // portLines are portAddresses, a line each.
-func portLines(p client.Pod, conn connection) string {
+func portLines(p client.Pod) string {
 	out := ""
-	for _, address := range portAddresses(p, conn) {
+	for _, address := range portAddresses(p) {
 		out += printable(address) + "\n"
 	}
 	return out
-}
-
-// portAddress is where an http port of a pod is reached through the proxy.
-func portAddress(id, port string, conn connection) string {
-	number, isHTTP := strings.CutSuffix(port, "/http")
-	if !isHTTP || conn.dev.ProxyDomain == "" {
-		return ""
-	}
-	at := strings.LastIndexByte(conn.dev.API, ':')
-	return fmt.Sprintf("http://%s-%s.%s%s/", id, number, conn.dev.ProxyDomain, conn.dev.API[at:])
 }
 
 func logTail(text string) string {

@@ -19,13 +19,14 @@ type podUpdateCmd struct {
 	mountFlags
 	Locked           *bool  `negatable:"" help:"Refuse stop and restart, or allow them again."`
 	GlobalNetworking *bool  `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
+	Movable          *bool  `negatable:"" help:"Let a drain of the pod's host move the pod, or no longer."`
 	Template         string `placeholder:"ID" help:"Take once what this template says and is not given here."`
 	confirmed
 	waiting
 }
 
 func (podUpdateCmd) Help() string {
-	return `Only what is given changes. Name, lock, registry credential and mounts change in place, mounts with the next start. Another
+	return `Only what is given changes. Name, lock, movability, registry credential and mounts change in place, mounts with the next start. Another
 image, arguments, environment, ports or disk restart a pod that runs, and wipe its container disk: on a terminal this asks first. --env and --port
 replace all variables and ports; --set-env and --unset-env change single variables. A persistent mount may grow, from the next start of the pod on.
 
@@ -88,7 +89,7 @@ func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (cli
 	box, err := cmd.read(ctx, a, c)
 	body := client.UpdatePod{
 		Name: cmd.Name, Image: cmd.Image, Args: box.args, Disk: box.disk, Ports: box.ports, Env: box.env, Registry: box.registry,
-		Locked: cmd.Locked, GlobalNetworking: cmd.GlobalNetworking,
+		Locked: cmd.Locked, GlobalNetworking: cmd.GlobalNetworking, Movable: cmd.Movable,
 	}
 	if err != nil {
 		return body, err

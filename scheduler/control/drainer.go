@@ -11,26 +11,27 @@ import (
 	"gantry/scheduler/state"
 )
 
-// Starter starts pods elsewhere; see scheduler.Service.
-type Starter interface {
+// Mover moves pods; see scheduler.Service.
+type Mover interface {
+	// MovePod reserves a place for a pod on another host and stops it where it is. Errors: no_capacity, among others.
+	MovePod(ctx context.Context, pod fleet.PodID) error
 	// StartMoved starts a pod that was moved from its host and has ended there; it does nothing to any other.
 	StartMoved(ctx context.Context, pod fleet.PodID) error
 }
 
-// Drainer empties the hosts that are being drained: it begins moves, a few of each host at a time, and starts
-// what has ended elsewhere. It wakes with each change of the state.
+// Drainer empties the hosts that are being drained: it moves pods whose owners allowed it, a few of each host at a time,
+// starts what has ended at its destination, and stops what runs on after a drain's deadline. It wakes with each change of the state.
 type Drainer struct {
 	Store *state.Store
 	Node  Proposer
-	Pods  Starter
-	Every time.Duration // until a start that failed is tried again; at least so often it looks
+	Pods  Mover
+	Every time.Duration // until what failed is tried again; at least so often it looks
 	Log   *slog.Logger
 
-	failed map[fleet.PodID]time.Time // when a start failed last
+	failed map[fleet.PodID]time.Time // when a move or a start failed last
 }
 
-// maxMoves is how many pods of one host are on the move at a time: no more are without a place when there is
-// no room for them elsewhere.
+// maxMoves is how many pods of one host are on the move at a time: images are pulled one beside the other.
 const maxMoves = 4
 
 // Run drains until ctx, which ends with leadership, does.
@@ -56,8 +57,15 @@ func (d *Drainer) Run(ctx context.Context) error {
 // work is what a view has to do.
 type work struct {
 	index uint64
-	begin []state.Command // moves
-	start []fleet.PodID
+	start []fleet.PodID // that have ended on the host that they are moved from
+	move  []move
+	evict []state.Command // of what runs after the deadline and may not be moved
+}
+
+// move is a pod to be moved, and what is done when there is no room for it; nil: it runs on.
+type move struct {
+	pod       fleet.PodID
+	otherwise state.Command
 }
 
 // look does what is to be done, and returns the index of the view that said so.
@@ -67,64 +75,88 @@ func (d *Drainer) look(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	var errs []error
-	for _, cmd := range todo.begin {
-		errs = append(errs, d.begin(ctx, cmd))
+	// try reports whether something was refused, which is told where the drain's progress is asked for.
+	try := func(id fleet.PodID, do func(context.Context, fleet.PodID) error, what string) (refused bool) {
+		err := do(ctx, id)
+		if err == nil {
+			return false
+		}
+		d.failed[id] = time.Now()
+		switch fleet.CodeOf(err) {
+		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeNotAllowed, fleet.CodeConflictRule:
+			return true
+		}
+		errs = append(errs, fmt.Errorf("%s pod %s: %w", what, id, err))
+		return false
 	}
 	for _, id := range todo.start {
-		if err := d.Pods.StartMoved(ctx, id); err != nil {
-			d.failed[id] = time.Now()
-			errs = append(errs, fmt.Errorf("start pod %s elsewhere: %w", id, err))
+		try(id, d.Pods.StartMoved, "start moved")
+	}
+	for _, m := range todo.move {
+		if try(m.pod, d.Pods.MovePod, "move") && m.otherwise != nil {
+			todo.evict = append(todo.evict, m.otherwise)
 		}
+	}
+	for _, cmd := range todo.evict {
+		errs = append(errs, d.evict(ctx, cmd))
 	}
 	return todo.index, errors.Join(errs...)
 }
 
 // plan works out what is to be done.
 func (d *Drainer) plan(v *state.View, now time.Time) work {
-	todo := work{index: v.Index()}
-	moving := v.Moving()
-	waits := make(map[fleet.PodID]time.Time, len(moving))
-	for _, p := range moving {
-		if p.Status.Active() {
-			continue
-		}
-		last, failed := d.failed[p.ID]
+	todo, waits := work{index: v.Index()}, map[fleet.PodID]time.Time{}
+	due := func(id fleet.PodID) bool {
+		last, failed := d.failed[id]
 		if failed {
-			waits[p.ID] = last
+			waits[id] = last
 		}
-		if !failed || now.Sub(last) >= d.Every {
+		return !failed || now.Sub(last) >= d.Every
+	}
+	for _, p := range v.Moving() {
+		if !p.Status.Active() && due(p.ID) {
 			todo.start = append(todo.start, p.ID)
 		}
 	}
-	d.failed = waits
 	for _, id := range v.Draining() {
 		host, ok := v.Host(id)
-		if ok && host.Shown() == fleet.HostDraining && !host.KeepRunning && !host.Behind {
-			todo.begin = append(todo.begin, moves(v.HeldPods(id), now)...)
+		if ok && host.Shown() == fleet.HostDraining && !host.Behind {
+			todo.empty(&host, v.HeldPods(id), due, now)
 		}
 	}
+	d.failed = waits
 	return todo
 }
 
-// moves returns the moves that can begin on a host with these pods.
-func moves(pods []fleet.Pod, now time.Time) (out []state.Command) {
+// empty adds what is to be done with the pods of a host. After the deadline a pod that found no room is stopped.
+func (w *work) empty(host *fleet.Host, pods []fleet.Pod, due func(fleet.PodID) bool, now time.Time) {
 	room := maxMoves
 	for i := range pods {
 		if pods[i].Moving {
 			room--
 		}
 	}
+	over := host.Drain != nil && !host.Drain.Deadline.IsZero() && !now.Before(host.Drain.Deadline)
 	for i := range pods {
-		if p := &pods[i]; room > 0 && p.Movable() {
-			out = append(out, state.MovePod{Pod: p.ID, Rev: p.Rev, At: now})
-			room--
+		p := &pods[i]
+		var otherwise state.Command
+		if over {
+			otherwise = state.EvictPod{Pod: p.ID, Rev: p.Rev, At: now}
+		}
+		switch {
+		case p.MayMove() && !host.KeepRunning:
+			if room > 0 && due(p.ID) {
+				w.move = append(w.move, move{p.ID, otherwise})
+				room--
+			}
+		case over && p.Status.Active() && !p.Stopping():
+			w.evict = append(w.evict, otherwise)
 		}
 	}
-	return out
 }
 
-// begin commits the beginning of a move. A pod that changed since is looked at again.
-func (d *Drainer) begin(ctx context.Context, cmd state.Command) error {
+// evict commits the end of a pod. One that changed since is looked at again.
+func (d *Drainer) evict(ctx context.Context, cmd state.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	res, err := d.Node.Propose(ctx, cmd)

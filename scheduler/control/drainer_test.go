@@ -14,21 +14,45 @@ import (
 	"gantry/scheduler/state"
 )
 
-// starter starts what was moved on a second host, while that has room.
+// starter moves pods to a second host, while that has room.
 type starter struct {
 	*cluster
 	mu    sync.Mutex
 	full  bool
-	tries int
+	tries int // of moves
 }
 
-func (s *starter) StartMoved(_ context.Context, id fleet.PodID) error {
+func (s *starter) MovePod(_ context.Context, id fleet.PodID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tries++
 	if s.full {
 		return &fleet.Error{Code: fleet.CodeNoCapacity, Msg: "no room"}
 	}
+	s.must(state.MovePod{Pod: id, Rev: s.pod(id).Rev, At: time.Now(), To: &state.Binding{Host: "host2", HostEpoch: 1, Need: &fleet.Resources{}}})
+	return nil
+}
+
+func (c *cluster) pod(id fleet.PodID) (p fleet.Pod) {
+	c.t.Helper()
+	if err := c.store.View(func(v *state.View) error { p, _ = v.Pod(id); return nil }); err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// allow lets the pods of the account be moved.
+func (c *cluster) allow() {
+	c.t.Helper()
+	for _, p := range c.podsOn("host") {
+		p.Spec.Movable = true
+		c.must(state.UpdatePod{Account: "acme", Pod: p.ID, Rev: p.Rev, Spec: p.Spec, At: time.Now()})
+	}
+}
+
+func (s *starter) StartMoved(_ context.Context, id fleet.PodID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.must(state.ActPod{Account: "acme", Pod: id, Action: fleet.ActionStart, At: time.Now(), Bind: &state.Binding{Host: "host2", HostEpoch: 1}})
 	return nil
 }
@@ -94,6 +118,7 @@ func TestDrainerEmptiesAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 10
 		c := newCluster(t, pods)
+		c.allow()
 		_, stop := drain(t, c)
 		synctest.Wait()
 		if len(c.stopping("host")) > 0 {
@@ -117,35 +142,80 @@ func TestDrainerEmptiesAHost(t *testing.T) {
 	})
 }
 
-func TestDrainerWaits(t *testing.T) {
+func TestDrainerStopsNothingWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 6)
+		c.allow()
 		s, stop := drain(t, c)
 		s.set(true)
 		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now()})
 		synctest.Wait()
-		c.end("host")
-		synctest.Wait()
 		if n := s.set(true); n != maxMoves || len(c.stopping("host")) > 0 {
-			t.Errorf("%d starts were tried, %d more pods are stopped without a place for them", n, len(c.stopping("host")))
+			t.Errorf("%d moves were tried, %d pods are stopped without a place for them", n, len(c.stopping("host")))
 		}
 		c.must(state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "other"}}) // what has nothing to do with it
 		synctest.Wait()
-		if n := s.set(false); n != maxMoves {
-			t.Errorf("a start that failed was tried again at once: %d", n)
+		if n := s.set(true); n != 6 {
+			t.Errorf("%d moves were tried: those that failed wait, the others do not wait for them", n)
 		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(c.stopping("host")) > 0 || len(c.podsOn("host")) != 6 {
+			t.Error("a pod was stopped without a place for it")
+		}
+		s.set(false)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		if there := c.podsOn("host2"); len(there) != maxMoves {
-			t.Errorf("%d pods were started", len(there))
+		if n := len(c.stopping("host")); n != maxMoves {
+			t.Errorf("%d pods are moved", n)
 		}
 		stop()
 	})
 }
 
+// What its owner did not allow runs on, and what runs at the deadline is moved or else stopped.
+func TestDrainerKeepsToItsDeadline(t *testing.T) {
+	for _, full := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 3)
+			c.allow()
+			c.must(state.CreatePod{HostEpoch: 1, Pod: fleet.Pod{
+				ID: "stays", Account: "acme", Host: "host", CreatedAt: time.Now(), Spec: fleet.PodSpec{CPU: &fleet.CPURequest{VCPU: 1}},
+			}})
+			s, stop := drain(t, c)
+			s.set(full)
+			c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now(), Deadline: time.Now().Add(time.Hour)})
+			time.Sleep(time.Hour - time.Second)
+			synctest.Wait()
+			c.end("host")
+			synctest.Wait()
+			if p := c.pod("stays"); p.Stopping() {
+				t.Fatalf("stopped before the deadline: %+v", p)
+			}
+			if full && len(c.stopping("host")) > 0 {
+				t.Fatal("stopped before the deadline, without room")
+			}
+			time.Sleep(8 * time.Second)
+			synctest.Wait()
+			if p := c.pod("stays"); !p.Stopping() || p.Moving {
+				t.Errorf("after the deadline it is %+v", p)
+			}
+			want := 1
+			if full {
+				want = 4
+			}
+			if n := len(c.stopping("host")); n != want || full == (len(c.podsOn("host2")) == 3) {
+				t.Errorf("full %t: %d pods are stopped, %d were moved", full, n, len(c.podsOn("host2")))
+			}
+			stop()
+		})
+	}
+}
+
 func TestDrainerKeepsWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
+		c.allow()
 		_, stop := drain(t, c)
 		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, KeepRunning: true, At: time.Now()})
 		time.Sleep(time.Minute)
@@ -168,6 +238,7 @@ func TestDrainerKeepsWhatRuns(t *testing.T) {
 func TestDrainerGoesOnAfterAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
+		c.allow()
 		_, stop := drain(t, c)
 		c.fail(errors.New("no leader"))
 		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now()})

@@ -13,17 +13,32 @@ import (
 const (
 	reasonMoving = "it is being moved to another host: its own is drained"
 	reasonFenced = "its host was fenced"
+	// reasonDrained is the beginning; what the operator said may follow.
+	reasonDrained = "an operator stopped it: its host is being drained"
 )
 
 // maxAlarm is the most bytes of an alarm.
 const maxAlarm = 4 << 10
 
-// usable reports whether pods may be bound to a host; see fleet.Host.Takes.
-func (t *txn) usable(h *fleet.Host) bool {
+// maxDrainReason is the most bytes of the reason of a drain.
+const maxDrainReason = 1 << 10
+
+// usable reports whether pods may be bound to a host; see fleet.Host.Takes. The duty of one that is promised does not
+// count.
+func (t *txn) usable(h *fleet.Host, promised bool) bool {
 	host := *h
+	if promised {
+		host.Duty = fleet.DutyOpen
+	}
 	host.Behind = host.Lineage != t.lineage()
 	ok, _ := host.Takes()
 	return ok
+}
+
+// promised reports whether a host is a place that a pod on the move can rely on: its destination, or, where that is lost
+// and nothing else has room, the host that it is moved from.
+func promised(pod *fleet.Pod, id fleet.HostID) bool {
+	return pod.Moving && (pod.Host == id || pod.Target != nil && pod.Target.Host == id)
 }
 
 // mayHold reports whether a host is there that pods can hold something of.
@@ -57,7 +72,18 @@ func (c SetHostDuty) apply(t *txn) (any, error) {
 	case c.Duty == fleet.DutyOpen && len(host.Leftovers) > 0:
 		return nil, fleet.NotAllowed("the host has not removed everything yet that ran there before")
 	}
-	host.Duty, host.KeepRunning = c.Duty, c.Duty == fleet.DutyDraining && c.KeepRunning
+	drain := &fleet.Drain{Since: c.At, Reason: c.Reason, Deadline: c.Deadline}
+	switch {
+	case len(c.Reason) > maxDrainReason:
+		return nil, fleet.Invalid("$.reason", "is too long")
+	case c.Duty != fleet.DutyDraining && (c.Reason != "" || !c.Deadline.IsZero()):
+		return nil, fleet.Invalid("$.duty", "only a drain has a reason and a deadline")
+	case c.Duty != fleet.DutyDraining:
+		drain = nil
+	case host.Drain != nil:
+		drain.Since = host.Drain.Since
+	}
+	host.Duty, host.KeepRunning, host.Drain = c.Duty, c.Duty == fleet.DutyDraining && c.KeepRunning, drain
 	return t.putHost(host), nil
 }
 
@@ -141,8 +167,13 @@ func (c FenceHost) apply(t *txn) (any, error) {
 		pod.Generation = generation
 		t.putPod(&pod)
 	}
+	for _, place := range t.reservedOn(host.ID) {
+		pod := *get(t, &t.base.pods, place.ID)
+		pod.Target = nil
+		t.putPod(&pod)
+	}
 	host.State, host.SeenAt, host.Generation = fleet.HostFenced, c.At, generation
-	host.Duty, host.KeepRunning = fleet.DutyCordoned, false
+	host.Duty, host.KeepRunning, host.Drain = fleet.DutyCordoned, false, nil
 	host.Epoch++
 	return t.putHost(host), nil
 }
@@ -196,7 +227,7 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 	case host.State != fleet.HostFenced && len(host.Leftovers) > 0:
 		return nil, fleet.BreaksRule("the host has not removed everything yet that ran there before")
 	}
-	for _, p := range t.podsOn(host.ID) {
+	for _, p := range t.occupants(host.ID) {
 		if p.Held || p.KeepsData() {
 			return nil, fleet.BreaksRule("pods hold something of the host or keep data there")
 		}
@@ -205,7 +236,7 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 		return nil, fleet.BreaksRule("a backend of network volumes names the host as the one that looks after them")
 	}
 	host.State, host.SeenAt = fleet.HostGone, c.At
-	host.Duty, host.KeepRunning, host.Leftovers = fleet.DutyCordoned, false, nil
+	host.Duty, host.KeepRunning, host.Drain, host.Leftovers = fleet.DutyCordoned, false, nil, nil
 	host.Alarm, host.AlarmAt, host.Roles = "", time.Time{}, nil
 	host.Epoch++
 	return t.putHost(host), nil
@@ -231,34 +262,4 @@ func (c PurgeHosts) apply(t *txn) (any, error) {
 // forgettable reports whether a host's record may be forgotten.
 func forgettable(h *fleet.Host, before time.Time) bool {
 	return h.State == fleet.HostGone && h.SeenAt.Before(before)
-}
-
-func (c MovePod) apply(t *txn) (any, error) {
-	old := get(t, &t.base.pods, c.Pod)
-	if old == nil {
-		return nil, fleet.NotFound("pod")
-	}
-	if c.Rev != old.Rev {
-		return nil, fleet.Stale("the pod changed")
-	}
-	host := get(t, &t.base.hosts, old.Host)
-	switch {
-	case !old.Status.Active():
-		return nil, fleet.NotAllowed("the pod is %s and cannot be moved", old.Status)
-	case old.Stopping():
-		return nil, fleet.NotAllowed("the pod is being stopped")
-	case old.Locked:
-		return nil, fleet.NotAllowed("the pod is locked")
-	case old.KeepsData():
-		return nil, fleet.NotAllowed("the pod keeps data on its host")
-	case host == nil || host.Duty != fleet.DutyDraining:
-		return nil, fleet.NotAllowed("the pod's host is not being drained")
-	}
-	if err := t.compared(old.Host); err != nil { // since the copy its owner may have ended it
-		return nil, err
-	}
-	pod := *old
-	ActPod{At: c.At}.stop(t, &pod)
-	pod.Moving, pod.Reason = true, reasonMoving
-	return clonePod(t.putPod(&pod)), nil
 }

@@ -60,7 +60,7 @@ func (c JoinHost) replaceOld(t *txn) error {
 		if t.mayHold(id) && h.Lineage != t.lineage() {
 			return exists("this machine is already a host, and may run pods that this control plane, which was restored, does not know")
 		}
-		if slices.ContainsFunc(t.podsOn(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
+		if slices.ContainsFunc(t.occupants(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
 			return exists("this machine is already a host, and pods hold resources or keep data on it")
 		}
 		drop(t, &t.base.hosts, id)

@@ -90,7 +90,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	switch {
 	case !ok:
 		return host, fleet.Stale("the host is gone")
-	case !t.usable(&host):
+	case !t.usable(&host, promised(pod, host.ID)):
 		return host, fleet.Stale("the host is not ready")
 	case host.Epoch != bind.HostEpoch:
 		return host, fleet.Stale("the host has a newer session")
@@ -101,8 +101,8 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	if err := t.connectable(pod, &host); err != nil {
 		return host, err
 	}
-	on := t.podsOn(host.ID)
-	used, _, _ := usedBy(without(slices.Clone(on), pod, byID)) // the pod's own data has its place already
+	on := without(slices.Clone(t.occupants(host.ID)), pod, byID) // its own data and what is reserved for it have their place already
+	used, _, _ := usedBy(on)
 	free := minus(host.Inventory.Total, used)
 	if free.MilliCPU < need.MilliCPU || free.MemoryMB < need.MemoryMB || free.DiskGB < need.DiskGB {
 		return host, fleet.Stale("the host's free resources are taken")
@@ -165,7 +165,7 @@ func (c ActPod) notAllowed(pod *fleet.Pod) error {
 // stop accepts a stop: charging ends now, the status changes when the host reports the container
 // gone.
 func (c ActPod) stop(t *txn, pod *fleet.Pod) {
-	pod.Goal, pod.Moving = fleet.GoalStop, false
+	pod.Goal, pod.Moving, pod.Target = fleet.GoalStop, false, nil
 	pod.EndedAt = c.At
 	if pod.Held {
 		pod.Reason = reasonStopping
@@ -177,7 +177,7 @@ func (c ActPod) stop(t *txn, pod *fleet.Pod) {
 
 // stay makes a stopped or stopping pod that is being moved one that its owner stopped.
 func stay(pod *fleet.Pod) {
-	pod.Moving, pod.Reason = false, ""
+	pod.Moving, pod.Target, pod.Reason = false, nil, ""
 	if pod.Status.Active() {
 		pod.Reason = reasonStopping
 	}
@@ -190,6 +190,7 @@ func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 		pod.EndedAt = c.At
 	}
 	pod.Status, pod.Goal, pod.Reason, pod.Moving = fleet.StatusTerminated, fleet.GoalGone, "", false
+	pod.Target = nil
 	pod.TerminatedAt = c.At
 	switch host, there := t.host(pod.Host); {
 	case !there || pod.Held || !pod.KeepsData():
@@ -221,8 +222,10 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need
 	}
-	if err := t.rentable(old, pod, c.Bind.HourlyRate, c.At); err != nil {
-		return err
+	if !old.Moving { // what is being moved was admitted when it was started
+		if err := t.rentable(old, pod, c.Bind.HourlyRate, c.At); err != nil {
+			return err
+		}
 	}
 	if err := t.elsewhere(old); err != nil {
 		return err
@@ -235,7 +238,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	pod.Host, pod.DataCenter, pod.GPUs, pod.HourlyRate = host.ID, host.DataCenter, bind.GPUs, bind.HourlyRate
 	pod.Mappings = bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
-	pod.EndedAt, pod.Moving = time.Time{}, false
+	pod.EndedAt, pod.Moving, pod.Target = time.Time{}, false, nil
 	if old.Host != pod.Host {
 		t.reassigned(old.Host)
 	}

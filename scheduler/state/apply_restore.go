@@ -215,7 +215,7 @@ func (x *comparison) resume(pod *fleet.Pod) {
 	if !pod.Status.Active() {
 		pod.Status, _ = pod.Status.Next(fleet.EventAdopted)
 	}
-	pod.Goal, pod.Moving, pod.Reason, pod.ExitCode, pod.LogTail = fleet.GoalRun, false, "", nil, ""
+	pod.Goal, pod.Moving, pod.Target, pod.Reason, pod.ExitCode, pod.LogTail = fleet.GoalRun, false, nil, "", nil, ""
 	pod.EndedAt = time.Time{}
 	pod.Steps, pod.StartedAt = firstStep(x.at), x.at
 }

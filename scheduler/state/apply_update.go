@@ -144,7 +144,7 @@ func (c UpdatePod) restart(t *txn, old, pod *fleet.Pod) error {
 	if err := checkNeed(c.Need, &pod.Spec); err != nil {
 		return err
 	}
-	on := t.podsOn(pod.Host)
+	on := t.occupants(pod.Host)
 	if err := growable(host, on, minus(c.Need, old.Need)); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (c UpdatePod) record(t *txn, old, pod *fleet.Pod) error {
 	if host == nil {
 		return fleet.Stale("the host is gone")
 	}
-	if err := growable(host, t.podsOn(pod.Host), more); err != nil {
+	if err := growable(host, t.occupants(pod.Host), more); err != nil {
 		return err
 	}
 	pod.Need.DiskGB += more.DiskGB

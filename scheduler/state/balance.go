@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -86,10 +87,13 @@ func (t *txn) affordable(account fleet.AccountID, spec *fleet.PodSpec, compute f
 // solvent refuses what a prepaid account cannot pay for an hour, with a message for its owner.
 func (t *txn) solvent(account fleet.AccountID, hourly fleet.Money, at time.Time, msg string) error {
 	owner := get(t, &t.base.accounts, account)
-	if owner == nil || !owner.Prepaid || t.balanceAt(account, at) >= hourly {
+	if owner == nil || !owner.Prepaid {
 		return nil
 	}
-	return &fleet.Error{Code: fleet.CodeNoCredit, Msg: msg}
+	if balance := t.balanceAt(account, at); balance < hourly {
+		return fleet.NoCredit(msg, hourly, balance)
+	}
+	return nil
 }
 
 // unpriced reports whether a pod's GPUs are of a type that a host brought along and that still costs
@@ -163,7 +167,7 @@ func (c ExhaustAccounts) end(t *txn, old *fleet.Pod) {
 
 // stoppedReason is the reason that is left of a pod's when an accepted stop is done.
 func stoppedReason(while string) string {
-	if while == reasonNoCredit || while == reasonMoving {
+	if while == reasonNoCredit || while == reasonMoving || strings.HasPrefix(while, reasonDrained) {
 		return while
 	}
 	return ""

@@ -34,7 +34,7 @@ func (tb *tables) refresh(x *place.Index) {
 
 // candidate works out what is free on a host from the pods that hold something there.
 func (tb *tables) candidate(h *fleet.Host) place.Candidate {
-	on := tb.onHost[h.ID]
+	on := tb.occupants(h.ID)
 	used, _, held := usedBy(on)
 	free := make([]fleet.GPU, 0, len(h.Inventory.GPUs))
 	for _, gpu := range h.Inventory.GPUs {

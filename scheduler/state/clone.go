@@ -26,6 +26,9 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 	out.ExitCode = clonePtr(p.ExitCode)
 	out.Steps = maps.Clone(p.Steps)
 	out.Overlays = slices.Clone(p.Overlays)
+	if out.Target = clonePtr(p.Target); out.Target != nil {
+		out.Target.GPUs, out.Target.Mappings = slices.Clone(p.Target.GPUs), slices.Clone(p.Target.Mappings)
+	}
 	return out
 }
 
@@ -40,6 +43,7 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out.Labels = maps.Clone(h.Labels)
 	out.PastBoots = slices.Clone(h.PastBoots)
 	out.Leftovers = slices.Clone(h.Leftovers)
+	out.Drain = clonePtr(h.Drain)
 	return out
 }
 

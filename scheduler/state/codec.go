@@ -120,6 +120,7 @@ func commandTypes() []Command {
 		BeginRotation{},
 		AdvanceRotation{},
 		SetLimits{},
+		EvictPod{},
 	}
 }
 

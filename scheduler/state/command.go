@@ -414,6 +414,8 @@ type SetHostDuty struct {
 	Duty        fleet.Duty   `cbor:"2,keyasint"`
 	KeepRunning bool         `cbor:"3,keyasint,omitempty"` // see fleet.Host
 	At          time.Time    `cbor:"4,keyasint"`
+	Reason      string       `cbor:"5,keyasint,omitempty"` // see fleet.Drain; of a drain alone, as the deadline
+	Deadline    time.Time    `cbor:"6,keyasint,omitzero"`
 }
 
 // SetHostLabels sets and removes labels of a host; those that it does not name stay. Value: fleet.Host.
@@ -474,11 +476,22 @@ type DeleteSecret struct {
 	Name    string          `cbor:"2,keyasint"`
 }
 
-// MovePod begins to take a pod from its host, which is being drained: it is stopped there, and what starts
-// it elsewhere is an ActPod of action start once it has ended. Value: fleet.Pod. Errors: not_found, stale,
-// not_allowed (locked, keeps data on the host, is not active, is being stopped, or its host is not draining or was
-// not compared since a restore).
+// MovePod begins to take a pod from its host, which is being drained, to another: its place there is reserved, and it is
+// stopped where it is. What starts it there is an ActPod of action start once it has ended, which ends the reservation,
+// as does whatever ends the move. Value: fleet.Pod. Errors: not_found, stale (also: the place is taken), not_allowed (its
+// owner did not allow it, it is locked, keeps data on the host, is not active or is being stopped; its host is not draining, its
+// drain keeps what runs, or it was not compared since a restore), low_balance and those of a start.
 type MovePod struct {
+	Pod fleet.PodID `cbor:"1,keyasint"`
+	Rev uint64      `cbor:"2,keyasint"`
+	At  time.Time   `cbor:"3,keyasint"`
+	To  *Binding    `cbor:"4,keyasint,omitempty"` // with Need; of nil, or the pod's own host, nothing comes but invalid
+}
+
+// EvictPod stops a pod on a host whose drain has come to its deadline. Value: fleet.Pod. Errors: not_found, stale,
+// not_allowed (before the deadline; it is not active or is being stopped; its host is not draining or was not compared
+// since a restore).
+type EvictPod struct {
 	Pod fleet.PodID `cbor:"1,keyasint"`
 	Rev uint64      `cbor:"2,keyasint"`
 	At  time.Time   `cbor:"3,keyasint"`

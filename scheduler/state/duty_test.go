@@ -178,13 +178,36 @@ func TestWhoConnectsIsTheHostThatJoined(t *testing.T) {
 func drained(t *testing.T) *world {
 	w := newWorld(t).settle()
 	w.podIn(fleet.StatusRunning, fleet.GoalRun)
+	w.allow("pod-1")
 	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
 	return w
 }
 
-func (w *world) move(id fleet.PodID) fleet.Pod {
+// allow lets a pod be moved by drains.
+func (w *world) allow(id fleet.PodID) {
 	w.t.Helper()
-	return w.must(MovePod{Pod: id, Rev: w.pod(id).Rev, At: at(45)}).(fleet.Pod)
+	p := w.pod(id)
+	p.Spec.Movable = true
+	w.must(UpdatePod{Account: p.Account, Pod: id, Rev: p.Rev, Spec: p.Spec, Locked: p.Locked, Need: p.Need, Mappings: p.Mappings, At: at(43)})
+}
+
+// moveTo makes the move of a pod to host-b, with the first GPUs there.
+func (w *world) moveTo(id fleet.PodID, when time.Time) MovePod {
+	const host = "host-b"
+	p := w.pod(id)
+	to := &Binding{Host: host, HostEpoch: w.host(host).Epoch, HourlyRate: p.HourlyRate, Need: &p.Need}
+	if p.Spec.GPU != nil {
+		for i := range p.Spec.GPU.Count {
+			to.GPUs = append(to.GPUs, podOn(id, host, i).GPUs...)
+		}
+	}
+	return MovePod{Pod: id, Rev: p.Rev, At: when, To: to}
+}
+
+// move moves pod-1 to host-b.
+func (w *world) move() fleet.Pod {
+	w.t.Helper()
+	return w.must(w.moveTo("pod-1", at(45))).(fleet.Pod)
 }
 
 // startElsewhere makes a start of a pod on host-b, with as many GPUs as it wants.
@@ -206,11 +229,11 @@ func (w *world) moving() (ids []fleet.PodID) {
 
 func TestAPodIsMoved(t *testing.T) {
 	w := drained(t)
-	p := w.move("pod-1")
+	p := w.move()
 	if !p.Moving || p.Goal != fleet.GoalStop || p.Status != fleet.StatusRunning || p.Reason != reasonMoving || !p.EndedAt.Equal(at(45)) || !p.Held {
 		t.Fatalf("got %+v", p)
 	}
-	w.refused(fleet.CodeNotAllowed, MovePod{Pod: "pod-1", Rev: p.Rev, At: at(46)})
+	w.refused(fleet.CodeNotAllowed, w.moveTo("pod-1", at(46)))
 	w.must(w.report("pod-1", fleet.EventFailed))
 	p = w.pod("pod-1")
 	if !p.Moving || p.Status != fleet.StatusExited || p.Reason != reasonMoving || p.Held || !p.EndedAt.Equal(at(45)) {
@@ -245,7 +268,7 @@ func TestAMoveEndsWithWhatTheOwnerDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := drained(t)
-			w.move("pod-1")
+			w.move()
 			if c.ended {
 				w.must(w.report("pod-1", fleet.EventExited))
 			}
@@ -267,11 +290,15 @@ func TestWhatMayNotBeMoved(t *testing.T) {
 	w.must(CreatePod{Pod: locked, HostEpoch: 1})
 	w.create("stopping", "host-a")
 	w.create("stopped", "host-a")
+	for _, id := range []fleet.PodID{"data", "locked", "stopping", "stopped"} {
+		w.allow(id)
+	}
+	w.create("not allowed", "host-a")
 	w.must(w.act("stopping", fleet.ActionStop), w.report("stopped", fleet.EventExited))
 	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
-	for _, id := range []fleet.PodID{"data", "locked", "stopping", "stopped"} {
-		w.refused(fleet.CodeNotAllowed, MovePod{Pod: id, Rev: w.pod(id).Rev, At: at(45)})
-		if p := w.pod(id); p.Movable() {
+	for _, id := range []fleet.PodID{"data", "locked", "stopping", "stopped", "not allowed"} {
+		w.refused(fleet.CodeNotAllowed, w.moveTo(id, at(45)))
+		if p := w.pod(id); p.MayMove() {
 			t.Errorf("%s is movable", id)
 		}
 	}
@@ -287,7 +314,9 @@ func fenced(t *testing.T) *world {
 	}
 	w.must(CreatePod{Pod: rich("data-1", "host-a", 0), HostEpoch: 1})
 	w.must(w.act("pod-2", fleet.ActionStop), w.act("pod-3", fleet.ActionTerminate))
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(51)}, MovePod{Pod: "pod-4", Rev: w.pod("pod-4").Rev, At: at(52)})
+	w.allow("pod-4")
+	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(51)})
+	w.must(w.moveTo("pod-4", at(52)))
 	w.lose("host-a")
 	w.must(FenceHost{Host: "host-a", At: at(70)})
 	return w

@@ -63,6 +63,8 @@ func timeOf(cmd Command) time.Time {
 		return c.At
 	case MovePod:
 		return c.At
+	case EvictPod:
+		return c.At
 	case FenceHost:
 		return c.At
 	case ConnectHost:

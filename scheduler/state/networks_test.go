@@ -263,7 +263,9 @@ func TestAMovedPodKeepsItsAddress(t *testing.T) {
 	addr := w.joins("p1", "acme", "host-a", at(10))
 	w.reports("p1", fleet.EventRunning, at(11))
 	rev := w.overlay(acmeNet).Rev
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(12)}, MovePod{Pod: "p1", Rev: w.pod("p1").Rev, At: at(13)})
+	w.allow("p1")
+	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(12)})
+	w.must(w.moveTo("p1", at(13)))
 	w.reports("p1", fleet.EventExited, at(14))
 	if p := w.acts("p1", fleet.ActionStart, "host-b", at(15)); p.Overlays[0].Addr != addr {
 		t.Errorf("it has %+v", p.Overlays)

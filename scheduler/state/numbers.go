@@ -67,6 +67,7 @@ const (
 	numBeginRotation
 	numAdvanceRotation
 	numSetLimits
+	numEvictPod
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -139,3 +140,4 @@ func (PutTLSFile) number() uint64         { return numPutTLSFile }
 func (BeginRotation) number() uint64      { return numBeginRotation }
 func (AdvanceRotation) number() uint64    { return numAdvanceRotation }
 func (SetLimits) number() uint64          { return numSetLimits }
+func (EvictPod) number() uint64           { return numEvictPod }

@@ -28,7 +28,7 @@ func (w *world) enrich(t *rapid.T, p *fleet.Pod) {
 		return
 	}
 	drawReferences(t, &p.Spec)
-	p.Spec.GlobalNetworking = rapid.Bool().Draw(t, "networked")
+	p.Spec.GlobalNetworking, p.Spec.Movable = rapid.Bool().Draw(t, "networked"), rapid.IntRange(0, 3).Draw(t, "movable") > 0
 	p.Spec.Ports = drawPorts(t)
 	p.Mappings = w.drawMappings(t, p.Host, p.Spec.Ports)
 	if rapid.IntRange(0, 2).Draw(t, "keeps data") == 0 {

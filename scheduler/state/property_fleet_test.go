@@ -23,7 +23,8 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 	case 4, 5, 6:
 		return SetHostDuty{
 			Host: host, Duty: pick(t, "duty", fleet.DutyOpen, fleet.DutyCordoned, fleet.DutyDraining, fleet.DutyDraining),
-			KeepRunning: rapid.Bool().Draw(t, "keeps running"), At: now,
+			KeepRunning: rapid.IntRange(0, 3).Draw(t, "keeps running") == 0, At: now,
+			Deadline: rapid.SampledFrom([]time.Time{{}, {}, now, now.Add(time.Minute)}).Draw(t, "deadline"),
 		}
 	case 7, 8:
 		var epoch uint64
@@ -36,9 +37,7 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 	case 12:
 		return PurgeHosts{Before: now}
 	case 13, 14, 15:
-		var rev uint64
-		w.view(func(v *View) { p, _ := v.Pod(pod); rev = p.Rev })
-		return MovePod{Pod: pod, Rev: rev, At: now}
+		return w.drawMove(t, pod, host, now)
 	case 16:
 		return PutMember{member(id)}
 	case 17:
@@ -56,6 +55,25 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 		ID: "c", Lineage: c.Lineage, Member: member(fleet.MemberID(fmt.Sprintf("m-%d", w.index))), At: now,
 		SnapshotAt: now.Add(-time.Duration(rapid.IntRange(0, 1000).Draw(t, "age")) * time.Second),
 	}
+}
+
+// drawMove draws what a drain does with a pod: mostly what it may do.
+func (w *world) drawMove(t *rapid.T, id fleet.PodID, to fleet.HostID, now time.Time) Command {
+	var pod fleet.Pod
+	var epoch uint64
+	w.view(func(v *View) {
+		pod, _ = v.Pod(id)
+		h, _ := v.Host(to)
+		epoch = h.Epoch
+	})
+	if rapid.IntRange(0, 3).Draw(t, "evicts") == 0 {
+		return EvictPod{Pod: id, Rev: pod.Rev, At: now}
+	}
+	bind := &Binding{Host: to, HostEpoch: epoch, HourlyRate: pod.HourlyRate, Need: &pod.Need, Mappings: w.drawMappings(t, to, pod.Spec.Ports)}
+	if pod.Spec.GPU != nil {
+		bind.GPUs = podOn(id, to, rapid.SliceOfNDistinct(rapid.IntRange(0, 3), pod.Spec.GPU.Count, pod.Spec.GPU.Count, rapid.ID).Draw(t, "gpus")...).GPUs
+	}
+	return MovePod{Pod: id, Rev: pod.Rev, At: now, To: bind}
 }
 
 // drawInventory draws what a host says of itself while a session stands: fewer GPUs, sick ones, notices.
@@ -129,10 +147,11 @@ func checkFleet(t *rapid.T, before, after dump) {
 			t.Fatalf("member %+v was changed", m)
 		}
 	}
+	checkMoves(t, before, after)
 	moving := 0
 	for _, pods := range after.Pods {
 		for _, p := range pods {
-			if p.Moving && (p.Goal != fleet.GoalStop || p.KeepsData()) {
+			if p.Moving && (p.Goal != fleet.GoalStop || p.KeepsData()) || p.Target != nil && (!p.Moving || p.Target.Host == p.Host) {
 				t.Fatalf("moving: %+v", p)
 			}
 			if p.Stopping() == p.EndedAt.IsZero() && p.Status.Active() {
@@ -148,6 +167,21 @@ func checkFleet(t *rapid.T, before, after dump) {
 	}
 	for _, h := range after.Hosts {
 		checkHost(t, &h, after)
+	}
+}
+
+// checkMoves checks that a drain takes only pods whose owners allowed it, to a place that is reserved.
+func checkMoves(t *rapid.T, before, after dump) {
+	for account, pods := range after.Pods {
+		for _, p := range pods {
+			i := slices.IndexFunc(before.Pods[account], func(o fleet.Pod) bool { return o.ID == p.ID && o.Rev == p.Rev-1 })
+			if i < 0 || !p.Moving || before.Pods[account][i].Moving {
+				continue
+			}
+			if old := before.Pods[account][i]; !old.MayMove() || p.Target == nil {
+				t.Fatalf("%+v is moved as %+v", old, p)
+			}
+		}
 	}
 }
 

@@ -217,10 +217,7 @@ func checkHolding(t *rapid.T, d dump) {
 			if !p.Held && len(p.GPUs) > 0 && p.Status != fleet.StatusTerminated {
 				t.Fatalf("pod %s holds nothing but GPUs %v", p.ID, p.GPUs)
 			}
-			if !p.Held {
-				continue
-			}
-			for _, uuid := range p.GPUs {
+			for _, uuid := range slices.Concat(heldGPUs(p), reservedGPUs(p)) {
 				if other, ok := holders[uuid]; ok {
 					t.Fatalf("GPU %s is held by %s and %s", uuid, other, p.ID)
 				}
@@ -247,6 +244,20 @@ func checkHolding(t *rapid.T, d dump) {
 	}
 }
 
+func heldGPUs(p fleet.Pod) []string {
+	if !p.Held {
+		return nil
+	}
+	return p.GPUs
+}
+
+func reservedGPUs(p fleet.Pod) []string {
+	if p.Target == nil {
+		return nil
+	}
+	return p.Target.GPUs
+}
+
 // checkSharing checks that a public port of a host has one holder, and that used disk is what its pods
 // hold and what they keep there.
 func checkSharing(t *rapid.T, d dump) {
@@ -257,6 +268,15 @@ func checkSharing(t *rapid.T, d dump) {
 	holders, disk := map[port]fleet.PodID{}, map[fleet.HostID]int64{}
 	for _, pods := range d.Pods {
 		for _, p := range pods {
+			if to := p.Target; to != nil {
+				disk[to.Host] += to.Need.DiskGB
+				for _, m := range to.Mappings {
+					if other, ok := holders[port{to.Host, m.Public}]; ok {
+						t.Fatalf("port %d of %s is held by %s and reserved for %s", m.Public, to.Host, other, p.ID)
+					}
+					holders[port{to.Host, m.Public}] = p.ID
+				}
+			}
 			switch {
 			case p.Held:
 				disk[p.Host] += p.Need.DiskGB

@@ -377,7 +377,7 @@ func TestARestoreLeavesMoves(t *testing.T) {
 	for name, ended := range map[string]bool{"stopping": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
 			w := drained(t)
-			w.move("pod-1")
+			w.move()
 			if ended {
 				w.must(w.report("pod-1", fleet.EventExited))
 			}
@@ -396,9 +396,9 @@ func TestNothingIsMovedFromAHostThatWasNotCompared(t *testing.T) {
 	w := drained(t)
 	p := w.pod("pod-1")
 	w.must(restore(7))
-	w.refused(fleet.CodeNotAllowed, MovePod{Pod: p.ID, Rev: w.pod("pod-1").Rev, At: at(75)})
-	w.must(w.back("host-a", w.runs("pod-1")))
-	w.must(MovePod{Pod: p.ID, Rev: w.pod("pod-1").Rev, At: at(76)})
+	w.refused(fleet.CodeNotAllowed, w.moveTo(p.ID, at(75)))
+	w.must(w.back("host-a", w.runs("pod-1")), w.back("host-b"))
+	w.must(w.moveTo(p.ID, at(76)))
 	w.check()
 }
 

@@ -160,6 +160,7 @@ func laterCommands() []Command {
 		PurgeHosts{Before: at(8)},
 		AlarmHost{Host: "host0000000001", Text: "look", At: at(9)},
 		MovePod{Pod: "pod00000000001", Rev: 3, At: at(10)},
+		EvictPod{Pod: "pod00000000001", Rev: 3, At: at(11)},
 		UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: sampleInventory(), At: at(11)},
 		PutSecret{fleet.AccountSecret{
 			Account: "acme", Name: "HF_TOKEN", Sealed: []byte("sealed"), CreatedAt: at(1), UpdatedAt: at(2),
@@ -249,8 +250,23 @@ func laterSamples() []sample {
 	joined, linked, placed := sampleInventory(), sampleHost(), samplePod()
 	joined.Tunnel, linked.Tunnel = hostTunnel("host0000000001"), netip.MustParseAddr("100.127.0.1")
 	joined.Tunnel.UserSpace, joined.Tunnel.Plain = true, netip.MustParseAddr("2001:db8::1")
+	evicted, promised, reserved := sampleHost(), samplePod(), samplePod()
+	evicted.Drain = &fleet.Drain{Since: at(5), Reason: "new fans", Deadline: at(7)}
+	promised.Spec.Movable = true
+	reserved.Target = &fleet.Reservation{
+		Host: "host0000000002", GPUs: []string{"g"}, Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: pod.Mappings,
+	}
 	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
 	return append(out,
+		sample{"-drain", SetHostDuty{
+			Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5), Reason: "new fans", Deadline: at(7),
+		}},
+		sample{"-drain", JoinHost{Token: "t1", Hash: []byte("h"), Host: evicted, At: at(1)}},
+		sample{"-movable", CreatePod{Pod: promised, HostEpoch: 1}},
+		sample{"-target", CreatePod{Pod: reserved, HostEpoch: 1}},
+		sample{"-to", MovePod{Pod: "pod00000000001", Rev: 3, At: at(10), To: &Binding{
+			Host: "host0000000002", HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8, Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
+		}}},
 		sample{"-certificate", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: signed, At: at(11)}},
 		sample{"-tunnel", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: joined, At: at(11)}},
 		sample{"-tunnel", JoinHost{Token: "t1", Hash: []byte("h"), Host: linked, At: at(1)}},

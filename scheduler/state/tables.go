@@ -80,6 +80,7 @@ type tables struct {
 	// Derived from the above, by put alone.
 	keyByHash  map[string]*fleet.Key
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
+	reserved   map[fleet.HostID][]*fleet.Pod    // places of pods that are being moved there, by id; see reservation
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
 	// running holds the pods of each account that are endable.
@@ -140,6 +141,7 @@ func newTables() *tables {
 
 		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
+		reserved:   map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
 		terminated: map[fleet.PodID]*fleet.Pod{},
 		running:    map[fleet.AccountID]map[fleet.PodID]*fleet.Pod{},
@@ -322,6 +324,17 @@ func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {
 func (tb *tables) derivePod(old, pod *fleet.Pod) {
 	reassign(tb.onHost, old, pod)
 	tb.stored.takePod(old, pod)
+	was, is := reservation(old), reservation(pod)
+	reassign(tb.reserved, was, is)
+	if was != nil {
+		tb.touched[was.Host] = struct{}{}
+		if len(tb.reserved[was.Host]) == 0 {
+			delete(tb.reserved, was.Host)
+		}
+	}
+	if is != nil {
+		tb.touched[is.Host] = struct{}{}
+	}
 	if old != nil {
 		if len(tb.onHost[old.Host]) == 0 {
 			delete(tb.onHost, old.Host)
@@ -371,6 +384,30 @@ func (tb *tables) ageList(old, pod *fleet.Pod) {
 // assigned reports whether the pod is one of its host's assignments.
 func assigned(p *fleet.Pod) bool {
 	return p != nil && (p.Status != fleet.StatusTerminated || p.Held)
+}
+
+// reservation is the place that is reserved for a pod, which may be nil, as a pod that holds it; nil when there is none.
+func reservation(p *fleet.Pod) *fleet.Pod {
+	if p == nil || p.Target == nil {
+		return nil
+	}
+	to := p.Target
+	return &fleet.Pod{ID: p.ID, Host: to.Host, Held: true, GPUs: to.GPUs, Need: to.Need, Mappings: to.Mappings}
+}
+
+// occupants returns the assignments of a host and the places that are reserved there, by id.
+func (tb *tables) occupants(host fleet.HostID) []*fleet.Pod {
+	return joined(tb.onHost[host], tb.reserved[host])
+}
+
+// joined joins two lists of pods that are sorted by id. No pod has a place reserved on its own host.
+func joined(on, reserved []*fleet.Pod) []*fleet.Pod {
+	if len(reserved) == 0 {
+		return on
+	}
+	out := slices.Concat(on, reserved)
+	slices.SortFunc(out, byID)
+	return out
 }
 
 // reassign replaces old by pod, either of which may be nil, in the lists of assignments.

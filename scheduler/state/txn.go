@@ -16,6 +16,8 @@ type txn struct {
 	onHost map[fleet.HostID][]*fleet.Pod
 	// tallies are those that the batch changed.
 	tallies map[fleet.AccountID]*tally
+	// reserved has the reservations of the hosts where the batch changed one.
+	reserved map[fleet.HostID][]*fleet.Pod
 	// written has the keys of the rows of each account that the batch wrote, refused commands too, and
 	// hashes the keys that had a hash: both only say where to look.
 	written map[owned]map[string]struct{}
@@ -49,7 +51,7 @@ type change struct {
 func newTxn(base *tables) *txn {
 	return &txn{
 		base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{},
-		tallies: map[fleet.AccountID]*tally{},
+		tallies: map[fleet.AccountID]*tally{}, reserved: map[fleet.HostID][]*fleet.Pod{},
 		written: map[owned]map[string]struct{}{}, volumes: map[fleet.VolumeID]struct{}{}, room: maxSettle,
 	}
 }
@@ -98,15 +100,21 @@ func (t *txn) rehost(c change) {
 		old = t.base.pods.rows[fleet.PodID(c.at.key)]
 	}
 	pod, _ := c.row.(*fleet.Pod)
+	relist(t.onHost, t.base.onHost, old, pod)
+	relist(t.reserved, t.base.reserved, reservation(old), reservation(pod))
+}
+
+// relist replaces old by pod, either of which may be nil, in the lists of a batch, which begin as those of the tables.
+func relist(batch, base map[fleet.HostID][]*fleet.Pod, old, pod *fleet.Pod) {
 	for _, p := range []*fleet.Pod{old, pod} {
 		if p == nil {
 			continue
 		}
-		if _, ok := t.onHost[p.Host]; !ok {
-			t.onHost[p.Host] = slices.Clone(t.base.onHost[p.Host])
+		if _, ok := batch[p.Host]; !ok {
+			batch[p.Host] = slices.Clone(base[p.Host])
 		}
 	}
-	reassign(t.onHost, old, pod)
+	reassign(batch, old, pod)
 }
 
 // podsOn returns the assignments of a host as the batch has them, before the command at hand.
@@ -115,6 +123,18 @@ func (t *txn) podsOn(host fleet.HostID) []*fleet.Pod {
 		return list
 	}
 	return t.base.onHost[host]
+}
+
+// reservedOn returns what is reserved on a host, and occupants that and its assignments, as podsOn does.
+func (t *txn) reservedOn(host fleet.HostID) []*fleet.Pod {
+	if list, ok := t.reserved[host]; ok {
+		return list
+	}
+	return t.base.reserved[host]
+}
+
+func (t *txn) occupants(host fleet.HostID) []*fleet.Pod {
+	return joined(t.podsOn(host), t.reservedOn(host))
 }
 
 // get reads a row; it must not be changed.

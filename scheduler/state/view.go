@@ -261,6 +261,6 @@ func (v *View) HostUsage(id fleet.HostID) (fleet.HostView, bool) {
 	if h == nil {
 		return fleet.HostView{}, false
 	}
-	used, gpus, held := usedBy(v.tb.onHost[id])
+	used, gpus, held := usedBy(v.tb.occupants(id))
 	return fleet.HostView{Host: cloneHost(h), Used: used, UsedGPUs: gpus, Pods: held}, true
 }

@@ -95,7 +95,7 @@ func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
 	}
 	out := []int{}
 	if from, size := h.Inventory.PortFrom, portRange(h); size > 0 {
-		taken := heldPorts(v.tb.onHost[host], "")
+		taken := heldPorts(v.tb.occupants(host), "")
 		start = (start%size + size) % size
 		for i := 0; i < size && len(out) < n; i++ {
 			if port := from + (start+i)%size; !taken[port] {

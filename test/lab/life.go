@@ -246,7 +246,7 @@ func (l *lab) add(ctx context.Context) error {
 	if _, err := l.play(ctx, "install.md", "control-add-host", " -e common_debs_dir="+l.debs(2)); err != nil {
 		return err
 	}
-	out, err := l.gantry(ctx, `gantry pod create three `+image+` --gpu "`+simulatedGPU+`" --count 4 --disk 1 --network-volume data:/workspace --global-networking --wait --timeout 3m -- sleep 1d
+	out, err := l.gantry(ctx, `gantry pod create three `+image+` --gpu "`+simulatedGPU+`" --count 4 --disk 1 --network-volume data:/workspace --global-networking --movable --wait --timeout 3m -- sleep 1d
 gantry pod exec three -- ping -c 1 -W 5 one.gantry.internal
 gantry pod exec three -- grep 'of two' /workspace/file
 gantry host pods gpu-02 --output json`)

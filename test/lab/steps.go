@@ -174,7 +174,7 @@ const hears = `while sleep 1; do if ping -c 1 -W 3 one.gantry.internal >/dev/nul
 func (l *lab) pods(ctx context.Context) error {
 	// Which host gets which pod is settled by what may take none.
 	const create = `pod() {
-	gantry pod create "$1" ` + image + ` --gpu "` + simulatedGPU + `" --count 2 --disk 1 --network-volume data:/workspace --global-networking --wait --timeout 3m -- sh -c "$2"
+	gantry pod create "$1" ` + image + ` --gpu "` + simulatedGPU + `" --count 2 --disk 1 --network-volume data:/workspace --global-networking --movable --wait --timeout 3m -- sh -c "$2"
 }
 gantry volume create data --size 10 --data-center dc-1 --wait --timeout 2m
 gantry admin datacenter put dc-1 --global-network

@@ -308,6 +308,8 @@ func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 		return c.At, []fleet.PodID{c.Pod}
 	case state.MovePod:
 		return c.At, []fleet.PodID{c.Pod}
+	case state.EvictPod:
+		return c.At, []fleet.PodID{c.Pod}
 	case state.FenceHost:
 		var out []fleet.PodID
 		for _, p := range v.HostPods(c.Host) {

@@ -159,6 +159,10 @@ func (c *checker) pod(old fleet.Pod, now picture, id fleet.PodID) {
 		c.w.broke("I5: pod %s was terminated and is %s", id, rec.Status)
 	case rec.Incarnation == old.Incarnation && rank[rec.Status] < rank[old.Status]:
 		c.w.broke("I5: pod %s goes from %s to %s within incarnation %d", id, old.Status, rec.Status, rec.Incarnation)
+	case rec.Moving && !rec.Spec.Movable || rec.Target != nil && (!rec.Moving || rec.Target.Host == rec.Host):
+		c.w.broke("pod %s is moved against its owner's word, or has a place reserved for nothing: %+v", id, rec)
+	case strings.HasPrefix(rec.Reason, "an operator stopped it") && !c.w.mayEvict(rec.Host):
+		c.w.broke("pod %s was stopped by a drain without a deadline: %+v", id, rec)
 	case old.KeepsData() && rec.Host != old.Host:
 		c.w.broke("pod %s has its data on host %s and goes to %s", id, old.Host, rec.Host)
 	case rec.Incarnation == old.Incarnation && rec.Host != old.Host:
@@ -174,6 +178,9 @@ func (c *checker) held(now picture) {
 		sum := used[p.Host]
 		sum.DiskGB += dataOf(p)
 		used[p.Host] = sum
+		if to := p.Target; to != nil {
+			c.reserved(id, to, gpus, used)
+		}
 		if !p.Held {
 			if len(p.GPUs)+len(p.Mappings) > 0 {
 				c.w.broke("I4: pod %s holds nothing and has GPUs %v and ports %v", id, p.GPUs, p.Mappings)
@@ -200,6 +207,21 @@ func (c *checker) held(now picture) {
 	}
 }
 
+// reserved counts what is reserved for a pod on the move.
+func (c *checker) reserved(id fleet.PodID, to *fleet.Reservation, gpus map[string]fleet.PodID, used map[fleet.HostID]fleet.Resources) {
+	for _, g := range to.GPUs {
+		if other, taken := gpus[g]; taken {
+			c.w.broke("I4: GPU %s belongs to pod %s and is reserved for %s", g, other, id)
+		}
+		gpus[g] = id
+	}
+	used[to.Host] = plus(used[to.Host], to.Need)
+}
+
+func plus(a, b fleet.Resources) fleet.Resources {
+	return fleet.Resources{MilliCPU: a.MilliCPU + b.MilliCPU, MemoryMB: a.MemoryMB + b.MemoryMB, DiskGB: a.DiskGB + b.DiskGB}
+}
+
 // dataOf is the room that a pod's data has on its host though the pod holds nothing else there, in GB.
 func dataOf(p fleet.Pod) int64 {
 	if p.Held || !p.KeepsData() || p.Status == fleet.StatusTerminated {
@@ -216,6 +238,14 @@ func (c *checker) published(now picture) {
 	}
 	holder := map[public]fleet.PodID{}
 	for id, p := range now.pods {
+		if to := p.Target; to != nil {
+			for _, m := range to.Mappings {
+				if other, taken := holder[public{to.Host, m.Public}]; taken {
+					c.w.broke("I4: port %d of host %s belongs to pod %s and is reserved for %s", m.Public, to.Host, other, id)
+				}
+				holder[public{to.Host, m.Public}] = id
+			}
+		}
 		for _, m := range p.Mappings {
 			at := public{p.Host, m.Public}
 			if other, taken := holder[at]; taken {
@@ -348,6 +378,10 @@ func (c *checker) accounted(now picture) (wrong []string) {
 		var used fleet.Resources
 		gpus := 0
 		for _, p := range now.pods {
+			if to := p.Target; to != nil && to.Host == v.Host.ID {
+				used = plus(used, to.Need)
+				gpus += len(to.GPUs)
+			}
 			if p.Host == v.Host.ID {
 				used.DiskGB += dataOf(p)
 			}

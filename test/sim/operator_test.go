@@ -166,12 +166,42 @@ func leadershipHandedOn(d *driver) (time.Duration, func()) {
 }
 
 // duty sets a host's duty. One that is not gone yet of what a fence freed cannot be opened, for a while.
-func (d *driver) duty(h *host, duty fleet.Duty, keepRunning bool) error {
+func (d *driver) duty(h *host, duty fleet.Duty) error {
+	return d.wants(func(ctx context.Context, p *process) error {
+		_, err := p.service.SetHostDuty(ctx, h.id, duty)
+		return err
+	})
+}
+
+// drains drains a host, and notes before whether that may stop what its owner did not allow to be moved.
+func (d *driver) drains(h *host, req fleet.DrainRequest) error {
+	if req.Force || !req.Deadline.IsZero() {
+		d.mu.Lock()
+		if d.evicts == nil {
+			d.evicts = map[fleet.HostID]bool{}
+		}
+		d.evicts[h.id] = true
+		d.mu.Unlock()
+	}
+	return d.wants(func(ctx context.Context, p *process) error {
+		if !req.Deadline.IsZero() && !req.Deadline.After(time.Now()) {
+			req.Deadline, req.Force = time.Time{}, true // it took that long until anybody led
+		}
+		_, err := p.service.DrainHost(ctx, h.id, req)
+		return err
+	})
+}
+
+// mayEvict reports whether a drain of the host ever had a deadline, or was forced.
+func (w *world) mayEvict(id fleet.HostID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evicts[id]
+}
+
+func (d *driver) wants(do func(context.Context, *process) error) error {
 	for end := time.Now().Add(patience); ; time.Sleep(time.Second) {
-		err := d.insists(patience, func(ctx context.Context, p *process) error {
-			_, err := p.service.SetHostDuty(ctx, h.id, duty, keepRunning)
-			return err
-		})
+		err := d.insists(patience, do)
 		if fleet.CodeOf(err) != fleet.CodeNotAllowed || time.Now().After(end) {
 			return err
 		}
@@ -182,7 +212,7 @@ func (d *driver) duty(h *host, duty fleet.Duty, keepRunning bool) error {
 func (d *driver) opens(h *host, after chan struct{}) {
 	open := d.operates("host opened", func() error {
 		<-after
-		return d.duty(h, fleet.DutyOpen, false)
+		return d.duty(h, fleet.DutyOpen)
 	})
 	d.later(open, func() { delete(d.on, "duty "+h.name) })
 }
@@ -195,8 +225,21 @@ func hostOut(duty fleet.Duty) func(d *driver) (time.Duration, func()) {
 			return 0, nil
 		}
 		d.on["duty "+h.name] = true
-		keep := d.rng.IntN(2) == 0
-		out := d.operates("host "+string(duty), func() error { return d.duty(h, duty, keep) })
+		req := fleet.DrainRequest{Reason: "the simulation"}
+		switch d.rng.IntN(4) {
+		case 0:
+			req.KeepRunning = true
+		case 1:
+			req.Deadline = time.Now().Add(d.between(2*time.Second, 20*time.Second))
+		case 2:
+			req.Force = true
+		}
+		out := d.operates("host "+string(duty), func() error {
+			if duty == fleet.DutyDraining {
+				return d.drains(h, req)
+			}
+			return d.duty(h, duty)
+		})
 		return d.between(5*time.Second, 30*time.Second), func() { d.opens(h, out) }
 	}
 }

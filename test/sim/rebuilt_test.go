@@ -204,9 +204,12 @@ func TestARemovedSchedulerCannotDisturb(t *testing.T) {
 }
 
 func TestADrainMovesWhatMayMove(t *testing.T) {
-	play(t, []int{3}, three, func(s *scene) {
+	play(t, []int{4}, three, func(s *scene) {
 		h := s.hosts[0]
-		movable, kept, locked := s.make(gpuPod(1, image("polite", 0, 0))), s.make(mounted()), s.make(gpuPod(1, image("steady", 0, 0)))
+		yes := true
+		may := func(req fleet.PodRequest) fleet.PodRequest { req.Movable = &yes; return req }
+		movable, kept, locked := s.make(may(gpuPod(1, image("polite", 0, 0)))), s.make(may(mounted())), s.make(may(gpuPod(1, image("steady", 0, 0))))
+		stays := s.make(gpuPod(1, image("steady", 0, 0)))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		other, err := s.newHost(ctx, "host-2", 1)
@@ -215,10 +218,9 @@ func TestADrainMovesWhatMayMove(t *testing.T) {
 		}
 		other.start()
 		s.hostIs(other, fleet.HostReady)
-		yes := true
 		s.update(locked.ID, fleet.PodUpdate{Locked: &yes})
 		d := newDriver(s.world)
-		if err := d.duty(h, fleet.DutyDraining, false); err != nil {
+		if err := d.drains(h, fleet.DrainRequest{}); err != nil {
 			s.Fatal(err)
 		}
 		s.soon("it was moved", func() bool {
@@ -226,7 +228,7 @@ func TestADrainMovesWhatMayMove(t *testing.T) {
 			return now.Status == fleet.StatusRunning && now.Host == other.id && runsOn(other, now.ID) == now.Incarnation
 		})
 		time.Sleep(time.Minute)
-		for _, p := range []fleet.Pod{kept, locked} {
+		for _, p := range []fleet.Pod{kept, locked, stays} {
 			if now, _ := s.pod(p.ID); now.Status != fleet.StatusRunning || now.Host != h.id || now.Incarnation != 1 || runsOn(h, p.ID) != 1 {
 				s.Errorf("pod %s: %+v", p.ID, now)
 			}
@@ -235,7 +237,7 @@ func TestADrainMovesWhatMayMove(t *testing.T) {
 		if _, err := s.act(s.account(), kept.ID, fleet.ActionStart); fleet.CodeOf(err) != fleet.CodeNoCapacity {
 			s.Errorf("a start on a host that is drained: %v", err)
 		}
-		if err := d.duty(h, fleet.DutyOpen, false); err != nil {
+		if err := d.duty(h, fleet.DutyOpen); err != nil {
 			s.Fatal(err)
 		}
 		s.do(kept.ID, fleet.ActionStart)
@@ -267,7 +269,7 @@ func TestAFenceFreesWhatADeadHostHeld(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		h.start()
-		if err := newDriver(s.world).duty(h, fleet.DutyOpen, false); err != nil {
+		if err := newDriver(s.world).duty(h, fleet.DutyOpen); err != nil {
 			s.Fatal(err)
 		}
 		s.hostIs(h, fleet.HostReady)

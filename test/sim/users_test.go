@@ -111,6 +111,10 @@ func (d *driver) request() fleet.PodRequest {
 	}
 	req.Ports = d.ports()
 	if d.rng.IntN(2) == 0 {
+		yes := true
+		req.Movable = &yes
+	}
+	if d.rng.IntN(2) == 0 {
 		useSecret(&req)
 	}
 	if len(d.templates) > 0 && d.rng.IntN(4) == 0 {

@@ -66,6 +66,8 @@ type world struct {
 	former picture                         // what the state was before it was replaced by an older one, for a while after that
 	over   map[fleet.PodID]fleet.PodStatus // pods that were not active then, while nobody starts any
 
+	evicts map[fleet.HostID]bool // hosts whose drains may stop what runs
+
 	lastMember, restored int
 }
 
