@@ -152,6 +152,7 @@ func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 			return err
 		}
 		faultpoint.Hit("define.root")
+		spec.Linux.Resources.BlockIO = r.throttle(p)
 		created, err := r.record(ctx, p.spec, spec, uri)
 		faultpoint.Hit("define.record")
 		if err == nil && created {

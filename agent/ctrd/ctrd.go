@@ -57,6 +57,10 @@ type Config struct {
 	// containers have no user namespace then. Their programs are not part of this one's tests.
 	RuntimeClass string
 
+	// DiskRate and DiskOps are the bytes and the requests that a pod may read, and write, of each disk of the host in a second;
+	// 0: no limit. A kernel that cannot limit them is warned of.
+	DiskRate, DiskOps int64
+
 	CgroupRoot    string        // name of the top control group, default "gantry"
 	Snapshotter   string        // default "overlayfs"
 	RuncBinary    string        // default "runc", found by the daemon's PATH
@@ -209,6 +213,9 @@ func New(cfg Config) (*Runtime, error) {
 	r.guard = guard{loopback: cfg.AllowLoopbackRegistries, bridge: cfg.Bridge, allow: cfg.RegistryAllow, deny: cfg.RegistryDeny}
 	if cfg.Schedulers != nil {
 		r.guard.never = &resolved{list: cfg.Schedulers}
+	}
+	if cfg.DiskRate+cfg.DiskOps > 0 && !r.cgroups.throttles() {
+		cfg.Log.Warn("the kernel cannot limit what pods read and write of disks: nothing does")
 	}
 	r.said, r.quiet = newClientLog(cfg.Log)
 	if err := r.makeFolders(); err != nil {

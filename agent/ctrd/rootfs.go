@@ -127,6 +127,7 @@ type root struct {
 	image  *image
 	users  *os.File // the container's user namespace; nil: the host's own
 	clones []clone
+	files  []string // folders on the disks of the container's own files, once they are there
 }
 
 // clone is a folder of the host that is mounted with other ids, for a container to be given.
@@ -220,6 +221,7 @@ func (r *Runtime) fillRoot(ctx context.Context, p *root) error {
 	if err != nil {
 		return fmt.Errorf("make the container's disk: %w", err)
 	}
+	p.files = append([]string{dir}, lower[:1]...)
 	o := overlay{
 		lower: lower, upper: filepath.Join(dir, "upper"), work: filepath.Join(dir, "work"),
 		target: r.rootDir(s.Pod), users: p.users,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -14,12 +15,21 @@ import (
 // diskFlags say what limits the size of pods' disks.
 type diskFlags struct {
 	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes the first of project (on xfs), loop and btrfs that the file system of the data folder offers." placeholder:"auto|project|btrfs|loop|none"`
+
+	PodDiskMBps int64 `name:"pod-disk-mbps" help:"Let a pod read, and write, so many MB a second of each disk (0 to 1000000); 0: no limit."`
+	PodDiskIOPS int64 `name:"pod-disk-iops" help:"Let a pod make so many reads, and writes, a second of each disk (0 to 100000000); 0: no limit."`
 }
 
 // validate reports every setting that is out of its range.
 func (f *diskFlags) validate() error {
 	if !slices.Contains([]string{disk.Auto, disk.Project, disk.Btrfs, disk.Loop, disk.None}, f.DiskMechanism) {
 		return fmt.Errorf("--disk-mechanism must be auto, project, btrfs, loop or none, not %q", f.DiskMechanism)
+	}
+	if f.PodDiskMBps < 0 || f.PodDiskMBps > 1_000_000 {
+		return errors.New("--pod-disk-mbps must be 0 to 1000000")
+	}
+	if f.PodDiskIOPS < 0 || f.PodDiskIOPS > 100_000_000 {
+		return errors.New("--pod-disk-iops must be 0 to 100000000")
 	}
 	return nil
 }

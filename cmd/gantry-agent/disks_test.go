@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"log/slog"
 	"testing"
 
@@ -47,6 +48,16 @@ func TestDiskFlags(t *testing.T) {
 				t.Errorf("notice %+v", n)
 			}
 		}
+	}
+	for flag, f := range map[string]diskFlags{
+		"--pod-disk-mbps": {DiskMechanism: "auto", PodDiskMBps: -1}, "--pod-disk-iops": {DiskMechanism: "auto", PodDiskIOPS: 100_000_001},
+	} {
+		if err := f.validate(); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	if err := (&diskFlags{DiskMechanism: "auto", PodDiskMBps: 1_000_000, PodDiskIOPS: 100_000_000}).validate(); err != nil {
+		t.Error(err)
 	}
 	if err := (&diskFlags{DiskMechanism: "zfs"}).validate(); err == nil {
 		t.Error("zfs is a mechanism")

@@ -193,6 +193,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer host.close()
 	settings, err := c.registries(ctrd.Config{
 		Disks: host.containers, RuntimeClass: host.isolation.class, MaxImageBytes: c.maxBytes(), Log: log,
+		DiskRate: c.PodDiskMBps * 1_000_000, DiskOps: c.PodDiskIOPS,
 	})
 	if err != nil {
 		return err
