@@ -58,6 +58,7 @@ func checkTogether(logs *sumLog, snaps *snapStore, have uint64) (stateIsNewer bo
 		return true, nil
 	}
 	inner, err := innerIndex(snaps, list[0])
+	snaps.newest = list[0].Index
 	return have >= inner, err
 }
 

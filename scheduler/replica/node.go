@@ -58,6 +58,7 @@ type Config struct {
 	HangLimit        time.Duration // longest call of log or state before Fatal; 0: 5 s
 
 	SnapshotThreshold uint64        // entries between snapshots; 0: 8192
+	SnapshotBytes     int64         // of log between snapshots, and of the log that is kept for followers after one; 0: 64 MiB
 	SnapshotInterval  time.Duration // how often that is looked at; 0: 1 min
 	TrailingLogs      uint64        // entries kept for followers after a snapshot; 0: 2048
 
@@ -92,6 +93,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.RequestTimeout = orDefault(c.RequestTimeout, 10*time.Second)
 	c.HangLimit = orDefault(c.HangLimit, 5*time.Second)
 	c.SnapshotThreshold = orDefault(c.SnapshotThreshold, 8192)
+	c.SnapshotBytes = orDefault(c.SnapshotBytes, 64<<20)
 	c.SnapshotInterval = orDefault(c.SnapshotInterval, time.Minute)
 	c.TrailingLogs = orDefault(c.TrailingLogs, 2048)
 	c.DiskLimit = int(orDefault(int64(c.DiskLimit), 95))
@@ -120,6 +122,7 @@ type Node struct {
 	logs      *sumLog
 	streams   *streams // nil without Config.Streams
 	watch     *watchdog
+	size      *logSize
 	fatalOnce sync.Once
 
 	queue    chan *proposal
@@ -162,7 +165,7 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n.closing, n.close = context.WithCancel(context.Background())
 	n.stopped = make(chan struct{})
-	n.watch = newWatchdog(cfg.HangLimit, n.fatal)
+	n.watch, n.size = newWatchdog(cfg.HangLimit, n.fatal), newLogSize(cfg.SnapshotBytes)
 	n.applied.init()
 	if err := n.open(); err != nil {
 		n.close()
@@ -173,6 +176,7 @@ func Open(cfg Config) (*Node, error) {
 	n.wg.Go(n.followLeader)
 	n.wg.Go(n.watchDisk)
 	n.wg.Go(n.submit)
+	n.wg.Go(n.watchSize)
 	return n, nil
 }
 
@@ -220,7 +224,9 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	conf.NoLegacyTelemetry = true
 	conf.Logger = hlog
 	conf.NoSnapshotRestoreOnStart = stateIsNewer
-	watched := &watchedLog{store: n.logs, watch: n.watch, wrote: n.cfg.Wrote}
+	n.size.found(n.logs.found, n.logs.sizes, snaps.newest)
+	snaps.made = n.size.snapshotted
+	watched := &watchedLog{store: n.logs, watch: n.watch, size: n.size, wrote: n.cfg.Wrote}
 	if n.cfg.WrapLog != nil {
 		watched.store = n.cfg.WrapLog(n.logs)
 	}

@@ -26,6 +26,8 @@ type snapStore struct {
 	*raft.FileSnapshotStore
 	dir     string
 	damaged []string // the names of those that check found to be
+	newest  uint64   // index of the newest that was there at the start; 0: there was none
+	made    func(index uint64)
 }
 
 func openSnapshots(dir string, log hclog.Logger) (*snapStore, error) {
@@ -33,7 +35,7 @@ func openSnapshots(dir string, log hclog.Logger) (*snapStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	return &snapStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotDir)}, nil
+	return &snapStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotDir), made: func(uint64) {}}, nil
 }
 
 // Create begins a snapshot.
@@ -42,7 +44,7 @@ func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, con
 	if err != nil {
 		return nil, err
 	}
-	return &summedSink{SnapshotSink: sink, dir: filepath.Join(s.dir, sink.ID())}, nil
+	return &summedSink{SnapshotSink: sink, dir: filepath.Join(s.dir, sink.ID()), made: func() { s.made(index) }}, nil
 }
 
 // summedSink adds the description's sum to a snapshot that is complete.
@@ -50,6 +52,7 @@ type summedSink struct {
 	raft.SnapshotSink
 	dir  string
 	over bool
+	made func()
 }
 
 // Cancel throws the snapshot away.
@@ -73,7 +76,11 @@ func (s *summedSink) Close() error {
 	if err := writeSynced(path+snapSuffix, metaSum(meta)); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(path+snapSuffix, path), syncDir(s.dir))
+	err = errors.Join(os.Rename(path+snapSuffix, path), syncDir(s.dir))
+	if err == nil {
+		s.made()
+	}
+	return err
 }
 
 func metaSum(meta []byte) []byte {

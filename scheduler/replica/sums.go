@@ -37,6 +37,7 @@ type sumLog struct {
 	*raftboltdb.BoltStore
 	from  uint64   // entries before it may have been written without a sum
 	found []uint64 // the entries that were there when it was opened
+	sizes []int64  // of those, see entrySize
 }
 
 var _ Log = (*sumLog)(nil)
@@ -142,6 +143,7 @@ func (l *sumLog) checkEntries(kept boltContent) error {
 		if err := l.GetLog(index, &entry); err != nil {
 			return err
 		}
+		l.sizes = append(l.sizes, entrySize(&entry))
 	}
 	return nil
 }

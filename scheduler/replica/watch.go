@@ -77,7 +77,8 @@ func (w *watchdog) run(ctx context.Context) {
 type watchedLog struct {
 	store Log
 	watch *watchdog
-	wrote func(time.Duration) // nil: nobody asks
+	size  *logSize            // nil: nobody asks
+	wrote func(time.Duration) // the same
 }
 
 // guard makes a panic or a fault of the log's database, which comes of a file that was damaged since it was
@@ -125,6 +126,9 @@ func (l *watchedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.
 func (l *watchedLog) StoreLogs(logs []*raft.Log) error {
 	begun := time.Now()
 	err := l.call("write log", func() error { return l.store.StoreLogs(logs) })
+	if err == nil && l.size != nil {
+		l.size.stored(logs)
+	}
 	if l.wrote != nil {
 		l.wrote(time.Since(begun))
 	}
@@ -133,7 +137,11 @@ func (l *watchedLog) StoreLogs(logs []*raft.Log) error {
 
 // DeleteRange implements raft.LogStore.
 func (l *watchedLog) DeleteRange(from, to uint64) error {
-	return l.call("cut log", func() error { return l.store.DeleteRange(from, to) })
+	err := l.call("cut log", func() error { return l.store.DeleteRange(from, to) })
+	if err == nil && l.size != nil {
+		l.size.deleted(from, to)
+	}
+	return err
 }
 
 // Set implements raft.StableStore.
