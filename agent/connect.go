@@ -20,8 +20,9 @@ import (
 
 const (
 	connectTimeout = 1500 * time.Millisecond // of a connection with its handshake
-	helloTimeout   = 3 * time.Second         // of all until the welcome
-	lossyTimeout   = 1200 * time.Millisecond // the same, of a first try on a network that loses packets
+	helloTimeout   = 3 * time.Second         // until the welcome, or a beat before it
+	greetMost      = time.Minute             // the same, of a scheduler that says that it is at work
+	lossyTimeout   = 1200 * time.Millisecond // as helloTimeout, of a first try on a network that loses packets
 	keepaliveTime  = 10 * time.Second
 	// unconfirmed is how long a scheduler may leave unconfirmed what it was sent. It is below the time after
 	// which the host counts as silent: a new connection is there before.
@@ -108,24 +109,22 @@ func settle(ctx context.Context, conn *grpc.ClientConn, settled chan<- *grpc.Cli
 
 // greet begins a session. end ends it when no welcome comes in time.
 func greet(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, hello *link.Hello, limit time.Duration) (link.Link_SessionClient, *link.Welcome, error) {
-	late := time.AfterFunc(limit, func() { end(errors.New("the scheduler did not answer in time")) })
+	tooLate := errors.New("the scheduler did not answer in time")
+	late := time.AfterFunc(limit, func() { end(tooLate) })
 	defer late.Stop()
+	last := time.AfterFunc(greetMost, func() { end(tooLate) })
+	defer last.Stop()
 	stream, err := link.NewLinkClient(conn).Session(ctx)
 	if err != nil {
 		return nil, nil, cause(ctx, err)
 	}
-	// Why a stream does not take it is what Recv tells.
-	_ = stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: hello}})
-	first, err := stream.Recv()
+	// A beat says that many hosts came at once, and that it is not this one's turn yet.
+	welcome, err := link.Greet(ctx, stream, hello, func() { late.Reset(limit) })
 	if err != nil {
 		return nil, nil, named(cause(ctx, err), stream)
 	}
 	if !late.Stop() {
-		return nil, nil, context.Cause(ctx)
-	}
-	welcome := first.GetWelcome()
-	if welcome == nil {
-		return nil, nil, errors.New("the scheduler's first message is not a welcome")
+		return nil, nil, tooLate
 	}
 	return stream, welcome, nil
 }

@@ -86,7 +86,7 @@ func encodeInventory(inv fleet.Inventory) *link.Inventory {
 	for _, n := range inv.Notices {
 		out.Notices = append(out.Notices, &link.Notice{Code: n.Code, Text: n.Text, Severe: n.Severe})
 	}
-	return out
+	return link.Seal(out)
 }
 
 // askRuntime asks the container runtime for what the hello tells of it. When it is slow, what it said before

@@ -75,6 +75,8 @@ type Inventory struct {
 	Tunnel  HostTunnel    `cbor:"15,keyasint,omitzero"`
 
 	Certificate NodeCertificate `cbor:"16,keyasint,omitzero"` // the host's own
+	// Digest names what the host said, of which this is what was kept; empty: the host says it whole each time.
+	Digest string `cbor:"17,keyasint,omitempty"`
 }
 
 // Host is the record of a host.

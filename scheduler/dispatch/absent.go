@@ -43,6 +43,22 @@ func (s *Server) watchSessions(ctx context.Context) {
 	}
 }
 
+// settleFactor is how much longer than Settle hosts have at most to find a new leader, while others still come.
+const settleFactor = 3
+
+// settling is when hosts that have not found a new leader count as lost: as long as some come, others may be on their way.
+type settling struct{ by, most time.Time }
+
+// came notes that a host came at a time, which gives the others as long as d.
+func (s *settling) came(now time.Time, d time.Duration) {
+	if until := now.Add(d); now.Before(s.by) && until.After(s.by) {
+		s.by = until
+		if s.by.After(s.most) {
+			s.by = s.most
+		}
+	}
+}
+
 // watchAbsent marks hosts unreachable that count as ready and have had no session for too long. A mark
 // that could not be made is made later.
 func (s *Server) watchAbsent(ctx context.Context) {
@@ -66,6 +82,9 @@ func (s *Server) due(now time.Time) []fleet.HostID {
 	defer s.mu.Unlock()
 	var out []fleet.HostID
 	for id, until := range s.absent {
+		if until.IsZero() {
+			until = s.settled.by
+		}
 		if s.sessions[id] == nil && !now.Before(until) && len(out) < maxMarks {
 			out = append(out, id)
 		}

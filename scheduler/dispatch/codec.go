@@ -67,14 +67,27 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 	}
 	for _, g := range in.GetGpus()[:min(len(in.GetGpus()), maxGPUs+1)] { // the state refuses one more than there may be
 		out.GPUs = append(out.GPUs, fleet.GPU{
-			UUID: g.GetUuid(), Type: g.GetType(), MemoryMB: max(0, g.GetMemoryMb()), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
-			Simulated: g.GetSimulated(), Sick: sentence(g.GetSick()), PCI: g.GetPci(), Parent: g.GetParent(),
+			UUID: name(g.GetUuid()), Type: name(g.GetType()), MemoryMB: max(0, g.GetMemoryMb()), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
+			Simulated: g.GetSimulated(), Sick: sentence(g.GetSick()), PCI: name(g.GetPci()), Parent: name(g.GetParent()),
 		})
 	}
 	out.Volumes, out.Tunnel = decodeKinds(in.GetVolumes()), decodeTunnel(in.GetTunnel())
 	out.Certificate = link.DecodeCertificate(in.GetCertificate())
 	out.Notices, out.RuntimeClass = decodeNotices(in.GetNotices()), decodeClass(in.GetRuntimeClass())
+	out.Digest = digestOf(in)
 	return out
+}
+
+// inventoryForm stands for what decodeInventory makes of an inventory. It is another one whenever that changes, so that hosts say
+// theirs anew to schedulers that read more of it.
+const inventoryForm = "1:"
+
+// digestOf names what a host says that it has; empty: it does not name it.
+func digestOf(in *link.Inventory) string {
+	if in.GetDigest() == "" || len(in.GetDigest()) > maxWord-len(inventoryForm) {
+		return ""
+	}
+	return inventoryForm + in.GetDigest()
 }
 
 // What of a host is kept. Nothing that it says may fill the log of the control plane.
@@ -82,9 +95,10 @@ const (
 	maxNotices  = 32
 	maxGPUs     = 1024
 	maxImages   = 200
-	maxImage    = 1 << 10 // bytes of a reference
-	maxWord     = 256     // bytes of a version, or another word
-	maxSentence = 1 << 10 // bytes of a text
+	maxImage    = 512      // bytes of a reference: name, tag and digest have no more
+	imageBytes  = 64 << 10 // of all of them
+	maxWord     = 256      // bytes of a version, or another word
+	maxSentence = 1 << 10  // bytes of a text
 )
 
 // sentence is a text of a host that is kept in its record.
@@ -93,14 +107,18 @@ func sentence(s string) string { return shortened(s, maxSentence) }
 // word is a short text of a host that is kept in its record.
 func word(s string) string { return shortened(s, maxWord) }
 
+// name is a text that names something: what is too long for one stays too long, so that the state refuses it.
+func name(s string) string { return shortened(s, maxWord+1) }
+
 func shortened(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "?") }
 
 // decodeImages reads the references of images; what is too long for one is left out.
 func decodeImages(in []string) []string {
 	var out []string
+	size := 0
 	for _, image := range in {
-		if len(out) < maxImages && len(image) <= maxImage {
-			out = append(out, image)
+		if len(out) < maxImages && len(image) <= maxImage && size+len(image) <= imageBytes {
+			out, size = append(out, image), size+len(image)
 		}
 	}
 	return out
@@ -161,17 +179,21 @@ func clockError(sentNS int64, now time.Time) time.Duration {
 
 // The bounds of what a host reports of one pod.
 const (
-	maxReason = 4 << 10  // bytes
-	maxTail   = 16 << 10 // bytes of the log's end
-	maxSteps  = 64
+	maxReason  = 4 << 10  // bytes
+	maxTail    = 16 << 10 // bytes of the log's end
+	maxReports = 1024     // of one message; more are not looked at
+	maxPorts   = 1 << 10  // of one pod
 )
 
 var imageDigest = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
 
 // decodeReports reads reports; off is the error of the host's clock.
 func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
-	out := make([]state.PodReport, 0, len(in))
-	for _, r := range in {
+	out := make([]state.PodReport, 0, min(len(in), maxReports))
+	for _, r := range in[:min(len(in), maxReports)] {
+		if !isID(r.GetPodId()) || !reported(fleet.Trigger(r.GetEvent())) {
+			continue
+		}
 		p := state.PodReport{
 			Pod: fleet.PodID(r.GetPodId()), Incarnation: r.GetIncarnation(), Event: fleet.Trigger(r.GetEvent()),
 			Reason: shortened(r.GetReason(), maxReason), LogTail: strings.ToValidUTF8(r.GetLogTail()[max(0, len(r.GetLogTail())-maxTail):], ""),
@@ -186,15 +208,29 @@ func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 			code := int(r.GetExitCode())
 			p.ExitCode = &code
 		}
-		if n := len(r.GetStepsNs()); n > 0 && n <= maxSteps {
-			p.Steps = make(map[fleet.Step]time.Time, len(r.GetStepsNs()))
-			for name, ns := range r.GetStepsNs() {
-				p.Steps[fleet.Step(name)] = time.Unix(0, ns)
+		for _, step := range state.ReportedSteps() {
+			if ns, ok := r.GetStepsNs()[string(step)]; ok {
+				if p.Steps == nil {
+					p.Steps = map[fleet.Step]time.Time{}
+				}
+				p.Steps[step] = time.Unix(0, ns).Add(off)
 			}
 		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// isID reports whether a text may be an id; others are of nothing that the state has.
+func isID(s string) bool { return s != "" && len(s) <= maxWord }
+
+// reported reports whether an event is a host's to report.
+func reported(event fleet.Trigger) bool {
+	switch event {
+	case fleet.EventStarting, fleet.EventRunning, fleet.EventExited, fleet.EventFailed, fleet.EventReboot, state.ReportGone:
+		return true
+	}
+	return false
 }
 
 // maxLedgerPods is how many pods a host may say that it knows of; more are not looked at.
@@ -203,13 +239,24 @@ const maxLedgerPods = 10_000
 func decodePods(in []*link.LedgerPod) []state.HostPod {
 	var out []state.HostPod
 	for _, p := range in[:min(len(in), maxLedgerPods)] {
+		if !isID(p.GetPodId()) {
+			continue
+		}
 		pod := state.HostPod{
-			Pod: fleet.PodID(p.GetPodId()), Incarnation: p.GetIncarnation(), Goal: fleet.Goal(p.GetGoal()), Ended: p.GetEnded(),
-			GPUs: p.GetGpus(),
+			Pod: fleet.PodID(p.GetPodId()), Incarnation: p.GetIncarnation(), Ended: p.GetEnded(),
 			Need: fleet.Resources{MilliCPU: p.GetNeed().GetMilliCpu(), MemoryMB: p.GetNeed().GetMemoryMb(), DiskGB: p.GetNeed().GetDiskGb()},
 		}
-		for _, m := range p.GetPorts() {
-			if m.GetPublic() != 0 {
+		switch goal := fleet.Goal(p.GetGoal()); goal {
+		case fleet.GoalRun, fleet.GoalStop, fleet.GoalGone:
+			pod.Goal = goal
+		}
+		for _, uuid := range p.GetGpus()[:min(len(p.GetGpus()), maxGPUs)] {
+			if isID(uuid) {
+				pod.GPUs = append(pod.GPUs, uuid)
+			}
+		}
+		for _, m := range p.GetPorts()[:min(len(p.GetPorts()), maxPorts)] {
+			if isRange(m.GetNumber(), m.GetNumber()) && isRange(m.GetPublic(), m.GetPublic()) {
 				pod.Mappings = append(pod.Mappings, fleet.PortMapping{Private: int(m.GetNumber()), Public: int(m.GetPublic())})
 			}
 		}

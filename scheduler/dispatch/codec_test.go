@@ -133,9 +133,14 @@ func TestAHostsClockIsPutRight(t *testing.T) {
 		if !c.sent.IsZero() {
 			sent = c.sent.UnixNano()
 		}
-		got := decodeReports([]*link.PodReport{{PodId: "p", AtNs: c.ended.UnixNano()}, {PodId: "q"}}, clockError(sent, now))
+		got := decodeReports([]*link.PodReport{
+			{PodId: "p", Event: "exited", AtNs: c.ended.UnixNano(), StepsNs: map[string]int64{"started": c.ended.UnixNano(), "made up": 1}}, {PodId: "q", Event: "gone"},
+		}, clockError(sent, now))
 		if !got[0].At.Equal(c.want) || !got[1].At.IsZero() {
 			t.Errorf("%s: ended at %s, want %s; without a time: %s", name, got[0].At, c.want, got[1].At)
+		}
+		if steps := got[0].Steps; len(steps) != 1 || !steps[fleet.StepStarted].Equal(c.want) {
+			t.Errorf("%s: the steps are %v", name, steps)
 		}
 	}
 }

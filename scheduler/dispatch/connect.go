@@ -121,6 +121,9 @@ func (s *Server) leave(x *session) {
 func (s *Server) welcome(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if until, was := s.absent[x.host]; was && until.IsZero() {
+		s.settled.came(time.Now(), s.Patience)
+	}
 	delete(s.absent, x.host)
 	x.welcomed.Store(true)
 	s.desk.poke()
@@ -146,8 +149,8 @@ func recvHello(ctx context.Context, stream link.Link_SessionServer) (*link.Hello
 			return nil, r.err
 		}
 		h := r.up.GetHello()
-		if h == nil || len(h.GetRun()) > maxRun {
-			return nil, status.Error(codes.InvalidArgument, "the first message must be a hello")
+		if h == nil || len(h.GetRun()) > maxRun || max(len(h.GetMachineId()), len(h.GetBootId()), len(h.GetHardware())) > maxWord {
+			return nil, status.Error(codes.InvalidArgument, "the first message must be a hello, with ids of at most 256 bytes")
 		}
 		return h, nil
 	case <-timer.C:
@@ -158,29 +161,78 @@ func recvHello(ctx context.Context, stream link.Link_SessionServer) (*link.Hello
 }
 
 // connect records the session: from here on reports of earlier epochs are refused, and what the host has
-// was compared with the state where that was restored.
-func (x *session) connect(ctx context.Context, h *link.Hello) (fleet.Host, error) {
-	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
-	defer cancel()
+// was compared with the state where that was restored. A host that says too little in brief is asked for the whole.
+func (x *session) connect(ctx context.Context, stream link.Link_SessionServer, h *link.Hello) (fleet.Host, error) {
 	x.connecting = true
-	res, err := x.server.Node.Propose(ctx, state.ConnectHost{
-		Host: x.host, MachineID: h.GetMachineId(), BootID: h.GetBootId(), Generation: h.GetGeneration(),
-		Inventory: decodeInventory(h.GetInventory()), At: time.Now(),
-		Pods: decodePods(h.GetPods()), Hardware: h.GetHardware(), Lineage: h.GetLineage(),
-	})
-	if err != nil {
-		return fleet.Host{}, err
+	known := true
+	if h.GetBrief() {
+		err := x.server.Store.View(func(v *state.View) error { known = v.Knows(x.host, digestOf(h.GetInventory())); return nil })
+		if err != nil {
+			return fleet.Host{}, err
+		}
 	}
-	if err := res[0].Err; err != nil {
+	var host fleet.Host
+	err := state.ErrBrief
+	if known {
+		host, err = x.connectAs(ctx, stream, h)
+	}
+	if errors.Is(err, state.ErrBrief) {
+		if err = x.send(stream, &link.Down{Kind: &link.Down_Whole{Whole: &link.Whole{}}}); err != nil {
+			return host, err
+		}
+		if h, err = recvHello(ctx, stream); err != nil {
+			return host, err
+		}
+		if h.GetBrief() {
+			return host, status.Error(codes.InvalidArgument, "everything was asked for, and the hello leaves something out")
+		}
+		host, err = x.connectAs(ctx, stream, h)
+	}
+	var e *fleet.Error
+	if errors.As(err, &e) && e.Code != fleet.CodeUnavailable { // the state's answer
 		x.connecting = false
 		x.refused(ctx, err)
-		return fleet.Host{}, err
 	}
-	host, ok := res[0].Value.(fleet.Host)
-	if !ok {
-		return fleet.Host{}, fmt.Errorf("connecting a host gave a %T", res[0].Value)
+	return host, err
+}
+
+// connectAs proposes the session. While it is not decided the host hears beats: with many hosts at once it takes a while, and who
+// gave up would come again.
+func (x *session) connectAs(ctx context.Context, stream link.Link_SessionServer, h *link.Hello) (fleet.Host, error) {
+	type decided struct {
+		host fleet.Host
+		err  error
 	}
-	return host, nil
+	done := make(chan decided, 1)
+	x.tasks.Go(func() {
+		res, err := x.server.inTurn(ctx, state.ConnectHost{
+			Host: x.host, MachineID: h.GetMachineId(), BootID: h.GetBootId(), Generation: h.GetGeneration(),
+			Inventory: decodeInventory(h.GetInventory()), At: time.Now(),
+			Pods: decodePods(h.GetPods()), Hardware: h.GetHardware(), Lineage: h.GetLineage(), Brief: h.GetBrief(),
+		})
+		out := decided{err: err}
+		if err == nil {
+			var ok bool
+			if out.host, ok = res.(fleet.Host); !ok {
+				out.err = fmt.Errorf("connecting a host gave a %T", res)
+			}
+		}
+		done <- out
+	})
+	tick := time.NewTicker(max(x.server.Heartbeat/2, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case out := <-done:
+			return out.host, out.err
+		case <-tick.C:
+			if err := x.send(stream, plainBeat); err != nil {
+				return fleet.Host{}, err
+			}
+		case <-ctx.Done():
+			return fleet.Host{}, context.Cause(ctx)
+		}
+	}
 }
 
 const textUnknown = "a host that this control plane does not know"

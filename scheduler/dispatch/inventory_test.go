@@ -101,7 +101,7 @@ func TestAnInventoryFillsNoLog(t *testing.T) {
 	if n := len(got.CUDA + got.Driver + got.Kernel + got.Runtime + got.AgentVersion); n != 5*maxWord {
 		t.Errorf("the words have %d bytes", n)
 	}
-	report := decodeReports([]*link.PodReport{{Reason: long, LogTail: strings.Repeat("ü", 1<<20) + "end", Digest: "sha256:" + long}}, 0)[0]
+	report := decodeReports([]*link.PodReport{{PodId: "p", Event: "failed", Reason: long, LogTail: strings.Repeat("ü", 1<<20) + "end", Digest: "sha256:" + long}}, 0)[0]
 	if len(report.Reason) != maxReason || len(report.LogTail) > maxTail || !utf8.ValidString(report.LogTail) || !strings.HasSuffix(report.LogTail, "end") || report.Digest != "" {
 		t.Errorf("a report has %d and %d bytes, and the digest %.20s", len(report.Reason), len(report.LogTail), report.Digest)
 	}

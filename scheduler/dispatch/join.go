@@ -22,7 +22,7 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, "the join token is not valid")
 	}
-	if in.GetMachineId() == "" || len(in.GetMachineId()) > maxHostName || len(in.GetName()) > maxHostName {
+	if in.GetMachineId() == "" || len(in.GetMachineId()) > maxHostName || in.GetName() == "" || len(in.GetName()) > maxHostName {
 		return nil, status.Error(codes.InvalidArgument, "machine id and name must have 1 to 253 characters")
 	}
 	if len(in.GetHardware()) > maxHostName {

@@ -90,15 +90,17 @@ type Server struct {
 	desk     *desk
 	exchange *exchange
 	s3Rates  rates
+	turns    chan struct{} // see inTurn
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
 	arrived  chan struct{} // closed and made anew when a host is welcomed
 	waiting  map[string]*tunnel
-	absent   map[fleet.HostID]time.Time // until when a host may be without a session
-	alarmed  map[alarm]time.Time        // when it was raised last
-	lead     context.Context            // ends with leadership; nil when this scheduler does not lead
-	pending  sync.WaitGroup             // goroutines that look after hosts; grows under mu while lead is set
+	absent   map[fleet.HostID]time.Time // until when a host may be without a session; zero: until all have settled
+	settled  settling
+	alarmed  map[alarm]time.Time // when it was raised last
+	lead     context.Context     // ends with leadership; nil when this scheduler does not lead
+	pending  sync.WaitGroup      // goroutines that look after hosts; grows under mu while lead is set
 }
 
 // New returns a server that has no sessions yet.
@@ -123,7 +125,7 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{}, desk: newDesk(),
-		exchange: newExchange(),
+		exchange: newExchange(), turns: make(chan struct{}, maxTurns),
 	}
 	s.members.Store(&[]string{})
 	s.trust.Store(&trust{})
@@ -152,13 +154,13 @@ func (s *Server) GRPC() *grpc.Server {
 func (s *Server) Lead(ctx context.Context) error {
 	var after uint64
 	absent := map[fleet.HostID]time.Time{}
-	until := time.Now().Add(s.Settle)
+	began := time.Now()
 	s.exchange.reset()
 	err := s.Store.View(func(v *state.View) error {
 		after = v.Index()
 		for _, h := range v.Hosts() {
 			if h.State == fleet.HostReady {
-				absent[h.ID] = until
+				absent[h.ID] = time.Time{}
 			}
 		}
 		everything := newNoted()
@@ -173,6 +175,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	s.desk.reset()
 	s.mu.Lock()
 	s.lead, s.absent = ctx, absent
+	s.settled = settling{by: began.Add(s.Settle), most: began.Add(settleFactor * s.Settle)}
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })
 	s.pending.Go(func() { s.watchStorage(ctx) })
@@ -264,11 +267,8 @@ func (s *Server) learnMembers() {
 }
 
 func (s *Server) propose(ctx context.Context, cmd state.Command) error {
-	res, err := s.Node.Propose(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	return res[0].Err
+	_, err := s.inTurn(ctx, cmd)
+	return err
 }
 
 // Reachable reports whether the host has a live session.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +89,7 @@ func (x *session) silent(now time.Time, d time.Duration) bool {
 
 // serve greets the host and serves both directions until one fails.
 func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hello *link.Hello) error {
-	host, err := x.connect(ctx, hello)
+	host, err := x.connect(ctx, stream, hello)
 	if err != nil {
 		return err
 	}
@@ -150,13 +151,19 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 	return nil
 }
 
-// record commits a message of reports and only then acknowledges it.
+// record commits a message of reports and only then acknowledges it. What the state has already is not committed again: a host
+// tells all of its pods in each session.
 func (x *session) record(ctx context.Context, r *link.Reports) error {
 	now := time.Now()
 	cmd := state.ReportPods{Host: x.host, Epoch: x.epoch, At: now, Reports: decodeReports(r.GetPods(), clockError(r.GetSentNs(), now))}
-	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
-	defer cancel()
-	if err := x.server.propose(ctx, cmd); err != nil {
+	err := x.server.Store.View(func(v *state.View) error {
+		cmd.Reports = slices.DeleteFunc(cmd.Reports, func(p state.PodReport) bool { return v.Recorded(x.host, &p) })
+		return nil
+	})
+	if err == nil && len(cmd.Reports) > 0 {
+		_, err = x.server.inTurn(ctx, cmd)
+	}
+	if err != nil {
 		return err
 	}
 	return x.enqueue(ctx, &link.Down{Kind: &link.Down_ReportsKept{ReportsKept: &link.ReportsKept{Sequence: r.GetSequence()}}})
@@ -275,13 +282,14 @@ func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	clear(x.live)
-	if x.live == nil && len(h.GetPods()) > 0 {
-		x.live = make(map[fleet.PodID]fleet.Live, len(h.GetPods()))
+	pods := h.GetPods()[:min(len(h.GetPods()), maxLedgerPods)]
+	if x.live == nil && len(pods) > 0 {
+		x.live = make(map[fleet.PodID]fleet.Live, len(pods))
 	}
-	for _, p := range h.GetPods() {
+	for _, p := range pods {
 		x.live[fleet.PodID(p.GetPodId())] = fleet.Live{
 			At: now, CPUPercent: int(p.GetCpuPercent()), MemoryPercent: int(p.GetMemoryPercent()),
-			Activity: p.GetActivity(), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
+			Activity: sentence(p.GetActivity()), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
 			DiskPercent: int(p.GetDiskPercent()),
 		}
 	}
@@ -289,7 +297,7 @@ func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
 
 func decodeUse(in []*link.GPUUse) []fleet.GPUUse {
 	var out []fleet.GPUUse
-	for _, g := range in {
+	for _, g := range in[:min(len(in), maxGPUs)] {
 		out = append(out, fleet.GPUUse{Util: int(g.GetUtil()), MemoryUtil: int(g.GetMemoryUtil())})
 	}
 	return out

@@ -100,7 +100,7 @@ func TestAnUnknownHostIsToldToOperatorsNowAndThen(t *testing.T) {
 	for range 3 {
 		for _, id := range []fleet.HostID{"later", "other"} {
 			x := newSession(s, id, &link.Hello{}, func(error) {})
-			if _, err := x.connect(t.Context(), &link.Hello{MachineId: "m", BootId: "b"}); fleet.CodeOf(err) != fleet.CodeNotFound {
+			if _, err := x.connect(t.Context(), nil, &link.Hello{MachineId: "m", BootId: "b"}); fleet.CodeOf(err) != fleet.CodeNotFound {
 				t.Errorf("got %v", err)
 			}
 		}

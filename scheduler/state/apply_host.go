@@ -122,6 +122,13 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	if c.Lineage > t.lineage() {
 		return nil, fleet.Stale("the host followed a control plane that was restored later than this one")
 	}
+	inventory := c.Inventory
+	if c.Brief {
+		if !knows(&host, c.Inventory.Digest, t.lineage()) {
+			return nil, ErrBrief
+		}
+		inventory = host.Inventory
+	}
 	if c.Generation > host.Generation {
 		host.Generation = t.setGeneration(host.ID, max(c.Generation, lineageFloor(t.lineage()))+1)
 	}
@@ -133,11 +140,28 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	host.State, host.BootID, host.SeenAt = fleet.HostReady, c.BootID, c.At
 	host.Hardware = cmp.Or(host.Hardware, c.Hardware)
 	host.Epoch++
-	host.Inventory = tidyInventory(&c.Inventory)
+	host.Inventory = tidyInventory(&inventory)
 	t.joinTunnel(&host)
-	t.contribute(c.Inventory.GPUs)
+	t.contribute(inventory.GPUs)
 	c.compare(t, &was, &host)
 	return t.putHost(host), nil
+}
+
+// ErrBrief refuses a host that left out what is needed of it: it has to say everything.
+var ErrBrief error = &fleet.Error{Code: fleet.CodeStale, Msg: "more has to be known of the host than it said"}
+
+// knows reports whether a host whose inventory has the digest need not say more than that: it is the one that its record has,
+// and its ledger is to be compared with nothing (see compare).
+func knows(host *fleet.Host, digest string, lineage uint64) bool {
+	compared := host.Lineage == lineage && host.State != fleet.HostFenced && host.State != fleet.HostJoining && len(host.Leftovers) == 0
+	return compared && digest != "" && digest == host.Inventory.Digest
+}
+
+// Knows reports whether a host whose inventory has the digest may connect without saying more (ConnectHost.Brief).
+func (v *View) Knows(id fleet.HostID, digest string) bool {
+	host := v.tb.host(id)
+	c, _ := v.Cluster()
+	return host != nil && knows(host, digest, c.Lineage)
 }
 
 // maxBoots is how many past boot ids a host's record keeps.

@@ -56,6 +56,9 @@ func checkInventory(inv *fleet.Inventory) error {
 	if total.MilliCPU < 0 || total.MemoryMB < 0 || total.DiskGB < 0 {
 		return fleet.Invalid("$.inventory.total", "must not be negative")
 	}
+	if len(inv.Digest) > maxID {
+		return fleet.Invalid("$.inventory.digest", "must have at most 256 bytes")
+	}
 	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv), checkKinds(inv.Volumes), checkCertificate(&inv.Certificate))
 }
 
@@ -162,5 +165,5 @@ func sameInventory(a, b *fleet.Inventory) bool {
 		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
 		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
-		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate)
+		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate) && a.Digest == b.Digest
 }

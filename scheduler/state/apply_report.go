@@ -77,6 +77,37 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 	t.putPod(&pod)
 }
 
+// Recorded reports whether a report changes nothing: the host's record and the pod's say as much already. Hosts tell all of
+// their pods in each session.
+func (v *View) Recorded(id fleet.HostID, r *PodReport) bool {
+	host, pod := v.tb.host(id), v.tb.pods.rows[r.Pod]
+	switch {
+	case host == nil || len(host.Leftovers) > 0:
+		return false
+	case pod == nil || pod.Host != id || r.Incarnation < pod.Incarnation:
+		return true
+	case r.Incarnation > pod.Incarnation:
+		return false
+	case pod.Status == fleet.StatusTerminated:
+		return !pod.Held
+	case !pod.Status.Active():
+		return true
+	}
+	next, legal := pod.Status.Next(r.Event)
+	if !legal {
+		return true
+	}
+	if next != pod.Status || r.Event != fleet.EventStarting && r.Event != fleet.EventRunning {
+		return false
+	}
+	for _, step := range ReportedSteps() {
+		if at, ok := r.Steps[step]; ok && !at.Equal(pod.Steps[step]) {
+			return false
+		}
+	}
+	return (r.Digest == "" || r.Digest == pod.Digest) && (next != fleet.StatusRunning || !pod.StartedAt.IsZero())
+}
+
 // catchUp gives a pod the incarnation that its host has. Which image a later one than ours was made from is not known,
 // so that its digest counts for no start of ours.
 func catchUp(pod *fleet.Pod, incarnation uint64) {
@@ -134,23 +165,24 @@ func (c ReportPods) progress(pod *fleet.Pod, r *PodReport, next fleet.PodStatus)
 	if r.Digest != "" && r.Digest != pod.Digest {
 		pod.Digest, news = r.Digest, true
 	}
-	if mergeSteps(pod, r.Steps) {
+	if c.mergeSteps(pod, r.Steps) {
 		news = true
 	}
 	if next == fleet.StatusRunning && pod.StartedAt.IsZero() {
-		pod.StartedAt, news = c.when(r), true
+		pod.StartedAt, news = latest(c.when(r), pod.Steps[fleet.StepCreated]), true
 		pod.Steps[fleet.StepRecorded] = c.At
 	}
 	return news
 }
 
 // mergeSteps adds what a host reports to a copy of the pod's time line, and reports whether that is
-// news.
-func mergeSteps(pod *fleet.Pod, reported map[fleet.Step]time.Time) (news bool) {
+// news. No step is before the incarnation was made, or after the report came.
+func (c ReportPods) mergeSteps(pod *fleet.Pod, reported map[fleet.Step]time.Time) (news bool) {
 	steps := map[fleet.Step]time.Time{}
 	maps.Copy(steps, pod.Steps)
-	for _, step := range reportedSteps() {
-		if at, ok := reported[step]; ok && !at.Equal(steps[step]) {
+	for _, step := range ReportedSteps() {
+		at, ok := reported[step]
+		if at = latest(earliest(at, c.At), steps[fleet.StepCreated]); ok && !at.Equal(steps[step]) {
 			steps[step], news = at, true
 		}
 	}
@@ -158,8 +190,8 @@ func mergeSteps(pod *fleet.Pod, reported map[fleet.Step]time.Time) (news bool) {
 	return news
 }
 
-// reportedSteps lists the steps that a host may report.
-func reportedSteps() []fleet.Step {
+// ReportedSteps lists the steps that a host may report.
+func ReportedSteps() []fleet.Step {
 	return []fleet.Step{
 		fleet.StepReceived, fleet.StepPulling, fleet.StepPulled, fleet.StepNetworked, fleet.StepDefined,
 		fleet.StepTasked, fleet.StepStarted, fleet.StepReported,
@@ -172,9 +204,9 @@ func release(pod *fleet.Pod) { pod.Held, pod.GPUs, pod.Mappings = false, nil, ni
 // end records that the container is gone. After an accepted stop it does not matter how it ended.
 func (c ReportPods) end(t *txn, pod *fleet.Pod, r *PodReport, next fleet.PodStatus) {
 	release(pod)
-	mergeSteps(pod, r.Steps)
-	if started, ok := r.Steps[fleet.StepStarted]; ok && pod.StartedAt.IsZero() {
-		pod.StartedAt = started // it ended before it was reported running
+	c.mergeSteps(pod, r.Steps)
+	if _, ok := r.Steps[fleet.StepStarted]; ok && pod.StartedAt.IsZero() {
+		pod.StartedAt = pod.Steps[fleet.StepStarted] // it ended before it was reported running
 	}
 	if pod.EndedAt.IsZero() {
 		pod.EndedAt = c.endOf(pod, r)

@@ -100,6 +100,9 @@ type ConnectHost struct {
 	// Lineage is the highest that the agent ever followed. Above the cluster's: stale, the agent must not
 	// be ordered by this control plane.
 	Lineage uint64 `cbor:"9,keyasint,omitempty"`
+	// Brief says that of the inventory only the digest is here, and none of the pods: the record has the inventory of that
+	// digest, and there is nothing to compare. Where that is not so: ErrBrief.
+	Brief bool `cbor:"10,keyasint,omitempty"`
 }
 
 // HostPod is what a host's ledger holds of one pod.

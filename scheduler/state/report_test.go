@@ -58,7 +58,23 @@ func TestReportsFollowTheTable(t *testing.T) {
 					w := newWorld(t).settle()
 					w.podIn(status, goal)
 					before, hash := w.pod("pod-1"), w.hash()
-					w.must(w.report("pod-1", event))
+					report := w.report("pod-1", event)
+					recorded := func() (already bool) {
+						w.view(func(v *View) { already = v.Recorded(report.Host, &report.Reports[0]) })
+						return already
+					}
+					already := recorded()
+					w.must(report)
+					if already && !bytes.Equal(hash, w.hash()) {
+						t.Error("a report that was recorded already changed something")
+					}
+					again := w.hash()
+					if !recorded() {
+						w.must(report)
+						if w.pod("pod-1").Status == fleet.StatusRunning && event == fleet.EventRunning && bytes.Equal(again, w.hash()) {
+							t.Error("a pod that runs has to be recorded again and again")
+						}
+					}
 					got := w.pod("pod-1")
 					if got.Status != wantStatus(status, goal, event) {
 						t.Errorf("got %s, want %s", got.Status, wantStatus(status, goal, event))

@@ -257,6 +257,8 @@ func laterSamples() []sample {
 		Host: "host0000000002", GPUs: []string{"g"}, Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: pod.Mappings,
 	}
 	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
+	told := sampleInventory()
+	told.Digest = "1:abc"
 	return append(out,
 		sample{"-drain", SetHostDuty{
 			Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5), Reason: "new fans", Deadline: at(7),
@@ -267,6 +269,10 @@ func laterSamples() []sample {
 		sample{"-to", MovePod{Pod: "pod00000000001", Rev: 3, At: at(10), To: &Binding{
 			Host: "host0000000002", HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8, Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
 		}}},
+		sample{"-digest", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: told, At: at(11)}},
+		sample{"-brief", ConnectHost{
+			Host: "host0000000001", MachineID: "m", BootID: "b", Generation: 7, Inventory: fleet.Inventory{Digest: "1:abc"}, At: at(2), Brief: true,
+		}},
 		sample{"-certificate", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: signed, At: at(11)}},
 		sample{"-tunnel", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: joined, At: at(11)}},
 		sample{"-tunnel", JoinHost{Token: "t1", Hash: []byte("h"), Host: linked, At: at(1)}},

@@ -146,16 +146,8 @@ func (h *Host) greet(
 	if err != nil {
 		return nil, nil, err
 	}
-	// A refusal shows when the answer is read.
-	_ = stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: h.hello()}})
-	first, err := stream.Recv()
-	if err != nil {
-		return stream, nil, err
-	}
-	if first.GetWelcome() == nil {
-		return stream, nil, errors.New("the scheduler's first message is not a welcome")
-	}
-	return stream, first.GetWelcome(), nil
+	welcome, err := link.Greet(ctx, stream, h.hello(), func() { late.Reset(helloTimeout) })
+	return stream, welcome, err
 }
 
 // welcomed begins a session: everything is reported anew.
@@ -203,6 +195,7 @@ func (h *Host) hello() *link.Hello {
 			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), Simulated: true, //nolint:gosec // small
 		})
 	}
+	link.Seal(out.Inventory)
 	for id, p := range h.pods {
 		out.Pods = append(out.Pods, &link.LedgerPod{
 			PodId: string(id), Incarnation: p.order.GetIncarnation(), Goal: p.order.GetGoal(), Ended: !p.running,

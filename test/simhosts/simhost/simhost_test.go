@@ -61,6 +61,14 @@ func (s *scheduler) Session(stream link.Link_SessionServer) error {
 	if err != nil {
 		return err
 	}
+	if first.GetHello().GetBrief() { // this one knows nothing
+		if err := stream.Send(&link.Down{Kind: &link.Down_Whole{Whole: &link.Whole{}}}); err != nil {
+			return err
+		}
+		if first, err = stream.Recv(); err != nil {
+			return err
+		}
+	}
 	x := session{hello: first.GetHello(), up: make(chan *link.Up, 100), down: make(chan *link.Down)}
 	if err := stream.Send(&link.Down{Kind: &link.Down_Welcome{Welcome: &link.Welcome{Epoch: 1, HeartbeatMs: 20, Lineage: 3}}}); err != nil {
 		return err
