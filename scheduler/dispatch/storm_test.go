@@ -243,7 +243,7 @@ func TestHostsTakeTurns(t *testing.T) {
 // As long as hosts find a new leader the others are given time, though not for ever.
 func TestHostsSettleWhileOthersCome(t *testing.T) {
 	began := time.Unix(1000, 0)
-	after := func(d time.Duration) time.Time { return began.Add(d) }
+	after := began.Add
 	s := New(Config{Settle: 10 * time.Second, Patience: 2 * time.Second})
 	s.settled = settling{by: after(s.Settle), most: after(settleFactor * s.Settle)}
 	s.absent["late"], s.absent["left"] = time.Time{}, after(time.Minute)

@@ -9,11 +9,11 @@ import (
 	"gantry/fleet"
 )
 
-// brief makes the connection of a host that says no more than a digest.
-func (w *world) brief(id fleet.HostID, digest string) ConnectHost {
-	h := w.host(id)
+// brief makes the connection of host-a that says no more than a digest.
+func (w *world) brief(digest string) ConnectHost {
+	h := w.host("host-a")
 	return ConnectHost{
-		Host: id, MachineID: h.MachineID, BootID: h.BootID, Generation: h.Generation, Lineage: h.Lineage, At: at(30),
+		Host: h.ID, MachineID: h.MachineID, BootID: h.BootID, Generation: h.Generation, Lineage: h.Lineage, At: at(30),
 		Inventory: fleet.Inventory{Digest: digest}, Brief: true,
 	}
 }
@@ -27,7 +27,7 @@ func TestAHostConnectsWithWhatTheStateHasOfIt(t *testing.T) {
 	refused := func(what, digest string) {
 		t.Helper()
 		before := w.hash()
-		if err := w.do(w.brief("host-a", digest)).Err; !errors.Is(err, ErrBrief) || knows(digest) {
+		if err := w.do(w.brief(digest)).Err; !errors.Is(err, ErrBrief) || knows(digest) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if !bytes.Equal(before, w.hash()) {
@@ -41,16 +41,16 @@ func TestAHostConnectsWithWhatTheStateHasOfIt(t *testing.T) {
 	if !knows("d1") {
 		t.Error("what the host said is not known")
 	}
-	w.must(w.brief("host-a", "d1"))
+	w.must(w.brief("d1"))
 	if h := w.host("host-a"); h.Epoch != before.Epoch+1 || !sameInventory(&h.Inventory, &before.Inventory) || len(h.Inventory.GPUs) == 0 || h.State != fleet.HostReady {
 		t.Errorf("connected, it is %+v", h)
 	}
 	refused("another inventory", "d2")
-	w.must(SetHostState{Host: "host-a", Epoch: w.host("host-a").Epoch, State: fleet.HostUnreachable, At: at(31)}, w.brief("host-a", "d1"))
+	w.must(SetHostState{Host: "host-a", Epoch: w.host("host-a").Epoch, State: fleet.HostUnreachable, At: at(31)}, w.brief("d1"))
 	w.must(w.says(func(inv *fleet.Inventory) { inv.Digest, inv.Images = "d2", []string{"a", "b"} }))
 	refused("an inventory of before", "d1")
 	w.must(w.says(func(inv *fleet.Inventory) { inv.Digest, inv.Images = "d3", []string{"a", "b"} })) // the same by another name
-	w.must(w.brief("host-a", "d3"))
+	w.must(w.brief("d3"))
 
 	// Whatever is compared with the ledger needs the ledger.
 	w.must(SetHostState{Host: "host-a", Epoch: w.host("host-a").Epoch, State: fleet.HostUnreachable, At: at(31)}, FenceHost{Host: "host-a", At: at(32)})
