@@ -48,7 +48,8 @@ func TestCUDARanges(t *testing.T) {
 func TestShortage(t *testing.T) {
 	free := fleet.Resources{MilliCPU: 10, MemoryMB: 20, DiskGB: 30}
 	for reason, need := range map[string]fleet.Resources{
-		"": free, "CPU": {MilliCPU: 11}, "memory": {MemoryMB: 21}, "container disk": {DiskGB: 31},
+		"": free, "CPU: needs 0.011 cores, at most 0.01 free": {MilliCPU: 11},
+		"memory: needs 0.021 GB, at most 0.02 GB free": {MemoryMB: 21}, "container disk: needs 31 GB, at most 30 GB free": {DiskGB: 31},
 	} {
 		err := Shortage(need, free)
 		var e *fleet.Error

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 
 	"gantry/fleet"
 )
@@ -102,6 +104,48 @@ var words = [...]string{
 	passes:            "",
 }
 
+// shortage says in words how much of a shared resource is needed and how much the best of the refused hosts has free. A
+// host that is asked for that has the GPUs that are wanted: what is short is held by pods beside them.
+func shortage(why refusal, need *fleet.Resources, most int64, gpus bool) string {
+	var needed, free string
+	switch most = max(0, most); why {
+	case refusedCPU:
+		needed, free = plural(need.MilliCPU, 1000, "core"), amount(most, 1000)
+	case refusedMemory:
+		needed, free = amount(need.MemoryMB, 1000)+" GB", amount(most, 1000)+" GB"
+	case refusedDisk:
+		needed, free = amount(need.DiskGB, 1)+" GB", amount(most, 1)+" GB"
+	}
+	text := fmt.Sprintf("%s: needs %s, at most %s free", words[why], needed, free)
+	if gpus {
+		text += "; the GPUs are free, other pods hold the rest"
+	}
+	return text
+}
+
+// amount writes a number of units; plural names them, too.
+func amount(n, unit int64) string { return strconv.FormatFloat(float64(n)/float64(unit), 'f', -1, 64) }
+
+func plural(n, unit int64, name string) string {
+	if n == unit {
+		return "1 " + name
+	}
+	return amount(n, unit) + " " + name + "s"
+}
+
+// leftOf is how much a host has free of the resource that a filter asks for; 0 for any other filter.
+func leftOf(why refusal, free *fleet.Resources) int64 {
+	switch why {
+	case refusedCPU:
+		return free.MilliCPU
+	case refusedMemory:
+		return free.MemoryMB
+	case refusedDisk:
+		return free.DiskGB
+	}
+	return 0
+}
+
 // String says in words why a host was refused.
 func (e exclusion) String() string {
 	switch e.why {
@@ -131,18 +175,47 @@ func excluded(q *question, c *Candidate) exclusion {
 }
 
 // tally counts refused hosts by reason.
-type tally map[exclusion]int
+type tally map[exclusion]refused
+
+// refused is a number of hosts, and how much the best of them has free of what is short.
+type refused struct {
+	hosts int
+	most  int64
+}
+
+// nothing is less than any host has free.
+const nothing = math.MinInt64
+
+// add counts hosts more, or less; most is nothing when what they have free does not count.
+func (t tally) add(e exclusion, hosts int, most int64) {
+	r, known := t[e]
+	if !known {
+		r.most = nothing
+	}
+	t[e] = refused{r.hosts + hosts, max(r.most, most)}
+}
+
+// host counts a host.
+func (t tally) host(q *question, c *Candidate) {
+	e := excluded(q, c)
+	t.add(e, 1, leftOf(e.why, &c.Free))
+}
 
 // error lists the reasons in the order of the filters. Hosts that pass are not told of.
-func (t tally) error() error {
+func (t tally) error(q *question) error {
 	order := slices.SortedFunc(maps.Keys(t), func(a, b exclusion) int {
 		return cmp.Or(int(a.why-b.why), a.free-b.free, a.total-b.total, cmp.Compare(a.standing, b.standing))
 	})
 	out := &fleet.Error{Code: fleet.CodeNoCapacity, Msg: NoCapacity}
 	for _, e := range order {
-		if e.why != passes && t[e] > 0 {
-			out.Excluded = append(out.Excluded, fleet.Exclusion{Reason: e.String(), Hosts: t[e]})
+		if e.why == passes || t[e].hosts <= 0 {
+			continue
 		}
+		reason := e.String()
+		if e.why == refusedCPU || e.why == refusedMemory || e.why == refusedDisk {
+			reason = shortage(e.why, &q.Need, t[e].most, q.GPU != nil)
+		}
+		out.Excluded = append(out.Excluded, fleet.Exclusion{Reason: reason, Hosts: t[e].hosts})
 	}
 	return out
 }

@@ -225,42 +225,64 @@ func (s *search) stock(n *node, limit int, total *int) {
 func (x *Index) explain(q *question, instead Instead) error {
 	t := tally{}
 	if q.Pinned != "" {
-		x.explainPinned(q, t)
+		x.explainPinned(q, instead, t)
 	} else {
 		for _, s := range x.shapes {
 			for _, p := range s.pools {
-				p.explain(q, t)
+				p.explain(q, instead, t)
 			}
 		}
 	}
 	for id, c := range instead {
 		if n := x.hosts[id]; n != nil {
-			t[excluded(q, &n.c)]--
+			t.add(excluded(q, &n.c), -1, nothing)
 		}
 		if c != nil {
-			t[excluded(q, c)]++
+			t.host(q, c)
 		}
 	}
-	return t.error()
+	return t.error(q)
 }
 
-func (x *Index) explainPinned(q *question, t tally) {
+func (x *Index) explainPinned(q *question, instead Instead, t tally) {
 	others := len(x.hosts)
 	if n := x.hosts[q.Pinned]; n != nil {
-		t[excluded(q, &n.c)]++
+		n.count(q, instead, t)
 		others--
 	}
-	t[exclusion{why: refusedPinned}] += others
+	t.add(exclusion{why: refusedPinned}, others, nothing)
+}
+
+// count counts a host. What one that is to be seen otherwise has free does not count.
+func (n *node) count(q *question, instead Instead, t tally) {
+	if _, other := instead[n.c.Host.ID]; other {
+		t.add(excluded(q, &n.c), 1, nothing)
+		return
+	}
+	t.host(q, &n.c)
+}
+
+// mostCPU returns the most that a host of the tree has free of its processors, and at least best; it leaves out those
+// that are to be seen otherwise.
+func (n *node) mostCPU(instead Instead, best int64) int64 {
+	for n != nil && n.free[ofCPU] > best {
+		if _, other := instead[n.c.Host.ID]; !other {
+			best = max(best, n.c.Free.MilliCPU)
+		}
+		best = n.left.mostCPU(instead, best)
+		n = n.right
+	}
+	return best
 }
 
 // explain counts the hosts of a pool.
-func (p *pool) explain(q *question, t tally) {
+func (p *pool) explain(q *question, instead Instead, t tally) {
 	if why := q.refuses(p); why != passes {
 		all := exclusion{why: why}
 		if why == refusedVolume {
 			all.kind = q.VolumeKind
 		}
-		t[all] += p.root.size
+		t.add(all, p.root.size, nothing)
 		return
 	}
 	all := exclusion{why: passes}
@@ -272,23 +294,27 @@ func (p *pool) explain(q *question, t tally) {
 		}
 	}
 	need := split3(&q.Need)
-	p.root.explain(q, all, &need, t)
+	p.root.explain(q, all, &need, instead, t)
 }
 
 // explain counts the hosts of a tree, where it can all at once; all is what refuses those that are large enough.
-func (n *node) explain(q *question, all exclusion, need *[shares]int64, t tally) {
+func (n *node) explain(q *question, all exclusion, need *[shares]int64, instead Instead, t tally) {
 	for n != nil {
 		if n.smallest[ofMemory] >= q.MinMemoryMB && n.smallest[ofCPU] >= q.MinMilliCPU {
 			if all.why == passes && n.free[ofCPU] < need[ofCPU] {
 				all.why = refusedCPU
 			}
 			if all.why != passes {
-				t[all] += n.size
+				most := int64(nothing)
+				if all.why == refusedCPU {
+					most = n.mostCPU(instead, nothing)
+				}
+				t.add(all, n.size, most)
 				return
 			}
 		}
-		t[excluded(q, &n.c)]++
-		n.left.explain(q, all, need, t)
+		n.count(q, instead, t)
+		n.left.explain(q, all, need, instead, t)
 		n = n.right
 	}
 }

@@ -91,7 +91,7 @@ func Shortage(need, free fleet.Resources) error {
 	}
 	return &fleet.Error{
 		Code: fleet.CodeNoCapacity, Msg: NoCapacity,
-		Excluded: []fleet.Exclusion{{Reason: exclusion{why: why}.String(), Hosts: 1}},
+		Excluded: []fleet.Exclusion{{Reason: shortage(why, &need, leftOf(why, &free), false), Hosts: 1}},
 	}
 }
 

@@ -33,9 +33,9 @@ func scan(req Request, candidates []Candidate) (Choice, error) {
 	}
 	t := tally{}
 	for i := range candidates {
-		t[excluded(&q, &candidates[i])]++
+		t.host(&q, &candidates[i])
 	}
-	return Choice{}, t.error()
+	return Choice{}, t.error(&q)
 }
 
 func indexOf(candidates []Candidate) *Index {
