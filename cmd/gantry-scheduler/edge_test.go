@@ -257,3 +257,34 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// The address of a pod's http port follows from what the scheduler serves, unless a balancer serves it otherwise.
+func TestProxyURL(t *testing.T) {
+	for name, c := range map[string]struct {
+		listening string
+		cmd       runCmd
+		want      string
+	}{
+		"plain":             {"127.0.0.1:18080", runCmd{ProxyDomain: "p.localhost"}, "http://p.localhost:18080"},
+		"plain, port 80":    {"0.0.0.0:80", runCmd{ProxyDomain: "p.localhost"}, "http://p.localhost"},
+		"TLS":               {"[::]:443", runCmd{ProxyDomain: "p.example.com", Edge: edgeFlags{TLSCert: []string{"c"}}}, "https://p.example.com"},
+		"TLS, another port": {"[::]:8443", runCmd{ProxyDomain: "p.example.com", Edge: edgeFlags{ACMEName: []string{"a"}}}, "https://p.example.com:8443"},
+		"behind a balancer": {"127.0.0.1:80", runCmd{ProxyDomain: "p.example.com", ProxyURL: "https://p.example.com/"}, "https://p.example.com"},
+		"no proxy":          {"127.0.0.1:80", runCmd{}, ""},
+	} {
+		addr, err := net.ResolveTCPAddr("tcp", c.listening)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.cmd.proxyURL(addr); got != c.want || c.cmd.checkProxyURL() != nil {
+			t.Errorf("%s: got %q, %v", name, got, c.cmd.checkProxyURL())
+		}
+	}
+	for _, bad := range []string{
+		"p.example.com", "ftp://p.example.com", "https://", "https://other.example.com", "https://p.example.com/x", "https://p.example.com?q", "https://me@p.example.com", "://",
+	} {
+		if err := (&runCmd{ProxyDomain: "p.example.com", ProxyURL: bad}).checkProxyURL(); err == nil || !strings.Contains(err.Error(), "--proxy-url") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
