@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/pki"
+	"gantry/internal/share"
 )
 
 // A forwarded request may wait long for its answer. So it is the connection that tells a peer that is gone from one that takes its time.
@@ -33,6 +34,9 @@ func (c *PeerConn) Identity() (pki.Identity, error) { return ConnIdentity(c.tls)
 // ConnIdentity returns the identity in the verified certificate of the other end of a connection from DialRaft or a Mux, or
 // ErrNoIdentity.
 func ConnIdentity(conn net.Conn) (pki.Identity, error) {
+	if counted, ok := conn.(*share.Conn); ok {
+		conn = counted.NetConn()
+	}
 	if peer, ok := conn.(*PeerConn); ok {
 		conn = peer.tls
 	}

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"gantry/internal/pki"
+	"gantry/internal/share"
 )
 
 // Defaults and limits of a Mux.
 const (
 	defaultHandshakeTimeout = 10 * time.Second
-	defaultMaxHandshakes    = 256
 	maxAcceptDelay          = time.Second
 )
 
@@ -24,9 +24,10 @@ const (
 type MuxConfig struct {
 	// HandshakeTimeout bounds the time from accept until the connection is taken by its listener; 10 s by default.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds the connections within that time; 256 by default. When all are in use no more are accepted: the kernel's
-	// backlog holds the others.
-	MaxHandshakes int
+	// MaxStrangers bounds the connections that have shown no certificate (yet), of which one address has a quarter; 1024 by
+	// default. What is above an address's part is closed. When all are in use no more are accepted for a moment: the kernel's
+	// backlog holds the others, until one is done, or is so old that it gives way.
+	MaxStrangers int
 	// Refuse is asked for the certificate of every client that wants Raft or HTTP, within the handshake: with an error it gets neither.
 	// It answers at once. nil: no scheduler of the cluster is refused. Services of gRPC refuse by themselves, so that the caller is
 	// told why.
@@ -41,6 +42,7 @@ type Mux struct {
 	ln     net.Listener
 	tls    *tls.Config
 	config MuxConfig
+	crowds crowds
 	grpc   *muxListener
 	raft   *muxListener
 	http   *muxListener
@@ -60,8 +62,8 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 	if config.HandshakeTimeout <= 0 {
 		config.HandshakeTimeout = defaultHandshakeTimeout
 	}
-	if config.MaxHandshakes <= 0 {
-		config.MaxHandshakes = defaultMaxHandshakes
+	if config.MaxStrangers <= 0 {
+		config.MaxStrangers = defaultMaxStrangers
 	}
 	thinListener(ln)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -69,6 +71,7 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 		ln:     ln,
 		tls:    tlsConfig,
 		config: config,
+		crowds: newCrowds(config.MaxStrangers),
 		grpc:   newMuxListener(ln.Addr()),
 		raft:   newMuxListener(ln.Addr()),
 		http:   newMuxListener(ln.Addr()),
@@ -109,22 +112,15 @@ func (m *Mux) closeListeners() {
 }
 
 func (m *Mux) accept(ctx context.Context) {
-	slots := make(chan struct{}, m.config.MaxHandshakes)
 	var delay time.Duration
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		conn, err := m.ln.Accept()
+		raw, err := m.ln.Accept()
 		switch {
 		case err == nil:
 			delay = 0
-			m.wg.Go(func() {
-				defer func() { <-slots }()
-				m.serve(ctx, conn)
-			})
+			if conn, ration := m.crowds.take(ctx, raw); conn != nil {
+				m.wg.Go(func() { m.serve(ctx, conn, ration) })
+			}
 			continue
 		case ctx.Err() != nil:
 			return
@@ -134,7 +130,6 @@ func (m *Mux) accept(ctx context.Context) {
 			return
 		}
 		// Out of file descriptors or memory: waiting is all that helps.
-		<-slots
 		delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
 		m.config.Log.Warn("cannot accept connections", "err", err, "retry", delay)
 		select {
@@ -145,12 +140,19 @@ func (m *Mux) accept(ctx context.Context) {
 	}
 }
 
+// Strangers tells of the connections that have shown no certificate.
+func (m *Mux) Strangers() share.Counts { return m.crowds.strangers.Counts() }
+
 // serve takes one connection from accept to its listener.
-func (m *Mux) serve(ctx context.Context, raw net.Conn) {
+func (m *Mux) serve(ctx context.Context, raw *share.Conn, ration *rationed) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.HandshakeTimeout)
 	defer cancel()
 	conn := tls.Server(raw, m.tls)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	err := conn.HandshakeContext(ctx)
+	if err == nil {
+		err = m.crowds.known(raw, ration, whoIs(conn))
+	}
+	if err != nil {
 		m.report(raw.RemoteAddr(), err) //nolint:contextcheck // only logs
 		_ = raw.Close()
 		return
@@ -166,6 +168,15 @@ func (m *Mux) serve(ctx context.Context, raw net.Conn) {
 		m.config.Log.Debug("connection dropped", "remote", raw.RemoteAddr().String(), "err", err)
 		_ = conn.Close()
 	}
+}
+
+// whoIs returns whom the other end has shown to be; nil: nobody.
+func whoIs(conn *tls.Conn) *pki.Identity {
+	who, err := verifiedIdentity(conn.ConnectionState())
+	if err != nil {
+		return nil
+	}
+	return &who
 }
 
 // report keeps what anybody on the network can provoke out of the normal log.

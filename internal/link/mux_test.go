@@ -275,11 +275,17 @@ func TestMuxClosesGarbageAndServesOn(t *testing.T) {
 
 // TestHungHandshakesEnd fills every slot with connections that say nothing: they are closed after the deadline and others are served.
 func TestHungHandshakesEnd(t *testing.T) {
-	p := newPort(t, MuxConfig{HandshakeTimeout: 300 * time.Millisecond, MaxHandshakes: 2})
+	p := newPort(t, MuxConfig{HandshakeTimeout: 300 * time.Millisecond, MaxStrangers: 8})
 	serveHealth(t, p.mux.GRPC())
 	var hung []net.Conn
-	for range 4 {
-		hung = append(hung, dialTCP(t, p.addr))
+	for i := range 8 {
+		dialer := net.Dialer{Timeout: testDeadline, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i/2))}}
+		conn, err := dialer.Dial("tcp", p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		hung = append(hung, conn)
 	}
 	if _, err := whoami(t, p.addr, hostCreds(t, newStore(t, p.ca, hostID))); err != nil {
 		t.Errorf("behind hung handshakes: %v", err)
@@ -324,7 +330,7 @@ func TestClosedListenerLeavesTheOtherOpen(t *testing.T) {
 
 // TestCloseEndsEverything closes the port while handshakes hang, connections wait to be taken and both listeners accept.
 func TestCloseEndsEverything(t *testing.T) {
-	p := newPort(t, MuxConfig{HandshakeTimeout: time.Hour, MaxHandshakes: 4})
+	p := newPort(t, MuxConfig{HandshakeTimeout: time.Hour, MaxStrangers: 8})
 	hung := dialTCP(t, p.addr)
 	waiting, err := DialRaft(testContext(t), newStore(t, p.ca, schedulerID), p.addr)
 	if err != nil {

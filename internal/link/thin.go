@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"syscall"
 	"time"
@@ -25,8 +24,12 @@ const tcpRTOMax = 44 // TCP_RTO_MAX_MS of Linux 6.15
 // again at even intervals rather than ever more rarely, and the connection breaks when sent bytes stay unconfirmed for longer than
 // unconfirmed; 0: for as long as the system has it. What is no TCP connection stays as it is.
 func Thin(conn net.Conn, unconfirmed time.Duration) {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
+	for {
+		outer, ok := conn.(interface{ NetConn() net.Conn }) // such as *tls.Conn
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {

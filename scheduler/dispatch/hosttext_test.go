@@ -39,7 +39,7 @@ func FuzzHostText(f *testing.F) {
 // TestTextsOfAHostAreBounded: a host that is broken must fill neither the memory nor a client's terminal.
 func TestTextsOfAHostAreBounded(t *testing.T) {
 	w := newWire(t)
-	long := strings.Repeat("€", 1<<20)
+	long := strings.Repeat("€", 1<<18)
 	bounded := func(what string, err error) {
 		t.Helper()
 		if err == nil || len(err.Error()) > maxHostText+100 || !utf8.ValidString(err.Error()) || !strings.Contains(err.Error(), "€€€") {

@@ -48,7 +48,7 @@ func (c *crowd) join(i int) {
 	g := c.yard.join(id)
 	ctx, cancel := context.WithCancel(c.ctx)
 	stream, err := g.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "Session", ServerStreams: true, ClientStreams: true},
-		link.Link_Session_FullMethodName, grpc.ForceCodec(bytesCodec{}), grpc.MaxCallRecvMsgSize(maxMessage))
+		link.Link_Session_FullMethodName, grpc.ForceCodec(bytesCodec{}), grpc.MaxCallRecvMsgSize(64<<20))
 	check(c, err)
 	check(c, stream.SendMsg(&link.Up{Kind: &link.Up_Hello{Hello: &link.Hello{
 		MachineId: "m-" + string(id), BootId: "b", Run: fleet.NewID(), Inventory: &link.Inventory{

@@ -71,8 +71,11 @@ const (
 	defaultCertLife = 7 * 24 * time.Hour
 
 	proposeTimeout = 10 * time.Second
-	maxMessage     = 64 << 20 // bytes; the largest full set
+	maxMessage     = 4 << 20 // bytes from a host: the hello of one with thousands of pods; no other has so many
+	maxStreams     = 1 << 14 // of one host's connection: a session, and a tunnel for each request to a pod
 	minPing        = 5 * time.Second
+	idleHost       = 5 * time.Minute  // a connection without a call
+	probeHost      = 30 * time.Second // of a connection on which nothing came
 	// bufferSize is that of a connection in each direction. There are ten thousand, and hardly any has
 	// more to say than a heartbeat.
 	bufferSize = 4 << 10
@@ -132,16 +135,19 @@ func New(c Config) *Server {
 	return s
 }
 
-// GRPC returns a gRPC server with the link's services, for a listener whose connections have passed
-// their TLS handshake.
-func (s *Server) GRPC() *grpc.Server {
-	g := grpc.NewServer(
+// GRPC returns a gRPC server with the link's services, for a listener whose connections have passed their TLS handshake. Whoever
+// has no certificate reaches joins alone, within the bounds of link.NewServer.
+func (s *Server) GRPC() *link.Server {
+	g := link.NewServer(
 		grpc.Creds(link.ThinServerCredentials(unconfirmed)),
+		[]string{link.Join_Join_FullMethodName, link.Peer_JoinMember_FullMethodName},
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.InitialWindowSize(link.StreamWindow), grpc.InitialConnWindowSize(link.ConnWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleHost, Time: probeHost, Timeout: unconfirmed}),
 	)
 	link.RegisterLinkServer(g, s)
 	link.RegisterJoinServer(g, s)

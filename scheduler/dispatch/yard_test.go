@@ -37,6 +37,7 @@ type yard struct {
 	said   *safeBuffer
 
 	barriers atomic.Int64
+	follows  atomic.Bool
 	mu       sync.Mutex // guards the fields below
 	store    *state.Store
 	index    uint64
@@ -85,7 +86,7 @@ func (y *yard) Barrier(context.Context) error {
 	y.barriers.Add(1)
 	return nil
 }
-func (y *yard) IsLeader() bool { return true }
+func (y *yard) IsLeader() bool { return !y.follows.Load() }
 
 func (y *yard) do(cmds ...state.Command) {
 	y.Helper()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -52,7 +51,7 @@ type process struct {
 	dispatch *dispatch.Server
 	service  *scheduler.Service
 	mux      *link.Mux
-	grpc     *grpc.Server
+	grpc     *link.Server
 	cancel   context.CancelFunc
 	done     chan struct{}
 	dying    atomic.Bool
