@@ -187,12 +187,19 @@ func writeFramed(w io.Writer, packet []byte) error {
 	return err
 }
 
-func readFramed(r io.Reader) ([]byte, error) {
+func readFramed(r io.Reader) ([]byte, error) { return readFramedUpTo(r, dns.MaxMsgSize) }
+
+// readFramedUpTo is readFramed for a message of which no more is believed than most bytes.
+func readFramedUpTo(r io.Reader, most int) ([]byte, error) {
 	var length [2]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
 	}
-	packet := make([]byte, binary.BigEndian.Uint16(length[:]))
+	size := int(binary.BigEndian.Uint16(length[:]))
+	if size > most {
+		return nil, errors.New("the message is too long")
+	}
+	packet := make([]byte, size)
 	_, err := io.ReadFull(r, packet)
 	return packet, err
 }

@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	tcpIdle   = 5 * time.Second // for the next question, whole, and for an answer to be taken
-	acceptGap = 50 * time.Millisecond
+	// maxQuestion is how many bytes of a question over TCP are read: one question, and what EDNS0 adds.
+	maxQuestion = 4 << 10
+	tcpIdle     = 5 * time.Second // for the next question, whole, and for an answer to be taken
+	acceptGap   = 50 * time.Millisecond
 )
 
 type counter = atomic.Uint64
@@ -260,7 +262,7 @@ func (s *Server) serveTCP(ctx context.Context, conn *net.TCPConn, from netip.Add
 		if ctx.Err() != nil {
 			return
 		}
-		packet, err := readFramed(conn)
+		packet, err := readFramedUpTo(conn, maxQuestion)
 		if err != nil {
 			return
 		}

@@ -2,9 +2,11 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -391,5 +393,19 @@ func BenchmarkInternalNames(b *testing.B) {
 			})
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "questions/s")
 		})
+	}
+}
+
+// TestALongQuestionIsNotRead: over TCP a message says first how long it is, and a pod may say anything.
+func TestALongQuestionIsNotRead(t *testing.T) {
+	_, server := served(t)
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: local(1).AsSlice()}}).Dial("tcp", server)
+	must(t, err)
+	defer func() { _ = conn.Close() }()
+	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	_, err = conn.Write([]byte{0xff, 0xff})
+	must(t, err)
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection is open: %v", err)
 	}
 }
