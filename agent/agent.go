@@ -22,6 +22,7 @@ import (
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/scrape"
 	"gantry/netctl"
 )
 
@@ -62,9 +63,11 @@ type Config struct {
 	S3Socket    string    // where gantry-s3 of this host asks, in a folder of its own; empty, or without Volumes: nowhere
 	Images      Images    // looks after images without a pod that asks; nil: nobody does
 	ImageRoom   ImageRoom // when images are removed that nobody needs
-	// Metrics is where Prometheus may ask, host:port on loopback; empty: nowhere.
+	// Metrics is where Prometheus may ask, host:port on loopback, or anywhere with MetricsTLS; empty: nowhere.
 	Metrics string
-	Publish Publish
+	// MetricsTLS reads what shows who may ask there; nil: anybody, in the clear.
+	MetricsTLS func() (scrape.Material, error)
+	Publish    Publish
 	// FindPublish is asked again and again while Publish has ports and no address, such as on a machine
 	// whose network comes up late; nil: never. The answer may have no address either.
 	FindPublish func() (Publish, error)

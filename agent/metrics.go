@@ -28,10 +28,6 @@ const (
 	tookAll     = "all"
 )
 
-// CheckMetrics says what is wrong with an address of Config.Metrics that is not empty. Whoever reaches it
-// can read which pods the host has, so it is on loopback.
-func CheckMetrics(addr string) error { return scrape.CheckAddress(addr) }
-
 // metrics counts what happens on the host. Its methods are safe for concurrent use; a nil one counts nothing.
 type metrics struct {
 	registry *prometheus.Registry
@@ -177,7 +173,7 @@ func (d *daemon) serveMetrics(ctx context.Context) {
 
 // scraped is what answers scrapers.
 func (d *daemon) scraped() scrape.Server {
-	return scrape.Server{Addr: d.Metrics, Registry: d.metrics.registry, Healthz: d.healthz, Log: d.Log}
+	return scrape.Server{Addr: d.Metrics, Registry: d.metrics.registry, Healthz: d.healthz, Log: d.Log, Secure: d.MetricsTLS}
 }
 
 // healthz says whether the agent still goes round. Whether a scheduler or containerd can be reached is no

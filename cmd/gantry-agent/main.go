@@ -218,7 +218,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	conf := agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
-		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, KeepLost: c.KeepLostData, Publish: publish,
+		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, MetricsTLS: c.Scrape.Source(), KeepLost: c.KeepLostData, Publish: publish,
 		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Files: filesProgram, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },

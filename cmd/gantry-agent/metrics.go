@@ -1,22 +1,12 @@
 package main
 
-import (
-	"fmt"
-
-	"gantry/agent"
-)
+import "gantry/internal/scrape"
 
 // metricsFlags say where Prometheus may ask.
 type metricsFlags struct {
-	Metrics string `default:"127.0.0.1:9412" help:"Address of the host's loopback at which Prometheus reads metrics (/metrics) and others whether the agent goes round (/healthz); empty: none." placeholder:"HOST:PORT"`
+	Metrics string `default:"127.0.0.1:9412" help:"Address at which Prometheus reads metrics (/metrics) and others whether the agent goes round (/healthz), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
+
+	Scrape scrape.Flags `embed:""`
 }
 
-func (f metricsFlags) validate() error {
-	if f.Metrics == "" {
-		return nil
-	}
-	if err := agent.CheckMetrics(f.Metrics); err != nil {
-		return fmt.Errorf("--metrics %w", err)
-	}
-	return nil
-}
+func (f metricsFlags) validate() error { return f.Scrape.Validate(f.Metrics) }

@@ -24,6 +24,7 @@ const (
 	askReady  = "ready"  // nothing: it serves
 	askAlive  = "alive"  // nothing: it serves still
 	askScrape = "scrape" // a listener for those who ask for metrics, as a descriptor
+	askShown  = "shown"  // scrape.Material: who may ask for metrics
 )
 
 const (
@@ -38,8 +39,12 @@ type servingConfig struct {
 	TLS     bool     `json:"tls,omitempty"`
 	Addr    string   `json:"addr"`
 	Metrics string   `json:"metrics,omitempty"` // where Prometheus asks; empty: nowhere
-	Version string   `json:"version"`
-	Debug   bool     `json:"debug,omitempty"`
+	// ScrapeTLS says that metrics are served over TLS, with askShown.
+	ScrapeTLS bool   `json:"scrapeTLS,omitempty"`
+	Version   string `json:"version"`
+	// PerAddress is how many connections one address has.
+	PerAddress int  `json:"perAddress"`
+	Debug      bool `json:"debug,omitempty"`
 	// Alive is how often to say that it serves; 0: nobody asks.
 	Alive time.Duration `json:"alive,omitempty"`
 }
@@ -199,6 +204,8 @@ func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
 			f, err = s.dialAgent()
 		case askScrape:
 			f, err = s.listenScrape()
+		case askShown:
+			value, err = s.scrape()
 		case askReady:
 			ready()
 		case askAlive:

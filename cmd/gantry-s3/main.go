@@ -31,15 +31,18 @@ type cli struct {
 }
 
 type runCmd struct {
-	AgentSocket  string   `type:"path" help:"Socket of this host's agent for gantry-s3, instead of --agent-data-dir." placeholder:"FILE"`
-	AgentDataDir string   `type:"path" help:"Data folder of this host's agent, as the agent has it." placeholder:"DIR"`
-	Region       string   `required:"" help:"The data center, which is the region of clients." placeholder:"DATA-CENTER"`
-	Listen       string   `required:"" help:"Address for clients." placeholder:"HOST:PORT"`
-	TLSCert      string   `name:"tls-cert" type:"path" help:"Certificate chain, PEM; without it clients are answered over plain HTTP. A changed file counts within a minute." placeholder:"FILE"`
-	TLSKey       string   `name:"tls-key" type:"path" help:"Key of the certificate, PEM." placeholder:"FILE"`
-	Domain       []string `help:"A bucket is also named by a host name BUCKET.DOMAIN; may be repeated." placeholder:"DOMAIN"`
-	Metrics      string   `default:"127.0.0.1:9414" help:"Address of this host's loopback at which Prometheus reads metrics (/metrics); empty: none." placeholder:"HOST:PORT"`
-	User         string   `help:"User on the host that the serving process is, by name or number, who must own nothing; default: gantry-s3 where there is one, else 2147287040." placeholder:"NAME|UID"`
+	AgentSocket   string   `type:"path" help:"Socket of this host's agent for gantry-s3, instead of --agent-data-dir." placeholder:"FILE"`
+	AgentDataDir  string   `type:"path" help:"Data folder of this host's agent, as the agent has it." placeholder:"DIR"`
+	Region        string   `required:"" help:"The data center, which is the region of clients." placeholder:"DATA-CENTER"`
+	Listen        string   `required:"" help:"Address for clients." placeholder:"HOST:PORT"`
+	TLSCert       string   `name:"tls-cert" type:"path" help:"Certificate chain, PEM; without it clients are answered over plain HTTP. A changed file counts within a minute." placeholder:"FILE"`
+	TLSKey        string   `name:"tls-key" type:"path" help:"Key of the certificate, PEM." placeholder:"FILE"`
+	Domain        []string `help:"A bucket is also named by a host name BUCKET.DOMAIN; may be repeated." placeholder:"DOMAIN"`
+	Metrics       string   `default:"127.0.0.1:9414" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
+	MaxPerAddress int      `default:"512" help:"Connections of one client address (an IPv6 /64 is one) at a time, of 4096 in all." placeholder:"N"`
+	User          string   `help:"User on the host that the serving process is, by name or number, who must own nothing; default: gantry-s3 where there is one, else 2147287040." placeholder:"NAME|UID"`
+
+	Scrape scrape.Flags `embed:""`
 }
 
 type checkConfigCmd struct {
@@ -95,11 +98,10 @@ func (c *runCmd) validate() error {
 			faults = append(faults, err)
 		}
 	}
-	if c.Metrics != "" {
-		if err := scrape.CheckAddress(c.Metrics); err != nil {
-			faults = append(faults, fmt.Errorf("--metrics %w", err))
-		}
+	if c.MaxPerAddress < 1 || c.MaxPerAddress > maxClients {
+		faults = append(faults, fmt.Errorf("--max-per-address must be 1 to %d", maxClients))
 	}
+	faults = append(faults, c.Scrape.Validate(c.Metrics))
 	for _, d := range c.Domain {
 		if strings.Trim(d, ".") == "" || strings.ContainsAny(d, "/: ") {
 			faults = append(faults, fmt.Errorf("--domain %q is no domain", d))
@@ -149,12 +151,13 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	s := &supervisor{
 		conf: servingConfig{
 			Region: c.Region, Domains: c.Domain, TLS: c.TLSCert != "", Addr: l.Addr().String(), Metrics: c.Metrics, Version: version,
-			Debug: log.Enabled(ctx, slog.LevelDebug), Alive: watchdog.Every(),
+			Debug: log.Enabled(ctx, slog.LevelDebug), Alive: watchdog.Every(), PerAddress: c.MaxPerAddress, ScrapeTLS: c.Scrape.Used(),
 		},
 		who:    who,
 		listen: file,
 		socket: c.socket(),
 		tls:    c.readTLS,
+		scrape: c.Scrape.Read,
 		log:    log,
 	}
 	return s.run(ctx)

@@ -29,7 +29,7 @@ func must(t testing.TB, err error) {
 }
 
 func TestSettings(t *testing.T) {
-	good := runCmd{AgentDataDir: "/var/lib/gantry-agent", Region: "EU-RO-1", Listen: "127.0.0.1:0", Domain: []string{"s3.example"}}
+	good := runCmd{AgentDataDir: "/var/lib/gantry-agent", Region: "EU-RO-1", Listen: "127.0.0.1:0", Domain: []string{"s3.example"}, MaxPerAddress: 512}
 	must(t, good.validate())
 	if got := good.socket(); got != "/run/gantry-54b2/s3/agent.sock" {
 		t.Errorf("the agent's socket is %s", got)
@@ -40,6 +40,7 @@ func TestSettings(t *testing.T) {
 		"--listen":              func(c *runCmd) { c.Listen = "9000" },
 		"go together":           func(c *runCmd) { c.TLSCert = "/x" },
 		"--tls-cert":            func(c *runCmd) { c.TLSCert, c.TLSKey = "/none", "/none" },
+		"--max-per-address":     func(c *runCmd) { c.MaxPerAddress = 5000 },
 		"--domain":              func(c *runCmd) { c.Domain = []string{"a:9000"} },
 		"no user":               func(c *runCmd) { c.User = "nobody-of-this-name" },
 		"is root's":             func(c *runCmd) { c.User = "root" },

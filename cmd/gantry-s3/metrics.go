@@ -70,7 +70,14 @@ func (m *metrics) serve(ctx context.Context, conf servingConfig, super *control,
 	if conf.Metrics == "" {
 		return
 	}
-	scrape.Server{Addr: conf.Metrics, Registry: m.registry, Log: log, Listen: func(context.Context) (net.Listener, error) {
+	var secure func() (scrape.Material, error)
+	if conf.ScrapeTLS {
+		secure = func() (out scrape.Material, err error) {
+			_, err = super.ask(askShown, &out)
+			return out, err
+		}
+	}
+	scrape.Server{Addr: conf.Metrics, Registry: m.registry, Log: log, Secure: secure, Listen: func(context.Context) (net.Listener, error) {
 		file, err := super.ask(askScrape, nil)
 		if err != nil {
 			return nil, err

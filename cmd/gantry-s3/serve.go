@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"gantry/internal/share"
 	"gantry/storage/s3"
 	"gantry/storage/s3/door"
 )
@@ -57,7 +57,7 @@ func serve() error {
 		return fmt.Errorf("the listener: %w", err)
 	}
 	_ = file.Close() // l is a copy
-	l = &fewListener{Listener: l, seats: make(chan struct{}, maxClients)}
+	l = share.Listen(l, share.Seats{All: maxClients, Each: conf.PerAddress})
 	seen := newMetrics(conf)
 	ctx, cancel := context.WithCancel(ctx)
 	var loops sync.WaitGroup
@@ -123,7 +123,8 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 	protocols.SetHTTP1(true) // all that S3's clients speak
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerWithin, IdleTimeout: idleClient, MaxHeaderBytes: maxHeader, Protocols: &protocols,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: share.State,
+		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
@@ -142,42 +143,6 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 		return err
 	}
 	return nil
-}
-
-// fewListener takes no more connections than it has seats for. The others wait.
-type fewListener struct {
-	net.Listener
-	seats chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *fewListener) Accept() (net.Conn, error) {
-	l.seats <- struct{}{}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.seats
-		return nil, err
-	}
-	return &seatedConn{Conn: c, leave: func() { <-l.seats }}, nil
-}
-
-type seatedConn struct {
-	net.Conn
-	left  atomic.Bool
-	leave func()
-}
-
-// Close implements net.Conn.
-func (c *seatedConn) Close() error {
-	if c.left.CompareAndSwap(false, true) {
-		c.leave()
-	}
-	return c.Conn.Close()
-}
-
-// ReadFrom keeps the kernel's way of sending files, which only the connection itself knows.
-func (c *seatedConn) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(c.Conn, r)
 }
 
 // certificates has the certificate that the supervisor has at the time.

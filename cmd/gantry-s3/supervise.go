@@ -14,6 +14,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/scrape"
 )
 
 const (
@@ -30,6 +32,7 @@ type supervisor struct {
 	listen *os.File
 	socket string // of the agent
 	tls    func() (servingTLS, error)
+	scrape func() (scrape.Material, error)
 	log    *slog.Logger
 
 	served atomic.Bool // once

@@ -1,23 +1,28 @@
-// Package scrape is how daemons are looked at: it serves their metrics to Prometheus on loopback, and counts HTTP requests.
+// Package scrape is how daemons are looked at: it serves their metrics to Prometheus, on loopback or over TLS, and counts HTTP requests.
 package scrape
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"gantry/internal/share"
 )
 
-// Connections is how many scrapers may be connected at a time.
-const Connections = 16
+// Connections is how many scrapers may be connected at a time, and PerAddress how many of one address.
+const (
+	Connections = 32
+	PerAddress  = 16
+)
 
 const (
 	timeout     = 10 * time.Second
@@ -37,6 +42,15 @@ func CheckAddress(addr string) error {
 	return nil
 }
 
+// checkAnyAddress says what is wrong with an address that others may reach.
+func checkAnyAddress(addr string) error {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil || at.Port() == 0 {
+		return errors.New("must be an address and a port of this host, such as 10.0.0.7:9412")
+	}
+	return nil
+}
+
 // NewRegistry returns a registry with the metrics of the process and of Go.
 func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
@@ -46,12 +60,14 @@ func NewRegistry() *prometheus.Registry {
 
 // Server answers scrapers. Registry and Log must be set.
 type Server struct {
-	Addr     string // of loopback; for the log, and where Listen is nil
+	Addr     string // for the log, and where Listen is nil
 	Registry *prometheus.Registry
 	Healthz  http.HandlerFunc // answers GET /healthz; nil: nothing does
 	Log      *slog.Logger
 	// Listen opens the listener; nil: at Addr.
 	Listen func(context.Context) (net.Listener, error)
+	// Secure reads what TLS needs, and what shows who may read metrics. nil: plain HTTP to anybody, so Addr is of loopback.
+	Secure func() (Material, error)
 }
 
 // Run answers scrapers until ctx ends. No daemon needs them, and whoever may open a port must not keep one from its work:
@@ -90,30 +106,21 @@ func (s Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Healthz != nil {
 		mux.HandleFunc("GET /healthz", s.Healthz)
 	}
-	open := &few{most: Connections}
+	var handler http.Handler = mux
+	l = share.Listen(l, share.Seats{All: Connections, Each: PerAddress})
+	if s.Secure != nil {
+		k := &keeper{read: s.Secure}
+		if _, _, err := k.current(); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		l, handler = tls.NewListener(l, k.tls()), k.guard(mux)
+	}
 	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: 2 * timeout, IdleTimeout: idle,
-		MaxHeaderBytes: headerBytes, ConnState: open.changed, DisableGeneralOptionsHandler: true,
+		Handler: handler, ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: 2 * timeout, IdleTimeout: idle,
+		MaxHeaderBytes: headerBytes, ConnState: share.State, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	return srv.Serve(l)
-}
-
-// few closes connections above a number.
-type few struct {
-	most int64
-	open atomic.Int64
-}
-
-func (f *few) changed(conn net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		if f.open.Add(1) > f.most {
-			_ = conn.Close() // the server sees it closed and tells StateClosed
-		}
-	case http.StateClosed, http.StateHijacked:
-		f.open.Add(-1)
-	}
 }

@@ -43,6 +43,15 @@ func (c *Conn) NetConn() net.Conn { return c.Conn }
 // ReadFrom keeps the kernel's way of sending files, which only the connection itself knows.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
+// CloseWrite says that nothing more comes, where the connection can tell that apart from its end. What a server answers before it
+// has read all of a request is lost without it.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 // Since returns when the connection was accepted.
 func (c *Conn) Since() time.Time { return c.since }
 
