@@ -65,7 +65,7 @@ func decode(data []byte, body *rule, v any) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	tree, err := readValue(dec, "$", 0)
+	tree, err := (&reader{Decoder: dec, body: body}).value(0)
 	if err != nil {
 		return err
 	}
@@ -96,9 +96,38 @@ func decode(data []byte, body *rule, v any) error {
 	return nil
 }
 
-// readValue reads one value, token by token: json.Unmarshal would take duplicate keys and has a
+// reader reads a request's body. Of names it repeats those alone that the API has.
+type reader struct {
+	*json.Decoder
+	body *rule
+	at   []string // names of the properties that it is in
+}
+
+// path tells where it is.
+func (dec *reader) path() string {
+	path := "$"
+	for _, name := range dec.at {
+		if dec.body.apiHas(name) {
+			path = join(path, name)
+		} else {
+			path += ".*"
+		}
+	}
+	return path
+}
+
+// twice refuses a property that is given twice.
+func (dec *reader) twice(name string) error {
+	told := "a property"
+	if dec.body.apiHas(name) {
+		told = "property " + quoteName(name)
+	}
+	return &fleet.Error{Code: fleet.CodeMalformed, Msg: "the JSON has a property twice", Details: []string{dec.path() + ": " + told + " is given twice"}}
+}
+
+// value reads one value, token by token: json.Unmarshal would take duplicate keys and has a
 // depth limit of its own that is far too high.
-func readValue(dec *json.Decoder, path string, depth int) (any, error) {
+func (dec *reader) value(depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, malformed(fmt.Sprintf("the JSON is nested deeper than %d levels", maxDepth))
 	}
@@ -110,20 +139,20 @@ func readValue(dec *json.Decoder, path string, depth int) (any, error) {
 	case json.Delim('['):
 		list := []any{}
 		for dec.More() {
-			item, err := readValue(dec, path, depth+1)
+			item, err := dec.value(depth + 1)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, item)
 		}
-		return list, readClose(dec)
+		return list, dec.end()
 	case json.Delim('{'):
-		return readObject(dec, path, depth)
+		return dec.object(depth)
 	}
 	return tok, nil
 }
 
-func readObject(dec *json.Decoder, path string, depth int) (any, error) {
+func (dec *reader) object(depth int) (any, error) {
 	object := map[string]any{}
 	for dec.More() {
 		tok, err := dec.Token()
@@ -132,19 +161,19 @@ func readObject(dec *json.Decoder, path string, depth int) (any, error) {
 			return nil, malformed(fmt.Sprintf("the JSON is broken near byte %d", dec.InputOffset()))
 		}
 		if _, twice := object[name]; twice {
-			return nil, &fleet.Error{
-				Code: fleet.CodeMalformed, Msg: "the JSON has a property twice",
-				Details: []string{path + ": property " + quoteName(name) + " is given twice"},
-			}
+			return nil, dec.twice(name)
 		}
-		if object[name], err = readValue(dec, join(path, name), depth+1); err != nil {
+		dec.at = append(dec.at, name)
+		object[name], err = dec.value(depth + 1)
+		dec.at = dec.at[:len(dec.at)-1]
+		if err != nil {
 			return nil, err
 		}
 	}
-	return object, readClose(dec)
+	return object, dec.end()
 }
 
-func readClose(dec *json.Decoder) error {
+func (dec *reader) end() error {
 	if _, err := dec.Token(); err != nil {
 		return malformed(fmt.Sprintf("the JSON is broken near byte %d", dec.InputOffset()))
 	}

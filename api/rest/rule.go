@@ -38,6 +38,8 @@ type rule struct {
 	others   *rule // of the values of other properties
 	closed   bool  // no other properties
 	maxProps *int
+
+	reg huma.Registry // all schemas of the API
 }
 
 // compile makes a rule of a schema. It knows the keywords that this package's schemas use and
@@ -53,7 +55,7 @@ func compile(reg huma.Registry, s *huma.Schema) (*rule, error) {
 	out := &rule{
 		kind: s.Type, nullable: s.Nullable, min: s.Minimum, max: s.Maximum, minLen: s.MinLength, maxLen: s.MaxLength,
 		minItems: s.MinItems, maxItems: s.MaxItems, maxProps: s.MaxProperties,
-		required: slices.Sorted(slices.Values(s.Required)), dateTime: s.Format == "date-time",
+		required: slices.Sorted(slices.Values(s.Required)), dateTime: s.Format == "date-time", reg: reg,
 	}
 	for _, e := range s.Enum {
 		out.enum = append(out.enum, fmt.Sprint(e))
@@ -141,19 +143,58 @@ func (c *checking) checkObject(r *rule, path string, v map[string]any) {
 		case known:
 			v[name] = c.check(p, join(path, name), v[name])
 		case r.closed:
-			unknown = append(unknown, quoteName(name))
+			unknown = append(unknown, name)
 		case r.others != nil && len(c.failures) < maxFailures:
 			v[name] = c.check(r.others, join(path, name), v[name])
 		}
 	}
 	if len(unknown) > 0 {
-		c.fail(path, "additional properties %s not allowed", strings.Join(unknown[:min(len(unknown), 10)], ", "))
+		c.fail(path, "%s not allowed", r.additional(unknown))
 	}
 	for _, name := range r.required {
 		if _, there := v[name]; !there {
 			c.fail(path, "missing property %s", quoteName(name))
 		}
 	}
+}
+
+// maxShownNames bounds how many unknown properties an error names.
+const maxShownNames = 10
+
+// additional names properties that an object must not have, of those that another place of the API has: what else stands in the
+// place of a name may be a secret, and is not repeated.
+func (r *rule) additional(unknown []string) string {
+	var shown []string
+	for _, name := range unknown {
+		if len(shown) < maxShownNames && r.apiHas(name) {
+			shown = append(shown, quoteName(name))
+		}
+	}
+	rest := len(unknown) - len(shown)
+	switch {
+	case len(shown) == 0 && rest == 1:
+		return "an additional property, whose name the API does not have, is"
+	case len(shown) == 0:
+		return strconv.Itoa(rest) + " additional properties, whose names the API does not have, are"
+	case rest > 0:
+		return "additional properties " + strings.Join(shown, ", ") + " and " + counted(rest, "others")
+	}
+	return "additional properties " + strings.Join(shown, ", ")
+}
+
+// apiHas tells whether any object of the API has a property of the name, in whatever case.
+func (r *rule) apiHas(name string) bool {
+	if len(name) > maxShownName {
+		return false
+	}
+	for _, s := range r.reg.Map() {
+		for known := range s.Properties {
+			if strings.EqualFold(known, name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *checking) checkString(r *rule, path, v string) {
