@@ -94,6 +94,22 @@ func (s *Service) FlushKeyUse(ctx context.Context) error {
 // Authenticate returns who holds the key: an account's, or a pod's own while that is not terminated. Unknown,
 // disabled and expired keys are the same: unauthorized.
 func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
+	who, err := s.holder(key, func(fn func(*state.View) error) error { return s.read(ctx, fn) })
+	if err == nil && who.Key != "" {
+		s.uses.touch(who.Key, s.Now())
+	}
+	return who, err
+}
+
+// KnownKey is Authenticate by what this scheduler has, which may be of a moment ago. It waits for no other
+// scheduler, and does not count as a use of the key.
+func (s *Service) KnownKey(key fleet.Secret) (fleet.Principal, bool) {
+	who, err := s.holder(key, s.Store.View)
+	return who, err == nil
+}
+
+// holder returns who holds a key in what view shows.
+func (s *Service) holder(key fleet.Secret, view func(func(*state.View) error) error) (fleet.Principal, error) {
 	refused := &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "invalid bearer token"}
 	if !fleet.ValidAPIKey(key.Reveal()) {
 		return fleet.Principal{}, refused
@@ -105,7 +121,7 @@ func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Pri
 	var found fleet.Key
 	var owner fleet.Account
 	var ok bool
-	err = s.read(ctx, func(v *state.View) error {
+	err = view(func(v *state.View) error {
 		if found, ok = v.KeyByHash(hash[:]); ok {
 			owner, ok = v.Account(found.Account)
 		}
@@ -115,17 +131,15 @@ func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Pri
 		return fleet.Principal{}, err
 	}
 	if !ok {
-		who, ok, err := s.authenticatePod(ctx, key)
+		who, ok, err := s.authenticatePod(key, view)
 		if err != nil || ok {
 			return who, err
 		}
 		return fleet.Principal{}, refused
 	}
-	now := s.Now()
-	if found.Disabled || (!found.ExpiresAt.IsZero() && !now.Before(found.ExpiresAt)) {
+	if found.Disabled || (!found.ExpiresAt.IsZero() && !s.Now().Before(found.ExpiresAt)) {
 		return fleet.Principal{}, refused
 	}
-	s.uses.touch(found.ID, now)
 	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Quotas: owner.Quotas}, nil
 }
 

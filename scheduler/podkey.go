@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"crypto/subtle"
 
 	"gantry/fleet"
@@ -21,7 +20,7 @@ func (s *Service) podKey(id fleet.PodID) (fleet.Secret, error) {
 }
 
 // authenticatePod returns the principal of a pod's own key; false when it is none, or of a pod that is terminated.
-func (s *Service) authenticatePod(ctx context.Context, key fleet.Secret) (fleet.Principal, bool, error) {
+func (s *Service) authenticatePod(key fleet.Secret, view func(func(*state.View) error) error) (fleet.Principal, bool, error) {
 	id, ok := fleet.PodOfKey(key.Reveal())
 	if !ok {
 		return fleet.Principal{}, false, nil
@@ -31,7 +30,7 @@ func (s *Service) authenticatePod(ctx context.Context, key fleet.Secret) (fleet.
 		return fleet.Principal{}, false, err
 	}
 	who := fleet.Principal{Pod: id}
-	err = s.read(ctx, func(v *state.View) error {
+	err = view(func(v *state.View) error {
 		p, there := v.Pod(id)
 		if ok = there && p.Status != fleet.StatusTerminated; ok {
 			owner, known := v.Account(p.Account)

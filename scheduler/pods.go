@@ -246,26 +246,26 @@ func (s *Service) running(ctx context.Context, who fleet.Principal, id fleet.Pod
 	return host, err
 }
 
-// HTTPPort says whether anybody may reach the port of the pod over HTTP now.
-func (s *Service) HTTPPort(ctx context.Context, id fleet.PodID, port int) error {
-	_, err := s.exposed(ctx, id, port)
-	return err
+// HTTPPort says whether anybody may reach the port of the pod over HTTP now, and whose pod it is.
+func (s *Service) HTTPPort(ctx context.Context, id fleet.PodID, port int) (fleet.AccountID, error) {
+	p, err := s.exposed(ctx, id, port)
+	return p.Account, err
 }
 
 // DialPod connects to an HTTP port that a running pod exposes. It is open to anybody, as the
 // contract says of http ports.
 func (s *Service) DialPod(ctx context.Context, id fleet.PodID, port int) (fleet.Stream, error) {
-	host, err := s.exposed(ctx, id, port)
+	p, err := s.exposed(ctx, id, port)
 	if err != nil {
 		return nil, err
 	}
-	return s.Dispatch.OpenPort(ctx, host, id, port)
+	return s.Dispatch.OpenPort(ctx, p.Host, id, port)
 }
 
-func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (fleet.HostID, error) {
-	var host fleet.HostID
-	err := s.read(ctx, func(v *state.View) error {
-		p, ok := v.Pod(id)
+func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p fleet.Pod, err error) {
+	err = s.read(ctx, func(v *state.View) error {
+		var ok bool
+		p, ok = v.Pod(id)
 		switch {
 		case !ok || p.Status == fleet.StatusTerminated:
 			return fleet.NotFound("pod")
@@ -274,8 +274,7 @@ func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (fleet.
 		case p.Status != fleet.StatusRunning || p.Goal != fleet.GoalRun:
 			return fleet.NotAllowed("the pod does not run")
 		}
-		host = p.Host
 		return nil
 	})
-	return host, err
+	return p, err
 }

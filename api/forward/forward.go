@@ -53,6 +53,7 @@ type Config struct {
 	Handover   time.Duration // for what an earlier leader still answers after another was elected; 250 ms
 	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
 	Buffer     int64         // bytes of a body that are kept to try again; 1 MiB
+	Buffers    int64         // the same of all requests together; 64 MiB
 	Idle       int           // connections kept for the next requests; 64
 }
 
@@ -67,6 +68,9 @@ func (c *Config) defaults() {
 	}
 	if c.Buffer == 0 {
 		c.Buffer = 1 << 20
+	}
+	if c.Buffers == 0 {
+		c.Buffers = 64 << 20
 	}
 	if c.Idle == 0 {
 		c.Idle = 64
@@ -83,6 +87,7 @@ type Forwarder struct {
 	reverse   *httputil.ReverseProxy
 	buffers   relay.Buffers
 	terms     terms
+	kept      atomic.Int64 // bytes of bodies
 
 	stop context.CancelFunc
 	life context.Context //nolint:containedctx // ends with the forwarder, which owns what it has sent on
@@ -158,6 +163,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer f.wg.Done()
 	c, err := f.begin(w, r)
+	defer func() { f.kept.Add(-int64(len(c.body))) }()
 	if err != nil {
 		f.refuse(w, r, &fleet.Error{Code: fleet.CodeMalformed, Msg: "The body of the request could not be read.", Err: err})
 		return
@@ -180,10 +186,15 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const lingering = 5 * time.Second
 
-// begin keeps a small body, so that the request can be tried again.
+// begin keeps a small body, so that the request can be tried again, while there is room for it: it may be anybody's.
 func (f *Forwarder) begin(w http.ResponseWriter, r *http.Request) (*call, error) {
 	c := &call{in: r}
-	if r.ContentLength < 0 || r.ContentLength > f.cfg.Buffer || r.ContentLength > 0 && r.Header.Get("Expect") != "" {
+	keep := r.ContentLength >= 0 && r.ContentLength <= f.cfg.Buffer && (r.ContentLength == 0 || r.Header.Get("Expect") == "")
+	if keep && f.kept.Add(r.ContentLength) > f.cfg.Buffers {
+		f.kept.Add(-r.ContentLength)
+		keep = false
+	}
+	if !keep {
 		c.read = &readOnce{Body: relay.Body{ReadCloser: r.Body, Control: http.NewResponseController(w), Idle: f.cfg.ClientIdle}}
 		return c, nil
 	}

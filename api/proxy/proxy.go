@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"gantry/api/forward"
 	"gantry/api/relay"
 	"gantry/fleet"
+	"gantry/internal/share"
 )
 
 // DefaultDomain is the proxy domain unless it is set.
@@ -26,10 +28,10 @@ const DefaultDomain = "proxy.localhost"
 
 // Targets knows which ports of pods may be reached.
 type Targets interface {
-	// HTTPPort returns nil when the pod runs and lists the port as http. It is asked for every
-	// request, so it answers from memory. Errors: not_found when there is no such pod or port,
+	// HTTPPort returns whose pod it is when the pod runs and lists the port as http. It is asked for
+	// every request, so it answers from memory. Errors: not_found when there is no such pod or port,
 	// not_allowed when the pod does not run, unavailable when that cannot be told.
-	HTTPPort(ctx context.Context, pod fleet.PodID, port int) error
+	HTTPPort(ctx context.Context, pod fleet.PodID, port int) (fleet.AccountID, error)
 }
 
 // Config is what a Proxy needs. Targets, Dialer and Log must be set; the zero value of the others
@@ -43,8 +45,22 @@ type Config struct {
 	Dial       time.Duration // to open a tunnel; 10 s
 	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
 	Tunnels    int           // idle tunnels kept for one port of a pod; 8
-	PerPod     int           // requests at a time for one pod, WebSockets included; 1024
+
+	// Requests at a time, WebSockets included.
+	PerPod     int // for one pod; 1024
+	PerAddress int // of one client address, an IPv6 /64 being one; DefaultPerAddress
+	PerAccount int // for the pods of one account; DefaultPerAccount
+	All        int // DefaultAll
+	// Trusted tells addresses that speak for many clients, such as a load balancer's. nil: none.
+	Trusted func(netip.Addr) bool
 }
+
+// Defaults of requests at a time.
+const (
+	DefaultPerAddress = 256
+	DefaultPerAccount = 2048
+	DefaultAll        = 6144
+)
 
 // Proxy forwards to pods. It is safe for concurrent use.
 type Proxy struct {
@@ -56,16 +72,23 @@ type Proxy struct {
 	stop context.CancelFunc
 	life context.Context //nolint:containedctx // ends with the proxy, which owns the requests
 
+	pods      *share.Held[fleet.PodID]
+	accounts  *share.Held[fleet.AccountID]
+	addresses *share.Held[netip.Addr]
+	refused   counts
+
 	mu     sync.Mutex
 	closed bool
-	busy   map[fleet.PodID]int
 	wg     sync.WaitGroup
 }
 
 // New returns a proxy. Close must be called.
 func New(cfg Config) *Proxy {
 	cfg.defaults()
-	p := &Proxy{cfg: cfg, busy: map[fleet.PodID]int{}}
+	p := &Proxy{
+		cfg: cfg, pods: share.NewHeld[fleet.PodID](cfg.All, cfg.PerPod, nil), accounts: share.NewHeld[fleet.AccountID](0, cfg.PerAccount, nil),
+		addresses: share.NewHeld(0, cfg.PerAddress, cfg.Trusted),
+	}
 	p.life, p.stop = context.WithCancel(context.Background())
 	p.transport = &http.Transport{
 		DialContext:            p.dial,
@@ -80,6 +103,7 @@ func New(cfg Config) *Proxy {
 		Rewrite: rewrite,
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header.Del(forward.HeaderNothingDone) // a pod has no say in whether schedulers repeat a request
+			ownCookies(resp.Header)
 			return nil
 		},
 		Transport:     p.transport,
@@ -104,8 +128,13 @@ func (c *Config) defaults() {
 	if c.Tunnels == 0 {
 		c.Tunnels = 8
 	}
-	if c.PerPod == 0 {
-		c.PerPod = 1024
+	for _, d := range []struct {
+		of *int
+		to int
+	}{{&c.PerPod, 1024}, {&c.PerAddress, DefaultPerAddress}, {&c.PerAccount, DefaultPerAccount}, {&c.All, DefaultAll}} {
+		if *d.of == 0 {
+			*d.of = d.to
+		}
 	}
 }
 
@@ -142,15 +171,37 @@ const (
 	textNoAnswer   = "the pod's port does not answer; the application may still be starting"
 	textUnknown    = "it is not known at the moment where the pod is; try again"
 	textBusy       = "the pod has too many requests at a time; try again"
+	textGreedy     = "there are too many requests to pods at a time from your address; try again"
+	textPopular    = "the pods of this pod's owner have too many requests at a time; try again"
+	textFull       = "there are too many requests to pods at a time; try again"
 )
 
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
-	if !p.enter(target.Pod) {
-		refuse(w, http.StatusServiceUnavailable, textBusy)
+	if !p.enter() {
+		refuse(w, http.StatusServiceUnavailable, textFull)
 		return
 	}
-	defer p.leave(target.Pod)
-	if err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port); err != nil {
+	defer p.wg.Done()
+	client := share.Of(r.RemoteAddr)
+	if p.addresses.Take(client) != share.Free {
+		p.refused.address.Add(1)
+		refuse(w, http.StatusTooManyRequests, textGreedy)
+		return
+	}
+	defer p.addresses.Give(client)
+	switch p.pods.Take(target.Pod) {
+	case share.Own:
+		p.refused.pod.Add(1)
+		refuse(w, http.StatusServiceUnavailable, textBusy)
+		return
+	case share.All:
+		p.refused.all.Add(1)
+		refuse(w, http.StatusServiceUnavailable, textFull)
+		return
+	}
+	defer p.pods.Give(target.Pod)
+	owner, err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port)
+	if err != nil {
 		status, text := meaning(err)
 		if fleet.CodeOf(err) == fleet.CodeUnavailable {
 			status, text = http.StatusServiceUnavailable, textUnknown
@@ -158,6 +209,17 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 		refuse(w, status, text)
 		return
 	}
+	if p.accounts.Take(owner) != share.Free {
+		p.refused.account.Add(1)
+		refuse(w, http.StatusServiceUnavailable, textPopular)
+		return
+	}
+	defer p.accounts.Give(owner)
+	p.pass(w, r, target)
+}
+
+// pass sends a request to its pod, and the answer back.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, target Target) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), targetKey{}, target))
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)() //nolint:contextcheck // a request ends with the client or with the proxy
@@ -175,24 +237,14 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 
 const lingering = 5 * time.Second
 
-func (p *Proxy) enter(pod fleet.PodID) bool {
+func (p *Proxy) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.busy[pod] >= p.cfg.PerPod {
+	if p.closed {
 		return false
 	}
-	p.busy[pod]++
 	p.wg.Add(1)
 	return true
-}
-
-func (p *Proxy) leave(pod fleet.PodID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.busy[pod]--; p.busy[pod] == 0 {
-		delete(p.busy, pod)
-	}
-	p.wg.Done()
 }
 
 type targetKey struct{}
@@ -268,7 +320,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)

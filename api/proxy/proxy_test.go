@@ -90,7 +90,11 @@ func podOf(t *testing.T, p *plane.Plane, cloud fleet.Cloud) fleet.PodID {
 	return v.Pod.ID
 }
 
-func serve(t *testing.T, srv *http.Server) string {
+func serve(t *testing.T, srv interface {
+	Serve(net.Listener) error
+	Close() error
+},
+) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

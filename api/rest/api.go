@@ -156,7 +156,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(t, r)
 
 	if !cleanPath(r.URL.Path) {
-		problem.Write(t, problem.NoPath(id).For(r))
+		a.noPath(t, r)
 		return
 	}
 	if _, pattern := a.mux.Handler(r); pattern == "" {
@@ -177,15 +177,28 @@ func cleanPath(p string) bool {
 
 // noRoute answers 405 with Allow where another method has a route, and 404 otherwise.
 func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
-	id := problem.RequestID(r.Context())
 	seen := &discard{header: http.Header{}}
 	a.mux.ServeHTTP(seen, r)
 	if seen.status != http.StatusMethodNotAllowed {
-		problem.Write(w, problem.NoPath(id).For(r))
+		a.noPath(w, r)
 		return
 	}
+	if err := a.countMiss(w, r); err != nil {
+		problem.Answer(w, r, a.log, err)
+		return
+	}
+	id := problem.RequestID(r.Context())
 	w.Header().Set("Allow", seen.header.Get("Allow"))
 	problem.Write(w, problem.From(&fleet.Error{Code: fleet.CodeMethod, Msg: "the method is not allowed for this path"}, id).For(r))
+}
+
+// noPath answers 404 to a path that no route has.
+func (a *API) noPath(w http.ResponseWriter, r *http.Request) {
+	if err := a.countMiss(w, r); err != nil {
+		problem.Answer(w, r, a.log, err)
+		return
+	}
+	problem.Write(w, problem.NoPath(problem.RequestID(r.Context())).For(r))
 }
 
 func (a *API) recover(t *tracker, r *http.Request) {

@@ -21,7 +21,7 @@ func outlast(limit time.Duration) { <-time.After(limit + limit/2) }
 func overHTTP2(t *testing.T, limits rest.Limits, h http.HandlerFunc) (client *http.Client, base string) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config, srv.EnableHTTP2 = rest.NewServer(h, limits, quiet()), true
+	srv.Config, srv.EnableHTTP2 = rest.NewServer(h, limits, quiet()).Server, true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	client = srv.Client()

@@ -18,14 +18,19 @@ const (
 	retryHeader  = "Retry-After"
 )
 
+const textFailures = "too many requests from this address failed: no key, or none that is good"
+
 // admit finds out who makes a request, counts it and writes what is left of the caller's quotas into
-// the answer's header. Errors: those of auth.Principal, and CodeLimited.
+// the answer's header. A good key passes whatever others did from its address: what failed there is counted
+// against further failures alone. Errors: those of auth.Principal, and CodeLimited.
 func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (fleet.Principal, error) {
 	if scope.Public {
 		return fleet.Principal{}, nil
 	}
 	if wait := a.guard.Blocked(r.RemoteAddr); wait > 0 {
-		return fleet.Principal{}, limited(w, wait, "too many failed authentications from this address")
+		if _, ok := a.known(r); !ok { // so that a flood of keys costs no more than this
+			return fleet.Principal{}, limited(w, wait, textFailures)
+		}
 	}
 	who, err := auth.Principal(r, a.svc, scope)
 	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
@@ -34,15 +39,45 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (f
 	if err != nil && who.Account == "" {
 		return who, err
 	}
-	v := a.rates.Take(who.Account, who.Quotas) // also for a key that lacks the permission
+	if late := a.count(w, who); late != nil { // also for a key that lacks the permission
+		return who, late
+	}
+	return who, err
+}
+
+// countMiss counts a request that no route takes: with a good key as one of its account, else as one that failed. CodeLimited when
+// there were too many.
+func (a *API) countMiss(w http.ResponseWriter, r *http.Request) error {
+	if who, ok := a.known(r); ok {
+		return a.count(w, who)
+	}
+	if wait := a.guard.Blocked(r.RemoteAddr); wait > 0 {
+		return limited(w, wait, textFailures)
+	}
+	a.guard.Failed(r.RemoteAddr)
+	return nil
+}
+
+// count counts a request of an account, and writes what is left of its quotas into the answer's header.
+func (a *API) count(w http.ResponseWriter, who fleet.Principal) error {
+	v := a.rates.Take(who.Account, who.Quotas)
 	if policy := v.Policy(); policy != "" {
 		w.Header().Set(rateHeader, v.Header())
 		w.Header().Set(policyHeader, policy)
 	}
 	if name, wait := v.Exceeded(); wait > 0 {
-		return who, limited(w, wait, fmt.Sprintf("rate limit exceeded for the %s window", name))
+		return limited(w, wait, fmt.Sprintf("rate limit exceeded for the %s window", name))
 	}
-	return who, err
+	return nil
+}
+
+// known returns who holds the key of a request, as far as this scheduler knows.
+func (a *API) known(r *http.Request) (fleet.Principal, bool) {
+	key, err := auth.Bearer(r)
+	if err != nil {
+		return fleet.Principal{}, false
+	}
+	return a.svc.KnownKey(key)
 }
 
 // limited refuses a request that may come again after wait seconds.

@@ -31,6 +31,10 @@ func limitRows() []row {
 	}
 	guess := list("failures", "429 failed authentications", 2, func(cfg *rest.Config) { cfg.Failures = 2 })
 	guess.key = "nobody"
+	miss := list("unknown-paths", "429 unknown paths", 2, func(cfg *rest.Config) { cfg.Failures = 2 })
+	miss.path, miss.key = "/v2/no/such/path", ""
+	wander := list("unknown-paths-of-an-account", "429 unknown paths", 2, quotas(2, 3, 4))
+	wander.path = "/v2/no/such/path"
 	forbidden := list("forbidden-counts", "rate headers", 1, nil)
 	forbidden.path = "/admin/v1/hosts"
 	own := func(name, rule string, before int, q fleet.Quotas) row {
@@ -40,7 +44,7 @@ func limitRows() []row {
 	}
 	late := list("window-of-minute", "429 quota of a window", 2, quotas(2, 3, 4))
 	return []row{
-		late, guess, forbidden,
+		late, guess, forbidden, miss, wander,
 		list("last", "rate headers", 1, quotas(2, 3, 4)),
 		list("window-of-hour", "429 quota of a window", 2, quotas(0, 2, 4)),
 		list("several-windows", "429 quota of a window", 2, quotas(2, 2, 2)),
@@ -213,7 +217,7 @@ func number(item httpsfv.Item, name string) int64 {
 	return -1
 }
 
-// looked counts the keys that are looked up.
+// looked counts the keys that are looked up with the others.
 type looked struct {
 	rest.Service
 	keys *atomic.Int64
@@ -224,7 +228,7 @@ func (l looked) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Princ
 	return l.Service.Authenticate(ctx, key)
 }
 
-func TestFailedAuthenticationsBlockAddress(t *testing.T) {
+func TestFailedRequestsOfAnAddressAreLimited(t *testing.T) {
 	var keys atomic.Int64
 	s := newSite(t, func(cfg *rest.Config) { cfg.Service, cfg.Failures = looked{cfg.Service, &keys}, 3 }, rest.Limits{})
 	for range 10 {
@@ -242,7 +246,7 @@ func TestFailedAuthenticationsBlockAddress(t *testing.T) {
 	refused(t, s.ask(t, "POST", "/v2/pods", plane.Expired, gpuBody), http.StatusUnauthorized)
 	s.plane.Advance(20 * time.Second)
 	before := keys.Load()
-	for _, key := range []string{"nobody", "", plane.User, plane.Operator} {
+	for _, key := range []string{"nobody", "", plane.Expired} {
 		got := s.ask(t, "GET", "/v2/pods", key, "")
 		p := refused(t, got, http.StatusTooManyRequests)
 		if p.Code != fleet.CodeLimited || got.header.Get("Retry-After") != "40" || got.header.Values("RateLimit") != nil || got.header.Values("WWW-Authenticate") != nil {
@@ -250,7 +254,12 @@ func TestFailedAuthenticationsBlockAddress(t *testing.T) {
 		}
 	}
 	if keys.Load() != before {
-		t.Error("a key of a blocked address was looked up")
+		t.Error("other schedulers were asked of a bad key of such an address")
+	}
+	for _, key := range []string{plane.User, plane.Operator} {
+		if got := s.ask(t, "GET", "/v2/pods", key, ""); got.status != http.StatusOK {
+			t.Errorf("a good key of %s: %d", key, got.status)
+		}
 	}
 	for _, path := range []string{"/healthz", "/v2/openapi.json"} {
 		if got := s.ask(t, "GET", path, "", ""); got.status != http.StatusOK {

@@ -17,7 +17,7 @@ func rules() []string {
 		// Who may.
 		"401 missing bearer token", "401 malformed bearer token", "401 unknown key", "401 expired key", "401 key in the URL",
 		"403 key without the permission", "403 preset beyond the key", "404 missing object", "404 foreign object", "404 unknown path", "405 with Allow",
-		"429 quota of a window", "429 failed authentications", "rate headers", "quotas of the account",
+		"429 quota of a window", "429 failed authentications", "429 unknown paths", "rate headers", "quotas of the account",
 		// Outcomes.
 		"400 no capacity", "402 low balance", "409 action not allowed", "409 locked", "503 outcome unknown", "500 internal error", "x-request-id",
 		// Records.

@@ -13,6 +13,8 @@ import (
 type Service interface {
 	// Authenticate returns who holds the key; CodeUnauthorized when nobody does.
 	Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error)
+	// KnownKey is Authenticate as far as this scheduler knows by itself. It answers at once.
+	KnownKey(key fleet.Secret) (fleet.Principal, bool)
 
 	CreatePod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error)
 	// PlanPod answers as CreatePod would, and creates nothing.

@@ -223,26 +223,28 @@ func (c *runCmd) equip(d *parts, p ports, door *edge.Door) (err error) {
 	return nil
 }
 
+// ours tells requests that are not to a pod's page.
+func (c *runCmd) ours(r *http.Request) bool {
+	_, toPod, _ := proxy.ParseHost(r.Host, c.ProxyDomain)
+	return !toPod
+}
+
 // around puts before a handler what is the same for every request of users.
-func (c *runCmd) around(next http.Handler) (http.Handler, error) {
+func (c *runCmd) around(gate *rest.Gate, next http.Handler) (http.Handler, error) {
 	trusted, err := c.Edge.trusted()
 	if err != nil {
 		return nil, err
 	}
-	ours := func(r *http.Request) bool {
-		_, toPod, _ := proxy.ParseHost(r.Host, c.ProxyDomain)
-		return !toPod
-	}
 	inner := next
-	next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/livez" && ours(r) {
+	next = gate.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/livez" && c.ours(r) {
 			alive(w)
 			return
 		}
 		inner.ServeHTTP(w, r)
-	})
+	}))
 	if c.Edge.tls() {
-		next = edge.Strict(ours, next)
+		next = edge.Strict(c.ours, next)
 	}
 	return forward.Believe(trusted, next), nil
 }
@@ -254,7 +256,7 @@ func alive(w http.ResponseWriter) {
 }
 
 // redirector answers plain HTTP where TLS ends here.
-func (c *runCmd) redirector(p ports, door *edge.Door, log *slog.Logger) *http.Server {
+func (c *runCmd) redirector(p ports, door *edge.Door, log *slog.Logger) *rest.Server {
 	port := strconv.Itoa(c.Edge.RedirectPort)
 	if c.Edge.RedirectPort == 0 {
 		_, port, _ = net.SplitHostPort(p.api.Addr().String())
@@ -264,7 +266,7 @@ func (c *runCmd) redirector(p ports, door *edge.Door, log *slog.Logger) *http.Se
 			return a.HTTPChallenge(w, r)
 		}
 		return false
-	}), rest.Limits{}, log)
+	}), rest.Limits{Connections: c.Shares.MaxConnections, PerAddress: c.Shares.MaxPerAddress}, log)
 }
 
 // serveEdge keeps certificates new and answers plain HTTP, until ctx ends. All of it ends before it returns.
@@ -286,7 +288,7 @@ func (c *runCmd) serveEdge(ctx context.Context, p ports, door *edge.Door, log *s
 		})
 		group.Go(func() error {
 			<-ctx.Done()
-			return drain(ctx, s)
+			return drain(ctx, s.Server)
 		})
 	}
 	return group.Wait()

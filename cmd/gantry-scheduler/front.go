@@ -19,6 +19,7 @@ import (
 	"gantry/api/problem"
 	"gantry/api/rest"
 	"gantry/fleet"
+	"gantry/internal/share"
 )
 
 const (
@@ -29,8 +30,10 @@ const (
 
 // frontDoor is the API's server. It answers from the first moment on, if only to say what it waits for.
 type frontDoor struct {
-	server  *http.Server
+	server  *rest.Server
+	gate    *rest.Gate
 	handler atomic.Pointer[http.Handler]
+	vital   atomic.Pointer[func(*http.Request, share.Why) (fleet.AccountID, bool)]
 	ended   chan struct{} // closed when the server has ended
 	err     error         // why, unless it was closed; to be read after ended
 }
@@ -39,13 +42,25 @@ type frontDoor struct {
 func (c *runCmd) openFront(p ports, door *edge.Door, log *slog.Logger) (*frontDoor, error) {
 	f := &frontDoor{ended: make(chan struct{})}
 	f.waits(rest.Health{Name: "store", Text: "the data is being read"})
-	handler, err := c.around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	believed, err := c.Edge.believed()
+	if err != nil {
+		return nil, err
+	}
+	f.letsThrough(onlyHealth)
+	f.gate = rest.NewGate(rest.GateConfig{
+		Requests: c.Shares.MaxConnections, PerAddress: c.Shares.MaxPerAddress, Trusted: believed,
+		Pod:   func(r *http.Request) bool { return !c.ours(r) },
+		Vital: func(r *http.Request, why share.Why) (fleet.AccountID, bool) { return (*f.vital.Load())(r, why) },
+	})
+	handler, err := c.around(f.gate, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*f.handler.Load()).ServeHTTP(w, r)
 	}))
 	if err != nil {
 		return nil, err
 	}
-	f.server = rest.NewServer(handler, rest.Limits{}, log)
+	f.server = rest.NewServer(handler, rest.Limits{
+		Connections: c.Shares.MaxConnections, PerAddress: c.Shares.MaxPerAddress, Spare: spareSeats, Trusted: believed,
+	}, log)
 	serve := f.server.Serve
 	if c.Edge.tls() {
 		f.server.TLSConfig = door.Config()
@@ -62,6 +77,11 @@ func (c *runCmd) openFront(p ports, door *edge.Door, log *slog.Logger) (*frontDo
 
 // opens gives the door to a handler.
 func (f *frontDoor) opens(h http.Handler) { f.handler.Store(&h) }
+
+// letsThrough says what must get through when clients have all that they may have.
+func (f *frontDoor) letsThrough(vital func(*http.Request, share.Why) (fleet.AccountID, bool)) {
+	f.vital.Store(&vital)
+}
 
 // waits has everybody told what is waited for.
 func (f *frontDoor) waits(h rest.Health) {
@@ -91,7 +111,7 @@ func refuse(w http.ResponseWriter, r *http.Request, why string) {
 
 // close ends the server. It may be called more than once.
 func (f *frontDoor) close(ctx context.Context) error {
-	err := drain(ctx, f.server)
+	err := drain(ctx, f.server.Server)
 	<-f.ended
 	return errors.Join(err, f.err)
 }

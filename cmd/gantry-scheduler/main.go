@@ -63,10 +63,12 @@ type runCmd struct {
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
 	RateDay       int           `default:"100000" help:"The same for a day." placeholder:"N"`
-	Metrics       string        `default:"127.0.0.1:9413" help:"Address of this machine's loopback at which Prometheus reads metrics (/metrics); empty: none." placeholder:"HOST:PORT"`
-	RateFailures  int           `default:"60" help:"Requests without a good key that one client address may make in a minute before it is refused unheard; 0: any number. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
+	Metrics       string        `default:"127.0.0.1:9413" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
+	RateFailures  int           `default:"60" help:"Requests without a good key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Good keys pass all the same. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
-	Edge edgeFlags `embed:""`
+	Edge   edgeFlags    `embed:""`
+	Shares shareFlags   `embed:""`
+	Scrape scrape.Flags `embed:""`
 }
 
 type checkConfigCmd struct {
@@ -106,11 +108,6 @@ func (c *runCmd) validate() error {
 	if c.Address != "" && !peers.ValidAddress(c.Address) {
 		faults = append(faults, errAddress)
 	}
-	if c.Metrics != "" {
-		if err := scrape.CheckAddress(c.Metrics); err != nil {
-			faults = append(faults, fmt.Errorf("--metrics %w", err))
-		}
-	}
 	for flag, d := range map[string]time.Duration{
 		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-patience": c.HostPatience,
 	} {
@@ -127,6 +124,7 @@ func (c *runCmd) validate() error {
 	if err := c.checkProxyURL(); err != nil {
 		faults = append(faults, err)
 	}
+	faults = append(faults, c.Shares.validate(), c.Scrape.Validate(c.Metrics))
 	return errors.Join(append(faults, c.Edge.validate(c.Listen, c.ProxyDomain))...)
 }
 

@@ -23,6 +23,7 @@ type metrics struct {
 	writes   prometheus.Histogram
 	api      *scrape.Requests
 	pods     *scrape.Requests // of visitors of pods' pages
+	shares   shares
 }
 
 func newMetrics() *metrics {
@@ -36,6 +37,7 @@ func newMetrics() *metrics {
 		return scrape.NewRequests(prometheus.WrapRegistererWith(prometheus.Labels{"face": name}, m.registry), "gantry_scheduler_http")
 	}
 	m.api, m.pods = face("api"), face("pod")
+	m.shares.register(m.registry)
 	return m
 }
 
@@ -48,7 +50,7 @@ func (m *metrics) tellOf(d *parts, certs *pki.Store) { m.registry.MustRegister(n
 // serveMetrics answers scrapers until ctx ends.
 func (d *parts) serveMetrics(ctx context.Context) {
 	if d.scraped != "" {
-		scrape.Server{Addr: d.scraped, Registry: d.metrics.registry, Log: d.log}.Run(ctx)
+		scrape.Server{Addr: d.scraped, Registry: d.metrics.registry, Log: d.log, Secure: d.scrape.Source()}.Run(ctx)
 	}
 }
 

@@ -80,8 +80,12 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known.keeper.Store(d.keeper)
-	d.metrics, d.scraped, d.door = seen, c.Metrics, door
+	d.metrics, d.scraped, d.scrape, d.door = seen, c.Metrics, c.Scrape, door
 	seen.tellOf(d, certs)
+	seen.shares.front.Store(front.server)
+	seen.shares.gate.Store(front.gate)
+	seen.shares.proxy.Store(d.proxy)
+	seen.shares.mux.Store(ports.mux)
 	if err := c.equip(d, ports, door); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/scrape"
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
@@ -49,6 +50,7 @@ type parts struct {
 	edge     func(context.Context) error
 	metrics  *metrics
 	scraped  string // where Prometheus asks; empty: nowhere
+	scrape   scrape.Flags
 	domain   string // of the proxy
 	log      *slog.Logger
 }
@@ -91,7 +93,14 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	d.proxy = proxy.New(proxy.Config{Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log})
+	believed, err := c.Edge.believed()
+	if err != nil {
+		return nil, err
+	}
+	d.proxy = proxy.New(proxy.Config{
+		Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log, Trusted: believed,
+		All: c.Shares.MaxProxied, PerAddress: c.Shares.MaxProxiedPerAddress, PerAccount: c.Shares.MaxProxiedPerAccount,
+	})
 	d.forward = forward.New(forward.Config{
 		Member: m.id, Leaders: leaders{m}, Local: d.proxy.Wrap(d.rest), Log: log,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) { return link.DialHTTP(ctx, certs, address) },
@@ -186,6 +195,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	grpc := d.dispatch.GRPC()
 	link.RegisterPeerServer(grpc, d.peers)
 	inner := d.innerServer()
+	front.letsThrough(d.rest.Vital)
 	front.opens(d.counted(d.unlessRemoved(d.forward)))
 	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) })
 	group.Go(func() error {
@@ -210,7 +220,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 		d.rest.Close()
 		drained := make(chan error, 1)
-		go func() { drained <- drain(ctx, inner) }()
+		go func() { drained <- drain(ctx, inner.Server) }()
 		err := errors.Join(front.close(ctx), <-drained)
 		grpc.Stop()
 		return err
@@ -243,7 +253,7 @@ func (d *parts) unlessRemoved(next http.Handler) http.Handler {
 const innerConnections = 1 << 14
 
 // innerServer serves what other schedulers send on.
-func (d *parts) innerServer() *http.Server {
+func (d *parts) innerServer() *rest.Server {
 	refuse := peers.Refuse(d.member.store)
 	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
 		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.rest)), Log: d.log,
@@ -254,7 +264,7 @@ func (d *parts) innerServer() *http.Server {
 			}
 			return refuse(who)
 		},
-	}), rest.Limits{Connections: innerConnections, Idle: 2 * time.Minute}, d.log)
+	}), rest.Limits{Connections: innerConnections, PerAddress: innerConnections, Idle: 2 * time.Minute}, d.log)
 	s.ConnContext = forward.ConnContext
 	return s
 }

@@ -65,7 +65,10 @@ func TestOnlyJoinsAreOpen(t *testing.T) {
 		conn := y.nobody()
 		large := make([]byte, 1<<20)
 		calls := map[string]func() error{
-			"renew": func() error { _, err := link.NewJoinClient(conn).Renew(y.ctx, &link.RenewRequest{Csr: large}); return err },
+			"renew": func() error {
+				_, err := link.NewJoinClient(conn).Renew(y.ctx, &link.RenewRequest{Csr: large})
+				return err
+			},
 			"rejoin": func() error {
 				_, err := link.NewPeerClient(conn).Rejoin(y.ctx, &link.RejoinRequest{Csr: large})
 				return err
@@ -89,7 +92,9 @@ func TestOnlyJoinsAreOpen(t *testing.T) {
 				}
 				return err
 			},
-			"unknown": func() error { return conn.Invoke(y.ctx, "/no.Such/Call", &link.StatusRequest{}, &link.StatusResponse{}) },
+			"unknown": func() error {
+				return conn.Invoke(y.ctx, "/no.Such/Call", &link.StatusRequest{}, &link.StatusResponse{})
+			},
 		}
 		for name, call := range calls {
 			if err := call(); status.Code(err) != codes.PermissionDenied {

@@ -162,7 +162,11 @@ func (p *controlPlane) propose(ctx context.Context, b *testing.B, cmds []state.C
 }
 
 // listen serves until the benchmark ends and returns the base address.
-func listen(b *testing.B, srv *http.Server) string {
+func listen(b *testing.B, srv interface {
+	Serve(net.Listener) error
+	Close() error
+},
+) string {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
