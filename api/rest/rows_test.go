@@ -122,6 +122,8 @@ func valueRows() []row {
 		v("mount-two", "422 mount shape", with(`"mounts":{"network":[{"volumeId":"v","path":"/a"},{"volumeId":"w","path":"/b"}]}`)),
 		v("mount-small", "422 mount shape", with(`"mounts":{"persistent":{"size":9,"path":"/workspace"}}`)),
 		v("mount-unknown", "422 mount shape", with(`"mounts":{"shared":{}}`)),
+		v("name-is-a-secret", "422 unknown property", with(`"rpa_S3CRETKEYS3CRETKEY":"x"`)), v("name-almost", "422 unknown property", with(`"imagee":"x","comput":"y"`)),
+		v("name-is-a-secret-and-not", "422 unknown property", with(`"rpa_S3CRETKEYS3CRETKEY":"x","zone":1,"dataCenterId":"x"`)),
 		v("many-failures", "422 wrong type", with(`"ports":[`+list("1", 40)+`]`)),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/fleet"
 )
 
 // maxFailures bounds how many failures one answer lists.
@@ -161,12 +164,12 @@ func (c *checking) checkObject(r *rule, path string, v map[string]any) {
 // maxShownNames bounds how many unknown properties an error names.
 const maxShownNames = 10
 
-// additional names properties that an object must not have, of those that another place of the API has: what else stands in the
-// place of a name may be a secret, and is not repeated.
+// additional names properties that an object must not have, of those that another place of the API has, or that are almost names of
+// this one: what else stands in the place of a name may be a secret, and is not repeated.
 func (r *rule) additional(unknown []string) string {
 	var shown []string
 	for _, name := range unknown {
-		if len(shown) < maxShownNames && r.apiHas(name) {
+		if len(shown) < maxShownNames && (r.apiHas(name) || r.almostHas(name)) {
 			shown = append(shown, quoteName(name))
 		}
 	}
@@ -195,6 +198,12 @@ func (r *rule) apiHas(name string) bool {
 		}
 	}
 	return false
+}
+
+// almostHas tells whether a name is a part of one of the object's, or differs from it by two characters at most.
+func (r *rule) almostHas(name string) bool {
+	const least = 4 // characters
+	return len(name) >= least && len(name) <= maxShownName && len(fleet.Similar(name, slices.Collect(maps.Keys(r.props)))) > 0
 }
 
 func (c *checking) checkString(r *rule, path, v string) {
