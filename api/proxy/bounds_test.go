@@ -58,12 +58,16 @@ func TestRequestsToPodsAreBounded(t *testing.T) {
 		pod  fleet.PodID
 		want int
 	}{
-		{2, s.pod, 200}, {2, s.pod, 200},
-		{2, s.pod, 429}, {2, second, 429}, // the visitor has its share
-		{3, s.pod, 200}, {4, s.pod, 503}, // the pod has
-		{5, second, 200}, {6, second, 503}, // its owner has
+		{2, s.pod, 200},
+		{2, s.pod, 200},
+		{2, s.pod, 429},
+		{2, second, 429}, // the visitor has its share
+		{3, s.pod, 200},
+		{4, s.pod, 503}, // the pod has
+		{5, second, 200},
+		{6, second, 503}, // its owner has
 	} {
-		resp := s.visit(t, step.from, step.pod)
+		resp := s.visit(t, step.from, step.pod) //nolint:bodyclose // visit has it closed at the end
 		if resp.StatusCode != step.want || (resp.Header.Get("Retry-After") != "") != (step.want >= 400) {
 			text, _ := io.ReadAll(resp.Body)
 			t.Errorf("step %d: %d %v %s", i, resp.StatusCode, resp.Header, text)
@@ -81,7 +85,7 @@ func TestRequestsToPodsAreBoundedInAll(t *testing.T) {
 		c.Trusted = func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.99") }
 	})
 	for i, want := range []int{200, 200, 200, 503} {
-		if resp := s.visit(t, 99, s.pod); resp.StatusCode != want {
+		if resp := s.visit(t, 99, s.pod); resp.StatusCode != want { //nolint:bodyclose // visit has it closed at the end
 			t.Errorf("request %d: %d, want %d", i, resp.StatusCode, want)
 		}
 	}

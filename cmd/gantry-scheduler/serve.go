@@ -197,7 +197,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
 	inner := d.innerServer()
 	front.letsThrough(d.rest.Vital)
 	front.opens(d.counted(d.unlessRemoved(d.forward)))
-	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) })
+	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // Stop ends it
 	group.Go(func() error {
 		if err := inner.Serve(p.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
 			return err

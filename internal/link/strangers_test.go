@@ -99,8 +99,8 @@ func TestIdleStrangersAreClosed(t *testing.T) {
 		"nothing was sent":        func(c net.Conn) (net.Conn, error) { return c, nil },
 		"half a record":           func(c net.Conn) (net.Conn, error) { _, err := c.Write([]byte{22, 3, 1, 2, 0, 1}); return c, err },
 		"the handshake is done":   secured,
-		"HTTP/2 has begun":        func(c net.Conn) (net.Conn, error) { return greeted(c) },
-		"it pings, but calls not": func(c net.Conn) (net.Conn, error) { return greeted(c) },
+		"HTTP/2 has begun":        greeted,
+		"it pings, but calls not": greeted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -109,8 +108,7 @@ func TestOnlyJoinsAreOpen(t *testing.T) {
 func TestStrangersCostNoMemory(t *testing.T) {
 	everyRole(t, func(y *yard) {
 		const streams, size = 16, 60 << 20
-		conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{link.ALPNGRPC}, MinVersion: tls.VersionTLS13}
-		tr := &http2.Transport{TLSClientConfig: conf}
+		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, ForceAttemptHTTP2: true}
 		defer tr.CloseIdleConnections()
 		before := heap()
 		var most uint64
