@@ -16,6 +16,16 @@ type Cluster struct {
 	Level   uint64   `json:"level"`
 	Lineage uint64   `json:"lineage"`
 	Members []Member `json:"members"`
+	Clock   Clock    `json:"clock"`
+}
+
+// Clock is the time as the leader and the log have it.
+type Clock struct {
+	Time        time.Time  `json:"time"`    // by the leader's clock
+	LogTime     time.Time  `json:"logTime"` // by which everything is charged and recorded
+	Held        string     `json:"held"`    // why nothing final is done; empty: it is
+	HeldSince   *time.Time `json:"heldSince"`
+	LeapSeconds float64    `json:"leapSeconds"` // the most that the two may be apart
 }
 
 // Member is one scheduler.
@@ -33,6 +43,7 @@ type Member struct {
 	Version   string     `json:"version"`
 	Level     uint64     `json:"level"`
 	Replaces  string     `json:"replaces"`
+	ClockMs   *int64     `json:"clockMs"` // ahead of the leader's; nil: not known
 	Problem   string     `json:"problem"`
 	JoinedAt  time.Time  `json:"joinedAt"`
 	RemovedAt *time.Time `json:"removedAt"`
@@ -111,4 +122,11 @@ func (c *Client) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("save the snapshot: the answer of %s is none", c.Address())
 	}
 	return &fileStream{ctx: ctx, address: c.Address(), body: res.Body}, nil
+}
+
+// ConfirmClock sets the log's time to that of the leader's clock, which was seen at a time and found right. For
+// operators.
+func (c *Client) ConfirmClock(ctx context.Context, at time.Time) error {
+	_, err := call[struct{}](ctx, c, http.MethodPost, "/admin/v1/cluster/clock", nil, map[string]time.Time{"time": at})
+	return err
 }

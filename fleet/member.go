@@ -31,6 +31,8 @@ type MemberView struct {
 	Lag       uint64        // entries that it is behind the leader
 	Silent    time.Duration // since it answered last; 0 for the leader
 	Problem   string        // in one sentence; empty: none
+	// Clock is how far its clock is ahead of the leader's; nil: that is not known, or it leads.
+	Clock *time.Duration
 
 	Certificate NodeCertificate // as it said last
 }
@@ -41,4 +43,14 @@ type ClusterView struct {
 	Lineage uint64
 	Level   uint64 // feature level that is in force
 	Members []MemberView
+	Clock   ClockView
+}
+
+// ClockView is the time as the leader and the log have it.
+type ClockView struct {
+	Now   time.Time     // by the leader's clock
+	Log   time.Time     // by which everything is charged and recorded
+	Held  string        // why nothing final is done, in words; empty: it is
+	Since time.Time     // the log's time since which it is held; zero: it is not
+	Leap  time.Duration // the most that the two may be apart
 }

@@ -29,21 +29,50 @@ type Members interface {
 	Transfer(ctx context.Context, id fleet.MemberID) error
 }
 
+// Clock is the time as the leader and the log have it; see control.Timekeeper.
+type Clock interface {
+	View() fleet.ClockView
+	// Confirm returns the command that sets the log's time to the leader's, which an operator saw to be at. Errors:
+	// rule (it says something else by now).
+	Confirm(at time.Time) (state.TickClock, error)
+}
+
 // errAlone is the answer of a service that was made without members.
 var errAlone = fleet.NotAllowed("this scheduler has no members to speak of")
 
 // Cluster returns the control plane's members.
 func (s *Service) Cluster(ctx context.Context) (fleet.ClusterView, error) {
-	if s.Members != nil {
-		return s.Members.View(ctx)
-	}
 	var out fleet.ClusterView
+	if s.Members != nil {
+		out, err := s.Members.View(ctx)
+		if s.Clock != nil {
+			out.Clock = s.Clock.View()
+		}
+		return out, err
+	}
 	err := s.read(ctx, func(v *state.View) error {
 		c, _ := v.Cluster()
 		out.ID, out.Lineage, out.Level = c.ID, c.Lineage, c.Level
 		return nil
 	})
 	return out, err
+}
+
+// ConfirmClock sets the log's time to the leader's, which an operator saw to be at and found right. Errors: rule (it
+// says something else by now).
+func (s *Service) ConfirmClock(ctx context.Context, at time.Time) error {
+	if s.Clock == nil {
+		return errAlone
+	}
+	cmd, err := s.Clock.Confirm(at)
+	if err != nil {
+		return err
+	}
+	_, err = propose[state.Clock](ctx, s, cmd)
+	if err == nil {
+		s.Log.Warn("an operator confirmed the leader's clock", "time", cmd.At.UTC().Format(time.RFC3339))
+	}
+	return err
 }
 
 // CreateMemberToken returns the text of a token with which one scheduler can join, once. replaces names a

@@ -21,6 +21,7 @@ type Config struct {
 	Dispatch Hosts
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
+	Clock    Clock   // nil: nothing is known of the log's time
 	Version  string  // of the program, noted in snapshots
 	ProxyURL string  // of the pods' http ports, see fleet.PodView
 	Movable  bool    // whether drains may move a pod whose owner did not say

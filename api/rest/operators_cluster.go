@@ -18,6 +18,26 @@ type Cluster struct {
 	Level   uint64   `json:"level" doc:"Feature level that is in force: the newest that all schedulers understand."`
 	Lineage uint64   `json:"lineage" doc:"Grows when the cluster is restored from a snapshot."`
 	Members []Member `json:"members" doc:"The schedulers, those that were removed too."`
+	Clock   Clock    `json:"clock" doc:"The time as the leader and the log have it."`
+}
+
+// Clock is the time as the leader and the log have it.
+type Clock struct {
+	Time        Time    `json:"time" doc:"The time by the leader's clock."`
+	LogTime     Time    `json:"logTime" doc:"The time by which everything is charged and recorded."`
+	Held        *string `json:"held" doc:"Why nothing final is done (charges settled, pods ended for want of credit, old records removed), or null while it is."`
+	HeldSince   *Time   `json:"heldSince" doc:"Since when by the log's time that runs apart from the leader's clock, or null."`
+	LeapSeconds float64 `json:"leapSeconds" doc:"The most that the two may be apart."`
+}
+
+// TransformSchema says which members may be null.
+func (Clock) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	return nullable(s, "heldSince")
+}
+
+// ConfirmClockRequest is the body that confirms the leader's clock.
+type ConfirmClockRequest struct {
+	Time Time `json:"time" doc:"The leader's time as it was shown and found right."`
 }
 
 // Member is one scheduler of the cluster.
@@ -35,6 +55,7 @@ type Member struct {
 	Version   *string `json:"version" doc:"Version of its program, or null."`
 	Level     uint64  `json:"level" doc:"Newest feature level that it understands."`
 	Replaces  *string `json:"replaces" doc:"Member that is removed once this one votes, or null."`
+	ClockMs   *int64  `json:"clockMs" doc:"Milliseconds that its clock is ahead of the leader's, or null where that is not known."`
 	Problem   *string `json:"problem" doc:"What is wrong with it, in a sentence, or null."`
 	JoinedAt  Time    `json:"joinedAt" doc:"When it joined."`
 	RemovedAt *Time   `json:"removedAt" doc:"When it was removed, or null."`
@@ -95,6 +116,16 @@ func (a *API) registerCluster() {
 		text:  "Hands leadership to another voter. 400: the member is no voter. 404: there is no such member.",
 		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, errors: []int{http.StatusNotFound}, in: TransferRequest{MemberID: "m3x9c5v1b7n2q8"},
 	}, a.transferLeadership)
+	handle(a, route{
+		method: http.MethodPost, path: "/admin/v1/cluster/clock", id: "confirmClock", tag: "Operators", summary: "Confirm the leader's clock",
+		text: "Sets the log's time, by which everything is charged and recorded, to that of the leader's clock, also back. Charges that ran before go on through " +
+			"the time that is passed over. 400: the leader's clock says another time by now than the one that is confirmed.",
+		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, in: ConfirmClockRequest{Time: exampleTime(60)},
+	}, a.confirmClock)
+}
+
+func (a *API) confirmClock(ctx context.Context, _ *call, in *ConfirmClockRequest) (*none, error) {
+	return nil, a.svc.ConfirmClock(ctx, in.Time.Time)
 }
 
 func (a *API) cluster(ctx context.Context, _ *call, _ *none) (*Cluster, error) {
@@ -138,20 +169,36 @@ func (a *API) transferLeadership(ctx context.Context, _ *call, in *TransferReque
 }
 
 func clusterRecord(v fleet.ClusterView) Cluster {
-	out := Cluster{ID: v.ID, Level: v.Level, Lineage: v.Lineage, Members: []Member{}}
+	out := Cluster{ID: v.ID, Level: v.Level, Lineage: v.Lineage, Members: []Member{}, Clock: Clock{
+		Time: Time{v.Clock.Now}, LogTime: Time{v.Clock.Log}, Held: textOrNull(v.Clock.Held), HeldSince: timeOrNull(v.Clock.Since),
+		LeapSeconds: v.Clock.Leap.Seconds(),
+	}}
 	for _, m := range v.Members {
 		r := m.Member
 		out.Members = append(out.Members, Member{
 			ID: string(r.ID), Name: r.Name, Address: r.Address, Voter: m.Voter, NonVoter: r.NonVoter, Leader: m.Leader, Reachable: m.Reachable,
 			Applied: m.Applied, Lag: m.Lag, SilentMs: m.Silent.Milliseconds(), Version: textOrNull(r.Version), Level: r.Level,
-			Replaces: textOrNull(string(r.Replaces)), Problem: textOrNull(m.Problem), JoinedAt: Time{r.JoinedAt}, RemovedAt: timeOrNull(r.RemovedAt),
+			Replaces: textOrNull(string(r.Replaces)), Problem: textOrNull(m.Problem), ClockMs: clockMs(m), JoinedAt: Time{r.JoinedAt}, RemovedAt: timeOrNull(r.RemovedAt),
 		})
 	}
 	return out
 }
 
+// clockMs is how far ahead a member's clock is; null: it is not known.
+func clockMs(m fleet.MemberView) *int64 {
+	switch {
+	case m.Leader:
+		return new(int64)
+	case m.Clock == nil:
+		return nil
+	}
+	ms := m.Clock.Milliseconds()
+	return &ms
+}
+
 func exampleCluster() Cluster {
-	return Cluster{ID: "c4k8v2x7m1q5z9", Level: 4, Members: []Member{{
+	clock := Clock{Time: exampleTime(60), LogTime: exampleTime(60), LeapSeconds: 600}
+	return Cluster{ID: "c4k8v2x7m1q5z9", Level: 4, Clock: clock, Members: []Member{{
 		ID: "m3x9c5v1b7n2q8", Name: "sched-1", Address: "10.0.0.11:8443", Voter: true, Leader: true, Reachable: true, Applied: 81231,
 		Version: textOrNull("1.2.0"), Level: 4, JoinedAt: exampleTime(0),
 	}}}

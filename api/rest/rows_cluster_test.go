@@ -2,13 +2,14 @@ package rest_test
 
 import (
 	"testing"
+	"time"
 
 	"gantry/fleet"
 	"gantry/test/plane"
 )
 
 func init() {
-	addRows(clusterRows, "200 cluster", "201 member token", "204 member changed", "400 member needed", "422 member token")
+	addRows(clusterRows, "200 cluster", "201 member token", "204 member changed", "400 member needed", "422 member token", "400 clock")
 }
 
 func clusterRows() []row {
@@ -21,6 +22,11 @@ func clusterRows() []row {
 	}
 	removed := func(t *testing.T, p *plane.Plane) { must(t, p.RemoveMember(t.Context(), plane.Reserve, false)) }
 	lone := func(t *testing.T, p *plane.Plane) { must(t, p.DemoteMember(t.Context(), plane.Follower)) }
+	leapt := func(t *testing.T, p *plane.Plane) { // the leader's clock, by a day
+		must(t, p.Tick())
+		p.Advance(24 * time.Hour)
+		must(t, p.Tick())
+	}
 	const (
 		done, needed, token      = "204 member changed", "400 member needed", "201 member token"
 		leader, follower, backup = "/members/member00000001", "/members/member00000002", "/members/member00000003"
@@ -68,5 +74,12 @@ func clusterRows() []row {
 		v("transfer-missing", "404 missing object", "POST", "/transfer", `{"memberId":"`+missingID+`"}`),
 		v("transfer-no-id", "422 pattern", "POST", "/transfer", `{"memberId":"sched-2"}`),
 		byUser(v("transfer", "", "POST", "/transfer", `{}`)),
+
+		with(v("get-held", "200 cluster", "GET", "", ""), leapt),
+		with(v("clock", done, "POST", "/clock", `{"time":"2026-10-02T12:00:30Z"}`), leapt),
+		with(v("clock-another", "400 clock", "POST", "/clock", `{"time":"2026-10-01T12:00:00Z"}`), leapt),
+		v("clock-none", "422 missing field", "POST", "/clock", `{}`), v("clock-word", "422 pattern", "POST", "/clock", `{"time":"now"}`),
+		byUser(v("clock", "", "POST", "/clock", `{"time":"2026-03-01T12:00:00Z"}`)),
+		down("clock-no-leader", "POST", "/clock", `{"time":"2026-03-01T12:00:00Z"}`),
 	}
 }

@@ -129,6 +129,8 @@ type Service interface {
 	RemoveMember(ctx context.Context, id fleet.MemberID, force bool) error
 	// TransferLeadership hands leadership to a voter; an empty id: to the most up-to-date one.
 	TransferLeadership(ctx context.Context, id fleet.MemberID) error
+	// ConfirmClock sets the log's time to the leader's, which was seen at a time and found right.
+	ConfirmClock(ctx context.Context, at time.Time) error
 	// CAStatus returns the cluster's CA and how far its replacement has come.
 	CAStatus(ctx context.Context) (fleet.CAView, error)
 	// RotateCA begins to replace the CA.

@@ -59,6 +59,7 @@ type runCmd struct {
 	HostSilence   time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
 	HostPatience  time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
 	RaftTimeout   time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
+	ClockLeap     time.Duration `default:"10m" help:"A leader's clock that is further from the log's time holds back everything final (charges, ends for want of credit, purges) until the schedulers' clocks agree, or an operator confirms it (1m to 24h)."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
@@ -104,6 +105,9 @@ func (c *runCmd) validate() error {
 	}
 	if c.RaftTimeout < minRaftTimeout || c.RaftTimeout > maxRaftTimeout {
 		faults = append(faults, errors.New("--raft-timeout must be 50ms to 10s"))
+	}
+	if c.ClockLeap < minClockLeap || c.ClockLeap > maxClockLeap {
+		faults = append(faults, errors.New("--clock-leap must be 1m to 24h"))
 	}
 	if c.Address != "" && !peers.ValidAddress(c.Address) {
 		faults = append(faults, errAddress)

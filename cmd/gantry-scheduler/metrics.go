@@ -112,6 +112,9 @@ var series = []struct {
 	{"gantry_scheduler_hosts_behind", "Hosts that were not compared since the cluster was restored; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
 	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
+	{"gantry_scheduler_clock_held", "1 while nothing final is done because the schedulers' clocks are not right; absent on schedulers that do not lead.", nil},
+	{"gantry_scheduler_clock_ahead_seconds", "How far the leader's clock is ahead of the log's time, by which everything is charged; absent on others.", nil},
+	{"gantry_scheduler_clock_offset_seconds", "How far each scheduler's clock is ahead of the leader's, told by that; absent for those that do not answer.", []string{"member"}},
 	{"gantry_scheduler_certificate_expiry_timestamp_seconds", "When this scheduler's certificate ends.", nil},
 	{"gantry_scheduler_user_certificate_expiry_timestamp_seconds", "When a certificate for users ends, by its first name; 0 while it was ordered and has not come.", []string{"name"}},
 	{"gantry_scheduler_ca_expiry_timestamp_seconds", "When the certificate of the cluster's CA ends.", nil},
@@ -160,6 +163,12 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	gauge("gantry_scheduler_disk_used_ratio", float64(node.DiskUsed())/100)
 	gauge("gantry_scheduler_disk_full", flag(node.DiskFull()))
 	gauge("gantry_scheduler_books_timestamp_seconds", stamp(d.books.Kept()))
+	if leads {
+		gauge("gantry_scheduler_clock_offset_seconds", 0, d.member.id)
+		for id, off := range d.keeper.Offsets() {
+			gauge("gantry_scheduler_clock_offset_seconds", off.Seconds(), string(id))
+		}
+	}
 	if leaf, err := s.certs.Leaf(); err == nil {
 		gauge("gantry_scheduler_certificate_expiry_timestamp_seconds", stamp(leaf.NotAfter))
 	}
@@ -182,6 +191,11 @@ func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	}
 	gauge("gantry_scheduler_log_applied_index", float64(s.d.member.node.AppliedIndex()))
 	gauge("gantry_scheduler_voters_wanted", float64(c.Voters))
+	if s.d.member.node.IsLeader() {
+		clock := s.d.time.View()
+		gauge("gantry_scheduler_clock_held", flag(clock.Held != ""))
+		gauge("gantry_scheduler_clock_ahead_seconds", clock.Now.Sub(clock.Log).Seconds())
+	}
 	gauge("gantry_scheduler_host_alarms", float64(c.Alarms))
 	gauge("gantry_scheduler_hosts_behind", float64(c.Behind))
 	for _, h := range []fleet.HostState{

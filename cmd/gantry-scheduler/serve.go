@@ -38,6 +38,7 @@ type parts struct {
 	purger   *control.Purger
 	books    *control.Accountant
 	drainer  *control.Drainer
+	time     *control.Timekeeper
 	rotator  *control.Rotator
 	keeper   *peers.Keeper
 	presence *peers.Presence
@@ -78,14 +79,17 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 		S3Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
 	})
+	d.time = &control.Timekeeper{
+		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,
+	}
 	d.service = scheduler.New(scheduler.Config{
-		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Version: version, Log: log,
+		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable,
 	})
-	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Log: log}
-	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Log: log}
-	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Log: log}
-	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Log: log}
+	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
+	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
+	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
+	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Sure: d.time.Sure, Log: log}
 	var err error
 	d.rest, err = rest.New(rest.Config{
 		Service: d.service, Health: d.health, Log: log, Version: version, Rates: c.rates(), Failures: c.RateFailures,
@@ -273,7 +277,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
+		d.time.Run, d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}

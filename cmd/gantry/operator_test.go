@@ -36,6 +36,17 @@ member00000001  sched-1  10.0.0.11:8443  leader       yes          1000     0   
 member00000002  sched-2  10.0.0.12:8443  voter        yes          1000     0       1.2.0    -
 member00000003  sched-3  10.0.0.13:8443  voter        no, for 1m30s  900      100     -        It does not answer.
 `}},
+		{"raft clock show", result{Out: `Leader's clock: 2026-10-03T12:00:00Z
+Log's time:     2026-10-01T12:00:00Z
+ID              NAME     ROLE         CLOCK
+member00000001  sched-1  leader       0s
+member00000002  sched-2  voter        -48h0m0s
+member00000003  sched-3  voter        -
+member00000004  sched-4  non-voter    -
+member00000005  sched-5  catching up  -
+HELD BACK: the leader's clock is ahead of the log's time (+48h0m0s). No charge is settled, no pod ended for want of credit, and nothing old is purged.
+See docs/operations.md, "Clocks".
+`}},
 		{"raft add", result{Out: "one-use\n", Err: `The token lets one scheduler join, until 2026-10-01 12:11:30.000 UTC. On its machine, before gantry-scheduler run:
 
     gantry-scheduler join --data-dir DIR --token-file FILE --address HOST:PORT --scheduler 10.0.0.11:8443 --scheduler 10.0.0.12:8443 --scheduler 10.0.0.14:8443 --scheduler 10.0.0.15:8443
@@ -80,7 +91,7 @@ GPU-2  NVIDIA H100              0000:3b:00.0  1     1       sick    -
 	for _, tt := range tests {
 		got, _ := gantry(t, setup{api: api}, strings.Fields(tt.args)...)
 		if tt.args == "raft members" {
-			if !strings.HasSuffix(got.Out, "Cluster c4k8v2x7m1q5z9, feature level 4\n") || strings.Contains(got.Out, "removed") ||
+			if !strings.Contains(got.Out, "Cluster c4k8v2x7m1q5z9, feature level 4\nHELD BACK: ") || !strings.Contains(got.Out, "  -48h0m0s  ") || strings.Contains(got.Out, "removed") ||
 				!strings.Contains(got.Out, "non-voter") || !strings.Contains(got.Out, "catching up") || !strings.Contains(got.Out, "no, for 1m30s") {
 				t.Errorf("%s", got.Out)
 			}
@@ -247,6 +258,25 @@ func TestSchedulersThroughTheRealFace(t *testing.T) {
 	}
 	if out := s.good("raft add --replaces sched-2"); strings.TrimSpace(out) == "" {
 		t.Error("there is no token")
+	}
+	if out := s.good("raft clock show"); !strings.Contains(out, "The clocks are right.\n") {
+		t.Errorf("%s", out)
+	}
+	if err := s.plane.Tick(); err != nil {
+		t.Fatal(err)
+	}
+	s.plane.Advance(24 * time.Hour)
+	if err := s.plane.Tick(); err != nil {
+		t.Fatal(err)
+	}
+	if out := s.good("raft members"); !strings.Contains(out, "HELD BACK: ") || !strings.Contains(out, "(+24h0m0s)") {
+		t.Errorf("%s", out)
+	}
+	if out := s.good("raft clock confirm --yes"); out != "The log's time is the leader's.\n" {
+		t.Errorf("%s", out)
+	}
+	if out := s.good("raft clock show"); strings.Contains(out, "HELD BACK") {
+		t.Errorf("%s", out)
 	}
 	s.good("raft promote sched-3")
 	s.good("raft transfer sched-3")

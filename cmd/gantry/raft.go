@@ -17,6 +17,7 @@ type raftCmd struct {
 	Promote  raftPromoteCmd  `cmd:"" help:"Give a scheduler a vote."`
 	Demote   raftDemoteCmd   `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
 	Transfer raftTransferCmd `cmd:"" help:"Hand leadership to another scheduler."`
+	Clock    raftClockCmd    `cmd:"" help:"See the schedulers' clocks and the log's time, and confirm them."`
 	CA       raftCACmd       `cmd:"" name:"ca" help:"See and replace the CA of the cluster, and see when certificates end."`
 }
 
@@ -80,12 +81,12 @@ func (cmd raftMembersCmd) Run(ctx context.Context, a *app) error {
 		for _, m := range cluster.Value.Members {
 			if m.RemovedAt == nil || cmd.All {
 				rows = append(rows, []string{
-					m.ID, m.Name, m.Address, role(m), reach(m), fmt.Sprint(m.Applied), fmt.Sprint(m.Lag), orDash(m.Version), orDash(m.Problem),
+					m.ID, m.Name, m.Address, role(m), reach(m), fmt.Sprint(m.Applied), fmt.Sprint(m.Lag), clockOf(m), orDash(m.Version), orDash(m.Problem),
 				})
 			}
 		}
-		return table([]string{"ID", "NAME", "ADDRESS", "ROLE", "REACHED", "APPLIED", "BEHIND", "VERSION", "PROBLEM"}, rows) +
-			fmt.Sprintf("Cluster %s, feature level %d\n", printable(cluster.Value.ID), cluster.Value.Level)
+		return table([]string{"ID", "NAME", "ADDRESS", "ROLE", "REACHED", "APPLIED", "BEHIND", "CLOCK", "VERSION", "PROBLEM"}, rows) +
+			fmt.Sprintf("Cluster %s, feature level %d\n", printable(cluster.Value.ID), cluster.Value.Level) + heldText(cluster.Value.Clock)
 	})
 }
 

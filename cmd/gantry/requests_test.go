@@ -202,6 +202,8 @@ func TestRequests(t *testing.T) {
 		{args: "raft remove " + member + " --yes --force", want: []string{"GET /admin/v1/cluster", "DELETE /admin/v1/cluster/members/" + member + "?force=true"}},
 		{args: "raft transfer", want: []string{`POST /admin/v1/cluster/transfer {}`}},
 		{args: "raft transfer sched-2", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/transfer {"memberId":"` + member + `"}`}},
+		{args: "raft clock show", want: []string{"GET /admin/v1/cluster"}},
+		{args: "raft clock confirm --yes", want: []string{"GET /admin/v1/cluster", `POST /admin/v1/cluster/clock {"time":"2026-10-03T12:00:00Z"}`}},
 		{args: "raft ca show", want: []string{"GET /admin/v1/ca"}},
 		{args: "raft ca rotate --yes", want: []string{"POST /admin/v1/ca/rotate"}},
 		{args: "raft ca finish --yes", want: []string{"GET /admin/v1/ca", `POST /admin/v1/ca/finish {"step":"renews"}`}},
@@ -245,9 +247,10 @@ func world() map[string][]string {
 	const key = `{"id":"m2c9v4x7b1n5q8","name":"ci","hint":"gk_abc","permissions":{"pods":"write","s3":"none"},"invoke":"all"}`
 	const bill = `{"records":[],"metadata":{"query":{"bucketSize":"day"},"totals":{}}}`
 	const host = `{"id":"h7d2k9s4f1g6j3","name":"gpu-01","cloud":"COMMUNITY","state":"ready","duty":"open","labels":{"rack":"b4","owner":"lab","keep":"x"}}`
-	const cluster = `{"id":"c4k8v2x7m1q5z9","level":4,"lineage":0,"members":[
-		{"id":"member00000001","name":"sched-1","address":"10.0.0.11:8443","voter":true,"leader":true,"reachable":true,"applied":1000,"version":"1.2.0","problem":null,"removedAt":null},
-		{"id":"member00000002","name":"sched-2","address":"10.0.0.12:8443","voter":true,"reachable":true,"applied":1000,"version":"1.2.0","removedAt":null},
+	const cluster = `{"id":"c4k8v2x7m1q5z9","level":4,"lineage":0,
+		"clock":{"time":"2026-10-03T12:00:00.000Z","logTime":"2026-10-01T12:00:00.000Z","held":"the leader's clock is ahead of the log's time","leapSeconds":600},"members":[
+		{"id":"member00000001","name":"sched-1","address":"10.0.0.11:8443","voter":true,"leader":true,"reachable":true,"applied":1000,"version":"1.2.0","clockMs":0,"problem":null,"removedAt":null},
+		{"id":"member00000002","name":"sched-2","address":"10.0.0.12:8443","voter":true,"reachable":true,"applied":1000,"version":"1.2.0","clockMs":-172800012,"removedAt":null},
 		{"id":"member00000003","name":"sched-3","address":"10.0.0.13:8443","voter":true,"applied":900,"lag":100,"silentMs":90400,"problem":"It does not answer.","removedAt":null},
 		{"id":"member00000004","name":"sched-4","address":"10.0.0.14:8443","nonVoter":true,"reachable":true,"applied":1000,"removedAt":null},
 		{"id":"member00000005","name":"sched-5","address":"10.0.0.15:8443","reachable":true,"applied":10,"lag":990,"removedAt":null},
@@ -276,6 +279,7 @@ func world() map[string][]string {
 		"GET /admin/v1/cluster":                           {"200 " + cluster},
 		"POST /admin/v1/cluster/tokens":                   {`201 {"token":"one-use","expiresAt":"2026-10-01T12:11:30.000Z"}`},
 		"POST /admin/v1/cluster/transfer":                 {"204 "},
+		"POST /admin/v1/cluster/clock":                    {"204 "},
 		"GET /admin/v1/ca":                                {"200 " + caJSON},
 		"POST /admin/v1/ca/rotate":                        {"200 " + caJSON},
 		"POST /admin/v1/ca/finish":                        {"200 " + caJSON},
@@ -400,6 +404,7 @@ func TestRefusedCommandLines(t *testing.T) {
 		"host remove gpu-01":                                               "add --yes",
 		"raft remove sched-2":                                              "add --yes",
 		"raft ca rotate":                                                   "add --yes",
+		"raft clock confirm":                                               "add --yes",
 		"raft ca finish":                                                   "add --yes",
 		"raft add --non-voter --replaces sched-2":                          "exclude each other",
 		"snapshot save f --recipient age1 --passphrase-file p":             "exclude each other",

@@ -496,6 +496,7 @@ type StatusResponse struct {
 	Problem       string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`                    // in one sentence; empty: none
 	DiskFull      bool                   `protobuf:"varint,8,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"` // it must not lead
 	Certificate   *NodeCertificate       `protobuf:"bytes,9,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	ClockNs       int64                  `protobuf:"varint,10,opt,name=clock_ns,json=clockNs,proto3" json:"clock_ns,omitempty"` // its wall clock when it answered, Unix nanoseconds; 0: its program is older
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +592,13 @@ func (x *StatusResponse) GetCertificate() *NodeCertificate {
 		return x.Certificate
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetClockNs() int64 {
+	if x != nil {
+		return x.ClockNs
+	}
+	return 0
 }
 
 // NodeCertificate is what a node says of its own certificate, and whom it trusts, also after a crash.
@@ -5031,7 +5039,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x05level\x18\x03 \x01(\x04R\x05level\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\")\n" +
 	"\rStatusRequest\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xb5\x02\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xd0\x02\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x1d\n" +
 	"\n" +
@@ -5042,7 +5050,9 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x18\n" +
 	"\aproblem\x18\a \x01(\tR\aproblem\x12\x1b\n" +
 	"\tdisk_full\x18\b \x01(\bR\bdiskFull\x12A\n" +
-	"\vcertificate\x18\t \x01(\v2\x1f.gantry.link.v1.NodeCertificateR\vcertificate\"M\n" +
+	"\vcertificate\x18\t \x01(\v2\x1f.gantry.link.v1.NodeCertificateR\vcertificate\x12\x19\n" +
+	"\bclock_ns\x18\n" +
+	" \x01(\x03R\aclockNs\"M\n" +
 	"\x0fNodeCertificate\x12\x0e\n" +
 	"\x02ca\x18\x01 \x01(\tR\x02ca\x12\x16\n" +
 	"\x06trusts\x18\x02 \x03(\tR\x06trusts\x12\x12\n" +

@@ -15,8 +15,8 @@ import (
 
 // Accountant keeps the books: it settles all meters soon after each full hour, ends what prepaid
 // accounts have running when their credit is used up at two looks in a row, and once an hour forgets old
-// usage and old idempotency keys. At a look at which the wall clock has jumped ahead it does nothing, as
-// none of this can be undone.
+// usage and old idempotency keys. At a look at which the wall clock has jumped ahead, or while it is not certain what
+// time it is, it does nothing, as none of this can be undone.
 type Accountant struct {
 	Store *state.Store
 	Node  Proposer
@@ -25,6 +25,8 @@ type Accountant struct {
 	Log   *slog.Logger
 	// Clock is the wall clock; nil: time.Now.
 	Clock func() time.Time
+	// Sure says whether it is certain what time it is: without, nothing is done. Nil: it always is.
+	Sure func() bool
 
 	looked       atomic.Int64             // when the books were last kept, as Unix nanoseconds
 	wall, steady time.Time                // of the last look, by the wall clock and by the monotonic one
@@ -52,6 +54,8 @@ func (a *Accountant) Run(ctx context.Context) error {
 		if now, jump := a.now(); jump > maxJump {
 			a.dry = nil
 			a.Log.Warn("the clock jumped ahead, so the books are left for now", "by", jump)
+		} else if a.Sure != nil && !a.Sure() { // the timekeeper says why
+			a.dry = nil
 		} else if err := a.look(ctx, now, &purged); err != nil && ctx.Err() == nil {
 			a.Log.Warn("keep the books", "err", err)
 		} else if err == nil {
@@ -155,7 +159,7 @@ func (a *Accountant) exhaust(ctx context.Context, now time.Time) error {
 // purge forgets what is too old.
 func (a *Accountant) purge(ctx context.Context, now time.Time) error {
 	for {
-		n, err := a.propose(ctx, state.PurgeUsage{Before: now.Add(-a.Keep), Limit: usageBatch})
+		n, err := a.propose(ctx, state.PurgeUsage{Before: now.Add(-a.Keep), Limit: usageBatch, At: now})
 		if err != nil {
 			return fmt.Errorf("purge usage: %w", err)
 		}
@@ -164,7 +168,7 @@ func (a *Accountant) purge(ctx context.Context, now time.Time) error {
 		}
 	}
 	for {
-		n, err := a.propose(ctx, state.PurgeOnce{Before: now.Add(-keepOnce), Limit: onceBatch})
+		n, err := a.propose(ctx, state.PurgeOnce{Before: now.Add(-keepOnce), Limit: onceBatch, At: now})
 		if err != nil {
 			return fmt.Errorf("purge idempotency keys: %w", err)
 		}

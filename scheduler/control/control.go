@@ -28,6 +28,10 @@ type Purger struct {
 	Keep  time.Duration // how long a terminated pod stays readable; decisions.md: 10 minutes
 	Every time.Duration // between looks
 	Log   *slog.Logger
+	// Clock is the wall clock; nil: time.Now.
+	Clock func() time.Time
+	// Sure says whether it is certain what time it is: without, nothing is done. Nil: it always is.
+	Sure func() bool
 
 	seen map[fleet.PodID]time.Time // when a terminated pod was first seen, by the monotonic clock
 }
@@ -45,11 +49,8 @@ func (p *Purger) Run(ctx context.Context) error {
 	defer tick.Stop()
 	p.seen = nil
 	for {
-		if err := p.once(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Warn("purge terminated pods", "err", err)
-		}
-		if err := p.hosts(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Warn("purge hosts that are gone", "err", err)
+		if p.Sure == nil || p.Sure() {
+			p.look(ctx)
 		}
 		select {
 		case <-tick.C:
@@ -59,16 +60,30 @@ func (p *Purger) Run(ctx context.Context) error {
 	}
 }
 
-func (p *Purger) once(ctx context.Context) error {
+// look does what is due.
+func (p *Purger) look(ctx context.Context) {
 	now := time.Now()
+	if p.Clock != nil {
+		now = p.Clock()
+	}
+	if err := p.once(ctx, now); err != nil && ctx.Err() == nil {
+		p.Log.Warn("purge terminated pods", "err", err)
+	}
+	if err := p.hosts(ctx, now); err != nil && ctx.Err() == nil {
+		p.Log.Warn("purge hosts that are gone", "err", err)
+	}
+}
+
+// once forgets pods that are terminated long enough by a wall clock.
+func (p *Purger) once(ctx context.Context, now time.Time) error {
 	before := now.Add(-p.Keep)
-	old, err := p.due(now, before)
+	old, err := p.due(time.Now(), before)
 	if err != nil {
 		return err
 	}
 	for batch := range slices.Chunk(old, purgeBatch) {
 		deadline, cancel := context.WithTimeout(ctx, proposeTimeout)
-		_, err = p.Node.Propose(deadline, state.PurgePods{Pods: batch, Before: before})
+		_, err = p.Node.Propose(deadline, state.PurgePods{Pods: batch, Before: before, At: now})
 		cancel()
 		if err != nil {
 			return err
@@ -104,14 +119,14 @@ func (p *Purger) due(now, before time.Time) (old []fleet.PodID, err error) {
 }
 
 // hosts forgets hosts that are gone long enough.
-func (p *Purger) hosts(ctx context.Context) error {
-	before, old := time.Now().Add(-keepHosts), 0
+func (p *Purger) hosts(ctx context.Context, now time.Time) error {
+	before, old := now.Add(-keepHosts), 0
 	err := p.Store.View(func(v *state.View) error { old = v.Forgettable(before); return nil })
 	if err != nil || old == 0 {
 		return err
 	}
 	deadline, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
-	_, err = p.Node.Propose(deadline, state.PurgeHosts{Before: before})
+	_, err = p.Node.Propose(deadline, state.PurgeHosts{Before: before, At: now})
 	return err
 }

@@ -27,6 +27,9 @@ type Drainer struct {
 	Pods  Mover
 	Every time.Duration // until what failed is tried again; at least so often it looks
 	Log   *slog.Logger
+	// Sure says whether it is certain what time it is: without, no deadline has passed. Nil: it always is.
+	Sure func() bool
+	sure bool // at this look
 
 	failed map[fleet.PodID]time.Time // when a move or a start failed last
 }
@@ -57,6 +60,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 // work is what a view has to do.
 type work struct {
 	index uint64
+	sure  bool // it is certain what time it is
 	start []fleet.PodID // that have ended on the host that they are moved from
 	move  []move
 	evict []state.Command // of what runs after the deadline and may not be moved
@@ -71,6 +75,7 @@ type move struct {
 // look does what is to be done, and returns the index of the view that said so.
 func (d *Drainer) look(ctx context.Context) (uint64, error) {
 	var todo work
+	d.sure = d.Sure == nil || d.Sure() // before the view, within which it must not take another
 	if err := d.Store.View(func(v *state.View) error { todo = d.plan(v, time.Now()); return nil }); err != nil {
 		return 0, err
 	}
@@ -105,7 +110,7 @@ func (d *Drainer) look(ctx context.Context) (uint64, error) {
 
 // plan works out what is to be done.
 func (d *Drainer) plan(v *state.View, now time.Time) work {
-	todo, waits := work{index: v.Index()}, map[fleet.PodID]time.Time{}
+	todo, waits := work{index: v.Index(), sure: d.sure}, map[fleet.PodID]time.Time{}
 	due := func(id fleet.PodID) bool {
 		last, failed := d.failed[id]
 		if failed {
@@ -136,7 +141,8 @@ func (w *work) empty(host *fleet.Host, pods []fleet.Pod, due func(fleet.PodID) b
 			room--
 		}
 	}
-	over := host.Drain != nil && !host.Drain.Deadline.IsZero() && !now.Before(host.Drain.Deadline)
+	over := host.Drain != nil && !host.Drain.Deadline.IsZero() && !now.Before(host.Drain.Deadline) &&
+		(w.sure || host.Drain.Deadline.Equal(host.Drain.Since)) // at once, when it was forced
 	for i := range pods {
 		p := &pods[i]
 		var otherwise state.Command

@@ -23,6 +23,8 @@ type Rotator struct {
 	CAs   CAs
 	Every time.Duration // between looks
 	Log   *slog.Logger
+	// Sure says whether it is certain what time it is: without, nothing is done. Nil: it always is.
+	Sure func() bool
 }
 
 const rotateTimeout = 10 * time.Second
@@ -50,7 +52,7 @@ func (r *Rotator) look(ctx context.Context) error {
 		under = c.Rotation != nil
 		return nil
 	})
-	if err != nil || !under {
+	if err != nil || !under || r.Sure != nil && !r.Sure() {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rotateTimeout)

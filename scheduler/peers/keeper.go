@@ -112,6 +112,36 @@ func (k *Keeper) Answering() (n int) {
 	return n
 }
 
+// Clocks returns how far the clocks of those other voters are ahead of this member's that answered lately and told,
+// and how many voters there are, this one among them.
+func (k *Keeper) Clocks() (others []time.Duration, voters int) {
+	offsets := k.Offsets()
+	for _, s := range k.cfg.Node.Servers() {
+		if !s.Voter {
+			continue
+		}
+		voters++
+		if off, known := offsets[fleet.MemberID(s.ID)]; known {
+			others = append(others, off)
+		}
+	}
+	return others, voters
+}
+
+// Offsets returns how far the clocks of the other members are ahead of this one's, of those that answered lately and
+// told.
+func (k *Keeper) Offsets() map[fleet.MemberID]time.Duration {
+	now, out := time.Now(), map[fleet.MemberID]time.Duration{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, p := range k.polls {
+		if p.clock != nil && p.heard(now).answers {
+			out[id] = *p.clock
+		}
+	}
+	return out
+}
+
 // lock waits until nobody else changes the membership.
 func (k *Keeper) lock(ctx context.Context) error {
 	select {

@@ -214,3 +214,50 @@ func TestAMemberThatNeverAnsweredIsSilentSinceItJoined(t *testing.T) {
 		}
 	}
 }
+
+// The leader hears the clocks of those who answer it, and shows them beside its own.
+func TestTheKeeperComparesClocks(t *testing.T) {
+	w := newWorld(t)
+	if others, voters := w.lead.keeper.Clocks(); len(others) != 0 || voters != 1 {
+		t.Errorf("alone: %v of %d", others, voters)
+	}
+	b := w.member(false)
+	w.member(true)
+	differs := func(want time.Duration) func() bool {
+		return func() bool {
+			others, voters := w.lead.keeper.Clocks()
+			return voters == 2 && len(others) == 1 && (others[0]-want).Abs() < time.Minute
+		}
+	}
+	eventually(t, "the clocks agree", differs(0))
+	b.clock.Store(int64(time.Hour))
+	eventually(t, "its clock is ahead", differs(time.Hour))
+	w.lead.clock.Store(int64(3 * time.Hour))
+	eventually(t, "it is behind the leader's", differs(-2*time.Hour))
+	view, err := w.lead.keeper.View(within(t))
+	w.must(err)
+	for _, m := range view.Members {
+		known := m.Clock != nil
+		if known == m.Leader || known && m.Voter && (*m.Clock+2*time.Hour).Abs() > time.Minute {
+			t.Errorf("shown: %+v", m)
+		}
+	}
+	b.close()
+	eventually(t, "one that is silent has no clock", func() bool { others, _ := w.lead.keeper.Clocks(); return len(others) == 0 })
+}
+
+func TestAClockIsNotJudgedByASlowAnswer(t *testing.T) {
+	asked := time.Now()
+	answer := &link.StatusResponse{ClockNs: asked.Add(time.Minute).UnixNano()}
+	if off := clockOff(answer, asked, asked.Add(2*time.Second)); off == nil || *off != 59*time.Second {
+		t.Errorf("%v", off)
+	}
+	for name, off := range map[string]*time.Duration{
+		"slow": clockOff(answer, asked, asked.Add(3*time.Second)), "backwards": clockOff(answer, asked, asked.Add(-time.Second)),
+		"an older program": clockOff(&link.StatusResponse{}, asked, asked), "no answer": clockOff(nil, asked, asked),
+	} {
+		if off != nil {
+			t.Errorf("%s: %v", name, *off)
+		}
+	}
+}

@@ -37,7 +37,7 @@ func (k *Keeper) View(ctx context.Context) (fleet.ClusterView, error) {
 	for _, s := range l.servers {
 		inRaft[s.ID], voters[s.ID] = true, s.Voter
 	}
-	last, now := k.cfg.Node.LastIndex(), time.Now()
+	last, now, offsets := k.cfg.Node.LastIndex(), time.Now(), k.Offsets()
 	for _, m := range l.members {
 		if !m.RemovedAt.IsZero() {
 			out.Members = append(out.Members, fleet.MemberView{Member: m})
@@ -47,6 +47,9 @@ func (k *Keeper) View(ctx context.Context) (fleet.ClusterView, error) {
 		view := fleet.MemberView{
 			Member: m, Voter: voters[string(m.ID)], Leader: m.ID == l.self, Reachable: h.answers,
 			Applied: h.applied, Problem: h.problem, Certificate: h.certificate,
+		}
+		if off, known := offsets[m.ID]; known {
+			view.Clock = &off
 		}
 		if m.ID != l.self {
 			view.Silent = k.silent(m, now)

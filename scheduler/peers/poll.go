@@ -35,7 +35,8 @@ type poll struct {
 	answer  *link.StatusResponse // the last one
 	address string               // where it came from
 	close   int
-	fault   string // of the last question
+	fault   string         // of the last question
+	clock   *time.Duration // how far ahead of this one's its clock was at the last answer; nil: not known
 }
 
 // heard is what the poll says at a time.
@@ -170,13 +171,14 @@ func (k *Keeper) settle() {
 
 // ask puts one question to a member at an address; the one of its record is tried when another does not answer.
 func (a *asker) ask(m fleet.Member, address string) {
-	last, begun := a.k.cfg.Node.LastIndex(), time.Now()
+	last, begun, wall := a.k.cfg.Node.LastIndex(), time.Now(), a.k.cfg.now()
 	joined := slices.ContainsFunc(a.k.cfg.Node.Servers(), func(s replica.Server) bool { return s.ID == string(m.ID) })
 	answer, err := a.status(m.ID, address)
 	if err != nil && address != m.Address && a.ctx.Err() == nil {
-		address = m.Address
+		address, wall = m.Address, a.k.cfg.now()
 		answer, err = a.status(m.ID, address)
 	}
+	off := clockOff(answer, wall, a.k.cfg.now())
 	a.k.mu.Lock()
 	defer a.k.mu.Unlock()
 	p := a.k.polls[m.ID]
@@ -188,7 +190,7 @@ func (a *asker) ask(m fleet.Member, address string) {
 	if err != nil {
 		p.fault = faultText(err)
 	} else {
-		p.at, p.answer, p.address, p.fault = begun, answer, address, ""
+		p.at, p.answer, p.address, p.fault, p.clock = begun, answer, address, "", off
 		if joined && isClose(answer.GetAppliedIndex(), last) {
 			p.close++
 		} else {
@@ -202,6 +204,17 @@ func (a *asker) ask(m fleet.Member, address string) {
 		default:
 		}
 	}
+}
+
+// clockOff is how far ahead of this member's the clock of one was that answered between two moments of this one's:
+// nil when it does not say, or when the answer took so long that it says nothing.
+func clockOff(answer *link.StatusResponse, asked, answered time.Time) *time.Duration {
+	took := answered.Sub(asked)
+	if answer.GetClockNs() == 0 || took < 0 || took > pollTimeout {
+		return nil
+	}
+	off := time.Unix(0, answer.GetClockNs()).Sub(asked.Add(took / 2))
+	return &off
 }
 
 // isClose reports whether a member that has applied so much is close behind. One that has next to nothing never

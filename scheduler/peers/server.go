@@ -66,6 +66,15 @@ type Config struct {
 	CA     func(ctx context.Context) (*pki.CA, error)
 	Log    *slog.Logger
 	Dial   func(ctx context.Context, address string) (net.Conn, error) // without TLS; nil: over TCP
+	Clock  func() time.Time                                            // the wall clock; nil: time.Now
+}
+
+// now returns the time of the wall clock.
+func (c *Config) now() time.Time {
+	if c.Clock != nil {
+		return c.Clock()
+	}
+	return time.Now()
 }
 
 // Server answers the other schedulers. Its methods are safe for concurrent use.
@@ -95,7 +104,7 @@ func (c *Config) status() *link.StatusResponse {
 	out := &link.StatusResponse{
 		MemberId: string(c.Self.ID), LastIndex: c.Node.LastIndex(), AppliedIndex: c.Node.AppliedIndex(),
 		Level: c.Self.Level, Version: c.Self.Version, Address: c.Self.Address, DiskFull: c.Node.DiskFull(),
-		Certificate: link.EncodeCertificate(link.OwnCertificate(c.Certs)),
+		Certificate: link.EncodeCertificate(link.OwnCertificate(c.Certs)), ClockNs: c.now().UnixNano(),
 	}
 	if c.Self.Problem != nil {
 		out.Problem = c.Self.Problem()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +63,7 @@ type machine struct {
 	presence *Presence
 	service  *grpc.Server
 	close    func()
+	clock    atomic.Int64 // how far it is off, in nanoseconds
 }
 
 // streams connects replicas over the link port.
@@ -159,7 +161,8 @@ func (w *world) start(m *machine) {
 	conf := Config{
 		Self:  Self{ID: fleet.MemberID(m.id), Address: m.address, Level: state.Level, Version: "v1"},
 		Store: m.store, Node: &hooked{Node: m.node}, Sealer: w.sealer, Certs: m.certs, Log: log,
-		CA: func(context.Context) (*pki.CA, error) { return w.ca, nil },
+		CA:    func(context.Context) (*pki.CA, error) { return w.ca, nil },
+		Clock: func() time.Time { return time.Now().Add(time.Duration(m.clock.Load())) },
 	}
 	m.keeper, m.presence = NewKeeper(conf), NewPresence(conf)
 	m.server = NewServer(conf, m.keeper)

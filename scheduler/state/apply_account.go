@@ -215,6 +215,9 @@ func (c UpdateKey) apply(t *txn) (any, error) {
 func (c TouchKeys) apply(t *txn) (any, error) {
 	for _, id := range sortedKeys(c.Used) {
 		at, last := c.Used[id], get(t, &t.base.keyUse, id)
+		if clock := get(t, &t.base.clock, onlyKey); clock != nil {
+			at = earliest(at, clock.At.Add(clock.Leap))
+		}
 		if get(t, &t.base.keys, id) != nil && (last == nil || at.After(*last)) {
 			put(t, &t.base.keyUse, id, &at)
 		}
@@ -248,8 +251,9 @@ func (c PutToken) apply(t *txn) (any, error) {
 	case get(t, &t.base.tokens, token.ID) != nil:
 		return nil, exists("there is a join token with this id")
 	}
+	sure := t.final(c.At) == nil
 	for _, id := range keysOf(t, &t.base.tokens) {
-		if expired(get(t, &t.base.tokens, id), c.At) {
+		if sure && expired(get(t, &t.base.tokens, id), c.At) {
 			drop(t, &t.base.tokens, id)
 		}
 	}

@@ -39,7 +39,7 @@ type BeginRotation struct {
 }
 
 // AdvanceRotation ends a step of the rotation that began at BegunAt: the next CA signs instead of the old one, or the old one is trusted
-// no more. Errors: stale (it is not at that step, or another one).
+// no more. Errors: stale (it is not at that step, or another one), not_allowed (as of PurgePods).
 type AdvanceRotation struct {
 	From    fleet.RotationStep `cbor:"1,keyasint"`
 	BegunAt time.Time          `cbor:"2,keyasint"`
@@ -77,6 +77,9 @@ func (c AdvanceRotation) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	r := cluster.Rotation
+	if err := t.final(c.At); err != nil {
+		return nil, err
+	}
 	if r == nil || r.Step != c.From || !r.BegunAt.Equal(c.BegunAt) {
 		return nil, fleet.Stale("the cluster's CA is not at that step of that change any more")
 	}

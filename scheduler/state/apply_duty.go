@@ -246,6 +246,9 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 func (t *txn) shown(h fleet.Host) fleet.Host { return cloneHost(&h) }
 
 func (c PurgeHosts) apply(t *txn) (any, error) {
+	if err := t.forgetting(c.At, c.Before); err != nil {
+		return nil, err
+	}
 	n := 0
 	for _, id := range keysOf(t, &t.base.hosts) {
 		if !forgettable(get(t, &t.base.hosts, id), c.Before) {

@@ -54,7 +54,7 @@ func (c JoinHost) replaceOld(t *txn) error {
 	slices.Sort(old)
 	for _, id := range old {
 		h := get(t, &t.base.hosts, id)
-		if err := c.mayBeAnother(h); err != nil {
+		if err := c.mayBeAnother(t, h); err != nil {
 			return err
 		}
 		if t.mayHold(id) && h.Lineage != t.lineage() {
@@ -75,7 +75,8 @@ func (c JoinHost) replaceOld(t *txn) error {
 const awayLong = 10 * time.Minute
 
 // mayBeAnother refuses a machine that may not be the host whose id it has.
-func (c JoinHost) mayBeAnother(h *fleet.Host) error {
+func (c JoinHost) mayBeAnother(t *txn, h *fleet.Host) error {
+	at, _ := get(t, &t.base.clock, onlyKey).Of(c.At)
 	switch {
 	case h.State == fleet.HostGone:
 		return nil
@@ -86,7 +87,7 @@ func (c JoinHost) mayBeAnother(h *fleet.Host) error {
 		return CopiedMachine(h, "has another main board")
 	case h.State == fleet.HostReady:
 		return CopiedMachine(h, "is connected")
-	case c.At.Before(h.SeenAt.Add(awayLong)):
+	case at.Before(h.SeenAt.Add(awayLong)):
 		return CopiedMachine(h, "was there a moment ago")
 	}
 	return nil

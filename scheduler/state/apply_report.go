@@ -237,6 +237,9 @@ func (c ReportPods) reboot(t *txn, pod *fleet.Pod, r *PodReport) {
 }
 
 func (c PurgePods) apply(t *txn) (any, error) {
+	if err := t.forgetting(c.At, c.Before); err != nil {
+		return nil, err
+	}
 	n := 0
 	for _, id := range c.Pods {
 		pod := get(t, &t.base.pods, id)

@@ -117,6 +117,9 @@ func unpriced(catalog *fleet.Catalog, spec *fleet.PodSpec) bool {
 const maxEnded = 2000
 
 func (c ExhaustAccounts) apply(t *txn) (any, error) {
+	if err := t.final(c.At); err != nil {
+		return nil, err
+	}
 	n := 0
 	for _, id := range c.Accounts {
 		account := get(t, &t.base.accounts, id)
@@ -195,7 +198,7 @@ func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 	if row := v.tb.balances.rows[account]; row != nil {
 		left = *row
 	}
-	second := meter.Seconds(now)
+	second := v.seconds(now)
 	for _, m := range v.tb.charging[account] {
 		left -= m.running(second).Total()
 	}

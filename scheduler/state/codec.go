@@ -121,6 +121,7 @@ func commandTypes() []Command {
 		AdvanceRotation{},
 		SetLimits{},
 		EvictPod{},
+		TickClock{},
 	}
 }
 

@@ -198,10 +198,12 @@ type ReportPods struct {
 }
 
 // PurgePods deletes the records of those of Pods that were terminated before or at Before and hold
-// nothing; others are left. Value: int, how many were deleted.
+// nothing; others are left. Value: int, how many were deleted. Errors: not_allowed (the log's time is held, or At is
+// too far from it), invalid (Before is after At).
 type PurgePods struct {
 	Pods   []fleet.PodID `cbor:"1,keyasint"`
 	Before time.Time     `cbor:"2,keyasint"`
+	At     time.Time     `cbor:"3,keyasint,omitzero"`
 }
 
 // UpdatePod changes what a pod's owner asked for. Spec is the whole new specification; its GPU, CPU,
@@ -335,7 +337,8 @@ type SetHostCloud struct {
 
 // SettleMeters moves what open meters have run up to At into usage and balances. It changes no sum:
 // views count what is not settled yet all the same. Meters that do not exist, and those that are settled
-// further, are ignored; what would be more than 16,384 hourly records is left for the next.
+// further, are ignored; what would be more than 16,384 hourly records is left for the next. Errors: not_allowed (the
+// log's time is held, or At is too far ahead of it).
 type SettleMeters struct {
 	Meters []MeterID `cbor:"1,keyasint"`
 	At     time.Time `cbor:"2,keyasint"`
@@ -343,23 +346,26 @@ type SettleMeters struct {
 
 // ExhaustAccounts ends what prepaid accounts without credit at At have running: pods with a volume or a
 // host-local mount are stopped, others terminated. An account that has credit by then is left alone.
-// What is more than 2,000 pods is left for the next. Value: int, how many pods were ended.
+// What is more than 2,000 pods is left for the next. Value: int, how many pods were ended. Errors: as of PurgePods.
 type ExhaustAccounts struct {
 	Accounts []fleet.AccountID `cbor:"1,keyasint"`
 	At       time.Time         `cbor:"2,keyasint"`
 }
 
 // PurgeUsage deletes up to Limit hourly records of hours that ended before or at Before, oldest first
-// within an account. Value: int, how many.
+// within an account. Value: int, how many. Errors: as of PurgePods.
 type PurgeUsage struct {
 	Before time.Time `cbor:"1,keyasint"`
 	Limit  int       `cbor:"2,keyasint"`
+	At     time.Time `cbor:"3,keyasint,omitzero"`
 }
 
-// PurgeOnce forgets up to Limit keys of creates that were made before or at Before. Value: int, how many.
+// PurgeOnce forgets up to Limit keys of creates that were made before or at Before. Value: int, how many. Errors: as
+// of PurgePods.
 type PurgeOnce struct {
 	Before time.Time `cbor:"1,keyasint"`
 	Limit  int       `cbor:"2,keyasint,omitempty"` // 0: all
+	At     time.Time `cbor:"3,keyasint,omitzero"`
 }
 
 // SetTemplateSource says in which slice of the public catalog a template is. Value: fleet.Template.
@@ -445,9 +451,11 @@ type RemoveHost struct {
 	At   time.Time    `cbor:"2,keyasint"`
 }
 
-// PurgeHosts deletes the records of hosts that are gone since before Before. Value: int, how many.
+// PurgeHosts deletes the records of hosts that are gone since before Before. Value: int, how many. Errors: as of
+// PurgePods.
 type PurgeHosts struct {
 	Before time.Time `cbor:"1,keyasint"`
+	At     time.Time `cbor:"2,keyasint,omitzero"`
 }
 
 // AlarmHost sets or, with no text, ends the alarm of a host. Errors: not_found.

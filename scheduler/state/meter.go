@@ -42,41 +42,6 @@ func (m *openMeter) running(to int64) fleet.Amounts {
 	return m.interval().Part(m.Settled, max(to, m.Begin))
 }
 
-// timeOf returns when a command was decided on by its proposer; zero for those that charge nothing.
-func timeOf(cmd Command) time.Time {
-	switch c := cmd.(type) {
-	case CreatePod:
-		return c.Pod.CreatedAt
-	case ActPod:
-		return c.At
-	case UpdatePod:
-		return c.At
-	case ReportPods:
-		return c.At
-	case ExhaustAccounts:
-		return c.At
-	case CreateVolume:
-		return c.Volume.CreatedAt
-	case UpdateVolume:
-		return c.At
-	case DeleteVolume:
-		return c.At
-	case MovePod:
-		return c.At
-	case EvictPod:
-		return c.At
-	case FenceHost:
-		return c.At
-	case ConnectHost:
-		return c.At
-	case UpdateInventory:
-		return c.At
-	case ReportVolumes:
-		return c.At
-	}
-	return time.Time{}
-}
-
 // phase is how a pod is charged.
 type phase int
 
@@ -232,6 +197,9 @@ const maxSettle = 16 << 10
 // A settle point only moves on here, so that a proposer whose clock is behind costs no work; see turn for
 // the one way back. What would be too much for one entry is left to the next.
 func (c SettleMeters) apply(t *txn) (any, error) {
+	if clock := get(t, &t.base.clock, onlyKey); clock.Held() || clock != nil && c.At.After(clock.At.Add(clock.Leap)) {
+		return nil, errHeld()
+	}
 	at := meter.Seconds(c.At)
 	for _, id := range c.Meters {
 		m := get(t, &t.base.meters, id.key())

@@ -68,6 +68,7 @@ const (
 	numAdvanceRotation
 	numSetLimits
 	numEvictPod
+	numTickClock
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -141,3 +142,4 @@ func (BeginRotation) number() uint64      { return numBeginRotation }
 func (AdvanceRotation) number() uint64    { return numAdvanceRotation }
 func (SetLimits) number() uint64          { return numSetLimits }
 func (EvictPod) number() uint64           { return numEvictPod }
+func (TickClock) number() uint64          { return numTickClock }

@@ -78,6 +78,9 @@ func recorded[K ~string, T any](t *txn, tab *table[K, T], clone func(*T) T) func
 }
 
 func (c PurgeOnce) apply(t *txn) (any, error) {
+	if err := t.forgetting(c.At, c.Before); err != nil {
+		return nil, err
+	}
 	keys := firstKeys(t, &t.base.once, c.Limit, func(row *onceRow) bool { return !row.At.After(c.Before) })
 	for _, key := range keys {
 		drop(t, &t.base.once, key)

@@ -291,6 +291,13 @@ func laterSamples() []sample {
 		sample{"-roles", JoinHost{Token: "t1", Hash: []byte("h"), Host: roles, At: at(1)}},
 		sample{third, JoinHost{Token: "t1", Hash: []byte("h"), Host: left, At: at(1)}},
 		sample{second, PurgeOnce{Before: at(7), Limit: 10}},
+		sample{third, PurgeOnce{Before: at(7), Limit: 10, At: at(8)}},
+		sample{second, PurgePods{Pods: []fleet.PodID{pod.ID}, Before: at(9), At: at(10)}},
+		sample{second, PurgeUsage{Before: at(7), Limit: 10, At: at(8)}},
+		sample{second, PurgeHosts{Before: at(7), At: at(8)}},
+		sample{cmd: TickClock{
+			At: at(9), Leap: 10 * time.Minute, Confirmed: true, Operator: true, Doubted: true, Boot: "5f0c", Up: 3 * time.Hour,
+		}},
 		sample{third, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0), Level: 1}},
 		sample{second, PutToken{Token: role, At: at(0)}},
 		sample{second, JoinHost{Token: "t1", Hash: []byte("h"), Host: sampleHost(), At: at(1)}},

@@ -46,6 +46,7 @@ type table[K ~string, T any] struct {
 type tables struct {
 	cluster     table[string, Cluster]
 	catalog     table[string, fleet.Catalog]
+	clock       table[string, Clock]
 	meters      table[string, openMeter]
 	balances    table[fleet.AccountID, fleet.Money]
 	usage       coldTable[fleet.Amounts]
@@ -109,6 +110,7 @@ func newTables() *tables {
 	tb := &tables{
 		cluster:  newTable[string, Cluster]("cluster"),
 		catalog:  newTable[string, fleet.Catalog]("catalog"),
+		clock:    newTable[string, Clock]("clock"),
 		meters:   ownedTable[string]("meters", func(m *openMeter) fleet.AccountID { return m.Account }),
 		balances: newTable[fleet.AccountID, fleet.Money]("balances"),
 		usage:    coldTable[fleet.Amounts]{bucket: "usage"},
@@ -158,7 +160,7 @@ func newTables() *tables {
 		byName:     map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
-		&tb.balances, &tb.meters, &tb.usage,
+		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,

@@ -32,7 +32,7 @@ type txn struct {
 	staged []change
 	latest map[slot]int // which of staged is a row's
 	notes  []Event
-	now    time.Time // see timeOf
+	now    time.Time // the log's, of commands that charge; see timed
 	room   int64     // how many hourly records it may still write; see charge
 }
 
@@ -61,8 +61,9 @@ func (t *txn) run(index uint64, cmds []Command) []Result {
 	t.index = index
 	out := make([]Result, 0, len(cmds))
 	for _, cmd := range cmds {
-		t.staged, t.notes, t.now, t.room = t.staged[:0], t.notes[:0], timeOf(cmd), maxSettle
+		t.staged, t.notes, t.room = t.staged[:0], t.notes[:0], maxSettle
 		clear(t.latest)
+		cmd, t.now = t.timed(cmd)
 		value, err := cmd.apply(t)
 		if err != nil {
 			out = append(out, Result{Err: err})

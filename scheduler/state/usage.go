@@ -139,6 +139,9 @@ func (t *txn) addUsage(k usageKey, amounts fleet.Amounts) {
 const maxPurge = 16 << 10
 
 func (c PurgeUsage) apply(t *txn) (any, error) {
+	if err := t.forgetting(c.At, c.Before); err != nil {
+		return nil, err
+	}
 	keys := t.usageBefore(meter.Hour(meter.Seconds(c.Before)), min(max(c.Limit, 0), maxPurge))
 	for _, key := range keys {
 		t.usageRow(key)

@@ -124,7 +124,7 @@ func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now t
 		account: account, want: want, from: meter.Hour(meter.Seconds(from)), bucket: v.tb.usage.bucket, codec: v.store.codec,
 		to: meter.Hour(meter.Seconds(to.Add(time.Hour - time.Nanosecond))), sums: sums,
 	}
-	second := meter.Seconds(now)
+	second := v.seconds(now)
 	for key, m := range v.tb.meters.of[account] {
 		if resource := []byte(key); q.wants(resource) {
 			q.running(resource, m, second)

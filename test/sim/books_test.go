@@ -14,12 +14,9 @@ import (
 // prepaidAccount spends credit. Operators give it some, and take it away again.
 const prepaidAccount fleet.AccountID = "account-p"
 
-// closing is the moment for which the books are read: after every run, so that what they say follows from
-// the state alone.
-func closing() time.Time { return time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC) }
-
-// books is all money of the state, if nothing were changed until closing.
+// books is all money of the state at the log's time, so that what they say follows from the state alone.
 type books struct {
+	at      time.Time
 	balance map[fleet.AccountID]fleet.Money
 	rate    map[fleet.AccountID]fleet.Money
 	pods    map[fleet.PodID]fleet.Money // what each was charged
@@ -31,9 +28,12 @@ func readBooks(v *state.View) (books, error) {
 		balance: map[fleet.AccountID]fleet.Money{}, rate: map[fleet.AccountID]fleet.Money{},
 		pods: map[fleet.PodID]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
 	}
+	if clock := v.Clock(); clock != nil {
+		b.at = clock.At
+	}
 	for _, a := range v.Accounts() {
-		b.balance[a.ID], b.rate[a.ID] = v.Balance(a.ID, closing()), v.HourlyRate(a.ID)
-		hours, err := v.Usage(a.ID, "", "", closing().AddDate(0, 0, -1), closing(), closing())
+		b.balance[a.ID], b.rate[a.ID] = v.Balance(a.ID, b.at), v.HourlyRate(a.ID)
+		hours, err := v.Usage(a.ID, "", "", b.at.AddDate(0, 0, -1), b.at.Add(time.Hour), b.at)
 		if err != nil {
 			return b, err
 		}
@@ -196,7 +196,7 @@ func (c *charges) check(w *world, end picture) int {
 		}
 	}
 	for id, b := range c.bills {
-		b.until(closing())
+		b.until(end.books.at)
 		if got := end.books.pods[id]; math.Abs(float64(got)-b.sum) > b.slack {
 			w.broke("money: pod %s was charged %d, it cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
 		}
@@ -247,7 +247,7 @@ func (d *driver) operator() func() {
 	amount := fleet.Dollar * fleet.Money(10+d.rng.IntN(50))
 	if d.rng.IntN(2) == 0 { // down to what lasts for some seconds
 		rate := d.last.books.rate[prepaidAccount]
-		left := d.last.books.balance[prepaidAccount] + fleet.Money(float64(rate)*time.Until(closing()).Hours())
+		left := d.last.books.balance[prepaidAccount] - fleet.Money(float64(rate)*time.Since(d.last.books.at).Hours())
 		amount = rate*fleet.Money(d.rng.IntN(30))/3600 - left
 	}
 	if amount == 0 {

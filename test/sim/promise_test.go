@@ -315,9 +315,11 @@ func TestChargesAreTheSameAcrossCrashes(t *testing.T) {
 		s.do(p.ID, fleet.ActionStop)
 		p = s.podIs(p.ID, fleet.StatusExited)
 		ran := p.EndedAt.Sub(begun)
-		kept := closing().Sub(p.EndedAt)
+		time.Sleep(time.Hour)
+		books := s.picture().books
+		kept := books.at.Sub(p.EndedAt)
 		want := float64(rate)*ran.Hours() + float64(chargeOf(&p, simPrices()).rate)*kept.Hours()
-		got := s.picture().books.pods[p.ID]
+		got := books.pods[p.ID]
 		if math.Abs(float64(got)-want) > float64(rate)/3600 || ran < 2*time.Hour {
 			s.Errorf("charged %d for %s, want %.0f", got, ran, want)
 		}

@@ -39,6 +39,7 @@ type member struct {
 	dir     string
 	disk    *disk
 	clock   atomic.Int64 // how far its wall clock is off, in nanoseconds
+	drift   atomic.Int64 // by how many millionths it is too fast
 	removed bool         // of the driver alone
 }
 
@@ -74,7 +75,12 @@ const (
 
 func raftDir(dir string) string { return filepath.Join(dir, "raft") }
 
-func (m *member) now() time.Time { return time.Now().Add(time.Duration(m.clock.Load())) }
+// off is how far the member's wall clock is off.
+func (m *member) off() time.Duration {
+	return time.Duration(m.clock.Load()) + time.Since(m.world.lines.began)/1_000_000*time.Duration(m.drift.Load())
+}
+
+func (m *member) now() time.Time { return time.Now().Add(m.off()) }
 
 // newMember makes a member on a machine of its own.
 func (w *world) newMember() (*member, error) {
@@ -202,7 +208,7 @@ func (m *member) open() (*process, error) {
 		return nil, errors.Join(err, p.raft.Close(), p.store.Close())
 	}
 	p.dispatch = dispatch.New(dispatch.Config{
-		Store: p.store, Node: p.node, Log: log, CertLife: w.certLife,
+		Store: p.store, Node: byClock{p.node, m}, Log: log, CertLife: w.certLife,
 		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
 		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
@@ -263,11 +269,14 @@ func (p *process) begin() error {
 // serve runs the scheduler's loops until ctx ends.
 func (p *process) serve(ctx context.Context) {
 	defer close(p.done)
+	keeper := &control.Timekeeper{
+		Store: p.store, Node: p.node, Clocks: p, Leap: clockLeap, Log: p.world.log, Now: p.now, Synced: func() bool { return p.off().Abs() < time.Second },
+	}
 	purger := &control.Purger{
-		Store: p.store, Node: p.node, Keep: keepTerminated, Every: 10 * time.Second, Log: p.world.log,
+		Store: p.store, Node: p.node, Keep: keepTerminated, Every: 10 * time.Second, Log: p.world.log, Clock: p.now, Sure: keeper.Sure,
 	}
 	accountant := &control.Accountant{
-		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log, Clock: p.now,
+		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log, Clock: p.now, Sure: keeper.Sure,
 	}
 	drainer := &control.Drainer{Store: p.store, Node: p.node, Pods: p.service, Every: 5 * time.Second, Log: p.world.log}
 	group, ctx := errgroup.WithContext(ctx)
@@ -276,6 +285,7 @@ func (p *process) serve(ctx context.Context) {
 		return p.node.WhileLeader(ctx, func(lead context.Context) error {
 			loops, lead := errgroup.WithContext(lead)
 			loops.Go(func() error { return p.dispatch.Lead(lead) })
+			loops.Go(func() error { return keeper.Run(lead) })
 			loops.Go(func() error { return purger.Run(lead) })
 			loops.Go(func() error { return accountant.Run(lead) })
 			loops.Go(func() error { return drainer.Run(lead) })
