@@ -105,7 +105,7 @@ var words = [...]string{
 }
 
 // shortage says in words how much of a shared resource is needed and how much the best of the refused hosts has free. A
-// host that is asked for that has the GPUs that are wanted: what is short is held by pods beside them.
+// GPU pod is refused for it only by hosts whose GPUs would do.
 func shortage(why refusal, need *fleet.Resources, most int64, gpus bool) string {
 	var needed, free string
 	switch most = max(0, most); why {
@@ -118,7 +118,7 @@ func shortage(why refusal, need *fleet.Resources, most int64, gpus bool) string 
 	}
 	text := fmt.Sprintf("%s: needs %s, at most %s free", words[why], needed, free)
 	if gpus {
-		text += "; the GPUs are free, other pods hold the rest"
+		text += "; the GPUs are free"
 	}
 	return text
 }

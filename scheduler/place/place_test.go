@@ -247,9 +247,9 @@ func TestPickExplainsEachHostOnce(t *testing.T) {
 		{Reason: "unreachable", Hosts: 1},
 		{Reason: "0 of 8 GPUs free", Hosts: 1},
 		{Reason: "1 of 8 GPUs free", Hosts: 2},
-		{Reason: "CPU: needs 1 core, at most 0.999 free; the GPUs are free, other pods hold the rest", Hosts: 1},
-		{Reason: "memory: needs 1 GB, at most 0.999 GB free; the GPUs are free, other pods hold the rest", Hosts: 1},
-		{Reason: "container disk: needs 20 GB, at most 19 GB free; the GPUs are free, other pods hold the rest", Hosts: 1},
+		{Reason: "CPU: needs 1 core, at most 0.999 free; the GPUs are free", Hosts: 1},
+		{Reason: "memory: needs 1 GB, at most 0.999 GB free; the GPUs are free", Hosts: 1},
+		{Reason: "container disk: needs 20 GB, at most 19 GB free; the GPUs are free", Hosts: 1},
 	}
 	if d := cmp.Diff(want, got.Excluded); d != "" {
 		t.Error(d)
