@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/pki"
 	"gantry/storage/provision"
 	"gantry/storage/volume"
 )
@@ -64,12 +65,8 @@ func (s *storage) remember() {
 // write writes down what is kept. The caller holds mu.
 func (s *storage) write() {
 	text, err := json.Marshal(s.kept)
-	fresh := s.file + ".new"
 	if err == nil {
-		err = os.WriteFile(fresh, text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(fresh, s.file)
+		err = pki.WriteFile(s.file, text, 0o600)
 	}
 	if err != nil {
 		s.log.Warn("what is known of network volumes is not kept for the next start", "err", err)

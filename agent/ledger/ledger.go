@@ -39,6 +39,9 @@ var ErrGap = errors.New("the difference does not follow the ledger's generation"
 // ErrOlder says that a full set is older than what the ledger holds.
 var ErrOlder = errors.New("the set is older than the ledger's generation")
 
+// ErrNotOrdered says that an incarnation may not begin: the ledger holds no order for it, or a later one, or it has ended.
+var ErrNotOrdered = errors.New("the ledger holds no order to begin this incarnation")
+
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
 	db   *bbolt.DB
@@ -321,16 +324,23 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 	return changed, nil
 }
 
-// Begin writes down that the process of the order's incarnation may run from now on, with what the order names.
+// Begin writes down that the process of the order's incarnation may run from now on, with what the order names. It
+// returns ErrNotOrdered, and writes nothing, for an incarnation that may not run: the process must not be started then.
 func (l *Ledger) Begin(order pod.Assignment, boot string) error {
-	return l.update("begin", order.Pod, func(rec *pod.Record) bool {
-		if rec.Begun > order.Incarnation {
-			return false
+	may := false
+	err := l.update("begin", order.Pod, func(rec *pod.Record) bool {
+		ended := rec.Ended != nil && rec.Ended.Incarnation >= order.Incarnation
+		may = !ended && rec.Begun <= order.Incarnation && rec.Assignment.Incarnation <= order.Incarnation
+		if may {
+			rec.Begun, rec.BegunBoot = order.Incarnation, boot
+			rec.Held = &pod.Holding{GPUs: order.GPUs, Mappings: order.Mappings, Overlays: order.Overlays}
 		}
-		rec.Begun, rec.BegunBoot = order.Incarnation, boot
-		rec.Held = &pod.Holding{GPUs: order.GPUs, Mappings: order.Mappings, Overlays: order.Overlays}
-		return true
+		return may
 	})
+	if err == nil && !may {
+		err = fmt.Errorf("pod %s, incarnation %d: %w", order.Pod, order.Incarnation, ErrNotOrdered)
+	}
+	return err
 }
 
 // End writes down how an incarnation ended. The first end of an incarnation stands.

@@ -36,6 +36,7 @@ type fakeHost struct {
 	records  map[fleet.PodID]Record
 	reports  []Report
 	starts   map[uint64]int // by incarnation
+	refuses  error          // what the ledger answers to Begin
 	lines    []string
 	doing    string // the newest activity
 	silent   bool   // registries send nothing of an image
@@ -311,6 +312,9 @@ func (l fakeLedger) Records() []Record {
 func (l fakeLedger) Begin(order Assignment, boot string) error {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
+	if l.f.refuses != nil {
+		return l.f.refuses
+	}
 	r := l.f.records[order.Pod]
 	r.Begun, r.BegunBoot, r.Held = order.Incarnation, boot, &Holding{order.GPUs, order.Mappings, order.Overlays}
 	l.f.records[order.Pod] = r

@@ -23,7 +23,6 @@ type Assignment struct {
 	DiskGB      int64              `cbor:"disk"`
 	Ports       []fleet.Port       `cbor:"ports,omitempty"`
 	GPUs        []string           `cbor:"gpus,omitempty"`
-	GPUType     string             `cbor:"gpu_type,omitempty"`
 	Limits      fleet.Resources    `cbor:"limits"`
 	DataCenter  fleet.DataCenterID `cbor:"data_center"`
 	Grace       time.Duration      `cbor:"grace"` // between SIGTERM and SIGKILL
@@ -99,7 +98,7 @@ type Ledger interface {
 	Record(id fleet.PodID) (Record, bool)
 	// Records returns everything, in no order.
 	Records() []Record
-	// Begin notes that the incarnation may run from now on, with what the order names.
+	// Begin notes that the incarnation may run from now on, with what the order names. An error says that it may not.
 	Begin(order Assignment, boot string) error
 	End(id fleet.PodID, ended Ended) error
 	// Forget removes the record of an orphan; one that was wanted again meanwhile stays.

@@ -130,7 +130,7 @@ func (c *Controller) tellEntries(gone, come []entry) error {
 	for _, e := range come {
 		i, err := index(e.link)
 		if err != nil {
-			return err
+			return errors.Join(append(faults, err)...)
 		}
 		if i == 0 { // what leads to others is not held up by one
 			if !missing[e.link] {
@@ -147,7 +147,7 @@ func (c *Controller) tellEntries(gone, come []entry) error {
 	for _, e := range gone {
 		i, err := index(e.link)
 		if err != nil {
-			return err
+			return errors.Join(append(faults, err)...)
 		}
 		if i != 0 && (e.kind != neighbour || !taken[entry{link: e.link, addr: e.addr}]) {
 			list = append(list, neighMessage{false, e, i})

@@ -13,7 +13,7 @@ import (
 
 // PublicAddr returns the IPv4 address under which others are likely to reach the host: that of the
 // default route's link, else the first global unicast one of a link that leads out of the host, of its
-// hardware before others. The zero address says that there is none, or none yet.
+// hardware before others. Addresses of tunnels (VPNs) are never chosen. The zero address says that there is none, or none yet.
 func (c *Controller) PublicAddr() (netip.Addr, error) {
 	routes, err := retry(func() ([]netlink.Route, error) {
 		return c.host.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -21,9 +21,13 @@ func (c *Controller) PublicAddr() (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("list routes: %w", err)
 	}
+	tunnels, err := c.tunnels()
+	if err != nil {
+		return netip.Addr{}, err
+	}
 	best := -1
 	for i, r := range routes {
-		if isDefault(r) && (best < 0 || r.Priority < routes[best].Priority) {
+		if isDefault(r) && !tunnels[r.LinkIndex] && (best < 0 || r.Priority < routes[best].Priority) {
 			best = i
 		}
 	}
@@ -70,8 +74,27 @@ func leadsOut(l netlink.Link) bool {
 		return false
 	}
 	inner := func(prefix string) bool { return strings.HasPrefix(l.Attrs().Name, prefix) }
-	return l.Type() != "bridge" && l.Type() != "veth" &&
+	return l.Type() != "bridge" && l.Type() != "veth" && !isTunnel(l) &&
 		!slices.ContainsFunc([]string{"gn", "docker", "br-", "virbr", "cni", "veth"}, inner)
+}
+
+// isTunnel reports whether the link is one of a VPN, whose address only its other members reach. A link of PPP is none:
+// it may be the host's own uplink.
+func isTunnel(l netlink.Link) bool {
+	return slices.Contains([]string{"wireguard", "tuntap", "ipip", "gre", "gretap", "sit", "ip6tnl", "ip6gre", "vti", "vti6", "xfrm", "vxlan", "geneve"}, l.Type())
+}
+
+// tunnels returns the indexes of the host's tunnels.
+func (c *Controller) tunnels() (map[int]bool, error) {
+	links, err := retry(c.host.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	out := map[int]bool{}
+	for _, l := range links {
+		out[l.Attrs().Index] = isTunnel(l)
+	}
+	return out, nil
 }
 
 func isDefault(r netlink.Route) bool {

@@ -57,6 +57,21 @@ func TestPublicAddrOfTheDefaultRoute(t *testing.T) {
 	}
 }
 
+// TestPublicAddrIsNoneOfAVPN gives a tunnel the best default route and an address, as VPN clients do.
+func TestPublicAddrIsNoneOfAVPN(t *testing.T) {
+	newOutside(t)
+	c := start(t, "0a1b")
+	vpn := addLink(t, &netlink.Tuntap{LinkAttrs: linkAttrs("tun0", 1400, nil), Mode: netlink.TUNTAP_MODE_TUN}, "100.64.7.7/10")
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: vpn.Attrs().Index, Dst: addrOf(netip.MustParsePrefix("0.0.0.0/0")).IPNet, Scope: netlink.SCOPE_LINK}))
+	wantPublic(t, c, "a VPN alone", "")
+	addLink(t, plain("wan0"), "203.0.113.99/24")
+	wantPublic(t, c, "beside a link of its own", "203.0.113.99")
+	up, err := netlink.LinkByName("up0")
+	must(t, err)
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Gw: net.ParseIP(outsideAddr), Priority: 10}))
+	wantPublic(t, c, "beside another default route", uplinkAddr)
+}
+
 // TestPublicAddrIsNoneOfTheHostsOwnNetworks starts with what a host has before its network is up.
 func TestPublicAddrIsNoneOfTheHostsOwnNetworks(t *testing.T) {
 	newOutside(t)
