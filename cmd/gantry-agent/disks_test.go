@@ -1,8 +1,8 @@
 package main
 
 import (
-	"strings"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"gantry/agent"
