@@ -138,7 +138,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	book, err := ledger.Open(filepath.Join(c.Dir, "ledger.db"))
+	book, err := openLedger(c.Dir, c.Log)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,14 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		d.Hardware = hardwareID(dmiDir)
 	}
 	// A host that was cleaned on purpose is, for its pods, a host that was rebooted.
-	d.boot = fmt.Sprintf("%s/%d", boot, book.Cleaned())
+	cleaned, err := readCleaned(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d.boot = boot + "/" + cleaned
+	if err := d.adopt(ctx); err != nil {
+		return nil, err
+	}
 	if d.stock, err = inventory(c.Dir, c.Overcommit, c.GPUs, book); err != nil {
 		return nil, err
 	}

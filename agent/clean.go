@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -36,17 +37,17 @@ func cleanVolumes(ctx context.Context, dir string, volumes Cleaner) error {
 // agent runs next, and find their persistent data. Data of pods that a scheduler ordered to go goes
 // too. It fails while an agent runs on the folder.
 func Clean(ctx context.Context, dir string, rt Containers, network netctl.Controller, volumes Cleaner) error {
-	path := filepath.Join(dir, "ledger.db")
+	path := filepath.Join(dir, ledgerFile)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return errors.Join(rt.Clean(ctx, false), network.Clean(ctx), cleanVolumes(ctx, dir, volumes), cleanDisks(ctx, dir))
 	}
-	book, err := ledger.Open(path)
+	book, err := openLedger(dir, slog.Default())
 	if err != nil {
 		return err
 	}
 	// The note comes first: if this ends half-way, pods whose container is left are still found
 	// running, and the others count as rebooted.
-	err = book.MarkCleaned()
+	err = errors.Join(adoptInto(ctx, book, rt, "", slog.Default()), markCleaned(dir))
 	if err == nil {
 		err = errors.Join(rt.Clean(ctx, false), network.Clean(ctx))
 	}

@@ -166,13 +166,15 @@ func newDesk(t *testing.T) *desk {
 	_, err = book.SetFull(1, []pod.Assignment{
 		{Pod: "pod1", Incarnation: 3, Goal: fleet.GoalRun},
 		{Pod: "stopped", Incarnation: 1, Goal: fleet.GoalStop},
-		{Pod: "waiting", Incarnation: 2, Goal: fleet.GoalRun},
+		{Pod: "waiting", Incarnation: 1, Goal: fleet.GoalRun},
 		{Pod: "ended", Incarnation: 1, Goal: fleet.GoalRun},
 	}, addr)
 	d.must(err)
 	d.must(book.Begin(pod.Assignment{Pod: "pod1", Incarnation: 3}, "boot"))
 	d.must(book.Begin(pod.Assignment{Pod: "stopped", Incarnation: 1}, "boot"))
 	d.must(book.Begin(pod.Assignment{Pod: "waiting", Incarnation: 1}, "boot"))
+	_, err = book.Apply(1, 2, []pod.Assignment{{Pod: "waiting", Incarnation: 2, Goal: fleet.GoalRun}}, nil, addr)
+	d.must(err)
 	d.must(book.Begin(pod.Assignment{Pod: "ended", Incarnation: 1}, "boot"))
 	d.must(book.End("ended", pod.Ended{Incarnation: 1, Event: fleet.EventExited}))
 	d.t = newTunnels(book, nil, d.host, slog.New(slog.NewTextHandler(t.Output(), nil)))

@@ -50,6 +50,9 @@ func PickSubnet(instance string, taken []netip.Prefix) (netip.Prefix, error) {
 	return netip.Prefix{}, ErrNoFreeSubnet
 }
 
+// SubnetOf returns the subnet, as PickSubnet gives them, that an address is in.
+func SubnetOf(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, poolBits).Masked() }
+
 func overlapsAny(p netip.Prefix, taken []netip.Prefix) bool {
 	for _, t := range taken {
 		if p.Overlaps(t) {

@@ -29,6 +29,7 @@ const (
 	labelPod         = "gantry.pod"
 	labelAccount     = "gantry.account"
 	labelIncarnation = "gantry.incarnation"
+	labelKept        = "gantry.kept"    // pod.ContainerSpec.Kept
 	labelLogger      = "gantry.logger"  // logging URI of the task
 	labelStarted     = "gantry.started" // when Start was called, and under which boot id
 	// labelRoot keeps the collector off a snapshot that no container names yet.
@@ -63,13 +64,15 @@ func (r *Runtime) Look(ctx context.Context, id fleet.PodID) (pod.Container, erro
 	if out.Incarnation, err = strconv.ParseUint(c.Labels[labelIncarnation], 10, 64); err != nil || c.Labels[labelPod] != string(id) {
 		return pod.Container{}, &pod.Error{Class: pod.Retry, Sentence: "a container that is not ours has the pod's name", Err: err}
 	}
+	out.Kept = c.Labels[labelKept]
 	begun, boot := started(c.Labels)
 	p, err := r.process(ctx, id)
 	switch {
 	case errdefs.IsNotFound(err):
 		if !begun.IsZero() && boot == r.boot {
-			out.Task, out.Lost, out.StartedAt, out.ExitCode = pod.TaskStopped, true, begun, lostExitCode
+			out.Task, out.Lost, out.ExitCode = pod.TaskStopped, true, lostExitCode
 		}
+		out.StartedAt = begun
 		return out, nil
 	case err != nil:
 		return pod.Container{}, fault("tell the state of the process", err)
@@ -202,6 +205,7 @@ func (r *Runtime) record(ctx context.Context, s pod.ContainerSpec, spec *specs.S
 		ID: string(s.Pod), Image: s.Image, Spec: body,
 		Labels: map[string]string{
 			labelPod: string(s.Pod), labelAccount: string(s.Account), labelIncarnation: incarnation, labelLogger: uri,
+			labelKept: s.Kept,
 		},
 		Runtime:     runtime,
 		Snapshotter: r.cfg.Snapshotter, SnapshotKey: string(s.Pod),

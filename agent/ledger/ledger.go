@@ -2,6 +2,9 @@
 // generation, and how far each has come. It is one bbolt file with fsync on: every call that returns
 // without an error is on disk. The file is locked while it is open, so that two agents never share
 // one. It knows nothing of containers or of the network.
+//
+// Every record has a checksum of its own, and the file is read through before it is written to: a damaged one is
+// ErrDamaged, never a panic. What a ledger that was lost had of running containers comes back with Adopt.
 package ledger
 
 import (
@@ -9,16 +12,21 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/boltfile"
 	"gantry/internal/faultpoint"
 )
 
@@ -27,7 +35,6 @@ var (
 	bucketMeta = []byte("meta")
 
 	keyGeneration = []byte("generation")
-	keyCleaned    = []byte("cleaned")
 	keySubnet     = []byte("subnet")
 	keyForeign    = []byte("foreign disk")
 	keyLineage    = []byte("lineage")
@@ -42,6 +49,10 @@ var ErrOlder = errors.New("the set is older than the ledger's generation")
 // ErrNotOrdered says that an incarnation may not begin: the ledger holds no order for it, or a later one, or it has ended.
 var ErrNotOrdered = errors.New("the ledger holds no order to begin this incarnation")
 
+// ErrDamaged says that the file is not what was written: cut short, overwritten or with changed bytes. Nobody can tell
+// what of it is right.
+var ErrDamaged = errors.New("the ledger is damaged")
+
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
 	db   *bbolt.DB
@@ -51,7 +62,6 @@ type Ledger struct {
 	records    map[fleet.PodID]pod.Record
 	generation uint64
 	lineage    uint64
-	cleaned    uint64
 	subnet     netip.Prefix
 	foreign    *int64
 }
@@ -59,9 +69,12 @@ type Ledger struct {
 // Allocate chooses an address that is not in use.
 type Allocate func(used map[netip.Addr]bool) (netip.Addr, error)
 
-// Open opens or makes the ledger at path. It fails when another process has it open.
+// Open opens or makes the ledger at path. It fails when another process has it open, and with ErrDamaged.
 func Open(path string) (*Ledger, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 2 * time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if err := check(path); err != nil {
+		return nil, fmt.Errorf("open ledger %s: %w", path, err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open ledger %s: another agent has it open", path)
 	}
@@ -70,9 +83,59 @@ func Open(path string) (*Ledger, error) {
 	}
 	l := &Ledger{db: db, records: map[fleet.PodID]pod.Record{}}
 	if err := l.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("read ledger %s: %w", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("read ledger %s: %w: %w", path, ErrDamaged, err), db.Close())
 	}
 	return l, nil
+}
+
+// lockTimeout is how long an open waits for another process to close the file.
+const lockTimeout = 2 * time.Second
+
+// check reads the file's structure while nobody else has it open.
+func check(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()                                          // which also lets the lock go
+	for end := time.Now().Add(lockTimeout); ; time.Sleep(lockTimeout / 100) { // an agent that ends may have it still
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("another agent has it open: %w", err)
+		}
+	}
+	err = boltfile.Read(f, []string{string(bucketPods), string(bucketMeta)}, func(_ string, key, value []byte) error {
+		if _, ok := checked(key, value); !ok {
+			return fmt.Errorf("the checksum of %q is wrong", key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return nil
+}
+
+// sums are of CRC-32C.
+var sums = crc32.MakeTable(crc32.Castagnoli)
+
+// summed appends the checksum of a key and its value to the value.
+func summed(key, value []byte) []byte {
+	return binary.BigEndian.AppendUint32(bytes.Clone(value), crc32.Update(crc32.Checksum(key, sums), sums, value))
+}
+
+// checked takes a checksum off again, and reports whether it was right.
+func checked(key, value []byte) ([]byte, bool) {
+	at := len(value) - crc32.Size
+	if at < 0 || !bytes.Equal(summed(key, value[:at]), value) {
+		return nil, false
+	}
+	return value[:at], true
 }
 
 // WhenWritten has f called with the time that each write took, with the wait for the disk. It is called
@@ -97,21 +160,16 @@ func (l *Ledger) load() error {
 		if err != nil {
 			return err
 		}
-		l.generation = number(meta.Get(keyGeneration))
-		l.lineage = number(meta.Get(keyLineage))
-		l.cleaned = number(meta.Get(keyCleaned))
-		if text := meta.Get(keyForeign); text != nil {
-			n := int64(number(text)) //nolint:gosec // as SetForeignDisk wrote it
-			l.foreign = &n
-		}
-		if text := meta.Get(keySubnet); text != nil {
-			if l.subnet, err = netip.ParsePrefix(string(text)); err != nil {
-				return fmt.Errorf("subnet: %w", err)
-			}
+		if err := l.loadMeta(meta); err != nil {
+			return err
 		}
 		return pods.ForEach(func(k, v []byte) error {
 			var rec pod.Record
-			if err := mode.Unmarshal(v, &rec); err != nil {
+			data, ok := checked(k, v)
+			if !ok {
+				return fmt.Errorf("pod %s: the checksum of its record is wrong", k)
+			}
+			if err := mode.Unmarshal(data, &rec); err != nil {
 				return fmt.Errorf("pod %s: %w", k, err)
 			}
 			if string(rec.Assignment.Pod) != string(k) {
@@ -123,11 +181,39 @@ func (l *Ledger) load() error {
 	})
 }
 
-func number(b []byte) uint64 {
-	if len(b) != 8 {
-		return 0
+// loadMeta reads what is not of one pod.
+func (l *Ledger) loadMeta(meta *bbolt.Bucket) error {
+	for _, v := range []struct {
+		key []byte
+		to  func(uint64)
+	}{
+		{keyGeneration, func(n uint64) { l.generation = n }},
+		{keyLineage, func(n uint64) { l.lineage = n }},
+		{keyForeign, func(n uint64) { f := int64(n); l.foreign = &f }}, //nolint:gosec // as SetForeignDisk wrote it
+	} {
+		text := meta.Get(v.key)
+		if text == nil {
+			continue
+		}
+		data, ok := checked(v.key, text)
+		if !ok || len(data) != 8 {
+			return fmt.Errorf("the checksum of the %s is wrong", v.key)
+		}
+		v.to(binary.BigEndian.Uint64(data))
 	}
-	return binary.BigEndian.Uint64(b)
+	text := meta.Get(keySubnet)
+	if text == nil {
+		return nil
+	}
+	data, ok := checked(keySubnet, text)
+	if !ok {
+		return errors.New("the checksum of the subnet is wrong")
+	}
+	var err error
+	if l.subnet, err = netip.ParsePrefix(string(data)); err != nil {
+		return fmt.Errorf("subnet: %w", err)
+	}
+	return nil
 }
 
 // Generation returns the generation of the newest set that was written.
@@ -159,27 +245,6 @@ func (l *Ledger) SetLineage(n uint64) error {
 	return nil
 }
 
-// Cleaned returns how often the host was cleaned of its containers on purpose (MarkCleaned).
-func (l *Ledger) Cleaned() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.cleaned
-}
-
-// MarkCleaned notes that every container of the host was removed on purpose, which for its pods is
-// the same as a reboot.
-func (l *Ledger) MarkCleaned() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.write("cleaned", func(tx *bbolt.Tx) error {
-		return putNumber(tx, keyCleaned, l.cleaned+1)
-	})
-	if err == nil {
-		l.cleaned++
-	}
-	return err
-}
-
 // Subnet returns the range of the pods' host-local addresses; the zero prefix before SetSubnet.
 func (l *Ledger) Subnet() netip.Prefix {
 	l.mu.RLock()
@@ -192,7 +257,7 @@ func (l *Ledger) SetSubnet(p netip.Prefix) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.write("subnet", func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketMeta).Put(keySubnet, []byte(p.String()))
+		return tx.Bucket(bucketMeta).Put(keySubnet, summed(keySubnet, []byte(p.String())))
 	})
 	if err == nil {
 		l.subnet = p
@@ -343,6 +408,22 @@ func (l *Ledger) Begin(order pod.Assignment, boot string) error {
 	return err
 }
 
+// Adopt writes down what is known of a pod's container though the ledger does not know the pod: it was lost. What the
+// ledger knows already stays.
+func (l *Ledger) Adopt(rec pod.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := rec.Assignment.Pod
+	if _, known := l.records[id]; known {
+		return nil
+	}
+	if err := l.write("adopt", func(tx *bbolt.Tx) error { return putRecord(tx, rec) }); err != nil {
+		return fmt.Errorf("write pod %s: %w", id, err)
+	}
+	l.records[id] = rec
+	return nil
+}
+
 // End writes down how an incarnation ended. The first end of an incarnation stands.
 func (l *Ledger) End(id fleet.PodID, ended pod.Ended) error {
 	return l.update("end", id, func(rec *pod.Record) bool {
@@ -405,9 +486,10 @@ func putRecord(tx *bbolt.Tx, rec pod.Record) error {
 	if err != nil {
 		return err
 	}
-	return tx.Bucket(bucketPods).Put([]byte(rec.Assignment.Pod), data)
+	key := []byte(rec.Assignment.Pod)
+	return tx.Bucket(bucketPods).Put(key, summed(key, data))
 }
 
 func putNumber(tx *bbolt.Tx, key []byte, n uint64) error {
-	return tx.Bucket(bucketMeta).Put(key, binary.BigEndian.AppendUint64(nil, n))
+	return tx.Bucket(bucketMeta).Put(key, summed(key, binary.BigEndian.AppendUint64(nil, n)))
 }

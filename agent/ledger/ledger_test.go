@@ -62,9 +62,9 @@ func sameOnDisk(t *testing.T, path string, l *Ledger) {
 	if d := cmp.Diff(l.records, again.records, compare); d != "" {
 		t.Errorf("on disk (-memory +disk):\n%s", d)
 	}
-	if l.Generation() != again.Generation() || l.Cleaned() != again.Cleaned() || l.Subnet() != again.Subnet() {
+	if l.Generation() != again.Generation() || l.Lineage() != again.Lineage() || l.Subnet() != again.Subnet() {
 		t.Errorf("generation %d, on disk %d; cleaned %d, %d; subnet %v, %v",
-			l.Generation(), again.Generation(), l.Cleaned(), again.Cleaned(), l.Subnet(), again.Subnet())
+			l.Generation(), again.Generation(), l.Lineage(), again.Lineage(), l.Subnet(), again.Subnet())
 	}
 }
 
@@ -90,7 +90,8 @@ func TestEveryCallIsOnDiskWhenItReturns(t *testing.T) {
 	_, err = l.Apply(4, 6, []pod.Assignment{want("p3", 6)}, []fleet.PodID{"p2"}, allocator)
 	check(err)
 	check(l.Forget("p2")) // an orphan by now
-	check(l.MarkCleaned())
+	check(l.SetLineage(3))
+	check(l.Adopt(pod.Record{Assignment: want("p9", 0), Begun: 2}))
 	rec, ok := l.Record("p1")
 	if !ok || rec.Ended == nil || *rec.Ended.ExitCode != 3 || rec.Begun != 1 || rec.BegunBoot != "boot" {
 		t.Errorf("record %+v", rec)
@@ -308,7 +309,7 @@ func TestCredentialIsNeverOnDisk(t *testing.T) {
 // credentials.
 func TestRecordsOfBeforeAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	db, err := bbolt.Open(path, 0o600, nil)
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoFreelistSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +328,8 @@ func TestRecordsOfBeforeAreRead(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return b.Put([]byte("p1"), row)
+		_, err = tx.CreateBucket(bucketMeta)
+		return errors.Join(err, b.Put([]byte("p1"), summed([]byte("p1"), row)))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

@@ -268,7 +268,8 @@ func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, 
 	if image := imageOf(want); !see.Container.Exists && m.digestOf != image {
 		m.digest, m.digestOf = "", image
 	}
-	if want.Goal == fleet.GoalRun && m.digest == "" && !see.Container.Exists {
+	// An adopted order names no image; the scheduler's own comes before anything is started.
+	if want.Goal == fleet.GoalRun && want.Image != "" && m.digest == "" && !see.Container.Exists {
 		if m.digest, err = m.Runtime.Image(ctx, imageOf(want)); err != nil {
 			return see, err
 		}

@@ -65,6 +65,7 @@ type Container struct {
 	OOMKilled   bool      // with TaskStopped, and an exit code that is not 0: the kernel killed it, or a process of it, for memory
 	MemoryPeak  int64     // with OOMKilled: bytes that it had at most; 0: unknown
 	Lost        bool      // with TaskStopped: the runtime lost it, so ExitCode tells nothing
+	Kept        string    // ContainerSpec.Kept
 }
 
 // Usage is a reading of a pod's counters.
@@ -100,7 +101,9 @@ type ContainerSpec struct {
 	Profile string
 	// IDBase is the host's id of the container's root: the container has 65,536 ids of its own from there on.
 	// 0: no user namespace, its ids are the host's.
-	IDBase  uint32
+	IDBase uint32
+	// Kept goes with the container for an agent whose ledger was lost; see Adopted.
+	Kept    string
 	CPUs    string // processors that it may run on, as the kernel writes lists ("0-3,8"); empty: all
 	Devices Devices
 }

@@ -56,6 +56,6 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
 		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: min(max(want.Limits.MilliCPU/1000*pidsPerCPU, pidsLeast), pidsMost), ShmMB: shm, Mounts: mounts,
-		DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices, Profile: profile,
+		Kept: kept(want, rec.Addr), DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices, Profile: profile,
 	}, nil
 }

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/binary"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -194,13 +193,4 @@ func TestRefusalsSayWhatIsFull(t *testing.T) {
 	if len(texts) != 5 {
 		t.Errorf("texts %v", texts)
 	}
-}
-
-// FuzzElements takes apart pages of any bytes: it never panics.
-func FuzzElements(f *testing.F) {
-	page := make([]byte, 256)
-	binary.NativeEndian.PutUint16(page[8:], flagLeaf)
-	binary.NativeEndian.PutUint16(page[10:], 2)
-	f.Add(page)
-	f.Fuzz(func(_ *testing.T, page []byte) { _, _, _ = elements(page) })
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"gantry/internal/boltfile"
 )
 
 // ErrDamaged is matched by the error of Open when this member's data is damaged or incomplete, so that it has
@@ -66,6 +69,29 @@ func openLog(dir string) (*sumLog, error) {
 		return nil, errors.Join(fmt.Errorf("open log: %w", err), store.Close())
 	}
 	return l, nil
+}
+
+// boltContent is what the log's file holds, but for the entries' bytes.
+type boltContent struct {
+	conf    map[string][]byte
+	indexes []uint64
+}
+
+// readBolt reads the log's file.
+func readBolt(f *os.File) (boltContent, error) {
+	out := boltContent{conf: map[string][]byte{}}
+	err := boltfile.Read(f, []string{"conf", "logs"}, func(bucket string, key, value []byte) error {
+		switch {
+		case bucket == "conf":
+			out.conf[string(key)] = bytes.Clone(value)
+		case len(key) != 8:
+			return fmt.Errorf("%w (a key is of another kind)", boltfile.ErrDamaged)
+		default:
+			out.indexes = append(out.indexes, binary.BigEndian.Uint64(key))
+		}
+		return nil
+	})
+	return out, err
 }
 
 // checkLogFile checks the structure of the file while nobody else has it open.

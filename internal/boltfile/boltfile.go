@@ -1,4 +1,7 @@
-package replica
+// Package boltfile reads a bbolt file by plain reads, believing nothing that it finds, before the library opens it: the
+// library maps the file and panics, faults or follows wrong references where it is damaged, also later, from goroutines
+// of its own. It writes nothing.
+package boltfile
 
 import (
 	"bytes"
@@ -28,61 +31,60 @@ const (
 	maxDepth     = 64
 )
 
-// boltContent is what the log's file holds, but for the entries' bytes.
-type boltContent struct {
-	conf    map[string][]byte
-	indexes []uint64
+// reader reads one file.
+type reader struct {
+	r     io.ReaderAt
+	page  int64
+	top   uint64          // pages in use end here
+	seen  map[uint64]bool // pages that were met, once each
+	visit func(bucket string, key, value []byte) error
 }
 
-// boltReader reads a bbolt file by plain reads, believing nothing that it finds: the library maps the file
-// and panics, faults or follows wrong references where it is damaged, also later, from other goroutines.
-type boltReader struct {
-	r    io.ReaderAt
-	page int64
-	top  uint64          // pages in use end here
-	seen map[uint64]bool // pages that were met, once each
-	out  boltContent
-}
-
-var errStructure = errors.New("the file's structure is damaged")
+// ErrDamaged says that the file's structure is damaged.
+var ErrDamaged = errors.New("the file's structure is damaged")
 
 func broken(format string, args ...any) error {
-	return fmt.Errorf("%w (%s)", errStructure, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w (%s)", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// readBolt checks the file's structure as a whole and returns what it holds. Both roots must be good: with
-// one of them the library takes the other, and the last write is gone without a word.
-func readBolt(f *os.File) (boltContent, error) {
+// Read checks the file's structure as a whole and calls visit for each key of its buckets, which are none, or those that
+// are named, without buckets in them. What visit gets is its own for the call. A file of no bytes is new. Both roots must be
+// good: with one of them the library takes the other, and the last write is gone without a word. Errors: ErrDamaged, and
+// those of visit.
+func Read(f *os.File, buckets []string, visit func(bucket string, key, value []byte) error) error {
 	info, err := f.Stat()
-	if err != nil || info.Size() == 0 { // a file of no bytes is new
-		return boltContent{}, err
+	if err != nil || info.Size() == 0 {
+		return err
 	}
 	size := info.Size()
-	b := &boltReader{r: f, seen: map[uint64]bool{}, out: boltContent{conf: map[string][]byte{}}}
+	b := &reader{r: f, seen: map[uint64]bool{}, visit: visit}
 	meta, err := b.roots(size)
 	if err != nil {
-		return b.out, err
+		return err
 	}
 	u64 := func(at int) uint64 { return binary.NativeEndian.Uint64(meta[at:]) }
 	root, freelist, top := u64(16), u64(32), u64(40)
 	if top > uint64(size/b.page) {
-		return b.out, broken("it is cut off")
+		return broken("it is cut off")
 	}
 	b.top, b.seen[0], b.seen[1] = top, true, true
-	if err := b.buckets(root); err != nil {
-		return b.out, err
+	if err := b.buckets(root, buckets); err != nil {
+		return err
+	}
+	if freelist == math.MaxUint64 { // it is not written, so pages that were not met are free
+		return nil
 	}
 	if err := b.freelist(freelist); err != nil {
-		return b.out, err
+		return err
 	}
 	if uint64(len(b.seen)) != top {
-		return b.out, broken("pages are lost")
+		return broken("pages are lost")
 	}
-	return b.out, nil
+	return nil
 }
 
 // roots checks both root pages and returns the newer one.
-func (b *boltReader) roots(size int64) ([]byte, error) {
+func (b *reader) roots(size int64) ([]byte, error) {
 	first, err := b.root(0)
 	if err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func (b *boltReader) roots(size int64) ([]byte, error) {
 	return second, nil
 }
 
-func (b *boltReader) root(at int64) ([]byte, error) {
+func (b *reader) root(at int64) ([]byte, error) {
 	page := make([]byte, pageHead+metaSize)
 	if _, err := b.r.ReadAt(page, at); err != nil {
 		return nil, broken("a root cannot be read: %v", err)
@@ -117,7 +119,7 @@ func (b *boltReader) root(at int64) ([]byte, error) {
 }
 
 // read returns a page with what overflows it, which must not have been met before.
-func (b *boltReader) read(id uint64) ([]byte, error) {
+func (b *reader) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= b.top {
 		return nil, broken("page %d is not in the file", id)
 	}
@@ -189,8 +191,8 @@ func elements(page []byte) (leaf bool, out []element, err error) {
 // size32 reads a size, which may not fit an int.
 func size32(b []byte) int { return int(min(binary.NativeEndian.Uint32(b), math.MaxInt32)) }
 
-// buckets reads the two buckets of the log.
-func (b *boltReader) buckets(root uint64) error {
+// buckets reads those that are named, when there are any.
+func (b *reader) buckets(root uint64, names []string) error {
 	found := map[string][]byte{}
 	err := b.walk(root, nil, nil, maxDepth, func(e element) error {
 		if e.flags != 1 || len(e.value) < bucketHead {
@@ -202,30 +204,28 @@ func (b *boltReader) buckets(root uint64) error {
 	if err != nil || len(found) == 0 { // it was never used
 		return err
 	}
-	if len(found) != 2 || found["logs"] == nil || found["conf"] == nil {
+	if len(found) != len(names) {
 		return broken("the list of buckets")
 	}
-	err = b.bucket(found["conf"], func(e element) error {
-		if e.flags != 0 {
-			return broken("a key is of another kind")
+	for _, name := range names {
+		if found[name] == nil {
+			return broken("the list of buckets")
 		}
-		b.out.conf[string(e.key)] = bytes.Clone(e.value)
-		return nil
-	})
-	if err != nil {
-		return err
+		err := b.bucket(found[name], func(e element) error {
+			if e.flags != 0 {
+				return broken("a key is of another kind")
+			}
+			return b.visit(name, e.key, e.value)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return b.bucket(found["logs"], func(e element) error {
-		if e.flags != 0 || len(e.key) != 8 {
-			return broken("a key is of another kind")
-		}
-		b.out.indexes = append(b.out.indexes, binary.BigEndian.Uint64(e.key))
-		return nil
-	})
+	return nil
 }
 
 // bucket reads a bucket, which lies in its own pages or in the value itself.
-func (b *boltReader) bucket(value []byte, fn func(element) error) error {
+func (b *reader) bucket(value []byte, fn func(element) error) error {
 	if root := binary.NativeEndian.Uint64(value); root != 0 {
 		return b.walk(root, nil, nil, maxDepth, fn)
 	}
@@ -240,7 +240,7 @@ func (b *boltReader) bucket(value []byte, fn func(element) error) error {
 }
 
 // walk reads a tree, whose keys are from low up to below high, in order; nil is no bound.
-func (b *boltReader) walk(id uint64, low, high []byte, depth int, fn func(element) error) error {
+func (b *reader) walk(id uint64, low, high []byte, depth int, fn func(element) error) error {
 	if depth == 0 {
 		return broken("it is too deep")
 	}
@@ -283,7 +283,7 @@ func inOrder(list []element, low, high []byte, fn func(element) error) error {
 }
 
 // freelist reads the list of free pages, which may hold none that is used.
-func (b *boltReader) freelist(id uint64) error {
+func (b *reader) freelist(id uint64) error {
 	page, err := b.read(id)
 	if err != nil {
 		return err
