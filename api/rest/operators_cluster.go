@@ -25,8 +25,8 @@ type Cluster struct {
 type Clock struct {
 	Time        Time    `json:"time" doc:"The time by the leader's clock."`
 	LogTime     Time    `json:"logTime" doc:"The time by which everything is charged and recorded."`
-	Held        *string `json:"held" doc:"Why nothing final is done (charges settled, pods ended for want of credit, old records removed), or null while it is."`
-	HeldSince   *Time   `json:"heldSince" doc:"Since when by the log's time that runs apart from the leader's clock, or null."`
+	Held        *string `json:"held" doc:"Why no charge is settled, no pod ended for want of credit and nothing purged, or null."`
+	HeldSince   *Time   `json:"heldSince" doc:"Since when by the log's time, or null."`
 	LeapSeconds float64 `json:"leapSeconds" doc:"The most that the two may be apart."`
 }
 
@@ -118,8 +118,8 @@ func (a *API) registerCluster() {
 	}, a.transferLeadership)
 	handle(a, route{
 		method: http.MethodPost, path: "/admin/v1/cluster/clock", id: "confirmClock", tag: "Operators", summary: "Confirm the leader's clock",
-		text: "Sets the log's time, by which everything is charged and recorded, to that of the leader's clock, also back. Charges that ran before go on through " +
-			"the time that is passed over. 400: the leader's clock says another time by now than the one that is confirmed.",
+		text: "Sets the log's time to that of the leader's clock, also back. Charges that ran before go on through the time that is passed over. 400: the " +
+			"leader's clock says another time by now.",
 		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, in: ConfirmClockRequest{Time: exampleTime(60)},
 	}, a.confirmClock)
 }

@@ -34,7 +34,7 @@ func (t *Time) UnmarshalJSON(data []byte) error {
 
 // Schema describes the form.
 func (Time) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Format: "date-time", Examples: []any{"2026-10-01T12:00:00.000Z"}}
+	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
 }
 
 // timeOrNull returns nil for the zero time.

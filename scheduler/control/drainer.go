@@ -60,7 +60,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 // work is what a view has to do.
 type work struct {
 	index uint64
-	sure  bool // it is certain what time it is
+	sure  bool          // it is certain what time it is
 	start []fleet.PodID // that have ended on the host that they are moved from
 	move  []move
 	evict []state.Command // of what runs after the deadline and may not be moved
