@@ -129,7 +129,7 @@ type KeyList struct {
 
 // Keys lists the account's keys, without their texts.
 func (c *Client) Keys(ctx context.Context) (Answer[KeyList], error) {
-	return call[KeyList](ctx, c, http.MethodGet, "/v2/account/keys", nil, nil)
+	return list[KeyList](ctx, c, "/v2/account/keys", nil)
 }
 
 // Key reads one key, without its text.

@@ -85,7 +85,7 @@ const backendsPath = "/admin/v1/volume-backends"
 
 // Backends lists the backends of network volumes; for operators.
 func (c *Client) Backends(ctx context.Context) (Answer[BackendList], error) {
-	return call[BackendList](ctx, c, http.MethodGet, backendsPath, nil, nil)
+	return list[BackendList](ctx, c, backendsPath, nil)
 }
 
 // Backend reads a backend; for operators.

@@ -108,7 +108,7 @@ type GPUList struct {
 
 // GPUs lists the GPU types with their stock.
 func (c *Client) GPUs(ctx context.Context, q GPUQuery) (Answer[GPUList], error) {
-	return call[GPUList](ctx, c, http.MethodGet, "/v2/catalog/gpus", q.query(), nil)
+	return list[GPUList](ctx, c, "/v2/catalog/gpus", q.query())
 }
 
 // GPU reads one GPU type with its stock.
@@ -125,7 +125,7 @@ type CPUList struct {
 func (c *Client) CPUs(ctx context.Context, vcpu int) (Answer[CPUList], error) {
 	q := withStock()
 	setNumber(q, "vcpuCount", vcpu)
-	return call[CPUList](ctx, c, http.MethodGet, "/v2/catalog/cpus", q, nil)
+	return list[CPUList](ctx, c, "/v2/catalog/cpus", q)
 }
 
 // DataCenterQuery narrows the list of data centers; the zero value takes all.
@@ -150,5 +150,5 @@ func (c *Client) DataCenters(ctx context.Context, q DataCenterQuery) (Answer[Dat
 	if q.GlobalNetwork != nil {
 		query.Set("globalNetwork", strconv.FormatBool(*q.GlobalNetwork))
 	}
-	return call[DataCenterList](ctx, c, http.MethodGet, "/v2/catalog/datacenters", query, nil)
+	return list[DataCenterList](ctx, c, "/v2/catalog/datacenters", query)
 }

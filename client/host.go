@@ -35,7 +35,7 @@ func (c *Client) FindHosts(ctx context.Context, q HostQuery) (Answer[HostList], 
 	if len(q.Labels) > 0 {
 		query["label"] = q.Labels
 	}
-	return call[HostList](ctx, c, http.MethodGet, "/admin/v1/hosts", query, nil)
+	return list[HostList](ctx, c, "/admin/v1/hosts", query)
 }
 
 // Host reads one host; for operators.
@@ -120,7 +120,7 @@ type HostPodList struct {
 
 // HostPods lists what pods hold something of a host or keep data there; for operators.
 func (c *Client) HostPods(ctx context.Context, id string) (Answer[HostPodList], error) {
-	return call[HostPodList](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id)+"/pods", nil, nil)
+	return list[HostPodList](ctx, c, "/admin/v1/hosts/"+word(id)+"/pods", nil)
 }
 
 // CreateJoinToken is the body of a join token's creation.

@@ -55,5 +55,5 @@ func (c *Client) Images(ctx context.Context, image string, hosts ...string) (Ans
 	if len(hosts) > 0 {
 		query["hostId"] = hosts
 	}
-	return call[HostImagesList](ctx, c, http.MethodGet, "/admin/v1/images", query, nil)
+	return list[HostImagesList](ctx, c, "/admin/v1/images", query)
 }

@@ -30,7 +30,7 @@ type NetworkList struct {
 
 // Networks lists the account's private networks with the pods in them.
 func (c *Client) Networks(ctx context.Context) (Answer[NetworkList], error) {
-	return call[NetworkList](ctx, c, http.MethodGet, "/v2/network", nil, nil)
+	return list[NetworkList](ctx, c, "/v2/network", nil)
 }
 
 // Probe is one look from a pod to another.

@@ -12,7 +12,7 @@ type AccountList struct {
 
 // Accounts lists the accounts; for operators.
 func (c *Client) Accounts(ctx context.Context) (Answer[AccountList], error) {
-	return call[AccountList](ctx, c, http.MethodGet, "/admin/v1/accounts", nil, nil)
+	return list[AccountList](ctx, c, "/admin/v1/accounts", nil)
 }
 
 // Account reads one account; for operators.

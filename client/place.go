@@ -25,7 +25,7 @@ type CenterList struct {
 
 // Centers lists the data centers; for operators.
 func (c *Client) Centers(ctx context.Context) (Answer[CenterList], error) {
-	return call[CenterList](ctx, c, http.MethodGet, "/admin/v1/datacenters", nil, nil)
+	return list[CenterList](ctx, c, "/admin/v1/datacenters", nil)
 }
 
 // PutCenter makes or replaces a data center; for operators.
@@ -64,7 +64,7 @@ type GPUTypeList struct {
 
 // GPUTypes lists the GPU types; for operators.
 func (c *Client) GPUTypes(ctx context.Context) (Answer[GPUTypeList], error) {
-	return call[GPUTypeList](ctx, c, http.MethodGet, "/admin/v1/gpu-types", nil, nil)
+	return list[GPUTypeList](ctx, c, "/admin/v1/gpu-types", nil)
 }
 
 // PutGPUType makes or replaces a GPU type; for operators.
@@ -102,7 +102,7 @@ type CPUFlavorList struct {
 
 // CPUFlavors lists the CPU flavors; for operators.
 func (c *Client) CPUFlavors(ctx context.Context) (Answer[CPUFlavorList], error) {
-	return call[CPUFlavorList](ctx, c, http.MethodGet, "/admin/v1/cpu-flavors", nil, nil)
+	return list[CPUFlavorList](ctx, c, "/admin/v1/cpu-flavors", nil)
 }
 
 // PutCPUFlavor makes or replaces a CPU flavor; for operators.

@@ -120,7 +120,7 @@ func (c *Client) Pods(ctx context.Context) (Answer[PodList], error) {
 
 // PodsWhere lists those of the caller's pods that the filter takes.
 func (c *Client) PodsWhere(ctx context.Context, f PodFilter) (Answer[PodList], error) {
-	return call[PodList](ctx, c, http.MethodGet, "/v2/pods", f.query(), nil)
+	return list[PodList](ctx, c, "/v2/pods", f.query())
 }
 
 // Pod reads one pod.

@@ -22,7 +22,7 @@ type SecretList struct {
 
 // Secrets lists the account's secrets.
 func (c *Client) Secrets(ctx context.Context) (Answer[SecretList], error) {
-	return call[SecretList](ctx, c, http.MethodGet, "/v2/secrets", nil, nil)
+	return list[SecretList](ctx, c, "/v2/secrets", nil)
 }
 
 // SetSecret makes a secret, or gives the one of this name another value.

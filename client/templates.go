@@ -57,14 +57,14 @@ type TemplateList struct {
 
 // Templates lists the account's templates.
 func (c *Client) Templates(ctx context.Context) (Answer[TemplateList], error) {
-	return call[TemplateList](ctx, c, http.MethodGet, "/v2/templates", nil, nil)
+	return list[TemplateList](ctx, c, "/v2/templates", nil)
 }
 
 // PublicTemplates lists the public templates of a source; official ones for the empty source.
 func (c *Client) PublicTemplates(ctx context.Context, source fleet.TemplateSource) (Answer[TemplateList], error) {
 	q := url.Values{}
 	setText(q, "source", string(source))
-	return call[TemplateList](ctx, c, http.MethodGet, "/v2/catalog/templates", q, nil)
+	return list[TemplateList](ctx, c, "/v2/catalog/templates", q)
 }
 
 // Template reads a template of the account, or a public one.
@@ -108,7 +108,7 @@ type CreateRegistry struct {
 
 // Registries lists the account's registry credentials.
 func (c *Client) Registries(ctx context.Context) (Answer[RegistryList], error) {
-	return call[RegistryList](ctx, c, http.MethodGet, "/v2/registries", nil, nil)
+	return list[RegistryList](ctx, c, "/v2/registries", nil)
 }
 
 // Registry reads one registry credential.

@@ -47,7 +47,7 @@ const volumesPath = "/v2/network-volumes"
 
 // Volumes lists the account's network volumes.
 func (c *Client) Volumes(ctx context.Context) (Answer[VolumeList], error) {
-	return call[VolumeList](ctx, c, http.MethodGet, volumesPath, nil, nil)
+	return list[VolumeList](ctx, c, volumesPath, nil)
 }
 
 // Volume reads a network volume.
@@ -99,7 +99,7 @@ type CreateS3Key struct {
 
 // S3Keys lists the account's key pairs.
 func (c *Client) S3Keys(ctx context.Context) (Answer[S3KeyList], error) {
-	return call[S3KeyList](ctx, c, http.MethodGet, "/v2/s3-keys", nil, nil)
+	return list[S3KeyList](ctx, c, "/v2/s3-keys", nil)
 }
 
 // CreateS3Key makes a key pair.

@@ -29,6 +29,7 @@ const (
 	CodeMediaType    Code = "media_type"     // 415
 	CodeMethod       Code = "method"         // 405
 	CodeInternal     Code = "internal"       // a fault of ours: 500
+	CodeTooMany      Code = "too_many"       // a list is too long for one answer: 400
 	CodeQuota        Code = "quota_exceeded" // the account has as much as it may: 403
 )
 

@@ -56,6 +56,7 @@ func classOf(code fleet.Code) class {
 		fleet.CodeUnauthorized: {status: http.StatusUnauthorized},
 		fleet.CodeNoCredit:     {status: http.StatusPaymentRequired},
 		fleet.CodeForbidden:    {status: http.StatusForbidden, detail: TextForbidden},
+		fleet.CodeTooMany:      {status: http.StatusBadRequest},
 		fleet.CodeQuota:        {status: http.StatusForbidden},
 		fleet.CodeNotFound:     {status: http.StatusNotFound, detail: TextNotFound},
 		fleet.CodeNotAllowed:   {status: http.StatusConflict},

@@ -31,30 +31,30 @@ type AccountLimits struct {
 
 // DefaultLimits are the limits of accounts that have none of their own.
 type DefaultLimits struct {
-	Pods               int64 `json:"pods" doc:"Pods that are not terminated." example:"1000"`
-	RunningPods        int64 `json:"runningPods" doc:"Pods that run or are being started." example:"200"`
-	GPUs               int64 `json:"gpus" doc:"GPUs of those." example:"1600"`
-	VCPUs              int64 `json:"vcpus" doc:"vCPUs of those that are CPU pods." example:"6400"`
-	NetworkVolumes     int64 `json:"networkVolumes" doc:"Network volumes." example:"500"`
-	NetworkVolumeGB    int64 `json:"networkVolumeGB" doc:"GB of network volumes." example:"1000000"`
-	SpecificationBytes int64 `json:"specificationBytes" doc:"Bytes of texts in the specifications of pods." example:"67108864"`
-	Endpoints          int64 `json:"endpoints" doc:"Serverless endpoints." example:"100"`
-	Clusters           int64 `json:"clusters" doc:"Clusters." example:"50"`
-	SpendPerHour       int64 `json:"spendPerHour" doc:"USD per hour, storage included." example:"10000"`
+	Pods               int64 `json:"pods"`
+	RunningPods        int64 `json:"runningPods"`
+	GPUs               int64 `json:"gpus"`
+	VCPUs              int64 `json:"vcpus"`
+	NetworkVolumes     int64 `json:"networkVolumes"`
+	NetworkVolumeGB    int64 `json:"networkVolumeGB"`
+	SpecificationBytes int64 `json:"specificationBytes"`
+	Endpoints          int64 `json:"endpoints"`
+	Clusters           int64 `json:"clusters"`
+	SpendPerHour       int64 `json:"spendPerHour"`
 }
 
 // LimitChanges sets limits; what is left out stays, and null takes a value back.
 type LimitChanges struct {
-	Pods               Maybe[int64] `json:"pods,omitzero" doc:"Pods that are not terminated." example:"2000"`
-	RunningPods        Maybe[int64] `json:"runningPods,omitzero" doc:"Pods that run or are being started."`
-	GPUs               Maybe[int64] `json:"gpus,omitzero" doc:"GPUs of those."`
-	VCPUs              Maybe[int64] `json:"vcpus,omitzero" doc:"vCPUs of those that are CPU pods."`
-	NetworkVolumes     Maybe[int64] `json:"networkVolumes,omitzero" doc:"Network volumes."`
-	NetworkVolumeGB    Maybe[int64] `json:"networkVolumeGB,omitzero" doc:"GB of network volumes."`
-	SpecificationBytes Maybe[int64] `json:"specificationBytes,omitzero" doc:"Bytes of texts in the specifications of pods."`
-	Endpoints          Maybe[int64] `json:"endpoints,omitzero" doc:"Serverless endpoints."`
-	Clusters           Maybe[int64] `json:"clusters,omitzero" doc:"Clusters."`
-	SpendPerHour       Maybe[int64] `json:"spendPerHour,omitzero" doc:"USD per hour, storage included."`
+	Pods               Maybe[int64] `json:"pods,omitzero"`
+	RunningPods        Maybe[int64] `json:"runningPods,omitzero"`
+	GPUs               Maybe[int64] `json:"gpus,omitzero"`
+	VCPUs              Maybe[int64] `json:"vcpus,omitzero"`
+	NetworkVolumes     Maybe[int64] `json:"networkVolumes,omitzero"`
+	NetworkVolumeGB    Maybe[int64] `json:"networkVolumeGB,omitzero"`
+	SpecificationBytes Maybe[int64] `json:"specificationBytes,omitzero"`
+	Endpoints          Maybe[int64] `json:"endpoints,omitzero"`
+	Clusters           Maybe[int64] `json:"clusters,omitzero"`
+	SpendPerHour       Maybe[int64] `json:"spendPerHour,omitzero"`
 }
 
 // change returns what is set, by name.

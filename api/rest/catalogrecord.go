@@ -95,16 +95,19 @@ type Stock struct {
 
 // GPUList is the answer to listing GPU types.
 type GPUList struct {
+	Page
 	GPUs []GPUType `json:"gpus" doc:"GPU types."`
 }
 
 // CPUList is the answer to listing CPU flavors.
 type CPUList struct {
+	Page
 	CPUs []CPUFlavor `json:"cpus" doc:"CPU flavors."`
 }
 
 // DataCenterList is the answer to listing data centers.
 type DataCenterList struct {
+	Page
 	DataCenters []DataCenter `json:"dataCenters" doc:"Data centers."`
 }
 

@@ -33,6 +33,7 @@ type NewKey struct {
 
 // KeyList is the answer to listing keys.
 type KeyList struct {
+	Page
 	Keys []Key `json:"keys" doc:"The account's keys."`
 }
 

@@ -30,6 +30,7 @@ type NetworkMember struct {
 
 // NetworkList is the answer to listing private networks.
 type NetworkList struct {
+	Page
 	Networks []Network `json:"networks" doc:"The account's private networks; none before the first pod joined one."`
 }
 

@@ -26,6 +26,7 @@ type AccountQuotas struct {
 
 // OperatorAccountList is the answer to listing accounts.
 type OperatorAccountList struct {
+	Page
 	Accounts []OperatorAccount `json:"accounts" doc:"All accounts."`
 }
 

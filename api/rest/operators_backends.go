@@ -54,6 +54,7 @@ type LocalBackend struct {
 
 // BackendList is the answer to listing backends.
 type BackendList struct {
+	Page
 	Backends []Backend `json:"backends" doc:"Backends of network volumes, by id."`
 }
 

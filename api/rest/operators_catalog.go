@@ -45,6 +45,7 @@ type GPUEntryPrice struct {
 
 // GPUTypeEntryList is the answer to listing GPU types for operators.
 type GPUTypeEntryList struct {
+	Page
 	GPUTypes []GPUTypeEntry `json:"gpuTypes" doc:"GPU types."`
 }
 
@@ -78,6 +79,7 @@ type CPUEntryPrice struct {
 
 // CPUFlavorEntryList is the answer to listing CPU flavors for operators.
 type CPUFlavorEntryList struct {
+	Page
 	CPUFlavors []CPUFlavorEntry `json:"cpuFlavors" doc:"CPU flavors."`
 }
 

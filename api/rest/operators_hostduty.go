@@ -33,6 +33,7 @@ type HostPod struct {
 
 // HostPodList is the answer to asking for the pods of a host.
 type HostPodList struct {
+	Page
 	Pods []HostPod `json:"pods" doc:"Pods that hold something of the host or keep data there, by id."`
 }
 

@@ -100,6 +100,7 @@ type HostGPU struct {
 
 // HostList is the answer to listing hosts.
 type HostList struct {
+	Page
 	Hosts []Host `json:"hosts" doc:"The hosts that were asked for."`
 }
 

@@ -60,6 +60,7 @@ func (HostImages) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema 
 
 // HostImagesList is the answer to asking which images hosts have.
 type HostImagesList struct {
+	Page
 	Hosts []HostImages `json:"hosts" doc:"The hosts, by id, but those that are gone."`
 }
 

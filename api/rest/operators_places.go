@@ -34,6 +34,7 @@ type PutDataCenterRequest struct {
 
 // DataCenterEntryList is the answer to listing data centers for operators.
 type DataCenterEntryList struct {
+	Page
 	DataCenters []DataCenterEntry `json:"dataCenters" doc:"Data centers."`
 }
 

@@ -130,6 +130,7 @@ type Progress struct {
 
 // PodList is the answer to listing pods.
 type PodList struct {
+	Page
 	Pods []Pod `json:"pods" doc:"The account's pods."`
 }
 

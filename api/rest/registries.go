@@ -23,6 +23,7 @@ type Registry struct {
 
 // RegistryList is the answer to listing registry credentials.
 type RegistryList struct {
+	Page
 	Registries []Registry `json:"registries" doc:"The account's registry credentials, oldest first."`
 }
 
@@ -48,6 +49,7 @@ type Delegation struct {
 
 // DelegationList is the answer to listing delegations.
 type DelegationList struct {
+	Page
 	Delegations []Delegation `json:"delegations" doc:"The account's delegations."`
 }
 

@@ -63,6 +63,10 @@ type checker interface{ check() []string }
 // handle registers a route whose handler answers with one value. A nil value answers 204.
 func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (*Out, error)) {
 	var body *rule
+	field, list := isList(rt, reflect.TypeFor[Out]())
+	if list {
+		rt.params = append(slices.Clone(rt.params), pageParams()...)
+	}
 	op := a.declare(rt)
 	if t := reflect.TypeFor[In](); t != reflect.TypeFor[none]() {
 		body = a.describeBody(op, rt, t)
@@ -86,6 +90,11 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 		case out == nil:
 			c.w.WriteHeader(http.StatusNoContent)
 			return nil
+		}
+		if list {
+			if err := paged(c, reflect.ValueOf(out).Elem(), field); err != nil {
+				return err
+			}
 		}
 		return writeJSON(c.w, cmp.Or(c.status, rt.status), out)
 	})

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"encoding/base64"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 func init() {
 	addRows(accountRows, "200 account with its money", "200 SSH keys", "422 SSH key")
 	addRows(accountLimitRows, "200 limits", "403 quota exceeded")
+	addRows(partRows, "200 list in parts", "400 cursor")
 	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key",
 		"key of a key that expires")
 }
@@ -206,5 +208,22 @@ func accountLimitRows() []row {
 		refused("volumes", "/v2/network-volumes", volume, most("networkVolumes", 0)),
 		refused("volume-gb", "/v2/network-volumes", volume, most("networkVolumeGB", 99)),
 		again,
+	}
+}
+
+// partRows are lists that are asked for in parts.
+func partRows() []row {
+	v := func(name, rule, query string) row {
+		return row{topic: "lists", name: name, rule: rule, method: "GET", path: "/admin/v1/accounts?" + query, key: plane.Operator}
+	}
+	at := func(key string) string { return "&cursor=" + base64.RawURLEncoding.EncodeToString([]byte(key)) }
+	return []row{
+		v("first", "200 list in parts", "limit=1"),
+		v("next", "200 list in parts", "limit=1"+at("acc00000000001")),
+		v("behind-what-is-gone", "200 list in parts", "limit=1"+at("acc000000000015")),
+		v("end", "200 list in parts", "limit=1"+at("acc99999999999")),
+		v("bad-cursor", "400 cursor", "cursor=!"),
+		v("no-limit", "422 parameter", "limit=0"),
+		v("large-limit", "422 parameter", "limit=10001"),
 	}
 }

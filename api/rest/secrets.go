@@ -26,6 +26,7 @@ type Secret struct {
 
 // SecretList is the answer to listing secrets.
 type SecretList struct {
+	Page
 	Secrets []Secret `json:"secrets" doc:"The account's secrets, by name."`
 }
 

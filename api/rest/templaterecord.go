@@ -37,6 +37,7 @@ type TemplateMounts struct {
 
 // TemplateList is the answer to listing templates.
 type TemplateList struct {
+	Page
 	Templates []Template `json:"templates" doc:"Templates, oldest first."`
 }
 

@@ -26,6 +26,7 @@ type NetworkVolume struct {
 
 // NetworkVolumeList is the answer to listing network volumes.
 type NetworkVolumeList struct {
+	Page
 	NetworkVolumes []NetworkVolume `json:"networkVolumes" doc:"The account's network volumes, oldest first."`
 }
 

@@ -1,0 +1,47 @@
+package state
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"testing"
+)
+
+// lockedReader looks, whenever it is read, whether others could write.
+type lockedReader struct {
+	io.Reader
+	s    *Store
+	open bool
+}
+
+func (r *lockedReader) Read(p []byte) (int, error) {
+	if r.s.writing.TryLock() {
+		r.s.writing.Unlock()
+		r.open = true
+	}
+	return r.Reader.Read(p)
+}
+
+// Nobody writes while a snapshot takes the place of the state: what was written meanwhile would be lost, or in a file that is gone.
+func TestARestoreLetsNobodyWrite(t *testing.T) {
+	w := newWorld(t).settle()
+	s, err := Open(filepath.Join(t.TempDir(), "state.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := &lockedReader{Reader: bytes.NewReader(w.snapshot()), s: s}
+	if err := s.Restore(r); err != nil {
+		t.Fatal(err)
+	}
+	if r.open {
+		t.Error("others could write while the snapshot was read")
+	}
+	if s.Index() != w.s.Index() {
+		t.Errorf("index %d, want %d", s.Index(), w.s.Index())
+	}
+}
