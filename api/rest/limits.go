@@ -95,7 +95,8 @@ func describeLimits(op *huma.Operation, class limit.Class) {
 			}
 			resp.Headers[name] = &huma.Param{Description: text, Schema: schema}
 		}
-		if class == limit.PerAccount && status != strconv.Itoa(http.StatusUnauthorized) {
+		// Answers of success have them, too; the document says so once.
+		if class == limit.PerAccount && status != strconv.Itoa(http.StatusUnauthorized) && status > "3" {
 			header(rateHeader, "Per window the requests that are left (r) and the seconds until it passes (t); absent where the caller was not authenticated, "+
 				"and without a member for a window that has no quota.", listSchema(`"minute";r=179;t=60, "hour";r=7199;t=3600, "day";r=99999;t=86400`))
 			header(policyHeader, "Per window its quota of requests (q) and its length in seconds (w); absent where RateLimit is.",

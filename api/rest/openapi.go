@@ -32,7 +32,8 @@ func document(version string) *huma.OpenAPI {
 			Title: "Gantry", Version: "2.0.0",
 			Description: "Rents containerized compute: pods on GPU and CPU hosts. Times are RFC 3339 in UTC with milliseconds, money is USD, " +
 				"a GB is 10^9 bytes. Unknown query parameters are ignored. A body is one JSON object of at most 1 MiB, nested at most 64 deep, " +
-				"without duplicate or unknown properties. Errors are problems " +
+				"without duplicate or unknown properties. Answers of success have the headers RateLimit and RateLimit-Policy as those of errors. " +
+				"Errors are problems " +
 				"(application/problem+json) with a stable code. Clients must take members of answers that they do not know.",
 			License:    &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 			Extensions: map[string]any{"x-gantry-version": version},
