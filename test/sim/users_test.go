@@ -201,7 +201,8 @@ func (d *driver) userUpdates(account fleet.AccountID, id fleet.PodID, change fle
 	rec, err := d.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
 		return p.service.UpdatePod(ctx, principal(account), id, change)
 	})
-	may := []fleet.Code{fleet.CodeNoCapacity, fleet.CodeNotAllowed, fleet.CodeNotFound}
+	d.paid(account, err) // a larger disk takes credit
+	may := []fleet.Code{fleet.CodeNoCapacity, fleet.CodeNotAllowed, fleet.CodeNotFound, fleet.CodeNoCredit}
 	if change.Persistent != nil {
 		may = append(may, fleet.CodeConflictRule) // a change without an answer may have made it larger
 	}
