@@ -48,6 +48,9 @@ func (d *daemon) inventory() fleet.Inventory {
 	}
 	inv.Tunnel = d.overlays.Announce()
 	inv.Notices = append(inv.Notices, d.overlays.Notices()...)
+	if d.keeper != nil {
+		inv.Notices = append(inv.Notices, d.keeper.notices(time.Now())...)
+	}
 	if d.Notices != nil {
 		inv.Notices = append(inv.Notices, d.Notices()...)
 	}

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +40,9 @@ const (
 	// collectPause is for how long images are left alone after all that could be removed was, to no avail.
 	collectPause = 10 * time.Minute
 	percent      = 100
+
+	prefetchToldFor = time.Hour // for which a failed prefetch is a notice of the host
+	prefetchesTold  = 8         // such notices at a time
 )
 
 // imageKeeper looks after the images of the host.
@@ -50,6 +57,7 @@ type imageKeeper struct {
 
 	mu      sync.Mutex
 	waiting map[string]bool // in the queue, or being got
+	failed  map[string]failedPrefetch
 
 	idleUntil time.Time // of the collecting goroutine alone
 }
@@ -57,8 +65,32 @@ type imageKeeper struct {
 func newImageKeeper(c *Config, records func() []pod.Record) *imageKeeper {
 	return &imageKeeper{
 		images: c.Images, room: c.ImageRoom, wanted: func() pod.WantedImages { return pod.ImagesWanted(records()) }, log: c.Log,
-		queue: make(chan string, maxPrefetches), waiting: map[string]bool{},
+		queue: make(chan string, maxPrefetches), waiting: map[string]bool{}, failed: map[string]failedPrefetch{},
 	}
+}
+
+// failedPrefetch is why an image was not got, and when that was.
+type failedPrefetch struct {
+	at  time.Time
+	why string
+}
+
+// notices tells which images could not be got ahead within the last hour, the newest ones first.
+func (k *imageKeeper) notices(now time.Time) []fleet.Notice {
+	const most = 300
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.failed, func(_ string, f failedPrefetch) bool { return now.Sub(f.at) > prefetchToldFor })
+	images := slices.SortedFunc(maps.Keys(k.failed), func(a, b string) int {
+		return cmp.Or(k.failed[b].at.Compare(k.failed[a].at), strings.Compare(a, b))
+	})
+	var out []fleet.Notice
+	for _, image := range images[:min(len(images), prefetchesTold)] {
+		f := k.failed[image]
+		text := []rune(fmt.Sprintf("image %s was not prefetched at %s: %s", image, f.at.UTC().Format(time.RFC3339), f.why))
+		out = append(out, fleet.Notice{Code: fleet.NoticePrefetchFailed, Text: string(text[:min(len(text), most)])})
+	}
+	return out
 }
 
 // ask puts an image into the queue of those to get. One that waits there already is not asked for twice.
@@ -76,6 +108,7 @@ func (k *imageKeeper) ask(image string) {
 	select {
 	case k.queue <- full:
 		k.waiting[full] = true
+		delete(k.failed, full)
 	default:
 		k.log.Warn("prefetch refused: too many images wait to be got", "image", full, "waiting", maxPrefetches)
 	}
@@ -84,25 +117,29 @@ func (k *imageKeeper) ask(image string) {
 const maxShownImage = 300 // bytes
 
 // run gets what was asked for, one image after the other, until ctx ends. changed is called when the host has another
-// image.
+// image, or could not get one.
 func (k *imageKeeper) run(ctx context.Context, changed func()) {
 	for {
 		select {
 		case image := <-k.queue:
-			if k.get(ctx, image) {
-				changed()
-			}
+			why := k.get(ctx, image)
 			k.mu.Lock()
 			delete(k.waiting, image)
+			if why != "" && len(k.failed) < maxPrefetches {
+				k.failed[image] = failedPrefetch{time.Now(), why}
+			}
 			k.mu.Unlock()
+			if ctx.Err() == nil {
+				changed()
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// get gets one image, and reports whether it is there.
-func (k *imageKeeper) get(ctx context.Context, image string) bool {
+// get gets one image. It returns why it could not, "" when the image is there.
+func (k *imageKeeper) get(ctx context.Context, image string) string {
 	ctx, cancel := context.WithTimeout(ctx, prefetchTimeout)
 	defer cancel()
 	began := time.Now()
@@ -110,12 +147,15 @@ func (k *imageKeeper) get(ctx context.Context, image string) bool {
 		err := k.images.Prefetch(ctx, image)
 		if err == nil {
 			k.log.Info("image was prefetched", "image", image, "took", time.Since(began))
-			return true
+			return ""
 		}
 		var e *pod.Error
 		if errors.As(err, &e) && e.Class == pod.Fatal || try == prefetchTries || pause(ctx, prefetchPause) != nil {
 			k.log.Warn("image was not prefetched", "image", image, "tries", try, "err", err)
-			return false
+			if e != nil && e.Sentence != "" {
+				return e.Sentence
+			}
+			return "the host could not get it; its agent's log says why"
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,41 @@ func TestPrefetchesWaitInABoundedQueue(t *testing.T) {
 	})
 }
 
+// TestAFailedPrefetchIsANotice: with its reason, for an hour, or until the image is asked for again.
+func TestAFailedPrefetchIsANotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stockroom{err: &pod.Error{Class: pod.Fatal, Sentence: "the image does not exist in its registry or may not be read"}}
+		k := keeperOf(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		told, done := 0, make(chan struct{})
+		go func() { k.run(ctx, func() { told++ }); close(done) }()
+		for i := range prefetchesTold + 2 {
+			k.ask(fmt.Sprintf("gone:%d", i))
+			synctest.Wait()
+			time.Sleep(time.Second) // of the bubble's clock
+		}
+		got := k.notices(time.Now())
+		last := fmt.Sprintf("image docker.io/library/gone:%d was not prefetched at ", prefetchesTold+1)
+		if len(got) != prefetchesTold || told != prefetchesTold+2 || got[0].Code != fleet.NoticePrefetchFailed || got[0].Severe ||
+			!strings.HasPrefix(got[0].Text, last) || !strings.HasSuffix(got[0].Text, ": the image does not exist in its registry or may not be read") {
+			t.Errorf("told %d times: %+v", told, got)
+		}
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+		k.ask(fmt.Sprintf("gone:%d", prefetchesTold+1))
+		synctest.Wait()
+		if again := k.notices(time.Now()); strings.HasPrefix(again[0].Text, last) {
+			t.Errorf("%+v", again)
+		}
+		if old := k.notices(time.Now().Add(prefetchToldFor + time.Minute)); len(old) != 0 {
+			t.Errorf("after an hour: %+v", old)
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestPrefetchIsTriedAgainWhenThatCanHelp(t *testing.T) {
 	for _, tc := range []struct {
 		err   error
@@ -143,8 +179,8 @@ func TestPrefetchIsTriedAgainWhenThatCanHelp(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stockroom{err: tc.err}
-			if there := keeperOf(s).get(t.Context(), "x"); there != (tc.err == nil) || len(s.got) != tc.tries {
-				t.Errorf("%v: %d tries, %t", tc.err, len(s.got), there)
+			if why := keeperOf(s).get(t.Context(), "x"); (why == "") != (tc.err == nil) || len(s.got) != tc.tries {
+				t.Errorf("%v: %d tries, %s", tc.err, len(s.got), why)
 			}
 		})
 	}

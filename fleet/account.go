@@ -66,9 +66,11 @@ func Groups() []Group {
 }
 
 // Preset returns the permissions of a named preset: "all", "readOnly", "restricted" (none, for its
-// maker to add to) or, for operators, "admin".
+// maker to add to) or, for operators, "admin" and "adminReadOnly".
 func Preset(name string) (map[Group]Access, bool) {
-	access, ok := map[string]Access{"all": AccessWrite, "readOnly": AccessRead, "restricted": AccessNone, "admin": AccessWrite}[name]
+	access, ok := map[string]Access{
+		"all": AccessWrite, "readOnly": AccessRead, "restricted": AccessNone, "admin": AccessWrite, "adminReadOnly": AccessRead,
+	}[name]
 	if !ok {
 		return nil, false
 	}
@@ -78,8 +80,8 @@ func Preset(name string) (map[Group]Access, bool) {
 			out[g] = access
 		}
 	}
-	if name == "admin" {
-		out[GroupAdmin] = AccessWrite
+	if name == "admin" || name == "adminReadOnly" {
+		out[GroupAdmin] = access
 	}
 	return out, true
 }

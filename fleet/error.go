@@ -66,6 +66,14 @@ func (e *Error) Unwrap() error { return e.Err }
 // there" are the same answer.
 func NotFound(kind string) error { return &Error{Code: CodeNotFound, Msg: kind + " not found"} }
 
+// ErrKeyEnded says that a key is a real one whose time is over.
+var ErrKeyEnded = &Error{Code: CodeUnauthorized, Msg: "the key has ended"}
+
+// Forbidden says that the caller lacks a permission, which why names.
+func Forbidden(why string) error {
+	return &Error{Code: CodeForbidden, Msg: "access denied", Details: []string{why}}
+}
+
 // Invalid says that the value at path breaks a rule.
 func Invalid(path, rule string) error {
 	return &Error{Code: CodeInvalid, Msg: "Request validation failed.", Details: []string{path + ": " + rule}}

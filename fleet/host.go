@@ -45,6 +45,10 @@ type GPU struct {
 	Parent    string `cbor:"9,keyasint,omitempty"` // of a MIG instance: the UUID of the GPU that it is a slice of
 }
 
+// NoticePrefetchFailed is the code of the notice that a host could not get an image that it was asked for ahead of pods.
+// Its text begins with "image ", the reference and " was not prefetched".
+const NoticePrefetchFailed = "prefetch_failed"
+
 // Notice is something that an operator should know of a host: what it does without, or what is wrong with it.
 type Notice struct {
 	Code string `cbor:"1,keyasint"` // snake case, stable, listed in docs/operations.md

@@ -264,8 +264,8 @@ func TestOrders(t *testing.T) {
 	if got, err := w.svc.StoragePrices(ctx); err != nil || got != someOrders().prices {
 		t.Errorf("%+v %v", got, err)
 	}
-	refused(t, w.svc.DeleteGPUType(ctx, h100), fleet.CodeConflictRule, "")
-	refused(t, w.svc.DeleteDataCenter(ctx, "dc-1"), fleet.CodeConflictRule, "")
+	refused(t, w.svc.DeleteGPUType(ctx, h100), fleet.CodeInUse, "")
+	refused(t, w.svc.DeleteDataCenter(ctx, "dc-1"), fleet.CodeInUse, "")
 	for _, remove := range []func() error{
 		func() error { return w.svc.DeleteGPUType(ctx, prototype) },
 		func() error { return w.svc.DeleteCPUFlavor(ctx, "big") },

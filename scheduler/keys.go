@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -91,8 +92,8 @@ func (s *Service) FlushKeyUse(ctx context.Context) error {
 	return nil
 }
 
-// Authenticate returns who holds the key: an account's, or a pod's own while that is not terminated. Unknown,
-// disabled and expired keys are the same: unauthorized.
+// Authenticate returns who holds the key: an account's, or a pod's own while that is not terminated. Unknown
+// and disabled keys are the same: unauthorized; one whose time is over is fleet.ErrKeyEnded.
 func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
 	who, err := s.holder(key, func(fn func(*state.View) error) error { return s.read(ctx, fn) })
 	if err == nil && who.Key != "" {
@@ -137,8 +138,11 @@ func (s *Service) holder(key fleet.Secret, view func(func(*state.View) error) er
 		}
 		return fleet.Principal{}, refused
 	}
-	if found.Disabled || (!found.ExpiresAt.IsZero() && !s.Now().Before(found.ExpiresAt)) {
+	switch {
+	case found.Disabled:
 		return fleet.Principal{}, refused
+	case !found.ExpiresAt.IsZero() && !s.Now().Before(found.ExpiresAt):
+		return fleet.Principal{}, fleet.ErrKeyEnded
 	}
 	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Quotas: owner.Quotas}, nil
 }
@@ -150,17 +154,16 @@ func (s *Service) holder(key fleet.Secret, view func(func(*state.View) error) er
 func (s *Service) CreateKey(
 	ctx context.Context, who fleet.Principal, req fleet.KeyRequest,
 ) (fleet.Key, fleet.Secret, error) {
-	if req.Preset == "admin" {
+	if req.Preset == "admin" || req.Preset == "adminReadOnly" {
 		return fleet.Key{}, "", fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly', 'restricted'")
 	}
-	can, err := permissions(req)
+	can, err := permissions(req, fleet.Groups())
 	if err != nil {
 		return fleet.Key{}, "", err
 	}
-	forbidden := &fleet.Error{Code: fleet.CodeForbidden, Msg: "access denied"}
-	for group, access := range can {
-		if !who.May(group, access) {
-			return fleet.Key{}, "", forbidden
+	for _, group := range slices.Sorted(maps.Keys(can)) {
+		if !who.May(group, can[group]) {
+			return fleet.Key{}, "", fleet.Forbidden(fmt.Sprintf("this key lacks %s:%s, which the new key would have", group, can[group]))
 		}
 	}
 	var own fleet.Key
@@ -171,8 +174,11 @@ func (s *Service) CreateKey(
 	if req.Invoke == nil && invokesAll(req) {
 		req.Invoke = own.Invoke
 	}
-	if !covers(own.Invoke, req.Invoke) || outlives(req.ExpiresAt, own.ExpiresAt) {
-		return fleet.Key{}, "", forbidden
+	switch {
+	case !covers(own.Invoke, req.Invoke):
+		return fleet.Key{}, "", fleet.Forbidden("the new key would submit jobs to endpoints that this key may not")
+	case outlives(req.ExpiresAt, own.ExpiresAt):
+		return fleet.Key{}, "", fleet.Forbidden("the new key would outlive this key")
 	}
 	return s.newKey(ctx, who.Account, req, can)
 }
@@ -181,7 +187,7 @@ func (s *Service) CreateKey(
 func (s *Service) CreateAccountKey(
 	ctx context.Context, account fleet.AccountID, req fleet.KeyRequest,
 ) (fleet.Key, fleet.Secret, error) {
-	can, err := permissions(req)
+	can, err := permissions(req, append(fleet.Groups(), fleet.GroupAdmin))
 	if err != nil {
 		return fleet.Key{}, "", err
 	}
@@ -191,13 +197,12 @@ func (s *Service) CreateAccountKey(
 	return s.newKey(ctx, account, req, can)
 }
 
-// permissions returns what a requested key may do.
-func permissions(req fleet.KeyRequest) (map[fleet.Group]fleet.Access, error) {
+// permissions returns what a requested key may do; it may name the known groups.
+func permissions(req fleet.KeyRequest, known []fleet.Group) (map[fleet.Group]fleet.Access, error) {
 	can, ok := fleet.Preset(presetOf(req))
 	if !ok {
-		return nil, fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly', 'restricted', 'admin'")
+		return nil, fleet.Invalid("$.preset", "value must be one of 'all', 'readOnly', 'restricted', 'admin', 'adminReadOnly'")
 	}
-	known := fleet.Groups()
 	for group, access := range req.Can {
 		switch {
 		case !slices.Contains(known, group):

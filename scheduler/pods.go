@@ -112,7 +112,7 @@ func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodI
 		return fleet.PodView{}, err
 	}
 	if who.Pod != "" && action == fleet.ActionStart {
-		return fleet.PodView{}, &fleet.Error{Code: fleet.CodeForbidden, Msg: "access denied"}
+		return fleet.PodView{}, fleet.Forbidden("a pod's own key may not do this")
 	}
 	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
 		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now()}

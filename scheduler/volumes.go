@@ -131,9 +131,8 @@ func leastBackend(v *state.View, center fleet.DataCenterID, tier fleet.VolumeTyp
 }
 
 func checkName(name string) error {
-	control := strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f })
-	if n := utf8.RuneCountInString(name); n < 1 || n > maxName || control || !utf8.ValidString(name) {
-		return fleet.Invalid("$.name", "must have 1 to 191 characters, and no control characters")
+	if n := utf8.RuneCountInString(name); n < 1 || n > maxName || !fleet.PlainText(name) {
+		return fleet.Invalid("$.name", "must have 1 to 191 characters, and no control characters or marks of direction")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -83,6 +84,9 @@ func Principal(r *http.Request, keys Keys, scope Scope) (fleet.Principal, error)
 		return fleet.Principal{}, err
 	}
 	who, err := keys.Authenticate(r.Context(), key)
+	if errors.Is(err, fleet.ErrKeyEnded) { // which only the key's holder can be told
+		return fleet.Principal{}, fleet.ErrKeyEnded
+	}
 	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
 		return fleet.Principal{}, unauthorized("invalid bearer token")
 	}
@@ -103,9 +107,24 @@ func Require(who fleet.Principal, scope Scope) error {
 		covered = scope.Pod
 	}
 	if !scope.Declared() || !covered {
-		return &fleet.Error{Code: fleet.CodeForbidden, Msg: "access denied"}
+		return fleet.Forbidden(lack(who, scope))
 	}
 	return nil
+}
+
+// lack says which permission is missing, and of what kind the key is where that is why.
+func lack(who fleet.Principal, scope Scope) string {
+	switch {
+	case !scope.Declared():
+		return "no key may do this"
+	case who.Pod != "":
+		return "a pod's own key may not do this"
+	case scope.Group == fleet.GroupAdmin && who.Can[fleet.GroupAdmin] == fleet.AccessNone:
+		return "this key lacks " + scope.String() + ": it is an account's, and this takes an operator's"
+	case who.Can[scope.Group] == fleet.AccessRead:
+		return "this key lacks " + scope.String() + ": it has " + string(scope.Group) + ":read"
+	}
+	return "this key lacks " + scope.String()
 }
 
 func unauthorized(msg string) error { return &fleet.Error{Code: fleet.CodeUnauthorized, Msg: msg} }

@@ -3,8 +3,10 @@ package auth_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,5 +106,34 @@ func TestPrincipal(t *testing.T) {
 	}
 	if _, err := auth.Principal(good, keys{err: errors.New("boom")}, auth.Read(fleet.GroupPods)); fleet.CodeOf(err) != fleet.CodeInternal {
 		t.Error(err)
+	}
+}
+
+// TestTheHolderOfAnEndedKeyHearsOfIt: it knows the key, so it learns nothing of anybody else.
+func TestTheHolderOfAnEndedKeyHearsOfIt(t *testing.T) {
+	key := fleet.NewAPIKey()
+	_, err := auth.Principal(request("Bearer "+key.Reveal()), keys{err: fmt.Errorf("look up: %w", fleet.ErrKeyEnded)}, auth.Read(fleet.GroupPods))
+	if fleet.CodeOf(err) != fleet.CodeUnauthorized || err.Error() != "the key has ended" {
+		t.Error(err)
+	}
+}
+
+func TestARefusalNamesThePermission(t *testing.T) {
+	read := map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessRead}
+	for want, c := range map[string]struct {
+		who   fleet.Principal
+		scope auth.Scope
+	}{
+		"this key lacks networkVolumes:read":                                          {fleet.Principal{Can: read}, auth.Read(fleet.GroupVolumes)},
+		"this key lacks pods:write: it has pods:read":                                 {fleet.Principal{Can: read}, auth.Write(fleet.GroupPods)},
+		"this key lacks admin:read: it is an account's, and this takes an operator's": {fleet.Principal{Can: read}, auth.Read(fleet.GroupAdmin)},
+		"this key lacks admin:write: it has admin:read":                               {fleet.Principal{Can: map[fleet.Group]fleet.Access{fleet.GroupAdmin: fleet.AccessRead}}, auth.Write(fleet.GroupAdmin)},
+		"a pod's own key may not do this":                                             {fleet.Principal{Pod: "p", Can: read}, auth.Read(fleet.GroupPods)},
+		"no key may do this":                                                          {fleet.Principal{Can: read}, auth.Scope{}},
+	} {
+		var e *fleet.Error
+		if err := auth.Require(c.who, c.scope); !errors.As(err, &e) || e.Code != fleet.CodeForbidden || e.Msg != "access denied" || !slices.Equal(e.Details, []string{want}) {
+			t.Errorf("%+v, want %s", e, want)
+		}
 	}
 }

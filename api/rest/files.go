@@ -49,7 +49,7 @@ func (a *API) registerFiles() {
 	write := route{
 		method: http.MethodPut, path: "/v2/pods/{id}/files", id: "writePodFiles", tag: "Pods", summary: "Copy files into a pod",
 		text: "Unpacks a tar archive of any size below a folder of a running pod's container. What was unpacked before a failure stays.\n\n" +
-			"400: the archive is broken or came too slowly. 415: the content type is not application/x-tar." + both,
+			"400: the archive is broken, or an entry of it breaks a rule, which the detail says, or it came too slowly. 415: the content type is not application/x-tar." + both,
 		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusNoContent,
 		errors: []int{http.StatusConflict, http.StatusUnsupportedMediaType},
 		params: []*huma.Param{podIDParam(), path("Folder in the container.")},
@@ -184,11 +184,22 @@ func (a *API) writeFiles(ctx context.Context, c *call) error {
 		return fleet.Unavailable("the transfer was cut", err)
 	case err != nil && in.late.Load():
 		return malformed("the request body did not arrive in time")
+	case fleet.CodeOf(err) == fleet.CodeInvalid: // the host says which entry of the archive breaks which rule
+		return archiveFault(err)
 	case err != nil:
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// archiveFault is the answer to an archive that a host did not take.
+func archiveFault(err error) error {
+	var e *fleet.Error
+	if !errors.As(err, &e) || len(e.Details) > 0 {
+		return err // of a parameter
+	}
+	return &fleet.Error{Code: fleet.CodeMalformed, Msg: e.Msg, Err: err}
 }
 
 func checkTarType(r *http.Request) error {

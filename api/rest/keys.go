@@ -40,20 +40,20 @@ type KeyList struct {
 // CreateKeyRequest is the body that makes a key.
 type CreateKeyRequest struct {
 	KeyFields
-	Preset string `json:"preset,omitempty" doc:"all: write everywhere; readOnly: read everywhere; restricted: nothing but what permissions adds. Default: restricted with permissions, else all." enum:"all,readOnly,restricted" example:"readOnly"`
+	Permissions WantedPermissions `json:"permissions,omitempty" doc:"Access to single groups of routes, in place of the preset's."`
+	Preset      string            `json:"preset,omitempty" doc:"all: write everywhere; readOnly: read everywhere; restricted: nothing but what permissions adds. Default: restricted with permissions, else all." enum:"all,readOnly,restricted" example:"readOnly"`
 }
 
 // KeyFields are what every request for a key has.
 type KeyFields struct {
-	Name        string            `json:"name" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"ci"`
-	Permissions WantedPermissions `json:"permissions,omitempty" doc:"Access to single groups of routes, in place of the preset's."`
-	Invoke      Invoke            `json:"invoke,omitzero" doc:"Endpoints whose jobs the key may submit: all, or a list of at most 100 ids. Default: all with the preset all, else none."`
-	ExpiresAt   *Time             `json:"expiresAt,omitempty" doc:"When the key ends to work, in the future. Omitted: never."`
+	Name      string `json:"name" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"ci"`
+	Invoke    Invoke `json:"invoke,omitzero" doc:"Endpoints whose jobs the key may submit: all, or a list of at most 100 ids. Default: all with the preset all, else none."`
+	ExpiresAt *Time  `json:"expiresAt,omitempty" doc:"When the key ends to work, in the future. Omitted: never."`
 }
 
 // UpdateKeyRequest is the body that changes a key.
 type UpdateKeyRequest struct {
-	Name     *string `json:"name,omitempty" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"ci"`
+	Name     *string `json:"name,omitempty" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"ci"`
 	Disabled *bool   `json:"disabled,omitempty" doc:"true refuses the key until it is enabled again." example:"true"`
 }
 
@@ -104,7 +104,7 @@ func (a *API) listKeys(ctx context.Context, c *call, _ *none) (*KeyList, error) 
 }
 
 func (a *API) createKey(ctx context.Context, c *call, in *CreateKeyRequest) (*NewKey, error) {
-	req, err := in.request(in.Preset, a.now())
+	req, err := in.request(in.Preset, in.Permissions, a.now())
 	if err != nil {
 		return nil, err
 	}
@@ -150,14 +150,14 @@ func (a *API) deleteKey(ctx context.Context, c *call, _ *none) (*none, error) {
 func (in *KeyFields) check() []string { return in.Invoke.check("$.invoke") }
 
 // request is the wish with its defaults filled in. Errors: CodeInvalid when it expires before now.
-func (in *KeyFields) request(preset string, now time.Time) (fleet.KeyRequest, error) {
+func (in *KeyFields) request(preset string, wanted WantedPermissions, now time.Time) (fleet.KeyRequest, error) {
 	if preset == "" {
 		preset = "all"
-		if in.Permissions != nil {
+		if wanted != nil {
 			preset = "restricted"
 		}
 	}
-	out := fleet.KeyRequest{Name: in.Name, Preset: preset, Can: in.Permissions.accesses(), Invoke: in.Invoke.endpoints()}
+	out := fleet.KeyRequest{Name: in.Name, Preset: preset, Can: wanted.accesses(), Invoke: in.Invoke.endpoints()}
 	if in.ExpiresAt != nil {
 		if out.ExpiresAt = in.ExpiresAt.Time; !out.ExpiresAt.After(now) {
 			return out, fleet.Invalid("$.expiresAt", "must be in the future")

@@ -34,9 +34,9 @@ func (a *API) registerLogs() {
 		text: "Streams the pod's log as server-sent events. Each event has `id: <time>/<sequence>` and " +
 			"`data: {\"source\":\"container|system\",\"line\":\"…\",\"ts\":\"…\"}`. Last-Event-ID beats since, which beats tail. The stream stays open " +
 			"for new lines unless follow=false; a comment is sent every 15 seconds. When the log fails after it began, an event named error " +
-			"with a problem as its data is the last one.\n\n404: there is no such pod. 429: the account follows more than 64 logs. " +
+			"with a problem as its data is the last one.\n\n404: there is no such pod. 409: the pod is terminated, and its log is gone. 429: the account follows more than 64 logs. " +
 			"503: the pod's host cannot be reached.",
-		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusTooManyRequests},
+		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusConflict, http.StatusTooManyRequests},
 		params: []*huma.Param{
 			podIDParam(),
 			wordParam("source", "Only lines of the container, or of the system. Omitted: both.", "container", "system"),

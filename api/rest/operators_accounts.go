@@ -32,12 +32,12 @@ type OperatorAccountList struct {
 
 // CreateAccountRequest is the body that makes an account.
 type CreateAccountRequest struct {
-	Name string `json:"name" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"research"`
+	Name string `json:"name" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"research"`
 }
 
 // UpdateAccountRequest is the body that changes an account.
 type UpdateAccountRequest struct {
-	Name    *string              `json:"name,omitempty" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"research"`
+	Name    *string              `json:"name,omitempty" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"research"`
 	Prepaid *bool                `json:"prepaid,omitempty" doc:"Whether the account spends credit and may spend no more than it has." example:"true"`
 	Quotas  Maybe[AccountQuotas] `json:"quotas,omitzero" doc:"Rate limits of its own; null: the daemon's again."`
 	Egress  string               `json:"egress,omitempty" doc:"What its pods reach outside of their private networks, from now on, those that run included. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none" example:"none"`
@@ -48,7 +48,8 @@ type UpdateAccountRequest struct {
 // CreateAccountKeyRequest is the body that makes a key for an account.
 type CreateAccountKeyRequest struct {
 	KeyFields
-	Preset string `json:"preset,omitempty" doc:"all: write everywhere; readOnly: read everywhere; restricted: nothing but what permissions adds; admin: all, and the operators' routes. Default: restricted with permissions, else all." enum:"all,readOnly,restricted,admin" example:"all"`
+	Permissions OperatorPermissions `json:"permissions,omitempty" doc:"Access to single groups of routes, in place of the preset's; admin is the operators' routes."`
+	Preset      string              `json:"preset,omitempty" doc:"all: write everywhere; readOnly: read everywhere; restricted: nothing but what permissions adds; admin: all, and the operators' routes; adminReadOnly: read everywhere, the operators' routes too. Default: restricted with permissions, else all." enum:"all,readOnly,restricted,admin,adminReadOnly" example:"all"`
 }
 
 // AddCreditRequest is the body that adds to a balance.
@@ -156,7 +157,7 @@ func (a *API) createAccountKey(ctx context.Context, c *call, in *CreateAccountKe
 	if err != nil {
 		return nil, err
 	}
-	req, err := in.request(in.Preset, a.now())
+	req, err := in.request(in.Preset, WantedPermissions(in.Permissions), a.now())
 	if err != nil {
 		return nil, err
 	}

@@ -41,6 +41,16 @@ func (WantedPermissions) Schema(huma.Registry) *huma.Schema {
 	return s
 }
 
+// OperatorPermissions are accesses that an operator asks for, by group: WantedPermissions with admin.
+type OperatorPermissions map[string]string
+
+// Schema lists the groups; there are no others.
+func (OperatorPermissions) Schema(r huma.Registry) *huma.Schema {
+	s := WantedPermissions(nil).Schema(r)
+	s.Properties[string(fleet.GroupAdmin)] = accessSchema()
+	return s
+}
+
 func groupsSchema() *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{}}
 	for _, g := range fleet.Groups() {

@@ -18,8 +18,9 @@ type NetworkVolume struct {
 	Size         int     `json:"size" doc:"GB of 10^9 bytes that it may hold and that are paid for."`
 	DataCenter   string  `json:"dataCenter" doc:"Data center of the volume."`
 	Type         string  `json:"type" doc:"Tier." enum:"STANDARD,HIGH_PERFORMANCE"`
-	Status       string  `json:"status" doc:"CREATING: its storage is being made, pods that mount it wait; READY; READ_ONLY: it holds far more than its size, and cannot be written to until it is grown or emptied." enum:"CREATING,READY,READ_ONLY"`
-	StatusReason *string `json:"statusReason" doc:"Why it is not ready, or null."`
+	Provisioned  int     `json:"provisioned" doc:"GB that its storage gives it at present; less than size while it is being made or grown."`
+	Status       string  `json:"status" doc:"CREATING: its storage is being made, pods that mount it wait; READY; UPDATING: it is larger now, and its storage has not followed yet; READ_ONLY: it holds far more than its size, and cannot be written to until it is grown or emptied." enum:"CREATING,READY,UPDATING,READ_ONLY"`
+	StatusReason *string `json:"statusReason" doc:"Why it is not ready, or not as large as it is to be; or null."`
 	Used         *int64  `json:"used" doc:"Bytes in use when that was last measured; null: not known."`
 	CreatedAt    Time    `json:"createdAt" doc:"When it was made."`
 }
@@ -32,7 +33,7 @@ type NetworkVolumeList struct {
 
 // CreateNetworkVolumeRequest is the body that makes a network volume.
 type CreateNetworkVolumeRequest struct {
-	Name       string `json:"name" doc:"Name of the volume; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"datasets"`
+	Name       string `json:"name" doc:"Name of the volume; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"datasets"`
 	Size       int    `json:"size" doc:"GB of 10^9 bytes. It can grow later, and never shrink." minimum:"10" maximum:"4096" example:"100"`
 	DataCenter string `json:"dataCenter" doc:"Data center of the volume, one that has networkVolumeTypes; pods that mount it run there." minLength:"1" maxLength:"63" example:"EU-RO-1"`
 	Type       string `json:"type,omitempty" doc:"Tier. Default: the one that the data center offers, STANDARD before HIGH_PERFORMANCE." enum:"STANDARD,HIGH_PERFORMANCE" example:"STANDARD"`
@@ -40,7 +41,7 @@ type CreateNetworkVolumeRequest struct {
 
 // UpdateNetworkVolumeRequest is the body that changes a network volume.
 type UpdateNetworkVolumeRequest struct {
-	Name *string `json:"name,omitempty" doc:"Name of the volume." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"datasets"`
+	Name *string `json:"name,omitempty" doc:"Name of the volume." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"datasets"`
 	Size *int    `json:"size,omitempty" doc:"GB of 10^9 bytes, not less than before. Pods that run have the room without a restart." minimum:"10" maximum:"4096" example:"200"`
 }
 
@@ -153,13 +154,15 @@ func (a *API) deleteVolume(ctx context.Context, c *call, _ *none) (*none, error)
 func volumeRecord(v fleet.VolumeView) NetworkVolume {
 	out := NetworkVolume{
 		ID: string(v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.SizeGB, DataCenter: string(v.Volume.DataCenter), Type: string(v.Volume.Type),
-		Status: "READY", StatusReason: textOrNull(v.Problem), Used: v.Used, CreatedAt: Time{v.Volume.CreatedAt},
+		Provisioned: v.Volume.ProvisionedGB, Status: "READY", StatusReason: textOrNull(v.Problem), Used: v.Used, CreatedAt: Time{v.Volume.CreatedAt},
 	}
 	switch {
 	case v.Volume.State == fleet.VolumeCreating:
 		out.Status = "CREATING"
 	case v.Volume.ReadOnly:
 		out.Status = "READ_ONLY"
+	case v.Volume.ProvisionedGB < v.Volume.SizeGB:
+		out.Status = "UPDATING"
 	}
 	return out
 }
@@ -167,6 +170,6 @@ func volumeRecord(v fleet.VolumeView) NetworkVolume {
 func exampleVolume() NetworkVolume {
 	used := int64(12_000_000_000)
 	return NetworkVolume{
-		ID: "v8d2k9s4f1g6j3", Name: "datasets", Size: 100, DataCenter: "EU-RO-1", Type: "STANDARD", Status: "READY", Used: &used, CreatedAt: exampleTime(0),
+		ID: "v8d2k9s4f1g6j3", Name: "datasets", Size: 100, Provisioned: 100, DataCenter: "EU-RO-1", Type: "STANDARD", Status: "READY", Used: &used, CreatedAt: exampleTime(0),
 	}
 }

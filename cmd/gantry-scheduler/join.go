@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"gantry/internal/link"
@@ -43,7 +44,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	token, err := pki.ParseJoinToken(string(text))
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", c.TokenFile, err)
 	}
 	if err := makeFolders(c.DataDir); err != nil {
 		return err
@@ -73,7 +74,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
-	if err := settle(c.DataDir, certs, j, c.Address); err != nil {
+	if err := settle(c.DataDir, certs, j, c.Address, c.Scheduler...); err != nil {
 		return fmt.Errorf("the cluster took this scheduler, but it could not be written down: join again with a new token: %w", err)
 	}
 	log.Info("joined: start this scheduler with run", "id", j.Member, "cluster", j.ClusterID)
@@ -82,12 +83,17 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // settle writes down what a scheduler got when it joined. The empty log comes last: run refuses a folder without one,
 // so that what a crash left is never taken for a new member.
-func settle(dir string, certs *pki.Store, j peers.Joined, address string) error {
+func settle(dir string, certs *pki.Store, j peers.Joined, address string, by ...string) error {
 	if err := pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey); err != nil {
 		return err
 	}
 	if err := writeAddress(dir, address); err != nil {
 		return err
+	}
+	if len(by) > 0 {
+		if err := pki.WriteFile(filepath.Join(dir, joinedFile), []byte(strings.Join(by, "\n")+"\n"), 0o600); err != nil {
+			return err
+		}
 	}
 	if err := writeNodeID(dir, string(j.Member)); err != nil {
 		return err

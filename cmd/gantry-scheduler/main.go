@@ -48,7 +48,7 @@ type initCmd struct {
 type runCmd struct {
 	DataDir       string        `required:"" type:"path" help:"Folder that init, join or restore made." placeholder:"DIR"`
 	Listen        string        `default:"127.0.0.1:8080" help:"Address of the API and of the proxy to pods' http ports. One that is not loopback needs a certificate, or --plain-http." placeholder:"HOST:PORT"`
-	LinkListen    string        `default:"0.0.0.0:8443" help:"Address for agents and other schedulers (mutual TLS)." placeholder:"HOST:PORT"`
+	LinkListen    string        `help:"Address for agents and other schedulers (mutual TLS); when not given, 0.0.0.0 and the port of --address, as given now, to init or to join, else 8443." placeholder:"HOST:PORT"`
 	Address       string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
 	ProxyDomain   string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
 	ProxyURL      string        `name:"proxy-url" help:"The proxy domain as users reach it, as in https://proxy.example.com, when a load balancer has another scheme or port than --listen." placeholder:"URL"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +29,7 @@ const (
 	sealFile    = "seal.key"
 	idFile      = "node-id"
 	addressFile = "address"
+	joinedFile  = "joined-by"
 	lockFile    = "lock"
 	certFolder  = "pki"
 	raftFolder  = "raft"
@@ -231,6 +234,40 @@ func keepAddress(dir, given, linkListen string) (string, error) {
 }
 
 const defaultLinkListen = "0.0.0.0:8443"
+
+// linkListen returns where to listen for agents and other schedulers: where it was told to, else at the port of the
+// address that others know. Another port than theirs is right only where something between forwards it.
+func linkListen(dir, listen, address string, log *slog.Logger) (string, error) {
+	if address == "" {
+		var err error
+		if address, err = readAddress(dir); err != nil {
+			return "", err
+		}
+	}
+	if address == "" {
+		return cmp.Or(listen, defaultLinkListen), nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", errAddress
+	}
+	if listen == "" {
+		return net.JoinHostPort("0.0.0.0", port), nil
+	}
+	if _, own, err := net.SplitHostPort(listen); err == nil && own != port {
+		log.Warn("--link-listen has another port than the address that others know: something must forward it", "link", listen, "address", address)
+	}
+	return listen, nil
+}
+
+// readJoined returns the addresses by which a member joined; none for one that was made by init.
+func readJoined(dir string) []string {
+	text, err := os.ReadFile(filepath.Join(dir, joinedFile))
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Fields(string(text)), func(a string) bool { return !peers.ValidAddress(a) })
+}
 
 // makeFolders makes a data folder.
 func makeFolders(dir string) error {

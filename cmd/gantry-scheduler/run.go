@@ -140,7 +140,10 @@ func (p ports) close() error {
 	return p.mux.Close()
 }
 
-func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger) (ports, error) {
+func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger) (_ ports, err error) {
+	if c.LinkListen, err = linkListen(c.DataDir, c.LinkListen, c.Address, log); err != nil {
+		return ports{}, err
+	}
 	api, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return ports{}, fmt.Errorf("API address: %w", err)

@@ -63,7 +63,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Self: peers.Self{
 			ID: fleet.MemberID(m.id), Address: m.address, Name: hostName(""), Level: m.level, Version: version, Problem: d.problem,
 		},
-		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log,
+		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir),
 	}
 	d.keeper, d.presence = peers.NewKeeper(conf), peers.NewPresence(conf)
 	d.peers = peers.NewServer(conf, d.keeper)

@@ -303,7 +303,7 @@ func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
 type accountKeyCmd struct {
 	accountRef
 	Name   string `default:"first" help:"Name of the key, for people."`
-	Preset string `enum:"all,readOnly,restricted,admin" default:"all" help:"What it may do: all, readOnly, restricted, or admin, which is an operator's."`
+	Preset string `enum:"all,readOnly,restricted,admin,adminReadOnly" default:"all" help:"What it may do: all, readOnly, restricted; or for operators: admin, or adminReadOnly, which sees all and changes nothing."`
 	keyFlags
 }
 

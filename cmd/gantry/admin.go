@@ -72,7 +72,7 @@ type adminCenterPutCmd struct {
 	Region        string   `placeholder:"EUROPE" help:"NORTH_AMERICA, SOUTH_AMERICA, EUROPE, ASIA, MIDDLE_EAST, AFRICA, OCEANIA, ANTARCTICA or UNKNOWN."`
 	Country       *string  `placeholder:"CODE" help:"Country as two letters, such as RO."`
 	GlobalNetwork *bool    `negatable:"" help:"Pods here can join their account's private network."`
-	Underlay      string   `placeholder:"KIND" help:"How hosts here reach each other for private networks: encrypted, or private, which is plain, for a wire that is nobody else's."`
+	Underlay      string   `placeholder:"KIND" help:"How hosts here reach each other for private networks: encrypted, or private, which is unencrypted, for a network that is yours alone."`
 	Compliance    []string `sep:"none" placeholder:"GDPR" help:"Certificate. May be repeated; replaces all."`
 }
 

@@ -177,7 +177,7 @@ func (a *app) keyFile(flag, path string) (fleet.Secret, error) {
 }
 
 type adminBackendAddCmd struct {
-	ID         string `arg:"" placeholder:"ID" help:"Name of the backend, for ever: lower-case letters, digits and '-'."`
+	ID         string `arg:"" placeholder:"ID" help:"Name of the backend, which never changes: lower-case letters, digits and '-'."`
 	DataCenter string `required:"" placeholder:"ID" help:"Data center whose hosts mount it."`
 	Type       string `placeholder:"STANDARD" help:"Tier of its volumes: STANDARD or HIGH_PERFORMANCE."`
 	backendFlags
@@ -286,12 +286,12 @@ func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app) error {
 
 type hostRoleCmd struct {
 	hostRef
-	Roles []string `arg:"" optional:"" name:"role" placeholder:"ROLE" help:"storage: it makes and deletes network volumes; s3: it serves their files over S3."`
-	None  bool     `help:"It may do nothing beside running pods."`
+	Roles []string `arg:"" optional:"" name:"role" placeholder:"ROLE" help:"storage makes and deletes network volumes; s3 serves their files over S3."`
+	None  bool     `help:"Remove all roles: the host only runs pods."`
 }
 
 func (hostRoleCmd) Help() string {
-	return `The roles that are given replace those of before. A host with the role storage gets the keys of its data center's volume
+	return `The given roles replace the present ones. A host with the role storage gets the keys of its data center's volume
 backends, one with the role s3 may ask for the rights of S3 keys: give them to hosts that you trust with that.
 
 Examples:
@@ -303,7 +303,7 @@ Examples:
 // Run sets the roles of a host.
 func (cmd hostRoleCmd) Run(ctx context.Context, a *app) error {
 	if cmd.None == (len(cmd.Roles) > 0) {
-		return usage("say the roles that the host shall have, or --none")
+		return usage("say the roles of the host, or --none")
 	}
 	set := func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
 		return c.SetHostRoles(ctx, id, cmd.Roles)

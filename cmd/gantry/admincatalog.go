@@ -16,7 +16,7 @@ type adminGPUCmd struct {
 type adminGPUListCmd struct{}
 
 func (adminGPUListCmd) Help() string {
-	return `A contributed type came with a host, and nobody has described or priced it yet.
+	return `A contributed type came with a host, and no operator has described or priced it yet.
 
 Example:
 

@@ -66,7 +66,7 @@ type adminNetworkSetCmd struct {
 	WireGuardPort *int           `name:"wireguard-port" placeholder:"PORT" help:"UDP port of WireGuard on hosts that name no other."`
 	TunnelRange   *string        `placeholder:"CIDR" help:"Range of IPv4 from which each new host gets its address in the tunnel."`
 	PodMbps       *int           `placeholder:"N" help:"Most that a pod sends, and receives, on each link in Mbit/s; 0 is no limit."`
-	Grace         *time.Duration `placeholder:"DURATION" help:"How long the address of a pod that is gone belongs to nobody."`
+	Grace         *time.Duration `placeholder:"DURATION" help:"How long the address of a deleted pod is not given to another."`
 }
 
 func (adminNetworkSetCmd) Help() string {

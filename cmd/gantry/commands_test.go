@@ -92,7 +92,7 @@ Cloud:        SECURE
 Data center:  dev-1
 Host:         h7d2k9s4f1g6j3
 Cost:         $0.060 per hour
-Can:          stop, terminate
+Actions:      stop, terminate
 Created:      2026-10-01 12:00:00.000 UTC
 Started:      2026-10-01 12:00:00.071 UTC
 Up:           1m29s

@@ -70,7 +70,7 @@ metrics-N.txt   metrics of daemons on the machine where this was made
 journal-UNIT.txt  the journals of these daemons
 files/          ends of files that were named with --include
 
-Secrets are left out: "(left out)" stands in their place. Look through it before you send it all the same: it names your hosts and addresses.
+Secrets are left out: "(left out)" stands in their place. Still, look through it before you send it: it names your hosts and addresses.
 `
 
 // part is a file of a bundle.

@@ -105,7 +105,8 @@ func (a *app) explain(err error) int {
 		return code
 	}
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "gantry: %s\n", printableLines(err.Error()))
+	text := strings.ReplaceAll(err.Error(), " Please refresh and try again.", "") // which is for a page, not for a command
+	fmt.Fprintf(out, "gantry: %s\n", printableLines(text))
 	var problem *client.Problem
 	if errors.As(err, &problem) {
 		for _, e := range problem.Errors {

@@ -217,7 +217,7 @@ type hostRemoveCmd struct {
 }
 
 func (hostRemoveCmd) Help() string {
-	return `The host's certificate is refused from then on; to come back, it has to join anew. Drain it first.
+	return `The host's certificate is refused from then on; to come back, it has to join again. Drain it first.
 
 Example:
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/client"
+	"gantry/fleet"
 )
 
 type imageCmd struct {
@@ -86,12 +87,13 @@ type imagePrefetchCmd struct {
 	DataCenter []string      `placeholder:"ID" help:"Only hosts of this data center. May be repeated."`
 	Host       []string      `placeholder:"HOST" help:"Only this host, by id or name. May be repeated."`
 	Wait       bool          `help:"Wait until all hosts that were asked have the image."`
-	Timeout    time.Duration `default:"30m" help:"Give up waiting after this time; the hosts go on. A host that cannot get the image says why in its agent's log alone."`
+	Timeout    time.Duration `default:"30m" help:"Stop waiting after this time; the hosts go on."`
 }
 
 func (imagePrefetchCmd) Help() string {
 	return `Hosts get the image in the background, one image after the other, and make way for what pods wait for. Hosts that are
-away are not asked. Why a host could not get it stands in the log of its agent. Private images cannot be got ahead.
+away are not asked. A host that cannot get the image has the notice prefetch_failed with the reason for an hour; --wait
+shows it, and ends with status 1 when no host is left that may still get it. Private images cannot be got ahead.
 
 Examples:
 
@@ -110,9 +112,19 @@ func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	before := map[string]bool{} // failures of earlier requests
+	if cmd.Wait {
+		list, err := c.Hosts(ctx)
+		if err != nil {
+			return err
+		}
+		for _, f := range failedPrefetches(list.Value.Hosts) {
+			before[f] = true
+		}
+	}
 	asked, err := c.PrefetchImage(ctx, client.Prefetch{Image: cmd.Image, DataCenterIDs: cmd.DataCenter, HostIDs: hosts})
 	if err == nil && cmd.Wait {
-		err = a.awaitImage(ctx, c, asked.Value, cmd.Timeout)
+		err = a.awaitImage(ctx, c, asked.Value, before, cmd.Timeout)
 	}
 	if err != nil {
 		return err
@@ -131,7 +143,7 @@ func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
 
 // awaitImage looks until every host that was asked has the image, and tells how many lack it whenever that changes. A
 // short absence of the API is waited through.
-func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Prefetched, within time.Duration) error {
+func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Prefetched, before map[string]bool, within time.Duration) error {
 	var missing []string
 	for _, h := range asked.Hosts {
 		if !h.Present {
@@ -154,6 +166,13 @@ func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Pre
 		case err == nil:
 			missing = slices.DeleteFunc(missing, func(id string) bool { return hasImage(list.Value.Hosts, id) })
 		}
+		if err == nil && len(missing) > 0 {
+			var failed error
+			failed, err = prefetchFailures(ctx, c, asked.Image, missing, before)
+			if failed != nil || err != nil && !client.Temporary(err) {
+				return errors.Join(failed, err)
+			}
+		}
 		if text := fmt.Sprintf("waiting for %s: %s\n", count(len(missing), "host"), strings.Join(missing, ", ")); text != told && len(missing) > 0 {
 			told = text
 			_, _ = a.err.Write([]byte(printable(strings.TrimSpace(text)) + "\n"))
@@ -171,6 +190,42 @@ func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Pre
 		}
 	}
 	return nil
+}
+
+// failedPrefetches returns what hosts say of images that they could not get.
+func failedPrefetches(hosts []client.Host) []string {
+	var out []string
+	for _, h := range hosts {
+		for _, n := range h.Notices {
+			if n.Code == fleet.NoticePrefetchFailed {
+				out = append(out, fmt.Sprintf("%s (%s): %s", h.Name, h.ID, n.Text))
+			}
+		}
+	}
+	return out
+}
+
+// prefetchFailures returns, once each host that lacks the image has failed to get it since it was asked, why that was.
+func prefetchFailures(ctx context.Context, c *client.Client, image string, missing []string, before map[string]bool) (failed, err error) {
+	list, err := c.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text := ""
+	for _, id := range missing {
+		at := slices.IndexFunc(list.Value.Hosts, func(h client.Host) bool { return h.ID == id })
+		if at < 0 {
+			return nil, nil
+		}
+		why := slices.DeleteFunc(failedPrefetches(list.Value.Hosts[at:at+1]), func(f string) bool {
+			return before[f] || !strings.Contains(f, "image "+image+" was not prefetched")
+		})
+		if len(why) == 0 {
+			return nil, nil
+		}
+		text += "\n  " + printable(why[0])
+	}
+	return &exitError{exitFailed, fmt.Errorf("%s cannot get image %s:%s", count(len(missing), "host"), printable(image), text)}, nil
 }
 
 // hasImage reports whether a host has the image that was asked for, or is not there to get it any more.

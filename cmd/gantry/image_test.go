@@ -14,6 +14,9 @@ func TestImageCommands(t *testing.T) {
 	const prefetch, images = "POST /admin/v1/images/prefetch", "GET /admin/v1/images"
 	const asked = `202 {"image":"docker.io/x/y:1","hosts":[{"id":"a","name":"gpu-a","present":true},{"id":"b","name":"gpu-b","present":false}]}`
 	hosts := `200 {"hosts":[{"id":"a","name":"gpu-a"},{"id":"b","name":"gpu-b"}]}`
+	failed := func(minute string) string {
+		return `200 {"hosts":[{"id":"b","name":"gpu-b","notices":[{"code":"prefetch_failed","text":"image docker.io/x/y:1 was not prefetched at 12:` + minute + `: no such image"}]}]}`
+	}
 	for _, tc := range []struct {
 		name, args string
 		api        map[string][]string
@@ -39,16 +42,23 @@ func TestImageCommands(t *testing.T) {
 		},
 		{
 			name: "wait", args: "image prefetch x/y:1 --wait", api: map[string][]string{
-				prefetch: {asked}, images: {list(host("a", "true"), host("b", "false")), `503 {"status":503,"code":"unavailable"}`, list(host("b", "true"))},
+				"GET /admin/v1/hosts": {hosts}, prefetch: {asked}, images: {list(host("a", "true"), host("b", "false")), `503 {"status":503,"code":"unavailable"}`, list(host("b", "true"))},
 			},
 			out: "b     gpu-b  yes\n", err: "waiting for 1 host: b\n", requests: []string{"GET /admin/v1/images?image=docker.io%2Fx%2Fy%3A1"},
 		},
 		{
 			name: "wait in vain", args: "image prefetch x/y:1 --wait --timeout 100ms",
-			api: map[string][]string{prefetch: {asked}, images: {list(host("b", "false"))}}, code: exitTimeout, err: "gave up waiting for image docker.io/x/y:1",
+			api: map[string][]string{"GET /admin/v1/hosts": {hosts}, prefetch: {asked}, images: {list(host("b", "false"))}}, code: exitTimeout, err: "gave up waiting for image docker.io/x/y:1",
 		},
 		{
-			name: "refused", args: "image prefetch x/y:1 --wait", api: map[string][]string{prefetch: {asked}, images: {`403 {"status":403,"code":"forbidden"}`}},
+			name: "wait for what fails", args: "image prefetch x/y:1 --wait",
+			api: map[string][]string{
+				"GET /admin/v1/hosts": {failed("05"), failed("05"), failed("06")}, prefetch: {asked}, images: {list(host("a", "true"), host("b", "false"))},
+			},
+			code: exitFailed, err: "gantry: 1 host cannot get image docker.io/x/y:1:\n  gpu-b (b): image docker.io/x/y:1 was not prefetched at 12:06: no such image\n",
+		},
+		{
+			name: "refused", args: "image prefetch x/y:1 --wait", api: map[string][]string{"GET /admin/v1/hosts": {hosts}, prefetch: {asked}, images: {`403 {"status":403,"code":"forbidden"}`}},
 			code: exitRefused,
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 
 type netCmd struct {
 	List  netListCmd  `cmd:"" help:"List your private networks and the pods in them."`
-	Check netCheckCmd `cmd:"" help:"Have every pod of your private networks reach for every other one."`
+	Check netCheckCmd `cmd:"" help:"Probe the connection between all pods of your private networks."`
 	Show  netShowCmd  `cmd:"" help:"Show a host's network: what it should be, what it is, and what it dropped (for operators)."`
 }
 
@@ -23,7 +23,7 @@ type netListCmd struct{}
 func (netListCmd) Help() string {
 	return `Pods of one account that are made with --global-networking share a private network, whatever hosts and data centers they
 are in. In it each has an address, on the interface podnet1, and the names ID.SUFFIX and, where it is the only one so called,
-NAME.SUFFIX. Address and names stay over stops and starts. Nobody else's pods get in.
+NAME.SUFFIX. Address and names stay over stops and starts. Pods of other accounts cannot reach it.
 
 Examples:
 
@@ -251,7 +251,7 @@ func tunnelTable(all []client.HostTunnel, now time.Time) string {
 // dropMeanings say what a host's words for dropped packets mean; docs/networking.md says more of each.
 var dropMeanings = map[string]string{
 	"spoofed":    "from a pod, with a source that is not its own",
-	"flooded":    "from a pod, to everybody, or asks for nobody that is there",
+	"flooded":    "from a pod, a broadcast or a request for an address that no pod has",
 	"foreign":    "another protocol, or from or to what is not in the network",
 	"host":       "from a pod, to the host itself",
 	"denied":     "from a pod, to a range or port that pods must not reach",

@@ -16,7 +16,7 @@ type hostCmd struct {
 	Pods     hostPodsCmd     `cmd:"" help:"List what pods hold something of a host, and why a drain waits for them."`
 	Cloud    hostCloudCmd    `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
 	Label    hostLabelCmd    `cmd:"" help:"Set and remove labels of a host."`
-	Role     hostRoleCmd     `cmd:"" help:"Say what a host may do beside running pods: make network volumes, serve S3."`
+	Role     hostRoleCmd     `cmd:"" help:"Set the roles of a host: storage makes network volumes, s3 serves their files."`
 	Cordon   hostCordonCmd   `cmd:"" help:"Give a host no new pods."`
 	Uncordon hostUncordonCmd `cmd:"" help:"Give a host new pods again."`
 	Drain    hostDrainCmd    `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
@@ -146,7 +146,7 @@ func noticeLines(h client.Host) string {
 func gpuTable(h client.Host) string {
 	var rows [][]string
 	for _, g := range h.GPUs {
-		health := "well"
+		health := "ok"
 		if g.Sick != "" {
 			health = "sick"
 		}

@@ -81,7 +81,7 @@ Takes no pods: runc_old: It is 1.1.5.
 Notice: disk_unlimited: The disk�[31m has no limit.
 GPU GPU-2 takes no pods: XID 79
 GPU    TYPE                     PCI           NUMA  ISLAND  HEALTH  SLICE OF
-MIG-1  NVIDIA H100 MIG 1g.10gb  -             0     1       well    GPU-1
+MIG-1  NVIDIA H100 MIG 1g.10gb  -             0     1       ok      GPU-1
 GPU-2  NVIDIA H100              0000:3b:00.0  1     1       sick    -
 `}},
 		{"host cordon " + drainedID, result{Out: "h7d2k9s4f1g6j3 (gpu-01) is ready\n"}},

@@ -189,7 +189,7 @@ type podRefs struct {
 // waiting is how a command waits for its pods.
 type waiting struct {
 	Wait    bool          `help:"Wait until it is done, and show the progress."`
-	Timeout time.Duration `default:"15m" help:"Give up waiting after this time."`
+	Timeout time.Duration `default:"15m" help:"Stop waiting after this time."`
 }
 
 type podStopCmd struct {
@@ -401,7 +401,7 @@ func (cmd podDeleteCmd) allowed(ctx context.Context, a *app, pod client.Pod) err
 	case pod.Status == fleet.StatusTerminated:
 		return nil
 	case pod.Locked && !cmd.Force:
-		return &exitError{exitRefused, fmt.Errorf("pod %s is locked: gantry pod update %s --no-locked unlocks it, --force deletes it all the same", name, pod.ID)}
+		return &exitError{exitRefused, fmt.Errorf("pod %s is locked: gantry pod update %s --no-locked unlocks it, --force deletes it without", name, pod.ID)}
 	}
 	return cmd.ask(ctx, a, fmt.Sprintf("Delete pod %s (%s, %s) with its disk and log?", name, printable(pod.ID), pod.Status))
 }

@@ -20,7 +20,7 @@ func podSheet(p client.Pod) string {
 		{"Reason", reasonText(p)},
 		{"Notice", noticeText(p.Notice)},
 		{"Exit code", number(p.ExitCode)},
-		{"Doing", progressText(p.Progress)},
+		{"Progress", progressText(p.Progress)},
 		{"Image", p.Image},
 		{"Args", p.Args},
 		{"Template", p.Template},
@@ -49,7 +49,7 @@ func podSheet(p client.Pod) string {
 		{"Cost", dollars(p.Cost) + " per hour"},
 		{"Locked", lockText(p.Locked)},
 		{"Movable", movableText(p.Movable)},
-		{"Can", strings.Join(p.Actions, ", ")},
+		{"Actions", strings.Join(p.Actions, ", ")},
 		{"Created", when(&p.CreatedAt)},
 		{"Started", when(p.StartedAt)},
 	}...)

@@ -185,7 +185,7 @@ type raftRemoveCmd struct {
 }
 
 func (raftRemoveCmd) Help() string {
-	return `The scheduler's certificate is refused from then on; to come back, its machine has to join anew.
+	return `The scheduler's certificate is refused from then on; to come back, its machine has to join again.
 
 Examples:
 

@@ -85,7 +85,7 @@ func caStep(ca client.CAStatus) string {
 type caRotateCmd struct{ confirmed }
 
 func (caRotateCmd) Help() string {
-	return `Save a snapshot afterwards: a cluster that is restored from one of before has the old CA, which hosts do not trust any more.
+	return `Save a snapshot afterwards: a cluster restored from an older snapshot has the old CA, which hosts no longer trust.
 
 Examples:
 
@@ -95,7 +95,7 @@ Examples:
 
 // Run begins the replacement.
 func (cmd caRotateCmd) Run(ctx context.Context, a *app) error {
-	if err := cmd.confirm(ctx, a, "Replace the cluster's CA? Snapshots of before will need hosts to join again."); err != nil {
+	if err := cmd.confirm(ctx, a, "Replace the cluster's CA? After a restore from an older snapshot, all hosts have to join again."); err != nil {
 		return err
 	}
 	c, _, err := a.connect(true)

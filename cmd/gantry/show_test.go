@@ -45,7 +45,7 @@ Data center:  dev-1
 Host:         h7d2k9s4f1g6j3
 Cost:         $0.060 per hour
 Locked:       yes: stop and restart are refused
-Can:          terminate
+Actions:      terminate
 Created:      2026-10-01 12:00:00.000 UTC
 Started:      2026-10-01 12:01:00.000 UTC
 Up:           30s

@@ -15,7 +15,7 @@ type templateCmd struct {
 	Create  templateCreateCmd   `cmd:"" help:"Make a template."`
 	Update  templateUpdateCmd   `cmd:"" help:"Change a template; pods that were made from it stay as they are."`
 	Delete  templateDeleteCmd   `cmd:"" help:"Delete templates."`
-	Catalog catalogTemplatesCmd `cmd:"" help:"List public templates of everybody."`
+	Catalog catalogTemplatesCmd `cmd:"" help:"List the public templates of all accounts."`
 }
 
 type templateListCmd struct{}

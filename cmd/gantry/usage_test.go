@@ -96,7 +96,7 @@ func TestLockedPodsAreNotDeletedByASlip(t *testing.T) {
 		return map[string][]string{get(podID): {"200 " + podJSON(change)}, "DELETE /v2/pods/" + podID: {"204 "}}
 	}
 	got, fake := gantry(t, setup{api: api(map[string]any{"locked": true})}, "pod", "delete", podID)
-	want := "gantry: pod web is locked: gantry pod update " + podID + " --no-locked unlocks it, --force deletes it all the same\n"
+	want := "gantry: pod web is locked: gantry pod update " + podID + " --no-locked unlocks it, --force deletes it without\n"
 	if got.Code != exitRefused || got.Err != want || len(fake.seen) != 1 {
 		t.Errorf("%+v %q", got, fake.seen)
 	}

@@ -85,7 +85,7 @@ func NewJoinToken(ca Digest) JoinToken {
 func ParseJoinToken(text string) (JoinToken, error) {
 	text = strings.TrimSpace(text)
 	if len(text) != tokenLen || !strings.HasPrefix(text, tokenPrefix) {
-		return JoinToken{}, fmt.Errorf("%w: it has %d characters and begins with %s", ErrToken, tokenLen, tokenPrefix)
+		return JoinToken{}, fmt.Errorf("%w: a token begins with %s and has %d characters, and this text has %d", ErrToken, tokenPrefix, tokenLen, len(text))
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text[len(tokenPrefix):])
 	if err != nil || len(raw) != tokenRaw {

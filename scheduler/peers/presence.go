@@ -97,6 +97,8 @@ func (p *Presence) show(ctx context.Context, leader replica.Member, known bool) 
 		return leader
 	case known:
 		others = []string{leader.Address}
+	case len(others) == 0:
+		others = p.cfg.Joined
 	}
 	for _, address := range others {
 		err := p.tell(ctx, address)

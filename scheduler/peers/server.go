@@ -67,6 +67,9 @@ type Config struct {
 	Log    *slog.Logger
 	Dial   func(ctx context.Context, address string) (net.Conn, error) // without TLS; nil: over TCP
 	Clock  func() time.Time                                            // the wall clock; nil: time.Now
+	// Joined are the schedulers by which this member joined. It asks them while its own state knows no other member: one
+	// that is removed before it has caught up hears of it from nobody else.
+	Joined []string
 }
 
 // now returns the time of the wall clock.

@@ -37,7 +37,7 @@ func (c PutBackend) apply(t *txn) (any, error) {
 		}
 	} else {
 		if n := t.volumesOn(in.ID); n > 0 && !samePlace(old, &in) {
-			return nil, inUse("where the storage backend's data is", uses{n, "network volume"})
+			return nil, inUse("where the storage backend's data is", uses{n: n, thing: "network volume"})
 		}
 		in.Rev, in.CreatedAt = old.Rev+1, old.CreatedAt
 		in.Used = old.Used && samePlace(old, &in)
@@ -110,7 +110,7 @@ func (c DeleteBackend) apply(t *txn) (any, error) {
 			live = append(live, id)
 		}
 	})
-	if err := inUse("the storage backend", uses{len(live), "network volume"}); err != nil {
+	if err := inUse("the storage backend", uses{n: len(live), thing: "network volume"}); err != nil {
 		return nil, err
 	}
 	for _, id := range ending {

@@ -51,7 +51,7 @@ func TestBackends(t *testing.T) {
 			t.Errorf("%d volumes of %d GB", n, gb)
 		}
 	})
-	w.refused(fleet.CodeConflictRule, DeleteBackend{ID: "b-std"})
+	w.refused(fleet.CodeInUse, DeleteBackend{ID: "b-std"})
 	w.refused(fleet.CodeNotFound, DeleteBackend{ID: "b-9"})
 	w.must(DeleteBackend{ID: "ceph-1"})
 	w.refused(fleet.CodeNotFound, DeleteBackend{ID: "ceph-1"})
@@ -155,7 +155,7 @@ func TestABackendWithVolumesStaysWhereItIs(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			w.t = t
-			w.refused(fleet.CodeConflictRule, put(change))
+			w.refused(fleet.CodeInUse, put(change))
 		})
 	}
 	w.t = t
@@ -288,7 +288,7 @@ func TestABackendWhoseStorageIsLost(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.must(CreateVolume{Volume: newVolume("vol-2", "b-std")}, DeleteVolume{Account: "acme", Volume: "vol-2", At: at(5)})
 	force := DeleteBackend{ID: "b-std", Force: true}
-	w.refused(fleet.CodeConflictRule, force)
+	w.refused(fleet.CodeInUse, force)
 	if msg := w.message(force); msg != "the storage backend is in use: 1 network volume has it" {
 		t.Errorf("message %q", msg)
 	}

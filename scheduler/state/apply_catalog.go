@@ -55,7 +55,7 @@ func (c DeleteGPUType) apply(t *txn) (any, error) {
 	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool {
 		return h.State != fleet.HostGone && slices.ContainsFunc(h.Inventory.GPUs, func(g fleet.GPU) bool { return g.Type == c.ID })
 	})
-	if err := inUse("the GPU type", uses{hosts, "host"}); err != nil {
+	if err := inUse("the GPU type", uses{n: hosts, thing: "host"}); err != nil {
 		return nil, err
 	}
 	cat.GPUs = slices.Delete(cat.GPUs, i, i+1)
@@ -148,7 +148,7 @@ func (c DeleteDataCenter) apply(t *txn) (any, error) {
 	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID && h.State != fleet.HostGone })
 	volumes := count(t, &t.base.volumes, func(v *fleet.Volume) bool { return v.DataCenter == c.ID })
 	backends := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == c.ID })
-	err := inUse("the data center", uses{hosts, "host"}, uses{volumes, "network volume"}, uses{backends, "storage backend"})
+	err := inUse("the data center", uses{n: hosts, thing: "host"}, uses{n: volumes, thing: "network volume"}, uses{n: backends, thing: "storage backend"})
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func TestCatalogIsChangedPieceByPiece(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	w.refused(fleet.CodeConflictRule, DeleteGPUType{ID: h100})
+	w.refused(fleet.CodeInUse, DeleteGPUType{ID: h100})
 	if msg := w.message(DeleteGPUType{ID: h100}); msg != "the GPU type is in use: 2 hosts have it" {
 		t.Errorf("message %q", msg)
 	}
@@ -125,7 +125,7 @@ func TestTypesThatNobodyHasMakeWay(t *testing.T) {
 func TestDeleteDataCenter(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.refused(fleet.CodeNotFound, DeleteDataCenter{ID: "dc-8"})
-	w.refused(fleet.CodeConflictRule, DeleteDataCenter{ID: "dc-1"})
+	w.refused(fleet.CodeInUse, DeleteDataCenter{ID: "dc-1"})
 	if msg := w.message(DeleteDataCenter{ID: "dc-1"}); msg != "the data center is in use: 2 hosts and 1 network volume and 2 storage backends have it" {
 		t.Errorf("message %q", msg)
 	}

@@ -45,7 +45,7 @@ func (c DeleteSecret) apply(t *txn) (any, error) {
 		names, _ := fleet.SecretsOf(p.Spec.Env)
 		return slices.Contains(names, c.Name)
 	})
-	if err := inUse("the secret", uses{pods, "pod"}); err != nil {
+	if err := inUse("the secret", pods); err != nil {
 		return nil, err
 	}
 	drop(t, &t.base.secrets, key)

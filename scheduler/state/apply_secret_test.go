@@ -44,7 +44,7 @@ func TestASecretInUseStays(t *testing.T) {
 	}
 	w.refused(fleet.CodeStale, CreatePod{Pod: with("{{ RUNPOD_SECRET_c }}"), HostEpoch: 1})
 	w.must(CreatePod{Pod: with("{{ RUNPOD_SECRET_a }}"), HostEpoch: 1})
-	w.refused(fleet.CodeConflictRule, DeleteSecret{Account: "acme", Name: "a"})
+	w.refused(fleet.CodeInUse, DeleteSecret{Account: "acme", Name: "a"})
 	p := w.pod("pod-1")
 	change := UpdatePod{Account: "acme", Pod: p.ID, Rev: p.Rev, Spec: p.Spec, Restart: true, Need: p.Need, At: at(5)}
 	change.Spec.Env = map[string]string{"T": "{{ GANTRY_SECRET_c }}"}

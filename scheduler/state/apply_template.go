@@ -82,7 +82,7 @@ func (c DeleteTemplate) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("template")
 	}
 	pods := t.livePods(c.Account, func(p *fleet.Pod) bool { return p.Spec.Template == c.Template })
-	if err := inUse("the template", uses{pods, "pod"}); err != nil {
+	if err := inUse("the template", pods); err != nil {
 		return nil, err
 	}
 	drop(t, &t.base.templates, c.Template)
@@ -140,7 +140,7 @@ func (c DeleteRegistry) apply(t *txn) (any, error) {
 	}
 	templates := countOf(t, &t.base.templates, c.Account, func(o *fleet.Template) bool { return o.Registry == c.Registry })
 	pods := t.livePods(c.Account, func(p *fleet.Pod) bool { return p.Spec.Registry == c.Registry })
-	if err := inUse("the registry credential", uses{templates, "template"}, uses{pods, "pod"}); err != nil {
+	if err := inUse("the registry credential", uses{n: templates, thing: "template"}, pods); err != nil {
 		return nil, err
 	}
 	drop(t, &t.base.registries, c.Registry)
@@ -159,25 +159,39 @@ func (t *txn) checkRegistry(account fleet.AccountID, id fleet.RegistryID) error 
 	return nil
 }
 
-// livePods counts the pods of an account that match and are not terminated.
-func (t *txn) livePods(account fleet.AccountID, match func(*fleet.Pod) bool) (n int) {
+// livePods finds the pods of an account that match and are not terminated.
+func (t *txn) livePods(account fleet.AccountID, match func(*fleet.Pod) bool) uses {
+	out := uses{thing: "pod"}
 	for _, id := range t.podsOf(account) {
 		if p := get(t, &t.base.pods, id); p != nil && p.Status != fleet.StatusTerminated && match(p) {
-			n++
+			out.add(string(p.ID), p.Spec.Name)
 		}
 	}
-	return n
+	return out
 }
 
-// uses is how many things of a kind use another.
+// uses is how many things of a kind use another, with the first of them.
 type uses struct {
 	n     int
 	thing string
+	named []string // up to maxNamed
+}
+
+const maxNamed = 10
+
+func (u *uses) add(id, name string) {
+	if u.n++; u.n <= maxNamed {
+		text := u.thing + " " + id
+		if name != "" {
+			text += " (" + name + ")"
+		}
+		u.named = append(u.named, text)
+	}
 }
 
 // inUse refuses to delete what is used, and says by what.
 func inUse(what string, by ...uses) error {
-	var parts []string
+	var parts, named []string
 	total := 0
 	for _, u := range by {
 		switch {
@@ -187,12 +201,16 @@ func inUse(what string, by ...uses) error {
 			parts = append(parts, fmt.Sprintf("%d %ss", u.n, u.thing))
 		}
 		total += u.n
+		named = append(named, u.named...)
 	}
-	switch total {
-	case 0:
+	verb := "have"
+	if total == 1 {
+		verb = "has"
+	}
+	if total == 0 {
 		return nil
-	case 1:
-		return fleet.BreaksRule("%s is in use: %s has it", what, parts[0])
 	}
-	return fleet.BreaksRule("%s is in use: %s have it", what, strings.Join(parts, " and "))
+	return &fleet.Error{
+		Code: fleet.CodeInUse, Msg: fmt.Sprintf("%s is in use: %s %s it", what, strings.Join(parts, " and "), verb), Details: named,
+	}
 }

@@ -93,7 +93,7 @@ func TestDeleteTemplate(t *testing.T) {
 	}
 	w.refused(fleet.CodeNotFound, DeleteTemplate{Account: "acme", Template: "tpl-2"})
 	w.refused(fleet.CodeNotFound, DeleteTemplate{Account: "acme", Template: "tpl-9"})
-	w.refused(fleet.CodeConflictRule, del)
+	w.refused(fleet.CodeInUse, del)
 	if msg := w.message(del); msg != "the template is in use: 2 pods have it" {
 		t.Errorf("message %q", msg)
 	}
@@ -150,7 +150,7 @@ func TestRegistries(t *testing.T) {
 	w.must(CreatePod{Pod: pod, HostEpoch: 1})
 	del := DeleteRegistry{Account: "acme", Registry: "reg-1"}
 	w.refused(fleet.CodeNotFound, DeleteRegistry{Account: "other", Registry: "reg-1"})
-	w.refused(fleet.CodeConflictRule, del)
+	w.refused(fleet.CodeInUse, del)
 	if msg := w.message(del); msg != "the registry credential is in use: 1 template and 1 pod have it" {
 		t.Errorf("message %q", msg)
 	}

@@ -147,13 +147,13 @@ func (c DeleteVolume) apply(t *txn) (any, error) {
 	if old == nil {
 		return nil, fleet.NotFound("network volume")
 	}
-	pods := 0
+	pods := uses{thing: "pod"}
 	for _, p := range t.podsWith(c.Volume) {
 		if p.Status != fleet.StatusTerminated {
-			pods++
+			pods.add(string(p.ID), p.Spec.Name)
 		}
 	}
-	if err := inUse("the network volume", uses{pods, "pod"}); err != nil {
+	if err := inUse("the network volume", pods); err != nil {
 		return nil, err
 	}
 	volume := *old

@@ -149,7 +149,7 @@ func TestPodsWithNetworkVolumes(t *testing.T) {
 	del := DeleteVolume{Account: "acme", Volume: "vol-1", At: at(9)}
 	w.refused(fleet.CodeNotFound, DeleteVolume{Account: "other", Volume: "vol-1"})
 	w.refused(fleet.CodeNotFound, DeleteVolume{Account: "acme", Volume: "vol-9"})
-	w.refused(fleet.CodeConflictRule, del)
+	w.refused(fleet.CodeInUse, del)
 	if msg := w.message(del); msg != "the network volume is in use: 1 pod has it" {
 		t.Errorf("message %q", msg)
 	}
@@ -204,7 +204,7 @@ func TestADeletedVolumeStaysUntilItsDataIsGone(t *testing.T) {
 	})
 	w.refused(fleet.CodeNotFound, UpdateVolume{Account: "acme", Volume: "vol-2", SizeGB: ptr(20), At: at(61)})
 	w.refused(fleet.CodeExists, once)
-	w.refused(fleet.CodeConflictRule, DeleteBackend{ID: "b-std"})
+	w.refused(fleet.CodeInUse, DeleteBackend{ID: "b-std"})
 	// A host still has its pod.
 	w.must(gone)
 	index := w.s.Index()

@@ -81,11 +81,11 @@ func (h *hosts) WriteFiles(_ context.Context, host fleet.HostID, pod fleet.PodID
 			return nil
 		}
 		if err != nil {
-			return &fleet.Error{Code: fleet.CodeMalformed, Msg: "the tar stream is broken", Err: err}
+			return &fleet.Error{Code: fleet.CodeInvalid, Msg: "entry 1 of the archive: it is broken", Err: err}
 		}
 		text, err := io.ReadAll(r)
 		if err != nil {
-			return &fleet.Error{Code: fleet.CodeMalformed, Msg: "the tar stream is broken", Err: err}
+			return &fleet.Error{Code: fleet.CodeInvalid, Msg: "entry 1 of the archive: it is broken", Err: err}
 		}
 		h.putFile(pod, path.Join(folder, path.Clean("/"+entry.Name)), string(text))
 	}
