@@ -68,7 +68,7 @@ func TestKeyPresets(t *testing.T) {
 	}
 	for name, req := range map[string]fleet.KeyRequest{
 		"$.preset":      {Preset: "none"},
-		"$.permissions": {Can: map[fleet.Group]fleet.Access{fleet.GroupAdmin: read}},
+		"$.permissions": {Can: map[fleet.Group]fleet.Access{"root": read}},
 		"$.invoke":      {Invoke: []string{"a", fleet.InvokeAll}},
 		"$.expiresAt":   {ExpiresAt: begin()},
 	} {
@@ -79,7 +79,13 @@ func TestKeyPresets(t *testing.T) {
 	}
 	_, _, err := w.svc.CreateAccountKey(context.Background(), acme, fleet.KeyRequest{Can: map[fleet.Group]fleet.Access{"pods": "own"}})
 	refused(t, err, fleet.CodeInvalid, "$.permissions")
+	watch, _, err := w.svc.CreateAccountKey(context.Background(), acme, fleet.KeyRequest{Can: map[fleet.Group]fleet.Access{fleet.GroupAdmin: read}})
+	if err != nil || watch.Can[fleet.GroupAdmin] != read {
+		t.Errorf("%+v, %v", watch, err)
+	}
 	admin, _ := fleet.Preset("admin")
+	_, _, err = w.svc.CreateKey(context.Background(), fleet.Principal{Account: acme, Can: admin}, fleet.KeyRequest{Can: map[fleet.Group]fleet.Access{fleet.GroupAdmin: read}})
+	refused(t, err, fleet.CodeInvalid, "$.permissions")
 	_, _, err = w.svc.CreateKey(context.Background(), fleet.Principal{Account: acme, Can: admin}, fleet.KeyRequest{Preset: "admin"})
 	refused(t, err, fleet.CodeInvalid, "$.preset")
 	_, _, err = w.svc.CreateAccountKey(context.Background(), "none", fleet.KeyRequest{})

@@ -89,7 +89,7 @@ func TestUnknownSecretsAreRefused(t *testing.T) {
 	p := w.create(req)
 	_, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &map[string]string{"X": "{{ GANTRY_SECRET_none }}"}})
 	refused(t, err, fleet.CodeNotFound, "$.env.X: no secret has the name")
-	refused(t, w.svc.DeleteSecret(ctx, member(acme), "mine"), fleet.CodeConflictRule, "1 pod has it")
+	refused(t, w.svc.DeleteSecret(ctx, member(acme), "mine"), fleet.CodeInUse, "1 pod has it")
 	refused(t, w.svc.DeleteSecret(ctx, member(acme), "theirs"), fleet.CodeNotFound, "")
 	_, err = w.svc.PutSecret(ctx, member(acme), "long", fleet.Secret(strings.Repeat("x", fleet.MaxSecretBytes+1)))
 	refused(t, err, fleet.CodeInvalid, "$.value")

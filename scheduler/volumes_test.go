@@ -199,7 +199,7 @@ func TestVolumesGrowAndGo(t *testing.T) {
 	req := gpuPod(1)
 	req.Network = &fleet.NetworkMount{Volume: made.ID, Path: "/workspace"}
 	pod := w.create(req)
-	refused(t, w.svc.DeleteVolume(ctx, member(acme), made.ID), fleet.CodeConflictRule, "in use")
+	refused(t, w.svc.DeleteVolume(ctx, member(acme), made.ID), fleet.CodeInUse, "in use")
 	if _, err := w.svc.ActPod(ctx, member(acme), pod.ID, fleet.ActionTerminate); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestVolumesGrowAndGo(t *testing.T) {
 	if list, err := w.svc.Volumes(ctx, member(acme)); err != nil || len(list) != 0 {
 		t.Errorf("%v %v", list, err)
 	}
-	refused(t, w.svc.DeleteBackend(ctx, "slow"), fleet.CodeConflictRule, "in use")
+	refused(t, w.svc.DeleteBackend(ctx, "slow"), fleet.CodeInUse, "in use")
 	w.report(pod.ID, state.ReportGone)
 	w.provision("host-a", state.VolumeReport{Volume: made.ID, Gone: true})
 	if err := w.svc.DeleteBackend(ctx, "slow"); err != nil {

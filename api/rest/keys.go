@@ -2,7 +2,9 @@ package rest
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -112,7 +114,8 @@ func (a *API) createKey(ctx context.Context, c *call, in *CreateKeyRequest) (*Ne
 	for group, access := range req.Can {
 		can[group] = access
 	}
-	for group, access := range can {
+	for _, group := range slices.Sorted(maps.Keys(can)) { // in the same order always: the first that lacks is named
+		access := can[group]
 		if access == fleet.AccessNone {
 			continue
 		}

@@ -154,7 +154,7 @@ func TestSecretsThroughTheRealFace(t *testing.T) {
 	if got, err := s.plane.Environment(&record); err != nil || got["A"] != "hush" {
 		t.Errorf("the host gets %q, %v", got, err)
 	}
-	s.bad(exitUsage, "secret delete HF_TOKEN") // a pod refers to it
+	s.bad(exitRefused, "secret delete HF_TOKEN") // a pod refers to it
 	s.bad(exitNotFound, "pod create other busybox --cpu cpu3g --env=A={{RUNPOD_SECRET_none}}")
 	s.good("pod delete web")
 	s.good("secret delete HF_TOKEN")
@@ -189,10 +189,10 @@ func TestTemplatesAndRegistriesThroughTheRealFace(t *testing.T) {
 	if own.Args != "" || len(own.Ports) != 0 || own.Registry != "" {
 		t.Errorf("%+v", own)
 	}
-	if text := s.bad(exitUsage, "registry delete team"); strings.Contains(text, "hush") {
+	if text := s.bad(exitRefused, "registry delete team"); strings.Contains(text, "hush") {
 		t.Error(text)
 	}
-	s.bad(exitUsage, "template delete base")
+	s.bad(exitRefused, "template delete base")
 	s.good("template update base --no-registry --image busybox:2 --public")
 	if out := s.good("template get base"); !strings.Contains(out, "Image:       busybox:2") || !strings.Contains(out, "Public:      yes") {
 		t.Errorf("get:\n%s", out)

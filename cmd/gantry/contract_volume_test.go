@@ -38,7 +38,7 @@ func TestVolumesThroughTheRealFace(t *testing.T) {
 		t.Errorf("pods:\n%s", out)
 	}
 	s.good("pod update web --network-volume " + made.ID + ":/corpus")
-	s.bad(exitUsage, "volume delete datasets") // the pod has it
+	s.bad(exitRefused, "volume delete datasets") // the pod has it
 	s.bad(exitUsage, "volume update datasets --size 99")
 	if out := s.good("volume update datasets --size 200 --name corpus"); !strings.Contains(out, "200 GB") || !strings.Contains(out, "corpus") {
 		t.Errorf("update:\n%s", out)
@@ -49,7 +49,7 @@ func TestVolumesThroughTheRealFace(t *testing.T) {
 	s.good("pod delete web")
 	s.good("volume delete corpus")
 	s.bad(exitNotFound, "volume get "+made.ID)
-	s.bad(exitUsage, "admin volume-backend delete filer") // its data is not removed yet
+	s.bad(exitRefused, "admin volume-backend delete filer") // its data is not removed yet
 	s.report(pod, "gone")
 	s.plane.Provision(fleet.VolumeID(made.ID))
 	s.good("admin volume-backend update filer --closed")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"gantry/client"
@@ -112,7 +113,8 @@ func (a *app) explain(err error) int {
 		for _, e := range problem.Errors {
 			fmt.Fprintf(out, "  %s\n", printable(inFlags(e)))
 		}
-		if problem.Status == http.StatusForbidden && a.operator && a.getenv("GANTRY_ADMIN_KEY") == "" {
+		lacks := func(e string) bool { return strings.Contains(e, "takes an operator's") }
+		if a.operator && a.getenv("GANTRY_ADMIN_KEY") == "" && slices.ContainsFunc(problem.Errors, lacks) {
 			fmt.Fprintf(out, "  Operators' commands need an operator's key: set GANTRY_ADMIN_KEY, or choose a context that has one.\n")
 		}
 		for _, e := range problem.Excluded {

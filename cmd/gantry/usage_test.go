@@ -240,10 +240,10 @@ func TestAccountsHaveNames(t *testing.T) {
 }
 
 func TestRefusalsNameWhatIsMissing(t *testing.T) {
-	const denied = `403 {"status":403,"detail":"access denied","code":"forbidden","errors":["this request needs admin:read"]}`
+	const denied = `403 {"status":403,"detail":"access denied","code":"forbidden","errors":["this key lacks admin:read: it is an account's, and this takes an operator's"]}`
 	const hint = "  Operators' commands need an operator's key: set GANTRY_ADMIN_KEY, or choose a context that has one.\n"
 	got, _ := gantry(t, setup{api: map[string][]string{"GET /admin/v1/hosts": {denied}}}, "host", "list")
-	if got.Code != exitRefused || got.Err != "gantry: access denied\n  this request needs admin:read\n"+hint {
+	if got.Code != exitRefused || got.Err != "gantry: access denied\n  this key lacks admin:read: it is an account's, and this takes an operator's\n"+hint {
 		t.Errorf("%+v", got)
 	}
 	got, _ = gantry(t, setup{api: map[string][]string{"GET /v2/pods": {denied}}}, "pod", "list")

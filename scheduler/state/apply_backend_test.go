@@ -293,7 +293,7 @@ func TestABackendWhoseStorageIsLost(t *testing.T) {
 		t.Errorf("message %q", msg)
 	}
 	w.must(DeleteVolume{Account: "acme", Volume: "vol-1", At: at(6)})
-	w.refused(fleet.CodeConflictRule, DeleteBackend{ID: "b-std"})
+	w.refused(fleet.CodeInUse, DeleteBackend{ID: "b-std"})
 	w.refused(fleet.CodeConflictRule, DeleteDataCenter{ID: "dc-1"})
 	index := w.s.Index()
 	if ids := w.must(force).([]fleet.VolumeID); !slices.Equal(ids, []fleet.VolumeID{"vol-1", "vol-2"}) {
