@@ -48,14 +48,14 @@ type CreateKeyRequest struct {
 
 // KeyFields are what every request for a key has.
 type KeyFields struct {
-	Name      string `json:"name" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"ci"`
+	Name      string `json:"name" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"ci"`
 	Invoke    Invoke `json:"invoke,omitzero" doc:"Endpoints whose jobs the key may submit: all, or a list of at most 100 ids. Default: all with the preset all, else none."`
 	ExpiresAt *Time  `json:"expiresAt,omitempty" doc:"When the key ends to work, in the future. Omitted: never."`
 }
 
 // UpdateKeyRequest is the body that changes a key.
 type UpdateKeyRequest struct {
-	Name     *string `json:"name,omitempty" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"ci"`
+	Name     *string `json:"name,omitempty" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"ci"`
 	Disabled *bool   `json:"disabled,omitempty" doc:"true refuses the key until it is enabled again." example:"true"`
 }
 

@@ -32,12 +32,12 @@ type OperatorAccountList struct {
 
 // CreateAccountRequest is the body that makes an account.
 type CreateAccountRequest struct {
-	Name string `json:"name" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"research"`
+	Name string `json:"name" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"research"`
 }
 
 // UpdateAccountRequest is the body that changes an account.
 type UpdateAccountRequest struct {
-	Name    *string              `json:"name,omitempty" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"research"`
+	Name    *string              `json:"name,omitempty" doc:"Name of the account." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"research"`
 	Prepaid *bool                `json:"prepaid,omitempty" doc:"Whether the account spends credit and may spend no more than it has." example:"true"`
 	Quotas  Maybe[AccountQuotas] `json:"quotas,omitzero" doc:"Rate limits of its own; null: the daemon's again."`
 	Egress  string               `json:"egress,omitempty" doc:"What its pods reach outside of their private networks, from now on, those that run included. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none" example:"none"`

@@ -29,7 +29,7 @@ type GPUTypeEntry struct {
 
 // PutGPUTypeRequest is the body that puts a GPU type.
 type PutGPUTypeRequest struct {
-	Name         string        `json:"name" doc:"Short name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"H100 SXM"`
+	Name         string        `json:"name" doc:"Short name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"H100 SXM"`
 	Pool         string        `json:"pool,omitempty" doc:"Pool of like GPUs; omitted: none." maxLength:"63" pattern:"^[A-Z0-9_]*$" patternDescription:"capital letters, digits and '_'" example:"ADA_80_PRO"`
 	Manufacturer string        `json:"manufacturer" doc:"Manufacturer." enum:"NVIDIA,AMD,UNKNOWN" example:"NVIDIA"`
 	Memory       int           `json:"memory" doc:"Memory of one GPU in GB." minimum:"1" maximum:"4096" example:"80"`
@@ -57,8 +57,8 @@ type CPUFlavorEntry struct {
 
 // PutCPUFlavorRequest is the body that puts a CPU flavor.
 type PutCPUFlavorRequest struct {
-	Name        string        `json:"name" doc:"Name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"General Purpose"`
-	Group       string        `json:"group" doc:"Group of flavors." minLength:"1" maxLength:"63" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"cpu3"`
+	Name        string        `json:"name" doc:"Name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"General Purpose"`
+	Group       string        `json:"group" doc:"Group of flavors." minLength:"1" maxLength:"63" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"cpu3"`
 	VCPU        VCPUBounds    `json:"vcpu" doc:"vCPU counts, powers of two. min must not be above max (400)."`
 	RAMPerVCPU  float64       `json:"ramGbPerVcpu" doc:"GB of memory for each vCPU." minimum:"0.5" maximum:"64" example:"4"`
 	DiskPerVCPU int           `json:"diskGbPerVcpu" doc:"GB of container disk at most for each vCPU." minimum:"1" maximum:"1024" example:"10"`

@@ -24,7 +24,7 @@ type DataCenterEntry struct {
 
 // PutDataCenterRequest is the body that puts a data center.
 type PutDataCenterRequest struct {
-	Name          string   `json:"name" doc:"Name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"Bucharest 1"`
+	Name          string   `json:"name" doc:"Name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"Bucharest 1"`
 	Region        string   `json:"region" doc:"Part of the world." enum:"NORTH_AMERICA,SOUTH_AMERICA,EUROPE,ASIA,MIDDLE_EAST,AFRICA,OCEANIA,ANTARCTICA,UNKNOWN" example:"EUROPE"`
 	Country       string   `json:"country,omitempty" doc:"ISO 3166-1 alpha-2; omitted: not known." pattern:"^[A-Z]{2}$" patternDescription:"two capital letters" example:"RO"`
 	GlobalNetwork bool     `json:"globalNetwork,omitempty" doc:"Whether pods here can join the account's private network." default:"false"`

@@ -14,7 +14,7 @@ import (
 // CreatePodRequest is the body that creates a pod.
 type CreatePodRequest struct {
 	PodSettings
-	Name          string           `json:"name" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"trainer"`
+	Name          string           `json:"name" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"trainer"`
 	GPU           *CreateGPUConfig `json:"gpu,omitempty" doc:"GPUs of a GPU pod. Exactly one of gpu and cpu must be set (400 otherwise)."`
 	CPU           *CreateCPUConfig `json:"cpu,omitempty" doc:"vCPUs of a CPU pod. Exactly one of gpu and cpu must be set (400 otherwise)."`
 	Cloud         string           `json:"cloud,omitempty" doc:"Tier of hosts." enum:"SECURE,COMMUNITY" default:"SECURE"`

@@ -11,7 +11,7 @@ import (
 // UpdatePodRequest is the body that changes a pod; what it leaves out stays as it is.
 type UpdatePodRequest struct {
 	PodSettings
-	Name   string `json:"name,omitempty" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"trainer"`
+	Name   string `json:"name,omitempty" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"trainer"`
 	Locked *bool  `json:"locked,omitempty" doc:"When true, stop, restart and changes that restart the pod are refused."`
 }
 

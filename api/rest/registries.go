@@ -29,7 +29,7 @@ type RegistryList struct {
 
 // CreateRegistryRequest is the body that makes a registry credential.
 type CreateRegistryRequest struct {
-	Name     string `json:"name" doc:"Name of the credential; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"team images"`
+	Name     string `json:"name" doc:"Name of the credential; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"team images"`
 	Username string `json:"username" doc:"User name at the registry. No control characters and no colon." minLength:"1" maxLength:"256" pattern:"^[^\\x00-\\x1f\\x7f:]*$" patternDescription:"text without control characters and colons" example:"robot"`
 	Password string `json:"password" doc:"Password or token at the registry. No NUL." minLength:"1" maxLength:"16384" pattern:"^[^\\x00]*$" patternDescription:"text without NUL" example:"placeholder"`
 }
@@ -56,7 +56,7 @@ type DelegationList struct {
 // CreateDelegationRequest is the body that delegates a repository.
 type CreateDelegationRequest struct {
 	Resource string `json:"resource" doc:"ARN of the ECR repository." minLength:"1" maxLength:"512" pattern:"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:[0-9]{12}:repository/[a-z0-9][a-z0-9._/-]*$" patternDescription:"the ARN of an ECR repository" example:"arn:aws:ecr:eu-west-1:000000000000:repository/team/app"`
-	Name     string `json:"name,omitempty" doc:"Name of the delegation. No control characters." maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction"`
+	Name     string `json:"name,omitempty" doc:"Name of the delegation. No control characters." maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text"`
 }
 
 // passwordRounds cost some tens of milliseconds.

@@ -19,7 +19,7 @@ import (
 
 // namePattern describes the pattern of names. Regular expressions that all languages read the same way say only the half
 // of it; fleet.PlainText is the whole rule.
-const namePattern = "text without control characters or marks of direction"
+const namePattern = "printable text"
 
 // maxFailures bounds how many failures one answer lists.
 const maxFailures = 32

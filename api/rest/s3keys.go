@@ -33,7 +33,7 @@ type S3KeyList struct {
 
 // CreateS3KeyRequest is the body that makes a key pair.
 type CreateS3KeyRequest struct {
-	Name      string `json:"name" doc:"Name of the key. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"laptop"`
+	Name      string `json:"name" doc:"Name of the key. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"laptop"`
 	ReadOnly  bool   `json:"readOnly,omitempty" doc:"Whether it only reads." default:"false"`
 	ExpiresAt *Time  `json:"expiresAt,omitempty" doc:"When it ends to work, in the future. Omitted: never."`
 }

@@ -43,7 +43,7 @@ type TemplateList struct {
 
 // CreateTemplateRequest is the body that makes a template.
 type CreateTemplateRequest struct {
-	Name         string            `json:"name" doc:"Name of the template; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"notebook"`
+	Name         string            `json:"name" doc:"Name of the template; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"notebook"`
 	Image        string            `json:"image" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
 	Args         string            `json:"args,omitempty" doc:"Replaces the image's command: words as a POSIX shell splits them, or a JSON object with \"entrypoint\" and \"cmd\", lists of strings. Empty keeps the image's own." maxLength:"32768" example:"python train.py --epochs 3"`
 	Disk         int               `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20, for CPU templates 10." minimum:"1" maximum:"65536" example:"20"`
@@ -61,7 +61,7 @@ type CreateTemplateRequest struct {
 
 // UpdateTemplateRequest is the body that changes a template. What is left out stays.
 type UpdateTemplateRequest struct {
-	Name         *string           `json:"name,omitempty" doc:"Name of the template. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"notebook"`
+	Name         *string           `json:"name,omitempty" doc:"Name of the template. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"notebook"`
 	Image        *string           `json:"image,omitempty" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
 	Args         *string           `json:"args,omitempty" doc:"Replaces the image's command; empty keeps the image's own." maxLength:"32768" example:"python train.py --epochs 3"`
 	Disk         *int              `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start." minimum:"1" maximum:"65536" example:"20"`

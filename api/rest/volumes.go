@@ -33,7 +33,7 @@ type NetworkVolumeList struct {
 
 // CreateNetworkVolumeRequest is the body that makes a network volume.
 type CreateNetworkVolumeRequest struct {
-	Name       string `json:"name" doc:"Name of the volume; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"datasets"`
+	Name       string `json:"name" doc:"Name of the volume; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"datasets"`
 	Size       int    `json:"size" doc:"GB of 10^9 bytes. It can grow later, and never shrink." minimum:"10" maximum:"4096" example:"100"`
 	DataCenter string `json:"dataCenter" doc:"Data center of the volume, one that has networkVolumeTypes; pods that mount it run there." minLength:"1" maxLength:"63" example:"EU-RO-1"`
 	Type       string `json:"type,omitempty" doc:"Tier. Default: the one that the data center offers, STANDARD before HIGH_PERFORMANCE." enum:"STANDARD,HIGH_PERFORMANCE" example:"STANDARD"`
@@ -41,7 +41,7 @@ type CreateNetworkVolumeRequest struct {
 
 // UpdateNetworkVolumeRequest is the body that changes a network volume.
 type UpdateNetworkVolumeRequest struct {
-	Name *string `json:"name,omitempty" doc:"Name of the volume." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"text without control characters or marks of direction" example:"datasets"`
+	Name *string `json:"name,omitempty" doc:"Name of the volume." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"datasets"`
 	Size *int    `json:"size,omitempty" doc:"GB of 10^9 bytes, not less than before. Pods that run have the room without a restart." minimum:"10" maximum:"4096" example:"200"`
 }
 

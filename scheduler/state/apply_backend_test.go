@@ -294,7 +294,7 @@ func TestABackendWhoseStorageIsLost(t *testing.T) {
 	}
 	w.must(DeleteVolume{Account: "acme", Volume: "vol-1", At: at(6)})
 	w.refused(fleet.CodeInUse, DeleteBackend{ID: "b-std"})
-	w.refused(fleet.CodeConflictRule, DeleteDataCenter{ID: "dc-1"})
+	w.refused(fleet.CodeInUse, DeleteDataCenter{ID: "dc-1"})
 	index := w.s.Index()
 	if ids := w.must(force).([]fleet.VolumeID); !slices.Equal(ids, []fleet.VolumeID{"vol-1", "vol-2"}) {
 		t.Errorf("forgotten are %v", ids)

@@ -54,6 +54,6 @@ func TestASecretInUseStays(t *testing.T) {
 	w.must(DeleteSecret{Account: "acme", Name: "a"})
 	w.refused(fleet.CodeInUse, DeleteSecret{Account: "acme", Name: "b"})
 	w.must(w.act("pod-1", fleet.ActionStop), w.report("pod-1", fleet.EventExited))
-	w.refused(fleet.CodeConflictRule, DeleteSecret{Account: "acme", Name: "b"})
+	w.refused(fleet.CodeInUse, DeleteSecret{Account: "acme", Name: "b"})
 	w.must(w.act("pod-1", fleet.ActionTerminate), DeleteSecret{Account: "acme", Name: "b"})
 }
