@@ -221,7 +221,7 @@ func (c *checking) checkString(r *rule, path, v string) {
 	}
 	before := len(c.failures)
 	c.checkSize(path, "characters", utf8.RuneCountInString(v), r.minLen, r.maxLen)
-	if r.pattern != nil && len(c.failures) == before && !(r.pattern.MatchString(v) && (r.patternText != namePattern || fleet.PlainText(v))) {
+	if r.pattern != nil && len(c.failures) == before && (!r.pattern.MatchString(v) || r.patternText == namePattern && !fleet.PlainText(v)) {
 		if r.patternText != "" {
 			c.fail(path, "must be %s", r.patternText)
 		} else {
