@@ -280,7 +280,7 @@ func (p *process) serve(ctx context.Context) {
 	}
 	drainer := &control.Drainer{Store: p.store, Node: p.node, Pods: p.service, Every: 5 * time.Second, Log: p.world.log}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) })
+	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // connections have contexts of their own
 	group.Go(func() error {
 		return p.node.WhileLeader(ctx, func(lead context.Context) error {
 			loops, lead := errgroup.WithContext(lead)
