@@ -176,7 +176,7 @@ func registryTools(t *testing.T, m *mcp) {
 	}
 	var template struct{ ID string }
 	m.good(t, &template, "create-template", body(args{"name": "private", "image": devtest.Image, "registry": made.ID}))
-	m.refused(t, 400, "rule", "delete-registry", args{"id": made.ID})
+	m.refused(t, 400, "in_use", "delete-registry", args{"id": made.ID})
 	m.good(t, nil, "delete-template", args{"id": template.ID})
 	m.good(t, nil, "delete-registry", args{"id": made.ID})
 	m.refused(t, 404, "not_found", "get-registry", args{"id": made.ID})
@@ -233,7 +233,7 @@ func podTools(t *testing.T, m *mcp) {
 	if logs.failed || !strings.Contains(logs.text, "shared=body") {
 		t.Errorf("logs: %s", logs.text)
 	}
-	m.refused(t, 400, "rule", "delete-template", args{"id": base.ID})
+	m.refused(t, 400, "in_use", "delete-template", args{"id": base.ID})
 	var locked pod
 	m.good(t, &locked, "update-pod", of(made.ID, args{"name": "renamed", "locked": true}))
 	if !locked.Locked || locked.Name != "renamed" || locked.Incarnation != 1 {

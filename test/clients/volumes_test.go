@@ -51,7 +51,7 @@ func volumeTools(t *testing.T, m *mcp) {
 	}
 	m.good(t, &got, "update-network-volume", of(made.ID, args{"name": "corpus", "size": 12}))
 	m.refused(t, 400, "rule", "update-network-volume", of(made.ID, args{"size": 11}))
-	m.refused(t, 400, "rule", "delete-network-volume", args{"id": made.ID})
+	m.refused(t, 400, "in_use", "delete-network-volume", args{"id": made.ID})
 	var list struct{ NetworkVolumes []volume }
 	m.good(t, &list, "list-network-volumes", nil)
 	if len(list.NetworkVolumes) != 1 || list.NetworkVolumes[0].Size != 12 || got.Name != "corpus" {
