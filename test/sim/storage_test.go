@@ -169,7 +169,7 @@ func (d *driver) userVolumes(account fleet.AccountID) func() {
 			_, err := p.service.UpdateVolume(ctx, principal(account), id, fleet.VolumeUpdate{SizeGB: &size})
 			return fleet.PodView{}, err
 		})
-		d.told("volume", err, fleet.CodeNotFound, fleet.CodeConflictRule)
+		d.told("volume", err, fleet.CodeNotFound, fleet.CodeConflictRule, fleet.CodeInUse)
 		if n == 2 && err == nil {
 			d.note("volume deleted")
 		}

@@ -420,7 +420,7 @@ func (d *driver) userTemplates(account fleet.AccountID) func() {
 			_, err := p.service.UpdateTemplate(ctx, principal(account), id, fleet.TemplateUpdate{Image: &ref})
 			return fleet.PodView{}, err
 		})
-		d.told("template", err, fleet.CodeNotFound, fleet.CodeConflictRule)
+		d.told("template", err, fleet.CodeNotFound, fleet.CodeInUse)
 	}
 }
 
