@@ -159,7 +159,8 @@ func TestAuthenticate(t *testing.T) {
 		t.Error(err)
 	}
 	w.pass(time.Hour)
-	unauthorized(text)
+	_, err = w.svc.Authenticate(ctx, text)
+	refused(t, err, fleet.CodeUnauthorized, "the key has ended") // only its holder hears so
 }
 
 func TestUpdateKeyRefusals(t *testing.T) {

@@ -154,9 +154,9 @@ func TestInUse(t *testing.T) {
 	req := gpuPod(1)
 	req.Template, req.Registry = "bare", ptr(fleet.RegistryID("ours-too"))
 	pod := w.create(req)
-	refused(t, w.svc.DeleteTemplate(ctx, member(acme), "bare"), fleet.CodeConflictRule, "in use")
-	refused(t, w.svc.DeleteRegistry(ctx, member(acme), "ours-too"), fleet.CodeConflictRule, "in use")
-	refused(t, w.svc.DeleteRegistry(ctx, member(acme), "ours"), fleet.CodeConflictRule, "in use")
+	refused(t, w.svc.DeleteTemplate(ctx, member(acme), "bare"), fleet.CodeInUse, "in use")
+	refused(t, w.svc.DeleteRegistry(ctx, member(acme), "ours-too"), fleet.CodeInUse, "in use")
+	refused(t, w.svc.DeleteRegistry(ctx, member(acme), "ours"), fleet.CodeInUse, "in use")
 	if _, err := w.svc.ActPod(ctx, member(acme), pod.ID, fleet.ActionTerminate); err != nil {
 		t.Fatal(err)
 	}

@@ -229,11 +229,11 @@ func TestABackendThatIsLost(t *testing.T) {
 	w := stored(t)
 	ctx := context.Background()
 	made := w.newVolume(wantVolume("dc-1", 50))
-	refused(t, w.svc.ForceDeleteBackend(ctx, "slow"), fleet.CodeConflictRule, "in use")
+	refused(t, w.svc.ForceDeleteBackend(ctx, "slow"), fleet.CodeInUse, "in use")
 	if err := w.svc.DeleteVolume(ctx, member(acme), made.ID); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, w.svc.DeleteBackend(ctx, "slow"), fleet.CodeConflictRule, "in use")
+	refused(t, w.svc.DeleteBackend(ctx, "slow"), fleet.CodeInUse, "in use")
 	if err := w.svc.ForceDeleteBackend(ctx, "slow"); err != nil {
 		t.Fatal(err)
 	}
