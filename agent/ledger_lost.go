@@ -43,8 +43,8 @@ func openLedger(dir string, log *slog.Logger) (*ledger.Ledger, error) {
 	return ledger.Open(path)
 }
 
-// readCleaned returns what tells one cleaning of the host from another ("" before the first). It is no part of the ledger: a boot id
-// that returns when the ledger is lost is that of a machine with a stolen identity.
+// readCleaned returns what tells one cleaning of the host from another; "0" before the first. It is no part of the ledger:
+// a boot id that comes back when the ledger is lost looks like a stolen identity.
 func readCleaned(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, cleanedFile))
 	if errors.Is(err, fs.ErrNotExist) {

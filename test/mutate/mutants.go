@@ -129,44 +129,23 @@ func (m *mutator) cases(body *ast.BlockStmt) {
 	}
 }
 
-// condition mutates each part of a condition: one of several that all must hold is taken to hold, any other is taken
-// not to; the whole of an if is also taken to hold.
+// condition mutates each part of a condition; the whole of an if that has no parts is also taken to hold.
 func (m *mutator) condition(e ast.Expr, whole bool) {
-	switch x := e.(type) {
-	case *ast.ParenExpr:
-		m.condition(x.X, whole)
-	case *ast.BinaryExpr:
-		if x.Op == token.LAND || x.Op == token.LOR {
-			m.part(x.X, x.Op == token.LAND)
-			m.part(x.Y, x.Op == token.LAND)
-			return
-		}
-		m.leaf(e, false)
-		if whole {
-			m.leaf(e, true)
-		}
-	default:
-		m.leaf(e, false)
-		if whole {
-			m.leaf(e, true)
-		}
+	if m.part(e, false) && whole {
+		m.leaf(e, true)
 	}
 }
 
-func (m *mutator) part(e ast.Expr, all bool) {
-	switch x := e.(type) {
-	case *ast.ParenExpr:
-		m.part(x.X, all)
-	case *ast.BinaryExpr:
-		if x.Op == token.LAND || x.Op == token.LOR {
-			m.part(x.X, x.Op == token.LAND)
-			m.part(x.Y, x.Op == token.LAND)
-			return
-		}
-		m.leaf(e, all)
-	default:
-		m.leaf(e, all)
+// part takes a part of which all must hold to hold, and any other not to. It reports whether e has no parts.
+func (m *mutator) part(e ast.Expr, all bool) bool {
+	e = ast.Unparen(e)
+	if x, ok := e.(*ast.BinaryExpr); ok && (x.Op == token.LAND || x.Op == token.LOR) {
+		m.part(x.X, x.Op == token.LAND)
+		m.part(x.Y, x.Op == token.LAND)
+		return false
 	}
+	m.leaf(e, all)
+	return true
 }
 
 // leaf takes a condition to hold, or not to. A comparison of order is also tried with its bound moved.
