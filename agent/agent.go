@@ -194,6 +194,7 @@ type daemon struct {
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
 	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: make(chan struct{}, 1)}
+	d.logs.present = func(id fleet.PodID) bool { _, known := book.Record(id); return known }
 	if len(c.Archives) > 0 {
 		d.imported = make(chan struct{})
 	}

@@ -24,6 +24,8 @@ const (
 type podLogs struct {
 	root string
 	log  *slog.Logger
+	// present reports whether a pod is on the host; nil: all are. It is set before the first use.
+	present func(fleet.PodID) bool
 
 	mu      sync.Mutex // guards writers, and serialises writes to each
 	writers map[fleet.PodID]*logs.Writer

@@ -298,8 +298,9 @@ func fromStream(stream link.Link_TunnelClient, c *net.TCPConn) error {
 
 func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
 	target := ask.GetLogs()
-	if _, ok := t.ledger.Record(fleet.PodID(target.GetPodId())); !ok {
-		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "the pod is not on this host"})
+	id := fleet.PodID(target.GetPodId())
+	if _, ok := t.ledger.Record(id); !ok && !t.logs.has(id) {
+		return stream.Send(t.refusal(ask, fleet.NotAllowed("the pod's host has no log of it: it has not heard of the pod yet, or removed the log of a stopped pod to make room")))
 	}
 	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
 		return err
@@ -319,7 +320,7 @@ func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 	if target.GetSinceNs() != 0 {
 		q.Since = time.Unix(0, target.GetSinceNs())
 	}
-	err := t.logs.read(ctx, fleet.PodID(target.GetPodId()), q, func(line fleet.LogLine) error {
+	err := t.logs.read(ctx, id, q, func(line fleet.LogLine) error {
 		data, err := json.Marshal(line)
 		if err != nil {
 			return err

@@ -122,6 +122,8 @@ type Host struct {
 	Drain  *Drain     `cbor:"25,keyasint,omitempty"` // what its operator said of it; nil unless the host is drained
 	// Behind says that Lineage is not the cluster's. It is set in what views return.
 	Behind bool `cbor:"-"`
+	// Crowded says that the host has as many assignments as MostPods. It is set in what views return.
+	Crowded bool `cbor:"-"`
 }
 
 // Drain is what an operator said of a drain.
@@ -153,6 +155,10 @@ func (h *Host) Shown() HostState {
 // Networked reports whether the host can take part in private networks of pods: it has an end of the tunnel, and an address there.
 func (h *Host) Networked() bool { return h.Inventory.Tunnel.PublicKey != "" && h.Tunnel.IsValid() }
 
+// MostPods is how many pods a host has at most. Each has one of the 4,093 addresses of its host's range, and a few more are of pods
+// that are just leaving.
+const MostPods = 4000
+
 // Takes reports whether new pods may be bound to the host, and if not why, in a few words. It goes by the
 // record as views return it.
 func (h *Host) Takes() (ok bool, why string) {
@@ -167,6 +173,8 @@ func (h *Host) Takes() (ok bool, why string) {
 		return false, "not compared with the restored state yet"
 	case h.Duty != DutyOpen:
 		return false, string(h.Duty)
+	case h.Crowded:
+		return false, "no network address left"
 	case len(h.Leftovers) > 0:
 		return false, "removing what ran there before"
 	}

@@ -13,21 +13,26 @@ import (
 
 // Pods lists the pods of the caller's account, oldest first.
 func (s *Service) Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error) {
-	var out []fleet.PodView
-	err := s.read(ctx, func(v *state.View) error {
-		pods := v.PodsOf(who.Account)
-		out = make([]fleet.PodView, len(pods))
-		known := map[fleet.HostID]hostFacts{}
-		for i, p := range pods {
-			at, ok := known[p.Host]
-			if !ok {
-				at = factsOf(v, p.Host)
-				known[p.Host] = at
-			}
-			out[i] = s.view(v, p, at)
+	var rows []*fleet.Pod
+	if err := s.read(ctx, func(v *state.View) error { rows = v.PodRows(who.Account); return nil }); err != nil {
+		return nil, err
+	}
+	known := map[fleet.HostID]hostFacts{}
+	for _, p := range rows {
+		known[p.Host] = hostFacts{}
+	}
+	suffix := ""
+	err := s.Store.View(func(v *state.View) error {
+		for id := range known {
+			known[id] = factsOf(v, id)
 		}
+		suffix = v.NetworkSettings().Suffix
 		return nil
 	})
+	out := make([]fleet.PodView, len(rows))
+	for i, p := range rows { // outside of the view, for which commands wait
+		out[i] = s.view(suffix, *p, known[p.Host])
+	}
 	return out, err
 }
 
@@ -37,7 +42,7 @@ func (s *Service) Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) 
 	err := s.read(ctx, func(v *state.View) error {
 		p, err := podOf(v, who, id)
 		if err == nil {
-			out = s.view(v, p, factsOf(v, p.Host))
+			out = s.view(v.NetworkSettings().Suffix, p, factsOf(v, p.Host))
 		}
 		return err
 	})
@@ -66,8 +71,8 @@ func factsOf(v *state.View, id fleet.HostID) hostFacts {
 }
 
 // view adds what is live. A pod of an unreachable host keeps its status: it may still run.
-func (s *Service) view(v *state.View, p fleet.Pod, on hostFacts) fleet.PodView {
-	out := fleet.PodView{Pod: p, PublicIP: on.publicIP, Suffix: v.NetworkSettings().Suffix, ProxyURL: s.ProxyURL}
+func (s *Service) view(suffix string, p fleet.Pod, on hostFacts) fleet.PodView {
+	out := fleet.PodView{Pod: p, PublicIP: on.publicIP, Suffix: suffix, ProxyURL: s.ProxyURL}
 	if p.Status == fleet.StatusTerminated && p.Held {
 		out.Pod.Reason = "its host is removing what it left"
 	}
@@ -99,7 +104,7 @@ func (s *Service) shown(p fleet.Pod) (fleet.PodView, error) {
 	err := s.Store.View(func(v *state.View) error {
 		at := factsOf(v, p.Host)
 		at.lost = false // it was ready when the command picked it, or the command did not look
-		out = s.view(v, p, at)
+		out = s.view(v.NetworkSettings().Suffix, p, at)
 		return nil
 	})
 	return out, err

@@ -352,8 +352,8 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 		if known && (a.Incarnation < rec.Assignment.Incarnation || a.Generation < rec.Assignment.Generation) {
 			continue // an order that was overtaken
 		}
-		rec.Assignment, rec.Orphan = a, false
-		if !rec.Addr.IsValid() {
+		rec.Assignment, rec.Orphan, rec.KeepLog = a, false, false
+		if !rec.Addr.IsValid() && a.Goal == fleet.GoalRun {
 			// A pod for which there is none is recorded without: it fails by itself, and the orders of
 			// all others go on.
 			if addr, err := allocate(used); err == nil {
@@ -365,6 +365,7 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 	}
 	for _, id := range gone {
 		if rec, known := l.records[id]; known {
+			rec.KeepLog = rec.KeepLog || rec.Assignment.Goal == fleet.GoalStop || rec.Assignment.Goal == fleet.GoalRun && rec.HasEnded()
 			rec.Assignment.Goal, rec.Orphan = fleet.GoalGone, true
 			next = append(next, rec)
 		}

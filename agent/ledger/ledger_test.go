@@ -159,6 +159,38 @@ func TestFullSetMakesOrphans(t *testing.T) {
 	}
 }
 
+// The log of a pod that leaves stays when the pod had stopped, or was to; not that of one that was removed, or that runs and is not
+// known any more.
+func TestWhoseLogStays(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	stop, gone := want("stop", 1), want("gone", 1)
+	stop.Goal, gone.Goal = fleet.GoalStop, fleet.GoalGone
+	if _, err := l.SetFull(1, []pod.Assignment{want("ended", 1), want("runs", 1), stop, gone}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.End("ended", pod.Ended{Incarnation: 1, Event: fleet.EventExited}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what is no more listed once is not listed the next time either
+		if _, err := l.SetFull(l.Generation()+1, nil, allocator); err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[fleet.PodID]bool{"ended": true, "stop": true, "runs": false, "gone": false} {
+			if rec, _ := l.Record(id); !rec.Orphan || rec.KeepLog != want {
+				t.Errorf("%s: an orphan %v, its log stays %v", id, rec.Orphan, rec.KeepLog)
+			}
+		}
+	}
+	again := want("ended", 9)
+	again.Incarnation = 2
+	if _, err := l.SetFull(9, []pod.Assignment{again}, allocator); err != nil {
+		t.Fatal(err)
+	}
+	if rec, _ := l.Record("ended"); rec.Orphan || rec.KeepLog {
+		t.Errorf("listed again it is %+v", rec)
+	}
+}
+
 func TestOvertakenOrderIsNotTaken(t *testing.T) {
 	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
 	newer := want("p1", 9)

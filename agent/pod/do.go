@@ -400,17 +400,24 @@ func (m *machine) report(e *Ended) {
 // forget removes the last traces and reports the pod gone. When the scheduler still lists it, the machine
 // waits until it is taken off the list; one that it does not list is forgotten.
 func (m *machine) forget(short, ctx context.Context, want Assignment) error {
+	if rec, known := m.Ledger.Record(m.id); known && rec.Assignment.Goal != fleet.GoalGone {
+		return errSuperseded // it was assigned to this host again
+	}
 	// Also when there is no container: a crash may have left its snapshot.
 	if err := m.Runtime.Remove(short, m.id); err != nil {
 		return err
 	}
 	// Others may have its GPUs from here on, however long its data takes to go.
-	if rec, ok := m.Ledger.Record(m.id); ok && !rec.ended(want.Incarnation) {
+	rec, known := m.Ledger.Record(m.id)
+	if known && !rec.ended(want.Incarnation) {
 		if err := m.ended(Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now()}); err != nil {
 			return fmt.Errorf("write how the pod ended: %w", err)
 		}
 	}
-	if err := m.Logs.Remove(m.id); err != nil {
+	if rec.Orphan && rec.KeepLog {
+		m.Logs.Leave(m.id)
+		m.toldGone = true // its end was told; the pod is not gone, but elsewhere
+	} else if err := m.Logs.Remove(m.id); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(m.Dir, string(m.id))); err != nil {

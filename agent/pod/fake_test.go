@@ -349,4 +349,5 @@ func (l fakeLogs) System(_ fleet.PodID, line string) {
 func (fakeLogs) Tail(fleet.PodID, int, time.Time) string { return "last words" }
 func (fakeLogs) Dir(id fleet.PodID) string               { return "/logs/" + string(id) }
 func (fakeLogs) Prepare(fleet.PodID) error               { return nil }
-func (fakeLogs) Remove(fleet.PodID) error                { return nil }
+func (l fakeLogs) Remove(id fleet.PodID) error           { l.System(id, "log removed"); return nil }
+func (l fakeLogs) Leave(id fleet.PodID)                  { l.System(id, "log left") }

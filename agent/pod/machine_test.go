@@ -81,6 +81,35 @@ func TestPodRunsStopsAndGoes(t *testing.T) {
 	})
 }
 
+// A stopped pod that leaves its host leaves its log there, is not reported gone, and comes back as if it had never left.
+func TestAPodLeavesItsLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		f.exit("p1", 0)
+		settle(time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventExited)
+		rec := f.records["p1"]
+		rec.Assignment.Goal, rec.Orphan, rec.KeepLog = fleet.GoalGone, true, true
+		f.records["p1"] = rec
+		pods.Set(rec.Assignment)
+		settle(time.Second)
+		if len(f.records) != 0 || len(f.nets) != 0 || len(f.boxes) != 0 {
+			t.Errorf("left are %v, %v, %v", f.records, f.nets, f.boxes)
+		}
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventExited)
+		if !slices.Contains(f.lines, "log left") || slices.Contains(f.lines, "log removed") {
+			t.Errorf("its log: %q", f.lines)
+		}
+		pods.Set(f.order(assignment(2, fleet.GoalRun)))
+		settle(time.Second)
+		wantEvents(t, f, fleet.EventStarting, fleet.EventRunning, fleet.EventExited, fleet.EventStarting, fleet.EventRunning)
+	})
+}
+
 func TestStopKillsAfterTheGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeHost(t)

@@ -72,6 +72,8 @@ type Record struct {
 	Ended *Ended   `cbor:"ended,omitempty"`
 	// Orphan marks a pod that the scheduler does not list any more: it is removed, then forgotten.
 	Orphan bool `cbor:"orphan,omitempty"`
+	// KeepLog marks an orphan that had stopped, or was to: it may be started again anywhere, so its log stays.
+	KeepLog bool `cbor:"keep_log,omitempty"`
 }
 
 // Holding is what only one pod of a host can have at a time.
@@ -178,4 +180,6 @@ type SystemLog interface {
 	Dir(id fleet.PodID) string
 	Prepare(id fleet.PodID) error
 	Remove(id fleet.PodID) error
+	// Leave keeps the log of a pod that leaves the host, for as long as there is room for such.
+	Leave(id fleet.PodID)
 }

@@ -31,6 +31,7 @@ func (t *txn) usable(h *fleet.Host, promised bool) bool {
 		host.Duty = fleet.DutyOpen
 	}
 	host.Behind = host.Lineage != t.lineage()
+	host.Crowded = len(t.podsOn(h.ID)) >= fleet.MostPods
 	ok, _ := host.Takes()
 	return ok
 }

@@ -183,8 +183,8 @@ func stay(pod *fleet.Pod) {
 	}
 }
 
-// terminate is final at once; the host's resources stay held until it reports that nothing is left.
-// Data that a stopped pod has there is held from now on; a host that is fenced has it as a leftover.
+// terminate is final at once; the host's resources stay held until it reports that nothing is left. Of a stopped pod that is its
+// data, or its log alone, which needs nothing; a host that is fenced has data as a leftover.
 func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	if pod.Status.Active() && pod.EndedAt.IsZero() {
 		pod.EndedAt = c.At
@@ -193,22 +193,25 @@ func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	pod.Target = nil
 	pod.TerminatedAt = c.At
 	switch host, there := t.host(pod.Host); {
-	case !there || pod.Held || !pod.KeepsData():
+	case !there || pod.Held:
 	case t.mayHold(pod.Host):
 		pod.Held = true
 		holdData(pod)
-	case host.State == fleet.HostFenced:
+	case pod.KeepsData() && host.State == fleet.HostFenced:
 		host.Leftovers = addLeftover(host.Leftovers, leftoverOf(pod))
 		t.putHost(host)
 	}
 	t.renumber(pod)
 }
 
-// holdData says that of a terminated pod only data is left on its host.
+// holdData says that of a terminated pod only data, if it has any, and its log are left on its host.
 func holdData(pod *fleet.Pod) {
 	detach(pod)
 	pod.GPUs, pod.Mappings = nil, nil
-	pod.Need = fleet.Resources{DiskGB: int64(pod.Spec.Persistent.SizeGB)}
+	pod.Need = fleet.Resources{}
+	if pod.KeepsData() {
+		pod.Need.DiskGB = int64(pod.Spec.Persistent.SizeGB)
+	}
 }
 
 // start binds a stopped pod anew.
@@ -239,9 +242,6 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	pod.Mappings = bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
 	pod.EndedAt, pod.Moving, pod.Target = time.Time{}, false, nil
-	if old.Host != pod.Host {
-		t.reassigned(old.Host)
-	}
 	return begin(t, pod, c.At)
 }
 

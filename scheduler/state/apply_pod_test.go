@@ -230,7 +230,7 @@ func TestRestartKeepsGPUsAndBeginsAnIncarnation(t *testing.T) {
 	}
 }
 
-func TestStartOnAnotherHostTellsBoth(t *testing.T) {
+func TestStartOnAnotherHost(t *testing.T) {
 	w := newWorld(t).settle()
 	w.podIn(fleet.StatusError, fleet.GoalStop)
 	a, b, index := w.host("host-a").Generation, w.host("host-b").Generation, w.s.Index()
@@ -240,11 +240,11 @@ func TestStartOnAnotherHostTellsBoth(t *testing.T) {
 	if got.Host != "host-b" || got.HourlyRate != 7 || got.Incarnation != 2 || !got.EndedAt.IsZero() || got.Goal != fleet.GoalRun {
 		t.Errorf("got %+v", got)
 	}
-	if w.host("host-a").Generation != a+1 || w.host("host-b").Generation != b+1 || got.Generation != b+1 {
+	if w.host("host-a").Generation != a || w.host("host-b").Generation != b+1 || got.Generation != b+1 {
 		t.Errorf("generations %d and %d, pod %d", w.host("host-a").Generation, w.host("host-b").Generation, got.Generation)
 	}
 	evs, _, _ := w.s.Events(index)
-	want := []Event{{index + 1, KindAssign, "host-a"}, {index + 1, KindAssign, "host-b"}, {index + 1, KindPod, "pod-1"}}
+	want := []Event{{index + 1, KindAssign, "host-b"}, {index + 1, KindPod, "pod-1"}}
 	if !slices.Equal(evs, want) {
 		t.Errorf("events %v", evs)
 	}
@@ -303,11 +303,15 @@ func TestTerminateHoldsResourcesUntilGone(t *testing.T) {
 	w.check()
 }
 
-func TestTerminateOfWhatHoldsNothingEndsTheAssignment(t *testing.T) {
+func TestTerminateOfAStoppedPodEndsWithItsLog(t *testing.T) {
 	w := newWorld(t).settle()
 	w.podIn(fleet.StatusExited, fleet.GoalStop)
 	ended := w.pod("pod-1").EndedAt
 	w.must(w.act("pod-1", fleet.ActionTerminate))
+	if p := w.pod("pod-1"); !p.EndedAt.Equal(ended) || !p.Held {
+		t.Errorf("got %+v", p)
+	}
+	w.must(w.report("pod-1", ReportGone))
 	if p := w.pod("pod-1"); !p.EndedAt.Equal(ended) || p.Held {
 		t.Errorf("got %+v", p)
 	}

@@ -48,11 +48,10 @@ func (c ReportPods) remaining(lefts []fleet.Leftover) (out []fleet.Leftover) {
 // record takes one report, or ignores it.
 func (c ReportPods) record(t *txn, r *PodReport) {
 	old := get(t, &t.base.pods, r.Pod)
-	if old == nil || old.Host != c.Host || r.Incarnation < old.Incarnation || r.Incarnation >= maxGeneration {
+	if old == nil || old.Host != c.Host || r.Incarnation < old.Incarnation || r.Incarnation > t.givenOut(old) {
 		return
 	}
 	pod := *old
-	// A host can be ahead of a control plane that was restored from an old copy.
 	catchUp(&pod, r.Incarnation)
 	if pod.Status == fleet.StatusTerminated {
 		c.gone(t, &pod, r.Event)
@@ -106,6 +105,12 @@ func (v *View) Recorded(id fleet.HostID, r *PodReport) bool {
 		}
 	}
 	return (r.Digest == "" || r.Digest == pod.Digest) && (next != fleet.StatusRunning || !pod.StartedAt.IsZero())
+}
+
+// givenOut is the highest incarnation that a host can know of a pod: that of its record, or in a control plane that was restored from
+// an old copy any of the lineages before. A host that names another one makes it up.
+func (t *txn) givenOut(pod *fleet.Pod) uint64 {
+	return max(pod.Incarnation, lineageFloor(t.lineage()))
 }
 
 // catchUp gives a pod the incarnation that its host has. Which image a later one than ours was made from is not known,

@@ -30,7 +30,7 @@ func (c ConnectHost) compare(t *txn, was, host *fleet.Host) {
 	}
 	for i := range c.Pods {
 		p := &c.Pods[i]
-		if p.Incarnation == 0 || x.has[p.Pod] != nil {
+		if p.Incarnation == 0 || x.has[p.Pod] != nil || !t.mayKnow(p.Pod, p.Incarnation) {
 			continue
 		}
 		x.has[p.Pod] = p
@@ -46,6 +46,14 @@ func (c ConnectHost) compare(t *txn, was, host *fleet.Host) {
 	if behind || back && len(x.has) > 0 || !slices.Equal(host.Leftovers, was.Leftovers) {
 		x.renumber(behind)
 	}
+}
+
+// mayKnow reports whether a host can know of an incarnation of a pod, which may have been forgotten here.
+func (t *txn) mayKnow(id fleet.PodID, incarnation uint64) bool {
+	if pod := get(t, &t.base.pods, id); pod != nil {
+		return incarnation <= t.givenOut(pod)
+	}
+	return incarnation <= lineageFloor(t.lineage()+1)
 }
 
 // remaining returns those of the leftovers that the host does not say to have ended, with the incarnations that

@@ -377,7 +377,7 @@ func TestAFencedHostComesBack(t *testing.T) {
 		}
 	})
 	want := map[fleet.PodID]fleet.Goal{
-		"pod-1": fleet.GoalStop, "pod-2": fleet.GoalStop, "pod-3": fleet.GoalGone, "pod-4": fleet.GoalStop, "data-1": fleet.GoalStop,
+		"pod-1": fleet.GoalStop, "pod-3": fleet.GoalGone, "pod-4": fleet.GoalStop, "data-1": fleet.GoalStop,
 	}
 	if d := cmp.Diff(want, orders); d != "" {
 		t.Error(d)

@@ -383,9 +383,10 @@ func (tb *tables) ageList(old, pod *fleet.Pod) {
 	}
 }
 
-// assigned reports whether the pod is one of its host's assignments.
+// assigned reports whether the pod is one of its host's assignments: one that holds something there, keeps data there, or is being
+// moved from there. A stopped pod that keeps nothing is not: its host forgets it but for its log.
 func assigned(p *fleet.Pod) bool {
-	return p != nil && (p.Status != fleet.StatusTerminated || p.Held)
+	return p != nil && (p.Held || p.Status != fleet.StatusTerminated && (p.KeepsData() || p.Moving))
 }
 
 // reservation is the place that is reserved for a pod, which may be nil, as a pod that holds it; nil when there is none.

@@ -281,6 +281,9 @@ func (t *txn) putPod(p *fleet.Pod) *fleet.Pod {
 	t.meterPod(old, p)
 	t.letGo(old, p)
 	t.follow(p)
+	if assigned(old) && (!assigned(p) || p.Host != old.Host) {
+		t.leaves(old.Host)
+	}
 	put(t, &t.base.pods, p.ID, p)
 	t.note(KindPod, string(p.ID))
 	return p
@@ -326,6 +329,13 @@ func (t *txn) reassigned(id fleet.HostID) uint64 {
 		return 0
 	}
 	return t.setGeneration(id, max(t.generation(id), lineageFloor(t.lineage()))+1)
+}
+
+// leaves says that a pod is none of a host's assignments any more. One new generation of a command tells the host of all that do.
+func (t *txn) leaves(id fleet.HostID) {
+	if _, told := t.latest[slot{t.base.generations.bucket, string(id)}]; !told {
+		t.reassigned(id)
+	}
 }
 
 // lineage returns that of the cluster.

@@ -133,8 +133,14 @@ func (v *View) Pod(id fleet.PodID) (fleet.Pod, bool) {
 // PodsOf returns the pods of an account in the order in which they were created, terminated ones too.
 func (v *View) PodsOf(account fleet.AccountID) []fleet.Pod { return clonePods(v.tb.ofAccount[account]) }
 
-// HostPods returns the assignments of a host by id: its pods that are not terminated or still hold
-// something, and of each other leftover the order to remove it. A host that is behind must not be sent them.
+// PodRows returns the pods of an account in the order in which they were created, terminated ones too. They are the state's own and
+// must not be changed, nor what they lead to; they stay as they are after the view.
+func (v *View) PodRows(account fleet.AccountID) []*fleet.Pod {
+	return slices.Clone(v.tb.ofAccount[account])
+}
+
+// HostPods returns the assignments of a host by id: its pods that hold something or keep data there, or are being moved from
+// there, and of each other leftover the order to remove it. A host that is behind must not be sent them.
 func (v *View) HostPods(host fleet.HostID) []fleet.Pod {
 	out := clonePods(v.tb.onHost[host])
 	h := v.tb.host(host)
@@ -162,9 +168,7 @@ func (v *View) HostPods(host fleet.HostID) []fleet.Pod {
 // HeldPods returns the pods that hold something of a host or keep data there, and those that are being moved
 // from there, by id.
 func (v *View) HeldPods(host fleet.HostID) []fleet.Pod {
-	return slices.DeleteFunc(clonePods(v.tb.onHost[host]), func(p fleet.Pod) bool {
-		return !p.Held && !p.KeepsData() && !p.Moving
-	})
+	return clonePods(v.tb.onHost[host])
 }
 
 // Draining returns the hosts that are being drained, by id.
@@ -234,6 +238,7 @@ func (tb *tables) host(id fleet.HostID) *fleet.Host {
 		out.Generation = *g
 	}
 	out.Behind = out.Lineage != tb.lineage()
+	out.Crowded = len(tb.onHost[id]) >= fleet.MostPods
 	return &out
 }
 

@@ -65,7 +65,7 @@ func (v *View) BackendUse(id fleet.BackendID) (volumes int, sizeGB int64) {
 func (v *View) VolumePods(id fleet.VolumeID) []fleet.Pod {
 	out := []fleet.Pod{}
 	for _, pod := range sortedKeys(v.tb.stored.pods[id]) {
-		if p := v.tb.stored.pods[id][pod]; assigned(p) {
+		if p := v.tb.stored.pods[id][pod]; p.Held || p.Status != fleet.StatusTerminated {
 			out = append(out, clonePod(p))
 		}
 	}

@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/fleet"
+)
+
+// Logs of pods that left stay until there is no room for them, the newest the longest; those of pods that are here are left alone.
+func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
+	root := t.TempDir()
+	l := newPodLogs(root, slog.New(slog.DiscardHandler))
+	l.present = func(id fleet.PodID) bool { return strings.HasPrefix(string(id), "here") }
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	began := time.Now()
+	for i := range 6 {
+		for _, id := range []fleet.PodID{fleet.PodID(fmt.Sprint("here", i)), fleet.PodID(fmt.Sprint("left", i))} {
+			if err := l.Prepare(id); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(l.Dir(id), "container.log")
+			if err := os.WriteFile(path, make([]byte, 100), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			at := began.Add(time.Duration(i-10) * time.Minute)
+			if err := os.Chtimes(path, at, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	left := func() (out []string) {
+		entries, err := os.ReadDir(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "left") {
+				out = append(out, e.Name())
+			}
+		}
+		if len(entries)-len(out) != 6 {
+			t.Errorf("of pods that are here %d logs are left", len(entries)-len(out))
+		}
+		return out
+	}
+	l.Leave("left5")
+	if got := left(); len(got) != 6 {
+		t.Errorf("there is room, and left are %v", got)
+	}
+	l.prune(5, 1<<20)
+	if got := left(); !slices.Equal(got, []string{"left1", "left2", "left3", "left4", "left5"}) {
+		t.Errorf("by number: %v", got)
+	}
+	l.prune(5, 250)
+	if got := left(); !slices.Equal(got, []string{"left4", "left5"}) {
+		t.Errorf("by bytes: %v", got)
+	}
+	for id, want := range map[fleet.PodID]bool{"left5": true, "here0": true, "left0": false, "..": false, "": false, "a/b": false} {
+		if got := l.has(id); got != want {
+			t.Errorf("a log of %q: %v", id, got)
+		}
+	}
+}
