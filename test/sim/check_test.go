@@ -346,9 +346,14 @@ func (c *checker) settled() (wrong []string) {
 		if !slices.EqualFunc(nets, want, func(a string, b fleet.PodID) bool { return a == string(b) }) {
 			add("%s has networks %v, wanted are %v", h.name, nets, want)
 		}
-		for _, id := range h.folders() {
+		for _, id := range h.folders("pods") {
 			if p, ok := now.pods[id]; !ok || p.Host != h.id || p.Status == fleet.StatusTerminated {
 				add("%s keeps files of pod %s, which is %s on host %s", h.name, id, p.Status, p.Host)
+			}
+		}
+		for _, id := range h.folders("logs") { // those of pods that left it stay for a while
+			if p, ok := now.pods[id]; ok && p.Host == h.id && p.Status == fleet.StatusTerminated {
+				add("%s keeps the log of pod %s, which is terminated", h.name, id)
 			}
 		}
 	}

@@ -161,16 +161,14 @@ func copyFolder(to, from string) error {
 	})
 }
 
-// folders returns the pods of which the agent keeps files beside its ledger.
-func (h *host) folders() (out []fleet.PodID) {
-	for _, dir := range []string{"logs", "pods"} {
-		entries, err := os.ReadDir(filepath.Join(h.dir, dir))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			h.world.check(err)
-		}
-		for _, e := range entries {
-			out = append(out, fleet.PodID(e.Name()))
-		}
+// folders returns the pods of which the agent keeps files of a kind beside its ledger: logs, or pods.
+func (h *host) folders(kind string) (out []fleet.PodID) {
+	entries, err := os.ReadDir(filepath.Join(h.dir, kind))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.world.check(err)
+	}
+	for _, e := range entries {
+		out = append(out, fleet.PodID(e.Name()))
 	}
 	return out
 }
