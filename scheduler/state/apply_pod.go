@@ -184,7 +184,7 @@ func stay(pod *fleet.Pod) {
 }
 
 // terminate is final at once; the host's resources stay held until it reports that nothing is left. Of a stopped pod that is its
-// data, or its log alone, which needs nothing; a host that is fenced has data as a leftover.
+// data, or its log alone, which needs nothing; a host that is fenced has them as a leftover.
 func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	if pod.Status.Active() && pod.EndedAt.IsZero() {
 		pod.EndedAt = c.At
@@ -197,7 +197,7 @@ func (c ActPod) terminate(t *txn, pod *fleet.Pod) {
 	case t.mayHold(pod.Host):
 		pod.Held = true
 		holdData(pod)
-	case pod.KeepsData() && host.State == fleet.HostFenced:
+	case host.State == fleet.HostFenced:
 		host.Leftovers = addLeftover(host.Leftovers, leftoverOf(pod))
 		t.putHost(host)
 	}

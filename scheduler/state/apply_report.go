@@ -48,10 +48,11 @@ func (c ReportPods) remaining(lefts []fleet.Leftover) (out []fleet.Leftover) {
 // record takes one report, or ignores it.
 func (c ReportPods) record(t *txn, r *PodReport) {
 	old := get(t, &t.base.pods, r.Pod)
-	if old == nil || old.Host != c.Host || r.Incarnation < old.Incarnation || r.Incarnation > t.givenOut(old) {
+	if old == nil || old.Host != c.Host || r.Incarnation < old.Incarnation || !t.mayKnow(r.Pod, r.Incarnation) {
 		return
 	}
 	pod := *old
+	// A host can be ahead of a control plane that was restored from an old copy.
 	catchUp(&pod, r.Incarnation)
 	if pod.Status == fleet.StatusTerminated {
 		c.gone(t, &pod, r.Event)
@@ -107,10 +108,14 @@ func (v *View) Recorded(id fleet.HostID, r *PodReport) bool {
 	return (r.Digest == "" || r.Digest == pod.Digest) && (next != fleet.StatusRunning || !pod.StartedAt.IsZero())
 }
 
-// givenOut is the highest incarnation that a host can know of a pod: that of its record, or in a control plane that was restored from
-// an old copy any of the lineages before. A host that names another one makes it up.
-func (t *txn) givenOut(pod *fleet.Pod) uint64 {
-	return max(pod.Incarnation, lineageFloor(t.lineage()))
+// mayKnow reports whether a host can know of an incarnation of a pod, which may have been forgotten here. In a control plane that went
+// back to an old copy a host can be ahead, but not of what a lineage gives out: who names a higher one makes it up.
+func (t *txn) mayKnow(id fleet.PodID, incarnation uint64) bool {
+	most := lineageFloor(t.lineage() + 1)
+	if pod := get(t, &t.base.pods, id); pod != nil {
+		most = max(most, pod.Incarnation)
+	}
+	return incarnation <= most
 }
 
 // catchUp gives a pod the incarnation that its host has. Which image a later one than ours was made from is not known,

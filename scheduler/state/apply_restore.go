@@ -48,14 +48,6 @@ func (c ConnectHost) compare(t *txn, was, host *fleet.Host) {
 	}
 }
 
-// mayKnow reports whether a host can know of an incarnation of a pod, which may have been forgotten here.
-func (t *txn) mayKnow(id fleet.PodID, incarnation uint64) bool {
-	if pod := get(t, &t.base.pods, id); pod != nil {
-		return incarnation <= t.givenOut(pod)
-	}
-	return incarnation <= lineageFloor(t.lineage()+1)
-}
-
 // remaining returns those of the leftovers that the host does not say to have ended, with the incarnations that
 // its ledger has: it follows no order of a lower one.
 func (x *comparison) remaining(lefts []fleet.Leftover) (out []fleet.Leftover) {

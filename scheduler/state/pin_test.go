@@ -67,8 +67,6 @@ func TestADigestOfAnUnknownIncarnationIsNotPinned(t *testing.T) {
 	const pod = "pod-1"
 	w := newWorld(t).settle()
 	w.create(pod, "host-a", 0)
-	w.must(restore(7))
-	w.must(w.back("host-a", w.pods(pod)...))
 	cmd := w.report(pod, fleet.EventRunning)
 	cmd.Reports[0].Incarnation, cmd.Reports[0].Digest = w.pod(pod).Incarnation+1, "sha256:other"
 	w.must(cmd)
