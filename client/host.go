@@ -58,6 +58,21 @@ func (c *Client) CordonHost(ctx context.Context, id string) (Answer[Host], error
 	return c.onHost(ctx, id, "cordon", nil)
 }
 
+// CordonGPU gives a GPU of a host, by UUID or by its place in the host's record, no new pods; for operators.
+func (c *Client) CordonGPU(ctx context.Context, id, gpu, reason string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/cordon", map[string]string{"reason": reason})
+}
+
+// UncordonGPU gives a cordoned GPU pods again; for operators.
+func (c *Client) UncordonGPU(ctx context.Context, id, gpu string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/uncordon", nil)
+}
+
+// ClearGPU forgets that a GPU, which may be gone, was cordoned; for operators.
+func (c *Client) ClearGPU(ctx context.Context, id, gpu string) (Answer[Host], error) {
+	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/clear", nil)
+}
+
 // UncordonHost gives a host new pods again; for operators.
 func (c *Client) UncordonHost(ctx context.Context, id string) (Answer[Host], error) {
 	return c.onHost(ctx, id, "uncordon", nil)

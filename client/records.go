@@ -169,6 +169,7 @@ type Host struct {
 	Total        Resources       `json:"total"`
 	Used         Resources       `json:"used"`
 	GPUs         []HostGPU       `json:"gpus"`
+	GoneGPUs     []GoneGPU       `json:"goneGpus"` // cordoned, and not there any more
 	UsedGPUs     int             `json:"usedGpus"`
 	PublicIP     string          `json:"publicIp"`    // where pods' tcp ports are published; empty: they are not
 	PublicPorts  *PortRange      `json:"publicPorts"` // nil: none
@@ -213,10 +214,20 @@ type HostGPU struct {
 	MemoryMB  int64  `json:"memoryMb"`
 	Simulated bool   `json:"simulated"`
 	Sick      string `json:"sick"`
+	Cordoned  string `json:"cordoned"` // why an operator took it out of service; empty: it is in service
 	NUMA      int    `json:"numa"`
 	Island    int    `json:"island"` // GPUs of one number are joined by NVLink
 	PCI       string `json:"pci"`    // empty: unknown
 	Parent    string `json:"parent"` // of a MIG instance: the UUID of its GPU
+}
+
+// GoneGPU is a cordoned GPU that its host does not have any more.
+type GoneGPU struct {
+	UUID       string    `json:"uuid"`
+	Type       string    `json:"type"`
+	PCI        string    `json:"pci"`
+	Reason     string    `json:"reason"`
+	CordonedAt time.Time `json:"cordonedAt"`
 }
 
 // HostNotice is something that an operator should know of a host.

@@ -43,6 +43,8 @@ type GPU struct {
 	Sick      string `cbor:"7,keyasint,omitempty"` // why it is out of placement; empty when healthy
 	PCI       string `cbor:"8,keyasint,omitempty"` // bus address, "0000:3b:00.0"
 	Parent    string `cbor:"9,keyasint,omitempty"` // of a MIG instance: the UUID of the GPU that it is a slice of
+	// Cordoned is why an operator took it out of service; empty: it is in service. It follows from Host.GPUCordons.
+	Cordoned string `cbor:"10,keyasint,omitempty"`
 }
 
 // NoticePrefetchFailed is the code of the notice that a host could not get an image that it was asked for ahead of pods.
@@ -120,6 +122,8 @@ type Host struct {
 	// Tunnel is the host's address in the tunnel, from its first session on; it is no other host's.
 	Tunnel netip.Addr `cbor:"24,keyasint,omitzero"`
 	Drain  *Drain     `cbor:"25,keyasint,omitempty"` // what its operator said of it; nil unless the host is drained
+	// GPUCordons are the GPUs that an operator took out of service, by UUID; they need not be there.
+	GPUCordons []GPUCordon `cbor:"26,keyasint,omitempty"`
 	// Behind says that Lineage is not the cluster's. It is set in what views return.
 	Behind bool `cbor:"-"`
 	// Crowded says that the host has as many assignments as MostPods. It is set in what views return.

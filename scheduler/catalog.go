@@ -74,13 +74,13 @@ type tiered struct {
 
 func machinesOf(hosts *place.Index) machines {
 	out := machines{map[tiered]int{}, map[string][]string{}}
-	well := map[string]int{} // GPUs of a host that are not sick, by type
+	well := map[string]int{} // GPUs of a host that are in service, by type
 	hosts.All(func(c *place.Candidate) {
 		clear(well)
 		inv := &c.Host.Inventory
 		for i := range inv.GPUs {
 			n := 1
-			if inv.GPUs[i].Sick != "" {
+			if inv.GPUs[i].Out() != "" {
 				n = 0
 			}
 			well[inv.GPUs[i].Type] += n

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"strconv"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -51,6 +52,54 @@ func (s *Service) RemoveHost(ctx context.Context, id fleet.HostID) error {
 // ClearHostAlarm ends the alarm of a host. Errors: not_found.
 func (s *Service) ClearHostAlarm(ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
 	return s.changeHost(ctx, id, state.AlarmHost{Host: id, At: s.Now()})
+}
+
+// CordonGPU takes a GPU of a host, by UUID or by its place in the host's record from 0 on, out of service. Errors:
+// not_found, invalid, not_allowed (the host is gone).
+func (s *Service) CordonGPU(ctx context.Context, id fleet.HostID, gpu, reason string) (fleet.HostView, error) {
+	uuid, err := s.gpuOf(ctx, id, gpu)
+	if err != nil {
+		return fleet.HostView{}, err
+	}
+	view, err := s.changeHost(ctx, id, state.CordonGPU{Host: id, GPU: uuid, Reason: reason, At: s.Now()})
+	if err == nil {
+		s.Log.Info("GPU was cordoned", "host", id, "gpu", uuid)
+	}
+	return view, err
+}
+
+// OpenGPU gives a cordoned GPU pods again; with forget also one that is gone is forgotten. Errors: not_found, rule (it is
+// gone), not_allowed (the host is gone).
+func (s *Service) OpenGPU(ctx context.Context, id fleet.HostID, gpu string, forget bool) (fleet.HostView, error) {
+	uuid, err := s.gpuOf(ctx, id, gpu)
+	if err != nil {
+		return fleet.HostView{}, err
+	}
+	view, err := s.changeHost(ctx, id, state.OpenGPU{Host: id, GPU: uuid, Forget: forget})
+	if err == nil {
+		s.Log.Info("GPU was opened", "host", id, "gpu", uuid)
+	}
+	return view, err
+}
+
+// gpuOf returns the UUID of a GPU that is named by it or by its place in the host's record.
+func (s *Service) gpuOf(ctx context.Context, id fleet.HostID, gpu string) (string, error) {
+	place, err := strconv.Atoi(gpu)
+	if err != nil {
+		return gpu, nil
+	}
+	err = s.read(ctx, func(v *state.View) error {
+		host, ok := v.Host(id)
+		switch {
+		case !ok:
+			return fleet.NotFound("host")
+		case place < 0 || place >= len(host.Inventory.GPUs):
+			return fleet.NotFound("GPU")
+		}
+		gpu = host.Inventory.GPUs[place].UUID
+		return nil
+	})
+	return gpu, err
 }
 
 // changeHost commits a command on a host and returns how it is afterwards.

@@ -68,7 +68,7 @@ func exampleHost() Host {
 		ID: "h7d2k9s4f1g6j3", Name: "gpu-01", DataCenterID: "EU-RO-1", Cloud: "SECURE", State: "ready", Duty: dutyOpen,
 		Labels: Labels{"rack": "b4"}, Roles: []string{"storage"}, Volumes: []string{"nfs", "cephfs", "local"}, Epoch: 1,
 		Total: Amounts{MilliCPU: 127000, MemoryMB: 1000000, DiskGB: 3000}, Used: Amounts{MilliCPU: 16000, MemoryMB: 120000, DiskGB: 20},
-		Notices: []HostNotice{}, GPUs: []HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
+		Notices: []HostNotice{}, GoneGPUs: []GoneGPU{}, GPUs: []HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
 		UsedGPUs: 1, Pods: 1, CUDA: &cuda, Driver: &driver, JoinedAt: exampleTime(0), StateSince: &since,
 	}
 }

@@ -21,7 +21,7 @@ func hostRecord(v fleet.HostView) Host {
 	out := Host{
 		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: string(h.Shown()),
 		Duty: cmp.Or(string(h.Duty), dutyOpen), KeepRunning: h.KeepRunning, Labels: Labels{},
-		Epoch: h.Epoch, Total: Amounts(inv.Total), Used: Amounts(v.Used), GPUs: []HostGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
+		Epoch: h.Epoch, Total: Amounts(inv.Total), Used: Amounts(v.Used), GPUs: []HostGPU{}, GoneGPUs: []GoneGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
 		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
 		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
 		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
@@ -50,8 +50,11 @@ func hostRecord(v fleet.HostView) Host {
 	for _, g := range inv.GPUs {
 		out.GPUs = append(out.GPUs, HostGPU{
 			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
-			Simulated: g.Simulated, Sick: textOrNull(g.Sick), PCI: textOrNull(g.PCI), Parent: textOrNull(g.Parent),
+			Simulated: g.Simulated, Sick: textOrNull(g.Sick), Cordoned: textOrNull(g.Cordoned), PCI: textOrNull(g.PCI), Parent: textOrNull(g.Parent),
 		})
+	}
+	for _, g := range h.GoneGPUs() {
+		out.GoneGPUs = append(out.GoneGPUs, GoneGPU{UUID: g.UUID, Type: textOrNull(g.Type), PCI: textOrNull(g.PCI), Reason: g.Reason, CordonedAt: Time{g.At}})
 	}
 	for _, n := range inv.Notices {
 		out.Notices = append(out.Notices, HostNotice(n))

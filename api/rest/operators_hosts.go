@@ -33,6 +33,7 @@ type Host struct {
 	Total        Amounts      `json:"total" doc:"What pods may use of it."`
 	Used         Amounts      `json:"used" doc:"What pods hold of it."`
 	GPUs         []HostGPU    `json:"gpus" doc:"Its GPUs."`
+	GoneGPUs     []GoneGPU    `json:"goneGpus" doc:"Cordoned GPUs that it does not have any more."`
 	UsedGPUs     int          `json:"usedGpus" doc:"GPUs that pods hold."`
 	Pods         int          `json:"pods" doc:"Pods that hold something of it."`
 	PublicIP     *string      `json:"publicIp" doc:"Public address of its pods' tcp ports; null when it publishes none."`
@@ -94,6 +95,7 @@ type HostGPU struct {
 	Island    int     `json:"island" doc:"GPUs of one number are joined by NVLink."`
 	Simulated bool    `json:"simulated" doc:"True for a pretended device."`
 	Sick      *string `json:"sick" doc:"Why it is out of placement; null when healthy."`
+	Cordoned  *string `json:"cordoned" doc:"Why an operator took it out of service, or null. Of a MIG instance also when its GPU is cordoned."`
 	PCI       *string `json:"pci" doc:"Bus address, or null." example:"0000:3b:00.0"`
 	Parent    *string `json:"parent" doc:"Of a MIG instance the UUID of the GPU that it is a slice of, or null."`
 }
@@ -170,6 +172,7 @@ func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f
 func (a *API) registerOperators() {
 	a.registerHosts()
 	a.registerHostDuties()
+	a.registerHostGPUs()
 	a.registerHostNetworks()
 	a.registerImages()
 	a.registerCluster()

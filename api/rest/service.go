@@ -115,6 +115,9 @@ type Service interface {
 	// SetHostRoles replaces what the host may do beside running pods.
 	SetHostRoles(ctx context.Context, id fleet.HostID, roles []fleet.HostRole) (fleet.HostView, error)
 	SetHostLabels(ctx context.Context, id fleet.HostID, set map[string]string, unset []string) (fleet.HostView, error)
+	// CordonGPU takes a GPU of a host, by UUID or place, out of service; OpenGPU ends that, with forget also of one that is gone.
+	CordonGPU(ctx context.Context, id fleet.HostID, gpu, reason string) (fleet.HostView, error)
+	OpenGPU(ctx context.Context, id fleet.HostID, gpu string, forget bool) (fleet.HostView, error)
 	FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
 	RemoveHost(ctx context.Context, id fleet.HostID) error
 	ClearHostAlarm(ctx context.Context, id fleet.HostID) (fleet.HostView, error)

@@ -110,6 +110,7 @@ var series = []struct {
 	{"gantry_scheduler_hosts", "Hosts by state; absent while the disk does not answer.", []string{"state"}},
 	{"gantry_scheduler_host_alarms", "Hosts whose identity two machines use; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_hosts_behind", "Hosts that were not compared since the cluster was restored; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_gpus_out", "GPUs that get no new pod: sick, or cordoned by an operator; absent while the disk does not answer.", []string{"reason"}},
 	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
 	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
 	{"gantry_scheduler_clock_held", "1 while nothing final is done because the schedulers' clocks are not right; absent on schedulers that do not lead.", nil},
@@ -198,6 +199,8 @@ func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	}
 	gauge("gantry_scheduler_host_alarms", float64(c.Alarms))
 	gauge("gantry_scheduler_hosts_behind", float64(c.Behind))
+	gauge("gantry_scheduler_gpus_out", float64(c.SickGPUs), "sick")
+	gauge("gantry_scheduler_gpus_out", float64(c.CordonedGPUs), "cordoned")
 	for _, h := range []fleet.HostState{
 		fleet.HostJoining, fleet.HostReady, fleet.HostCordoned, fleet.HostDraining, fleet.HostUnreachable, fleet.HostFenced,
 	} {

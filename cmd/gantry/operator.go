@@ -19,6 +19,7 @@ type hostCmd struct {
 	Role     hostRoleCmd     `cmd:"" help:"Set the roles of a host: storage makes network volumes, s3 serves their files."`
 	Cordon   hostCordonCmd   `cmd:"" help:"Give a host no new pods."`
 	Uncordon hostUncordonCmd `cmd:"" help:"Give a host new pods again."`
+	GPU      hostGPUCmd      `cmd:"" name:"gpu" help:"Take one GPU of a host out of service, and put it back."`
 	Drain    hostDrainCmd    `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
 	Fence    hostFenceCmd    `cmd:"" help:"Vouch that nothing runs on a host any more."`
 	AckAlarm hostAckCmd      `cmd:"" help:"End a host's alarm."`
@@ -94,6 +95,9 @@ func gpus(h client.Host) string {
 		if g.Sick != "" {
 			name += " (sick)"
 		}
+		if g.Cordoned != "" {
+			name += " (cordoned)"
+		}
 		count[name]++
 	}
 	var out []string
@@ -138,6 +142,12 @@ func noticeLines(h client.Host) string {
 		if g.Sick != "" {
 			text += printable(fmt.Sprintf("GPU %s takes no pods: %s", g.UUID, g.Sick)) + "\n"
 		}
+		if g.Cordoned != "" {
+			text += printable(fmt.Sprintf("GPU %s is cordoned: %s", g.UUID, g.Cordoned)) + "\n"
+		}
+	}
+	for _, g := range h.GoneGPUs {
+		text += printable(fmt.Sprintf("GPU %s is cordoned and gone: %s", g.UUID, g.Reason)) + "\n"
 	}
 	return text
 }
@@ -149,6 +159,9 @@ func gpuTable(h client.Host) string {
 		health := "ok"
 		if g.Sick != "" {
 			health = "sick"
+		}
+		if g.Cordoned != "" {
+			health = "cordoned"
 		}
 		rows = append(rows, []string{
 			g.UUID, g.Type, orDash(g.PCI), fmt.Sprint(g.NUMA), fmt.Sprint(g.Island), health, orDash(g.Parent),

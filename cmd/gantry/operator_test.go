@@ -251,6 +251,30 @@ func TestHostsThroughTheRealFace(t *testing.T) {
 	}
 }
 
+func TestGPUsThroughTheRealFace(t *testing.T) {
+	s := newSite(t)
+	if out := s.good("host gpu cordon " + string(plane.Host) + " 0 --reason fan"); !strings.Contains(out, "is cordoned: fan") || strings.Count(out, "  cordoned  ") != 1 {
+		t.Errorf("%s", out)
+	}
+	s.bad(exitNotFound, "host gpu cordon "+string(plane.Host)+" 99 --reason fan")
+	s.bad(exitUsage, "host gpu cordon "+string(plane.Host)+" 0")
+	s.plane.Restock(plane.Host, func(inv *fleet.Inventory) { inv.GPUs = inv.GPUs[1:] })
+	out := s.good("host get " + string(plane.Host))
+	if !strings.Contains(out, "is cordoned and gone: fan") {
+		t.Fatalf("%s", out)
+	}
+	_, after, _ := strings.Cut(out, "GPU GPU-")
+	gpu, _, _ := strings.Cut("GPU-"+after, " ")
+	s.bad(exitUsage, "host gpu uncordon "+string(plane.Host)+" "+gpu)
+	if out := s.good("host gpu clear " + string(plane.Host) + " " + gpu); strings.Contains(out, "cordoned") {
+		t.Errorf("%s", out)
+	}
+	s.good("host gpu cordon " + string(plane.Host) + " 0 --reason fan")
+	if out := s.good("host gpu uncordon " + string(plane.Host) + " 0"); strings.Contains(out, "cordoned") {
+		t.Errorf("%s", out)
+	}
+}
+
 func TestSchedulersThroughTheRealFace(t *testing.T) {
 	s := newSite(t)
 	if out := s.good("raft members"); !strings.Contains(out, "leader") || !strings.Contains(out, "non-voter") {

@@ -42,6 +42,7 @@ func (c UpdateInventory) apply(t *txn) (any, error) {
 	t.contribute(c.Inventory.GPUs)
 	next := host
 	next.Inventory = tidyInventory(&c.Inventory)
+	cordonGPUs(&next)
 	t.joinTunnel(&next)
 	if sameInventory(&host.Inventory, &next.Inventory) && next.Tunnel == host.Tunnel {
 		return nil, nil

@@ -38,7 +38,7 @@ func (tb *tables) candidate(h *fleet.Host) place.Candidate {
 	used, _, held := usedBy(on)
 	free := make([]fleet.GPU, 0, len(h.Inventory.GPUs))
 	for _, gpu := range h.Inventory.GPUs {
-		if gpu.Sick == "" && holder(on, gpu.UUID) == nil {
+		if gpu.Out() == "" && holder(on, gpu.UUID) == nil {
 			free = append(free, gpu)
 		}
 	}

@@ -226,6 +226,9 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 	case RemoveHost:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}
+	case CordonGPU:
+		c.At = t.logTime(c.At)
+		return c, time.Time{}
 	case AlarmHost:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}

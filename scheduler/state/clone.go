@@ -35,6 +35,7 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 func cloneHost(h *fleet.Host) fleet.Host {
 	out := *h
 	out.Inventory.GPUs = slices.Clone(h.Inventory.GPUs)
+	out.GPUCordons = slices.Clone(h.GPUCordons)
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
 	out.Inventory.Notices = slices.Clone(h.Inventory.Notices)
 	out.Inventory.Volumes = slices.Clone(h.Inventory.Volumes)

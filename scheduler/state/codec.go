@@ -122,6 +122,8 @@ func commandTypes() []Command {
 		SetLimits{},
 		EvictPod{},
 		TickClock{},
+		CordonGPU{},
+		OpenGPU{},
 	}
 }
 

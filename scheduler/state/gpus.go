@@ -16,7 +16,7 @@ func takeable(host *fleet.Host, on []*fleet.Pod, pod *fleet.Pod, uuids []string)
 			return nil, fleet.Invalid("$.gpus", "must not name one twice")
 		}
 		gpu := gpuOf(host, uuid)
-		if gpu == nil || gpu.Sick != "" || gpu.Type != pod.Spec.GPU.Type {
+		if gpu == nil || gpu.Out() != "" || gpu.Type != pod.Spec.GPU.Type {
 			return nil, fleet.Stale("a GPU is gone or out of service")
 		}
 		if holder(on, uuid) != nil {
@@ -54,7 +54,7 @@ func instead(host *fleet.Host, on []*fleet.Pod, uuids []string, missing int) ([]
 	chosen := map[int]int{} // how many of each island
 	for _, gpu := range host.Inventory.GPUs {
 		switch {
-		case gpu.Sick != "" || gpu.Type != gpuOf(host, uuids[0]).Type || holder(on, gpu.UUID) != nil:
+		case gpu.Out() != "" || gpu.Type != gpuOf(host, uuids[0]).Type || holder(on, gpu.UUID) != nil:
 		case slices.Contains(uuids, gpu.UUID):
 			chosen[gpu.Island]++
 		default:

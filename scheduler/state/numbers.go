@@ -69,6 +69,8 @@ const (
 	numSetLimits
 	numEvictPod
 	numTickClock
+	numCordonGPU
+	numOpenGPU
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -143,3 +145,5 @@ func (AdvanceRotation) number() uint64    { return numAdvanceRotation }
 func (SetLimits) number() uint64          { return numSetLimits }
 func (EvictPod) number() uint64           { return numEvictPod }
 func (TickClock) number() uint64          { return numTickClock }
+func (CordonGPU) number() uint64          { return numCordonGPU }
+func (OpenGPU) number() uint64            { return numOpenGPU }

@@ -295,6 +295,9 @@ func laterSamples() []sample {
 		sample{second, PurgePods{Pods: []fleet.PodID{pod.ID}, Before: at(9), At: at(10)}},
 		sample{second, PurgeUsage{Before: at(7), Limit: 10, At: at(8)}},
 		sample{second, PurgeHosts{Before: at(7), At: at(8)}},
+		sample{cmd: CordonGPU{Host: "host0000000001", GPU: "GPU-1", Reason: "RMA 4711", At: at(9)}},
+		sample{cmd: OpenGPU{Host: "host0000000001", GPU: "GPU-1", Forget: true}},
+		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{
 			At: at(9), Leap: 10 * time.Minute, Confirmed: true, Operator: true, Doubted: true, Boot: "5f0c", Up: 3 * time.Hour,
 		}},
@@ -329,4 +332,12 @@ func laterSamples() []sample {
 			Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
 		}}},
 	)
+}
+
+// cordonedHost is a host with a GPU that an operator took out of service.
+func cordonedHost() fleet.Host {
+	h := sampleHost()
+	h.Inventory.GPUs = []fleet.GPU{{UUID: "GPU-1", Type: h100, MemoryMB: 80_000, PCI: "0000:3b:00.0", Cordoned: "RMA 4711"}}
+	h.GPUCordons = []fleet.GPUCordon{{UUID: "GPU-1", Reason: "RMA 4711", At: at(9), Type: h100, PCI: "0000:3b:00.0"}}
+	return h
 }

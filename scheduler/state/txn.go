@@ -294,6 +294,7 @@ func (t *txn) putHost(h fleet.Host) fleet.Host {
 	generation := h.Generation
 	h.Generation = 0
 	h.Rev++
+	cordonGPUs(&h)
 	t.settle(get(t, &t.base.hosts, h.ID), &h)
 	t.ownTunnel(&h)
 	put(t, &t.base.hosts, h.ID, &h)

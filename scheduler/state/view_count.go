@@ -9,6 +9,8 @@ type Counts struct {
 	Behind int                     // hosts that were not compared since the cluster was restored
 	Pods   map[fleet.PodStatus]int
 	Voters int // members that are to have a vote
+	// SickGPUs and CordonedGPUs are in no pod's reach; one that is both counts as cordoned. Those that are gone do not count.
+	SickGPUs, CordonedGPUs int
 }
 
 // Counts counts. It copies no record.
@@ -21,6 +23,14 @@ func (v *View) Counts() Counts {
 		c.Hosts[h.Shown()]++
 		if h.Alarm != "" {
 			c.Alarms++
+		}
+		for i := range h.Inventory.GPUs {
+			switch g := &h.Inventory.GPUs[i]; {
+			case g.Cordoned != "":
+				c.CordonedGPUs++
+			case g.Sick != "":
+				c.SickGPUs++
+			}
 		}
 		if h.Behind {
 			c.Behind++

@@ -1,0 +1,71 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+// CordonGPURequest is the body that takes a GPU out of service.
+type CordonGPURequest struct {
+	Reason string `json:"reason" doc:"Why, for other operators." minLength:"1" maxLength:"1024" example:"RMA 4711: row remapping failed"`
+}
+
+// GoneGPU is a cordoned GPU that the host does not have any more.
+type GoneGPU struct {
+	UUID       string  `json:"uuid" doc:"Device UUID."`
+	Type       *string `json:"type" doc:"NVIDIA's device name, or null."`
+	PCI        *string `json:"pci" doc:"Bus address that it had, or null." example:"0000:3b:00.0"`
+	Reason     string  `json:"reason" doc:"Why it was cordoned."`
+	CordonedAt Time    `json:"cordonedAt" doc:"When it was cordoned."`
+}
+
+const textNoGPU = "404: there is no such host or GPU."
+
+func gpuParam() *huma.Param {
+	p := pathParam("UUID of the GPU, or its place in the host's record from 0 on.", "GPU-0b1c2d3e-0000-0000-0000-000000000000")
+	p.Name = "gpu"
+	return p
+}
+
+func (a *API) registerHostGPUs() {
+	gpu := func(method, word, id, summary, text string) route {
+		return route{
+			method: method, path: "/admin/v1/hosts/{id}/gpus/{gpu}" + word, id: id, tag: "Operators", summary: summary, text: text + " " + textNoGPU,
+			scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam(), gpuParam()},
+			out: exampleHost(), errors: []int{http.StatusConflict},
+		}
+	}
+	cordon := gpu(http.MethodPost, "/cordon", "cordonGpu", "Give a GPU no new pods",
+		"Takes one GPU of a host out of service, as before it is replaced: no new pod gets it, those that have it keep it. It stays so over sessions and "+
+			"reboots. 409: the host was removed.")
+	cordon.in = CordonGPURequest{Reason: "RMA 4711: row remapping failed"}
+	handle(a, cordon, a.cordonGPU)
+	handle(a, gpu(http.MethodPost, "/uncordon", "uncordonGpu", "Give a GPU pods again",
+		"Puts a cordoned GPU that the host has back into service. 400: the host does not have it any more. 409: the host was removed."), a.openGPU(false))
+	handle(a, gpu(http.MethodPost, "/clear", "clearGpu", "Forget that a GPU was cordoned",
+		"Forgets a cordoned GPU that is gone, as after it was replaced; one that the host has is put back into service. 409: the host was removed."), a.openGPU(true))
+}
+
+func (a *API) cordonGPU(ctx context.Context, c *call, in *CordonGPURequest) (*Host, error) {
+	id, err := pathID[fleet.HostID](c, "host")
+	if err != nil {
+		return nil, err
+	}
+	return show(hostRecord)(a.svc.CordonGPU(ctx, id, c.args.text("gpu"), in.Reason))
+}
+
+func (a *API) openGPU(forget bool) func(context.Context, *call, *none) (*Host, error) {
+	return func(ctx context.Context, c *call, _ *none) (*Host, error) {
+		id, err := pathID[fleet.HostID](c, "host")
+		if err != nil {
+			return nil, err
+		}
+		return show(hostRecord)(a.svc.OpenGPU(ctx, id, c.args.text("gpu"), forget))
+	}
+}

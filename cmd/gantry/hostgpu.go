@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+
+	"gantry/client"
+)
+
+type hostGPUCmd struct {
+	Cordon   gpuCordonCmd   `cmd:"" help:"Give a GPU no new pods; those that have it keep it."`
+	Uncordon gpuUncordonCmd `cmd:"" help:"Give a cordoned GPU new pods again."`
+	Clear    gpuClearCmd    `cmd:"" help:"Forget that a GPU was cordoned, also when it is gone."`
+}
+
+// gpuRef names a GPU of a host.
+type gpuRef struct {
+	hostRef
+	GPU string `arg:"" name:"gpu" placeholder:"GPU" help:"UUID of the GPU, or its place in gantry host get, from 0 on."`
+}
+
+// tell makes one call about the GPU and shows the GPUs of the host.
+func (ref gpuRef) tell(
+	ctx context.Context, a *app, f func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[client.Host], error),
+) error {
+	return ref.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+		return f(c, ctx, id, ref.GPU)
+	}, func(h client.Host) string { return noticeLines(h) + gpuTable(h) })
+}
+
+type gpuCordonCmd struct {
+	gpuRef
+	Reason string `required:"" placeholder:"TEXT" help:"Why, for other operators."`
+}
+
+func (gpuCordonCmd) Help() string {
+	return `The GPU stays cordoned over sessions, reboots and upgrades of the host, until it is uncordoned or cleared.
+
+Examples:
+
+    gantry host gpu cordon gpu-01 GPU-0b1c2d3e-0000-0000-0000-000000000000 --reason "RMA 4711"
+    gantry host gpu cordon gpu-01 3 --reason "fan"`
+}
+
+// Run cordons a GPU.
+func (cmd gpuCordonCmd) Run(ctx context.Context, a *app) error {
+	return cmd.tell(ctx, a, func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[client.Host], error) {
+		return c.CordonGPU(ctx, id, gpu, cmd.Reason)
+	})
+}
+
+type gpuUncordonCmd struct{ gpuRef }
+
+func (gpuUncordonCmd) Help() string {
+	return `Example:
+
+    gantry host gpu uncordon gpu-01 GPU-0b1c2d3e-0000-0000-0000-000000000000`
+}
+
+// Run puts a GPU back into service.
+func (cmd gpuUncordonCmd) Run(ctx context.Context, a *app) error {
+	return cmd.tell(ctx, a, (*client.Client).UncordonGPU)
+}
+
+type gpuClearCmd struct{ gpuRef }
+
+func (gpuClearCmd) Help() string {
+	return `After a GPU was replaced, its successor has another UUID and is in service at once; this forgets the old one.
+
+Example:
+
+    gantry host gpu clear gpu-01 GPU-0b1c2d3e-0000-0000-0000-000000000000`
+}
+
+// Run forgets a cordon.
+func (cmd gpuClearCmd) Run(ctx context.Context, a *app) error {
+	return cmd.tell(ctx, a, (*client.Client).ClearGPU)
+}
