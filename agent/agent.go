@@ -72,8 +72,10 @@ type Config struct {
 	// whose network comes up late; nil: never. The answer may have no address either.
 	FindPublish func() (Publish, error)
 	// KeepLost is how long persistent data is kept of pods that no scheduler lists any more; zero: 7 days.
-	KeepLost   time.Duration
-	Overcommit int // 1 in production; see inventory
+	KeepLost time.Duration
+	// PodConnections is Flows of netctl.Config.
+	PodConnections int
+	Overcommit     int // 1 in production; see inventory
 	// Offer is what pods may use of the host, BootID names the present run of its kernel, MachineID its
 	// system, and Hardware its main board. They are read from the machine when they are zero, as in production.
 	Offer      fleet.Resources
@@ -270,7 +272,7 @@ func (d *daemon) network(ctx context.Context) error {
 			return err
 		}
 	}
-	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU}
+	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU, Flows: d.PodConnections}
 	d.overlays = d.newOverlays(want)
 	pods := podNetwork{d.Instance, d.Network, d.overlays}
 	want.Public = d.Publish.At

@@ -19,7 +19,7 @@ var networkSeries = []seen{
 
 // dropReasons are the words for why a packet was dropped: netctl's, then those of the tunnel in user space.
 var dropReasons = []string{
-	"spoofed", "flooded", "foreign", "host", "denied", "closed", "scheduler", "unasked", "malformed", "unanswered", "unready",
+	"spoofed", "flooded", "foreign", "host", "denied", "closed", "scheduler", "unasked", "crowded", "malformed", "unanswered", "unready",
 }
 
 // network tells what is known of private networks and names.

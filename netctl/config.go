@@ -21,6 +21,7 @@ const (
 	maxPublic = 8
 	maxPorts  = 256
 	maxMbps   = 1_000_000
+	maxFlows  = 1_000_000
 )
 
 // Config is the network that one host should have for one agent.
@@ -44,6 +45,9 @@ type Config struct {
 	Public []netip.Addr
 	// Names says that pods may ask the gateway's port 53.
 	Names bool
+	// Flows bounds the connections that the host tracks for each pod: those that the pod opens and, separately, those that
+	// others open to it; at most 1,000,000. 0: no bound. Private networks are not tracked.
+	Flows int
 	// Overlays is sorted by VNI.
 	Overlays []Overlay
 	Underlay Underlay
@@ -181,7 +185,7 @@ func (c Config) Equal(o Config) bool {
 
 func (c Config) sameHost(o Config) bool {
 	return c.Instance == o.Instance && c.Subnet == o.Subnet && c.MTU == o.MTU &&
-		slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Barred, o.Barred) && slices.Equal(c.Public, o.Public) && c.Names == o.Names && c.Underlay.Equal(o.Underlay)
+		slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Barred, o.Barred) && slices.Equal(c.Public, o.Public) && c.Names == o.Names && c.Flows == o.Flows && c.Underlay.Equal(o.Underlay)
 }
 
 // String is the text that a reviewer reads: one object a line, pods by id.
@@ -199,6 +203,9 @@ func (c Config) String() string {
 	}
 	if c.Names {
 		fmt.Fprintf(&b, "names %s\n", c.Gateway().Addr())
+	}
+	if c.Flows != 0 {
+		fmt.Fprintf(&b, "flows %d\n", c.Flows)
 	}
 	c.writeOverlays(&b)
 	for _, p := range c.Pods {
@@ -249,6 +256,9 @@ func (c Config) ValidatePods() error {
 	add(subnetErr)
 	if c.MTU < minMTU || c.MTU > maxMTU {
 		add(fmt.Errorf("mtu: want %d to %d", minMTU, maxMTU))
+	}
+	if c.Flows < 0 || c.Flows > maxFlows {
+		add(fmt.Errorf("flows: want 0 to %d", maxFlows))
 	}
 	add(checkDeny(c.Deny))
 	add(checkBarred(c.Barred))

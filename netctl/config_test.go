@@ -43,7 +43,7 @@ func published() Config {
 // joined is sample with overlays.
 func joined() Config {
 	c := sample()
-	c.Names = true
+	c.Names, c.Flows = true, 32_768
 	c.Barred = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:7000"), netip.MustParseAddrPort("192.0.2.10:7001")}
 	c.Underlay = Underlay{
 		Addr: netip.MustParseAddr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370, UserSpace: true,
@@ -125,6 +125,7 @@ func TestValidateNamesMemberAndRule(t *testing.T) {
 		"instance: want 4 lower-case hexadecimal digits":                          func(c *Config) { *c = Config{Instance: "0A1B", Subnet: c.Subnet, MTU: 1500} },
 		"subnet: want a masked IPv4 prefix of /8 to /29":                          func(c *Config) { c.Subnet = netip.MustParsePrefix("10.88.16.1/20") },
 		"mtu: want 576 to 65535":                                                  func(c *Config) { c.MTU = 575 },
+		"flows: want 0 to 1000000":                                                func(c *Config) { c.Flows = -1 },
 		"deny[0]: want a masked IPv4 prefix":                                      func(c *Config) { c.Deny[0] = netip.MustParsePrefix("fd00::/8") },
 		"deny[1]: want ascending prefixes":                                        func(c *Config) { c.Deny[1] = c.Deny[0] },
 		"pods[0].id: want letters and digits, after the first also - and _":       func(c *Config) { c.Pods[0].ID = "../x" },

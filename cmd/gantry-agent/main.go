@@ -64,11 +64,12 @@ type runCmd struct {
 	metricsFlags
 	privateFlags
 	registryFlags
-	Scheduler    []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
-	SimulateGpus []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
-	ImageArchive []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
-	KeepLostData time.Duration `default:"168h" help:"Keep persistent data so long of pods that the scheduler lists no more and never ordered to go; at least 1h."`
-	Overcommit   int           `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
+	Scheduler      []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
+	SimulateGpus   []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
+	ImageArchive   []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
+	KeepLostData   time.Duration `default:"168h" help:"Keep persistent data so long of pods that the scheduler lists no more and never ordered to go; at least 1h."`
+	PodConnections int           `default:"32768" help:"Connections that the host tracks for a pod: those that it opens and, separately, those that others open to it; 1 to 1000000."`
+	Overcommit     int           `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
 }
 
 type checkConfigCmd struct {
@@ -163,6 +164,9 @@ func (c *runCmd) validate() error {
 	if c.Overcommit < 1 || c.Overcommit > 1000 {
 		faults = append(faults, errors.New("--overcommit must be 1 to 1000"))
 	}
+	if c.PodConnections < 1 || c.PodConnections > 1_000_000 {
+		faults = append(faults, errors.New("--pod-connections must be 1 to 1000000"))
+	}
 	if c.KeepLostData < time.Hour {
 		faults = append(faults, errors.New("--keep-lost-data must be at least 1h"))
 	}
@@ -218,7 +222,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	conf := agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
-		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, MetricsTLS: c.Scrape.Source(), KeepLost: c.KeepLostData, Publish: publish,
+		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, MetricsTLS: c.Scrape.Source(), KeepLost: c.KeepLostData, Publish: publish, PodConnections: c.PodConnections,
 		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Files: filesProgram, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },

@@ -258,6 +258,7 @@ var dropMeanings = map[string]string{
 	"closed":     "from a pod, out of an account without egress",
 	"scheduler":  "from a pod, to the port at which hosts reach a scheduler",
 	"unasked":    "to a pod, from outside, that it had not asked for",
+	"crowded":    "a new connection of a pod, or to one, that has as many as the host tracks for it",
 	"malformed":  "broken, or nothing that a pod's link carries",
 	"unready":    "from another host, before the network's link was there",
 	"unanswered": "from a pod, to a host that does not answer",

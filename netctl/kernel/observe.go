@@ -59,7 +59,7 @@ func (c *Controller) look(ctx context.Context) (sight, error) {
 		return s, err
 	}
 	s.ready, s.config.Deny, s.config.Public, s.ports = found.intact, found.deny, found.public, found.ports
-	s.config.Names, s.config.Underlay = found.names, found.under
+	s.config.Names, s.config.Flows, s.config.Underlay = found.names, found.flows, found.under
 	if err := c.lookOverlays(&s, links); err != nil {
 		return s, err
 	}

@@ -220,7 +220,10 @@ func echo(t *testing.T, ns, addr string) {
 				return
 			}
 			open = append(open, c)
-			go func() { _, _ = io.Copy(c, c) }()
+			go func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			}()
 		}
 	}()
 	t.Cleanup(func() {

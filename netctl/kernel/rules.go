@@ -38,6 +38,7 @@ type ruleset struct {
 	deny    []netip.Prefix // Config.Deny of that text
 	public  []netip.Addr   // Config.Public of that text
 	names   bool           // Config.Names of that text
+	flows   int            // Config.Flows of that text
 	under   netctl.Underlay
 }
 
@@ -47,6 +48,7 @@ type found struct {
 	deny    []netip.Prefix
 	public  []netip.Addr
 	names   bool
+	flows   int
 	under   netctl.Underlay
 	handles string
 	pins    map[pin]bool
@@ -115,7 +117,8 @@ func (r *ruleset) apply(ctx context.Context, want netctl.Config) error {
 func (r *ruleset) written(text, handles string, want netctl.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.text, r.handles, r.deny, r.public, r.names, r.under = text, handles, want.Deny, want.Public, want.Names, want.Underlay
+	r.text, r.handles, r.deny, r.public = text, handles, want.Deny, want.Public
+	r.names, r.flows, r.under = want.Names, want.Flows, want.Underlay
 }
 
 func (r *ruleset) lastText() string {
@@ -169,7 +172,8 @@ func (r *ruleset) look() (found, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if out.intact = r.handles != "" && r.handles == out.handles; out.intact {
-		out.deny, out.public, out.names, out.under = slices.Clone(r.deny), slices.Clone(r.public), r.names, r.under
+		out.deny, out.public = slices.Clone(r.deny), slices.Clone(r.public)
+		out.names, out.flows, out.under = r.names, r.flows, r.under
 	}
 	return out, nil
 }

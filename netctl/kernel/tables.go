@@ -19,6 +19,7 @@ const (
 	control = "scheduler" // the control plane
 	shut    = "closed"    // the pod opens nothing outside
 	unasked = "unasked"   // nobody asked for it
+	crowded = "crowded"   // the pod has as many connections as it may have
 )
 
 func families() []knftables.Family {
@@ -117,6 +118,7 @@ func addFilter(tx *knftables.Transaction, c netctl.Config) {
 	}
 	w.drop("at_input", host, "iifname", bridge)
 	addUnderlay(w, c)
+	addFlows(w, c.Flows, bridge)
 	w.base("at_postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	w.rule("at_postrouting", "ip saddr", c.Subnet.String(), "oifname !=", bridge, "masquerade")
 	// Between two pods the answer must come back through the host, whose address it was sent to.

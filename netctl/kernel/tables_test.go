@@ -53,7 +53,7 @@ func TestTablesAreGolden(t *testing.T) {
 // joined is a host with overlays, by WireGuard of the kernel's and by plain VXLAN, and with all that holds pods back.
 func joined(t *testing.T) netctl.Config {
 	c := config(t, "0a1b", "10.88.16.0/20", "alpha", "beta")
-	c.Names, c.Barred = true, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:7000")}
+	c.Names, c.Flows, c.Barred = true, 32_768, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:7000")}
 	c.Underlay = netctl.Underlay{
 		Addr: netip.MustParseAddr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370,
 		Plain: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
