@@ -94,6 +94,10 @@ func (f *Forwarder) once(r *http.Request, c *call, address string) (*http.Respon
 	// Not called when the answer has a body: it is read under ctx. Then it is called at the end of the body.
 	out := c.request(r, ctx, address)
 	resp, err := f.transport.RoundTrip(out)
+	if err == nil && ctx.Err() != nil { // it came while the attempt was given up: its body would break off
+		_ = resp.Body.Close()
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		release()
 		if cause := context.Cause(ctx); cause != nil && r.Context().Err() == nil {
