@@ -53,7 +53,7 @@ func (t *tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *
 	}
 	if err != nil { // where the tunnel stands still, the scheduler learns of it and lets go
 		_ = x.Send(t.lastFrame(err))
-		_ = stream.CloseSend()
+		_ = x.CloseSend()
 	}
 	x.tasks.Wait()
 	return err
@@ -84,7 +84,7 @@ type execTunnel struct {
 	process inside.Process
 	tasks   sync.WaitGroup // end when the process is closed and the tunnel has ended
 
-	sendMu sync.Mutex // one sender at a time, as gRPC demands
+	sendMu sync.Mutex // one sender at a time, as gRPC demands; who closes the sending side is one
 }
 
 // Send sends a frame.
@@ -92,6 +92,13 @@ func (x *execTunnel) Send(f *link.Frame) error {
 	x.sendMu.Lock()
 	defer x.sendMu.Unlock()
 	return x.stream.Send(f)
+}
+
+// CloseSend tells the scheduler that nothing more comes. An output of the process may still be sending.
+func (x *execTunnel) CloseSend() error {
+	x.sendMu.Lock()
+	defer x.sendMu.Unlock()
+	return x.stream.CloseSend()
 }
 
 // carry returns when the process has ended and everything was sent, or when the tunnel has broken.
