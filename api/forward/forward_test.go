@@ -189,11 +189,11 @@ func (s *site) ask(m *member, method, path string, body io.Reader, header ...str
 }
 
 // asking asks meanwhile. Where that fails, the test has, and nothing comes.
-func (s *site) asking(m *member, method, path string, body io.Reader) <-chan answer {
+func (s *site) asking(m *member, method string, body io.Reader) <-chan answer {
 	done := make(chan answer, 1)
 	go func() {
 		defer close(done)
-		done <- s.ask(m, method, path, body)
+		done <- s.ask(m, method, "/", body)
 	}()
 	return done
 }
@@ -299,7 +299,7 @@ func TestWithoutALeader(t *testing.T) {
 			lead = c
 		}
 		s.set(nil)
-		done := s.asking(c, http.MethodPost, "/", strings.NewReader("body"))
+		done := s.asking(c, http.MethodPost, strings.NewReader("body"))
 		s.set(lead)
 		if got := <-done; got.header.Get("Served-By") != lead.id || !strings.Contains(got.body, " / 4 ") {
 			t.Errorf("got %v", got)
@@ -313,7 +313,7 @@ func TestADeadLeaderIsNotAsked(t *testing.T) {
 	a, b, c := s.add("a", echo), s.add("b", echo), s.add("c", echo)
 	a.die()
 	s.set(a)
-	done := s.asking(b, http.MethodPost, "/", strings.NewReader("body"))
+	done := s.asking(b, http.MethodPost, strings.NewReader("body"))
 	s.set(c)
 	if got := <-done; got.header.Get("Served-By") != "c" {
 		t.Errorf("got %v", got)
@@ -332,7 +332,7 @@ func TestALeaderDiesWithTheRequest(t *testing.T) {
 	b, c := s.add("b", echo), s.add("c", echo)
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		s.set(a)
-		done := s.asking(b, method, "/", nil)
+		done := s.asking(b, method, nil)
 		<-reached
 		s.set(c)
 		_ = a.inner.Close()
@@ -368,7 +368,7 @@ func TestAHungLeaderIsGivenUp(t *testing.T) {
 	})
 	b, c := s.add("b", echo, func(c *forward.Config) { c.Handover = 50 * time.Millisecond }), s.add("c", echo)
 	s.set(a)
-	done := s.asking(b, http.MethodPost, "/", nil)
+	done := s.asking(b, http.MethodPost, nil)
 	<-reached
 	resp, err := browser.Get(b.api.URL + "/stream") //nolint:noctx // ends with the member
 	s.must(err)
@@ -463,7 +463,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	a := s.add("a", func(_ http.ResponseWriter, r *http.Request) { close(reached); <-r.Context().Done() })
 	b := s.add("b", echo)
 	s.set(a)
-	done := s.asking(b, http.MethodPost, "/", nil)
+	done := s.asking(b, http.MethodPost, nil)
 	<-reached
 	b.fwd.Close()
 	(<-done).refused(t, "outcome is not known", false)
