@@ -161,7 +161,8 @@ func (c *runCmd) openOnce(o opening) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.dir, o.address, o.snapshotEvery, o.timeout = c.DataDir, address, c.SnapshotEvery, c.RaftTimeout
+	o.dir, o.address, o.timeout = c.DataDir, address, c.RaftTimeout
+	o.snapshotEvery, o.snapshotBytes = c.SnapshotEvery, c.SnapshotBytes
 	return openMember(o)
 }
 

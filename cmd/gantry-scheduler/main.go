@@ -61,6 +61,7 @@ type runCmd struct {
 	RaftTimeout   time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
 	ClockLeap     time.Duration `default:"10m" help:"A leader's clock that is further from the log's time holds back everything final (charges, ends for want of credit, purges) until the schedulers' clocks agree, or an operator confirms it (1m to 24h)."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
+	SnapshotBytes int64         `default:"67108864" help:"Bytes of log between snapshots, and of the log that is kept for followers after one (1 MiB to 16 GiB)." placeholder:"BYTES"`
 	RateMinute    int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
 	RateDay       int           `default:"100000" help:"The same for a day." placeholder:"N"`
@@ -108,6 +109,9 @@ func (c *runCmd) validate() error {
 	}
 	if c.ClockLeap < minClockLeap || c.ClockLeap > maxClockLeap {
 		faults = append(faults, errors.New("--clock-leap must be 1m to 24h"))
+	}
+	if c.SnapshotBytes < minSnapshotBytes || c.SnapshotBytes > maxSnapshotBytes {
+		faults = append(faults, fmt.Errorf("--snapshot-bytes must be %d to %d", minSnapshotBytes, maxSnapshotBytes))
 	}
 	if c.Address != "" && !peers.ValidAddress(c.Address) {
 		faults = append(faults, errAddress)

@@ -54,3 +54,15 @@ func TestKeepUsageFlag(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestSnapshotFlags(t *testing.T) {
+	if c := settings(t); c.SnapshotEvery != 8192 || c.SnapshotBytes != 64<<20 || c.validate() != nil {
+		t.Errorf("by default every %d entries or %d bytes: %v", c.SnapshotEvery, c.SnapshotBytes, c.validate())
+	}
+	for value, good := range map[string]bool{"0": false, "1048575": false, "1048576": true, "17179869184": true, "17179869185": false, "-1": false} {
+		c := settings(t, "--snapshot-bytes="+value)
+		if err := c.validate(); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "--snapshot-bytes must be 1048576 to 17179869184") {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}

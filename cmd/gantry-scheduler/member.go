@@ -51,12 +51,19 @@ type opening struct {
 	address       string
 	streams       replica.StreamLayer // nil: it is alone
 	snapshotEvery uint64
+	snapshotBytes int64
 	timeout       time.Duration
 	mayLead       func(id string) bool
 	fatal         func(error)
 	wrote         func(time.Duration) // the log; nil: nobody asks
 	log           *slog.Logger
 }
+
+// The bounds of --snapshot-bytes.
+const (
+	minSnapshotBytes int64 = 1 << 20
+	maxSnapshotBytes int64 = 16 << 30
+)
 
 // openMember opens the replica in a data folder.
 func openMember(o opening) (*member, error) {
@@ -83,7 +90,8 @@ func openMember(o opening) (*member, error) {
 		return nil, err
 	}
 	m.node, err = replica.Open(replica.Config{
-		Dir: raftDir, ID: m.id, Address: m.address, Store: m.store, Streams: o.streams, SnapshotThreshold: o.snapshotEvery,
+		Dir: raftDir, ID: m.id, Address: m.address, Store: m.store, Streams: o.streams,
+		SnapshotThreshold: o.snapshotEvery, SnapshotBytes: o.snapshotBytes,
 		HeartbeatTimeout: o.timeout, MayLead: o.mayLead, Log: o.log, Fatal: o.fatal, Wrote: o.wrote,
 	})
 	if err != nil {

@@ -104,6 +104,7 @@ var series = []struct {
 	{"gantry_scheduler_voters_answering", "Schedulers with a vote that answer the leader, itself among them; absent on others.", nil},
 	{"gantry_scheduler_log_last_index", "Index at which the log ends.", nil},
 	{"gantry_scheduler_log_applied_index", "Index up to which the log is applied.", nil},
+	{"gantry_scheduler_log_unsnapshotted_bytes", "Bytes of the log since the newest snapshot.", nil},
 	{"gantry_scheduler_log_stalled_seconds", "For how long the slowest call of log or state is under way; 0: none is.", nil},
 	{"gantry_scheduler_disk_used_ratio", "Used share of the disk of the data folder, 0 to 1, as it was seen last.", nil},
 	{"gantry_scheduler_disk_full", "1 while nothing is written because the disk is full.", nil},
@@ -160,6 +161,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 		gauge("gantry_scheduler_voters_answering", float64(n))
 	}
 	gauge("gantry_scheduler_log_last_index", float64(node.LastIndex()))
+	gauge("gantry_scheduler_log_unsnapshotted_bytes", float64(node.LogBytes()))
 	gauge("gantry_scheduler_log_stalled_seconds", stalled.Seconds())
 	gauge("gantry_scheduler_disk_used_ratio", float64(node.DiskUsed())/100)
 	gauge("gantry_scheduler_disk_full", flag(node.DiskFull()))

@@ -207,6 +207,9 @@ func (n *Node) transferOnce(to Member) error {
 // LastIndex is the index of the newest entry on this node's log.
 func (n *Node) LastIndex() uint64 { return n.raft.LastIndex() }
 
+// LogBytes returns about how many bytes of log there are since the newest snapshot.
+func (n *Node) LogBytes() int64 { return n.size.grown() }
+
 // AppliedIndex is the index up to which this node has applied the log. Entries of Raft's own, which change
 // no state, may follow it.
 func (n *Node) AppliedIndex() uint64 { return max(n.applied.at(), n.cfg.Store.Index()) }

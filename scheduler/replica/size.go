@@ -76,7 +76,7 @@ func (s *logSize) snapshotted(index uint64) {
 
 // look says that a snapshot is due, if it is. The caller holds mu.
 func (s *logSize) look() {
-	if sum(s.sizes[s.past(s.snapped):]) <= s.most {
+	if s.afterSnapshot() <= s.most {
 		return
 	}
 	select {
@@ -106,6 +106,16 @@ func (s *logSize) total() int64 {
 	defer s.mu.Unlock()
 	return sum(s.sizes)
 }
+
+// grown is how many bytes the entries after the newest snapshot take.
+func (s *logSize) grown() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.afterSnapshot()
+}
+
+// afterSnapshot is grown for those who hold mu.
+func (s *logSize) afterSnapshot() int64 { return sum(s.sizes[s.past(s.snapped):]) }
 
 // trailing is how many of the newest entries take no more than the most, at least one and at most limit.
 func (s *logSize) trailing(limit uint64) uint64 {

@@ -30,24 +30,26 @@ func TestTheSizeOfTheLogIsKnown(t *testing.T) {
 		name     string
 		do       func()
 		total    int64
+		grown    int64
 		trailing uint64 // of at most 8
 		due      bool
 	}{
-		{"empty", func() {}, 0, 1, false},
-		{"ten", func() { store(1, 10, 100) }, 1000, 8, false},
-		{"too many", func() { store(11, 11, 100) }, 1100, 8, true},
-		{"a snapshot", func() { s.snapshotted(11); store(12, 12, 100) }, 1200, 8, false},
-		{"the first go", func() { s.deleted(1, 7) }, 500, 5, false},
-		{"large ones", func() { store(13, 14, 450) }, 1400, 3, false},
-		{"the last go", func() { s.deleted(14, 14) }, 950, 6, false},
-		{"another in its place", func() { store(14, 14, 2000) }, 2950, 1, true},
-		{"all go", func() { s.deleted(1, 100) }, 0, 1, false},
-		{"after a gap", func() { s.snapshotted(100); store(101, 103, 100) }, 300, 3, false},
-		{"an older snapshot", func() { s.snapshotted(50); store(104, 104, 900) }, 1200, 2, true},
+		{"empty", func() {}, 0, 0, 1, false},
+		{"ten", func() { store(1, 10, 100) }, 1000, 1000, 8, false},
+		{"too many", func() { store(11, 11, 100) }, 1100, 1100, 8, true},
+		{"a snapshot", func() { s.snapshotted(11); store(12, 12, 100) }, 1200, 100, 8, false},
+		{"the first go", func() { s.deleted(1, 7) }, 500, 100, 5, false},
+		{"large ones", func() { store(13, 14, 450) }, 1400, 1000, 3, false},
+		{"the last go", func() { s.deleted(14, 14) }, 950, 550, 6, false},
+		{"another in its place", func() { store(14, 14, 2000) }, 2950, 2550, 1, true},
+		{"all go", func() { s.deleted(1, 100) }, 0, 0, 1, false},
+		{"after a gap", func() { s.snapshotted(100); store(101, 103, 100) }, 300, 300, 3, false},
+		{"an older snapshot", func() { s.snapshotted(50); store(104, 104, 900) }, 1200, 1200, 2, true},
 	} {
 		step.do()
-		if total, trailing, is := s.total(), s.trailing(8), due(); total != step.total || trailing != step.trailing || is != step.due {
-			t.Errorf("%s: %d bytes, %d entries may stay, due: %v", step.name, total, trailing, is)
+		total, grown, trailing, is := s.total(), s.grown(), s.trailing(8), due()
+		if total != step.total || grown != step.grown || trailing != step.trailing || is != step.due {
+			t.Errorf("%s: %d bytes, %d since the snapshot, %d entries may stay, due: %v", step.name, total, grown, trailing, is)
 		}
 	}
 }
@@ -94,6 +96,9 @@ func TestTheLogIsBoundedInBytes(t *testing.T) {
 	again.ready(t)
 	if have != n || again.accounts() != n || again.hash(t) != want {
 		t.Errorf("%d accounts, %d after a restart, of %d", have, again.accounts(), n)
+	}
+	if got := again.LogBytes(); got > most+2*one {
+		t.Errorf("after a restart there are %d bytes since the newest snapshot", got)
 	}
 	if size := again.size.total(); size > 2*most+2*one || size == 0 {
 		t.Errorf("after a restart the log has %d bytes", size)
