@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"strconv"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -13,6 +14,13 @@ const (
 	cameSet   = "came"   // connections to pods
 )
 
+// fullSet names the set of the addresses that had all that they may have a moment ago. What they begin is dropped before
+// it is counted: the kernel keeps a record of each packet that it counts, also of one that is dropped then, and removes
+// few of these at a time, so that a flood would fill its memory.
+func fullSet(counts string) string { return counts + "_full" }
+
+const fullFor = time.Second
+
 // flowKeys bounds the elements of each set: more than there are addresses on a host.
 const flowKeys uint64 = 1 << 16
 
@@ -22,27 +30,41 @@ func addFlows(w writer, most int, bridge string) {
 	if most == 0 {
 		return
 	}
-	keys := flowKeys
 	for _, name := range []string{openedSet, cameSet} {
-		w.tx.Add(&knftables.Set{
-			Family: w.family, Table: w.table, Name: name, Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.DynamicFlag}, Size: &keys,
-		})
+		w.dynamic(name)
+		w.dynamic(fullSet(name), knftables.TimeoutFlag)
 	}
-	// To count is to walk through what the pod has. A one-way flow stays "new": without the status each packet would walk.
-	first := "ct state new ct status & confirmed == 0"
-	over := "ct count over " + strconv.Itoa(most)
-	opened := []string{"iifname", bridge, first, "add @" + openedSet, "{ ip saddr", over, "}"}
-	came := []string{"oifname", bridge, first, "add @" + cameSet, "{ ip daddr", over, "}"}
 	for _, at := range []struct {
-		chain string
-		hook  knftables.BaseChainHook
-		rule  []string
+		chain  string
+		hook   knftables.BaseChainHook
+		link   string // iifname or oifname
+		counts string
+		key    string
 	}{
-		{"flows_forward", knftables.ForwardHook, opened},
-		{"flows_input", knftables.InputHook, opened},
-		{"flows_postrouting", knftables.PostroutingHook, came}, // what the host opens to a published port leads to the bridge from here on
+		{"flows_forward", knftables.ForwardHook, "iifname", openedSet, "ip saddr"},
+		{"flows_input", knftables.InputHook, "iifname", openedSet, "ip saddr"},
+		// What the host opens to a published port leads to the bridge from here on.
+		{"flows_postrouting", knftables.PostroutingHook, "oifname", cameSet, "ip daddr"},
 	} {
 		w.base(at.chain, knftables.FilterType, at.hook, knftables.FilterPriority+"+10")
-		w.drop(at.chain, crowded, at.rule...)
+		// To count is to walk through what the pod has. A one-way flow stays "new": without the status each packet would.
+		w.rule(at.chain, at.link, "!=", bridge, "accept")
+		w.rule(at.chain, "ct state != new accept")
+		w.rule(at.chain, "ct status & confirmed != 0 accept")
+		full := "@" + fullSet(at.counts)
+		w.drop(at.chain, crowded, at.key, full)
+		w.drop(at.chain, crowded, "add @"+at.counts, "{", at.key, "ct count over", strconv.Itoa(most), "}", "add", full, "{", at.key, "}")
 	}
+}
+
+// dynamic is a set of addresses that packets change.
+func (w writer) dynamic(name string, flags ...knftables.SetFlag) {
+	size, timeout := flowKeys, fullFor
+	set := knftables.Set{
+		Family: w.family, Table: w.table, Name: name, Type: "ipv4_addr", Flags: append(flags, knftables.DynamicFlag), Size: &size,
+	}
+	if len(flags) > 0 {
+		set.Timeout = &timeout
+	}
+	w.tx.Add(&set)
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -159,6 +160,15 @@ func TestDatagramsOfAPodAreBounded(t *testing.T) {
 	flood(t, alpha, 10*mostFlows)
 	if n := crowdedOut(t, c); n < 8*mostFlows || n >= 10*mostFlows {
 		t.Errorf("%d of %d new flows were dropped, beyond %d", n, 10*mostFlows, mostFlows)
+	}
+	// What is beyond is dropped before it is counted, all but one a second: the kernel would remember each.
+	chain := nft(t, "list", "chain", "inet", "gantry_0a1b", "flows_forward")
+	found := regexp.MustCompile(`add @opened .* counter packets (\d+) `).FindStringSubmatch(chain)
+	if found == nil {
+		t.Fatalf("no rule counts:\n%s", chain)
+	}
+	if n, err := strconv.Atoi(found[1]); err != nil || n == 0 || n > mostFlows {
+		t.Errorf("%d packets of a flood were counted, %v", n, err)
 	}
 	fails(t, alpha, "udp4", outsideAddr+":82")
 	works(t, beta, "udp4", outsideAddr+":82")
