@@ -182,6 +182,7 @@ type daemon struct {
 	imported chan struct{} // closed when the archives are loaded; nil: there are none
 	overlays *overlay.Keeper
 	changed  chan struct{} // capacity 1: what the scheduler is told of the host may be another
+	tables   tableWatch
 
 	sweptOnce atomic.Bool // containers that the ledger does not know are gone
 

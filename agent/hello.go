@@ -51,6 +51,7 @@ func (d *daemon) inventory() fleet.Inventory {
 	if d.keeper != nil {
 		inv.Notices = append(inv.Notices, d.keeper.notices(time.Now())...)
 	}
+	inv.Notices = append(inv.Notices, d.tables.notices()...)
 	if d.Notices != nil {
 		inv.Notices = append(inv.Notices, d.Notices()...)
 	}

@@ -60,6 +60,8 @@ var hostSeries = []seen{
 	{"gantry_host_disk_ordered_bytes", "Disk that is ordered for pods on this host.", nil},
 	{"gantry_host_pods", "Pods on the host, by what the process of their order does (waiting, running, ended) and by what is wanted (run, stop, gone).", []string{"status", "goal"}},
 	{"gantry_host_notices", "1 for each notice of the host, 2 when the host takes no new pods because of it.", []string{"code"}},
+	{"gantry_host_table_entries", "Size of a table of the kernel that all pods of the host share; absent while it is not known.", []string{"table"}},
+	{"gantry_host_table_used_entries", "Used of that table; absent while it is not known.", []string{"table"}},
 	{"gantry_host_images", "Images on the host, at most 200.", nil},
 	{"gantry_host_image_disk_bytes", "Size of the file system of the images; absent while it is not known.", nil},
 	{"gantry_host_image_disk_used_bytes", "Used of the file system of the images; images are removed when it is too full.", nil},
@@ -128,6 +130,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	records := s.d.book.Records()
 	inv := s.d.inventory()
 	s.host(gauge, inv)
+	s.tables(gauge)
 	s.ordered(gauge, records)
 	live := s.d.sessions.live
 	live.mu.Lock()
