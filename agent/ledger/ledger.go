@@ -21,7 +21,6 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
 	"gantry/agent/pod"
@@ -75,9 +74,6 @@ func Open(path string) (*Ledger, error) {
 		return nil, fmt.Errorf("open ledger %s: %w", path, err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bbolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("open ledger %s: another agent has it open", path)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("open ledger %s: %w", path, err)
 	}
@@ -110,7 +106,7 @@ func check(path string) error {
 		}
 	}
 	err = boltfile.Read(f, []string{string(bucketPods), string(bucketMeta)}, func(_ string, key, value []byte) error {
-		if _, ok := checked(key, value); !ok {
+		if checked(key, value) == nil {
 			return fmt.Errorf("the checksum of %q is wrong", key)
 		}
 		return nil
@@ -129,13 +125,13 @@ func summed(key, value []byte) []byte {
 	return binary.BigEndian.AppendUint32(bytes.Clone(value), crc32.Update(crc32.Checksum(key, sums), sums, value))
 }
 
-// checked takes a checksum off again, and reports whether it was right.
-func checked(key, value []byte) ([]byte, bool) {
+// checked takes a checksum off again; nil: it was wrong.
+func checked(key, value []byte) []byte {
 	at := len(value) - crc32.Size
 	if at < 0 || !bytes.Equal(summed(key, value[:at]), value) {
-		return nil, false
+		return nil
 	}
-	return value[:at], true
+	return value[:at]
 }
 
 // WhenWritten has f called with the time that each write took, with the wait for the disk. It is called
@@ -165,11 +161,7 @@ func (l *Ledger) load() error {
 		}
 		return pods.ForEach(func(k, v []byte) error {
 			var rec pod.Record
-			data, ok := checked(k, v)
-			if !ok {
-				return fmt.Errorf("pod %s: the checksum of its record is wrong", k)
-			}
-			if err := mode.Unmarshal(data, &rec); err != nil {
+			if err := mode.Unmarshal(checked(k, v), &rec); err != nil {
 				return fmt.Errorf("pod %s: %w", k, err)
 			}
 			if string(rec.Assignment.Pod) != string(k) {
@@ -195,9 +187,9 @@ func (l *Ledger) loadMeta(meta *bbolt.Bucket) error {
 		if text == nil {
 			continue
 		}
-		data, ok := checked(v.key, text)
-		if !ok || len(data) != 8 {
-			return fmt.Errorf("the checksum of the %s is wrong", v.key)
+		data := checked(v.key, text)
+		if len(data) != 8 {
+			return fmt.Errorf("the %s is no number", v.key)
 		}
 		v.to(binary.BigEndian.Uint64(data))
 	}
@@ -205,12 +197,8 @@ func (l *Ledger) loadMeta(meta *bbolt.Bucket) error {
 	if text == nil {
 		return nil
 	}
-	data, ok := checked(keySubnet, text)
-	if !ok {
-		return errors.New("the checksum of the subnet is wrong")
-	}
 	var err error
-	if l.subnet, err = netip.ParsePrefix(string(data)); err != nil {
+	if l.subnet, err = netip.ParsePrefix(string(checked(keySubnet, text))); err != nil {
 		return fmt.Errorf("subnet: %w", err)
 	}
 	return nil
@@ -275,12 +263,13 @@ func (l *Ledger) ForeignDisk() (int64, bool) {
 	return *l.foreign, true
 }
 
-// SetForeignDisk writes down n, how many bytes of the host's disk are not pods'.
+// SetForeignDisk writes down n, how many bytes of the host's disk are not pods'. Below 0 it is 0.
 func (l *Ledger) SetForeignDisk(n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	n = max(n, 0)
 	err := l.write("disk", func(tx *bbolt.Tx) error {
-		return putNumber(tx, keyForeign, uint64(max(n, 0))) //nolint:gosec // not negative
+		return putNumber(tx, keyForeign, uint64(n)) //nolint:gosec // not negative
 	})
 	if err != nil {
 		return fmt.Errorf("write the use of the disk: %w", err)
@@ -348,8 +337,8 @@ func (l *Ledger) change(to uint64, put []pod.Assignment, gone []fleet.PodID, all
 	}
 	next := make([]pod.Record, 0, len(put)+len(gone))
 	for _, a := range put {
-		rec, known := l.records[a.Pod]
-		if known && (a.Incarnation < rec.Assignment.Incarnation || a.Generation < rec.Assignment.Generation) {
+		rec := l.records[a.Pod]
+		if a.Incarnation < rec.Assignment.Incarnation || a.Generation < rec.Assignment.Generation {
 			continue // an order that was overtaken
 		}
 		rec.Assignment, rec.Orphan, rec.KeepLog = a, false, false
@@ -454,7 +443,7 @@ func (l *Ledger) update(what string, id fleet.PodID, f func(*pod.Record) bool) e
 func (l *Ledger) Forget(id fleet.PodID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if rec, ok := l.records[id]; !ok || !rec.Orphan {
+	if !l.records[id].Orphan {
 		return nil
 	}
 	err := l.write("forget", func(tx *bbolt.Tx) error { return tx.Bucket(bucketPods).Delete([]byte(id)) })

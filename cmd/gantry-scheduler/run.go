@@ -56,7 +56,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	known, seen := &acquaintances{}, newMetrics()
-	ports, err := c.listen(certs, known, log) //nolint:contextcheck // closing ends the listeners
+	ports, err := c.listen(ctx, certs, known, log)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (p ports) close() error {
 	return p.mux.Close()
 }
 
-func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger) (_ ports, err error) {
+func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *acquaintances, log *slog.Logger) (_ ports, err error) {
 	if c.LinkListen, err = linkListen(c.DataDir, c.LinkListen, c.Address, log); err != nil {
 		return ports{}, err
 	}
@@ -148,11 +148,11 @@ func (c *runCmd) listen(certs *pki.Store, known *acquaintances, log *slog.Logger
 	if err != nil {
 		return ports{}, fmt.Errorf("API address: %w", err)
 	}
-	ln, err := net.Listen("tcp", c.LinkListen)
+	ln, err := link.Listen(ctx, c.LinkListen)
 	if err != nil {
 		return ports{}, errors.Join(fmt.Errorf("link address: %w", err), api.Close())
 	}
-	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: log, Refuse: known.refuse})
+	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: log, Refuse: known.refuse}) //nolint:contextcheck // closing ends the listeners
 	if err != nil {
 		return ports{}, errors.Join(err, ln.Close(), api.Close())
 	}

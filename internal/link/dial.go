@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -94,8 +95,5 @@ func breakUnconfirmed(_, _ string, raw syscall.RawConn) error {
 	ctl := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(peerUnconfirmed/time.Millisecond))
 	})
-	if ctl != nil {
-		return ctl
-	}
-	return err
+	return errors.Join(ctl, err)
 }

@@ -50,7 +50,7 @@ type Mux struct {
 	wg     sync.WaitGroup
 }
 
-// NewMux takes over ln and accepts from it until Close, with the configuration of ServerTLS. On an error ln stays with the caller.
+// NewMux takes over ln, which Listen made, and accepts from it until Close, with the configuration of ServerTLS. On an error ln stays with the caller.
 func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 	tlsConfig, err := serverTLS(store, config.Refuse)
 	if err != nil {
@@ -65,7 +65,6 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 	if config.MaxStrangers <= 0 {
 		config.MaxStrangers = defaultMaxStrangers
 	}
-	thinListener(ln)
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Mux{
 		ln:     ln,

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"gantry/internal/pki"
+	"gantry/internal/share"
 )
 
 func newHealthServer() *health.Server { return health.NewServer() }
@@ -440,8 +441,10 @@ func TestMuxHTTP(t *testing.T) {
 		for name, dial := range map[string]func(context.Context, *pki.Store, string) (net.Conn, error){"http": DialHTTP, "raft": DialRaft} {
 			conn, err := dial(ctx, store, p.addr)
 			if err == nil {
-				if who, idErr := ConnIdentity(conn); idErr != nil || who != schedulerID {
-					t.Errorf("%s: at the other end is %v, %v", name, who, idErr)
+				for _, c := range []net.Conn{conn, share.NewConn(conn)} {
+					if who, idErr := ConnIdentity(c); idErr != nil || who != schedulerID {
+						t.Errorf("%s: at the other end is %v, %v", name, who, idErr)
+					}
 				}
 				err = echo(t, conn)
 				_ = conn.Close()

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -49,10 +50,7 @@ func ThinSocket(raw syscall.RawConn, unconfirmed time.Duration) error {
 			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unconfirmed/time.Millisecond))
 		}
 	})
-	if ctl != nil {
-		return ctl
-	}
-	return err
+	return errors.Join(ctl, err)
 }
 
 // ThinServerCredentials is ServerCredentials for a server that applies Thin to each connection.
@@ -82,11 +80,10 @@ func DialThin(ctx context.Context, addr string, unconfirmed time.Duration) (net.
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// thinListener has the connections that ln accepts be thin from their first packet on.
-func thinListener(ln net.Listener) {
-	if tcp, ok := ln.(*net.TCPListener); ok {
-		if raw, err := tcp.SyscallConn(); err == nil {
-			_ = ThinSocket(raw, 0)
-		}
-	}
+// Listen listens on an address for connections that are Thin from their first packet on. Without more said Go listens for MPTCP, of
+// which the kernel takes none of these options.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	conf := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return ThinSocket(raw, 0) }}
+	conf.SetMultipathTCP(false)
+	return conf.Listen(ctx, "tcp", addr)
 }

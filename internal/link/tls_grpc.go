@@ -78,14 +78,10 @@ func (doneHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthI
 		_ = conn.Close()
 		return nil, nil, errors.New("connection without a TLS handshake")
 	}
-	info := credentials.TLSInfo{
+	return conn, credentials.TLSInfo{
 		State:          tlsConn.ConnectionState(),
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-	}
-	if peers := info.State.PeerCertificates; len(peers) > 0 && len(peers[0].URIs) == 1 {
-		info.SPIFFEID = peers[0].URIs[0]
-	}
-	return conn, info, nil
+	}, nil
 }
 
 func (doneHandshake) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {

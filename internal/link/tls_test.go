@@ -7,9 +7,12 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"gantry/internal/pki"
 )
@@ -211,6 +215,7 @@ func TestServerVerifiesClient(t *testing.T) {
 	host, scheduler := certWith(t, ca, hostID, now), certWith(t, ca, schedulerID, now)
 	expired, foreign := certWith(t, ca, hostID, past), certWith(t, twin, hostID, now, ca.Cert())
 	foreignPeer := certWith(t, twin, schedulerID, now, twin.Cert())
+	nameless := signed(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	tests := []struct {
 		name   string
 		cert   *tls.Certificate
@@ -228,6 +233,7 @@ func TestServerVerifiesClient(t *testing.T) {
 		{"expired host", &expired, []string{ALPNGRPC}, 0, false},
 		{"host of another CA", &foreign, []string{ALPNGRPC}, 0, false},
 		{"TLS 1.2", &host, []string{ALPNGRPC}, tls.VersionTLS12, false},
+		{"a certificate without a name", &nameless, []string{ALPNGRPC}, 0, false},
 		{"no protocol", &host, nil, 0, false},
 		{"HTTP/1.1", &host, []string{"http/1.1"}, 0, false},
 		{"unknown protocol", &scheduler, []string{"other"}, 0, false},
@@ -305,8 +311,93 @@ func TestServerCredentialsRefuseUnprotectedConnection(t *testing.T) {
 }
 
 func TestPeerIdentityWithoutPeer(t *testing.T) {
-	if _, err := PeerIdentity(context.Background()); !errors.Is(err, ErrNoIdentity) {
-		t.Errorf("error %v", err)
+	for name, ctx := range map[string]context.Context{
+		"no call": t.Context(), "no TLS": peer.NewContext(t.Context(), &peer.Peer{}),
+	} {
+		if _, err := PeerIdentity(ctx); !errors.Is(err, ErrNoIdentity) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	if _, err := ConnIdentity(near); !errors.Is(err, ErrNoIdentity) {
+		t.Errorf("a connection without TLS: %v", err)
+	}
+	if _, _, err := ServerCredentials().ServerHandshake(tls.Server(near, &tls.Config{})); err == nil {
+		t.Error("a handshake that was not made was taken")
+	}
+}
+
+// signed makes a certificate with a CA's own key that the CA would not.
+func signed(t *testing.T, ca *pki.CA, template *x509.Certificate) tls.Certificate {
+	t.Helper()
+	text, err := ca.EncodeKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	caKey, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(7), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, public := ca.Cert(), any(&key.PublicKey)
+	if template.IsCA { // it signs itself with the CA's key
+		parent, public = template, ca.Cert().PublicKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// TestWhatIsToBeTrustedHasTheSchedulersOwnCA by its key and by its cluster.
+func TestWhatIsToBeTrustedHasTheSchedulersOwnCA(t *testing.T) {
+	ca := newCA(t)
+	join := JoinClientTLS(pki.NewJoinToken(ca.Digest()))
+	join.ca.Store(ca.Cert())
+	for _, raw := range [][][]byte{nil, {ca.Cert().Raw}} {
+		if trust, err := join.Trusted(raw); err != nil || len(trust) != 1 || !trust[0].Equal(ca.Cert()) {
+			t.Errorf("%d named: %d, %v", len(raw), len(trust), err)
+		}
+	}
+	other := signed(t, ca, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, URIs: []*url.URL{{Scheme: "spiffe", Host: "cluster-2"}},
+	})
+	if _, err := join.Trusted(other.Certificate); err == nil || !strings.Contains(err.Error(), "own CA is none of those") {
+		t.Errorf("the same key for another cluster: %v", err)
+	}
+}
+
+func TestOtherProtocolsAreNotDialled(t *testing.T) {
+	checkLeaks(t)
+	ca := newCA(t)
+	server := &tls.Config{Certificates: []tls.Certificate{certWith(t, ca, schedulerID, time.Now(), ca.Cert())}} // names no protocol
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ended := make(chan error, 1)
+	go func() {
+		conn, err := ln.Accept()
+		if err == nil {
+			_, _ = io.Copy(io.Discard, conn)
+			err = conn.Close()
+		}
+		ended <- err
+	}()
+	if _, err := DialHTTP(testContext(t), newStore(t, ca, schedulerID), ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "it does not speak gantry-http") {
+		t.Errorf("%v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io/fs"
 	"math"
@@ -102,19 +103,45 @@ func TestParseCARefuses(t *testing.T) {
 	otherKey, _ := other.EncodeKey()
 	cert := EncodeCert(ca.Cert())
 	leaf := EncodeCert(issue(t, ca, Identity{RoleHost, "h"}, LeafTTL, testNow))
-	tests := map[string]struct{ cert, key []byte }{
-		"key of another CA":   {cert, otherKey},
-		"leaf instead of CA":  {leaf, keyPEM},
-		"swapped":             {keyPEM, cert},
-		"empty":               {nil, nil},
-		"two certificates":    {append(append([]byte{}, cert...), cert...), keyPEM},
-		"text after the key":  {cert, append(append([]byte{}, keyPEM...), "x"...)},
-		"truncated":           {cert[:len(cert)/2], keyPEM},
-		"key of another kind": {cert, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")},
+	pkcs8 := func(key any) []byte {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: pemPrivateKey, Bytes: der})
+	}
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := ca.Bridge(nextCA(t, ca)) // a CA of the cluster that another one signed
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		cert, key []byte
+		says      string
+	}{
+		"key of another CA":   {cert, otherKey, "does not belong"},
+		"leaf instead of CA":  {leaf, keyPEM, "not the CA of a cluster"},
+		"signed by another":   {EncodeCert(below), keyPEM, "CA certificate: "},
+		"swapped":             {keyPEM, cert, `CA certificate: not exactly one PEM block "CERTIFICATE"`},
+		"no key":              {cert, cert, `CA key: not exactly one PEM block "PRIVATE KEY"`},
+		"empty":               {nil, nil, "not exactly one PEM block"},
+		"two certificates":    {append(append([]byte{}, cert...), cert...), keyPEM, "not exactly one PEM block"},
+		"text after the key":  {cert, append(append([]byte{}, keyPEM...), "x"...), "not exactly one PEM block"},
+		"truncated":           {cert[:len(cert)/2], keyPEM, "not exactly one PEM block"},
+		"key of another kind": {cert, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), "PKCS #8"},
+		"P-384 key":           {cert, pkcs8(p384), "not a P-256 key"},
+		"Ed25519 key":         {cert, pkcs8(edwards), "not a P-256 key"},
 	}
 	for name, tt := range tests {
-		if _, err := ParseCA(tt.cert, tt.key); err == nil {
-			t.Errorf("%s: accepted", name)
+		if _, err := ParseCA(tt.cert, tt.key); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want %q in it", name, err, tt.says)
 		}
 	}
 }
@@ -234,35 +261,116 @@ func TestIssueRefuses(t *testing.T) {
 	forged[len(forged)-1] ^= 1
 	host := Identity{RoleHost, "h"}
 	tests := map[string]struct {
-		csr []byte
-		id  Identity
-		ttl time.Duration
-		now time.Time
+		csr  []byte
+		id   Identity
+		ttl  time.Duration
+		now  time.Time
+		says string
 	}{
-		"RSA key":           {newCSR(t, rsaKey, &x509.CertificateRequest{}), host, LeafTTL, testNow},
-		"P-384 key":         {newCSR(t, p384, &x509.CertificateRequest{}), host, LeafTTL, testNow},
-		"broken signature":  {forged, host, LeafTTL, testNow},
-		"no request":        {nil, host, LeafTTL, testNow},
-		"too large":         {make([]byte, maxCSR+1), host, LeafTTL, testNow},
-		"unknown role":      {good, Identity{"root", "h"}, LeafTTL, testNow},
-		"no id":             {good, Identity{RoleHost, ""}, LeafTTL, testNow},
-		"id with a slash":   {good, Identity{RoleHost, "a/b"}, LeafTTL, testNow},
-		"id of dots":        {good, Identity{RoleHost, ".."}, LeafTTL, testNow},
-		"long id":           {good, Identity{RoleHost, strings.Repeat("a", 129)}, LeafTTL, testNow},
-		"no life":           {good, host, 0, testNow},
-		"CA has ended":      {good, host, LeafTTL, ca.Cert().NotAfter},
-		"CA has not begun":  {good, host, LeafTTL, ca.Cert().NotBefore.Add(-time.Second)},
-		"certificate as is": {ca.Cert().Raw, host, LeafTTL, testNow},
+		"RSA key":           {newCSR(t, rsaKey, &x509.CertificateRequest{}), host, LeafTTL, testNow, "must be P-256 or Ed25519"},
+		"P-384 key":         {newCSR(t, p384, &x509.CertificateRequest{}), host, LeafTTL, testNow, "must be P-256 or Ed25519"},
+		"broken signature":  {forged, host, LeafTTL, testNow, "certificate request: "},
+		"no request":        {nil, host, LeafTTL, testNow, "parse certificate request"},
+		"too large":         {sizedCSR(t, maxCSR+1), host, LeafTTL, testNow, "larger than 8192 bytes"},
+		"unknown role":      {good, Identity{"root", "h"}, LeafTTL, testNow, "unknown role"},
+		"no id":             {good, Identity{RoleHost, ""}, LeafTTL, testNow, "id must be"},
+		"id with a slash":   {good, Identity{RoleHost, "a/b"}, LeafTTL, testNow, "id must be"},
+		"id of dots":        {good, Identity{RoleHost, ".."}, LeafTTL, testNow, "id must be"},
+		"long id":           {good, Identity{RoleHost, strings.Repeat("a", 129)}, LeafTTL, testNow, "id must be"},
+		"no life":           {good, host, 0, testNow, "life must be positive"},
+		"CA has ended":      {good, host, LeafTTL, ca.Cert().NotAfter, "not valid now"},
+		"CA has not begun":  {good, host, LeafTTL, ca.Cert().NotBefore.Add(-time.Second), "not valid now"},
+		"certificate as is": {ca.Cert().Raw, host, LeafTTL, testNow, "parse certificate request"},
 	}
 	for name, tt := range tests {
-		if _, err := ca.Issue(tt.csr, tt.id, tt.ttl, tt.now); err == nil {
-			t.Errorf("%s: accepted", name)
+		if _, err := ca.Issue(tt.csr, tt.id, tt.ttl, tt.now); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want %q in it", name, err, tt.says)
 		}
 	}
 }
 
+// sizedCSR returns a good request of a number of bytes.
+func sizedCSR(t *testing.T, size int) []byte {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader) // its signatures are of one length
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: []int{1, 2, 3, 4}, Value: make([]byte, size-200)}}}
+	csr := newCSR(t, key, template)
+	template.ExtraExtensions[0].Value = make([]byte, size-200+size-len(csr))
+	if csr = newCSR(t, key, template); len(csr) != size {
+		t.Fatalf("a request of %d bytes, not %d", len(csr), size)
+	}
+	return csr
+}
+
+func TestBoundsThemselvesAreTaken(t *testing.T) {
+	longest := strings.Repeat("a", maxClusterID-6) + "b.c_-d"
+	ca := newTestCA(t, longest)
+	id := Identity{RoleHost, strings.Repeat("a", maxNodeID)}
+	if _, err := ca.Issue(sizedCSR(t, maxCSR), id, 1, ca.Cert().NotBefore); err != nil {
+		t.Error(err)
+	}
+	path := filepath.Join(t.TempDir(), "largest")
+	if err := os.WriteFile(path, make([]byte, maxFile), keyMode); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := ReadSecretFile(path); err != nil || len(data) != maxFile {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+func TestClusterIDRefuses(t *testing.T) {
+	uri := func(text string) []*url.URL {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*url.URL{u}
+	}
+	for name, tt := range map[string]struct {
+		cert *x509.Certificate
+		says string
+	}{
+		"none":           {nil, "not the CA of a cluster"},
+		"no constraints": {&x509.Certificate{IsCA: true, URIs: uri("spiffe://c")}, "not the CA of a cluster"},
+		"no CA":          {&x509.Certificate{BasicConstraintsValid: true, URIs: uri("spiffe://c")}, "not the CA of a cluster"},
+		"no name":        {&x509.Certificate{BasicConstraintsValid: true, IsCA: true}, "not the CA of a cluster"},
+		"two names": {
+			&x509.Certificate{BasicConstraintsValid: true, IsCA: true, URIs: append(uri("spiffe://c"), uri("spiffe://d")...)},
+			"not the CA of a cluster",
+		},
+		"capitals":    {&x509.Certificate{BasicConstraintsValid: true, IsCA: true, URIs: uri("spiffe://C")}, "no valid trust domain"},
+		"a path":      {&x509.Certificate{BasicConstraintsValid: true, IsCA: true, URIs: uri("spiffe://c/host/h")}, "no valid trust domain"},
+		"other kinds": {&x509.Certificate{BasicConstraintsValid: true, IsCA: true, URIs: uri("https://c")}, "no valid trust domain"},
+	} {
+		if got, err := ClusterID(tt.cert); got != "" || !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %q, %v; want %q in it", name, got, err, tt.says)
+		}
+	}
+}
+
+// issueAs signs a certificate with any names.
+func issueAs(t *testing.T, ca *CA, uris ...string) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: newSerial(), NotBefore: testNow, NotAfter: testNow.Add(time.Hour)}
+	for _, text := range uris {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, u)
+	}
+	leaf, err := sign(template, ca.cert, &p256(t).PublicKey, ca.key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf
+}
+
 func TestIdentityFromCert(t *testing.T) {
-	ca, key := newTestCA(t, "c1"), p256(t)
+	ca := newTestCA(t, "c1")
 	tests := []struct {
 		name string
 		uris []string
@@ -288,19 +396,7 @@ func TestIdentityFromCert(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			template := &x509.Certificate{SerialNumber: newSerial(), NotBefore: testNow, NotAfter: testNow.Add(time.Hour)}
-			for _, text := range tt.uris {
-				u, err := url.Parse(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				template.URIs = append(template.URIs, u)
-			}
-			leaf, err := sign(template, ca.cert, &key.PublicKey, ca.key())
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := IdentityFromCert(leaf, ca.Cert())
+			got, err := IdentityFromCert(issueAs(t, ca, tt.uris...), ca.Cert())
 			if got != tt.want || (err == nil) != (tt.want != Identity{}) {
 				t.Errorf("got %v, %v; want %v", got, err, tt.want)
 			}
@@ -335,11 +431,15 @@ func TestVerifyScheduler(t *testing.T) {
 		{"another cluster", scheduler, newTestCA(t, "c2"), testNow, false},
 		{"host", issue(t, ca, Identity{RoleHost, "h"}, time.Hour, testNow), ca, testNow, false},
 		{"the CA itself", ca.Cert(), ca, testNow, false},
+		{"a name of no role", issueAs(t, ca, "spiffe://c1/admin/s"), ca, testNow, false},
 	}
 	for _, tt := range tests {
 		if err := VerifyScheduler(tt.leaf, tt.ca.Cert(), tt.now); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+	}
+	if err := VerifyScheduler(issueAs(t, ca, "spiffe://c1/admin/s"), ca.Cert(), testNow); err == nil || !strings.Contains(err.Error(), "unknown role") {
+		t.Errorf("a name of no role: %v", err)
 	}
 }
 

@@ -89,11 +89,14 @@ func ReadSecretFile(path string) ([]byte, error) {
 	if perm := info.Mode().Perm(); perm&^keyMode != 0 {
 		return nil, fmt.Errorf("%s has mode %#o; it holds a secret and must have mode 0600", path, perm)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() != 0 && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && foreign(int(st.Uid), os.Geteuid()) {
 		return nil, fmt.Errorf("%s belongs to another user", path)
 	}
 	return readLimited(f)
 }
+
+// foreign reports whether a user may not take a file of that owner for his own secret. Root may take any, and everybody root's.
+func foreign(owner, user int) bool { return user != 0 && owner != 0 && owner != user }
 
 func readPublicFile(path string) ([]byte, error) {
 	f, err := os.Open(path)

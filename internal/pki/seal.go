@@ -66,7 +66,7 @@ func WriteSealKeyFile(path string, text []byte) error {
 		return fmt.Errorf("write seal key: %w", err)
 	}
 	text = sealText(key)
-	if old, err := ReadSecretFile(path); err == nil && subtle.ConstantTimeCompare(old, text) == 1 {
+	if old, _ := ReadSecretFile(path); subtle.ConstantTimeCompare(old, text) == 1 {
 		return nil
 	}
 	return createSealKey(path, text)

@@ -80,8 +80,13 @@ func TestOpenRefusesTampering(t *testing.T) {
 	if _, err := s.Open("registry", sealed); !errors.Is(err, ErrSealed) {
 		t.Errorf("other purpose: %v", err)
 	}
-	if _, err := newTestSealer(t).Open("env", sealed); !errors.Is(err, ErrSealKey) {
+	other := newTestSealer(t)
+	if _, err := other.Open("env", sealed); !errors.Is(err, ErrSealKey) {
 		t.Errorf("other key: %v", err)
+	}
+	sealed[0]++ // what follows a version that nobody knows says nothing
+	if _, err := other.Open("env", sealed); !errors.Is(err, ErrSealed) {
+		t.Errorf("other version: %v", err)
 	}
 }
 
@@ -163,9 +168,23 @@ func TestLoadSealerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, path := range paths {
-		if _, err := LoadSealer(path); err == nil {
-			t.Errorf("%s: accepted", name)
+	for name, says := range map[string]string{
+		"missing": "no such file", "folder": "not a regular file", "fifo": "not a regular file", "empty": "not a seal key file",
+		"short": "not a seal key file", "no prefix": "not a seal key file", "huge": "larger than",
+	} {
+		if _, err := LoadSealer(paths[name]); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want %q in it", name, err, says)
+		}
+	}
+}
+
+func TestASecretOfAnotherUserIsForeign(t *testing.T) {
+	for _, tt := range []struct {
+		owner, user int
+		want        bool
+	}{{5, 5, false}, {0, 5, false}, {5, 0, false}, {6, 5, true}} {
+		if got := foreign(tt.owner, tt.user); got != tt.want {
+			t.Errorf("a file of %d is foreign to %d: %v", tt.owner, tt.user, got)
 		}
 	}
 }

@@ -174,15 +174,18 @@ func TestInstallRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, pair := range map[string][2]*x509.Certificate{
-		"no leaf":         {nil, ca.Cert()},
-		"no CA":           {before, nil},
-		"another key":     {issue(t, ca, testHost, LeafTTL, testNow), ca.Cert()},
-		"another CA":      {foreign, ca.Cert()},
-		"another cluster": {strange, stranger.Cert()},
+	for name, tt := range map[string]struct {
+		leaf, ca *x509.Certificate
+		says     string
+	}{
+		"no leaf":         {nil, ca.Cert(), "there is none"},
+		"no CA":           {before, nil, "not the CA of a cluster"},
+		"another key":     {issue(t, ca, testHost, LeafTTL, testNow), ca.Cert(), "for another key"},
+		"another CA":      {foreign, ca.Cert(), "not from this CA"},
+		"another cluster": {strange, stranger.Cert(), "another cluster"},
 	} {
-		if err := s.Install(pair[0], pair[1]); err == nil {
-			t.Errorf("%s: installed", name)
+		if err := s.Install(tt.leaf, tt.ca); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want %q in it", name, err, tt.says)
 		}
 	}
 	if !served(t, s).Equal(before) || !served(t, openStore(t, dir)).Equal(before) {
@@ -203,6 +206,10 @@ func TestOpenStoreRefuses(t *testing.T) {
 		{"no CA", func(_ *testing.T, dir string) error { return os.Remove(filepath.Join(dir, caFile)) }, "ca.crt"},
 		{"certificate of another key", func(_ *testing.T, dir string) error {
 			return os.WriteFile(filepath.Join(dir, certFile), EncodeCert(foreign), certMode)
+		}, "no key"},
+		{"certificate of another key, a key waits", func(_ *testing.T, dir string) error {
+			_, err := openStore(t, dir).Request()
+			return errors.Join(err, os.WriteFile(filepath.Join(dir, certFile), EncodeCert(foreign), certMode))
 		}, "no key"},
 		{"CA of another cluster", func(t *testing.T, dir string) error {
 			return os.WriteFile(filepath.Join(dir, caFile), EncodeCert(newTestCA(t, "c").Cert()), certMode)

@@ -55,21 +55,22 @@ func TestHashMatchesRefuses(t *testing.T) {
 
 func TestParseJoinTokenRefuses(t *testing.T) {
 	text := NewJoinToken(Digest{9}).Text()
-	tests := map[string]string{
-		"empty":            "",
-		"prefix only":      "gj1_",
-		"other version":    "gj2_" + text[4:],
-		"truncated":        text[:len(text)-1],
-		"longer":           text + "A",
-		"standard base64":  text[:50] + "+" + text[51:],
-		"line break":       text[:50] + "\n" + text[51:],
-		"id of capitals":   text[:47] + strings.Repeat("R", 20) + text[67:],
-		"another language": text[:50] + "é" + text[52:],
-	}
-	for name, bad := range tests {
-		_, err := ParseJoinToken(bad)
-		if !errors.Is(err, ErrToken) {
-			t.Errorf("%s: %v", name, err)
+	const length, inside, id = "begins with gj1_ and has 108 characters", "a character does not belong", "its id is malformed"
+	for name, tt := range map[string]struct{ bad, says string }{
+		"empty":            {"", length},
+		"prefix only":      {"gj1_", length},
+		"other version":    {"gj2_" + text[4:], length},
+		"truncated":        {text[:len(text)-1], length},
+		"four shorter":     {text[:len(text)-4], length},
+		"longer":           {text + "A", length},
+		"standard base64":  {text[:50] + "+" + text[51:], inside},
+		"line break":       {text[:50] + "\n" + text[51:], inside},
+		"id of capitals":   {text[:47] + strings.Repeat("R", 20) + text[67:], id},
+		"another language": {text[:50] + "é" + text[52:], inside},
+	} {
+		_, err := ParseJoinToken(tt.bad)
+		if !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want %q in it", name, err, tt.says)
 		} else if strings.Contains(err.Error(), text[60:]) {
 			t.Errorf("%s: the error holds the token", name)
 		}
@@ -77,8 +78,11 @@ func TestParseJoinTokenRefuses(t *testing.T) {
 }
 
 func TestTextOfUnmadeTokenIsEmpty(t *testing.T) {
-	if got := (JoinToken{ID: "abcdefghijklmn"}).Text(); got != "" {
-		t.Errorf("Text = %q", got)
+	made := NewJoinToken(Digest{})
+	for _, token := range []JoinToken{{ID: made.ID}, {ID: "short", Secret: made.Secret}, {Secret: made.Secret}} {
+		if got := token.Text(); got != "" {
+			t.Errorf("Text = %q", got)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package pki
 
 import (
 	"bytes"
-	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -127,11 +126,7 @@ func (ca *CA) Bridge(next *CA) (*x509.Certificate, error) {
 	template := *next.cert
 	template.SerialNumber = newSerial()
 	template.NotBefore, template.NotAfter = later(ca.cert.NotBefore, next.cert.NotBefore), earlier(ca.cert.NotAfter, next.cert.NotAfter)
-	public, ok := next.cert.PublicKey.(*ecdsa.PublicKey)
-	if !ok {
-		return nil, errors.New("the key of the next CA is of another kind")
-	}
-	bridge, err := sign(&template, ca.cert, public, ca.key())
+	bridge, err := sign(&template, ca.cert, next.cert.PublicKey, ca.key())
 	if err != nil {
 		return nil, fmt.Errorf("sign the bridge between two CAs: %w", err)
 	}

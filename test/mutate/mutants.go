@@ -28,13 +28,13 @@ const switches = `package %s
 import (
 	mutateOS "os"
 	mutateConv "strconv"
-	mutateSync "sync"
+	mutateAtomic "sync/atomic"
 )
 
 var (
 	mutateNow, mutateSet = mutateEnv()
 	mutateList           = mutateOS.Getenv("GANTRY_MUTANT_LIST")
-	mutateSeen           mutateSync.Map
+	mutateSeen           [%d]mutateAtomic.Bool
 )
 
 func mutateEnv() (int, bool) {
@@ -46,7 +46,7 @@ func mutateOn(n int) bool {
 	if mutateList == "" {
 		return mutateSet && n == mutateNow
 	}
-	if _, seen := mutateSeen.LoadOrStore(n, true); !seen {
+	if !mutateSeen[n].Swap(true) {
 		if f, err := mutateOS.OpenFile(mutateList, mutateOS.O_WRONLY|mutateOS.O_APPEND|mutateOS.O_CREATE, 0o666); err == nil {
 			f.WriteString(mutateConv.Itoa(n) + "\n")
 			f.Close()
@@ -114,8 +114,12 @@ func (m *mutator) function(kind *ast.FuncType, body *ast.BlockStmt) {
 			}
 		case *ast.ReturnStmt:
 			m.returned(n)
-		case *ast.ExprStmt:
-			m.dropped(n)
+		case *ast.BlockStmt:
+			m.statements(n.List)
+		case *ast.CaseClause:
+			m.statements(n.Body)
+		case *ast.CommClause:
+			m.statements(n.Body)
 		}
 		return true
 	})
@@ -202,14 +206,20 @@ var (
 	made = regexp.MustCompile(`^(fmt\.Errorf|errors\.New|status\.Errorf?|fleet\.[A-Z]\w*)\(`)
 )
 
-// dropped leaves a call out that stands as a statement.
-func (m *mutator) dropped(s *ast.ExprStmt) {
-	call, ok := s.X.(*ast.CallExpr)
-	if !ok || unheard.MatchString(m.text(call.Fun)+"(") {
-		return
+// statements leaves each call out that stands as a statement in a list.
+func (m *mutator) statements(list []ast.Stmt) {
+	for _, s := range list {
+		e, ok := s.(*ast.ExprStmt)
+		if !ok {
+			continue
+		}
+		call, ok := e.X.(*ast.CallExpr)
+		if !ok || unheard.MatchString(m.text(call.Fun)+"(") {
+			continue
+		}
+		n := m.add(s, "%s: left out", false)
+		m.wrap(s, fmt.Sprintf("if !mutateOn(%d) { ", n), " }")
 	}
-	n := m.add(s, "%s: left out", false)
-	m.wrap(s, fmt.Sprintf("if !mutateOn(%d) { ", n), " }")
 }
 
 // add notes a mutant and returns its number.
