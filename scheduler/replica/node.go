@@ -226,10 +226,11 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	conf.NoSnapshotRestoreOnStart = stateIsNewer
 	n.size.found(n.logs.found, n.logs.sizes, snaps.newest)
 	snaps.made = n.size.snapshotted
-	watched := &watchedLog{store: n.logs, watch: n.watch, size: n.size, wrote: n.cfg.Wrote}
+	var logs Log = n.logs
 	if n.cfg.WrapLog != nil {
-		watched.store = n.cfg.WrapLog(n.logs)
+		logs = n.cfg.WrapLog(n.logs)
 	}
+	watched := &watchedLog{store: &tailLog{Log: logs}, watch: n.watch, size: n.size, wrote: n.cfg.Wrote}
 	cache, err := raft.NewLogCache(logCache, watched)
 	if err != nil {
 		return nil, err
