@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // Account owns pods and keys; nothing of one account is visible to another.
 type Account struct {
@@ -140,4 +143,14 @@ type JoinToken struct {
 	Role     TokenRole `cbor:"6,keyasint,omitempty"`
 	NonVoter bool      `cbor:"7,keyasint,omitempty"` // of schedulers: never gets a vote by itself
 	Replaces MemberID  `cbor:"8,keyasint,omitempty"` // of schedulers: the member that goes once the new one votes
+
+	// A token that was used is kept until it expires, so that who lost the answer can ask again: Request identifies what was asked
+	// for (pki.RequestID), Joined is the host or member that came of it.
+	Request []byte `cbor:"9,keyasint,omitempty"`
+	Joined  string `cbor:"10,keyasint,omitempty"`
+}
+
+// Answers reports whether a token is good for a request: it is unused, or was used for this one.
+func (k *JoinToken) Answers(request []byte) bool {
+	return k.Joined == "" || bytes.Equal(k.Request, request)
 }

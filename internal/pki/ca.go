@@ -262,6 +262,21 @@ func onePEM(data []byte, kind string) ([]byte, error) {
 	return block.Bytes, nil
 }
 
+// RequestID identifies what a node that joins asks for: a certificate for its key, being what it says of itself. The same request made
+// again, which only the holder of the key can use the answer to, has the same id. It fails for a request that Issue would refuse.
+func RequestID(csrDER []byte, says string) ([]byte, error) {
+	key, err := requestKey(csrDER)
+	if err != nil {
+		return nil, err
+	}
+	public, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	sum := sha256.Sum256(append(public, says...))
+	return sum[:], nil
+}
+
 func requestKey(csrDER []byte) (any, error) {
 	if len(csrDER) > maxCSR {
 		return nil, fmt.Errorf("certificate request is larger than %d bytes", maxCSR)

@@ -16,7 +16,8 @@ import (
 
 const maxHostName = 253
 
-// Join implements link.JoinServer: the token is burnt in the same command that creates the host.
+// Join implements link.JoinServer: the token is burnt in the same command that creates the host. Who did not hear the answer may ask the
+// same again until the token expires, and is the same host.
 func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
 	token, err := pki.ParseJoinToken(in.GetToken())
 	if err != nil {
@@ -31,9 +32,27 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	if !s.Node.IsLeader() {
 		return nil, s.notLeader(ctx)
 	}
+	request, err := pki.RequestID(in.GetCsr(), in.GetMachineId())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+	}
 	now := time.Now()
 	// Whoever reaches the port gets this far: a look at the state is all that a guess may cost.
-	if err := s.mayJoin(ctx, token, in.GetMachineId(), now); err != nil {
+	id, err := s.mayJoin(ctx, token, request, in.GetMachineId(), now)
+	if err == nil && id == "" {
+		id = fleet.HostID(fleet.NewID())
+		hash := pki.Hash(token.Secret)
+		err = s.proposeJoin(ctx, state.JoinHost{Token: token.ID, Hash: hash[:], Request: request, At: now, Host: fleet.Host{
+			ID: id, Name: in.GetName(), MachineID: in.GetMachineId(), Hardware: in.GetHardware(), JoinedAt: now,
+		}})
+		if fleet.CodeOf(err) == fleet.CodeUnauthorized { // the same request may have come twice at once
+			id, err = s.mayJoin(ctx, token, request, in.GetMachineId(), now)
+		}
+	}
+	if err == nil && id == "" {
+		err = fleet.Unavailable("the join was not committed", nil)
+	}
+	if err != nil {
 		s.Log.Warn("a join was refused", "name", in.GetName(), "err", err)
 		return nil, grpcError(err)
 	}
@@ -42,54 +61,55 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 		s.Log.Error("open the CA", "err", err)
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	host := fleet.Host{ID: fleet.HostID(fleet.NewID()), Name: in.GetName(), MachineID: in.GetMachineId(), Hardware: in.GetHardware(), JoinedAt: now}
-	// The certificate is made first: a request that cannot be signed must not burn the token.
-	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: string(host.ID)}, s.CertLife, now)
+	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: string(id)}, s.CertLife, now)
 	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+		return nil, status.Error(codes.Internal, "internal error")
 	}
-	hash := pki.Hash(token.Secret)
-	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
-	defer cancel()
-	err = s.propose(ctx, state.JoinHost{Token: fleet.TokenID(token.ID), Hash: hash[:], Host: host, At: now})
-	if err != nil {
-		s.Log.Warn("a join was refused", "name", in.GetName(), "err", err)
-		return nil, grpcError(err)
-	}
-	s.Log.Info("host joined", "host", host.ID, "name", host.Name)
+	s.Log.Info("host joined", "host", id, "name", in.GetName())
 	s.learnMembers()
 	return &link.JoinResponse{
-		HostId: string(host.ID), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), Schedulers: *s.members.Load(),
+		HostId: string(id), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), Schedulers: *s.members.Load(),
 		Cas: s.trust.Load().cas,
 	}, nil
 }
 
+func (s *Server) proposeJoin(ctx context.Context, cmd state.JoinHost) error {
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	return s.propose(ctx, cmd)
+}
+
 // mayJoin refuses a token that is unknown, burnt, expired or forged, which the state machine checks again when it burns it, and
 // a machine with the id of a host that has a session now, whatever their hardware: clones of a virtual machine may share that, too.
-func (s *Server) mayJoin(ctx context.Context, token pki.JoinToken, machine string, now time.Time) error {
+// again is the host that this very request has made, and that never connected.
+func (s *Server) mayJoin(ctx context.Context, token pki.JoinToken, request []byte, machine string, now time.Time) (again fleet.HostID, err error) {
 	if err := s.Node.Barrier(ctx); err != nil {
-		return err
+		return "", err
 	}
 	good := false
 	var had []fleet.Host
-	err := s.Store.View(func(v *state.View) error {
-		t, ok := v.Token(fleet.TokenID(token.ID))
-		good = ok && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt)
+	err = s.Store.View(func(v *state.View) error {
+		t, ok := v.Token(token.ID)
+		good = ok && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt) && t.Answers(request)
+		if good && t.Joined != "" {
+			host, there := v.Host(fleet.HostID(t.Joined))
+			again, good = host.ID, there && host.State == fleet.HostJoining
+		}
 		had = v.HostsOf(machine)
 		return nil
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !good {
-		return &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is not valid"}
+		return "", &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is unknown, used or expired"}
 	}
 	for i := range had {
 		if s.Reachable(had[i].ID) {
-			return state.CopiedMachine(&had[i], "is connected at this moment")
+			return "", state.CopiedMachine(&had[i], "is connected at this moment")
 		}
 	}
-	return nil
+	return again, nil
 }
 
 // Renew implements link.JoinServer.

@@ -114,7 +114,7 @@ func atLeader(ctx context.Context, schedulers []string, dial dialFunc, call call
 }
 
 // errUnsure is the error of a call that may have been carried out.
-var errUnsure = errors.New("the outcome is not known, it may have been done: see gantry raft list")
+var errUnsure = errors.New("the outcome is not known, it may have been done: ask the same again, or see gantry raft members")
 
 // plain takes gRPC's wrapping off an error, and says so when the outcome is not known.
 func plain(err error) error {

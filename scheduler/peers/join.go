@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -10,10 +11,12 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
 
-// JoinMember implements link.PeerServer: the token is burnt in the same command that creates the member.
+// JoinMember implements link.PeerServer: the token is burnt in the same command that creates the member. Who did not hear the answer may
+// ask the same again until the token expires, and is the same member.
 func (s *Server) JoinMember(ctx context.Context, in *link.JoinMemberRequest) (*link.JoinMemberResponse, error) {
 	token, err := pki.ParseJoinToken(in.GetToken())
 	if err != nil {
@@ -25,48 +28,68 @@ func (s *Server) JoinMember(ctx context.Context, in *link.JoinMemberRequest) (*l
 	if err := s.lead(ctx); err != nil {
 		return nil, err
 	}
+	request, err := pki.RequestID(in.GetCsr(), in.GetAddress())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+	}
 	now := time.Now()
-	replaces, err := s.tokenIsGood(token, now)
+	id, err := s.newMember(ctx, token, request, in, now)
 	if err != nil {
 		s.cfg.Log.Warn("a scheduler's join was refused", "address", in.GetAddress(), "err", err)
 		return nil, s.refusal(ctx, err)
+	}
+	leaf, ca, err := s.issue(ctx, in.GetCsr(), id)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Log.Info("a scheduler joined", "member", id, "address", in.GetAddress())
+	return s.welcome(id, leaf.Raw, ca)
+}
+
+// newMember makes the member that a request asks for, or returns the one that it has made and that never came.
+func (s *Server) newMember(ctx context.Context, token pki.JoinToken, request []byte, in *link.JoinMemberRequest, now time.Time) (fleet.MemberID, error) {
+	again, replaces, err := s.tokenIsGood(token, request, now)
+	if err != nil || again != "" {
+		return again, err
 	}
 	m := fleet.Member{
 		ID: fleet.MemberID(fleet.NewID()), Name: in.GetName(), Address: in.GetAddress(),
 		Level: in.GetLevel(), Version: in.GetVersion(), JoinedAt: now,
 	}
-	// The certificate is made first: a request that cannot be signed must not burn the token.
-	leaf, ca, err := s.issue(ctx, in.GetCsr(), m.ID)
-	if err != nil {
-		return nil, err
-	}
 	instead, stale, err := s.holder(m.Address, replaces, false)
 	if err != nil {
-		return nil, s.refusal(ctx, err)
+		return "", err
 	}
 	hash := pki.Hash(token.Secret)
-	if err := s.admit(ctx, instead, stale, state.JoinMember{Token: token.ID, Hash: hash[:], Member: m, At: now}); err != nil {
-		s.cfg.Log.Warn("a scheduler's join was refused", "address", m.Address, "err", err)
-		return nil, s.refusal(ctx, err)
+	err = s.admit(ctx, instead, stale, state.JoinMember{Token: token.ID, Hash: hash[:], Request: request, Member: m, At: now})
+	if fleet.CodeOf(err) != fleet.CodeUnauthorized {
+		return m.ID, err
 	}
-	s.cfg.Log.Info("a scheduler joined", "member", m.ID, "address", m.Address)
-	return s.welcome(m.ID, leaf.Raw, ca)
+	again, _, err = s.tokenIsGood(token, request, now) // the same request may have come twice at once
+	return again, err
 }
 
 // tokenIsGood refuses a token that is unknown, burnt, expired, forged or a host's, and returns which member the
-// holder is to replace. The state machine checks it again when it burns it.
-func (s *Server) tokenIsGood(token pki.JoinToken, now time.Time) (replaces fleet.MemberID, err error) {
+// holder is to replace. The state machine checks it again when it burns it. again is the member that this very request has made, and
+// that Raft does not know yet.
+func (s *Server) tokenIsGood(token pki.JoinToken, request []byte, now time.Time) (again, replaces fleet.MemberID, err error) {
 	good := false
+	var made fleet.Member
 	err = s.cfg.Store.View(func(v *state.View) error {
 		t, ok := v.Token(token.ID)
-		good = ok && t.Role == fleet.TokenScheduler && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt)
-		replaces = t.Replaces
+		good = ok && t.Role == fleet.TokenScheduler && pki.HashMatches(token.Secret, t.Hash) && now.Before(t.ExpiresAt) && t.Answers(request)
+		replaces, again = t.Replaces, fleet.MemberID(t.Joined)
+		made, _ = v.Member(again)
 		return nil
 	})
-	if err == nil && !good {
-		err = &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is not valid"}
+	came := slices.ContainsFunc(s.cfg.Node.Servers(), func(m replica.Server) bool { return m.ID == string(again) })
+	if again != "" && (made.ID != again || !made.RemovedAt.IsZero() || came) {
+		good = false
 	}
-	return replaces, err
+	if err == nil && !good {
+		err = &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is unknown, used or expired"}
+	}
+	return again, replaces, err
 }
 
 // holder returns the member that is at an address; empty: none. Raft knows members by their addresses, so that a

@@ -134,6 +134,34 @@ func TestAJoinOfUnknownOutcomeIsNotRepeated(t *testing.T) {
 	}
 }
 
+// The same request, with the key that the folder holds, is answered again for the same member until that comes; no other request is.
+func TestAJoinWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine()
+	token := w.token(func(*fleet.JoinToken) {})
+	conf := w.lead.server.cfg
+	heard := conf
+	conf.Node = &hooked{Node: w.lead.node, spoil: func(ctx context.Context) error { return fleet.Unavailable("unknown", replica.ErrUnknown) }}
+	w.lead.server.cfg = conf
+	if err := w.join(m, token, state.Level); !errors.Is(err, errUnsure) {
+		t.Fatalf("the first time: %v", err)
+	}
+	w.lead.server.cfg = heard
+	made := w.members()
+	w.must(w.join(m, token, state.Level))
+	if again := w.members(); len(again) != 2 || again[m.id].ID == "" || len(made) != 2 || made[m.id].ID == "" {
+		t.Errorf("members %v, at first %v, it is %s", again, made, m.id)
+	}
+	if err := w.join(w.machine(), token, state.Level); err == nil || !strings.Contains(err.Error(), "unknown, used or expired") {
+		t.Errorf("another machine: %v", err)
+	}
+	w.start(m)
+	eventually(t, "it is one of Raft's", func() bool { return len(w.lead.node.Servers()) == 2 })
+	if err := w.join(m, token, state.Level); err == nil || !strings.Contains(err.Error(), "unknown, used or expired") {
+		t.Errorf("after it came: %v", err)
+	}
+}
+
 func TestAMemberThatBeginsAnewTwiceLeavesNobodyBehind(t *testing.T) {
 	w := newWorld(t)
 	b := w.member(true)

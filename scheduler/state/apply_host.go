@@ -34,12 +34,14 @@ func (c JoinHost) apply(t *txn) (any, error) {
 	if err := c.replaceOld(t); err != nil {
 		return nil, err
 	}
+	if err := t.burn(token, c.Request, string(host.ID)); err != nil {
+		return nil, err
+	}
 	if get(t, &t.base.centers, token.DataCenter) == nil {
 		center := fleet.DataCenter{ID: token.DataCenter, Name: string(token.DataCenter), Region: unknownRegion}
 		put(t, &t.base.centers, center.ID, &center)
 		t.note(KindCatalog, string(center.ID))
 	}
-	drop(t, &t.base.tokens, token.ID)
 	return t.putHost(fleet.Host{
 		ID: host.ID, Name: host.Name, DataCenter: token.DataCenter, Cloud: token.Cloud, State: fleet.HostJoining,
 		MachineID: host.MachineID, JoinedAt: host.JoinedAt, SeenAt: c.At, Lineage: t.lineage(), Hardware: host.Hardware,
@@ -125,15 +127,15 @@ func (c ConnectHost) apply(t *txn) (any, error) {
 	}
 	inventory := c.Inventory
 	if c.Brief {
-		if !knows(&host, c.Inventory.Digest, t.lineage()) {
+		if c.Generation > host.Generation || !knows(&host, c.Inventory.Digest, t.lineage()) {
 			return nil, ErrBrief
 		}
 		inventory = host.Inventory
 	}
+	was := host
 	if c.Generation > host.Generation {
 		host.Generation = t.setGeneration(host.ID, max(c.Generation, lineageFloor(t.lineage()))+1)
 	}
-	was := host
 	if host.BootID != "" && host.BootID != c.BootID {
 		host.PastBoots = append(slices.Clone(host.PastBoots), host.BootID)
 		host.PastBoots = host.PastBoots[max(0, len(host.PastBoots)-maxBoots):]

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/subtle"
 
 	"gantry/fleet"
@@ -36,10 +37,25 @@ func (t *txn) checkRole(token *fleet.JoinToken) error {
 func (t *txn) useToken(id fleet.TokenID, role fleet.TokenRole, good func(*fleet.JoinToken) bool) (*fleet.JoinToken, error) {
 	token := get(t, &t.base.tokens, id)
 	// One answer for all: who tries tokens learns nothing.
-	if token == nil || token.Role != role || !good(token) {
+	if token == nil || token.Role != role || token.Joined != "" || !good(token) {
 		return nil, &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is unknown, used or expired"}
 	}
 	return token, nil
+}
+
+// burn makes a token useless, but for the request that it was used for.
+func (t *txn) burn(old *fleet.JoinToken, request []byte, joined string) error {
+	switch len(request) {
+	case 0:
+		drop(t, &t.base.tokens, old.ID)
+	case sha256.Size:
+		token := *old
+		token.Request, token.Joined = request, joined
+		put(t, &t.base.tokens, token.ID, &token)
+	default:
+		return fleet.Invalid("$.request", "must have 32 bytes")
+	}
+	return nil
 }
 
 func sameHash(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }
@@ -98,7 +114,9 @@ func (c JoinMember) apply(t *txn) (any, error) {
 		return nil, fleet.BreaksRule("the program of the new member is too old: it understands feature level %d, the cluster is at %d",
 			in.Level, cluster.Level)
 	}
-	drop(t, &t.base.tokens, token.ID)
+	if err := t.burn(token, c.Request, string(in.ID)); err != nil {
+		return nil, err
+	}
 	return t.putMember(fleet.Member{
 		ID: in.ID, Name: in.Name, Address: in.Address, NonVoter: token.NonVoter, Level: in.Level, Version: in.Version,
 		JoinedAt: in.JoinedAt, Replaces: token.Replaces,

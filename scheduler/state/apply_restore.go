@@ -39,8 +39,11 @@ func (c ConnectHost) compare(t *txn, was, host *fleet.Host) {
 		}
 	}
 	host.Leftovers = x.remaining(was.Leftovers)
-	if behind || back {
+	switch {
+	case behind || back:
 		x.all()
+	case c.Generation > was.Generation:
+		x.forgotten(was)
 	}
 	host.Lineage = t.lineage()
 	if behind || back && len(x.has) > 0 || !slices.Equal(host.Leftovers, was.Leftovers) {
@@ -99,6 +102,26 @@ func (x *comparison) all() {
 				x.adopt(pod, &was)
 			}
 		}
+	}
+}
+
+// forgotten compares after the control plane's files were put back by hand, with its lineage: the host is ahead, and what it does not
+// know of any more has ended there since. It must not be started a second time under the same incarnation.
+func (x *comparison) forgotten(was *fleet.Host) {
+	for _, old := range x.t.podsOn(x.host.ID) {
+		if !old.Held || x.has[old.ID] != nil {
+			continue
+		}
+		pod := *old
+		release(&pod)
+		if pod.Status.Active() {
+			pod.EndedAt = latest(was.SeenAt, pod.Steps[fleet.StepCreated])
+			pod.Status, _ = pod.Status.Next(fleet.EventExited)
+			pod.Goal, pod.ExitCode = fleet.GoalStop, nil
+			pod.Reason = "the control plane went back to an older state, and the pod did not run any more; start it again if it should"
+		}
+		pod.Generation = x.host.Generation // which is new: the host is ahead
+		x.t.putPod(&pod)
 	}
 }
 

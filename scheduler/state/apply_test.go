@@ -128,7 +128,7 @@ func TestJoinMakesTheDataCenterWhenItIsNew(t *testing.T) {
 	w.join("host-a", "machine-a")
 	tok := token("t2")
 	tok.DataCenter = "dc-2"
-	w.must(PutToken{tok, at(0)}, JoinHost{tok.ID, tok.Hash, fleet.Host{ID: "host-b", MachineID: "machine-b"}, at(1)})
+	w.must(PutToken{tok, at(0)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-b", MachineID: "machine-b"}, At: at(1)})
 	w.view(func(v *View) {
 		if d := v.DataCenters(); len(d) != 2 || d[0].Name != "Kept" || d[1].ID != "dc-2" {
 			t.Errorf("got %+v", d)

@@ -211,7 +211,7 @@ func TestDataStaysOnItsHost(t *testing.T) {
 	w.refused(fleet.CodeStale, CreatePod{Pod: big, HostEpoch: 1})
 	tok := token("t2")
 	w.must(PutToken{tok, at(0)}, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Hardware: "board-a", Inventory: inventory("host-a"), At: at(59)})
-	w.refused(fleet.CodeExists, JoinHost{tok.ID, tok.Hash, fleet.Host{ID: "host-new", MachineID: "machine-a", Hardware: "board-a"}, at(60)})
+	w.refused(fleet.CodeExists, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a", Hardware: "board-a"}, At: at(60)})
 
 	start := w.act("pod-1", fleet.ActionStart)
 	away := start

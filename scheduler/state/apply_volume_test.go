@@ -126,7 +126,7 @@ func TestPodsWithNetworkVolumes(t *testing.T) {
 	far.DataCenter, there.DataCenter = "dc-9", "dc-9"
 	tok := token("t9")
 	tok.DataCenter = "dc-9"
-	w.must(PutToken{tok, at(0)}, JoinHost{tok.ID, tok.Hash, fleet.Host{ID: "host-far", MachineID: "machine-far"}, at(1)})
+	w.must(PutToken{tok, at(0)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-far", MachineID: "machine-far"}, At: at(1)})
 	there.StorageHost = "host-far"
 	w.must(PutBackend{Backend: there, New: true}, CreateVolume{Volume: far})
 	pod := func(volume fleet.VolumeID, account fleet.AccountID) CreatePod {

@@ -84,7 +84,7 @@ func TestARestoredClusterGivesOutOtherBases(t *testing.T) {
 	far.DataCenter, far.StorageHost = "dc-9", "host-far"
 	tok := token("t9")
 	tok.DataCenter = "dc-9"
-	w.must(PutToken{tok, at(0)}, JoinHost{tok.ID, tok.Hash, fleet.Host{ID: "host-far", MachineID: "machine-far"}, at(1)},
+	w.must(PutToken{tok, at(0)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-far", MachineID: "machine-far"}, At: at(1)},
 		PutBackend{Backend: far, New: true})
 	saved := w.snapshot()
 	given := map[fleet.DataCenterID]map[int]uint64{"dc-1": {}, "dc-9": {}}

@@ -16,7 +16,7 @@ func benchWorld(b *testing.B) *world {
 		id := fleet.HostID(fmt.Sprintf("host-%06d", i))
 		tok := token(fleet.TokenID("t-" + id))
 		cmds = append(cmds, PutToken{tok, at(0)},
-			JoinHost{tok.ID, tok.Hash, fleet.Host{ID: id, MachineID: string(id)}, at(0)},
+			JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: id, MachineID: string(id)}, At: at(0)},
 			ConnectHost{Host: id, MachineID: string(id), BootID: "boot", Inventory: inventory(id), At: at(0)})
 	}
 	if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {

@@ -115,7 +115,7 @@ func cloneVolume(v *fleet.Volume) fleet.Volume { return *v }
 
 func cloneToken(t *fleet.JoinToken) fleet.JoinToken {
 	out := *t
-	out.Hash = slices.Clone(t.Hash)
+	out.Hash, out.Request = slices.Clone(t.Hash), slices.Clone(t.Request)
 	return out
 }
 

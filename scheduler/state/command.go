@@ -79,6 +79,8 @@ type JoinHost struct {
 	Hash  []byte        `cbor:"2,keyasint"` // of the token's secret
 	Host  fleet.Host    `cbor:"3,keyasint"`
 	At    time.Time     `cbor:"4,keyasint"`
+	// Request is the id of the request (pki.RequestID), for which alone the token is good from then on; empty: for none.
+	Request []byte `cbor:"5,keyasint,omitempty"`
 }
 
 // ConnectHost begins a session of a host: a new epoch, ready, with the inventory that its agent
@@ -389,6 +391,8 @@ type JoinMember struct {
 	Hash   []byte        `cbor:"2,keyasint"` // of the token's secret
 	Member fleet.Member  `cbor:"3,keyasint"`
 	At     time.Time     `cbor:"4,keyasint"`
+
+	Request []byte `cbor:"5,keyasint,omitempty"` // as JoinHost's
 }
 
 // RemoveMember says that a member is none any more, for ever. Errors: not_found.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -83,4 +84,33 @@ func TestCopiedMachinesJoinAtOnce(t *testing.T) {
 	w.must(join("host-3", "machine-3", "board-3", 60), join("host-4", "machine-3", "board-3", 61))
 	w.refused(fleet.CodeExists, join("host-5", "machine-3", "board-5", 62))
 	w.check()
+}
+
+// A token that was used is kept for the request that it was used for, and is good for no other join.
+func TestAUsedTokenIsKeptForItsRequest(t *testing.T) {
+	w := newWorld(t)
+	tok := token("t1")
+	request := bytes.Repeat([]byte{7}, 32)
+	join := JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-a", MachineID: "machine-a"}, At: at(1), Request: request}
+	w.must(PutToken{Token: tok, At: at(0)})
+	short := join
+	short.Request = request[:31]
+	w.refused(fleet.CodeInvalid, short)
+	w.must(join)
+	w.view(func(v *View) {
+		got, ok := v.Token(tok.ID)
+		if !ok || got.Joined != "host-a" || !got.Answers(request) || got.Answers(bytes.Repeat([]byte{8}, 32)) || got.Answers(nil) {
+			t.Errorf("got %+v, %v", got, ok)
+		}
+	})
+	join.Host.ID = "host-b"
+	w.refused(fleet.CodeUnauthorized, join)
+	later := token("t2")
+	later.ExpiresAt = at(2000)
+	w.must(PutToken{Token: later, At: tok.ExpiresAt})
+	w.view(func(v *View) {
+		if _, ok := v.Token(tok.ID); ok {
+			t.Error("it is kept beyond its time")
+		}
+	})
 }

@@ -226,12 +226,19 @@ func (h *history) onFleet(t *rapid.T, now time.Time) {
 }
 
 // compared tells from when on counts what a command does: what a host does not run that is compared with the
-// state, from when the copy was made on.
+// state, from when the copy was made on; of a host that is only ahead, from when the state last heard of it on.
 func (h *history) compared(cmd Command, when time.Time) func(before, after *fleet.Pod) time.Time {
-	_, connect := cmd.(ConnectHost)
+	c, connect := cmd.(ConnectHost)
+	since := h.copy
+	h.view(func(v *View) {
+		host, _ := v.Host(c.Host)
+		if cluster, _ := v.Cluster(); host.Lineage == cluster.Lineage && host.State != fleet.HostFenced && host.State != fleet.HostJoining {
+			since = host.SeenAt
+		}
+	})
 	return func(_, after *fleet.Pod) time.Time {
 		if connect && after != nil && !after.Status.Active() {
-			return h.copy
+			return since
 		}
 		return when
 	}
