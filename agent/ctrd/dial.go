@@ -20,6 +20,7 @@ type hostLimits struct {
 	files  uint64 // hard limit of open files
 	locked uint64 // hard limit of bytes that are kept in memory
 	oomAdj int    // lowest value that a child can be given without privilege
+	bound  bool   // the daemon lacks CAP_SYS_RESOURCE: it sets no limits of processes in user namespaces that root does not own
 }
 
 // dialOptions replace the client's own dialer, which waits many seconds for a socket that is not
@@ -84,7 +85,21 @@ func limitsOf(pid int) hostLimits {
 	if text, err = os.ReadFile(dir + "/oom_score_adj"); err == nil {
 		l.oomAdj, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
+	if text, err = os.ReadFile(dir + "/status"); err == nil {
+		l.bound = !maySetLimits(text)
+	}
 	return l
+}
+
+// maySetLimits reads CAP_SYS_RESOURCE from the text of a process's status.
+func maySetLimits(status []byte) bool {
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			caps, err := strconv.ParseUint(strings.TrimSpace(rest), 16, 64)
+			return err != nil || caps&(1<<unix.CAP_SYS_RESOURCE) != 0
+		}
+	}
+	return true
 }
 
 func bootID() string {

@@ -77,7 +77,7 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 			Args: args, Env: env, Cwd: path.Join("/", img.config.WorkingDir), User: user,
 			NoNewPrivileges: true,
 			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Permitted: caps, Effective: caps},
-			Rlimits:         rlimits(h.limits),
+			Rlimits:         rlimits(h),
 		},
 		Linux: &specs.Linux{
 			CgroupsPath:       "/" + h.cgroup,
@@ -115,8 +115,12 @@ func namespacesOf(s pod.ContainerSpec, h host) []specs.LinuxNamespace {
 }
 
 // rlimits are as high as the host allows, since memory and processes are limited otherwise; a core dump
-// would be written where the host's settings say.
-func rlimits(l hostLimits) []specs.POSIXRlimit {
+// would be written where the host's settings say. A daemon that may not set them leaves a pod in a user namespace its own.
+func rlimits(h host) []specs.POSIXRlimit {
+	l := h.limits
+	if l.bound && h.users != "" {
+		return nil
+	}
 	return []specs.POSIXRlimit{
 		{Type: "RLIMIT_NOFILE", Hard: l.files, Soft: l.files},
 		{Type: "RLIMIT_MEMLOCK", Hard: l.locked, Soft: l.locked},

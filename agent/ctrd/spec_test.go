@@ -153,6 +153,22 @@ func TestSpecOfDevicesAndLimits(t *testing.T) {
 	if want := []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 9, Soft: 9}, {Type: "RLIMIT_MEMLOCK", Hard: 8 << 20, Soft: 8 << 20}, {Type: "RLIMIT_CORE"}}; !slices.Equal(got.Process.Rlimits, want) {
 		t.Errorf("limits %+v", got.Process.Rlimits)
 	}
+	bound := h
+	bound.limits.bound = true
+	if got, err := buildSpec(s, &image{config: ocispec.ImageConfig{Cmd: []string{"a"}}}, specs.User{}, bound); err != nil || got.Process.Rlimits != nil {
+		t.Errorf("a daemon that may set no limits is to set %+v, %v", got.Process.Rlimits, err)
+	}
+	bound.users = ""
+	if got, err := buildSpec(s, &image{config: ocispec.ImageConfig{Cmd: []string{"a"}}}, specs.User{}, bound); err != nil || len(got.Process.Rlimits) != 3 {
+		t.Errorf("of root's own it is to set %+v, %v", got.Process.Rlimits, err)
+	}
+	for status, want := range map[string]bool{
+		"Name:\tx\nCapEff:\t000001ffffffffff\n": true, "CapEff:\t000001fffeffffff\n": false, "CapEff:\t?\n": true, "": true,
+	} {
+		if maySetLimits([]byte(status)) != want {
+			t.Errorf("%q: want %v", status, want)
+		}
+	}
 	res := got.Linux.Resources
 	if res.CPU.Cpus != s.CPUs || len(res.HugepageLimits) != 2 || res.HugepageLimits[0] != (specs.LinuxHugepageLimit{Pagesize: "2MB"}) {
 		t.Errorf("resources %+v %+v", res.CPU, res.HugepageLimits)

@@ -53,8 +53,10 @@ func CheckBase(base uint32) error {
 }
 
 // New makes a user namespace in which the ids 0 to Size-1 are the caller's base to base+Size-1
-// (CheckBase). flags is 0, or CLONE_NEWNET for a network namespace that the user namespace owns. The caller needs the rights of root. It fails with ENOSPC where the host allows no (more) user namespaces
-// (namespaces(7), /proc/sys/user). Safe for concurrent use; a call takes about a millisecond.
+// (CheckBase). flags is 0, or CLONE_NEWNET for a network namespace that the user namespace owns. The caller needs the
+// rights of root. It fails with ENOSPC where the host allows no (more) user namespaces (namespaces(7), /proc/sys/user).
+// What processes in it take of the kernel's tables (inotify and the like) counts as that of the host's user base, who made it:
+// see asUser. Safe for concurrent use; a call takes about a millisecond.
 //
 // A process with threads cannot make a user namespace for itself (unshare(2)). A child has it made
 // instead: it is traced, and so the kernel stops it at the end of its execve, before the first
@@ -72,9 +74,27 @@ func New(base uint32, flags uintptr) (*Held, error) {
 
 // made makes the namespaces, and returns with CLONE_NEWNS among flags a mount namespace too.
 func made(base uint32, flags uintptr) (held *Held, mounts *os.File, err error) {
-	// The kernel takes the end of the thread that started the child for the end of the parent.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() { // the thread ends with it, as nobody else is to have what was changed of it
+		defer close(done)
+		// The kernel takes the end of the thread that started the child for the end of the parent.
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() { // what is to end with the process's parent would not any more
+			defer runtime.UnlockOSThread()
+			held, mounts, err = made(base, flags)
+			return
+		}
+		held, mounts, err = madeHere(base, flags)
+	}()
+	<-done
+	return held, mounts, err
+}
+
+// madeHere is made on a thread that ends afterwards.
+func madeHere(base uint32, flags uintptr) (held *Held, mounts *os.File, err error) {
+	if err := asUser(base); err != nil {
+		return nil, nil, fmt.Errorf("user namespace: %w", err)
+	}
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: Size}}
 	child, err := os.StartProcess("/proc/self/exe", []string{"gantry-userns"}, &os.ProcAttr{
 		Env: []string{},
@@ -83,6 +103,9 @@ func made(base uint32, flags uintptr) (held *Held, mounts *os.File, err error) {
 			Ptrace: true, Pdeathsig: syscall.SIGKILL,
 		},
 	})
+	if errors.Is(err, unix.EACCES) {
+		return nil, nil, fmt.Errorf("user namespace: %w (this program must be executable for every user, as with mode 0755)", err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("user namespace: %w", err)
 	}

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if limit, err := strconv.Atoi(os.Getenv(watching)); err == nil {
+		takeInstances(limit)
+		os.Exit(0)
+	}
 	if dir := os.Getenv(covered); dir != "" {
 		if err := Probe(dir); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "cannot be mounted") {
 			fmt.Fprintln(os.Stderr, "want EPERM:", err)

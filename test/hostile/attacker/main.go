@@ -6,6 +6,8 @@
 //	attacker memory N      takes N MB of memory
 //	attacker files-of DIR  makes empty files in DIR until that fails
 //	attacker flood         writes to standard output until it is killed
+//	attacker take TABLE N  takes up to N of a table of the kernel's, says how many it got, and keeps them
+//	attacker have TABLE N... takes N of each table, and ends
 //	attacker snoop WORD... looks for words, written backwards, in all that /proc and /sys show
 package main
 
@@ -47,6 +49,11 @@ func main() {
 		filesOf(os.Args[2])
 	case "flood":
 		flood()
+	case "take":
+		most, _ := strconv.Atoi(os.Args[3])
+		take(os.Args[2], most)
+	case "have":
+		have(os.Args[2:])
 	case "snoop":
 		snoop(os.Args[2:])
 	}
