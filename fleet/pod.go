@@ -131,16 +131,18 @@ type Step string
 
 // The steps, in the order in which they happen.
 const (
-	StepCreated   Step = "created"   // the scheduler accepted the pod
-	StepReceived  Step = "received"  // the host had the assignment
-	StepPulling   Step = "pulling"   // a pull began; absent when the image was there
-	StepPulled    Step = "pulled"    // the image is on the host
-	StepNetworked Step = "networked" // network namespace and addresses are up
-	StepDefined   Step = "defined"   // the container's snapshot and spec exist
-	StepTasked    Step = "tasked"    // the runtime made the container's process
-	StepStarted   Step = "started"   // the process runs
-	StepReported  Step = "reported"  // the report left the host
-	StepRecorded  Step = "recorded"  // the scheduler recorded it
+	StepCreated  Step = "created"  // the scheduler accepted the pod
+	StepReceived Step = "received" // the host had the assignment
+	StepPulling  Step = "pulling"  // a pull began; absent when the image was there
+	// StepDownloaded: all bytes of the image are there; what is left of the pull is unpacking and writing to disk.
+	StepDownloaded Step = "downloaded"
+	StepPulled     Step = "pulled"    // the image is on the host
+	StepNetworked  Step = "networked" // network namespace and addresses are up
+	StepDefined    Step = "defined"   // the container's snapshot and spec exist
+	StepTasked     Step = "tasked"    // the runtime made the container's process
+	StepStarted    Step = "started"   // the process runs
+	StepReported   Step = "reported"  // the report left the host
+	StepRecorded   Step = "recorded"  // the scheduler recorded it
 )
 
 // Pod is the record of a pod, as the control plane keeps it.

@@ -142,7 +142,11 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	} else { // a registry that does not answer takes long not to
 		m.Reports.Activity(m.id, again(m.trouble), 0, 0)
 	}
+	delete(m.steps, fleet.StepDownloaded) // of an earlier try
 	digest, err := m.Runtime.Pull(ctx, imageOf(want), want.Registry, func(done, total int64) {
+		if total > 0 && done == total { // the last time counts: the total is known bit by bit
+			m.mark(fleet.StepDownloaded)
+		}
 		if done > 0 || m.trouble == "" {
 			m.Reports.Activity(m.id, pulling, done, total)
 		}

@@ -110,7 +110,11 @@ func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential,
 	if progress(0, 0); !silent {
 		progress(1, 2)
 	}
-	time.Sleep(3 * time.Second) // virtual
+	time.Sleep(2 * time.Second) // virtual
+	if !silent {
+		progress(2, 2)
+	}
+	time.Sleep(time.Second)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if auth == nil {

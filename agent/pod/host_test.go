@@ -14,6 +14,26 @@ import (
 	"gantry/fleet"
 )
 
+// TestATimeLineTellsDownloadFromUnpacking, and nothing of a try that failed.
+func TestATimeLineTellsDownloadFromUnpacking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.registry["web"] = &Error{Class: Retry, Sentence: "the registry broke off"}
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(5 * time.Second)
+		f.mu.Lock()
+		delete(f.registry, "web")
+		f.mu.Unlock()
+		settle(time.Minute)
+		steps := f.last().Steps
+		pulling, downloaded, pulled := steps[fleet.StepPulling], steps[fleet.StepDownloaded], steps[fleet.StepPulled]
+		if downloaded.Sub(pulling) != 2*time.Second || pulled.Sub(downloaded) != time.Second {
+			t.Errorf("pulling %v, downloaded %v, pulled %v", pulling, downloaded, pulled)
+		}
+	})
+}
+
 func TestPullUsesTheNewestCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeHost(t)

@@ -43,7 +43,7 @@ type Pod struct {
 	ExitCode     *int            `json:"exitCode" doc:"Exit code of the last container that ended, or null."`
 	Incarnation  uint64          `json:"incarnation" doc:"Number of starts; grows with each."`
 	HostID       *string         `json:"hostId" doc:"Host that the pod is bound to, or null."`
-	Steps        map[string]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, pulled, networked, defined, tasked, started, reported, recorded."`
+	Steps        map[string]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, downloaded, pulled, networked, defined, tasked, started, reported, recorded."`
 	Progress     *Progress       `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
 	LogTail      *string         `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
 }

@@ -173,7 +173,7 @@ func logTail(text string) string {
 // timeLine shows where each millisecond of a start went.
 func timeLine(steps map[fleet.Step]time.Time) string {
 	order := []fleet.Step{
-		fleet.StepCreated, fleet.StepReceived, fleet.StepPulling, fleet.StepPulled, fleet.StepNetworked,
+		fleet.StepCreated, fleet.StepReceived, fleet.StepPulling, fleet.StepDownloaded, fleet.StepPulled, fleet.StepNetworked,
 		fleet.StepDefined, fleet.StepTasked, fleet.StepStarted, fleet.StepReported, fleet.StepRecorded,
 	}
 	var names []fleet.Step

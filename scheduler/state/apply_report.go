@@ -203,7 +203,7 @@ func (c ReportPods) mergeSteps(pod *fleet.Pod, reported map[fleet.Step]time.Time
 // ReportedSteps lists the steps that a host may report.
 func ReportedSteps() []fleet.Step {
 	return []fleet.Step{
-		fleet.StepReceived, fleet.StepPulling, fleet.StepPulled, fleet.StepNetworked, fleet.StepDefined,
+		fleet.StepReceived, fleet.StepPulling, fleet.StepDownloaded, fleet.StepPulled, fleet.StepNetworked, fleet.StepDefined,
 		fleet.StepTasked, fleet.StepStarted, fleet.StepReported,
 	}
 }
