@@ -48,12 +48,21 @@ func (l *podLogs) Prepare(id fleet.PodID) error {
 
 // System appends a system line. A line that cannot be written is lost, and the agent's own log says so.
 func (l *podLogs) System(id fleet.PodID, line string) {
-	if err := l.system(id, line); err != nil {
+	l.write(id, func(w *logs.Writer) error { return w.WriteLine(logs.System, line) })
+}
+
+// Begin marks that a run of the container begins.
+func (l *podLogs) Begin(id fleet.PodID, incarnation uint64) {
+	l.write(id, func(w *logs.Writer) error { return w.MarkRun(incarnation) })
+}
+
+func (l *podLogs) write(id fleet.PodID, what func(*logs.Writer) error) {
+	if err := l.system(id, what); err != nil {
 		l.log.Warn("write a pod's system log", "pod", id, "err", err)
 	}
 }
 
-func (l *podLogs) system(id fleet.PodID, line string) error {
+func (l *podLogs) system(id fleet.PodID, what func(*logs.Writer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.writers[id]
@@ -67,7 +76,7 @@ func (l *podLogs) system(id fleet.PodID, line string) error {
 		}
 		l.writers[id] = w
 	}
-	return w.WriteLine(logs.System, line)
+	return what(w)
 }
 
 // Tail returns the last lines that the container wrote since a time.
@@ -114,9 +123,21 @@ func (l *podLogs) Close() error {
 	return errors.Join(errs...)
 }
 
-// read streams the selected lines of a pod's log.
-func (l *podLogs) read(ctx context.Context, id fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
-	opt := logs.Options{Source: logs.Source(q.Source), Since: q.Since, Tail: q.Tail, Follow: q.Follow}
+// span finds which part of a pod's log is asked for: all of it, or the run before the newest.
+func (l *podLogs) span(id fleet.PodID, previous bool) (logs.Span, error) {
+	if !previous {
+		return logs.Span{}, nil
+	}
+	span, found, err := logs.PreviousRun(l.Dir(id))
+	if err == nil && !found {
+		err = fleet.NotAllowed("the pod's host has no log of an earlier run of its container")
+	}
+	return span, err
+}
+
+// read streams the selected lines of a part of a pod's log.
+func (l *podLogs) read(ctx context.Context, id fleet.PodID, q fleet.LogQuery, within logs.Span, sink fleet.LogSink) error {
+	opt := logs.Options{Source: logs.Source(q.Source), Since: q.Since, Tail: q.Tail, Follow: q.Follow, Within: within}
 	if q.Source == "" {
 		opt.Source = logs.FromBoth
 	}

@@ -302,6 +302,10 @@ func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 	if _, ok := t.ledger.Record(id); !ok && !t.logs.has(id) {
 		return stream.Send(t.refusal(ask, fleet.NotAllowed("the pod's host has no log of it: it has not heard of the pod yet, or removed the log of a stopped pod to make room")))
 	}
+	within, err := t.logs.span(id, target.GetPrevious())
+	if err != nil {
+		return stream.Send(t.refusal(ask, err))
+	}
 	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
@@ -315,12 +319,13 @@ func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 		_, _ = stream.Recv()
 	}()
 	q := fleet.LogQuery{
-		Source: target.GetSource(), Tail: min(int(target.GetTail()), logs.MaxTail), After: target.GetAfter(), Follow: target.GetFollow(),
+		Source: target.GetSource(), Tail: min(int(target.GetTail()), logs.MaxTail), After: target.GetAfter(),
+		Follow: target.GetFollow() && !target.GetPrevious(),
 	}
 	if target.GetSinceNs() != 0 {
 		q.Since = time.Unix(0, target.GetSinceNs())
 	}
-	err := t.logs.read(ctx, id, q, func(line fleet.LogLine) error {
+	err = t.logs.read(ctx, id, q, within, func(line fleet.LogLine) error {
 		data, err := json.Marshal(line)
 		if err != nil {
 			return err

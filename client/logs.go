@@ -29,6 +29,8 @@ type LogQuery struct {
 	Tail   int       // newest lines to begin with; below 0 leaves it to the API
 	Since  time.Time // zero: no bound
 	Follow bool
+	// Previous selects the run of the container before the newest one. It is not followed.
+	Previous bool
 }
 
 // LogLine is one line of a pod's log.
@@ -179,6 +181,9 @@ func eventProblem(data []byte) error {
 
 func (c *Client) openLog(ctx context.Context, id string, q LogQuery, last string) (*http.Response, error) {
 	query := url.Values{"follow": {strconv.FormatBool(q.Follow)}}
+	if q.Previous {
+		query.Set("previous", "true")
+	}
 	if q.Source != "" {
 		query.Set("source", q.Source)
 	}

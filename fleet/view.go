@@ -185,6 +185,8 @@ type LogQuery struct {
 	Since  time.Time // zero: no bound
 	After  string    // event id; wins over Since, which wins over Tail
 	Follow bool
+	// Previous selects the lines of the run of the container before the newest one; nothing is followed then.
+	Previous bool
 }
 
 // LogLine is one line of a pod's log. ID is unique and ordered within the pod.

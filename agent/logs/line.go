@@ -21,6 +21,8 @@ const (
 	Stdout Stream = "stdout"
 	Stderr Stream = "stderr"
 	System Stream = "system"
+	// runMark says that a run of the container begins, and which; no reader gets it.
+	runMark Stream = "run"
 )
 
 // Source is the public name of who speaks in a line.
@@ -157,6 +159,8 @@ func parseRecord(b []byte) (record, error) {
 		r.stream = Stderr
 	case string(System):
 		r.stream = System
+	case string(runMark):
+		r.stream = runMark
 	default:
 		return r, errNotRecord
 	}

@@ -30,6 +30,7 @@ type Options struct {
 	Since  time.Time // the lines of this time and later
 	Tail   int       // this many lines from the end, 0 to MaxTail
 	Follow bool      // then every new line, until the context ends
+	Within Span      // no others; not with Follow
 }
 
 // Validate reports the first option that is out of its range.
@@ -39,6 +40,8 @@ func (o Options) Validate() error {
 		return errors.New("log source: not container or system")
 	case o.Tail < 0 || o.Tail > MaxTail:
 		return fmt.Errorf("log tail: not in 0..%d", MaxTail)
+	case o.Follow && o.Within != Span{}:
+		return errors.New("log span: has an end, which cannot be followed")
 	case !o.After.Time.IsZero() && !representable(o.After.Time):
 		return errors.New("log id: time out of range")
 	}
@@ -118,7 +121,9 @@ type merge struct {
 
 func openMerge(dir string, o Options) (*merge, error) {
 	m := &merge{follow: o.Follow}
-	want := func(s Stream) bool { return o.Source == FromBoth || o.Source == sourceOf(s) }
+	want := func(r record) bool {
+		return r.stream != runMark && (o.Source == FromBoth || o.Source == sourceOf(r.stream)) && o.Within.has(r.nano)
+	}
 	names := []Series{ContainerSeries, SystemSeries}
 	if o.Source == FromContainer {
 		names = names[:1]
@@ -193,7 +198,7 @@ func (m *merge) tail(n int) error {
 	for i, s := range m.sources {
 		var err error
 		ends[i], err = s.back(func(file int, off int64, r record) bool {
-			if n > 0 && s.want(r.stream) {
+			if n > 0 && s.want(r) {
 				marks[i] = append(marks[i], mark{r.nano, off, file})
 			}
 			return len(marks[i]) < n

@@ -82,7 +82,7 @@ func appendSpans(spans []span, b []byte, first, last int) []span {
 type source struct {
 	path  string
 	rank  int // order of lines with equal time
-	want  func(Stream) bool
+	want  func(record) bool
 	files []*os.File // oldest first; the first is being read
 	off   int64
 	buf   []byte
@@ -98,7 +98,7 @@ type source struct {
 	polled time.Time // when the end was seen last
 }
 
-func openSource(path string, rank int, want func(Stream) bool) (*source, error) {
+func openSource(path string, rank int, want func(record) bool) (*source, error) {
 	s := &source{path: path, rank: rank, want: want, buf: make([]byte, windowBytes)}
 	files, err := s.newer(nil)
 	s.files = files
@@ -222,8 +222,8 @@ func (s *source) fill(now time.Time) error {
 		}
 		gap := record{nano: s.last.nano, seq: s.last.seq, stream: System}
 		s.last = record{nano: r.nano, seq: r.seq}
-		s.head, s.ready = r, s.want(r.stream)
-		if missing > 0 && s.want(System) {
+		s.head, s.ready = r, s.want(r)
+		if missing > 0 && s.want(gap) {
 			gap.text = fmt.Appendf(nil, "%d lines are missing here", missing)
 			s.held, s.isHeld = r, s.ready
 			s.head, s.ready = gap, true

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -349,6 +350,9 @@ func (l fakeLogs) System(_ fleet.PodID, line string) {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
 	l.f.lines = append(l.f.lines, line)
+}
+func (l fakeLogs) Begin(id fleet.PodID, incarnation uint64) {
+	l.System(id, "run "+strconv.FormatUint(incarnation, 10))
 }
 func (fakeLogs) Tail(fleet.PodID, int, time.Time) string { return "last words" }
 func (fakeLogs) Dir(id fleet.PodID) string               { return "/logs/" + string(id) }

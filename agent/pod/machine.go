@@ -78,13 +78,15 @@ type machine struct {
 	toldRun  uint64 // incarnation reported as running
 	termFor  uint64 // incarnation that was sent SIGTERM
 	termAt   time.Time
-	digest   string    // of the image; the runtime is asked once per incarnation and image
-	digestOf string    // the image that digest was looked for
-	trouble  string    // what last kept the incarnation from starting, for its owner; empty: nothing has
-	since    time.Time // when the incarnation was first allowed to start; zero before
-	volume   mounted
-	gone     bool // nothing is left, and the ledger has forgotten it
-	toldGone bool // that nothing is left was handed to the reporter
+	// markedFor is the incarnation whose begin this agent has marked in the log.
+	markedFor uint64
+	digest    string    // of the image; the runtime is asked once per incarnation and image
+	digestOf  string    // the image that digest was looked for
+	trouble   string    // what last kept the incarnation from starting, for its owner; empty: nothing has
+	since     time.Time // when the incarnation was first allowed to start; zero before
+	volume    mounted
+	gone      bool // nothing is left, and the ledger has forgotten it
+	toldGone  bool // that nothing is left was handed to the reporter
 }
 
 func newMachine(d Deps, want Assignment) *machine {
@@ -199,6 +201,10 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 		return want, fmt.Errorf("write how the pod ended: %w", err)
 	}
 	s := next(want, see)
+	if (s == StepPull || makes(s)) && m.markedFor != want.Incarnation {
+		m.Logs.Begin(m.id, want.Incarnation)
+		m.markedFor = want.Incarnation
+	}
 	if want.Refused != "" && (s == StepPull || makes(s)) {
 		return want, &Error{Class: Fatal, Sentence: want.Refused}
 	}

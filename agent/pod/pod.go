@@ -173,6 +173,8 @@ type Reporter interface {
 // SystemLog takes the lines that tell a pod's owner what the host did.
 type SystemLog interface {
 	System(id fleet.PodID, line string)
+	// Begin marks that the lines from here on are of this incarnation. It may be called more than once for each.
+	Begin(id fleet.PodID, incarnation uint64)
 	// Tail returns the last lines that the container wrote since a time. They are complete once the
 	// runtime has removed the container.
 	Tail(id fleet.PodID, lines int, since time.Time) string

@@ -34,7 +34,7 @@ func (a *API) registerLogs() {
 		text: "Streams the pod's log as server-sent events. Each event has `id: <time>/<sequence>` and " +
 			"`data: {\"source\":\"container|system\",\"line\":\"…\",\"ts\":\"…\"}`. Last-Event-ID beats since, which beats tail. The stream stays open " +
 			"for new lines unless follow=false; a comment is sent every 15 seconds. When the log fails after it began, an event named error " +
-			"with a problem as its data is the last one.\n\n404: there is no such pod. 409: the pod is terminated, and its log is gone. 429: the account follows more than 64 logs. " +
+			"with a problem as its data is the last one.\n\n404: there is no such pod. 409: the pod is terminated, and its log is gone; or there is no previous run in it. 429: the account follows more than 64 logs. " +
 			"503: the pod's host cannot be reached.",
 		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusConflict, http.StatusTooManyRequests},
 		params: []*huma.Param{
@@ -43,6 +43,7 @@ func (a *API) registerLogs() {
 			countParam("tail", "Begin with this many last lines, 0 to 5000. Default 100.", 0, maxTail),
 			queryParam("since", "Begin with the lines at or after this moment (RFC 3339).", huma.Schema{Type: huma.TypeString, Format: "date-time"}),
 			flagParam("follow", "Stay open for new lines.", true),
+			flagParam("previous", "Only lines of the run of the container before the newest one, to its end: nothing is followed.", false),
 			{Name: "Last-Event-ID", In: "header", Description: "Begin after the event with this id.", Schema: &idForm},
 		},
 	}
@@ -64,7 +65,8 @@ func (a *API) podLogs(ctx context.Context, c *call) error {
 	}
 	q := fleet.LogQuery{
 		Source: c.args.text("source"), Tail: c.args.number("tail", defaultTail), Since: c.args.time("since"),
-		After: c.args.text("Last-Event-ID"), Follow: c.args.flag("follow", true) && c.r.Method != http.MethodHead,
+		After: c.args.text("Last-Event-ID"), Follow: c.args.flag("follow", true) && !c.args.flag("previous", false) && c.r.Method != http.MethodHead,
+		Previous: c.args.flag("previous", false),
 	}
 	if !a.streams.take(c.who.Account) {
 		return &fleet.Error{Code: fleet.CodeLimited, Msg: fmt.Sprintf("the account follows more than %d logs", maxStreams)}

@@ -33,6 +33,15 @@ func logRows() []row {
 		f.Log(id, "container", "one")
 		f.BreakLog(id)
 	}
+	restarted := log("previous", "log query", "previous=true&source=container")
+	restarted.setup = func(t *testing.T, f *plane.Plane) {
+		id := makePod(t, f, fleet.EventRunning)
+		for _, run := range []string{"one", "two", "three"} {
+			f.BeginRun(id)
+			f.Log(id, "system", "start container for busybox: begin")
+			f.Log(id, "container", run)
+		}
+	}
 	foreign := log("foreign", "404 foreign object", "")
 	foreign.key = plane.Other
 	return []row{
@@ -47,7 +56,9 @@ func logRows() []row {
 		log("since-form", "422 parameter", "since=yesterday"),
 		log("source-unknown", "422 parameter", "source=kernel"),
 		log("event-form", "422 parameter", "", "Last-Event-ID", "x y"),
-		foreign, lost, lostLater,
+		log("previous-none", "409 action not allowed", "previous=true"),
+		log("previous-form", "422 parameter", "previous=perhaps"),
+		foreign, lost, lostLater, restarted,
 	}
 }
 

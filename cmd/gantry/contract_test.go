@@ -164,6 +164,16 @@ func TestLogsThroughTheRealFace(t *testing.T) {
 		t.Errorf("tail:\n%s", out)
 	}
 	s.good("pod logs web --since 10m")
+	for _, run := range []string{"first", "second"} {
+		s.plane.BeginRun(id)
+		s.plane.Log(id, "container", run)
+	}
+	if out := s.good("pod logs web --previous"); out != "first\n" {
+		t.Errorf("the run before:\n%s", out)
+	}
+	if code, text := s.run(t.Context(), io.Discard, "pod logs web -p -f"); code != exitUsage || !strings.Contains(text, "is not followed") {
+		t.Errorf("exit code %d, %s", code, text)
+	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -17,25 +17,28 @@ type podLogsCmd struct {
 	Tail       int    `default:"100" help:"Newest lines to begin with, 0 to 5000."`
 	Since      string `placeholder:"TIME" help:"Only lines since then: RFC 3339, or a time ago such as 10m."`
 	Source     string `enum:"all,container,system" default:"all" help:"Whose lines: container, system, or all."`
+	Previous   bool   `short:"p" help:"Only lines of the run before the newest one, such as of the process that crashed before a start."`
 	Timestamps bool   `short:"t" help:"Begin each line with its time."`
 	Raw        bool   `help:"Print control and escape sequences to a terminal as they are. Without it, only colors go through."`
 }
 
 func (podLogsCmd) Help() string {
 	return `Lines that the system wrote begin with [system]. A followed log whose connection drops goes on where it was.
-With -o json each line is one JSON object. Starts are not kept apart: the line "[system] start container" begins each.
+With -o json each line is one JSON object. The lines of all starts of a pod are one log; --previous shows those of the
+run before the newest one, as long as the host keeps them.
 On a terminal, escape sequences other than those of colors are taken out, since a pod could steer the terminal with them.
 
 Examples:
 
     gantry pod logs web
     gantry pod logs web -f --tail 0
+    gantry pod logs web --previous --tail 20
     gantry pod logs web --since 10m --source container -t`
 }
 
 // Run shows a log.
 func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
-	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow}
+	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow, Previous: cmd.Previous}
 	if cmd.Source != "all" {
 		q.Source = cmd.Source
 	}
@@ -48,6 +51,9 @@ func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
 			return usage("--since must be a time in RFC 3339, or a time ago such as 10m")
 		}
 		q.Since = since
+	}
+	if cmd.Previous && cmd.Follow {
+		return usage("--previous and --follow: a run that has ended is not followed")
 	}
 	if !a.forPeople() && a.cli.Output != formatJSON {
 		return usage("a log is text, or with -o json a JSON object for each line")

@@ -4676,6 +4676,7 @@ type LogTarget struct {
 	SinceNs       int64                  `protobuf:"varint,4,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`
 	After         string                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"` // event id
 	Follow        bool                   `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`
+	Previous      bool                   `protobuf:"varint,7,opt,name=previous,proto3" json:"previous,omitempty"` // of the run of the container before the newest; nothing is followed then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4748,6 +4749,13 @@ func (x *LogTarget) GetAfter() string {
 func (x *LogTarget) GetFollow() bool {
 	if x != nil {
 		return x.Follow
+	}
+	return false
+}
+
+func (x *LogTarget) GetPrevious() bool {
+	if x != nil {
+		return x.Previous
 	}
 	return false
 }
@@ -5416,14 +5424,15 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
 	"PortTarget\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\x05R\x04port\"\x97\x01\n" +
+	"\x04port\x18\x02 \x01(\x05R\x04port\"\xb3\x01\n" +
 	"\tLogTarget\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x12\n" +
 	"\x04tail\x18\x03 \x01(\x05R\x04tail\x12\x19\n" +
 	"\bsince_ns\x18\x04 \x01(\x03R\asinceNs\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\tR\x05after\x12\x16\n" +
-	"\x06follow\x18\x06 \x01(\bR\x06follow\"\xa1\x01\n" +
+	"\x06follow\x18\x06 \x01(\bR\x06follow\x12\x1a\n" +
+	"\bprevious\x18\a \x01(\bR\bprevious\"\xa1\x01\n" +
 	"\n" +
 	"ExecTarget\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x18\n" +

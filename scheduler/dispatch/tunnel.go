@@ -133,7 +133,7 @@ func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodI
 // Logs streams a pod's log from its host to sink until it ends or ctx does.
 func (s *Server) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
 	target := &link.LogTarget{
-		PodId: string(pod), Source: q.Source, Tail: int32(q.Tail), After: q.After, Follow: q.Follow, //nolint:gosec // bounded
+		PodId: string(pod), Source: q.Source, Tail: int32(q.Tail), After: q.After, Follow: q.Follow, Previous: q.Previous, //nolint:gosec // bounded
 	}
 	if !q.Since.IsZero() {
 		target.SinceNs = q.Since.UnixNano()

@@ -184,6 +184,50 @@ func echo(addr, host string) error {
 	return nil
 }
 
+// TestLogOfTheRunBefore runs a pod that crashes twice, and one that was started again while the agent was away.
+func TestLogOfTheRunBefore(t *testing.T) {
+	t.Parallel()
+	d := suite.dev
+	pod := create(t, d, devtest.CPUPod("crasher", "echo run of $(date +%s.%N); exit 3"))
+	reach(t, d, pod.ID, fleet.StatusError)
+	previous := func() (string, string, int) {
+		return cli(t, d, "pod", "logs", pod.ID, "--previous", "--source", "container")
+	}
+	if out, errs, code := previous(); code != 4 || out != "" || !strings.Contains(errs, "no log of an earlier run") {
+		t.Errorf("after one run: exit code %d, %q, %q", code, out, errs)
+	}
+	var runs []string
+	for n := 1; ; n++ {
+		out, errs, code := cli(t, d, "pod", "logs", pod.ID, "--source", "container")
+		runs = strings.SplitAfter(strings.TrimSuffix(out, "\n"), "\n")
+		if code != 0 || len(runs) != n {
+			t.Fatalf("after run %d: exit code %d, %q, %q", n, code, out, errs)
+		}
+		if n == 3 {
+			break
+		}
+		act(t, d, pod.ID, fleet.ActionStart)
+		await(t, func() error {
+			answer, err := user(t, d).Pod(t.Context(), pod.ID)
+			p := answer.Value
+			if err == nil && (p.Status != fleet.StatusError || int(p.Incarnation) != n+1) {
+				err = fmt.Errorf("%s in start %d", p.Status, p.Incarnation)
+			}
+			return err
+		})
+	}
+	if out, errs, code := previous(); code != 0 || out != runs[1] {
+		t.Errorf("the run before: exit code %d, %q, want %q, %q", code, out, runs[1], errs)
+	}
+	all, _, _ := cli(t, d, "pod", "logs", pod.ID, "--previous")
+	if strings.Count(all, "[system] ") < 3 || strings.Count(all, "run of ") != 1 {
+		t.Errorf("with the lines of the system: %q", all)
+	}
+	if _, errs, code := cli(t, d, "pod", "logs", pod.ID, "--previous", "-f"); code != 2 {
+		t.Errorf("to be followed: exit code %d, %s", code, errs)
+	}
+}
+
 func TestLogsFollowAndResume(t *testing.T) {
 	t.Parallel()
 	d := suite.dev

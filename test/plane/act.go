@@ -141,6 +141,11 @@ func (p *Plane) SetLive(id fleet.PodID, live fleet.Live) {
 // Log appends a line to a pod's log.
 func (p *Plane) Log(id fleet.PodID, source, line string) { p.hosts.log(id, source, line, p.Now()) }
 
+// BeginRun lets the lines that are logged from here on be of a new run of the container.
+func (p *Plane) BeginRun(id fleet.PodID) {
+	p.hosts.change(func() { p.hosts.runs[id] = append(p.hosts.runs[id], len(p.hosts.lines[id])) })
+}
+
 // BreakLog lets every reading of a pod's log fail after the lines that are there.
 func (p *Plane) BreakLog(id fleet.PodID) { p.hosts.breakLog(id) }
 

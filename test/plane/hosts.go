@@ -19,6 +19,7 @@ type hosts struct {
 	mu       sync.Mutex
 	live     map[fleet.PodID]fleet.Live
 	lines    map[fleet.PodID][]fleet.LogLine
+	runs     map[fleet.PodID][]int // where each run of a container begins in lines
 	broken   map[fleet.PodID]bool
 	ports    map[target]string // address behind a pod's port
 	files    map[fleet.PodID]map[string]string
@@ -38,7 +39,7 @@ type target struct {
 
 func newHosts() *hosts {
 	return &hosts{
-		live: map[fleet.PodID]fleet.Live{}, lines: map[fleet.PodID][]fleet.LogLine{}, broken: map[fleet.PodID]bool{},
+		live: map[fleet.PodID]fleet.Live{}, lines: map[fleet.PodID][]fleet.LogLine{}, runs: map[fleet.PodID][]int{}, broken: map[fleet.PodID]bool{},
 		ports: map[target]string{}, files: map[fleet.PodID]map[string]string{}, lost: map[fleet.HostID]bool{},
 		storage: map[fleet.BackendID]fleet.HostID{}, volumes: map[fleet.VolumeID]measured{},
 		networks: map[fleet.HostID]fleet.HostNetwork{}, mute: map[fleet.PodID]string{}, changed: make(chan struct{}),
@@ -100,6 +101,9 @@ func (h *hosts) Live(host fleet.HostID, pod fleet.PodID) *fleet.Live {
 
 // Logs sends the lines that Log wrote.
 func (h *hosts) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
+	if q.Previous {
+		return h.previous(pod, q, sink)
+	}
 	h.mu.Lock()
 	next := first(h.lines[pod], q)
 	h.mu.Unlock()
@@ -132,6 +136,26 @@ func (h *hosts) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q 
 			return ctx.Err()
 		}
 	}
+}
+
+// previous sends the lines between the last two calls of BeginRun.
+func (h *hosts) previous(pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
+	h.mu.Lock()
+	runs := h.runs[pod]
+	if len(runs) < 2 {
+		h.mu.Unlock()
+		return fleet.NotAllowed("the pod's host has no log of an earlier run of its container")
+	}
+	lines := slices.Clone(h.lines[pod][runs[len(runs)-2]:runs[len(runs)-1]])
+	h.mu.Unlock()
+	for _, l := range lines[max(0, len(lines)-q.Tail):] {
+		if q.Source == "" || q.Source == l.Source {
+			if err := sink(l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // first returns the index of the first line that q asks for.
