@@ -351,6 +351,7 @@ func (l fakeLogs) System(_ fleet.PodID, line string) {
 	defer l.f.mu.Unlock()
 	l.f.lines = append(l.f.lines, line)
 }
+
 func (l fakeLogs) Begin(id fleet.PodID, incarnation uint64) {
 	l.System(id, "run "+strconv.FormatUint(incarnation, 10))
 }
