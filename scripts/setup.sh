@@ -39,6 +39,9 @@ tests() {
 		protoc:protobuf-compiler
 		node:nodejs
 		npm:npm
+		python3:python3
+		# The documentation page of the API is searched in a real browser.
+		chromium:chromium
 		ansible-lint:ansible-lint
 		lintian:lintian
 		systemd-analyze:systemd

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	_ "embed" // the page's template
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -28,13 +30,14 @@ var docsTemplate string
 // docs is the page that shows the document to people.
 type docs struct {
 	page   []byte
-	policy string // Content-Security-Policy: nothing but the page's own style
+	packed []byte // the page as gzip
+	policy string // Content-Security-Policy: nothing but the page's own style and script
 }
 
 func (a *API) registerDocs() {
 	rt := route{
 		method: http.MethodGet, path: "/docs", id: "getDocs", tag: "Operators", summary: "This document, for people",
-		text: "Returns this document as one HTML page without scripts, which loads nothing else. Needs no key.", scope: auth.Public(), limit: limit.Exempt,
+		text: "Returns this document as one HTML page, which loads nothing else. Needs no key.", scope: auth.Public(), limit: limit.Exempt,
 		status: http.StatusOK,
 	}
 	op := a.declare(rt)
@@ -50,10 +53,27 @@ func (a *API) registerDocs() {
 		h.Set("Cache-Control", "no-cache")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Vary", "Accept-Encoding")
+		page := made.docs.page
+		if takesGzip(c.r) {
+			h.Set("Content-Encoding", "gzip")
+			page = made.docs.packed
+		}
 		c.w.WriteHeader(http.StatusOK)
-		_, _ = c.w.Write(made.docs.page) // a client that left is not told
+		_, _ = c.w.Write(page) // a client that left is not told
 		return nil
 	})
+}
+
+// takesGzip reports whether a client asks for answers that may be compressed.
+func takesGzip(r *http.Request) bool {
+	for word := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(word), ";q=")
+		if q, err := strconv.ParseFloat(weight, 64); name == "gzip" {
+			return err != nil || q > 0
+		}
+	}
+	return false
 }
 
 // renderDocs makes the page of a document that is complete.
@@ -70,11 +90,23 @@ func renderDocs(api *huma.OpenAPI) (docs, error) {
 	if err := t.Execute(&page, model); err != nil {
 		return docs{}, fmt.Errorf("write documentation: %w", err)
 	}
-	_, rest, _ := bytes.Cut(page.Bytes(), []byte("<style>"))
-	style, _, _ := bytes.Cut(rest, []byte("</style>"))
-	sum := sha256.Sum256(style)
-	return docs{page: page.Bytes(), policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
-		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}, nil
+	out := docs{page: page.Bytes(), policy: "default-src 'none'; style-src " + sourceHash(page.Bytes(), "style") +
+		"; script-src " + sourceHash(page.Bytes(), "script") + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err = w.Write(out.page); err == nil {
+		err = w.Close()
+	}
+	out.packed = packed.Bytes()
+	return out, err
+}
+
+// sourceHash allows what the first element of that name on a page holds, in a Content-Security-Policy.
+func sourceHash(page []byte, element string) string {
+	_, rest, _ := bytes.Cut(page, []byte("<"+element+">"))
+	text, _, _ := bytes.Cut(rest, []byte("</"+element+">"))
+	sum := sha256.Sum256(text)
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
 // The page's model. Everything in it is text; the template escapes it.
@@ -95,6 +127,7 @@ type (
 		Params, Body                             []docsField
 		BodyKind, BodyText                       string
 		Example, AnswerExample                   string
+		Snippets                                 []docsSnippet
 		Answers                                  []docsAnswer
 	}
 	docsAnswer struct {
@@ -175,6 +208,10 @@ func describeOperation(api *huma.OpenAPI, op *huma.Operation) (docsOperation, er
 			}
 			out.Example = text
 		}
+	}
+	var err error
+	if out.Snippets, err = describeSnippets(op); err != nil {
+		return out, err
 	}
 	return out, out.describeAnswers(op)
 }

@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"html"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +18,11 @@ import (
 	"gantry/fleet"
 )
 
-const maxDocsPage = 600 << 10
+// Bytes of the page at most, as it is and as browsers get it.
+const (
+	maxDocsPage   = 900 << 10
+	maxDocsPacked = 80 << 10
+)
 
 func docsAPI(t *testing.T) *API {
 	t.Helper()
@@ -40,8 +46,8 @@ func getDocs(t *testing.T, a *API) *httptest.ResponseRecorder {
 func TestDocsNameEverything(t *testing.T) {
 	a := docsAPI(t)
 	page := getDocs(t, a).Body.String()
-	if len(page) > maxDocsPage {
-		t.Errorf("the page has %d bytes", len(page))
+	if packed := len(a.render().docs.packed); len(page) > maxDocsPage || packed > maxDocsPacked {
+		t.Errorf("the page has %d bytes, %d when it is compressed", len(page), packed)
 	}
 	plain := html.UnescapeString(page)
 	has := func(what, text string) {
@@ -78,8 +84,8 @@ func TestDocsNameEverything(t *testing.T) {
 	}
 }
 
-// outside is what could make a browser fetch or run something.
-var outside = regexp.MustCompile(`(?i)<(script|link|img|iframe|object|embed|base|form|input|svg|video|audio|source|meta http-equiv)\b` +
+// outside is what could make a browser fetch or run something, but for the page's own script and its field for words.
+var outside = regexp.MustCompile(`(?i)<(link|img|iframe|object|embed|base|form|svg|video|audio|source|meta http-equiv)\b` +
 	`|\s(src|srcset|style|background|action|on[a-z]+)\s*=|url\(|@import|javascript:`)
 
 var (
@@ -114,11 +120,17 @@ func TestDocsLoadNothing(t *testing.T) {
 			t.Errorf("a link to %q", m[1])
 		}
 	}
-	_, style, _ := strings.Cut(page, "<style>")
-	style, _, _ = strings.Cut(style, "</style>")
-	sum := sha256.Sum256([]byte(style))
-	want := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	if n, m := strings.Count(page, "<script"), strings.Count(page, "<input"); n != 1 || m != 1 {
+		t.Errorf("the page has %d scripts and %d fields", n, m)
+	}
+	hash := func(element string) string {
+		_, text, _ := strings.Cut(page, "<"+element+">")
+		text, _, _ = strings.Cut(text, "</"+element+">")
+		sum := sha256.Sum256([]byte(text))
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	want := "default-src 'none'; style-src " + hash("style") + "; script-src " + hash("script") +
+		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	if got := w.Header().Get("Content-Security-Policy"); got != want {
 		t.Errorf("the policy is %s, want %s", got, want)
 	}
@@ -194,13 +206,13 @@ func TestDocsEscape(t *testing.T) {
 			t.Errorf("a link to %q", m[1])
 		}
 	}
-	for _, part := range []string{"<img", "<script", "<!--", "alert(1)</script>"} {
+	for _, part := range []string{"<img", "<script>alert", "<!--", "alert(1)</script>"} {
 		if strings.Contains(page, part) {
 			t.Errorf("the page has %s", part)
 		}
 	}
-	if n := strings.Count(page, "</style>"); n != 1 {
-		t.Errorf("%d ends of the style", n)
+	if n, m := strings.Count(page, "</style>"), strings.Count(page, "</script>"); n != 1 || m != 1 {
+		t.Errorf("%d ends of the style, %d of the script", n, m)
 	}
 	if n := strings.Count(page, "&lt;script&gt;"); n < 1000 {
 		t.Errorf("the texts are on the page %d times only", n)
@@ -212,5 +224,32 @@ func TestUnusableDocsFail(t *testing.T) {
 	api.Paths["/v2/pods"].Post.RequestBody.Content["application/json"].Example = func() {}
 	if _, err := renderDocs(api); err == nil || !strings.Contains(err.Error(), "createPod") {
 		t.Errorf("an example that cannot be written: %v", err)
+	}
+}
+
+// TestDocsAreCompressed for those who ask for it, and for nobody else.
+func TestDocsAreCompressed(t *testing.T) {
+	a := docsAPI(t)
+	plain := getDocs(t, a).Body.String()
+	for accept, want := range map[string]bool{
+		"": false, "br": false, "gzip;q=0": false, "gzip;q=0.0, br": false, "gzip": true, "br, gzip;q=0.5": true, "deflate,gzip": true,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/docs", nil)
+		r.Header.Set("Accept-Encoding", accept)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		if got := w.Header().Get("Content-Encoding") == "gzip"; got != want || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%q: %v", accept, w.Header())
+		}
+		if !want {
+			continue
+		}
+		text, err := gzip.NewReader(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page, err := io.ReadAll(text); err != nil || string(page) != plain {
+			t.Errorf("%q: %d bytes of %d, %v", accept, len(page), len(plain), err)
+		}
 	}
 }
