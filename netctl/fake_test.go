@@ -91,7 +91,9 @@ func TestFakeHasOverlays(t *testing.T) {
 	if err := f.SetOverlay(ctx, c.Overlays[0]); !errors.Is(err, ErrNoHost) {
 		t.Errorf("before Set: %v", err)
 	}
-	check(t, f.Set(ctx, sample()))
+	host := sample()
+	host.Flows = c.Flows
+	check(t, f.Set(ctx, host))
 	check(t, f.SetUnderlay(ctx, c.Underlay))
 	for _, o := range c.Overlays {
 		check(t, f.SetOverlay(ctx, o))
