@@ -21,7 +21,7 @@ var modest = []string{
 func TestTablesOfTheKernelAreShared(t *testing.T) {
 	h := newHost(t)
 	digest := h.mustLoad("example/tables:1", image(t, nil))
-	for _, table := range []string{"inotify", "watches", "sockets", "pairs", "files", "signals", "programs"} {
+	for _, table := range []string{"inotify", "watches", "sockets", "pairs", "files", "crowds", "signals", "programs"} {
 		t.Run(table, func(t *testing.T) {
 			greedy := h.spec(digest, "/evil/attacker", "take", table, "2000000")
 			must(t, h.start(greedy))

@@ -20,6 +20,7 @@ var tables = map[string]func(n int) error{
 	"pairs":    func(int) error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err },
 	"files":    func(int) error { _, err := unix.Open("/", unix.O_RDONLY, 0); return err },
 	"signals":  func(int) error { return timer() },
+	"crowds":   func(int) error { return exec.Command("/evil/attacker", "take", "files", "2000000").Start() },
 	"programs": func(int) error { return exec.Command("sleep", "3600").Start() },
 }
 

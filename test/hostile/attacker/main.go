@@ -7,7 +7,7 @@
 //	attacker files-of DIR  makes empty files in DIR until that fails
 //	attacker flood         writes to standard output until it is killed
 //	attacker take TABLE N  takes up to N of a table of the kernel's, says how many it got, and keeps them
-//	attacker have TABLE N... takes N of each table, and ends
+//	attacker have TABLE N...  takes N of each table, and ends
 //	attacker snoop WORD... looks for words, written backwards, in all that /proc and /sys show
 package main
 
