@@ -251,6 +251,7 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
 		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: d.changed, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
 		renewal: renewal{fraction: rand.Float64()}, renewNow: make(chan struct{}, 1),
+		followed: func(lineage uint64) error { return noteLineage(c.Dir, lineage) },
 	}
 	d.sessions.tunnels.dead, d.sessions.tunnels.program = d.volumeDead, c.Files
 	d.sessions.storage = newStorage(ctx, c.Provisioner, storageFile(c.Dir), d.metrics, c.Log)

@@ -32,7 +32,7 @@ func follower(t *testing.T) *sessions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sessions{where: where, ledger: book, reports: newReports(), heard: &atomic.Bool{}, log: log}
+	return &sessions{where: where, ledger: book, reports: newReports(), heard: &atomic.Bool{}, log: log, followed: func(uint64) error { return nil }}
 }
 
 // A control plane of a lower lineage than one that was followed is an old copy. It is refused whatever else it says, and

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,14 +23,26 @@ import (
 const (
 	ledgerFile  = "ledger.db"
 	cleanedFile = "cleaned"
+	lineageFile = "lineage"
 	// adoptLimit is how long a new ledger waits for a containerd that is away: without its word what runs would be cut
 	// from its network.
 	adoptLimit = time.Minute
 )
 
-// openLedger opens the ledger of a data folder. A damaged one is set aside, with a new one in its place.
+// openLedger opens the ledger of a data folder. A damaged one is set aside, with a new one in its place. The lineage that the
+// host follows is none of what is lost with it.
 func openLedger(dir string, log *slog.Logger) (*ledger.Ledger, error) {
-	path := filepath.Join(dir, ledgerFile)
+	book, err := openOrReplace(filepath.Join(dir, ledgerFile), log)
+	if err != nil {
+		return nil, err
+	}
+	if err := recallLineage(dir, book); err != nil {
+		return nil, errors.Join(err, book.Close())
+	}
+	return book, nil
+}
+
+func openOrReplace(path string, log *slog.Logger) (*ledger.Ledger, error) {
 	book, err := ledger.Open(path)
 	if !errors.Is(err, ledger.ErrDamaged) {
 		return book, err
@@ -41,6 +54,35 @@ func openLedger(dir string, log *slog.Logger) (*ledger.Ledger, error) {
 		return nil, fmt.Errorf("set the damaged ledger aside: %w", err)
 	}
 	return ledger.Open(path)
+}
+
+// recallLineage has a ledger know the lineage that the host followed, also where the ledger is another one than then: a control
+// plane of a lower lineage is an old copy, whose orders a host must not take because its disk had a fault.
+func recallLineage(dir string, book *ledger.Ledger) error {
+	text, err := os.ReadFile(filepath.Join(dir, lineageFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return noteLineage(dir, book.Lineage())
+	}
+	if err != nil {
+		return fmt.Errorf("read the lineage that the host followed: %w", err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s is damaged: write the lineage of the cluster there, as gantry raft members -o json shows it",
+			filepath.Join(dir, lineageFile))
+	}
+	if n < book.Lineage() { // it ended between the two
+		return noteLineage(dir, book.Lineage())
+	}
+	return book.SetLineage(n)
+}
+
+// noteLineage writes the lineage that the host follows beside the ledger, durably.
+func noteLineage(dir string, n uint64) error {
+	if err := pki.WriteFile(filepath.Join(dir, lineageFile), []byte(strconv.FormatUint(n, 10)+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write the lineage that the host follows: %w", err)
+	}
+	return nil
 }
 
 // readCleaned returns what tells one cleaning of the host from another; "0" before the first. It is no part of the ledger:

@@ -56,6 +56,7 @@ type sessions struct {
 	overlays  *overlay.Keeper
 	s3        *s3Door // nil: nothing answers gantry-s3
 	allocate  ledger.Allocate
+	followed  func(lineage uint64) error // writes it down beside the ledger, which may be lost
 	heard     *atomic.Bool
 	metrics   *metrics // nil: nothing is counted
 	log       *slog.Logger
@@ -165,6 +166,9 @@ func (s *sessions) follow(w *link.Welcome) error {
 	if w.GetLineage() > have {
 		s.log.Warn("the control plane was restored from a copy", "lineage", w.GetLineage(), "followed", have)
 		s.holds = false
+		if err := s.followed(w.GetLineage()); err != nil {
+			return err
+		}
 		if err := s.ledger.SetLineage(w.GetLineage()); err != nil {
 			return err
 		}
