@@ -29,15 +29,21 @@ func withEnv(tb testing.TB, kv string) v1.Image {
 	return ctrdtest.BusyboxImage(tb, func(c *v1.Config) { c.Env = append(c.Env, kv) })
 }
 
-// layerOf is a layer of one file.
-func layerOf(tb testing.TB, name, body string) v1.Layer {
+// layerOf makes a layer of files: names and texts in turns. A name that ends with a slash is a folder.
+func layerOf(tb testing.TB, files ...string) v1.Layer {
 	tb.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(body))}); err != nil {
-		tb.Fatal(err)
+	for i := 0; i < len(files); i += 2 {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: files[i], Mode: 0o644, Size: int64(len(files[i+1]))}
+		if strings.HasSuffix(h.Name, "/") {
+			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+		}
+		if err := w.WriteHeader(h); err != nil {
+			tb.Fatal(err)
+		}
+		_, _ = io.WriteString(w, files[i+1])
 	}
-	_, _ = io.WriteString(w, body)
 	if err := w.Close(); err != nil {
 		tb.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -226,10 +228,18 @@ func (r *Runtime) take(ctx context.Context, p *pull, from remotes.Fetcher, desc 
 	defer cancel()
 	ctx, enough := r.watchRoom(ctx)
 	defer func() { err = enough(err) }()
+	// A snapshotter that takes a layer's parent at its commit lets layers be unpacked beside each other.
+	able, err := r.client.GetSnapshotterCapabilities(ctx, r.cfg.Snapshotter)
+	if err != nil {
+		return err
+	}
 	// All layers are asked for, also those whose files are unpacked already.
-	unpacker, err := unpack.NewUnpacker(ctx, r.client.ContentStore(), unpack.WithFetchAllContent(), unpack.WithUnpackPlatform(unpack.Platform{
-		Platform: platforms.All, SnapshotterKey: r.cfg.Snapshotter, Snapshotter: r.snapshots(), Applier: r.client.DiffService(),
-	}))
+	unpacker, err := unpack.NewUnpacker(ctx, r.client.ContentStore(), unpack.WithFetchAllContent(),
+		unpack.WithUnpackLimiter(semaphore.NewWeighted(int64(min(maxOfPull, runtime.NumCPU())))),
+		unpack.WithUnpackPlatform(unpack.Platform{
+			Platform: platforms.All, SnapshotterKey: r.cfg.Snapshotter, Snapshotter: r.snapshots(), SnapshotterCapabilities: able,
+			Applier: r.client.DiffService(),
+		}))
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,39 @@ func TestPullThenRun(t *testing.T) {
 	b.remove(s.Pod)
 }
 
+// TestLayersLieInTheirOrder pulls layers that change and take away what is below them, however many are unpacked at once.
+func TestLayersLieInTheirOrder(t *testing.T) {
+	b := setup(t)
+	reg := newRegistryServer(t)
+	img, err := mutate.AppendLayers(ctrdtest.BusyboxImage(t, nil),
+		layerOf(t, "d/", "", "d/gone", "1", "d/kept", "1", "o/", "", "o/old", "1", "f", "1"),
+		layerOf(t, "f", "2", "d/two", "2"),
+		layerOf(t, "d/.wh.gone", "", "f", "3"),
+		layerOf(t, "o/", "", "o/.wh..wh..opq", "", "o/new", "4"),
+		layerOf(t, "f", "5", "d/.wh.two", ""),
+		layerOf(t, "d/two", "6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := reg.push(t, "layers:1", img)
+	for i := range 3 {
+		if _, err := b.r.Pull(b.ctx, ref, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		s := b.spec(ref, `sh -c "cd /; grep . f d/* o/*"`)
+		b.start(s)
+		b.finish(s.Pod)
+		if got := b.log(s, "o/new:4"); !strings.Contains(got, "f:5") || !strings.Contains(got, "d/kept:1") || !strings.Contains(got, "d/two:6") ||
+			strings.Contains(got, "gone") || strings.Contains(got, "o/old") {
+			t.Errorf("in try %d the pod sees\n%s", i, got)
+		}
+		b.remove(s.Pod)
+		if err := b.r.Clean(b.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestPullsOfOneReferenceShareTheDownload(t *testing.T) {
 	b := setup(t)
 	reg := newRegistryServer(t)
