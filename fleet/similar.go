@@ -9,20 +9,31 @@ import (
 const mostSimilar = 5
 
 // Similar returns, in their order, those of names that a person may have meant by text: those that have each word of it,
-// in any case; where there are none, those that differ from it by two characters at most. It returns at most five.
+// in any case; where there are none, those that differ from it the least, as a whole or in one word, by two characters
+// at most. It returns at most five.
 func Similar(text string, names []string) []string {
 	words := strings.Fields(strings.ToLower(text))
 	if len(words) == 0 {
 		return nil
 	}
 	var all, near []string
+	nearest := 2
 	for _, name := range names {
 		low := strings.ToLower(name)
 		switch {
 		case !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(low, w) }):
 			all = append(all, name)
-		case len(text) <= len(name)+2 && len(name) <= 100 && distance(strings.ToLower(text), low) <= 2:
-			near = append(near, name)
+		case len(text) <= len(name)+2 && len(name) <= 100:
+			least := nearest + 1
+			for _, part := range append(strings.Fields(low), low) {
+				least = min(least, distance(strings.ToLower(text), part))
+			}
+			if least < nearest {
+				near, nearest = nil, least
+			}
+			if least == nearest {
+				near = append(near, name)
+			}
 		}
 	}
 	if len(all) == 0 {

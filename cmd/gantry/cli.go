@@ -157,6 +157,7 @@ func run(ctx context.Context, args []string, sys system) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	args = joinSortBy(args)
 	helped := false
 	var err error
 	if a.parser, err = newParser(a, kong.Exit(func(int) { helped = true })); err != nil {
@@ -182,6 +183,15 @@ func run(ctx context.Context, args []string, sys system) int {
 		bad.command = parsed.Command()
 	}
 	return a.explain(err)
+}
+
+// joinSortBy lets the column of --sort-by begin with -, which would be a flag else. Flags of one letter stay flags.
+func joinSortBy(args []string) []string {
+	at := slices.Index(args, "--sort-by")
+	if at < 0 || at+1 == len(args) || len(args[at+1]) < 3 || args[at+1][0] != '-' || args[at+1][1] == '-' {
+		return args
+	}
+	return slices.Concat(args[:at], []string{"--sort-by=" + args[at+1]}, args[at+2:])
 }
 
 // check refuses what the command does not go with.

@@ -146,11 +146,11 @@ func TestCheckShowsPodsByAddress(t *testing.T) {
 		return client.Probe{From: from, To: to, IP: ip, OK: true, Millis: new(0.5)}
 	}
 	got := checkText([]client.Probe{probe("a", "z", "10.64.0.9"), probe("z", "b", "10.64.0.10"), probe("y", "b", "10.64.0.10")}, nil)
-	const want = `FROM \ TO  a  y  z    b
-a          -  -  0.5  -
-y          -  -  -    0.5
-z          -  -  -    0.5
-b          -  -  -    -
+	const want = `MS FROM \ TO  a  y  z    b
+a             -  -  0.5  -
+y             -  -  -    0.5
+z             -  -  -    0.5
+b             -  -  -    -
 `
 	if got = laid(t, got, 0); !strings.HasPrefix(got, want) {
 		t.Errorf("got:\n%s", got)

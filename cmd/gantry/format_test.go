@@ -145,6 +145,7 @@ func TestTablesAreSorted(t *testing.T) {
 		"pod list --no-headers --sort-by cost/h -o wide":  "box web train",
 		"pod list --no-headers --sort-by=-COST/H -o wide": "train web box",
 		"pod list --no-headers --sort-by name -o wide":    "box train web",
+		"pod list --no-headers --sort-by -name -o wide":   "web train box",
 	} {
 		got, _ := gantry(t, setup{api: threePods()}, strings.Fields(args)...)
 		var names []string

@@ -63,6 +63,8 @@ func gpuType(all []client.GPUOffer, text string) (string, error) {
 		return meant[0], nil
 	case within && len(free) == 1:
 		return free[0], nil
+	case within:
+		return "", usage("--gpu: several GPU types have this in their names; did you mean \"%s\"?", strings.Join(meant, `" or "`))
 	case len(meant) == 0:
 		return "", usage("--gpu: no GPU type has this name: see gantry catalog gpus --free")
 	}

@@ -168,7 +168,7 @@ func checkMatrix(all []client.Probe, pods []string, name func(string) string) st
 			cells[[2]string{p.From, p.To}] = fmt.Sprintf("%.3g", *p.Millis)
 		}
 	}
-	heading, rows := []string{"FROM \\ TO"}, [][]string(nil)
+	heading, rows := []string{"MS FROM \\ TO"}, [][]string(nil)
 	for _, from := range pods {
 		heading = append(heading, name(from))
 		row := []string{name(from)}

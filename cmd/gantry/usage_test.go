@@ -146,7 +146,7 @@ func TestShortNamesOfGPUs(t *testing.T) {
 		{"id":"NVIDIA A100 80GB PCIe","name":"A100 PCIe","availability":"NONE"},{"id":"NVIDIA A100-SXM4-80GB","name":"A100 SXM","availability":"NONE"}]}`
 	for text, want := range map[string]string{
 		"H100": "NVIDIA H100 PCIe", "h100 sxm": "NVIDIA H100 80GB HBM3", "L40": "NVIDIA L40", "l40s": "NVIDIA L40S",
-		"A100": `did you mean "NVIDIA A100 80GB PCIe" or "NVIDIA A100-SXM4-80GB"?`, "L4OS": `did you mean "NVIDIA L40`, "TPU": "see gantry catalog gpus --free",
+		"A100": `several GPU types have this in their names; did you mean "NVIDIA A100 80GB PCIe" or "NVIDIA A100-SXM4-80GB"?`, "L4OS": `did you mean "NVIDIA L40`, "TPU": "see gantry catalog gpus --free", "L400": `no GPU type has this name; did you mean "NVIDIA L40" or "NVIDIA L40S"?`,
 	} {
 		for _, dry := range []string{"--wait=false", "--dry-run"} {
 			got, fake := gantry(t, setup{api: map[string][]string{
