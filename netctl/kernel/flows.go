@@ -21,6 +21,15 @@ func fullSet(counts string) string { return counts + "_full" }
 
 const fullFor = time.Second
 
+// rateSet names the set of the rates at which connections begin. The kernel does not count those that have closed, and keeps
+// them in its table for two minutes: with all of these, a pod has at most six times as many as are counted.
+func rateSet(counts string) string { return counts + "_rate" }
+
+const (
+	flowRate = 32              // a second, that part of what a pod may have, and twice what it may have at once
+	rateFor  = 2 * time.Minute // without a new connection, until the kernel forgets the rate; longer than until it is full again
+)
+
 // flowKeys bounds the elements of each set: more than there are addresses on a host.
 const flowKeys uint64 = 1 << 16
 
@@ -31,9 +40,11 @@ func addFlows(w writer, most int, bridge string) {
 		return
 	}
 	for _, name := range []string{openedSet, cameSet} {
-		w.dynamic(name)
-		w.dynamic(fullSet(name), knftables.TimeoutFlag)
+		w.dynamic(name, 0)
+		w.dynamic(fullSet(name), fullFor)
+		w.dynamic(rateSet(name), rateFor)
 	}
+	rate := strconv.Itoa(max(most/flowRate, 1)) + "/second"
 	for _, at := range []struct {
 		chain  string
 		hook   knftables.BaseChainHook
@@ -53,18 +64,19 @@ func addFlows(w writer, most int, bridge string) {
 		w.rule(at.chain, "ct status & confirmed != 0 accept")
 		full := "@" + fullSet(at.counts)
 		w.drop(at.chain, crowded, at.key, full)
+		w.drop(at.chain, crowded, "update @"+rateSet(at.counts), "{", at.key, "limit rate over", rate, "burst", strconv.Itoa(2*most), "packets }")
 		w.drop(at.chain, crowded, "add @"+at.counts, "{", at.key, "ct count over", strconv.Itoa(most), "}", "add", full, "{", at.key, "}")
 	}
 }
 
-// dynamic is a set of addresses that packets change.
-func (w writer) dynamic(name string, flags ...knftables.SetFlag) {
-	size, timeout := flowKeys, fullFor
+// dynamic is a set of addresses that packets change. Each is forgotten after a time; 0: when nothing is counted for it.
+func (w writer) dynamic(name string, after time.Duration) {
+	size := flowKeys
 	set := knftables.Set{
-		Family: w.family, Table: w.table, Name: name, Type: "ipv4_addr", Flags: append(flags, knftables.DynamicFlag), Size: &size,
+		Family: w.family, Table: w.table, Name: name, Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.DynamicFlag}, Size: &size,
 	}
-	if len(flags) > 0 {
-		set.Timeout = &timeout
+	if after > 0 {
+		set.Flags, set.Timeout = []knftables.SetFlag{knftables.TimeoutFlag, knftables.DynamicFlag}, &after
 	}
 	w.tx.Add(&set)
 }

@@ -2,11 +2,13 @@ package kernel
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -173,6 +175,35 @@ func TestDatagramsOfAPodAreBounded(t *testing.T) {
 	fails(t, alpha, "udp4", outsideAddr+":82")
 	works(t, beta, "udp4", outsideAddr+":82")
 	works(t, beta, "tcp4", outsideAddr+":81")
+}
+
+// TestConnectionsThatEndAreBounded has a pod open and end one connection after the other. The kernel keeps an ended one for
+// minutes and does not count it any more: what bounds these is how fast they may begin.
+func TestConnectionsThatEndAreBounded(t *testing.T) {
+	c := boundedHost(t)
+	alpha, beta := ns("0a1b", "alpha"), ns("0a1b", "beta")
+	const tries = 15 * mostFlows
+	must(t, within(alpha, func() error {
+		for range tries {
+			if conn, err := net.DialTimeout("tcp4", outsideAddr+":80", refusal/10); err == nil {
+				_, _ = io.ReadAll(conn) // the other side ends first
+				must(t, conn.Close())
+			}
+		}
+		return nil
+	}))
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+	must(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || n < mostFlows || n > tries/2 {
+		t.Errorf("%d connections are tracked after %d that ended, %v", n, tries, err)
+	}
+	if crowdedOut(t, c) == 0 {
+		t.Error("nothing was counted as dropped")
+	}
+	works(t, beta, "tcp4", outsideAddr+":81")
+	works(t, outsideName, "tcp4", uplinkAddr+":30001")
+	eventually(t, "nothing begins any more", func() bool { return try(alpha, "tcp4", outsideAddr+":81", refusal) == nil })
 }
 
 // flood sends one datagram each to n ports outside.
