@@ -188,7 +188,7 @@ func describeOperation(api *huma.OpenAPI, op *huma.Operation) (docsOperation, er
 	out := docsOperation{
 		ID: op.OperationID, Anchor: "op-" + op.OperationID, Method: op.Method, Path: op.Path, Summary: op.Summary, Text: strings.Split(op.Description, "\n\n"),
 	}
-	if len(op.Security) > 0 {
+	if op.Security == nil {
 		out.Scope, _ = op.Extensions[scopeExtension].(string)
 	}
 	for _, p := range op.Parameters {

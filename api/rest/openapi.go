@@ -45,6 +45,7 @@ func document(version string) *huma.OpenAPI {
 				"bearer": {Type: "http", Scheme: "bearer", Description: "An API key: Authorization: Bearer gk_…"},
 			},
 		},
+		Security: []map[string][]string{{"bearer": {}}}, // of every operation that says nothing else
 		Tags: []*huma.Tag{
 			{Name: "Pods", Description: "GPU and CPU pods."},
 			{Name: "Templates", Description: "Reusable configurations of pods."},
@@ -65,7 +66,10 @@ func (a *API) declare(rt route) *huma.Operation {
 	op := &huma.Operation{
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.text,
 		Parameters: rt.params, Responses: map[string]*huma.Response{},
-		Extensions: map[string]any{scopeExtension: rt.scope.String(), limitExtension: string(rt.limit)},
+		Extensions: map[string]any{scopeExtension: rt.scope.String()},
+	}
+	if rt.limit != limit.PerAccount {
+		op.Extensions[limitExtension] = string(rt.limit)
 	}
 	if rt.scope.Pod {
 		op.Extensions[podKeyExtension] = true
@@ -79,7 +83,6 @@ func (a *API) declare(rt route) *huma.Operation {
 		op.Security = []map[string][]string{}
 		errs = append(errs, http.StatusBadRequest)
 	} else {
-		op.Security = []map[string][]string{{"bearer": {}}}
 		errs = append(errs, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 	}
 	if len(rt.params) > 0 {
