@@ -20,6 +20,14 @@ type Account struct {
 	Egress     string    `json:"egress"`     // open or none
 	CreatedAt  time.Time `json:"createdAt"`
 	Limits     Limits    `json:"limits"` // by name
+
+	Suspended *Suspended `json:"suspended"` // shown to operators alone; nil: it is not
+}
+
+// Suspended tells why and since when an account's keys are refused.
+type Suspended struct {
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
 }
 
 // Limits are how much an account may have and has, by name.

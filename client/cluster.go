@@ -99,6 +99,17 @@ func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return err
 }
 
+// Backup tells of a copy of the state that is kept.
+type Backup struct {
+	SavedAt time.Time `json:"savedAt"`
+}
+
+// NoteBackup tells the cluster of when a copy of the state is that is whole where it is kept, and answers of when the
+// newest is; for operators.
+func (c *Client) NoteBackup(ctx context.Context, savedAt time.Time) (Answer[Backup], error) {
+	return call[Backup](ctx, c, http.MethodPost, "/admin/v1/backups", nil, Backup{SavedAt: savedAt})
+}
+
 const snapshotType = "application/octet-stream"
 
 // Snapshot streams a copy of the whole state; for operators. The stream ends with ctx; the caller closes it, and checks

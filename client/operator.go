@@ -50,6 +50,20 @@ func (c *Client) UpdateAccount(ctx context.Context, id string, body UpdateAccoun
 	return call[Account](ctx, c, http.MethodPatch, "/admin/v1/accounts/"+word(id), nil, body)
 }
 
+// SuspendAccount has an account's keys refused for a reason that their holders are told; for operators.
+func (c *Client) SuspendAccount(ctx context.Context, id, reason string, stopPods bool) (Answer[Account], error) {
+	body := map[string]any{"reason": reason}
+	if stopPods {
+		body["stopPods"] = true
+	}
+	return call[Account](ctx, c, http.MethodPost, "/admin/v1/accounts/"+word(id)+"/suspend", nil, body)
+}
+
+// ResumeAccount ends a suspension; for operators.
+func (c *Client) ResumeAccount(ctx context.Context, id string) (Answer[Account], error) {
+	return call[Account](ctx, c, http.MethodPost, "/admin/v1/accounts/"+word(id)+"/resume", nil, nil)
+}
+
 // CreateAccountKey makes a key of another account, for example its first; for operators.
 func (c *Client) CreateAccountKey(ctx context.Context, account string, body CreateKey) (Answer[NewKey], error) {
 	return call[NewKey](ctx, c, http.MethodPost, "/admin/v1/accounts/"+word(account)+"/keys", nil, body)

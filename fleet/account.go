@@ -17,6 +17,19 @@ type Account struct {
 	Egress Egress  `cbor:"6,keyasint,omitempty"`
 	// Limits are those of this account; what they do not name is as for all accounts.
 	Limits Limits `cbor:"7,keyasint,omitempty"`
+	// Suspended accounts' keys are refused; nil: it is not.
+	Suspended *Suspension `cbor:"8,keyasint,omitempty"`
+}
+
+// Suspension is an operator's word that an account may use nothing for now. What runs goes on.
+type Suspension struct {
+	Reason string    `cbor:"1,keyasint"` // its holders are told
+	At     time.Time `cbor:"2,keyasint"`
+}
+
+// Refusal is the error that a holder of one of the account's keys gets.
+func (s *Suspension) Refusal() error {
+	return &Error{Code: CodeSuspended, Msg: "the account is suspended", Details: []string{s.Reason}}
 }
 
 // Quotas are how many API requests an account may make in each window; 0 in one: any number.

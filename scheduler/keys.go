@@ -93,7 +93,8 @@ func (s *Service) FlushKeyUse(ctx context.Context) error {
 }
 
 // Authenticate returns who holds the key: an account's, or a pod's own while that is not terminated. Unknown
-// and disabled keys are the same: unauthorized; one whose time is over is fleet.ErrKeyEnded.
+// and disabled keys are the same: unauthorized; one whose time is over is fleet.ErrKeyEnded, and one of an account that is
+// suspended, or of its pods, account_suspended.
 func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
 	who, err := s.holder(key, func(fn func(*state.View) error) error { return s.read(ctx, fn) })
 	if err == nil && who.Key != "" {
@@ -143,6 +144,8 @@ func (s *Service) holder(key fleet.Secret, view func(func(*state.View) error) er
 		return fleet.Principal{}, refused
 	case !found.ExpiresAt.IsZero() && !s.Now().Before(found.ExpiresAt):
 		return fleet.Principal{}, fleet.ErrKeyEnded
+	case owner.Suspended != nil:
+		return fleet.Principal{}, owner.Suspended.Refusal()
 	}
 	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Quotas: owner.Quotas}, nil
 }

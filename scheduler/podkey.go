@@ -35,6 +35,9 @@ func (s *Service) authenticatePod(key fleet.Secret, view func(func(*state.View) 
 		if ok = there && p.Status != fleet.StatusTerminated; ok {
 			owner, known := v.Account(p.Account)
 			who.Account, who.Quotas, ok = p.Account, owner.Quotas, known
+			if owner.Suspended != nil {
+				return owner.Suspended.Refusal()
+			}
 		}
 		return nil
 	})

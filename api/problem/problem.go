@@ -58,6 +58,7 @@ func classOf(code fleet.Code) class {
 		fleet.CodeForbidden:    {status: http.StatusForbidden, detail: TextForbidden},
 		fleet.CodeTooMany:      {status: http.StatusBadRequest},
 		fleet.CodeQuota:        {status: http.StatusForbidden},
+		fleet.CodeSuspended:    {status: http.StatusForbidden},
 		fleet.CodeNotFound:     {status: http.StatusNotFound, detail: TextNotFound},
 		fleet.CodeNotAllowed:   {status: http.StatusConflict},
 		fleet.CodeExists:       {status: http.StatusConflict},

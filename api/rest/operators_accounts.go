@@ -15,6 +15,20 @@ import (
 type OperatorAccount struct {
 	Account
 	Quotas *AccountQuotas `json:"quotas" doc:"Rate limits of its own; null: the daemon's."`
+
+	Suspended *Suspended `json:"suspended" doc:"Why and since when its keys are refused; null: they are not."`
+}
+
+// Suspended tells of an account that is suspended.
+type Suspended struct {
+	Reason string `json:"reason" doc:"Why. Holders of the account's keys are told." example:"unpaid since May"`
+	At     Time   `json:"at" doc:"Since when."`
+}
+
+// SuspendAccountRequest is the body that suspends an account.
+type SuspendAccountRequest struct {
+	Reason   string `json:"reason" doc:"Why. Holders of the account's keys are told." minLength:"1" maxLength:"1024" example:"unpaid since May"`
+	StopPods bool   `json:"stopPods,omitempty" doc:"Stop its pods, too. Default: they run on, and are charged."`
 }
 
 // AccountQuotas are how many API requests an account may make in each window.
@@ -64,7 +78,7 @@ type Balance struct {
 
 // TransformSchema says which members may be null.
 func (OperatorAccount) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	return nullable(s, "quotas")
+	return nullable(s, "quotas", "suspended")
 }
 
 func accountIDParam() *huma.Param { return pathParam("Account identifier.", "a5f8k2m7q1w4z9") }
@@ -107,7 +121,38 @@ func (a *API) registerAccounts() {
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{accountIDParam(), onceParam()},
 		in: AddCreditRequest{Amount: 25}, out: Balance{Balance: 25},
 	}, a.addCredit)
+	a.registerSuspension(one)
 	a.registerLimits()
+}
+
+func (a *API) registerSuspension(one []*huma.Param) {
+	at := func(word, id, summary, text string) route {
+		return route{
+			method: http.MethodPost, path: "/admin/v1/accounts/{id}/" + word, id: id, tag: "Operators", summary: summary, text: text + " 404: there is no such account.",
+			scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: one, out: exampleOperatorAccount(),
+		}
+	}
+	suspend := at("suspend", "suspendAccount", "Suspend an account",
+		"Has all keys of an account, of its pods and for S3 refused: 403, account_suspended, with the reason. Nothing is deleted. 409: one of its keys is an operator's.")
+	suspend.in, suspend.errors = SuspendAccountRequest{Reason: "unpaid since May"}, []int{http.StatusConflict}
+	handle(a, suspend, a.suspendAccount)
+	handle(a, at("resume", "resumeAccount", "Resume an account", "Ends a suspension. It starts no pod."), a.resumeAccount)
+}
+
+func (a *API) suspendAccount(ctx context.Context, c *call, in *SuspendAccountRequest) (*OperatorAccount, error) {
+	id, err := pathID[fleet.AccountID](c, "account")
+	if err != nil {
+		return nil, err
+	}
+	return show(operatorAccount)(a.svc.SuspendAccount(ctx, id, in.Reason, in.StopPods))
+}
+
+func (a *API) resumeAccount(ctx context.Context, c *call, _ *none) (*OperatorAccount, error) {
+	id, err := pathID[fleet.AccountID](c, "account")
+	if err != nil {
+		return nil, err
+	}
+	return show(operatorAccount)(a.svc.ResumeAccount(ctx, id))
 }
 
 func (a *API) listAccounts(ctx context.Context, _ *call, _ *none) (*OperatorAccountList, error) {
@@ -193,6 +238,9 @@ func operatorAccount(v fleet.AccountView) OperatorAccount {
 	if q := v.Account.Quotas; q != nil {
 		own := AccountQuotas(*q)
 		out.Quotas = &own
+	}
+	if s := v.Account.Suspended; s != nil {
+		out.Suspended = &Suspended{Reason: s.Reason, At: Time{s.At}}
 	}
 	return out
 }

@@ -98,6 +98,8 @@ type Service interface {
 	CreateAccount(ctx context.Context, name string) (fleet.Account, error)
 	Accounts(ctx context.Context) ([]fleet.AccountView, error)
 	AccountByID(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
+	SuspendAccount(ctx context.Context, id fleet.AccountID, reason string, stopPods bool) (fleet.AccountView, error)
+	ResumeAccount(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
 	UpdateAccount(ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate) (fleet.AccountView, error)
 	// Limits returns the limits that were set for accounts that have none of their own; SetLimits changes them, and nil takes one back.
 	Limits(ctx context.Context) (fleet.Limits, error)
@@ -140,6 +142,8 @@ type Service interface {
 	RotateCA(ctx context.Context) error
 	// FinishCAStep ends the present step, which the caller names, without the hosts that it waits for.
 	FinishCAStep(ctx context.Context, step fleet.RotationStep) error
+	// NoteBackup remembers of when a back-up is that is whole where it is kept.
+	NoteBackup(ctx context.Context, savedAt time.Time) (time.Time, error)
 	// SaveSnapshot writes a copy of the whole state.
 	SaveSnapshot(ctx context.Context, w io.Writer) error
 	Backends(ctx context.Context) ([]fleet.BackendView, error)

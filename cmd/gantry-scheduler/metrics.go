@@ -112,7 +112,14 @@ var series = []struct {
 	{"gantry_scheduler_host_alarms", "Hosts whose identity two machines use; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_hosts_behind", "Hosts that were not compared since the cluster was restored; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_gpus_out", "GPUs that get no new pod: sick, or cordoned by an operator; absent while the disk does not answer.", []string{"reason"}},
+	{"gantry_scheduler_drains_overdue", "Hosts whose drain is past its deadline and that have pods left that run; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_drain_oldest_seconds", "How long the oldest drain has lasted of a host that has pods left that run; 0: there is none; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_gpus", "GPUs in service on hosts that take pods, by type; absent while the disk does not answer.", []string{"type"}},
+	{"gantry_scheduler_gpus_free", "Of these GPUs those that no pod holds; absent while the disk does not answer.", []string{"type"}},
+	{"gantry_scheduler_gpus_on_host", "The most GPUs of the type that are in service on one host that takes pods; absent while the disk does not answer.", []string{"type"}},
+	{"gantry_scheduler_gpus_free_on_host", "The most GPUs of the type that are free on one host; absent while the disk does not answer.", []string{"type"}},
 	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
+	{"gantry_scheduler_backup_timestamp_seconds", "Of when the newest back-up is that was reported to be whole; 0: there was none; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
 	{"gantry_scheduler_clock_held", "1 while nothing final is done because the schedulers' clocks are not right; absent on schedulers that do not lead.", nil},
 	{"gantry_scheduler_clock_ahead_seconds", "How far the leader's clock is ahead of the log's time, by which everything is charged; absent on others.", nil},
@@ -189,7 +196,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 // state tells of what the state has.
 func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	var c state.Counts
-	if err := s.d.member.store.View(func(v *state.View) error { c = v.Counts(); return nil }); err != nil {
+	if err := s.d.member.store.View(func(v *state.View) error { c = v.Counts(time.Now()); return nil }); err != nil {
 		return // it is being closed
 	}
 	gauge("gantry_scheduler_log_applied_index", float64(s.d.member.node.AppliedIndex()))
@@ -198,6 +205,15 @@ func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 		clock := s.d.time.View()
 		gauge("gantry_scheduler_clock_held", flag(clock.Held != ""))
 		gauge("gantry_scheduler_clock_ahead_seconds", clock.Now.Sub(clock.Log).Seconds())
+	}
+	gauge("gantry_scheduler_backup_timestamp_seconds", stamp(c.BackupAt))
+	gauge("gantry_scheduler_drains_overdue", float64(c.Drains.Overdue))
+	gauge("gantry_scheduler_drain_oldest_seconds", c.Drains.Oldest.Seconds())
+	for id, s := range c.GPUs {
+		gauge("gantry_scheduler_gpus", float64(s.All), id)
+		gauge("gantry_scheduler_gpus_free", float64(s.Free), id)
+		gauge("gantry_scheduler_gpus_on_host", float64(s.AllOnHost), id)
+		gauge("gantry_scheduler_gpus_free_on_host", float64(s.FreeOnHost), id)
 	}
 	gauge("gantry_scheduler_host_alarms", float64(c.Alarms))
 	gauge("gantry_scheduler_hosts_behind", float64(c.Behind))

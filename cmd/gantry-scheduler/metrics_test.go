@@ -104,6 +104,9 @@ func TestPrometheusReadsAScheduler(t *testing.T) {
 			if row.Type == "histogram" {
 				name += "_count"
 			}
+			if row.Labels != nil && row.Labels[0] == "type" {
+				continue // there are no hosts: scheduler/state has their test
+			}
 			if ok && len(query(t, at, "gantry_scheduler_"+name)) == 0 {
 				missing = append(missing, row.Name)
 			}

@@ -11,14 +11,16 @@ import (
 )
 
 type accountCmd struct {
-	Show   accountShowCmd   `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
-	List   accountListCmd   `cmd:"" help:"List the accounts (for operators)."`
-	Create accountCreateCmd `cmd:"" help:"Make an account (for operators)."`
-	Get    accountGetCmd    `cmd:"" help:"Show an account (for operators)."`
-	Update accountUpdateCmd `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
-	Credit accountCreditCmd `cmd:"" help:"Add to an account's balance (for operators)."`
-	Limits accountLimitsCmd `cmd:"" help:"Show or change how much accounts may have that have no limits of their own (for operators)."`
-	Key    accountKeyCmd    `cmd:"" help:"Make a key of an account, for example its first (for operators)."`
+	Show    accountShowCmd    `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
+	List    accountListCmd    `cmd:"" help:"List the accounts (for operators)."`
+	Create  accountCreateCmd  `cmd:"" help:"Make an account (for operators)."`
+	Get     accountGetCmd     `cmd:"" help:"Show an account (for operators)."`
+	Update  accountUpdateCmd  `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
+	Suspend accountSuspendCmd `cmd:"" help:"Refuse all keys of an account; its pods run on (for operators)."`
+	Resume  accountResumeCmd  `cmd:"" help:"Take the keys of a suspended account again (for operators)."`
+	Credit  accountCreditCmd  `cmd:"" help:"Add to an account's balance (for operators)."`
+	Limits  accountLimitsCmd  `cmd:"" help:"Show or change how much accounts may have that have no limits of their own (for operators)."`
+	Key     accountKeyCmd     `cmd:"" help:"Make a key of an account, for example its first (for operators)."`
 }
 
 type accountShowCmd struct{}
@@ -58,6 +60,7 @@ func accountSheet(acc client.Account) string {
 	return sheet(append(fields, [][2]string{
 		{"Requests", quotasText(acc.Quotas)},
 		{"Egress", egressText(acc.Egress)},
+		{"Suspended", suspendedText(acc.Suspended)},
 		{"Created", when(&acc.CreatedAt)},
 	}...)) + limitsText(acc.Limits)
 }
@@ -110,10 +113,10 @@ func accountTable(accounts []client.Account) string {
 	var rows [][]string
 	for _, acc := range accounts {
 		rows = append(rows, []string{
-			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), when(&acc.CreatedAt),
+			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(&acc.CreatedAt),
 		})
 	}
-	return table([]string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "CREATED"}, rows)
+	return table([]string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "SUSPENDED", "CREATED"}, rows)
 }
 
 type accountCreateCmd struct {

@@ -113,7 +113,7 @@ type s3Found struct {
 func (f *s3Found) look(v *state.View, access string, center fleet.DataCenterID, now time.Time) error {
 	var ok bool
 	f.key, ok = v.S3Key(access)
-	if !ok || !f.key.ExpiresAt.IsZero() && !now.Before(f.key.ExpiresAt) {
+	if owner, _ := v.Account(f.key.Account); !ok || owner.Suspended != nil || !f.key.ExpiresAt.IsZero() && !now.Before(f.key.ExpiresAt) {
 		return errNoS3Key
 	}
 	f.backends = map[fleet.BackendID]fleet.Backend{}

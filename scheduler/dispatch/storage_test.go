@@ -209,6 +209,11 @@ func TestS3AccessOfAHost(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	y.do(state.SuspendAccount{Account: "acme", Reason: "unpaid", At: now})
+	if _, err := ask(server, func(*link.S3AccessRequest) {}); status.Code(err) != codes.NotFound {
+		t.Errorf("a suspended account: %v", err)
+	}
+	y.do(state.SuspendAccount{Account: "acme", Resume: true, At: now})
 	// Who asks too often is refused before it costs a round of the members, and takes nothing from others.
 	y.server.s3Rates.mu.Lock()
 	for _, id := range []fleet.HostID{"host1", ""} {

@@ -235,6 +235,12 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 	case AddCredit:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}
+	case SuspendAccount:
+		c.At = t.logTime(c.At)
+		return c, time.Time{}
+	case NoteBackup:
+		c.At = t.logTime(c.At)
+		return c, time.Time{}
 	case ExhaustAccounts:
 		return c, c.At // refused where the two differ
 	}

@@ -124,6 +124,8 @@ func commandTypes() []Command {
 		TickClock{},
 		CordonGPU{},
 		OpenGPU{},
+		SuspendAccount{},
+		NoteBackup{},
 	}
 }
 

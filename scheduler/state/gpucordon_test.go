@@ -129,7 +129,7 @@ func TestCordonsAreChecked(t *testing.T) {
 		t.Errorf("said twice: %+v", h.GPUCordons)
 	}
 	var counts Counts
-	w.view(func(v *View) { counts = v.Counts() })
+	w.view(func(v *View) { counts = v.Counts(at(1)) })
 	if counts.CordonedGPUs != 1 || counts.SickGPUs != 0 {
 		t.Errorf("%+v", counts)
 	}

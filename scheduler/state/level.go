@@ -13,7 +13,8 @@ func LevelOf(cmd Command) uint64 {
 		SettleMeters, ExhaustAccounts, PurgeUsage, PurgeOnce, SetTemplateSource, PutMember, JoinMember, RemoveMember,
 		RaiseLevel, RestoreCluster, SetHostDuty, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod,
 		UpdateInventory, PutSecret, DeleteSecret, PutBackend, DeleteBackend, ReportVolumes, SetHostRoles, PutS3Key, DeleteS3Key,
-		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU:
+		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
+		SuspendAccount, NoteBackup:
 		return 1
 	}
 	return 0

@@ -71,6 +71,8 @@ const (
 	numTickClock
 	numCordonGPU
 	numOpenGPU
+	numSuspendAccount
+	numNoteBackup
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -147,3 +149,5 @@ func (EvictPod) number() uint64           { return numEvictPod }
 func (TickClock) number() uint64          { return numTickClock }
 func (CordonGPU) number() uint64          { return numCordonGPU }
 func (OpenGPU) number() uint64            { return numOpenGPU }
+func (SuspendAccount) number() uint64     { return numSuspendAccount }
+func (NoteBackup) number() uint64         { return numNoteBackup }

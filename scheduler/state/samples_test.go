@@ -301,6 +301,11 @@ func laterSamples() []sample {
 		sample{"-request", PutToken{Token: asked, At: at(0)}},
 		sample{"-request", JoinHost{Token: "t1", Hash: []byte("h"), Host: sampleHost(), At: at(1), Request: []byte("request")}},
 		sample{"-request", JoinMember{Token: "t2", Hash: []byte("h"), Member: sampleMember(), At: at(1), Request: []byte("request")}},
+		sample{cmd: SuspendAccount{Account: "acme", Reason: "unpaid", At: at(9), Resume: true}},
+		sample{cmd: NoteBackup{SavedAt: at(8), At: at(9)}},
+		sample{"-suspended", PutAccount{fleet.Account{
+			ID: "acme", Name: "Acme", CreatedAt: at(0), Suspended: &fleet.Suspension{Reason: "unpaid", At: at(9)},
+		}}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{
 			At: at(9), Leap: 10 * time.Minute, Confirmed: true, Operator: true, Doubted: true, Boot: "5f0c", Up: 3 * time.Hour,

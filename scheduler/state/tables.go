@@ -26,6 +26,8 @@ type Cluster struct {
 	SnapshotAt time.Time `cbor:"7,keyasint,omitzero"`
 	// Rotation is under way from the CA above, or to it; nil: there is none.
 	Rotation *Rotation `cbor:"8,keyasint,omitempty"`
+	// BackupAt is of when the newest back-up is that was reported to be whole; zero: there was none.
+	BackupAt time.Time `cbor:"9,keyasint,omitzero"`
 }
 
 // onlyKey is the key of the one row of a table that has but one.

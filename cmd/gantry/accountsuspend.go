@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+
+	"gantry/client"
+)
+
+type accountSuspendCmd struct {
+	accountRef
+	Reason   string `required:"" placeholder:"TEXT" help:"Why. Whoever uses a key of the account is told."`
+	StopPods bool   `help:"Stop its pods, too, as though their owner had."`
+}
+
+func (accountSuspendCmd) Help() string {
+	return `All keys of the account, of its pods and for S3 are refused until gantry account resume. Pods run on and are charged, and
+what others reach of them stays reachable, unless --stop-pods stops them. Nothing is deleted. An account that has an
+operator's key is not suspended.
+
+Examples:
+
+    gantry account suspend research --reason "unpaid since May"
+    gantry account suspend research --reason "mines coins" --stop-pods`
+}
+
+// Run suspends an account.
+func (cmd accountSuspendCmd) Run(ctx context.Context, a *app) error {
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		account, err := c.SuspendAccount(ctx, id, cmd.Reason, cmd.StopPods)
+		if err != nil {
+			return err
+		}
+		return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
+	})
+}
+
+type accountResumeCmd struct {
+	accountRef
+}
+
+func (accountResumeCmd) Help() string {
+	return `Pods that were stopped stay so until their owner starts them.
+
+Example:
+
+    gantry account resume research`
+}
+
+// Run ends a suspension.
+func (cmd accountResumeCmd) Run(ctx context.Context, a *app) error {
+	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+		account, err := c.ResumeAccount(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
+	})
+}
+
+// suspendedText says why and since when an account is suspended; empty when it is not.
+func suspendedText(s *client.Suspended) string {
+	if s == nil {
+		return ""
+	}
+	return "since " + when(&s.At) + ": " + s.Reason
+}
