@@ -12,7 +12,7 @@ export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 readonly packages=(gantry gantry-scheduler gantry-agent gantry-s3)
 # Of `systemd-analyze security`, in tenths: no unit may become worse than this.
-declare -rA exposure=([gantry-scheduler]=16 [gantry-agent]=73 [gantry-s3]=37)
+declare -rA exposure=([gantry-scheduler]=16 [gantry-backup]=50 [gantry-agent]=73 [gantry-s3]=37)
 readonly agent=/var/lib/gantry/agent scheduler=/var/lib/gantry/scheduler
 suite=${SUITE:-bookworm}
 mirror=${MIRROR:-http://deb.debian.org/debian}
@@ -167,8 +167,9 @@ installed() {
 	is "$scheduler" '700 gantry-scheduler:gantry-scheduler'
 	getent passwd gantry-s3 | grep -q nologin || die 'there is no user gantry-s3'
 	there /etc/systemd/system/multi-user.target.wants/gantry-{scheduler,agent}.service
-	gone /etc/systemd/system/multi-user.target.wants/gantry-s3.service
-	systemd-analyze verify --man=no /usr/lib/systemd/system/gantry-{scheduler,agent,s3}.service /usr/lib/systemd/system/gantry.slice 2>/tmp/verify || die "verify: $(cat /tmp/verify)"
+	gone /etc/systemd/system/multi-user.target.wants/gantry-s3.service /etc/systemd/system/timers.target.wants/gantry-backup.timer
+	[ "$(gantry snapshot keep --check)" = 'the settings are fine' ] || die 'the settings of back-ups'
+	systemd-analyze verify --man=no /usr/lib/systemd/system/gantry-{scheduler,agent,s3,backup}.service /usr/lib/systemd/system/gantry-backup.timer /usr/lib/systemd/system/gantry.slice 2>/tmp/verify || die "verify: $(cat /tmp/verify)"
 	[ ! -s /tmp/verify ] || die "verify: $(cat /tmp/verify)"
 }
 
@@ -219,7 +220,7 @@ upgrade() {
 
 remove() {
 	apt remove "${packages[@]}"
-	gone /usr/bin/gantry{,-scheduler,-agent,-s3} /usr/libexec/gantry /usr/lib/systemd/system/gantry{-scheduler.service,-agent.service,-s3.service,.slice}
+	gone /usr/bin/gantry{,-scheduler,-agent,-s3} /usr/libexec/gantry /usr/lib/systemd/system/gantry{-scheduler.service,-backup.service,-backup.timer,-agent.service,-s3.service,.slice}
 	there /etc/gantry/{scheduler,agent,s3}.toml "$scheduler/seal.key" "$agent/ledger.db" "$agent/persistent/p1/data/file"
 	install_all 2
 	installed
@@ -276,14 +277,14 @@ booted() {
 	chmod 0755 /usr/local/sbin/systemctl
 	: >/tmp/asked
 	install_all 1
-	! grep -vE '^(--system daemon-reload|--root=/ .* preset gantry-(scheduler|agent)\.service|try-restart gantry-(scheduler|agent|s3)\.service)$' /tmp/asked || die 'an installation starts something'
+	! grep -vE '^(--system daemon-reload|--root=/ .* preset gantry-(scheduler|agent)\.service|try-restart gantry-(scheduler\.service|backup\.timer|agent\.service|s3\.service))$' /tmp/asked || die 'an installation starts something'
 	: >/tmp/asked
 	install_all 2
-	! grep -vE '^(--system daemon-reload|--root=/ .* preset gantry-(scheduler|agent)\.service|try-restart gantry-(scheduler|agent|s3)\.service)$' /tmp/asked || die 'an upgrade asks for more than new daemons in place of those that run'
-	[ "$(grep -c '^try-restart' /tmp/asked)" = 3 ] || die "an upgrade leaves an old daemon: $(cat /tmp/asked)"
+	! grep -vE '^(--system daemon-reload|--root=/ .* preset gantry-(scheduler|agent)\.service|try-restart gantry-(scheduler\.service|backup\.timer|agent\.service|s3\.service))$' /tmp/asked || die 'an upgrade asks for more than new daemons in place of those that run'
+	[ "$(grep -c '^try-restart' /tmp/asked)" = 4 ] || die "an upgrade leaves an old daemon: $(cat /tmp/asked)"
 	: >/tmp/asked
 	apt remove "${packages[@]}"
-	[ "$(grep -c '^stop gantry-' /tmp/asked)" = 3 ] || die "a removal leaves a daemon: $(cat /tmp/asked)"
+	[ "$(grep -c '^stop gantry-' /tmp/asked)" = 4 ] || die "a removal leaves a daemon: $(cat /tmp/asked)"
 	apt purge "${packages[@]}"
 	rm -r /usr/local/sbin/systemctl /run/systemd/system
 }

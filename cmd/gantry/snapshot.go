@@ -14,6 +14,7 @@ import (
 
 type snapshotCmd struct {
 	Save    snapshotSaveCmd    `cmd:"" help:"Save a copy of the control plane's state."`
+	Keep    snapshotKeepCmd    `cmd:"" help:"Make a back-up as its settings say: save, check, send, remove old ones, tell the cluster."`
 	Inspect snapshotInspectCmd `cmd:"" help:"Check a copy, and show what it is of."`
 	Restore snapshotRestoreCmd `cmd:"" help:"Make a new cluster of a copy, on the machine of its first scheduler."`
 }

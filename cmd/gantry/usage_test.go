@@ -278,7 +278,8 @@ func TestMetricsOfThisMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"http://127.0.0.1:7000/metrics", "http://127.0.0.1:9412/metrics"}, metricsOf(dir)); diff != "" {
+	plain := []scraped{{url: "http://127.0.0.1:7000/metrics"}, {url: "http://127.0.0.1:9412/metrics"}}
+	if diff := cmp.Diff(plain, metricsOf(dir), cmp.AllowUnexported(scraped{})); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"gantry-scheduler", "gantry-agent", "gantry-s3"}, unitsOf(dir)); diff != "" {

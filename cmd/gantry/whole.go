@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -48,6 +52,22 @@ func (w *whole) named(err error) error {
 		return &fs.PathError{Op: at.Op, Path: w.path, Err: at.Err}
 	}
 	return err
+}
+
+// same fails unless the disk has what was written, by its SHA-256.
+func (w *whole) same(sum []byte) error {
+	if err := w.temp.Sync(); err != nil {
+		return w.named(err)
+	}
+	_ = unix.Fadvise(int(w.temp.Fd()), 0, 0, unix.FADV_DONTNEED) // so that the disk is read, not memory
+	got := sha256.New()
+	if _, err := io.Copy(got, io.NewSectionReader(w.temp, 0, math.MaxInt64)); err != nil {
+		return w.named(err)
+	}
+	if !bytes.Equal(got.Sum(nil), sum) {
+		return fmt.Errorf("%s is not what was written: look after the disk", printable(w.path))
+	}
+	return nil
 }
 
 // keep makes the file last and gives it its name.

@@ -171,7 +171,7 @@ func (l *lab) upgrade(ctx context.Context) error {
 		return err
 	}
 	err = l.heardThrough(ctx, func() error {
-		_, err := l.play(ctx, "upgrade.md", "control-upgrade", " -e upgrade_batch=2 -e common_debs_dir="+l.debs(2))
+		_, err := l.play(ctx, "upgrade.md", "control-upgrade", " -e host_soak_first=10 -e host_soak=5 -e common_debs_dir="+l.debs(2))
 		return err
 	})
 	if err != nil {
