@@ -31,7 +31,7 @@ var (
 )
 
 // words are those of expressions that are no metrics.
-var words = []string{"and", "or", "unless", "bool", "sum", "max", "min", "avg", "count", "rate", "histogram_quantile", "time", "vector", "abs"}
+var words = []string{"and", "or", "unless", "bool", "sum", "max", "min", "avg", "count", "rate", "histogram_quantile", "time", "vector", "abs", "predict_linear"}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
