@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -26,12 +27,14 @@ type debugCmd struct {
 }
 
 type debugBundleCmd struct {
-	File    string        `arg:"" placeholder:"FILE" help:"File to write, a tar.gz."`
-	Metrics []string      `placeholder:"URL" help:"Where metrics are read; those of this machine's daemons, as their settings in /etc/gantry say, when not given. May be repeated."`
-	Since   time.Duration `default:"2h" placeholder:"TIME" help:"How far back the journals of this machine's daemons are taken, such as 2h; 0 takes none."`
-	Include []string      `sep:"none" type:"path" placeholder:"FILE" help:"Add the end of a daemon's log or settings file, what looks like a secret left out. May be repeated."`
-	Within  time.Duration `default:"2m" help:"What has not come by then is left out."`
-	Force   bool          `help:"Replace a file that is there."`
+	File              string        `arg:"" placeholder:"FILE" help:"File to write, a tar.gz."`
+	Metrics           []string      `placeholder:"URL" help:"Where metrics are read; those of this machine's daemons, as their settings in /etc/gantry say, when not given. May be repeated."`
+	MetricsClientCert string        `placeholder:"FILE" help:"Certificate (PEM) for metrics that ask for one; with --metrics-client-key."`
+	MetricsClientKey  string        `placeholder:"FILE" help:"Key of that certificate (PEM)."`
+	Since             time.Duration `default:"2h" placeholder:"TIME" help:"How far back the journals of this machine's daemons are taken, such as 2h; 0 takes none."`
+	Include           []string      `sep:"none" type:"path" placeholder:"FILE" help:"Add the end of a daemon's log or settings file, what looks like a secret left out. May be repeated."`
+	Within            time.Duration `default:"2m" help:"What has not come by then is left out."`
+	Force             bool          `help:"Replace a file that is there."`
 }
 
 func (debugBundleCmd) Help() string {
@@ -123,6 +126,10 @@ func (b *bundle) json(name string, raw json.RawMessage, err error) error {
 
 // Run makes a bundle.
 func (cmd debugBundleCmd) Run(ctx context.Context, a *app) error {
+	pair, err := cmd.clientPair()
+	if err != nil {
+		return err
+	}
 	c, conn, err := a.connect(true)
 	if err != nil {
 		return err
@@ -136,7 +143,7 @@ func (cmd debugBundleCmd) Run(ctx context.Context, a *app) error {
 	packed := gzip.NewWriter(out)
 	b := &bundle{tar: tar.NewWriter(packed), at: a.now(), scrub: newScrubber(
 		conn.key.Reveal(), a.getenv("GANTRY_API_KEY"), a.getenv("GANTRY_ADMIN_KEY"), conn.dev.APIKey.Reveal(), conn.dev.AdminKey.Reveal())}
-	if err := cmd.collect(ctx, c, conn, b); err != nil {
+	if err := cmd.collect(ctx, c, conn, b, pair); err != nil {
 		return err
 	}
 	manifest, err := json.MarshalIndent(b.parts, "", "  ")
@@ -163,14 +170,14 @@ func (cmd debugBundleCmd) Run(ctx context.Context, a *app) error {
 }
 
 // collect writes all but the manifest. It fails when nothing can be written, or ctx ends.
-func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn connection, b *bundle) error {
+func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn connection, b *bundle, pair *tls.Certificate) error {
 	user := ctx
 	ctx, cancel := context.WithTimeout(ctx, cmd.Within)
 	defer cancel()
 	about, err := json.Marshal(map[string]string{"gantry": version, "at": b.at.UTC().Format(time.RFC3339)})
 	faults := []error{b.write("README", []byte(bundleReadme)), b.json("version.json", about, err)}
 	for i, api := range strings.Split(conn.api, ",") {
-		text, err := fetch(ctx, strings.TrimRight(strings.TrimSpace(api), "/")+"/healthz?verbose=true")
+		text, err := fetch(ctx, strings.TrimRight(strings.TrimSpace(api), "/")+"/healthz?verbose=true", nil, nil)
 		faults = append(faults, b.json(fmt.Sprintf("health-%d.json", i+1), text, err))
 	}
 	raw := func(name string, get func(context.Context) (json.RawMessage, error)) {
@@ -207,16 +214,30 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 			return network.Raw, err
 		})
 	}
-	urls := cmd.Metrics
-	units := []string(nil)
-	if conn.dev.API == "" { // a gantry dev serves no metrics, and its daemons are no units
-		units = unitsOf(settingsFolder)
+	faults = append(faults, cmd.machine(ctx, b, conn.dev.API == "", pair)) // a gantry dev serves no metrics, and its daemons are no units
+	for i, path := range cmd.Include {
+		text, err := tail(path)
+		faults = append(faults, b.add(fmt.Sprintf("files/%d-%s", i+1, filepath.Base(path)), []byte(b.scrub.text(text)), err))
 	}
-	if len(urls) == 0 && len(units) > 0 {
-		urls = metricsOf(settingsFolder)
+	return errors.Join(append(faults, user.Err())...)
+}
+
+// machine adds metrics and journals of the daemons of this machine, where there are any.
+func (cmd debugBundleCmd) machine(ctx context.Context, b *bundle, any bool, pair *tls.Certificate) error {
+	var faults []error
+	var from []scraped
+	var units []string
+	if any {
+		from, units = metricsOf(settingsFolder), unitsOf(settingsFolder)
 	}
-	for i, url := range urls {
-		text, err := fetch(ctx, url)
+	if len(cmd.Metrics) > 0 {
+		from = nil
+	}
+	for _, url := range cmd.Metrics {
+		from = append(from, scraped{url: url})
+	}
+	for i, one := range from {
+		text, err := one.fetch(ctx, pair)
 		faults = append(faults, b.add(fmt.Sprintf("metrics-%d.txt", i+1), []byte(b.scrub.text(string(text))), err))
 	}
 	for _, unit := range units {
@@ -225,11 +246,22 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 			faults = append(faults, b.add("journal-"+unit+".txt", []byte(b.scrub.text(text)), err))
 		}
 	}
-	for i, path := range cmd.Include {
-		text, err := tail(path)
-		faults = append(faults, b.add(fmt.Sprintf("files/%d-%s", i+1, filepath.Base(path)), []byte(b.scrub.text(text)), err))
+	return errors.Join(faults...)
+}
+
+// clientPair reads the certificate that is shown where metrics ask for one; nil: none was given.
+func (cmd debugBundleCmd) clientPair() (*tls.Certificate, error) {
+	if cmd.MetricsClientCert == "" && cmd.MetricsClientKey == "" {
+		return nil, nil //nolint:nilnil // there may be none
 	}
-	return errors.Join(append(faults, user.Err())...)
+	if cmd.MetricsClientCert == "" || cmd.MetricsClientKey == "" {
+		return nil, usage("--metrics-client-cert and --metrics-client-key go together")
+	}
+	pair, err := tls.LoadX509KeyPair(cmd.MetricsClientCert, cmd.MetricsClientKey)
+	if err != nil {
+		return nil, usage("--metrics-client-cert: %v", err)
+	}
+	return &pair, nil
 }
 
 func rawOf[T any](get func(context.Context) (client.Answer[T], error)) func(context.Context) (json.RawMessage, error) {
@@ -239,15 +271,18 @@ func rawOf[T any](get func(context.Context) (client.Answer[T], error)) func(cont
 	}
 }
 
-// fetch reads an address that needs no key. An answer that is a failure is one all the same where it has a body: health has.
-func fetch(ctx context.Context, url string) ([]byte, error) {
+// fetch reads an address that needs no API key. An answer that is a failure is one all the same where it has a body: health has.
+func fetch(ctx context.Context, url string, config *tls.Config, header http.Header) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, bundleCall)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
+	if header != nil {
+		req.Header = header
+	}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return nil, err

@@ -231,7 +231,7 @@ func TestNoAnswerIsCutSilently(t *testing.T) {
 		_, _ = w.Write(bytes.Repeat([]byte("x 1\n"), bundleMetrics/4+1))
 	}))
 	defer endless.Close()
-	if _, err := fetch(t.Context(), endless.URL); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+	if _, err := fetch(t.Context(), endless.URL, nil, nil); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
 		t.Errorf("got %v", err)
 	}
 	b := &bundle{tar: tar.NewWriter(io.Discard), scrub: newScrubber()}
