@@ -29,7 +29,7 @@ a5f8k2m7q1w4z9  train�[31m  RUNNING (stopping)  8 × NVIDIA H100 80GB HBM3  do
 		},
 		{
 			name: "an empty table has its heading", args: "account list",
-			api: map[string][]string{"GET /admin/v1/accounts": {`200 {"accounts":[]}`}}, want: result{Out: "ID  NAME  BALANCE  SPENDS/H  PREPAID  CREATED\n"},
+			api: map[string][]string{"GET /admin/v1/accounts": {`200 {"accounts":[]}`}}, want: result{Out: "ID  NAME  BALANCE  SPENDS/H  PREPAID  SUSPENDED  CREATED\n"},
 		},
 		{
 			name: "json is what the API said", args: "pod list -o json",
