@@ -144,6 +144,10 @@ lab-distributions: ## The same with a scheduler and pods on each of Debian 12, D
 	@scripts/setup.sh lab
 	go run ./test/lab distributions
 
+.PHONY: restore-drill
+restore-drill: build ## Lose a control plane with PODS (200) pods on HOSTS (30) simulated hosts, restore it from a back-up, and say how long it took
+	PODS=$(or $(PODS),200) HOSTS=$(or $(HOSTS),30) scripts/restore-drill.sh
+
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests: real binaries, real containerd
 	$(GO_TEST) -timeout 15m ./test/e2e/...
