@@ -165,6 +165,7 @@ type Host struct {
 	Roles        []string        `json:"roles"`   // storage, s3
 	Volumes      []string        `json:"volumes"` // kinds of backends that it can mount
 	Alarm        *HostAlarm      `json:"alarm"`   // nil: none
+	Drain        *HostDrain      `json:"drain"`   // nil: it is not drained
 	Pods         int             `json:"pods"`
 	Total        Resources       `json:"total"`
 	Used         Resources       `json:"used"`
@@ -192,6 +193,13 @@ type Labels map[string]string
 type HostAlarm struct {
 	Text string    `json:"text"`
 	At   time.Time `json:"at"`
+}
+
+// HostDrain is what an operator said of a drain.
+type HostDrain struct {
+	Since    time.Time  `json:"since"`
+	Reason   string     `json:"reason"`
+	Deadline *time.Time `json:"deadline"` // nil: none
 }
 
 // Resources is an amount of a host's shared resources.

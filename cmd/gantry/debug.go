@@ -39,7 +39,7 @@ type debugBundleCmd struct {
 
 func (debugBundleCmd) Help() string {
 	return `It holds versions, the schedulers and how far each has applied the log, their health, hosts with their notices, the pods of
-hosts that are not well and the networks of these hosts, the settings of data centers, storage and networks, and metrics and
+hosts that are not well and the networks of these hosts, what all these records say happened and when, the settings of data centers, storage and networks, and metrics and
 journals of this machine's daemons. Run it as root on a scheduler's machine, and on the machine of a host that has a
 problem: metrics and journals are those of the machine alone. What could not be collected is in manifest.json with the
 reason, is listed, and makes the exit status 1. No pod's variables, image, name or log are in it.
@@ -68,6 +68,7 @@ health-N.json   the conditions of the scheduler behind each API address
 hosts.json      hosts with their notices, GPUs and versions
 pods-HOST.json  for hosts that are not well: ids and states of their pods
 network-HOST.json  for the same hosts, as far as they answer: what their network should be and is
+events.json     what these records say happened, and when: hosts, drains, alarms, GPUs, schedulers, pods that a drain waits for or moves
 settings-*.json data centers, storage backends, networks, GPU types, CPU flavors
 metrics-N.txt   metrics of daemons on the machine where this was made
 journal-UNIT.txt  the journals of these daemons
@@ -188,7 +189,12 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 			faults = append(faults, b.json(name, text, err))
 		}
 	}
-	raw("cluster.json", rawOf(c.Cluster))
+	var happened events
+	raw("cluster.json", func(ctx context.Context) (json.RawMessage, error) {
+		cluster, err := c.Cluster(ctx)
+		happened.members(&cluster.Value)
+		return cluster.Raw, err
+	})
 	raw("settings-datacenters.json", rawOf(c.Centers))
 	raw("settings-network.json", rawOf(c.NetworkSettings))
 	raw("settings-volume-backends.json", rawOf(c.Backends))
@@ -198,6 +204,7 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 	raw("hosts.json", func(ctx context.Context) (json.RawMessage, error) {
 		hosts, err := c.Hosts(ctx)
 		for _, h := range hosts.Value.Hosts {
+			happened.host(&h)
 			if len(sick) < bundleHosts && fleet.ValidID(h.ID) && (h.State != fleet.HostReady || len(h.Notices) > 0 || h.TakesNoPods != "") {
 				sick = append(sick, h.ID)
 			}
@@ -207,6 +214,9 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 	for _, id := range sick {
 		raw("pods-"+id+".json", func(ctx context.Context) (json.RawMessage, error) {
 			pods, err := c.HostPods(ctx, id)
+			for _, p := range pods.Value.Pods {
+				happened.pod(b.at, id, &p)
+			}
 			return pods.Raw, err
 		})
 		raw("network-"+id+".json", func(ctx context.Context) (json.RawMessage, error) {
@@ -214,6 +224,7 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 			return network.Raw, err
 		})
 	}
+	raw("events.json", func(context.Context) (json.RawMessage, error) { return happened.text() })
 	faults = append(faults, cmd.machine(ctx, b, conn.dev.API == "", pair)) // a gantry dev serves no metrics, and its daemons are no units
 	for i, path := range cmd.Include {
 		text, err := tail(path)

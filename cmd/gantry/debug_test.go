@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/client"
 	"gantry/test/plane"
 )
 
@@ -77,7 +78,7 @@ func TestBundleThroughTheRealFace(t *testing.T) {
 	files, missing := unpacked(t, path)
 	for _, name := range []string{
 		"README", "version.json", "health-1.json", "cluster.json", "hosts.json", "settings-datacenters.json", "settings-network.json",
-		"settings-volume-backends.json", "settings-gpu-types.json", "settings-cpu-flavors.json",
+		"events.json", "settings-volume-backends.json", "settings-gpu-types.json", "settings-cpu-flavors.json",
 	} {
 		if files[name] == "" {
 			t.Errorf("no %s: %s", name, missing[name])
@@ -98,6 +99,7 @@ func TestNoSecretIsInABundle(t *testing.T) {
 	}
 	host := map[string]any{
 		"id": drainedID, "name": "gpu-01", "state": "unreachable", "password": planted["by name"], "labels": map[string]string{"note": "uses " + planted["an API key"], "apiKey": planted["by name"]},
+		"drain":   map[string]any{"since": "2026-11-01T00:00:00Z", "reason": "token: " + planted["by name"], "deadline": "2026-11-02T00:00:00Z"},
 		"notices": []map[string]any{{"code": "volume_backend_down", "text": "http://user:" + planted["a URL's"] + "@nas/", "severe": true}},
 		"env":     map[string]string{"A": planted["a variable's"]}, "joinToken": planted["a join token"],
 	}
@@ -140,7 +142,7 @@ func TestNoSecretIsInABundle(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"hosts.json": "volume_backend_down", "pods-" + drainedID + ".json": "RUNNING", "metrics-1.txt": "gantry_scheduler_leads 1", "files/1-scheduler.log": `"request":"r1"`,
-		"health-1.json": "failing",
+		"health-1.json": "failing", "events.json": "its drain began: token: (left out)",
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s lacks %s:\n%s", name, want, files[name])
@@ -252,6 +254,38 @@ func TestOnlyTheEndOfAFileIsTaken(t *testing.T) {
 	}
 	text, err := tail(path)
 	if err != nil || len(text) > bundleLog || !strings.HasPrefix(text, "gk_half\n") || !strings.HasSuffix(text, "end\n") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+func TestEventsOfABundleAreInTheOrderOfTime(t *testing.T) {
+	var e events
+	late, early := time.Date(2026, 5, 2, 0, 0, 0, 0, time.UTC), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	e.members(&client.Cluster{Members: []client.Member{{ID: "m1", Name: "sched-1", JoinedAt: late, RemovedAt: &late}}})
+	e.host(&client.Host{ID: "h1", Name: "gpu-01", JoinedAt: early, Alarm: &client.HostAlarm{Text: "two machines", At: late}, GoneGPUs: []client.GoneGPU{{UUID: "GPU-1", Reason: "RMA", CordonedAt: late}}})
+	e.pod(late, "h1", &client.HostPod{ID: "p1", Status: "RUNNING", Waits: "it runs on"})
+	e.pod(late, "h1", &client.HostPod{ID: "p2", Status: "RUNNING"})
+	text, err := e.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Events []event }
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, x := range got.Events {
+		said = append(said, x.ID+": "+x.Text)
+	}
+	want := "h1: joined|m1: joined|m1: was removed|h1: alarm: two machines|GPU-1: was cordoned, and is gone: RMA|p1: RUNNING on h1: it runs on"
+	if strings.Join(said, "|") != want {
+		t.Errorf("%q", said)
+	}
+	for range bundleEvents {
+		e.add(late, "host", "h2", "", "more")
+	}
+	e.add(late, "host", "h3", "", "the newest")
+	if text, err := e.text(); err != nil || strings.Contains(string(text), `"h1","name":"gpu-01","text":"joined"`) || !strings.Contains(string(text), "the newest") {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }

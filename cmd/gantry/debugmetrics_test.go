@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"gantry/internal/scrape"
 )
 
@@ -68,14 +66,12 @@ func TestMetricsOverTLSAreRead(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "gantry_agent_session_connected", Help: "x"}, func() float64 { return 1 }))
 	flags := scrape.Flags{TLSCert: cert, TLSKey: key, ClientCA: clientCert, TokenFile: token}
 	done := make(chan struct{})
 	ctx := t.Context()
 	go func() {
 		defer close(done)
-		scrape.Server{Addr: fmt.Sprintf("0.0.0.0:%d", port), Registry: registry, Log: slog.New(slog.DiscardHandler), Secure: flags.Source()}.Run(ctx)
+		scrape.Server{Addr: fmt.Sprintf("0.0.0.0:%d", port), Registry: scrape.NewRegistry(), Log: slog.New(slog.DiscardHandler), Secure: flags.Source()}.Run(ctx)
 	}()
 	t.Cleanup(func() { <-done })
 	settings := fmt.Sprintf("metrics = \"0.0.0.0:%d\"\nmetrics-tls-cert = %q\nmetrics-tls-key = %q\nmetrics-client-ca = %q\nmetrics-token-file = %q\n", port, cert, key, clientCert, token)
@@ -108,7 +104,7 @@ func TestMetricsOverTLSAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read(from[0], pair, "gantry_agent_session_connected 1")
+	read(from[0], pair, "process_start_time_seconds")
 	read(from[0], nil, "--metrics-client-cert")
 	noToken, another := from[0], from[0]
 	noToken.tokenFile, another.cert = "", other
