@@ -36,7 +36,7 @@ func describeSnippets(op *huma.Operation) ([]docsSnippet, error) {
 		return nil, nil
 	}
 	c := snippetCall{method: op.Method}
-	if len(op.Security) > 0 {
+	if op.Security == nil {
 		c.key = "GANTRY_API_KEY"
 		if scope, _ := op.Extensions[scopeExtension].(string); strings.HasPrefix(scope, "admin:") {
 			c.key = "GANTRY_ADMIN_KEY"
