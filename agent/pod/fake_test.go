@@ -39,12 +39,19 @@ type fakeHost struct {
 	starts   map[uint64]int // by incarnation
 	refuses  error          // what the ledger answers to Begin
 	lines    []string
-	doing    string // the newest activity
-	silent   bool   // registries send nothing of an image
-	stubborn bool   // processes do not heed SIGTERM
-	deaf     bool   // and the host can tell
-	hangs    bool   // processes are not made until the start is abandoned
-	cut      error  // networks cannot be made
+	doing    string         // the newest activity
+	did      []string       // all of them, each once in a row
+	signals  []int          // that processes were sent
+	ends     []Ended        // that the ledger was told
+	asked    map[string]int // questions to runtime and network
+	forgot   int            // pods that the reporter was told to forget
+	slow     time.Duration  // that a network, a container and a process each take to be made
+	untimed  bool           // the runtime does not say when a process began
+	silent   bool           // registries send nothing of an image
+	stubborn bool           // processes do not heed SIGTERM
+	deaf     bool           // and the host can tell
+	hangs    bool           // processes are not made until the start is abandoned
+	cut      error          // networks cannot be made
 	changed  chan struct{}
 }
 
@@ -58,7 +65,7 @@ func newFakeHost(t *testing.T) *fakeHost {
 		dir:    t.TempDir(),
 		images: map[string]bool{}, registry: map[string]error{}, boxes: map[fleet.PodID]*fakeBox{}, nets: map[fleet.PodID]bool{},
 		ports: map[fleet.PodID][]fleet.PortMapping{}, bases: map[fleet.PodID]uint32{},
-		records: map[fleet.PodID]Record{}, starts: map[uint64]int{}, changed: make(chan struct{}, 1),
+		records: map[fleet.PodID]Record{}, starts: map[uint64]int{}, asked: map[string]int{}, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -90,6 +97,7 @@ func (f *fakeHost) Look(_ context.Context, id fleet.PodID) (Container, error) {
 func (f *fakeHost) Image(_ context.Context, ref string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked["image"]++
 	if f.images[ref] {
 		return f.digestOf(ref), nil
 	}
@@ -133,6 +141,7 @@ func (f *fakeHost) Pull(ctx context.Context, ref string, auth *fleet.Credential,
 }
 
 func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {
+	time.Sleep(f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away != nil {
@@ -144,6 +153,7 @@ func (f *fakeHost) Define(_ context.Context, s ContainerSpec) error {
 }
 
 func (f *fakeHost) Task(ctx context.Context, id fleet.PodID) error {
+	time.Sleep(f.slow)
 	f.mu.Lock()
 	hangs := f.hangs
 	f.mu.Unlock()
@@ -171,6 +181,9 @@ func (f *fakeHost) Start(_ context.Context, id fleet.PodID) (time.Time, error) {
 	b := f.boxes[id]
 	b.Task, b.StartedAt, b.PID = TaskRunning, time.Now(), 100
 	f.starts[b.Incarnation]++
+	if f.untimed {
+		b.StartedAt = time.Time{}
+	}
 	return b.StartedAt, nil
 }
 
@@ -192,6 +205,7 @@ func (f *fakeHost) Wait(ctx context.Context, id fleet.PodID) error {
 func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
 	f.mu.Lock()
 	heeded := !f.stubborn || signal == int(syscall.SIGKILL)
+	f.signals = append(f.signals, signal)
 	f.mu.Unlock()
 	if heeded {
 		f.exit(id, 128+signal)
@@ -239,8 +253,14 @@ func (f *fakeHost) Activity(_ fleet.PodID, words string, _, _ int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.doing = words
+	f.did = slices.Compact(append(f.did, words))
 }
-func (f *fakeHost) Forget(fleet.PodID) {}
+
+func (f *fakeHost) Forget(fleet.PodID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgot++
+}
 
 func (f *fakeHost) events() []fleet.Trigger {
 	f.mu.Lock()
@@ -276,10 +296,12 @@ type fakeNet struct{ f *fakeHost }
 func (n fakeNet) Ready(_ context.Context, id fleet.PodID, want Link) (ready, published bool, err error) {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
+	n.f.asked["network"]++
 	return n.f.nets[id], slices.Equal(n.f.ports[id], want.Ports) && n.f.bases[id] == want.IDBase, nil
 }
 
 func (n fakeNet) Ensure(_ context.Context, id fleet.PodID, want Link) error {
+	time.Sleep(n.f.slow)
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	if n.f.cut != nil {
@@ -329,6 +351,7 @@ func (l fakeLedger) Begin(order Assignment, boot string) error {
 func (l fakeLedger) End(id fleet.PodID, e Ended) error {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
+	l.f.ends = append(l.f.ends, e)
 	r := l.f.records[id]
 	r.Ended = &e
 	l.f.records[id] = r

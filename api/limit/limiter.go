@@ -53,7 +53,7 @@ func (v Verdict) Exceeded() (name string, wait int) {
 		return "", 0
 	}
 	for i, w := range v.windows {
-		if w.quota > 0 && v.left[i] <= 0 && int(v.reset[i]) > wait {
+		if v.left[i] <= 0 && int(v.reset[i]) > wait {
 			name, wait = w.name, int(v.reset[i])
 		}
 	}

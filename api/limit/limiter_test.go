@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,6 +57,29 @@ func TestExceededNamesLongestWait(t *testing.T) {
 	l.Take("a", nil)
 	if name, wait := l.Take("a", nil).Exceeded(); name != "day" || wait != 86400 {
 		t.Error(name, wait)
+	}
+	// The hour passes before the minute does, and what has no quota is not waited for.
+	var c clock
+	l = New(Quotas{Minute: 1, Hour: 2}, c.now)
+	l.Take("a", nil)
+	c.advance(time.Hour - 30*time.Second)
+	l.Take("a", nil)
+	if name, wait := l.Take("a", nil).Exceeded(); name != "minute" || wait != 60 {
+		t.Error(name, wait)
+	}
+}
+
+// TestWhatIsCountedIsNotForgotten while its window runs, however many others come and go.
+func TestWhatIsCountedIsNotForgotten(t *testing.T) {
+	var c clock
+	l := New(Quotas{Hour: 1}, c.now)
+	l.Take("a", nil)
+	for i := range 3 * parts {
+		c.advance(sweepEvery)
+		l.Take(fleet.AccountID(strconv.Itoa(i)), nil)
+	}
+	if !l.Take("a", nil).Refused() {
+		t.Error("a counted request was forgotten")
 	}
 }
 
@@ -238,6 +262,9 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: blocked for %d, want %d", step.remote, got, step.want)
 		}
 	}
+	if got := g.Blocked("198.51.100.1:1"); got != 0 {
+		t.Errorf("who never failed is blocked for %d", got)
+	}
 	c.advance(30 * time.Second)
 	if got := fail("192.0.2.1:1"); got != 30 {
 		t.Errorf("a failure while blocked prolongs to %d", got)
@@ -261,24 +288,25 @@ func TestGuard(t *testing.T) {
 }
 
 func TestQuotasAreValidated(t *testing.T) {
+	const bounds, order = "must be 0 to 1000000000", "at least that per"
 	for _, c := range []struct {
-		q  Quotas
-		ok bool
+		q    Quotas
+		says string // empty: it is taken
 	}{
-		{Quotas{}, true},
-		{Default(), true},
-		{Quotas{Minute: 5}, true},
-		{Quotas{Minute: 5, Day: 5}, true},
-		{Quotas{Hour: 5}, true},
-		{Quotas{Day: MaxQuota}, true},
-		{Quotas{Minute: -1}, false},
-		{Quotas{Day: MaxQuota + 1}, false},
-		{Quotas{Minute: 5, Hour: 4}, false},
-		{Quotas{Minute: 5, Day: 4}, false},
-		{Quotas{Hour: 5, Day: 4}, false},
+		{Quotas{}, ""},
+		{Default(), ""},
+		{Quotas{Minute: 5}, ""},
+		{Quotas{Minute: 5, Day: 5}, ""},
+		{Quotas{Hour: 5}, ""},
+		{Quotas{Day: MaxQuota}, ""},
+		{Quotas{Minute: -1}, bounds},
+		{Quotas{Day: MaxQuota + 1}, bounds},
+		{Quotas{Minute: 5, Hour: 4}, order},
+		{Quotas{Minute: 5, Day: 4}, order},
+		{Quotas{Hour: 5, Day: 4}, order},
 	} {
-		if err := c.q.Validate(); (err == nil) != c.ok {
-			t.Errorf("%+v: %v", c.q, err)
+		if err := c.q.Validate(); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v, want %q in it", c.q, err, c.says)
 		}
 	}
 }

@@ -39,9 +39,6 @@ func EncodeCertificate(c fleet.NodeCertificate) *NodeCertificate {
 
 // DecodeCertificate reads what a node tells of its certificate. What cannot be meant is left out.
 func DecodeCertificate(in *NodeCertificate) (out fleet.NodeCertificate) {
-	if in == nil {
-		return out
-	}
 	digest := func(s string) bool {
 		return s != "" && len(s) <= maxDigest && strings.Trim(s, "0123456789abcdef") == ""
 	}

@@ -344,6 +344,9 @@ func TestAServerOfTwoHalves(t *testing.T) {
 	if _, err := watch.Recv(); err == nil || status.Code(err) == codes.DeadlineExceeded {
 		t.Errorf("a call goes on after the stop: %v", err)
 	}
+	if _, err := nobody.Check(testContext(t), &healthpb.HealthCheckRequest{}); err == nil {
+		t.Error("a stopped server answers who it does not know")
+	}
 	if err := <-served; err != nil {
 		t.Errorf("stopped: %v", err)
 	}
