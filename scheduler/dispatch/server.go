@@ -94,6 +94,7 @@ type Server struct {
 	exchange *exchange
 	s3Rates  rates
 	turns    chan struct{} // see inTurn
+	callers  *callers
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
@@ -128,7 +129,7 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{}, desk: newDesk(),
-		exchange: newExchange(), turns: make(chan struct{}, maxTurns),
+		exchange: newExchange(), turns: make(chan struct{}, maxTurns), callers: newCallers(),
 	}
 	s.members.Store(&[]string{})
 	s.trust.Store(&trust{})
@@ -143,6 +144,7 @@ func (s *Server) GRPC() *link.Server {
 		[]string{link.Join_Join_FullMethodName, link.Peer_JoinMember_FullMethodName},
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.InTapHandle(s.callers.admit),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.InitialWindowSize(link.StreamWindow), grpc.InitialConnWindowSize(link.ConnWindow),

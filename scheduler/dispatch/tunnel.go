@@ -55,6 +55,8 @@ func (s *Server) Tunnel(stream link.Link_TunnelServer) error {
 	if t == nil {
 		return status.Error(codes.NotFound, "nobody asked for this tunnel")
 	}
+	s.callers.ask(t.host, -1)
+	claimed(stream.Context())
 	c := &conduit{stream: stream, refused: hostError(first), closed: make(chan struct{})}
 	t.arrived <- c
 	// A host that lost its power closes no connection: its tunnels end with its session.
@@ -77,6 +79,7 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunn
 	s.mu.Lock()
 	s.waiting[ask.Id] = t
 	s.mu.Unlock()
+	s.callers.ask(host, 1)
 	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
 	defer cancel()
 	err := x.enqueue(ctx, &link.Down{Kind: &link.Down_OpenTunnel{OpenTunnel: ask}})
@@ -92,7 +95,9 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunn
 	_, still := s.waiting[ask.Id]
 	delete(s.waiting, ask.Id)
 	s.mu.Unlock()
-	if !still { // it arrived just now
+	if still {
+		s.callers.ask(host, -1)
+	} else { // it arrived just now
 		if c := <-t.arrived; c != nil {
 			_ = c.Close()
 		}
