@@ -40,6 +40,7 @@ type Pod struct {
 	HostID       string                   `json:"hostId"`
 	Steps        map[fleet.Step]time.Time `json:"steps"`
 	Progress     *Progress                `json:"progress"`
+	URLs         []string                 `json:"urls"` // of http ports, also before the pod runs
 	LogTail      string                   `json:"logTail"`
 }
 

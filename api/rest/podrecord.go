@@ -45,6 +45,7 @@ type Pod struct {
 	HostID       *string         `json:"hostId" doc:"Host that the pod is bound to, or null."`
 	Steps        map[string]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, downloaded, pulled, networked, defined, tasked, started, reported, recorded."`
 	Progress     *Progress       `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
+	URLs         []string        `json:"urls" doc:"Where the http ports are reached once the pod runs, in the order of ports. Known from the pod's creation on; empty without a proxy domain."`
 	LogTail      *string         `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
 }
 
@@ -176,7 +177,7 @@ func podRecord(v fleet.PodView, now time.Time) Pod {
 		Registry: textOrNull(p.Spec.Registry), Mounts: mountsOf(&p.Spec), Template: textOrNull(p.Spec.Template),
 		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
 		CreatedAt: Time{p.CreatedAt}, StartedAt: timeOrNull(p.StartedAt), SSH: sshOf(v),
-		Movable: p.Spec.Movable, Notice: noticeOf(v),
+		URLs: urlsOf(v), Movable: p.Spec.Movable, Notice: noticeOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
 		HostID: textOrNull(p.Host), Steps: map[string]Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
 	}
@@ -278,12 +279,29 @@ func runtimeOf(v fleet.PodView, now time.Time) *Runtime {
 	return out
 }
 
+// urlOf is where an http port is reached; empty: nowhere.
+func urlOf(v fleet.PodView, port fleet.Port) string {
+	scheme, domain, ok := strings.Cut(v.ProxyURL, "://")
+	if !ok || port.Protocol != "http" || v.Pod.ID == "" {
+		return ""
+	}
+	return scheme + "://" + string(v.Pod.ID) + "-" + strconv.Itoa(port.Number) + "." + domain + "/"
+}
+
+func urlsOf(v fleet.PodView) []string {
+	out := []string{}
+	for _, port := range v.Pod.Spec.Ports {
+		if url := urlOf(v, port); url != "" {
+			out = append(out, url)
+		}
+	}
+	return out
+}
+
 // runtimePort shows a port with its public one: only tcp ports have one, where the host publishes ports.
 func runtimePort(v fleet.PodView, port fleet.Port) RuntimePort {
 	out := RuntimePort{Private: port.Number, Type: port.Protocol}
-	if scheme, domain, ok := strings.Cut(v.ProxyURL, "://"); ok && port.Protocol == "http" {
-		out.URL = textOrNull(scheme + "://" + string(v.Pod.ID) + "-" + strconv.Itoa(port.Number) + "." + domain + "/")
-	}
+	out.URL = textOrNull(urlOf(v, port))
 	if public := publicPort(v, port); public != 0 {
 		out.Private = fleet.PortMapping{Private: port.Number, Public: public}.Inside()
 		out.Public, out.IP, out.IsIPPublic = &public, textOrNull(v.PublicIP), true

@@ -264,6 +264,15 @@ func TestAddressesComeFromTheAPI(t *testing.T) {
 	}
 }
 
+func TestAddressesAreKnownBeforeThePodRuns(t *testing.T) {
+	made := podJSON(map[string]any{"status": "PROVISIONING", "runtime": nil, "urls": []string{"https://k3n8w0zq5r7d2a-80.proxy.example.com/"}})
+	api := map[string][]string{"POST /v2/pods": {"201 " + made}}
+	got, _ := gantry(t, setup{api: api}, "pod", "create", "web", "img", "--cpu", "c")
+	if strings.Count(got.Out, "https://k3n8w0zq5r7d2a-80.proxy.example.com/ (once it runs)\n") != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestDeleteWaitsUntilItIsGone(t *testing.T) {
 	api := map[string][]string{
 		"DELETE /v2/pods/" + podID: {"204 "},

@@ -150,11 +150,16 @@ func portAddresses(p client.Pod) []string {
 	return out
 }
 
-// portLines are portAddresses, a line each.
+// portLines are portAddresses, a line each. Before the pod runs only those of http ports are known.
 func portLines(p client.Pod) string {
 	out := ""
 	for _, address := range portAddresses(p) {
 		out += printable(address) + "\n"
+	}
+	if p.Runtime == nil {
+		for _, url := range p.URLs {
+			out += printable(url) + " (once it runs)\n"
+		}
 	}
 	return out
 }
