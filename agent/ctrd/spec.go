@@ -26,6 +26,7 @@ const (
 	leastQuota   = 1_000   // microseconds, the kernel's own lower bound
 	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	defaultShmMB = 64
+	terminals    = 256 // pseudo terminals of a container; all pods of a host have 3072 by the kernel's settings
 	profileFile  = "/etc/profile.d/00-gantry.sh"
 	// execve(2) takes maxString bytes as one word or variable, and 2 MiB of all of them at the usual limit of
 	// stacks: with each, its final zero and its address.
@@ -216,7 +217,7 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 	out := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", fmt.Sprintf("max=%d", terminals)}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", fmt.Sprintf("size=%d", shm*1_000_000)}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},

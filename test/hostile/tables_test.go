@@ -13,7 +13,7 @@ import (
 
 // modest is what a pod beside an attack takes of the kernel's tables.
 var modest = []string{
-	"/evil/attacker", "have", "inotify", "50", "watches", "1000", "sockets", "1000", "pairs", "200", "files", "1000", "signals", "1000", "programs", "50",
+	"/evil/attacker", "have", "inotify", "50", "watches", "1000", "sockets", "1000", "pairs", "200", "files", "1000", "signals", "1000", "terminals", "50", "programs", "50",
 }
 
 // TestTablesOfTheKernelAreShared has one pod take all that it gets of each table that the kernel has for all pods: it meets
@@ -21,7 +21,7 @@ var modest = []string{
 func TestTablesOfTheKernelAreShared(t *testing.T) {
 	h := newHost(t)
 	digest := h.mustLoad("example/tables:1", image(t, nil))
-	for _, table := range []string{"inotify", "watches", "sockets", "pairs", "files", "crowds", "signals", "programs"} {
+	for _, table := range []string{"inotify", "watches", "sockets", "pairs", "files", "crowds", "signals", "terminals", "programs"} {
 		t.Run(table, func(t *testing.T) {
 			greedy := h.spec(digest, "/evil/attacker", "take", table, "2000000")
 			must(t, h.start(greedy))
@@ -32,7 +32,7 @@ func TestTablesOfTheKernelAreShared(t *testing.T) {
 			if c.ExitCode != 0 || !strings.Contains(text, "has all") {
 				t.Errorf("a pod beside it ended with %+v and wrote %q", c, text)
 			}
-			if out, err := exec.Command(programs.attacker, "have", "inotify", "5", "sockets", "100", "files", "100", "signals", "100").CombinedOutput(); err != nil {
+			if out, err := exec.Command(programs.attacker, "have", "inotify", "5", "sockets", "100", "files", "100", "signals", "100", "terminals", "10").CombinedOutput(); err != nil {
 				t.Errorf("the host: %v, %s", err, out)
 			}
 			if c, err := h.r.Look(h.ctx, greedy.Pod); err != nil || !c.OOMKilled && c.Task != pod.TaskRunning {

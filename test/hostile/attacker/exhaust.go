@@ -14,14 +14,15 @@ import (
 
 // tables are what the kernel has for all. Each takes the n-th entry and keeps it.
 var tables = map[string]func(n int) error{
-	"inotify":  func(int) error { _, err := unix.InotifyInit1(0); return err },
-	"watches":  watch,
-	"sockets":  func(int) error { _, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); return err },
-	"pairs":    func(int) error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err },
-	"files":    func(int) error { _, err := unix.Open("/", unix.O_RDONLY, 0); return err },
-	"signals":  func(int) error { return timer() },
-	"crowds":   func(int) error { return exec.Command("/evil/attacker", "take", "files", "2000000").Start() },
-	"programs": func(int) error { return exec.Command("sleep", "3600").Start() },
+	"inotify":   func(int) error { _, err := unix.InotifyInit1(0); return err },
+	"watches":   watch,
+	"sockets":   func(int) error { _, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); return err },
+	"pairs":     func(int) error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err },
+	"files":     func(int) error { _, err := unix.Open("/", unix.O_RDONLY, 0); return err },
+	"signals":   func(int) error { return timer() },
+	"crowds":    func(int) error { return exec.Command("/evil/attacker", "take", "files", "2000000").Start() },
+	"terminals": func(int) error { _, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0); return err },
+	"programs":  func(int) error { return exec.Command("sleep", "3600").Start() },
 }
 
 // take takes up to most of a table, says how many there were, and keeps them.
