@@ -32,8 +32,9 @@ func TestWhatAnOwnerIsTold(t *testing.T) {
 				steps[s] = at.Sub(began)
 			}
 			want := map[fleet.Step]time.Duration{
-				fleet.StepReceived: 0, fleet.StepPulling: 0, fleet.StepPulled: 3 * time.Second, fleet.StepNetworked: 4 * time.Second,
-				fleet.StepDefined: 5 * time.Second, fleet.StepTasked: 6 * time.Second, fleet.StepStarted: 6 * time.Second,
+				fleet.StepReceived: 0, fleet.StepPulling: 0, fleet.StepDownloaded: 2 * time.Second, fleet.StepPulled: 3 * time.Second,
+				fleet.StepNetworked: 4 * time.Second,
+				fleet.StepDefined:   5 * time.Second, fleet.StepTasked: 6 * time.Second, fleet.StepStarted: 6 * time.Second,
 			}
 			lines, did := []string{"pull image web"}, []string{"pulling image"}
 			if pulled {
@@ -58,7 +59,7 @@ func TestWhatAnOwnerIsTold(t *testing.T) {
 			settle(time.Minute)
 			pods.Set(f.orphan("p1"))
 			settle(time.Minute)
-			lines = append(lines, "create container web", "start container for web: begin", "stop container p1", "container ended with exit code 143", "remove container p1",
+			lines = append(append([]string{"run 1"}, lines...), "create container web", "start container for web: begin", "stop container p1", "container ended with exit code 143", "remove container p1",
 				"log removed", "log removed") // when it goes, and when it is forgotten
 			if d := cmp.Diff(lines, f.lines); d != "" {
 				t.Errorf("log (-want +got):\n%s", d)
