@@ -34,14 +34,14 @@ func TestMoves(t *testing.T) {
 		no               = PodStatus("")
 	)
 	triggers := slices.Concat(Actions(), Events(), []Trigger{ActionUpdate})
-	//           start stop restart terminate | starting running exited failed reboot | update
+	//           start stop restart terminate | waiting starting running exited failed reboot | update
 	table := map[PodStatus][]PodStatus{
-		p: {no, x, no, g, s, r, x, e, p, p},
-		s: {no, x, no, g, s, r, x, e, p, p},
-		r: {no, x, s, g, no, r, x, e, p, s},
-		x: {p, no, no, g, no, no, no, no, no, x},
-		e: {p, no, no, g, no, no, no, no, no, e},
-		g: {no, no, no, no, no, no, no, no, no, no},
+		p: {no, x, no, g, p, s, r, x, e, p, p},
+		s: {no, x, no, g, s, s, r, x, e, p, p},
+		r: {no, x, s, g, no, no, r, x, e, p, s},
+		x: {p, no, no, g, no, no, no, no, no, no, x},
+		e: {p, no, no, g, no, no, no, no, no, no, e},
+		g: {no, no, no, no, no, no, no, no, no, no, no},
 	}
 	if slices.Contains(Actions(), ActionUpdate) || slices.Contains(Events(), ActionUpdate) {
 		t.Error("an update is a public action, or a host may report it")

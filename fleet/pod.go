@@ -194,6 +194,10 @@ type Pod struct {
 	// Target is the place that is reserved for a pod while it is Moving; nil when the destination was lost. It is in
 	// use on that host like what a pod holds there.
 	Target *Reservation `cbor:"29,keyasint,omitempty"`
+
+	// Waiting is since when the image of the present incarnation cannot be had; zero: it can, or was not asked for. From then on the
+	// pod is charged like a stopped one, until something else is heard of it.
+	Waiting time.Time `cbor:"30,keyasint,omitzero"`
 }
 
 // Reservation is what a host keeps for a pod that is being moved there.

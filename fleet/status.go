@@ -35,6 +35,7 @@ const (
 	// public actions: it comes with a change of the record.
 	ActionUpdate Trigger = "update"
 
+	EventWaiting  Trigger = "waiting"  // the image cannot be had for now: as when its registry does not answer
 	EventStarting Trigger = "starting" // resources are ready, the container is being created
 	EventRunning  Trigger = "running"  // the process runs
 	EventExited   Trigger = "exited"   // the container is gone after exit code 0 or an accepted stop
@@ -52,7 +53,7 @@ func Actions() []Trigger { return []Trigger{ActionStart, ActionStop, ActionResta
 
 // Events lists what a host may report of a pod.
 func Events() []Trigger {
-	return []Trigger{EventStarting, EventRunning, EventExited, EventFailed, EventReboot}
+	return []Trigger{EventWaiting, EventStarting, EventRunning, EventExited, EventFailed, EventReboot}
 }
 
 // moves is the legal-move table of decisions.md, "Pod life". A stop is legal where it is listed,
@@ -60,12 +61,12 @@ func Events() []Trigger {
 var moves = map[PodStatus]map[Trigger]PodStatus{
 	StatusProvisioning: {
 		ActionStop: StatusExited, ActionTerminate: StatusTerminated, ActionUpdate: StatusProvisioning,
-		EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
+		EventWaiting: StatusProvisioning, EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
 		EventReboot: StatusProvisioning, EventFenced: StatusError, EventAdopted: StatusRunning,
 	},
 	StatusStarting: {
 		ActionStop: StatusExited, ActionTerminate: StatusTerminated, ActionUpdate: StatusProvisioning,
-		EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
+		EventWaiting: StatusStarting, EventStarting: StatusStarting, EventRunning: StatusRunning, EventExited: StatusExited, EventFailed: StatusError,
 		EventReboot: StatusProvisioning, EventFenced: StatusError, EventAdopted: StatusRunning,
 	},
 	StatusRunning: {

@@ -135,6 +135,7 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 		return err
 	}
 	m.mark(fleet.StepPulling)
+	begun := m.steps[fleet.StepPulling]
 	m.Logs.System(m.id, "pull image "+want.Image)
 	const pulling = "pulling image"
 	if m.trouble == "" {
@@ -157,11 +158,26 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 		if errors.As(err, &e) {
 			m.Logs.System(m.id, "error pulling image: "+e.Sentence)
 		}
+		if e != nil && e.Class == Retry && ctx.Err() == nil { // nothing that the owner is to be charged for
+			m.wait(want, begun)
+		}
 		return err
 	}
 	m.digest = digest
 	m.mark(fleet.StepPulled)
 	return nil
+}
+
+// wait reports, once per incarnation, that the image cannot be had since an attempt that began then. The next report, of the container
+// that is made once it can, ends that.
+func (m *machine) wait(want Assignment, since time.Time) {
+	if m.waits {
+		return
+	}
+	m.waits = true
+	r := m.observed(want, fleet.EventWaiting)
+	r.At = since
+	m.Reports.Report(r)
 }
 
 // imported waits for the images that the host's operator brought along, and reports whether it had to: the order's may

@@ -82,6 +82,7 @@ type machine struct {
 	markedFor uint64
 	digest    string    // of the image; the runtime is asked once per incarnation and image
 	digestOf  string    // the image that digest was looked for
+	waits     bool      // it was reported that the image cannot be had
 	trouble   string    // what last kept the incarnation from starting, for its owner; empty: nothing has
 	since     time.Time // when the incarnation was first allowed to start; zero before
 	volume    mounted
@@ -182,7 +183,7 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	defer cancel()
 
 	if m.stepsFor != want.Incarnation {
-		m.stepsFor, m.digest, m.trouble = want.Incarnation, "", ""
+		m.stepsFor, m.digest, m.trouble, m.waits = want.Incarnation, "", "", false
 		m.since, m.volume.troubled, m.volume.lost = time.Time{}, time.Time{}, 0
 		m.steps = map[fleet.Step]time.Time{}
 		// The start of a process that ran before this agent did is not this agent's to tell.

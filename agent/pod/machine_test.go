@@ -321,12 +321,12 @@ func TestPullErrors(t *testing.T) {
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
 		settle(time.Minute)
-		wantEvents(t, f)
+		wantEvents(t, f, fleet.EventWaiting)
 		f.mu.Lock()
 		f.registry["web"] = &Error{Class: Fatal, Sentence: "image web does not exist"}
 		f.mu.Unlock()
 		settle(time.Minute)
-		wantEvents(t, f, fleet.EventFailed)
+		wantEvents(t, f, fleet.EventWaiting, fleet.EventFailed)
 		if f.last().Reason != "image web does not exist" || !slices.Contains(f.lines, "error pulling image: image web does not exist") {
 			t.Errorf("report %+v, lines %q", f.last(), f.lines)
 		}
@@ -355,9 +355,9 @@ func TestStartIsGivenUpAfterAnHour(t *testing.T) {
 		pods, _, _ := agentLife(t, f, boot1)
 		pods.Set(f.order(assignment(1, fleet.GoalRun)))
 		settle(59 * time.Minute)
-		wantEvents(t, f)
+		wantEvents(t, f, fleet.EventWaiting)
 		settle(2 * time.Minute)
-		wantEvents(t, f, fleet.EventFailed)
+		wantEvents(t, f, fleet.EventWaiting, fleet.EventFailed)
 		if want := "the registry is busy; it was tried for an hour"; f.last().Reason != want {
 			t.Errorf("reason %q, want %q", f.last().Reason, want)
 		}
@@ -434,6 +434,9 @@ func TestWhileAPullIsTriedAgainItsOwnerSeesWhy(t *testing.T) {
 		}
 		if got := doing(); got != "the registry cannot be reached, trying again" {
 			t.Errorf("after a while: %q", got)
+		}
+		if got := f.events(); !slices.Equal(got, []fleet.Trigger{fleet.EventWaiting}) {
+			t.Errorf("it was reported %v", got)
 		}
 		f.mu.Lock()
 		f.silent = false

@@ -148,7 +148,7 @@ type Volumes interface {
 type Report struct {
 	Pod         fleet.PodID
 	Incarnation uint64
-	Event       fleet.Trigger // starting, running, exited, failed, reboot or EventGone
+	Event       fleet.Trigger // waiting, starting, running, exited, failed, reboot or EventGone
 	Reason      string
 	ExitCode    *int
 	At          time.Time

@@ -195,7 +195,7 @@ func podRecord(v fleet.PodView, now time.Time) Pod {
 	} else if c := p.Spec.CPU; c != nil {
 		out.CPU = &CPUConfig{ID: c.Flavor, VCPUCount: c.VCPU, Memory: c.MemoryGB}
 	}
-	if p.Status.Active() && !p.Stopping() {
+	if p.Status.Active() && !p.Stopping() && p.Waiting.IsZero() {
 		out.Cost = p.HourlyRate.USD()
 	}
 	for step, at := range p.Steps {

@@ -3914,7 +3914,7 @@ type PodReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Event         string                 `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"` // starting, running, exited, failed, reboot, gone
+	Event         string                 `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"` // waiting, starting, running, exited, failed, reboot, gone
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	ExitCode      int32                  `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	HasExitCode   bool                   `protobuf:"varint,6,opt,name=has_exit_code,json=hasExitCode,proto3" json:"has_exit_code,omitempty"`

@@ -227,7 +227,7 @@ func isID(s string) bool { return s != "" && len(s) <= maxWord }
 // reported reports whether an event is a host's to report.
 func reported(event fleet.Trigger) bool {
 	switch event {
-	case fleet.EventStarting, fleet.EventRunning, fleet.EventExited, fleet.EventFailed, fleet.EventReboot, state.ReportGone:
+	case fleet.EventWaiting, fleet.EventStarting, fleet.EventRunning, fleet.EventExited, fleet.EventFailed, fleet.EventReboot, state.ReportGone:
 		return true
 	}
 	return false

@@ -250,7 +250,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 func begin(t *txn, pod *fleet.Pod, at time.Time) error {
 	pod.Incarnation = max(pod.Incarnation, lineageFloor(t.lineage())) + 1
 	pod.Steps = firstStep(at)
-	pod.StartedAt = time.Time{}
+	pod.StartedAt, pod.Waiting = time.Time{}, time.Time{}
 	pod.Reason, pod.ExitCode, pod.LogTail = "", nil, ""
 	if pod.Image != pod.Spec.Image { // the digest was another image's
 		pod.Image, pod.Digest = pod.Spec.Image, ""

@@ -62,9 +62,16 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 	if !legal || !pod.Status.Active() {
 		return
 	}
+	pod.Waiting = time.Time{}
 	switch r.Event {
+	case fleet.EventWaiting:
+		if !old.Waiting.IsZero() && pod.Incarnation == old.Incarnation || pod.Goal != fleet.GoalRun {
+			return
+		}
+		pod.Waiting = c.endOf(&pod, r)
+		c.mergeSteps(&pod, r.Steps)
 	case fleet.EventStarting, fleet.EventRunning:
-		if !c.progress(&pod, r, next) && pod.Incarnation == old.Incarnation {
+		if !c.progress(&pod, r, next) && pod.Incarnation == old.Incarnation && old.Waiting.IsZero() {
 			return
 		}
 	case fleet.EventExited, fleet.EventFailed:
@@ -94,8 +101,13 @@ func (v *View) Recorded(id fleet.HostID, r *PodReport) bool {
 		return true
 	}
 	next, legal := pod.Status.Next(r.Event)
-	if !legal {
+	switch {
+	case !legal:
 		return true
+	case r.Event == fleet.EventWaiting:
+		return !pod.Waiting.IsZero()
+	case !pod.Waiting.IsZero():
+		return false
 	}
 	if next != pod.Status || r.Event != fleet.EventStarting && r.Event != fleet.EventRunning {
 		return false

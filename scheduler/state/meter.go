@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ type terms struct {
 }
 
 // termsOf works out how a pod, which may be nil, is charged. A stop counts from when it was accepted, the
-// end of a process from when it ended: EndedAt is set in both.
+// end of a process from when it ended: EndedAt is set in both. One whose image cannot be had is charged like a stopped one.
 func termsOf(p *fleet.Pod) terms {
 	if p == nil || p.Status == fleet.StatusTerminated {
 		return terms{}
@@ -69,7 +70,7 @@ func termsOf(p *fleet.Pod) terms {
 	if p.Spec.Persistent != nil {
 		out.persistent = p.Spec.Persistent.SizeGB
 	}
-	if p.Status.Active() && p.EndedAt.IsZero() {
+	if p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero() {
 		out.phase, out.compute, out.diskGB = phaseRunning, p.HourlyRate, p.Spec.DiskGB
 	}
 	return out
@@ -99,6 +100,7 @@ func storagePrices(c *fleet.Catalog) *fleet.StoragePrices {
 //
 //   - at an accepted start, when it begins to be charged: Steps[created];
 //   - at an accepted stop or the end of its process, when that ends: EndedAt;
+//   - while its image cannot be had: Waiting, and when a host reports anything else of it;
 //   - at its termination, for good: TerminatedAt;
 //   - at the time of the command, when sizes change.
 //
@@ -114,7 +116,8 @@ func (t *txn) meterPod(before, p *fleet.Pod) {
 	case is.phase == phaseNone:
 		at = p.TerminatedAt
 	case was.phase == phaseRunning && is.phase == phaseStopped:
-		at = p.EndedAt
+		at = cmp.Or(p.EndedAt, p.Waiting)
+	case before != nil && !before.Waiting.IsZero() && before.Incarnation == p.Incarnation: // goes on
 	case was.phase != phaseRunning && is.phase == phaseRunning:
 		at = p.Steps[fleet.StepCreated]
 	}

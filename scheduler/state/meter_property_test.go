@@ -114,7 +114,7 @@ func podMode(p *fleet.Pod) mode {
 	if p.Spec.Persistent != nil {
 		m.mount = p.Spec.Persistent.SizeGB
 	}
-	if p.Status.Active() && p.Goal == fleet.GoalRun {
+	if p.Status.Active() && p.Goal == fleet.GoalRun && p.Waiting.IsZero() {
 		m.what, m.disk, m.compute = "cpu", p.Spec.DiskGB, p.HourlyRate
 		if p.Spec.GPU != nil {
 			m.what = "gpu"
@@ -187,7 +187,7 @@ func (h *history) step(t *rapid.T) {
 			when = h.reported(t, now, &c)
 			cmd = c
 		}
-		h.do2(h.compared(cmd, when), apply(cmd))
+		h.do2(h.resumed(h.compared(cmd, when), now), apply(cmd))
 	case 9, 10:
 		h.settleSome(t)
 	case 11:
@@ -241,6 +241,16 @@ func (h *history) compared(cmd Command, when time.Time) func(before, after *flee
 			return since
 		}
 		return when
+	}
+}
+
+// resumed has the charge of a pod whose image could not be had go on when the cluster hears of it.
+func (h *history) resumed(when func(before, after *fleet.Pod) time.Time, now time.Time) func(before, after *fleet.Pod) time.Time {
+	return func(before, after *fleet.Pod) time.Time {
+		if before != nil && after != nil && !before.Waiting.IsZero() && after.Waiting.IsZero() && podMode(after).what != "stopped" {
+			return now
+		}
+		return when(before, after)
 	}
 }
 

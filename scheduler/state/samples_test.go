@@ -257,7 +257,8 @@ func laterSamples() []sample {
 		Host: "host0000000002", GPUs: []string{"g"}, Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: pod.Mappings,
 	}
 	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
-	told, asked := sampleInventory(), token("t4")
+	told, asked, waiting := sampleInventory(), token("t4"), samplePod()
+	waiting.Waiting = at(6)
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
 	return append(out,
@@ -298,6 +299,7 @@ func laterSamples() []sample {
 		sample{second, PurgeHosts{Before: at(7), At: at(8)}},
 		sample{cmd: CordonGPU{Host: "host0000000001", GPU: "GPU-1", Reason: "RMA 4711", At: at(9)}},
 		sample{cmd: OpenGPU{Host: "host0000000001", GPU: "GPU-1", Forget: true}},
+		sample{"-waiting", CreatePod{Pod: waiting, HostEpoch: 1}},
 		sample{"-request", PutToken{Token: asked, At: at(0)}},
 		sample{"-request", JoinHost{Token: "t1", Hash: []byte("h"), Host: sampleHost(), At: at(1), Request: []byte("request")}},
 		sample{"-request", JoinMember{Token: "t2", Hash: []byte("h"), Member: sampleMember(), At: at(1), Request: []byte("request")}},
