@@ -365,7 +365,7 @@ func perSecond(p *fleet.Pod, seconds fleet.Money) fleet.Amounts {
 		data = fleet.Money(p.Spec.Persistent.SizeGB)
 	}
 	switch {
-	case p.Status.Active() && p.EndedAt.IsZero():
+	case p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero():
 		out.GPU = seconds * fleet.Money(p.Spec.GPU.Count) * gpuSecond
 		out.Disk = seconds * (fleet.Money(p.Spec.DiskGB)*diskSecond + data*dataSecond)
 	case p.Status != fleet.StatusTerminated:
