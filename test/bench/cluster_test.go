@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -39,6 +38,7 @@ type plane struct {
 // process is one gantry-scheduler.
 type process struct {
 	dir, api, link string
+	metrics        string
 	cmd            *exec.Cmd
 	done           chan struct{}
 	log            *os.File
@@ -66,7 +66,7 @@ func newPlane(b *testing.B, members int) *plane {
 	b.Helper()
 	p := &plane{b: b, dir: b.TempDir()}
 	for i := range members {
-		m := &process{dir: filepath.Join(p.dir, fmt.Sprintf("scheduler-%d", i)), api: freePort(b), link: freePort(b)}
+		m := &process{dir: filepath.Join(p.dir, fmt.Sprintf("scheduler-%d", i)), api: freePort(b), link: freePort(b), metrics: freePort(b)}
 		p.members = append(p.members, m)
 		if i == 0 {
 			p.init(m)
@@ -149,7 +149,7 @@ func (p *plane) join(m *process) {
 // starts it, which is kept.
 func (p *plane) start(m *process) {
 	p.b.Helper()
-	m.cmd = exec.Command(filepath.Join(binDir(), "gantry-scheduler"), "run", "--data-dir", m.dir, "--listen", m.api, "--link-listen", m.link,
+	m.cmd = exec.Command(filepath.Join(binDir(), "gantry-scheduler"), "run", "--data-dir", m.dir, "--listen", m.api, "--link-listen", m.link, "--metrics", m.metrics,
 		"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0")
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
@@ -287,12 +287,18 @@ func (p *plane) poster(accounts []string, body string) func() (*http.Request, er
 // rss is how much memory a process has, in MB.
 func (m *process) rss(b *testing.B) float64 {
 	b.Helper()
+	return m.memory(b, "VmRSS:")
+}
+
+// memory reads a line of the process's status, in MB.
+func (m *process) memory(b *testing.B, name string) float64 {
+	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for line := range bytes.Lines(data) {
-		if f := strings.Fields(string(line)); len(f) == 3 && f[0] == "VmRSS:" {
+		if f := strings.Fields(string(line)); len(f) == 3 && f[0] == name {
 			kb, err := strconv.ParseFloat(f[1], 64)
 			if err != nil {
 				b.Fatal(err)
@@ -300,7 +306,7 @@ func (m *process) rss(b *testing.B) float64 {
 			return kb / 1024
 		}
 	}
-	b.Fatal(errors.New("no VmRSS"))
+	b.Fatalf("no %s", name)
 	return 0
 }
 
