@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -69,7 +70,7 @@ func chargeOf(p *fleet.Pod, prices *fleet.StoragePrices) charge {
 	switch {
 	case p == nil, p.Status == fleet.StatusTerminated:
 		return charge{}
-	case p.Status.Active() && p.EndedAt.IsZero():
+	case p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero(): // an image that cannot be had costs nothing
 		return charge{true, true, p.HourlyRate + monthly(p.Spec.DiskGB, prices.ContainerDisk) + monthly(data, prices.PersistentRunning)}
 	}
 	return charge{true, false, monthly(data, prices.PersistentStopped)}
@@ -164,7 +165,8 @@ func (c *charges) change(old, now *fleet.Pod, at time.Time) {
 	case !is.open:
 		at = now.TerminatedAt
 	case was.running && !is.running:
-		at = now.EndedAt
+		at = cmp.Or(now.EndedAt, now.Waiting)
+	case old != nil && !old.Waiting.IsZero() && old.Incarnation == now.Incarnation: // when the cluster hears of it
 	case !was.running && is.running:
 		at = now.Steps[fleet.StepCreated]
 	}
