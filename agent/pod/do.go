@@ -429,6 +429,9 @@ func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 	}
 	// Others may have its GPUs from here on, however long its data takes to go.
 	rec, known := m.Ledger.Record(m.id)
+	if known && rec.Assignment.Goal != fleet.GoalGone {
+		return errSuperseded // it was assigned again meanwhile: its log and its files are the new incarnation's, too
+	}
 	if known && !rec.ended(want.Incarnation) {
 		if err := m.ended(Ended{Incarnation: want.Incarnation, Event: fleet.EventExited, At: time.Now()}); err != nil {
 			return fmt.Errorf("write how the pod ended: %w", err)

@@ -22,6 +22,7 @@ import (
 // fakeHost is a container runtime, network, ledger, log and scheduler in memory. Like real ones,
 // runtime, network and ledger outlive the machines.
 type fakeHost struct {
+	removing func() // called when a container is to be removed; nil: nothing
 	mu       sync.Mutex
 	away     error // the runtime answers nothing but this
 	images   map[string]bool
@@ -230,6 +231,9 @@ func (f *fakeHost) exit(id fleet.PodID, code int) {
 }
 
 func (f *fakeHost) Remove(_ context.Context, id fleet.PodID) error {
+	if f.removing != nil {
+		f.removing()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,31 @@ func TestPodRunsStopsAndGoes(t *testing.T) {
 		settle(time.Second)
 		if len(f.records) != 0 {
 			t.Errorf("the ledger still has %v", f.records)
+		}
+	})
+}
+
+// A pod that is started again while its host lets it go keeps its log: what is removed is never what came back.
+func TestAPodThatComesBackWhileItLeavesKeepsItsLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		f.exit("p1", 0)
+		settle(time.Second)
+		again := sync.OnceFunc(func() { pods.Set(f.order(assignment(2, fleet.GoalRun))) })
+		f.removing = again
+		f.mu.Lock()
+		rec := f.records["p1"]
+		rec.Assignment.Goal, rec.Orphan, rec.KeepLog = fleet.GoalGone, true, true
+		f.records["p1"] = rec
+		f.mu.Unlock()
+		pods.Set(rec.Assignment)
+		settle(time.Minute)
+		if slices.Contains(f.lines, "log removed") || f.boxes["p1"] == nil || f.starts[2] != 1 {
+			t.Errorf("its log: %q, containers %v, starts %v", f.lines, f.boxes, f.starts)
 		}
 	})
 }
