@@ -28,6 +28,7 @@ func examplePod() Pod {
 			Ports: []RuntimePort{{Private: 8080, Type: "http"}},
 		},
 		CreatedAt: exampleTime(0), StartedAt: &started, Incarnation: 1, HostID: &host,
+		URLs:  []string{"https://k3n8w0zq5r7d2a-8080.proxy.example.com/"},
 		Steps: map[string]Time{"created": exampleTime(0), "started": started},
 	}
 }
