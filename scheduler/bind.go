@@ -177,16 +177,16 @@ func (d *demand) choose(
 }
 
 // share gives a GPU pod its fair share of the host: as much of processors and memory as its GPUs are
-// of the host's, as far as that is free, and at least what it needs.
+// of the host's, as far as that is free and not kept for other free GPUs, and at least what it needs.
 func (d *demand) share(on *place.Candidate) fleet.Resources {
 	need, inv := d.need, on.Host.Inventory
 	total := int64(len(inv.GPUs))
 	if d.req.GPU == nil || total == 0 {
 		return need
 	}
-	count := int64(d.req.GPU.Count)
-	need.MilliCPU = max(need.MilliCPU, min(inv.Total.MilliCPU*count/total, on.Free.MilliCPU))
-	need.MemoryMB = max(need.MemoryMB, min(inv.Total.MemoryMB*count/total, on.Free.MemoryMB))
+	count, free := int64(d.req.GPU.Count), on.Beside(d.req.GPU.Count)
+	need.MilliCPU = max(need.MilliCPU, min(inv.Total.MilliCPU*count/total, free.MilliCPU))
+	need.MemoryMB = max(need.MemoryMB, min(inv.Total.MemoryMB*count/total, free.MemoryMB))
 	return need
 }
 

@@ -254,7 +254,8 @@ func bindBack(v *state.View, p *fleet.Pod) *state.Binding {
 	}
 	host := *on.Host
 	host.Duty = fleet.DutyOpen
-	open := place.NewCandidate(&host, on.FreeGPUs, on.Free, on.Pods)
+	open := *on
+	open.Host, open.Keep = &host, 0 // it was there before
 	want.req.Pinned = p.Host
 	bind, _, err := want.choose(v, p, v.Fleet(), place.Instead{p.Host: &open}, noPorts)
 	if err != nil {

@@ -22,7 +22,8 @@ const (
 	scopeExtension = "x-gantry-scope"
 	// podKeyExtension is there where a pod's own key will do for that pod.
 	podKeyExtension = "x-gantry-pod-key"
-	limitExtension  = "x-gantry-limit"
+	// limitExtension is there where an operation does not count against the limits of the caller's account.
+	limitExtension = "x-gantry-limit"
 )
 
 func document(version string) *huma.OpenAPI {

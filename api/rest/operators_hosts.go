@@ -174,6 +174,7 @@ func (a *API) registerOperators() {
 	a.registerHostDuties()
 	a.registerHostGPUs()
 	a.registerHostNetworks()
+	a.registerCapacity()
 	a.registerImages()
 	a.registerCluster()
 	a.registerCA()

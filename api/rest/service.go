@@ -155,6 +155,10 @@ type Service interface {
 	DeleteBackend(ctx context.Context, id fleet.BackendID) error
 	// ForceDeleteBackend deletes one whose storage is lost, and forgets the volumes that are being deleted on it.
 	ForceDeleteBackend(ctx context.Context, id fleet.BackendID) error
+	Placement(ctx context.Context) (fleet.Placement, error)
+	PutPlacement(ctx context.Context, placement fleet.Placement) (fleet.Placement, error)
+	// Capacity returns what the hosts have room for.
+	Capacity(ctx context.Context) (fleet.Capacity, error)
 	NetworkSettings(ctx context.Context) (fleet.NetworkSettings, error)
 	PutNetworkSettings(ctx context.Context, s fleet.NetworkSettings) error
 	// HostNetwork asks a connected host about its network.

@@ -14,6 +14,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/internal/scrape"
+	"gantry/scheduler"
 	"gantry/scheduler/state"
 )
 
@@ -118,6 +119,7 @@ var series = []struct {
 	{"gantry_scheduler_gpus_free", "Of these GPUs those that no pod holds; absent while the disk does not answer.", []string{"type"}},
 	{"gantry_scheduler_gpus_on_host", "The most GPUs of the type that are in service on one host that takes pods; absent while the disk does not answer.", []string{"type"}},
 	{"gantry_scheduler_gpus_free_on_host", "The most GPUs of the type that are free on one host; absent while the disk does not answer.", []string{"type"}},
+	{"gantry_scheduler_gpus_stranded", "Free GPUs that no pod can have, by what their hosts have too little of: cpu, memory or disk.", []string{"type", "why"}},
 	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
 	{"gantry_scheduler_backup_timestamp_seconds", "Of when the newest back-up is that was reported to be whole; 0: there was none; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
@@ -196,7 +198,12 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 // state tells of what the state has.
 func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	var c state.Counts
-	if err := s.d.member.store.View(func(v *state.View) error { c = v.Counts(time.Now()); return nil }); err != nil {
+	var gpus []fleet.GPUCapacity
+	if err := s.d.member.store.View(func(v *state.View) error {
+		c = v.Counts(time.Now())
+		gpus, _ = scheduler.CapacityOf(v)
+		return nil
+	}); err != nil {
 		return // it is being closed
 	}
 	gauge("gantry_scheduler_log_applied_index", float64(s.d.member.node.AppliedIndex()))
@@ -219,6 +226,7 @@ func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	gauge("gantry_scheduler_hosts_behind", float64(c.Behind))
 	gauge("gantry_scheduler_gpus_out", float64(c.SickGPUs), "sick")
 	gauge("gantry_scheduler_gpus_out", float64(c.CordonedGPUs), "cordoned")
+	strandedGPUs(gpus, gauge)
 	for _, h := range []fleet.HostState{
 		fleet.HostJoining, fleet.HostReady, fleet.HostCordoned, fleet.HostDraining, fleet.HostUnreachable, fleet.HostFenced,
 	} {
@@ -226,6 +234,16 @@ func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	}
 	for _, p := range fleet.PodStatuses() {
 		gauge("gantry_scheduler_pods", float64(c.Pods[p]), string(p))
+	}
+}
+
+// strandedGPUs tells how many free GPUs of each type no pod can have.
+func strandedGPUs(gpus []fleet.GPUCapacity, gauge func(name string, v float64, labels ...string)) {
+	for _, g := range gpus {
+		name := strings.ToValidUTF8(g.Type, "")
+		for _, why := range fleet.Shortages() {
+			gauge("gantry_scheduler_gpus_stranded", float64(g.Stranded[why]), name, string(why))
+		}
 	}
 }
 

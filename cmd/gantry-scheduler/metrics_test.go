@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gantry/api/problem"
+	"gantry/fleet"
 	"gantry/test/metricstable"
 )
 
@@ -80,6 +82,20 @@ func TestRequestsAreCountedByFace(t *testing.T) {
 		if !text[want] {
 			t.Errorf("no %s in %v", want, text)
 		}
+	}
+}
+
+func TestStrandedGPUsAreToldOfEachType(t *testing.T) {
+	var got []string
+	strandedGPUs([]fleet.GPUCapacity{
+		{Type: "NVIDIA H100\xff", Total: 16, Free: 9, Most: 8, Stranded: map[fleet.Shortage]int{fleet.ShortOfMemory: 3}}, {Type: "NVIDIA A40", Total: 1},
+	}, func(name string, v float64, labels ...string) { got = append(got, fmt.Sprint(name, labels, v)) })
+	want := []string{
+		"gantry_scheduler_gpus_stranded[NVIDIA H100 cpu] 0", "gantry_scheduler_gpus_stranded[NVIDIA H100 memory] 3", "gantry_scheduler_gpus_stranded[NVIDIA H100 disk] 0",
+		"gantry_scheduler_gpus_stranded[NVIDIA A40 cpu] 0", "gantry_scheduler_gpus_stranded[NVIDIA A40 memory] 0", "gantry_scheduler_gpus_stranded[NVIDIA A40 disk] 0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

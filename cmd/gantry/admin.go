@@ -11,13 +11,14 @@ import (
 )
 
 type adminCmd struct {
-	DataCenter     adminCenterCmd  `cmd:"" name:"datacenter" help:"Describe data centers."`
-	GPUType        adminGPUCmd     `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
-	CPUFlavor      adminCPUCmd     `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
-	VolumeBackend  adminBackendCmd `cmd:"" help:"Say where network volumes are: NFS, CephFS or a directory."`
-	Network        adminNetworkCmd `cmd:"" help:"See and change the settings of private networks."`
-	StoragePrices  adminStorageCmd `cmd:"" help:"See and change the prices of storage."`
-	TemplateSource adminSourceCmd  `cmd:"" help:"Put a public template into a slice of the catalog."`
+	DataCenter     adminCenterCmd    `cmd:"" name:"datacenter" help:"Describe data centers."`
+	GPUType        adminGPUCmd       `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
+	CPUFlavor      adminCPUCmd       `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
+	VolumeBackend  adminBackendCmd   `cmd:"" help:"Say where network volumes are: NFS, CephFS or a directory."`
+	Network        adminNetworkCmd   `cmd:"" help:"See and change the settings of private networks."`
+	Placement      adminPlacementCmd `cmd:"" help:"See and change how much of hosts is kept for their GPUs."`
+	StoragePrices  adminStorageCmd   `cmd:"" help:"See and change the prices of storage."`
+	TemplateSource adminSourceCmd    `cmd:"" help:"Put a public template into a slice of the catalog."`
 }
 
 // needs refuses to make a new thing from less than its required fields; existing ones are changed field by field.

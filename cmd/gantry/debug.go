@@ -197,6 +197,8 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 	})
 	raw("settings-datacenters.json", rawOf(c.Centers))
 	raw("settings-network.json", rawOf(c.NetworkSettings))
+	raw("settings-placement.json", rawOf(c.Placement))
+	raw("capacity.json", rawOf(c.Capacity))
 	raw("settings-volume-backends.json", rawOf(c.Backends))
 	raw("settings-gpu-types.json", rawOf(c.GPUTypes))
 	raw("settings-cpu-flavors.json", rawOf(c.CPUFlavors))

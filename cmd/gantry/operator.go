@@ -14,6 +14,7 @@ type hostCmd struct {
 	List     hostListCmd     `cmd:"" help:"List the hosts and what is used of them."`
 	Get      hostGetCmd      `cmd:"" help:"Show a host."`
 	Pods     hostPodsCmd     `cmd:"" help:"List what pods hold something of a host, and why a drain waits for them."`
+	Capacity hostCapacityCmd `cmd:"" help:"Show how many whole pods of each GPU type fit, and which free GPUs no pod can have."`
 	Cloud    hostCloudCmd    `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
 	Label    hostLabelCmd    `cmd:"" help:"Set and remove labels of a host."`
 	Role     hostRoleCmd     `cmd:"" help:"Set the roles of a host: storage makes network volumes, s3 serves their files."`

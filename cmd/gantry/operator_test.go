@@ -27,6 +27,11 @@ func TestOperatorsTables(t *testing.T) {
 	api["GET /admin/v1/hosts/"+drainedID+"/pods"] = []string{`200 {"pods":[
 		{"id":"k3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":2,"moving":true,"waits":null},
 		{"id":"m3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"EXITED","gpus":0,"moving":false,"waits":"it keeps data\u001b[31m on the host"}]}`}
+	api["GET /admin/v1/capacity"] = []string{`200 {"gpus":[
+		{"gpuTypeId":"NVIDIA A40","total":8,"free":0,"mostOnOneHost":0,"fit":{"8":0,"4":0,"2":0,"1":0},"stranded":{"cpu":0,"memory":0,"disk":0}},
+		{"gpuTypeId":"NVIDIA H100","total":16,"free":11,"mostOnOneHost":8,"fit":{"8":0,"4":1,"2":3,"1":6},"stranded":{"cpu":3,"memory":0,"disk":2}}],"stranded":[
+		{"hostId":"h7d2k9s4f1g6j3","name":"gpu\u001b[31m01","gpuTypeId":"NVIDIA H100","gpus":3,"short":"cpu","podIds":["k3n8w0zq5r7d2a","m3n8w0zq5r7d2a"]},
+		{"hostId":"h8d2k9s4f1g6j3","name":"gpu-02","gpuTypeId":"NVIDIA H100","gpus":2,"short":"disk","podIds":[]}]}`}
 	tests := []struct {
 		args string
 		want result
@@ -83,6 +88,15 @@ GPU GPU-2 takes no pods: XID 79
 GPU    TYPE                     PCI           NUMA  ISLAND  HEALTH  SLICE OF
 MIG-1  NVIDIA H100 MIG 1g.10gb  -             0     1       ok      GPU-1
 GPU-2  NVIDIA H100              0000:3b:00.0  1     1       sick    -
+`}},
+		{"admin placement get", result{Out: "Kept for each free GPU:  50 % of its share of the host's cores and memory\n"}},
+		{"host capacity", result{Out: `TYPE         GPUS  FREE  MOST  8 GPUS  4 GPUS  2 GPUS  1 GPU  STRANDED
+NVIDIA A40   8     0     0     0       0       0       0      0
+NVIDIA H100  16    11    8     0       1       3       6      5 (cpu 3, disk 2)
+
+HOST            NAME        TYPE         STRANDED  SHORT OF  HELD BY
+h7d2k9s4f1g6j3  gpu�[31m01  NVIDIA H100  3         cpu       k3n8w0zq5r7d2a, m3n8w0zq5r7d2a
+h8d2k9s4f1g6j3  gpu-02      NVIDIA H100  2         disk      -
 `}},
 		{"host cordon " + drainedID, result{Out: "h7d2k9s4f1g6j3 (gpu-01) is ready\n"}},
 		{"host label " + drainedID + " x=1", result{Out: "h7d2k9s4f1g6j3 (gpu-01) has the labels: keep=x, owner=lab, rack=b4\n"}},

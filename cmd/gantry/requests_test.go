@@ -123,6 +123,9 @@ func TestRequests(t *testing.T) {
 		{args: "net check -o json", want: []string{"POST /v2/network/check"}},
 		{args: "net check --account " + account, want: []string{"POST /admin/v1/accounts/" + account + "/network-check"}},
 		{args: "net show gpu-01", want: []string{"GET /admin/v1/hosts", "GET " + hosts + host + "/network"}},
+		{args: "admin placement get", want: []string{"GET /admin/v1/placement"}},
+		{args: "admin placement set --keep-percent 0", want: []string{`PUT /admin/v1/placement {"keepPercent":0}`}},
+		{args: "host capacity", want: []string{"GET /admin/v1/capacity"}},
 		{args: "admin network get", want: []string{"GET /admin/v1/network"}},
 		{args: "admin network set --pool 10.0.0.0/9 --bits 20 --first-vxlan-id 5 --suffix a.b --alias c.d --alias e --mtu 1400 --vxlan-port 1 --wireguard-port 2 --tunnel-range 100.64.0.0/16 --pod-mbps 0 --grace 0s", want: []string{
 			`PATCH /admin/v1/network {"pool":"10.0.0.0/9","bits":20,"firstVxlanId":5,"suffix":"a.b","aliases":["c.d","e"],"mtu":1400,"vxlanPort":1,"wireguardPort":2,"tunnelRange":"100.64.0.0/16","podMbps":0,"graceSeconds":0}`,
@@ -328,6 +331,8 @@ func world() map[string][]string {
 	out["POST /admin/v1/accounts/a5f8k2m7q1w4z9/network-check"] = []string{`200 {"probes":[]}`}
 	out["GET /admin/v1/hosts/h7d2k9s4f1g6j3/network"] = []string{`200 {"tunnel":"kernel"}`}
 	for _, what := range []string{"GET ", "PATCH "} {
+		out["GET /admin/v1/capacity"] = []string{`200 {"gpus":[]}`}
+		out["GET /admin/v1/placement"], out["PUT /admin/v1/placement"] = []string{`200 {"keepPercent":50}`}, []string{`200 {"keepPercent":0}`}
 		out[what+"/admin/v1/network"] = []string{`200 {"pool":"10.64.0.0/10"}`}
 	}
 	for _, what := range []string{"GET ", "PATCH "} {

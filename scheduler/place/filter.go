@@ -63,7 +63,8 @@ func firstRefusal(q *question, c *Candidate) refusal {
 	if req.GPU != nil && (req.GPU.Count < 1 || c.summary().kind(req.GPU.Type).free < req.GPU.Count) {
 		return refusedGPUCount
 	}
-	return shortOf(&req.Need, &c.Free)
+	free := c.reach(req)
+	return shortOf(&req.Need, &free)
 }
 
 // shortOf returns the first of the shared resources of which less is free than needed, or passes.
@@ -80,12 +81,14 @@ func shortOf(need, free *fleet.Resources) refusal {
 }
 
 // exclusion is what hosts are counted by: the filter with, for the count of GPUs, its figures, for a host that
-// takes no pods, why it does not, and for one that cannot mount the network volume, its kind.
+// takes no pods, why it does not, for one that cannot mount the network volume, its kind, and for one that has too little
+// free, whether it keeps some of it for GPUs.
 type exclusion struct {
 	why         refusal
 	free, total int
 	standing    string
 	kind        fleet.BackendKind
+	keeps       bool
 }
 
 // words are the reasons as people read them; three are made where they are needed.
@@ -104,19 +107,22 @@ var words = [...]string{
 	passes:            "",
 }
 
-// shortage says in words how much of a shared resource is needed and how much the best of the refused hosts has free. A
-// GPU pod is refused for it only by hosts whose GPUs would do.
-func shortage(why refusal, need *fleet.Resources, most int64, gpus bool) string {
-	var needed, free string
-	switch most = max(0, most); why {
+// shortage says in words how much of a shared resource is needed, how much the best of the refused hosts has free, and how
+// much all of them keep for GPUs. A GPU pod is refused for it only by hosts whose GPUs would do.
+func shortage(why refusal, need *fleet.Resources, r refused, gpus bool) string {
+	var needed, free, kept string
+	switch most := max(0, r.most); why {
 	case refusedCPU:
-		needed, free = plural(need.MilliCPU, 1000, "core"), amount(most, 1000)
+		needed, free, kept = plural(need.MilliCPU, 1000, "core"), amount(most, 1000), plural(r.kept, 1000, "core")
 	case refusedMemory:
-		needed, free = amount(need.MemoryMB, 1000)+" GB", amount(most, 1000)+" GB"
+		needed, free, kept = amount(need.MemoryMB, 1000)+" GB", amount(most, 1000)+" GB", amount(r.kept, 1000)+" GB"
 	case refusedDisk:
 		needed, free = amount(need.DiskGB, 1)+" GB", amount(most, 1)+" GB"
 	}
 	text := fmt.Sprintf("%s: needs %s, at most %s free", words[why], needed, free)
+	if r.kept > 0 {
+		text += "; " + kept + " kept for GPUs"
+	}
 	if gpus {
 		text += "; the GPUs are free"
 	}
@@ -170,6 +176,8 @@ func excluded(q *question, c *Candidate) exclusion {
 		e.free, e.total = k.free, k.total
 	case refusedVolume:
 		e.kind = q.VolumeKind
+	case refusedCPU, refusedMemory:
+		e.keeps = c.keeps(q.Request)
 	}
 	return e
 }
@@ -177,34 +185,53 @@ func excluded(q *question, c *Candidate) exclusion {
 // tally counts refused hosts by reason.
 type tally map[exclusion]refused
 
-// refused is a number of hosts, and how much the best of them has free of what is short.
+// refused is a number of hosts, how much the best of them has free of what is short, and how much of it they keep for GPUs.
 type refused struct {
-	hosts int
-	most  int64
+	hosts      int
+	most, kept int64
 }
 
 // nothing is less than any host has free.
 const nothing = math.MinInt64
 
 // add counts hosts more, or less; most is nothing when what they have free does not count.
-func (t tally) add(e exclusion, hosts int, most int64) {
+func (t tally) add(e exclusion, more refused) {
 	r, known := t[e]
 	if !known {
 		r.most = nothing
 	}
-	t[e] = refused{r.hosts + hosts, max(r.most, most)}
+	t[e] = refused{r.hosts + more.hosts, max(r.most, more.most), r.kept + more.kept}
 }
 
 // host counts a host.
 func (t tally) host(q *question, c *Candidate) {
 	e := excluded(q, c)
-	t.add(e, 1, leftOf(e.why, &c.Free))
+	r := refused{hosts: 1, kept: e.keptBy(c)}
+	free := c.reach(q.Request)
+	r.most = leftOf(e.why, &free)
+	t.add(e, r)
+}
+
+// keptBy is how much a host keeps for GPUs of what is short on it.
+func (e exclusion) keptBy(c *Candidate) int64 {
+	if !e.keeps {
+		return 0
+	}
+	open := c.Beside(0)
+	return leftOf(e.why, &c.Free) - leftOf(e.why, &open)
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // error lists the reasons in the order of the filters. Hosts that pass are not told of.
 func (t tally) error(q *question) error {
 	order := slices.SortedFunc(maps.Keys(t), func(a, b exclusion) int {
-		return cmp.Or(int(a.why-b.why), a.free-b.free, a.total-b.total, cmp.Compare(a.standing, b.standing))
+		return cmp.Or(int(a.why-b.why), a.free-b.free, a.total-b.total, cmp.Compare(a.standing, b.standing), bit(a.keeps)-bit(b.keeps))
 	})
 	out := &fleet.Error{Code: fleet.CodeNoCapacity, Msg: NoCapacity}
 	for _, e := range order {
@@ -213,7 +240,7 @@ func (t tally) error(q *question) error {
 		}
 		reason := e.String()
 		if e.why == refusedCPU || e.why == refusedMemory || e.why == refusedDisk {
-			reason = shortage(e.why, &q.Need, t[e].most, q.GPU != nil)
+			reason = shortage(e.why, &q.Need, t[e], q.GPU != nil)
 		}
 		out.Excluded = append(out.Excluded, fleet.Exclusion{Reason: reason, Hosts: t[e].hosts})
 	}

@@ -119,10 +119,12 @@ func drawInstead(t *rapid.T, hosts []Candidate) Instead {
 func TestIndexPicksAsAScanDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, hosts := NewIndex(), []Candidate(nil)
+		keep := rapid.SampledFrom([]int{0, 50, 50, 100}).Draw(t, "keep")
 		for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch what := rapid.IntRange(0, 9).Draw(t, "step"); {
 			case what < 5 || len(hosts) == 0:
 				c := drawHost(t, fmt.Sprintf("host%03d", rapid.IntRange(0, 999).Draw(t, "number")))
+				c.Keep = keep
 				hosts = slices.DeleteFunc(hosts, func(o Candidate) bool { return o.Host.ID == c.Host.ID })
 				hosts = append(hosts, c)
 				x.Put(c)
@@ -211,7 +213,7 @@ func (n *node) check(t failer, p *pool, above, below fleet.HostID) int {
 	}
 	was := *n
 	n.sum()
-	if was.size != n.size || was.pods != n.pods || was.free != n.free || was.used != n.used || was.total != n.total || was.smallest != n.smallest {
+	if was.size != n.size || was.pods != n.pods || was.free != n.free || was.open != n.open || was.kept != n.kept || was.used != n.used || was.total != n.total || was.smallest != n.smallest {
 		t.Fatalf("%s does not know what is below", id)
 	}
 	if size := n.left.check(t, p, above, id) + 1 + n.right.check(t, p, id, below); size != n.size {

@@ -173,7 +173,7 @@ func (s *shape) kind(name string) kindSummary {
 // walk visits the hosts of a tree in the order of their ids, which are all above the one given, and leaves out
 // those that cannot be the best.
 func (s *search) walk(n *node, above fleet.HostID, g *grade) {
-	for n != nil && n.fits(&s.need) && !s.hopeless(n, above, g) {
+	for n != nil && n.fits(s.Request, &s.need) && !s.hopeless(n, above, g) {
 		s.walk(n.left, above, g)
 		if !s.images || n.c.sum.hasImage(s.image) {
 			s.visit(n, g)
@@ -212,7 +212,7 @@ func (x *Index) Stock(req Request, limit int) int {
 }
 
 func (s *search) stock(n *node, limit int, total *int) {
-	for n != nil && *total < limit && n.fits(&s.need) {
+	for n != nil && *total < limit && n.fits(s.Request, &s.need) {
 		if firstRefusal(s.question, &n.c) == passes {
 			*total += fits(s.Request, &n.c)
 		}
@@ -235,7 +235,8 @@ func (x *Index) explain(q *question, instead Instead) error {
 	}
 	for id, c := range instead {
 		if n := x.hosts[id]; n != nil {
-			t.add(excluded(q, &n.c), -1, nothing)
+			e := excluded(q, &n.c)
+			t.add(e, refused{-1, nothing, -e.keptBy(&n.c)})
 		}
 		if c != nil {
 			t.host(q, c)
@@ -250,26 +251,27 @@ func (x *Index) explainPinned(q *question, instead Instead, t tally) {
 		n.count(q, instead, t)
 		others--
 	}
-	t.add(exclusion{why: refusedPinned}, others, nothing)
+	t.add(exclusion{why: refusedPinned}, refused{others, nothing, 0})
 }
 
 // count counts a host. What one that is to be seen otherwise has free does not count.
 func (n *node) count(q *question, instead Instead, t tally) {
 	if _, other := instead[n.c.Host.ID]; other {
-		t.add(excluded(q, &n.c), 1, nothing)
+		e := excluded(q, &n.c)
+		t.add(e, refused{1, nothing, e.keptBy(&n.c)})
 		return
 	}
 	t.host(q, &n.c)
 }
 
-// mostCPU returns the most that a host of the tree has free of its processors, and at least best; it leaves out those
-// that are to be seen otherwise.
-func (n *node) mostCPU(instead Instead, best int64) int64 {
-	for n != nil && n.free[ofCPU] > best {
+// mostCPU returns the most that a host of the tree has free of its processors for a request, and at least best; it leaves out
+// those that are to be seen otherwise.
+func (n *node) mostCPU(req *Request, instead Instead, best int64) int64 {
+	for n != nil && n.reach(req)[ofCPU] > best {
 		if _, other := instead[n.c.Host.ID]; !other {
-			best = max(best, n.c.Free.MilliCPU)
+			best = max(best, n.c.reach(req).MilliCPU)
 		}
-		best = n.left.mostCPU(instead, best)
+		best = n.left.mostCPU(req, instead, best)
 		n = n.right
 	}
 	return best
@@ -282,7 +284,7 @@ func (p *pool) explain(q *question, instead Instead, t tally) {
 		if why == refusedVolume {
 			all.kind = q.VolumeKind
 		}
-		t.add(all, p.root.size, nothing)
+		t.add(all, refused{p.root.size, nothing, 0})
 		return
 	}
 	all := exclusion{why: passes}
@@ -301,15 +303,18 @@ func (p *pool) explain(q *question, instead Instead, t tally) {
 func (n *node) explain(q *question, all exclusion, need *[shares]int64, instead Instead, t tally) {
 	for n != nil {
 		if n.smallest[ofMemory] >= q.MinMemoryMB && n.smallest[ofCPU] >= q.MinMilliCPU {
-			if all.why == passes && n.free[ofCPU] < need[ofCPU] {
-				all.why = refusedCPU
+			if all.why == passes && n.reach(q.Request)[ofCPU] < need[ofCPU] {
+				all.why, all.keeps = refusedCPU, n.c.keeps(q.Request) // as all hosts of the shape
 			}
 			if all.why != passes {
-				most := int64(nothing)
+				r := refused{n.size, nothing, 0}
 				if all.why == refusedCPU {
-					most = n.mostCPU(instead, nothing)
+					r.most = n.mostCPU(q.Request, instead, nothing)
 				}
-				t.add(all, n.size, most)
+				if all.keeps {
+					r.kept = n.kept
+				}
+				t.add(all, r)
 				return
 			}
 		}

@@ -13,23 +13,15 @@ import (
 	"gantry/fleet"
 )
 
-// Candidate is a host with what is free on it. Candidates are read-only. NewCandidate makes one that is
-// quick to pick from; one that is written out gives the same answers.
+// Candidate is a host with what is free on it. Candidates are read-only.
 type Candidate struct {
 	Host     *fleet.Host
 	FreeGPUs []fleet.GPU     // healthy and not held by a pod
 	Free     fleet.Resources // what no pod holds
 	Pods     int             // pods that hold something
+	Keep     int             // percent of what falls to each free GPU that pods without GPUs leave to it; see Beside
 
 	sum *summary // nil: not worked out
-}
-
-// NewCandidate returns a candidate with what picking looks at worked out. The arguments must not be
-// changed afterwards.
-func NewCandidate(host *fleet.Host, freeGPUs []fleet.GPU, free fleet.Resources, pods int) Candidate {
-	c := Candidate{Host: host, FreeGPUs: freeGPUs, Free: free, Pods: pods}
-	c.sum = c.summarize(nil)
-	return c
 }
 
 // Less returns the candidate without some of its free GPUs, by their UUIDs, and other resources, which so many
@@ -91,18 +83,35 @@ func Shortage(need, free fleet.Resources) error {
 	}
 	return &fleet.Error{
 		Code: fleet.CodeNoCapacity, Msg: NoCapacity,
-		Excluded: []fleet.Exclusion{{Reason: shortage(why, &need, leftOf(why, &free), false), Hosts: 1}},
+		Excluded: []fleet.Exclusion{{Reason: shortage(why, &need, refused{most: leftOf(why, &free)}, false), Hosts: 1}},
 	}
+}
+
+// Room returns how many pods like req a host takes now, one beside the other. Where it takes none because it has too little of
+// a shared resource, it names that.
+func Room(req Request, c *Candidate) (pods int, short fleet.Shortage) {
+	q := ask(&req)
+	switch firstRefusal(&q, c) {
+	case passes:
+		return fits(&req, c), ""
+	case refusedCPU:
+		return 0, fleet.ShortOfCPU
+	case refusedMemory:
+		return 0, fleet.ShortOfMemory
+	case refusedDisk:
+		return 0, fleet.ShortOfDisk
+	}
+	return 0, ""
 }
 
 // fits returns how many pods like req go on a host that passed the filters; it is at least 1 and at
 // most MaxInt32, the answer for a request that needs nothing.
 func fits(req *Request, c *Candidate) int {
-	most := int64(math.MaxInt32)
+	most, free := int64(math.MaxInt32), c.reach(req)
 	for _, share := range [...][2]int64{
-		{c.Free.MilliCPU, req.Need.MilliCPU},
-		{c.Free.MemoryMB, req.Need.MemoryMB},
-		{c.Free.DiskGB, req.Need.DiskGB},
+		{free.MilliCPU, req.Need.MilliCPU},
+		{free.MemoryMB, req.Need.MemoryMB},
+		{free.DiskGB, req.Need.DiskGB},
 	} {
 		if share[1] > 0 {
 			most = min(most, share[0]/share[1])

@@ -304,6 +304,7 @@ func TestStock(t *testing.T) {
 func drawFleet(t *rapid.T) []Candidate {
 	kinds := []string{h100, a40}
 	var out []Candidate
+	keep := rapid.SampledFrom([]int{0, 25, 100}).Draw(t, "keep")
 	for i := range rapid.IntRange(0, 6).Draw(t, "hosts") {
 		id := fmt.Sprintf("host%d", i)
 		var all []fleet.GPU
@@ -327,6 +328,7 @@ func drawFleet(t *rapid.T) []Candidate {
 		c.Free.MilliCPU = rapid.Int64Range(0, 16_000).Draw(t, "cpu")
 		c.Host.State = rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state")
 		c.Pods = rapid.IntRange(0, 3).Draw(t, "pods")
+		c.Keep = keep
 		out = append(out, c)
 	}
 	return out

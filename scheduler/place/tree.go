@@ -29,6 +29,8 @@ type node struct {
 	size     int
 	pods     int           // the fewest
 	free     [shares]int64 // the most
+	open     [shares]int64 // the most of what pods without GPUs can have
+	kept     int64         // of processors, from pods without GPUs: the sum
 	used     [shares]int64 // the smallest share that is in use, in millionths
 	total    [shares]int64 // the largest; what has none counts as boundless
 	smallest [shares]int64 // of all totals
@@ -122,7 +124,9 @@ func join(below, above *node) *node {
 
 // sum works out what a node knows of itself and those below.
 func (n *node) sum() {
-	n.size, n.pods, n.free = 1, n.c.Pods, split3(&n.c.Free)
+	open := n.c.Beside(0)
+	n.size, n.pods, n.free, n.open = 1, n.c.Pods, split3(&n.c.Free), split3(&open)
+	n.kept = n.free[ofCPU] - n.open[ofCPU]
 	n.total = split3(&n.c.Host.Inventory.Total)
 	n.smallest = n.total
 	for i, total := range n.total {
@@ -143,8 +147,10 @@ func (n *node) merge(below *node) {
 	}
 	n.size += below.size
 	n.pods = min(n.pods, below.pods)
+	n.kept += below.kept
 	for i := range shares {
 		n.free[i] = max(n.free[i], below.free[i])
+		n.open[i] = max(n.open[i], below.open[i])
 		n.used[i] = min(n.used[i], below.used[i])
 		n.total[i] = max(n.total[i], below.total[i])
 		n.smallest[i] = min(n.smallest[i], below.smallest[i])
@@ -169,9 +175,18 @@ func (n *node) leastLoad(need *[shares]int64) int64 {
 	return least
 }
 
+// reach is the most that a host of the tree has free for a request.
+func (n *node) reach(req *Request) *[shares]int64 {
+	if req.GPU != nil {
+		return &n.free
+	}
+	return &n.open
+}
+
 // fits reports whether a host of the tree may have what is needed.
-func (n *node) fits(need *[shares]int64) bool {
-	return n.free[ofCPU] >= need[ofCPU] && n.free[ofMemory] >= need[ofMemory] && n.free[ofDisk] >= need[ofDisk]
+func (n *node) fits(req *Request, need *[shares]int64) bool {
+	free := n.reach(req)
+	return free[ofCPU] >= need[ofCPU] && free[ofMemory] >= need[ofMemory] && free[ofDisk] >= need[ofDisk]
 }
 
 // canBeat reports whether a host of the tree, whose ids are all above the one given, may come before the best.

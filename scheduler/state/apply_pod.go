@@ -102,8 +102,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 		return host, err
 	}
 	on := without(slices.Clone(t.occupants(host.ID)), pod, byID) // its own data and what is reserved for it have their place already
-	used, _, _ := usedBy(on)
-	free := minus(host.Inventory.Total, used)
+	free := t.freeFor(pod, &host, on)
 	if free.MilliCPU < need.MilliCPU || free.MemoryMB < need.MemoryMB || free.DiskGB < need.DiskGB {
 		return host, fleet.Stale("the host's free resources are taken")
 	}
@@ -113,6 +112,17 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	}
 	bind.GPUs, err = takeable(&host, on, pod, bind.GPUs)
 	return host, err
+}
+
+// freeFor returns what is free for a pod on a host with others: one without GPUs leaves what is kept for those, except where it
+// was promised its place.
+func (t *txn) freeFor(pod *fleet.Pod, host *fleet.Host, others []*fleet.Pod) fleet.Resources {
+	if pod.Spec.GPU == nil && len(host.Inventory.GPUs) > 0 && !promised(pod, host.ID) {
+		c := candidate(host, others, placementOf(get(t, &t.base.placement, onlyKey)).KeepPercent)
+		return c.Beside(0)
+	}
+	used, _, _ := usedBy(others)
+	return minus(host.Inventory.Total, used)
 }
 
 func (c ActPod) apply(t *txn) (any, error) {

@@ -22,9 +22,10 @@ func (v *View) Fleet() *place.Index {
 
 // refresh does those hosts anew that changed. The caller holds mu for reading and candMu.
 func (tb *tables) refresh(x *place.Index) {
+	keep := placementOf(tb.placement.rows[onlyKey]).KeepPercent
 	for id := range tb.touched {
 		if h := tb.host(id); h != nil && h.State != fleet.HostGone {
-			x.Put(tb.candidate(h))
+			x.Put(candidate(h, tb.occupants(id), keep))
 		} else {
 			x.Remove(id)
 		}
@@ -32,9 +33,8 @@ func (tb *tables) refresh(x *place.Index) {
 	clear(tb.touched)
 }
 
-// candidate works out what is free on a host from the pods that hold something there.
-func (tb *tables) candidate(h *fleet.Host) place.Candidate {
-	on := tb.occupants(h.ID)
+// candidate works out what is free on a host from the pods that hold something there, and how much of it is kept for GPUs.
+func candidate(h *fleet.Host, on []*fleet.Pod, keep int) place.Candidate {
 	used, _, held := usedBy(on)
 	free := make([]fleet.GPU, 0, len(h.Inventory.GPUs))
 	for _, gpu := range h.Inventory.GPUs {
@@ -42,5 +42,5 @@ func (tb *tables) candidate(h *fleet.Host) place.Candidate {
 			free = append(free, gpu)
 		}
 	}
-	return place.Candidate{Host: h, FreeGPUs: free, Free: minus(h.Inventory.Total, used), Pods: held}
+	return place.Candidate{Host: h, FreeGPUs: free, Free: minus(h.Inventory.Total, used), Pods: held, Keep: keep}
 }

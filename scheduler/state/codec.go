@@ -126,6 +126,7 @@ func commandTypes() []Command {
 		OpenGPU{},
 		SuspendAccount{},
 		NoteBackup{},
+		PutPlacement{},
 	}
 }
 

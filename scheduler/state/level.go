@@ -14,7 +14,7 @@ func LevelOf(cmd Command) uint64 {
 		RaiseLevel, RestoreCluster, SetHostDuty, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod,
 		UpdateInventory, PutSecret, DeleteSecret, PutBackend, DeleteBackend, ReportVolumes, SetHostRoles, PutS3Key, DeleteS3Key,
 		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
-		SuspendAccount, NoteBackup:
+		SuspendAccount, NoteBackup, PutPlacement:
 		return 1
 	}
 	return 0

@@ -73,6 +73,7 @@ const (
 	numOpenGPU
 	numSuspendAccount
 	numNoteBackup
+	numPutPlacement
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -151,3 +152,4 @@ func (CordonGPU) number() uint64          { return numCordonGPU }
 func (OpenGPU) number() uint64            { return numOpenGPU }
 func (SuspendAccount) number() uint64     { return numSuspendAccount }
 func (NoteBackup) number() uint64         { return numNoteBackup }
+func (PutPlacement) number() uint64       { return numPutPlacement }

@@ -308,6 +308,7 @@ func laterSamples() []sample {
 		sample{"-suspended", PutAccount{fleet.Account{
 			ID: "acme", Name: "Acme", CreatedAt: at(0), Suspended: &fleet.Suspension{Reason: "unpaid", At: at(9)},
 		}}},
+		sample{cmd: PutPlacement{fleet.Placement{KeepPercent: 75}}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{
 			At: at(9), Leap: 10 * time.Minute, Confirmed: true, Operator: true, Doubted: true, Boot: "5f0c", Up: 3 * time.Hour,

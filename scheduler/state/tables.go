@@ -72,6 +72,7 @@ type tables struct {
 	members     table[fleet.MemberID, fleet.Member]
 	tlsFiles    table[string, fleet.TLSFile] // by name
 	limits      table[string, fleet.Limits]  // of accounts that have none of their own; one row
+	placement   table[string, fleet.Placement]
 
 	networkSettings table[string, fleet.NetworkSettings]
 	networkCursors  table[string, networkCursors]
@@ -137,6 +138,7 @@ func newTables() *tables {
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
 		tlsFiles:    newTable[string, fleet.TLSFile]("tlsFiles"),
 		limits:      newTable[string, fleet.Limits]("limits"),
+		placement:   newTable[string, fleet.Placement]("placement"),
 
 		networkSettings: newTable[string, fleet.NetworkSettings]("networkSettings"),
 		networkCursors:  newTable[string, networkCursors]("networkCursors"),
@@ -166,7 +168,7 @@ func newTables() *tables {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,
-		&tb.tlsFiles, &tb.limits, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	} {
 		tb.byName[t.name()] = t
 	}
@@ -281,9 +283,9 @@ func (tb *tables) put(at slot, row any) error {
 		tb.networks.takeMember(tb.overlayMembers.rows[at.key], member)
 	case tb.generations.bucket:
 		tb.touched[fleet.HostID(at.key)] = struct{}{}
-	case tb.cluster.bucket:
+	case tb.cluster.bucket, tb.placement.bucket:
 		for id := range tb.hosts.rows {
-			tb.touched[id] = struct{}{} // its lineage may be behind now
+			tb.touched[id] = struct{}{} // its lineage may be behind now, or it keeps more or less
 		}
 	case tb.templates.bucket:
 		delete(tb.public, fleet.TemplateID(at.key))

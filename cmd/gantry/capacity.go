@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"gantry/client"
+)
+
+type adminPlacementCmd struct {
+	Get adminPlacementGetCmd `cmd:"" help:"Show how much of hosts is kept for their GPUs."`
+	Set adminPlacementSetCmd `cmd:"" help:"Change how much of hosts is kept for their GPUs."`
+}
+
+type adminPlacementGetCmd struct{}
+
+func (adminPlacementGetCmd) Help() string {
+	return `Example:
+
+    gantry admin placement get`
+}
+
+// Run shows the setting.
+func (adminPlacementGetCmd) Run(ctx context.Context, a *app) error {
+	return a.placement(ctx, (*client.Client).Placement)
+}
+
+type adminPlacementSetCmd struct {
+	KeepPercent int `required:"" placeholder:"N" help:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it, 0 to 100; 0 keeps nothing."`
+}
+
+func (adminPlacementSetCmd) Help() string {
+	return `It holds for pods that are created or started from now on; those that run keep what they have.
+
+Example:
+
+    gantry admin placement set --keep-percent 75`
+}
+
+// Run changes the setting.
+func (cmd adminPlacementSetCmd) Run(ctx context.Context, a *app) error {
+	if cmd.KeepPercent < 0 || cmd.KeepPercent > 100 {
+		return usage("--keep-percent must be 0 to 100")
+	}
+	return a.placement(ctx, func(c *client.Client, ctx context.Context) (client.Answer[client.Placement], error) {
+		return c.SetPlacement(ctx, client.Placement{KeepPercent: cmd.KeepPercent})
+	})
+}
+
+// placement makes a call and shows the setting that it answers.
+func (a *app) placement(ctx context.Context, f func(*client.Client, context.Context) (client.Answer[client.Placement], error)) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p, err := f(c, ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(p.Raw, func() string {
+		return sheet([][2]string{{"Kept for each free GPU", fmt.Sprintf("%d %% of its share of the host's cores and memory", p.Value.KeepPercent)}})
+	})
+}
+
+type hostCapacityCmd struct{}
+
+func (hostCapacityCmd) Help() string {
+	return `FREE are GPUs that are in service, in no pod, and on hosts that take pods; MOST is how many of those one host has. The columns after it say
+how many pods of so many GPUs fit now, with 2 cores and 8 GB for each GPU. STRANDED are free GPUs that no pod can have, since other pods hold too much of
+the host's cores, memory or disk.
+
+Example:
+
+    gantry host capacity`
+}
+
+// Run shows what the hosts have room for.
+func (hostCapacityCmd) Run(ctx context.Context, a *app) error {
+	c, _, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	all, err := c.Capacity(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(all.Raw, func() string { return capacityText(all.Value) })
+}
+
+// capacityText shows what there is room for, and what is in the way.
+func capacityText(all client.Capacity) string {
+	var rows [][]string
+	for _, g := range all.GPUs {
+		row := []string{g.Type, fmt.Sprint(g.Total), fmt.Sprint(g.Free), fmt.Sprint(g.Most)}
+		for _, n := range []string{"8", "4", "2", "1"} {
+			row = append(row, fmt.Sprint(g.Fit[n]))
+		}
+		rows = append(rows, append(row, strandedText(g.Stranded)))
+	}
+	text := table([]string{"TYPE", "GPUS", "FREE", "MOST", "8 GPUS", "4 GPUS", "2 GPUS", "1 GPU", "STRANDED"}, rows)
+	if len(all.Stranded) == 0 {
+		return text
+	}
+	rows = nil
+	for _, s := range all.Stranded {
+		rows = append(rows, []string{s.HostID, s.Name, s.Type, fmt.Sprint(s.GPUs), s.Short, orDash(strings.Join(s.PodIDs, ", "))})
+	}
+	return text + "\n" + table([]string{"HOST", "NAME", "TYPE", "STRANDED", "SHORT OF", "HELD BY"}, rows)
+}
+
+// strandedText tells how many GPUs are stranded, and by what.
+func strandedText(by map[string]int) string {
+	total, out := 0, []string{}
+	for _, why := range []string{"cpu", "memory", "disk"} {
+		if n := by[why]; n > 0 {
+			total += n
+			out = append(out, fmt.Sprintf("%s %d", why, n))
+		}
+	}
+	if total == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (%s)", total, strings.Join(out, ", "))
+}

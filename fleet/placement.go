@@ -1,0 +1,12 @@
+package fleet
+
+// Placement is the operator's setting of where pods go.
+type Placement struct {
+	// KeepPercent is how much of a free GPU's fair share of its host's processors and memory pods without GPUs leave to it: 0 to
+	// 100 percent.
+	KeepPercent int `cbor:"1,keyasint"`
+}
+
+// DefaultPlacement is the setting where no operator chose another. Half of it lets each free GPU of a host that has 4 cores and
+// 16 GB for each GPU go to a pod of the least that pods with GPUs hold.
+func DefaultPlacement() Placement { return Placement{KeepPercent: 50} }
