@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// encodeDocument returns an OpenAPI document as JSON in which every response, header and parameter that is used more than
-// once stands once, among the components. A tenth of the operations' text is their own; the rest are the same answers.
+// encodeDocument returns an OpenAPI document as JSON in which every response, header, parameter and long member that is used more
+// than once stands once, among the components. A tenth of the operations' text is their own; the rest are the same answers.
 func encodeDocument(api any) ([]byte, error) {
 	data, err := json.Marshal(api)
 	if err != nil {
@@ -45,7 +45,47 @@ func encodeDocument(api any) ([]byte, error) {
 			return nil, err
 		}
 	}
+	shareProperties(components)
 	return json.Marshal(doc)
+}
+
+// longProperty is from how many bytes on a member that several records have becomes a schema of its own.
+const longProperty = 200
+
+// shareProperties moves long members that several records have to the schemas.
+func shareProperties(components map[string]any) {
+	schemas, _ := components["schemas"].(map[string]any)
+	records := slices.Sorted(maps.Keys(schemas))
+	each := func(f func(key string, v map[string]any) map[string]any) {
+		for _, name := range records {
+			record, _ := schemas[name].(map[string]any)
+			properties, _ := record["properties"].(map[string]any)
+			eachMember(properties, f)
+		}
+	}
+	uses := map[string]int{}
+	each(func(_ string, v map[string]any) map[string]any { uses[jsonOf(v)]++; return v })
+	names := map[string]string{}
+	each(func(key string, v map[string]any) map[string]any {
+		t := jsonOf(v)
+		if uses[t] < 2 || len(t) < longProperty {
+			return v
+		}
+		if names[t] == "" {
+			names[t] = free(schemas, strings.ToUpper(key[:1])+key[1:])
+			schemas[names[t]] = v
+		}
+		return map[string]any{"$ref": schemaPrefix + names[t]}
+	})
+}
+
+// jsonOf is the JSON of a part of the document; the members of maps are in order.
+func jsonOf(v map[string]any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(data)
 }
 
 // dropPatternTexts takes out a member of schemas that the library adds and OpenAPI does not know. What it says stands in
@@ -73,20 +113,14 @@ type sharer struct {
 }
 
 func (s sharer) share(components map[string]any, ops []map[string]any) error {
-	uses, text := map[string]int{}, func(v map[string]any) string {
-		data, err := json.Marshal(v) // map members are in order
-		if err != nil {
-			return ""
-		}
-		return string(data)
-	}
+	uses := map[string]int{}
 	for _, op := range ops {
-		s.each(op, func(_ string, v map[string]any) map[string]any { uses[text(v)]++; return v })
+		s.each(op, func(_ string, v map[string]any) map[string]any { uses[jsonOf(v)]++; return v })
 	}
 	shared, names := map[string]any{}, map[string]string{}
 	for _, op := range ops {
 		s.each(op, func(key string, v map[string]any) map[string]any {
-			t := text(v)
+			t := jsonOf(v)
 			if uses[t] < 2 {
 				return v
 			}
