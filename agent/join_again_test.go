@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,13 +20,13 @@ type forgetful struct {
 	link.UnimplementedJoinServer
 	ca    *pki.CA
 	heard chan *link.JoinRequest
-	calls int
+	calls atomic.Int32
 }
 
 // Join implements link.JoinServer.
 func (f *forgetful) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
 	f.heard <- in
-	if f.calls++; f.calls == 1 {
+	if f.calls.Add(1) == 1 {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
