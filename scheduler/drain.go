@@ -237,7 +237,7 @@ func bindMoved(v *state.View, p *fleet.Pod, now time.Time, mine *holding) (*stat
 func well(host *fleet.Host, uuids []string) bool {
 	found := 0
 	for _, gpu := range host.Inventory.GPUs {
-		if gpu.Sick == "" && slices.Contains(uuids, gpu.UUID) {
+		if gpu.Out() == "" && slices.Contains(uuids, gpu.UUID) {
 			found++
 		}
 	}

@@ -281,3 +281,19 @@ func TestDrainRequests(t *testing.T) {
 	_, err = w.svc.DrainHost(ctx, "host-z", fleet.DrainRequest{})
 	refused(t, err, fleet.CodeNotFound, "host")
 }
+
+// A GPU that is sick, cordoned or gone is no place to which a pod is moved.
+func TestAPlaceIsWellWhileItsGPUsAreInService(t *testing.T) {
+	for name, c := range map[string]struct {
+		gpu  fleet.GPU
+		want bool
+	}{
+		"in service": {fleet.GPU{UUID: "g"}, true}, "sick": {fleet.GPU{UUID: "g", Sick: "Xid 79"}, false},
+		"cordoned": {fleet.GPU{UUID: "g", Cordoned: "RMA 4711"}, false}, "another": {fleet.GPU{UUID: "h"}, false},
+	} {
+		host := &fleet.Host{State: fleet.HostReady, Duty: fleet.DutyOpen, Inventory: fleet.Inventory{GPUs: []fleet.GPU{c.gpu}}}
+		if got := well(host, []string{"g"}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
