@@ -296,6 +296,15 @@ func TestAcknowledgedPodsSurviveTheScheduler(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	d := suite.dev
+	op := operator(t, d)
+	kept := must[client.Answer[client.Placement]](t)(op.Placement(t.Context())).Value
+	// They are more than the host has beside what it keeps for its GPUs.
+	must[client.Answer[client.Placement]](t)(op.SetPlacement(t.Context(), client.Placement{}))
+	t.Cleanup(func() {
+		if _, err := op.SetPlacement(context.Background(), kept); err != nil {
+			t.Error(err)
+		}
+	})
 	var wg sync.WaitGroup
 	for i := range 12 {
 		pod := create(t, d, devtest.CPUPod(fmt.Sprintf("many-%d", i), devtest.Sleeper))
