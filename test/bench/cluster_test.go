@@ -28,6 +28,7 @@ const clusterLimit = 5 * time.Minute
 
 // plane is a control plane of real processes on loopback, without limits to how often it may be asked.
 type plane struct {
+	flags   []string // of each scheduler, beside those that all have
 	b       *testing.B
 	dir     string
 	members []*process
@@ -59,12 +60,12 @@ func binDir() string {
 }
 
 // newPlane starts a number of schedulers and waits until all have a vote.
-func newPlane(b *testing.B, members int) *plane {
+func newPlane(b *testing.B, members int, flags ...string) *plane {
 	// The load and the hosts share the cores with what is measured: their own garbage is not the question.
 	before := debug.SetGCPercent(400)
 	b.Cleanup(func() { debug.SetGCPercent(before) })
 	b.Helper()
-	p := &plane{b: b, dir: b.TempDir()}
+	p := &plane{b: b, dir: b.TempDir(), flags: flags}
 	for i := range members {
 		m := &process{dir: filepath.Join(p.dir, fmt.Sprintf("scheduler-%d", i)), api: freePort(b), link: freePort(b), metrics: freePort(b)}
 		p.members = append(p.members, m)
@@ -149,8 +150,10 @@ func (p *plane) join(m *process) {
 // starts it, which is kept.
 func (p *plane) start(m *process) {
 	p.b.Helper()
-	m.cmd = exec.Command(filepath.Join(binDir(), "gantry-scheduler"), "run", "--data-dir", m.dir, "--listen", m.api, "--link-listen", m.link, "--metrics", m.metrics,
-		"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0")
+	m.cmd = exec.Command(filepath.Join(binDir(), "gantry-scheduler"), append([]string{
+		"run", "--data-dir", m.dir, "--listen", m.api, "--link-listen", m.link, "--metrics", m.metrics,
+		"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0",
+	}, p.flags...)...)
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var err error
 	if m.log, err = os.Create(m.dir + ".log"); err != nil {

@@ -27,12 +27,16 @@ const (
 // taken for lost. BENCH_HOSTS=10000 is the size that the bounds are for.
 func BenchmarkFleetReconnect(b *testing.B) {
 	hosts := hostsOf(b, 500)
-	p := newPlane(b, 3)
+	p := newPlane(b, 3, "--snapshot-every", "1000000", "--snapshot-bytes", "1073741824") // one would hide what the log grows by
 	_, connected := p.settle(simhost.Config{Hosts: hosts})
 	b.ReportMetric(float64(hosts)/connected.Seconds(), "first-connects/s")
 	p.rests()
 	before, sessions := p.logged(), p.hosts.Count().Sessions
 	leader := p.leader()
+	var used []time.Duration
+	for _, m := range p.members {
+		used = append(used, m.cpu(b))
+	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterLimit)
 	defer cancel()
@@ -44,6 +48,10 @@ func BenchmarkFleetReconnect(b *testing.B) {
 		b.Fatal(err)
 	}
 	took := time.Since(began)
+	var spent time.Duration
+	for i, m := range p.members {
+		spent += m.cpu(b) - used[i]
+	}
 	if p.leader() == leader {
 		b.Fatal("the leader is the one before")
 	}
@@ -61,6 +69,8 @@ func BenchmarkFleetReconnect(b *testing.B) {
 		most = max(most, m.memory(b, "VmHWM:"))
 	}
 	b.ReportMetric(most, "peak-rss-MB")
+	b.ReportMetric(spent.Seconds(), "schedulers-cpu-s")
+	b.Logf("%d hosts were back in %s, of which the schedulers used %s of processors; %.0f bytes of log, %.0f MB at most", hosts, took, spent, added, most)
 	if added > stormLog {
 		b.Errorf("%d hosts added %.0f bytes to the log", hosts, added)
 	}
