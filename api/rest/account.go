@@ -5,23 +5,12 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/v2"
+
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// Account is an account's record with its money.
-type Account struct {
-	ID         string  `json:"id" doc:"Account identifier." example:"a5f8k2m7q1w4z9"`
-	Name       string  `json:"name" doc:"Name."`
-	Balance    float64 `json:"balance" doc:"What is left of its credit now, in USD, to 10^-9; negative when it was metered without credit."`
-	HourlyRate float64 `json:"hourlyRate" doc:"What it spends now, in USD per hour, storage included." minimum:"0"`
-	Prepaid    bool    `json:"prepaid" doc:"Whether it spends credit: without one hour of a pod's cost the pod is refused (402), and without any credit pods are ended. Others are metered all the same and never stopped."`
-	Egress     string  `json:"egress" doc:"What its pods reach outside of their private networks. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none"`
-	CreatedAt  Time    `json:"createdAt" doc:"When it was made."`
-
-	Limits AccountLimits `json:"limits" doc:"How much it may have, and has. What would be more is refused: 403, quota_exceeded."`
-}
 
 // wordOpen is fleet.EgressOpen in words.
 const wordOpen = "open"
@@ -36,14 +25,14 @@ func (a *API) registerAccount() {
 	a.registerSSHKeys()
 }
 
-func (a *API) getAccount(ctx context.Context, c *call, _ *none) (*Account, error) {
+func (a *API) getAccount(ctx context.Context, c *call, _ *none) (*v2.Account, error) {
 	return show(accountRecord)(a.svc.Account(ctx, c.who))
 }
 
-func accountRecord(v fleet.AccountView) Account {
-	return Account{
+func accountRecord(v fleet.AccountView) v2.Account {
+	return v2.Account{
 		ID: string(v.Account.ID), Name: v.Account.Name, Balance: v.Balance.USD(), HourlyRate: v.HourlyRate.USD(),
-		Prepaid: v.Account.Prepaid, Egress: cmp.Or(string(v.Account.Egress), wordOpen), CreatedAt: Time{v.Account.CreatedAt},
+		Prepaid: v.Account.Prepaid, Egress: cmp.Or(string(v.Account.Egress), wordOpen), CreatedAt: v2.At(v.Account.CreatedAt),
 		Limits: accountLimits(&v),
 	}
 }

@@ -49,6 +49,7 @@ type API struct {
 	routes    []Route
 	faults    []error
 	bodies    map[string]bool // components that are part of a request body
+	described map[string]bool // components that are whole
 	render    func() rendering
 	pace      pace
 	streams   *counter // logs that are followed
@@ -92,7 +93,7 @@ func New(cfg Config) (*API, error) {
 }
 
 func newAPI(cfg Config) *API {
-	a := &API{mux: http.NewServeMux(), bodies: map[string]bool{}, maxBody: maxBodyBytes}
+	a := &API{mux: http.NewServeMux(), bodies: map[string]bool{}, described: map[string]bool{}, maxBody: maxBodyBytes}
 	a.begin(cfg)
 	a.huma = huma.NewAPI(huma.Config{OpenAPI: document(cfg.Version)}, humago.NewAdapter(a.mux, ""))
 	return a

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -97,10 +99,10 @@ func (a *API) charges(ctx context.Context, c *call, kind fleet.ChargeKind, filte
 }
 
 // noCharges tells the time that was looked at for a kind that nothing is charged for.
-func (a *API) noCharges(ctx context.Context, c *call) (BillingWindow, error) {
+func (a *API) noCharges(ctx context.Context, c *call) (v2.BillingWindow, error) {
 	q, err := c.billingQuery(a.now())
 	if err != nil {
-		return BillingWindow{}, err
+		return v2.BillingWindow{}, err
 	}
 	q.Kind, q.ID = fleet.ChargeVolume, noSuchCharges
 	view, err := a.svc.Billing(ctx, c.who, q)
@@ -116,135 +118,135 @@ func sum(records []fleet.BillingRecord) (total fleet.Amounts, resources int) {
 	return total, len(seen)
 }
 
-func (a *API) billAccount(ctx context.Context, c *call, _ *none) (*AccountBilling, error) {
+func (a *API) billAccount(ctx context.Context, c *call, _ *none) (*v2.AccountBilling, error) {
 	view, err := a.charges(ctx, c, "", "")
 	if err != nil {
 		return nil, err
 	}
 	total, _ := sum(view.Records)
-	out := &AccountBilling{
-		Records:  []AccountBillingRecord{},
-		Metadata: AccountBillingMetadata{Query: window(view), RecordCount: len(view.Records), Totals: accountAmounts(total)},
+	out := &v2.AccountBilling{
+		Records:  []v2.AccountBillingRecord{},
+		Metadata: v2.AccountBillingMetadata{Query: window(view), RecordCount: len(view.Records), Totals: accountAmounts(total)},
 	}
 	for _, r := range view.Records {
-		out.Records = append(out.Records, AccountBillingRecord{BillingPeriod: period(r), AccountAmounts: accountAmounts(r.Amounts)})
+		out.Records = append(out.Records, v2.AccountBillingRecord{BillingPeriod: period(r), AccountAmounts: accountAmounts(r.Amounts)})
 	}
 	return out, nil
 }
 
-func (a *API) billPods(ctx context.Context, c *call, _ *none) (*PodBilling, error) {
+func (a *API) billPods(ctx context.Context, c *call, _ *none) (*v2.PodBilling, error) {
 	view, err := a.charges(ctx, c, fleet.ChargePod, "podId")
 	if err != nil {
 		return nil, err
 	}
 	total, pods := sum(view.Records)
-	out := &PodBilling{
-		Records: []PodBillingRecord{},
-		Metadata: PodBillingMetadata{
-			Query:       PodBillingQuery{BillingWindow: window(view), PodID: textOrNull(c.args.text("podId"))},
+	out := &v2.PodBilling{
+		Records: []v2.PodBillingRecord{},
+		Metadata: v2.PodBillingMetadata{
+			Query:       v2.PodBillingQuery{BillingWindow: window(view), PodID: textOrNull(c.args.text("podId"))},
 			RecordCount: len(view.Records), UniquePodCount: pods, Totals: podAmounts(total),
 		},
 	}
 	for _, r := range view.Records {
-		out.Records = append(out.Records, PodBillingRecord{BillingPeriod: period(r), PodID: r.ID, PodAmounts: podAmounts(r.Amounts)})
+		out.Records = append(out.Records, v2.PodBillingRecord{BillingPeriod: period(r), PodID: r.ID, PodAmounts: podAmounts(r.Amounts)})
 	}
 	return out, nil
 }
 
-func (a *API) billVolumes(ctx context.Context, c *call, _ *none) (*VolumeBilling, error) {
+func (a *API) billVolumes(ctx context.Context, c *call, _ *none) (*v2.VolumeBilling, error) {
 	view, err := a.charges(ctx, c, fleet.ChargeVolume, "networkVolumeId")
 	if err != nil {
 		return nil, err
 	}
 	total, volumes := sum(view.Records)
-	out := &VolumeBilling{
-		Records: []VolumeBillingRecord{},
-		Metadata: VolumeBillingMetadata{
-			Query:       VolumeBillingQuery{BillingWindow: window(view), NetworkVolumeID: textOrNull(c.args.text("networkVolumeId"))},
+	out := &v2.VolumeBilling{
+		Records: []v2.VolumeBillingRecord{},
+		Metadata: v2.VolumeBillingMetadata{
+			Query:       v2.VolumeBillingQuery{BillingWindow: window(view), NetworkVolumeID: textOrNull(c.args.text("networkVolumeId"))},
 			RecordCount: len(view.Records), UniqueNetworkVolumeCount: volumes, Totals: volumeAmounts(total),
 		},
 	}
 	for _, r := range view.Records {
-		out.Records = append(out.Records, VolumeBillingRecord{BillingPeriod: period(r), NetworkVolumeID: r.ID, VolumeAmounts: volumeAmounts(r.Amounts)})
+		out.Records = append(out.Records, v2.VolumeBillingRecord{BillingPeriod: period(r), NetworkVolumeID: r.ID, VolumeAmounts: volumeAmounts(r.Amounts)})
 	}
 	return out, nil
 }
 
-func (a *API) billServerless(ctx context.Context, c *call, _ *none) (*ServerlessBilling, error) {
+func (a *API) billServerless(ctx context.Context, c *call, _ *none) (*v2.ServerlessBilling, error) {
 	w, err := a.noCharges(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	query := ServerlessBillingQuery{BillingWindow: w, ServerlessID: textOrNull(c.args.text("serverlessId"))}
-	return &ServerlessBilling{Records: []ServerlessBillingRecord{}, Metadata: ServerlessBillingMetadata{Query: query}}, nil
+	query := v2.ServerlessBillingQuery{BillingWindow: w, ServerlessID: textOrNull(c.args.text("serverlessId"))}
+	return &v2.ServerlessBilling{Records: []v2.ServerlessBillingRecord{}, Metadata: v2.ServerlessBillingMetadata{Query: query}}, nil
 }
 
-func (a *API) billEndpoints(ctx context.Context, c *call, _ *none) (*EndpointBilling, error) {
+func (a *API) billEndpoints(ctx context.Context, c *call, _ *none) (*v2.EndpointBilling, error) {
 	w, err := a.noCharges(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return &EndpointBilling{Records: []EndpointBillingRecord{}, Metadata: EndpointBillingMetadata{Query: w}}, nil
+	return &v2.EndpointBilling{Records: []v2.EndpointBillingRecord{}, Metadata: v2.EndpointBillingMetadata{Query: w}}, nil
 }
 
-func (a *API) billClusters(ctx context.Context, c *call, _ *none) (*ClusterBilling, error) {
+func (a *API) billClusters(ctx context.Context, c *call, _ *none) (*v2.ClusterBilling, error) {
 	w, err := a.noCharges(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	query := ClusterBillingQuery{BillingWindow: w, ClusterID: textOrNull(c.args.text("clusterId"))}
-	return &ClusterBilling{Records: []ClusterBillingRecord{}, Metadata: ClusterBillingMetadata{Query: query}}, nil
+	query := v2.ClusterBillingQuery{BillingWindow: w, ClusterID: textOrNull(c.args.text("clusterId"))}
+	return &v2.ClusterBilling{Records: []v2.ClusterBillingRecord{}, Metadata: v2.ClusterBillingMetadata{Query: query}}, nil
 }
 
-func exampleWindow() BillingWindow {
-	return BillingWindow{
-		StartTime: Time{time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)}, EndTime: Time{time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC)}, BucketSize: "day",
+func exampleWindow() v2.BillingWindow {
+	return v2.BillingWindow{
+		StartTime: v2.At(time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)), EndTime: v2.At(time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC)), BucketSize: "day",
 	}
 }
 
-func examplePeriod() BillingPeriod {
+func examplePeriod() v2.BillingPeriod {
 	w := exampleWindow()
-	return BillingPeriod{StartTime: w.StartTime, EndTime: w.EndTime}
+	return v2.BillingPeriod{StartTime: w.StartTime, EndTime: w.EndTime}
 }
 
 func exampleAmounts() fleet.Amounts {
 	return fleet.Amounts{GPU: fleet.MoneyUSD(64.56), Disk: fleet.MoneyUSD(0.07)}
 }
 
-func exampleAccountBilling() AccountBilling {
+func exampleAccountBilling() v2.AccountBilling {
 	amounts := accountAmounts(exampleAmounts())
-	return AccountBilling{
-		Records:  []AccountBillingRecord{{BillingPeriod: examplePeriod(), AccountAmounts: amounts}},
-		Metadata: AccountBillingMetadata{Query: exampleWindow(), RecordCount: 1, Totals: amounts},
+	return v2.AccountBilling{
+		Records:  []v2.AccountBillingRecord{{BillingPeriod: examplePeriod(), AccountAmounts: amounts}},
+		Metadata: v2.AccountBillingMetadata{Query: exampleWindow(), RecordCount: 1, Totals: amounts},
 	}
 }
 
-func examplePodBilling() PodBilling {
+func examplePodBilling() v2.PodBilling {
 	amounts := podAmounts(exampleAmounts())
-	return PodBilling{
-		Records:  []PodBillingRecord{{BillingPeriod: examplePeriod(), PodID: "k3n8w0zq5r7d2a", PodAmounts: amounts}},
-		Metadata: PodBillingMetadata{Query: PodBillingQuery{BillingWindow: exampleWindow()}, RecordCount: 1, UniquePodCount: 1, Totals: amounts},
+	return v2.PodBilling{
+		Records:  []v2.PodBillingRecord{{BillingPeriod: examplePeriod(), PodID: "k3n8w0zq5r7d2a", PodAmounts: amounts}},
+		Metadata: v2.PodBillingMetadata{Query: v2.PodBillingQuery{BillingWindow: exampleWindow()}, RecordCount: 1, UniquePodCount: 1, Totals: amounts},
 	}
 }
 
-func exampleVolumeBilling() VolumeBilling {
-	return VolumeBilling{
-		Records: []VolumeBillingRecord{}, Metadata: VolumeBillingMetadata{Query: VolumeBillingQuery{BillingWindow: exampleWindow()}},
+func exampleVolumeBilling() v2.VolumeBilling {
+	return v2.VolumeBilling{
+		Records: []v2.VolumeBillingRecord{}, Metadata: v2.VolumeBillingMetadata{Query: v2.VolumeBillingQuery{BillingWindow: exampleWindow()}},
 	}
 }
 
-func exampleServerlessBilling() ServerlessBilling {
-	return ServerlessBilling{
-		Records: []ServerlessBillingRecord{}, Metadata: ServerlessBillingMetadata{Query: ServerlessBillingQuery{BillingWindow: exampleWindow()}},
+func exampleServerlessBilling() v2.ServerlessBilling {
+	return v2.ServerlessBilling{
+		Records: []v2.ServerlessBillingRecord{}, Metadata: v2.ServerlessBillingMetadata{Query: v2.ServerlessBillingQuery{BillingWindow: exampleWindow()}},
 	}
 }
 
-func exampleEndpointBilling() EndpointBilling {
-	return EndpointBilling{Records: []EndpointBillingRecord{}, Metadata: EndpointBillingMetadata{Query: exampleWindow()}}
+func exampleEndpointBilling() v2.EndpointBilling {
+	return v2.EndpointBilling{Records: []v2.EndpointBillingRecord{}, Metadata: v2.EndpointBillingMetadata{Query: exampleWindow()}}
 }
 
-func exampleClusterBilling() ClusterBilling {
-	return ClusterBilling{
-		Records: []ClusterBillingRecord{}, Metadata: ClusterBillingMetadata{Query: ClusterBillingQuery{BillingWindow: exampleWindow()}},
+func exampleClusterBilling() v2.ClusterBilling {
+	return v2.ClusterBilling{
+		Records: []v2.ClusterBillingRecord{}, Metadata: v2.ClusterBillingMetadata{Query: v2.ClusterBillingQuery{BillingWindow: exampleWindow()}},
 	}
 }

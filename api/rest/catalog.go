@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -92,17 +94,17 @@ func (a *API) registerCatalog() {
 	one := func(example string, params []*huma.Param) []*huma.Param {
 		return slices.Concat([]*huma.Param{pathParam("Identifier, percent-encoded.", example)}, params)
 	}
-	handle(a, get("gpus", "listGpuTypes", "List GPU types", gpuText, gpuParams(), GPUList{GPUs: []GPUType{exampleGPU()}}), a.listGPUs)
+	handle(a, get("gpus", "listGpuTypes", "List GPU types", gpuText, gpuParams(), v2.GPUList{GPUs: []v2.GPUType{exampleGPU()}}), a.listGPUs)
 	handle(a, get("gpus/{id}", "getGpuType", "Get a GPU type", gpuText, one("NVIDIA H100 80GB HBM3", gpuParams()), exampleGPU()), a.getGPU)
-	handle(a, get("cpus", "listCpuFlavors", "List CPU flavors", cpuText, cpuParams(), CPUList{CPUs: []CPUFlavor{exampleCPU()}}), a.listCPUs)
+	handle(a, get("cpus", "listCpuFlavors", "List CPU flavors", cpuText, cpuParams(), v2.CPUList{CPUs: []v2.CPUFlavor{exampleCPU()}}), a.listCPUs)
 	handle(a, get("cpus/{id}", "getCpuFlavor", "Get a CPU flavor", cpuText, one("cpu3g", cpuParams()), exampleCPU()), a.getCPU)
 	handle(a, get("datacenters", "listDataCenters", "List data centers", centerText, slices.Concat(centerParams(), centerFilters()),
-		DataCenterList{DataCenters: []DataCenter{exampleCenter()}}), a.listCenters)
+		v2.DataCenterList{DataCenters: []v2.DataCenter{exampleCenter()}}), a.listCenters)
 	handle(a, get("datacenters/{id}", "getDataCenter", "Get a data center", centerText, one("EU-RO-1", centerParams()), exampleCenter()), a.getCenter)
 	handle(a, get("templates", "listPublicTemplates", "List public templates",
 		"Lists the public templates of one source, without their registry credentials. A pod made with templateId takes from one what its own body leaves out.",
 		[]*huma.Param{wordParam("source", "Slice of the public catalog. Default official.", "official", "verified", "community")},
-		TemplateList{Templates: []Template{examplePublicTemplate()}}), a.listPublicTemplates)
+		v2.TemplateList{Templates: []v2.Template{examplePublicTemplate()}}), a.listPublicTemplates)
 }
 
 // stock reads the parameters that ask for availability and reports whether it was asked for.
@@ -130,13 +132,13 @@ func (c *call) stock() (fleet.CatalogQuery, bool, error) {
 	return q, false, nil
 }
 
-func (a *API) listPublicTemplates(ctx context.Context, c *call, _ *none) (*TemplateList, error) {
+func (a *API) listPublicTemplates(ctx context.Context, c *call, _ *none) (*v2.TemplateList, error) {
 	source := fleet.TemplateSource(cmp.Or(c.args.text("source"), string(fleet.SourceOfficial)))
 	all, err := showAll(publicRecord)(a.svc.PublicTemplates(ctx, source))
-	return &TemplateList{Templates: all}, err
+	return &v2.TemplateList{Templates: all}, err
 }
 
-func (a *API) listGPUs(ctx context.Context, c *call, _ *none) (*GPUList, error) {
+func (a *API) listGPUs(ctx context.Context, c *call, _ *none) (*v2.GPUList, error) {
 	q, stock, err := c.stock()
 	if err != nil {
 		return nil, err
@@ -145,22 +147,22 @@ func (a *API) listGPUs(ctx context.Context, c *call, _ *none) (*GPUList, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := &GPUList{GPUs: []GPUType{}}
+	out := &v2.GPUList{GPUs: []v2.GPUType{}}
 	for _, o := range view.GPUs {
 		out.GPUs = append(out.GPUs, gpuRecord(o, stock))
 	}
 	return out, nil
 }
 
-func (a *API) getGPU(ctx context.Context, c *call, in *none) (*GPUType, error) {
+func (a *API) getGPU(ctx context.Context, c *call, in *none) (*v2.GPUType, error) {
 	all, err := a.listGPUs(ctx, c, in)
 	if err != nil {
 		return nil, err
 	}
-	return find(all.GPUs, func(g GPUType) bool { return g.ID == c.args.text("id") })
+	return find(all.GPUs, func(g v2.GPUType) bool { return g.ID == c.args.text("id") })
 }
 
-func (a *API) listCPUs(ctx context.Context, c *call, _ *none) (*CPUList, error) {
+func (a *API) listCPUs(ctx context.Context, c *call, _ *none) (*v2.CPUList, error) {
 	q, stock, err := c.stock()
 	if err != nil {
 		return nil, err
@@ -169,28 +171,28 @@ func (a *API) listCPUs(ctx context.Context, c *call, _ *none) (*CPUList, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := &CPUList{CPUs: []CPUFlavor{}}
+	out := &v2.CPUList{CPUs: []v2.CPUFlavor{}}
 	for _, o := range view.CPUs {
 		out.CPUs = append(out.CPUs, cpuRecord(o, stock))
 	}
 	return out, nil
 }
 
-func (a *API) getCPU(ctx context.Context, c *call, in *none) (*CPUFlavor, error) {
+func (a *API) getCPU(ctx context.Context, c *call, in *none) (*v2.CPUFlavor, error) {
 	all, err := a.listCPUs(ctx, c, in)
 	if err != nil {
 		return nil, err
 	}
-	return find(all.CPUs, func(f CPUFlavor) bool { return f.ID == c.args.text("id") })
+	return find(all.CPUs, func(f v2.CPUFlavor) bool { return f.ID == c.args.text("id") })
 }
 
-func (a *API) listCenters(ctx context.Context, c *call, _ *none) (*DataCenterList, error) {
+func (a *API) listCenters(ctx context.Context, c *call, _ *none) (*v2.DataCenterList, error) {
 	view, err := a.svc.Catalog(ctx, fleet.CatalogQuery{})
 	if err != nil {
 		return nil, err
 	}
 	gpus, cpus := slices.Contains(c.args["include"], "GPU_AVAILABILITY"), slices.Contains(c.args["include"], "CPU_AVAILABILITY")
-	out := &DataCenterList{DataCenters: []DataCenter{}}
+	out := &v2.DataCenterList{DataCenters: []v2.DataCenter{}}
 	for _, dc := range view.Centers {
 		if rec := centerRecord(dc, view, gpus, cpus); c.wants(rec) {
 			out.DataCenters = append(out.DataCenters, rec)
@@ -200,7 +202,7 @@ func (a *API) listCenters(ctx context.Context, c *call, _ *none) (*DataCenterLis
 }
 
 // wants reports whether the data center passes the filters of the request.
-func (c *call) wants(dc DataCenter) bool {
+func (c *call) wants(dc v2.DataCenter) bool {
 	hasAll := func(have []string, want []string) bool {
 		return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) })
 	}
@@ -209,12 +211,12 @@ func (c *call) wants(dc DataCenter) bool {
 		(!c.args.has("globalNetwork") || c.args.flag("globalNetwork", false) == dc.GlobalNetwork)
 }
 
-func (a *API) getCenter(ctx context.Context, c *call, in *none) (*DataCenter, error) {
+func (a *API) getCenter(ctx context.Context, c *call, in *none) (*v2.DataCenter, error) {
 	all, err := a.listCenters(ctx, c, in)
 	if err != nil {
 		return nil, err
 	}
-	return find(all.DataCenters, func(dc DataCenter) bool { return dc.ID == c.args.text("id") })
+	return find(all.DataCenters, func(dc v2.DataCenter) bool { return dc.ID == c.args.text("id") })
 }
 
 func find[T any](all []T, is func(T) bool) (*T, error) {

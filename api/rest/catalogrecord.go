@@ -3,132 +3,17 @@ package rest
 import (
 	"cmp"
 
-	"github.com/danielgtaylor/huma/v2"
+	"gantry/api/v2"
 
 	"gantry/fleet"
 )
 
-// GPUType is a GPU of the catalog. The last three members are there with include=AVAILABILITY.
-type GPUType struct {
-	ID           string        `json:"id" doc:"NVIDIA's device name; contains spaces." example:"NVIDIA H100 80GB HBM3"`
-	Name         string        `json:"name" doc:"Short name." example:"H100 SXM"`
-	Pool         *string       `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
-	Manufacturer string        `json:"manufacturer" doc:"NVIDIA, AMD or UNKNOWN."`
-	Memory       int           `json:"memory" doc:"Memory of one GPU in GB."`
-	Secure       bool          `json:"secure" doc:"Whether the tier SECURE has a price or a host for it."`
-	Community    bool          `json:"community" doc:"Whether the tier COMMUNITY has a price or a host for it."`
-	Price        GPUPrice      `json:"price" doc:"Prices."`
-	MaxCount     GPUMaxCount   `json:"maxCount" doc:"Most GPUs of one pod."`
-	Availability *string       `json:"availability,omitempty" doc:"What is free for the count and tier asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
-	DataCenters  []CenterStock `json:"dataCenters,omitzero" doc:"What each data center has free."`
-	CUDAVersions []CUDAVersion `json:"cudaVersions,omitzero" doc:"CUDA versions that hosts with this type offer, newest first."`
-}
-
-// GPUPrice is in USD per GPU and hour.
-type GPUPrice struct {
-	Secure     float64  `json:"secure" doc:"USD per GPU and hour on SECURE; 0 when it has no price."`
-	Community  float64  `json:"community" doc:"USD per GPU and hour on COMMUNITY; 0 when it has no price."`
-	Serverless *float64 `json:"serverless" doc:"USD per GPU and hour for serverless workers, or null."`
-}
-
-// GPUMaxCount tells the most GPUs of one pod.
-type GPUMaxCount struct {
-	Secure    int `json:"secure" doc:"On SECURE."`
-	Community int `json:"community" doc:"On COMMUNITY."`
-}
-
-// CenterStock is what one data center has free.
-type CenterStock struct {
-	ID           string `json:"id" doc:"Data center."`
-	Name         string `json:"name" doc:"Its name."`
-	Availability string `json:"availability" doc:"NONE: nothing; LOW, MEDIUM, HIGH: fewer than 4, fewer than 16, or more pods could be created now." enum:"NONE,LOW,MEDIUM,HIGH"`
-}
-
-// CUDAVersion is a CUDA version that hosts offer.
-type CUDAVersion struct {
-	Version   string `json:"version" doc:"Version." example:"12.8"`
-	Available bool   `json:"available" doc:"Whether a host offers it."`
-}
-
-// CPUFlavor is a CPU share of the catalog. The last two members are there with include=AVAILABILITY.
-type CPUFlavor struct {
-	ID           string        `json:"id" doc:"Flavor." example:"cpu3g"`
-	Name         string        `json:"name" doc:"Name." example:"General Purpose"`
-	Group        string        `json:"group" doc:"Group of flavors."`
-	VCPU         VCPURange     `json:"vcpu" doc:"vCPU counts; powers of two."`
-	RAMPerVCPU   float64       `json:"ramGbPerVcpu" doc:"GB of memory for each vCPU."`
-	Price        CPUPrice      `json:"price" doc:"Prices."`
-	Availability *string       `json:"availability,omitempty" doc:"What is free for the vCPU count asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
-	DataCenters  []CenterStock `json:"dataCenters,omitzero" doc:"What each data center has free."`
-}
-
-// VCPURange bounds the vCPUs of a pod.
-type VCPURange struct {
-	Min int `json:"min" doc:"Fewest."`
-	Max int `json:"max" doc:"Most."`
-}
-
-// CPUPrice is in USD per vCPU and hour.
-type CPUPrice struct {
-	SecurePerVCPU     float64 `json:"securePerVcpu" doc:"USD per vCPU and hour on SECURE."`
-	ServerlessPerVCPU float64 `json:"serverlessPerVcpu" doc:"USD per vCPU and hour for serverless workers."`
-}
-
-// DataCenter is a place of the catalog. The last two members are there when asked for.
-type DataCenter struct {
-	ID                 string   `json:"id" doc:"Identifier." example:"EU-RO-1"`
-	Name               string   `json:"name" doc:"Name."`
-	Region             string   `json:"region" doc:"NORTH_AMERICA, SOUTH_AMERICA, EUROPE, ASIA, MIDDLE_EAST, AFRICA, OCEANIA, ANTARCTICA or UNKNOWN."`
-	GlobalNetwork      bool     `json:"globalNetwork" doc:"Whether pods here can join the account's private network."`
-	NetworkVolumeTypes []string `json:"networkVolumeTypes" doc:"Tiers in which a network volume can be made here now; empty: none."`
-	Compliance         []string `json:"compliance" doc:"Certificates."`
-	GPUAvailability    []Stock  `json:"gpuAvailability,omitzero" doc:"With include=GPU_AVAILABILITY."`
-	CPUAvailability    []Stock  `json:"cpuAvailability,omitzero" doc:"With include=CPU_AVAILABILITY."`
-}
-
-// Stock is what is free of one catalog entry.
-type Stock struct {
-	ID           string `json:"id" doc:"GPU type or CPU flavor."`
-	Name         string `json:"name" doc:"Its name."`
-	Availability string `json:"availability" doc:"What is free." enum:"NONE,LOW,MEDIUM,HIGH"`
-}
-
-// GPUList is the answer to listing GPU types.
-type GPUList struct {
-	Page
-	GPUs []GPUType `json:"gpus" doc:"GPU types."`
-}
-
-// CPUList is the answer to listing CPU flavors.
-type CPUList struct {
-	Page
-	CPUs []CPUFlavor `json:"cpus" doc:"CPU flavors."`
-}
-
-// DataCenterList is the answer to listing data centers.
-type DataCenterList struct {
-	Page
-	DataCenters []DataCenter `json:"dataCenters" doc:"Data centers."`
-}
-
-// TransformSchema says that the members which must be asked for are never null.
-func (GPUType) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	s.Properties["availability"].Nullable = false
-	return s
-}
-
-// TransformSchema says that the members which must be asked for are never null.
-func (CPUFlavor) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	s.Properties["availability"].Nullable = false
-	return s
-}
-
-func gpuRecord(o fleet.GPUOffer, stock bool) GPUType {
-	out := GPUType{
+func gpuRecord(o fleet.GPUOffer, stock bool) v2.GPUType {
+	out := v2.GPUType{
 		ID: o.ID, Name: o.Name, Pool: textOrNull(o.Pool), Manufacturer: o.Manufacturer, Memory: o.MemoryGB,
 		Secure: o.Secure > 0 || o.MaxSecure > 0, Community: o.Community > 0 || o.MaxCommunity > 0,
-		Price:    GPUPrice{Secure: o.Secure.USD(), Community: o.Community.USD()},
-		MaxCount: GPUMaxCount{Secure: o.MaxSecure, Community: o.MaxCommunity},
+		Price:    v2.GPUPrice{Secure: o.Secure.USD(), Community: o.Community.USD()},
+		MaxCount: v2.GPUMaxCount{Secure: o.MaxSecure, Community: o.MaxCommunity},
 	}
 	if o.Serverless > 0 {
 		usd := o.Serverless.USD()
@@ -137,17 +22,17 @@ func gpuRecord(o fleet.GPUOffer, stock bool) GPUType {
 	if !stock {
 		return out
 	}
-	out.Availability, out.DataCenters, out.CUDAVersions = stockOrNone(o.Stock), centerStocks(o.Centers), []CUDAVersion{}
+	out.Availability, out.DataCenters, out.CUDAVersions = stockOrNone(o.Stock), centerStocks(o.Centers), []v2.CUDAVersion{}
 	for _, v := range o.CUDA {
-		out.CUDAVersions = append(out.CUDAVersions, CUDAVersion{Version: v, Available: true})
+		out.CUDAVersions = append(out.CUDAVersions, v2.CUDAVersion{Version: v, Available: true})
 	}
 	return out
 }
 
-func cpuRecord(o fleet.CPUOffer, stock bool) CPUFlavor {
-	out := CPUFlavor{
-		ID: o.ID, Name: o.Name, Group: o.Group, VCPU: VCPURange{Min: o.MinVCPU, Max: o.MaxVCPU}, RAMPerVCPU: o.RAMPerVCPU,
-		Price: CPUPrice{SecurePerVCPU: o.SecureVCPU.USD(), ServerlessPerVCPU: o.Serverless.USD()},
+func cpuRecord(o fleet.CPUOffer, stock bool) v2.CPUFlavor {
+	out := v2.CPUFlavor{
+		ID: o.ID, Name: o.Name, Group: o.Group, VCPU: v2.VCPURange{Min: o.MinVCPU, Max: o.MaxVCPU}, RAMPerVCPU: o.RAMPerVCPU,
+		Price: v2.CPUPrice{SecurePerVCPU: o.SecureVCPU.USD(), ServerlessPerVCPU: o.Serverless.USD()},
 	}
 	if stock {
 		out.Availability, out.DataCenters = stockOrNone(o.Stock), centerStocks(o.Centers)
@@ -155,8 +40,8 @@ func cpuRecord(o fleet.CPUOffer, stock bool) CPUFlavor {
 	return out
 }
 
-func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) DataCenter {
-	out := DataCenter{
+func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) v2.DataCenter {
+	out := v2.DataCenter{
 		ID: string(dc.ID), Name: dc.Name, Region: cmp.Or(dc.Region, "UNKNOWN"), GlobalNetwork: dc.GlobalNetwork,
 		NetworkVolumeTypes: []string{}, Compliance: append([]string{}, dc.Compliance...),
 	}
@@ -164,15 +49,15 @@ func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) 
 		out.NetworkVolumeTypes = append(out.NetworkVolumeTypes, string(tier))
 	}
 	if gpus {
-		out.GPUAvailability = []Stock{}
+		out.GPUAvailability = []v2.Stock{}
 		for _, o := range view.GPUs {
-			out.GPUAvailability = append(out.GPUAvailability, Stock{ID: o.ID, Name: o.Name, Availability: stockAt(o.Centers, dc.ID)})
+			out.GPUAvailability = append(out.GPUAvailability, v2.Stock{ID: o.ID, Name: o.Name, Availability: stockAt(o.Centers, dc.ID)})
 		}
 	}
 	if cpus {
-		out.CPUAvailability = []Stock{}
+		out.CPUAvailability = []v2.Stock{}
 		for _, o := range view.CPUs {
-			out.CPUAvailability = append(out.CPUAvailability, Stock{ID: o.ID, Name: o.Name, Availability: stockAt(o.Centers, dc.ID)})
+			out.CPUAvailability = append(out.CPUAvailability, v2.Stock{ID: o.ID, Name: o.Name, Availability: stockAt(o.Centers, dc.ID)})
 		}
 	}
 	return out
@@ -185,10 +70,10 @@ func stockOrNone(a fleet.Availability) *string {
 	return textOrNull(a)
 }
 
-func centerStocks(in []fleet.CenterStock) []CenterStock {
-	out := []CenterStock{}
+func centerStocks(in []fleet.CenterStock) []v2.CenterStock {
+	out := []v2.CenterStock{}
 	for _, s := range in {
-		out = append(out, CenterStock{ID: string(s.Center.ID), Name: s.Center.Name, Availability: *stockOrNone(s.Stock)})
+		out = append(out, v2.CenterStock{ID: string(s.Center.ID), Name: s.Center.Name, Availability: *stockOrNone(s.Stock)})
 	}
 	return out
 }

@@ -22,7 +22,7 @@ const (
 
 // readBody reads the JSON body of r into v, which is a pointer to a struct. Errors:
 // CodeMediaType, CodeTooLarge, CodeMalformed when the text is not one JSON object without duplicate
-// keys in UTF-8, CodeInvalid when it breaks the rule or v's own check.
+// keys in UTF-8, CodeInvalid when it breaks the rule or what checkShape asks of v.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, body *rule, v any) error {
 	if err := checkMediaType(r); err != nil {
 		return err
@@ -88,10 +88,8 @@ func decode(data []byte, body *rule, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return fmt.Errorf("decode checked body: %w", err) // the rule let pass what the type does not take
 	}
-	if own, ok := v.(checker); ok {
-		if failures := own.check(); len(failures) > 0 {
-			return invalid(failures[:min(len(failures), maxFailures)])
-		}
+	if failures := checkShape(v); len(failures) > 0 {
+		return invalid(failures[:min(len(failures), maxFailures)])
 	}
 	return nil
 }

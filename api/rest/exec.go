@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 
@@ -36,23 +38,7 @@ func defaultPace() pace {
 	return pace{first: 10 * time.Second, ping: keepAlive, pong: 10 * time.Second, stall: 60 * time.Second}
 }
 
-// ExecRequest is the first message of an exec session.
-type ExecRequest struct {
-	Command []string `json:"command" doc:"Program and its arguments, without a shell." minItems:"1" maxItems:"1024" example:"[\"ls\",\"-l\"]"`
-	TTY     bool     `json:"tty,omitempty" doc:"Give it a terminal; all output is then on channel 1."`
-	Stdin   bool     `json:"stdin,omitempty" doc:"Give it an input; without it, its input is empty."`
-	Cols    int      `json:"cols,omitempty" doc:"Columns of the terminal. Default 80." minimum:"1" maximum:"65535"`
-	Rows    int      `json:"rows,omitempty" doc:"Rows of the terminal. Default 24." minimum:"1" maximum:"65535"`
-	Term    string   `json:"term,omitempty" doc:"Kind of the terminal, the variable TERM." maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9.+_-]*$" patternDescription:"letters, digits, '.', '+', '_' and '-', starting with a letter or digit" example:"xterm-256color"`
-}
-
-// ExecSize is a new size of the terminal.
-type ExecSize struct {
-	Cols int `json:"cols" doc:"Columns." minimum:"1" maximum:"65535"`
-	Rows int `json:"rows" doc:"Rows." minimum:"1" maximum:"65535"`
-}
-
-func (in *ExecRequest) check() []string {
+func checkExec(in *v2.ExecRequest) []string {
 	var out []string
 	if in.Command[0] == "" {
 		out = append(out, "$.command[0]: must not be empty")
@@ -83,24 +69,11 @@ func (a *API) registerExec() {
 	op := a.declare(rt)
 	var rules execRules
 	messages := &huma.Schema{OneOf: make([]*huma.Schema, 2)}
-	messages.OneOf[0], rules.request = a.messageRule(reflect.TypeFor[ExecRequest]())
-	messages.OneOf[1], rules.size = a.messageRule(reflect.TypeFor[ExecSize]())
+	messages.OneOf[0], rules.request = a.messageRule(reflect.TypeFor[v2.ExecRequest]())
+	messages.OneOf[1], rules.size = a.messageRule(reflect.TypeFor[v2.ExecSize]())
 	op.Responses["101"].Description = "The WebSocket, and the messages in JSON that the client sends."
 	op.Responses["101"].Content = map[string]*huma.MediaType{"application/json": {Schema: messages}}
 	a.serve(op, rt, func(ctx context.Context, c *call) error { return a.execPod(ctx, c, rules) })
-}
-
-// messageRule documents a message of a session and returns its schema and the rule that it must meet.
-func (a *API) messageRule(t reflect.Type) (*huma.Schema, *rule) {
-	reg := a.huma.OpenAPI().Components.Schemas
-	s := reg.Schema(t, true, t.Name())
-	a.noteBody(s)
-	a.fixArrays()
-	r, err := compile(reg, s)
-	if err != nil {
-		a.faults = append(a.faults, err)
-	}
-	return s, r
 }
 
 // execPod checks what can be refused with a problem, and then holds the session.

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/coder/websocket"
 
 	"gantry/api/problem"
@@ -139,7 +141,7 @@ func readExec(m message, r *rule) (fleet.ExecRequest, error) {
 	if m.kind != websocket.MessageText {
 		return fleet.ExecRequest{}, malformed("the first message must be text")
 	}
-	var in ExecRequest
+	var in v2.ExecRequest
 	if err := decode(m.data, r, &in); err != nil {
 		return fleet.ExecRequest{}, err
 	}
@@ -159,7 +161,7 @@ func readFrame(m message, req fleet.ExecRequest, size *rule) (fleet.ExecFrame, b
 		}
 		return f, f.Channel == fleet.ExecStdinEnd || len(f.Data) > 0, nil
 	case fleet.ExecResize:
-		var to ExecSize
+		var to v2.ExecSize
 		if err := decode(f.Data, size, &to); err != nil {
 			return f, false, err
 		}

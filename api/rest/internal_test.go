@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 
@@ -173,19 +175,19 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Add([]byte(`{"name":"a","templateId":"t","gpu":{"id":"x","allowedCudaVersions":["1.2"],"minRamPerGpu":1},"startSsh":true,"mounts":{"persistent":{"size":10,"path":"/a"}}}`))
-	body := ruleOf[CreatePodRequest](f)
+	body := ruleOf[v2.CreatePodRequest](f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var in CreatePodRequest
+		var in v2.CreatePodRequest
 		if !taken(t, data, body, &in) {
 			return
 		}
 		if in.Name == "" || in.Image == "" && in.TemplateID == "" {
 			t.Fatalf("taken: %q", data)
 		}
-		if in.rules() != nil {
+		if createRules(&in) != nil {
 			return
 		}
-		req := in.request()
+		req := podRequest(&in)
 		for _, p := range req.Ports {
 			if p.Number < 1 || p.Number > maxPort {
 				t.Fatalf("port %d", p.Number)
@@ -205,17 +207,17 @@ func FuzzDecodeUpdate(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	body := ruleOf[UpdatePodRequest](f)
+	body := ruleOf[v2.UpdatePodRequest](f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var in UpdatePodRequest
-		if !taken(t, data, body, &in) || in.rules() != nil {
+		var in v2.UpdatePodRequest
+		if !taken(t, data, body, &in) || updateRules(&in) != nil {
 			return
 		}
 		var tree map[string]json.RawMessage
 		if err := json.Unmarshal(data, &tree); err != nil {
 			t.Fatal(err)
 		}
-		change := in.change()
+		change := podUpdate(&in)
 		for name, set := range map[string]bool{
 			"name": change.Name != nil, "image": change.Image != nil, "args": change.Args != nil, "disk": change.DiskGB != nil, "ports": change.Ports != nil,
 			"env": change.Env != nil, "registry": change.Registry != nil, "locked": change.Locked != nil, "globalNetworking": change.GlobalNetworking != nil,
@@ -272,7 +274,7 @@ func FuzzExec(f *testing.F) {
 	f.Add(true, []byte(`{"command":["cat"]}`), []byte("\x04{\"cols\":1,\"rows\":1}"))
 	f.Add(false, []byte(`{"command":[]}`), []byte{})
 	f.Add(true, []byte(`{"command":["a"],"tty":true}`), []byte("\x05"))
-	request, size := ruleOf[ExecRequest](f), ruleOf[ExecSize](f)
+	request, size := ruleOf[v2.ExecRequest](f), ruleOf[v2.ExecSize](f)
 	f.Fuzz(func(t *testing.T, text bool, first, then []byte) {
 		kind := map[bool]websocket.MessageType{true: websocket.MessageText, false: websocket.MessageBinary}[text]
 		req, err := readExec(message{kind, first}, request)

@@ -7,62 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// Key is an API key without its secret text.
-type Key struct {
-	ID          string      `json:"id" doc:"Key identifier; not the key itself." example:"m2c9v4x7b1n5q8"`
-	Name        string      `json:"name" doc:"Name of the key."`
-	Hint        string      `json:"hint" doc:"First characters of the key." example:"gk_a1B2c3"`
-	Permissions Permissions `json:"permissions" doc:"Access to each group of routes: none, read or write."`
-	Invoke      Invoke      `json:"invoke" doc:"Endpoints whose jobs the key may submit: all, or a list of ids."`
-	Disabled    bool        `json:"disabled" doc:"When true, the key is refused until it is enabled again."`
-	CreatedAt   Time        `json:"createdAt" doc:"When the key was made."`
-	ExpiresAt   *Time       `json:"expiresAt" doc:"When the key ends to work; null: never."`
-	LastUsedAt  *Time       `json:"lastUsedAt" doc:"When the key was last used, to about a minute; null: never."`
-}
-
-// NewKey is an API key with its secret text, which is shown this once.
-type NewKey struct {
-	Key  Key    `json:"key" doc:"The key's record."`
-	Text string `json:"apiKey" doc:"The key. It is not stored and cannot be shown again." example:"gk_0000000000000000000000000000000000000000000"`
-}
-
-// KeyList is the answer to listing keys.
-type KeyList struct {
-	Page
-	Keys []Key `json:"keys" doc:"The account's keys."`
-}
-
-// CreateKeyRequest is the body that makes a key.
-type CreateKeyRequest struct {
-	KeyFields
-	Permissions WantedPermissions `json:"permissions,omitempty" doc:"Access to single groups of routes, in place of the preset's."`
-	Preset      string            `json:"preset,omitempty" doc:"all: write everywhere; readOnly: read everywhere; restricted: nothing but what permissions adds. Default: restricted with permissions, else all." enum:"all,readOnly,restricted" example:"readOnly"`
-}
-
-// KeyFields are what every request for a key has.
-type KeyFields struct {
-	Name      string `json:"name" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"ci"`
-	Invoke    Invoke `json:"invoke,omitzero" doc:"Endpoints whose jobs the key may submit: all, or a list of at most 100 ids. Default: all with the preset all, else none."`
-	ExpiresAt *Time  `json:"expiresAt,omitempty" doc:"When the key ends to work, in the future. Omitted: never."`
-}
-
-// UpdateKeyRequest is the body that changes a key.
-type UpdateKeyRequest struct {
-	Name     *string `json:"name,omitempty" doc:"Name of the key." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"ci"`
-	Disabled *bool   `json:"disabled,omitempty" doc:"true refuses the key until it is enabled again." example:"true"`
-}
-
-// TransformSchema says which members may be null.
-func (Key) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	return nullable(s, "expiresAt", "lastUsedAt")
-}
 
 func keyIDParam() *huma.Param { return pathParam("Key identifier.", "m2c9v4x7b1n5q8") }
 
@@ -71,14 +23,14 @@ func (a *API) registerKeys() {
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/account/keys", id: "listKeys", tag: "Account", summary: "List API keys",
 		text:  "Lists the account's API keys, without their secret texts.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: KeyList{Keys: []Key{exampleKey()}},
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: v2.KeyList{Keys: []v2.Key{exampleKey()}},
 	}, a.listKeys)
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/account/keys", id: "createKey", tag: "Account", summary: "Make an API key",
 		text: "Makes an API key and answers its text once. 403: the key would hold more than the key that makes the request, or outlive it. " +
 			"422: expiresAt is not in the future.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated,
-		in: CreateKeyRequest{KeyFields: KeyFields{Name: "ci"}, Preset: "readOnly"}, out: exampleNewKey(),
+		in: v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "ci"}, Preset: "readOnly"}, out: exampleNewKey(),
 	}, a.createKey)
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/account/keys/{id}", id: "getKey", tag: "Account", summary: "Get an API key",
@@ -90,7 +42,7 @@ func (a *API) registerKeys() {
 		text: "Changes an API key. A disabled one is refused as an unknown one (401) until it is enabled again; its permissions are fixed. " +
 			"404: the account has no such key.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{keyIDParam()},
-		in: UpdateKeyRequest{Disabled: new(true)}, out: exampleKey(),
+		in: v2.UpdateKeyRequest{Disabled: new(true)}, out: exampleKey(),
 	}, a.updateKey)
 	handle(a, route{
 		method: http.MethodDelete, path: "/v2/account/keys/{id}", id: "deleteKey", tag: "Account", summary: "Delete an API key",
@@ -100,13 +52,13 @@ func (a *API) registerKeys() {
 	}, a.deleteKey)
 }
 
-func (a *API) listKeys(ctx context.Context, c *call, _ *none) (*KeyList, error) {
+func (a *API) listKeys(ctx context.Context, c *call, _ *none) (*v2.KeyList, error) {
 	keys, err := showAll(keyRecord)(a.svc.Keys(ctx, c.who))
-	return &KeyList{Keys: keys}, err
+	return &v2.KeyList{Keys: keys}, err
 }
 
-func (a *API) createKey(ctx context.Context, c *call, in *CreateKeyRequest) (*NewKey, error) {
-	req, err := in.request(in.Preset, in.Permissions, a.now())
+func (a *API) createKey(ctx context.Context, c *call, in *v2.CreateKeyRequest) (*v2.NewKey, error) {
+	req, err := keyRequest(&in.KeyFields, in.Preset, in.Permissions, a.now())
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +78,7 @@ func (a *API) createKey(ctx context.Context, c *call, in *CreateKeyRequest) (*Ne
 	return newKey(a.svc.CreateKey(ctx, c.who, req))
 }
 
-func (a *API) getKey(ctx context.Context, c *call, _ *none) (*Key, error) {
+func (a *API) getKey(ctx context.Context, c *call, _ *none) (*v2.Key, error) {
 	id, err := pathID[fleet.KeyID](c, "key")
 	if err != nil {
 		return nil, err
@@ -134,7 +86,7 @@ func (a *API) getKey(ctx context.Context, c *call, _ *none) (*Key, error) {
 	return show(keyRecord)(a.svc.Key(ctx, c.who, id))
 }
 
-func (a *API) updateKey(ctx context.Context, c *call, in *UpdateKeyRequest) (*Key, error) {
+func (a *API) updateKey(ctx context.Context, c *call, in *v2.UpdateKeyRequest) (*v2.Key, error) {
 	id, err := pathID[fleet.KeyID](c, "key")
 	if err != nil {
 		return nil, err
@@ -150,17 +102,15 @@ func (a *API) deleteKey(ctx context.Context, c *call, _ *none) (*none, error) {
 	return nil, a.svc.DeleteKey(ctx, c.who, id)
 }
 
-func (in *KeyFields) check() []string { return in.Invoke.check("$.invoke") }
-
 // request is the wish with its defaults filled in. Errors: CodeInvalid when it expires before now.
-func (in *KeyFields) request(preset string, wanted WantedPermissions, now time.Time) (fleet.KeyRequest, error) {
+func keyRequest(in *v2.KeyFields, preset string, wanted v2.WantedPermissions, now time.Time) (fleet.KeyRequest, error) {
 	if preset == "" {
 		preset = "all"
 		if wanted != nil {
 			preset = "restricted"
 		}
 	}
-	out := fleet.KeyRequest{Name: in.Name, Preset: preset, Can: wanted.accesses(), Invoke: in.Invoke.endpoints()}
+	out := fleet.KeyRequest{Name: in.Name, Preset: preset, Can: accesses(wanted), Invoke: endpoints(&in.Invoke)}
 	if in.ExpiresAt != nil {
 		if out.ExpiresAt = in.ExpiresAt.Time; !out.ExpiresAt.After(now) {
 			return out, fleet.Invalid("$.expiresAt", "must be in the future")
@@ -169,27 +119,27 @@ func (in *KeyFields) request(preset string, wanted WantedPermissions, now time.T
 	return out, nil
 }
 
-func newKey(k fleet.Key, text fleet.Secret, err error) (*NewKey, error) {
+func newKey(k fleet.Key, text fleet.Secret, err error) (*v2.NewKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &NewKey{Key: keyRecord(k), Text: text.Reveal()}, nil
+	return &v2.NewKey{Key: keyRecord(k), Text: text.Reveal()}, nil
 }
 
-func keyRecord(k fleet.Key) Key {
-	return Key{
+func keyRecord(k fleet.Key) v2.Key {
+	return v2.Key{
 		ID: string(k.ID), Name: k.Name, Hint: k.Hint, Permissions: permissionsOf(k.Can), Invoke: invokeOf(k.Invoke), Disabled: k.Disabled,
-		CreatedAt: Time{k.CreatedAt}, ExpiresAt: timeOrNull(k.ExpiresAt), LastUsedAt: timeOrNull(k.LastUsedAt),
+		CreatedAt: v2.At(k.CreatedAt), ExpiresAt: v2.AtOrNull(k.ExpiresAt), LastUsedAt: v2.AtOrNull(k.LastUsedAt),
 	}
 }
 
-func exampleKey() Key {
-	return Key{
+func exampleKey() v2.Key {
+	return v2.Key{
 		ID: "m2c9v4x7b1n5q8", Name: "ci", Hint: "gk_000000", CreatedAt: exampleTime(0),
 		Permissions: permissionsOf(map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessRead, fleet.GroupCatalog: fleet.AccessRead}),
 	}
 }
 
-func exampleNewKey() NewKey {
-	return NewKey{Key: exampleKey(), Text: "gk_0000000000000000000000000000000000000000000"}
+func exampleNewKey() v2.NewKey {
+	return v2.NewKey{Key: exampleKey(), Text: "gk_0000000000000000000000000000000000000000000"}
 }

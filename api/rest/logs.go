@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -164,10 +166,10 @@ func (s *stream) write(text string) error {
 
 func (s *stream) line(l fleet.LogLine) error {
 	data, err := json.Marshal(struct {
-		Source string `json:"source"`
-		Line   string `json:"line"`
-		TS     Time   `json:"ts"`
-	}{l.Source, l.Line, Time{l.At}})
+		Source string  `json:"source"`
+		Line   string  `json:"line"`
+		TS     v2.Time `json:"ts"`
+	}{l.Source, l.Line, v2.At(l.At)})
 	if err != nil {
 		return err
 	}

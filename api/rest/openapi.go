@@ -41,7 +41,7 @@ func document(version string) *huma.OpenAPI {
 		},
 		Servers: []*huma.Server{{URL: "/", Description: "The installation that serves this document."}},
 		Components: &huma.Components{
-			Schemas: huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer),
+			Schemas: newRegistry(),
 			SecuritySchemes: map[string]*huma.SecurityScheme{
 				"bearer": {Type: "http", Scheme: "bearer", Description: "An API key: Authorization: Bearer gk_…"},
 			},
@@ -112,7 +112,7 @@ func successText(status int) string {
 }
 
 func (a *API) problemResponse(status int) *huma.Response {
-	s := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[problem.Problem](), true, "Problem")
+	s := a.schemaOf(reflect.TypeFor[problem.Problem]())
 	return &huma.Response{
 		Description: problemText(status),
 		Content:     map[string]*huma.MediaType{problem.ContentType: {Schema: s, Example: exampleProblem(status)}},
@@ -150,23 +150,27 @@ func problemText(status int) string {
 
 // describeBody documents a JSON body and returns the rule that it must meet.
 func (a *API) describeBody(op *huma.Operation, rt route, t reflect.Type) *rule {
-	reg := a.huma.OpenAPI().Components.Schemas
-	s := reg.Schema(t, true, t.Name())
-	a.noteBody(s)
+	s, body := a.messageRule(t)
 	op.RequestBody = &huma.RequestBody{
 		Required: true,
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: s, Example: rt.in}},
 	}
-	a.fixArrays()
-	body, err := compile(reg, s)
-	if err != nil {
-		a.faults = append(a.faults, err)
-	}
 	return body
 }
 
+// messageRule returns the schema of what a client sends, and the rule that it must meet.
+func (a *API) messageRule(t reflect.Type) (*huma.Schema, *rule) {
+	s := a.schemaOf(t)
+	a.noteBody(s)
+	body, err := compile(a.huma.OpenAPI().Components.Schemas, s)
+	if err != nil {
+		a.faults = append(a.faults, err)
+	}
+	return s, body
+}
+
 func (a *API) describeAnswer(op *huma.Operation, rt route, t reflect.Type) {
-	s := a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+	s := a.schemaOf(t)
 	for _, status := range append([]int{rt.status}, rt.alike...) {
 		key := strconv.Itoa(status)
 		if op.Responses[key] == nil {
@@ -198,20 +202,8 @@ func (a *API) noteBody(s *huma.Schema) {
 	}
 }
 
-// fixArrays says that no array of this API is null, which huma assumes of Go slices.
-func (a *API) fixArrays() {
-	for _, s := range a.huma.OpenAPI().Components.Schemas.Map() {
-		for _, p := range s.Properties {
-			if p.Type == huma.TypeArray {
-				p.Nullable = false
-			}
-		}
-	}
-}
-
 // openSchemas lets answers have members that a client does not know yet.
 func (a *API) openSchemas() {
-	a.fixArrays()
 	for name, s := range a.huma.OpenAPI().Components.Schemas.Map() {
 		if !a.bodies[name] {
 			s.AdditionalProperties = nil

@@ -4,56 +4,12 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/admin"
+
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// PlacementSettings is the setting of where pods go.
-type PlacementSettings struct {
-	KeepPercent int `json:"keepPercent" doc:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it; 0: nothing is kept." minimum:"0" maximum:"100" example:"50"`
-}
-
-// Capacity is what the hosts have room for.
-type Capacity struct {
-	GPUs     []GPUCapacity  `json:"gpus" doc:"By GPU type."`
-	Stranded []StrandedGPUs `json:"stranded" doc:"Hosts with free GPUs that no pod can have, at most 100."`
-}
-
-// GPUCapacity is what is free of a GPU type.
-type GPUCapacity struct {
-	Type     string         `json:"gpuTypeId" doc:"GPU type." example:"NVIDIA H100 80GB HBM3"`
-	Total    int            `json:"total" doc:"GPUs of all hosts." minimum:"0" example:"16"`
-	Free     int            `json:"free" doc:"In service, in no pod, and on a host that takes pods." minimum:"0" example:"11"`
-	Most     int            `json:"mostOnOneHost" doc:"Of those, the most that one host has." minimum:"0" example:"8"`
-	Fit      WholePods      `json:"fit" doc:"Pods that fit now, one beside the other, with the least cores and memory."`
-	Stranded StrandedCounts `json:"stranded" doc:"Free GPUs that no pod can have, by what their hosts have too little of."`
-}
-
-// WholePods are numbers of pods by their GPUs.
-type WholePods struct {
-	Eight int `json:"8" minimum:"0"`
-	Four  int `json:"4" minimum:"0"`
-	Two   int `json:"2" minimum:"0"`
-	One   int `json:"1" minimum:"0"`
-}
-
-// StrandedCounts are numbers of GPUs by what is too little.
-type StrandedCounts struct {
-	CPU    int `json:"cpu" minimum:"0"`
-	Memory int `json:"memory" minimum:"0"`
-	Disk   int `json:"disk" minimum:"0"`
-}
-
-// StrandedGPUs are free GPUs of a host that no pod can have.
-type StrandedGPUs struct {
-	HostID string   `json:"hostId" example:"h7d2k9s4f1g6j3"`
-	Name   string   `json:"name" doc:"Host name." example:"gpu-01"`
-	Type   string   `json:"gpuTypeId" example:"NVIDIA H100 80GB HBM3"`
-	GPUs   int      `json:"gpus" minimum:"1" example:"3"`
-	Short  string   `json:"short" doc:"What the host has too little of." enum:"cpu,memory,disk" example:"cpu"`
-	Pods   []string `json:"podIds" doc:"Pods that hold more of it than falls to their GPUs, at most 8." example:"[\"k3n8w0zq5r7d2a\"]"`
-}
 
 func (a *API) registerCapacity() {
 	read := auth.Read(fleet.GroupAdmin)
@@ -63,38 +19,40 @@ func (a *API) registerCapacity() {
 	}}, Stranded: []fleet.StrandedGPUs{{
 		Host: "h7d2k9s4f1g6j3", Name: "gpu-01", Type: "NVIDIA H100 80GB HBM3", GPUs: 3, Short: fleet.ShortOfCPU, Pods: []fleet.PodID{"k3n8w0zq5r7d2a"},
 	}}})
-	settings := PlacementSettings(fleet.DefaultPlacement())
+	settings := admin.PlacementSettings(fleet.DefaultPlacement())
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/placement", id: "getPlacement", tag: "Operators", summary: "Get the setting of placement",
 		text:  "Returns how much of a host is kept for its free GPUs.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: settings,
-	}, func(ctx context.Context, _ *call, _ *none) (*PlacementSettings, error) {
+	}, func(ctx context.Context, _ *call, _ *none) (*admin.PlacementSettings, error) {
 		return show(placementRecord)(a.svc.Placement(ctx))
 	})
 	handle(a, route{
 		method: http.MethodPut, path: "/admin/v1/placement", id: "putPlacement", tag: "Operators", summary: "Set the setting of placement",
 		text:  "Sets how much of a host is kept for its free GPUs. Pods keep what they have.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, in: settings, out: settings,
-	}, func(ctx context.Context, _ *call, in *PlacementSettings) (*PlacementSettings, error) {
+	}, func(ctx context.Context, _ *call, in *admin.PlacementSettings) (*admin.PlacementSettings, error) {
 		return show(placementRecord)(a.svc.PutPlacement(ctx, fleet.Placement(*in)))
 	})
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/capacity", id: "getCapacity", tag: "Operators", summary: "See what the hosts have room for",
 		text:  "Returns what is free of each GPU type, how many whole pods fit, and which free GPUs no pod can have.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: example,
-	}, func(ctx context.Context, _ *call, _ *none) (*Capacity, error) {
+	}, func(ctx context.Context, _ *call, _ *none) (*admin.Capacity, error) {
 		return show(capacityRecord)(a.svc.Capacity(ctx))
 	})
 }
 
-func placementRecord(p fleet.Placement) PlacementSettings { return PlacementSettings(p) }
+func placementRecord(p fleet.Placement) admin.PlacementSettings { return admin.PlacementSettings(p) }
 
-func capacityRecord(c fleet.Capacity) Capacity {
-	out := Capacity{GPUs: []GPUCapacity{}, Stranded: []StrandedGPUs{}}
+func capacityRecord(c fleet.Capacity) admin.Capacity {
+	out := admin.Capacity{GPUs: []admin.GPUCapacity{}, Stranded: []admin.StrandedGPUs{}}
 	for _, g := range c.GPUs {
-		out.GPUs = append(out.GPUs, GPUCapacity{
-			Type: g.Type, Total: g.Total, Free: g.Free, Most: g.Most, Fit: WholePods{g.Fit[8], g.Fit[4], g.Fit[2], g.Fit[1]},
-			Stranded: StrandedCounts{g.Stranded[fleet.ShortOfCPU], g.Stranded[fleet.ShortOfMemory], g.Stranded[fleet.ShortOfDisk]},
+		out.GPUs = append(out.GPUs, admin.GPUCapacity{
+			Type: g.Type, Total: g.Total, Free: g.Free, Most: g.Most, Fit: admin.WholePods{Eight: g.Fit[8], Four: g.Fit[4], Two: g.Fit[2], One: g.Fit[1]},
+			Stranded: admin.StrandedCounts{
+				CPU: g.Stranded[fleet.ShortOfCPU], Memory: g.Stranded[fleet.ShortOfMemory], Disk: g.Stranded[fleet.ShortOfDisk],
+			},
 		})
 	}
 	for _, s := range c.Stranded {
@@ -102,7 +60,9 @@ func capacityRecord(c fleet.Capacity) Capacity {
 		for _, id := range s.Pods {
 			pods = append(pods, string(id))
 		}
-		out.Stranded = append(out.Stranded, StrandedGPUs{string(s.Host), s.Name, s.Type, s.GPUs, string(s.Short), pods})
+		out.Stranded = append(out.Stranded, admin.StrandedGPUs{
+			HostID: string(s.Host), Name: s.Name, Type: s.Type, GPUs: s.GPUs, Short: string(s.Short), Pods: pods,
+		})
 	}
 	return out
 }

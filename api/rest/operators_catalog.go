@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"net/http"
 
+	"gantry/api/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -18,70 +20,6 @@ const (
 	flavorIDPattern = `^[a-z][a-z0-9]{0,31}$`
 	centerIDPattern = `^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`
 )
-
-// GPUTypeEntry is a GPU type of the catalog, for operators.
-type GPUTypeEntry struct {
-	ID string `json:"id" doc:"NVIDIA's device name." example:"NVIDIA H100 80GB HBM3"`
-	PutGPUTypeRequest
-	Pool        *string `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
-	Contributed bool    `json:"contributed" doc:"True for a type that a host brought along and no operator has put yet."`
-}
-
-// PutGPUTypeRequest is the body that puts a GPU type.
-type PutGPUTypeRequest struct {
-	Name         string        `json:"name" doc:"Short name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"H100 SXM"`
-	Pool         string        `json:"pool,omitempty" doc:"Pool of like GPUs; omitted: none." maxLength:"63" pattern:"^[A-Z0-9_]*$" patternDescription:"capital letters, digits and '_'" example:"ADA_80_PRO"`
-	Manufacturer string        `json:"manufacturer" doc:"Manufacturer." enum:"NVIDIA,AMD,UNKNOWN" example:"NVIDIA"`
-	Memory       int           `json:"memory" doc:"Memory of one GPU in GB." minimum:"1" maximum:"4096" example:"80"`
-	Price        GPUEntryPrice `json:"price" doc:"Prices in USD per GPU and hour; 0: not priced."`
-}
-
-// GPUEntryPrice are prices of a GPU.
-type GPUEntryPrice struct {
-	Secure     float64 `json:"secure" doc:"USD per GPU and hour on SECURE." minimum:"0" maximum:"1000" example:"2.69"`
-	Community  float64 `json:"community" doc:"USD per GPU and hour on COMMUNITY." minimum:"0" maximum:"1000" example:"2.39"`
-	Serverless float64 `json:"serverless" doc:"USD per GPU and hour for serverless workers." minimum:"0" maximum:"1000" example:"4.18"`
-}
-
-// GPUTypeEntryList is the answer to listing GPU types for operators.
-type GPUTypeEntryList struct {
-	Page
-	GPUTypes []GPUTypeEntry `json:"gpuTypes" doc:"GPU types."`
-}
-
-// CPUFlavorEntry is a CPU flavor of the catalog, for operators.
-type CPUFlavorEntry struct {
-	ID string `json:"id" doc:"Flavor." example:"cpu3g"`
-	PutCPUFlavorRequest
-}
-
-// PutCPUFlavorRequest is the body that puts a CPU flavor.
-type PutCPUFlavorRequest struct {
-	Name        string        `json:"name" doc:"Name." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"General Purpose"`
-	Group       string        `json:"group" doc:"Group of flavors." minLength:"1" maxLength:"63" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"cpu3"`
-	VCPU        VCPUBounds    `json:"vcpu" doc:"vCPU counts, powers of two. min must not be above max (400)."`
-	RAMPerVCPU  float64       `json:"ramGbPerVcpu" doc:"GB of memory for each vCPU." minimum:"0.5" maximum:"64" example:"4"`
-	DiskPerVCPU int           `json:"diskGbPerVcpu" doc:"GB of container disk at most for each vCPU." minimum:"1" maximum:"1024" example:"10"`
-	Price       CPUEntryPrice `json:"price" doc:"Prices in USD per vCPU and hour."`
-}
-
-// VCPUBounds bounds the vCPUs of a pod.
-type VCPUBounds struct {
-	Min int `json:"min" doc:"Fewest." minimum:"1" maximum:"256" example:"2"`
-	Max int `json:"max" doc:"Most." minimum:"1" maximum:"256" example:"32"`
-}
-
-// CPUEntryPrice are prices of a vCPU.
-type CPUEntryPrice struct {
-	SecurePerVCPU     float64 `json:"securePerVcpu" doc:"USD per vCPU and hour on SECURE." minimum:"0" maximum:"1000" example:"0.04"`
-	ServerlessPerVCPU float64 `json:"serverlessPerVcpu" doc:"USD per vCPU and hour for serverless workers." minimum:"0" maximum:"1000" example:"0.05"`
-}
-
-// CPUFlavorEntryList is the answer to listing CPU flavors for operators.
-type CPUFlavorEntryList struct {
-	Page
-	CPUFlavors []CPUFlavorEntry `json:"cpuFlavors" doc:"CPU flavors."`
-}
 
 // putRoutes registers what the three tables of the catalog have in common: list, put and delete.
 func putRoutes[Body, Record, List any](
@@ -119,18 +57,18 @@ func entryParam(text, example, pattern, rule string) *huma.Param {
 }
 
 func (a *API) registerCatalogEntries() {
-	gpu := GPUTypeEntry{ID: "NVIDIA H100 80GB HBM3", Pool: textOrNull("ADA_80_PRO"), PutGPUTypeRequest: exampleGPUBody()}
+	gpu := admin.GPUTypeEntry{ID: "NVIDIA H100 80GB HBM3", Pool: textOrNull("ADA_80_PRO"), PutGPUTypeRequest: exampleGPUBody()}
 	putRoutes(a, "gpu-types", "GPU type",
 		entryParam("NVIDIA's device name, percent-encoded.", gpu.ID, gpuIDPattern, "printable ASCII without commas, single spaces inside"),
 		"Memory is GB, prices are USD per GPU and hour. Types that hosts bring along are added by themselves, without a price (contributed); a type without a "+
-			"price is refused to prepaid accounts.", gpu.PutGPUTypeRequest, gpu, GPUTypeEntryList{GPUTypes: []GPUTypeEntry{gpu}},
+			"price is refused to prepaid accounts.", gpu.PutGPUTypeRequest, gpu, admin.GPUTypeEntryList{GPUTypes: []admin.GPUTypeEntry{gpu}},
 		a.listGPUEntries, a.putGPUType,
 		func(ctx context.Context, id string) error { return a.svc.DeleteGPUType(ctx, id) })
-	cpu := CPUFlavorEntry{ID: "cpu3g", PutCPUFlavorRequest: exampleCPUBody()}
+	cpu := admin.CPUFlavorEntry{ID: "cpu3g", PutCPUFlavorRequest: exampleCPUBody()}
 	putRoutes(a, "cpu-flavors", "CPU flavor",
 		entryParam("CPU flavor.", cpu.ID, flavorIDPattern, "small letters and digits, starting with a letter, at most 32"),
 		"Memory and disk are GB, prices are USD per vCPU and hour. Pods keep a flavor that is deleted.",
-		cpu.PutCPUFlavorRequest, cpu, CPUFlavorEntryList{CPUFlavors: []CPUFlavorEntry{cpu}},
+		cpu.PutCPUFlavorRequest, cpu, admin.CPUFlavorEntryList{CPUFlavors: []admin.CPUFlavorEntry{cpu}},
 		a.listCPUEntries, a.putCPUFlavor,
 		func(ctx context.Context, id string) error { return a.svc.DeleteCPUFlavor(ctx, id) })
 }
@@ -140,13 +78,13 @@ func (a *API) entries(ctx context.Context) (fleet.CatalogView, error) {
 	return a.svc.Catalog(ctx, fleet.CatalogQuery{})
 }
 
-func (a *API) listGPUEntries(ctx context.Context) (*GPUTypeEntryList, error) {
+func (a *API) listGPUEntries(ctx context.Context) (*admin.GPUTypeEntryList, error) {
 	view, err := a.entries(ctx)
-	all, err := showAll(func(o fleet.GPUOffer) GPUTypeEntry { return gpuEntry(o.GPUType) })(view.GPUs, err)
-	return &GPUTypeEntryList{GPUTypes: all}, err
+	all, err := showAll(func(o fleet.GPUOffer) admin.GPUTypeEntry { return gpuEntry(o.GPUType) })(view.GPUs, err)
+	return &admin.GPUTypeEntryList{GPUTypes: all}, err
 }
 
-func (a *API) putGPUType(ctx context.Context, id string, in *PutGPUTypeRequest) (*GPUTypeEntry, error) {
+func (a *API) putGPUType(ctx context.Context, id string, in *admin.PutGPUTypeRequest) (*admin.GPUTypeEntry, error) {
 	t := fleet.GPUType{
 		ID: id, Name: in.Name, Pool: in.Pool, Manufacturer: in.Manufacturer, MemoryGB: in.Memory, Secure: fleet.MoneyUSD(in.Price.Secure),
 		Community: fleet.MoneyUSD(in.Price.Community), Serverless: fleet.MoneyUSD(in.Price.Serverless),
@@ -154,13 +92,13 @@ func (a *API) putGPUType(ctx context.Context, id string, in *PutGPUTypeRequest) 
 	return show(gpuEntry)(t, a.svc.PutGPUType(ctx, t))
 }
 
-func (a *API) listCPUEntries(ctx context.Context) (*CPUFlavorEntryList, error) {
+func (a *API) listCPUEntries(ctx context.Context) (*admin.CPUFlavorEntryList, error) {
 	view, err := a.entries(ctx)
-	all, err := showAll(func(o fleet.CPUOffer) CPUFlavorEntry { return cpuEntry(o.CPUFlavor) })(view.CPUs, err)
-	return &CPUFlavorEntryList{CPUFlavors: all}, err
+	all, err := showAll(func(o fleet.CPUOffer) admin.CPUFlavorEntry { return cpuEntry(o.CPUFlavor) })(view.CPUs, err)
+	return &admin.CPUFlavorEntryList{CPUFlavors: all}, err
 }
 
-func (a *API) putCPUFlavor(ctx context.Context, id string, in *PutCPUFlavorRequest) (*CPUFlavorEntry, error) {
+func (a *API) putCPUFlavor(ctx context.Context, id string, in *admin.PutCPUFlavorRequest) (*admin.CPUFlavorEntry, error) {
 	if in.VCPU.Min > in.VCPU.Max {
 		return nil, fleet.BreaksRule("vcpu.min must not be above vcpu.max")
 	}
@@ -171,7 +109,7 @@ func (a *API) putCPUFlavor(ctx context.Context, id string, in *PutCPUFlavorReque
 	return show(cpuEntry)(f, a.svc.PutCPUFlavor(ctx, f))
 }
 
-func (in *PutCPUFlavorRequest) check() []string {
+func checkPutCPUFlavor(in *admin.PutCPUFlavorRequest) []string {
 	var out []string
 	if bits.OnesCount(uint(in.VCPU.Min)) != 1 {
 		out = append(out, "$.vcpu.min: must be a power of two")
@@ -182,29 +120,29 @@ func (in *PutCPUFlavorRequest) check() []string {
 	return out
 }
 
-func gpuEntry(t fleet.GPUType) GPUTypeEntry {
-	return GPUTypeEntry{ID: t.ID, Pool: textOrNull(t.Pool), Contributed: t.Contributed, PutGPUTypeRequest: PutGPUTypeRequest{
+func gpuEntry(t fleet.GPUType) admin.GPUTypeEntry {
+	return admin.GPUTypeEntry{ID: t.ID, Pool: textOrNull(t.Pool), Contributed: t.Contributed, PutGPUTypeRequest: admin.PutGPUTypeRequest{
 		Name: t.Name, Manufacturer: t.Manufacturer, Memory: t.MemoryGB,
-		Price: GPUEntryPrice{Secure: t.Secure.USD(), Community: t.Community.USD(), Serverless: t.Serverless.USD()},
+		Price: admin.GPUEntryPrice{Secure: t.Secure.USD(), Community: t.Community.USD(), Serverless: t.Serverless.USD()},
 	}}
 }
 
-func cpuEntry(f fleet.CPUFlavor) CPUFlavorEntry {
-	return CPUFlavorEntry{ID: f.ID, PutCPUFlavorRequest: PutCPUFlavorRequest{
-		Name: f.Name, Group: f.Group, VCPU: VCPUBounds{Min: f.MinVCPU, Max: f.MaxVCPU}, RAMPerVCPU: f.RAMPerVCPU, DiskPerVCPU: f.DiskPerVCPU,
-		Price: CPUEntryPrice{SecurePerVCPU: f.SecureVCPU.USD(), ServerlessPerVCPU: f.Serverless.USD()},
+func cpuEntry(f fleet.CPUFlavor) admin.CPUFlavorEntry {
+	return admin.CPUFlavorEntry{ID: f.ID, PutCPUFlavorRequest: admin.PutCPUFlavorRequest{
+		Name: f.Name, Group: f.Group, VCPU: admin.VCPUBounds{Min: f.MinVCPU, Max: f.MaxVCPU}, RAMPerVCPU: f.RAMPerVCPU, DiskPerVCPU: f.DiskPerVCPU,
+		Price: admin.CPUEntryPrice{SecurePerVCPU: f.SecureVCPU.USD(), ServerlessPerVCPU: f.Serverless.USD()},
 	}}
 }
 
-func exampleGPUBody() PutGPUTypeRequest {
-	return PutGPUTypeRequest{
-		Name: "H100 SXM", Pool: "ADA_80_PRO", Manufacturer: "NVIDIA", Memory: 80, Price: GPUEntryPrice{Secure: 2.69, Community: 2.39, Serverless: 4.18},
+func exampleGPUBody() admin.PutGPUTypeRequest {
+	return admin.PutGPUTypeRequest{
+		Name: "H100 SXM", Pool: "ADA_80_PRO", Manufacturer: "NVIDIA", Memory: 80, Price: admin.GPUEntryPrice{Secure: 2.69, Community: 2.39, Serverless: 4.18},
 	}
 }
 
-func exampleCPUBody() PutCPUFlavorRequest {
-	return PutCPUFlavorRequest{
-		Name: "General Purpose", Group: "cpu3", VCPU: VCPUBounds{Min: 2, Max: 32}, RAMPerVCPU: 4, DiskPerVCPU: 10,
-		Price: CPUEntryPrice{SecurePerVCPU: 0.04, ServerlessPerVCPU: 0.05},
+func exampleCPUBody() admin.PutCPUFlavorRequest {
+	return admin.PutCPUFlavorRequest{
+		Name: "General Purpose", Group: "cpu3", VCPU: admin.VCPUBounds{Min: 2, Max: 32}, RAMPerVCPU: 4, DiskPerVCPU: 10,
+		Price: admin.CPUEntryPrice{SecurePerVCPU: 0.04, ServerlessPerVCPU: 0.05},
 	}
 }

@@ -4,26 +4,14 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// CordonGPURequest is the body that takes a GPU out of service.
-type CordonGPURequest struct {
-	Reason string `json:"reason" doc:"Why, for other operators." minLength:"1" maxLength:"1024" example:"RMA 4711: row remapping failed"`
-}
-
-// GoneGPU is a cordoned GPU that the host does not have any more.
-type GoneGPU struct {
-	UUID       string  `json:"uuid" doc:"Device UUID."`
-	Type       *string `json:"type" doc:"NVIDIA's device name, or null."`
-	PCI        *string `json:"pci" doc:"Bus address that it had, or null." example:"0000:3b:00.0"`
-	Reason     string  `json:"reason" doc:"Why it was cordoned."`
-	CordonedAt Time    `json:"cordonedAt" doc:"When it was cordoned."`
-}
 
 const textNoGPU = "404: there is no such host or GPU."
 
@@ -44,7 +32,7 @@ func (a *API) registerHostGPUs() {
 	cordon := gpu(http.MethodPost, "/cordon", "cordonGpu", "Give a GPU no new pods",
 		"Takes one GPU of a host out of service, as before it is replaced: no new pod gets it, those that have it keep it. It stays so over sessions and "+
 			"reboots. 409: the host was removed.")
-	cordon.in = CordonGPURequest{Reason: "RMA 4711: row remapping failed"}
+	cordon.in = admin.CordonGPURequest{Reason: "RMA 4711: row remapping failed"}
 	handle(a, cordon, a.cordonGPU)
 	handle(a, gpu(http.MethodPost, "/uncordon", "uncordonGpu", "Give a GPU pods again",
 		"Puts a cordoned GPU that the host has back into service. 400: the host does not have it any more. 409: the host was removed."), a.openGPU(false))
@@ -52,7 +40,7 @@ func (a *API) registerHostGPUs() {
 		"Forgets a cordoned GPU that is gone, as after it was replaced; one that the host has is put back into service. 409: the host was removed."), a.openGPU(true))
 }
 
-func (a *API) cordonGPU(ctx context.Context, c *call, in *CordonGPURequest) (*Host, error) {
+func (a *API) cordonGPU(ctx context.Context, c *call, in *admin.CordonGPURequest) (*admin.Host, error) {
 	id, err := pathID[fleet.HostID](c, "host")
 	if err != nil {
 		return nil, err
@@ -60,8 +48,8 @@ func (a *API) cordonGPU(ctx context.Context, c *call, in *CordonGPURequest) (*Ho
 	return show(hostRecord)(a.svc.CordonGPU(ctx, id, c.args.text("gpu"), in.Reason))
 }
 
-func (a *API) openGPU(forget bool) func(context.Context, *call, *none) (*Host, error) {
-	return func(ctx context.Context, c *call, _ *none) (*Host, error) {
+func (a *API) openGPU(forget bool) func(context.Context, *call, *none) (*admin.Host, error) {
+	return func(ctx context.Context, c *call, _ *none) (*admin.Host, error) {
 		id, err := pathID[fleet.HostID](c, "host")
 		if err != nil {
 			return nil, err

@@ -4,38 +4,14 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// DrainHostRequest is the body that begins to empty a host.
-type DrainHostRequest struct {
-	KeepRunning bool   `json:"keepRunning,omitempty" doc:"Move no pods. Excludes force (400)." example:"true"`
-	Reason      string `json:"reason,omitempty" doc:"Why, for the owners of the pods. No control characters." maxLength:"200" pattern:"^[^\\x00-\\x1f\\x7f]*$" patternDescription:"text without control characters" example:"new fans"`
-	Deadline    *Time  `json:"deadline,omitempty" doc:"From then on what still runs is stopped. Must be in the future (400)." example:"2026-12-01T06:00:00Z"`
-	Force       bool   `json:"force,omitempty" doc:"Stop at once what is not moved. Excludes deadline (400)." example:"false"`
-}
-
-// HostPod is a pod that holds something of a host, as operators see it.
-type HostPod struct {
-	ID        string  `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
-	AccountID string  `json:"accountId" doc:"Whose pod it is." example:"a5f8k2m7q1w4z9"`
-	Status    string  `json:"status" doc:"Status of the pod." example:"RUNNING"`
-	GPUs      int     `json:"gpus" doc:"GPUs of the host that it holds."`
-	Moving    bool    `json:"moving" doc:"A drain stops it here and starts it on another host."`
-	Waits     *string `json:"waits" doc:"Why a drain waits for it, or null."`
-	To        *string `json:"to" doc:"Host that a drain moves it to, or null."`
-	Stops     bool    `json:"stops" doc:"A drain that is forced, or comes to its deadline, stops it."`
-}
-
-// HostPodList is the answer to asking for the pods of a host.
-type HostPodList struct {
-	Page
-	Pods []HostPod `json:"pods" doc:"Pods that hold something of the host or keep data there, by id."`
-}
 
 const textNoHost = "404: there is no such host."
 
@@ -48,7 +24,7 @@ func hostAction(word, id, summary, text string) route {
 }
 
 func (a *API) registerHostDuties() {
-	duty := func(duty fleet.Duty) func(context.Context, *call, *none) (*Host, error) {
+	duty := func(duty fleet.Duty) func(context.Context, *call, *none) (*admin.Host, error) {
 		return a.onHost(func(svc Service, ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
 			return svc.SetHostDuty(ctx, id, duty)
 		})
@@ -76,7 +52,7 @@ func (a *API) registerHostDuties() {
 		method: http.MethodGet, path: "/admin/v1/hosts/{id}/pods", id: "listHostPods", tag: "Operators", summary: "List the pods of a host",
 		text:  "Lists the pods that hold something of a host or keep data there, and why a drain waits for them. " + textNoHost,
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
-		out: HostPodList{Pods: []HostPod{{
+		out: admin.HostPodList{Pods: []admin.HostPod{{
 			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, Waits: textOrNull("it keeps data on the host"),
 		}}},
 	}, a.hostPods)
@@ -87,22 +63,22 @@ func (a *API) registerDrain(conflict func(route) route) {
 		"The host gets no new pods, and the owners of its pods are told (notice). A pod that is movable, not locked and keeps no data on the host is moved: its place "+
 			"on another host is reserved in the step that stops it. All others run on until they end, until the deadline, or until force. Called again, it replaces what was said. "+
 			"400: members exclude each other, or the deadline is over. 409: the host's state does not allow it."))
-	drain.in = DrainHostRequest{Reason: "new fans"}
+	drain.in = admin.DrainHostRequest{Reason: "new fans"}
 	handle(a, drain, a.drainHost)
 	handle(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts/{id}/drain", id: "planDrain", tag: "Operators", summary: "Tell what a drain would do",
 		text:  "Tells of each pod of a host where a drain would move it, or why it would run on, and whether force would stop it. Nothing is changed. " + textNoHost,
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{hostIDParam(), flagParam("keepRunning", "As in the drain.", false)},
-		out: HostPodList{Pods: []HostPod{{
+		out: admin.HostPodList{Pods: []admin.HostPod{{
 			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, To: textOrNull("h7d2k9s4f1g6j3"),
 		}}},
 	}, a.planDrain)
 }
 
 // onHost answers with the record of the host that f did something with.
-func (a *API) onHost(f func(Service, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*Host, error) {
-	return func(ctx context.Context, c *call, _ *none) (*Host, error) {
+func (a *API) onHost(f func(Service, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*admin.Host, error) {
+	return func(ctx context.Context, c *call, _ *none) (*admin.Host, error) {
 		id, err := pathID[fleet.HostID](c, "host")
 		if err != nil {
 			return nil, err
@@ -111,7 +87,7 @@ func (a *API) onHost(f func(Service, context.Context, fleet.HostID) (fleet.HostV
 	}
 }
 
-func (a *API) drainHost(ctx context.Context, c *call, in *DrainHostRequest) (*Host, error) {
+func (a *API) drainHost(ctx context.Context, c *call, in *admin.DrainHostRequest) (*admin.Host, error) {
 	id, err := pathID[fleet.HostID](c, "host")
 	if err != nil {
 		return nil, err
@@ -123,13 +99,13 @@ func (a *API) drainHost(ctx context.Context, c *call, in *DrainHostRequest) (*Ho
 	return show(hostRecord)(a.svc.DrainHost(ctx, id, req))
 }
 
-func (a *API) planDrain(ctx context.Context, c *call, _ *none) (*HostPodList, error) {
+func (a *API) planDrain(ctx context.Context, c *call, _ *none) (*admin.HostPodList, error) {
 	id, err := pathID[fleet.HostID](c, "host")
 	if err != nil {
 		return nil, err
 	}
 	all, err := showAll(hostPodRecord)(a.svc.PlanDrain(ctx, id, c.args.flag("keepRunning", false)))
-	return &HostPodList{Pods: all}, err
+	return &admin.HostPodList{Pods: all}, err
 }
 
 func (a *API) removeHost(ctx context.Context, c *call, _ *none) (*none, error) {
@@ -140,17 +116,17 @@ func (a *API) removeHost(ctx context.Context, c *call, _ *none) (*none, error) {
 	return nil, a.svc.RemoveHost(ctx, id)
 }
 
-func (a *API) hostPods(ctx context.Context, c *call, _ *none) (*HostPodList, error) {
+func (a *API) hostPods(ctx context.Context, c *call, _ *none) (*admin.HostPodList, error) {
 	id, err := pathID[fleet.HostID](c, "host")
 	if err != nil {
 		return nil, err
 	}
 	all, err := showAll(hostPodRecord)(a.svc.HostPods(ctx, id))
-	return &HostPodList{Pods: all}, err
+	return &admin.HostPodList{Pods: all}, err
 }
 
-func hostPodRecord(p fleet.HeldPod) HostPod {
-	return HostPod{
+func hostPodRecord(p fleet.HeldPod) admin.HostPod {
+	return admin.HostPod{
 		ID: string(p.ID), AccountID: string(p.Account), Status: string(p.Status), GPUs: p.GPUs, Moving: p.Moving, Waits: textOrNull(p.Waits),
 		To: textOrNull(p.To), Stops: p.Stops,
 	}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/fleet"
@@ -16,16 +19,16 @@ const (
 	maxLabelFilter = 16
 )
 
-func hostRecord(v fleet.HostView) Host {
+func hostRecord(v fleet.HostView) admin.Host {
 	h, inv := v.Host, v.Host.Inventory
-	out := Host{
+	out := admin.Host{
 		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: string(h.Shown()),
-		Duty: cmp.Or(string(h.Duty), dutyOpen), KeepRunning: h.KeepRunning, Labels: Labels{},
-		Epoch: h.Epoch, Total: Amounts(inv.Total), Used: Amounts(v.Used), GPUs: []HostGPU{}, GoneGPUs: []GoneGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
+		Duty: cmp.Or(string(h.Duty), dutyOpen), KeepRunning: h.KeepRunning, Labels: admin.Labels{},
+		Epoch: h.Epoch, Total: admin.Amounts(inv.Total), Used: admin.Amounts(v.Used), GPUs: []admin.HostGPU{}, GoneGPUs: []admin.GoneGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
 		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
 		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
-		JoinedAt: Time{h.JoinedAt}, StateSince: timeOrNull(h.SeenAt),
-		Notices: []HostNotice{}, RuntimeClass: textOrNull(inv.RuntimeClass), Images: len(inv.Images),
+		JoinedAt: v2.At(h.JoinedAt), StateSince: v2.AtOrNull(h.SeenAt),
+		Notices: []admin.HostNotice{}, RuntimeClass: textOrNull(inv.RuntimeClass), Images: len(inv.Images),
 		Roles: []string{}, Volumes: []string{},
 	}
 	for _, r := range h.Roles {
@@ -39,25 +42,25 @@ func hostRecord(v fleet.HostView) Host {
 		out.TakesNoPods = textOrNull(why)
 	}
 	if d := h.Drain; d != nil {
-		out.Drain = &HostDrain{Since: Time{d.Since}, Reason: textOrNull(d.Reason), Deadline: timeOrNull(d.Deadline)}
+		out.Drain = &admin.HostDrain{Since: v2.At(d.Since), Reason: textOrNull(d.Reason), Deadline: v2.AtOrNull(d.Deadline)}
 	}
 	if h.Alarm != "" {
-		out.Alarm = &HostAlarm{Text: h.Alarm, At: Time{h.AlarmAt}}
+		out.Alarm = &admin.HostAlarm{Text: h.Alarm, At: v2.At(h.AlarmAt)}
 	}
 	if inv.PublicIP != "" && inv.PortTo > 0 {
-		out.PublicPorts = &PortRange{From: inv.PortFrom, To: inv.PortTo}
+		out.PublicPorts = &admin.PortRange{From: inv.PortFrom, To: inv.PortTo}
 	}
 	for _, g := range inv.GPUs {
-		out.GPUs = append(out.GPUs, HostGPU{
+		out.GPUs = append(out.GPUs, admin.HostGPU{
 			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
 			Simulated: g.Simulated, Sick: textOrNull(g.Sick), Cordoned: textOrNull(g.Cordoned), PCI: textOrNull(g.PCI), Parent: textOrNull(g.Parent),
 		})
 	}
 	for _, g := range h.GoneGPUs() {
-		out.GoneGPUs = append(out.GoneGPUs, GoneGPU{UUID: g.UUID, Type: textOrNull(g.Type), PCI: textOrNull(g.PCI), Reason: g.Reason, CordonedAt: Time{g.At}})
+		out.GoneGPUs = append(out.GoneGPUs, admin.GoneGPU{UUID: g.UUID, Type: textOrNull(g.Type), PCI: textOrNull(g.PCI), Reason: g.Reason, CordonedAt: v2.At(g.At)})
 	}
 	for _, n := range inv.Notices {
-		out.Notices = append(out.Notices, HostNotice(n))
+		out.Notices = append(out.Notices, admin.HostNotice(n))
 	}
 	return out
 }

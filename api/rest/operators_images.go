@@ -5,64 +5,14 @@ import (
 	"net/http"
 	"slices"
 
+	"gantry/api/admin"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// PrefetchRequest is the body that has hosts get an image.
-type PrefetchRequest struct {
-	Image         string   `json:"image" doc:"Image reference. It must be readable without a credential." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
-	DataCenterIDs []string `json:"dataCenterIds,omitempty" doc:"Only hosts of these data centers; omitted or empty: any." maxItems:"32" example:"[\"EU-RO-1\"]"`
-	HostIDs       []string `json:"hostIds,omitempty" doc:"Only these hosts; omitted or empty: all." maxItems:"1000" example:"[\"h7d2k9s4f1g6j3\"]"`
-}
-
-// TransformSchema adds what field tags cannot say.
-func (PrefetchRequest) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	least, longest := 1, 64
-	for _, ids := range []string{"dataCenterIds", "hostIds"} {
-		items := s.Properties[ids].Items
-		items.MinLength, items.MaxLength = &least, &longest
-	}
-	describeImage(s.Properties["image"])
-	return s
-}
-
-// Prefetch is the answer to having hosts get an image.
-type Prefetch struct {
-	Image string         `json:"image" doc:"Full reference of the image." example:"docker.io/library/nginx:1.29"`
-	Hosts []PrefetchHost `json:"hosts" doc:"Hosts that were asked, by id. One that is away is not among them."`
-}
-
-// PrefetchHost is a host that was asked to get an image.
-type PrefetchHost struct {
-	ID      string `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
-	Name    string `json:"name" doc:"Host name."`
-	Present bool   `json:"present" doc:"The image is there already, under that reference."`
-}
-
-// HostImages is what images a host has.
-type HostImages struct {
-	ID           string   `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
-	Name         string   `json:"name" doc:"Host name."`
-	DataCenterID string   `json:"dataCenterId" doc:"Where it stands."`
-	Connected    bool     `json:"connected" doc:"It has a session; otherwise this is what it said last."`
-	Images       []string `json:"images" doc:"Full references, at most 200: those that were used last. Where image was asked for, only that one."`
-	Present      *bool    `json:"present" doc:"Whether the image that was asked for is there; null when none was."`
-}
-
-// TransformSchema says which members may be null.
-func (HostImages) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	return nullable(s, "present")
-}
-
-// HostImagesList is the answer to asking which images hosts have.
-type HostImagesList struct {
-	Page
-	Hosts []HostImages `json:"hosts" doc:"The hosts, by id, but those that are gone."`
-}
 
 func (a *API) registerImages() {
 	longest := 512
@@ -77,7 +27,7 @@ func (a *API) registerImages() {
 			queryParam("image", "Only this image.", huma.Schema{Type: huma.TypeString, MaxLength: &longest}),
 			listParam("hostId", "Only these hosts.", 100),
 		},
-		out: HostImagesList{Hosts: []HostImages{{
+		out: admin.HostImagesList{Hosts: []admin.HostImages{{
 			ID: one, Name: "gpu-01", DataCenterID: "EU-RO-1", Connected: true, Images: []string{"docker.io/library/nginx:1.29"}, Present: &there,
 		}}},
 	}, a.listImages)
@@ -86,12 +36,12 @@ func (a *API) registerImages() {
 		text: "Asks hosts to get an image before a pod needs it, in the background. Nothing is promised: GET /admin/v1/images tells where it is by now. " +
 			"Images that need a credential cannot be got ahead. 404: there is no such host, or no host in such a data center.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusAccepted, errors: []int{http.StatusNotFound},
-		in:  PrefetchRequest{Image: "nginx:1.29", DataCenterIDs: []string{"EU-RO-1"}, HostIDs: []string{one}},
-		out: Prefetch{Image: "docker.io/library/nginx:1.29", Hosts: []PrefetchHost{{ID: one, Name: "gpu-01", Present: true}}},
+		in:  admin.PrefetchRequest{Image: "nginx:1.29", DataCenterIDs: []string{"EU-RO-1"}, HostIDs: []string{one}},
+		out: admin.Prefetch{Image: "docker.io/library/nginx:1.29", Hosts: []admin.PrefetchHost{{ID: one, Name: "gpu-01", Present: true}}},
 	}, a.prefetchImage)
 }
 
-func (a *API) listImages(ctx context.Context, c *call, _ *none) (*HostImagesList, error) {
+func (a *API) listImages(ctx context.Context, c *call, _ *none) (*admin.HostImagesList, error) {
 	image := c.args.text("image")
 	all, err := a.svc.Images(ctx, image)
 	if err != nil {
@@ -103,12 +53,12 @@ func (a *API) listImages(ctx context.Context, c *call, _ *none) (*HostImagesList
 			return nil, fleet.NotFound("host")
 		}
 	}
-	out := HostImagesList{Hosts: []HostImages{}}
+	out := admin.HostImagesList{Hosts: []admin.HostImages{}}
 	for _, h := range all {
 		if len(wanted) > 0 && !slices.Contains(wanted, string(h.Host)) {
 			continue
 		}
-		record := HostImages{
+		record := admin.HostImages{
 			ID: string(h.Host), Name: h.Name, DataCenterID: string(h.DataCenter), Connected: h.Connected, Images: append([]string{}, h.Images...),
 		}
 		if image != "" {
@@ -119,7 +69,7 @@ func (a *API) listImages(ctx context.Context, c *call, _ *none) (*HostImagesList
 	return &out, nil
 }
 
-func (a *API) prefetchImage(ctx context.Context, _ *call, in *PrefetchRequest) (*Prefetch, error) {
+func (a *API) prefetchImage(ctx context.Context, _ *call, in *admin.PrefetchRequest) (*admin.Prefetch, error) {
 	q := fleet.PrefetchRequest{Image: in.Image}
 	for _, id := range in.HostIDs {
 		q.Hosts = append(q.Hosts, fleet.HostID(id))
@@ -131,9 +81,9 @@ func (a *API) prefetchImage(ctx context.Context, _ *call, in *PrefetchRequest) (
 	if err != nil {
 		return nil, err
 	}
-	out := Prefetch{Image: image, Hosts: []PrefetchHost{}}
+	out := admin.Prefetch{Image: image, Hosts: []admin.PrefetchHost{}}
 	for _, h := range hosts {
-		out.Hosts = append(out.Hosts, PrefetchHost{ID: string(h.Host), Name: h.Name, Present: h.Present})
+		out.Hosts = append(out.Hosts, admin.PrefetchHost{ID: string(h.Host), Name: h.Name, Present: h.Present})
 	}
 	return &out, nil
 }

@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -33,16 +36,11 @@ func (a *API) registerSnapshot() {
 		method: http.MethodPost, path: "/admin/v1/backups", id: "noteBackup", tag: "Operators", summary: "Tell of a back-up",
 		text: "Tells the cluster that a copy of the state is whole where it is kept, for the metric and the alert of the newest back-up's age. Answers of when the newest is. " +
 			"An older one than that changes nothing.",
-		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, in: Backup{SavedAt: exampleTime(60)}, out: Backup{SavedAt: exampleTime(60)},
-	}, func(ctx context.Context, _ *call, in *Backup) (*Backup, error) {
+		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, in: admin.Backup{SavedAt: exampleTime(60)}, out: admin.Backup{SavedAt: exampleTime(60)},
+	}, func(ctx context.Context, _ *call, in *admin.Backup) (*admin.Backup, error) {
 		newest, err := a.svc.NoteBackup(ctx, in.SavedAt.Time)
-		return &Backup{SavedAt: Time{newest}}, err
+		return &admin.Backup{SavedAt: v2.At(newest)}, err
 	})
-}
-
-// Backup tells of a copy of the state that is kept.
-type Backup struct {
-	SavedAt Time `json:"savedAt" doc:"Of when the copy is, as its header says."`
 }
 
 func (a *API) saveSnapshot(ctx context.Context, c *call) error {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/v2"
+
 	"github.com/coder/websocket"
 
 	"gantry/fleet"
@@ -18,7 +20,7 @@ import (
 func paced(t *testing.T, p pace) (conn *websocket.Conn, killed chan struct{}) {
 	t.Helper()
 	a := newAPI(Config{})
-	rules := execRules{request: ruleOf[ExecRequest](t), size: ruleOf[ExecSize](t)}
+	rules := execRules{request: ruleOf[v2.ExecRequest](t), size: ruleOf[v2.ExecSize](t)}
 	killed = make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)

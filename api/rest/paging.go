@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/fleet"
@@ -16,11 +18,6 @@ import (
 
 // mostListed is how much of a list is answered at once.
 const mostListed = 10_000
-
-// Page is embedded in the answers of lists.
-type Page struct {
-	Next string `json:"next,omitempty" doc:"The cursor of what follows."`
-}
 
 // listField returns which field of a list's answer is the list: the only slice of records beside a Page, or the answer itself (-1).
 // It is false for what is no list.
@@ -121,7 +118,7 @@ func itemKey(item reflect.Value, aged bool) string {
 	}
 	var parts []string
 	if f := item.FieldByName("CreatedAt"); aged && f.IsValid() {
-		if at, ok := f.Interface().(Time); ok {
+		if at, ok := f.Interface().(v2.Time); ok {
 			parts = append(parts, at.UTC().Format("2006-01-02T15:04:05.000000000"))
 		}
 	}

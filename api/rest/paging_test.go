@@ -10,24 +10,27 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
+
 	"gantry/fleet"
 )
 
 // podsBut makes the list of n pods of which some were deleted; of two each the age is the same.
-func podsBut(n int, gone ...string) *PodList {
-	out := &PodList{}
+func podsBut(n int, gone ...string) *v2.PodList {
+	out := &v2.PodList{}
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for i := range n {
 		id := fmt.Sprintf("pod%03d", i*37%n) // not in the order of their ages
 		if !slices.Contains(gone, id) {
-			out.Pods = append(out.Pods, Pod{ID: id, CreatedAt: Time{began.Add(time.Duration(i/2) * time.Millisecond)}})
+			out.Pods = append(out.Pods, v2.Pod{ID: id, CreatedAt: v2.At(began.Add(time.Duration(i/2) * time.Millisecond))})
 		}
 	}
-	slices.SortFunc(out.Pods, func(a, b Pod) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt.Time), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out.Pods, func(a, b v2.Pod) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt.Time), cmp.Compare(a.ID, b.ID)) })
 	return out
 }
 
-func page(t *testing.T, all *PodList, query string) ([]string, string) {
+func page(t *testing.T, all *v2.PodList, query string) ([]string, string) {
 	t.Helper()
 	params, err := compileParams(pageParams())
 	if err != nil {
@@ -38,7 +41,7 @@ func page(t *testing.T, all *PodList, query string) ([]string, string) {
 	if c.args, err = params.read(r); err != nil {
 		t.Fatal(err)
 	}
-	field, ok := listField(reflect.TypeFor[PodList]())
+	field, ok := listField(reflect.TypeFor[v2.PodList]())
 	if !ok {
 		t.Fatal("it is no list")
 	}
@@ -89,7 +92,7 @@ func TestALongListIsReadInParts(t *testing.T) {
 		{3, "cursor=!", fleet.CodeMalformed, 0, false},
 		{0, "limit=1", "", 0, false},
 	} {
-		all := make([]Key, c.n)
+		all := make([]v2.Key, c.n)
 		for i := range all {
 			all[i].ID = fmt.Sprintf("key%06d", i)
 		}
@@ -117,10 +120,10 @@ func TestALongListIsReadInParts(t *testing.T) {
 // Every list that a route answers can be read in parts.
 func TestEveryListHasACursor(t *testing.T) {
 	for _, answer := range []reflect.Type{
-		reflect.TypeFor[PodList](), reflect.TypeFor[KeyList](), reflect.TypeFor[NetworkVolumeList](), reflect.TypeFor[TemplateList](),
-		reflect.TypeFor[RegistryList](), reflect.TypeFor[SecretList](), reflect.TypeFor[OperatorAccountList](), reflect.TypeFor[HostList](),
-		reflect.TypeFor[HostPodList](), reflect.TypeFor[BackendList](), reflect.TypeFor[HostImagesList](), reflect.TypeFor[NetworkList](),
-		reflect.TypeFor[GPUList](), reflect.TypeFor[CPUList](), reflect.TypeFor[DataCenterList](), reflect.TypeFor[DataCenterEntryList](),
+		reflect.TypeFor[v2.PodList](), reflect.TypeFor[v2.KeyList](), reflect.TypeFor[v2.NetworkVolumeList](), reflect.TypeFor[v2.TemplateList](),
+		reflect.TypeFor[v2.RegistryList](), reflect.TypeFor[v2.SecretList](), reflect.TypeFor[admin.OperatorAccountList](), reflect.TypeFor[admin.HostList](),
+		reflect.TypeFor[admin.HostPodList](), reflect.TypeFor[admin.BackendList](), reflect.TypeFor[admin.HostImagesList](), reflect.TypeFor[v2.NetworkList](),
+		reflect.TypeFor[v2.GPUList](), reflect.TypeFor[v2.CPUList](), reflect.TypeFor[v2.DataCenterList](), reflect.TypeFor[admin.DataCenterEntryList](),
 	} {
 		field, ok := listField(answer)
 		if !ok {

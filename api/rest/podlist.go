@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -39,17 +41,17 @@ func (a *API) registerPodList() {
 			flagParam("includeTerminated", "Also list pods that were terminated.", false),
 			flagParam("includeClusterPods", "Also list the pods of clusters.", false),
 		},
-		out: PodList{Pods: []Pod{examplePod()}},
+		out: v2.PodList{Pods: []v2.Pod{examplePod()}},
 	}, a.listPods)
 }
 
-func (a *API) listPods(ctx context.Context, c *call, _ *none) (*PodList, error) {
+func (a *API) listPods(ctx context.Context, c *call, _ *none) (*v2.PodList, error) {
 	views, err := a.svc.Pods(ctx, c.who)
 	if err != nil {
 		return nil, err
 	}
 	terminated := c.args.flag("includeTerminated", false) || slices.Contains(c.args["status"], string(fleet.StatusTerminated))
-	out, now := &PodList{Pods: make([]Pod, 0, len(views))}, a.now()
+	out, now := &v2.PodList{Pods: make([]v2.Pod, 0, len(views))}, a.now()
 	for i := range views {
 		v := &views[i]
 		if (v.Pod.Status != fleet.StatusTerminated || terminated) && c.args.wantPod(&v.Pod) {

@@ -5,29 +5,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gantry/api/v2"
+
 	"gantry/fleet"
 )
 
-// Mounts are the storage mounts of a pod.
-type Mounts struct {
-	Persistent *PersistentMount `json:"persistent,omitempty" doc:"Host-local storage; not for CPU pods. Deprecated in favor of network mounts."`
-	Network    []NetworkMount   `json:"network,omitzero" doc:"Network volumes, at most one." maxItems:"1"`
-}
-
-// PersistentMount is host-local storage.
-type PersistentMount struct {
-	Size int    `json:"size" doc:"Size in GB; it can grow later, and never shrink." minimum:"10" maximum:"65536" example:"20"`
-	Path string `json:"path" doc:"Absolute path in the container; not / and not a system path (400 otherwise)." minLength:"1" maxLength:"4096" example:"/workspace"`
-}
-
-// NetworkMount is a mounted network volume.
-type NetworkMount struct {
-	VolumeID string `json:"volumeId" doc:"Network volume of the pod's data center; fixed when the pod is created." minLength:"1" maxLength:"191"`
-	Path     string `json:"path" doc:"Absolute path in the container; not / and not a system path (400 otherwise)." minLength:"1" maxLength:"4096" example:"/workspace"`
-}
-
 // rules checks what holds for creating and updating alike.
-func (m *Mounts) rules() error {
+func mountRules(m *v2.Mounts) error {
 	switch {
 	case m == nil:
 		return nil
@@ -42,7 +26,7 @@ func (m *Mounts) rules() error {
 }
 
 // parts returns the mounts in the service's form.
-func (m *Mounts) parts() (*fleet.PersistentMount, *fleet.NetworkMount) {
+func mountParts(m *v2.Mounts) (*fleet.PersistentMount, *fleet.NetworkMount) {
 	switch {
 	case m == nil:
 		return nil, nil
@@ -55,13 +39,13 @@ func (m *Mounts) parts() (*fleet.PersistentMount, *fleet.NetworkMount) {
 }
 
 // mountsOf shows the mounts of a specification.
-func mountsOf(spec *fleet.PodSpec) Mounts {
-	var out Mounts
+func mountsOf(spec *fleet.PodSpec) v2.Mounts {
+	var out v2.Mounts
 	if p := spec.Persistent; p != nil {
-		out.Persistent = &PersistentMount{Size: p.SizeGB, Path: p.Path}
+		out.Persistent = &v2.PersistentMount{Size: p.SizeGB, Path: p.Path}
 	}
 	if n := spec.Network; n != nil {
-		out.Network = []NetworkMount{{VolumeID: string(n.Volume), Path: n.Path}}
+		out.Network = []v2.NetworkMount{{VolumeID: string(n.Volume), Path: n.Path}}
 	}
 	return out
 }

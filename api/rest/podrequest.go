@@ -6,60 +6,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
+	"gantry/api/v2"
 
 	"gantry/fleet"
 )
-
-// CreatePodRequest is the body that creates a pod.
-type CreatePodRequest struct {
-	PodSettings
-	Name          string           `json:"name" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"trainer"`
-	GPU           *CreateGPUConfig `json:"gpu,omitempty" doc:"GPUs of a GPU pod. Exactly one of gpu and cpu must be set (400 otherwise)."`
-	CPU           *CreateCPUConfig `json:"cpu,omitempty" doc:"vCPUs of a CPU pod. Exactly one of gpu and cpu must be set (400 otherwise)."`
-	Cloud         string           `json:"cloud,omitempty" doc:"Tier of hosts." enum:"SECURE,COMMUNITY" default:"SECURE"`
-	DataCenterIDs []string         `json:"dataCenterIds,omitempty" doc:"Data centers to choose from; omitted or empty: any." maxItems:"32" example:"[\"EU-RO-1\"]"`
-	StartSSH      *bool            `json:"startSsh,omitempty" doc:"Put the account's SSH keys, one per line, into the variable PUBLIC_KEY, unless env sets PUBLIC_KEY or SSH_PUBLIC_KEY or the account has none. Omitted: as the template says, or false."`
-	StartJupyter  *bool            `json:"startJupyter,omitempty" doc:"Put a random password into the variable JUPYTER_PASSWORD, unless env sets it. Omitted: as the template says, or false."`
-}
-
-// PodSettings are the members that creating and updating a pod have in common; what is left out stays as it
-// is, is the template's, or is the default.
-type PodSettings struct {
-	Image            string            `json:"image,omitempty" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
-	Args             *string           `json:"args,omitempty" doc:"Replaces the image's command: words as a POSIX shell splits them, or a JSON object with \"entrypoint\" and \"cmd\", lists of strings. Empty keeps the image's own." maxLength:"32768" example:"python train.py --epochs 3"`
-	Disk             int               `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20 for GPU pods, 10 for CPU pods." minimum:"1" maximum:"65536" example:"20"`
-	Ports            []string          `json:"ports,omitzero" doc:"Ports to expose, each number/protocol: 1 to 65535, http or tcp; at most 10 of http, none twice. A tcp port from 70000 to 135535 is symmetrical: the container listens at the very port that is published, and reads it from RUNPOD_TCP_PORT_70000 or GANTRY_TCP_PORT_70000." maxItems:"40" example:"[\"8080/http\",\"22/tcp\"]"`
-	Env              map[string]string `json:"env,omitzero" doc:"Environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most 32768 characters and no NUL." maxProperties:"50" example:"{\"EPOCHS\":\"3\"}"`
-	Registry         Maybe[string]     `json:"registry,omitzero" doc:"Registry credential for a private image, or null: none." minLength:"1" maxLength:"191"`
-	Mounts           *Mounts           `json:"mounts,omitempty" doc:"Storage mounts. persistent and network exclude each other (400)."`
-	GlobalNetworking *bool             `json:"globalNetworking,omitempty" doc:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it (400 otherwise). Default false."`
-	Movable          *bool             `json:"movable,omitempty" doc:"Let a drain of its host stop the pod and start it on another, where its place is reserved first. Omitted in a create: the installation's default."`
-	TemplateID       string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out; env is merged, the body's values win." minLength:"1" maxLength:"191"`
-}
-
-// CreateGPUConfig asks for GPUs.
-type CreateGPUConfig struct {
-	ID            string   `json:"id" doc:"GPU type, as GET /v2/catalog/gpus lists it." minLength:"1" maxLength:"191" example:"NVIDIA H100 80GB HBM3"`
-	Count         int      `json:"count,omitempty" doc:"Number of GPUs." minimum:"1" maximum:"64" default:"1" example:"1"`
-	AllowedCUDA   []string `json:"allowedCudaVersions,omitzero" doc:"Only hosts whose CUDA version is one of these, as major.minor. Empty: any, also against a template. Excludes minCudaVersion (400)." maxItems:"32" example:"[\"12.8\"]"`
-	MinCUDA       string   `json:"minCudaVersion,omitempty" doc:"Only hosts whose CUDA version is this or newer, as major.minor. Excludes allowedCudaVersions (400)." maxLength:"16" pattern:"^\\d+\\.\\d+$" patternDescription:"major.minor" example:"12.4"`
-	MinRAMPerGPU  int      `json:"minRamPerGpu,omitempty" doc:"Only hosts with at least this memory in GB for each GPU asked for; the pod gets at least that." minimum:"1" maximum:"65536" example:"32"`
-	MinVCPUPerGPU int      `json:"minVcpuCountPerGpu,omitempty" doc:"Only hosts with at least this many vCPUs for each GPU asked for; the pod gets at least that." minimum:"1" maximum:"4096" example:"8"`
-}
-
-// CreateCPUConfig asks for virtual CPUs.
-type CreateCPUConfig struct {
-	ID        string `json:"id" doc:"CPU flavor, as GET /v2/catalog/cpus lists it." minLength:"1" maxLength:"191" example:"cpu3g"`
-	VCPUCount int    `json:"vcpuCount" doc:"Number of vCPUs: a power of two that the flavor allows." minimum:"2" maximum:"256" example:"4"`
-}
 
 const (
 	// imagePattern is the grammar of an image reference: [host[:port]/]path[:tag][@digest].
 	imagePattern = `^(?:(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?/)?` +
 		`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*` +
 		`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64}|@sha512:[0-9a-f]{128})?$`
-	portPattern    = `^[0-9]{1,8}/(http|tcp)$`
 	envNamePattern = `^[A-Za-z_][A-Za-z0-9_]{0,255}$`
 	cudaPattern    = `^\d+\.\d+$`
 	cudaForm       = "major.minor"
@@ -68,45 +24,7 @@ const (
 	maxPort        = 65535
 )
 
-// TransformSchema adds what field tags cannot say.
-func (CreatePodRequest) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	least, longest := 1, 64
-	centers := s.Properties["dataCenterIds"].Items
-	centers.MinLength, centers.MaxLength = &least, &longest
-	describeSettings(s)
-	return s
-}
-
-// TransformSchema adds what field tags cannot say.
-func (CreateGPUConfig) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	longest := 16
-	versions := s.Properties["allowedCudaVersions"].Items
-	versions.Pattern, versions.PatternDescription, versions.MaxLength = cudaPattern, cudaForm, &longest
-	return s
-}
-
-// describeSettings adds to a schema with PodSettings what field tags cannot say.
-func describeSettings(s *huma.Schema) {
-	describeImage(s.Properties["image"])
-	describePorts(s.Properties["ports"])
-	describeEnv(s.Properties["env"])
-}
-
-func describeImage(s *huma.Schema) {
-	s.Pattern, s.PatternDescription = imagePattern, "an image reference such as docker.io/library/nginx:1.29"
-}
-
-func describePorts(s *huma.Schema) {
-	s.Items.Pattern, s.Items.PatternDescription = portPattern, "number/protocol with the protocol http or tcp"
-}
-
-func describeEnv(s *huma.Schema) {
-	most := maxEnvValue
-	s.Extensions = map[string]any{"propertyNames": map[string]any{"pattern": envNamePattern}}
-	s.AdditionalProperties = &huma.Schema{Type: huma.TypeString, MaxLength: &most}
-}
-
-func (in *CreatePodRequest) check() []string {
+func checkCreatePod(in *v2.CreatePodRequest) []string {
 	var out []string
 	if in.Image == "" && in.TemplateID == "" {
 		out = append(out, "$: missing property 'image'")
@@ -114,10 +32,10 @@ func (in *CreatePodRequest) check() []string {
 	if in.CPU != nil && bits.OnesCount(uint(in.CPU.VCPUCount)) != 1 {
 		out = append(out, "$.cpu.vcpuCount: must be a power of two")
 	}
-	return append(out, in.PodSettings.check()...)
+	return append(out, checkPodSettings(&in.PodSettings)...)
 }
 
-func (in *PodSettings) check() []string {
+func checkPodSettings(in *v2.PodSettings) []string {
 	var out []string
 	if in.Args != nil {
 		out = checkArgs(*in.Args)
@@ -173,7 +91,7 @@ func checkPorts(ports []string) []string {
 	return out
 }
 
-// parsePort reads what portPattern let pass.
+// parsePort reads what the pattern of ports let pass.
 func parsePort(text string) fleet.Port {
 	number, protocol, _ := strings.Cut(text, "/")
 	n, _ := strconv.Atoi(number)
@@ -198,7 +116,7 @@ func validEnvName(name string) bool {
 }
 
 // rules checks the rules between fields: CodeConflictRule.
-func (in *CreatePodRequest) rules() error {
+func createRules(in *v2.CreatePodRequest) error {
 	switch {
 	case in.GPU != nil && in.CPU != nil:
 		return fleet.BreaksRule("gpu and cpu exclude each other: set exactly one")
@@ -212,13 +130,13 @@ func (in *CreatePodRequest) rules() error {
 	if m := in.Mounts; m != nil && m.Persistent != nil && in.CPU != nil && len(m.Network) == 0 {
 		return fleet.BreaksRule("mounts.persistent is not available for CPU pods")
 	}
-	return in.Mounts.rules()
+	return mountRules(in.Mounts)
 }
 
-func (in *CreatePodRequest) request() fleet.PodRequest {
+func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 	out := fleet.PodRequest{
 		Name: in.Name, Image: in.Image, DiskGB: in.Disk, Ports: parsePorts(in.Ports), PortsSet: in.Ports != nil, Env: in.Env,
-		Cloud: fleet.Cloud(in.Cloud), Template: fleet.TemplateID(in.TemplateID), Registry: in.registry(),
+		Cloud: fleet.Cloud(in.Cloud), Template: fleet.TemplateID(in.TemplateID), Registry: wantedRegistry(&in.PodSettings),
 		StartSSH: in.StartSSH, StartJupyter: in.StartJupyter, Movable: in.Movable,
 	}
 	if in.Args != nil {
@@ -227,10 +145,10 @@ func (in *CreatePodRequest) request() fleet.PodRequest {
 	if in.GlobalNetworking != nil {
 		out.GlobalNetworking = *in.GlobalNetworking
 	}
-	out.Persistent, out.Network = in.Mounts.parts()
+	out.Persistent, out.Network = mountParts(in.Mounts)
 	if in.GPU != nil {
 		out.GPU = &fleet.GPURequest{Type: in.GPU.ID, Count: max(in.GPU.Count, 1)}
-		out.CUDA = in.GPU.cuda()
+		out.CUDA = cudaRange(in.GPU)
 		out.MinRAMPerGPU, out.MinVCPUPerGPU = in.GPU.MinRAMPerGPU, in.GPU.MinVCPUPerGPU
 	}
 	if in.CPU != nil {
@@ -245,7 +163,7 @@ func (in *CreatePodRequest) request() fleet.PodRequest {
 }
 
 // registry tells "not said" (nil) from none (empty).
-func (in *PodSettings) registry() *fleet.RegistryID {
+func wantedRegistry(in *v2.PodSettings) *fleet.RegistryID {
 	if !in.Registry.Set {
 		return nil
 	}
@@ -257,7 +175,7 @@ func (in *PodSettings) registry() *fleet.RegistryID {
 }
 
 // cuda tells "not said" (nil) from any version.
-func (in *CreateGPUConfig) cuda() *fleet.CUDARange {
+func cudaRange(in *v2.CreateGPUConfig) *fleet.CUDARange {
 	if in.AllowedCUDA == nil && in.MinCUDA == "" {
 		return nil
 	}

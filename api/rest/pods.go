@@ -4,17 +4,14 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// ActionRequest is the body that acts on a pod.
-type ActionRequest struct {
-	Action string `json:"action" doc:"What to do." enum:"start,stop,restart,terminate" example:"stop"`
-}
 
 func podIDParam() *huma.Param { return pathParam("Pod identifier.", "k3n8w0zq5r7d2a") }
 
@@ -49,7 +46,7 @@ func (a *API) registerPods() {
 			"template or registry credential does not exist. 409: the pod is terminated, or it is locked and the change would restart it.",
 		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
-		in: UpdatePodRequest{Name: "trainer-2", PodSettings: PodSettings{Env: map[string]string{"EPOCHS": "4"}}}, out: examplePod(),
+		in: v2.UpdatePodRequest{Name: "trainer-2", PodSettings: v2.PodSettings{Env: map[string]string{"EPOCHS": "4"}}}, out: examplePod(),
 	}, a.updatePod)
 	a.registerPodActions()
 }
@@ -62,7 +59,7 @@ func (a *API) registerPodActions() {
 			"409: the action is not allowed in the present state; the member actions of a pod lists what is. 400: start finds no room (code no_capacity).",
 		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusOK, also: "The pod was terminated.",
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
-		in: ActionRequest{Action: "stop"}, out: examplePod(),
+		in: v2.ActionRequest{Action: "stop"}, out: examplePod(),
 	}, a.actPod)
 	handle(a, route{
 		method: http.MethodDelete, path: "/v2/pods/{id}", id: "deletePod", tag: "Pods", summary: "Terminate a pod",
@@ -72,11 +69,11 @@ func (a *API) registerPodActions() {
 	}, a.deletePod)
 }
 
-func (a *API) createPod(ctx context.Context, c *call, in *CreatePodRequest) (*Pod, error) {
-	if err := in.rules(); err != nil {
+func (a *API) createPod(ctx context.Context, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {
+	if err := createRules(in); err != nil {
 		return nil, err
 	}
-	req := in.request()
+	req := podRequest(in)
 	if c.args.flag("dryRun", false) {
 		view, err := a.svc.PlanPod(ctx, c.who, req)
 		if err != nil {
@@ -99,7 +96,7 @@ func (a *API) createPod(ctx context.Context, c *call, in *CreatePodRequest) (*Po
 	return a.shown(view, nil)
 }
 
-func (a *API) getPod(ctx context.Context, c *call, _ *none) (*Pod, error) {
+func (a *API) getPod(ctx context.Context, c *call, _ *none) (*v2.Pod, error) {
 	id, err := c.podID()
 	if err != nil {
 		return nil, err
@@ -107,7 +104,7 @@ func (a *API) getPod(ctx context.Context, c *call, _ *none) (*Pod, error) {
 	return a.shown(a.svc.Pod(ctx, c.who, id))
 }
 
-func (a *API) actPod(ctx context.Context, c *call, in *ActionRequest) (*Pod, error) {
+func (a *API) actPod(ctx context.Context, c *call, in *v2.ActionRequest) (*v2.Pod, error) {
 	id, err := c.podID()
 	if err != nil {
 		return nil, err
@@ -136,7 +133,7 @@ func (c *call) podID() (fleet.PodID, error) {
 	return fleet.PodID(id), nil
 }
 
-func (a *API) shown(v fleet.PodView, err error) (*Pod, error) {
+func (a *API) shown(v fleet.PodView, err error) (*v2.Pod, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -56,10 +56,6 @@ type call struct {
 	status int // of success, where it is not the route's
 }
 
-// checker is a request body with rules that its schema cannot say. check returns failures in the
-// form of Problem.errors.
-type checker interface{ check() []string }
-
 // handle registers a route whose handler answers with one value. A nil value answers 204.
 func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (*Out, error)) {
 	var body *rule

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -17,30 +19,12 @@ const (
 	secretNameRule    = "1 to 64 letters, digits, '_' and '-', not beginning with a digit or '-'"
 )
 
-// Secret is a secret of an account without its value, which is never shown.
-type Secret struct {
-	Name      string `json:"name" doc:"Name, by which the environment of pods refers to it." example:"HF_TOKEN"`
-	CreatedAt Time   `json:"createdAt" doc:"When it was made."`
-	UpdatedAt Time   `json:"updatedAt" doc:"When its value was last set."`
-}
-
-// SecretList is the answer to listing secrets.
-type SecretList struct {
-	Page
-	Secrets []Secret `json:"secrets" doc:"The account's secrets, by name."`
-}
-
-// PutSecretRequest is the body that sets a secret.
-type PutSecretRequest struct {
-	Value string `json:"value" doc:"Value: text of at most 32768 bytes, without NUL. It is never shown." minLength:"1" maxLength:"32768" example:"hf_0000000000"`
-}
-
 func (a *API) registerSecrets() {
 	read, write, id := auth.Read(fleet.GroupAccount), auth.Write(fleet.GroupAccount), pathParam("Name of the secret.", "HF_TOKEN")
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/secrets", id: "listSecrets", tag: "Account", summary: "List secrets",
 		text:  "Lists the names of the account's secrets.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: SecretList{Secrets: []Secret{exampleSecret()}},
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: v2.SecretList{Secrets: []v2.Secret{exampleSecret()}},
 	}, a.listSecrets)
 	handle(a, route{
 		method: http.MethodPut, path: "/v2/secrets/{id}", id: "putSecret", tag: "Account", summary: "Set a secret",
@@ -49,7 +33,7 @@ func (a *API) registerSecrets() {
 			"their next start. 400: the account has 100 secrets, or a pod's environment would become too large to start it.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{entryParam("Name of the secret.", "HF_TOKEN", secretNamePattern, secretNameRule)},
-		in:     PutSecretRequest{Value: "hf_0000000000"}, out: exampleSecret(),
+		in:     v2.PutSecretRequest{Value: "hf_0000000000"}, out: exampleSecret(),
 	}, a.putSecret)
 	handle(a, route{
 		method: http.MethodDelete, path: "/v2/secrets/{id}", id: "deleteSecret", tag: "Account", summary: "Delete a secret",
@@ -58,12 +42,12 @@ func (a *API) registerSecrets() {
 	}, a.deleteSecret)
 }
 
-func (a *API) listSecrets(ctx context.Context, c *call, _ *none) (*SecretList, error) {
+func (a *API) listSecrets(ctx context.Context, c *call, _ *none) (*v2.SecretList, error) {
 	secrets, err := showAll(secretRecord)(a.svc.Secrets(ctx, c.who))
-	return &SecretList{Secrets: secrets}, err
+	return &v2.SecretList{Secrets: secrets}, err
 }
 
-func (a *API) putSecret(ctx context.Context, c *call, in *PutSecretRequest) (*Secret, error) {
+func (a *API) putSecret(ctx context.Context, c *call, in *v2.PutSecretRequest) (*v2.Secret, error) {
 	return show(secretRecord)(a.svc.PutSecret(ctx, c.who, c.args.text("id"), fleet.Secret(in.Value)))
 }
 
@@ -71,7 +55,7 @@ func (a *API) deleteSecret(ctx context.Context, c *call, _ *none) (*none, error)
 	return nil, a.svc.DeleteSecret(ctx, c.who, c.args.text("id"))
 }
 
-func (in *PutSecretRequest) check() []string {
+func checkPutSecret(in *v2.PutSecretRequest) []string {
 	var out []string
 	if len(in.Value) > fleet.MaxSecretBytes {
 		out = append(out, "$.value: must have at most 32768 bytes")
@@ -82,10 +66,10 @@ func (in *PutSecretRequest) check() []string {
 	return out
 }
 
-func secretRecord(s fleet.AccountSecret) Secret {
-	return Secret{Name: s.Name, CreatedAt: Time{s.CreatedAt}, UpdatedAt: Time{s.UpdatedAt}}
+func secretRecord(s fleet.AccountSecret) v2.Secret {
+	return v2.Secret{Name: s.Name, CreatedAt: v2.At(s.CreatedAt), UpdatedAt: v2.At(s.UpdatedAt)}
 }
 
-func exampleSecret() Secret {
-	return Secret{Name: "HF_TOKEN", CreatedAt: exampleTime(0), UpdatedAt: exampleTime(0)}
+func exampleSecret() v2.Secret {
+	return v2.Secret{Name: "HF_TOKEN", CreatedAt: exampleTime(0), UpdatedAt: exampleTime(0)}
 }

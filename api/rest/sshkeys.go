@@ -9,33 +9,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
+	"gantry/api/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
 
-const (
-	maxSSHKeys = 100
-	maxSSHKey  = 16 << 10 // characters
-	// sshKeyPattern is one line of an authorized_keys file without options: kind, base64, comment.
-	sshKeyPattern = `^(ssh|ecdsa|sk)-[^\s]+ [^\s]+([ \t][^\n\r]*)?$`
-	minRSABits    = 1024
-)
-
-// SSHKeys are the SSH public keys of an account.
-type SSHKeys struct {
-	Keys []string `json:"keys" doc:"Public keys as lines of an authorized_keys file without options, at most 100 of at most 16384 characters, and of at most 32768 bytes together." example:"[\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me@laptop\"]"`
-}
-
-// TransformSchema adds what field tags cannot say of a list.
-func (SSHKeys) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	keys, most, longest := s.Properties["keys"], maxSSHKeys, maxSSHKey
-	keys.MaxItems, keys.Items.MaxLength = &most, &longest
-	keys.Items.Pattern, keys.Items.PatternDescription = sshKeyPattern, "a public key such as ssh-ed25519 AAAA… comment, on one line"
-	return s
-}
+const minRSABits = 1024
 
 func (a *API) registerSSHKeys() {
 	handle(a, route{
@@ -52,19 +33,19 @@ func (a *API) registerSSHKeys() {
 	}, a.putSSHKeys)
 }
 
-func (a *API) getSSHKeys(ctx context.Context, c *call, _ *none) (*SSHKeys, error) {
+func (a *API) getSSHKeys(ctx context.Context, c *call, _ *none) (*v2.SSHKeys, error) {
 	keys, err := a.svc.SSHKeys(ctx, c.who)
-	return &SSHKeys{Keys: append([]string{}, keys...)}, err
+	return &v2.SSHKeys{Keys: append([]string{}, keys...)}, err
 }
 
-func (a *API) putSSHKeys(ctx context.Context, c *call, in *SSHKeys) (*SSHKeys, error) {
+func (a *API) putSSHKeys(ctx context.Context, c *call, in *v2.SSHKeys) (*v2.SSHKeys, error) {
 	if err := a.svc.SetSSHKeys(ctx, c.who, in.Keys); err != nil {
 		return nil, err
 	}
 	return a.getSSHKeys(ctx, c, nil)
 }
 
-func (in *SSHKeys) check() []string {
+func checkSSHKeys(in *v2.SSHKeys) []string {
 	var out []string
 	for i, line := range in.Keys {
 		at := "$.keys[" + strconv.Itoa(i) + "]: "
@@ -79,7 +60,7 @@ func (in *SSHKeys) check() []string {
 }
 
 // validSSHKey reads the key's blob (RFC 4253 6.6, RFC 5656, RFC 8709, OpenSSH PROTOCOL.u2f), which names
-// its kind once more. What sshKeyPattern let pass has two words at least.
+// its kind once more. What the pattern of v2.SSHKeys let pass has two words at least.
 func validSSHKey(line string) bool {
 	kind, rest, _ := strings.Cut(line, " ")
 	text, _, _ := strings.Cut(strings.ReplaceAll(rest, "\t", " "), " ")
@@ -132,6 +113,6 @@ func sshFields(blob []byte) ([][]byte, bool) {
 	return out, true
 }
 
-func exampleSSHKeys() SSHKeys {
-	return SSHKeys{Keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me@laptop"}}
+func exampleSSHKeys() v2.SSHKeys {
+	return v2.SSHKeys{Keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me@laptop"}}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
@@ -19,7 +21,7 @@ func (a *API) registerTemplates() {
 	handle(a, route{
 		method: http.MethodGet, path: "/v2/templates", id: "listTemplates", tag: "Templates", summary: "List templates",
 		text:  "Lists the account's templates, oldest first. Public templates of others are at /v2/catalog/templates.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: TemplateList{Templates: []Template{exampleTemplate()}},
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: v2.TemplateList{Templates: []v2.Template{exampleTemplate()}},
 	}, a.listTemplates)
 	handle(a, route{
 		method: http.MethodPost, path: "/v2/templates", id: "createTemplate", tag: "Templates", summary: "Make a template",
@@ -40,7 +42,7 @@ func (a *API) registerTemplates() {
 			"clears the list, registry null takes the credential away, mounts may be changed and not taken away. Pods that exist keep what they were made with.\n\n" +
 			"400: a mount path is relative, / or a system path. 404: the account has no such template, or the registry credential does not exist. " +
 			"422: a single value is wrong.",
-		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: one, in: UpdateTemplateRequest{Image: new("docker.io/library/nginx:1.29")},
+		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: one, in: v2.UpdateTemplateRequest{Image: new("docker.io/library/nginx:1.29")},
 		out: exampleTemplate(),
 	}, a.updateTemplate)
 	handle(a, route{
@@ -50,25 +52,25 @@ func (a *API) registerTemplates() {
 	}, a.deleteTemplate)
 }
 
-func (a *API) listTemplates(ctx context.Context, c *call, _ *none) (*TemplateList, error) {
+func (a *API) listTemplates(ctx context.Context, c *call, _ *none) (*v2.TemplateList, error) {
 	all, err := showAll(templateRecord)(a.svc.Templates(ctx, c.who))
-	return &TemplateList{Templates: all}, err
+	return &v2.TemplateList{Templates: all}, err
 }
 
-func (a *API) createTemplate(ctx context.Context, c *call, in *CreateTemplateRequest) (*Template, error) {
-	if err := in.Mounts.rules(); err != nil {
+func (a *API) createTemplate(ctx context.Context, c *call, in *v2.CreateTemplateRequest) (*v2.Template, error) {
+	if err := templateMountRules(in.Mounts); err != nil {
 		return nil, err
 	}
 	once, err := c.once(in)
 	if err != nil {
 		return nil, err
 	}
-	made, replayed, err := a.svc.CreateTemplate(ctx, c.who, in.template(), once)
+	made, replayed, err := a.svc.CreateTemplate(ctx, c.who, newTemplate(in), once)
 	c.replayed(replayed)
 	return show(templateRecord)(made, err)
 }
 
-func (a *API) getTemplate(ctx context.Context, c *call, _ *none) (*Template, error) {
+func (a *API) getTemplate(ctx context.Context, c *call, _ *none) (*v2.Template, error) {
 	id, err := pathID[fleet.TemplateID](c, "template")
 	if err != nil {
 		return nil, err
@@ -76,15 +78,15 @@ func (a *API) getTemplate(ctx context.Context, c *call, _ *none) (*Template, err
 	return show(templateRecord)(a.svc.Template(ctx, c.who, id))
 }
 
-func (a *API) updateTemplate(ctx context.Context, c *call, in *UpdateTemplateRequest) (*Template, error) {
+func (a *API) updateTemplate(ctx context.Context, c *call, in *v2.UpdateTemplateRequest) (*v2.Template, error) {
 	id, err := pathID[fleet.TemplateID](c, "template")
 	if err != nil {
 		return nil, err
 	}
-	if err := in.Mounts.rules(); err != nil {
+	if err := templateMountRules(in.Mounts); err != nil {
 		return nil, err
 	}
-	return show(templateRecord)(a.svc.UpdateTemplate(ctx, c.who, id, in.change()))
+	return show(templateRecord)(a.svc.UpdateTemplate(ctx, c.who, id, templateUpdate(in)))
 }
 
 func (a *API) deleteTemplate(ctx context.Context, c *call, _ *none) (*none, error) {

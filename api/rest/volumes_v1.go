@@ -4,30 +4,14 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/v2"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
-
-// VolumeV1 is a network volume as version 1 of the API has it.
-type VolumeV1 struct {
-	ID           string `json:"id" doc:"Network volume identifier." example:"v8d2k9s4f1g6j3"`
-	Name         string `json:"name" doc:"Name of the volume."`
-	Size         int    `json:"size" doc:"GB of 10^9 bytes."`
-	DataCenterID string `json:"dataCenterId" doc:"Data center of the volume."`
-}
-
-// VolumeListV1 is the answer to listing network volumes.
-type VolumeListV1 []VolumeV1
-
-// CreateVolumeV1Request is the body that makes a network volume.
-type CreateVolumeV1Request struct {
-	Name         string `json:"name" doc:"Name of the volume; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"datasets"`
-	Size         int    `json:"size" doc:"GB of 10^9 bytes. It can grow later, and never shrink." minimum:"10" maximum:"4096" example:"100"`
-	DataCenterID string `json:"dataCenterId" doc:"Data center of the volume. Its tier is the one that the data center offers, STANDARD before HIGH_PERFORMANCE." minLength:"1" maxLength:"63" example:"EU-RO-1"`
-}
 
 // registerVolumesV1 registers what version 1 of the API has of network volumes: bare arrays and records, 200 for every
 // write but a delete, and a POST twin of PATCH (wire-facts.md, 3.3).
@@ -37,18 +21,18 @@ func (a *API) registerVolumesV1() {
 	handle(a, route{
 		method: http.MethodGet, path: "/v1/networkvolumes", id: "listNetworkVolumesV1", tag: tag, summary: "List network volumes",
 		text:  "Lists the account's network volumes, oldest first.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: VolumeListV1{exampleVolumeV1()},
-	}, func(ctx context.Context, c *call, _ *none) (*VolumeListV1, error) {
+		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: v2.VolumeListV1{exampleVolumeV1()},
+	}, func(ctx context.Context, c *call, _ *none) (*v2.VolumeListV1, error) {
 		all, err := showAll(volumeV1)(a.svc.Volumes(ctx, c.who))
-		out := VolumeListV1(all)
+		out := v2.VolumeListV1(all)
 		return &out, err
 	})
 	handle(a, route{
 		method: http.MethodPost, path: "/v1/networkvolumes", id: "createNetworkVolumeV1", tag: tag, summary: "Make a network volume",
 		text:  "Makes a network volume. " + textCreateVolume + "\n\n" + onceText,
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{onceParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
-		in: CreateVolumeV1Request{Name: "datasets", Size: 100, DataCenterID: "EU-RO-1"}, out: exampleVolumeV1(),
-	}, func(ctx context.Context, c *call, in *CreateVolumeV1Request) (*VolumeV1, error) {
+		in: v2.CreateVolumeV1Request{Name: "datasets", Size: 100, DataCenterID: "EU-RO-1"}, out: exampleVolumeV1(),
+	}, func(ctx context.Context, c *call, in *v2.CreateVolumeV1Request) (*v2.VolumeV1, error) {
 		return show(volumeV1)(a.makeVolume(ctx, c, in, fleet.VolumeRequest{
 			Name: in.Name, SizeGB: in.Size, DataCenter: fleet.DataCenterID(in.DataCenterID),
 		}))
@@ -57,19 +41,19 @@ func (a *API) registerVolumesV1() {
 		method: http.MethodGet, path: "/v1/networkvolumes/{id}", id: "getNetworkVolumeV1", tag: tag, summary: "Get a network volume",
 		text:  "Returns a network volume. " + textNoVolume,
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()}, out: exampleVolumeV1(),
-	}, func(ctx context.Context, c *call, _ *none) (*VolumeV1, error) {
+	}, func(ctx context.Context, c *call, _ *none) (*v2.VolumeV1, error) {
 		return show(volumeV1)(a.oneVolume(ctx, c))
 	})
 	update := route{
 		method: http.MethodPatch, path: "/v1/networkvolumes/{id}", id: "updateNetworkVolumeV1", tag: tag, summary: "Rename or grow a network volume",
 		text: textUpdateVolume, scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()},
 		errors: []int{http.StatusPaymentRequired},
-		in:     UpdateNetworkVolumeRequest{Size: new(200)}, out: exampleVolumeV1(),
+		in:     v2.UpdateNetworkVolumeRequest{Size: new(200)}, out: exampleVolumeV1(),
 	}
 	twin := update
 	twin.method, twin.path, twin.id = http.MethodPost, "/v1/networkvolumes/{id}/update", "updateNetworkVolumeByPostV1"
 	for _, rt := range []route{update, twin} {
-		handle(a, rt, func(ctx context.Context, c *call, in *UpdateNetworkVolumeRequest) (*VolumeV1, error) {
+		handle(a, rt, func(ctx context.Context, c *call, in *v2.UpdateNetworkVolumeRequest) (*v2.VolumeV1, error) {
 			return show(volumeV1)(a.changeVolume(ctx, c, in))
 		})
 	}
@@ -80,10 +64,10 @@ func (a *API) registerVolumesV1() {
 	}, a.deleteVolume)
 }
 
-func volumeV1(v fleet.VolumeView) VolumeV1 {
-	return VolumeV1{ID: string(v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.SizeGB, DataCenterID: string(v.Volume.DataCenter)}
+func volumeV1(v fleet.VolumeView) v2.VolumeV1 {
+	return v2.VolumeV1{ID: string(v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.SizeGB, DataCenterID: string(v.Volume.DataCenter)}
 }
 
-func exampleVolumeV1() VolumeV1 {
-	return VolumeV1{ID: "v8d2k9s4f1g6j3", Name: "datasets", Size: 100, DataCenterID: "EU-RO-1"}
+func exampleVolumeV1() v2.VolumeV1 {
+	return v2.VolumeV1{ID: "v8d2k9s4f1g6j3", Name: "datasets", Size: 100, DataCenterID: "EU-RO-1"}
 }
