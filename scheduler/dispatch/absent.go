@@ -43,11 +43,22 @@ func (s *Server) watchSessions(ctx context.Context) {
 	}
 }
 
-// settleFactor is how much longer than Settle hosts have at most to find a new leader, while others still come.
-const settleFactor = 3
+// How much longer than Settle hosts have at most to find a new leader, while others still come: each takes some of this scheduler's time.
+const (
+	settleFactor  = 3
+	settlePerHost = 5 * time.Millisecond
+)
 
 // settling is when hosts that have not found a new leader count as lost: as long as some come, others may be on their way.
-type settling struct{ by, most time.Time }
+type settling struct {
+	by, most time.Time
+	last     time.Time // when it was looked
+}
+
+// newSettling returns the settling of a number of hosts under a leader that began at a time.
+func newSettling(began time.Time, settle time.Duration, hosts int) settling {
+	return settling{by: began.Add(settle), most: began.Add(settleFactor*settle + time.Duration(hosts)*settlePerHost)}
+}
 
 // came notes that a host came at a time, which gives the others as long as d.
 func (s *settling) came(now time.Time, d time.Duration) {
@@ -59,6 +70,14 @@ func (s *settling) came(now time.Time, d time.Duration) {
 	}
 }
 
+// looked notes that the scheduler looks who is lost. Time in which it stood still itself, as nobody could come to it then, does not count.
+func (s *settling) looked(now time.Time, patience time.Duration) {
+	if gap := now.Sub(s.last); !s.last.IsZero() && gap > patience/2 {
+		s.by, s.most = s.by.Add(gap), s.most.Add(gap)
+	}
+	s.last = now
+}
+
 // watchAbsent marks hosts unreachable that count as ready and have had no session for too long. A mark
 // that could not be made is made later.
 func (s *Server) watchAbsent(ctx context.Context) {
@@ -66,8 +85,8 @@ func (s *Server) watchAbsent(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		select {
-		case now := <-tick.C:
-			if due := s.due(now); len(due) > 0 {
+		case <-tick.C:
+			if due := s.due(time.Now()); len(due) > 0 {
 				s.markAbsent(ctx, due)
 			}
 		case <-ctx.Done():
@@ -80,6 +99,7 @@ func (s *Server) watchAbsent(ctx context.Context) {
 func (s *Server) due(now time.Time) []fleet.HostID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.settled.looked(now, s.Patience)
 	var out []fleet.HostID
 	for id, until := range s.absent {
 		if until.IsZero() {

@@ -78,6 +78,7 @@ func (s *Server) enter(ctx context.Context, x *session) error {
 		old := s.sessions[x.host]
 		if old == nil {
 			s.sessions[x.host] = x
+			s.arrives(x.host)
 			s.mu.Unlock()
 			return nil
 		}
@@ -117,13 +118,18 @@ func (s *Server) leave(x *session) {
 	close(x.done)
 }
 
+// arrives notes that a host is on its way to this leader for the first time. The caller holds mu.
+func (s *Server) arrives(host fleet.HostID) {
+	if until, was := s.absent[host]; was && until.IsZero() {
+		s.settled.came(time.Now(), s.Patience)
+	}
+}
+
 // welcome lets the rest of the server use the session.
 func (s *Server) welcome(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if until, was := s.absent[x.host]; was && until.IsZero() {
-		s.settled.came(time.Now(), s.Patience)
-	}
+	s.arrives(x.host)
 	delete(s.absent, x.host)
 	x.welcomed.Store(true)
 	s.desk.poke()

@@ -183,7 +183,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	s.desk.reset()
 	s.mu.Lock()
 	s.lead, s.absent = ctx, absent
-	s.settled = settling{by: began.Add(s.Settle), most: began.Add(settleFactor * s.Settle)}
+	s.settled = newSettling(began, s.Settle, len(absent))
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })
 	s.pending.Go(func() { s.watchStorage(ctx) })

@@ -245,9 +245,13 @@ func TestHostsSettleWhileOthersCome(t *testing.T) {
 	began := time.Unix(1000, 0)
 	after := began.Add
 	s := New(Config{Settle: 10 * time.Second, Patience: 2 * time.Second})
-	s.settled = settling{by: after(s.Settle), most: after(settleFactor * s.Settle)}
+	s.settled = newSettling(began, s.Settle, 0)
 	s.absent["late"], s.absent["left"] = time.Time{}, after(time.Minute)
-	lost := func(at time.Duration) bool { return len(s.due(after(at))) == 1 }
+	due := func(at time.Duration) []fleet.HostID {
+		s.settled.last = after(at) // it has looked all the time
+		return s.due(after(at))
+	}
+	lost := func(at time.Duration) bool { return len(due(at)) == 1 }
 	if lost(10*time.Second-1) || !lost(10*time.Second) {
 		t.Error("not lost when all had their time")
 	}
@@ -268,7 +272,68 @@ func TestHostsSettleWhileOthersCome(t *testing.T) {
 	if !lost(30*time.Second) || lost(30*time.Second-1) {
 		t.Errorf("lost by %s", s.settled.by.Sub(began))
 	}
-	if got := s.due(after(2 * time.Minute)); len(got) != 2 {
+	if got := due(2 * time.Minute); len(got) != 2 {
 		t.Errorf("%v are lost", got)
+	}
+}
+
+// Ten thousand hosts that come one after the other, as fast as one core serves them, are none of them lost, and who is dead is soon
+// after the last of them.
+func TestTenThousandHostsSettle(t *testing.T) {
+	const hosts, each = 10_000, 4 * time.Millisecond
+	began := time.Unix(1000, 0)
+	s := New(Config{})
+	for i := range hosts {
+		s.absent[fleet.HostID(fmt.Sprint(i))] = time.Time{}
+	}
+	s.absent["dead"] = time.Time{}
+	s.settled = newSettling(began, s.Settle, len(s.absent))
+	now := began.Add(9 * time.Second)
+	for i := range hosts {
+		now = now.Add(each)
+		id := fleet.HostID(fmt.Sprint(i))
+		if lost := s.due(now); len(lost) > 0 {
+			t.Fatalf("after %s %d are lost, %d have come", now.Sub(began), len(lost), i)
+		}
+		s.settled.came(now, s.Patience)
+		s.sessions[id] = &session{}
+		delete(s.absent, id)
+	}
+	s.due(now.Add(s.Patience / 2))
+	if lost := s.due(now.Add(s.Patience)); len(lost) != 1 || lost[0] != "dead" {
+		t.Errorf("lost when all the others had come: %v", lost)
+	}
+}
+
+// A host that has begun its session gives the others time, also before it is welcomed.
+func TestAHostAtTheDoorGivesOthersTime(t *testing.T) {
+	s := New(Config{Patience: time.Hour})
+	s.lead = t.Context()
+	now := time.Now()
+	s.settled = newSettling(now, time.Minute, 1<<20)
+	s.absent["h1"], s.absent["h2"] = time.Time{}, now
+	for host, more := range map[fleet.HostID]bool{"h2": false, "h1": true} {
+		by := s.settled.by
+		if err := s.enter(t.Context(), &session{host: host}); err != nil || s.settled.by.After(by) != more {
+			t.Errorf("%s: %v, %s more", host, err, s.settled.by.Sub(by))
+		}
+	}
+}
+
+// A scheduler that was itself halted for a while takes nobody for lost for that.
+func TestTimeInWhichTheSchedulerStoodStillDoesNotCount(t *testing.T) {
+	began := time.Unix(1000, 0)
+	s := New(Config{Patience: 2 * time.Second})
+	s.settled = newSettling(began, 10*time.Second, 0)
+	now := began.Add(time.Hour) // of the first look nobody knows how long it took
+	for _, step := range []struct{ gap, more time.Duration }{
+		{0, 0}, {200 * time.Millisecond, 0}, {time.Second, 0}, {8 * time.Second, 8 * time.Second}, {time.Second, 0},
+	} {
+		before := s.settled
+		now = now.Add(step.gap)
+		s.due(now)
+		if by, most := s.settled.by.Sub(before.by), s.settled.most.Sub(before.most); by != step.more || most != step.more {
+			t.Errorf("a look after %s gives hosts %s and %s more", step.gap, by, most)
+		}
 	}
 }

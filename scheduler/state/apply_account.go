@@ -240,6 +240,9 @@ func (c SetSSHKeys) apply(t *txn) (any, error) {
 	return nil, nil
 }
 
+// maxExpired bounds how many tokens a new one sweeps out.
+const maxExpired = 16
+
 func (c PutToken) apply(t *txn) (any, error) {
 	token := c.Token
 	err := cmp.Or(checkID("$.id", string(token.ID)), checkID("$.hash", string(token.Hash)), t.checkRole(&token))
@@ -251,10 +254,11 @@ func (c PutToken) apply(t *txn) (any, error) {
 	case get(t, &t.base.tokens, token.ID) != nil:
 		return nil, exists("there is a join token with this id")
 	}
-	sure := t.final(c.At) == nil
-	for _, id := range keysOf(t, &t.base.tokens) {
-		if sure && expired(get(t, &t.base.tokens, id), c.At) {
-			drop(t, &t.base.tokens, id)
+	if t.final(c.At) == nil {
+		for _, old := range t.base.expiring[:min(len(t.base.expiring), maxExpired)] {
+			if expired(old, c.At) {
+				drop(t, &t.base.tokens, old.ID)
+			}
 		}
 	}
 	put(t, &t.base.tokens, token.ID, &token)

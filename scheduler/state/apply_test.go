@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -117,6 +118,34 @@ func TestTokens(t *testing.T) {
 		_, four := v.Token("t4")
 		if three || !four {
 			t.Errorf("t3 %t, t4 %t", three, four)
+		}
+	})
+	w.check()
+}
+
+func TestANewTokenSweepsOutAFewOfThoseThatExpired(t *testing.T) {
+	w := newWorld(t)
+	for i := range maxExpired + 2 {
+		tok := token(fleet.TokenID(fmt.Sprintf("old-%02d", i)))
+		tok.ExpiresAt = at(1000 - i)
+		w.must(PutToken{tok, at(0)})
+	}
+	late := token("late")
+	late.ExpiresAt = at(5000)
+	w.must(PutToken{late, at(1001)})
+	w.view(func(v *View) {
+		for i := range maxExpired + 2 {
+			if _, there := v.Token(fleet.TokenID(fmt.Sprintf("old-%02d", i))); there != (i < 2) {
+				t.Errorf("token %d: %t; the oldest go first", i, there)
+			}
+		}
+	})
+	later := token("later")
+	later.ExpiresAt = at(5000)
+	w.must(PutToken{later, at(1002)})
+	w.view(func(v *View) {
+		if len(v.tb.expiring) != 2 || len(v.tb.tokens.rows) != 2 {
+			t.Errorf("%d tokens are left, %d in order", len(v.tb.tokens.rows), len(v.tb.expiring))
 		}
 	})
 	w.check()

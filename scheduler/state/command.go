@@ -64,7 +64,7 @@ type DeleteKey struct {
 	Key     fleet.KeyID     `cbor:"2,keyasint"`
 }
 
-// PutToken creates a join token and deletes those that expired before At. Errors: exists, invalid.
+// PutToken creates a join token and deletes the 16 oldest of those that expired before At. Errors: exists, invalid.
 type PutToken struct {
 	Token fleet.JoinToken `cbor:"1,keyasint"`
 	At    time.Time       `cbor:"2,keyasint"`

@@ -83,6 +83,7 @@ type tables struct {
 
 	// Derived from the above, by put alone.
 	keyByHash  map[string]*fleet.Key
+	expiring   []*fleet.JoinToken               // by when they expire, then by id
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
 	reserved   map[fleet.HostID][]*fleet.Pod    // places of pods that are being moved there, by id; see reservation
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
@@ -265,6 +266,13 @@ func (tb *tables) put(at slot, row any) error {
 	case tb.keys.bucket:
 		key, _ := row.(*fleet.Key)
 		tb.deriveKey(tb.keys.rows[fleet.KeyID(at.key)], key)
+	case tb.tokens.bucket:
+		if old := tb.tokens.rows[fleet.TokenID(at.key)]; old != nil {
+			tb.expiring = without(tb.expiring, old, byExpiry)
+		}
+		if token, ok := row.(*fleet.JoinToken); ok {
+			tb.expiring = with(tb.expiring, token, byExpiry)
+		}
 	case tb.pods.bucket:
 		pod, _ := row.(*fleet.Pod)
 		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
@@ -433,14 +441,19 @@ func byAge(a, b *fleet.Pod) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// with inserts a pod into a sorted list; without takes it out.
-func with(list []*fleet.Pod, pod *fleet.Pod, order func(a, b *fleet.Pod) int) []*fleet.Pod {
-	i, _ := slices.BinarySearchFunc(list, pod, order)
-	return slices.Insert(list, i, pod)
+// byExpiry orders join tokens by when they expire, then by id.
+func byExpiry(a, b *fleet.JoinToken) int {
+	return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
 }
 
-func without(list []*fleet.Pod, pod *fleet.Pod, order func(a, b *fleet.Pod) int) []*fleet.Pod {
-	i, ok := slices.BinarySearchFunc(list, pod, order)
+// with inserts a row into a sorted list; without takes it out.
+func with[T any](list []*T, row *T, order func(a, b *T) int) []*T {
+	i, _ := slices.BinarySearchFunc(list, row, order)
+	return slices.Insert(list, i, row)
+}
+
+func without[T any](list []*T, row *T, order func(a, b *T) int) []*T {
+	i, ok := slices.BinarySearchFunc(list, row, order)
 	if !ok {
 		return list
 	}

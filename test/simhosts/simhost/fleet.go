@@ -52,8 +52,8 @@ type Fleet struct {
 	census *census
 	gate   chan struct{} // bounds the hosts that join or dial at once
 
-	connected, heartbeats, sessions atomic.Int64
-	roots                           atomic.Pointer[x509.CertPool] // of the cluster, once a host has joined
+	joined, connected, heartbeats, sessions atomic.Int64
+	roots                                   atomic.Pointer[x509.CertPool] // of the cluster, once a host has joined
 }
 
 // Count is how far the hosts are.
@@ -142,7 +142,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for _, h := range f.hosts {
 		if h.ID() != "" {
-			group.Go(func() { h.run(ctx) })
+			// Of its own: when all sessions end at once, thousands wait for the lock of what they have in common.
+			own, end := context.WithCancel(context.WithoutCancel(ctx))
+			defer end()
+			group.Go(func() { h.run(own) })
+			defer context.AfterFunc(ctx, end)()
 		}
 	}
 	group.Wait()
@@ -151,16 +155,10 @@ func (f *Fleet) Run(ctx context.Context) error {
 
 // Count tells how far the hosts are.
 func (f *Fleet) Count() Count {
-	c := Count{
-		Connected: int(f.connected.Load()), Running: f.census.running(),
+	return Count{
+		Joined: int(f.joined.Load()), Connected: int(f.connected.Load()), Running: f.census.running(),
 		Heartbeats: f.heartbeats.Load(), Sessions: f.sessions.Load(),
 	}
-	for _, h := range f.hosts {
-		if h.ID() != "" {
-			c.Joined++
-		}
-	}
-	return c
 }
 
 // ErrNotYet is what Until fails with, beside the cause of its context's end.

@@ -67,6 +67,7 @@ func (h *Host) join(ctx context.Context) error {
 		h.fleet.roots.Store(roots) // of two that are made at once, either will do
 	}
 	cert := tls.Certificate{Certificate: [][]byte{leaf.Raw, ca.Raw}, PrivateKey: key, Leaf: leaf}
+	h.fleet.joined.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.id = fleet.HostID(answer.GetHostId())
