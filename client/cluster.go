@@ -8,62 +8,19 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"gantry/api/admin"
+	"gantry/api/v2"
 )
 
-// Cluster is the control plane as a whole.
-type Cluster struct {
-	ID      string   `json:"id"`
-	Level   uint64   `json:"level"`
-	Lineage uint64   `json:"lineage"`
-	Members []Member `json:"members"`
-	Clock   Clock    `json:"clock"`
-}
-
-// Clock is the time as the leader and the log have it.
-type Clock struct {
-	Time        time.Time  `json:"time"`    // by the leader's clock
-	LogTime     time.Time  `json:"logTime"` // by which everything is charged and recorded
-	Held        string     `json:"held"`    // why nothing final is done; empty: it is
-	HeldSince   *time.Time `json:"heldSince"`
-	LeapSeconds float64    `json:"leapSeconds"` // the most that the two may be apart
-}
-
-// Member is one scheduler.
-type Member struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Address   string     `json:"address"`
-	Voter     bool       `json:"voter"`    // at present
-	NonVoter  bool       `json:"nonVoter"` // until it is promoted
-	Leader    bool       `json:"leader"`
-	Reachable bool       `json:"reachable"`
-	Applied   uint64     `json:"applied"`
-	Lag       uint64     `json:"lag"`
-	SilentMs  int64      `json:"silentMs"`
-	Version   string     `json:"version"`
-	Level     uint64     `json:"level"`
-	Replaces  string     `json:"replaces"`
-	ClockMs   *int64     `json:"clockMs"` // ahead of the leader's; nil: not known
-	Problem   string     `json:"problem"`
-	JoinedAt  time.Time  `json:"joinedAt"`
-	RemovedAt *time.Time `json:"removedAt"`
-}
-
 // Cluster reads the schedulers of the cluster; for operators.
-func (c *Client) Cluster(ctx context.Context) (Answer[Cluster], error) {
-	return call[Cluster](ctx, c, http.MethodGet, "/admin/v1/cluster", nil, nil)
-}
-
-// CreateMemberToken is the body of a scheduler's join token.
-type CreateMemberToken struct {
-	NonVoter   bool   `json:"nonVoter,omitempty"`
-	Replaces   string `json:"replaces,omitempty"`
-	TTLSeconds int64  `json:"ttlSeconds,omitempty"`
+func (c *Client) Cluster(ctx context.Context) (Answer[admin.Cluster], error) {
+	return call[admin.Cluster](ctx, c, http.MethodGet, "/admin/v1/cluster", nil, nil)
 }
 
 // CreateMemberToken makes a token with which one scheduler may join, once; for operators.
-func (c *Client) CreateMemberToken(ctx context.Context, body CreateMemberToken) (Answer[JoinToken], error) {
-	return call[JoinToken](ctx, c, http.MethodPost, "/admin/v1/cluster/tokens", nil, body)
+func (c *Client) CreateMemberToken(ctx context.Context, body admin.CreateMemberTokenRequest) (Answer[admin.JoinToken], error) {
+	return call[admin.JoinToken](ctx, c, http.MethodPost, "/admin/v1/cluster/tokens", nil, body)
 }
 
 func memberPath(id string) string { return "/admin/v1/cluster/members/" + word(id) }
@@ -99,15 +56,10 @@ func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	return err
 }
 
-// Backup tells of a copy of the state that is kept.
-type Backup struct {
-	SavedAt time.Time `json:"savedAt"`
-}
-
 // NoteBackup tells the cluster of when a copy of the state is that is whole where it is kept, and answers of when the
 // newest is; for operators.
-func (c *Client) NoteBackup(ctx context.Context, savedAt time.Time) (Answer[Backup], error) {
-	return call[Backup](ctx, c, http.MethodPost, "/admin/v1/backups", nil, Backup{SavedAt: savedAt})
+func (c *Client) NoteBackup(ctx context.Context, savedAt time.Time) (Answer[admin.Backup], error) {
+	return call[admin.Backup](ctx, c, http.MethodPost, "/admin/v1/backups", nil, admin.Backup{SavedAt: v2.At(savedAt)})
 }
 
 const snapshotType = "application/octet-stream"

@@ -5,18 +5,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
-	"gantry/fleet"
+	"gantry/api/admin"
 )
 
-// HostList is the answer of the list of hosts.
-type HostList struct {
-	Hosts []Host `json:"hosts"`
-}
-
 // Hosts lists the hosts that are not gone; for operators.
-func (c *Client) Hosts(ctx context.Context) (Answer[HostList], error) {
+func (c *Client) Hosts(ctx context.Context) (Answer[admin.HostList], error) {
 	return c.FindHosts(ctx, HostQuery{})
 }
 
@@ -27,7 +21,7 @@ type HostQuery struct {
 }
 
 // FindHosts lists hosts; for operators.
-func (c *Client) FindHosts(ctx context.Context, q HostQuery) (Answer[HostList], error) {
+func (c *Client) FindHosts(ctx context.Context, q HostQuery) (Answer[admin.HostList], error) {
 	query := url.Values{}
 	if len(q.States) > 0 {
 		query["state"] = q.States
@@ -35,80 +29,72 @@ func (c *Client) FindHosts(ctx context.Context, q HostQuery) (Answer[HostList], 
 	if len(q.Labels) > 0 {
 		query["label"] = q.Labels
 	}
-	return list[HostList](ctx, c, "/admin/v1/hosts", query)
+	return list[admin.HostList](ctx, c, "/admin/v1/hosts", query)
 }
 
 // Host reads one host; for operators.
-func (c *Client) Host(ctx context.Context, id string) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id), nil, nil)
+func (c *Client) Host(ctx context.Context, id string) (Answer[admin.Host], error) {
+	return call[admin.Host](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id), nil, nil)
 }
 
 // SetHostCloud puts a host into another tier; its pods stay. For operators.
-func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
+func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[admin.Host], error) {
+	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
 }
 
 // SetHostLabels sets labels of a host, and removes those whose value is nil; others stay. For operators.
-func (c *Client) SetHostLabels(ctx context.Context, id string, changes map[string]*string) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]map[string]*string{"labels": changes})
+func (c *Client) SetHostLabels(ctx context.Context, id string, changes map[string]*string) (Answer[admin.Host], error) {
+	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]map[string]*string{"labels": changes})
 }
 
 // CordonHost gives a host no new pods; for operators.
-func (c *Client) CordonHost(ctx context.Context, id string) (Answer[Host], error) {
+func (c *Client) CordonHost(ctx context.Context, id string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "cordon", nil)
 }
 
 // CordonGPU gives a GPU of a host, by UUID or by its place in the host's record, no new pods; for operators.
-func (c *Client) CordonGPU(ctx context.Context, id, gpu, reason string) (Answer[Host], error) {
+func (c *Client) CordonGPU(ctx context.Context, id, gpu, reason string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/cordon", map[string]string{"reason": reason})
 }
 
 // UncordonGPU gives a cordoned GPU pods again; for operators.
-func (c *Client) UncordonGPU(ctx context.Context, id, gpu string) (Answer[Host], error) {
+func (c *Client) UncordonGPU(ctx context.Context, id, gpu string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/uncordon", nil)
 }
 
 // ClearGPU forgets that a GPU, which may be gone, was cordoned; for operators.
-func (c *Client) ClearGPU(ctx context.Context, id, gpu string) (Answer[Host], error) {
+func (c *Client) ClearGPU(ctx context.Context, id, gpu string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/clear", nil)
 }
 
 // UncordonHost gives a host new pods again; for operators.
-func (c *Client) UncordonHost(ctx context.Context, id string) (Answer[Host], error) {
+func (c *Client) UncordonHost(ctx context.Context, id string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "uncordon", nil)
 }
 
-// Drain says how a host is emptied.
-type Drain struct {
-	KeepRunning bool       `json:"keepRunning,omitempty"` // move no pods
-	Reason      string     `json:"reason,omitempty"`      // for the owners of its pods
-	Deadline    *time.Time `json:"deadline,omitempty"`    // from when on what still runs is stopped; nil: never
-	Force       bool       `json:"force,omitempty"`       // stop at once what is not moved
-}
-
 // DrainHost begins to empty a host, or changes how that is done; for operators.
-func (c *Client) DrainHost(ctx context.Context, id string, drain Drain) (Answer[Host], error) {
+func (c *Client) DrainHost(ctx context.Context, id string, drain admin.DrainHostRequest) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "drain", drain)
 }
 
 // PlanDrain tells what a drain would do with the pods of a host; for operators.
-func (c *Client) PlanDrain(ctx context.Context, id string, keepRunning bool) (Answer[HostPodList], error) {
+func (c *Client) PlanDrain(ctx context.Context, id string, keepRunning bool) (Answer[admin.HostPodList], error) {
 	query := url.Values{"keepRunning": {strconv.FormatBool(keepRunning)}}
-	return call[HostPodList](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id)+"/drain", query, nil)
+	return call[admin.HostPodList](ctx, c, http.MethodGet, "/admin/v1/hosts/"+word(id)+"/drain", query, nil)
 }
 
 // FenceHost vouches that nothing runs on a host any more; for operators.
-func (c *Client) FenceHost(ctx context.Context, id string) (Answer[Host], error) {
+func (c *Client) FenceHost(ctx context.Context, id string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "fence", nil)
 }
 
 // AckHostAlarm ends the alarm of a host; for operators.
-func (c *Client) AckHostAlarm(ctx context.Context, id string) (Answer[Host], error) {
+func (c *Client) AckHostAlarm(ctx context.Context, id string) (Answer[admin.Host], error) {
 	return c.onHost(ctx, id, "ack-alarm", nil)
 }
 
-func (c *Client) onHost(ctx context.Context, id, what string, body any) (Answer[Host], error) {
-	return call[Host](ctx, c, http.MethodPost, "/admin/v1/hosts/"+word(id)+"/"+what, nil, body)
+func (c *Client) onHost(ctx context.Context, id, what string, body any) (Answer[admin.Host], error) {
+	return call[admin.Host](ctx, c, http.MethodPost, "/admin/v1/hosts/"+word(id)+"/"+what, nil, body)
 }
 
 // RemoveHost takes a host out for ever; for operators.
@@ -116,42 +102,12 @@ func (c *Client) RemoveHost(ctx context.Context, id string) error {
 	return c.remove(ctx, "/admin/v1/hosts/"+word(id))
 }
 
-// HostPod is a pod that holds something of a host.
-type HostPod struct {
-	ID        string          `json:"id"`
-	AccountID string          `json:"accountId"`
-	Status    fleet.PodStatus `json:"status"`
-	GPUs      int             `json:"gpus"`
-	Moving    bool            `json:"moving"`
-	Waits     string          `json:"waits"` // why a drain waits for it; empty: it does not
-	To        string          `json:"to"`    // where a drain moves it; empty: nowhere
-	Stops     bool            `json:"stops"` // a drain that is forced stops it
-}
-
-// HostPodList is the answer of the list of a host's pods.
-type HostPodList struct {
-	Pods []HostPod `json:"pods"`
-}
-
 // HostPods lists what pods hold something of a host or keep data there; for operators.
-func (c *Client) HostPods(ctx context.Context, id string) (Answer[HostPodList], error) {
-	return list[HostPodList](ctx, c, "/admin/v1/hosts/"+word(id)+"/pods", nil)
-}
-
-// CreateJoinToken is the body of a join token's creation.
-type CreateJoinToken struct {
-	DataCenterID string `json:"dataCenterId"`
-	Cloud        string `json:"cloud,omitempty"`
-	TTLSeconds   int64  `json:"ttlSeconds,omitempty"`
-}
-
-// JoinToken lets one host join, once.
-type JoinToken struct {
-	Token     fleet.Secret `json:"token"`
-	ExpiresAt time.Time    `json:"expiresAt"`
+func (c *Client) HostPods(ctx context.Context, id string) (Answer[admin.HostPodList], error) {
+	return list[admin.HostPodList](ctx, c, "/admin/v1/hosts/"+word(id)+"/pods", nil)
 }
 
 // CreateJoinToken makes a join token; for operators.
-func (c *Client) CreateJoinToken(ctx context.Context, body CreateJoinToken) (Answer[JoinToken], error) {
-	return call[JoinToken](ctx, c, http.MethodPost, "/admin/v1/hosts/tokens", nil, body)
+func (c *Client) CreateJoinToken(ctx context.Context, body admin.CreateTokenRequest) (Answer[admin.JoinToken], error) {
+	return call[admin.JoinToken](ctx, c, http.MethodPost, "/admin/v1/hosts/tokens", nil, body)
 }

@@ -3,6 +3,9 @@ package client
 import (
 	"context"
 	"net/http"
+
+	"gantry/api/admin"
+	"gantry/api/v2"
 )
 
 // AccountList is the answer of the list of accounts.
@@ -27,10 +30,10 @@ func (c *Client) CreateAccount(ctx context.Context, name string) (Answer[Account
 
 // UpdateAccount is the body of an account's change; nil leaves a field as it is.
 type UpdateAccount struct {
-	Name    *string  `json:"name,omitempty"`
-	Prepaid *bool    `json:"prepaid,omitempty"`
-	Quotas  **Quotas `json:"quotas,omitempty"` // of nil: the daemon's again
-	Egress  *string  `json:"egress,omitempty"` // open or none
+	Name    *string               `json:"name,omitempty"`
+	Prepaid *bool                 `json:"prepaid,omitempty"`
+	Quotas  **admin.AccountQuotas `json:"quotas,omitempty"` // of nil: the daemon's again
+	Egress  *string               `json:"egress,omitempty"` // open or none
 
 	Limits map[string]*int64 `json:"limits,omitempty"` // by name; nil: that of all accounts again
 }
@@ -65,20 +68,15 @@ func (c *Client) ResumeAccount(ctx context.Context, id string) (Answer[Account],
 }
 
 // CreateAccountKey makes a key of another account, for example its first; for operators.
-func (c *Client) CreateAccountKey(ctx context.Context, account string, body CreateKey) (Answer[NewKey], error) {
-	return call[NewKey](ctx, c, http.MethodPost, "/admin/v1/accounts/"+word(account)+"/keys", nil, body)
-}
-
-// Balance is what is left of an account's credit, in USD.
-type Balance struct {
-	Balance float64 `json:"balance"`
+func (c *Client) CreateAccountKey(ctx context.Context, account string, body CreateKey) (Answer[v2.NewKey], error) {
+	return call[v2.NewKey](ctx, c, http.MethodPost, "/admin/v1/accounts/"+word(account)+"/keys", nil, body)
 }
 
 // AddCredit adds amount USD to an account's balance, or takes off what is negative; for operators. Under one key that
 // happens once; an empty key is replaced by a new one.
-func (c *Client) AddCredit(ctx context.Context, account string, amount float64, key string) (Answer[Balance], error) {
+func (c *Client) AddCredit(ctx context.Context, account string, amount float64, key string) (Answer[admin.Balance], error) {
 	body := map[string]float64{"amount": amount}
-	return create[Balance](ctx, c, "/admin/v1/accounts/"+word(account)+"/credits", key, body)
+	return create[admin.Balance](ctx, c, "/admin/v1/accounts/"+word(account)+"/credits", key, body)
 }
 
 // Healthy reports whether the API's own health check answers 200.

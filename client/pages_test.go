@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"testing"
+
+	"gantry/api/v2"
 )
 
 // A list that is too long for one answer is read in pages, and shown as one list.
@@ -26,10 +28,10 @@ func TestALongListIsReadInPages(t *testing.T) {
 			_, _ = fmt.Fprint(w, `{"status":400,"code":"too_many"}`)
 			return
 		}
-		page := PodList{Pods: []Pod{}}
+		page := v2.PodList{Pods: []v2.Pod{}}
 		to := min(pods, from+most)
 		for i := from; i < to; i++ {
-			page.Pods = append(page.Pods, Pod{ID: fmt.Sprint("p", i)})
+			page.Pods = append(page.Pods, v2.Pod{ID: fmt.Sprint("p", i)})
 		}
 		out := map[string]any{"pods": page.Pods}
 		if to < pods {

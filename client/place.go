@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -116,29 +118,18 @@ func (c *Client) DeleteCPUFlavor(ctx context.Context, id string) error {
 	return c.remove(ctx, "/admin/v1/cpu-flavors/"+word(id))
 }
 
-// StoragePrices are in USD per GB and month.
-type StoragePrices struct {
-	ContainerDisk     float64 `json:"containerDisk"`
-	PersistentRunning float64 `json:"persistentRunning"`
-	PersistentStopped float64 `json:"persistentStopped"`
-	VolumeFirst       float64 `json:"volumeFirst"` // the first 1000 GB of a network volume
-	VolumeBeyond      float64 `json:"volumeBeyond"`
-	FastFirst         float64 `json:"fastFirst"` // the same of the high-performance tier
-	FastBeyond        float64 `json:"fastBeyond"`
-}
-
 // StoragePrices reads the prices of storage; for operators.
-func (c *Client) StoragePrices(ctx context.Context) (Answer[StoragePrices], error) {
-	return call[StoragePrices](ctx, c, http.MethodGet, "/admin/v1/storage-prices", nil, nil)
+func (c *Client) StoragePrices(ctx context.Context) (Answer[admin.StoragePrices], error) {
+	return call[admin.StoragePrices](ctx, c, http.MethodGet, "/admin/v1/storage-prices", nil, nil)
 }
 
 // PutStoragePrices replaces the prices of storage; for operators.
-func (c *Client) PutStoragePrices(ctx context.Context, body StoragePrices) (Answer[StoragePrices], error) {
-	return call[StoragePrices](ctx, c, http.MethodPut, "/admin/v1/storage-prices", nil, body)
+func (c *Client) PutStoragePrices(ctx context.Context, body admin.StoragePrices) (Answer[admin.StoragePrices], error) {
+	return call[admin.StoragePrices](ctx, c, http.MethodPut, "/admin/v1/storage-prices", nil, body)
 }
 
 // SetTemplateSource puts a public template into a slice of the catalog; for operators.
-func (c *Client) SetTemplateSource(ctx context.Context, id string, source fleet.TemplateSource) (Answer[Template], error) {
+func (c *Client) SetTemplateSource(ctx context.Context, id string, source fleet.TemplateSource) (Answer[v2.Template], error) {
 	body := map[string]string{"source": string(source)}
-	return call[Template](ctx, c, http.MethodPut, "/admin/v1/templates/"+word(id)+"/source", nil, body)
+	return call[v2.Template](ctx, c, http.MethodPut, "/admin/v1/templates/"+word(id)+"/source", nil, body)
 }

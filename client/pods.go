@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -22,7 +23,7 @@ type CreatePod struct {
 	Ports            []string          `json:"ports,omitzero"` // empty and not nil: none, also against a template
 	Env              map[string]string `json:"env,omitempty"`
 	Registry         **string          `json:"registry,omitempty"` // of nil: none, also against a template
-	Mounts           *Mounts           `json:"mounts,omitempty"`
+	Mounts           *v2.Mounts        `json:"mounts,omitempty"`
 	Cloud            string            `json:"cloud,omitempty"`
 	DataCenterIDs    []string          `json:"dataCenterIds,omitempty"`
 	GlobalNetworking bool              `json:"globalNetworking,omitempty"`
@@ -56,7 +57,7 @@ type UpdatePod struct {
 	Ports            *[]string          `json:"ports,omitempty"`
 	Env              *map[string]string `json:"env,omitempty"`
 	Registry         **string           `json:"registry,omitempty"` // of nil: none any more
-	Mounts           *Mounts            `json:"mounts,omitempty"`
+	Mounts           *v2.Mounts         `json:"mounts,omitempty"`
 	Locked           *bool              `json:"locked,omitempty"`
 	GlobalNetworking *bool              `json:"globalNetworking,omitempty"`
 	Movable          *bool              `json:"movable,omitempty"`
@@ -114,39 +115,39 @@ func joined(q url.Values, name string, values []string) {
 }
 
 // Pods lists the caller's pods.
-func (c *Client) Pods(ctx context.Context) (Answer[PodList], error) {
+func (c *Client) Pods(ctx context.Context) (Answer[v2.PodList], error) {
 	return c.PodsWhere(ctx, PodFilter{})
 }
 
 // PodsWhere lists those of the caller's pods that the filter takes.
-func (c *Client) PodsWhere(ctx context.Context, f PodFilter) (Answer[PodList], error) {
-	return list[PodList](ctx, c, "/v2/pods", f.query())
+func (c *Client) PodsWhere(ctx context.Context, f PodFilter) (Answer[v2.PodList], error) {
+	return list[v2.PodList](ctx, c, "/v2/pods", f.query())
 }
 
 // Pod reads one pod.
-func (c *Client) Pod(ctx context.Context, id string) (Answer[Pod], error) {
-	return call[Pod](ctx, c, http.MethodGet, "/v2/pods/"+word(id), nil, nil)
+func (c *Client) Pod(ctx context.Context, id string) (Answer[v2.Pod], error) {
+	return call[v2.Pod](ctx, c, http.MethodGet, "/v2/pods/"+word(id), nil, nil)
 }
 
 // CreatePod creates a pod: once it answers, host and devices are reserved.
-func (c *Client) CreatePod(ctx context.Context, body CreatePod) (Answer[Pod], error) {
-	return create[Pod](ctx, c, "/v2/pods", body.IdempotencyKey, body)
+func (c *Client) CreatePod(ctx context.Context, body CreatePod) (Answer[v2.Pod], error) {
+	return create[v2.Pod](ctx, c, "/v2/pods", body.IdempotencyKey, body)
 }
 
 // PlanPod answers as CreatePod would at this moment, and creates nothing.
-func (c *Client) PlanPod(ctx context.Context, body CreatePod) (Answer[Pod], error) {
-	return call[Pod](ctx, c, http.MethodPost, "/v2/pods", url.Values{"dryRun": {"true"}}, body)
+func (c *Client) PlanPod(ctx context.Context, body CreatePod) (Answer[v2.Pod], error) {
+	return call[v2.Pod](ctx, c, http.MethodPost, "/v2/pods", url.Values{"dryRun": {"true"}}, body)
 }
 
 // UpdatePod changes a pod; what its container was made from is taken up by a restart, which the API does at once.
-func (c *Client) UpdatePod(ctx context.Context, id string, body UpdatePod) (Answer[Pod], error) {
-	return call[Pod](ctx, c, http.MethodPatch, "/v2/pods/"+word(id), nil, body)
+func (c *Client) UpdatePod(ctx context.Context, id string, body UpdatePod) (Answer[v2.Pod], error) {
+	return call[v2.Pod](ctx, c, http.MethodPatch, "/v2/pods/"+word(id), nil, body)
 }
 
 // ActPod starts, stops or restarts a pod, or terminates it, which answers no record.
-func (c *Client) ActPod(ctx context.Context, id string, action fleet.Trigger) (Answer[Pod], error) {
+func (c *Client) ActPod(ctx context.Context, id string, action fleet.Trigger) (Answer[v2.Pod], error) {
 	body := map[string]string{"action": string(action)}
-	return call[Pod](ctx, c, http.MethodPost, "/v2/pods/"+word(id)+"/action", nil, body)
+	return call[v2.Pod](ctx, c, http.MethodPost, "/v2/pods/"+word(id)+"/action", nil, body)
 }
 
 // DeletePod terminates a pod for good.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -179,9 +181,9 @@ func TestBodies(t *testing.T) {
 		{"pod with a credential", CreatePod{Name: "a", Args: "x", Registry: &set}, `{"name":"a","args":"x","registry":"r3g8k2m7q1w4z9"}`},
 		{"pod change", UpdatePod{Env: &map[string]string{}, Ports: &[]string{}, Registry: &none, Locked: new(bool)}, `{"ports":[],"env":{},"registry":null,"locked":false}`},
 		{"nothing to change", UpdatePod{}, `{}`},
-		{"account", UpdateAccount{Quotas: new(*Quotas)}, `{"quotas":null}`},
-		{"key for all endpoints", CreateKey{Name: "k", Invoke: &Invoke{All: true}}, `{"name":"k","invoke":"all"}`},
-		{"key for none", CreateKey{Name: "k", Invoke: &Invoke{}}, `{"name":"k","invoke":[]}`},
+		{"account", UpdateAccount{Quotas: new(*admin.AccountQuotas)}, `{"quotas":null}`},
+		{"key for all endpoints", CreateKey{Name: "k", Invoke: &v2.Invoke{All: true}}, `{"name":"k","invoke":"all"}`},
+		{"key for none", CreateKey{Name: "k", Invoke: &v2.Invoke{}}, `{"name":"k","invoke":[]}`},
 	}
 	for _, tt := range tests {
 		got, err := json.Marshal(tt.body)
@@ -192,7 +194,7 @@ func TestBodies(t *testing.T) {
 }
 
 func TestRecords(t *testing.T) {
-	var key Key
+	var key v2.Key
 	for text, want := range map[string]string{`"all"`: `"all"`, `["a","b"]`: `["a","b"]`, `[]`: `[]`, `null`: `[]`} {
 		if err := json.Unmarshal([]byte(`{"invoke":`+text+`}`), &key); err != nil {
 			t.Fatal(err)

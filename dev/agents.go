@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/netctl/kernel"
@@ -92,7 +93,7 @@ func (d *dev) joinAgent(ctx context.Context, operator *client.Client, p part) er
 	if err := os.RemoveAll(pki); err != nil {
 		return err
 	}
-	token, err := operator.CreateJoinToken(ctx, client.CreateJoinToken{DataCenterID: d.state.DataCenter, TTLSeconds: 600})
+	token, err := operator.CreateJoinToken(ctx, admin.CreateTokenRequest{DataCenterID: d.state.DataCenter, TTLSeconds: 600})
 	if err != nil {
 		return fmt.Errorf("make a join token: %w", err)
 	}
@@ -103,7 +104,7 @@ func (d *dev) joinAgent(ctx context.Context, operator *client.Client, p part) er
 	if p.number > 1 {
 		name += "-" + strconv.Itoa(p.number)
 	}
-	err = d.join(ctx, p, token.Value.Token, d.cfg.Binaries.Agent, "join",
+	err = d.join(ctx, p, token.Value.Token.Secret(), d.cfg.Binaries.Agent, "join",
 		"--data-dir", d.folder.path(p.name()), "--scheduler", d.link(1), "--name", name)
 	if err != nil {
 		return fmt.Errorf("join the host: %w", err)
@@ -150,7 +151,7 @@ func (d *dev) hostsReady(ctx context.Context, operator *client.Client) error {
 	if err != nil {
 		return err
 	}
-	var ready []client.Host
+	var ready []admin.Host
 	for _, h := range hosts.Value.Hosts {
 		if h.State != "joining" && h.State != "unreachable" {
 			ready = append(ready, h)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/netctl/kernel"
 )
@@ -45,7 +46,7 @@ type dev struct {
 	agents     []*child
 
 	slot  net.Listener // holds the pods' ports against other devs; nil: none
-	hosts []client.Host
+	hosts []admin.Host
 	began time.Time
 
 	leader atomic.Int32 // number of the scheduler that leads; 0: none is known

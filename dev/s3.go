@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -19,7 +20,7 @@ func (d *dev) serveS3(ctx context.Context, operator *client.Client) error {
 	if err != nil {
 		return fmt.Errorf("list the hosts: %w", err)
 	}
-	at := slices.IndexFunc(hosts.Value.Hosts, func(h client.Host) bool { return h.ID == first })
+	at := slices.IndexFunc(hosts.Value.Hosts, func(h admin.Host) bool { return h.ID == first })
 	if at < 0 {
 		return fmt.Errorf("the host %s is not there", first)
 	}

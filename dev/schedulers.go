@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -121,11 +122,11 @@ func (d *dev) awaitSchedulers(ctx context.Context, operator *client.Client) erro
 
 // joinScheduler makes a member of the cluster, once.
 func (d *dev) joinScheduler(ctx context.Context, operator *client.Client, p part) error {
-	token, err := operator.CreateMemberToken(ctx, client.CreateMemberToken{TTLSeconds: 600})
+	token, err := operator.CreateMemberToken(ctx, admin.CreateMemberTokenRequest{TTLSeconds: 600})
 	if err != nil {
 		return fmt.Errorf("make a join token: %w", err)
 	}
-	err = d.join(ctx, p, token.Value.Token, d.cfg.Binaries.Scheduler, "join", "--data-dir", d.folder.path(p.name()),
+	err = d.join(ctx, p, token.Value.Token.Secret(), d.cfg.Binaries.Scheduler, "join", "--data-dir", d.folder.path(p.name()),
 		"--scheduler", d.link(1), "--address", d.link(p.number), "--name", p.name())
 	if err != nil {
 		return fmt.Errorf("join scheduler %d: %w", p.number, err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -26,7 +27,7 @@ func (d *dev) provideVolumes(ctx context.Context, operator *client.Client) {
 
 func (d *dev) provide(ctx context.Context, operator *client.Client) error {
 	first := d.identityOf(part{roleAgent, 1})
-	at := slices.IndexFunc(d.hosts, func(h client.Host) bool { return h.ID == first })
+	at := slices.IndexFunc(d.hosts, func(h admin.Host) bool { return h.ID == first })
 	if at < 0 {
 		return fmt.Errorf("the host %s is not there", first)
 	}
@@ -39,7 +40,7 @@ func (d *dev) provide(ctx context.Context, operator *client.Client) error {
 	if err != nil {
 		return fmt.Errorf("list the backends of network volumes: %w", err)
 	}
-	if slices.ContainsFunc(all.Value.Backends, func(b client.Backend) bool { return b.ID == backendID }) {
+	if slices.ContainsFunc(all.Value.Backends, func(b admin.Backend) bool { return b.ID == backendID }) {
 		return nil
 	}
 	folder := d.folder.path(backendFolder)
@@ -48,7 +49,7 @@ func (d *dev) provide(ctx context.Context, operator *client.Client) error {
 	}
 	_, err = operator.CreateBackend(ctx, client.BackendBody{
 		ID: backendID, DataCenterID: d.state.DataCenter, Type: string(fleet.VolumeStandard), Kind: string(fleet.BackendLocal),
-		Local: &client.LocalBackend{Path: folder}, StorageHost: &first, StoragePath: &folder,
+		Local: &admin.LocalBackend{Path: folder}, StorageHost: &first, StoragePath: &folder,
 	})
 	if err != nil {
 		return fmt.Errorf("make a backend of network volumes: %w", err)

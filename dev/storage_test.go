@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -39,7 +40,7 @@ func TestTheFirstAgentHasNetworkVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer operator.Close()
-	d := &dev{folder: &folder{dir: t.TempDir()}, state: state{DataCenter: "dev-1"}, hosts: []client.Host{{ID: "another"}, {ID: "agent"}}}
+	d := &dev{folder: &folder{dir: t.TempDir()}, state: state{DataCenter: "dev-1"}, hosts: []admin.Host{{ID: "another"}, {ID: "agent"}}}
 	if err := d.provide(t.Context(), operator); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestTheFirstAgentHasNetworkVolumes(t *testing.T) {
 	}
 	at, first := d.folder.path("volumes"), "agent"
 	want := client.BackendBody{
-		ID: "dev", DataCenterID: "dev-1", Type: "STANDARD", Kind: "local", Local: &client.LocalBackend{Path: at}, StorageHost: &first, StoragePath: &at,
+		ID: "dev", DataCenterID: "dev-1", Type: "STANDARD", Kind: "local", Local: &admin.LocalBackend{Path: at}, StorageHost: &first, StoragePath: &at,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("backend (-want +got):\n%s", diff)

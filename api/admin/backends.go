@@ -13,14 +13,14 @@ type Backend struct {
 	NFS          *NFSBackend   `json:"nfs" doc:"With kind nfs, else null."`
 	Ceph         *CephBackend  `json:"cephfs" doc:"With kind cephfs, else null. Keys are not shown."`
 	Local        *LocalBackend `json:"local" doc:"With kind local, else null."`
-	StorageHost  *string       `json:"storageHost" doc:"The one host that makes and deletes its volumes; null: any host of the data center with the role storage."`
-	StoragePath  *string       `json:"storagePath" doc:"The backend's root as a directory of storageHost, which limits the size of the volumes in it; null: storageHost mounts the backend as all do."`
+	StorageHost  v2.Text       `json:"storageHost" doc:"The one host that makes and deletes its volumes; null: any host of the data center with the role storage."`
+	StoragePath  v2.Text       `json:"storagePath" doc:"The backend's root as a directory of storageHost, which limits the size of the volumes in it; null: storageHost mounts the backend as all do."`
 	Quota        string        `json:"quota" doc:"enforced: nothing can be written above a volume's size; measured: what volumes hold is measured every minute or so, and one that holds 105 % of its size becomes read-only." enum:"enforced,measured"`
 	Closed       bool          `json:"closed" doc:"Whether it gets no new volumes."`
 	Volumes      int           `json:"volumes" doc:"Volumes on it, with those that are being deleted."`
 	SizeGB       int64         `json:"sizeGb" doc:"Sum of their sizes in GB."`
-	Host         *string       `json:"host" doc:"Host that looks after its volumes now; null: none is connected."`
-	Problem      *string       `json:"problem" doc:"What is wrong, or null."`
+	Host         v2.Text       `json:"host" doc:"Host that looks after its volumes now; null: none is connected."`
+	Problem      v2.Text       `json:"problem" doc:"What is wrong, or null."`
 	CreatedAt    v2.Time       `json:"createdAt" doc:"When it was made."`
 }
 
@@ -58,8 +58,8 @@ type BackendSettings struct {
 	Local       *LocalBackend `json:"local,omitempty" doc:"With kind local. Its path cannot change while volumes are on it."`
 	StorageHost *string       `json:"storageHost,omitempty" doc:"The one host that makes and deletes its volumes, which must have the role storage; \"\": any host of the data center that has it. Kind local needs one." maxLength:"14" example:"h7d2k9s4f1g6j3"`
 	StoragePath *string       `json:"storagePath,omitempty" doc:"The backend's root as a directory of storageHost; \"\": none." maxLength:"1024" example:"/srv/volumes"`
-	Key         string        `json:"key,omitempty" doc:"With kind cephfs: key of user. It is stored encrypted and never shown." maxLength:"256" example:"placeholder"`
-	AdminKey    string        `json:"adminKey,omitempty" doc:"With kind cephfs: key of adminUser. It is stored encrypted, sent to hosts with the role storage alone, and never shown." maxLength:"256" example:"placeholder"`
+	Key         v2.Hidden     `json:"key,omitempty" doc:"With kind cephfs: key of user. It is stored encrypted and never shown." maxLength:"256" example:"placeholder"`
+	AdminKey    v2.Hidden     `json:"adminKey,omitempty" doc:"With kind cephfs: key of adminUser. It is stored encrypted, sent to hosts with the role storage alone, and never shown." maxLength:"256" example:"placeholder"`
 	Closed      *bool         `json:"closed,omitempty" doc:"Whether it gets no new volumes." example:"true"`
 }
 

@@ -7,7 +7,7 @@ import (
 // CAStatus is the cluster's CA and the certificates of hosts and schedulers.
 type CAStatus struct {
 	CAs     []CA     `json:"cas" doc:"The CAs that are trusted; the first signs."`
-	Step    *string  `json:"step" doc:"How far the replacement of the CA has come: spreads (the next CA is made known to everybody) or renews (it signs, and every certificate is renewed); null while there is none."`
+	Step    v2.Text  `json:"step" doc:"How far the replacement of the CA has come: spreads (the next CA is made known to everybody) or renews (it signs, and every certificate is renewed); null while there is none."`
 	BegunAt *v2.Time `json:"begunAt" doc:"When the replacement began, or null."`
 	SignsAt *v2.Time `json:"signsAt" doc:"Since when the new CA signs, or null."`
 	EndsBy  *v2.Time `json:"endsBy" doc:"When the step ends at the latest, since no certificate of the old CA is valid any more; null: it has no such end."`
@@ -29,9 +29,9 @@ type CANode struct {
 	Kind   string   `json:"kind" doc:"What it is." enum:"host,scheduler"`
 	ID     string   `json:"id" doc:"Host or member identifier." example:"h7d2k9s4f1g6j3"`
 	Name   string   `json:"name" doc:"Name." example:"gpu-01"`
-	CA     *string  `json:"ca" doc:"Digest of the CA of its certificate, or null when that is not known."`
+	CA     v2.Text  `json:"ca" doc:"Digest of the CA of its certificate, or null when that is not known."`
 	EndsAt *v2.Time `json:"endsAt" doc:"When its certificate ends, or null when that is not known."`
-	Waits  *string  `json:"waits" doc:"What the step waits for of it, in a sentence, or null."`
+	Waits  v2.Text  `json:"waits" doc:"What the step waits for of it, in a sentence, or null."`
 }
 
 // FinishCARequest is the body that ends a step.

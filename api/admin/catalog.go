@@ -8,7 +8,7 @@ import (
 type GPUTypeEntry struct {
 	ID string `json:"id" doc:"NVIDIA's device name." example:"NVIDIA H100 80GB HBM3"`
 	PutGPUTypeRequest
-	Pool        *string `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
+	Pool        v2.Text `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
 	Contributed bool    `json:"contributed" doc:"True for a type that a host brought along and no operator has put yet."`
 }
 
@@ -72,7 +72,7 @@ type CPUFlavorEntryList struct {
 type DataCenterEntry struct {
 	ID string `json:"id" doc:"Data center." example:"EU-RO-1"`
 	PutDataCenterRequest
-	Country       *string  `json:"country" doc:"ISO 3166-1 alpha-2, or null." example:"RO"`
+	Country       v2.Text  `json:"country" doc:"ISO 3166-1 alpha-2, or null." example:"RO"`
 	GlobalNetwork bool     `json:"globalNetwork" doc:"Whether pods here can join the account's private network."`
 	Underlay      string   `json:"underlay" doc:"How its hosts reach each other for private networks." enum:"encrypted,private"`
 	Compliance    []string `json:"compliance" doc:"Certificates."`

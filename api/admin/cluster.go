@@ -17,7 +17,7 @@ type Cluster struct {
 type Clock struct {
 	Time        v2.Time  `json:"time" doc:"The time by the leader's clock."`
 	LogTime     v2.Time  `json:"logTime" doc:"The time by which everything is charged and recorded."`
-	Held        *string  `json:"held" doc:"Why no charge is settled, no pod ended for want of credit and nothing purged, or null."`
+	Held        v2.Text  `json:"held" doc:"Why no charge is settled, no pod ended for want of credit and nothing purged, or null."`
 	HeldSince   *v2.Time `json:"heldSince" doc:"Since when by the log's time, or null."`
 	LeapSeconds float64  `json:"leapSeconds" doc:"The most that the two may be apart."`
 }
@@ -39,11 +39,11 @@ type Member struct {
 	Applied   uint64   `json:"applied" doc:"Entry of the log up to which its copy of the state is."`
 	Lag       uint64   `json:"lag" doc:"Entries that it is behind the leader."`
 	SilentMs  int64    `json:"silentMs" doc:"Milliseconds since it answered last; 0 for the leader."`
-	Version   *string  `json:"version" doc:"Version of its program, or null."`
+	Version   v2.Text  `json:"version" doc:"Version of its program, or null."`
 	Level     uint64   `json:"level" doc:"Newest feature level that it understands."`
-	Replaces  *string  `json:"replaces" doc:"Member that is removed once this one votes, or null."`
+	Replaces  v2.Text  `json:"replaces" doc:"Member that is removed once this one votes, or null."`
 	ClockMs   *int64   `json:"clockMs" doc:"Milliseconds that its clock is ahead of the leader's, or null where that is not known."`
-	Problem   *string  `json:"problem" doc:"What is wrong with it, in a sentence, or null."`
+	Problem   v2.Text  `json:"problem" doc:"What is wrong with it, in a sentence, or null."`
 	JoinedAt  v2.Time  `json:"joinedAt" doc:"When it joined."`
 	RemovedAt *v2.Time `json:"removedAt" doc:"When it was removed, or null."`
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"gantry/api/v2"
+	"gantry/fleet"
 )
 
 // CordonGPURequest is the body that takes a GPU out of service.
@@ -12,8 +13,8 @@ type CordonGPURequest struct {
 // GoneGPU is a cordoned GPU that the host does not have any more.
 type GoneGPU struct {
 	UUID       string  `json:"uuid" doc:"Device UUID."`
-	Type       *string `json:"type" doc:"NVIDIA's device name, or null."`
-	PCI        *string `json:"pci" doc:"Bus address that it had, or null." example:"0000:3b:00.0"`
+	Type       v2.Text `json:"type" doc:"NVIDIA's device name, or null."`
+	PCI        v2.Text `json:"pci" doc:"Bus address that it had, or null." example:"0000:3b:00.0"`
 	Reason     string  `json:"reason" doc:"Why it was cordoned."`
 	CordonedAt v2.Time `json:"cordonedAt" doc:"When it was cordoned."`
 }
@@ -28,14 +29,14 @@ type DrainHostRequest struct {
 
 // HostPod is a pod that holds something of a host, as operators see it.
 type HostPod struct {
-	ID        string  `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
-	AccountID string  `json:"accountId" doc:"Whose pod it is." example:"a5f8k2m7q1w4z9"`
-	Status    string  `json:"status" doc:"Status of the pod." example:"RUNNING"`
-	GPUs      int     `json:"gpus" doc:"GPUs of the host that it holds."`
-	Moving    bool    `json:"moving" doc:"A drain stops it here and starts it on another host."`
-	Waits     *string `json:"waits" doc:"Why a drain waits for it, or null."`
-	To        *string `json:"to" doc:"Host that a drain moves it to, or null."`
-	Stops     bool    `json:"stops" doc:"A drain that is forced, or comes to its deadline, stops it."`
+	ID        string          `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
+	AccountID string          `json:"accountId" doc:"Whose pod it is." example:"a5f8k2m7q1w4z9"`
+	Status    fleet.PodStatus `json:"status" doc:"Status of the pod." example:"RUNNING"`
+	GPUs      int             `json:"gpus" doc:"GPUs of the host that it holds."`
+	Moving    bool            `json:"moving" doc:"A drain stops it here and starts it on another host."`
+	Waits     v2.Text         `json:"waits" doc:"Why a drain waits for it, or null."`
+	To        v2.Text         `json:"to" doc:"Host that a drain moves it to, or null."`
+	Stops     bool            `json:"stops" doc:"A drain that is forced, or comes to its deadline, stops it."`
 }
 
 // HostPodList is the answer to asking for the pods of a host.
@@ -46,44 +47,44 @@ type HostPodList struct {
 
 // Host is a host's record, for operators.
 type Host struct {
-	ID           string       `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
-	Name         string       `json:"name" doc:"Host name."`
-	DataCenterID string       `json:"dataCenterId" doc:"Where it stands."`
-	Cloud        string       `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
-	State        string       `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and to be emptied; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
-	Duty         string       `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
-	TakesNoPods  *string      `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
-	KeepRunning  bool         `json:"keepRunning" doc:"Its drain moves no pods."`
-	Drain        *HostDrain   `json:"drain" doc:"What was said of its drain, or null."`
-	Labels       Labels       `json:"labels" doc:"Labels that operators gave it."`
-	Roles        []string     `json:"roles" doc:"What it may do beside running pods: storage: it makes and deletes network volumes; s3: it serves their files over S3."`
-	Volumes      []string     `json:"volumes" doc:"Kinds of backends whose network volumes it can mount: nfs, cephfs, local."`
-	Alarm        *HostAlarm   `json:"alarm" doc:"What an operator has to look into, or null."`
-	Epoch        uint64       `json:"epoch" doc:"Number of sessions."`
-	Total        Amounts      `json:"total" doc:"What pods may use of it."`
-	Used         Amounts      `json:"used" doc:"What pods hold of it."`
-	GPUs         []HostGPU    `json:"gpus" doc:"Its GPUs."`
-	GoneGPUs     []GoneGPU    `json:"goneGpus" doc:"Cordoned GPUs that it does not have any more."`
-	UsedGPUs     int          `json:"usedGpus" doc:"GPUs that pods hold."`
-	Pods         int          `json:"pods" doc:"Pods that hold something of it."`
-	PublicIP     *string      `json:"publicIp" doc:"Public address of its pods' tcp ports; null when it publishes none."`
-	PublicPorts  *PortRange   `json:"publicPorts" doc:"Ports of that address that it publishes; null when it publishes none."`
-	CUDA         *string      `json:"cuda" doc:"Newest CUDA version that its driver offers, or null."`
-	Driver       *string      `json:"driver" doc:"GPU driver, or null."`
-	Kernel       *string      `json:"kernel" doc:"Kernel, or null."`
-	Runtime      *string      `json:"runtime" doc:"Container runtime, or null."`
-	AgentVersion *string      `json:"agentVersion" doc:"Version of its agent, or null."`
-	RuntimeClass *string      `json:"runtimeClass" doc:"What isolates its pods beyond the kernel: gvisor, kata, or null."`
-	Images       int          `json:"images" doc:"Images that it has, of which at most 200 are counted."`
-	Notices      []HostNotice `json:"notices" doc:"What it does without, or what is wrong with it."`
-	JoinedAt     v2.Time      `json:"joinedAt" doc:"When it joined."`
-	StateSince   *v2.Time     `json:"stateSince" doc:"When its state last changed, or null."`
+	ID           string          `json:"id" doc:"Host identifier." example:"h7d2k9s4f1g6j3"`
+	Name         string          `json:"name" doc:"Host name."`
+	DataCenterID string          `json:"dataCenterId" doc:"Where it stands."`
+	Cloud        string          `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
+	State        fleet.HostState `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and to be emptied; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
+	Duty         string          `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
+	TakesNoPods  v2.Text         `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
+	KeepRunning  bool            `json:"keepRunning" doc:"Its drain moves no pods."`
+	Drain        *HostDrain      `json:"drain" doc:"What was said of its drain, or null."`
+	Labels       Labels          `json:"labels" doc:"Labels that operators gave it."`
+	Roles        []string        `json:"roles" doc:"What it may do beside running pods: storage: it makes and deletes network volumes; s3: it serves their files over S3."`
+	Volumes      []string        `json:"volumes" doc:"Kinds of backends whose network volumes it can mount: nfs, cephfs, local."`
+	Alarm        *HostAlarm      `json:"alarm" doc:"What an operator has to look into, or null."`
+	Epoch        uint64          `json:"epoch" doc:"Number of sessions."`
+	Total        Amounts         `json:"total" doc:"What pods may use of it."`
+	Used         Amounts         `json:"used" doc:"What pods hold of it."`
+	GPUs         []HostGPU       `json:"gpus" doc:"Its GPUs."`
+	GoneGPUs     []GoneGPU       `json:"goneGpus" doc:"Cordoned GPUs that it does not have any more."`
+	UsedGPUs     int             `json:"usedGpus" doc:"GPUs that pods hold."`
+	Pods         int             `json:"pods" doc:"Pods that hold something of it."`
+	PublicIP     v2.Text         `json:"publicIp" doc:"Public address of its pods' tcp ports; null when it publishes none."`
+	PublicPorts  *PortRange      `json:"publicPorts" doc:"Ports of that address that it publishes; null when it publishes none."`
+	CUDA         v2.Text         `json:"cuda" doc:"Newest CUDA version that its driver offers, or null."`
+	Driver       v2.Text         `json:"driver" doc:"GPU driver, or null."`
+	Kernel       v2.Text         `json:"kernel" doc:"Kernel, or null."`
+	Runtime      v2.Text         `json:"runtime" doc:"Container runtime, or null."`
+	AgentVersion v2.Text         `json:"agentVersion" doc:"Version of its agent, or null."`
+	RuntimeClass v2.Text         `json:"runtimeClass" doc:"What isolates its pods beyond the kernel: gvisor, kata, or null."`
+	Images       int             `json:"images" doc:"Images that it has, of which at most 200 are counted."`
+	Notices      []HostNotice    `json:"notices" doc:"What it does without, or what is wrong with it."`
+	JoinedAt     v2.Time         `json:"joinedAt" doc:"When it joined."`
+	StateSince   *v2.Time        `json:"stateSince" doc:"When its state last changed, or null."`
 }
 
 // HostDrain is what was said of a drain.
 type HostDrain struct {
 	Since    v2.Time  `json:"since" doc:"When it began."`
-	Reason   *string  `json:"reason" doc:"What the owners of its pods are told, or null."`
+	Reason   v2.Text  `json:"reason" doc:"What the owners of its pods are told, or null."`
 	Deadline *v2.Time `json:"deadline" doc:"From when on what still runs is stopped, or null: never."`
 }
 
@@ -124,10 +125,10 @@ type HostGPU struct {
 	NUMA      int     `json:"numa" doc:"NUMA node."`
 	Island    int     `json:"island" doc:"GPUs of one number are joined by NVLink."`
 	Simulated bool    `json:"simulated" doc:"True for a pretended device."`
-	Sick      *string `json:"sick" doc:"Why it is out of placement; null when healthy."`
-	Cordoned  *string `json:"cordoned" doc:"Why an operator took it out of service, or null. Of a MIG instance also when its GPU is cordoned."`
-	PCI       *string `json:"pci" doc:"Bus address, or null." example:"0000:3b:00.0"`
-	Parent    *string `json:"parent" doc:"Of a MIG instance the UUID of the GPU that it is a slice of, or null."`
+	Sick      v2.Text `json:"sick" doc:"Why it is out of placement; null when healthy."`
+	Cordoned  v2.Text `json:"cordoned" doc:"Why an operator took it out of service, or null. Of a MIG instance also when its GPU is cordoned."`
+	PCI       v2.Text `json:"pci" doc:"Bus address, or null." example:"0000:3b:00.0"`
+	Parent    v2.Text `json:"parent" doc:"Of a MIG instance the UUID of the GPU that it is a slice of, or null."`
 }
 
 // HostList is the answer to listing hosts.
@@ -155,6 +156,6 @@ type CreateTokenRequest struct {
 
 // JoinToken lets one host join, once.
 type JoinToken struct {
-	Token     string  `json:"token" doc:"The token. It is not stored and cannot be shown again."`
-	ExpiresAt v2.Time `json:"expiresAt" doc:"When it ends to work."`
+	Token     v2.Hidden `json:"token" doc:"The token. It is not stored and cannot be shown again."`
+	ExpiresAt v2.Time   `json:"expiresAt" doc:"When it ends to work."`
 }

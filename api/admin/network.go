@@ -49,7 +49,7 @@ type HostNetwork struct {
 type HostTunnel struct {
 	HostID    string   `json:"hostId" doc:"The other host." example:"h7d2k9s4f1g6j3"`
 	Addr      string   `json:"addr" doc:"Its address in the tunnel." example:"100.127.0.3"`
-	Endpoint  *string  `json:"endpoint" doc:"Where it was heard last, or null." example:"203.0.113.9:51820"`
+	Endpoint  v2.Text  `json:"endpoint" doc:"Where it was heard last, or null." example:"203.0.113.9:51820"`
 	Handshake *v2.Time `json:"handshake" doc:"Last handshake, or null. Older than 3 minutes, nothing gets through."`
 	Received  int64    `json:"received" doc:"Bytes." minimum:"0"`
 	Sent      int64    `json:"sent" doc:"Bytes." minimum:"0"`

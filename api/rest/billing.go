@@ -5,12 +5,11 @@ import (
 	"net/http"
 	"time"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -143,7 +142,7 @@ func (a *API) billPods(ctx context.Context, c *call, _ *none) (*v2.PodBilling, e
 	out := &v2.PodBilling{
 		Records: []v2.PodBillingRecord{},
 		Metadata: v2.PodBillingMetadata{
-			Query:       v2.PodBillingQuery{BillingWindow: window(view), PodID: textOrNull(c.args.text("podId"))},
+			Query:       v2.PodBillingQuery{BillingWindow: window(view), PodID: v2.Text(c.args.text("podId"))},
 			RecordCount: len(view.Records), UniquePodCount: pods, Totals: podAmounts(total),
 		},
 	}
@@ -162,7 +161,7 @@ func (a *API) billVolumes(ctx context.Context, c *call, _ *none) (*v2.VolumeBill
 	out := &v2.VolumeBilling{
 		Records: []v2.VolumeBillingRecord{},
 		Metadata: v2.VolumeBillingMetadata{
-			Query:       v2.VolumeBillingQuery{BillingWindow: window(view), NetworkVolumeID: textOrNull(c.args.text("networkVolumeId"))},
+			Query:       v2.VolumeBillingQuery{BillingWindow: window(view), NetworkVolumeID: v2.Text(c.args.text("networkVolumeId"))},
 			RecordCount: len(view.Records), UniqueNetworkVolumeCount: volumes, Totals: volumeAmounts(total),
 		},
 	}
@@ -177,7 +176,7 @@ func (a *API) billServerless(ctx context.Context, c *call, _ *none) (*v2.Serverl
 	if err != nil {
 		return nil, err
 	}
-	query := v2.ServerlessBillingQuery{BillingWindow: w, ServerlessID: textOrNull(c.args.text("serverlessId"))}
+	query := v2.ServerlessBillingQuery{BillingWindow: w, ServerlessID: v2.Text(c.args.text("serverlessId"))}
 	return &v2.ServerlessBilling{Records: []v2.ServerlessBillingRecord{}, Metadata: v2.ServerlessBillingMetadata{Query: query}}, nil
 }
 
@@ -194,7 +193,7 @@ func (a *API) billClusters(ctx context.Context, c *call, _ *none) (*v2.ClusterBi
 	if err != nil {
 		return nil, err
 	}
-	query := v2.ClusterBillingQuery{BillingWindow: w, ClusterID: textOrNull(c.args.text("clusterId"))}
+	query := v2.ClusterBillingQuery{BillingWindow: w, ClusterID: v2.Text(c.args.text("clusterId"))}
 	return &v2.ClusterBilling{Records: []v2.ClusterBillingRecord{}, Metadata: v2.ClusterBillingMetadata{Query: query}}, nil
 }
 

@@ -4,13 +4,12 @@ import (
 	"cmp"
 
 	"gantry/api/v2"
-
 	"gantry/fleet"
 )
 
 func gpuRecord(o fleet.GPUOffer, stock bool) v2.GPUType {
 	out := v2.GPUType{
-		ID: o.ID, Name: o.Name, Pool: textOrNull(o.Pool), Manufacturer: o.Manufacturer, Memory: o.MemoryGB,
+		ID: o.ID, Name: o.Name, Pool: v2.Text(o.Pool), Manufacturer: o.Manufacturer, Memory: o.MemoryGB,
 		Secure: o.Secure > 0 || o.MaxSecure > 0, Community: o.Community > 0 || o.MaxCommunity > 0,
 		Price:    v2.GPUPrice{Secure: o.Secure.USD(), Community: o.Community.USD()},
 		MaxCount: v2.GPUMaxCount{Secure: o.MaxSecure, Community: o.MaxCommunity},
@@ -63,17 +62,12 @@ func centerRecord(dc fleet.DataCenter, view fleet.CatalogView, gpus, cpus bool) 
 	return out
 }
 
-func stockOrNone(a fleet.Availability) *string {
-	if a == "" {
-		a = fleet.AvailableNone
-	}
-	return textOrNull(a)
-}
+func stockOrNone(a fleet.Availability) string { return string(cmp.Or(a, fleet.AvailableNone)) }
 
 func centerStocks(in []fleet.CenterStock) []v2.CenterStock {
 	out := []v2.CenterStock{}
 	for _, s := range in {
-		out = append(out, v2.CenterStock{ID: string(s.Center.ID), Name: s.Center.Name, Availability: *stockOrNone(s.Stock)})
+		out = append(out, v2.CenterStock{ID: string(s.Center.ID), Name: s.Center.Name, Availability: stockOrNone(s.Stock)})
 	}
 	return out
 }
@@ -81,7 +75,7 @@ func centerStocks(in []fleet.CenterStock) []v2.CenterStock {
 func stockAt(in []fleet.CenterStock, id fleet.DataCenterID) string {
 	for _, s := range in {
 		if s.Center.ID == id {
-			return *stockOrNone(s.Stock)
+			return stockOrNone(s.Stock)
 		}
 	}
 	return string(fleet.AvailableNone)

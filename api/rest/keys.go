@@ -7,12 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -123,7 +122,7 @@ func newKey(k fleet.Key, text fleet.Secret, err error) (*v2.NewKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &v2.NewKey{Key: keyRecord(k), Text: text.Reveal()}, nil
+	return &v2.NewKey{Key: keyRecord(k), Text: v2.Hidden(text)}, nil
 }
 
 func keyRecord(k fleet.Key) v2.Key {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -57,7 +56,7 @@ func networkRecord(v fleet.NetworkView) v2.Network {
 }
 
 func probeRecord(p fleet.Probe) v2.Probe {
-	out := v2.Probe{From: string(p.From), To: string(p.To), IP: p.Addr, OK: p.Problem == "", Problem: textOrNull(p.Problem)}
+	out := v2.Probe{From: string(p.From), To: string(p.To), IP: p.Addr, OK: p.Problem == "", Problem: v2.Text(p.Problem)}
 	if out.OK {
 		out.Millis = &p.Millis
 	}
@@ -81,9 +80,8 @@ func exampleNetworks() v2.NetworkList {
 }
 
 func exampleCheck() v2.NetworkCheck {
-	ms, why := 0.4, "no answer within 1 s"
 	return v2.NetworkCheck{Probes: []v2.Probe{
-		{From: "k3n8w0zq5r7d2a", To: "m5p1x7rt2v9b4c", IP: "10.65.0.3", OK: true, Millis: &ms},
-		{From: "m5p1x7rt2v9b4c", To: "k3n8w0zq5r7d2a", IP: "10.65.0.2", Problem: &why},
+		{From: "k3n8w0zq5r7d2a", To: "m5p1x7rt2v9b4c", IP: "10.65.0.3", OK: true, Millis: new(0.4)},
+		{From: "m5p1x7rt2v9b4c", To: "k3n8w0zq5r7d2a", IP: "10.65.0.2", Problem: "no answer within 1 s"},
 	}}
 }

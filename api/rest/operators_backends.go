@@ -4,13 +4,12 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -113,9 +112,9 @@ func applyBackend(in *admin.BackendSettings, b *fleet.Backend) fleet.BackendSecr
 func backendRecord(v fleet.BackendView) admin.Backend {
 	b := v.Backend
 	out := admin.Backend{
-		ID: string(b.ID), DataCenterID: string(b.DataCenter), Type: string(b.Type), Kind: string(b.Kind), StorageHost: textOrNull(string(b.StorageHost)),
-		StoragePath: textOrNull(b.StoragePath), Quota: "enforced", Closed: b.Closed, Volumes: v.Volumes, SizeGB: v.SizeGB, Host: textOrNull(string(v.Host)),
-		Problem: textOrNull(v.Problem), CreatedAt: v2.At(b.CreatedAt),
+		ID: string(b.ID), DataCenterID: string(b.DataCenter), Type: string(b.Type), Kind: string(b.Kind), StorageHost: v2.Text(b.StorageHost),
+		StoragePath: v2.Text(b.StoragePath), Quota: "enforced", Closed: b.Closed, Volumes: v.Volumes, SizeGB: v.SizeGB, Host: v2.Text(v.Host),
+		Problem: v2.Text(v.Problem), CreatedAt: v2.At(b.CreatedAt),
 	}
 	if b.Measured() {
 		out.Quota = "measured"
@@ -144,9 +143,9 @@ func exampleCeph() admin.CephBackend {
 }
 
 func exampleBackend() admin.Backend {
-	ceph, host := exampleCeph(), "h7d2k9s4f1g6j3"
+	ceph := exampleCeph()
 	return admin.Backend{
-		ID: "ceph-nvme", DataCenterID: "EU-RO-1", Type: "STANDARD", Kind: "cephfs", Ceph: &ceph, Quota: "enforced", Volumes: 3, SizeGB: 300, Host: &host,
+		ID: "ceph-nvme", DataCenterID: "EU-RO-1", Type: "STANDARD", Kind: "cephfs", Ceph: &ceph, Quota: "enforced", Volumes: 3, SizeGB: 300, Host: "h7d2k9s4f1g6j3",
 		CreatedAt: exampleTime(0),
 	}
 }

@@ -5,10 +5,9 @@ import (
 	"net/http"
 
 	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -58,7 +57,7 @@ func (a *API) finishCA(ctx context.Context, c *call, in *admin.FinishCARequest) 
 
 func caRecord(v fleet.CAView) admin.CAStatus {
 	out := admin.CAStatus{
-		CAs: []admin.CA{}, Step: textOrNull(v.Step), BegunAt: v2.AtOrNull(v.BegunAt), SignsAt: v2.AtOrNull(v.SignsAt), EndsBy: v2.AtOrNull(v.EndsBy),
+		CAs: []admin.CA{}, Step: v2.Text(v.Step), BegunAt: v2.AtOrNull(v.BegunAt), SignsAt: v2.AtOrNull(v.SignsAt), EndsBy: v2.AtOrNull(v.EndsBy),
 		Waiting: v.Waiting, Total: len(v.Nodes), Nodes: []admin.CANode{},
 	}
 	for _, ca := range v.CAs {
@@ -70,7 +69,7 @@ func caRecord(v fleet.CAView) admin.CAStatus {
 			kind = "scheduler"
 		}
 		out.Nodes = append(out.Nodes, admin.CANode{
-			Kind: kind, ID: n.ID, Name: n.Name, CA: textOrNull(n.Certificate.CA), EndsAt: v2.AtOrNull(n.Certificate.EndsAt), Waits: textOrNull(n.Waits),
+			Kind: kind, ID: n.ID, Name: n.Name, CA: v2.Text(n.Certificate.CA), EndsAt: v2.AtOrNull(n.Certificate.EndsAt), Waits: v2.Text(n.Waits),
 		})
 	}
 	return out
@@ -81,6 +80,6 @@ func exampleCA() admin.CAStatus {
 	end := exampleTime(30)
 	return admin.CAStatus{
 		CAs: []admin.CA{{Digest: digest, State: string(fleet.CASigns), NotBefore: exampleTime(0), NotAfter: v2.At(exampleTime(0).AddDate(10, 0, 0))}}, Total: 1,
-		Nodes: []admin.CANode{{Kind: "host", ID: "h7d2k9s4f1g6j3", Name: "gpu-01", CA: textOrNull(digest), EndsAt: &end}},
+		Nodes: []admin.CANode{{Kind: "host", ID: "h7d2k9s4f1g6j3", Name: "gpu-01", CA: v2.Text(digest), EndsAt: &end}},
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"math/bits"
 	"net/http"
 
-	"gantry/api/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -57,7 +57,7 @@ func entryParam(text, example, pattern, rule string) *huma.Param {
 }
 
 func (a *API) registerCatalogEntries() {
-	gpu := admin.GPUTypeEntry{ID: "NVIDIA H100 80GB HBM3", Pool: textOrNull("ADA_80_PRO"), PutGPUTypeRequest: exampleGPUBody()}
+	gpu := admin.GPUTypeEntry{ID: "NVIDIA H100 80GB HBM3", Pool: "ADA_80_PRO", PutGPUTypeRequest: exampleGPUBody()}
 	putRoutes(a, "gpu-types", "GPU type",
 		entryParam("NVIDIA's device name, percent-encoded.", gpu.ID, gpuIDPattern, "printable ASCII without commas, single spaces inside"),
 		"Memory is GB, prices are USD per GPU and hour. Types that hosts bring along are added by themselves, without a price (contributed); a type without a "+
@@ -121,7 +121,7 @@ func checkPutCPUFlavor(in *admin.PutCPUFlavorRequest) []string {
 }
 
 func gpuEntry(t fleet.GPUType) admin.GPUTypeEntry {
-	return admin.GPUTypeEntry{ID: t.ID, Pool: textOrNull(t.Pool), Contributed: t.Contributed, PutGPUTypeRequest: admin.PutGPUTypeRequest{
+	return admin.GPUTypeEntry{ID: t.ID, Pool: v2.Text(t.Pool), Contributed: t.Contributed, PutGPUTypeRequest: admin.PutGPUTypeRequest{
 		Name: t.Name, Manufacturer: t.Manufacturer, Memory: t.MemoryGB,
 		Price: admin.GPUEntryPrice{Secure: t.Secure.USD(), Community: t.Community.USD(), Serverless: t.Serverless.USD()},
 	}}

@@ -5,13 +5,12 @@ import (
 	"net/http"
 	"time"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -78,7 +77,7 @@ func (a *API) createMemberToken(ctx context.Context, _ *call, in *admin.CreateMe
 	if err != nil {
 		return nil, err
 	}
-	return &admin.JoinToken{Token: text.Reveal(), ExpiresAt: v2.At(expires)}, nil
+	return &admin.JoinToken{Token: v2.Hidden(text), ExpiresAt: v2.At(expires)}, nil
 }
 
 // onMember does something with a member that has no answer.
@@ -107,15 +106,15 @@ func (a *API) transferLeadership(ctx context.Context, _ *call, in *admin.Transfe
 
 func clusterRecord(v fleet.ClusterView) admin.Cluster {
 	out := admin.Cluster{ID: v.ID, Level: v.Level, Lineage: v.Lineage, Members: []admin.Member{}, Clock: admin.Clock{
-		Time: v2.At(v.Clock.Now), LogTime: v2.At(v.Clock.Log), Held: textOrNull(v.Clock.Held), HeldSince: v2.AtOrNull(v.Clock.Since),
+		Time: v2.At(v.Clock.Now), LogTime: v2.At(v.Clock.Log), Held: v2.Text(v.Clock.Held), HeldSince: v2.AtOrNull(v.Clock.Since),
 		LeapSeconds: v.Clock.Leap.Seconds(),
 	}}
 	for _, m := range v.Members {
 		r := m.Member
 		out.Members = append(out.Members, admin.Member{
 			ID: string(r.ID), Name: r.Name, Address: r.Address, Voter: m.Voter, NonVoter: r.NonVoter, Leader: m.Leader, Reachable: m.Reachable,
-			Applied: m.Applied, Lag: m.Lag, SilentMs: m.Silent.Milliseconds(), Version: textOrNull(r.Version), Level: r.Level,
-			Replaces: textOrNull(string(r.Replaces)), Problem: textOrNull(m.Problem), ClockMs: clockMs(m), JoinedAt: v2.At(r.JoinedAt), RemovedAt: v2.AtOrNull(r.RemovedAt),
+			Applied: m.Applied, Lag: m.Lag, SilentMs: m.Silent.Milliseconds(), Version: v2.Text(r.Version), Level: r.Level,
+			Replaces: v2.Text(r.Replaces), Problem: v2.Text(m.Problem), ClockMs: clockMs(m), JoinedAt: v2.At(r.JoinedAt), RemovedAt: v2.AtOrNull(r.RemovedAt),
 		})
 	}
 	return out
@@ -137,6 +136,6 @@ func exampleCluster() admin.Cluster {
 	clock := admin.Clock{Time: exampleTime(60), LogTime: exampleTime(60), LeapSeconds: 600}
 	return admin.Cluster{ID: "c4k8v2x7m1q5z9", Level: 4, Clock: clock, Members: []admin.Member{{
 		ID: "m3x9c5v1b7n2q8", Name: "sched-1", Address: "10.0.0.11:8443", Voter: true, Leader: true, Reachable: true, Applied: 81231,
-		Version: textOrNull("1.2.0"), Level: 4, JoinedAt: exampleTime(0),
+		Version: "1.2.0", Level: 4, JoinedAt: exampleTime(0),
 	}}}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -53,7 +53,7 @@ func (a *API) registerHostDuties() {
 		text:  "Lists the pods that hold something of a host or keep data there, and why a drain waits for them. " + textNoHost,
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
 		out: admin.HostPodList{Pods: []admin.HostPod{{
-			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, Waits: textOrNull("it keeps data on the host"),
+			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, Waits: "it keeps data on the host",
 		}}},
 	}, a.hostPods)
 }
@@ -71,7 +71,7 @@ func (a *API) registerDrain(conflict func(route) route) {
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{hostIDParam(), flagParam("keepRunning", "As in the drain.", false)},
 		out: admin.HostPodList{Pods: []admin.HostPod{{
-			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, To: textOrNull("h7d2k9s4f1g6j3"),
+			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, To: "h7d2k9s4f1g6j3",
 		}}},
 	}, a.planDrain)
 }
@@ -127,7 +127,7 @@ func (a *API) hostPods(ctx context.Context, c *call, _ *none) (*admin.HostPodLis
 
 func hostPodRecord(p fleet.HeldPod) admin.HostPod {
 	return admin.HostPod{
-		ID: string(p.ID), AccountID: string(p.Account), Status: string(p.Status), GPUs: p.GPUs, Moving: p.Moving, Waits: textOrNull(p.Waits),
-		To: textOrNull(p.To), Stops: p.Stops,
+		ID: string(p.ID), AccountID: string(p.Account), Status: p.Status, GPUs: p.GPUs, Moving: p.Moving, Waits: v2.Text(p.Waits),
+		To: v2.Text(p.To), Stops: p.Stops,
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -22,13 +21,13 @@ const (
 func hostRecord(v fleet.HostView) admin.Host {
 	h, inv := v.Host, v.Host.Inventory
 	out := admin.Host{
-		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: string(h.Shown()),
+		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: h.Shown(),
 		Duty: cmp.Or(string(h.Duty), dutyOpen), KeepRunning: h.KeepRunning, Labels: admin.Labels{},
 		Epoch: h.Epoch, Total: admin.Amounts(inv.Total), Used: admin.Amounts(v.Used), GPUs: []admin.HostGPU{}, GoneGPUs: []admin.GoneGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
-		CUDA: textOrNull(inv.CUDA), Driver: textOrNull(inv.Driver), Kernel: textOrNull(inv.Kernel),
-		Runtime: textOrNull(inv.Runtime), AgentVersion: textOrNull(inv.AgentVersion), PublicIP: textOrNull(inv.PublicIP),
+		CUDA: v2.Text(inv.CUDA), Driver: v2.Text(inv.Driver), Kernel: v2.Text(inv.Kernel),
+		Runtime: v2.Text(inv.Runtime), AgentVersion: v2.Text(inv.AgentVersion), PublicIP: v2.Text(inv.PublicIP),
 		JoinedAt: v2.At(h.JoinedAt), StateSince: v2.AtOrNull(h.SeenAt),
-		Notices: []admin.HostNotice{}, RuntimeClass: textOrNull(inv.RuntimeClass), Images: len(inv.Images),
+		Notices: []admin.HostNotice{}, RuntimeClass: v2.Text(inv.RuntimeClass), Images: len(inv.Images),
 		Roles: []string{}, Volumes: []string{},
 	}
 	for _, r := range h.Roles {
@@ -39,10 +38,10 @@ func hostRecord(v fleet.HostView) admin.Host {
 	}
 	maps.Copy(out.Labels, h.Labels)
 	if ok, why := h.Takes(); !ok {
-		out.TakesNoPods = textOrNull(why)
+		out.TakesNoPods = v2.Text(why)
 	}
 	if d := h.Drain; d != nil {
-		out.Drain = &admin.HostDrain{Since: v2.At(d.Since), Reason: textOrNull(d.Reason), Deadline: v2.AtOrNull(d.Deadline)}
+		out.Drain = &admin.HostDrain{Since: v2.At(d.Since), Reason: v2.Text(d.Reason), Deadline: v2.AtOrNull(d.Deadline)}
 	}
 	if h.Alarm != "" {
 		out.Alarm = &admin.HostAlarm{Text: h.Alarm, At: v2.At(h.AlarmAt)}
@@ -53,11 +52,11 @@ func hostRecord(v fleet.HostView) admin.Host {
 	for _, g := range inv.GPUs {
 		out.GPUs = append(out.GPUs, admin.HostGPU{
 			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
-			Simulated: g.Simulated, Sick: textOrNull(g.Sick), Cordoned: textOrNull(g.Cordoned), PCI: textOrNull(g.PCI), Parent: textOrNull(g.Parent),
+			Simulated: g.Simulated, Sick: v2.Text(g.Sick), Cordoned: v2.Text(g.Cordoned), PCI: v2.Text(g.PCI), Parent: v2.Text(g.Parent),
 		})
 	}
 	for _, g := range h.GoneGPUs() {
-		out.GoneGPUs = append(out.GoneGPUs, admin.GoneGPU{UUID: g.UUID, Type: textOrNull(g.Type), PCI: textOrNull(g.PCI), Reason: g.Reason, CordonedAt: v2.At(g.At)})
+		out.GoneGPUs = append(out.GoneGPUs, admin.GoneGPU{UUID: g.UUID, Type: v2.Text(g.Type), PCI: v2.Text(g.PCI), Reason: g.Reason, CordonedAt: v2.At(g.At)})
 	}
 	for _, n := range inv.Notices {
 		out.Notices = append(out.Notices, admin.HostNotice(n))

@@ -7,13 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -145,5 +144,5 @@ func (a *API) createToken(ctx context.Context, _ *call, in *admin.CreateTokenReq
 	if err != nil {
 		return nil, err
 	}
-	return &admin.JoinToken{Token: text.Reveal(), ExpiresAt: v2.At(expires)}, nil
+	return &admin.JoinToken{Token: v2.Hidden(text), ExpiresAt: v2.At(expires)}, nil
 }

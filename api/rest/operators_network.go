@@ -6,13 +6,12 @@ import (
 	"net/netip"
 	"time"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -142,7 +141,7 @@ func hostNetwork(n fleet.HostNetwork) admin.HostNetwork {
 	}
 	for _, p := range n.Tunnels {
 		out.Tunnels = append(out.Tunnels, admin.HostTunnel{
-			HostID: string(p.Host), Addr: p.Addr, Endpoint: textOrNull(p.Endpoint), Handshake: v2.AtOrNull(p.Handshake),
+			HostID: string(p.Host), Addr: p.Addr, Endpoint: v2.Text(p.Endpoint), Handshake: v2.AtOrNull(p.Handshake),
 			Received: p.Received, Sent: p.Sent, Plain: p.Plain,
 		})
 	}
@@ -153,10 +152,10 @@ func hostNetwork(n fleet.HostNetwork) admin.HostNetwork {
 }
 
 func exampleHostNetwork() admin.HostNetwork {
-	shaken, endpoint := exampleTime(1), "203.0.113.9:51820"
+	shaken := exampleTime(1)
 	return admin.HostNetwork{
 		Tunnel: "kernel", Problems: []string{}, Steps: []string{},
-		Tunnels: []admin.HostTunnel{{HostID: "h7d2k9s4f1g6j3", Addr: "100.127.0.3", Endpoint: &endpoint, Handshake: &shaken, Received: 42_000, Sent: 42_000}},
+		Tunnels: []admin.HostTunnel{{HostID: "h7d2k9s4f1g6j3", Addr: "100.127.0.3", Endpoint: "203.0.113.9:51820", Handshake: &shaken, Received: 42_000, Sent: 42_000}},
 		Drops:   []admin.HostDrop{{Why: "spoofed", Packets: 3, Bytes: 180}}, Desired: "bridge gb4096\n", Real: "bridge gb4096\n",
 	}
 }

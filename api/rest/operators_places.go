@@ -5,13 +5,12 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -80,7 +79,7 @@ const (
 
 func centerEntry(dc fleet.DataCenter) admin.DataCenterEntry {
 	return admin.DataCenterEntry{
-		ID: string(dc.ID), Country: textOrNull(dc.Country), GlobalNetwork: dc.GlobalNetwork, Compliance: append([]string{}, dc.Compliance...),
+		ID: string(dc.ID), Country: v2.Text(dc.Country), GlobalNetwork: dc.GlobalNetwork, Compliance: append([]string{}, dc.Compliance...),
 		Underlay: cmp.Or(string(dc.Underlay), wordEncrypted), PutDataCenterRequest: admin.PutDataCenterRequest{Name: dc.Name, Region: dc.Region},
 	}
 }

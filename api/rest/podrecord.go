@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"gantry/api/v2"
-
 	"gantry/fleet"
 )
 
@@ -16,14 +15,14 @@ const textUnreachable = "the pod's host cannot be reached; the pod may still run
 func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 	p := &v.Pod
 	out := v2.Pod{
-		ID: string(p.ID), Name: p.Spec.Name, Status: string(p.Status), Actions: []string{},
+		ID: string(p.ID), Name: p.Spec.Name, Status: p.Status, Actions: []string{},
 		Image: p.Spec.Image, Args: p.Spec.Args, Disk: p.Spec.DiskGB, Ports: []string{}, Env: p.Spec.Env,
-		Registry: textOrNull(p.Spec.Registry), Mounts: mountsOf(&p.Spec), Template: textOrNull(p.Spec.Template),
-		Cloud: string(p.Spec.Cloud), DataCenterID: textOrNull(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
+		Registry: v2.Text(p.Spec.Registry), Mounts: mountsOf(&p.Spec), Template: v2.Text(p.Spec.Template),
+		Cloud: string(p.Spec.Cloud), DataCenterID: v2.Text(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
 		CreatedAt: v2.At(p.CreatedAt), StartedAt: v2.AtOrNull(p.StartedAt), SSH: sshOf(v),
 		URLs: urlsOf(v), Movable: p.Spec.Movable, Notice: noticeOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
-		HostID: textOrNull(p.Host), Steps: map[string]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
+		HostID: v2.Text(p.Host), Steps: map[fleet.Step]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
 	}
 	for _, a := range fleet.AllowedActions(p.Status, p.Goal) {
 		out.Actions = append(out.Actions, string(a))
@@ -43,33 +42,33 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 		out.Cost = p.HourlyRate.USD()
 	}
 	for step, at := range p.Steps {
-		out.Steps[string(step)] = v2.At(at)
+		out.Steps[step] = v2.At(at)
 	}
 	if p.Status == fleet.StatusError {
-		out.LogTail = textOrNull(p.LogTail)
+		out.LogTail = v2.Text(p.LogTail)
 	}
 	return out
 }
 
 // cudaOf shows which CUDA version was asked for, where that is one.
-func cudaOf(r *fleet.CUDARange) *string {
+func cudaOf(r *fleet.CUDARange) v2.Text {
 	switch {
 	case r == nil:
-		return nil
+		return ""
 	case len(r.Allowed) == 1:
-		return textOrNull(r.Allowed[0])
+		return v2.Text(r.Allowed[0])
 	}
-	return textOrNull(r.Min)
+	return v2.Text(r.Min)
 }
 
-func statusReason(v fleet.PodView) *string {
+func statusReason(v fleet.PodView) v2.Text {
 	switch {
 	case v.Pod.Stopping():
-		return textOrNull("stopping")
+		return "stopping"
 	case v.Unreachable && v.Pod.Status.Active():
-		return textOrNull(textUnreachable)
+		return textUnreachable
 	}
-	return textOrNull(v.Pod.Reason)
+	return v2.Text(v.Pod.Reason)
 }
 
 // noticeOf is null unless the pod's host is being drained.
@@ -145,10 +144,10 @@ func urlsOf(v fleet.PodView) []string {
 // runtimePort shows a port with its public one: only tcp ports have one, where the host publishes ports.
 func runtimePort(v fleet.PodView, port fleet.Port) v2.RuntimePort {
 	out := v2.RuntimePort{Private: port.Number, Type: port.Protocol}
-	out.URL = textOrNull(urlOf(v, port))
+	out.URL = v2.Text(urlOf(v, port))
 	if public := publicPort(v, port); public != 0 {
 		out.Private = fleet.PortMapping{Private: port.Number, Public: public}.Inside()
-		out.Public, out.IP, out.IsIPPublic = &public, textOrNull(v.PublicIP), true
+		out.Public, out.IP, out.IsIPPublic = &public, v2.Text(v.PublicIP), true
 	}
 	return out
 }
@@ -181,12 +180,3 @@ func sshOf(v fleet.PodView) v2.SSH {
 }
 
 func percent(n int) int { return min(max(n, 0), 100) }
-
-// textOrNull returns nil for the empty text.
-func textOrNull[T ~string](s T) *string {
-	if s == "" {
-		return nil
-	}
-	text := string(s)
-	return &text
-}

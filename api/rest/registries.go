@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -88,7 +87,7 @@ func (a *API) createRegistry(ctx context.Context, c *call, in *v2.CreateRegistry
 	if err != nil {
 		return nil, err
 	}
-	cred := fleet.Credential{Username: in.Username, Password: fleet.Secret(in.Password)}
+	cred := fleet.Credential{Username: in.Username, Password: in.Password.Secret()}
 	made, replayed, err := a.svc.CreateRegistry(ctx, c.who, in.Name, cred, once)
 	c.replayed(replayed)
 	return show(registryRecord)(made, err)
@@ -98,11 +97,11 @@ func (a *API) createRegistry(ctx context.Context, c *call, in *v2.CreateRegistry
 func (c *call) onceCredential(in v2.CreateRegistryRequest) (*fleet.Once, error) {
 	key := c.args.text(onceHeader)
 	if key != "" {
-		slow, err := pbkdf2.Key(sha256.New, in.Password, []byte(string(c.who.Account)+" "+key), passwordRounds, sha256.Size)
+		slow, err := pbkdf2.Key(sha256.New, string(in.Password), []byte(string(c.who.Account)+" "+key), passwordRounds, sha256.Size)
 		if err != nil {
 			return nil, fmt.Errorf("derive fingerprint: %w", err)
 		}
-		in.Password = hex.EncodeToString(slow)
+		in.Password = v2.Hidden(hex.EncodeToString(slow))
 	}
 	return c.once(in)
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -51,7 +50,7 @@ func (a *API) createS3Key(ctx context.Context, c *call, in *v2.CreateS3KeyReques
 	if err != nil {
 		return nil, err
 	}
-	return &v2.NewS3Key{Key: s3KeyRecord(key), Secret: secret.Reveal()}, nil
+	return &v2.NewS3Key{Key: s3KeyRecord(key), Secret: v2.Hidden(secret)}, nil
 }
 
 func (a *API) deleteS3Key(ctx context.Context, c *call, _ *none) (*none, error) {

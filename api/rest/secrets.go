@@ -5,12 +5,11 @@ import (
 	"net/http"
 	"strings"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -48,7 +47,7 @@ func (a *API) listSecrets(ctx context.Context, c *call, _ *none) (*v2.SecretList
 }
 
 func (a *API) putSecret(ctx context.Context, c *call, in *v2.PutSecretRequest) (*v2.Secret, error) {
-	return show(secretRecord)(a.svc.PutSecret(ctx, c.who, c.args.text("id"), fleet.Secret(in.Value)))
+	return show(secretRecord)(a.svc.PutSecret(ctx, c.who, c.args.text("id"), in.Value.Secret()))
 }
 
 func (a *API) deleteSecret(ctx context.Context, c *call, _ *none) (*none, error) {
@@ -60,7 +59,7 @@ func checkPutSecret(in *v2.PutSecretRequest) []string {
 	if len(in.Value) > fleet.MaxSecretBytes {
 		out = append(out, "$.value: must have at most 32768 bytes")
 	}
-	if strings.ContainsRune(in.Value, 0) {
+	if strings.ContainsRune(string(in.Value), 0) {
 		out = append(out, "$.value: must not contain NUL")
 	}
 	return out

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"gantry/api/v2"
-
 	"gantry/fleet"
 )
 
@@ -89,7 +88,7 @@ func portTexts(ports []fleet.Port) []string {
 
 func templateRecord(t fleet.Template) v2.Template {
 	out := v2.Template{
-		ID: string(t.ID), Name: t.Name, Image: t.Image, Args: t.Args, Disk: t.DiskGB, Ports: portTexts(t.Ports), Env: t.Env, Registry: textOrNull(t.Registry),
+		ID: string(t.ID), Name: t.Name, Image: t.Image, Args: t.Args, Disk: t.DiskGB, Ports: portTexts(t.Ports), Env: t.Env, Registry: v2.Text(t.Registry),
 		Serverless: t.Serverless, Public: t.Public, Category: string(t.Category), StartSSH: t.StartSSH, StartJupyter: t.StartJupyter,
 		AllowedCUDA: append([]string{}, t.AllowedCUDA...), CreatedAt: v2.At(t.CreatedAt),
 	}
@@ -106,7 +105,7 @@ func templateRecord(t fleet.Template) v2.Template {
 		out.Mounts.Persistent = &v2.PersistentMount{Size: m.SizeGB, Path: m.Path}
 	}
 	if t.Public {
-		out.Source = textOrNull(cmp.Or(t.Source, fleet.SourceCommunity))
+		out.Source = v2.Text(cmp.Or(t.Source, fleet.SourceCommunity))
 	}
 	return out
 }
@@ -134,6 +133,6 @@ func exampleTemplate() v2.Template {
 
 func examplePublicTemplate() v2.Template {
 	out := exampleTemplate()
-	out.Public, out.Source = true, textOrNull(fleet.SourceOfficial)
+	out.Public, out.Source = true, v2.Text(fleet.SourceOfficial)
 	return out
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -117,7 +116,7 @@ func (a *API) deleteVolume(ctx context.Context, c *call, _ *none) (*none, error)
 func volumeRecord(v fleet.VolumeView) v2.NetworkVolume {
 	out := v2.NetworkVolume{
 		ID: string(v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.SizeGB, DataCenter: string(v.Volume.DataCenter), Type: string(v.Volume.Type),
-		Provisioned: v.Volume.ProvisionedGB, Status: "READY", StatusReason: textOrNull(v.Problem), Used: v.Used, CreatedAt: v2.At(v.Volume.CreatedAt),
+		Provisioned: v.Volume.ProvisionedGB, Status: "READY", StatusReason: v2.Text(v.Problem), Used: v.Used, CreatedAt: v2.At(v.Volume.CreatedAt),
 	}
 	switch {
 	case v.Volume.State == fleet.VolumeCreating:

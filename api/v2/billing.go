@@ -74,7 +74,7 @@ type PodBillingRecord struct {
 // PodBillingQuery is a query for pods.
 type PodBillingQuery struct {
 	BillingWindow
-	PodID *string `json:"podId" doc:"Pod that was asked for, or null."`
+	PodID Text `json:"podId" doc:"Pod that was asked for, or null."`
 }
 
 // PodBillingMetadata sums up.
@@ -107,7 +107,7 @@ type ServerlessBillingRecord struct {
 // ServerlessBillingQuery is a query for serverless endpoints.
 type ServerlessBillingQuery struct {
 	BillingWindow
-	ServerlessID *string `json:"serverlessId" doc:"Endpoint that was asked for, or null."`
+	ServerlessID Text `json:"serverlessId" doc:"Endpoint that was asked for, or null."`
 }
 
 // ServerlessBillingMetadata sums up.
@@ -165,7 +165,7 @@ type VolumeBillingRecord struct {
 // VolumeBillingQuery is a query for network volumes.
 type VolumeBillingQuery struct {
 	BillingWindow
-	NetworkVolumeID *string `json:"networkVolumeId" doc:"Network volume that was asked for, or null."`
+	NetworkVolumeID Text `json:"networkVolumeId" doc:"Network volume that was asked for, or null."`
 }
 
 // VolumeBillingMetadata sums up.
@@ -200,7 +200,7 @@ type ClusterBillingRecord struct {
 // ClusterBillingQuery is a query for clusters.
 type ClusterBillingQuery struct {
 	BillingWindow
-	ClusterID *string `json:"clusterId" doc:"Cluster that was asked for, or null."`
+	ClusterID Text `json:"clusterId" doc:"Cluster that was asked for, or null."`
 }
 
 // ClusterBillingMetadata sums up.

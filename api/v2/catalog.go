@@ -4,14 +4,14 @@ package v2
 type GPUType struct {
 	ID           string        `json:"id" doc:"NVIDIA's device name; contains spaces." example:"NVIDIA H100 80GB HBM3"`
 	Name         string        `json:"name" doc:"Short name." example:"H100 SXM"`
-	Pool         *string       `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
+	Pool         Text          `json:"pool" doc:"Pool of like GPUs, or null." example:"ADA_80_PRO"`
 	Manufacturer string        `json:"manufacturer" doc:"NVIDIA, AMD or UNKNOWN."`
 	Memory       int           `json:"memory" doc:"Memory of one GPU in GB."`
 	Secure       bool          `json:"secure" doc:"Whether the tier SECURE has a price or a host for it."`
 	Community    bool          `json:"community" doc:"Whether the tier COMMUNITY has a price or a host for it."`
 	Price        GPUPrice      `json:"price" doc:"Prices."`
 	MaxCount     GPUMaxCount   `json:"maxCount" doc:"Most GPUs of one pod."`
-	Availability *string       `json:"availability,omitempty" doc:"What is free for the count and tier asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
+	Availability string        `json:"availability,omitempty" doc:"What is free for the count and tier asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
 	DataCenters  []CenterStock `json:"dataCenters,omitzero" doc:"What each data center has free."`
 	CUDAVersions []CUDAVersion `json:"cudaVersions,omitzero" doc:"CUDA versions that hosts with this type offer, newest first."`
 }
@@ -50,7 +50,7 @@ type CPUFlavor struct {
 	VCPU         VCPURange     `json:"vcpu" doc:"vCPU counts; powers of two."`
 	RAMPerVCPU   float64       `json:"ramGbPerVcpu" doc:"GB of memory for each vCPU."`
 	Price        CPUPrice      `json:"price" doc:"Prices."`
-	Availability *string       `json:"availability,omitempty" doc:"What is free for the vCPU count asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
+	Availability string        `json:"availability,omitempty" doc:"What is free for the vCPU count asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
 	DataCenters  []CenterStock `json:"dataCenters,omitzero" doc:"What each data center has free."`
 }
 

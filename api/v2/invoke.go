@@ -28,7 +28,7 @@ func (v *Invoke) UnmarshalJSON(data []byte) error {
 	*v = Invoke{}
 	var word string
 	if json.Unmarshal(data, &word) == nil {
-		v.All, v.Wrong = true, word != InvokeAll
+		v.All, v.Wrong = word == InvokeAll, word != InvokeAll
 		return nil
 	}
 	v.IDs = []string{}

@@ -16,7 +16,7 @@ type Key struct {
 // NewKey is an API key with its secret text, which is shown this once.
 type NewKey struct {
 	Key  Key    `json:"key" doc:"The key's record."`
-	Text string `json:"apiKey" doc:"The key. It is not stored and cannot be shown again." example:"gk_0000000000000000000000000000000000000000000"`
+	Text Hidden `json:"apiKey" doc:"The key. It is not stored and cannot be shown again." example:"gk_0000000000000000000000000000000000000000000"`
 }
 
 // KeyList is the answer to listing keys.

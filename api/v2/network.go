@@ -30,7 +30,7 @@ type Probe struct {
 	IP      string   `json:"ip" doc:"Address of that pod." example:"10.65.0.3"`
 	OK      bool     `json:"ok" doc:"Whether it answered."`
 	Millis  *float64 `json:"ms" doc:"Milliseconds of the fastest answer of three; null without one." minimum:"0" example:"0.4"`
-	Problem *string  `json:"problem" doc:"Why there was no answer, in a sentence; null with one."`
+	Problem Text     `json:"problem" doc:"Why there was no answer, in a sentence; null with one."`
 }
 
 // NetworkCheck is the answer to a check of an account's private networks.

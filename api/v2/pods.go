@@ -1,5 +1,7 @@
 package v2
 
+import "gantry/fleet"
+
 // Mounts are the storage mounts of a pod.
 type Mounts struct {
 	Persistent *PersistentMount `json:"persistent,omitempty" doc:"Host-local storage; not for CPU pods. Deprecated in favor of network mounts."`
@@ -22,39 +24,39 @@ type NetworkMount struct {
 type Pod struct {
 	ID               string            `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
 	Name             string            `json:"name" doc:"Name of the pod."`
-	Status           string            `json:"status" doc:"Life-cycle status." enum:"PROVISIONING,STARTING,RUNNING,EXITED,ERROR,TERMINATED"`
+	Status           fleet.PodStatus   `json:"status" doc:"Life-cycle status." enum:"PROVISIONING,STARTING,RUNNING,EXITED,ERROR,TERMINATED"`
 	Actions          []string          `json:"actions" doc:"Actions that are allowed now." enum:"start,stop,restart,terminate"`
 	Image            string            `json:"image" doc:"Image reference."`
 	Args             string            `json:"args" doc:"Arguments; empty when the image's own command runs."`
 	Disk             int               `json:"disk" doc:"Container disk in GB, wiped at every start." minimum:"1"`
 	Ports            []string          `json:"ports" doc:"Exposed ports, each number/protocol."`
 	Env              map[string]string `json:"env" doc:"Environment variables."`
-	Registry         *string           `json:"registry" doc:"Registry credential, or null."`
+	Registry         Text              `json:"registry" doc:"Registry credential, or null."`
 	Mounts           Mounts            `json:"mounts" doc:"Storage mounts; {} when there are none."`
 	GPU              *GPUConfig        `json:"gpu,omitempty" doc:"GPUs; on GPU pods only."`
 	CPU              *CPUConfig        `json:"cpu,omitempty" doc:"vCPUs; on CPU pods only."`
 	Cloud            string            `json:"cloud" doc:"Tier of hosts." enum:"SECURE,COMMUNITY"`
-	DataCenterID     *string           `json:"dataCenterId" doc:"Data center of the pod, or null."`
-	Template         *string           `json:"template" doc:"Template that the pod was created from, or null."`
+	DataCenterID     Text              `json:"dataCenterId" doc:"Data center of the pod, or null."`
+	Template         Text              `json:"template" doc:"Template that the pod was created from, or null."`
 	Cost             float64           `json:"cost" doc:"Present cost in USD per hour; 0 while nothing is charged." minimum:"0"`
 	Locked           bool              `json:"locked" doc:"When true, stop and restart are refused."`
 	GlobalNetworking GlobalNetworking  `json:"globalNetworking" doc:"State of global networking."`
 	Runtime          *Runtime          `json:"runtime" doc:"Live measures; null unless the pod is RUNNING on a host that can be reached."`
 	CreatedAt        Time              `json:"createdAt" doc:"When the pod was created."`
 	StartedAt        *Time             `json:"startedAt" doc:"When its present or last container started; null before."`
-	CUDAVersion      *string           `json:"cudaVersion" doc:"CUDA version asked for: the least one, or the only one allowed; null otherwise."`
+	CUDAVersion      Text              `json:"cudaVersion" doc:"CUDA version asked for: the least one, or the only one allowed; null otherwise."`
 	SSH              SSH               `json:"ssh" doc:"Ways to log in."`
 
-	Movable      bool            `json:"movable" doc:"Whether a drain of its host may move it."`
-	Notice       *Notice         `json:"notice" doc:"What a drain of its host does with it, or null."`
-	StatusReason *string         `json:"statusReason" doc:"One sentence on why the pod is as it is, or null. \"stopping\" while a stop is under way."`
-	ExitCode     *int            `json:"exitCode" doc:"Exit code of the last container that ended, or null."`
-	Incarnation  uint64          `json:"incarnation" doc:"Number of starts; grows with each."`
-	HostID       *string         `json:"hostId" doc:"Host that the pod is bound to, or null."`
-	Steps        map[string]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, downloaded, pulled, networked, defined, tasked, started, reported, recorded."`
-	Progress     *Progress       `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
-	URLs         []string        `json:"urls" doc:"Where the http ports are reached once the pod runs, in the order of ports. Known from the pod's creation on; empty without a proxy domain."`
-	LogTail      *string         `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
+	Movable      bool                `json:"movable" doc:"Whether a drain of its host may move it."`
+	Notice       *Notice             `json:"notice" doc:"What a drain of its host does with it, or null."`
+	StatusReason Text                `json:"statusReason" doc:"One sentence on why the pod is as it is, or null. \"stopping\" while a stop is under way."`
+	ExitCode     *int                `json:"exitCode" doc:"Exit code of the last container that ended, or null."`
+	Incarnation  uint64              `json:"incarnation" doc:"Number of starts; grows with each."`
+	HostID       Text                `json:"hostId" doc:"Host that the pod is bound to, or null."`
+	Steps        map[fleet.Step]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, downloaded, pulled, networked, defined, tasked, started, reported, recorded."`
+	Progress     *Progress           `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
+	URLs         []string            `json:"urls" doc:"Where the http ports are reached once the pod runs, in the order of ports. Known from the pod's creation on; empty without a proxy domain."`
+	LogTail      Text                `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
 }
 
 // GPUConfig tells a pod's GPUs.
@@ -100,12 +102,12 @@ type Use struct {
 
 // RuntimePort is a live port mapping.
 type RuntimePort struct {
-	Private    int     `json:"private" doc:"Port in the container; of a symmetrical port the published one, where the host publishes it."`
-	Public     *int    `json:"public" doc:"Public port; null for http ports, which have a host name instead, and where the host publishes none."`
-	Type       string  `json:"type" enum:"http,tcp" doc:"Protocol."`
-	IP         *string `json:"ip" doc:"Public address of the host, or null."`
-	IsIPPublic bool    `json:"isIpPublic" doc:"Whether ip is a public address."`
-	URL        *string `json:"url" doc:"Where an http port is reached, or null." example:"https://k3n8w0zq5r7d2a-8080.proxy.example.com/"`
+	Private    int    `json:"private" doc:"Port in the container; of a symmetrical port the published one, where the host publishes it."`
+	Public     *int   `json:"public" doc:"Public port; null for http ports, which have a host name instead, and where the host publishes none."`
+	Type       string `json:"type" enum:"http,tcp" doc:"Protocol."`
+	IP         Text   `json:"ip" doc:"Public address of the host, or null."`
+	IsIPPublic bool   `json:"isIpPublic" doc:"Whether ip is a public address."`
+	URL        Text   `json:"url" doc:"Where an http port is reached, or null." example:"https://k3n8w0zq5r7d2a-8080.proxy.example.com/"`
 }
 
 // SSH tells the ways to log in to a pod.

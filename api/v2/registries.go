@@ -16,20 +16,20 @@ type RegistryList struct {
 type CreateRegistryRequest struct {
 	Name     string `json:"name" doc:"Name of the credential; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"team images"`
 	Username string `json:"username" doc:"User name at the registry. No control characters and no colon." minLength:"1" maxLength:"256" pattern:"^[^\\x00-\\x1f\\x7f:]*$" patternDescription:"text without control characters and colons" example:"robot"`
-	Password string `json:"password" doc:"Password or token at the registry. No NUL." minLength:"1" maxLength:"16384" pattern:"^[^\\x00]*$" patternDescription:"text without NUL" example:"placeholder"`
+	Password Hidden `json:"password" doc:"Password or token at the registry. No NUL." minLength:"1" maxLength:"16384" pattern:"^[^\\x00]*$" patternDescription:"text without NUL" example:"placeholder"`
 }
 
 // Delegation is a repository of a cloud provider that was delegated to the service's own identity.
 type Delegation struct {
-	ID                string  `json:"id" doc:"Delegation identifier." example:"d4n8w0zq5r7d2a"`
-	Name              *string `json:"name" doc:"Name, or null."`
-	DelegatorUserID   string  `json:"delegatorUserId" doc:"Account that delegates."`
-	AWSUser           string  `json:"awsUser" doc:"AWS account of the repository."`
-	Repository        string  `json:"repository" doc:"Repository."`
-	Tag               string  `json:"tag" doc:"Tag."`
-	AWSRegion         string  `json:"awsRegion" doc:"AWS region of the repository."`
-	DockerRegistryURI string  `json:"dockerRegistryUri" doc:"Address of the registry."`
-	CreatedAt         Time    `json:"createdAt" doc:"When it was made."`
+	ID                string `json:"id" doc:"Delegation identifier." example:"d4n8w0zq5r7d2a"`
+	Name              Text   `json:"name" doc:"Name, or null."`
+	DelegatorUserID   string `json:"delegatorUserId" doc:"Account that delegates."`
+	AWSUser           string `json:"awsUser" doc:"AWS account of the repository."`
+	Repository        string `json:"repository" doc:"Repository."`
+	Tag               string `json:"tag" doc:"Tag."`
+	AWSRegion         string `json:"awsRegion" doc:"AWS region of the repository."`
+	DockerRegistryURI string `json:"dockerRegistryUri" doc:"Address of the registry."`
+	CreatedAt         Time   `json:"createdAt" doc:"When it was made."`
 }
 
 // DelegationList is the answer to listing delegations.

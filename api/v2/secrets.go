@@ -15,5 +15,5 @@ type SecretList struct {
 
 // PutSecretRequest is the body that sets a secret.
 type PutSecretRequest struct {
-	Value string `json:"value" doc:"Value: text of at most 32768 bytes, without NUL. It is never shown." minLength:"1" maxLength:"32768" example:"hf_0000000000"`
+	Value Hidden `json:"value" doc:"Value: text of at most 32768 bytes, without NUL. It is never shown." minLength:"1" maxLength:"32768" example:"hf_0000000000"`
 }

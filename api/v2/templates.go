@@ -9,7 +9,7 @@ type Template struct {
 	Disk         int               `json:"disk" doc:"Container disk in GB." minimum:"1"`
 	Ports        []string          `json:"ports" doc:"Exposed ports, each number/protocol."`
 	Env          map[string]string `json:"env" doc:"Environment variables."`
-	Registry     *string           `json:"registry" doc:"Registry credential of its owner, or null; null to others."`
+	Registry     Text              `json:"registry" doc:"Registry credential of its owner, or null; null to others."`
 	Mounts       TemplateMounts    `json:"mounts" doc:"Storage mounts; {} when there are none."`
 	Serverless   bool              `json:"serverless" doc:"Whether it is for serverless endpoints rather than pods."`
 	Public       bool              `json:"public" doc:"Whether every account may read and use it."`
@@ -17,7 +17,7 @@ type Template struct {
 	StartSSH     bool              `json:"startSsh" doc:"Whether pods get the account's SSH keys in PUBLIC_KEY."`
 	StartJupyter bool              `json:"startJupyter" doc:"Whether pods get a generated JUPYTER_PASSWORD."`
 	AllowedCUDA  []string          `json:"allowedCudaVersions" doc:"CUDA versions of a host that will do; empty: any."`
-	Source       *string           `json:"source" doc:"Slice of the public catalog: official, verified or community; null unless it is public."`
+	Source       Text              `json:"source" doc:"Slice of the public catalog: official, verified or community; null unless it is public."`
 	CreatedAt    Time              `json:"createdAt" doc:"When it was made."`
 }
 

@@ -1,9 +1,13 @@
 package v2
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
+
+	"gantry/fleet"
 )
 
 // Maybe is a member of a change that tells "left out" from null and from a value.
@@ -44,11 +48,33 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	if t == "" {
 		return []byte("null"), nil
 	}
-	return json.Marshal(string(t))
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // whoever encodes the record may ask for that
+	err := enc.Encode(string(t))
+	return bytes.TrimSpace(out.Bytes()), err
 }
 
 // Nullable tells a describer of records that null is a value of the member.
 func (Text) Nullable() {}
+
+// Hidden is a secret text that JSON carries, and that nothing else shows.
+type Hidden string
+
+// String returns "***".
+func (Hidden) String() string { return "***" }
+
+// GoString returns "***".
+func (Hidden) GoString() string { return "***" }
+
+// LogValue returns "***".
+func (Hidden) LogValue() slog.Value { return slog.StringValue("***") }
+
+// Reveal returns the text.
+func (h Hidden) Reveal() string { return string(h) }
+
+// Secret returns the text as one that nothing shows at all.
+func (h Hidden) Secret() fleet.Secret { return fleet.Secret(h) }
 
 // Time is a moment as the API writes it: RFC 3339, UTC, milliseconds.
 type Time struct{ time.Time }

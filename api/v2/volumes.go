@@ -12,7 +12,7 @@ type S3Key struct {
 // NewS3Key is a key pair with its secret, which is shown this once.
 type NewS3Key struct {
 	Key    S3Key  `json:"key" doc:"The key's record; its id is the access key."`
-	Secret string `json:"secretAccessKey" doc:"The secret key. It cannot be shown again." example:"rps_0000000000000000000000000000000000000000000"`
+	Secret Hidden `json:"secretAccessKey" doc:"The secret key. It cannot be shown again." example:"rps_0000000000000000000000000000000000000000000"`
 }
 
 // S3KeyList is the answer to listing key pairs.
@@ -29,16 +29,16 @@ type CreateS3KeyRequest struct {
 
 // NetworkVolume is storage that outlives pods.
 type NetworkVolume struct {
-	ID           string  `json:"id" doc:"Network volume identifier; also its bucket of the S3 interface." example:"v8d2k9s4f1g6j3"`
-	Name         string  `json:"name" doc:"Name of the volume."`
-	Size         int     `json:"size" doc:"GB of 10^9 bytes that it may hold and that are paid for."`
-	DataCenter   string  `json:"dataCenter" doc:"Data center of the volume."`
-	Type         string  `json:"type" doc:"Tier." enum:"STANDARD,HIGH_PERFORMANCE"`
-	Provisioned  int     `json:"provisioned" doc:"GB that its storage gives it at present; less than size while it is being made or grown."`
-	Status       string  `json:"status" doc:"CREATING: its storage is being made, pods that mount it wait; READY; UPDATING: it is larger now, and its storage has not followed yet; READ_ONLY: it holds far more than its size, and cannot be written to until it is grown or emptied." enum:"CREATING,READY,UPDATING,READ_ONLY"`
-	StatusReason *string `json:"statusReason" doc:"Why it is not ready, or not as large as it is to be; or null."`
-	Used         *int64  `json:"used" doc:"Bytes in use when that was last measured; null: not known."`
-	CreatedAt    Time    `json:"createdAt" doc:"When it was made."`
+	ID           string `json:"id" doc:"Network volume identifier; also its bucket of the S3 interface." example:"v8d2k9s4f1g6j3"`
+	Name         string `json:"name" doc:"Name of the volume."`
+	Size         int    `json:"size" doc:"GB of 10^9 bytes that it may hold and that are paid for."`
+	DataCenter   string `json:"dataCenter" doc:"Data center of the volume."`
+	Type         string `json:"type" doc:"Tier." enum:"STANDARD,HIGH_PERFORMANCE"`
+	Provisioned  int    `json:"provisioned" doc:"GB that its storage gives it at present; less than size while it is being made or grown."`
+	Status       string `json:"status" doc:"CREATING: its storage is being made, pods that mount it wait; READY; UPDATING: it is larger now, and its storage has not followed yet; READ_ONLY: it holds far more than its size, and cannot be written to until it is grown or emptied." enum:"CREATING,READY,UPDATING,READ_ONLY"`
+	StatusReason Text   `json:"statusReason" doc:"Why it is not ready, or not as large as it is to be; or null."`
+	Used         *int64 `json:"used" doc:"Bytes in use when that was last measured; null: not known."`
+	CreatedAt    Time   `json:"createdAt" doc:"When it was made."`
 }
 
 // NetworkVolumeList is the answer to listing network volumes.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -61,12 +63,12 @@ func accountSheet(acc client.Account) string {
 		{"Requests", quotasText(acc.Quotas)},
 		{"Egress", egressText(acc.Egress)},
 		{"Suspended", suspendedText(acc.Suspended)},
-		{"Created", when(&acc.CreatedAt)},
+		{"Created", when(v2.AtOrNull(acc.CreatedAt))},
 	}...)) + limitsText(acc.Limits)
 }
 
 // quotasText shows rate limits of an account's own; empty when it has none.
-func quotasText(q *client.Quotas) string {
+func quotasText(q *admin.AccountQuotas) string {
 	if q == nil {
 		return ""
 	}
@@ -113,7 +115,7 @@ func accountTable(accounts []client.Account) string {
 	var rows [][]string
 	for _, acc := range accounts {
 		rows = append(rows, []string{
-			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(&acc.CreatedAt),
+			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(v2.AtOrNull(acc.CreatedAt)),
 		})
 	}
 	return table([]string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "SUSPENDED", "CREATED"}, rows)
@@ -226,7 +228,7 @@ func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 	case rates && cmd.RateDefault:
 		return usage("--rate-default excludes the other rates")
 	case cmd.RateDefault:
-		body.Quotas = new(*client.Quotas)
+		body.Quotas = new(*admin.AccountQuotas)
 	case !rates && len(cmd.Limit) == 0 && body.Name == nil && body.Prepaid == nil && body.Egress == nil:
 		return usage("say what to change")
 	}
@@ -249,12 +251,12 @@ func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 }
 
 // quotas puts what is given over what the account has.
-func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client, id string) (**client.Quotas, error) {
+func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client, id string) (**admin.AccountQuotas, error) {
 	account, err := c.Account(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	q := &client.Quotas{}
+	q := &admin.AccountQuotas{}
 	if account.Value.Quotas != nil {
 		*q = *account.Value.Quotas
 	}

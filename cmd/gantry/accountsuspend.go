@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -58,7 +59,7 @@ func (cmd accountResumeCmd) Run(ctx context.Context, a *app) error {
 }
 
 // suspendedText says why and since when an account is suspended; empty when it is not.
-func suspendedText(s *client.Suspended) string {
+func suspendedText(s *admin.Suspended) string {
 	if s == nil {
 		return ""
 	}

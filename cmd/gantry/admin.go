@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -169,7 +170,7 @@ func (adminStorageGetCmd) Run(ctx context.Context, a *app) error {
 	return a.show(prices.Raw, func() string { return storageSheet(prices.Value) })
 }
 
-func storageSheet(p client.StoragePrices) string {
+func storageSheet(p admin.StoragePrices) string {
 	usd := func(d float64) string {
 		return "$" + strconv.FormatFloat(d, 'f', -1, 64) + " per GB and month"
 	}
@@ -253,6 +254,6 @@ func (cmd adminSourceCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.show(t.Raw, func() string {
-		return fmt.Sprintf("%s is in the catalog as %s\n", printable(t.Value.ID), printable(first(t.Value.Source, cmd.Source)))
+		return fmt.Sprintf("%s is in the catalog as %s\n", printable(t.Value.ID), printable(first(string(t.Value.Source), cmd.Source)))
 	})
 }

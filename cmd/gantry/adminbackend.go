@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -39,7 +40,7 @@ func (adminBackendListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return backendTable(list.Value.Backends) })
 }
 
-func backendTable(all []client.Backend) string {
+func backendTable(all []admin.Backend) string {
 	var rows [][]string
 	for _, b := range all {
 		rows = append(rows, []string{
@@ -51,7 +52,7 @@ func backendTable(all []client.Backend) string {
 }
 
 // placeText says where a backend's volumes are.
-func placeText(b client.Backend) string {
+func placeText(b admin.Backend) string {
 	switch {
 	case b.NFS != nil:
 		return b.NFS.Server + ":" + b.NFS.Export
@@ -85,11 +86,11 @@ func (cmd adminBackendGetCmd) Run(ctx context.Context, a *app) error {
 	return a.showBackend(c.Backend(ctx, cmd.Backend))
 }
 
-func (a *app) showBackend(b client.Answer[client.Backend], err error) error {
+func (a *app) showBackend(b client.Answer[admin.Backend], err error) error {
 	if err != nil {
 		return err
 	}
-	return a.show(b.Raw, func() string { return backendTable([]client.Backend{b.Value}) })
+	return a.show(b.Raw, func() string { return backendTable([]admin.Backend{b.Value}) })
 }
 
 // backendFlags are what can be said of a backend.
@@ -125,7 +126,7 @@ func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (clien
 		if inner, ok := strings.CutPrefix(server, "["); ok { // an IPv6 address
 			server = strings.TrimSuffix(inner, "]")
 		}
-		out.NFS = &client.NFSBackend{Server: server, Export: export, Options: f.NFSOptions}
+		out.NFS = &admin.NFSBackend{Server: server, Export: export, Options: f.NFSOptions}
 	} else if f.NFSOptions != "" {
 		return out, usage("--nfs-options goes with --nfs")
 	}
@@ -137,12 +138,12 @@ func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (clien
 		if len(f.Monitor) == 0 || f.User == "" || f.AdminUser == "" {
 			return out, usage("--cephfs goes with --monitor, --user and --admin-user")
 		}
-		out.Ceph = &client.CephBackend{Monitors: f.Monitor, FileSystem: name, Path: path, User: f.User, AdminUser: f.AdminUser}
+		out.Ceph = &admin.CephBackend{Monitors: f.Monitor, FileSystem: name, Path: path, User: f.User, AdminUser: f.AdminUser}
 	} else if len(f.Monitor) > 0 || f.User != "" || f.AdminUser != "" {
 		return out, usage("--monitor, --user and --admin-user go with --cephfs")
 	}
 	if f.Local != "" {
-		out.Local = &client.LocalBackend{Path: f.Local}
+		out.Local = &admin.LocalBackend{Path: f.Local}
 	}
 	var err error
 	if out.Key, err = a.keyFile("--key-file", f.KeyFile); err == nil {
@@ -305,10 +306,10 @@ func (cmd hostRoleCmd) Run(ctx context.Context, a *app) error {
 	if cmd.None == (len(cmd.Roles) > 0) {
 		return usage("say the roles of the host, or --none")
 	}
-	set := func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+	set := func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
 		return c.SetHostRoles(ctx, id, cmd.Roles)
 	}
-	return cmd.do(ctx, a, set, func(h client.Host) string {
+	return cmd.do(ctx, a, set, func(h admin.Host) string {
 		return fmt.Sprintf("%s (%s) has the roles: %s\n", printable(h.ID), printable(h.Name), orDash(printable(strings.Join(h.Roles, ", "))))
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
 )
 
 type adminNetworkCmd struct {
@@ -36,7 +36,7 @@ func (adminNetworkGetCmd) Run(ctx context.Context, a *app) error {
 	return a.show(s.Raw, func() string { return networkSheet(s.Value) })
 }
 
-func networkSheet(s client.NetworkSettings) string {
+func networkSheet(s admin.NetworkSettings) string {
 	limit := "none"
 	if s.PodMbps > 0 {
 		limit = fmt.Sprintf("%d Mbit/s each way, for each link of a pod", s.PodMbps)
@@ -80,7 +80,7 @@ Examples:
 
 // Run changes settings.
 func (cmd adminNetworkSetCmd) Run(ctx context.Context, a *app) error {
-	body := client.UpdateNetwork{
+	body := admin.UpdateNetworkRequest{
 		Pool: cmd.Pool, Bits: cmd.Bits, FirstVXLANID: cmd.FirstVXLANID, Suffix: cmd.Suffix, MTU: cmd.MTU, VXLANPort: cmd.VXLANPort,
 		WireGuardPort: cmd.WireGuardPort, TunnelRange: cmd.TunnelRange, PodMbps: cmd.PodMbps,
 	}
@@ -98,7 +98,7 @@ func (cmd adminNetworkSetCmd) Run(ctx context.Context, a *app) error {
 		}
 		body.GraceSeconds = new(int(*cmd.Grace / time.Second))
 	}
-	if body == (client.UpdateNetwork{}) {
+	if body == (admin.UpdateNetworkRequest{}) {
 		return usage("say what to change")
 	}
 	c, _, err := a.connect(true)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -43,13 +44,13 @@ func (cmd adminPlacementSetCmd) Run(ctx context.Context, a *app) error {
 	if cmd.KeepPercent < 0 || cmd.KeepPercent > 100 {
 		return usage("--keep-percent must be 0 to 100")
 	}
-	return a.placement(ctx, func(c *client.Client, ctx context.Context) (client.Answer[client.Placement], error) {
-		return c.SetPlacement(ctx, client.Placement{KeepPercent: cmd.KeepPercent})
+	return a.placement(ctx, func(c *client.Client, ctx context.Context) (client.Answer[admin.PlacementSettings], error) {
+		return c.SetPlacement(ctx, admin.PlacementSettings{KeepPercent: cmd.KeepPercent})
 	})
 }
 
 // placement makes a call and shows the setting that it answers.
-func (a *app) placement(ctx context.Context, f func(*client.Client, context.Context) (client.Answer[client.Placement], error)) error {
+func (a *app) placement(ctx context.Context, f func(*client.Client, context.Context) (client.Answer[admin.PlacementSettings], error)) error {
 	c, _, err := a.connect(true)
 	if err != nil {
 		return err
@@ -91,12 +92,12 @@ func (hostCapacityCmd) Run(ctx context.Context, a *app) error {
 }
 
 // capacityText shows what there is room for, and what is in the way.
-func capacityText(all client.Capacity) string {
+func capacityText(all admin.Capacity) string {
 	var rows [][]string
 	for _, g := range all.GPUs {
-		row := []string{g.Type, fmt.Sprint(g.Total), fmt.Sprint(g.Free), fmt.Sprint(g.Most)}
-		for _, n := range []string{"8", "4", "2", "1"} {
-			row = append(row, fmt.Sprint(g.Fit[n]))
+		row := []string{g.Type}
+		for _, n := range []int{g.Total, g.Free, g.Most, g.Fit.Eight, g.Fit.Four, g.Fit.Two, g.Fit.One} {
+			row = append(row, fmt.Sprint(n))
 		}
 		rows = append(rows, append(row, strandedText(g.Stranded)))
 	}
@@ -106,18 +107,21 @@ func capacityText(all client.Capacity) string {
 	}
 	rows = nil
 	for _, s := range all.Stranded {
-		rows = append(rows, []string{s.HostID, s.Name, s.Type, fmt.Sprint(s.GPUs), s.Short, orDash(strings.Join(s.PodIDs, ", "))})
+		rows = append(rows, []string{s.HostID, s.Name, s.Type, fmt.Sprint(s.GPUs), s.Short, orDash(strings.Join(s.Pods, ", "))})
 	}
 	return text + "\n" + table([]string{"HOST", "NAME", "TYPE", "STRANDED", "SHORT OF", "HELD BY"}, rows)
 }
 
 // strandedText tells how many GPUs are stranded, and by what.
-func strandedText(by map[string]int) string {
+func strandedText(by admin.StrandedCounts) string {
 	total, out := 0, []string{}
-	for _, why := range []string{"cpu", "memory", "disk"} {
-		if n := by[why]; n > 0 {
-			total += n
-			out = append(out, fmt.Sprintf("%s %d", why, n))
+	for _, why := range []struct {
+		name string
+		gpus int
+	}{{"cpu", by.CPU}, {"memory", by.Memory}, {"disk", by.Disk}} {
+		if why.gpus > 0 {
+			total += why.gpus
+			out = append(out, fmt.Sprintf("%s %d", why.name, why.gpus))
 		}
 	}
 	if total == 0 {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 	"gantry/test/plane"
 )
@@ -142,10 +142,10 @@ func TestDropsAreExplained(t *testing.T) {
 
 // TestCheckShowsPodsByAddress has those first that nobody looked for.
 func TestCheckShowsPodsByAddress(t *testing.T) {
-	probe := func(from, to, ip string) client.Probe {
-		return client.Probe{From: from, To: to, IP: ip, OK: true, Millis: new(0.5)}
+	probe := func(from, to, ip string) v2.Probe {
+		return v2.Probe{From: from, To: to, IP: ip, OK: true, Millis: new(0.5)}
 	}
-	got := checkText([]client.Probe{probe("a", "z", "10.64.0.9"), probe("z", "b", "10.64.0.10"), probe("y", "b", "10.64.0.10")}, nil)
+	got := checkText([]v2.Probe{probe("a", "z", "10.64.0.9"), probe("z", "b", "10.64.0.10"), probe("y", "b", "10.64.0.10")}, nil)
 	const want = `MS FROM \ TO  a  y  z    b
 a             -  -  0.5  -
 y             -  -  -    0.5
@@ -159,11 +159,11 @@ b             -  -  -    -
 
 // TestCheckOfManyPods shows no matrix where it would be too wide, and still what failed.
 func TestCheckOfManyPods(t *testing.T) {
-	var all []client.Probe
+	var all []v2.Probe
 	for from := range 11 {
 		for to := range 11 {
 			if from != to {
-				all = append(all, client.Probe{From: fmt.Sprint("pod", from), To: fmt.Sprint("pod", to), IP: "10.64.0.9", OK: true, Millis: new(0.5)})
+				all = append(all, v2.Probe{From: fmt.Sprint("pod", from), To: fmt.Sprint("pod", to), IP: "10.64.0.9", OK: true, Millis: new(0.5)})
 			}
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/test/plane"
 )
 
@@ -261,10 +262,10 @@ func TestOnlyTheEndOfAFileIsTaken(t *testing.T) {
 func TestEventsOfABundleAreInTheOrderOfTime(t *testing.T) {
 	var e events
 	late, early := time.Date(2026, 5, 2, 0, 0, 0, 0, time.UTC), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
-	e.members(&client.Cluster{Members: []client.Member{{ID: "m1", Name: "sched-1", JoinedAt: late, RemovedAt: &late}}})
-	e.host(&client.Host{ID: "h1", Name: "gpu-01", JoinedAt: early, Alarm: &client.HostAlarm{Text: "two machines", At: late}, GoneGPUs: []client.GoneGPU{{UUID: "GPU-1", Reason: "RMA", CordonedAt: late}}})
-	e.pod(late, "h1", &client.HostPod{ID: "p1", Status: "RUNNING", Waits: "it runs on"})
-	e.pod(late, "h1", &client.HostPod{ID: "p2", Status: "RUNNING"})
+	e.members(&admin.Cluster{Members: []admin.Member{{ID: "m1", Name: "sched-1", JoinedAt: v2.At(late), RemovedAt: v2.AtOrNull(late)}}})
+	e.host(&admin.Host{ID: "h1", Name: "gpu-01", JoinedAt: v2.At(early), Alarm: &admin.HostAlarm{Text: "two machines", At: v2.At(late)}, GoneGPUs: []admin.GoneGPU{{UUID: "GPU-1", Reason: "RMA", CordonedAt: v2.At(late)}}})
+	e.pod(late, "h1", &admin.HostPod{ID: "p1", Status: "RUNNING", Waits: "it runs on"})
+	e.pod(late, "h1", &admin.HostPod{ID: "p2", Status: "RUNNING"})
 	text, err := e.text()
 	if err != nil {
 		t.Fatal(err)

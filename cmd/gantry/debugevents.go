@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
 )
 
 const bundleEvents = 20_000 // of a bundle, the newest
@@ -29,27 +29,27 @@ func (e *events) add(at time.Time, about, id, name, format string, args ...any) 
 	}
 }
 
-func (e *events) host(h *client.Host) {
-	e.add(h.JoinedAt, "host", h.ID, h.Name, "joined")
+func (e *events) host(h *admin.Host) {
+	e.add(h.JoinedAt.Time, "host", h.ID, h.Name, "joined")
 	if h.StateSince != nil {
-		e.add(*h.StateSince, "host", h.ID, h.Name, "is %s since then", h.State)
+		e.add(h.StateSince.Time, "host", h.ID, h.Name, "is %s since then", h.State)
 	}
 	if h.Alarm != nil {
-		e.add(h.Alarm.At, "host", h.ID, h.Name, "alarm: %s", h.Alarm.Text)
+		e.add(h.Alarm.At.Time, "host", h.ID, h.Name, "alarm: %s", h.Alarm.Text)
 	}
 	if d := h.Drain; d != nil {
-		e.add(d.Since, "host", h.ID, h.Name, "its drain began: %s", d.Reason)
+		e.add(d.Since.Time, "host", h.ID, h.Name, "its drain began: %s", d.Reason)
 		if d.Deadline != nil {
-			e.add(*d.Deadline, "host", h.ID, h.Name, "deadline of its drain")
+			e.add(d.Deadline.Time, "host", h.ID, h.Name, "deadline of its drain")
 		}
 	}
 	for _, g := range h.GoneGPUs {
-		e.add(g.CordonedAt, "gpu", g.UUID, h.Name, "was cordoned, and is gone: %s", g.Reason)
+		e.add(g.CordonedAt.Time, "gpu", g.UUID, h.Name, "was cordoned, and is gone: %s", g.Reason)
 	}
 }
 
 // pod tells of a pod as it is at a time.
-func (e *events) pod(at time.Time, host string, p *client.HostPod) {
+func (e *events) pod(at time.Time, host string, p *admin.HostPod) {
 	switch {
 	case p.Waits != "":
 		e.add(at, "pod", p.ID, "", "%s on %s: %s", p.Status, host, p.Waits)
@@ -58,11 +58,11 @@ func (e *events) pod(at time.Time, host string, p *client.HostPod) {
 	}
 }
 
-func (e *events) members(c *client.Cluster) {
+func (e *events) members(c *admin.Cluster) {
 	for _, m := range c.Members {
-		e.add(m.JoinedAt, "scheduler", m.ID, m.Name, "joined")
+		e.add(m.JoinedAt.Time, "scheduler", m.ID, m.Name, "joined")
 		if m.RemovedAt != nil {
-			e.add(*m.RemovedAt, "scheduler", m.ID, m.Name, "was removed")
+			e.add(m.RemovedAt.Time, "scheduler", m.ID, m.Name, "was removed")
 		}
 	}
 }

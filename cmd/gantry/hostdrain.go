@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -74,8 +76,8 @@ func (cmd hostDrainCmd) Run(ctx context.Context, a *app) error {
 }
 
 // read makes the body of the command line.
-func (cmd hostDrainCmd) read(now time.Time) (client.Drain, error) {
-	out := client.Drain{KeepRunning: cmd.KeepRunning, Reason: cmd.Reason, Force: cmd.Force}
+func (cmd hostDrainCmd) read(now time.Time) (admin.DrainHostRequest, error) {
+	out := admin.DrainHostRequest{KeepRunning: cmd.KeepRunning, Reason: cmd.Reason, Force: cmd.Force}
 	switch {
 	case cmd.Force && cmd.Deadline != "":
 		return out, usage("--force and --deadline exclude each other")
@@ -91,13 +93,13 @@ func (cmd hostDrainCmd) read(now time.Time) (client.Drain, error) {
 	if err != nil {
 		return out, usage("--deadline must be a time such as 2026-12-01T06:00:00Z, or a duration such as 12h")
 	}
-	out.Deadline = &at
+	out.Deadline = v2.AtOrNull(at)
 	return out, nil
 }
 
 // stops names the pods that a forced drain stops, if there are any, and asks whether to go on.
-func (cmd hostDrainCmd) stops(ctx context.Context, a *app, pods []client.HostPod) error {
-	var stops []client.HostPod
+func (cmd hostDrainCmd) stops(ctx context.Context, a *app, pods []admin.HostPod) error {
+	var stops []admin.HostPod
 	for _, p := range pods {
 		if p.Stops {
 			stops = append(stops, p)
@@ -113,7 +115,7 @@ func (cmd hostDrainCmd) stops(ctx context.Context, a *app, pods []client.HostPod
 }
 
 // drainPlan tells what happens to each pod.
-func drainPlan(pods []client.HostPod, force bool) string {
+func drainPlan(pods []admin.HostPod, force bool) string {
 	if len(pods) == 0 {
 		return "The host has no pods.\n"
 	}
@@ -128,7 +130,7 @@ func drainPlan(pods []client.HostPod, force bool) string {
 		case p.Stops:
 			what += "; --force would stop it"
 		}
-		rows = append(rows, []string{p.ID, p.AccountID, string(p.Status), fmt.Sprint(p.GPUs), what})
+		rows = append(rows, []string{p.ID, p.AccountID, string(p.Status), fmt.Sprint(p.GPUs), string(what)})
 	}
 	return table([]string{"ID", "ACCOUNT", "STATUS", "GPUS", "WHAT HAPPENS"}, rows)
 }
@@ -136,8 +138,8 @@ func drainPlan(pods []client.HostPod, force bool) string {
 // awaitDrained looks at a host until no pod holds anything there, and tells what it waits for whenever that changes.
 // A short absence of the API is waited through.
 func (a *app) awaitDrained(
-	ctx context.Context, c *client.Client, host client.Answer[client.Host], within time.Duration,
-) (client.Answer[client.Host], error) {
+	ctx context.Context, c *client.Client, host client.Answer[admin.Host], within time.Duration,
+) (client.Answer[admin.Host], error) {
 	id := host.Value.ID
 	ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{
 		exitTimeout, fmt.Errorf("gave up waiting for host %s after %v; its drain goes on", id, within),
@@ -179,7 +181,7 @@ func (a *app) awaitDrained(
 }
 
 // waitedFor is a text about the pods that are still there.
-func waitedFor(pods []client.HostPod) string {
+func waitedFor(pods []admin.HostPod) string {
 	lines := &strings.Builder{}
 	fmt.Fprintf(lines, "waiting for %s\n", count(len(pods), "pod"))
 	for _, p := range pods {

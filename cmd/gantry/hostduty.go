@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -39,7 +40,7 @@ func (ref hostRef) on(ctx context.Context, a *app, f func(c *client.Client, id s
 
 // do makes one call about the host and shows its record.
 func (ref hostRef) do(
-	ctx context.Context, a *app, f func(*client.Client, context.Context, string) (client.Answer[client.Host], error), show func(client.Host) string,
+	ctx context.Context, a *app, f func(*client.Client, context.Context, string) (client.Answer[admin.Host], error), show func(admin.Host) string,
 ) error {
 	return ref.on(ctx, a, func(c *client.Client, id string) error {
 		host, err := f(c, ctx, id)
@@ -51,16 +52,16 @@ func (ref hostRef) do(
 }
 
 // hostText names a host in a question about it.
-func hostText(h client.Host) string {
+func hostText(h admin.Host) string {
 	return printable(fmt.Sprintf("host %s (%s, %s, %s)", h.Name, h.ID, h.State, count(h.Pods, "pod")))
 }
 
 // sayState tells what a host is now.
-func sayState(h client.Host) string {
+func sayState(h admin.Host) string {
 	return fmt.Sprintf("%s (%s) is %s\n", printable(h.ID), printable(h.Name), printable(string(h.State)))
 }
 
-func labelsText(labels client.Labels) string {
+func labelsText(labels admin.Labels) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		out = append(out, name+"="+labels[name])
@@ -130,9 +131,9 @@ func (cmd hostLabelCmd) Run(ctx context.Context, a *app) error {
 			return usage("a change must be K=V or K-, not %s", printable(change))
 		}
 	}
-	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
 		return c.SetHostLabels(ctx, id, changes)
-	}, func(h client.Host) string {
+	}, func(h admin.Host) string {
 		return fmt.Sprintf("%s (%s) has the labels: %s\n", printable(h.ID), printable(h.Name), printable(orDash(labelsText(h.Labels))))
 	})
 }
@@ -177,7 +178,7 @@ func (hostAckCmd) Help() string {
 
 // Run ends an alarm.
 func (cmd hostAckCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, (*client.Client).AckHostAlarm, func(h client.Host) string {
+	return cmd.do(ctx, a, (*client.Client).AckHostAlarm, func(h admin.Host) string {
 		return fmt.Sprintf("%s (%s) has no alarm\n", printable(h.ID), printable(h.Name))
 	})
 }
@@ -199,7 +200,7 @@ Example:
 
 // Run fences a host.
 func (cmd hostFenceCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
 		host, err := c.Host(ctx, id)
 		if err == nil {
 			err = cmd.confirm(ctx, a, "Is "+hostText(host.Value)+" switched off, so that nothing runs there any more?")

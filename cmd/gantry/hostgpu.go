@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -20,11 +21,11 @@ type gpuRef struct {
 
 // tell makes one call about the GPU and shows the GPUs of the host.
 func (ref gpuRef) tell(
-	ctx context.Context, a *app, f func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[client.Host], error),
+	ctx context.Context, a *app, f func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error),
 ) error {
-	return ref.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+	return ref.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
 		return f(c, ctx, id, ref.GPU)
-	}, func(h client.Host) string { return noticeLines(h) + gpuTable(h) })
+	}, func(h admin.Host) string { return noticeLines(h) + gpuTable(h) })
 }
 
 type gpuCordonCmd struct {
@@ -43,7 +44,7 @@ Examples:
 
 // Run cordons a GPU.
 func (cmd gpuCordonCmd) Run(ctx context.Context, a *app) error {
-	return cmd.tell(ctx, a, func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[client.Host], error) {
+	return cmd.tell(ctx, a, func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error) {
 		return c.CordonGPU(ctx, id, gpu, cmd.Reason)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -122,7 +123,7 @@ func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
 			before[f] = true
 		}
 	}
-	asked, err := c.PrefetchImage(ctx, client.Prefetch{Image: cmd.Image, DataCenterIDs: cmd.DataCenter, HostIDs: hosts})
+	asked, err := c.PrefetchImage(ctx, admin.PrefetchRequest{Image: cmd.Image, DataCenterIDs: cmd.DataCenter, HostIDs: hosts})
 	if err == nil && cmd.Wait {
 		err = a.awaitImage(ctx, c, asked.Value, before, cmd.Timeout)
 	}
@@ -143,7 +144,7 @@ func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
 
 // awaitImage looks until every host that was asked has the image, and tells how many lack it whenever that changes. A
 // short absence of the API is waited through.
-func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Prefetched, before map[string]bool, within time.Duration) error {
+func (a *app) awaitImage(ctx context.Context, c *client.Client, asked admin.Prefetch, before map[string]bool, within time.Duration) error {
 	var missing []string
 	for _, h := range asked.Hosts {
 		if !h.Present {
@@ -193,7 +194,7 @@ func (a *app) awaitImage(ctx context.Context, c *client.Client, asked client.Pre
 }
 
 // failedPrefetches returns what hosts say of images that they could not get.
-func failedPrefetches(hosts []client.Host) []string {
+func failedPrefetches(hosts []admin.Host) []string {
 	var out []string
 	for _, h := range hosts {
 		for _, n := range h.Notices {
@@ -213,7 +214,7 @@ func prefetchFailures(ctx context.Context, c *client.Client, image string, missi
 	}
 	text := ""
 	for _, id := range missing {
-		at := slices.IndexFunc(list.Value.Hosts, func(h client.Host) bool { return h.ID == id })
+		at := slices.IndexFunc(list.Value.Hosts, func(h admin.Host) bool { return h.ID == id })
 		if at < 0 {
 			return nil, nil
 		}
@@ -229,7 +230,7 @@ func prefetchFailures(ctx context.Context, c *client.Client, image string, missi
 }
 
 // hasImage reports whether a host has the image that was asked for, or is not there to get it any more.
-func hasImage(hosts []client.HostImages, id string) bool {
-	i := slices.IndexFunc(hosts, func(h client.HostImages) bool { return h.ID == id })
+func hasImage(hosts []admin.HostImages, id string) bool {
+	i := slices.IndexFunc(hosts, func(h admin.HostImages) bool { return h.ID == id })
 	return i < 0 || hosts[i].Present != nil && *hosts[i].Present
 }

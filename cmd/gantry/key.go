@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -44,9 +45,9 @@ func (k keyFlags) body(name, preset string, now time.Time) (client.CreateKey, er
 	case slices.Contains(k.Invoke, "all") && len(k.Invoke) > 1:
 		return body, usage("--invoke all stands alone")
 	case slices.Contains(k.Invoke, "all"):
-		body.Invoke = &client.Invoke{All: true}
+		body.Invoke = &v2.Invoke{All: true}
 	case len(k.Invoke) > 0:
-		body.Invoke = &client.Invoke{IDs: k.Invoke}
+		body.Invoke = &v2.Invoke{IDs: k.Invoke}
 	}
 	if k.ExpiresIn != "" {
 		d, err := time.ParseDuration(k.ExpiresIn)
@@ -97,7 +98,7 @@ func (cmd keyCreateCmd) Run(ctx context.Context, a *app) error {
 }
 
 // showKey prints a new key so that its text can be sent to a file.
-func (a *app) showKey(key client.Answer[client.NewKey]) error {
+func (a *app) showKey(key client.Answer[v2.NewKey]) error {
 	k := key.Value.Key
 	ends := "never ends"
 	if k.ExpiresAt != nil {
@@ -142,7 +143,7 @@ func (keyListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return keyTable(list.Value.Keys, a.now()) })
 }
 
-func keyTable(keys []client.Key, now time.Time) string {
+func keyTable(keys []v2.Key, now time.Time) string {
 	var rows [][]string
 	for _, k := range keys {
 		rows = append(rows, []string{
@@ -153,9 +154,9 @@ func keyTable(keys []client.Key, now time.Time) string {
 }
 
 // keyState is whether requests with a key are taken.
-func keyState(k client.Key, now time.Time) string {
+func keyState(k v2.Key, now time.Time) string {
 	switch {
-	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):
+	case k.ExpiresAt != nil && !now.Before(k.ExpiresAt.Time):
 		return "ended"
 	case k.Disabled:
 		return "disabled"
@@ -164,7 +165,7 @@ func keyState(k client.Key, now time.Time) string {
 }
 
 // operatorKey is what an operator's key may do on operators' routes; "" for a key of an account.
-func operatorKey(k client.Key) string {
+func operatorKey(k v2.Key) string {
 	switch k.Permissions["admin"] {
 	case "write":
 		return "operator:write"
@@ -175,7 +176,7 @@ func operatorKey(k client.Key) string {
 }
 
 // permissions shows in a stable order what a key may do, in few words where it is the same everywhere.
-func permissions(k client.Key) string {
+func permissions(k v2.Key) string {
 	var out, accesses []string
 	groups := slices.Sorted(maps.Keys(k.Permissions))
 	if kind := operatorKey(k); kind != "" {
@@ -221,7 +222,7 @@ func (cmd keyGetCmd) Run(ctx context.Context, a *app) error {
 	return a.show(key.Raw, func() string { return keySheet(key.Value, a.now()) })
 }
 
-func keySheet(k client.Key, now time.Time) string {
+func keySheet(k v2.Key, now time.Time) string {
 	fields := [][2]string{
 		{"Id", k.ID},
 		{"Name", k.Name},
@@ -259,7 +260,7 @@ Examples:
 
 // Run changes a key.
 func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
-	body := client.UpdateKey{Name: cmd.Name}
+	body := v2.UpdateKeyRequest{Name: cmd.Name}
 	switch {
 	case cmd.Disable && cmd.Enable:
 		return usage("--disable and --enable exclude each other")
@@ -277,7 +278,7 @@ func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(key.Raw, func() string { return keyTable([]client.Key{key.Value}, a.now()) })
+	return a.show(key.Raw, func() string { return keyTable([]v2.Key{key.Value}, a.now()) })
 }
 
 type keyDeleteCmd struct {

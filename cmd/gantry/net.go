@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -45,7 +47,7 @@ func (netListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return networksText(list.Value.Networks) })
 }
 
-func networksText(all []client.Network) string {
+func networksText(all []v2.Network) string {
 	if len(all) == 0 {
 		return "There is no private network yet: the first pod with --global-networking makes one.\n"
 	}
@@ -85,7 +87,7 @@ func (cmd netCheckCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	var check client.Answer[client.NetworkCheck]
+	var check client.Answer[v2.NetworkCheck]
 	names := map[string]string{}
 	if cmd.Account != "" {
 		check, err = c.CheckAccountNetwork(ctx, cmd.Account)
@@ -123,15 +125,15 @@ func podNames(ctx context.Context, c *client.Client) (map[string]string, error) 
 	return out, nil
 }
 
-func unanswered(all []client.Probe) []client.Probe {
-	return slices.DeleteFunc(slices.Clone(all), func(p client.Probe) bool { return p.OK })
+func unanswered(all []v2.Probe) []v2.Probe {
+	return slices.DeleteFunc(slices.Clone(all), func(p v2.Probe) bool { return p.OK })
 }
 
 // widestCheck is how many pods a matrix shows; of more, only what failed is shown.
 const widestCheck = 10
 
 // checkText shows a matrix of few pods, and below it what got no answer.
-func checkText(all []client.Probe, names map[string]string) string {
+func checkText(all []v2.Probe, names map[string]string) string {
 	if len(all) == 0 {
 		return "There is nothing to check: no private network has two running pods.\n"
 	}
@@ -148,7 +150,7 @@ func checkText(all []client.Probe, names map[string]string) string {
 }
 
 // probedPods returns the pods of probes in the order of net list, by address.
-func probedPods(all []client.Probe) (out []string) {
+func probedPods(all []v2.Probe) (out []string) {
 	at := map[string]netip.Addr{} // of those that somebody looked for
 	for _, p := range all {
 		at[p.To], _ = netip.ParseAddr(p.IP)
@@ -160,7 +162,7 @@ func probedPods(all []client.Probe) (out []string) {
 	return out
 }
 
-func checkMatrix(all []client.Probe, pods []string, name func(string) string) string {
+func checkMatrix(all []v2.Probe, pods []string, name func(string) string) string {
 	cells := map[[2]string]string{}
 	for _, p := range all {
 		cells[[2]string{p.From, p.To}] = "x"
@@ -208,7 +210,7 @@ func (cmd netShowCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-func hostNetworkText(n client.HostNetwork, now time.Time, whole bool) string {
+func hostNetworkText(n admin.HostNetwork, now time.Time, whole bool) string {
 	state := "as it should be"
 	if len(n.Steps) > 0 {
 		state = count(len(n.Steps), "step") + " away from what it should be"
@@ -233,12 +235,12 @@ func hostNetworkText(n client.HostNetwork, now time.Time, whole bool) string {
 	return out
 }
 
-func tunnelTable(all []client.HostTunnel, now time.Time) string {
+func tunnelTable(all []admin.HostTunnel, now time.Time) string {
 	var rows [][]string
 	for _, t := range all {
 		how, shaken := "encrypted", "never"
 		if t.Handshake != nil {
-			shaken = age(now, *t.Handshake) + " ago"
+			shaken = age(now, t.Handshake.Time) + " ago"
 		}
 		if t.Plain {
 			how, shaken = "plain", "-"
@@ -264,7 +266,7 @@ var dropMeanings = map[string]string{
 	"unanswered": "from a pod, to a host that does not answer",
 }
 
-func dropTable(all []client.HostDrop) string {
+func dropTable(all []admin.HostDrop) string {
 	var rows [][]string
 	for _, d := range all {
 		rows = append(rows, []string{d.Why, fmt.Sprint(d.Packets), bytesText(int64(min(d.Bytes, 1<<62))), orDash(dropMeanings[d.Why])})

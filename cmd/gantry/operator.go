@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -73,7 +74,7 @@ func (cmd hostListCmd) Run(ctx context.Context, a *app) error {
 }
 
 // stateText marks hosts that an operator has to look after.
-func stateText(h client.Host) string {
+func stateText(h admin.Host) string {
 	if h.Alarm != nil {
 		return string(h.State) + " (alarm)"
 	}
@@ -86,7 +87,7 @@ func share(used, total, per int64, unit string) string {
 }
 
 // gpus shows a host's devices by type, and how many of all are used.
-func gpus(h client.Host) string {
+func gpus(h admin.Host) string {
 	count := map[string]int{}
 	for _, g := range h.GPUs {
 		name := g.Type
@@ -124,13 +125,13 @@ func (hostGetCmd) Help() string {
 
 // Run shows a host.
 func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, (*client.Client).Host, func(h client.Host) string {
+	return cmd.do(ctx, a, (*client.Client).Host, func(h admin.Host) string {
 		return sheet(hostFields(h)) + noticeLines(h) + gpuTable(h)
 	})
 }
 
 // noticeLines tells what a host does without, or what is wrong with it.
-func noticeLines(h client.Host) string {
+func noticeLines(h admin.Host) string {
 	text := ""
 	for _, n := range h.Notices {
 		kind := "Notice"
@@ -154,7 +155,7 @@ func noticeLines(h client.Host) string {
 }
 
 // gpuTable shows each GPU of a host; empty for a host without.
-func gpuTable(h client.Host) string {
+func gpuTable(h admin.Host) string {
 	var rows [][]string
 	for _, g := range h.GPUs {
 		health := "ok"
@@ -174,7 +175,7 @@ func gpuTable(h client.Host) string {
 	return table([]string{"GPU", "TYPE", "PCI", "NUMA", "ISLAND", "HEALTH", "SLICE OF"}, rows)
 }
 
-func hostFields(h client.Host) [][2]string {
+func hostFields(h admin.Host) [][2]string {
 	state := string(h.State)
 	if h.Duty != "" && h.Duty != "open" && h.Duty != state {
 		state += ", " + h.Duty
@@ -192,7 +193,7 @@ func hostFields(h client.Host) [][2]string {
 		{"Data center", h.DataCenterID},
 		{"Cloud", h.Cloud},
 		{"State", state},
-		{"Takes no pods", h.TakesNoPods},
+		{"Takes no pods", string(h.TakesNoPods)},
 		{"Alarm", alarm},
 		{"Labels", labelsText(h.Labels)},
 		{"Roles", strings.Join(h.Roles, ", ")},
@@ -203,20 +204,20 @@ func hostFields(h client.Host) [][2]string {
 		{"Disk", share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB")},
 		{"GPUs", gpus(h)},
 		{"Public ports", publicPorts(h)},
-		{"Driver", h.Driver},
-		{"CUDA", h.CUDA},
-		{"Kernel", h.Kernel},
-		{"Runtime", h.Runtime},
-		{"Runtime class", h.RuntimeClass},
+		{"Driver", string(h.Driver)},
+		{"CUDA", string(h.CUDA)},
+		{"Kernel", string(h.Kernel)},
+		{"Runtime", string(h.Runtime)},
+		{"Runtime class", string(h.RuntimeClass)},
 		{"Images", fmt.Sprint(h.Images)},
-		{"Agent", h.AgentVersion},
+		{"Agent", string(h.AgentVersion)},
 		{"Joined", when(&h.JoinedAt)},
 		{"State since", when(h.StateSince)},
 	}
 }
 
 // publicPorts shows where a host publishes tcp ports of pods; empty when it does not.
-func publicPorts(h client.Host) string {
+func publicPorts(h admin.Host) string {
 	if h.PublicIP == "" || h.PublicPorts == nil {
 		return ""
 	}
@@ -238,9 +239,9 @@ Example:
 
 // Run puts a host into another tier.
 func (cmd hostCloudCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[client.Host], error) {
+	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
 		return c.SetHostCloud(ctx, id, cmd.Cloud)
-	}, func(h client.Host) string {
+	}, func(h admin.Host) string {
 		return fmt.Sprintf("%s is in the tier %s\n", printable(h.ID), printable(h.Cloud))
 	})
 }
@@ -271,8 +272,8 @@ func (cmd hostTokenCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	token, err := c.CreateJoinToken(ctx, client.CreateJoinToken{
-		DataCenterID: cmd.DataCenter, Cloud: cmd.Cloud, TTLSeconds: int64(cmd.TTL / time.Second),
+	token, err := c.CreateJoinToken(ctx, admin.CreateTokenRequest{
+		DataCenterID: cmd.DataCenter, Cloud: cmd.Cloud, TTLSeconds: int(cmd.TTL / time.Second),
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"gantry/api/v2"
 )
 
 // show prints an answer in the format that was asked for. people returns it as text for people, made of table, sheet and
@@ -191,7 +193,7 @@ func sheet(fields [][2]string) string {
 }
 
 // printable replaces what would not print in one line.
-func printable(s string) string {
+func printable[T ~string](s T) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
@@ -201,7 +203,7 @@ func printable(s string) string {
 		default:
 			return '�'
 		}
-	}, s)
+	}, string(s))
 }
 
 // printableLines is printable for text of several lines.
@@ -222,11 +224,11 @@ func yes(so bool) string {
 }
 
 // orDash shows an empty cell.
-func orDash(s string) string {
+func orDash[T ~string](s T) string {
 	if s == "" {
 		return "-"
 	}
-	return s
+	return string(s)
 }
 
 // age shows how long ago something was, in two units at most.
@@ -248,7 +250,7 @@ func age(now, then time.Time) string {
 }
 
 // when shows a moment; empty when there is none.
-func when(t *time.Time) string {
+func when(t *v2.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -71,12 +72,12 @@ func (cmd podListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return podTable(list.Value.Pods, a.now()) })
 }
 
-func podTable(pods []client.Pod, now time.Time) string {
+func podTable(pods []v2.Pod, now time.Time) string {
 	var rows [][]string
 	for _, p := range pods {
 		rows = append(rows, []string{
 			p.ID, p.Name, statusText(p), compute(p), p.Image, orDash(strings.Join(p.Ports, ",")),
-			orDash(p.DataCenterID), dollars(p.Cost), age(now, p.CreatedAt), orDash(whyText(p)),
+			orDash(p.DataCenterID), dollars(p.Cost), age(now, p.CreatedAt.Time), orDash(whyText(p)),
 		})
 	}
 	head := []string{"ID", "NAME", "STATUS", "COMPUTE", "IMAGE", "~PORTS", "~CENTER", "~COST/H", "AGE", "REASON"}
@@ -90,10 +91,10 @@ func podTable(pods []client.Pod, now time.Time) string {
 }
 
 // whyText is what the list tells of a pod beside its status: why it is as it is, or what an operator does with its host.
-func whyText(p client.Pod) string {
+func whyText(p v2.Pod) string {
 	switch {
 	case p.StatusReason != "" && p.StatusReason != "stopping":
-		return p.StatusReason
+		return string(p.StatusReason)
 	case p.Notice != nil:
 		return p.Notice.Text
 	}
@@ -101,19 +102,19 @@ func whyText(p client.Pod) string {
 }
 
 // statusText shows a status, and the one reason that changes what it means.
-func statusText(p client.Pod) string {
+func statusText(p v2.Pod) string {
 	if p.StatusReason == "stopping" {
 		return string(p.Status) + " (stopping)"
 	}
 	return string(p.Status)
 }
 
-func compute(p client.Pod) string {
+func compute(p v2.Pod) string {
 	switch {
 	case p.GPU != nil:
 		return fmt.Sprintf("%d × %s", p.GPU.Count, p.GPU.ID)
 	case p.CPU != nil && p.CPU.Memory > 0:
-		return fmt.Sprintf("%s %d vCPU %g GB", p.CPU.ID, p.CPU.VCPUCount, p.CPU.Memory)
+		return fmt.Sprintf("%s %d vCPU %d GB", p.CPU.ID, p.CPU.VCPUCount, p.CPU.Memory)
 	case p.CPU != nil:
 		return fmt.Sprintf("%s %d vCPU", p.CPU.ID, p.CPU.VCPUCount)
 	default:
@@ -215,7 +216,7 @@ func (cmd podStopCmd) Run(ctx context.Context, a *app) error {
 
 func untilStopped() goal {
 	return goal{
-		reached: func(p client.Pod) bool {
+		reached: func(p v2.Pod) bool {
 			return p.Status == fleet.StatusExited || p.Status == fleet.StatusError
 		},
 		lost: []fleet.PodStatus{fleet.StatusTerminated},
@@ -264,7 +265,7 @@ func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w wa
 	}
 	defer c.Close()
 	var faults []error
-	var pods []client.Pod
+	var pods []v2.Pod
 	for _, ref := range refs {
 		err := onPod(ctx, c, ref, func(id string) error {
 			pod, err := c.ActPod(ctx, id, action)
@@ -301,8 +302,8 @@ func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w wa
 // startOnceStopped takes the answer to a start. One that was refused because the pod is being stopped is made again when
 // that is done.
 func (a *app) startOnceStopped(
-	ctx context.Context, c *client.Client, id string, started client.Answer[client.Pod], refusal error, within time.Duration,
-) (client.Answer[client.Pod], error) {
+	ctx context.Context, c *client.Client, id string, started client.Answer[v2.Pod], refusal error, within time.Duration,
+) (client.Answer[v2.Pod], error) {
 	var problem *client.Problem
 	if !errors.As(refusal, &problem) || problem.Status != http.StatusConflict {
 		return started, refusal
@@ -395,7 +396,7 @@ func (cmd podDeleteCmd) Run(ctx context.Context, a *app) error {
 }
 
 // allowed asks for what must not be deleted by a slip.
-func (cmd podDeleteCmd) allowed(ctx context.Context, a *app, pod client.Pod) error {
+func (cmd podDeleteCmd) allowed(ctx context.Context, a *app, pod v2.Pod) error {
 	name := printable(first(pod.Name, pod.ID))
 	switch {
 	case pod.Status == fleet.StatusTerminated:
@@ -411,7 +412,7 @@ func (a *app) awaitGone(ctx context.Context, c *client.Client, id string, within
 	pod, err := c.Pod(ctx, id)
 	if err == nil {
 		_, err = a.await(ctx, c, pod, goal{
-			reached: func(p client.Pod) bool { return p.Status == fleet.StatusTerminated && p.StatusReason == "" },
+			reached: func(p v2.Pod) bool { return p.Status == fleet.StatusTerminated && p.StatusReason == "" },
 		}, within)
 	}
 	var own *exitError

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -66,7 +67,7 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if cmd.DryRun {
-		var plan client.Answer[client.Pod]
+		var plan client.Answer[v2.Pod]
 		err := a.withGPU(ctx, c, &body, func() (err error) {
 			plan, err = c.PlanPod(ctx, body)
 			return err
@@ -77,7 +78,7 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		return a.show(plan.Raw, func() string { return planText(plan.Value) })
 	}
 	body.IdempotencyKey = onceKey(cmd.IdempotencyKey)
-	var pod client.Answer[client.Pod]
+	var pod client.Answer[v2.Pod]
 	err = a.withGPU(ctx, c, &body, func() (err error) {
 		pod, err = c.CreatePod(ctx, body)
 		return err
@@ -94,14 +95,14 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	return a.show(pod.Raw, func() string {
-		return podTable([]client.Pod{pod.Value}, a.now()) + portLines(pod.Value)
+		return podTable([]v2.Pod{pod.Value}, a.now()) + portLines(pod.Value)
 	})
 }
 
-func planText(p client.Pod) string {
+func planText(p v2.Pod) string {
 	where := orDash(p.DataCenterID)
 	if p.HostID != "" {
-		where += ", host " + p.HostID
+		where += ", host " + string(p.HostID)
 	}
 	return fmt.Sprintf("There is room: %s in data center %s, for %s per hour. Nothing was created.\n",
 		printable(compute(p)), printable(where), dollars(p.Cost))

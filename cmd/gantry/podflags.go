@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -156,7 +157,7 @@ type mountFlags struct {
 }
 
 // mounts returns nil when the command line names none.
-func (f mountFlags) mounts(ctx context.Context, c *client.Client) (*client.Mounts, error) {
+func (f mountFlags) mounts(ctx context.Context, c *client.Client) (*v2.Mounts, error) {
 	switch {
 	case f.Persistent != "" && f.NetworkVolume != "":
 		return nil, usage("--persistent and --network-volume exclude each other")
@@ -174,16 +175,16 @@ func (f mountFlags) mounts(ctx context.Context, c *client.Client) (*client.Mount
 		if err != nil {
 			return nil, err
 		}
-		return &client.Mounts{Network: []client.NetworkMount{{VolumeID: id, Path: path}}}, nil
+		return &v2.Mounts{Network: []v2.NetworkMount{{VolumeID: id, Path: path}}}, nil
 	}
 	return nil, nil
 }
 
-func persistentMount(text string) (*client.Mounts, error) {
+func persistentMount(text string) (*v2.Mounts, error) {
 	size, path, ok := strings.Cut(text, ":")
 	gb, err := strconv.Atoi(size)
 	if !ok || err != nil || path == "" {
 		return nil, usage("--persistent must be GB:PATH, such as 50:/workspace")
 	}
-	return &client.Mounts{Persistent: &client.PersistentMount{Size: gb, Path: path}}, nil
+	return &v2.Mounts{Persistent: &v2.PersistentMount{Size: gb, Path: path}}, nil
 }

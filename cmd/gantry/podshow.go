@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
-func podSheet(p client.Pod) string {
+func podSheet(p v2.Pod) string {
 	fields := [][2]string{
 		{"Id", p.ID},
 		{"Name", p.Name},
@@ -23,10 +23,10 @@ func podSheet(p client.Pod) string {
 		{"Progress", progressText(p.Progress)},
 		{"Image", p.Image},
 		{"Args", p.Args},
-		{"Template", p.Template},
-		{"Registry", p.Registry},
+		{"Template", string(p.Template)},
+		{"Registry", string(p.Registry)},
 		{"Compute", compute(p)},
-		{"CUDA", p.CUDAVersion},
+		{"CUDA", string(p.CUDAVersion)},
 		{"Disk", fmt.Sprintf("%d GB", p.Disk)},
 		{"Mounts", mountsText(p.Mounts)},
 		{"Ports", strings.Join(p.Ports, ", ")},
@@ -41,11 +41,11 @@ func podSheet(p client.Pod) string {
 		fields = append(fields, [2]string{"SSH", p.SSH.Direct.Command})
 	}
 	fields = append(fields, [][2]string{
-		{"Network", networkText(p.Network)},
+		{"Network", networkText(p.GlobalNetworking)},
 		{"Env", strings.Join(slices.Sorted(maps.Keys(p.Env)), ", ")}, // names alone: values are often secret
 		{"Cloud", p.Cloud},
-		{"Data center", p.DataCenterID},
-		{"Host", p.HostID},
+		{"Data center", string(p.DataCenterID)},
+		{"Host", string(p.HostID)},
 		{"Cost", dollars(p.Cost) + " per hour"},
 		{"Locked", lockText(p.Locked)},
 		{"Movable", movableText(p.Movable)},
@@ -63,11 +63,11 @@ func podSheet(p client.Pod) string {
 }
 
 // reasonText is a pod's reason, unless what its host does for it says the same.
-func reasonText(p client.Pod) string {
-	if p.Progress != nil && p.Progress.Activity == p.StatusReason {
+func reasonText(p v2.Pod) string {
+	if p.Progress != nil && p.Progress.Activity == string(p.StatusReason) {
 		return ""
 	}
-	return p.StatusReason
+	return string(p.StatusReason)
 }
 
 func number(n *int) string {
@@ -92,7 +92,7 @@ func movableText(movable bool) string {
 }
 
 // noticeText shows what an operator does with the pod's host; empty when there is nothing.
-func noticeText(n *client.Notice) string {
+func noticeText(n *v2.Notice) string {
 	if n == nil {
 		return ""
 	}
@@ -107,7 +107,7 @@ func noticeText(n *client.Notice) string {
 }
 
 // mountsText shows storage mounts; empty when there are none.
-func mountsText(m client.Mounts) string {
+func mountsText(m v2.Mounts) string {
 	var out []string
 	if m.Persistent != nil {
 		out = append(out, fmt.Sprintf("%d GB of the host at %s", m.Persistent.Size, m.Persistent.Path))
@@ -118,14 +118,14 @@ func mountsText(m client.Mounts) string {
 	return strings.Join(out, ", ")
 }
 
-func networkText(n client.GlobalNetworking) string {
+func networkText(n v2.GlobalNetworking) string {
 	if !n.Enabled {
 		return ""
 	}
 	return strings.TrimSpace(n.IP + " " + n.InternalDNS)
 }
 
-func useText(r *client.Runtime) string {
+func useText(r *v2.Runtime) string {
 	out := fmt.Sprintf("CPU %d %%, memory %d %%, disk %d %%", r.CPU.Util, r.Memory.Util, r.Disk.Util)
 	for i, g := range r.GPUs {
 		out += fmt.Sprintf(", GPU %d %d %% (memory %d %%)", i, g.Util, g.MemoryUtil)
@@ -134,24 +134,24 @@ func useText(r *client.Runtime) string {
 }
 
 // portAddresses are where the ports of a pod that runs are reached.
-func portAddresses(p client.Pod) []string {
+func portAddresses(p v2.Pod) []string {
 	if p.Runtime == nil {
 		return nil
 	}
 	var out []string
 	for _, m := range p.Runtime.Ports {
 		if m.URL != "" {
-			out = append(out, m.URL)
+			out = append(out, string(m.URL))
 		}
-		if m.Public != nil && m.IP != nil {
-			out = append(out, fmt.Sprintf("%d/%s at %s", m.Private, m.Type, net.JoinHostPort(*m.IP, fmt.Sprint(*m.Public))))
+		if m.Public != nil && m.IP != "" {
+			out = append(out, fmt.Sprintf("%d/%s at %s", m.Private, m.Type, net.JoinHostPort(string(m.IP), fmt.Sprint(*m.Public))))
 		}
 	}
 	return out
 }
 
 // portLines are portAddresses, a line each. Before the pod runs only those of http ports are known.
-func portLines(p client.Pod) string {
+func portLines(p v2.Pod) string {
 	out := ""
 	for _, address := range portAddresses(p) {
 		out += printable(address) + "\n"
@@ -164,19 +164,19 @@ func portLines(p client.Pod) string {
 	return out
 }
 
-func logTail(text string) string {
-	if strings.TrimSpace(text) == "" {
+func logTail[T ~string](text T) string {
+	if strings.TrimSpace(string(text)) == "" {
 		return ""
 	}
 	out := "Last lines of its log:\n"
-	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+	for _, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
 		out += "  " + printable(line) + "\n"
 	}
 	return out
 }
 
 // timeLine shows where each millisecond of a start went.
-func timeLine(steps map[fleet.Step]time.Time) string {
+func timeLine(steps map[fleet.Step]v2.Time) string {
 	order := []fleet.Step{
 		fleet.StepCreated, fleet.StepReceived, fleet.StepPulling, fleet.StepDownloaded, fleet.StepPulled, fleet.StepNetworked,
 		fleet.StepDefined, fleet.StepTasked, fleet.StepStarted, fleet.StepReported, fleet.StepRecorded,
@@ -186,7 +186,7 @@ func timeLine(steps map[fleet.Step]time.Time) string {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(x, y fleet.Step) int {
-		if c := steps[x].Compare(steps[y]); c != 0 {
+		if c := steps[x].Compare(steps[y].Time); c != 0 {
 			return c
 		}
 		return slices.Index(order, x) - slices.Index(order, y)
@@ -199,9 +199,9 @@ func timeLine(steps map[fleet.Step]time.Time) string {
 	for i, name := range names {
 		took := "-"
 		if i > 0 {
-			took = ms(steps[name].Sub(steps[names[i-1]]))
+			took = ms(steps[name].Sub(steps[names[i-1]].Time))
 		}
-		rows = append(rows, []string{string(name), ms(steps[name].Sub(steps[names[0]])), took, steps[name].UTC().Format("15:04:05.000")})
+		rows = append(rows, []string{string(name), ms(steps[name].Sub(steps[names[0]].Time)), took, steps[name].UTC().Format("15:04:05.000")})
 	}
 	alignRight(rows, 1, 2)
 	return table(rows[0], rows[1:])

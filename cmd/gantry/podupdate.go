@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -81,7 +82,7 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 				return err
 			}
 		}
-		return a.show(pod.Raw, func() string { return podTable([]client.Pod{pod.Value}, a.now()) })
+		return a.show(pod.Raw, func() string { return podTable([]v2.Pod{pod.Value}, a.now()) })
 	})
 }
 
@@ -111,7 +112,7 @@ func restarts(body client.UpdatePod) bool {
 }
 
 // warn asks on a terminal before a change that restarts a pod and wipes its container disk; elsewhere it says so.
-func (cmd podUpdateCmd) warn(ctx context.Context, a *app, pod client.Pod) error {
+func (cmd podUpdateCmd) warn(ctx context.Context, a *app, pod v2.Pod) error {
 	if !pod.Status.Active() {
 		return nil
 	}
@@ -124,7 +125,7 @@ func (cmd podUpdateCmd) warn(ctx context.Context, a *app, pod client.Pod) error 
 }
 
 // edit changes single variables of those that the pod has now.
-func (cmd podUpdateCmd) edit(a *app, pod client.Pod, body *client.UpdatePod) error {
+func (cmd podUpdateCmd) edit(a *app, pod v2.Pod, body *client.UpdatePod) error {
 	env := maps.Clone(pod.Env)
 	if env == nil {
 		env = map[string]string{}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -91,7 +92,7 @@ func (cmd raftMembersCmd) Run(ctx context.Context, a *app) error {
 }
 
 // role is what a scheduler is in the cluster.
-func role(m client.Member) string {
+func role(m admin.Member) string {
 	switch {
 	case m.RemovedAt != nil:
 		return "removed"
@@ -106,7 +107,7 @@ func role(m client.Member) string {
 }
 
 // reach tells whether a scheduler answers.
-func reach(m client.Member) string {
+func reach(m admin.Member) string {
 	switch {
 	case m.RemovedAt != nil:
 		return "-"
@@ -155,7 +156,7 @@ func (cmd raftAddCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	token, err := c.CreateMemberToken(ctx, client.CreateMemberToken{NonVoter: cmd.NonVoter, Replaces: replaces, TTLSeconds: int64(cmd.TTL / time.Second)})
+	token, err := c.CreateMemberToken(ctx, admin.CreateMemberTokenRequest{NonVoter: cmd.NonVoter, Replaces: replaces, TTLSeconds: int(cmd.TTL / time.Second)})
 	if err != nil {
 		return err
 	}
@@ -167,7 +168,7 @@ func (cmd raftAddCmd) Run(ctx context.Context, a *app) error {
 }
 
 // joinCommand is what makes a new machine a scheduler of the cluster.
-func joinCommand(cluster client.Cluster) string {
+func joinCommand(cluster admin.Cluster) string {
 	out := &strings.Builder{}
 	out.WriteString("gantry-scheduler join --data-dir DIR --token-file FILE --address HOST:PORT")
 	for _, m := range cluster.Members {
@@ -200,7 +201,7 @@ func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(cluster.Value.Members, func(m client.Member) bool { return m.ID == id && m.RemovedAt == nil })
+		at := slices.IndexFunc(cluster.Value.Members, func(m admin.Member) bool { return m.ID == id && m.RemovedAt == nil })
 		if at < 0 {
 			return &exitError{exitNotFound, fmt.Errorf("no scheduler has the id or name %s", printable(cmd.Member))}
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"gantry/client"
+	"gantry/api/admin"
 )
 
 type raftCACmd struct {
@@ -36,7 +36,7 @@ func (caShowCmd) Run(ctx context.Context, a *app) error {
 }
 
 // caText shows the CAs, the step of a replacement, and the certificates.
-func caText(ca client.CAStatus) string {
+func caText(ca admin.CAStatus) string {
 	var rows [][]string
 	for _, x := range ca.CAs {
 		rows = append(rows, []string{x.Digest, x.State, when(&x.NotBefore), when(&x.NotAfter)})
@@ -57,9 +57,9 @@ func caText(ca client.CAStatus) string {
 }
 
 // caOf shows which CA signed a node's certificate.
-func caOf(ca client.CAStatus, n client.CANode) string {
+func caOf(ca admin.CAStatus, n admin.CANode) string {
 	for _, x := range ca.CAs {
-		if x.Digest == n.CA && n.CA != "" {
+		if x.Digest == string(n.CA) && n.CA != "" {
 			return fmt.Sprintf("%.12s", x.Digest)
 		}
 	}
@@ -70,7 +70,7 @@ func caOf(ca client.CAStatus, n client.CANode) string {
 }
 
 // caStep says in a line how far the replacement is.
-func caStep(ca client.CAStatus) string {
+func caStep(ca admin.CAStatus) string {
 	text := "The next CA is being made known; it signs as soon as all know it."
 	if ca.Step == "renews" {
 		text = "The new CA signs; certificates are being renewed, and then the old CA is trusted no more."
@@ -140,7 +140,7 @@ func (cmd caFinishCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.confirm(ctx, a, fmt.Sprintf("Go on without the %d that are waited for? They have to join again.", ca.Value.Waiting)); err != nil {
 		return err
 	}
-	if ca, err = c.FinishCA(ctx, ca.Value.Step); err != nil {
+	if ca, err = c.FinishCA(ctx, string(ca.Value.Step)); err != nil {
 		return err
 	}
 	return a.show(ca.Raw, func() string { return "The step was ended; gantry raft ca show tells how far it is.\n" })

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
 )
 
 type raftClockCmd struct {
@@ -36,7 +36,7 @@ func (clockShowCmd) Run(ctx context.Context, a *app) error {
 }
 
 // clockText tells of the log's time and of every scheduler's clock.
-func clockText(cluster client.Cluster) string {
+func clockText(cluster admin.Cluster) string {
 	clock := cluster.Clock
 	text := fmt.Sprintf("Leader's clock: %s\nLog's time:     %s\n", clock.Time.UTC().Format(time.RFC3339), clock.LogTime.UTC().Format(time.RFC3339))
 	var rows [][]string
@@ -53,7 +53,7 @@ func clockText(cluster client.Cluster) string {
 }
 
 // clockOf is how far a scheduler's clock is from the leader's.
-func clockOf(m client.Member) string {
+func clockOf(m admin.Member) string {
 	switch {
 	case m.RemovedAt != nil || m.ClockMs == nil:
 		return "-"
@@ -76,11 +76,11 @@ func signed(d time.Duration) string {
 }
 
 // heldText says what is held back and why; empty: nothing is.
-func heldText(clock client.Clock) string {
+func heldText(clock admin.Clock) string {
 	if clock.Held == "" {
 		return ""
 	}
-	apart := clock.Time.Sub(clock.LogTime).Round(time.Second)
+	apart := clock.Time.Sub(clock.LogTime.Time).Round(time.Second)
 	return fmt.Sprintf("HELD BACK: %s (%s). No charge is settled, no pod ended for want of credit, and nothing old is purged.\n"+
 		"See docs/operations.md, \"Clocks\".\n", printable(clock.Held), signed(apart))
 }
@@ -112,7 +112,7 @@ func (cmd clockConfirmCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.confirm(ctx, a, fmt.Sprintf("Is it %s now, and shall everything be charged up to then?", seen.UTC().Format(time.RFC3339))); err != nil {
 		return err
 	}
-	if err := c.ConfirmClock(ctx, seen); err != nil || a.cli.Output == "json" {
+	if err := c.ConfirmClock(ctx, seen.Time); err != nil || a.cli.Output == "json" {
 		return err
 	}
 	_, err = fmt.Fprintln(a.out, "The log's time is the leader's.")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -38,7 +39,7 @@ func (registryListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return registryTable(list.Value.Registries) })
 }
 
-func registryTable(all []client.Registry) string {
+func registryTable(all []v2.Registry) string {
 	var rows [][]string
 	for _, r := range all {
 		rows = append(rows, []string{r.ID, r.Name})
@@ -96,7 +97,7 @@ func (cmd registryCreateCmd) Run(ctx context.Context, a *app) error {
 		return a.uncertain(err, key)
 	}
 	a.sayReplayed(r.Replayed, r.Value.ID)
-	return a.show(r.Raw, func() string { return registryTable([]client.Registry{r.Value}) })
+	return a.show(r.Raw, func() string { return registryTable([]v2.Registry{r.Value}) })
 }
 
 const maxPassword = 64 << 10 // bytes

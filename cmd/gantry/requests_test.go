@@ -99,7 +99,7 @@ func TestRequests(t *testing.T) {
 		{args: "volume delete " + volume + " datasets", want: []string{"DELETE " + volumes + "/" + volume, "GET " + volumes, "DELETE " + volumes + "/" + volume}},
 		{args: "s3-key list", want: []string{"GET /v2/s3-keys"}},
 		{args: "s3-key create ci", want: []string{`POST /v2/s3-keys {"name":"ci"}`}},
-		{args: "s3-key create ci --read-only --expires-in 1h", want: []string{`POST /v2/s3-keys {"name":"ci","readOnly":true,"expiresAt":"2026-10-01T13:01:30Z"}`}},
+		{args: "s3-key create ci --read-only --expires-in 1h", want: []string{`POST /v2/s3-keys {"name":"ci","readOnly":true,"expiresAt":"2026-10-01T13:01:30.000Z"}`}},
 		{args: "s3-key delete " + s3, want: []string{"DELETE /v2/s3-keys/" + s3}},
 		{args: "admin volume-backend list", want: []string{"GET " + backends}},
 		{args: "admin volume-backend add b --data-center d --nfs [fd00::1]:/srv --nfs-options nconnect=4 --storage-host gpu-01 --storage-path /srv/v", want: []string{
@@ -185,7 +185,7 @@ func TestRequests(t *testing.T) {
 		{args: "host cordon " + host, want: []string{"POST " + hosts + host + "/cordon"}},
 		{args: "host uncordon gpu-01", want: []string{"GET /admin/v1/hosts", "POST " + hosts + host + "/uncordon"}},
 		{args: "host drain " + host, want: []string{"POST " + hosts + host + `/drain {}`}},
-		{args: "host drain " + host + " --deadline 2030-01-01T00:00:00Z --reason fans", want: []string{"POST " + hosts + host + `/drain {"reason":"fans","deadline":"2030-01-01T00:00:00Z"}`}},
+		{args: "host drain " + host + " --deadline 2030-01-01T00:00:00Z --reason fans", want: []string{"POST " + hosts + host + `/drain {"reason":"fans","deadline":"2030-01-01T00:00:00.000Z"}`}},
 		{args: "host drain " + host + " --force --yes", want: []string{"POST " + hosts + host + `/drain {"force":true}`}},
 		{args: "host drain " + host + " --dry-run --keep-running", want: []string{"GET " + hosts + host + `/drain?keepRunning=true`}},
 		{args: "host drain " + host + " --keep-running", want: []string{"POST " + hosts + host + `/drain {"keepRunning":true}`}},

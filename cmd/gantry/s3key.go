@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -61,13 +62,13 @@ Examples:
 
 // Run makes an S3 key.
 func (cmd s3KeyCreateCmd) Run(ctx context.Context, a *app) error {
-	body := client.CreateS3Key{Name: cmd.Name, ReadOnly: cmd.ReadOnly}
+	body := v2.CreateS3KeyRequest{Name: cmd.Name, ReadOnly: cmd.ReadOnly}
 	if cmd.ExpiresIn < 0 {
 		return usage("--expires-in must be positive")
 	}
 	if cmd.ExpiresIn > 0 {
 		ends := a.now().Add(cmd.ExpiresIn)
-		body.ExpiresAt = &ends
+		body.ExpiresAt = v2.AtOrNull(ends)
 	}
 	c, _, err := a.connect(false)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -48,7 +49,7 @@ func (cmd secretSetCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(secret.Raw, func() string { return secretTable([]client.Secret{secret.Value}) })
+	return a.show(secret.Raw, func() string { return secretTable([]v2.Secret{secret.Value}) })
 }
 
 // secretValue reads a value from a file, from standard input for -, or from the terminal for no file.
@@ -94,7 +95,7 @@ func (secretListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return secretTable(list.Value.Secrets) })
 }
 
-func secretTable(all []client.Secret) string {
+func secretTable(all []v2.Secret) string {
 	var rows [][]string
 	for _, s := range all {
 		rows = append(rows, []string{s.Name, when(&s.CreatedAt), when(&s.UpdatedAt)})

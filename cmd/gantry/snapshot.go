@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/scheduler/backup"
 )
@@ -150,7 +151,7 @@ func (a *app) showSnapshot(file string, info backup.Info) error {
 		return sheet([][2]string{
 			{"File", file},
 			{"Cluster", info.ClusterID},
-			{"Saved", when(&info.SavedAt)},
+			{"Saved", when(v2.AtOrNull(info.SavedAt))},
 			{"Up to", fmt.Sprintf("entry %d of the log", info.Index)},
 			{"Lineage", fmt.Sprint(info.Lineage)},
 			{"Level", fmt.Sprint(info.Level)},

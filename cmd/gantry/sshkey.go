@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -42,7 +43,7 @@ func (sshKeyListCmd) Run(ctx context.Context, a *app) error {
 	return a.showSSHKeys(keys)
 }
 
-func (a *app) showSSHKeys(keys client.Answer[client.SSHKeys]) error {
+func (a *app) showSSHKeys(keys client.Answer[v2.SSHKeys]) error {
 	return a.show(keys.Raw, func() string {
 		var rows [][]string
 		for _, line := range keys.Value.Keys {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -40,7 +41,7 @@ func (templateListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return templateTable(list.Value.Templates) })
 }
 
-func templateTable(templates []client.Template) string {
+func templateTable(templates []v2.Template) string {
 	var rows [][]string
 	for _, t := range templates {
 		rows = append(rows, []string{
@@ -58,7 +59,7 @@ func size(gb int) string {
 	return fmt.Sprintf("%d GB", gb)
 }
 
-func templateSheet(t client.Template) string {
+func templateSheet(t v2.Template) string {
 	var names []string
 	for name := range t.Env {
 		names = append(names, name)
@@ -73,9 +74,9 @@ func templateSheet(t client.Template) string {
 		{"Disk", orDash(size(t.Disk))},
 		{"Ports", strings.Join(t.Ports, ", ")},
 		{"Env", strings.Join(names, ", ")}, // names alone: values are often secret
-		{"Registry", t.Registry},
-		{"Mounts", mountsText(t.Mounts)},
-		{"CUDA", strings.Join(t.AllowedCUDAVersions, ", ")},
+		{"Registry", string(t.Registry)},
+		{"Mounts", mountsText(v2.Mounts{Persistent: t.Mounts.Persistent})},
+		{"CUDA", strings.Join(t.AllowedCUDA, ", ")},
 		{"SSH", yes(t.StartSSH)},
 		{"Jupyter", yes(t.StartJupyter)},
 		{"Serverless", yes(t.Serverless)},
@@ -201,7 +202,7 @@ func (cmd templateCreateCmd) Run(ctx context.Context, a *app) error {
 		return a.uncertain(err, body.IdempotencyKey)
 	}
 	a.sayReplayed(t.Replayed, t.Value.ID)
-	return a.show(t.Raw, func() string { return templateTable([]client.Template{t.Value}) })
+	return a.show(t.Raw, func() string { return templateTable([]v2.Template{t.Value}) })
 }
 
 type templateUpdateCmd struct {
@@ -240,7 +241,7 @@ func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.show(t.Raw, func() string { return templateTable([]client.Template{t.Value}) })
+		return a.show(t.Raw, func() string { return templateTable([]v2.Template{t.Value}) })
 	})
 }
 

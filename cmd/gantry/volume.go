@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 )
 
@@ -35,10 +36,10 @@ func (volumeListCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(list.Raw, func() string { return volumeTable(list.Value.Volumes) })
+	return a.show(list.Raw, func() string { return volumeTable(list.Value.NetworkVolumes) })
 }
 
-func volumeTable(all []client.Volume) string {
+func volumeTable(all []v2.NetworkVolume) string {
 	var rows [][]string
 	for _, v := range all {
 		rows = append(rows, []string{
@@ -49,19 +50,19 @@ func volumeTable(all []client.Volume) string {
 }
 
 // sizeText shows what a volume holds now and what it is to hold, where they differ.
-func sizeText(v client.Volume) string {
+func sizeText(v v2.NetworkVolume) string {
 	if v.Status == "UPDATING" {
 		return fmt.Sprintf("%d of %d GB", v.Provisioned, v.Size)
 	}
 	return fmt.Sprintf("%d GB", v.Size)
 }
 
-func volumeSheet(v client.Volume) string {
+func volumeSheet(v v2.NetworkVolume) string {
 	return sheet([][2]string{
 		{"Id", v.ID},
 		{"Name", v.Name},
 		{"Status", v.Status},
-		{"Reason", v.StatusReason},
+		{"Reason", string(v.StatusReason)},
 		{"Size", sizeText(v)},
 		{"Used", usedText(v.Used)},
 		{"Data center", v.DataCenter},
@@ -82,7 +83,7 @@ func volumesOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
 	return func() ([]thing, error) {
 		list, err := c.Volumes(ctx)
 		var out []thing
-		for _, v := range list.Value.Volumes {
+		for _, v := range list.Value.NetworkVolumes {
 			out = append(out, thing{v.ID, v.Name})
 		}
 		return out, err
@@ -96,7 +97,7 @@ type volumeRef struct {
 
 // do makes one call about the volume and shows its record.
 func (ref volumeRef) do(
-	ctx context.Context, a *app, people func(client.Volume) string, f func(c *client.Client, id string) (client.Answer[client.Volume], error),
+	ctx context.Context, a *app, people func(v2.NetworkVolume) string, f func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error),
 ) error {
 	c, _, err := a.connect(false)
 	if err != nil {
@@ -122,7 +123,7 @@ func (volumeGetCmd) Help() string {
 
 // Run shows a network volume.
 func (cmd volumeGetCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, volumeSheet, func(c *client.Client, id string) (client.Answer[client.Volume], error) { return c.Volume(ctx, id) })
+	return cmd.do(ctx, a, volumeSheet, func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error) { return c.Volume(ctx, id) })
 }
 
 type volumeCreateCmd struct {
@@ -165,11 +166,11 @@ func (cmd volumeCreateCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return a.show(v.Raw, func() string { return volumeTable([]client.Volume{v.Value}) })
+	return a.show(v.Raw, func() string { return volumeTable([]v2.NetworkVolume{v.Value}) })
 }
 
 // awaitVolume looks at a volume until its storage is there, as large as it is to be.
-func awaitVolume(ctx context.Context, c *client.Client, v client.Answer[client.Volume], within time.Duration) (client.Answer[client.Volume], error) {
+func awaitVolume(ctx context.Context, c *client.Client, v client.Answer[v2.NetworkVolume], within time.Duration) (client.Answer[v2.NetworkVolume], error) {
 	last := v.Value
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -212,15 +213,15 @@ func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Name == nil && cmd.Size == nil {
 		return usage("say what to change: --name or --size")
 	}
-	one := func(v client.Volume) string {
-		text := volumeTable([]client.Volume{v})
+	one := func(v v2.NetworkVolume) string {
+		text := volumeTable([]v2.NetworkVolume{v})
 		if v.Status == "UPDATING" {
 			text += fmt.Sprintf("Its storage has %d of %d GB so far; pods have the rest as soon as it is there.\n", v.Provisioned, v.Size)
 		}
 		return text
 	}
-	return cmd.do(ctx, a, one, func(c *client.Client, id string) (client.Answer[client.Volume], error) {
-		v, err := c.UpdateVolume(ctx, id, client.UpdateVolume{Name: cmd.Name, Size: cmd.Size})
+	return cmd.do(ctx, a, one, func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error) {
+		v, err := c.UpdateVolume(ctx, id, v2.UpdateNetworkVolumeRequest{Name: cmd.Name, Size: cmd.Size})
 		if err == nil && cmd.Wait {
 			v, err = awaitVolume(ctx, c, v, cmd.Timeout)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -22,27 +23,27 @@ const (
 
 // goal is what a command waits for.
 type goal struct {
-	reached     func(client.Pod) bool
+	reached     func(v2.Pod) bool
 	lost        []fleet.PodStatus // from which it will not be reached any more
 	incarnation uint64            // statuses of an earlier one say nothing; 0: any
 }
 
 func untilRunning() goal {
 	return goal{
-		reached: func(p client.Pod) bool { return p.Status == fleet.StatusRunning && p.StatusReason != "stopping" },
+		reached: func(p v2.Pod) bool { return p.Status == fleet.StatusRunning && p.StatusReason != "stopping" },
 		lost:    []fleet.PodStatus{fleet.StatusError, fleet.StatusExited, fleet.StatusTerminated},
 	}
 }
 
 // podFailed is a pod that did not become what was waited for.
-type podFailed struct{ pod client.Pod }
+type podFailed struct{ pod v2.Pod }
 
 func (e *podFailed) Error() string {
 	out := fmt.Sprintf("pod %s is %s", e.pod.ID, e.pod.Status)
 	if e.pod.StatusReason != "" {
 		out += ": " + printable(e.pod.StatusReason)
 	}
-	if e.pod.ExitCode != nil && !strings.Contains(e.pod.StatusReason, fmt.Sprint(*e.pod.ExitCode)) {
+	if e.pod.ExitCode != nil && !strings.Contains(string(e.pod.StatusReason), fmt.Sprint(*e.pod.ExitCode)) {
 		out += fmt.Sprintf(" (exit code %d)", *e.pod.ExitCode)
 	}
 	if tail := logTail(e.pod.LogTail); tail != "" {
@@ -53,7 +54,7 @@ func (e *podFailed) Error() string {
 
 // await looks at a pod until the goal is reached, showing its progress. A short absence of the API is waited through.
 // The answer is the last record seen, also with an error.
-func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[client.Pod], g goal, within time.Duration) (client.Answer[client.Pod], error) {
+func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[v2.Pod], g goal, within time.Duration) (client.Answer[v2.Pod], error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{
 		exitTimeout,
 		fmt.Errorf("gave up waiting for pod %s after %v", pod.Value.ID, within),
@@ -116,7 +117,7 @@ type progress struct {
 	shown  bool   // a line is on the terminal
 }
 
-func (a *app) newProgress(p client.Pod) *progress {
+func (a *app) newProgress(p v2.Pod) *progress {
 	name := p.Name
 	if name == "" {
 		name = p.ID
@@ -125,7 +126,7 @@ func (a *app) newProgress(p client.Pod) *progress {
 }
 
 // show shows the record. apart is why it could not be read anew.
-func (l *progress) show(p client.Pod, apart error) {
+func (l *progress) show(p v2.Pod, apart error) {
 	elapsed := fmt.Sprintf("%.1f s", l.app.now().Sub(l.began).Seconds())
 	text := l.name + "  " + statusText(p)
 	doing := progressText(p.Progress)
@@ -169,7 +170,7 @@ func join(parts ...string) string {
 }
 
 // progressText shows what a host does for a pod; empty when it says nothing.
-func progressText(p *client.Progress) string {
+func progressText(p *v2.Progress) string {
 	if p == nil {
 		return ""
 	}

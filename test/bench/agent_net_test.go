@@ -43,8 +43,8 @@ func BenchmarkAgentPaths(b *testing.B) {
 	}
 	public := ""
 	for _, p := range pod.Runtime.Ports {
-		if p.Private == echoPort && p.Public != nil && p.IP != nil {
-			public = net.JoinHostPort(*p.IP, strconv.Itoa(*p.Public))
+		if p.Private == echoPort && p.Public != nil && p.IP != "" {
+			public = net.JoinHostPort(string(p.IP), strconv.Itoa(*p.Public))
 		}
 	}
 	if public == "" {

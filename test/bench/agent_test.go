@@ -15,6 +15,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -43,11 +44,11 @@ func size(b *testing.B, name string, otherwise int) int {
 
 // create makes a pod and waits until a GET says RUNNING. The time is that of the scheduler's record where the pod
 // is one of many, since polls at a high rate would be a load of their own.
-func (w *world) create(ctx context.Context, body client.CreatePod, poll time.Duration) (client.Pod, time.Duration, error) {
+func (w *world) create(ctx context.Context, body client.CreatePod, poll time.Duration) (v2.Pod, time.Duration, error) {
 	began := time.Now()
 	made, err := w.api.CreatePod(ctx, body)
 	if err != nil {
-		return client.Pod{}, 0, err
+		return v2.Pod{}, 0, err
 	}
 	pod, err := w.reach(ctx, made.Value.ID, fleet.StatusRunning, poll)
 	took := time.Since(began)
@@ -58,11 +59,11 @@ func (w *world) create(ctx context.Context, body client.CreatePod, poll time.Dur
 }
 
 // reach polls a pod until it has the status.
-func (w *world) reach(ctx context.Context, id string, want fleet.PodStatus, poll time.Duration) (client.Pod, error) {
+func (w *world) reach(ctx context.Context, id string, want fleet.PodStatus, poll time.Duration) (v2.Pod, error) {
 	for {
 		answer, err := w.api.Pod(ctx, id)
 		if err != nil {
-			return client.Pod{}, err
+			return v2.Pod{}, err
 		}
 		switch answer.Value.Status {
 		case want:

@@ -145,7 +145,7 @@ func (w *world) viaGantry(s samples) (err error) {
 		}
 	}
 	s.add("running", time.Since(began))
-	s.add("task", pod.Steps[fleet.StepTasked].Sub(pod.Steps[fleet.StepDefined]))
+	s.add("task", pod.Steps[fleet.StepTasked].Sub(pod.Steps[fleet.StepDefined].Time))
 	if err := w.api.DeletePod(ctx, pod.ID); err != nil {
 		return err
 	}

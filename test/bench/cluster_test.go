@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/simhosts/simhost"
@@ -135,7 +136,7 @@ func (p *plane) join(m *process) {
 	p.b.Helper()
 	var token string
 	p.until("a token for a scheduler", func(ctx context.Context) bool {
-		a, err := p.op.CreateMemberToken(ctx, client.CreateMemberToken{})
+		a, err := p.op.CreateMemberToken(ctx, admin.CreateMemberTokenRequest{})
 		token = a.Value.Token.Reveal()
 		return err == nil
 	})

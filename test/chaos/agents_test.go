@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/chaos/lab"
@@ -172,8 +174,8 @@ func (c *cluster) removeAgents() error {
 }
 
 // host reads a host's record.
-func (c *cluster) host(id string) (client.Host, error) {
-	var h client.Host
+func (c *cluster) host(id string) (admin.Host, error) {
+	var h admin.Host
 	err := c.admin(http.MethodGet, "/admin/v1/hosts/"+id, nil, &h)
 	return h, err
 }
@@ -233,8 +235,8 @@ func runs(mark string) (pid int, err error) {
 }
 
 // pod reads a pod's record.
-func (c *cluster) pod(id string) (client.Pod, error) {
-	var p client.Pod
+func (c *cluster) pod(id string) (v2.Pod, error) {
+	var p v2.Pod
 	err := until(upTime, func() error {
 		var faults []error
 		for _, m := range c.members {
@@ -249,8 +251,8 @@ func (c *cluster) pod(id string) (client.Pod, error) {
 	return p, err
 }
 
-func (c *cluster) podBecomes(id string, want fleet.PodStatus) (client.Pod, error) {
-	var p client.Pod
+func (c *cluster) podBecomes(id string, want fleet.PodStatus) (v2.Pod, error) {
+	var p v2.Pod
 	err := until(upTime, func() (err error) {
 		if p, err = c.pod(id); err == nil && p.Status != want {
 			err = fmt.Errorf("pod %s is %s (%s), not %s", id, p.Status, p.StatusReason, want)
@@ -274,7 +276,7 @@ func (c *cluster) user(method, path string, body, into any) error {
 }
 
 // startPod makes a pod on a real agent and waits until its process runs.
-func (c *cluster) startPod(name string) (p client.Pod, mark string, pid int, err error) {
+func (c *cluster) startPod(name string) (p v2.Pod, mark string, pid int, err error) {
 	mark = marker()
 	if err = c.user(http.MethodPost, "/v2/pods", realPod(name, mark), &p); err != nil {
 		return p, mark, 0, err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
 	"gantry/test/chaos/faultdisk"
 	"gantry/test/chaos/lab"
 	"gantry/test/simhosts/simhost"
@@ -146,7 +146,7 @@ func (c *cluster) join(m *member) error {
 
 // memberToken asks for a token with which a scheduler may join.
 func (c *cluster) memberToken(body map[string]any) (string, error) {
-	var token client.JoinToken
+	var token admin.JoinToken
 	err := c.admin(http.MethodPost, "/admin/v1/cluster/tokens", body, &token)
 	return token.Token.Reveal(), err
 }
@@ -210,8 +210,8 @@ func (c *cluster) adminAt(m *member, method, path string, body, into any) error 
 }
 
 // view reads how the cluster sees itself, through one member.
-func (c *cluster) view(m *member) (client.Cluster, error) {
-	var v client.Cluster
+func (c *cluster) view(m *member) (admin.Cluster, error) {
+	var v admin.Cluster
 	err := c.web.read(context.Background(), ask{
 		base: m.api(), key: c.keys.AdminKey, method: http.MethodGet, path: "/admin/v1/cluster", limit: 3 * time.Second,
 	}, &v)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/chaos/history"
@@ -163,7 +164,7 @@ func (l *load) create(at *member, on *cell, call history.Call) answer {
 	a.body, a.once = simPod(call.Name), on.key
 	call.Start = l.h.Now()
 	got := l.c.web.call(context.Background(), a)
-	var made client.Pod
+	var made v2.Pod
 	if got.result == history.OK && json.Unmarshal(got.body, &made) == nil {
 		call.Pod = made.ID
 		on.mu.Lock()
@@ -192,7 +193,7 @@ func (l *load) remove(at *member, call history.Call) answer {
 func (l *load) read(at *member, call history.Call) answer {
 	call.Start = l.h.Now()
 	got := l.c.web.call(context.Background(), l.ask(at, http.MethodGet, "/v2/pods/"+call.Pod))
-	var pod client.Pod
+	var pod v2.Pod
 	switch {
 	case got.status == http.StatusNotFound:
 		call.Absent, got.result = true, history.OK
@@ -255,7 +256,7 @@ func (l *load) clean(t *testing.T) {
 			l.c.web.call(context.Background(), l.ask(l.c.members[0], http.MethodDelete, "/v2/pods/"+on.pod))
 		}
 	}
-	var left client.PodList
+	var left v2.PodList
 	err := until(upTime, func() error {
 		if err := l.c.web.read(context.Background(), l.ask(l.c.members[0], http.MethodGet, "/v2/pods"), &left); err != nil {
 			return err

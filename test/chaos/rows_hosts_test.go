@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -46,10 +46,10 @@ func withAgents(t *testing.T) (*cluster, []*agent) {
 }
 
 // agentOf returns the agent of a pod's host.
-func agentOf(t *testing.T, list []*agent, p client.Pod) *agent {
+func agentOf(t *testing.T, list []*agent, p v2.Pod) *agent {
 	t.Helper()
 	for _, a := range list {
-		if a.id == p.HostID {
+		if a.id == string(p.HostID) {
 			return a
 		}
 	}
@@ -68,7 +68,7 @@ func dies(mark string) error {
 }
 
 // drop terminates a pod and waits until its process has gone.
-func (c *cluster) drop(t *testing.T, p client.Pod, mark string) {
+func (c *cluster) drop(t *testing.T, p v2.Pod, mark string) {
 	t.Helper()
 	if err := c.user(http.MethodDelete, "/v2/pods/"+p.ID, nil, nil); err != nil {
 		t.Error(err)
@@ -90,13 +90,13 @@ func TestRow14HostLostForGood(t *testing.T) {
 	must(t, c.hostBecomes(host.id, fleet.HostUnreachable))
 	shown, err := c.pod(p.ID)
 	must(t, err)
-	if shown.HostID != host.id || shown.Incarnation != p.Incarnation || shown.Status != fleet.StatusRunning || shown.Runtime != nil {
+	if string(shown.HostID) != host.id || shown.Incarnation != p.Incarnation || shown.Status != fleet.StatusRunning || shown.Runtime != nil {
 		t.Errorf("the lost host's pod is %s on %s, incarnation %d, runtime %v; want RUNNING where it was, without runtime", shown.Status, shown.HostID, shown.Incarnation, shown.Runtime)
 	}
 	// Its GPUs are not given away: 3 of this host's and all of the lost one's are out of reach, 4 are left elsewhere.
 	big := realPod("too-big", marker())
 	big.GPU.Count = 4
-	var first client.Pod
+	var first v2.Pod
 	must(t, c.user(http.MethodPost, "/v2/pods", big, &first))
 	if err := c.user(http.MethodPost, "/v2/pods", realPod("too-many", marker()), nil); err == nil {
 		t.Error("a GPU of a lost host was given away")
@@ -107,7 +107,7 @@ func TestRow14HostLostForGood(t *testing.T) {
 	must(t, c.hostBecomes(host.id, fleet.HostFenced))
 	fenced, err := c.podBecomes(p.ID, fleet.StatusError)
 	must(t, err)
-	if !strings.Contains(fenced.StatusReason, "fenced") {
+	if !strings.Contains(string(fenced.StatusReason), "fenced") {
 		t.Errorf("the reason is %q", fenced.StatusReason)
 	}
 	if now := processes(mark); len(now) != 1 || now[0] != pid {
@@ -145,9 +145,9 @@ func TestRow15HostCutOffAndBack(t *testing.T) {
 	stays, stayMark, stayPID, err := c.startPod("stays")
 	must(t, err)
 	host := agentOf(t, list, stays)
-	var goes client.Pod
+	var goes v2.Pod
 	var goMark string
-	for goes.HostID != host.id { // until one is beside it
+	for string(goes.HostID) != host.id { // until one is beside it
 		if goes.ID != "" {
 			c.drop(t, goes, goMark)
 		}
@@ -237,7 +237,7 @@ func TestRow34DependencyDeath(t *testing.T) {
 	c, list := withAgents(t)
 	body := realPod("no-registry", marker())
 	body.Image = "registry.invalid/none:1"
-	var p client.Pod
+	var p v2.Pod
 	must(t, c.user(http.MethodPost, "/v2/pods", body, &p))
 	l := c.startLoad(t)
 	from := l.h.Now()

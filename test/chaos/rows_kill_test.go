@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 	"gantry/test/chaos/history"
 	"gantry/test/simhosts/simhost"
@@ -69,7 +69,7 @@ func (c *cluster) rest(t *testing.T, n int) map[fleet.PodID]simhost.Run {
 	t.Helper()
 	out := map[fleet.PodID]simhost.Run{}
 	for i := range n {
-		var p client.Pod
+		var p v2.Pod
 		must(t, c.user(http.MethodPost, "/v2/pods", simPod(fmt.Sprintf("rests-%d", i)), &p))
 		t.Cleanup(func() { must(t, c.user(http.MethodDelete, "/v2/pods/"+p.ID, nil, nil)) })
 		_, err := c.podBecomes(p.ID, fleet.StatusRunning)
@@ -85,7 +85,7 @@ func (c *cluster) rest(t *testing.T, n int) map[fleet.PodID]simhost.Run {
 }
 
 // reached fails while no session with the agent of a pod stands: the pod's log is read through that.
-func (c *cluster) reached(p client.Pod, through *member) error {
+func (c *cluster) reached(p v2.Pod, through *member) error {
 	got := c.web.call(context.Background(), ask{
 		base: through.api(), key: c.keys.APIKey, limit: 2 * time.Second,
 		method: http.MethodGet, path: "/v2/pods/" + p.ID + "/logs?source=container&follow=false",

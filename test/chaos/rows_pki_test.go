@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
 	"gantry/internal/link"
 	"gantry/internal/pki"
 )
@@ -120,7 +120,7 @@ func TestRow33JoinTokens(t *testing.T) {
 	refused("a token for schedulers", forMember, false)
 	if long { // the shortest life of a token is a minute
 		life := map[string]any{"dataCenterId": "dc-1", "ttlSeconds": 60}
-		var old client.JoinToken
+		var old admin.JoinToken
 		must(t, c.admin(http.MethodPost, "/admin/v1/hosts/tokens", life, &old))
 		time.Sleep(time.Until(old.ExpiresAt.Add(time.Second))) // until it has expired
 		refused("an expired token", old.Token.Reveal(), false)

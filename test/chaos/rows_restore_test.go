@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/chaos/lab"
@@ -30,9 +31,9 @@ func (c *cluster) gantry(t *testing.T, args ...string) {
 }
 
 // simPodRuns makes a pod on a simulated host and waits until it runs.
-func (c *cluster) simPodRuns(t *testing.T, name string) client.Pod {
+func (c *cluster) simPodRuns(t *testing.T, name string) v2.Pod {
 	t.Helper()
-	var p client.Pod
+	var p v2.Pod
 	must(t, c.user(http.MethodPost, "/v2/pods", simPod(name), &p))
 	p, err := c.podBecomes(p.ID, fleet.StatusRunning)
 	must(t, err)
@@ -92,7 +93,7 @@ func TestRow17RestoredFromAnOldBackup(t *testing.T) {
 	if shown.Incarnation < kept.Incarnation || shown.HostID != kept.HostID || shown.Name != kept.Name {
 		t.Errorf("the pod that ran on is %s on %s, incarnation %d; it was %s on %s, %d", shown.Name, shown.HostID, shown.Incarnation, kept.Name, kept.HostID, kept.Incarnation)
 	}
-	if ended, err := c.podBecomes(gone.ID, fleet.StatusExited); err != nil || !strings.Contains(ended.StatusReason, "restor") {
+	if ended, err := c.podBecomes(gone.ID, fleet.StatusExited); err != nil || !strings.Contains(string(ended.StatusReason), "restor") {
 		t.Errorf("the pod that had ended is %s (%s), %v", ended.Status, ended.StatusReason, err)
 	}
 	if p, err := c.tryPod(since.ID); err == nil {
@@ -120,7 +121,7 @@ func TestRow17RestoredFromAnOldBackup(t *testing.T) {
 }
 
 // tryPod reads a pod once.
-func (c *cluster) tryPod(id string) (client.Pod, error) {
-	var p client.Pod
+func (c *cluster) tryPod(id string) (v2.Pod, error) {
+	var p v2.Pod
 	return p, c.user(http.MethodGet, "/v2/pods/"+id, nil, &p)
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"gantry/client"
+	"gantry/api/admin"
 	"gantry/test/simhosts/simhost"
 )
 
@@ -55,7 +55,7 @@ func (c *cluster) stopHosts() {
 
 // hostToken asks for a token with which a host may join.
 func (c *cluster) hostToken(context.Context) (string, error) {
-	var token client.JoinToken
+	var token admin.JoinToken
 	err := c.admin(http.MethodPost, "/admin/v1/hosts/tokens", map[string]any{"dataCenterId": "dc-1"}, &token) //nolint:contextcheck // it has a limit of its own
 	return token.Token.Reveal(), err
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -74,7 +76,7 @@ func TestClusterOfThree(t *testing.T) {
 	}()
 	leader, followers := leaderOf(t, d, 0)
 	hosts := map[string]bool{}
-	var pods []client.Pod
+	var pods []v2.Pod
 	for i, via := range append(followers, leader) {
 		// More than half of a host each.
 		name := fmt.Sprintf("pod-%d", i)
@@ -82,8 +84,8 @@ func TestClusterOfThree(t *testing.T) {
 			Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 5}, Ports: []string{"8080/http"},
 			Args: `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; mkdir /w; echo ` + name + ` >/w/name; httpd -f -p 8080 -h /w & wait"]}`,
 		}
-		pod := must[client.Answer[client.Pod]](t)(at(t, d, via).CreatePod(t.Context(), body)).Value
-		hosts[pod.HostID] = true
+		pod := must[client.Answer[v2.Pod]](t)(at(t, d, via).CreatePod(t.Context(), body)).Value
+		hosts[string(pod.HostID)] = true
 		pods = append(pods, reach(t, d, pod.ID, fleet.StatusRunning))
 	}
 	if len(hosts) != 3 {
@@ -96,17 +98,17 @@ func TestClusterOfThree(t *testing.T) {
 	}
 	// A client of a follower waits out the election, it is not refused.
 	key := client.CreatePod{Name: "small", Image: devtest.Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2}, Args: "sleep 1000"}
-	late := must[client.Answer[client.Pod]](t)(at(t, d, followers[0]).CreatePod(t.Context(), key)).Value
+	late := must[client.Answer[v2.Pod]](t)(at(t, d, followers[0]).CreatePod(t.Context(), key)).Value
 	next, others := leaderOf(t, d, leader.PID)
 	reach(t, d, late.ID, fleet.StatusRunning)
 	for _, p := range pods {
-		now := must[client.Answer[client.Pod]](t)(at(t, d, others[1]).Pod(t.Context(), p.ID)).Value
-		if now.Status != fleet.StatusRunning || now.Incarnation != p.Incarnation || now.StartedAt == nil || !now.StartedAt.Equal(*p.StartedAt) {
+		now := must[client.Answer[v2.Pod]](t)(at(t, d, others[1]).Pod(t.Context(), p.ID)).Value
+		if now.Status != fleet.StatusRunning || now.Incarnation != p.Incarnation || now.StartedAt == nil || !now.StartedAt.Equal(p.StartedAt.Time) {
 			t.Errorf("pod %s after the leader was killed: %+v", p.ID, now)
 		}
 	}
 	pagesServed(t, d, append(others, next), pods)
-	list := must[client.Answer[client.Cluster]](t)(operator(t, d).Cluster(t.Context())).Value
+	list := must[client.Answer[admin.Cluster]](t)(operator(t, d).Cluster(t.Context())).Value
 	voters := 0
 	for _, m := range list.Members {
 		if m.Voter {
@@ -128,7 +130,7 @@ func TestClusterOfThree(t *testing.T) {
 }
 
 // pagesServed fetches every pod's page through every scheduler.
-func pagesServed(t *testing.T, d *devtest.Dev, schedulers []devtest.Process, pods []client.Pod) {
+func pagesServed(t *testing.T, d *devtest.Dev, schedulers []devtest.Process, pods []v2.Pod) {
 	t.Helper()
 	info, err := d.Info()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -122,10 +123,10 @@ func await(t *testing.T, check func() error) {
 }
 
 // create makes a pod, which is deleted, with everything that it has, when the test ends.
-func create(t *testing.T, d *devtest.Dev, body client.CreatePod) client.Pod {
+func create(t *testing.T, d *devtest.Dev, body client.CreatePod) v2.Pod {
 	t.Helper()
 	c := user(t, d)
-	pod := must[client.Answer[client.Pod]](t)(c.CreatePod(t.Context(), body)).Value
+	pod := must[client.Answer[v2.Pod]](t)(c.CreatePod(t.Context(), body)).Value
 	cleanUp(t, d, pod.ID)
 	return pod
 }
@@ -148,10 +149,10 @@ func cleanUp(t *testing.T, d *devtest.Dev, id string) {
 }
 
 // reach waits until a pod has a status.
-func reach(t *testing.T, d *devtest.Dev, id string, want fleet.PodStatus) client.Pod {
+func reach(t *testing.T, d *devtest.Dev, id string, want fleet.PodStatus) v2.Pod {
 	t.Helper()
 	c := user(t, d)
-	var pod client.Pod
+	var pod v2.Pod
 	await(t, func() error {
 		answer, err := c.Pod(t.Context(), id)
 		if err != nil {
@@ -167,5 +168,5 @@ func reach(t *testing.T, d *devtest.Dev, id string, want fleet.PodStatus) client
 
 func act(t *testing.T, d *devtest.Dev, id string, action fleet.Trigger) {
 	t.Helper()
-	must[client.Answer[client.Pod]](t)(user(t, d).ActPod(t.Context(), id, action))
+	must[client.Answer[v2.Pod]](t)(user(t, d).ActPod(t.Context(), id, action))
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -123,7 +125,7 @@ func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 		Name: "train", Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 2}, Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"},
 		GlobalNetworking: true, Args: `sh -c "env; ` + "trap 'exit 0' TERM; sleep 1000 & wait" + `"`,
 	})
-	at := reach(t, d, pod.ID, fleet.StatusRunning).Network
+	at := reach(t, d, pod.ID, fleet.StatusRunning).GlobalNetworking
 	logHas(t, d, pod.ID, "RUNPOD_GPU_COUNT=2")
 	if out := inside(t, d, pod.ID, "sh", "-c", "ip addr show podnet1; nslookup "+at.InternalDNS); at.IP == "" || strings.Count(out, at.IP) != 2 {
 		t.Errorf("the pod's place in the private network is %+v; it says %q", at, out)
@@ -186,7 +188,7 @@ func TestOneSentenceWithinSeconds(t *testing.T) {
 			t.Parallel()
 			pod := create(t, suite.dev, c.pod)
 			failed := reach(t, suite.dev, pod.ID, fleet.StatusError)
-			if !strings.Contains(failed.StatusReason, c.reason) {
+			if !strings.Contains(string(failed.StatusReason), c.reason) {
 				t.Errorf("reason %q, want %q", failed.StatusReason, c.reason)
 			}
 			if c.code >= 0 && (failed.ExitCode == nil || *failed.ExitCode != c.code) {
@@ -195,7 +197,7 @@ func TestOneSentenceWithinSeconds(t *testing.T) {
 			if failed.Cost != 0 {
 				t.Errorf("a pod in ERROR costs %v", failed.Cost)
 			}
-			if c.code == 3 && !strings.Contains(failed.LogTail, "last words") {
+			if c.code == 3 && !strings.Contains(string(failed.LogTail), "last words") {
 				t.Errorf("log tail %q", failed.LogTail)
 			}
 		})
@@ -221,7 +223,7 @@ func TestKilledDaemonIsNotNoticedByPods(t *testing.T) {
 			if got, err := devtest.ProcessOf("sleep " + marker); got != pid {
 				t.Fatalf("the container's process is %d, was %d: %v", got, pid, err)
 			}
-			if after.Incarnation != before.Incarnation || !after.StartedAt.Equal(*before.StartedAt) {
+			if after.Incarnation != before.Incarnation || !after.StartedAt.Equal(before.StartedAt.Time) {
 				t.Errorf("incarnation %d, was %d; started %v, was %v", after.Incarnation, before.Incarnation, after.StartedAt, before.StartedAt)
 			}
 			ticksGoOn(t, d, pod.ID)
@@ -297,9 +299,9 @@ func TestAcknowledgedPodsSurviveTheScheduler(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	d := suite.dev
 	op := operator(t, d)
-	kept := must[client.Answer[client.Placement]](t)(op.Placement(t.Context())).Value
+	kept := must[client.Answer[admin.PlacementSettings]](t)(op.Placement(t.Context())).Value
 	// They are more than the host has beside what it keeps for its GPUs.
-	must[client.Answer[client.Placement]](t)(op.SetPlacement(t.Context(), client.Placement{}))
+	must[client.Answer[admin.PlacementSettings]](t)(op.SetPlacement(t.Context(), admin.PlacementSettings{}))
 	t.Cleanup(func() {
 		if _, err := op.SetPlacement(context.Background(), kept); err != nil {
 			t.Error(err)
@@ -375,7 +377,7 @@ func TestCommandLine(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	var pod client.Pod
+	var pod v2.Pod
 	if err := json.Unmarshal([]byte(out), &pod); err != nil || pod.Status != fleet.StatusRunning {
 		t.Fatalf("create --wait -o json printed %s, %v", out, err)
 	}

@@ -71,7 +71,7 @@ func TestImageIsPulledFromARegistry(t *testing.T) {
 	body.Image = ref
 	pod := create(t, suite.dev, body)
 	running := reach(t, suite.dev, pod.ID, fleet.StatusRunning)
-	if running.Steps[fleet.StepPulling].IsZero() || running.Steps[fleet.StepPulled].Before(running.Steps[fleet.StepPulling]) {
+	if running.Steps[fleet.StepPulling].IsZero() || running.Steps[fleet.StepPulled].Before(running.Steps[fleet.StepPulling].Time) {
 		t.Errorf("steps %v", running.Steps)
 	}
 	again := create(t, suite.dev, body)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"gantry/agent/ctrd/ctrdtest"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -42,10 +43,10 @@ func TestAPullFromADeadRegistryIsNotCharged(t *testing.T) {
 	dead.Store(true)
 	pod := create(t, d, body)
 	c := user(t, d)
-	var now client.Pod
+	var now v2.Pod
 	await(t, func() error {
-		now = must[client.Answer[client.Pod]](t)(c.Pod(t.Context(), pod.ID)).Value
-		if now.Cost != 0 || !strings.Contains(now.StatusReason, "cannot be reached") {
+		now = must[client.Answer[v2.Pod]](t)(c.Pod(t.Context(), pod.ID)).Value
+		if now.Cost != 0 || !strings.Contains(string(now.StatusReason), "cannot be reached") {
 			return fmt.Errorf("it costs %g an hour: %q", now.Cost, now.StatusReason)
 		}
 		return nil

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 	"gantry/netctl/kernel"
 	"gantry/test/devtest"
@@ -88,7 +88,7 @@ func (w *world) attackersGetNothing(t *testing.T) {
 
 // attacks are all of them. The attacker may know everything: addresses, hardware addresses, network identifiers, and where the
 // hosts are.
-func (w *world) attacks(t *testing.T, attacker, near client.Pod, others []client.Pod) []attack {
+func (w *world) attacks(t *testing.T, attacker, near v2.Pod, others []v2.Pod) []attack {
 	t.Helper()
 	mine, its, nobody := address(t, attacker), address(t, near), address(t, attacker).Next().Next().Next().Next().Next().Next().Next()
 	mac := fleet.OverlayMAC
@@ -128,7 +128,7 @@ func (w *world) attacks(t *testing.T, attacker, near client.Pod, others []client
 }
 
 // local reads the gateway's hardware address, and a pod's own address on its host.
-func (w *world) local(t *testing.T, pod client.Pod) (gateway string, addr netip.Addr, mac string) {
+func (w *world) local(t *testing.T, pod v2.Pod) (gateway string, addr netip.Addr, mac string) {
 	t.Helper()
 	err := kernel.Within(namespace(t, pod), func() error {
 		l, err := net.InterfaceByName("eth0")
@@ -192,7 +192,7 @@ func (w *world) drops(t *testing.T) map[string]uint64 {
 }
 
 // portsAreClosed: from a pod, no port of its host, of the tunnel or of the schedulers' link answers.
-func (w *world) portsAreClosed(t *testing.T, pod client.Pod) {
+func (w *world) portsAreClosed(t *testing.T, pod v2.Pod) {
 	t.Helper()
 	link, err := w.dev.Argument("agent", "--scheduler")
 	must(t, err)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -38,7 +40,7 @@ type world struct {
 	site  *devtest.Site
 	dev   *devtest.Dev
 	ops   *client.Client
-	hosts []client.Host
+	hosts []admin.Host
 	users [2]*user
 }
 
@@ -47,7 +49,7 @@ type user struct {
 	name string
 	key  fleet.Secret
 	c    *client.Client
-	pods []client.Pod
+	pods []v2.Pod
 }
 
 // start starts everything; it ends with the test, and leaves nothing.
@@ -110,13 +112,13 @@ func (w *world) connect(t testing.TB) {
 	must(t, err)
 	t.Cleanup(w.ops.Close)
 	pool := "10.64.0.0/16"
-	_, err = w.ops.UpdateNetworkSettings(t.Context(), client.UpdateNetwork{Pool: &pool})
+	_, err = w.ops.UpdateNetworkSettings(t.Context(), admin.UpdateNetworkRequest{Pool: &pool})
 	must(t, err)
 	account, err := w.ops.CreateAccount(t.Context(), "second")
 	must(t, err)
 	key, err := w.ops.CreateAccountKey(t.Context(), account.Value.ID, client.CreateKey{Name: "all", Preset: "all"})
 	must(t, err)
-	for i, secret := range []fleet.Secret{fleet.Secret(info.APIKey), key.Value.Text} {
+	for i, secret := range []fleet.Secret{fleet.Secret(info.APIKey), key.Value.Text.Secret()} {
 		c, err := client.New(info.API, secret, "overlay test")
 		must(t, err)
 		t.Cleanup(c.Close)
@@ -125,7 +127,7 @@ func (w *world) connect(t testing.TB) {
 	list, err := w.ops.Hosts(t.Context())
 	must(t, err)
 	w.hosts = list.Value.Hosts
-	slices.SortFunc(w.hosts, func(a, b client.Host) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(w.hosts, func(a, b admin.Host) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // populate makes the pods of both accounts, each on the host that its account's list names for it.
@@ -157,7 +159,7 @@ func (w *world) populate(t testing.TB, places [2][]int) {
 	}
 }
 
-func (w *world) create(t testing.TB, u *user, name string) client.Pod {
+func (w *world) create(t testing.TB, u *user, name string) v2.Pod {
 	t.Helper()
 	made, err := u.c.CreatePod(t.Context(), client.CreatePod{
 		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 1}, GlobalNetworking: true,
@@ -172,9 +174,9 @@ func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-func (w *world) runs(t testing.TB, u *user, id string) client.Pod {
+func (w *world) runs(t testing.TB, u *user, id string) v2.Pod {
 	t.Helper()
-	var out client.Pod
+	var out v2.Pod
 	await(t, func() error {
 		p, err := u.c.Pod(t.Context(), id)
 		if out = p.Value; err != nil || out.Status != fleet.StatusRunning {
@@ -193,7 +195,7 @@ func await(t testing.TB, check func() error) {
 }
 
 // run runs a shell command in a pod, and returns what it printed and its exit code.
-func (w *world) run(ctx context.Context, u *user, pod client.Pod, command string) (string, int, error) {
+func (w *world) run(ctx context.Context, u *user, pod v2.Pod, command string) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	cmd, err := w.dev.Command(ctx, "pod", "exec", pod.ID, "--", "sh", "-c", command)
@@ -222,10 +224,10 @@ func (w *world) allReach(t testing.TB, u *user) error {
 	return errors.Join(faults...)
 }
 
-func (w *world) reaches(ctx context.Context, u *user, from client.Pod, pods []client.Pod) error {
+func (w *world) reaches(ctx context.Context, u *user, from v2.Pod, pods []v2.Pod) error {
 	var script, want strings.Builder
 	for _, to := range pods {
-		for _, name := range []string{to.Network.IP, to.ID + "." + suffix, to.Name + "." + suffix} {
+		for _, name := range []string{to.GlobalNetworking.IP, to.ID + "." + suffix, to.Name + "." + suffix} {
 			fmt.Fprintf(&script, `printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 5 %s %d | tail -n 1 | grep . || echo %s does not answer; `, name, port, name)
 			fmt.Fprintf(&want, "%s %s\n", to.ID, clear)
 		}
@@ -238,7 +240,7 @@ func (w *world) reaches(ctx context.Context, u *user, from client.Pod, pods []cl
 }
 
 // namespace is the name of a pod's network namespace.
-func namespace(t testing.TB, pod client.Pod) string {
+func namespace(t testing.TB, pod v2.Pod) string {
 	t.Helper()
 	found, err := filepath.Glob("/run/netns/gantry-*-" + pod.ID)
 	if err != nil || len(found) != 1 {
@@ -264,11 +266,11 @@ func (w *world) islands(t testing.TB) []string {
 }
 
 // address is a pod's address in its account's network.
-func address(t testing.TB, pod client.Pod) netip.Addr {
+func address(t testing.TB, pod v2.Pod) netip.Addr {
 	t.Helper()
-	addr, err := netip.ParseAddr(pod.Network.IP)
-	if err != nil || !pod.Network.Enabled {
-		t.Fatalf("%s has no address: %+v", pod.Name, pod.Network)
+	addr, err := netip.ParseAddr(pod.GlobalNetworking.IP)
+	if err != nil || !pod.GlobalNetworking.Enabled {
+		t.Fatalf("%s has no address: %+v", pod.Name, pod.GlobalNetworking)
 	}
 	return addr
 }
@@ -284,7 +286,7 @@ func (w *world) makePrivate(t testing.TB) {
 	must(t, err)
 	await(t, func() error {
 		shown, err := w.ops.HostNetwork(t.Context(), w.hosts[0].ID)
-		if err == nil && !slices.ContainsFunc(shown.Value.Tunnels, func(p client.HostTunnel) bool { return p.Plain }) {
+		if err == nil && !slices.ContainsFunc(shown.Value.Tunnels, func(p admin.HostTunnel) bool { return p.Plain }) {
 			err = fmt.Errorf("host 1 reaches no other without encryption: %+v", shown.Value.Tunnels)
 		}
 		return err

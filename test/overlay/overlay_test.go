@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -25,7 +25,7 @@ func TestPrivateNetworks(t *testing.T) {
 	wires := w.captureUnderlays(t)
 	w.populate(t, [2][]int{{0, 0, 1, 2}, {0, 1, 1, 2}})
 	for i := range w.users[0].pods {
-		if a, b := w.users[0].pods[i].Network.IP, w.users[1].pods[i].Network.IP; a != b {
+		if a, b := w.users[0].pods[i].GlobalNetworking.IP, w.users[1].pods[i].GlobalNetworking.IP; a != b {
 			t.Errorf("the accounts' networks have other addresses: %s and %s", a, b)
 		}
 	}
@@ -181,8 +181,8 @@ func (w *world) addressIsKept(t *testing.T) {
 	_, err = u.c.ActPod(t.Context(), pod.ID, fleet.ActionStart)
 	must(t, err)
 	again := w.runs(t, u, pod.ID)
-	if again.Network != pod.Network {
-		t.Errorf("it had %+v and has %+v", pod.Network, again.Network)
+	if again.GlobalNetworking != pod.GlobalNetworking {
+		t.Errorf("it had %+v and has %+v", pod.GlobalNetworking, again.GlobalNetworking)
 	}
 	await(t, func() error { return w.allReach(t, u) })
 }
@@ -200,10 +200,10 @@ func (w *world) nameGoes(t *testing.T) {
 		return err
 	})
 	next := w.runs(t, u, w.create(t, u, "node-3").ID)
-	if next.Network.IP == gone.Network.IP {
-		t.Errorf("%s is another pod's at once", gone.Network.IP)
+	if next.GlobalNetworking.IP == gone.GlobalNetworking.IP {
+		t.Errorf("%s is another pod's at once", gone.GlobalNetworking.IP)
 	}
-	u.pods = append([]client.Pod{next}, rest...)
+	u.pods = append([]v2.Pod{next}, rest...)
 	await(t, func() error { return w.allReach(t, u) })
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -65,14 +66,14 @@ func TestNeighboursThatMisbehave(t *testing.T) {
 	for _, n := range neighbours {
 		ids[n.name] = must[string](t)(h.smallPod(n.name, n.script))
 	}
-	session := must[client.Answer[client.Host]](t)(w.admin.Host(t.Context(), h.id)).Value
+	session := must[client.Answer[admin.Host]](t)(w.admin.Host(t.Context(), h.id)).Value
 	slowest := h.responsive(t, good, pids, 2*time.Second)
 	began := time.Now()
 	late := must[string](t)(h.smallPod("late", devtest.Sleeper))
 	await(t, "a pod starts beside them", func() error { return w.is(late, fleet.StatusRunning, 1) })
 	t.Logf("beside %d such pods: a command in another takes %v at most, a start %v", len(neighbours), slowest.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-	now := must[client.Answer[client.Host]](t)(w.admin.Host(t.Context(), h.id)).Value
-	if now.State != fleet.HostReady || (now.StateSince == nil) != (session.StateSince == nil) || now.StateSince != nil && !now.StateSince.Equal(*session.StateSince) {
+	now := must[client.Answer[admin.Host]](t)(w.admin.Host(t.Context(), h.id)).Value
+	if now.State != fleet.HostReady || (now.StateSince == nil) != (session.StateSince == nil) || now.StateSince != nil && !now.StateSince.Equal(session.StateSince.Time) {
 		t.Errorf("the host is %s since %v, was %s since %v", now.State, now.StateSince, session.State, session.StateSince)
 	}
 	for _, n := range neighbours {
@@ -105,7 +106,7 @@ func (w *world) endedAs(id string, n neighbour) error {
 		return err
 	case n.status == "" && (p.Status == fleet.StatusExited || p.Status == fleet.StatusError):
 		return nil
-	case p.Status != n.status || !strings.Contains(p.StatusReason, n.reason):
+	case p.Status != n.status || !strings.Contains(string(p.StatusReason), n.reason):
 		return fmt.Errorf("%s is %s (%s), want %s (%s)", n.name, p.Status, p.StatusReason, n.status, n.reason)
 	case n.code >= 0 && (p.ExitCode == nil || *p.ExitCode != n.code):
 		return fmt.Errorf("%s has exit code %v, want %d", n.name, p.ExitCode, n.code)

@@ -18,7 +18,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/fleet"
 	"gantry/test/devtest"
 )
@@ -155,7 +155,7 @@ func (b *boot) shutDown() {
 }
 
 // gantry runs the command line on the machine and reads the pod that it prints.
-func (b *boot) gantry(args ...string) (pod client.Pod, err error) {
+func (b *boot) gantry(args ...string) (pod v2.Pod, err error) {
 	var info devtest.Info
 	text, err := os.ReadFile(filepath.Join(b.dir, "dev.json"))
 	if err == nil {
@@ -200,11 +200,11 @@ func TestHostReboot(t *testing.T) {
 	b := newBoot(t, dir, "0b000000-0000-4000-8000-000000000001")
 	create := func(name string, command ...string) string {
 		args := append([]string{"pod", "create", name, image, "--cpu", "cpu3c", "--vcpu", "2", "--wait", "--"}, command...)
-		return must[client.Pod](t)(b.gantry(args...)).ID
+		return must[v2.Pod](t)(b.gantry(args...)).ID
 	}
 	const waits = `trap "exit 0" TERM; sleep 100000 & wait`
 	runs, stopped := create("runs", "sh", "-c", waits), create("stopped", "sh", "-c", waits)
-	must[client.Pod](t)(b.gantry("pod", "stop", stopped, "--wait"))
+	must[v2.Pod](t)(b.gantry("pod", "stop", stopped, "--wait"))
 	ended := create("ended", "sh", "-c", "sleep 1; until nslookup "+outside+" | grep "+outsideAddr+"; do sleep 0.1; done")
 	await(t, "a pod ends, as it does when it can look up names through the machine", b.is(ended, fleet.StatusExited, 1))
 	b.powerCut()
@@ -216,6 +216,6 @@ func TestHostReboot(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	must[client.Pod](t)(b.gantry("pod", "stop", runs, "--wait"))
+	must[v2.Pod](t)(b.gantry("pod", "stop", runs, "--wait"))
 	b.shutDown()
 }

@@ -154,7 +154,7 @@ func TestContainerdUpgraded(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		return a.Value.Runtime
+		return string(a.Value.Runtime)
 	}
 	before := version()
 	other, _ := h.running(71002)
@@ -197,7 +197,7 @@ func TestAgentUpgraded(t *testing.T) {
 		}
 		await(t, "the other release has a session", func() error {
 			a, err := w.admin.Host(t.Context(), h.id)
-			if err == nil && (a.Value.AgentVersion != step.version || a.Value.State != fleet.HostReady) {
+			if err == nil && (string(a.Value.AgentVersion) != step.version || a.Value.State != fleet.HostReady) {
 				err = fmt.Errorf("version %s, %s", a.Value.AgentVersion, a.Value.State)
 			}
 			return err

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"gantry/agent/ctrd/ctrdtest"
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -179,7 +181,7 @@ func (w *world) newHost(name, kind string) *host {
 		w.marks = append(w.marks, kind+h.instance) // links of private networks
 	}
 	must[client.Answer[client.Center]](w)(w.admin.PutCenter(w.Context(), name, client.Center{Name: name, Region: "EUROPE", Country: "RO"}))
-	token := must[client.Answer[client.JoinToken]](w)(w.admin.CreateJoinToken(w.Context(), client.CreateJoinToken{DataCenterID: name, TTLSeconds: 600}))
+	token := must[client.Answer[admin.JoinToken]](w)(w.admin.CreateJoinToken(w.Context(), admin.CreateTokenRequest{DataCenterID: name, TTLSeconds: 600}))
 	file := filepath.Join(w.dir, name+".token")
 	if err := os.WriteFile(file, []byte(token.Value.Token.Reveal()), 0o600); err != nil {
 		w.Fatal(err)
@@ -257,7 +259,7 @@ func (h *host) body(name, script string) client.CreatePod {
 }
 
 // pod reads a pod.
-func (w *world) pod(id string) (client.Pod, error) {
+func (w *world) pod(id string) (v2.Pod, error) {
 	a, err := w.user.Pod(w.Context(), id)
 	return a.Value, err
 }

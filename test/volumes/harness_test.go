@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/cephtest"
@@ -126,7 +128,7 @@ func (w *world) addBackend(t testing.TB) {
 	}
 	_, err = w.ops.CreateBackend(t.Context(), client.BackendBody{
 		ID: "ceph", DataCenterID: w.info.DataCenterID, Type: tier, Kind: "cephfs",
-		Ceph: &client.CephBackend{Monitors: w.ceph.Monitors(), FileSystem: "cephfs", Path: "/gantry", User: "gantry", AdminUser: "gantry-admin"},
+		Ceph: &admin.CephBackend{Monitors: w.ceph.Monitors(), FileSystem: "cephfs", Path: "/gantry", User: "gantry", AdminUser: "gantry-admin"},
 		Key:  fleet.Secret(w.ceph.Key("gantry")), AdminKey: fleet.Secret(w.ceph.Key("gantry-admin")),
 	})
 	if err != nil {
@@ -135,7 +137,7 @@ func (w *world) addBackend(t testing.TB) {
 }
 
 // volume makes a volume and waits until its storage is there.
-func (w *world) volume(t testing.TB, name string, size int) client.Volume {
+func (w *world) volume(t testing.TB, name string, size int) v2.NetworkVolume {
 	t.Helper()
 	made, err := w.user.CreateVolume(t.Context(), client.CreateVolume{Name: name, Size: size, DataCenter: w.info.DataCenterID, Type: tier})
 	if err != nil {
@@ -157,7 +159,7 @@ func (w *world) body(name, volume string, gpus int) client.CreatePod {
 	return client.CreatePod{
 		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: gpus},
 		Args:   endsAtOnce,
-		Mounts: &client.Mounts{Network: []client.NetworkMount{{VolumeID: volume, Path: mountPath}}},
+		Mounts: &v2.Mounts{Network: []v2.NetworkMount{{VolumeID: volume, Path: mountPath}}},
 	}
 }
 
@@ -166,7 +168,7 @@ func (w *world) body(name, volume string, gpus int) client.CreatePod {
 const endsAtOnce = `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; sleep 1000 & wait"]}`
 
 // create makes a pod with the volume and that many GPUs, of which a host has eight.
-func (w *world) create(t testing.TB, name, volume string, gpus int) client.Pod {
+func (w *world) create(t testing.TB, name, volume string, gpus int) v2.Pod {
 	t.Helper()
 	made, err := w.user.CreatePod(t.Context(), w.body(name, volume, gpus))
 	if err != nil {
@@ -177,14 +179,14 @@ func (w *world) create(t testing.TB, name, volume string, gpus int) client.Pod {
 }
 
 // pod makes one that takes more than half of a host, and waits until it runs.
-func (w *world) pod(t testing.TB, name, volume string) client.Pod {
+func (w *world) pod(t testing.TB, name, volume string) v2.Pod {
 	t.Helper()
 	return w.runs(t, w.create(t, name, volume, 5).ID)
 }
 
-func (w *world) runs(t testing.TB, id string) client.Pod {
+func (w *world) runs(t testing.TB, id string) v2.Pod {
 	t.Helper()
-	var out client.Pod
+	var out v2.Pod
 	await(t, func() error {
 		p, err := w.user.Pod(t.Context(), id)
 		if out = p.Value; err != nil || out.Status != fleet.StatusRunning {
@@ -205,7 +207,7 @@ func (w *world) remove(t testing.TB, id string) {
 }
 
 // run runs a shell command in a pod, and returns what it printed and its exit code.
-func (w *world) run(t testing.TB, pod client.Pod, command string) (string, int) {
+func (w *world) run(t testing.TB, pod v2.Pod, command string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), reachTimeout)
 	defer cancel()
@@ -223,7 +225,7 @@ func (w *world) run(t testing.TB, pod client.Pod, command string) (string, int) 
 }
 
 // must is run of a command that succeeds.
-func (w *world) must(t testing.TB, pod client.Pod, command string) string {
+func (w *world) must(t testing.TB, pod v2.Pod, command string) string {
 	t.Helper()
 	text, code := w.run(t, pod, command)
 	if code != 0 {
@@ -233,7 +235,7 @@ func (w *world) must(t testing.TB, pod client.Pod, command string) string {
 }
 
 // says fails while a command does not print exactly that.
-func (w *world) says(t testing.TB, pod client.Pod, command, want string) error {
+func (w *world) says(t testing.TB, pod v2.Pod, command, want string) error {
 	t.Helper()
 	if text, code := w.run(t, pod, command); text != want || code != 0 {
 		return fmt.Errorf("%s: %s: exit code %d: %q, want %q", pod.Name, command, code, text, want)
@@ -242,11 +244,11 @@ func (w *world) says(t testing.TB, pod client.Pod, command, want string) error {
 }
 
 // stillThe fails when a pod was started again.
-func (w *world) stillThe(t testing.TB, pods ...client.Pod) {
+func (w *world) stillThe(t testing.TB, pods ...v2.Pod) {
 	t.Helper()
 	for _, pod := range pods {
 		p, err := w.user.Pod(t.Context(), pod.ID)
-		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != pod.Incarnation || !p.Value.StartedAt.Equal(*pod.StartedAt) {
+		if err != nil || p.Value.Status != fleet.StatusRunning || p.Value.Incarnation != pod.Incarnation || !p.Value.StartedAt.Equal(pod.StartedAt.Time) {
 			t.Errorf("%s is not what it was: %+v, %v", pod.Name, p.Value, err)
 		}
 	}

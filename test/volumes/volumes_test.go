@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/cephtest"
@@ -74,7 +76,7 @@ func TestNetworkVolumesOnCeph(t *testing.T) {
 			return nil
 		})
 		size := 11
-		if _, err := w.user.UpdateVolume(t.Context(), volume.ID, client.UpdateVolume{Size: &size}); err != nil {
+		if _, err := w.user.UpdateVolume(t.Context(), volume.ID, v2.UpdateNetworkVolumeRequest{Size: &size}); err != nil {
 			t.Fatal(err)
 		}
 		await(t, func() error {
@@ -91,17 +93,17 @@ func TestNetworkVolumesOnCeph(t *testing.T) {
 }
 
 // deadServer stops the file system's servers, and starts them again.
-func (w *world) deadServer(t *testing.T, volume client.Volume, one, two client.Pod) {
+func (w *world) deadServer(t *testing.T, volume v2.NetworkVolume, one, two v2.Pod) {
 	heal := w.freeze(t)
 	waiting := w.create(t, "waiting", volume.ID, 1)
 	await(t, func() error {
 		p, err := w.user.Pod(t.Context(), waiting.ID)
-		if err != nil || !strings.Contains(p.Value.StatusReason, "storage of the network volume does not answer") {
+		if err != nil || !strings.Contains(string(p.Value.StatusReason), "storage of the network volume does not answer") {
 			return fmt.Errorf("%s %q %w", p.Value.Status, p.Value.StatusReason, err)
 		}
 		return nil
 	})
-	for _, host := range []string{one.HostID, two.HostID} { // nobody else on the hosts notices
+	for _, host := range []string{string(one.HostID), string(two.HostID)} { // nobody else on the hosts notices
 		other := client.CreatePod{Name: "other", Image: devtest.Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2}, Args: endsAtOnce}
 		began := time.Now()
 		made, err := w.user.CreatePod(t.Context(), other)
@@ -117,15 +119,15 @@ func (w *world) deadServer(t *testing.T, volume client.Volume, one, two client.P
 		}
 	}
 	await(t, func() error { // operators are told
-		h, err := w.ops.Host(t.Context(), one.HostID)
-		if err != nil || !slices.ContainsFunc(h.Value.Notices, func(n client.HostNotice) bool { return n.Code == "volume_backend_down" && !n.Severe }) {
+		h, err := w.ops.Host(t.Context(), string(one.HostID))
+		if err != nil || !slices.ContainsFunc(h.Value.Notices, func(n admin.HostNotice) bool { return n.Code == "volume_backend_down" && !n.Severe }) {
 			return fmt.Errorf("notices %+v, %w", h.Value.Notices, err)
 		}
 		return nil
 	})
 	heal()
 	w.runs(t, waiting.ID)
-	for _, p := range []client.Pod{one, two} {
+	for _, p := range []v2.Pod{one, two} {
 		w.must(t, p, "echo again >>"+mountPath+"/a")
 	}
 	w.remove(t, waiting.ID)
@@ -133,7 +135,7 @@ func (w *world) deadServer(t *testing.T, volume client.Volume, one, two client.P
 }
 
 // deleted deletes the volume, first while pods have it.
-func (w *world) deleted(t *testing.T, volume client.Volume, pods ...client.Pod) {
+func (w *world) deleted(t *testing.T, volume v2.NetworkVolume, pods ...v2.Pod) {
 	var p *client.Problem
 	if err := w.user.DeleteVolume(t.Context(), volume.ID); !errors.As(err, &p) || p.Status != 400 {
 		t.Fatalf("deleting a volume that pods have: %v", err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -33,7 +34,7 @@ const (
 // Operator gives join tokens of a data center through the operators' API.
 func Operator(api *client.Client, center string) func(ctx context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		a, err := api.CreateJoinToken(ctx, client.CreateJoinToken{DataCenterID: center, TTLSeconds: tokenLife})
+		a, err := api.CreateJoinToken(ctx, admin.CreateTokenRequest{DataCenterID: center, TTLSeconds: tokenLife})
 		return a.Value.Token.Reveal(), err
 	}
 }
