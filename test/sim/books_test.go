@@ -18,6 +18,7 @@ const prepaidAccount fleet.AccountID = "account-p"
 // books is all money of the state at the log's time, so that what they say follows from the state alone.
 type books struct {
 	at      time.Time
+	held    bool // the log's time
 	balance map[fleet.AccountID]fleet.Money
 	rate    map[fleet.AccountID]fleet.Money
 	pods    map[fleet.PodID]fleet.Money // what each was charged
@@ -30,7 +31,7 @@ func readBooks(v *state.View) (books, error) {
 		pods: map[fleet.PodID]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
 	}
 	if clock := v.Clock(); clock != nil {
-		b.at = clock.At
+		b.at, b.held = clock.At, clock.Held()
 	}
 	for _, a := range v.Accounts() {
 		b.balance[a.ID], b.rate[a.ID] = v.Balance(a.ID, b.at), v.HourlyRate(a.ID)
