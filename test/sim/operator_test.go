@@ -184,8 +184,8 @@ func (d *driver) drains(h *host, req fleet.DrainRequest) error {
 		d.mu.Unlock()
 	}
 	return d.wants(func(ctx context.Context, p *process) error {
-		if !req.Deadline.IsZero() && !req.Deadline.After(time.Now()) {
-			req.Deadline, req.Force = time.Time{}, true // it took that long until anybody led
+		if !req.Deadline.IsZero() && !req.Deadline.After(p.service.Now()) {
+			req.Deadline, req.Force = time.Time{}, true // it took that long until anybody led, or the leader has another clock
 		}
 		_, err := p.service.DrainHost(ctx, h.id, req)
 		return err
