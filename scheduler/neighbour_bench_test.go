@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,18 +22,28 @@ func (w *world) crowd(pods int) {
 	)
 	var host fleet.Host
 	w.view(func(v *state.View) { host, _ = v.Host("host-a") })
+	var cmds []state.Command
 	for i := range pods {
 		id := fleet.PodID(fmt.Sprintf("old%011d", i))
-		if _, err := w.Propose(context.Background(),
+		cmds = append(cmds,
 			state.CreatePod{HostEpoch: host.Epoch, Pod: fleet.Pod{
 				ID: id, Account: acme, Host: host.ID, CreatedAt: w.clock(), HourlyRate: fleet.Dollar, Need: fleet.Resources{MilliCPU: 1000},
 				Spec: fleet.PodSpec{Name: "x", Image: "busybox", Cloud: fleet.CloudSecure, CPU: &fleet.CPURequest{Flavor: "cpu3c", VCPU: 1, MemoryGB: 2}},
 			}},
 			state.ActPod{Account: acme, Pod: id, Action: fleet.ActionStop, At: w.clock()},
 			state.ReportPods{Host: host.ID, Epoch: host.Epoch, At: w.clock(), Reports: []state.PodReport{{Pod: id, Incarnation: 1, Event: fleet.EventExited}}},
-		); err != nil {
+		)
+		if len(cmds) < 3000 && i < pods-1 {
+			continue
+		}
+		results, err := w.Propose(context.Background(), cmds...)
+		for _, r := range results {
+			err = errors.Join(err, r.Err)
+		}
+		if err != nil {
 			w.t.Fatal(err)
 		}
+		cmds = cmds[:0]
 	}
 }
 
