@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // named finds `path/file.go:Func` and `path/file.go` in a page; a method is named as Type.Method.
@@ -125,6 +127,44 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	if links < 100 {
 		t.Errorf("only %d links were found", links)
 	}
+}
+
+// proseColumns is how wide a line of prose may be. Tables and code may be wider.
+const proseColumns = 120
+
+// TestProseIsWrapped: no page has prose beyond proseColumns. The track record is a table with notes, and is left out.
+func TestProseIsWrapped(t *testing.T) {
+	for _, page := range pages(t, filepath.Join("..", "..")) {
+		if filepath.Base(page) == "track-record.md" {
+			continue
+		}
+		for _, n := range wideLines(readPage(t, page)) {
+			t.Errorf("%s:%d: the line has more than %d columns", page, n, proseColumns)
+		}
+	}
+}
+
+func TestWideLinesAreFound(t *testing.T) {
+	wide := strings.Repeat("wörd ", 25)
+	text := "# Title\n\n" + wide + "\n\n| " + wide + "|\n\n    " + wide + "\n\n```sh\n" + wide + "\n```\n\n- " + wide + "\n" + strings.Repeat("ö", proseColumns)
+	if got := wideLines(text); !slices.Equal(got, []int{3, 13}) {
+		t.Errorf("got lines %v, want 3 and 13", got)
+	}
+}
+
+// wideLines returns the numbers of the lines of prose that are too wide.
+func wideLines(text string) (out []int) {
+	fenced, n := false, 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimRight(line, "\n ")
+		code := strings.HasPrefix(strings.TrimSpace(line), "```")
+		fenced = fenced != code
+		if !code && !fenced && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "    ") && utf8.RuneCountInString(line) > proseColumns {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // pages returns the written pages of the tree: those at its root, below docs, and in packages.
