@@ -70,3 +70,36 @@ func gpuType(all []client.GPUOffer, text string) (string, error) {
 	}
 	return "", usage("--gpu: no GPU type has this name; did you mean \"%s\"?", strings.Join(meant, `" or "`))
 }
+
+// gpuTypes returns the ids of the types that texts mean, which may be several each: all that have it in their names. Without a catalog
+// they are taken as they are.
+func gpuTypes(ctx context.Context, c *client.Client, texts []string) ([]string, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	list, err := c.GPUs(ctx, client.GPUQuery{})
+	if err != nil || len(list.Value.GPUs) == 0 {
+		return texts, nil //nolint:nilerr // the list of pods tells what is wrong
+	}
+	var ids []string
+	for _, text := range texts {
+		var exact, within []string
+		for _, g := range list.Value.GPUs {
+			if strings.EqualFold(g.ID, text) || strings.EqualFold(g.Name, text) {
+				exact = append(exact, g.ID)
+			} else if strings.Contains(strings.ToLower(g.ID+"\n"+g.Name), strings.ToLower(text)) {
+				within = append(within, g.ID)
+			}
+		}
+		if len(exact) == 0 {
+			exact = within
+		}
+		if len(exact) == 0 {
+			if _, err := gpuType(list.Value.GPUs, text); err != nil {
+				return nil, err
+			}
+		}
+		ids = append(ids, exact...)
+	}
+	return ids, nil
+}

@@ -35,7 +35,7 @@ type podListCmd struct {
 	Status        []string `sep:"none" placeholder:"RUNNING" help:"Only pods in this status."`
 	Image         []string `sep:"none" placeholder:"IMAGE" help:"Only pods with this image."`
 	ComputeType   []string `sep:"none" placeholder:"GPU" help:"Only GPU pods, or only CPU pods."`
-	GPU           []string `name:"gpu" sep:"none" placeholder:"TYPE" help:"Only pods with this GPU type."`
+	GPU           []string `name:"gpu" sep:"none" placeholder:"TYPE" help:"Only pods with this GPU type, or with any that has this in its name, such as H100."`
 	CPU           []string `name:"cpu" sep:"none" placeholder:"FLAVOR" help:"Only pods with this CPU flavor."`
 	DataCenter    []string `sep:"none" placeholder:"ID" help:"Only pods in this data center."`
 	Template      []string `sep:"none" placeholder:"ID" help:"Only pods that were made from this template."`
@@ -60,9 +60,13 @@ func (cmd podListCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
+	gpus, err := gpuTypes(ctx, c, cmd.GPU)
+	if err != nil {
+		return err
+	}
 	list, err := c.PodsWhere(ctx, client.PodFilter{
 		IDs: cmd.ID, Name: cmd.Name, Statuses: cmd.Status, Images: cmd.Image,
-		ComputeTypes: cmd.ComputeType, GPUTypes: cmd.GPU, CPUFlavors: cmd.CPU,
+		ComputeTypes: cmd.ComputeType, GPUTypes: gpus, CPUFlavors: cmd.CPU,
 		DataCenters: cmd.DataCenter, Templates: cmd.Template, NetworkVolumes: cmd.NetworkVolume,
 		IncludeTerminated: cmd.IncludeTerminated, IncludeClusterMembers: cmd.IncludeClusterPods,
 	})

@@ -49,6 +49,7 @@ func TestRequests(t *testing.T) {
 			pod + `{"name":"train","image":"img","gpu":{"id":"H100","count":1,"allowedCudaVersions":[]},"args":"sh -c 'a b'","disk":5,"ports":["80/http","22/tcp"],"env":{"A":"2","B":"x=y"}}`,
 		}},
 		{args: "pod list --status RUNNING --status EXITED --name web --compute-type GPU --gpu H100 --data-center d --template t --network-volume v --include-terminated", want: []string{
+			"GET /v2/catalog/gpus?include=AVAILABILITY&product=POD",
 			"GET /v2/pods?computeType=GPU&dataCenterId=d&gpuTypeId=H100&includeTerminated=true&name=web&networkVolumeId=v&status=RUNNING&status=EXITED&templateId=t",
 		}},
 		{args: "pod update " + podID + " --name b --no-locked --persistent 60:/w", want: []string{

@@ -167,6 +167,22 @@ func TestShortNamesOfGPUs(t *testing.T) {
 	}
 }
 
+func TestPodsAreListedByShortNamesOfGPUs(t *testing.T) {
+	const offers = `200 {"gpus":[{"id":"NVIDIA H100 80GB HBM3","name":"H100 SXM"},{"id":"NVIDIA H100 PCIe","name":"H100 PCIe"},{"id":"NVIDIA L40","name":"L40"},{"id":"NVIDIA L40S","name":"L40S"}]}`
+	for text, want := range map[string]string{
+		"h100": "gpuTypeId=NVIDIA+H100+80GB+HBM3&gpuTypeId=NVIDIA+H100+PCIe", "L40": "gpuTypeId=NVIDIA+L40", "nvidia l40s": "gpuTypeId=NVIDIA+L40S",
+	} {
+		got, fake := gantry(t, setup{api: map[string][]string{"GET /v2/pods": {`200 {"pods":[]}`}, "GET /v2/catalog/gpus": {offers}}}, "pod", "list", "--gpu", text)
+		if got.Code != 0 || len(fake.seen) != 2 || !strings.HasSuffix(strings.TrimSpace(fake.seen[1]), want) {
+			t.Errorf("%s: %+v %q", text, got, fake.seen)
+		}
+	}
+	got, fake := gantry(t, setup{api: map[string][]string{"GET /v2/catalog/gpus": {offers}}}, "pod", "list", "--gpu", "TPU")
+	if got.Code != exitUsage || !strings.Contains(got.Err, "no GPU type has this name") || len(fake.seen) != 1 {
+		t.Errorf("%+v %q", got, fake.seen)
+	}
+}
+
 func TestLogsSteerNoTerminal(t *testing.T) {
 	const line = "\x1b[31mred\x1b[0m \x1b]0;title\x07\tx\x1b[2J\u009b5A"
 	api := map[string][]string{get(podID + "/logs"): {`200 id: 1` + "\n" + `data: {"source":"container","line":"\u001b[31mred\u001b[0m \u001b]0;title\u0007\tx\u001b[2J\u009b5A"}` + "\n\n"}}
