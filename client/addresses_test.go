@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -58,8 +59,10 @@ func nothing(w http.ResponseWriter, _ *http.Request) {
 func TestAnotherAddressIsAskedOnlyWhereThatIsSafe(t *testing.T) {
 	ctx := context.Background()
 	read := func(c *Client) error { return second(c.Pod(ctx, "p")) }
-	make := func(c *Client) error { return second(c.CreatePod(ctx, CreatePod{Name: "web"})) }
-	key := func(c *Client) error { return second(c.CreateKey(ctx, CreateKey{Name: "k"})) }
+	make := func(c *Client) error { return second(c.CreatePod(ctx, v2.CreatePodRequest{Name: "web"})) }
+	key := func(c *Client) error {
+		return second(c.CreateKey(ctx, v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k"}}))
+	}
 	upload := func(c *Client) error {
 		return c.WriteFiles(ctx, "p", "/", io.NopCloser(strings.NewReader("x")))
 	}
@@ -121,7 +124,7 @@ func TestEveryAddressIsTriedOnce(t *testing.T) {
 	a, b := &flaky{}, &flaky{}
 	a.failures = []http.HandlerFunc{nothing, nothing}
 	b.failures = []http.HandlerFunc{nothing, nothing}
-	err = second(several(t, a.ServeHTTP, b.ServeHTTP).Once().CreateKey(context.Background(), CreateKey{Name: "k"}))
+	err = second(several(t, a.ServeHTTP, b.ServeHTTP).Once().CreateKey(context.Background(), v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k"}}))
 	first, _ := a.seen()
 	other, _ := b.seen()
 	if err == nil || len(first) != 1 || len(other) != 1 {
@@ -192,8 +195,10 @@ func hurried(t *testing.T, scheme string, good http.HandlerFunc) *Client {
 func TestAnAddressThatHangsDoesNotHoldUpTheOthers(t *testing.T) {
 	ctx := context.Background()
 	read := func(c *Client) error { return second(c.Pod(ctx, "p")) }
-	create := func(c *Client) error { return second(c.CreatePod(ctx, CreatePod{Name: "web"})) }
-	key := func(c *Client) error { return second(c.CreateKey(ctx, CreateKey{Name: "k"})) }
+	create := func(c *Client) error { return second(c.CreatePod(ctx, v2.CreatePodRequest{Name: "web"})) }
+	key := func(c *Client) error {
+		return second(c.CreateKey(ctx, v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k"}}))
+	}
 	upload := func(c *Client) error {
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
@@ -235,7 +240,7 @@ func TestAnAddressThatHangsDoesNotHoldUpTheOthers(t *testing.T) {
 func TestWhatWasNeverSentGoesToTheNextAddress(t *testing.T) {
 	f := &flaky{}
 	c := hurried(t, "https", f.ServeHTTP) // its handshake does not end
-	if err := second(c.CreateKey(context.Background(), CreateKey{Name: "k"})); err != nil {
+	if err := second(c.CreateKey(context.Background(), v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k"}})); err != nil {
 		t.Error(err)
 	}
 }
@@ -250,7 +255,7 @@ func TestASessionDoesNotHangAtAnAddress(t *testing.T) {
 		_, _, _ = conn.Read(r.Context())
 		_ = conn.Write(r.Context(), websocket.MessageBinary, []byte{byte(fleet.ExecStdout), 'x'})
 	})
-	e, err := c.ExecPod(context.Background(), "p", fleet.ExecRequest{Command: []string{"true"}})
+	e, err := c.ExecPod(context.Background(), "p", v2.ExecRequest{Command: []string{"true"}})
 	if err != nil {
 		t.Fatal(err)
 	}

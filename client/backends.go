@@ -6,34 +6,7 @@ import (
 	"net/url"
 
 	"gantry/api/admin"
-	"gantry/fleet"
 )
-
-// BackendBody is the body that makes or changes a backend; what is empty is left out. ID, DataCenterID, Type and Kind are
-// for new ones alone.
-type BackendBody struct {
-	ID           string              `json:"id,omitempty"`
-	DataCenterID string              `json:"dataCenterId,omitempty"`
-	Type         string              `json:"type,omitempty"`
-	Kind         string              `json:"kind,omitempty"`
-	NFS          *admin.NFSBackend   `json:"nfs,omitempty"`
-	Ceph         *admin.CephBackend  `json:"cephfs,omitempty"`
-	Local        *admin.LocalBackend `json:"local,omitempty"`
-	StorageHost  *string             `json:"storageHost,omitempty"`
-	StoragePath  *string             `json:"storagePath,omitempty"`
-	Key          fleet.Secret        `json:"-"`
-	AdminKey     fleet.Secret        `json:"-"`
-	Closed       *bool               `json:"closed,omitempty"`
-}
-
-// sent is the body with its secrets in the clear, which fleet.Secret never writes.
-func (b BackendBody) sent() any {
-	return struct {
-		BackendBody
-		Key      string `json:"key,omitempty"`
-		AdminKey string `json:"adminKey,omitempty"`
-	}{b, b.Key.Reveal(), b.AdminKey.Reveal()}
-}
 
 const backendsPath = "/admin/v1/volume-backends"
 
@@ -48,13 +21,13 @@ func (c *Client) Backend(ctx context.Context, id string) (Answer[admin.Backend],
 }
 
 // CreateBackend adds a backend; for operators.
-func (c *Client) CreateBackend(ctx context.Context, body BackendBody) (Answer[admin.Backend], error) {
-	return call[admin.Backend](ctx, c, http.MethodPost, backendsPath, nil, body.sent())
+func (c *Client) CreateBackend(ctx context.Context, body admin.CreateBackendRequest) (Answer[admin.Backend], error) {
+	return call[admin.Backend](ctx, c, http.MethodPost, backendsPath, nil, body)
 }
 
 // UpdateBackend changes a backend; for operators.
-func (c *Client) UpdateBackend(ctx context.Context, id string, body BackendBody) (Answer[admin.Backend], error) {
-	return call[admin.Backend](ctx, c, http.MethodPatch, backendsPath+"/"+word(id), nil, body.sent())
+func (c *Client) UpdateBackend(ctx context.Context, id string, body admin.UpdateBackendRequest) (Answer[admin.Backend], error) {
+	return call[admin.Backend](ctx, c, http.MethodPatch, backendsPath+"/"+word(id), nil, body)
 }
 
 // DeleteBackend takes out a backend without volumes; for operators.
@@ -74,5 +47,5 @@ func (c *Client) SetHostRoles(ctx context.Context, id string, roles []string) (A
 	if roles == nil {
 		roles = []string{}
 	}
-	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string][]string{"roles": roles})
+	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, admin.UpdateHostRequest{Roles: &roles})
 }

@@ -19,8 +19,6 @@ func (c *Client) RotateCA(ctx context.Context) (Answer[admin.CAStatus], error) {
 
 // FinishCA ends a step of the replacement without the hosts that it waits for; for operators.
 func (c *Client) FinishCA(ctx context.Context, step string) (Answer[admin.CAStatus], error) {
-	body := struct {
-		Step string `json:"step"`
-	}{step}
+	body := admin.FinishCARequest{Step: step}
 	return call[admin.CAStatus](ctx, c, http.MethodPost, "/admin/v1/ca/finish", nil, body)
 }

@@ -5,71 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"gantry/api/v2"
 )
-
-// Stock is what a data center has of a catalog entry, or the other way round.
-type Stock struct {
-	ID           string `json:"id"`
-	Name         string `json:"name"`
-	Availability string `json:"availability"`
-}
-
-// GPUOffer is a GPU type of the catalog. Prices are USD per GPU and hour.
-type GPUOffer struct {
-	ID           string  `json:"id"`
-	Name         string  `json:"name"`
-	Pool         string  `json:"pool"`
-	Manufacturer string  `json:"manufacturer"`
-	Memory       float64 `json:"memory"` // GB
-	Price        struct {
-		Secure     *float64 `json:"secure"`
-		Community  *float64 `json:"community"`
-		Serverless *float64 `json:"serverless"`
-	} `json:"price"`
-	MaxCount struct {
-		Secure    int `json:"secure"`
-		Community int `json:"community"`
-	} `json:"maxCount"`
-	Availability string  `json:"availability"`
-	DataCenters  []Stock `json:"dataCenters"`
-	CUDAVersions []struct {
-		Version   string `json:"version"`
-		Available bool   `json:"available"`
-	} `json:"cudaVersions"`
-}
-
-// CPUOffer is a CPU flavor of the catalog. Prices are USD per vCPU and hour.
-type CPUOffer struct {
-	ID           string  `json:"id"`
-	Name         string  `json:"name"`
-	Group        string  `json:"group"`
-	VCPU         Range   `json:"vcpu"`
-	RAMGBPerVCPU float64 `json:"ramGbPerVcpu"`
-	Price        struct {
-		SecurePerVCPU     *float64 `json:"securePerVcpu"`
-		ServerlessPerVCPU *float64 `json:"serverlessPerVcpu"`
-	} `json:"price"`
-	Availability string  `json:"availability"`
-	DataCenters  []Stock `json:"dataCenters"`
-}
-
-// Range is the fewest and the most of something.
-type Range struct {
-	Min int `json:"min"`
-	Max int `json:"max"`
-}
-
-// DataCenter is a data center of the catalog.
-type DataCenter struct {
-	ID                 string   `json:"id"`
-	Name               string   `json:"name"`
-	Region             string   `json:"region"`
-	GlobalNetwork      bool     `json:"globalNetwork"`
-	NetworkVolumeTypes []string `json:"networkVolumeTypes"`
-	Compliance         []string `json:"compliance"`
-	GPUs               []Stock  `json:"gpuAvailability"`
-	CPUs               []Stock  `json:"cpuAvailability"`
-}
 
 // GPUQuery says which stock of GPU types is counted: for pods of Count GPUs on hosts of Cloud, in Countries, whose
 // driver offers the CUDA versions. The zero value counts single GPUs of the tier SECURE.
@@ -101,31 +39,21 @@ func setNumber(q url.Values, name string, n int) {
 	}
 }
 
-// GPUList is the answer of the catalog of GPU types.
-type GPUList struct {
-	GPUs []GPUOffer `json:"gpus"`
-}
-
 // GPUs lists the GPU types with their stock.
-func (c *Client) GPUs(ctx context.Context, q GPUQuery) (Answer[GPUList], error) {
-	return list[GPUList](ctx, c, "/v2/catalog/gpus", q.query())
+func (c *Client) GPUs(ctx context.Context, q GPUQuery) (Answer[v2.GPUList], error) {
+	return list[v2.GPUList](ctx, c, "/v2/catalog/gpus", q.query())
 }
 
 // GPU reads one GPU type with its stock.
-func (c *Client) GPU(ctx context.Context, id string, q GPUQuery) (Answer[GPUOffer], error) {
-	return call[GPUOffer](ctx, c, http.MethodGet, "/v2/catalog/gpus/"+word(id), q.query(), nil)
-}
-
-// CPUList is the answer of the catalog of CPU flavors.
-type CPUList struct {
-	CPUs []CPUOffer `json:"cpus"`
+func (c *Client) GPU(ctx context.Context, id string, q GPUQuery) (Answer[v2.GPUType], error) {
+	return call[v2.GPUType](ctx, c, http.MethodGet, "/v2/catalog/gpus/"+word(id), q.query(), nil)
 }
 
 // CPUs lists the CPU flavors with their stock for pods of vcpu vCPUs; 0 counts the smallest of each flavor.
-func (c *Client) CPUs(ctx context.Context, vcpu int) (Answer[CPUList], error) {
+func (c *Client) CPUs(ctx context.Context, vcpu int) (Answer[v2.CPUList], error) {
 	q := withStock()
 	setNumber(q, "vcpuCount", vcpu)
-	return list[CPUList](ctx, c, "/v2/catalog/cpus", q)
+	return list[v2.CPUList](ctx, c, "/v2/catalog/cpus", q)
 }
 
 // DataCenterQuery narrows the list of data centers; the zero value takes all.
@@ -136,13 +64,8 @@ type DataCenterQuery struct {
 	GlobalNetwork      *bool
 }
 
-// DataCenterList is the answer of the catalog of data centers.
-type DataCenterList struct {
-	DataCenters []DataCenter `json:"dataCenters"`
-}
-
 // DataCenters lists data centers with what is free in them.
-func (c *Client) DataCenters(ctx context.Context, q DataCenterQuery) (Answer[DataCenterList], error) {
+func (c *Client) DataCenters(ctx context.Context, q DataCenterQuery) (Answer[v2.DataCenterList], error) {
 	query := url.Values{"include": {"GPU_AVAILABILITY,CPU_AVAILABILITY"}}
 	joined(query, "regions", q.Regions)
 	joined(query, "networkVolumeTypes", q.NetworkVolumeTypes)
@@ -150,5 +73,5 @@ func (c *Client) DataCenters(ctx context.Context, q DataCenterQuery) (Answer[Dat
 	if q.GlobalNetwork != nil {
 		query.Set("globalNetwork", strconv.FormatBool(*q.GlobalNetwork))
 	}
-	return list[DataCenterList](ctx, c, "/v2/catalog/datacenters", query)
+	return list[v2.DataCenterList](ctx, c, "/v2/catalog/datacenters", query)
 }

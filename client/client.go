@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -35,7 +36,8 @@ type Client struct {
 	key   fleet.Secret
 	agent string
 	http  *http.Client
-	once  bool // calls are never repeated
+	once  bool   // calls are never repeated
+	keyed string // the idempotency key of creates; empty: each has a new one
 }
 
 // New returns a client of the API at address, for example "http://127.0.0.1:8080"; a path prefix is kept. Several
@@ -78,6 +80,14 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) Once() *Client {
 	out := *c
 	out.once = true
+	return &out
+}
+
+// Keyed returns a client over the same connections whose creates are done once under an idempotency key; under a new one
+// each, where the key is empty.
+func (c *Client) Keyed(key string) *Client {
+	out := *c
+	out.keyed = key
 	return &out
 }
 
@@ -153,13 +163,9 @@ func call[T any](ctx context.Context, c *Client, method, path string, query url.
 	return exchange[T](ctx, c, ask{method: method, path: path, query: query, body: body})
 }
 
-// create makes a call that the API carries out once for each key, however often it arrives. An empty key is replaced by
-// a new one.
-func create[T any](ctx context.Context, c *Client, path string, key string, body any) (Answer[T], error) {
-	if key == "" {
-		key = rand.Text()
-	}
-	return exchange[T](ctx, c, ask{method: http.MethodPost, path: path, body: body, key: key})
+// create makes a call that the API carries out once for each key, however often it arrives.
+func create[T any](ctx context.Context, c *Client, path string, body any) (Answer[T], error) {
+	return exchange[T](ctx, c, ask{method: http.MethodPost, path: path, body: body, key: cmp.Or(c.keyed, rand.Text())})
 }
 
 func exchange[T any](ctx context.Context, c *Client, a ask) (Answer[T], error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -80,16 +81,16 @@ func TestProblemIsRead(t *testing.T) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(400)
 			_, _ = io.WriteString(w, `{"title":"Bad Request","status":400,"detail":"no room","code":"no_capacity","requestId":"r","excluded":[{"reason":"GPU type","hosts":3}]}`)
-		}, Problem{
+		}, Problem{Problem: v2.Problem{
 			Title: "Bad Request", Status: 400, Detail: "no room", Code: fleet.CodeNoCapacity, RequestID: "r",
 			Excluded: []fleet.Exclusion{{Reason: "GPU type", Hosts: 3}},
-		}},
+		}}},
 		{"gateway", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(502)
 			_, _ = io.WriteString(w, "<html>")
-		}, Problem{Title: "Bad Gateway", Status: 502, Detail: "The API answered 502 Bad Gateway.", RetryAfter: 7 * time.Second}},
+		}, Problem{Problem: v2.Problem{Title: "Bad Gateway", Status: 502, Detail: "The API answered 502 Bad Gateway."}, RetryAfter: 7 * time.Second}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -49,9 +49,7 @@ func (c *Client) RemoveMember(ctx context.Context, id string, force bool) error 
 
 // TransferLeadership hands leadership to a voter; an empty id: to the most up-to-date one. For operators.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
-	body := struct {
-		MemberID string `json:"memberId,omitempty"`
-	}{id}
+	body := admin.TransferRequest{MemberID: id}
 	_, err := call[struct{}](ctx, c, http.MethodPost, "/admin/v1/cluster/transfer", nil, body)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -35,7 +36,7 @@ type Exec struct {
 
 // ExecPod starts a process in a running pod's container. The session ends with ctx. What the API refuses before the
 // session begins is a *Problem; what it cannot start later is told by the frame of channel ExecExit.
-func (c *Client) ExecPod(ctx context.Context, id string, req fleet.ExecRequest) (*Exec, error) {
+func (c *Client) ExecPod(ctx context.Context, id string, req v2.ExecRequest) (*Exec, error) {
 	conn, err := c.upgrade(ctx, "/v2/pods/"+word(id)+"/exec")
 	if err != nil {
 		return nil, err

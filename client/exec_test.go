@@ -15,11 +15,12 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
 // socket serves exec sessions with f, which has the connection and the first message.
-func socket(t *testing.T, f func(context.Context, *websocket.Conn, fleet.ExecRequest)) *Client {
+func socket(t *testing.T, f func(context.Context, *websocket.Conn, v2.ExecRequest)) *Client {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v2/pods/p/exec" || r.Header.Get("Authorization") != "Bearer gk_secret" {
@@ -34,7 +35,7 @@ func socket(t *testing.T, f func(context.Context, *websocket.Conn, fleet.ExecReq
 		ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
 		defer cancel()
 		kind, text, err := conn.Read(ctx)
-		var req fleet.ExecRequest
+		var req v2.ExecRequest
 		if err != nil || kind != websocket.MessageText || json.Unmarshal(text, &req) != nil {
 			t.Errorf("first message: %v %q %v", kind, text, err)
 		}
@@ -58,8 +59,8 @@ func limit(t *testing.T) context.Context {
 }
 
 func TestExecJoinsStreams(t *testing.T) {
-	c := socket(t, func(ctx context.Context, conn *websocket.Conn, req fleet.ExecRequest) {
-		if diff := cmp.Diff(fleet.ExecRequest{Command: []string{"cat"}, Stdin: true}, req); diff != "" {
+	c := socket(t, func(ctx context.Context, conn *websocket.Conn, req v2.ExecRequest) {
+		if diff := cmp.Diff(v2.ExecRequest{Command: []string{"cat"}, Stdin: true}, req); diff != "" {
 			t.Error(diff)
 		}
 		total := 0
@@ -78,7 +79,7 @@ func TestExecJoinsStreams(t *testing.T) {
 		say(ctx, conn, fleet.ExecStderr, fmt.Sprint(total))
 		end(ctx, conn, `{"code":7}`)
 	})
-	e, err := c.ExecPod(limit(t), "p", fleet.ExecRequest{Command: []string{"cat"}, Stdin: true})
+	e, err := c.ExecPod(limit(t), "p", v2.ExecRequest{Command: []string{"cat"}, Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestExecJoinsStreams(t *testing.T) {
 }
 
 func TestExecSendsSizes(t *testing.T) {
-	c := socket(t, func(ctx context.Context, conn *websocket.Conn, req fleet.ExecRequest) {
+	c := socket(t, func(ctx context.Context, conn *websocket.Conn, req v2.ExecRequest) {
 		_, message, err := conn.Read(ctx)
 		if err != nil || fleet.ExecChannel(message[0]) != fleet.ExecResize {
 			t.Errorf("%q %v", message, err)
@@ -102,7 +103,7 @@ func TestExecSendsSizes(t *testing.T) {
 		say(ctx, conn, fleet.ExecStdout, fmt.Sprintf("%dx%d %s %s", req.Cols, req.Rows, req.Term, message[1:]))
 		end(ctx, conn, `{"code":0}`)
 	})
-	e, err := c.ExecPod(limit(t), "p", fleet.ExecRequest{Command: []string{"sh"}, TTY: true, Cols: 100, Rows: 30, Term: "xterm"})
+	e, err := c.ExecPod(limit(t), "p", v2.ExecRequest{Command: []string{"sh"}, TTY: true, Cols: 100, Rows: 30, Term: "xterm"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestExecRefusedBeforeTheSession(t *testing.T) {
 		w.WriteHeader(409)
 		_, _ = fmt.Fprintf(w, `{"status":409,"detail":"the pod does not run","errors":[%q]}`, long)
 	})
-	_, err := c.ExecPod(limit(t), "p", fleet.ExecRequest{Command: []string{"sh"}})
+	_, err := c.ExecPod(limit(t), "p", v2.ExecRequest{Command: []string{"sh"}})
 	var p *Problem
 	if !errors.As(err, &p) || p.Status != 409 || p.Detail != "the pod does not run" || len(p.Errors) != 1 || p.Errors[0] != long {
 		t.Errorf("got %v", err)
@@ -131,22 +132,22 @@ func TestExecRefusedBeforeTheSession(t *testing.T) {
 func TestExecThatBreaksOff(t *testing.T) {
 	tests := []struct {
 		name string
-		f    func(context.Context, *websocket.Conn, fleet.ExecRequest)
+		f    func(context.Context, *websocket.Conn, v2.ExecRequest)
 		want string
 	}{
-		{"connection lost", func(_ context.Context, conn *websocket.Conn, _ fleet.ExecRequest) { _ = conn.CloseNow() }, "the connection was lost"},
-		{"closed", func(_ context.Context, conn *websocket.Conn, _ fleet.ExecRequest) {
+		{"connection lost", func(_ context.Context, conn *websocket.Conn, _ v2.ExecRequest) { _ = conn.CloseNow() }, "the connection was lost"},
+		{"closed", func(_ context.Context, conn *websocket.Conn, _ v2.ExecRequest) {
 			_ = conn.Close(websocket.StatusGoingAway, "shutting down")
 		}, "status 1001: shutting down"},
-		{"text", func(ctx context.Context, conn *websocket.Conn, _ fleet.ExecRequest) {
+		{"text", func(ctx context.Context, conn *websocket.Conn, _ v2.ExecRequest) {
 			_ = conn.Write(ctx, websocket.MessageText, []byte("hello"))
 			_, _, _ = conn.Read(ctx)
 		}, "not what this API sends"},
-		{"broken end", func(ctx context.Context, conn *websocket.Conn, _ fleet.ExecRequest) { end(ctx, conn, "?") }, "not what this API sends"},
+		{"broken end", func(ctx context.Context, conn *websocket.Conn, _ v2.ExecRequest) { end(ctx, conn, "?") }, "not what this API sends"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e, err := socket(t, tt.f).ExecPod(limit(t), "p", fleet.ExecRequest{Command: []string{"sh"}})
+			e, err := socket(t, tt.f).ExecPod(limit(t), "p", v2.ExecRequest{Command: []string{"sh"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,14 +162,14 @@ func TestExecThatBreaksOff(t *testing.T) {
 func TestExecEndsWithItsContext(t *testing.T) {
 	gone := make(chan struct{})
 	began := make(chan struct{})
-	c := socket(t, func(ctx context.Context, conn *websocket.Conn, _ fleet.ExecRequest) {
+	c := socket(t, func(ctx context.Context, conn *websocket.Conn, _ v2.ExecRequest) {
 		close(began)
 		_, _, _ = conn.Read(ctx)
 		close(gone)
 	})
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(limit(t))
-	e, err := c.ExecPod(ctx, "p", fleet.ExecRequest{Command: []string{"sleep"}, Stdin: true})
+	e, err := c.ExecPod(ctx, "p", v2.ExecRequest{Command: []string{"sleep"}, Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestExecEndsWithItsContext(t *testing.T) {
 func TestExecReportsItsStreams(t *testing.T) {
 	broken := errors.New("broken")
 	begun := make(chan struct{}, 2)
-	quiet := func(ctx context.Context, conn *websocket.Conn, _ fleet.ExecRequest) {
+	quiet := func(ctx context.Context, conn *websocket.Conn, _ v2.ExecRequest) {
 		begun <- struct{}{}
 		say(ctx, conn, fleet.ExecStdout, "x")
 		_, _, _ = conn.Read(ctx)
@@ -199,7 +200,7 @@ func TestExecReportsItsStreams(t *testing.T) {
 		"output": {Stdout: brokenWriter{broken}},
 		"input":  {Stdin: brokenReader{broken}, Stdout: io.Discard},
 	} {
-		e, err := socket(t, quiet).ExecPod(limit(t), "p", fleet.ExecRequest{Command: []string{"sh"}, Stdin: s.Stdin != nil})
+		e, err := socket(t, quiet).ExecPod(limit(t), "p", v2.ExecRequest{Command: []string{"sh"}, Stdin: s.Stdin != nil})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,7 @@ func TestExecUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.ExecPod(limit(t), "p", fleet.ExecRequest{Command: []string{"sh"}})
+	_, err = c.ExecPod(limit(t), "p", v2.ExecRequest{Command: []string{"sh"}})
 	if want := "cannot reach http://127.0.0.1:1: connection refused"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}

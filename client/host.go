@@ -39,12 +39,12 @@ func (c *Client) Host(ctx context.Context, id string) (Answer[admin.Host], error
 
 // SetHostCloud puts a host into another tier; its pods stay. For operators.
 func (c *Client) SetHostCloud(ctx context.Context, id, cloud string) (Answer[admin.Host], error) {
-	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]string{"cloud": cloud})
+	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, admin.UpdateHostRequest{Cloud: cloud})
 }
 
 // SetHostLabels sets labels of a host, and removes those whose value is nil; others stay. For operators.
 func (c *Client) SetHostLabels(ctx context.Context, id string, changes map[string]*string) (Answer[admin.Host], error) {
-	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, map[string]map[string]*string{"labels": changes})
+	return call[admin.Host](ctx, c, http.MethodPatch, "/admin/v1/hosts/"+word(id), nil, admin.UpdateHostRequest{Labels: changes})
 }
 
 // CordonHost gives a host no new pods; for operators.
@@ -54,7 +54,7 @@ func (c *Client) CordonHost(ctx context.Context, id string) (Answer[admin.Host],
 
 // CordonGPU gives a GPU of a host, by UUID or by its place in the host's record, no new pods; for operators.
 func (c *Client) CordonGPU(ctx context.Context, id, gpu, reason string) (Answer[admin.Host], error) {
-	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/cordon", map[string]string{"reason": reason})
+	return c.onHost(ctx, id, "gpus/"+word(gpu)+"/cordon", admin.CordonGPURequest{Reason: reason})
 }
 
 // UncordonGPU gives a cordoned GPU pods again; for operators.

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"gantry/api/v2"
 )
 
 // Waits between two tries to take up a log again, and how often a log that is not followed is tried.
@@ -35,11 +37,9 @@ type LogQuery struct {
 
 // LogLine is one line of a pod's log.
 type LogLine struct {
-	ID     string          `json:"-"` // orders the lines of a pod
-	Source string          `json:"source"`
-	Line   string          `json:"line"`
-	At     time.Time       `json:"ts"`
-	Raw    json.RawMessage `json:"-"` // as it was sent
+	v2.LogLine
+	ID  string          // orders the lines of a pod
+	Raw json.RawMessage // as it was sent
 }
 
 // LogEvents receives what happens while a log is read. Both are called from one goroutine.
@@ -157,7 +157,7 @@ func (r *logReader) event(ev event) error {
 		return nil
 	}
 	line := LogLine{ID: ev.id, Raw: ev.data}
-	if err := json.Unmarshal(ev.data, &line); err != nil {
+	if err := json.Unmarshal(ev.data, &line.LogLine); err != nil {
 		return fmt.Errorf("read the log: not what this API sends: %w", err)
 	}
 	if err := r.on.Line(line); err != nil {
@@ -170,8 +170,8 @@ func (r *logReader) event(ev event) error {
 // eventProblem is a failure that the API found after it had begun to answer.
 func eventProblem(data []byte) error {
 	p := &Problem{}
-	if json.Unmarshal(data, p) != nil || p.Detail == "" {
-		p = &Problem{Detail: "The log ended early."}
+	if json.Unmarshal(data, &p.Problem) != nil || p.Detail == "" {
+		p = &Problem{Problem: v2.Problem{Detail: "The log ended early."}}
 	}
 	if p.Status == 0 {
 		p.Status = http.StatusServiceUnavailable

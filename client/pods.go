@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -10,59 +9,6 @@ import (
 	"gantry/api/v2"
 	"gantry/fleet"
 )
-
-// CreatePod is the body of a create; exactly one of GPU and CPU is set. With a template, what is left out is taken
-// from it.
-type CreatePod struct {
-	Name             string            `json:"name"`
-	Image            string            `json:"image,omitempty"`
-	GPU              *GPU              `json:"gpu,omitempty"`
-	CPU              *CPU              `json:"cpu,omitempty"`
-	Args             string            `json:"args,omitempty"`
-	Disk             int               `json:"disk,omitempty"` // GB
-	Ports            []string          `json:"ports,omitzero"` // empty and not nil: none, also against a template
-	Env              map[string]string `json:"env,omitempty"`
-	Registry         **string          `json:"registry,omitempty"` // of nil: none, also against a template
-	Mounts           *v2.Mounts        `json:"mounts,omitempty"`
-	Cloud            string            `json:"cloud,omitempty"`
-	DataCenterIDs    []string          `json:"dataCenterIds,omitempty"`
-	GlobalNetworking bool              `json:"globalNetworking,omitempty"`
-	TemplateID       string            `json:"templateId,omitempty"`
-	Movable          *bool             `json:"movable,omitempty"`      // nil: the installation's default
-	StartSSH         *bool             `json:"startSsh,omitempty"`     // nil: as the template says
-	StartJupyter     *bool             `json:"startJupyter,omitempty"` // nil: as the template says
-
-	OwnArgs        bool   `json:"-"` // Args is empty on purpose: the image's own, also against a template
-	IdempotencyKey string `json:"-"` // empty: the client makes one for each call
-}
-
-// MarshalJSON writes the body.
-func (b CreatePod) MarshalJSON() ([]byte, error) {
-	type plain CreatePod
-	if !b.OwnArgs {
-		return json.Marshal(plain(b))
-	}
-	return json.Marshal(struct {
-		plain
-		Args string `json:"args"`
-	}{plain: plain(b)})
-}
-
-// UpdatePod is the body of a change; nil leaves a field as it is. Env and Ports replace the whole.
-type UpdatePod struct {
-	Name             *string            `json:"name,omitempty"`
-	Image            *string            `json:"image,omitempty"`
-	Args             *string            `json:"args,omitempty"`
-	Disk             *int               `json:"disk,omitempty"` // GB
-	Ports            *[]string          `json:"ports,omitempty"`
-	Env              *map[string]string `json:"env,omitempty"`
-	Registry         **string           `json:"registry,omitempty"` // of nil: none any more
-	Mounts           *v2.Mounts         `json:"mounts,omitempty"`
-	Locked           *bool              `json:"locked,omitempty"`
-	GlobalNetworking *bool              `json:"globalNetworking,omitempty"`
-	Movable          *bool              `json:"movable,omitempty"`
-	TemplateID       *string            `json:"templateId,omitempty"` // applied once, under the other fields
-}
 
 // PodFilter narrows and widens a list of pods; the zero value lists the pods that are not terminated. Several values of
 // a field are alternatives.
@@ -130,23 +76,23 @@ func (c *Client) Pod(ctx context.Context, id string) (Answer[v2.Pod], error) {
 }
 
 // CreatePod creates a pod: once it answers, host and devices are reserved.
-func (c *Client) CreatePod(ctx context.Context, body CreatePod) (Answer[v2.Pod], error) {
-	return create[v2.Pod](ctx, c, "/v2/pods", body.IdempotencyKey, body)
+func (c *Client) CreatePod(ctx context.Context, body v2.CreatePodRequest) (Answer[v2.Pod], error) {
+	return create[v2.Pod](ctx, c, "/v2/pods", body)
 }
 
 // PlanPod answers as CreatePod would at this moment, and creates nothing.
-func (c *Client) PlanPod(ctx context.Context, body CreatePod) (Answer[v2.Pod], error) {
+func (c *Client) PlanPod(ctx context.Context, body v2.CreatePodRequest) (Answer[v2.Pod], error) {
 	return call[v2.Pod](ctx, c, http.MethodPost, "/v2/pods", url.Values{"dryRun": {"true"}}, body)
 }
 
 // UpdatePod changes a pod; what its container was made from is taken up by a restart, which the API does at once.
-func (c *Client) UpdatePod(ctx context.Context, id string, body UpdatePod) (Answer[v2.Pod], error) {
+func (c *Client) UpdatePod(ctx context.Context, id string, body v2.UpdatePodRequest) (Answer[v2.Pod], error) {
 	return call[v2.Pod](ctx, c, http.MethodPatch, "/v2/pods/"+word(id), nil, body)
 }
 
 // ActPod starts, stops or restarts a pod, or terminates it, which answers no record.
 func (c *Client) ActPod(ctx context.Context, id string, action fleet.Trigger) (Answer[v2.Pod], error) {
-	body := map[string]string{"action": string(action)}
+	body := v2.ActionRequest{Action: string(action)}
 	return call[v2.Pod](ctx, c, http.MethodPost, "/v2/pods/"+word(id)+"/action", nil, body)
 }
 

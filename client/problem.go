@@ -14,24 +14,18 @@ import (
 	"syscall"
 	"time"
 
-	"gantry/fleet"
+	"gantry/api/v2"
 )
 
 const maxProblem = 1 << 20 // bytes of a problem body
 
 // Problem is a refusal or failure that the API explained.
 type Problem struct {
-	Title     string            `json:"title"`
-	Status    int               `json:"status"`
-	Detail    string            `json:"detail"`
-	Errors    []string          `json:"errors"`
-	Code      fleet.Code        `json:"code"`
-	RequestID string            `json:"requestId"`
-	Excluded  []fleet.Exclusion `json:"excluded"`
+	v2.Problem
 	// RetryAfter is what the API asked to wait before another try; 0 when it said nothing.
-	RetryAfter time.Duration `json:"-"`
+	RetryAfter time.Duration
 	// NothingDone tells that the refusal came before anything was done.
-	NothingDone bool `json:"-"`
+	NothingDone bool
 }
 
 // Error returns the detail, or the title where there is none.
@@ -86,7 +80,7 @@ func readProblem(res *http.Response) error {
 	p := &Problem{}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem))
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	if strings.HasSuffix(kind, "json") && json.Unmarshal(body, p) != nil {
+	if strings.HasSuffix(kind, "json") && json.Unmarshal(body, &p.Problem) != nil {
 		p = &Problem{}
 	}
 	p.Status = res.StatusCode

@@ -63,11 +63,14 @@ func drop(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 func TestCallsAreRepeatedOnlyWhereThatIsSafe(t *testing.T) {
 	ctx := context.Background()
 	read := func(c *Client) error { _, err := c.Pod(ctx, "p"); return err }
-	make := func(c *Client) error { _, err := c.CreatePod(ctx, CreatePod{Name: "web"}); return err }
-	credit := func(c *Client) error { _, err := c.AddCredit(ctx, "a", 3, ""); return err }
+	make := func(c *Client) error { _, err := c.CreatePod(ctx, v2.CreatePodRequest{Name: "web"}); return err }
+	credit := func(c *Client) error { _, err := c.AddCredit(ctx, "a", 3); return err }
 	act := func(c *Client) error { _, err := c.ActPod(ctx, "p", fleet.ActionStop); return err }
 	remove := func(c *Client) error { return c.DeletePod(ctx, "p") }
-	key := func(c *Client) error { _, err := c.CreateKey(ctx, CreateKey{Name: "k"}); return err }
+	key := func(c *Client) error {
+		_, err := c.CreateKey(ctx, v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k"}})
+		return err
+	}
 	away, lost, limited := status(503, ""), http.HandlerFunc(drop), status(429, "")
 	tests := []struct {
 		name     string
@@ -135,10 +138,10 @@ func TestCreatesCarryAKey(t *testing.T) {
 	c := serve(t, f.ServeHTTP)
 	ctx := context.Background()
 	for _, err := range []error{
-		second(c.CreatePod(ctx, CreatePod{Name: "a"})), second(c.CreatePod(ctx, CreatePod{Name: "a"})),
-		second(c.CreateTemplate(ctx, TemplateBody{})), second(c.CreateRegistry(ctx, CreateRegistry{Password: "hush"})),
-		second(c.AddCredit(ctx, "a", 1, "")), second(c.CreatePod(ctx, CreatePod{IdempotencyKey: "mine"})),
-		second(c.PlanPod(ctx, CreatePod{IdempotencyKey: "mine"})),
+		second(c.CreatePod(ctx, v2.CreatePodRequest{Name: "a"})), second(c.CreatePod(ctx, v2.CreatePodRequest{Name: "a"})),
+		second(c.CreateTemplate(ctx, v2.CreateTemplateRequest{})), second(c.CreateRegistry(ctx, v2.CreateRegistryRequest{Password: "hush"})),
+		second(c.AddCredit(ctx, "a", 1)), second(c.Keyed("mine").CreatePod(ctx, v2.CreatePodRequest{})),
+		second(c.Keyed("mine").PlanPod(ctx, v2.CreatePodRequest{})),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +161,7 @@ func TestCreatesCarryAKey(t *testing.T) {
 	if !strings.Contains(bodies[3], `"password":"hush"`) {
 		t.Errorf("the password is not sent: %s", bodies[3])
 	}
-	pod, err := c.CreatePod(ctx, CreatePod{Name: "a"})
+	pod, err := c.CreatePod(ctx, v2.CreatePodRequest{Name: "a"})
 	if err != nil || !pod.Replayed {
 		t.Errorf("replayed %v %v", pod.Replayed, err)
 	}
@@ -167,23 +170,22 @@ func TestCreatesCarryAKey(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestBodies(t *testing.T) {
-	none, id := (*string)(nil), "r3g8k2m7q1w4z9"
-	set := &id
 	tests := []struct {
 		name string
 		body any
 		want string
 	}{
-		{"pod", CreatePod{Name: "a", GPU: &GPU{ID: "x", Count: 1}}, `{"name":"a","gpu":{"id":"x","count":1}}`},
-		{"pod against its template", CreatePod{
-			Name: "a", OwnArgs: true, Ports: []string{}, Registry: &none, TemplateID: "t", GPU: &GPU{ID: "x", AllowedCUDAVersions: []string{}},
-		}, `{"name":"a","gpu":{"id":"x","allowedCudaVersions":[]},"ports":[],"registry":null,"templateId":"t","args":""}`},
-		{"pod with a credential", CreatePod{Name: "a", Args: "x", Registry: &set}, `{"name":"a","args":"x","registry":"r3g8k2m7q1w4z9"}`},
-		{"pod change", UpdatePod{Env: &map[string]string{}, Ports: &[]string{}, Registry: &none, Locked: new(bool)}, `{"ports":[],"env":{},"registry":null,"locked":false}`},
-		{"nothing to change", UpdatePod{}, `{}`},
-		{"account", UpdateAccount{Quotas: new(*admin.AccountQuotas)}, `{"quotas":null}`},
-		{"key for all endpoints", CreateKey{Name: "k", Invoke: &v2.Invoke{All: true}}, `{"name":"k","invoke":"all"}`},
-		{"key for none", CreateKey{Name: "k", Invoke: &v2.Invoke{}}, `{"name":"k","invoke":[]}`},
+		{"pod", v2.CreatePodRequest{Name: "a", GPU: &v2.CreateGPUConfig{ID: "x", Count: 1}}, `{"name":"a","gpu":{"id":"x","count":1}}`},
+		{"pod against its template", v2.CreatePodRequest{
+			Name: "a", GPU: &v2.CreateGPUConfig{ID: "x", AllowedCUDA: []string{}},
+			PodSettings: v2.PodSettings{Args: new(""), Ports: []string{}, Registry: v2.Null[string](), TemplateID: "t"},
+		}, `{"args":"","ports":[],"registry":null,"templateId":"t","name":"a","gpu":{"id":"x","allowedCudaVersions":[]}}`},
+		{"pod with a credential", v2.CreatePodRequest{Name: "a", PodSettings: v2.PodSettings{Args: new("x"), Registry: v2.Value("r3g8k2m7q1w4z9")}}, `{"args":"x","registry":"r3g8k2m7q1w4z9","name":"a"}`},
+		{"pod change", v2.UpdatePodRequest{Locked: new(bool), PodSettings: v2.PodSettings{Env: map[string]string{}, Ports: []string{}, Registry: v2.Null[string]()}}, `{"ports":[],"env":{},"registry":null,"locked":false}`},
+		{"nothing to change", v2.UpdatePodRequest{}, `{}`},
+		{"account", admin.UpdateAccountRequest{Quotas: v2.Null[admin.AccountQuotas]()}, `{"quotas":null}`},
+		{"key for all endpoints", v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k", Invoke: v2.Invoke{All: true}}}, `{"name":"k","invoke":"all"}`},
+		{"key for none", v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "k", Invoke: v2.Invoke{IDs: []string{}}}}, `{"name":"k","invoke":[]}`},
 	}
 	for _, tt := range tests {
 		got, err := json.Marshal(tt.body)

@@ -15,7 +15,7 @@ func (c *Client) Secrets(ctx context.Context) (Answer[v2.SecretList], error) {
 
 // SetSecret makes a secret, or gives the one of this name another value.
 func (c *Client) SetSecret(ctx context.Context, name string, value fleet.Secret) (Answer[v2.Secret], error) {
-	return call[v2.Secret](ctx, c, http.MethodPut, "/v2/secrets/"+word(name), nil, map[string]string{"value": value.Reveal()})
+	return call[v2.Secret](ctx, c, http.MethodPut, "/v2/secrets/"+word(name), nil, v2.PutSecretRequest{Value: v2.Hidden(value)})
 }
 
 // DeleteSecret deletes a secret that no pod refers to which is not terminated.

@@ -9,26 +9,6 @@ import (
 	"gantry/fleet"
 )
 
-// TemplateBody is the body that makes or changes a template; nil leaves a field to its default, or as it is.
-type TemplateBody struct {
-	Name                *string            `json:"name,omitempty"`
-	Image               *string            `json:"image,omitempty"`
-	Args                *string            `json:"args,omitempty"`
-	Disk                *int               `json:"disk,omitempty"` // GB
-	Ports               *[]string          `json:"ports,omitempty"`
-	Env                 *map[string]string `json:"env,omitempty"`
-	Registry            **string           `json:"registry,omitempty"` // of nil: none any more
-	Mounts              *v2.Mounts         `json:"mounts,omitempty"`
-	Serverless          *bool              `json:"serverless,omitempty"`
-	Public              *bool              `json:"public,omitempty"`
-	Category            *string            `json:"category,omitempty"`
-	StartSSH            *bool              `json:"startSsh,omitempty"`
-	StartJupyter        *bool              `json:"startJupyter,omitempty"`
-	AllowedCUDAVersions *[]string          `json:"allowedCudaVersions,omitempty"`
-
-	IdempotencyKey string `json:"-"` // of a create; empty: the client makes one for each call
-}
-
 // Templates lists the account's templates.
 func (c *Client) Templates(ctx context.Context) (Answer[v2.TemplateList], error) {
 	return list[v2.TemplateList](ctx, c, "/v2/templates", nil)
@@ -47,26 +27,18 @@ func (c *Client) Template(ctx context.Context, id string) (Answer[v2.Template], 
 }
 
 // CreateTemplate makes a template.
-func (c *Client) CreateTemplate(ctx context.Context, body TemplateBody) (Answer[v2.Template], error) {
-	return create[v2.Template](ctx, c, "/v2/templates", body.IdempotencyKey, body)
+func (c *Client) CreateTemplate(ctx context.Context, body v2.CreateTemplateRequest) (Answer[v2.Template], error) {
+	return create[v2.Template](ctx, c, "/v2/templates", body)
 }
 
 // UpdateTemplate changes a template; pods that were made from it stay as they are.
-func (c *Client) UpdateTemplate(ctx context.Context, id string, body TemplateBody) (Answer[v2.Template], error) {
+func (c *Client) UpdateTemplate(ctx context.Context, id string, body v2.UpdateTemplateRequest) (Answer[v2.Template], error) {
 	return call[v2.Template](ctx, c, http.MethodPatch, "/v2/templates/"+word(id), nil, body)
 }
 
 // DeleteTemplate deletes a template that no pod was made from which is not terminated.
 func (c *Client) DeleteTemplate(ctx context.Context, id string) error {
 	return c.remove(ctx, "/v2/templates/"+word(id))
-}
-
-// CreateRegistry is what a registry credential is made from.
-type CreateRegistry struct {
-	Name           string
-	Username       string
-	Password       fleet.Secret
-	IdempotencyKey string // empty: the client makes one for each call
 }
 
 // Registries lists the account's registry credentials.
@@ -80,9 +52,8 @@ func (c *Client) Registry(ctx context.Context, id string) (Answer[v2.Registry], 
 }
 
 // CreateRegistry stores a registry credential.
-func (c *Client) CreateRegistry(ctx context.Context, r CreateRegistry) (Answer[v2.Registry], error) {
-	body := map[string]string{"name": r.Name, "username": r.Username, "password": r.Password.Reveal()}
-	return create[v2.Registry](ctx, c, "/v2/registries", r.IdempotencyKey, body)
+func (c *Client) CreateRegistry(ctx context.Context, body v2.CreateRegistryRequest) (Answer[v2.Registry], error) {
+	return create[v2.Registry](ctx, c, "/v2/registries", body)
 }
 
 // DeleteRegistry deletes a registry credential that nothing uses.

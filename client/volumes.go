@@ -7,16 +7,6 @@ import (
 	"gantry/api/v2"
 )
 
-// CreateVolume is the body that makes a network volume.
-type CreateVolume struct {
-	Name       string `json:"name"`
-	Size       int    `json:"size"` // GB
-	DataCenter string `json:"dataCenter"`
-	Type       string `json:"type,omitempty"` // empty: what the data center offers
-
-	IdempotencyKey string `json:"-"` // empty: the client makes one for each call
-}
-
 const volumesPath = "/v2/network-volumes"
 
 // Volumes lists the account's network volumes.
@@ -30,8 +20,8 @@ func (c *Client) Volume(ctx context.Context, id string) (Answer[v2.NetworkVolume
 }
 
 // CreateVolume makes a network volume.
-func (c *Client) CreateVolume(ctx context.Context, body CreateVolume) (Answer[v2.NetworkVolume], error) {
-	return create[v2.NetworkVolume](ctx, c, volumesPath, body.IdempotencyKey, body)
+func (c *Client) CreateVolume(ctx context.Context, body v2.CreateNetworkVolumeRequest) (Answer[v2.NetworkVolume], error) {
+	return create[v2.NetworkVolume](ctx, c, volumesPath, body)
 }
 
 // UpdateVolume renames or grows a network volume.

@@ -24,8 +24,9 @@ func (d *dev) openNetworks(ctx context.Context, operator *client.Client) error {
 		if center.ID != d.state.DataCenter || center.GlobalNetwork {
 			continue
 		}
-		center.GlobalNetwork = true
-		if _, err := operator.PutCenter(ctx, center.ID, center); err != nil {
+		body := center.Body()
+		body.GlobalNetwork = true
+		if _, err := operator.PutCenter(ctx, center.ID, body); err != nil {
 			return fmt.Errorf("open the data center to private networks: %w", err)
 		}
 	}

@@ -47,9 +47,9 @@ func (d *dev) provide(ctx context.Context, operator *client.Client) error {
 	if err := os.MkdirAll(folder, 0o711); err != nil { //nolint:gosec // pods reach what is theirs in it
 		return err
 	}
-	_, err = operator.CreateBackend(ctx, client.BackendBody{
+	_, err = operator.CreateBackend(ctx, admin.CreateBackendRequest{
 		ID: backendID, DataCenterID: d.state.DataCenter, Type: string(fleet.VolumeStandard), Kind: string(fleet.BackendLocal),
-		Local: &admin.LocalBackend{Path: folder}, StorageHost: &first, StoragePath: &folder,
+		BackendSettings: admin.BackendSettings{Local: &admin.LocalBackend{Path: folder}, StorageHost: &first, StoragePath: &folder},
 	})
 	if err != nil {
 		return fmt.Errorf("make a backend of network volumes: %w", err)

@@ -54,13 +54,14 @@ func TestTheFirstAgentHasNetworkVolumes(t *testing.T) {
 	if len(backends) != 1 {
 		t.Fatalf("backends %q", backends)
 	}
-	var got client.BackendBody
+	var got admin.CreateBackendRequest
 	if err := json.Unmarshal([]byte(backends[0]), &got); err != nil {
 		t.Fatal(err)
 	}
 	at, first := d.folder.path("volumes"), "agent"
-	want := client.BackendBody{
-		ID: "dev", DataCenterID: "dev-1", Type: "STANDARD", Kind: "local", Local: &admin.LocalBackend{Path: at}, StorageHost: &first, StoragePath: &at,
+	want := admin.CreateBackendRequest{
+		ID: "dev", DataCenterID: "dev-1", Type: "STANDARD", Kind: "local",
+		BackendSettings: admin.BackendSettings{Local: &admin.LocalBackend{Path: at}, StorageHost: &first, StoragePath: &at},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("backend (-want +got):\n%s", diff)

@@ -2,12 +2,12 @@ package fleet
 
 // ExecRequest asks for a process in a running pod's container.
 type ExecRequest struct {
-	Command []string `json:"command"` // at least one word
-	TTY     bool     `json:"tty,omitempty"`
-	Stdin   bool     `json:"stdin,omitempty"`
-	Cols    int      `json:"cols,omitempty"` // with TTY; 0: 80
-	Rows    int      `json:"rows,omitempty"` // with TTY; 0: 24
-	Term    string   `json:"term,omitempty"` // TERM of the process, with TTY
+	Command []string // at least one word
+	TTY     bool
+	Stdin   bool
+	Cols    int    // with TTY; 0: 80
+	Rows    int    // with TTY; 0: 24
+	Term    string // TERM of the process, with TTY
 }
 
 // ExecChannel says what an ExecFrame carries.

@@ -109,3 +109,17 @@ type StoragePrices struct {
 type TemplateSourceRequest struct {
 	Source string `json:"source" doc:"Slice of the public catalog." enum:"official,verified,community" example:"verified"`
 }
+
+// Body returns what puts the data center as it is.
+func (dc DataCenterEntry) Body() PutDataCenterRequest {
+	return PutDataCenterRequest{
+		Name: dc.Name, Region: dc.Region, Country: string(dc.Country), GlobalNetwork: dc.GlobalNetwork, Underlay: dc.Underlay, Compliance: dc.Compliance,
+	}
+}
+
+// Body returns what puts the GPU type as it is.
+func (t GPUTypeEntry) Body() PutGPUTypeRequest {
+	out := t.PutGPUTypeRequest
+	out.Pool = string(t.Pool)
+	return out
+}

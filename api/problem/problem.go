@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -27,19 +28,6 @@ const (
 	textInternal    = "internal error"
 	textUnavailable = "The request could not be completed in time. Its outcome is unknown."
 )
-
-// Problem is the body of every answer that is not a success.
-type Problem struct {
-	Title     string            `json:"title" doc:"Short summary of the status." example:"Unprocessable Entity"`
-	Status    int               `json:"status" doc:"HTTP status code." minimum:"400" maximum:"599" example:"422"`
-	Detail    string            `json:"detail" doc:"Explanation for people." example:"Request validation failed."`
-	Errors    []string          `json:"errors,omitempty" doc:"Single failures, each with a JSON path and the rule." example:"[\"$: missing property 'name'\"]"`
-	Code      fleet.Code        `json:"code" doc:"Stable code for programs." example:"invalid"`
-	RequestID string            `json:"requestId" doc:"Identifier of the request, also in the header x-request-id." example:"k3n8w0zq5r7d2a"`
-	Excluded  []fleet.Exclusion `json:"excluded,omitempty" doc:"With code no_capacity: how many hosts each placement rule refused."`
-	Error     string            `json:"error,omitempty" doc:"On paths below /v1 alone: the detail, and each of errors on a line of its own, where clients of version 1 look for it."`
-	Message   string            `json:"message,omitempty" doc:"On paths below /v1 alone: the same as error."`
-}
 
 // class is how one error code is answered.
 type class struct {
@@ -82,7 +70,7 @@ func Status(code fleet.Code) int { return classOf(code).status }
 
 // From describes err, which is not nil, to the caller of the request requestID. An error without a
 // fleet.Code is internal, except that a passed deadline is "unavailable".
-func From(err error, requestID string) Problem {
+func From(err error, requestID string) v2.Problem {
 	var e *fleet.Error
 	if !errors.As(err, &e) {
 		e = &fleet.Error{Code: fleet.CodeInternal}
@@ -91,7 +79,7 @@ func From(err error, requestID string) Problem {
 		}
 	}
 	c := classOf(e.Code)
-	p := Problem{
+	p := v2.Problem{
 		Title: http.StatusText(c.status), Status: c.status, Detail: e.Msg,
 		Code: e.Code, RequestID: requestID,
 	}
@@ -110,14 +98,14 @@ func From(err error, requestID string) Problem {
 }
 
 // NoPath describes a path that no route has.
-func NoPath(requestID string) Problem {
+func NoPath(requestID string) v2.Problem {
 	p := From(&fleet.Error{Code: fleet.CodeNotFound}, requestID)
 	p.Detail = TextNoPath
 	return p
 }
 
 // For fits p to the version of the API that r speaks: clients of version 1 read error or message, and nothing else.
-func (p Problem) For(r *http.Request) Problem {
+func For(r *http.Request, p v2.Problem) v2.Problem {
 	if path := r.URL.Path; path == "/v1" || strings.HasPrefix(path, "/v1/") {
 		text := strings.Join(append([]string{p.Detail}, p.Errors...), "\n")
 		p.Error, p.Message = text, text
@@ -127,7 +115,7 @@ func (p Problem) For(r *http.Request) Problem {
 
 // Write sends p with the headers that its status asks for. Allow, for 405, is the caller's to set; a
 // Retry-After that the caller has set stays.
-func Write(w http.ResponseWriter, p Problem) {
+func Write(w http.ResponseWriter, p v2.Problem) {
 	body, err := json.Marshal(p)
 	if err != nil { // cannot happen: the type has only strings and numbers
 		body = []byte(`{}`)
@@ -156,7 +144,7 @@ func Answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error)
 	case p.Status == http.StatusServiceUnavailable:
 		log.Warn("request could not be decided", "request", p.RequestID, "method", r.Method, "route", r.Pattern, "err", err)
 	}
-	Write(w, p.For(r))
+	Write(w, For(r, p))
 }
 
 type requestIDKey struct{}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"gantry/api/problem"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -96,7 +97,7 @@ func TestVersionOneReadsErrorAndMessage(t *testing.T) {
 	for path, old := range map[string]bool{"/v1": true, "/v1/networkvolumes": true, "/v2/pods": false, "/v10": false, "/admin/v1/hosts": false, "/": false} {
 		w := httptest.NewRecorder()
 		problem.Answer(w, httptest.NewRequest(http.MethodGet, path, nil), slog.New(slog.DiscardHandler), err)
-		var got problem.Problem
+		var got v2.Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}

@@ -190,7 +190,7 @@ func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
 	}
 	id := problem.RequestID(r.Context())
 	w.Header().Set("Allow", seen.header.Get("Allow"))
-	problem.Write(w, problem.From(&fleet.Error{Code: fleet.CodeMethod, Msg: "the method is not allowed for this path"}, id).For(r))
+	problem.Write(w, problem.For(r, problem.From(&fleet.Error{Code: fleet.CodeMethod, Msg: "the method is not allowed for this path"}, id)))
 }
 
 // noPath answers 404 to a path that no route has.
@@ -199,7 +199,7 @@ func (a *API) noPath(w http.ResponseWriter, r *http.Request) {
 		problem.Answer(w, r, a.log, err)
 		return
 	}
-	problem.Write(w, problem.NoPath(problem.RequestID(r.Context())).For(r))
+	problem.Write(w, problem.For(r, problem.NoPath(problem.RequestID(r.Context()))))
 }
 
 func (a *API) recover(t *tracker, r *http.Request) {
@@ -215,7 +215,7 @@ func (a *API) recover(t *tracker, r *http.Request) {
 	if t.begun {
 		panic(http.ErrAbortHandler) // the answer is cut, so that it cannot be taken for a whole one
 	}
-	problem.Write(t, problem.From(&fleet.Error{Code: fleet.CodeInternal}, id).For(r))
+	problem.Write(t, problem.For(r, problem.From(&fleet.Error{Code: fleet.CodeInternal}, id)))
 }
 
 // tracker knows whether an answer was begun.

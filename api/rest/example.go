@@ -18,7 +18,7 @@ func exampleCreate() v2.CreatePodRequest {
 	return v2.CreatePodRequest{
 		Name: "trainer", GPU: &v2.CreateGPUConfig{ID: "NVIDIA H100 80GB HBM3", Count: 1}, Cloud: "SECURE",
 		PodSettings: v2.PodSettings{
-			Image: "docker.io/library/nginx:1.29", Disk: 20, Ports: []string{"8080/http"}, Env: map[string]string{"EPOCHS": "3"},
+			Image: new("docker.io/library/nginx:1.29"), Disk: new(20), Ports: []string{"8080/http"}, Env: map[string]string{"EPOCHS": "3"},
 		},
 	}
 }

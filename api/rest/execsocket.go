@@ -10,11 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gantry/api/v2"
-
 	"github.com/coder/websocket"
 
 	"gantry/api/problem"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -145,7 +144,7 @@ func readExec(m message, r *rule) (fleet.ExecRequest, error) {
 	if err := decode(m.data, r, &in); err != nil {
 		return fleet.ExecRequest{}, err
 	}
-	return fleet.ExecRequest{Command: in.Command, TTY: in.TTY, Stdin: in.Stdin, Cols: in.Cols, Rows: in.Rows, Term: in.Term}, nil
+	return fleet.ExecRequest(in), nil
 }
 
 // readFrame reads a message after the first; false: it means nothing to the process and is dropped.

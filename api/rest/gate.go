@@ -103,7 +103,7 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, why share.Why) {
 	}
 	id := problem.ChooseRequestID(r)
 	w.Header().Set("X-Request-Id", id)
-	problem.Write(w, problem.From(err, id).For(r))
+	problem.Write(w, problem.For(r, problem.From(err, id)))
 }
 
 // GateCounts are those of a Gate since it was made.

@@ -15,13 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"gantry/api/v2"
-
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -181,7 +180,7 @@ func FuzzDecode(f *testing.F) {
 		if !taken(t, data, body, &in) {
 			return
 		}
-		if in.Name == "" || in.Image == "" && in.TemplateID == "" {
+		if in.Name == "" || given(in.Image) == "" && in.TemplateID == "" {
 			t.Fatalf("taken: %q", data)
 		}
 		if createRules(&in) != nil {

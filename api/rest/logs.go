@@ -8,13 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -165,11 +164,7 @@ func (s *stream) write(text string) error {
 }
 
 func (s *stream) line(l fleet.LogLine) error {
-	data, err := json.Marshal(struct {
-		Source string  `json:"source"`
-		Line   string  `json:"line"`
-		TS     v2.Time `json:"ts"`
-	}{l.Source, l.Line, v2.At(l.At)})
+	data, err := json.Marshal(v2.LogLine{Source: l.Source, Line: l.Line, At: v2.At(l.At)})
 	if err != nil {
 		return err
 	}

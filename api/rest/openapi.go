@@ -12,6 +12,7 @@ import (
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -112,7 +113,7 @@ func successText(status int) string {
 }
 
 func (a *API) problemResponse(status int) *huma.Response {
-	s := a.schemaOf(reflect.TypeFor[problem.Problem]())
+	s := a.schemaOf(reflect.TypeFor[v2.Problem]())
 	return &huma.Response{
 		Description: problemText(status),
 		Content:     map[string]*huma.MediaType{problem.ContentType: {Schema: s, Example: exampleProblem(status)}},
@@ -235,7 +236,7 @@ func (a *API) registerDocument() {
 // Document returns the OpenAPI document as JSON; nil when it cannot be encoded. The caller must not change it.
 func (a *API) Document() []byte { return a.render().document }
 
-func exampleProblem(status int) problem.Problem {
+func exampleProblem(status int) v2.Problem {
 	code := map[int]fleet.Code{
 		http.StatusBadRequest: fleet.CodeConflictRule, http.StatusUnauthorized: fleet.CodeUnauthorized, http.StatusPaymentRequired: fleet.CodeNoCredit,
 		http.StatusForbidden: fleet.CodeForbidden, http.StatusNotFound: fleet.CodeNotFound, http.StatusConflict: fleet.CodeNotAllowed,

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"gantry/api/v2"
-
 	"gantry/fleet"
 )
 
@@ -26,7 +25,7 @@ const (
 
 func checkCreatePod(in *v2.CreatePodRequest) []string {
 	var out []string
-	if in.Image == "" && in.TemplateID == "" {
+	if in.Image == nil && in.TemplateID == "" {
 		out = append(out, "$: missing property 'image'")
 	}
 	if in.CPU != nil && bits.OnesCount(uint(in.CPU.VCPUCount)) != 1 {
@@ -36,11 +35,7 @@ func checkCreatePod(in *v2.CreatePodRequest) []string {
 }
 
 func checkPodSettings(in *v2.PodSettings) []string {
-	var out []string
-	if in.Args != nil {
-		out = checkArgs(*in.Args)
-	}
-	return append(append(out, checkPorts(in.Ports)...), checkEnv(in.Env)...)
+	return append(append(checkArgs(given(in.Args)), checkPorts(in.Ports)...), checkEnv(in.Env)...)
 }
 
 func checkArgs(args string) []string {
@@ -115,14 +110,14 @@ func validEnvName(name string) bool {
 	}) < 0
 }
 
-// rules checks the rules between fields: CodeConflictRule.
+// createRules checks the rules between fields: CodeConflictRule.
 func createRules(in *v2.CreatePodRequest) error {
 	switch {
 	case in.GPU != nil && in.CPU != nil:
 		return fleet.BreaksRule("gpu and cpu exclude each other: set exactly one")
 	case in.GPU == nil && in.CPU == nil:
 		return fleet.BreaksRule("exactly one of gpu and cpu must be set")
-	case in.GlobalNetworking != nil && *in.GlobalNetworking && in.GPU == nil:
+	case given(in.GlobalNetworking) && in.GPU == nil:
 		return fleet.BreaksRule("globalNetworking needs an NVIDIA GPU")
 	case in.GPU != nil && len(in.GPU.AllowedCUDA) > 0 && in.GPU.MinCUDA != "":
 		return fleet.BreaksRule("gpu.allowedCudaVersions and gpu.minCudaVersion exclude each other")
@@ -135,15 +130,10 @@ func createRules(in *v2.CreatePodRequest) error {
 
 func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 	out := fleet.PodRequest{
-		Name: in.Name, Image: in.Image, DiskGB: in.Disk, Ports: parsePorts(in.Ports), PortsSet: in.Ports != nil, Env: in.Env,
-		Cloud: fleet.Cloud(in.Cloud), Template: fleet.TemplateID(in.TemplateID), Registry: wantedRegistry(&in.PodSettings),
-		StartSSH: in.StartSSH, StartJupyter: in.StartJupyter, Movable: in.Movable,
-	}
-	if in.Args != nil {
-		out.Args, out.ArgsSet = *in.Args, true
-	}
-	if in.GlobalNetworking != nil {
-		out.GlobalNetworking = *in.GlobalNetworking
+		Name: in.Name, Image: given(in.Image), DiskGB: given(in.Disk), Ports: parsePorts(in.Ports), PortsSet: in.Ports != nil, Env: in.Env,
+		Cloud: fleet.Cloud(in.Cloud), Template: fleet.TemplateID(in.TemplateID), Registry: wantedRegistry(in.Registry),
+		StartSSH: in.StartSSH, StartJupyter: in.StartJupyter, Movable: in.Movable, GlobalNetworking: given(in.GlobalNetworking),
+		Args: given(in.Args), ArgsSet: in.Args != nil,
 	}
 	out.Persistent, out.Network = mountParts(in.Mounts)
 	if in.GPU != nil {
@@ -162,19 +152,15 @@ func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 	return out
 }
 
-// registry tells "not said" (nil) from none (empty).
-func wantedRegistry(in *v2.PodSettings) *fleet.RegistryID {
-	if !in.Registry.Set {
+// wantedRegistry tells "not said" (nil) from none (empty).
+func wantedRegistry(in v2.Maybe[string]) *fleet.RegistryID {
+	if !in.Set {
 		return nil
 	}
-	id := fleet.RegistryID("")
-	if in.Registry.Value != nil {
-		id = fleet.RegistryID(*in.Registry.Value)
-	}
-	return &id
+	return new(fleet.RegistryID(given(in.Value)))
 }
 
-// cuda tells "not said" (nil) from any version.
+// cudaRange tells "not said" (nil) from any version.
 func cudaRange(in *v2.CreateGPUConfig) *fleet.CUDARange {
 	if in.AllowedCUDA == nil && in.MinCUDA == "" {
 		return nil

@@ -4,12 +4,11 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -46,7 +45,7 @@ func (a *API) registerPods() {
 			"template or registry credential does not exist. 409: the pod is terminated, or it is locked and the change would restart it.",
 		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
-		in: v2.UpdatePodRequest{Name: "trainer-2", PodSettings: v2.PodSettings{Env: map[string]string{"EPOCHS": "4"}}}, out: examplePod(),
+		in: v2.UpdatePodRequest{Name: new("trainer-2"), PodSettings: v2.PodSettings{Env: map[string]string{"EPOCHS": "4"}}}, out: examplePod(),
 	}, a.updatePod)
 	a.registerPodActions()
 }

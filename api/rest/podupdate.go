@@ -4,11 +4,10 @@ import (
 	"context"
 
 	"gantry/api/v2"
-
 	"gantry/fleet"
 )
 
-// rules checks the rules between fields that need no record: CodeConflictRule.
+// updateRules checks the rules between fields that need no record: CodeConflictRule.
 func updateRules(in *v2.UpdatePodRequest) error {
 	if m := in.Mounts; m != nil && m.Network != nil && len(m.Network) == 0 {
 		return fleet.BreaksRule("mounts.network must not be empty: mounts cannot be cleared")
@@ -18,8 +17,8 @@ func updateRules(in *v2.UpdatePodRequest) error {
 
 func podUpdate(in *v2.UpdatePodRequest) fleet.PodUpdate {
 	out := fleet.PodUpdate{
-		Args: in.Args, Registry: wantedRegistry(&in.PodSettings), Locked: in.Locked, GlobalNetworking: in.GlobalNetworking, Movable: in.Movable,
-		Template: fleet.TemplateID(in.TemplateID), Name: given(in.Name), Image: given(in.Image), DiskGB: given(in.Disk),
+		Args: in.Args, Registry: wantedRegistry(in.Registry), Locked: in.Locked, GlobalNetworking: in.GlobalNetworking, Movable: in.Movable,
+		Template: fleet.TemplateID(in.TemplateID), Name: in.Name, Image: in.Image, DiskGB: in.Disk,
 	}
 	if in.Ports != nil {
 		ports := parsePorts(in.Ports)
@@ -32,13 +31,13 @@ func podUpdate(in *v2.UpdatePodRequest) fleet.PodUpdate {
 	return out
 }
 
-// given returns nil for the zero value, which no member of the body may have.
-func given[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
+// given returns what a member that may be left out was set to; the zero value for one that was left out.
+func given[T any](v *T) T {
+	if v == nil {
+		var zero T
+		return zero
 	}
-	return &v
+	return *v
 }
 
 func (a *API) updatePod(ctx context.Context, c *call, in *v2.UpdatePodRequest) (*v2.Pod, error) {

@@ -13,14 +13,15 @@ import (
 	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/api/rest"
+	"gantry/api/v2"
 	"gantry/fleet"
 	"gantry/test/plane"
 )
 
 // refused asserts that an answer is a problem with this status and returns it.
-func refused(t *testing.T, got answer, status int) problem.Problem {
+func refused(t *testing.T, got answer, status int) v2.Problem {
 	t.Helper()
-	var p problem.Problem
+	var p v2.Problem
 	if err := json.Unmarshal([]byte(got.body), &p); err != nil {
 		t.Fatalf("%s: %v: %s", got.request, err, got.body)
 	}

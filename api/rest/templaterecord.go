@@ -15,15 +15,11 @@ const (
 )
 
 func checkCreateTemplate(in *v2.CreateTemplateRequest) []string {
-	return append(append(checkArgs(in.Args), checkPorts(in.Ports)...), checkEnv(in.Env)...)
+	return append(append(checkArgs(given(in.Args)), checkPorts(in.Ports)...), checkEnv(in.Env)...)
 }
 
 func checkUpdateTemplate(in *v2.UpdateTemplateRequest) []string {
-	var out []string
-	if in.Args != nil {
-		out = checkArgs(*in.Args)
-	}
-	return append(append(out, checkPorts(in.Ports)...), checkEnv(in.Env)...)
+	return append(append(checkArgs(given(in.Args)), checkPorts(in.Ports)...), checkEnv(in.Env)...)
 }
 
 // rules checks what single values cannot say. Errors: CodeConflictRule.
@@ -42,21 +38,18 @@ func templateMount(m *v2.TemplateMounts) *fleet.PersistentMount {
 }
 
 func newTemplate(in *v2.CreateTemplateRequest) fleet.Template {
-	out := fleet.Template{
-		Name: in.Name, Image: in.Image, Args: in.Args, DiskGB: in.Disk, Ports: parsePorts(in.Ports), Env: in.Env, Persistent: templateMount(in.Mounts),
-		Serverless: in.Serverless, Public: in.Public, Category: fleet.Category(cmp.Or(in.Category, string(fleet.CategoryNVIDIA))),
+	return fleet.Template{
+		Registry: fleet.RegistryID(given(in.Registry.Value)),
+		Name:     in.Name, Image: in.Image, Args: given(in.Args), DiskGB: given(in.Disk), Ports: parsePorts(in.Ports), Env: in.Env, Persistent: templateMount(in.Mounts),
+		Serverless: given(in.Serverless), Public: given(in.Public), Category: fleet.Category(cmp.Or(given(in.Category), string(fleet.CategoryNVIDIA))),
 		StartSSH: in.StartSSH == nil || *in.StartSSH, StartJupyter: in.StartJupyter == nil || *in.StartJupyter, AllowedCUDA: in.AllowedCUDA,
 	}
-	if in.Registry != nil {
-		out.Registry = fleet.RegistryID(*in.Registry)
-	}
-	return out
 }
 
 func templateUpdate(in *v2.UpdateTemplateRequest) fleet.TemplateUpdate {
 	out := fleet.TemplateUpdate{
 		Name: in.Name, Image: in.Image, Args: in.Args, DiskGB: in.Disk, Persistent: templateMount(in.Mounts), Serverless: in.Serverless, Public: in.Public,
-		Category: (*fleet.Category)(in.Category), StartSSH: in.StartSSH, StartJupyter: in.StartJupyter,
+		Category: (*fleet.Category)(in.Category), StartSSH: in.StartSSH, StartJupyter: in.StartJupyter, Registry: wantedRegistry(in.Registry),
 	}
 	if in.Ports != nil {
 		ports := parsePorts(in.Ports)
@@ -67,12 +60,6 @@ func templateUpdate(in *v2.UpdateTemplateRequest) fleet.TemplateUpdate {
 	}
 	if in.AllowedCUDA != nil {
 		out.AllowedCUDA = &in.AllowedCUDA
-	}
-	if in.Registry.Set {
-		out.Registry = new(fleet.RegistryID)
-		if id := in.Registry.Value; id != nil {
-			*out.Registry = fleet.RegistryID(*id)
-		}
 	}
 	return out
 }

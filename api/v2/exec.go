@@ -15,3 +15,10 @@ type ExecSize struct {
 	Cols int `json:"cols" doc:"Columns." minimum:"1" maximum:"65535"`
 	Rows int `json:"rows" doc:"Rows." minimum:"1" maximum:"65535"`
 }
+
+// LogLine is the data of an event of a log, whose id orders the lines of a pod.
+type LogLine struct {
+	Source string `json:"source"` // container or system
+	Line   string `json:"line"`
+	At     Time   `json:"ts"`
+}

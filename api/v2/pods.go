@@ -160,9 +160,9 @@ type CreatePodRequest struct {
 // PodSettings are the members that creating and updating a pod have in common; what is left out stays as it
 // is, is the template's, or is the default.
 type PodSettings struct {
-	Image            string            `json:"image,omitempty" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
+	Image            *string           `json:"image,omitempty" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
 	Args             *string           `json:"args,omitempty" doc:"Replaces the image's command: words as a POSIX shell splits them, or a JSON object with \"entrypoint\" and \"cmd\", lists of strings. Empty keeps the image's own." maxLength:"32768" example:"python train.py --epochs 3"`
-	Disk             int               `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20 for GPU pods, 10 for CPU pods." minimum:"1" maximum:"65536" example:"20"`
+	Disk             *int              `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20 for GPU pods, 10 for CPU pods." minimum:"1" maximum:"65536" example:"20"`
 	Ports            []string          `json:"ports,omitzero" doc:"Ports to expose, each number/protocol: 1 to 65535, http or tcp; at most 10 of http, none twice. A tcp port from 70000 to 135535 is symmetrical: the container listens at the very port that is published, and reads it from RUNPOD_TCP_PORT_70000 or GANTRY_TCP_PORT_70000." maxItems:"40" pattern:"^[0-9]{1,8}/(http|tcp)$" patternDescription:"number/protocol with the protocol http or tcp" example:"[\"8080/http\",\"22/tcp\"]"`
 	Env              map[string]string `json:"env,omitzero" doc:"Environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most 32768 characters and no NUL." maxProperties:"50" example:"{\"EPOCHS\":\"3\"}"`
 	Registry         Maybe[string]     `json:"registry,omitzero" doc:"Registry credential for a private image, or null: none." minLength:"1" maxLength:"191"`
@@ -196,6 +196,6 @@ type ActionRequest struct {
 // UpdatePodRequest is the body that changes a pod; what it leaves out stays as it is.
 type UpdatePodRequest struct {
 	PodSettings
-	Name   string `json:"name,omitempty" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"trainer"`
-	Locked *bool  `json:"locked,omitempty" doc:"When true, stop, restart and changes that restart the pod are refused."`
+	Name   *string `json:"name,omitempty" doc:"Name of the pod; need not be unique. No control characters." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"trainer"`
+	Locked *bool   `json:"locked,omitempty" doc:"When true, stop, restart and changes that restart the pod are refused."`
 }

@@ -106,7 +106,7 @@ func refuse(w http.ResponseWriter, r *http.Request, why string) {
 	id := problem.ChooseRequestID(r)
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set(forward.HeaderNothingDone, "1")
-	problem.Write(w, problem.From(fleet.Unavailable(why, nil), id).For(r))
+	problem.Write(w, problem.For(r, problem.From(fleet.Unavailable(why, nil), id)))
 }
 
 // close ends the server. It may be called more than once.

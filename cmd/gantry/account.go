@@ -45,10 +45,10 @@ func (accountShowCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+	return a.show(account.Raw, func() string { return accountSheet(admin.OperatorAccount{Account: account.Value}) })
 }
 
-func accountSheet(acc client.Account) string {
+func accountSheet(acc admin.OperatorAccount) string {
 	fields := [][2]string{
 		{"Id", acc.ID},
 		{"Name", acc.Name},
@@ -63,7 +63,7 @@ func accountSheet(acc client.Account) string {
 		{"Requests", quotasText(acc.Quotas)},
 		{"Egress", egressText(acc.Egress)},
 		{"Suspended", suspendedText(acc.Suspended)},
-		{"Created", when(v2.AtOrNull(acc.CreatedAt))},
+		{"Created", when(&acc.CreatedAt)},
 	}...)) + limitsText(acc.Limits)
 }
 
@@ -111,11 +111,11 @@ func (accountListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return accountTable(list.Value.Accounts) })
 }
 
-func accountTable(accounts []client.Account) string {
+func accountTable(accounts []admin.OperatorAccount) string {
 	var rows [][]string
 	for _, acc := range accounts {
 		rows = append(rows, []string{
-			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(v2.AtOrNull(acc.CreatedAt)),
+			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(&acc.CreatedAt),
 		})
 	}
 	return table([]string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "SUSPENDED", "CREATED"}, rows)
@@ -142,7 +142,7 @@ func (cmd accountCreateCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
+	return a.show(account.Raw, func() string { return accountTable([]admin.OperatorAccount{account.Value}) })
 }
 
 // accountRef names an account.
@@ -223,13 +223,16 @@ Examples:
 // Run changes an account.
 func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 	rates := cmd.RateMinute != nil || cmd.RateHour != nil || cmd.RateDay != nil
-	body := client.UpdateAccount{Name: cmd.Name, Prepaid: cmd.Prepaid, Egress: cmd.Egress}
+	body := admin.UpdateAccountRequest{Name: cmd.Name, Prepaid: cmd.Prepaid}
+	if cmd.Egress != nil {
+		body.Egress = *cmd.Egress
+	}
 	switch {
 	case rates && cmd.RateDefault:
 		return usage("--rate-default excludes the other rates")
 	case cmd.RateDefault:
-		body.Quotas = new(*admin.AccountQuotas)
-	case !rates && len(cmd.Limit) == 0 && body.Name == nil && body.Prepaid == nil && body.Egress == nil:
+		body.Quotas = v2.Null[admin.AccountQuotas]()
+	case !rates && len(cmd.Limit) == 0 && body.Name == nil && body.Prepaid == nil && body.Egress == "":
 		return usage("say what to change")
 	}
 	var err error
@@ -251,21 +254,21 @@ func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 }
 
 // quotas puts what is given over what the account has.
-func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client, id string) (**admin.AccountQuotas, error) {
+func (cmd accountUpdateCmd) quotas(ctx context.Context, c *client.Client, id string) (v2.Maybe[admin.AccountQuotas], error) {
 	account, err := c.Account(ctx, id)
 	if err != nil {
-		return nil, err
+		return v2.Maybe[admin.AccountQuotas]{}, err
 	}
-	q := &admin.AccountQuotas{}
+	q := admin.AccountQuotas{}
 	if account.Value.Quotas != nil {
-		*q = *account.Value.Quotas
+		q = *account.Value.Quotas
 	}
 	for into, given := range map[*int]*int{&q.Minute: cmd.RateMinute, &q.Hour: cmd.RateHour, &q.Day: cmd.RateDay} {
 		if given != nil {
 			*into = *given
 		}
 	}
-	return &q, nil
+	return v2.Value(q), nil
 }
 
 type accountCreditCmd struct {
@@ -294,7 +297,7 @@ func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
 	}
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
 		key := onceKey(cmd.IdempotencyKey)
-		balance, err := c.AddCredit(ctx, id, amount, key)
+		balance, err := c.Keyed(key).AddCredit(ctx, id, amount)
 		if err != nil {
 			return a.uncertain(err, key)
 		}
@@ -327,7 +330,9 @@ func (cmd accountKeyCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
-		key, err := c.CreateAccountKey(ctx, id, body)
+		key, err := c.CreateAccountKey(ctx, id, admin.CreateAccountKeyRequest{
+			KeyFields: body.KeyFields, Permissions: admin.OperatorPermissions(body.Permissions), Preset: body.Preset,
+		})
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (cmd accountSuspendCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
+		return a.show(account.Raw, func() string { return accountTable([]admin.OperatorAccount{account.Value}) })
 	})
 }
 
@@ -54,7 +54,7 @@ func (cmd accountResumeCmd) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.show(account.Raw, func() string { return accountTable([]client.Account{account.Value}) })
+		return a.show(account.Raw, func() string { return accountTable([]admin.OperatorAccount{account.Value}) })
 	})
 }
 

@@ -58,7 +58,7 @@ func (adminCenterListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return centerTable(list.Value.DataCenters) })
 }
 
-func centerTable(all []client.Center) string {
+func centerTable(all []admin.DataCenterEntry) string {
 	var rows [][]string
 	for _, dc := range all {
 		rows = append(rows, []string{
@@ -98,10 +98,10 @@ func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	body, known := client.Center{}, false
+	body, known := admin.PutDataCenterRequest{}, false
 	for _, dc := range list.Value.DataCenters {
 		if dc.ID == cmd.ID {
-			body, known = dc, true
+			body, known = dc.Body(), true
 		}
 	}
 	if err := needs("data center", cmd.ID, known || cmd.Name != "" && cmd.Region != "", "--name and --region"); err != nil {
@@ -118,7 +118,7 @@ func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(dc.Raw, func() string { return centerTable([]client.Center{dc.Value}) })
+	return a.show(dc.Raw, func() string { return centerTable([]admin.DataCenterEntry{dc.Value}) })
 }
 
 // set takes over a value that the command line gives.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -109,8 +110,8 @@ type backendFlags struct {
 }
 
 // body makes the request of the flags.
-func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (client.BackendBody, error) {
-	out := client.BackendBody{StorageHost: f.StorageHost, StoragePath: f.StoragePath}
+func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (admin.BackendSettings, error) {
+	out := admin.BackendSettings{StorageHost: f.StorageHost, StoragePath: f.StoragePath}
 	if f.StorageHost != nil && *f.StorageHost != "" {
 		id, err := idOf("host", *f.StorageHost, hostsOf(ctx, c))
 		if err != nil {
@@ -163,7 +164,7 @@ func cutPlace(text string) (name, path string, ok bool) {
 
 const maxCephKey = 4 << 10 // bytes
 
-func (a *app) keyFile(flag, path string) (fleet.Secret, error) {
+func (a *app) keyFile(flag, path string) (v2.Hidden, error) {
 	if path == "" {
 		return "", nil
 	}
@@ -174,7 +175,7 @@ func (a *app) keyFile(flag, path string) (fleet.Secret, error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return "", usage("%s: the file is empty", flag)
 	}
-	return fleet.Secret(text), nil
+	return v2.Hidden(text), nil
 }
 
 type adminBackendAddCmd struct {
@@ -215,11 +216,11 @@ func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	body, err := cmd.body(ctx, a, c)
+	settings, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
 	}
-	body.ID, body.DataCenterID, body.Type = cmd.ID, cmd.DataCenter, cmd.Type
+	body := admin.CreateBackendRequest{ID: cmd.ID, DataCenterID: cmd.DataCenter, Type: cmd.Type, BackendSettings: settings}
 	switch {
 	case body.NFS != nil:
 		body.Kind = string(fleet.BackendNFS)
@@ -259,10 +260,10 @@ func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	body.Closed = cmd.Closed
-	if body == (client.BackendBody{}) {
+	if body == (admin.BackendSettings{}) {
 		return usage("say what to change")
 	}
-	return a.showBackend(c.UpdateBackend(ctx, cmd.Backend, body))
+	return a.showBackend(c.UpdateBackend(ctx, cmd.Backend, admin.UpdateBackendRequest{BackendSettings: body}))
 }
 
 type adminBackendDeleteCmd struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"gantry/api/admin"
 	"gantry/client"
 )
 
@@ -37,12 +38,12 @@ func (adminGPUListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return gpuTypeTable(list.Value.GPUTypes) })
 }
 
-func gpuTypeTable(all []client.GPUType) string {
+func gpuTypeTable(all []admin.GPUTypeEntry) string {
 	var rows [][]string
 	for _, g := range all {
 		rows = append(rows, []string{
 			g.ID, g.Name, orDash(g.Pool), g.Manufacturer, fmt.Sprintf("%d GB", g.Memory),
-			price(&g.Price.Secure), price(&g.Price.Community), price(&g.Price.Serverless), yes(g.Contributed),
+			price(g.Price.Secure), price(g.Price.Community), price(g.Price.Serverless), yes(g.Contributed),
 		})
 	}
 	return table([]string{"ID", "NAME", "POOL", "MADE BY", "MEMORY", "SECURE/H", "COMMUNITY/H", "SERVERLESS/H", "CONTRIBUTED"}, rows)
@@ -79,10 +80,10 @@ func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	body, known := client.GPUType{}, false
+	body, known := admin.PutGPUTypeRequest{}, false
 	for _, g := range list.Value.GPUTypes {
 		if g.ID == cmd.ID {
-			body, known = g, true
+			body, known = g.Body(), true
 		}
 	}
 	complete := cmd.Name != "" && cmd.Manufacturer != "" && cmd.Memory != 0
@@ -101,7 +102,7 @@ func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(g.Raw, func() string { return gpuTypeTable([]client.GPUType{g.Value}) })
+	return a.show(g.Raw, func() string { return gpuTypeTable([]admin.GPUTypeEntry{g.Value}) })
 }
 
 type adminGPUDeleteCmd struct {
@@ -147,12 +148,12 @@ func (adminCPUListCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string { return cpuFlavorTable(list.Value.CPUFlavors) })
 }
 
-func cpuFlavorTable(all []client.CPUFlavor) string {
+func cpuFlavorTable(all []admin.CPUFlavorEntry) string {
 	var rows [][]string
 	for _, f := range all {
 		rows = append(rows, []string{
-			f.ID, f.Name, f.Group, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMGBPerVCPU),
-			fmt.Sprintf("%d GB", f.DiskGBPerVCPU), price(&f.Price.SecurePerVCPU), price(&f.Price.ServerlessPerVCPU),
+			f.ID, f.Name, f.Group, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMPerVCPU),
+			fmt.Sprintf("%d GB", f.DiskPerVCPU), price(f.Price.SecurePerVCPU), price(f.Price.ServerlessPerVCPU),
 		})
 	}
 	return table([]string{"ID", "NAME", "GROUP", "VCPUS", "RAM/VCPU", "DISK/VCPU", "VCPU/H", "SERVERLESS/H"}, rows)
@@ -190,10 +191,10 @@ func (cmd adminCPUPutCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	body, known := client.CPUFlavor{}, false
+	body, known := admin.PutCPUFlavorRequest{}, false
 	for _, f := range list.Value.CPUFlavors {
 		if f.ID == cmd.ID {
-			body, known = f, true
+			body, known = f.PutCPUFlavorRequest, true
 		}
 	}
 	complete := cmd.Name != "" && cmd.Group != "" && cmd.MinVCPU != 0 && cmd.MaxVCPU != 0 && cmd.RAMPerVCPU != 0 && cmd.DiskPerVCPU != 0
@@ -206,19 +207,19 @@ func (cmd adminCPUPutCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(f.Raw, func() string { return cpuFlavorTable([]client.CPUFlavor{f.Value}) })
+	return a.show(f.Raw, func() string { return cpuFlavorTable([]admin.CPUFlavorEntry{f.Value}) })
 }
 
 // fill puts what is given over what the flavor has.
-func (cmd adminCPUPutCmd) fill(body *client.CPUFlavor) {
+func (cmd adminCPUPutCmd) fill(body *admin.PutCPUFlavorRequest) {
 	body.Name, body.Group = first(cmd.Name, body.Name), first(cmd.Group, body.Group)
-	for into, given := range map[*int]int{&body.VCPU.Min: cmd.MinVCPU, &body.VCPU.Max: cmd.MaxVCPU, &body.DiskGBPerVCPU: cmd.DiskPerVCPU} {
+	for into, given := range map[*int]int{&body.VCPU.Min: cmd.MinVCPU, &body.VCPU.Max: cmd.MaxVCPU, &body.DiskPerVCPU: cmd.DiskPerVCPU} {
 		if given != 0 {
 			*into = given
 		}
 	}
 	if cmd.RAMPerVCPU != 0 {
-		body.RAMGBPerVCPU = cmd.RAMPerVCPU
+		body.RAMPerVCPU = cmd.RAMPerVCPU
 	}
 	set(&body.Price.SecurePerVCPU, cmd.SecurePerVCPU)
 	set(&body.Price.ServerlessPerVCPU, cmd.ServerlessPerVCPU)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -56,7 +57,7 @@ func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
 				continue
 			}
 			rows = append(rows, []string{
-				g.ID, orDash(g.Pool), fmt.Sprintf("%g GB", g.Memory), cudaVersions(g), price(g.Price.Secure), price(g.Price.Community),
+				g.ID, orDash(g.Pool), fmt.Sprintf("%d GB", g.Memory), cudaVersions(g), price(g.Price.Secure), price(g.Price.Community),
 				fmt.Sprint(max(g.MaxCount.Secure, g.MaxCount.Community)), orDash(g.Availability), centers(g.DataCenters),
 			})
 		}
@@ -65,7 +66,7 @@ func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
 }
 
 // cudaVersions lists what hosts with a GPU type offer.
-func cudaVersions(g client.GPUOffer) string {
+func cudaVersions(g v2.GPUType) string {
 	var out []string
 	for _, v := range g.CUDAVersions {
 		if v.Available {
@@ -103,7 +104,7 @@ func (cmd catalogCPUsCmd) Run(ctx context.Context, a *app) error {
 		var rows [][]string
 		for _, f := range list.Value.CPUs {
 			rows = append(rows, []string{
-				f.ID, f.Name, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMGBPerVCPU),
+				f.ID, f.Name, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMPerVCPU),
 				price(f.Price.SecurePerVCPU), orDash(f.Availability), centers(f.DataCenters),
 			})
 		}
@@ -141,14 +142,14 @@ func (cmd catalogCentersCmd) Run(ctx context.Context, a *app) error {
 	return a.show(list.Raw, func() string {
 		var rows [][]string
 		for _, dc := range list.Value.DataCenters {
-			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, yes(dc.GlobalNetwork), orDash(strings.Join(dc.NetworkVolumeTypes, ", ")), inStock(dc.GPUs), inStock(dc.CPUs)})
+			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, yes(dc.GlobalNetwork), orDash(strings.Join(dc.NetworkVolumeTypes, ", ")), inStock(dc.GPUAvailability), inStock(dc.CPUAvailability)})
 		}
 		return table([]string{"ID", "NAME", "REGION", "GLOBAL NETWORK", "VOLUMES", "FREE GPUS", "FREE CPUS"}, rows)
 	})
 }
 
 // centers names the data centers that have something free.
-func centers(stocks []client.Stock) string {
+func centers(stocks []v2.CenterStock) string {
 	var ids []string
 	for _, s := range stocks {
 		if s.Availability != "NONE" {
@@ -159,7 +160,7 @@ func centers(stocks []client.Stock) string {
 }
 
 // inStock names the entries of which something is free, by their short names.
-func inStock(stocks []client.Stock) string {
+func inStock(stocks []v2.Stock) string {
 	var names []string
 	for _, s := range stocks {
 		if s.Availability != "NONE" {

@@ -52,7 +52,7 @@ func TestCreateSendsWhatWasAsked(t *testing.T) {
 			if got.Code != 0 {
 				t.Fatal(got)
 			}
-			if diff := cmp.Diff([]string{tt.want}, fake.seen); diff != "" {
+			if diff := cmp.Diff(ordered([]string{tt.want}), ordered(fake.seen)); diff != "" {
 				t.Error(diff)
 			}
 		})

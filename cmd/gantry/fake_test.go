@@ -83,6 +83,22 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
+// ordered returns requests with the members of their bodies in the order of their names.
+func ordered(requests []string) []string {
+	var out []string
+	for _, r := range requests {
+		at := strings.Index(r, " {")
+		var body map[string]any
+		if at >= 0 && json.Unmarshal([]byte(r[at:]), &body) == nil {
+			if text, err := json.Marshal(body); err == nil {
+				r = r[:at+1] + string(text)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
 // result is what one command line did.
 type result struct {
 	Code     int

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
 
 // withGPU calls place, and once more when the API does not know the GPU type and the catalog has one that is meant.
-func (a *app) withGPU(ctx context.Context, c *client.Client, body *client.CreatePod, place func() error) error {
+func (a *app) withGPU(ctx context.Context, c *client.Client, body *v2.CreatePodRequest, place func() error) error {
 	err := place()
 	var problem *client.Problem
 	if body.GPU == nil || !errors.As(err, &problem) ||
@@ -33,9 +34,9 @@ func (a *app) withGPU(ctx context.Context, c *client.Client, body *client.Create
 }
 
 // gpuType returns the id of the type that text means. Of several it is the only one that is free.
-func gpuType(all []client.GPUOffer, text string) (string, error) {
+func gpuType(all []v2.GPUType, text string) (string, error) {
 	var names []string
-	ids := map[string]client.GPUOffer{}
+	ids := map[string]v2.GPUType{}
 	for _, g := range all {
 		for _, name := range []string{g.ID, g.Name} {
 			if strings.EqualFold(name, text) {

@@ -29,15 +29,15 @@ type keyFlags struct {
 	ExpiresIn  string   `placeholder:"TIME" help:"How long it is valid, for example 720h; without end when not given."`
 }
 
-func (k keyFlags) body(name, preset string, now time.Time) (client.CreateKey, error) {
-	body := client.CreateKey{Name: name, Preset: preset}
+func (k keyFlags) body(name, preset string, now time.Time) (v2.CreateKeyRequest, error) {
+	body := v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: name}, Preset: preset}
 	for _, entry := range k.Permission {
 		group, access, ok := strings.Cut(entry, "=")
 		if !ok || group == "" {
 			return body, usage("--permission must be GROUP=ACCESS, such as pods=write")
 		}
 		if body.Permissions == nil {
-			body.Permissions = map[string]string{}
+			body.Permissions = v2.WantedPermissions{}
 		}
 		body.Permissions[group] = access
 	}
@@ -45,9 +45,9 @@ func (k keyFlags) body(name, preset string, now time.Time) (client.CreateKey, er
 	case slices.Contains(k.Invoke, "all") && len(k.Invoke) > 1:
 		return body, usage("--invoke all stands alone")
 	case slices.Contains(k.Invoke, "all"):
-		body.Invoke = &v2.Invoke{All: true}
+		body.Invoke = v2.Invoke{All: true}
 	case len(k.Invoke) > 0:
-		body.Invoke = &v2.Invoke{IDs: k.Invoke}
+		body.Invoke = v2.Invoke{IDs: k.Invoke}
 	}
 	if k.ExpiresIn != "" {
 		d, err := time.ParseDuration(k.ExpiresIn)
@@ -55,7 +55,7 @@ func (k keyFlags) body(name, preset string, now time.Time) (client.CreateKey, er
 			return body, usage("--expires-in must be a time such as 720h")
 		}
 		at := now.Add(d).UTC().Truncate(time.Millisecond)
-		body.ExpiresAt = &at
+		body.ExpiresAt = v2.AtOrNull(at)
 	}
 	return body, nil
 }

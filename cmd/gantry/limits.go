@@ -1,45 +1,69 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
+	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 )
 
-// limitsText shows how much an account may have and has; empty when nothing is known of it.
-func limitsText(limits client.Limits) string {
-	var rows [][]string
-	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		use := limits[name]
-		rows = append(rows, []string{name, strconv.FormatFloat(use.Used, 'f', -1, 64), strconv.FormatInt(use.Limit, 10)})
+// byName returns the members of a record of limits by their names.
+func byName[T any](limits any) map[string]T {
+	out := map[string]T{}
+	if text, err := json.Marshal(limits); err == nil {
+		_ = json.Unmarshal(text, &out) // a record of limits has no other members
 	}
-	if len(rows) == 0 {
+	return out
+}
+
+// limitsText shows how much an account may have and has; empty when nothing is known of it.
+func limitsText(limits v2.AccountLimits) string {
+	if limits == (v2.AccountLimits{}) {
 		return ""
+	}
+	var rows [][]string
+	all := byName[v2.LimitUse](limits)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		rows = append(rows, []string{name, strconv.FormatFloat(all[name].Used, 'f', -1, 64), strconv.FormatInt(all[name].Limit, 10)})
 	}
 	return "\n" + table([]string{"LIMIT", "USED", "MOST"}, rows)
 }
 
-// limitsOf reads limits as people give them: a number, or default.
-func limitsOf(given map[string]string) (map[string]*int64, error) {
+// limitsOf reads limits as people give them: a number, or default. It is nil where none are given.
+func limitsOf(given map[string]string) (*admin.LimitChanges, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
-	out := map[string]*int64{}
+	change := map[string]*int64{}
 	for name, text := range given {
 		if text == "default" {
-			out[name] = nil
+			change[name] = nil
 			continue
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 {
 			return nil, usage("--limit %s must be a number, or default", name)
 		}
-		out[name] = &n
+		change[name] = &n
 	}
-	return out, nil
+	text, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	var out admin.LimitChanges
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&out); err != nil {
+		return nil, usage("--limit names a limit that there is not; they are %s", strings.Join(slices.Sorted(maps.Keys(byName[int64](admin.DefaultLimits{}))), ", "))
+	}
+	return &out, nil
 }
 
 type accountLimitsCmd struct {
@@ -67,9 +91,9 @@ func (cmd accountLimitsCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	var limits client.Answer[map[string]int64]
-	if len(change) > 0 {
-		limits, err = c.SetLimits(ctx, change)
+	var limits client.Answer[admin.DefaultLimits]
+	if change != nil {
+		limits, err = c.SetLimits(ctx, *change)
 	} else {
 		limits, err = c.Limits(ctx)
 	}
@@ -78,8 +102,9 @@ func (cmd accountLimitsCmd) Run(ctx context.Context, a *app) error {
 	}
 	return a.show(limits.Raw, func() string {
 		var rows [][]string
-		for _, name := range slices.Sorted(maps.Keys(limits.Value)) {
-			rows = append(rows, []string{name, strconv.FormatInt(limits.Value[name], 10)})
+		all := byName[int64](limits.Value)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			rows = append(rows, []string{name, strconv.FormatInt(all[name], 10)})
 		}
 		return table([]string{"LIMIT", "MOST"}, rows)
 	})

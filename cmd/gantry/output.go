@@ -266,11 +266,11 @@ func dollars(d float64) string {
 }
 
 // price shows a price; what has none is not offered.
-func price(d *float64) string {
-	if d == nil || *d == 0 {
+func price(d float64) string {
+	if d == 0 {
 		return "-"
 	}
-	return dollars(*d)
+	return dollars(d)
 }
 
 // bytesText shows an amount of bytes in units of 1000.

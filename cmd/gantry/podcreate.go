@@ -77,14 +77,14 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 		}
 		return a.show(plan.Raw, func() string { return planText(plan.Value) })
 	}
-	body.IdempotencyKey = onceKey(cmd.IdempotencyKey)
+	key := onceKey(cmd.IdempotencyKey)
 	var pod client.Answer[v2.Pod]
 	err = a.withGPU(ctx, c, &body, func() (err error) {
-		pod, err = c.CreatePod(ctx, body)
+		pod, err = c.Keyed(key).CreatePod(ctx, body)
 		return err
 	})
 	if err != nil {
-		return a.uncertain(err, body.IdempotencyKey)
+		return a.uncertain(err, key)
 	}
 	a.sayReplayed(pod.Replayed, pod.Value.ID)
 	if cmd.Wait {
@@ -130,35 +130,28 @@ func (cmd podCreateCmd) check() error {
 }
 
 // body makes the request of the command line. What the API checks is left to it.
-func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (client.CreatePod, error) {
-	body := client.CreatePod{
-		Name: cmd.Name, Image: cmd.Image, Cloud: cmd.Cloud, DataCenterIDs: cmd.DataCenter,
-		GlobalNetworking: cmd.GlobalNetworking, StartSSH: cmd.SSH, StartJupyter: cmd.Jupyter, Movable: cmd.Movable,
+func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.CreatePodRequest, error) {
+	settings, err := cmd.read(ctx, a, c)
+	body := v2.CreatePodRequest{
+		PodSettings: settings, Name: cmd.Name, Cloud: cmd.Cloud, DataCenterIDs: cmd.DataCenter, StartSSH: cmd.SSH, StartJupyter: cmd.Jupyter,
+	}
+	if err != nil {
+		return body, err
+	}
+	body.Movable = cmd.Movable
+	if cmd.Image != "" {
+		body.Image = &cmd.Image
+	}
+	if cmd.GlobalNetworking {
+		body.GlobalNetworking = new(true)
 	}
 	if cmd.CPU != "" {
-		body.CPU = &client.CPU{ID: cmd.CPU, VCPUCount: cmd.VCPU}
+		body.CPU = &v2.CreateCPUConfig{ID: cmd.CPU, VCPUCount: cmd.VCPU}
 		if cmd.VCPU == 0 {
 			body.CPU.VCPUCount = 2
 		}
 	} else {
 		body.GPU = cmd.gpu()
-	}
-	box, err := cmd.read(ctx, a, c)
-	if err != nil {
-		return body, err
-	}
-	body.Registry = box.registry
-	if box.args != nil {
-		body.Args, body.OwnArgs = *box.args, *box.args == ""
-	}
-	if box.disk != nil {
-		body.Disk = *box.disk
-	}
-	if box.ports != nil {
-		body.Ports = *box.ports
-	}
-	if box.env != nil {
-		body.Env = *box.env
 	}
 	if body.Mounts, err = cmd.mounts(ctx, c); err != nil {
 		return body, err
@@ -167,13 +160,13 @@ func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (cli
 	return body, err
 }
 
-func (cmd podCreateCmd) gpu() *client.GPU {
-	out := &client.GPU{
-		ID: cmd.GPU, Count: max(cmd.Count, 1), AllowedCUDAVersions: cmd.CUDA, MinCUDAVersion: cmd.MinCUDA,
-		MinRAMPerGPU: cmd.MinRAMPerGPU, MinVCPUCountPerGPU: cmd.MinVCPUPerGPU,
+func (cmd podCreateCmd) gpu() *v2.CreateGPUConfig {
+	out := &v2.CreateGPUConfig{
+		ID: cmd.GPU, Count: max(cmd.Count, 1), AllowedCUDA: cmd.CUDA, MinCUDA: cmd.MinCUDA,
+		MinRAMPerGPU: cmd.MinRAMPerGPU, MinVCPUPerGPU: cmd.MinVCPUPerGPU,
 	}
 	if cmd.NoCUDA {
-		out.AllowedCUDAVersions = []string{}
+		out.AllowedCUDA = []string{}
 	}
 	if cmd.Count < 0 {
 		out.Count = cmd.Count // the API says what is wrong with it

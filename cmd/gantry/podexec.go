@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	"gantry/api/v2"
 	"gantry/client"
-	"gantry/fleet"
 )
 
 type podExecCmd struct {
@@ -50,7 +50,7 @@ func (cmd podExecCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer c.Close()
-	return a.exec(ctx, c, cmd.Pod, fleet.ExecRequest{Command: command, Stdin: cmd.Stdin, TTY: cmd.TTY})
+	return a.exec(ctx, c, cmd.Pod, v2.ExecRequest{Command: command, Stdin: cmd.Stdin, TTY: cmd.TTY})
 }
 
 // processExit is the exit status of a program in a pod, when there is nothing else to say.
@@ -59,7 +59,7 @@ type processExit int
 func (e processExit) Error() string { return fmt.Sprintf("the program ended with status %d", int(e)) }
 
 // exec runs a program in a pod, joined to this program's streams, until it ends.
-func (a *app) exec(ctx context.Context, c *client.Client, pod string, req fleet.ExecRequest) error {
+func (a *app) exec(ctx context.Context, c *client.Client, pod string, req v2.ExecRequest) error {
 	streams := client.ExecStreams{Stdout: a.out, Stderr: a.err}
 	screen := a.screen()
 	if req.TTY && screen != nil {
@@ -107,7 +107,7 @@ func (a *app) screen() *os.File {
 }
 
 // enter joins standard input and the terminal to a session. leave puts everything back.
-func (a *app) enter(req fleet.ExecRequest, screen *os.File, s *client.ExecStreams) (leave func(), err error) {
+func (a *app) enter(req v2.ExecRequest, screen *os.File, s *client.ExecStreams) (leave func(), err error) {
 	var undo []func()
 	leave = func() {
 		for i := range undo {
@@ -167,7 +167,7 @@ func (cmd podSSHCmd) Run(ctx context.Context, a *app) error {
 	}
 	defer c.Close()
 	if !cmd.Print {
-		return a.exec(ctx, c, cmd.Pod, fleet.ExecRequest{
+		return a.exec(ctx, c, cmd.Pod, v2.ExecRequest{
 			Command: []string{"sh", "-c", loginShell}, Stdin: true, TTY: terminalOf(a.in) != nil,
 		})
 	}

@@ -25,18 +25,9 @@ type containerFlags struct {
 	Args       *string  `placeholder:"TEXT" help:"Arguments instead of the image's own, split as a shell does; empty for the image's own. Or give them after --."`
 }
 
-// container is what containerFlags say; nil is a field of which they say nothing.
-type container struct {
-	args     *string
-	disk     *int
-	ports    *[]string
-	env      *map[string]string
-	registry **string
-}
-
-// read makes the fields of the command line. What the API checks is left to it.
-func (f containerFlags) read(ctx context.Context, a *app, c *client.Client) (container, error) {
-	out := container{args: f.Args, disk: f.Disk}
+// read makes the members of the command line. What the API checks is left to it.
+func (f containerFlags) read(ctx context.Context, a *app, c *client.Client) (v2.PodSettings, error) {
+	out := v2.PodSettings{Args: f.Args, Disk: f.Disk}
 	switch {
 	case f.Args != nil && len(a.rest) > 0:
 		return out, usage("--args and arguments after -- exclude each other")
@@ -47,35 +38,33 @@ func (f containerFlags) read(ctx context.Context, a *app, c *client.Client) (con
 	}
 	if len(a.rest) > 0 {
 		words := shellJoin(a.rest)
-		out.args = &words
+		out.Args = &words
 	}
 	if len(f.Port) > 0 || f.NoPorts {
-		ports := []string{}
+		out.Ports = []string{}
 		for _, port := range f.Port {
 			if !strings.Contains(port, "/") {
 				port += "/http"
 			}
-			ports = append(ports, port)
+			out.Ports = append(out.Ports, port)
 		}
-		out.ports = &ports
 	}
 	env, err := f.environment(a)
 	if err != nil {
 		return out, err
 	}
 	if len(env) > 0 {
-		out.env = &env
+		out.Env = env
 	}
 	switch {
 	case f.NoRegistry:
-		out.registry = new(*string)
+		out.Registry = v2.Null[string]()
 	case f.Registry != "":
 		id, err := idOf("registry credential", f.Registry, registries(ctx, c))
 		if err != nil {
 			return out, err
 		}
-		text := &id
-		out.registry = &text
+		out.Registry = v2.Value(id)
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 
 	"gantry/api/v2"
 	"gantry/client"
@@ -55,7 +56,7 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	single := len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0
-	if body == (client.UpdatePod{}) && !single {
+	if reflect.ValueOf(body).IsZero() && !single {
 		return usage("say what to change")
 	}
 	return onPod(ctx, c, cmd.Pod, func(id string) error {
@@ -86,29 +87,26 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 	})
 }
 
-func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (client.UpdatePod, error) {
-	box, err := cmd.read(ctx, a, c)
-	body := client.UpdatePod{
-		Name: cmd.Name, Image: cmd.Image, Args: box.args, Disk: box.disk, Ports: box.ports, Env: box.env, Registry: box.registry,
-		Locked: cmd.Locked, GlobalNetworking: cmd.GlobalNetworking, Movable: cmd.Movable,
-	}
+func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.UpdatePodRequest, error) {
+	settings, err := cmd.read(ctx, a, c)
+	body := v2.UpdatePodRequest{PodSettings: settings, Name: cmd.Name, Locked: cmd.Locked}
 	if err != nil {
 		return body, err
 	}
+	body.Image, body.GlobalNetworking, body.Movable = cmd.Image, cmd.GlobalNetworking, cmd.Movable
 	if cmd.NoEnv {
-		body.Env = &map[string]string{}
+		body.Env = map[string]string{}
 	}
 	if body.Mounts, err = cmd.mounts(ctx, c); err != nil || cmd.Template == "" {
 		return body, err
 	}
-	id, err := idOf("template", cmd.Template, templates(ctx, c))
-	body.TemplateID = &id
+	body.TemplateID, err = idOf("template", cmd.Template, templates(ctx, c))
 	return body, err
 }
 
 // restarts reports whether a change may restart a pod that runs.
-func restarts(body client.UpdatePod) bool {
-	return body.Image != nil || body.Args != nil || body.Env != nil || body.Ports != nil || body.Disk != nil || body.TemplateID != nil
+func restarts(body v2.UpdatePodRequest) bool {
+	return body.Image != nil || body.Args != nil || body.Env != nil || body.Ports != nil || body.Disk != nil || body.TemplateID != ""
 }
 
 // warn asks on a terminal before a change that restarts a pod and wipes its container disk; elsewhere it says so.
@@ -125,7 +123,7 @@ func (cmd podUpdateCmd) warn(ctx context.Context, a *app, pod v2.Pod) error {
 }
 
 // edit changes single variables of those that the pod has now.
-func (cmd podUpdateCmd) edit(a *app, pod v2.Pod, body *client.UpdatePod) error {
+func (cmd podUpdateCmd) edit(a *app, pod v2.Pod, body *v2.UpdatePodRequest) error {
 	env := maps.Clone(pod.Env)
 	if env == nil {
 		env = map[string]string{}
@@ -136,6 +134,6 @@ func (cmd podUpdateCmd) edit(a *app, pod v2.Pod, body *client.UpdatePod) error {
 	if err := a.readEnv("--set-env", cmd.SetEnv, env); err != nil {
 		return err
 	}
-	body.Env = &env
+	body.Env = env
 	return nil
 }

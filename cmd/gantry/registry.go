@@ -92,7 +92,7 @@ func (cmd registryCreateCmd) Run(ctx context.Context, a *app) error {
 	}
 	defer c.Close()
 	key := onceKey(cmd.IdempotencyKey)
-	r, err := c.CreateRegistry(ctx, client.CreateRegistry{Name: cmd.Name, Username: cmd.Username, Password: password, IdempotencyKey: key})
+	r, err := c.Keyed(key).CreateRegistry(ctx, v2.CreateRegistryRequest{Name: cmd.Name, Username: cmd.Username, Password: v2.Hidden(password)})
 	if err != nil {
 		return a.uncertain(err, key)
 	}

@@ -60,7 +60,16 @@ Use:          CPU 7 %, memory 21 %, disk 0 %, GPU 0 99 % (memory 80 %)
 		{"pod exec " + pod + " -- ls", map[string][]string{
 			get(pod + "/exec"): {`409 {"status":409,"detail":"the pod does not run","code":"not_allowed"}`},
 		}, result{Code: 4, Err: "gantry: the pod does not run\n"}},
-		{"account", world(), result{Out: `Id:        a5f8k2m7q1w4z9
+		{"account", world(), result{Out: `Id:       a5f8k2m7q1w4z9
+Name:     research
+Balance:  $10.000
+Spends:   $2.500 per hour
+Prepaid:  yes
+Lasts:    4.0 hours
+`}},
+		{"account get a5f8k2m7q1w4z9", map[string][]string{
+			"GET /admin/v1/accounts/a5f8k2m7q1w4z9": world()["GET /v2/account"],
+		}, result{Out: `Id:        a5f8k2m7q1w4z9
 Name:      research
 Balance:   $10.000
 Spends:    $2.500 per hour

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -145,26 +146,27 @@ type templateFlags struct {
 	NoCUDA bool     `name:"no-cuda" help:"Any CUDA version."`
 }
 
-func (f templateFlags) body(ctx context.Context, a *app, c *client.Client) (client.TemplateBody, error) {
+func (f templateFlags) body(ctx context.Context, a *app, c *client.Client) (v2.UpdateTemplateRequest, error) {
 	box, err := f.read(ctx, a, c)
-	body := client.TemplateBody{
-		Args: box.args, Disk: box.disk, Ports: box.ports, Env: box.env, Registry: box.registry,
+	body := v2.UpdateTemplateRequest{
+		Args: box.Args, Disk: box.Disk, Ports: box.Ports, Env: box.Env, Registry: box.Registry,
 		Category: f.Category, Public: f.Public, Serverless: f.Serverless, StartSSH: f.StartSSH, StartJupyter: f.StartJupyter,
 	}
 	if err != nil {
 		return body, err
 	}
 	if f.Persistent != "" {
-		if body.Mounts, err = persistentMount(f.Persistent); err != nil {
+		mounts, err := persistentMount(f.Persistent)
+		if err != nil {
 			return body, err
 		}
+		body.Mounts = &v2.TemplateMounts{Persistent: mounts.Persistent}
 	}
 	switch {
 	case len(f.CUDA) > 0 && f.NoCUDA:
 		return body, usage("--cuda and --no-cuda exclude each other")
 	case len(f.CUDA) > 0 || f.NoCUDA:
-		versions := append([]string{}, f.CUDA...)
-		body.AllowedCUDAVersions = &versions
+		body.AllowedCUDA = append([]string{}, f.CUDA...)
 	}
 	return body, nil
 }
@@ -196,10 +198,14 @@ func (cmd templateCreateCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	body.Name, body.Image, body.IdempotencyKey = &cmd.Name, &cmd.Image, onceKey(cmd.IdempotencyKey)
-	t, err := c.CreateTemplate(ctx, body)
+	key := onceKey(cmd.IdempotencyKey)
+	t, err := c.Keyed(key).CreateTemplate(ctx, v2.CreateTemplateRequest{
+		Name: cmd.Name, Image: cmd.Image, Args: body.Args, Disk: body.Disk, Ports: body.Ports, Env: body.Env, Registry: body.Registry,
+		Mounts: body.Mounts, Serverless: body.Serverless, Public: body.Public, Category: body.Category, StartSSH: body.StartSSH,
+		StartJupyter: body.StartJupyter, AllowedCUDA: body.AllowedCUDA,
+	})
 	if err != nil {
-		return a.uncertain(err, body.IdempotencyKey)
+		return a.uncertain(err, key)
 	}
 	a.sayReplayed(t.Replayed, t.Value.ID)
 	return a.show(t.Raw, func() string { return templateTable([]v2.Template{t.Value}) })
@@ -233,7 +239,7 @@ func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	body.Name, body.Image = cmd.Name, cmd.Image
-	if body == (client.TemplateBody{}) {
+	if reflect.ValueOf(body).IsZero() {
 		return usage("say what to change")
 	}
 	return onThing("template", cmd.Template, templates(ctx, c), func(id string) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/sys/unix"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -127,7 +128,7 @@ func shell(t *testing.T) *httptest.Server {
 		defer func() { _ = conn.CloseNow() }()
 		ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
 		defer cancel()
-		var req fleet.ExecRequest
+		var req v2.ExecRequest
 		_, first, err := conn.Read(ctx)
 		if err != nil || json.Unmarshal(first, &req) != nil {
 			t.Errorf("first message %q %v", first, err)
@@ -245,7 +246,7 @@ func TestPasswordIsAskedForAndNotShown(t *testing.T) {
 	if strings.Contains(screen.String(), "hush") || settings(t, tty) != before {
 		t.Errorf("the screen shows %q", screen)
 	}
-	if want := `POST /v2/registries {"name":"team","password":"hush hush","username":"robot"}`; api.seen[0] != want {
+	if want := `POST /v2/registries {"name":"team","username":"robot","password":"hush hush"}`; api.seen[0] != want {
 		t.Errorf("sent %s", api.seen[0])
 	}
 }

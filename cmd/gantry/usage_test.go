@@ -40,7 +40,7 @@ func TestWordsOfOthers(t *testing.T) {
 		"ps": "GET /v2/pods", "pods ls": "GET /v2/pods", "pod ps": "GET /v2/pods", "hosts ls": "GET /admin/v1/hosts", "node list": "GET /admin/v1/hosts",
 		"pod describe " + podID: "GET /v2/pods/" + podID, "volumes list": "GET /v2/network-volumes", "keys ls": "GET /v2/account/keys",
 		"rm " + podID: "GET /v2/pods/" + podID, "pod rm " + podID: "GET /v2/pods/" + podID, "secret rm A": "DELETE /v2/secrets/A",
-		"run web img --cpu c": `POST /v2/pods {"name":"web","image":"img","cpu":{"id":"c","vcpuCount":2}}`, "stop " + podID: `POST /v2/pods/` + podID + `/action {"action":"stop"}`,
+		"run web img --cpu c": `POST /v2/pods {"image":"img","name":"web","cpu":{"id":"c","vcpuCount":2}}`, "stop " + podID: `POST /v2/pods/` + podID + `/action {"action":"stop"}`,
 		"network list": "GET /v2/network", "accounts list": "GET /admin/v1/accounts",
 	} {
 		_, api := gantry(t, setup{api: world()}, strings.Fields(line)...)

@@ -153,8 +153,8 @@ func (cmd volumeCreateCmd) Run(ctx context.Context, a *app) error {
 	}
 	defer c.Close()
 	key := onceKey(cmd.IdempotencyKey)
-	v, err := c.CreateVolume(ctx, client.CreateVolume{
-		Name: cmd.Name, Size: cmd.Size, DataCenter: cmd.DataCenter, Type: cmd.Type, IdempotencyKey: key,
+	v, err := c.Keyed(key).CreateVolume(ctx, v2.CreateNetworkVolumeRequest{
+		Name: cmd.Name, Size: cmd.Size, DataCenter: cmd.DataCenter, Type: cmd.Type,
 	})
 	if err != nil {
 		return a.uncertain(err, key)

@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 
 	"gantry/api/v2"
-	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
 )
@@ -44,7 +43,7 @@ func size(b *testing.B, name string, otherwise int) int {
 
 // create makes a pod and waits until a GET says RUNNING. The time is that of the scheduler's record where the pod
 // is one of many, since polls at a high rate would be a load of their own.
-func (w *world) create(ctx context.Context, body client.CreatePod, poll time.Duration) (v2.Pod, time.Duration, error) {
+func (w *world) create(ctx context.Context, body v2.CreatePodRequest, poll time.Duration) (v2.Pod, time.Duration, error) {
 	began := time.Now()
 	made, err := w.api.CreatePod(ctx, body)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/simhosts/simhost"
@@ -248,9 +249,9 @@ func (p *plane) accounts(n int) []string {
 	out := make([]string, n)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	none := map[string]*int64{}
-	for name, most := range boundless() {
-		none[name] = &most
+	var none admin.LimitChanges
+	if text, err := json.Marshal(boundless()); err != nil || json.Unmarshal(text, &none) != nil {
+		p.b.Fatal("the limits cannot be read")
 	}
 	if _, err := p.op.SetLimits(ctx, none); err != nil {
 		p.b.Fatal(err)
@@ -260,7 +261,7 @@ func (p *plane) accounts(n int) []string {
 		if err != nil {
 			p.b.Fatal(err)
 		}
-		k, err := p.op.CreateAccountKey(ctx, a.Value.ID, client.CreateKey{Name: "bench", Preset: "all"})
+		k, err := p.op.CreateAccountKey(ctx, a.Value.ID, admin.CreateAccountKeyRequest{KeyFields: v2.KeyFields{Name: "bench"}, Preset: "all"})
 		if err != nil {
 			p.b.Fatal(err)
 		}

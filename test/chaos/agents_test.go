@@ -16,7 +16,6 @@ import (
 
 	"gantry/api/admin"
 	"gantry/api/v2"
-	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/chaos/lab"
 )
@@ -198,10 +197,11 @@ func marker() string {
 var marks atomic.Int64
 
 // realPod is the body of a pod for real agents.
-func realPod(name, mark string) client.CreatePod {
-	return client.CreatePod{
-		Name: name, Image: realImage, GPU: &client.GPU{ID: realGPU, Count: 1},
-		Args: `{"entrypoint":["sh","-c"],"cmd":[` + strconv.Quote(`trap "exit 0" TERM; sleep `+mark+` & wait`) + `]}`,
+func realPod(name, mark string) v2.CreatePodRequest {
+	return v2.CreatePodRequest{
+		Name: name, GPU: &v2.CreateGPUConfig{ID: realGPU, Count: 1},
+
+		PodSettings: v2.PodSettings{Image: new(realImage), Args: new(`{"entrypoint":["sh","-c"],"cmd":[` + strconv.Quote(`trap "exit 0" TERM; sleep `+mark+` & wait`) + `]}`)},
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"gantry/api/v2"
-	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/chaos/history"
 	"gantry/test/simhosts/simhost"
@@ -155,8 +154,8 @@ func (l *load) finish(call history.Call, got answer) answer {
 }
 
 // simPod is the body of a pod that simulated hosts alone can run.
-func simPod(name string) client.CreatePod {
-	return client.CreatePod{Name: name, Image: "registry.invalid/any:1", GPU: &client.GPU{ID: simhost.DefaultGPU, Count: 1}}
+func simPod(name string) v2.CreatePodRequest {
+	return v2.CreatePodRequest{Name: name, GPU: &v2.CreateGPUConfig{ID: simhost.DefaultGPU, Count: 1}, PodSettings: v2.PodSettings{Image: new("registry.invalid/any:1")}}
 }
 
 func (l *load) create(at *member, on *cell, call history.Call) answer {
@@ -176,7 +175,7 @@ func (l *load) create(at *member, on *cell, call history.Call) answer {
 
 func (l *load) rename(at *member, call history.Call) answer {
 	a := l.ask(at, http.MethodPatch, "/v2/pods/"+call.Pod)
-	a.body = client.UpdatePod{Name: &call.Name}
+	a.body = v2.UpdatePodRequest{Name: &call.Name}
 	call.Start = l.h.Now()
 	return l.finish(call, l.c.web.call(context.Background(), a))
 }

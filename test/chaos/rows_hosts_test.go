@@ -236,7 +236,7 @@ func TestRow34DependencyDeath(t *testing.T) {
 	// without them. This one asks for what needs them.
 	c, list := withAgents(t)
 	body := realPod("no-registry", marker())
-	body.Image = "registry.invalid/none:1"
+	body.Image = new("registry.invalid/none:1")
 	var p v2.Pod
 	must(t, c.user(http.MethodPost, "/v2/pods", body, &p))
 	l := c.startLoad(t)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"gantry/api/v2"
-	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/chaos/lab"
 )
@@ -71,7 +70,7 @@ func TestRow17RestoredFromAnOldBackup(t *testing.T) {
 	// What the copy does not know: another pod, another name, an end.
 	since := c.simPodRuns(t, "made-since")
 	name := "renamed-since"
-	must(t, c.user(http.MethodPatch, "/v2/pods/"+kept.ID, client.UpdatePod{Name: &name}, nil))
+	must(t, c.user(http.MethodPatch, "/v2/pods/"+kept.ID, v2.UpdatePodRequest{Name: &name}, nil))
 	must(t, c.user(http.MethodDelete, "/v2/pods/"+gone.ID, nil, nil))
 	await(t, upTime, func() error { return c.ranOnce(map[string]int{kept.ID: 1, gone.ID: 0, since.ID: 1}) })
 	must(t, m.proc.Kill())

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gantry/client"
+	"gantry/api/v2"
 	"gantry/test/devtest"
 )
 
@@ -336,7 +336,7 @@ func TestKeyIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer user.Close()
-	made, err := user.CreateKey(t.Context(), client.CreateKey{Name: "reader", Preset: "readOnly"})
+	made, err := user.CreateKey(t.Context(), v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "reader"}, Preset: "readOnly"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -293,9 +294,10 @@ func Until(limit time.Duration, check func() error) error {
 }
 
 // CPUPod describes a CPU pod that runs a shell line.
-func CPUPod(name, script string) client.CreatePod {
-	return client.CreatePod{
-		Name: name, Image: Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2},
-		Args: `{"entrypoint":["sh","-c"],"cmd":[` + strconv.Quote(script) + `]}`,
+func CPUPod(name, script string) v2.CreatePodRequest {
+	return v2.CreatePodRequest{
+		Name: name, CPU: &v2.CreateCPUConfig{ID: "cpu3c", VCPUCount: 2},
+
+		PodSettings: v2.PodSettings{Image: new(Image), Args: new(`{"entrypoint":["sh","-c"],"cmd":[` + strconv.Quote(script) + `]}`)},
 	}
 }

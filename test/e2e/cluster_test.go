@@ -80,9 +80,10 @@ func TestClusterOfThree(t *testing.T) {
 	for i, via := range append(followers, leader) {
 		// More than half of a host each.
 		name := fmt.Sprintf("pod-%d", i)
-		body := client.CreatePod{
-			Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 5}, Ports: []string{"8080/http"},
-			Args: `{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; mkdir /w; echo ` + name + ` >/w/name; httpd -f -p 8080 -h /w & wait"]}`,
+		body := v2.CreatePodRequest{
+			Name: name, GPU: &v2.CreateGPUConfig{ID: devtest.GPUType, Count: 5},
+
+			PodSettings: v2.PodSettings{Image: new(devtest.Image), Ports: []string{"8080/http"}, Args: new(`{"entrypoint":["sh","-c"],"cmd":["trap 'exit 0' TERM; mkdir /w; echo ` + name + ` >/w/name; httpd -f -p 8080 -h /w & wait"]}`)},
 		}
 		pod := must[client.Answer[v2.Pod]](t)(at(t, d, via).CreatePod(t.Context(), body)).Value
 		hosts[string(pod.HostID)] = true
@@ -97,7 +98,7 @@ func TestClusterOfThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A client of a follower waits out the election, it is not refused.
-	key := client.CreatePod{Name: "small", Image: devtest.Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2}, Args: "sleep 1000"}
+	key := v2.CreatePodRequest{Name: "small", CPU: &v2.CreateCPUConfig{ID: "cpu3c", VCPUCount: 2}, PodSettings: v2.PodSettings{Image: new(devtest.Image), Args: new("sleep 1000")}}
 	late := must[client.Answer[v2.Pod]](t)(at(t, d, followers[0]).CreatePod(t.Context(), key)).Value
 	next, others := leaderOf(t, d, leader.PID)
 	reach(t, d, late.ID, fleet.StatusRunning)

@@ -123,7 +123,7 @@ func await(t *testing.T, check func() error) {
 }
 
 // create makes a pod, which is deleted, with everything that it has, when the test ends.
-func create(t *testing.T, d *devtest.Dev, body client.CreatePod) v2.Pod {
+func create(t *testing.T, d *devtest.Dev, body v2.CreatePodRequest) v2.Pod {
 	t.Helper()
 	c := user(t, d)
 	pod := must[client.Answer[v2.Pod]](t)(c.CreatePod(t.Context(), body)).Value

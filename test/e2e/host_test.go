@@ -47,7 +47,7 @@ func TestContainerDiskEnds(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
 	body := devtest.CPUPod("disk", "ls /big; "+devtest.Sleeper)
-	body.Disk = 1
+	body.Disk = new(1)
 	id := create(t, d, body).ID
 	reach(t, d, id, fleet.StatusRunning)
 	out := inside(t, d, id, "sh", "-c", "dd if=/dev/zero of=/big bs=1M count=2000 2>&1; wc -c < /big")

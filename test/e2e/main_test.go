@@ -121,9 +121,10 @@ func logHas(t *testing.T, d *devtest.Dev, pod, want string) {
 func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
-	pod := create(t, d, client.CreatePod{
-		Name: "train", Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 2}, Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"},
-		GlobalNetworking: true, Args: `sh -c "env; ` + "trap 'exit 0' TERM; sleep 1000 & wait" + `"`,
+	pod := create(t, d, v2.CreatePodRequest{
+		Name: "train", GPU: &v2.CreateGPUConfig{ID: devtest.GPUType, Count: 2},
+
+		PodSettings: v2.PodSettings{Image: new(devtest.Image), Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}, GlobalNetworking: new(true), Args: new(`sh -c "env; ` + "trap 'exit 0' TERM; sleep 1000 & wait" + `"`)},
 	})
 	at := reach(t, d, pod.ID, fleet.StatusRunning).GlobalNetworking
 	logHas(t, d, pod.ID, "RUNPOD_GPU_COUNT=2")
@@ -153,7 +154,7 @@ func TestGPUPodOnSimulatedGPUs(t *testing.T) {
 
 func TestNoRoomSaysWhy(t *testing.T) {
 	t.Parallel()
-	_, err := user(t, suite.dev).CreatePod(t.Context(), client.CreatePod{Name: "big", Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 9}})
+	_, err := user(t, suite.dev).CreatePod(t.Context(), v2.CreatePodRequest{Name: "big", GPU: &v2.CreateGPUConfig{ID: devtest.GPUType, Count: 9}, PodSettings: v2.PodSettings{Image: new(devtest.Image)}})
 	p, ok := err.(*client.Problem) //nolint:errorlint // it is never wrapped
 	if !ok || p.Status != http.StatusBadRequest || p.Code != "no_capacity" || len(p.Excluded) == 0 ||
 		!strings.HasPrefix(p.Detail, "There are no longer any instances available") {
@@ -165,22 +166,22 @@ func TestOneSentenceWithinSeconds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, reason string
-		pod          client.CreatePod
+		pod          v2.CreatePodRequest
 		code         int
 	}{
 		{"exit code 3", "the container ended with exit code 3", devtest.CPUPod("exit3", "echo last words; exit 3"), 3},
-		{"a command that does not exist", `command "/no/such/program" was not found in the image`, func() client.CreatePod {
+		{"a command that does not exist", `command "/no/such/program" was not found in the image`, func() v2.CreatePodRequest {
 			p := devtest.CPUPod("nocmd", "")
-			p.Args = "/no/such/program"
+			p.Args = new("/no/such/program")
 			return p
 		}(), -1},
 		{
 			"out of memory", "the container was killed for lack of memory (limit ",
 			devtest.CPUPod("oom", "dd if=/dev/zero of=/dev/null ibs=1G obs=8G count=6; exit $?"), -2,
 		},
-		{"an image that does not exist", "does not exist", func() client.CreatePod {
+		{"an image that does not exist", "does not exist", func() v2.CreatePodRequest {
 			p := devtest.CPUPod("noimage", "")
-			p.Image = registry(t) + "/no/such:1"
+			p.Image = new(registry(t) + "/no/such:1")
 			return p
 		}(), -1},
 	} {
@@ -260,7 +261,7 @@ func ticksOrLines(t *testing.T, d *devtest.Dev, pod, form string, least int) {
 			if last != 0 && n != last+1 {
 				return fmt.Errorf("number %d after %d", n, last)
 			}
-			if last, seen = n, seen+1; time.Since(l.At) < time.Second && seen >= least {
+			if last, seen = n, seen+1; time.Since(l.At.Time) < time.Second && seen >= least {
 				done = true
 				cancel()
 			}

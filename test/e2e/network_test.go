@@ -68,7 +68,7 @@ func TestImageIsPulledFromARegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := devtest.CPUPod("pulled", devtest.Sleeper)
-	body.Image = ref
+	body.Image = &ref
 	pod := create(t, suite.dev, body)
 	running := reach(t, suite.dev, pod.ID, fleet.StatusRunning)
 	if running.Steps[fleet.StepPulling].IsZero() || running.Steps[fleet.StepPulled].Before(running.Steps[fleet.StepPulling].Time) {

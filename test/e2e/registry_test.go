@@ -36,8 +36,8 @@ func TestAPullFromADeadRegistryIsNotCharged(t *testing.T) {
 	t.Cleanup(srv.Close)
 	d := suite.dev
 	body := devtest.CPUPod("waits", devtest.Sleeper)
-	body.Image = strings.TrimPrefix(srv.URL, "http://") + "/made:1"
-	if err := remote.Write(must[name.Reference](t)(name.ParseReference(body.Image)), ctrdtest.BusyboxImage(t, nil)); err != nil {
+	body.Image = new(strings.TrimPrefix(srv.URL, "http://") + "/made:1")
+	if err := remote.Write(must[name.Reference](t)(name.ParseReference(*body.Image)), ctrdtest.BusyboxImage(t, nil)); err != nil {
 		t.Fatal(err)
 	}
 	dead.Store(true)

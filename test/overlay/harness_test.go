@@ -116,7 +116,7 @@ func (w *world) connect(t testing.TB) {
 	must(t, err)
 	account, err := w.ops.CreateAccount(t.Context(), "second")
 	must(t, err)
-	key, err := w.ops.CreateAccountKey(t.Context(), account.Value.ID, client.CreateKey{Name: "all", Preset: "all"})
+	key, err := w.ops.CreateAccountKey(t.Context(), account.Value.ID, admin.CreateAccountKeyRequest{KeyFields: v2.KeyFields{Name: "all"}, Preset: "all"})
 	must(t, err)
 	for i, secret := range []fleet.Secret{fleet.Secret(info.APIKey), key.Value.Text.Secret()} {
 		c, err := client.New(info.API, secret, "overlay test")
@@ -161,9 +161,10 @@ func (w *world) populate(t testing.TB, places [2][]int) {
 
 func (w *world) create(t testing.TB, u *user, name string) v2.Pod {
 	t.Helper()
-	made, err := u.c.CreatePod(t.Context(), client.CreatePod{
-		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: 1}, GlobalNetworking: true,
-		Args: `{"entrypoint":["sh","-c"],"cmd":[` + quoted(server) + `]}`,
+	made, err := u.c.CreatePod(t.Context(), v2.CreatePodRequest{
+		Name: name, GPU: &v2.CreateGPUConfig{ID: devtest.GPUType, Count: 1},
+
+		PodSettings: v2.PodSettings{Image: new(devtest.Image), GlobalNetworking: new(true), Args: new(`{"entrypoint":["sh","-c"],"cmd":[` + quoted(server) + `]}`)},
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = u.c.DeletePod(context.Background(), made.Value.ID) }) // it may be gone
@@ -281,8 +282,9 @@ func (w *world) makePrivate(t testing.TB) {
 	centers, err := w.ops.Centers(t.Context())
 	must(t, err)
 	center := centers.Value.DataCenters[0]
-	center.Underlay = "private"
-	_, err = w.ops.PutCenter(t.Context(), center.ID, center)
+	body := center.Body()
+	body.Underlay = "private"
+	_, err = w.ops.PutCenter(t.Context(), center.ID, body)
 	must(t, err)
 	await(t, func() error {
 		shown, err := w.ops.HostNetwork(t.Context(), w.hosts[0].ID)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
@@ -46,7 +47,7 @@ const small = "small1"
 
 func (h *host) smallPod(name, script string) (string, error) {
 	body := h.body(name, script)
-	body.CPU, body.Disk = &client.CPU{ID: small, VCPUCount: 2}, 1
+	body.CPU, body.Disk = &v2.CreateCPUConfig{ID: small, VCPUCount: 2}, new(1)
 	a, err := h.user.CreatePod(h.Context(), body)
 	return a.Value.ID, err
 }
@@ -55,8 +56,8 @@ func (h *host) smallPod(name, script string) (string, error) {
 // the host keeps its session, new pods start, and each ends with the reason that is true.
 func TestNeighboursThatMisbehave(t *testing.T) {
 	w := newWorld(t)
-	must[client.Answer[client.CPUFlavor]](t)(w.admin.PutCPUFlavor(t.Context(), small, client.CPUFlavor{
-		Name: "Small", Group: "Small", VCPU: client.Range{Min: 2, Max: 4}, RAMGBPerVCPU: 0.5, DiskGBPerVCPU: 10,
+	must[client.Answer[admin.CPUFlavorEntry]](t)(w.admin.PutCPUFlavor(t.Context(), small, admin.PutCPUFlavorRequest{
+		Name: "Small", Group: "Small", VCPU: admin.VCPUBounds{Min: 2, Max: 4}, RAMPerVCPU: 0.5, DiskPerVCPU: 10,
 	}))
 	h := w.newHost("busy", "points")
 	good, pids := h.running(73001)
@@ -119,7 +120,7 @@ func (h *host) responsive(t *testing.T, good *life, pids []int, during time.Dura
 	for end := time.Now().Add(during); time.Now().Before(end); {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		e, err := h.user.ExecPod(ctx, good.pod, fleet.ExecRequest{Command: []string{"true"}})
+		e, err := h.user.ExecPod(ctx, good.pod, v2.ExecRequest{Command: []string{"true"}})
 		if err == nil {
 			var res fleet.ExecResult
 			if res, err = e.Run(client.ExecStreams{}); err == nil && res.Code != 0 {

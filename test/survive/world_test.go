@@ -180,7 +180,7 @@ func (w *world) newHost(name, kind string) *host {
 	for _, kind := range []string{"gb", "gi", "gv", "gt", "go"} {
 		w.marks = append(w.marks, kind+h.instance) // links of private networks
 	}
-	must[client.Answer[client.Center]](w)(w.admin.PutCenter(w.Context(), name, client.Center{Name: name, Region: "EUROPE", Country: "RO"}))
+	must[client.Answer[admin.DataCenterEntry]](w)(w.admin.PutCenter(w.Context(), name, admin.PutDataCenterRequest{Name: name, Region: "EUROPE", Country: "RO"}))
 	token := must[client.Answer[admin.JoinToken]](w)(w.admin.CreateJoinToken(w.Context(), admin.CreateTokenRequest{DataCenterID: name, TTLSeconds: 600}))
 	file := filepath.Join(w.dir, name+".token")
 	if err := os.WriteFile(file, []byte(token.Value.Token.Reveal()), 0o600); err != nil {
@@ -252,9 +252,9 @@ func (h *host) close() {
 }
 
 // body describes a pod of this host that runs a shell line.
-func (h *host) body(name, script string) client.CreatePod {
+func (h *host) body(name, script string) v2.CreatePodRequest {
 	body := devtest.CPUPod(name, script)
-	body.Image, body.DataCenterIDs = image, []string{h.name}
+	body.Image, body.DataCenterIDs = new(image), []string{h.name}
 	return body
 }
 

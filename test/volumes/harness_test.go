@@ -16,7 +16,6 @@ import (
 
 	"gantry/api/admin"
 	"gantry/api/v2"
-	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/cephtest"
 	"gantry/test/devtest"
@@ -126,10 +125,12 @@ func (w *world) addBackend(t testing.TB) {
 	if _, err := w.ops.SetHostRoles(t.Context(), hosts.Value.Hosts[1].ID, []string{"storage"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.ops.CreateBackend(t.Context(), client.BackendBody{
+	_, err = w.ops.CreateBackend(t.Context(), admin.CreateBackendRequest{
 		ID: "ceph", DataCenterID: w.info.DataCenterID, Type: tier, Kind: "cephfs",
-		Ceph: &admin.CephBackend{Monitors: w.ceph.Monitors(), FileSystem: "cephfs", Path: "/gantry", User: "gantry", AdminUser: "gantry-admin"},
-		Key:  fleet.Secret(w.ceph.Key("gantry")), AdminKey: fleet.Secret(w.ceph.Key("gantry-admin")),
+		BackendSettings: admin.BackendSettings{
+			Ceph: &admin.CephBackend{Monitors: w.ceph.Monitors(), FileSystem: "cephfs", Path: "/gantry", User: "gantry", AdminUser: "gantry-admin"},
+			Key:  v2.Hidden(w.ceph.Key("gantry")), AdminKey: v2.Hidden(w.ceph.Key("gantry-admin")),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +140,7 @@ func (w *world) addBackend(t testing.TB) {
 // volume makes a volume and waits until its storage is there.
 func (w *world) volume(t testing.TB, name string, size int) v2.NetworkVolume {
 	t.Helper()
-	made, err := w.user.CreateVolume(t.Context(), client.CreateVolume{Name: name, Size: size, DataCenter: w.info.DataCenterID, Type: tier})
+	made, err := w.user.CreateVolume(t.Context(), v2.CreateNetworkVolumeRequest{Name: name, Size: size, DataCenter: w.info.DataCenterID, Type: tier})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +156,11 @@ func (w *world) volume(t testing.TB, name string, size int) v2.NetworkVolume {
 }
 
 // body asks for a pod with the volume.
-func (w *world) body(name, volume string, gpus int) client.CreatePod {
-	return client.CreatePod{
-		Name: name, Image: devtest.Image, GPU: &client.GPU{ID: devtest.GPUType, Count: gpus},
-		Args:   endsAtOnce,
-		Mounts: &v2.Mounts{Network: []v2.NetworkMount{{VolumeID: volume, Path: mountPath}}},
+func (w *world) body(name, volume string, gpus int) v2.CreatePodRequest {
+	return v2.CreatePodRequest{
+		Name: name, GPU: &v2.CreateGPUConfig{ID: devtest.GPUType, Count: gpus},
+
+		PodSettings: v2.PodSettings{Image: new(devtest.Image), Args: new(endsAtOnce), Mounts: &v2.Mounts{Network: []v2.NetworkMount{{VolumeID: volume, Path: mountPath}}}},
 	}
 }
 

@@ -104,7 +104,7 @@ func (w *world) deadServer(t *testing.T, volume v2.NetworkVolume, one, two v2.Po
 		return nil
 	})
 	for _, host := range []string{string(one.HostID), string(two.HostID)} { // nobody else on the hosts notices
-		other := client.CreatePod{Name: "other", Image: devtest.Image, CPU: &client.CPU{ID: "cpu3c", VCPUCount: 2}, Args: endsAtOnce}
+		other := v2.CreatePodRequest{Name: "other", CPU: &v2.CreateCPUConfig{ID: "cpu3c", VCPUCount: 2}, PodSettings: v2.PodSettings{Image: new(devtest.Image), Args: new(endsAtOnce)}}
 		began := time.Now()
 		made, err := w.user.CreatePod(t.Context(), other)
 		if err != nil {
