@@ -5,12 +5,20 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// AccountService shows the caller's account and what it was charged, and keeps its SSH keys.
+type AccountService interface {
+	// Account returns the caller's account with its money.
+	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
+	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
+	SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error
+	Billing(ctx context.Context, who fleet.Principal, q fleet.BillingQuery) (fleet.BillingView, error)
+}
 
 // wordOpen is fleet.EgressOpen in words.
 const wordOpen = "open"

@@ -5,12 +5,18 @@ import (
 	"net/http"
 
 	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// LimitService keeps the limits of accounts that have none of their own.
+type LimitService interface {
+	// Limits returns the limits that were set for accounts that have none of their own; SetLimits changes them, and nil takes one back.
+	Limits(ctx context.Context) (fleet.Limits, error)
+	SetLimits(ctx context.Context, change map[string]*int64) (fleet.Limits, error)
+}
 
 // change returns what is set, by name.
 func limitChange(in *admin.LimitChanges) map[string]*int64 {

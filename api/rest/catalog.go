@@ -7,14 +7,19 @@ import (
 	"slices"
 	"strings"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// CatalogService shows what can be asked for.
+type CatalogService interface {
+	Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.CatalogView, error)
+	PublicTemplates(ctx context.Context, source fleet.TemplateSource) ([]fleet.Template, error)
+}
 
 const stockText = " Availability counts how many such pods could be created now: NONE, LOW (fewer than 4), MEDIUM (fewer than 16), HIGH; " +
 	"it comes from the code that places pods."

@@ -5,12 +5,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"strings"
 	"time"
-
-	"gantry/api/v2"
 
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
@@ -18,8 +17,20 @@ import (
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// InsideService reaches into running pods.
+type InsideService interface {
+	// ExecPod starts a process in a running pod's container.
+	ExecPod(ctx context.Context, who fleet.Principal, id fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error)
+	// ReadPodFiles returns a file or folder of a running pod's container as a tar stream.
+	ReadPodFiles(ctx context.Context, who fleet.Principal, id fleet.PodID, path string) (io.ReadCloser, error)
+	// WritePodFiles unpacks a tar stream below a folder of a running pod's container.
+	WritePodFiles(ctx context.Context, who fleet.Principal, id fleet.PodID, path string, tar io.Reader) error
+	PodLogs(ctx context.Context, who fleet.Principal, id fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error
+}
 
 const (
 	maxSessions = 64      // of exec, per account

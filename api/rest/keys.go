@@ -15,6 +15,15 @@ import (
 	"gantry/fleet"
 )
 
+// KeyService keeps API keys.
+type KeyService interface {
+	CreateKey(ctx context.Context, who fleet.Principal, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
+	Keys(ctx context.Context, who fleet.Principal) ([]fleet.Key, error)
+	Key(ctx context.Context, who fleet.Principal, id fleet.KeyID) (fleet.Key, error)
+	UpdateKey(ctx context.Context, who fleet.Principal, id fleet.KeyID, change fleet.KeyUpdate) (fleet.Key, error)
+	DeleteKey(ctx context.Context, who fleet.Principal, id fleet.KeyID) error
+}
+
 func keyIDParam() *huma.Param { return pathParam("Key identifier.", "m2c9v4x7b1n5q8") }
 
 func (a *API) registerKeys() {

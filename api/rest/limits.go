@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -11,6 +12,14 @@ import (
 	"gantry/api/limit"
 	"gantry/fleet"
 )
+
+// KeyChecker tells who a request is from.
+type KeyChecker interface {
+	// Authenticate returns who holds the key; CodeUnauthorized when nobody does.
+	Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error)
+	// KnownKey is Authenticate as far as this scheduler knows by itself. It answers at once.
+	KnownKey(key fleet.Secret) (fleet.Principal, bool)
+}
 
 const (
 	rateHeader   = "RateLimit"

@@ -10,6 +10,18 @@ import (
 	"gantry/fleet"
 )
 
+// NetworkService shows and checks private networks, and keeps their settings.
+type NetworkService interface {
+	// Networks lists the account's private networks with the pods in them.
+	Networks(ctx context.Context, who fleet.Principal) ([]fleet.NetworkView, error)
+	// CheckNetwork has the account's running pods reach for each other.
+	CheckNetwork(ctx context.Context, account fleet.AccountID) ([]fleet.Probe, error)
+	NetworkSettings(ctx context.Context) (fleet.NetworkSettings, error)
+	PutNetworkSettings(ctx context.Context, s fleet.NetworkSettings) error
+	// HostNetwork asks a connected host about its network.
+	HostNetwork(ctx context.Context, id fleet.HostID) (fleet.HostNetwork, error)
+}
+
 const textCheck = "Has every running pod of a private network reach for every other one there, and tells for each pair whether it was answered and how fast. " +
 	"Of more than 64 pods each reaches for some of the others. 429: a check of the account is under way."
 

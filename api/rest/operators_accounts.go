@@ -4,15 +4,29 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// OperatorAccountService keeps accounts.
+type OperatorAccountService interface {
+	CreateAccount(ctx context.Context, name string) (fleet.Account, error)
+	Accounts(ctx context.Context) ([]fleet.AccountView, error)
+	AccountByID(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
+	SuspendAccount(ctx context.Context, id fleet.AccountID, reason string, stopPods bool) (fleet.AccountView, error)
+	ResumeAccount(ctx context.Context, id fleet.AccountID) (fleet.AccountView, error)
+	UpdateAccount(ctx context.Context, id fleet.AccountID, change fleet.AccountUpdate) (fleet.AccountView, error)
+	// AddCredit adds to an account's balance and returns what it is then; replayed tells that once was seen
+	// before.
+	AddCredit(ctx context.Context, id fleet.AccountID, amount fleet.Money, once *fleet.Once) (balance fleet.Money, replayed bool, err error)
+	// CreateAccountKey makes a key of an account; the preset admin is allowed.
+	CreateAccountKey(ctx context.Context, account fleet.AccountID, req fleet.KeyRequest) (fleet.Key, fleet.Secret, error)
+}
 
 func accountIDParam() *huma.Param { return pathParam("Account identifier.", "a5f8k2m7q1w4z9") }
 

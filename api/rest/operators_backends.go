@@ -13,6 +13,19 @@ import (
 	"gantry/fleet"
 )
 
+// BackendService keeps backends of network volumes.
+type BackendService interface {
+	Backends(ctx context.Context) ([]fleet.BackendView, error)
+	Backend(ctx context.Context, id fleet.BackendID) (fleet.BackendView, error)
+	// CreateBackend makes a backend of network volumes. Of b the caller leaves out Sealed, Rev and CreatedAt.
+	CreateBackend(ctx context.Context, b fleet.Backend, secrets fleet.BackendSecrets) (fleet.BackendView, error)
+	// UpdateBackend changes a backend; an empty secret stays as it is.
+	UpdateBackend(ctx context.Context, b fleet.Backend, secrets fleet.BackendSecrets) (fleet.BackendView, error)
+	DeleteBackend(ctx context.Context, id fleet.BackendID) error
+	// ForceDeleteBackend deletes one whose storage is lost, and forgets the volumes that are being deleted on it.
+	ForceDeleteBackend(ctx context.Context, id fleet.BackendID) error
+}
+
 func backendIDParam() *huma.Param { return pathParam("Backend.", "ceph-nvme") }
 
 func (a *API) registerBackends() {

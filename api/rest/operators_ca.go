@@ -11,6 +11,16 @@ import (
 	"gantry/fleet"
 )
 
+// CAService replaces the cluster's CA.
+type CAService interface {
+	// CAStatus returns the cluster's CA and how far its replacement has come.
+	CAStatus(ctx context.Context) (fleet.CAView, error)
+	// RotateCA begins to replace the CA.
+	RotateCA(ctx context.Context) error
+	// FinishCAStep ends the present step, which the caller names, without the hosts that it waits for.
+	FinishCAStep(ctx context.Context, step fleet.RotationStep) error
+}
+
 // maxCANodes bounds how many hosts and schedulers an answer names.
 const maxCANodes = 200
 

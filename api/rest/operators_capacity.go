@@ -5,11 +5,18 @@ import (
 	"net/http"
 
 	"gantry/api/admin"
-
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
+
+// PlacementService keeps the setting of placement, and tells what fits.
+type PlacementService interface {
+	Placement(ctx context.Context) (fleet.Placement, error)
+	PutPlacement(ctx context.Context, placement fleet.Placement) (fleet.Placement, error)
+	// Capacity returns what the hosts have room for.
+	Capacity(ctx context.Context) (fleet.Capacity, error)
+}
 
 func (a *API) registerCapacity() {
 	read := auth.Read(fleet.GroupAdmin)

@@ -14,6 +14,18 @@ import (
 	"gantry/fleet"
 )
 
+// CatalogEntryService keeps the entries of the catalog and the prices of storage.
+type CatalogEntryService interface {
+	PutDataCenter(ctx context.Context, dc fleet.DataCenter) error
+	DeleteDataCenter(ctx context.Context, id fleet.DataCenterID) error
+	PutGPUType(ctx context.Context, t fleet.GPUType) error
+	DeleteGPUType(ctx context.Context, id string) error
+	PutCPUFlavor(ctx context.Context, f fleet.CPUFlavor) error
+	DeleteCPUFlavor(ctx context.Context, id string) error
+	StoragePrices(ctx context.Context) (fleet.StoragePrices, error)
+	PutStoragePrices(ctx context.Context, p fleet.StoragePrices) error
+}
+
 const (
 	// gpuIDPattern takes device names as drivers print them; a comma would break lists in queries.
 	gpuIDPattern    = `^[!-+\--~]( ?[!-+\--~]){0,190}$`

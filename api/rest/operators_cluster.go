@@ -14,6 +14,21 @@ import (
 	"gantry/fleet"
 )
 
+// ClusterService shows and changes the schedulers of the cluster.
+type ClusterService interface {
+	// Cluster returns the schedulers of the cluster.
+	Cluster(ctx context.Context) (fleet.ClusterView, error)
+	// CreateMemberToken returns the text of a one-use token for a new scheduler; replaces may be empty.
+	CreateMemberToken(ctx context.Context, nonVoter bool, replaces fleet.MemberID, ttl time.Duration) (fleet.Secret, time.Time, error)
+	PromoteMember(ctx context.Context, id fleet.MemberID) error
+	DemoteMember(ctx context.Context, id fleet.MemberID) error
+	RemoveMember(ctx context.Context, id fleet.MemberID, force bool) error
+	// TransferLeadership hands leadership to a voter; an empty id: to the most up-to-date one.
+	TransferLeadership(ctx context.Context, id fleet.MemberID) error
+	// ConfirmClock sets the log's time to the leader's, which was seen at a time and found right.
+	ConfirmClock(ctx context.Context, at time.Time) error
+}
+
 const textNoMember = "404: there is no such member."
 
 func memberIDParam() *huma.Param { return pathParam("Member identifier.", "m3x9c5v1b7n2q8") }
@@ -39,9 +54,9 @@ func (a *API) registerCluster() {
 		}
 	}
 	handle(a, member(http.MethodPost, "/promote", "promoteMember", "Give a scheduler a vote",
-		"Gives a scheduler a vote once it has caught up, and lets it keep one."), a.onMember(Service.PromoteMember))
+		"Gives a scheduler a vote once it has caught up, and lets it keep one."), a.onMember(ClusterService.PromoteMember))
 	handle(a, member(http.MethodPost, "/demote", "demoteMember", "Take a scheduler's vote",
-		"The scheduler keeps its copy of the state, without a vote until it is promoted. 400: it is the last voter, or too few would be left."), a.onMember(Service.DemoteMember))
+		"The scheduler keeps its copy of the state, without a vote until it is promoted. 400: it is the last voter, or too few would be left."), a.onMember(ClusterService.DemoteMember))
 	remove := member(http.MethodDelete, "", "removeMember", "Remove a scheduler for good",
 		"Takes a scheduler out for ever: its certificate is refused from now on. 400: it is the last voter, or the voters that answer would be no majority "+
 			"without it, unless forced.")
@@ -81,7 +96,7 @@ func (a *API) createMemberToken(ctx context.Context, _ *call, in *admin.CreateMe
 }
 
 // onMember does something with a member that has no answer.
-func (a *API) onMember(f func(Service, context.Context, fleet.MemberID) error) func(context.Context, *call, *none) (*none, error) {
+func (a *API) onMember(f func(ClusterService, context.Context, fleet.MemberID) error) func(context.Context, *call, *none) (*none, error) {
 	return func(ctx context.Context, c *call, _ *none) (*none, error) {
 		id, err := pathID[fleet.MemberID](c, "member")
 		if err != nil {
@@ -94,7 +109,7 @@ func (a *API) onMember(f func(Service, context.Context, fleet.MemberID) error) f
 
 func (a *API) removeMember(ctx context.Context, c *call, in *none) (*none, error) {
 	force := c.args.flag("force", false)
-	return a.onMember(func(svc Service, ctx context.Context, id fleet.MemberID) error {
+	return a.onMember(func(svc ClusterService, ctx context.Context, id fleet.MemberID) error {
 		return svc.RemoveMember(ctx, id, force)
 	})(ctx, c, in)
 }

@@ -13,6 +13,17 @@ import (
 	"gantry/fleet"
 )
 
+// HostDutyService takes hosts out of service.
+type HostDutyService interface {
+	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty) (fleet.HostView, error)
+	DrainHost(ctx context.Context, id fleet.HostID, req fleet.DrainRequest) (fleet.HostView, error)
+	PlanDrain(ctx context.Context, id fleet.HostID, keepRunning bool) ([]fleet.HeldPod, error)
+	FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
+	RemoveHost(ctx context.Context, id fleet.HostID) error
+	ClearHostAlarm(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
+	HostPods(ctx context.Context, id fleet.HostID) ([]fleet.HeldPod, error)
+}
+
 const textNoHost = "404: there is no such host."
 
 // hostAction is a route that does something with a host and answers with its record.
@@ -25,7 +36,7 @@ func hostAction(word, id, summary, text string) route {
 
 func (a *API) registerHostDuties() {
 	duty := func(duty fleet.Duty) func(context.Context, *call, *none) (*admin.Host, error) {
-		return a.onHost(func(svc Service, ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
+		return a.onHost(func(svc HostDutyService, ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
 			return svc.SetHostDuty(ctx, id, duty)
 		})
 	}
@@ -41,8 +52,8 @@ func (a *API) registerHostDuties() {
 	a.registerDrain(conflict)
 	handle(a, conflict(hostAction("fence", "fenceHost", "Vouch that nothing runs on a host",
 		"Call it only when the host is switched off, or surely cut off from everything: its pods are taken as ended, and what they held is given to others. "+
-			"Should it come back, everything of before is removed first. 409: the host is connected.")), a.onHost(Service.FenceHost))
-	handle(a, hostAction("ack-alarm", "ackHostAlarm", "End a host's alarm", "Takes the alarm off the host."), a.onHost(Service.ClearHostAlarm))
+			"Should it come back, everything of before is removed first. 409: the host is connected.")), a.onHost(HostDutyService.FenceHost))
+	handle(a, hostAction("ack-alarm", "ackHostAlarm", "End a host's alarm", "Takes the alarm off the host."), a.onHost(HostDutyService.ClearHostAlarm))
 	handle(a, route{
 		method: http.MethodDelete, path: "/admin/v1/hosts/{id}", id: "removeHost", tag: "Operators", summary: "Remove a host for good",
 		text:  "Takes a host out for ever: its certificate is refused from now on. 400: pods are on it, or keep data there. " + textNoHost,
@@ -77,7 +88,7 @@ func (a *API) registerDrain(conflict func(route) route) {
 }
 
 // onHost answers with the record of the host that f did something with.
-func (a *API) onHost(f func(Service, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*admin.Host, error) {
+func (a *API) onHost(f func(HostDutyService, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*admin.Host, error) {
 	return func(ctx context.Context, c *call, _ *none) (*admin.Host, error) {
 		id, err := pathID[fleet.HostID](c, "host")
 		if err != nil {

@@ -16,6 +16,22 @@ import (
 	"gantry/fleet"
 )
 
+// HostService shows hosts and keeps what operators say of them.
+type HostService interface {
+	Hosts(ctx context.Context) ([]fleet.HostView, error)
+	Host(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
+	// CreateJoinToken returns the text of a one-use token for a host of the data center, which is
+	// made when it is new.
+	CreateJoinToken(ctx context.Context, dc fleet.DataCenterID, cloud fleet.Cloud, ttl time.Duration) (fleet.Secret, time.Time, error)
+	SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet.Cloud) (fleet.HostView, error)
+	// SetHostRoles replaces what the host may do beside running pods.
+	SetHostRoles(ctx context.Context, id fleet.HostID, roles []fleet.HostRole) (fleet.HostView, error)
+	SetHostLabels(ctx context.Context, id fleet.HostID, set map[string]string, unset []string) (fleet.HostView, error)
+	// CordonGPU takes a GPU of a host, by UUID or place, out of service; OpenGPU ends that, with forget also of one that is gone.
+	CordonGPU(ctx context.Context, id fleet.HostID, gpu, reason string) (fleet.HostView, error)
+	OpenGPU(ctx context.Context, id fleet.HostID, gpu string, forget bool) (fleet.HostView, error)
+}
+
 // split tells what is to be set from what is to be removed.
 func splitLabels(l admin.LabelChanges) (set map[string]string, unset []string) {
 	set = map[string]string{}

@@ -5,14 +5,21 @@ import (
 	"net/http"
 	"slices"
 
-	"gantry/api/admin"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/fleet"
 )
+
+// ImageService tells of the images of hosts.
+type ImageService interface {
+	// Images tells which images each host has; with a reference, which hosts have that one.
+	Images(ctx context.Context, image string) ([]fleet.HostImages, error)
+	// PrefetchImage asks connected hosts to get an image and returns its full name and those that were asked.
+	PrefetchImage(ctx context.Context, q fleet.PrefetchRequest) (image string, hosts []fleet.HostImages, err error)
+}
 
 func (a *API) registerImages() {
 	longest := 512

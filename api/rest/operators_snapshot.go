@@ -3,19 +3,27 @@ package rest
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
-	"gantry/api/admin"
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// BackupService saves the state.
+type BackupService interface {
+	// NoteBackup remembers of when a back-up is that is whole where it is kept.
+	NoteBackup(ctx context.Context, savedAt time.Time) (time.Time, error)
+	// SaveSnapshot writes a copy of the whole state.
+	SaveSnapshot(ctx context.Context, w io.Writer) error
+}
 
 const snapshotMediaType = "application/octet-stream"
 

@@ -12,6 +12,18 @@ import (
 	"gantry/fleet"
 )
 
+// PodService creates, shows and changes pods.
+type PodService interface {
+	CreatePod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error)
+	// PlanPod answers as CreatePod would, and creates nothing.
+	PlanPod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error)
+	// Pods lists the account's pods, terminated ones too, oldest first.
+	Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error)
+	Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) (fleet.PodView, error)
+	ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error)
+	UpdatePod(ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate) (fleet.PodView, error)
+}
+
 func podIDParam() *huma.Param { return pathParam("Pod identifier.", "k3n8w0zq5r7d2a") }
 
 func (a *API) registerPods() {

@@ -16,6 +16,14 @@ import (
 	"gantry/fleet"
 )
 
+// RegistryService keeps registry credentials.
+type RegistryService interface {
+	CreateRegistry(ctx context.Context, who fleet.Principal, name string, cred fleet.Credential, once *fleet.Once) (made fleet.Registry, replayed bool, err error)
+	Registries(ctx context.Context, who fleet.Principal) ([]fleet.Registry, error)
+	Registry(ctx context.Context, who fleet.Principal, id fleet.RegistryID) (fleet.Registry, error)
+	DeleteRegistry(ctx context.Context, who fleet.Principal, id fleet.RegistryID) error
+}
+
 // passwordRounds cost some tens of milliseconds.
 const passwordRounds = 200_000
 

@@ -12,6 +12,14 @@ import (
 	"gantry/fleet"
 )
 
+// S3KeyService keeps key pairs of the S3 interface.
+type S3KeyService interface {
+	// CreateS3Key makes a key pair and returns its secret, which is shown nowhere else.
+	CreateS3Key(ctx context.Context, who fleet.Principal, req fleet.S3KeyRequest) (fleet.S3Key, fleet.Secret, error)
+	S3Keys(ctx context.Context, who fleet.Principal) ([]fleet.S3Key, error)
+	DeleteS3Key(ctx context.Context, who fleet.Principal, id string) error
+}
+
 func (a *API) registerS3Keys() {
 	read, write := auth.Read(fleet.GroupS3), auth.Write(fleet.GroupS3)
 	const tag = "Network Volumes"

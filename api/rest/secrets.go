@@ -13,6 +13,14 @@ import (
 	"gantry/fleet"
 )
 
+// SecretService keeps secrets.
+type SecretService interface {
+	Secrets(ctx context.Context, who fleet.Principal) ([]fleet.AccountSecret, error)
+	// PutSecret makes a secret of the account or gives it another value.
+	PutSecret(ctx context.Context, who fleet.Principal, name string, value fleet.Secret) (fleet.AccountSecret, error)
+	DeleteSecret(ctx context.Context, who fleet.Principal, name string) error
+}
+
 const (
 	secretNamePattern = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
 	secretNameRule    = "1 to 64 letters, digits, '_' and '-', not beginning with a digit or '-'"

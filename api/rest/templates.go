@@ -4,14 +4,28 @@ import (
 	"context"
 	"net/http"
 
-	"gantry/api/v2"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
+
+// TemplateService keeps templates.
+type TemplateService interface {
+	// CreateTemplate makes a template of ID, Account, Rev and CreatedAt of its own; replayed tells that
+	// once was seen before.
+	CreateTemplate(ctx context.Context, who fleet.Principal, t fleet.Template, once *fleet.Once) (made fleet.Template, replayed bool, err error)
+	// Templates lists the account's templates, oldest first; PublicTemplates those of a source.
+	Templates(ctx context.Context, who fleet.Principal) ([]fleet.Template, error)
+	// Template returns a template of the account, or a public one; of another account's, without its
+	// registry credential.
+	Template(ctx context.Context, who fleet.Principal, id fleet.TemplateID) (fleet.Template, error)
+	UpdateTemplate(ctx context.Context, who fleet.Principal, id fleet.TemplateID, change fleet.TemplateUpdate) (fleet.Template, error)
+	DeleteTemplate(ctx context.Context, who fleet.Principal, id fleet.TemplateID) error
+	SetTemplateSource(ctx context.Context, id fleet.TemplateID, source fleet.TemplateSource) (fleet.Template, error)
+}
 
 func templateIDParam() *huma.Param { return pathParam("Template identifier.", "t5f8k2m7q1w4z9") }
 

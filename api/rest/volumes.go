@@ -12,6 +12,17 @@ import (
 	"gantry/fleet"
 )
 
+// VolumeService keeps network volumes.
+type VolumeService interface {
+	// CreateVolume makes a network volume; replayed tells that its Once was seen before.
+	CreateVolume(ctx context.Context, who fleet.Principal, req fleet.VolumeRequest) (made fleet.VolumeView, replayed bool, err error)
+	// Volumes lists the account's network volumes, oldest first.
+	Volumes(ctx context.Context, who fleet.Principal) ([]fleet.VolumeView, error)
+	Volume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) (fleet.VolumeView, error)
+	UpdateVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID, change fleet.VolumeUpdate) (fleet.VolumeView, error)
+	DeleteVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) error
+}
+
 func volumeIDParam() *huma.Param {
 	return pathParam("Network volume identifier.", "v8d2k9s4f1g6j3")
 }
