@@ -1,0 +1,305 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+// TestBoundsOfWhatAHostSays, on both sides of each.
+func TestBoundsOfWhatAHostSays(t *testing.T) {
+	if most := strings.Repeat("d", maxWord-len(inventoryForm)); digestOf(&link.Inventory{Digest: most}) != inventoryForm+most || digestOf(&link.Inventory{Digest: most + "d"}) != "" || digestOf(&link.Inventory{}) != "" {
+		t.Error("the digest of an inventory has another bound")
+	}
+	if got := decodeImages([]string{strings.Repeat("i", maxImage), strings.Repeat("i", maxImage+1), "a"}); len(got) != 2 || got[1] != "a" {
+		t.Errorf("%d images", len(got))
+	}
+	for class, want := range map[string]string{"gvisor": "gvisor", "kata": "kata", "runc": "", "": ""} {
+		if got := decodeClass(class); got != want {
+			t.Errorf("class %q is read as %q", class, got)
+		}
+	}
+	now := time.Unix(1000, 0)
+	for off, want := range map[time.Duration]time.Duration{
+		maxTransit: 0, maxTransit + 1: maxTransit + 1, -maxTransit: 0, -maxTransit - 1: -maxTransit - 1,
+	} {
+		if got := clockError(now.Add(-off).UnixNano(), now); got != want {
+			t.Errorf("a clock that is %v off is %v off", off, got)
+		}
+	}
+	for ports, want := range map[[2]int32]bool{
+		{0, 5}: false, {1, 1}: true, {2, 1}: false, {1, 65535}: true, {1, 65536}: false, {-1, 5}: false,
+	} {
+		if got := isRange(ports[0], ports[1]); got != want {
+			t.Errorf("%v is a range: %v", ports, got)
+		}
+	}
+	pods := decodePods([]*link.LedgerPod{{PodId: "p", Gpus: []string{"", "g", strings.Repeat("g", maxWord), strings.Repeat("g", maxWord+1)}, Ports: []*link.Port{
+		{Number: 22, Public: 30022}, {Number: 0, Public: 30022}, {Number: 22}, {Number: 65536, Public: 1}, {Number: 1, Public: 65536},
+	}}})
+	if len(pods) != 1 || len(pods[0].GPUs) != 2 || pods[0].GPUs[0] != "g" || !cmp.Equal(pods[0].Mappings, []fleet.PortMapping{{Private: 22, Public: 30022}}) {
+		t.Errorf("read %+v", pods)
+	}
+	for event, want := range map[fleet.Trigger]bool{"starting": true, "waiting": true, "reboot": true, "created": false, "": false} {
+		if got := len(decodeReports([]*link.PodReport{{PodId: "p", Event: string(event)}}, 0)) == 1; got != want {
+			t.Errorf("a report of %q is taken: %v", event, got)
+		}
+	}
+}
+
+// TestWhatAReportChangesOfAVolume: a size that it has, more than before, and whether it holds too much.
+func TestWhatAReportChangesOfAVolume(t *testing.T) {
+	ready := fleet.Volume{ID: "v", State: fleet.VolumeReady, SizeGB: 10, ProvisionedGB: 5}
+	creating, deleting, full := ready, ready, ready
+	creating.State, creating.ProvisionedGB, deleting.State, full.ReadOnly = fleet.VolumeCreating, 10, fleet.VolumeDeleting, true
+	slow, quick := nfs("b"), ceph("b")
+	measured := func(used int64) *link.StorageReport { return &link.StorageReport{Measured: true, UsedBytes: used} }
+	yes, no := ptr(true), ptr(false)
+	for name, c := range map[string]struct {
+		v    fleet.Volume
+		b    *fleet.Backend
+		in   *link.StorageReport
+		want *state.VolumeReport
+	}{
+		"nothing":           {ready, &slow, &link.StorageReport{}, nil},
+		"it grew":           {ready, &slow, made("v", 6), &state.VolumeReport{ProvisionedGB: 6}},
+		"to all":            {ready, &slow, made("v", 10), &state.VolumeReport{ProvisionedGB: 10}},
+		"too large":         {ready, &slow, made("v", 11), nil},
+		"as it was":         {ready, &slow, made("v", 5), nil},
+		"below nothing":     {creating, &slow, made("v", -1), nil},
+		"it is made":        {creating, &slow, made("v", 10), &state.VolumeReport{ProvisionedGB: 10}},
+		"it is not gone":    {deleting, &slow, made("v", 6), nil},
+		"it is gone":        {deleting, &slow, &link.StorageReport{Gone: true}, &state.VolumeReport{Gone: true}},
+		"gone, but wanted":  {ready, &slow, &link.StorageReport{Gone: true}, nil},
+		"a bit too full":    {ready, &slow, measured(10*tooMuch - 1), nil},
+		"too full":          {ready, &slow, measured(10 * tooMuch), &state.VolumeReport{ReadOnly: yes}},
+		"too full still":    {full, &slow, measured(10 * tooMuch), nil},
+		"as full as it may": {full, &slow, measured(10 * gb), nil},
+		"less than that":    {full, &slow, measured(10*gb - 1), &state.VolumeReport{ReadOnly: no}},
+		"with a quota":      {full, &quick, measured(10 * tooMuch), &state.VolumeReport{ReadOnly: no}},
+		"not measured":      {full, &slow, &link.StorageReport{UsedBytes: 1}, nil},
+	} {
+		got, changed := changeOf(&c.v, c.b, c.in)
+		if changed != (c.want != nil) {
+			t.Errorf("%s: changed %v: %+v", name, changed, got)
+		} else if changed {
+			c.want.Volume = "v"
+			if d := cmp.Diff(*c.want, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", name, d)
+			}
+		}
+	}
+}
+
+// Of several changes of a volume that wait the last counts for each thing, and no more are taken than a command may have.
+func TestChangesOfAVolumeThatWait(t *testing.T) {
+	x := &session{}
+	x.notes.busy = true // nobody records
+	x.note(t.Context(), []state.VolumeReport{{Volume: "v", ReadOnly: ptr(true)}, {Volume: "v", ProvisionedGB: 7}, {Volume: "w", ReadOnly: ptr(true)}})
+	x.note(t.Context(), []state.VolumeReport{{Volume: "v", ProvisionedGB: 5}, {Volume: "v", Gone: true}, {Volume: "w", ReadOnly: ptr(false)}})
+	want := []state.VolumeReport{{Volume: "v", ProvisionedGB: 7, Gone: true, ReadOnly: ptr(true)}, {Volume: "w", ReadOnly: ptr(false)}}
+	if d := cmp.Diff(want, x.notes.take()); d != "" || !x.notes.busy {
+		t.Errorf("busy %v (-want +got):\n%s", x.notes.busy, d)
+	}
+	for i := range state.MaxVolumeReports + 1 {
+		x.note(t.Context(), []state.VolumeReport{{Volume: fleet.VolumeID(rune(i + 1))}})
+	}
+	for _, n := range []int{state.MaxVolumeReports, 1, 0} {
+		if got := x.notes.take(); len(got) != n || x.notes.busy != (n > 0) {
+			t.Errorf("took %d, %d wait", len(got), len(x.notes.next))
+		}
+	}
+}
+
+// TestWhatAHostIsToldOfStorage: another set than it knows, and that there is nothing to do where it may remember something.
+func TestWhatAHostIsToldOfStorage(t *testing.T) {
+	one, again, two := &link.StorageSet{Roots: []*link.StorageRoot{{OwnDir: "a"}}}, &link.StorageSet{Roots: []*link.StorageRoot{{OwnDir: "a"}}}, &link.StorageSet{Roots: []*link.StorageRoot{{OwnDir: "b"}}}
+	for name, c := range map[string]struct {
+		old, set *link.StorageSet
+		backends bool
+		want     *link.StorageSet
+	}{
+		"nothing at all":    {nil, nil, false, nil},
+		"nothing to do":     {nil, nil, true, noStorage},
+		"nothing any more":  {one, nil, false, noStorage},
+		"nothing still":     {noStorage, nil, true, noStorage},
+		"the first":         {nil, one, true, one},
+		"the same":          {one, again, true, one},
+		"another":           {one, two, true, two},
+		"something at last": {noStorage, one, true, one},
+	} {
+		x := &session{wake: make(chan struct{}, 1)}
+		x.storage.Store(c.old)
+		x.tellStorage(c.set, c.backends)
+		if got := x.storage.Load(); got != c.want || (len(x.wake) > 0) != (c.want != c.old) {
+			t.Errorf("%s: %v, told: %v", name, got, len(x.wake) > 0)
+		}
+	}
+}
+
+// TestHowABackendIsReached, by the one who may set quotas only where that is asked for, and never without its keys.
+func TestHowABackendIsReached(t *testing.T) {
+	far, near, own := ceph("c"), fleet.Backend{ID: "l", Kind: fleet.BackendLocal, Local: &fleet.LocalBackend{Path: "/srv"}}, nfs("n")
+	own.StoragePath = "/data"
+	bare := far
+	bare.Ceph = &fleet.CephBackend{User: "pods"}
+	keys := fleet.BackendSecrets{Key: "key", AdminKey: "admin"}
+	for name, c := range map[string]struct {
+		b     *fleet.Backend
+		admin bool
+		want  string
+	}{
+		"pods": {&far, false, "pods key"}, "admin": {&far, true, "quotas admin"}, "one user": {&bare, true, "pods admin"},
+		"local": {&near, false, "/srv"}, "its own": {&own, false, "nfs.example sized"},
+	} {
+		got := encodeBackend(c.b, keys, c.admin)
+		text := strings.TrimSpace(got.GetUser() + " " + got.GetKey())
+		switch name {
+		case "local":
+			text = got.GetPath()
+		case "its own":
+			text = got.GetServer()
+		}
+		if got.GetSizedByHost() {
+			text += " sized"
+		}
+		if text != c.want || got.GetId() != string(c.b.ID) {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+	s := New(Config{Log: slog.New(slog.DiscardHandler), BackendSecrets: func(*fleet.Backend) (fleet.BackendSecrets, error) { return keys, errors.New("no key") }})
+	if got := s.openBackend(&far, false); got != nil {
+		t.Errorf("without keys: %v", got)
+	}
+	if s.BackendSecrets = nil; s.openBackend(&near, false) == nil {
+		t.Error("what has no keys is not reached")
+	}
+}
+
+// TestWhichSchedulersHostsAreToldOf: members that were not removed, each once, as long as that is the same.
+func TestWhichSchedulersHostsAreToldOf(t *testing.T) {
+	b, s, said := newBetween(t)
+	now := time.Now()
+	is := func(what, want string, another bool) {
+		t.Helper()
+		before := s.members.Load()
+		s.learnMembers()
+		if got := strings.Join(*s.members.Load(), " "); got != want || (s.members.Load() != before) != another {
+			t.Errorf("%s: %q, another one: %v", what, got, s.members.Load() != before)
+		}
+	}
+	is("nobody", "", false)
+	for _, m := range []fleet.Member{{ID: "m2", Address: "b:1"}, {ID: "m1", Address: "a:1"}, {ID: "m4", Address: "c:1"}} {
+		m.Name, m.JoinedAt = string(m.ID), now
+		b.must(state.PutMember{Member: m})
+	}
+	b.must(state.RemoveMember{Member: "m4", At: now})
+	is("members", "a:1 b:1", true)
+	is("the same", "a:1 b:1", false)
+	s.Schedulers = func() []string { return []string{"y:1", "x:1", "y:1"} }
+	is("as told", "x:1 y:1", true)
+	if said.String() != "" {
+		t.Errorf("said %s", said.String())
+	}
+	trusted := s.trust.Load()
+	if s.learnMembers(); s.trust.Load() != trusted {
+		t.Error("the same CAs are other ones")
+	}
+}
+
+// TestWhoIsWokenByAChange: sessions of hosts whose record or assignments changed, and all when nobody knows.
+func TestWhoIsWokenByAChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []state.Event
+		all    bool
+		want   bool
+	}{
+		"its assignments": {[]state.Event{{Kind: state.KindAssign, ID: "h"}}, false, true}, "its record": {[]state.Event{{Kind: state.KindHost, ID: "h"}}, false, true},
+		"another's": {[]state.Event{{Kind: state.KindAssign, ID: "i"}}, false, false}, "a pod": {[]state.Event{{Kind: state.KindPod, ID: "h"}}, false, false},
+		"after another": {[]state.Event{{Kind: state.KindPod, ID: "h"}, {Kind: state.KindHost, ID: "h"}}, false, true}, "nobody knows": {nil, true, true},
+	} {
+		s := New(Config{})
+		x := newSession(s, "h", &link.Hello{}, nil)
+		s.sessions["h"] = x
+		x.changed.Store(false)
+		if s.wakeFor(c.events, c.all); x.changed.Load() != c.want || (len(x.wake) > 0) != c.want {
+			t.Errorf("%s: woken %v", name, x.changed.Load())
+		}
+	}
+}
+
+// TestWhatAHostIsToldOfAnError: its code, the text of one that is meant for others, and of no other.
+func TestWhatAHostIsToldOfAnError(t *testing.T) {
+	for code, want := range map[fleet.Code]codes.Code{
+		fleet.CodeUnauthorized: codes.Unauthenticated, fleet.CodeForbidden: codes.PermissionDenied, fleet.CodeNotFound: codes.NotFound,
+		fleet.CodeUnavailable: codes.Unavailable, fleet.CodeStale: codes.FailedPrecondition, fleet.CodeTooLarge: codes.Internal,
+	} {
+		if got := grpcError(&fleet.Error{Code: code, Msg: "why"}); status.Code(got) != want || status.Convert(got).Message() != "why" {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		in, want error
+	}{
+		"none": {nil, nil}, "a secret one": {errors.New("secret"), status.Error(codes.Internal, "internal error")}, "a status": {status.Error(codes.Aborted, "a"), status.Error(codes.Aborted, "a")},
+	} {
+		if got := grpcOrStatus(c.in); status.Code(got) != status.Code(c.want) || (got == nil) != (c.want == nil) || status.Convert(got).Message() != status.Convert(c.want).Message() {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A join that cannot be answered now is refused by what stands in its way; one that is answered tells of the schedulers of now.
+func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
+	y := newYard(t)
+	token := pki.NewJoinToken(pki.DigestOf(y.ca.Cert()))
+	hash := pki.Hash(token.Secret)
+	y.do(state.PutToken{At: time.Now(), Token: fleet.JoinToken{ID: token.ID, Hash: hash[:], DataCenter: "dc-1", Cloud: fleet.CloudSecure, ExpiresAt: time.Now().Add(time.Hour)}})
+	store, err := pki.OpenStore(t.TempDir())
+	check(t, err)
+	csr, err := store.Request()
+	check(t, err)
+	good := func() *link.JoinRequest {
+		return &link.JoinRequest{Token: token.Text(), Csr: csr, MachineId: "m", Name: "n", Hardware: strings.Repeat("h", maxHostName)}
+	}
+	refused := func(what string, want codes.Code, change func(*link.JoinRequest)) {
+		t.Helper()
+		in := good()
+		change(in)
+		if _, err := y.server.Join(y.ctx, in); status.Code(err) != want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	none := func(*link.JoinRequest) {}
+	refused("no token", codes.Unauthenticated, func(in *link.JoinRequest) { in.Token = "x" })
+	refused("long hardware", codes.InvalidArgument, func(in *link.JoinRequest) { in.Hardware += "h" })
+	refused("a long machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId = strings.Repeat("m", maxHostName+1) })
+	refused("no request", codes.InvalidArgument, func(in *link.JoinRequest) { in.Csr = nil })
+	y.follows.Store(true)
+	refused("it does not lead", codes.Unavailable, none)
+	y.follows.Store(false)
+	y.spoil(func(state.Command) error { return errors.New("secret") })
+	refused("it is not kept", codes.Internal, none)
+	y.spoil(func(state.Command) error { return nil })
+	ca := y.server.CA
+	y.server.CA = func(context.Context) (*pki.CA, error) { return nil, errors.New("secret") }
+	refused("no CA", codes.Internal, none)
+	y.server.CA = ca
+	y.do(state.PutMember{Member: fleet.Member{ID: "m1", Name: "m1", Address: "a:1", JoinedAt: time.Now()}})
+	answer, err := y.server.Join(y.ctx, good())
+	if err != nil || !cmp.Equal(answer.GetSchedulers(), []string{"a:1"}) || answer.GetClusterId() != "cluster-1" {
+		t.Errorf("%v, %v", answer, err)
+	}
+}

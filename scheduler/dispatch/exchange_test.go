@@ -1,0 +1,308 @@
+package dispatch
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/scheduler/state"
+)
+
+// TestWhatIsNotedOfTheState, and that it stirs the exchange; of anything else it does not.
+func TestWhatIsNotedOfTheState(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []state.Event
+		all    bool
+		want   func(*noted)
+	}{
+		"settings":    {[]state.Event{{Kind: state.KindNetwork}}, false, func(n *noted) { n.settings = true }},
+		"an overlay":  {[]state.Event{{Kind: state.KindNetwork, ID: "o"}}, false, func(n *noted) { n.overlays["o"] = true }},
+		"a host":      {[]state.Event{{Kind: state.KindHost, ID: "h"}}, false, func(n *noted) { n.hosts["h"] = true }},
+		"an account":  {[]state.Event{{Kind: state.KindAccount, ID: "a"}}, false, func(n *noted) { n.accounts["a"] = true }},
+		"a center":    {[]state.Event{{Kind: state.KindCatalog, ID: "d"}}, false, func(n *noted) { n.centers = true }},
+		"the catalog": {[]state.Event{{Kind: state.KindCatalog}}, false, nil},
+		"others":      {[]state.Event{{Kind: state.KindPod, ID: "p"}, {Kind: state.KindAssign, ID: "h"}, {Kind: state.KindStorage, ID: "b"}}, false, nil},
+		"nobody says": {nil, true, func(n *noted) { n.all = true }},
+		"two":         {[]state.Event{{Kind: state.KindHost, ID: "h"}, {Kind: state.KindPod, ID: "p"}}, false, func(n *noted) { n.hosts["h"] = true }},
+	} {
+		e, want := newExchange(), newNoted()
+		e.heed(c.events, c.all)
+		if c.want != nil {
+			c.want(&want)
+		}
+		got := e.take()
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(noted{})); d != "" || (len(e.stir) > 0) != (c.want != nil) {
+			t.Errorf("%s: it stirs %v (-want +got):\n%s", name, len(e.stir) > 0, d)
+		}
+		if d := cmp.Diff(newNoted(), e.take(), cmp.AllowUnexported(noted{})); d != "" {
+			t.Errorf("%s: what was taken is still there:\n%s", name, d)
+		}
+	}
+}
+
+// learned is an exchange of a test's own that looks at a yard.
+type learned struct {
+	*yard
+	e *exchange
+}
+
+// look has the exchange look at what note notes, and returns who is to be told, in words, and how many changes it kept of acme's circle.
+func (l *learned) look(note func(*noted)) (told string, changes int) {
+	l.Helper()
+	n := newNoted()
+	note(&n)
+	var w wake
+	check(l, l.store.View(func(v *state.View) error { w = l.e.learn(v, n); return nil }))
+	told = fmt.Sprint(slices.Sorted(maps.Keys(w.hosts)))
+	if w.all {
+		told = "all"
+	}
+	if c := l.e.circles[fleet.AccountOverlay("acme")]; c != nil {
+		changes = len(c.log)
+	}
+	return told, changes
+}
+
+// TestWhoIsToldOfAChange: hosts that have members of the overlay that changed, or of which a member's host did, and all where nobody
+// knows whom it concerns. What did not change is told to nobody.
+func TestWhoIsToldOfAChange(t *testing.T) {
+	y := newYard(t)
+	y.do(state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-2", Name: "dc-2", Region: "EUROPE", GlobalNetwork: true}})
+	for _, id := range []fleet.HostID{"h1", "h2", "h3"} {
+		y.join(id).connect()
+	}
+	overlay := fleet.AccountOverlay("acme")
+	l := &learned{yard: y, e: newExchange()}
+	y.runPod("acme", "p1", "h1")
+	ofOverlay := func(n *noted) { n.overlays[overlay] = true }
+	ofHost := func(id fleet.HostID) func(*noted) { return func(n *noted) { n.hosts[id] = true } }
+	ofAccount := func(n *noted) { n.accounts["acme"] = true }
+	ofCenters := func(n *noted) { n.centers = true }
+	everything := func(n *noted) { n.all = true }
+	egress := func(e fleet.Egress) func() { return func() { y.do(state.UpdateAccount{Account: "acme", Egress: &e}) } }
+	underlay := func(u fleet.Underlay) func() {
+		return func() {
+			y.do(state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-1", Name: "dc-1", Region: "EUROPE", GlobalNetwork: true, Underlay: u}})
+		}
+	}
+	renewed := func() {
+		h := y.host("h2")
+		h.Inventory.Tunnel.PublicKey = tunnelOf("other").GetPublicKey()
+		y.do(state.UpdateInventory{Host: "h2", Epoch: h.Epoch, Inventory: h.Inventory, At: time.Now()})
+	}
+	for _, c := range []struct {
+		what    string
+		do      func()
+		note    func(*noted)
+		told    string
+		changes int
+		knows   string // hosts
+	}{
+		{"all is new", nil, everything, "all", 2, "[h1]"},
+		{"a pod on another host", func() { y.runPod("acme", "p2", "h2") }, ofOverlay, "[h1 h2]", 4, "[h1 h2]"},
+		{"its members only", func() { y.runPod("acme", "p3", "h2") }, ofOverlay, "[h1 h2]", 4, "[h1 h2]"},
+		{"nothing of a host", nil, ofHost("h2"), "[]", 4, "[h1 h2]"},
+		{"a host without pods", nil, ofHost("h3"), "[]", 4, "[h1 h2]"},
+		{"a host nobody knows", nil, ofHost("h9"), "[]", 4, "[h1 h2]"},
+		{"another way to a host", renewed, ofHost("h2"), "[h1 h2]", 5, "[h1 h2]"},
+		{"nothing of the account", nil, ofAccount, "[]", 5, "[h1 h2]"},
+		{"no egress", egress(fleet.EgressNone), ofAccount, "all", 5, "[h1 h2]"},
+		{"no egress still", nil, ofAccount, "[]", 5, "[h1 h2]"},
+		{"egress again", egress(""), ofAccount, "all", 5, "[h1 h2]"},
+		{"egress still", nil, ofAccount, "[]", 5, "[h1 h2]"},
+		{"nothing of the centers", nil, ofCenters, "[]", 5, "[h1 h2]"},
+		{"a private wire", underlay(fleet.UnderlayPrivate), ofCenters, "all", 7, "[h1 h2]"},
+		{"a private wire still", nil, ofCenters, "[]", 7, "[h1 h2]"},
+		{"no private wire", underlay(""), ofCenters, "all", 9, "[h1 h2]"},
+		{"the settings", nil, func(n *noted) { n.settings = true }, "all", 9, "[h1 h2]"},
+		{"an overlay nobody has", nil, func(n *noted) { n.overlays["none"] = true }, "[]", 9, "[h1 h2]"},
+		{"a host leaves", func() { y.endPod("acme", "p2", "h2"); y.endPod("acme", "p3", "h2") }, ofOverlay, "[h1 h2]", 10, "[h1]"},
+		{"the last one leaves", func() { y.endPod("acme", "p1", "h1") }, ofOverlay, "[h1]", 0, "[]"},
+		{"all of nothing", nil, everything, "all", 0, "[]"},
+	} {
+		if c.do != nil {
+			c.do()
+		}
+		told, changes := l.look(c.note)
+		knows := fmt.Sprint(slices.Sorted(maps.Keys(l.e.contacts)))
+		if told != c.told || changes != c.changes || knows != c.knows {
+			t.Errorf("%s: told %s, %d changes, contacts %s; want %s, %d, %s", c.what, told, changes, knows, c.told, c.changes, c.knows)
+		}
+		if _, none := l.e.circles["none"]; none || (len(l.e.circles) > 0) != (c.knows != "[]") {
+			t.Errorf("%s: circles %v", c.what, l.e.circles)
+		}
+		if confined := strings.HasPrefix(c.what, "no egress"); l.e.confined["acme"] != confined || len(l.e.confined) > 1 {
+			t.Errorf("%s: confined %v", c.what, l.e.confined)
+		}
+	}
+}
+
+// TestHowAHostIsReached: through the tunnel when it has a key and an address, by plain frames on a private wire.
+func TestHowAHostIsReached(t *testing.T) {
+	addr, v4, v6 := netip.MustParseAddr("100.127.0.1"), netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")
+	at4, at6 := netip.AddrPortFrom(v4, 51820), netip.AddrPortFrom(v6, 51820)
+	none := &link.HostPeer{}
+	for name, c := range map[string]struct {
+		addr          netip.Addr
+		in            fleet.HostTunnel
+		private       bool
+		tunnel, plain *link.HostPeer
+	}{
+		"with all":          {addr, fleet.HostTunnel{PublicKey: "k", Endpoint: at4}, false, &link.HostPeer{TunnelAddr: "100.127.0.1", PublicKey: "k", Endpoint: "192.0.2.7:51820"}, nil},
+		"behind a NAT":      {addr, fleet.HostTunnel{PublicKey: "k"}, false, &link.HostPeer{TunnelAddr: "100.127.0.1", PublicKey: "k"}, nil},
+		"no key":            {addr, fleet.HostTunnel{Endpoint: at4}, false, nil, nil},
+		"no address":        {netip.Addr{}, fleet.HostTunnel{PublicKey: "k", Endpoint: at4}, false, nil, nil},
+		"a private wire":    {addr, fleet.HostTunnel{Plain: v4}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
+		"by the endpoint":   {addr, fleet.HostTunnel{Endpoint: at4}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
+		"IPv6 on a wire":    {addr, fleet.HostTunnel{Plain: v6}, true, nil, nil},
+		"the plain address": {addr, fleet.HostTunnel{Plain: v4, Endpoint: at6}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
+	} {
+		got := newContact(&fleet.Host{ID: "h", DataCenter: "d", Tunnel: c.addr, Inventory: fleet.Inventory{Tunnel: c.in}}, c.private)
+		for _, want := range []*link.HostPeer{c.tunnel, c.plain} {
+			if want != nil {
+				want.HostId = "h"
+			}
+		}
+		if !proto.Equal(got.tunnel, c.tunnel) || !proto.Equal(got.plain, c.plain) || got.center != "d" {
+			t.Errorf("%s: %v, plain %v", name, got.tunnel, got.plain)
+		}
+	}
+	both := &contact{center: "d", tunnel: none, plain: &link.HostPeer{Plain: "p"}}
+	far, crypted := &contact{center: "e", tunnel: none, plain: both.plain}, &contact{center: "d", tunnel: none}
+	for name, c := range map[string]struct {
+		of, by *contact
+		want   *link.HostPeer
+	}{
+		"nobody": {nil, both, nil}, "both plain": {both, both, both.plain}, "elsewhere": {both, far, none},
+		"the other is not": {both, crypted, none}, "it is not": {crypted, both, none}, "by nobody known": {both, nil, none},
+	} {
+		if got := c.of.seenBy(c.by); got != c.want {
+			t.Errorf("%s is seen as %v", name, got)
+		}
+	}
+	if !both.equal(both) || both.equal(far) || both.equal(crypted) || both.equal(&contact{center: "d", plain: both.plain}) {
+		t.Error("what is equal is not, or the other way round")
+	}
+}
+
+// TestPeersOfSeveralOverlays are told once each, and never the host itself.
+func TestPeersOfSeveralOverlays(t *testing.T) {
+	e := newExchange()
+	e.at = 9
+	reached := func(id string) *contact { return &contact{tunnel: &link.HostPeer{HostId: id}} }
+	for _, id := range []string{"a", "b", "c"} {
+		e.contacts[fleet.HostID(id)] = reached(id)
+	}
+	e.contacts["mute"] = &contact{}
+	e.circles["o"] = &circle{hosts: []fleet.HostID{"a", "b", "mute"}, from: 5, log: []change{{6, "b"}, {8, "mute"}, {8, "gone"}}}
+	e.circles["p"] = &circle{hosts: []fleet.HostID{"a", "b", "c"}, from: 6, log: []change{{7, "b"}, {8, "c"}}}
+	for name, c := range map[string]struct {
+		in    []fleet.OverlayID
+		since uint64
+		full  bool
+		put   string
+		gone  string
+		none  bool
+	}{
+		"all of one":           {in: []fleet.OverlayID{"o"}, full: true, put: "b"},
+		"all of two":           {in: []fleet.OverlayID{"o", "p"}, full: true, put: "b c"},
+		"one that is not here": {in: []fleet.OverlayID{"q"}, full: true},
+		"of two, before both":  {in: []fleet.OverlayID{"o", "p"}, since: 5, full: true, put: "b c"},
+		"from the first on":    {in: []fleet.OverlayID{"o"}, since: 5, put: "b", gone: "gone mute"},
+		"of two":               {in: []fleet.OverlayID{"o", "p"}, since: 6, put: "b c", gone: "gone mute"},
+		"the last":             {in: []fleet.OverlayID{"p"}, since: 7, put: "c"},
+		"nothing":              {in: []fleet.OverlayID{"p"}, since: 8, none: true},
+	} {
+		got, at := e.tellPeers("a", c.in, c.since)
+		var put []string
+		for _, p := range got.GetPut() {
+			put = append(put, p.GetHostId())
+		}
+		if got.GetFull() != c.full || strings.Join(put, " ") != c.put || strings.Join(got.GetGone(), " ") != c.gone || (got == nil) != c.none || at != 9 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	e.circles["p"].note(9, "a")
+	if got, _ := e.tellPeers("a", []fleet.OverlayID{"p"}, 8); !got.GetFull() || len(got.GetPut()) != 2 {
+		t.Errorf("when the host itself changed: %v", got)
+	}
+}
+
+// TestNewsOfAnOverlayAreMadeOnce, for the newest revision, and few are kept.
+func TestNewsOfAnOverlayAreMadeOnce(t *testing.T) {
+	y := newYard(t)
+	y.join("h1").connect()
+	y.runPod("acme", "p1", "h1")
+	e := newExchange()
+	check(t, y.store.View(func(v *state.View) error {
+		o, _ := v.Overlay(fleet.AccountOverlay("acme"))
+		first := e.overlayChange(v, &o, 0)
+		if first.GetOverlay().GetTo() != o.Rev || len(first.GetOverlay().GetPut()) != 1 || e.overlayChange(v, &o, 0) != first || e.overlayChange(v, &o, o.Rev+1) != first {
+			t.Errorf("news %v", first)
+		}
+		if other := e.overlayChange(v, &o, o.Rev); other == first || other.GetOverlay().GetFrom() != o.Rev || len(other.GetOverlay().GetPut()) != 0 {
+			t.Errorf("of its own revision: %v", other)
+		}
+		later := o
+		later.Rev++
+		newer := e.overlayChange(v, &later, 0)
+		if newer.GetOverlay().GetTo() != later.Rev || newer == first {
+			t.Errorf("of a later revision: %v", newer)
+		}
+		if old := e.overlayChange(v, &o, 0); old.GetOverlay().GetTo() != o.Rev || e.overlayChange(v, &later, 0) != newer {
+			t.Errorf("of an older one: %v", old)
+		}
+		for i := range keptNews - 1 {
+			e.news[fleet.OverlayID(fmt.Sprint(i))] = &news{}
+		}
+		if e.overlayChange(v, &later, 0); len(e.news) != keptNews {
+			t.Errorf("%d are kept", len(e.news))
+		}
+		later.ID = "another"
+		if e.overlayChange(v, &later, 0); len(e.news) != 1 {
+			t.Errorf("%d are kept, and one more", len(e.news))
+		}
+		return nil
+	}))
+}
+
+// TestPlacesThatAHostGivesAPod: those that are on, of overlays that are there, while the pod holds its host; the first name is the account's.
+func TestPlacesThatAHostGivesAPod(t *testing.T) {
+	y := newYard(t)
+	y.join("h1").connect()
+	y.runPod("acme", "p1", "h1")
+	own := fleet.OverlayPlace{Overlay: fleet.AccountOverlay("acme"), On: true, Addr: netip.MustParseAddr("10.0.0.2")}
+	off, strange := own, own
+	off.On, strange.Overlay = false, "another"
+	for name, c := range map[string]struct {
+		p    fleet.Pod
+		want string
+	}{
+		"one":           {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{own}}, fleet.OverlayLink},
+		"off":           {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{off}}, ""},
+		"not held":      {fleet.Pod{Account: "acme", Overlays: []fleet.OverlayPlace{own}}, ""},
+		"not there":     {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{strange, own}}, fleet.OverlayLink},
+		"not its own":   {fleet.Pod{Account: "other", Held: true, Overlays: []fleet.OverlayPlace{own}}, "podnet2"},
+		"the next name": {fleet.Pod{Account: "other", Held: true, Overlays: []fleet.OverlayPlace{strange, off, own}}, "podnet4"},
+	} {
+		check(t, y.store.View(func(v *state.View) error {
+			var got []string
+			for _, p := range places(v, &c.p) {
+				got = append(got, p.GetLink())
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s: %q", name, got)
+			}
+			return nil
+		}))
+	}
+}
