@@ -214,6 +214,7 @@ func TestWhatASessionSends(t *testing.T) {
 		x := newSession(s, "host", &link.Hello{}, nil)
 		x.told, x.toldTrust = s.members.Load(), s.trust.Load()
 		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
 		line, ended := &lineTo{}, make(chan error, 1)
 		go func() { ended <- x.sendAll(ctx, line) }()
 		kinds := func() (full, beats, others int) {
