@@ -113,11 +113,12 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 				}
 				batch, proposed = append(batch, w.entry(cmds...)), append(proposed, cmds...)
 			}
-			before, hash := w.dump(), w.hash()
+			before, hash, told := w.dump(), w.hash(), w.watch()
 			res, err := w.s.Apply(batch)
 			if err != nil {
 				t.Fatal(err)
 			}
+			told()
 			after := w.dump()
 			checkGrowth(t, before, after)
 			checkHolding(t, after)

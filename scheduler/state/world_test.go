@@ -79,10 +79,12 @@ func (w *world) entry(cmds ...Command) Entry {
 // do applies one command and returns its result.
 func (w *world) do(cmd Command) Result {
 	w.t.Helper()
+	told := w.watch()
 	res, err := w.s.Apply([]Entry{w.entry(cmd)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	told()
 	return res[0][0]
 }
 

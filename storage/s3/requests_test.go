@@ -273,7 +273,9 @@ func TestUploadsInPages(t *testing.T) {
 	for _, key := range []string{"b", "a", "b", "c", "a", "b/c"} {
 		want = append(want, one{key, f.create(key)})
 	}
-	slices.SortFunc(want, func(a, b one) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.UploadID, b.UploadID)) })
+	slices.SortFunc(want, func(a, b one) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.UploadID, b.UploadID))
+	})
 	type answer struct {
 		IsTruncated        bool
 		NextKeyMarker      string
