@@ -19,12 +19,19 @@ func TestABusyVolumeSaysSo(t *testing.T) {
 	id := f.create("up")
 	f.want(partCall("up", id, 1, "x"), 200, "")
 	requests := []call{
-		{method: "GET", path: "/vol1/a"}, {method: "PUT", path: "/vol1/b"}, {method: "PUT", path: "/vol1/d/"}, {method: "DELETE", path: "/vol1/a"},
-		{method: "GET", path: "/vol1"}, {method: "GET", path: "/vol1", query: "uploads="}, {method: "POST", path: "/vol1/b", query: "uploads="},
+		{method: "GET", path: "/vol1/a"},
+		{method: "PUT", path: "/vol1/b"},
+		{method: "PUT", path: "/vol1/d/"},
+		{method: "DELETE", path: "/vol1/a"},
+		{method: "GET", path: "/vol1"},
+		{method: "GET", path: "/vol1", query: "uploads="},
+		{method: "POST", path: "/vol1/b", query: "uploads="},
 		{method: "POST", path: "/vol1", query: "delete=", body: []byte("<Delete><Object><Key>a</Key></Object></Delete>")},
-		{method: "GET", path: "/vol1/a", query: "acl="}, {method: "GET", path: "/vol1/a", query: "tagging="},
+		{method: "GET", path: "/vol1/a", query: "acl="},
+		{method: "GET", path: "/vol1/a", query: "tagging="},
 		{method: "GET", path: "/vol1/a", query: "attributes=", header: headers("X-Amz-Object-Attributes", "ETag")},
-		{method: "GET", path: "/vol1/up", query: "uploadId=" + id}, {method: "DELETE", path: "/vol1/up", query: "uploadId=" + id},
+		{method: "GET", path: "/vol1/up", query: "uploadId=" + id},
+		{method: "DELETE", path: "/vol1/up", query: "uploadId=" + id},
 		{method: "PUT", path: "/vol1/b", header: headers("X-Amz-Copy-Source", "vol1/a")},
 		{method: "PUT", path: "/vol1/up", query: "partNumber=2&uploadId=" + id, header: headers("X-Amz-Copy-Source", "vol1/a")},
 		partCall("up", id, 2, "y"), completeCall("up", id, map[int]string{1: md5Of("x")}, 1),
