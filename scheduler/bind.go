@@ -107,15 +107,17 @@ func centersFor(v *state.View, cat fleet.Catalog, spec *fleet.PodSpec) ([]fleet.
 	return networkedCenters(v, cat, spec, centers)
 }
 
+func errNotNetworked() error { return fleet.BreaksRule("globalNetworking needs an NVIDIA GPU") }
+
 // networkedCenters returns those of the allowed data centers that have global networking.
 func networkedCenters(
 	v *state.View, cat fleet.Catalog, spec *fleet.PodSpec, allowed []fleet.DataCenterID,
 ) ([]fleet.DataCenterID, error) {
 	if spec.GPU == nil {
-		return nil, fleet.BreaksRule("globalNetworking needs an NVIDIA GPU")
+		return nil, errNotNetworked()
 	}
 	if t, ok := gpuTypeOf(cat, spec.GPU.Type); ok && t.Manufacturer != "NVIDIA" {
-		return nil, fleet.BreaksRule("globalNetworking needs an NVIDIA GPU")
+		return nil, errNotNetworked()
 	}
 	var out []fleet.DataCenterID
 	for _, dc := range v.DataCenters() {

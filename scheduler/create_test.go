@@ -131,8 +131,9 @@ func refusals() []refusal {
 	}
 	network := func(id fleet.VolumeID) *fleet.NetworkMount { return &fleet.NetworkMount{Volume: id, Path: "/w"} }
 	return []refusal{
-		{"both", gpuPod(1), func(r *fleet.PodRequest) { r.CPU = cpuPod(2).CPU }, fleet.CodeConflictRule, "exactly one"},
+		{"both", gpuPod(1), func(r *fleet.PodRequest) { r.CPU = cpuPod(2).CPU }, fleet.CodeConflictRule, "exclude each other"},
 		{"neither", gpuPod(1), func(r *fleet.PodRequest) { r.GPU = nil }, fleet.CodeConflictRule, "exactly one"},
+		{"networked without a GPU", cpuPod(2), func(r *fleet.PodRequest) { r.GlobalNetworking = true }, fleet.CodeConflictRule, "needs an NVIDIA GPU"},
 		{"no image", gpuPod(1), func(r *fleet.PodRequest) { r.Image = "" }, fleet.CodeInvalid, "$: missing property 'image'"},
 		{"GPU type", gpuPod(1), func(r *fleet.PodRequest) { r.GPU.Type = "none" }, fleet.CodeInvalid, "$.gpu.id"},
 		{"flavor", cpuPod(2), func(r *fleet.PodRequest) { r.CPU.Flavor = "none" }, fleet.CodeInvalid, "$.cpu.id"},

@@ -28,8 +28,12 @@ const (
 // nothing that is there, and what cannot be meant.
 func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet.PodRequest) (fleet.PodSpec, error) {
 	switch {
-	case (req.GPU == nil) == (req.CPU == nil):
+	case req.GPU != nil && req.CPU != nil:
+		return fleet.PodSpec{}, fleet.BreaksRule("gpu and cpu exclude each other: set exactly one")
+	case req.GPU == nil && req.CPU == nil:
 		return fleet.PodSpec{}, fleet.BreaksRule("exactly one of gpu and cpu must be set")
+	case req.GlobalNetworking && req.GPU == nil:
+		return fleet.PodSpec{}, errNotNetworked()
 	case req.Persistent != nil && req.Network != nil:
 		return fleet.PodSpec{}, fleet.BreaksRule("mounts.persistent and mounts.network exclude each other")
 	case req.Persistent != nil && req.CPU != nil:

@@ -183,16 +183,13 @@ func FuzzDecode(f *testing.F) {
 		if in.Name == "" || given(in.Image) == "" && in.TemplateID == "" {
 			t.Fatalf("taken: %q", data)
 		}
-		if createRules(&in) != nil {
-			return
-		}
 		req := podRequest(&in)
 		for _, p := range req.Ports {
 			if p.Number < 1 || p.Number > maxPort {
 				t.Fatalf("port %d", p.Number)
 			}
 		}
-		if (req.GPU == nil) == (req.CPU == nil) || req.Persistent != nil && req.Network != nil {
+		if (req.GPU == nil) != (in.GPU == nil) || (req.CPU == nil) != (in.CPU == nil) {
 			t.Fatalf("%q: %+v", data, req)
 		}
 	})

@@ -10,13 +10,11 @@ import (
 	"gantry/fleet"
 )
 
-// rules checks what holds for creating and updating alike.
+// mountRules checks the paths of mounts; which mounts may be together is the service's to say.
 func mountRules(m *v2.Mounts) error {
 	switch {
-	case m == nil:
+	case m == nil || m.Persistent != nil && len(m.Network) > 0:
 		return nil
-	case m.Persistent != nil && len(m.Network) > 0:
-		return fleet.BreaksRule("mounts.persistent and mounts.network exclude each other")
 	case m.Persistent != nil:
 		return mountPath("mounts.persistent.path", m.Persistent.Path)
 	case len(m.Network) > 0:
@@ -25,17 +23,15 @@ func mountRules(m *v2.Mounts) error {
 	return nil
 }
 
-// parts returns the mounts in the service's form.
-func mountParts(m *v2.Mounts) (*fleet.PersistentMount, *fleet.NetworkMount) {
-	switch {
-	case m == nil:
-		return nil, nil
-	case m.Persistent != nil:
-		return &fleet.PersistentMount{SizeGB: m.Persistent.Size, Path: m.Persistent.Path}, nil
-	case len(m.Network) > 0:
-		return nil, &fleet.NetworkMount{Volume: fleet.VolumeID(m.Network[0].VolumeID), Path: m.Network[0].Path}
+// mountParts returns the mounts in the service's form.
+func mountParts(m *v2.Mounts) (persistent *fleet.PersistentMount, network *fleet.NetworkMount) {
+	if m != nil && m.Persistent != nil {
+		persistent = &fleet.PersistentMount{SizeGB: m.Persistent.Size, Path: m.Persistent.Path}
 	}
-	return nil, nil
+	if m != nil && len(m.Network) > 0 {
+		network = &fleet.NetworkMount{Volume: fleet.VolumeID(m.Network[0].VolumeID), Path: m.Network[0].Path}
+	}
+	return persistent, network
 }
 
 // mountsOf shows the mounts of a specification.

@@ -110,24 +110,6 @@ func validEnvName(name string) bool {
 	}) < 0
 }
 
-// createRules checks the rules between fields: CodeConflictRule.
-func createRules(in *v2.CreatePodRequest) error {
-	switch {
-	case in.GPU != nil && in.CPU != nil:
-		return fleet.BreaksRule("gpu and cpu exclude each other: set exactly one")
-	case in.GPU == nil && in.CPU == nil:
-		return fleet.BreaksRule("exactly one of gpu and cpu must be set")
-	case given(in.GlobalNetworking) && in.GPU == nil:
-		return fleet.BreaksRule("globalNetworking needs an NVIDIA GPU")
-	case in.GPU != nil && len(in.GPU.AllowedCUDA) > 0 && in.GPU.MinCUDA != "":
-		return fleet.BreaksRule("gpu.allowedCudaVersions and gpu.minCudaVersion exclude each other")
-	}
-	if m := in.Mounts; m != nil && m.Persistent != nil && in.CPU != nil && len(m.Network) == 0 {
-		return fleet.BreaksRule("mounts.persistent is not available for CPU pods")
-	}
-	return mountRules(in.Mounts)
-}
-
 func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 	out := fleet.PodRequest{
 		Name: in.Name, Image: given(in.Image), DiskGB: given(in.Disk), Ports: parsePorts(in.Ports), PortsSet: in.Ports != nil, Env: in.Env,

@@ -81,7 +81,7 @@ func (a *API) registerPodActions() {
 }
 
 func (a *API) createPod(ctx context.Context, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {
-	if err := createRules(in); err != nil {
+	if err := mountRules(in.Mounts); err != nil {
 		return nil, err
 	}
 	req := podRequest(in)
