@@ -6,6 +6,9 @@
 // All mutants of a package are compiled into one test binary, in which an environment variable switches one of them on.
 // A first run of each test records which mutants it reaches, so that a mutant meets only the tests that can notice it,
 // the quickest first. Nothing in the source tree is written.
+//
+// A rule may be held by the tests of another package alone, such as a simulation of the whole. With -also, the survivors
+// meet the tests of those packages too, and what these kill is counted apart.
 package main
 
 import (
@@ -14,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -32,8 +36,12 @@ func run() error {
 	flag.Int64Var(&r.seed, "seed", 1, "which of them, when it is not all")
 	flag.StringVar(&r.file, "file", "", "only the mutants of files with this base name")
 	flag.IntVar(&r.parallel, "p", 2, "how many mutants to try at a time")
+	also := flag.String("also", "", "packages, with commas between them, whose tests then meet the survivors")
 	goal := flag.Float64("goal", 0, "fail when a package is below this share, in percent")
 	flag.Parse()
+	if *also != "" {
+		r.also = strings.Split(*also, ",")
+	}
 	if flag.NArg() == 0 {
 		return fmt.Errorf("usage: mutate [flags] PACKAGE")
 	}

@@ -13,12 +13,12 @@ const rules = `package rules
 
 import "errors"
 
-type box struct{ notes []string }
+type Box struct{ notes []string }
 
-func (b *box) note(s string) { b.notes = append(b.notes, s) }
+func (b *Box) note(s string) { b.notes = append(b.notes, s) }
 
 // Put refuses what is above the limit or has no name.
-func (b *box) Put(name string, size, limit int) error {
+func (b *Box) Put(name string, size, limit int) error {
 	if size > limit || name == "" {
 		return errors.New("refused")
 	}
@@ -35,7 +35,7 @@ const rulesTest = `package rules
 import "testing"
 
 func TestPut(t *testing.T) {
-	var b box
+	var b Box
 	if b.Put("a", 3, 2) == nil {
 		t.Error("too large, and taken")
 	}
@@ -45,14 +45,24 @@ func TestPut(t *testing.T) {
 }
 `
 
-func TestMeasureTellsWhatTestsNotice(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module rules\n\ngo 1.26\n", "rules.go": rules, "rules_test.go": rulesTest} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+// userTest is the test of a package that uses the other, and holds a rule that the other's own test does not.
+const userTest = `package user
+
+import (
+	"rules"
+	"testing"
+)
+
+func TestUse(t *testing.T) {
+	var b rules.Box
+	if b.Put("", 1, 2) == nil {
+		t.Error("no name, and taken")
 	}
-	t.Chdir(dir)
+}
+`
+
+func TestMeasureTellsWhatTestsNotice(t *testing.T) {
+	writeModule(t)
 	r := runner{parallel: 2}
 	got, err := r.measure(t.Context(), ".")
 	if err != nil {
@@ -68,6 +78,45 @@ func TestMeasureTellsWhatTestsNotice(t *testing.T) {
 			t.Errorf("no survivor %q in\n%s", want, got)
 		}
 	}
+}
+
+// TestMeasureAsksOtherPackagesAboutSurvivors checks that only survivors meet the tests of another package, and that what
+// these kill is counted apart.
+func TestMeasureAsksOtherPackagesAboutSurvivors(t *testing.T) {
+	writeModule(t)
+	r := runner{parallel: 2, also: []string{"./user"}}
+	got, err := r.measure(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.tried != 5 || got.killed != 2 || got.elsewhere != 1 || len(got.survivors) != 2 || got.percent() != 60 {
+		t.Errorf("%d tried, %d killed, %d elsewhere, want 5, 2 and 1:\n%s", got.tried, got.killed, got.elsewhere, got)
+	}
+	if text := got.String(); !strings.Contains(text, "2 of the others killed (40.0 %); with 1 more that only tests of "+
+		"other packages kill: 60.0 %") || strings.Contains(text, `name == ""`) {
+		t.Errorf("says\n%s", text)
+	}
+	r.also = []string{"./nothing"}
+	if _, err := r.measure(t.Context(), "."); err == nil || !strings.Contains(err.Error(), "./nothing") {
+		t.Errorf("a package that is not there: %v", err)
+	}
+}
+
+// writeModule writes the packages into a folder and makes it the current one.
+func writeModule(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "user"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"go.mod": "module rules\n\ngo 1.26\n", "rules.go": rules, "rules_test.go": rulesTest, "user/user_test.go": userTest,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
 }
 
 func TestInstrumentedSourceKeepsItsLines(t *testing.T) {

@@ -24,6 +24,7 @@ type runner struct {
 	seed     int64
 	file     string
 	parallel int
+	also     []string // other packages, whose tests meet the survivors
 }
 
 // score is what became of a package's mutants.
@@ -32,22 +33,28 @@ type score struct {
 	all       int // of the package
 	tried     int
 	unmet     int // pass on an error that no test provokes
-	killed    int
+	killed    int // by the package's own tests
+	elsewhere int // by the tests of other packages alone
 	survivors []string
 	leftOut   []string // tests that fail with all mutants off, and are not asked
 }
 
-// percent is how many of the mutants were killed, but for those that pass on an error that no test provokes.
-func (s score) percent() float64 {
+// percent is how many of the mutants were killed, but for those that pass on an error that no test of the package provokes.
+func (s score) percent() float64 { return s.share(s.killed + s.elsewhere) }
+
+func (s score) share(killed int) float64 {
 	if s.tried == s.unmet {
 		return 100
 	}
-	return 100 * float64(s.killed) / float64(s.tried-s.unmet)
+	return 100 * float64(killed) / float64(s.tried-s.unmet)
 }
 
 func (s score) String() string {
 	out := fmt.Sprintf("%s: %d mutants, %d tried, %d pass on errors that no test provokes, %d of the others killed (%.1f %%)",
-		s.pkg, s.all, s.tried, s.unmet, s.killed, s.percent())
+		s.pkg, s.all, s.tried, s.unmet, s.killed, s.share(s.killed))
+	if s.elsewhere > 0 {
+		out += fmt.Sprintf("; with %d more that only tests of other packages kill: %.1f %%", s.elsewhere, s.percent())
+	}
 	for _, name := range s.leftOut {
 		out += "\n  left out: " + name
 	}
@@ -85,25 +92,31 @@ func (r *runner) measure(ctx context.Context, path string) (score, error) {
 		return score{}, err
 	}
 	defer os.RemoveAll(scratch)
-	p := &pack{scratch: scratch, binary: filepath.Join(scratch, "package.test"), reached: map[int][]string{}}
-	list, err := exec.CommandContext(ctx, "go", "list", "-json=Dir,Name,ImportPath,GoFiles", path).Output()
+	p, err := find(ctx, path, scratch, "package.test")
 	if err != nil {
-		return score{}, fmt.Errorf("list: %w", err)
+		return score{}, err
 	}
-	if err := json.Unmarshal(list, p); err != nil {
+	if err := p.instrument(); err != nil {
 		return score{}, err
 	}
 	if err := p.build(ctx); err != nil {
 		return score{}, err
 	}
-	if err := p.record(ctx); err != nil {
-		return score{}, err
-	}
 	return r.try(ctx, p)
 }
 
-// build compiles the tests with all mutants in them.
-func (p *pack) build(ctx context.Context) error {
+// find asks where a package is.
+func find(ctx context.Context, path, scratch, binary string) (*pack, error) {
+	p := &pack{scratch: scratch, binary: filepath.Join(scratch, binary), reached: map[int][]string{}}
+	list, err := exec.CommandContext(ctx, "go", "list", "-json=Dir,Name,ImportPath,GoFiles", path).Output()
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", path, err)
+	}
+	return p, json.Unmarshal(list, p)
+}
+
+// instrument writes the package's source with all mutants in it, to be laid over that of the source tree.
+func (p *pack) instrument() error {
 	replace := map[string]string{}
 	put := func(name, text string) error {
 		path := filepath.Join(p.scratch, name)
@@ -134,15 +147,17 @@ func (p *pack) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(p.scratch, "overlay.json"), overlay, 0o600); err != nil {
-		return err
-	}
+	return os.WriteFile(filepath.Join(p.scratch, "overlay.json"), overlay, 0o600)
+}
+
+// build compiles the tests with all mutants in them, and learns which each of them reaches.
+func (p *pack) build(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(p.scratch, "overlay.json"),
 		"-o", p.binary, p.ImportPath)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build with mutants: %w\n%s", err, out)
 	}
-	return nil
+	return p.record(ctx)
 }
 
 // limit is how long one test may take beyond a multiple of what it took without a mutant.
@@ -239,25 +254,63 @@ func (r *runner) try(ctx context.Context, p *pack) (score, error) {
 	s.tried = len(chosen)
 	chosen = slices.DeleteFunc(chosen, func(n int) bool { return p.mutants[n].passes && len(p.reached[n]) == 0 })
 	s.unmet = s.tried - len(chosen)
-	survived := make([]string, len(chosen))
+	left, err := r.survivors(ctx, p, chosen)
+	if err != nil {
+		return s, err
+	}
+	s.killed = len(chosen) - len(left)
+	own := len(left)
+	for i, path := range r.also {
+		if len(left) == 0 {
+			break
+		}
+		other, err := find(ctx, path, p.scratch, fmt.Sprintf("also%d.test", i))
+		if err != nil {
+			return s, err
+		}
+		other.mutants = p.mutants
+		if err := other.build(ctx); err != nil {
+			return s, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, name := range other.leftOut {
+			s.leftOut = append(s.leftOut, path+" "+name)
+		}
+		if left, err = r.survivors(ctx, other, left); err != nil {
+			return s, err
+		}
+	}
+	s.elsewhere = own - len(left)
+	for _, n := range left {
+		s.survivors = append(s.survivors, fmt.Sprintf("%s (%d tests reach it)", p.mutants[n], len(p.reached[n])))
+	}
+	return s, nil
+}
+
+// survivors tries mutants against the tests of a package and returns those that no test noticed.
+func (r *runner) survivors(ctx context.Context, p *pack, chosen []int) ([]int, error) {
+	killed := make([]bool, len(chosen))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(r.parallel)
 	for i, n := range chosen {
-		group.Go(func() error {
-			killed, err := p.kill(ctx, n)
-			if !killed {
-				survived[i] = fmt.Sprintf("%s (%d tests reach it)", p.mutants[n], len(p.reached[n]))
-				fmt.Fprintf(os.Stderr, "survived, of %d: %s\n", len(chosen), survived[i])
+		group.Go(func() (err error) {
+			killed[i], err = p.kill(ctx, n)
+			if !killed[i] {
+				fmt.Fprintf(os.Stderr, "survived %s, of %d: %s (%d tests reach it)\n", p.ImportPath, len(chosen), p.mutants[n],
+					len(p.reached[n]))
 			}
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return s, err
+		return nil, err
 	}
-	s.survivors = slices.DeleteFunc(survived, func(text string) bool { return text == "" })
-	s.killed = len(chosen) - len(s.survivors)
-	return s, nil
+	var left []int
+	for i, n := range chosen {
+		if !killed[i] {
+			left = append(left, n)
+		}
+	}
+	return left, nil
 }
 
 // kill reports whether a test fails while a mutant is on. The tests are tried a few at a time, so that a mutant that a
