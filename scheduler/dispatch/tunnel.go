@@ -98,9 +98,7 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunn
 	if still {
 		s.callers.ask(host, -1)
 	} else { // it arrived just now
-		if c := <-t.arrived; c != nil {
-			_ = c.Close()
-		}
+		_ = (<-t.arrived).Close()
 	}
 	return nil, fleet.Unavailable("the pod's host did not answer in time", err)
 }

@@ -1,0 +1,330 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
+	"gantry/scheduler/state"
+)
+
+// as is the context of a call of who has a certificate, and a request for another one.
+func (y *yard) as(role pki.Role, id string) (ctx context.Context, csr []byte) {
+	y.Helper()
+	certs := y.certs(role, id)
+	leaf, err := certs.Leaf()
+	check(y, err)
+	csr, err = certs.Request()
+	check(y, err)
+	return peer.NewContext(y.ctx, &peer.Peer{AuthInfo: credentials.TLSInfo{
+		State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, y.ca.Cert()}}},
+	}}), csr
+}
+
+// TestWhatStandsInTheWayOfACertificate of a host that has one already.
+func TestWhatStandsInTheWayOfACertificate(t *testing.T) {
+	y := newYard(t)
+	y.join("h1")
+	s := New(Config{Store: y.store, Node: y, Log: slog.New(slog.DiscardHandler), CA: func(context.Context) (*pki.CA, error) { return y.ca, nil }})
+	host, csr := y.as(pki.RoleHost, "h1")
+	stranger, _ := y.as(pki.RoleHost, "h2")
+	member, _ := y.as(pki.RoleScheduler, "s1")
+	refused := func(what string, ctx context.Context, csr []byte, want codes.Code) {
+		t.Helper()
+		if answer, err := s.Renew(ctx, &link.RenewRequest{Csr: csr}); status.Code(err) != want || (answer != nil) != (want == codes.OK) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("a host", host, csr, codes.OK)
+	refused("nobody", y.ctx, csr, codes.PermissionDenied)
+	refused("a scheduler", member, csr, codes.PermissionDenied)
+	refused("a host that is not known", stranger, csr, codes.PermissionDenied)
+	refused("no request", host, nil, codes.InvalidArgument)
+	y.follows.Store(true)
+	refused("it does not lead", host, csr, codes.Unavailable)
+	y.follows.Store(false)
+	s.CA = func(context.Context) (*pki.CA, error) { return nil, errors.New("secret") }
+	refused("no CA", host, csr, codes.Internal)
+	y.do(state.RemoveHost{Host: "h1", At: time.Now()})
+	refused("a host that is gone", host, csr, codes.PermissionDenied)
+}
+
+// TestWhatAnAccessKeyOpens: volumes whose backend can be reached, until the key expires, for hosts alone.
+func TestWhatAnAccessKeyOpens(t *testing.T) {
+	y := newYard(t)
+	b := ceph("fast")
+	g := y.join("h1", fleet.RoleS3, fleet.RoleStorage).connect()
+	y.do(state.PutBackend{Backend: b, New: true})
+	y.addVolume("vol1", &b, 10)
+	g.is("fast: vol1=10")
+	g.says(made("vol1", 10))
+	g.is("fast:")
+	host, _ := y.as(pki.RoleHost, "h1")
+	member, _ := y.as(pki.RoleScheduler, "s1")
+	now := time.Now()
+	access, expires := "user_"+strings.Repeat("a", 27), now.Add(time.Hour)
+	y.do(state.PutS3Key{Key: fleet.S3Key{ID: access, Account: "acme", Name: "k", Sealed: []byte("s"), CreatedAt: now, ExpiresAt: expires}})
+	s := New(Config{Store: y.store, Node: y, Log: slog.New(slog.DiscardHandler)})
+	ask := func(ctx context.Context) (string, error) {
+		out, err := s.S3Access(ctx, &link.S3AccessRequest{AccessKey: access, Date: now.UTC().Format(s3DateForm), Region: "dc-1"})
+		return fmt.Sprintf("%d volumes until %d", len(out.GetVolumes()), out.GetExpiresNs()), err
+	}
+	refused := func(what string, ctx context.Context, want codes.Code) {
+		t.Helper()
+		if _, err := ask(ctx); status.Code(err) != want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("no secrets", host, codes.NotFound)
+	s.S3Secret = func(*fleet.S3Key) (fleet.Secret, error) { return "", errors.New("secret") }
+	refused("a secret that cannot be opened", host, codes.Internal)
+	s.S3Secret = func(*fleet.S3Key) (fleet.Secret, error) { return "s", nil }
+	refused("nobody", y.ctx, codes.PermissionDenied)
+	refused("a scheduler", member, codes.PermissionDenied)
+	y.follows.Store(true)
+	refused("it does not lead", host, codes.Unavailable)
+	y.follows.Store(false)
+	is := func(what string, volumes int) {
+		t.Helper()
+		if got, err := ask(host); err != nil || got != fmt.Sprintf("%d volumes until %d", volumes, expires.UnixNano()) {
+			t.Errorf("%s: %s, %v", what, got, err)
+		}
+	}
+	is("with keys of the backend", 1)
+	s.BackendSecrets = func(*fleet.Backend) (fleet.BackendSecrets, error) {
+		return fleet.BackendSecrets{}, errors.New("no key")
+	}
+	is("without", 0)
+	x := newSession(s, "h1", &link.Hello{}, nil)
+	pod := &fleet.Pod{Account: "acme", Goal: fleet.GoalRun, Spec: fleet.PodSpec{Network: &fleet.NetworkMount{Volume: "vol1", Path: "/v"}}}
+	if v := x.volume(pod); v.GetReady() || v.GetBackend().GetId() != "fast" || v.GetPath() != "/v" {
+		t.Errorf("a pod's volume whose keys cannot be opened: %v", v)
+	}
+	s.BackendSecrets = nil
+	if v := x.volume(pod); !v.GetReady() || v.GetBackend().GetId() != "fast" || v.GetPath() != "/v" {
+		t.Errorf("a pod's volume: %v", v)
+	}
+	for name, change := range map[string]func(*fleet.Pod){
+		"another account's": func(p *fleet.Pod) { p.Account = "other" }, "one that is not there": func(p *fleet.Pod) { p.Spec.Network = &fleet.NetworkMount{Volume: "vol9"} },
+	} {
+		other := *pod
+		if change(&other); x.volume(&other).GetBackend() != nil {
+			t.Errorf("%s volume is mounted", name)
+		}
+	}
+	day := time.Date(2026, 10, 5, 0, 0, 0, 0, time.UTC)
+	for off, ok := range map[time.Duration]bool{-s3DateSlack: true, -s3DateSlack - 1: false, s3DateSlack + 24*time.Hour: true, s3DateSlack + 24*time.Hour + 1: false} {
+		if err := checkS3Access(&link.S3AccessRequest{Date: day.Format(s3DateForm), AccessKey: "k"}, day.Add(off)); (err == nil) != ok {
+			t.Errorf("%v after the day began: %v", off, err)
+		}
+	}
+}
+
+// Who does not lead says who does.
+func TestAFollowerNamesTheLeader(t *testing.T) {
+	y := newYard(t)
+	g := y.join("h1", fleet.RoleS3)
+	for _, leader := range []string{"", "leader:1"} {
+		s := New(Config{Store: y.store, Node: y, Log: slog.New(slog.DiscardHandler)})
+		if leader != "" {
+			s.Leader = func() string { return leader }
+		}
+		tell := &trailer{}
+		ctx, _ := y.as(pki.RoleHost, "h1")
+		y.follows.Store(true)
+		_, err := s.Renew(grpc.NewContextWithServerTransportStream(ctx, tell), &link.RenewRequest{})
+		y.follows.Store(false)
+		if status.Code(err) != codes.Unavailable || link.LeaderHint(tell.md) != leader {
+			t.Errorf("%s: %v, told %v", g.id, err, tell.md)
+		}
+	}
+}
+
+// trailer is a call whose trailer a test reads.
+type trailer struct{ md metadata.MD }
+
+func (c *trailer) Method() string               { return "" }
+func (c *trailer) SetHeader(metadata.MD) error  { return nil }
+func (c *trailer) SendHeader(metadata.MD) error { return nil }
+func (c *trailer) SetTrailer(md metadata.MD) error {
+	c.md = metadata.Join(c.md, md)
+	return nil
+}
+
+// pipe is a tunnel's stream: the host's frames come out of in, those for it go into out.
+type pipe struct {
+	link.Link_TunnelServer
+	in    []*link.Frame
+	end   error
+	out   []*link.Frame
+	fails bool
+}
+
+func (p *pipe) Recv() (*link.Frame, error) {
+	if len(p.in) == 0 {
+		return nil, p.end
+	}
+	f := p.in[0]
+	p.in = p.in[1:]
+	return f, nil
+}
+
+func (p *pipe) Send(f *link.Frame) error {
+	if p.fails {
+		return errLine
+	}
+	p.out = append(p.out, f)
+	return nil
+}
+
+// TestHowATunnelIsReadAndWritten: to the frame that is the last, in pieces, and no more once it is closed.
+func TestHowATunnelIsReadAndWritten(t *testing.T) {
+	data := func(s string) *link.Frame { return &link.Frame{Data: []byte(s)} }
+	for name, c := range map[string]struct {
+		in   []*link.Frame
+		end  error
+		want string
+		err  string
+	}{
+		"an end":          {[]*link.Frame{data("a"), {}, data("b"), {End: true}, data("c")}, nil, "ab", ""},
+		"with its data":   {[]*link.Frame{{Data: []byte("a"), End: true}, data("c")}, nil, "a", ""},
+		"without one":     {[]*link.Frame{data("a")}, io.EOF, "a", ""},
+		"lost":            {[]*link.Frame{data("a")}, errLine, "a", io.ErrUnexpectedEOF.Error()},
+		"an error":        {[]*link.Frame{data("a"), {Error: "no\xff"}}, nil, "a", "no?"},
+		"refused at once": {[]*link.Frame{{Error: "no", End: true}}, nil, "", "no"},
+	} {
+		c2 := &conduit{stream: &pipe{in: c.in, end: c.end}, closed: make(chan struct{})}
+		got, err := io.ReadAll(c2)
+		if string(got) != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if _, again := c2.Read(make([]byte, 1)); (again == io.EOF) != (err == nil) { //nolint:errorlint // the Reader's own
+			t.Errorf("%s, and again: %v", name, again)
+		}
+	}
+	to := &pipe{in: []*link.Frame{data("x")}}
+	c := &conduit{stream: to, closed: make(chan struct{})}
+	long := strings.Repeat("y", 2*frameSize+1)
+	if n, err := c.Write([]byte(long)); n != len(long) || err != nil || len(to.out) != 3 || len(to.out[2].GetData()) != 1 {
+		t.Errorf("wrote %d bytes in %d frames, %v", n, len(to.out), err)
+	}
+	if err := errors.Join(c.CloseWrite(), c.CloseWrite()); err != nil || len(to.out) != 4 || !to.out[3].GetEnd() {
+		t.Errorf("the end, twice: %v, %d frames", err, len(to.out))
+	}
+	if n, err := c.Write([]byte("z")); n != 0 || !errors.Is(err, io.ErrClosedPipe) || len(to.out) != 4 {
+		t.Errorf("behind the end: %d, %v", n, err)
+	}
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("read from what is closed: %v", err)
+	}
+	for closed, want := range map[bool]error{true: io.ErrClosedPipe, false: io.ErrUnexpectedEOF} {
+		c := &conduit{stream: &pipe{end: errLine, fails: true}, closed: make(chan struct{})}
+		if closed {
+			check(t, c.Close())
+		}
+		if _, err := c.recv(); !errors.Is(err, want) {
+			t.Errorf("closed %v: %v", closed, err)
+		}
+		if n, err := c.Write([]byte(long)); n != 0 || !errors.Is(err, errLine) {
+			t.Errorf("wrote %d bytes, %v", n, err)
+		}
+	}
+	if _, err := (&conduit{stream: &pipe{end: io.EOF}, closed: make(chan struct{})}).recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("of a host that goes: %v", err)
+	}
+}
+
+// TestWhatLogsAreAskedFor says since when, or nothing of it.
+func TestWhatLogsAreAskedFor(t *testing.T) {
+	w := newWire(t)
+	for _, since := range []time.Time{{}, time.Unix(1000, 5)} {
+		w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+			want := int64(0)
+			if !since.IsZero() {
+				want = since.UnixNano()
+			}
+			if got := ask.GetLogs(); got.GetSinceNs() != want || got.GetTail() != 3 || !got.GetPrevious() || got.GetPodId() != string(testPod) {
+				t.Errorf("asked for %v", got)
+			}
+			send(stream, &link.Frame{Id: ask.GetId()}, &link.Frame{End: true})
+		})
+		check(t, w.server.Logs(w.ctx, testHost, testPod, fleet.LogQuery{Tail: 3, Since: since, Previous: true}, func(fleet.LogLine) error { return nil }))
+	}
+	w.host(answers(strings.Repeat(" ", maxHostNetwork) + "{}"))
+	_, err := w.server.HostNetwork(w.ctx, testHost)
+	wantError(t, "too much of the network", err, fleet.CodeUnavailable, "tells too much")
+}
+
+// TestWhatASessionLooksUp: whose pods its host has, and nothing of a host that is not known; a report that is not kept ends it.
+func TestWhatASessionLooksUp(t *testing.T) {
+	y := newYard(t)
+	y.join("h1").connect()
+	y.runPod("acme", "p1", "h1")
+	var told toldNetwork
+	for range 2 {
+		check(t, y.store.View(func(v *state.View) error {
+			told.assigned(v, []fleet.Pod{{ID: "p9", Account: "zeta"}, {ID: "p1"}, {ID: "nowhere"}, {ID: "p1", Account: "acme"}})
+			return nil
+		}))
+		if fmt.Sprint(told.accounts) != "[acme zeta]" {
+			t.Errorf("accounts %q", told.accounts)
+		}
+	}
+	x := newSession(y.server, "nobody", &link.Hello{}, nil)
+	if _, err := x.next(); status.Code(err) != codes.PermissionDenied || x.orders != nil || !x.fullNext {
+		t.Errorf("of nobody: %v, %v", err, x.orders)
+	}
+	x = newSession(y.server, "h1", &link.Hello{}, nil)
+	for round := range 2 { // all again is all
+		x.fullNext, x.orders, x.due = true, nil, nil
+		check(t, x.look())
+		if o := x.orders; len(o.put) != 1 || len(o.at["p1"]) != 1 || !o.full {
+			t.Errorf("round %d: %+v", round, o)
+		}
+	}
+	x.orders, x.due = nil, nil
+	if check(t, x.look()); x.orders != nil || len(x.due) != 0 {
+		t.Errorf("nothing changed: %+v, %v", x.orders, x.due)
+	}
+	other := newSession(y.server, "h2", &link.Hello{}, nil)
+	s := New(Config{})
+	s.sessions["h1"], s.sessions["h2"] = x, other
+	x.welcomed.Store(true)
+	if got := s.standing(); len(got) != 1 || got[0] != x {
+		t.Errorf("%d are welcomed", len(got))
+	}
+	x.epoch = y.host("h1").Epoch
+	y.spoil(func(state.Command) error { return errLine })
+	report := &link.Reports{Pods: []*link.PodReport{{PodId: "p1", Incarnation: 1, Event: "running"}}}
+	if err := x.record(y.ctx, report); !errors.Is(err, errLine) || len(x.down) != 0 {
+		t.Errorf("a report that is not kept: %v", err)
+	}
+	y.spoil(func(state.Command) error { return nil })
+	if err := x.record(y.ctx, report); err != nil || len(x.down) != 1 {
+		t.Errorf("a report: %v", err)
+	}
+	y.spoil(func(state.Command) error { return errLine })
+	if err := x.record(y.ctx, report); err != nil || len(x.down) != 2 {
+		t.Errorf("a report that says nothing new: %v", err)
+	}
+}
