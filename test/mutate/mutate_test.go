@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // rules is a package whose test holds some of its rules and not others.
@@ -134,5 +137,15 @@ func TestInstrumentedSourceKeepsItsLines(t *testing.T) {
 	slices.Sort(lines)
 	if !slices.Equal(lines, []int{11, 11, 11, 12, 17}) {
 		t.Errorf("found %v", found)
+	}
+}
+
+// TestAnInterruptIsAnError checks that what is interrupted before its tests began ends with an error that says so.
+func TestAnInterruptIsAnError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := &pack{Dir: t.TempDir(), binary: "/bin/true"}
+	if ok, err := p.run(ctx, time.Minute, "^Test$"); ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", ok, err)
 	}
 }

@@ -189,6 +189,9 @@ func (p *pack) run(ctx context.Context, within time.Duration, pattern string, en
 	out := bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
+	if cmd.Process == nil {
+		return false, fmt.Errorf("start tests: %w", err)
+	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the tests left running
 	if err != nil && len(env) > 0 && strings.HasPrefix(env[0], "GANTRY_MUTANT_LIST=") {
 		return false, fmt.Errorf("without a mutant: %w\n%s", err, out.Bytes())
