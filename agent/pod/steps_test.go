@@ -311,3 +311,97 @@ func wantMode(t *testing.T, path string, want os.FileMode) {
 		t.Errorf("%s: %v, %v, want %v", path, info, err, want)
 	}
 }
+
+// TestWhatAnIdleMachineWaitsFor: an order, and a volume that could not be let go of is tried again after a minute.
+func TestWhatAnIdleMachineWaitsFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost, after int
+		took        time.Duration
+	}{
+		"an order":                {0, 0, time.Hour},
+		"an order, with a try":    {detachTries - 1, detachTries - 1, time.Hour},
+		"a volume, or the minute": {detachTries, 0, detachLater},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, m, want := stepper(t, nil)
+			f.doing, m.volume.lost = "starting", c.lost
+			timer := time.AfterFunc(time.Hour, m.poke)
+			defer timer.Stop()
+			began := time.Now()
+			err := m.do(t.Context(), t.Context(), StepIdle, want, Seen{})
+			if err != nil || time.Since(began) != c.took || m.volume.lost != c.after || f.doing != "" {
+				t.Errorf("%s: %v after %v, lost %d, activity %q", name, err, time.Since(began), m.volume.lost, f.doing)
+			}
+		})
+	}
+}
+
+func TestAnOrderEndsTheWaitForTheHostsArchives(t *testing.T) {
+	f, m, want := stepper(t, func(d *Deps) { d.Imported = make(chan struct{}) })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.pull(ctx, want); !errors.Is(err, context.Canceled) || len(f.auths) != 0 {
+		t.Errorf("%v, pulls %d", err, len(f.auths))
+	}
+}
+
+// TestWhatEndsAStepUnderWay: an order that wants something else, not one that is only newer.
+func TestWhatEndsAStepUnderWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		change        func(*Assignment)
+		ends, abandon bool
+	}{
+		"only newer":            {func(*Assignment) {}, false, false},
+		"a stop":                {func(a *Assignment) { a.Goal = fleet.GoalStop }, true, true},
+		"another run":           {func(a *Assignment) { a.Incarnation++ }, true, true},
+		"a read-only volume":    {func(a *Assignment) { a.Volume = &storage.Volume{ReadOnly: true} }, true, false},
+		"an older one, refused": {func(a *Assignment) { a.Goal, a.Generation = fleet.GoalStop, 1 }, false, false},
+	} {
+		_, m, want := stepper(t, nil)
+		m.want.Generation, want.Generation = 5, 6
+		ended, abandoned := false, error(nil)
+		m.cancel, m.abandon = func() { ended = true }, func(err error) { abandoned = err }
+		c.change(&want)
+		m.set(want)
+		if ended != c.ends || errors.Is(abandoned, ErrUnwanted) != c.abandon {
+			t.Errorf("%s: ended %v, abandoned %v", name, ended, abandoned)
+		}
+	}
+}
+
+func TestAnEndThatIsToldEndsTheActivity(t *testing.T) {
+	f, m, want := stepper(t, nil)
+	f.doing = "stopping the container"
+	m.report(&Ended{Incarnation: want.Incarnation, Event: fleet.EventExited})
+	if f.doing != "" || f.last().Event != fleet.EventExited || f.last().LogTail != "" || m.told != want.Incarnation {
+		t.Errorf("activity %q, report %+v", f.doing, f.last())
+	}
+}
+
+// TestWhenAVolumeIsAskedForAgain: the host may have been rebooted since, so no later than attachFresh after.
+func TestWhenAVolumeIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newFakeVolumes()
+		_, m, want := stepper(t, func(d *Deps) { d.Volumes = v })
+		want.Volume = &storage.Volume{Ready: true}
+		for i, c := range []struct {
+			after time.Duration
+			calls int
+		}{{0, 1}, {attachFresh - 1, 1}, {1, 2}} {
+			time.Sleep(c.after)
+			if err := m.attach(t.Context(), want); err != nil || len(v.calls) != c.calls {
+				t.Errorf("%d: %v, calls %v", i, err, v.calls)
+			}
+		}
+		m.Volumes = nil // a host that has lost its volumes ends what has one as any other
+		m.ending(want)
+	})
+}
+
+func TestAnErrorSaysItsCauseIfItHasOne(t *testing.T) {
+	cause := errors.New("broken")
+	with, without := (&Error{Sentence: "no", Err: cause}).Error(), (&Error{Sentence: "no"}).Error()
+	if !strings.Contains(with, "no") || !strings.Contains(with, "broken") || without != "no" {
+		t.Errorf("%q, %q", with, without)
+	}
+}
