@@ -153,3 +153,30 @@ func TestLeftoversAreSweptUnderLoad(t *testing.T) {
 		t.Error("not swept")
 	}
 }
+
+func TestWhatBucketsAndFoldersAnswer(t *testing.T) {
+	f := newFixture(t)
+	if got := f.want(call{method: "HEAD", path: "/vol1"}, 200, "").header.Get("X-Amz-Bucket-Region"); got != testRegion {
+		t.Errorf("region %q", got)
+	}
+	for region, want := range map[string]int{"": 3, testRegion: 3, "elsewhere": 0} {
+		got := f.want(call{method: "GET", path: "/", query: "bucket-region=" + region}, 200, "")
+		if n := strings.Count(string(got.body), "<Bucket>"); n != want {
+			t.Errorf("%d buckets are in %q, want %d", n, region, want)
+		}
+	}
+	f.create("a/1")
+	f.create("b/1")
+	got := f.want(call{method: "GET", path: "/vol1", query: "uploads=&prefix=a/"}, 200, "")
+	if !strings.Contains(string(got.body), "<Key>a/1</Key>") || strings.Contains(string(got.body), "<Key>b/1</Key>") {
+		t.Errorf("%s", got.body)
+	}
+	f.want(call{method: "PUT", path: "/vol1/d/"}, 200, "")
+	if etag := f.want(call{method: "HEAD", path: "/vol1/d/"}, 200, "").header.Get("Etag"); etag != `"`+emptyMD5+`"` {
+		t.Errorf("a folder's ETag is %s", etag)
+	}
+	one := call{method: "GET", path: "/vol1/d/", query: "attributes=", header: headers("X-Amz-Object-Attributes", "ETag")}
+	if at, err := http.ParseTime(f.want(one, 200, "").header.Get("Last-Modified")); err != nil || at.IsZero() {
+		t.Errorf("last modified: %v", err)
+	}
+}
