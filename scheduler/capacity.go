@@ -94,11 +94,14 @@ func addHost(t *fleet.GPUCapacity, c *place.Candidate, free int) fleet.StrandedG
 		fit, _ := place.Room(leastOf(t.Type, n, c.Host.Cloud), c)
 		t.Fit[n] += fit
 	}
-	usable := free
-	_, short := place.Room(leastOf(t.Type, usable, c.Host.Cloud), c)
-	for fit := 0; fit == 0 && usable > 0; {
-		if fit, _ = place.Room(leastOf(t.Type, usable, c.Host.Cloud), c); fit == 0 {
-			usable--
+	usable, short := free, fleet.Shortage("")
+	for ; usable > 0; usable-- {
+		fit, why := place.Room(leastOf(t.Type, usable, c.Host.Cloud), c)
+		if fit > 0 {
+			break
+		}
+		if usable == free { // what all of them together lack
+			short = why
 		}
 	}
 	if usable < free {

@@ -96,9 +96,11 @@ func gpuTypes(ctx context.Context, c *client.Client, texts []string) ([]string, 
 			exact = within
 		}
 		if len(exact) == 0 {
-			if _, err := gpuType(list.Value.GPUs, text); err != nil {
+			id, err := gpuType(list.Value.GPUs, text) // says which are like it
+			if err != nil {
 				return nil, err
 			}
+			exact = []string{id}
 		}
 		ids = append(ids, exact...)
 	}

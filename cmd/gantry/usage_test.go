@@ -170,7 +170,7 @@ func TestShortNamesOfGPUs(t *testing.T) {
 func TestPodsAreListedByShortNamesOfGPUs(t *testing.T) {
 	const offers = `200 {"gpus":[{"id":"NVIDIA H100 80GB HBM3","name":"H100 SXM"},{"id":"NVIDIA H100 PCIe","name":"H100 PCIe"},{"id":"NVIDIA L40","name":"L40"},{"id":"NVIDIA L40S","name":"L40S"}]}`
 	for text, want := range map[string]string{
-		"h100": "gpuTypeId=NVIDIA+H100+80GB+HBM3&gpuTypeId=NVIDIA+H100+PCIe", "L40": "gpuTypeId=NVIDIA+L40", "nvidia l40s": "gpuTypeId=NVIDIA+L40S",
+		"h100": "gpuTypeId=NVIDIA+H100+80GB+HBM3&gpuTypeId=NVIDIA+H100+PCIe", "L40": "gpuTypeId=NVIDIA+L40", "nvidia l40s": "gpuTypeId=NVIDIA+L40S", "PCIe H100": "gpuTypeId=NVIDIA+H100+PCIe",
 	} {
 		got, fake := gantry(t, setup{api: map[string][]string{"GET /v2/pods": {`200 {"pods":[]}`}, "GET /v2/catalog/gpus": {offers}}}, "pod", "list", "--gpu", text)
 		if got.Code != 0 || len(fake.seen) != 2 || !strings.HasSuffix(strings.TrimSpace(fake.seen[1]), want) {

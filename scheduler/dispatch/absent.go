@@ -95,7 +95,7 @@ func (s *Server) watchAbsent(ctx context.Context) {
 	}
 }
 
-// due returns hosts whose time to come back is over.
+// due returns hosts whose time to come back is over, and notes that it has looked.
 func (s *Server) due(now time.Time) []fleet.HostID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
