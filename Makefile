@@ -24,7 +24,10 @@ TOOLS := .bin/.tools-stamp
 # The daemons beside Debian's that agent/ctrd is tested with; each is pinned by tools/NAME/go.mod.
 CONTAINERDS ?= containerd-2
 # What go vet finds, lint finds.
-GO_TEST := go test -vet=off -race -count=1 -p $(P)
+GO_TEST_FLAGS := -vet=off -race -count=1 -p $(P)
+GO_TEST := go test $(GO_TEST_FLAGS)
+# For suites that break real processes in real time: what failed runs once more, and FLAKES names the file that then tells of it.
+GO_TEST_AGAIN := .bin/gotestsum --format pkgname --rerun-fails=1 --rerun-fails-max-failures=3 $(if $(FLAKES),--rerun-fails-report=$(FLAKES))
 
 .PHONY: help
 help: ## List the targets
@@ -92,6 +95,9 @@ $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
 	touch $@
 
+.PHONY: runtimes
+runtimes: $(CONTAINERDS:%=.bin/%/.stamp) ## Build the containerd releases that the runtime is tested with
+
 .PHONY: test-containerd
 test-containerd: $(CONTAINERDS:%=.bin/%/.stamp) ## Run the runtime's tests against containerd 2.x, built here; CONTAINERDS='containerd-1.7 containerd-2' both
 	go test -race -c -o .bin/ctrd.test ./agent/ctrd
@@ -103,16 +109,17 @@ gpu-check: .bin/containerd-2/.stamp ## Show on this machine's NVIDIA GPU that a 
 	P=$(P) scripts/gpu-check.sh
 
 .PHONY: sim
-sim: ## Run the simulation of a cluster, with the race detector; SEEDS=1000 runs so many seeds
-	$(GO_TEST) -timeout $(if $(SEEDS),12h,10m) ./test/sim/...
+sim: ## Run the simulation of a cluster, with the race detector, and 50 seeds without it; SEEDS=1000 runs so many seeds, with it
+	SEEDS=$(or $(SEEDS),10) $(GO_TEST) -timeout $(if $(SEEDS),12h,20m) ./test/sim/...
+	$(if $(SEEDS),,CGO_ENABLED=0 go test -trimpath -buildvcs=false -vet=off -count=1 -timeout 10m -run '^TestSeededFaults$$' ./test/sim)
 
 .PHONY: hostile
 hostile: ## Run images and processes that want out of their container, or more than their share
 	$(GO_TEST) -timeout 10m ./test/hostile/...
 
 .PHONY: survive
-survive: .bin/containerd-2/.stamp ## Kill the agent at every point, containerd, shims; reboot, upgrade, starve the host
-	$(GO_TEST) -timeout 10m ./test/survive/...
+survive: $(TOOLS) .bin/containerd-2/.stamp ## Kill the agent at every point, containerd, shims; reboot, upgrade, starve the host
+	$(GO_TEST_AGAIN) --packages='./test/survive/...' -- $(GO_TEST_FLAGS) -timeout 10m
 
 .PHONY: nfs
 nfs: ## Run the tests that need a kernel with NFS or project quotas, in a virtual machine
@@ -123,12 +130,12 @@ volumes: build ## Run network volumes on a real Ceph cluster, and real S3 client
 	$(GO_TEST) -timeout 10m ./test/volumes/... ./test/s3clients/...
 
 .PHONY: networks
-networks: build ## Run private networks on three hosts: who reaches whom, what is on the wire, what attackers get
-	$(GO_TEST) -timeout 10m ./test/overlay
+networks: $(TOOLS) build ## Run private networks on three hosts: who reaches whom, what is on the wire, what attackers get
+	$(GO_TEST_AGAIN) --packages='./test/overlay' -- $(GO_TEST_FLAGS) -timeout 10m
 
 .PHONY: chaos-short
-chaos-short: ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
-	$(GO_TEST) -timeout 10m ./test/chaos/...
+chaos-short: $(TOOLS) ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
+	$(GO_TEST_AGAIN) --packages='./test/chaos/...' -- $(GO_TEST_FLAGS) -timeout 10m
 
 .PHONY: chaos
 chaos: setup ## The same with faults that last minutes
@@ -149,8 +156,8 @@ restore-drill: build ## Lose a control plane with PODS (200) pods on HOSTS (30) 
 	PODS=$(or $(PODS),200) HOSTS=$(or $(HOSTS),30) scripts/restore-drill.sh
 
 .PHONY: e2e
-e2e: build ## Run the end-to-end tests: real binaries, real containerd
-	$(GO_TEST) -timeout 15m ./test/e2e/...
+e2e: $(TOOLS) build ## Run the end-to-end tests: real binaries, real containerd
+	$(GO_TEST_AGAIN) --packages='./test/e2e/...' -- $(GO_TEST_FLAGS) -timeout 15m
 
 .PHONY: clients
 clients: build ## Install the public clients of test/clients and drive real servers with them
@@ -158,7 +165,12 @@ clients: build ## Install the public clients of test/clients and drive real serv
 	$(GO_TEST) -timeout 10m ./test/clients/...
 
 .PHONY: test
-test: setup check-generate lint ansible-lint deb-lint unit test-containerd fuzz-decoders hostile survive sim nfs volumes networks chaos-short e2e clients ## Everything that a change must pass
+test: setup ## Everything that a change must pass
+	scripts/test.sh
+
+.PHONY: quick
+quick: $(TOOLS) build ## Build, then lint and test the packages changed since BASE (origin's main, or the last commit), and one whole run of a pod
+	scripts/quick.sh
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Runs everything that a change must pass, in three lanes side by side: what computes (at a lower priority), the tests
+# of packages, and what breaks real processes and mostly waits. Prints the output of each target once it has ended,
+# and at last a table of all. Fails when one has failed; the others are run to their end nevertheless.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+compute=(check-generate lint ansible-lint sim fuzz-decoders)
+packages=(unit deb-lint)
+real=(hostile survive test-containerd nfs volumes networks chaos-short e2e clients)
+
+logs=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
+
+# lane runs targets one after the other, and notes how each ended and how many seconds it took.
+lane() {
+	local target began child status
+	trap 'kill "$child"; wait; exit 143' TERM
+	for target in "$@"; do
+		began=$EPOCHSECONDS
+		FLAKES=$logs/$target.flakes make --no-print-directory "$target" &>"$logs/$target.log" &
+		child=$!
+		status=0
+		wait "$child" || status=$?
+		echo "$target $((EPOCHSECONDS - began)) $status" >>"$logs/ended"
+		{ flock 9 && echo "== $target" && cat "$logs/$target.log"; } 9>"$logs/printing"
+	done
+}
+
+began=$EPOCHSECONDS
+# What several lanes need is made first.
+make --no-print-directory build tools runtimes
+{ renice -n 5 "$BASHPID" >/dev/null && lane "${compute[@]}"; } &
+lane "${packages[@]}" &
+lane "${real[@]}" &
+wait
+
+echo
+printf '%-16s %8s  %s\n' target seconds outcome
+failed=0
+for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
+	read -r _ seconds status < <(grep "^$target " "$logs/ended")
+	outcome=ok
+	[ "$status" = 0 ] || { outcome=FAILED failed=1; }
+	printf '%-16s %8s  %s\n' "$target" "$seconds" "$outcome"
+done
+printf '%-16s %8s\n' total $((EPOCHSECONDS - began))
+if cat "$logs"/*.flakes 2>/dev/null | grep -q .; then
+	echo
+	echo 'flakes: failed once, passed when run again; each needs a line with its cause in docs/track-record.md'
+	cat "$logs"/*.flakes
+fi
+exit "$failed"
