@@ -31,7 +31,7 @@ analyse() {
 	lintian --allow-root --tag-display-limit 0 --fail-on error,warning "$1"/*_"$arch".deb || die 'lintian'
 	say 'lintian has nothing to say'
 	for unit in "${!exposure[@]}"; do
-		systemd-analyze security --offline=true --no-pager --threshold="${exposure[$unit]}" "deploy/systemd/$unit.service" |
+		systemd-analyze security --offline=true --no-pager --threshold="${exposure[$unit]}" "systemd/$unit.service" |
 			tail -n 1 | sed 's/^/deb-check: /' || die "$unit is more exposed than it was"
 	done
 }

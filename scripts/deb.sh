@@ -114,6 +114,7 @@ fill() {
 				continue
 			fi
 			;;
+		systemd/*) ;;
 		*) from=deploy/$from ;;
 		esac
 		install -D -m "$how" "$from" "$root/$to"
