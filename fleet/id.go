@@ -26,6 +26,8 @@ type (
 	RegistryID string
 	// VolumeID names a network volume.
 	VolumeID string
+	// EndpointID names a serverless endpoint.
+	EndpointID string
 )
 
 // IDLength is the number of characters of a generated identifier.
