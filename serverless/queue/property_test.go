@@ -17,7 +17,11 @@ func TestAnyHistory(t *testing.T) {
 		w := newWorld(t)
 		workers := []fleet.PodID{"w1", "w2", "w3"}
 		ended := map[ID]Status{}
+		told := map[ID]string{} // what those who follow the changes know
 		w.q.Changed = func(j *Job) {
+			if told[j.ID] = look(j); w.q.Get(j.ID) != j {
+				delete(told, j.ID)
+			}
 			if was, ok := ended[j.ID]; ok && w.q.Get(j.ID) == j && j.Status != was {
 				t.Errorf("a job that was %v is %v", was, j.Status)
 			}
@@ -100,9 +104,27 @@ func TestAnyHistory(t *testing.T) {
 			},
 			"forget":  func(r *rapid.T) { w.q.Forget(Forget{Endpoint: endpoints.Draw(r, "endpoint"), Max: 2}) },
 			"restart": func(*rapid.T) { w.restart() },
-			"":        func(r *rapid.T) { w.check(r) },
+			"": func(r *rapid.T) {
+				w.check(r)
+				for id, j := range w.q.jobs {
+					if told[id] != look(j) {
+						r.Fatalf("job %d is %s; told was %q", j.Seq, look(j), told[id])
+					}
+				}
+				if len(told) != len(w.q.jobs) {
+					r.Fatalf("%d jobs, %d of them told", len(w.q.jobs), len(told))
+				}
+			},
 		})
 	})
+}
+
+// look is what a user sees of a job.
+func look(j *Job) string {
+	if j.Run == nil {
+		return j.Status.String()
+	}
+	return fmt.Sprint(j.Status, j.Run.Workers, j.Run.Output, j.Run.Chunk, j.Run.Error)
 }
 
 // restart goes on with what an image of the queue says.

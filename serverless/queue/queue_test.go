@@ -172,6 +172,60 @@ func TestALostWorkersJobIsGivenOutAsOftenAsItsPolicyAllows(t *testing.T) {
 	}
 }
 
+func TestALostAttemptLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	j := w.submit(nil)
+	w.take("w1", 1)
+	w.q.Progress(Progress{From: w.from(j, "w1"), Output: w.body(5)})
+	_ = w.q.Chunk(Chunk{From: w.from(j, "w1"), Number: 1, Body: w.body(MaxUnreadBytes)})
+	_ = w.q.Chunk(Chunk{From: w.from(j, "w1"), Number: 2, Body: w.body(1)})
+	w.q.Lost(Lost{From: w.from(j, "w1")})
+	if j.Run.Output != (Body{}) || j.Run.Chunks != nil || j.Run.Cut || j.Run.Started != 0 || len(w.bodies) != 1 {
+		t.Fatalf("%+v", *j.Run)
+	}
+	w.at += 11 * minute // longer than one attempt may take
+	if w.expire() != 0 || len(w.take("w2", 1)) != 1 {
+		t.Fatal("its time went on while it waited")
+	}
+	if err := w.q.Chunk(Chunk{From: w.from(j, "w2"), Number: 1, Body: w.body(1)}); err != nil || len(j.Run.Chunks) != 1 {
+		t.Fatalf("the stream does not begin anew: %v", err)
+	}
+}
+
+func TestCommandsForJobsThatAreNotThere(t *testing.T) {
+	w := newWorld(t)
+	none := &Job{ID: ID{77}}
+	w.finish(none, "w", false)
+	w.q.Progress(Progress{From: w.from(none, "w"), Output: w.body(1)})
+	if err := w.q.Chunk(Chunk{From: w.from(none, "w"), Number: 1, Body: w.body(1)}); err != nil {
+		t.Error(err)
+	}
+	w.q.Read(Read{Job: none.ID, N: 1})
+	w.q.Lost(Lost{From: w.from(none, "w")})
+	w.q.LostWorker(LostWorker{At: w.at, Worker: "w"})
+	w.q.Told(Told{At: w.at, Job: none.ID})
+	w.q.Retain(Retain{At: w.at, Job: none.ID})
+	_, cancelled := w.q.Cancel(Cancel{At: w.at, Job: none.ID})
+	_, retried := w.q.Retry(Retry{At: w.at, Job: none.ID})
+	if code(cancelled) != fleet.CodeNotFound || code(retried) != fleet.CodeNotFound {
+		t.Errorf("%v, %v", cancelled, retried)
+	}
+	if w.q.Purge(Purge{At: w.at, Endpoint: "none", Max: 1}) != 0 || !w.q.Forget(Forget{Endpoint: "none"}) ||
+		w.take("w", 1) != nil || w.q.Next("none") != nil || w.q.Counts("none") != (Counts{}) {
+		t.Error("an endpoint without jobs has some")
+	}
+	w.gone()
+}
+
+func TestNobodyNeedsToFollowTheChanges(t *testing.T) {
+	w := newWorld(t)
+	w.q.Drop = nil
+	j := w.submit(nil)
+	if w.q.Next("e") != j || w.take("w", 1)[0] != j || !w.finish(j, "w", false) {
+		t.Fatal("the job did not end")
+	}
+}
+
 func TestAJobThatItsWorkerNeverSawIsAsIfItHadNotBeenGivenOut(t *testing.T) {
 	w := newWorld(t)
 	j := w.submit(func(p *Policy) { p.Retries = 0 })
@@ -203,6 +257,7 @@ func TestWhatComesLateOrFromAStrangerChangesNothing(t *testing.T) {
 	say("w1", 0)
 	say("w1", 1)
 	say("w2", 1)
+	say("w2", 3)
 	say("stranger", 0)
 	if w.finish(j, "stranger", false) {
 		t.Error("a stranger's result ended the job")
@@ -299,13 +354,29 @@ func TestARetryKeepsIdAndInput(t *testing.T) {
 		t.Fatalf("%v, %+v, %v", err, j, w.bodies)
 	}
 	w.status(j, InQueue)
+	if w.q.Counts("e").Retried != 1 {
+		t.Fatalf("%+v", w.q.Counts("e"))
+	}
+	w.at += 11 * minute
+	w.expire()
 	w.take("w", 1)
 	w.finish(j, "w", false)
 	if _, err := w.q.Retry(Retry{At: w.at, Job: j.ID}); code(err) != fleet.CodeNotAllowed {
 		t.Fatalf("a completed job: %v", err)
 	}
-	if _, err := w.q.Retry(Retry{At: w.at, Job: ID{99}}); code(err) != fleet.CodeNotFound {
-		t.Fatalf("no job: %v", err)
+	slow := w.submit(nil)
+	w.take("w", 1)
+	w.at += 10 * minute
+	w.expire()
+	w.status(slow, TimedOut)
+	if _, err := w.q.Retry(Retry{At: w.at, Job: slow.ID}); err != nil {
+		t.Fatalf("a job that took too long: %v", err)
+	}
+	w.take("w", 1)
+	w.finish(slow, "w", true)
+	w.at += 30 * minute
+	if _, err := w.q.Retry(Retry{At: w.at, Job: slow.ID}); code(err) != fleet.CodeNotFound {
+		t.Fatalf("a job that is over: %v", err)
 	}
 }
 
@@ -328,6 +399,9 @@ func TestACancelEndsWhatHasNotEnded(t *testing.T) {
 	}
 	if want := (Counts{Completed: 1, Retried: 1}); w.q.Counts("e") != want {
 		t.Fatalf("%+v", w.q.Counts("e"))
+	}
+	if len(w.bodies) != 1 || w.q.Bytes("a") != 10 {
+		t.Fatalf("inputs that nothing can ask for are kept: %v", w.bodies)
 	}
 }
 
@@ -447,6 +521,16 @@ func TestAnUntoldJobIsKeptForItsWebhookAndNotShown(t *testing.T) {
 	if told.Input == (Body{}) {
 		t.Fatal("the webhook has no input")
 	}
+	other := w.submit(nil)
+	w.take("w", 1)
+	w.q.Told(Told{At: w.at, Job: other.ID}) // it runs
+	w.finish(other, "w", false)
+	w.q.Told(Told{At: w.at, Job: other.ID}) // it has no webhook
+	if other.Run.Told {
+		t.Fatal("a job without a webhook was told")
+	}
+	w.q.Retain(Retain{At: w.at, Job: other.ID})
+	w.expire()
 	w.q.Told(Told{At: w.at, Job: told.ID})
 	if told.Input != (Body{}) {
 		t.Fatal("the input is kept for nothing")
@@ -471,6 +555,9 @@ func TestPagesOfJobs(t *testing.T) {
 		w.finish(j, "w", false)
 	}
 	w.q.delete(w.q.Next("e"))
+	if page, next := w.q.List("e", 0, 3, func(*Job) bool { return true }); len(page) != 3 || next != page[2].Seq {
+		t.Fatalf("a page of %d, next %d", len(page), next)
+	}
 	var seqs []uint64
 	var before uint64
 	for range 5 {
@@ -497,9 +584,44 @@ func TestPagesOfJobs(t *testing.T) {
 	}
 }
 
+func TestBoundsOfOneCommand(t *testing.T) {
+	w := newWorld(t)
+	submit := func(n uint64, life uint32) {
+		p := policy()
+		p.Life = life
+		if _, err := w.q.Submit(Submit{At: w.at, ID: ID{byte(n), byte(n >> 8)}, Endpoint: "e", Account: "a", Policy: p, MaxWaiting: 1e6}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range uint64(maxListed + 5) {
+		submit(n, 1)
+	}
+	page, next := w.q.List("e", 0, 10, func(j *Job) bool { return j.Seq == 1 })
+	if len(page) != 0 || next == 0 {
+		t.Fatalf("List looked at more than %d jobs", maxListed)
+	}
+	if page, next = w.q.List("e", next, 10, func(j *Job) bool { return j.Seq == 1 }); len(page) != 1 || next != 0 {
+		t.Fatalf("the second page has %d, next %d", len(page), next)
+	}
+	w.at++
+	if got := w.take("w", 1); len(got) != 0 || len(w.q.jobs) != maxListed+5-maxExpired {
+		t.Fatalf("%d jobs are left", len(w.q.jobs))
+	}
+	for w.expire() > 0 {
+	}
+	w.gone()
+	if e := w.q.endpoints["e"]; len(e.jobs) > 1 {
+		t.Fatalf("the list of the endpoint holds %d deleted jobs", len(e.jobs))
+	}
+}
+
 func TestAnImageIsAllThereIs(t *testing.T) {
 	w := newWorld(t)
+	deleted := w.submit(nil)
 	for i := range 20 {
+		if i == 10 {
+			w.q.delete(deleted)
+		}
 		j := w.submit(func(p *Policy) { p.Low, p.Webhook = i%3 == 0, i%4 == 0 })
 		if i%2 == 0 {
 			w.take("w", 1)
@@ -517,6 +639,7 @@ func TestAnImageIsAllThereIs(t *testing.T) {
 		}
 		return b
 	}
+	kept := w.q.Image()
 	first := encode(w.q)
 	var image Image
 	if err := json.Unmarshal(first, &image); err != nil {
@@ -532,6 +655,9 @@ func TestAnImageIsAllThereIs(t *testing.T) {
 		q.LostWorker(LostWorker{At: w.at, Worker: "w"})
 		q.Take(Take{At: w.at, Endpoint: "e", Worker: "v", Max: 5})
 		q.Expire(Expire{At: w.at + 20*minute, Max: 3})
+	}
+	if again, err := json.Marshal(kept); err != nil || !bytes.Equal(first, again) {
+		t.Fatalf("an image changed with its queue: %v", err)
 	}
 	if !bytes.Equal(encode(w.q), encode(restored)) || w.q.Bytes("a") != restored.Bytes("a") {
 		t.Fatal("a restored queue goes on in another way")

@@ -24,7 +24,7 @@ var core = []string{
 	"gantry/storage", "gantry/storage/disk", "gantry/storage/helper", "gantry/storage/provision", "gantry/storage/volume",
 	"gantry/storage/s3", "gantry/storage/s3/door", "gantry/cmd/gantry-s3",
 	"gantry/internal/userns", "gantry/netctl/kernel", "gantry/netctl/tunnel", "gantry/netctl/dns", "gantry/agent/overlay", "gantry/cmd/gantry-net",
-	"gantry/serverless/queue", "gantry/api/rest", "gantry/api/edge", "gantry/api/v2", "gantry/api/admin",
+	"gantry/serverless/queue", "gantry/serverless/scale", "gantry/api/rest", "gantry/api/edge", "gantry/api/v2", "gantry/api/admin",
 }
 
 // layers names for a part of the tree what it must not reach, be it through others.
@@ -47,7 +47,7 @@ var layers = []struct {
 	},
 	{[]string{"gantry/storage/s3"}, []string{"gantry/fleet", "gantry/internal", "os/exec", "google.golang.org/grpc"}},
 	{
-		[]string{"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/serverless/queue"},
+		[]string{"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/serverless"},
 		[]string{"net/http", "os/exec", "google.golang.org/grpc", "github.com/hashicorp", "github.com/containerd", "gantry/internal/link"},
 	},
 	{
@@ -99,6 +99,7 @@ var pure = []struct{ path, files string }{
 	{"gantry/scheduler/place", "*.go"},
 	{"gantry/scheduler/meter", "*.go"},
 	{"gantry/serverless/queue", "*.go"},
+	{"gantry/serverless/scale", "*.go"},
 	{"gantry/agent/pod", "next*.go"},
 }
 
