@@ -16,7 +16,7 @@ import (
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/pki"
+	"gantry/internal/atomicfile"
 	"gantry/netctl"
 )
 
@@ -79,7 +79,7 @@ func recallLineage(dir string, book *ledger.Ledger) error {
 
 // noteLineage writes the lineage that the host follows beside the ledger, durably.
 func noteLineage(dir string, n uint64) error {
-	if err := pki.WriteFile(filepath.Join(dir, lineageFile), []byte(strconv.FormatUint(n, 10)+"\n"), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, lineageFile), []byte(strconv.FormatUint(n, 10)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the lineage that the host follows: %w", err)
 	}
 	return nil
@@ -100,7 +100,7 @@ func readCleaned(dir string) (string, error) {
 
 // markCleaned notes that every container of the host was removed on purpose, which for its pods is the same as a reboot.
 func markCleaned(dir string) error {
-	if err := pki.WriteFile(filepath.Join(dir, cleanedFile), []byte(fleet.NewID()+"\n"), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, cleanedFile), []byte(fleet.NewID()+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write that the host was cleaned: %w", err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"gantry/internal/pki"
+	"gantry/internal/atomicfile"
 )
 
 const (
@@ -91,7 +91,7 @@ func (d *directory) learn(members []string) error {
 		return nil
 	}
 	d.members = now
-	if err := pki.WriteFile(d.path, []byte(strings.Join(now, "\n")+"\n"), 0o600); err != nil {
+	if err := atomicfile.Write(d.path, []byte(strings.Join(now, "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("keep the addresses of schedulers: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/pki"
+	"gantry/internal/atomicfile"
 	"gantry/storage/provision"
 	"gantry/storage/volume"
 )
@@ -66,7 +66,7 @@ func (s *storage) remember() {
 func (s *storage) write() {
 	text, err := json.Marshal(s.kept)
 	if err == nil {
-		err = pki.WriteFile(s.file, text, 0o600)
+		err = atomicfile.Write(s.file, text, 0o600)
 	}
 	if err != nil {
 		s.log.Warn("what is known of network volumes is not kept for the next start", "err", err)

@@ -14,6 +14,7 @@ import (
 	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 	"gantry/netctl/kernel"
 )
 
@@ -115,7 +116,7 @@ func (d *dev) joinAgent(ctx context.Context, operator *client.Client, p part) er
 // join runs a program that trades a token. The token goes through a file that nobody else can read.
 func (d *dev) join(ctx context.Context, p part, token fleet.Secret, path string, args ...string) error {
 	file := d.folder.path("run", "join-token")
-	if err := writeFile(file, []byte(token.Reveal()+"\n")); err != nil {
+	if err := atomicfile.Write(file, []byte(token.Reveal()+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the join token: %w", err)
 	}
 	err := d.oneShot(p).run(ctx, path, append(args, "--token-file", file)...)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"gantry/internal/atomicfile"
 )
 
 // containerdConfig is a configuration that 1.x and 2.x daemons both read. Plugins that reach outside the folder, or
@@ -65,7 +67,7 @@ func (d *dev) startContainerd(ctx context.Context) error {
 	text := fmt.Sprintf(containerdConfig, strconv.Quote(d.folder.path("containerd", "root")),
 		strconv.Quote(filepath.Join(dir, "state")), strconv.Quote(d.containerdSocket()),
 		strconv.Quote(d.folder.path("containerd", "opt")))
-	if err := writeFile(config, []byte(text)); err != nil {
+	if err := atomicfile.Write(config, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("containerd: %w", err)
 	}
 	d.containerd = d.child(part{roleContainerd, 1}, d.cfg.Binaries.Containerd, "--config", config)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 )
 
 // File is DIR/dev.json: how to reach what runs. It is there only while a pod could be placed, and always tells the
@@ -177,37 +178,7 @@ func writeJSON(path string, value any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	return writeFile(path, append(text, '\n'))
-}
-
-// writeFile replaces a file as a whole, mode 0600, synced.
-func writeFile(path string, text []byte) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
-	_, err = tmp.Write(text)
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
-	if err != nil {
-		return err
-	}
-	if err = os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return atomicfile.Write(path, append(text, '\n'), 0o600)
 }
 
 // removeIfThere removes a file; one that is not there is success.

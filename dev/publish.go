@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gantry/internal/atomicfile"
 )
 
 // publish writes the pointer and, last, dev.json, for which others wait; it keeps dev.json current until unpublish.
@@ -21,7 +23,7 @@ func (d *dev) publish(ctx context.Context) error {
 		at := pointer(d.cfg.StateHome)
 		err := os.MkdirAll(filepath.Dir(at), 0o700)
 		if err == nil {
-			err = writeFile(at, []byte(d.folder.dir+"\n"))
+			err = atomicfile.Write(at, []byte(d.folder.dir+"\n"), 0o600)
 		}
 		if err != nil {
 			d.cfg.Log.Warn("the command line will not find this instance by itself", "err", err)

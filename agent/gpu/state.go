@@ -15,6 +15,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"gantry/agent/gpu/wire"
+	"gantry/internal/atomicfile"
 )
 
 // state is what of the GPUs outlives the agent, for as long as the kernel runs: a GPU with a bad error must not
@@ -85,20 +86,5 @@ func writeFile(path string, b []byte, mode fs.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
 		return nil
 	}
-	next := path + ".next"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if e := f.Sync(); err == nil {
-		err = e
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(next, path)
+	return atomicfile.Write(path, b, mode)
 }

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 	"gantry/internal/link"
-	"gantry/internal/pki"
 )
 
 const (
@@ -77,7 +77,7 @@ func encodePeer(id fleet.HostID, p peer) *link.HostPeer {
 
 // write writes what was encoded, as a whole or not at all.
 func write(file string, text []byte) error {
-	if err := pki.WriteFile(file, text, 0o600); err != nil {
+	if err := atomicfile.Write(file, text, 0o600); err != nil {
 		return fmt.Errorf("keep what is known of private networks: %w", err)
 	}
 	return nil

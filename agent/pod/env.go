@@ -3,7 +3,6 @@ package pod
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 )
 
 // environment merges the owner's variables, and what the scheduler put beside them, with those that every pod
@@ -81,22 +81,7 @@ unset gantry_path
 // script in dir, which only the container's root may read. base is the host's id of that root.
 func (m *machine) writeProfile(dir string, env map[string]string, base uint32) (string, error) {
 	path := filepath.Join(dir, profileName)
-	fresh, err := os.CreateTemp(dir, profileName+"-*")
-	if err == nil {
-		defer func() { _ = os.Remove(fresh.Name()) }() // gone once it has its name
-		_, err = fresh.WriteString(profileText(env))
-		for _, do := range []func() error{
-			func() error { return fresh.Chmod(0o400) },
-			func() error { return fresh.Chown(int(base), int(base)) },
-			fresh.Close,
-			func() error { return os.Rename(fresh.Name(), path) },
-		} {
-			if err == nil {
-				err = do()
-			}
-		}
-	}
-	if err != nil {
+	if err := atomicfile.WriteOwned(path, []byte(profileText(env)), 0o400, int(base), int(base)); err != nil {
 		return "", fmt.Errorf("write the pod's profile: %w", err)
 	}
 	return path, nil

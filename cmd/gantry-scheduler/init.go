@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/peers"
@@ -97,7 +98,7 @@ func (c *initCmd) make(ctx context.Context, m *member, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := pki.WriteFile(c.KeysFile, append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(c.KeysFile, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the keys: %w", err)
 	}
 	// The certificate comes last: one of a CA that was never committed could not be replaced.

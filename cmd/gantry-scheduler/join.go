@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/internal/atomicfile"
 	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/peers"
@@ -91,7 +92,7 @@ func settle(dir string, certs *pki.Store, j peers.Joined, address string, by ...
 		return err
 	}
 	if len(by) > 0 {
-		if err := pki.WriteFile(filepath.Join(dir, joinedFile), []byte(strings.Join(by, "\n")+"\n"), 0o600); err != nil {
+		if err := atomicfile.Write(filepath.Join(dir, joinedFile), []byte(strings.Join(by, "\n")+"\n"), 0o600); err != nil {
 			return err
 		}
 	}
@@ -164,5 +165,5 @@ func putAside(dir string) (aside string, err error) {
 	if err := os.Rename(from, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	return aside, errors.Join(os.MkdirAll(from, 0o700), syncFolder(dir))
+	return aside, errors.Join(os.MkdirAll(from, 0o700), atomicfile.SyncDir(dir))
 }

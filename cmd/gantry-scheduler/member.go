@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/peers"
@@ -204,7 +205,7 @@ func nodeID(dir string) (string, bool) {
 }
 
 func writeNodeID(dir, id string) error {
-	return pki.WriteFile(filepath.Join(dir, idFile), []byte(id+"\n"), 0o600)
+	return atomicfile.Write(filepath.Join(dir, idFile), []byte(id+"\n"), 0o600)
 }
 
 // readAddress reads the file with the address that was told to the others; empty: there is none.
@@ -221,7 +222,7 @@ func readAddress(dir string) (string, error) {
 }
 
 func writeAddress(dir, address string) error {
-	return pki.WriteFile(filepath.Join(dir, addressFile), []byte(address+"\n"), 0o600)
+	return atomicfile.Write(filepath.Join(dir, addressFile), []byte(address+"\n"), 0o600)
 }
 
 // keepAddress returns the member's address: a new one, which it writes down, or the one of before, or one that

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/pki"
+	"gantry/internal/atomicfile"
 	"gantry/scheduler/peers"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -97,7 +97,7 @@ func (c *recoverCmd) identity() (id, before string, err error) {
 		return "", "", fmt.Errorf("%s does not hold a scheduler's id", filepath.Join(c.DataDir, idFile))
 	}
 	id = fleet.NewID()
-	return id, before, pki.WriteFile(path, []byte(id+"\n"+before+"\n"), 0o600)
+	return id, before, atomicfile.Write(path, []byte(id+"\n"+before+"\n"), 0o600)
 }
 
 // begin takes all others out and gives the member its certificate. It keeps the name that it had as before.

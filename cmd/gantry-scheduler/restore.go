@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/atomicfile"
 	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/backup"
@@ -122,7 +123,7 @@ func (c *restoreCmd) prepare() (*os.File, error) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(c.DataDir, e.Name())))
 		}
 	}
-	err = errors.Join(err, pki.WriteFile(mark, nil, 0o600), makeFolders(c.DataDir))
+	err = errors.Join(err, atomicfile.Write(mark, nil, 0o600), makeFolders(c.DataDir))
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -230,16 +231,7 @@ func removeMark(path string) error {
 	if err := os.Remove(path); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
-}
-
-// syncFolder writes a folder's entries to the disk.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 func clusterOf(store *state.Store) (cluster state.Cluster, err error) {

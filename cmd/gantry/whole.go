@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/atomicfile"
 )
 
 // whole is a file that appears under its name when it is complete, and only then.
@@ -86,11 +88,7 @@ func (w *whole) keep() error {
 	if err != nil {
 		return fmt.Errorf("name %s: %w", w.path, err)
 	}
-	dir, err := os.Open(filepath.Dir(w.path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return atomicfile.SyncDir(filepath.Dir(w.path))
 }
 
 // drop removes what keep has not given its name.

@@ -15,6 +15,8 @@ import (
 	"math/big"
 	"net/url"
 	"time"
+
+	"gantry/internal/atomicfile"
 )
 
 // LeafTTL is the default life of a host's or scheduler's certificate.
@@ -108,7 +110,7 @@ func (ca *CA) Save(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := createFile(path, append(EncodeCert(ca.cert), key...), keyMode); err != nil {
+	if err := atomicfile.Create(path, append(EncodeCert(ca.cert), key...), keyMode); err != nil {
 		return fmt.Errorf("save CA: %w", err)
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+
+	"gantry/internal/atomicfile"
 )
 
 const (
@@ -73,7 +75,7 @@ func WriteSealKeyFile(path string, text []byte) error {
 }
 
 func createSealKey(path string, text []byte) error {
-	if err := createFile(path, text, keyMode); err != nil {
+	if err := atomicfile.Create(path, text, keyMode); err != nil {
 		return fmt.Errorf("create seal key: %w", err)
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gantry/internal/atomicfile"
 )
 
 // Names of the files in a store's folder.
@@ -147,7 +149,7 @@ func (s *Store) install(leaf *x509.Certificate, trust []*x509.Certificate) error
 		name  string
 		certs []*x509.Certificate
 	}{{caFile, during}, {certFile, []*x509.Certificate{leaf}}, {caFile, trust}} {
-		if err := WriteFile(s.path(file.name), encodeCerts(file.certs), certMode); err != nil {
+		if err := atomicfile.Write(s.path(file.name), encodeCerts(file.certs), certMode); err != nil {
 			return fmt.Errorf("install certificate: %w", err)
 		}
 		if len(during) == len(trust) && file.name == certFile {
@@ -178,7 +180,7 @@ func (s *Store) Trust(trust ...*x509.Certificate) error {
 	if issuer(cur.leaf, trust) == nil {
 		return fmt.Errorf("change the trusted CAs: %w", ErrOusted)
 	}
-	if err := WriteFile(s.path(caFile), encodeCerts(trust), certMode); err != nil {
+	if err := atomicfile.Write(s.path(caFile), encodeCerts(trust), certMode); err != nil {
 		return fmt.Errorf("change the trusted CAs: %w", err)
 	}
 	return s.load()
@@ -361,7 +363,7 @@ func (s *Store) keyOf(leaf *x509.Certificate) (*ecdsa.PrivateKey, error) {
 	if err := os.Rename(s.path(nextKeyFile), s.path(keyFile)); err != nil {
 		return nil, err
 	}
-	return next, syncDir(s.dir)
+	return next, atomicfile.SyncDir(s.dir)
 }
 
 func (s *Store) newKey() (*ecdsa.PrivateKey, error) {
@@ -373,7 +375,7 @@ func (s *Store) newKey() (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, WriteFile(s.path(nextKeyFile), data, keyMode)
+	return key, atomicfile.Write(s.path(nextKeyFile), data, keyMode)
 }
 
 func (s *Store) readKey(name string) (*ecdsa.PrivateKey, error) {

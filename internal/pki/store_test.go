@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gantry/internal/atomicfile"
 )
 
 var testHost = Identity{RoleHost, "h1"}
@@ -139,7 +140,7 @@ func TestStoreSurvivesCrashInInstall(t *testing.T) {
 	if got := served(t, openStore(t, dir)); !got.Equal(old) {
 		t.Error("crash before the certificate was replaced: the old pair is not served")
 	}
-	if err := WriteFile(filepath.Join(dir, certFile), EncodeCert(leaf), certMode); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, certFile), EncodeCert(leaf), certMode); err != nil {
 		t.Fatal(err)
 	}
 	if got := served(t, openStore(t, dir)); !got.Equal(leaf) {
@@ -288,29 +289,4 @@ func TestPairIsNeverTorn(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-}
-
-func TestWriteFileReplacesWhole(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
-	for _, data := range []string{"first and longer", "second"} {
-		if err := WriteFile(path, []byte(data), keyMode); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, []byte(data)) {
-			t.Errorf("read %q, %v", got, err)
-		}
-	}
-	if err := WriteFile(filepath.Join(dir, "none", "f"), nil, keyMode); err == nil {
-		t.Error("wrote into a missing folder")
-	}
-	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(filepath.Join(dir, "d"), nil, keyMode); err == nil {
-		t.Error("replaced a folder")
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
-		t.Errorf("left behind: %v", entries)
-	}
 }

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"gantry/internal/atomicfile"
 )
 
 const keyLen = 32
@@ -75,35 +76,11 @@ func ReadKey(path string) (Key, error) {
 
 // WriteKey writes a key to a file that only its owner may read, as a whole or not at all.
 func WriteKey(path string, k Key) error {
-	if err := writeKey(path, k); err != nil {
+	text := base64.StdEncoding.EncodeToString(k.b[:]) + "\n"
+	if err := atomicfile.Write(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the tunnel's key: %w", err)
 	}
 	return nil
-}
-
-func writeKey(path string, k Key) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".wireguard-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.WriteString(base64.StdEncoding.EncodeToString(k.b[:]) + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // parsePublic reads a public key. The key of small order that is all zeros is none.

@@ -115,3 +115,16 @@ func writeAndRead(path string) error {
 	}
 	return errors.Join(err, os.Remove(path))
 }
+
+// writeSynced writes a file and returns when it is on the disk.
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

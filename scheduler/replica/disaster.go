@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"gantry/internal/atomicfile"
 	"gantry/scheduler/state"
 )
 
@@ -60,7 +61,7 @@ func Create(dir string) (err error) {
 	if err := os.Rename(filepath.Join(tmp, logFile), path); err != nil {
 		return fail(err)
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+	return errors.Join(atomicfile.SyncDir(dir), atomicfile.SyncDir(filepath.Dir(dir)))
 }
 
 // Install makes in dir, which must hold no replica, the data of a cluster whose only member is m and whose
@@ -86,7 +87,7 @@ func Install(dir string, m Member, r io.Reader) (err error) {
 	}
 	err = os.Rename(filepath.Join(tmp, logFile), filepath.Join(dir, logFile))
 	if err == nil {
-		err = syncDir(dir)
+		err = atomicfile.SyncDir(dir)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("install replica: %w", err),
@@ -128,7 +129,7 @@ func fillDir(dir string, m Member, r io.Reader) error {
 		return err
 	}
 	err = logs.SetUint64([]byte(keyTerm), 1)
-	return errors.Join(err, logs.Close(), syncDir(filepath.Join(dir, snapshotDir)), syncDir(dir))
+	return errors.Join(err, logs.Close(), atomicfile.SyncDir(filepath.Join(dir, snapshotDir)), atomicfile.SyncDir(dir))
 }
 
 // tryRestore checks a snapshot by restoring it into a store that is thrown away.
@@ -152,15 +153,6 @@ func only(m Member) raft.Configuration {
 // freshDir makes an empty folder, also where one was left behind.
 func freshDir(path string) error {
 	return errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700))
-}
-
-// syncDir writes a folder's entries to the disk.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Holding is how far a member's data goes. Of the members that are left of a cluster, the one with the highest
@@ -264,7 +256,7 @@ func recoverLog(dir string, m Member, logs *sumLog, store *state.Store) error {
 	if err := logs.SetUint64([]byte(keyTerm), term+1); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(filepath.Join(dir, snapshotDir)), syncDir(dir))
+	return errors.Join(atomicfile.SyncDir(filepath.Join(dir, snapshotDir)), atomicfile.SyncDir(dir))
 }
 
 // replayFSM applies a log to a store. Raft's recovery looks at no result of Apply, so that an error shows

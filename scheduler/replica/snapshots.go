@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"gantry/internal/atomicfile"
 )
 
 // Files of a snapshot. Raft sums the state in it, but not the description, where index, term and members are.
@@ -72,12 +74,7 @@ func (s *summedSink) Close() error {
 		return err
 	}
 	// A crash leaves the whole sum or none.
-	path := filepath.Join(s.dir, metaSumFile)
-	if err := writeSynced(path+snapSuffix, metaSum(meta)); err != nil {
-		return err
-	}
-	err = errors.Join(os.Rename(path+snapSuffix, path), syncDir(s.dir))
-	if err == nil {
+	if err = atomicfile.Write(filepath.Join(s.dir, metaSumFile), metaSum(meta), 0o600); err == nil {
 		s.made()
 	}
 	return err
@@ -85,19 +82,6 @@ func (s *summedSink) Close() error {
 
 func metaSum(meta []byte) []byte {
 	return fmt.Appendf(nil, "%08x\n", crc32.Checksum(meta, castagnoli))
-}
-
-// writeSynced writes a file and returns when it is on the disk.
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
 }
 
 // check reads every snapshot and remembers the damaged ones. It returns the index of the newest that is

@@ -6,11 +6,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"gantry/internal/atomicfile"
 )
 
 // Beside the state file lies its mark, which is written to the disk before the file is touched and
@@ -119,30 +119,6 @@ func sumFile(path string) (_ string, err error) {
 }
 
 // writeMark replaces the mark and returns when it is on the disk.
-func writeMark(path, kind, value string) (err error) {
-	tmp := path + markSuffix + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%s %s\n", kind, value)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path+markSuffix); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir writes a directory's entries to the disk.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+func writeMark(path, kind, value string) error {
+	return atomicfile.Write(path+markSuffix, []byte(kind+" "+value+"\n"), 0o600)
 }

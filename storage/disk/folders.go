@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/atomicfile"
 )
 
 // half begins the names of disks that are being made. No disk's name begins so.
@@ -98,18 +100,5 @@ func move(dir, from, to string) error {
 	if err != nil {
 		return busy(&os.LinkError{Op: "rename", Old: from, New: to, Err: err})
 	}
-	return syncFolder(dir)
-}
-
-// syncFolder waits until the names in a folder are on the disk.
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return atomicfile.SyncDir(dir)
 }

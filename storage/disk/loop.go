@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/atomicfile"
 )
 
 // images is the mechanism Loop: a sparse file with an ext4 file system of its own for each disk. The file is
@@ -123,7 +125,7 @@ func (i *images) make(ctx context.Context, name string, gb int64) (string, error
 		err = os.Rename(fresh, i.file(name))
 	}
 	if err == nil && i.direct {
-		err = syncFolder(i.files)
+		err = atomicfile.SyncDir(i.files)
 	}
 	if err == nil {
 		err = i.mounted(name, true)
@@ -280,7 +282,7 @@ func (i *images) growCopy(ctx context.Context, name string, f *os.File, size int
 	if err := os.Rename(fresh, i.file(name)); err != nil {
 		return err
 	}
-	return syncFolder(i.files)
+	return atomicfile.SyncDir(i.files)
 }
 
 // repair checks a file system that was not unmounted, unless it is in use somewhere.

@@ -62,6 +62,9 @@ var (
 	userSide    = []string{"gantry/client", "gantry/dev"}
 )
 
+// plain are small tools with the standard library only, which every layer may use.
+var plain = []string{"gantry/internal/atomicfile"}
+
 // homes names what a few packages of the product alone may import, they themselves and not what lies below them: parts
 // that are put together elsewhere, and technology that docs/dependencies.md gives to a whole folder. Of two that hold an
 // import the one further down decides.
@@ -140,6 +143,12 @@ func TestNounsUseTheStandardLibraryOnly(t *testing.T) {
 	report(t, standardOnlyFaults(load(t, "./api/v2", "./api/admin"), append([]string{"gantry/fleet"}, wireRecords...)...))
 }
 
+func TestPlainToolsUseTheStandardLibraryOnly(t *testing.T) {
+	for _, tool := range plain {
+		report(t, standardOnlyFaults(load(t, "./"+strings.TrimPrefix(tool, module+"/")), tool))
+	}
+}
+
 func TestPureCodeStaysPure(t *testing.T) {
 	all := load(t, "./...")
 	for _, p := range pure {
@@ -176,7 +185,7 @@ func layerFaults(g graph) []string {
 				continue
 			}
 			for _, dep := range g[path].Deps {
-				shared := withinAny(path, userSide) && slices.Contains(wireRecords, dep)
+				shared := slices.Contains(plain, dep) || withinAny(path, userSide) && slices.Contains(wireRecords, dep)
 				if withinAny(dep, rule.never) && !shared {
 					faults = append(faults, fmt.Sprintf("%s must not reach %s: %s", path, dep, g.chain(path, dep)))
 				}

@@ -105,6 +105,11 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 			[]string{"gantry/storage/disk must not reach gantry/agent/pod: gantry/storage/disk -> gantry/agent/pod"},
 		},
 		{
+			"disks use a plain tool and another", layerFaults,
+			made("gantry/storage/disk: gantry/internal/atomicfile gantry/internal/pki"),
+			[]string{"gantry/storage/disk must not reach gantry/internal/pki: gantry/storage/disk -> gantry/internal/pki"},
+		},
+		{
 			"nouns with a library", func(g graph) []string { return standardOnlyFaults(g, "gantry/fleet", "gantry/storage") },
 			graph{"gantry/fleet": {}, "gantry/storage": {}, "time": {Standard: true}, "golang.org/x/sync/errgroup": {}},
 			[]string{"gantry/fleet or gantry/storage uses golang.org/x/sync/errgroup: only the standard library is allowed"},
