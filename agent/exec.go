@@ -11,6 +11,7 @@ import (
 	"gantry/agent/inside"
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -228,7 +229,7 @@ func sweepExecs(ctx context.Context, in Inside, logError func(error)) {
 			logError(err)
 			wait = execSweepRetry
 		}
-		if pause(ctx, wait) != nil {
+		if sleep.For(ctx, wait) != nil {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // Images is what gets and removes images without a pod that asks. Implementations are safe for concurrent use.
@@ -150,7 +151,7 @@ func (k *imageKeeper) get(ctx context.Context, image string) string {
 			return ""
 		}
 		var e *pod.Error
-		if errors.As(err, &e) && e.Class == pod.Fatal || try == prefetchTries || pause(ctx, prefetchPause) != nil {
+		if errors.As(err, &e) && e.Class == pod.Fatal || try == prefetchTries || sleep.For(ctx, prefetchPause) != nil {
 			k.log.Warn("image was not prefetched", "image", image, "tries", try, "err", err)
 			if e != nil && e.Sentence != "" {
 				return e.Sentence

@@ -19,6 +19,7 @@ import (
 
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -125,7 +126,7 @@ func askToJoin(ctx context.Context, where *directory, named int, token pki.JoinT
 		} else if faults = append(faults, err); len(faults) >= named {
 			return nil, nil, errors.Join(faults...)
 		}
-		if pause(ctx, delay/2+rand.N(delay/2)) != nil {
+		if sleep.For(ctx, delay/2+rand.N(delay/2)) != nil {
 			return nil, nil, err
 		}
 		delay = min(2*delay, reconnectMost)

@@ -17,6 +17,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/internal/atomicfile"
+	"gantry/internal/sleep"
 	"gantry/netctl"
 )
 
@@ -117,7 +118,7 @@ func (d *daemon) adopt(ctx context.Context) error {
 			return nil
 		}
 		d.Log.Warn("the ledger is new, and the container runtime does not say what runs", "err", err)
-		if pause(ctx, time.Second) != nil {
+		if sleep.For(ctx, time.Second) != nil {
 			return fmt.Errorf("the ledger is new, and the container runtime does not say what runs: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -41,7 +42,7 @@ func (s *sessions) renewInTime(ctx context.Context, conn *grpc.ClientConn) error
 		if s.store.Outdated() || s.ousted.Load() {
 			wait = max(rand.N(renewSpread), time.Until(s.renewal.retry))
 		}
-		again, err := pauseOr(ctx, wait, s.renewNow)
+		again, err := sleep.Or(ctx, wait, s.renewNow)
 		if err != nil {
 			return err
 		}
@@ -109,19 +110,5 @@ func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// pauseOr is pause that ends early, and says so, when woken.
-func pauseOr(ctx context.Context, d time.Duration, woken <-chan struct{}) (early bool, err error) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return false, nil
-	case <-woken:
-		return true, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -114,7 +115,7 @@ func (s *sessions) run(ctx context.Context) {
 		wait := pace.next(s.where.count())
 		s.log.Warn("no session with a scheduler", "addr", addr, "stood", stood, "err", err, "again_in", wait)
 		s.busy.waits()
-		_ = pause(ctx, wait)
+		_ = sleep.For(ctx, wait)
 	}
 }
 
@@ -435,17 +436,6 @@ func (s *sessions) order(changed []pod.Assignment) {
 	}
 	if s.heard.CompareAndSwap(false, true) {
 		s.pods.Poke()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/storage/volume"
 )
 
@@ -268,7 +269,7 @@ func (s *storage) work(ctx context.Context, b *backendWork, kind string) {
 		root, restored := b.root, b.restored
 		s.mu.Unlock()
 		if w == nil {
-			doze(ctx, b.changed[kind], wait)
+			_, _ = sleep.Or(ctx, wait, b.changed[kind])
 			continue
 		}
 		began := time.Now()
@@ -277,17 +278,6 @@ func (s *storage) work(ctx context.Context, b *backendWork, kind string) {
 			return
 		}
 		s.note(b, w, kind, order, outcome{used, time.Since(began), err})
-	}
-}
-
-// doze waits for a time, for news or for the end.
-func doze(ctx context.Context, news <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-news:
-	case <-ctx.Done():
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/atomicfile"
+	"gantry/internal/sleep"
 	"gantry/storage/provision"
 	"gantry/storage/volume"
 )
@@ -93,7 +94,7 @@ func (s *storage) restore(ctx context.Context) {
 			return err == nil
 		})
 		if len(roots) > 0 {
-			_ = pause(ctx, delay)
+			_ = sleep.For(ctx, delay)
 		}
 	}
 }

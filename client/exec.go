@@ -15,6 +15,7 @@ import (
 
 	"gantry/api/v2"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -105,7 +106,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // ping keeps the connection in use. That an answer is late says nothing: the process may not read its input.
 func (e *Exec) ping() {
-	for sleep(e.ctx, execPing) {
+	for sleep.For(e.ctx, execPing) == nil {
 		ctx, cancel := context.WithTimeout(e.ctx, execPing)
 		_ = e.conn.Ping(ctx)
 		cancel()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gantry/api/v2"
+	"gantry/internal/sleep"
 )
 
 // Waits between two tries to take up a log again, and how often a log that is not followed is tried.
@@ -78,7 +79,7 @@ func (c *Client) PodLogs(ctx context.Context, id string, q LogQuery, on LogEvent
 		if err != nil && on.Lost != nil && tries == 1 {
 			on.Lost(err)
 		}
-		if !sleep(ctx, max(pause, r.wait)) {
+		if sleep.For(ctx, max(pause, r.wait)) != nil {
 			return context.Cause(ctx)
 		}
 		pause = min(2*pause, resumeMax)
@@ -210,15 +211,4 @@ func (c *Client) openLog(ctx context.Context, id string, q LogQuery, last string
 		return nil, fmt.Errorf("read the log: the answer of %s is no event stream", c.Address())
 	}
 	return res, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

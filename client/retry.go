@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"syscall"
 	"time"
+
+	"gantry/internal/sleep"
 )
 
 // How often and how long a call is repeated. Whoever asks to wait longer than repeatFor is not waited for.
@@ -33,7 +35,7 @@ func (c *Client) repeat(ctx context.Context, safe bool, f func() error) error {
 		if time.Now().Add(pause).After(until) {
 			return err
 		}
-		if !sleep(ctx, pause) {
+		if sleep.For(ctx, pause) != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"gantry/internal/sleep"
 	"gantry/netctl/kernel"
 )
 
@@ -83,12 +84,8 @@ func (c *child) keep(ctx context.Context) {
 		}
 		c.log.Warn("child ended and is started again", "part", c.name(), "after", time.Since(began).Round(time.Millisecond),
 			"pause", pause, "err", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep.For(ctx, pause) != nil {
 			return
-		case <-timer.C:
 		}
 		pause = min(2*pause, c.tune.backoffMax)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -145,10 +146,8 @@ func (c cgroupFS) clear(ctx context.Context, id fleet.PodID) error {
 		if time.Now().After(deadline) {
 			return errors.New("control group is still in use")
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, 10*time.Millisecond) != nil {
 			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"gantry/agent/inside"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -160,10 +161,8 @@ func (p *execution) openStdin(ctx context.Context) error {
 		if !errors.Is(err, unix.ENXIO) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, stdinPoll) != nil {
 			return ctx.Err()
-		case <-time.After(stdinPoll):
 		}
 	}
 }

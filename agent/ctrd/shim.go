@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -125,10 +126,8 @@ func (r *Runtime) endShim(ctx context.Context, s shim) error {
 		if quiet++; len(below) > 0 {
 			quiet = 0
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, shimPoll) != nil {
 			return errShimLives
-		case <-time.After(shimPoll):
 		}
 	}
 	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
@@ -244,10 +243,8 @@ func (r *Runtime) firstTraces(ctx context.Context, id fleet.PodID) (traces, erro
 	if err != nil || !t.none() {
 		return t, err
 	}
-	select {
-	case <-ctx.Done():
+	if sleep.For(ctx, shimSettle) != nil {
 		return t, ctx.Err()
-	case <-time.After(shimSettle):
 	}
 	return r.traces(id)
 }
@@ -278,10 +275,8 @@ func (r *Runtime) traces(id fleet.PodID) (traces, error) {
 func (r *Runtime) untilGone(ctx context.Context, id fleet.PodID, found traces) (traces, error) {
 	deadline := time.Now().Add(shimGrace)
 	for !found.none() && time.Now().Before(deadline) {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, shimPoll) != nil {
 			return found, ctx.Err()
-		case <-time.After(shimPoll):
 		}
 		now, err := r.traces(id)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // A process that runc made waits to write to a fifo in runc's state, and then becomes the image's
@@ -51,10 +52,8 @@ func (r *Runtime) begun(id fleet.PodID) bool {
 // until ctx ends. One more write than needed does no harm: runc reads once, or all that there is.
 func (r *Runtime) letStart(ctx context.Context, id fleet.PodID, patience time.Duration) {
 	for {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, patience) != nil {
 			return
-		case <-time.After(patience):
 		}
 		patience = startPoll
 		if !r.begun(id) {

@@ -18,6 +18,7 @@ import (
 
 	"gantry/agent/gpu/wire"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // Config says where the GPUs of a machine are found. Durations that are zero have the values in parentheses.
@@ -243,7 +244,7 @@ func (h *Host) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !h.Wanted && !h.known() && !hasNVIDIA(h.Sys) {
 			h.begun.Do(func() { close(h.first) })
-			sleep(ctx, lookAgain)
+			_ = sleep.For(ctx, lookAgain)
 			continue
 		}
 		began := time.Now()
@@ -260,17 +261,8 @@ func (h *Host) live(ctx context.Context) {
 		if time.Since(began) >= steady {
 			delay = h.Again
 		}
-		sleep(ctx, delay)
+		_ = sleep.For(ctx, delay)
 		delay = min(2*delay, againMost)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

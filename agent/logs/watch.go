@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -54,7 +56,10 @@ func (w *watch) close() {
 // ctx. It returns true when the folder is gone.
 func (w *watch) wait(ctx context.Context, d time.Duration) bool {
 	if w.file == nil {
-		w.poll(ctx, d)
+		if d == 0 || d > pollEvery {
+			d = pollEvery
+		}
+		_ = sleep.For(ctx, d)
 		return w.gone()
 	}
 	if d == 0 || d > watchFor {
@@ -68,18 +73,6 @@ func (w *watch) wait(ctx context.Context, d time.Duration) bool {
 		return d == watchFor && w.gone()
 	}
 	return selfGone(w.buf[:n])
-}
-
-func (w *watch) poll(ctx context.Context, d time.Duration) {
-	if d == 0 || d > pollEvery {
-		d = pollEvery
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 func (w *watch) gone() bool {

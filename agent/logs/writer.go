@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"gantry/internal/sleep"
 )
 
 // Series names the files of one writer in a pod's folder.
@@ -79,10 +81,8 @@ func (w *Writer) Open(ctx context.Context) error {
 		if !errors.Is(err, errLocked) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, lockPoll) != nil {
 			return err
-		case <-time.After(lockPoll):
 		}
 	}
 }

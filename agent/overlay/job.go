@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"gantry/internal/sleep"
 )
 
 // job makes one thing as it should be, again and again until that has succeeded, and anew after each wake.
@@ -35,7 +37,7 @@ func (j *job) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if sleep(ctx, together) != nil {
+		if sleep.For(ctx, together) != nil {
 			return
 		}
 		select {

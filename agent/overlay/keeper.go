@@ -18,6 +18,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/netctl"
 	"gantry/netctl/dns"
 	"gantry/netctl/tunnel"
@@ -379,7 +380,7 @@ func (k *Keeper) keepFile(ctx context.Context) {
 		select {
 		case <-k.kept:
 			k.save()
-			_ = sleep(ctx, keepEvery)
+			_ = sleep.For(ctx, keepEvery)
 		case <-ctx.Done():
 		}
 	}
@@ -460,15 +461,4 @@ func (k *Keeper) inUse() []uint32 {
 		}
 	}
 	return slices.Sorted(maps.Keys(in))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"gantry/internal/sleep"
 	"gantry/netctl"
 	"gantry/netctl/dns"
 )
@@ -42,7 +43,7 @@ func (k *Keeper) sample(ctx context.Context) {
 		k.mu.Lock()
 		k.sampled = s
 		k.mu.Unlock()
-		_ = sleep(ctx, sampleEvery)
+		_ = sleep.For(ctx, sampleEvery)
 	}
 }
 

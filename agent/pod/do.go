@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -38,7 +39,7 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepIdle, StepRefuse:
 		m.Reports.Activity(m.id, "", 0, 0)
 		if m.volume.lost >= detachTries {
-			m.pause(ctx, detachLater)
+			_, _ = sleep.Or(ctx, detachLater, m.wake)
 			m.volume.lost = 0
 			return nil
 		}

@@ -3,6 +3,8 @@ package pod
 import (
 	"context"
 	"time"
+
+	"gantry/internal/sleep"
 )
 
 // busyAgain is how long a start waits before it looks again whether its GPUs are free.
@@ -53,6 +55,6 @@ func (m *machine) busy(ctx context.Context, s Step, want Assignment) (bool, erro
 		m.Log.Warn("a process holds the pod's GPU: its start waits", "incarnation", want.Incarnation, "holder", who)
 	}
 	m.Reports.Activity(m.id, held, 0, 0)
-	m.pause(ctx, busyAgain)
+	_, _ = sleep.Or(ctx, busyAgain, m.wake)
 	return true, nil
 }

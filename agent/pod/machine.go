@@ -15,6 +15,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/faultpoint"
+	"gantry/internal/sleep"
 )
 
 // Deps is what every pod's machine on a host shares.
@@ -155,7 +156,7 @@ func (m *machine) run(ctx context.Context) {
 		if e != nil {
 			m.Reports.Activity(m.id, again(e.Sentence), 0, 0)
 		}
-		m.pause(ctx, delay/2+rand.N(delay))
+		_, _ = sleep.Or(ctx, delay/2+rand.N(delay), m.wake)
 		delay = min(2*delay, retryMost)
 	}
 }
@@ -228,17 +229,6 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 
 // errSuperseded says that an effect was ended by a new order.
 var errSuperseded = errors.New("superseded by a new order")
-
-// pause waits for d, a new order or the end.
-func (m *machine) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-m.wake:
-	case <-ctx.Done():
-	}
-}
 
 // idle waits for a new order or the end.
 func (m *machine) idle(ctx context.Context) {

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // Ways to show a certificate authority whose a name is.
@@ -188,9 +189,7 @@ func (a *ACME) soon(ctx context.Context, answer func() error) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(comesWithin / 60):
-		case <-ctx.Done():
+		if sleep.For(ctx, comesWithin/60) != nil {
 			return err
 		}
 	}
@@ -294,9 +293,7 @@ func (a *ACME) Order(ctx context.Context) error {
 				soonest = p.next
 			}
 		}
-		select {
-		case <-time.After(time.Until(soonest)):
-		case <-ctx.Done():
+		if sleep.For(ctx, time.Until(soonest)) != nil {
 			return nil
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/mholt/acmez/v3/acme"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -33,12 +35,7 @@ func (c *command) Present(ctx context.Context, ch acme.Challenge) error {
 
 // Wait implements acmez.Waiter.
 func (c *command) Wait(ctx context.Context, _ acme.Challenge) error {
-	select {
-	case <-time.After(c.wait):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return sleep.For(ctx, c.wait)
 }
 
 // CleanUp implements acmez.Solver. It is done also when the order was given up, but not for long then: the next leader, or
@@ -47,10 +44,8 @@ func (c *command) CleanUp(ctx context.Context, ch acme.Challenge) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(c.grace):
+		if sleep.For(life, c.grace) == nil {
 			end()
-		case <-life.Done():
 		}
 	})()
 	return c.run(life, "cleanup", ch)

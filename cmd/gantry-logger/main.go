@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gantry/agent/logs"
+	"gantry/internal/sleep"
 )
 
 const usage = `gantry-logger writes the log of one pod's container.
@@ -127,9 +128,7 @@ func collect(term <-chan os.Signal, w *logs.Writer, stdout, stderr *os.File) err
 			return
 		case <-term:
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(drainFor):
+		if sleep.For(ctx, drainFor) == nil {
 			cancel()
 		}
 	}()

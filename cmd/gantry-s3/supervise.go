@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/scrape"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -55,10 +56,7 @@ func (s *supervisor) run(ctx context.Context) error {
 			wait = restartLeast
 		}
 		s.log.Error("the serving process has ended; another one is started", "stood", time.Since(began), "in", wait, "err", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		_ = sleep.For(ctx, wait)
 		wait = min(2*wait, restartMost)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"gantry/api/rest"
 	"gantry/fleet"
 	"gantry/internal/share"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -141,9 +142,7 @@ func (c *runCmd) openWhenRoom(ctx context.Context, front *frontDoor, o opening) 
 			told = true
 			o.log.Error("the disk is full: waiting for room", "dir", c.DataDir, "err", err)
 		}
-		select {
-		case <-time.After(lookAgain):
-		case <-ctx.Done():
+		if sleep.For(ctx, lookAgain) != nil {
 			return nil, ctx.Err()
 		}
 	}

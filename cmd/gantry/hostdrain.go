@@ -10,6 +10,7 @@ import (
 	"gantry/api/admin"
 	"gantry/api/v2"
 	"gantry/client"
+	"gantry/internal/sleep"
 )
 
 const drainLook = 2 * time.Second // at most, between two looks at a host that is being emptied
@@ -174,7 +175,7 @@ func (a *app) awaitDrained(
 		if errors.As(err, &problem) {
 			wait = max(wait, min(problem.RetryAfter, time.Minute))
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := sleep.For(ctx, wait); err != nil {
 			return host, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 type imageCmd struct {
@@ -186,7 +187,7 @@ func (a *app) awaitImage(ctx context.Context, c *client.Client, asked admin.Pref
 		if errors.As(err, &problem) {
 			wait = max(wait, min(problem.RetryAfter, time.Minute))
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := sleep.For(ctx, wait); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"gantry/api/v2"
 	"gantry/client"
+	"gantry/internal/sleep"
 )
 
 type volumeCmd struct {
@@ -175,7 +176,7 @@ func awaitVolume(ctx context.Context, c *client.Client, v client.Answer[v2.Netwo
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for pause := lookMin; v.Value.Status == "CREATING" || v.Value.Status == "UPDATING"; pause = min(pause*5/4, lookMax) {
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			if ctx.Err() == context.DeadlineExceeded {
 				err = &exitError{exitTimeout, fmt.Errorf("gave up waiting for network volume %s after %v: %s", last.ID, within, orDash(printable(last.StatusReason)))}
 			}

@@ -12,6 +12,7 @@ import (
 	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // The wait between two looks at a pod grows, so that a start of milliseconds is seen at once and a pull of minutes
@@ -79,7 +80,7 @@ func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[v2.
 		if errors.As(apart, &problem) {
 			wait = max(wait, min(problem.RetryAfter, time.Minute))
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := sleep.For(ctx, wait); err != nil {
 			return pod, err
 		}
 		next, err := c.Pod(ctx, pod.Value.ID)
@@ -93,17 +94,6 @@ func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[v2.
 		default:
 			return pod, err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gantry/client"
+	"gantry/internal/sleep"
 )
 
 const watchEvery = 2 * time.Second
@@ -48,7 +49,7 @@ func (a *app) perform(ctx context.Context, command func() error) error {
 			}
 			last = text.String()
 		}
-		if err := sleep(ctx, every); err != nil {
+		if err := sleep.For(ctx, every); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"gantry/internal/pki"
 	"gantry/internal/share"
+	"gantry/internal/sleep"
 )
 
 // Defaults and limits of a Mux.
@@ -131,9 +132,7 @@ func (m *Mux) accept(ctx context.Context) {
 		// Out of file descriptors or memory: waiting is all that helps.
 		delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
 		m.config.Log.Warn("cannot accept connections", "err", err, "retry", delay)
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
+		if sleep.For(ctx, delay) != nil {
 			return
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"gantry/internal/share"
+	"gantry/internal/sleep"
 )
 
 // Connections is how many scrapers may be connected at a time, and PerAddress how many of one address.
@@ -89,10 +90,7 @@ func (s Server) Run(ctx context.Context) {
 			return
 		}
 		s.Log.Warn("metrics are not served; --metrics names another address, or none", "addr", s.Addr, "err", err, "again_in", again)
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
-		}
+		_ = sleep.For(ctx, again)
 	}
 }
 

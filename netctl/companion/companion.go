@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -217,10 +219,7 @@ func (c *Client) keep(ctx context.Context) {
 			said = text
 		}
 		c.cfg.Log.Log(ctx, level, "a process of the network does not stand; it is started again", "process", c.cfg.Name, "stood", stood, "in", wait, "err", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		_ = sleep.For(ctx, wait)
 		wait = min(2*wait, restartMost)
 	}
 }

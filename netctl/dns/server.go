@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -223,10 +225,7 @@ func (s *Server) accept(ctx context.Context, tcp *net.TCPListener, working *sync
 			return ctx.Err()
 		}
 		if err != nil { // such as too many open files
-			select {
-			case <-time.After(acceptGap):
-			case <-ctx.Done():
-			}
+			_ = sleep.For(ctx, acceptGap)
 			continue
 		}
 		from, _ := netip.AddrFromSlice(conn.RemoteAddr().(*net.TCPAddr).IP)

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/sleep"
 	"gantry/netctl"
 )
 
@@ -202,9 +203,7 @@ func waitUp(ctx context.Context, nl *netlink.Handle, name string) error {
 		if l.Attrs().OperState == netlink.OperUp {
 			return nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if sleep.For(ctx, pause) != nil {
 			return fmt.Errorf("wait for carrier: %w", ctx.Err())
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
 
@@ -52,8 +53,6 @@ func (s *stock) take() *link.Inventory {
 // recordStock records inventories until a pause brings none. What the state refuses is left out: the session is worth
 // more than what it says beside the matter.
 func (x *session) recordStock(ctx context.Context) error {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	wait := stockPause
 	for inv := x.stock.take(); inv != nil; inv = x.stock.take() {
 		err := x.proposeStock(ctx, inv)
@@ -63,13 +62,10 @@ func (x *session) recordStock(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("record an inventory: %w", err)
 		}
-		pause.Reset(wait)
-		wait = min(2*wait, stockMost)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep.For(ctx, wait); err != nil {
+			return err
 		}
+		wait = min(2*wait, stockMost)
 	}
 	return nil
 }

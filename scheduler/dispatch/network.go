@@ -10,6 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
 
@@ -146,8 +147,6 @@ func (e *exchange) take() noted {
 
 // watchNetworks has hosts told of private networks when what they have to know may have changed, until ctx ends.
 func (s *Server) watchNetworks(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for {
 		select {
 		case <-s.exchange.stir:
@@ -160,10 +159,7 @@ func (s *Server) watchNetworks(ctx context.Context) {
 			s.Log.Error("read the private networks", "err", err)
 		}
 		s.wakeHosts(wake)
-		pause.Reset(networkPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
+		if sleep.For(ctx, networkPause) != nil {
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
 
@@ -142,17 +143,12 @@ func (n *notes) take() []state.VolumeReport {
 
 // recordVolumes records what became of volumes until a pause brings nothing.
 func (x *session) recordVolumes(ctx context.Context) error {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for next := x.notes.take(); len(next) > 0; next = x.notes.take() {
 		if err := x.proposeVolumes(ctx, next); err != nil {
 			return fmt.Errorf("record what became of network volumes: %w", err)
 		}
-		pause.Reset(recordPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep.For(ctx, recordPause); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
 
@@ -87,8 +88,6 @@ func (s *Server) SeenVolume(id fleet.VolumeID) (used *int64, problem string) {
 
 // watchStorage keeps hosts told of what there is to do for network volumes, until ctx ends.
 func (s *Server) watchStorage(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for {
 		select {
 		case <-s.desk.stir:
@@ -99,10 +98,7 @@ func (s *Server) watchStorage(ctx context.Context) {
 		if err := s.shareStorage(ctx); err != nil {
 			s.Log.Error("share out the work for network volumes", "err", err)
 		}
-		pause.Reset(max(storagePause, 8*time.Since(began))) // of many volumes it takes its time
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
+		if sleep.For(ctx, max(storagePause, 8*time.Since(began))) != nil { // of many volumes it takes its time
 			return
 		}
 	}

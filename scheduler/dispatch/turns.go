@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
 
@@ -37,11 +38,7 @@ func (s *Server) inTurn(ctx context.Context, cmd state.Command) (any, error) {
 		case !errors.As(err, &e) || !e.NothingDone || !s.Node.IsLeader():
 			return nil, err
 		}
-		again := time.NewTimer(turnAgain)
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
+		if sleep.For(ctx, turnAgain) != nil {
 			return nil, err
 		}
 	}

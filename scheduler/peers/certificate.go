@@ -14,6 +14,7 @@ import (
 
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -49,7 +50,7 @@ func (p *Presence) keepCertificate(ctx context.Context) {
 			leader, _ := p.cfg.Node.Leader()
 			p.renew(ctx, leader)
 		}
-		if !pauseUntil(ctx, nil, trustEvery) {
+		if sleep.For(ctx, trustEvery) != nil {
 			return
 		}
 	}

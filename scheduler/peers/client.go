@@ -18,6 +18,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 )
 
 // Joined is what a scheduler has after it joined.
@@ -107,7 +108,7 @@ func atLeader(ctx context.Context, schedulers []string, dial dialFunc, call call
 				todo = append([]string{todo[0], a.hint}, todo[1:]...)
 			}
 		}
-		if !pauseUntil(ctx, nil, 500*time.Millisecond) {
+		if sleep.For(ctx, 500*time.Millisecond) != nil {
 			return nil, errors.Join(errors.New("no scheduler took the request"), last)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -53,22 +54,10 @@ func (p *Presence) Run(ctx context.Context) error {
 			shown = now
 			told = p.show(ctx, leader, known)
 		}
-		if !pauseUntil(ctx, changes, showEvery) {
+		if _, err := sleep.Or(ctx, showEvery, changes); err != nil {
 			return nil
 		}
 	}
-}
-
-// pauseUntil waits for a while, or for less when woken, and reports whether ctx is still alive.
-func pauseUntil(ctx context.Context, woken <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-woken:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }
 
 // show tells the leader, or while none is known everybody, where this member is. It returns the leader that was

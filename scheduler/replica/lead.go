@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"gantry/internal/sleep"
 )
 
 // leadership is one time of leading, from when all entries of earlier leaders were applied here.
@@ -71,10 +73,7 @@ func (n *Node) settle(ctx context.Context) {
 			return
 		}
 		n.log.Warn("leader cannot apply its log yet", "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retrySettle):
-		}
+		_ = sleep.For(ctx, retrySettle)
 	}
 }
 

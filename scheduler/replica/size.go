@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"gantry/internal/sleep"
 )
 
 // logSize knows how many bytes the entries of the log take: those of two thousand may be a few hundred kilobytes, or gigabytes.
@@ -137,8 +139,6 @@ const snapshotAgain = time.Second
 // watchSize has a snapshot taken when the log has grown by too many bytes, and lets go of what followers need no more, until the
 // node closes.
 func (n *Node) watchSize() {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for {
 		select {
 		case <-n.size.due:
@@ -148,10 +148,7 @@ func (n *Node) watchSize() {
 		if err := n.shorten(); err != nil {
 			n.log.Warn("the log is long, and no snapshot can be taken", "err", err)
 		}
-		pause.Reset(snapshotAgain)
-		select {
-		case <-pause.C:
-		case <-n.closing.Done():
+		if sleep.For(n.closing, snapshotAgain) != nil {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/atomicfile"
+	"gantry/internal/sleep"
 )
 
 // images is the mechanism Loop: a sparse file with an ext4 file system of its own for each disk. The file is
@@ -221,7 +222,7 @@ func (i *images) held(ctx context.Context, name string) (*os.File, error) {
 			return f, nil
 		}
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = pause(ctx, 20*time.Millisecond)
+			err = sleep.For(ctx, 20*time.Millisecond)
 		}
 	}
 	if f != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -185,21 +187,9 @@ func detached(ctx context.Context, file string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: something still holds /dev/loop%d", ErrBusy, at)
 		}
-		if err := pause(ctx, min(wait, 100*time.Millisecond)); err != nil {
+		if err := sleep.For(ctx, min(wait, 100*time.Millisecond)); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits, or returns why not.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

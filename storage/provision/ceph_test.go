@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/internal/sleep"
 	"gantry/test/cephtest"
 )
 
@@ -137,7 +138,7 @@ func wantUsed(t *testing.T, r Root, least int64) {
 		if used >= least {
 			return
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 50*time.Millisecond); err != nil {
 			t.Fatalf("used %d of %d bytes", used, least)
 		}
 	}

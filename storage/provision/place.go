@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 // place is an open root. Everything below it is reached from its descriptor, so that no link leads elsewhere.
@@ -123,7 +125,7 @@ func (p *place) locked(ctx context.Context) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("another process works on the volumes: %w", err)
 		}
 	}
@@ -183,18 +185,6 @@ func rooted(err error) error {
 	return err
 }
 
-// pause waits, or returns why not.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // budget bounds how many files a call works on, in all and in a second.
 type budget struct {
 	ctx       context.Context //nolint:containedctx // of one call
@@ -222,7 +212,7 @@ func (b *budget) spend() bool {
 	if b.perSecond > 0 {
 		due := b.begin.Add(time.Duration(b.spent) * time.Second / time.Duration(b.perSecond))
 		const least = 10 * time.Millisecond // shorter waits take longer than asked for
-		if wait := time.Until(due); wait > least && pause(b.ctx, wait) != nil {
+		if wait := time.Until(due); wait > least && sleep.For(b.ctx, wait) != nil {
 			return false
 		}
 	}

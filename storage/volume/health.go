@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 	"gantry/storage/helper"
 )
 
@@ -309,9 +310,7 @@ func (h *Host) endDaemons(ctx context.Context) error {
 		if err != nil || len(pids) == 0 {
 			return err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		if sleep.For(ctx, 50*time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}

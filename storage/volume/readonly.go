@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 type readOnlyIn struct {
@@ -187,9 +189,7 @@ func (c *container) settle(top *os.File, attr *unix.MountAttr) error {
 		if err = unix.MountSetattr(int(top.Fd()), "", unix.AT_EMPTY_PATH, attr); !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-c.ctx.Done():
+		if sleep.For(c.ctx, 10*time.Millisecond) != nil {
 			return err
 		}
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -194,7 +196,7 @@ func (c *Cluster) active(ctx context.Context) error {
 		if err := c.ended(Mon, OSD, MDS); err != nil {
 			return err
 		}
-		if waitErr := pause(ctx, 20*time.Millisecond); waitErr != nil {
+		if waitErr := sleep.For(ctx, 20*time.Millisecond); waitErr != nil {
 			return fmt.Errorf("the metadata server does not become active: %w", errors.Join(waitErr, err))
 		}
 	}
@@ -291,16 +293,4 @@ func (c *Cluster) Close() error {
 	c.threads.end()
 	faults = append(faults, clear(c.dir))
 	return errors.Join(faults...)
-}
-
-// pause waits, or returns why not.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

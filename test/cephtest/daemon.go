@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -208,7 +210,7 @@ func (c *Cluster) Freeze(kind string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
 	for !stopped(pid) {
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
 			return fmt.Errorf("%s does not stop: %w", kind, err)
 		}
 	}

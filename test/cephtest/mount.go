@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 // Mount mounts Folder as a client of which Key knows the secret, and returns where. The kernel checks who may do what, with
@@ -67,7 +69,7 @@ func (c *Cluster) mounted(ctx context.Context, name string) error {
 		if err := c.ended(name); err != nil {
 			return c.explained(err)
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 const emulator = "qemu-system-x86_64"
@@ -129,10 +131,8 @@ func (l *lab) reached(ctx context.Context, m *machine, limit time.Duration) erro
 		if !l.runs(m) {
 			return fmt.Errorf("%s has ended: %s", m.Name, l.tail(m))
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, 500*time.Millisecond) != nil {
 			return errors.Join(context.Cause(ctx), err, errors.New(l.tail(m)))
-		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -73,10 +75,8 @@ func await(ctx context.Context, limit time.Duration, try func(context.Context) e
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, time.Second) != nil {
 			return fmt.Errorf("not within %v: %w", limit, err)
-		case <-time.After(time.Second):
 		}
 	}
 }

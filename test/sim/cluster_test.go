@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -209,7 +210,7 @@ func (w *world) ask(call func(context.Context, *process) (fleet.PodView, error))
 				return view.Pod, err
 			}
 		}
-		if p.dying.Load() || time.Now().After(end) || sleep(ctx, 100*time.Millisecond) != nil {
+		if p.dying.Load() || time.Now().After(end) || sleep.For(ctx, 100*time.Millisecond) != nil {
 			return fleet.Pod{}, errDown
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 	"gantry/netctl"
 )
 
@@ -57,18 +58,7 @@ func (c *client) wait(ctx context.Context) error {
 		d *= 100
 	}
 	c.m.mu.Unlock()
-	return sleep(ctx, d)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return sleep.For(ctx, d)
 }
 
 // Look implements pod.Runtime.
@@ -117,7 +107,7 @@ func (c *client) Pull(ctx context.Context, ref string, auth *fleet.Credential, p
 			return "", err
 		}
 		progress(i*100, parts*100)
-		if err := sleep(ctx, took/parts); err != nil {
+		if err := sleep.For(ctx, took/parts); err != nil {
 			return "", err
 		}
 	}

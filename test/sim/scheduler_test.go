@@ -16,6 +16,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
@@ -372,7 +373,7 @@ func awaitLeader(ctx context.Context, among []*process) (*process, error) {
 				return p, nil
 			}
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 50*time.Millisecond); err != nil {
 			return nil, errors.Join(errors.New("no scheduler leads"), err)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/sleep"
 )
 
 const (
@@ -71,7 +73,7 @@ func Serve(ctx context.Context, l *net.UnixListener, agent Agent, log *slog.Logg
 			return
 		case err != nil: // such as too many open files
 			log.Error("take a connection of gantry-s3", "err", err)
-			pause(ctx, time.Second)
+			_ = sleep.For(ctx, time.Second)
 			continue
 		}
 		if err := checkPeer(conn); err != nil {
@@ -91,13 +93,6 @@ func Serve(ctx context.Context, l *net.UnixListener, agent Agent, log *slog.Logg
 			log.Warn("gantry-s3 has too many connections")
 			_ = conn.Close()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -97,7 +98,7 @@ func (h *Host) trade(ctx context.Context, text string, csr []byte) (*link.JoinRe
 		}
 		if addr = hint; addr == "" {
 			addr = h.fleet.Schedulers[n%len(h.fleet.Schedulers)]
-			if !pause(ctx, wait) {
+			if sleep.For(ctx, wait) != nil {
 				return nil, nil, err
 			}
 			wait = min(2*wait, most)

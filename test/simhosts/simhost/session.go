@@ -12,6 +12,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/internal/sleep"
 )
 
 const (
@@ -56,7 +57,7 @@ func (h *Host) run(ctx context.Context) {
 			continue
 		}
 		hint = ""
-		if !pause(ctx, delay/2+rand.N(delay/2)) {
+		if sleep.For(ctx, delay/2+rand.N(delay/2)) != nil {
 			return
 		}
 		delay = min(2*delay, longest)
@@ -356,17 +357,5 @@ func (h *Host) kept(sequence uint64) {
 		if p.sequence != 0 && p.sequence <= sequence && p.event == eventGone {
 			p.event = ""
 		}
-	}
-}
-
-// pause waits for d and reports whether ctx was still alive then.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
