@@ -51,6 +51,17 @@ func TestPutGetHead(t *testing.T) {
 	f.leftovers()
 }
 
+// TestAPutThatFailsLeavesNothing: neither an object nor what had come of it.
+func TestAPutThatFailsLeavesNothing(t *testing.T) {
+	f := newFixture(t)
+	put := call{method: "PUT", path: "/vol1/a", body: []byte("one"), header: headers("X-Amz-Checksum-Sha256", sha256Of("other"))}
+	f.want(put, 400, "BadDigest")
+	f.leftovers()
+	if f.exists("a") {
+		t.Error("there is an object")
+	}
+}
+
 func TestRanges(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", "0123456789")
