@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/ipc"
 	"gantry/storage/disk"
 	"gantry/storage/helper"
 	"gantry/storage/provision"
@@ -96,13 +97,13 @@ const (
 func markedError(err error) error {
 	switch {
 	case errors.Is(err, provision.ErrNoMarker):
-		return helper.Mark(kindNoMarker, err)
+		return ipc.Mark(kindNoMarker, err)
 	case errors.Is(err, provision.ErrOtherMarker):
-		return helper.Mark(kindOtherMarker, err)
+		return ipc.Mark(kindOtherMarker, err)
 	case errors.Is(err, disk.ErrBusy):
-		return helper.Mark(kindBusy, err)
+		return ipc.Mark(kindBusy, err)
 	case errors.Is(err, provision.ErrRemoved):
-		return helper.Mark(kindRemoved, err)
+		return ipc.Mark(kindRemoved, err)
 	}
 	return err
 }
@@ -149,7 +150,7 @@ func (p *Provision) call(ctx context.Context, op string, root StorageRoot, in pr
 // provisionError words what an operator has to see to.
 func provisionError(err error) error {
 	sentence := ""
-	switch kind := helper.Kind(err); {
+	switch kind := ipc.Kind(err); {
 	case err == nil:
 		return nil
 	case kind == kindNoMarker:
@@ -192,7 +193,7 @@ func (p *Provision) Remove(ctx context.Context, root StorageRoot, v StorageVolum
 	in := provisionIn{Volume: asked(v), Most: removeSlice}
 	in.Root.PerSecond = removePerSecond
 	_, err := p.call(ctx, opRemove, root, in)
-	if root.Fresh && helper.Kind(err) == kindNoMarker { // nobody ever worked there: a volume makes it the backend's
+	if root.Fresh && ipc.Kind(err) == kindNoMarker { // nobody ever worked there: a volume makes it the backend's
 		in.Volume.SizeGB = max(in.Volume.SizeGB, 1)
 		if _, err = p.call(ctx, opMake, root, in); err == nil {
 			_, err = p.call(ctx, opRemove, root, in)

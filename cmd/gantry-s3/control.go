@@ -2,21 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"gantry/cmd/internal/watchdog"
+	"gantry/internal/ipc"
 )
 
-// What the serving process may ask the supervisor for, each a packet of its own with one packet as its answer.
+// What the serving process may ask the supervisor for, each a question of internal/ipc.
 const (
 	askConfig = "config" // servingConfig
 	askTLS    = "tls"    // servingTLS
@@ -28,7 +24,8 @@ const (
 )
 
 const (
-	maxControl    = 128 << 10 // bytes of a packet
+	maxQuestion   = 1 << 10   // bytes
+	maxControl    = 128 << 10 // of an answer
 	controlWithin = 5 * time.Second
 )
 
@@ -49,199 +46,72 @@ type servingConfig struct {
 	Alive time.Duration `json:"alive,omitempty"`
 }
 
-// controlQuestion is the serving process's.
-type controlQuestion struct {
-	N   uint64 `json:"n"` // its number
-	Ask string `json:"ask"`
-}
-
-// controlAnswer is the supervisor's.
-type controlAnswer struct {
-	N     uint64          `json:"n"` // of the question: an answer may come when nobody waits for it any more
-	Value json.RawMessage `json:"value,omitempty"`
-	Err   string          `json:"err,omitempty"`
-}
-
-// controlPair returns the two ends of a control connection.
-func controlPair() (here *net.UnixConn, there *os.File, err error) {
-	fds, err := syscall.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a control connection: %w", err)
-	}
-	there = os.NewFile(uintptr(fds[1]), "control")
-	here, err = unixConn(os.NewFile(uintptr(fds[0]), "control"))
-	if err != nil {
-		return nil, nil, errors.Join(err, there.Close())
-	}
-	return here, there, nil
-}
-
-// unixConn makes a file a connection, and closes it.
-func unixConn(f *os.File) (*net.UnixConn, error) {
-	defer func() { _ = f.Close() }() // the connection is a copy
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("not a unix socket"), c.Close())
-	}
-	return u, nil
-}
-
 // control is the serving process's end.
 type control struct {
-	conn   *net.UnixConn
+	conn   *ipc.Conn
 	within time.Duration // for an answer
-
-	mu sync.Mutex // one question at a time
-	n  uint64     // the last one
 }
 
 // ask asks for something. A descriptor that comes is the caller's to close.
-func (c *control) ask(what string, into any) (*os.File, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n++
-	question, err := json.Marshal(controlQuestion{N: c.n, Ask: what})
-	if err != nil {
+func (c *control) ask(ctx context.Context, what string, into any) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
+	files, err := c.conn.Call(ctx, what, nil, into)
+	if err != nil || len(files) == 0 {
 		return nil, err
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(c.within)); err != nil {
-		return nil, err
-	}
-	if _, err := c.conn.Write(question); err != nil {
-		return nil, err
-	}
-	for {
-		a, f, err := c.read()
-		if err != nil {
-			return nil, err
-		}
-		if a.N != c.n { // of a question that was given up
-			_ = f.Close()
-			continue
-		}
-		if err := a.into(into); err != nil {
-			_ = f.Close()
-			return nil, err
-		}
-		return f, nil
-	}
-}
-
-// read reads one answer, whatever its question was. The file is nil when none came.
-func (c *control) read() (a controlAnswer, f *os.File, err error) {
-	buf, oob := make([]byte, maxControl), make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := c.conn.ReadMsgUnix(buf, oob)
-	if err != nil {
-		return a, nil, err
-	}
-	if f, err = oneFile(oob[:oobn]); err != nil {
-		return a, nil, err
-	}
-	if err = json.Unmarshal(buf[:n], &a); err != nil {
-		_ = f.Close()
-	}
-	return a, f, err
-}
-
-func (a controlAnswer) into(value any) error {
-	if a.Err != "" {
-		return errors.New(a.Err)
-	}
-	if value == nil {
-		return nil
-	}
-	return json.Unmarshal(a.Value, value)
-}
-
-func oneFile(oob []byte) (*os.File, error) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(messages) == 0 {
-		return nil, err
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) == 0 {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "from the supervisor"), nil
+	ipc.CloseAll(files[1:])
+	return files[0], nil
 }
 
 // dial returns a connection to the agent, which the supervisor opens: the serving process can reach nothing.
-func (c *control) dial(context.Context) (*net.UnixConn, error) {
-	f, err := c.ask(askAgent, nil)
+func (c *control) dial(ctx context.Context) (*net.UnixConn, error) {
+	f, err := c.ask(ctx, askAgent, nil)
 	if err != nil {
 		return nil, err
 	}
 	if f == nil {
 		return nil, errors.New("no connection came")
 	}
-	return unixConn(f)
+	return ipc.Socket(f)
 }
 
 // answer answers the serving process until the connection ends. It trusts nothing that it reads.
-func (s *supervisor) answer(conn *net.UnixConn, ready func()) {
-	buf := make([]byte, 64)
-	for {
-		n, err := conn.Read(buf)
-		if err != nil || n == 0 {
-			return
-		}
-		var q controlQuestion
-		if json.Unmarshal(buf[:n], &q) != nil {
-			return
-		}
-		var value any
-		var f *os.File
-		switch q.Ask {
-		case askConfig:
-			value = s.conf
-		case askTLS:
-			value, err = s.tls()
-		case askAgent:
-			f, err = s.dialAgent()
-		case askScrape:
-			f, err = s.listenScrape()
-		case askShown:
-			value, err = s.scrape()
-		case askReady:
-			ready()
-		case askAlive:
-			watchdog.Feed()
-		default:
-			return
-		}
-		if err := reply(conn, q.N, value, f, err); err != nil {
-			return
-		}
+func (s *supervisor) answer(ctx context.Context, conn *net.UnixConn, ready func()) {
+	server := ipc.Server{
+		Sock: conn, Question: maxQuestion, Answer: maxControl, Within: controlWithin,
+		Handle: func(_ context.Context, m ipc.Message, files []*os.File) (ipc.Reply, error) {
+			ipc.CloseAll(files)
+			value, f, err := s.reply(m.Verb, ready)
+			if f == nil {
+				return ipc.Reply{Value: value}, err
+			}
+			return ipc.Reply{FDs: []int{int(f.Fd())}, Sent: func() { _ = f.Close() }}, err // the message holds it
+		},
 	}
+	_ = server.Serve(ctx) // its end is that of the serving process
 }
 
-func reply(conn *net.UnixConn, n uint64, value any, f *os.File, failed error) error {
-	a := controlAnswer{N: n}
-	var oob []byte
-	if f != nil {
-		defer func() { _ = f.Close() }() // the message holds it
-		oob = unix.UnixRights(int(f.Fd()))
+func (s *supervisor) reply(what string, ready func()) (value any, f *os.File, err error) {
+	switch what {
+	case askConfig:
+		value = s.conf
+	case askTLS:
+		value, err = s.tls()
+	case askAgent:
+		f, err = s.dialAgent()
+	case askScrape:
+		f, err = s.listenScrape()
+	case askShown:
+		value, err = s.scrape()
+	case askReady:
+		ready()
+	case askAlive:
+		watchdog.Feed()
+	default:
+		err = ipc.ErrHangUp
 	}
-	if failed != nil {
-		a.Err = failed.Error()
-	}
-	var err error
-	if a.Value, err = json.Marshal(value); err != nil {
-		return err
-	}
-	text, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	if err := conn.SetWriteDeadline(time.Now().Add(controlWithin)); err != nil {
-		return err
-	}
-	_, _, err = conn.WriteMsgUnix(text, oob, nil)
-	return err
+	return value, f, err
 }
 
 // listenScrape opens the listener for those who ask for metrics.

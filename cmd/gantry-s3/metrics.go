@@ -73,12 +73,12 @@ func (m *metrics) serve(ctx context.Context, conf servingConfig, super *control,
 	var secure func() (scrape.Material, error)
 	if conf.ScrapeTLS {
 		secure = func() (out scrape.Material, err error) {
-			_, err = super.ask(askShown, &out)
+			_, err = super.ask(ctx, askShown, &out)
 			return out, err
 		}
 	}
 	scrape.Server{Addr: conf.Metrics, Registry: m.registry, Log: log, Secure: secure, Listen: func(context.Context) (net.Listener, error) {
-		file, err := super.ask(askScrape, nil)
+		file, err := super.ask(ctx, askScrape, nil)
 		if err != nil {
 			return nil, err
 		}

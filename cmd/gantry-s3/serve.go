@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"gantry/internal/ipc"
 	"gantry/internal/share"
 	"gantry/storage/s3"
 	"gantry/storage/s3/door"
@@ -37,13 +38,14 @@ func serve() error {
 	if err := settled(); err != nil {
 		return fmt.Errorf("gantry-s3 does not serve without a process that is confined: %w", err)
 	}
-	conn, err := unixConn(os.NewFile(controlFD, "control"))
+	sock, err := ipc.Socket(os.NewFile(controlFD, "control"))
 	if err != nil {
 		return fmt.Errorf("the supervisor: %w", err)
 	}
-	super := &control{conn: conn, within: controlWithin}
+	super := &control{conn: ipc.NewConn(sock, maxControl, nil), within: controlWithin}
+	defer super.conn.Close()
 	var conf servingConfig
-	if _, err := super.ask(askConfig, &conf); err != nil {
+	if _, err := super.ask(ctx, askConfig, &conf); err != nil {
 		return fmt.Errorf("ask the supervisor: %w", err)
 	}
 	level := slog.LevelInfo
@@ -65,7 +67,7 @@ func serve() error {
 	defer cancel()
 	if conf.TLS {
 		pairs := &certificates{super: super, seen: seen, log: log}
-		if err := pairs.load(); err != nil {
+		if err := pairs.load(ctx); err != nil {
 			return fmt.Errorf("the certificate: %w", err)
 		}
 		loops.Go(func() { pairs.renew(ctx) })
@@ -75,7 +77,7 @@ func serve() error {
 	defer client.Close()
 	src := newSource(client, conf.Region, log)
 	loops.Go(func() { src.tidy(ctx) })
-	if _, err := super.ask(askReady, nil); err != nil {
+	if _, err := super.ask(ctx, askReady, nil); err != nil {
 		return fmt.Errorf("tell the supervisor: %w", err)
 	}
 	loops.Go(func() { seen.serve(ctx, conf, super, log) })
@@ -99,7 +101,7 @@ func sayAlive(ctx context.Context, super *control, h http.Handler, every time.Du
 			return
 		}
 		h.ServeHTTP(unread{}, (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Body: http.NoBody}).WithContext(ctx))
-		if _, err := super.ask(askAlive, nil); err != nil {
+		if _, err := super.ask(ctx, askAlive, nil); err != nil {
 			log.Warn("tell the supervisor", "err", err)
 		}
 	}
@@ -153,9 +155,9 @@ type certificates struct {
 	now   atomic.Pointer[tls.Certificate]
 }
 
-func (c *certificates) load() error {
+func (c *certificates) load(ctx context.Context) error {
 	var pem servingTLS
-	if _, err := c.super.ask(askTLS, &pem); err != nil {
+	if _, err := c.super.ask(ctx, askTLS, &pem); err != nil {
 		return err
 	}
 	pair, err := tls.X509KeyPair(pem.Cert, pem.Key)
@@ -177,7 +179,7 @@ func (c *certificates) renew(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := c.load(); err != nil {
+		if err := c.load(ctx); err != nil {
 			c.log.Error("the certificate could not be read again; the old one counts", "err", err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/ipc"
 	"gantry/internal/scrape"
 	"gantry/internal/sleep"
 )
@@ -41,7 +42,7 @@ type supervisor struct {
 
 // run has a process serve until ctx ends. It fails when the first one cannot be confined.
 func (s *supervisor) run(ctx context.Context) error {
-	wait := restartLeast
+	wait := ipc.Backoff{Least: restartLeast, Most: restartMost, Stood: stoodLong}
 	for {
 		began := time.Now()
 		err := s.once(ctx)
@@ -52,18 +53,16 @@ func (s *supervisor) run(ctx context.Context) error {
 		if !s.served.Load() {
 			return err
 		}
-		if time.Since(began) > stoodLong {
-			wait = restartLeast
-		}
-		s.log.Error("the serving process has ended; another one is started", "stood", time.Since(began), "in", wait, "err", err)
-		_ = sleep.For(ctx, wait)
-		wait = min(2*wait, restartMost)
+		stood := time.Since(began)
+		again := wait.Next(stood)
+		s.log.Error("the serving process has ended; another one is started", "stood", stood, "in", again, "err", err)
+		_ = sleep.For(ctx, again)
 	}
 }
 
 // once starts a serving process and waits for its end, which it asks for when ctx ends.
 func (s *supervisor) once(ctx context.Context) error {
-	here, there, err := controlPair()
+	here, there, err := ipc.Pair()
 	if err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func (s *supervisor) once(ctx context.Context) error {
 	answered := make(chan struct{})
 	go func() { // ends with the connection
 		defer close(answered)
-		s.answer(here, s.ready)
+		s.answer(context.WithoutCancel(ctx), here, s.ready) // it asks also while it ends
 	}()
 	defer func() {
 		_ = here.Close()

@@ -1,7 +1,6 @@
 package helper
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gantry/internal/ipc"
 )
 
 // Why a call got no answer.
@@ -59,15 +60,15 @@ type group struct {
 // Call does an operation in a process of its own, with in and out as JSON; out may be nil. It returns when the
 // answer is there, or when ctx ends (30 s where it has no deadline), whatever the process does: then with ErrStuck or
 // ctx's error. Group names what is counted together. Beyond MostInGroup calls wait for each other, and fail at once with
-// ErrTooManyStuck while all of those are stuck. Errors of the operation are *Error.
+// ErrTooManyStuck while all of those are stuck. Errors of the operation are *ipc.Error.
 func (c *Caller) Call(ctx context.Context, group, op string, in, out any) error {
-	_, err := c.call(ctx, group, request{Op: op}, in, out)
+	_, err := c.call(ctx, group, op, request{}, in, out)
 	return err
 }
 
 // CallFD is Call for an operation that returns a file.
 func (c *Caller) CallFD(ctx context.Context, group, op string, in any) (*os.File, error) {
-	f, err := c.call(ctx, group, request{Op: op, FD: true}, in, nil)
+	f, err := c.call(ctx, group, op, request{FD: true}, in, nil)
 	if err != nil {
 		if f != nil {
 			_ = f.Close() // nothing was written to it
@@ -136,7 +137,7 @@ func (c *Caller) refill() {
 	}
 }
 
-func (c *Caller) call(ctx context.Context, name string, r request, in, out any) (*os.File, error) {
+func (c *Caller) call(ctx context.Context, name, op string, r request, in, out any) (*os.File, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, defaultDeadline)
@@ -144,18 +145,18 @@ func (c *Caller) call(ctx context.Context, name string, r request, in, out any) 
 	}
 	p := &process{done: make(chan struct{})}
 	if err := c.enter(ctx, name, p); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.Op, err)
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	line, err := r.encode(ctx, in)
+	m, err := r.encode(ctx, op, in)
 	if err == nil {
 		err = p.start(c)
 	}
 	if err != nil {
 		c.leave(name, p)
-		return nil, fmt.Errorf("%s: %w", r.Op, err)
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	go func() { // until the process has ended, which may be never
-		p.exchange(c, line)
+		p.exchange(c, m)
 		c.leave(name, p)
 		close(p.done)
 		c.refill()
@@ -168,12 +169,12 @@ func (c *Caller) call(ctx context.Context, name string, r request, in, out any) 
 		case <-p.done:
 		case <-time.After(killGrace):
 			if c.giveUp(name, p) {
-				return nil, fmt.Errorf("%s: %w", r.Op, late(ctx))
+				return nil, fmt.Errorf("%s: %w", op, late(ctx))
 			}
 			<-p.done
 		}
 	}
-	return p.result(ctx, r.Op, out)
+	return p.result(ctx, op, out)
 }
 
 // late is why there is no answer when ctx has ended.
@@ -184,41 +185,39 @@ func late(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// encode returns the line that the process reads. Its own deadline is a little earlier, so that it can say what
-// it waited for.
-func (r request) encode(ctx context.Context, in any) ([]byte, error) {
+// encode returns what the process reads. Its own deadline is a little earlier, so that it can say what it waited for.
+func (r request) encode(ctx context.Context, op string, in any) (m ipc.Message, err error) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
 	r.Millis = max((left - min(left/8, 500*time.Millisecond)).Milliseconds(), 1)
-	var err error
 	if r.In, err = json.Marshal(in); err != nil {
-		return nil, err
+		return m, err
 	}
-	line, err := json.Marshal(r)
-	if err == nil && len(line) >= maxRequest {
-		err = errors.New("the request is too long")
+	if len(r.In) > maxRequest-maxAround {
+		return m, errors.New("the request is too long")
 	}
-	return append(line, '\n'), err
+	m = ipc.Message{ID: 1, Verb: op}
+	m.Body, err = json.Marshal(r)
+	return m, err
 }
 
 // result is what a process that has ended had to say.
 func (p *process) result(ctx context.Context, op string, out any) (*os.File, error) {
-	var a answer
 	switch {
-	case json.Unmarshal(p.answer.Bytes(), &a) == nil:
+	case p.answered == nil:
 	case ctx.Err() != nil:
 		return p.file, fmt.Errorf("%s: %w", op, late(ctx))
 	default:
-		said, _, _ := strings.Cut(string(bytes.TrimSpace(p.said.text)), "\n")
+		said, _, _ := strings.Cut(strings.TrimSpace(p.said), "\n")
 		return p.file, fmt.Errorf("%s: the helper process ended without an answer: %s %s", op, p.state, said)
 	}
-	if a.Err != nil {
-		return p.file, fmt.Errorf("%s: %w", op, a.Err)
+	if p.answer.Err != nil {
+		return p.file, fmt.Errorf("%s: %w", op, p.answer.Err)
 	}
 	if out == nil {
 		return p.file, nil
 	}
-	if err := json.Unmarshal(a.Out, out); err != nil {
+	if err := json.Unmarshal(p.answer.Body, out); err != nil {
 		return p.file, fmt.Errorf("%s: read the answer: %w", op, err)
 	}
 	return p.file, nil

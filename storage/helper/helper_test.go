@@ -24,6 +24,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/ipc"
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +40,7 @@ func TestMain(m *testing.M) {
 			for pid == 0 {
 				c.mu.Lock()
 				if c.spare != nil {
-					pid = c.spare.cmd.Process.Pid
+					pid = c.spare.PID()
 				}
 				c.mu.Unlock()
 			}
@@ -59,7 +61,7 @@ var testFuncs = map[string]Func{
 		_ = json.Unmarshal(in, &path)
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, Mark("lost", fmt.Errorf("look at it: %w", err))
+			return nil, ipc.Mark("lost", fmt.Errorf("look at it: %w", err))
 		}
 		return info.Size(), nil
 	},
@@ -132,8 +134,8 @@ func TestCall(t *testing.T) {
 func TestErrorsCross(t *testing.T) {
 	c := newCaller(t)
 	err := c.Call(within(t, 5*time.Second), "g", "stat", "/no/file", nil)
-	if !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, unix.ENOENT) || Kind(err) != "lost" || !strings.Contains(err.Error(), "look at it") {
-		t.Errorf("%v of kind %q", err, Kind(err))
+	if !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, unix.ENOENT) || ipc.Kind(err) != "lost" || !strings.Contains(err.Error(), "look at it") {
+		t.Errorf("%v of kind %q", err, ipc.Kind(err))
 	}
 	for op, want := range map[string]string{"crash": "out of order", "none": "no operation", "flood": "without an answer"} {
 		if err := c.Call(within(t, 5*time.Second), "g", op, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -237,7 +239,7 @@ func TestOneProcessWaitsForTheNextCall(t *testing.T) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.spare != nil {
-				pid = c.spare.cmd.Process.Pid
+				pid = c.spare.PID()
 			}
 			return pid != before && pid != 0
 		})
@@ -253,10 +255,7 @@ func TestOneProcessWaitsForTheNextCall(t *testing.T) {
 	}
 	dead := waiting()
 	must(t, unix.Kill(dead, unix.SIGKILL))
-	waitFor(t, "its end", func() bool {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", dead))
-		return err == nil && bytes.Contains(text, []byte(") Z "))
-	})
+	waitFor(t, "its end", func() bool { return unix.Kill(dead, 0) == unix.ESRCH })
 	must(t, c.Call(t.Context(), "g", "self", nil, &pid))
 	spare = waiting()
 	c.Close()

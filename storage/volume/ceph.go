@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
-	"gantry/storage/helper"
+	"gantry/internal/ipc"
 )
 
 // mountIn is a backend with what is secret of it, and where to mount it.
@@ -47,7 +47,7 @@ func mountBackend(ctx context.Context, in mountIn) (none, error) {
 		err = fmt.Errorf("mount a backend of kind %q: %w", in.Kind, unix.ENODEV)
 	}
 	if errors.Is(err, unix.ENOENT) {
-		err = helper.Mark(kindMarker, err) // the server has no such root
+		err = ipc.Mark(kindMarker, err) // the server has no such root
 	}
 	return none{}, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/ipc"
 	"gantry/storage/helper"
 )
 
@@ -41,17 +42,17 @@ func dead(err error) bool { return isAny(err, deadErrnos) }
 
 // broken reports whether the mount will never be good again, so that a new one is needed.
 func broken(err error) bool {
-	return helper.Kind(err) == kindMarker || isAny(err, refusedErrnos) || isAny(err, brokenErrnos)
+	return ipc.Kind(err) == kindMarker || isAny(err, refusedErrnos) || isAny(err, brokenErrnos)
 }
 
 // sentence tells a pod's owner what an error means for him.
 func sentence(err error) string {
 	switch {
-	case helper.Kind(err) == kindMarker:
+	case ipc.Kind(err) == kindMarker:
 		return sentenceMarker
-	case helper.Kind(err) == kindDirectory:
+	case ipc.Kind(err) == kindDirectory:
 		return sentenceDirectory
-	case helper.Kind(err) == kindDisk:
+	case ipc.Kind(err) == kindDisk:
 		return sentenceDisk
 	case dead(err), errors.Is(err, context.DeadlineExceeded):
 		return sentenceDead

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/ipc"
 	"gantry/storage/helper"
 	"gantry/storage/provision"
 )
@@ -80,7 +81,7 @@ func (p place) open() (dir *os.File, err error) {
 		if p.Sized { // a client of NFS that looked too early goes on seeing the folder below the disk, in which there is nothing
 			kind = kindDisk
 		}
-		err = helper.Mark(kind, err)
+		err = ipc.Mark(kind, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the volume's directory: %w", err)
@@ -97,7 +98,7 @@ func (p place) open() (dir *os.File, err error) {
 func openRoot(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		err = helper.Mark(kindMarker, err)
+		err = ipc.Mark(kindMarker, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the backend's root: %w", err)
@@ -112,7 +113,7 @@ func checkMarker(root *os.File, id fleet.BackendID) error {
 	}
 	fd, err := unix.Openat(int(root.Fd()), MarkerName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
-		err = helper.Mark(kindMarker, err)
+		err = ipc.Mark(kindMarker, err)
 	}
 	if err != nil {
 		return fmt.Errorf("open the backend's marker: %w", err)
@@ -124,7 +125,7 @@ func checkMarker(root *os.File, id fleet.BackendID) error {
 		return fmt.Errorf("read the backend's marker: %w", err)
 	}
 	if string(text) != string(id)+"\n" {
-		return helper.Mark(kindMarker, errors.New("the backend's marker is that of another one"))
+		return ipc.Mark(kindMarker, errors.New("the backend's marker is that of another one"))
 	}
 	return nil
 }

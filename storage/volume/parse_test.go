@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/ipc"
 	"gantry/storage/helper"
 )
 
@@ -66,14 +67,14 @@ func TestSentences(t *testing.T) {
 		helper.ErrStuck: sentenceDead, helper.ErrTooManyStuck: sentenceDead, unix.EHOSTUNREACH: sentenceDead,
 		unix.EACCES: sentenceRefused, unix.EKEYREJECTED: sentenceRefused, unix.ENODEV: sentenceCannot, unix.EINVAL: sentenceOther,
 	} {
-		if got := sentence(&helper.Error{Text: "x", Errno: errnoOf(err)}); errnoOf(err) != 0 && got != want {
+		if got := sentence(&ipc.Error{Text: "x", Errno: errnoOf(err)}); errnoOf(err) != 0 && got != want {
 			t.Errorf("%v: %s", err, got)
 		}
 		if got := sentence(err); got != want {
 			t.Errorf("%v: %s", err, got)
 		}
 	}
-	if got := sentence(helper.Mark(kindMarker, unix.ENOENT)); got != sentenceMarker {
+	if got := sentence(ipc.Mark(kindMarker, unix.ENOENT)); got != sentenceMarker {
 		t.Error(got)
 	}
 }
