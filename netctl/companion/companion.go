@@ -5,17 +5,16 @@ package companion
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"gantry/internal/ipc"
 	"gantry/internal/sleep"
 )
 
@@ -28,9 +27,6 @@ const (
 	restartMost  = 5 * time.Second
 	stoodLong    = time.Minute // after which a process that ends is replaced at once
 )
-
-// ErrDown says that the process is not there now. It is started again, and told all it has to know.
-var ErrDown = errors.New("the process is not running")
 
 // errStarting says that a process was started and is waited for.
 var errStarting = errors.New("it was started and does not answer yet")
@@ -83,13 +79,13 @@ func (c *Client) Call(ctx context.Context, verb string, ask, answer any, files .
 			return err
 		}
 		err = conn.Call(ctx, verb, ask, answer, files...)
-		if !errors.Is(err, ErrDown) {
+		if !errors.Is(err, ipc.ErrDown) {
 			return err
 		}
-		conn.close()
+		conn.Close()
 		c.gone(conn, err)
 	}
-	return fmt.Errorf("%w: it ended twice", ErrDown)
+	return fmt.Errorf("%w: it ended twice", ipc.ErrDown)
 }
 
 // Poke is a Call of nothing: it returns when a process stands that knows all.
@@ -117,14 +113,14 @@ func (c *Client) Conn(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// down is ErrDown, and why.
+// down is ipc.ErrDown, and why.
 func (c *Client) down() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if errors.Is(c.fault, ErrDown) {
+	if errors.Is(c.fault, ipc.ErrDown) {
 		return c.fault
 	}
-	return errors.Join(ErrDown, c.fault)
+	return errors.Join(ipc.ErrDown, c.fault)
 }
 
 // gone forgets a connection that is of no use any more.
@@ -183,7 +179,7 @@ func (c *Client) keep(ctx context.Context) {
 		drop(c.sockets)
 		c.sockets = nil
 	}()
-	wait, said := restartLeast, ""
+	wait, said := ipc.Backoff{Least: restartLeast, Most: restartMost, Stood: stoodLong}, ""
 	for ctx.Err() == nil {
 		stood := time.Duration(0)
 		conn, err := c.obtain(ctx)
@@ -195,32 +191,29 @@ func (c *Client) keep(ctx context.Context) {
 			said = ""
 			began := time.Now()
 			select {
-			case <-conn.down:
-				err = ErrDown
+			case <-conn.Down():
+				err = ipc.ErrDown
 			case <-ctx.Done():
 			}
 			stood = time.Since(began)
 		}
 		if conn != nil {
-			conn.close()
+			conn.Close()
 			c.gone(conn, err)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		c.gone(nil, err)
-		if stood > stoodLong {
-			wait = restartLeast
-		}
+		again := wait.Next(stood)
 		level := slog.LevelError
 		if text := fmt.Sprint(err); text == said {
 			level = slog.LevelDebug
 		} else {
 			said = text
 		}
-		c.cfg.Log.Log(ctx, level, "a process of the network does not stand; it is started again", "process", c.cfg.Name, "stood", stood, "in", wait, "err", err)
-		_ = sleep.For(ctx, wait)
-		wait = min(2*wait, restartMost)
+		c.cfg.Log.Log(ctx, level, "a process of the network does not stand; it is started again", "process", c.cfg.Name, "stood", stood, "in", again, "err", err)
+		_ = sleep.For(ctx, again)
 	}
 }
 
@@ -245,92 +238,35 @@ func (c *Client) publish(conn *Conn) {
 
 // Conn is a connection to the process.
 type Conn struct {
-	unix *net.UnixConn
-	pid  int // of the process, as the kernel says
+	*ipc.Conn
+	pid int // of the process, as the kernel says
 
-	mu      sync.Mutex // one question at a time
-	answers chan reply
-	down    chan struct{} // closed when nothing more will be answered
-}
-
-type reply struct {
-	message
-	files []*os.File
-}
-
-func newConn(u *net.UnixConn, pid int) *Conn {
-	c := &Conn{unix: u, pid: pid, answers: make(chan reply, 1), down: make(chan struct{})}
-	go func() { // ends with the connection
-		defer close(c.down)
-		for {
-			m, files, err := receive(u, time.Time{})
-			if err != nil {
-				return
-			}
-			select {
-			case c.answers <- reply{m, files}:
-			default: // nobody asked
-				closeAll(files)
-				return
-			}
-		}
-	}()
-	return c
-}
-
-// close ends the connection and waits for its goroutine.
-func (c *Conn) close() {
-	_ = c.unix.Close()
-	<-c.down
-	select {
-	case one := <-c.answers: // nobody waits for it any more
-		closeAll(one.files)
-	default:
-	}
+	mu sync.Mutex // one question at a time
 }
 
 // PID is the process's.
 func (c *Conn) PID() int { return c.pid }
 
-// Call is like Client's, of this process alone. A question without an answer ends the connection, since the next answer would be
-// taken for its.
+// Call is like Client's, of this process alone. A process that leaves a question without an answer is asked nothing more.
 func (c *Conn) Call(ctx context.Context, verb string, ask, answer any, files ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	got, err := c.ask(ctx, verb, ask, answer, numbers(files))
-	closeAll(got)
+	ipc.CloseAll(got)
 	return err
 }
 
 // ask is Call, as long as its context lasts, which has a deadline. Files that come with the answer are the caller's to close.
 func (c *Conn) ask(ctx context.Context, verb string, ask, answer any, fds []int) ([]*os.File, error) {
-	body, err := json.Marshal(ask)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	deadline, _ := ctx.Deadline()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := send(c.unix, message{Verb: verb, Body: body}, fds, deadline); err != nil {
-		_ = c.unix.Close()
-		return nil, errors.Join(ErrDown, err)
+	files, err := c.Conn.Call(ctx, verb, ask, answer, fds...)
+	if err != nil && ctx.Err() != nil {
+		c.Close()
+		err = errors.Join(ipc.ErrDown, err)
 	}
-	select {
-	case m := <-c.answers:
-		if m.Err != "" {
-			return m.files, errors.New(m.Err)
-		}
-		if answer == nil {
-			return m.files, nil
-		}
-		return m.files, json.Unmarshal(m.Body, answer)
-	case <-c.down:
-		return nil, ErrDown
-	case <-ctx.Done():
-		_ = c.unix.Close()
-		return nil, errors.Join(ErrDown, ctx.Err())
-	}
+	return files, err
 }

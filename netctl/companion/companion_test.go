@@ -2,8 +2,6 @@ package companion
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,7 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
+
+	"gantry/internal/ipc"
 )
 
 // TestMain is also the processes of the tests.
@@ -30,7 +29,7 @@ type echo struct{}
 func (echo) Close() {}
 
 func (echo) Handle(ctx context.Context, verb string, ask []byte, files []*os.File) (any, error) {
-	defer closeAll(files)
+	defer ipc.CloseAll(files)
 	switch verb {
 	case "refuse":
 		return nil, errors.New("refused")
@@ -79,7 +78,7 @@ func connect(t *testing.T) (*Conn, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.close)
+	t.Cleanup(c.Close)
 	return c, end
 }
 
@@ -108,7 +107,7 @@ func TestQuestions(t *testing.T) {
 	if err := c.Call(t.Context(), "say", 1, &got, f); err != nil || got != "1of a file" {
 		t.Errorf("%q: %v", got, err)
 	}
-	if err := c.Call(t.Context(), "refuse", nil, nil); err == nil || err.Error() != "refused" || errors.Is(err, ErrDown) {
+	if err := c.Call(t.Context(), "refuse", nil, nil); err == nil || err.Error() != "refused" || errors.Is(err, ipc.ErrDown) {
 		t.Errorf("refused: %v", err)
 	}
 	if err := c.Call(t.Context(), "say", make([]byte, maxMessage*3/4), nil); err == nil {
@@ -126,7 +125,7 @@ func TestTheNewestAgentCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.close()
+		defer c.Close()
 		if err := c.Call(t.Context(), verbHello, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -145,90 +144,16 @@ func TestNoAnswer(t *testing.T) {
 	c, end := connect(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := c.Call(ctx, "hang", nil, nil); !errors.Is(err, ErrDown) {
+	if err := c.Call(ctx, "hang", nil, nil); !errors.Is(err, ipc.ErrDown) {
 		t.Errorf("no answer: %v", err)
 	}
-	if err := c.Call(t.Context(), "say", 1, nil); !errors.Is(err, ErrDown) {
+	if err := c.Call(t.Context(), "say", 1, nil); !errors.Is(err, ipc.ErrDown) {
 		t.Errorf("after that: %v", err)
 	}
 	end()
 	select {
-	case <-c.down:
+	case <-c.Down():
 	case <-time.After(5 * time.Second):
 		t.Error("the end of the process is not seen")
 	}
-}
-
-// TestHostileWords: what is no message ends the connection, and nothing else.
-func TestHostileWords(t *testing.T) {
-	dir := t.TempDir()
-	serving(t, filepath.Join(dir, "echo.sock"))
-	long := binary.BigEndian.AppendUint32(nil, maxMessage+1)
-	for _, words := range [][]byte{long, {0, 0, 0, 3, 'x', 'y', 'z'}, {0, 0}, {0, 0, 0, 9, '{'}} {
-		u, err := net.Dial("unix", filepath.Join(dir, "echo.sock"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = u.Write(words)
-		if one, ok := u.(*net.UnixConn); ok {
-			_ = one.CloseWrite()
-		}
-		if answer, err := io.ReadAll(u); err != nil && !errors.Is(err, net.ErrClosed) || len(answer) > 0 {
-			t.Errorf("%x is answered: %q %v", words, answer, err)
-		}
-		_ = u.Close()
-	}
-	c, err := Config{Name: "echo", Dir: dir}.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	var h hello
-	if err := c.Call(t.Context(), verbHello, nil, &h); err != nil || h.Build != "build" {
-		t.Errorf("%+v: %v", h, err)
-	}
-}
-
-// FuzzMessages: nothing that comes over the socket breaks who reads it.
-func FuzzMessages(f *testing.F) {
-	body, err := json.Marshal(message{Verb: "say"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
-	f.Add([]byte{255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 1<<16 {
-			return
-		}
-		here, there, err := pairOf()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = here.Close() }()
-		_, _ = there.Write(b)
-		_ = there.Close()
-		_, files, _ := receive(here, time.Now().Add(time.Second))
-		closeAll(files)
-	})
-}
-
-// pairOf returns two ends of a connection.
-func pairOf() (a, b *net.UnixConn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	var out [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, err := net.FileConn(f)
-		_ = f.Close() // c is a copy
-		u, ok := c.(*net.UnixConn)
-		if err != nil || !ok {
-			return nil, nil, errors.Join(err, errors.New("no unix socket"))
-		}
-		out[i] = u
-	}
-	return out[0], out[1], nil
 }

@@ -2,7 +2,6 @@ package companion
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/confine"
+	"gantry/internal/ipc"
 )
 
 const (
@@ -146,52 +146,35 @@ type server struct {
 
 // answer answers one agent until it lets go. It has to be root, whatever the socket's mode.
 func (s *server) answer(ctx context.Context, c *net.UnixConn) {
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	defer func() { _ = c.Close() }()
-	if who, err := peer(c); err != nil || who.Uid != 0 && int(who.Uid) != os.Getuid() {
+	if ipc.CheckPeer(c) != nil {
+		_ = c.Close()
 		return
 	}
-	for {
-		ask, files, err := receive(c, time.Time{})
-		if err != nil {
-			return
-		}
-		var m message
-		value, err := s.handle(ctx, c, ask, files)
-		if err == nil {
-			m.Body, err = json.Marshal(value)
-		}
-		if err != nil {
-			m.Err = err.Error()
-		}
-		var with []int
-		if ask.Verb == verbHello {
-			with = s.sockets
-		}
-		err = send(c, m, with, time.Now().Add(answerWithin))
-		if ask.Verb == verbQuit {
-			s.quit()
-		}
-		if err != nil {
-			return
-		}
+	one := ipc.Server{
+		Sock: c, Question: maxMessage, Answer: maxMessage, Within: answerWithin,
+		Handle: func(ctx context.Context, m ipc.Message, files []*os.File) (ipc.Reply, error) {
+			return s.handle(ctx, c, m, files)
+		},
 	}
+	_ = one.Serve(ctx) // the agent sees its end, and connects again
 }
 
-func (s *server) handle(ctx context.Context, c *net.UnixConn, ask message, files []*os.File) (any, error) {
-	if ask.Verb == verbHello || ask.Verb == verbQuit {
-		closeAll(files)
-		if ask.Verb == verbHello {
-			s.newest.Store(c)
-		}
-		return hello{Build: s.build}, nil
+func (s *server) handle(ctx context.Context, c *net.UnixConn, ask ipc.Message, files []*os.File) (ipc.Reply, error) {
+	switch ask.Verb {
+	case verbHello:
+		ipc.CloseAll(files)
+		s.newest.Store(c)
+		return ipc.Reply{Value: hello{Build: s.build}, FDs: s.sockets}, nil
+	case verbQuit:
+		ipc.CloseAll(files)
+		return ipc.Reply{Sent: s.quit}, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.newest.Load(); n != nil && n != c {
-		closeAll(files)
-		return nil, errors.New("another agent has taken over")
+		ipc.CloseAll(files)
+		return ipc.Reply{}, errors.New("another agent has taken over")
 	}
-	return s.handler.Handle(ctx, ask.Verb, ask.Body, files)
+	value, err := s.handler.Handle(ctx, ask.Verb, ask.Body, files)
+	return ipc.Reply{Value: value}, err
 }

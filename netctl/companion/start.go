@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/ipc"
 )
 
 const (
@@ -49,7 +51,7 @@ func (c *Client) obtain(ctx context.Context) (*Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		conn.close()
+		conn.Close()
 		if ctx.Err() != nil { // it is not the process that is late
 			return nil, ctx.Err()
 		}
@@ -79,9 +81,9 @@ func (c *Client) launch(ctx context.Context, build string) (*Conn, error) {
 		if err = c.greet(ctx, conn, build); err == nil {
 			return conn, nil
 		}
-		conn.close()
+		conn.Close()
 	}
-	p.kill()
+	p.Kill(endWithin)
 	return nil, err
 }
 
@@ -95,7 +97,7 @@ func (c *Client) greetSoon(ctx context.Context, conn *Conn, build string) error 
 func (c *Client) greet(ctx context.Context, conn *Conn, build string) error {
 	var h hello
 	files, err := conn.ask(ctx, verbHello, nil, &h, nil)
-	defer closeAll(files)
+	defer ipc.CloseAll(files)
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (c Config) dial() (conn *Conn, err error) {
 		if err != nil {
 			return errors.Join(err, u.Close())
 		}
-		conn = newConn(u, pid)
+		conn = &Conn{Conn: ipc.NewConn(u, maxMessage, nil), pid: pid}
 		return nil
 	})
 	if err != nil {
@@ -168,7 +170,7 @@ func (c Config) dial() (conn *Conn, err error) {
 
 // listener returns who listens at the other end. It must be a process of whom this one is, as it was when it began to.
 func listener(u *net.UnixConn) (pid int, err error) {
-	who, err := peer(u)
+	who, err := ipc.Peer(u)
 	if err != nil {
 		return 0, err
 	}
@@ -178,36 +180,8 @@ func listener(u *net.UnixConn) (pid int, err error) {
 	return int(who.Pid), nil
 }
 
-// peer is who connected, or began to listen, at the other end.
-func peer(u *net.UnixConn) (who *unix.Ucred, err error) {
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if e := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
-		return nil, e
-	}
-	return who, err
-}
-
-// process is one that was started.
-type process struct {
-	started *os.Process
-	ended   chan struct{} // closed when it has
-	err     error         // then: why
-}
-
-// kill ends it at once.
-func (p *process) kill() {
-	_ = p.started.Kill() // it may have ended
-	select {
-	case <-p.ended:
-	case <-time.After(endWithin):
-	}
-}
-
 // start starts a process.
-func (c Config) start(build string, sockets []int) (*process, error) {
+func (c Config) start(build string, sockets []int) (*ipc.Process, error) {
 	if len(sockets) > maxBorn {
 		return nil, errors.New("too many files for a process")
 	}
@@ -216,7 +190,7 @@ func (c Config) start(build string, sockets []int) (*process, error) {
 		return nil, err
 	}
 	files := []*os.File{control}
-	defer func() { closeAll(files) }()
+	defer func() { ipc.CloseAll(files) }()
 	born, err := copies(sockets)
 	if err != nil {
 		return nil, err
@@ -229,14 +203,10 @@ func (c Config) start(build string, sockets []int) (*process, error) {
 		Stderr: os.Stderr, ExtraFiles: files,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
-	if err := cmd.Start(); err != nil {
+	p, err := ipc.Start(cmd) // it may outlive the client
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
-	p := &process{started: cmd.Process, ended: make(chan struct{})}
-	go func() { // ends with the process, which may outlive the client
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
 	return p, nil
 }
 
@@ -264,15 +234,15 @@ func (c Config) bind() (*os.File, error) {
 }
 
 // await connects to a process as soon as it listens.
-func (c Config) await(ctx context.Context, p *process) (*Conn, error) {
+func (c Config) await(ctx context.Context, p *ipc.Process) (*Conn, error) {
 	for wait := pollLeast; ; wait = min(2*wait, pollMost) {
 		conn, err := c.dial()
 		if err == nil || !absent(err) {
 			return conn, err
 		}
 		select {
-		case <-p.ended:
-			return nil, errors.Join(errors.New("it ended before it listened"), p.err)
+		case <-p.Gone():
+			return nil, errors.Join(errors.New("it ended before it listened"), p.Err())
 		case <-ctx.Done():
 			return nil, errors.Join(errors.New("it does not listen"), ctx.Err())
 		case <-time.After(wait):
@@ -289,7 +259,7 @@ func (c Config) end(ctx context.Context, ask bool) error {
 		}
 		return err
 	}
-	defer conn.close()
+	defer conn.Close()
 	held, err := unix.PidfdOpen(conn.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/ipc"
 )
 
 // The processes of these tests, by their commands.
@@ -110,7 +112,7 @@ func TestASlowStart(t *testing.T) {
 			defer client.Close()
 			first, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if err := client.Poke(first); !errors.Is(err, ErrDown) || !strings.Contains(err.Error(), "does not answer yet") {
+			if err := client.Poke(first); !errors.Is(err, ipc.ErrDown) || !strings.Contains(err.Error(), "does not answer yet") {
 				t.Errorf("before it stands: %v", err)
 			}
 			soon(t, "it stands", func() bool { return client.Poke(t.Context()) == nil })
@@ -148,7 +150,7 @@ func TestAnAgentThatEndsEndsNothing(t *testing.T) {
 	second := New(c)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := second.Poke(ctx); !errors.Is(err, ErrDown) {
+	if err := second.Poke(ctx); !errors.Is(err, ipc.ErrDown) {
 		t.Errorf("it answers: %v", err)
 	}
 	second.Close()

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gantry/internal/ipc"
 	"gantry/netctl/companion"
 )
 
@@ -174,7 +175,7 @@ func (p *Process) Stats(ctx context.Context) (s Stats, err error) {
 	whole := p.want.whole()
 	p.mu.Unlock()
 	if !whole {
-		return Stats{}, companion.ErrDown
+		return Stats{}, ipc.ErrDown
 	}
 	err = p.client.Call(ctx, verbStats, nil, &s)
 	return s, err

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"gantry/internal/ipc"
 	"gantry/netctl"
 	"gantry/netctl/companion"
 )
@@ -183,7 +184,7 @@ func (p *Process) Close() {
 
 func (p *Process) call(ctx context.Context, verb string, ask, answer any) error {
 	err := p.client.Call(ctx, verb, ask, answer)
-	if errors.Is(err, companion.ErrDown) {
+	if errors.Is(err, ipc.ErrDown) {
 		return fmt.Errorf("%w: %w", ErrDown, err)
 	}
 	return err
@@ -302,7 +303,7 @@ func (p *Process) offer(ctx context.Context, call func(ctx context.Context, verb
 			continue
 		}
 		err := p.hand(ctx, call, vni, name, index)
-		if errors.Is(err, companion.ErrDown) {
+		if errors.Is(err, ipc.ErrDown) {
 			return // the next process is offered all
 		}
 		p.mu.Lock()
