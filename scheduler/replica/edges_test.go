@@ -324,3 +324,76 @@ func TestTheTimeOfEachWriteIsTold(t *testing.T) {
 		t.Error("nobody was told how long a write took")
 	}
 }
+
+// TestAMemberWithoutAVote can lose none, inherit no leadership, and does not make up for the last one that has a vote.
+func TestAMemberWithoutAVote(t *testing.T) {
+	m := one(t, calm)
+	join(t, m, "b", calm)
+	before := m.LastIndex()
+	for _, id := range []string{"b", "nobody"} {
+		if err := m.Demote(within(t), id); err != nil {
+			t.Errorf("demote %s: %v", id, err)
+		}
+	}
+	if after := m.LastIndex(); after != before {
+		t.Errorf("the log grew from %d to %d", before, after)
+	}
+	if err := m.Demote(within(t), "a"); fleet.CodeOf(err) != fleet.CodeConflictRule {
+		t.Errorf("demote the last voter: %v", err)
+	}
+	if heirs := m.heirs(); len(heirs) != 0 {
+		t.Errorf("leadership may go to %v", heirs)
+	}
+}
+
+func TestAnEmptySnapshotIsNotInstalled(t *testing.T) {
+	store, err := state.Open(filepath.Join(t.TempDir(), StateFile), state.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	snap, err := store.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := snap.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := snap.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Install(t.TempDir(), Member{ID: "z", Address: "127.0.0.1:1"}, &b); err == nil || !strings.Contains(err.Error(), "snapshot is empty") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestWhileLeaderOutlivesWhatItCalls: work that ended without an error is not called again under the same leadership.
+func TestWhileLeaderOutlivesWhatItCalls(t *testing.T) {
+	m := one(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := make(chan struct{}, 10)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- m.WhileLeader(ctx, func(context.Context) error { calls <- struct{}{}; return nil })
+	}()
+	<-calls
+	m.put(t, 1) // time passes under the same leadership
+	select {
+	case err := <-ended:
+		t.Errorf("it ended with %v", err)
+	default:
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || len(calls) != 0 {
+		t.Errorf("%v, and %d more calls", err, len(calls))
+	}
+}
+
+func TestACallOnAClosedNodeIsOfUnknownOutcome(t *testing.T) {
+	m := one(t, nil)
+	m.stop(t)
+	if err := m.bounded(t.Context(), func() error { return nil }); !errors.Is(err, ErrUnknown) || !errors.Is(err, errClosed) {
+		t.Errorf("got %v", err)
+	}
+}
