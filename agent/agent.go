@@ -327,7 +327,7 @@ func (d *daemon) live(ctx context.Context) {
 	d.lookAfter(ctx, &wg)
 	d.sessions.run(ctx)
 	if !d.sessions.tunnels.wait(tunnelsEnd) { // the next agent ends what they leave
-		d.Log.Warn("tunnels into pods are left")
+		d.Log.Warn("tunnels into pods were not closed")
 	}
 	wg.Wait()
 	d.sessions.storage.wait()
@@ -352,7 +352,7 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() { d.serveMetrics(ctx) })
 	wg.Go(func() { d.watchImages(ctx) })
 	wg.Go(func() {
-		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("end the commands that are left in pods", "err", err) })
+		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("kill leftover commands in pods", "err", err) })
 	})
 }
 

@@ -51,7 +51,7 @@ func (d *daemon) sweptDisks(ctx context.Context) bool {
 		if _, known := d.book.Record(fleet.PodID(name)); known {
 			continue
 		}
-		d.Log.Warn("the disk of an unknown pod's container is removed", "pod", name)
+		d.Log.Warn("removing the disk of an unknown pod's container", "pod", name)
 		err := d.Containers.Remove(ctx, fleet.PodID(name))
 		if err == nil {
 			err = d.Disks.Containers.Remove(ctx, name)

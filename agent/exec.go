@@ -50,7 +50,7 @@ func (t *tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *
 		err = x.carry(ctx)
 	}
 	if closeErr := p.Close(); closeErr != nil {
-		t.log.Warn("end a command in a pod", "pod", id, "err", closeErr)
+		t.log.Warn("kill a command in a pod", "pod", id, "err", closeErr)
 	}
 	if err != nil { // where the tunnel stands still, the scheduler learns of it and lets go
 		_ = x.Send(t.lastFrame(err))
@@ -75,7 +75,7 @@ func (t *tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uin
 	if err == nil {
 		err = p.Close()
 	}
-	t.log.Warn("a command in a pod did not start in time", "pod", id, "err", err)
+	t.log.Warn("command in a pod did not start in time", "pod", id, "err", err)
 	return nil, fleet.Unavailable("the command did not start in time", errors.Join(ctx.Err(), err))
 }
 

@@ -98,7 +98,7 @@ func (k *imageKeeper) notices(now time.Time) []fleet.Notice {
 func (k *imageKeeper) ask(image string) {
 	full, ok := fleet.ImageName(image)
 	if !ok || k.images == nil {
-		k.log.Warn("prefetch refused: it is not an image reference, or this host gets none ahead of pods", "image", pod.Readable(image, maxShownImage))
+		k.log.Warn("prefetch refused: invalid image reference, or prefetching is disabled on this host", "image", pod.Readable(image, maxShownImage))
 		return
 	}
 	k.mu.Lock()
@@ -111,7 +111,7 @@ func (k *imageKeeper) ask(image string) {
 		k.waiting[full] = true
 		delete(k.failed, full)
 	default:
-		k.log.Warn("prefetch refused: too many images wait to be got", "image", full, "waiting", maxPrefetches)
+		k.log.Warn("prefetch refused: too many images are queued", "image", full, "waiting", maxPrefetches)
 	}
 }
 
@@ -190,14 +190,14 @@ func (k *imageKeeper) collect(ctx context.Context, now time.Time) bool {
 		if used, size, err = k.images.Room(ctx); err != nil {
 			return gone > 0
 		}
-		k.log.Info("images were removed: their disk was too full", "images", removed, "freed", before-used, "used", used, "size", size)
+		k.log.Info("removed images to free the image disk", "images", removed, "freed", before-used, "used", used, "size", size)
 		if used <= low || len(removed) == 0 {
 			break
 		}
 	}
 	if used > low {
 		k.idleUntil = now.Add(collectPause)
-		k.log.Warn("the disk of images is too full, and no more images can be removed", "used", used, "size", size)
+		k.log.Warn("the image disk is full and no more images can be removed", "used", used, "size", size)
 	}
 	return gone > 0
 }

@@ -117,7 +117,7 @@ func (d *daemon) adopt(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		d.Log.Warn("the ledger is new, and the container runtime does not say what runs", "err", err)
+		d.Log.Warn("the ledger is new and the container runtime cannot list containers", "err", err)
 		if sleep.For(ctx, time.Second) != nil {
 			return fmt.Errorf("the ledger is new, and the container runtime does not say what runs: %w", err)
 		}
@@ -144,13 +144,13 @@ func adoptInto(ctx context.Context, book *ledger.Ledger, rt Containers, boot str
 		}
 		rec, err := pod.Adopted(id, c, boot)
 		if err != nil {
-			log.Warn("a container is not taken into the new ledger", "pod", id, "err", err)
+			log.Warn("container not adopted into the new ledger", "pod", id, "err", err)
 			continue
 		}
 		if err := book.Adopt(rec); err != nil {
 			return err
 		}
-		log.Info("a container is taken into the new ledger", "pod", id, "incarnation", c.Incarnation)
+		log.Info("container adopted into the new ledger", "pod", id, "incarnation", c.Incarnation)
 		subnet = netctl.SubnetOf(rec.Addr)
 	}
 	if !subnet.IsValid() {

@@ -176,7 +176,7 @@ func (d *daemon) resolve(text string) {
 			continue
 		}
 		if err := rewrite(filepath.Join(d.Dir, "pods", string(rec.Assignment.Pod), "resolv.conf"), text); err != nil {
-			d.Log.Warn("tell a pod of its resolvers", "pod", rec.Assignment.Pod, "err", err)
+			d.Log.Warn("write a pod's resolv.conf", "pod", rec.Assignment.Pod, "err", err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (l *podLogs) prune(most int, bytes int64) {
 			continue
 		}
 		if err := os.RemoveAll(l.Dir(log.pod)); err != nil {
-			l.log.Warn("remove the log of a pod that left", "pod", log.pod, "err", err)
+			l.log.Warn("remove the log of a pod that left the host", "pod", log.pod, "err", err)
 		}
 	}
 }

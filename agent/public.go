@@ -40,7 +40,7 @@ func (d *daemon) findPublic(ctx context.Context) {
 func (d *daemon) foundPublic(ctx context.Context) bool {
 	p, err := d.FindPublish()
 	if err != nil {
-		d.Log.Warn("look for the host's public address", "err", err)
+		d.Log.Warn("find the host's public address", "err", err)
 		return false
 	}
 	if !p.IP.IsValid() {

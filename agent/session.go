@@ -106,7 +106,7 @@ func (s *sessions) run(ctx context.Context) {
 		leader := leaderOf(err)
 		if followed = leader != "" && !followed; followed {
 			s.where.try(leader)
-			s.log.Info("another scheduler leads", "asked", addr, "leader", leader)
+			s.log.Info("leader changed", "asked", addr, "leader", leader)
 			continue
 		}
 		if status.Code(err) == codes.NotFound {

@@ -70,7 +70,7 @@ func (s *storage) write() {
 		err = atomicfile.Write(s.file, text, 0o600)
 	}
 	if err != nil {
-		s.log.Warn("what is known of network volumes is not kept for the next start", "err", err)
+		s.log.Warn("save the network volumes' state for the next start", "err", err)
 	}
 }
 
@@ -89,7 +89,7 @@ func (s *storage) restore(ctx context.Context) {
 			defer cancel()
 			err := s.does.Restore(limited, StorageRoot{Backend: volume.Backend{ID: r.Backend, Kind: r.Kind}, OwnDir: r.Dir})
 			if err != nil && ctx.Err() == nil {
-				s.log.Warn("the network volumes in a folder of this host are not all there", "backend", r.Backend, "folder", r.Dir, "err", err)
+				s.log.Warn("network volumes are missing from a folder of this host", "backend", r.Backend, "folder", r.Dir, "err", err)
 			}
 			return err == nil
 		})

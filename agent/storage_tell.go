@@ -47,7 +47,7 @@ func (s *storage) expire(session int) {
 	late := s.session == session && s.heard != session
 	s.mu.Unlock()
 	if late {
-		s.log.Warn("the scheduler asks for no more work on network volumes")
+		s.log.Warn("scheduler cancelled the work on network volumes")
 		s.set(&link.StorageSet{})
 	}
 }

@@ -55,7 +55,7 @@ func (d *daemon) swept(ctx context.Context) bool {
 		if _, known := d.book.Record(id); known {
 			continue
 		}
-		d.Log.Warn("container of an unknown pod is removed", "pod", id)
+		d.Log.Warn("removing the container of an unknown pod", "pod", id)
 		if err := errors.Join(d.Containers.Remove(ctx, id), d.Network.RemovePod(ctx, string(id))); err != nil {
 			d.Log.Warn("remove the container of an unknown pod", "pod", id, "err", err)
 			clean = false
@@ -82,11 +82,11 @@ func (d *daemon) sweptData(ctx context.Context) bool {
 			path, err = d.data().SetAside(ctx, id, time.Now())
 		}
 		if err != nil {
-			d.Log.Warn("set the persistent data of an unknown pod aside", "pod", id, "err", err)
+			d.Log.Warn("move the persistent data of an unknown pod aside", "pod", id, "err", err)
 			clean = false
 		}
 		if path != "" {
-			d.Log.Warn("persistent data of an unknown pod was set aside; it comes back when the pod is listed again, "+
+			d.Log.Warn("persistent data of an unknown pod was set aside; it is restored when the pod is listed again, "+
 				"and is removed after --keep-lost-data", "pod", id, "folder", path)
 		}
 	}
@@ -100,7 +100,7 @@ func (d *daemon) sweptLost(ctx context.Context, now time.Time) bool {
 	defer cancel()
 	all, err := d.data().Lost()
 	if err != nil {
-		d.Log.Warn("look after data that was set aside", "err", err)
+		d.Log.Warn("clean up set-aside data", "err", err)
 		return false
 	}
 	keep := d.KeepLost
@@ -112,7 +112,7 @@ func (d *daemon) sweptLost(ctx context.Context, now time.Time) bool {
 		if mayReturn(rec, known) || now.Sub(l.At) < keep {
 			continue
 		}
-		d.Log.Warn("persistent data that was set aside is removed: its time is over", "pod", l.Pod, "folder", l.Path)
+		d.Log.Warn("removing set-aside persistent data after its retention", "pod", l.Pod, "folder", l.Path)
 		if err := d.data().RemoveLost(ctx, l); err != nil {
 			d.Log.Warn("remove data that was set aside", "pod", l.Pod, "err", err)
 			return false

@@ -178,10 +178,10 @@ func (d *daemon) sweepVolumes(ctx context.Context) {
 		err := d.Volumes.Detach(limited, id)
 		cancel()
 		if err != nil {
-			d.Log.Warn("let go of the network volume of an unknown pod", "pod", id, "err", err)
+			d.Log.Warn("release the network volume of an unknown pod", "pod", id, "err", err)
 			continue
 		}
-		d.Log.Warn("the network volume of an unknown pod was let go of", "pod", id)
+		d.Log.Warn("released the network volume of an unknown pod", "pod", id)
 	}
 }
 

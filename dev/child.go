@@ -82,7 +82,7 @@ func (c *child) keep(ctx context.Context) {
 		if time.Since(began) >= c.tune.backoffReset {
 			pause = c.tune.backoffMin
 		}
-		c.log.Warn("child ended and is started again", "part", c.name(), "after", time.Since(began).Round(time.Millisecond),
+		c.log.Warn("child process exited; restarting it", "part", c.name(), "after", time.Since(began).Round(time.Millisecond),
 			"pause", pause, "err", err)
 		if sleep.For(ctx, pause) != nil {
 			return
@@ -115,7 +115,7 @@ func (c *child) once(ctx context.Context) error {
 		err = writeJSON(c.pidFile, id)
 	}
 	if err != nil {
-		c.log.Warn("cannot note a child's pid", "part", c.name(), "err", err)
+		c.log.Warn("write a child's pid file", "part", c.name(), "err", err)
 	}
 	err = cmd.Wait()
 	c.set(0)

@@ -111,7 +111,7 @@ func (d *dev) prepare(ctx context.Context) error {
 	}
 	for _, p := range append([]part{{roleS3, 1}}, s.parts()...) {
 		for _, id := range d.folder.stale(p) {
-			d.cfg.Log.Warn("stopping a child of a dev that was killed", "part", p.name(), "pid", id.PID)
+			d.cfg.Log.Warn("stopping a child process that a killed gantry dev left", "part", p.name(), "pid", id.PID)
 			if err := id.end(ctx, d.cfg.tune.grace); err != nil {
 				return err
 			}

@@ -46,7 +46,7 @@ func (d *dev) publish(ctx context.Context) error {
 			case <-d.wake:
 			}
 			if err := d.writeFile(); err != nil {
-				d.cfg.Log.Warn("dev.json is not current", "err", err)
+				d.cfg.Log.Warn("update dev.json", "err", err)
 			}
 		}
 	}()
@@ -61,7 +61,7 @@ func (d *dev) unpublish() {
 	d.stopFile()
 	<-d.writing
 	if err := removeIfThere(d.folder.path("dev.json")); err != nil {
-		d.cfg.Log.Warn("dev.json is left", "err", err)
+		d.cfg.Log.Warn("remove dev.json", "err", err)
 	}
 }
 

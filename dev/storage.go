@@ -21,7 +21,7 @@ const (
 // can mount. Without them everything else goes on.
 func (d *dev) provideVolumes(ctx context.Context, operator *client.Client) {
 	if err := d.provide(ctx, operator); err != nil && ctx.Err() == nil {
-		d.cfg.Log.Warn("there are no network volumes", "err", err)
+		d.cfg.Log.Warn("network volumes are unavailable", "err", err)
 	}
 }
 

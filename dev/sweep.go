@@ -26,7 +26,7 @@ func (d *dev) sweep(ctx context.Context) error {
 			faults = append(faults, fmt.Errorf("container %s was left running under process %d and was killed", s.container, s.PID))
 		} else {
 			// containerd 1.6 forgets a shim when the call that deletes its task is cut off.
-			d.cfg.Log.Warn("a shim without container was left and is ended", "pid", s.PID, "container", s.container)
+			d.cfg.Log.Warn("killing a shim without a container", "pid", s.PID, "container", s.container)
 		}
 		for _, p := range append(inside, s.identity) {
 			faults = append(faults, p.kill(ctx))

@@ -157,7 +157,7 @@ func TestShimWithoutContainerIsEnded(t *testing.T) {
 	if err := d.sweep(context.Background()); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if left.alive() || !strings.Contains(b.out.String(), "without container") {
+	if left.alive() || !strings.Contains(b.out.String(), "without a container") {
 		t.Errorf("the shim is left, or nothing was said:\n%s", b.out)
 	}
 	if _, err := os.Stat(left.socket); err == nil {

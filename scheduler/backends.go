@@ -185,10 +185,10 @@ func (s *Service) ForceDeleteBackend(ctx context.Context, id fleet.BackendID) er
 	if err != nil {
 		return err
 	}
-	s.Log.Warn("operator's change", "what", "storage backend deleted, and the volumes forgotten that were being deleted on it",
+	s.Log.Warn("operator action", "what", "storage backend deleted, and the volumes forgotten that were being deleted on it",
 		"backend", string(id), "volumes", len(forgotten))
 	for _, volume := range forgotten {
-		s.Log.Warn("network volume forgotten: its data was not removed", "volume", volume, "backend", id)
+		s.Log.Warn("network volume record removed; its data was not removed", "volume", volume, "backend", id)
 	}
 	return nil
 }

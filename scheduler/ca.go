@@ -81,7 +81,7 @@ func (s *Service) RotateCA(ctx context.Context) error {
 		CA: pki.EncodeCert(next.Cert()), SealedKey: sealed, Bridge: pki.EncodeCert(bridge), At: now,
 	})
 	if err == nil {
-		s.Log.Warn("the cluster's CA is being replaced", "old", old.Digest().String(), "new", next.Digest().String())
+		s.Log.Warn("CA rotation in progress", "old", old.Digest().String(), "new", next.Digest().String())
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func (s *Service) FinishCAStep(ctx context.Context, step fleet.RotationStep) err
 	}
 	_, err = propose[any](ctx, s, state.AdvanceRotation{From: step, BegunAt: view.BegunAt, At: s.Now()})
 	if err == nil {
-		s.Log.Warn("a step of replacing the cluster's CA was ended by an operator", "step", step, "without_hosts", view.Waiting)
+		s.Log.Warn("CA rotation: an operator skipped a step", "step", step, "without_hosts", view.Waiting)
 	}
 	return err
 }

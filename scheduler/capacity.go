@@ -27,7 +27,7 @@ func (s *Service) Placement(ctx context.Context) (fleet.Placement, error) {
 func (s *Service) PutPlacement(ctx context.Context, placement fleet.Placement) (fleet.Placement, error) {
 	out, err := propose[fleet.Placement](ctx, s, state.PutPlacement{Placement: placement})
 	if err == nil {
-		s.Log.Info("setting of placement changed", "keepPercent", out.KeepPercent)
+		s.Log.Info("placement settings changed", "keepPercent", out.KeepPercent)
 	}
 	return out, err
 }

@@ -172,7 +172,7 @@ func (s *Service) MovePod(ctx context.Context, id fleet.PodID) error {
 		return propose[fleet.Pod](ctx, s, cmd)
 	})
 	if err == nil && moved.Target != nil {
-		s.Log.Info("pod is moved", "pod", id, "account", moved.Account, "from", moved.Host, "to", moved.Target.Host)
+		s.Log.Info("moving pod", "pod", id, "account", moved.Account, "from", moved.Host, "to", moved.Target.Host)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ func (s *Service) SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.D
 func (s *Service) setDuty(ctx context.Context, cmd state.SetHostDuty) (fleet.HostView, error) {
 	view, err := s.changeHost(ctx, cmd.Host, cmd)
 	if err == nil {
-		s.Log.Info("host has a new duty", "host", cmd.Host, "state", view.Host.Shown(), "keepRunning", cmd.KeepRunning, "deadline", cmd.Deadline)
+		s.Log.Info("host eligibility changed", "host", cmd.Host, "state", view.Host.Shown(), "keepRunning", cmd.KeepRunning, "deadline", cmd.Deadline)
 	}
 	return view, err
 }
@@ -35,7 +35,7 @@ func (s *Service) SetHostLabels(ctx context.Context, id fleet.HostID, set map[st
 func (s *Service) FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
 	view, err := s.changeHost(ctx, id, state.FenceHost{Host: id, At: s.Now()})
 	if err == nil {
-		s.Log.Warn("host was fenced: what it held is free", "host", id, "name", view.Host.Name)
+		s.Log.Warn("host was fenced: its resources are free", "host", id, "name", view.Host.Name)
 	}
 	return view, err
 }
@@ -77,7 +77,7 @@ func (s *Service) OpenGPU(ctx context.Context, id fleet.HostID, gpu string, forg
 	}
 	view, err := s.changeHost(ctx, id, state.OpenGPU{Host: id, GPU: uuid, Forget: forget})
 	if err == nil {
-		s.Log.Info("GPU was opened", "host", id, "gpu", uuid)
+		s.Log.Info("GPU was uncordoned", "host", id, "gpu", uuid)
 	}
 	return view, err
 }

@@ -159,6 +159,6 @@ func (s *Service) operate(ctx context.Context, what, kind, id string, cmd state.
 	if _, err := propose[any](ctx, s, cmd); err != nil {
 		return err
 	}
-	s.Log.Info("operator's change", "what", what, kind, id)
+	s.Log.Info("operator action", "what", what, kind, id)
 	return nil
 }

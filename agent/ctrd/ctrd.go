@@ -215,7 +215,7 @@ func New(cfg Config) (*Runtime, error) {
 		r.guard.never = &resolved{list: cfg.Schedulers}
 	}
 	if cfg.DiskRate+cfg.DiskOps > 0 && !r.cgroups.throttles() {
-		cfg.Log.Warn("the kernel cannot limit what pods read and write of disks: nothing does")
+		cfg.Log.Warn("pods' disk bandwidth is unlimited: the kernel cannot limit it")
 	}
 	r.said, r.quiet = newClientLog(cfg.Log)
 	if err := r.makeFolders(); err != nil {

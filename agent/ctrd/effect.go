@@ -71,14 +71,14 @@ func (r *Runtime) breakOff(ctx context.Context, id fleet.PodID, ended chan struc
 	for more := wait(startGrace); more; more = wait(killPoll) {
 		shims, err := r.shims()
 		if err != nil {
-			r.cfg.Log.Warn("a start that nobody wants goes on", "pod", id, "err", err)
+			r.cfg.Log.Warn("cancel a container start", "pod", id, "err", err)
 			return
 		}
 		for _, s := range shims {
 			if s.id != id || !s.ours || s.eraser {
 				continue
 			}
-			r.cfg.Log.Info("a start that nobody wants any more is broken off", "pod", id, "pid", s.pid)
+			r.cfg.Log.Info("cancelling a container start that is no longer wanted", "pod", id, "pid", s.pid)
 			if time.Since(begun) > startGrace+killGrace {
 				_ = r.endShim(ctx, s) // it is tried again
 				continue

@@ -177,7 +177,7 @@ func (r *Runtime) fetch(ctx context.Context, p *pull) (string, error) {
 		r.abort(cleanup, p)
 	}
 	if lerr := r.client.LeasesService().Delete(cleanup, lease); lerr != nil && !errdefs.IsNotFound(lerr) {
-		r.cfg.Log.Warn("pull lease stays until it expires", "image", shown(p.ref), "err", lerr)
+		r.cfg.Log.Warn("release a pull lease; it will expire", "image", shown(p.ref), "err", lerr)
 	}
 	if err != nil {
 		return "", err

@@ -106,7 +106,7 @@ func (r *Runtime) sweepFolders() {
 	}
 	for _, name := range entries(filepath.Join(r.cfg.RunDir, lowerFolder)) {
 		if err := detach(filepath.Join(r.cfg.RunDir, lowerFolder, name)); err != nil {
-			r.cfg.Log.Warn("mounted layers of an image are left", "err", err)
+			r.cfg.Log.Warn("an image's layers were not unmounted", "err", err)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func (r *Runtime) dropOrphan(ctx context.Context, cause error) bool {
 		return false
 	}
 	orphan := filepath.Join(m[1], m[3])
-	r.cfg.Log.Warn("a folder that a dead containerd left is removed", "path", orphan)
+	r.cfg.Log.Warn("removing a folder that a dead containerd left", "path", orphan)
 	return os.RemoveAll(orphan) == nil
 }
 

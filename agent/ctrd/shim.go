@@ -203,7 +203,7 @@ func (r *Runtime) endStray(ctx context.Context, id fleet.PodID) error {
 		if s.eraser {
 			continue
 		}
-		r.cfg.Log.Warn("a shim that containerd forgot is ended", "pod", id, "pid", s.pid)
+		r.cfg.Log.Warn("killing a shim that containerd does not know", "pod", id, "pid", s.pid)
 		if err := r.endShim(ctx, s); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (r *Runtime) unblock(ctx context.Context, id fleet.PodID, cause error) {
 		return
 	}
 	if err := r.endForgotten(ctx, id); err != nil {
-		r.cfg.Log.Warn("a forgotten bundle is left", "pod", id, "err", err)
+		r.cfg.Log.Warn("remove an orphaned bundle", "pod", id, "err", err)
 	}
 }
 
@@ -153,7 +153,7 @@ func (r *Runtime) start(ctx context.Context, id fleet.PodID, patience time.Durat
 		faultpoint.Hit("start.started")
 		at = time.Now()
 		if lerr := <-labelled; lerr != nil && err == nil {
-			r.cfg.Log.Warn("the time of a start was not written down", "pod", id, "err", lerr)
+			r.cfg.Log.Warn("record the time of a start", "pod", id, "err", lerr)
 		}
 		return native(err)
 	})

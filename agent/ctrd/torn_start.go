@@ -64,7 +64,7 @@ func (r *Runtime) letStart(ctx context.Context, id fleet.PodID, patience time.Du
 			continue // nobody waits
 		}
 		if _, err := unix.Write(fd, []byte("0")); err == nil {
-			r.cfg.Log.Warn("a start that was torn is brought to its end", "pod", id)
+			r.cfg.Log.Warn("completing an interrupted container start", "pod", id)
 		}
 		_ = unix.Close(fd)
 	}

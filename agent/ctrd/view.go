@@ -71,7 +71,7 @@ func (r *Runtime) sweepViews() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), r.viewFolder()+"*"))
 	for _, root := range left {
 		if err := dropView(root); err != nil {
-			r.cfg.Log.Warn("a mounted image is left", "err", err)
+			r.cfg.Log.Warn("an image was not unmounted", "err", err)
 		}
 	}
 }

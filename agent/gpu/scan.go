@@ -80,7 +80,7 @@ func (h *Host) scan(ctx context.Context, p *helper) error {
 	}
 	h.tell()
 	if err := h.save(); err != nil {
-		h.Log.Error("what is known of the GPUs is not kept", "err", err)
+		h.Log.Error("save the GPUs' state", "err", err)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (h *Host) note(e wire.Event) bool {
 	if why == "" && time.Since(h.logged[e.UUID]) < logAgain {
 		return false
 	}
-	h.Log.Warn("the driver reports an error of a GPU", "gpu", e.UUID, "xid", e.XID, "out_of_service", why != "")
+	h.Log.Warn("the driver reported a GPU error", "gpu", e.UUID, "xid", e.XID, "out_of_service", why != "")
 	if why == "" {
 		h.logged[e.UUID] = time.Now()
 		return false

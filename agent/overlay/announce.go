@@ -19,7 +19,7 @@ func (k *Keeper) openKey() {
 		k.key = key
 	} else {
 		if !errors.Is(err, fs.ErrNotExist) {
-			k.Log.Error("the tunnel's key cannot be read; there is a new one", "err", err)
+			k.Log.Error("tunnel key unreadable; generated a new one", "err", err)
 		}
 		k.newKey()
 	}
@@ -34,7 +34,7 @@ func (k *Keeper) newKey() {
 
 func (k *Keeper) keepKey(key tunnel.Key) {
 	if err := tunnel.WriteKey(k.KeyFile, key); err != nil {
-		k.Log.Error("the tunnel's key is not kept for the next start", "err", err)
+		k.Log.Error("save the tunnel's key for the next start", "err", err)
 	}
 }
 
@@ -54,7 +54,7 @@ func (k *Keeper) renewKey(now time.Time) {
 	said := k.says.PublicKey
 	k.mu.Unlock()
 	if due {
-		k.Log.Info("the tunnel gets a new key", "public", said)
+		k.Log.Info("tunnel key rotated", "public", said)
 		k.Changed()
 	}
 }
@@ -115,7 +115,7 @@ func (k *Keeper) announce(ctx context.Context) {
 	k.unfound = err
 	k.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !again {
-		k.Log.Warn("look where other hosts reach this one", "err", err)
+		k.Log.Warn("find the address under which other hosts reach this one", "err", err)
 	}
 	if changed {
 		k.Changed()

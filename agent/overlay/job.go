@@ -69,7 +69,7 @@ func (j *job) run(ctx context.Context) error {
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		j.log.Error("part of the host's private networks cannot be made; it is tried again", "part", j.code, "err", err)
 	case err == nil && before != nil:
-		j.log.Info("part of the host's private networks is mended", "part", j.code)
+		j.log.Info("private network repaired", "part", j.code)
 	}
 	if (before == nil) != (err == nil) || err != nil && before.Error() != err.Error() {
 		j.changed()

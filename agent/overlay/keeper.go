@@ -147,7 +147,7 @@ func New(c Config, host netctl.Config) *Keeper {
 	}
 	var err error
 	if k.told, err = read(c.File); err != nil {
-		c.Log.Error("what was known of private networks is lost until a scheduler is heard", "err", err)
+		c.Log.Error("private networks' state is lost until a scheduler connects", "err", err)
 	}
 	for _, n := range k.told.overlays { // of which the agent before may have told the processes, whoever needs them now
 		k.overTunnel[n.vni], k.named[n.vni] = stamp{}, ^uint64(0)
@@ -401,7 +401,7 @@ func (k *Keeper) save() {
 		err = write(k.File, text)
 	}
 	if err != nil {
-		k.Log.Warn("what is known of private networks is not kept for the next start", "err", err)
+		k.Log.Warn("save the private networks' state for the next start", "err", err)
 	}
 }
 

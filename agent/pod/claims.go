@@ -60,7 +60,7 @@ func (m *machine) waited(ctx context.Context, s Step, want Assignment) (bool, er
 	if thing == "" {
 		return m.busy(ctx, s, want)
 	}
-	m.Log.Warn("another pod of this host has what the pod needs: its start waits", "incarnation", want.Incarnation, "needs", thing)
+	m.Log.Warn("pod start waits: another pod on this host holds its GPUs or ports", "incarnation", want.Incarnation, "needs", thing)
 	m.Reports.Activity(m.id, "waits for "+thing+" to be free", 0, 0)
 	m.idle(ctx)
 	return true, nil

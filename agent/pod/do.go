@@ -304,7 +304,7 @@ func (m *machine) watch(effect context.Context, want Assignment, see Seen) error
 	m.tellRunning(want, see.Container.StartedAt)
 	ctx := effect
 	if err := m.limit(effect, want, see.Container.PID, false); err != nil {
-		m.Log.Warn("what the pod may do with its network volume is not as ordered; it is tried again", "in", accessAgain, "err", err)
+		m.Log.Warn("change the pod's access to its network volume; will retry", "in", accessAgain, "err", err)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(effect, accessAgain)
 		defer cancel()

@@ -52,7 +52,7 @@ func (m *machine) busy(ctx context.Context, s Step, want Assignment) (bool, erro
 	}
 	if m.trouble != held {
 		m.trouble = held
-		m.Log.Warn("a process holds the pod's GPU: its start waits", "incarnation", want.Incarnation, "holder", who)
+		m.Log.Warn("pod start waits: a process still uses its GPU", "incarnation", want.Incarnation, "holder", who)
 	}
 	m.Reports.Activity(m.id, held, 0, 0)
 	_, _ = sleep.Or(ctx, busyAgain, m.wake)

@@ -160,6 +160,6 @@ func (m *machine) detach(ctx context.Context) error {
 	if m.volume.lost++; m.volume.lost < detachTries {
 		return err
 	}
-	m.Log.Warn("the pod's network volume cannot be let go of now; it is tried later", "err", err)
+	m.Log.Warn("release the pod's network volume; will retry", "err", err)
 	return nil
 }

@@ -252,13 +252,13 @@ func (a *ACME) load() {
 			}
 		}
 		if err != nil {
-			a.cfg.Log.Warn("a stored certificate cannot be read", "name", name, "err", err)
+			a.cfg.Log.Warn("read a stored certificate", "name", name, "err", err)
 			continue
 		}
 		a.mu.Lock()
 		a.certs[name] = loaded{chain, &cert}
 		a.mu.Unlock()
-		a.cfg.Log.Info("a certificate counts from now on", "name", name, "until", cert.Leaf.NotAfter)
+		a.cfg.Log.Info("certificate activated", "name", name, "until", cert.Leaf.NotAfter)
 	}
 }
 

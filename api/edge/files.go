@@ -98,7 +98,7 @@ func (f *Files) look() {
 	}
 	f.fault = ""
 	f.now.Store(&certs)
-	f.log.Info("certificate files were read again", "until", certs[0].Leaf.NotAfter)
+	f.log.Info("reloaded certificate files", "until", certs[0].Leaf.NotAfter)
 }
 
 func (f *Files) stamps() []stamp {

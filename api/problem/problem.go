@@ -142,7 +142,7 @@ func Answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error)
 	case p.Status == http.StatusInternalServerError:
 		log.Error("request met an internal error", "request", p.RequestID, "method", r.Method, "route", r.Pattern, "err", err)
 	case p.Status == http.StatusServiceUnavailable:
-		log.Warn("request could not be decided", "request", p.RequestID, "method", r.Method, "route", r.Pattern, "err", err)
+		log.Warn("process a join request", "request", p.RequestID, "method", r.Method, "route", r.Pattern, "err", err)
 	}
 	Write(w, For(r, p))
 }

@@ -124,7 +124,7 @@ func (a *API) readFiles(ctx context.Context, c *call) error {
 	}()
 	begun, err := t.copyOut(c, src)
 	if err != nil && begun {
-		a.log.Warn("copy of a pod's files was cut", "request", problem.RequestID(ctx), "pod", id, "err", err)
+		a.log.Warn("copy of a pod's files was interrupted", "request", problem.RequestID(ctx), "pod", id, "err", err)
 		panic(http.ErrAbortHandler) // so that it cannot be taken for a whole one
 	}
 	return err

@@ -68,7 +68,7 @@ func (a *API) saveSnapshot(ctx context.Context, c *call) error {
 		return nil
 	case out.begun:
 		if !out.left {
-			a.log.Warn("snapshot was cut", "request", problem.RequestID(ctx), "err", err)
+			a.log.Warn("snapshot download was interrupted", "request", problem.RequestID(ctx), "err", err)
 		}
 		panic(http.ErrAbortHandler) // so that it cannot be taken for a whole one
 	}

@@ -184,7 +184,7 @@ func (t kindOfTunnel) end(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := t.Remove(ctx); err != nil {
-		log.Warn("end a tunnel of another kind", "kind", t.kind, "err", err)
+		log.Warn("close a tunnel of another kind", "kind", t.kind, "err", err)
 	}
 	t.Close()
 }

@@ -102,7 +102,7 @@ func sayAlive(ctx context.Context, super *control, h http.Handler, every time.Du
 		}
 		h.ServeHTTP(unread{}, (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Body: http.NoBody}).WithContext(ctx))
 		if _, err := super.ask(ctx, askAlive, nil); err != nil {
-			log.Warn("tell the supervisor", "err", err)
+			log.Warn("notify the service manager", "err", err)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
-		log.Warn("requests were cut off", "err", err)
+		log.Warn("requests were interrupted by shutdown", "err", err)
 		_ = server.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

@@ -55,7 +55,7 @@ func (s *supervisor) run(ctx context.Context) error {
 		}
 		stood := time.Since(began)
 		again := wait.Next(stood)
-		s.log.Error("the serving process has ended; another one is started", "stood", stood, "in", again, "err", err)
+		s.log.Error("the serving process exited; restarting it", "stood", stood, "in", again, "err", err)
 		_ = sleep.For(ctx, again)
 	}
 }

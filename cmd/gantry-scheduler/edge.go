@@ -205,7 +205,7 @@ func (c *runCmd) order(p ports, service *scheduler.Service, leads func() bool, l
 	if c.Edge.ACMEDNSCommand != "" {
 		conf.Wildcard = c.ProxyDomain
 	} else {
-		log.Warn("no certificate is ordered for the pods' http ports: that needs --acme-dns-command", "domain", c.ProxyDomain)
+		log.Warn("pods' http ports have no certificate: ordering one needs --acme-dns-command", "domain", c.ProxyDomain)
 	}
 	if conf.Challenge == edge.ChallengeHTTP {
 		conf.Listener = p.http.Addr()

@@ -154,7 +154,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("the cluster gave this scheduler a new identity, but it could not be written down: join anew with a token and an empty folder: %w", err)
 	}
-	log.Info("begins anew: start this scheduler with run", "id", j.Member, "damaged", aside)
+	log.Info("prepared a new member: start this scheduler with run", "id", j.Member, "damaged", aside)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func TestTheLinkPortIsThatOfTheAddress(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		got, err := linkListen(c.dir, c.listen, c.address, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil || got != c.want || strings.Contains(log.String(), "another port") != c.warns {
+		if err != nil || got != c.want || strings.Contains(log.String(), "different ports") != c.warns {
 			t.Errorf("%+v: %s, %v, %s", c, got, err, log.String())
 		}
 	}

@@ -264,7 +264,7 @@ func linkListen(dir, listen, address string, log *slog.Logger) (string, error) {
 		return net.JoinHostPort("0.0.0.0", port), nil
 	}
 	if _, own, err := net.SplitHostPort(listen); err == nil && own != port {
-		log.Warn("--link-listen has another port than the address that others know: something must forward it", "link", listen, "address", address)
+		log.Warn("--link-listen and the advertised address have different ports: a forwarder is needed", "link", listen, "address", address)
 	}
 	return listen, nil
 }

@@ -64,7 +64,7 @@ func (c *recoverCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := removeMark(filepath.Join(c.DataDir, recoverFile)); err != nil {
 		return err
 	}
-	log.Info("recovered: start this scheduler with run, and add others with gantry raft add", "id", id)
+	log.Info("recovered: start this scheduler with run, then add others with gantry raft add", "id", id)
 	return nil
 }
 

@@ -131,7 +131,7 @@ func (m *Mux) accept(ctx context.Context) {
 		}
 		// Out of file descriptors or memory: waiting is all that helps.
 		delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
-		m.config.Log.Warn("cannot accept connections", "err", err, "retry", delay)
+		m.config.Log.Warn("accept connections", "err", err, "retry", delay)
 		if sleep.For(ctx, delay) != nil {
 			return
 		}

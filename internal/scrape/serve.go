@@ -89,7 +89,7 @@ func (s Server) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.Log.Warn("metrics are not served; --metrics names another address, or none", "addr", s.Addr, "err", err, "again_in", again)
+		s.Log.Warn("metrics are not served: set --metrics to another address, or to none", "addr", s.Addr, "err", err, "again_in", again)
 		_ = sleep.For(ctx, again)
 	}
 }

@@ -113,7 +113,7 @@ func (c *Client) greet(ctx context.Context, conn *Conn, build string) error {
 		return errOther
 	}
 	if build != "" && h.Build != build {
-		c.cfg.Log.Info("a process of the network has another program than it should have; it is replaced", "process", c.cfg.Name, "pid", conn.pid)
+		c.cfg.Log.Info("replacing a network process that runs another build", "process", c.cfg.Name, "pid", conn.pid)
 		return errOther
 	}
 	return nil

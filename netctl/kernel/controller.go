@@ -244,7 +244,7 @@ func (c *Controller) AddPod(ctx context.Context, pod netctl.Pod) error {
 	if !drifted {
 		return err
 	}
-	c.log.Warn("filter rules or bridge were removed by someone else, putting them back", "instance", c.instance)
+	c.log.Warn("restoring firewall rules or bridge that another program removed", "instance", c.instance)
 	want, err := c.reserve(pod)
 	if err != nil {
 		return err

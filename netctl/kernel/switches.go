@@ -144,7 +144,7 @@ func eachPart(body []byte, wanted uint16, f func(index int, value []byte)) {
 func (c *Controller) restore(list []switched) error {
 	var faults []error
 	for _, s := range list {
-		c.log.Warn("a bridge or port was switched by someone else, switching it back", "instance", c.instance, "link", s.link)
+		c.log.Warn("restoring bridge settings that another program changed", "instance", c.instance, "link", s.link)
 		if err := c.home.setSwitches(s.index, s.port, s.wrong); err != nil && !errors.Is(err, unix.ENODEV) {
 			faults = append(faults, fmt.Errorf("%s: %w", s.link, err))
 		}

@@ -94,7 +94,7 @@ func (k *Kernel) ensureLink(want Config) (netlink.Link, error) {
 		if err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: a}); err != nil {
 			return nil, fmt.Errorf("add link: %w", err)
 		}
-		k.log.Info("the tunnel to other hosts is made", "link", k.name)
+		k.log.Info("tunnel to other hosts is up", "link", k.name)
 		return netlink.LinkByName(k.name)
 	case err != nil:
 		return nil, fmt.Errorf("find link: %w", err)

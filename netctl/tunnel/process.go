@@ -324,7 +324,7 @@ func (p *Process) tell(vni uint32, name string, err error) {
 		return
 	}
 	if p.faults[vni]++; p.faults[vni] == patience {
-		p.log.Warn("an overlay's link cannot be handed to the tunnel's process; it is tried again", "link", name, "err", err)
+		p.log.Warn("hand an overlay's link to the tunnel process; will retry", "link", name, "err", err)
 	}
 }
 

@@ -53,11 +53,11 @@ func (a *Accountant) Run(ctx context.Context) error {
 	for {
 		if now, jump := a.now(); jump > maxJump {
 			a.dry = nil
-			a.Log.Warn("the clock jumped ahead, so the books are left for now", "by", jump)
+			a.Log.Warn("billing is paused: the clock jumped ahead", "by", jump)
 		} else if a.Sure != nil && !a.Sure() { // the timekeeper says why
 			a.dry = nil
 		} else if err := a.look(ctx, now, &purged); err != nil && ctx.Err() == nil {
-			a.Log.Warn("keep the books", "err", err)
+			a.Log.Warn("run billing", "err", err)
 		} else if err == nil {
 			a.looked.Store(now.UnixNano())
 		}

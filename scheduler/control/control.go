@@ -70,7 +70,7 @@ func (p *Purger) look(ctx context.Context) {
 		p.Log.Warn("purge terminated pods", "err", err)
 	}
 	if err := p.hosts(ctx, now); err != nil && ctx.Err() == nil {
-		p.Log.Warn("purge hosts that are gone", "err", err)
+		p.Log.Warn("purge removed hosts", "err", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.Log.Warn("replace the cluster's CA", "err", err)
+			r.Log.Warn("rotate the cluster's CA", "err", err)
 		}
 		select {
 		case <-tick.C:
@@ -66,7 +66,7 @@ func (r *Rotator) look(ctx context.Context) error {
 		err = errors.Join(err, res.Err)
 	}
 	if err == nil {
-		r.Log.Warn("the cluster's CA is being replaced: a step is done", "step", view.Step)
+		r.Log.Warn("CA rotation: step completed", "step", view.Step)
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func (k *Timekeeper) Run(ctx context.Context) error {
 		if err := k.look(ctx, first); err == nil {
 			first = false
 		} else if ctx.Err() == nil {
-			k.Log.Warn("tell the log the time", "err", err)
+			k.Log.Warn("tick the log's clock", "err", err)
 		}
 		select {
 		case <-tick.C:
@@ -194,7 +194,7 @@ func (k *Timekeeper) say(why string) {
 		return
 	}
 	if k.unsure >= unsureFor {
-		k.Log.Info("the schedulers' clocks are right, what was held back is done")
+		k.Log.Info("the schedulers' clocks agree again: billing resumes")
 	}
 	k.unsure = 0
 }

@@ -169,7 +169,7 @@ func (x *session) proposeVolumes(ctx context.Context, reports []state.VolumeRepo
 			x.server.Log.Info("network volume prepared", "volume", r.Volume, "host", x.host, "size", r.ProvisionedGB)
 		}
 		if r.ReadOnly != nil {
-			x.server.Log.Warn("network volume holds too much, or does no more", "volume", r.Volume, "readOnly", *r.ReadOnly)
+			x.server.Log.Warn("network volume crossed its limit", "volume", r.Volume, "readOnly", *r.ReadOnly)
 		}
 	}
 	return nil

@@ -132,7 +132,7 @@ func (p *Presence) renew(ctx context.Context, leader replica.Member) {
 	}
 	switch {
 	case err == nil:
-		p.cfg.Log.Info("the scheduler's certificate was renewed")
+		p.cfg.Log.Info("renewed the scheduler's certificate")
 	case ctx.Err() == nil:
 		p.cfg.Log.Warn("renew the scheduler's certificate", "err", err)
 	}

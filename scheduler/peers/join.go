@@ -175,7 +175,7 @@ func (s *Server) Rejoin(ctx context.Context, in *link.RejoinRequest) (*link.Join
 	if err := s.admit(ctx, who, stale, state.PutMember{Member: m}); err != nil {
 		return nil, s.refusal(ctx, err)
 	}
-	s.cfg.Log.Info("a scheduler begins anew", "member", m.ID, "before", who, "address", m.Address)
+	s.cfg.Log.Info("a scheduler rejoins as a new member", "member", m.ID, "before", who, "address", m.Address)
 	return s.welcome(m.ID, leaf.Raw, ca)
 }
 

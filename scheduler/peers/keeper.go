@@ -49,7 +49,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		asking.round() //nolint:contextcheck // questions end with the asker
 		if err := k.once(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, replica.ErrNotLeader) {
-			k.cfg.Log.Warn("look after the schedulers", "err", err)
+			k.cfg.Log.Warn("reconcile the schedulers' membership", "err", err)
 		}
 		select {
 		case <-tick.C:

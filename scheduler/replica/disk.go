@@ -60,7 +60,7 @@ func (n *Node) setDisk(used int, err error) {
 	}
 	switch full := n.diskFull.Load(); {
 	case err != nil:
-		n.log.Warn("cannot tell how full the disk is", "err", err)
+		n.log.Warn("read the disk's usage", "err", err)
 	case !full && used >= n.cfg.DiskLimit:
 		n.diskFull.Store(true)
 		n.log.Error("the disk is full: nothing is accepted until there is room", "used_percent", used, "limit_percent", n.cfg.DiskLimit)
@@ -105,7 +105,7 @@ func (n *Node) handOn(id string) error {
 	defer cancel()
 	err := n.Transfer(ctx, id)
 	if err != nil {
-		n.log.Warn("leadership cannot be handed on", "to", id, "err", err)
+		n.log.Warn("transfer leadership", "to", id, "err", err)
 	}
 	return err
 }

@@ -36,7 +36,7 @@ func TestADiskIsFullFromItsLimitOn(t *testing.T) {
 		{95, nil, true, "the disk is full"},
 		{96, nil, true, ""},
 		{93, nil, true, ""},
-		{99, errors.New("no answer"), true, "cannot tell"},
+		{99, errors.New("no answer"), true, "read the disk"},
 		{92, nil, false, "has room again"},
 		{50, nil, false, ""},
 	} {

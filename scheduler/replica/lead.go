@@ -72,7 +72,7 @@ func (n *Node) settle(ctx context.Context) {
 		if n.raft.State() != raft.Leader {
 			return
 		}
-		n.log.Warn("leader cannot apply its log yet", "err", err)
+		n.log.Warn("leader has not applied its log yet", "err", err)
 		_ = sleep.For(ctx, retrySettle)
 	}
 }

@@ -146,7 +146,7 @@ func (n *Node) watchSize() {
 			return
 		}
 		if err := n.shorten(); err != nil {
-			n.log.Warn("the log is long, and no snapshot can be taken", "err", err)
+			n.log.Warn("the Raft log is too long and a snapshot cannot be taken", "err", err)
 		}
 		if sleep.For(n.closing, snapshotAgain) != nil {
 			return

@@ -299,7 +299,7 @@ func (i *images) repair(ctx context.Context, f *os.File) error {
 	if dev != nil {
 		return dev.Close()
 	}
-	i.log.Warn("the file system of a disk was not unmounted, or has errors: it is checked", "file", f.Name())
+	i.log.Warn("checking the file system of a disk that was not unmounted or has errors", "file", f.Name())
 	return checked(ctx, f)
 }
 

@@ -108,7 +108,7 @@ func Open(c Config) (*Pool, error) {
 	images.shared = c.Shared
 	p := &Pool{dir: dir, all: []mechanism{images, subvolumes, projects, &folders{dir}}}
 	if err := strayGone(dir); err != nil {
-		c.Log.Warn("let go of loop devices of disks that are gone", "err", err)
+		c.Log.Warn("release loop devices of removed disks", "err", err)
 	}
 	return p, p.choose(c.Mechanism)
 }

@@ -104,7 +104,7 @@ func (x *exchange) send(f *os.File, status int, from, length int64) error {
 		length -= n
 		if err != nil {
 			if faultOfFile(err) != nil {
-				x.h.log.Info("s3 object was not sent whole", "request", x.id, "error", err)
+				x.h.log.Info("s3 object was sent only in part", "request", x.id, "error", err)
 			}
 			return nil
 		}

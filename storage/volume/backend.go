@@ -88,7 +88,7 @@ func (h *Host) onRoot(ctx context.Context, name string, spec Backend, do func(ct
 		if err == nil || root == "" || spec.Kind == fleet.BackendLocal || !broken(err) || ctx.Err() != nil {
 			break
 		}
-		h.cfg.Log.Warn("the mount of a backend is broken and made anew", "backend", name, "err", err)
+		h.cfg.Log.Warn("remounting a backend whose mount is broken", "backend", name, "err", err)
 		h.drop(ctx, b, root)
 	}
 	if err != nil && ctx.Err() != nil {
@@ -128,12 +128,12 @@ func (h *Host) note(b *backend, err error) {
 	switch was := !b.down.IsZero(); {
 	case err == nil && was:
 		b.down = time.Time{}
-		h.cfg.Log.Info("a backend of network volumes can be used again", "backend", b.name)
+		h.cfg.Log.Info("backend of network volumes is available again", "backend", b.name)
 	case err != nil && !was:
 		if b.down = b.checked; !b.missed.IsZero() {
 			b.down = b.missed
 		}
-		h.cfg.Log.Warn("a backend of network volumes cannot be used", "backend", b.name, "err", err)
+		h.cfg.Log.Warn("backend of network volumes is unavailable", "backend", b.name, "err", err)
 	default:
 		return
 	}
@@ -246,7 +246,7 @@ func (h *Host) mount(ctx context.Context, b *backend, spec Backend) (string, err
 		h.sweep(ctx, b, "")
 		return "", err
 	}
-	h.cfg.Log.Info("a backend is mounted", "backend", b.name)
+	h.cfg.Log.Info("mounted a backend", "backend", b.name)
 	h.sweep(ctx, b, filepath.Base(at))
 	return at, nil
 }
@@ -265,7 +265,7 @@ func (h *Host) sweep(ctx context.Context, b *backend, keep string) {
 			err = h.detach(context.WithoutCancel(ctx), b.name, path)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			h.cfg.Log.Warn("something of a backend's mount is left", "backend", b.name, "err", err)
+			h.cfg.Log.Warn("a backend's mount was not removed completely", "backend", b.name, "err", err)
 		}
 	}
 }

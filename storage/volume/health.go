@@ -87,7 +87,7 @@ func (h *Host) look(ctx context.Context, b *backend) {
 	h.mu.Unlock()
 	root, err := h.mounted(b.name)
 	if err != nil {
-		h.cfg.Log.Warn("backends cannot be looked after", "err", err)
+		h.cfg.Log.Warn("reconcile backends", "err", err)
 		return
 	}
 	if local(spec) {
@@ -151,7 +151,7 @@ func (h *Host) probe(ctx context.Context, b *backend, root string, spec *Backend
 		return
 	}
 	if err != nil && !dead(err) && !broken(err) {
-		h.cfg.Log.Warn("a backend could not be asked", "backend", b.name, "err", err)
+		h.cfg.Log.Warn("query a backend", "backend", b.name, "err", err)
 	}
 	h.note(b, err)
 	if !broken(err) || local(spec) {
@@ -192,7 +192,7 @@ func (h *Host) release(ctx context.Context, b *backend, root string) {
 		return
 	}
 	h.sweep(ctx, b, "")
-	h.cfg.Log.Info("a backend that nobody needs is unmounted", "backend", b.name)
+	h.cfg.Log.Info("unmounted an unused backend", "backend", b.name)
 }
 
 // unasked is how long a backend that is not mounted counts as down after somebody wanted it.
@@ -244,7 +244,7 @@ func (h *Host) killDead(ctx context.Context, b *backend) {
 	folder := filepath.Join(h.backendsDir(), b.name)
 	pids, err := h.daemons(ctx, daemonsIn{folder, true, connections(all, folder, h.attachedDir(b.name))})
 	if err != nil || len(pids) > 0 {
-		h.cfg.Log.Warn("the dead client of a backend is killed, so that its pods can end", "backend", b.name, "pids", pids, "err", err)
+		h.cfg.Log.Warn("killing the hung client of a backend so that its pods can stop", "backend", b.name, "pids", pids, "err", err)
 	}
 }
 

@@ -56,7 +56,7 @@ func (l *Library) spec(uuids []string) (json.RawMessage, error) {
 	for _, uuid := range uuids {
 		devices, err := gen.GetDeviceSpecsByID(uuid)
 		if err != nil {
-			l.Log.Warn("describe a GPU to containers", "gpu", uuid, "err", err)
+			l.Log.Warn("write the CDI entry of a GPU", "gpu", uuid, "err", err)
 			continue
 		}
 		out.Devices = append(out.Devices, devices...)
