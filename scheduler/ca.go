@@ -10,7 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/pki"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/state"
 )
 
@@ -158,7 +158,7 @@ func certificatesEnd(v *fleet.CAView, scheduler bool) time.Time {
 	}
 	end := v.SignsAt.Add(pki.LeafTTL)
 	if scheduler {
-		end = v.SignsAt.Add(peers.CertLife)
+		end = v.SignsAt.Add(membership.CertLife)
 	}
 	if old := v.CAs[1].NotAfter; old.Before(end) {
 		end = old

@@ -8,7 +8,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/pki"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/state"
 )
 
@@ -47,9 +47,9 @@ func TestWhomAStepOfANewCAWaitsFor(t *testing.T) {
 	}{
 		{"none", nil, begun, "", time.Time{}},
 		{"spreads", spreads, begun, "lags m-silent silent", time.Time{}},
-		{"renews", renews, begun.Add(2 * time.Hour), "knows lags m-knows m-silent silent", renews.SignsAt.Add(peers.CertLife + certMargin)},
-		{"hosts' old certificates are over", renews, renews.SignsAt.Add(pki.LeafTTL + certMargin), "m-knows m-silent", renews.SignsAt.Add(peers.CertLife + certMargin)},
-		{"all old certificates are over", renews, renews.SignsAt.Add(peers.CertLife + certMargin), "", time.Time{}},
+		{"renews", renews, begun.Add(2 * time.Hour), "knows lags m-knows m-silent silent", renews.SignsAt.Add(membership.CertLife + certMargin)},
+		{"hosts' old certificates are over", renews, renews.SignsAt.Add(pki.LeafTTL + certMargin), "m-knows m-silent", renews.SignsAt.Add(membership.CertLife + certMargin)},
+		{"all old certificates are over", renews, renews.SignsAt.Add(membership.CertLife + certMargin), "", time.Time{}},
 	} {
 		cas := []*x509.Certificate{old.Cert()}
 		switch tt.r {

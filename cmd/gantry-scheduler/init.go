@@ -16,7 +16,7 @@ import (
 	"gantry/internal/atomicfile"
 	"gantry/internal/pki"
 	"gantry/scheduler"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -36,7 +36,7 @@ type keysFile struct {
 func (c *initCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, initTimeout)
 	defer cancel()
-	if c.Address != "" && !peers.ValidAddress(c.Address) {
+	if c.Address != "" && !membership.ValidAddress(c.Address) {
 		return errAddress
 	}
 	if err := makeFolders(c.DataDir); err != nil {
@@ -145,7 +145,7 @@ func certify(dir string, ca *pki.CA, id string, now time.Time, trusted ...*x509.
 	if err != nil {
 		return err
 	}
-	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, peers.CertLife, now, trusted...)
+	return store.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: id}, membership.CertLife, now, trusted...)
 }
 
 // enrolled reports whether a data folder holds a certificate, which is the last that init and join write but for

@@ -14,7 +14,7 @@ import (
 	"gantry/internal/atomicfile"
 	"gantry/internal/link"
 	"gantry/internal/pki"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 )
 
@@ -32,7 +32,7 @@ type joinCmd struct {
 func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	if !peers.ValidAddress(c.Address) {
+	if !membership.ValidAddress(c.Address) {
 		return errAddress
 	}
 	newest, err := programLevel()
@@ -69,7 +69,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	j, err := peers.Join(ctx, token, c.Scheduler, &link.JoinMemberRequest{
+	j, err := membership.Join(ctx, token, c.Scheduler, &link.JoinMemberRequest{
 		Csr: csr, Address: c.Address, Name: hostName(c.Name), Level: newest, Version: version,
 	})
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // settle writes down what a scheduler got when it joined. The empty log comes last: run refuses a folder without one,
 // so that what a crash left is never taken for a new member.
-func settle(dir string, certs *pki.Store, j peers.Joined, address string, by ...string) error {
+func settle(dir string, certs *pki.Store, j membership.Joined, address string, by ...string) error {
 	if err := pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ type rebuildCmd struct {
 func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	if c.Address != "" && !peers.ValidAddress(c.Address) {
+	if c.Address != "" && !membership.ValidAddress(c.Address) {
 		return errAddress
 	}
 	newest, err := programLevel()
@@ -142,7 +142,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	j, err := peers.Rejoin(ctx, certs, c.Scheduler, &link.RejoinRequest{Csr: csr, Address: address, Level: newest, Version: version})
+	j, err := membership.Rejoin(ctx, certs, c.Scheduler, &link.RejoinRequest{Csr: csr, Address: address, Level: newest, Version: version})
 	if err != nil {
 		return fmt.Errorf("begin anew: %w", err)
 	}

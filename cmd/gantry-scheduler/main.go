@@ -12,7 +12,7 @@ import (
 	"gantry/api/limit"
 	"gantry/cmd/internal/cmdline"
 	"gantry/internal/scrape"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 )
 
 // Set by the build. level is the feature level that this program announces, to try an upgrade between two builds of
@@ -113,7 +113,7 @@ func (c *runCmd) validate() error {
 	if c.SnapshotBytes < minSnapshotBytes || c.SnapshotBytes > maxSnapshotBytes {
 		faults = append(faults, fmt.Errorf("--snapshot-bytes must be %d to %d", minSnapshotBytes, maxSnapshotBytes))
 	}
-	if c.Address != "" && !peers.ValidAddress(c.Address) {
+	if c.Address != "" && !membership.ValidAddress(c.Address) {
 		faults = append(faults, errAddress)
 	}
 	for flag, d := range map[string]time.Duration{

@@ -20,7 +20,7 @@ import (
 	"gantry/internal/atomicfile"
 	"gantry/internal/link"
 	"gantry/internal/pki"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -215,7 +215,7 @@ func readAddress(dir string) (string, error) {
 		return "", nil
 	}
 	address := strings.TrimSpace(string(b))
-	if err == nil && !peers.ValidAddress(address) {
+	if err == nil && !membership.ValidAddress(address) {
 		err = fmt.Errorf("%s does not hold HOST:PORT", filepath.Join(dir, addressFile))
 	}
 	return address, err
@@ -275,7 +275,7 @@ func readJoined(dir string) []string {
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(strings.Fields(string(text)), func(a string) bool { return !peers.ValidAddress(a) })
+	return slices.DeleteFunc(strings.Fields(string(text)), func(a string) bool { return !membership.ValidAddress(a) })
 }
 
 // makeFolders makes a data folder.

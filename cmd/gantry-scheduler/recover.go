@@ -12,7 +12,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/atomicfile"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -28,7 +28,7 @@ type recoverCmd struct {
 
 // Run makes the copy a cluster of its own. It can be repeated until it succeeds.
 func (c *recoverCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
-	if c.Address != "" && !peers.ValidAddress(c.Address) {
+	if c.Address != "" && !membership.ValidAddress(c.Address) {
 		return errAddress
 	}
 	lock, err := lockFolder(c.DataDir)

@@ -15,7 +15,7 @@ import (
 	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/backup"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -39,7 +39,7 @@ type restoreCmd struct {
 // Run makes a cluster of one scheduler from the snapshot. Everything is checked before the folder counts as
 // made; until then it can be tried again.
 func (c *restoreCmd) Run(_ context.Context, log *slog.Logger) (err error) {
-	if !peers.ValidAddress(c.Address) {
+	if !membership.ValidAddress(c.Address) {
 		return errAddress
 	}
 	newest, err := programLevel()

@@ -14,7 +14,7 @@ import (
 	"gantry/api/edge"
 	"gantry/internal/link"
 	"gantry/internal/pki"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/state"
 )
 
@@ -168,7 +168,7 @@ func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *acquaintan
 // acquaintances are the other members as the state has them, and as they answered. The port is open before either is.
 type acquaintances struct {
 	store  atomic.Pointer[state.Store]
-	keeper atomic.Pointer[peers.Keeper]
+	keeper atomic.Pointer[membership.Keeper]
 }
 
 // mayLead reports whether a member is known to have room on its disk.
@@ -180,7 +180,7 @@ func (a *acquaintances) mayLead(id string) bool {
 // refuse gives an error for a member that was removed.
 func (a *acquaintances) refuse(who pki.Identity) error {
 	if store := a.store.Load(); store != nil {
-		return peers.Refuse(store)(who)
+		return membership.Refuse(store)(who)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
-	"gantry/scheduler/peers"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -40,9 +40,9 @@ type parts struct {
 	drainer  *control.Drainer
 	time     *control.Timekeeper
 	rotator  *control.Rotator
-	keeper   *peers.Keeper
-	presence *peers.Presence
-	peers    *peers.Server
+	keeper   *membership.Keeper
+	presence *membership.Presence
+	peers    *membership.Server
 	rest     *rest.API
 	proxy    *proxy.Proxy
 	forward  *forward.Forwarder
@@ -59,14 +59,14 @@ type parts struct {
 func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.Logger) (*parts, error) {
 	d := &parts{member: m, domain: c.ProxyDomain, log: log}
 	ca := func(ctx context.Context) (*pki.CA, error) { return d.service.CA(ctx) }
-	conf := peers.Config{
-		Self: peers.Self{
+	conf := membership.Config{
+		Self: membership.Self{
 			ID: fleet.MemberID(m.id), Address: m.address, Name: hostName(""), Level: m.level, Version: version, Problem: d.problem,
 		},
 		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir),
 	}
-	d.keeper, d.presence = peers.NewKeeper(conf), peers.NewPresence(conf)
-	d.peers = peers.NewServer(conf, d.keeper)
+	d.keeper, d.presence = membership.NewKeeper(conf), membership.NewPresence(conf)
+	d.peers = membership.NewServer(conf, d.keeper)
 	d.dispatch = dispatch.New(dispatch.Config{
 		Store: m.store, Node: m.node, Silence: c.HostSilence, Patience: c.HostPatience, Grace: c.StopGrace, Log: log, CA: ca,
 		Leader: func() string { l, _ := m.node.Leader(); return l.Address },
@@ -258,7 +258,7 @@ const innerConnections = 1 << 14
 
 // innerServer serves what other schedulers send on.
 func (d *parts) innerServer() *rest.Server {
-	refuse := peers.Refuse(d.member.store)
+	refuse := membership.Refuse(d.member.store)
 	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
 		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.rest)), Log: d.log,
 		Check: func(conn net.Conn) error {
@@ -284,4 +284,4 @@ func (d *parts) lead(ctx context.Context) error {
 	return loops.Wait()
 }
 
-var _ peers.Node = (*replica.Node)(nil)
+var _ membership.Node = (*replica.Node)(nil)
