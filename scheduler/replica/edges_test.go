@@ -185,7 +185,11 @@ func TestAFollowerChangesNoMembers(t *testing.T) {
 
 // TestAFullLeaderHandsOnNowAndThen, and never to itself.
 func TestAFullLeaderHandsOnNowAndThen(t *testing.T) {
-	members := three(t, func(c *Config) { c.MayLead = func(string) bool { return true } })
+	var said words
+	members := three(t, func(c *Config) {
+		c.MayLead = func(string) bool { return true }
+		c.Log = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
 	lead := leader(t, members)
 	if heirs := lead.heirs(); len(heirs) != 2 || heirs[0] == lead.cfg.ID || heirs[1] == lead.cfg.ID {
 		t.Errorf("the heirs of %s are %v", lead.cfg.ID, heirs)
@@ -194,6 +198,15 @@ func TestAFullLeaderHandsOnNowAndThen(t *testing.T) {
 	defer lead.diskFull.Store(false)
 	if last := time.Now(); lead.leaveLead(last) != last || !lead.IsLeader() {
 		t.Error("leadership was handed on twice within a moment")
+	}
+	said.mu.Lock()
+	said.b = nil
+	said.mu.Unlock()
+	if lead.leaveLead(time.Time{}).IsZero() {
+		t.Error("leadership was not handed on")
+	}
+	if strings.Contains(said.all(), "transfer leadership") {
+		t.Errorf("it went on when leadership was with another: %s", said.all())
 	}
 }
 
@@ -394,6 +407,51 @@ func TestACallOnAClosedNodeIsOfUnknownOutcome(t *testing.T) {
 	m := one(t, nil)
 	m.stop(t)
 	if err := m.bounded(t.Context(), func() error { return nil }); !errors.Is(err, ErrUnknown) || !errors.Is(err, errClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestInspectAfterASnapshot: what it covers is told by it, with no time of an entry.
+func TestInspectAfterASnapshot(t *testing.T) {
+	m := one(t, func(c *Config) { c.TrailingLogs = 1 })
+	for i := range 5 {
+		m.put(t, i)
+	}
+	if err := m.Snapshot(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	last := m.LastIndex()
+	m.stop(t)
+	if h, err := Inspect(m.cfg.Dir); err != nil || h.Index != last || !h.At.IsZero() {
+		t.Errorf("%+v, %v; the snapshot ends at %d", h, err, last)
+	}
+}
+
+// TestASnapshotUnderAnotherName is not taken for what its name says.
+func TestASnapshotUnderAnotherName(t *testing.T) {
+	m := one(t, nil)
+	m.put(t, 1)
+	if err := m.Snapshot(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	m.stop(t)
+	snaps, err := openSnapshots(m.cfg.Dir, newLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := snaps.List()
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d snapshots, %v", len(list), err)
+	}
+	if _, err := snaps.checkOne(list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(list[0].ID, "-")
+	other := "99-" + rest
+	if err := os.Rename(filepath.Join(snaps.dir, list[0].ID), filepath.Join(snaps.dir, other)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snaps.checkOne(other); err == nil || !strings.Contains(err.Error(), "another one's") {
 		t.Errorf("got %v", err)
 	}
 }

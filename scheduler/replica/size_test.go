@@ -2,8 +2,10 @@ package replica
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -57,7 +59,11 @@ func TestTheSizeOfTheLogIsKnown(t *testing.T) {
 // Entries that are few and large do not fill the disk before they are many: snapshots are taken by bytes, and as many bytes stay.
 func TestTheLogIsBoundedInBytes(t *testing.T) {
 	const most = 256 << 10
-	conf := func(c *Config) { c.SnapshotBytes, c.SnapshotThreshold, c.TrailingLogs = most, 1_000_000, 1_000_000 }
+	var said words
+	conf := func(c *Config) {
+		c.SnapshotBytes, c.SnapshotThreshold, c.TrailingLogs = most, 1_000_000, 1_000_000
+		c.Log = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
 	m := one(t, conf)
 	n := 0
 	large := func() int64 {
@@ -92,6 +98,9 @@ func TestTheLogIsBoundedInBytes(t *testing.T) {
 	}
 	have, want := m.accounts(), m.hash(t)
 	m.stop(t)
+	if strings.Contains(said.all(), "too long") {
+		t.Errorf("said %s", said.all())
+	}
 	again := start(t, m.cfg.Dir, "a", "127.0.0.1:0", conf)
 	again.ready(t)
 	if have != n || again.accounts() != n || again.hash(t) != want {
