@@ -1,7 +1,6 @@
 package door
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"gantry/internal/ipc"
 )
 
 const (
@@ -27,7 +26,7 @@ type Client struct {
 	seats chan struct{}
 
 	mu     sync.Mutex // guards the fields below
-	idle   []*net.UnixConn
+	idle   []*ipc.Conn
 	closed bool
 }
 
@@ -38,7 +37,7 @@ func NewClient(dial func(context.Context) (*net.UnixConn, error)) *Client {
 
 // Access tells what an access key may do.
 func (c *Client) Access(ctx context.Context, asked Asked) (Access, error) {
-	a, f, err := c.ask(ctx, request{Op: opAccess, Asked: asked})
+	a, f, err := c.ask(ctx, request{op: opAccess, Asked: asked})
 	if f != nil {
 		_ = f.Close() // nobody asked for it
 	}
@@ -50,7 +49,7 @@ func (c *Client) Access(ctx context.Context, asked Asked) (Access, error) {
 
 // Open returns the folder of a volume that the access key reaches, a mount that is nowhere else. The caller closes it.
 func (c *Client) Open(ctx context.Context, asked Asked, volume string) (*os.File, Opened, error) {
-	a, f, err := c.ask(ctx, request{Op: opOpen, Asked: asked, Volume: volume})
+	a, f, err := c.ask(ctx, request{op: opOpen, Asked: asked, Volume: volume})
 	switch {
 	case err != nil && f != nil:
 		_ = f.Close()
@@ -70,7 +69,7 @@ func (c *Client) Close() {
 	c.idle, c.closed = nil, true
 	c.mu.Unlock()
 	for _, conn := range idle {
-		_ = conn.Close()
+		conn.Close()
 	}
 }
 
@@ -85,27 +84,34 @@ func (c *Client) ask(ctx context.Context, r request) (answer, *os.File, error) {
 		return answer{}, nil, fmt.Errorf("ask the agent: %w", ctx.Err())
 	}
 	for {
-		conn, err := c.kept(), error(nil)
+		conn := c.kept()
 		fresh := conn == nil
 		if fresh {
-			if conn, err = c.dial(ctx); err != nil {
+			sock, err := c.dial(ctx)
+			if err != nil {
 				return answer{}, nil, fmt.Errorf("reach the agent: %w", err)
 			}
+			conn = ipc.NewConn(sock, maxAnswer, nil)
 		}
 		a, f, err := exchange(ctx, conn, r)
-		if err != nil {
-			_ = conn.Close()
-			if fresh || ctx.Err() != nil {
-				return answer{}, nil, fmt.Errorf("ask the agent: %w", err)
+		if told, ok := errors.AsType[*ipc.Error](err); err == nil || ok {
+			c.keep(conn)
+			switch {
+			case err == nil:
+				return a, f, nil
+			case told.Kind == kindNoKey:
+				return answer{}, nil, ErrNoKey
 			}
-			continue
+			return answer{}, nil, &Refused{told.Text}
 		}
-		c.keep(conn)
-		return a, f, a.err()
+		conn.Close()
+		if fresh || ctx.Err() != nil {
+			return answer{}, nil, fmt.Errorf("ask the agent: %w", err)
+		}
 	}
 }
 
-func (c *Client) kept() *net.UnixConn {
+func (c *Client) kept() *ipc.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.idle) == 0 {
@@ -116,99 +122,30 @@ func (c *Client) kept() *net.UnixConn {
 	return conn
 }
 
-func (c *Client) keep(conn *net.UnixConn) {
+func (c *Client) keep(conn *ipc.Conn) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || len(c.idle) >= keepConns {
-		_ = conn.Close()
-		return
+	full := c.closed || len(c.idle) >= keepConns
+	if !full {
+		c.idle = append(c.idle, conn)
 	}
-	c.idle = append(c.idle, conn)
+	c.mu.Unlock()
+	if full {
+		conn.Close()
+	}
 }
 
-func exchange(ctx context.Context, conn *net.UnixConn, r request) (answer, *os.File, error) {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return answer{}, nil, err
-	}
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return answer{}, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return answer{}, nil, err
-	}
-	line, files, err := receive(conn)
-	var a answer
+func exchange(ctx context.Context, conn *ipc.Conn, r request) (a answer, f *os.File, err error) {
+	var body json.RawMessage
+	files, err := conn.Call(ctx, r.op, r, &body)
 	if err == nil {
-		a, err = decodeAnswer(line, r)
+		a, err = decodeAnswer(r.op, body)
 	}
 	if err == nil && len(files) > 1 {
 		err = errors.New("more than one folder came")
 	}
-	if err == nil && !stop() { // its deadline may have been set for good
-		err = ctx.Err()
-	}
 	if err != nil || len(files) == 0 {
-		closeAll(files)
+		ipc.CloseAll(files)
 		return a, nil, err
 	}
 	return a, files[0], nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
-	}
-}
-
-// receive reads a line and what files came with it.
-func receive(conn *net.UnixConn) (line []byte, files []*os.File, err error) {
-	buf, oob := make([]byte, 16<<10), make([]byte, unix.CmsgSpace(4*4))
-	for {
-		n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
-		got, parsed := rights(oob[:max(oobn, 0)]) // less than nothing came where it failed
-		files = append(files, got...)
-		line = append(line, buf[:max(n, 0)]...)
-		switch at := bytes.IndexByte(line, '\n'); {
-		case err == nil && parsed != nil:
-			err = parsed
-		case err == nil && (flags&unix.MSG_CTRUNC != 0 || len(files) > 4):
-			err = errors.New("too many files came")
-		case err == nil && (len(line) > maxAnswer || at >= 0 && at != len(line)-1):
-			err = errors.New("too much came")
-		case err == nil && at >= 0:
-			return line[:at], files, nil
-		case err == nil && n == 0:
-			err = errors.New("the agent has closed the connection")
-		case err == nil:
-			continue
-		}
-		closeAll(files)
-		return nil, nil, err
-	}
-}
-
-// rights returns the files of a control message.
-func rights(oob []byte) ([]*os.File, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, err
-	}
-	var out []*os.File
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue // of another kind
-		}
-		for _, fd := range fds {
-			out = append(out, os.NewFile(uintptr(fd), "folder of a volume"))
-		}
-	}
-	return out, nil
 }

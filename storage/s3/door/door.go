@@ -1,12 +1,11 @@
 // Package door is how gantry-s3, which has no identity of its own, asks the agent of its host what an S3 key may do, and for
 // the folders of volumes.
 //
-// It goes over a unix stream: a request and its answer are a line of JSON each, one after the other; the folder of a volume comes
-// beside its answer as a descriptor. Neither side trusts what it reads.
+// It goes over a unix stream, as internal/ipc has it; the folder of a volume comes beside its answer as a descriptor. Neither side
+// trusts what it reads.
 package door
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,30 +57,31 @@ const (
 	opOpen   = "open"
 )
 
+// kindNoKey is the kind of an error that crosses as ErrNoKey. All others are Refused.
+const kindNoKey = "no key"
+
 type request struct {
-	Op string `json:"op"`
+	op string
 	Asked
 	Volume string `json:"volume,omitempty"`
 }
 
-// answer holds what was asked for, or why not.
+// answer holds what was asked for.
 type answer struct {
-	Access  *Access `json:"access,omitempty"`
-	Opened  *Opened `json:"opened,omitempty"`
-	NoKey   bool    `json:"no_key,omitempty"`
-	Refused string  `json:"refused,omitempty"`
+	Access *Access `json:"access,omitempty"`
+	Opened *Opened `json:"opened,omitempty"`
 }
 
-// Bounds of lines and of what stands in them, in bytes.
+// Bounds of messages and of what stands in them, in bytes.
 const (
 	maxRequest = 4 << 10
 	maxAnswer  = 8 << 20
 	maxWord    = 256
 )
 
-func decodeRequest(line []byte) (request, error) {
-	var r request
-	if err := decode(line, &r); err != nil {
+func decodeRequest(op string, body []byte) (request, error) {
+	r := request{op: op}
+	if err := json.Unmarshal(body, &r); err != nil {
 		return request{}, fmt.Errorf("read a request: %w", err)
 	}
 	for _, w := range []string{r.Key, r.Date, r.Region, r.Volume} {
@@ -90,47 +90,25 @@ func decodeRequest(line []byte) (request, error) {
 		}
 	}
 	switch {
-	case r.Op != opAccess && r.Op != opOpen:
+	case op != opAccess && op != opOpen:
 		return request{}, errors.New("read a request: an unknown one")
-	case r.Key == "" || r.Date == "" || r.Region == "" || (r.Op == opOpen) != (r.Volume != ""):
+	case r.Key == "" || r.Date == "" || r.Region == "" || (op == opOpen) != (r.Volume != ""):
 		return request{}, errors.New("read a request: it says too little or too much")
 	}
 	return r, nil
 }
 
 // decodeAnswer reads the answer to a request. What it refuses is no answer at all.
-func decodeAnswer(line []byte, to request) (answer, error) {
+func decodeAnswer(op string, body []byte) (answer, error) {
 	var a answer
-	if err := decode(line, &a); err != nil {
+	if err := json.Unmarshal(body, &a); err != nil {
 		return answer{}, fmt.Errorf("read an answer: %w", err)
 	}
-	failed := a.NoKey || a.Refused != ""
 	switch {
-	case failed && (a.Access != nil || a.Opened != nil), !failed && (to.Op == opAccess) != (a.Access != nil), !failed && (to.Op == opOpen) != (a.Opened != nil):
+	case (op == opAccess) != (a.Access != nil), (op == opOpen) != (a.Opened != nil):
 		return answer{}, errors.New("read an answer: it is to something else")
 	case a.Access != nil && len(a.Access.SigningKey) != 32:
 		return answer{}, errors.New("read an answer: no signing key")
 	}
 	return a, nil
-}
-
-func (a *answer) err() error {
-	switch {
-	case a.NoKey:
-		return ErrNoKey
-	case a.Refused != "":
-		return &Refused{a.Refused}
-	}
-	return nil
-}
-
-func decode(line []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(line))
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if d.More() {
-		return errors.New("more than one value")
-	}
-	return nil
 }

@@ -19,6 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"gantry/internal/ipc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -196,13 +198,16 @@ func TestAskingEndsWithItsContext(t *testing.T) {
 // TestBadPeers: what is no request ends its connection, and no other.
 func TestBadPeers(t *testing.T) {
 	f := serving(t)
-	for _, text := range []string{
-		"\n", "{}\n", "null\n", `{"op":"erase","key":"a","date":"b","region":"c"}` + "\n", `{"op":"open","key":"a","date":"b","region":"c"}` + "\n",
-		`{"op":"access","key":"a b","date":"b","region":"c"}` + "\n", strings.Repeat("x", maxRequest+1),
+	const good = `"key":"a","date":"b","region":"c"`
+	for _, m := range []ipc.Message{
+		{}, {Verb: opAccess}, {Verb: opAccess, Body: []byte("{}")}, {Verb: opAccess, Body: []byte("null")}, {Verb: "erase", Body: []byte("{" + good + "}")},
+		{Verb: opOpen, Body: []byte("{" + good + "}")}, {Verb: opAccess, Body: []byte("{" + good + `,"volume":"vol1"}`)},
+		{Verb: opAccess, Body: []byte(`{"key":"a b","date":"b","region":"c"}`)}, {Verb: strings.Repeat("x", maxRequest)},
 	} {
-		c, err := net.Dial("unix", f.socket)
+		text := fmt.Sprintf("%.40s %.40s", m.Verb, m.Body)
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.socket, Net: "unix"})
 		must(t, err)
-		_, _ = io.WriteString(c, text)
+		must(t, ipc.Write(c, m, maxAnswer))
 		must(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
 		if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%.40q was answered: %v", text, err)
@@ -221,50 +226,48 @@ func TestBadPeers(t *testing.T) {
 // TestBadAgents: what is no answer is none.
 func TestBadAgents(t *testing.T) {
 	for name, text := range map[string]string{
-		"none": "", "no JSON": "hello\n", "more": "{}\n{}\n", "of another": `{"opened":{"owner":1}}` + "\n", "no key": `{"access":{"signing_key":"AA=="}}` + "\n",
+		"none": "", "no JSON": "hello", "more": "{}{}", "of another": `{"id":1,"body":{"opened":{"owner":1}}}`, "no key": `{"id":1,"body":{"access":{"signing_key":"AA=="}}}`,
+		"to another": `{"id":2}`, "two folders": `{"id":1,"body":{"access":{"signing_key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}}}`,
 	} {
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		here, theirs, err := ipc.Pair()
 		must(t, err)
-		here, there := conn(t, fds[0]), conn(t, fds[1])
+		there, err := ipc.Socket(theirs)
+		must(t, err)
 		null, err := os.Open(os.DevNull)
 		must(t, err)
-		_, _, err = there.WriteMsgUnix([]byte(text + " ")[:max(len(text), 1)], unix.UnixRights(int(null.Fd()), int(null.Fd())), nil)
-		must(t, err)
-		must(t, errors.Join(there.Close(), null.Close()))
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := ipc.Read(there, maxRequest)
+			if err == nil && text != "" {
+				err = ipc.Send(there, []byte(text), maxAnswer, int(null.Fd()), int(null.Fd()))
+			}
+			done <- errors.Join(err, there.Close(), null.Close())
+		}()
 		client := NewClient(func(context.Context) (*net.UnixConn, error) { return here, nil })
 		if got, err := client.Access(t.Context(), asked("user_1")); err == nil || errors.Is(err, ErrNoKey) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+		must(t, <-done)
 	}
 }
 
-func conn(t *testing.T, fd int) *net.UnixConn {
-	t.Helper()
-	f := os.NewFile(uintptr(fd), "")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	must(t, err)
-	return c.(*net.UnixConn)
-}
-
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"op":"access","key":"user_1","date":"20260102","region":"EU-RO-1"}`))
-	f.Add([]byte(`{"op":"open","key":"user_1","date":"20260102","region":"EU-RO-1","volume":"vol1"}`))
+	f.Add([]byte(`{"key":"user_1","date":"20260102","region":"EU-RO-1"}`))
+	f.Add([]byte(`{"key":"user_1","date":"20260102","region":"EU-RO-1","volume":"vol1"}`))
 	f.Add([]byte(`{"access":{"account":"a","signing_key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","volumes":[{"id":"vol1"}]}}`))
 	f.Add([]byte(`{"opened":{"owner":2147483648}}`))
-	f.Add([]byte(`{"no_key":true,"refused":"x"}`))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		if r, err := decodeRequest(line); err == nil {
-			text, err := json.Marshal(r)
-			must(t, err)
-			if again, err := decodeRequest(text); err != nil || again != r {
-				t.Errorf("%+v became %+v, %v", r, again, err)
-			}
-		}
+	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, op := range []string{opAccess, opOpen} {
-			a, err := decodeAnswer(line, request{Op: op})
-			if err == nil && a.err() == nil && (op == opAccess && a.Access == nil || op == opOpen && a.Opened == nil) {
-				t.Errorf("an answer without anything: %q", line)
+			if r, err := decodeRequest(op, body); err == nil {
+				text, err := json.Marshal(r)
+				must(t, err)
+				if again, err := decodeRequest(op, text); err != nil || again != r {
+					t.Errorf("%+v became %+v, %v", r, again, err)
+				}
+			}
+			a, err := decodeAnswer(op, body)
+			if err == nil && (op == opAccess && a.Access == nil || op == opOpen && a.Opened == nil) {
+				t.Errorf("an answer without anything: %q", body)
 			}
 		}
 	})

@@ -1,12 +1,9 @@
 package door
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -15,8 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"gantry/internal/ipc"
 	"gantry/internal/sleep"
 )
 
@@ -76,7 +72,7 @@ func Serve(ctx context.Context, l *net.UnixListener, agent Agent, log *slog.Logg
 			_ = sleep.For(ctx, time.Second)
 			continue
 		}
-		if err := checkPeer(conn); err != nil {
+		if err := ipc.CheckPeer(conn); err != nil {
 			log.Warn("a connection to gantry-s3's socket was refused", "err", err)
 			_ = conn.Close()
 			continue
@@ -96,116 +92,57 @@ func Serve(ctx context.Context, l *net.UnixListener, agent Agent, log *slog.Logg
 	}
 }
 
-// checkPeer refuses users other than root and the process's own.
-func checkPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var who *unix.Ucred
-	var got error
-	if err := raw.Control(func(fd uintptr) { who, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	if got != nil {
-		return got
-	}
-	if who.Uid != 0 && int(who.Uid) != os.Geteuid() {
-		return fmt.Errorf("it is user %d's", who.Uid)
-	}
-	return nil
-}
-
 // serve answers one connection until it ends, which is no error between two requests.
 func serve(ctx context.Context, conn *net.UnixConn, agent Agent, log *slog.Logger) error {
-	defer func() { _ = conn.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	in := bufio.NewReaderSize(conn, maxRequest)
-	for ctx.Err() == nil {
-		_ = conn.SetReadDeadline(time.Now().Add(idleConn))
-		line, err := in.ReadSlice('\n')
-		if len(line) == 0 && (errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded)) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read a request: %w", err)
-		}
-		r, err := decodeRequest(line)
-		if err != nil {
-			return err
-		}
-		if err := r.serve(ctx, conn, agent, log); err != nil {
-			return err
-		}
+	server := ipc.Server{
+		Sock: conn, Question: maxRequest, Answer: maxAnswer, Idle: idleConn, Within: writeWithin,
+		Handle: func(ctx context.Context, m ipc.Message, files []*os.File) (ipc.Reply, error) {
+			ipc.CloseAll(files)
+			r, err := decodeRequest(m.Verb, m.Body)
+			if err != nil {
+				return ipc.Reply{}, fmt.Errorf("%w: %w", ipc.ErrHangUp, err)
+			}
+			return r.serve(ctx, agent, log)
+		},
 	}
-	return nil
+	return server.Serve(ctx)
 }
 
-func (r request) serve(ctx context.Context, conn *net.UnixConn, agent Agent, log *slog.Logger) error {
+func (r request) serve(ctx context.Context, agent Agent, log *slog.Logger) (ipc.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, serveWithin)
 	defer cancel()
-	var a answer
-	var f *os.File
+	var out ipc.Reply
 	var err error
-	if r.Op == opAccess {
+	if r.op == opAccess {
 		var access Access
 		access, err = agent.Access(ctx, r.Asked)
-		a.Access = &access
+		out.Value = answer{Access: &access}
 	} else {
+		var f *os.File
 		var opened Opened
 		f, opened, err = agent.Open(ctx, r.Asked, r.Volume)
-		a.Opened = &opened
-	}
-	if f != nil {
-		defer func() { _ = f.Close() }() // the message holds it
+		out.Value = answer{Opened: &opened}
+		if f != nil {
+			out.FDs, out.Sent = []int{int(f.Fd())}, func() { _ = f.Close() } // the message holds it
+		}
 	}
 	if err != nil {
-		a = failed(err)
-		if !a.NoKey {
-			log.Warn("a request of gantry-s3 failed", "what", r.Op, "volume", r.Volume, "err", err)
+		if !errors.Is(err, ErrNoKey) {
+			log.Warn("a request of gantry-s3 failed", "what", r.op, "volume", r.Volume, "err", err)
 		}
-		f = nil
+		return out, told(err)
 	}
-	return send(conn, a, f)
+	return out, nil
 }
 
-func failed(err error) answer {
+// told is what the other side is told of an error.
+func told(err error) error {
 	var refused *Refused
 	switch {
 	case errors.Is(err, ErrNoKey):
-		return answer{NoKey: true}
+		return ipc.Mark(kindNoKey, ErrNoKey)
 	case errors.As(err, &refused) && refused.Sentence != "":
-		return answer{Refused: refused.Sentence}
+		return refused
 	}
-	return answer{Refused: "the host could not do it"}
-}
-
-// send writes an answer. The file goes with its first byte.
-func send(conn *net.UnixConn, a answer, f *os.File) error {
-	line, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	if len(line) >= maxAnswer {
-		if line, err = json.Marshal(answer{Refused: "the answer is too long"}); err != nil {
-			return err
-		}
-		f = nil
-	}
-	line = append(line, '\n')
-	if err := conn.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
-		return err
-	}
-	if f != nil {
-		n, _, err := conn.WriteMsgUnix(line[:1], unix.UnixRights(int(f.Fd())), nil)
-		if err != nil {
-			return fmt.Errorf("send a volume's folder: %w", err)
-		}
-		line = line[n:]
-	}
-	if _, err := conn.Write(line); err != nil {
-		return fmt.Errorf("send an answer: %w", err)
-	}
-	return nil
+	return errors.New("the host could not do it")
 }
