@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"gantry/internal/ipc/process"
 	"gantry/internal/sleep"
 	"gantry/netctl/kernel"
 )
@@ -72,22 +73,19 @@ func (c *child) running() (pid, starts int) {
 }
 
 func (c *child) keep(ctx context.Context) {
-	pause := c.tune.backoffMin
+	wait := process.Backoff{Least: c.tune.backoffMin, Most: c.tune.backoffMax, Stood: c.tune.backoffReset}
 	for {
 		began := time.Now()
 		err := c.once(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) >= c.tune.backoffReset {
-			pause = c.tune.backoffMin
-		}
-		c.log.Warn("child process exited; restarting it", "part", c.name(), "after", time.Since(began).Round(time.Millisecond),
-			"pause", pause, "err", err)
+		stood := time.Since(began)
+		pause := wait.Next(stood)
+		c.log.Warn("child process exited; restarting it", "part", c.name(), "after", stood.Round(time.Millisecond), "pause", pause, "err", err)
 		if sleep.For(ctx, pause) != nil {
 			return
 		}
-		pause = min(2*pause, c.tune.backoffMax)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gantry/agent/gpu/wire"
+	"gantry/internal/ipc/process"
 )
 
 const (
@@ -28,12 +29,11 @@ var errHelperGone = errors.New("the GPU helper has ended")
 
 // helper is a running gantry-gpu. ask is safe for concurrent use.
 type helper struct {
-	cmd    *exec.Cmd
+	*process.Process
 	in     *os.File
 	log    *slog.Logger
 	events chan wire.Event
 	done   chan struct{} // closed when it says nothing any more; err says why
-	reaped chan struct{} // closed when the process is gone
 
 	mu      sync.Mutex // guards the fields below
 	next    uint64
@@ -53,25 +53,19 @@ func startHelper(log *slog.Logger, env []string, program string, args ...string)
 		_, _ = inR.Close(), inW.Close()
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
-	h := &helper{
-		cmd: exec.Command(program, args...), in: inW, log: log, events: make(chan wire.Event, eventRoom),
-		done: make(chan struct{}), reaped: make(chan struct{}), waiting: map[uint64]chan wire.Reply{},
-	}
-	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = inR, outW, &logLines{log: log}
-	h.cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
-	h.cmd.WaitDelay = time.Second
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	err = h.cmd.Start()
+	h := &helper{in: inW, log: log, events: make(chan wire.Event, eventRoom), done: make(chan struct{}), waiting: map[uint64]chan wire.Reply{}}
+	cmd := exec.Command(program, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, &logLines{log: log}
+	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	h.Process, err = process.Start(cmd)
 	_, _ = inR.Close(), outW.Close()
 	if err != nil {
 		_, _ = inW.Close(), outR.Close()
 		return nil, fmt.Errorf("start the GPU helper: %w", err)
 	}
 	go h.read(outR)
-	go func() {
-		_ = h.cmd.Wait()
-		close(h.reaped)
-	}()
 	return h, nil
 }
 
@@ -194,20 +188,7 @@ func (h *helper) send(req wire.Request, limit time.Duration, answer chan wire.Re
 func (h *helper) end() bool {
 	h.fail(errHelperGone)
 	_ = h.in.Close()
-	select {
-	case <-h.reaped:
-		return true
-	default: // with all that it has started
-		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
-	}
-	timer := time.NewTimer(endTimeout)
-	defer timer.Stop()
-	select {
-	case <-h.reaped:
-		return true
-	case <-timer.C:
-		return false
-	}
+	return h.Kill(endTimeout) // with all that it has started
 }
 
 // logLines logs what a process writes, line by line, each cut at stderrLine bytes.

@@ -73,7 +73,7 @@ func TestAHelperEndsWithItsInput(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-p.reaped:
+			case <-p.Gone():
 			case <-time.After(patience):
 				t.Error("it lives on")
 			}

@@ -18,6 +18,7 @@ import (
 
 	"gantry/agent/gpu/wire"
 	"gantry/fleet"
+	"gantry/internal/ipc/process"
 	"gantry/internal/sleep"
 )
 
@@ -240,7 +241,7 @@ func (h *Host) live(ctx context.Context) {
 	// See startHelper; the thread ends with the goroutine.
 	runtime.LockOSThread()
 	defer h.begun.Do(func() { close(h.first) })
-	delay := h.Again
+	wait := process.Backoff{Least: h.Again, Most: againMost, Stood: steady}
 	for ctx.Err() == nil {
 		if !h.Wanted && !h.known() && !hasNVIDIA(h.Sys) {
 			h.begun.Do(func() { close(h.first) })
@@ -252,17 +253,14 @@ func (h *Host) live(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		h.Log.Warn("no GPU helper", "again_in", delay, "err", err)
+		again := wait.Next(time.Since(began))
+		h.Log.Warn("no GPU helper", "again_in", again, "err", err)
 		h.mu.Lock()
 		h.trouble = err.Error()
 		h.mu.Unlock()
 		h.tell()
 		h.begun.Do(func() { close(h.first) })
-		if time.Since(began) >= steady {
-			delay = h.Again
-		}
-		_ = sleep.For(ctx, delay)
-		delay = min(2*delay, againMost)
+		_ = sleep.For(ctx, again)
 	}
 }
 

@@ -234,7 +234,7 @@ func helperPID(t *testing.T, h *Host) int {
 		p := h.helper
 		h.mu.Unlock()
 		if p != nil {
-			return p.cmd.Process.Pid
+			return p.PID()
 		}
 	}
 	t.Fatal("no helper")

@@ -26,9 +26,9 @@ func (h *Host) converse(ctx context.Context) error {
 		h.helper = nil
 		h.mu.Unlock()
 		if !p.end() {
-			h.Log.Error("the GPU helper cannot be ended: it hangs in the driver", "pid", p.cmd.Process.Pid)
+			h.Log.Error("the GPU helper cannot be ended: it hangs in the driver", "pid", p.PID())
 			select { // a second one would hang beside it
-			case <-p.reaped:
+			case <-p.Gone():
 			case <-ctx.Done():
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/ipc"
+	"gantry/internal/ipc/process"
 	"gantry/internal/scrape"
 	"gantry/internal/sleep"
 )
@@ -42,7 +43,7 @@ type supervisor struct {
 
 // run has a process serve until ctx ends. It fails when the first one cannot be confined.
 func (s *supervisor) run(ctx context.Context) error {
-	wait := ipc.Backoff{Least: restartLeast, Most: restartMost, Stood: stoodLong}
+	wait := process.Backoff{Least: restartLeast, Most: restartMost, Stood: stoodLong}
 	for {
 		began := time.Now()
 		err := s.once(ctx)

@@ -313,6 +313,9 @@ func (s *Server) Serve(ctx context.Context) error {
 			return fmt.Errorf("read a question: %w", err)
 		}
 		if err := s.answer(ctx, m, files); err != nil {
+			if ctx.Err() != nil { // the connection was closed below it
+				return nil
+			}
 			return err
 		}
 	}

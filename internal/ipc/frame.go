@@ -1,6 +1,6 @@
 // Package ipc is how Gantry's processes on one host talk: frames over unix stream sockets, a frame being its length, a body
-// and open files, and the life of a helper process: started, restarted with a growing delay, killed. Neither side trusts what it
-// reads: a frame beyond the reader's bounds, or with files that the kernel cut off, ends the connection.
+// and open files, and in them questions with numbered answers. Neither side trusts what it reads: a frame beyond the reader's
+// bounds, or with files that the kernel cut off, ends the connection. Package process starts and ends the processes.
 package ipc
 
 import (
@@ -134,6 +134,9 @@ func Socket(f *os.File) (*net.UnixConn, error) {
 	}
 	return u, nil
 }
+
+// Asker is the connection of a process that process.StartAsked has started.
+func Asker() (*net.UnixConn, error) { return Socket(os.Stdin) }
 
 // Peer is who connected, or began to listen, at the other end, as the kernel says.
 func Peer(c *net.UnixConn) (who *syscall.Ucred, err error) {

@@ -1,7 +1,6 @@
 package ipc
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,23 +19,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-const (
-	limit    = 1 << 20
-	childVar = "GANTRY_IPC_CHILD" // makes this program one that StartAsked has started
-)
+const limit = 1 << 20
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(childVar) {
-	case "asked": // lives as long as who started it
-		sock, err := Asker()
-		if err == nil {
-			err = (&Server{Sock: sock, Question: limit, Answer: limit, Within: time.Second, Handle: echo}).Serve(context.Background())
-		}
-		fmt.Fprintln(os.Stderr, err)
-		syscall.Exit(3) // os.Exit has a program with a race detector wait for a second
-	case "deaf":
-		select {}
-	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -309,59 +293,10 @@ func TestPeersOfOtherUsers(t *testing.T) {
 	if err != nil || int(who.Pid) != os.Getpid() {
 		t.Errorf("%+v, %v", who, err)
 	}
-	if _, err := Socket(os.NewFile(0, "")); err == nil {
-		t.Error("a file that is no socket became a connection")
-	}
-}
-
-func child(t *testing.T, kind string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVar+"="+kind)
-	return cmd
-}
-
-func TestAProcessEndsWithItsConnection(t *testing.T) {
-	cmd := child(t, "asked")
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	p, sock, err := StartAsked(cmd)
+	null, err := os.Open(os.DevNull)
 	must(t, err)
-	c := NewConn(sock, limit, nil)
-	var got string
-	if _, err := c.Call(t.Context(), "say", p.PID(), &got); err != nil || got != fmt.Sprint(p.PID()) {
-		t.Errorf("%q, %v", got, err)
-	}
-	c.Close()
-	<-p.Gone()
-	if p.Err() == nil || p.State() != "exit status 3" || !strings.Contains(said.String(), "nil") || !p.Kill(0) {
-		t.Errorf("%v, %s, said %s", p.Err(), p.State(), &said)
-	}
-	if _, _, err := StartAsked(exec.Command("/no/program")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no program: %v", err)
-	}
-}
-
-func TestAProcessIsKilledWithItsGroup(t *testing.T) {
-	for _, group := range []bool{false, true} {
-		cmd := child(t, "deaf")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: group}
-		p, err := Start(cmd)
-		must(t, err)
-		if !p.Kill(10*time.Second) || p.State() != "signal: killed" {
-			t.Errorf("group %v: it lives", group)
-		}
-	}
-}
-
-func TestBackoffGrowsAndBeginsAnew(t *testing.T) {
-	b := Backoff{Least: 1, Most: 4, Stood: 10}
-	var got []time.Duration
-	for _, stood := range []time.Duration{0, 10, 0, 0, 11, 0} {
-		got = append(got, b.Next(stood))
-	}
-	if fmt.Sprint(got) != "[1ns 2ns 4ns 4ns 1ns 2ns]" {
-		t.Errorf("%v", got)
+	if _, err := Socket(null); err == nil {
+		t.Error("a file that is no socket became a connection")
 	}
 }
 

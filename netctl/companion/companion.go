@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gantry/internal/ipc"
+	"gantry/internal/ipc/process"
 	"gantry/internal/sleep"
 )
 
@@ -179,7 +180,7 @@ func (c *Client) keep(ctx context.Context) {
 		drop(c.sockets)
 		c.sockets = nil
 	}()
-	wait, said := ipc.Backoff{Least: restartLeast, Most: restartMost, Stood: stoodLong}, ""
+	wait, said := process.Backoff{Least: restartLeast, Most: restartMost, Stood: stoodLong}, ""
 	for ctx.Err() == nil {
 		stood := time.Duration(0)
 		conn, err := c.obtain(ctx)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/ipc"
+	"gantry/internal/ipc/process"
 )
 
 const (
@@ -181,7 +182,7 @@ func listener(u *net.UnixConn) (pid int, err error) {
 }
 
 // start starts a process.
-func (c Config) start(build string, sockets []int) (*ipc.Process, error) {
+func (c Config) start(build string, sockets []int) (*process.Process, error) {
 	if len(sockets) > maxBorn {
 		return nil, errors.New("too many files for a process")
 	}
@@ -203,7 +204,7 @@ func (c Config) start(build string, sockets []int) (*ipc.Process, error) {
 		Stderr: os.Stderr, ExtraFiles: files,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS},
 	}
-	p, err := ipc.Start(cmd) // it may outlive the client
+	p, err := process.Start(cmd) // it may outlive the client
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
@@ -234,7 +235,7 @@ func (c Config) bind() (*os.File, error) {
 }
 
 // await connects to a process as soon as it listens.
-func (c Config) await(ctx context.Context, p *ipc.Process) (*Conn, error) {
+func (c Config) await(ctx context.Context, p *process.Process) (*Conn, error) {
 	for wait := pollLeast; ; wait = min(2*wait, pollMost) {
 		conn, err := c.dial()
 		if err == nil || !absent(err) {

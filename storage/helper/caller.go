@@ -51,7 +51,7 @@ type Caller struct {
 
 // group counts the processes that must not crowd out others.
 type group struct {
-	running map[*process]bool // to whether it is stuck
+	running map[*call]bool // to whether it is stuck
 	stuck   int
 	waiting int
 	changed chan struct{} // closed when something of the above changes
@@ -143,7 +143,7 @@ func (c *Caller) call(ctx context.Context, name, op string, r request, in, out a
 		ctx, cancel = context.WithTimeout(ctx, defaultDeadline)
 		defer cancel()
 	}
-	p := &process{done: make(chan struct{})}
+	p := &call{done: make(chan struct{})}
 	if err := c.enter(ctx, name, p); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
@@ -202,7 +202,7 @@ func (r request) encode(ctx context.Context, op string, in any) (m ipc.Message, 
 }
 
 // result is what a process that has ended had to say.
-func (p *process) result(ctx context.Context, op string, out any) (*os.File, error) {
+func (p *call) result(ctx context.Context, op string, out any) (*os.File, error) {
 	switch {
 	case p.answered == nil:
 	case ctx.Err() != nil:
@@ -224,7 +224,7 @@ func (p *process) result(ctx context.Context, op string, out any) (*os.File, err
 }
 
 // enter waits for a place in the group.
-func (c *Caller) enter(ctx context.Context, name string, p *process) error {
+func (c *Caller) enter(ctx context.Context, name string, p *call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -233,7 +233,7 @@ func (c *Caller) enter(ctx context.Context, name string, p *process) error {
 		}
 		g := c.groups[name]
 		if g == nil {
-			g = &group{running: map[*process]bool{}, changed: make(chan struct{})}
+			g = &group{running: map[*call]bool{}, changed: make(chan struct{})}
 			if c.groups == nil {
 				c.groups = map[string]*group{}
 			}
@@ -261,7 +261,7 @@ func (c *Caller) enter(ctx context.Context, name string, p *process) error {
 }
 
 // leave gives the place back: the process has ended.
-func (c *Caller) leave(name string, p *process) {
+func (c *Caller) leave(name string, p *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
@@ -280,7 +280,7 @@ func (c *Caller) leave(name string, p *process) {
 }
 
 // giveUp counts a process as stuck, and reports false when it has ended in this moment.
-func (c *Caller) giveUp(name string, p *process) bool {
+func (c *Caller) giveUp(name string, p *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]

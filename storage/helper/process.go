@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"gantry/internal/ipc"
+	"gantry/internal/ipc/process"
 )
 
-// process does one call. After done is closed, all of it but kill is the caller's.
-type process struct {
+// call is one call, in a process of its own. After done is closed, all of it but kill is the caller's.
+type call struct {
 	done chan struct{}
 
 	mu     sync.Mutex
@@ -30,7 +31,7 @@ type process struct {
 
 // child is a helper process that runs, and waits for its request until it has one.
 type child struct {
-	*ipc.Process
+	*process.Process
 	conn *net.UnixConn
 	said *head // on its standard error; to be read once it is gone
 }
@@ -54,7 +55,7 @@ func (c *Caller) launch() (*child, error) {
 	out := &child{said: &head{}}
 	cmd.Stderr = out.said
 	var err error
-	out.Process, out.conn, err = ipc.StartAsked(cmd)
+	out.Process, out.conn, err = process.StartAsked(cmd)
 	return out, err
 }
 
@@ -65,7 +66,7 @@ func (h *child) end() {
 }
 
 // start takes the process that waits, or starts one. Where it fails, nothing is open.
-func (p *process) start(c *Caller) error {
+func (p *call) start(c *Caller) error {
 	h := c.takeSpare()
 	if p.spare = h != nil; !p.spare {
 		var err error
@@ -77,7 +78,7 @@ func (p *process) start(c *Caller) error {
 }
 
 // take makes a process that of the call, unless that was given up.
-func (p *process) take(h *child) error {
+func (p *call) take(h *child) error {
 	p.mu.Lock()
 	killed := p.killed
 	if !killed {
@@ -92,7 +93,7 @@ func (p *process) take(h *child) error {
 }
 
 // kill kills the process. It may be called at any time.
-func (p *process) kill() {
+func (p *call) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killed = true
@@ -102,7 +103,7 @@ func (p *process) kill() {
 }
 
 // exchange gives the process its request and waits until it has ended.
-func (p *process) exchange(c *Caller, m ipc.Message) {
+func (p *call) exchange(c *Caller, m ipc.Message) {
 	h := p.child
 	err := ipc.Write(h.conn, m, maxRequest)
 	if err != nil && p.spare { // it had ended before it was needed: whoever has not read the whole request does nothing

@@ -200,9 +200,15 @@ func TestBadPeers(t *testing.T) {
 	f := serving(t)
 	const good = `"key":"a","date":"b","region":"c"`
 	for _, m := range []ipc.Message{
-		{}, {Verb: opAccess}, {Verb: opAccess, Body: []byte("{}")}, {Verb: opAccess, Body: []byte("null")}, {Verb: "erase", Body: []byte("{" + good + "}")},
-		{Verb: opOpen, Body: []byte("{" + good + "}")}, {Verb: opAccess, Body: []byte("{" + good + `,"volume":"vol1"}`)},
-		{Verb: opAccess, Body: []byte(`{"key":"a b","date":"b","region":"c"}`)}, {Verb: strings.Repeat("x", maxRequest)},
+		{},
+		{Verb: opAccess},
+		{Verb: opAccess, Body: []byte("{}")},
+		{Verb: opAccess, Body: []byte("null")},
+		{Verb: "erase", Body: []byte("{" + good + "}")},
+		{Verb: opOpen, Body: []byte("{" + good + "}")},
+		{Verb: opAccess, Body: []byte("{" + good + `,"volume":"vol1"}`)},
+		{Verb: opAccess, Body: []byte(`{"key":"a b","date":"b","region":"c"}`)},
+		{Verb: strings.Repeat("x", maxRequest)},
 	} {
 		text := fmt.Sprintf("%.40s %.40s", m.Verb, m.Body)
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.socket, Net: "unix"})

@@ -1,11 +1,13 @@
-package ipc
+// Package process starts helper processes, kills them, and says how long to wait before the next start.
+package process
 
 import (
 	"net"
-	"os"
 	"os/exec"
 	"syscall"
 	"time"
+
+	"gantry/internal/ipc"
 )
 
 // Process is a program that was started and is waited for.
@@ -31,7 +33,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 // StartAsked starts a program whose standard input is the other end of a connection: it ends when that does, and so with the
 // process that started it.
 func StartAsked(cmd *exec.Cmd) (*Process, *net.UnixConn, error) {
-	ours, theirs, err := Pair()
+	ours, theirs, err := ipc.Pair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,6 +99,3 @@ func (b *Backoff) Next(stood time.Duration) time.Duration {
 	b.wait = min(2*b.wait, b.Most)
 	return out
 }
-
-// Asker is the connection of a process that StartAsked has started.
-func Asker() (*net.UnixConn, error) { return Socket(os.Stdin) }
