@@ -189,6 +189,10 @@ SAMPLE ?= 100
 mutate: ## Break the code of packages in small ways and tell which breaks no test notices; MUTATE names packages, SAMPLE=0 tries all
 	go run ./test/mutate -sample $(SAMPLE) $(MUTATE)
 
+.PHONY: size
+size: ## Print how many lines of Go the product has, by room
+	@scripts/size.sh
+
 .PHONY: bench
 bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
 	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
