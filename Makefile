@@ -178,7 +178,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 
 .PHONY: fuzz-decoders
 fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions and frames, for 1 s each
-	FUZZTIME=1s scripts/fuzz.sh ./api ./storage/s3 ./netctl
+	FUZZTIME=1s scripts/fuzz.sh ./api ./storage/s3 ./netctl ./internal/ipc
 
 # Packages whose rules keep users' work and data safe.
 MUTATE ?= ./agent ./agent/pod ./agent/ledger ./scheduler/dispatch ./scheduler/replica ./scheduler/state ./api/auth ./api/limit \
