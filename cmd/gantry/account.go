@@ -27,13 +27,6 @@ type accountCmd struct {
 
 type accountShowCmd struct{}
 
-func (accountShowCmd) Help() string {
-	return `Examples:
-
-    gantry account
-    gantry account show -o json`
-}
-
 // Run shows the caller's account.
 func (accountShowCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -91,12 +84,6 @@ func egressText(egress string) string {
 
 type accountListCmd struct{}
 
-func (accountListCmd) Help() string {
-	return `Example:
-
-    gantry account list`
-}
-
 // Run lists accounts.
 func (accountListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -123,12 +110,6 @@ func accountTable(accounts []admin.OperatorAccount) string {
 
 type accountCreateCmd struct {
 	Name string `arg:"" placeholder:"NAME" help:"Name of the account."`
-}
-
-func (accountCreateCmd) Help() string {
-	return `Example:
-
-    gantry account create research`
 }
 
 // Run makes an account.
@@ -176,12 +157,6 @@ type accountGetCmd struct {
 	accountRef
 }
 
-func (accountGetCmd) Help() string {
-	return `Example:
-
-    gantry account get research`
-}
-
 // Run shows an account.
 func (cmd accountGetCmd) Run(ctx context.Context, a *app) error {
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
@@ -204,20 +179,6 @@ type accountUpdateCmd struct {
 	Egress      *string `enum:"open,none" placeholder:"KIND" help:"What its pods reach outside of their private networks: open, or none."`
 
 	Limit map[string]string `placeholder:"NAME=N" help:"How much it may have, such as pods=2000; NAME=default: as much as all accounts. May be repeated."`
-}
-
-func (accountUpdateCmd) Help() string {
-	return `Rate limits of an account's own take the place of the daemon's, all three: what is not given stays as the account has it,
-or is any number. Egress holds at once, for pods that run, too: with none they get no answer from outside, but resolve names, serve
-their ports, and reach other pods of their private networks.
-
-Examples:
-
-    gantry account update r4t8y2u6i1o5p9 --prepaid
-    gantry account update r4t8y2u6i1o5p9 --rate-minute 600 --rate-hour 20000
-    gantry account update r4t8y2u6i1o5p9 --rate-default
-    gantry account update r4t8y2u6i1o5p9 --egress none
-    gantry account update r4t8y2u6i1o5p9 --limit pods=2000 --limit gpus=default`
 }
 
 // Run changes an account.
@@ -278,14 +239,6 @@ type accountCreditCmd struct {
 	IdempotencyKey string `placeholder:"TEXT" help:"Added once under this key, however often the command is run within a day."`
 }
 
-func (accountCreditCmd) Help() string {
-	return `Examples:
-
-    gantry account credit research 100
-    gantry account credit r4t8y2u6i1o5p9 100 --idempotency-key invoice-2026-117
-    gantry account credit r4t8y2u6i1o5p9 12.50 --take`
-}
-
 // Run adds credit.
 func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
 	amount, err := strconv.ParseFloat(cmd.Amount, 64)
@@ -313,14 +266,6 @@ type accountKeyCmd struct {
 	Name   string `default:"first" help:"Name of the key, for people."`
 	Preset string `enum:"all,readOnly,restricted,admin,adminReadOnly" default:"all" help:"What it may do: all, readOnly, restricted; or for operators: admin, or adminReadOnly, which sees all and changes nothing."`
 	keyFlags
-}
-
-func (accountKeyCmd) Help() string {
-	return `The key's text goes to standard output and cannot be shown again; the rest goes to standard error.
-
-Example:
-
-    gantry account key research > research.key`
 }
 
 // Run makes a key of an account.

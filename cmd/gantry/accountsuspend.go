@@ -13,17 +13,6 @@ type accountSuspendCmd struct {
 	StopPods bool   `help:"Stop its pods, too, as though their owner had."`
 }
 
-func (accountSuspendCmd) Help() string {
-	return `All keys of the account, of its pods and for S3 are refused until gantry account resume. Pods run on and are charged, and
-what others reach of them stays reachable, unless --stop-pods stops them. Nothing is deleted. An account that has an
-operator's key is not suspended.
-
-Examples:
-
-    gantry account suspend research --reason "unpaid since May"
-    gantry account suspend research --reason "mines coins" --stop-pods`
-}
-
 // Run suspends an account.
 func (cmd accountSuspendCmd) Run(ctx context.Context, a *app) error {
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
@@ -37,14 +26,6 @@ func (cmd accountSuspendCmd) Run(ctx context.Context, a *app) error {
 
 type accountResumeCmd struct {
 	accountRef
-}
-
-func (accountResumeCmd) Help() string {
-	return `Pods that were stopped stay so until their owner starts them.
-
-Example:
-
-    gantry account resume research`
 }
 
 // Run ends a suspension.

@@ -38,12 +38,6 @@ type adminCenterCmd struct {
 
 type adminCenterListCmd struct{}
 
-func (adminCenterListCmd) Help() string {
-	return `Example:
-
-    gantry admin datacenter list`
-}
-
 // Run lists data centers.
 func (adminCenterListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -76,15 +70,6 @@ type adminCenterPutCmd struct {
 	GlobalNetwork *bool    `negatable:"" help:"Pods here can join their account's private network."`
 	Underlay      string   `placeholder:"KIND" help:"How hosts here reach each other for private networks: encrypted, or private, which is unencrypted, for a network that is yours alone."`
 	Compliance    []string `sep:"none" placeholder:"GDPR" help:"Certificate. May be repeated; replaces all."`
-}
-
-func (adminCenterPutCmd) Help() string {
-	return `What is not given stays as it is.
-
-Examples:
-
-    gantry admin datacenter put EU-RO-1 --name "Bucharest 1" --region EUROPE --country RO --compliance GDPR
-    gantry admin datacenter put EU-RO-1 --global-network --underlay private`
 }
 
 // Run makes or changes a data center.
@@ -132,12 +117,6 @@ type adminCenterDeleteCmd struct {
 	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of data centers."`
 }
 
-func (adminCenterDeleteCmd) Help() string {
-	return `Example:
-
-    gantry admin datacenter delete EU-RO-1`
-}
-
 // Run deletes data centers.
 func (cmd adminCenterDeleteCmd) Run(ctx context.Context, a *app) error {
 	return a.deleteAll(ctx, true, "data center", cmd.IDs, unnamed, (*client.Client).DeleteCenter)
@@ -149,12 +128,6 @@ type adminStorageCmd struct {
 }
 
 type adminStorageGetCmd struct{}
-
-func (adminStorageGetCmd) Help() string {
-	return `Example:
-
-    gantry admin storage-prices get`
-}
 
 // Run shows the prices of storage.
 func (adminStorageGetCmd) Run(ctx context.Context, a *app) error {
@@ -195,14 +168,6 @@ type adminStorageSetCmd struct {
 	FastBeyond        *float64 `placeholder:"USD" help:"High-performance network volume, above."`
 }
 
-func (adminStorageSetCmd) Help() string {
-	return `USD per GB and month; what is not given stays as it is. New prices hold from now on.
-
-Example:
-
-    gantry admin storage-prices set --container-disk 0.10 --volume-first 0.07`
-}
-
 // Run changes prices of storage.
 func (cmd adminStorageSetCmd) Run(ctx context.Context, a *app) error {
 	if cmd == (adminStorageSetCmd{}) {
@@ -234,12 +199,6 @@ func (cmd adminStorageSetCmd) Run(ctx context.Context, a *app) error {
 type adminSourceCmd struct {
 	Template string `arg:"" placeholder:"TEMPLATE" help:"Id of the template."`
 	Source   string `arg:"" enum:"official,verified,community" placeholder:"SOURCE" help:"official, verified or community."`
-}
-
-func (adminSourceCmd) Help() string {
-	return `Example:
-
-    gantry admin template-source t7c2v9x4b1n5q8 verified`
 }
 
 // Run puts a template into a slice of the catalog.

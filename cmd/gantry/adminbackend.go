@@ -21,12 +21,6 @@ type adminBackendCmd struct {
 
 type adminBackendListCmd struct{}
 
-func (adminBackendListCmd) Help() string {
-	return `Example:
-
-    gantry admin volume-backend list`
-}
-
 // Run lists backends.
 func (adminBackendListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -70,12 +64,6 @@ type backendRef struct {
 }
 
 type adminBackendGetCmd struct{ backendRef }
-
-func (adminBackendGetCmd) Help() string {
-	return `Example:
-
-    gantry admin volume-backend get ceph-nvme`
-}
 
 // Run shows a backend.
 func (cmd adminBackendGetCmd) Run(ctx context.Context, a *app) error {
@@ -185,21 +173,6 @@ type adminBackendAddCmd struct {
 	backendFlags
 }
 
-func (adminBackendAddCmd) Help() string {
-	return `Volumes are made by a host with the role storage (gantry host role). Ceph enforces the size of volumes; so does an NFS
-server whose --storage-path is a directory of --storage-host. Of other NFS servers what volumes hold is measured.
-
-Examples:
-
-    gantry admin volume-backend add ceph-nvme --data-center EU-RO-1 --cephfs cephfs:/gantry \
-      --monitor 10.0.0.11:6789 --monitor 10.0.0.12:6789 --user gantry --key-file gantry.key \
-      --admin-user gantry-admin --admin-key-file gantry-admin.key
-    gantry admin volume-backend add filer --data-center EU-RO-1 --nfs filer-1.example:/export/gantry
-    gantry admin volume-backend add own-nfs --data-center EU-RO-1 --nfs 10.0.0.5:/srv/volumes \
-      --storage-host nfs-1 --storage-path /srv/volumes
-    gantry admin volume-backend add try --data-center dev --local /srv/volumes --storage-host this-host`
-}
-
 // Run adds a backend.
 func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app) error {
 	kinds := 0
@@ -238,16 +211,6 @@ type adminBackendUpdateCmd struct {
 	Closed *bool `negatable:"" help:"It gets no new volumes."`
 }
 
-func (adminBackendUpdateCmd) Help() string {
-	return `What is not given stays; --nfs is given with its --nfs-options, --cephfs with all of --monitor, --user and --admin-user.
-An empty --storage-host lets any host with the role storage do the work. Pods that run keep what they have mounted.
-
-Examples:
-
-    gantry admin volume-backend update ceph-nvme --closed
-    gantry admin volume-backend update ceph-nvme --key-file gantry.key --admin-key-file gantry-admin.key`
-}
-
 // Run changes a backend.
 func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -271,12 +234,6 @@ type adminBackendDeleteCmd struct {
 	Force    bool     `help:"The storage is lost: forget volumes that are being deleted on it. Those that somebody has keep the backend even so."`
 }
 
-func (adminBackendDeleteCmd) Help() string {
-	return `Example:
-
-    gantry admin volume-backend delete ceph-nvme`
-}
-
 // Run deletes backends.
 func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app) error {
 	remove := (*client.Client).DeleteBackend
@@ -290,16 +247,6 @@ type hostRoleCmd struct {
 	hostRef
 	Roles []string `arg:"" optional:"" name:"role" placeholder:"ROLE" help:"storage makes and deletes network volumes; s3 serves their files over S3."`
 	None  bool     `help:"Remove all roles: the host only runs pods."`
-}
-
-func (hostRoleCmd) Help() string {
-	return `The given roles replace the present ones. A host with the role storage gets the keys of its data center's volume
-backends, one with the role s3 may ask for the rights of S3 keys: give them to hosts that you trust with that.
-
-Examples:
-
-    gantry host role store-1 storage s3
-    gantry host role store-1 --none`
 }
 
 // Run sets the roles of a host.

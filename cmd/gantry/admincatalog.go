@@ -16,14 +16,6 @@ type adminGPUCmd struct {
 
 type adminGPUListCmd struct{}
 
-func (adminGPUListCmd) Help() string {
-	return `A contributed type came with a host, and no operator has described or priced it yet.
-
-Example:
-
-    gantry admin gpu-type list`
-}
-
 // Run lists GPU types.
 func (adminGPUListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -58,15 +50,6 @@ type adminGPUPutCmd struct {
 	Secure       *float64 `placeholder:"USD" help:"Price per GPU and hour in the tier SECURE; 0: none."`
 	Community    *float64 `placeholder:"USD" help:"Price per GPU and hour in the tier COMMUNITY; 0: none."`
 	Serverless   *float64 `placeholder:"USD" help:"Price per GPU and hour for serverless workers; 0: none."`
-}
-
-func (adminGPUPutCmd) Help() string {
-	return `What is not given stays as it is. A pod keeps the price that it was started at.
-
-Examples:
-
-    gantry admin gpu-type put "NVIDIA H100 80GB HBM3" --secure 2.69 --community 2.39
-    gantry admin gpu-type put "ACME A1" --name A1 --manufacturer UNKNOWN --memory 32 --secure 0.40`
 }
 
 // Run makes or changes a GPU type.
@@ -109,12 +92,6 @@ type adminGPUDeleteCmd struct {
 	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of GPU types."`
 }
 
-func (adminGPUDeleteCmd) Help() string {
-	return `Example:
-
-    gantry admin gpu-type delete "ACME A1"`
-}
-
 // Run deletes GPU types.
 func (cmd adminGPUDeleteCmd) Run(ctx context.Context, a *app) error {
 	return a.deleteAll(ctx, true, "GPU type", cmd.IDs, unnamed, (*client.Client).DeleteGPUType)
@@ -127,12 +104,6 @@ type adminCPUCmd struct {
 }
 
 type adminCPUListCmd struct{}
-
-func (adminCPUListCmd) Help() string {
-	return `Example:
-
-    gantry admin cpu-flavor list`
-}
 
 // Run lists CPU flavors.
 func (adminCPUListCmd) Run(ctx context.Context, a *app) error {
@@ -169,15 +140,6 @@ type adminCPUPutCmd struct {
 	DiskPerVCPU       int      `name:"disk-per-vcpu" placeholder:"GB" help:"Most container disk for each vCPU."`
 	SecurePerVCPU     *float64 `name:"secure-per-vcpu" placeholder:"USD" help:"Price per vCPU and hour in the tier SECURE."`
 	ServerlessPerVCPU *float64 `name:"serverless-per-vcpu" placeholder:"USD" help:"Price per vCPU and hour for serverless workers."`
-}
-
-func (adminCPUPutCmd) Help() string {
-	return `What is not given stays as it is. A pod keeps the price that it was started at.
-
-Examples:
-
-    gantry admin cpu-flavor put cpu3c --secure-per-vcpu 0.03
-    gantry admin cpu-flavor put big --name Big --group big --min-vcpu 2 --max-vcpu 64 --ram-per-vcpu 16 --disk-per-vcpu 20`
 }
 
 // Run makes or changes a CPU flavor.
@@ -227,12 +189,6 @@ func (cmd adminCPUPutCmd) fill(body *admin.PutCPUFlavorRequest) {
 
 type adminCPUDeleteCmd struct {
 	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of CPU flavors."`
-}
-
-func (adminCPUDeleteCmd) Help() string {
-	return `Example:
-
-    gantry admin cpu-flavor delete big`
 }
 
 // Run deletes CPU flavors.

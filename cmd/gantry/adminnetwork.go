@@ -16,12 +16,6 @@ type adminNetworkCmd struct {
 
 type adminNetworkGetCmd struct{}
 
-func (adminNetworkGetCmd) Help() string {
-	return `Example:
-
-    gantry admin network get`
-}
-
 // Run shows the settings.
 func (adminNetworkGetCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -67,15 +61,6 @@ type adminNetworkSetCmd struct {
 	TunnelRange   *string        `placeholder:"CIDR" help:"Range of IPv4 from which each new host gets its address in the tunnel."`
 	PodMbps       *int           `placeholder:"N" help:"Most that a pod sends, and receives, on each link in Mbit/s; 0 is no limit."`
 	Grace         *time.Duration `placeholder:"DURATION" help:"How long the address of a deleted pod is not given to another."`
-}
-
-func (adminNetworkSetCmd) Help() string {
-	return `What is not given stays as it is. Networks, addresses and hosts that are there keep theirs; limits and suffixes hold at once.
-
-Examples:
-
-    gantry admin network set --pod-mbps 1000
-    gantry admin network set --suffix lab.internal --alias gantry.internal --alias runpod.internal`
 }
 
 // Run changes settings.

@@ -18,18 +18,6 @@ type billingCmd struct {
 	End    string `placeholder:"TIME" help:"Charges until then."`
 }
 
-func (billingCmd) Help() string {
-	return `Amounts are in USD. Buckets begin on whole hours, days, Mondays, months and years of UTC; --start and --end are widened to
-them. Without any of --last, --start and --end it is the last 30 days.
-
-Examples:
-
-    gantry billing
-    gantry billing pods --last 24 --bucket hour
-    gantry billing pods --id k3n8w0zq5r7d2a --start 2026-10-01 --end 2026-11-01
-    gantry billing --bucket month --last 12 -o json`
-}
-
 // Run shows charges.
 func (cmd billingCmd) Run(ctx context.Context, a *app) error {
 	q := client.BillingQuery{Kind: cmd.Kind, ID: cmd.ID, LastN: cmd.Last, Bucket: cmd.Bucket}

@@ -16,12 +16,6 @@ type adminPlacementCmd struct {
 
 type adminPlacementGetCmd struct{}
 
-func (adminPlacementGetCmd) Help() string {
-	return `Example:
-
-    gantry admin placement get`
-}
-
 // Run shows the setting.
 func (adminPlacementGetCmd) Run(ctx context.Context, a *app) error {
 	return a.placement(ctx, (*client.Client).Placement)
@@ -29,14 +23,6 @@ func (adminPlacementGetCmd) Run(ctx context.Context, a *app) error {
 
 type adminPlacementSetCmd struct {
 	KeepPercent int `required:"" placeholder:"N" help:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it, 0 to 100; 0 keeps nothing."`
-}
-
-func (adminPlacementSetCmd) Help() string {
-	return `It holds for pods that are created or started from now on; those that run keep what they have.
-
-Example:
-
-    gantry admin placement set --keep-percent 75`
 }
 
 // Run changes the setting.
@@ -66,16 +52,6 @@ func (a *app) placement(ctx context.Context, f func(*client.Client, context.Cont
 }
 
 type hostCapacityCmd struct{}
-
-func (hostCapacityCmd) Help() string {
-	return `FREE are GPUs that are in service, in no pod, and on hosts that take pods; MOST is how many of those one host has. The columns after it say
-how many pods of so many GPUs fit now, with 2 cores and 8 GB for each GPU. STRANDED are free GPUs that no pod can have, since other pods hold too much of
-the host's cores, memory or disk.
-
-Example:
-
-    gantry host capacity`
-}
 
 // Run shows what the hosts have room for.
 func (hostCapacityCmd) Run(ctx context.Context, a *app) error {

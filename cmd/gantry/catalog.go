@@ -27,16 +27,6 @@ type catalogGPUsCmd struct {
 	Free    bool     `help:"Only types of which something is free."`
 }
 
-func (catalogGPUsCmd) Help() string {
-	return `FREE tells how many such pods could be created now: NONE, LOW (fewer than 4), MEDIUM (fewer than 16), HIGH.
-
-Examples:
-
-    gantry catalog gpus --free
-    gantry catalog gpus --count 8 --sort-by secure/h
-    gantry catalog gpus --min-cuda 12.4 --country RO`
-}
-
 // Run lists GPU types.
 func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -80,15 +70,6 @@ type catalogCPUsCmd struct {
 	VCPU int `name:"vcpu" placeholder:"N" help:"Count what is free for pods with this many vCPUs."`
 }
 
-func (catalogCPUsCmd) Help() string {
-	return `FREE tells how many such pods could be created now: NONE, LOW (fewer than 4), MEDIUM (fewer than 16), HIGH.
-
-Examples:
-
-    gantry catalog cpus
-    gantry catalog cpus --vcpu 16`
-}
-
 // Run lists CPU flavors.
 func (cmd catalogCPUsCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -117,13 +98,6 @@ type catalogCentersCmd struct {
 	Compliance        []string `sep:"none" placeholder:"GDPR" help:"Only data centers with this certificate. May be repeated: with all of them."`
 	NetworkVolumeType []string `sep:"none" placeholder:"STANDARD" help:"Only data centers with this tier of network volumes. May be repeated: with all of them."`
 	GlobalNetwork     *bool    `negatable:"" help:"Only data centers with the account's private network, or only those without."`
-}
-
-func (catalogCentersCmd) Help() string {
-	return `Examples:
-
-    gantry catalog datacenters
-    gantry catalog datacenters --region EUROPE --compliance GDPR --global-network`
 }
 
 // Run lists data centers.
@@ -174,15 +148,6 @@ func inStock(stocks []v2.Stock) string {
 
 type catalogTemplatesCmd struct {
 	Source string `enum:"official,verified,community" default:"official" help:"Which: official, verified or community."`
-}
-
-func (catalogTemplatesCmd) Help() string {
-	return `Public templates of all accounts; your own are those of gantry template list. The same as gantry template catalog.
-
-Examples:
-
-    gantry catalog templates
-    gantry catalog templates --source community`
 }
 
 // Run lists public templates.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // the description
 	"errors"
 	"fmt"
 	"io"
@@ -97,37 +98,8 @@ func aliases() map[string][]string {
 	}
 }
 
-const description = `The command line of Gantry: rent containers with CPUs or GPUs on your own machines.
-
-Where the API is comes from --api, --context, GANTRY_CONTEXT, GANTRY_API or the context that "gantry context use" chose, in
-this order, else from the gantry dev that this user started last. Keys come from --api-key-file, from a context that was
-named, from GANTRY_API_KEY, or from the context that is in use; operators' commands take GANTRY_ADMIN_KEY where it is set.
-
-Examples:
-  sudo gantry dev
-  gantry pod create web docker.io/library/nginx:alpine --cpu cpu3c --vcpu 2 --port 80/http --wait
-  gantry pod create train docker.io/me/train:1 --gpu H100 --count 2 -- python train.py
-  gantry pod list --watch
-  gantry pod logs -f web
-  gantry pod exec -it web sh
-  gantry billing --last 7
-
-Exit status:
-  0    done
-  1    it failed: the pod went to ERROR, the API had a fault
-  2    bad usage: the command line, or a value in it, was refused
-  3    not found
-  4    refused: no or wrong key, no permission, not allowed in the pod's state, no credit
-  5    the API cannot be reached or is not available now
-  6    no room now: no host can take the pod
-  7    timed out while waiting
-  8    what answers at the address is no Gantry API
-  130  interrupted
-
-pod exec and pod ssh end with the status of the program that ran.
-
-Words of docker and kubectl are understood: ps, run, logs, exec, cp, stop, start, restart and rm are about pods, and
-"gantry pods ls", "gantry host describe" and the like are what they seem.`
+//go:embed description.txt
+var description string
 
 // app is what the commands share.
 type app struct {
@@ -208,14 +180,14 @@ func (a *app) check(command string) error {
 
 func newParser(a *app, more ...kong.Option) (*kong.Kong, error) {
 	parser, err := kong.New(a.cli, append(more,
-		kong.Name("gantry"), kong.Description(description), kong.Writers(a.out, a.err), groups(), kong.Help(help),
+		kong.Name("gantry"), kong.Description(strings.TrimSpace(description)), kong.Writers(a.out, a.err), groups(), kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{NoAppDescFormat: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 	)...)
 	if err != nil {
 		return nil, err
 	}
 	addAliases(parser.Model.Node)
-	return parser, nil
+	return parser, addDetails(parser.Model.Node)
 }
 
 // addAliases gives the commands below node the further names that none of them has itself.

@@ -16,18 +16,6 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" placeholder:"SHELL" help:"bash, zsh or fish."`
 }
 
-func (completionCmd) Help() string {
-	return `The Debian package brings it along. Without it:
-
-Examples:
-
-    gantry completion bash > ~/.local/share/bash-completion/completions/gantry
-    gantry completion zsh > ~/.zfunc/_gantry          # with ~/.zfunc in fpath
-    gantry completion fish > ~/.config/fish/completions/gantry.fish
-
-Names of pods, volumes, hosts, templates and contexts are completed, too, where the API answers within a second.`
-}
-
 // The scripts ask this program: what follows -- are the words of the command line up to the cursor.
 const (
 	bashCompletion = `# bash completion for gantry

@@ -213,12 +213,6 @@ func contextTable(all []contextRecord) string {
 
 type contextListCmd struct{}
 
-func (contextListCmd) Help() string {
-	return `Example:
-
-    gantry context list`
-}
-
 // Run lists contexts.
 func (contextListCmd) Run(a *app) error {
 	all, err := a.contexts()
@@ -234,15 +228,6 @@ func (contextListCmd) Run(a *app) error {
 
 type contextShowCmd struct {
 	Name string `arg:"" optional:"" placeholder:"NAME" help:"Name of the context; where commands go now when it is not given."`
-}
-
-func (contextShowCmd) Help() string {
-	return `Keys are not shown.
-
-Examples:
-
-    gantry context show
-    gantry context show prod`
 }
 
 // Run shows where commands go.
@@ -277,14 +262,6 @@ type contextUseCmd struct {
 	Name string `arg:"" placeholder:"NAME" help:"Name of the context."`
 }
 
-func (contextUseCmd) Help() string {
-	return `--context and GANTRY_CONTEXT choose another one for single commands; --api and GANTRY_API go before the context in use.
-
-Example:
-
-    gantry context use prod`
-}
-
 // Run chooses a context.
 func (cmd contextUseCmd) Run(a *app) error {
 	all, err := a.contexts()
@@ -304,17 +281,6 @@ func (cmd contextUseCmd) Run(a *app) error {
 type contextAddCmd struct {
 	Name string `arg:"" placeholder:"NAME" help:"Name of the context: letters, digits, '.', '_' and '-'."`
 	Use  bool   `help:"Use it from now on."`
-}
-
-func (contextAddCmd) Help() string {
-	return `--api is the address. The key of --api-key-file is kept in the context; of the keys file of gantry-scheduler init, both are.
-Without it commands take GANTRY_API_KEY and GANTRY_ADMIN_KEY. The file with the contexts is readable for you alone.
-gantry dev adds a context for itself.
-
-Examples:
-
-    gantry context add prod --api https://gantry.example.com --api-key-file my.key --use
-    gantry context add lab --api https://10.0.0.11:8080,https://10.0.0.12:8080`
 }
 
 // Run adds a context.
@@ -358,12 +324,6 @@ func (cmd contextAddCmd) Run(a *app) error {
 
 type contextRemoveCmd struct {
 	Names []string `arg:"" name:"name" placeholder:"NAME" help:"Names of contexts."`
-}
-
-func (contextRemoveCmd) Help() string {
-	return `Example:
-
-    gantry context remove lab`
 }
 
 // Run removes contexts.

@@ -37,19 +37,6 @@ type debugBundleCmd struct {
 	Force             bool          `help:"Replace a file that is there."`
 }
 
-func (debugBundleCmd) Help() string {
-	return `It holds versions, the schedulers and how far each has applied the log, their health, hosts with their notices, the pods of
-hosts that are not well and the networks of these hosts, what all these records say happened and when, the settings of data centers, storage and networks, and metrics and
-journals of this machine's daemons. Run it as root on a scheduler's machine, and on the machine of a host that has a
-problem: metrics and journals are those of the machine alone. What could not be collected is in manifest.json with the
-reason, is listed, and makes the exit status 1. No pod's variables, image, name or log are in it.
-
-Examples:
-
-    gantry debug bundle report.tar.gz
-    gantry debug bundle report.tar.gz --since 24h --include /etc/gantry/scheduler.toml`
-}
-
 const (
 	bundleFolder  = "gantry-bundle/"
 	bundleLog     = 1 << 20  // bytes of the end of a file

@@ -27,25 +27,6 @@ type devCmd struct {
 	MoreArchives []string `arg:"" optional:"" hidden:"" name:"file"`
 }
 
-func (devCmd) Help() string {
-	return `Runs one scheduler and one agent, or several of each, and a containerd of their own, as child processes, and stays
-until Ctrl-C, which leaves no container, mount, namespace, link, rule or process behind. Started again on the same folder
-it has the same keys and pods. A child that dies is started again. Needs root.
-
-Several agents are hosts with one network, 198.18.x.0/24, each in a network namespace of its own. They use the resolvers
-of this machine, but none that listens on its loopback.
-
-Other programs find it by DIR/dev.json, which names every process, with the API of each scheduler and the one that leads;
-the gantry command of the same user finds the dev that was started last.
-
-Examples:
-
-    sudo gantry dev
-    sudo gantry dev --simulate-gpus "NVIDIA H100 80GB HBM3:8" --listen 127.0.0.1:9000 --data-dir /srv/gantry-dev
-    sudo gantry dev --image-archive app.tar
-    sudo gantry dev --schedulers 3 --agents 3 --data-dir /srv/gantry-cluster`
-}
-
 // Run runs a whole Gantry until ctx ends.
 func (cmd devCmd) Run(ctx context.Context, a *app) error {
 	cfg := dev.Config{

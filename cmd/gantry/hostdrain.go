@@ -27,20 +27,6 @@ type hostDrainCmd struct {
 	confirmed
 }
 
-func (hostDrainCmd) Help() string {
-	return `The host gets no new pods, and the owners of its pods are told. A pod moves only if its owner allowed it
-(gantry pod create --movable), it is not locked and keeps no data on the host: its place on another host is reserved before it is stopped.
-Every other pod runs on until it ends, until --deadline, or until --force. gantry host pods says what the drain waits for; gantry host
-uncordon ends it. The command may be repeated to change the deadline or the reason.
-
-Examples:
-
-    gantry host drain gpu-01 --dry-run
-    gantry host drain gpu-01 --reason "new fans" --deadline 2026-12-01T06:00:00Z
-    gantry host drain gpu-01 --wait --timeout 12h
-    gantry host drain gpu-01 --force`
-}
-
 // Run drains a host.
 func (cmd hostDrainCmd) Run(ctx context.Context, a *app) error {
 	drain, err := cmd.read(a.now())

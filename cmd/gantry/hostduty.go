@@ -71,12 +71,6 @@ func labelsText(labels admin.Labels) string {
 
 type hostPodsCmd struct{ hostRef }
 
-func (hostPodsCmd) Help() string {
-	return `Example:
-
-    gantry host pods gpu-01`
-}
-
 // Run lists the pods of a host.
 func (cmd hostPodsCmd) Run(ctx context.Context, a *app) error {
 	return cmd.on(ctx, a, func(c *client.Client, id string) error {
@@ -97,15 +91,6 @@ func (cmd hostPodsCmd) Run(ctx context.Context, a *app) error {
 type hostLabelCmd struct {
 	hostRef
 	Changes []string `arg:"" name:"change" placeholder:"CHANGE" help:"K=V sets a label, K- removes one."`
-}
-
-func (hostLabelCmd) Help() string {
-	return `Labels that are not named stay as they are.
-
-Examples:
-
-    gantry host label gpu-01 rack=b4 owner=lab
-    gantry host label gpu-01 owner-`
 }
 
 // Run changes labels.
@@ -140,14 +125,6 @@ func (cmd hostLabelCmd) Run(ctx context.Context, a *app) error {
 
 type hostCordonCmd struct{ hostRef }
 
-func (hostCordonCmd) Help() string {
-	return `What is on the host stays. A drain ends so, too.
-
-Example:
-
-    gantry host cordon gpu-01`
-}
-
 // Run cordons a host.
 func (cmd hostCordonCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, (*client.Client).CordonHost, sayState)
@@ -155,26 +132,12 @@ func (cmd hostCordonCmd) Run(ctx context.Context, a *app) error {
 
 type hostUncordonCmd struct{ hostRef }
 
-func (hostUncordonCmd) Help() string {
-	return `A host that was fenced has to be connected first, and to have removed everything that was there.
-
-Example:
-
-    gantry host uncordon gpu-01`
-}
-
 // Run opens a host again.
 func (cmd hostUncordonCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, (*client.Client).UncordonHost, sayState)
 }
 
 type hostAckCmd struct{ hostRef }
-
-func (hostAckCmd) Help() string {
-	return `Example:
-
-    gantry host ack-alarm gpu-01`
-}
 
 // Run ends an alarm.
 func (cmd hostAckCmd) Run(ctx context.Context, a *app) error {
@@ -186,16 +149,6 @@ func (cmd hostAckCmd) Run(ctx context.Context, a *app) error {
 type hostFenceCmd struct {
 	hostRef
 	confirmed
-}
-
-func (hostFenceCmd) Help() string {
-	return `Only for a host that is switched off, or surely cut off from everything: its pods are taken as ended, and what they
-held is given to others. If it still runs, two pods do the work of one. Should the host come back, it first removes
-everything of before; then gantry host uncordon opens it.
-
-Example:
-
-    gantry host fence gpu-01`
 }
 
 // Run fences a host.
@@ -215,14 +168,6 @@ func (cmd hostFenceCmd) Run(ctx context.Context, a *app) error {
 type hostRemoveCmd struct {
 	hostRef
 	confirmed
-}
-
-func (hostRemoveCmd) Help() string {
-	return `The host's certificate is refused from then on; to come back, it has to join again. Drain it first.
-
-Example:
-
-    gantry host remove gpu-01`
 }
 
 // Run removes a host.

@@ -33,15 +33,6 @@ type gpuCordonCmd struct {
 	Reason string `required:"" placeholder:"TEXT" help:"Why, for other operators."`
 }
 
-func (gpuCordonCmd) Help() string {
-	return `The GPU stays cordoned over sessions, reboots and upgrades of the host, until it is uncordoned or cleared.
-
-Examples:
-
-    gantry host gpu cordon gpu-01 GPU-0b1c2d3e-0000-0000-0000-000000000000 --reason "RMA 4711"
-    gantry host gpu cordon gpu-01 3 --reason "fan"`
-}
-
 // Run cordons a GPU.
 func (cmd gpuCordonCmd) Run(ctx context.Context, a *app) error {
 	return cmd.tell(ctx, a, func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error) {
@@ -51,26 +42,12 @@ func (cmd gpuCordonCmd) Run(ctx context.Context, a *app) error {
 
 type gpuUncordonCmd struct{ gpuRef }
 
-func (gpuUncordonCmd) Help() string {
-	return `Example:
-
-    gantry host gpu uncordon gpu-01 GPU-0b1c2d3e-0000-0000-0000-000000000000`
-}
-
 // Run puts a GPU back into service.
 func (cmd gpuUncordonCmd) Run(ctx context.Context, a *app) error {
 	return cmd.tell(ctx, a, (*client.Client).UncordonGPU)
 }
 
 type gpuClearCmd struct{ gpuRef }
-
-func (gpuClearCmd) Help() string {
-	return `After a GPU was replaced, its successor has another UUID and is in service at once; this forgets the old one.
-
-Example:
-
-    gantry host gpu clear gpu-01 GPU-0b1c2d3e-0000-0000-0000-000000000000`
-}
 
 // Run forgets a cordon.
 func (cmd gpuClearCmd) Run(ctx context.Context, a *app) error {

@@ -27,15 +27,6 @@ type imageListCmd struct {
 	Image string   `placeholder:"REF" help:"Only this image: which hosts have it."`
 }
 
-func (imageListCmd) Help() string {
-	return `Of each host at most 200 images are known, those that were used last; what a host that is away has is what it said last.
-
-Examples:
-
-    gantry image list --host gpu-01
-    gantry image list --image docker.io/me/train:1`
-}
-
 // Run lists images.
 func (cmd imageListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -90,17 +81,6 @@ type imagePrefetchCmd struct {
 	Host       []string      `placeholder:"HOST" help:"Only this host, by id or name. May be repeated."`
 	Wait       bool          `help:"Wait until all hosts that were asked have the image."`
 	Timeout    time.Duration `default:"30m" help:"Stop waiting after this time; the hosts go on."`
-}
-
-func (imagePrefetchCmd) Help() string {
-	return `Hosts get the image in the background, one image after the other, and make way for what pods wait for. Hosts that are
-away are not asked. A host that cannot get the image has the notice prefetch_failed with the reason for an hour; --wait
-shows it, and ends with status 1 when no host is left that may still get it. Private images cannot be got ahead.
-
-Examples:
-
-    gantry image prefetch docker.io/me/train:1 --data-center EU-RO-1
-    gantry image prefetch docker.io/me/train:1 --host gpu-01 --host gpu-02 --wait`
 }
 
 // Run asks for an image.

@@ -66,19 +66,6 @@ type keyCreateCmd struct {
 	keyFlags
 }
 
-func (keyCreateCmd) Help() string {
-	return `The key's text goes to standard output and cannot be shown again; the rest goes to standard error.
-
-Groups: pods, serverless, templates, networkVolumes, registries, catalog, billing, account, graphql, s3.
-
-Examples:
-
-    gantry key create ci > ci.key
-    gantry key create dashboard --preset readOnly --expires-in 720h
-    gantry key create deploy --preset restricted --permission pods=write --permission templates=read
-    gantry key create app --preset restricted --invoke k3n8w0zq5r7d2a`
-}
-
 // Run makes a key.
 func (cmd keyCreateCmd) Run(ctx context.Context, a *app) error {
 	body, err := cmd.body(cmd.Name, cmd.Preset, a.now())
@@ -122,12 +109,6 @@ func (a *app) showSecret(raw json.RawMessage, text, about string) error {
 }
 
 type keyListCmd struct{}
-
-func (keyListCmd) Help() string {
-	return `Example:
-
-    gantry key list`
-}
 
 // Run lists keys.
 func (keyListCmd) Run(ctx context.Context, a *app) error {
@@ -202,12 +183,6 @@ type keyGetCmd struct {
 	ID string `arg:"" placeholder:"ID" help:"Id of the key, as key list shows it."`
 }
 
-func (keyGetCmd) Help() string {
-	return `Example:
-
-    gantry key get m2c9v4x7b1n5q8`
-}
-
 // Run shows a key.
 func (cmd keyGetCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -249,15 +224,6 @@ type keyUpdateCmd struct {
 	Enable  bool    `help:"Take requests with it again."`
 }
 
-func (keyUpdateCmd) Help() string {
-	return `What a key may do does not change: make another one.
-
-Examples:
-
-    gantry key update m2c9v4x7b1n5q8 --disable
-    gantry key update m2c9v4x7b1n5q8 --enable --name ci-2`
-}
-
 // Run changes a key.
 func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
 	body := v2.UpdateKeyRequest{Name: cmd.Name}
@@ -283,14 +249,6 @@ func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
 
 type keyDeleteCmd struct {
 	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of keys, as key list shows them."`
-}
-
-func (keyDeleteCmd) Help() string {
-	return `Requests with the key are refused from then on.
-
-Example:
-
-    gantry key delete m2c9v4x7b1n5q8`
 }
 
 // Run ends keys.

@@ -70,16 +70,6 @@ type accountLimitsCmd struct {
 	Limit map[string]string `placeholder:"NAME=N" help:"Change a limit, such as pods=2000; NAME=default: what Gantry comes with. May be repeated."`
 }
 
-func (accountLimitsCmd) Help() string {
-	return `These hold for accounts that have no limits of their own: "gantry account update ACCOUNT --limit" sets those. What an account has
-already stays when a limit is lowered.
-
-Examples:
-
-    gantry account limits
-    gantry account limits --limit pods=2000 --limit spendPerHour=default`
-}
-
 // Run shows or changes the limits of all accounts.
 func (cmd accountLimitsCmd) Run(ctx context.Context, a *app) error {
 	change, err := limitsOf(cmd.Limit)

@@ -22,17 +22,6 @@ type netCmd struct {
 
 type netListCmd struct{}
 
-func (netListCmd) Help() string {
-	return `Pods of one account that are made with --global-networking share a private network, whatever hosts and data centers they
-are in. In it each has an address, on the interface podnet1, and the names ID.SUFFIX and, where it is the only one so called,
-NAME.SUFFIX. Address and names stay over stops and starts. Pods of other accounts cannot reach it.
-
-Examples:
-
-    gantry pod create train docker.io/me/train:1 --gpu "NVIDIA L4" --global-networking
-    gantry net list`
-}
-
 // Run lists private networks.
 func (netListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -68,16 +57,6 @@ func networksText(all []v2.Network) string {
 
 type netCheckCmd struct {
 	Account string `placeholder:"ID" help:"Check the networks of this account (for operators)."`
-}
-
-func (netCheckCmd) Help() string {
-	return `Each running pod sends to each other one of its network, three times. A cell is the fastest answer in milliseconds, from the
-pod on the left to the one above; x is none, and why stands below. The exit status is 1 when a pod did not answer.
-
-Examples:
-
-    gantry net check
-    gantry net check --account r4t8y2u6i1o5p9 -o json`
 }
 
 // Run checks private networks.
@@ -185,18 +164,6 @@ func checkMatrix(all []v2.Probe, pods []string, name func(string) string) string
 type netShowCmd struct {
 	hostRef
 	Text bool `help:"Also every object of the network: as it should be and is, with - what is missing and + what is too much."`
-}
-
-func (netShowCmd) Help() string {
-	return `The host is asked at once. It makes itself what it should be every 30 seconds; steps that stay are worth a look at its log.
-A tunnel whose last handshake is older than 3 minutes carries nothing: see that UDP gets from one host to the other, and
-that one of the two has an address that the other can reach. What was dropped is counted since the rules, and the process
-of the tunnel, began.
-
-Examples:
-
-    gantry net show gpu-01
-    gantry net show gpu-01 --text`
 }
 
 // Run shows a host's network.

@@ -34,16 +34,6 @@ type hostListCmd struct {
 	Label []string `sep:"none" placeholder:"K=V" help:"Only hosts with this label. May be repeated: a host has all of them."`
 }
 
-func (hostListCmd) Help() string {
-	return `Hosts that are gone are listed only with --state gone.
-
-Examples:
-
-    gantry host list
-    gantry host list --state unreachable --state fenced
-    gantry host list --label rack=b4`
-}
-
 // Run lists hosts.
 func (cmd hostListCmd) Run(ctx context.Context, a *app) error {
 	for _, label := range cmd.Label {
@@ -115,12 +105,6 @@ func gpus(h admin.Host) string {
 
 type hostGetCmd struct {
 	hostRef
-}
-
-func (hostGetCmd) Help() string {
-	return `Example:
-
-    gantry host get h7p3t9x5c2m6v1`
 }
 
 // Run shows a host.
@@ -229,14 +213,6 @@ type hostCloudCmd struct {
 	Cloud string `arg:"" enum:"SECURE,COMMUNITY" placeholder:"CLOUD" help:"Tier: SECURE or COMMUNITY."`
 }
 
-func (hostCloudCmd) Help() string {
-	return `Pods that are on the host stay; new ones come when they ask for the new tier.
-
-Example:
-
-    gantry host set-cloud h7p3t9x5c2m6v1 COMMUNITY`
-}
-
 // Run puts a host into another tier.
 func (cmd hostCloudCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
@@ -250,16 +226,6 @@ type hostTokenCmd struct {
 	DataCenter string        `required:"" placeholder:"ID" help:"Data center of the new host; made when it is new."`
 	Cloud      string        `enum:"SECURE,COMMUNITY" default:"SECURE" help:"Tier of the new host: SECURE or COMMUNITY."`
 	TTL        time.Duration `name:"ttl" default:"1h" help:"How long the token may be used."`
-}
-
-func (hostTokenCmd) Help() string {
-	return `The token goes to standard output, the rest to standard error. On the new host:
-
-    gantry-agent join --scheduler HOST:PORT --token-file FILE
-
-Example:
-
-    gantry host token --data-center EU-RO-1 > token`
 }
 
 // Run makes a join token.

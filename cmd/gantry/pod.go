@@ -45,14 +45,6 @@ type podListCmd struct {
 	IncludeClusterPods bool `help:"Also the members of clusters."`
 }
 
-func (podListCmd) Help() string {
-	return `Examples:
-
-    gantry pod list
-    gantry pod list --status RUNNING --compute-type GPU
-    gantry pod list -o json | jq -r '.pods[] | select(.status=="RUNNING").id'`
-}
-
 // Run lists pods.
 func (cmd podListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -156,14 +148,6 @@ type podGetCmd struct {
 	Verbose bool `short:"v" help:"Show every step of the start with its time."`
 }
 
-func (podGetCmd) Help() string {
-	return `Examples:
-
-    gantry pod get web
-    gantry pod get web -v
-    gantry pod get web -o json | jq .runtime`
-}
-
 // Run shows a pod.
 func (cmd podGetCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -202,17 +186,6 @@ type podStopCmd struct {
 	waiting
 }
 
-func (podStopCmd) Help() string {
-	return `The container gets SIGTERM, and SIGKILL after a grace period of 10 seconds. A
-process that does not catch SIGTERM, and is alone in its container, is killed
-at once.
-
-Examples:
-
-    gantry pod stop web
-    gantry pod stop web train --wait`
-}
-
 // Run stops pods.
 func (cmd podStopCmd) Run(ctx context.Context, a *app) error {
 	return a.act(ctx, cmd.Pods, fleet.ActionStop, cmd.waiting, untilStopped())
@@ -232,14 +205,6 @@ type podStartCmd struct {
 	waiting
 }
 
-func (podStartCmd) Help() string {
-	return `A pod that is being stopped is started when that is done.
-
-Example:
-
-    gantry pod start web --wait`
-}
-
 // Run starts pods.
 func (cmd podStartCmd) Run(ctx context.Context, a *app) error {
 	return a.act(ctx, cmd.Pods, fleet.ActionStart, cmd.waiting, untilRunning())
@@ -248,12 +213,6 @@ func (cmd podStartCmd) Run(ctx context.Context, a *app) error {
 type podRestartCmd struct {
 	podRefs
 	waiting
-}
-
-func (podRestartCmd) Help() string {
-	return `Example:
-
-    gantry pod restart web --wait`
 }
 
 // Run restarts pods.
@@ -352,16 +311,6 @@ type podDeleteCmd struct {
 	Force bool `short:"f" help:"Delete also pods that are locked."`
 	confirmed
 	waiting
-}
-
-func (podDeleteCmd) Help() string {
-	return `A pod that runs is stopped first. Its log and its disk are gone with it. On a terminal this asks first. A locked pod needs
---force: the API itself lets the lock refuse stops and restarts alone.
-
-Examples:
-
-    gantry pod delete web
-    gantry pod delete web train --wait`
 }
 
 // Run deletes pods.

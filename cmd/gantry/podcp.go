@@ -20,22 +20,6 @@ type podCpCmd struct {
 	Dst string `arg:"" placeholder:"DST" help:"Where to: a path here, POD:/PATH, or - for a tar stream on standard output."`
 }
 
-func (podCpCmd) Help() string {
-	return `Files and folders, as cp -r does: into DST when that is a folder, as DST when nothing is there; SRC/. means what is in a
-folder. Permissions, times and links are kept, owners are not: here files belong to you, in a pod to root. A file that is
-there is replaced. What a pod sends is never written outside of DST; links that lead out of what is copied, devices and
-sockets are left out, are named on standard error, and make exit status 1. A local file whose name looks like POD:/PATH
-is given as ./NAME.
-
-Examples:
-
-    gantry pod cp train:/workspace/model.pt .
-    gantry pod cp ./data train:/workspace
-    gantry pod cp ./site/. web:/srv
-    gantry pod cp db:/var/backups - | zstd > backups.tar.zst
-    tar c . | gantry pod cp - web:/srv`
-}
-
 // Run copies files.
 func (cmd podCpCmd) Run(ctx context.Context, a *app) error {
 	srcPod, srcPath, down := podPath(cmd.Src)

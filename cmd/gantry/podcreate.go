@@ -38,20 +38,6 @@ type podCreateCmd struct {
 	waiting
 }
 
-func (podCreateCmd) Help() string {
-	return `The pod is created when this returns: host and GPUs are reserved for it. With --wait it returns when the pod runs, or with
-exit status 1, the reason and the last lines of the log when it cannot.
-
-Examples:
-
-    gantry pod create web docker.io/library/nginx:alpine --cpu cpu3c --vcpu 2 --port 80/http --wait
-    gantry pod create train docker.io/me/train:1 --gpu "NVIDIA H100 80GB HBM3" --count 8 --env-file train.env
-    gantry pod create train --template pytorch --gpu "NVIDIA L40S" --persistent 50:/workspace --ssh --port 22/tcp
-    gantry pod create app registry.example.com/team/app:1 --registry team --cpu cpu3g
-    gantry pod create job docker.io/library/busybox --cpu cpu3c -- sh -c 'echo hello; sleep 60'
-    gantry pod create big docker.io/me/train:1 --gpu "NVIDIA B200" --count 8 --min-cuda 12.8 --dry-run`
-}
-
 // Run creates a pod.
 func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.check(); err != nil {

@@ -18,18 +18,6 @@ type podExecCmd struct {
 	Command []string `arg:"" optional:"" passthrough:"" placeholder:"COMMAND" help:"The program and its arguments; flags before it are gantry's. After -- everything is the program's."`
 }
 
-func (podExecCmd) Help() string {
-	return `No shell is put between. Its output comes out as it is, and its exit status
-becomes that of this command. Failures of gantry itself are told on standard error after "gantry:". When this command
-is interrupted, the program is killed.
-
-Examples:
-
-    gantry pod exec web cat /etc/os-release
-    gantry pod exec -it web -- sh
-    gantry pod exec -i db -- psql < dump.sql`
-}
-
 // Run runs a program in a pod.
 func (cmd podExecCmd) Run(ctx context.Context, a *app) error {
 	command := cmd.Command
@@ -144,16 +132,6 @@ func (a *app) enter(req v2.ExecRequest, screen *os.File, s *client.ExecStreams) 
 type podSSHCmd struct {
 	podRef
 	Print bool `help:"Only print the command that logs in by SSH itself, at the pod's public port."`
-}
-
-func (podSSHCmd) Help() string {
-	return `A login shell through the API: the pod needs no SSH server, no port and no key. --print is for pods that run an SSH server
-and list 22/tcp, for scp, rsync and editors.
-
-Examples:
-
-    gantry pod ssh web
-    $(gantry pod ssh train --print)`
 }
 
 // loginShell runs bash where the image has it.

@@ -22,20 +22,6 @@ type podLogsCmd struct {
 	Raw        bool   `help:"Print control and escape sequences to a terminal as they are. Without it, only colors go through."`
 }
 
-func (podLogsCmd) Help() string {
-	return `Lines that the system wrote begin with [system]. A followed log whose connection drops goes on where it was.
-With -o json each line is one JSON object. The lines of all starts of a pod are one log; --previous shows those of the
-run before the newest one, as long as the host keeps them.
-On a terminal, escape sequences other than those of colors are taken out, since a pod could steer the terminal with them.
-
-Examples:
-
-    gantry pod logs web
-    gantry pod logs web -f --tail 0
-    gantry pod logs web --previous --tail 20
-    gantry pod logs web --since 10m --source container -t`
-}
-
 // Run shows a log.
 func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
 	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow, Previous: cmd.Previous}

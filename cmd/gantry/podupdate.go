@@ -27,19 +27,6 @@ type podUpdateCmd struct {
 	waiting
 }
 
-func (podUpdateCmd) Help() string {
-	return `Only what is given changes. Name, lock, movability, registry credential and mounts change in place, mounts with the next start. Another
-image, arguments, environment, ports or disk restart a pod that runs, and wipe its container disk: on a terminal this asks first. --env and --port
-replace all variables and ports; --set-env and --unset-env change single variables. A persistent mount may grow, from the next start of the pod on.
-
-Examples:
-
-    gantry pod update web --image docker.io/library/nginx:1.29 --wait
-    gantry pod update web --set-env LEVEL=debug --unset-env OLD
-    gantry pod update train --locked
-    gantry pod update train --persistent 100:/workspace`
-}
-
 // Run changes a pod.
 func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 	if (len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0) && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0 || cmd.NoEnv) ||

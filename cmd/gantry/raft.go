@@ -60,12 +60,6 @@ type raftMembersCmd struct {
 	All bool `help:"Show also those that were removed."`
 }
 
-func (raftMembersCmd) Help() string {
-	return `Example:
-
-    gantry raft members`
-}
-
 // Run lists schedulers.
 func (cmd raftMembersCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -125,16 +119,6 @@ type raftAddCmd struct {
 	TTL      time.Duration `name:"ttl" default:"1h" help:"How long the token may be used."`
 }
 
-func (raftAddCmd) Help() string {
-	return `The token goes to standard output, the rest to standard error, with the command to run on the new machine.
-
-Examples:
-
-    gantry raft add > token
-    gantry raft add --replaces m3x9c5v1b7n2q8 > token
-    gantry raft add --non-voter > token`
-}
-
 // Run makes a join token for a scheduler.
 func (cmd raftAddCmd) Run(ctx context.Context, a *app) error {
 	if cmd.TTL < time.Minute || cmd.TTL > 168*time.Hour {
@@ -185,15 +169,6 @@ type raftRemoveCmd struct {
 	Force bool `help:"Remove it although the voters that answer are no majority without it. The last voter stays even so."`
 }
 
-func (raftRemoveCmd) Help() string {
-	return `The scheduler's certificate is refused from then on; to come back, its machine has to join again.
-
-Examples:
-
-    gantry raft remove m3x9c5v1b7n2q8
-    gantry raft remove m3x9c5v1b7n2q8 --force --yes`
-}
-
 // Run removes a scheduler.
 func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, "removed", func(c *client.Client, ctx context.Context, id string) error {
@@ -216,26 +191,12 @@ func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
 
 type raftPromoteCmd struct{ memberRef }
 
-func (raftPromoteCmd) Help() string {
-	return `It votes as soon as it has caught up.
-
-Example:
-
-    gantry raft promote m3x9c5v1b7n2q8`
-}
-
 // Run gives a scheduler a vote.
 func (cmd raftPromoteCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, "promoted", (*client.Client).PromoteMember)
 }
 
 type raftDemoteCmd struct{ memberRef }
-
-func (raftDemoteCmd) Help() string {
-	return `Example:
-
-    gantry raft demote m3x9c5v1b7n2q8`
-}
 
 // Run takes a scheduler's vote.
 func (cmd raftDemoteCmd) Run(ctx context.Context, a *app) error {
@@ -244,13 +205,6 @@ func (cmd raftDemoteCmd) Run(ctx context.Context, a *app) error {
 
 type raftTransferCmd struct {
 	Member string `arg:"" optional:"" placeholder:"MEMBER" help:"Id or name of the scheduler that is to lead; else the most up-to-date one."`
-}
-
-func (raftTransferCmd) Help() string {
-	return `Examples:
-
-    gantry raft transfer
-    gantry raft transfer m3x9c5v1b7n2q8`
 }
 
 // Run hands leadership on.

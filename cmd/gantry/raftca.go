@@ -15,12 +15,6 @@ type raftCACmd struct {
 
 type caShowCmd struct{}
 
-func (caShowCmd) Help() string {
-	return `Example:
-
-    gantry raft ca show`
-}
-
 // Run shows the CA.
 func (caShowCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -84,15 +78,6 @@ func caStep(ca admin.CAStatus) string {
 
 type caRotateCmd struct{ confirmed }
 
-func (caRotateCmd) Help() string {
-	return `Save a snapshot afterwards: a cluster restored from an older snapshot has the old CA, which hosts no longer trust.
-
-Examples:
-
-    gantry raft ca rotate
-    gantry raft ca rotate --yes`
-}
-
 // Run begins the replacement.
 func (cmd caRotateCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.confirm(ctx, a, "Replace the cluster's CA? After a restore from an older snapshot, all hosts have to join again."); err != nil {
@@ -111,16 +96,6 @@ func (cmd caRotateCmd) Run(ctx context.Context, a *app) error {
 }
 
 type caFinishCmd struct{ confirmed }
-
-func (caFinishCmd) Help() string {
-	return `A host that is left behind loses the control plane, and its pods run on. It has to join again: gantry raft ca show names those that are waited for.
-A scheduler is never left behind: take it out with gantry raft remove.
-
-Examples:
-
-    gantry raft ca finish
-    gantry raft ca finish --yes`
-}
 
 // Run ends the present step.
 func (cmd caFinishCmd) Run(ctx context.Context, a *app) error {

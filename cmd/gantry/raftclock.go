@@ -15,12 +15,6 @@ type raftClockCmd struct {
 
 type clockShowCmd struct{}
 
-func (clockShowCmd) Help() string {
-	return `Example:
-
-    gantry raft clock show`
-}
-
 // Run shows the clocks.
 func (clockShowCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(true)
@@ -86,15 +80,6 @@ func heldText(clock admin.Clock) string {
 }
 
 type clockConfirmCmd struct{ confirmed }
-
-func (clockConfirmCmd) Help() string {
-	return `What ran before is charged up to the leader's time. Compare it with a clock that you trust first.
-
-Examples:
-
-    gantry raft clock confirm
-    gantry raft clock confirm --yes`
-}
 
 // Run confirms the leader's clock as it is shown.
 func (cmd clockConfirmCmd) Run(ctx context.Context, a *app) error {

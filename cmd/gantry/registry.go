@@ -19,12 +19,6 @@ type registryCmd struct {
 
 type registryListCmd struct{}
 
-func (registryListCmd) Help() string {
-	return `Example:
-
-    gantry registry list`
-}
-
 // Run lists registry credentials.
 func (registryListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -67,17 +61,6 @@ type registryCreateCmd struct {
 	Username       string `required:"" placeholder:"NAME" help:"User name at the registry."`
 	PasswordFile   string `placeholder:"FILE" help:"File with the password or token; - is standard input. Asked for on a terminal when not given."`
 	IdempotencyKey string `placeholder:"TEXT" help:"Stored once under this key, however often the command is run within a day."`
-}
-
-func (registryCreateCmd) Help() string {
-	return `The password is never an argument, is stored encrypted and cannot be shown again. The registry's address is that of the
-image, so one credential serves any registry that takes it.
-
-Examples:
-
-    gantry registry create team --username robot
-    gantry registry create team --username robot --password-file token.txt
-    pass registry/robot | gantry registry create team --username robot --password-file -`
 }
 
 // Run stores a credential.
@@ -159,14 +142,6 @@ func (a *app) readFile(flag, path string, most int64) (string, error) {
 
 type registryDeleteCmd struct {
 	Registries []string `arg:"" name:"registry" placeholder:"REGISTRY" help:"Ids or names of credentials."`
-}
-
-func (registryDeleteCmd) Help() string {
-	return `A credential that a template or a pod uses is deleted after these.
-
-Example:
-
-    gantry registry delete team`
 }
 
 // Run deletes credentials.

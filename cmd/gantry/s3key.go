@@ -17,12 +17,6 @@ type s3KeyCmd struct {
 
 type s3KeyListCmd struct{}
 
-func (s3KeyListCmd) Help() string {
-	return `Example:
-
-    gantry s3-key list`
-}
-
 // Run lists S3 keys.
 func (s3KeyListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -47,17 +41,6 @@ type s3KeyCreateCmd struct {
 	Name      string        `arg:"" placeholder:"NAME" help:"Name of the key, for people."`
 	ReadOnly  bool          `help:"It only reads."`
 	ExpiresIn time.Duration `placeholder:"720h" help:"It ends to work after this time; never when not given."`
-}
-
-func (s3KeyCreateCmd) Help() string {
-	return `S3 clients reach the files of your network volumes with it: the bucket is the volume's id, the region its data center. The
-secret key goes to standard output and cannot be shown again; the access key goes to standard error.
-
-Examples:
-
-    gantry s3-key create laptop
-    AWS_ACCESS_KEY_ID=user_... AWS_SECRET_ACCESS_KEY=rps_... \
-      aws s3 ls s3://VOLUME/ --endpoint-url http://127.0.0.1:9000 --region EU-RO-1`
 }
 
 // Run makes an S3 key.
@@ -85,14 +68,6 @@ func (cmd s3KeyCreateCmd) Run(ctx context.Context, a *app) error {
 
 type s3KeyDeleteCmd struct {
 	Keys []string `arg:"" name:"key" placeholder:"ACCESS_KEY" help:"Access keys."`
-}
-
-func (s3KeyDeleteCmd) Help() string {
-	return `Requests that are signed with a deleted key are refused within a minute.
-
-Example:
-
-    gantry s3-key delete user_000000000000000000000000000`
 }
 
 // Run deletes S3 keys.

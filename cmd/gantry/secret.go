@@ -21,19 +21,6 @@ type secretSetCmd struct {
 	FromFile string `placeholder:"FILE" help:"File with the value; - is standard input. Asked for on a terminal when not given."`
 }
 
-func (secretSetCmd) Help() string {
-	return `The value is never an argument, is stored encrypted and cannot be shown again. One line break at its end is left out.
-A pod whose environment has {{ GANTRY_SECRET_NAME }} in a value gets the secret in its place; pods that run
-keep what they have until their next start.
-
-Examples:
-
-    gantry secret set HF_TOKEN
-    gantry secret set HF_TOKEN --from-file token.txt
-    pass hf/token | gantry secret set HF_TOKEN --from-file -
-    gantry pod create train docker.io/me/train:1 --cpu cpu3c --vcpu 2 --env 'HF_TOKEN={{ GANTRY_SECRET_HF_TOKEN }}'`
-}
-
 // Run sets a secret.
 func (cmd secretSetCmd) Run(ctx context.Context, a *app) error {
 	value, err := a.secretValue(ctx, cmd.FromFile)
@@ -75,12 +62,6 @@ func (a *app) secretValue(ctx context.Context, path string) (fleet.Secret, error
 
 type secretListCmd struct{}
 
-func (secretListCmd) Help() string {
-	return `Example:
-
-    gantry secret list`
-}
-
 // Run lists secrets.
 func (secretListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -105,14 +86,6 @@ func secretTable(all []v2.Secret) string {
 
 type secretDeleteCmd struct {
 	Secrets []string `arg:"" name:"secret" placeholder:"SECRET" help:"Names of secrets."`
-}
-
-func (secretDeleteCmd) Help() string {
-	return `A secret that the environment of a pod refers to is deleted after that pod.
-
-Example:
-
-    gantry secret delete HF_TOKEN`
 }
 
 // Run deletes secrets.

@@ -27,16 +27,6 @@ type snapshotSaveCmd struct {
 	Force          bool     `help:"Replace a file that is there."`
 }
 
-func (snapshotSaveCmd) Help() string {
-	return `The file appears when it is whole and was checked; only this user may read it. It holds hashes of keys, and secrets that
-only the seal key of the schedulers opens; that key is not in it: keep it apart.
-
-Examples:
-
-    gantry snapshot save /srv/backup/gantry.snapshot
-    gantry snapshot save gantry.snapshot --force --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`
-}
-
 // Run saves a copy.
 func (cmd snapshotSaveCmd) Run(ctx context.Context, a *app) error {
 	if len(cmd.Recipient) > 0 && cmd.PassphraseFile != "" {
@@ -108,15 +98,6 @@ func (k snapshotKeys) check() error {
 type snapshotInspectCmd struct {
 	File string `arg:"" placeholder:"FILE" help:"File that gantry snapshot save wrote."`
 	snapshotKeys
-}
-
-func (snapshotInspectCmd) Help() string {
-	return `Reads all of it and compares its checksum; needs no API.
-
-Examples:
-
-    gantry snapshot inspect gantry.snapshot
-    gantry snapshot inspect gantry.snapshot --identity key.txt -o json`
 }
 
 // Run checks a copy.

@@ -98,18 +98,6 @@ type snapshotKeepCmd struct {
 	Check  bool   `help:"Check the settings, and do nothing."`
 }
 
-func (snapshotKeepCmd) Help() string {
-	return `What gantry-backup.timer runs. It saves a copy into a folder, reads it back from the disk, removes copies that are too old,
-runs the off-site command, and tells the cluster, whose metric gantry_scheduler_backup_timestamp_seconds then says of when the
-newest back-up is. What fails on the way makes the exit status 1, and the cluster is told nothing. docs/day-2.md#back-ups has the
-settings.
-
-Examples:
-
-    gantry snapshot keep
-    gantry snapshot keep --config backup.toml --check`
-}
-
 // Run makes a back-up.
 func (cmd snapshotKeepCmd) Run(ctx context.Context, a *app) error {
 	s, err := readKeepSettings(cmd.Config)

@@ -25,16 +25,6 @@ type snapshotRestoreCmd struct {
 	snapshotKeys
 }
 
-func (snapshotRestoreCmd) Help() string {
-	return `Runs gantry-scheduler restore, which lies beside this program or in PATH, on the machine of the new cluster's first
-scheduler; it needs no API. Stop every scheduler of the old cluster for good before. docs/operations.md tells what becomes
-of the pods.
-
-Example:
-
-    gantry snapshot restore gantry.snapshot --data-dir /var/lib/gantry --seal-key seal.key --address 10.0.0.11:8443`
-}
-
 // Run restores a copy.
 func (cmd snapshotRestoreCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.check(); err != nil {

@@ -21,14 +21,6 @@ type sshKeyCmd struct {
 
 type sshKeyListCmd struct{}
 
-func (sshKeyListCmd) Help() string {
-	return `The keys of the account. A pod that is created with --ssh gets them as PUBLIC_KEY.
-
-Example:
-
-    gantry ssh-key list`
-}
-
 // Run lists keys.
 func (sshKeyListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -107,13 +99,6 @@ type sshKeyAddCmd struct {
 	Files []string `arg:"" name:"file" placeholder:"FILE" help:"Files with public keys, one in each line; - is standard input."`
 }
 
-func (sshKeyAddCmd) Help() string {
-	return `Examples:
-
-    gantry ssh-key add ~/.ssh/id_ed25519.pub
-    ssh-add -L | gantry ssh-key add -`
-}
-
 // Run adds keys to those that are there.
 func (cmd sshKeyAddCmd) Run(ctx context.Context, a *app) error {
 	more, err := a.readSSHKeys(cmd.Files)
@@ -162,15 +147,6 @@ type sshKeyRemoveCmd struct {
 	Keys []string `arg:"" name:"key" placeholder:"KEY" help:"Fingerprints or comments, as ssh-key list shows them."`
 }
 
-func (sshKeyRemoveCmd) Help() string {
-	return `Pods that have the key already keep it.
-
-Examples:
-
-    gantry ssh-key remove me@laptop
-    gantry ssh-key remove SHA256:Hn0uhoJmbrCfBqCVFZVTT07FlvfKjrO0xwBrWSDYiWU`
-}
-
 // Run removes keys.
 func (cmd sshKeyRemoveCmd) Run(ctx context.Context, a *app) error {
 	return a.changeSSHKeys(ctx, func(keys []string) ([]string, error) {
@@ -201,13 +177,6 @@ func (cmd sshKeyRemoveCmd) Run(ctx context.Context, a *app) error {
 type sshKeySetCmd struct {
 	Files []string `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Files with public keys, one in each line; - is standard input."`
 	None  bool     `help:"Leave no key."`
-}
-
-func (sshKeySetCmd) Help() string {
-	return `Examples:
-
-    gantry ssh-key set ~/.ssh/authorized_keys
-    gantry ssh-key set --none`
 }
 
 // Run replaces all keys.

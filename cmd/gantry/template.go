@@ -22,12 +22,6 @@ type templateCmd struct {
 
 type templateListCmd struct{}
 
-func (templateListCmd) Help() string {
-	return `Example:
-
-    gantry template list`
-}
-
 // Run lists templates.
 func (templateListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -107,15 +101,6 @@ type templateRef struct {
 
 type templateGetCmd struct{ templateRef }
 
-func (templateGetCmd) Help() string {
-	return `Environment variables are shown by their names; -o json shows their values, too.
-
-Examples:
-
-    gantry template get pytorch
-    gantry template get t7c2v9x4b1n5q8 -o json`
-}
-
 // Run shows a template.
 func (cmd templateGetCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -178,15 +163,6 @@ type templateCreateCmd struct {
 	IdempotencyKey string `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
 }
 
-func (templateCreateCmd) Help() string {
-	return `Arguments of the image's entrypoint follow --, as in gantry pod create.
-
-Examples:
-
-    gantry template create train docker.io/me/train:1 --disk 40 --port 8888 --env EPOCHS=3 --persistent 50:/workspace
-    gantry template create private registry.example.com/team/app:1 --registry team --category CPU -- serve --port 80`
-}
-
 // Run makes a template.
 func (cmd templateCreateCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -218,15 +194,6 @@ type templateUpdateCmd struct {
 	templateFlags
 }
 
-func (templateUpdateCmd) Help() string {
-	return `Only what is given changes. --env and --port replace all variables and ports.
-
-Examples:
-
-    gantry template update train --image docker.io/me/train:2
-    gantry template update train --public --no-registry`
-}
-
 // Run changes a template.
 func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -253,14 +220,6 @@ func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
 
 type templateDeleteCmd struct {
 	Templates []string `arg:"" name:"template" placeholder:"TEMPLATE" help:"Ids or names of templates."`
-}
-
-func (templateDeleteCmd) Help() string {
-	return `A template that a pod was made from is deleted after that pod.
-
-Example:
-
-    gantry template delete train`
 }
 
 // Run deletes templates.

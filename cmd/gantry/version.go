@@ -24,12 +24,6 @@ func versionText() string {
 
 type versionCmd struct{}
 
-func (versionCmd) Help() string {
-	return `Example:
-
-    gantry version`
-}
-
 // Run prints the version.
 func (versionCmd) Run(a *app) error {
 	text, err := json.Marshal(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})

@@ -20,12 +20,6 @@ type volumeCmd struct {
 
 type volumeListCmd struct{}
 
-func (volumeListCmd) Help() string {
-	return `Example:
-
-    gantry volume list`
-}
-
 // Run lists network volumes.
 func (volumeListCmd) Run(ctx context.Context, a *app) error {
 	c, _, err := a.connect(false)
@@ -116,12 +110,6 @@ func (ref volumeRef) do(
 
 type volumeGetCmd struct{ volumeRef }
 
-func (volumeGetCmd) Help() string {
-	return `Example:
-
-    gantry volume get datasets`
-}
-
 // Run shows a network volume.
 func (cmd volumeGetCmd) Run(ctx context.Context, a *app) error {
 	return cmd.do(ctx, a, volumeSheet, func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error) { return c.Volume(ctx, id) })
@@ -135,15 +123,6 @@ type volumeCreateCmd struct {
 	IdempotencyKey string        `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
 	Wait           bool          `help:"Return when the volume's storage is there."`
 	Timeout        time.Duration `default:"5m" help:"With --wait: stop waiting after this time. The volume stays."`
-}
-
-func (volumeCreateCmd) Help() string {
-	return `The volume can be named by pods at once; such a pod starts when the volume's storage is there, a moment later.
-
-Examples:
-
-    gantry volume create datasets --size 100 --data-center EU-RO-1
-    gantry pod create train docker.io/me/train:1 --gpu "NVIDIA L40S" --network-volume datasets:/workspace`
 }
 
 // Run makes a network volume.
@@ -202,13 +181,6 @@ type volumeUpdateCmd struct {
 	Timeout time.Duration `default:"5m" help:"With --wait: stop waiting after this time. The change goes on."`
 }
 
-func (volumeUpdateCmd) Help() string {
-	return `Examples:
-
-    gantry volume update datasets --size 200 --wait
-    gantry volume update datasets --name corpus`
-}
-
 // Run changes a network volume.
 func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Name == nil && cmd.Size == nil {
@@ -232,14 +204,6 @@ func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
 
 type volumeDeleteCmd struct {
 	Volumes []string `arg:"" name:"volume" placeholder:"VOLUME" help:"Ids or names of network volumes."`
-}
-
-func (volumeDeleteCmd) Help() string {
-	return `What a volume holds cannot be restored. A volume that a pod has is deleted after the pod is terminated.
-
-Example:
-
-    gantry volume delete datasets`
 }
 
 // Run deletes network volumes.
