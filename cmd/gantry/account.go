@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"gantry/api/admin"
 	"gantry/api/v2"
@@ -13,35 +14,36 @@ import (
 )
 
 type accountCmd struct {
-	Show    accountShowCmd    `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
-	List    accountListCmd    `cmd:"" help:"List the accounts (for operators)."`
-	Create  accountCreateCmd  `cmd:"" help:"Make an account (for operators)."`
-	Get     accountGetCmd     `cmd:"" help:"Show an account (for operators)."`
-	Update  accountUpdateCmd  `cmd:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
-	Suspend accountSuspendCmd `cmd:"" help:"Refuse all keys of an account; its pods run on (for operators)."`
-	Resume  accountResumeCmd  `cmd:"" help:"Take the keys of a suspended account again (for operators)."`
-	Credit  accountCreditCmd  `cmd:"" help:"Add to an account's balance (for operators)."`
-	Limits  accountLimitsCmd  `cmd:"" help:"Show or change how much accounts may have that have no limits of their own (for operators)."`
-	Key     accountKeyCmd     `cmd:"" help:"Make a key of an account, for example its first (for operators)."`
+	Show    viewCmd           `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
+	List    listCmd           `cmd:"" operator:"" help:"List the accounts (for operators)."`
+	Create  accountCreateCmd  `cmd:"" operator:"" help:"Make an account (for operators)."`
+	Get     getCmd            `cmd:"" operator:"" help:"Show an account (for operators)."`
+	Update  accountUpdateCmd  `cmd:"" operator:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
+	Suspend accountSuspendCmd `cmd:"" operator:"" help:"Refuse all keys of an account; its pods run on (for operators)."`
+	Resume  actCmd            `cmd:"" operator:"" help:"Take the keys of a suspended account again (for operators)."`
+	Credit  accountCreditCmd  `cmd:"" operator:"" help:"Add to an account's balance (for operators)."`
+	Limits  accountLimitsCmd  `cmd:"" operator:"" help:"Show or change how much accounts may have that have no limits of their own (for operators)."`
+	Key     accountKeyCmd     `cmd:"" operator:"" help:"Make a key of an account, for example its first (for operators)."`
 }
 
-type accountShowCmd struct{}
-
-// Run shows the caller's account.
-func (accountShowCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	account, err := c.OwnAccount(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(account.Raw, func() string { return accountSheet(admin.OperatorAccount{Account: account.Value}) })
+var accounts = noun[admin.OperatorAccount, admin.OperatorAccountList]{
+	kind: "account", all: (*client.Client).Accounts, one: (*client.Client).Account,
+	items:   func(l admin.OperatorAccountList) []admin.OperatorAccount { return l.Accounts },
+	thing:   func(acc admin.OperatorAccount) thing { return thing{acc.ID, acc.Name} },
+	columns: []string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "SUSPENDED", "CREATED"},
+	row: func(acc admin.OperatorAccount, _ time.Time) []string {
+		return []string{
+			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(&acc.CreatedAt),
+		}
+	},
+	sheet: accountSheet,
 }
 
-func accountSheet(acc admin.OperatorAccount) string {
+func ownAccountSheet(acc v2.Account) string {
+	return accountSheet(admin.OperatorAccount{Account: acc}, time.Time{})
+}
+
+func accountSheet(acc admin.OperatorAccount, _ time.Time) string {
 	fields := [][2]string{
 		{"Id", acc.ID},
 		{"Name", acc.Name},
@@ -82,90 +84,19 @@ func egressText(egress string) string {
 	return ""
 }
 
-type accountListCmd struct{}
-
-// Run lists accounts.
-func (accountListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Accounts(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return accountTable(list.Value.Accounts) })
-}
-
-func accountTable(accounts []admin.OperatorAccount) string {
-	var rows [][]string
-	for _, acc := range accounts {
-		rows = append(rows, []string{
-			acc.ID, acc.Name, dollars(acc.Balance), dollars(acc.HourlyRate), yes(acc.Prepaid), yes(acc.Suspended != nil), when(&acc.CreatedAt),
-		})
-	}
-	return table([]string{"ID", "NAME", "BALANCE", "SPENDS/H", "PREPAID", "SUSPENDED", "CREATED"}, rows)
-}
-
 type accountCreateCmd struct {
 	Name string `arg:"" placeholder:"NAME" help:"Name of the account."`
 }
 
 // Run makes an account.
-func (cmd accountCreateCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd accountCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	account, err := c.CreateAccount(ctx, cmd.Name)
-	if err != nil {
-		return err
-	}
-	return a.show(account.Raw, func() string { return accountTable([]admin.OperatorAccount{account.Value}) })
+	return accounts.show(a, account, err)
 }
 
 // accountRef names an account.
 type accountRef struct {
 	Account string `arg:"" placeholder:"ACCOUNT" help:"Id of the account, or its name where only one has it."`
-}
-
-// accountsOf lists what a word for an account may mean.
-func accountsOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
-	return func() ([]thing, error) {
-		list, err := c.Accounts(ctx)
-		var out []thing
-		for _, acc := range list.Value.Accounts {
-			out = append(out, thing{acc.ID, acc.Name})
-		}
-		return out, err
-	}
-}
-
-// on calls f with a client and the account's id.
-func (ref accountRef) on(ctx context.Context, a *app, f func(c *client.Client, id string) error) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return onThing("account", ref.Account, accountsOf(ctx, c), func(id string) error { return f(c, id) })
-}
-
-type accountGetCmd struct {
-	accountRef
-}
-
-// Run shows an account.
-func (cmd accountGetCmd) Run(ctx context.Context, a *app) error {
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
-		account, err := c.Account(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.show(account.Raw, func() string { return accountSheet(account.Value) })
-	})
 }
 
 type accountUpdateCmd struct {
@@ -182,7 +113,7 @@ type accountUpdateCmd struct {
 }
 
 // Run changes an account.
-func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
+func (cmd accountUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	rates := cmd.RateMinute != nil || cmd.RateHour != nil || cmd.RateDay != nil
 	body := admin.UpdateAccountRequest{Name: cmd.Name, Prepaid: cmd.Prepaid}
 	if cmd.Egress != nil {
@@ -200,17 +131,14 @@ func (cmd accountUpdateCmd) Run(ctx context.Context, a *app) error {
 	if body.Limits, err = limitsOf(cmd.Limit); err != nil {
 		return err
 	}
-	return cmd.on(ctx, a, func(c *client.Client, id string) (err error) {
+	return accounts.on(ctx, c, cmd.Account, func(id string) (err error) {
 		if rates {
 			if body.Quotas, err = cmd.quotas(ctx, c, id); err != nil {
 				return err
 			}
 		}
 		account, err := c.UpdateAccount(ctx, id, body)
-		if err != nil {
-			return err
-		}
-		return a.show(account.Raw, func() string { return accountSheet(account.Value) })
+		return accounts.showOne(a, account, err)
 	})
 }
 
@@ -240,7 +168,7 @@ type accountCreditCmd struct {
 }
 
 // Run adds credit.
-func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
+func (cmd accountCreditCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	amount, err := strconv.ParseFloat(cmd.Amount, 64)
 	if err != nil || !(amount > 0) || math.IsInf(amount, 0) {
 		return usage("the amount must be USD, such as 25 or 12.50")
@@ -248,7 +176,7 @@ func (cmd accountCreditCmd) Run(ctx context.Context, a *app) error {
 	if cmd.Take {
 		amount = -amount
 	}
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+	return accounts.on(ctx, c, cmd.Account, func(id string) error {
 		key := onceKey(cmd.IdempotencyKey)
 		balance, err := c.Keyed(key).AddCredit(ctx, id, amount)
 		if err != nil {
@@ -269,12 +197,12 @@ type accountKeyCmd struct {
 }
 
 // Run makes a key of an account.
-func (cmd accountKeyCmd) Run(ctx context.Context, a *app) error {
+func (cmd accountKeyCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body, err := cmd.body(cmd.Name, cmd.Preset, a.now())
 	if err != nil {
 		return err
 	}
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+	return accounts.on(ctx, c, cmd.Account, func(id string) error {
 		key, err := c.CreateAccountKey(ctx, id, admin.CreateAccountKeyRequest{
 			KeyFields: body.KeyFields, Permissions: admin.OperatorPermissions(body.Permissions), Preset: body.Preset,
 		})

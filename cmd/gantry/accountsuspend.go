@@ -14,28 +14,10 @@ type accountSuspendCmd struct {
 }
 
 // Run suspends an account.
-func (cmd accountSuspendCmd) Run(ctx context.Context, a *app) error {
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+func (cmd accountSuspendCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return accounts.on(ctx, c, cmd.Account, func(id string) error {
 		account, err := c.SuspendAccount(ctx, id, cmd.Reason, cmd.StopPods)
-		if err != nil {
-			return err
-		}
-		return a.show(account.Raw, func() string { return accountTable([]admin.OperatorAccount{account.Value}) })
-	})
-}
-
-type accountResumeCmd struct {
-	accountRef
-}
-
-// Run ends a suspension.
-func (cmd accountResumeCmd) Run(ctx context.Context, a *app) error {
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
-		account, err := c.ResumeAccount(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.show(account.Raw, func() string { return accountTable([]admin.OperatorAccount{account.Value}) })
+		return accounts.show(a, account, err)
 	})
 }
 

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 )
@@ -31,35 +33,21 @@ func needs(kind, id string, given bool, flags string) error {
 }
 
 type adminCenterCmd struct {
-	List   adminCenterListCmd   `cmd:"" help:"List the data centers."`
-	Put    adminCenterPutCmd    `cmd:"" help:"Make a data center, or change one."`
-	Delete adminCenterDeleteCmd `cmd:"" help:"Delete data centers that have no hosts."`
+	List   listCmd           `cmd:"" help:"List the data centers."`
+	Put    adminCenterPutCmd `cmd:"" help:"Make a data center, or change one."`
+	Delete deleteCmd         `cmd:"" help:"Delete data centers that have no hosts."`
 }
 
-type adminCenterListCmd struct{}
-
-// Run lists data centers.
-func (adminCenterListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Centers(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return centerTable(list.Value.DataCenters) })
-}
-
-func centerTable(all []admin.DataCenterEntry) string {
-	var rows [][]string
-	for _, dc := range all {
-		rows = append(rows, []string{
+var dataCenters = noun[admin.DataCenterEntry, admin.DataCenterEntryList]{
+	kind: "data center", bare: true, all: (*client.Client).Centers, remove: (*client.Client).DeleteCenter,
+	items:   func(l admin.DataCenterEntryList) []admin.DataCenterEntry { return l.DataCenters },
+	thing:   func(dc admin.DataCenterEntry) thing { return thing{id: dc.ID} },
+	columns: []string{"ID", "NAME", "REGION", "COUNTRY", "GLOBAL NETWORK", "UNDERLAY", "COMPLIANCE"},
+	row: func(dc admin.DataCenterEntry, _ time.Time) []string {
+		return []string{
 			dc.ID, dc.Name, dc.Region, orDash(dc.Country), yes(dc.GlobalNetwork), orDash(dc.Underlay), orDash(strings.Join(dc.Compliance, ", ")),
-		})
-	}
-	return table([]string{"ID", "NAME", "REGION", "COUNTRY", "GLOBAL NETWORK", "UNDERLAY", "COMPLIANCE"}, rows)
+		}
+	},
 }
 
 type adminCenterPutCmd struct {
@@ -73,22 +61,12 @@ type adminCenterPutCmd struct {
 }
 
 // Run makes or changes a data center.
-func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
+func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	now, known, err := dataCenters.find(ctx, c, cmd.ID)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	list, err := c.Centers(ctx)
-	if err != nil {
-		return err
-	}
-	body, known := admin.PutDataCenterRequest{}, false
-	for _, dc := range list.Value.DataCenters {
-		if dc.ID == cmd.ID {
-			body, known = dc.Body(), true
-		}
-	}
+	body := now.Body()
 	if err := needs("data center", cmd.ID, known || cmd.Name != "" && cmd.Region != "", "--name and --region"); err != nil {
 		return err
 	}
@@ -100,10 +78,7 @@ func (cmd adminCenterPutCmd) Run(ctx context.Context, a *app) error {
 		body.Compliance = cmd.Compliance
 	}
 	dc, err := c.PutCenter(ctx, cmd.ID, body)
-	if err != nil {
-		return err
-	}
-	return a.show(dc.Raw, func() string { return centerTable([]admin.DataCenterEntry{dc.Value}) })
+	return dataCenters.show(a, dc, err)
 }
 
 // set takes over a value that the command line gives.
@@ -113,34 +88,9 @@ func set[T any](into, given *T) {
 	}
 }
 
-type adminCenterDeleteCmd struct {
-	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of data centers."`
-}
-
-// Run deletes data centers.
-func (cmd adminCenterDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, true, "data center", cmd.IDs, unnamed, (*client.Client).DeleteCenter)
-}
-
 type adminStorageCmd struct {
-	Get adminStorageGetCmd `cmd:"" help:"Show the prices of storage."`
+	Get viewCmd            `cmd:"" help:"Show the prices of storage."`
 	Set adminStorageSetCmd `cmd:"" help:"Change prices of storage."`
-}
-
-type adminStorageGetCmd struct{}
-
-// Run shows the prices of storage.
-func (adminStorageGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	prices, err := c.StoragePrices(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(prices.Raw, func() string { return storageSheet(prices.Value) })
 }
 
 func storageSheet(p admin.StoragePrices) string {
@@ -169,15 +119,10 @@ type adminStorageSetCmd struct {
 }
 
 // Run changes prices of storage.
-func (cmd adminStorageSetCmd) Run(ctx context.Context, a *app) error {
+func (cmd adminStorageSetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd == (adminStorageSetCmd{}) {
 		return usage("say which price to change")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	prices, err := c.StoragePrices(ctx)
 	if err != nil {
 		return err
@@ -190,10 +135,8 @@ func (cmd adminStorageSetCmd) Run(ctx context.Context, a *app) error {
 	set(&p.VolumeBeyond, cmd.VolumeBeyond)
 	set(&p.FastFirst, cmd.FastFirst)
 	set(&p.FastBeyond, cmd.FastBeyond)
-	if prices, err = c.PutStoragePrices(ctx, p); err != nil {
-		return err
-	}
-	return a.show(prices.Raw, func() string { return storageSheet(prices.Value) })
+	prices, err = c.PutStoragePrices(ctx, p)
+	return reply(a, prices, err, storageSheet)
 }
 
 type adminSourceCmd struct {
@@ -202,17 +145,9 @@ type adminSourceCmd struct {
 }
 
 // Run puts a template into a slice of the catalog.
-func (cmd adminSourceCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd adminSourceCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	t, err := c.SetTemplateSource(ctx, cmd.Template, fleet.TemplateSource(cmd.Source))
-	if err != nil {
-		return err
-	}
-	return a.show(t.Raw, func() string {
-		return fmt.Sprintf("%s is in the catalog as %s\n", printable(t.Value.ID), printable(first(string(t.Value.Source), cmd.Source)))
+	return reply(a, t, err, func(t v2.Template) string {
+		return fmt.Sprintf("%s is in the catalog as %s\n", printable(t.ID), printable(first(string(t.Source), cmd.Source)))
 	})
 }

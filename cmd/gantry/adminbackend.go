@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"gantry/api/admin"
 	"gantry/api/v2"
@@ -12,38 +13,24 @@ import (
 )
 
 type adminBackendCmd struct {
-	List   adminBackendListCmd   `cmd:"" help:"List the backends of network volumes."`
-	Get    adminBackendGetCmd    `cmd:"" help:"Show a backend."`
+	List   listCmd               `cmd:"" help:"List the backends of network volumes."`
+	Get    getCmd                `cmd:"" help:"Show a backend."`
 	Add    adminBackendAddCmd    `cmd:"" help:"Add storage for network volumes: NFS, CephFS or a directory."`
 	Update adminBackendUpdateCmd `cmd:"" help:"Change a backend: its servers, its keys, or whether it gets new volumes."`
 	Delete adminBackendDeleteCmd `cmd:"" help:"Take backends out that have no volumes."`
 }
 
-type adminBackendListCmd struct{}
-
-// Run lists backends.
-func (adminBackendListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Backends(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return backendTable(list.Value.Backends) })
-}
-
-func backendTable(all []admin.Backend) string {
-	var rows [][]string
-	for _, b := range all {
-		rows = append(rows, []string{
+var backends = noun[admin.Backend, admin.BackendList]{
+	kind: "backend", bare: true, all: (*client.Client).Backends, one: (*client.Client).Backend, remove: (*client.Client).DeleteBackend,
+	items:   func(l admin.BackendList) []admin.Backend { return l.Backends },
+	thing:   func(b admin.Backend) thing { return thing{id: b.ID} },
+	columns: []string{"ID", "DATA CENTER", "TIER", "KIND", "WHERE", "QUOTA", "OPEN", "VOLUMES", "SIZE", "LOOKED AFTER BY", "PROBLEM"},
+	row: func(b admin.Backend, _ time.Time) []string {
+		return []string{
 			b.ID, b.DataCenterID, b.Type, b.Kind, placeText(b), b.Quota, yes(!b.Closed), fmt.Sprint(b.Volumes), fmt.Sprintf("%d GB", b.SizeGB),
 			orDash(b.Host), orDash(b.Problem),
-		})
-	}
-	return table([]string{"ID", "DATA CENTER", "TIER", "KIND", "WHERE", "QUOTA", "OPEN", "VOLUMES", "SIZE", "LOOKED AFTER BY", "PROBLEM"}, rows)
+		}
+	},
 }
 
 // placeText says where a backend's volumes are.
@@ -57,29 +44,6 @@ func placeText(b admin.Backend) string {
 		return b.Local.Path
 	}
 	return "-"
-}
-
-type backendRef struct {
-	Backend string `arg:"" placeholder:"BACKEND" help:"Id of the backend."`
-}
-
-type adminBackendGetCmd struct{ backendRef }
-
-// Run shows a backend.
-func (cmd adminBackendGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return a.showBackend(c.Backend(ctx, cmd.Backend))
-}
-
-func (a *app) showBackend(b client.Answer[admin.Backend], err error) error {
-	if err != nil {
-		return err
-	}
-	return a.show(b.Raw, func() string { return backendTable([]admin.Backend{b.Value}) })
 }
 
 // backendFlags are what can be said of a backend.
@@ -101,7 +65,7 @@ type backendFlags struct {
 func (f backendFlags) body(ctx context.Context, a *app, c *client.Client) (admin.BackendSettings, error) {
 	out := admin.BackendSettings{StorageHost: f.StorageHost, StoragePath: f.StoragePath}
 	if f.StorageHost != nil && *f.StorageHost != "" {
-		id, err := idOf("host", *f.StorageHost, hostsOf(ctx, c))
+		id, err := hosts.id(ctx, c, *f.StorageHost)
 		if err != nil {
 			return out, err
 		}
@@ -174,7 +138,7 @@ type adminBackendAddCmd struct {
 }
 
 // Run adds a backend.
-func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app) error {
+func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	kinds := 0
 	for _, given := range []string{cmd.NFS, cmd.CephFS, cmd.Local} {
 		if given != "" {
@@ -184,11 +148,6 @@ func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app) error {
 	if kinds != 1 {
 		return usage("say one of --nfs, --cephfs and --local")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	settings, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
@@ -202,22 +161,18 @@ func (cmd adminBackendAddCmd) Run(ctx context.Context, a *app) error {
 	default:
 		body.Kind = string(fleet.BackendLocal)
 	}
-	return a.showBackend(c.CreateBackend(ctx, body))
+	backend, err := c.CreateBackend(ctx, body)
+	return backends.show(a, backend, err)
 }
 
 type adminBackendUpdateCmd struct {
-	backendRef
+	Backend string `arg:"" placeholder:"BACKEND" help:"Id of the backend."`
 	backendFlags
 	Closed *bool `negatable:"" help:"It gets no new volumes."`
 }
 
 // Run changes a backend.
-func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
@@ -226,7 +181,10 @@ func (cmd adminBackendUpdateCmd) Run(ctx context.Context, a *app) error {
 	if body == (admin.BackendSettings{}) {
 		return usage("say what to change")
 	}
-	return a.showBackend(c.UpdateBackend(ctx, cmd.Backend, admin.UpdateBackendRequest{BackendSettings: body}))
+	return backends.on(ctx, c, cmd.Backend, func(id string) error {
+		backend, err := c.UpdateBackend(ctx, id, admin.UpdateBackendRequest{BackendSettings: body})
+		return backends.show(a, backend, err)
+	})
 }
 
 type adminBackendDeleteCmd struct {
@@ -235,12 +193,14 @@ type adminBackendDeleteCmd struct {
 }
 
 // Run deletes backends.
-func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app) error {
+func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	remove := (*client.Client).DeleteBackend
 	if cmd.Force {
 		remove = (*client.Client).ForceDeleteBackend
 	}
-	return a.deleteAll(ctx, true, "backend", cmd.Backends, unnamed, remove)
+	forced := backends
+	forced.remove = remove
+	return forced.delete(ctx, a, c, cmd.Backends)
 }
 
 type hostRoleCmd struct {
@@ -250,14 +210,14 @@ type hostRoleCmd struct {
 }
 
 // Run sets the roles of a host.
-func (cmd hostRoleCmd) Run(ctx context.Context, a *app) error {
+func (cmd hostRoleCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.None == (len(cmd.Roles) > 0) {
 		return usage("say the roles of the host, or --none")
 	}
-	set := func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
-		return c.SetHostRoles(ctx, id, cmd.Roles)
-	}
-	return cmd.do(ctx, a, set, func(h admin.Host) string {
-		return fmt.Sprintf("%s (%s) has the roles: %s\n", printable(h.ID), printable(h.Name), orDash(printable(strings.Join(h.Roles, ", "))))
+	return hosts.on(ctx, c, cmd.Host, func(id string) error {
+		host, err := c.SetHostRoles(ctx, id, cmd.Roles)
+		return reply(a, host, err, func(h admin.Host) string {
+			return fmt.Sprintf("%s (%s) has the roles: %s\n", printable(h.ID), printable(h.Name), orDash(printable(strings.Join(h.Roles, ", "))))
+		})
 	})
 }

@@ -3,42 +3,29 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"gantry/api/admin"
 	"gantry/client"
 )
 
 type adminGPUCmd struct {
-	List   adminGPUListCmd   `cmd:"" help:"List the GPU types."`
-	Put    adminGPUPutCmd    `cmd:"" help:"Make a GPU type, or change one: its price, for example."`
-	Delete adminGPUDeleteCmd `cmd:"" help:"Delete GPU types that no host has."`
+	List   listCmd        `cmd:"" help:"List the GPU types."`
+	Put    adminGPUPutCmd `cmd:"" help:"Make a GPU type, or change one: its price, for example."`
+	Delete deleteCmd      `cmd:"" help:"Delete GPU types that no host has."`
 }
 
-type adminGPUListCmd struct{}
-
-// Run lists GPU types.
-func (adminGPUListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.GPUTypes(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return gpuTypeTable(list.Value.GPUTypes) })
-}
-
-func gpuTypeTable(all []admin.GPUTypeEntry) string {
-	var rows [][]string
-	for _, g := range all {
-		rows = append(rows, []string{
+var gpuTypes = noun[admin.GPUTypeEntry, admin.GPUTypeEntryList]{
+	kind: "GPU type", bare: true, all: (*client.Client).GPUTypes, remove: (*client.Client).DeleteGPUType,
+	items:   func(l admin.GPUTypeEntryList) []admin.GPUTypeEntry { return l.GPUTypes },
+	thing:   func(g admin.GPUTypeEntry) thing { return thing{id: g.ID} },
+	columns: []string{"ID", "NAME", "POOL", "MADE BY", "MEMORY", "SECURE/H", "COMMUNITY/H", "SERVERLESS/H", "CONTRIBUTED"},
+	row: func(g admin.GPUTypeEntry, _ time.Time) []string {
+		return []string{
 			g.ID, g.Name, orDash(g.Pool), g.Manufacturer, fmt.Sprintf("%d GB", g.Memory),
 			price(g.Price.Secure), price(g.Price.Community), price(g.Price.Serverless), yes(g.Contributed),
-		})
-	}
-	return table([]string{"ID", "NAME", "POOL", "MADE BY", "MEMORY", "SECURE/H", "COMMUNITY/H", "SERVERLESS/H", "CONTRIBUTED"}, rows)
+		}
+	},
 }
 
 type adminGPUPutCmd struct {
@@ -53,22 +40,12 @@ type adminGPUPutCmd struct {
 }
 
 // Run makes or changes a GPU type.
-func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
+func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	now, known, err := gpuTypes.find(ctx, c, cmd.ID)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	list, err := c.GPUTypes(ctx)
-	if err != nil {
-		return err
-	}
-	body, known := admin.PutGPUTypeRequest{}, false
-	for _, g := range list.Value.GPUTypes {
-		if g.ID == cmd.ID {
-			body, known = g.Body(), true
-		}
-	}
+	body := now.Body()
 	complete := cmd.Name != "" && cmd.Manufacturer != "" && cmd.Memory != 0
 	if err := needs("GPU type", cmd.ID, known || complete, "--name, --manufacturer and --memory"); err != nil {
 		return err
@@ -82,52 +59,26 @@ func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app) error {
 	set(&body.Price.Community, cmd.Community)
 	set(&body.Price.Serverless, cmd.Serverless)
 	g, err := c.PutGPUType(ctx, cmd.ID, body)
-	if err != nil {
-		return err
-	}
-	return a.show(g.Raw, func() string { return gpuTypeTable([]admin.GPUTypeEntry{g.Value}) })
-}
-
-type adminGPUDeleteCmd struct {
-	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of GPU types."`
-}
-
-// Run deletes GPU types.
-func (cmd adminGPUDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, true, "GPU type", cmd.IDs, unnamed, (*client.Client).DeleteGPUType)
+	return gpuTypes.show(a, g, err)
 }
 
 type adminCPUCmd struct {
-	List   adminCPUListCmd   `cmd:"" help:"List the CPU flavors."`
-	Put    adminCPUPutCmd    `cmd:"" help:"Make a CPU flavor, or change one: its price, for example."`
-	Delete adminCPUDeleteCmd `cmd:"" help:"Delete CPU flavors."`
+	List   listCmd        `cmd:"" help:"List the CPU flavors."`
+	Put    adminCPUPutCmd `cmd:"" help:"Make a CPU flavor, or change one: its price, for example."`
+	Delete deleteCmd      `cmd:"" help:"Delete CPU flavors."`
 }
 
-type adminCPUListCmd struct{}
-
-// Run lists CPU flavors.
-func (adminCPUListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.CPUFlavors(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return cpuFlavorTable(list.Value.CPUFlavors) })
-}
-
-func cpuFlavorTable(all []admin.CPUFlavorEntry) string {
-	var rows [][]string
-	for _, f := range all {
-		rows = append(rows, []string{
+var cpuFlavors = noun[admin.CPUFlavorEntry, admin.CPUFlavorEntryList]{
+	kind: "CPU flavor", bare: true, all: (*client.Client).CPUFlavors, remove: (*client.Client).DeleteCPUFlavor,
+	items:   func(l admin.CPUFlavorEntryList) []admin.CPUFlavorEntry { return l.CPUFlavors },
+	thing:   func(f admin.CPUFlavorEntry) thing { return thing{id: f.ID} },
+	columns: []string{"ID", "NAME", "GROUP", "VCPUS", "RAM/VCPU", "DISK/VCPU", "VCPU/H", "SERVERLESS/H"},
+	row: func(f admin.CPUFlavorEntry, _ time.Time) []string {
+		return []string{
 			f.ID, f.Name, f.Group, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMPerVCPU),
 			fmt.Sprintf("%d GB", f.DiskPerVCPU), price(f.Price.SecurePerVCPU), price(f.Price.ServerlessPerVCPU),
-		})
-	}
-	return table([]string{"ID", "NAME", "GROUP", "VCPUS", "RAM/VCPU", "DISK/VCPU", "VCPU/H", "SERVERLESS/H"}, rows)
+		}
+	},
 }
 
 type adminCPUPutCmd struct {
@@ -143,22 +94,12 @@ type adminCPUPutCmd struct {
 }
 
 // Run makes or changes a CPU flavor.
-func (cmd adminCPUPutCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
+func (cmd adminCPUPutCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	now, known, err := cpuFlavors.find(ctx, c, cmd.ID)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	list, err := c.CPUFlavors(ctx)
-	if err != nil {
-		return err
-	}
-	body, known := admin.PutCPUFlavorRequest{}, false
-	for _, f := range list.Value.CPUFlavors {
-		if f.ID == cmd.ID {
-			body, known = f.PutCPUFlavorRequest, true
-		}
-	}
+	body := now.PutCPUFlavorRequest
 	complete := cmd.Name != "" && cmd.Group != "" && cmd.MinVCPU != 0 && cmd.MaxVCPU != 0 && cmd.RAMPerVCPU != 0 && cmd.DiskPerVCPU != 0
 	if err := needs("CPU flavor", cmd.ID, known || complete,
 		"--name, --group, --min-vcpu, --max-vcpu, --ram-per-vcpu and --disk-per-vcpu"); err != nil {
@@ -166,10 +107,7 @@ func (cmd adminCPUPutCmd) Run(ctx context.Context, a *app) error {
 	}
 	cmd.fill(&body)
 	f, err := c.PutCPUFlavor(ctx, cmd.ID, body)
-	if err != nil {
-		return err
-	}
-	return a.show(f.Raw, func() string { return cpuFlavorTable([]admin.CPUFlavorEntry{f.Value}) })
+	return cpuFlavors.show(a, f, err)
 }
 
 // fill puts what is given over what the flavor has.
@@ -185,13 +123,4 @@ func (cmd adminCPUPutCmd) fill(body *admin.PutCPUFlavorRequest) {
 	}
 	set(&body.Price.SecurePerVCPU, cmd.SecurePerVCPU)
 	set(&body.Price.ServerlessPerVCPU, cmd.ServerlessPerVCPU)
-}
-
-type adminCPUDeleteCmd struct {
-	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of CPU flavors."`
-}
-
-// Run deletes CPU flavors.
-func (cmd adminCPUDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, true, "CPU flavor", cmd.IDs, unnamed, (*client.Client).DeleteCPUFlavor)
 }

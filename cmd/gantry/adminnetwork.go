@@ -7,27 +7,12 @@ import (
 	"time"
 
 	"gantry/api/admin"
+	"gantry/client"
 )
 
 type adminNetworkCmd struct {
-	Get adminNetworkGetCmd `cmd:"" help:"Show the settings of private networks."`
+	Get viewCmd            `cmd:"" help:"Show the settings of private networks."`
 	Set adminNetworkSetCmd `cmd:"" help:"Change settings of private networks."`
-}
-
-type adminNetworkGetCmd struct{}
-
-// Run shows the settings.
-func (adminNetworkGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	s, err := c.NetworkSettings(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(s.Raw, func() string { return networkSheet(s.Value) })
 }
 
 func networkSheet(s admin.NetworkSettings) string {
@@ -64,7 +49,7 @@ type adminNetworkSetCmd struct {
 }
 
 // Run changes settings.
-func (cmd adminNetworkSetCmd) Run(ctx context.Context, a *app) error {
+func (cmd adminNetworkSetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body := admin.UpdateNetworkRequest{
 		Pool: cmd.Pool, Bits: cmd.Bits, FirstVXLANID: cmd.FirstVXLANID, Suffix: cmd.Suffix, MTU: cmd.MTU, VXLANPort: cmd.VXLANPort,
 		WireGuardPort: cmd.WireGuardPort, TunnelRange: cmd.TunnelRange, PodMbps: cmd.PodMbps,
@@ -86,14 +71,6 @@ func (cmd adminNetworkSetCmd) Run(ctx context.Context, a *app) error {
 	if body == (admin.UpdateNetworkRequest{}) {
 		return usage("say what to change")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	s, err := c.UpdateNetworkSettings(ctx, body)
-	if err != nil {
-		return err
-	}
-	return a.show(s.Raw, func() string { return networkSheet(s.Value) })
+	return reply(a, s, err, networkSheet)
 }

@@ -19,7 +19,7 @@ type billingCmd struct {
 }
 
 // Run shows charges.
-func (cmd billingCmd) Run(ctx context.Context, a *app) error {
+func (cmd billingCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	q := client.BillingQuery{Kind: cmd.Kind, ID: cmd.ID, LastN: cmd.Last, Bucket: cmd.Bucket}
 	switch q.Kind {
 	case "volumes":
@@ -42,16 +42,8 @@ func (cmd billingCmd) Run(ctx context.Context, a *app) error {
 	case cmd.ID != "" && (q.Kind == "" || q.Kind == "endpoints"):
 		return usage("--id goes with pods, serverless, network-volumes or clusters")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	bill, err := c.Billing(ctx, q)
-	if err != nil {
-		return err
-	}
-	return a.show(bill.Raw, func() string { return billTable(bill.Value) })
+	return reply(a, bill, err, billTable)
 }
 
 // moment reads a time of the command line; zero when it is not given.

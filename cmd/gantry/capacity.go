@@ -10,15 +10,8 @@ import (
 )
 
 type adminPlacementCmd struct {
-	Get adminPlacementGetCmd `cmd:"" help:"Show how much of hosts is kept for their GPUs."`
+	Get viewCmd              `cmd:"" help:"Show how much of hosts is kept for their GPUs."`
 	Set adminPlacementSetCmd `cmd:"" help:"Change how much of hosts is kept for their GPUs."`
-}
-
-type adminPlacementGetCmd struct{}
-
-// Run shows the setting.
-func (adminPlacementGetCmd) Run(ctx context.Context, a *app) error {
-	return a.placement(ctx, (*client.Client).Placement)
 }
 
 type adminPlacementSetCmd struct {
@@ -26,45 +19,16 @@ type adminPlacementSetCmd struct {
 }
 
 // Run changes the setting.
-func (cmd adminPlacementSetCmd) Run(ctx context.Context, a *app) error {
+func (cmd adminPlacementSetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.KeepPercent < 0 || cmd.KeepPercent > 100 {
 		return usage("--keep-percent must be 0 to 100")
 	}
-	return a.placement(ctx, func(c *client.Client, ctx context.Context) (client.Answer[admin.PlacementSettings], error) {
-		return c.SetPlacement(ctx, admin.PlacementSettings{KeepPercent: cmd.KeepPercent})
-	})
+	p, err := c.SetPlacement(ctx, admin.PlacementSettings{KeepPercent: cmd.KeepPercent})
+	return reply(a, p, err, placementSheet)
 }
 
-// placement makes a call and shows the setting that it answers.
-func (a *app) placement(ctx context.Context, f func(*client.Client, context.Context) (client.Answer[admin.PlacementSettings], error)) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	p, err := f(c, ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(p.Raw, func() string {
-		return sheet([][2]string{{"Kept for each free GPU", fmt.Sprintf("%d %% of its share of the host's cores and memory", p.Value.KeepPercent)}})
-	})
-}
-
-type hostCapacityCmd struct{}
-
-// Run shows what the hosts have room for.
-func (hostCapacityCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	all, err := c.Capacity(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(all.Raw, func() string { return capacityText(all.Value) })
+func placementSheet(p admin.PlacementSettings) string {
+	return sheet([][2]string{{"Kept for each free GPU", fmt.Sprintf("%d %% of its share of the host's cores and memory", p.KeepPercent)}})
 }
 
 // capacityText shows what there is room for, and what is in the way.

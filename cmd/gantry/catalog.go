@@ -28,21 +28,13 @@ type catalogGPUsCmd struct {
 }
 
 // Run lists GPU types.
-func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	list, err := c.GPUs(ctx, client.GPUQuery{
 		Count: cmd.Count, Cloud: cmd.Cloud, Countries: cmd.Country, CUDAVersions: cmd.CUDA, MinCUDAVersion: cmd.MinCUDA,
 	})
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string {
+	return reply(a, list, err, func(list v2.GPUList) string {
 		var rows [][]string
-		for _, g := range list.Value.GPUs {
+		for _, g := range list.GPUs {
 			if cmd.Free && (g.Availability == "" || g.Availability == "NONE") {
 				continue
 			}
@@ -71,19 +63,11 @@ type catalogCPUsCmd struct {
 }
 
 // Run lists CPU flavors.
-func (cmd catalogCPUsCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd catalogCPUsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	list, err := c.CPUs(ctx, cmd.VCPU)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string {
+	return reply(a, list, err, func(list v2.CPUList) string {
 		var rows [][]string
-		for _, f := range list.Value.CPUs {
+		for _, f := range list.CPUs {
 			rows = append(rows, []string{
 				f.ID, f.Name, fmt.Sprintf("%d-%d", f.VCPU.Min, f.VCPU.Max), fmt.Sprintf("%g GB", f.RAMPerVCPU),
 				price(f.Price.SecurePerVCPU), orDash(f.Availability), centers(f.DataCenters),
@@ -101,21 +85,13 @@ type catalogCentersCmd struct {
 }
 
 // Run lists data centers.
-func (cmd catalogCentersCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd catalogCentersCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	list, err := c.DataCenters(ctx, client.DataCenterQuery{
 		Regions: cmd.Region, NetworkVolumeTypes: cmd.NetworkVolumeType, Compliance: cmd.Compliance, GlobalNetwork: cmd.GlobalNetwork,
 	})
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string {
+	return reply(a, list, err, func(list v2.DataCenterList) string {
 		var rows [][]string
-		for _, dc := range list.Value.DataCenters {
+		for _, dc := range list.DataCenters {
 			rows = append(rows, []string{dc.ID, dc.Name, dc.Region, yes(dc.GlobalNetwork), orDash(strings.Join(dc.NetworkVolumeTypes, ", ")), inStock(dc.GPUAvailability), inStock(dc.CPUAvailability)})
 		}
 		return table([]string{"ID", "NAME", "REGION", "GLOBAL NETWORK", "VOLUMES", "FREE GPUS", "FREE CPUS"}, rows)
@@ -151,15 +127,7 @@ type catalogTemplatesCmd struct {
 }
 
 // Run lists public templates.
-func (cmd catalogTemplatesCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd catalogTemplatesCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	list, err := c.PublicTemplates(ctx, fleet.TemplateSource(cmd.Source))
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return templateTable(list.Value.Templates) })
+	return templates.showList(a, list, err)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"gantry/client"
 )
 
 // system is what a command has of the world.
@@ -108,8 +110,9 @@ type app struct {
 	parser *kong.Kong
 	rest   []string // what followed -- on the command line, or the program of pod exec
 
-	operator bool // the command is an operator's
-	guessed  bool // the user was told that the target was guessed
+	command  *kong.Node // that is run
+	operator bool       // the command is an operator's
+	guessed  bool       // the user was told that the target was guessed
 }
 
 // takeRest lists the commands that take arguments after --.
@@ -147,14 +150,45 @@ func run(ctx context.Context, args []string, sys system) int {
 		return a.explain(&usageError{message: err.Error()})
 	}
 	if err = a.check(commandWords(parsed.Command())); err == nil {
+		a.command = parsed.Selected()
 		parsed.BindTo(ctx, (*context.Context)(nil))
-		err = a.perform(ctx, func() error { return parsed.Run(a) })
+		err = a.perform(ctx, func() error { return a.runCommand(parsed) })
 	}
 	var bad *usageError
 	if errors.As(err, &bad) && bad.command == "" {
 		bad.command = parsed.Command()
 	}
 	return a.explain(err)
+}
+
+// runCommand runs the command once, with a client where it wants one.
+func (a *app) runCommand(parsed *kong.Context) error {
+	var open []*client.Client
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	if err := parsed.BindToProvider(func() (*client.Client, error) {
+		c, _, err := a.connect(forOperators(a.command))
+		if err == nil {
+			open = append(open, c)
+		}
+		return c, err
+	}); err != nil {
+		return err
+	}
+	return parsed.Run(a)
+}
+
+// forOperators reports whether a command takes an operator's key: its group says so, or a tag of it.
+func forOperators(command *kong.Node) bool {
+	for ; command != nil; command = command.Parent {
+		if command.Group != nil && command.Group.Key == "operators" || command.Tag != nil && command.Tag.Has("operator") {
+			return true
+		}
+	}
+	return false
 }
 
 // joinSortBy lets the column of --sort-by begin with -, which would be a flag else. Flags of one letter stay flags.
@@ -187,6 +221,7 @@ func newParser(a *app, more ...kong.Option) (*kong.Kong, error) {
 		return nil, err
 	}
 	addAliases(parser.Model.Node)
+	nameArguments(parser.Model.Node)
 	return parser, addDetails(parser.Model.Node)
 }
 

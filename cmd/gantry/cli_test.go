@@ -54,7 +54,7 @@ k3n8w0zq5r7d2a  web   RUNNING (stopping)  cpu3c 2 vCPU 4 GB  docker.io/library/n
 		},
 		{
 			name: "an unknown id", args: "pod get zzzzzzzzzzzzzz", api: map[string][]string{"GET /v2/pods": {list}},
-			want: result{Code: 3, Err: "gantry: resource not found\n"},
+			want: result{Code: 3, Err: "gantry: no pod has the id or name zzzzzzzzzzzzzz\n"},
 		},
 		{
 			name: "delete", args: "pod delete " + podID, api: map[string][]string{get(podID): {"200 " + podJSON(nil)}, "DELETE /v2/pods/" + podID: {"204 "}},
@@ -63,7 +63,7 @@ k3n8w0zq5r7d2a  web   RUNNING (stopping)  cpu3c 2 vCPU 4 GB  docker.io/library/n
 		{
 			name: "one of two fails", args: "key delete m2c9v4x7b1n5q8 m2c9v4x7b1n5q9",
 			api:  map[string][]string{"DELETE /v2/account/keys/m2c9v4x7b1n5q9": {"204 "}},
-			want: result{Code: 3, Out: "deleted m2c9v4x7b1n5q9\n", Err: "gantry: m2c9v4x7b1n5q8: resource not found\n"},
+			want: result{Code: 3, Out: "deleted m2c9v4x7b1n5q9\n", Err: "gantry: no API key has the id m2c9v4x7b1n5q8\n"},
 		},
 		{
 			name: "no room", args: "pod create web img --gpu B200",

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-
-	"gantry/client"
 )
 
 type completionCmd struct {
@@ -183,8 +181,8 @@ func (a *app) argumentWords(ctx context.Context, node *kong.Node, nth int) []str
 const completeWithin = time.Second
 
 // thingWords are the names, or ids, of the things of a kind.
-func (a *app) thingWords(ctx context.Context, node *kong.Node, kind string) []string {
-	if kind == "name" && node.Parent != nil && node.Parent.Name == "context" {
+func (a *app) thingWords(ctx context.Context, node *kong.Node, argument string) []string {
+	if argument == "name" && node.Parent != nil && node.Parent.Name == "context" {
 		all, _ := a.contexts()
 		var out []string
 		for _, r := range all.records() {
@@ -192,22 +190,22 @@ func (a *app) thingWords(ctx context.Context, node *kong.Node, kind string) []st
 		}
 		return out
 	}
-	lists := map[string]func(context.Context, *client.Client) func() ([]thing, error){
-		"pod": pods, "volume": volumesOf, "template": templates, "host": hostsOf, "member": membersOf,
+	list := nounOf(node)
+	if n, known := map[string]anyNoun{"pod": pods, "volume": volumes, "template": templates, "host": hosts, "member": members, "account": accounts}[argument]; known {
+		list = n
 	}
-	list, known := lists[kind]
-	if !known {
+	if list == nil {
 		return nil
 	}
 	a.guessed = true // nobody reads it here
-	c, _, err := a.connect(kind == "host" || kind == "member")
+	c, _, err := a.connect(forOperators(node))
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
-	all, err := list(ctx, c.Once())()
+	all, err := list.things(ctx, c.Once())
 	if err != nil {
 		return nil
 	}

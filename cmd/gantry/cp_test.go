@@ -313,11 +313,8 @@ func TestCopyWhereNothingIs(t *testing.T) {
 		"/no: no such file or folder in the pod":   {"web:/no", "$HERE"},
 		"/no/b: no such file or folder in the pod": {"$HERE/a", "web:/no/b/c"},
 		"no pod has the id or name other":          {"other:/a", "$HERE"},
-		"resource not found":                       {"zzzzzzzzzzzzzz:/a", "$HERE"},
+		"no pod has the id or name zzzzzzzzzzzzzz": {"zzzzzzzzzzzzzz:/a", "$HERE"},
 	} {
-		if want == "resource not found" {
-			want = "The API answered 404"
-		}
 		if got, _ := b.cp(here, nil, args...); got.Code != exitNotFound || !strings.Contains(got.Err, want) {
 			t.Errorf("%q: %+v, want %s", args, got, want)
 		}

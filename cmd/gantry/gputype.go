@@ -72,9 +72,9 @@ func gpuType(all []v2.GPUType, text string) (string, error) {
 	return "", usage("--gpu: no GPU type has this name; did you mean \"%s\"?", strings.Join(meant, `" or "`))
 }
 
-// gpuTypes returns the ids of the types that texts mean, which may be several each: all that have it in their names. Without a catalog
+// gpuTypesOf returns the ids of the types that texts mean, which may be several each: all that have it in their names. Without a catalog
 // they are taken as they are.
-func gpuTypes(ctx context.Context, c *client.Client, texts []string) ([]string, error) {
+func gpuTypesOf(ctx context.Context, c *client.Client, texts []string) ([]string, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}

@@ -28,12 +28,12 @@ type hostDrainCmd struct {
 }
 
 // Run drains a host.
-func (cmd hostDrainCmd) Run(ctx context.Context, a *app) error {
+func (cmd hostDrainCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	drain, err := cmd.read(a.now())
 	if err != nil {
 		return err
 	}
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+	return hosts.on(ctx, c, cmd.Host, func(id string) error {
 		if cmd.DryRun || cmd.Force && !cmd.Yes {
 			plan, err := c.PlanDrain(ctx, id, cmd.KeepRunning)
 			if err != nil {
@@ -50,14 +50,11 @@ func (cmd hostDrainCmd) Run(ctx context.Context, a *app) error {
 		if err == nil && cmd.Wait {
 			host, err = a.awaitDrained(ctx, c, host, cmd.Timeout)
 		}
-		if err != nil {
-			return err
-		}
-		return a.show(host.Raw, func() string {
+		return reply(a, host, err, func(host admin.Host) string {
 			if cmd.Wait {
-				return fmt.Sprintf("%s (%s) is drained\n", printable(host.Value.ID), printable(host.Value.Name))
+				return fmt.Sprintf("%s (%s) is drained\n", printable(host.ID), printable(host.Name))
 			}
-			return sayState(host.Value)
+			return sayState(host)
 		})
 	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"gantry/api/admin"
 	"gantry/client"
@@ -21,11 +22,15 @@ type gpuRef struct {
 
 // tell makes one call about the GPU and shows the GPUs of the host.
 func (ref gpuRef) tell(
-	ctx context.Context, a *app, f func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error),
+	ctx context.Context, a *app, c *client.Client, f func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error),
 ) error {
-	return ref.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
-		return f(c, ctx, id, ref.GPU)
-	}, func(h admin.Host) string { return noticeLines(h) + gpuTable(h) })
+	return hosts.on(ctx, c, ref.Host, func(id string) error {
+		host, err := f(c, ctx, id, ref.GPU)
+		if client.IsNotFound(err) {
+			err = &lacking{fmt.Errorf("host %s has no GPU %s", printable(ref.Host), printable(ref.GPU)), err}
+		}
+		return reply(a, host, err, func(h admin.Host) string { return noticeLines(h) + gpuTable(h) })
+	})
 }
 
 type gpuCordonCmd struct {
@@ -34,8 +39,8 @@ type gpuCordonCmd struct {
 }
 
 // Run cordons a GPU.
-func (cmd gpuCordonCmd) Run(ctx context.Context, a *app) error {
-	return cmd.tell(ctx, a, func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error) {
+func (cmd gpuCordonCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return cmd.tell(ctx, a, c, func(c *client.Client, ctx context.Context, id, gpu string) (client.Answer[admin.Host], error) {
 		return c.CordonGPU(ctx, id, gpu, cmd.Reason)
 	})
 }
@@ -43,13 +48,13 @@ func (cmd gpuCordonCmd) Run(ctx context.Context, a *app) error {
 type gpuUncordonCmd struct{ gpuRef }
 
 // Run puts a GPU back into service.
-func (cmd gpuUncordonCmd) Run(ctx context.Context, a *app) error {
-	return cmd.tell(ctx, a, (*client.Client).UncordonGPU)
+func (cmd gpuUncordonCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return cmd.tell(ctx, a, c, (*client.Client).UncordonGPU)
 }
 
 type gpuClearCmd struct{ gpuRef }
 
 // Run forgets a cordon.
-func (cmd gpuClearCmd) Run(ctx context.Context, a *app) error {
-	return cmd.tell(ctx, a, (*client.Client).ClearGPU)
+func (cmd gpuClearCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return cmd.tell(ctx, a, c, (*client.Client).ClearGPU)
 }

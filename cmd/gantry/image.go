@@ -28,23 +28,15 @@ type imageListCmd struct {
 }
 
 // Run lists images.
-func (cmd imageListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd imageListCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	hosts, err := hostIDs(ctx, c, cmd.Host)
 	if err != nil {
 		return err
 	}
 	list, err := c.Images(ctx, cmd.Image, hosts...)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string {
+	return reply(a, list, err, func(list admin.HostImagesList) string {
 		var rows [][]string
-		for _, h := range list.Value.Hosts {
+		for _, h := range list.Hosts {
 			if cmd.Image != "" {
 				rows = append(rows, []string{h.ID, h.Name, h.DataCenterID, yes(h.Connected), yes(h.Present != nil && *h.Present)})
 				continue
@@ -64,7 +56,7 @@ func (cmd imageListCmd) Run(ctx context.Context, a *app) error {
 func hostIDs(ctx context.Context, c *client.Client, refs []string) ([]string, error) {
 	var out []string
 	for _, ref := range refs {
-		err := onThing("host", ref, hostsOf(ctx, c), func(id string) error {
+		err := hosts.on(ctx, c, ref, func(id string) error {
 			out = append(out, id)
 			return nil
 		})
@@ -84,12 +76,7 @@ type imagePrefetchCmd struct {
 }
 
 // Run asks for an image.
-func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	hosts, err := hostIDs(ctx, c, cmd.Host)
 	if err != nil {
 		return err
@@ -108,15 +95,12 @@ func (cmd imagePrefetchCmd) Run(ctx context.Context, a *app) error {
 	if err == nil && cmd.Wait {
 		err = a.awaitImage(ctx, c, asked.Value, before, cmd.Timeout)
 	}
-	if err != nil {
-		return err
-	}
-	return a.show(asked.Raw, func() string {
-		if len(asked.Value.Hosts) == 0 {
+	return reply(a, asked, err, func(asked admin.Prefetch) string {
+		if len(asked.Hosts) == 0 {
 			return "no host could be asked\n"
 		}
 		var rows [][]string
-		for _, h := range asked.Value.Hosts {
+		for _, h := range asked.Hosts {
 			rows = append(rows, []string{h.ID, h.Name, yes(h.Present || cmd.Wait)})
 		}
 		return table([]string{"HOST", "NAME", "PRESENT"}, rows)

@@ -16,10 +16,23 @@ import (
 
 type keyCmd struct {
 	Create keyCreateCmd `cmd:"" help:"Make an API key; its text is printed once."`
-	List   keyListCmd   `cmd:"" help:"List the account's API keys."`
-	Get    keyGetCmd    `cmd:"" help:"Show an API key: what it may do, and when it was last used."`
+	List   listCmd      `cmd:"" help:"List the account's API keys."`
+	Get    getCmd       `cmd:"" help:"Show an API key: what it may do, and when it was last used."`
 	Update keyUpdateCmd `cmd:"" help:"Rename, disable or enable an API key."`
-	Delete keyDeleteCmd `cmd:"" help:"End API keys."`
+	Delete deleteCmd    `cmd:"" help:"End API keys."`
+}
+
+var keys = noun[v2.Key, v2.KeyList]{
+	kind: "API key", bare: true, all: (*client.Client).Keys, one: (*client.Client).Key, remove: (*client.Client).DeleteKey,
+	items:   func(l v2.KeyList) []v2.Key { return l.Keys },
+	thing:   func(k v2.Key) thing { return thing{id: k.ID} },
+	columns: []string{"ID", "NAME", "KEY", "PERMISSIONS", "STATE", "~CREATED", "LAST USED", "EXPIRES"},
+	row: func(k v2.Key, now time.Time) []string {
+		return []string{
+			k.ID, k.Name, k.Hint + "…", permissions(k), keyState(k, now), when(&k.CreatedAt), orDash(when(k.LastUsedAt)), orDash(when(k.ExpiresAt)),
+		}
+	},
+	sheet: keySheet,
 }
 
 // keyFlags are what a new key is made from, beside its name and preset.
@@ -67,16 +80,11 @@ type keyCreateCmd struct {
 }
 
 // Run makes a key.
-func (cmd keyCreateCmd) Run(ctx context.Context, a *app) error {
+func (cmd keyCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body, err := cmd.body(cmd.Name, cmd.Preset, a.now())
 	if err != nil {
 		return err
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	key, err := c.CreateKey(ctx, body)
 	if err != nil {
 		return err
@@ -106,32 +114,6 @@ func (a *app) showSecret(raw json.RawMessage, text, about string) error {
 	_, _ = fmt.Fprintln(a.err, about)
 	_, err := fmt.Fprintln(a.out, text)
 	return err
-}
-
-type keyListCmd struct{}
-
-// Run lists keys.
-func (keyListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Keys(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return keyTable(list.Value.Keys, a.now()) })
-}
-
-func keyTable(keys []v2.Key, now time.Time) string {
-	var rows [][]string
-	for _, k := range keys {
-		rows = append(rows, []string{
-			k.ID, k.Name, k.Hint + "…", permissions(k), keyState(k, now), when(&k.CreatedAt), orDash(when(k.LastUsedAt)), orDash(when(k.ExpiresAt)),
-		})
-	}
-	return table([]string{"ID", "NAME", "KEY", "PERMISSIONS", "STATE", "~CREATED", "LAST USED", "EXPIRES"}, rows)
 }
 
 // keyState is whether requests with a key are taken.
@@ -179,24 +161,6 @@ func permissions(k v2.Key) string {
 	return orDash(strings.Join(out, " "))
 }
 
-type keyGetCmd struct {
-	ID string `arg:"" placeholder:"ID" help:"Id of the key, as key list shows it."`
-}
-
-// Run shows a key.
-func (cmd keyGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	key, err := c.Key(ctx, cmd.ID)
-	if err != nil {
-		return err
-	}
-	return a.show(key.Raw, func() string { return keySheet(key.Value, a.now()) })
-}
-
 func keySheet(k v2.Key, now time.Time) string {
 	fields := [][2]string{
 		{"Id", k.ID},
@@ -225,7 +189,7 @@ type keyUpdateCmd struct {
 }
 
 // Run changes a key.
-func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
+func (cmd keyUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body := v2.UpdateKeyRequest{Name: cmd.Name}
 	switch {
 	case cmd.Disable && cmd.Enable:
@@ -235,23 +199,6 @@ func (cmd keyUpdateCmd) Run(ctx context.Context, a *app) error {
 	case cmd.Name == nil:
 		return usage("say --name, --disable or --enable")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	key, err := c.UpdateKey(ctx, cmd.ID, body)
-	if err != nil {
-		return err
-	}
-	return a.show(key.Raw, func() string { return keyTable([]v2.Key{key.Value}, a.now()) })
-}
-
-type keyDeleteCmd struct {
-	IDs []string `arg:"" name:"id" placeholder:"ID" help:"Ids of keys, as key list shows them."`
-}
-
-// Run ends keys.
-func (cmd keyDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, false, "key", cmd.IDs, unnamed, (*client.Client).DeleteKey)
+	return keys.show(a, key, err)
 }

@@ -71,28 +71,20 @@ type accountLimitsCmd struct {
 }
 
 // Run shows or changes the limits of all accounts.
-func (cmd accountLimitsCmd) Run(ctx context.Context, a *app) error {
+func (cmd accountLimitsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	change, err := limitsOf(cmd.Limit)
 	if err != nil {
 		return err
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	var limits client.Answer[admin.DefaultLimits]
 	if change != nil {
 		limits, err = c.SetLimits(ctx, *change)
 	} else {
 		limits, err = c.Limits(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	return a.show(limits.Raw, func() string {
+	return reply(a, limits, err, func(limits admin.DefaultLimits) string {
 		var rows [][]string
-		all := byName[int64](limits.Value)
+		all := byName[int64](limits)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			rows = append(rows, []string{name, strconv.FormatInt(all[name], 10)})
 		}

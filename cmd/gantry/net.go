@@ -15,28 +15,13 @@ import (
 )
 
 type netCmd struct {
-	List  netListCmd  `cmd:"" help:"List your private networks and the pods in them."`
+	List  viewCmd     `cmd:"" help:"List your private networks and the pods in them."`
 	Check netCheckCmd `cmd:"" help:"Probe the connection between all pods of your private networks."`
-	Show  netShowCmd  `cmd:"" help:"Show a host's network: what it should be, what it is, and what it dropped (for operators)."`
+	Show  netShowCmd  `cmd:"" operator:"" help:"Show a host's network: what it should be, what it is, and what it dropped (for operators)."`
 }
 
-type netListCmd struct{}
-
-// Run lists private networks.
-func (netListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Networks(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return networksText(list.Value.Networks) })
-}
-
-func networksText(all []v2.Network) string {
+func networksText(list v2.NetworkList) string {
+	all := list.Networks
 	if len(all) == 0 {
 		return "There is no private network yet: the first pod with --global-networking makes one.\n"
 	}
@@ -167,13 +152,10 @@ type netShowCmd struct {
 }
 
 // Run shows a host's network.
-func (cmd netShowCmd) Run(ctx context.Context, a *app) error {
-	return cmd.on(ctx, a, func(c *client.Client, id string) error {
+func (cmd netShowCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return hosts.on(ctx, c, cmd.Host, func(id string) error {
 		n, err := c.HostNetwork(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.show(n.Raw, func() string { return hostNetworkText(n.Value, a.now(), cmd.Text) })
+		return reply(a, n, err, func(n admin.HostNetwork) string { return hostNetworkText(n, a.now(), cmd.Text) })
 	})
 }
 

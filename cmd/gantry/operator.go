@@ -12,21 +12,36 @@ import (
 )
 
 type hostCmd struct {
-	List     hostListCmd     `cmd:"" help:"List the hosts and what is used of them."`
-	Get      hostGetCmd      `cmd:"" help:"Show a host."`
-	Pods     hostPodsCmd     `cmd:"" help:"List what pods hold something of a host, and why a drain waits for them."`
-	Capacity hostCapacityCmd `cmd:"" help:"Show how many whole pods of each GPU type fit, and which free GPUs no pod can have."`
-	Cloud    hostCloudCmd    `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
-	Label    hostLabelCmd    `cmd:"" help:"Set and remove labels of a host."`
-	Role     hostRoleCmd     `cmd:"" help:"Set the roles of a host: storage makes network volumes, s3 serves their files."`
-	Cordon   hostCordonCmd   `cmd:"" help:"Give a host no new pods."`
-	Uncordon hostUncordonCmd `cmd:"" help:"Give a host new pods again."`
-	GPU      hostGPUCmd      `cmd:"" name:"gpu" help:"Take one GPU of a host out of service, and put it back."`
-	Drain    hostDrainCmd    `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
-	Fence    hostFenceCmd    `cmd:"" help:"Vouch that nothing runs on a host any more."`
-	AckAlarm hostAckCmd      `cmd:"" help:"End a host's alarm."`
-	Remove   hostRemoveCmd   `cmd:"" help:"Remove a host for good."`
-	Token    hostTokenCmd    `cmd:"" help:"Make a token with which one new host may join, once."`
+	List     hostListCmd   `cmd:"" help:"List the hosts and what is used of them."`
+	Get      getCmd        `cmd:"" help:"Show a host."`
+	Pods     actCmd        `cmd:"" help:"List what pods hold something of a host, and why a drain waits for them."`
+	Capacity viewCmd       `cmd:"" help:"Show how many whole pods of each GPU type fit, and which free GPUs no pod can have."`
+	Cloud    hostCloudCmd  `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
+	Label    hostLabelCmd  `cmd:"" help:"Set and remove labels of a host."`
+	Role     hostRoleCmd   `cmd:"" help:"Set the roles of a host: storage makes network volumes, s3 serves their files."`
+	Cordon   actCmd        `cmd:"" help:"Give a host no new pods."`
+	Uncordon actCmd        `cmd:"" help:"Give a host new pods again."`
+	GPU      hostGPUCmd    `cmd:"" name:"gpu" help:"Take one GPU of a host out of service, and put it back."`
+	Drain    hostDrainCmd  `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
+	Fence    hostFenceCmd  `cmd:"" help:"Vouch that nothing runs on a host any more."`
+	AckAlarm actCmd        `cmd:"" help:"End a host's alarm."`
+	Remove   hostRemoveCmd `cmd:"" help:"Remove a host for good."`
+	Token    hostTokenCmd  `cmd:"" help:"Make a token with which one new host may join, once."`
+}
+
+var hosts = noun[admin.Host, admin.HostList]{
+	kind: "host", all: (*client.Client).Hosts, one: (*client.Client).Host,
+	items:   func(l admin.HostList) []admin.Host { return l.Hosts },
+	thing:   func(h admin.Host) thing { return thing{h.ID, h.Name} },
+	columns: []string{"ID", "NAME", "CENTER", "CLOUD", "STATE", "PODS", "CPU", "MEMORY", "DISK", "GPUS"},
+	row: func(h admin.Host, _ time.Time) []string {
+		return []string{
+			h.ID, h.Name, h.DataCenterID, h.Cloud, stateText(h), fmt.Sprint(h.Pods),
+			share(h.Used.MilliCPU, h.Total.MilliCPU, 1000, "cores"), share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB"),
+			share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB"), gpus(h),
+		}
+	},
+	sheet: func(h admin.Host, _ time.Time) string { return sheet(hostFields(h)) + noticeLines(h) + gpuTable(h) },
 }
 
 type hostListCmd struct {
@@ -35,32 +50,14 @@ type hostListCmd struct {
 }
 
 // Run lists hosts.
-func (cmd hostListCmd) Run(ctx context.Context, a *app) error {
+func (cmd hostListCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	for _, label := range cmd.Label {
 		if name, _, ok := strings.Cut(label, "="); !ok || name == "" {
 			return usage("--label must be K=V")
 		}
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	list, err := c.FindHosts(ctx, client.HostQuery{States: cmd.State, Labels: cmd.Label})
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string {
-		var rows [][]string
-		for _, h := range list.Value.Hosts {
-			rows = append(rows, []string{
-				h.ID, h.Name, h.DataCenterID, h.Cloud, stateText(h), fmt.Sprint(h.Pods),
-				share(h.Used.MilliCPU, h.Total.MilliCPU, 1000, "cores"), share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB"),
-				share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB"), gpus(h),
-			})
-		}
-		return table([]string{"ID", "NAME", "CENTER", "CLOUD", "STATE", "PODS", "CPU", "MEMORY", "DISK", "GPUS"}, rows)
-	})
+	return hosts.showList(a, list, err)
 }
 
 // stateText marks hosts that an operator has to look after.
@@ -101,17 +98,6 @@ func gpus(h admin.Host) string {
 	}
 	slices.Sort(out)
 	return fmt.Sprintf("%d/%d used: %s", h.UsedGPUs, len(h.GPUs), strings.Join(out, ", "))
-}
-
-type hostGetCmd struct {
-	hostRef
-}
-
-// Run shows a host.
-func (cmd hostGetCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, (*client.Client).Host, func(h admin.Host) string {
-		return sheet(hostFields(h)) + noticeLines(h) + gpuTable(h)
-	})
 }
 
 // noticeLines tells what a host does without, or what is wrong with it.
@@ -214,11 +200,12 @@ type hostCloudCmd struct {
 }
 
 // Run puts a host into another tier.
-func (cmd hostCloudCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, func(c *client.Client, ctx context.Context, id string) (client.Answer[admin.Host], error) {
-		return c.SetHostCloud(ctx, id, cmd.Cloud)
-	}, func(h admin.Host) string {
-		return fmt.Sprintf("%s is in the tier %s\n", printable(h.ID), printable(h.Cloud))
+func (cmd hostCloudCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return hosts.on(ctx, c, cmd.Host, func(id string) error {
+		host, err := c.SetHostCloud(ctx, id, cmd.Cloud)
+		return reply(a, host, err, func(h admin.Host) string {
+			return fmt.Sprintf("%s is in the tier %s\n", printable(h.ID), printable(h.Cloud))
+		})
 	})
 }
 
@@ -229,15 +216,10 @@ type hostTokenCmd struct {
 }
 
 // Run makes a join token.
-func (cmd hostTokenCmd) Run(ctx context.Context, a *app) error {
+func (cmd hostTokenCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.TTL < time.Second {
 		return usage("--ttl must be 1s or more")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	token, err := c.CreateJoinToken(ctx, admin.CreateTokenRequest{
 		DataCenterID: cmd.DataCenter, Cloud: cmd.Cloud, TTLSeconds: int(cmd.TTL / time.Second),
 	})

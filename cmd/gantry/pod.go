@@ -29,6 +29,12 @@ type podCmd struct {
 	Delete  podDeleteCmd  `cmd:"" help:"Terminate pods for good."`
 }
 
+var pods = noun[v2.Pod, v2.PodList]{
+	kind: "pod", all: (*client.Client).Pods, one: (*client.Client).Pod, remove: (*client.Client).DeletePod,
+	items: func(l v2.PodList) []v2.Pod { return l.Pods },
+	thing: func(p v2.Pod) thing { return thing{p.ID, p.Name} },
+}
+
 type podListCmd struct {
 	Name          string   `placeholder:"NAME" help:"Only pods of this name."`
 	ID            []string `name:"id" sep:"none" placeholder:"ID" help:"Only this pod. This and the following may be repeated, which means any of them."`
@@ -46,13 +52,8 @@ type podListCmd struct {
 }
 
 // Run lists pods.
-func (cmd podListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	gpus, err := gpuTypes(ctx, c, cmd.GPU)
+func (cmd podListCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	gpus, err := gpuTypesOf(ctx, c, cmd.GPU)
 	if err != nil {
 		return err
 	}
@@ -62,10 +63,7 @@ func (cmd podListCmd) Run(ctx context.Context, a *app) error {
 		DataCenters: cmd.DataCenter, Templates: cmd.Template, NetworkVolumes: cmd.NetworkVolume,
 		IncludeTerminated: cmd.IncludeTerminated, IncludeClusterMembers: cmd.IncludeClusterPods,
 	})
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return podTable(list.Value.Pods, a.now()) })
+	return reply(a, list, err, func(l v2.PodList) string { return podTable(l.Pods, a.now()) })
 }
 
 func podTable(pods []v2.Pod, now time.Time) string {
@@ -123,47 +121,19 @@ type podRef struct {
 	Pod string `arg:"" placeholder:"POD" help:"Id of the pod, or its name where only one pod has it."`
 }
 
-// pods lists what a word for a pod may mean.
-func pods(ctx context.Context, c *client.Client) func() ([]thing, error) {
-	return func() ([]thing, error) {
-		list, err := c.Pods(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var out []thing
-		for _, p := range list.Value.Pods {
-			out = append(out, thing{p.ID, p.Name})
-		}
-		return out, nil
-	}
-}
-
-// onPod calls f with the id of the pod that text means.
-func onPod(ctx context.Context, c *client.Client, text string, f func(id string) error) error {
-	return onThing("pod", text, pods(ctx, c), f)
-}
-
 type podGetCmd struct {
 	podRef
 	Verbose bool `short:"v" help:"Show every step of the start with its time."`
 }
 
 // Run shows a pod.
-func (cmd podGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return onPod(ctx, c, cmd.Pod, func(id string) error {
+func (cmd podGetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return pods.on(ctx, c, cmd.Pod, func(id string) error {
 		pod, err := c.Pod(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.show(pod.Raw, func() string {
-			text := podSheet(pod.Value)
+		return reply(a, pod, err, func(p v2.Pod) string {
+			text := podSheet(p)
 			if cmd.Verbose {
-				text += "\n" + timeLine(pod.Value.Steps)
+				text += "\n" + timeLine(p.Steps)
 			}
 			return text
 		})
@@ -187,8 +157,8 @@ type podStopCmd struct {
 }
 
 // Run stops pods.
-func (cmd podStopCmd) Run(ctx context.Context, a *app) error {
-	return a.act(ctx, cmd.Pods, fleet.ActionStop, cmd.waiting, untilStopped())
+func (cmd podStopCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return a.act(ctx, c, cmd.Pods, fleet.ActionStop, cmd.waiting, untilStopped())
 }
 
 func untilStopped() goal {
@@ -206,8 +176,8 @@ type podStartCmd struct {
 }
 
 // Run starts pods.
-func (cmd podStartCmd) Run(ctx context.Context, a *app) error {
-	return a.act(ctx, cmd.Pods, fleet.ActionStart, cmd.waiting, untilRunning())
+func (cmd podStartCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return a.act(ctx, c, cmd.Pods, fleet.ActionStart, cmd.waiting, untilRunning())
 }
 
 type podRestartCmd struct {
@@ -216,50 +186,36 @@ type podRestartCmd struct {
 }
 
 // Run restarts pods.
-func (cmd podRestartCmd) Run(ctx context.Context, a *app) error {
-	return a.act(ctx, cmd.Pods, fleet.ActionRestart, cmd.waiting, untilRunning())
+func (cmd podRestartCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return a.act(ctx, c, cmd.Pods, fleet.ActionRestart, cmd.waiting, untilRunning())
 }
 
 // act does an action on each pod and shows their records. A pod that refuses does not keep the others from theirs.
-func (a *app) act(ctx context.Context, refs []string, action fleet.Trigger, w waiting, g goal) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var faults []error
-	var pods []v2.Pod
-	for _, ref := range refs {
-		err := onPod(ctx, c, ref, func(id string) error {
-			pod, err := c.ActPod(ctx, id, action)
-			if action == fleet.ActionStart {
-				pod, err = a.startOnceStopped(ctx, c, id, pod, err, w.Timeout)
-			}
-			if err != nil {
-				return err
-			}
-			if w.Wait {
-				g := g
-				g.incarnation = pod.Value.Incarnation
-				if pod, err = a.await(ctx, c, pod, g, w.Timeout); err != nil {
-					return err
-				}
-			}
-			pods = append(pods, pod.Value)
-			if !a.forPeople() {
-				return a.showRaw(pod.Raw)
-			}
-			return nil
-		})
-		if ctx.Err() != nil {
-			return ctx.Err()
+func (a *app) act(ctx context.Context, c *client.Client, refs []string, action fleet.Trigger, w waiting, g goal) error {
+	var done []v2.Pod
+	err := pods.each(ctx, a, c, refs, func(id string) error {
+		pod, err := c.ActPod(ctx, id, action)
+		if action == fleet.ActionStart {
+			pod, err = a.startOnceStopped(ctx, c, id, pod, err, w.Timeout)
 		}
-		faults = append(faults, named(err, ref, len(refs)))
+		if err == nil && w.Wait {
+			g := g
+			g.incarnation = pod.Value.Incarnation
+			pod, err = a.await(ctx, c, pod, g, w.Timeout)
+		}
+		if err != nil {
+			return err
+		}
+		done = append(done, pod.Value)
+		if !a.forPeople() {
+			return a.showRaw(pod.Raw)
+		}
+		return nil
+	})
+	if ctx.Err() == nil && a.forPeople() && len(done) > 0 {
+		return a.several([]error{err, a.page(podTable(done, a.now()))})
 	}
-	if a.forPeople() && len(pods) > 0 {
-		faults = append(faults, a.page(podTable(pods, a.now())))
-	}
-	return a.several(faults)
+	return err
 }
 
 // startOnceStopped takes the answer to a start. One that was refused because the pod is being stopped is made again when
@@ -286,9 +242,9 @@ func (a *app) startOnceStopped(
 	return c.ActPod(ctx, id, fleet.ActionStart)
 }
 
-// named says which of several pods an error is about.
+// named says which of several records an error is about, unless it does so itself.
 func named(err error, ref string, of int) error {
-	if err == nil || of == 1 {
+	if err == nil || of == 1 || strings.Contains(err.Error(), ref) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", ref, err)
@@ -314,38 +270,23 @@ type podDeleteCmd struct {
 }
 
 // Run deletes pods.
-func (cmd podDeleteCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var faults []error
-	for _, ref := range cmd.Pods {
-		err := onPod(ctx, c, ref, func(id string) error {
-			pod, err := c.Pod(ctx, id)
-			if err == nil {
-				err = cmd.allowed(ctx, a, pod.Value)
-			}
-			if err != nil {
-				return err
-			}
-			if err := c.DeletePod(ctx, id); err != nil {
-				return err
-			}
-			if cmd.Wait {
-				if err := a.awaitGone(ctx, c, id, cmd.Timeout); err != nil {
-					return err
-				}
-			}
-			return a.done("deleted", id)
-		})
-		if ctx.Err() != nil {
-			return ctx.Err()
+func (cmd podDeleteCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return pods.each(ctx, a, c, cmd.Pods, func(id string) error {
+		pod, err := c.Pod(ctx, id)
+		if err == nil {
+			err = cmd.allowed(ctx, a, pod.Value)
 		}
-		faults = append(faults, named(err, ref, len(cmd.Pods)))
-	}
-	return a.several(faults)
+		if err == nil {
+			err = c.DeletePod(ctx, id)
+		}
+		if err == nil && cmd.Wait {
+			err = a.awaitGone(ctx, c, id, cmd.Timeout)
+		}
+		if err != nil {
+			return err
+		}
+		return a.done("deleted", id)
+	})
 }
 
 // allowed asks for what must not be deleted by a slip.

@@ -21,7 +21,7 @@ type podCpCmd struct {
 }
 
 // Run copies files.
-func (cmd podCpCmd) Run(ctx context.Context, a *app) error {
+func (cmd podCpCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	srcPod, srcPath, down := podPath(cmd.Src)
 	dstPod, dstPath, up := podPath(cmd.Dst)
 	switch {
@@ -30,16 +30,12 @@ func (cmd podCpCmd) Run(ctx context.Context, a *app) error {
 	case !down && !up:
 		return usage("one of the two must be POD:/PATH, with an absolute path")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	job := &copying{app: a, client: c}
+	var err error
 	if down {
-		err = onPod(ctx, c, srcPod, func(id string) error { return job.fetch(ctx, id, srcPath, cmd.Dst) })
+		err = pods.on(ctx, c, srcPod, func(id string) error { return job.fetch(ctx, id, srcPath, cmd.Dst) })
 	} else {
-		err = onPod(ctx, c, dstPod, func(id string) error { return job.send(ctx, id, cmd.Src, dstPath) })
+		err = pods.on(ctx, c, dstPod, func(id string) error { return job.send(ctx, id, cmd.Src, dstPath) })
 	}
 	if err == nil && job.left > 0 {
 		err = &exitError{exitFailed, fmt.Errorf("%s left out; the rest was copied", count(job.left, "entry"))}

@@ -39,15 +39,10 @@ type podCreateCmd struct {
 }
 
 // Run creates a pod.
-func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
+func (cmd podCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if err := cmd.check(); err != nil {
 		return err
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	body, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
@@ -58,21 +53,18 @@ func (cmd podCreateCmd) Run(ctx context.Context, a *app) error {
 			plan, err = c.PlanPod(ctx, body)
 			return err
 		})
-		if err != nil {
-			return err
-		}
-		return a.show(plan.Raw, func() string { return planText(plan.Value) })
+		return reply(a, plan, err, planText)
 	}
-	key := onceKey(cmd.IdempotencyKey)
-	var pod client.Answer[v2.Pod]
-	err = a.withGPU(ctx, c, &body, func() (err error) {
-		pod, err = c.Keyed(key).CreatePod(ctx, body)
-		return err
+	pod, err := pods.create(a, c, cmd.IdempotencyKey, func(c *client.Client) (pod client.Answer[v2.Pod], err error) {
+		err = a.withGPU(ctx, c, &body, func() (err error) {
+			pod, err = c.CreatePod(ctx, body)
+			return err
+		})
+		return pod, err
 	})
 	if err != nil {
-		return a.uncertain(err, key)
+		return err
 	}
-	a.sayReplayed(pod.Replayed, pod.Value.ID)
 	if cmd.Wait {
 		// Said before the wait, so that the pod can be found whatever happens now.
 		_, _ = fmt.Fprintf(a.err, "created %s\n", printable(pod.Value.ID))
@@ -142,7 +134,7 @@ func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.
 	if body.Mounts, err = cmd.mounts(ctx, c); err != nil {
 		return body, err
 	}
-	body.TemplateID, err = idOf("template", cmd.Template, templates(ctx, c))
+	body.TemplateID, err = templates.id(ctx, c, cmd.Template)
 	return body, err
 }
 

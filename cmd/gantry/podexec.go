@@ -19,7 +19,7 @@ type podExecCmd struct {
 }
 
 // Run runs a program in a pod.
-func (cmd podExecCmd) Run(ctx context.Context, a *app) error {
+func (cmd podExecCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	command := cmd.Command
 	switch {
 	case len(command) == 0:
@@ -33,11 +33,6 @@ func (cmd podExecCmd) Run(ctx context.Context, a *app) error {
 	if cmd.TTY && cmd.Stdin && terminalOf(a.in) == nil {
 		return usage("-t with -i needs a terminal on standard input")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	return a.exec(ctx, c, cmd.Pod, v2.ExecRequest{Command: command, Stdin: cmd.Stdin, TTY: cmd.TTY})
 }
 
@@ -58,7 +53,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, pod string, req v2.Exe
 		req.Term = a.getenv("TERM")
 	}
 	var session *client.Exec
-	err := onPod(ctx, c, pod, func(id string) (err error) {
+	err := pods.on(ctx, c, pod, func(id string) (err error) {
 		session, err = c.ExecPod(ctx, id, req)
 		return err
 	})
@@ -138,18 +133,13 @@ type podSSHCmd struct {
 const loginShell = `if command -v bash >/dev/null 2>&1; then exec bash -l; fi; exec sh -l`
 
 // Run opens a shell.
-func (cmd podSSHCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd podSSHCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if !cmd.Print {
 		return a.exec(ctx, c, cmd.Pod, v2.ExecRequest{
 			Command: []string{"sh", "-c", loginShell}, Stdin: true, TTY: terminalOf(a.in) != nil,
 		})
 	}
-	return onPod(ctx, c, cmd.Pod, func(id string) error {
+	return pods.on(ctx, c, cmd.Pod, func(id string) error {
 		pod, err := c.Pod(ctx, id)
 		if err != nil {
 			return err

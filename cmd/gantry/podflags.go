@@ -60,7 +60,7 @@ func (f containerFlags) read(ctx context.Context, a *app, c *client.Client) (v2.
 	case f.NoRegistry:
 		out.Registry = v2.Null[string]()
 	case f.Registry != "":
-		id, err := idOf("registry credential", f.Registry, registries(ctx, c))
+		id, err := registries.id(ctx, c, f.Registry)
 		if err != nil {
 			return out, err
 		}
@@ -160,7 +160,7 @@ func (f mountFlags) mounts(ctx context.Context, c *client.Client) (*v2.Mounts, e
 		if name == "" || path == "" {
 			return nil, usage("--network-volume must be VOLUME or VOLUME:PATH, such as datasets:/workspace")
 		}
-		id, err := idOf("network volume", name, volumesOf(ctx, c))
+		id, err := volumes.id(ctx, c, name)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ type podLogsCmd struct {
 }
 
 // Run shows a log.
-func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
+func (cmd podLogsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow, Previous: cmd.Previous}
 	if cmd.Source != "all" {
 		q.Source = cmd.Source
@@ -44,16 +44,11 @@ func (cmd podLogsCmd) Run(ctx context.Context, a *app) error {
 	if !a.forPeople() && a.cli.Output != formatJSON {
 		return usage("a log is text, or with -o json a JSON object for each line")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	on := client.LogEvents{
 		Line: func(l client.LogLine) error { return cmd.print(a, l) },
 		Lost: func(err error) { _, _ = fmt.Fprintf(a.err, "gantry: %s; trying again\n", printable(err.Error())) },
 	}
-	return onPod(ctx, c, cmd.Pod, func(id string) error { return c.PodLogs(ctx, id, q, on) })
+	return pods.on(ctx, c, cmd.Pod, func(id string) error { return c.PodLogs(ctx, id, q, on) })
 }
 
 func (cmd podLogsCmd) print(a *app, l client.LogLine) error {

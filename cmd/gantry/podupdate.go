@@ -28,16 +28,11 @@ type podUpdateCmd struct {
 }
 
 // Run changes a pod.
-func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
+func (cmd podUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if (len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0) && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0 || cmd.NoEnv) ||
 		cmd.NoEnv && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0) {
 		return usage("--env and --env-file, --set-env and --unset-env, and --no-env exclude each other")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	body, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
@@ -46,7 +41,7 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 	if reflect.ValueOf(body).IsZero() && !single {
 		return usage("say what to change")
 	}
-	return onPod(ctx, c, cmd.Pod, func(id string) error {
+	return pods.on(ctx, c, cmd.Pod, func(id string) error {
 		if single || restarts(body) {
 			now, err := c.Pod(ctx, id)
 			if err == nil && single {
@@ -66,11 +61,9 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app) error {
 		if cmd.Wait && pod.Value.Status.Active() {
 			g := untilRunning()
 			g.incarnation = pod.Value.Incarnation
-			if pod, err = a.await(ctx, c, pod, g, cmd.Timeout); err != nil {
-				return err
-			}
+			pod, err = a.await(ctx, c, pod, g, cmd.Timeout)
 		}
-		return a.show(pod.Raw, func() string { return podTable([]v2.Pod{pod.Value}, a.now()) })
+		return reply(a, pod, err, func(p v2.Pod) string { return podTable([]v2.Pod{p}, a.now()) })
 	})
 }
 
@@ -87,7 +80,7 @@ func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.
 	if body.Mounts, err = cmd.mounts(ctx, c); err != nil || cmd.Template == "" {
 		return body, err
 	}
-	body.TemplateID, err = idOf("template", cmd.Template, templates(ctx, c))
+	body.TemplateID, err = templates.id(ctx, c, cmd.Template)
 	return body, err
 }
 

@@ -15,8 +15,8 @@ type raftCmd struct {
 	Members  raftMembersCmd  `cmd:"" help:"List the schedulers and how they are."`
 	Add      raftAddCmd      `cmd:"" help:"Make a token with which one new scheduler may join, once."`
 	Remove   raftRemoveCmd   `cmd:"" help:"Remove a scheduler for good."`
-	Promote  raftPromoteCmd  `cmd:"" help:"Give a scheduler a vote."`
-	Demote   raftDemoteCmd   `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
+	Promote  actCmd          `cmd:"" help:"Give a scheduler a vote."`
+	Demote   actCmd          `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
 	Transfer raftTransferCmd `cmd:"" help:"Hand leadership to another scheduler."`
 	Clock    raftClockCmd    `cmd:"" help:"See the schedulers' clocks and the log's time, and confirm them."`
 	CA       raftCACmd       `cmd:"" name:"ca" help:"See and replace the CA of the cluster, and see when certificates end."`
@@ -27,33 +27,24 @@ type memberRef struct {
 	Member string `arg:"" placeholder:"MEMBER" help:"Id of the scheduler, or its name where only one has it."`
 }
 
-// membersOf lists the schedulers for findThing.
-func membersOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
-	return func() ([]thing, error) {
-		cluster, err := c.Cluster(ctx)
-		var out []thing
-		for _, m := range cluster.Value.Members {
-			if m.RemovedAt == nil {
-				out = append(out, thing{m.ID, m.Name})
-			}
-		}
-		return out, err
-	}
+var members = noun[admin.Member, admin.Cluster]{
+	kind: "scheduler", all: (*client.Client).Cluster,
+	items: func(cluster admin.Cluster) []admin.Member {
+		return slices.DeleteFunc(slices.Clone(cluster.Members), func(m admin.Member) bool { return m.RemovedAt != nil })
+	},
+	thing: func(m admin.Member) thing { return thing{m.ID, m.Name} },
 }
 
-// do makes one call about a scheduler, of which the API says nothing but that it is done.
-func (ref memberRef) do(ctx context.Context, a *app, done string, f func(*client.Client, context.Context, string) error) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
+// changeMember makes a command about a scheduler, to which the API answers nothing.
+func changeMember(done string, f func(*client.Client, context.Context, string) error) func(context.Context, *app, *client.Client, string) error {
+	return func(ctx context.Context, a *app, c *client.Client, ref string) error {
+		return members.on(ctx, c, ref, func(id string) error {
+			if err := f(c, ctx, id); err != nil {
+				return err
+			}
+			return a.done(done, id)
+		})
 	}
-	defer c.Close()
-	return onThing("scheduler", ref.Member, membersOf(ctx, c), func(id string) error {
-		if err := f(c, ctx, id); err != nil {
-			return err
-		}
-		return a.done(done, id)
-	})
 }
 
 type raftMembersCmd struct {
@@ -61,19 +52,11 @@ type raftMembersCmd struct {
 }
 
 // Run lists schedulers.
-func (cmd raftMembersCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd raftMembersCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	cluster, err := c.Cluster(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(cluster.Raw, func() string {
+	return reply(a, cluster, err, func(cluster admin.Cluster) string {
 		var rows [][]string
-		for _, m := range cluster.Value.Members {
+		for _, m := range cluster.Members {
 			if m.RemovedAt == nil || cmd.All {
 				rows = append(rows, []string{
 					m.ID, m.Name, m.Address, role(m), reach(m), fmt.Sprint(m.Applied), fmt.Sprint(m.Lag), clockOf(m), orDash(m.Version), orDash(m.Problem),
@@ -81,7 +64,7 @@ func (cmd raftMembersCmd) Run(ctx context.Context, a *app) error {
 			}
 		}
 		return table([]string{"ID", "NAME", "ADDRESS", "ROLE", "REACHED", "APPLIED", "BEHIND", "CLOCK", "VERSION", "PROBLEM"}, rows) +
-			fmt.Sprintf("Cluster %s, feature level %d\n", printable(cluster.Value.ID), cluster.Value.Level) + heldText(cluster.Value.Clock)
+			fmt.Sprintf("Cluster %s, feature level %d\n", printable(cluster.ID), cluster.Level) + heldText(cluster.Clock)
 	})
 }
 
@@ -120,19 +103,14 @@ type raftAddCmd struct {
 }
 
 // Run makes a join token for a scheduler.
-func (cmd raftAddCmd) Run(ctx context.Context, a *app) error {
+func (cmd raftAddCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.TTL < time.Minute || cmd.TTL > 168*time.Hour {
 		return usage("--ttl must be 1m to 168h")
 	}
 	if cmd.NonVoter && cmd.Replaces != "" {
 		return usage("--non-voter and --replaces exclude each other: a scheduler is replaced by one that votes")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	replaces, err := idOf("scheduler", cmd.Replaces, membersOf(ctx, c))
+	replaces, err := members.id(ctx, c, cmd.Replaces)
 	if err != nil {
 		return err
 	}
@@ -170,8 +148,8 @@ type raftRemoveCmd struct {
 }
 
 // Run removes a scheduler.
-func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, "removed", func(c *client.Client, ctx context.Context, id string) error {
+func (cmd raftRemoveCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return changeMember("removed", func(c *client.Client, ctx context.Context, id string) error {
 		cluster, err := c.Cluster(ctx)
 		if err != nil {
 			return err
@@ -186,21 +164,7 @@ func (cmd raftRemoveCmd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 		return c.RemoveMember(ctx, id, cmd.Force)
-	})
-}
-
-type raftPromoteCmd struct{ memberRef }
-
-// Run gives a scheduler a vote.
-func (cmd raftPromoteCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, "promoted", (*client.Client).PromoteMember)
-}
-
-type raftDemoteCmd struct{ memberRef }
-
-// Run takes a scheduler's vote.
-func (cmd raftDemoteCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, "demoted", (*client.Client).DemoteMember)
+	})(ctx, a, c, cmd.Member)
 }
 
 type raftTransferCmd struct {
@@ -208,18 +172,13 @@ type raftTransferCmd struct {
 }
 
 // Run hands leadership on.
-func (cmd raftTransferCmd) Run(ctx context.Context, a *app) error {
+func (cmd raftTransferCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.Member != "" {
-		return memberRef(cmd).do(ctx, a, "leadership goes to", (*client.Client).TransferLeadership)
+		return changeMember("leadership goes to", (*client.Client).TransferLeadership)(ctx, a, c, cmd.Member)
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	if err := c.TransferLeadership(ctx, ""); err != nil || !a.forPeople() {
 		return err
 	}
-	_, err = fmt.Fprintln(a.out, "leadership was handed on")
+	_, err := fmt.Fprintln(a.out, "leadership was handed on")
 	return err
 }

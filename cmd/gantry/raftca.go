@@ -5,28 +5,13 @@ import (
 	"fmt"
 
 	"gantry/api/admin"
+	"gantry/client"
 )
 
 type raftCACmd struct {
-	Show   caShowCmd   `cmd:"" help:"Show the cluster's CA, how far its replacement is, and when certificates of hosts and schedulers end."`
+	Show   viewCmd     `cmd:"" help:"Show the cluster's CA, how far its replacement is, and when certificates of hosts and schedulers end."`
 	Rotate caRotateCmd `cmd:"" help:"Replace the cluster's CA by a new one. It goes by itself, and cuts no connection."`
 	Finish caFinishCmd `cmd:"" help:"Go on without the hosts that hold up the replacement. They have to join again."`
-}
-
-type caShowCmd struct{}
-
-// Run shows the CA.
-func (caShowCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ca, err := c.CA(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(ca.Raw, func() string { return caText(ca.Value) })
 }
 
 // caText shows the CAs, the step of a replacement, and the certificates.
@@ -79,31 +64,18 @@ func caStep(ca admin.CAStatus) string {
 type caRotateCmd struct{ confirmed }
 
 // Run begins the replacement.
-func (cmd caRotateCmd) Run(ctx context.Context, a *app) error {
+func (cmd caRotateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if err := cmd.confirm(ctx, a, "Replace the cluster's CA? After a restore from an older snapshot, all hosts have to join again."); err != nil {
 		return err
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	ca, err := c.RotateCA(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(ca.Raw, func() string { return "It began; gantry raft ca show tells how far it is.\n" })
+	return reply(a, ca, err, func(admin.CAStatus) string { return "The rotation began; gantry raft ca show shows its progress.\n" })
 }
 
 type caFinishCmd struct{ confirmed }
 
 // Run ends the present step.
-func (cmd caFinishCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd caFinishCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	ca, err := c.CA(ctx)
 	if err != nil {
 		return err
@@ -115,8 +87,6 @@ func (cmd caFinishCmd) Run(ctx context.Context, a *app) error {
 	if err := cmd.confirm(ctx, a, fmt.Sprintf("Go on without the %d that are waited for? They have to join again.", ca.Value.Waiting)); err != nil {
 		return err
 	}
-	if ca, err = c.FinishCA(ctx, string(ca.Value.Step)); err != nil {
-		return err
-	}
-	return a.show(ca.Raw, func() string { return "The step was ended; gantry raft ca show tells how far it is.\n" })
+	ca, err = c.FinishCA(ctx, string(ca.Value.Step))
+	return reply(a, ca, err, func(admin.CAStatus) string { return "The step was ended; gantry raft ca show shows the progress.\n" })
 }

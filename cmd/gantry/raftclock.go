@@ -6,27 +6,12 @@ import (
 	"time"
 
 	"gantry/api/admin"
+	"gantry/client"
 )
 
 type raftClockCmd struct {
-	Show    clockShowCmd    `cmd:"" help:"Show the schedulers' clocks and the log's time."`
+	Show    viewCmd         `cmd:"" help:"Show the schedulers' clocks and the log's time."`
 	Confirm clockConfirmCmd `cmd:"" help:"Say that the leader's clock is right: the log's time is set to it."`
-}
-
-type clockShowCmd struct{}
-
-// Run shows the clocks.
-func (clockShowCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	cluster, err := c.Cluster(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(cluster.Raw, func() string { return clockText(cluster.Value) })
 }
 
 // clockText tells of the log's time and of every scheduler's clock.
@@ -82,12 +67,7 @@ func heldText(clock admin.Clock) string {
 type clockConfirmCmd struct{ confirmed }
 
 // Run confirms the leader's clock as it is shown.
-func (cmd clockConfirmCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd clockConfirmCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	cluster, err := c.Cluster(ctx)
 	if err != nil {
 		return err

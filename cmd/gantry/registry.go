@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"gantry/api/v2"
 	"gantry/client"
@@ -12,48 +13,17 @@ import (
 )
 
 type registryCmd struct {
-	List   registryListCmd   `cmd:"" help:"List your credentials."`
+	List   listCmd           `cmd:"" help:"List your credentials."`
 	Create registryCreateCmd `cmd:"" help:"Store a credential."`
-	Delete registryDeleteCmd `cmd:"" help:"Delete credentials."`
+	Delete deleteCmd         `cmd:"" help:"Delete credentials."`
 }
 
-type registryListCmd struct{}
-
-// Run lists registry credentials.
-func (registryListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Registries(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return registryTable(list.Value.Registries) })
-}
-
-func registryTable(all []v2.Registry) string {
-	var rows [][]string
-	for _, r := range all {
-		rows = append(rows, []string{r.ID, r.Name})
-	}
-	return table([]string{"ID", "NAME"}, rows)
-}
-
-// registries lists what a word for a registry credential may mean.
-func registries(ctx context.Context, c *client.Client) func() ([]thing, error) {
-	return func() ([]thing, error) {
-		list, err := c.Registries(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var out []thing
-		for _, r := range list.Value.Registries {
-			out = append(out, thing{r.ID, r.Name})
-		}
-		return out, nil
-	}
+var registries = noun[v2.Registry, v2.RegistryList]{
+	kind: "registry credential", all: (*client.Client).Registries, remove: (*client.Client).DeleteRegistry,
+	items:   func(l v2.RegistryList) []v2.Registry { return l.Registries },
+	thing:   func(r v2.Registry) thing { return thing{r.ID, r.Name} },
+	columns: []string{"ID", "NAME"},
+	row:     func(r v2.Registry, _ time.Time) []string { return []string{r.ID, r.Name} },
 }
 
 type registryCreateCmd struct {
@@ -64,23 +34,15 @@ type registryCreateCmd struct {
 }
 
 // Run stores a credential.
-func (cmd registryCreateCmd) Run(ctx context.Context, a *app) error {
+func (cmd registryCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	password, err := a.password(ctx, cmd.PasswordFile)
 	if err != nil {
 		return err
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	key := onceKey(cmd.IdempotencyKey)
-	r, err := c.Keyed(key).CreateRegistry(ctx, v2.CreateRegistryRequest{Name: cmd.Name, Username: cmd.Username, Password: v2.Hidden(password)})
-	if err != nil {
-		return a.uncertain(err, key)
-	}
-	a.sayReplayed(r.Replayed, r.Value.ID)
-	return a.show(r.Raw, func() string { return registryTable([]v2.Registry{r.Value}) })
+	r, err := registries.create(a, c, cmd.IdempotencyKey, func(c *client.Client) (client.Answer[v2.Registry], error) {
+		return c.CreateRegistry(ctx, v2.CreateRegistryRequest{Name: cmd.Name, Username: cmd.Username, Password: v2.Hidden(password)})
+	})
+	return registries.show(a, r, err)
 }
 
 const maxPassword = 64 << 10 // bytes
@@ -138,13 +100,4 @@ func (a *app) readFile(flag, path string, most int64) (string, error) {
 		return "", usage("%s: more than %s", flag, bytesText(most))
 	}
 	return string(text), nil
-}
-
-type registryDeleteCmd struct {
-	Registries []string `arg:"" name:"registry" placeholder:"REGISTRY" help:"Ids or names of credentials."`
-}
-
-// Run deletes credentials.
-func (cmd registryDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, false, "registry credential", cmd.Registries, registries, (*client.Client).DeleteRegistry)
 }

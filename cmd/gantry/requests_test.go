@@ -451,6 +451,14 @@ func TestRefusedCommandLines(t *testing.T) {
 		"pod create a i --cpu c --network-volume nobody": "gantry: no network volume has the id or name nobody\n",
 		"volume delete nobody":                           "gantry: no network volume has the id or name nobody\n",
 		"host role nobody s3":                            "gantry: no host has the id or name nobody\n",
+		"host get zzzzzzzzzzzzzz":                        "gantry: no host has the id or name zzzzzzzzzzzzzz\n",
+		"secret delete NOPE":                             "gantry: no secret has the name NOPE\n",
+		"key delete zzzzzzzzzzzzzz":                      "gantry: no API key has the id zzzzzzzzzzzzzz\n",
+		"admin volume-backend get nope":                  "gantry: no backend has the id nope\n",
+		"admin volume-backend update nope --closed":      "gantry: no backend has the id nope\n",
+		"host gpu cordon gpu-01 NOPE --reason fan":       "gantry: host gpu-01 has no GPU NOPE\n",
+		"host gpu clear h7d2k9s4f1g6j3 NOPE":             "gantry: host h7d2k9s4f1g6j3 has no GPU NOPE\n",
+		"host gpu clear zzzzzzzzzzzzzz NOPE":             "gantry: no host has the id or name zzzzzzzzzzzzzz\n",
 	} {
 		if got, _ := gantry(t, setup{api: world()}, strings.Fields(args)...); got.Code != exitNotFound || got.Err != want {
 			t.Errorf("gantry %s: %+v", args, got)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"gantry/api/v2"
@@ -11,9 +12,19 @@ import (
 )
 
 type secretCmd struct {
-	Set    secretSetCmd    `cmd:"" help:"Make a secret, or give it another value."`
-	List   secretListCmd   `cmd:"" help:"List the names of your secrets."`
-	Delete secretDeleteCmd `cmd:"" help:"Delete secrets."`
+	Set    secretSetCmd `cmd:"" help:"Make a secret, or give it another value."`
+	List   listCmd      `cmd:"" help:"List the names of your secrets."`
+	Delete deleteCmd    `cmd:"" help:"Delete secrets."`
+}
+
+var secrets = noun[v2.Secret, v2.SecretList]{
+	kind: "secret", ids: "Name", bare: true, all: (*client.Client).Secrets, remove: (*client.Client).DeleteSecret,
+	items:   func(l v2.SecretList) []v2.Secret { return l.Secrets },
+	thing:   func(s v2.Secret) thing { return thing{id: s.Name} },
+	columns: []string{"NAME", "CREATED", "VALUE SET"},
+	row: func(s v2.Secret, _ time.Time) []string {
+		return []string{s.Name, when(&s.CreatedAt), when(&s.UpdatedAt)}
+	},
 }
 
 type secretSetCmd struct {
@@ -22,21 +33,13 @@ type secretSetCmd struct {
 }
 
 // Run sets a secret.
-func (cmd secretSetCmd) Run(ctx context.Context, a *app) error {
+func (cmd secretSetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	value, err := a.secretValue(ctx, cmd.FromFile)
 	if err != nil {
 		return err
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	secret, err := c.SetSecret(ctx, cmd.Name, value)
-	if err != nil {
-		return err
-	}
-	return a.show(secret.Raw, func() string { return secretTable([]v2.Secret{secret.Value}) })
+	return secrets.show(a, secret, err)
 }
 
 // secretValue reads a value from a file, from standard input for -, or from the terminal for no file.
@@ -58,37 +61,4 @@ func (a *app) secretValue(ctx context.Context, path string) (fleet.Secret, error
 		return "", usage("the value is not text in UTF-8, which variables are; encode it, as base64 does")
 	}
 	return fleet.Secret(text), nil
-}
-
-type secretListCmd struct{}
-
-// Run lists secrets.
-func (secretListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Secrets(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return secretTable(list.Value.Secrets) })
-}
-
-func secretTable(all []v2.Secret) string {
-	var rows [][]string
-	for _, s := range all {
-		rows = append(rows, []string{s.Name, when(&s.CreatedAt), when(&s.UpdatedAt)})
-	}
-	return table([]string{"NAME", "CREATED", "VALUE SET"}, rows)
-}
-
-type secretDeleteCmd struct {
-	Secrets []string `arg:"" name:"secret" placeholder:"SECRET" help:"Names of secrets."`
-}
-
-// Run deletes secrets.
-func (cmd secretDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, false, "secret", cmd.Secrets, unnamed, (*client.Client).DeleteSecret)
 }

@@ -28,15 +28,10 @@ type snapshotSaveCmd struct {
 }
 
 // Run saves a copy.
-func (cmd snapshotSaveCmd) Run(ctx context.Context, a *app) error {
+func (cmd snapshotSaveCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if len(cmd.Recipient) > 0 && cmd.PassphraseFile != "" {
 		return usage("--recipient and --passphrase-file exclude each other")
 	}
-	c, _, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	out, err := newWhole(cmd.File, cmd.Force)
 	if err != nil {
 		return err

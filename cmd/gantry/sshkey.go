@@ -22,12 +22,7 @@ type sshKeyCmd struct {
 type sshKeyListCmd struct{}
 
 // Run lists keys.
-func (sshKeyListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (sshKeyListCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	keys, err := c.SSHKeys(ctx)
 	if err != nil {
 		return err
@@ -100,12 +95,12 @@ type sshKeyAddCmd struct {
 }
 
 // Run adds keys to those that are there.
-func (cmd sshKeyAddCmd) Run(ctx context.Context, a *app) error {
+func (cmd sshKeyAddCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	more, err := a.readSSHKeys(cmd.Files)
 	if err != nil {
 		return err
 	}
-	return a.changeSSHKeys(ctx, func(keys []string) ([]string, error) {
+	return a.changeSSHKeys(ctx, c, func(keys []string) ([]string, error) {
 		have := map[string]bool{}
 		for _, line := range keys {
 			have[parseSSHKey(line).fingerprint] = true
@@ -121,12 +116,7 @@ func (cmd sshKeyAddCmd) Run(ctx context.Context, a *app) error {
 }
 
 // changeSSHKeys reads the account's keys, changes them and writes them back, unless nothing changed.
-func (a *app) changeSSHKeys(ctx context.Context, change func([]string) ([]string, error)) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) changeSSHKeys(ctx context.Context, c *client.Client, change func([]string) ([]string, error)) error {
 	keys, err := c.SSHKeys(ctx)
 	if err != nil {
 		return err
@@ -148,8 +138,8 @@ type sshKeyRemoveCmd struct {
 }
 
 // Run removes keys.
-func (cmd sshKeyRemoveCmd) Run(ctx context.Context, a *app) error {
-	return a.changeSSHKeys(ctx, func(keys []string) ([]string, error) {
+func (cmd sshKeyRemoveCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return a.changeSSHKeys(ctx, c, func(keys []string) ([]string, error) {
 		for _, word := range cmd.Keys {
 			is := func(line string) bool {
 				k := parseSSHKey(line)
@@ -180,7 +170,7 @@ type sshKeySetCmd struct {
 }
 
 // Run replaces all keys.
-func (cmd sshKeySetCmd) Run(ctx context.Context, a *app) error {
+func (cmd sshKeySetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.None == (len(cmd.Files) > 0) {
 		return usage("say either files or --none")
 	}
@@ -191,11 +181,6 @@ func (cmd sshKeySetCmd) Run(ctx context.Context, a *app) error {
 	if len(keys) == 0 && !cmd.None {
 		return usage("the files hold no key; --none removes all")
 	}
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	now, err := c.SetSSHKeys(ctx, keys)
 	if err != nil {
 		return err

@@ -3,47 +3,36 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"gantry/api/v2"
 	"gantry/client"
 )
 
 type templateCmd struct {
-	List    templateListCmd     `cmd:"" help:"List your templates."`
-	Get     templateGetCmd      `cmd:"" help:"Show a template, yours or a public one."`
+	List    listCmd             `cmd:"" help:"List your templates."`
+	Get     getCmd              `cmd:"" help:"Show a template, yours or a public one."`
 	Create  templateCreateCmd   `cmd:"" help:"Make a template."`
 	Update  templateUpdateCmd   `cmd:"" help:"Change a template; pods that were made from it stay as they are."`
-	Delete  templateDeleteCmd   `cmd:"" help:"Delete templates."`
+	Delete  deleteCmd           `cmd:"" help:"Delete templates."`
 	Catalog catalogTemplatesCmd `cmd:"" help:"List the public templates of all accounts."`
 }
 
-type templateListCmd struct{}
-
-// Run lists templates.
-func (templateListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Templates(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return templateTable(list.Value.Templates) })
-}
-
-func templateTable(templates []v2.Template) string {
-	var rows [][]string
-	for _, t := range templates {
-		rows = append(rows, []string{
+var templates = noun[v2.Template, v2.TemplateList]{
+	kind: "template", all: (*client.Client).Templates, one: (*client.Client).Template, remove: (*client.Client).DeleteTemplate,
+	items:   func(l v2.TemplateList) []v2.Template { return l.Templates },
+	thing:   func(t v2.Template) thing { return thing{t.ID, t.Name} },
+	columns: []string{"ID", "NAME", "IMAGE", "FOR", "DISK", "PORTS", "PUBLIC", "SERVERLESS"},
+	row: func(t v2.Template, _ time.Time) []string {
+		return []string{
 			t.ID, t.Name, t.Image, t.Category, size(t.Disk), orDash(strings.Join(t.Ports, ",")), yes(t.Public), yes(t.Serverless),
-		})
-	}
-	return table([]string{"ID", "NAME", "IMAGE", "FOR", "DISK", "PORTS", "PUBLIC", "SERVERLESS"}, rows)
+		}
+	},
+	sheet: templateSheet,
 }
 
 // size shows an amount of disk that may be left to a default.
@@ -54,12 +43,7 @@ func size(gb int) string {
 	return fmt.Sprintf("%d GB", gb)
 }
 
-func templateSheet(t v2.Template) string {
-	var names []string
-	for name := range t.Env {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+func templateSheet(t v2.Template, _ time.Time) string {
 	return sheet([][2]string{
 		{"Id", t.ID},
 		{"Name", t.Name},
@@ -68,7 +52,7 @@ func templateSheet(t v2.Template) string {
 		{"For", t.Category},
 		{"Disk", orDash(size(t.Disk))},
 		{"Ports", strings.Join(t.Ports, ", ")},
-		{"Env", strings.Join(names, ", ")}, // names alone: values are often secret
+		{"Env", strings.Join(slices.Sorted(maps.Keys(t.Env)), ", ")}, // names alone: values are often secret
 		{"Registry", string(t.Registry)},
 		{"Mounts", mountsText(v2.Mounts{Persistent: t.Mounts.Persistent})},
 		{"CUDA", strings.Join(t.AllowedCUDA, ", ")},
@@ -80,41 +64,8 @@ func templateSheet(t v2.Template) string {
 	})
 }
 
-// templates lists what a word for a template may mean.
-func templates(ctx context.Context, c *client.Client) func() ([]thing, error) {
-	return func() ([]thing, error) {
-		list, err := c.Templates(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var out []thing
-		for _, t := range list.Value.Templates {
-			out = append(out, thing{t.ID, t.Name})
-		}
-		return out, nil
-	}
-}
-
 type templateRef struct {
 	Template string `arg:"" placeholder:"TEMPLATE" help:"Id of the template, or the name of one of yours."`
-}
-
-type templateGetCmd struct{ templateRef }
-
-// Run shows a template.
-func (cmd templateGetCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return onThing("template", cmd.Template, templates(ctx, c), func(id string) error {
-		t, err := c.Template(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.show(t.Raw, func() string { return templateSheet(t.Value) })
-	})
 }
 
 // templateFlags are the fields of a template that a create and an update share.
@@ -164,27 +115,19 @@ type templateCreateCmd struct {
 }
 
 // Run makes a template.
-func (cmd templateCreateCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd templateCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
 	}
-	key := onceKey(cmd.IdempotencyKey)
-	t, err := c.Keyed(key).CreateTemplate(ctx, v2.CreateTemplateRequest{
-		Name: cmd.Name, Image: cmd.Image, Args: body.Args, Disk: body.Disk, Ports: body.Ports, Env: body.Env, Registry: body.Registry,
-		Mounts: body.Mounts, Serverless: body.Serverless, Public: body.Public, Category: body.Category, StartSSH: body.StartSSH,
-		StartJupyter: body.StartJupyter, AllowedCUDA: body.AllowedCUDA,
+	t, err := templates.create(a, c, cmd.IdempotencyKey, func(c *client.Client) (client.Answer[v2.Template], error) {
+		return c.CreateTemplate(ctx, v2.CreateTemplateRequest{
+			Name: cmd.Name, Image: cmd.Image, Args: body.Args, Disk: body.Disk, Ports: body.Ports, Env: body.Env, Registry: body.Registry,
+			Mounts: body.Mounts, Serverless: body.Serverless, Public: body.Public, Category: body.Category, StartSSH: body.StartSSH,
+			StartJupyter: body.StartJupyter, AllowedCUDA: body.AllowedCUDA,
+		})
 	})
-	if err != nil {
-		return a.uncertain(err, key)
-	}
-	a.sayReplayed(t.Replayed, t.Value.ID)
-	return a.show(t.Raw, func() string { return templateTable([]v2.Template{t.Value}) })
+	return templates.show(a, t, err)
 }
 
 type templateUpdateCmd struct {
@@ -195,12 +138,7 @@ type templateUpdateCmd struct {
 }
 
 // Run changes a template.
-func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (cmd templateUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	body, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
@@ -209,20 +147,8 @@ func (cmd templateUpdateCmd) Run(ctx context.Context, a *app) error {
 	if reflect.ValueOf(body).IsZero() {
 		return usage("say what to change")
 	}
-	return onThing("template", cmd.Template, templates(ctx, c), func(id string) error {
+	return templates.on(ctx, c, cmd.Template, func(id string) error {
 		t, err := c.UpdateTemplate(ctx, id, body)
-		if err != nil {
-			return err
-		}
-		return a.show(t.Raw, func() string { return templateTable([]v2.Template{t.Value}) })
+		return templates.show(a, t, err)
 	})
-}
-
-type templateDeleteCmd struct {
-	Templates []string `arg:"" name:"template" placeholder:"TEMPLATE" help:"Ids or names of templates."`
-}
-
-// Run deletes templates.
-func (cmd templateDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, false, "template", cmd.Templates, templates, (*client.Client).DeleteTemplate)
 }

@@ -13,7 +13,7 @@ import (
 	"gantry/fleet"
 )
 
-// thing is something that a person may call by its id or its name.
+// thing is what a person may call a record by: its id, or its name.
 type thing struct{ id, name string }
 
 // findThing returns the id that a person's word means among things of a kind.
@@ -31,84 +31,10 @@ func findThing(kind, text string, all []thing) (string, error) {
 	case 1:
 		return ids[0], nil
 	case 0:
-		return "", &exitError{exitNotFound, fmt.Errorf("no %s has the id or name %s", kind, text)}
+		return "", &exitError{exitNotFound, fmt.Errorf("no %s has the id or name %s", kind, printable(text))}
 	default:
 		return "", usage("%d %s have the name %s: say which by its id: %s", len(ids), plural(kind), text, strings.Join(ids, ", "))
 	}
-}
-
-// onThing calls f with the id that text means. Text that has the form of an id is tried as one first, so that it costs
-// one call.
-func onThing(kind, text string, all func() ([]thing, error), f func(id string) error) error {
-	var missing error
-	if fleet.ValidID(text) {
-		err := f(text)
-		if !client.IsNotFound(err) {
-			return err
-		}
-		missing = err
-	}
-	list, err := all()
-	var id string
-	if err == nil {
-		id, err = findThing(kind, text, list)
-	}
-	switch {
-	case missing != nil && (err != nil || id == text):
-		return missing
-	case err != nil:
-		return err
-	}
-	return f(id)
-}
-
-// idOf returns the id that text means, for a request that names a thing. Text that has the form of an id is left to
-// the API to judge.
-func idOf(kind, text string, all func() ([]thing, error)) (string, error) {
-	if text == "" || fleet.ValidID(text) {
-		return text, nil
-	}
-	list, err := all()
-	if err != nil {
-		return "", err
-	}
-	return findThing(kind, text, list)
-}
-
-// unnamed is for things that have no names: their ids alone are taken.
-func unnamed(context.Context, *client.Client) func() ([]thing, error) { return nil }
-
-// deleteAll deletes things of a kind, each by itself: one that refuses does not keep the others.
-func (a *app) deleteAll(
-	ctx context.Context, operator bool, kind string, refs []string,
-	all func(context.Context, *client.Client) func() ([]thing, error), remove func(*client.Client, context.Context, string) error,
-) error {
-	c, _, err := a.connect(operator)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list := all(ctx, c)
-	var faults []error
-	for _, ref := range refs {
-		one := func(id string) error {
-			if err := remove(c, ctx, id); err != nil {
-				return err
-			}
-			return a.done("deleted", id)
-		}
-		var err error
-		if list == nil {
-			err = one(ref)
-		} else {
-			err = onThing(kind, ref, list, one)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		faults = append(faults, named(err, ref, len(refs)))
-	}
-	return a.several(faults)
 }
 
 // sayReplayed tells that a create found what an earlier one under the same key had made.
@@ -134,6 +60,51 @@ func (a *app) uncertain(err error, key string) error {
 		_, _ = fmt.Fprintf(a.err, "It is not known whether this was done. To run it again without doing it twice, add --idempotency-key %s\n", printable(key))
 	}
 	return err
+}
+
+// lacking says what does not exist where the API says only that something does not.
+type lacking struct{ said, cause error }
+
+func (e *lacking) Error() string { return e.said.Error() }
+func (e *lacking) Unwrap() error { return e.cause }
+
+// on calls f with the id that ref means. A ref that has the form of an id is tried as one first, so that it costs one
+// call.
+func (n noun[T, L]) on(ctx context.Context, c *client.Client, ref string, f func(id string) error) error {
+	var missing error
+	if n.bare || fleet.ValidID(ref) {
+		if missing = f(ref); !client.IsNotFound(missing) {
+			return missing
+		}
+	}
+	if n.bare {
+		return &lacking{fmt.Errorf("no %s has the %s %s", n.kind, strings.ToLower(n.called()), printable(ref)), missing}
+	}
+	list, err := n.things(ctx, c)
+	var id string
+	if err == nil {
+		id, err = findThing(n.kind, ref, list)
+	}
+	switch {
+	case missing != nil && (id == ref || err != nil && exitCode(err) != exitNotFound):
+		return missing
+	case err != nil:
+		return err
+	}
+	return f(id)
+}
+
+// id returns the id that ref means, for a request that names a record. A ref that has the form of an id is left to the
+// API to judge.
+func (n noun[T, L]) id(ctx context.Context, c *client.Client, ref string) (string, error) {
+	if ref == "" || fleet.ValidID(ref) {
+		return ref, nil
+	}
+	list, err := n.things(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return findThing(n.kind, ref, list)
 }
 
 func plural(kind string) string {

@@ -51,7 +51,11 @@ func TestWordsOfOthers(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
-	api := map[string][]string{"GET /v2/pods": {"200 " + `{"pods":[` + podJSON(nil) + "," + podJSON(map[string]any{"id": "a5f8k2m7q1w4z9", "name": ""}) + `]}`}}
+	api := map[string][]string{
+		"GET /v2/pods":       {"200 " + `{"pods":[` + podJSON(nil) + "," + podJSON(map[string]any{"id": "a5f8k2m7q1w4z9", "name": ""}) + `]}`},
+		"GET /v2/registries": {`200 {"registries":[{"id":"r3g8k2m7q1w4z9","name":"team"}]}`}, "GET /v2/secrets": {`200 {"secrets":[{"name":"HF_TOKEN"}]}`},
+		"GET /admin/v1/hosts": {`200 {"hosts":[{"id":"h7d2k9s4f1g6j3","name":"gpu-01"}]}`},
+	}
 	for line, want := range map[string]string{
 		"po":                          "pod",
 		"pod l":                       "list logs",
@@ -71,6 +75,9 @@ func TestCompletion(t *testing.T) {
 		"pod exec web -- l":           "",
 		"host set-cloud h7d2k9s4f C":  "COMMUNITY",
 		"account key x --preset read": "readOnly",
+		"registry delete t":           "team",
+		"secret delete H":             "HF_TOKEN",
+		"net show ":                   "gpu-01",
 	} {
 		words := strings.Split(line, " ")
 		got, _ := gantry(t, setup{api: api}, append([]string{"__complete", "--"}, words...)...)

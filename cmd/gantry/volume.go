@@ -11,37 +11,24 @@ import (
 )
 
 type volumeCmd struct {
-	List   volumeListCmd   `cmd:"" help:"List your network volumes."`
-	Get    volumeGetCmd    `cmd:"" help:"Show a network volume."`
+	List   listCmd         `cmd:"" help:"List your network volumes."`
+	Get    getCmd          `cmd:"" help:"Show a network volume."`
 	Create volumeCreateCmd `cmd:"" help:"Make a network volume."`
 	Update volumeUpdateCmd `cmd:"" help:"Rename a network volume, or let it hold more."`
-	Delete volumeDeleteCmd `cmd:"" help:"Delete network volumes with all that they hold."`
+	Delete deleteCmd       `cmd:"" help:"Delete network volumes with all that they hold."`
 }
 
-type volumeListCmd struct{}
-
-// Run lists network volumes.
-func (volumeListCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.Volumes(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(list.Raw, func() string { return volumeTable(list.Value.NetworkVolumes) })
-}
-
-func volumeTable(all []v2.NetworkVolume) string {
-	var rows [][]string
-	for _, v := range all {
-		rows = append(rows, []string{
+var volumes = noun[v2.NetworkVolume, v2.NetworkVolumeList]{
+	kind: "network volume", all: (*client.Client).Volumes, one: (*client.Client).Volume, remove: (*client.Client).DeleteVolume,
+	items:   func(l v2.NetworkVolumeList) []v2.NetworkVolume { return l.NetworkVolumes },
+	thing:   func(v v2.NetworkVolume) thing { return thing{v.ID, v.Name} },
+	columns: []string{"ID", "NAME", "STATUS", "SIZE", "USED", "DATA CENTER", "~TIER", "~CREATED", "REASON"},
+	row: func(v v2.NetworkVolume, _ time.Time) []string {
+		return []string{
 			v.ID, v.Name, v.Status, sizeText(v), usedText(v.Used), v.DataCenter, v.Type, when(&v.CreatedAt), orDash(v.StatusReason),
-		})
-	}
-	return table([]string{"ID", "NAME", "STATUS", "SIZE", "USED", "DATA CENTER", "~TIER", "~CREATED", "REASON"}, rows)
+		}
+	},
+	sheet: volumeSheet,
 }
 
 // sizeText shows what a volume holds now and what it is to hold, where they differ.
@@ -52,7 +39,7 @@ func sizeText(v v2.NetworkVolume) string {
 	return fmt.Sprintf("%d GB", v.Size)
 }
 
-func volumeSheet(v v2.NetworkVolume) string {
+func volumeSheet(v v2.NetworkVolume, _ time.Time) string {
 	return sheet([][2]string{
 		{"Id", v.ID},
 		{"Name", v.Name},
@@ -73,46 +60,9 @@ func usedText(bytes *int64) string {
 	return bytesText(*bytes)
 }
 
-// volumesOf lists what a word for a network volume may mean.
-func volumesOf(ctx context.Context, c *client.Client) func() ([]thing, error) {
-	return func() ([]thing, error) {
-		list, err := c.Volumes(ctx)
-		var out []thing
-		for _, v := range list.Value.NetworkVolumes {
-			out = append(out, thing{v.ID, v.Name})
-		}
-		return out, err
-	}
-}
-
 // volumeRef names a network volume.
 type volumeRef struct {
 	Volume string `arg:"" placeholder:"VOLUME" help:"Id of the network volume, or its name where only one has it."`
-}
-
-// do makes one call about the volume and shows its record.
-func (ref volumeRef) do(
-	ctx context.Context, a *app, people func(v2.NetworkVolume) string, f func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error),
-) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return onThing("network volume", ref.Volume, volumesOf(ctx, c), func(id string) error {
-		v, err := f(c, id)
-		if err != nil {
-			return err
-		}
-		return a.show(v.Raw, func() string { return people(v.Value) })
-	})
-}
-
-type volumeGetCmd struct{ volumeRef }
-
-// Run shows a network volume.
-func (cmd volumeGetCmd) Run(ctx context.Context, a *app) error {
-	return cmd.do(ctx, a, volumeSheet, func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error) { return c.Volume(ctx, id) })
 }
 
 type volumeCreateCmd struct {
@@ -126,27 +76,15 @@ type volumeCreateCmd struct {
 }
 
 // Run makes a network volume.
-func (cmd volumeCreateCmd) Run(ctx context.Context, a *app) error {
-	c, _, err := a.connect(false)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	key := onceKey(cmd.IdempotencyKey)
-	v, err := c.Keyed(key).CreateVolume(ctx, v2.CreateNetworkVolumeRequest{
-		Name: cmd.Name, Size: cmd.Size, DataCenter: cmd.DataCenter, Type: cmd.Type,
+func (cmd volumeCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	v, err := volumes.create(a, c, cmd.IdempotencyKey, func(c *client.Client) (client.Answer[v2.NetworkVolume], error) {
+		return c.CreateVolume(ctx, v2.CreateNetworkVolumeRequest{Name: cmd.Name, Size: cmd.Size, DataCenter: cmd.DataCenter, Type: cmd.Type})
 	})
-	if err != nil {
-		return a.uncertain(err, key)
-	}
-	a.sayReplayed(v.Replayed, v.Value.ID)
-	if cmd.Wait {
+	if err == nil && cmd.Wait {
 		_, _ = fmt.Fprintf(a.err, "created %s\n", printable(v.Value.ID))
-		if v, err = awaitVolume(ctx, c, v, cmd.Timeout); err != nil {
-			return err
-		}
+		v, err = awaitVolume(ctx, c, v, cmd.Timeout)
 	}
-	return a.show(v.Raw, func() string { return volumeTable([]v2.NetworkVolume{v.Value}) })
+	return volumes.show(a, v, err)
 }
 
 // awaitVolume looks at a volume until its storage is there, as large as it is to be.
@@ -182,31 +120,22 @@ type volumeUpdateCmd struct {
 }
 
 // Run changes a network volume.
-func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app) error {
+func (cmd volumeUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if cmd.Name == nil && cmd.Size == nil {
 		return usage("say what to change: --name or --size")
 	}
 	one := func(v v2.NetworkVolume) string {
-		text := volumeTable([]v2.NetworkVolume{v})
+		text := volumes.table(a, v)
 		if v.Status == "UPDATING" {
 			text += fmt.Sprintf("Its storage has %d of %d GB so far; pods have the rest as soon as it is there.\n", v.Provisioned, v.Size)
 		}
 		return text
 	}
-	return cmd.do(ctx, a, one, func(c *client.Client, id string) (client.Answer[v2.NetworkVolume], error) {
+	return volumes.on(ctx, c, cmd.Volume, func(id string) error {
 		v, err := c.UpdateVolume(ctx, id, v2.UpdateNetworkVolumeRequest{Name: cmd.Name, Size: cmd.Size})
 		if err == nil && cmd.Wait {
 			v, err = awaitVolume(ctx, c, v, cmd.Timeout)
 		}
-		return v, err
+		return reply(a, v, err, one)
 	})
-}
-
-type volumeDeleteCmd struct {
-	Volumes []string `arg:"" name:"volume" placeholder:"VOLUME" help:"Ids or names of network volumes."`
-}
-
-// Run deletes network volumes.
-func (cmd volumeDeleteCmd) Run(ctx context.Context, a *app) error {
-	return a.deleteAll(ctx, false, "network volume", cmd.Volumes, volumesOf, (*client.Client).DeleteVolume)
 }
