@@ -115,7 +115,7 @@ func (a *app) target() (conn connection, from string, err error) {
 	return conn, "the context " + name, err
 }
 
-// sayGuess tells that nothing named the cluster that a command goes to.
+// sayGuess tells that nothing named the cluster that a command goes to, unless this user knows no other.
 func (a *app) sayGuess(conn connection) {
 	if a.guessed {
 		return
@@ -125,7 +125,11 @@ func (a *app) sayGuess(conn connection) {
 	if dir, err := dev.LastDir(a.stateHome()); err == nil {
 		text = "gantry dev in " + dir
 		if all, err := a.contexts(); err == nil {
-			if name := all.nameOfDev(dir); name != "" {
+			name := all.nameOfDev(dir)
+			if name != "" && len(all.Contexts) == 1 {
+				return
+			}
+			if name != "" {
 				text += fmt.Sprintf(" (gantry context use %s chooses it for good)", name)
 			}
 		}

@@ -138,22 +138,25 @@ func TestAGuessedTargetIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	env := map[string]string{"HOME": home, "GANTRY_API": "", "GANTRY_API_KEY": ""}
+	if got, _ := gantry(t, setup{env: env}, "pod", "list", "-q"); got != (result{}) {
+		t.Errorf("the only context is said to be guessed: %+v", got)
+	}
 	if err := a.addDev(filepath.Join(home, "other", "my dev")); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.addDev(dev.DefaultDataDir(a.stateHome())); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"HOME": home, "GANTRY_API": "", "GANTRY_API_KEY": ""}
 	got, _ := gantry(t, setup{env: env}, "pod", "list", "-q")
 	want := "gantry: no context and no GANTRY_API: using gantry dev in " + dir + " (gantry context use dev-my-dev chooses it for good), " + srv.URL + "\n"
-	if diff := cmp.Diff(result{Err: want}, got); diff != "" || len(api.keys) != 1 || api.keys[0] != "gk_dev" {
+	if diff := cmp.Diff(result{Err: want}, got); diff != "" || len(api.keys) != 2 || api.keys[1] != "gk_dev" {
 		t.Errorf("keys %q %s", api.keys, diff)
 	}
 	if got, _ = gantry(t, setup{env: env}, "context", "use", "dev-my-dev"); got.Code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if got, _ = gantry(t, setup{env: env}, "host", "list", "-q"); got.Code != 0 || got.Err != "" || api.keys[1] != "gk_dev_admin" {
+	if got, _ = gantry(t, setup{env: env}, "host", "list", "-q"); got.Code != 0 || got.Err != "" || api.keys[2] != "gk_dev_admin" {
 		t.Errorf("keys %q %+v", api.keys, got)
 	}
 	if got, _ = gantry(t, setup{env: env}, "context", "list", "-o", "jsonpath=contexts[*].name"); got.Out != "dev dev-my-dev dev-my-dev-2\n" {
