@@ -455,3 +455,9 @@ func TestASnapshotUnderAnotherName(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAFileThatCannotBeMadeIsNotWritten(t *testing.T) {
+	if err := writeSynced(filepath.Join(t.TempDir(), "none", "file"), []byte("x")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
