@@ -15,7 +15,7 @@ func TestALateAnswerIsNotTakenForTheNext(t *testing.T) {
 	must(t, err)
 	sock, err := ipc.Socket(there)
 	must(t, err)
-	conn := ipc.NewConn(sock, maxControl, nil)
+	conn := ipc.NewConn(sock, maxControl)
 	slow := make(chan struct{})
 	s := &supervisor{conf: servingConfig{Region: "EU-RO-1"}, tls: func() (servingTLS, error) { <-slow; return servingTLS{Cert: []byte("late")}, nil }}
 	answered := make(chan struct{})

@@ -42,7 +42,7 @@ func serve() error {
 	if err != nil {
 		return fmt.Errorf("the supervisor: %w", err)
 	}
-	super := &control{conn: ipc.NewConn(sock, maxControl, nil), within: controlWithin}
+	super := &control{conn: ipc.NewConn(sock, maxControl), within: controlWithin}
 	defer super.conn.Close()
 	var conf servingConfig
 	if _, err := super.ask(ctx, askConfig, &conf); err != nil {

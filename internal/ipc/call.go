@@ -19,7 +19,7 @@ var ErrDown = errors.New("the process is not running")
 // ErrHangUp says that a question is none that may be asked: it is not answered, and its connection ends.
 var ErrHangUp = errors.New("this is not to be asked")
 
-// Message is a question, its answer, which has the same ID, or what is said unasked, which has none.
+// Message is a question, or its answer, which has the same ID.
 type Message struct {
 	ID   uint64          `json:"id,omitempty"`
 	Verb string          `json:"verb,omitempty"`
@@ -101,7 +101,6 @@ func Read(c *net.UnixConn, limit int) (m Message, files []*os.File, err error) {
 type Conn struct {
 	sock  *net.UnixConn
 	limit int
-	told  func(Message) error
 	down  chan struct{} // closed when nothing more will be answered
 
 	write sync.Mutex // one frame at a time
@@ -117,10 +116,9 @@ type reply struct {
 	files []*os.File
 }
 
-// NewConn asks over a connection, which is then its own, with frames of at most limit bytes. What is said unasked goes to told,
-// whose error ends the connection; so does such a message if told is nil.
-func NewConn(sock *net.UnixConn, limit int, told func(Message) error) *Conn {
-	c := &Conn{sock: sock, limit: limit, told: told, down: make(chan struct{}), waiting: map[uint64]chan reply{}}
+// NewConn asks over a connection, which is then its own, with frames of at most limit bytes.
+func NewConn(sock *net.UnixConn, limit int) *Conn {
+	c := &Conn{sock: sock, limit: limit, down: make(chan struct{}), waiting: map[uint64]chan reply{}}
 	go c.listen() // ends with the connection
 	return c
 }
@@ -141,10 +139,6 @@ func (c *Conn) listen() {
 
 // deliver hands an answer to who waits for it. One that was given up is thrown away.
 func (c *Conn) deliver(m Message, files []*os.File) error {
-	if m.ID == 0 && c.told != nil {
-		CloseAll(files)
-		return c.told(m)
-	}
 	c.mu.Lock()
 	to, known := c.waiting[m.ID], m.ID > 0 && m.ID <= c.last
 	delete(c.waiting, m.ID)
@@ -292,8 +286,6 @@ type Server struct {
 	Within           time.Duration // how long the writing of an answer may take
 	// Handle answers a question. The files are its to close. Of an error is told what Wire takes of it; ErrHangUp ends the connection.
 	Handle func(ctx context.Context, m Message, files []*os.File) (Reply, error)
-
-	write sync.Mutex // one frame at a time
 }
 
 // Serve answers until the connection ends, which is no error between two questions, or ctx does; then the connection is closed.
@@ -342,18 +334,7 @@ func (s *Server) answer(ctx context.Context, m Message, files []*os.File) error 
 	return s.say(Message{ID: m.ID, Err: Wire(err)}, nil)
 }
 
-// Tell says something unasked. It may be called at any time.
-func (s *Server) Tell(verb string, value any) error {
-	body, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return s.say(Message{Verb: verb, Body: body}, nil)
-}
-
 func (s *Server) say(m Message, fds []int) error {
-	s.write.Lock()
-	defer s.write.Unlock()
 	if err := s.Sock.SetWriteDeadline(time.Now().Add(s.Within)); err != nil {
 		return err
 	}

@@ -76,10 +76,10 @@ func echo(ctx context.Context, m Message, files []*os.File) (Reply, error) {
 }
 
 // serving returns a connection to a server that ends with the test, or before.
-func serving(t *testing.T, told func(Message) error) (c *Conn, s *Server, end func() error) {
+func serving(t *testing.T) (c *Conn, end func() error) {
 	t.Helper()
 	a, b := pair(t)
-	s = &Server{Sock: b, Question: limit, Answer: limit, Within: time.Second, Handle: echo}
+	s := &Server{Sock: b, Question: limit, Answer: limit, Within: time.Second, Handle: echo}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -89,14 +89,14 @@ func serving(t *testing.T, told func(Message) error) (c *Conn, s *Server, end fu
 		once.Do(func() { cancel(); err = <-done })
 		return err
 	}
-	c = NewConn(a, limit, told)
+	c = NewConn(a, limit)
 	t.Cleanup(func() { c.Close(); _ = end() })
-	return c, s, end
+	return c, end
 }
 
 // TestQuestions: what is asked comes whole, with files, and so does the answer; an error of the other process ends nothing.
 func TestQuestions(t *testing.T) {
-	c, _, _ := serving(t, nil)
+	c, _ := serving(t)
 	for _, n := range []int{1, limit / 2} {
 		text, got := strings.Repeat("x", n), ""
 		if _, err := c.Call(t.Context(), "say", text, &got); err != nil || got != `"`+text+`"` {
@@ -143,7 +143,7 @@ func TestQuestions(t *testing.T) {
 }
 
 func TestQuestionsAtOnceGetTheirOwnAnswers(t *testing.T) {
-	c, _, _ := serving(t, nil)
+	c, _ := serving(t)
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
@@ -159,7 +159,7 @@ func TestQuestionsAtOnceGetTheirOwnAnswers(t *testing.T) {
 // TestAnswersThatNobodyWaitsFor: a late answer is nobody's, and its files are closed; one to no question ends the connection.
 func TestAnswersThatNobodyWaitsFor(t *testing.T) {
 	a, b := pair(t)
-	c := NewConn(a, limit, nil)
+	c := NewConn(a, limit)
 	defer c.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("no longer wanted")
@@ -186,32 +186,9 @@ func TestAnswersThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidUnasked(t *testing.T) {
-	heard := make(chan Message, 1)
-	c, s, _ := serving(t, func(m Message) error {
-		if m.Err != nil {
-			return m.Err
-		}
-		heard <- m
-		return nil
-	})
-	must(t, s.Tell("news", 5))
-	if m := <-heard; m.Verb != "news" || string(m.Body) != "5" {
-		t.Errorf("heard %+v", m)
-	}
-	must(t, Write(s.Sock, Message{Err: &Error{Text: "no driver"}}, limit))
-	<-c.Down()
-	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "no driver") {
-		t.Errorf("%v", err)
-	}
-	mute, other, _ := serving(t, nil)
-	must(t, other.Tell("news", 5))
-	<-mute.Down() // nobody wants to hear it
-}
-
 // TestNoAnswer: a question ends with its context, and with the other process; a server ends with its context or after idleness.
 func TestNoAnswer(t *testing.T) {
-	c, _, end := serving(t, nil)
+	c, end := serving(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := c.Call(ctx, "hang", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
@@ -222,7 +199,7 @@ func TestNoAnswer(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 	c.Close() // again
-	hung, _, end := serving(t, nil)
+	hung, end := serving(t)
 	if _, err := hung.Call(t.Context(), "hang up", nil, nil); !errors.Is(err, ErrDown) || !errors.Is(end(), ErrHangUp) {
 		t.Errorf("a question that may not be asked: %v, %v", err, end())
 	}
@@ -235,7 +212,7 @@ func TestNoAnswer(t *testing.T) {
 // TestAProcessThatDoesNotRead: whoever writes to it waits no longer than it may.
 func TestAProcessThatDoesNotRead(t *testing.T) {
 	a, _ := pair(t)
-	c := NewConn(a, 8<<20, nil)
+	c := NewConn(a, 8<<20)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -314,7 +291,7 @@ func FuzzFrames(f *testing.F) {
 		here, there := pair(t)
 		_, err := there.Write(b)
 		must(t, errors.Join(err, there.Close()))
-		c := NewConn(here, 1<<16, nil)
+		c := NewConn(here, 1<<16)
 		<-c.Down()
 		if c.Close(); c.Err() == nil {
 			t.Error("a connection has ended without a reason")

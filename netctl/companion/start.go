@@ -160,7 +160,7 @@ func (c Config) dial() (conn *Conn, err error) {
 		if err != nil {
 			return errors.Join(err, u.Close())
 		}
-		conn = &Conn{Conn: ipc.NewConn(u, maxMessage, nil), pid: pid}
+		conn = &Conn{Conn: ipc.NewConn(u, maxMessage), pid: pid}
 		return nil
 	})
 	if err != nil {

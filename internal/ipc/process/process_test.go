@@ -62,7 +62,7 @@ func TestAProcessEndsWithItsConnection(t *testing.T) {
 	cmd.Stderr = &said
 	p, sock, err := StartAsked(cmd)
 	must(t, err)
-	c := ipc.NewConn(sock, limit, nil)
+	c := ipc.NewConn(sock, limit)
 	var got int
 	if _, err := c.Call(t.Context(), "pid", nil, &got); err != nil || got != p.PID() {
 		t.Errorf("process %d, %v", got, err)

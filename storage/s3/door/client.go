@@ -91,7 +91,7 @@ func (c *Client) ask(ctx context.Context, r request) (answer, *os.File, error) {
 			if err != nil {
 				return answer{}, nil, fmt.Errorf("reach the agent: %w", err)
 			}
-			conn = ipc.NewConn(sock, maxAnswer, nil)
+			conn = ipc.NewConn(sock, maxAnswer)
 		}
 		a, f, err := exchange(ctx, conn, r)
 		if told, ok := errors.AsType[*ipc.Error](err); err == nil || ok {
