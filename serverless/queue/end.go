@@ -256,6 +256,29 @@ func (q *Queue) Retain(c Retain) {
 	}
 }
 
+// Move has a job refer to a body at another place, and reports whether it referred to the old one. It is no command: where
+// bodies are is a matter of each member.
+func (q *Queue) Move(id ID, from, to Body) bool {
+	j := q.jobs[id]
+	if j == nil {
+		return false
+	}
+	all := []*Body{&j.Input}
+	if j.Run != nil {
+		all = append(all, &j.Run.Output)
+		for i := range j.Run.Chunks {
+			all = append(all, &j.Run.Chunks[i])
+		}
+	}
+	for _, b := range all {
+		if *b == from {
+			*b = to
+			return true
+		}
+	}
+	return false
+}
+
 // end is the one way in which jobs end.
 func (q *Queue) end(j *Job, to Status, at Millis) {
 	q.leave(j)

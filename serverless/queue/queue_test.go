@@ -663,3 +663,26 @@ func TestAnImageIsAllThereIs(t *testing.T) {
 		t.Fatal("a restored queue goes on in another way")
 	}
 }
+
+func TestABodyIsMoved(t *testing.T) {
+	w := newWorld(t)
+	j, other := w.submit(nil), w.submit(nil)
+	w.take("w", 1)
+	w.q.Progress(Progress{From: w.from(j, "w"), Output: w.body(5)})
+	_ = w.q.Chunk(Chunk{From: w.from(j, "w"), Number: 1, Body: w.body(6)})
+	for i, from := range []Body{j.Input, j.Run.Output, j.Run.Chunks[0], other.Input} {
+		to, id := Body{At: 100 + uint64(i), Size: from.Size}, j.ID
+		if i == 3 {
+			id = other.ID
+		}
+		if !w.q.Move(id, from, to) || w.q.Move(id, from, to) {
+			t.Errorf("body %d was not moved, or twice", i)
+		}
+	}
+	if j.Input.At != 100 || j.Run.Output.At != 101 || j.Run.Chunks[0].At != 102 || other.Input.At != 103 {
+		t.Errorf("%+v, %+v", j, *j.Run)
+	}
+	if w.q.Move(ID{99}, Body{}, Body{At: 1}) {
+		t.Error("a body of no job was moved")
+	}
+}
