@@ -1,0 +1,101 @@
+package place
+
+import (
+	"slices"
+
+	"gantry/fleet"
+)
+
+// Group asks for the hosts of several pods of one shape at once.
+type Group struct {
+	Request
+	Count      int  // pods, at least 1
+	OneCenter  bool // all in one data center
+	OnePerHost bool // no two on one host
+	// Hold returns what the pod holds on the host picked for it, which the next pods do not see; false: this host does
+	// not do after all. Nil: Need, on every host.
+	Hold func(Choice, *Candidate) (fleet.Resources, bool)
+}
+
+// PickGroup chooses a host for each pod of a group: each pod sees what those before it took. It chooses for all or for
+// none, and fails only with the error of Pick for the first pod that found no host. A group that must be in one data
+// center goes to the center of the best host if it fits there, else to the next by its id. The error is then that of
+// the center that took the most pods.
+func (x *Index) PickGroup(g Group, instead Instead) ([]Choice, error) {
+	if !g.OneCenter {
+		choices, err := x.pickAll(&g, instead)
+		if err != nil {
+			return nil, err
+		}
+		return choices, nil
+	}
+	first, err := x.Pick(g.Request, instead)
+	if err != nil {
+		return nil, err
+	}
+	most, why := -1, error(nil)
+	for _, center := range x.centersFrom(first.DataCenter, g.Centers, instead) {
+		g.Centers = []fleet.DataCenterID{center}
+		choices, err := x.pickAll(&g, instead)
+		if err == nil {
+			return choices, nil
+		}
+		if len(choices) > most {
+			most, why = len(choices), err
+		}
+	}
+	return nil, why
+}
+
+// pickAll picks one pod after the other. With an error, it returns the choices before it.
+func (x *Index) pickAll(g *Group, instead Instead) ([]Choice, error) {
+	less := make(Instead, len(instead)+g.Count)
+	for id, c := range instead {
+		less[id] = c
+	}
+	choices := make([]Choice, 0, g.Count)
+	for len(choices) < g.Count {
+		choice, err := x.Pick(g.Request, less)
+		if err != nil {
+			return choices, err
+		}
+		on, need, ok := x.Get(choice.Host, less), g.Need, true
+		if g.Hold != nil {
+			need, ok = g.Hold(choice, on)
+		}
+		if ok {
+			choices = append(choices, choice)
+		}
+		if !ok || g.OnePerHost {
+			less[choice.Host] = nil
+			continue
+		}
+		left := on.Less(choice.GPUs, need, 1)
+		less[choice.Host] = &left
+	}
+	return choices, nil
+}
+
+// centersFrom returns the data centers that have hosts and are among those allowed, the first one first.
+func (x *Index) centersFrom(
+	first fleet.DataCenterID, allowed []fleet.DataCenterID, instead Instead,
+) []fleet.DataCenterID {
+	var others []fleet.DataCenterID
+	add := func(id fleet.DataCenterID) {
+		if id != first && (len(allowed) == 0 || slices.Contains(allowed, id)) && !slices.Contains(others, id) {
+			others = append(others, id)
+		}
+	}
+	for _, s := range x.shapes {
+		for _, p := range s.pools {
+			add(p.center)
+		}
+	}
+	for _, c := range instead {
+		if c != nil {
+			add(c.Host.DataCenter)
+		}
+	}
+	slices.Sort(others)
+	return append([]fleet.DataCenterID{first}, others...)
+}
