@@ -16,14 +16,14 @@ import (
 type accountCmd struct {
 	Show    viewCmd           `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
 	List    listCmd           `cmd:"" operator:"" help:"List the accounts (for operators)."`
-	Create  accountCreateCmd  `cmd:"" operator:"" help:"Make an account (for operators)."`
+	Create  accountCreateCmd  `cmd:"" operator:"" help:"Create an account (for operators)."`
 	Get     getCmd            `cmd:"" operator:"" help:"Show an account (for operators)."`
 	Update  accountUpdateCmd  `cmd:"" operator:"" help:"Change an account: its name, whether it is prepaid, its rate limits, its egress (for operators)."`
 	Suspend accountSuspendCmd `cmd:"" operator:"" help:"Refuse all keys of an account; its pods run on (for operators)."`
-	Resume  actCmd            `cmd:"" operator:"" help:"Take the keys of a suspended account again (for operators)."`
+	Resume  actCmd            `cmd:"" operator:"" help:"Accept the keys of a suspended account again (for operators)."`
 	Credit  accountCreditCmd  `cmd:"" operator:"" help:"Add to an account's balance (for operators)."`
-	Limits  accountLimitsCmd  `cmd:"" operator:"" help:"Show or change how much accounts may have that have no limits of their own (for operators)."`
-	Key     accountKeyCmd     `cmd:"" operator:"" help:"Make a key of an account, for example its first (for operators)."`
+	Limits  accountLimitsCmd  `cmd:"" operator:"" help:"Show or change the limits of accounts without limits of their own (for operators)."`
+	Key     accountKeyCmd     `cmd:"" operator:"" help:"Create a key of an account, for example its first (for operators)."`
 }
 
 var accounts = noun[admin.OperatorAccount, admin.OperatorAccountList]{
@@ -164,7 +164,7 @@ type accountCreditCmd struct {
 	accountRef
 	Amount         string `arg:"" placeholder:"USD" help:"USD to add, such as 25 or 12.50."`
 	Take           bool   `help:"Take the amount off instead."`
-	IdempotencyKey string `placeholder:"TEXT" help:"Added once under this key, however often the command is run within a day."`
+	IdempotencyKey string `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command adds nothing more."`
 }
 
 // Run adds credit.

@@ -9,8 +9,8 @@ import (
 
 type accountSuspendCmd struct {
 	accountRef
-	Reason   string `required:"" placeholder:"TEXT" help:"Why. Whoever uses a key of the account is told."`
-	StopPods bool   `help:"Stop its pods, too, as though their owner had."`
+	Reason   string `required:"" placeholder:"TEXT" help:"Reason, which is shown to users of the account's keys."`
+	StopPods bool   `help:"Also stop its pods, as their owner could."`
 }
 
 // Run suspends an account.

@@ -17,10 +17,10 @@ type adminCmd struct {
 	DataCenter     adminCenterCmd    `cmd:"" name:"datacenter" help:"Describe data centers."`
 	GPUType        adminGPUCmd       `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
 	CPUFlavor      adminCPUCmd       `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
-	VolumeBackend  adminBackendCmd   `cmd:"" help:"Say where network volumes are: NFS, CephFS or a directory."`
-	Network        adminNetworkCmd   `cmd:"" help:"See and change the settings of private networks."`
-	Placement      adminPlacementCmd `cmd:"" help:"See and change how much of hosts is kept for their GPUs."`
-	StoragePrices  adminStorageCmd   `cmd:"" help:"See and change the prices of storage."`
+	VolumeBackend  adminBackendCmd   `cmd:"" help:"Manage the storage of network volumes: NFS, CephFS or a directory."`
+	Network        adminNetworkCmd   `cmd:"" help:"Show and change the settings of private networks."`
+	Placement      adminPlacementCmd `cmd:"" help:"Show and change the share of hosts that is reserved for their GPUs."`
+	StoragePrices  adminStorageCmd   `cmd:"" help:"Show and change the prices of storage."`
 	TemplateSource adminSourceCmd    `cmd:"" help:"Put a public template into a slice of the catalog."`
 }
 
@@ -34,7 +34,7 @@ func needs(kind, id string, given bool, flags string) error {
 
 type adminCenterCmd struct {
 	List   listCmd           `cmd:"" help:"List the data centers."`
-	Put    adminCenterPutCmd `cmd:"" help:"Make a data center, or change one."`
+	Put    adminCenterPutCmd `cmd:"" help:"Create a data center, or change one."`
 	Delete deleteCmd         `cmd:"" help:"Delete data centers that have no hosts."`
 }
 

@@ -17,7 +17,7 @@ type adminBackendCmd struct {
 	Get    getCmd                `cmd:"" help:"Show a backend."`
 	Add    adminBackendAddCmd    `cmd:"" help:"Add storage for network volumes: NFS, CephFS or a directory."`
 	Update adminBackendUpdateCmd `cmd:"" help:"Change a backend: its servers, its keys, or whether it gets new volumes."`
-	Delete adminBackendDeleteCmd `cmd:"" help:"Take backends out that have no volumes."`
+	Delete adminBackendDeleteCmd `cmd:"" help:"Delete backends that have no volumes."`
 }
 
 var backends = noun[admin.Backend, admin.BackendList]{

@@ -11,7 +11,7 @@ import (
 
 type adminGPUCmd struct {
 	List   listCmd        `cmd:"" help:"List the GPU types."`
-	Put    adminGPUPutCmd `cmd:"" help:"Make a GPU type, or change one: its price, for example."`
+	Put    adminGPUPutCmd `cmd:"" help:"Create a GPU type, or change one: its price, for example."`
 	Delete deleteCmd      `cmd:"" help:"Delete GPU types that no host has."`
 }
 
@@ -64,7 +64,7 @@ func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app, c *client.Client) err
 
 type adminCPUCmd struct {
 	List   listCmd        `cmd:"" help:"List the CPU flavors."`
-	Put    adminCPUPutCmd `cmd:"" help:"Make a CPU flavor, or change one: its price, for example."`
+	Put    adminCPUPutCmd `cmd:"" help:"Create a CPU flavor, or change one: its price, for example."`
 	Delete deleteCmd      `cmd:"" help:"Delete CPU flavors."`
 }
 

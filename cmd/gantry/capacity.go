@@ -10,8 +10,8 @@ import (
 )
 
 type adminPlacementCmd struct {
-	Get viewCmd              `cmd:"" help:"Show how much of hosts is kept for their GPUs."`
-	Set adminPlacementSetCmd `cmd:"" help:"Change how much of hosts is kept for their GPUs."`
+	Get viewCmd              `cmd:"" help:"Show the share of hosts that is reserved for their GPUs."`
+	Set adminPlacementSetCmd `cmd:"" help:"Change the share of hosts that is reserved for their GPUs."`
 }
 
 type adminPlacementSetCmd struct {

@@ -37,7 +37,7 @@ func (s system) getenv(name string) string {
 type cli struct {
 	API        string      `name:"api" placeholder:"URL" help:"Address of the API, or several of one cluster, joined by commas."`
 	APIKeyFile string      `name:"api-key-file" placeholder:"FILE" help:"File with the API key, or the keys file of gantry-scheduler init, from which operators' commands take the operator's key. A key is never given as an argument."`
-	Context    string      `placeholder:"NAME" help:"Context that says where the API is and which keys it takes: see gantry context."`
+	Context    string      `placeholder:"NAME" help:"Context with the address of the API and its keys: see gantry context."`
 	Output     string      `short:"o" default:"table" placeholder:"FORMAT" help:"table, wide (never shortened), json (what the API said), yaml, name (ids alone), or jsonpath=TEMPLATE."`
 	Quiet      bool        `short:"q" help:"The same as -o name."`
 	NoHeaders  bool        `help:"Tables without their heading."`
@@ -46,25 +46,25 @@ type cli struct {
 	Version    versionFlag `help:"Print the version."`
 
 	Pod      podCmd        `cmd:"" group:"pods" help:"Create, see, control and enter pods."`
-	Template templateCmd   `cmd:"" group:"pods" help:"Keep configurations that pods are made from."`
-	Registry registryCmd   `cmd:"" group:"pods" help:"Keep credentials for private images."`
-	Secret   secretCmd     `cmd:"" group:"pods" help:"Keep secrets that the environment of pods refers to."`
-	Volume   volumeCmd     `cmd:"" group:"pods" help:"Keep network volumes: storage that outlives pods."`
-	S3Key    s3KeyCmd      `cmd:"" group:"pods" name:"s3-key" help:"Keep keys with which S3 clients reach the files of network volumes."`
+	Template templateCmd   `cmd:"" group:"pods" help:"Manage templates: configurations from which pods are created."`
+	Registry registryCmd   `cmd:"" group:"pods" help:"Manage credentials for private images."`
+	Secret   secretCmd     `cmd:"" group:"pods" help:"Manage secrets for the environment of pods."`
+	Volume   volumeCmd     `cmd:"" group:"pods" help:"Manage network volumes: storage that outlives pods."`
+	S3Key    s3KeyCmd      `cmd:"" group:"pods" name:"s3-key" help:"Manage S3 keys, which give S3 clients access to the files of network volumes."`
 	Net      netCmd        `cmd:"" group:"pods" help:"See and check the private networks of your pods."`
-	Catalog  catalogCmd    `cmd:"" group:"pods" help:"See what can be asked for, and what is free."`
-	Account  accountCmd    `cmd:"" group:"account" help:"Show your account and its balance; make and change accounts (for operators)."`
+	Catalog  catalogCmd    `cmd:"" group:"pods" help:"Show GPU types, CPU flavors and data centers, and what is free."`
+	Account  accountCmd    `cmd:"" group:"account" help:"Show your account and its balance; create and change accounts (for operators)."`
 	Billing  billingCmd    `cmd:"" group:"account" help:"See what was charged, and for what."`
-	Key      keyCmd        `cmd:"" group:"account" help:"Make, list, change and end the API keys of your account."`
+	Key      keyCmd        `cmd:"" group:"account" help:"Create, list, change and delete the API keys of your account."`
 	SSHKey   sshKeyCmd     `cmd:"" group:"account" name:"ssh-key" help:"See and change the SSH keys that pods get."`
 	Host     hostCmd       `cmd:"" group:"operators" help:"See hosts, change them, and let new ones join."`
-	Image    imageCmd      `cmd:"" group:"operators" help:"See which images hosts have, and have them get some ahead of pods."`
+	Image    imageCmd      `cmd:"" group:"operators" help:"List the images on hosts, and prefetch images before pods need them."`
 	Raft     raftCmd       `cmd:"" group:"operators" help:"See, add and remove schedulers of the control plane."`
-	Snapshot snapshotCmd   `cmd:"" group:"operators" help:"Save copies of the control plane's state, and restore it from one."`
+	Snapshot snapshotCmd   `cmd:"" group:"operators" help:"Save snapshots of the control plane's state, and restore one."`
 	Admin    adminCmd      `cmd:"" group:"operators" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices."`
-	Debug    debugCmd      `cmd:"" group:"operators" help:"Collect what a report of a fault needs."`
+	Debug    debugCmd      `cmd:"" group:"operators" help:"Collect diagnostics for a bug report."`
 	Dev      devCmd        `cmd:"" group:"program" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`
-	Contexts contextCmd    `cmd:"" group:"program" name:"context" help:"Keep the addresses and keys of several clusters, and choose one."`
+	Contexts contextCmd    `cmd:"" group:"program" name:"context" help:"Manage the addresses and keys of several clusters, and choose one."`
 	Complete completionCmd `cmd:"" group:"program" name:"completion" help:"Print the completion for bash, zsh or fish."`
 	Versions versionCmd    `cmd:"" group:"program" name:"version" help:"Print the version."`
 

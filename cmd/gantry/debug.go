@@ -23,7 +23,7 @@ import (
 )
 
 type debugCmd struct {
-	Bundle debugBundleCmd `cmd:"" help:"Collect what a report of a fault needs into one file, without secrets."`
+	Bundle debugBundleCmd `cmd:"" help:"Collect diagnostics for a bug report into one file, without secrets."`
 }
 
 type debugBundleCmd struct {

@@ -11,7 +11,7 @@ import (
 type hostGPUCmd struct {
 	Cordon   gpuCordonCmd   `cmd:"" help:"Give a GPU no new pods; those that have it keep it."`
 	Uncordon gpuUncordonCmd `cmd:"" help:"Give a cordoned GPU new pods again."`
-	Clear    gpuClearCmd    `cmd:"" help:"Forget that a GPU was cordoned, also when it is gone."`
+	Clear    gpuClearCmd    `cmd:"" help:"Remove the cordon of a GPU, also of one that is gone."`
 }
 
 // gpuRef names a GPU of a host.

@@ -16,7 +16,7 @@ import (
 
 type imageCmd struct {
 	List     imageListCmd     `cmd:"" help:"List the images that hosts have."`
-	Prefetch imagePrefetchCmd `cmd:"" help:"Have hosts get an image before a pod needs it."`
+	Prefetch imagePrefetchCmd `cmd:"" help:"Prefetch an image on hosts before a pod needs it."`
 }
 
 // imageLook is the longest pause between two looks whether hosts have an image.

@@ -15,11 +15,11 @@ import (
 )
 
 type keyCmd struct {
-	Create keyCreateCmd `cmd:"" help:"Make an API key; its text is printed once."`
+	Create keyCreateCmd `cmd:"" help:"Create an API key; its text is printed once."`
 	List   listCmd      `cmd:"" help:"List the account's API keys."`
 	Get    getCmd       `cmd:"" help:"Show an API key: what it may do, and when it was last used."`
 	Update keyUpdateCmd `cmd:"" help:"Rename, disable or enable an API key."`
-	Delete deleteCmd    `cmd:"" help:"End API keys."`
+	Delete deleteCmd    `cmd:"" help:"Delete API keys."`
 }
 
 var keys = noun[v2.Key, v2.KeyList]{

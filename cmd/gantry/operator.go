@@ -14,7 +14,7 @@ import (
 type hostCmd struct {
 	List     hostListCmd   `cmd:"" help:"List the hosts and what is used of them."`
 	Get      getCmd        `cmd:"" help:"Show a host."`
-	Pods     actCmd        `cmd:"" help:"List what pods hold something of a host, and why a drain waits for them."`
+	Pods     actCmd        `cmd:"" help:"List the pods that hold resources of a host, and why a drain waits for them."`
 	Capacity viewCmd       `cmd:"" help:"Show how many whole pods of each GPU type fit, and which free GPUs no pod can have."`
 	Cloud    hostCloudCmd  `cmd:"" name:"set-cloud" help:"Put a host into another tier."`
 	Label    hostLabelCmd  `cmd:"" help:"Set and remove labels of a host."`
@@ -23,10 +23,10 @@ type hostCmd struct {
 	Uncordon actCmd        `cmd:"" help:"Give a host new pods again."`
 	GPU      hostGPUCmd    `cmd:"" name:"gpu" help:"Take one GPU of a host out of service, and put it back."`
 	Drain    hostDrainCmd  `cmd:"" help:"Empty a host: move the pods that may be moved, and wait for the others."`
-	Fence    hostFenceCmd  `cmd:"" help:"Vouch that nothing runs on a host any more."`
+	Fence    hostFenceCmd  `cmd:"" help:"Confirm that nothing runs on a host any more, and release its pods."`
 	AckAlarm actCmd        `cmd:"" help:"End a host's alarm."`
 	Remove   hostRemoveCmd `cmd:"" help:"Remove a host for good."`
-	Token    hostTokenCmd  `cmd:"" help:"Make a token with which one new host may join, once."`
+	Token    hostTokenCmd  `cmd:"" help:"Create a token with which one new host may join, once."`
 }
 
 var hosts = noun[admin.Host, admin.HostList]{

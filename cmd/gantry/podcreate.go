@@ -34,7 +34,7 @@ type podCreateCmd struct {
 	Jupyter          *bool    `name:"jupyter" negatable:"" help:"Give the pod a password for Jupyter, as JUPYTER_PASSWORD."`
 
 	DryRun         bool   `help:"Only say whether there is room; create nothing."`
-	IdempotencyKey string `placeholder:"TEXT" help:"Created once under this key, however often the command is run within a day."`
+	IdempotencyKey string `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command creates nothing new."`
 	waiting
 }
 

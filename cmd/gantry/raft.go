@@ -13,13 +13,13 @@ import (
 
 type raftCmd struct {
 	Members  raftMembersCmd  `cmd:"" help:"List the schedulers and how they are."`
-	Add      raftAddCmd      `cmd:"" help:"Make a token with which one new scheduler may join, once."`
+	Add      raftAddCmd      `cmd:"" help:"Create a token with which one new scheduler may join, once."`
 	Remove   raftRemoveCmd   `cmd:"" help:"Remove a scheduler for good."`
 	Promote  actCmd          `cmd:"" help:"Give a scheduler a vote."`
-	Demote   actCmd          `cmd:"" help:"Take a scheduler's vote; it keeps its copy of the state."`
-	Transfer raftTransferCmd `cmd:"" help:"Hand leadership to another scheduler."`
-	Clock    raftClockCmd    `cmd:"" help:"See the schedulers' clocks and the log's time, and confirm them."`
-	CA       raftCACmd       `cmd:"" name:"ca" help:"See and replace the CA of the cluster, and see when certificates end."`
+	Demote   actCmd          `cmd:"" help:"Make a scheduler a non-voter; it keeps its copy of the state."`
+	Transfer raftTransferCmd `cmd:"" help:"Transfer leadership to another scheduler."`
+	Clock    raftClockCmd    `cmd:"" help:"Show the schedulers' clocks and the log's time, and confirm them."`
+	CA       raftCACmd       `cmd:"" name:"ca" help:"Show and rotate the cluster's CA, and show when certificates expire."`
 }
 
 // memberRef names a scheduler.

@@ -9,9 +9,9 @@ import (
 )
 
 type raftCACmd struct {
-	Show   viewCmd     `cmd:"" help:"Show the cluster's CA, how far its replacement is, and when certificates of hosts and schedulers end."`
-	Rotate caRotateCmd `cmd:"" help:"Replace the cluster's CA by a new one. It goes by itself, and cuts no connection."`
-	Finish caFinishCmd `cmd:"" help:"Go on without the hosts that hold up the replacement. They have to join again."`
+	Show   viewCmd     `cmd:"" help:"Show the cluster's CA, the progress of its rotation, and when certificates of hosts and schedulers expire."`
+	Rotate caRotateCmd `cmd:"" help:"Replace the cluster's CA. The rotation runs by itself and interrupts no connection."`
+	Finish caFinishCmd `cmd:"" help:"Finish the current step of a rotation without the hosts that delay it. They must join again."`
 }
 
 // caText shows the CAs, the step of a replacement, and the certificates.

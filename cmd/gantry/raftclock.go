@@ -11,7 +11,7 @@ import (
 
 type raftClockCmd struct {
 	Show    viewCmd         `cmd:"" help:"Show the schedulers' clocks and the log's time."`
-	Confirm clockConfirmCmd `cmd:"" help:"Say that the leader's clock is right: the log's time is set to it."`
+	Confirm clockConfirmCmd `cmd:"" help:"Confirm that the leader's clock is right; the log's time is set to it."`
 }
 
 // clockText tells of the log's time and of every scheduler's clock.

@@ -30,7 +30,7 @@ type registryCreateCmd struct {
 	Name           string `arg:"" placeholder:"NAME" help:"Name of the credential."`
 	Username       string `required:"" placeholder:"NAME" help:"User name at the registry."`
 	PasswordFile   string `placeholder:"FILE" help:"File with the password or token; - is standard input. Asked for on a terminal when not given."`
-	IdempotencyKey string `placeholder:"TEXT" help:"Stored once under this key, however often the command is run within a day."`
+	IdempotencyKey string `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command creates nothing new."`
 }
 
 // Run stores a credential.

@@ -11,7 +11,7 @@ import (
 
 type s3KeyCmd struct {
 	List   listCmd        `cmd:"" help:"List your S3 keys."`
-	Create s3KeyCreateCmd `cmd:"" help:"Make an S3 key."`
+	Create s3KeyCreateCmd `cmd:"" help:"Create an S3 key."`
 	Delete deleteCmd      `cmd:"" help:"Delete S3 keys."`
 }
 
@@ -27,8 +27,8 @@ var s3Keys = noun[v2.S3Key, v2.S3KeyList]{
 
 type s3KeyCreateCmd struct {
 	Name      string        `arg:"" placeholder:"NAME" help:"Name of the key, for people."`
-	ReadOnly  bool          `help:"It only reads."`
-	ExpiresIn time.Duration `placeholder:"720h" help:"It ends to work after this time; never when not given."`
+	ReadOnly  bool          `help:"The key can only read."`
+	ExpiresIn time.Duration `placeholder:"720h" help:"The key expires after this time; never when not given."`
 }
 
 // Run makes an S3 key.

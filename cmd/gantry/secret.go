@@ -12,7 +12,7 @@ import (
 )
 
 type secretCmd struct {
-	Set    secretSetCmd `cmd:"" help:"Make a secret, or give it another value."`
+	Set    secretSetCmd `cmd:"" help:"Create a secret, or give it another value."`
 	List   listCmd      `cmd:"" help:"List the names of your secrets."`
 	Delete deleteCmd    `cmd:"" help:"Delete secrets."`
 }

@@ -14,10 +14,10 @@ import (
 )
 
 type snapshotCmd struct {
-	Save    snapshotSaveCmd    `cmd:"" help:"Save a copy of the control plane's state."`
-	Keep    snapshotKeepCmd    `cmd:"" help:"Make a back-up as its settings say: save, check, send, remove old ones, tell the cluster."`
-	Inspect snapshotInspectCmd `cmd:"" help:"Check a copy, and show what it is of."`
-	Restore snapshotRestoreCmd `cmd:"" help:"Make a new cluster of a copy, on the machine of its first scheduler."`
+	Save    snapshotSaveCmd    `cmd:"" help:"Save a snapshot of the control plane's state."`
+	Keep    snapshotKeepCmd    `cmd:"" help:"Back up as the settings say: save, verify, send, remove expired snapshots, report to the cluster."`
+	Inspect snapshotInspectCmd `cmd:"" help:"Verify a snapshot, and show its cluster and time."`
+	Restore snapshotRestoreCmd `cmd:"" help:"Create a new cluster from a snapshot, on the machine of its first scheduler."`
 }
 
 type snapshotSaveCmd struct {

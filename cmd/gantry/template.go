@@ -16,7 +16,7 @@ import (
 type templateCmd struct {
 	List    listCmd             `cmd:"" help:"List your templates."`
 	Get     getCmd              `cmd:"" help:"Show a template, yours or a public one."`
-	Create  templateCreateCmd   `cmd:"" help:"Make a template."`
+	Create  templateCreateCmd   `cmd:"" help:"Create a template."`
 	Update  templateUpdateCmd   `cmd:"" help:"Change a template; pods that were made from it stay as they are."`
 	Delete  deleteCmd           `cmd:"" help:"Delete templates."`
 	Catalog catalogTemplatesCmd `cmd:"" help:"List the public templates of all accounts."`
@@ -111,7 +111,7 @@ type templateCreateCmd struct {
 	Name  string `arg:"" placeholder:"NAME" help:"Name of the template."`
 	Image string `arg:"" placeholder:"IMAGE" help:"Image reference, for example docker.io/library/nginx:alpine."`
 	templateFlags
-	IdempotencyKey string `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
+	IdempotencyKey string `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command creates nothing new."`
 }
 
 // Run makes a template.

@@ -13,9 +13,9 @@ import (
 type volumeCmd struct {
 	List   listCmd         `cmd:"" help:"List your network volumes."`
 	Get    getCmd          `cmd:"" help:"Show a network volume."`
-	Create volumeCreateCmd `cmd:"" help:"Make a network volume."`
-	Update volumeUpdateCmd `cmd:"" help:"Rename a network volume, or let it hold more."`
-	Delete deleteCmd       `cmd:"" help:"Delete network volumes with all that they hold."`
+	Create volumeCreateCmd `cmd:"" help:"Create a network volume."`
+	Update volumeUpdateCmd `cmd:"" help:"Rename or enlarge a network volume."`
+	Delete deleteCmd       `cmd:"" help:"Delete network volumes with their contents."`
 }
 
 var volumes = noun[v2.NetworkVolume, v2.NetworkVolumeList]{
@@ -70,7 +70,7 @@ type volumeCreateCmd struct {
 	Size           int           `required:"" placeholder:"GB" help:"GB that it may hold, 10 to 4096. It can grow later, and never shrink."`
 	DataCenter     string        `required:"" placeholder:"ID" help:"Data center of the volume, where the pods that have it run: see gantry catalog datacenters."`
 	Type           string        `placeholder:"STANDARD" help:"Tier: STANDARD or HIGH_PERFORMANCE; what the data center offers when not given."`
-	IdempotencyKey string        `placeholder:"TEXT" help:"Made once under this key, however often the command is run within a day."`
+	IdempotencyKey string        `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command creates nothing new."`
 	Wait           bool          `help:"Return when the volume's storage is there."`
 	Timeout        time.Duration `default:"5m" help:"With --wait: stop waiting after this time. The volume stays."`
 }
