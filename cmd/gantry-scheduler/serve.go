@@ -25,6 +25,8 @@ import (
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/feed/s3"
+	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -67,6 +69,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	}
 	d.keeper, d.presence = membership.NewKeeper(conf), membership.NewPresence(conf)
 	d.peers = membership.NewServer(conf, d.keeper)
+	backends := volumes.Backends{
+		Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) { return d.service.BackendSecrets(b) }, Log: log,
+	}
 	d.dispatch = dispatch.New(dispatch.Config{
 		Store: m.store, Node: m.node, Silence: c.HostSilence, Patience: c.HostPatience, Grace: c.StopGrace, Log: log, CA: ca,
 		Leader: func() string { l, _ := m.node.Leader(); return l.Address },
@@ -74,10 +79,11 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 			return d.service.Credentials(a, r)
 		},
 		Environment: func(p *fleet.Pod) (map[string]string, error) { return d.service.Environment(p) },
-		BackendSecrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
-			return d.service.BackendSecrets(b)
-		},
-		S3Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
+		Backends:    backends,
+		S3: s3.New(s3.Config{
+			Store: m.store, Backends: backends, Log: log,
+			Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
+		}),
 	})
 	d.time = &control.Timekeeper{
 		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,

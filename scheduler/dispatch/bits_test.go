@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -146,45 +145,6 @@ func TestWhatAHostIsToldOfStorage(t *testing.T) {
 		if got := x.storage.Load(); got != c.want || (len(x.wake) > 0) != (c.want != c.old) {
 			t.Errorf("%s: %v, told: %v", name, got, len(x.wake) > 0)
 		}
-	}
-}
-
-// TestHowABackendIsReached, by the one who may set quotas only where that is asked for, and never without its keys.
-func TestHowABackendIsReached(t *testing.T) {
-	far, near, own := ceph("c"), fleet.Backend{ID: "l", Kind: fleet.BackendLocal, Local: &fleet.LocalBackend{Path: "/srv"}}, nfs("n")
-	own.StoragePath = "/data"
-	bare := far
-	bare.Ceph = &fleet.CephBackend{User: "pods"}
-	keys := fleet.BackendSecrets{Key: "key", AdminKey: "admin"}
-	for name, c := range map[string]struct {
-		b     *fleet.Backend
-		admin bool
-		want  string
-	}{
-		"pods": {&far, false, "pods key"}, "admin": {&far, true, "quotas admin"}, "one user": {&bare, true, "pods admin"},
-		"local": {&near, false, "/srv"}, "its own": {&own, false, "nfs.example sized"},
-	} {
-		got := encodeBackend(c.b, keys, c.admin)
-		text := strings.TrimSpace(got.GetUser() + " " + got.GetKey())
-		switch name {
-		case "local":
-			text = got.GetPath()
-		case "its own":
-			text = got.GetServer()
-		}
-		if got.GetSizedByHost() {
-			text += " sized"
-		}
-		if text != c.want || got.GetId() != string(c.b.ID) {
-			t.Errorf("%s: %q", name, text)
-		}
-	}
-	s := New(Config{Log: slog.New(slog.DiscardHandler), BackendSecrets: func(*fleet.Backend) (fleet.BackendSecrets, error) { return keys, errors.New("no key") }})
-	if got := s.openBackend(&far, false); got != nil {
-		t.Errorf("without keys: %v", got)
-	}
-	if s.BackendSecrets = nil; s.openBackend(&near, false) == nil {
-		t.Error("what has no keys is not reached")
 	}
 }
 

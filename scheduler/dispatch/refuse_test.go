@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -46,54 +44,6 @@ func TestWhatAReportSaysIsTakenOverOrLeftOut(t *testing.T) {
 		if d := cmp.Diff([]state.PodReport{c.want}, decodeReports([]*link.PodReport{c.in}, time.Second)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
-	}
-}
-
-func TestOnlyWhatAnAccessKeyCanBeIsLookedUp(t *testing.T) {
-	now := time.Date(2026, 10, 5, 12, 0, 0, 0, time.UTC)
-	day := func(at time.Time) string { return at.Format(s3DateForm) }
-	for name, c := range map[string]struct {
-		in   *link.S3AccessRequest
-		want codes.Code
-		says string
-	}{
-		"all is well":        {&link.S3AccessRequest{Date: day(now), AccessKey: strings.Repeat("k", maxAccess), Region: strings.Repeat("r", maxRegion)}, codes.OK, ""},
-		"no date":            {&link.S3AccessRequest{AccessKey: "k"}, codes.InvalidArgument, "the date"},
-		"a date of long ago": {&link.S3AccessRequest{Date: day(now.Add(-s3DateSlack - 48*time.Hour)), AccessKey: "k"}, codes.InvalidArgument, "the date"},
-		"a date to come":     {&link.S3AccessRequest{Date: day(now.Add(s3DateSlack + 48*time.Hour)), AccessKey: "k"}, codes.InvalidArgument, "the date"},
-		"no key":             {&link.S3AccessRequest{Date: day(now)}, status.Code(errNoS3Key), status.Convert(errNoS3Key).Message()},
-		"a long key":         {&link.S3AccessRequest{Date: day(now), AccessKey: strings.Repeat("k", maxAccess+1)}, status.Code(errNoS3Key), status.Convert(errNoS3Key).Message()},
-		"a long region":      {&link.S3AccessRequest{Date: day(now), AccessKey: "k", Region: strings.Repeat("r", maxRegion+1)}, codes.InvalidArgument, "the region is too long"},
-	} {
-		if err := checkS3Access(c.in, now); status.Code(err) != c.want || !strings.Contains(status.Convert(err).Message(), c.says) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestAHostsRequestsForKeysAreBounded(t *testing.T) {
-	var r rates
-	now := time.Unix(1000, 0)
-	take := func(id fleet.HostID, at time.Time) (n int) {
-		for n < 2*s3Burst && r.allow(id, at) {
-			n++
-		}
-		return n
-	}
-	if n := take("h1", now); n != s3Burst {
-		t.Errorf("%d at once", n)
-	}
-	if n := take("h2", now); n != s3Burst {
-		t.Errorf("%d of another host", n)
-	}
-	if n := take("h1", now.Add(-time.Hour)); n != 0 {
-		t.Errorf("%d when the clock goes back", n)
-	}
-	if n := take("h1", now.Add(time.Second)); n != s3PerSecond {
-		t.Errorf("%d a second later", n)
-	}
-	if n := take("h1", now.Add(24*time.Hour)); n != s3Burst {
-		t.Errorf("%d a day later", n)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
 )
 
@@ -51,11 +52,9 @@ type Config struct {
 	// Environment returns the environment of a pod that is to run as its host needs it, secrets opened; nil: that
 	// of its specification.
 	Environment func(*fleet.Pod) (map[string]string, error)
-	// BackendSecrets opens the keys of a backend of network volumes; nil: there are none.
-	BackendSecrets func(*fleet.Backend) (fleet.BackendSecrets, error)
-	// S3Secret opens the secret of an S3 key pair; nil: there are none.
-	S3Secret func(*fleet.S3Key) (fleet.Secret, error)
-	Log      *slog.Logger
+	Backends    volumes.Backends // of network volumes
+	S3          S3Keys           // nil: there are none
+	Log         *slog.Logger
 }
 
 // Defaults of Config.
@@ -92,7 +91,6 @@ type Server struct {
 	trust    atomic.Pointer[trust]    // whom hosts are to trust; the same
 	desk     *desk
 	exchange *exchange
-	s3Rates  rates
 	turns    chan struct{} // see inTurn
 	callers  *callers
 

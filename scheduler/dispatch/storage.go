@@ -184,7 +184,7 @@ func (w *storageWork) gather(v *state.View, backends []fleet.Backend) {
 		if at < 0 {
 			continue
 		}
-		opened := w.server.openBackend(b, true)
+		opened := w.server.Backends.Open(b, true)
 		if opened == nil {
 			continue
 		}

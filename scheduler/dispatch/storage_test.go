@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -215,11 +214,11 @@ func TestS3AccessOfAHost(t *testing.T) {
 	}
 	y.do(state.SuspendAccount{Account: "acme", Resume: true, At: now})
 	// Who asks too often is refused before it costs a round of the members, and takes nothing from others.
-	y.server.s3Rates.mu.Lock()
 	for _, id := range []fleet.HostID{"host1", ""} {
-		y.server.s3Rates.buckets[id] = bucket{at: now.Add(time.Hour)}
+		in := &link.S3AccessRequest{AccessKey: access, Date: date, Region: "dc-1"}
+		for y.server.S3.Admit(id, in, now.Add(time.Hour)) == nil { // nothing comes back until then
+		}
 	}
-	y.server.s3Rates.mu.Unlock()
 	rounds := y.barriers.Load()
 	for _, g := range []*guest{server, other} {
 		if _, err := ask(g, func(*link.S3AccessRequest) {}); status.Code(err) != codes.ResourceExhausted {
@@ -232,34 +231,6 @@ func TestS3AccessOfAHost(t *testing.T) {
 	}
 	if strings.Contains(y.said.String(), secret) || strings.Contains(y.said.String(), access) {
 		t.Error("the log tells keys")
-	}
-}
-
-// The example is of AWS's documentation of Signature Version 4.
-func TestSigningKey(t *testing.T) {
-	const want = "dbb893acc010964918f1fd433add87c70e8b0db6be30c1fbeafefa5ec6ba8378"
-	if got := hex.EncodeToString(signingKey("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1")); got != want {
-		t.Errorf("got %s", got)
-	}
-}
-
-func TestAHostAsksForSoManyKeysOnly(t *testing.T) {
-	var r rates
-	now := time.Now()
-	taken := 0
-	for r.allow("a", now) {
-		taken++
-	}
-	if taken != s3Burst || !r.allow("b", now) || r.allow("a", now.Add(-time.Hour)) {
-		t.Errorf("took %d at once", taken)
-	}
-	for range s3PerSecond {
-		if !r.allow("a", now.Add(time.Second)) {
-			t.Fatal("it gets no more after a second")
-		}
-	}
-	if r.allow("a", now.Add(time.Second)) {
-		t.Error("it gets more than its share")
 	}
 }
 

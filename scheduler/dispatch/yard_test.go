@@ -21,6 +21,8 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/feed/s3"
+	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
 	"gantry/test/simhosts/simhost"
 )
@@ -154,15 +156,19 @@ func newYard(t testing.TB) *yard {
 		state.PutAccount{Account: fleet.Account{ID: "acme", Name: "Acme", CreatedAt: now}},
 	)
 	log := slog.New(slog.NewTextHandler(y.said, nil))
+	backends := volumes.Backends{Log: log, Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
+		if len(b.Sealed) == 0 {
+			return fleet.BackendSecrets{}, nil
+		}
+		return fleet.BackendSecrets{Key: "plain-key", AdminKey: "admin-key"}, nil
+	}}
 	y.server = New(Config{
 		Store: y.store, Node: &spoiled{Proposer: y}, Log: log, CA: func(context.Context) (*pki.CA, error) { return y.ca, nil },
-		BackendSecrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
-			if len(b.Sealed) == 0 {
-				return fleet.BackendSecrets{}, nil
-			}
-			return fleet.BackendSecrets{Key: "plain-key", AdminKey: "admin-key"}, nil
-		},
-		S3Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return fleet.Secret(k.Sealed), nil },
+		Backends: backends,
+		S3: s3.New(s3.Config{
+			Store: y.store, Backends: backends, Log: log,
+			Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return fleet.Secret(k.Sealed), nil },
+		}),
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)

@@ -20,6 +20,7 @@ import (
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -213,9 +214,9 @@ func (m *member) open() (*process, error) {
 		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
 		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
-		BackendSecrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
+		Backends: volumes.Backends{Log: log, Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
 			return p.service.BackendSecrets(b)
-		},
+		}},
 	})
 	p.service = scheduler.New(scheduler.Config{
 		Store: p.store, Node: p.node, Dispatch: p.dispatch, Sealer: sealer, Log: log, Now: m.now, Version: "sim",
