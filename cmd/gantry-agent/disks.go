@@ -16,8 +16,8 @@ import (
 type diskFlags struct {
 	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes the first of project (on xfs), loop and btrfs that the file system of the data folder offers." placeholder:"auto|project|btrfs|loop|none"`
 
-	PodDiskMBps int64 `name:"pod-disk-mbps" help:"Let a pod read, and write, so many MB a second of each disk (0 to 1000000); 0: no limit."`
-	PodDiskIOPS int64 `name:"pod-disk-iops" help:"Let a pod make so many reads, and writes, a second of each disk (0 to 100000000); 0: no limit."`
+	PodDiskMBps int64 `name:"pod-disk-mbps" help:"Limit what a pod reads, and what it writes, in MB per second on each disk (0 to 1000000); 0: no limit."`
+	PodDiskIOPS int64 `name:"pod-disk-iops" help:"Limit a pod's reads, and its writes, per second on each disk (0 to 100000000); 0: no limit."`
 }
 
 // validate reports every setting that is out of its range.

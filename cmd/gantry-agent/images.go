@@ -11,8 +11,8 @@ var _ agent.Images = (*ctrd.Runtime)(nil)
 
 // imageFlags say how much room images may take.
 type imageFlags struct {
-	ImageGCHigh int   `name:"image-gc-high" default:"85" help:"Remove images that nobody needs when their file system is so full, in percent (2 to 99); 0: never."`
-	ImageGCLow  int   `name:"image-gc-low" default:"75" help:"Until it is no fuller than this, in percent (1 to 98, less than --image-gc-high)."`
+	ImageGCHigh int   `name:"image-gc-high" default:"85" help:"Start to remove unused images when their file system is this full, in percent (2 to 99); 0: never."`
+	ImageGCLow  int   `name:"image-gc-low" default:"75" help:"Remove unused images until their file system is no fuller than this, in percent (1 to 98, less than --image-gc-high)."`
 	MaxImageGB  int64 `name:"max-image-gb" default:"200" help:"Refuse images that are larger than this to download, in GB (1 to 10000)."`
 }
 

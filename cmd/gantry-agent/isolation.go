@@ -19,7 +19,7 @@ const (
 
 // isolationFlags say what stands between pods and the host.
 type isolationFlags struct {
-	UserNamespaces string `default:"auto" enum:"auto,off" help:"Give every pod a user namespace, so that its root is nobody on the host: auto (where the kernel can, 5.19 or later) or off."`
+	UserNamespaces string `default:"auto" enum:"auto,off" help:"Give every pod a user namespace, so that its root has no rights on the host: auto (where the kernel can, 5.19 or later) or off."`
 	RuntimeClass   string `default:"runc" enum:"runc,gvisor,kata" help:"What runs containers: runc, gvisor (runsc and its containerd shim must be installed) or kata (its shim likewise)."`
 }
 

@@ -34,7 +34,7 @@ type cli struct {
 
 	Join        joinCmd        `cmd:"" help:"Join this host to a cluster with a one-use token (gantry host token)."`
 	Run         runCmd         `cmd:"" help:"Run the agent in the foreground, as systemd does."`
-	CheckConfig checkConfigCmd `cmd:"" help:"Read the configuration as run would, say what is wrong with it, and start nothing."`
+	CheckConfig checkConfigCmd `cmd:"" help:"Check the configuration that run would use, report errors, and exit."`
 
 	Clean cleanCmd `cmd:"" help:"Remove every container, namespace, link and rule of a stopped agent. Pods that ran are started again when it runs next."`
 }
@@ -49,7 +49,7 @@ type common struct {
 type joinCmd struct {
 	DataDir   string        `required:"" type:"path" help:"Folder of the agent's certificate, ledger and logs." placeholder:"DIR"`
 	Scheduler []string      `required:"" help:"Link address of a scheduler; may be repeated. Any of them leads to the one that answers." placeholder:"HOST:PORT"`
-	TokenFile string        `required:"" type:"existingfile" help:"File that holds the token, which nobody else may read (mode 0600); never an argument, which every user of the machine could read."`
+	TokenFile string        `required:"" type:"existingfile" help:"File that holds the token, which only its owner can read (mode 0600); never an argument, which every user of the machine could read."`
 	Name      string        `help:"Name of the host for people; default: its host name."`
 	Timeout   time.Duration `default:"30s" help:"Give up after this time."`
 }
@@ -67,9 +67,9 @@ type runCmd struct {
 	Scheduler      []string      `help:"Link address of a scheduler; may be repeated. The agent also keeps those that schedulers tell it of; these are always tried too." placeholder:"HOST:PORT"`
 	SimulateGpus   []string      `name:"simulate-gpus" sep:"none" help:"Pretend to have GPUs, for trying things out: TYPE:COUNT, such as \"NVIDIA H100 80GB HBM3:8\"." placeholder:"TYPE:COUNT"`
 	ImageArchive   []string      `sep:"none" help:"Load images from an OCI or docker archive at start." placeholder:"FILE"`
-	KeepLostData   time.Duration `default:"168h" help:"Keep persistent data so long of pods that the scheduler lists no more and never ordered to go; at least 1h."`
+	KeepLostData   time.Duration `default:"168h" help:"How long to keep persistent data of pods that the scheduler no longer lists and never ordered to delete; at least 1h."`
 	PodConnections int           `default:"32768" help:"Connections that the host tracks for a pod: those that it opens and, separately, those that others open to it; 1 to 1000000."`
-	Overcommit     int           `default:"1" help:"Offer processors, memory and disk so many times, for development machines (1 to 1000)."`
+	Overcommit     int           `default:"1" help:"Overcommit processors, memory and disk by this factor, for development machines (1 to 1000)."`
 }
 
 type checkConfigCmd struct {

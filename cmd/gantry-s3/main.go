@@ -27,7 +27,7 @@ type cli struct {
 	cmdline.Common
 
 	Run         runCmd         `cmd:"" help:"Serve S3 in the foreground, as systemd does."`
-	CheckConfig checkConfigCmd `cmd:"" help:"Read the configuration as run would, say what is wrong with it, and start nothing."`
+	CheckConfig checkConfigCmd `cmd:"" help:"Check the configuration that run would use, report errors, and exit."`
 }
 
 type runCmd struct {

@@ -40,9 +40,9 @@ type edgeFlags struct {
 	TLSKey         []string      `name:"tls-key" help:"Key of the certificate (PEM), not readable for everybody; one for each --tls-cert, in the same order." placeholder:"FILE"`
 	ACMEName       []string      `name:"acme-name" help:"Name of the API for which to order a certificate by ACME; may be repeated. To give one is to agree to the terms of the certificate authority." placeholder:"NAME"`
 	ACMEDirectory  string        `name:"acme-directory" default:"https://acme-v02.api.letsencrypt.org/directory" help:"The certificate authority." placeholder:"URL"`
-	ACMEEmail      string        `name:"acme-email" help:"Whom the certificate authority writes to." placeholder:"ADDRESS"`
+	ACMEEmail      string        `name:"acme-email" help:"E-mail address for notices of the certificate authority." placeholder:"ADDRESS"`
 	ACMERoots      string        `name:"acme-roots" help:"Certificates (PEM) that vouch for the server of a certificate authority of your own; without it those of the system." placeholder:"FILE"`
-	ACMEChallenge  string        `name:"acme-challenge" default:"auto" enum:"auto,http,tls-alpn,dns" help:"How the names are shown to be ours: http (port 80 leads to --http-listen), tls-alpn (port 443 leads to --listen), dns (--acme-dns-command); auto is http with --http-listen, else tls-alpn."`
+	ACMEChallenge  string        `name:"acme-challenge" default:"auto" enum:"auto,http,tls-alpn,dns" help:"How ownership of the names is proved: http (port 80 leads to --http-listen), tls-alpn (port 443 leads to --listen), dns (--acme-dns-command); auto is http with --http-listen, else tls-alpn."`
 	ACMEDNSCommand string        `name:"acme-dns-command" type:"path" help:"Program that sets TXT records: it is called with present or cleanup, the record's name, and its value. With it *.PROXY-DOMAIN gets a certificate as well." placeholder:"PROGRAM"`
 	ACMEDNSWait    time.Duration `name:"acme-dns-wait" default:"0s" help:"Time that a record takes, after the program has ended, to be at all name servers (at most 5m)."`
 	HTTPListen     string        `name:"http-listen" help:"Address, usually port 80, that sends plain HTTP on to https, and answers the certificate authority." placeholder:"HOST:PORT"`

@@ -23,7 +23,7 @@ const joinTimeout = 30 * time.Second
 type joinCmd struct {
 	DataDir   string   `required:"" type:"path" help:"Folder for this scheduler's data; it must hold none." placeholder:"DIR"`
 	Scheduler []string `required:"" help:"Link address of a scheduler of the cluster; more than one may be given." placeholder:"HOST:PORT"`
-	TokenFile string   `required:"" type:"path" help:"File with the token of gantry raft add, which nobody else may read (mode 0600)." placeholder:"FILE"`
+	TokenFile string   `required:"" type:"path" help:"File with the token of gantry raft add, which only its owner can read (mode 0600)." placeholder:"FILE"`
 	Address   string   `required:"" help:"Address under which hosts and the other schedulers will reach this one's link port." placeholder:"HOST:PORT"`
 	Name      string   `help:"Name of this scheduler, for people; by default the machine's."`
 }

@@ -34,7 +34,7 @@ type cli struct {
 	Recover recoverCmd `cmd:"" help:"Make this scheduler's copy a cluster of its own when a majority of the schedulers is lost for good. What they acknowledged and this one never received is gone."`
 	Restore restoreCmd `cmd:"" help:"Make a cluster of one scheduler from a file of gantry snapshot save."`
 
-	CheckConfig checkConfigCmd `cmd:"" help:"Read the configuration as run would, say what is wrong with it, and start nothing."`
+	CheckConfig checkConfigCmd `cmd:"" help:"Check the configuration that run would use, report errors, and exit."`
 }
 
 type initCmd struct {
@@ -66,7 +66,7 @@ type runCmd struct {
 	RateHour      int           `default:"7200" help:"The same for an hour." placeholder:"N"`
 	RateDay       int           `default:"100000" help:"The same for a day." placeholder:"N"`
 	Metrics       string        `default:"127.0.0.1:9413" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
-	RateFailures  int           `default:"60" help:"Requests without a good key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Good keys pass all the same. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
+	RateFailures  int           `default:"60" help:"Requests without a valid key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Requests with a valid key always pass. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
 	Edge   edgeFlags    `embed:""`
 	Shares shareFlags   `embed:""`
