@@ -303,7 +303,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // TestCredentialOfDockerHub holds under which names the registry of short references goes.
 func TestCredentialOfDockerHub(t *testing.T) {
 	for _, name := range []string{"docker.io", "example.com:443", "127.0.0.1:5000"} {
-		s := (&Runtime{guard: guard{loopback: true}}).newSource(&pull{auth: credential(testUser, testPassword)})
+		s := (&Runtime{cfg: Config{AllowLoopbackRegistries: true}}).newSource(&pull{auth: credential(testUser, testPassword)})
 		hosts, err := s.hosts(name)
 		if err != nil || len(hosts) != 1 {
 			t.Fatal(hosts, err)

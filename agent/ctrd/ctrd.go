@@ -38,6 +38,7 @@ import (
 	"gantry/agent/logs"
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/outbound"
 )
 
 // Config says which daemon to use and how. Socket, Namespace and LoggerPath must be set.
@@ -178,7 +179,7 @@ type Runtime struct {
 	touched touched                  // images whose use was written down a moment ago
 	roots   atomic.Pointer[[]string] // folders of the daemon's images; nil until it was asked
 	runc    runcSays
-	guard   guard
+	guard   outbound.Guard
 
 	mu       sync.Mutex // guards the maps below
 	contents map[digest.Digest]*image
@@ -210,9 +211,9 @@ func New(cfg Config) (*Runtime, error) {
 		pulls: map[string]*pull{}, proved: map[proof]bool{}, reading: map[proof]chan struct{}{},
 	}
 	_, _ = rand.Read(r.secret[:]) // never fails
-	r.guard = guard{loopback: cfg.AllowLoopbackRegistries, bridge: cfg.Bridge, allow: cfg.RegistryAllow, deny: cfg.RegistryDeny}
+	r.guard = outbound.Guard{Bridge: cfg.Bridge, Allow: cfg.RegistryAllow, Deny: cfg.RegistryDeny}
 	if cfg.Schedulers != nil {
-		r.guard.never = &resolved{list: cfg.Schedulers}
+		r.guard.Never = outbound.Resolve(cfg.Schedulers)
 	}
 	if cfg.DiskRate+cfg.DiskOps > 0 && !r.cgroups.throttles() {
 		cfg.Log.Warn("pods' disk bandwidth is unlimited: the kernel cannot limit it")

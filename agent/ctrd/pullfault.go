@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/platforms"
 
 	"gantry/agent/pod"
+	"gantry/internal/outbound"
 )
 
 // denied reports whether the registry, or who gives out its tokens, let the pull not in.
@@ -80,7 +81,7 @@ func classifyPull(err error) (pod.Class, string) {
 		return pod.Fatal, "%s is larger than this host allows"
 	case errors.Is(err, errCredential):
 		return pod.Fatal, "the registry refused the credentials for %s"
-	case errors.Is(err, errRefusedAddress), errors.Is(err, errInsecure), errors.Is(err, errElsewhere):
+	case errors.Is(err, outbound.ErrRefused), errors.Is(err, errInsecure), errors.Is(err, errElsewhere):
 		return pod.Fatal, "the registry of %s leads to an address that is not allowed"
 	case errors.As(err, &status):
 		return classifyStatus(status.StatusCode)

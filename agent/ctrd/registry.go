@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"gantry/internal/outbound"
 )
 
 const (
@@ -20,13 +22,12 @@ const (
 )
 
 var (
-	errRefusedAddress = errors.New("address is not allowed")
-	errStalled        = errors.New("no byte received for too long")
-	errSlow           = errors.New("bytes received too slowly")
-	errInsecure       = errors.New("redirect to plain http")
-	errElsewhere      = errors.New("redirect of a login to another server")
-	errCredential     = errors.New("credential refused")
-	errResolve        = errors.New("resolve")
+	errStalled    = errors.New("no byte received for too long")
+	errSlow       = errors.New("bytes received too slowly")
+	errInsecure   = errors.New("redirect to plain http")
+	errElsewhere  = errors.New("redirect of a login to another server")
+	errCredential = errors.New("credential refused")
+	errResolve    = errors.New("resolve")
 )
 
 // source is a remotes.Resolver that reaches registries through a guarded transport and counts
@@ -35,13 +36,14 @@ type source struct {
 	remotes.Resolver
 	pull        *pull
 	stall, pace time.Duration
-	guard       guard
+	guard       outbound.Guard
+	loopback    bool // registries on loopback are allowed
 	transport   *http.Transport
 }
 
 func (r *Runtime) newSource(p *pull) *source {
-	g := &source{pull: p, stall: r.cfg.PullStall, pace: r.cfg.PullPace, guard: r.guard}
-	g.transport = g.guard.transport(false)
+	g := &source{pull: p, stall: r.cfg.PullStall, pace: r.cfg.PullPace, guard: r.guard, loopback: r.cfg.AllowLoopbackRegistries}
+	g.transport = g.guard.Transport(false)
 	g.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: g.hosts})
 	return g
 }
@@ -60,12 +62,12 @@ func (g *source) hosts(name string) ([]docker.RegistryHost, error) {
 	if h.Host, err = docker.DefaultHost(name); err != nil {
 		return nil, err
 	}
-	if local && !g.guard.loopback {
-		return nil, fmt.Errorf("registry on loopback: %w", errRefusedAddress)
+	if local && !g.loopback {
+		return nil, fmt.Errorf("registry on loopback: %w", outbound.ErrRefused)
 	}
 	if local {
 		h.Scheme = "http"
-		g.transport = g.guard.transport(true)
+		g.transport = g.guard.Transport(true)
 	}
 	transport := bounded{g.transport}
 	h.Client = &http.Client{Transport: homeOnly{transport, h.Scheme, h.Host}, CheckRedirect: redirects(local)}

@@ -50,7 +50,7 @@ var layers = []struct {
 	},
 	{[]string{"gantry/storage/s3"}, []string{"gantry/fleet", "gantry/internal", "os/exec", "google.golang.org/grpc"}},
 	{
-		[]string{"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/serverless"},
+		[]string{"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/serverless/queue", "gantry/serverless/scale"},
 		[]string{"net/http", "os/exec", "google.golang.org/grpc", "github.com/hashicorp", "github.com/containerd", "gantry/internal/link"},
 	},
 	{
@@ -89,6 +89,7 @@ var homes = []struct {
 	{"gantry/netctl/tunnel", []string{"gantry/agent", "gantry/agent/overlay", "gantry/cmd/gantry-agent", "gantry/cmd/gantry-net"}},
 	{"gantry/netctl/dns", []string{"gantry/agent/overlay", "gantry/cmd/gantry-agent", "gantry/cmd/gantry-net"}},
 	{"gantry/internal/userns", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/netctl", "gantry/netctl/kernel", "gantry/cmd/gantry-agent"}},
+	{"gantry/internal/outbound", []string{"gantry/agent/ctrd", "gantry/serverless/webhook"}},
 	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger"}},
 	{"gantry/api/edge", []string{"gantry/cmd/gantry-scheduler"}},
 	{"github.com/caddyserver", []string{"gantry/api/edge"}},

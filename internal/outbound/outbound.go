@@ -1,7 +1,11 @@
-package ctrd
+// Package outbound says which addresses a program may connect to on behalf of a user: a registry that a pod's image is
+// pulled from, a webhook that is called. Whatever name or redirect leads there, the address that is about to be connected
+// to is looked at, so that no user reaches services of the host, its pods, the control plane or a cloud's metadata.
+package outbound
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,17 +16,19 @@ import (
 	"time"
 )
 
-// guard says which addresses a pull may connect to.
-type guard struct {
-	loopback bool   // registries on loopback are allowed
-	bridge   string // the pods' bridge; empty: none
+// ErrRefused is matched by the error of a connection that is not allowed.
+var ErrRefused = errors.New("address is not allowed")
 
-	allow, deny []netip.Prefix // see Config
-	never       *resolved      // addresses that are never asked, whatever is allowed; nil: none
+// Guard says which addresses may be connected to. The zero value opens all that are nobody's own.
+type Guard struct {
+	Bridge string // the pods' bridge; empty: none
+	// Allow opens private ranges, Deny closes any. Never has addresses that are closed whatever is allowed; nil: none.
+	Allow, Deny []netip.Prefix
+	Never       *Resolved
 }
 
 // private are the ranges of networks that are somebody's own: of the operator, where a registry may be, and also what
-// manages machines and their storage. They are closed but for what Config.RegistryAllow names.
+// manages machines and their storage. They are closed but for what Guard.Allow names.
 func private() []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"} {
@@ -35,17 +41,17 @@ func contains(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// transport makes one that reaches no address of this host, of its pods or of its cloud's metadata
+// Transport makes one that reaches no address of this host, of its pods or of its cloud's metadata
 // service, whatever name or redirect leads there: it looks at each address that is about to be
-// connected to. A loopback registry may be reached on loopback. It uses no proxy, which would hide the
-// address.
-func (g guard) transport(loopback bool) *http.Transport {
+// connected to. With loopback, the host's loopback addresses may be reached. It uses no proxy, which would hide the
+// address. Errors of connections that are refused match ErrRefused.
+func (g Guard) Transport(loopback bool) *http.Transport {
 	d := net.Dialer{
 		Timeout: 30 * time.Second, KeepAlive: 30 * time.Second,
-		ControlContext: func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+		ControlContext: func(ctx context.Context, network, address string, _ syscall.RawConn) error {
 			ap, err := netip.ParseAddrPort(address)
-			if err != nil || g.refuses(ctx, ap.Addr(), loopback) {
-				return fmt.Errorf("dial registry: %w", errRefusedAddress)
+			if err != nil || g.Refuses(ctx, ap.Addr(), loopback) {
+				return fmt.Errorf("dial %s: %w", network, ErrRefused)
 			}
 			return nil
 		},
@@ -57,17 +63,18 @@ func (g guard) transport(loopback bool) *http.Transport {
 	}
 }
 
-func (g guard) refuses(ctx context.Context, a netip.Addr, loopback bool) bool {
+// Refuses reports whether an address may not be connected to.
+func (g Guard) Refuses(ctx context.Context, a netip.Addr, loopback bool) bool {
 	a = plain(a)
 	switch {
 	case refused(a, loopback):
 		return true
 	case a.IsLoopback():
 		return false
-	case g.ours(a), g.never.has(ctx, a), contains(g.deny, a):
+	case g.ours(a), g.Never.has(ctx, a), contains(g.Deny, a):
 		return true
 	}
-	return contains(private(), a) && !contains(g.allow, a)
+	return contains(private(), a) && !contains(g.Allow, a)
 }
 
 const (
@@ -75,8 +82,8 @@ const (
 	resolveMost  = 2 * time.Second // for one name
 )
 
-// resolved knows the addresses of machines that are named as HOST:PORT. A nil one knows none. It is safe for concurrent use.
-type resolved struct {
+// Resolved knows the addresses of machines that are named as HOST:PORT. A nil one knows none. It is safe for concurrent use.
+type Resolved struct {
 	list func() []string
 
 	mu    sync.Mutex // guards the fields below
@@ -84,7 +91,10 @@ type resolved struct {
 	names map[string][]netip.Addr
 }
 
-func (r *resolved) has(ctx context.Context, a netip.Addr) bool {
+// Resolve returns the addresses of those that list names; it is called each time that an address is looked at.
+func Resolve(list func() []string) *Resolved { return &Resolved{list: list} }
+
+func (r *Resolved) has(ctx context.Context, a netip.Addr) bool {
 	if r == nil {
 		return false
 	}
@@ -132,7 +142,7 @@ func lookUp(ctx context.Context, host string, before []netip.Addr) []netip.Addr 
 
 // ours reports whether an address is one of the host's own or in the pods' subnet. Links come and go,
 // so it is asked each time; when the answer cannot be had, it is yes.
-func (g guard) ours(a netip.Addr) bool {
+func (g Guard) ours(a netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		return true
@@ -142,10 +152,10 @@ func (g guard) ours(a netip.Addr) bool {
 			return true
 		}
 	}
-	if g.bridge == "" {
+	if g.Bridge == "" {
 		return false
 	}
-	link, err := net.InterfaceByName(g.bridge)
+	link, err := net.InterfaceByName(g.Bridge)
 	if err != nil {
 		return false // there is no pod
 	}
@@ -194,7 +204,7 @@ func isMetadata(a netip.Addr) bool {
 	return false
 }
 
-// refused names what is no registry's address on any host.
+// refused names what is no other machine's address on any host.
 func refused(a netip.Addr, loopback bool) bool {
 	a = plain(a)
 	if a.IsLoopback() {
