@@ -55,13 +55,16 @@ func (s *Service) CreateAccount(ctx context.Context, name string) (fleet.Account
 
 // Accounts lists every account.
 func (s *Service) Accounts(ctx context.Context) ([]fleet.AccountView, error) {
-	out := []fleet.AccountView{}
-	err := s.read(ctx, func(v *state.View) error {
-		now := s.Now()
-		for _, a := range v.Accounts() {
+	var ids []fleet.AccountID
+	if err := s.read(ctx, func(v *state.View) error { ids = v.AccountIDs(); return nil }); err != nil {
+		return nil, err
+	}
+	slices.Sort(ids)
+	now, out := s.Now(), make([]fleet.AccountView, 0, len(ids))
+	err := inPieces(s, ids, func(v *state.View, id fleet.AccountID) {
+		if a, ok := v.Account(id); ok {
 			out = append(out, accountView(v, a, now))
 		}
-		return nil
 	})
 	return out, err
 }

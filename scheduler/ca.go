@@ -25,15 +25,16 @@ func (s *Service) CAStatus(ctx context.Context) (fleet.CAView, error) {
 		return fleet.CAView{}, err
 	}
 	var cluster state.Cluster
-	var hosts []fleet.Host
+	var hosts []*fleet.Host
 	err = s.read(ctx, func(v *state.View) error {
 		cluster, _ = v.Cluster()
-		hosts = v.Hosts()
+		hosts = v.HostRows()
 		return nil
 	})
 	if err != nil {
 		return fleet.CAView{}, err
 	}
+	slices.SortFunc(hosts, func(a, b *fleet.Host) int { return cmp.Compare(a.ID, b.ID) })
 	cas, err := pki.ParseTrust(cluster.Trusted())
 	if err != nil {
 		return fleet.CAView{}, fmt.Errorf("read the cluster's CAs: %w", err)
@@ -109,7 +110,7 @@ func (s *Service) FinishCAStep(ctx context.Context, step fleet.RotationStep) err
 }
 
 // caView says what the step waits for. cas are those that are trusted, the one that signs first.
-func caView(cas []*x509.Certificate, r *state.Rotation, hosts []fleet.Host, members []fleet.MemberView, now time.Time) fleet.CAView {
+func caView(cas []*x509.Certificate, r *state.Rotation, hosts []*fleet.Host, members []fleet.MemberView, now time.Time) fleet.CAView {
 	out := fleet.CAView{CAs: []fleet.CARecord{caRecord(cas[0], fleet.CASigns)}}
 	if r != nil {
 		other := fleet.CANext
@@ -124,8 +125,8 @@ func caView(cas []*x509.Certificate, r *state.Rotation, hosts []fleet.Host, memb
 			out.Nodes = append(out.Nodes, fleet.CANode{Scheduler: true, ID: string(r.ID), Name: r.Name, Certificate: m.Certificate})
 		}
 	}
-	for i := range hosts {
-		if h := &hosts[i]; h.State != fleet.HostGone {
+	for _, h := range hosts {
+		if h.State != fleet.HostGone {
 			out.Nodes = append(out.Nodes, fleet.CANode{ID: string(h.ID), Name: h.Name, Certificate: h.Inventory.Certificate})
 		}
 	}

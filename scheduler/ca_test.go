@@ -24,10 +24,10 @@ func TestWhomAStepOfANewCAWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := old.Digest().String(), next.Digest().String()
-	host := func(id fleet.HostID, is fleet.HostState, ca string, trusts ...string) fleet.Host {
-		return fleet.Host{ID: id, State: is, Inventory: fleet.Inventory{Certificate: fleet.NodeCertificate{CA: ca, Trusts: trusts}}}
+	host := func(id fleet.HostID, is fleet.HostState, ca string, trusts ...string) *fleet.Host {
+		return &fleet.Host{ID: id, State: is, Inventory: fleet.Inventory{Certificate: fleet.NodeCertificate{CA: ca, Trusts: trusts}}}
 	}
-	hosts := []fleet.Host{
+	hosts := []*fleet.Host{
 		host("knows", fleet.HostReady, a, a, b), host("renewed", fleet.HostReady, b, a, b), host("lags", fleet.HostUnreachable, a, a),
 		host("silent", fleet.HostJoining, ""), host("gone", fleet.HostGone, a, a),
 	}

@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -19,14 +21,16 @@ const (
 
 // Hosts lists every host, for some days those that are gone, too.
 func (s *Service) Hosts(ctx context.Context) ([]fleet.HostView, error) {
-	var out []fleet.HostView
-	err := s.read(ctx, func(v *state.View) error {
-		for _, h := range v.Hosts() {
-			if view, ok := v.HostUsage(h.ID); ok {
-				out = append(out, view)
-			}
+	var rows []*fleet.Host
+	if err := s.read(ctx, func(v *state.View) error { rows = v.HostRows(); return nil }); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rows, func(a, b *fleet.Host) int { return cmp.Compare(a.ID, b.ID) })
+	out := make([]fleet.HostView, 0, len(rows))
+	err := inPieces(s, rows, func(v *state.View, h *fleet.Host) {
+		if view, ok := v.HostUsage(h.ID); ok {
+			out = append(out, view)
 		}
-		return nil
 	})
 	return out, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -95,6 +96,26 @@ func (s *Service) read(ctx context.Context, fn func(v *state.View) error) error 
 		return err
 	}
 	return s.Store.View(fn)
+}
+
+// piece is how many records one view of a long list works on.
+const piece = 128
+
+// inPieces calls fn for each of a long list, in views of a few each, so that nothing waits for all of it: while a view is open, no
+// command is applied. The list need not be of one moment.
+func inPieces[T any](s *Service, list []T, fn func(*state.View, T)) error {
+	for some := range slices.Chunk(list, piece) {
+		err := s.Store.View(func(v *state.View) error {
+			for _, one := range some {
+				fn(v, one)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // propose commits one command and returns its value.

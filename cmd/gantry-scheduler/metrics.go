@@ -199,11 +199,12 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	var c state.Counts
 	var gpus []fleet.GPUCapacity
-	if err := s.d.member.store.View(func(v *state.View) error {
-		c = v.Counts(time.Now())
-		gpus, _ = scheduler.CapacityOf(v)
-		return nil
-	}); err != nil {
+	// Two views: while one is open, no command is applied.
+	err := s.d.member.store.View(func(v *state.View) error { c = v.Counts(time.Now()); return nil })
+	if err == nil {
+		err = s.d.member.store.View(func(v *state.View) error { gpus, _ = scheduler.CapacityOf(v); return nil })
+	}
+	if err != nil {
 		return // it is being closed
 	}
 	gauge("gantry_scheduler_log_applied_index", float64(s.d.member.node.AppliedIndex()))

@@ -181,7 +181,7 @@ func (d *parts) behind() (n int) {
 		if c, ok := v.Cluster(); !ok || c.Lineage == 0 {
 			return nil
 		}
-		for _, h := range v.Hosts() {
+		for _, h := range v.HostRows() {
 			if h.Behind && h.State != fleet.HostGone {
 				n++
 			}

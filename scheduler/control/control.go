@@ -6,7 +6,6 @@ package control
 import (
 	"context"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -94,27 +93,23 @@ func (p *Purger) once(ctx context.Context, now time.Time) error {
 
 // due returns the pods that were terminated before a time and that this leader has seen so for long enough.
 func (p *Purger) due(now, before time.Time) (old []fleet.PodID, err error) {
-	var all, expired []fleet.PodID
-	err = p.Store.View(func(v *state.View) error {
-		all, expired = v.AllTerminated(), v.Terminated(before, math.MaxInt)
-		return nil
-	})
-	if err != nil {
+	var all []*fleet.Pod
+	if err := p.Store.View(func(v *state.View) error { all = v.TerminatedRows(); return nil }); err != nil {
 		return nil, err
 	}
 	seen := make(map[fleet.PodID]time.Time, len(all))
-	for _, id := range all {
-		seen[id] = now
-		if at, known := p.seen[id]; known {
-			seen[id] = at
+	for _, pod := range all {
+		at, known := p.seen[pod.ID]
+		if !known {
+			at = now
+		}
+		seen[pod.ID] = at
+		if state.Purgeable(pod, before) && now.Sub(at) >= p.Keep-p.Every {
+			old = append(old, pod.ID)
 		}
 	}
 	p.seen = seen
-	for _, id := range expired {
-		if now.Sub(seen[id]) >= p.Keep-p.Every {
-			old = append(old, id)
-		}
-	}
+	slices.Sort(old)
 	return old, nil
 }
 

@@ -164,7 +164,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	s.exchange.reset()
 	err := s.Store.View(func(v *state.View) error {
 		after = v.Index()
-		for _, h := range v.Hosts() {
+		for _, h := range v.HostRows() {
 			if h.State == fleet.HostReady {
 				absent[h.ID] = time.Time{}
 			}

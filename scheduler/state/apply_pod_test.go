@@ -287,13 +287,8 @@ func TestTerminateHoldsResourcesUntilGone(t *testing.T) {
 		t.Fatalf("%v pods were purged too early", n)
 	}
 	w.view(func(v *View) {
-		if got := v.Terminated(at(50), 10); !slices.Equal(got, []fleet.PodID{"pod-1"}) {
-			t.Errorf("terminated %v", got)
-		}
-		if got := v.Terminated(at(49), 10); len(got) != 0 {
-			t.Errorf("terminated %v", got)
-		}
-		if got := v.Terminated(at(50), 0); len(got) != 0 {
+		got := v.TerminatedRows()
+		if len(got) != 1 || got[0].ID != "pod-1" || !Purgeable(got[0], at(50)) || Purgeable(got[0], at(49)) {
 			t.Errorf("terminated %v", got)
 		}
 	})

@@ -265,7 +265,7 @@ func (c PurgePods) apply(t *txn) (any, error) {
 	n := 0
 	for _, id := range c.Pods {
 		pod := get(t, &t.base.pods, id)
-		if pod == nil || !purgeable(pod, c.Before) {
+		if pod == nil || !Purgeable(pod, c.Before) {
 			continue
 		}
 		drop(t, &t.base.pods, id)
@@ -275,7 +275,7 @@ func (c PurgePods) apply(t *txn) (any, error) {
 	return n, nil
 }
 
-// purgeable reports whether a pod's record may be forgotten.
-func purgeable(pod *fleet.Pod, before time.Time) bool {
+// Purgeable reports whether PurgePods with the same time would delete a pod's record.
+func Purgeable(pod *fleet.Pod, before time.Time) bool {
 	return pod.Status == fleet.StatusTerminated && !pod.Held && !pod.TerminatedAt.After(before)
 }

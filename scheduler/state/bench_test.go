@@ -2,7 +2,9 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"gantry/fleet"
 	"gantry/scheduler/place"
@@ -51,6 +53,65 @@ func BenchmarkApply(b *testing.B) {
 			}
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
+		})
+	}
+}
+
+// BenchmarkApplyBesideReads applies single commands to 100,000 pods, alone and while somebody lists all of them, counts what there is
+// and looks for what can be purged, without a pause: the reads must not hold up Apply.
+func BenchmarkApplyBesideReads(b *testing.B) {
+	w := benchWorld(b)
+	pod := func(n int) CreatePod {
+		p := podOn(fleet.PodID(fmt.Sprintf("pod-%09d", n)), fleet.HostID(fmt.Sprintf("host-%06d", n%998)))
+		p.Need = fleet.Resources{}
+		return CreatePod{Pod: p, HostEpoch: 1}
+	}
+	made := 0
+	for made < 100_000 {
+		var cmds []Command
+		for range 128 {
+			cmds = append(cmds, pod(made))
+			made++
+		}
+		if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	reads := func(v *View) {
+		v.Counts(at(0))
+		v.TerminatedRows()
+		v.HostRows()
+		v.PodRows("acme")
+	}
+	for _, beside := range []bool{false, true} {
+		b.Run(map[bool]string{false: "alone", true: "beside"}[beside], func(b *testing.B) {
+			stop, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				for beside {
+					select {
+					case <-stop:
+						return
+					default:
+						_ = w.s.View(func(v *View) error { reads(v); return nil })
+					}
+				}
+			}()
+			var took []time.Duration
+			for range b.N {
+				entry := w.entry(pod(made))
+				made++
+				begun := time.Now()
+				if _, err := w.s.Apply([]Entry{entry}); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(begun))
+			}
+			close(stop)
+			<-done
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
 		})
 	}
 }

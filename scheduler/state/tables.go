@@ -88,6 +88,7 @@ type tables struct {
 	reserved   map[fleet.HostID][]*fleet.Pod    // places of pods that are being moved there, by id; see reservation
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
+	statuses   map[fleet.PodStatus]int // how many pods have each
 	// running holds the pods of each account that are endable.
 	running map[fleet.AccountID]map[fleet.PodID]*fleet.Pod
 	tallies map[fleet.AccountID]*tally
@@ -150,19 +151,19 @@ func newTables() *tables {
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		reserved:   map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
-		terminated: map[fleet.PodID]*fleet.Pod{},
-		running:    map[fleet.AccountID]map[fleet.PodID]*fleet.Pod{},
-		tallies:    map[fleet.AccountID]*tally{},
-		charging:   map[fleet.AccountID]map[string]*openMeter{},
-		due:        map[int64]map[string]*openMeter{},
-		public:     map[fleet.TemplateID]*fleet.Template{},
-		touched:    map[fleet.HostID]struct{}{},
-		moving:     map[fleet.PodID]*fleet.Pod{},
-		draining:   map[fleet.HostID]struct{}{},
-		roles:      map[fleet.HostID]*fleet.Host{},
-		stored:     newVolumeIndex(),
-		networks:   newNetworkIndex(),
-		byName:     map[string]rowStore{},
+		terminated: map[fleet.PodID]*fleet.Pod{}, statuses: map[fleet.PodStatus]int{},
+		running:  map[fleet.AccountID]map[fleet.PodID]*fleet.Pod{},
+		tallies:  map[fleet.AccountID]*tally{},
+		charging: map[fleet.AccountID]map[string]*openMeter{},
+		due:      map[int64]map[string]*openMeter{},
+		public:   map[fleet.TemplateID]*fleet.Template{},
+		touched:  map[fleet.HostID]struct{}{},
+		moving:   map[fleet.PodID]*fleet.Pod{},
+		draining: map[fleet.HostID]struct{}{},
+		roles:    map[fleet.HostID]*fleet.Host{},
+		stored:   newVolumeIndex(),
+		networks: newNetworkIndex(),
+		byName:   map[string]rowStore{},
 	}
 	for _, t := range []rowStore{
 		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
@@ -354,6 +355,7 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 			delete(tb.onHost, old.Host)
 		}
 		tb.touched[old.Host] = struct{}{}
+		tb.statuses[old.Status]--
 		delete(tb.terminated, old.ID)
 		delete(tb.moving, old.ID)
 		if endable(old) {
@@ -363,6 +365,7 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 	tb.ageList(old, pod)
 	if pod != nil {
 		tb.touched[pod.Host] = struct{}{}
+		tb.statuses[pod.Status]++
 		if pod.Status == fleet.StatusTerminated {
 			tb.terminated[pod.ID] = pod
 		}

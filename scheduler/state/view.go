@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -74,6 +75,9 @@ func (v *View) Accounts() []fleet.Account {
 	}
 	return out
 }
+
+// AccountIDs returns the ids of all accounts, in no order.
+func (v *View) AccountIDs() []fleet.AccountID { return slices.Collect(maps.Keys(v.tb.accounts.rows)) }
 
 // KeyByHash returns the key whose secret has the hash. It does not look at whether the key has expired
 // or is disabled.
@@ -201,22 +205,8 @@ func clonePods(pods []*fleet.Pod) []fleet.Pod {
 	return out
 }
 
-// AllTerminated returns every terminated pod whose record is there, by id, also while its host has something of it.
-func (v *View) AllTerminated() []fleet.PodID { return sortedKeys(v.tb.terminated) }
-
-// Terminated returns up to limit terminated pods that PurgePods with the same time would delete, by id.
-func (v *View) Terminated(before time.Time, limit int) []fleet.PodID {
-	out := []fleet.PodID{}
-	for _, id := range sortedKeys(v.tb.terminated) {
-		if len(out) >= limit {
-			break
-		}
-		if purgeable(v.tb.terminated[id], before) {
-			out = append(out, id)
-		}
-	}
-	return out
-}
+// TerminatedRows returns the terminated pods in no order, as PodRows does.
+func (v *View) TerminatedRows() []*fleet.Pod { return slices.Collect(maps.Values(v.tb.terminated)) }
 
 // Host returns a host.
 func (v *View) Host(id fleet.HostID) (fleet.Host, bool) {
@@ -250,6 +240,10 @@ func (v *View) Hosts() []fleet.Host {
 	}
 	return out
 }
+
+// HostRows returns every host, in no order and without its generation. They are the state's own and must not be changed, nor what
+// they lead to; they stay as they are after the view.
+func (v *View) HostRows() []*fleet.Host { return slices.Collect(maps.Values(v.tb.hosts.rows)) }
 
 // HostsOf returns the hosts with a machine id, by id.
 func (v *View) HostsOf(machine string) []fleet.Host {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -33,15 +34,12 @@ type Drains struct {
 
 // Counts counts at a time. It copies no record.
 func (v *View) Counts(now time.Time) Counts {
-	c := Counts{Hosts: map[fleet.HostState]int{}, Pods: map[fleet.PodStatus]int{}, GPUs: map[string]GPUStock{}}
+	c := Counts{Hosts: map[fleet.HostState]int{}, Pods: maps.Clone(v.tb.statuses), GPUs: map[string]GPUStock{}}
 	v.Fleet().All(c.stock)
 	for _, h := range v.tb.hosts.rows {
 		if h.State != fleet.HostGone {
 			c.host(h, v.tb.onHost[h.ID], now)
 		}
-	}
-	for _, p := range v.tb.pods.rows {
-		c.Pods[p.Status]++
 	}
 	for _, m := range v.tb.members.rows {
 		if m.RemovedAt.IsZero() && !m.NonVoter {

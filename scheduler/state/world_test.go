@@ -3,9 +3,11 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -169,6 +171,7 @@ type dump struct {
 	Hosts      []fleet.HostView
 	OnHost     map[fleet.HostID][]fleet.Pod
 	Terminated []fleet.PodID
+	Statuses   map[fleet.PodStatus]int
 	Candidates []place.Candidate
 	ByHash     int
 	Index      uint64
@@ -245,7 +248,21 @@ func dumpOf(t tb, s *Store) dump {
 			f, _ := v.TLSFile(name)
 			d.TLSFiles = append(d.TLSFiles, f)
 		}
-		d.Terminated, d.Candidates = v.Terminated(at(1_000_000), 1000), v.Candidates()
+		for _, pod := range v.TerminatedRows() {
+			if Purgeable(pod, at(1_000_000)) {
+				d.Terminated = append(d.Terminated, pod.ID)
+			}
+		}
+		slices.Sort(d.Terminated)
+		d.Candidates, d.Statuses = v.Candidates(), v.Counts(at(0)).Pods
+		maps.DeleteFunc(d.Statuses, func(_ fleet.PodStatus, n int) bool { return n == 0 })
+		counted := map[fleet.PodStatus]int{}
+		for _, pod := range v.tb.pods.rows {
+			counted[pod.Status]++
+		}
+		if !maps.Equal(counted, d.Statuses) {
+			t.Errorf("pods by status: %v, there are %v", d.Statuses, counted)
+		}
 		return nil
 	})
 	if err != nil {
