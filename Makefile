@@ -200,7 +200,11 @@ bench: setup build ## Run the benchmarks beside their floors; BENCH selects by r
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/s3clients
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 5x -count=1 -p 1 -timeout 30m ./netctl/tunnel
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -count=1 -p 1 -timeout 30m ./test/volumes
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./api/... ./agent/logs ./netctl/dns
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
+
+.PHONY: bench-once
+bench-once: ## Run the benchmarks of single packages once each, to see that they run
+	go test -run '^$$' -bench . -skip '^BenchmarkStart$$' -benchtime 1x -count=1 -p 1 -timeout 10m ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
 
 .PHONY: demo
 demo: setup build ## Show it: from nothing to a running pod, and away again

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-compute=(check-generate lint ansible-lint sim fuzz-decoders)
+compute=(check-generate lint ansible-lint sim fuzz-decoders bench-once)
 packages=(unit deb-lint)
 real=(hostile survive test-containerd nfs volumes networks chaos-short e2e clients)
 

@@ -36,11 +36,20 @@ const benchHosts = 512
 
 func benchHost(i int64) fleet.HostID { return fleet.HostID(fmt.Sprintf("host-%04d", i%benchHosts)) }
 
+// boundless lets each account have as much as there is.
+func boundless() state.SetLimits {
+	limits, most := map[string]*int64{}, int64(fleet.MaxLimit)
+	for _, l := range fleet.AllLimits() {
+		limits[l.String()] = &most
+	}
+	return state.SetLimits{Limits: limits}
+}
+
 // benchNode is a cluster of one with hosts that take any number of pods.
 func benchNode(b *testing.B) *member {
 	m := one(b, func(c *Config) { c.Streams = nil; c.SnapshotThreshold = 1 << 40 })
 	hash := []byte("h")
-	cmds := []state.Command{state.PutAccount{Account: fleet.Account{ID: "acme"}}}
+	cmds := []state.Command{state.PutAccount{Account: fleet.Account{ID: "acme"}}, boundless()}
 	for i := range int64(benchHosts) {
 		id := benchHost(i)
 		tok := fleet.JoinToken{ID: fleet.TokenID(id), Hash: hash, DataCenter: "d", Cloud: fleet.CloudSecure, ExpiresAt: time.Unix(9, 0)}

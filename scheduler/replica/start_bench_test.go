@@ -45,7 +45,7 @@ func bigState(b *testing.B, megabytes int) string {
 		}
 	}
 	hash := []byte("h")
-	apply(state.PutAccount{Account: fleet.Account{ID: "acme"}})
+	apply(state.PutAccount{Account: fleet.Account{ID: "acme"}}, boundless())
 	for i := range int64(benchHosts) {
 		id := benchHost(i)
 		tok := fleet.JoinToken{ID: fleet.TokenID(id), Hash: hash, DataCenter: "d", Cloud: fleet.CloudSecure, ExpiresAt: time.Unix(9, 0)}

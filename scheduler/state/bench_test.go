@@ -10,9 +10,19 @@ import (
 	"gantry/scheduler/place"
 )
 
-// benchWorld has 1,000 ready hosts of 4 GPUs.
+// boundless lets each account have as much as there is.
+func boundless() SetLimits {
+	limits := map[string]*int64{}
+	for _, l := range fleet.AllLimits() {
+		limits[l.String()] = ptr(int64(fleet.MaxLimit))
+	}
+	return SetLimits{Limits: limits}
+}
+
+// benchWorld has 1,000 ready hosts of 4 GPUs, and accounts without limits.
 func benchWorld(b *testing.B) *world {
 	w := newWorld(b).settle()
+	w.must(boundless())
 	var cmds []Command
 	for i := range 998 {
 		id := fleet.HostID(fmt.Sprintf("host-%06d", i))
@@ -73,8 +83,14 @@ func BenchmarkApplyBesideReads(b *testing.B) {
 			cmds = append(cmds, pod(made))
 			made++
 		}
-		if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {
+		res, err := w.s.Apply([]Entry{w.entry(cmds...)})
+		if err != nil {
 			b.Fatal(err)
+		}
+		for _, r := range res[0] {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
 		}
 	}
 	reads := func(v *View) {
@@ -102,8 +118,8 @@ func BenchmarkApplyBesideReads(b *testing.B) {
 				entry := w.entry(pod(made))
 				made++
 				begun := time.Now()
-				if _, err := w.s.Apply([]Entry{entry}); err != nil {
-					b.Fatal(err)
+				if res, err := w.s.Apply([]Entry{entry}); err != nil || res[0][0].Err != nil {
+					b.Fatal(err, res)
 				}
 				took = append(took, time.Since(begun))
 			}
@@ -120,6 +136,7 @@ func BenchmarkApplyBesideReads(b *testing.B) {
 func BenchmarkStorage(b *testing.B) {
 	const volumes = 10_000
 	w := newWorld(b).settle().furnish()
+	w.must(boundless())
 	w.inTxn(at(3), func(tx *txn) {
 		for i := range volumes {
 			v := newVolume(fleet.VolumeID(fmt.Sprintf("v-%05d", i)), "b-fast")
