@@ -33,14 +33,13 @@ func (d *dev) chooseIsland(ctx context.Context) error {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(d.cfg.DataDir))
-	name := hex.EncodeToString(sum[:3])
 	var last error
 	for i := range 256 {
 		subnet := d.state.Island
 		if !subnet.IsValid() {
 			subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, sum[4] + byte(i), 0}), 24)
 		}
-		island, err := kernel.NewIsland(name, subnet)
+		island, err := kernel.NewIsland(islandName(d.cfg.DataDir), subnet)
 		if err != nil {
 			return err
 		}
@@ -55,6 +54,12 @@ func (d *dev) chooseIsland(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("make the network of the agents: %w", last)
+}
+
+// islandName tells the networks of several folders apart.
+func islandName(dataDir string) string {
+	sum := sha256.Sum256([]byte(dataDir))
+	return hex.EncodeToString(sum[:3])
 }
 
 // leaveIsland takes the network of the agents away.

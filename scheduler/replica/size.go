@@ -145,7 +145,7 @@ func (n *Node) watchSize() {
 		case <-n.closing.Done():
 			return
 		}
-		if err := n.shorten(); err != nil {
+		if err := n.shorten(); err != nil && n.closing.Err() == nil {
 			n.log.Warn("the Raft log is too long and a snapshot cannot be taken", "err", err)
 		}
 		if sleep.For(n.closing, snapshotAgain) != nil {
