@@ -21,9 +21,14 @@ import (
 	"gantry/agent/ledger"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
+	"gantry/agent/podlog"
+	"gantry/agent/s3"
+	"gantry/agent/storage"
+	"gantry/agent/volumes"
 	"gantry/fleet"
 	"gantry/internal/scrape"
 	"gantry/netctl"
+	"gantry/storage/volume"
 )
 
 // Containers is the container runtime as the daemon needs it, beyond what the pods' machines do.
@@ -57,9 +62,9 @@ type Config struct {
 	// IDBase is that of pod.Deps.
 	IDBase  func(addr netip.Addr) uint32
 	Disks   Disks          // of pods; zero: plain folders
-	Volumes NetworkVolumes // nil: the host can mount none
+	Volumes volumes.Mounts // nil: the host can mount none
 	// Provisioner makes network volumes when the scheduler asks the host to; nil: it makes none.
-	Provisioner Provisioner
+	Provisioner storage.Provisioner
 	S3Socket    string    // where gantry-s3 of this host asks, in a folder of its own; empty, or without Volumes: nowhere
 	Images      Images    // looks after images without a pod that asks; nil: nobody does
 	ImageRoom   ImageRoom // when images are removed that nobody needs
@@ -171,7 +176,7 @@ type daemon struct {
 	boot     string
 	run      string // names this run of the agent
 	heard    atomic.Bool
-	logs     *podLogs
+	logs     *podlog.Logs
 	pods     *pod.Pods
 	sessions *sessions
 	stock    fleet.Inventory
@@ -196,8 +201,8 @@ type daemon struct {
 }
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
-	d := &daemon{Config: c, book: book, logs: newPodLogs(filepath.Join(c.Dir, "logs"), c.Log), lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: make(chan struct{}, 1)}
-	d.logs.present = func(id fleet.PodID) bool { _, known := book.Record(id); return known }
+	d := &daemon{Config: c, book: book, lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: make(chan struct{}, 1)}
+	d.logs = podlog.New(filepath.Join(c.Dir, "logs"), d.known, c.Log)
 	if len(c.Archives) > 0 {
 		d.imported = make(chan struct{})
 	}
@@ -253,9 +258,15 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		renewal: renewal{fraction: rand.Float64()}, renewNow: make(chan struct{}, 1),
 		followed: func(lineage uint64) error { return noteLineage(c.Dir, lineage) },
 	}
-	d.sessions.tunnels.dead, d.sessions.tunnels.program = d.volumeDead, c.Files
-	d.sessions.storage = newStorage(ctx, c.Provisioner, storageFile(c.Dir), d.metrics, c.Log)
-	d.sessions.s3 = d.newS3Door()
+	d.sessions.tunnels.program = c.Files
+	d.sessions.tunnels.dead = func(id fleet.BackendID) bool { return volumes.Dead(c.Volumes, id) }
+	d.sessions.storageNews = make(chan struct{}, 1)
+	d.sessions.storage = storage.New(ctx, storage.Config{
+		Does: c.Provisioner, File: storage.File(c.Dir), Count: d.metrics.worked, Wake: func() { wake(d.sessions.storageNews) }, Log: c.Log,
+	})
+	if opener, ok := c.Volumes.(volumeOpener); ok && c.S3Socket != "" {
+		d.sessions.s3 = s3.New(opener.Open, c.Log)
+	}
 	d.sessions.overlays, d.sessions.tunnels.overlays, d.sessions.tunnels.pinger = d.overlays, d.overlays, d.pinger
 	d.sessions.tunnels.public = func() []netip.Addr { return d.public.Load().At }
 	d.measure()
@@ -330,7 +341,7 @@ func (d *daemon) live(ctx context.Context) {
 		d.Log.Warn("tunnels into pods were not closed")
 	}
 	wg.Wait()
-	d.sessions.storage.wait()
+	d.sessions.storage.Wait()
 	d.pods.Wait()
 }
 
@@ -343,8 +354,10 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() { d.sessions.live.hurryWhilePulling(ctx) })
 	wg.Go(func() { d.sweep(ctx) })
 	wg.Go(func() { d.keepVolumes(ctx) })
-	wg.Go(func() { d.serveS3(ctx) })
-	wg.Go(func() { d.sessions.storage.restore(ctx) })
+	if door := d.sessions.s3; door != nil {
+		wg.Go(func() { door.Serve(ctx, d.S3Socket) })
+	}
+	wg.Go(func() { d.sessions.storage.Restore(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
 	wg.Go(func() { d.overlays.Run(ctx) })
 	wg.Go(func() { d.findPublic(ctx) })
@@ -371,6 +384,40 @@ func (d *daemon) keepNetwork(ctx context.Context) {
 			d.Log.Error("repair the host's network", "err", err)
 		}
 	}
+}
+
+// known reports whether the ledger knows a pod.
+func (d *daemon) known(id fleet.PodID) bool {
+	_, known := d.book.Record(id)
+	return known
+}
+
+// volumeOpener opens the folder of a network volume.
+type volumeOpener interface {
+	Open(ctx context.Context, v volume.Volume) (*os.File, error)
+}
+
+// podVolumes is what the pods' machines are given.
+func (d *daemon) podVolumes() pod.Volumes {
+	if d.Volumes == nil {
+		return nil
+	}
+	return volumes.Timed(d.Volumes, func(took time.Duration) { d.metrics.attachments.Observe(took.Seconds()) })
+}
+
+// keepVolumes looks after what is mounted until ctx ends.
+func (d *daemon) keepVolumes(ctx context.Context) {
+	if d.Volumes == nil {
+		return
+	}
+	(&volumes.Keeper{
+		Mounts: d.Volumes, Known: d.known, Swept: d.sweptOnce.Load, Log: d.Log,
+		Changed: func() { // a backend may answer again
+			d.pods.Poke()
+			d.sessions.storage.Again()
+			d.stir()
+		},
+	}).Run(ctx)
 }
 
 // stir has the session look whether the host has become another.

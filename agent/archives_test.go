@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -93,8 +94,8 @@ func tended(t *testing.T, c Config) (d *daemon, end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Instance, c.Network, c.Log = "0a1b", netctl.NewFake(netctl.NewFakeKernel(), "0a1b"), slog.New(slog.DiscardHandler)
 	c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil }
-	book := openBook(t, c.Dir)
-	setFull(t, book, pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "brought"})
+	book := ledgertest.Open(t, c.Dir)
+	ledgertest.SetFull(t, book, pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "brought"})
 	d, err := newDaemon(ctx, c, book)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
+	"gantry/agent/storage"
 	"gantry/fleet"
 	"gantry/netctl"
 )
@@ -28,7 +29,7 @@ func cleanVolumes(ctx context.Context, dir string, volumes Cleaner) error {
 	if err != nil {
 		err = fmt.Errorf("unmount network volumes: %w", err)
 	}
-	return errors.Join(err, cleanStorage(ctx, dir))
+	return errors.Join(err, storage.Clean(ctx, dir))
 }
 
 // Clean removes every container, namespace, link and rule of the agent whose data folder is dir, and the disks of

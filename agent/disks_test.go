@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -62,8 +63,8 @@ func wantDisks(t *testing.T, p *disk.Pool, want ...string) {
 
 func TestSweepRemovesTheDisksOfUnknownPods(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
-	setFull(t, book, pod.Assignment{Pod: "known", Goal: fleet.GoalRun})
+	book := ledgertest.Open(t, dir)
+	ledgertest.SetFull(t, book, pod.Assignment{Pod: "known", Goal: fleet.GoalRun})
 	containers, persistent := openDisks(t, dir)
 	makeDisks(t, containers, persistent, "known", "unknown")
 	rt := &usage{err: errors.New("away")}
@@ -92,8 +93,8 @@ func TestSweepRemovesTheDisksOfUnknownPods(t *testing.T) {
 
 func TestCleanLeavesNoMountAndNoLoopDevice(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
-	setFull(t, book, pod.Assignment{Pod: "stop", Goal: fleet.GoalStop}, pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
+	book := ledgertest.Open(t, dir)
+	ledgertest.SetFull(t, book, pod.Assignment{Pod: "stop", Goal: fleet.GoalStop}, pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
 	if err := book.Close(); err != nil {
 		t.Fatal(err)
 	}

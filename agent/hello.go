@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gantry/agent/pod"
+	"gantry/agent/volumes"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -44,7 +45,7 @@ func (d *daemon) inventory() fleet.Inventory {
 	}
 	if d.Volumes != nil {
 		inv.Volumes = d.Volumes.Kinds()
-		inv.Notices = append(inv.Notices, volumeNotices(d.Volumes.Health())...)
+		inv.Notices = append(inv.Notices, volumes.Notices(d.Volumes.Health())...)
 	}
 	inv.Tunnel = d.overlays.Announce()
 	inv.Notices = append(inv.Notices, d.overlays.Notices()...)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,34 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gantry/agent/ledger"
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
+	"gantry/agent/podlog"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/netctl"
 )
-
-func openBook(t *testing.T, dir string) *ledger.Ledger {
-	t.Helper()
-	book, err := ledger.Open(filepath.Join(dir, "ledger.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = book.Close() })
-	return book
-}
-
-func firstFree(used map[netip.Addr]bool) (netip.Addr, error) {
-	return netctl.NextAddr(netip.MustParsePrefix("10.88.0.0/20"), used)
-}
-
-// setFull writes a set of orders of generation 1.
-func setFull(t *testing.T, book *ledger.Ledger, orders ...pod.Assignment) {
-	t.Helper()
-	if _, err := book.SetFull(1, orders, firstFree); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestAssignmentIsDecodedWhole(t *testing.T) {
 	got := (&sessions{}).decode(&link.Assignment{
@@ -92,11 +70,11 @@ func (u *usage) Import(context.Context, io.Reader) ([]string, error) {
 func (u *usage) Clean(_ context.Context, images bool) error { return u.err }
 
 func TestHeartbeatHasGPUs(t *testing.T) {
-	book := openBook(t, t.TempDir())
+	book := ledgertest.Open(t, t.TempDir())
 	order := func(id fleet.PodID, gpus ...string) pod.Assignment {
 		return pod.Assignment{Pod: id, Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, GPUs: gpus, Limits: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000}}
 	}
-	setFull(t, book, order("p1", "GPU-b", "GPU-a"), order("p2"), order("p3", "1", "2", "3"))
+	ledgertest.SetFull(t, book, order("p1", "GPU-b", "GPU-a"), order("p2"), order("p3", "1", "2", "3"))
 	for _, id := range []fleet.PodID{"p1", "p2", "p3"} {
 		if err := book.Begin(pod.Assignment{Pod: id, Incarnation: 1}, "boot"); err != nil {
 			t.Fatal(err)
@@ -165,13 +143,13 @@ func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
 // TestStartWithOnePortTwice: the ledger of a crash may name one public port for two pods.
 func TestStartWithOnePortTwice(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	order := func(id fleet.PodID, generation uint64) pod.Assignment {
 		return pod.Assignment{
 			Pod: id, Incarnation: 1, Goal: fleet.GoalRun, Generation: generation, Mappings: []fleet.PortMapping{{Private: 22, Public: 30_001}},
 		}
 	}
-	if _, err := book.SetFull(5, []pod.Assignment{order("old", 2), order("new", 5), order("mid", 3)}, firstFree); err != nil {
+	if _, err := book.SetFull(5, []pod.Assignment{order("old", 2), order("new", 5), order("mid", 3)}, ledgertest.FirstFree); err != nil {
 		t.Fatal(err)
 	}
 	if err := book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")); err != nil {
@@ -197,13 +175,13 @@ func TestStartWithOnePortTwice(t *testing.T) {
 // TestNothingStartsBeforeItsOrderIsWhole: the machines may start something only when all of them have
 // what the scheduler sent, the credential that no ledger holds among it.
 func TestNothingStartsBeforeItsOrderIsWhole(t *testing.T) {
-	book := openBook(t, t.TempDir())
+	book := ledgertest.Open(t, t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	heard := &atomic.Bool{}
 	rt := &pulls{asked: make(chan *fleet.Credential, 1)}
 	a := pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "private"}
-	setFull(t, book, a)
-	logs := newPodLogs(t.TempDir(), slog.New(slog.DiscardHandler))
+	ledgertest.SetFull(t, book, a)
+	logs := podlog.New(t.TempDir(), func(fleet.PodID) bool { return true }, slog.New(slog.DiscardHandler))
 	pods := pod.NewPods(ctx, pod.Deps{
 		Runtime: rt, Network: noNetwork{}, Ledger: book, Reports: newReports(), Logs: logs, Dir: t.TempDir(), Data: t.TempDir(),
 		Slots: make(chan struct{}, 1), Heard: heard, Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
@@ -225,7 +203,7 @@ func TestNothingStartsBeforeItsOrderIsWhole(t *testing.T) {
 	}()
 	defer func() { close(stop); <-busy }()
 	a.Registry = &fleet.Credential{Username: "u", Password: "p"}
-	changed, err := book.SetFull(1, []pod.Assignment{a}, firstFree)
+	changed, err := book.SetFull(1, []pod.Assignment{a}, ledgertest.FirstFree)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,8 +261,8 @@ func TestAHelloTellsWhatAPodHas(t *testing.T) {
 
 // TestUpgradeKeepsTheNetworkOfWhatRuns starts an agent that gives pods user namespaces after one that did not.
 func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
-	kernel, book := netctl.NewFakeKernel(), openBook(t, t.TempDir())
-	if _, err := book.SetFull(1, []pod.Assignment{{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1}}, firstFree); err != nil {
+	kernel, book := netctl.NewFakeKernel(), ledgertest.Open(t, t.TempDir())
+	if _, err := book.SetFull(1, []pod.Assignment{{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1}}, ledgertest.FirstFree); err != nil {
 		t.Fatal(err)
 	}
 	if err := book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")); err != nil {

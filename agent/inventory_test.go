@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/storage/disk"
@@ -12,7 +13,7 @@ import (
 func TestForeignDisk(t *testing.T) {
 	const gb = fleet.GB
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	foreign := func(when string, size, used, want int64) {
 		t.Helper()
 		got, err := foreignDisk(diskUse{size * gb, used * gb}, book, false)
@@ -22,7 +23,7 @@ func TestForeignDisk(t *testing.T) {
 	}
 	foreign("at first", 1000, 100, 100)
 	foreign("others took more, no pods", 1000, 150, 150)
-	setFull(t, book,
+	ledgertest.SetFull(t, book,
 		pod.Assignment{Pod: "run", Goal: fleet.GoalRun, DiskGB: 20, Limits: fleet.Resources{DiskGB: 320}, Persistent: &fleet.PersistentMount{SizeGB: 300}},
 		pod.Assignment{Pod: "stop", Goal: fleet.GoalStop, DiskGB: 30, Persistent: &fleet.PersistentMount{SizeGB: 50}})
 	for _, used := range []int64{150, 200, 400, 550, 564} { // 400 are allotted, and full loop files take more
@@ -37,15 +38,15 @@ func TestForeignDisk(t *testing.T) {
 	if err := book.Close(); err != nil {
 		t.Fatal(err)
 	}
-	book = openBook(t, dir)
+	book = ledgertest.Open(t, dir)
 	foreign("after a restart", 1000, 550, 150)
 	foreign("a smaller disk", 100, 100, 100)
 }
 
 // TestForeignDiskOfAnOlderLedger has pods, and no note of what was used before them.
 func TestForeignDiskOfAnOlderLedger(t *testing.T) {
-	book := openBook(t, t.TempDir())
-	setFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 50})
+	book := ledgertest.Open(t, t.TempDir())
+	ledgertest.SetFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 50})
 	beside := disk.Footprint(50, false) - 50*fleet.GB
 	for used, want := range map[int64]int64{0: 0, 50: 0, 80: 30} {
 		if got, err := foreignDisk(diskUse{100 * fleet.GB, used*fleet.GB + beside}, book, false); err != nil || got != want*fleet.GB {
@@ -56,12 +57,12 @@ func TestForeignDiskOfAnOlderLedger(t *testing.T) {
 
 func TestInventoryIsTheSameWithPods(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	before, err := inventory(dir, 1, nil, book)
 	if err != nil || before.Total.DiskGB < 1 || before.Total.MemoryMB < 1 || before.Total.MilliCPU < 1000 {
 		t.Fatalf("%+v, %v", before, err)
 	}
-	setFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 1 << 20})
+	ledgertest.SetFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 1 << 20})
 	after, err := inventory(dir, 1, nil, book)
 	if err != nil || after.Total != before.Total {
 		t.Errorf("%+v, %v; was %+v", after.Total, err, before.Total)
@@ -75,7 +76,7 @@ func TestInventoryIsTheSameWithPods(t *testing.T) {
 // TestForeignDiskOfALostLedger has data, and no pods yet that it belongs to.
 func TestForeignDiskOfALostLedger(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	for _, put := range []func(){
 		func() { makeData(t, dir, "p1") }, func() { loseData(t, dir, time.Now(), "p1") },
 	} {

@@ -20,6 +20,7 @@ import (
 
 	"gantry/agent/inside"
 	"gantry/agent/pod"
+	"gantry/agent/storage"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
@@ -77,7 +78,7 @@ func TestSessionDoesNotWaitForItsTunnels(t *testing.T) {
 	book := d.t.ledger
 	s := &sessions{
 		store: store, ledger: book, reports: newReports(), live: newSampler(&usage{}, nil, book, newReports()), tunnels: d.t, log: slog.New(slog.DiscardHandler),
-		storage: newStorage(t.Context(), nil, "", nil, slog.New(slog.DiscardHandler)),
+		storage: storage.New(t.Context(), storage.Config{Wake: func() {}, Log: slog.New(slog.DiscardHandler)}),
 	}
 	ctx, end := context.WithCancelCause(d.ctx)
 	defer end(nil)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gantry/agent/pod"
+	"gantry/agent/storage"
 	"gantry/fleet"
 	"gantry/internal/scrape"
 )
@@ -26,6 +27,12 @@ const (
 	tookTask    = "task"
 	tookStart   = "start"
 	tookAll     = "all"
+)
+
+// The results of work for network volumes.
+const (
+	workDone   = "done"
+	workFailed = "failed"
 )
 
 // metrics counts what happens on the host. Its methods are safe for concurrent use; a nil one counts nothing.
@@ -77,10 +84,9 @@ func newMetrics() *metrics {
 	for _, step := range []string{tookPull, tookNetwork, tookDefine, tookTask, tookStart, tookAll} {
 		m.steps.WithLabelValues(step)
 	}
-	for _, work := range []string{workMake, workRemove, workMeasure} {
-		for _, result := range []string{workDone, workFailed} {
-			m.storageWork.WithLabelValues(work, result)
-		}
+	for _, work := range storage.Kinds() {
+		m.storageWork.WithLabelValues(work, workDone)
+		m.storageWork.WithLabelValues(work, workFailed)
 	}
 	return m
 }
@@ -124,6 +130,15 @@ func (m *metrics) started(steps map[fleet.Step]time.Time) {
 			m.steps.WithLabelValues(s.name).Observe(to.Sub(from).Seconds())
 		}
 	}
+}
+
+// worked counts a piece of work for network volumes.
+func (m *metrics) worked(kind string, failed bool) {
+	result := workDone
+	if failed {
+		result = workFailed
+	}
+	m.storageWork.WithLabelValues(kind, result).Inc()
 }
 
 // attempt counts a try to reach a scheduler.

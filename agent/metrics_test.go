@@ -20,7 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
+	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/internal/scrape"
@@ -43,11 +45,13 @@ func (*many) Usages(_ context.Context, ids []fleet.PodID) map[fleet.PodID]pod.Us
 func scrapable(t *testing.T) *daemon {
 	t.Helper()
 	dir := t.TempDir()
-	book, rep := openBook(t, dir), newReports()
+	book, rep := ledgertest.Open(t, dir), newReports()
+	mounted := &volumestest.Mounts{Notify: make(chan struct{}, 1)}
+	mounted.SetHealth(volume.Health{Backend: "fast"})
 	d := &daemon{
 		Config: Config{
 			Dir: dir, Instance: "0a1b", Metrics: "127.0.0.1:0", Version: "1.2.3", Log: slog.New(slog.DiscardHandler),
-			Volumes: &mounts{changed: make(chan struct{}, 1), health: []volume.Health{{Backend: "fast"}}},
+			Volumes: mounted,
 			Notices: func() []fleet.Notice {
 				return []fleet.Notice{{Code: "runc_old"}, {Code: "runc_old", Severe: true}, {Code: "disk_unlimited"}}
 			},
@@ -117,7 +121,7 @@ func begin(t *testing.T, d *daemon, id fleet.PodID) {
 // TestMetricsAreWhatTheManualSays: the table of docs/metrics.md has every metric, and no other.
 func TestMetricsAreWhatTheManualSays(t *testing.T) {
 	d := scrapable(t)
-	setFull(t, d.book, order("p1", 1, "GPU-a"))
+	ledgertest.SetFull(t, d.book, order("p1", 1, "GPU-a"))
 	begin(t, d, "p1")
 	d.metrics.room(40, 100)
 	d.sessions.live.readAll(t.Context())
@@ -158,7 +162,7 @@ func TestMetricsAreWhatTheManualSays(t *testing.T) {
 
 func TestMetricsTellOfHostAndPods(t *testing.T) {
 	d := scrapable(t)
-	setFull(t, d.book, order("p1", 1, "GPU-a"), order("p2", 1), order("waits", 1))
+	ledgertest.SetFull(t, d.book, order("p1", 1, "GPU-a"), order("p2", 1), order("waits", 1))
 	begin(t, d, "p1")
 	begin(t, d, "p2")
 	code := 3
@@ -237,14 +241,14 @@ func TestAThousandPodsLeaveNoSeries(t *testing.T) {
 			orders = append(orders, order(fleet.PodID(fmt.Sprintf("pod%d-%d", r, i)), generation+1))
 		}
 		generation++
-		if _, err := d.book.SetFull(generation, orders, firstFree); err != nil {
+		if _, err := d.book.SetFull(generation, orders, ledgertest.FirstFree); err != nil {
 			t.Fatal(err)
 		}
 		begin(t, d, orders[0].Pod)
 		d.sessions.live.readAll(t.Context())
 		busy = max(busy, len(scrapeOf(t, d, "gantry_")))
 		generation++
-		if _, err := d.book.SetFull(generation, nil, firstFree); err != nil {
+		if _, err := d.book.SetFull(generation, nil, ledgertest.FirstFree); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range orders {
@@ -364,7 +368,7 @@ short: 1 2
 
 func TestHeartbeatHasTheDisk(t *testing.T) {
 	d := scrapable(t)
-	setFull(t, d.book, order("p1", 1))
+	ledgertest.SetFull(t, d.book, order("p1", 1))
 	begin(t, d, "p1")
 	d.sessions.live.readAll(t.Context())
 	pods := d.sessions.live.heartbeat().GetPods()

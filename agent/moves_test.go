@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/internal/link"
 	"gantry/internal/pki"
 )
@@ -32,7 +33,7 @@ func TestOnlyAStuckLoopIsNoMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	book := openBook(t, t.TempDir())
+	book := ledgertest.Open(t, t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
 		release := make(chan struct{})
@@ -77,7 +78,7 @@ func TestOnlyAStuckLoopIsNoMove(t *testing.T) {
 }
 
 func TestAHungWriteIsNoMove(t *testing.T) {
-	d := &daemon{book: openBook(t, t.TempDir()), sessions: &sessions{}}
+	d := &daemon{book: ledgertest.Open(t, t.TempDir()), sessions: &sessions{}}
 	begun, goesOn := make(chan struct{}), make(chan struct{})
 	d.book.WhenWritten(func(time.Duration) { close(begun); <-goesOn })
 	written := make(chan error, 1)

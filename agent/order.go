@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gantry/agent/pod"
+	"gantry/agent/volumes"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -39,7 +40,7 @@ func (s *sessions) decode(a *link.Assignment) pod.Assignment {
 	}
 	out.Refused = pod.Readable(a.GetRefused(), pod.MaxReason)
 	var err error
-	if out.Volume, err = decodeVolume(a.GetVolume()); err == nil && out.Volume != nil && !cleanPath(a.GetVolume().GetPath()) {
+	if out.Volume, err = volumes.Decode(a.GetVolume()); err == nil && out.Volume != nil && !volumes.CleanPath(a.GetVolume().GetPath()) {
 		err = errors.New("the order mounts a network volume at a path that is not a clean absolute one")
 	}
 	if out.VolumePath = a.GetVolume().GetPath(); err != nil {

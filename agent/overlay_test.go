@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -149,11 +150,11 @@ func TestAddressesOfTheControlPlane(t *testing.T) {
 // TestARestartKeepsThePlacesOfWhatRuns starts an agent while a pod still runs that was ordered without its network.
 func TestARestartKeepsThePlacesOfWhatRuns(t *testing.T) {
 	kernel, dir := netctl.NewFakeKernel(), t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	first := pod.Assignment{Pod: "p1", Account: "a", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Overlays: []pod.Place{{
 		Overlay: "account-a", VNI: 4096, CIDR: netip.MustParsePrefix("10.64.0.0/16"), Addr: netip.MustParseAddr("10.64.0.2"), Link: "podnet1",
 	}}}
-	setFull(t, book, first)
+	ledgertest.SetFull(t, book, first)
 	if err := book.Begin(first, "boot"); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestARestartKeepsThePlacesOfWhatRuns(t *testing.T) {
 			t.Errorf("life %d: %d steps\n%s", life, control.Steps()-steps, is.Config)
 		}
 		steps = control.Steps()
-		if _, err := book.SetFull(2, []pod.Assignment{{Pod: "p1", Account: "a", Incarnation: 2, Goal: fleet.GoalRun, Generation: 2}}, firstFree); err != nil {
+		if _, err := book.SetFull(2, []pod.Assignment{{Pod: "p1", Account: "a", Incarnation: 2, Goal: fleet.GoalRun, Generation: 2}}, ledgertest.FirstFree); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,13 +182,13 @@ func TestARestartKeepsThePlacesOfWhatRuns(t *testing.T) {
 // TestAnAgentStartsWhateverItsLedgerHolds has two pods with one place: the one that runs keeps it.
 func TestAnAgentStartsWhateverItsLedgerHolds(t *testing.T) {
 	kernel, dir := netctl.NewFakeKernel(), t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	at := []pod.Place{{Overlay: "account-a", VNI: 4096, CIDR: netip.MustParsePrefix("10.64.0.0/16"), Addr: netip.MustParseAddr("10.64.0.2"), Link: "podnet1"}}
 	elsewhere := []pod.Place{{Overlay: "account-b", VNI: 4096, CIDR: netip.MustParsePrefix("10.65.0.0/16"), Addr: netip.MustParseAddr("10.65.0.2"), Link: "podnet1"}}
 	order := func(id fleet.PodID, generation uint64, at []pod.Place) pod.Assignment {
 		return pod.Assignment{Pod: id, Account: "a", Incarnation: 1, Goal: fleet.GoalRun, Generation: generation, Overlays: at}
 	}
-	setFull(t, book, order("p1", 1, at), order("p2", 2, at), order("p3", 3, elsewhere))
+	ledgertest.SetFull(t, book, order("p1", 1, at), order("p2", 2, at), order("p3", 3, elsewhere))
 	err := errors.Join(book.Begin(order("p1", 1, at), "boot"), book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")))
 	d := &daemon{Config: Config{Dir: dir, Instance: "0a1b", Network: netctl.NewFake(kernel, "0a1b"), Log: slog.New(slog.DiscardHandler)}, book: book}
 	if err := errors.Join(err, d.network(t.Context())); err != nil {
@@ -202,10 +203,10 @@ func TestAnAgentStartsWhateverItsLedgerHolds(t *testing.T) {
 // TestPodsThatRunGetOtherResolvers writes a file that is mounted, in its place.
 func TestPodsThatRunGetOtherResolvers(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	runs := pod.Assignment{Pod: "p1", Account: "a", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1}
 	waits := pod.Assignment{Pod: "p2", Account: "a", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1}
-	setFull(t, book, runs, waits)
+	ledgertest.SetFull(t, book, runs, waits)
 	if err := book.Begin(runs, "boot"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -37,7 +38,7 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		control := newControl(t)
 		d := &daemon{
 			Config: Config{Network: control, Containers: &usage{}, Log: slog.New(slog.DiscardHandler), Publish: *found.Load(), Instance: "0a1b"},
-			book:   openBook(t, t.TempDir()),
+			book:   ledgertest.Open(t, t.TempDir()),
 			lines:  newLines(func(context.Context, string) (net.Conn, error) { return here, nil }),
 		}
 		d.FindPublish = func() (Publish, error) { return *found.Load(), nil }

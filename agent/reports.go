@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gantry/agent/pod"
+	"gantry/agent/podlog"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -147,7 +148,7 @@ func (r *reports) activities() map[fleet.PodID]activity {
 func encodeReport(r pod.Report, sent time.Time) *link.PodReport {
 	out := &link.PodReport{
 		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: pod.Readable(r.Reason, pod.MaxReason),
-		AtNs: nanoseconds(r.At), LogTail: pod.Readable(r.LogTail, maxTailBytes), Digest: r.Digest, StepsNs: map[string]int64{},
+		AtNs: nanoseconds(r.At), LogTail: pod.Readable(r.LogTail, podlog.MaxTail), Digest: r.Digest, StepsNs: map[string]int64{},
 	}
 	if r.ExitCode != nil {
 		out.HasExitCode, out.ExitCode = true, int32(*r.ExitCode) //nolint:gosec // an exit code has 8 bits

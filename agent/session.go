@@ -21,6 +21,8 @@ import (
 	"gantry/agent/ledger"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
+	"gantry/agent/s3"
+	"gantry/agent/storage"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
@@ -53,15 +55,17 @@ type sessions struct {
 	inventory func() fleet.Inventory
 	changed   chan struct{}
 	prefetch  func(image string)
-	storage   *storage
-	overlays  *overlay.Keeper
-	s3        *s3Door // nil: nothing answers gantry-s3
-	allocate  ledger.Allocate
-	followed  func(lineage uint64) error // writes it down beside the ledger, which may be lost
-	heard     *atomic.Bool
-	metrics   *metrics // nil: nothing is counted
-	log       *slog.Logger
-	closing   sync.WaitGroup // connections that are being closed
+	storage   *storage.Role
+	// storageNews receives when storage has something to tell.
+	storageNews chan struct{}
+	overlays    *overlay.Keeper
+	s3          *s3.Door // nil: nothing answers gantry-s3
+	allocate    ledger.Allocate
+	followed    func(lineage uint64) error // writes it down beside the ledger, which may be lost
+	heard       *atomic.Bool
+	metrics     *metrics // nil: nothing is counted
+	log         *slog.Logger
+	closing     sync.WaitGroup // connections that are being closed
 
 	lastHeard atomic.Int64 // Unix nanoseconds of the session's newest message
 	busy      busy         // of run's goroutine and of the one that receives
@@ -200,9 +204,10 @@ func (s *sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	group.Go(func() error { return s.tellInventory(ctx, told, up) })
 	s.reports.newSession(func(id fleet.PodID) bool { _, ok := s.ledger.Record(id); return ok })
 	s.overlays.NewSession()
-	s.storage.newSession() //nolint:contextcheck // what is worked on outlives the session
-	defer s.storage.ended()
-	defer s.s3.during(conn)()
+	defer s.storage.Begin()() //nolint:contextcheck // what is worked on outlives the session
+	if s.s3 != nil {
+		defer s.s3.During(conn)()
+	}
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
 	group.Go(func() error { return s.renewInTime(ctx, conn) })
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
@@ -312,13 +317,13 @@ func (s *sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, 
 				return err
 			}
 		}
-		if msg := s.storage.message(); msg != nil {
+		if msg := s.storage.Next(); msg != nil {
 			if err := send(stream, msg); err != nil {
 				return err
 			}
 		}
 		select {
-		case <-s.storage.wake:
+		case <-s.storageNews:
 		case <-s.reports.wake:
 		case msg := <-up:
 			if err := send(stream, msg); err != nil {
@@ -411,7 +416,7 @@ func (s *sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 	case msg.GetPrefetch() != nil:
 		s.prefetch(msg.GetPrefetch().GetImage())
 	case msg.GetStorage() != nil:
-		s.storage.set(msg.GetStorage()) //nolint:contextcheck // as said
+		s.storage.Set(msg.GetStorage()) //nolint:contextcheck // as said
 	case msg.GetNetwork() != nil, msg.GetPeers() != nil, msg.GetOverlay() != nil:
 		if s.overlays.Hear(msg) {
 			return push(ctx, up, &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}})

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/agent/ledger"
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/netctl"
@@ -73,8 +74,8 @@ func wantLost(t *testing.T, dir string, want ...fleet.PodID) {
 // forgotten writes a set of orders of which the last one does not name the pod "orphan".
 func forgotten(t *testing.T, book *ledger.Ledger, orders ...pod.Assignment) {
 	t.Helper()
-	setFull(t, book, append(orders, pod.Assignment{Pod: "orphan", Goal: fleet.GoalRun})...)
-	setFull(t, book, orders...)
+	ledgertest.SetFull(t, book, append(orders, pod.Assignment{Pod: "orphan", Goal: fleet.GoalRun})...)
+	ledgertest.SetFull(t, book, orders...)
 	if rec, known := book.Record("orphan"); !known || !rec.Orphan || rec.Assignment.Goal != fleet.GoalGone {
 		t.Fatalf("no orphan: %+v", rec)
 	}
@@ -82,7 +83,7 @@ func forgotten(t *testing.T, book *ledger.Ledger, orders ...pod.Assignment) {
 
 func TestCleanRemovesOnlyTheDataThatWasOrderedToGo(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	forgotten(t, book,
 		pod.Assignment{Pod: "run", Goal: fleet.GoalRun}, pod.Assignment{Pod: "stop", Goal: fleet.GoalStop},
 		pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
@@ -122,7 +123,7 @@ func TestCleanRemovesOnlyTheDataThatWasOrderedToGo(t *testing.T) {
 
 func TestSweepSetsTheDataOfUnknownPodsAside(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	forgotten(t, book, pod.Assignment{Pod: "known", Goal: fleet.GoalStop})
 	makeData(t, dir, "known", "orphan", "unknown")
 	rt := &usage{err: errors.New("away")}
@@ -141,7 +142,7 @@ func TestSweepSetsTheDataOfUnknownPodsAside(t *testing.T) {
 
 func TestWhatWasSetAsideGoesAfterItsTime(t *testing.T) {
 	dir := t.TempDir()
-	book := openBook(t, dir)
+	book := ledgertest.Open(t, dir)
 	forgotten(t, book, pod.Assignment{Pod: "back", Goal: fleet.GoalStop}, pod.Assignment{Pod: "gone", Goal: fleet.GoalGone})
 	now := time.Unix(2_000_000_000, 0)
 	loseData(t, dir, now.Add(-25*time.Hour), "back", "gone", "orphan", "old")

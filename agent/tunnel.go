@@ -20,6 +20,7 @@ import (
 	"gantry/agent/logs"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
+	"gantry/agent/podlog"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -41,7 +42,7 @@ const (
 // what they have asked of the container runtime is done.
 type tunnels struct {
 	ledger *ledger.Ledger
-	logs   *podLogs
+	logs   *podlog.Logs
 	inside Inside // nil: this host reaches into no container
 	execs  seats
 	files  seats
@@ -61,7 +62,7 @@ type tunnels struct {
 	open        sync.WaitGroup
 }
 
-func newTunnels(l *ledger.Ledger, logs *podLogs, in Inside, log *slog.Logger) *tunnels {
+func newTunnels(l *ledger.Ledger, logs *podlog.Logs, in Inside, log *slog.Logger) *tunnels {
 	return &tunnels{
 		ledger: l, logs: logs, inside: in, log: log, startWithin: startWithin, pinging: make(chan struct{}, pingingPods),
 		execs: seats{most: maxExecs, host: hostExecs, what: "commands"},
@@ -299,10 +300,10 @@ func fromStream(stream link.Link_TunnelClient, c *net.TCPConn) error {
 func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
 	target := ask.GetLogs()
 	id := fleet.PodID(target.GetPodId())
-	if _, ok := t.ledger.Record(id); !ok && !t.logs.has(id) {
+	if _, ok := t.ledger.Record(id); !ok && !t.logs.Has(id) {
 		return stream.Send(t.refusal(ask, fleet.NotAllowed("the pod's host has no log of it: it has not heard of the pod yet, or removed the log of a stopped pod to make room")))
 	}
-	within, err := t.logs.span(id, target.GetPrevious())
+	within, err := t.logs.Span(id, target.GetPrevious())
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
@@ -325,7 +326,7 @@ func (t *tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 	if target.GetSinceNs() != 0 {
 		q.Since = time.Unix(0, target.GetSinceNs())
 	}
-	err = t.logs.read(ctx, id, q, within, func(line fleet.LogLine) error {
+	err = t.logs.Read(ctx, id, q, within, func(line fleet.LogLine) error {
 		data, err := json.Marshal(line)
 		if err != nil {
 			return err

@@ -1,70 +1,21 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
+	"gantry/agent/volumes"
+	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/storage/volume"
 )
-
-// mounts is a host that mounts network volumes in its memory.
-type mounts struct {
-	changed chan struct{}
-
-	mu       sync.Mutex
-	health   []volume.Health
-	attached []fleet.PodID
-	fail     error
-}
-
-func (m *mounts) Attach(_ context.Context, id fleet.PodID, _ volume.Volume) (string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fail == nil {
-		m.attached = append(m.attached, id)
-	}
-	return "/attached/" + string(id), m.fail
-}
-
-func (m *mounts) SetReadOnly(context.Context, fleet.PodID, int, volume.Volume) error { return nil }
-func (m *mounts) Ending(fleet.PodID)                                                 {}
-
-func (m *mounts) Detach(_ context.Context, id fleet.PodID) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.attached = slices.DeleteFunc(m.attached, func(x fleet.PodID) bool { return x == id })
-	return nil
-}
-
-func (m *mounts) Attached() ([]fleet.PodID, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.attached), nil
-}
-
-func (m *mounts) Kinds() []fleet.BackendKind {
-	return []fleet.BackendKind{fleet.BackendLocal, fleet.BackendNFS}
-}
-
-func (m *mounts) Health() []volume.Health {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.health)
-}
-func (m *mounts) Changed() <-chan struct{} { return m.changed }
-func (m *mounts) Run(ctx context.Context)  { <-ctx.Done() }
 
 func linkVolume() *link.NetworkVolume {
 	return &link.NetworkVolume{
@@ -124,8 +75,8 @@ func TestWhatAHostDoesNotTakeOfANetworkVolume(t *testing.T) {
 
 func TestAHostTellsItsNetworkVolumes(t *testing.T) {
 	d := scrapable(t)
-	m := d.Volumes.(*mounts)
-	m.health = []volume.Health{{Backend: "good"}, {Backend: "ceph-a", Down: time.Unix(1e9, 0), Text: "no answer"}}
+	m := d.Volumes.(*volumestest.Mounts)
+	m.SetHealth(volume.Health{Backend: "good"}, volume.Health{Backend: "ceph-a", Down: time.Unix(1e9, 0), Text: "no answer"})
 	inv := encodeInventory(d.inventory())
 	if diff := cmp.Diff([]string{"local", "nfs"}, inv.GetVolumes()); diff != "" {
 		t.Errorf("kinds (-want +got):\n%s", diff)
@@ -144,58 +95,17 @@ func TestAHostTellsItsNetworkVolumes(t *testing.T) {
 	}
 }
 
-// TestWhatIsAttachedForNobodyIsLetGoOf: after a lost ledger, and once unknown containers are gone.
-func TestWhatIsAttachedForNobodyIsLetGoOf(t *testing.T) {
-	d := scrapable(t)
-	setFull(t, d.book, order("p1", 1))
-	m := d.Volumes.(*mounts)
-	m.attached = []fleet.PodID{"p1", "lost"}
-	synctest.Test(t, func(t *testing.T) {
-		m.changed = make(chan struct{}, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { d.keepVolumes(ctx); close(ended) }()
-		time.Sleep(sweepVolumesEvery + time.Second)
-		if got, _ := m.Attached(); len(got) != 2 {
-			t.Errorf("before the containers are looked at: %v", got)
-		}
-		d.sweptOnce.Store(true)
-		time.Sleep(sweepVolumesEvery + time.Second)
-		if got, _ := m.Attached(); !slices.Equal(got, []fleet.PodID{"p1"}) {
-			t.Errorf("after: %v", got)
-		}
-		cancel()
-		<-ended
-	})
-}
-
-func TestAttachingIsTimed(t *testing.T) {
-	d := scrapable(t)
-	m := d.Volumes.(*mounts)
-	v := d.podVolumes()
-	if _, err := v.Attach(t.Context(), "p", volume.Volume{}); err != nil {
-		t.Fatal(err)
-	}
-	m.fail = errors.New("gone")
-	if _, err := v.Attach(t.Context(), "p", volume.Volume{}); err == nil {
-		t.Fatal("no error")
-	}
-	if got := scrapeOf(t, d, "gantry_volume_attach_seconds_count"); !slices.Equal(got, []string{"gantry_volume_attach_seconds_count 1"}) {
-		t.Errorf("counted %q", got)
-	}
-}
-
 // TestFilesOfAPodWhoseVolumeIsDead: nobody waits in the kernel for its server.
 func TestFilesOfAPodWhoseVolumeIsDead(t *testing.T) {
 	d := scrapable(t)
 	a := order("p1", 1)
 	a.Volume = &volume.Volume{Backend: volume.Backend{ID: "ceph-a"}}
-	setFull(t, d.book, a, order("p2", 1))
-	files := &tunnels{ledger: d.book, dead: d.volumeDead}
+	ledgertest.SetFull(t, d.book, a, order("p2", 1))
+	files := &tunnels{ledger: d.book, dead: func(id fleet.BackendID) bool { return volumes.Dead(d.Volumes, id) }}
 	if err := files.reachable("p1"); err != nil {
 		t.Error(err)
 	}
-	d.Volumes.(*mounts).health = []volume.Health{{Backend: "ceph-a", Down: time.Unix(1e9, 0)}}
+	d.Volumes.(*volumestest.Mounts).SetHealth(volume.Health{Backend: "ceph-a", Down: time.Unix(1e9, 0)})
 	if err := files.reachable("p1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("while it is dead: %v", err)
 	}

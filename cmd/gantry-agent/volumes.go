@@ -8,13 +8,16 @@ import (
 
 	"gantry/agent"
 	"gantry/agent/inside"
+	"gantry/agent/s3"
+	"gantry/agent/storage"
+	"gantry/agent/volumes"
 	"gantry/storage/helper"
 	"gantry/storage/volume"
 )
 
 var (
-	_ agent.NetworkVolumes = (*volume.Host)(nil)
-	_ agent.Provisioner    = (*agent.Provision)(nil)
+	_ volumes.Mounts      = (*volume.Host)(nil)
+	_ storage.Provisioner = (*storage.Helpers)(nil)
 )
 
 // Hidden commands of processes for file system calls which may never return: those of storage, and those for files of pods.
@@ -36,7 +39,7 @@ func helps(args []string) (status int, yes bool) {
 		return inside.Main(), true
 	case len(args) == 2 && args[1] == helperCommand:
 		funcs := volume.HelperFuncs()
-		maps.Copy(funcs, agent.ProvisionFuncs())
+		maps.Copy(funcs, storage.HelperFuncs())
 		return helper.Main(funcs), true
 	}
 	return 0, false
@@ -60,7 +63,7 @@ func (c *common) networkVolumes(log *slog.Logger) (*networkVolumes, error) {
 
 func (v *networkVolumes) configure(c *agent.Config) {
 	c.Volumes = v.host
-	c.Provisioner = &agent.Provision{Caller: v.caller, Root: v.host.Root}
+	c.Provisioner = &storage.Helpers{Caller: v.caller, Root: v.host.Root}
 }
 
 func (v *networkVolumes) close() { v.caller.Close() }
@@ -73,6 +76,6 @@ func (c *common) s3Socket() string { return c.runDir() + "/s3/agent.sock" }
 
 // dropRunDir removes the folder when nothing is in it any more.
 func (c *common) dropRunDir() {
-	agent.DropS3(c.s3Socket())
+	s3.Drop(c.s3Socket())
 	_ = os.Remove(c.runDir())
 }

@@ -86,8 +86,8 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 		},
 		{
 			"the one further down decides", homeFaults,
-			made("gantry/agent: gantry/storage/s3/door gantry/storage/s3", "gantry/cmd/gantry-s3: gantry/storage/s3 gantry/storage/s3/door"),
-			[]string{"gantry/agent imports gantry/storage/s3: only gantry/cmd/gantry-s3 may"},
+			made("gantry/agent/s3: gantry/storage/s3/door gantry/storage/s3", "gantry/cmd/gantry-s3: gantry/storage/s3 gantry/storage/s3/door"),
+			[]string{"gantry/agent/s3 imports gantry/storage/s3: only gantry/cmd/gantry-s3 may"},
 		},
 		{
 			"what answers S3 requests mounts nothing", layerFaults,

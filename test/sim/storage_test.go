@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"gantry/agent"
+	"gantry/agent/storage"
 	"gantry/fleet"
 	"gantry/scheduler/state"
 	"gantry/storage/volume"
@@ -21,11 +21,11 @@ type server struct {
 	world *world
 
 	mu   sync.Mutex // guards the field below
-	dirs map[string]agent.StorageVolume
+	dirs map[string]storage.Volume
 }
 
 func newServer(w *world) *server {
-	return &server{world: w, dirs: map[string]agent.StorageVolume{}}
+	return &server{world: w, dirs: map[string]storage.Volume{}}
 }
 
 // putBackend gives the cluster its storage.
@@ -81,16 +81,16 @@ func (s simVolumes) Attached() ([]fleet.PodID, error) {
 	return out, nil
 }
 
-// Kinds implements agent.NetworkVolumes.
+// Kinds implements volumes.Mounts.
 func (simVolumes) Kinds() []fleet.BackendKind { return []fleet.BackendKind{fleet.BackendNFS} }
 
-// Health implements agent.NetworkVolumes.
+// Health implements volumes.Mounts.
 func (simVolumes) Health() []volume.Health { return nil }
 
-// Changed implements agent.NetworkVolumes.
+// Changed implements volumes.Mounts.
 func (simVolumes) Changed() <-chan struct{} { return nil }
 
-// Run implements agent.NetworkVolumes.
+// Run implements volumes.Mounts.
 func (simVolumes) Run(ctx context.Context) { <-ctx.Done() }
 
 func (s *server) has(dir string) bool {
@@ -100,11 +100,11 @@ func (s *server) has(dir string) bool {
 	return there
 }
 
-// Restore implements agent.Provisioner.
-func (s *server) Restore(context.Context, agent.StorageRoot) error { return nil }
+// Restore implements storage.Provisioner.
+func (s *server) Restore(context.Context, storage.Root) error { return nil }
 
-// Make implements agent.Provisioner: no two directories have one owner, also where the control plane forgot one of them.
-func (s *server) Make(_ context.Context, _ agent.StorageRoot, v agent.StorageVolume) error {
+// Make implements storage.Provisioner: no two directories have one owner, also where the control plane forgot one of them.
+func (s *server) Make(_ context.Context, _ storage.Root, v storage.Volume) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for dir, other := range s.dirs {
@@ -116,8 +116,8 @@ func (s *server) Make(_ context.Context, _ agent.StorageRoot, v agent.StorageVol
 	return nil
 }
 
-// Remove implements agent.Provisioner: no process has what is removed.
-func (s *server) Remove(_ context.Context, _ agent.StorageRoot, v agent.StorageVolume) error {
+// Remove implements storage.Provisioner: no process has what is removed.
+func (s *server) Remove(_ context.Context, _ storage.Root, v storage.Volume) error {
 	for _, h := range s.world.allHosts() {
 		for id, has := range h.withVolumes() {
 			if has == v.ID {
@@ -131,8 +131,8 @@ func (s *server) Remove(_ context.Context, _ agent.StorageRoot, v agent.StorageV
 	return nil
 }
 
-// Used implements agent.Provisioner.
-func (s *server) Used(context.Context, agent.StorageRoot, agent.StorageVolume) (int64, error) {
+// Used implements storage.Provisioner.
+func (s *server) Used(context.Context, storage.Root, storage.Volume) (int64, error) {
 	return 1_000_000_000, nil
 }
 

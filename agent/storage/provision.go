@@ -1,4 +1,4 @@
-package agent
+package storage
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"gantry/storage/volume"
 )
 
-// Provision is the Provisioner of a real host. It does everything in helper processes.
-type Provision struct {
-	// Caller starts helper processes that have ProvisionFuncs; a *helper.Caller.
+// Helpers is the Provisioner of a real host. It does everything in helper processes.
+type Helpers struct {
+	// Caller starts helper processes that have HelperFuncs; a *helper.Caller.
 	Caller interface {
 		Call(ctx context.Context, group, op string, in, out any) error
 	}
@@ -57,8 +57,8 @@ type provisionOut struct {
 	Progress provision.Progress `json:"progress"`
 }
 
-// ProvisionFuncs are the operations that Provision does in helper processes.
-func ProvisionFuncs() map[string]helper.Func {
+// HelperFuncs are the operations that Helpers does in helper processes.
+func HelperFuncs() map[string]helper.Func {
 	out := map[string]helper.Func{}
 	for name, f := range map[string]func(ctx context.Context, in provisionIn) (provisionOut, error){
 		opMake: func(ctx context.Context, in provisionIn) (provisionOut, error) {
@@ -132,7 +132,7 @@ func measureSome(ctx context.Context, in provisionIn) (out provisionOut, err err
 }
 
 // call does an operation on a backend in a helper process.
-func (p *Provision) call(ctx context.Context, op string, root StorageRoot, in provisionIn) (out provisionOut, err error) {
+func (p *Helpers) call(ctx context.Context, op string, root Root, in provisionIn) (out provisionOut, err error) {
 	in.Root = provision.Root{
 		Kind: string(root.Backend.Kind), Backend: string(root.Backend.ID), Dir: root.OwnDir, Sized: root.OwnDir != "", Fresh: root.Fresh,
 		PerSecond: in.Root.PerSecond,
@@ -172,24 +172,24 @@ func provisionError(err error) error {
 }
 
 // asked is what the volume shall be.
-func asked(v StorageVolume) provision.Volume {
+func asked(v Volume) provision.Volume {
 	return provision.Volume{Dir: v.Dir, SizeGB: v.SizeGB, IDBase: v.IDBase}
 }
 
 // Make implements Provisioner.
-func (p *Provision) Make(ctx context.Context, root StorageRoot, v StorageVolume) error {
+func (p *Helpers) Make(ctx context.Context, root Root, v Volume) error {
 	_, err := p.call(ctx, opMake, root, provisionIn{Volume: asked(v)})
 	return err
 }
 
 // Restore implements Provisioner.
-func (p *Provision) Restore(ctx context.Context, root StorageRoot) error {
+func (p *Helpers) Restore(ctx context.Context, root Root) error {
 	_, err := p.call(ctx, opRestore, root, provisionIn{})
 	return err
 }
 
 // Remove implements Provisioner.
-func (p *Provision) Remove(ctx context.Context, root StorageRoot, v StorageVolume) error {
+func (p *Helpers) Remove(ctx context.Context, root Root, v Volume) error {
 	in := provisionIn{Volume: asked(v), Most: removeSlice}
 	in.Root.PerSecond = removePerSecond
 	_, err := p.call(ctx, opRemove, root, in)
@@ -206,7 +206,7 @@ func (p *Provision) Remove(ctx context.Context, root StorageRoot, v StorageVolum
 }
 
 // Used implements Provisioner.
-func (p *Provision) Used(ctx context.Context, root StorageRoot, v StorageVolume) (bytes int64, err error) {
+func (p *Helpers) Used(ctx context.Context, root Root, v Volume) (bytes int64, err error) {
 	in := provisionIn{Volume: asked(v), Most: lookSlice}
 	in.Root.PerSecond = lookPerSecond
 	err = p.slices(ctx, opMeasure, root, &in, &bytes)
@@ -214,7 +214,7 @@ func (p *Provision) Used(ctx context.Context, root StorageRoot, v StorageVolume)
 }
 
 // slices repeats an operation, each time in a process of its own, until it is done.
-func (p *Provision) slices(ctx context.Context, op string, root StorageRoot, in *provisionIn, bytes *int64) error {
+func (p *Helpers) slices(ctx context.Context, op string, root Root, in *provisionIn, bytes *int64) error {
 	for {
 		limited, cancel := context.WithTimeout(ctx, sliceLimit)
 		out, err := p.call(limited, op, root, *in)

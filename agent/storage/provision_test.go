@@ -1,4 +1,4 @@
-package agent
+package storage
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (inProcess) Call(ctx context.Context, _, op string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := ProvisionFuncs()[op](ctx, text)
+	answer, err := HelperFuncs()[op](ctx, text)
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (inProcess) Call(ctx context.Context, _, op string, in, out any) error {
 }
 
 // provisioning is a Provision whose backends are all mounted at a folder.
-func provisioning(at string) *Provision {
-	return &Provision{Caller: inProcess{}, Root: func(context.Context, volume.Backend) (string, error) { return at, nil }}
+func provisioning(at string) *Helpers {
+	return &Helpers{Caller: inProcess{}, Root: func(context.Context, volume.Backend) (string, error) { return at, nil }}
 }
 
 func said(err error) string {
@@ -53,8 +53,8 @@ func said(err error) string {
 func TestVolumesInAFolderOfThisHost(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	p := provisioning("")
-	root := StorageRoot{Backend: volume.Backend{ID: "b1", Kind: fleet.BackendLocal, Path: dir}, OwnDir: dir}
-	v := StorageVolume{ID: "v1", Dir: someDir, IDBase: fleet.VolumeIDsFirst, SizeGB: 10}
+	root := Root{Backend: volume.Backend{ID: "b1", Kind: fleet.BackendLocal, Path: dir}, OwnDir: dir}
+	v := Volume{ID: "v1", Dir: someDir, IDBase: fleet.VolumeIDsFirst, SizeGB: 10}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -83,13 +83,13 @@ func TestVolumesInAFolderOfThisHost(t *testing.T) {
 	}
 	root.Fresh = false
 	// What a restart of the host does, and gantry-agent clean.
-	s := &storage{file: storageFile(data), log: slog.New(slog.DiscardHandler), backends: map[fleet.BackendID]*backendWork{"b1": {root: root}}, does: p}
+	s := &Role{file: File(data), log: slog.New(slog.DiscardHandler), backends: map[fleet.BackendID]*backendWork{"b1": {root: root}}, does: p}
 	s.remember()
-	must(cleanStorage(t.Context(), data))
+	must(Clean(t.Context(), data))
 	if _, err := os.Stat(filepath.Join(folder, "file")); err == nil {
 		t.Fatal("its disk is still mounted")
 	}
-	s.restore(t.Context())
+	s.Restore(t.Context())
 	if _, err := os.Stat(filepath.Join(folder, "file")); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
@@ -104,8 +104,8 @@ func TestVolumesInAFolderOfThisHost(t *testing.T) {
 func TestVolumesOfAMountedBackendAreMeasured(t *testing.T) {
 	dir := t.TempDir()
 	p := provisioning(dir)
-	root := StorageRoot{Backend: volume.Backend{ID: "b1", Kind: fleet.BackendLocal, Path: dir}, Fresh: true}
-	v := StorageVolume{ID: "v1", Dir: someDir, IDBase: fleet.VolumeIDsFirst, SizeGB: 10}
+	root := Root{Backend: volume.Backend{ID: "b1", Kind: fleet.BackendLocal, Path: dir}, Fresh: true}
+	v := Volume{ID: "v1", Dir: someDir, IDBase: fleet.VolumeIDsFirst, SizeGB: 10}
 	if err := p.Remove(t.Context(), root, v); err != nil {
 		t.Errorf("one that was never made: %v", err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package storage
 
 import (
 	"errors"
@@ -24,8 +24,9 @@ func sentenceOf(kind string, err error) string {
 	}[kind]
 }
 
-// newSession has everything told again. When the session brings no set in a while, there is nothing to do any more.
-func (s *storage) newSession() {
+// Begin has everything told again. When the session brings no set in a while, there is nothing to do any
+// more: what it did not bring when it ends, it cannot.
+func (s *Role) Begin() (ended func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session++
@@ -38,29 +39,30 @@ func (s *storage) newSession() {
 	if len(s.backends) > 0 {
 		time.AfterFunc(setWithin, func() { s.expire(session) })
 	}
-	s.poke()
+	s.wake()
+	return s.ended
 }
 
 // expire drops the set when a session that still stands has brought none.
-func (s *storage) expire(session int) {
+func (s *Role) expire(session int) {
 	s.mu.Lock()
 	late := s.session == session && s.heard != session
 	s.mu.Unlock()
 	if late {
 		s.log.Warn("scheduler cancelled the work on network volumes")
-		s.set(&link.StorageSet{})
+		s.Set(&link.StorageSet{})
 	}
 }
 
 // ended notes that the newest session stands no more: what it did not bring, it cannot.
-func (s *storage) ended() {
+func (s *Role) ended() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session++
 }
 
-// unsent returns a message with what was not told yet, or nil when there is none. When more is left it pokes.
-func (s *storage) unsent() *link.StorageReports {
+// unsent returns a message with what was not told yet, or nil when there is none. When more is left it wakes the session.
+func (s *Role) unsent() *link.StorageReports {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := &link.StorageReports{}
@@ -72,7 +74,7 @@ func (s *storage) unsent() *link.StorageReports {
 				continue
 			}
 			if len(out.Volumes) == maxStorageReports {
-				s.poke()
+				s.wake()
 				return out
 			}
 			w.news = false
@@ -96,8 +98,8 @@ func (w *volumeWork) report() *link.StorageReport {
 	return out
 }
 
-// message returns what is to be told of network volumes, or nil.
-func (s *storage) message() *link.Up {
+// Next returns what is to be told of network volumes, or nil.
+func (s *Role) Next() *link.Up {
 	if r := s.unsent(); r != nil {
 		return &link.Up{Kind: &link.Up_Storage{Storage: r}}
 	}

@@ -1,4 +1,4 @@
-package agent
+package s3
 
 import (
 	"context"
@@ -27,17 +27,17 @@ import (
 	"gantry/storage/volume"
 )
 
-// s3Helper is how the test program is started as a helper process.
-const s3Helper = "storage-helper-of-s3"
+// helperName is how the test program is started as a helper process.
+const helperName = "storage-helper-of-s3"
 
 func init() {
-	if len(os.Args) == 2 && os.Args[1] == s3Helper {
+	if len(os.Args) == 2 && os.Args[1] == helperName {
 		os.Exit(helper.Main(volume.HelperFuncs()))
 	}
 }
 
-// s3Scheduler answers as a scheduler.
-type s3Scheduler struct {
+// scheduler answers as a scheduler.
+type scheduler struct {
 	link.UnimplementedLinkServer
 
 	mu     sync.Mutex
@@ -45,24 +45,24 @@ type s3Scheduler struct {
 	answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)
 }
 
-func (s *s3Scheduler) S3Access(_ context.Context, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+func (s *scheduler) S3Access(_ context.Context, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
 	return s.answer(in)
 }
 
-func (s *s3Scheduler) set(answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)) {
+func (s *scheduler) set(answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
 }
 
-// s3Fixture is a door with a scheduler behind it, a clock and a host with one volume.
-type s3Fixture struct {
+// fixture is a door with a scheduler behind it, a clock and a host with one volume.
+type fixture struct {
 	*testing.T
-	scheduler *s3Scheduler
-	door      *s3Door
+	scheduler *scheduler
+	door      *Door
 	conn      *grpc.ClientConn
 	clock     time.Time
 	mu        sync.Mutex
@@ -70,9 +70,9 @@ type s3Fixture struct {
 	volume    *link.NetworkVolume
 }
 
-func newS3Fixture(t *testing.T) *s3Fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &s3Fixture{T: t, scheduler: &s3Scheduler{}, clock: time.Now()}
+	f := &fixture{T: t, scheduler: &scheduler{}, clock: time.Now()}
 	f.serve()
 	root := t.TempDir()
 	name := strings.Repeat("a", 26)
@@ -80,7 +80,7 @@ func newS3Fixture(t *testing.T) *s3Fixture {
 	f.must(os.WriteFile(filepath.Join(root, volume.MarkerName), []byte("local\n"), 0o600))
 	f.must(os.Mkdir(f.dir, 0o755))
 	f.must(os.WriteFile(filepath.Join(f.dir, "file"), []byte("content"), 0o644))
-	caller := &helper.Caller{Argv: []string{os.Args[0], s3Helper}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
+	caller := &helper.Caller{Argv: []string{os.Args[0], helperName}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
 	t.Cleanup(caller.Close)
 	host, err := volume.New(volume.Config{RunDir: filepath.Join(t.TempDir(), "run"), Caller: caller})
 	f.must(err)
@@ -90,7 +90,7 @@ func newS3Fixture(t *testing.T) *s3Fixture {
 		Backend: &link.VolumeBackend{Id: "local", Kind: "local", Path: root},
 	}
 	f.scheduler.set(f.says)
-	f.door = newS3Door(host.Open, slog.New(slog.DiscardHandler))
+	f.door = New(host.Open, slog.New(slog.DiscardHandler))
 	f.door.now = func() time.Time {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -99,14 +99,14 @@ func newS3Fixture(t *testing.T) *s3Fixture {
 	return f
 }
 
-func (f *s3Fixture) must(err error) {
+func (f *fixture) must(err error) {
 	f.Helper()
 	if err != nil {
 		f.Fatal(err)
 	}
 }
 
-func (f *s3Fixture) serve() {
+func (f *fixture) serve() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	f.must(err)
 	srv := grpc.NewServer()
@@ -125,13 +125,13 @@ func (f *s3Fixture) serve() {
 	})
 }
 
-func (f *s3Fixture) later(d time.Duration) {
+func (f *fixture) later(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.clock = f.clock.Add(d)
 }
 
-func (f *s3Fixture) says(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+func (f *fixture) says(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
 	if in.GetAccessKey() != "user_1" {
 		return nil, status.Error(codes.NotFound, "there is no such access key")
 	}
@@ -147,7 +147,7 @@ func fails(code codes.Code) func(*link.S3AccessRequest) (*link.S3AccessResponse,
 }
 
 // wants fails unless the key user_1 gets in after asking the scheduler so often in all.
-func (f *s3Fixture) wants(in bool, questions int) {
+func (f *fixture) wants(in bool, questions int) {
 	f.Helper()
 	got, err := f.door.Access(f.Context(), door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"})
 	if (err == nil) != in || in && (got.Account != "acc1" || len(got.Volumes) != 1) {
@@ -160,43 +160,43 @@ func (f *s3Fixture) wants(in bool, questions int) {
 	}
 }
 
-func TestS3AnswersAreKept(t *testing.T) {
-	f := newS3Fixture(t)
+func TestAnswersAreKept(t *testing.T) {
+	f := newFixture(t)
 	f.wants(false, 0) // no session
-	ended := f.door.during(f.conn)
+	ended := f.door.During(f.conn)
 	f.wants(true, 1)
-	f.later(s3Fresh - time.Second)
+	f.later(freshFor - time.Second)
 	f.wants(true, 1)
 	f.later(2 * time.Second)
 	f.wants(true, 2)
 
 	f.scheduler.set(fails(codes.Unavailable)) // no scheduler leads
-	f.later(s3Fresh)
+	f.later(freshFor)
 	f.wants(true, 3)
 	f.wants(true, 3) // not asked again at once
 	ended()
-	f.later(s3Stale - time.Minute)
+	f.later(staleFor - time.Minute)
 	f.wants(true, 3)
 	f.later(2 * time.Minute)
 	f.wants(false, 3)
 
-	defer f.door.during(f.conn)()
+	defer f.door.During(f.conn)()
 	f.scheduler.set(f.says)
 	f.wants(true, 4)
-	f.later(s3Fresh)
+	f.later(freshFor)
 	f.scheduler.set(fails(codes.NotFound)) // the key was deleted
 	f.wants(false, 5)
 	f.wants(false, 5)
-	f.later(s3NoKey)
+	f.later(noKeyFor)
 	f.wants(false, 6)
 }
 
-// TestS3WhatTheSchedulerTakesBack: a host without the role has nothing of what it had.
-func TestS3WhatTheSchedulerTakesBack(t *testing.T) {
-	f := newS3Fixture(t)
-	defer f.door.during(f.conn)()
+// TestWhatTheSchedulerTakesBack: a host without the role has nothing of what it had.
+func TestWhatTheSchedulerTakesBack(t *testing.T) {
+	f := newFixture(t)
+	defer f.door.During(f.conn)()
 	f.wants(true, 1)
-	f.later(s3Fresh)
+	f.later(freshFor)
 	f.scheduler.set(fails(codes.PermissionDenied))
 	f.wants(false, 2)
 	f.scheduler.set(fails(codes.Unavailable))
@@ -213,14 +213,14 @@ func TestS3WhatTheSchedulerTakesBack(t *testing.T) {
 	f.wants(false, 5)
 }
 
-func TestS3MadeUpKeys(t *testing.T) {
-	f := newS3Fixture(t)
-	defer f.door.during(f.conn)()
+func TestMadeUpKeys(t *testing.T) {
+	f := newFixture(t)
+	defer f.door.During(f.conn)()
 	f.wants(true, 1)
 	f.later(time.Second)
-	for i := range 2 * s3Strangers {
+	for i := range 2 * mostStrangers {
 		_, err := f.door.Access(t.Context(), door.Asked{Key: fmt.Sprint("user_made_up", i), Date: "20260102", Region: "EU-RO-1"})
-		if err == nil || (i >= s3Strangers) == errors.Is(err, door.ErrNoKey) {
+		if err == nil || (i >= mostStrangers) == errors.Is(err, door.ErrNoKey) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 	}
@@ -228,33 +228,33 @@ func TestS3MadeUpKeys(t *testing.T) {
 	if _, err := f.door.Access(t.Context(), door.Asked{Key: "user_1", Date: "20260103", Region: "EU-RO-1"}); err != nil {
 		t.Errorf("on the next day: %v", err)
 	}
-	f.later(s3Fresh)
-	f.wants(true, s3Strangers+3)
+	f.later(freshFor)
+	f.wants(true, mostStrangers+3)
 	// Nor is one that was not used for a while, however many are made up.
-	f.later(s3Fresh)
-	for i := range 2 * s3Kept {
-		f.door.put(door.Asked{Key: fmt.Sprint("made up", i)}, &s3Known{at: f.door.now().Add(-s3NoKey)})
+	f.later(freshFor)
+	for i := range 2 * mostKept {
+		f.door.put(door.Asked{Key: fmt.Sprint("made up", i)}, &answer{at: f.door.now().Add(-noKeyFor)})
 	}
 	if f.door.kept(door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}) == nil {
 		t.Error("a key that there is was forgotten for ones that there are not")
 	}
-	for i := range 2 * s3Kept {
-		f.door.put(door.Asked{Key: fmt.Sprint(i)}, &s3Known{said: &link.S3AccessResponse{}, at: f.door.now()})
+	for i := range 2 * mostKept {
+		f.door.put(door.Asked{Key: fmt.Sprint(i)}, &answer{said: &link.S3AccessResponse{}, at: f.door.now()})
 	}
-	if n := len(f.door.known); n > s3Kept {
+	if n := len(f.door.known); n > mostKept {
 		t.Errorf("%d answers are kept", n)
 	}
 }
 
-func TestS3FoldersComeThroughTheSocket(t *testing.T) {
-	f := newS3Fixture(t)
-	defer f.door.during(f.conn)()
+func TestFoldersComeThroughTheSocket(t *testing.T) {
+	f := newFixture(t)
+	defer f.door.During(f.conn)()
 	socket := filepath.Join(t.TempDir(), "s3", "agent.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.door.serve(ctx, socket)
+		f.door.Serve(ctx, socket)
 	}()
 	client := door.NewClient(func(ctx context.Context) (*net.UnixConn, error) {
 		for {

@@ -1,4 +1,4 @@
-package agent
+package podlog
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ const (
 )
 
 // Leave keeps the log of a pod that leaves the host, and removes the oldest of such logs when there are too many.
-func (l *podLogs) Leave(id fleet.PodID) {
+func (l *Logs) Leave(id fleet.PodID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.writers[id]; w != nil {
@@ -39,7 +39,7 @@ type keptLog struct {
 }
 
 // prune removes logs of pods that are not on the host until at most so many of them, of so many bytes, are left. The caller holds mu.
-func (l *podLogs) prune(most int, bytes int64) {
+func (l *Logs) prune(most int, bytes int64) {
 	entries, err := os.ReadDir(l.root)
 	if err != nil {
 		l.log.Warn("list the logs of pods", "err", err)
@@ -48,7 +48,7 @@ func (l *podLogs) prune(most int, bytes int64) {
 	var kept []keptLog
 	for _, e := range entries {
 		id := fleet.PodID(e.Name())
-		if l.present == nil || l.present(id) {
+		if l.present(id) {
 			continue
 		}
 		kept = append(kept, l.measure(id))
@@ -65,7 +65,7 @@ func (l *podLogs) prune(most int, bytes int64) {
 }
 
 // measure finds how large a log is and when it was last written to; what cannot be read counts as nothing.
-func (l *podLogs) measure(id fleet.PodID) keptLog {
+func (l *Logs) measure(id fleet.PodID) keptLog {
 	out := keptLog{pod: id}
 	_ = filepath.WalkDir(l.Dir(id), func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -82,8 +82,8 @@ func (l *podLogs) measure(id fleet.PodID) keptLog {
 	return out
 }
 
-// has reports whether there is a log of a pod, which may have left the host.
-func (l *podLogs) has(id fleet.PodID) bool {
+// Has reports whether there is a log of a pod, which may have left the host.
+func (l *Logs) Has(id fleet.PodID) bool {
 	if !filepath.IsLocal(string(id)) || filepath.Base(string(id)) != string(id) {
 		return false
 	}

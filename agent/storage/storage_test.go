@@ -1,4 +1,4 @@
-package agent
+package storage
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func newShelf() *shelf {
 	return &shelf{fail: map[string]error{}, takes: map[string]time.Duration{}, at: map[string]int{}, used: 7}
 }
 
-func (s *shelf) call(ctx context.Context, kind string, root StorageRoot, what string) error {
+func (s *shelf) call(ctx context.Context, kind string, root Root, what string) error {
 	s.mu.Lock()
 	place := kind + " " + string(root.Backend.ID)
 	s.at[place]++
@@ -66,19 +66,19 @@ func (s *shelf) call(ctx context.Context, kind string, root StorageRoot, what st
 	return err
 }
 
-func (s *shelf) Restore(ctx context.Context, root StorageRoot) error {
+func (s *shelf) Restore(ctx context.Context, root Root) error {
 	return s.call(ctx, "restore", root, root.OwnDir)
 }
 
-func (s *shelf) Make(ctx context.Context, root StorageRoot, v StorageVolume) error {
+func (s *shelf) Make(ctx context.Context, root Root, v Volume) error {
 	return s.call(ctx, workMake, root, fmt.Sprintf("%s/%d", v.ID, v.SizeGB))
 }
 
-func (s *shelf) Remove(ctx context.Context, root StorageRoot, v StorageVolume) error {
+func (s *shelf) Remove(ctx context.Context, root Root, v Volume) error {
 	return s.call(ctx, workRemove, root, string(v.ID))
 }
 
-func (s *shelf) Used(ctx context.Context, root StorageRoot, v StorageVolume) (int64, error) {
+func (s *shelf) Used(ctx context.Context, root Root, v Volume) (int64, error) {
 	err := s.call(ctx, workMeasure, root, string(v.ID))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,12 +111,12 @@ func rootOf(id, own string, volumes ...*link.StorageVolume) *link.StorageRoot {
 }
 
 // storageLife runs the work on volumes in virtual time; stop ends it as the agent does.
-func storageLife(t *testing.T, does Provisioner, file string) (s *storage, stop func()) {
+func storageLife(t *testing.T, does Provisioner, file string) (s *Role, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s = newStorage(ctx, does, file, newMetrics(), slog.New(slog.DiscardHandler))
-	stop = func() { cancel(); s.wait() }
+	s = New(ctx, Config{Does: does, File: file, Count: func(string, bool) {}, Wake: func() {}, Log: slog.New(slog.DiscardHandler)})
+	stop = func() { cancel(); s.Wait() }
 	t.Cleanup(stop)
-	s.newSession()
+	s.Begin()
 	return s, stop
 }
 
@@ -127,7 +127,7 @@ func wantDone(t *testing.T, s *shelf, want ...string) {
 	}
 }
 
-func wantTold(t *testing.T, s *storage, want ...*link.StorageReport) {
+func wantTold(t *testing.T, s *Role, want ...*link.StorageReport) {
 	t.Helper()
 	if diff := cmp.Diff(want, s.unsent().GetVolumes(), protocmp.Transform()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
@@ -138,16 +138,16 @@ func TestStorageWorkIsDoneOnceAndToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf()
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}})
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10")
 		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10})
 		wantTold(t, s)
 		// The scheduler that leads now has not heard it.
-		s.newSession()
+		s.Begin()
 		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10})
 		gone := &link.StorageVolume{VolumeId: "v2", Dir: someDir, IdBase: fleet.VolumeIDsFirst, Gone: true}
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 20), gone)}})
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 20), gone)}})
 		synctest.Wait()
 		got := shelf.done()
 		slices.Sort(got)
@@ -155,11 +155,11 @@ func TestStorageWorkIsDoneOnceAndToldAgain(t *testing.T) {
 			t.Errorf("done (-want +got):\n%s", diff)
 		}
 		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 20}, &link.StorageReport{VolumeId: "v2", Gone: true})
-		s.set(&link.StorageSet{})
+		s.Set(&link.StorageSet{})
 		if wantTold(t, s); len(s.backends) != 0 {
 			t.Errorf("there is work left: %v", s.backends)
 		}
-		s.wait() // nobody works any more, though the agent goes on
+		s.Wait() // nobody works any more, though the agent goes on
 		wantDone(t, shelf)
 	})
 }
@@ -170,7 +170,7 @@ func TestStorageWorkIsTriedUntilItIsDone(t *testing.T) {
 		shelf.fail["make v1/10"] = &volume.Error{Sentence: "the file system is full", Err: errors.New("ENOSPC")}
 		shelf.fail["make v2/10"] = errors.New("open /secret/place: no such file")
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10)), rootOf("b", "", work("v2", 10))}})
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10)), rootOf("b", "", work("v2", 10))}})
 		synctest.Wait()
 		wantTold(t, s, &link.StorageReport{VolumeId: "v1", Problem: "the file system is full"},
 			&link.StorageReport{VolumeId: "v2", Problem: "the volume's storage could not be made yet; its storage host tries again"})
@@ -196,7 +196,7 @@ func TestBackendsAreWorkedOnBesideEachOther(t *testing.T) {
 		for _, b := range []string{"a", "b"} {
 			roots = append(roots, rootOf(b, "", gone, work(b+"1", 10), work(b+"2", 10), work(b+"3", 10)))
 		}
-		s.set(&link.StorageSet{Roots: roots})
+		s.Set(&link.StorageSet{Roots: roots})
 		time.Sleep(3*time.Second + time.Millisecond)
 		got := shelf.done()
 		shelf.set(func() {
@@ -225,7 +225,7 @@ func TestVolumesAreMeasuredAgainAndAgain(t *testing.T) {
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
 		v := work("v1", 10)
 		v.Measure = true
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", v)}})
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", v)}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10", "measure a v1")
 		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10, UsedBytes: 7, Measured: true})
@@ -238,7 +238,7 @@ func TestVolumesAreMeasuredAgainAndAgain(t *testing.T) {
 		wantDone(t, shelf) // it takes at most a tenth of the time
 		time.Sleep(200 * time.Second)
 		wantDone(t, shelf, "measure a v1")
-		s.message() // what was told is told
+		s.Next() // what was told is told
 		// One that is too large to be seen to its end holds at least what was seen, and all is tried at once when a backend is back.
 		shelf.set(func() {
 			shelf.used, shelf.fail["measure v1"], shelf.takes = 9, context.DeadlineExceeded, map[string]time.Duration{}
@@ -248,7 +248,7 @@ func TestVolumesAreMeasuredAgainAndAgain(t *testing.T) {
 			VolumeId: "v1", ProvisionedGb: 10, UsedBytes: 9, Measured: true, Problem: "what the volume holds could not be measured; its storage host tries again",
 		})
 		shelf.done()
-		s.again()
+		s.Again()
 		synctest.Wait()
 		wantDone(t, shelf, "measure a v1 failed")
 	})
@@ -262,14 +262,14 @@ func TestFoldersOfThisHostAreRestored(t *testing.T) {
 		s, stop := storageLife(t, shelf, file)
 		root := rootOf("a", "/export", work("v1", 10))
 		root.Backend.Key, root.Fresh = "AQB-secret", true
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}})
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10")
 		if !shelf.fresh {
 			t.Error("the first volume of a backend is not known to be that")
 		}
 		root.Volumes = append(root.Volumes, work("v2", 10))
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}}) // of before it was heard of the first
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}}) // of before it was heard of the first
 		synctest.Wait()
 		wantDone(t, shelf, "restore a /export", "make a v2/10")
 		if shelf.fresh {
@@ -285,13 +285,13 @@ func TestFoldersOfThisHostAreRestored(t *testing.T) {
 		shelf.fail["restore /export"] = errors.New("busy")
 		s, _ := storageLife(t, shelf, file)
 		ended := make(chan struct{})
-		go func() { s.restore(t.Context()); close(ended) }()
+		go func() { s.Restore(t.Context()); close(ended) }()
 		synctest.Wait()
 		wantDone(t, shelf, "restore a /export failed")
 		shelf.set(func() { clear(shelf.fail) })
 		<-ended
 		wantDone(t, shelf, "restore a /export")
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/export", work("v1", 10))}})
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/export", work("v1", 10))}})
 		synctest.Wait()
 		if shelf.fresh {
 			t.Error("the marker may be written again")
@@ -306,14 +306,14 @@ func TestARoleThatWasTakenAwayEndsTheWork(t *testing.T) {
 		shelf.fail["make v1/10"] = errors.New("full")
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
 		set := &link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}}
-		s.set(set)
+		s.Set(set)
 		s.ended()
 		time.Sleep(time.Hour)
 		if len(shelf.done()) < 50 {
 			t.Error("without a session nothing is tried")
 		}
-		s.newSession()
-		s.set(set)
+		s.Begin()
+		s.Set(set)
 		time.Sleep(2 * setWithin)
 		shelf.done()
 		time.Sleep(time.Hour)
@@ -321,7 +321,7 @@ func TestARoleThatWasTakenAwayEndsTheWork(t *testing.T) {
 			t.Error("the set of a session that stands does not count")
 		}
 		s.ended()
-		s.newSession()
+		s.Begin()
 		time.Sleep(2 * setWithin)
 		shelf.done()
 		time.Sleep(time.Hour)
@@ -335,14 +335,14 @@ func TestStorageWorkThatIsRefused(t *testing.T) {
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
 		bad := []*link.StorageVolume{nil, work("", 10), work("v1", 0), work("v2", 10), work("v3", 10)}
 		bad[3].Dir, bad[4].IdBase = "../up", 0
-		s.set(&link.StorageSet{Roots: []*link.StorageRoot{
+		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{
 			nil, rootOf("a", "", bad...), rootOf("../b", "", work("v4", 10)), rootOf("c", "export", work("v5", 10)), rootOf("d", "", work("good", 10)),
 		}})
 		synctest.Wait()
 		wantDone(t, shelf, "make d good/10")
 	})
-	s := newStorage(t.Context(), nil, filepath.Join(t.TempDir(), "storage.json"), nil, slog.New(slog.DiscardHandler))
-	s.set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}})
+	s := New(t.Context(), Config{File: filepath.Join(t.TempDir(), "storage.json"), Wake: func() {}, Log: slog.New(slog.DiscardHandler)})
+	s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}})
 	if s.unsent() != nil || len(s.backends) != 0 {
 		t.Error("a host that makes no volumes has work")
 	}

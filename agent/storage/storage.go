@@ -1,4 +1,7 @@
-package agent
+// Package storage is the storage role of a host: it makes, measures and removes network volumes as schedulers ask, and reports
+// what became of them. The newest set of orders counts. It is worked on while no session stands, too; what is in folders of this
+// host is there again after a restart before any scheduler was heard. Everything on a disk is done in helper processes.
+package storage
 
 import (
 	"context"
@@ -8,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"gantry/agent/volumes"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/sleep"
@@ -19,24 +23,24 @@ import (
 // *volume.Error. Implementations are safe for concurrent use.
 type Provisioner interface {
 	// Restore has all volumes there again that the root's own folder has, as after a reboot.
-	Restore(ctx context.Context, root StorageRoot) error
+	Restore(ctx context.Context, root Root) error
 	// Make makes a volume, or gives it another size.
-	Make(ctx context.Context, root StorageRoot, v StorageVolume) error
+	Make(ctx context.Context, root Root, v Volume) error
 	// Remove removes a volume, slowly; what an ended call has left, the next one removes.
-	Remove(ctx context.Context, root StorageRoot, v StorageVolume) error
+	Remove(ctx context.Context, root Root, v Volume) error
 	// Used tells how many bytes a volume holds.
-	Used(ctx context.Context, root StorageRoot, v StorageVolume) (int64, error)
+	Used(ctx context.Context, root Root, v Volume) (int64, error)
 }
 
-// StorageRoot is a backend as a host with the storage role reaches it.
-type StorageRoot struct {
+// Root is a backend as a host with the storage role reaches it.
+type Root struct {
 	Backend volume.Backend // with the user and key that may set quotas
 	OwnDir  string         // the root as a folder of this host; empty: the backend is mounted
 	Fresh   bool           // nobody ever made a volume there: the backend's marker is written when there is none
 }
 
-// StorageVolume is what is to be done for a volume.
-type StorageVolume struct {
+// Volume is what is to be done for a volume.
+type Volume struct {
 	ID      fleet.VolumeID
 	Dir     string
 	IDBase  uint32
@@ -65,35 +69,33 @@ const (
 	workMake    = "make"
 	workRemove  = "remove"
 	workMeasure = "measure"
-	workDone    = "done"
-	workFailed  = "failed"
 )
 
-// Each kind of work is done for one volume of a backend at a time, beside the others: removing and measuring take
+// Kinds are the kinds of work. Each is done for one volume of a backend at a time, beside the others: removing and measuring take
 // long, and nobody who wants a volume waits for them.
-var workKinds = []string{workMake, workRemove, workMeasure}
+func Kinds() []string { return []string{workMake, workRemove, workMeasure} }
 
-// storage does what the scheduler asks of a host with the storage role. The newest set counts; it is worked on also
+// Role does what the scheduler asks of a host with the storage role. The newest set counts; it is worked on also
 // while no session stands.
-type storage struct {
+type Role struct {
 	ctx     context.Context //nolint:containedctx // of the agent: what works ends with it
 	does    Provisioner     // nil: the host does none of it
-	metrics *metrics
+	count   func(kind string, failed bool)
 	log     *slog.Logger
-	file    string        // of keptStorage
-	wake    chan struct{} // there is something to tell
+	file    string // of kept
+	wake    func() // there is something to tell
 	working sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
 	backends map[fleet.BackendID]*backendWork
-	kept     keptStorage
+	kept     kept
 	session  int // number of the session that stands
 	heard    int // number of the session that told the newest set
 }
 
 // backendWork is the work on one backend.
 type backendWork struct {
-	root     StorageRoot
+	root     Root
 	volumes  map[fleet.VolumeID]*volumeWork
 	restored bool
 	cancel   context.CancelFunc
@@ -102,7 +104,7 @@ type backendWork struct {
 
 // volumeWork is what is to be done for one volume, and what was.
 type volumeWork struct {
-	order    StorageVolume
+	order    Volume
 	madeGB   int64 // size that it has; 0: not known
 	gone     bool
 	used     int64
@@ -113,19 +115,29 @@ type volumeWork struct {
 	delay    map[string]time.Duration
 }
 
-func newStorage(ctx context.Context, does Provisioner, file string, m *metrics, log *slog.Logger) *storage {
-	s := &storage{
-		ctx: ctx, does: does, metrics: m, log: log, file: file, wake: make(chan struct{}, 1), backends: map[fleet.BackendID]*backendWork{},
+// Config is what a Role is made from.
+type Config struct {
+	Does  Provisioner // nil: the host does none of it
+	File  string      // what is remembered over restarts
+	Count func(kind string, failed bool)
+	Wake  func() // is called when Next has something to tell
+	Log   *slog.Logger
+}
+
+// New makes a Role. What works ends with ctx; Wait waits for it.
+func New(ctx context.Context, c Config) *Role {
+	s := &Role{
+		ctx: ctx, does: c.Does, count: c.Count, log: c.Log, file: c.File, wake: c.Wake, backends: map[fleet.BackendID]*backendWork{},
 	}
 	var err error
-	if s.kept, err = readStorage(file); err != nil {
-		log.Error("the network volumes in folders of this host are not there until a scheduler was heard", "err", err)
+	if s.kept, err = readStorage(c.File); err != nil {
+		s.log.Error("the network volumes in folders of this host are not there until a scheduler was heard", "err", err)
 	}
 	return s
 }
 
-// set takes what is to be done from now on. What is not named any more is left as it is.
-func (s *storage) set(in *link.StorageSet) {
+// Set takes what is to be done from now on. What is not named any more is left as it is.
+func (s *Role) Set(in *link.StorageSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.heard = s.session; s.ctx.Err() != nil {
@@ -133,9 +145,9 @@ func (s *storage) set(in *link.StorageSet) {
 	}
 	named := map[fleet.BackendID]bool{}
 	for _, r := range joinRoots(in.GetRoots()) {
-		root := StorageRoot{Backend: decodeBackend(r.GetBackend()), OwnDir: r.GetOwnDir(), Fresh: r.GetFresh()}
-		err := checkBackend(root.Backend)
-		if err != nil || s.does == nil || root.OwnDir != "" && !cleanPath(root.OwnDir) {
+		root := Root{Backend: volumes.DecodeBackend(r.GetBackend()), OwnDir: r.GetOwnDir(), Fresh: r.GetFresh()}
+		err := volumes.CheckBackend(root.Backend)
+		if err != nil || s.does == nil || root.OwnDir != "" && !volumes.CleanPath(root.OwnDir) {
 			s.log.Error("work on a backend of network volumes was refused", "backend", root.Backend.ID, "own_dir", root.OwnDir, "err", err)
 			continue
 		}
@@ -149,7 +161,7 @@ func (s *storage) set(in *link.StorageSet) {
 		}
 	}
 	s.remember()
-	s.poke()
+	s.wake()
 }
 
 // joinRoots makes one root of those of a backend, which came in parts.
@@ -165,7 +177,7 @@ func joinRoots(in []*link.StorageRoot) (out []*link.StorageRoot) {
 }
 
 // take takes what is to be done on one backend. The caller holds mu.
-func (s *storage) take(root StorageRoot, volumes []*link.StorageVolume) {
+func (s *Role) take(root Root, named []*link.StorageVolume) {
 	b := s.backends[root.Backend.ID]
 	if b == nil {
 		b = s.begin(root)
@@ -176,11 +188,11 @@ func (s *storage) take(root StorageRoot, volumes []*link.StorageVolume) {
 		b.restored = false
 	}
 	next := map[fleet.VolumeID]*volumeWork{}
-	for _, v := range volumes {
-		order := StorageVolume{
+	for _, v := range named {
+		order := Volume{
 			ID: fleet.VolumeID(v.GetVolumeId()), Dir: v.GetDir(), IDBase: v.GetIdBase(), SizeGB: v.GetSizeGb(), Gone: v.GetGone(), Measure: v.GetMeasure(),
 		}
-		if err := checkVolume(string(order.ID), order.Dir, order.IDBase); err != nil || order.SizeGB <= 0 && !order.Gone {
+		if err := volumes.Check(string(order.ID), order.Dir, order.IDBase); err != nil || order.SizeGB <= 0 && !order.Gone {
 			s.log.Error("work on a network volume was refused", "volume", order.ID, "size_gb", order.SizeGB, "err", err)
 			continue
 		}
@@ -200,7 +212,7 @@ func (s *storage) take(root StorageRoot, volumes []*link.StorageVolume) {
 	b.poke()
 }
 
-func sameRoot(a, b StorageRoot) bool {
+func sameRoot(a, b Root) bool {
 	x, y := a.Backend, b.Backend
 	return a.OwnDir == b.OwnDir && x.ID == y.ID && x.Kind == y.Kind && x.Server == y.Server && x.Options == y.Options &&
 		slices.Equal(x.Monitors, y.Monitors) && x.FileSystem == y.FileSystem && x.User == y.User && x.Key == y.Key &&
@@ -211,21 +223,21 @@ func sameRoot(a, b StorageRoot) bool {
 func (w *volumeWork) known() bool { return w.madeGB > 0 || w.gone || w.measured || w.problem != "" }
 
 // begin starts the work on a backend. The caller holds mu.
-func (s *storage) begin(root StorageRoot) *backendWork {
+func (s *Role) begin(root Root) *backendWork {
 	ctx, cancel := context.WithCancel(s.ctx)
 	b := &backendWork{root: root, cancel: cancel, changed: map[string]chan struct{}{}}
-	for _, kind := range workKinds {
+	for _, kind := range Kinds() {
 		b.changed[kind] = make(chan struct{}, 1)
 	}
-	for _, kind := range workKinds {
+	for _, kind := range Kinds() {
 		s.working.Go(func() { s.work(ctx, b, kind) })
 	}
 	s.backends[root.Backend.ID] = b
 	return b
 }
 
-// again has everything tried at once that failed: a backend may answer again.
-func (s *storage) again() {
+// Again has everything tried at once that failed: a backend may answer again.
+func (s *Role) Again() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.backends {
@@ -247,22 +259,15 @@ func (b *backendWork) poke() {
 	}
 }
 
-func (s *storage) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// wait returns when nothing is worked on any more, after the agent's context has ended.
-func (s *storage) wait() { s.working.Wait() }
+// Wait returns when nothing is worked on any more, after the agent's context has ended.
+func (s *Role) Wait() { s.working.Wait() }
 
 // work does one kind of work on a backend, one volume after the other, until ctx ends.
-func (s *storage) work(ctx context.Context, b *backendWork, kind string) {
+func (s *Role) work(ctx context.Context, b *backendWork, kind string) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		w, wait := b.next(kind, time.Now())
-		var order StorageVolume
+		var order Volume
 		if w != nil {
 			order = w.order
 		}
@@ -311,7 +316,7 @@ func (w *volumeWork) wants(kind string) bool {
 }
 
 // do does one piece of work.
-func (s *storage) do(ctx context.Context, b *backendWork, kind string, root StorageRoot, restored bool, v StorageVolume) (used int64, err error) {
+func (s *Role) do(ctx context.Context, b *backendWork, kind string, root Root, restored bool, v Volume) (used int64, err error) {
 	limit := map[string]time.Duration{workMake: makeLimit, workRemove: removeLimit, workMeasure: measureLimit}[kind]
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -340,12 +345,8 @@ type outcome struct {
 }
 
 // note keeps what came of a piece of work for a volume, and says when there is more to do.
-func (s *storage) note(b *backendWork, w *volumeWork, kind string, did StorageVolume, o outcome) {
-	result := workDone
-	if o.err != nil {
-		result = workFailed
-	}
-	s.metrics.storageWork.WithLabelValues(kind, result).Inc()
+func (s *Role) note(b *backendWork, w *volumeWork, kind string, did Volume, o outcome) {
+	s.count(kind, o.err != nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.err != nil {
@@ -358,7 +359,7 @@ func (s *storage) note(b *backendWork, w *volumeWork, kind string, did StorageVo
 		if o.used > w.used { // it was not seen to its end, and holds at least so much
 			w.used, w.measured, w.news = o.used, true, true
 		}
-		s.poke()
+		s.wake()
 		return
 	}
 	delete(w.delay, kind)
@@ -377,5 +378,5 @@ func (s *storage) note(b *backendWork, w *volumeWork, kind string, did StorageVo
 	if kind != workMeasure {
 		s.log.Info("network volume", "work", kind, "backend", b.root.Backend.ID, "volume", did.ID, "size_gb", did.SizeGB, "took", o.took)
 	}
-	s.poke()
+	s.wake()
 }

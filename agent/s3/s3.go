@@ -1,4 +1,6 @@
-package agent
+// Package s3 answers what the host's gantry-s3 asks: what an access key may do, which the leader says over the connection of
+// the session, and the folder of a volume. Answers are kept for a minute, and longer while no scheduler answers.
+package s3
 
 import (
 	"context"
@@ -16,26 +18,27 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"gantry/agent/volumes"
 	"gantry/internal/link"
 	"gantry/storage/s3/door"
 	"gantry/storage/volume"
 )
 
 const (
-	s3Fresh     = 55 * time.Second // what a scheduler said counts so long; gantry-s3 keeps it for 3 s more
-	s3Stale     = 10 * time.Minute // and so much longer while none answers
-	s3NoKey     = 5 * time.Second  // that there is no such key
-	s3Again     = 5 * time.Second  // between two tries to ask while an old answer counts
-	s3Ask       = 4 * time.Second  // for an answer of the scheduler
-	s3Open      = 12 * time.Second
-	s3Kept      = 4096 // answers
-	s3AtOnce    = 32   // questions to the scheduler
-	s3OpenAtOne = 16   // folders that are being opened
-	s3Strangers = 40   // questions in a second of keys that are not known, so that who makes them up does not use up what the scheduler allows the host
+	freshFor      = 55 * time.Second // what a scheduler said counts so long; gantry-s3 keeps it for 3 s more
+	staleFor      = 10 * time.Minute // and so much longer while none answers
+	noKeyFor      = 5 * time.Second  // that there is no such key
+	askAgain      = 5 * time.Second  // between two tries to ask while an old answer counts
+	askWithin     = 4 * time.Second  // for an answer of the scheduler
+	openWithin    = 12 * time.Second
+	mostKept      = 4096 // answers
+	asksAtOnce    = 32   // questions to the scheduler
+	opensAtOnce   = 16   // folders that are being opened
+	mostStrangers = 40   // questions in a second of keys that are not known, so that who makes them up does not use up what the scheduler allows the host
 )
 
-// s3Door answers what gantry-s3 asks of this host.
-type s3Door struct {
+// Door answers what gantry-s3 asks of this host.
+type Door struct {
 	open  func(context.Context, volume.Volume) (*os.File, error)
 	log   *slog.Logger
 	now   func() time.Time
@@ -45,31 +48,29 @@ type s3Door struct {
 
 	mu    sync.Mutex // guards the fields below
 	conn  *grpc.ClientConn
-	known map[door.Asked]*s3Known
+	known map[door.Asked]*answer
 	// strangers were asked of in the second that began then.
 	strangers int
 	since     time.Time
 }
 
-// s3Known is what a scheduler said of an access key. It does not change.
-type s3Known struct {
+// answer is what a scheduler said of an access key. It does not change.
+type answer struct {
 	said  *link.S3AccessResponse // nil: there is no such key
 	at    time.Time
 	again time.Time // not asked before
 }
 
-func newS3Door(open func(context.Context, volume.Volume) (*os.File, error), log *slog.Logger) *s3Door {
-	return &s3Door{
-		open: open, log: log, now: time.Now, known: map[door.Asked]*s3Known{},
-		asks: semaphore.NewWeighted(s3AtOnce), opens: semaphore.NewWeighted(s3OpenAtOne),
+// New makes a Door. open opens the folder of a volume.
+func New(open func(context.Context, volume.Volume) (*os.File, error), log *slog.Logger) *Door {
+	return &Door{
+		open: open, log: log, now: time.Now, known: map[door.Asked]*answer{},
+		asks: semaphore.NewWeighted(asksAtOnce), opens: semaphore.NewWeighted(opensAtOnce),
 	}
 }
 
-// during makes a session's connection the one that is asked, until the returned function is called.
-func (d *s3Door) during(conn *grpc.ClientConn) (ended func()) {
-	if d == nil {
-		return func() {}
-	}
+// During makes a session's connection the one that is asked, until the returned function is called.
+func (d *Door) During(conn *grpc.ClientConn) (ended func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conn = conn
@@ -82,25 +83,25 @@ func (d *s3Door) during(conn *grpc.ClientConn) (ended func()) {
 	}
 }
 
-// serve answers gantry-s3 at a socket until ctx ends.
-func (d *s3Door) serve(ctx context.Context, socket string) {
+// Serve answers gantry-s3 at a socket until ctx ends.
+func (d *Door) Serve(ctx context.Context, socket string) {
 	l, err := door.Listen(socket)
 	if err != nil {
 		d.log.Error("gantry-s3 cannot reach this host's agent", "err", err)
 		return
 	}
 	door.Serve(ctx, l, d, d.log)
-	DropS3(socket)
+	Drop(socket)
 }
 
-// DropS3 removes what a stopped agent left of its socket for gantry-s3.
-func DropS3(socket string) {
+// Drop removes what a stopped agent left of its socket for gantry-s3.
+func Drop(socket string) {
 	_ = os.Remove(socket)
 	_ = os.Remove(filepath.Dir(socket))
 }
 
 // Access implements door.Agent.
-func (d *s3Door) Access(ctx context.Context, asked door.Asked) (door.Access, error) {
+func (d *Door) Access(ctx context.Context, asked door.Asked) (door.Access, error) {
 	known, err := d.look(ctx, asked)
 	if err != nil {
 		return door.Access{}, err
@@ -116,7 +117,7 @@ func (d *s3Door) Access(ctx context.Context, asked door.Asked) (door.Access, err
 }
 
 // Open implements door.Agent. The folder can be written to also when the volume is over its size: what is in it may be deleted.
-func (d *s3Door) Open(ctx context.Context, asked door.Asked, id string) (*os.File, door.Opened, error) {
+func (d *Door) Open(ctx context.Context, asked door.Asked, id string) (*os.File, door.Opened, error) {
 	known, err := d.look(ctx, asked)
 	if err != nil {
 		return nil, door.Opened{}, err
@@ -125,7 +126,7 @@ func (d *s3Door) Open(ctx context.Context, asked door.Asked, id string) (*os.Fil
 		if v.GetVolume().GetVolumeId() != id {
 			continue
 		}
-		found, err := decodeVolume(v.GetVolume())
+		found, err := volumes.Decode(v.GetVolume())
 		if err != nil {
 			return nil, door.Opened{}, err
 		}
@@ -136,8 +137,8 @@ func (d *s3Door) Open(ctx context.Context, asked door.Asked, id string) (*os.Fil
 	return nil, door.Opened{}, &door.Refused{Sentence: "the access key does not reach the volume"}
 }
 
-func (d *s3Door) openFolder(ctx context.Context, v volume.Volume) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, s3Open)
+func (d *Door) openFolder(ctx context.Context, v volume.Volume) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	if err := d.opens.Acquire(ctx, 1); err != nil {
 		return nil, &door.Refused{Sentence: "the host opens too many volumes at once"}
@@ -153,7 +154,7 @@ func (d *s3Door) openFolder(ctx context.Context, v volume.Volume) (*os.File, err
 }
 
 // look returns what is known of an access key. The error is door.ErrNoKey when there is none.
-func (d *s3Door) look(ctx context.Context, asked door.Asked) (*s3Known, error) {
+func (d *Door) look(ctx context.Context, asked door.Asked) (*answer, error) {
 	known, now := d.kept(asked), d.now()
 	if !known.counts(now, 0) && (known == nil || !now.Before(known.again)) {
 		if known == nil && d.stranger(asked) && !d.mayAskOfStranger(now) {
@@ -163,33 +164,33 @@ func (d *s3Door) look(ctx context.Context, asked door.Asked) (*s3Known, error) {
 		switch {
 		case err == nil:
 			known = fresh
-		case !silent(err) || !known.counts(now, s3Stale):
+		case !silent(err) || !known.counts(now, staleFor):
 			d.forget(asked, err)
 			return nil, err
 		default:
-			known = d.put(asked, &s3Known{said: known.said, at: known.at, again: now.Add(s3Again)})
+			known = d.put(asked, &answer{said: known.said, at: known.at, again: now.Add(askAgain)})
 		}
 	}
-	if !known.counts(now, s3Stale) || known.said == nil {
+	if !known.counts(now, staleFor) || known.said == nil {
 		return nil, door.ErrNoKey
 	}
 	return known, nil
 }
 
 // counts reports whether the answer may be used, and for how much longer than usual.
-func (k *s3Known) counts(now time.Time, more time.Duration) bool {
+func (k *answer) counts(now time.Time, more time.Duration) bool {
 	switch {
 	case k == nil:
 		return false
 	case k.said == nil:
-		return now.Sub(k.at) < s3NoKey
+		return now.Sub(k.at) < noKeyFor
 	case k.said.GetExpiresNs() != 0 && now.UnixNano() >= k.said.GetExpiresNs():
 		return false
 	}
-	return now.Sub(k.at) < s3Fresh+more
+	return now.Sub(k.at) < freshFor+more
 }
 
-func (d *s3Door) kept(asked door.Asked) *s3Known {
+func (d *Door) kept(asked door.Asked) *answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.known[asked]
@@ -197,7 +198,7 @@ func (d *s3Door) kept(asked door.Asked) *s3Known {
 
 // stranger reports whether nothing is known of an access key on the days beside the asked one: who was known yesterday is not held up
 // by those who make keys up.
-func (d *s3Door) stranger(asked door.Asked) bool {
+func (d *Door) stranger(asked door.Asked) bool {
 	day, err := time.Parse("20060102", asked.Date)
 	if err != nil {
 		return true
@@ -211,21 +212,21 @@ func (d *s3Door) stranger(asked door.Asked) bool {
 	return true
 }
 
-func (d *s3Door) mayAskOfStranger(now time.Time) bool {
+func (d *Door) mayAskOfStranger(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if since := now.Sub(d.since); since < 0 || since >= time.Second {
 		d.since, d.strangers = now, 0
 	}
 	d.strangers++
-	return d.strangers <= s3Strangers
+	return d.strangers <= mostStrangers
 }
 
 // put keeps an answer, and when there are too many lets go of some: first of keys that there are not, as anybody can make those up.
-func (d *s3Door) put(asked door.Asked, k *s3Known) *s3Known {
+func (d *Door) put(asked door.Asked, k *answer) *answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.known[asked]; !ok && len(d.known) >= s3Kept {
+	if _, ok := d.known[asked]; !ok && len(d.known) >= mostKept {
 		now := d.now()
 		for a, other := range d.known {
 			if other.said == nil && !other.counts(now, 0) {
@@ -233,12 +234,12 @@ func (d *s3Door) put(asked door.Asked, k *s3Known) *s3Known {
 			}
 		}
 		for a, other := range d.known {
-			if len(d.known) >= s3Kept && !other.counts(now, 0) {
+			if len(d.known) >= mostKept && !other.counts(now, 0) {
 				delete(d.known, a)
 			}
 		}
 		for a := range d.known {
-			if len(d.known) < s3Kept*3/4 {
+			if len(d.known) < mostKept*3/4 {
 				break
 			}
 			delete(d.known, a)
@@ -249,7 +250,7 @@ func (d *s3Door) put(asked door.Asked, k *s3Known) *s3Known {
 }
 
 // forget drops an answer that the scheduler has taken back.
-func (d *s3Door) forget(asked door.Asked, err error) {
+func (d *Door) forget(asked door.Asked, err error) {
 	if silent(err) {
 		return
 	}
@@ -271,7 +272,7 @@ func silent(err error) bool {
 }
 
 // ask asks the scheduler. Who asks the same at the same time gets the same answer.
-func (d *s3Door) ask(ctx context.Context, asked door.Asked) (*s3Known, error) {
+func (d *Door) ask(ctx context.Context, asked door.Asked) (*answer, error) {
 	got := d.once.DoChan(asked.Key+" "+asked.Date+" "+asked.Region, func() (any, error) { //nolint:contextcheck // it is not one caller's
 		return d.rpc(asked)
 	})
@@ -280,14 +281,14 @@ func (d *s3Door) ask(ctx context.Context, asked door.Asked) (*s3Known, error) {
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		return r.Val.(*s3Known), nil
+		return r.Val.(*answer), nil
 	case <-ctx.Done():
 		return nil, errNoScheduler
 	}
 }
 
-func (d *s3Door) rpc(asked door.Asked) (*s3Known, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s3Ask)
+func (d *Door) rpc(asked door.Asked) (*answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	d.mu.Lock()
 	conn := d.conn
@@ -303,26 +304,9 @@ func (d *s3Door) rpc(asked door.Asked) (*s3Known, error) {
 	now := d.now()
 	switch {
 	case status.Code(err) == codes.NotFound:
-		return d.put(asked, &s3Known{at: now}), nil
+		return d.put(asked, &answer{at: now}), nil
 	case err != nil:
 		return nil, fmt.Errorf("ask the scheduler of an access key: %w", err)
 	}
-	return d.put(asked, &s3Known{said: said, at: now}), nil
-}
-
-// serveS3 answers gantry-s3 until ctx ends.
-func (d *daemon) serveS3(ctx context.Context) {
-	if d.sessions.s3 != nil {
-		d.sessions.s3.serve(ctx, d.S3Socket)
-	}
-}
-
-func (d *daemon) newS3Door() *s3Door {
-	opener, ok := d.Volumes.(interface {
-		Open(context.Context, volume.Volume) (*os.File, error)
-	})
-	if !ok || d.S3Socket == "" {
-		return nil
-	}
-	return newS3Door(opener.Open, d.Log)
+	return d.put(asked, &answer{said: said, at: now}), nil
 }

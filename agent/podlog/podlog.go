@@ -1,4 +1,6 @@
-package agent
+// Package podlog has the logs of a host's pods, a folder each: it writes the system's lines, reads what was written, and
+// bounds what is kept of pods that have left the host. What containers write comes from gantry-logger (agent/logs).
+package podlog
 
 import (
 	"context"
@@ -16,30 +18,33 @@ import (
 )
 
 const (
-	tailTimeout  = 2 * time.Second
-	maxTailBytes = 16 << 10
+	tailTimeout = 2 * time.Second
+	// MaxTail is how many bytes Tail returns at most.
+	MaxTail = 16 << 10
 )
 
-// podLogs implements pod.SystemLog on a folder per pod.
-type podLogs struct {
+// Logs implements pod.SystemLog on a folder per pod.
+type Logs struct {
 	root string
 	log  *slog.Logger
-	// present reports whether a pod is on the host; nil: all are. It is set before the first use.
+	// present reports whether a pod is on the host.
 	present func(fleet.PodID) bool
 
 	mu      sync.Mutex // guards writers, and serialises writes to each
 	writers map[fleet.PodID]*logs.Writer
 }
 
-func newPodLogs(root string, log *slog.Logger) *podLogs {
-	return &podLogs{root: root, log: log, writers: map[fleet.PodID]*logs.Writer{}}
+// New has the logs below root. present reports whether a pod is on the host: the log of one that has left is kept while there is
+// room.
+func New(root string, present func(fleet.PodID) bool, log *slog.Logger) *Logs {
+	return &Logs{root: root, present: present, log: log, writers: map[fleet.PodID]*logs.Writer{}}
 }
 
 // Dir returns the pod's log folder.
-func (l *podLogs) Dir(id fleet.PodID) string { return filepath.Join(l.root, string(id)) }
+func (l *Logs) Dir(id fleet.PodID) string { return filepath.Join(l.root, string(id)) }
 
 // Prepare makes the pod's log folder.
-func (l *podLogs) Prepare(id fleet.PodID) error {
+func (l *Logs) Prepare(id fleet.PodID) error {
 	if err := os.MkdirAll(l.Dir(id), 0o700); err != nil {
 		return fmt.Errorf("make the pod's log folder: %w", err)
 	}
@@ -47,22 +52,22 @@ func (l *podLogs) Prepare(id fleet.PodID) error {
 }
 
 // System appends a system line. A line that cannot be written is lost, and the agent's own log says so.
-func (l *podLogs) System(id fleet.PodID, line string) {
+func (l *Logs) System(id fleet.PodID, line string) {
 	l.write(id, func(w *logs.Writer) error { return w.WriteLine(logs.System, line) })
 }
 
 // Begin marks that a run of the container begins.
-func (l *podLogs) Begin(id fleet.PodID, incarnation uint64) {
+func (l *Logs) Begin(id fleet.PodID, incarnation uint64) {
 	l.write(id, func(w *logs.Writer) error { return w.MarkRun(incarnation) })
 }
 
-func (l *podLogs) write(id fleet.PodID, what func(*logs.Writer) error) {
+func (l *Logs) write(id fleet.PodID, what func(*logs.Writer) error) {
 	if err := l.system(id, what); err != nil {
 		l.log.Warn("write a pod's system log", "pod", id, "err", err)
 	}
 }
 
-func (l *podLogs) system(id fleet.PodID, what func(*logs.Writer) error) error {
+func (l *Logs) system(id fleet.PodID, what func(*logs.Writer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.writers[id]
@@ -80,7 +85,7 @@ func (l *podLogs) system(id fleet.PodID, what func(*logs.Writer) error) error {
 }
 
 // Tail returns the last lines that the container wrote since a time.
-func (l *podLogs) Tail(id fleet.PodID, n int, since time.Time) string {
+func (l *Logs) Tail(id fleet.PodID, n int, since time.Time) string {
 	ctx, cancel := context.WithTimeout(context.Background(), tailTimeout)
 	defer cancel()
 	lines, err := logs.Tail(ctx, l.Dir(id), n, since)
@@ -92,11 +97,11 @@ func (l *podLogs) Tail(id fleet.PodID, n int, since time.Time) string {
 		text[i] = line.Text
 	}
 	tail := strings.Join(text, "\n")
-	return strings.ToValidUTF8(tail[max(0, len(tail)-maxTailBytes):], "")
+	return strings.ToValidUTF8(tail[max(0, len(tail)-MaxTail):], "")
 }
 
 // Remove removes the pod's log folder.
-func (l *podLogs) Remove(id fleet.PodID) error {
+func (l *Logs) Remove(id fleet.PodID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.writers[id]; w != nil {
@@ -112,7 +117,7 @@ func (l *podLogs) Remove(id fleet.PodID) error {
 }
 
 // Close closes every file.
-func (l *podLogs) Close() error {
+func (l *Logs) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
@@ -123,8 +128,8 @@ func (l *podLogs) Close() error {
 	return errors.Join(errs...)
 }
 
-// span finds which part of a pod's log is asked for: all of it, or the run before the newest.
-func (l *podLogs) span(id fleet.PodID, previous bool) (logs.Span, error) {
+// Span finds which part of a pod's log is asked for: all of it, or the run before the newest.
+func (l *Logs) Span(id fleet.PodID, previous bool) (logs.Span, error) {
 	if !previous {
 		return logs.Span{}, nil
 	}
@@ -135,8 +140,8 @@ func (l *podLogs) span(id fleet.PodID, previous bool) (logs.Span, error) {
 	return span, err
 }
 
-// read streams the selected lines of a part of a pod's log.
-func (l *podLogs) read(ctx context.Context, id fleet.PodID, q fleet.LogQuery, within logs.Span, sink fleet.LogSink) error {
+// Read streams the selected lines of a part of a pod's log.
+func (l *Logs) Read(ctx context.Context, id fleet.PodID, q fleet.LogQuery, within logs.Span, sink fleet.LogSink) error {
 	opt := logs.Options{Source: logs.Source(q.Source), Since: q.Since, Tail: q.Tail, Follow: q.Follow, Within: within}
 	if q.Source == "" {
 		opt.Source = logs.FromBoth

@@ -1,4 +1,4 @@
-package agent
+package storage
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"gantry/storage/volume"
 )
 
-// keptStorage is what a host with the storage role remembers over restarts, without anything secret.
-type keptStorage struct {
+// kept is what a host with the storage role remembers over restarts, without anything secret.
+type kept struct {
 	// Roots are in folders of this host.
 	Roots []keptRoot `json:"roots,omitempty"`
 }
@@ -32,10 +32,10 @@ type keptRoot struct {
 	Dir     string            `json:"dir"`
 }
 
-// storageFile is where an agent with that data folder keeps it.
-func storageFile(dir string) string { return filepath.Join(dir, "storage.json") }
+// File is where an agent with that data folder keeps it.
+func File(dir string) string { return filepath.Join(dir, "storage.json") }
 
-func readStorage(file string) (out keptStorage, err error) {
+func readStorage(file string) (out kept, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
@@ -44,13 +44,13 @@ func readStorage(file string) (out keptStorage, err error) {
 		err = json.Unmarshal(text, &out)
 	}
 	if err != nil {
-		return keptStorage{}, fmt.Errorf("read what is known of network volumes: %w", err)
+		return kept{}, fmt.Errorf("read what is known of network volumes: %w", err)
 	}
 	return out, nil
 }
 
 // remember notes which roots are in folders of this host. The caller holds mu.
-func (s *storage) remember() {
+func (s *Role) remember() {
 	var roots []keptRoot
 	for _, id := range slices.Sorted(maps.Keys(s.backends)) {
 		if r := s.backends[id].root; r.OwnDir != "" {
@@ -64,7 +64,7 @@ func (s *storage) remember() {
 }
 
 // write writes down what is kept. The caller holds mu.
-func (s *storage) write() {
+func (s *Role) write() {
 	text, err := json.Marshal(s.kept)
 	if err == nil {
 		err = atomicfile.Write(s.file, text, 0o600)
@@ -74,9 +74,9 @@ func (s *storage) write() {
 	}
 }
 
-// restore has the volumes there again that are in folders of this host, before any scheduler was heard: hosts with
+// Restore has the volumes there again that are in folders of this host, before any scheduler was heard: hosts with
 // pods wait for them. It tries until ctx ends or all of them are.
-func (s *storage) restore(ctx context.Context) {
+func (s *Role) Restore(ctx context.Context) {
 	s.mu.Lock()
 	roots := slices.Clone(s.kept.Roots)
 	s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *storage) restore(ctx context.Context) {
 		roots = slices.DeleteFunc(roots, func(r keptRoot) bool {
 			limited, cancel := context.WithTimeout(ctx, makeLimit)
 			defer cancel()
-			err := s.does.Restore(limited, StorageRoot{Backend: volume.Backend{ID: r.Backend, Kind: r.Kind}, OwnDir: r.Dir})
+			err := s.does.Restore(limited, Root{Backend: volume.Backend{ID: r.Backend, Kind: r.Kind}, OwnDir: r.Dir})
 			if err != nil && ctx.Err() == nil {
 				s.log.Warn("network volumes are missing from a folder of this host", "backend", r.Backend, "folder", r.Dir, "err", err)
 			}
@@ -99,10 +99,10 @@ func (s *storage) restore(ctx context.Context) {
 	}
 }
 
-// cleanStorage unmounts the disks of network volumes that are for this machine alone. What other hosts reach
+// Clean unmounts the disks of network volumes that are for this machine alone. What other hosts reach
 // through a server here stays: their pods go on with it.
-func cleanStorage(ctx context.Context, dir string) error {
-	kept, err := readStorage(storageFile(dir))
+func Clean(ctx context.Context, dir string) error {
+	kept, err := readStorage(File(dir))
 	for _, r := range kept.Roots {
 		if r.Kind != fleet.BackendLocal {
 			continue

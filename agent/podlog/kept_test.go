@@ -1,4 +1,4 @@
-package agent
+package podlog
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 // Logs of pods that left stay until there is no room for them, the newest the longest; those of pods that are here are left alone.
 func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
 	root := t.TempDir()
-	l := newPodLogs(root, slog.New(slog.DiscardHandler))
-	l.present = func(id fleet.PodID) bool { return strings.HasPrefix(string(id), "here") }
+	here := func(id fleet.PodID) bool { return strings.HasPrefix(string(id), "here") }
+	l := New(root, here, slog.New(slog.DiscardHandler))
 	defer func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -67,7 +67,7 @@ func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
 		t.Errorf("by bytes: %v", got)
 	}
 	for id, want := range map[fleet.PodID]bool{"left5": true, "here0": true, "left0": false, "..": false, "": false, "a/b": false} {
-		if got := l.has(id); got != want {
+		if got := l.Has(id); got != want {
 			t.Errorf("a log of %q: %v", id, got)
 		}
 	}

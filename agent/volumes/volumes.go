@@ -1,8 +1,11 @@
-package agent
+// Package volumes has the network volumes that pods of this host use: it checks those that schedulers name, times how long
+// attaching takes, says which backends do not answer, and releases what is attached for pods that are gone.
+package volumes
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path"
 	"regexp"
 	"slices"
@@ -15,8 +18,8 @@ import (
 	"gantry/storage/volume"
 )
 
-// NetworkVolumes are the network volumes that a host can mount. Implementations are safe for concurrent use.
-type NetworkVolumes interface {
+// Mounts are the network volumes that a host can mount. Implementations are safe for concurrent use.
+type Mounts interface {
 	pod.Volumes
 	// Kinds are those of the backends that the host can mount.
 	Kinds() []fleet.BackendKind
@@ -28,31 +31,34 @@ type NetworkVolumes interface {
 	Run(ctx context.Context)
 }
 
-// sweepVolumesEvery is how often what is attached is compared with the ledger.
-const sweepVolumesEvery = 30 * time.Second
+const (
+	sweepEvery  = 30 * time.Second // what is attached is compared with the ledger
+	sweepDetach = 5 * time.Second
+)
 
 var (
 	backendName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 	volumeDir   = regexp.MustCompile(`^[a-z0-9]{16,64}$`)
 )
 
-// decodeVolume reads the network volume of an order. The error says in a sentence what the host does not take: names
+// Decode reads the network volume of an order. The error says in a sentence what the host does not take: names
 // become those of folders, and ids those of a user namespace.
-func decodeVolume(v *link.NetworkVolume) (*volume.Volume, error) {
+func Decode(v *link.NetworkVolume) (*volume.Volume, error) {
 	if v == nil {
 		return nil, nil
 	}
 	out := &volume.Volume{
 		ID: fleet.VolumeID(v.GetVolumeId()), Dir: v.GetDir(), IDBase: v.GetIdBase(), ReadOnly: v.GetReadOnly(), Ready: v.GetReady(),
-		Backend: decodeBackend(v.GetBackend()),
+		Backend: DecodeBackend(v.GetBackend()),
 	}
-	if err := checkBackend(out.Backend); err != nil {
+	if err := CheckBackend(out.Backend); err != nil {
 		return nil, err
 	}
-	return out, checkVolume(string(out.ID), out.Dir, out.IDBase)
+	return out, Check(string(out.ID), out.Dir, out.IDBase)
 }
 
-func decodeBackend(b *link.VolumeBackend) volume.Backend {
+// DecodeBackend reads a backend.
+func DecodeBackend(b *link.VolumeBackend) volume.Backend {
 	return volume.Backend{
 		ID: fleet.BackendID(b.GetId()), Kind: fleet.BackendKind(b.GetKind()), Server: b.GetServer(), Options: b.GetOptions(),
 		Monitors: b.GetMonitors(), FileSystem: b.GetFileSystem(), User: b.GetUser(), Key: fleet.Secret(b.GetKey()),
@@ -60,19 +66,21 @@ func decodeBackend(b *link.VolumeBackend) volume.Backend {
 	}
 }
 
-func checkBackend(b volume.Backend) error {
+// CheckBackend says in a sentence what the host does not take of a backend.
+func CheckBackend(b volume.Backend) error {
 	switch {
 	case !backendName.MatchString(string(b.ID)):
 		return fmt.Errorf("the order names a network volume on a backend of the name %.80q, which the host does not take", b.ID)
 	case !slices.Contains([]fleet.BackendKind{fleet.BackendNFS, fleet.BackendCeph, fleet.BackendLocal}, b.Kind):
 		return fmt.Errorf("the order names a network volume on a backend of the kind %.80q, which the host does not know", b.Kind)
-	case !cleanPath(b.Path):
+	case !CleanPath(b.Path):
 		return fmt.Errorf("the order names a network volume on a backend without a proper path")
 	}
 	return nil
 }
 
-func checkVolume(id, dir string, base uint32) error {
+// Check says in a sentence what the host does not take of a volume.
+func Check(id, dir string, base uint32) error {
 	switch {
 	case id == "" || len(id) > 64 || strings.ContainsAny(id, "/\x00"):
 		return fmt.Errorf("the order names a network volume without a proper id")
@@ -84,13 +92,13 @@ func checkVolume(id, dir string, base uint32) error {
 	return nil
 }
 
-// cleanPath reports whether a path is absolute and written in the shortest way.
-func cleanPath(p string) bool {
+// CleanPath reports whether a path is absolute and written in the shortest way.
+func CleanPath(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
 }
 
-// notices tells which backends of network volumes do not answer. Their pods wait; all others go on.
-func volumeNotices(health []volume.Health) []fleet.Notice {
+// Notices tells which backends of network volumes do not answer. Their pods wait; all others go on.
+func Notices(health []volume.Health) []fleet.Notice {
 	const most = 300
 	var out []fleet.Notice
 	for _, h := range health {
@@ -103,86 +111,84 @@ func volumeNotices(health []volume.Health) []fleet.Notice {
 	return out
 }
 
-// attaching counts how long it takes to attach volumes.
+// attaching tells how long it takes to attach volumes.
 type attaching struct {
-	NetworkVolumes
-	metrics *metrics
+	Mounts
+	took func(time.Duration)
 }
 
 // Attach implements pod.Volumes.
 func (a attaching) Attach(ctx context.Context, id fleet.PodID, v volume.Volume) (string, error) {
 	began := time.Now()
-	dir, err := a.NetworkVolumes.Attach(ctx, id, v)
+	dir, err := a.Mounts.Attach(ctx, id, v)
 	if err == nil {
-		a.metrics.attachments.Observe(time.Since(began).Seconds())
+		a.took(time.Since(began))
 	}
 	return dir, err
 }
 
-// podVolumes is what the pods' machines are given.
-func (d *daemon) podVolumes() pod.Volumes {
-	if d.Volumes == nil {
-		return nil
-	}
-	return attaching{d.Volumes, d.metrics}
+// Timed is m as pods use it. took is told how long each attachment took that succeeded.
+func Timed(m Mounts, took func(time.Duration)) pod.Volumes { return attaching{m, took} }
+
+// Dead reports whether a backend does not answer. With m nil none is mounted.
+func Dead(m Mounts, id fleet.BackendID) bool {
+	return m != nil && slices.ContainsFunc(m.Health(), func(h volume.Health) bool { return h.Backend == id && !h.Down.IsZero() })
 }
 
-// volumeDead reports whether a backend of network volumes does not answer.
-func (d *daemon) volumeDead(id fleet.BackendID) bool {
-	return d.Volumes != nil && slices.ContainsFunc(d.Volumes.Health(), func(h volume.Health) bool { return h.Backend == id && !h.Down.IsZero() })
+// Keeper looks after what is mounted.
+type Keeper struct {
+	Mounts Mounts
+	// Known reports whether the ledger knows a pod.
+	Known func(fleet.PodID) bool
+	// Swept reports whether the containers of unknown pods are gone: what is attached for them may be in use before.
+	Swept   func() bool
+	Changed func() // is called when a backend has stopped to answer, or answers again
+	Log     *slog.Logger
 }
 
-// keepVolumes looks after what is mounted until ctx ends.
-func (d *daemon) keepVolumes(ctx context.Context) {
-	if d.Volumes == nil {
-		return
-	}
+// Run looks after what is mounted until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		d.Volumes.Run(ctx)
+		k.Mounts.Run(ctx)
 	}()
 	defer func() { <-ended }()
-	tick := time.NewTicker(sweepVolumesEvery)
+	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-d.Volumes.Changed():
-			d.pods.Poke() // a backend may answer again
-			d.sessions.storage.again()
-			d.stir()
+		case <-k.Mounts.Changed():
+			k.Changed()
 			continue
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if d.sweptOnce.Load() {
-			d.sweepVolumes(ctx)
+		if k.Swept() {
+			k.sweep(ctx)
 		}
 	}
 }
 
-// sweepVolumes lets go of what is attached for pods that the ledger does not know: leftovers of a lost ledger or of a
-// crash. Their containers are gone: that was seen to before.
-func (d *daemon) sweepVolumes(ctx context.Context) {
-	ids, err := d.Volumes.Attached()
+// sweep lets go of what is attached for pods that the ledger does not know: leftovers of a lost ledger or of a crash.
+func (k *Keeper) sweep(ctx context.Context) {
+	ids, err := k.Mounts.Attached()
 	if err != nil {
-		d.Log.Warn("list attached network volumes", "err", err)
+		k.Log.Warn("list attached network volumes", "err", err)
 		return
 	}
 	for _, id := range ids {
-		if _, known := d.book.Record(id); known || ctx.Err() != nil {
+		if k.Known(id) || ctx.Err() != nil {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, sweepDetach)
-		err := d.Volumes.Detach(limited, id)
+		err := k.Mounts.Detach(limited, id)
 		cancel()
 		if err != nil {
-			d.Log.Warn("release the network volume of an unknown pod", "pod", id, "err", err)
+			k.Log.Warn("release the network volume of an unknown pod", "pod", id, "err", err)
 			continue
 		}
-		d.Log.Warn("released the network volume of an unknown pod", "pod", id)
+		k.Log.Warn("released the network volume of an unknown pod", "pod", id)
 	}
 }
-
-const sweepDetach = 5 * time.Second
