@@ -7,8 +7,10 @@ type ChargeKind string
 
 // The kinds.
 const (
-	ChargePod    ChargeKind = "pod"
-	ChargeVolume ChargeKind = "volume"
+	ChargePod      ChargeKind = "pod"
+	ChargeVolume   ChargeKind = "volume"
+	ChargeEndpoint ChargeKind = ChargeKind(OwnerEndpoint) // of all its workers
+	ChargeCluster  ChargeKind = ChargeKind(OwnerCluster)  // of all its members
 )
 
 // Amounts are what was charged, by component.

@@ -28,6 +28,8 @@ type (
 	VolumeID string
 	// EndpointID names a serverless endpoint.
 	EndpointID string
+	// ClusterID names a cluster.
+	ClusterID string
 )
 
 // IDLength is the number of characters of a generated identifier.

@@ -198,6 +198,9 @@ type Pod struct {
 	// Waiting is since when the image of the present incarnation cannot be had; zero: it can, or was not asked for. From then on the
 	// pod is charged like a stopped one, until something else is heard of it.
 	Waiting time.Time `cbor:"30,keyasint,omitzero"`
+
+	// Owner is what the pod belongs to besides its account, for ever; the zero value: nothing.
+	Owner Owner `cbor:"31,keyasint,omitzero"`
 }
 
 // Reservation is what a host keeps for a pod that is being moved there.

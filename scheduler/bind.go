@@ -3,7 +3,6 @@ package scheduler
 import (
 	"errors"
 	"hash/fnv"
-	"maps"
 	"slices"
 
 	"gantry/fleet"
@@ -131,51 +130,79 @@ func networkedCenters(
 	return out, nil
 }
 
-// bind picks a host with its GPUs and public ports for the pod, claims them, and says what the pod holds
-// there; its rate is left to the caller. Errors: no_capacity, and those of holding.claim.
-func (d *demand) bind(
-	v *state.View, pod *fleet.Pod, mine *holding,
-) (bind state.Binding, center fleet.DataCenterID, err error) {
-	err = mine.claim(v, func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) (*claim, error) {
-		var err error
-		if bind, center, err = d.choose(v, pod, hosts, less, ports); err != nil {
-			return nil, err
-		}
-		need := *bind.Need
-		need.DiskGB -= d.need.DiskGB - d.req.Need.DiskGB // what is there already
-		return &claim{
-			pod: pod.ID, rev: pod.Rev, host: bind.Host, gpus: bind.GPUs, need: need, ports: publicOf(bind.Mappings),
-		}, nil
-	})
-	return bind, center, err
+// bound is where a pod goes.
+type bound struct {
+	state.Binding
+	center fleet.DataCenterID
 }
 
-// choose is bind on what is given, without a claim.
-func (d *demand) choose(
-	v *state.View, pod *fleet.Pod, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
-) (state.Binding, fleet.DataCenterID, error) {
-	for full := 0; ; full++ {
-		choice, err := hosts.Pick(d.req, less)
-		if err != nil {
-			return state.Binding{}, "", withFull(err, full)
+// bind picks a host with its GPUs and public ports for the pod, claims them, and says what the pod holds
+// there; its rate is left to the caller. Errors: no_capacity, and those of holding.claim.
+func (d *demand) bind(v *state.View, pod *fleet.Pod, mine *holding) (state.Binding, error) {
+	all, err := d.bindAll(v, []*fleet.Pod{pod}, place.Group{}, mine)
+	if err != nil {
+		return state.Binding{}, err
+	}
+	return all[0].Binding, nil
+}
+
+// bindAll is bind for pods of which each is to have what is wanted, all or none; of group, it heeds where they may be.
+func (d *demand) bindAll(v *state.View, pods []*fleet.Pod, group place.Group, mine *holding) (all []bound, err error) {
+	err = mine.claim(v, func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) ([]*claim, error) {
+		var err error
+		if all, err = d.choose(v, pods, group, hosts, less, ports); err != nil {
+			return nil, err
 		}
-		on := hosts.Get(choice.Host, less)
-		mappings, ok := publish(v, on.Host, pod, nil, ports(on.Host.ID))
+		claims := make([]*claim, len(all))
+		for i := range all {
+			b, pod := &all[i], pods[i]
+			claims[i] = &claim{
+				pod: pod.ID, rev: pod.Rev, host: b.Host, gpus: b.GPUs, need: d.taken(*b.Need), ports: publicOf(b.Mappings),
+			}
+		}
+		return claims, nil
+	})
+	return all, err
+}
+
+// taken is what a pod that needs so much takes of a host's free resources: its own data is there already.
+func (d *demand) taken(need fleet.Resources) fleet.Resources {
+	need.DiskGB -= d.need.DiskGB - d.req.Need.DiskGB
+	return need
+}
+
+// choose is bindAll on what is given, without a claim.
+func (d *demand) choose(
+	v *state.View, pods []*fleet.Pod, group place.Group, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
+) ([]bound, error) {
+	all, full := make([]bound, 0, len(pods)), 0
+	group.Request, group.Count = d.req, len(pods)
+	group.Hold = func(i int, choice place.Choice, on *place.Candidate) (fleet.Resources, bool) {
+		all = all[:i]
+		claimed := ports(on.Host.ID)
+		for _, b := range all {
+			if b.Host == choice.Host {
+				claimed = append(claimed, publicOf(b.Mappings)...)
+			}
+		}
+		mappings, ok := publish(v, on.Host, pods[i], nil, claimed)
 		if !ok {
-			if full == 0 {
-				less = maps.Clone(less)
-			}
-			if less == nil {
-				less = place.Instead{}
-			}
-			less[choice.Host] = nil
-			continue
+			full++
+			return fleet.Resources{}, false
 		}
 		need := d.share(on)
-		return state.Binding{
+		all = append(all, bound{center: choice.DataCenter, Binding: state.Binding{
 			Host: choice.Host, HostEpoch: on.Host.Epoch, GPUs: choice.GPUs, Need: &need, Mappings: mappings,
-		}, choice.DataCenter, nil
+		}})
+		return d.taken(need), true
 	}
+	if _, err := hosts.PickGroup(group, less); err != nil {
+		if err = without(err, "public ports", full); group.OnePerHost {
+			err = without(err, "one pod per host", len(all))
+		}
+		return nil, err
+	}
+	return all, nil
 }
 
 // share gives a GPU pod its fair share of the host: as much of processors and memory as its GPUs are
@@ -192,14 +219,14 @@ func (d *demand) share(on *place.Candidate) fleet.Resources {
 	return need
 }
 
-// withFull adds the hosts that were left out for want of public ports.
-func withFull(err error, hosts int) error {
+// without adds the hosts that were left out for a reason.
+func without(err error, reason string, hosts int) error {
 	var e *fleet.Error
 	if hosts == 0 || !errors.As(err, &e) {
 		return err
 	}
 	out := *e
-	out.Excluded = append(slices.Clone(e.Excluded), fleet.Exclusion{Reason: "public ports", Hosts: hosts})
+	out.Excluded = append(slices.Clone(e.Excluded), fleet.Exclusion{Reason: reason, Hosts: hosts})
 	return &out
 }
 

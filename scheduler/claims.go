@@ -50,7 +50,7 @@ func (*contended) Error() string { return "what is free is claimed" }
 
 // picker picks from a fleet, of which some hosts are to be seen otherwise, and chooses public ports of a host
 // beside those that are claimed.
-type picker func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) (*claim, error)
+type picker func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) ([]*claim, error)
 
 // claim lets pick choose from what neither a pod of the view holds nor another request claims, and claims
 // what it chose. What this request claimed on an older view is given up before: who refused it has
@@ -90,9 +90,11 @@ func (m *holding) try(v *state.View, pick picker) (<-chan struct{}, error) {
 	made, err := pick(hosts, less, c.ports)
 	switch {
 	case err == nil:
-		made.index = v.Index()
-		c.add(made)
-		m.open = append(m.open, made)
+		for _, one := range made {
+			one.index = v.Index()
+			c.add(one)
+		}
+		m.open = append(m.open, made...)
 	case fleet.CodeOf(err) == fleet.CodeNoCapacity && len(c.hosts) > 0:
 		if c.freed == nil {
 			c.freed = make(chan struct{})

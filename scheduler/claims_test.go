@@ -26,7 +26,7 @@ type gate struct {
 
 func (g *gate) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
 	switch cmd := cmds[0].(type) {
-	case state.CreatePod:
+	case state.CreatePods:
 		return g.bind(ctx, cmd)
 	case state.ActPod:
 		return g.bind(ctx, cmd)
@@ -165,7 +165,7 @@ func TestRefusedPickIsNotMadeAgain(t *testing.T) {
 		w.addHost("host-b", "dc-1", h100, 2)
 		tried := map[string]int{}
 		w.through(func(ctx context.Context, cmd state.Command) ([]state.Result, error) {
-			gpu := cmd.(state.CreatePod).Pod.GPUs[0]
+			gpu := cmd.(state.CreatePods).Pods[0].Pod.GPUs[0]
 			if tried[gpu]++; tried[gpu] > 1 {
 				return w.Propose(ctx, cmd)
 			}
@@ -254,8 +254,9 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 			switch {
 			case step < 2 || len(ids) == 0:
 				mine := &holding{of: &w.svc.claims}
-				pod, _, err := w.svc.plan(context.Background(), member(acme), gpuPod(rapid.IntRange(1, 2).Draw(r, "GPUs")), mine)
-				if err == nil {
+				set := PodSet{Requests: []fleet.PodRequest{gpuPod(rapid.IntRange(1, 2).Draw(r, "GPUs"))}}
+				if cmd, err := w.svc.plan(context.Background(), member(acme), set, mine); err == nil {
+					pod := cmd.Pods[0].Pod
 					open[pod.ID], pods[pod.ID] = mine, pod
 				}
 			case step == 2:
@@ -263,7 +264,7 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 				open[id].release()
 				delete(open, id)
 			default:
-				w.must(state.CreatePod{Pod: pods[rapid.SampledFrom(ids).Draw(r, "made")], HostEpoch: 1})
+				w.must(state.CreatePods{Pods: []state.NewPod{{Pod: pods[rapid.SampledFrom(ids).Draw(r, "made")], HostEpoch: 1}}})
 				w.view(func(v *state.View) { // what is answered is released later
 					for id := range pods {
 						if _, ok := v.Pod(id); ok {

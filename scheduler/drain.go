@@ -124,8 +124,9 @@ func (d *drainPlan) place(out *fleet.HeldPod, p *fleet.Pod) {
 	}
 	want, err := demandOf(d.v, cat, &p.Spec)
 	if err == nil {
-		var bind state.Binding
-		if bind, _, err = want.choose(d.v, p, d.v.Fleet(), d.less, noPorts); err == nil {
+		var all []bound
+		if all, err = want.choose(d.v, []*fleet.Pod{p}, place.Group{}, d.v.Fleet(), d.less, noPorts); err == nil {
+			bind := &all[0]
 			left := d.v.Fleet().Get(bind.Host, d.less).Less(bind.GPUs, *bind.Need, 1)
 			d.less[bind.Host], out.To, out.Stops = &left, bind.Host, false
 			return
@@ -257,10 +258,10 @@ func bindBack(v *state.View, p *fleet.Pod) *state.Binding {
 	open := *on
 	open.Host, open.Keep = &host, 0 // it was there before
 	want.req.Pinned = p.Host
-	bind, _, err := want.choose(v, p, v.Fleet(), place.Instead{p.Host: &open}, noPorts)
+	all, err := want.choose(v, []*fleet.Pod{p}, place.Group{}, v.Fleet(), place.Instead{p.Host: &open}, noPorts)
 	if err != nil {
 		return nil
 	}
-	bind.HourlyRate = rateAgain(v.Catalog(), p)
-	return &bind
+	all[0].HourlyRate = rateAgain(v.Catalog(), p)
+	return &all[0].Binding
 }

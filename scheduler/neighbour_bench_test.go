@@ -26,10 +26,10 @@ func (w *world) crowd(pods int) {
 	for i := range pods {
 		id := fleet.PodID(fmt.Sprintf("old%011d", i))
 		cmds = append(cmds,
-			state.CreatePod{HostEpoch: host.Epoch, Pod: fleet.Pod{
+			state.CreatePods{Pods: []state.NewPod{{HostEpoch: host.Epoch, Pod: fleet.Pod{
 				ID: id, Account: acme, Host: host.ID, CreatedAt: w.clock(), HourlyRate: fleet.Dollar, Need: fleet.Resources{MilliCPU: 1000},
 				Spec: fleet.PodSpec{Name: "x", Image: "busybox", Cloud: fleet.CloudSecure, CPU: &fleet.CPURequest{Flavor: "cpu3c", VCPU: 1, MemoryGB: 2}},
-			}},
+			}}}},
 			state.ActPod{Account: acme, Pod: id, Action: fleet.ActionStop, At: w.clock()},
 			state.ReportPods{Host: host.ID, Epoch: host.Epoch, At: w.clock(), Reports: []state.PodReport{{Pod: id, Incarnation: 1, Event: fleet.EventExited}}},
 		)

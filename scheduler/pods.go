@@ -11,12 +11,13 @@ import (
 	"gantry/scheduler/state"
 )
 
-// Pods lists the pods of the caller's account, oldest first.
+// Pods lists the pods of the caller's account that have no other owner, oldest first.
 func (s *Service) Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error) {
 	var rows []*fleet.Pod
 	if err := s.read(ctx, func(v *state.View) error { rows = v.PodRows(who.Account); return nil }); err != nil {
 		return nil, err
 	}
+	rows = slices.DeleteFunc(rows, func(p *fleet.Pod) bool { return p.Owner != (fleet.Owner{}) })
 	known := map[fleet.HostID]hostFacts{}
 	for _, p := range rows {
 		known[p.Host] = hostFacts{}
@@ -49,10 +50,10 @@ func (s *Service) Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) 
 	return out, err
 }
 
-// podOf returns a pod of the caller's account.
+// podOf returns a pod of the caller's account that has no other owner.
 func podOf(v *state.View, who fleet.Principal, id fleet.PodID) (fleet.Pod, error) {
 	p, ok := v.Pod(id)
-	if !ok || p.Account != who.Account {
+	if !ok || p.Account != who.Account || p.Owner != (fleet.Owner{}) {
 		return fleet.Pod{}, fleet.NotFound("pod")
 	}
 	return p, mayTouch(who, id)
@@ -172,7 +173,7 @@ func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *holding) (*stat
 		want.req.Pinned = p.Host
 		want.req.Need.DiskGB -= int64(p.Spec.Persistent.SizeGB) // its data is there already
 	}
-	bind, _, err := want.bind(v, p, mine)
+	bind, err := want.bind(v, p, mine)
 	if err != nil {
 		return nil, err
 	}

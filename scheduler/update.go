@@ -77,7 +77,7 @@ func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *holding) e
 	host, _ := v.Host(old.Host)
 	next := *old
 	next.Spec = cmd.Spec
-	return mine.claim(v, func(_ *place.Index, _ place.Instead, ports func(fleet.HostID) []int) (*claim, error) {
+	return mine.claim(v, func(_ *place.Index, _ place.Instead, ports func(fleet.HostID) []int) ([]*claim, error) {
 		var ok bool
 		if cmd.Mappings, ok = publish(v, &host, &next, old.Mappings, ports(host.ID)); !ok {
 			return nil, &fleet.Error{
@@ -85,10 +85,10 @@ func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *holding) e
 				Excluded: []fleet.Exclusion{{Reason: "public ports", Hosts: 1}},
 			}
 		}
-		return &claim{
+		return []*claim{{
 			pod: old.ID, rev: old.Rev, host: old.Host, ports: publicOf(cmd.Mappings),
 			need: fleet.Resources{DiskGB: max(0, cmd.Need.DiskGB-old.Need.DiskGB)},
-		}, nil
+		}}, nil
 	})
 }
 

@@ -111,10 +111,10 @@ func newCluster(t *testing.T, n int) *cluster {
 		state.AddCredit{Account: "acme", Amount: 3 * fleet.Money(n) * fleet.Dollar, At: now},
 	)
 	for i := range n {
-		c.must(state.CreatePod{HostEpoch: 1, Pod: fleet.Pod{
+		c.must(state.CreatePods{Pods: []state.NewPod{{HostEpoch: 1, Pod: fleet.Pod{
 			ID: fleet.PodID(fmt.Sprintf("pod%011d", i)), Account: "acme", Host: "host", CreatedAt: now, HourlyRate: fleet.Dollar,
 			Spec: fleet.PodSpec{CPU: &fleet.CPURequest{VCPU: 1}},
-		}})
+		}}}})
 	}
 	return c
 }

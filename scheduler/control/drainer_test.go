@@ -179,9 +179,9 @@ func TestDrainerKeepsToItsDeadline(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 3)
 			c.allow()
-			c.must(state.CreatePod{HostEpoch: 1, Pod: fleet.Pod{
+			c.must(state.CreatePods{Pods: []state.NewPod{{HostEpoch: 1, Pod: fleet.Pod{
 				ID: "stays", Account: "acme", Host: "host", CreatedAt: time.Now(), Spec: fleet.PodSpec{CPU: &fleet.CPURequest{VCPU: 1}},
-			}})
+			}}}})
 			s, stop := drain(t, c)
 			s.set(full)
 			c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now(), Deadline: time.Now().Add(time.Hour)})

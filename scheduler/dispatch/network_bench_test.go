@@ -102,16 +102,20 @@ func field(msg []byte, number protowire.Number) ([]byte, bool) {
 // pods makes pods in one entry, on the hosts in turn.
 func (c *crowd) pods(from, to int) {
 	c.Helper()
-	cmds := make([]state.Command, 0, to-from)
+	limits, most := map[string]*int64{}, int64(fleet.MaxLimit)
+	for _, l := range fleet.AllLimits() {
+		limits[l.String()] = &most
+	}
+	cmds := append(make([]state.Command, 0, to-from+1), state.SetLimits{Limits: limits})
 	for i := from; i < to; i++ {
-		cmds = append(cmds, state.CreatePod{HostEpoch: 1, Pod: fleet.Pod{
+		cmds = append(cmds, state.CreatePods{Pods: []state.NewPod{{HostEpoch: 1, Pod: fleet.Pod{
 			ID: fleet.PodID(fmt.Sprintf("pod%011d", i)), Account: "acme", Host: fleet.HostID(fmt.Sprintf("host-%04d", i%benchHosts)), DataCenter: "dc-1",
 			CreatedAt: time.Now(), Need: fleet.Resources{MilliCPU: 1, MemoryMB: 1, DiskGB: 1},
 			Spec: fleet.PodSpec{
 				Name: fmt.Sprintf("worker-%d", i), Image: "i", Cloud: fleet.CloudSecure, DiskGB: 1, GlobalNetworking: true,
 				CPU: &fleet.CPURequest{Flavor: "f", VCPU: 1, MemoryGB: 1},
 			},
-		}})
+		}}}})
 	}
 	res, err := c.Propose(c.ctx, cmds...)
 	check(c, err)

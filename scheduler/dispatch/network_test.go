@@ -88,14 +88,14 @@ func (g *guest) since() (heard []*link.Down, kinds []string) {
 func (y *yard) runPod(account fleet.AccountID, id fleet.PodID, host fleet.HostID) {
 	y.Helper()
 	h := y.host(host)
-	y.do(state.CreatePod{HostEpoch: h.Epoch, Pod: fleet.Pod{
+	y.do(state.CreatePods{Pods: []state.NewPod{{HostEpoch: h.Epoch, Pod: fleet.Pod{
 		ID: id, Account: account, Host: host, DataCenter: h.DataCenter, CreatedAt: time.Now(),
 		Need: fleet.Resources{MilliCPU: 10, MemoryMB: 10, DiskGB: 1},
 		Spec: fleet.PodSpec{
 			Name: string(id), Image: "i", Cloud: fleet.CloudSecure, DiskGB: 1, GlobalNetworking: true,
 			CPU: &fleet.CPURequest{Flavor: "f", VCPU: 1, MemoryGB: 1},
 		},
-	}})
+	}}}})
 }
 
 // endPod terminates a pod, of which its host then keeps nothing.

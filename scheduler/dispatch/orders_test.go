@@ -111,10 +111,10 @@ func (g *guest) crowd(from, pods, stopped int) {
 	epoch := g.host().Epoch
 	for i := from; i < from+pods; i++ {
 		id := fleet.PodID(fmt.Sprintf("pod%011d", i))
-		g.do(state.CreatePod{HostEpoch: epoch, Pod: fleet.Pod{
+		g.do(state.CreatePods{Pods: []state.NewPod{{HostEpoch: epoch, Pod: fleet.Pod{
 			ID: id, Account: "acme", Host: g.id, CreatedAt: time.Now(), Need: fleet.Resources{MilliCPU: 1000},
 			Spec: fleet.PodSpec{CPU: &fleet.CPURequest{VCPU: 1}, Image: "x", Env: env},
-		}})
+		}}}})
 		if i < from+stopped {
 			g.do(
 				state.ActPod{Account: "acme", Pod: id, Action: fleet.ActionStop, At: time.Now()},

@@ -80,7 +80,7 @@ func TestAVolumeIsRemovedWhenNoPodHasIt(t *testing.T) {
 			Network: &fleet.NetworkMount{Volume: "vol1", Path: "/workspace"},
 		},
 	}
-	y.do(state.CreatePod{Pod: pod, HostEpoch: 1})
+	y.do(state.CreatePods{Pods: []state.NewPod{{Pod: pod, HostEpoch: 1}}})
 	order := g.order("pod1")
 	if v := order.GetVolume(); v.GetReady() || v.GetPath() != "/workspace" || v.GetVolumeId() != "vol1" || v.GetBackend().GetServer() != "nfs.example" ||
 		v.GetIdBase() < fleet.VolumeIDsFirst || len(v.GetDir()) != 26 || !v.GetBackend().GetSizedByHost() {

@@ -90,9 +90,9 @@ func TestAHostThatComesBackAddsLittleToTheLog(t *testing.T) {
 	epoch := g.host().Epoch
 	for i := range pods {
 		id := fleet.PodID(fmt.Sprintf("pod%011d", i))
-		g.do(state.CreatePod{HostEpoch: epoch, Pod: fleet.Pod{
+		g.do(state.CreatePods{Pods: []state.NewPod{{HostEpoch: epoch, Pod: fleet.Pod{
 			ID: id, Account: "acme", Host: g.id, CreatedAt: time.Now(), Need: fleet.Resources{MilliCPU: 1000}, Spec: fleet.PodSpec{CPU: &fleet.CPURequest{VCPU: 1}, Image: "x"},
-		}})
+		}}}})
 		now := time.Now().UnixNano()
 		reports.Pods = append(reports.Pods, &link.PodReport{
 			PodId: string(id), Incarnation: 1, Event: "running", AtNs: now, StepsNs: map[string]int64{"received": now, "pulled": now, "started": now, "reported": now},

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"maps"
 	"slices"
 
 	"gantry/fleet"
@@ -12,9 +13,9 @@ type Group struct {
 	Count      int  // pods, at least 1
 	OneCenter  bool // all in one data center
 	OnePerHost bool // no two on one host
-	// Hold returns what the pod holds on the host picked for it, which the next pods do not see; false: this host does
-	// not do after all. Nil: Need, on every host.
-	Hold func(Choice, *Candidate) (fleet.Resources, bool)
+	// Hold returns what a pod, by its number, holds on the host picked for it, which the next pods do not see; false: this host
+	// does not do after all. Where another data center is tried, it begins with 0 again. Nil: Need, on every host.
+	Hold func(pod int, on Choice, host *Candidate) (fleet.Resources, bool)
 }
 
 // PickGroup chooses a host for each pod of a group: each pod sees what those before it took. It chooses for all or for
@@ -49,9 +50,13 @@ func (x *Index) PickGroup(g Group, instead Instead) ([]Choice, error) {
 
 // pickAll picks one pod after the other. With an error, it returns the choices before it.
 func (x *Index) pickAll(g *Group, instead Instead) ([]Choice, error) {
-	less := make(Instead, len(instead)+g.Count)
-	for id, c := range instead {
-		less[id] = c
+	less, own := instead, false
+	without := func(host fleet.HostID, left *Candidate) {
+		if !own {
+			less, own = make(Instead, len(instead)+g.Count), true
+			maps.Copy(less, instead)
+		}
+		less[host] = left
 	}
 	choices := make([]Choice, 0, g.Count)
 	for len(choices) < g.Count {
@@ -61,17 +66,19 @@ func (x *Index) pickAll(g *Group, instead Instead) ([]Choice, error) {
 		}
 		on, need, ok := x.Get(choice.Host, less), g.Need, true
 		if g.Hold != nil {
-			need, ok = g.Hold(choice, on)
+			need, ok = g.Hold(len(choices), choice, on)
 		}
 		if ok {
 			choices = append(choices, choice)
 		}
-		if !ok || g.OnePerHost {
-			less[choice.Host] = nil
-			continue
+		switch {
+		case len(choices) == g.Count:
+		case !ok || g.OnePerHost:
+			without(choice.Host, nil)
+		default:
+			left := on.Less(choice.GPUs, need, 1)
+			without(choice.Host, &left)
 		}
-		left := on.Less(choice.GPUs, need, 1)
-		less[choice.Host] = &left
 	}
 	return choices, nil
 }

@@ -83,7 +83,7 @@ func TestPickGroupStaysInTheCenterOfTheBestHost(t *testing.T) {
 func TestPickGroupHolds(t *testing.T) {
 	x := indexOf([]Candidate{inCenter("a", "dc-1"), inCenter("b", "dc-1"), inCenter("c", "dc-1")})
 	g := Group{Request: wantGPUs(h100, 1), Count: 4}
-	g.Hold = func(c Choice, _ *Candidate) (fleet.Resources, bool) {
+	g.Hold = func(_ int, c Choice, _ *Candidate) (fleet.Resources, bool) {
 		return fleet.Resources{MilliCPU: 8000, MemoryMB: 1000, DiskGB: 20}, c.Host != "a"
 	}
 	choices, err := x.PickGroup(g, nil)

@@ -19,8 +19,8 @@ import (
 )
 
 // podCommand is a command of the size of a create.
-func podCommand(i int64) state.CreatePod {
-	return state.CreatePod{HostEpoch: 1, Pod: fleet.Pod{
+func podCommand(i int64) state.CreatePods {
+	return state.CreatePods{Pods: []state.NewPod{{HostEpoch: 1, Pod: fleet.Pod{
 		ID: fleet.PodID(fmt.Sprintf("pod-%010d", i)), Account: "acme", Host: benchHost(i), CreatedAt: time.Unix(1_800_000_000, 0).UTC(),
 		Spec: fleet.PodSpec{
 			Name: "bench", Image: "registry.example/library/busybox:1.36", Args: "sleep 3600", DiskGB: 20, Cloud: fleet.CloudSecure,
@@ -28,7 +28,7 @@ func podCommand(i int64) state.CreatePod {
 			CPU: &fleet.CPURequest{Flavor: "cpu3c", VCPU: 2, MemoryGB: 4}, Ports: []fleet.Port{{Number: 80, Protocol: "http"}},
 		},
 		HourlyRate: fleet.Dollar,
-	}}
+	}}}}
 }
 
 // benchHosts is how many hosts take the pods in turn.

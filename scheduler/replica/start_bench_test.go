@@ -57,7 +57,7 @@ func bigState(b *testing.B, megabytes int) string {
 		var cmds []state.Command
 		for j := range int64(32) {
 			c := podCommand(i*32 + j)
-			c.Pod.Spec.Env = map[string]string{"PUBLIC_KEY": strings.Repeat("k", perPod)}
+			c.Pods[0].Pod.Spec.Env = map[string]string{"PUBLIC_KEY": strings.Repeat("k", perPod)}
 			cmds = append(cmds, c)
 		}
 		apply(cmds...)

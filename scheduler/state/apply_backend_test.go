@@ -140,7 +140,7 @@ func TestABackendWithVolumesStaysWhereItIs(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	p := podOn("pod-1", "host-b")
 	p.Spec.Network = &fleet.NetworkMount{Volume: "vol-1", Path: "/data"}
-	w.must(CreatePod{Pod: p, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}})
 	put := func(change func(*fleet.Backend)) PutBackend {
 		b := nfsBackend("b-std")
 		change(&b)

@@ -34,10 +34,10 @@ func TestAMoveReservesItsDestination(t *testing.T) {
 		t.Errorf("of the destination %+v is used, %d GPUs are free", used, gpus)
 	}
 	other := podOn("all", "host-b", 0, 1, 2, 3)
-	w.refused(fleet.CodeStale, CreatePod{Pod: other, HostEpoch: w.host("host-b").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: other, HostEpoch: w.host("host-b").Epoch}}})
 	big := podOn("big", "host-b")
 	big.Need.MilliCPU = w.host("host-b").Inventory.Total.MilliCPU
-	w.refused(fleet.CodeStale, CreatePod{Pod: big, HostEpoch: w.host("host-b").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: big, HostEpoch: w.host("host-b").Epoch}}})
 	w.lose("host-b")
 	w.refused(fleet.CodeConflictRule, RemoveHost{Host: "host-b", At: at(46)})
 	w.publish("host-b")
@@ -62,7 +62,7 @@ func TestPublicPortsAreReserved(t *testing.T) {
 	w.publish("host-b")
 	p := podOn("pod-1", "host-a")
 	p.Spec.Ports, p.Spec.Movable = []fleet.Port{{Number: 22, Protocol: "tcp"}}, true
-	w.must(CreatePod{Pod: p, HostEpoch: w.host("host-a").Epoch}, SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
+	w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: w.host("host-a").Epoch}}}, SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
 	move := w.moveTo("pod-1", at(45))
 	w.refused(fleet.CodeStale, move)
 	move.To.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_002}}
@@ -177,15 +177,15 @@ func TestAMoveIsFinished(t *testing.T) {
 	// Others get nothing on a host that is out of service.
 	w := drained(t)
 	w.must(SetHostDuty{Host: "host-b", Duty: fleet.DutyCordoned, At: at(46)})
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("new", "host-b"), HostEpoch: w.host("host-b").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("new", "host-b"), HostEpoch: w.host("host-b").Epoch}}})
 }
 
 func TestADrainStopsAtItsDeadline(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	w.must(CreatePod{Pod: rich("data", "host-a", 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("data", "host-a", 0), HostEpoch: 1}}})
 	locked := podOn("locked", "host-a")
 	locked.Locked = true
-	w.must(CreatePod{Pod: locked, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: locked, HostEpoch: 1}}})
 	w.create("pod-1", "host-a")
 	w.must(w.report("pod-1", fleet.EventRunning))
 	evict := func(id fleet.PodID, when time.Time) EvictPod { return EvictPod{Pod: id, Rev: w.pod(id).Rev, At: when} }

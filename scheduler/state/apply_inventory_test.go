@@ -100,7 +100,7 @@ func TestASickGPUKeepsItsPod(t *testing.T) {
 	if p := w.pod("pod-1"); !p.Held || !slices.Equal(p.GPUs, []string{"host-a-gpu-0"}) {
 		t.Errorf("the pod is %+v", p)
 	}
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1}}})
 	c := w.dump().Candidates[0]
 	if c.Host.ID != "host-a" || len(c.FreeGPUs) != 2 {
 		t.Errorf("%d GPUs of %s are free", len(c.FreeGPUs), c.Host.ID)
@@ -119,7 +119,7 @@ func TestASevereNoticeKeepsPodsAway(t *testing.T) {
 		return w.says(func(inv *fleet.Inventory) { inv.Notices = []fleet.Notice{{Code: "runc_old", Severe: yes}} })
 	}
 	w.must(severe(true))
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1}}})
 	if ok, why := w.dump().Candidates[0].Host.Takes(); ok || why != "not fit: runc_old" {
 		t.Errorf("takes pods: %t, %q", ok, why)
 	}

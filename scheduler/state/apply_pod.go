@@ -2,7 +2,10 @@ package state
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -11,34 +14,94 @@ import (
 // reasonStopping is a pod's reason while its host brings an accepted stop about.
 const reasonStopping = "stopping"
 
-func (c CreatePod) apply(t *txn) (any, error) {
-	in := c.Pod
+func (c CreatePods) apply(t *txn) (any, error) {
+	if len(c.Pods) == 0 || len(c.Pods) > MaxPods {
+		return nil, fleet.Invalid("$.pods", "must be 1 to 250")
+	}
+	first := &c.Pods[0].Pod
+	again, err := t.replay(oncePod, first.Account, c.Once, t.recordedPods)
+	if err != nil || again != nil {
+		return again, err
+	}
+	out := make([]fleet.Pod, 0, len(c.Pods))
+	if err := t.all(len(c.Pods), func(i int) error {
+		pod, err := c.create(t, i)
+		if err == nil {
+			out = append(out, clonePod(pod))
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	t.remember(oncePod, first.Account, c.Once, joinIDs(out), first.CreatedAt)
+	return out, nil
+}
+
+// joinIDs writes the ids of pods as recordedPods reads them.
+func joinIDs(pods []fleet.Pod) string {
+	ids := make([]string, len(pods))
+	for i := range pods {
+		ids[i] = string(pods[i].ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+// recordedPods returns the pods of a set for replay; nil when one of them is gone.
+func (t *txn) recordedPods(ids string) any {
+	var out []fleet.Pod
+	for id := range strings.SplitSeq(ids, " ") {
+		pod := get(t, &t.base.pods, fleet.PodID(id))
+		if pod == nil {
+			return nil
+		}
+		out = append(out, clonePod(pod))
+	}
+	return out
+}
+
+// create creates one pod of the set. Its error says which, where there are several.
+func (c CreatePods) create(t *txn, i int) (*fleet.Pod, error) {
+	pod, err := t.create(&c.Pods[i], &c.Pods[0].Pod)
+	var e *fleet.Error
+	if err != nil && len(c.Pods) > 1 && errors.As(err, &e) {
+		named := *e
+		named.Details = append(slices.Clone(e.Details), fmt.Sprintf("$.pods[%d]", i))
+		return nil, &named
+	}
+	return pod, err
+}
+
+// create creates a pod that has the account and the owner of the first of its set.
+func (t *txn) create(asked *NewPod, first *fleet.Pod) (*fleet.Pod, error) {
+	in := &asked.Pod
 	if err := checkID("$.id", string(in.ID)); err != nil {
 		return nil, err
 	}
-	again, err := t.replay(oncePod, in.Account, c.Once, recorded(t, &t.base.pods, clonePod))
-	if err != nil || again != nil {
-		return again, err
+	if in.Account != first.Account || in.Owner != first.Owner {
+		return nil, fleet.Invalid("$.owner", "must be that of the first pod")
+	}
+	if err := in.Owner.Check(); err != nil {
+		return nil, err
 	}
 	if get(t, &t.base.accounts, in.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
-	if err := t.rentable(nil, &in, in.HourlyRate, in.CreatedAt); err != nil {
+	if err := t.rentable(nil, in, in.HourlyRate, in.CreatedAt); err != nil {
 		return nil, err
 	}
 	if get(t, &t.base.pods, in.ID) != nil {
 		return nil, exists("there is a pod with this id")
 	}
-	if err := t.checkReferences(&in); err != nil {
+	if err := t.checkReferences(in); err != nil {
 		return nil, err
 	}
-	bind := Binding{Host: in.Host, HostEpoch: c.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings}
-	host, err := t.bindable(&in, &bind)
+	bind := Binding{Host: in.Host, HostEpoch: asked.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings}
+	host, err := t.bindable(in, &bind)
 	if err != nil {
 		return nil, err
 	}
 	pod := &fleet.Pod{
-		ID: in.ID, Account: in.Account, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
+		ID: in.ID, Account: in.Account, Owner: in.Owner, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
 		Incarnation: lineageFloor(t.lineage()) + 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
 		Mappings: bind.Mappings, Image: in.Spec.Image,
@@ -47,8 +110,7 @@ func (c CreatePod) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	pod.Generation = t.reassigned(host.ID)
-	t.remember(oncePod, pod.Account, c.Once, string(pod.ID), pod.CreatedAt)
-	return clonePod(t.putPod(pod)), nil
+	return t.putPod(pod), nil
 }
 
 // checkReferences checks that what a new pod names of its account is still there.
@@ -128,7 +190,7 @@ func (t *txn) freeFor(pod *fleet.Pod, host *fleet.Host, others []*fleet.Pod) fle
 func (c ActPod) apply(t *txn) (any, error) {
 	old := get(t, &t.base.pods, c.Pod)
 	switch {
-	case old == nil || old.Account != c.Account:
+	case old == nil || old.Account != c.Account || old.Owner != c.Owner:
 		return nil, fleet.NotFound("pod")
 	case c.Rev != 0 && c.Rev != old.Rev:
 		return nil, fleet.Stale("the pod changed")

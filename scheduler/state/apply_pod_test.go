@@ -16,7 +16,7 @@ func TestCreatePod(t *testing.T) {
 	in := podOn("pod-1", "host-a", 1, 2)
 	in.Status, in.Rev, in.Incarnation, in.Goal, in.Reason = fleet.StatusRunning, 9, 9, fleet.GoalGone, "made up"
 	index := w.s.Index()
-	got := w.must(CreatePod{Pod: in, HostEpoch: 1}).(fleet.Pod)
+	got := w.must(CreatePods{Pods: []NewPod{{Pod: in, HostEpoch: 1}}}).([]fleet.Pod)[0]
 	want := podOn("pod-1", "host-a", 1, 2)
 	want.Status, want.Goal, want.Held, want.Incarnation, want.Rev, want.Generation = fleet.StatusProvisioning, fleet.GoalRun, true, 1, 1, 1
 	want.DataCenter, want.Steps, want.Image = "dc-1", map[fleet.Step]time.Time{fleet.StepCreated: at(10)}, want.Spec.Image
@@ -51,7 +51,7 @@ func TestCreatePodIsRefused(t *testing.T) {
 		if id == "taken" {
 			full.Need = podOn(id, "host-a").Need
 		}
-		w.must(CreatePod{Pod: full, HostEpoch: 1})
+		w.must(CreatePods{Pods: []NewPod{{Pod: full, HostEpoch: 1}}})
 	}
 	sick := inventory("host-b")
 	sick.GPUs[1].Sick = "XID 79"
@@ -62,22 +62,22 @@ func TestCreatePodIsRefused(t *testing.T) {
 	w.must(SetHostState{Host: "host-c", Epoch: 1, State: fleet.HostUnreachable, At: at(4)})
 	w.join("host-d", "machine-d")
 
-	pod := func(change func(*CreatePod)) CreatePod {
-		c := CreatePod{Pod: podOn("pod-1", "host-a", 3), HostEpoch: 1}
-		change(&c)
+	pod := func(change func(*NewPod)) CreatePods {
+		c := CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", 3), HostEpoch: 1}}}
+		change(&c.Pods[0])
 		return c
 	}
-	on := func(host fleet.HostID, epoch uint64, gpus ...int) func(*CreatePod) {
-		return func(c *CreatePod) { c.Pod, c.HostEpoch = podOn("pod-1", host, gpus...), epoch }
+	on := func(host fleet.HostID, epoch uint64, gpus ...int) func(*NewPod) {
+		return func(c *NewPod) { c.Pod, c.HostEpoch = podOn("pod-1", host, gpus...), epoch }
 	}
 	for _, tc := range []struct {
 		name string
 		code fleet.Code
-		cmd  CreatePod
+		cmd  CreatePods
 	}{
-		{"no id", fleet.CodeInvalid, pod(func(c *CreatePod) { c.Pod.ID = "" })},
-		{"no such account", fleet.CodeNotFound, pod(func(c *CreatePod) { c.Pod.Account = "nobody" })},
-		{"id used", fleet.CodeExists, pod(func(c *CreatePod) { c.Pod.ID = "taken" })},
+		{"no id", fleet.CodeInvalid, pod(func(c *NewPod) { c.Pod.ID = "" })},
+		{"no such account", fleet.CodeNotFound, pod(func(c *NewPod) { c.Pod.Account = "nobody" })},
+		{"id used", fleet.CodeExists, pod(func(c *NewPod) { c.Pod.ID = "taken" })},
 		{"no such host", fleet.CodeStale, pod(on("host-z", 1))},
 		{"old epoch", fleet.CodeStale, pod(on("host-b", 1, 0))},
 		{"host unreachable", fleet.CodeStale, pod(on("host-c", 1, 0))},
@@ -87,12 +87,12 @@ func TestCreatePodIsRefused(t *testing.T) {
 		{"GPU sick", fleet.CodeStale, pod(on("host-b", 2, 1))},
 		{"GPU of another type", fleet.CodeStale, pod(on("host-b", 2, 2))},
 		{"GPU twice", fleet.CodeInvalid, pod(on("host-a", 1, 3, 3))},
-		{"too few GPUs", fleet.CodeInvalid, pod(func(c *CreatePod) { c.Pod.GPUs = nil })},
-		{"GPUs for a CPU pod", fleet.CodeInvalid, pod(func(c *CreatePod) { c.Pod.Spec.GPU = nil })},
-		{"CPU", fleet.CodeStale, pod(func(c *CreatePod) { c.Pod.Need.MilliCPU = 15_001 })},
-		{"memory", fleet.CodeStale, pod(func(c *CreatePod) { c.Pod.Need.MemoryMB = 62_001 })},
-		{"disk", fleet.CodeStale, pod(func(c *CreatePod) { c.Pod.Need.DiskGB = 981 })},
-		{"negative need", fleet.CodeInvalid, pod(func(c *CreatePod) { c.Pod.Need.DiskGB = -1 })},
+		{"too few GPUs", fleet.CodeInvalid, pod(func(c *NewPod) { c.Pod.GPUs = nil })},
+		{"GPUs for a CPU pod", fleet.CodeInvalid, pod(func(c *NewPod) { c.Pod.Spec.GPU = nil })},
+		{"CPU", fleet.CodeStale, pod(func(c *NewPod) { c.Pod.Need.MilliCPU = 15_001 })},
+		{"memory", fleet.CodeStale, pod(func(c *NewPod) { c.Pod.Need.MemoryMB = 62_001 })},
+		{"disk", fleet.CodeStale, pod(func(c *NewPod) { c.Pod.Need.DiskGB = 981 })},
+		{"negative need", fleet.CodeInvalid, pod(func(c *NewPod) { c.Pod.Need.DiskGB = -1 })},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w.t = t
@@ -100,7 +100,7 @@ func TestCreatePodIsRefused(t *testing.T) {
 		})
 	}
 	w.t = t
-	w.must(pod(func(c *CreatePod) { c.Pod.Need = fleet.Resources{MilliCPU: 15_000, MemoryMB: 62_000, DiskGB: 980} }))
+	w.must(pod(func(c *NewPod) { c.Pod.Need = fleet.Resources{MilliCPU: 15_000, MemoryMB: 62_000, DiskGB: 980} }))
 	w.check()
 }
 
@@ -182,7 +182,7 @@ func TestALockedPodIsNeitherStoppedNorRestarted(t *testing.T) {
 	w := newWorld(t).settle()
 	in := podOn("pod-1", "host-a")
 	in.Locked = true
-	w.must(CreatePod{Pod: in, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: in, HostEpoch: 1}}})
 	w.must(w.report("pod-1", fleet.EventRunning))
 	w.refused(fleet.CodeNotAllowed, w.act("pod-1", fleet.ActionStop))
 	w.refused(fleet.CodeNotAllowed, w.act("pod-1", fleet.ActionRestart))
@@ -264,7 +264,7 @@ func TestTerminateHoldsResourcesUntilGone(t *testing.T) {
 	if p.Status != fleet.StatusTerminated || !p.Held || p.Goal != fleet.GoalGone || !p.EndedAt.Equal(at(50)) || !p.TerminatedAt.Equal(at(50)) {
 		t.Fatalf("got %+v", p)
 	}
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-2", "host-a", 0, 1, 2, 3), HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 0, 1, 2, 3), HostEpoch: 1}}})
 	purge := PurgePods{Pods: []fleet.PodID{"pod-1", "pod-9"}, Before: at(50)}
 	if n := w.must(purge); n != 0 {
 		t.Fatalf("%v pods were purged that hold something", n)

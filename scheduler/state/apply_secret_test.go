@@ -42,8 +42,8 @@ func TestASecretInUseStays(t *testing.T) {
 		p.Spec.Env = map[string]string{"T": env}
 		return p
 	}
-	w.refused(fleet.CodeStale, CreatePod{Pod: with("{{ RUNPOD_SECRET_c }}"), HostEpoch: 1})
-	w.must(CreatePod{Pod: with("{{ RUNPOD_SECRET_a }}"), HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: with("{{ RUNPOD_SECRET_c }}"), HostEpoch: 1}}})
+	w.must(CreatePods{Pods: []NewPod{{Pod: with("{{ RUNPOD_SECRET_a }}"), HostEpoch: 1}}})
 	w.refused(fleet.CodeInUse, DeleteSecret{Account: "acme", Name: "a"})
 	p := w.pod("pod-1")
 	change := UpdatePod{Account: "acme", Pod: p.ID, Rev: p.Rev, Spec: p.Spec, Restart: true, Need: p.Need, At: at(5)}

@@ -12,7 +12,7 @@ func storing(t *testing.T) *world {
 	w := newWorld(t).settle().furnish()
 	p := podOn("pod-1", "host-b")
 	p.Spec.Network = &fleet.NetworkMount{Volume: "vol-1", Path: "/data"}
-	w.must(CreatePod{Pod: p, HostEpoch: 1}, CreateVolume{Volume: newVolume("vol-2", "b-fast")})
+	w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}}, CreateVolume{Volume: newVolume("vol-2", "b-fast")})
 	w.must(SetHostRoles{Host: "host-a", Roles: []fleet.HostRole{fleet.RoleStorage}})
 	return w
 }

@@ -82,11 +82,11 @@ func TestDeleteTemplate(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	pod := podOn("pod-1", "host-a")
 	pod.Account, pod.Spec.Template = "other", "tpl-2"
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	pod.ID = "pod-2"
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	pod.ID, pod.Account = "stranger", "acme" // which neither counts nor shows
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	del := DeleteTemplate{Account: "other", Template: "tpl-2"}
 	terminate := func(id fleet.PodID) ActPod {
 		return ActPod{Account: "other", Pod: id, Action: fleet.ActionTerminate, At: at(50)}
@@ -147,7 +147,7 @@ func TestRegistries(t *testing.T) {
 
 	pod := podOn("pod-1", "host-a")
 	pod.Spec.Registry = "reg-1"
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	del := DeleteRegistry{Account: "acme", Registry: "reg-1"}
 	w.refused(fleet.CodeNotFound, DeleteRegistry{Account: "other", Registry: "reg-1"})
 	w.refused(fleet.CodeInUse, del)

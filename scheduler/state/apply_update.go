@@ -16,7 +16,7 @@ const maxDiskGB = 1 << 40
 func (c UpdatePod) apply(t *txn) (any, error) {
 	old := get(t, &t.base.pods, c.Pod)
 	switch {
-	case old == nil || old.Account != c.Account:
+	case old == nil || old.Account != c.Account || old.Owner != (fleet.Owner{}):
 		return nil, fleet.NotFound("pod")
 	case c.Rev != old.Rev:
 		return nil, fleet.Stale("the pod changed")

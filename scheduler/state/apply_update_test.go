@@ -68,10 +68,10 @@ func TestUpdatePodFollowsTheTable(t *testing.T) {
 func TestUpdatePodIsRefused(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.publish("host-a")
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 30_000, 0), HostEpoch: 2}, CreatePod{Pod: rich("pod-2", "host-a", 30_001), HostEpoch: 2})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 30_000, 0), HostEpoch: 2}}}, CreatePods{Pods: []NewPod{{Pod: rich("pod-2", "host-a", 30_001), HostEpoch: 2}}})
 	net := podOn("pod-3", "host-a")
 	net.Spec.Network = &fleet.NetworkMount{Volume: "vol-1", Path: "/data"}
-	w.must(CreatePod{Pod: net, HostEpoch: 2})
+	w.must(CreatePods{Pods: []NewPod{{Pod: net, HostEpoch: 2}}})
 	w.must(CreateVolume{Volume: newVolume("volume00000001", "b-std")}, PutTemplate{Template: fleet.Template{ID: "private", Account: "other"}})
 	for _, tc := range []struct {
 		rule   string
@@ -133,7 +133,7 @@ func TestUpdateOfALockedPod(t *testing.T) {
 	w := newWorld(t).settle()
 	in := podOn("pod-1", "host-a")
 	in.Locked = true
-	w.must(CreatePod{Pod: in, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: in, HostEpoch: 1}}})
 	w.refused(fleet.CodeNotAllowed, w.update("pod-1").but(func(c *UpdatePod) { c.Restart = true }))
 	w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Spec.Name = "x" }))
 	got := w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Restart, c.Locked = true, false })).(fleet.Pod)
@@ -189,7 +189,7 @@ func TestDataStaysOnItsHost(t *testing.T) {
 		}
 		w.check()
 	}
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 0, 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 0, 0), HostEpoch: 1}}})
 	expect("bound", 120)
 	grow := func(size int) UpdatePod {
 		return w.update("pod-1").but(func(c *UpdatePod) { c.Spec.Persistent = &fleet.PersistentMount{SizeGB: size, Path: "/data"} })
@@ -208,7 +208,7 @@ func TestDataStaysOnItsHost(t *testing.T) {
 	// Nobody else gets its room, and its host is not forgotten.
 	big := podOn("pod-2", "host-a")
 	big.Need.DiskGB = 801
-	w.refused(fleet.CodeStale, CreatePod{Pod: big, HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: big, HostEpoch: 1}}})
 	tok := token("t2")
 	w.must(PutToken{tok, at(0)}, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Hardware: "board-a", Inventory: inventory("host-a"), At: at(59)})
 	w.refused(fleet.CodeExists, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-new", MachineID: "machine-a", Hardware: "board-a"}, At: at(60)})
@@ -230,7 +230,7 @@ func TestDataStaysOnItsHost(t *testing.T) {
 // A terminated pod's data takes its host's disk until the host reports it gone.
 func TestDataOfAStoppedPodIsHeldWhenItIsTerminated(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 0, 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 0, 0), HostEpoch: 1}}})
 	w.must(w.report("pod-1", fleet.EventFailed))
 	w.must(w.act("pod-1", fleet.ActionTerminate))
 	p := w.pod("pod-1")
@@ -258,7 +258,7 @@ func TestDataOfAStoppedPodIsHeldWhenItIsTerminated(t *testing.T) {
 // A reboot ends the container of a terminated pod, but its data is there until the host has removed it.
 func TestARebootLeavesTheDataOfATerminatedPod(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 0, 0), HostEpoch: 1}, w.act("pod-1", fleet.ActionTerminate))
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 0, 0), HostEpoch: 1}}}, w.act("pod-1", fleet.ActionTerminate))
 	generation := w.pod("pod-1").Generation
 	w.must(w.report("pod-1", fleet.EventReboot))
 	p := w.pod("pod-1")
@@ -294,11 +294,11 @@ func TestCreatePodChecksWhatItRefersTo(t *testing.T) {
 			w.t = t
 			p := rich("pod-1", "host-a", 0)
 			tc.change(&p)
-			w.refused(tc.code, CreatePod{Pod: p, HostEpoch: 1})
+			w.refused(tc.code, CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}})
 		})
 	}
 	w.t = t
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 0), HostEpoch: 1}}})
 	// The pod keeps a template that its owner has made private.
 	w.must(PutTemplate{Template: fleet.Template{ID: "tpl-2", Account: "other", Rev: 1}})
 	w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Spec.Name = "renamed" }))

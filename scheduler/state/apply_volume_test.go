@@ -129,10 +129,10 @@ func TestPodsWithNetworkVolumes(t *testing.T) {
 	w.must(PutToken{tok, at(0)}, JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: "host-far", MachineID: "machine-far"}, At: at(1)})
 	there.StorageHost = "host-far"
 	w.must(PutBackend{Backend: there, New: true}, CreateVolume{Volume: far})
-	pod := func(volume fleet.VolumeID, account fleet.AccountID) CreatePod {
+	pod := func(volume fleet.VolumeID, account fleet.AccountID) CreatePods {
 		p := podOn("pod-1", "host-a")
 		p.Account, p.Spec.Network = account, &fleet.NetworkMount{Volume: volume, Path: "/data"}
-		return CreatePod{Pod: p, HostEpoch: w.host("host-a").Epoch}
+		return CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: w.host("host-a").Epoch}}}
 	}
 	w.refused(fleet.CodeStale, pod("vol-9", "acme"))
 	w.refused(fleet.CodeStale, pod("vol-1", "other"))
@@ -171,7 +171,7 @@ func TestPodsWithNetworkVolumes(t *testing.T) {
 	w.must(w.act("pod-1", fleet.ActionTerminate), del)
 	w.refused(fleet.CodeNotFound, del)
 	again := pod("vol-1", "acme")
-	again.Pod.ID = "pod-2"
+	again.Pods[0].Pod.ID = "pod-2"
 	w.refused(fleet.CodeStale, again)
 	w.check()
 }
@@ -184,7 +184,7 @@ func TestADeletedVolumeStaysUntilItsDataIsGone(t *testing.T) {
 	w.must(once)
 	p := podOn("pod-1", "host-b")
 	p.Spec.Network = &fleet.NetworkMount{Volume: "vol-2", Path: "/data"}
-	w.must(CreatePod{Pod: p, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}})
 	gone := w.provides("host-a", VolumeReport{Volume: "vol-2", Gone: true})
 	w.must(gone)
 	if v := w.volume("vol-2"); v.State != fleet.VolumeCreating {

@@ -48,7 +48,7 @@ func TestHourlyRate(t *testing.T) {
 	pod := podOn("pod-1", "host-a", 0)
 	pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: 100, Path: "/data"}
 	pod.Need.DiskGB = 120
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	w.create("pod-2", "host-a")
 	both := w.rate(pod.Spec) + w.rate(podOn("pod-2", "host-a").Spec)
 	if got := rate(); got != both {
@@ -71,8 +71,8 @@ func TestCreditIsNeeded(t *testing.T) {
 	cat.GPUs = append(cat.GPUs, fleet.GPUType{ID: "unpriced", Contributed: true, Secure: 0, Community: 7})
 	w.must(PutCatalog{cat})
 	rate := w.rate(podOn("pod-1", "host-a", 0).Spec)
-	create := func(id fleet.PodID) CreatePod {
-		return CreatePod{Pod: podOn(id, "host-a", 0), HostEpoch: 1}
+	create := func(id fleet.PodID) CreatePods {
+		return CreatePods{Pods: []NewPod{{Pod: podOn(id, "host-a", 0), HostEpoch: 1}}}
 	}
 	w.prepaid(true)
 	w.must(AddCredit{Account: "acme", Amount: rate - 1, At: at(0)})
@@ -80,8 +80,8 @@ func TestCreditIsNeeded(t *testing.T) {
 	w.must(AddCredit{Account: "acme", Amount: 1, At: at(0)})
 	w.must(create("pod-1"))
 	// What runs counts: a second is spent.
-	second := CreatePod{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1}
-	second.Pod.CreatedAt = at(11)
+	second := CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1}}}
+	second.Pods[0].Pod.CreatedAt = at(11)
 	w.refused(fleet.CodeNoCredit, second)
 	w.must(w.act("pod-1", fleet.ActionStop), w.report("pod-1", fleet.EventExited))
 	w.refused(fleet.CodeNoCredit, w.act("pod-1", fleet.ActionStart))
@@ -89,11 +89,11 @@ func TestCreditIsNeeded(t *testing.T) {
 	w.must(w.act("pod-1", fleet.ActionStart))
 
 	strange := create("pod-3")
-	strange.Pod.Spec.GPU.Type, strange.Pod.HourlyRate = "unpriced", 0
+	strange.Pods[0].Pod.Spec.GPU.Type, strange.Pods[0].Pod.HourlyRate = "unpriced", 0
 	w.refused(fleet.CodeConflictRule, strange)
-	strange.Pod.Spec.Cloud = fleet.CloudCommunity // has a price there, but the host has no such GPU
+	strange.Pods[0].Pod.Spec.Cloud = fleet.CloudCommunity // has a price there, but the host has no such GPU
 	w.refused(fleet.CodeStale, strange)
-	strange.Pod.Spec.Cloud, strange.Pod.Account = fleet.CloudSecure, "other" // is not prepaid
+	strange.Pods[0].Pod.Spec.Cloud, strange.Pods[0].Pod.Account = fleet.CloudSecure, "other" // is not prepaid
 	w.refused(fleet.CodeStale, strange)
 	w.inTxn(at(50), func(tx *txn) {
 		for hourly, code := range map[fleet.Money]fleet.Code{0: "", 100 * fleet.Dollar: fleet.CodeNoCredit} {
@@ -114,7 +114,7 @@ func exhaustion(t *testing.T) (*world, time.Time) {
 	mount, volume := podOn("mount", "host-a", 0), podOn("volume", "host-a", 1)
 	mount.Spec.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
 	mount.Locked = true
-	w.must(CreatePod{Pod: mount, HostEpoch: 1}, CreatePod{Pod: volume, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: mount, HostEpoch: 1}}}, CreatePods{Pods: []NewPod{{Pod: volume, HostEpoch: 1}}})
 	w.inTxn(at(10), func(t *txn) {
 		pod := *get(t, &t.base.pods, "volume")
 		pod.Spec.Network = &fleet.NetworkMount{Volume: "v", Path: "/data"}
@@ -203,7 +203,7 @@ func TestExhaustionSeesItsBatch(t *testing.T) {
 	rate := w.rate(podOn("pod-1", "host-a").Spec)
 	w.must(AddCredit{Account: "acme", Amount: rate, At: at(0)})
 	res, err := w.s.Apply([]Entry{w.entry(
-		CreatePod{Pod: podOn("pod-1", "host-a"), HostEpoch: 1},
+		CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a"), HostEpoch: 1}}},
 		ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: at(10 + 3600)},
 	)})
 	if err != nil || res[0][0].Err != nil || res[0][1].Value != 1 {

@@ -49,7 +49,7 @@ func BenchmarkApply(b *testing.B) {
 					id, host := fleet.PodID(fmt.Sprintf("pod-%09d", i)), fleet.HostID(fmt.Sprintf("host-%06d", i%998))
 					p := podOn(id, host)
 					p.Need = fleet.Resources{}
-					batch = append(batch, w.entry(CreatePod{Pod: p, HostEpoch: 1}))
+					batch = append(batch, w.entry(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}}))
 				}
 				batches = append(batches, batch)
 			}
@@ -67,14 +67,44 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
+// BenchmarkCreatePods creates sets of pods, each in an entry of its own.
+func BenchmarkCreatePods(b *testing.B) {
+	for _, size := range []int{1, MaxPods} {
+		b.Run(fmt.Sprintf("pods=%d", size), func(b *testing.B) {
+			w, bytes := benchWorld(b), 0
+			var entries []Entry
+			for n := range b.N {
+				var c CreatePods
+				for i := range size {
+					p := podOn(fleet.PodID(fmt.Sprintf("pod-%06d-%03d", n, i)), fleet.HostID(fmt.Sprintf("host-%06d", (n*size+i)%998)))
+					p.Need, p.Owner = fleet.Resources{}, aCluster
+					c.Pods = append(c.Pods, NewPod{Pod: p, HostEpoch: 1})
+				}
+				entries = append(entries, w.entry(c))
+				bytes += len(entries[n].Data)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, e := range entries {
+				res, err := w.s.Apply([]Entry{e})
+				if err != nil || res[0][0].Err != nil {
+					b.Fatal(err, res)
+				}
+			}
+			b.ReportMetric(float64(bytes)/float64(b.N*size), "log-bytes/pod")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*size), "us/pod")
+		})
+	}
+}
+
 // BenchmarkApplyBesideReads applies single commands to 100,000 pods, alone and while somebody lists all of them, counts what there is
 // and looks for what can be purged, without a pause: the reads must not hold up Apply.
 func BenchmarkApplyBesideReads(b *testing.B) {
 	w := benchWorld(b)
-	pod := func(n int) CreatePod {
+	pod := func(n int) CreatePods {
 		p := podOn(fleet.PodID(fmt.Sprintf("pod-%09d", n)), fleet.HostID(fmt.Sprintf("host-%06d", n%998)))
 		p.Need = fleet.Resources{}
-		return CreatePod{Pod: p, HostEpoch: 1}
+		return CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}}
 	}
 	made := 0
 	for made < 100_000 {

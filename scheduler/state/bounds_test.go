@@ -119,7 +119,7 @@ func TestATurnHasRoom(t *testing.T) {
 			if name == "back without room" {
 				tx.room = 0
 			}
-			tx.turn(id, "acme", false, fleet.Amounts{}, turn.to.Unix())
+			tx.turn(id, openMeter{}, false, turn.to.Unix())
 			if n := len(tx.staged); n > maxSettle+4 {
 				t.Errorf("%d rows are written", n)
 			}

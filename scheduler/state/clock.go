@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -172,9 +173,16 @@ func (t *txn) shiftMeters(held *Clock, by int64) {
 // that time; zero for those that have none. Join tokens live by leaders' clocks, which also say when they end.
 func (t *txn) timed(cmd Command) (Command, time.Time) {
 	switch c := cmd.(type) {
-	case CreatePod:
-		c.Pod.CreatedAt = t.logTime(c.Pod.CreatedAt)
-		return c, c.Pod.CreatedAt
+	case CreatePods:
+		if len(c.Pods) == 0 {
+			return c, time.Time{}
+		}
+		at := t.logTime(c.Pods[0].Pod.CreatedAt)
+		c.Pods = slices.Clone(c.Pods)
+		for i := range c.Pods {
+			c.Pods[i].Pod.CreatedAt = at
+		}
+		return c, at
 	case CreateVolume:
 		c.Volume.CreatedAt = t.logTime(c.Volume.CreatedAt)
 		return c, c.Volume.CreatedAt

@@ -24,11 +24,11 @@ func clockWorld(t testing.TB) *world {
 }
 
 // runsFrom creates a pod that costs a dollar an hour.
-func runsFrom(id fleet.PodID, since time.Time) CreatePod {
+func runsFrom(id fleet.PodID, since time.Time) CreatePods {
 	p := podOn(id, "host-a")
 	p.CreatedAt, p.HourlyRate = since, fleet.Dollar
 	p.Need = fleet.Resources{MilliCPU: 100, MemoryMB: 100, DiskGB: 20}
-	return CreatePod{Pod: p, HostEpoch: 1}
+	return CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}}
 }
 
 func terminates(id fleet.PodID, now time.Time) ActPod {

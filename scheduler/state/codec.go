@@ -65,7 +65,7 @@ func commandTypes() []Command {
 		JoinHost{},
 		ConnectHost{},
 		SetHostState{},
-		CreatePod{},
+		CreatePods{},
 		ActPod{},
 		ReportPods{},
 		PurgePods{},

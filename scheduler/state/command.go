@@ -70,18 +70,26 @@ type PutToken struct {
 	At    time.Time       `cbor:"2,keyasint"`
 }
 
-// CreatePod creates a pod, bound to the host and GPUs that the record names. Of Pod the proposer sets
-// ID, Account, Spec, Host, GPUs, Need, HourlyRate, Locked and CreatedAt; the rest is set here.
-// What the host gives may differ from what is named; see Binding.
-// Value: fleet.Pod, with what it really got. Errors: not_found (account), exists, invalid, stale (pick
-// again), low_balance, rule (a prepaid account and a GPU type without a price), no_capacity (its private network has no
-// address left).
-type CreatePod struct {
+// CreatePods creates the pods of one account and one owner, all of them or none, at one time: that of the first. Each is bound to the
+// host and GPUs that its record names, and sees what those before it took. What a host gives may differ from what is named; see Binding.
+// Value: []fleet.Pod, with what they really got. Errors, whose details name the pod where there are several: not_found (account),
+// exists, invalid, stale (pick again), quota_exceeded, low_balance, rule (a prepaid account and a GPU type without a price),
+// no_capacity (a private network has no address left).
+type CreatePods struct {
+	Pods []NewPod `cbor:"1,keyasint"` // at least 1, at most MaxPods
+	// Once, when it is set, makes the account's second command with the same key give the pods of the
+	// first (Value: Replay) or, when the fingerprint differs, invalid; exists when one of those is gone.
+	Once *fleet.Once `cbor:"2,keyasint,omitempty"`
+}
+
+// MaxPods is how many pods one CreatePods creates at most: what the largest cluster has.
+const MaxPods = 250
+
+// NewPod is a pod that is to be created. Of Pod the proposer sets ID, Account, Owner, Spec, Host, GPUs, Mappings, Need, HourlyRate,
+// Locked and CreatedAt; the rest is set by Apply. HostEpoch is that of the host's session on which it was picked.
+type NewPod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
-	// Once, when it is set, makes the account's second command with the same key give the pod of the
-	// first (Value: Replay) or, when the fingerprint differs, invalid; exists when that pod is gone.
-	Once *fleet.Once `cbor:"3,keyasint,omitempty"`
 }
 
 // Replay is the Value of a create that was done before under the same Once.
@@ -102,9 +110,9 @@ type Binding struct {
 	Mappings []fleet.PortMapping `cbor:"6,keyasint,omitempty"`
 }
 
-// ActPod does a public action on a pod of the account. Bind is set for a start and nil otherwise.
+// ActPod does a public action on a pod of the account and the owner. Bind is set for a start and nil otherwise.
 // Value: fleet.Pod. Errors: not_found, not_allowed, invalid, stale (the pod's revision is not Rev,
-// or the binding is taken), no_capacity as CreatePod; of a start also low_balance and rule.
+// or the binding is taken), no_capacity as CreatePods; of a start also low_balance and rule.
 type ActPod struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Pod     fleet.PodID     `cbor:"2,keyasint"`
@@ -112,6 +120,7 @@ type ActPod struct {
 	Action  fleet.Trigger   `cbor:"4,keyasint"`
 	At      time.Time       `cbor:"5,keyasint"`
 	Bind    *Binding        `cbor:"6,keyasint,omitempty"`
+	Owner   fleet.Owner     `cbor:"7,keyasint,omitzero"`
 }
 
 // ReportGone is what a host reports of a terminated pod of which nothing is left.
@@ -154,7 +163,8 @@ type PurgePods struct {
 // UpdatePod changes what a pod's owner asked for. Spec is the whole new specification; its GPU, CPU,
 // Cloud, Centers and kind of mount are the pod's own. Restart begins a new incarnation when the pod is
 // active and not being stopped; Need and Mappings are then what it holds, and what is more than it held
-// must be free, but for public ports, which are replaced as a Binding's are. Value: fleet.Pod. Errors: not_found, not_allowed (terminated; locked, with Restart, unless
+// must be free, but for public ports, which are replaced as a Binding's are. A pod that has another owner than its account is not
+// found: its owner replaces it. Value: fleet.Pod. Errors: not_found, not_allowed (terminated; locked, with Restart, unless
 // Locked unlocks it), invalid, no_capacity, stale.
 type UpdatePod struct {
 	Account  fleet.AccountID     `cbor:"1,keyasint"`

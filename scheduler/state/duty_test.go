@@ -43,7 +43,7 @@ func (w *world) wantTakes(id fleet.HostID, why string) {
 	if got := w.takes(id); got != why {
 		w.t.Fatalf("host %s: %q, want %q", id, got, why)
 	}
-	cmd := CreatePod{Pod: podOn("probe", id), HostEpoch: w.host(id).Epoch}
+	cmd := CreatePods{Pods: []NewPod{{Pod: podOn("probe", id), HostEpoch: w.host(id).Epoch}}}
 	if why != "" {
 		w.refused(fleet.CodeStale, cmd)
 		return
@@ -284,10 +284,10 @@ func TestAMoveEndsWithWhatTheOwnerDoes(t *testing.T) {
 
 func TestWhatMayNotBeMoved(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	w.must(CreatePod{Pod: rich("data", "host-a", 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("data", "host-a", 0), HostEpoch: 1}}})
 	locked := podOn("locked", "host-a")
 	locked.Locked = true
-	w.must(CreatePod{Pod: locked, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: locked, HostEpoch: 1}}})
 	w.create("stopping", "host-a")
 	w.create("stopped", "host-a")
 	for _, id := range []fleet.PodID{"data", "locked", "stopping", "stopped"} {
@@ -312,7 +312,7 @@ func fenced(t *testing.T) *world {
 		w.create(id, "host-a", i)
 		w.must(w.report(id, fleet.EventRunning))
 	}
-	w.must(CreatePod{Pod: rich("data-1", "host-a", 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("data-1", "host-a", 0), HostEpoch: 1}}})
 	w.must(w.act("pod-2", fleet.ActionStop), w.act("pod-3", fleet.ActionTerminate))
 	w.allow("pod-4")
 	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(51)})

@@ -44,7 +44,7 @@ func TestAFencedHostStaysClosedUntilDataOfTerminatedPodsIsGone(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	ids := []fleet.PodID{"before", "let-go", "during"}
 	for i, id := range ids {
-		w.must(CreatePod{Pod: rich(id, "host-b", 0, i), HostEpoch: 1})
+		w.must(CreatePods{Pods: []NewPod{{Pod: rich(id, "host-b", 0, i), HostEpoch: 1}}})
 		w.must(w.report(id, fleet.EventRunning))
 	}
 	w.must(w.report("let-go", fleet.EventExited), w.act("let-go", fleet.ActionTerminate), w.act("before", fleet.ActionTerminate))

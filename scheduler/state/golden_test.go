@@ -53,7 +53,7 @@ func firstSamples() []Command {
 		JoinHost{Token: "t1", Hash: []byte("h"), Host: host, At: at(1)},
 		ConnectHost{Host: host.ID, MachineID: "m", BootID: "b", Generation: 7, Inventory: inv, At: at(2)},
 		SetHostState{Host: host.ID, Epoch: 1, State: fleet.HostUnreachable, At: at(3)},
-		CreatePod{Pod: pod, HostEpoch: 1},
+		CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}},
 		ActPod{Account: "acme", Pod: pod.ID, Rev: 4, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
 			Host: host.ID, HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8,
 		}},

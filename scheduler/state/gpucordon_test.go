@@ -40,11 +40,11 @@ func TestACordonedGPUIsBoundToNoNewPod(t *testing.T) {
 		t.Errorf("the pod that has it: %+v", p)
 	}
 	w.must(CordonGPU{Host: "host-a", GPU: "host-a-gpu-1", Reason: "fan", At: at(6)})
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-2", "host-a", 1), HostEpoch: w.host("host-a").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 1), HostEpoch: w.host("host-a").Epoch}}})
 	// One that is taken is not replaced by one that is cordoned.
 	w.create("pod-3", "host-a", 2)
 	w.create("pod-4", "host-a", 3)
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-5", "host-a", 2), HostEpoch: w.host("host-a").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-5", "host-a", 2), HostEpoch: w.host("host-a").Epoch}}})
 	if free := w.freeGPUs("host-a"); len(free) != 0 {
 		t.Errorf("free for picks: %v", free)
 	}

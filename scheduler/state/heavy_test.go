@@ -36,7 +36,7 @@ func TestABatchOfAHeavyAccount(t *testing.T) {
 		var cmds []Command
 		for k := range 256 {
 			id := fleet.PodID(fmt.Sprintf("new-%05d", k))
-			cmds = append(cmds, CreatePod{HostEpoch: 1, Pod: podOn(id, "host-a")},
+			cmds = append(cmds, CreatePods{Pods: []NewPod{{HostEpoch: 1, Pod: podOn(id, "host-a")}}},
 				ActPod{Account: "acme", Pod: id, Action: fleet.ActionStop, At: at(20)},
 				ReportPods{Host: "host-a", Epoch: 1, At: at(21), Reports: []PodReport{{Pod: id, Incarnation: 1, Event: fleet.EventExited}}})
 		}

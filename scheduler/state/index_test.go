@@ -112,7 +112,7 @@ func islands(t *testing.T, taken ...int) *world {
 	for _, i := range taken {
 		p := podOn(fleet.PodID(fmt.Sprintf("taken-%d", i)), "host-a", i)
 		p.Need = fleet.Resources{}
-		w.must(CreatePod{Pod: p, HostEpoch: 2})
+		w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 2}}})
 	}
 	return w
 }
@@ -130,7 +130,7 @@ func TestAGPUThatIsTakenIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := islands(t, c.taken...)
-			got := w.must(CreatePod{Pod: podOn("pod-1", "host-a", c.asked...), HostEpoch: 2}).(fleet.Pod)
+			got := w.must(CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", c.asked...), HostEpoch: 2}}}).([]fleet.Pod)[0]
 			if want := podOn("pod-1", "host-a", c.want...).GPUs; !slices.Equal(got.GPUs, want) {
 				t.Errorf("got %v, want %v", got.GPUs, want)
 			}
@@ -138,7 +138,7 @@ func TestAGPUThatIsTakenIsReplaced(t *testing.T) {
 		})
 	}
 	w := islands(t, 0, 1, 2, 3, 4, 5, 6)
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-1", "host-a", 0, 1), HostEpoch: 2})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", 0, 1), HostEpoch: 2}}})
 }
 
 // Creates that all picked the same GPU and the same public port fill a host in one batch.
@@ -152,7 +152,7 @@ func TestConcurrentPicksFillAHost(t *testing.T) {
 		p := podOn(fleet.PodID(fmt.Sprintf("pod-%d", i)), "host-a", 3)
 		p.Spec.Ports = []fleet.Port{{Number: 22, Protocol: "tcp"}}
 		p.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_008}}
-		batch = append(batch, w.entry(CreatePod{Pod: p, HostEpoch: 3}))
+		batch = append(batch, w.entry(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 3}}}))
 	}
 	res, err := w.s.Apply(batch)
 	if err != nil {
@@ -166,10 +166,10 @@ func TestConcurrentPicksFillAHost(t *testing.T) {
 			}
 			continue
 		}
-		p, ok := r.Value.(fleet.Pod)
-		if !ok {
+		if r.Err != nil {
 			t.Fatalf("%d: %v", i, r.Err)
 		}
+		p := r.Value.([]fleet.Pod)[0]
 		gpus[p.GPUs[0]], ports[p.Mappings[0].Public] = true, true
 	}
 	if len(gpus) != 8 || len(ports) != 8 {

@@ -72,7 +72,7 @@ func TestAPodWithDataStaysItsHosts(t *testing.T) {
 	if told, _ := w.orders("host-a"); told["pod-1"] != fleet.GoalStop {
 		t.Errorf("its host is told of %v", told)
 	}
-	w.must(CreatePod{Pod: podOn("pod-2", "host-a"), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a"), HostEpoch: 1}}})
 	w.must(w.report("pod-2", fleet.EventRunning))
 	w.allow("pod-2")
 	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining})
@@ -117,7 +117,7 @@ func TestAHostWithoutAddressesTakesNoPods(t *testing.T) {
 		}
 	})
 	w.must(limit(fleet.LimitPods, fleet.MaxLimit), limit(fleet.LimitRunning, fleet.MaxLimit))
-	more := CreatePod{Pod: podOn("more", "host-a"), HostEpoch: 1}
+	more := CreatePods{Pods: []NewPod{{Pod: podOn("more", "host-a"), HostEpoch: 1}}}
 	w.refused(fleet.CodeStale, more)
 	w.view(func(v *View) {
 		h, _ := v.Host("host-a")

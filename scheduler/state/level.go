@@ -7,7 +7,7 @@ import "fmt"
 func LevelOf(cmd Command) uint64 {
 	switch cmd.(type) {
 	case Bootstrap, PutDataCenter, PutCatalog, PutAccount, PutKey, DeleteKey, PutToken, JoinHost, ConnectHost, SetHostState,
-		CreatePod, ActPod, ReportPods, PurgePods, UpdatePod, PutTemplate, DeleteTemplate, PutRegistry, DeleteRegistry,
+		CreatePods, ActPod, ReportPods, PurgePods, UpdatePod, PutTemplate, DeleteTemplate, PutRegistry, DeleteRegistry,
 		SetSSHKeys, UpdateKey, TouchKeys, UpdateAccount, AddCredit, PutGPUType, DeleteGPUType, PutCPUFlavor,
 		DeleteCPUFlavor, PutStoragePrices, DeleteDataCenter, SetHostCloud, CreateVolume, UpdateVolume, DeleteVolume,
 		SettleMeters, ExhaustAccounts, PurgeUsage, PurgeOnce, SetTemplateSource, PutMember, JoinMember, RemoveMember,

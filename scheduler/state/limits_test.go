@@ -19,16 +19,18 @@ func (w *world) exited() {
 	const id, gpu = "pod-1", 0
 	pod := podOn(id, "host-a", gpu)
 	pod.Spec.Persistent, pod.Need.DiskGB = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, 30
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	w.must(w.act(id, fleet.ActionStop))
 	w.must(w.report(id, fleet.EventExited))
 }
 
 // Each limit refuses what would be one too much on each way to it, and lets the last one pass.
 func TestLimitsOfAnAccount(t *testing.T) {
-	cpu := func(id fleet.PodID) CreatePod { return CreatePod{Pod: podOn(id, "host-a"), HostEpoch: 1} }
-	gpu := func(id fleet.PodID, gpus ...int) CreatePod {
-		return CreatePod{Pod: podOn(id, "host-a", gpus...), HostEpoch: 1}
+	cpu := func(id fleet.PodID) CreatePods {
+		return CreatePods{Pods: []NewPod{{Pod: podOn(id, "host-a"), HostEpoch: 1}}}
+	}
+	gpu := func(id fleet.PodID, gpus ...int) CreatePods {
+		return CreatePods{Pods: []NewPod{{Pod: podOn(id, "host-a", gpus...), HostEpoch: 1}}}
 	}
 	plain := podOn("x", "host-a")
 	bytes := specBytes(&plain.Spec)
@@ -112,7 +114,7 @@ func TestSpendingIsBoundedWhereSizesGrow(t *testing.T) {
 // A lowered limit takes nothing away, hinders nothing but what is more, and a repeated request is answered as the first was.
 func TestALimitTakesNothingAway(t *testing.T) {
 	w := newWorld(t).settle()
-	first := CreatePod{Pod: podOn("pod-1", "host-a", 0), HostEpoch: 1, Once: sampleOnce()}
+	first := CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", 0), HostEpoch: 1}}, Once: sampleOnce()}
 	w.must(first)
 	none := map[string]*int64{}
 	for _, l := range fleet.AllLimits() {
@@ -138,8 +140,8 @@ func TestALimitTakesNothingAway(t *testing.T) {
 // Limits of an account come before those of all, and those before the ones that Gantry comes with.
 func TestWhoseLimitsHold(t *testing.T) {
 	w := newWorld(t).settle()
-	create := func(n int) CreatePod {
-		return CreatePod{Pod: podOn(fleet.PodID(fmt.Sprint("pod-", n)), "host-a"), HostEpoch: 1}
+	create := func(n int) CreatePods {
+		return CreatePods{Pods: []NewPod{{Pod: podOn(fleet.PodID(fmt.Sprint("pod-", n)), "host-a"), HostEpoch: 1}}}
 	}
 	w.must(SetLimits{Limits: map[string]*int64{"pods": ptr(int64(1)), "gpus": ptr(int64(7))}})
 	w.must(create(1))
@@ -166,7 +168,7 @@ func TestLimitsSeeTheirOwnBatch(t *testing.T) {
 	w.must(limit(fleet.LimitPods, 2))
 	var cmds []Command
 	for i := range 4 {
-		cmds = append(cmds, CreatePod{Pod: podOn(fleet.PodID(fmt.Sprint("pod-", i)), "host-a"), HostEpoch: 1})
+		cmds = append(cmds, CreatePods{Pods: []NewPod{{Pod: podOn(fleet.PodID(fmt.Sprint("pod-", i)), "host-a"), HostEpoch: 1}}})
 	}
 	cmds = append(cmds, ActPod{Account: "acme", Pod: "pod-0", Action: fleet.ActionTerminate, At: at(11)}, cmds[3])
 	res, err := w.s.Apply([]Entry{w.entry(cmds[:2]...), w.entry(cmds[2:]...)})
@@ -200,7 +202,7 @@ func TestDisksGrowOnCredit(t *testing.T) {
 			w.must(AddCredit{Account: "acme", Amount: 1000 * fleet.Dollar, At: at(1)})
 			pod := podOn("pod-1", "host-a", 0)
 			pod.Spec.Persistent, pod.Need.DiskGB = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, 30
-			w.must(CreatePod{Pod: pod, HostEpoch: 1})
+			w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 			w.must(w.report("pod-1", fleet.EventRunning))
 			if c.stop {
 				w.must(w.act("pod-1", fleet.ActionStop))

@@ -33,6 +33,15 @@ type openMeter struct {
 	Begin   int64           `cbor:"2,keyasint"` // Unix seconds
 	Settled int64           `cbor:"3,keyasint"` // up to here it is in usage and balance; never before Begin
 	Rates   fleet.Amounts   `cbor:"4,keyasint"` // per hour
+	Owner   fleet.Owner     `cbor:"5,keyasint,omitzero"`
+}
+
+// resource is what the charges of a meter are recorded for: a pod's owner, where it has one.
+func (m *openMeter) resource(id MeterID) MeterID {
+	if m.Owner != (fleet.Owner{}) {
+		return MeterID{fleet.ChargeKind(m.Owner.Kind), m.Owner.ID}
+	}
+	return id
 }
 
 func (m *openMeter) interval() meter.Interval { return meter.Interval{Begin: m.Begin, Rates: m.Rates} }
@@ -125,7 +134,7 @@ func (t *txn) meterPod(before, p *fleet.Pod) {
 	if m := get(t, &t.base.meters, id.key()); m != nil && at.IsZero() {
 		second = m.Settled // a time that nobody told takes nothing back
 	}
-	t.turn(id, p.Account, is.phase != phaseNone, t.rates(p, is), second)
+	t.turn(id, openMeter{Account: p.Account, Owner: p.Owner, Rates: t.rates(p, is)}, is.phase != phaseNone, second)
 }
 
 // meterVolume keeps a network volume's meter. Before is nil when it is created, after when it begins to be
@@ -134,7 +143,7 @@ func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
 	switch {
 	case before == nil && after == nil:
 	case after == nil:
-		t.turn(MeterID{fleet.ChargeVolume, string(before.ID)}, before.Account, false, fleet.Amounts{}, meter.Seconds(at))
+		t.turn(MeterID{fleet.ChargeVolume, string(before.ID)}, openMeter{}, false, meter.Seconds(at))
 	default:
 		id := MeterID{fleet.ChargeVolume, string(after.ID)}
 		same := before != nil && before.SizeGB == after.SizeGB && before.Type == after.Type
@@ -142,14 +151,14 @@ func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
 			return
 		}
 		rates := meter.Volume(after, storagePrices(get(t, &t.base.catalog, onlyKey)))
-		t.turn(id, after.Account, true, rates, meter.Seconds(at))
+		t.turn(id, openMeter{Account: after.Account, Rates: rates}, true, meter.Seconds(at))
 	}
 }
 
-// turn ends a meter's interval, if there is one, at a second and, when open, begins the next one there.
+// turn ends a meter's interval, if there is one, at a second and, when open, begins the next one there, on the terms of next.
 // An interval that is said to end before it began ends when it began: it costs nothing, and that is
 // as much as any time can take back; nor goes it back further than the command has room to write.
-func (t *txn) turn(id MeterID, account fleet.AccountID, open bool, rates fleet.Amounts, at int64) {
+func (t *txn) turn(id MeterID, next openMeter, open bool, at int64) {
 	if m := get(t, &t.base.meters, id.key()); m != nil {
 		at = max(at, m.Begin, m.Settled-max(0, t.room-1)*meter.HourSeconds)
 		t.charge(id, m, at)
@@ -158,7 +167,8 @@ func (t *txn) turn(id MeterID, account fleet.AccountID, open bool, rates fleet.A
 		drop(t, &t.base.meters, id.key())
 		return
 	}
-	put(t, &t.base.meters, id.key(), &openMeter{Account: account, Begin: at, Settled: at, Rates: rates})
+	next.Begin, next.Settled = at, at
+	put(t, &t.base.meters, id.key(), &next)
 }
 
 // charge moves what a meter has run up to a second into usage and balance, or back from there when the
@@ -167,7 +177,7 @@ func (t *txn) turn(id MeterID, account fleet.AccountID, open bool, rates fleet.A
 func (t *txn) charge(id MeterID, m *openMeter, to int64) {
 	var total fleet.Money
 	for hour, amounts := range m.interval().HoursWithin(m.Settled, to, max(0, t.room)+1) {
-		key := usageKey{m.Account, hour, id}
+		key := usageKey{m.Account, hour, m.resource(id)}
 		t.room--
 		if to < m.Settled {
 			amounts = t.refundable(key, amounts)

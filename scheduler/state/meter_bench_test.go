@@ -18,7 +18,7 @@ func metered(b *testing.B, n int) *world {
 	for i := range n {
 		p := podOn(fleet.PodID(fmt.Sprintf("pod%011d", i)), fleet.HostID(fmt.Sprintf("host-%06d", i%998)))
 		p.Need = fleet.Resources{}
-		cmds = append(cmds, CreatePod{Pod: p, HostEpoch: 1})
+		cmds = append(cmds, CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}})
 	}
 	if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {
 		b.Fatal(err)

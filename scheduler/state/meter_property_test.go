@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,14 +144,34 @@ func (h *history) do2(when func(before, after *fleet.Pod) time.Time, fn func(w *
 	fn(h.world)
 	h.done = append(h.done, fn)
 	after := h.pods()
-	for id := range before {
+	for id, p := range before {
 		if after[id] == nil {
-			h.turn("pod/"+string(id), "", mode{}, when(before[id], nil))
+			h.turn(podBook(p), "", mode{}, when(p, nil))
 		}
 	}
 	for id, p := range after {
-		h.turn("pod/"+string(id), p.Account, podMode(p), when(before[id], p))
+		h.turn(podBook(p), p.Account, podMode(p), when(before[id], p))
 	}
+}
+
+// podBook names the book of a pod, which is part of its owner's where it has one.
+func podBook(p *fleet.Pod) string {
+	key := "pod/" + string(p.ID)
+	if p.Owner != (fleet.Owner{}) {
+		key += "@" + string(p.Owner.Kind) + "/" + p.Owner.ID
+	}
+	return key
+}
+
+// charges sums the books up by account and by what the charges are recorded for.
+func (h *history) charges(now time.Time) map[owned]fleet.Amounts {
+	out := map[owned]fleet.Amounts{}
+	for key, b := range h.books {
+		resource := key[strings.Index(key, "@")+1:]
+		at := owned{resource, b.account}
+		out[at] = out[at].Plus(b.at(now))
+	}
+	return out
 }
 
 func (h *history) pods() map[fleet.PodID]*fleet.Pod {
@@ -171,13 +192,15 @@ func (h *history) step(t *rapid.T) {
 		cmd := h.drawCommand(t, now)
 		when := now
 		switch c := cmd.(type) {
-		case CreatePod:
-			if rapid.Bool().Draw(t, "mount") {
-				c.Pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: rapid.IntRange(10, 500).Draw(t, "GB"), Path: "/data"}
-				c.Pod.Need.DiskGB = int64(c.Pod.Spec.Persistent.SizeGB)
+		case CreatePods:
+			for i := range c.Pods {
+				pod := &c.Pods[i].Pod
+				if rapid.Bool().Draw(t, "mount") {
+					pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: rapid.IntRange(10, 500).Draw(t, "GB"), Path: "/data"}
+					pod.Need.DiskGB = int64(pod.Spec.Persistent.SizeGB)
+				}
+				pod.HourlyRate = fleet.Money(rapid.Int64Range(0, 1e10).Draw(t, "rate"))
 			}
-			c.Pod.HourlyRate = fleet.Money(rapid.Int64Range(0, 1e10).Draw(t, "rate"))
-			cmd = c
 		case ActPod:
 			if c.Bind != nil {
 				c.Bind.HourlyRate = fleet.Money(rapid.Int64Range(0, 1e10).Draw(t, "rate"))
@@ -326,18 +349,18 @@ func (h *history) grow(t *rapid.T, now time.Time) {
 // verify compares what views say with the model at some time.
 func (h *history) verify(t *rapid.T, now time.Time) {
 	charged := map[fleet.AccountID]fleet.Money{}
-	for key, b := range h.books {
-		id := meterIDOf(key)
-		hours := h.usage(b.account, id.Kind, id.ID, now)
-		if got, want := sum(hours), b.at(now); got != want {
-			t.Fatalf("%s at %s: charged %+v, should be %+v", key, now, got, want)
+	for of, want := range h.charges(now) {
+		id := meterIDOf(of.bucket)
+		hours := h.usage(of.account, id.Kind, id.ID, now)
+		if got := sum(hours); got != want {
+			t.Fatalf("%s of %s at %s: charged %+v, should be %+v", of.bucket, of.account, now, got, want)
 		}
 		for _, u := range hours {
 			if u.Amounts.Total() < 0 {
-				t.Fatalf("%s at %s: hour %s is %+v", key, now, u.Hour, u.Amounts)
+				t.Fatalf("%s at %s: hour %s is %+v", of.bucket, now, u.Hour, u.Amounts)
 			}
 		}
-		charged[b.account] += b.at(now).Total()
+		charged[of.account] += want.Total()
 	}
 	for _, account := range []fleet.AccountID{"acme", "other"} {
 		if got := sum(h.usage(account, "", "", now)).Total(); got != charged[account] {
@@ -348,6 +371,9 @@ func (h *history) verify(t *rapid.T, now time.Time) {
 		}
 	}
 	for key, m := range h.meters() {
+		if m.Owner != (fleet.Owner{}) {
+			key += "@" + m.resource(MeterID{}).key()
+		}
 		if h.books[key] == nil || h.books[key].mode == (mode{}) {
 			t.Fatalf("%s is not charged and has a meter", key)
 		}
@@ -415,7 +441,8 @@ func TestEverythingIsChargedExactlyOnce(t *testing.T) {
 func (h *history) terminateAll(t *rapid.T) {
 	for id, p := range h.pods() {
 		if p.Status != fleet.StatusTerminated {
-			h.do1(h.now, func(w *world) { w.must(ActPod{Account: p.Account, Pod: id, Action: fleet.ActionTerminate, At: h.now}) })
+			end := ActPod{Account: p.Account, Owner: p.Owner, Pod: id, Action: fleet.ActionTerminate, At: h.now}
+			h.do1(h.now, func(w *world) { w.must(end) })
 		}
 	}
 	for key := range h.meters() {

@@ -19,7 +19,7 @@ func TestALifeAndItsCost(t *testing.T) {
 		stopped = 40_000_000
 		hour    = 3600
 	)
-	w.must(CreatePod{Pod: pod, HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	expect := func(when int, gpu, disk fleet.Money) {
 		t.Helper()
 		for range 2 { // before and after it is settled

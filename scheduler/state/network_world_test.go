@@ -48,7 +48,7 @@ func inNetwork(id fleet.PodID, account fleet.AccountID, host fleet.HostID, now t
 // joins creates such a pod and returns its address.
 func (w *world) joins(id fleet.PodID, account fleet.AccountID, host fleet.HostID, now time.Time) netip.Addr {
 	w.t.Helper()
-	pod := w.must(CreatePod{Pod: inNetwork(id, account, host, now), HostEpoch: w.host(host).Epoch}).(fleet.Pod)
+	pod := w.must(CreatePods{Pods: []NewPod{{Pod: inNetwork(id, account, host, now), HostEpoch: w.host(host).Epoch}}}).([]fleet.Pod)[0]
 	if len(pod.Overlays) != 1 || !pod.Overlays[0].On || pod.Overlays[0].Overlay != fleet.AccountOverlay(account) {
 		w.t.Fatalf("pod %s has the places %+v", id, pod.Overlays)
 	}

@@ -79,8 +79,8 @@ func TestAnAddressIsFreeAfterItsGraceTime(t *testing.T) {
 			t.Fatalf("given out were %v", taken)
 		}
 	}
-	more := func(now time.Time) CreatePod {
-		return CreatePod{Pod: inNetwork("more", "acme", "host-a", now), HostEpoch: w.host("host-a").Epoch}
+	more := func(now time.Time) CreatePods {
+		return CreatePods{Pods: []NewPod{{Pod: inNetwork("more", "acme", "host-a", now), HostEpoch: w.host("host-a").Epoch}}}
 	}
 	w.refused(fleet.CodeNoCapacity, more(at(11)))
 	if err := w.do(more(at(11))).Err; !strings.Contains(err.Error(), "at most 13 pods") {
@@ -110,8 +110,8 @@ func TestAccountsAreKeptApart(t *testing.T) {
 	s := smallNetworks()
 	s.Pool = netip.MustParsePrefix("10.64.0.0/28") // one range
 	w := networked(t, s)
-	one := CreatePod{Pod: inNetwork("p1", "acme", "host-a", at(10)), HostEpoch: 1}
-	two := CreatePod{Pod: inNetwork("p2", "other", "host-a", at(10)), HostEpoch: 1}
+	one := CreatePods{Pods: []NewPod{{Pod: inNetwork("p1", "acme", "host-a", at(10)), HostEpoch: 1}}}
+	two := CreatePods{Pods: []NewPod{{Pod: inNetwork("p2", "other", "host-a", at(10)), HostEpoch: 1}}}
 	if _, err := w.s.Apply([]Entry{w.entry(one, two)}); err != nil { // one batch
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestWhereThereIsNoNetwork(t *testing.T) {
 	w := networked(t, smallNetworks())
 	addr := w.joins("p1", "acme", "host-a", at(10))
 	w.must(w.report("p1", fleet.EventRunning))
-	create := CreatePod{Pod: inNetwork("p2", "acme", "host-a", at(10)), HostEpoch: 1}
+	create := CreatePods{Pods: []NewPod{{Pod: inNetwork("p2", "acme", "host-a", at(10)), HostEpoch: 1}}}
 	for what, cmds := range map[string][2]Command{
 		"the data center has none": {
 			PutDataCenter{fleet.DataCenter{ID: "dc-1"}}, PutDataCenter{fleet.DataCenter{ID: "dc-1", GlobalNetwork: true}},
@@ -298,7 +298,7 @@ func TestDataIsNoMember(t *testing.T) {
 	w := networked(t, smallNetworks())
 	pod := inNetwork("p1", "acme", "host-a", at(10))
 	pod.Spec.Persistent, pod.Need.DiskGB = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, 10
-	made := w.must(CreatePod{Pod: pod, HostEpoch: 1}).(fleet.Pod)
+	made := w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}}).([]fleet.Pod)[0]
 	w.acts("p1", fleet.ActionStop, "", at(11))
 	w.reports("p1", fleet.EventExited, at(12))
 	w.acts("p1", fleet.ActionTerminate, "", at(13))

@@ -86,7 +86,7 @@ func (PutToken) number() uint64      { return numPutToken }
 func (JoinHost) number() uint64      { return numJoinHost }
 func (ConnectHost) number() uint64   { return numConnectHost }
 func (SetHostState) number() uint64  { return numSetHostState }
-func (CreatePod) number() uint64     { return numCreatePod }
+func (CreatePods) number() uint64    { return numCreatePod }
 func (ActPod) number() uint64        { return numActPod }
 func (ReportPods) number() uint64    { return numReportPods }
 func (PurgePods) number() uint64     { return numPurgePods }

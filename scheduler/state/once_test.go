@@ -22,7 +22,7 @@ func creates(id string, once *fleet.Once) map[string]Command {
 	volume := newVolume(fleet.VolumeID("v"+id), "b-std")
 	volume.CreatedAt = at(10)
 	return map[string]Command{
-		"pod":      CreatePod{Pod: podOn(fleet.PodID("p"+id), "host-a"), HostEpoch: 1, Once: once},
+		"pod":      CreatePods{Pods: []NewPod{{Pod: podOn(fleet.PodID("p"+id), "host-a"), HostEpoch: 1}}, Once: once},
 		"template": PutTemplate{Template: template, Once: once},
 		"registry": PutRegistry{Registry: fleet.Registry{ID: fleet.RegistryID("r" + id), Account: "acme", CreatedAt: at(10)}, Once: once},
 		"volume":   CreateVolume{Volume: volume, Once: once},
@@ -98,7 +98,7 @@ func TestAReplayOfWhatIsGoneIsRefused(t *testing.T) {
 	// The answer is the record as it is now.
 	w.must(w.act("p1", fleet.ActionTerminate))
 	got, _ := w.must(creates("2", once)["pod"]).(Replay)
-	if pod, ok := got.Value.(fleet.Pod); !ok || pod.Status != fleet.StatusTerminated {
+	if pods, ok := got.Value.([]fleet.Pod); !ok || pods[0].Status != fleet.StatusTerminated {
 		t.Errorf("got %+v", got)
 	}
 	w.must(
@@ -130,10 +130,10 @@ func TestAReplayOfWhatIsGoneIsRefused(t *testing.T) {
 func TestARefusedCreateLeavesTheKey(t *testing.T) {
 	w := onceWorld(t)
 	once := &fleet.Once{Key: "key", Fingerprint: []byte("a")}
-	bad := CreatePod{Pod: podOn("p1", "host-a"), HostEpoch: 7, Once: once}
+	bad := CreatePods{Pods: []NewPod{{Pod: podOn("p1", "host-a"), HostEpoch: 7}}, Once: once}
 	w.refused(fleet.CodeStale, bad)
-	bad.HostEpoch = 1
-	if _, ok := w.must(bad).(fleet.Pod); !ok {
+	bad.Pods[0].HostEpoch = 1
+	if _, ok := w.must(bad).([]fleet.Pod); !ok {
 		t.Error("the first create that was accepted is a replay")
 	}
 	// An update is no create: its key is not looked at.

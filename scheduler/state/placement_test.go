@@ -24,15 +24,15 @@ func TestPodsWithoutGPUsLeaveWhatIsKeptForThem(t *testing.T) {
 	if got := w.beside("host-a"); got.MilliCPU != 0 {
 		t.Errorf("%d of the processors are open to one more", got.MilliCPU)
 	}
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("cpu-8", "host-a"), HostEpoch: w.host("host-a").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("cpu-8", "host-a"), HostEpoch: w.host("host-a").Epoch}}})
 	// A pod with GPUs may have what is kept, and what was kept for its own is nobody's any more.
 	gpus := podOn("gpus", "host-a", 0, 1, 2)
 	gpus.Need = fleet.Resources{MilliCPU: 6000, MemoryMB: 24_000, DiskGB: 20}
-	w.must(CreatePod{Pod: gpus, HostEpoch: w.host("host-a").Epoch})
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("cpu-8", "host-a"), HostEpoch: w.host("host-a").Epoch})
+	w.must(CreatePods{Pods: []NewPod{{Pod: gpus, HostEpoch: w.host("host-a").Epoch}}})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("cpu-8", "host-a"), HostEpoch: w.host("host-a").Epoch}}})
 	w.must(PutPlacement{fleet.Placement{KeepPercent: 25}})
 	w.create("cpu-8", "host-a")
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("cpu-9", "host-a"), HostEpoch: w.host("host-a").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("cpu-9", "host-a"), HostEpoch: w.host("host-a").Epoch}}})
 	w.must(PutPlacement{fleet.Placement{KeepPercent: 0}})
 	w.create("cpu-9", "host-a")
 	w.check()
@@ -42,9 +42,9 @@ func TestKeptMemoryIsRefused(t *testing.T) {
 	w := newWorld(t).settle()
 	pod := podOn("cpu-0", "host-a")
 	pod.Need.MemoryMB = 32_001
-	w.refused(fleet.CodeStale, CreatePod{Pod: pod, HostEpoch: w.host("host-a").Epoch})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: w.host("host-a").Epoch}}})
 	pod.Need.MemoryMB = 32_000
-	w.must(CreatePod{Pod: pod, HostEpoch: w.host("host-a").Epoch})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: w.host("host-a").Epoch}}})
 }
 
 func TestPlacementSettingIsBounded(t *testing.T) {
@@ -79,7 +79,7 @@ func TestPodOnTheMoveStartsInWhatIsKept(t *testing.T) {
 	w := newWorld(t).settle()
 	pod := podOn("cpu-0", "host-a")
 	pod.Spec.Movable = true
-	w.must(CreatePod{Pod: pod, HostEpoch: w.host("host-a").Epoch})
+	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: w.host("host-a").Epoch}}})
 	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(11)}, PutPlacement{fleet.Placement{KeepPercent: 100}})
 	w.refused(fleet.CodeStale, w.moveTo("cpu-0", at(20)))
 	w.must(PutPlacement{fleet.Placement{KeepPercent: 50}})

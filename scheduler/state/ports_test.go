@@ -11,7 +11,7 @@ import (
 func TestFreePorts(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.publish("host-a") // 30000 to 30004
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 30_001), HostEpoch: 2}, CreatePod{Pod: rich("pod-2", "host-a", 30_004), HostEpoch: 2})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 30_001), HostEpoch: 2}}}, CreatePods{Pods: []NewPod{{Pod: rich("pod-2", "host-a", 30_004), HostEpoch: 2}}})
 	for _, tc := range []struct {
 		host     fleet.HostID
 		n, start int
@@ -39,16 +39,16 @@ func TestFreePorts(t *testing.T) {
 func TestMappingsOfANewPod(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.publish("host-a")
-	w.must(CreatePod{Pod: rich("taken", "host-a", 30_001), HostEpoch: 2})
-	mapped := func(host fleet.HostID, epoch uint64, mappings ...fleet.PortMapping) CreatePod {
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("taken", "host-a", 30_001), HostEpoch: 2}}})
+	mapped := func(host fleet.HostID, epoch uint64, mappings ...fleet.PortMapping) CreatePods {
 		p := rich("pod-1", host, 0)
 		p.Mappings = mappings
-		return CreatePod{Pod: p, HostEpoch: epoch}
+		return CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: epoch}}}
 	}
 	for _, tc := range []struct {
 		rule string
 		code fleet.Code
-		cmd  CreatePod
+		cmd  CreatePods
 	}{
 		{"a port that is http", fleet.CodeInvalid, mapped("host-a", 2, fleet.PortMapping{Private: 80, Public: 30_000})},
 		{"a port that the pod does not have", fleet.CodeInvalid, mapped("host-a", 2, fleet.PortMapping{Private: 23, Public: 30_000})},
@@ -65,9 +65,9 @@ func TestMappingsOfANewPod(t *testing.T) {
 	}
 	w.t = t
 	two := mapped("host-a", 2, fleet.PortMapping{Private: 22, Public: 30_002}, fleet.PortMapping{Private: 23, Public: 30_002})
-	two.Pod.Spec.Ports = append(two.Pod.Spec.Ports, fleet.Port{Number: 23, Protocol: "tcp"})
+	two.Pods[0].Pod.Spec.Ports = append(two.Pods[0].Pod.Spec.Ports, fleet.Port{Number: 23, Protocol: "tcp"})
 	w.refused(fleet.CodeInvalid, two) // both at one public port
-	two.Pod.Mappings = two.Pod.Mappings[:1]
+	two.Pods[0].Pod.Mappings = two.Pods[0].Pod.Mappings[:1]
 	w.refused(fleet.CodeStale, two)
 	w.must(mapped("host-b", 1))
 	w.check()
@@ -77,8 +77,8 @@ func TestMappingsOfANewPod(t *testing.T) {
 func TestMappingsFollowThePod(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.publish("host-a")
-	w.must(CreatePod{Pod: rich("pod-1", "host-a", 30_001, 0), HostEpoch: 2})
-	second := CreatePod{Pod: rich("pod-2", "host-a", 30_001), HostEpoch: 2}
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 30_001, 0), HostEpoch: 2}}})
+	second := CreatePods{Pods: []NewPod{{Pod: rich("pod-2", "host-a", 30_001), HostEpoch: 2}}}
 	kept := func(when string) {
 		t.Helper()
 		if got := w.pod("pod-1").Mappings; len(got) != 1 || got[0] != (fleet.PortMapping{Private: 22, Public: 30_001}) {
@@ -107,11 +107,11 @@ func TestMappingsFollowThePod(t *testing.T) {
 		t.Errorf("mappings %v", got.Mappings)
 	}
 	w.must(w.act("pod-1", fleet.ActionTerminate))
-	third := CreatePod{Pod: rich("pod-3", "host-a", 30_002), HostEpoch: 2}
+	third := CreatePods{Pods: []NewPod{{Pod: rich("pod-3", "host-a", 30_002), HostEpoch: 2}}}
 	for i, public := range []int{30_003, 30_004, 30_000} { // all but those that are held
-		next := third
-		next.Pod.ID = fleet.PodID(fmt.Sprintf("pod-%d", 4+i))
-		if got := w.must(next).(fleet.Pod); got.Mappings[0].Public != public {
+		id := fleet.PodID(fmt.Sprintf("pod-%d", 4+i))
+		next := CreatePods{Pods: []NewPod{{Pod: rich(id, "host-a", 30_002), HostEpoch: 2}}}
+		if got := w.must(next).([]fleet.Pod)[0]; got.Mappings[0].Public != public {
 			t.Errorf("got %v, want %d", got.Mappings, public)
 		}
 	}
@@ -128,7 +128,7 @@ func TestSymmetricalPorts(t *testing.T) {
 	p := rich("pod-1", "host-a", 30_002)
 	p.Spec.Ports = append(p.Spec.Ports, fleet.Port{Number: 70_001, Protocol: "tcp"}, fleet.Port{Number: 30_001, Protocol: "http"}, fleet.Port{Number: 70_000, Protocol: "tcp"})
 	p.Mappings = append(p.Mappings, fleet.PortMapping{Private: 70_001, Public: 30_001}, fleet.PortMapping{Private: 70_000, Public: 30_004})
-	got := w.must(CreatePod{Pod: p, HostEpoch: 2}).(fleet.Pod)
+	got := w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 2}}}).([]fleet.Pod)[0]
 	want := []fleet.PortMapping{{Private: 22, Public: 30_002}, {Private: 70_001, Public: 30_003}, {Private: 70_000, Public: 30_004}}
 	if !slices.Equal(got.Mappings, want) {
 		t.Errorf("the mappings are %v, want %v", got.Mappings, want)
@@ -137,8 +137,8 @@ func TestSymmetricalPorts(t *testing.T) {
 	q := rich("pod-2", "host-a", 30_000)
 	q.Spec.Ports = append(q.Spec.Ports, fleet.Port{Number: 70_001, Protocol: "tcp"}, fleet.Port{Number: 30_001, Protocol: "http"})
 	q.Mappings = append(q.Mappings, fleet.PortMapping{Private: 70_001, Public: 30_001})
-	w.refused(fleet.CodeStale, CreatePod{Pod: q, HostEpoch: 2})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: q, HostEpoch: 2}}})
 	q.Spec.Ports = q.Spec.Ports[:len(q.Spec.Ports)-1]
-	w.must(CreatePod{Pod: q, HostEpoch: 2})
+	w.must(CreatePods{Pods: []NewPod{{Pod: q, HostEpoch: 2}}})
 	w.check()
 }

@@ -33,17 +33,32 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 	gpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 3, rapid.ID).Draw(t, "gpus")
 	switch rapid.IntRange(0, 10).Draw(t, "command") {
 	case 0, 1, 2:
-		p := podOn(pod, host, gpus...)
-		p.Account, p.CreatedAt = account, now
-		p.Need.MilliCPU = rapid.Int64Range(0, 9000).Draw(t, "cpu")
-		p.Locked = rapid.IntRange(0, 9).Draw(t, "locked") == 0
-		w.enrich(t, &p)
-		return CreatePod{Pod: p, HostEpoch: off(epoch), Once: drawOnce(t)}
+		set := CreatePods{Once: drawOnce(t)}
+		owner := rapid.SampledFrom([]fleet.Owner{{}, {}, fleet.EndpointID("endpoint000001").Owner(), fleet.ClusterID("cluster0000001").Owner()}).Draw(t, "owner")
+		for i := range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "pods") {
+			if i > 0 {
+				pod = fleet.PodID(rapid.SampledFrom([]string{"p1", "p2", "p3", "p4", "p5"}).Draw(t, "pod"))
+				host = fleet.HostID(rapid.SampledFrom([]string{"host-a", "host-b"}).Draw(t, "host"))
+				epoch, gpus = w.epochOf(host), rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 2, rapid.ID).Draw(t, "gpus")
+			}
+			p := podOn(pod, host, gpus...)
+			p.Account, p.CreatedAt, p.Owner = account, now, owner
+			p.Need.MilliCPU = rapid.Int64Range(0, 9000).Draw(t, "cpu")
+			p.Locked = rapid.IntRange(0, 9).Draw(t, "locked") == 0
+			w.enrich(t, &p)
+			set.Pods = append(set.Pods, NewPod{Pod: p, HostEpoch: off(epoch)})
+		}
+		return set
 	case 3, 4, 5:
 		c := ActPod{Account: account, Pod: pod, Action: rapid.SampledFrom(fleet.Actions()).Draw(t, "action"), At: now}
 		if rapid.Bool().Draw(t, "with rev") {
 			c.Rev = off(rev)
 		}
+		w.view(func(v *View) {
+			if p, ok := v.Pod(pod); ok && rapid.IntRange(0, 4).Draw(t, "its owner") > 0 {
+				c.Owner = p.Owner
+			}
+		})
 		if c.Action == fleet.ActionStart {
 			c.Bind = w.drawBinding(t, pod, host)
 		}

@@ -19,7 +19,7 @@ func copied(t *testing.T) *world {
 	w.create("run-2", "host-a", 1)
 	w.create("ended-1", "host-a", 2)
 	w.create("gone-1", "host-a", 3)
-	w.must(CreatePod{Pod: rich("data-1", "host-a", 0), HostEpoch: 1})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("data-1", "host-a", 0), HostEpoch: 1}}})
 	for _, id := range []fleet.PodID{"run-1", "run-2", "ended-1", "gone-1", "data-1"} {
 		w.must(w.report(id, fleet.EventRunning))
 	}

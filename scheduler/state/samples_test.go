@@ -257,8 +257,8 @@ func laterSamples() []sample {
 		Host: "host0000000002", GPUs: []string{"g"}, Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: pod.Mappings,
 	}
 	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
-	told, asked, waiting := sampleInventory(), token("t4"), samplePod()
-	waiting.Waiting = at(6)
+	told, asked, waiting, worker := sampleInventory(), token("t4"), samplePod(), samplePod()
+	waiting.Waiting, worker.Owner = at(6), anEndpoint
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
 	return append(out,
@@ -266,8 +266,10 @@ func laterSamples() []sample {
 			Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5), Reason: "new fans", Deadline: at(7),
 		}},
 		sample{"-drain", JoinHost{Token: "t1", Hash: []byte("h"), Host: evicted, At: at(1)}},
-		sample{"-movable", CreatePod{Pod: promised, HostEpoch: 1}},
-		sample{"-target", CreatePod{Pod: reserved, HostEpoch: 1}},
+		sample{"-movable", CreatePods{Pods: []NewPod{{Pod: promised, HostEpoch: 1}}}},
+		sample{"-owned", CreatePods{Pods: []NewPod{{Pod: worker, HostEpoch: 1}, {Pod: promised, HostEpoch: 2}}}},
+		sample{"-owned", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStop, At: at(5), Owner: worker.Owner}},
+		sample{"-target", CreatePods{Pods: []NewPod{{Pod: reserved, HostEpoch: 1}}}},
 		sample{"-to", MovePod{Pod: "pod00000000001", Rev: 3, At: at(10), To: &Binding{
 			Host: "host0000000002", HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8, Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
 		}}},
@@ -278,7 +280,7 @@ func laterSamples() []sample {
 		sample{"-certificate", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: signed, At: at(11)}},
 		sample{"-tunnel", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: joined, At: at(11)}},
 		sample{"-tunnel", JoinHost{Token: "t1", Hash: []byte("h"), Host: linked, At: at(1)}},
-		sample{"-overlays", CreatePod{Pod: placed, HostEpoch: 1}},
+		sample{"-overlays", CreatePods{Pods: []NewPod{{Pod: placed, HostEpoch: 1}}}},
 		sample{"-egress", UpdateAccount{Account: "acme", Egress: ptr(fleet.EgressNone)}},
 		sample{"-limits", UpdateAccount{Account: "acme", Limits: map[string]*int64{"pods": ptr(int64(5)), "gpus": nil}}},
 		sample{"-limits", PutAccount{fleet.Account{ID: "acme", Name: "Acme", CreatedAt: at(0), Limits: fleet.Limits{"pods": 5, "gpus": 1}}}},
@@ -299,7 +301,7 @@ func laterSamples() []sample {
 		sample{second, PurgeHosts{Before: at(7), At: at(8)}},
 		sample{cmd: CordonGPU{Host: "host0000000001", GPU: "GPU-1", Reason: "RMA 4711", At: at(9)}},
 		sample{cmd: OpenGPU{Host: "host0000000001", GPU: "GPU-1", Forget: true}},
-		sample{"-waiting", CreatePod{Pod: waiting, HostEpoch: 1}},
+		sample{"-waiting", CreatePods{Pods: []NewPod{{Pod: waiting, HostEpoch: 1}}}},
 		sample{"-request", PutToken{Token: asked, At: at(0)}},
 		sample{"-request", JoinHost{Token: "t1", Hash: []byte("h"), Host: sampleHost(), At: at(1), Request: []byte("request")}},
 		sample{"-request", JoinMember{Token: "t2", Hash: []byte("h"), Member: sampleMember(), At: at(1), Request: []byte("request")}},
@@ -323,8 +325,8 @@ func laterSamples() []sample {
 				Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: pod.Mappings,
 			}},
 		}},
-		sample{third, CreatePod{Pod: moving, HostEpoch: 1}},
-		sample{"-image", CreatePod{Pod: pinned, HostEpoch: 1}},
+		sample{third, CreatePods{Pods: []NewPod{{Pod: moving, HostEpoch: 1}}}},
+		sample{"-image", CreatePods{Pods: []NewPod{{Pod: pinned, HostEpoch: 1}}}},
 		sample{second, Bootstrap{ClusterID: "c", CA: []byte("ca"), SealedCAKey: []byte("key"), Catalog: cat, At: at(0)}},
 		sample{second, PutDataCenter{fleet.DataCenter{
 			ID: "dc-1", Name: "One", Region: "EU", GlobalNetwork: true, Country: "RO", Compliance: []string{"ISO27001"},
@@ -338,7 +340,7 @@ func laterSamples() []sample {
 			Can: map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessWrite}, Disabled: true, Invoke: []string{fleet.InvokeAll},
 		}}},
 		sample{second, ConnectHost{Host: "host0000000001", MachineID: "m", BootID: "b", Generation: 7, Inventory: inv, At: at(2)}},
-		sample{second, CreatePod{Pod: pod, HostEpoch: 1, Once: sampleOnce()}},
+		sample{second, CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}, Once: sampleOnce()}},
 		sample{second, ActPod{Account: "acme", Pod: pod.ID, Rev: 4, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
 			Host: "host0000000001", HostEpoch: 1, GPUs: []string{"g"}, HourlyRate: 8, Mappings: pod.Mappings,
 			Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},

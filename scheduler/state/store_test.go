@@ -22,7 +22,7 @@ func (w *world) busy() *world {
 	for i := range 4 {
 		w.create(fleet.PodID(fmt.Sprintf("pod-%d", i)), "host-a", i)
 	}
-	w.refused(fleet.CodeStale, CreatePod{Pod: podOn("pod-x", "host-a", 1), HostEpoch: 1})
+	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-x", "host-a", 1), HostEpoch: 1}}})
 	w.must(w.report("pod-0", fleet.EventRunning), w.report("pod-1", fleet.EventFailed), w.report("pod-2", fleet.EventStarting))
 	w.must(w.act("pod-0", fleet.ActionRestart), w.act("pod-2", fleet.ActionTerminate), w.act("pod-3", fleet.ActionStop))
 	w.must(w.report("pod-2", ReportGone))
@@ -31,7 +31,7 @@ func (w *world) busy() *world {
 	}})
 	w.furnish()
 	w.publish("host-b")
-	w.must(CreatePod{Pod: rich("pod-9", "host-b", 30_000, 1), HostEpoch: 2, Once: sampleOnce()})
+	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-9", "host-b", 30_000, 1), HostEpoch: 2}}, Once: sampleOnce()})
 	return w
 }
 
@@ -78,12 +78,12 @@ func TestCommandsOfOneEntryAreDecidedOneByOne(t *testing.T) {
 	w := newWorld(t).settle()
 	res, err := w.s.Apply([]Entry{
 		w.entry(
-			CreatePod{Pod: podOn("pod-1", "host-a", 0, 1, 2), HostEpoch: 1},
-			CreatePod{Pod: podOn("pod-2", "host-a", 0, 1), HostEpoch: 1}, // taken by the one before
-			CreatePod{Pod: podOn("pod-1", "host-a", 3), HostEpoch: 1},    // its id too
-			CreatePod{Pod: podOn("pod-3", "host-a", 3), HostEpoch: 1},
+			CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", 0, 1, 2), HostEpoch: 1}}},
+			CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 0, 1), HostEpoch: 1}}}, // taken by the one before
+			CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", 3), HostEpoch: 1}}},    // its id too
+			CreatePods{Pods: []NewPod{{Pod: podOn("pod-3", "host-a", 3), HostEpoch: 1}}},
 		),
-		w.entry(CreatePod{Pod: podOn("pod-4", "host-a", 3), HostEpoch: 1}), // taken by the entry before
+		w.entry(CreatePods{Pods: []NewPod{{Pod: podOn("pod-4", "host-a", 3), HostEpoch: 1}}}), // taken by the entry before
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -248,7 +248,7 @@ func TestNoVNIIsTwoOverlays(t *testing.T) {
 	w.joins("p1", "acme", "host-a", at(10))
 	w.joins("p2", "other", "host-a", at(10))
 	w.must(PutAccount{fleet.Account{ID: "third"}})
-	w.refused(fleet.CodeNoCapacity, CreatePod{Pod: inNetwork("p3", "third", "host-a", at(10)), HostEpoch: 1})
+	w.refused(fleet.CodeNoCapacity, CreatePods{Pods: []NewPod{{Pod: inNetwork("p3", "third", "host-a", at(10)), HostEpoch: 1}}})
 	s.FirstVNI--
 	w.must(PutNetworkSettings{s})
 	w.joins("p3", "third", "host-a", at(10))

@@ -44,8 +44,9 @@ type owned struct {
 
 // change is a row that the command at hand wrote; a nil row is deleted.
 type change struct {
-	at  slot
-	row any
+	at    slot
+	row   any
+	fresh bool // of what a step replaced: the batch had no such row
 }
 
 func newTxn(base *tables) *txn {
@@ -61,8 +62,8 @@ func (t *txn) run(index uint64, cmds []Command) []Result {
 	t.index = index
 	out := make([]Result, 0, len(cmds))
 	for _, cmd := range cmds {
-		t.staged, t.notes, t.room = t.staged[:0], t.notes[:0], maxSettle
-		clear(t.latest)
+		t.room = maxSettle
+		t.discard()
 		cmd, t.now = t.timed(cmd)
 		value, err := cmd.apply(t)
 		if err != nil {
@@ -75,15 +76,67 @@ func (t *txn) run(index uint64, cmds []Command) []Result {
 	return out
 }
 
+// discard forgets what the command wrote.
+func (t *txn) discard() {
+	t.staged, t.notes = t.staged[:0], t.notes[:0]
+	clear(t.latest)
+}
+
+// all does several steps of one command, each of which sees what those before it wrote also where only the batch is looked at:
+// assignments, reservations, sums. All are done or, when one fails, none; nothing was written before. What the command writes afterwards
+// must not fail.
+func (t *txn) all(steps int, do func(i int) error) error {
+	events, done := len(t.events), []change{}
+	for i := range steps {
+		if err := do(i); err != nil {
+			t.discard()
+			t.events = t.events[:events]
+			for _, c := range slices.Backward(done) {
+				t.revert(c)
+			}
+			return err
+		}
+		for _, c := range t.staged {
+			row, kept := t.batch[c.at]
+			done = append(done, change{at: c.at, row: row, fresh: !kept})
+			t.accept(c)
+		}
+		t.tell()
+		t.discard()
+	}
+	return nil
+}
+
+// revert puts a row of the batch back to what it was before a step.
+func (t *txn) revert(was change) {
+	if !was.fresh {
+		t.accept(was)
+		return
+	}
+	was.row = t.base.byName[was.at.bucket].row(was.at.key)
+	t.accept(was)
+	delete(t.batch, was.at)
+}
+
 // keep makes what the command wrote part of the batch.
 func (t *txn) keep() {
 	for _, c := range t.staged {
-		if c.at.bucket == t.base.pods.bucket {
-			t.rehost(c)
-		}
-		t.recount(c)
-		t.batch[c.at] = c.row
+		t.accept(c)
 	}
+	t.tell()
+}
+
+// accept makes a row part of the batch.
+func (t *txn) accept(c change) {
+	if c.at.bucket == t.base.pods.bucket {
+		t.rehost(c)
+	}
+	t.recount(c)
+	t.batch[c.at] = c.row
+}
+
+// tell makes what the command noted part of the batch.
+func (t *txn) tell() {
 	for _, e := range t.notes {
 		// One entry may hold many commands for one host; saying it once is enough.
 		if !slices.Contains(t.events[max(0, len(t.events)-8):], e) {
@@ -206,7 +259,7 @@ func drop[K ~string, T any](t *txn, tab *table[K, T], key K) {
 
 func (t *txn) stage(at slot, row any) {
 	t.latest[at] = len(t.staged)
-	t.staged = append(t.staged, change{at, row})
+	t.staged = append(t.staged, change{at: at, row: row})
 }
 
 // keysOf returns the keys of a table, sorted, as the batch has it before the command at hand.

@@ -126,7 +126,7 @@ func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now t
 	}
 	second := v.seconds(now)
 	for key, m := range v.tb.meters.of[account] {
-		if resource := []byte(key); q.wants(resource) {
+		if resource := []byte(m.resource(meterIDOf(key)).key()); q.wants(resource) {
 			q.running(resource, m, second)
 		}
 	}

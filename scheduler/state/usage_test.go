@@ -177,7 +177,7 @@ func TestAViewIsOfOneIndexThoughTheFileIsAhead(t *testing.T) {
 	ahead := s.batch(w.index+1, hours(6))
 	// One more hour, a new hour, an hour taken back, and one that is purged.
 	for id, to := range map[string]time.Time{"pod-1": hours(6), "pod-2": hours(1)} {
-		ahead.turn(MeterID{fleet.ChargePod, id}, "acme", false, fleet.Amounts{}, meter.Seconds(to))
+		ahead.turn(MeterID{fleet.ChargePod, id}, openMeter{}, false, meter.Seconds(to))
 	}
 	ahead.keep()
 	if _, err := (PurgeUsage{Before: hours(1), Limit: 1}).apply(ahead); err != nil {

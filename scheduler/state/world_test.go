@@ -400,7 +400,7 @@ func podOn(id fleet.PodID, host fleet.HostID, gpus ...int) fleet.Pod {
 // create creates a pod on a host under its present epoch.
 func (w *world) create(id fleet.PodID, host fleet.HostID, gpus ...int) fleet.Pod {
 	w.t.Helper()
-	return w.must(CreatePod{Pod: podOn(id, host, gpus...), HostEpoch: w.host(host).Epoch}).(fleet.Pod)
+	return w.must(CreatePods{Pods: []NewPod{{Pod: podOn(id, host, gpus...), HostEpoch: w.host(host).Epoch}}}).([]fleet.Pod)[0]
 }
 
 // publish begins a session of a host that publishes five ports, from 30000 on.

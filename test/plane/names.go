@@ -30,9 +30,11 @@ func (n names) learn(cmd state.Command) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch c := cmd.(type) {
-	case state.CreatePod:
-		n.add("pod", string(c.Pod.ID))
-		n.ports(c.Pod.Mappings)
+	case state.CreatePods:
+		for i := range c.Pods {
+			n.add("pod", string(c.Pods[i].Pod.ID))
+			n.ports(c.Pods[i].Pod.Mappings)
+		}
 	case state.UpdatePod:
 		n.ports(c.Mappings)
 	case state.ActPod:

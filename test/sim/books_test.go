@@ -305,8 +305,12 @@ func (d *driver) credited() {
 // commandTime returns when a command was decided on, and the pods that it may change.
 func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 	switch c := cmd.(type) {
-	case state.CreatePod:
-		return c.Pod.CreatedAt, []fleet.PodID{c.Pod.ID}
+	case state.CreatePods:
+		var ids []fleet.PodID
+		for i := range c.Pods {
+			ids = append(ids, c.Pods[i].Pod.ID)
+		}
+		return c.Pods[0].Pod.CreatedAt, ids
 	case state.ActPod:
 		return c.At, []fleet.PodID{c.Pod}
 	case state.MovePod:

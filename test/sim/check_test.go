@@ -78,6 +78,7 @@ type checker struct {
 	hashed     map[*process]uint64       // at which index each was compared last
 	acked      map[fleet.PodID]fleet.Pod // the newest answer that a user had
 	only       map[string]string         // by name: the one thing that is called so; empty: nothing is
+	whole      map[string]bool           // by name: sets of pods that were seen
 	credit     map[fleet.AccountID]fleet.Money
 	unsure     fleet.Money      // credit of the prepaid account that it has or has not
 	clocksJump bool             // money is not checked
@@ -88,7 +89,7 @@ type checker struct {
 
 func newChecker(w *world) *checker {
 	return &checker{
-		w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, credit: map[fleet.AccountID]fleet.Money{},
+		w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, whole: map[string]bool{}, credit: map[fleet.AccountID]fleet.Money{},
 		mixing: mixing{ids: map[uint32]fleet.OverlayID{}, pods: map[*machine]map[fleet.OverlayID]fleet.PodID{}},
 	}
 }
@@ -121,6 +122,7 @@ func (c *checker) look() {
 	c.apart(now)
 	c.processes(now)
 	c.once(now)
+	c.sets(now)
 	if !c.clocksJump {
 		c.charged(now)
 		c.endsWithCredit(now)
@@ -278,6 +280,23 @@ func (c *checker) once(now picture) {
 	}
 	for _, v := range now.volumes {
 		see(v.Name, string(v.ID))
+	}
+}
+
+// sets checks that of a set of pods, whose name ends with its number, all are there when the first is seen.
+func (c *checker) sets(now picture) {
+	size := map[string]int{}
+	for _, p := range now.pods {
+		name := strings.TrimRight(p.Spec.Name, "'")
+		if strings.HasPrefix(name, "set-") && !c.whole[name] {
+			size[name]++
+		}
+	}
+	for name, n := range size {
+		if !strings.HasSuffix(name, fmt.Sprintf("-%d", n)) {
+			c.w.brokeKey("a part of a set is there: %d pods are called %q", n, name)
+		}
+		c.whole[name] = true
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler"
 )
 
 // user does what a user does now and then.
@@ -39,7 +40,10 @@ func (d *driver) userCall(account fleet.AccountID) func() {
 		req := d.request()
 		d.mounts(account, &req)
 		d.joins(&req)
-		if d.rng.IntN(3) > 0 {
+		switch d.rng.IntN(6) {
+		case 0:
+			return d.userCreatesSet(account, req)
+		case 1, 2, 3:
 			return func() { d.userCreates(account, req) }
 		}
 		once := d.once("pod")
@@ -135,6 +139,31 @@ func (d *driver) userCreates(account fleet.AccountID, req fleet.PodRequest) {
 	rec, err := d.create(account, req)
 	d.paid(account, err)
 	d.answered("create", rec, err, refusals(d.goneThings(req)...)...)
+}
+
+// userCreatesSet creates several pods of one shape; tally is held.
+func (d *driver) userCreatesSet(account fleet.AccountID, req fleet.PodRequest) func() {
+	d.numbers++
+	set := scheduler.PodSet{Requests: make([]fleet.PodRequest, 2+d.rng.IntN(7))}
+	set.OneCenter, set.OnePerHost = d.rng.IntN(2) == 0, d.rng.IntN(4) == 0
+	req.Name = fmt.Sprintf("set-%d-%d", d.numbers, len(set.Requests))
+	for i := range set.Requests {
+		set.Requests[i] = req
+	}
+	return func() {
+		var pods []fleet.Pod
+		_, err := d.ask(func(ctx context.Context, p *process) (_ fleet.PodView, err error) {
+			pods, _, err = p.service.CreatePods(ctx, principal(account), set)
+			return fleet.PodView{}, err
+		})
+		d.paid(account, err)
+		if err != nil {
+			d.answered("create of a set", fleet.Pod{}, err, refusals(d.goneThings(req)...)...)
+		}
+		for _, pod := range pods {
+			d.answered("create in a set", pod, nil)
+		}
+	}
 }
 
 // goneThings is how a create is refused that names a template, which may be another account's, or gone, or a network
