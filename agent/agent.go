@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,16 +15,25 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"gantry/agent/gpu"
 	"gantry/agent/inside"
 	"gantry/agent/ledger"
+	"gantry/agent/machine"
+	"gantry/agent/orders"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/agent/podlog"
+	"gantry/agent/reports"
 	"gantry/agent/s3"
+	"gantry/agent/session"
 	"gantry/agent/storage"
+	"gantry/agent/tunnels"
 	"gantry/agent/volumes"
 	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/internal/pki"
 	"gantry/internal/scrape"
 	"gantry/netctl"
 	"gantry/storage/volume"
@@ -50,7 +58,7 @@ type Containers interface {
 type Config struct {
 	Dir        string   // data folder, absolute
 	Schedulers []string // host:port of their link ports; those that the agent learnt of are tried too
-	Dial       Dialer
+	Dial       session.Dialer
 	Instance   string      // four hexadecimal digits that name the agent's kernel objects
 	GPUs       []fleet.GPU // pretended ones
 	Meter      gpu.Meter   // tells how busy the GPUs are; nil: nothing is told
@@ -90,7 +98,7 @@ type Config struct {
 	Archives   []string
 	Version    string
 	Containers Containers
-	Inside     Inside          // what commands and files in pods go through; nil: they are refused
+	Inside     tunnels.Inside  // what commands and files in pods go through; nil: they are refused
 	Files      *inside.Program // what reads and writes files in pods; nil: this process
 	Network    netctl.Controller
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
@@ -102,7 +110,8 @@ type Config struct {
 	Log   *slog.Logger
 
 	host  fleet.HostID
-	where *directory
+	where *session.Directory
+	store *pki.Store
 }
 
 // Accelerators are the GPUs of the machine, as the daemon needs them. Implementations are safe for concurrent use.
@@ -133,7 +142,7 @@ const (
 // Run is the agent's life. It returns when ctx ends, or with what makes going on impossible. Pods'
 // containers live on.
 func Run(ctx context.Context, c Config) error {
-	store, err := openStore(c.Dir)
+	store, err := session.OpenStore(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -141,7 +150,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("this host has not joined a cluster: %w", err)
 	}
-	where, err := openDirectory(c.Dir, c.Schedulers)
+	where, err := session.OpenDirectory(c.Dir, c.Schedulers)
 	if err != nil {
 		return err
 	}
@@ -151,7 +160,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer func() { _ = book.Close() }()
 	c.Log = c.Log.With("host", identity.ID)
-	c.host, c.where = fleet.HostID(identity.ID), where
+	c.host, c.where, c.store = fleet.HostID(identity.ID), where, store
 	d, err := newDaemon(ctx, c, book)
 	if err != nil && ctx.Err() != nil {
 		return nil // it was told to end while it began
@@ -160,7 +169,6 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer d.close()
-	d.sessions.store, d.sessions.where = store, where
 	c.Ready()
 	if c.Watch != nil {
 		defer c.Watch(d.moves)()
@@ -178,7 +186,13 @@ type daemon struct {
 	heard    atomic.Bool
 	logs     *podlog.Logs
 	pods     *pod.Pods
-	sessions *sessions
+	sessions *session.Sessions
+	orders   *orders.Orders
+	reports  *reports.Reports
+	sampler  *sampler
+	tunnels  *tunnels.Tunnels
+	storage  *storage.Role
+	s3       *s3.Door // nil: nothing answers gantry-s3
 	stock    fleet.Inventory
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
@@ -186,7 +200,7 @@ type daemon struct {
 	keeper   *imageKeeper
 	imported chan struct{} // closed when the archives are loaded; nil: there are none
 	overlays *overlay.Keeper
-	changed  chan struct{} // capacity 1: what the scheduler is told of the host may be another
+	changed  session.Bell // what the scheduler is told of the host may be another
 	tables   tableWatch
 
 	sweptOnce atomic.Bool // containers that the ledger does not know are gone
@@ -201,7 +215,7 @@ type daemon struct {
 }
 
 func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
-	d := &daemon{Config: c, book: book, lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: make(chan struct{}, 1)}
+	d := &daemon{Config: c, book: book, lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: session.NewBell()}
 	d.logs = podlog.New(filepath.Join(c.Dir, "logs"), d.known, c.Log)
 	if len(c.Archives) > 0 {
 		d.imported = make(chan struct{})
@@ -209,18 +223,18 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 	d.public.Store(&c.Publish)
 	var err error
 	if d.MachineID == "" {
-		if d.MachineID, err = machineID(c.Dir); err != nil {
+		if d.MachineID, err = machine.ID(c.Dir); err != nil {
 			return nil, err
 		}
 	}
 	boot := c.BootID
 	if boot == "" {
-		if boot, err = bootID(); err != nil {
+		if boot, err = machine.BootID(); err != nil {
 			return nil, err
 		}
 	}
 	if d.Hardware == "" {
-		d.Hardware = hardwareID(dmiDir)
+		d.Hardware = machine.Hardware()
 	}
 	// A host that was cleaned on purpose is, for its pods, a host that was rebooted.
 	cleaned, err := readCleaned(c.Dir)
@@ -241,36 +255,77 @@ func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, err
 		return nil, err
 	}
 	d.keeper = newImageKeeper(&d.Config, book.Records)
-	rep := newReports()
 	d.metrics = newMetrics()
-	rep.count, d.keeper.metrics = d.metrics, d.metrics
+	news := session.NewBell()
+	d.reports = reports.New(news.Ring, d.metrics.reported)
+	d.keeper.metrics = d.metrics
 	d.pods = pod.NewPods(ctx, pod.Deps{
-		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, d.overlays}, Ledger: book, Reports: rep, Logs: d.logs,
+		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, d.overlays}, Ledger: book, Reports: d.reports, Logs: d.logs,
 		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: d.overlays.ResolvConf, Boot: d.boot,
 		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
 		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: d.podGPUs(), IDBase: c.IDBase, Volumes: d.podVolumes(), Imported: d.imported,
 	})
-	subnet := book.Subnet()
-	d.sessions = &sessions{
-		dial: d.lines.dial, ledger: book, pods: d.pods, reports: rep,
-		live: newSampler(c.Containers, c.Meter, book, rep), tunnels: newTunnels(book, d.logs, c.Inside, c.Log),
-		hello: d.hello, inventory: d.inventory, prefetch: d.prefetch, changed: d.changed, allocate: nextAddr(subnet, netctl.NextAddr), heard: &d.heard, metrics: d.metrics, log: c.Log,
-		renewal: renewal{fraction: rand.Float64()}, renewNow: make(chan struct{}, 1),
-		followed: func(lineage uint64) error { return noteLineage(c.Dir, lineage) },
-	}
-	d.sessions.tunnels.program = c.Files
-	d.sessions.tunnels.dead = func(id fleet.BackendID) bool { return volumes.Dead(c.Volumes, id) }
-	d.sessions.storageNews = make(chan struct{}, 1)
-	d.sessions.storage = storage.New(ctx, storage.Config{
-		Does: c.Provisioner, File: storage.File(c.Dir), Count: d.metrics.worked, Wake: func() { wake(d.sessions.storageNews) }, Log: c.Log,
+	d.sampler = newSampler(c.Containers, c.Meter, book, d.reports)
+	d.tunnels = tunnels.New(tunnels.Config{
+		Ledger: book, Logs: d.logs, Inside: c.Inside, Program: c.Files, Overlays: d.overlays, Pinger: d.pinger, Log: c.Log,
+		Public: func() []netip.Addr { return d.public.Load().At },
+		Dead:   func(id fleet.BackendID) bool { return volumes.Dead(c.Volumes, id) },
 	})
+	d.storage = storage.New(ctx, storage.Config{Does: c.Provisioner, File: storage.File(c.Dir), Count: d.metrics.worked, Wake: news.Ring, Log: c.Log})
 	if opener, ok := c.Volumes.(volumeOpener); ok && c.S3Socket != "" {
-		d.sessions.s3 = s3.New(opener.Open, c.Log)
+		d.s3 = s3.New(opener.Open, c.Log)
 	}
-	d.sessions.overlays, d.sessions.tunnels.overlays, d.sessions.tunnels.pinger = d.overlays, d.overlays, d.pinger
-	d.sessions.tunnels.public = func() []netip.Addr { return d.public.Load().At }
+	subnet := book.Subnet()
+	d.orders = orders.New(orders.Config{
+		Ledger: book, Pods: d.pods, Heard: &d.heard, Log: c.Log,
+		Allocate: func(used map[netip.Addr]bool) (netip.Addr, error) { return netctl.NextAddr(subnet, used) },
+		Followed: func(lineage uint64) error { return noteLineage(c.Dir, lineage) },
+	})
+	d.sessions, err = session.New(session.Config{
+		Where: c.where, Dial: d.lines.dial, Store: c.store, Hello: d.hello, Changed: d.changed, Heartbeat: d.sampler.heartbeat, Hurry: d.sampler.hurry,
+		Inventory: func() *link.Inventory { return encodeInventory(d.inventory()) },
+		News:      news, Metrics: d.metrics, Log: c.Log,
+		Rooms: d.rooms(), //nolint:contextcheck // what a room works on may outlive the session that brought it
+	})
 	d.measure()
-	return d, nil
+	return d, err
+}
+
+// rooms are what takes part in sessions, each with the messages that it takes.
+func (d *daemon) rooms() []session.Room {
+	out := []session.Room{
+		{Welcome: d.orders.Follow, Handlers: []session.Handler{session.On(d.orders.TakeFull), session.On(d.orders.TakeDifference)}},
+		{
+			Begin:    func(*grpc.ClientConn) func() { d.reports.Begin(d.known); return func() {} },
+			Handlers: []session.Handler{session.On(d.reports.TakeKept)}, Next: d.reports.Next,
+		},
+		{
+			Begin: func(*grpc.ClientConn) func() { d.overlays.NewSession(); return func() {} },
+			Handlers: []session.Handler{
+				session.On(func(_ context.Context, m *link.Down_Network) (*link.Up, error) { return d.hear(&link.Down{Kind: m}) }),
+				session.On(func(_ context.Context, m *link.Down_Peers) (*link.Up, error) { return d.hear(&link.Down{Kind: m}) }),
+				session.On(func(_ context.Context, m *link.Down_Overlay) (*link.Up, error) { return d.hear(&link.Down{Kind: m}) }),
+			},
+		},
+		{
+			Begin:    func(*grpc.ClientConn) func() { return d.storage.Begin() },
+			Handlers: []session.Handler{session.On(d.storage.Take)}, Next: d.storage.Next,
+		},
+		{Begin: d.tunnels.Begin, Handlers: []session.Handler{session.On(d.tunnels.Take)}},
+		{Handlers: []session.Handler{session.On(d.keeper.takePrefetch)}},
+	}
+	if d.s3 != nil {
+		out = append(out, session.Room{Begin: d.s3.During})
+	}
+	return out
+}
+
+// hear hands what a scheduler says of private networks on. After a gap the answer asks for all of it.
+func (d *daemon) hear(m *link.Down) (*link.Up, error) {
+	if d.overlays.Hear(m) {
+		return &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}, nil
+	}
+	return nil, nil
 }
 
 // network brings the host's network to what the ledger says, before any pod is looked at.
@@ -336,12 +391,12 @@ func (d *daemon) attached() (out []attachment) {
 func (d *daemon) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	d.lookAfter(ctx, &wg)
-	d.sessions.run(ctx)
-	if !d.sessions.tunnels.wait(tunnelsEnd) { // the next agent ends what they leave
+	d.sessions.Run(ctx)
+	if !d.tunnels.Wait(tunnelsEnd) { // the next agent ends what they leave
 		d.Log.Warn("tunnels into pods were not closed")
 	}
 	wg.Wait()
-	d.sessions.storage.Wait()
+	d.storage.Wait()
 	d.pods.Wait()
 }
 
@@ -350,14 +405,14 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	for _, rec := range d.book.Records() {
 		d.pods.Set(rec.Assignment)
 	}
-	wg.Go(func() { d.sessions.live.run(ctx) })
-	wg.Go(func() { d.sessions.live.hurryWhilePulling(ctx) })
+	wg.Go(func() { d.sampler.run(ctx) })
+	wg.Go(func() { d.sampler.hurryWhilePulling(ctx) })
 	wg.Go(func() { d.sweep(ctx) })
 	wg.Go(func() { d.keepVolumes(ctx) })
-	if door := d.sessions.s3; door != nil {
+	if door := d.s3; door != nil {
 		wg.Go(func() { door.Serve(ctx, d.S3Socket) })
 	}
-	wg.Go(func() { d.sessions.storage.Restore(ctx) })
+	wg.Go(func() { d.storage.Restore(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })
 	wg.Go(func() { d.overlays.Run(ctx) })
 	wg.Go(func() { d.findPublic(ctx) })
@@ -365,7 +420,7 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() { d.serveMetrics(ctx) })
 	wg.Go(func() { d.watchImages(ctx) })
 	wg.Go(func() {
-		sweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("kill leftover commands in pods", "err", err) })
+		tunnels.SweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("kill leftover commands in pods", "err", err) })
 	})
 }
 
@@ -414,7 +469,7 @@ func (d *daemon) keepVolumes(ctx context.Context) {
 		Mounts: d.Volumes, Known: d.known, Swept: d.sweptOnce.Load, Log: d.Log,
 		Changed: func() { // a backend may answer again
 			d.pods.Poke()
-			d.sessions.storage.Again()
+			d.storage.Again()
 			d.stir()
 		},
 	}).Run(ctx)
@@ -422,7 +477,7 @@ func (d *daemon) keepVolumes(ctx context.Context) {
 
 // stir has the session look whether the host has become another.
 func (d *daemon) stir() {
-	wake(d.changed)
+	d.changed.Ring()
 }
 
 func (d *daemon) close() {

@@ -14,6 +14,7 @@ import (
 
 	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/netctl"
 )
@@ -93,6 +94,7 @@ func tended(t *testing.T, c Config) (d *daemon, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Instance, c.Network, c.Log = "0a1b", netctl.NewFake(netctl.NewFakeKernel(), "0a1b"), slog.New(slog.DiscardHandler)
+	c.where = someDirectory(t)
 	c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil }
 	book := ledgertest.Open(t, c.Dir)
 	ledgertest.SetFull(t, book, pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "brought"})
@@ -123,7 +125,7 @@ func TestPodsAreLookedAfterWhileArchivesAreLoaded(t *testing.T) {
 		d, end := tended(t, Config{Dir: dir, Archives: []string{archive}, Containers: rt})
 		defer end()
 		synctest.Wait()
-		doing := func() string { return d.sessions.reports.activities()["p1"].words }
+		doing := func() string { return d.reports.Activities()["p1"].Words }
 		rt.mu.Lock()
 		if !rt.looked["p1"] || rt.pulled || !strings.Contains(doing(), "archives") {
 			t.Errorf("looked at %v, pulled %t, doing %q", rt.looked, rt.pulled, doing())
@@ -145,7 +147,7 @@ func TestOneLooksAfterImages(t *testing.T) {
 		images := &atOnce{}
 		d, end := tended(t, Config{Dir: t.TempDir(), Images: images, Containers: &slowRuntime{looked: map[fleet.PodID]bool{}}})
 		for _, image := range []string{"a", "b", "c"} {
-			d.prefetch(image)
+			d.keeper.ask(image)
 		}
 		synctest.Wait()
 		end()
@@ -153,4 +155,14 @@ func TestOneLooksAfterImages(t *testing.T) {
 			t.Errorf("%d are got at once", images.most)
 		}
 	})
+}
+
+// someDirectory knows a scheduler that nobody is.
+func someDirectory(t *testing.T) *session.Directory {
+	t.Helper()
+	where, err := session.OpenDirectory(t.TempDir(), []string{"127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return where
 }

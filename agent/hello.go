@@ -21,14 +21,8 @@ const (
 // hello says who the host is, what it has and what its ledger holds.
 func (d *daemon) hello() *link.Hello {
 	d.askRuntime()
-	out := &link.Hello{
-		MachineId: d.MachineID, BootId: d.boot, Generation: d.book.Generation(),
-		Hardware: d.Hardware, Lineage: d.book.Lineage(), Run: d.run,
-		Inventory: encodeInventory(d.inventory()),
-	}
-	for _, rec := range d.book.Records() {
-		out.Pods = append(out.Pods, encodeRecord(rec))
-	}
+	out := &link.Hello{MachineId: d.MachineID, BootId: d.boot, Hardware: d.Hardware, Run: d.run, Inventory: encodeInventory(d.inventory())}
+	d.orders.Hello(out)
 	return out
 }
 
@@ -57,8 +51,8 @@ func (d *daemon) inventory() fleet.Inventory {
 		inv.Notices = append(inv.Notices, d.Notices()...)
 	}
 	inv.RuntimeClass, inv.AgentVersion = d.RuntimeClass, d.Version
-	if d.sessions != nil && d.sessions.store != nil {
-		inv.Certificate = link.OwnCertificate(d.sessions.store)
+	if d.store != nil {
+		inv.Certificate = link.OwnCertificate(d.store)
 	}
 	d.saidMu.Lock()
 	defer d.saidMu.Unlock()
@@ -73,7 +67,7 @@ func (d *daemon) inventory() fleet.Inventory {
 
 func encodeInventory(inv fleet.Inventory) *link.Inventory {
 	out := &link.Inventory{
-		Total: encodeResources(inv.Total),
+		Total: link.EncodeResources(inv.Total),
 		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		RuntimeClass: inv.RuntimeClass, Tunnel: encodeTunnel(inv.Tunnel),
@@ -133,25 +127,4 @@ func (d *daemon) judge(version string, err error) {
 	case errors.As(err, &e) && e.Class == pod.Fatal:
 		d.unfit = e.Sentence
 	}
-}
-
-// encodeRecord tells what the ledger holds of a pod. As long as something may run, its GPUs and ports are those
-// that it has, whatever is ordered since.
-func encodeRecord(rec pod.Record) *link.LedgerPod {
-	a := rec.Assignment
-	if held, ok := rec.Holds(); ok {
-		a.GPUs, a.Mappings = held.GPUs, held.Mappings
-	}
-	out := &link.LedgerPod{
-		PodId: string(a.Pod), Incarnation: a.Incarnation, Goal: string(a.Goal),
-		Ended: rec.HasEnded(), Gpus: a.GPUs, Need: encodeResources(a.Limits),
-	}
-	for _, m := range a.Mappings {
-		out.Ports = append(out.Ports, &link.Port{Number: int32(m.Private), Protocol: "tcp", Public: int32(m.Public)}) //nolint:gosec // 16 bits
-	}
-	return out
-}
-
-func encodeResources(r fleet.Resources) *link.Resources {
-	return &link.Resources{MilliCpu: r.MilliCPU, MemoryMb: r.MemoryMB, DiskGb: r.DiskGB}
 }

@@ -4,38 +4,18 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
-	"gantry/agent/podlog"
+	"gantry/agent/reports"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/netctl"
 )
-
-func TestAssignmentIsDecodedWhole(t *testing.T) {
-	got := (&sessions{}).decode(&link.Assignment{
-		PodId: "p1", Ports: []*link.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 80, Protocol: "http"}},
-		PersistentGb: 20, PersistentPath: "/workspace", Registry: &link.Credential{Username: "u", Password: "p"},
-	})
-	want := pod.Assignment{
-		Pod: "p1", Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}, {Number: 80, Protocol: "http"}},
-		Mappings:   []fleet.PortMapping{{Private: 22, Public: 30_001}},
-		Persistent: &fleet.PersistentMount{SizeGB: 20, Path: "/workspace"},
-		Registry:   &fleet.Credential{Username: "u", Password: "p"},
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-}
 
 // meter tells what it was asked for.
 type meter struct{ asked []string }
@@ -81,7 +61,7 @@ func TestHeartbeatHasGPUs(t *testing.T) {
 		}
 	}
 	m := &meter{}
-	s := newSampler(&usage{}, m, book, newReports())
+	s := newSampler(&usage{}, m, book, reports.New(func() {}, func(pod.Report) {}))
 	s.readAll(t.Context())
 	got := map[string][]*link.GPUUse{}
 	for _, p := range s.heartbeat().GetPods() {
@@ -157,7 +137,7 @@ func TestStartWithOnePortTwice(t *testing.T) {
 	}
 	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
 	public := []netip.Addr{netip.MustParseAddr("203.0.113.7")}
-	d := &daemon{Config: Config{Instance: "0a1b", Network: control, Publish: Publish{At: public}}, book: book}
+	d := &daemon{Config: Config{where: someDirectory(t), Instance: "0a1b", Network: control, Publish: Publish{At: public}}, book: book}
 	if err := d.network(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -172,93 +152,6 @@ func TestStartWithOnePortTwice(t *testing.T) {
 	}
 }
 
-// TestNothingStartsBeforeItsOrderIsWhole: the machines may start something only when all of them have
-// what the scheduler sent, the credential that no ledger holds among it.
-func TestNothingStartsBeforeItsOrderIsWhole(t *testing.T) {
-	book := ledgertest.Open(t, t.TempDir())
-	ctx, cancel := context.WithCancel(t.Context())
-	heard := &atomic.Bool{}
-	rt := &pulls{asked: make(chan *fleet.Credential, 1)}
-	a := pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "private"}
-	ledgertest.SetFull(t, book, a)
-	logs := podlog.New(t.TempDir(), func(fleet.PodID) bool { return true }, slog.New(slog.DiscardHandler))
-	pods := pod.NewPods(ctx, pod.Deps{
-		Runtime: rt, Network: noNetwork{}, Ledger: book, Reports: newReports(), Logs: logs, Dir: t.TempDir(), Data: t.TempDir(),
-		Slots: make(chan struct{}, 1), Heard: heard, Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },
-	})
-	defer func() { cancel(); pods.Wait(); _ = logs.Close() }()
-	pods.Set(a)
-	stop := make(chan struct{})
-	busy := make(chan struct{})
-	go func() { // every machine looks again and again, all the time
-		defer close(busy)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				pods.Poke()
-			}
-		}
-	}()
-	defer func() { close(stop); <-busy }()
-	a.Registry = &fleet.Credential{Username: "u", Password: "p"}
-	changed, err := book.SetFull(1, []pod.Assignment{a}, ledgertest.FirstFree)
-	if err != nil {
-		t.Fatal(err)
-	}
-	(&sessions{pods: pods, heard: heard}).order(changed)
-	select {
-	case c := <-rt.asked:
-		if c == nil || c.Password != "p" {
-			t.Errorf("pulled with %v", c)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("nothing was pulled")
-	}
-}
-
-// pulls is a runtime without images that tells with what it was asked for one.
-type pulls struct {
-	pod.Runtime
-	asked chan *fleet.Credential
-}
-
-func (p *pulls) Look(context.Context, fleet.PodID) (pod.Container, error) {
-	return pod.Container{}, nil
-}
-func (p *pulls) Image(context.Context, string) (string, error) { return "", nil }
-
-func (p *pulls) Pull(ctx context.Context, _ string, auth *fleet.Credential, _ func(done, total int64)) (string, error) {
-	select {
-	case p.asked <- auth:
-	default:
-	}
-	<-ctx.Done()
-	return "", ctx.Err()
-}
-
-type noNetwork struct{ pod.Network }
-
-func (noNetwork) Ready(context.Context, fleet.PodID, pod.Link) (ready, published bool, err error) {
-	return false, false, nil
-}
-
-// What a pod has is told as long as it may run, whatever was ordered since.
-func TestAHelloTellsWhatAPodHas(t *testing.T) {
-	rec := pod.Record{
-		Assignment: pod.Assignment{Pod: "p", Incarnation: 2, GPUs: []string{"new"}}, Begun: 1,
-		Held: &pod.Holding{GPUs: []string{"old"}, Mappings: []fleet.PortMapping{{Private: 22, Public: 30_001}}},
-	}
-	if got := encodeRecord(rec); !slices.Equal(got.GetGpus(), []string{"old"}) || len(got.GetPorts()) != 1 || got.GetIncarnation() != 2 {
-		t.Errorf("while the one before runs: %v", got)
-	}
-	rec.Ended = &pod.Ended{Incarnation: 1}
-	if got := encodeRecord(rec); !slices.Equal(got.GetGpus(), []string{"new"}) || len(got.GetPorts()) != 0 {
-		t.Errorf("after it: %v", got)
-	}
-}
-
 // TestUpgradeKeepsTheNetworkOfWhatRuns starts an agent that gives pods user namespaces after one that did not.
 func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 	kernel, book := netctl.NewFakeKernel(), ledgertest.Open(t, t.TempDir())
@@ -269,7 +162,7 @@ func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func(base func(netip.Addr) uint32) podNetwork {
-		d := &daemon{Config: Config{Instance: "0a1b", Network: netctl.NewFake(kernel, "0a1b"), IDBase: base}, book: book}
+		d := &daemon{Config: Config{where: someDirectory(t), Instance: "0a1b", Network: netctl.NewFake(kernel, "0a1b"), IDBase: base}, book: book}
 		if err := d.network(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/link"
 	"gantry/internal/sleep"
 )
 
@@ -113,6 +114,12 @@ func (k *imageKeeper) ask(image string) {
 	default:
 		k.log.Warn("prefetch refused: too many images are queued", "image", full, "waiting", maxPrefetches)
 	}
+}
+
+// takePrefetch asks for an image that the scheduler expects pods of.
+func (k *imageKeeper) takePrefetch(_ context.Context, m *link.Down_Prefetch) (*link.Up, error) {
+	k.ask(m.Prefetch.GetImage())
+	return nil, nil
 }
 
 const maxShownImage = 300 // bytes

@@ -1,14 +1,8 @@
 package agent
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -131,28 +125,4 @@ func kernelRelease() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// machineID returns an identity of this agent's machine and data folder that survives reboots and is
-// another one on another machine, and for another agent on the same machine.
-func machineID(dir string) (string, error) {
-	own := filepath.Join(dir, "machine-id")
-	for _, path := range []string{"/etc/machine-id", own} {
-		if b, err := os.ReadFile(path); err == nil && len(bytes.TrimSpace(b)) >= fleet.IDLength {
-			sum := sha256.Sum256(append(bytes.TrimSpace(b), dir...))
-			return hex.EncodeToString(sum[:16]), nil
-		}
-	}
-	if err := os.WriteFile(own, []byte(fleet.NewID()+fleet.NewID()+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("write machine id: %w", err)
-	}
-	return machineID(dir)
-}
-
-func bootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("read boot id: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
 }

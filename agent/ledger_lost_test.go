@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gantry/agent/ledger"
+	"gantry/agent/orders"
 	"gantry/internal/link"
 )
 
@@ -32,25 +33,23 @@ func TestALostLedgerKeepsTheLineage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			log := slog.New(slog.NewTextHandler(t.Output(), nil))
-			s := follower(t)
+			s := orders.New(orders.Config{Log: log})
 			open := func() {
 				t.Helper()
 				book, err := openLedger(dir, log)
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.ledger, s.followed = book, func(n uint64) error { return noteLineage(dir, n) }
+				s.Ledger, s.Followed = book, func(n uint64) error { return noteLineage(dir, n) }
 			}
 			shut := func() {
 				t.Helper()
-				if err := s.ledger.Close(); err != nil {
+				if err := s.Ledger.Close(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			scratch := s.ledger
-			defer func() { s.ledger = scratch }()
 			open()
-			if err := s.follow(&link.Welcome{Lineage: 3}); err != nil {
+			if err := s.Follow(&link.Welcome{Lineage: 3}); err != nil {
 				t.Fatal(err)
 			}
 			shut()
@@ -60,13 +59,13 @@ func TestALostLedgerKeepsTheLineage(t *testing.T) {
 			open()
 			defer shut()
 			for _, lower := range []uint64{0, 2} {
-				if err := s.follow(&link.Welcome{Lineage: lower}); err == nil {
+				if err := s.Follow(&link.Welcome{Lineage: lower}); err == nil {
 					t.Errorf("it follows lineage %d after 3", lower)
 				}
 			}
 			for _, higher := range []uint64{3, 4} {
-				if err := s.follow(&link.Welcome{Lineage: higher}); err != nil || s.ledger.Lineage() != higher {
-					t.Errorf("lineage %d: %v, the ledger has %d", higher, err, s.ledger.Lineage())
+				if err := s.Follow(&link.Welcome{Lineage: higher}); err != nil || s.Ledger.Lineage() != higher {
+					t.Errorf("lineage %d: %v, the ledger has %d", higher, err, s.Ledger.Lineage())
 				}
 			}
 		})

@@ -8,6 +8,8 @@ import (
 	"gantry/agent/gpu"
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
+	"gantry/agent/reports"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/internal/link"
 )
@@ -24,8 +26,8 @@ type sampler struct {
 	runtime pod.Runtime
 	meter   gpu.Meter // nil: GPUs are not measured
 	ledger  *ledger.Ledger
-	reports *reports
-	hurry   chan struct{} // a heartbeat is wanted before its time
+	reports *reports.Reports
+	hurry   session.Bell // a heartbeat is wanted before its time
 	// What metrics tell and heartbeats do not: the host's GPUs, the use of its disk, and through the name of a
 	// pod's link its traffic. Nil: it is not read.
 	all   func() []string
@@ -58,8 +60,8 @@ type sample struct {
 	net         traffic
 }
 
-func newSampler(rt pod.Runtime, m gpu.Meter, l *ledger.Ledger, r *reports) *sampler {
-	return &sampler{runtime: rt, meter: m, ledger: l, reports: r, hurry: make(chan struct{}, 1), last: map[fleet.PodID]sample{}}
+func newSampler(rt pod.Runtime, m gpu.Meter, l *ledger.Ledger, r *reports.Reports) *sampler {
+	return &sampler{runtime: rt, meter: m, ledger: l, reports: r, hurry: session.NewBell(), last: map[fleet.PodID]sample{}}
 }
 
 // run reads the counters of every running pod again and again until ctx ends.
@@ -185,12 +187,9 @@ func (s *sampler) hurryWhilePulling(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, a := range s.reports.activities() {
-			if a.total > 0 || a.done > 0 {
-				select {
-				case s.hurry <- struct{}{}:
-				default:
-				}
+		for _, a := range s.reports.Activities() {
+			if a.Total > 0 || a.Done > 0 {
+				s.hurry.Ring()
 				break
 			}
 		}
@@ -200,7 +199,7 @@ func (s *sampler) hurryWhilePulling(ctx context.Context) {
 // heartbeat tells what is known now; it asks nobody.
 func (s *sampler) heartbeat() *link.Heartbeat {
 	out := &link.Heartbeat{}
-	doing := s.reports.activities()
+	doing := s.reports.Activities()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rec := range s.ledger.Records() {
@@ -210,7 +209,7 @@ func (s *sampler) heartbeat() *link.Heartbeat {
 		x, sampled := s.last[id]
 		switch {
 		case busy:
-			live.Activity, live.PullDone, live.PullTotal = d.words, d.done, d.total
+			live.Activity, live.PullDone, live.PullTotal = d.Words, d.Done, d.Total
 		case sampled && x.incarnation == rec.Assignment.Incarnation:
 			live.CpuPercent, live.MemoryPercent, live.DiskPercent = x.cpuPercent, x.memPercent, x.diskPercent
 			for _, g := range x.gpus {

@@ -141,15 +141,15 @@ func (m *metrics) worked(kind string, failed bool) {
 	m.storageWork.WithLabelValues(kind, result).Inc()
 }
 
-// attempt counts a try to reach a scheduler.
-func (m *metrics) attempt() {
+// Attempt counts a try to reach a scheduler.
+func (m *metrics) Attempt() {
 	if m != nil {
 		m.attempts.Inc()
 	}
 }
 
-// session notes that a session stands; the function that it returns notes the end.
-func (m *metrics) session() (ended func()) {
+// Session notes that a session stands; the function that it returns notes the end.
+func (m *metrics) Session() (ended func()) {
 	if m == nil {
 		return func() {}
 	}
@@ -196,7 +196,7 @@ func (d *daemon) scraped() scrape.Server {
 func (d *daemon) healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", metricsTextType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if last := d.sessions.live.newest(); !last.IsZero() && time.Since(last) > stuckAfter {
+	if last := d.sampler.newest(); !last.IsZero() && time.Since(last) > stuckAfter {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = w.Write([]byte("what the pods use was not read since " + last.UTC().Format(time.RFC3339) + "\n"))
 		return

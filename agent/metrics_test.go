@@ -22,6 +22,8 @@ import (
 
 	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
+	"gantry/agent/reports"
+	"gantry/agent/session"
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
 	"gantry/internal/pki"
@@ -45,7 +47,7 @@ func (*many) Usages(_ context.Context, ids []fleet.PodID) map[fleet.PodID]pod.Us
 func scrapable(t *testing.T) *daemon {
 	t.Helper()
 	dir := t.TempDir()
-	book, rep := ledgertest.Open(t, dir), newReports()
+	book := ledgertest.Open(t, dir)
 	mounted := &volumestest.Mounts{Notify: make(chan struct{}, 1)}
 	mounted.SetHealth(volume.Health{Backend: "fast"})
 	d := &daemon{
@@ -64,8 +66,12 @@ func scrapable(t *testing.T) *daemon {
 		runtime: "containerd 2.1", images: []string{"a", "b"},
 	}
 	d.public.Store(&Publish{})
-	rep.count = d.metrics
-	d.sessions = &sessions{store: enrolled(t), ledger: book, reports: rep, metrics: d.metrics, live: newSampler(&many{}, &meter{}, book, rep)}
+	d.reports = reports.New(func() {}, d.metrics.reported)
+	d.store, d.sampler = enrolled(t), newSampler(&many{}, &meter{}, book, d.reports)
+	var err error
+	if d.sessions, err = session.New(session.Config{Log: d.Log}); err != nil {
+		t.Fatal(err)
+	}
 	d.measure()
 	return d
 }
@@ -124,7 +130,7 @@ func TestMetricsAreWhatTheManualSays(t *testing.T) {
 	ledgertest.SetFull(t, d.book, order("p1", 1, "GPU-a"))
 	begin(t, d, "p1")
 	d.metrics.room(40, 100)
-	d.sessions.live.readAll(t.Context())
+	d.sampler.readAll(t.Context())
 	families, err := d.metrics.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -183,13 +189,13 @@ func TestMetricsTellOfHostAndPods(t *testing.T) {
 		{Pod: "p3", Event: fleet.EventFailed, At: at.Add(-time.Hour)}, // of another agent's life
 		{Pod: "p3", Event: pod.EventGone, At: at},
 	} {
-		d.sessions.reports.Report(r)
+		d.reports.Report(r)
 	}
-	over := d.sessions.metrics.session()
+	over := d.metrics.Session()
 	d.metrics.answered(nil)
 	d.metrics.room(40, 100)
 	d.metrics.collected(3)
-	d.sessions.live.readAll(t.Context())
+	d.sampler.readAll(t.Context())
 	for _, want := range []string{
 		`gantry_host_info{kernel="6.1",runtime="containerd 2.1",version="1.2.3"} 1`,
 		`gantry_host_cpu_offered_cores 8`, `gantry_host_cpu_ordered_cores 6`, `gantry_host_memory_ordered_bytes 3e+09`,
@@ -232,7 +238,7 @@ func TestMetricsTellOfHostAndPods(t *testing.T) {
 func TestAThousandPodsLeaveNoSeries(t *testing.T) {
 	const rounds, each = 20, 50
 	d := scrapable(t)
-	d.sessions.live.readAll(t.Context())
+	d.sampler.readAll(t.Context())
 	before := len(scrapeOf(t, d, "gantry_"))
 	generation, busy := uint64(0), 0
 	for r := range rounds {
@@ -245,21 +251,21 @@ func TestAThousandPodsLeaveNoSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin(t, d, orders[0].Pod)
-		d.sessions.live.readAll(t.Context())
+		d.sampler.readAll(t.Context())
 		busy = max(busy, len(scrapeOf(t, d, "gantry_")))
 		generation++
 		if _, err := d.book.SetFull(generation, nil, ledgertest.FirstFree); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range orders {
-			d.sessions.reports.Report(pod.Report{Pod: a.Pod, Event: fleet.EventExited, At: time.Now()})
+			d.reports.Report(pod.Report{Pod: a.Pod, Event: fleet.EventExited, At: time.Now()})
 			if err := d.book.Forget(a.Pod); err != nil {
 				t.Fatal(err)
 			}
-			d.sessions.reports.Report(pod.Report{Pod: a.Pod, Event: pod.EventGone, At: time.Now()})
+			d.reports.Report(pod.Report{Pod: a.Pod, Event: pod.EventGone, At: time.Now()})
 		}
 	}
-	d.sessions.live.readAll(t.Context())
+	d.sampler.readAll(t.Context())
 	if after := len(scrapeOf(t, d, "gantry_")); after != before || busy <= before {
 		t.Errorf("%d series before, %d with pods, %d after them", before, busy, after)
 	}
@@ -270,7 +276,7 @@ func TestAThousandPodsLeaveNoSeries(t *testing.T) {
 
 func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 	d := scrapable(t)
-	d.sessions.live.readAll(t.Context())
+	d.sampler.readAll(t.Context())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -309,9 +315,9 @@ func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 	if code, _ := get(http.MethodGet, "/debug/pprof/"); code != http.StatusNotFound {
 		t.Errorf("another path: %d", code)
 	}
-	d.sessions.live.mu.Lock()
-	d.sessions.live.readAt = time.Now().Add(-2 * stuckAfter)
-	d.sessions.live.mu.Unlock()
+	d.sampler.mu.Lock()
+	d.sampler.readAt = time.Now().Add(-2 * stuckAfter)
+	d.sampler.mu.Unlock()
 	if code, body := get(http.MethodGet, "/healthz"); code != http.StatusServiceUnavailable {
 		t.Errorf("of an agent that hangs: %d: %s", code, body)
 	}
@@ -370,8 +376,8 @@ func TestHeartbeatHasTheDisk(t *testing.T) {
 	d := scrapable(t)
 	ledgertest.SetFull(t, d.book, order("p1", 1))
 	begin(t, d, "p1")
-	d.sessions.live.readAll(t.Context())
-	pods := d.sessions.live.heartbeat().GetPods()
+	d.sampler.readAll(t.Context())
+	pods := d.sampler.heartbeat().GetPods()
 	if len(pods) != 1 || pods[0].GetDiskPercent() != 75 || pods[0].GetMemoryPercent() != 25 {
 		t.Errorf("%v", pods)
 	}

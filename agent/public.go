@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"gantry/agent/session"
 )
 
 const findPublicEvery = 3 * time.Second
@@ -59,13 +61,13 @@ func (d *daemon) foundPublic(ctx context.Context) bool {
 
 // lines knows the newest connection to a scheduler, which is the session's.
 type lines struct {
-	make Dialer
+	make session.Dialer
 
 	mu   sync.Mutex // guards last
 	last net.Conn
 }
 
-func newLines(d Dialer) *lines { return &lines{make: d} }
+func newLines(d session.Dialer) *lines { return &lines{make: d} }
 
 // dial is a Dialer whose newest connection cut ends.
 func (l *lines) dial(ctx context.Context, addr string) (net.Conn, error) {

@@ -50,7 +50,7 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { d.findPublic(t.Context()); close(ended) }()
 		time.Sleep(time.Hour)
-		if inv := d.hello().GetInventory(); inv.GetPublicIp() != "" || inv.GetPortFrom() != 0 || inv.GetPortTo() != 0 || d.publicIP() != "" {
+		if inv := encodeInventory(d.inventory()); inv.GetPublicIp() != "" || inv.GetPortFrom() != 0 || inv.GetPortTo() != 0 || d.publicIP() != "" {
 			t.Errorf("told %v", inv)
 		}
 		n, port := podNetwork{instance: "0a1b", control: control}, []fleet.PortMapping{{Private: 22, Public: 30_001}}
@@ -60,7 +60,7 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		late := Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_009}
 		found.Store(&late)
 		<-ended
-		if inv := d.hello().GetInventory(); inv.GetPublicIp() != "203.0.113.7" || inv.GetPortFrom() != 30_000 || inv.GetPortTo() != 30_009 {
+		if inv := encodeInventory(d.inventory()); inv.GetPublicIp() != "203.0.113.7" || inv.GetPortFrom() != 30_000 || inv.GetPortTo() != 30_009 {
 			t.Errorf("told %v", inv)
 		}
 		if d.publicIP() != "203.0.113.7" {

@@ -10,6 +10,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/link"
 	"gantry/netctl"
 )
 
@@ -19,9 +20,9 @@ func (d *daemon) measure() {
 	if d.Metrics == "" {
 		return
 	}
-	d.sessions.live.link = func(id fleet.PodID) string { return netctl.LinkName(d.Instance, string(id)) }
-	d.sessions.live.space = func() (diskUse, error) { return readDisk(d.Dir) }
-	d.sessions.live.all = func() []string {
+	d.sampler.link = func(id fleet.PodID) string { return netctl.LinkName(d.Instance, string(id)) }
+	d.sampler.space = func() (diskUse, error) { return readDisk(d.Dir) }
+	d.sampler.all = func() []string {
 		var out []string
 		for _, g := range d.gpus() {
 			out = append(out, g.UUID)
@@ -132,7 +133,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	s.host(gauge, inv)
 	s.tables(gauge)
 	s.ordered(gauge, records)
-	live := s.d.sessions.live
+	live := s.d.sampler
 	live.mu.Lock()
 	last, gpus, disk, at, took := live.last, live.gpus, live.used, live.readAt, live.took
 	live.mu.Unlock() // they are replaced and never changed
@@ -232,10 +233,10 @@ func (s *sight) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
 func (s *sight) agent(gauge emit) {
 	d := s.d
 	gauge("gantry_agent_session_connected", flag(d.metrics.connected.Load()))
-	gauge("gantry_agent_session_heard_timestamp_seconds", float64(d.sessions.lastHeard.Load())/1e9)
+	gauge("gantry_agent_session_heard_timestamp_seconds", stamp(d.sessions.LastHeard()))
 	gauge("gantry_agent_containerd_reachable", flag(d.metrics.reachable.Load()))
 	gauge("gantry_agent_ledger_generation", float64(d.book.Generation()))
-	if leaf, err := d.sessions.store.Leaf(); err == nil {
+	if leaf, err := d.store.Leaf(); err == nil {
 		gauge("gantry_agent_certificate_expiry_timestamp_seconds", stamp(leaf.NotAfter))
 	}
 }
@@ -277,4 +278,4 @@ func flag(b bool) float64 {
 func ratio(percent int) float64 { return float64(min(max(percent, 0), 100)) / 100 }
 
 // stamp is a time as Prometheus writes it; 0 stands for one that is not known.
-func stamp(t time.Time) float64 { return float64(nanoseconds(t)) / 1e9 }
+func stamp(t time.Time) float64 { return float64(link.Nanoseconds(t)) / 1e9 }

@@ -74,6 +74,3 @@ func (p pretended) Devices(_ context.Context, uuids []string) (pod.Devices, erro
 
 // Busy returns "": nobody holds what is pretended.
 func (p pretended) Busy(context.Context, []string) (string, error) { return "", nil }
-
-// prefetch gets an image that the scheduler expects pods of.
-func (d *daemon) prefetch(image string) { d.keeper.ask(image) }

@@ -136,6 +136,12 @@ func New(ctx context.Context, c Config) *Role {
 	return s
 }
 
+// Take is Set of what a session brings.
+func (s *Role) Take(_ context.Context, m *link.Down_Storage) (*link.Up, error) {
+	s.Set(m.Storage) //nolint:contextcheck // what is worked on outlives the session
+	return nil, nil
+}
+
 // Set takes what is to be done from now on. What is not named any more is left as it is.
 func (s *Role) Set(in *link.StorageSet) {
 	s.mu.Lock()

@@ -20,6 +20,7 @@ import (
 	"gantry/agent"
 	"gantry/agent/ctrd"
 	"gantry/agent/gpu"
+	"gantry/agent/session"
 	"gantry/cmd/internal/cmdline"
 	"gantry/cmd/internal/watchdog"
 	"gantry/internal/pki"
@@ -114,8 +115,8 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	id, err := agent.JoinCluster(ctx, agent.JoinConfig{
-		Dir: c.DataDir, Schedulers: c.Scheduler, Name: c.Name, Token: strings.TrimSpace(string(token)), Dial: agent.DialTCP,
+	id, err := session.JoinCluster(ctx, session.JoinConfig{
+		Dir: c.DataDir, Schedulers: c.Scheduler, Name: c.Name, Token: strings.TrimSpace(string(token)), Dial: session.DialTCP,
 	})
 	if err != nil {
 		return err
@@ -221,7 +222,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	conf := agent.Config{
-		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: agent.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
+		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: session.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
 		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, MetricsTLS: c.Scrape.Source(), KeepLost: c.KeepLostData, Publish: publish, PodConnections: c.PodConnections,
 		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Files: filesProgram, Network: net,

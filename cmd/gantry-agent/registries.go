@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"gantry/agent"
 	"gantry/agent/ctrd"
+	"gantry/agent/session"
 )
 
 // registryFlags say where registries may be.
@@ -37,6 +37,6 @@ func (f *registryFlags) ranges() (allow, deny []netip.Prefix, err error) {
 func (c *runCmd) registries(conf ctrd.Config) (_ ctrd.Config, err error) {
 	conf.RegistryAllow, conf.RegistryDeny, err = c.ranges()
 	conf.AllowLoopbackRegistries = c.LoopbackRegistries
-	conf.Schedulers = func() []string { return agent.KnownSchedulers(c.DataDir, c.Scheduler) }
+	conf.Schedulers = func() []string { return session.KnownSchedulers(c.DataDir, c.Scheduler) }
 	return conf, err
 }

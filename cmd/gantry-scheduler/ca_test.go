@@ -17,6 +17,7 @@ import (
 
 	"gantry/agent"
 	"gantry/agent/pod"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
@@ -95,8 +96,8 @@ func (w *world) tryHost(token string) (*node, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	var err error
-	n.id, err = agent.JoinCluster(ctx, agent.JoinConfig{
-		Dir: n.dir, Schedulers: w.links(), Name: "host", Token: token, MachineID: n.dir, Hardware: "board", Dial: agent.DialTCP,
+	n.id, err = session.JoinCluster(ctx, session.JoinConfig{
+		Dir: n.dir, Schedulers: w.links(), Name: "host", Token: token, MachineID: n.dir, Hardware: "board", Dial: session.DialTCP,
 	})
 	w.t.Cleanup(n.kill)
 	return n, err
@@ -116,7 +117,7 @@ func (n *node) start() *node {
 	n.w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	conf := agent.Config{
-		Dir: n.dir, Schedulers: n.w.links(), Dial: agent.DialTCP, Instance: "0a1b", Offer: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000, DiskGB: 10},
+		Dir: n.dir, Schedulers: n.w.links(), Dial: session.DialTCP, Instance: "0a1b", Offer: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000, DiskGB: 10},
 		MachineID: n.dir, Hardware: "board", BootID: "boot", Version: "test", Containers: none{}, Network: netctl.NewFake(netctl.NewFakeKernel(), "0a1b"),
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:      func() {}, Log: slog.New(slog.NewTextHandler(n.log, nil)),

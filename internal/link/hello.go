@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"time"
+
+	"gantry/fleet"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -59,4 +62,17 @@ func Greet(ctx context.Context, stream Link_SessionClient, hello *Hello, heard f
 			return nil, errors.New("the scheduler's first message is not a welcome")
 		}
 	}
+}
+
+// EncodeResources encodes what a host offers, or a pod needs.
+func EncodeResources(r fleet.Resources) *Resources {
+	return &Resources{MilliCpu: r.MilliCPU, MemoryMb: r.MemoryMB, DiskGb: r.DiskGB}
+}
+
+// Nanoseconds encodes a time; 0 stands for one that is not known.
+func Nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/agent"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/scheduler/dispatch"
 	"gantry/scheduler/state"
@@ -106,7 +107,7 @@ func TestCopiesOfAMachineJoin(t *testing.T) {
 	h := w.newHost(s.addr)
 	token := w.token()
 	join := func(board string) (fleet.HostID, error) {
-		id, err := agent.JoinCluster(w.ctx, agent.JoinConfig{
+		id, err := session.JoinCluster(w.ctx, session.JoinConfig{
 			Dir: t.TempDir(), Schedulers: []string{s.addr}, Name: "copy", Token: token, MachineID: h.machine, Hardware: board, Dial: w.dial,
 		})
 		return fleet.HostID(id), err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/agent"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/scheduler/dispatch"
@@ -114,8 +115,8 @@ func TestAgentsRememberTheMembers(t *testing.T) {
 func TestJoinFailsAtOnceWhenNobodyIsThere(t *testing.T) {
 	w := newWorld(t)
 	began := time.Now()
-	_, err := agent.JoinCluster(w.ctx, agent.JoinConfig{
-		Dir: t.TempDir(), Schedulers: []string{closedPort(t), closedPort(t)}, Name: "host", Token: w.token(), Dial: agent.DialTCP,
+	_, err := session.JoinCluster(w.ctx, session.JoinConfig{
+		Dir: t.TempDir(), Schedulers: []string{closedPort(t), closedPort(t)}, Name: "host", Token: w.token(), Dial: session.DialTCP,
 	})
 	if err == nil || time.Since(began) > 15*time.Second {
 		t.Errorf("joined with nobody, or waited for nothing: %v", err)
@@ -123,7 +124,7 @@ func TestJoinFailsAtOnceWhenNobodyIsThere(t *testing.T) {
 	a := w.newScheduler(loopback, dispatch.Config{})
 	a.begin()
 	join := func(token string) error {
-		_, err := agent.JoinCluster(w.ctx, agent.JoinConfig{Dir: t.TempDir(), Schedulers: []string{a.addr}, Name: "host", Token: token, Dial: agent.DialTCP})
+		_, err := session.JoinCluster(w.ctx, session.JoinConfig{Dir: t.TempDir(), Schedulers: []string{a.addr}, Name: "host", Token: token, Dial: session.DialTCP})
 		return err
 	}
 	other, err := pki.NewCA("cluster1", time.Now())

@@ -18,6 +18,7 @@ import (
 
 	"gantry/agent"
 	"gantry/agent/pod"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
@@ -35,7 +36,7 @@ type world struct {
 	ca    *pki.CA
 	store *state.Store
 	log   *slog.Logger
-	dial  agent.Dialer
+	dial  session.Dialer
 	// listen makes the port of a scheduler.
 	listen func(addr string) (net.Listener, error)
 
@@ -66,7 +67,7 @@ func must(t testing.TB, err error) {
 // newWorld makes a state with a data center and no schedulers.
 func newWorld(t testing.TB) *world {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{TB: t, ctx: ctx, log: slog.New(slog.NewTextHandler(t.Output(), nil)), dial: agent.DialTCP}
+	w := &world{TB: t, ctx: ctx, log: slog.New(slog.NewTextHandler(t.Output(), nil)), dial: session.DialTCP}
 	w.listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 	t.Cleanup(cancel)
 	now := time.Now()
@@ -250,7 +251,7 @@ func (w *world) tokenOf(ca *pki.CA) string {
 func (w *world) newHost(addrs ...string) *host {
 	w.Helper()
 	h := &host{world: w, dir: w.TempDir(), machine: "machine-" + fleet.NewID()}
-	id, err := agent.JoinCluster(w.ctx, agent.JoinConfig{
+	id, err := session.JoinCluster(w.ctx, session.JoinConfig{
 		Dir: h.dir, Schedulers: addrs, Name: "host", Token: w.token(), MachineID: h.machine, Hardware: "board-1", Dial: w.dial,
 	})
 	must(w, err)

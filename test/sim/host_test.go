@@ -11,6 +11,7 @@ import (
 
 	"gantry/agent"
 	"gantry/agent/gpu"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/netctl"
 )
@@ -59,7 +60,7 @@ func (w *world) newHost(ctx context.Context, name string, gpus int) (*host, erro
 	if err != nil {
 		return nil, err
 	}
-	id, err := agent.Join(ctx, h.dir, w.scheduler().addr, name, token.Reveal(), w.wire.dialer(name))
+	id, err := session.Join(ctx, h.dir, w.scheduler().addr, name, token.Reveal(), w.wire.dialer(name))
 	if err != nil {
 		return nil, err
 	}

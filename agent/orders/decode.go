@@ -1,0 +1,58 @@
+package orders
+
+import (
+	"errors"
+	"time"
+
+	"gantry/agent/pod"
+	"gantry/agent/volumes"
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+func (o *Orders) decodeAll(in []*link.Assignment) []pod.Assignment {
+	out := make([]pod.Assignment, len(in))
+	for i, a := range in {
+		out[i] = o.decode(a)
+	}
+	return out
+}
+
+func (o *Orders) decode(a *link.Assignment) pod.Assignment {
+	out := pod.Assignment{
+		Pod: fleet.PodID(a.GetPodId()), Account: fleet.AccountID(a.GetAccountId()),
+		Incarnation: a.GetIncarnation(), Goal: fleet.Goal(a.GetGoal()), Generation: a.GetGeneration(),
+		Name: a.GetName(), Image: a.GetImage(), Args: a.GetArgs(), Env: a.GetEnv(), DiskGB: a.GetDiskGb(),
+		Digest: a.GetDigest(), GPUs: a.GetGpus(), DataCenter: fleet.DataCenterID(a.GetDataCenter()),
+		Limits: fleet.Resources{
+			MilliCPU: a.GetLimits().GetMilliCpu(), MemoryMB: a.GetLimits().GetMemoryMb(), DiskGB: a.GetLimits().GetDiskGb(),
+		},
+		Grace: time.Duration(a.GetGraceMs()) * time.Millisecond,
+	}
+	for _, p := range a.GetPorts() {
+		out.Ports = append(out.Ports, fleet.Port{Number: int(p.GetNumber()), Protocol: p.GetProtocol()})
+		if p.GetPublic() != 0 {
+			out.Mappings = append(out.Mappings, fleet.PortMapping{Private: int(p.GetNumber()), Public: int(p.GetPublic())})
+		}
+	}
+	if a.GetPersistentGb() > 0 {
+		out.Persistent = &fleet.PersistentMount{SizeGB: int(a.GetPersistentGb()), Path: a.GetPersistentPath()}
+	}
+	out.Refused = pod.Readable(a.GetRefused(), pod.MaxReason)
+	var err error
+	if out.Volume, err = volumes.Decode(a.GetVolume()); err == nil && out.Volume != nil && !volumes.CleanPath(a.GetVolume().GetPath()) {
+		err = errors.New("the order mounts a network volume at a path that is not a clean absolute one")
+	}
+	if out.VolumePath = a.GetVolume().GetPath(); err != nil {
+		o.Log.Error("an order was refused", "pod", out.Pod, "err", err)
+		out.Volume, out.VolumePath, out.Refused = nil, "", pod.Readable(err.Error(), pod.MaxReason)
+	}
+	if out.Overlays, err = decodePlaces(a.GetOverlays()); err != nil {
+		o.Log.Error("an order was refused", "pod", out.Pod, "err", err)
+		out.Refused = pod.Readable(err.Error(), pod.MaxReason)
+	}
+	if c := a.GetRegistry(); c != nil {
+		out.Registry = &fleet.Credential{Username: c.GetUsername(), Password: fleet.Secret(c.GetPassword())}
+	}
+	return out
+}

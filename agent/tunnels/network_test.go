@@ -1,0 +1,61 @@
+package tunnels
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gantry/agent/overlay"
+	"gantry/fleet"
+	"gantry/internal/link"
+	"gantry/netctl"
+)
+
+// TestNetworkThroughATunnel asks for the host's network, and for who reaches whom.
+func TestNetworkThroughATunnel(t *testing.T) {
+	d := newDesk(t)
+	host := netctl.Config{Instance: "0a1b", Subnet: netip.MustParsePrefix("10.88.0.0/20"), MTU: 1500}
+	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
+	d.must(control.Set(t.Context(), host))
+	dir := t.TempDir()
+	keeper := overlay.New(overlay.Config{
+		Host: "h1", Control: control, Resolv: filepath.Join(dir, "resolv.conf"), File: filepath.Join(dir, "networks.bin"),
+		Changed: func() {}, Log: slog.New(slog.DiscardHandler),
+	}, host)
+	d.t.Overlays, d.t.Public = keeper, func() []netip.Addr { return nil }
+	d.t.Pinger = func(fleet.PodID) (*overlay.Pinger, error) { return overlay.OpenPinger() }
+	ask := func(probes ...*link.ProbeFrom) string {
+		tunnel, first := d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: &link.NetworkTarget{Probes: probes}}})
+		defer close(tunnel.leave)
+		text := first.GetError()
+		for {
+			f, err := tunnel.Recv()
+			d.must(err)
+			if text += string(f.GetData()); f.GetEnd() {
+				return text
+			}
+		}
+	}
+	var is fleet.HostNetwork
+	d.must(json.Unmarshal([]byte(ask()), &is))
+	if !strings.Contains(is.Real, "bridge gn0a1b") || is.Tunnel != "none" || is.Problems == nil {
+		t.Errorf("%+v", is)
+	}
+	to := []*link.ProbeTo{{PodId: "x", Addr: "127.0.0.1"}, {PodId: "y", Addr: "255.255.255.254"}, {PodId: "z", Addr: "nowhere"}}
+	lines := strings.Split(strings.TrimSpace(ask(&link.ProbeFrom{PodId: "pod1", To: to}, &link.ProbeFrom{PodId: "waiting", To: to[:1]})), "\n")
+	got := map[string]fleet.Probe{}
+	for _, line := range lines {
+		var p fleet.Probe
+		d.must(json.Unmarshal([]byte(line), &p))
+		got[string(p.From)+" "+string(p.To)] = p
+	}
+	if p := got["pod1 x"]; p.Millis <= 0 || p.Problem != "" || p.Addr != "127.0.0.1" {
+		t.Errorf("an address that answers: %+v", p)
+	}
+	if len(got) != 4 || got["pod1 y"].Problem == "" || got["pod1 z"].Problem == "" || got["waiting x"].Problem != "the pod does not run" {
+		t.Errorf("%+v", got)
+	}
+}

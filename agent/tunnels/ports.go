@@ -1,0 +1,79 @@
+package tunnels
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+// port carries a connection to a port of a pod.
+func (t *Tunnels) port(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+	target := ask.GetPort()
+	addr, ok := t.address(fleet.PodID(target.GetPodId()))
+	if !ok {
+		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "the pod does not run here"})
+	}
+	d := net.Dialer{Timeout: podDialTimeout}
+	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(int(target.GetPort()))))
+	if err != nil {
+		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "nothing accepts connections on that port of the pod"})
+	}
+	defer func() { _ = c.Close() }()
+	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return errors.New("a connection to a pod is not TCP")
+	}
+	down := make(chan error, 1)
+	go func() { down <- fromStream(stream, tcp) }()
+	upErr := toStream(tcp, stream)
+	if upErr != nil {
+		_ = c.Close()
+	}
+	downErr := <-down
+	return errors.Join(upErr, downErr)
+}
+
+// toStream copies what the pod writes into the tunnel.
+func toStream(c io.Reader, stream link.Link_TunnelClient) error {
+	buf := make([]byte, frameSize)
+	for {
+		n, err := c.Read(buf)
+		if n > 0 {
+			if sendErr := stream.Send(&link.Frame{Data: buf[:n]}); sendErr != nil {
+				return sendErr
+			}
+		}
+		if err != nil { // a reset ends the pod's side as a close does
+			return stream.Send(&link.Frame{End: true})
+		}
+	}
+}
+
+// fromStream copies what comes through the tunnel to the pod.
+func fromStream(stream link.Link_TunnelClient, c *net.TCPConn) error {
+	for {
+		f, err := stream.Recv()
+		if err != nil {
+			_ = c.Close() // the scheduler let go of the tunnel
+			return err
+		}
+		if len(f.GetData()) > 0 {
+			if _, err := c.Write(f.GetData()); err != nil {
+				return err
+			}
+		}
+		if f.GetEnd() {
+			_ = c.CloseWrite()
+		}
+	}
+}
