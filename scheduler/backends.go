@@ -56,12 +56,12 @@ func (s *Service) Backend(ctx context.Context, id fleet.BackendID) (fleet.Backen
 // backendView adds what is not stored, and leaves out what nobody is shown.
 func (s *Service) backendView(v *state.View, b fleet.Backend) fleet.BackendView {
 	b.Sealed = nil
-	out := fleet.BackendView{Backend: b, Host: s.Dispatch.StorageHost(b.ID)}
+	out := fleet.BackendView{Backend: b, Host: s.Storage.StorageHost(b.ID)}
 	out.Volumes, out.SizeGB = v.BackendUse(b.ID)
 	switch {
 	case out.Host != "":
 		for _, volume := range v.StorageWork(b.ID) {
-			if _, problem := s.Dispatch.SeenVolume(volume.ID); problem != "" {
+			if _, problem := s.Storage.SeenVolume(volume.ID); problem != "" {
 				out.Problem = "network volume " + string(volume.ID) + ": " + problem
 				break
 			}

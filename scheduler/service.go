@@ -20,6 +20,7 @@ type Config struct {
 	Store    *state.Store
 	Node     dispatch.Proposer
 	Dispatch Hosts
+	Storage  Storage
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
 	Clock    Clock   // nil: nothing is known of the log's time
@@ -41,12 +42,16 @@ type Hosts interface {
 	WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error
 	// Prefetch asks a host to get an image, and reports whether it could be asked.
 	Prefetch(host fleet.HostID, image string) bool
+	HostNetworks
+}
+
+// Storage knows what hosts say of network volumes; see feed/storage.
+type Storage interface {
 	// StorageHost returns the connected host that looks after the volumes of a backend; empty: there is none.
 	StorageHost(backend fleet.BackendID) fleet.HostID
 	// SeenVolume returns the bytes that a network volume held when it was measured last, nil when that is not known, and
 	// why what is to be done for it could not be done so far.
 	SeenVolume(id fleet.VolumeID) (used *int64, problem string)
-	HostNetworks
 }
 
 // Service serves accounts and operators. Its methods are safe for concurrent use; every call that

@@ -179,11 +179,11 @@ func volumeOf(v *state.View, account fleet.AccountID, id fleet.VolumeID) (fleet.
 // volumeView adds what is not stored.
 func (s *Service) volumeView(v fleet.Volume) fleet.VolumeView {
 	out := fleet.VolumeView{Volume: v}
-	out.Used, out.Problem = s.Dispatch.SeenVolume(v.ID)
+	out.Used, out.Problem = s.Storage.SeenVolume(v.ID)
 	undone := v.State == fleet.VolumeCreating || v.ProvisionedGB != v.SizeGB
 	switch {
 	case out.Problem != "":
-	case undone && v.Backend != "" && s.Dispatch.StorageHost(v.Backend) == "":
+	case undone && v.Backend != "" && s.Storage.StorageHost(v.Backend) == "":
 		out.Problem = "the host that prepares network volumes in this data center is not connected"
 	case v.ReadOnly:
 		out.Problem = "it holds more than its size, and is read-only until it was grown or files were deleted over S3"

@@ -25,7 +25,10 @@ import (
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/feed"
+	"gantry/scheduler/feed/networks"
 	"gantry/scheduler/feed/s3"
+	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
@@ -72,6 +75,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	backends := volumes.Backends{
 		Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) { return d.service.BackendSecrets(b) }, Log: log,
 	}
+	disks := storage.New(m.store, backends, log)
 	d.dispatch = dispatch.New(dispatch.Config{
 		Store: m.store, Node: m.node, Silence: c.HostSilence, Patience: c.HostPatience, Grace: c.StopGrace, Log: log, CA: ca,
 		Leader: func() string { l, _ := m.node.Leader(); return l.Address },
@@ -80,6 +84,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 		Environment: func(p *fleet.Pod) (map[string]string, error) { return d.service.Environment(p) },
 		Backends:    backends,
+		Feeds:       []feed.Feed{networks.New(m.store, log), disks},
 		S3: s3.New(s3.Config{
 			Store: m.store, Backends: backends, Log: log,
 			Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
@@ -89,7 +94,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,
 	}
 	d.service = scheduler.New(scheduler.Config{
-		Store: m.store, Node: m.node, Dispatch: d.dispatch, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
+		Store: m.store, Node: m.node, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable,
 	})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}

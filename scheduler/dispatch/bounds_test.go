@@ -63,7 +63,7 @@ func TestWhatAHostSaysIsBoundedBeforeItIsProposed(t *testing.T) {
 		t.Errorf("%d images", len(inv.Images))
 	}
 	bounded(t, "images", state.UpdateInventory{Inventory: inv}, imageBytes+4<<10)
-	bounded(t, "GPUs", state.UpdateInventory{Inventory: decodeInventory(&link.Inventory{Gpus: devices})}, (maxGPUs+1)*(4*(maxWord+8)+maxSentence+64))
+	bounded(t, "GPUs", state.UpdateInventory{Inventory: decodeInventory(&link.Inventory{Gpus: devices})}, (maxGPUs+1)*(4*(maxWord+8)+link.MaxSentence+64))
 }
 
 func bounded(t *testing.T, what string, cmd state.Command, most int) {

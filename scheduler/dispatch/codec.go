@@ -68,7 +68,7 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 	for _, g := range in.GetGpus()[:min(len(in.GetGpus()), maxGPUs+1)] { // the state refuses one more than there may be
 		out.GPUs = append(out.GPUs, fleet.GPU{
 			UUID: name(g.GetUuid()), Type: name(g.GetType()), MemoryMB: max(0, g.GetMemoryMb()), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
-			Simulated: g.GetSimulated(), Sick: sentence(g.GetSick()), PCI: name(g.GetPci()), Parent: name(g.GetParent()),
+			Simulated: g.GetSimulated(), Sick: link.Sentence(g.GetSick()), PCI: name(g.GetPci()), Parent: name(g.GetParent()),
 		})
 	}
 	out.Volumes, out.Tunnel = decodeKinds(in.GetVolumes()), decodeTunnel(in.GetTunnel())
@@ -92,25 +92,19 @@ func digestOf(in *link.Inventory) string {
 
 // What of a host is kept. Nothing that it says may fill the log of the control plane.
 const (
-	maxNotices  = 32
-	maxGPUs     = 1024
-	maxImages   = 200
-	maxImage    = 512      // bytes of a reference: name, tag and digest have no more
-	imageBytes  = 64 << 10 // of all of them
-	maxWord     = 256      // bytes of a version, or another word
-	maxSentence = 1 << 10  // bytes of a text
+	maxNotices = 32
+	maxGPUs    = 1024
+	maxImages  = 200
+	maxImage   = 512      // bytes of a reference: name, tag and digest have no more
+	imageBytes = 64 << 10 // of all of them
+	maxWord    = 256      // bytes of a version, or another word
 )
 
-// sentence is a text of a host that is kept in its record.
-func sentence(s string) string { return shortened(s, maxSentence) }
-
 // word is a short text of a host that is kept in its record.
-func word(s string) string { return shortened(s, maxWord) }
+func word(s string) string { return link.Shortened(s, maxWord) }
 
 // name is a text that names something: what is too long for one stays too long, so that the state refuses it.
-func name(s string) string { return shortened(s, maxWord+1) }
-
-func shortened(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "?") }
+func name(s string) string { return link.Shortened(s, maxWord+1) }
 
 // decodeImages reads the references of images; what is too long for one is left out.
 func decodeImages(in []string) []string {
@@ -131,7 +125,7 @@ var noticeCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 func decodeNotices(in []*link.Notice) []fleet.Notice {
 	var severe, others []fleet.Notice
 	for _, n := range in {
-		notice := fleet.Notice{Code: n.GetCode(), Text: sentence(n.GetText()), Severe: n.GetSevere()}
+		notice := fleet.Notice{Code: n.GetCode(), Text: link.Sentence(n.GetText()), Severe: n.GetSevere()}
 		switch {
 		case !noticeCode.MatchString(notice.Code):
 		case notice.Severe:
@@ -196,7 +190,7 @@ func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 		}
 		p := state.PodReport{
 			Pod: fleet.PodID(r.GetPodId()), Incarnation: r.GetIncarnation(), Event: fleet.Trigger(r.GetEvent()),
-			Reason: shortened(r.GetReason(), maxReason), LogTail: strings.ToValidUTF8(r.GetLogTail()[max(0, len(r.GetLogTail())-maxTail):], ""),
+			Reason: link.Shortened(r.GetReason(), maxReason), LogTail: strings.ToValidUTF8(r.GetLogTail()[max(0, len(r.GetLogTail())-maxTail):], ""),
 		}
 		if imageDigest.MatchString(r.GetDigest()) { // later starts are made from it
 			p.Digest = r.GetDigest()
@@ -261,6 +255,19 @@ func decodePods(in []*link.LedgerPod) []state.HostPod {
 			}
 		}
 		out = append(out, pod)
+	}
+	return out
+}
+
+// decodeTunnel reads a host's end of the tunnel; what cannot be read is nothing. The state decides what of it is fit for
+// other hosts.
+func decodeTunnel(in *link.HostTunnel) fleet.HostTunnel {
+	out := fleet.HostTunnel{PublicKey: word(in.GetPublicKey()), UserSpace: in.GetUserSpace()}
+	if at, err := netip.ParseAddrPort(in.GetEndpoint()); err == nil {
+		out.Endpoint = at
+	}
+	if addr, err := netip.ParseAddr(in.GetPlain()); err == nil {
+		out.Plain = addr
 	}
 	return out
 }

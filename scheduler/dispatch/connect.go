@@ -110,7 +110,9 @@ func (s *Server) leave(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, x.host)
-	s.desk.poke()
+	for _, line := range x.lines {
+		line.End()
+	}
 	if x.connecting {
 		// Its agent may have given the session up, to begin another one.
 		s.absent[x.host] = time.Unix(0, x.lastSeen.Load()).Add(s.Silence + s.Patience)
@@ -132,7 +134,6 @@ func (s *Server) welcome(x *session) {
 	s.arrives(x.host)
 	delete(s.absent, x.host)
 	x.welcomed.Store(true)
-	s.desk.poke()
 	close(s.arrived)
 	s.arrived = make(chan struct{})
 }
@@ -288,7 +289,7 @@ func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error
 			return nil
 		}
 		pods := v.HostPods(x.host)
-		x.network.assigned(v, pods)
+		x.accounts = accountsOf(v, pods)
 		x.sent = make(map[fleet.PodID]uint64, len(pods))
 		for i := range pods {
 			x.sent[pods[i].ID] = pods[i].Generation

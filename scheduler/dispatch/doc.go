@@ -8,10 +8,8 @@
 // host may take to come back. One identity has one session: another of the same run of an agent takes its place,
 // one of another run is refused, and raises an alarm when the first is heard again.
 //
-// Of private networks a host is told what its own pods need and no more: the settings, the members of the overlays in which it
-// has a pod, and the hosts that hold those. All of it once when a session begins, then what changed; what changes for many
-// hosts at once is worked out once (exchange).
+// What hosts are told beside their pods comes from feeds (scheduler/feed), each of which has a line in every session.
 //
 // Locks: Server.mu guards the table of sessions, session.mu what is live of one host. Neither is
-// held across I/O, and mu is never taken under session.mu. Locks of exchange are taken last, also inside a view.
+// held across I/O, and mu is never taken under session.mu. Locks of feeds are taken last, also inside a view.
 package dispatch

@@ -341,39 +341,34 @@ func TestSettingsAndEgressAreToldAtOnce(t *testing.T) {
 	}
 }
 
-// A host that was told of an earlier time than is remembered is told of all its peers.
-func TestPeersOfLongAgo(t *testing.T) {
-	e := newExchange()
-	c := &circle{}
-	e.circles["o"] = c
-	for i := range 4 * keptChanges {
-		e.at++
-		id := fleet.HostID(fmt.Sprintf("h%d", i%8))
-		e.contacts[id] = newContact(&fleet.Host{
-			ID: id, Tunnel: netip.MustParseAddr("100.127.0.1"), Inventory: fleet.Inventory{Tunnel: fleet.HostTunnel{PublicKey: fmt.Sprint(i)}},
-		}, false)
-		c.note(e.at, id)
-	}
-	c.hosts = []fleet.HostID{"h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"}
-	in := []fleet.OverlayID{"o"}
-	for _, tc := range []struct {
-		since uint64
-		full  bool
-		put   int
-	}{{0, true, 7}, {1, true, 7}, {e.at - 2, false, 2}, {e.at - 7, false, 7}, {e.at - 8, true, 7}} {
-		got, at := e.tellPeers("h0", in, tc.since)
-		if got.GetFull() != tc.full || len(got.GetPut()) != tc.put || at != e.at {
-			t.Errorf("since %d of %d: %v", tc.since, e.at, got)
-		}
-	}
-	if got, _ := e.tellPeers("h0", in, e.at); got != nil {
-		t.Errorf("nothing changed: %v", got)
-	}
-	if len(c.log) > 2*keptChanges {
-		t.Errorf("%d changes are kept", len(c.log))
-	}
-	c.hosts = c.hosts[:7]
-	if got, _ := e.tellPeers("h0", in, e.at-1); len(got.GetGone()) != 1 || got.GetGone()[0] != "h7" {
-		t.Errorf("a host left: %v", got)
+// TestPlacesThatAHostGivesAPod: those that are on, of overlays that are there, while the pod holds its host; the first name is the account's.
+func TestPlacesThatAHostGivesAPod(t *testing.T) {
+	y := newYard(t)
+	y.join("h1").connect()
+	y.runPod("acme", "p1", "h1")
+	own := fleet.OverlayPlace{Overlay: fleet.AccountOverlay("acme"), On: true, Addr: netip.MustParseAddr("10.0.0.2")}
+	off, strange := own, own
+	off.On, strange.Overlay = false, "another"
+	for name, c := range map[string]struct {
+		p    fleet.Pod
+		want string
+	}{
+		"one":           {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{own}}, fleet.OverlayLink},
+		"off":           {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{off}}, ""},
+		"not held":      {fleet.Pod{Account: "acme", Overlays: []fleet.OverlayPlace{own}}, ""},
+		"not there":     {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{strange, own}}, fleet.OverlayLink},
+		"not its own":   {fleet.Pod{Account: "other", Held: true, Overlays: []fleet.OverlayPlace{own}}, "podnet2"},
+		"the next name": {fleet.Pod{Account: "other", Held: true, Overlays: []fleet.OverlayPlace{strange, off, own}}, "podnet4"},
+	} {
+		check(t, y.store.View(func(v *state.View) error {
+			var got []string
+			for _, p := range places(v, &c.p) {
+				got = append(got, p.GetLink())
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s: %q", name, got)
+			}
+			return nil
+		}))
 	}
 }

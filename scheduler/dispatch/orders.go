@@ -1,17 +1,21 @@
 package dispatch
 
 import (
+	"fmt"
+	"slices"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
 
-// look finds what the host has to be told to come from what it was told last to what is wanted now: of private networks
-// first, so that a pod finds its own there.
+// look finds what the host has to be told to come from what it was told last to what is wanted now: what feeds have to say
+// first, so that a pod finds its private networks there.
 func (x *session) look() error {
 	var host fleet.Host
 	var pods []fleet.Pod
@@ -24,15 +28,18 @@ func (x *session) look() error {
 		}
 		if full || host.Generation != x.generation {
 			pods = v.HostPods(x.host)
-			x.network.assigned(v, pods)
+			x.accounts = accountsOf(v, pods)
 			for i := range pods {
 				if p := &pods[i]; len(p.Overlays) > 0 && (full || x.sent[p.ID] != p.Generation) {
 					at[p.ID] = places(v, p)
 				}
 			}
 		}
-		for _, msg := range x.networks(v, &host) {
-			x.due = append(x.due, cut(msg)...)
+		now := &feed.Host{Host: &host, Accounts: x.accounts}
+		for _, line := range x.lines {
+			for _, msg := range line.Next(v, now) {
+				x.due = append(x.due, cut(msg)...)
+			}
 		}
 		return nil
 	})
@@ -40,6 +47,22 @@ func (x *session) look() error {
 		x.assign(host.Generation, pods, at)
 	}
 	return err
+}
+
+// accountsOf returns the accounts of a host's pods, sorted. A leftover is its account's until nothing is left of it.
+func accountsOf(v *state.View, pods []fleet.Pod) (out []fleet.AccountID) {
+	for i := range pods {
+		account := pods[i].Account
+		if account == "" {
+			p, _ := v.Pod(pods[i].ID)
+			account = p.Account
+		}
+		if account != "" {
+			out = append(out, account)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // assign notes what leads the host from the pods that it was sent last to those of a generation; at holds the places in private
@@ -142,4 +165,24 @@ func (x *session) environment(p *fleet.Pod) map[string]string {
 		x.server.Log.Error("open the environment of a pod", "pod", p.ID, "err", err)
 	}
 	return env
+}
+
+// places returns the places of a pod in private networks that its host has to give it.
+func places(v *state.View, p *fleet.Pod) (out []*link.OverlayPlace) {
+	next := 2
+	for _, at := range p.Overlays {
+		name := fleet.OverlayLink
+		if at.Overlay != fleet.AccountOverlay(p.Account) {
+			name = fmt.Sprintf("podnet%d", next)
+			next++
+		}
+		o, there := v.Overlay(at.Overlay)
+		if !at.On || !p.Held || !there {
+			continue
+		}
+		out = append(out, &link.OverlayPlace{
+			OverlayId: string(at.Overlay), Vni: o.VNI, Cidr: o.CIDR.String(), Addr: at.Addr.String(), Link: name,
+		})
+	}
+	return out
 }

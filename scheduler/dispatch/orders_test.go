@@ -255,7 +255,7 @@ func TestLargeListsAreCut(t *testing.T) {
 	for name, msg := range map[string]*link.Down{
 		"overlay": {Kind: &link.Down_Overlay{Overlay: overlay}}, "peers": {Kind: &link.Down_Peers{Peers: peers}},
 		"storage": {Kind: &link.Down_Storage{Storage: storage}}, "few peers": {Kind: &link.Down_Peers{Peers: &link.PeerChange{Full: true}}},
-		"no work": {Kind: &link.Down_Storage{Storage: noStorage}},
+		"no work": {Kind: &link.Down_Storage{Storage: &link.StorageSet{}}},
 	} {
 		before := proto.Clone(msg)
 		var parts link.Parts

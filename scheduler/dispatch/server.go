@@ -17,6 +17,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/feed"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
 )
@@ -53,6 +54,7 @@ type Config struct {
 	// of its specification.
 	Environment func(*fleet.Pod) (map[string]string, error)
 	Backends    volumes.Backends // of network volumes
+	Feeds       []feed.Feed      // what hosts are told and heard of, beside their pods
 	S3          S3Keys           // nil: there are none
 	Log         *slog.Logger
 }
@@ -87,12 +89,10 @@ type Server struct {
 	link.UnimplementedLinkServer
 	link.UnimplementedJoinServer
 	Config
-	members  atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
-	trust    atomic.Pointer[trust]    // whom hosts are to trust; the same
-	desk     *desk
-	exchange *exchange
-	turns    chan struct{} // see inTurn
-	callers  *callers
+	members atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
+	trust   atomic.Pointer[trust]    // whom hosts are to trust; the same
+	turns   chan struct{}            // see inTurn
+	callers *callers
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
@@ -126,8 +126,8 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
-		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{}, desk: newDesk(),
-		exchange: newExchange(), turns: make(chan struct{}, maxTurns), callers: newCallers(),
+		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
+		turns: make(chan struct{}, maxTurns), callers: newCallers(),
 	}
 	s.members.Store(&[]string{})
 	s.trust.Store(&trust{})
@@ -161,7 +161,6 @@ func (s *Server) Lead(ctx context.Context) error {
 	var after uint64
 	absent := map[fleet.HostID]time.Time{}
 	began := time.Now()
-	s.exchange.reset()
 	err := s.Store.View(func(v *state.View) error {
 		after = v.Index()
 		for _, h := range v.HostRows() {
@@ -169,23 +168,23 @@ func (s *Server) Lead(ctx context.Context) error {
 				absent[h.ID] = time.Time{}
 			}
 		}
-		everything := newNoted()
-		everything.all = true
-		s.exchange.learn(v, everything) // before the first host is told
+		for _, f := range s.Feeds {
+			f.Learn(v)
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	s.learnMembers()
-	s.desk.reset()
 	s.mu.Lock()
 	s.lead, s.absent = ctx, absent
 	s.settled = newSettling(began, s.Settle, len(absent))
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })
-	s.pending.Go(func() { s.watchStorage(ctx) })
-	s.pending.Go(func() { s.watchNetworks(ctx) })
+	for _, f := range s.Feeds {
+		s.pending.Go(func() { f.Run(ctx) })
+	}
 	s.mu.Unlock()
 	defer s.endAll()
 	for {
@@ -198,8 +197,9 @@ func (s *Server) Lead(ctx context.Context) error {
 		events, upTo, ok := s.Store.Events(after)
 		after = upTo
 		s.wakeFor(events, !ok)
-		s.desk.heed(events, !ok)
-		s.exchange.heed(events, !ok)
+		for _, f := range s.Feeds {
+			f.Heed(events, !ok)
+		}
 	}
 }
 
@@ -208,7 +208,7 @@ func (s *Server) wakeFor(events []state.Event, all bool) {
 	defer s.mu.Unlock()
 	if all {
 		for _, x := range s.sessions {
-			x.reorder()
+			x.Wake()
 		}
 		return
 	}
@@ -217,7 +217,7 @@ func (s *Server) wakeFor(events []state.Event, all bool) {
 			continue
 		}
 		if x := s.sessions[fleet.HostID(e.ID)]; x != nil {
-			x.reorder()
+			x.Wake()
 		}
 	}
 }

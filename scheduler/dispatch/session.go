@@ -9,6 +9,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
 
@@ -33,8 +34,7 @@ type session struct {
 	changed  atomic.Bool  // assignments may have
 	beatDue  atomic.Bool
 	stock    stock
-	notes    notes
-	storage  atomic.Pointer[link.StorageSet] // what the host has to do for network volumes; nil: it need not be told
+	lines    []feed.Line // of the server's feeds, once the session is welcomed
 
 	// Of the handler alone, until the session is welcomed.
 	epoch      uint64
@@ -46,10 +46,9 @@ type session struct {
 	fullNext   bool
 	told       *[]string // the members, as the host knows them
 	toldTrust  *trust
-	toldSet    *link.StorageSet
-	network    toldNetwork
-	due        []*link.Down // what was found to be told and is not sent yet, in order
-	orders     *orders      // to be told after that, in parts
+	accounts   []fleet.AccountID // see feed.Host
+	due        []*link.Down      // what was found to be told and is not sent yet, in order
+	orders     *orders           // to be told after that, in parts
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
@@ -75,10 +74,30 @@ func (x *session) poke() {
 	}
 }
 
-// reorder tells that assignments of the host changed.
-func (x *session) reorder() {
+// Host implements feed.Session.
+func (x *session) Host() fleet.HostID { return x.host }
+
+// Epoch implements feed.Session.
+func (x *session) Epoch() uint64 { return x.epoch }
+
+// Wake implements feed.Session: assignments of the host may have changed, or what a feed tells it.
+func (x *session) Wake() {
 	x.changed.Store(true)
 	x.poke()
+}
+
+// Go implements feed.Session.
+func (x *session) Go(task func() error) {
+	x.tasks.Go(func() {
+		if err := task(); err != nil {
+			x.cancel(err)
+		}
+	})
+}
+
+// Propose implements feed.Session.
+func (x *session) Propose(ctx context.Context, cmd state.Command) (any, error) {
+	return x.server.inTurn(ctx, cmd)
 }
 
 // silent reports whether the host has said nothing for longer than d. While something that it said is
@@ -103,6 +122,9 @@ func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hel
 		return err
 	}
 	x.lastSeen.Store(time.Now().UnixNano()) // the connecting took its time, and it was not the host's
+	for _, f := range x.server.Feeds {
+		x.lines = append(x.lines, f.Begin(x))
+	}
 	x.server.welcome(x)
 	x.tasks.Go(func() { x.cancel(x.sendAll(ctx, stream)) })
 	x.tasks.Go(func() { x.cancel(x.receiveAll(ctx, stream)) })
@@ -143,10 +165,14 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 		x.restock(ctx, msg.GetInventory())
 	case msg.GetResync() != nil:
 		return x.enqueue(ctx, nil)
-	case msg.GetStorage() != nil:
-		return x.heardOfStorage(ctx, msg.GetStorage())
 	case msg.GetApplied() != nil:
 		x.server.Log.Debug("host applied", "host", x.host, "generation", msg.GetApplied().GetGeneration())
+	default:
+		for _, line := range x.lines {
+			if err := line.Heard(ctx, msg); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -223,7 +249,9 @@ func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) e
 		case msg := <-x.down:
 			if msg == nil {
 				x.fullNext, x.due, x.orders = true, nil, nil
-				x.network.forget()
+				for _, line := range x.lines {
+					line.Forget()
+				}
 				continue
 			}
 			if err := x.send(stream, msg); err != nil {
@@ -244,10 +272,6 @@ func (x *session) next() (*link.Down, error) {
 		if err := x.look(); err != nil {
 			return nil, err
 		}
-	}
-	if set := x.storage.Load(); len(x.due) == 0 && x.orders == nil && set != x.toldSet {
-		x.toldSet = set
-		x.due = cut(&link.Down{Kind: &link.Down_Storage{Storage: set}})
 	}
 	if len(x.due) > 0 {
 		msg := x.due[0]
@@ -289,7 +313,7 @@ func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
 	for _, p := range pods {
 		x.live[fleet.PodID(p.GetPodId())] = fleet.Live{
 			At: now, CPUPercent: int(p.GetCpuPercent()), MemoryPercent: int(p.GetMemoryPercent()),
-			Activity: sentence(p.GetActivity()), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
+			Activity: link.Sentence(p.GetActivity()), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
 			DiskPercent: int(p.GetDiskPercent()),
 		}
 	}

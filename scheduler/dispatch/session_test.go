@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/internal/link"
+	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
 
@@ -158,10 +159,9 @@ func TestHowLongAHostThatLeftIsWaitedFor(t *testing.T) {
 		check(t, s.enter(t.Context(), x))
 		x.connecting = connecting
 		x.lastSeen.Store(time.Unix(1000, 0).UnixNano())
-		<-s.desk.stir
 		s.leave(x)
 		until, waits := s.absent["h"]
-		if waits != connecting || waits && !until.Equal(time.Unix(1065, 0)) || s.sessions["h"] != nil || len(s.desk.stir) != 1 {
+		if waits != connecting || waits && !until.Equal(time.Unix(1065, 0)) || s.sessions["h"] != nil {
 			t.Errorf("connecting %v: until %v", connecting, until)
 		}
 		<-x.done
@@ -195,15 +195,63 @@ func TestABeatTellsWhatChanged(t *testing.T) {
 	s.members.Store(&[]string{"b:1"})
 	s.trust.Store(&trust{cas: [][]byte{{2}}})
 	next("both changed", true, &link.Beat{Schedulers: []string{"b:1"}, Cas: [][]byte{{2}}})
-	set := &link.StorageSet{}
-	x.storage.Store(set)
-	if msg, err := x.next(); err != nil || msg.GetStorage() != set || len(x.wake) != 1 {
-		t.Errorf("of network volumes it is told %v, %v", msg, err)
+	set := &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{}}}
+	x.lines = []feed.Line{&oneMessage{msg: set}}
+	x.Wake()
+	if msg, err := x.next(); err != nil || msg != set || len(x.wake) != 1 {
+		t.Errorf("of a feed it is told %v, %v", msg, err)
 	}
 	b.must(state.RemoveHost{Host: "host", At: time.Now()})
-	x.reorder()
+	x.Wake()
 	if _, err := x.next(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a host that is gone: %v", err)
+	}
+}
+
+// oneMessage is a line that tells a host one thing.
+type oneMessage struct {
+	msg   *link.Down
+	told  bool
+	heard []*link.Up
+	err   error
+	ended bool
+}
+
+func (m *oneMessage) Next(*state.View, *feed.Host) []*link.Down {
+	if m.told {
+		return nil
+	}
+	m.told = true
+	return []*link.Down{m.msg}
+}
+
+func (m *oneMessage) Forget() { m.told = false }
+func (m *oneMessage) End()    { m.ended = true }
+
+func (m *oneMessage) Heard(_ context.Context, msg *link.Up) error {
+	m.heard = append(m.heard, msg)
+	return m.err
+}
+
+// Every line hears what is none of the session's own business; an error ends the session, and the end is told.
+func TestWhatLinesHear(t *testing.T) {
+	_, s, _ := newBetween(t)
+	x := newSession(s, "host", &link.Hello{}, func(error) {})
+	one, two := &oneMessage{}, &oneMessage{}
+	x.lines = []feed.Line{one, two}
+	report := &link.Up{Kind: &link.Up_Storage{Storage: &link.StorageReports{}}}
+	check(t, x.receive(t.Context(), report))
+	check(t, x.receive(t.Context(), &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: &link.Heartbeat{}}}))
+	if len(one.heard) != 1 || len(two.heard) != 1 || two.heard[0] != report {
+		t.Errorf("heard %v, %v", one.heard, two.heard)
+	}
+	one.err = errLine
+	if err := x.receive(t.Context(), report); !errors.Is(err, errLine) || len(two.heard) != 1 {
+		t.Errorf("an error of a line: %v", err)
+	}
+	s.leave(x)
+	if !one.ended || !two.ended {
+		t.Error("the end of the session was not told")
 	}
 }
 
@@ -213,6 +261,7 @@ func TestWhatASessionSends(t *testing.T) {
 		_, s, _ := newBetween(t)
 		x := newSession(s, "host", &link.Hello{}, nil)
 		x.told, x.toldTrust = s.members.Load(), s.trust.Load()
+		x.lines = []feed.Line{&oneMessage{msg: &link.Down{Kind: &link.Down_Network{Network: &link.NetworkSet{}}}}}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		line, ended := &lineTo{}, make(chan error, 1)

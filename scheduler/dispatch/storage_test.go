@@ -29,8 +29,8 @@ func TestOneHostLooksAfterABackend(t *testing.T) {
 		t.Error("it has not the keys that set quotas")
 	}
 	bystander.is("") // it may have had the job before
-	if y.server.StorageHost("fast") != "host2" || y.server.StorageHost("none") != "" {
-		t.Errorf("%q looks after it", y.server.StorageHost("fast"))
+	if y.storage.StorageHost("fast") != "host2" || y.storage.StorageHost("none") != "" {
+		t.Errorf("%q looks after it", y.storage.StorageHost("fast"))
 	}
 	y.addVolume("vol1", &b, 10)
 	second.is("fast: vol1=10")
@@ -39,7 +39,7 @@ func TestOneHostLooksAfterABackend(t *testing.T) {
 	second.is("")
 	second.says(made("vol1", 10)) // too late: it is another's job
 	first.says(&link.StorageReport{VolumeId: "vol1", Problem: "no monitor answers"}, made("none", 10))
-	y.soon("its problem is known", func() bool { _, p := y.server.SeenVolume("vol1"); return p == "no monitor answers" })
+	y.soon("its problem is known", func() bool { _, p := y.storage.SeenVolume("vol1"); return p == "no monitor answers" })
 	if r := y.reports("vol1"); len(r) > 0 {
 		t.Errorf("recorded %v", r)
 	}
@@ -50,7 +50,7 @@ func TestOneHostLooksAfterABackend(t *testing.T) {
 	if v, _ := y.volume(); v.State != fleet.VolumeReady || v.ProvisionedGB != 10 {
 		t.Errorf("%+v", v)
 	}
-	if used, problem := y.server.SeenVolume("vol1"); used != nil || problem != "" {
+	if used, problem := y.storage.SeenVolume("vol1"); used != nil || problem != "" {
 		t.Errorf("%v %q", used, problem)
 	}
 	y.do(state.UpdateVolume{Account: "acme", Volume: "vol1", SizeGB: ptr(20), At: time.Now()})
@@ -125,7 +125,7 @@ func TestAMeasuredVolumeThatHoldsTooMuchIsReadOnly(t *testing.T) {
 	}
 	usedIs := func(want int64) {
 		t.Helper()
-		y.soon("it was measured", func() bool { used, _ := y.server.SeenVolume("vol1"); return used != nil && *used == want })
+		y.soon("it was measured", func() bool { used, _ := y.storage.SeenVolume("vol1"); return used != nil && *used == want })
 	}
 	measured(10_499_999_999)
 	usedIs(10_499_999_999)
@@ -147,7 +147,7 @@ func TestAMeasuredVolumeThatHoldsTooMuchIsReadOnly(t *testing.T) {
 	usedIs(11_000_000_000)
 	y.do(state.UpdateVolume{Account: "acme", Volume: "vol1", SizeGB: ptr(12), At: time.Now()})
 	readOnlyIs(false) // what it held is known
-	if used, _ := y.server.SeenVolume("vol1"); used == nil || *used != 11_000_000_000 {
+	if used, _ := y.storage.SeenVolume("vol1"); used == nil || *used != 11_000_000_000 {
 		t.Errorf("used %v", used)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -212,7 +211,7 @@ func hostError(f *link.Frame) error {
 
 // hostText is a text of a host as others may see it: of at most maxHostText bytes, in UTF-8.
 func hostText(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), maxHostText)], "?")
+	return link.Shortened(s, maxHostText)
 }
 
 // recv returns the next frame. What the host closes without a last frame, and what is lost, is

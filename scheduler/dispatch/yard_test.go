@@ -21,7 +21,10 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/feed"
+	"gantry/scheduler/feed/networks"
 	"gantry/scheduler/feed/s3"
+	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
 	"gantry/test/simhosts/simhost"
@@ -32,11 +35,12 @@ const patience = 20 * time.Second // for what must happen at all
 // yard is a leading scheduler with hosts that are played over real connections; what is proposed is applied at once.
 type yard struct {
 	testing.TB
-	ctx    context.Context
-	ca     *pki.CA
-	addr   string
-	server *Server
-	said   *safeBuffer
+	ctx     context.Context
+	ca      *pki.CA
+	addr    string
+	server  *Server
+	storage *storage.Storage
+	said    *safeBuffer
 
 	barriers atomic.Int64
 	follows  atomic.Bool
@@ -162,7 +166,9 @@ func newYard(t testing.TB) *yard {
 		}
 		return fleet.BackendSecrets{Key: "plain-key", AdminKey: "admin-key"}, nil
 	}}
+	y.storage = storage.New(y.store, backends, log)
 	y.server = New(Config{
+		Feeds: []feed.Feed{networks.New(y.store, log), y.storage},
 		Store: y.store, Node: &spoiled{Proposer: y}, Log: log, CA: func(context.Context) (*pki.CA, error) { return y.ca, nil },
 		Backends: backends,
 		S3: s3.New(s3.Config{

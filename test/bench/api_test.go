@@ -20,6 +20,8 @@ import (
 	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/feed/storage"
+	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -83,7 +85,7 @@ func newControlPlaneOf(b *testing.B, hosts int, each fleet.Inventory, gpus func(
 		b.Fatal(err)
 	}
 	reach := dispatch.New(dispatch.Config{Store: p.store, Node: p.node, Log: log})
-	p.svc = scheduler.New(scheduler.Config{Store: p.store, Node: p.node, Dispatch: reach, Sealer: sealer, Log: log})
+	p.svc = scheduler.New(scheduler.Config{Store: p.store, Node: p.node, Dispatch: reach, Storage: storage.New(p.store, volumes.Backends{}, log), Sealer: sealer, Log: log})
 	p.populate(ctx, b, sealer)
 	p.addHosts(ctx, b, hosts, each, gpus)
 	api, err := rest.New(rest.Config{Service: p.svc, Log: log, Version: "bench"})

@@ -20,7 +20,7 @@ const module = "gantry"
 var core = []string{
 	"gantry/fleet",
 	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
-	"gantry/scheduler/dispatch", "gantry/scheduler/feed/s3", "gantry/scheduler/feed/volumes",
+	"gantry/scheduler/dispatch", "gantry/scheduler/feed/s3", "gantry/scheduler/feed/volumes", "gantry/scheduler/feed/networks", "gantry/scheduler/feed/storage",
 	"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/agent/gpu/nvml", "gantry/agent/inside",
 	"gantry/storage", "gantry/storage/disk", "gantry/storage/helper", "gantry/storage/provision", "gantry/storage/volume",
 	"gantry/storage/s3", "gantry/storage/s3/door", "gantry/cmd/gantry-s3",
@@ -37,7 +37,7 @@ var layers = []struct {
 	{[]string{"gantry/api"}, []string{"gantry/scheduler", "gantry/agent"}},
 	{[]string{"gantry/scheduler"}, []string{"gantry/api", "gantry/agent"}},
 	{[]string{"gantry/scheduler/feed"}, []string{"gantry/scheduler/dispatch"}},
-	{[]string{"gantry/scheduler/dispatch"}, []string{"gantry/scheduler/feed/s3"}},
+	{[]string{"gantry/scheduler/dispatch"}, []string{"gantry/scheduler/feed/s3", "gantry/scheduler/feed/networks", "gantry/scheduler/feed/storage"}},
 	{[]string{"gantry/agent"}, []string{"gantry/api", "gantry/scheduler"}},
 	{userSide, []string{"gantry/api", "gantry/scheduler", "gantry/agent"}},
 	{[]string{"gantry/storage/disk", "gantry/storage/helper"}, []string{"gantry/fleet", "gantry/netctl", "gantry/internal", "net/http"}},

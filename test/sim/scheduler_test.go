@@ -20,6 +20,9 @@ import (
 	"gantry/scheduler"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/feed"
+	"gantry/scheduler/feed/networks"
+	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -209,17 +212,19 @@ func (m *member) open() (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.raft.Close(), p.store.Close())
 	}
+	backends := volumes.Backends{Log: log, Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
+		return p.service.BackendSecrets(b)
+	}}
+	disks := storage.New(p.store, backends, log)
 	p.dispatch = dispatch.New(dispatch.Config{
 		Store: p.store, Node: byClock{p.node, m}, Log: log, CertLife: w.certLife,
 		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
 		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
-		Backends: volumes.Backends{Log: log, Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
-			return p.service.BackendSecrets(b)
-		}},
+		Backends:    backends, Feeds: []feed.Feed{networks.New(p.store, log), disks},
 	})
 	p.service = scheduler.New(scheduler.Config{
-		Store: p.store, Node: p.node, Dispatch: p.dispatch, Sealer: sealer, Log: log, Now: m.now, Version: "sim",
+		Store: p.store, Node: p.node, Dispatch: p.dispatch, Storage: disks, Sealer: sealer, Log: log, Now: m.now, Version: "sim",
 	})
 	return p, nil
 }

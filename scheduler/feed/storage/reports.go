@@ -1,4 +1,4 @@
-package dispatch
+package storage
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 )
 
 const (
+	proposeTimeout = 10 * time.Second
 	// maxStorageReports is how many volumes of a message are looked at; a host tells of more in the next.
 	maxStorageReports = 10_000
 	// recordPause is between two commands of a session, so that no host fills the log.
@@ -32,36 +33,45 @@ type notes struct {
 	busy bool // a task of the session records
 }
 
-// heardOfStorage keeps what a host says of volumes that it looks after, and has recorded what the state is to know.
-func (x *session) heardOfStorage(ctx context.Context, in *link.StorageReports) error {
+// Heard implements feed.Line: it keeps what a host says of volumes that it looks after, and has recorded what the state is to know.
+func (l *line) Heard(ctx context.Context, msg *link.Up) error {
+	in := msg.GetStorage()
+	if in == nil {
+		return nil
+	}
 	reports := in.GetVolumes()[:min(len(in.GetVolumes()), maxStorageReports)]
 	var changes []state.VolumeReport
-	err := x.server.Store.View(func(v *state.View) error {
-		d := x.server.desk
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for _, r := range reports {
-			volume, ok := v.VolumeRecord(fleet.VolumeID(r.GetVolumeId()))
-			if !ok || d.hosts[volume.Backend] != x.host {
-				continue
-			}
-			seen := d.seen[volume.ID]
-			if seen.problem = sentence(r.GetProblem()); r.GetMeasured() {
-				seen.measured, seen.used = true, max(0, r.GetUsedBytes())
-			}
-			d.seen[volume.ID] = seen
-			if backend, ok := v.Backend(volume.Backend); ok {
-				if c, changed := changeOf(&volume, &backend, r); changed {
-					changes = append(changes, c)
-				}
-			}
-		}
+	err := l.of.store.View(func(v *state.View) error {
+		changes = l.of.hear(v, l.session.Host(), reports)
 		return nil
 	})
 	if err == nil && len(changes) > 0 {
-		x.note(ctx, changes)
+		l.note(ctx, changes)
 	}
 	return err
+}
+
+// hear keeps what a host says of volumes, and returns what that changes of their records.
+func (s *Storage) hear(v *state.View, host fleet.HostID, reports []*link.StorageReport) (changes []state.VolumeReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range reports {
+		volume, ok := v.VolumeRecord(fleet.VolumeID(r.GetVolumeId()))
+		if !ok || s.hosts[volume.Backend] != host {
+			continue
+		}
+		seen := s.seen[volume.ID]
+		if seen.problem = link.Sentence(r.GetProblem()); r.GetMeasured() {
+			seen.measured, seen.used = true, max(0, r.GetUsedBytes())
+		}
+		s.seen[volume.ID] = seen
+		if backend, ok := v.Backend(volume.Backend); ok {
+			if c, changed := changeOf(&volume, &backend, r); changed {
+				changes = append(changes, c)
+			}
+		}
+	}
+	return changes
 }
 
 // changeOf is what a report changes of a volume's record; false: nothing.
@@ -99,8 +109,8 @@ func readOnly(v *fleet.Volume, b *fleet.Backend, used int64) *bool {
 }
 
 // note has changes of volumes recorded; of several that wait for one volume, the last counts for each thing.
-func (x *session) note(ctx context.Context, changes []state.VolumeReport) {
-	n := &x.notes
+func (l *line) note(ctx context.Context, changes []state.VolumeReport) {
+	n := &l.notes
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.next == nil {
@@ -118,11 +128,7 @@ func (x *session) note(ctx context.Context, changes []state.VolumeReport) {
 	}
 	if !n.busy {
 		n.busy = true
-		x.tasks.Go(func() {
-			if err := x.recordVolumes(ctx); err != nil {
-				x.cancel(err)
-			}
-		})
+		l.session.Go(func() error { return l.record(ctx) })
 	}
 }
 
@@ -141,10 +147,10 @@ func (n *notes) take() []state.VolumeReport {
 	return out
 }
 
-// recordVolumes records what became of volumes until a pause brings nothing.
-func (x *session) recordVolumes(ctx context.Context) error {
-	for next := x.notes.take(); len(next) > 0; next = x.notes.take() {
-		if err := x.proposeVolumes(ctx, next); err != nil {
+// record records what became of volumes until a pause brings nothing.
+func (l *line) record(ctx context.Context) error {
+	for next := l.notes.take(); len(next) > 0; next = l.notes.take() {
+		if err := l.propose(ctx, next); err != nil {
 			return fmt.Errorf("record what became of network volumes: %w", err)
 		}
 		if err := sleep.For(ctx, recordPause); err != nil {
@@ -154,22 +160,22 @@ func (x *session) recordVolumes(ctx context.Context) error {
 	return nil
 }
 
-func (x *session) proposeVolumes(ctx context.Context, reports []state.VolumeReport) error {
+func (l *line) propose(ctx context.Context, reports []state.VolumeReport) error {
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
-	err := x.server.propose(ctx, state.ReportVolumes{Host: x.host, Epoch: x.epoch, Volumes: reports, At: time.Now()})
+	_, err := l.session.Propose(ctx, state.ReportVolumes{Host: l.session.Host(), Epoch: l.session.Epoch(), Volumes: reports, At: time.Now()})
 	if err != nil {
 		return err
 	}
 	for _, r := range reports {
 		switch {
 		case r.Gone:
-			x.server.Log.Info("network volume removed", "volume", r.Volume, "host", x.host)
+			l.of.log.Info("network volume removed", "volume", r.Volume, "host", l.session.Host())
 		case r.ProvisionedGB > 0:
-			x.server.Log.Info("network volume prepared", "volume", r.Volume, "host", x.host, "size", r.ProvisionedGB)
+			l.of.log.Info("network volume prepared", "volume", r.Volume, "host", l.session.Host(), "size", r.ProvisionedGB)
 		}
 		if r.ReadOnly != nil {
-			x.server.Log.Warn("network volume crossed its limit", "volume", r.Volume, "readOnly", *r.ReadOnly)
+			l.of.log.Warn("network volume crossed its limit", "volume", r.Volume, "readOnly", *r.ReadOnly)
 		}
 	}
 	return nil

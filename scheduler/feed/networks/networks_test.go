@@ -1,4 +1,4 @@
-package dispatch
+package networks
 
 import (
 	"fmt"
@@ -49,9 +49,9 @@ func TestWhatIsNotedOfTheState(t *testing.T) {
 	}
 }
 
-// learned is an exchange of a test's own that looks at a yard.
+// learned is an exchange of a test's own that looks at a world.
 type learned struct {
-	*yard
+	*world
 	e *exchange
 }
 
@@ -75,14 +75,14 @@ func (l *learned) look(note func(*noted)) (told string, changes int) {
 // TestWhoIsToldOfAChange: hosts that have members of the overlay that changed, or of which a member's host did, and all where nobody
 // knows whom it concerns. What did not change is told to nobody.
 func TestWhoIsToldOfAChange(t *testing.T) {
-	y := newYard(t)
+	y := newWorld(t)
 	y.do(state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc-2", Name: "dc-2", Region: "EUROPE", GlobalNetwork: true}})
 	for _, id := range []fleet.HostID{"h1", "h2", "h3"} {
-		y.join(id).connect()
+		y.join(id)
 	}
 	overlay := fleet.AccountOverlay("acme")
-	l := &learned{yard: y, e: newExchange()}
-	y.runPod("acme", "p1", "h1")
+	l := &learned{world: y, e: newExchange()}
+	y.runPod("p1", "h1")
 	ofOverlay := func(n *noted) { n.overlays[overlay] = true }
 	ofHost := func(id fleet.HostID) func(*noted) { return func(n *noted) { n.hosts[id] = true } }
 	ofAccount := func(n *noted) { n.accounts["acme"] = true }
@@ -96,7 +96,7 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 	}
 	renewed := func() {
 		h := y.host("h2")
-		h.Inventory.Tunnel.PublicKey = tunnelOf("other").GetPublicKey()
+		h.Inventory.Tunnel.PublicKey = tunnelOf("other").PublicKey
 		y.do(state.UpdateInventory{Host: "h2", Epoch: h.Epoch, Inventory: h.Inventory, At: time.Now()})
 	}
 	for _, c := range []struct {
@@ -108,8 +108,8 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 		knows   string // hosts
 	}{
 		{"all is new", nil, everything, "all", 2, "[h1]"},
-		{"a pod on another host", func() { y.runPod("acme", "p2", "h2") }, ofOverlay, "[h1 h2]", 4, "[h1 h2]"},
-		{"its members only", func() { y.runPod("acme", "p3", "h2") }, ofOverlay, "[h1 h2]", 4, "[h1 h2]"},
+		{"a pod on another host", func() { y.runPod("p2", "h2") }, ofOverlay, "[h1 h2]", 4, "[h1 h2]"},
+		{"its members only", func() { y.runPod("p3", "h2") }, ofOverlay, "[h1 h2]", 4, "[h1 h2]"},
 		{"nothing of a host", nil, ofHost("h2"), "[]", 4, "[h1 h2]"},
 		{"a host without pods", nil, ofHost("h3"), "[]", 4, "[h1 h2]"},
 		{"a host nobody knows", nil, ofHost("h9"), "[]", 4, "[h1 h2]"},
@@ -125,8 +125,8 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 		{"no private wire", underlay(""), ofCenters, "all", 9, "[h1 h2]"},
 		{"the settings", nil, func(n *noted) { n.settings = true }, "all", 9, "[h1 h2]"},
 		{"an overlay nobody has", nil, func(n *noted) { n.overlays["none"] = true }, "[]", 9, "[h1 h2]"},
-		{"a host leaves", func() { y.endPod("acme", "p2", "h2"); y.endPod("acme", "p3", "h2") }, ofOverlay, "[h1 h2]", 10, "[h1]"},
-		{"the last one leaves", func() { y.endPod("acme", "p1", "h1") }, ofOverlay, "[h1]", 0, "[]"},
+		{"a host leaves", func() { y.endPod("p2", "h2"); y.endPod("p3", "h2") }, ofOverlay, "[h1 h2]", 10, "[h1]"},
+		{"the last one leaves", func() { y.endPod("p1", "h1") }, ofOverlay, "[h1]", 0, "[]"},
 		{"all of nothing", nil, everything, "all", 0, "[]"},
 	} {
 		if c.do != nil {
@@ -239,9 +239,9 @@ func TestPeersOfSeveralOverlays(t *testing.T) {
 
 // TestNewsOfAnOverlayAreMadeOnce, for the newest revision, and few are kept.
 func TestNewsOfAnOverlayAreMadeOnce(t *testing.T) {
-	y := newYard(t)
-	y.join("h1").connect()
-	y.runPod("acme", "p1", "h1")
+	y := newWorld(t)
+	y.join("h1")
+	y.runPod("p1", "h1")
 	e := newExchange()
 	check(t, y.store.View(func(v *state.View) error {
 		o, _ := v.Overlay(fleet.AccountOverlay("acme"))
@@ -275,34 +275,39 @@ func TestNewsOfAnOverlayAreMadeOnce(t *testing.T) {
 	}))
 }
 
-// TestPlacesThatAHostGivesAPod: those that are on, of overlays that are there, while the pod holds its host; the first name is the account's.
-func TestPlacesThatAHostGivesAPod(t *testing.T) {
-	y := newYard(t)
-	y.join("h1").connect()
-	y.runPod("acme", "p1", "h1")
-	own := fleet.OverlayPlace{Overlay: fleet.AccountOverlay("acme"), On: true, Addr: netip.MustParseAddr("10.0.0.2")}
-	off, strange := own, own
-	off.On, strange.Overlay = false, "another"
-	for name, c := range map[string]struct {
-		p    fleet.Pod
-		want string
-	}{
-		"one":           {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{own}}, fleet.OverlayLink},
-		"off":           {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{off}}, ""},
-		"not held":      {fleet.Pod{Account: "acme", Overlays: []fleet.OverlayPlace{own}}, ""},
-		"not there":     {fleet.Pod{Account: "acme", Held: true, Overlays: []fleet.OverlayPlace{strange, own}}, fleet.OverlayLink},
-		"not its own":   {fleet.Pod{Account: "other", Held: true, Overlays: []fleet.OverlayPlace{own}}, "podnet2"},
-		"the next name": {fleet.Pod{Account: "other", Held: true, Overlays: []fleet.OverlayPlace{strange, off, own}}, "podnet4"},
-	} {
-		check(t, y.store.View(func(v *state.View) error {
-			var got []string
-			for _, p := range places(v, &c.p) {
-				got = append(got, p.GetLink())
-			}
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("%s: %q", name, got)
-			}
-			return nil
-		}))
+// A host that was told of an earlier time than is remembered is told of all its peers.
+func TestPeersOfLongAgo(t *testing.T) {
+	e := newExchange()
+	c := &circle{}
+	e.circles["o"] = c
+	for i := range 4 * keptChanges {
+		e.at++
+		id := fleet.HostID(fmt.Sprintf("h%d", i%8))
+		e.contacts[id] = newContact(&fleet.Host{
+			ID: id, Tunnel: netip.MustParseAddr("100.127.0.1"), Inventory: fleet.Inventory{Tunnel: fleet.HostTunnel{PublicKey: fmt.Sprint(i)}},
+		}, false)
+		c.note(e.at, id)
+	}
+	c.hosts = []fleet.HostID{"h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"}
+	in := []fleet.OverlayID{"o"}
+	for _, tc := range []struct {
+		since uint64
+		full  bool
+		put   int
+	}{{0, true, 7}, {1, true, 7}, {e.at - 2, false, 2}, {e.at - 7, false, 7}, {e.at - 8, true, 7}} {
+		got, at := e.tellPeers("h0", in, tc.since)
+		if got.GetFull() != tc.full || len(got.GetPut()) != tc.put || at != e.at {
+			t.Errorf("since %d of %d: %v", tc.since, e.at, got)
+		}
+	}
+	if got, _ := e.tellPeers("h0", in, e.at); got != nil {
+		t.Errorf("nothing changed: %v", got)
+	}
+	if len(c.log) > 2*keptChanges {
+		t.Errorf("%d changes are kept", len(c.log))
+	}
+	c.hosts = c.hosts[:7]
+	if got, _ := e.tellPeers("h0", in, e.at-1); len(got.GetGone()) != 1 || got.GetGone()[0] != "h7" {
+		t.Errorf("a host left: %v", got)
 	}
 }

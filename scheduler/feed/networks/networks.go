@@ -1,7 +1,11 @@
-package dispatch
+// Package networks tells hosts of private networks: what their own pods need and no more, which is the settings, the members of the
+// overlays in which they have a pod, and the hosts that hold those. A host is told all of it when its session begins, then what
+// changed; what changes for many hosts at once is worked out once (exchange). Nothing is durable.
+package networks
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/sleep"
+	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
 
@@ -145,20 +150,63 @@ func (e *exchange) take() noted {
 	return out
 }
 
-// watchNetworks has hosts told of private networks when what they have to know may have changed, until ctx ends.
-func (s *Server) watchNetworks(ctx context.Context) {
+// Networks is the feed of private networks.
+type Networks struct {
+	store    *state.Store
+	log      *slog.Logger
+	exchange *exchange
+
+	mu    sync.Mutex // guards lines; exchange's locks are not taken under it
+	lines map[fleet.HostID]*line
+}
+
+// New returns a feed that has told nobody anything.
+func New(store *state.Store, log *slog.Logger) *Networks {
+	return &Networks{store: store, log: log, exchange: newExchange(), lines: map[fleet.HostID]*line{}}
+}
+
+// Learn implements feed.Feed.
+func (n *Networks) Learn(v *state.View) {
+	n.exchange.reset()
+	everything := newNoted()
+	everything.all = true
+	n.exchange.learn(v, everything)
+}
+
+// Heed implements feed.Feed.
+func (n *Networks) Heed(events []state.Event, all bool) { n.exchange.heed(events, all) }
+
+// Begin implements feed.Feed.
+func (n *Networks) Begin(s feed.Session) feed.Line {
+	t := &line{of: n, session: s}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines[s.Host()] = t
+	return t
+}
+
+func (n *Networks) leave(t *line) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if id := t.session.Host(); n.lines[id] == t {
+		delete(n.lines, id)
+	}
+}
+
+// Run implements feed.Feed: it has hosts told when what they have to know may have changed.
+func (n *Networks) Run(ctx context.Context) {
 	for {
 		select {
-		case <-s.exchange.stir:
+		case <-n.exchange.stir:
 		case <-ctx.Done():
 			return
 		}
-		var wake wake
-		n := s.exchange.take()
-		if err := s.Store.View(func(v *state.View) error { wake = s.exchange.learn(v, n); return nil }); err != nil {
-			s.Log.Error("read the private networks", "err", err)
+		var w wake
+		noted := n.exchange.take()
+		if err := n.store.View(func(v *state.View) error { w = n.exchange.learn(v, noted); return nil }); err != nil {
+			n.log.Error("read the private networks", "err", err)
 		}
-		s.wakeHosts(wake)
+		n.wake(w)
 		if sleep.For(ctx, networkPause) != nil {
 			return
 		}
@@ -171,18 +219,12 @@ type wake struct {
 	hosts map[fleet.HostID]bool
 }
 
-func (s *Server) wakeHosts(w wake) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w.all {
-		for _, x := range s.sessions {
-			x.reorder()
-		}
-		return
-	}
-	for id := range w.hosts {
-		if x := s.sessions[id]; x != nil {
-			x.reorder()
+func (n *Networks) wake(w wake) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, t := range n.lines {
+		if w.all || w.hosts[id] {
+			t.session.Wake()
 		}
 	}
 }

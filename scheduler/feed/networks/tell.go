@@ -1,54 +1,45 @@
-package dispatch
+package networks
 
 import (
-	"fmt"
-	"net/netip"
+	"context"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
 
-// toldNetwork is what a session's host was told of private networks; of the sending goroutine alone.
-type toldNetwork struct {
+// line is what a session's host was told of private networks.
+type line struct {
+	of      *Networks
+	session feed.Session
+
+	// Of Next and Forget.
 	set      *link.NetworkSet
 	overlays map[fleet.OverlayID]uint64 // revisions
 	peersAt  uint64                     // see exchange.tellPeers
-	accounts []fleet.AccountID          // with pods on the host, as it was assigned them last; sorted
 }
 
-// assigned takes note of the pods of the host. A leftover is its account's until nothing is left of it.
-func (t *toldNetwork) assigned(v *state.View, pods []fleet.Pod) {
-	t.accounts = t.accounts[:0]
-	for i := range pods {
-		account := pods[i].Account
-		if account == "" {
-			p, _ := v.Pod(pods[i].ID)
-			account = p.Account
-		}
-		if account != "" {
-			t.accounts = append(t.accounts, account)
-		}
-	}
-	slices.Sort(t.accounts)
-	t.accounts = slices.Compact(t.accounts)
-}
+// Forget implements feed.Line.
+func (t *line) Forget() { t.set, t.overlays, t.peersAt = nil, nil, 0 }
 
-// forget has everything told again.
-func (t *toldNetwork) forget() { t.set, t.overlays, t.peersAt = nil, nil, 0 }
+// Heard implements feed.Line: hosts say nothing of private networks.
+func (t *line) Heard(context.Context, *link.Up) error { return nil }
 
-// networks returns what the host has to be told of private networks to come from what it was told last to what is now. It
-// is told of no overlay but those in which it has a pod at this very moment.
-func (x *session) networks(v *state.View, host *fleet.Host) []*link.Down {
+// End implements feed.Line.
+func (t *line) End() { t.of.leave(t) }
+
+// Next implements feed.Line. A host is told of no overlay but those in which it has a pod at this very moment.
+func (t *line) Next(v *state.View, host *feed.Host) []*link.Down {
 	var out []*link.Down
-	e, t := x.server.exchange, &x.network
-	overlays := v.HostOverlays(x.host)
-	set := networkSet(v.NetworkSettings(), host, overlays)
+	e := t.of.exchange
+	overlays := v.HostOverlays(host.ID)
+	set := networkSet(v.NetworkSettings(), host.Host, overlays)
 	set.PrivateUnderlay = e.underlay(host.DataCenter)
-	for _, id := range t.accounts {
+	for _, id := range host.Accounts {
 		if a, _ := v.Account(id); a.Egress == fleet.EgressNone {
 			set.Closed = append(set.Closed, string(id))
 		}
@@ -61,7 +52,7 @@ func (x *session) networks(v *state.View, host *fleet.Host) []*link.Down {
 	if others {
 		t.peersAt = 0
 	}
-	peers, at := e.tellPeers(x.host, overlays, t.peersAt)
+	peers, at := e.tellPeers(host.ID, overlays, t.peersAt)
 	if t.peersAt = at; peers != nil {
 		out = append(out, &link.Down{Kind: &link.Down_Peers{Peers: peers}})
 	}
@@ -142,37 +133,4 @@ func encodeOverlay(o *fleet.Overlay, from uint64, members []fleet.OverlayMember)
 		out.Put = append(out.Put, &link.OverlayMember{Addr: m.Addr.String(), PodId: string(m.Pod), Name: m.Name, HostId: string(m.Host)})
 	}
 	return &link.Down{Kind: &link.Down_Overlay{Overlay: out}}
-}
-
-// places returns the places of a pod in private networks that its host has to give it.
-func places(v *state.View, p *fleet.Pod) (out []*link.OverlayPlace) {
-	next := 2
-	for _, at := range p.Overlays {
-		name := fleet.OverlayLink
-		if at.Overlay != fleet.AccountOverlay(p.Account) {
-			name = fmt.Sprintf("podnet%d", next)
-			next++
-		}
-		o, there := v.Overlay(at.Overlay)
-		if !at.On || !p.Held || !there {
-			continue
-		}
-		out = append(out, &link.OverlayPlace{
-			OverlayId: string(at.Overlay), Vni: o.VNI, Cidr: o.CIDR.String(), Addr: at.Addr.String(), Link: name,
-		})
-	}
-	return out
-}
-
-// decodeTunnel reads a host's end of the tunnel; what cannot be read is nothing. The state decides what of it is fit for
-// other hosts.
-func decodeTunnel(in *link.HostTunnel) fleet.HostTunnel {
-	out := fleet.HostTunnel{PublicKey: word(in.GetPublicKey()), UserSpace: in.GetUserSpace()}
-	if at, err := netip.ParseAddrPort(in.GetEndpoint()); err == nil {
-		out.Endpoint = at
-	}
-	if addr, err := netip.ParseAddr(in.GetPlain()); err == nil {
-		out.Plain = addr
-	}
-	return out
 }
