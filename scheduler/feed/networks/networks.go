@@ -1,6 +1,6 @@
 // Package networks tells hosts of private networks: what their own pods need and no more, which is the settings, the members of the
 // overlays in which they have a pod, and the hosts that hold those. A host is told all of it when its session begins, then what
-// changed; what changes for many hosts at once is worked out once (exchange). Nothing is durable.
+// changed; what changes for many hosts at once is worked out once (peerIndex). Nothing is durable.
 package networks
 
 import (
@@ -20,38 +20,37 @@ import (
 )
 
 const (
-	// networkPause is the least time between two times at which is worked out who has to be told of private networks.
+	// networkPause is the shortest time between two computations of who needs an update.
 	networkPause = 50 * time.Millisecond
-	// keptChanges is how many changes of an overlay's hosts are remembered at least. Who was told of none of them is told of
-	// all its peers.
+	// keptChanges is how many changes of an overlay's hosts are kept at least. A host that is further behind gets all its peers.
 	keptChanges = 1024
-	// keptNews is of how many overlays at most the last changes are kept as messages.
-	keptNews = 256
+	// keptUpdates is for how many overlays at most the latest messages are kept.
+	keptUpdates = 256
 )
 
-// exchange knows which hosts have members of the same overlays, and how they reach each other. What one pod more changes is
-// worked out once for all hosts, and of what did not change nothing is looked at again. It begins anew with each time of leading.
-type exchange struct {
-	stir chan struct{} // something is noted
+// peerIndex knows which hosts have members of the same overlays, and how they reach each other. A change is computed once for all
+// hosts, and only what changed is read again. It is rebuilt at the start of each leadership term.
+type peerIndex struct {
+	wake chan struct{} // pending has something
 
-	noteMu sync.Mutex // guards noted
-	noted  noted
+	pendingMu sync.Mutex // guards pending
+	pending   pending
 
 	// mu guards the fields below. A view may be held where it is taken; where it is held none is taken.
-	mu       sync.RWMutex
-	at       uint64                    // grows with every look at what is noted
-	contacts map[fleet.HostID]*contact // hosts with members of overlays
-	circles  map[fleet.OverlayID]*circle
-	private  map[fleet.DataCenterID]bool // with a private underlay
-	confined map[fleet.AccountID]bool    // with the egress policy none
+	mu        sync.RWMutex
+	at        uint64                     // the version; grows with each learn
+	endpoints map[fleet.HostID]*endpoint // hosts with members of overlays
+	overlays  map[fleet.OverlayID]*overlayHosts
+	private   map[fleet.DataCenterID]bool // with a private underlay
+	confined  map[fleet.AccountID]bool    // with the egress policy none
 
-	newsMu sync.Mutex // guards news, as mu does
-	news   map[fleet.OverlayID]*news
+	updatesMu sync.Mutex // guards updates, as mu does
+	updates   map[fleet.OverlayID]*update
 }
 
-// noted is what changed in the state and was not looked at.
-type noted struct {
-	all      bool // nobody knows what
+// pending is what changed in the state and was not read yet.
+type pending struct {
+	all      bool // anything may have changed
 	settings bool
 	centers  bool
 	overlays map[fleet.OverlayID]bool
@@ -59,25 +58,25 @@ type noted struct {
 	accounts map[fleet.AccountID]bool
 }
 
-func newNoted() noted {
-	return noted{overlays: map[fleet.OverlayID]bool{}, hosts: map[fleet.HostID]bool{}, accounts: map[fleet.AccountID]bool{}}
+func newPending() pending {
+	return pending{overlays: map[fleet.OverlayID]bool{}, hosts: map[fleet.HostID]bool{}, accounts: map[fleet.AccountID]bool{}}
 }
 
-// circle is the hosts that have members of an overlay.
-type circle struct {
+// overlayHosts are the hosts that have members of an overlay, with the log of their changes.
+type overlayHosts struct {
 	hosts []fleet.HostID // sorted
 	log   []change       // oldest first
 	from  uint64         // log has all changes after this one
 }
 
-// change says that a host came to a circle, left it, or is reached in another way.
+// change says that a host joined an overlay, left it, or has a new address.
 type change struct {
 	at   uint64
 	host fleet.HostID
 }
 
-// note remembers a change.
-func (c *circle) note(at uint64, host fleet.HostID) {
+// changed adds a change to the log, of which at least keptChanges are kept.
+func (c *overlayHosts) changed(at uint64, host fleet.HostID) {
 	if len(c.log) >= 2*keptChanges {
 		c.from = c.log[keptChanges-1].at
 		c.log = slices.Clone(c.log[keptChanges:])
@@ -85,36 +84,36 @@ func (c *circle) note(at uint64, host fleet.HostID) {
 	c.log = append(c.log, change{at, host})
 }
 
-func (c *circle) has(host fleet.HostID) bool {
+func (c *overlayHosts) has(host fleet.HostID) bool {
 	_, ok := slices.BinarySearch(c.hosts, host)
 	return ok
 }
 
-func newExchange() *exchange {
-	e := &exchange{stir: make(chan struct{}, 1)}
+func newPeerIndex() *peerIndex {
+	e := &peerIndex{wake: make(chan struct{}, 1)}
 	e.reset()
 	return e
 }
 
-// reset forgets everything: another scheduler may have led in between.
-func (e *exchange) reset() {
-	e.noteMu.Lock()
-	e.noted = newNoted()
-	e.noteMu.Unlock()
-	e.newsMu.Lock()
-	e.news = map[fleet.OverlayID]*news{}
-	e.newsMu.Unlock()
+// reset drops everything: another scheduler may have led in between.
+func (e *peerIndex) reset() {
+	e.pendingMu.Lock()
+	e.pending = newPending()
+	e.pendingMu.Unlock()
+	e.updatesMu.Lock()
+	e.updates = map[fleet.OverlayID]*update{}
+	e.updatesMu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.contacts, e.circles = map[fleet.HostID]*contact{}, map[fleet.OverlayID]*circle{}
+	e.endpoints, e.overlays = map[fleet.HostID]*endpoint{}, map[fleet.OverlayID]*overlayHosts{}
 	e.private, e.confined = map[fleet.DataCenterID]bool{}, map[fleet.AccountID]bool{}
 }
 
-// heed takes note of what changed in the state.
-func (e *exchange) heed(events []state.Event, all bool) {
-	e.noteMu.Lock()
-	defer e.noteMu.Unlock()
-	n, found := &e.noted, all
+// heed adds events of the state to what is pending.
+func (e *peerIndex) heed(events []state.Event, all bool) {
+	e.pendingMu.Lock()
+	defer e.pendingMu.Unlock()
+	n, found := &e.pending, all
 	n.all = n.all || all
 	for _, ev := range events {
 		switch {
@@ -135,46 +134,46 @@ func (e *exchange) heed(events []state.Event, all bool) {
 	}
 	if found {
 		select {
-		case e.stir <- struct{}{}:
+		case e.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// take returns what is noted, and notes anew.
-func (e *exchange) take() noted {
-	e.noteMu.Lock()
-	defer e.noteMu.Unlock()
-	out := e.noted
-	e.noted = newNoted()
+// take returns what is pending, and clears it.
+func (e *peerIndex) take() pending {
+	e.pendingMu.Lock()
+	defer e.pendingMu.Unlock()
+	out := e.pending
+	e.pending = newPending()
 	return out
 }
 
 // Networks is the feed of private networks.
 type Networks struct {
-	store    *state.Store
-	log      *slog.Logger
-	exchange *exchange
+	store     *state.Store
+	log       *slog.Logger
+	peerIndex *peerIndex
 
-	mu    sync.Mutex // guards lines; exchange's locks are not taken under it
+	mu    sync.Mutex // guards lines; peerIndex's locks are not taken under it
 	lines map[fleet.HostID]*line
 }
 
 // New returns a feed that has told nobody anything.
 func New(store *state.Store, log *slog.Logger) *Networks {
-	return &Networks{store: store, log: log, exchange: newExchange(), lines: map[fleet.HostID]*line{}}
+	return &Networks{store: store, log: log, peerIndex: newPeerIndex(), lines: map[fleet.HostID]*line{}}
 }
 
 // Learn implements feed.Feed.
 func (n *Networks) Learn(v *state.View) {
-	n.exchange.reset()
-	everything := newNoted()
+	n.peerIndex.reset()
+	everything := newPending()
 	everything.all = true
-	n.exchange.learn(v, everything)
+	n.peerIndex.learn(v, everything)
 }
 
 // Heed implements feed.Feed.
-func (n *Networks) Heed(events []state.Event, all bool) { n.exchange.heed(events, all) }
+func (n *Networks) Heed(events []state.Event, all bool) { n.peerIndex.heed(events, all) }
 
 // Begin implements feed.Feed.
 func (n *Networks) Begin(s feed.Session) feed.Line {
@@ -197,13 +196,13 @@ func (n *Networks) leave(t *line) {
 func (n *Networks) Run(ctx context.Context) {
 	for {
 		select {
-		case <-n.exchange.stir:
+		case <-n.peerIndex.wake:
 		case <-ctx.Done():
 			return
 		}
-		var w wake
-		noted := n.exchange.take()
-		if err := n.store.View(func(v *state.View) error { w = n.exchange.learn(v, noted); return nil }); err != nil {
+		var w targets
+		changes := n.peerIndex.take()
+		if err := n.store.View(func(v *state.View) error { w = n.peerIndex.learn(v, changes); return nil }); err != nil {
 			n.log.Error("read the private networks", "err", err)
 		}
 		n.wake(w)
@@ -213,13 +212,13 @@ func (n *Networks) Run(ctx context.Context) {
 	}
 }
 
-// wake says whose sessions have to look what there is to tell.
-type wake struct {
+// targets are the hosts whose sessions have to send an update.
+type targets struct {
 	all   bool
 	hosts map[fleet.HostID]bool
 }
 
-func (n *Networks) wake(w wake) {
+func (n *Networks) wake(w targets) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, t := range n.lines {
@@ -229,14 +228,14 @@ func (n *Networks) wake(w wake) {
 	}
 }
 
-// learn looks at what was noted and says who has to be told of it.
-func (e *exchange) learn(v *state.View, n noted) wake {
+// learn reads what is pending and returns the hosts that need an update.
+func (e *peerIndex) learn(v *state.View, n pending) targets {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.at++
-	w := wake{all: n.all || n.settings, hosts: map[fleet.HostID]bool{}}
+	w := targets{all: n.all || n.settings, hosts: map[fleet.HostID]bool{}}
 	if n.all {
-		e.noteAll(v, &n)
+		e.addAll(v, &n)
 	}
 	if n.all || n.centers {
 		w.all = e.learnCenters(v, n.hosts) || w.all
@@ -259,31 +258,31 @@ func (e *exchange) learn(v *state.View, n noted) wake {
 	return w
 }
 
-// noteAll notes everything that is there, or was when it was looked at last.
-func (e *exchange) noteAll(v *state.View, n *noted) {
+// addAll adds everything that exists, or existed at the last read, to what is pending.
+func (e *peerIndex) addAll(v *state.View, n *pending) {
 	for _, a := range v.Accounts() {
 		n.accounts[a.ID] = true
 	}
 	for _, o := range v.Overlays() {
 		n.overlays[o.ID] = true
 	}
-	for id := range e.circles {
+	for id := range e.overlays {
 		n.overlays[id] = true
 	}
-	for id := range e.contacts {
+	for id := range e.endpoints {
 		n.hosts[id] = true
 	}
 }
 
-// learnCenters looks which data centers have a private underlay, and notes their hosts where that changed.
-func (e *exchange) learnCenters(v *state.View, hosts map[fleet.HostID]bool) (changed bool) {
+// learnCenters reads which data centers have a private underlay, and adds the hosts of those where that changed.
+func (e *peerIndex) learnCenters(v *state.View, hosts map[fleet.HostID]bool) (changed bool) {
 	now := map[fleet.DataCenterID]bool{}
 	for _, c := range v.DataCenters() {
 		if c.Underlay == fleet.UnderlayPrivate {
 			now[c.ID] = true
 		}
 	}
-	for id, p := range e.contacts {
+	for id, p := range e.endpoints {
 		if now[p.center] != e.private[p.center] {
 			hosts[id] = true
 		}
@@ -296,57 +295,57 @@ func (e *exchange) learnCenters(v *state.View, hosts map[fleet.HostID]bool) (cha
 	return changed
 }
 
-// learnOverlay looks which hosts have members of an overlay, and notes those that came or left.
-func (e *exchange) learnOverlay(v *state.View, id fleet.OverlayID, hosts map[fleet.HostID]bool, w wake) {
+// learnOverlay reads which hosts have members of an overlay, and adds those that joined or left.
+func (e *peerIndex) learnOverlay(v *state.View, id fleet.OverlayID, hosts map[fleet.HostID]bool, w targets) {
 	now := v.OverlayHosts(id)
-	c := e.circles[id]
+	c := e.overlays[id]
 	if c == nil {
 		if len(now) == 0 {
 			return
 		}
-		c = &circle{from: e.at}
-		e.circles[id] = c
+		c = &overlayHosts{from: e.at}
+		e.overlays[id] = c
 	}
-	before := circle{hosts: c.hosts}
+	before := overlayHosts{hosts: c.hosts}
 	c.hosts = now
 	for _, host := range before.hosts {
 		w.hosts[host] = true
 		if !c.has(host) {
-			c.note(e.at, host)
+			c.changed(e.at, host)
 			hosts[host] = true
 		}
 	}
 	for _, host := range now {
 		w.hosts[host] = true
 		if !before.has(host) {
-			c.note(e.at, host)
+			c.changed(e.at, host)
 			hosts[host] = true
 		}
 	}
 	if len(now) == 0 {
-		delete(e.circles, id)
+		delete(e.overlays, id)
 	}
 }
 
-// learnHost looks how a host is reached.
-func (e *exchange) learnHost(v *state.View, id fleet.HostID, w wake) {
+// learnHost reads how a host is reached.
+func (e *peerIndex) learnHost(v *state.View, id fleet.HostID, w targets) {
 	overlays := v.HostOverlays(id)
 	host, there := v.Host(id)
 	if len(overlays) == 0 || !there {
-		delete(e.contacts, id)
+		delete(e.endpoints, id)
 		return
 	}
-	now := newContact(&host, e.private[host.DataCenter])
-	if old := e.contacts[id]; old != nil && old.equal(now) {
+	now := newEndpoint(&host, e.private[host.DataCenter])
+	if old := e.endpoints[id]; old != nil && old.equal(now) {
 		return
 	}
-	e.contacts[id] = now
+	e.endpoints[id] = now
 	for _, o := range overlays {
-		c := e.circles[o]
+		c := e.overlays[o]
 		if c == nil {
 			continue // its members are still to be looked at
 		}
-		c.note(e.at, id)
+		c.changed(e.at, id)
 		for _, other := range c.hosts {
 			w.hosts[other] = true
 		}
@@ -354,34 +353,34 @@ func (e *exchange) learnHost(v *state.View, id fleet.HostID, w wake) {
 }
 
 // underlay reports whether hosts of a data center reach each other over a private wire.
-func (e *exchange) underlay(center fleet.DataCenterID) (private bool) {
+func (e *peerIndex) underlay(center fleet.DataCenterID) (private bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.private[center]
 }
 
-// tellPeers returns what leads a host that was told at since, and takes part in overlays, to its peers of now, and when that
-// is; nil: nothing does. With since 0 it is all of them.
-func (e *exchange) tellPeers(host fleet.HostID, overlays []fleet.OverlayID, since uint64) (*link.PeerChange, uint64) {
+// tellPeers returns the changes of a host's peers in its overlays after version since, and the version that they lead to; nil: there
+// are none. Since 0 returns all peers.
+func (e *peerIndex) tellPeers(host fleet.HostID, overlays []fleet.OverlayID, since uint64) (*link.PeerChange, uint64) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	var circles []*circle
+	var sets []*overlayHosts
 	for _, id := range overlays {
-		if c := e.circles[id]; c != nil {
-			circles = append(circles, c)
+		if c := e.overlays[id]; c != nil {
+			sets = append(sets, c)
 		}
 	}
-	changed, all := changedSince(circles, since)
+	changed, all := changedSince(sets, since)
 	if all || slices.Contains(changed, host) { // what it is told hangs on its own underlay
-		return e.allPeers(host, circles), e.at
+		return e.allPeers(host, sets), e.at
 	}
 	if len(changed) == 0 {
 		return nil, e.at
 	}
 	out := &link.PeerChange{}
 	for _, id := range changed {
-		near := slices.ContainsFunc(circles, func(c *circle) bool { return c.has(id) })
-		if p := e.contacts[id].seenBy(e.contacts[host]); near && p != nil {
+		near := slices.ContainsFunc(sets, func(c *overlayHosts) bool { return c.has(id) })
+		if p := e.endpoints[id].seenBy(e.endpoints[host]); near && p != nil {
 			out.Put = append(out.Put, p)
 		} else {
 			out.Gone = append(out.Gone, string(id))
@@ -390,12 +389,12 @@ func (e *exchange) tellPeers(host fleet.HostID, overlays []fleet.OverlayID, sinc
 	return out, e.at
 }
 
-// changedSince returns the hosts of circles of which something changed, sorted; all: it may be any.
-func changedSince(circles []*circle, since uint64) (out []fleet.HostID, all bool) {
+// changedSince returns the hosts that changed after a version, sorted; all: the log does not reach back that far.
+func changedSince(overlays []*overlayHosts, since uint64) (out []fleet.HostID, all bool) {
 	if since == 0 {
 		return nil, true
 	}
-	for _, c := range circles {
+	for _, c := range overlays {
 		if since < c.from {
 			return nil, true
 		}
@@ -407,34 +406,34 @@ func changedSince(circles []*circle, since uint64) (out []fleet.HostID, all bool
 	return slices.Compact(out), false
 }
 
-// allPeers returns all that a host has to know of others; mu is held.
-func (e *exchange) allPeers(host fleet.HostID, circles []*circle) *link.PeerChange {
+// allPeers returns all peers of a host; the caller holds mu.
+func (e *peerIndex) allPeers(host fleet.HostID, overlays []*overlayHosts) *link.PeerChange {
 	var near []fleet.HostID
-	for _, c := range circles {
+	for _, c := range overlays {
 		near = append(near, c.hosts...)
 	}
-	if len(circles) > 1 {
+	if len(overlays) > 1 {
 		slices.Sort(near)
 		near = slices.Compact(near)
 	}
 	out := &link.PeerChange{Full: true, Put: make([]*link.HostPeer, 0, len(near))}
 	for _, id := range near {
-		if p := e.contacts[id].seenBy(e.contacts[host]); p != nil && id != host {
+		if p := e.endpoints[id].seenBy(e.endpoints[host]); p != nil && id != host {
 			out.Put = append(out.Put, p)
 		}
 	}
 	return out
 }
 
-// contact is how a host is reached.
-type contact struct {
+// endpoint is how other hosts reach a host.
+type endpoint struct {
 	center fleet.DataCenterID
-	// tunnel is what hosts elsewhere are told of it, plain what those of its data center are; nil: it is not reached that way.
+	// tunnel is for hosts of other data centers, plain for those of its own; nil: it cannot be reached that way.
 	tunnel, plain *link.HostPeer
 }
 
-func newContact(h *fleet.Host, private bool) *contact {
-	out, t := &contact{center: h.DataCenter}, h.Inventory.Tunnel
+func newEndpoint(h *fleet.Host, private bool) *endpoint {
+	out, t := &endpoint{center: h.DataCenter}, h.Inventory.Tunnel
 	addr := ""
 	if h.Tunnel.IsValid() {
 		addr = h.Tunnel.String()
@@ -455,9 +454,9 @@ func newContact(h *fleet.Host, private bool) *contact {
 	return out
 }
 
-// seenBy returns what another host is told; nil: nothing, since it cannot be reached. Either both send plain frames to each
-// other or none does.
-func (p *contact) seenBy(other *contact) *link.HostPeer {
+// seenBy returns the peer record for another host; nil: the host cannot be reached from there. Either both send plain frames to
+// each other or neither does.
+func (p *endpoint) seenBy(other *endpoint) *link.HostPeer {
 	switch {
 	case p == nil:
 		return nil
@@ -467,6 +466,6 @@ func (p *contact) seenBy(other *contact) *link.HostPeer {
 	return p.tunnel
 }
 
-func (p *contact) equal(q *contact) bool {
+func (p *endpoint) equal(q *endpoint) bool {
 	return p.center == q.center && proto.Equal(p.tunnel, q.tunnel) && proto.Equal(p.plain, q.plain)
 }

@@ -17,56 +17,56 @@ import (
 	"gantry/scheduler/state"
 )
 
-// TestWhatIsNotedOfTheState, and that it stirs the exchange; of anything else it does not.
+// TestWhatIsNotedOfTheState, and that it stirs the peerIndex; of anything else it does not.
 func TestWhatIsNotedOfTheState(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []state.Event
 		all    bool
-		want   func(*noted)
+		want   func(*pending)
 	}{
-		"settings":    {[]state.Event{{Kind: state.KindNetwork}}, false, func(n *noted) { n.settings = true }},
-		"an overlay":  {[]state.Event{{Kind: state.KindNetwork, ID: "o"}}, false, func(n *noted) { n.overlays["o"] = true }},
-		"a host":      {[]state.Event{{Kind: state.KindHost, ID: "h"}}, false, func(n *noted) { n.hosts["h"] = true }},
-		"an account":  {[]state.Event{{Kind: state.KindAccount, ID: "a"}}, false, func(n *noted) { n.accounts["a"] = true }},
-		"a center":    {[]state.Event{{Kind: state.KindCatalog, ID: "d"}}, false, func(n *noted) { n.centers = true }},
+		"settings":    {[]state.Event{{Kind: state.KindNetwork}}, false, func(n *pending) { n.settings = true }},
+		"an overlay":  {[]state.Event{{Kind: state.KindNetwork, ID: "o"}}, false, func(n *pending) { n.overlays["o"] = true }},
+		"a host":      {[]state.Event{{Kind: state.KindHost, ID: "h"}}, false, func(n *pending) { n.hosts["h"] = true }},
+		"an account":  {[]state.Event{{Kind: state.KindAccount, ID: "a"}}, false, func(n *pending) { n.accounts["a"] = true }},
+		"a center":    {[]state.Event{{Kind: state.KindCatalog, ID: "d"}}, false, func(n *pending) { n.centers = true }},
 		"the catalog": {[]state.Event{{Kind: state.KindCatalog}}, false, nil},
 		"others":      {[]state.Event{{Kind: state.KindPod, ID: "p"}, {Kind: state.KindAssign, ID: "h"}, {Kind: state.KindStorage, ID: "b"}}, false, nil},
-		"nobody says": {nil, true, func(n *noted) { n.all = true }},
-		"two":         {[]state.Event{{Kind: state.KindHost, ID: "h"}, {Kind: state.KindPod, ID: "p"}}, false, func(n *noted) { n.hosts["h"] = true }},
+		"nobody says": {nil, true, func(n *pending) { n.all = true }},
+		"two":         {[]state.Event{{Kind: state.KindHost, ID: "h"}, {Kind: state.KindPod, ID: "p"}}, false, func(n *pending) { n.hosts["h"] = true }},
 	} {
-		e, want := newExchange(), newNoted()
+		e, want := newPeerIndex(), newPending()
 		e.heed(c.events, c.all)
 		if c.want != nil {
 			c.want(&want)
 		}
 		got := e.take()
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(noted{})); d != "" || (len(e.stir) > 0) != (c.want != nil) {
-			t.Errorf("%s: it stirs %v (-want +got):\n%s", name, len(e.stir) > 0, d)
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(pending{})); d != "" || (len(e.wake) > 0) != (c.want != nil) {
+			t.Errorf("%s: it stirs %v (-want +got):\n%s", name, len(e.wake) > 0, d)
 		}
-		if d := cmp.Diff(newNoted(), e.take(), cmp.AllowUnexported(noted{})); d != "" {
+		if d := cmp.Diff(newPending(), e.take(), cmp.AllowUnexported(pending{})); d != "" {
 			t.Errorf("%s: what was taken is still there:\n%s", name, d)
 		}
 	}
 }
 
-// learned is an exchange of a test's own that looks at a world.
+// learned is an peerIndex of a test's own that looks at a world.
 type learned struct {
 	*world
-	e *exchange
+	e *peerIndex
 }
 
-// look has the exchange look at what note notes, and returns who is to be told, in words, and how many changes it kept of acme's circle.
-func (l *learned) look(note func(*noted)) (told string, changes int) {
+// look has the peerIndex look at what note notes, and returns who is to be told, in words, and how many changes it kept of acme's overlayHosts.
+func (l *learned) look(note func(*pending)) (told string, changes int) {
 	l.Helper()
-	n := newNoted()
+	n := newPending()
 	note(&n)
-	var w wake
+	var w targets
 	check(l, l.store.View(func(v *state.View) error { w = l.e.learn(v, n); return nil }))
 	told = fmt.Sprint(slices.Sorted(maps.Keys(w.hosts)))
 	if w.all {
 		told = "all"
 	}
-	if c := l.e.circles[fleet.AccountOverlay("acme")]; c != nil {
+	if c := l.e.overlays[fleet.AccountOverlay("acme")]; c != nil {
 		changes = len(c.log)
 	}
 	return told, changes
@@ -81,13 +81,13 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 		y.join(id)
 	}
 	overlay := fleet.AccountOverlay("acme")
-	l := &learned{world: y, e: newExchange()}
+	l := &learned{world: y, e: newPeerIndex()}
 	y.runPod("p1", "h1")
-	ofOverlay := func(n *noted) { n.overlays[overlay] = true }
-	ofHost := func(id fleet.HostID) func(*noted) { return func(n *noted) { n.hosts[id] = true } }
-	ofAccount := func(n *noted) { n.accounts["acme"] = true }
-	ofCenters := func(n *noted) { n.centers = true }
-	everything := func(n *noted) { n.all = true }
+	ofOverlay := func(n *pending) { n.overlays[overlay] = true }
+	ofHost := func(id fleet.HostID) func(*pending) { return func(n *pending) { n.hosts[id] = true } }
+	ofAccount := func(n *pending) { n.accounts["acme"] = true }
+	ofCenters := func(n *pending) { n.centers = true }
+	everything := func(n *pending) { n.all = true }
 	egress := func(e fleet.Egress) func() { return func() { y.do(state.UpdateAccount{Account: "acme", Egress: &e}) } }
 	underlay := func(u fleet.Underlay) func() {
 		return func() {
@@ -102,7 +102,7 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		do      func()
-		note    func(*noted)
+		note    func(*pending)
 		told    string
 		changes int
 		knows   string // hosts
@@ -123,8 +123,8 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 		{"a private wire", underlay(fleet.UnderlayPrivate), ofCenters, "all", 7, "[h1 h2]"},
 		{"a private wire still", nil, ofCenters, "[]", 7, "[h1 h2]"},
 		{"no private wire", underlay(""), ofCenters, "all", 9, "[h1 h2]"},
-		{"the settings", nil, func(n *noted) { n.settings = true }, "all", 9, "[h1 h2]"},
-		{"an overlay nobody has", nil, func(n *noted) { n.overlays["none"] = true }, "[]", 9, "[h1 h2]"},
+		{"the settings", nil, func(n *pending) { n.settings = true }, "all", 9, "[h1 h2]"},
+		{"an overlay nobody has", nil, func(n *pending) { n.overlays["none"] = true }, "[]", 9, "[h1 h2]"},
 		{"a host leaves", func() { y.endPod("p2", "h2"); y.endPod("p3", "h2") }, ofOverlay, "[h1 h2]", 10, "[h1]"},
 		{"the last one leaves", func() { y.endPod("p1", "h1") }, ofOverlay, "[h1]", 0, "[]"},
 		{"all of nothing", nil, everything, "all", 0, "[]"},
@@ -133,12 +133,12 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 			c.do()
 		}
 		told, changes := l.look(c.note)
-		knows := fmt.Sprint(slices.Sorted(maps.Keys(l.e.contacts)))
+		knows := fmt.Sprint(slices.Sorted(maps.Keys(l.e.endpoints)))
 		if told != c.told || changes != c.changes || knows != c.knows {
-			t.Errorf("%s: told %s, %d changes, contacts %s; want %s, %d, %s", c.what, told, changes, knows, c.told, c.changes, c.knows)
+			t.Errorf("%s: told %s, %d changes, endpoints %s; want %s, %d, %s", c.what, told, changes, knows, c.told, c.changes, c.knows)
 		}
-		if _, none := l.e.circles["none"]; none || (len(l.e.circles) > 0) != (c.knows != "[]") {
-			t.Errorf("%s: circles %v", c.what, l.e.circles)
+		if _, none := l.e.overlays["none"]; none || (len(l.e.overlays) > 0) != (c.knows != "[]") {
+			t.Errorf("%s: overlays %v", c.what, l.e.overlays)
 		}
 		if confined := strings.HasPrefix(c.what, "no egress"); l.e.confined["acme"] != confined || len(l.e.confined) > 1 {
 			t.Errorf("%s: confined %v", c.what, l.e.confined)
@@ -166,7 +166,7 @@ func TestHowAHostIsReached(t *testing.T) {
 		"IPv6 on a wire":    {addr, fleet.HostTunnel{Plain: v6}, true, nil, nil},
 		"the plain address": {addr, fleet.HostTunnel{Plain: v4, Endpoint: at6}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
 	} {
-		got := newContact(&fleet.Host{ID: "h", DataCenter: "d", Tunnel: c.addr, Inventory: fleet.Inventory{Tunnel: c.in}}, c.private)
+		got := newEndpoint(&fleet.Host{ID: "h", DataCenter: "d", Tunnel: c.addr, Inventory: fleet.Inventory{Tunnel: c.in}}, c.private)
 		for _, want := range []*link.HostPeer{c.tunnel, c.plain} {
 			if want != nil {
 				want.HostId = "h"
@@ -176,10 +176,10 @@ func TestHowAHostIsReached(t *testing.T) {
 			t.Errorf("%s: %v, plain %v", name, got.tunnel, got.plain)
 		}
 	}
-	both := &contact{center: "d", tunnel: none, plain: &link.HostPeer{Plain: "p"}}
-	far, crypted := &contact{center: "e", tunnel: none, plain: both.plain}, &contact{center: "d", tunnel: none}
+	both := &endpoint{center: "d", tunnel: none, plain: &link.HostPeer{Plain: "p"}}
+	far, crypted := &endpoint{center: "e", tunnel: none, plain: both.plain}, &endpoint{center: "d", tunnel: none}
 	for name, c := range map[string]struct {
-		of, by *contact
+		of, by *endpoint
 		want   *link.HostPeer
 	}{
 		"nobody": {nil, both, nil}, "both plain": {both, both, both.plain}, "elsewhere": {both, far, none},
@@ -189,22 +189,22 @@ func TestHowAHostIsReached(t *testing.T) {
 			t.Errorf("%s is seen as %v", name, got)
 		}
 	}
-	if !both.equal(both) || both.equal(far) || both.equal(crypted) || both.equal(&contact{center: "d", plain: both.plain}) {
+	if !both.equal(both) || both.equal(far) || both.equal(crypted) || both.equal(&endpoint{center: "d", plain: both.plain}) {
 		t.Error("what is equal is not, or the other way round")
 	}
 }
 
 // TestPeersOfSeveralOverlays are told once each, and never the host itself.
 func TestPeersOfSeveralOverlays(t *testing.T) {
-	e := newExchange()
+	e := newPeerIndex()
 	e.at = 9
-	reached := func(id string) *contact { return &contact{tunnel: &link.HostPeer{HostId: id}} }
+	reached := func(id string) *endpoint { return &endpoint{tunnel: &link.HostPeer{HostId: id}} }
 	for _, id := range []string{"a", "b", "c"} {
-		e.contacts[fleet.HostID(id)] = reached(id)
+		e.endpoints[fleet.HostID(id)] = reached(id)
 	}
-	e.contacts["mute"] = &contact{}
-	e.circles["o"] = &circle{hosts: []fleet.HostID{"a", "b", "mute"}, from: 5, log: []change{{6, "b"}, {8, "mute"}, {8, "gone"}}}
-	e.circles["p"] = &circle{hosts: []fleet.HostID{"a", "b", "c"}, from: 6, log: []change{{7, "b"}, {8, "c"}}}
+	e.endpoints["mute"] = &endpoint{}
+	e.overlays["o"] = &overlayHosts{hosts: []fleet.HostID{"a", "b", "mute"}, from: 5, log: []change{{6, "b"}, {8, "mute"}, {8, "gone"}}}
+	e.overlays["p"] = &overlayHosts{hosts: []fleet.HostID{"a", "b", "c"}, from: 6, log: []change{{7, "b"}, {8, "c"}}}
 	for name, c := range map[string]struct {
 		in    []fleet.OverlayID
 		since uint64
@@ -231,7 +231,7 @@ func TestPeersOfSeveralOverlays(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	e.circles["p"].note(9, "a")
+	e.overlays["p"].changed(9, "a")
 	if got, _ := e.tellPeers("a", []fleet.OverlayID{"p"}, 8); !got.GetFull() || len(got.GetPut()) != 2 {
 		t.Errorf("when the host itself changed: %v", got)
 	}
@@ -242,12 +242,12 @@ func TestNewsOfAnOverlayAreMadeOnce(t *testing.T) {
 	y := newWorld(t)
 	y.join("h1")
 	y.runPod("p1", "h1")
-	e := newExchange()
+	e := newPeerIndex()
 	check(t, y.store.View(func(v *state.View) error {
 		o, _ := v.Overlay(fleet.AccountOverlay("acme"))
 		first := e.overlayChange(v, &o, 0)
 		if first.GetOverlay().GetTo() != o.Rev || len(first.GetOverlay().GetPut()) != 1 || e.overlayChange(v, &o, 0) != first || e.overlayChange(v, &o, o.Rev+1) != first {
-			t.Errorf("news %v", first)
+			t.Errorf("update %v", first)
 		}
 		if other := e.overlayChange(v, &o, o.Rev); other == first || other.GetOverlay().GetFrom() != o.Rev || len(other.GetOverlay().GetPut()) != 0 {
 			t.Errorf("of its own revision: %v", other)
@@ -261,15 +261,15 @@ func TestNewsOfAnOverlayAreMadeOnce(t *testing.T) {
 		if old := e.overlayChange(v, &o, 0); old.GetOverlay().GetTo() != o.Rev || e.overlayChange(v, &later, 0) != newer {
 			t.Errorf("of an older one: %v", old)
 		}
-		for i := range keptNews - 1 {
-			e.news[fleet.OverlayID(fmt.Sprint(i))] = &news{}
+		for i := range keptUpdates - 1 {
+			e.updates[fleet.OverlayID(fmt.Sprint(i))] = &update{}
 		}
-		if e.overlayChange(v, &later, 0); len(e.news) != keptNews {
-			t.Errorf("%d are kept", len(e.news))
+		if e.overlayChange(v, &later, 0); len(e.updates) != keptUpdates {
+			t.Errorf("%d are kept", len(e.updates))
 		}
 		later.ID = "another"
-		if e.overlayChange(v, &later, 0); len(e.news) != 1 {
-			t.Errorf("%d are kept, and one more", len(e.news))
+		if e.overlayChange(v, &later, 0); len(e.updates) != 1 {
+			t.Errorf("%d are kept, and one more", len(e.updates))
 		}
 		return nil
 	}))
@@ -277,16 +277,16 @@ func TestNewsOfAnOverlayAreMadeOnce(t *testing.T) {
 
 // A host that was told of an earlier time than is remembered is told of all its peers.
 func TestPeersOfLongAgo(t *testing.T) {
-	e := newExchange()
-	c := &circle{}
-	e.circles["o"] = c
+	e := newPeerIndex()
+	c := &overlayHosts{}
+	e.overlays["o"] = c
 	for i := range 4 * keptChanges {
 		e.at++
 		id := fleet.HostID(fmt.Sprintf("h%d", i%8))
-		e.contacts[id] = newContact(&fleet.Host{
+		e.endpoints[id] = newEndpoint(&fleet.Host{
 			ID: id, Tunnel: netip.MustParseAddr("100.127.0.1"), Inventory: fleet.Inventory{Tunnel: fleet.HostTunnel{PublicKey: fmt.Sprint(i)}},
 		}, false)
-		c.note(e.at, id)
+		c.changed(e.at, id)
 	}
 	c.hosts = []fleet.HostID{"h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"}
 	in := []fleet.OverlayID{"o"}

@@ -12,7 +12,7 @@ import (
 	"gantry/scheduler/state"
 )
 
-// line is what a session's host was told of private networks.
+// line is what one session has sent of private networks.
 type line struct {
 	of      *Networks
 	session feed.Session
@@ -20,7 +20,7 @@ type line struct {
 	// Of Next and Forget.
 	set      *link.NetworkSet
 	overlays map[fleet.OverlayID]uint64 // revisions
-	peersAt  uint64                     // see exchange.tellPeers
+	peersAt  uint64                     // see peerIndex.tellPeers
 }
 
 // Forget implements feed.Line.
@@ -32,10 +32,10 @@ func (t *line) Heard(context.Context, *link.Up) error { return nil }
 // End implements feed.Line.
 func (t *line) End() { t.of.leave(t) }
 
-// Next implements feed.Line. A host is told of no overlay but those in which it has a pod at this very moment.
+// Next implements feed.Line. A host gets only the overlays in which it has a pod now.
 func (t *line) Next(v *state.View, host *feed.Host) []*link.Down {
 	var out []*link.Down
-	e := t.of.exchange
+	e := t.of.peerIndex
 	overlays := v.HostOverlays(host.ID)
 	set := networkSet(v.NetworkSettings(), host.Host, overlays)
 	set.PrivateUnderlay = e.underlay(host.DataCenter)
@@ -71,7 +71,7 @@ func (t *line) Next(v *state.View, host *feed.Host) []*link.Down {
 	return out
 }
 
-// networkSet is what a host has to know of private networks beside what hangs on others.
+// networkSet encodes the settings of private networks for one host.
 func networkSet(n fleet.NetworkSettings, host *fleet.Host, overlays []fleet.OverlayID) *link.NetworkSet {
 	out := &link.NetworkSet{
 		Suffix: n.Suffix, Aliases: n.Aliases, TunnelRange: n.Tunnel.String(), Pool: n.Pool.String(),
@@ -87,28 +87,28 @@ func networkSet(n fleet.NetworkSettings, host *fleet.Host, overlays []fleet.Over
 	return out
 }
 
-// news are messages that lead to one revision of an overlay, by the revision from which they do.
-type news struct {
+// update has the messages that lead to one revision of an overlay, by the revision that they start from.
+type update struct {
 	to   uint64
 	from map[uint64]*link.Down
 }
 
-// overlayChange returns what leads from a revision of an overlay to that of the view, for all sessions that are there: it is
-// never changed.
-func (e *exchange) overlayChange(v *state.View, o *fleet.Overlay, from uint64) *link.Down {
+// overlayChange returns the message that leads from one revision of an overlay to that of the view. Sessions share it; it must not be
+// modified.
+func (e *peerIndex) overlayChange(v *state.View, o *fleet.Overlay, from uint64) *link.Down {
 	if from > o.Rev {
 		from = 0
 	}
-	e.newsMu.Lock()
-	defer e.newsMu.Unlock()
-	n := e.news[o.ID]
+	e.updatesMu.Lock()
+	defer e.updatesMu.Unlock()
+	n := e.updates[o.ID]
 	switch {
 	case n == nil || n.to < o.Rev:
-		if n == nil && len(e.news) >= keptNews {
-			clear(e.news)
+		if n == nil && len(e.updates) >= keptUpdates {
+			clear(e.updates)
 		}
-		n = &news{to: o.Rev, from: map[uint64]*link.Down{}}
-		e.news[o.ID] = n
+		n = &update{to: o.Rev, from: map[uint64]*link.Down{}}
+		e.updates[o.ID] = n
 	case n.to > o.Rev: // another session has had a later view
 		return encodeOverlay(o, from, v.OverlayMembers(o.ID, from))
 	}
@@ -118,7 +118,7 @@ func (e *exchange) overlayChange(v *state.View, o *fleet.Overlay, from uint64) *
 	return n.from[from]
 }
 
-// encodeOverlay tells of the members of an overlay that changed after a revision; 0: of all.
+// encodeOverlay encodes the members of an overlay that changed after a revision; 0: all members.
 func encodeOverlay(o *fleet.Overlay, from uint64, members []fleet.OverlayMember) *link.Down {
 	out := &link.OverlayChange{
 		OverlayId: string(o.ID), AccountId: string(o.Account), Vni: o.VNI, Cidr: o.CIDR.String(), From: from, To: o.Rev,

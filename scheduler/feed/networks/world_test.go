@@ -128,12 +128,12 @@ func TestLinesAreWoken(t *testing.T) {
 	a, b, again := &session{host: "a"}, &session{host: "b"}, &session{host: "a"}
 	first := n.Begin(a)
 	n.Begin(b)
-	n.wake(wake{hosts: map[fleet.HostID]bool{"a": true, "c": true}})
+	n.wake(targets{hosts: map[fleet.HostID]bool{"a": true, "c": true}})
 	later := n.Begin(again)
 	first.End()
-	n.wake(wake{all: true})
+	n.wake(targets{all: true})
 	later.End()
-	n.wake(wake{all: true})
+	n.wake(targets{all: true})
 	if a.wakes != 1 || again.wakes != 1 || b.wakes != 2 {
 		t.Errorf("woken: %d, %d, other %d", a.wakes, again.wakes, b.wakes)
 	}
