@@ -192,7 +192,7 @@ type daemon struct {
 	sampler  *sampler
 	tunnels  *tunnels.Tunnels
 	storage  *storage.Role
-	s3       *s3.Door // nil: nothing answers gantry-s3
+	s3       *s3.Broker // nil: nothing answers gantry-s3
 	stock    fleet.Inventory
 	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
 	lines    *lines
@@ -409,8 +409,8 @@ func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() { d.sampler.hurryWhilePulling(ctx) })
 	wg.Go(func() { d.sweep(ctx) })
 	wg.Go(func() { d.keepVolumes(ctx) })
-	if door := d.s3; door != nil {
-		wg.Go(func() { door.Serve(ctx, d.S3Socket) })
+	if broker := d.s3; broker != nil {
+		wg.Go(func() { broker.Serve(ctx, d.S3Socket) })
 	}
 	wg.Go(func() { d.storage.Restore(ctx) })
 	wg.Go(func() { d.keepNetwork(ctx) })

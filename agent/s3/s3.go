@@ -20,7 +20,7 @@ import (
 
 	"gantry/agent/volumes"
 	"gantry/internal/link"
-	"gantry/storage/s3/door"
+	"gantry/storage/s3/broker"
 	"gantry/storage/volume"
 )
 
@@ -37,8 +37,8 @@ const (
 	mostStrangers = 40   // questions in a second of keys that are not known, so that who makes them up does not use up what the scheduler allows the host
 )
 
-// Door answers what gantry-s3 asks of this host.
-type Door struct {
+// Broker answers what gantry-s3 asks of this host.
+type Broker struct {
 	open  func(context.Context, volume.Volume) (*os.File, error)
 	log   *slog.Logger
 	now   func() time.Time
@@ -48,7 +48,7 @@ type Door struct {
 
 	mu    sync.Mutex // guards the fields below
 	conn  *grpc.ClientConn
-	known map[door.Asked]*answer
+	known map[broker.Asked]*answer
 	// strangers were asked of in the second that began then.
 	strangers int
 	since     time.Time
@@ -61,16 +61,16 @@ type answer struct {
 	again time.Time // not asked before
 }
 
-// New makes a Door. open opens the folder of a volume.
-func New(open func(context.Context, volume.Volume) (*os.File, error), log *slog.Logger) *Door {
-	return &Door{
-		open: open, log: log, now: time.Now, known: map[door.Asked]*answer{},
+// New makes a Broker. open opens the folder of a volume.
+func New(open func(context.Context, volume.Volume) (*os.File, error), log *slog.Logger) *Broker {
+	return &Broker{
+		open: open, log: log, now: time.Now, known: map[broker.Asked]*answer{},
 		asks: semaphore.NewWeighted(asksAtOnce), opens: semaphore.NewWeighted(opensAtOnce),
 	}
 }
 
 // During makes a session's connection the one that is asked, until the returned function is called.
-func (d *Door) During(conn *grpc.ClientConn) (ended func()) {
+func (d *Broker) During(conn *grpc.ClientConn) (ended func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conn = conn
@@ -84,13 +84,13 @@ func (d *Door) During(conn *grpc.ClientConn) (ended func()) {
 }
 
 // Serve answers gantry-s3 at a socket until ctx ends.
-func (d *Door) Serve(ctx context.Context, socket string) {
-	l, err := door.Listen(socket)
+func (d *Broker) Serve(ctx context.Context, socket string) {
+	l, err := broker.Listen(socket)
 	if err != nil {
 		d.log.Error("gantry-s3 cannot reach this host's agent", "err", err)
 		return
 	}
-	door.Serve(ctx, l, d, d.log)
+	broker.Serve(ctx, l, d, d.log)
 	Drop(socket)
 }
 
@@ -100,15 +100,15 @@ func Drop(socket string) {
 	_ = os.Remove(filepath.Dir(socket))
 }
 
-// Access implements door.Agent.
-func (d *Door) Access(ctx context.Context, asked door.Asked) (door.Access, error) {
+// Access implements broker.Agent.
+func (d *Broker) Access(ctx context.Context, asked broker.Asked) (broker.Access, error) {
 	known, err := d.look(ctx, asked)
 	if err != nil {
-		return door.Access{}, err
+		return broker.Access{}, err
 	}
-	out := door.Access{Account: known.said.GetAccountId(), ReadOnly: known.said.GetReadOnly(), SigningKey: known.said.GetSigningKey()}
+	out := broker.Access{Account: known.said.GetAccountId(), ReadOnly: known.said.GetReadOnly(), SigningKey: known.said.GetSigningKey()}
 	for _, v := range known.said.GetVolumes() {
-		out.Volumes = append(out.Volumes, door.Volume{
+		out.Volumes = append(out.Volumes, broker.Volume{
 			ID: v.GetVolume().GetVolumeId(), Name: v.GetName(), CreatedAt: time.Unix(0, v.GetCreatedNs()).UTC(), SizeGB: v.GetSizeGb(),
 			ReadOnly: v.GetVolume().GetReadOnly(),
 		})
@@ -116,11 +116,11 @@ func (d *Door) Access(ctx context.Context, asked door.Asked) (door.Access, error
 	return out, nil
 }
 
-// Open implements door.Agent. The folder can be written to also when the volume is over its size: what is in it may be deleted.
-func (d *Door) Open(ctx context.Context, asked door.Asked, id string) (*os.File, door.Opened, error) {
+// Open implements broker.Agent. The folder can be written to also when the volume is over its size: what is in it may be deleted.
+func (d *Broker) Open(ctx context.Context, asked broker.Asked, id string) (*os.File, broker.Opened, error) {
 	known, err := d.look(ctx, asked)
 	if err != nil {
-		return nil, door.Opened{}, err
+		return nil, broker.Opened{}, err
 	}
 	for _, v := range known.said.GetVolumes() {
 		if v.GetVolume().GetVolumeId() != id {
@@ -128,37 +128,37 @@ func (d *Door) Open(ctx context.Context, asked door.Asked, id string) (*os.File,
 		}
 		found, err := volumes.Decode(v.GetVolume())
 		if err != nil {
-			return nil, door.Opened{}, err
+			return nil, broker.Opened{}, err
 		}
 		found.ReadOnly = false
 		f, err := d.openFolder(ctx, *found)
-		return f, door.Opened{Owner: found.IDBase}, err
+		return f, broker.Opened{Owner: found.IDBase}, err
 	}
-	return nil, door.Opened{}, &door.Refused{Sentence: "the access key does not reach the volume"}
+	return nil, broker.Opened{}, &broker.Refused{Sentence: "the access key does not reach the volume"}
 }
 
-func (d *Door) openFolder(ctx context.Context, v volume.Volume) (*os.File, error) {
+func (d *Broker) openFolder(ctx context.Context, v volume.Volume) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	if err := d.opens.Acquire(ctx, 1); err != nil {
-		return nil, &door.Refused{Sentence: "the host opens too many volumes at once"}
+		return nil, &broker.Refused{Sentence: "the host opens too many volumes at once"}
 	}
 	defer d.opens.Release(1)
 	f, err := d.open(ctx, v)
 	var because *volume.Error
 	if errors.As(err, &because) {
 		d.log.Warn("open the folder of a network volume for gantry-s3", "volume", v.ID, "err", err)
-		return nil, &door.Refused{Sentence: because.Sentence}
+		return nil, &broker.Refused{Sentence: because.Sentence}
 	}
 	return f, err
 }
 
-// look returns what is known of an access key. The error is door.ErrNoKey when there is none.
-func (d *Door) look(ctx context.Context, asked door.Asked) (*answer, error) {
+// look returns what is known of an access key. The error is broker.ErrNoKey when there is none.
+func (d *Broker) look(ctx context.Context, asked broker.Asked) (*answer, error) {
 	known, now := d.kept(asked), d.now()
 	if !known.counts(now, 0) && (known == nil || !now.Before(known.again)) {
 		if known == nil && d.stranger(asked) && !d.mayAskOfStranger(now) {
-			return nil, &door.Refused{Sentence: "too many unknown access keys are tried"}
+			return nil, &broker.Refused{Sentence: "too many unknown access keys are tried"}
 		}
 		fresh, err := d.ask(ctx, asked)
 		switch {
@@ -172,7 +172,7 @@ func (d *Door) look(ctx context.Context, asked door.Asked) (*answer, error) {
 		}
 	}
 	if !known.counts(now, staleFor) || known.said == nil {
-		return nil, door.ErrNoKey
+		return nil, broker.ErrNoKey
 	}
 	return known, nil
 }
@@ -190,7 +190,7 @@ func (k *answer) counts(now time.Time, more time.Duration) bool {
 	return now.Sub(k.at) < freshFor+more
 }
 
-func (d *Door) kept(asked door.Asked) *answer {
+func (d *Broker) kept(asked broker.Asked) *answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.known[asked]
@@ -198,13 +198,13 @@ func (d *Door) kept(asked door.Asked) *answer {
 
 // stranger reports whether nothing is known of an access key on the days beside the asked one: who was known yesterday is not held up
 // by those who make keys up.
-func (d *Door) stranger(asked door.Asked) bool {
+func (d *Broker) stranger(asked broker.Asked) bool {
 	day, err := time.Parse("20060102", asked.Date)
 	if err != nil {
 		return true
 	}
 	for _, days := range []int{-1, 1} {
-		beside := door.Asked{Key: asked.Key, Date: day.AddDate(0, 0, days).Format("20060102"), Region: asked.Region}
+		beside := broker.Asked{Key: asked.Key, Date: day.AddDate(0, 0, days).Format("20060102"), Region: asked.Region}
 		if k := d.kept(beside); k != nil && k.said != nil {
 			return false
 		}
@@ -212,7 +212,7 @@ func (d *Door) stranger(asked door.Asked) bool {
 	return true
 }
 
-func (d *Door) mayAskOfStranger(now time.Time) bool {
+func (d *Broker) mayAskOfStranger(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if since := now.Sub(d.since); since < 0 || since >= time.Second {
@@ -223,7 +223,7 @@ func (d *Door) mayAskOfStranger(now time.Time) bool {
 }
 
 // put keeps an answer, and when there are too many lets go of some: first of keys that there are not, as anybody can make those up.
-func (d *Door) put(asked door.Asked, k *answer) *answer {
+func (d *Broker) put(asked broker.Asked, k *answer) *answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.known[asked]; !ok && len(d.known) >= mostKept {
@@ -250,7 +250,7 @@ func (d *Door) put(asked door.Asked, k *answer) *answer {
 }
 
 // forget drops an answer that the scheduler has taken back.
-func (d *Door) forget(asked door.Asked, err error) {
+func (d *Broker) forget(asked broker.Asked, err error) {
 	if silent(err) {
 		return
 	}
@@ -260,7 +260,7 @@ func (d *Door) forget(asked door.Asked, err error) {
 }
 
 // errNoScheduler says that there is nobody to ask.
-var errNoScheduler = &door.Refused{Sentence: "no scheduler answers this host"}
+var errNoScheduler = &broker.Refused{Sentence: "no scheduler answers this host"}
 
 // silent reports whether a scheduler said nothing of the access key, rather than that it is none.
 func silent(err error) bool {
@@ -268,11 +268,11 @@ func silent(err error) bool {
 	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated, codes.Unimplemented:
 		return false
 	}
-	return !errors.Is(err, door.ErrNoKey)
+	return !errors.Is(err, broker.ErrNoKey)
 }
 
 // ask asks the scheduler. Who asks the same at the same time gets the same answer.
-func (d *Door) ask(ctx context.Context, asked door.Asked) (*answer, error) {
+func (d *Broker) ask(ctx context.Context, asked broker.Asked) (*answer, error) {
 	got := d.once.DoChan(asked.Key+" "+asked.Date+" "+asked.Region, func() (any, error) { //nolint:contextcheck // it is not one caller's
 		return d.rpc(asked)
 	})
@@ -287,7 +287,7 @@ func (d *Door) ask(ctx context.Context, asked door.Asked) (*answer, error) {
 	}
 }
 
-func (d *Door) rpc(asked door.Asked) (*answer, error) {
+func (d *Broker) rpc(asked broker.Asked) (*answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	d.mu.Lock()

@@ -23,7 +23,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/storage/helper"
-	"gantry/storage/s3/door"
+	"gantry/storage/s3/broker"
 	"gantry/storage/volume"
 )
 
@@ -58,11 +58,11 @@ func (s *scheduler) set(answer func(*link.S3AccessRequest) (*link.S3AccessRespon
 	s.answer = answer
 }
 
-// fixture is a door with a scheduler behind it, a clock and a host with one volume.
+// fixture is a broker with a scheduler behind it, a clock and a host with one volume.
 type fixture struct {
 	*testing.T
 	scheduler *scheduler
-	door      *Door
+	broker    *Broker
 	conn      *grpc.ClientConn
 	clock     time.Time
 	mu        sync.Mutex
@@ -90,8 +90,8 @@ func newFixture(t *testing.T) *fixture {
 		Backend: &link.VolumeBackend{Id: "local", Kind: "local", Path: root},
 	}
 	f.scheduler.set(f.says)
-	f.door = New(host.Open, slog.New(slog.DiscardHandler))
-	f.door.now = func() time.Time {
+	f.broker = New(host.Open, slog.New(slog.DiscardHandler))
+	f.broker.now = func() time.Time {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.clock
@@ -149,7 +149,7 @@ func fails(code codes.Code) func(*link.S3AccessRequest) (*link.S3AccessResponse,
 // wants fails unless the key user_1 gets in after asking the scheduler so often in all.
 func (f *fixture) wants(in bool, questions int) {
 	f.Helper()
-	got, err := f.door.Access(f.Context(), door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"})
+	got, err := f.broker.Access(f.Context(), broker.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"})
 	if (err == nil) != in || in && (got.Account != "acc1" || len(got.Volumes) != 1) {
 		f.Errorf("%+v, %v", got, err)
 	}
@@ -163,7 +163,7 @@ func (f *fixture) wants(in bool, questions int) {
 func TestAnswersAreKept(t *testing.T) {
 	f := newFixture(t)
 	f.wants(false, 0) // no session
-	ended := f.door.During(f.conn)
+	ended := f.broker.During(f.conn)
 	f.wants(true, 1)
 	f.later(freshFor - time.Second)
 	f.wants(true, 1)
@@ -180,7 +180,7 @@ func TestAnswersAreKept(t *testing.T) {
 	f.later(2 * time.Minute)
 	f.wants(false, 3)
 
-	defer f.door.During(f.conn)()
+	defer f.broker.During(f.conn)()
 	f.scheduler.set(f.says)
 	f.wants(true, 4)
 	f.later(freshFor)
@@ -194,7 +194,7 @@ func TestAnswersAreKept(t *testing.T) {
 // TestWhatTheSchedulerTakesBack: a host without the role has nothing of what it had.
 func TestWhatTheSchedulerTakesBack(t *testing.T) {
 	f := newFixture(t)
-	defer f.door.During(f.conn)()
+	defer f.broker.During(f.conn)()
 	f.wants(true, 1)
 	f.later(freshFor)
 	f.scheduler.set(fails(codes.PermissionDenied))
@@ -204,7 +204,7 @@ func TestWhatTheSchedulerTakesBack(t *testing.T) {
 
 	f.scheduler.set(func(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
 		out, err := f.says(in)
-		out.ExpiresNs = f.door.now().Add(time.Second).UnixNano()
+		out.ExpiresNs = f.broker.now().Add(time.Second).UnixNano()
 		return out, err
 	})
 	f.wants(true, 4)
@@ -215,17 +215,17 @@ func TestWhatTheSchedulerTakesBack(t *testing.T) {
 
 func TestMadeUpKeys(t *testing.T) {
 	f := newFixture(t)
-	defer f.door.During(f.conn)()
+	defer f.broker.During(f.conn)()
 	f.wants(true, 1)
 	f.later(time.Second)
 	for i := range 2 * mostStrangers {
-		_, err := f.door.Access(t.Context(), door.Asked{Key: fmt.Sprint("user_made_up", i), Date: "20260102", Region: "EU-RO-1"})
-		if err == nil || (i >= mostStrangers) == errors.Is(err, door.ErrNoKey) {
+		_, err := f.broker.Access(t.Context(), broker.Asked{Key: fmt.Sprint("user_made_up", i), Date: "20260102", Region: "EU-RO-1"})
+		if err == nil || (i >= mostStrangers) == errors.Is(err, broker.ErrNoKey) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 	}
 	// A key of yesterday is none of the made-up ones.
-	if _, err := f.door.Access(t.Context(), door.Asked{Key: "user_1", Date: "20260103", Region: "EU-RO-1"}); err != nil {
+	if _, err := f.broker.Access(t.Context(), broker.Asked{Key: "user_1", Date: "20260103", Region: "EU-RO-1"}); err != nil {
 		t.Errorf("on the next day: %v", err)
 	}
 	f.later(freshFor)
@@ -233,30 +233,30 @@ func TestMadeUpKeys(t *testing.T) {
 	// Nor is one that was not used for a while, however many are made up.
 	f.later(freshFor)
 	for i := range 2 * mostKept {
-		f.door.put(door.Asked{Key: fmt.Sprint("made up", i)}, &answer{at: f.door.now().Add(-noKeyFor)})
+		f.broker.put(broker.Asked{Key: fmt.Sprint("made up", i)}, &answer{at: f.broker.now().Add(-noKeyFor)})
 	}
-	if f.door.kept(door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}) == nil {
+	if f.broker.kept(broker.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}) == nil {
 		t.Error("a key that there is was forgotten for ones that there are not")
 	}
 	for i := range 2 * mostKept {
-		f.door.put(door.Asked{Key: fmt.Sprint(i)}, &answer{said: &link.S3AccessResponse{}, at: f.door.now()})
+		f.broker.put(broker.Asked{Key: fmt.Sprint(i)}, &answer{said: &link.S3AccessResponse{}, at: f.broker.now()})
 	}
-	if n := len(f.door.known); n > mostKept {
+	if n := len(f.broker.known); n > mostKept {
 		t.Errorf("%d answers are kept", n)
 	}
 }
 
 func TestFoldersComeThroughTheSocket(t *testing.T) {
 	f := newFixture(t)
-	defer f.door.During(f.conn)()
+	defer f.broker.During(f.conn)()
 	socket := filepath.Join(t.TempDir(), "s3", "agent.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.door.Serve(ctx, socket)
+		f.broker.Serve(ctx, socket)
 	}()
-	client := door.NewClient(func(ctx context.Context) (*net.UnixConn, error) {
+	client := broker.NewClient(func(ctx context.Context) (*net.UnixConn, error) {
 		for {
 			c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 			if err == nil || ctx.Err() != nil {
@@ -265,7 +265,7 @@ func TestFoldersComeThroughTheSocket(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	asked := door.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}
+	asked := broker.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}
 	mount, opened, err := client.Open(t.Context(), asked, "vol1")
 	f.must(err)
 	defer mount.Close()

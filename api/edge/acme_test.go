@@ -34,8 +34,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // member is what a scheduler has of TLS for users, with its listener.
 type member struct {
-	door Door
-	ln   net.Listener
+	front FrontEnd
+	ln    net.Listener
 }
 
 func newMember(t *testing.T, ln net.Listener) *member {
@@ -44,7 +44,7 @@ func newMember(t *testing.T, ln net.Listener) *member {
 	s := rest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(r.Proto))
 	}), rest.Limits{}, slog.New(slog.DiscardHandler))
-	s.TLSConfig = m.door.Config()
+	s.TLSConfig = m.front.Config()
 	go func() { _ = s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() { _ = s.Close() })
 	return m
@@ -56,7 +56,7 @@ func (m *member) begin(t *testing.T, cfg ACMEConfig, leads bool) *ACME {
 	cfg.Leads = func() bool { return leads }
 	cfg.Reload, cfg.Log = 10*time.Millisecond, slog.New(slog.NewTextHandler(t.Output(), nil))
 	a := NewACME(cfg)
-	m.door.ACME.Store(a)
+	m.front.ACME.Store(a)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{}, 2)
 	go func() { _ = a.Run(ctx); done <- struct{}{} }()
@@ -130,7 +130,7 @@ func TestCertificatesByTLSAndDNS(t *testing.T) {
 		if name := m.unasked(t); name != "api.gantry.test" {
 			t.Errorf("a client that names nobody is shown %q", name)
 		}
-		if ends := m.door.Ends(); len(ends) != 2 || ends["api.gantry.test"].Before(time.Now()) || ends["*.pods.gantry.test"].Before(time.Now()) {
+		if ends := m.front.Ends(); len(ends) != 2 || ends["api.gantry.test"].Before(time.Now()) || ends["*.pods.gantry.test"].Before(time.Now()) {
 			t.Errorf("got %v", ends)
 		}
 	}
@@ -151,7 +151,7 @@ func TestCertificateByHTTPIsRenewed(t *testing.T) {
 	auth := edgetest.NewAuthority(t, port, 24*time.Hour)
 	m := newMember(t, ln)
 	plain := rest.NewServer(Redirect("443", func(w http.ResponseWriter, r *http.Request) bool {
-		return m.door.ACME.Load().HTTPChallenge(w, r)
+		return m.front.ACME.Load().HTTPChallenge(w, r)
 	}), rest.Limits{}, slog.New(slog.DiscardHandler))
 	store := &shared{files: map[string][]byte{}}
 	cfg := ACMEConfig{

@@ -106,7 +106,7 @@ func TestReloadUnderTraffic(t *testing.T) {
 	}
 	ln, _ := listen(t)
 	m := newMember(t, ln)
-	m.door.Files = files
+	m.front.Files = files
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = files.Run(ctx, 5*time.Millisecond) })
@@ -178,8 +178,8 @@ func TestAMendedKeyCounts(t *testing.T) {
 	if !counts(second) || !said.has("it begins on") {
 		t.Error("a certificate counts before its time")
 	}
-	door := Door{Files: files}
-	if ends := door.Ends(); len(ends) != 1 || !ends["gantry.test"].Equal(second.Leaf.NotAfter) {
+	front := FrontEnd{Files: files}
+	if ends := front.Ends(); len(ends) != 1 || !ends["gantry.test"].Equal(second.Leaf.NotAfter) {
 		t.Errorf("got %v", ends)
 	}
 }
@@ -262,7 +262,7 @@ func TestTheNameChoosesTheCertificate(t *testing.T) {
 	}
 	ln, _ := listen(t)
 	m := newMember(t, ln)
-	m.door.Files = files
+	m.front.Files = files
 	for _, name := range []string{"api.test", "x-80.pods.test"} {
 		if _, err := m.shown(&edgetest.Authority{Users: roots}, name); err != nil {
 			t.Errorf("%s: %v", name, err)

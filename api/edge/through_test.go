@@ -94,7 +94,7 @@ func visit(t *testing.T, limits rest.Limits, more chan struct{}) (browser *http.
 	middle := proxy.New(proxy.Config{Targets: p, Dialer: p, Log: quiet})
 	ln, _ := listen(t)
 	s := rest.NewServer(middle.Wrap(http.NotFoundHandler()), limits, quiet)
-	s.TLSConfig = (&Door{Files: files}).Config()
+	s.TLSConfig = (&FrontEnd{Files: files}).Config()
 	go func() { _ = s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() { middle.Close(); _ = s.Close() })
 	roots := x509.NewCertPool()
@@ -177,7 +177,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	ln, _ := listen(t)
 	cert := selfSigned(t, "gantry.test", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	s := rest.NewServer(http.NotFoundHandler(), rest.Limits{Header: 2 * time.Second}, slog.New(slog.DiscardHandler))
-	s.TLSConfig = (&Door{}).Config()
+	s.TLSConfig = (&FrontEnd{}).Config()
 	s.TLSConfig.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert, nil }
 	go func() { _ = s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() { _ = s.Close() })

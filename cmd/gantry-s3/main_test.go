@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/storage/s3"
-	"gantry/storage/s3/door"
+	"gantry/storage/s3/broker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,21 +66,21 @@ type fakeAgent struct {
 	opens int
 }
 
-func (a *fakeAgent) Access(context.Context, door.Asked) (door.Access, error) {
+func (a *fakeAgent) Access(context.Context, broker.Asked) (broker.Access, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++
-	return door.Access{Account: "acc1", Volumes: []door.Volume{{ID: "vol1"}}}, a.err
+	return broker.Access{Account: "acc1", Volumes: []broker.Volume{{ID: "vol1"}}}, a.err
 }
 
-func (a *fakeAgent) Open(context.Context, door.Asked, string) (*os.File, door.Opened, error) {
+func (a *fakeAgent) Open(context.Context, broker.Asked, string) (*os.File, broker.Opened, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.opens++; a.err != nil {
-		return nil, door.Opened{}, a.err
+		return nil, broker.Opened{}, a.err
 	}
 	fd, err := unix.Open(a.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	return os.NewFile(uintptr(fd), "folder"), door.Opened{}, err
+	return os.NewFile(uintptr(fd), "folder"), broker.Opened{}, err
 }
 
 func (a *fakeAgent) fail(err error) {
@@ -124,7 +124,7 @@ func TestKeysAreKeptForAMoment(t *testing.T) {
 	want("3 0", false)
 	*now = now.Add(agentAway)
 	want("4 0", true)
-	a.fail(door.ErrNoKey)
+	a.fail(broker.ErrNoKey)
 	want("5 0", true)
 	if _, err := s.Access(t.Context(), "user_1", "20260102"); !errors.Is(err, s3.ErrNoKey) {
 		t.Errorf("no key: %v", err)
@@ -176,7 +176,7 @@ func TestFolders(t *testing.T) {
 	a.fail(errors.New("the agent is being replaced"))
 	*now = now.Add(freshFolder)
 	open().Release()
-	a.fail(&door.Refused{Sentence: "the storage does not answer"})
+	a.fail(&broker.Refused{Sentence: "the storage does not answer"})
 	if _, err := s.Open(t.Context(), "user_1", "vol1"); err == nil {
 		t.Error("a folder was opened that the agent refuses")
 	}

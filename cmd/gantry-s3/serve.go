@@ -19,7 +19,7 @@ import (
 	"gantry/internal/ipc"
 	"gantry/internal/share"
 	"gantry/storage/s3"
-	"gantry/storage/s3/door"
+	"gantry/storage/s3/broker"
 )
 
 const (
@@ -73,7 +73,7 @@ func serve() error {
 		loops.Go(func() { pairs.renew(ctx) })
 		l = pairs.before(l)
 	}
-	client := door.NewClient(seen.dialling(super.dial))
+	client := broker.NewClient(seen.dialling(super.dial))
 	defer client.Close()
 	src := newSource(client, conf.Region, log)
 	loops.Go(func() { src.tidy(ctx) })

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/storage/s3"
-	"gantry/storage/s3/door"
+	"gantry/storage/s3/broker"
 )
 
 const (
@@ -29,8 +29,8 @@ const (
 
 // agentSide is the agent, as source needs it.
 type agentSide interface {
-	Access(ctx context.Context, asked door.Asked) (door.Access, error)
-	Open(ctx context.Context, asked door.Asked, volume string) (*os.File, door.Opened, error)
+	Access(ctx context.Context, asked broker.Asked) (broker.Access, error)
+	Open(ctx context.Context, asked broker.Asked, volume string) (*os.File, broker.Opened, error)
 }
 
 // source is an s3.Source that asks the agent of the host.
@@ -42,7 +42,7 @@ type source struct {
 	opens  singleflight.Group
 
 	mu      sync.Mutex // guards the fields below
-	keys    map[door.Asked]keptAccess
+	keys    map[broker.Asked]keptAccess
 	folders map[string]*folder
 }
 
@@ -64,12 +64,12 @@ type folder struct {
 }
 
 func newSource(agent agentSide, region string, log *slog.Logger) *source {
-	return &source{agent: agent, region: region, log: log, now: time.Now, keys: map[door.Asked]keptAccess{}, folders: map[string]*folder{}}
+	return &source{agent: agent, region: region, log: log, now: time.Now, keys: map[broker.Asked]keptAccess{}, folders: map[string]*folder{}}
 }
 
 // Access implements s3.Source.
 func (s *source) Access(ctx context.Context, key, date string) (s3.Access, error) {
-	asked := door.Asked{Key: key, Date: date, Region: s.region}
+	asked := broker.Asked{Key: key, Date: date, Region: s.region}
 	now := s.now()
 	s.mu.Lock()
 	have, ok := s.keys[asked]
@@ -78,9 +78,9 @@ func (s *source) Access(ctx context.Context, key, date string) (s3.Access, error
 		return have.access, nil
 	}
 	said, err := s.agent.Access(ctx, asked)
-	var refused *door.Refused
+	var refused *broker.Refused
 	switch {
-	case errors.Is(err, door.ErrNoKey):
+	case errors.Is(err, broker.ErrNoKey):
 		return s3.Access{}, s3.ErrNoKey
 	case err != nil && ok && !errors.As(err, &refused) && now.Before(have.until.Add(agentAway)):
 		return have.access, nil
@@ -166,10 +166,10 @@ func (f *folder) close() {
 func (s *source) open(key, volume string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
 	defer cancel()
-	asked := door.Asked{Key: key, Date: s.now().UTC().Format("20060102"), Region: s.region}
+	asked := broker.Asked{Key: key, Date: s.now().UTC().Format("20060102"), Region: s.region}
 	mount, opened, err := s.agent.Open(ctx, asked, volume)
-	var refused *door.Refused
-	if err != nil && (errors.As(err, &refused) || errors.Is(err, door.ErrNoKey)) {
+	var refused *broker.Refused
+	if err != nil && (errors.As(err, &refused) || errors.Is(err, broker.ErrNoKey)) {
 		s.replace(volume, nil)
 		return err
 	}

@@ -213,13 +213,13 @@ func (c *runCmd) order(p ports, service *scheduler.Service, leads func() bool, l
 	return edge.NewACME(conf), nil
 }
 
-// equip gives the scheduler what it does for users' connections, and the door its orders.
-func (c *runCmd) equip(d *parts, p ports, door *edge.Door) (err error) {
+// equip gives the scheduler what it does for users' connections, and the TLS front end its certificates by ACME.
+func (c *runCmd) equip(d *parts, p ports, tlsFront *edge.FrontEnd) (err error) {
 	if d.acme, err = c.order(p, d.service, d.member.node.IsLeader, d.log); err != nil {
 		return err
 	}
-	door.ACME.Store(d.acme)
-	d.edge = func(ctx context.Context) error { return c.serveEdge(ctx, p, door, d.log) }
+	tlsFront.ACME.Store(d.acme)
+	d.edge = func(ctx context.Context) error { return c.serveEdge(ctx, p, tlsFront, d.log) }
 	return nil
 }
 
@@ -256,13 +256,13 @@ func alive(w http.ResponseWriter) {
 }
 
 // redirector answers plain HTTP where TLS ends here.
-func (c *runCmd) redirector(p ports, door *edge.Door, log *slog.Logger) *rest.Server {
+func (c *runCmd) redirector(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) *rest.Server {
 	port := strconv.Itoa(c.Edge.RedirectPort)
 	if c.Edge.RedirectPort == 0 {
 		_, port, _ = net.SplitHostPort(p.api.Addr().String())
 	}
 	return rest.NewServer(edge.Redirect(port, func(w http.ResponseWriter, r *http.Request) bool {
-		if a := door.ACME.Load(); a != nil {
+		if a := tlsFront.ACME.Load(); a != nil {
 			return a.HTTPChallenge(w, r)
 		}
 		return false
@@ -270,16 +270,16 @@ func (c *runCmd) redirector(p ports, door *edge.Door, log *slog.Logger) *rest.Se
 }
 
 // serveEdge keeps certificates new and answers plain HTTP, until ctx ends. All of it ends before it returns.
-func (c *runCmd) serveEdge(ctx context.Context, p ports, door *edge.Door, log *slog.Logger) error {
+func (c *runCmd) serveEdge(ctx context.Context, p ports, tlsFront *edge.FrontEnd, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
-	if door.Files != nil {
-		group.Go(func() error { return door.Files.Run(ctx, filesEvery) })
+	if tlsFront.Files != nil {
+		group.Go(func() error { return tlsFront.Files.Run(ctx, filesEvery) })
 	}
-	if a := door.ACME.Load(); a != nil {
+	if a := tlsFront.ACME.Load(); a != nil {
 		group.Go(func() error { return a.Run(ctx) })
 	}
 	if p.http != nil {
-		s := c.redirector(p, door, log)
+		s := c.redirector(p, tlsFront, log)
 		group.Go(func() error {
 			if err := s.Serve(p.http); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve plain HTTP: %w", err)

@@ -29,8 +29,8 @@ const (
 	lookAgain = 2 * time.Second // for room
 )
 
-// frontDoor is the API's server. It answers from the first moment on, if only to say what it waits for.
-type frontDoor struct {
+// apiServer is the API's server. It answers from the first moment on, if only to say what it waits for.
+type apiServer struct {
 	server  *rest.Server
 	gate    *rest.Gate
 	handler atomic.Pointer[http.Handler]
@@ -39,9 +39,9 @@ type frontDoor struct {
 	err     error         // why, unless it was closed; to be read after ended
 }
 
-// openFront opens the front door, with TLS where it ends here.
-func (c *runCmd) openFront(p ports, door *edge.Door, log *slog.Logger) (*frontDoor, error) {
-	f := &frontDoor{ended: make(chan struct{})}
+// openFront opens the front tlsFront, with TLS where it ends here.
+func (c *runCmd) openFront(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) (*apiServer, error) {
+	f := &apiServer{ended: make(chan struct{})}
 	f.waits(rest.Health{Name: "store", Text: "the data is being read"})
 	believed, err := c.Edge.believed()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *runCmd) openFront(p ports, door *edge.Door, log *slog.Logger) (*frontDo
 	}, log)
 	serve := f.server.Serve
 	if c.Edge.tls() {
-		f.server.TLSConfig = door.Config()
+		f.server.TLSConfig = tlsFront.Config()
 		serve = func(ln net.Listener) error { return f.server.ServeTLS(ln, "", "") }
 	}
 	go func() { // ends with close
@@ -76,16 +76,16 @@ func (c *runCmd) openFront(p ports, door *edge.Door, log *slog.Logger) (*frontDo
 	return f, nil
 }
 
-// opens gives the door to a handler.
-func (f *frontDoor) opens(h http.Handler) { f.handler.Store(&h) }
+// opens hands requests to a handler.
+func (f *apiServer) opens(h http.Handler) { f.handler.Store(&h) }
 
 // letsThrough says what must get through when clients have all that they may have.
-func (f *frontDoor) letsThrough(vital func(*http.Request, share.Why) (fleet.AccountID, bool)) {
+func (f *apiServer) letsThrough(vital func(*http.Request, share.Why) (fleet.AccountID, bool)) {
 	f.vital.Store(&vital)
 }
 
 // waits has everybody told what is waited for.
-func (f *frontDoor) waits(h rest.Health) {
+func (f *apiServer) waits(h rest.Health) {
 	f.opens(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		if r.URL.Path != "/healthz" {
@@ -111,7 +111,7 @@ func refuse(w http.ResponseWriter, r *http.Request, why string) {
 }
 
 // close ends the server. It may be called more than once.
-func (f *frontDoor) close(ctx context.Context) error {
+func (f *apiServer) close(ctx context.Context) error {
 	err := drain(ctx, f.server.Server)
 	<-f.ended
 	return errors.Join(err, f.err)
@@ -130,7 +130,7 @@ func drain(ctx context.Context, s *http.Server) error {
 
 // openWhenRoom opens the member. While the disk has no room for that it waits and says so: a start that fails
 // again and again would tell nobody.
-func (c *runCmd) openWhenRoom(ctx context.Context, front *frontDoor, o opening) (*member, error) {
+func (c *runCmd) openWhenRoom(ctx context.Context, front *apiServer, o opening) (*member, error) {
 	told := false
 	for {
 		m, err := c.openOnce(o)

@@ -56,8 +56,8 @@ type runCmd struct {
 	StopGrace     time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
 	KeepTerminat  time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
 	KeepUsage     time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
-	HostSilence   time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
-	HostPatience  time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
+	HeartbeatTimeout   time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
+	HostTimeout  time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
 	RaftTimeout   time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
 	ClockLeap     time.Duration `default:"10m" help:"A leader's clock that is further from the log's time holds back everything final (charges, ends for want of credit, purges) until the schedulers' clocks agree, or an operator confirms it (1m to 24h)."`
 	SnapshotEvery uint64        `default:"8192" help:"Log entries between snapshots of the state."`
@@ -101,8 +101,8 @@ func (c *runCmd) validate() error {
 	if c.StopGrace < time.Second || c.StopGrace > maxStopGrace {
 		faults = append(faults, errors.New("--stop-grace must be 1s to 2m"))
 	}
-	if c.HostSilence < minHostSilence {
-		faults = append(faults, errors.New("--host-silence must be at least 3s, two heartbeats"))
+	if c.HeartbeatTimeout < minHeartbeatTimeout {
+		faults = append(faults, errors.New("--heartbeat-timeout must be at least 3s, two heartbeats"))
 	}
 	if c.RaftTimeout < minRaftTimeout || c.RaftTimeout > maxRaftTimeout {
 		faults = append(faults, errors.New("--raft-timeout must be 50ms to 10s"))
@@ -117,7 +117,7 @@ func (c *runCmd) validate() error {
 		faults = append(faults, errAddress)
 	}
 	for flag, d := range map[string]time.Duration{
-		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-patience": c.HostPatience,
+		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-timeout": c.HostTimeout,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s must be above 0", flag))

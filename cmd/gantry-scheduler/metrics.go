@@ -187,7 +187,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	if cas, err := s.certs.Trusted(); err == nil { // the first signs
 		gauge("gantry_scheduler_ca_expiry_timestamp_seconds", stamp(cas[0].NotAfter))
 	}
-	for name, ends := range d.door.Ends() {
+	for name, ends := range d.tlsFront.Ends() {
 		gauge("gantry_scheduler_user_certificate_expiry_timestamp_seconds", stamp(ends), strings.ToValidUTF8(name, ""))
 	}
 	if stalled < stallLimit {

@@ -25,7 +25,7 @@ const (
 	rotateEvery     = time.Second
 	shutdownTimeout = 5 * time.Second
 	maxStopGrace    = 2 * time.Minute
-	minHostSilence  = 3 * time.Second
+	minHeartbeatTimeout  = 3 * time.Second
 	minRaftTimeout  = 50 * time.Millisecond
 	maxRaftTimeout  = 10 * time.Second
 	stallLimit      = 2 * time.Second
@@ -61,8 +61,8 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ports.close()) }()
-	door := &edge.Door{Files: files}
-	front, err := c.openFront(ports, door, log)
+	tlsFront := &edge.FrontEnd{Files: files}
+	front, err := c.openFront(ports, tlsFront, log)
 	if err != nil {
 		return err
 	}
@@ -80,13 +80,13 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known.keeper.Store(d.keeper)
-	d.metrics, d.scraped, d.scrape, d.door = seen, c.Metrics, c.Scrape, door
+	d.metrics, d.scraped, d.scrape, d.tlsFront = seen, c.Metrics, c.Scrape, tlsFront
 	seen.tellOf(d, certs)
 	seen.shares.front.Store(front.server)
 	seen.shares.gate.Store(front.gate)
 	seen.shares.proxy.Store(d.proxy)
 	seen.shares.mux.Store(ports.mux)
-	if err := c.equip(d, ports, door); err != nil {
+	if err := c.equip(d, ports, tlsFront); err != nil {
 		return err
 	}
 	defer d.acme.Close()
@@ -125,7 +125,7 @@ func checkFolder(dir string, certs *pki.Store) error {
 	return nil
 }
 
-// ports are the daemon's doors.
+// ports are the listening addresses of the daemon.
 type ports struct {
 	api  net.Listener
 	http net.Listener // plain, which leads to api; may be nil

@@ -51,8 +51,8 @@ type parts struct {
 	rest     *rest.API
 	proxy    *proxy.Proxy
 	forward  *forward.Forwarder
-	acme     *edge.ACME // nil: no certificates are ordered
-	door     *edge.Door // of users' connections
+	acme     *edge.ACME     // nil: no certificates are ordered
+	tlsFront *edge.FrontEnd // of users' connections
 	edge     func(context.Context) error
 	metrics  *metrics
 	scraped  string // where Prometheus asks; empty: nowhere
@@ -77,7 +77,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	}
 	disks := storage.New(m.store, backends, log)
 	d.dispatch = dispatch.New(dispatch.Config{
-		Store: m.store, Node: m.node, Silence: c.HostSilence, Patience: c.HostPatience, Grace: c.StopGrace, Log: log, CA: ca,
+		Store: m.store, Node: m.node, HeartbeatTimeout: c.HeartbeatTimeout, HostTimeout: c.HostTimeout, Grace: c.StopGrace, Log: log, CA: ca,
 		Leader: func() string { l, _ := m.node.Leader(); return l.Address },
 		Credentials: func(a fleet.AccountID, r fleet.RegistryID) (*fleet.Credential, error) {
 			return d.service.Credentials(a, r)
@@ -205,7 +205,7 @@ func (d *parts) problem() string {
 }
 
 // serve runs every loop until ctx ends or one fails.
-func (d *parts) serve(ctx context.Context, p ports, front *frontDoor) error {
+func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	grpc := d.dispatch.GRPC()
 	link.RegisterPeerServer(grpc, d.peers)

@@ -19,7 +19,7 @@ func fraction(d time.Duration) time.Duration {
 // watchSessions ends the sessions of hosts that are silent, has those hear a beat whose messages are worked on, and looks whether the members changed, until ctx
 // ends. One goroutine does it for all.
 func (s *Server) watchSessions(ctx context.Context) {
-	tick := time.NewTicker(fraction(s.Silence))
+	tick := time.NewTicker(fraction(s.HeartbeatTimeout))
 	defer tick.Stop()
 	for {
 		select {
@@ -32,7 +32,7 @@ func (s *Server) watchSessions(ctx context.Context) {
 		s.mu.Lock()
 		for _, x := range s.sessions {
 			switch {
-			case x.silent(now, s.Silence):
+			case x.silent(now, s.HeartbeatTimeout):
 				x.cancel(errSilent)
 			case x.working.Load() && now.Sub(time.Unix(0, x.lastSent.Load())) >= s.Heartbeat/2:
 				x.beatDue.Store(true) // what is being committed for it may take long
@@ -81,7 +81,7 @@ func (s *settling) looked(now time.Time, patience time.Duration) {
 // watchAbsent marks hosts unreachable that count as ready and have had no session for too long. A mark
 // that could not be made is made later.
 func (s *Server) watchAbsent(ctx context.Context) {
-	tick := time.NewTicker(fraction(s.Patience))
+	tick := time.NewTicker(fraction(s.HostTimeout))
 	defer tick.Stop()
 	for {
 		select {
@@ -99,7 +99,7 @@ func (s *Server) watchAbsent(ctx context.Context) {
 func (s *Server) due(now time.Time) []fleet.HostID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settled.looked(now, s.Patience)
+	s.settled.looked(now, s.HostTimeout)
 	var out []fleet.HostID
 	for id, until := range s.absent {
 		if until.IsZero() {

@@ -89,7 +89,7 @@ func (s *Server) enter(ctx context.Context, x *session) error {
 			old.cancel(errAgain)
 		case old.run != "" && old.run == x.run:
 			return status.Error(codes.Aborted, "this agent has begun a later session")
-		case old.silent(now, s.Silence):
+		case old.silent(now, s.HeartbeatTimeout):
 			old.cancel(errSilent)
 		default:
 			// An agent that has just died may not be known to have. When its session is heard again, there are two.
@@ -115,7 +115,7 @@ func (s *Server) leave(x *session) {
 	}
 	if x.connecting {
 		// Its agent may have given the session up, to begin another one.
-		s.absent[x.host] = time.Unix(0, x.lastSeen.Load()).Add(s.Silence + s.Patience)
+		s.absent[x.host] = time.Unix(0, x.lastSeen.Load()).Add(s.HeartbeatTimeout + s.HostTimeout)
 	}
 	close(x.done)
 }
@@ -123,7 +123,7 @@ func (s *Server) leave(x *session) {
 // arrives notes that a host is on its way to this leader for the first time. The caller holds mu.
 func (s *Server) arrives(host fleet.HostID) {
 	if until, was := s.absent[host]; was && until.IsZero() {
-		s.settled.came(time.Now(), s.Patience)
+		s.settled.came(time.Now(), s.HostTimeout)
 	}
 }
 
@@ -262,14 +262,14 @@ func (x *session) refused(ctx context.Context, err error) {
 // largeFleet is how many hosts make it worth while to hear less often of each.
 const largeFleet = 2000
 
-// interval returns how often a host is to say something. Silence has room for two that are lost, in a large fleet too.
+// interval returns how often a host is to say something. HeartbeatTimeout has room for two that are lost, in a large fleet too.
 func (s *Server) interval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sessions)+len(s.absent) <= largeFleet {
 		return s.Heartbeat
 	}
-	return max(s.Heartbeat, min(s.Heartbeat+s.Heartbeat/2, s.Silence/2))
+	return max(s.Heartbeat, min(s.Heartbeat+s.Heartbeat/2, s.HeartbeatTimeout/2))
 }
 
 // greeting makes the answer to a hello, and decides whether the host needs the full set. The host is to notice
@@ -278,7 +278,7 @@ func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error
 	s := x.server
 	x.told, x.toldTrust = s.members.Load(), s.trust.Load()
 	out := &link.Welcome{
-		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.Silence - s.Silence/4).Milliseconds()), //nolint:gosec // small
+		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.HeartbeatTimeout - s.HeartbeatTimeout/4).Milliseconds()), //nolint:gosec // small
 		Schedulers: *x.told, Cas: x.toldTrust.cas,
 	}
 	return out, s.Store.View(func(v *state.View) error {

@@ -116,7 +116,7 @@ func TestAHostThatStaysAwayIsMarkedInTime(t *testing.T) {
 		if b.asked.Load() != 0 {
 			t.Errorf("marked %v early", time.Until(until))
 		}
-		time.Sleep(time.Millisecond + 2*fraction(s.Patience))
+		time.Sleep(time.Millisecond + 2*fraction(s.HostTimeout))
 		synctest.Wait()
 		if b.host().State != fleet.HostUnreachable || b.asked.Load() != 2 {
 			t.Errorf("it is %s, asked %d times", b.host().State, b.asked.Load())
@@ -143,7 +143,7 @@ func TestTheWatchOverSessions(t *testing.T) {
 			s.sessions[id].working.Store(id == "working" || id == "busy")
 		}
 		s.pending.Go(func() { s.watchSessions(ctx) })
-		for at := time.Duration(0); at < s.Silence; at += s.Heartbeat / 4 {
+		for at := time.Duration(0); at < s.HeartbeatTimeout; at += s.Heartbeat / 4 {
 			time.Sleep(s.Heartbeat / 4)
 			s.sessions["busy"].lastSent.Store(time.Now().UnixNano())
 		}
@@ -152,7 +152,7 @@ func TestTheWatchOverSessions(t *testing.T) {
 			t.Errorf("ended early: %v", ended)
 		}
 		s.mu.Unlock()
-		time.Sleep(2 * fraction(s.Silence))
+		time.Sleep(2 * fraction(s.HeartbeatTimeout))
 		cancel()
 		s.pending.Wait()
 		if len(ended) != 1 || !errors.Is(ended["silent"], errSilent) {

@@ -25,7 +25,7 @@ func answers(text string, last ...*link.Frame) func(*link.OpenTunnel, link.Link_
 
 func TestHostNetwork(t *testing.T) {
 	w := newWire(t)
-	w.server.Patience = 20 * time.Millisecond // with hosts that are away
+	w.server.HostTimeout = 20 * time.Millisecond // with hosts that are away
 	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
 		if ask.GetNetwork() == nil || len(ask.GetNetwork().GetProbes()) > 0 {
 			t.Errorf("asked for %v", ask)
@@ -66,7 +66,7 @@ func TestHostNetwork(t *testing.T) {
 
 func TestProbe(t *testing.T) {
 	w := newWire(t)
-	w.server.Patience = 20 * time.Millisecond // with hosts that are away
+	w.server.HostTimeout = 20 * time.Millisecond // with hosts that are away
 	asked := []fleet.Probe{
 		{From: "p1", To: "p2", Addr: "10.64.0.2"},
 		{From: "p2", To: "p1", Addr: "10.64.0.1"},

@@ -31,8 +31,8 @@ type Proposer interface {
 
 // Config is what a Server is made from. Zero durations stand for the defaults.
 //
-// A host that vanished is unreachable after Silence and Patience. Both together are to leave room for a
-// heartbeat whose packets were lost several times, and Patience for a new connection on such a network.
+// A host that vanished is unreachable after HeartbeatTimeout and HostTimeout. Both together are to leave room for a
+// heartbeat whose packets were lost several times, and HostTimeout for a new connection on such a network.
 type Config struct {
 	Store *state.Store
 	Node  Proposer
@@ -42,9 +42,9 @@ type Config struct {
 	Leader func() string
 	// Schedulers returns the link addresses of the present members; nil: as the state has them.
 	Schedulers func() []string
-	Heartbeat  time.Duration // between heartbeats of a host, default 1 s, at most half of Silence
-	Silence    time.Duration // after which a session counts as lost; default 3.2 s
-	Patience   time.Duration // for a lost host to come back before it is unreachable; default 1.6 s
+	Heartbeat  time.Duration // between heartbeats of a host, default 1 s, at most half of HeartbeatTimeout
+	HeartbeatTimeout    time.Duration // after which a session counts as lost; default 3.2 s
+	HostTimeout   time.Duration // for a lost host to come back before it is unreachable; default 1.6 s
 	Settle     time.Duration // for hosts to find a new leader before they are unreachable; default 10 s
 	Grace      time.Duration // between SIGTERM and SIGKILL; default 10 s
 	CertLife   time.Duration // of host certificates; default 7 days
@@ -62,8 +62,8 @@ type Config struct {
 // Defaults of Config.
 const (
 	DefaultHeartbeat = time.Second
-	DefaultSilence   = 3200 * time.Millisecond
-	DefaultPatience  = 1600 * time.Millisecond
+	DefaultHeartbeatTimeout   = 3200 * time.Millisecond
+	DefaultHostTimeout  = 1600 * time.Millisecond
 	DefaultSettle    = 10 * time.Second
 )
 
@@ -107,15 +107,15 @@ type Server struct {
 
 // New returns a server that has no sessions yet.
 func New(c Config) *Server {
-	if c.Silence == 0 {
-		c.Silence = DefaultSilence
+	if c.HeartbeatTimeout == 0 {
+		c.HeartbeatTimeout = DefaultHeartbeatTimeout
 	}
 	for _, d := range []struct {
 		p *time.Duration
 		v time.Duration
 	}{
-		{&c.Heartbeat, min(DefaultHeartbeat, c.Silence/2)},
-		{&c.Patience, DefaultPatience},
+		{&c.Heartbeat, min(DefaultHeartbeat, c.HeartbeatTimeout/2)},
+		{&c.HostTimeout, DefaultHostTimeout},
 		{&c.Settle, DefaultSettle},
 		{&c.Grace, defaultGrace},
 		{&c.CertLife, defaultCertLife},

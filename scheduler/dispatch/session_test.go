@@ -125,7 +125,7 @@ func TestWhoTakesAHostsPlace(t *testing.T) {
 			old.welcomed.Store(true)
 			first := time.Now()
 			if c.silent {
-				time.Sleep(s.Silence + 1)
+				time.Sleep(s.HeartbeatTimeout + 1)
 			}
 			x := newSession(s, "h", &link.Hello{Run: c.run, Attempt: c.attempt}, nil)
 			err := s.enter(t.Context(), x)
@@ -153,7 +153,7 @@ func TestWhoTakesAHostsPlace(t *testing.T) {
 // A host that leaves has as long as it may be silent, and its patience; one that never was connected is not waited for.
 func TestHowLongAHostThatLeftIsWaitedFor(t *testing.T) {
 	for _, connecting := range []bool{true, false} {
-		s := New(Config{Silence: time.Minute, Patience: 5 * time.Second})
+		s := New(Config{HeartbeatTimeout: time.Minute, HostTimeout: 5 * time.Second})
 		s.lead = t.Context()
 		x := newSession(s, "h", &link.Hello{}, nil)
 		check(t, s.enter(t.Context(), x))
@@ -360,7 +360,7 @@ func TestAHostIsHeardWhenItsWordsWereWorkedOn(t *testing.T) {
 		for len(x.down) < downQueue { // so that the answer waits
 			x.down <- plainBeat
 		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*s.Silence, errAgain)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*s.HeartbeatTimeout, errAgain)
 		defer cancel()
 		line := &lineTo{up: make(chan *link.Up, 2)}
 		line.up <- &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: &link.Heartbeat{}}}
@@ -368,8 +368,8 @@ func TestAHostIsHeardWhenItsWordsWereWorkedOn(t *testing.T) {
 		x.rival.Store(time.Now().UnixNano())
 		ended := make(chan error, 1)
 		go func() { ended <- x.receiveAll(ctx, line) }()
-		time.Sleep(2*s.Silence - 1)
-		if x.silent(time.Now(), s.Silence) || x.rival.Load() == 0 {
+		time.Sleep(2*s.HeartbeatTimeout - 1)
+		if x.silent(time.Now(), s.HeartbeatTimeout) || x.rival.Load() == 0 {
 			t.Error("it is silent while its words are worked on")
 		}
 		if err := <-ended; !errors.Is(err, errAgain) {

@@ -244,7 +244,7 @@ func TestHostsTakeTurns(t *testing.T) {
 func TestHostsSettleWhileOthersCome(t *testing.T) {
 	began := time.Unix(1000, 0)
 	after := began.Add
-	s := New(Config{Settle: 10 * time.Second, Patience: 2 * time.Second})
+	s := New(Config{Settle: 10 * time.Second, HostTimeout: 2 * time.Second})
 	s.settled = newSettling(began, s.Settle, 0)
 	s.absent["late"], s.absent["left"] = time.Time{}, after(time.Minute)
 	due := func(at time.Duration) []fleet.HostID {
@@ -256,18 +256,18 @@ func TestHostsSettleWhileOthersCome(t *testing.T) {
 		t.Error("not lost when all had their time")
 	}
 	for at := 5 * time.Second; at < 9*time.Second; at += time.Second {
-		s.settled.came(after(at), s.Patience)
+		s.settled.came(after(at), s.HostTimeout)
 	}
 	if !lost(10*time.Second) || s.settled.by != after(10*time.Second) {
 		t.Error("hosts that come early change something")
 	}
 	for at := 9 * time.Second; at < 28*time.Second; at += time.Second {
-		if s.settled.came(after(at), s.Patience); lost(at + time.Second) {
+		if s.settled.came(after(at), s.HostTimeout); lost(at + time.Second) {
 			t.Errorf("lost at %s, while others come", at)
 		}
 	}
 	for at := 28 * time.Second; at < 40*time.Second; at += time.Second / 2 {
-		s.settled.came(after(at), s.Patience)
+		s.settled.came(after(at), s.HostTimeout)
 	}
 	if !lost(30*time.Second) || lost(30*time.Second-1) {
 		t.Errorf("lost by %s", s.settled.by.Sub(began))
@@ -295,19 +295,19 @@ func TestTenThousandHostsSettle(t *testing.T) {
 		if lost := s.due(now); len(lost) > 0 {
 			t.Fatalf("after %s %d are lost, %d have come", now.Sub(began), len(lost), i)
 		}
-		s.settled.came(now, s.Patience)
+		s.settled.came(now, s.HostTimeout)
 		s.sessions[id] = &session{}
 		delete(s.absent, id)
 	}
-	s.due(now.Add(s.Patience / 2))
-	if lost := s.due(now.Add(s.Patience)); len(lost) != 1 || lost[0] != "dead" {
+	s.due(now.Add(s.HostTimeout / 2))
+	if lost := s.due(now.Add(s.HostTimeout)); len(lost) != 1 || lost[0] != "dead" {
 		t.Errorf("lost when all the others had come: %v", lost)
 	}
 }
 
 // A host that has begun its session gives the others time, also before it is welcomed.
 func TestAHostAtTheDoorGivesOthersTime(t *testing.T) {
-	s := New(Config{Patience: time.Hour})
+	s := New(Config{HostTimeout: time.Hour})
 	s.lead = t.Context()
 	now := time.Now()
 	s.settled = newSettling(now, time.Minute, 1<<20)
@@ -323,7 +323,7 @@ func TestAHostAtTheDoorGivesOthersTime(t *testing.T) {
 // A scheduler that was itself halted for a while takes nobody for lost for that.
 func TestTimeInWhichTheSchedulerStoodStillDoesNotCount(t *testing.T) {
 	began := time.Unix(1000, 0)
-	s := New(Config{Patience: 2 * time.Second})
+	s := New(Config{HostTimeout: 2 * time.Second})
 	s.settled = newSettling(began, 10*time.Second, 0)
 	now := began.Add(time.Hour) // of the first look nobody knows how long it took
 	for _, step := range []struct{ gap, more time.Duration }{

@@ -104,7 +104,7 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunn
 
 // sessionSoon returns the host's session, waiting a moment for an agent that restarts.
 func (s *Server) sessionSoon(ctx context.Context, host fleet.HostID) *session {
-	ctx, cancel := context.WithTimeout(ctx, s.Patience)
+	ctx, cancel := context.WithTimeout(ctx, s.HostTimeout)
 	defer cancel()
 	for {
 		s.mu.Lock()

@@ -54,7 +54,7 @@ func newWire(t *testing.T) *wire {
 	check(t, err)
 	mux, err := link.NewMux(ln, store(pki.RoleScheduler, "scheduler1"), link.MuxConfig{Log: log})
 	check(t, err)
-	w := &wire{TB: t, server: New(Config{Log: log, Patience: time.Second})}
+	w := &wire{TB: t, server: New(Config{Log: log, HostTimeout: time.Second})}
 	g := w.server.GRPC()
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(mux.GRPC()) }()

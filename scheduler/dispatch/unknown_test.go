@@ -120,10 +120,10 @@ func TestALargeFleetIsHeardLessOften(t *testing.T) {
 		s.absent[fleet.HostID(rune(i))] = time.Time{}
 	}
 	// One that is lost leaves room for the next.
-	if got := s.interval(); got <= DefaultHeartbeat || 2*got >= DefaultSilence {
+	if got := s.interval(); got <= DefaultHeartbeat || 2*got >= DefaultHeartbeatTimeout {
 		t.Errorf("of many: %v", got)
 	}
-	s.Heartbeat, s.Silence = time.Second, 2*time.Second
+	s.Heartbeat, s.HeartbeatTimeout = time.Second, 2*time.Second
 	if got := s.interval(); got != time.Second {
 		t.Errorf("with little room: %v", got)
 	}

@@ -71,7 +71,7 @@ func TestACopyOfAHostsDiskIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			s := w.newScheduler(loopback, dispatch.Config{Heartbeat: 100 * time.Millisecond, Silence: time.Second, Patience: 500 * time.Millisecond})
+			s := w.newScheduler(loopback, dispatch.Config{Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: time.Second, HostTimeout: 500 * time.Millisecond})
 			s.begin()
 			h := w.newHost(s.addr)
 			h.start(s.addr)
@@ -102,7 +102,7 @@ func TestACopyOfAHostsDiskIsRefused(t *testing.T) {
 // TestCopiesOfAMachineJoin has machines join that have the id of a host: one that is connected, and one that is away.
 func TestCopiesOfAMachineJoin(t *testing.T) {
 	w := newWorld(t)
-	s := w.newScheduler(loopback, dispatch.Config{Heartbeat: 100 * time.Millisecond, Silence: time.Second, Patience: 500 * time.Millisecond})
+	s := w.newScheduler(loopback, dispatch.Config{Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: time.Second, HostTimeout: 500 * time.Millisecond})
 	s.begin()
 	h := w.newHost(s.addr)
 	token := w.token()

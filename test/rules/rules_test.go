@@ -23,7 +23,7 @@ var core = []string{
 	"gantry/scheduler/dispatch", "gantry/scheduler/feed/s3", "gantry/scheduler/feed/volumes", "gantry/scheduler/feed/networks", "gantry/scheduler/feed/storage",
 	"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/agent/gpu/nvml", "gantry/agent/inside",
 	"gantry/storage", "gantry/storage/disk", "gantry/storage/helper", "gantry/storage/provision", "gantry/storage/volume",
-	"gantry/storage/s3", "gantry/storage/s3/door", "gantry/cmd/gantry-s3",
+	"gantry/storage/s3", "gantry/storage/s3/broker", "gantry/cmd/gantry-s3",
 	"gantry/internal/userns", "gantry/netctl/kernel", "gantry/netctl/tunnel", "gantry/netctl/dns", "gantry/agent/overlay", "gantry/cmd/gantry-net",
 	"gantry/serverless/queue", "gantry/serverless/scale", "gantry/api/rest", "gantry/api/edge", "gantry/api/v2", "gantry/api/admin",
 }
@@ -95,7 +95,7 @@ var homes = []struct {
 	{"gantry/storage/provision", []string{"gantry/storage/volume", "gantry/agent/storage"}},
 	{"gantry/storage/volume", []string{"gantry/agent", "gantry/agent/s3", "gantry/agent/storage", "gantry/agent/volumes", "gantry/cmd/gantry-agent"}},
 	{"gantry/storage/s3", []string{"gantry/cmd/gantry-s3"}},
-	{"gantry/storage/s3/door", []string{"gantry/agent/s3", "gantry/cmd/gantry-s3"}},
+	{"gantry/storage/s3/broker", []string{"gantry/agent/s3", "gantry/cmd/gantry-s3"}},
 	{"gantry/netctl/tunnel", []string{"gantry/agent", "gantry/agent/overlay", "gantry/cmd/gantry-agent", "gantry/cmd/gantry-net"}},
 	{"gantry/netctl/dns", []string{"gantry/agent/overlay", "gantry/cmd/gantry-agent", "gantry/cmd/gantry-net"}},
 	{"gantry/internal/userns", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/netctl", "gantry/netctl/kernel", "gantry/cmd/gantry-agent"}},

@@ -86,7 +86,7 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 		},
 		{
 			"the one further down decides", homeFaults,
-			made("gantry/agent/s3: gantry/storage/s3/door gantry/storage/s3", "gantry/cmd/gantry-s3: gantry/storage/s3 gantry/storage/s3/door"),
+			made("gantry/agent/s3: gantry/storage/s3/broker gantry/storage/s3", "gantry/cmd/gantry-s3: gantry/storage/s3 gantry/storage/s3/broker"),
 			[]string{"gantry/agent/s3 imports gantry/storage/s3: only gantry/cmd/gantry-s3 may"},
 		},
 		{

@@ -26,7 +26,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/storage/helper"
-	"gantry/storage/s3/door"
+	"gantry/storage/s3/broker"
 	"gantry/storage/volume"
 )
 
@@ -134,29 +134,29 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// Access implements door.Agent.
-func (s *server) Access(_ context.Context, asked door.Asked) (door.Access, error) {
+// Access implements broker.Agent.
+func (s *server) Access(_ context.Context, asked broker.Asked) (broker.Access, error) {
 	if asked.Key != accessKey || s.gone.Load() {
-		return door.Access{}, door.ErrNoKey
+		return broker.Access{}, broker.ErrNoKey
 	}
 	if asked.Region != region {
-		return door.Access{}, &door.Refused{Sentence: "the region is not this host's data center"}
+		return broker.Access{}, &broker.Refused{Sentence: "the region is not this host's data center"}
 	}
 	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return door.Access{Account: "acc1", SigningKey: signingKey(asked.Date, asked.Region), Volumes: []door.Volume{
+	return broker.Access{Account: "acc1", SigningKey: signingKey(asked.Date, asked.Region), Volumes: []broker.Volume{
 		{ID: bucket, Name: "data", CreatedAt: made, SizeGB: 10}, {ID: bucketTwo, Name: "more", CreatedAt: made, SizeGB: 10},
 	}}, nil
 }
 
-// Open implements door.Agent.
-func (s *server) Open(ctx context.Context, _ door.Asked, id string) (*os.File, door.Opened, error) {
+// Open implements broker.Agent.
+func (s *server) Open(ctx context.Context, _ broker.Asked, id string) (*os.File, broker.Opened, error) {
 	v, ok := s.opened[id]
 	if !ok {
-		return nil, door.Opened{}, &door.Refused{Sentence: "the access key does not reach the volume"}
+		return nil, broker.Opened{}, &broker.Refused{Sentence: "the access key does not reach the volume"}
 	}
 	s.opens.Add(1)
 	f, err := s.host.Open(ctx, v)
-	return f, door.Opened{Owner: v.IDBase}, err
+	return f, broker.Opened{Owner: v.IDBase}, err
 }
 
 // start starts a server on a fresh backend, whose folder is on the disk that holds temporary files.
@@ -195,13 +195,13 @@ func startWith(t testing.TB, args []string) *server {
 // serveAgent begins to answer as the agent.
 func (s *server) serveAgent() {
 	s.t.Helper()
-	l, err := door.Listen(s.socket)
+	l, err := broker.Listen(s.socket)
 	must(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		door.Serve(ctx, l, s, slog.New(slog.NewTextHandler(s.said, nil)))
+		broker.Serve(ctx, l, s, slog.New(slog.NewTextHandler(s.said, nil)))
 	}()
 	s.ends = func() { cancel(); <-done }
 }

@@ -1,9 +1,9 @@
-// Package door is how gantry-s3, which has no identity of its own, asks the agent of its host what an S3 key may do, and for
+// Package broker is how gantry-s3, which has no identity of its own, asks the agent of its host what an S3 key may do, and for
 // the folders of volumes.
 //
 // It goes over a unix stream, as internal/ipc has it; the folder of a volume comes beside its answer as a descriptor. Neither side
 // trusts what it reads.
-package door
+package broker
 
 import (
 	"encoding/json"

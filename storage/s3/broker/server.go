@@ -1,4 +1,4 @@
-package door
+package broker
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 	writeWithin = 5 * time.Second
 )
 
-// Agent answers what comes through the door. Implementations are safe for concurrent use. Errors other than ErrNoKey and Refused
+// Agent answers what comes through the broker. Implementations are safe for concurrent use. Errors other than ErrNoKey and Refused
 // are told without their text.
 type Agent interface {
 	// Access tells what an access key may do.
