@@ -22,14 +22,14 @@ const (
 	HostGone        HostState = "gone"        // removed for good; its certificate is refused
 )
 
-// Duty says whether a host takes new pods.
-type Duty string
+// Eligibility says whether a host takes new pods.
+type Eligibility string
 
-// The duties of a host.
+// The eligibilities of a host.
 const (
-	DutyOpen     Duty = ""
-	DutyCordoned Duty = "cordoned"
-	DutyDraining Duty = "draining"
+	EligibilityOpen     Eligibility = ""
+	EligibilityCordoned Eligibility = "cordoned"
+	EligibilityDraining Eligibility = "draining"
 )
 
 // GPU is one device of a host.
@@ -101,7 +101,7 @@ type Host struct {
 	JoinedAt   time.Time    `cbor:"12,keyasint"`
 	SeenAt     time.Time    `cbor:"13,keyasint,omitempty"` // when State last changed
 
-	Duty Duty `cbor:"14,keyasint,omitempty"`
+	Eligibility Eligibility `cbor:"14,keyasint,omitempty"`
 	// KeepRunning makes a drain move no pod.
 	KeepRunning bool              `cbor:"15,keyasint,omitempty"`
 	Labels      map[string]string `cbor:"16,keyasint,omitempty"`
@@ -148,10 +148,10 @@ type Leftover struct {
 // Has reports whether an operator gave the host a role.
 func (h *Host) Has(r HostRole) bool { return slices.Contains(h.Roles, r) }
 
-// Shown is the state as people see it: of a ready host, its duty.
+// Shown is the state as people see it: of a ready host, its eligibility.
 func (h *Host) Shown() HostState {
-	if h.State == HostReady && h.Duty != DutyOpen {
-		return HostState(h.Duty)
+	if h.State == HostReady && h.Eligibility != EligibilityOpen {
+		return HostState(h.Eligibility)
 	}
 	return h.State
 }
@@ -175,8 +175,8 @@ func (h *Host) Takes() (ok bool, why string) {
 		return false, "unreachable"
 	case h.Behind:
 		return false, "not compared with the restored state yet"
-	case h.Duty != DutyOpen:
-		return false, string(h.Duty)
+	case h.Eligibility != EligibilityOpen:
+		return false, string(h.Eligibility)
 	case h.Crowded:
 		return false, "no network address left"
 	case len(h.Leftovers) > 0:

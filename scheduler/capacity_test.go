@@ -49,8 +49,8 @@ func TestCapacityTellsWhatIsStranded(t *testing.T) {
 	w.addHost("host-c", "dc-1", h100, 2)
 	w.addHost("host-d", "dc-1", prototype, 1, total(4, 16, 10))
 	w.must(
-		state.SetHostDuty{Host: "host-b", Duty: fleet.DutyCordoned, At: w.clock()}, state.SetHostDuty{Host: "host-c", Duty: fleet.DutyCordoned, At: w.clock()},
-		state.SetHostDuty{Host: "host-d", Duty: fleet.DutyCordoned, At: w.clock()},
+		state.SetHostEligibility{Host: "host-b", Eligibility: fleet.EligibilityCordoned, At: w.clock()}, state.SetHostEligibility{Host: "host-c", Eligibility: fleet.EligibilityCordoned, At: w.clock()},
+		state.SetHostEligibility{Host: "host-d", Eligibility: fleet.EligibilityCordoned, At: w.clock()},
 	)
 	if p, err := w.svc.PutPlacement(ctx, fleet.Placement{}); err != nil || p.KeepPercent != 0 {
 		t.Fatal(p, err)
@@ -58,7 +58,7 @@ func TestCapacityTellsWhatIsStranded(t *testing.T) {
 	w.create(gpuPod(1)) // has its share: it is not in the way
 	small, large := w.create(cpuPod(16)), w.create(cpuPod(32))
 	w.must(
-		state.SetHostDuty{Host: "host-c", Duty: fleet.DutyOpen, At: w.clock()}, state.SetHostDuty{Host: "host-d", Duty: fleet.DutyOpen, At: w.clock()},
+		state.SetHostEligibility{Host: "host-c", Eligibility: fleet.EligibilityOpen, At: w.clock()}, state.SetHostEligibility{Host: "host-d", Eligibility: fleet.EligibilityOpen, At: w.clock()},
 	)
 	got, err := w.svc.Capacity(ctx)
 	if err != nil {

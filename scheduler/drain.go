@@ -15,8 +15,8 @@ import (
 
 // DrainHost drains a host, or changes how that is done. Errors: not_found, invalid, not_allowed, rule.
 func (s *Service) DrainHost(ctx context.Context, id fleet.HostID, req fleet.DrainRequest) (fleet.HostView, error) {
-	cmd := state.SetHostDuty{
-		Host: id, Duty: fleet.DutyDraining, KeepRunning: req.KeepRunning, At: s.Now(), Reason: req.Reason, Deadline: req.Deadline,
+	cmd := state.SetHostEligibility{
+		Host: id, Eligibility: fleet.EligibilityDraining, KeepRunning: req.KeepRunning, At: s.Now(), Reason: req.Reason, Deadline: req.Deadline,
 	}
 	switch {
 	case req.Force && !req.Deadline.IsZero():
@@ -28,19 +28,19 @@ func (s *Service) DrainHost(ctx context.Context, id fleet.HostID, req fleet.Drai
 	case req.Force:
 		cmd.Deadline = cmd.At
 	}
-	return s.setDuty(ctx, cmd)
+	return s.setEligibility(ctx, cmd)
 }
 
 // HostPods returns the pods that hold something of a host or keep data there, and those that are being moved
 // from there, by id, for operators. Of each it tells what the drain of the host does with it, if there is one. Errors: not_found.
 func (s *Service) HostPods(ctx context.Context, id fleet.HostID) ([]fleet.HeldPod, error) {
-	return s.heldPods(ctx, id, func(host *fleet.Host) bool { return host.Duty == fleet.DutyDraining })
+	return s.heldPods(ctx, id, func(host *fleet.Host) bool { return host.Eligibility == fleet.EligibilityDraining })
 }
 
 // PlanDrain is HostPods as it would be if the host were drained now; it changes nothing. Errors: not_found.
 func (s *Service) PlanDrain(ctx context.Context, id fleet.HostID, keepRunning bool) ([]fleet.HeldPod, error) {
 	return s.heldPods(ctx, id, func(host *fleet.Host) bool {
-		host.Duty, host.KeepRunning, host.Drain = fleet.DutyDraining, keepRunning, nil
+		host.Eligibility, host.KeepRunning, host.Drain = fleet.EligibilityDraining, keepRunning, nil
 		return true
 	})
 }
@@ -218,7 +218,7 @@ const maxStale = 3
 func bindMoved(v *state.View, p *fleet.Pod, now time.Time, mine *holding) (*state.Binding, error) {
 	if to := p.Target; to != nil {
 		host, _ := v.Host(to.Host)
-		if host.Duty = fleet.DutyOpen; well(&host, to.GPUs) {
+		if host.Eligibility = fleet.EligibilityOpen; well(&host, to.GPUs) {
 			return &state.Binding{
 				Host: to.Host, HostEpoch: host.Epoch, GPUs: to.GPUs, HourlyRate: rateAgain(v.Catalog(), p), Need: &to.Need, Mappings: to.Mappings,
 			}, nil
@@ -254,7 +254,7 @@ func bindBack(v *state.View, p *fleet.Pod) *state.Binding {
 		return nil
 	}
 	host := *on.Host
-	host.Duty = fleet.DutyOpen
+	host.Eligibility = fleet.EligibilityOpen
 	open := *on
 	open.Host, open.Keep = &host, 0 // it was there before
 	want.req.Pinned = p.Host

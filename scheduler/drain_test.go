@@ -227,7 +227,7 @@ func TestAMoveWhoseDestinationIsLost(t *testing.T) {
 			w.must(state.UpdateInventory{Host: "host-b", Epoch: h.Epoch, Inventory: h.Inventory, At: w.clock()})
 		}, "host-c"},
 		"cordoned: it is promised": {true, func(w *world) {
-			w.must(state.SetHostDuty{Host: "host-b", Duty: fleet.DutyCordoned, At: w.clock()})
+			w.must(state.SetHostEligibility{Host: "host-b", Eligibility: fleet.EligibilityCordoned, At: w.clock()})
 		}, "host-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestAPlaceIsWellWhileItsGPUsAreInService(t *testing.T) {
 		"in service": {fleet.GPU{UUID: "g"}, true}, "sick": {fleet.GPU{UUID: "g", Sick: "Xid 79"}, false},
 		"cordoned": {fleet.GPU{UUID: "g", Cordoned: "RMA 4711"}, false}, "another": {fleet.GPU{UUID: "h"}, false},
 	} {
-		host := &fleet.Host{State: fleet.HostReady, Duty: fleet.DutyOpen, Inventory: fleet.Inventory{GPUs: []fleet.GPU{c.gpu}}}
+		host := &fleet.Host{State: fleet.HostReady, Eligibility: fleet.EligibilityOpen, Inventory: fleet.Inventory{GPUs: []fleet.GPU{c.gpu}}}
 		if got := well(host, []string{"g"}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

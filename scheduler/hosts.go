@@ -8,12 +8,12 @@ import (
 	"gantry/scheduler/state"
 )
 
-// SetHostDuty cordons a host, or opens it again. Errors: not_found, invalid, not_allowed.
-func (s *Service) SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty) (fleet.HostView, error) {
-	return s.setDuty(ctx, state.SetHostDuty{Host: id, Duty: duty, At: s.Now()})
+// SetHostEligibility cordons a host, or opens it again. Errors: not_found, invalid, not_allowed.
+func (s *Service) SetHostEligibility(ctx context.Context, id fleet.HostID, eligibility fleet.Eligibility) (fleet.HostView, error) {
+	return s.setEligibility(ctx, state.SetHostEligibility{Host: id, Eligibility: eligibility, At: s.Now()})
 }
 
-func (s *Service) setDuty(ctx context.Context, cmd state.SetHostDuty) (fleet.HostView, error) {
+func (s *Service) setEligibility(ctx context.Context, cmd state.SetHostEligibility) (fleet.HostView, error) {
 	view, err := s.changeHost(ctx, cmd.Host, cmd)
 	if err == nil {
 		s.Log.Info("host eligibility changed", "host", cmd.Host, "state", view.Host.Shown(), "keepRunning", cmd.KeepRunning, "deadline", cmd.Deadline)

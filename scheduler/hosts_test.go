@@ -32,21 +32,21 @@ func (w *world) begin(id fleet.PodID) {
 	w.report(id, fleet.EventExited)
 }
 
-func TestHostDuties(t *testing.T) {
+func TestHostEligibility(t *testing.T) {
 	w, ctx := dutiful(t), context.Background()
-	view, err := w.svc.SetHostDuty(ctx, "host-a", fleet.DutyCordoned)
+	view, err := w.svc.SetHostEligibility(ctx, "host-a", fleet.EligibilityCordoned)
 	if err != nil || view.Host.Shown() != fleet.HostCordoned {
 		t.Fatalf("got %+v, %v", view.Host, err)
 	}
 	_, err = w.svc.CreatePod(ctx, member(acme), gpuPod(1))
 	refused(t, err, fleet.CodeNoCapacity, "")
-	if _, err := w.svc.SetHostDuty(ctx, "host-a", fleet.DutyOpen); err != nil {
+	if _, err := w.svc.SetHostEligibility(ctx, "host-a", fleet.EligibilityOpen); err != nil {
 		t.Fatal(err)
 	}
 	w.create(gpuPod(1))
-	_, err = w.svc.SetHostDuty(ctx, "host-a", "asleep")
-	refused(t, err, fleet.CodeInvalid, "duty")
-	_, err = w.svc.SetHostDuty(ctx, "host-z", fleet.DutyOpen)
+	_, err = w.svc.SetHostEligibility(ctx, "host-a", "asleep")
+	refused(t, err, fleet.CodeInvalid, "eligibility")
+	_, err = w.svc.SetHostEligibility(ctx, "host-z", fleet.EligibilityOpen)
 	refused(t, err, fleet.CodeNotFound, "host")
 }
 

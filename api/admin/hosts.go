@@ -52,7 +52,7 @@ type Host struct {
 	DataCenterID string          `json:"dataCenterId" doc:"Where it stands."`
 	Cloud        string          `json:"cloud" doc:"Tier." enum:"SECURE,COMMUNITY"`
 	State        fleet.HostState `json:"state" doc:"joining: has not connected yet; ready: connected, takes pods; cordoned: connected, takes no new pods; draining: cordoned, and to be emptied; unreachable: its session is lost, its pods may still run; fenced: an operator vouches that nothing runs there any more; gone: removed for good." enum:"joining,ready,cordoned,draining,unreachable,fenced,gone"`
-	Duty         string          `json:"duty" doc:"What operators want of it, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is to be emptied." enum:"open,cordoned,draining"`
+	Eligibility  string          `json:"eligibility" doc:"What operators set, whatever its state: open: it takes new pods; cordoned: it takes none; draining: it takes none and is being emptied." enum:"open,cordoned,draining"`
 	TakesNoPods  v2.Text         `json:"takesNoPods" doc:"Why it gets no new pods now, or null."`
 	KeepRunning  bool            `json:"keepRunning" doc:"Its drain moves no pods."`
 	Drain        *HostDrain      `json:"drain" doc:"What was said of its drain, or null."`

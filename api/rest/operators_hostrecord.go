@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	dutyOpen       = "open" // fleet.DutyOpen in words
+	eligible       = "open" // fleet.EligibilityOpen in words
 	maxLabelFilter = 16
 )
 
@@ -22,7 +22,7 @@ func hostRecord(v fleet.HostView) admin.Host {
 	h, inv := v.Host, v.Host.Inventory
 	out := admin.Host{
 		ID: string(h.ID), Name: h.Name, DataCenterID: string(h.DataCenter), Cloud: string(h.Cloud), State: h.Shown(),
-		Duty: cmp.Or(string(h.Duty), dutyOpen), KeepRunning: h.KeepRunning, Labels: admin.Labels{},
+		Eligibility: cmp.Or(string(h.Eligibility), eligible), KeepRunning: h.KeepRunning, Labels: admin.Labels{},
 		Epoch: h.Epoch, Total: admin.Amounts(inv.Total), Used: admin.Amounts(v.Used), GPUs: []admin.HostGPU{}, GoneGPUs: []admin.GoneGPU{}, UsedGPUs: v.UsedGPUs, Pods: v.Pods,
 		CUDA: v2.Text(inv.CUDA), Driver: v2.Text(inv.Driver), Kernel: v2.Text(inv.Kernel),
 		Runtime: v2.Text(inv.Runtime), AgentVersion: v2.Text(inv.AgentVersion), PublicIP: v2.Text(inv.PublicIP),

@@ -52,7 +52,7 @@ func hostIDParam() *huma.Param { return pathParam("Host identifier.", "h7d2k9s4f
 // registerOperators registers what is for operators alone.
 func (a *API) registerOperators() {
 	a.registerHosts()
-	a.registerHostDuties()
+	a.registerHostEligibility()
 	a.registerHostGPUs()
 	a.registerHostNetworks()
 	a.registerCapacity()

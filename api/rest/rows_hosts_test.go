@@ -11,7 +11,7 @@ import (
 func init() {
 	addRows(hostListRows, "host filters")
 	addRows(hostChangeRows, "200 host labels", "422 host change")
-	addRows(hostDutyRows, "200 host duty", "409 host duty", "200 host pods", "400 drain rule", "200 drain planned")
+	addRows(hostEligibilityRows, "200 host eligibility", "409 host eligibility", "200 host pods", "400 drain rule", "200 drain planned")
 	addRows(hostEndRows, "200 host fenced", "204 host removed", "400 host in use", "200 host alarm")
 }
 
@@ -36,10 +36,10 @@ func labelled(t *testing.T, p *plane.Plane) {
 	must(t, err)
 }
 
-func duty(duty fleet.Duty, keepRunning bool) func(*testing.T, *plane.Plane) {
+func eligibility(eligibility fleet.Eligibility, keepRunning bool) func(*testing.T, *plane.Plane) {
 	return func(t *testing.T, p *plane.Plane) {
-		_, err := p.SetHostDuty(t.Context(), plane.Host, duty)
-		if duty == fleet.DutyDraining {
+		_, err := p.SetHostEligibility(t.Context(), plane.Host, eligibility)
+		if eligibility == fleet.EligibilityDraining {
 			_, err = p.DrainHost(t.Context(), plane.Host, fleet.DrainRequest{KeepRunning: keepRunning})
 		}
 		must(t, err)
@@ -78,7 +78,7 @@ func hostListRows() []row {
 		list("label-other-value", "?label=rack=b5", labelled),
 		list("label-both-values", "?label=rack=b4,rack=b5", labelled),
 		list("label-empty-value", "?label=rack=", labelled),
-		list("cordoned", "?state=cordoned", duty(fleet.DutyCordoned, false)),
+		list("cordoned", "?state=cordoned", eligibility(fleet.EligibilityCordoned, false)),
 		list("two-states", "?state=ready,unreachable", unreachable(plane.CommunityHost)),
 		list("no-gone", "", gone),
 		list("gone", "?state=gone", gone),
@@ -108,11 +108,11 @@ func hostChangeRows() []row {
 	}
 }
 
-func hostDutyRows() []row {
+func hostEligibilityRows() []row {
 	post := func(name, rule, path, body string, setup func(*testing.T, *plane.Plane)) row {
 		return hostRow(name, rule, "POST", path, body, setup)
 	}
-	const ok, no, rule = "200 host duty", "409 host duty", "400 drain rule"
+	const ok, no, rule = "200 host eligibility", "409 host eligibility", "400 drain rule"
 	movable := func(t *testing.T, p *plane.Plane) {
 		req, yes := webPod(), true
 		req.Movable = &yes
@@ -123,7 +123,7 @@ func hostDutyRows() []row {
 		return func(t *testing.T, p *plane.Plane) {
 			id := makePod(t, p, fleet.EventRunning)
 			p.Lock(id, !keepRunning)
-			duty(fleet.DutyDraining, keepRunning)(t, p)
+			eligibility(fleet.EligibilityDraining, keepRunning)(t, p)
 		}
 	}
 	down := post("cordon-no-leader", "503 outcome unknown", theHost+"/cordon", "", nil)
@@ -133,12 +133,12 @@ func hostDutyRows() []row {
 	}
 	return []row{
 		post("cordon", ok, theHost+"/cordon", "", nil),
-		post("cordon-again", ok, theHost+"/cordon", "", duty(fleet.DutyCordoned, false)),
+		post("cordon-again", ok, theHost+"/cordon", "", eligibility(fleet.EligibilityCordoned, false)),
 		post("cordon-unreachable", ok, theHost+"/cordon", "", unreachable(plane.Host)),
 		post("cordon-gone", no, otherID+"/cordon", "", gone),
 		post("cordon-missing", "404 missing object", noHostID+"/cordon", "", nil),
 		byUser(post("cordon", "", theHost+"/cordon", "", nil)), down,
-		post("uncordon", ok, theHost+"/uncordon", "", duty(fleet.DutyDraining, true)),
+		post("uncordon", ok, theHost+"/uncordon", "", eligibility(fleet.EligibilityDraining, true)),
 		post("uncordon-fenced", no, otherID+"/uncordon", "", fenced),
 		post("drain", ok, theHost+"/drain", `{}`, busy),
 		post("drain-keep-running", ok, theHost+"/drain", `{"keepRunning":true}`, busy),
@@ -156,7 +156,7 @@ func hostDutyRows() []row {
 		hostRow("plan-drain-keep", "200 drain planned", "GET", theHost+"/drain?keepRunning=true", "", movable),
 		hostRow("plan-drain-missing", "404 missing object", "GET", noHostID+"/drain", "", nil),
 		byUser(hostRow("plan-drain", "", "GET", theHost+"/drain", "", nil)),
-		hostRow("get-draining", "200 host duty", "GET", theHost, "", func(t *testing.T, p *plane.Plane) {
+		hostRow("get-draining", "200 host eligibility", "GET", theHost, "", func(t *testing.T, p *plane.Plane) {
 			_, err := p.DrainHost(t.Context(), plane.Host, fleet.DrainRequest{Reason: "new fans"})
 			must(t, err)
 		}),
@@ -178,7 +178,7 @@ func hostEndRows() []row {
 	busy := func(t *testing.T, p *plane.Plane) { makePod(t, p, fleet.EventRunning) }
 	return []row{
 		post("fence", "200 host fenced", theHost+"/fence", func(t *testing.T, p *plane.Plane) { busy(t, p); p.SetReachable(plane.Host, false) }),
-		post("fence-connected", "409 host duty", theHost+"/fence", nil),
+		post("fence-connected", "409 host eligibility", theHost+"/fence", nil),
 		post("fence-missing", "404 missing object", noHostID+"/fence", nil),
 		byUser(post("fence", "", theHost+"/fence", nil)),
 		remove("empty", "204 host removed", theHost, nil),

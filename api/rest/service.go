@@ -16,7 +16,7 @@ type Service interface {
 	SecretService
 	KeyService
 	HostService
-	HostDutyService
+	HostEligibilityService
 	ImageService
 	OperatorAccountService
 	LimitService

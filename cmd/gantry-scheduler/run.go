@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	purgeEvery      = 10 * time.Second
-	accountEvery    = 5 * time.Second
-	drainEvery      = 5 * time.Second
-	rotateEvery     = time.Second
-	shutdownTimeout = 5 * time.Second
-	maxStopGrace    = 2 * time.Minute
-	minHeartbeatTimeout  = 3 * time.Second
-	minRaftTimeout  = 50 * time.Millisecond
-	maxRaftTimeout  = 10 * time.Second
-	stallLimit      = 2 * time.Second
-	fatalGrace      = 2 * time.Second
+	purgeEvery          = 10 * time.Second
+	accountEvery        = 5 * time.Second
+	drainEvery          = 5 * time.Second
+	rotateEvery         = time.Second
+	shutdownTimeout     = 5 * time.Second
+	maxStopGrace        = 2 * time.Minute
+	minHeartbeatTimeout = 3 * time.Second
+	minRaftTimeout      = 50 * time.Millisecond
+	maxRaftTimeout      = 10 * time.Second
+	stallLimit          = 2 * time.Second
+	fatalGrace          = 2 * time.Second
 )
 
 // Run is the daemon's life: it opens everything, serves until ctx ends, and closes in reverse.

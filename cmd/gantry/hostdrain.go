@@ -142,7 +142,7 @@ func (a *app) awaitDrained(
 			return host, context.Cause(ctx)
 		case err != nil && !client.Temporary(err):
 			return host, err
-		case err == nil && host.Value.Duty != "draining":
+		case err == nil && host.Value.Eligibility != "draining":
 			return host, &exitError{exitFailed, fmt.Errorf("host %s is not to be emptied any more: it is %s", id, host.Value.State)}
 		case err == nil && len(pods.Value.Pods) == 0:
 			return host, nil

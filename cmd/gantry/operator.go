@@ -147,8 +147,8 @@ func gpuTable(h admin.Host) string {
 
 func hostFields(h admin.Host) [][2]string {
 	state := string(h.State)
-	if h.Duty != "" && h.Duty != "open" && h.Duty != state {
-		state += ", " + h.Duty
+	if h.Eligibility != "" && h.Eligibility != "open" && h.Eligibility != state {
+		state += ", " + h.Eligibility
 	}
 	if h.KeepRunning {
 		state += ", pods that run are kept"

@@ -18,7 +18,7 @@ const drainedID = "h7d2k9s4f1g6j3"
 
 func TestOperatorsTables(t *testing.T) {
 	api := world()
-	api["GET /admin/v1/hosts/"+drainedID] = []string{`200 {"id":"h7d2k9s4f1g6j3","name":"gpu-01","dataCenterId":"dev-1","cloud":"SECURE","state":"unreachable","duty":"draining",
+	api["GET /admin/v1/hosts/"+drainedID] = []string{`200 {"id":"h7d2k9s4f1g6j3","name":"gpu-01","dataCenterId":"dev-1","cloud":"SECURE","state":"unreachable","eligibility":"draining",
 		"keepRunning":true,"takesNoPods":"unreachable","labels":{"rack":"b4","a":"1"},"roles":["storage","s3"],"volumes":["cephfs","nfs"],"alarm":{"text":"Another machine used its certificate.","at":"2026-10-01T12:00:00.000Z"},
 		"usedGpus":2,"gpus":[{"uuid":"MIG-1","type":"NVIDIA H100 MIG 1g.10gb","numa":0,"island":1,"sick":null,"pci":null,"parent":"GPU-1"},
 		{"uuid":"GPU-2","type":"NVIDIA H100","numa":1,"island":1,"sick":"XID 79","pci":"0000:3b:00.0","parent":null}],"runtimeClass":"gvisor","images":7,
@@ -122,8 +122,8 @@ h8d2k9s4f1g6j3  gpu-02      NVIDIA H100  2         disk      -
 
 // TestDrainTellsWhatItWaitsFor plays a host that is emptied bit by bit.
 func TestDrainTellsWhatItWaitsFor(t *testing.T) {
-	host := func(duty string) string {
-		return `200 {"id":"` + drainedID + `","name":"gpu-01","state":"` + duty + `","duty":"` + duty + `"}`
+	host := func(eligibility string) string {
+		return `200 {"id":"` + drainedID + `","name":"gpu-01","state":"` + eligibility + `","eligibility":"` + eligibility + `"}`
 	}
 	pods := func(list string) string { return `200 {"pods":[` + list + `]}` }
 	const (
@@ -154,7 +154,7 @@ waiting for 1 pod
 		t.Errorf("%+v", got)
 	}
 	stopped := world(pods(locked))
-	stopped["GET "+path] = []string{host("draining"), `200 {"id":"` + drainedID + `","state":"ready","duty":"open"}`}
+	stopped["GET "+path] = []string{host("draining"), `200 {"id":"` + drainedID + `","state":"ready","eligibility":"open"}`}
 	if got, _ = gantry(t, setup{api: stopped}, "host", "drain", drainedID, "--wait"); got.Code != exitFailed || !strings.Contains(got.Err, "is not to be emptied any more: it is ready") {
 		t.Errorf("%+v", got)
 	}
@@ -166,7 +166,7 @@ func TestDrainSaysWhatItWillDo(t *testing.T) {
 		{"id":"m3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":1,"stops":true,"waits":"it runs on: it is locked"},
 		{"id":"p3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"EXITED","gpus":0,"waits":"it keeps data on this host"}]}`
 	path := "/admin/v1/hosts/" + drainedID
-	answer := `200 {"id":"` + drainedID + `","name":"gpu-01","state":"draining","duty":"draining"}`
+	answer := `200 {"id":"` + drainedID + `","name":"gpu-01","state":"draining","eligibility":"draining"}`
 	world := map[string][]string{"GET " + path + "/drain": {list}, "POST " + path + "/drain": {answer}}
 	drain := func(args ...string) (result, *fakeAPI) {
 		return gantry(t, setup{api: world}, append([]string{"host", "drain", drainedID}, args...)...)

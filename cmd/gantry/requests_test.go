@@ -258,7 +258,7 @@ func world() map[string][]string {
 	const tmpl = `{"id":"t5f8k2m7q1w4z9","name":"mine","image":"img","category":"CPU"}`
 	const key = `{"id":"m2c9v4x7b1n5q8","name":"ci","hint":"gk_abc","permissions":{"pods":"write","s3":"none"},"invoke":"all"}`
 	const bill = `{"records":[],"metadata":{"query":{"bucketSize":"day"},"totals":{}}}`
-	const host = `{"id":"h7d2k9s4f1g6j3","name":"gpu-01","cloud":"COMMUNITY","state":"ready","duty":"open","labels":{"rack":"b4","owner":"lab","keep":"x"}}`
+	const host = `{"id":"h7d2k9s4f1g6j3","name":"gpu-01","cloud":"COMMUNITY","state":"ready","eligibility":"open","labels":{"rack":"b4","owner":"lab","keep":"x"}}`
 	const cluster = `{"id":"c4k8v2x7m1q5z9","level":4,"lineage":0,
 		"clock":{"time":"2026-10-03T12:00:00.000Z","logTime":"2026-10-01T12:00:00.000Z","held":"the leader's clock is ahead of the log's time","leapSeconds":600},"members":[
 		{"id":"member00000001","name":"sched-1","address":"10.0.0.11:8443","voter":true,"leader":true,"reachable":true,"applied":1000,"version":"1.2.0","clockMs":0,"problem":null,"removedAt":null},

@@ -124,7 +124,7 @@ func TestDrainerEmptiesAHost(t *testing.T) {
 		if len(c.stopping("host")) > 0 {
 			t.Fatal("pods are moved from a host that is not drained")
 		}
-		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now()})
+		c.must(state.SetHostEligibility{Host: "host", Eligibility: fleet.EligibilityDraining, At: time.Now()})
 		for moved := 0; moved < pods; {
 			synctest.Wait()
 			n := len(c.stopping("host"))
@@ -148,7 +148,7 @@ func TestDrainerStopsNothingWithoutRoom(t *testing.T) {
 		c.allow()
 		s, stop := drain(t, c)
 		s.set(true)
-		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now()})
+		c.must(state.SetHostEligibility{Host: "host", Eligibility: fleet.EligibilityDraining, At: time.Now()})
 		synctest.Wait()
 		if n := s.set(true); n != maxMoves || len(c.stopping("host")) > 0 {
 			t.Errorf("%d moves were tried, %d pods are stopped without a place for them", n, len(c.stopping("host")))
@@ -184,7 +184,7 @@ func TestDrainerKeepsToItsDeadline(t *testing.T) {
 			}}}})
 			s, stop := drain(t, c)
 			s.set(full)
-			c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now(), Deadline: time.Now().Add(time.Hour)})
+			c.must(state.SetHostEligibility{Host: "host", Eligibility: fleet.EligibilityDraining, At: time.Now(), Deadline: time.Now().Add(time.Hour)})
 			time.Sleep(time.Hour - time.Second)
 			synctest.Wait()
 			c.end("host")
@@ -217,7 +217,7 @@ func TestDrainerKeepsWhatRuns(t *testing.T) {
 		c := newCluster(t, 2)
 		c.allow()
 		_, stop := drain(t, c)
-		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, KeepRunning: true, At: time.Now()})
+		c.must(state.SetHostEligibility{Host: "host", Eligibility: fleet.EligibilityDraining, KeepRunning: true, At: time.Now()})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := len(c.stopping("host")); n > 0 {
@@ -225,7 +225,7 @@ func TestDrainerKeepsWhatRuns(t *testing.T) {
 		}
 		// A host that cannot be reached stops nothing; what was begun would take its pods from their owners.
 		c.must(state.SetHostState{Host: "host", Epoch: 1, State: fleet.HostUnreachable, At: time.Now()})
-		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now()})
+		c.must(state.SetHostEligibility{Host: "host", Eligibility: fleet.EligibilityDraining, At: time.Now()})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := len(c.stopping("host")); n > 0 {
@@ -241,7 +241,7 @@ func TestDrainerGoesOnAfterAFault(t *testing.T) {
 		c.allow()
 		_, stop := drain(t, c)
 		c.fail(errors.New("no leader"))
-		c.must(state.SetHostDuty{Host: "host", Duty: fleet.DutyDraining, At: time.Now()})
+		c.must(state.SetHostEligibility{Host: "host", Eligibility: fleet.EligibilityDraining, At: time.Now()})
 		synctest.Wait()
 		c.fail(nil)
 		time.Sleep(6 * time.Second)

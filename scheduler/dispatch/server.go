@@ -41,13 +41,13 @@ type Config struct {
 	// answer of "": hosts that come to one that does not lead are not told.
 	Leader func() string
 	// Schedulers returns the link addresses of the present members; nil: as the state has them.
-	Schedulers func() []string
-	Heartbeat  time.Duration // between heartbeats of a host, default 1 s, at most half of HeartbeatTimeout
-	HeartbeatTimeout    time.Duration // after which a session counts as lost; default 3.2 s
-	HostTimeout   time.Duration // for a lost host to come back before it is unreachable; default 1.6 s
-	Settle     time.Duration // for hosts to find a new leader before they are unreachable; default 10 s
-	Grace      time.Duration // between SIGTERM and SIGKILL; default 10 s
-	CertLife   time.Duration // of host certificates; default 7 days
+	Schedulers       func() []string
+	Heartbeat        time.Duration // between heartbeats of a host, default 1 s, at most half of HeartbeatTimeout
+	HeartbeatTimeout time.Duration // after which a session counts as lost; default 3.2 s
+	HostTimeout      time.Duration // for a lost host to come back before it is unreachable; default 1.6 s
+	Settle           time.Duration // for hosts to find a new leader before they are unreachable; default 10 s
+	Grace            time.Duration // between SIGTERM and SIGKILL; default 10 s
+	CertLife         time.Duration // of host certificates; default 7 days
 	// Credentials opens a registry credential of an account; nil: there are none.
 	Credentials func(fleet.AccountID, fleet.RegistryID) (*fleet.Credential, error)
 	// Environment returns the environment of a pod that is to run as its host needs it, secrets opened; nil: that
@@ -61,10 +61,10 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultHeartbeat = time.Second
-	DefaultHeartbeatTimeout   = 3200 * time.Millisecond
-	DefaultHostTimeout  = 1600 * time.Millisecond
-	DefaultSettle    = 10 * time.Second
+	DefaultHeartbeat        = time.Second
+	DefaultHeartbeatTimeout = 3200 * time.Millisecond
+	DefaultHostTimeout      = 1600 * time.Millisecond
+	DefaultSettle           = 10 * time.Second
 )
 
 const (

@@ -42,7 +42,7 @@ func drawUse(t *rapid.T, c Candidate) Candidate {
 		c.Host.State = rapid.SampledFrom([]fleet.HostState{
 			fleet.HostReady, fleet.HostReady, fleet.HostReady, fleet.HostReady, fleet.HostUnreachable, fleet.HostJoining, fleet.HostFenced, fleet.HostGone,
 		}).Draw(t, "state")
-		c.Host.Duty = rapid.SampledFrom([]fleet.Duty{fleet.DutyOpen, fleet.DutyOpen, fleet.DutyCordoned, fleet.DutyDraining}).Draw(t, "duty")
+		c.Host.Eligibility = rapid.SampledFrom([]fleet.Eligibility{fleet.EligibilityOpen, fleet.EligibilityOpen, fleet.EligibilityCordoned, fleet.EligibilityDraining}).Draw(t, "eligibility")
 		if rapid.Bool().Draw(t, "tunnel") {
 			c.Host.Tunnel, c.Host.Inventory.Tunnel.PublicKey = netip.MustParseAddr("100.127.0.1"), "key"
 		}

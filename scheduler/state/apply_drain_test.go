@@ -62,7 +62,7 @@ func TestPublicPortsAreReserved(t *testing.T) {
 	w.publish("host-b")
 	p := podOn("pod-1", "host-a")
 	p.Spec.Ports, p.Spec.Movable = []fleet.Port{{Number: 22, Protocol: "tcp"}}, true
-	w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: w.host("host-a").Epoch}}}, SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
+	w.must(CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: w.host("host-a").Epoch}}}, SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(44)})
 	move := w.moveTo("pod-1", at(45))
 	w.refused(fleet.CodeStale, move)
 	move.To.Mappings = []fleet.PortMapping{{Private: 22, Public: 30_002}}
@@ -86,8 +86,10 @@ func TestNothingIsStoppedWithoutAPlace(t *testing.T) {
 		"another session":   {fleet.CodeStale, func(_ *world, move *MovePod) { move.To.HostEpoch++ }},
 		"too few GPUs":      {fleet.CodeInvalid, func(_ *world, move *MovePod) { move.To.GPUs = nil }},
 		"more than is free": {fleet.CodeStale, func(_ *world, move *MovePod) { move.To.Need = &fleet.Resources{MilliCPU: 1 << 30} }},
-		"cordoned":          {fleet.CodeStale, func(w *world, _ *MovePod) { w.must(SetHostDuty{Host: "host-b", Duty: fleet.DutyCordoned, At: at(45)}) }},
-		"lost":              {fleet.CodeStale, func(w *world, _ *MovePod) { w.lose("host-b") }},
+		"cordoned": {fleet.CodeStale, func(w *world, _ *MovePod) {
+			w.must(SetHostEligibility{Host: "host-b", Eligibility: fleet.EligibilityCordoned, At: at(45)})
+		}},
+		"lost": {fleet.CodeStale, func(w *world, _ *MovePod) { w.lose("host-b") }},
 		"full": {fleet.CodeStale, func(w *world, _ *MovePod) {
 			w.create("full", "host-b", 0, 1, 2, 3)
 		}},
@@ -95,7 +97,7 @@ func TestNothingIsStoppedWithoutAPlace(t *testing.T) {
 			w.must(UpdateAccount{Account: "acme", Prepaid: ptr(true)})
 		}},
 		"moves nothing": {fleet.CodeNotAllowed, func(w *world, _ *MovePod) {
-			w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, KeepRunning: true, At: at(45)})
+			w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, KeepRunning: true, At: at(45)})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,11 +158,15 @@ func (w *world) restarted(id fleet.PodID) UpdatePod {
 // What happens to hosts and to its account meanwhile does not keep a pod on the move from its place.
 func TestAMoveIsFinished(t *testing.T) {
 	for name, do := range map[string]func(w *world){
-		"cordoned": func(w *world) { w.must(SetHostDuty{Host: "host-b", Duty: fleet.DutyCordoned, At: at(46)}) },
-		"drained":  func(w *world) { w.must(SetHostDuty{Host: "host-b", Duty: fleet.DutyDraining, At: at(46)}) },
-		"opened":   func(w *world) { w.must(SetHostDuty{Host: "host-a", At: at(46)}) },
-		"credit":   func(w *world) { w.must(UpdateAccount{Account: "acme", Prepaid: ptr(true)}) },
-		"back":     func(w *world) { w.lose("host-b"); w.connect("host-b") },
+		"cordoned": func(w *world) {
+			w.must(SetHostEligibility{Host: "host-b", Eligibility: fleet.EligibilityCordoned, At: at(46)})
+		},
+		"drained": func(w *world) {
+			w.must(SetHostEligibility{Host: "host-b", Eligibility: fleet.EligibilityDraining, At: at(46)})
+		},
+		"opened": func(w *world) { w.must(SetHostEligibility{Host: "host-a", At: at(46)}) },
+		"credit": func(w *world) { w.must(UpdateAccount{Account: "acme", Prepaid: ptr(true)}) },
+		"back":   func(w *world) { w.lose("host-b"); w.connect("host-b") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := drained(t)
@@ -176,7 +182,7 @@ func TestAMoveIsFinished(t *testing.T) {
 	}
 	// Others get nothing on a host that is out of service.
 	w := drained(t)
-	w.must(SetHostDuty{Host: "host-b", Duty: fleet.DutyCordoned, At: at(46)})
+	w.must(SetHostEligibility{Host: "host-b", Eligibility: fleet.EligibilityCordoned, At: at(46)})
 	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("new", "host-b"), HostEpoch: w.host("host-b").Epoch}}})
 }
 
@@ -190,9 +196,9 @@ func TestADrainStopsAtItsDeadline(t *testing.T) {
 	w.must(w.report("pod-1", fleet.EventRunning))
 	evict := func(id fleet.PodID, when time.Time) EvictPod { return EvictPod{Pod: id, Rev: w.pod(id).Rev, At: when} }
 	w.refused(fleet.CodeNotAllowed, evict("pod-1", at(44)))
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(44)})
 	w.refused(fleet.CodeNotAllowed, evict("pod-1", at(1_000_000)))
-	host := w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(45), Reason: "new fans", Deadline: at(60)}).(fleet.Host)
+	host := w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(45), Reason: "new fans", Deadline: at(60)}).(fleet.Host)
 	if d := host.Drain; d == nil || !d.Since.Equal(at(44)) || !d.Deadline.Equal(at(60)) || d.Reason != "new fans" {
 		t.Fatalf("the drain is %+v", host.Drain)
 	}
@@ -208,10 +214,10 @@ func TestADrainStopsAtItsDeadline(t *testing.T) {
 		}
 	}
 	w.check()
-	w.must(SetHostDuty{Host: "host-a", At: at(70)}, w.act("pod-1", fleet.ActionStart))
+	w.must(SetHostEligibility{Host: "host-a", At: at(70)}, w.act("pod-1", fleet.ActionStart))
 	if p := w.pod("pod-1"); p.Reason != "" || w.host("host-a").Drain != nil {
 		t.Errorf("after the drain: %+v, %+v", p, w.host("host-a").Drain)
 	}
-	w.refused(fleet.CodeInvalid, SetHostDuty{Host: "host-a", Duty: fleet.DutyCordoned, At: at(71), Deadline: at(80)})
-	w.refused(fleet.CodeInvalid, SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(71), Reason: strings.Repeat("x", maxDrainReason+1)})
+	w.refused(fleet.CodeInvalid, SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityCordoned, At: at(71), Deadline: at(80)})
+	w.refused(fleet.CodeInvalid, SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(71), Reason: strings.Repeat("x", maxDrainReason+1)})
 }

@@ -99,7 +99,7 @@ func commandTypes() []Command {
 		RemoveMember{},
 		RaiseLevel{},
 		RestoreCluster{},
-		SetHostDuty{},
+		SetHostEligibility{},
 		SetHostLabels{},
 		FenceHost{},
 		RemoveHost{},

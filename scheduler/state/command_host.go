@@ -69,16 +69,16 @@ type SetHostCloud struct {
 	Cloud fleet.Cloud  `cbor:"2,keyasint"`
 }
 
-// SetHostDuty cordons a host, drains it, or opens it again. Value: fleet.Host. Errors: not_found, invalid,
+// SetHostEligibility cordons a host, drains it, or opens it again. Value: fleet.Host. Errors: not_found, invalid,
 // not_allowed (the host is gone; it is to be opened and is fenced, or something that the fence freed may
 // still be there).
-type SetHostDuty struct {
-	Host        fleet.HostID `cbor:"1,keyasint"`
-	Duty        fleet.Duty   `cbor:"2,keyasint"`
-	KeepRunning bool         `cbor:"3,keyasint,omitempty"` // see fleet.Host
-	At          time.Time    `cbor:"4,keyasint"`
-	Reason      string       `cbor:"5,keyasint,omitempty"` // see fleet.Drain; of a drain alone, as the deadline
-	Deadline    time.Time    `cbor:"6,keyasint,omitzero"`
+type SetHostEligibility struct {
+	Host        fleet.HostID      `cbor:"1,keyasint"`
+	Eligibility fleet.Eligibility `cbor:"2,keyasint"`
+	KeepRunning bool              `cbor:"3,keyasint,omitempty"` // see fleet.Host
+	At          time.Time         `cbor:"4,keyasint"`
+	Reason      string            `cbor:"5,keyasint,omitempty"` // see fleet.Drain; of a drain alone, as the deadline
+	Deadline    time.Time         `cbor:"6,keyasint,omitzero"`
 }
 
 // SetHostLabels sets and removes labels of a host; those that it does not name stay. Value: fleet.Host.

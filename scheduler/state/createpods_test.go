@@ -167,3 +167,26 @@ func TestAnOwnersPods(t *testing.T) {
 	}
 	w.check()
 }
+
+// TestARefusedSetOfAnotherAccountUsesNothing deletes a template in the batch in which a set of its owner was refused, and a pod of
+// another account got the id of a pod of that set.
+func TestARefusedSetOfAnotherAccountUsesNothing(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	w.must(PutTemplate{Template: fleet.Template{ID: "tpl-9", Account: "other", Name: "t", Image: "busybox", Public: true, CreatedAt: at(1)}})
+	theirs := setOf(fleet.Owner{}, "p1", "p1")
+	ours := setOf(fleet.Owner{}, "p1")
+	for _, c := range []*CreatePods{&theirs, &ours} {
+		for i := range c.Pods {
+			c.Pods[i].Pod.Spec.Template = "tpl-9"
+		}
+	}
+	theirs.Pods[0].Pod.Account, theirs.Pods[1].Pod.Account = "other", "other"
+	res, err := w.s.Apply([]Entry{w.entry(theirs, ours, DeleteTemplate{Account: "other", Template: "tpl-9"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fleet.CodeOf(res[0][0].Err) != fleet.CodeExists || res[0][1].Err != nil || res[0][2].Err != nil {
+		t.Errorf("got %v", res)
+	}
+	w.check()
+}

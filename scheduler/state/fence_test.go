@@ -68,14 +68,14 @@ func TestAFencedHostStaysClosedUntilDataOfTerminatedPodsIsGone(t *testing.T) {
 			return ReportPods{Host: "host-b", Epoch: h.Epoch, At: at(82), Reports: []PodReport{{Pod: id, Incarnation: 1, Event: event, At: at(82)}}}
 		}
 		w.must(report(fleet.EventExited), report(fleet.EventReboot))
-		w.refused(fleet.CodeNotAllowed, SetHostDuty{Host: "host-b", At: at(83)})
+		w.refused(fleet.CodeNotAllowed, SetHostEligibility{Host: "host-b", At: at(83)})
 		w.must(report(ReportGone))
 		if left := len(w.host("host-b").Leftovers); left != len(ids)-1-i {
 			t.Errorf("%d leftovers", left)
 		}
 		w.check()
 	}
-	w.must(SetHostDuty{Host: "host-b", At: at(84)})
+	w.must(SetHostEligibility{Host: "host-b", At: at(84)})
 }
 
 // A pod that keeps its data stays bound to the fenced host; terminated there, it leaves something after all.

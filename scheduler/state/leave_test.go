@@ -75,7 +75,7 @@ func TestAPodWithDataStaysItsHosts(t *testing.T) {
 	w.must(CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a"), HostEpoch: 1}}})
 	w.must(w.report("pod-2", fleet.EventRunning))
 	w.allow("pod-2")
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining})
 	w.must(w.moveTo("pod-2", at(45)))
 	w.must(w.report("pod-2", fleet.EventExited))
 	if told, _ := w.orders("host-a"); told["pod-2"] != fleet.GoalStop {

@@ -11,7 +11,7 @@ func LevelOf(cmd Command) uint64 {
 		SetSSHKeys, UpdateKey, TouchKeys, UpdateAccount, AddCredit, PutGPUType, DeleteGPUType, PutCPUFlavor,
 		DeleteCPUFlavor, PutStoragePrices, DeleteDataCenter, SetHostCloud, CreateVolume, UpdateVolume, DeleteVolume,
 		SettleMeters, ExhaustAccounts, PurgeUsage, PurgeOnce, SetTemplateSource, PutMember, JoinMember, RemoveMember,
-		RaiseLevel, RestoreCluster, SetHostDuty, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod,
+		RaiseLevel, RestoreCluster, SetHostEligibility, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod,
 		UpdateInventory, PutSecret, DeleteSecret, PutBackend, DeleteBackend, ReportVolumes, SetHostRoles, PutS3Key, DeleteS3Key,
 		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
 		SuspendAccount, NoteBackup, PutPlacement:

@@ -264,7 +264,7 @@ func TestAMovedPodKeepsItsAddress(t *testing.T) {
 	w.reports("p1", fleet.EventRunning, at(11))
 	rev := w.overlay(acmeNet).Rev
 	w.allow("p1")
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(12)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(12)})
 	w.must(w.moveTo("p1", at(13)))
 	w.reports("p1", fleet.EventExited, at(14))
 	if p := w.acts("p1", fleet.ActionStart, "host-b", at(15)); p.Overlays[0].Addr != addr {

@@ -46,7 +46,7 @@ const (
 	numRemoveMember
 	numRaiseLevel
 	numRestoreCluster
-	numSetHostDuty
+	numSetHostEligibility
 	numSetHostLabels
 	numFenceHost
 	numRemoveHost
@@ -117,18 +117,18 @@ func (PurgeUsage) number() uint64        { return numPurgeUsage }
 func (PurgeOnce) number() uint64         { return numPurgeOnce }
 func (SetTemplateSource) number() uint64 { return numSetTemplateSource }
 
-func (PutMember) number() uint64      { return numPutMember }
-func (JoinMember) number() uint64     { return numJoinMember }
-func (RemoveMember) number() uint64   { return numRemoveMember }
-func (RaiseLevel) number() uint64     { return numRaiseLevel }
-func (RestoreCluster) number() uint64 { return numRestoreCluster }
-func (SetHostDuty) number() uint64    { return numSetHostDuty }
-func (SetHostLabels) number() uint64  { return numSetHostLabels }
-func (FenceHost) number() uint64      { return numFenceHost }
-func (RemoveHost) number() uint64     { return numRemoveHost }
-func (PurgeHosts) number() uint64     { return numPurgeHosts }
-func (AlarmHost) number() uint64      { return numAlarmHost }
-func (MovePod) number() uint64        { return numMovePod }
+func (PutMember) number() uint64          { return numPutMember }
+func (JoinMember) number() uint64         { return numJoinMember }
+func (RemoveMember) number() uint64       { return numRemoveMember }
+func (RaiseLevel) number() uint64         { return numRaiseLevel }
+func (RestoreCluster) number() uint64     { return numRestoreCluster }
+func (SetHostEligibility) number() uint64 { return numSetHostEligibility }
+func (SetHostLabels) number() uint64      { return numSetHostLabels }
+func (FenceHost) number() uint64          { return numFenceHost }
+func (RemoveHost) number() uint64         { return numRemoveHost }
+func (PurgeHosts) number() uint64         { return numPurgeHosts }
+func (AlarmHost) number() uint64          { return numAlarmHost }
+func (MovePod) number() uint64            { return numMovePod }
 
 func (UpdateInventory) number() uint64 { return numUpdateInventory }
 func (PutSecret) number() uint64       { return numPutSecret }

@@ -80,7 +80,7 @@ func TestPodOnTheMoveStartsInWhatIsKept(t *testing.T) {
 	pod := podOn("cpu-0", "host-a")
 	pod.Spec.Movable = true
 	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: w.host("host-a").Epoch}}})
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(11)}, PutPlacement{fleet.Placement{KeepPercent: 100}})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(11)}, PutPlacement{fleet.Placement{KeepPercent: 100}})
 	w.refused(fleet.CodeStale, w.moveTo("cpu-0", at(20)))
 	w.must(PutPlacement{fleet.Placement{KeepPercent: 50}})
 	w.must(w.moveTo("cpu-0", at(21)), PutPlacement{fleet.Placement{KeepPercent: 100}}, w.report("cpu-0", fleet.EventExited))

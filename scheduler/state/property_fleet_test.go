@@ -21,8 +21,8 @@ func (w *world) drawFleet(t *rapid.T, now time.Time) Command {
 	case 0, 1, 2, 3:
 		return w.drawConnect(t, host, now)
 	case 4, 5, 6:
-		return SetHostDuty{
-			Host: host, Duty: pick(t, "duty", fleet.DutyOpen, fleet.DutyCordoned, fleet.DutyDraining, fleet.DutyDraining),
+		return SetHostEligibility{
+			Host: host, Eligibility: pick(t, "eligibility", fleet.EligibilityOpen, fleet.EligibilityCordoned, fleet.EligibilityDraining, fleet.EligibilityDraining),
 			KeepRunning: rapid.IntRange(0, 3).Draw(t, "keeps running") == 0, At: now,
 			Deadline: rapid.SampledFrom([]time.Time{{}, {}, now, now.Add(time.Minute)}).Draw(t, "deadline"),
 		}
@@ -187,13 +187,13 @@ func checkMoves(t *rapid.T, before, after dump) {
 
 func checkHost(t *rapid.T, h *fleet.HostView, d dump) {
 	id := h.Host.ID
-	if (h.Host.Duty == fleet.DutyDraining) != slices.Contains(d.Draining, id) {
-		t.Fatalf("host %s is %s, listed is %v", id, h.Host.Duty, d.Draining)
+	if (h.Host.Eligibility == fleet.EligibilityDraining) != slices.Contains(d.Draining, id) {
+		t.Fatalf("host %s is %s, listed is %v", id, h.Host.Eligibility, d.Draining)
 	}
 	if h.Host.Behind != (h.Host.Lineage != d.Cluster.Lineage) || h.Host.Lineage > d.Cluster.Lineage {
 		t.Fatalf("host %s has lineage %d of %d", id, h.Host.Lineage, d.Cluster.Lineage)
 	}
-	if (h.Host.State == fleet.HostFenced || h.Host.State == fleet.HostGone) && (h.Host.Duty == fleet.DutyOpen || h.UsedGPUs > 0 || h.Used.MilliCPU > 0) {
+	if (h.Host.State == fleet.HostFenced || h.Host.State == fleet.HostGone) && (h.Host.Eligibility == fleet.EligibilityOpen || h.UsedGPUs > 0 || h.Used.MilliCPU > 0) {
 		t.Fatalf("host %+v holds something", h)
 	}
 	orders := map[fleet.PodID]int{}

@@ -157,6 +157,7 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(w.hash(), again.hash()) {
+			same(t, w.dump(), again.dump())
 			t.Fatal("the same log in one batch gives another state")
 		}
 	})

@@ -153,7 +153,7 @@ func laterCommands() []Command {
 		RemoveMember{Member: "member00000001", At: at(2)},
 		RaiseLevel{Level: 2},
 		RestoreCluster{ID: "c2", Lineage: 1_800_000_000, Member: sampleMember(), SnapshotAt: at(3), At: at(4)},
-		SetHostDuty{Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5)},
+		SetHostEligibility{Host: "host0000000001", Eligibility: fleet.EligibilityDraining, KeepRunning: true, At: at(5)},
 		SetHostLabels{Host: "host0000000001", Set: map[string]string{"rack": "7", "row": "b"}, Unset: []string{"old"}},
 		FenceHost{Host: "host0000000001", At: at(6)},
 		RemoveHost{Host: "host0000000001", At: at(7)},
@@ -213,7 +213,7 @@ func sampleMember() fleet.Member {
 // sampleHost is a host with every field that hosts got after the first version.
 func sampleHost() fleet.Host {
 	return fleet.Host{
-		ID: "host0000000001", Name: "n", MachineID: "m", JoinedAt: at(5), Duty: fleet.DutyDraining, KeepRunning: true,
+		ID: "host0000000001", Name: "n", MachineID: "m", JoinedAt: at(5), Eligibility: fleet.EligibilityDraining, KeepRunning: true,
 		Labels: map[string]string{"rack": "7"}, Lineage: 2, PastBoots: []string{"b0"}, Hardware: "hw", Alarm: "look", AlarmAt: at(6),
 		Leftovers: []fleet.Leftover{{Pod: "pod00000000001", Incarnation: 3}},
 	}
@@ -262,8 +262,8 @@ func laterSamples() []sample {
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
 	return append(out,
-		sample{"-drain", SetHostDuty{
-			Host: "host0000000001", Duty: fleet.DutyDraining, KeepRunning: true, At: at(5), Reason: "new fans", Deadline: at(7),
+		sample{"-drain", SetHostEligibility{
+			Host: "host0000000001", Eligibility: fleet.EligibilityDraining, KeepRunning: true, At: at(5), Reason: "new fans", Deadline: at(7),
 		}},
 		sample{"-drain", JoinHost{Token: "t1", Hash: []byte("h"), Host: evicted, At: at(1)}},
 		sample{"-movable", CreatePods{Pods: []NewPod{{Pod: promised, HostEpoch: 1}}}},

@@ -100,7 +100,7 @@ type tables struct {
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
 	moving  map[fleet.PodID]*fleet.Pod
-	// draining holds the hosts whose duty that is.
+	// draining holds the hosts whose eligibility that is.
 	draining map[fleet.HostID]struct{}
 	// roles holds the hosts that have one, and are not gone.
 	roles map[fleet.HostID]*fleet.Host
@@ -326,7 +326,7 @@ func (tb *tables) deriveKey(old, key *fleet.Key) {
 func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {
 	tb.touched[id] = struct{}{}
 	delete(tb.draining, id)
-	if host != nil && host.Duty == fleet.DutyDraining {
+	if host != nil && host.Eligibility == fleet.EligibilityDraining {
 		tb.draining[id] = struct{}{}
 	}
 	delete(tb.roles, id)

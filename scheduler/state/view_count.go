@@ -69,7 +69,7 @@ func (c *Counts) host(h *fleet.Host, pods []*fleet.Pod, now time.Time) {
 			c.SickGPUs++
 		}
 	}
-	if h.Duty != fleet.DutyDraining || h.Drain == nil || !slices.ContainsFunc(pods, func(p *fleet.Pod) bool { return p.Status.Active() }) {
+	if h.Eligibility != fleet.EligibilityDraining || h.Drain == nil || !slices.ContainsFunc(pods, func(p *fleet.Pod) bool { return p.Status.Active() }) {
 		return
 	}
 	c.Drains.Oldest = max(c.Drains.Oldest, now.Sub(h.Drain.Since))

@@ -33,7 +33,7 @@ func TestStockOfGPUs(t *testing.T) {
 		t.Error(diff)
 	}
 	// What takes no pods has no stock.
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyCordoned, At: at(4)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityCordoned, At: at(4)})
 	if got := w.counts(5).GPUs[h100]; got.All != before.All-4 {
 		t.Errorf("a cordoned host's GPUs count: %+v", got)
 	}
@@ -41,19 +41,19 @@ func TestStockOfGPUs(t *testing.T) {
 
 func TestDrainsThatHavePodsLeft(t *testing.T) {
 	w := newWorld(t).settle()
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(5), Deadline: at(20)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(5), Deadline: at(20)})
 	if d := w.counts(30).Drains; d != (Drains{}) {
 		t.Errorf("an empty host's drain: %+v", d)
 	}
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyOpen, At: at(6)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityOpen, At: at(6)})
 	w.create("pod-1", "host-a", 0)
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(7), Deadline: at(20)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(7), Deadline: at(20)})
 	for s, overdue := range map[int]int{19: 0, 20: 0, 21: 1} {
 		if d := w.counts(s).Drains; d.Overdue != overdue || d.Oldest != at(s).Sub(at(7)) {
 			t.Errorf("at %d: %+v", s, d)
 		}
 	}
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyCordoned, At: at(25)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityCordoned, At: at(25)})
 	if d := w.counts(30).Drains; d != (Drains{}) {
 		t.Errorf("a cordoned host: %+v", d)
 	}

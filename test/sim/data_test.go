@@ -72,7 +72,7 @@ func (c *checker) dataIsGone(now picture, h *host) {
 	kept, err := pod.DataOf(filepath.Join(h.dir, "persistent"))
 	c.w.check(err)
 	for _, id := range kept {
-		if now.hosts[h.id].Duty != fleet.DutyOpen || c.w.wasThere(h.machine, id) {
+		if now.hosts[h.id].Eligibility != fleet.EligibilityOpen || c.w.wasThere(h.machine, id) {
 			continue // what a fence freed, or a restore forgot, goes when the host is back
 		}
 		if p, ok := now.pods[id]; !ok || p.Status == fleet.StatusTerminated && !p.Held {

@@ -103,7 +103,7 @@ func bound(w *world, store *state.Store, index uint64, old, rec fleet.Pod) error
 	return store.View(func(v *state.View) error {
 		host, _ := v.Host(rec.Host)
 		if old.Moving && (old.Host == rec.Host || old.Target != nil && old.Target.Host == rec.Host) {
-			host.Duty = fleet.DutyOpen // a pod on the move has what it was promised, whatever became of the host since
+			host.Eligibility = fleet.EligibilityOpen // a pod on the move has what it was promised, whatever became of the host since
 		}
 		if ok, why := host.Takes(); !ok && !here {
 			w.broke("entry %d binds pod %s to host %s: %s", index, rec.ID, rec.Host, why)

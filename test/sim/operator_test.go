@@ -17,8 +17,8 @@ func operatorFaults() []fault {
 	return []fault{
 		{"scheduler replaced", 2, schedulerReplaced},
 		{"leadership handed on", 2, leadershipHandedOn},
-		{"host drained", 2, hostOut(fleet.DutyDraining)},
-		{"host cordoned", 1, hostOut(fleet.DutyCordoned)},
+		{"host drained", 2, hostOut(fleet.EligibilityDraining)},
+		{"host cordoned", 1, hostOut(fleet.EligibilityCordoned)},
 		{"host fenced", 2, hostFenced},
 	}
 }
@@ -165,10 +165,10 @@ func leadershipHandedOn(d *driver) (time.Duration, func()) {
 	return time.Second, func() {}
 }
 
-// duty sets a host's duty. One that is not gone yet of what a fence freed cannot be opened, for a while.
-func (d *driver) duty(h *host, duty fleet.Duty) error {
+// eligibility sets a host's eligibility. One that is not gone yet of what a fence freed cannot be opened, for a while.
+func (d *driver) eligibility(h *host, eligibility fleet.Eligibility) error {
 	return d.wants(func(ctx context.Context, p *process) error {
-		_, err := p.service.SetHostDuty(ctx, h.id, duty)
+		_, err := p.service.SetHostEligibility(ctx, h.id, eligibility)
 		return err
 	})
 }
@@ -208,23 +208,23 @@ func (d *driver) wants(do func(context.Context, *process) error) error {
 	}
 }
 
-// opens opens a host again, and lets its duty be changed by others after that.
+// opens opens a host again, and lets its eligibility be changed by others after that.
 func (d *driver) opens(h *host, after chan struct{}) {
 	open := d.operates("host opened", func() error {
 		<-after
-		return d.duty(h, fleet.DutyOpen)
+		return d.eligibility(h, fleet.EligibilityOpen)
 	})
-	d.later(open, func() { delete(d.on, "duty "+h.name) })
+	d.later(open, func() { delete(d.on, "eligibility "+h.name) })
 }
 
 // hostOut takes a host out of placement, and empties it.
-func hostOut(duty fleet.Duty) func(d *driver) (time.Duration, func()) {
+func hostOut(eligibility fleet.Eligibility) func(d *driver) (time.Duration, func()) {
 	return func(d *driver) (time.Duration, func()) {
-		h := d.anyHost("duty", runs)
+		h := d.anyHost("eligibility", runs)
 		if h == nil {
 			return 0, nil
 		}
-		d.on["duty "+h.name] = true
+		d.on["eligibility "+h.name] = true
 		req := fleet.DrainRequest{Reason: "the simulation"}
 		switch d.rng.IntN(4) {
 		case 0:
@@ -234,11 +234,11 @@ func hostOut(duty fleet.Duty) func(d *driver) (time.Duration, func()) {
 		case 2:
 			req.Force = true
 		}
-		out := d.operates("host "+string(duty), func() error {
-			if duty == fleet.DutyDraining {
+		out := d.operates("host "+string(eligibility), func() error {
+			if eligibility == fleet.EligibilityDraining {
 				return d.drains(h, req)
 			}
-			return d.duty(h, duty)
+			return d.eligibility(h, eligibility)
 		})
 		return d.between(5*time.Second, 30*time.Second), func() { d.opens(h, out) }
 	}
@@ -246,11 +246,11 @@ func hostOut(duty fleet.Duty) func(d *driver) (time.Duration, func()) {
 
 // hostFenced cuts a machine's power and has an operator say so. The machine comes back only after that.
 func hostFenced(d *driver) (time.Duration, func()) {
-	h := d.anyHost("duty", runs)
+	h := d.anyHost("eligibility", runs)
 	if h == nil {
 		return 0, nil
 	}
-	d.on["duty "+h.name] = true
+	d.on["eligibility "+h.name] = true
 	h.reboot()
 	d.leaves(h)
 	fenced := d.operates("host fenced", func() error {

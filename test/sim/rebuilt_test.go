@@ -237,7 +237,7 @@ func TestADrainMovesWhatMayMove(t *testing.T) {
 		if _, err := s.act(s.account(), kept.ID, fleet.ActionStart); fleet.CodeOf(err) != fleet.CodeNoCapacity {
 			s.Errorf("a start on a host that is drained: %v", err)
 		}
-		if err := d.duty(h, fleet.DutyOpen); err != nil {
+		if err := d.eligibility(h, fleet.EligibilityOpen); err != nil {
 			s.Fatal(err)
 		}
 		s.do(kept.ID, fleet.ActionStart)
@@ -269,7 +269,7 @@ func TestAFenceFreesWhatADeadHostHeld(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		h.start()
-		if err := newDriver(s.world).duty(h, fleet.DutyOpen); err != nil {
+		if err := newDriver(s.world).eligibility(h, fleet.EligibilityOpen); err != nil {
 			s.Fatal(err)
 		}
 		s.hostIs(h, fleet.HostReady)

@@ -52,21 +52,21 @@ func (w *world) wantTakes(id fleet.HostID, why string) {
 	w.must(w.report("probe", ReportGone), PurgePods{Pods: []fleet.PodID{"probe"}, Before: at(91)})
 }
 
-func TestADutyKeepsNewPodsAway(t *testing.T) {
+func TestEligibilityKeepsNewPodsAway(t *testing.T) {
 	w := newWorld(t).settle()
 	w.create("pod-1", "host-a", 0)
 	w.create("pod-2", "host-a", 1)
 	w.must(w.act("pod-2", fleet.ActionStop), w.report("pod-2", fleet.EventExited))
-	for _, duty := range []fleet.Duty{fleet.DutyCordoned, fleet.DutyDraining} {
-		got := w.must(SetHostDuty{Host: "host-a", Duty: duty, KeepRunning: true, At: at(50)}).(fleet.Host)
-		if got.Duty != duty || got.KeepRunning != (duty == fleet.DutyDraining) || string(got.Shown()) != string(duty) {
+	for _, eligibility := range []fleet.Eligibility{fleet.EligibilityCordoned, fleet.EligibilityDraining} {
+		got := w.must(SetHostEligibility{Host: "host-a", Eligibility: eligibility, KeepRunning: true, At: at(50)}).(fleet.Host)
+		if got.Eligibility != eligibility || got.KeepRunning != (eligibility == fleet.EligibilityDraining) || string(got.Shown()) != string(eligibility) {
 			t.Errorf("got %+v", got)
 		}
-		w.wantTakes("host-a", string(duty))
+		w.wantTakes("host-a", string(eligibility))
 		w.refused(fleet.CodeStale, w.act("pod-2", fleet.ActionStart))
 		w.must(w.report("pod-1", fleet.EventRunning), w.act("pod-1", fleet.ActionRestart)) // it has its place
 	}
-	w.must(SetHostDuty{Host: "host-a", At: at(51)})
+	w.must(SetHostEligibility{Host: "host-a", At: at(51)})
 	w.wantTakes("host-a", "")
 	if w.host("host-a").KeepRunning {
 		t.Error("an open host keeps the drain's setting")
@@ -88,35 +88,35 @@ func TestCommandsOnHostsAreRefused(t *testing.T) {
 		code fleet.Code
 		cmd  Command
 	}{
-		"duty: unknown host":       {fleet.CodeNotFound, SetHostDuty{Host: "host-z"}},
-		"duty: unknown duty":       {fleet.CodeInvalid, SetHostDuty{Host: "host-a", Duty: "asleep"}},
-		"duty: gone":               {fleet.CodeNotAllowed, SetHostDuty{Host: "host-x"}},
-		"labels: unknown host":     {fleet.CodeNotFound, SetHostLabels{Host: "host-z"}},
-		"labels: gone":             {fleet.CodeNotAllowed, SetHostLabels{Host: "host-x"}},
-		"labels: too many":         {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Set: many}},
-		"labels: no key":           {fleet.CodeInvalid, label("", "x")},
-		"labels: a long key":       {fleet.CodeInvalid, label(strings.Repeat("k", 64), "x")},
-		"labels: a bad first byte": {fleet.CodeInvalid, label("-k", "x")},
-		"labels: a bad byte":       {fleet.CodeInvalid, label("k k", "x")},
-		"labels: a long value":     {fleet.CodeInvalid, label("k", strings.Repeat("v", 256))},
-		"labels: not UTF-8":        {fleet.CodeInvalid, label("k", "\xff")},
-		"labels: both":             {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Set: map[string]string{"k": "v"}, Unset: []string{"k"}}},
-		"fence: unknown host":      {fleet.CodeNotFound, FenceHost{Host: "host-z"}},
-		"fence: connected":         {fleet.CodeNotAllowed, FenceHost{Host: "host-a", At: at(9)}},
-		"fence: gone":              {fleet.CodeNotAllowed, FenceHost{Host: "host-x", At: at(9)}},
-		"remove: unknown host":     {fleet.CodeNotFound, RemoveHost{Host: "host-z"}},
-		"remove: pods hold":        {fleet.CodeConflictRule, RemoveHost{Host: "host-a", At: at(9)}},
-		"alarm: unknown host":      {fleet.CodeNotFound, AlarmHost{Host: "host-z"}},
-		"alarm: too long":          {fleet.CodeInvalid, AlarmHost{Host: "host-a", Text: strings.Repeat("x", maxAlarm+1)}},
-		"move: unknown pod":        {fleet.CodeNotFound, MovePod{Pod: "pod-9"}},
-		"move: another revision":   {fleet.CodeStale, MovePod{Pod: "pod-1", Rev: 9}},
-		"move: not draining":       {fleet.CodeNotAllowed, MovePod{Pod: "pod-1", Rev: 1}},
-		"connect: gone":            {fleet.CodeForbidden, ConnectHost{Host: "host-x", MachineID: "machine-x", BootID: "boot"}},
-		"state: gone":              {fleet.CodeStale, SetHostState{Host: "host-x", Epoch: 1, State: fleet.HostReady}},
-		"connect: later lineage":   {fleet.CodeStale, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Lineage: 1}},
-		"connect: a pod, no id":    {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Pods: []HostPod{{Incarnation: 1}}}},
-		"connect: no boot id":      {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a"}},
-		"connect: absurd":          {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Pods: []HostPod{{Pod: "p", Incarnation: maxGeneration}}}},
+		"eligibility: unknown host":        {fleet.CodeNotFound, SetHostEligibility{Host: "host-z"}},
+		"eligibility: unknown eligibility": {fleet.CodeInvalid, SetHostEligibility{Host: "host-a", Eligibility: "asleep"}},
+		"eligibility: gone":                {fleet.CodeNotAllowed, SetHostEligibility{Host: "host-x"}},
+		"labels: unknown host":             {fleet.CodeNotFound, SetHostLabels{Host: "host-z"}},
+		"labels: gone":                     {fleet.CodeNotAllowed, SetHostLabels{Host: "host-x"}},
+		"labels: too many":                 {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Set: many}},
+		"labels: no key":                   {fleet.CodeInvalid, label("", "x")},
+		"labels: a long key":               {fleet.CodeInvalid, label(strings.Repeat("k", 64), "x")},
+		"labels: a bad first byte":         {fleet.CodeInvalid, label("-k", "x")},
+		"labels: a bad byte":               {fleet.CodeInvalid, label("k k", "x")},
+		"labels: a long value":             {fleet.CodeInvalid, label("k", strings.Repeat("v", 256))},
+		"labels: not UTF-8":                {fleet.CodeInvalid, label("k", "\xff")},
+		"labels: both":                     {fleet.CodeInvalid, SetHostLabels{Host: "host-a", Set: map[string]string{"k": "v"}, Unset: []string{"k"}}},
+		"fence: unknown host":              {fleet.CodeNotFound, FenceHost{Host: "host-z"}},
+		"fence: connected":                 {fleet.CodeNotAllowed, FenceHost{Host: "host-a", At: at(9)}},
+		"fence: gone":                      {fleet.CodeNotAllowed, FenceHost{Host: "host-x", At: at(9)}},
+		"remove: unknown host":             {fleet.CodeNotFound, RemoveHost{Host: "host-z"}},
+		"remove: pods hold":                {fleet.CodeConflictRule, RemoveHost{Host: "host-a", At: at(9)}},
+		"alarm: unknown host":              {fleet.CodeNotFound, AlarmHost{Host: "host-z"}},
+		"alarm: too long":                  {fleet.CodeInvalid, AlarmHost{Host: "host-a", Text: strings.Repeat("x", maxAlarm+1)}},
+		"move: unknown pod":                {fleet.CodeNotFound, MovePod{Pod: "pod-9"}},
+		"move: another revision":           {fleet.CodeStale, MovePod{Pod: "pod-1", Rev: 9}},
+		"move: not draining":               {fleet.CodeNotAllowed, MovePod{Pod: "pod-1", Rev: 1}},
+		"connect: gone":                    {fleet.CodeForbidden, ConnectHost{Host: "host-x", MachineID: "machine-x", BootID: "boot"}},
+		"state: gone":                      {fleet.CodeStale, SetHostState{Host: "host-x", Epoch: 1, State: fleet.HostReady}},
+		"connect: later lineage":           {fleet.CodeStale, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Lineage: 1}},
+		"connect: a pod, no id":            {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Pods: []HostPod{{Incarnation: 1}}}},
+		"connect: no boot id":              {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a"}},
+		"connect: absurd":                  {fleet.CodeInvalid, ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Pods: []HostPod{{Pod: "p", Incarnation: maxGeneration}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -179,7 +179,7 @@ func drained(t *testing.T) *world {
 	w := newWorld(t).settle()
 	w.podIn(fleet.StatusRunning, fleet.GoalRun)
 	w.allow("pod-1")
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(44)})
 	return w
 }
 
@@ -295,7 +295,7 @@ func TestWhatMayNotBeMoved(t *testing.T) {
 	}
 	w.create("not allowed", "host-a")
 	w.must(w.act("stopping", fleet.ActionStop), w.report("stopped", fleet.EventExited))
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(44)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(44)})
 	for _, id := range []fleet.PodID{"data", "locked", "stopping", "stopped", "not allowed"} {
 		w.refused(fleet.CodeNotAllowed, w.moveTo(id, at(45)))
 		if p := w.pod(id); p.MayMove() {
@@ -315,7 +315,7 @@ func fenced(t *testing.T) *world {
 	w.must(CreatePods{Pods: []NewPod{{Pod: rich("data-1", "host-a", 0), HostEpoch: 1}}})
 	w.must(w.act("pod-2", fleet.ActionStop), w.act("pod-3", fleet.ActionTerminate))
 	w.allow("pod-4")
-	w.must(SetHostDuty{Host: "host-a", Duty: fleet.DutyDraining, At: at(51)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(51)})
 	w.must(w.moveTo("pod-4", at(52)))
 	w.lose("host-a")
 	w.must(FenceHost{Host: "host-a", At: at(70)})
@@ -341,10 +341,10 @@ func TestAFenceFrees(t *testing.T) {
 		}
 	}
 	h := w.host("host-a")
-	if h.State != fleet.HostFenced || h.Duty != fleet.DutyCordoned || h.Epoch != 2 || len(h.Leftovers) != 5 {
+	if h.State != fleet.HostFenced || h.Eligibility != fleet.EligibilityCordoned || h.Epoch != 2 || len(h.Leftovers) != 5 {
 		t.Errorf("got %+v", h)
 	}
-	w.refused(fleet.CodeNotAllowed, SetHostDuty{Host: "host-a", At: at(71)})
+	w.refused(fleet.CodeNotAllowed, SetHostEligibility{Host: "host-a", At: at(71)})
 	w.refused(fleet.CodeConflictRule, RemoveHost{Host: "host-a", At: at(71)}) // data-1
 	w.wantTakes("host-a", "fenced")
 	w.must(w.startElsewhere("pod-1", 0), w.startElsewhere("pod-4", 1))
@@ -364,7 +364,7 @@ func TestAFencedHostComesBack(t *testing.T) {
 	was := w.host("host-a")
 	w.must(w.back("host-a", HostPod{Pod: "pod-1", Incarnation: 1, Goal: fleet.GoalRun}, HostPod{Pod: "pod-2", Incarnation: 1, Ended: true}))
 	h := w.host("host-a")
-	if h.State != fleet.HostReady || h.Duty != fleet.DutyCordoned || len(h.Leftovers) != 4 || h.Generation <= was.Generation {
+	if h.State != fleet.HostReady || h.Eligibility != fleet.EligibilityCordoned || len(h.Leftovers) != 4 || h.Generation <= was.Generation {
 		t.Fatalf("got %+v", h)
 	}
 	orders := map[fleet.PodID]fleet.Goal{}
@@ -382,7 +382,7 @@ func TestAFencedHostComesBack(t *testing.T) {
 	if d := cmp.Diff(want, orders); d != "" {
 		t.Error(d)
 	}
-	w.refused(fleet.CodeNotAllowed, SetHostDuty{Host: "host-a", At: at(81)})
+	w.refused(fleet.CodeNotAllowed, SetHostEligibility{Host: "host-a", At: at(81)})
 	report := func(id fleet.PodID, event fleet.Trigger) ReportPods {
 		return ReportPods{Host: "host-a", Epoch: h.Epoch, At: at(82), Reports: []PodReport{{Pod: id, Incarnation: 1, Event: event, At: at(82)}}}
 	}
@@ -390,10 +390,10 @@ func TestAFencedHostComesBack(t *testing.T) {
 	if p := w.pod("pod-1"); p.Host != "host-b" || p.Status != fleet.StatusProvisioning {
 		t.Errorf("the old host's report counts: %+v", p)
 	}
-	w.refused(fleet.CodeNotAllowed, SetHostDuty{Host: "host-a", At: at(81)})
+	w.refused(fleet.CodeNotAllowed, SetHostEligibility{Host: "host-a", At: at(81)})
 	w.must(report("data-1", fleet.EventExited))
 	w.wantTakes("host-a", "cordoned")
-	w.must(SetHostDuty{Host: "host-a", At: at(83)})
+	w.must(SetHostEligibility{Host: "host-a", At: at(83)})
 	w.wantTakes("host-a", "")
 	w.must(w.act("data-1", fleet.ActionTerminate))
 	if !w.pod("data-1").Held {

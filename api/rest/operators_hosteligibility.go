@@ -13,9 +13,9 @@ import (
 	"gantry/fleet"
 )
 
-// HostDutyService takes hosts out of service.
-type HostDutyService interface {
-	SetHostDuty(ctx context.Context, id fleet.HostID, duty fleet.Duty) (fleet.HostView, error)
+// HostEligibilityService takes hosts out of service.
+type HostEligibilityService interface {
+	SetHostEligibility(ctx context.Context, id fleet.HostID, eligibility fleet.Eligibility) (fleet.HostView, error)
 	DrainHost(ctx context.Context, id fleet.HostID, req fleet.DrainRequest) (fleet.HostView, error)
 	PlanDrain(ctx context.Context, id fleet.HostID, keepRunning bool) ([]fleet.HeldPod, error)
 	FenceHost(ctx context.Context, id fleet.HostID) (fleet.HostView, error)
@@ -34,10 +34,10 @@ func hostAction(word, id, summary, text string) route {
 	}
 }
 
-func (a *API) registerHostDuties() {
-	duty := func(duty fleet.Duty) func(context.Context, *call, *none) (*admin.Host, error) {
-		return a.onHost(func(svc HostDutyService, ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
-			return svc.SetHostDuty(ctx, id, duty)
+func (a *API) registerHostEligibility() {
+	eligibility := func(eligibility fleet.Eligibility) func(context.Context, *call, *none) (*admin.Host, error) {
+		return a.onHost(func(svc HostEligibilityService, ctx context.Context, id fleet.HostID) (fleet.HostView, error) {
+			return svc.SetHostEligibility(ctx, id, eligibility)
 		})
 	}
 	conflict := func(rt route) route {
@@ -45,15 +45,15 @@ func (a *API) registerHostDuties() {
 		return rt
 	}
 	handle(a, conflict(hostAction("cordon", "cordonHost", "Give a host no new pods",
-		"The host gets no new pods; what is on it stays. A drain ends so, too. 409: the host's state does not allow it.")), duty(fleet.DutyCordoned))
+		"The host gets no new pods; what is on it stays. A drain ends so, too. 409: the host's state does not allow it.")), eligibility(fleet.EligibilityCordoned))
 	handle(a, conflict(hostAction("uncordon", "uncordonHost", "Give a host pods again",
 		"The host takes new pods again. A host that was fenced first has to be connected and to have removed what was there. 409: it is not so far.")),
-		duty(fleet.DutyOpen))
+		eligibility(fleet.EligibilityOpen))
 	a.registerDrain(conflict)
 	handle(a, conflict(hostAction("fence", "fenceHost", "Vouch that nothing runs on a host",
 		"Call it only when the host is switched off, or surely cut off from everything: its pods are taken as ended, and what they held is given to others. "+
-			"Should it come back, everything of before is removed first. 409: the host is connected.")), a.onHost(HostDutyService.FenceHost))
-	handle(a, hostAction("ack-alarm", "ackHostAlarm", "End a host's alarm", "Takes the alarm off the host."), a.onHost(HostDutyService.ClearHostAlarm))
+			"Should it come back, everything of before is removed first. 409: the host is connected.")), a.onHost(HostEligibilityService.FenceHost))
+	handle(a, hostAction("ack-alarm", "ackHostAlarm", "End a host's alarm", "Takes the alarm off the host."), a.onHost(HostEligibilityService.ClearHostAlarm))
 	handle(a, route{
 		method: http.MethodDelete, path: "/admin/v1/hosts/{id}", id: "removeHost", tag: "Operators", summary: "Remove a host for good",
 		text:  "Takes a host out for ever: its certificate is refused from now on. 400: pods are on it, or keep data there. " + textNoHost,
@@ -88,7 +88,7 @@ func (a *API) registerDrain(conflict func(route) route) {
 }
 
 // onHost answers with the record of the host that f did something with.
-func (a *API) onHost(f func(HostDutyService, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*admin.Host, error) {
+func (a *API) onHost(f func(HostEligibilityService, context.Context, fleet.HostID) (fleet.HostView, error)) func(context.Context, *call, *none) (*admin.Host, error) {
 	return func(ctx context.Context, c *call, _ *none) (*admin.Host, error) {
 		id, err := pathID[fleet.HostID](c, "host")
 		if err != nil {

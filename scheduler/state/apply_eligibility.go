@@ -23,12 +23,12 @@ const maxAlarm = 4 << 10
 // maxDrainReason is the most bytes of the reason of a drain.
 const maxDrainReason = 1 << 10
 
-// usable reports whether pods may be bound to a host; see fleet.Host.Takes. The duty of one that is promised does not
+// usable reports whether pods may be bound to a host; see fleet.Host.Takes. The eligibility of one that is promised does not
 // count.
 func (t *txn) usable(h *fleet.Host, promised bool) bool {
 	host := *h
 	if promised {
-		host.Duty = fleet.DutyOpen
+		host.Eligibility = fleet.EligibilityOpen
 	}
 	host.Behind = host.Lineage != t.lineage()
 	host.Crowded = len(t.podsOn(h.ID)) >= fleet.MostPods
@@ -60,31 +60,31 @@ func (t *txn) known(id fleet.HostID) (fleet.Host, error) {
 	return host, nil
 }
 
-func (c SetHostDuty) apply(t *txn) (any, error) {
+func (c SetHostEligibility) apply(t *txn) (any, error) {
 	host, err := t.known(c.Host)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case c.Duty != fleet.DutyOpen && c.Duty != fleet.DutyCordoned && c.Duty != fleet.DutyDraining:
-		return nil, fleet.Invalid("$.duty", "must be open, cordoned or draining")
-	case c.Duty == fleet.DutyOpen && host.State == fleet.HostFenced:
+	case c.Eligibility != fleet.EligibilityOpen && c.Eligibility != fleet.EligibilityCordoned && c.Eligibility != fleet.EligibilityDraining:
+		return nil, fleet.Invalid("$.eligibility", "must be open, cordoned or draining")
+	case c.Eligibility == fleet.EligibilityOpen && host.State == fleet.HostFenced:
 		return nil, fleet.NotAllowed("the host is fenced; it can be opened when it has connected again")
-	case c.Duty == fleet.DutyOpen && len(host.Leftovers) > 0:
+	case c.Eligibility == fleet.EligibilityOpen && len(host.Leftovers) > 0:
 		return nil, fleet.NotAllowed("the host has not removed everything yet that ran there before")
 	}
 	drain := &fleet.Drain{Since: c.At, Reason: c.Reason, Deadline: c.Deadline}
 	switch {
 	case len(c.Reason) > maxDrainReason:
 		return nil, fleet.Invalid("$.reason", "is too long")
-	case c.Duty != fleet.DutyDraining && (c.Reason != "" || !c.Deadline.IsZero()):
-		return nil, fleet.Invalid("$.duty", "only a drain has a reason and a deadline")
-	case c.Duty != fleet.DutyDraining:
+	case c.Eligibility != fleet.EligibilityDraining && (c.Reason != "" || !c.Deadline.IsZero()):
+		return nil, fleet.Invalid("$.eligibility", "only a drain has a reason and a deadline")
+	case c.Eligibility != fleet.EligibilityDraining:
 		drain = nil
 	case host.Drain != nil:
 		drain.Since = host.Drain.Since
 	}
-	host.Duty, host.KeepRunning, host.Drain = c.Duty, c.Duty == fleet.DutyDraining && c.KeepRunning, drain
+	host.Eligibility, host.KeepRunning, host.Drain = c.Eligibility, c.Eligibility == fleet.EligibilityDraining && c.KeepRunning, drain
 	return t.putHost(host), nil
 }
 
@@ -174,7 +174,7 @@ func (c FenceHost) apply(t *txn) (any, error) {
 		t.putPod(&pod)
 	}
 	host.State, host.SeenAt, host.Generation = fleet.HostFenced, c.At, generation
-	host.Duty, host.KeepRunning, host.Drain = fleet.DutyCordoned, false, nil
+	host.Eligibility, host.KeepRunning, host.Drain = fleet.EligibilityCordoned, false, nil
 	host.Epoch++
 	return t.putHost(host), nil
 }
@@ -237,7 +237,7 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 		return nil, fleet.BreaksRule("a backend of network volumes names the host as the one that looks after them")
 	}
 	host.State, host.SeenAt = fleet.HostGone, c.At
-	host.Duty, host.KeepRunning, host.Drain, host.Leftovers = fleet.DutyCordoned, false, nil, nil
+	host.Eligibility, host.KeepRunning, host.Drain, host.Leftovers = fleet.EligibilityCordoned, false, nil, nil
 	host.Alarm, host.AlarmAt, host.Roles = "", time.Time{}, nil
 	host.Epoch++
 	return t.putHost(host), nil
