@@ -313,7 +313,7 @@ func TestWhatASessionLooksUp(t *testing.T) {
 	x.epoch = y.host("h1").Epoch
 	y.spoil(func(state.Command) error { return errLine })
 	report := &link.Reports{Pods: []*link.PodReport{{PodId: "p1", Incarnation: 1, Event: "running"}}}
-	if err := x.record(y.ctx, report); !errors.Is(err, errLine) || len(x.down) != 0 {
+	if err := x.receive(y.ctx, &link.Up{Kind: &link.Up_Reports{Reports: report}}); !errors.Is(err, errLine) || len(x.down) != 0 {
 		t.Errorf("a report that is not kept: %v", err)
 	}
 	y.spoil(func(state.Command) error { return nil })

@@ -62,7 +62,6 @@ func newSession(s *Server, host fleet.HostID, h *link.Hello, cancel context.Canc
 	now := time.Now().UnixNano()
 	x.lastSeen.Store(now)
 	x.lastSent.Store(now)
-	x.changed.Store(true)
 	return x
 }
 

@@ -39,6 +39,9 @@ func (l *lineTo) Send(msg *link.Down) error {
 	if l.fails {
 		return errLine
 	}
+	if msg.GetKind() == nil {
+		panic("a message of nothing is sent")
+	}
 	l.down = append(l.down, msg)
 	return nil
 }

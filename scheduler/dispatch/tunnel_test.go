@@ -141,8 +141,12 @@ func TestRefusalsOfTheHost(t *testing.T) {
 	}
 	_, err := w.server.Exec(w.ctx, testHost, testPod, fleet.ExecRequest{})
 	wantError(t, "no command", err, fleet.CodeInvalid, "")
-	_, err = w.server.Exec(w.ctx, testHost, testPod, fleet.ExecRequest{Command: []string{"x"}, Cols: 1 << 16})
-	wantError(t, "size", err, fleet.CodeInvalid, "")
+	for _, size := range []int{-1, 1 << 16} {
+		_, err = w.server.Exec(w.ctx, testHost, testPod, fleet.ExecRequest{Command: []string{"x"}, Cols: size})
+		wantError(t, "columns", err, fleet.CodeInvalid, "")
+		_, err = w.server.Exec(w.ctx, testHost, testPod, fleet.ExecRequest{Command: []string{"x"}, Rows: size})
+		wantError(t, "rows", err, fleet.CodeInvalid, "")
+	}
 	_, err = w.server.ReadFiles(w.ctx, "host2", testPod, "/x")
 	wantError(t, "another host", err, fleet.CodeUnavailable, "cannot be reached")
 }
@@ -412,3 +416,61 @@ type failing struct{ err error }
 
 // Read implements io.Reader.
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestATunnelThatNobodyOpensIsForgotten: what was asked of a host that does not answer is waited for no more.
+func TestATunnelThatNobodyOpensIsForgotten(t *testing.T) {
+	w := newWire(t)
+	ctx, cancel := context.WithCancel(w.ctx)
+	asked := make(chan struct{})
+	go func() {
+		<-w.session.down
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		if len(w.server.waiting) != 1 {
+			t.Errorf("%d tunnels are waited for", len(w.server.waiting))
+		}
+		close(asked)
+		cancel()
+	}()
+	_, err := w.server.OpenPort(ctx, testHost, testPod, 80)
+	wantError(t, "no answer", err, fleet.CodeUnavailable, "did not answer in time")
+	<-asked
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	if len(w.server.waiting) != 0 {
+		t.Errorf("%d tunnels are still waited for", len(w.server.waiting))
+	}
+}
+
+// TestTheEndOfAnExec: whoever closed it reads that it is closed, and a log that breaks off is not taken for a whole one.
+func TestTheEndOfAnExec(t *testing.T) {
+	w := newWire(t)
+	accept := func(ask *link.OpenTunnel, stream link.Link_TunnelClient) { send(stream, &link.Frame{Id: ask.GetId()}) }
+	hold := make(chan struct{})
+	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+		accept(ask, stream)
+		<-hold
+	})
+	x, err := w.server.Exec(w.ctx, testHost, testPod, fleet.ExecRequest{Command: []string{"x"}})
+	check(t, err)
+	check(t, x.Close())
+	if _, err := x.Receive(); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("after it was closed: %v", err)
+	}
+	close(hold)
+	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+		accept(ask, stream)
+		send(stream, &link.Frame{Data: []byte(`{"text":"a"}` + "\n" + `{"te`)})
+		<-w.session.done
+	})
+	lines := 0
+	err = w.server.Logs(w.ctx, testHost, testPod, fleet.LogQuery{}, func(fleet.LogLine) error {
+		lines++
+		close(w.session.done) // the host is lost
+		return nil
+	})
+	wantError(t, "a log that breaks off", err, fleet.CodeUnavailable, "while its log was read")
+	if lines != 1 {
+		t.Errorf("%d lines", lines)
+	}
+}
