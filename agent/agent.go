@@ -1,42 +1,29 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"gantry/agent/gpu"
+	"gantry/agent/images"
 	"gantry/agent/inside"
-	"gantry/agent/ledger"
-	"gantry/agent/machine"
-	"gantry/agent/orders"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
-	"gantry/agent/podlog"
-	"gantry/agent/reports"
-	"gantry/agent/s3"
+	"gantry/agent/recovery"
 	"gantry/agent/session"
 	"gantry/agent/storage"
+	"gantry/agent/sweep"
 	"gantry/agent/tunnels"
 	"gantry/agent/volumes"
 	"gantry/fleet"
-	"gantry/internal/link"
-	"gantry/internal/pki"
 	"gantry/internal/scrape"
 	"gantry/netctl"
-	"gantry/storage/volume"
+	"gantry/netctl/tunnel"
 )
 
 // Containers is the container runtime as the daemon needs it, beyond what the pods' machines do.
@@ -69,13 +56,13 @@ type Config struct {
 	RuntimeClass string // see fleet.Inventory
 	// IDBase is that of pod.Deps.
 	IDBase  func(addr netip.Addr) uint32
-	Disks   Disks          // of pods; zero: plain folders
+	Disks   sweep.Disks    // of pods; zero: plain folders
 	Volumes volumes.Mounts // nil: the host can mount none
 	// Provisioner makes network volumes when the scheduler asks the host to; nil: it makes none.
 	Provisioner storage.Provisioner
-	S3Socket    string    // where gantry-s3 of this host asks, in a folder of its own; empty, or without Volumes: nowhere
-	Images      Images    // looks after images without a pod that asks; nil: nobody does
-	ImageRoom   ImageRoom // when images are removed that nobody needs
+	S3Socket    string       // where gantry-s3 of this host asks, in a folder of its own; empty, or without Volumes: nowhere
+	Images      images.Store // looks after images without a pod that asks; nil: nobody does
+	ImageRoom   images.Marks // when images are removed that nobody needs
 	// Metrics is where Prometheus may ask, host:port on loopback, or anywhere with MetricsTLS; empty: nowhere.
 	Metrics string
 	// MetricsTLS reads what shows who may ask there; nil: anybody, in the clear.
@@ -108,10 +95,6 @@ type Config struct {
 	// the asking. nil: nobody asks.
 	Watch func(moves func() bool) (stop func())
 	Log   *slog.Logger
-
-	host  fleet.HostID
-	where *session.Directory
-	store *pki.Store
 }
 
 // Accelerators are the GPUs of the machine, as the daemon needs them. Implementations are safe for concurrent use.
@@ -131,12 +114,25 @@ type Publish struct {
 	From, To int          // ports, both included
 }
 
+// Private says how a host takes part in private networks.
+type Private struct {
+	Tunnel tunnel.Tunnel // to other hosts; nil: there is none
+	Port   uint16        // of WireGuard; 0: that of the operator's settings
+	// NewNames begins to answer the names that pods ask the gateway for; nil: nobody does.
+	NewNames func(gateway netip.Addr) (overlay.Names, error)
+	// Find is that of overlay.Config.
+	Find   func(ctx context.Context, port uint16) (endpoint netip.AddrPort, plain netip.Addr, err error)
+	KeyAge time.Duration // after which the tunnel has another key; 0: never
+	// Resolve finds the addresses of a scheduler that is known by its name; nil: the host's resolver does.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Within runs a function in a named network namespace; nil: pods are not asked to reach each other.
+	Within func(namespace string, f func() error) error
+}
+
 const (
-	podMTU        = 1500
-	importTimeout = 10 * time.Minute
-	tunnelsEnd    = 15 * time.Second
-	slotsPerCore  = 2
-	repairEvery   = 30 * time.Second
+	tunnelsEnd  = 15 * time.Second
+	repairEvery = 30 * time.Second
+	lookEvery   = 10 * time.Second // the host looks whether it has become another: its images, its notices
 )
 
 // Run is the agent's life. It returns when ctx ends, or with what makes going on impossible. Pods'
@@ -154,279 +150,71 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	book, err := openLedger(c.Dir, c.Log)
+	book, err := recovery.Open(c.Dir, c.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = book.Close() }()
 	c.Log = c.Log.With("host", identity.ID)
-	c.host, c.where, c.store = fleet.HostID(identity.ID), where, store
-	d, err := newDaemon(ctx, c, book)
+	a, err := newAgent(ctx, c, joined{fleet.HostID(identity.ID), store, where}, book)
 	if err != nil && ctx.Err() != nil {
 		return nil // it was told to end while it began
 	}
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer a.close()
 	c.Ready()
 	if c.Watch != nil {
-		defer c.Watch(d.moves)()
+		defer c.Watch(a.moves)()
 	}
-	d.live(ctx)
+	a.live(ctx)
 	return nil
-}
-
-// daemon is a running agent's parts.
-type daemon struct {
-	Config
-	book     *ledger.Ledger
-	boot     string
-	run      string // names this run of the agent
-	heard    atomic.Bool
-	logs     *podlog.Logs
-	pods     *pod.Pods
-	sessions *session.Sessions
-	orders   *orders.Orders
-	reports  *reports.Reports
-	sampler  *sampler
-	tunnels  *tunnels.Tunnels
-	storage  *storage.Role
-	s3       *s3.Broker // nil: nothing answers gantry-s3
-	stock    fleet.Inventory
-	public   atomic.Pointer[Publish] // in force; its address is zero while there is none
-	lines    *lines
-	metrics  *metrics
-	keeper   *imageKeeper
-	imported chan struct{} // closed when the archives are loaded; nil: there are none
-	overlays *overlay.Keeper
-	changed  session.Bell // what the scheduler is told of the host may be another
-	tables   tableWatch
-
-	sweptOnce atomic.Bool // containers that the ledger does not know are gone
-
-	asked bool // of the sessions' goroutine alone
-
-	saidMu  sync.Mutex // guards what the container runtime said last
-	runtime string     // its version
-	proven  string     // the last version that it told
-	unfit   string     // why no pod should run with it; empty: nothing is known
-	images  []string
-}
-
-func newDaemon(ctx context.Context, c Config, book *ledger.Ledger) (*daemon, error) {
-	d := &daemon{Config: c, book: book, lines: newLines(c.Dial), run: fleet.NewID() + fleet.NewID(), changed: session.NewBell()}
-	d.logs = podlog.New(filepath.Join(c.Dir, "logs"), d.known, c.Log)
-	if len(c.Archives) > 0 {
-		d.imported = make(chan struct{})
-	}
-	d.public.Store(&c.Publish)
-	var err error
-	if d.MachineID == "" {
-		if d.MachineID, err = machine.ID(c.Dir); err != nil {
-			return nil, err
-		}
-	}
-	boot := c.BootID
-	if boot == "" {
-		if boot, err = machine.BootID(); err != nil {
-			return nil, err
-		}
-	}
-	if d.Hardware == "" {
-		d.Hardware = machine.Hardware()
-	}
-	// A host that was cleaned on purpose is, for its pods, a host that was rebooted.
-	cleaned, err := readCleaned(c.Dir)
-	if err != nil {
-		return nil, err
-	}
-	d.boot = boot + "/" + cleaned
-	if err := d.adopt(ctx); err != nil {
-		return nil, err
-	}
-	if d.stock, err = inventory(c.Dir, c.Overcommit, c.GPUs, book); err != nil {
-		return nil, err
-	}
-	if c.Offer != (fleet.Resources{}) {
-		d.stock.Total = c.Offer
-	}
-	if err := d.network(ctx); err != nil {
-		return nil, err
-	}
-	d.keeper = newImageKeeper(&d.Config, book.Records)
-	d.metrics = newMetrics()
-	news := session.NewBell()
-	d.reports = reports.New(news.Ring, d.metrics.reported)
-	d.keeper.metrics = d.metrics
-	d.pods = pod.NewPods(ctx, pod.Deps{
-		Runtime: c.Containers, Network: podNetwork{c.Instance, c.Network, d.overlays}, Ledger: book, Reports: d.reports, Logs: d.logs,
-		Dir: filepath.Join(c.Dir, "pods"), Data: dataDir(c.Dir), Disks: c.Disks.Persistent, PublicIP: d.publicIP, Resolv: d.overlays.ResolvConf, Boot: d.boot,
-		Slots: make(chan struct{}, slotsPerCore*runtime.NumCPU()), Heard: &d.heard, Log: c.Log,
-		GPUName: func(uuid string) string { return d.gpuName(uuid) }, GPUs: d.podGPUs(), IDBase: c.IDBase, Volumes: d.podVolumes(), Imported: d.imported,
-	})
-	d.sampler = newSampler(c.Containers, c.Meter, book, d.reports)
-	d.tunnels = tunnels.New(tunnels.Config{
-		Ledger: book, Logs: d.logs, Inside: c.Inside, Program: c.Files, Overlays: d.overlays, Pinger: d.pinger, Log: c.Log,
-		Public: func() []netip.Addr { return d.public.Load().At },
-		Dead:   func(id fleet.BackendID) bool { return volumes.Dead(c.Volumes, id) },
-	})
-	d.storage = storage.New(ctx, storage.Config{Does: c.Provisioner, File: storage.File(c.Dir), Count: d.metrics.worked, Wake: news.Ring, Log: c.Log})
-	if opener, ok := c.Volumes.(volumeOpener); ok && c.S3Socket != "" {
-		d.s3 = s3.New(opener.Open, c.Log)
-	}
-	subnet := book.Subnet()
-	d.orders = orders.New(orders.Config{
-		Ledger: book, Pods: d.pods, Heard: &d.heard, Log: c.Log,
-		Allocate: func(used map[netip.Addr]bool) (netip.Addr, error) { return netctl.NextAddr(subnet, used) },
-		Followed: func(lineage uint64) error { return noteLineage(c.Dir, lineage) },
-	})
-	d.sessions, err = session.New(session.Config{
-		Where: c.where, Dial: d.lines.dial, Store: c.store, Hello: d.hello, Changed: d.changed, Heartbeat: d.sampler.heartbeat, Hurry: d.sampler.hurry,
-		Inventory: func() *link.Inventory { return encodeInventory(d.inventory()) },
-		News:      news, Metrics: d.metrics, Log: c.Log,
-		Rooms: d.rooms(), //nolint:contextcheck // what a room works on may outlive the session that brought it
-	})
-	d.measure()
-	return d, err
-}
-
-// rooms are what takes part in sessions, each with the messages that it takes.
-func (d *daemon) rooms() []session.Room {
-	out := []session.Room{
-		{Welcome: d.orders.Follow, Handlers: []session.Handler{session.On(d.orders.TakeFull), session.On(d.orders.TakeDifference)}},
-		{
-			Begin:    func(*grpc.ClientConn) func() { d.reports.Begin(d.known); return func() {} },
-			Handlers: []session.Handler{session.On(d.reports.TakeKept)}, Next: d.reports.Next,
-		},
-		{
-			Begin: func(*grpc.ClientConn) func() { d.overlays.NewSession(); return func() {} },
-			Handlers: []session.Handler{
-				session.On(func(_ context.Context, m *link.Down_Network) (*link.Up, error) { return d.hear(&link.Down{Kind: m}) }),
-				session.On(func(_ context.Context, m *link.Down_Peers) (*link.Up, error) { return d.hear(&link.Down{Kind: m}) }),
-				session.On(func(_ context.Context, m *link.Down_Overlay) (*link.Up, error) { return d.hear(&link.Down{Kind: m}) }),
-			},
-		},
-		{
-			Begin:    func(*grpc.ClientConn) func() { return d.storage.Begin() },
-			Handlers: []session.Handler{session.On(d.storage.Take)}, Next: d.storage.Next,
-		},
-		{Begin: d.tunnels.Begin, Handlers: []session.Handler{session.On(d.tunnels.Take)}},
-		{Handlers: []session.Handler{session.On(d.keeper.takePrefetch)}},
-	}
-	if d.s3 != nil {
-		out = append(out, session.Room{Begin: d.s3.During})
-	}
-	return out
-}
-
-// hear hands what a scheduler says of private networks on. After a gap the answer asks for all of it.
-func (d *daemon) hear(m *link.Down) (*link.Up, error) {
-	if d.overlays.Hear(m) {
-		return &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}, nil
-	}
-	return nil, nil
-}
-
-// network brings the host's network to what the ledger says, before any pod is looked at.
-func (d *daemon) network(ctx context.Context) error {
-	subnet := d.book.Subnet()
-	if !subnet.IsValid() {
-		var err error
-		if subnet, err = d.PickSubnet(ctx); err != nil {
-			return fmt.Errorf("choose a subnet: %w", err)
-		}
-		if err := d.book.SetSubnet(subnet); err != nil {
-			return err
-		}
-	}
-	want := netctl.Config{Instance: d.Instance, Subnet: subnet, MTU: podMTU, Flows: d.PodConnections}
-	d.overlays = d.newOverlays(want)
-	pods := podNetwork{d.Instance, d.Network, d.overlays}
-	want.Public = d.Publish.At
-	for _, a := range d.attached() {
-		want = want.With(pods.pod(a.pod, a.link))
-	}
-	d.overlays.Begin(ctx)
-	want = d.overlays.Complete(want)
-	if err := d.Network.Set(ctx, want); err != nil {
-		return fmt.Errorf("set the host's network: %w", err)
-	}
-	d.overlays.Made(want)
-	return nil
-}
-
-// attachment is how a pod of the ledger is connected.
-type attachment struct {
-	pod  fleet.PodID
-	link pod.Link
-	runs bool
-}
-
-// attached are the pods of the ledger that have a network: what may run keeps its own, also while it is being stopped. Of two
-// pods with one public port, the later order has it.
-func (d *daemon) attached() (out []attachment) {
-	records := d.book.Records()
-	slices.SortFunc(records, func(a, b pod.Record) int { return cmp.Compare(a.Assignment.Generation, b.Assignment.Generation) })
-	for _, rec := range records {
-		a := rec.Assignment
-		ended := rec.Ended != nil && rec.Ended.Incarnation >= a.Incarnation
-		if rec.Addr.IsValid() && !ended && (a.Goal == fleet.GoalRun || rec.Begun == a.Incarnation) {
-			link := a.LinkAt(rec.Addr, d.IDBase)
-			held, runs := rec.Holds()
-			if runs {
-				link.Overlays = held.Overlays
-			}
-			if runs && a.Goal != fleet.GoalRun {
-				link.Ports = held.Mappings // an order to stop names none
-			}
-			out = append(out, attachment{a.Pod, link, runs})
-		}
-	}
-	sharePlaces(out)
-	return out
 }
 
 // live looks after the pods of before, then talks to schedulers until ctx ends.
-func (d *daemon) live(ctx context.Context) {
+func (a *agent) live(ctx context.Context) {
 	var wg sync.WaitGroup
-	d.lookAfter(ctx, &wg)
-	d.sessions.Run(ctx)
-	if !d.tunnels.Wait(tunnelsEnd) { // the next agent ends what they leave
-		d.Log.Warn("tunnels into pods were not closed")
+	a.lookAfter(ctx, &wg)
+	a.sessions.Run(ctx)
+	if !a.tunnels.Wait(tunnelsEnd) { // the next agent ends what they leave
+		a.Log.Warn("tunnels into pods were not closed")
 	}
 	wg.Wait()
-	d.storage.Wait()
-	d.pods.Wait()
+	a.storage.Wait()
+	a.pods.Wait()
 }
 
 // lookAfter begins to look after pods and host, until ctx ends.
-func (d *daemon) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
-	for _, rec := range d.book.Records() {
-		d.pods.Set(rec.Assignment)
+func (a *agent) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
+	for _, rec := range a.book.Records() {
+		a.pods.Set(rec.Assignment)
 	}
-	wg.Go(func() { d.sampler.run(ctx) })
-	wg.Go(func() { d.sampler.hurryWhilePulling(ctx) })
-	wg.Go(func() { d.sweep(ctx) })
-	wg.Go(func() { d.keepVolumes(ctx) })
-	if broker := d.s3; broker != nil {
-		wg.Go(func() { broker.Serve(ctx, d.S3Socket) })
+	for _, run := range []func(context.Context){
+		a.sampler.Run, a.sampler.HurryWhilePulling, a.sweeper.Run, a.storage.Restore, a.keepNetwork, a.net.Overlays.Run,
+		a.watchHost, a.images.Run,
+	} {
+		wg.Go(func() { run(ctx) })
 	}
-	wg.Go(func() { d.storage.Restore(ctx) })
-	wg.Go(func() { d.keepNetwork(ctx) })
-	wg.Go(func() { d.overlays.Run(ctx) })
-	wg.Go(func() { d.findPublic(ctx) })
-	wg.Go(func() { d.watchHost(ctx) })
-	wg.Go(func() { d.serveMetrics(ctx) })
-	wg.Go(func() { d.watchImages(ctx) })
+	wg.Go(func() { a.public.find(ctx, a.FindPublish, a.Network, a.Log, a.pods.Poke) })
 	wg.Go(func() {
-		tunnels.SweepExecs(ctx, d.Inside, func(err error) { d.Log.Warn("kill leftover commands in pods", "err", err) })
+		tunnels.SweepExecs(ctx, a.Inside, func(err error) { a.Log.Warn("kill leftover commands in pods", "err", err) })
 	})
+	if a.Volumes != nil {
+		wg.Go(func() { a.volumes.Run(ctx) })
+	}
+	if a.s3 != nil {
+		wg.Go(func() { a.s3.Serve(ctx, a.S3Socket) })
+	}
+	if a.Metrics != "" {
+		server := a.metrics.Server(a.Metrics, a.MetricsTLS, func() time.Time { return a.sampler.Snapshot().At }, a.Log)
+		wg.Go(func() { server.Run(ctx) })
+	}
 }
 
 // keepNetwork puts back what other programs take away of the host's network: a flushed ruleset would
 // leave pods unconfined.
-func (d *daemon) keepNetwork(ctx context.Context) {
+func (a *agent) keepNetwork(ctx context.Context) {
 	tick := time.NewTicker(repairEvery)
 	defer tick.Stop()
 	for {
@@ -435,81 +223,40 @@ func (d *daemon) keepNetwork(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := d.Network.Repair(ctx); err != nil && ctx.Err() == nil {
-			d.Log.Error("repair the host's network", "err", err)
+		if err := a.Network.Repair(ctx); err != nil && ctx.Err() == nil {
+			a.Log.Error("repair the host's network", "err", err)
 		}
 	}
 }
 
-// known reports whether the ledger knows a pod.
-func (d *daemon) known(id fleet.PodID) bool {
-	_, known := d.book.Record(id)
-	return known
-}
-
-// volumeOpener opens the folder of a network volume.
-type volumeOpener interface {
-	Open(ctx context.Context, v volume.Volume) (*os.File, error)
-}
-
-// podVolumes is what the pods' machines are given.
-func (d *daemon) podVolumes() pod.Volumes {
-	if d.Volumes == nil {
-		return nil
+// watchHost tells the scheduler of what changes of the host while a session stands.
+func (a *agent) watchHost(ctx context.Context) {
+	var gpus <-chan struct{}
+	if a.Accelerators != nil {
+		gpus = a.Accelerators.Changed()
 	}
-	return volumes.Timed(d.Volumes, func(took time.Duration) { d.metrics.attachments.Observe(took.Seconds()) })
-}
-
-// keepVolumes looks after what is mounted until ctx ends.
-func (d *daemon) keepVolumes(ctx context.Context) {
-	if d.Volumes == nil {
-		return
-	}
-	(&volumes.Keeper{
-		Mounts: d.Volumes, Known: d.known, Swept: d.sweptOnce.Load, Log: d.Log,
-		Changed: func() { // a backend may answer again
-			d.pods.Poke()
-			d.storage.Again()
-			d.stir()
-		},
-	}).Run(ctx)
-}
-
-// stir has the session look whether the host has become another.
-func (d *daemon) stir() {
-	d.changed.Ring()
-}
-
-func (d *daemon) close() {
-	if err := d.logs.Close(); err != nil {
-		d.Log.Warn("close the pods' logs", "err", err)
-	}
-}
-
-// importArchives loads the image archives that the operator named, while pods are looked after. One that cannot be
-// loaded is named in the log; the agent goes on.
-func (d *daemon) importArchives(ctx context.Context) {
-	if d.imported == nil {
-		return
-	}
-	defer close(d.imported)
-	for _, path := range d.Archives {
-		names, err := importArchive(ctx, d.Containers, path)
-		if err != nil {
-			d.Log.Error("image archive was not loaded", "file", path, "err", err)
-			continue
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-gpus:
+			a.pods.Poke() // a GPU may be free, or healthy, again
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
-		d.Log.Info("image archive loaded", "file", path, "images", names)
+		a.changed.Ring()
 	}
 }
 
-func importArchive(ctx context.Context, rt Containers, path string) ([]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+// moves tells whether the agent itself gets on. It blocks while a write of the ledger hangs.
+func (a *agent) moves() bool {
+	a.book.Generation()
+	return a.sessions.Moves()
+}
+
+func (a *agent) close() {
+	if err := a.logs.Close(); err != nil {
+		a.Log.Warn("close the pods' logs", "err", err)
 	}
-	defer func() { _ = f.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, importTimeout)
-	defer cancel()
-	return rt.Import(ctx, f)
 }

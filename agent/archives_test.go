@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -12,16 +13,31 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"gantry/agent/images"
 	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
 	"gantry/agent/session"
 	"gantry/fleet"
+	"gantry/internal/link"
 	"gantry/netctl"
 )
 
+// quiet is a runtime with no containers.
+type quiet struct{ pod.Runtime }
+
+func (quiet) Usage(context.Context, fleet.PodID) (pod.Usage, error) { return pod.Usage{}, nil }
+func (quiet) Remove(context.Context, fleet.PodID) error             { return nil }
+func (quiet) Version(context.Context) (string, error)               { return "test", nil }
+func (quiet) List(context.Context) ([]fleet.PodID, error)           { return nil, nil }
+func (quiet) Images(context.Context) ([]string, error)              { return nil, nil }
+func (quiet) Import(context.Context, io.Reader) ([]string, error) {
+	return nil, errors.New("not asked")
+}
+func (quiet) Clean(context.Context, bool) error { return nil }
+
 // slowRuntime is a runtime whose imports take until they are let go, and that notes of which pods was asked.
 type slowRuntime struct {
-	usage
+	quiet
 	gate chan struct{}
 
 	mu     sync.Mutex
@@ -70,7 +86,7 @@ func (s *slowRuntime) Import(ctx context.Context, _ io.Reader) ([]string, error)
 
 // atOnce notes how many images are got at once.
 type atOnce struct {
-	Images
+	images.Store
 	mu        sync.Mutex
 	now, most int
 }
@@ -89,16 +105,15 @@ func (a *atOnce) Prefetch(ctx context.Context, _ string) error {
 
 func (a *atOnce) Room(context.Context) (used, size int64, err error) { return 0, 1, nil }
 
-// tended is a daemon that looks after pods and host, without a session, until the returned function is called.
-func tended(t *testing.T, c Config) (d *daemon, end func()) {
+// tended is an agent that looks after pods and host, without a session, until the returned function is called.
+func tended(t *testing.T, c Config) (d *agent, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Instance, c.Network, c.Log = "0a1b", netctl.NewFake(netctl.NewFakeKernel(), "0a1b"), slog.New(slog.DiscardHandler)
-	c.where = someDirectory(t)
 	c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil }
 	book := ledgertest.Open(t, c.Dir)
 	ledgertest.SetFull(t, book, pod.Assignment{Pod: "p1", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Image: "brought"})
-	d, err := newDaemon(ctx, c, book)
+	d, err := newAgent(ctx, c, someJoined(t), book)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +162,9 @@ func TestOneLooksAfterImages(t *testing.T) {
 		images := &atOnce{}
 		d, end := tended(t, Config{Dir: t.TempDir(), Images: images, Containers: &slowRuntime{looked: map[fleet.PodID]bool{}}})
 		for _, image := range []string{"a", "b", "c"} {
-			d.keeper.ask(image)
+			if _, err := d.images.Take(t.Context(), &link.Down_Prefetch{Prefetch: &link.Prefetch{Image: image}}); err != nil {
+				t.Error(err)
+			}
 		}
 		synctest.Wait()
 		end()
@@ -157,12 +174,16 @@ func TestOneLooksAfterImages(t *testing.T) {
 	})
 }
 
-// someDirectory knows a scheduler that nobody is.
-func someDirectory(t *testing.T) *session.Directory {
+// someJoined is a host that has joined and knows a scheduler that nobody is.
+func someJoined(t *testing.T) joined {
 	t.Helper()
 	where, err := session.OpenDirectory(t.TempDir(), []string{"127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return where
+	store, err := session.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return joined{"h1", store, where}
 }

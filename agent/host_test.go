@@ -1,124 +1,18 @@
 package agent
 
 import (
-	"context"
 	"errors"
-	"io"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/pod"
-	"gantry/agent/reports"
+	"gantry/agent/podnet"
 	"gantry/fleet"
-	"gantry/internal/link"
 	"gantry/netctl"
 )
-
-// meter tells what it was asked for.
-type meter struct{ asked []string }
-
-func (m *meter) Use(_ context.Context, uuids []string) []fleet.GPUUse {
-	m.asked = slices.Clone(uuids)
-	return []fleet.GPUUse{{Util: 40, MemoryUtil: 50}, {Util: 130, MemoryUtil: -1}}[:min(len(uuids), 2)]
-}
-
-// usage is a runtime of which only the pods' usage is asked, and what is removed is noted.
-type usage struct {
-	pod.Runtime
-	removed []fleet.PodID
-	err     error
-}
-
-func (u *usage) Usage(context.Context, fleet.PodID) (pod.Usage, error) {
-	return pod.Usage{CPU: time.Second, Memory: 500 * mb}, nil
-}
-
-func (u *usage) Remove(_ context.Context, id fleet.PodID) error {
-	u.removed = append(u.removed, id)
-	return u.err
-}
-
-func (u *usage) Version(context.Context) (string, error)     { return "test", nil }
-func (u *usage) List(context.Context) ([]fleet.PodID, error) { return nil, nil }
-func (u *usage) Images(context.Context) ([]string, error)    { return nil, nil }
-func (u *usage) Import(context.Context, io.Reader) ([]string, error) {
-	return nil, errors.New("not asked")
-}
-func (u *usage) Clean(_ context.Context, images bool) error { return u.err }
-
-func TestHeartbeatHasGPUs(t *testing.T) {
-	book := ledgertest.Open(t, t.TempDir())
-	order := func(id fleet.PodID, gpus ...string) pod.Assignment {
-		return pod.Assignment{Pod: id, Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, GPUs: gpus, Limits: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000}}
-	}
-	ledgertest.SetFull(t, book, order("p1", "GPU-b", "GPU-a"), order("p2"), order("p3", "1", "2", "3"))
-	for _, id := range []fleet.PodID{"p1", "p2", "p3"} {
-		if err := book.Begin(pod.Assignment{Pod: id, Incarnation: 1}, "boot"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m := &meter{}
-	s := newSampler(&usage{}, m, book, reports.New(func() {}, func(pod.Report) {}))
-	s.readAll(t.Context())
-	got := map[string][]*link.GPUUse{}
-	for _, p := range s.heartbeat().GetPods() {
-		got[p.GetPodId()] = p.GetGpus()
-		if p.GetMemoryPercent() != 50 {
-			t.Errorf("memory of %s: %d", p.GetPodId(), p.GetMemoryPercent())
-		}
-	}
-	if g := got["p1"]; len(g) != 2 || g[0].GetUtil() != 40 || g[0].GetMemoryUtil() != 50 || g[1].GetUtil() != 100 || g[1].GetMemoryUtil() != 0 {
-		t.Errorf("GPUs of p1: %v", g)
-	}
-	if len(got["p2"]) != 0 || len(got["p3"]) != 0 { // none, and a meter that tells of too few
-		t.Errorf("GPUs of the others: %v, %v", got["p2"], got["p3"])
-	}
-	s.meter = nil
-	s.readAll(t.Context())
-	for _, p := range s.heartbeat().GetPods() {
-		if len(p.GetGpus()) != 0 {
-			t.Errorf("without a meter: %v", p)
-		}
-	}
-}
-
-func TestNetworkOfAPodKnowsItsPorts(t *testing.T) {
-	ctx := t.Context()
-	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
-	host := netctl.Config{Instance: "0a1b", Subnet: netip.MustParsePrefix("10.88.0.0/20"), MTU: 1500}
-	host.Public = []netip.Addr{netip.MustParseAddr("203.0.113.7")}
-	if err := control.Set(ctx, host); err != nil {
-		t.Fatal(err)
-	}
-	n, addr := podNetwork{instance: "0a1b", control: control}, netip.MustParseAddr("10.88.0.2")
-	ports := []fleet.PortMapping{{Private: 9000, Public: 30_005}, {Private: 22, Public: 30_001}, {Private: 0, Public: 1}, {Private: 1, Public: 70_000}}
-	check := func(when string, asked []fleet.PortMapping, wantReady, wantPublished bool) {
-		t.Helper()
-		ready, published, err := n.Ready(ctx, "p1", pod.Link{Addr: addr, Ports: asked})
-		if err != nil || ready != wantReady || published != wantPublished {
-			t.Errorf("%s: ready %v, published %v, %v", when, ready, published, err)
-		}
-	}
-	check("before", ports, false, false)
-	if err := n.Ensure(ctx, "p1", pod.Link{Addr: addr, Ports: ports}); err != nil {
-		t.Fatal(err)
-	}
-	check("as made", ports, true, true)
-	check("others", ports[:1], true, false)
-	check("none", nil, true, false)
-	// A port goes to who asked last.
-	if err := n.Ensure(ctx, "p2", pod.Link{Addr: addr.Next(), Ports: ports[:1]}); err != nil {
-		t.Fatal(err)
-	}
-	check("after another pod took one", ports[1:2], true, true)
-	if err := n.Release(ctx, "p1"); err != nil {
-		t.Fatal(err)
-	}
-	check("after", nil, false, false)
-}
 
 // TestStartWithOnePortTwice: the ledger of a crash may name one public port for two pods.
 func TestStartWithOnePortTwice(t *testing.T) {
@@ -137,8 +31,8 @@ func TestStartWithOnePortTwice(t *testing.T) {
 	}
 	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
 	public := []netip.Addr{netip.MustParseAddr("203.0.113.7")}
-	d := &daemon{Config: Config{where: someDirectory(t), Instance: "0a1b", Network: control, Publish: Publish{At: public}}, book: book}
-	if err := d.network(t.Context()); err != nil {
+	c := Config{Dir: dir, Instance: "0a1b", Network: control, Publish: Publish{At: public}}
+	if _, err := newNetwork(t.Context(), c, someJoined(t), book, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	st, err := control.Observed(t.Context())
@@ -161,20 +55,21 @@ func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 	if err := book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")); err != nil {
 		t.Fatal(err)
 	}
-	start := func(base func(netip.Addr) uint32) podNetwork {
-		d := &daemon{Config: Config{where: someDirectory(t), Instance: "0a1b", Network: netctl.NewFake(kernel, "0a1b"), IDBase: base}, book: book}
-		if err := d.network(t.Context()); err != nil {
+	start := func(base func(netip.Addr) uint32) podnet.Network {
+		c := Config{Dir: t.TempDir(), Instance: "0a1b", Network: netctl.NewFake(kernel, "0a1b"), IDBase: base}
+		n, err := newNetwork(t.Context(), c, someJoined(t), book, func() {})
+		if err != nil {
 			t.Fatal(err)
 		}
-		return podNetwork{instance: "0a1b", control: d.Network}
+		return n
 	}
 	old := start(nil)
-	steps := old.control.(*netctl.Fake).Steps()
-	n, rec := start(IDBase("0a1b")), book.Records()[0]
-	if got := n.control.(*netctl.Fake).Steps(); got != steps {
+	steps := old.Control.(*netctl.Fake).Steps()
+	n, rec := start(podnet.IDBase("0a1b")), book.Records()[0]
+	if got := n.Control.(*netctl.Fake).Steps(); got != steps {
 		t.Errorf("the network was changed in %d steps", got-steps)
 	}
-	want := pod.Link{Addr: rec.Addr, IDBase: rec.Assignment.IDBase(IDBase("0a1b"), rec.Addr)}
+	want := pod.Link{Addr: rec.Addr, IDBase: rec.Assignment.IDBase(podnet.IDBase("0a1b"), rec.Addr)}
 	check := func(when string, wantWhole bool) {
 		t.Helper()
 		if some, whole, err := n.Ready(t.Context(), "p1", want); err != nil || !some || whole != wantWhole {
@@ -186,4 +81,59 @@ func TestUpgradeKeepsTheNetworkOfWhatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("after", true)
+}
+
+// TestARestartKeepsThePlacesOfWhatRuns starts an agent while a pod still runs that was ordered without its network.
+func TestARestartKeepsThePlacesOfWhatRuns(t *testing.T) {
+	kernel, dir := netctl.NewFakeKernel(), t.TempDir()
+	book := ledgertest.Open(t, dir)
+	first := pod.Assignment{Pod: "p1", Account: "a", Incarnation: 1, Goal: fleet.GoalRun, Generation: 1, Overlays: []pod.Place{{
+		Overlay: "account-a", VNI: 4096, CIDR: netip.MustParsePrefix("10.64.0.0/16"), Addr: netip.MustParseAddr("10.64.0.2"), Link: "podnet1",
+	}}}
+	ledgertest.SetFull(t, book, first)
+	if err := book.Begin(first, "boot"); err != nil {
+		t.Fatal(err)
+	}
+	if err := book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")); err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	for life := range 3 {
+		control := netctl.NewFake(kernel, "0a1b")
+		c := Config{Dir: dir, Instance: "0a1b", Network: control, Log: slog.New(slog.DiscardHandler)}
+		if _, err := newNetwork(t.Context(), c, someJoined(t), book, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		is, err := control.Observed(t.Context())
+		if p, _ := is.Config.Pod("p1"); err != nil || len(p.Overlays) != 1 || len(is.Config.Overlays) != 1 || life > 0 && control.Steps() != steps {
+			t.Errorf("life %d: %d steps\n%s", life, control.Steps()-steps, is.Config)
+		}
+		steps = control.Steps()
+		if _, err := book.SetFull(2, []pod.Assignment{{Pod: "p1", Account: "a", Incarnation: 2, Goal: fleet.GoalRun, Generation: 2}}, ledgertest.FirstFree); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAnAgentStartsWhateverItsLedgerHolds has two pods with one place: the one that runs keeps it.
+func TestAnAgentStartsWhateverItsLedgerHolds(t *testing.T) {
+	kernel, dir := netctl.NewFakeKernel(), t.TempDir()
+	book := ledgertest.Open(t, dir)
+	at := []pod.Place{{Overlay: "account-a", VNI: 4096, CIDR: netip.MustParsePrefix("10.64.0.0/16"), Addr: netip.MustParseAddr("10.64.0.2"), Link: "podnet1"}}
+	elsewhere := []pod.Place{{Overlay: "account-b", VNI: 4096, CIDR: netip.MustParsePrefix("10.65.0.0/16"), Addr: netip.MustParseAddr("10.65.0.2"), Link: "podnet1"}}
+	order := func(id fleet.PodID, generation uint64, at []pod.Place) pod.Assignment {
+		return pod.Assignment{Pod: id, Account: "a", Incarnation: 1, Goal: fleet.GoalRun, Generation: generation, Overlays: at}
+	}
+	ledgertest.SetFull(t, book, order("p1", 1, at), order("p2", 2, at), order("p3", 3, elsewhere))
+	err := errors.Join(book.Begin(order("p1", 1, at), "boot"), book.SetSubnet(netip.MustParsePrefix("10.88.0.0/20")))
+	control := netctl.NewFake(kernel, "0a1b")
+	c := Config{Dir: dir, Instance: "0a1b", Network: control, Log: slog.New(slog.DiscardHandler)}
+	_, nerr := newNetwork(t.Context(), c, someJoined(t), book, func() {})
+	if err := errors.Join(err, nerr); err != nil {
+		t.Fatal(err)
+	}
+	is, err := control.Observed(t.Context())
+	if p, _ := is.Config.Pod("p1"); err != nil || len(p.Overlays) != 1 || len(is.Config.Pods) != 3 {
+		t.Errorf("%v %s", err, is.Config)
+	}
 }

@@ -13,7 +13,7 @@ func TestAHungWriteIsNoMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{book: ledgertest.Open(t, t.TempDir()), sessions: s}
+	d := &agent{host: &host{book: ledgertest.Open(t, t.TempDir())}, sessions: s}
 	begun, goesOn := make(chan struct{}), make(chan struct{})
 	d.book.WhenWritten(func(time.Duration) { close(begun); <-goesOn })
 	written := make(chan error, 1)

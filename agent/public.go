@@ -2,60 +2,85 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gantry/agent/session"
+	"gantry/netctl"
 )
 
 const findPublicEvery = 3 * time.Second
 
-// publicIP is where the pods' published ports are reached; empty: nothing is published.
-func (d *daemon) publicIP() string {
-	if p := d.public.Load(); p.IP.IsValid() {
-		return p.IP.String()
+// published is where the pods' ports are reached, and the newest connection to a scheduler, which hears of it.
+type published struct {
+	at atomic.Pointer[Publish] // in force; its address is zero while there is none
+	*lines
+}
+
+func newPublished(p Publish, dial session.Dialer) *published {
+	out := &published{lines: newLines(dial)}
+	out.at.Store(&p)
+	return out
+}
+
+// ip is where the pods' published ports are reached; empty: nothing is published.
+func (p *published) ip() string {
+	if at := p.at.Load(); at.IP.IsValid() {
+		return at.IP.String()
 	}
 	return ""
 }
 
-// findPublic looks for the host's public address until there is one, then publishes there and tells the
-// scheduler. Until then the host takes part without ports.
-func (d *daemon) findPublic(ctx context.Context) {
-	p := d.public.Load()
-	if p.From <= 0 || p.IP.IsValid() || d.FindPublish == nil {
+// ports are those that are published, and at which address.
+func (p *published) ports() (ip netip.Addr, from, to int) {
+	at := p.at.Load()
+	return at.IP, at.From, at.To
+}
+
+// addresses are the host's own that lead to what is published.
+func (p *published) addresses() []netip.Addr { return p.at.Load().At }
+
+// find looks for the host's public address until there is one, then publishes there and tells the
+// scheduler. Until then the host takes part without ports. found is called when there is one.
+func (p *published) find(ctx context.Context, look func() (Publish, error), network netctl.Controller, log *slog.Logger, found func()) {
+	at := p.at.Load()
+	if at.From <= 0 || at.IP.IsValid() || look == nil {
 		return
 	}
-	d.Log.Error("no tcp ports of pods are published: the host has no address that others can reach; it is looked for again " +
+	log.Error("no tcp ports of pods are published: the host has no address that others can reach; it is looked for again " +
 		"and again (--public-ip names one, --port-range 0 ends this)")
 	tick := time.NewTicker(findPublicEvery)
 	defer tick.Stop()
-	for !d.foundPublic(ctx) {
+	for !p.tryFind(ctx, look, network, log) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+	p.cut() // the next session's hello has it
+	found()
 }
 
-func (d *daemon) foundPublic(ctx context.Context) bool {
-	p, err := d.FindPublish()
+func (p *published) tryFind(ctx context.Context, look func() (Publish, error), network netctl.Controller, log *slog.Logger) bool {
+	at, err := look()
 	if err != nil {
-		d.Log.Warn("find the host's public address", "err", err)
+		log.Warn("find the host's public address", "err", err)
 		return false
 	}
-	if !p.IP.IsValid() {
+	if !at.IP.IsValid() {
 		return false
 	}
-	if err := d.Network.SetPublic(ctx, p.At); err != nil {
-		d.Log.Warn("publish at the host's public address", "addr", p.IP, "err", err)
+	if err := network.SetPublic(ctx, at.At); err != nil {
+		log.Warn("publish at the host's public address", "addr", at.IP, "err", err)
 		return false
 	}
-	d.public.Store(&p)
-	d.Log.Info("tcp ports of pods are published", "addr", p.IP, "from", p.From, "to", p.To)
-	d.lines.cut() // the next session's hello has it
-	d.pods.Poke()
+	p.at.Store(&at)
+	log.Info("tcp ports of pods are published", "addr", at.IP, "from", at.From, "to", at.To)
 	return true
 }
 

@@ -22,6 +22,9 @@ func MoneyUSD(d float64) Money {
 // GB is the number of bytes of one GB, as every size of the API counts it.
 const GB int64 = 1_000_000_000
 
+// MB is a megabyte.
+const MB int64 = 1_000_000
+
 // Cloud is a tier of hosts.
 type Cloud string
 

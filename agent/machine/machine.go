@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"gantry/fleet"
 )
 
@@ -86,4 +88,17 @@ func BootID() (string, error) {
 		return "", fmt.Errorf("read boot id: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// Disk is a file system in bytes. Size is what may be used, without the reserve of the file system.
+type Disk struct{ Size, Used int64 }
+
+// ReadDisk reads how full the file system of a folder is.
+func ReadDisk(dir string) (Disk, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Disk{}, fmt.Errorf("read free disk: %w", err)
+	}
+	used := int64(st.Blocks-st.Bfree) * int64(st.Bsize)             //nolint:gosec,unconvert // below 2^63; differs by platform
+	return Disk{used + int64(st.Bavail)*int64(st.Bsize), used}, nil //nolint:gosec,unconvert // the same
 }

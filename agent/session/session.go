@@ -94,6 +94,12 @@ func New(c Config) (*Sessions, error) {
 	return s, err
 }
 
+// Takes reports whether a room is registered for a kind of message, such as *link.Down_Full.
+func (s *Sessions) Takes(kind any) bool {
+	_, ok := s.handlers[reflect.TypeOf(kind)]
+	return ok
+}
+
 // LastHeard is when a scheduler was heard last; the zero time: never.
 func (s *Sessions) LastHeard() time.Time {
 	if ns := s.lastHeard.Load(); ns > 0 {

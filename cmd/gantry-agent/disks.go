@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"gantry/agent"
+	"gantry/agent/sweep"
 	"gantry/fleet"
 	"gantry/storage/disk"
 )
@@ -36,7 +36,7 @@ func (f *diskFlags) validate() error {
 
 // open opens the disks below the data folder, and tells what an operator should know of them.
 func (f *diskFlags) open(dataDir string, log *slog.Logger) (containers, persistent *disk.Pool, notices []fleet.Notice, err error) {
-	at, keptAt := agent.DisksOf(dataDir)
+	at, keptAt := sweep.DisksOf(dataDir)
 	containers, err = disk.Open(disk.Config{Dir: at, Mechanism: f.DiskMechanism, Log: log})
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("open the disks of containers: %w", err)

@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"gantry/agent"
 	"gantry/agent/ctrd"
 	"gantry/agent/pod"
+	"gantry/agent/sweep"
 	"gantry/storage/disk"
 )
 
 // Both users of disks take a pool.
 var (
 	_ ctrd.Disks           = (*disk.Pool)(nil)
-	_ agent.ContainerDisks = (*disk.Pool)(nil)
+	_ sweep.ContainerDisks = (*disk.Pool)(nil)
 	_ pod.Disks            = (*disk.Pool)(nil)
 )
 

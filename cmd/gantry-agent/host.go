@@ -6,6 +6,7 @@ import (
 
 	"gantry/agent"
 	"gantry/agent/gpu"
+	"gantry/agent/sweep"
 	"gantry/fleet"
 	"gantry/storage/disk"
 )
@@ -40,7 +41,7 @@ func (c *runCmd) host(ctx context.Context, log *slog.Logger) (*hostParts, error)
 
 // configure tells the agent of them.
 func (h *hostParts) configure(c *agent.Config) {
-	c.Disks = agent.Disks{Containers: h.containers, Persistent: h.persistent}
+	c.Disks = sweep.Disks{Containers: h.containers, Persistent: h.persistent}
 	c.RuntimeClass, c.IDBase = h.isolation.class, h.isolation.idBase
 	c.Notices = func() []fleet.Notice { return h.notices }
 	h.volumes.configure(c)

@@ -3,11 +3,11 @@ package main
 import (
 	"errors"
 
-	"gantry/agent"
 	"gantry/agent/ctrd"
+	"gantry/agent/images"
 )
 
-var _ agent.Images = (*ctrd.Runtime)(nil)
+var _ images.Store = (*ctrd.Runtime)(nil)
 
 // imageFlags say how much room images may take.
 type imageFlags struct {
@@ -32,8 +32,8 @@ func (f *imageFlags) validate() error {
 }
 
 // room returns what the agent is told of the file system of images.
-func (f *imageFlags) room() agent.ImageRoom {
-	return agent.ImageRoom{High: f.ImageGCHigh, Low: f.ImageGCLow}
+func (f *imageFlags) room() images.Marks {
+	return images.Marks{High: f.ImageGCHigh, Low: f.ImageGCLow}
 }
 
 // maxBytes returns the size of the largest image to download, compressed.

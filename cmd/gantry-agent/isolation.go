@@ -7,7 +7,8 @@ import (
 	"os/exec"
 	"slices"
 
-	"gantry/agent"
+	"gantry/agent/inventory"
+	"gantry/agent/podnet"
 	"gantry/fleet"
 	"gantry/internal/userns"
 )
@@ -60,7 +61,7 @@ func (f isolationFlags) isolation(instance, dir string, log *slog.Logger) isolat
 	}
 	if err := userns.Probe(dir); err != nil {
 		log.Warn("pods have no user namespaces", "err", err)
-		return isolation{notices: []fleet.Notice{agent.NoticeNoUserns(err)}}
+		return isolation{notices: []fleet.Notice{inventory.NoticeNoUserns(err)}}
 	}
-	return isolation{idBase: agent.IDBase(instance)}
+	return isolation{idBase: podnet.IDBase(instance)}
 }

@@ -21,6 +21,7 @@ import (
 	"gantry/agent/ctrd"
 	"gantry/agent/gpu"
 	"gantry/agent/session"
+	"gantry/agent/sweep"
 	"gantry/cmd/internal/cmdline"
 	"gantry/cmd/internal/watchdog"
 	"gantry/internal/pki"
@@ -261,12 +262,12 @@ func (c *cleanCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer volumes.close()
-	if err := agent.Clean(ctx, c.DataDir, rt, net, volumes.host); err != nil {
+	if err := sweep.Clean(ctx, c.DataDir, rt, net, volumes.host); err != nil {
 		return err // such as that an agent runs: its processes are not ours to end
 	}
 	err = c.cleanPrivate(ctx, log)
 	if c.dropRunDir(); err != nil || !c.LostData {
 		return err
 	}
-	return agent.CleanLost(ctx, c.DataDir)
+	return sweep.CleanLost(ctx, c.DataDir)
 }

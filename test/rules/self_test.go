@@ -96,8 +96,8 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 		},
 		{
 			"metrics below the agent", homeFaults,
-			made("gantry/agent: github.com/prometheus/client_golang/prometheus", "gantry/agent/pod: github.com/prometheus/client_golang/prometheus"),
-			[]string{"gantry/agent/pod imports github.com/prometheus/client_golang/prometheus: only gantry/agent, gantry/internal/scrape, gantry/cmd/gantry-scheduler, gantry/cmd/gantry-s3 may"},
+			made("gantry/agent/metrics: github.com/prometheus/client_golang/prometheus", "gantry/agent/pod: github.com/prometheus/client_golang/prometheus"),
+			[]string{"gantry/agent/pod imports github.com/prometheus/client_golang/prometheus: only gantry/agent/metrics, gantry/internal/scrape, gantry/cmd/gantry-scheduler, gantry/cmd/gantry-s3 may"},
 		},
 		{
 			"disks reach up", layerFaults,

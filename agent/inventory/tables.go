@@ -1,0 +1,138 @@
+package inventory
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gantry/fleet"
+)
+
+// number says where in /proc a number is: in a file, as which of its words.
+type number struct {
+	file string
+	word int
+}
+
+// table is one that all pods of a host share, and the host with them. Pods have bounds of their own; many pods together may
+// still fill it.
+type table struct {
+	label   string // of metrics
+	what    string // it holds
+	setting string // of the kernel, that bounds it
+	used    number
+	sizes   []number // the least counts
+}
+
+// tables are those that are watched. The table of neighbors is not among them: its count includes the permanent entries of
+// private networks, which its bound does not concern.
+var tables = []table{
+	{
+		"connections", "tracked connections", "net.netfilter.nf_conntrack_max",
+		number{"sys/net/netfilter/nf_conntrack_count", 0},
+		[]number{{"sys/net/netfilter/nf_conntrack_max", 0}},
+	},
+	{
+		"threads", "threads", "kernel.threads-max and kernel.pid_max",
+		number{"loadavg", 4},
+		[]number{{"sys/kernel/threads-max", 0}, {"sys/kernel/pid_max", 0}},
+	},
+	{"files", "open files", "fs.file-max", number{"sys/fs/file-nr", 0}, []number{{"sys/fs/file-nr", 2}}},
+}
+
+// read returns the number below a copy of /proc; false: there is none, as while a module of the kernel is not loaded.
+func (n number) read(proc string) (int64, bool) {
+	text, err := os.ReadFile(filepath.Join(proc, n.file))
+	if err != nil {
+		return 0, false
+	}
+	words := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\n/", r) })
+	if n.word >= len(words) {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(words[n.word], 10, 64)
+	return v, err == nil && v >= 0
+}
+
+// read returns how many entries the table has, and how many fit.
+func (t table) read(proc string) (used, size int64, ok bool) {
+	used, ok = t.used.read(proc)
+	for _, n := range t.sizes {
+		v, there := n.read(proc)
+		if ok = ok && there && v > 0; size == 0 || v < size {
+			size = v
+		}
+	}
+	return used, size, ok
+}
+
+// Percent of a table.
+const (
+	tableFull  = 80 // the host says so from here on
+	tableStep  = 5  // in which it says how full
+	tableSlack = 5  // by which the use must fall before it says less
+)
+
+// Tables says which tables are nearly full. It is safe for concurrent use.
+type Tables struct {
+	Proc string // empty: /proc
+
+	mu   sync.Mutex       // guards told
+	told map[string]int64 // percent, by label
+}
+
+func (w *Tables) root() string {
+	if w.Proc == "" {
+		return "/proc"
+	}
+	return w.Proc
+}
+
+// Notices tells each table that is nearly full. The scheduler keeps notices in its log, so that they change in steps.
+func (w *Tables) Notices() []fleet.Notice {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []fleet.Notice
+	for _, t := range tables {
+		used, size, ok := t.read(w.root())
+		percent := int64(0)
+		if ok {
+			percent = int64(100 * float64(used) / float64(size))
+		}
+		told := tableTold(w.told[t.label], percent)
+		if w.told == nil {
+			w.told = map[string]int64{}
+		}
+		if w.told[t.label] = told; told == 0 {
+			continue
+		}
+		out = append(out, fleet.Notice{Code: "table_nearly_full", Text: fmt.Sprintf(
+			"the kernel's table of %s is about %d %% full: %d of %d are used (%s)", t.what, told, size/100*told+size%100*told/100, size, t.setting)})
+	}
+	return out
+}
+
+// tableTold returns how full a table is said to be, from what was said before; 0: nothing is.
+func tableTold(told, percent int64) int64 {
+	switch {
+	case percent >= max(tableFull, told+tableStep):
+		return percent / tableStep * tableStep
+	case percent < tableFull-tableSlack:
+		return 0
+	case told > 0 && percent < told-tableSlack:
+		return max(tableFull, percent/tableStep*tableStep)
+	}
+	return told
+}
+
+// Each tells of every table that can be read how many entries it has, and how many fit.
+func (w *Tables) Each(f func(label string, used, size int64)) {
+	for _, t := range tables {
+		if used, size, ok := t.read(w.root()); ok {
+			f(t.label, used, size)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var networkSeries = []seen{
+	{"gantry_network_overlays", "Private networks in which pods of this host have a place.", nil},
+	{"gantry_network_members", "Pods on all hosts that are in these networks.", nil},
+	{"gantry_network_dropped_packets_total", "Packets that were dropped, by reason, since the rules were written last.", []string{"why"}},
+	{"gantry_network_names_answered", "1 while pods' names are answered by this host.", nil},
+	{"gantry_network_questions_total", "Pods' questions for names, by what became of them, since what answers them began.", []string{"result"}},
+	{"gantry_network_tunnel_peers", "Hosts to which the tunnel leads.", nil},
+	{"gantry_network_tunnel_silent_peers", "Hosts to which something is sent through the tunnel and that had no handshake for 3 minutes.", nil},
+	{"gantry_network_tunnel_received_bytes", "Bytes that came through the tunnel from the hosts to which it leads now.", nil},
+	{"gantry_network_tunnel_sent_bytes", "Bytes that went through the tunnel to the hosts to which it leads now.", nil},
+	{"gantry_network_tunnel_oldest_handshake_seconds", "How long ago the last handshake was with the host with which it is longest ago.", nil},
+}
+
+// dropReasons are the words for why a packet was dropped: netctl's, then those of the tunnel in user space.
+var dropReasons = []string{
+	"spoofed", "flooded", "foreign", "host", "denied", "closed", "scheduler", "unasked", "crowded", "malformed", "unanswered", "unready",
+}
+
+// network tells what is known of private networks and names.
+func (s *sight) network(out chan<- prometheus.Metric, gauge emit) {
+	is := s.Networks()
+	counter := func(name string, v uint64, label string) {
+		out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(v), label)
+	}
+	gauge("gantry_network_overlays", float64(is.Overlays))
+	gauge("gantry_network_members", float64(is.Members))
+	gauge("gantry_network_names_answered", flag(is.Answers))
+	gauge("gantry_network_tunnel_peers", float64(is.Peers))
+	gauge("gantry_network_tunnel_silent_peers", float64(is.Silent))
+	gauge("gantry_network_tunnel_received_bytes", float64(is.Received))
+	gauge("gantry_network_tunnel_sent_bytes", float64(is.Sent))
+	gauge("gantry_network_tunnel_oldest_handshake_seconds", is.Oldest.Seconds())
+	dropped := map[string]uint64{}
+	for _, d := range is.Drops {
+		dropped[d.Why] = d.Packets
+	}
+	for _, why := range dropReasons {
+		counter("gantry_network_dropped_packets_total", dropped[why], why)
+	}
+	for result, n := range map[string]uint64{
+		"internal": is.Names.Internal, "forwarded": is.Names.Forwarded, "failed": is.Names.Failed, "refused": is.Names.Refused,
+		"malformed": is.Names.Malformed, "limited": is.Names.Limited, "busy": is.Names.Busy, "closed": is.Names.Closed,
+	} {
+		counter("gantry_network_questions_total", n, result)
+	}
+}
