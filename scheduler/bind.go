@@ -136,9 +136,9 @@ type bound struct {
 	center fleet.DataCenterID
 }
 
-// bind picks a host with its GPUs and public ports for the pod, claims them, and says what the pod holds
-// there; its rate is left to the caller. Errors: no_capacity, and those of holding.claim.
-func (d *demand) bind(v *state.View, pod *fleet.Pod, mine *holding) (state.Binding, error) {
+// bind picks a host with its GPUs and public ports for the pod, reserves them, and says what the pod holds
+// there; its rate is left to the caller. Errors: no_capacity, and those of reserver.reserve.
+func (d *demand) bind(v *state.View, pod *fleet.Pod, mine *reserver) (state.Binding, error) {
 	all, err := d.bindAll(v, []*fleet.Pod{pod}, place.Group{}, mine)
 	if err != nil {
 		return state.Binding{}, err
@@ -147,20 +147,20 @@ func (d *demand) bind(v *state.View, pod *fleet.Pod, mine *holding) (state.Bindi
 }
 
 // bindAll is bind for pods of which each is to have what is wanted, all or none; of group, it heeds where they may be.
-func (d *demand) bindAll(v *state.View, pods []*fleet.Pod, group place.Group, mine *holding) (all []bound, err error) {
-	err = mine.claim(v, func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) ([]*claim, error) {
+func (d *demand) bindAll(v *state.View, pods []*fleet.Pod, group place.Group, mine *reserver) (all []bound, err error) {
+	err = mine.reserve(v, func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) ([]*reservation, error) {
 		var err error
 		if all, err = d.choose(v, pods, group, hosts, less, ports); err != nil {
 			return nil, err
 		}
-		claims := make([]*claim, len(all))
+		reservations := make([]*reservation, len(all))
 		for i := range all {
 			b, pod := &all[i], pods[i]
-			claims[i] = &claim{
+			reservations[i] = &reservation{
 				pod: pod.ID, rev: pod.Rev, host: b.Host, gpus: b.GPUs, need: d.taken(*b.Need), ports: publicOf(b.Mappings),
 			}
 		}
-		return claims, nil
+		return reservations, nil
 	})
 	return all, err
 }
@@ -171,7 +171,7 @@ func (d *demand) taken(need fleet.Resources) fleet.Resources {
 	return need
 }
 
-// choose is bindAll on what is given, without a claim.
+// choose is bindAll on what is given, without a reservation.
 func (d *demand) choose(
 	v *state.View, pods []*fleet.Pod, group place.Group, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
 ) ([]bound, error) {
@@ -179,13 +179,13 @@ func (d *demand) choose(
 	group.Request, group.Count = d.req, len(pods)
 	group.Hold = func(i int, choice place.Choice, on *place.Candidate) (fleet.Resources, bool) {
 		all = all[:i]
-		claimed := ports(on.Host.ID)
+		reserved := ports(on.Host.ID)
 		for _, b := range all {
 			if b.Host == choice.Host {
-				claimed = append(claimed, publicOf(b.Mappings)...)
+				reserved = append(reserved, publicOf(b.Mappings)...)
 			}
 		}
-		mappings, ok := publish(v, on.Host, pods[i], nil, claimed)
+		mappings, ok := publish(v, on.Host, pods[i], nil, reserved)
 		if !ok {
 			full++
 			return fleet.Resources{}, false
@@ -232,10 +232,10 @@ func without(err error, reason string, hosts int) error {
 
 // publish chooses a public port of the host for each tcp port of a pod: those of kept that are still
 // wanted stay, new ones are looked for from a place on that follows from the pod, so that pods that are
-// made at the same time seldom choose the same; those that are claimed are left alone. A host that
+// made at the same time seldom choose the same; those that are reserved are left alone. A host that
 // publishes none gives none. It is false when the host has no port left.
 func publish(
-	v *state.View, host *fleet.Host, pod *fleet.Pod, kept []fleet.PortMapping, claimed []int,
+	v *state.View, host *fleet.Host, pod *fleet.Pod, kept []fleet.PortMapping, reserved []int,
 ) ([]fleet.PortMapping, bool) {
 	from, to := host.Inventory.PortFrom, host.Inventory.PortTo
 	if from <= 0 || to < from {
@@ -263,9 +263,9 @@ func publish(
 	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(pod.ID)) // a hash never fails
-	most := fresh + len(claimed) + len(pod.Spec.Ports)
+	most := fresh + len(reserved) + len(pod.Spec.Ports)
 	free, _ := v.FreePorts(host.ID, most, int(hash.Sum32()>>1)) // or all that there are
-	free = slices.DeleteFunc(free, func(port int) bool { return slices.Contains(claimed, port) })
+	free = slices.DeleteFunc(free, func(port int) bool { return slices.Contains(reserved, port) })
 	return out, assign(&pod.Spec, out, free)
 }
 

@@ -33,7 +33,7 @@ func (s *Service) CreatePod(ctx context.Context, who fleet.Principal, req fleet.
 // CreatePods creates pods that have hosts and their GPUs when the call returns: all, or none. A set whose Once was seen before is
 // answered with the pods of then (replayed).
 func (s *Service) CreatePods(ctx context.Context, who fleet.Principal, set PodSet) (pods []fleet.Pod, replayed bool, err error) {
-	pods, err = untilBound(ctx, s, func(mine *holding) (made []fleet.Pod, err error) {
+	pods, err = untilBound(ctx, s, func(mine *reserver) (made []fleet.Pod, err error) {
 		cmd, err := s.plan(ctx, who, set, mine)
 		if err != nil {
 			return nil, err
@@ -89,7 +89,7 @@ func (s *Service) PlanPod(ctx context.Context, who fleet.Principal, req fleet.Po
 }
 
 // plan checks what the requests mean, whether the first can be paid, and picks hosts for all.
-func (s *Service) plan(ctx context.Context, who fleet.Principal, set PodSet, mine *holding) (state.CreatePods, error) {
+func (s *Service) plan(ctx context.Context, who fleet.Principal, set PodSet, mine *reserver) (state.CreatePods, error) {
 	cmd := state.CreatePods{Pods: make([]state.NewPod, len(set.Requests)), Once: set.Once}
 	if n := len(set.Requests); n == 0 || n > state.MaxPods {
 		return cmd, fleet.Invalid("$.pods", "must be 1 to 250")

@@ -59,7 +59,7 @@ func TestASetOfPodsGoesWhereItMay(t *testing.T) {
 		refused(t, err, fleet.CodeInvalid, "$.pods")
 		_, err = create(PodSet{Requests: times(state.MaxPods+1, gpuPod(1))})
 		refused(t, err, fleet.CodeInvalid, "$.pods")
-		w.unclaimed()
+		w.unreserved()
 	})
 }
 
@@ -79,7 +79,7 @@ func TestASetOfPodsThatFindsNoRoomIsNotMade(t *testing.T) {
 				t.Errorf("%d pods: %v", len(set.Requests), err)
 			}
 		}
-		w.unclaimed()
+		w.unreserved()
 		w.view(func(v *state.View) {
 			if n := len(v.PodsOf(acme)); n != 0 {
 				t.Errorf("%d pods are there", n)
@@ -121,7 +121,7 @@ func TestASetOfPodsOnOneHost(t *testing.T) {
 		if len(ports) != 8 || stale != 0 {
 			t.Errorf("8 pods have %d public ports; %d proposals were stale", len(ports), stale)
 		}
-		w.unclaimed()
+		w.unreserved()
 	})
 }
 

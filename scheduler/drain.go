@@ -155,7 +155,7 @@ func noRoom(err error) string {
 // MovePod begins to take a pod from its host, which is drained: its place on another is reserved in the command that
 // stops it. It does nothing to a pod that may not be moved. Errors: no_capacity, low_balance, and those of state.MovePod.
 func (s *Service) MovePod(ctx context.Context, id fleet.PodID) error {
-	moved, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
+	moved, err := untilBound(ctx, s, func(mine *reserver) (fleet.Pod, error) {
 		cmd := state.MovePod{Pod: id, At: s.Now()}
 		err := s.read(ctx, func(v *state.View) error {
 			p, ok := v.Pod(id)
@@ -182,7 +182,7 @@ func (s *Service) MovePod(ctx context.Context, id fleet.PodID) error {
 // is reserved for it. Where that was lost, it goes to any host that has room, or back to its own. Errors: those of a start by its owner.
 func (s *Service) StartMoved(ctx context.Context, id fleet.PodID) error {
 	started, stale := false, 0
-	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
+	pod, err := untilBound(ctx, s, func(mine *reserver) (fleet.Pod, error) {
 		cmd := state.ActPod{Pod: id, Action: fleet.ActionStart, At: s.Now()}
 		var old fleet.Pod
 		err := s.read(ctx, func(v *state.View) (err error) {
@@ -215,7 +215,7 @@ func (s *Service) StartMoved(ctx context.Context, id fleet.PodID) error {
 const maxStale = 3
 
 // bindMoved says where a pod on the move starts.
-func bindMoved(v *state.View, p *fleet.Pod, now time.Time, mine *holding) (*state.Binding, error) {
+func bindMoved(v *state.View, p *fleet.Pod, now time.Time, mine *reserver) (*state.Binding, error) {
 	if to := p.Target; to != nil {
 		host, _ := v.Host(to.Host)
 		if host.Eligibility = fleet.EligibilityOpen; well(&host, to.GPUs) {

@@ -120,7 +120,7 @@ func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodI
 	if who.Pod != "" && action == fleet.ActionStart {
 		return fleet.PodView{}, fleet.Forbidden("a pod's own key may not do this")
 	}
-	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
+	pod, err := untilBound(ctx, s, func(mine *reserver) (fleet.Pod, error) {
 		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now()}
 		if action == fleet.ActionStart {
 			if err := s.bindStart(ctx, who, &cmd, mine); err != nil {
@@ -138,7 +138,7 @@ func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodI
 
 // bindStart picks a host for a start, the one of before when it has room, and the only one when the
 // pod has data there. Price and public ports are those of now.
-func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state.ActPod, mine *holding) error {
+func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state.ActPod, mine *reserver) error {
 	return s.read(ctx, func(v *state.View) error {
 		p, err := podOf(v, who, cmd.Pod)
 		if err != nil {
@@ -154,7 +154,7 @@ func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state
 }
 
 // bindAgain picks where a pod that was there before starts. Errors: low_balance, and those of demand.bind.
-func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *holding) (*state.Binding, error) {
+func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *reserver) (*state.Binding, error) {
 	cat := v.Catalog()
 	rate := rateAgain(cat, p)
 	if !p.Moving { // what is being moved was admitted when it was started

@@ -58,9 +58,9 @@ type Storage interface {
 // changes something answers after the commit.
 type Service struct {
 	Config
-	uses   keyUses
-	claims claims
-	opened atomic.Pointer[openedCA]
+	uses         keyUses
+	reservations reservations
+	opened       atomic.Pointer[openedCA]
 }
 
 // New returns a service.
@@ -185,10 +185,10 @@ func untilFresh[T any](ctx context.Context, decide func() (T, error)) (T, error)
 	}
 }
 
-// untilBound is untilFresh for decisions that claim what they pick; whatever they claimed is given up when
+// untilBound is untilFresh for decisions that reserve what they pick; the reservations are released when
 // it returns.
-func untilBound[T any](ctx context.Context, s *Service, decide func(mine *holding) (T, error)) (T, error) {
-	mine := &holding{of: &s.claims}
+func untilBound[T any](ctx context.Context, s *Service, decide func(mine *reserver) (T, error)) (T, error) {
+	mine := &reserver{of: &s.reservations}
 	defer mine.release()
 	return untilFresh(ctx, func() (T, error) { return decide(mine) })
 }

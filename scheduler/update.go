@@ -18,7 +18,7 @@ func (s *Service) UpdatePod(
 	ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate,
 ) (fleet.PodView, error) {
 	restarted := false
-	pod, err := untilBound(ctx, s, func(mine *holding) (fleet.Pod, error) {
+	pod, err := untilBound(ctx, s, func(mine *reserver) (fleet.Pod, error) {
 		var cmd state.UpdatePod
 		err := s.read(ctx, func(v *state.View) error {
 			old, err := podOf(v, who, id)
@@ -43,7 +43,7 @@ func (s *Service) UpdatePod(
 
 // revise works out what a change makes of a pod.
 func revise(
-	v *state.View, old *fleet.Pod, change fleet.PodUpdate, now time.Time, mine *holding,
+	v *state.View, old *fleet.Pod, change fleet.PodUpdate, now time.Time, mine *reserver,
 ) (state.UpdatePod, error) {
 	if old.Status == fleet.StatusTerminated {
 		return state.UpdatePod{}, fleet.NotAllowed("a terminated pod cannot be changed")
@@ -71,13 +71,13 @@ func revise(
 	return cmd, err
 }
 
-// remap chooses the public ports that a pod has after a change, and claims them with the disk that it
-// grows by. Errors: no_capacity, and those of holding.claim.
-func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *holding) error {
+// remap chooses the public ports that a pod has after a change, and reserves them with the disk that it
+// grows by. Errors: no_capacity, and those of reserver.reserve.
+func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *reserver) error {
 	host, _ := v.Host(old.Host)
 	next := *old
 	next.Spec = cmd.Spec
-	return mine.claim(v, func(_ *place.Index, _ place.Instead, ports func(fleet.HostID) []int) ([]*claim, error) {
+	return mine.reserve(v, func(_ *place.Index, _ place.Instead, ports func(fleet.HostID) []int) ([]*reservation, error) {
 		var ok bool
 		if cmd.Mappings, ok = publish(v, &host, &next, old.Mappings, ports(host.ID)); !ok {
 			return nil, &fleet.Error{
@@ -85,7 +85,7 @@ func remap(v *state.View, old *fleet.Pod, cmd *state.UpdatePod, mine *holding) e
 				Excluded: []fleet.Exclusion{{Reason: "public ports", Hosts: 1}},
 			}
 		}
-		return []*claim{{
+		return []*reservation{{
 			pod: old.ID, rev: old.Rev, host: old.Host, ports: publicOf(cmd.Mappings),
 			need: fleet.Resources{DiskGB: max(0, cmd.Need.DiskGB-old.Need.DiskGB)},
 		}}, nil

@@ -45,18 +45,18 @@ func (w *world) staleSince(ctx context.Context) ([]state.Result, error) {
 	return []state.Result{{Err: fleet.Stale("taken")}}, err
 }
 
-// unclaimed fails when anything is claimed.
-func (w *world) unclaimed() {
+// unreserved fails when anything is reserved.
+func (w *world) unreserved() {
 	w.t.Helper()
-	w.svc.claims.mu.Lock()
-	defer w.svc.claims.mu.Unlock()
-	if n := len(w.svc.claims.hosts); n != 0 {
-		w.t.Errorf("claims on %d hosts are left", n)
+	w.svc.reservations.mu.Lock()
+	defer w.svc.reservations.mu.Unlock()
+	if n := len(w.svc.reservations.hosts); n != 0 {
+		w.t.Errorf("reservations on %d hosts are left", n)
 	}
 }
 
-// TestClaimsOfOthersAreLeftAlone holds proposals back, so that all picks are made on one view.
-func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
+// TestReservationsOfOthersAreLeftAlone holds proposals back, so that all picks are made on one view.
+func TestReservationsOfOthersAreLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.addHost("host-a", "dc-1", h100, 3, publicPorts(30_000, 30_099))
@@ -87,7 +87,7 @@ func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 				t.Errorf("%s has %d of the processors, want its share %d", o.pod.ID, o.pod.Need.MilliCPU, fair)
 			}
 		}
-		w.unclaimed()
+		w.unreserved()
 	})
 }
 
@@ -116,14 +116,14 @@ func TestNoRoomIsNotSaidForClaims(t *testing.T) {
 			t.Fatalf("answered while it is not known whether the GPU is free: %v", won)
 		}
 		if _, err := w.svc.PlanPod(t.Context(), member(acme), gpuPod(1)); err != nil {
-			t.Errorf("a plan without a claim: %v", err)
+			t.Errorf("a plan without a reservation: %v", err)
 		}
 		close(fail)
 		synctest.Wait()
 		if fleet.CodeOf(lost) != fleet.CodeUnavailable || !done || won != nil {
 			t.Errorf("%v; %v %v", lost, done, won)
 		}
-		w.unclaimed()
+		w.unreserved()
 	})
 }
 
@@ -150,7 +150,7 @@ func TestWaitForClaimsEnds(t *testing.T) {
 				}
 				time.Sleep(proposeTimeout)
 				synctest.Wait()
-				w.unclaimed()
+				w.unreserved()
 			})
 		})
 	}
@@ -183,7 +183,7 @@ func TestRefusedPickIsNotMadeAgain(t *testing.T) {
 		if took := time.Since(began); took < time.Second || took > time.Second+2*longestPause {
 			t.Errorf("took %s", took)
 		}
-		w.unclaimed()
+		w.unreserved()
 	})
 }
 
@@ -213,7 +213,7 @@ func TestStaleForEver(t *testing.T) {
 			if took := time.Since(began); took != decideTimeout || tries < 20 || tries > 200 {
 				t.Errorf("%s: %d tries in %s", name, tries, took)
 			}
-			w.unclaimed()
+			w.unreserved()
 		}
 	})
 }
@@ -237,23 +237,23 @@ func TestClaimedPortsAreLeftAlone(t *testing.T) {
 	refused(t, err, fleet.CodeNoCapacity, "public ports")
 }
 
-// TestClaimsAreCountedOnce draws claims that are made, given up and become pods, in any order, and compares
-// what is left with the hosts' free resources less those claims that are not pods yet.
-func TestClaimsAreCountedOnce(t *testing.T) {
+// TestReservationsAreCountedOnce draws reservations that are made, given up and become pods, in any order, and compares
+// what is left with the hosts' free resources less those reservations that are not pods yet.
+func TestReservationsAreCountedOnce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := openWorld(r, t.TempDir())
 		defer w.close()
 		for i := range 3 {
 			w.addHost(fleet.HostID(fmt.Sprintf("host-%d", i)), "dc-1", h100, 4)
 		}
-		open := map[fleet.PodID]*holding{}
+		open := map[fleet.PodID]*reserver{}
 		pods := map[fleet.PodID]fleet.Pod{}
 		for range rapid.IntRange(1, 30).Draw(r, "steps") {
 			ids := sortedIDs(open)
 			step := rapid.IntRange(0, 3).Draw(r, "step")
 			switch {
 			case step < 2 || len(ids) == 0:
-				mine := &holding{of: &w.svc.claims}
+				mine := &reserver{of: &w.svc.reservations}
 				set := PodSet{Requests: []fleet.PodRequest{gpuPod(rapid.IntRange(1, 2).Draw(r, "GPUs"))}}
 				if cmd, err := w.svc.plan(context.Background(), member(acme), set, mine); err == nil {
 					pod := cmd.Pods[0].Pod
@@ -284,7 +284,7 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 	})
 }
 
-func sortedIDs(open map[fleet.PodID]*holding) []fleet.PodID {
+func sortedIDs(open map[fleet.PodID]*reserver) []fleet.PodID {
 	var out []fleet.PodID
 	for id := range open {
 		out = append(out, id)
@@ -294,10 +294,10 @@ func sortedIDs(open map[fleet.PodID]*holding) []fleet.PodID {
 }
 
 // leftIs compares what is left with a count from scratch.
-func leftIs(r *rapid.T, w *world, v *state.View, open map[fleet.PodID]*holding, pods map[fleet.PodID]fleet.Pod) {
-	w.svc.claims.mu.Lock()
-	defer w.svc.claims.mu.Unlock()
-	hosts, less := w.svc.claims.look(v)
+func leftIs(r *rapid.T, w *world, v *state.View, open map[fleet.PodID]*reserver, pods map[fleet.PodID]fleet.Pod) {
+	w.svc.reservations.mu.Lock()
+	defer w.svc.reservations.mu.Unlock()
+	hosts, less := w.svc.reservations.look(v)
 	hosts.All(func(c *place.Candidate) {
 		want := place.Candidate{Host: c.Host, FreeGPUs: slices.Clone(c.FreeGPUs), Free: c.Free, Pods: c.Pods}
 		for id := range open {
@@ -318,8 +318,8 @@ func leftIs(r *rapid.T, w *world, v *state.View, open map[fleet.PodID]*holding, 
 	})
 }
 
-// TestClaimsEndWithTheirRequest makes requests of every outcome at once.
-func TestClaimsEndWithTheirRequest(t *testing.T) {
+// TestReservationsEndWithTheirRequest makes requests of every outcome at once.
+func TestReservationsEndWithTheirRequest(t *testing.T) {
 	w := newWorld(t)
 	w.addHost("host-a", "dc-1", h100, 8)
 	var mu sync.Mutex
@@ -352,5 +352,5 @@ func TestClaimsEndWithTheirRequest(t *testing.T) {
 			t.Errorf("%v", o.err)
 		}
 	}
-	w.unclaimed()
+	w.unreserved()
 }
