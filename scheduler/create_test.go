@@ -22,17 +22,17 @@ func stocked(t *testing.T) *world {
 	w := newWorld(t)
 	w.addHost("host-a", "dc-1", h100, 4, cuda("12.4"))
 	w.must(
-		state.PutRegistry{Registry: fleet.Registry{ID: "ours", Account: acme, CreatedAt: begin()}},
-		state.PutRegistry{Registry: fleet.Registry{ID: "ours-too", Account: acme, CreatedAt: begin()}},
-		state.PutRegistry{Registry: fleet.Registry{ID: "theirs", Account: other, CreatedAt: begin()}},
-		state.PutTemplate{Template: fullTemplate("full", acme, "ours")},
-		state.PutTemplate{Template: fleet.Template{ID: "bare", Account: acme, Image: "bare:1", Category: fleet.CategoryNVIDIA}},
-		state.PutTemplate{Template: fleet.Template{ID: "worker", Account: acme, Image: "worker:1", Serverless: true}},
-		state.PutTemplate{Template: fullTemplate("private", other, "theirs")},
+		state.Put[fleet.Registry]{Record: fleet.Registry{ID: "ours", Account: acme, CreatedAt: begin()}},
+		state.Put[fleet.Registry]{Record: fleet.Registry{ID: "ours-too", Account: acme, CreatedAt: begin()}},
+		state.Put[fleet.Registry]{Record: fleet.Registry{ID: "theirs", Account: other, CreatedAt: begin()}},
+		state.Put[fleet.Template]{Record: fullTemplate("full", acme, "ours")},
+		state.Put[fleet.Template]{Record: fleet.Template{ID: "bare", Account: acme, Image: "bare:1", Category: fleet.CategoryNVIDIA}},
+		state.Put[fleet.Template]{Record: fleet.Template{ID: "worker", Account: acme, Image: "worker:1", Serverless: true}},
+		state.Put[fleet.Template]{Record: fullTemplate("private", other, "theirs")},
 	)
 	public := fullTemplate("public", other, "theirs")
 	public.Public = true
-	w.must(state.PutTemplate{Template: public})
+	w.must(state.Put[fleet.Template]{Record: public})
 	return w
 }
 
@@ -236,7 +236,7 @@ func TestInjections(t *testing.T) {
 	}
 	both := fullTemplate("both", acme, "")
 	both.StartSSH, both.StartJupyter = true, true
-	w.must(state.PutTemplate{Template: both})
+	w.must(state.Put[fleet.Template]{Record: both})
 	byTemplate := gpuPod(1)
 	byTemplate.Template = "both"
 	if env := plan(byTemplate); env["PUBLIC_KEY"] != keys || len(env["JUPYTER_PASSWORD"]) != 24 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -13,12 +12,8 @@ import (
 	"gantry/scheduler/state"
 )
 
-// purposeSecret begins the purpose under which a secret is sealed; its account and name follow.
+// purposeSecret is the kind of sealed secrets; see sealPurpose.
 const purposeSecret = "account secret"
-
-func secretPurpose(account fleet.AccountID, name string) string {
-	return purposeSecret + "\x00" + string(account) + "\x00" + name
-}
 
 // PutSecret creates a secret of the caller's account, or gives it another value: pods have it from their next start on.
 // Errors: invalid, rule (the account has too many, or a pod could not be started with it).
@@ -30,12 +25,12 @@ func (s *Service) PutSecret(ctx context.Context, who fleet.Principal, name strin
 	if err != nil {
 		return fleet.AccountSecret{}, err
 	}
-	sealed, err := s.Sealer.Seal(secretPurpose(who.Account, name), []byte(value.Reveal()))
+	sealed, err := s.Sealer.Seal(sealPurpose(purposeSecret, who.Account, name), []byte(value.Reveal()))
 	if err != nil {
 		return fleet.AccountSecret{}, err
 	}
 	now := s.Now()
-	made, err := propose[fleet.AccountSecret](ctx, s, state.PutSecret{Secret: fleet.AccountSecret{
+	made, err := propose[fleet.AccountSecret](ctx, s, state.Put[fleet.AccountSecret]{Record: fleet.AccountSecret{
 		Account: who.Account, Name: name, Sealed: sealed, CreatedAt: now, UpdatedAt: now,
 	}})
 	if err == nil {
@@ -46,19 +41,13 @@ func (s *Service) PutSecret(ctx context.Context, who fleet.Principal, name strin
 
 // Secrets lists the secrets of the caller's account by name.
 func (s *Service) Secrets(ctx context.Context, who fleet.Principal) ([]fleet.AccountSecret, error) {
-	var out []fleet.AccountSecret
-	err := s.read(ctx, func(v *state.View) error { out = v.Secrets(who.Account); return nil })
-	return out, err
+	return recordsOf[fleet.AccountSecret](ctx, s, who)
 }
 
-// DeleteSecret deletes a secret of the caller's account. Errors: not_found, rule (the environment of a pod that is
+// DeleteSecret deletes a secret of the caller's account. Errors: not_found, in_use (the environment of a pod that is
 // not terminated names it).
 func (s *Service) DeleteSecret(ctx context.Context, who fleet.Principal, name string) error {
-	_, err := propose[any](ctx, s, state.DeleteSecret{Account: who.Account, Name: name})
-	if err == nil {
-		s.Log.Info("secret deleted", "secret", name, "account", who.Account)
-	}
-	return err
+	return deleteRecord[fleet.AccountSecret](ctx, s, who, name)
 }
 
 // The bounds of a pod's environment with its secrets in place: Linux starts no process with a larger variable, and not
@@ -72,7 +61,7 @@ const (
 // can be started. Errors: not_found, invalid.
 func checkEnvironment(v *state.View, account fleet.AccountID, env map[string]string) error {
 	return cmp.Or(knownSecrets(v, account, env), fitting(env, func(name string) int {
-		s, _ := v.Secret(account, name)
+		s, _ := state.Get[fleet.AccountSecret](v, account, name)
 		return len(s.Sealed) - pki.SealOverhead
 	}))
 }
@@ -104,7 +93,7 @@ func stillFits(v *state.View, account fleet.AccountID, name string, bytes int) e
 			if named == name {
 				return bytes
 			}
-			s, _ := v.Secret(account, named)
+			s, _ := state.Get[fleet.AccountSecret](v, account, named)
 			return len(s.Sealed) - pki.SealOverhead
 		})
 		if err != nil {
@@ -123,7 +112,7 @@ func knownSecrets(v *state.View, account fleet.AccountID, env map[string]string)
 	}
 	unknown := map[string]bool{}
 	for _, name := range names {
-		if _, ok := v.Secret(account, name); !ok {
+		if _, err := state.Get[fleet.AccountSecret](v, account, name); err != nil {
 			unknown[name] = true
 		}
 	}
@@ -149,9 +138,9 @@ func (s *Service) Environment(p *fleet.Pod) (map[string]string, error) {
 	values := map[string]string{}
 	names, _ := fleet.SecretsOf(p.Spec.Env)
 	for _, name := range names {
-		value, err := s.openSecret(p.Account, name)
+		value, err := openRecord(s, p.Account, name, purposeSecret, func(r fleet.AccountSecret) []byte { return r.Sealed })
 		if errs = append(errs, err); err == nil {
-			values[name] = value
+			values[name] = string(value)
 		}
 	}
 	env := fleet.WithSecrets(p.Spec.Env, func(name string) (string, bool) {
@@ -172,24 +161,4 @@ func (s *Service) Environment(p *fleet.Pod) (map[string]string, error) {
 		}
 	}
 	return env, errors.Join(errs...)
-}
-
-// openSecret returns the value of a secret.
-func (s *Service) openSecret(account fleet.AccountID, name string) (string, error) {
-	var secret fleet.AccountSecret
-	err := s.Store.View(func(v *state.View) error {
-		var ok bool
-		if secret, ok = v.Secret(account, name); !ok {
-			return fleet.NotFound("secret")
-		}
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
-	plain, err := s.Sealer.Open(secretPurpose(account, name), secret.Sealed)
-	if err != nil {
-		return "", fmt.Errorf("open secret %s: %w", name, err)
-	}
-	return string(plain), nil
 }

@@ -97,7 +97,7 @@ func TestUnknownSecretsAreRefused(t *testing.T) {
 	refused(t, err, fleet.CodeInvalid, "$.name")
 	w.setSecret(acme, "longest", strings.Repeat("x", fleet.MaxSecretBytes))
 	// One that goes between the decision and the commit is not named by a pod.
-	w.before = func() { w.must(state.DeleteSecret{Account: acme, Name: "longest"}) }
+	w.before = func() { w.must(state.Delete[fleet.AccountSecret]{Account: acme, ID: "longest"}) }
 	_, err = w.svc.UpdatePod(ctx, member(acme), p.ID, fleet.PodUpdate{Env: &map[string]string{"X": "{{ GANTRY_SECRET_longest }}"}})
 	refused(t, err, fleet.CodeNotFound, "$.env.X: no secret has the name")
 }

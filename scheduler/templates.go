@@ -18,7 +18,7 @@ func (s *Service) CreateTemplate(
 	t.ID, t.Account, t.CreatedAt = fleet.TemplateID(fleet.NewID()), who.Account, s.Now()
 	t.Rev, t.Source, t.Category = 0, "", cmp.Or(t.Category, fleet.CategoryNVIDIA)
 	made, err = untilFresh(ctx, func() (out fleet.Template, err error) {
-		cmd := state.PutTemplate{Template: t, Once: once}
+		cmd := state.Put[fleet.Template]{Record: t, Once: once}
 		if why := s.read(ctx, func(v *state.View) error { return knownRegistry(v, who.Account, t.Registry) }); why != nil {
 			out, replayed, err = s.templateBefore(ctx, cmd, why)
 		} else {
@@ -34,7 +34,7 @@ func (s *Service) CreateTemplate(
 
 // templateBefore answers a create whose registry credential is not there, but which may have been done while
 // it was. The state machine does not make a template without its credential, so that none is made now.
-func (s *Service) templateBefore(ctx context.Context, cmd state.PutTemplate, why error) (fleet.Template, bool, error) {
+func (s *Service) templateBefore(ctx context.Context, cmd state.Put[fleet.Template], why error) (fleet.Template, bool, error) {
 	if cmd.Once == nil || fleet.CodeOf(why) != fleet.CodeNotFound {
 		return fleet.Template{}, false, why
 	}
@@ -52,9 +52,7 @@ func (s *Service) templateBefore(ctx context.Context, cmd state.PutTemplate, why
 
 // Templates lists the templates of the caller's account, oldest first.
 func (s *Service) Templates(ctx context.Context, who fleet.Principal) ([]fleet.Template, error) {
-	var out []fleet.Template
-	err := s.read(ctx, func(v *state.View) error { out = v.TemplatesOf(who.Account); return nil })
-	return out, err
+	return recordsOf[fleet.Template](ctx, s, who)
 }
 
 // PublicTemplates lists the public templates of a source, oldest first, without their registry
@@ -91,7 +89,7 @@ func (s *Service) Template(ctx context.Context, who fleet.Principal, id fleet.Te
 
 // usableTemplate returns a template as the account may use it.
 func usableTemplate(v *state.View, account fleet.AccountID, id fleet.TemplateID) (fleet.Template, bool) {
-	t, ok := v.Template(id)
+	t, ok := state.Find[fleet.Template](v, id)
 	switch {
 	case !ok || t.Account != account && !t.Public:
 		return fleet.Template{}, false
@@ -120,10 +118,9 @@ func (s *Service) UpdateTemplate(
 ) (fleet.Template, error) {
 	return untilFresh(ctx, func() (fleet.Template, error) {
 		var t fleet.Template
-		err := s.read(ctx, func(v *state.View) error {
-			var ok bool
-			if t, ok = v.Template(id); !ok || t.Account != who.Account {
-				return fleet.NotFound("template")
+		err := s.read(ctx, func(v *state.View) (err error) {
+			if t, err = state.Get[fleet.Template](v, who.Account, id); err != nil {
+				return err
 			}
 			changeTemplate(&t, change)
 			if change.Registry == nil {
@@ -134,7 +131,7 @@ func (s *Service) UpdateTemplate(
 		if err != nil {
 			return fleet.Template{}, err
 		}
-		return propose[fleet.Template](ctx, s, state.PutTemplate{Template: t})
+		return propose[fleet.Template](ctx, s, state.Put[fleet.Template]{Record: t})
 	})
 }
 
@@ -170,8 +167,7 @@ func set[T any](field, value *T) {
 // DeleteTemplate deletes a template of the caller's account. Errors: not_found, rule (a pod that is not
 // terminated was made from it).
 func (s *Service) DeleteTemplate(ctx context.Context, who fleet.Principal, id fleet.TemplateID) error {
-	_, err := propose[any](ctx, s, state.DeleteTemplate{Account: who.Account, Template: id})
-	return err
+	return deleteRecord[fleet.Template](ctx, s, who, id)
 }
 
 // SetTemplateSource says in which slice of the public catalog a template is. Errors: not_found, rule (it

@@ -131,12 +131,12 @@ func TestRegistries(t *testing.T) {
 		"another id":      {ID: "another", Account: acme, Sealed: made.Sealed, CreatedAt: begin()},
 		"another account": {ID: "stolen", Account: other, Sealed: made.Sealed, CreatedAt: begin()},
 	} {
-		w.must(state.PutRegistry{Registry: copied})
+		w.must(state.Put[fleet.Registry]{Record: copied})
 		if got, err := w.svc.Credentials(copied.Account, copied.ID); err == nil || got != nil {
 			t.Errorf("%s opens what was sealed for %s", name, made.ID)
 		}
 	}
-	if _, err := w.svc.Sealer.Open(registryPurpose(other, made.ID), made.Sealed); err == nil {
+	if _, err := w.svc.Sealer.Open(sealPurpose(purposeRegistry, other, string(made.ID)), made.Sealed); err == nil {
 		t.Error("it opens under the same id of another account")
 	}
 	if list, err := w.svc.Registries(ctx, member(acme)); err != nil || len(list) != 2 {

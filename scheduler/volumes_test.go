@@ -291,7 +291,7 @@ func TestPodsWithAVolumeGoWhereItCanBeMounted(t *testing.T) {
 		t.Errorf("it is on %s", p.Host)
 	}
 	// A template's mount is no way around the tier.
-	w.must(state.PutTemplate{Template: fleet.Template{ID: "t", Account: acme, Name: "t", Image: "i", Persistent: &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, CreatedAt: begin()}})
+	w.must(state.Put[fleet.Template]{Record: fleet.Template{ID: "t", Account: acme, Name: "t", Image: "i", Persistent: &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, CreatedAt: begin()}})
 	req.Template, req.Cloud = "t", fleet.CloudCommunity
 	_, err = w.svc.CreatePod(context.Background(), member(acme), req)
 	refused(t, err, fleet.CodeConflictRule, "network volumes are of the SECURE cloud only")
@@ -380,7 +380,7 @@ func TestS3Keys(t *testing.T) {
 		t.Fatalf("%+v %v", made, err)
 	}
 	var kept fleet.S3Key
-	w.view(func(v *state.View) { kept, _ = v.S3Key(made.ID) })
+	w.view(func(v *state.View) { kept, _ = state.Find[fleet.S3Key](v, made.ID) })
 	if got, err := w.svc.S3Secret(&kept); err != nil || got != secret {
 		t.Errorf("opened otherwise than sealed: %v", err)
 	}

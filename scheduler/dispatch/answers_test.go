@@ -82,7 +82,7 @@ func TestWhatAnAccessKeyOpens(t *testing.T) {
 	member, _ := y.as(pki.RoleScheduler, "s1")
 	now := time.Now()
 	access, expires := "user_"+strings.Repeat("a", 27), now.Add(time.Hour)
-	y.do(state.PutS3Key{Key: fleet.S3Key{ID: access, Account: "acme", Name: "k", Sealed: []byte("s"), CreatedAt: now, ExpiresAt: expires}})
+	y.do(state.Put[fleet.S3Key]{Record: fleet.S3Key{ID: access, Account: "acme", Name: "k", Sealed: []byte("s"), CreatedAt: now, ExpiresAt: expires}})
 	quiet := slog.New(slog.DiscardHandler)
 	keys := s3.New(s3.Config{Store: y.store, Log: quiet})
 	s := New(Config{Store: y.store, Node: y, Log: quiet})

@@ -167,7 +167,7 @@ func TestS3AccessOfAHost(t *testing.T) {
 	now := time.Now()
 	for id, key := range map[string]fleet.S3Key{access: {ReadOnly: true}, late: {ExpiresAt: now.Add(-time.Minute)}} {
 		key.ID, key.Account, key.Name, key.Sealed, key.CreatedAt = id, "acme", "k", []byte(secret), now.Add(-time.Hour)
-		y.do(state.PutS3Key{Key: key})
+		y.do(state.Put[fleet.S3Key]{Record: key})
 	}
 	date := now.UTC().Format("20060102")
 	ask := func(g *guest, change func(*link.S3AccessRequest)) (*link.S3AccessResponse, error) {

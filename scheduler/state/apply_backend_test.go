@@ -258,25 +258,25 @@ func TestS3Keys(t *testing.T) {
 			w.t = t
 			k := key(0)
 			c.change(&k)
-			w.refused(c.code, PutS3Key{k})
+			w.refused(c.code, Put[fleet.S3Key]{Record: k})
 		})
 	}
 	w.t = t
 	for i := range maxS3Keys {
-		w.must(PutS3Key{key(i)})
+		w.must(Put[fleet.S3Key]{Record: key(i)})
 	}
-	w.refused(fleet.CodeConflictRule, PutS3Key{key(99)})
+	w.refused(fleet.CodeConflictRule, Put[fleet.S3Key]{Record: key(99)})
 	theirs := key(99)
 	theirs.Account = "other"
-	w.must(PutS3Key{theirs})
-	w.refused(fleet.CodeExists, PutS3Key{theirs})
-	w.refused(fleet.CodeNotFound, DeleteS3Key{Account: "acme", ID: theirs.ID})
-	w.must(DeleteS3Key{Account: "acme", ID: key(0).ID}, PutS3Key{key(50)})
+	w.must(Put[fleet.S3Key]{Record: theirs})
+	w.refused(fleet.CodeExists, Put[fleet.S3Key]{Record: theirs})
+	w.refused(fleet.CodeNotFound, Delete[fleet.S3Key]{Account: "acme", ID: theirs.ID})
+	w.must(Delete[fleet.S3Key]{Account: "acme", ID: key(0).ID}, Put[fleet.S3Key]{Record: key(50)})
 	w.view(func(v *View) {
-		if k, ok := v.S3Key(theirs.ID); !ok || k.Account != "other" || len(v.S3KeysOf("acme")) != maxS3Keys {
-			t.Errorf("got %+v of %d", k, len(v.S3KeysOf("acme")))
+		if k, ok := Find[fleet.S3Key](v, theirs.ID); !ok || k.Account != "other" || len(List[fleet.S3Key](v, "acme")) != maxS3Keys {
+			t.Errorf("got %+v of %d", k, len(List[fleet.S3Key](v, "acme")))
 		}
-		if _, ok := v.S3Key(key(0).ID); ok {
+		if _, ok := Find[fleet.S3Key](v, key(0).ID); ok {
 			t.Error("a deleted key is there")
 		}
 	})

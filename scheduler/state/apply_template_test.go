@@ -25,12 +25,12 @@ func TestTemplates(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	in := sampleTemplate()
 	in.Registry, in.Rev = "reg-1", 0
-	but := func(change func(*fleet.Template)) PutTemplate {
-		c := PutTemplate{Template: cloneTemplate(&in)}
-		change(&c.Template)
+	but := func(change func(*fleet.Template)) Put[fleet.Template] {
+		c := Put[fleet.Template]{Record: cloneTemplate(&in)}
+		change(&c.Record)
 		return c
 	}
-	for code, cmd := range map[fleet.Code]PutTemplate{
+	for code, cmd := range map[fleet.Code]Put[fleet.Template]{
 		fleet.CodeInvalid:  but(func(m *fleet.Template) { m.ID = "" }),
 		fleet.CodeNotFound: but(func(m *fleet.Template) { m.Account = "nobody" }),
 		fleet.CodeExists:   but(func(m *fleet.Template) { m.ID = "tpl-2" }),
@@ -42,36 +42,36 @@ func TestTemplates(t *testing.T) {
 
 	want := in
 	want.Rev, want.Source = 1, ""
-	if d := cmp.Diff(want, w.must(PutTemplate{Template: in}).(fleet.Template)); d != "" {
+	if d := cmp.Diff(want, w.must(Put[fleet.Template]{Record: in}).(fleet.Template)); d != "" {
 		t.Error(d)
 	}
 	w.must(SetTemplateSource{Template: in.ID, Source: fleet.SourceVerified})
 
 	next := in
 	next.Name, next.CreatedAt, next.Rev = "renamed", at(99), 1
-	w.refused(fleet.CodeStale, PutTemplate{Template: next}) // the source moved its revision
+	w.refused(fleet.CodeStale, Put[fleet.Template]{Record: next}) // the source moved its revision
 	next.Rev = 2
 	w.refused(fleet.CodeNotFound, but(func(m *fleet.Template) { m.Account, m.Rev = "other", 2 }))
 	w.refused(fleet.CodeNotFound, but(func(m *fleet.Template) { m.ID, m.Rev = "none", 2 }))
 	w.refused(fleet.CodeStale, but(func(m *fleet.Template) { m.Registry, m.Rev = "reg-9", 2 }))
-	got := w.must(PutTemplate{Template: next}).(fleet.Template)
+	got := w.must(Put[fleet.Template]{Record: next}).(fleet.Template)
 	if got.Rev != 3 || got.Name != "renamed" || !got.CreatedAt.Equal(in.CreatedAt) || got.Source != fleet.SourceVerified {
 		t.Errorf("got %+v", got)
 	}
 	next.Rev, next.Public = 3, false
-	if got := w.must(PutTemplate{Template: next}).(fleet.Template); got.Source != "" {
+	if got := w.must(Put[fleet.Template]{Record: next}).(fleet.Template); got.Source != "" {
 		t.Errorf("a private template is %s", got.Source)
 	}
 	w.view(func(v *View) {
-		one, ok := v.Template(in.ID)
-		of, public := v.TemplatesOf("acme"), v.PublicTemplates()
+		one, ok := Find[fleet.Template](v, in.ID)
+		of, public := List[fleet.Template](v, "acme"), v.PublicTemplates()
 		if !ok || one.Rev != 4 || len(of) != 2 || of[0].ID != in.ID || of[1].ID != "tpl-1" {
 			t.Errorf("template %+v, of the account %+v", one, of)
 		}
-		if len(public) != 1 || public[0].ID != "tpl-2" || len(v.TemplatesOf("nobody")) != 0 {
+		if len(public) != 1 || public[0].ID != "tpl-2" || len(List[fleet.Template](v, "nobody")) != 0 {
 			t.Errorf("public %+v", public)
 		}
-		if _, ok := v.Template("none"); ok {
+		if _, ok := Find[fleet.Template](v, "none"); ok {
 			t.Error("there is a template that was never put")
 		}
 	})
@@ -87,12 +87,12 @@ func TestDeleteTemplate(t *testing.T) {
 	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
 	pod.ID, pod.Account = "stranger", "acme" // which neither counts nor shows
 	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
-	del := DeleteTemplate{Account: "other", Template: "tpl-2"}
+	del := Delete[fleet.Template]{Account: "other", ID: "tpl-2"}
 	terminate := func(id fleet.PodID) ActPod {
 		return ActPod{Account: "other", Pod: id, Action: fleet.ActionTerminate, At: at(50)}
 	}
-	w.refused(fleet.CodeNotFound, DeleteTemplate{Account: "acme", Template: "tpl-2"})
-	w.refused(fleet.CodeNotFound, DeleteTemplate{Account: "acme", Template: "tpl-9"})
+	w.refused(fleet.CodeNotFound, Delete[fleet.Template]{Account: "acme", ID: "tpl-2"})
+	w.refused(fleet.CodeNotFound, Delete[fleet.Template]{Account: "acme", ID: "tpl-9"})
 	w.refused(fleet.CodeInUse, del)
 	if msg := w.message(del); msg != "the template is in use: 2 pods have it" {
 		t.Errorf("message %q", msg)
@@ -104,7 +104,7 @@ func TestDeleteTemplate(t *testing.T) {
 	w.must(terminate("pod-2"), del)
 	w.must(w.report("stranger", fleet.EventExited), w.act("stranger", fleet.ActionStart))
 	w.view(func(v *View) {
-		if _, ok := v.Template("tpl-2"); ok {
+		if _, ok := Find[fleet.Template](v, "tpl-2"); ok {
 			t.Error("the template is still there")
 		}
 	})
@@ -129,18 +129,18 @@ func TestSetTemplateSource(t *testing.T) {
 func TestRegistries(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	in := fleet.Registry{ID: "reg-2", Account: "acme", Name: "r", Sealed: []byte("x"), CreatedAt: at(1)}
-	w.refused(fleet.CodeInvalid, PutRegistry{Registry: fleet.Registry{Account: "acme"}})
-	w.refused(fleet.CodeNotFound, PutRegistry{Registry: fleet.Registry{ID: "reg-2", Account: "nobody"}})
-	w.refused(fleet.CodeExists, PutRegistry{Registry: fleet.Registry{ID: "reg-1", Account: "other"}})
-	if d := cmp.Diff(in, w.must(PutRegistry{Registry: in}).(fleet.Registry)); d != "" {
+	w.refused(fleet.CodeInvalid, Put[fleet.Registry]{Record: fleet.Registry{Account: "acme"}})
+	w.refused(fleet.CodeNotFound, Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-2", Account: "nobody"}})
+	w.refused(fleet.CodeExists, Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-1", Account: "other"}})
+	if d := cmp.Diff(in, w.must(Put[fleet.Registry]{Record: in}).(fleet.Registry)); d != "" {
 		t.Error(d)
 	}
 	w.view(func(v *View) {
-		one, ok := v.Registry("reg-2")
+		one, ok := Find[fleet.Registry](v, "reg-2")
 		if d := cmp.Diff(in, one); !ok || d != "" {
 			t.Error(d)
 		}
-		if of := v.RegistriesOf("acme"); len(of) != 2 || of[0].ID != "reg-2" || len(v.RegistriesOf("other")) != 0 {
+		if of := List[fleet.Registry](v, "acme"); len(of) != 2 || of[0].ID != "reg-2" || len(List[fleet.Registry](v, "other")) != 0 {
 			t.Errorf("of the account %+v", of)
 		}
 	})
@@ -148,13 +148,13 @@ func TestRegistries(t *testing.T) {
 	pod := podOn("pod-1", "host-a")
 	pod.Spec.Registry = "reg-1"
 	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}})
-	del := DeleteRegistry{Account: "acme", Registry: "reg-1"}
-	w.refused(fleet.CodeNotFound, DeleteRegistry{Account: "other", Registry: "reg-1"})
+	del := Delete[fleet.Registry]{Account: "acme", ID: "reg-1"}
+	w.refused(fleet.CodeNotFound, Delete[fleet.Registry]{Account: "other", ID: "reg-1"})
 	w.refused(fleet.CodeInUse, del)
 	if msg := w.message(del); msg != "the registry credential is in use: 1 template and 1 pod have it" {
 		t.Errorf("message %q", msg)
 	}
-	w.must(w.act("pod-1", fleet.ActionTerminate), DeleteTemplate{Account: "acme", Template: "tpl-1"}, del)
+	w.must(w.act("pod-1", fleet.ActionTerminate), Delete[fleet.Template]{Account: "acme", ID: "tpl-1"}, del)
 	w.refused(fleet.CodeNotFound, del)
 	w.check()
 }
@@ -236,17 +236,17 @@ func TestAnAccountHasBounds(t *testing.T) {
 		put   func(account fleet.AccountID, i int) Command
 	}{
 		{"templates", maxTemplates, func(a fleet.AccountID, i int) Command {
-			return PutTemplate{Template: fleet.Template{ID: fleet.TemplateID(fmt.Sprintf("%s-%d", a, i)), Account: a}}
+			return Put[fleet.Template]{Record: fleet.Template{ID: fleet.TemplateID(fmt.Sprintf("%s-%d", a, i)), Account: a}}
 		}},
 		{"registry credentials", maxRegistries, func(a fleet.AccountID, i int) Command {
-			return PutRegistry{Registry: fleet.Registry{ID: fleet.RegistryID(fmt.Sprintf("%s-%d", a, i)), Account: a}}
+			return Put[fleet.Registry]{Record: fleet.Registry{ID: fleet.RegistryID(fmt.Sprintf("%s-%d", a, i)), Account: a}}
 		}},
 		{"API keys", maxKeys, func(a fleet.AccountID, i int) Command {
 			id := fmt.Sprintf("%s-%d", a, i)
 			return PutKey{fleet.Key{ID: fleet.KeyID(id), Account: a, Hash: []byte(id)}}
 		}},
 		{"secrets", maxSecrets, func(a fleet.AccountID, i int) Command {
-			return PutSecret{fleet.AccountSecret{Account: a, Name: fmt.Sprintf("s-%d", i)}}
+			return Put[fleet.AccountSecret]{Record: fleet.AccountSecret{Account: a, Name: fmt.Sprintf("s-%d", i)}}
 		}},
 	} {
 		t.Run(tc.thing, func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestUpdatePodIsRefused(t *testing.T) {
 	net := podOn("pod-3", "host-a")
 	net.Spec.Network = &fleet.NetworkMount{Volume: "vol-1", Path: "/data"}
 	w.must(CreatePods{Pods: []NewPod{{Pod: net, HostEpoch: 2}}})
-	w.must(CreateVolume{Volume: newVolume("volume00000001", "b-std")}, PutTemplate{Template: fleet.Template{ID: "private", Account: "other"}})
+	w.must(CreateVolume{Volume: newVolume("volume00000001", "b-std")}, Put[fleet.Template]{Record: fleet.Template{ID: "private", Account: "other"}})
 	for _, tc := range []struct {
 		rule   string
 		pod    fleet.PodID
@@ -275,8 +275,8 @@ func TestARebootLeavesTheDataOfATerminatedPod(t *testing.T) {
 
 func TestCreatePodChecksWhatItRefersTo(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	w.must(PutTemplate{Template: fleet.Template{ID: "private", Account: "other"}},
-		PutRegistry{Registry: fleet.Registry{ID: "theirs", Account: "other"}})
+	w.must(Put[fleet.Template]{Record: fleet.Template{ID: "private", Account: "other"}},
+		Put[fleet.Registry]{Record: fleet.Registry{ID: "theirs", Account: "other"}})
 	for _, tc := range []struct {
 		rule   string
 		code   fleet.Code
@@ -300,7 +300,7 @@ func TestCreatePodChecksWhatItRefersTo(t *testing.T) {
 	w.t = t
 	w.must(CreatePods{Pods: []NewPod{{Pod: rich("pod-1", "host-a", 0), HostEpoch: 1}}})
 	// The pod keeps a template that its owner has made private.
-	w.must(PutTemplate{Template: fleet.Template{ID: "tpl-2", Account: "other", Rev: 1}})
+	w.must(Put[fleet.Template]{Record: fleet.Template{ID: "tpl-2", Account: "other", Rev: 1}})
 	w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Spec.Name = "renamed" }))
 	w.check()
 }

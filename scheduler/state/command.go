@@ -178,34 +178,6 @@ type UpdatePod struct {
 	At       time.Time           `cbor:"9,keyasint"`
 }
 
-// PutTemplate creates a template (Rev 0) or replaces one of the account (Rev: the one that is replaced).
-// Value: fleet.Template, or Replay. Errors: not_found, exists, stale.
-type PutTemplate struct {
-	Template fleet.Template `cbor:"1,keyasint"`
-	Once     *fleet.Once    `cbor:"2,keyasint,omitempty"`
-}
-
-// DeleteTemplate deletes a template of the account. Errors: not_found, rule (a pod that is not
-// terminated was made from it).
-type DeleteTemplate struct {
-	Account  fleet.AccountID  `cbor:"1,keyasint"`
-	Template fleet.TemplateID `cbor:"2,keyasint"`
-}
-
-// PutRegistry creates a registry credential. Value: fleet.Registry, or Replay. Errors: not_found
-// (account), exists.
-type PutRegistry struct {
-	Registry fleet.Registry `cbor:"1,keyasint"`
-	Once     *fleet.Once    `cbor:"2,keyasint,omitempty"`
-}
-
-// DeleteRegistry deletes a registry credential of the account. Errors: not_found, rule (a template or
-// a pod that is not terminated uses it).
-type DeleteRegistry struct {
-	Account  fleet.AccountID  `cbor:"1,keyasint"`
-	Registry fleet.RegistryID `cbor:"2,keyasint"`
-}
-
 // SetSSHKeys replaces the SSH public keys of an account. Errors: not_found.
 type SetSSHKeys struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
@@ -364,19 +336,6 @@ type RestoreCluster struct {
 	Member     fleet.Member `cbor:"3,keyasint"`
 	SnapshotAt time.Time    `cbor:"4,keyasint"`
 	At         time.Time    `cbor:"5,keyasint"`
-}
-
-// PutSecret creates a secret of an account or gives it another value; when it was created stays. Value:
-// fleet.AccountSecret. Errors: not_found (account), invalid, rule (the account has too many).
-type PutSecret struct {
-	Secret fleet.AccountSecret `cbor:"1,keyasint"`
-}
-
-// DeleteSecret deletes a secret of the account. Errors: not_found, rule (the environment of a pod that is not
-// terminated names it).
-type DeleteSecret struct {
-	Account fleet.AccountID `cbor:"1,keyasint"`
-	Name    string          `cbor:"2,keyasint"`
 }
 
 // MovePod begins to take a pod from its host, which is being drained, to another: its place there is reserved, and it is

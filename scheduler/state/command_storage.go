@@ -78,15 +78,3 @@ type SetHostRoles struct {
 	Host  fleet.HostID     `cbor:"1,keyasint"`
 	Roles []fleet.HostRole `cbor:"2,keyasint,omitempty"`
 }
-
-// PutS3Key creates a key pair of the S3 interface. Value: fleet.S3Key. Errors: not_found (account), exists, invalid,
-// rule (the account has too many).
-type PutS3Key struct {
-	Key fleet.S3Key `cbor:"1,keyasint"`
-}
-
-// DeleteS3Key deletes a key pair of the account. Errors: not_found.
-type DeleteS3Key struct {
-	Account fleet.AccountID `cbor:"1,keyasint"`
-	ID      string          `cbor:"2,keyasint"`
-}

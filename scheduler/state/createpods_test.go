@@ -172,7 +172,7 @@ func TestAnOwnersPods(t *testing.T) {
 // another account got the id of a pod of that set.
 func TestARefusedSetOfAnotherAccountUsesNothing(t *testing.T) {
 	w := newWorld(t).settle().furnish()
-	w.must(PutTemplate{Template: fleet.Template{ID: "tpl-9", Account: "other", Name: "t", Image: "busybox", Public: true, CreatedAt: at(1)}})
+	w.must(Put[fleet.Template]{Record: fleet.Template{ID: "tpl-9", Account: "other", Name: "t", Image: "busybox", Public: true, CreatedAt: at(1)}})
 	theirs := setOf(fleet.Owner{}, "p1", "p1")
 	ours := setOf(fleet.Owner{}, "p1")
 	for _, c := range []*CreatePods{&theirs, &ours} {
@@ -181,7 +181,7 @@ func TestARefusedSetOfAnotherAccountUsesNothing(t *testing.T) {
 		}
 	}
 	theirs.Pods[0].Pod.Account, theirs.Pods[1].Pod.Account = "other", "other"
-	res, err := w.s.Apply([]Entry{w.entry(theirs, ours, DeleteTemplate{Account: "other", Template: "tpl-9"})})
+	res, err := w.s.Apply([]Entry{w.entry(theirs, ours, Delete[fleet.Template]{Account: "other", ID: "tpl-9"})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,13 +65,23 @@ func firstSamples() []Command {
 	}
 }
 
+// commandName returns by what name a command's golden files are known: PutSecret is that of Put[fleet.AccountSecret].
+func commandName(cmd Command) string {
+	name := strings.TrimPrefix(fmt.Sprintf("%T", cmd), "state.")
+	verb, of, generic := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+	if !generic {
+		return name
+	}
+	return verb + strings.TrimPrefix(of[strings.LastIndex(of, ".")+1:], "Account")
+}
+
 // Old logs stay readable: what a released version wrote is read as what it meant, and written the
 // same. A golden file is never changed; a command that gets a field gets a second file.
 func TestGoldenEncodings(t *testing.T) {
 	seen := map[uint64]bool{}
 	for _, s := range named() {
 		cmd := s.cmd
-		name := fmt.Sprintf("%02d-%s%s", cmd.number(), strings.TrimPrefix(fmt.Sprintf("%T", cmd), "state."), s.suffix)
+		name := fmt.Sprintf("%02d-%s%s", cmd.number(), commandName(cmd), s.suffix)
 		seen[cmd.number()] = true
 		t.Run(name, func(t *testing.T) {
 			got, err := Encode(cmd)

@@ -1,18 +1,24 @@
 package state
 
-import "fmt"
+import (
+	"fmt"
+
+	"gantry/fleet"
+)
 
 // LevelOf returns the feature level from which on a command may be on the log; 0 for one that was given
 // none, which no log may hold. Level 1 is what the first release understands; a command that comes after it gets the next level.
 func LevelOf(cmd Command) uint64 {
 	switch cmd.(type) {
 	case Bootstrap, PutDataCenter, PutCatalog, PutAccount, PutKey, DeleteKey, PutToken, JoinHost, ConnectHost, SetHostState,
-		CreatePods, ActPod, ReportPods, PurgePods, UpdatePod, PutTemplate, DeleteTemplate, PutRegistry, DeleteRegistry,
+		CreatePods, ActPod, ReportPods, PurgePods, UpdatePod,
+		Put[fleet.Template], Delete[fleet.Template], Put[fleet.Registry], Delete[fleet.Registry],
 		SetSSHKeys, UpdateKey, TouchKeys, UpdateAccount, AddCredit, PutGPUType, DeleteGPUType, PutCPUFlavor,
 		DeleteCPUFlavor, PutStoragePrices, DeleteDataCenter, SetHostCloud, CreateVolume, UpdateVolume, DeleteVolume,
 		SettleMeters, ExhaustAccounts, PurgeUsage, PurgeOnce, SetTemplateSource, PutMember, JoinMember, RemoveMember,
 		RaiseLevel, RestoreCluster, SetHostEligibility, SetHostLabels, FenceHost, RemoveHost, PurgeHosts, AlarmHost, MovePod,
-		UpdateInventory, PutSecret, DeleteSecret, PutBackend, DeleteBackend, ReportVolumes, SetHostRoles, PutS3Key, DeleteS3Key,
+		UpdateInventory, Put[fleet.AccountSecret], Delete[fleet.AccountSecret], PutBackend, DeleteBackend, ReportVolumes, SetHostRoles,
+		Put[fleet.S3Key], Delete[fleet.S3Key],
 		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
 		SuspendAccount, NoteBackup, PutPlacement:
 		return 1

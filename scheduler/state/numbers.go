@@ -92,10 +92,6 @@ func (ReportPods) number() uint64    { return numReportPods }
 func (PurgePods) number() uint64     { return numPurgePods }
 
 func (UpdatePod) number() uint64         { return numUpdatePod }
-func (PutTemplate) number() uint64       { return numPutTemplate }
-func (DeleteTemplate) number() uint64    { return numDeleteTemplate }
-func (PutRegistry) number() uint64       { return numPutRegistry }
-func (DeleteRegistry) number() uint64    { return numDeleteRegistry }
 func (SetSSHKeys) number() uint64        { return numSetSSHKeys }
 func (UpdateKey) number() uint64         { return numUpdateKey }
 func (TouchKeys) number() uint64         { return numTouchKeys }
@@ -131,15 +127,11 @@ func (AlarmHost) number() uint64          { return numAlarmHost }
 func (MovePod) number() uint64            { return numMovePod }
 
 func (UpdateInventory) number() uint64 { return numUpdateInventory }
-func (PutSecret) number() uint64       { return numPutSecret }
-func (DeleteSecret) number() uint64    { return numDeleteSecret }
 
 func (PutBackend) number() uint64    { return numPutBackend }
 func (DeleteBackend) number() uint64 { return numDeleteBackend }
 func (ReportVolumes) number() uint64 { return numReportVolumes }
 func (SetHostRoles) number() uint64  { return numSetHostRoles }
-func (PutS3Key) number() uint64      { return numPutS3Key }
-func (DeleteS3Key) number() uint64   { return numDeleteS3Key }
 
 func (PutNetworkSettings) number() uint64 { return numPutNetworkSettings }
 func (PutTLSFile) number() uint64         { return numPutTLSFile }

@@ -23,8 +23,8 @@ func creates(id string, once *fleet.Once) map[string]Command {
 	volume.CreatedAt = at(10)
 	return map[string]Command{
 		"pod":      CreatePods{Pods: []NewPod{{Pod: podOn(fleet.PodID("p"+id), "host-a"), HostEpoch: 1}}, Once: once},
-		"template": PutTemplate{Template: template, Once: once},
-		"registry": PutRegistry{Registry: fleet.Registry{ID: fleet.RegistryID("r" + id), Account: "acme", CreatedAt: at(10)}, Once: once},
+		"template": Put[fleet.Template]{Record: template, Once: once},
+		"registry": Put[fleet.Registry]{Record: fleet.Registry{ID: fleet.RegistryID("r" + id), Account: "acme", CreatedAt: at(10)}, Once: once},
 		"volume":   CreateVolume{Volume: volume, Once: once},
 	}
 }
@@ -73,7 +73,7 @@ func TestKeysOfAccountsAndKindsAreApart(t *testing.T) {
 	w.must(PutAccount{fleet.Account{ID: "acme1"}})
 	put := func(id fleet.RegistryID, account fleet.AccountID, key string) any {
 		w.t.Helper()
-		return w.must(PutRegistry{Registry: fleet.Registry{ID: id, Account: account}, Once: &fleet.Once{Key: key, Fingerprint: []byte("a")}})
+		return w.must(Put[fleet.Registry]{Record: fleet.Registry{ID: id, Account: account}, Once: &fleet.Once{Key: key, Fingerprint: []byte("a")}})
 	}
 	put("r1", "acme", "1x")
 	for _, got := range []any{put("r2", "other", "1x"), put("r3", "acme1", "x")} {
@@ -103,7 +103,7 @@ func TestAReplayOfWhatIsGoneIsRefused(t *testing.T) {
 	}
 	w.must(
 		w.report("p1", ReportGone), PurgePods{Pods: []fleet.PodID{"p1"}, Before: at(100)},
-		DeleteTemplate{Account: "acme", Template: "t1"}, DeleteRegistry{Account: "acme", Registry: "r1"},
+		Delete[fleet.Template]{Account: "acme", ID: "t1"}, Delete[fleet.Registry]{Account: "acme", ID: "r1"},
 		DeleteVolume{Account: "acme", Volume: "v1"},
 	)
 	for _, cmd := range creates("3", once) {
@@ -136,8 +136,14 @@ func TestARefusedCreateLeavesTheKey(t *testing.T) {
 	if _, ok := w.must(bad).([]fleet.Pod); !ok {
 		t.Error("the first create that was accepted is a replay")
 	}
+	for _, none := range []Command{
+		Put[fleet.AccountSecret]{Record: fleet.AccountSecret{Account: "acme", Name: "a"}, Once: once},
+		Put[fleet.S3Key]{Record: sampleS3Key(), Once: once},
+	} {
+		w.refused(fleet.CodeInvalid, none) // which have no idempotency keys
+	}
 	// An update is no create: its key is not looked at.
-	update := PutTemplate{Template: fleet.Template{ID: "tpl-1", Account: "acme", Rev: 1}, Once: once}
+	update := Put[fleet.Template]{Record: fleet.Template{ID: "tpl-1", Account: "acme", Rev: 1}, Once: once}
 	w.must(update)
 	if n := w.onceRows(); n != 1 {
 		t.Errorf("%d keys", n)

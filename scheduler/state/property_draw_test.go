@@ -147,20 +147,20 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	case 0, 1:
 		in := fleet.Template{ID: template, Account: account, Registry: registry, Public: rapid.Bool().Draw(t, "public"), CreatedAt: now}
 		w.view(func(v *View) {
-			if old, ok := v.Template(template); ok && rapid.Bool().Draw(t, "replaces") {
+			if old, ok := Find[fleet.Template](v, template); ok && rapid.Bool().Draw(t, "replaces") {
 				in.Rev = old.Rev
 			}
 		})
 		if rapid.Bool().Draw(t, "without a credential") {
 			in.Registry = ""
 		}
-		return PutTemplate{Template: in, Once: drawOnce(t)}
+		return Put[fleet.Template]{Record: in, Once: drawOnce(t)}
 	case 2:
-		return DeleteTemplate{Account: account, Template: template}
+		return Delete[fleet.Template]{Account: account, ID: string(template)}
 	case 3:
-		return PutRegistry{Registry: fleet.Registry{ID: registry, Account: account, Sealed: []byte("s"), CreatedAt: now}, Once: drawOnce(t)}
+		return Put[fleet.Registry]{Record: fleet.Registry{ID: registry, Account: account, Sealed: []byte("s"), CreatedAt: now}, Once: drawOnce(t)}
 	case 4:
-		return DeleteRegistry{Account: account, Registry: registry}
+		return Delete[fleet.Registry]{Account: account, ID: string(registry)}
 	case 5:
 		return drawS3Key(t, account, now)
 	case 6, 7:
@@ -171,9 +171,9 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 		return SetTemplateSource{Template: template, Source: fleet.SourceOfficial}
 	case 11:
 		name := pick(t, "secret", "token", "other")
-		return PutSecret{fleet.AccountSecret{Account: account, Name: name, Sealed: []byte("s"), CreatedAt: now, UpdatedAt: now}}
+		return Put[fleet.AccountSecret]{Record: fleet.AccountSecret{Account: account, Name: name, Sealed: []byte("s"), CreatedAt: now, UpdatedAt: now}}
 	case 12:
-		return DeleteSecret{Account: account, Name: pick(t, "secret", "token", "other")}
+		return Delete[fleet.AccountSecret]{Account: account, ID: pick(t, "secret", "token", "other")}
 	case 10:
 		return PurgeOnce{Before: now.Add(-3 * time.Second)}
 	}

@@ -82,10 +82,10 @@ func drawS3Key(t *rapid.T, account fleet.AccountID, now time.Time) Command {
 	key := sampleS3Key()
 	key.ID = pick(t, "S3 key", "user_000000000000000000000000001", "user_000000000000000000000000002")
 	if rapid.Bool().Draw(t, "ends") {
-		return DeleteS3Key{Account: account, ID: key.ID}
+		return Delete[fleet.S3Key]{Account: account, ID: key.ID}
 	}
 	key.Account, key.CreatedAt = account, now
-	return PutS3Key{key}
+	return Put[fleet.S3Key]{Record: key}
 }
 
 // checkStorage checks that volumes share nothing, that one that is being deleted is nobody's, and that what is

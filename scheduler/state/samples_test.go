@@ -115,12 +115,12 @@ func laterCommands() []Command {
 			Account: "acme", Pod: "pod00000000001", Rev: 3, Spec: samplePod().Spec, Locked: true, Restart: true,
 			Need: fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3}, Mappings: samplePod().Mappings, At: at(4),
 		},
-		PutTemplate{Template: sampleTemplate(), Once: sampleOnce()},
-		DeleteTemplate{Account: "acme", Template: "template000001"},
-		PutRegistry{Registry: fleet.Registry{
+		Put[fleet.Template]{Record: sampleTemplate(), Once: sampleOnce()},
+		Delete[fleet.Template]{Account: "acme", ID: "template000001"},
+		Put[fleet.Registry]{Record: fleet.Registry{
 			ID: "registry000001", Account: "acme", Name: "r", Sealed: []byte("sealed"), CreatedAt: at(1),
 		}, Once: sampleOnce()},
-		DeleteRegistry{Account: "acme", Registry: "registry000001"},
+		Delete[fleet.Registry]{Account: "acme", ID: "registry000001"},
 		SetLimits{Limits: map[string]*int64{"pods": ptr(int64(5)), "gpus": nil}},
 		SetSSHKeys{Account: "acme", Keys: []string{"ssh-ed25519 AAAA a"}},
 		UpdateKey{Account: "acme", Key: "k1", Name: ptr("ci"), Disabled: ptr(true)},
@@ -162,18 +162,18 @@ func laterCommands() []Command {
 		MovePod{Pod: "pod00000000001", Rev: 3, At: at(10)},
 		EvictPod{Pod: "pod00000000001", Rev: 3, At: at(11)},
 		UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: sampleInventory(), At: at(11)},
-		PutSecret{fleet.AccountSecret{
+		Put[fleet.AccountSecret]{Record: fleet.AccountSecret{
 			Account: "acme", Name: "HF_TOKEN", Sealed: []byte("sealed"), CreatedAt: at(1), UpdatedAt: at(2),
 		}},
-		DeleteSecret{Account: "acme", Name: "HF_TOKEN"},
+		Delete[fleet.AccountSecret]{Account: "acme", ID: "HF_TOKEN"},
 		PutBackend{Backend: nfs, New: true},
 		DeleteBackend{ID: "std-1"},
 		ReportVolumes{Host: "host0000000001", Epoch: 2, At: at(12), Volumes: []VolumeReport{
 			{Volume: "volume00000001", ProvisionedGB: 100, ReadOnly: ptr(true)}, {Volume: "volume00000002", Gone: true},
 		}},
 		SetHostRoles{Host: "host0000000001", Roles: []fleet.HostRole{fleet.RoleS3, fleet.RoleStorage}},
-		PutS3Key{sampleS3Key()},
-		DeleteS3Key{Account: "acme", ID: sampleS3Key().ID},
+		Put[fleet.S3Key]{Record: sampleS3Key()},
+		Delete[fleet.S3Key]{Account: "acme", ID: sampleS3Key().ID},
 		PutNetworkSettings{sampleNetwork()},
 		PutTLSFile{sampleTLSFile()},
 		BeginRotation{CA: []byte("ca"), SealedKey: []byte("key"), Bridge: []byte("bridge"), At: at(13)},
@@ -262,6 +262,8 @@ func laterSamples() []sample {
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
 	return append(out,
+		sample{"-once", Put[fleet.AccountSecret]{Record: fleet.AccountSecret{Account: "acme", Name: "HF_TOKEN"}, Once: sampleOnce()}},
+		sample{"-once", Put[fleet.S3Key]{Record: sampleS3Key(), Once: sampleOnce()}},
 		sample{"-drain", SetHostEligibility{
 			Host: "host0000000001", Eligibility: fleet.EligibilityDraining, KeepRunning: true, At: at(5), Reason: "new fans", Deadline: at(7),
 		}},

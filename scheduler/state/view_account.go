@@ -9,20 +9,6 @@ import (
 	"gantry/fleet"
 )
 
-// Template returns a template, whoever owns it.
-func (v *View) Template(id fleet.TemplateID) (fleet.Template, bool) {
-	t := v.tb.templates.rows[id]
-	if t == nil {
-		return fleet.Template{}, false
-	}
-	return cloneTemplate(t), true
-}
-
-// TemplatesOf returns the templates of an account in the order in which they were created.
-func (v *View) TemplatesOf(account fleet.AccountID) []fleet.Template {
-	return byAgeOf(v.tb.templates.of[account], templateAge, cloneTemplate)
-}
-
 // PublicTemplates returns the templates that every account may use, in the order in which they were
 // created.
 func (v *View) PublicTemplates() []fleet.Template {
@@ -31,44 +17,12 @@ func (v *View) PublicTemplates() []fleet.Template {
 
 func templateAge(t *fleet.Template) (time.Time, string) { return t.CreatedAt, string(t.ID) }
 
-// Registry returns a registry credential, whoever owns it.
-func (v *View) Registry(id fleet.RegistryID) (fleet.Registry, bool) {
-	r := v.tb.registries.rows[id]
-	if r == nil {
-		return fleet.Registry{}, false
-	}
-	return cloneRegistry(r), true
-}
-
-// RegistriesOf returns the registry credentials of an account in the order in which they were created.
-func (v *View) RegistriesOf(account fleet.AccountID) []fleet.Registry {
-	return byAgeOf(v.tb.registries.of[account], func(r *fleet.Registry) (time.Time, string) { return r.CreatedAt, string(r.ID) }, cloneRegistry)
-}
-
 // SSHKeys returns the SSH public keys of an account as it set them.
 func (v *View) SSHKeys(account fleet.AccountID) []string {
 	if keys := v.tb.sshKeys.rows[account]; keys != nil {
 		return slices.Clone(*keys)
 	}
 	return []string{}
-}
-
-// Secret returns a secret of an account.
-func (v *View) Secret(account fleet.AccountID, name string) (fleet.AccountSecret, bool) {
-	s := v.tb.secrets.rows[secretKey(account, name)]
-	if s == nil {
-		return fleet.AccountSecret{}, false
-	}
-	return cloneSecret(s), true
-}
-
-// Secrets returns the secrets of an account by name.
-func (v *View) Secrets(account fleet.AccountID) []fleet.AccountSecret {
-	out := []fleet.AccountSecret{}
-	for _, key := range sortedKeys(v.tb.secrets.of[account]) {
-		out = append(out, cloneSecret(v.tb.secrets.rows[key]))
-	}
-	return out
 }
 
 // byAgeOf returns copies of rows by age, then id; an empty list rather than nil.
@@ -104,20 +58,6 @@ func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
 		}
 	}
 	return out, len(out) >= n
-}
-
-// S3Key returns a key pair of the S3 interface by its access key, whoever owns it.
-func (v *View) S3Key(id string) (fleet.S3Key, bool) {
-	k := v.tb.s3Keys.rows[id]
-	if k == nil {
-		return fleet.S3Key{}, false
-	}
-	return cloneS3Key(k), true
-}
-
-// S3KeysOf returns the key pairs of an account, oldest first.
-func (v *View) S3KeysOf(account fleet.AccountID) []fleet.S3Key {
-	return byAgeOf(v.tb.s3Keys.of[account], func(k *fleet.S3Key) (time.Time, string) { return k.CreatedAt, k.ID }, cloneS3Key)
 }
 
 // Limits returns the limits, by their names, of accounts that have none of their own.

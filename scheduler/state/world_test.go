@@ -225,9 +225,9 @@ func dumpOf(t tb, s *Store) dump {
 		d.Catalog, d.Centers, d.Accounts, d.Index = v.Catalog(), v.DataCenters(), v.Accounts(), v.Index()
 		for _, a := range d.Accounts {
 			d.Keys[a.ID], d.Pods[a.ID] = v.Keys(a.ID), v.PodsOf(a.ID)
-			d.Templates[a.ID], d.Registries[a.ID] = v.TemplatesOf(a.ID), v.RegistriesOf(a.ID)
-			d.SSHKeys[a.ID], d.Volumes[a.ID], d.Secrets[a.ID] = v.SSHKeys(a.ID), v.VolumesOf(a.ID), v.Secrets(a.ID)
-			d.S3Keys[a.ID] = v.S3KeysOf(a.ID)
+			d.Templates[a.ID], d.Registries[a.ID] = List[fleet.Template](v, a.ID), List[fleet.Registry](v, a.ID)
+			d.SSHKeys[a.ID], d.Volumes[a.ID], d.Secrets[a.ID] = v.SSHKeys(a.ID), v.VolumesOf(a.ID), List[fleet.AccountSecret](v, a.ID)
+			d.S3Keys[a.ID] = List[fleet.S3Key](v, a.ID)
 			for _, k := range d.Keys[a.ID] {
 				if got, ok := v.KeyByHash(k.Hash); ok && got.ID == k.ID {
 					d.ByHash++
@@ -416,19 +416,19 @@ func (w *world) publish(id fleet.HostID) {
 func (w *world) furnish() *world {
 	w.t.Helper()
 	w.must(
-		PutRegistry{Registry: fleet.Registry{ID: "reg-1", Account: "acme", Name: "r", Sealed: []byte("sealed"), CreatedAt: at(2)}},
-		PutTemplate{Template: fleet.Template{
+		Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-1", Account: "acme", Name: "r", Sealed: []byte("sealed"), CreatedAt: at(2)}},
+		Put[fleet.Template]{Record: fleet.Template{
 			ID: "tpl-1", Account: "acme", Name: "t", Image: "busybox", Registry: "reg-1", CreatedAt: at(2),
 			Ports: []fleet.Port{{Number: 80, Protocol: "http"}}, Env: map[string]string{"A": "1"},
 			Persistent: &fleet.PersistentMount{SizeGB: 10, Path: "/data"}, AllowedCUDA: []string{"12.8"},
 		}},
-		PutTemplate{Template: fleet.Template{ID: "tpl-2", Account: "other", Name: "p", Image: "busybox", Public: true, CreatedAt: at(1)}},
+		Put[fleet.Template]{Record: fleet.Template{ID: "tpl-2", Account: "other", Name: "p", Image: "busybox", Public: true, CreatedAt: at(1)}},
 		PutBackend{Backend: nfsBackend("b-std"), New: true},
 		PutBackend{Backend: localBackend("b-fast"), New: true},
 		CreateVolume{Volume: newVolume("vol-1", "b-std")},
-		PutS3Key{sampleS3Key()},
+		Put[fleet.S3Key]{Record: sampleS3Key()},
 		SetSSHKeys{Account: "acme", Keys: []string{"ssh-ed25519 AAAA a", "ssh-ed25519 BBBB b"}},
-		PutSecret{fleet.AccountSecret{Account: "acme", Name: "token", Sealed: []byte("sealed"), CreatedAt: at(2), UpdatedAt: at(2)}},
+		Put[fleet.AccountSecret]{Record: fleet.AccountSecret{Account: "acme", Name: "token", Sealed: []byte("sealed"), CreatedAt: at(2), UpdatedAt: at(2)}},
 		PutKey{fleet.Key{ID: "key-1", Account: "acme", Hash: []byte("hash-1"), Invoke: []string{"e1"}}},
 		TouchKeys{Used: map[fleet.KeyID]time.Time{"key-1": at(3)}},
 		UpdateAccount{Account: "acme", Quotas: &fleet.Quotas{Minute: 1, Hour: 2, Day: 3}},

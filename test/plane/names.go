@@ -46,14 +46,14 @@ func (n names) learn(cmd state.Command) {
 		n.add("hint", c.Key.Hint)
 	case state.PutAccount:
 		n.add("account", string(c.Account.ID))
-	case state.PutTemplate:
-		n.add("template", string(c.Template.ID))
-	case state.PutRegistry:
-		n.add("registry", string(c.Registry.ID))
+	case state.Put[fleet.Template]:
+		n.add("template", string(c.Record.ID))
+	case state.Put[fleet.Registry]:
+		n.add("registry", string(c.Record.ID))
 	case state.CreateVolume:
 		n.add("volume", string(c.Volume.ID))
-	case state.PutS3Key:
-		n.add("s3-key", c.Key.ID)
+	case state.Put[fleet.S3Key]:
+		n.add("s3-key", c.Record.ID)
 	}
 }
 

@@ -41,7 +41,7 @@ func take(s *state.Store) (picture, error) {
 		cluster, _ := v.Cluster()
 		all := []any{cluster, v.Catalog(), v.DataCenters(), v.Accounts()}
 		for _, a := range v.Accounts() {
-			templates := v.TemplatesOf(a.ID)
+			templates := state.List[fleet.Template](v, a.ID)
 			out.templates = append(out.templates, templates...)
 			all = append(all, v.Keys(a.ID), templates)
 			for _, p := range v.PodsOf(a.ID) {

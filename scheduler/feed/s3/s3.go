@@ -122,7 +122,7 @@ type found struct {
 
 func (f *found) look(v *state.View, access string, center fleet.DataCenterID, now time.Time) error {
 	var ok bool
-	f.key, ok = v.S3Key(access)
+	f.key, ok = state.Find[fleet.S3Key](v, access)
 	if owner, _ := v.Account(f.key.Account); !ok || owner.Suspended != nil || !f.key.ExpiresAt.IsZero() && !now.Before(f.key.ExpiresAt) {
 		return errNoKey
 	}

@@ -1,0 +1,222 @@
+package state
+
+import (
+	"reflect"
+	"sync"
+	"time"
+
+	"gantry/fleet"
+)
+
+// Noun lists the plain records of accounts. Each is declared once, in nouns.go; this file does the rest.
+type Noun interface {
+	fleet.Template | fleet.Registry | fleet.AccountSecret | fleet.S3Key
+}
+
+// Put creates a plain record of an account, or replaces one where its noun allows that. Value: the record, or Replay.
+// Errors: not_found (account, or what is to be replaced), exists, stale (what is to be replaced changed), rule (the
+// account has too many), and those of the noun's own checks.
+type Put[T Noun] struct {
+	Record T           `cbor:"1,keyasint"`
+	Once   *fleet.Once `cbor:"2,keyasint,omitempty"`
+}
+
+// Delete deletes a plain record of an account. Errors: not_found, in_use.
+type Delete[T Noun] struct {
+	Account fleet.AccountID `cbor:"1,keyasint"`
+	ID      string          `cbor:"2,keyasint"` // or its name, where the noun has no id
+}
+
+// noun declares a kind of plain records.
+type noun[K ~string, T any] struct {
+	put, remove uint64   // the numbers of Put and Delete
+	name        string   // of one, as errors say it
+	most        int      // of one account
+	once        onceKind // of creates; empty: they have no idempotency key
+	table       func(*tables) *table[K, T]
+	id          func(*T) K
+	created     func(*T) time.Time
+	clone       func(*T) T
+
+	// named: the id is a name that is unique within the account, a list is by name, and a Put replaces what is there.
+	named bool
+	// rev is the revision of a record that may be replaced: a Put with revision 0 creates. nil: no Put replaces, unless named.
+	rev func(*T) *uint64
+	// keep sets what is not the proposer's to set; old is what is replaced, or nil.
+	keep func(in, old *T)
+	// check refuses what the record may not say or refer to.
+	check func(t *txn, in *T) error
+	// users returns what uses a record, which is not deleted then. nil: nothing does.
+	users func(t *txn, account fleet.AccountID, id K) []uses
+}
+
+// declaration is a noun with the type of its keys hidden.
+type declaration[T any] interface {
+	title() string
+	numbers() (put, remove uint64)
+	apply(t *txn, record *T, once *fleet.Once) (any, error)
+	drop(t *txn, account fleet.AccountID, id string) (any, error)
+	find(tb *tables, account fleet.AccountID, id string) (owner fleet.AccountID, record T, ok bool)
+	list(tb *tables, account fleet.AccountID) []T
+}
+
+// nouns has the declarations by the types of their records.
+var nouns = sync.OnceValue(func() map[reflect.Type]any {
+	return map[reflect.Type]any{
+		reflect.TypeFor[fleet.Template]():      templates(),
+		reflect.TypeFor[fleet.Registry]():      registries(),
+		reflect.TypeFor[fleet.AccountSecret](): secrets(),
+		reflect.TypeFor[fleet.S3Key]():         s3Keys(),
+	}
+})
+
+func declared[T Noun]() declaration[T] { return nouns()[reflect.TypeFor[T]()].(declaration[T]) }
+
+func (Put[T]) number() uint64 {
+	put, _ := declared[T]().numbers()
+	return put
+}
+
+func (Delete[T]) number() uint64 {
+	_, remove := declared[T]().numbers()
+	return remove
+}
+
+func (c Put[T]) apply(t *txn) (any, error) { return declared[T]().apply(t, &c.Record, c.Once) }
+
+func (c Delete[T]) apply(t *txn) (any, error) { return declared[T]().drop(t, c.Account, c.ID) }
+
+func (n *noun[K, T]) title() string { return n.name }
+
+func (n *noun[K, T]) numbers() (put, remove uint64) { return n.put, n.remove }
+
+// key is the key of a record's row. No account's id has a slash.
+func (n *noun[K, T]) key(account fleet.AccountID, id K) K {
+	if n.named {
+		return K(account) + "/" + id
+	}
+	return id
+}
+
+func (n *noun[K, T]) apply(t *txn, record *T, once *fleet.Once) (any, error) {
+	in, tab := n.clone(record), n.table(t.base)
+	account := tab.owner(&in)
+	key, replaces := n.key(account, n.id(&in)), n.named
+	if n.rev != nil {
+		replaces = *n.rev(&in) != 0
+	}
+	if once != nil && n.once == "" {
+		return nil, fleet.Invalid("Idempotency-Key", "is not remembered for this kind of record")
+	}
+	if !replaces {
+		again, err := t.replay(n.once, account, once, recorded(t, tab, n.clone))
+		if err != nil || again != nil {
+			return again, err
+		}
+	}
+	if get(t, &t.base.accounts, account) == nil {
+		return nil, fleet.NotFound("account")
+	}
+	old := get(t, tab, key)
+	if err := n.mayPut(t, &in, old, replaces); err != nil {
+		return nil, err
+	}
+	if err := n.check(t, &in); err != nil {
+		return nil, err
+	}
+	if n.keep != nil {
+		n.keep(&in, old)
+	}
+	if !replaces {
+		t.remember(n.once, account, once, string(key), n.created(&in))
+	}
+	return n.write(t, &in), nil
+}
+
+// mayPut refuses to create what is there or is too much, and to replace what is not there or was changed.
+func (n *noun[K, T]) mayPut(t *txn, in, old *T, replaces bool) error {
+	tab := n.table(t.base)
+	account := tab.owner(in)
+	switch {
+	case old == nil && replaces && !n.named, old != nil && replaces && tab.owner(old) != account:
+		return fleet.NotFound(n.name)
+	case old != nil && !replaces:
+		return exists("the id is that of another " + n.name)
+	case old != nil && n.rev != nil && *n.rev(old) != *n.rev(in):
+		return fleet.Stale("the " + n.name + " changed")
+	case old == nil && countOf(t, tab, account, func(*T) bool { return true }) >= n.most:
+		return tooMany(n.most, n.name+"s")
+	}
+	return nil
+}
+
+// write writes a record, with the next revision, and returns a copy of it.
+func (n *noun[K, T]) write(t *txn, in *T) T {
+	if n.rev != nil {
+		*n.rev(in)++
+	}
+	tab := n.table(t.base)
+	account := tab.owner(in)
+	put(t, tab, n.key(account, n.id(in)), in)
+	t.note(KindAccount, string(account))
+	return n.clone(in)
+}
+
+func (n *noun[K, T]) drop(t *txn, account fleet.AccountID, id string) (any, error) {
+	tab, key := n.table(t.base), n.key(account, K(id))
+	if row := get(t, tab, key); row == nil || tab.owner(row) != account {
+		return nil, fleet.NotFound(n.name)
+	}
+	if n.users != nil {
+		if err := inUse("the "+n.name, n.users(t, account, K(id))...); err != nil {
+			return nil, err
+		}
+	}
+	drop(t, tab, key)
+	t.note(KindAccount, string(account))
+	return nil, nil
+}
+
+func (n *noun[K, T]) find(tb *tables, account fleet.AccountID, id string) (owner fleet.AccountID, record T, ok bool) {
+	tab := n.table(tb)
+	row := tab.rows[n.key(account, K(id))]
+	if row == nil {
+		return owner, record, false
+	}
+	return tab.owner(row), n.clone(row), true
+}
+
+func (n *noun[K, T]) list(tb *tables, account fleet.AccountID) []T {
+	rows := n.table(tb).of[account]
+	if !n.named {
+		return byAgeOf(rows, func(row *T) (time.Time, string) { return n.created(row), string(n.id(row)) }, n.clone)
+	}
+	out := make([]T, 0, len(rows))
+	for _, key := range sortedKeys(rows) {
+		out = append(out, n.clone(rows[key]))
+	}
+	return out
+}
+
+// Get returns a plain record of an account by its id, or its name where the noun has no id. Errors: not_found.
+func Get[T Noun, ID ~string](v *View, account fleet.AccountID, id ID) (T, error) {
+	noun := declared[T]()
+	if owner, record, ok := noun.find(v.tb, account, string(id)); ok && owner == account {
+		return record, nil
+	}
+	return *new(T), fleet.NotFound(noun.title())
+}
+
+// Find returns a plain record by its id, whoever owns it.
+func Find[T fleet.Template | fleet.Registry | fleet.S3Key, ID ~string](v *View, id ID) (T, bool) {
+	_, record, ok := declared[T]().find(v.tb, "", string(id))
+	return record, ok
+}
+
+// List returns the plain records of an account, oldest first, or by name where the noun has no id.
+func List[T Noun](v *View, account fleet.AccountID) []T {
+	return declared[T]().list(v.tb, account)
+}
+
+// Title returns what errors and logs call a plain record.
+func Title[T Noun]() string { return declared[T]().title() }

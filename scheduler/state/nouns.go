@@ -1,0 +1,167 @@
+package state
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"time"
+
+	"gantry/fleet"
+)
+
+// What one account may have, so that none fills the state, and how large it may be.
+const (
+	maxTemplates  = 1000
+	maxRegistries = 200
+	maxSecrets    = 100
+	maxS3Keys     = 50
+	maxKeys       = 100
+	maxSSHKeys    = 100
+
+	maxSealed   = fleet.MaxSecretBytes + 64
+	maxS3Sealed = 512
+)
+
+// tooMany refuses one more thing of an account.
+func tooMany(most int, things string) error {
+	return fleet.BreaksRule("an account may have at most %d %s", most, things)
+}
+
+func templates() *noun[fleet.TemplateID, fleet.Template] {
+	return &noun[fleet.TemplateID, fleet.Template]{
+		put: numPutTemplate, remove: numDeleteTemplate, name: "template", most: maxTemplates, once: onceTemplate,
+		table:   func(tb *tables) *table[fleet.TemplateID, fleet.Template] { return &tb.templates },
+		id:      func(r *fleet.Template) fleet.TemplateID { return r.ID },
+		created: func(r *fleet.Template) time.Time { return r.CreatedAt },
+		clone:   cloneTemplate,
+		rev:     func(r *fleet.Template) *uint64 { return &r.Rev },
+		keep: func(in, old *fleet.Template) {
+			in.Source = "" // an operator's to give
+			if old != nil {
+				in.CreatedAt = old.CreatedAt
+			}
+			if old != nil && in.Public {
+				in.Source = old.Source
+			}
+		},
+		check: func(t *txn, in *fleet.Template) error {
+			return cmp.Or(checkID("$.id", string(in.ID)), t.checkRegistry(in.Account, in.Registry))
+		},
+		users: func(t *txn, account fleet.AccountID, id fleet.TemplateID) []uses {
+			return []uses{t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Template == id })}
+		},
+	}
+}
+
+func (c SetTemplateSource) apply(t *txn) (any, error) {
+	old := get(t, &t.base.templates, c.Template)
+	if old == nil {
+		return nil, fleet.NotFound("template")
+	}
+	template := *old
+	switch c.Source {
+	case fleet.SourceOfficial, fleet.SourceVerified:
+		template.Source = c.Source
+	case fleet.SourceCommunity, "":
+		template.Source = ""
+	default:
+		return nil, fleet.Invalid("$.source", "must be official, verified or community")
+	}
+	if !template.Public {
+		return nil, fleet.BreaksRule("the template is not public")
+	}
+	return templates().write(t, &template), nil
+}
+
+func registries() *noun[fleet.RegistryID, fleet.Registry] {
+	return &noun[fleet.RegistryID, fleet.Registry]{
+		put: numPutRegistry, remove: numDeleteRegistry, name: "registry credential", most: maxRegistries, once: onceRegistry,
+		table:   func(tb *tables) *table[fleet.RegistryID, fleet.Registry] { return &tb.registries },
+		id:      func(r *fleet.Registry) fleet.RegistryID { return r.ID },
+		created: func(r *fleet.Registry) time.Time { return r.CreatedAt },
+		clone:   cloneRegistry,
+		check:   func(_ *txn, in *fleet.Registry) error { return checkID("$.id", string(in.ID)) },
+		users: func(t *txn, account fleet.AccountID, id fleet.RegistryID) []uses {
+			n := countOf(t, &t.base.templates, account, func(r *fleet.Template) bool { return r.Registry == id })
+			return []uses{{n: n, thing: "template"}, t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Registry == id })}
+		},
+	}
+}
+
+// checkRegistry refuses a credential that is not the account's, or not there any more; none is fine.
+func (t *txn) checkRegistry(account fleet.AccountID, id fleet.RegistryID) error {
+	if id == "" {
+		return nil
+	}
+	if r := get(t, &t.base.registries, id); r == nil || r.Account != account {
+		return fleet.Stale("the registry credential is gone")
+	}
+	return nil
+}
+
+func secrets() *noun[string, fleet.AccountSecret] {
+	return &noun[string, fleet.AccountSecret]{
+		put: numPutSecret, remove: numDeleteSecret, name: "secret", most: maxSecrets, named: true,
+		table:   func(tb *tables) *table[string, fleet.AccountSecret] { return &tb.secrets },
+		id:      func(r *fleet.AccountSecret) string { return r.Name },
+		created: func(r *fleet.AccountSecret) time.Time { return r.CreatedAt },
+		clone:   cloneSecret,
+		keep: func(in, old *fleet.AccountSecret) {
+			if old != nil {
+				in.CreatedAt = old.CreatedAt
+			}
+		},
+		check: func(_ *txn, in *fleet.AccountSecret) error {
+			if !fleet.ValidSecretName(in.Name) {
+				return fleet.Invalid("$.name", "must be 1 to 64 letters, digits, '_' and '-', not beginning with a digit or '-'")
+			}
+			if len(in.Sealed) > maxSealed {
+				return fleet.Invalid("$.value", "must have at most 32768 bytes")
+			}
+			return nil
+		},
+		users: func(t *txn, account fleet.AccountID, name string) []uses {
+			return []uses{t.livePods(account, func(p *fleet.Pod) bool {
+				names, _ := fleet.SecretsOf(p.Spec.Env)
+				return slices.Contains(names, name)
+			})}
+		},
+	}
+}
+
+// checkSecrets refuses an environment that names a secret which is not the account's, or not there any more.
+func (t *txn) checkSecrets(account fleet.AccountID, env map[string]string) error {
+	names, _ := fleet.SecretsOf(env)
+	for _, name := range names {
+		if get(t, &t.base.secrets, secrets().key(account, name)) == nil {
+			return fleet.Stale("a secret is gone")
+		}
+	}
+	return nil
+}
+
+// accessKey is the form of an access key.
+var accessKey = regexp.MustCompile(`^user_[0-9A-Za-z]{27}$`)
+
+func s3Keys() *noun[string, fleet.S3Key] {
+	return &noun[string, fleet.S3Key]{
+		put: numPutS3Key, remove: numDeleteS3Key, name: "S3 key", most: maxS3Keys,
+		table:   func(tb *tables) *table[string, fleet.S3Key] { return &tb.s3Keys },
+		id:      func(r *fleet.S3Key) string { return r.ID },
+		created: func(r *fleet.S3Key) time.Time { return r.CreatedAt },
+		clone:   cloneS3Key,
+		check: func(_ *txn, in *fleet.S3Key) error {
+			switch {
+			case !accessKey.MatchString(in.ID):
+				return fleet.Invalid("$.id", "must be user_ and 27 letters and digits")
+			case len(in.Name) > maxID:
+				return fleet.Invalid("$.name", "must have at most 256 bytes")
+			case len(in.Sealed) == 0 || len(in.Sealed) > maxS3Sealed:
+				return fleet.Invalid("$.secret", "must have 1 to 512 bytes")
+			case !in.ExpiresAt.IsZero() && !in.ExpiresAt.After(in.CreatedAt):
+				return fleet.Invalid("$.expiresAt", "must not be in the past")
+			}
+			return nil
+		},
+	}
+}
