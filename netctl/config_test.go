@@ -46,7 +46,7 @@ func joined() Config {
 	c.Names, c.Flows = true, 32_768
 	c.Barred = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.10:7000"), netip.MustParseAddrPort("192.0.2.10:7001")}
 	c.Underlay = Underlay{
-		Addr: netip.MustParseAddr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370, UserSpace: true,
+		Addr: netip.MustParseAddr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370,
 		Plain: addrsOf("192.0.2.1", "192.0.2.2"),
 	}
 	member := func(last byte, via Via) Member {

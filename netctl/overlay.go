@@ -59,8 +59,6 @@ type Underlay struct {
 	Port uint16
 	// MTU is that of pods' links in overlays, in bytes.
 	MTU int
-	// UserSpace says that what goes through the tunnel passes a process, by a TAP per overlay, and no VXLAN link of the kernel's.
-	UserSpace bool
 	// Plain holds the hosts that send frames without the tunnel, sorted.
 	Plain []netip.Addr
 }
@@ -68,11 +66,8 @@ type Underlay struct {
 // OverlayBridge names an overlay's bridge.
 func OverlayBridge(instance string, vni uint32) string { return fmt.Sprintf("gb%s%06x", instance, vni) }
 
-// VXLANLink names an overlay's link of the kernel's to other hosts.
+// VXLANLink names an overlay's link to other hosts.
 func VXLANLink(instance string, vni uint32) string { return fmt.Sprintf("gv%s%06x", instance, vni) }
-
-// TapLink names an overlay's link to the process that has the tunnel.
-func TapLink(instance string, vni uint32) string { return fmt.Sprintf("gt%s%06x", instance, vni) }
 
 // TunnelLink names the tunnel's link.
 func TunnelLink(instance string) string { return "gw" + instance }
@@ -96,17 +91,14 @@ func (c Config) OverlayMTU() int {
 	return c.Underlay.MTU
 }
 
-// VXLAN says whether overlays have a link of the kernel's to other hosts.
+// VXLAN says whether overlays have a link to other hosts.
 func (u Underlay) VXLAN() bool {
-	return u.Port != 0 && (u.Addr.IsValid() && !u.UserSpace || len(u.Plain) > 0)
+	return u.Port != 0 && (u.Addr.IsValid() || len(u.Plain) > 0)
 }
-
-// TAP says whether overlays have a link to the process that has the tunnel.
-func (u Underlay) TAP() bool { return u.UserSpace && u.Addr.IsValid() }
 
 // Equal says whether both are the same.
 func (u Underlay) Equal(o Underlay) bool {
-	return u.Addr == o.Addr && u.Range == o.Range && u.Port == o.Port && u.MTU == o.MTU && u.UserSpace == o.UserSpace && slices.Equal(u.Plain, o.Plain)
+	return u.Addr == o.Addr && u.Range == o.Range && u.Port == o.Port && u.MTU == o.MTU && slices.Equal(u.Plain, o.Plain)
 }
 
 // Equal says whether both are the same.
@@ -226,9 +218,6 @@ func (c Config) writeOverlays(b *strings.Builder) {
 			fmt.Fprintf(b, " addr %s range %s", u.Addr, u.Range)
 		}
 		fmt.Fprintf(b, " port %d mtu %d", u.Port, u.MTU)
-		if u.UserSpace {
-			b.WriteString(" by process")
-		}
 		for _, a := range u.Plain {
 			fmt.Fprintf(b, " plain %s", a)
 		}

@@ -17,9 +17,9 @@ var networkSeries = []seen{
 	{"gantry_network_tunnel_oldest_handshake_seconds", "How long ago the last handshake was with the host with which it is longest ago.", nil},
 }
 
-// dropReasons are the words for why a packet was dropped: netctl's, then those of the tunnel in user space.
+// dropReasons are the words for why a packet was dropped.
 var dropReasons = []string{
-	"spoofed", "flooded", "foreign", "host", "denied", "closed", "scheduler", "unasked", "crowded", "malformed", "unanswered", "unready",
+	"spoofed", "flooded", "foreign", "host", "denied", "closed", "scheduler", "unasked", "crowded",
 }
 
 // network tells what is known of private networks and names.

@@ -116,7 +116,7 @@ func (k *Keeper) makeTunnel(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	want, needed := k.tunnelConfig()
-	told, wanted := k.told.set != nil, k.inUse()
+	told := k.told.set != nil
 	k.mu.Unlock()
 	switch {
 	case !told:
@@ -127,50 +127,20 @@ func (k *Keeper) makeTunnel(ctx context.Context) error {
 		if err := k.Tunnel.Remove(ctx); err != nil {
 			return fmt.Errorf("remove the tunnel: %w", err)
 		}
-		k.tunnelled, k.overTunnel = tunnelState{known: true}, map[uint32]stamp{}
+		k.tunnelled = tunnelState{known: true}
+		k.Changed()
 		return nil
 	}
-	var faults []error
-	if !k.tunnelled.there || !reflect.DeepEqual(want, k.tunnelled.is) {
-		if err := k.Tunnel.Set(ctx, want); err != nil {
-			faults = append(faults, err)
-			k.tunnelled.there = false
-		} else {
-			k.tunnelled = tunnelState{known: true, there: true, is: want}
-		}
-	}
-	return errors.Join(append(faults, k.tunnelOverlays(ctx, wanted))...)
-}
-
-// tunnelOverlays tells a tunnel in user space who is where.
-func (k *Keeper) tunnelOverlays(ctx context.Context, wanted []uint32) error {
-	if !k.Tunnel.UserSpace() {
+	if k.tunnelled.there && reflect.DeepEqual(want, k.tunnelled.is) {
 		return nil
 	}
-	var faults []error
-	for _, vni := range wanted {
-		k.mu.Lock()
-		from := k.stamp(vni)
-		if told, ok := k.overTunnel[vni]; ok && told == from {
-			k.mu.Unlock()
-			continue
-		}
-		want := k.overlay(vni)
-		k.mu.Unlock()
-		if err := k.Tunnel.SetOverlay(ctx, want); err != nil {
-			faults = append(faults, fmt.Errorf("overlay %d: %w", vni, err))
-			continue
-		}
-		k.overTunnel[vni] = from
+	k.tunnelled.there = false
+	if err := k.Tunnel.Set(ctx, want); err != nil {
+		return err
 	}
-	for _, vni := range unneeded(k.overTunnel, wanted) {
-		if err := k.Tunnel.RemoveOverlay(ctx, vni); err != nil {
-			faults = append(faults, fmt.Errorf("overlay %d: %w", vni, err))
-			continue
-		}
-		delete(k.overTunnel, vni)
-	}
-	return errors.Join(faults...)
+	k.tunnelled = tunnelState{known: true, there: true, is: want}
+	k.Changed()
+	return nil
 }
 
 // makeNames has pods' names be answered as they should.

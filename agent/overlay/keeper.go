@@ -113,8 +113,7 @@ type Keeper struct {
 	policed bool // policy is in force for all pods
 
 	// Of the tunnel's job alone.
-	tunnelled  tunnelState
-	overTunnel map[uint32]stamp
+	tunnelled tunnelState
 
 	// Of the names' job alone.
 	base   *dns.Base
@@ -136,7 +135,7 @@ type stamp struct{ members, peers, places uint64 }
 func New(c Config, host netctl.Config) *Keeper {
 	k := &Keeper{
 		Config: c, host: host, kept: make(chan struct{}, 1), search: make(chan struct{}, 1), pods: map[fleet.PodID]placed{}, placing: map[uint32]uint64{},
-		made: map[uint32]stamp{}, overTunnel: map[uint32]stamp{}, named: map[uint32]uint64{}, heard: map[string]traffic{},
+		made: map[uint32]stamp{}, named: map[uint32]uint64{}, heard: map[string]traffic{},
 	}
 	k.links = &job{code: "overlay_failed", what: "the links of private networks are not as they should be", do: k.makeLinks, limit: linksLimit}
 	k.tun = &job{code: "tunnel_failed", what: "the tunnel to other hosts is not as it should be", do: k.makeTunnel, limit: toldLimit}
@@ -149,8 +148,8 @@ func New(c Config, host netctl.Config) *Keeper {
 	if k.told, err = read(c.File); err != nil {
 		c.Log.Error("private networks' state is lost until a scheduler connects", "err", err)
 	}
-	for _, n := range k.told.overlays { // of which the agent before may have told the processes, whoever needs them now
-		k.overTunnel[n.vni], k.named[n.vni] = stamp{}, ^uint64(0)
+	for _, n := range k.told.overlays { // of which the agent before may have told what answers names, whoever needs them now
+		k.named[n.vni] = ^uint64(0)
 	}
 	if c.Tunnel != nil {
 		k.openKey()
@@ -448,6 +447,9 @@ func (k *Keeper) Notices() []fleet.Notice {
 			text := []rune(fmt.Sprintf("%s: %v", j.what, err))
 			out = append(out, fleet.Notice{Code: j.code, Text: string(text[:min(len(text), most)])})
 		}
+	}
+	if k.tunnelStands() && k.Tunnel.UserSpace() {
+		out = append(out, fleet.Notice{Code: "tunnel_slow", Text: "the tunnel to other hosts is a process, which is slow: the kernel has no WireGuard, or --tunnel user was given"})
 	}
 	return out
 }

@@ -38,13 +38,16 @@ func TestWhatIsToldBecomesTheHostsNetworks(t *testing.T) {
 		if len(is.Overlays) != 1 || !slices.Equal(is.Overlays[0].Members, want) || !is.Names {
 			t.Errorf("in the kernel: %s", is)
 		}
-		u := netctl.Underlay{Addr: addr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370, UserSpace: true, Plain: []netip.Addr{addr("192.0.2.3")}}
+		u := netctl.Underlay{Addr: addr("100.127.0.1"), Range: netip.MustParsePrefix("100.127.0.0/16"), Port: 4789, MTU: 1370, Plain: []netip.Addr{addr("192.0.2.3")}}
 		if !is.Underlay.Equal(u) {
 			t.Errorf("underlay %+v", is.Underlay)
 		}
-		conf, told := s.wire.now()
-		if len(conf.Peers) != 1 || conf.Peers[0].Host != "far" || conf.Peers[0].Keepalive != 0 || conf.ListenPort != 51820 || !slices.Equal(told[4096].Members, want) {
-			t.Errorf("tunnel %+v %+v", conf, told)
+		conf := s.wire.now()
+		if len(conf.Peers) != 1 || conf.Peers[0].Host != "far" || conf.Peers[0].Keepalive != 0 || conf.ListenPort != 51820 {
+			t.Errorf("tunnel %+v", conf)
+		}
+		if n := s.Notices(); len(n) != 1 || n[0].Code != "tunnel_slow" {
+			t.Errorf("notices %v", n)
 		}
 		base, pods, names := s.book.now()
 		if got := pods[addr("10.88.0.2")]; !slices.Equal(got, []uint32{4096}) || len(names[4096]) != 4 {
@@ -82,9 +85,8 @@ func TestChangesReachTheKernel(t *testing.T) {
 		}
 		s.Leave("p2")
 		time.Sleep(time.Second)
-		_, told := s.wire.now()
-		if _, pods, names := s.book.now(); len(s.inKernel().Overlays)+len(told)+len(names)+len(pods) != 0 {
-			t.Errorf("left: %s %v %v %v", s.inKernel(), told, names, pods)
+		if _, pods, names := s.book.now(); len(s.inKernel().Overlays)+len(names)+len(pods) != 0 {
+			t.Errorf("left: %s %v %v", s.inKernel(), names, pods)
 		}
 	})
 }
@@ -121,7 +123,7 @@ func TestARestartWithoutASchedulerChangesNothing(t *testing.T) {
 	if err := s.start(at); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { c, _ := s.wire.now(); return len(c.Peers) == 1 && s.inKernel().Names })
+	await(t, func() bool { c := s.wire.now(); return len(c.Peers) == 1 && s.inKernel().Names })
 	key := s.Announce().PublicKey
 	end()
 	before, steps := s.inKernel(), s.control.Steps()
@@ -129,7 +131,7 @@ func TestARestartWithoutASchedulerChangesNothing(t *testing.T) {
 	s.open()
 	pod2 := s.Place(netctl.NewPod("0a1b", "p2", addr("10.88.0.2")), "a", []pod.Place{at})
 	defer s.begin(pod2)()
-	await(t, func() bool { c, _ := s.wire.now(); return len(c.Peers) == 1 })
+	await(t, func() bool { c := s.wire.now(); return len(c.Peers) == 1 })
 	if now := s.inKernel(); s.control.Steps() != steps || !now.Equal(before) {
 		t.Errorf("the network was changed in %d steps:\n%s\n%s", s.control.Steps()-steps, before, now)
 	}
@@ -347,8 +349,8 @@ func TestShowTellsWhatDoesNotWork(t *testing.T) {
 	if err := s.start(place()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { c, _ := s.wire.now(); return len(c.Peers) == 2 })
-	if c, _ := s.wire.now(); c.Peers[0].Keepalive != keepalive || c.Peers[1].Keepalive != 0 {
+	await(t, func() bool { c := s.wire.now(); return len(c.Peers) == 2 })
+	if c := s.wire.now(); c.Peers[0].Keepalive != keepalive || c.Peers[1].Keepalive != 0 {
 		t.Errorf("peers %+v", c.Peers)
 	}
 	s.wire.mu.Lock()

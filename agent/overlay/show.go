@@ -85,11 +85,6 @@ func (k *Keeper) kind() string {
 // drops sums up what was dropped, by reason.
 func (k *Keeper) drops(ctx context.Context) ([]netctl.Drop, error) {
 	all, err := k.Control.Drops(ctx)
-	if err == nil && k.tunnelStands() {
-		var more []netctl.Drop
-		more, err = k.Tunnel.Drops(ctx)
-		all = append(all, more...)
-	}
 	sums := map[string]netctl.Drop{}
 	for _, d := range all {
 		sum := sums[d.Why]

@@ -23,15 +23,13 @@ import (
 // wire is a tunnel that notes what it is told.
 type wire struct {
 	tunnel.Tunnel
-	mu       sync.Mutex
-	user     bool
-	is       tunnel.Config
-	sets     int
-	overlays map[uint32]netctl.Overlay
-	gone     []uint32
-	removed  int
-	err      error
-	states   []tunnel.PeerState
+	mu      sync.Mutex
+	user    bool
+	is      tunnel.Config
+	sets    int
+	removed int
+	err     error
+	states  []tunnel.PeerState
 }
 
 func (w *wire) Set(_ context.Context, c tunnel.Config) error {
@@ -42,21 +40,6 @@ func (w *wire) Set(_ context.Context, c tunnel.Config) error {
 		return err
 	}
 	w.is = c
-	return nil
-}
-
-func (w *wire) SetOverlay(_ context.Context, o netctl.Overlay) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.overlays[o.VNI] = o
-	return nil
-}
-
-func (w *wire) RemoveOverlay(_ context.Context, vni uint32) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gone = append(w.gone, vni)
-	delete(w.overlays, vni)
 	return nil
 }
 
@@ -74,16 +57,13 @@ func (w *wire) Peers(context.Context) ([]tunnel.PeerState, error) {
 	return w.states, nil
 }
 
-func (w *wire) Drops(context.Context) ([]netctl.Drop, error) {
-	return []netctl.Drop{{Why: "foreign", Packets: 3, Bytes: 300}}, nil
-}
 func (w *wire) UserSpace() bool { return w.user }
 func (w *wire) Close()          {}
 
-func (w *wire) now() (tunnel.Config, map[uint32]netctl.Overlay) {
+func (w *wire) now() tunnel.Config {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.is, maps.Clone(w.overlays)
+	return w.is
 }
 
 // book answers names, and notes what it is told.
@@ -127,6 +107,13 @@ func (b *book) now() (base dns.Base, pods map[netip.Addr][]uint32, overlays map[
 func (b *book) Stats(context.Context) (dns.Stats, error) { return dns.Stats{Internal: 7}, nil }
 func (b *book) Close()                                   {}
 
+// dropping is a kernel that has dropped packets.
+type dropping struct{ *netctl.Fake }
+
+func (dropping) Drops(context.Context) ([]netctl.Drop, error) {
+	return []netctl.Drop{{Why: "foreign", Packets: 2, Bytes: 200}, {Why: "foreign", Packets: 1, Bytes: 100}}, nil
+}
+
 // site is a host with a keeper.
 type site struct {
 	*Keeper
@@ -145,7 +132,7 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 	t.Helper()
 	s := &site{
 		t: t, dir: t.TempDir(), control: netctl.NewFake(netctl.NewFakeKernel(), "0a1b"),
-		wire: &wire{overlays: map[uint32]netctl.Overlay{}}, book: &book{overlays: map[uint32][]dns.Name{}},
+		wire: &wire{}, book: &book{overlays: map[uint32][]dns.Name{}},
 	}
 	s.open(change...)
 	return s
@@ -162,7 +149,7 @@ func (s *site) open(change ...func(*Config)) {
 		}
 	}
 	c := Config{
-		Host: "here", Control: s.control, Tunnel: s.wire, Resolv: resolv, File: filepath.Join(s.dir, "networks.bin"), KeyFile: filepath.Join(s.dir, "key"),
+		Host: "here", Control: dropping{s.control}, Tunnel: s.wire, Resolv: resolv, File: filepath.Join(s.dir, "networks.bin"), KeyFile: filepath.Join(s.dir, "key"),
 		NewNames: func(netip.Addr) (Names, error) { return s.book, nil },
 		Find: func(_ context.Context, port uint16) (netip.AddrPort, netip.Addr, error) {
 			return netip.AddrPortFrom(addr("192.0.2.1"), port), addr("192.0.2.1"), nil

@@ -27,7 +27,7 @@ func (k *Keeper) underlay() netctl.Underlay {
 		case p.plain.IsValid():
 			u.Plain = append(u.Plain, p.plain)
 		case k.through(p): // without such a host no frame goes there, and no links are made for it
-			u.Addr, u.UserSpace = s.addr, k.Tunnel.UserSpace()
+			u.Addr = s.addr
 		}
 	}
 	slices.SortFunc(u.Plain, netip.Addr.Compare)

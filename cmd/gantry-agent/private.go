@@ -21,7 +21,7 @@ import (
 
 // privateFlags say how the host takes part in private networks.
 type privateFlags struct {
-	Tunnel            string        `default:"auto" enum:"auto,kernel,user,none" help:"Tunnel to other hosts: WireGuard of the kernel, in user space (gantry-net), none, or auto: the kernel's where it has one."`
+	Tunnel            string        `default:"auto" enum:"auto,kernel,user,none" help:"Tunnel to other hosts: WireGuard of the kernel, in user space (gantry-net, much slower), none, or auto: the kernel's where it has one."`
 	WireguardPort     string        `name:"wireguard-port" help:"UDP port of WireGuard on this host, 1 to 65535; 0: no tunnel; default: that of the cluster's settings (51820)." placeholder:"PORT"`
 	WireguardEndpoint string        `name:"wireguard-endpoint" help:"Where other hosts reach this one's WireGuard, or none: they cannot, such as behind NAT, and this host calls those that it can; default: as --public-ip, at the port of --wireguard-port." placeholder:"HOST:PORT|none"`
 	UnderlayAddress   string        `name:"underlay-address" help:"IPv4 address of this host for hosts of a data center whose underlay is private; default: that of the default route." placeholder:"ADDR"`
@@ -175,7 +175,7 @@ type kindOfTunnel struct {
 func (c *common) tunnels(program string, log *slog.Logger) []kindOfTunnel {
 	return []kindOfTunnel{
 		{tunnelKernel, tunnel.NewKernel(c.instance(), log)},
-		{tunnelUser, tunnel.NewProcess(tunnel.ProcessConfig{Program: program, RunDir: c.netDir(), Log: log})},
+		{tunnelUser, tunnel.NewProcess(tunnel.ProcessConfig{Program: program, Instance: c.instance(), RunDir: c.netDir(), Log: log})},
 	}
 }
 

@@ -1,26 +1,21 @@
 package main
 
 import (
-	"log/slog"
-	"os"
-
 	"golang.org/x/sys/unix"
 
 	"gantry/netctl/companion"
 	"gantry/netctl/tunnel"
-	"gantry/netctl/tunnel/dataplane"
+	"gantry/netctl/tunnel/userspace"
 )
 
 // wireguardID is the user and group that the tunnel's process becomes. It owns nothing.
 const wireguardID = 0x7FFD0002
 
-// wireguard is the tunnel of a host whose kernel has none. It opens UDP sockets and is handed TAPs.
+// wireguard is the tunnel of a host whose kernel has none. It opens UDP sockets and is handed a TUN device.
 func wireguard() int {
 	return companion.Main(companion.Program{
 		Name: tunnel.Command, User: wireguardID,
 		Refuse: []uint32{unix.SYS_CONNECT, unix.SYS_LISTEN, unix.SYS_EXECVE},
-		Serve: func(_ []*os.File, _ func(error), log *slog.Logger) (companion.Handler, error) {
-			return dataplane.NewServer(log), nil
-		},
+		Serve:  userspace.Serve,
 	})
 }

@@ -45,7 +45,7 @@ type Config struct {
 	// Open opens the sockets that a process is started with, at most 9; it has them in order. They are kept, and handed to the next
 	// process, also by the next agent, so that nothing is lost that waits in them. nil: none.
 	Open func(ctx context.Context) (fds []int, err error)
-	// Right says whether these are still what Open would open. It has to be there when Open is.
+	// Right says whether these, which may be none, are still what Open would open. It has to be there when Open is.
 	Right func(fds []int) bool
 	// Fill tells a process that was started or found all it has to know, before any Call gets through. nil: nothing.
 	Fill func(ctx context.Context, c *Conn) error

@@ -60,7 +60,8 @@ func (c *Client) obtain(ctx context.Context) (*Conn, error) {
 			return nil, err
 		}
 	}
-	if c.sockets == nil && c.cfg.Open != nil {
+	if c.cfg.Open != nil && !c.cfg.Right(c.sockets) {
+		drop(c.sockets)
 		if c.sockets, err = c.cfg.Open(ctx); err != nil {
 			return nil, err
 		}

@@ -107,42 +107,21 @@ func placeEntries(out []entry, instance string, l local) []entry {
 	)
 }
 
-// roads are an overlay's ways to other hosts.
-type roads struct {
-	vni                uint32
-	bridge, vxlan, tap name
-	hasVXLAN, hasTAP   bool
-	byProcess          bool // the tunnel is beyond the TAP
-}
-
-func roadsOf(c netctl.Config, vni uint32) roads {
-	return roads{
-		vni, nameOf(netctl.OverlayBridge(c.Instance, vni)), nameOf(netctl.VXLANLink(c.Instance, vni)), nameOf(netctl.TapLink(c.Instance, vni)),
-		c.Underlay.VXLAN(), c.Underlay.TAP(), c.Underlay.UserSpace,
-	}
-}
-
-// member adds the entries of a member on another host. There are none when nothing leads there.
-func (r roads) member(out []entry, m netctl.Member) []entry {
-	link, vxlan := r.vxlan, true
-	if m.Via.Tunnel && r.byProcess {
-		link, vxlan = r.tap, false
-	}
-	if !m.Via.Addr.IsValid() || vxlan && !r.hasVXLAN || !vxlan && !r.hasTAP {
+// addMember adds the entries of a member on another host. There are none when nothing leads there.
+func addMember(out []entry, c netctl.Config, vni uint32, m netctl.Member) []entry {
+	if !m.Via.Addr.IsValid() || !c.Underlay.VXLAN() {
 		return out
 	}
+	link, bridge := nameOf(netctl.VXLANLink(c.Instance, vni)), nameOf(netctl.OverlayBridge(c.Instance, vni))
 	mac, addr := hardwareOf(m.MAC), octetsOf(m.Addr)
-	out = append(out,
+	return append(out,
 		entry{kind: toPort, link: link, mac: mac},
-		entry{kind: neighbour, link: r.bridge, mac: mac, addr: addr},
-		entry{kind: member, vni: r.vni, mac: mac, addr: addr},
-		entry{kind: asked, vni: r.vni, addr: addr},
+		entry{kind: neighbour, link: bridge, mac: mac, addr: addr},
+		entry{kind: member, vni: vni, mac: mac, addr: addr},
+		entry{kind: asked, vni: vni, addr: addr},
 		entry{kind: far, link: link, mac: mac, addr: addr},
+		entry{kind: toHost, link: link, mac: mac, addr: octetsOf(m.Via.Addr)},
 	)
-	if vxlan {
-		out = append(out, entry{kind: toHost, link: link, mac: mac, addr: octetsOf(m.Via.Addr)})
-	}
-	return out
 }
 
 // addrEntries are those of one address of an overlay. A pod of this host that has it wins over a member elsewhere.
@@ -150,7 +129,7 @@ func addrEntries(c netctl.Config, vni uint32, m netctl.Member, l local, here boo
 	if here {
 		return placeEntries(nil, c.Instance, l)
 	}
-	return roadsOf(c, vni).member(nil, m)
+	return addMember(nil, c, vni, m)
 }
 
 // uplinkEntries are those of an overlay's links to other hosts.
@@ -159,9 +138,6 @@ func uplinkEntries(c netctl.Config, vni uint32) []entry {
 	if c.Underlay.VXLAN() {
 		out = append(out, entry{kind: belongs, link: nameOf(netctl.VXLANLink(c.Instance, vni)), vni: vni})
 	}
-	if c.Underlay.TAP() {
-		out = append(out, entry{kind: belongs, link: nameOf(netctl.TapLink(c.Instance, vni)), vni: vni})
-	}
 	return out
 }
 
@@ -169,10 +145,9 @@ func uplinkEntries(c netctl.Config, vni uint32) []entry {
 func overlayEntries(c netctl.Config, o netctl.Overlay) []entry {
 	locals := localsOf(c, o.VNI)
 	out := append(make([]entry, 0, 6*(len(o.Members)+len(locals))+2), uplinkEntries(c, o.VNI)...)
-	ways := roadsOf(c, o.VNI)
 	for _, m := range o.Members {
 		if _, here := locals[m.Addr]; !here {
-			out = ways.member(out, m)
+			out = addMember(out, c, o.VNI, m)
 		}
 	}
 	addrs := make([]netip.Addr, 0, len(locals))

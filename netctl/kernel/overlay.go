@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 
@@ -103,37 +102,20 @@ func (c *Controller) setOverlays(want netctl.Config, right bool) (same bool, err
 	return false, c.settleRules(want)
 }
 
-// ensureOverlay makes an overlay's bridge and its links to other hosts, and says whether one of these is new, without its entries.
+// ensureOverlay makes an overlay's bridge and its link to other hosts, and says whether that is new, without its entries.
 func (c *Controller) ensureOverlay(want netctl.Config, o netctl.Overlay) (fresh bool, err error) {
 	bridge, err := c.ensureOverlayBridge(want, o)
 	if err != nil {
 		return false, fmt.Errorf("overlay: %w", err)
 	}
-	for _, up := range []struct {
-		name string
-		has  bool
-		mark string
-		add  func(name string) error
-	}{
-		{netctl.VXLANLink(c.instance, o.VNI), want.Underlay.VXLAN(), fmt.Sprintf("vxlan %d port %d", o.VNI, want.Underlay.Port), func(name string) error {
-			return c.host.LinkAdd(&netlink.Vxlan{
-				LinkAttrs: linkAttrs(name, want.OverlayMTU(), nil), VxlanId: int(o.VNI), Port: int(want.Underlay.Port), Learning: false,
-			})
-		}},
-		{netctl.TapLink(c.instance, o.VNI), want.Underlay.TAP(), "tap", func(name string) error {
-			return c.home.in(func() error { return addTap(name) })
-		}},
-	} {
-		changed := false
-		if !up.has {
-			err = c.removeLink(up.name)
-		} else {
-			changed, err = c.ensureUplink(up.name, up.mark, want.OverlayMTU(), bridge, up.add)
-		}
-		if err != nil {
-			return false, fmt.Errorf("overlay: %s: %w", up.name, err)
-		}
-		fresh = fresh || changed
+	name := netctl.VXLANLink(c.instance, o.VNI)
+	if want.Underlay.VXLAN() {
+		fresh, err = c.ensureVXLAN(name, want, o, bridge)
+	} else {
+		err = c.removeLink(name)
+	}
+	if err != nil {
+		return false, fmt.Errorf("overlay: %s: %w", name, err)
 	}
 	return fresh, nil
 }
@@ -177,8 +159,9 @@ func (c *Controller) ensureOverlayBridge(want netctl.Config, o netctl.Overlay) (
 	return l, nil
 }
 
-// ensureUplink makes a link to other hosts a port of the overlay's bridge. Its mark is written last.
-func (c *Controller) ensureUplink(name, mark string, mtu int, bridge netlink.Link, add func(name string) error) (changed bool, err error) {
+// ensureVXLAN makes the link to other hosts a port of the overlay's bridge. Its mark is written last.
+func (c *Controller) ensureVXLAN(name string, want netctl.Config, o netctl.Overlay, bridge netlink.Link) (changed bool, err error) {
+	mark, mtu := fmt.Sprintf("vxlan %d port %d", o.VNI, want.Underlay.Port), want.OverlayMTU()
 	l, err := c.linkByName(name)
 	if err != nil {
 		return false, err
@@ -196,7 +179,8 @@ func (c *Controller) ensureUplink(name, mark string, mtu int, bridge netlink.Lin
 		}
 	}
 	if l == nil {
-		if err := add(name); err != nil {
+		l = &netlink.Vxlan{LinkAttrs: linkAttrs(name, mtu, nil), VxlanId: int(o.VNI), Port: int(want.Underlay.Port), Learning: false}
+		if err := c.host.LinkAdd(l); err != nil {
 			return false, fmt.Errorf("add: %w", err)
 		}
 		if l, err = c.linkByName(name); l == nil || err != nil {
@@ -232,29 +216,10 @@ func (c *Controller) attach(l, bridge netlink.Link) error {
 	return nil
 }
 
-// addTap makes a persistent link for a process that opens it later, with the same flags.
-func addTap(name string) error {
-	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // the link stays
-	req, err := unix.NewIfreq(name)
-	if err != nil {
-		return err
-	}
-	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, req); err != nil {
-		return err
-	}
-	return unix.IoctlSetInt(int(f.Fd()), unix.TUNSETPERSIST, 1)
-}
-
 // removeOverlay takes an overlay's links away.
 func (c *Controller) removeOverlay(vni uint32) error {
 	return errors.Join(
-		c.removeLink(netctl.VXLANLink(c.instance, vni)), c.removeLink(netctl.TapLink(c.instance, vni)),
-		c.removeLink(netctl.OverlayBridge(c.instance, vni)),
+		c.removeLink(netctl.VXLANLink(c.instance, vni)), c.removeLink(netctl.OverlayBridge(c.instance, vni)),
 	)
 }
 
@@ -266,16 +231,13 @@ func overlayLinks(c netctl.Config) map[string]bool {
 		if c.Underlay.VXLAN() {
 			out[netctl.VXLANLink(c.Instance, o.VNI)] = true
 		}
-		if c.Underlay.TAP() {
-			out[netctl.TapLink(c.Instance, o.VNI)] = true
-		}
 	}
 	return out
 }
 
 // isOverlayLink says whether a link's name is one of the instance's overlays, or of its limits.
 func isOverlayLink(instance, name string) bool {
-	for _, kind := range []string{"gb", "gv", "gt", "go", "gi"} {
+	for _, kind := range []string{"gb", "gv", "go", "gi"} {
 		if strings.HasPrefix(name, kind+instance) && len(name) > len(kind)+len(instance) {
 			return true
 		}

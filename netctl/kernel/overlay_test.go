@@ -29,7 +29,6 @@ func TestOverlays(t *testing.T) {
 		{"failed verbs are finished", failedVerbsAreFinished},
 		{"overlays come and go", comeAndGo},
 		{"limits, policy and names", limitsPolicyAndNames},
-		{"tunnel by a process", tunnelByAProcess},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for i, h := range []*testHost{a, b} {

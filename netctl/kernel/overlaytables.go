@@ -22,25 +22,20 @@ func addOverlays(tx *knftables.Transaction, c netctl.Config) {
 		}
 	}
 	pods := quote("go" + c.Instance + "*")
-	uplinks := []string{quote("gv" + c.Instance + "*"), quote("gt" + c.Instance + "*")}
+	uplink := quote("gv" + c.Instance + "*")
 	addMembers(w, pods)
-	addUplinks(w, uplinks)
+	addUplink(w, uplink)
 	w.base("at_pass", knftables.FilterType, knftables.ForwardHook, knftables.DNATPriority)
 	w.rule("at_pass", "iifname", pods, "ether type arp drop") // the bridge has answered
 	w.chain("between_hosts")
-	for _, to := range uplinks {
-		w.drop("between_hosts", foreign, "oifname", to)
-	}
+	w.drop("between_hosts", foreign, "oifname", uplink)
 	w.base("at_host", knftables.FilterType, knftables.InputHook, knftables.DNATPriority)
 	w.rule("at_host", "iifname", pods, "ether type arp drop") // as above: all requests come here as well
 	// What is sent to the addresses of a wire's two ends comes straight here, and would go to the host's IP from the port.
 	w.drop("at_host", host, "iifname", quote(netctl.BridgeName(c.Instance)+"*"), "ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00")
-	for _, from := range append(uplinks, pods) {
-		if from != pods {
-			w.rule("at_pass", "iifname", from, "jump between_hosts")
-		}
-		w.drop("at_host", host, "iifname", from)
-	}
+	w.rule("at_pass", "iifname", uplink, "jump between_hosts")
+	w.drop("at_host", host, "iifname", uplink)
+	w.drop("at_host", host, "iifname", pods)
 }
 
 // addMembers writes what a pod may send in an overlay: IPv4 and ARP requests from itself to members.
@@ -67,12 +62,10 @@ func addMembers(w writer, pods string) {
 	w.drop("asks", flooded)
 }
 
-// addUplinks writes what may come from other hosts: IPv4 from a member that is there to a member.
-func addUplinks(w writer, uplinks []string) {
+// addUplink writes what may come from other hosts: IPv4 from a member that is there to a member.
+func addUplink(w writer, uplink string) {
 	w.chain("from_host")
-	for _, from := range uplinks {
-		w.rule("at_bridge", "iifname", from, "jump from_host")
-	}
+	w.rule("at_bridge", "iifname", uplink, "jump from_host")
 	w.rule("from_host", "meta mark set 0")
 	w.rule("from_host", "meta mark set iifname map @"+leadMap)
 	w.drop("from_host", foreign, "ether type != ip")
@@ -90,7 +83,7 @@ func addUnderlay(w writer, c netctl.Config) {
 	w.rule("at_first", "iifname", bridges, "notrack")
 	// Whatever passed the bridge comes by it; by a port itself comes what found a way around.
 	w.drop("at_first", host, "iifname", quote(netctl.BridgeName(c.Instance)+"*"), "iifname !=", quote(netctl.BridgeName(c.Instance)))
-	for _, port := range []string{"go", "gv", "gt"} {
+	for _, port := range []string{"go", "gv"} {
 		w.drop("at_first", host, "iifname", quote(port+c.Instance+"*"))
 	}
 	w.drop("at_input", host, "iifname", bridges)

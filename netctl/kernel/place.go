@@ -188,7 +188,7 @@ func (c *Controller) elsewhere(want netctl.Config, at netctl.Place) []entry {
 	if !ok {
 		return nil
 	}
-	return roadsOf(want, at.VNI).member(nil, m)
+	return addMember(nil, want, at.VNI, m)
 }
 
 // placeStands says whether the link of a pod's place is as it should be.

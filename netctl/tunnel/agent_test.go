@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"gantry/netctl"
 	"gantry/netctl/tunnel"
 )
 
@@ -22,20 +21,17 @@ type ask struct {
 	Do      string
 	Config  *tunnel.Config `json:",omitempty"`
 	KeyFile string         // of Config
-	Overlay netctl.Overlay
-	VNI     uint32
 }
 
 type answer struct {
 	Err   string
 	Peers []tunnel.PeerState
-	Drops []netctl.Drop
 }
 
 // agentMain is a process that has the agent's end of the tunnel in the namespace of a host.
 func agentMain() int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	p := tunnel.NewProcess(tunnel.ProcessConfig{Program: os.Args[1], RunDir: os.Args[2], Log: log})
+	p := tunnel.NewProcess(tunnel.ProcessConfig{Program: os.Args[1], Instance: instance, RunDir: os.Args[2], Log: log})
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
 	for {
 		var q ask
@@ -61,14 +57,8 @@ func (q ask) answer(p *tunnel.Process) (a answer, err error) {
 		if q.Config.Key, err = tunnel.ReadKey(q.KeyFile); err == nil {
 			err = p.Set(ctx, *q.Config)
 		}
-	case "overlay":
-		err = p.SetOverlay(ctx, q.Overlay)
-	case "forget":
-		err = p.RemoveOverlay(ctx, q.VNI)
 	case "peers":
 		a.Peers, err = p.Peers(ctx)
-	case "drops":
-		a.Drops, err = p.Drops(ctx)
 	case "remove":
 		err = p.Remove(ctx)
 	default:
@@ -86,7 +76,7 @@ type agent struct {
 }
 
 // startAgent starts one in a host's namespace.
-func (h *host) startAgent(t *testing.T) {
+func (h *host) startAgent(t testing.TB) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", h.program, h.dir)
 	cmd.Env = append(os.Environ(), agentMark+"=1", "GORACE=atexit_sleep_ms=0") // or each waits a second in the end
@@ -101,13 +91,13 @@ func (h *host) startAgent(t *testing.T) {
 }
 
 // killAgent ends the agent without warning.
-func (h *host) killAgent(t *testing.T) {
+func (h *host) killAgent(t testing.TB) {
 	t.Helper()
 	must(t, h.agent.cmd.Process.Kill())
 	_ = h.agent.cmd.Wait()
 }
 
-func (h *host) ask(t *testing.T, q ask) answer {
+func (h *host) ask(t testing.TB, q ask) answer {
 	t.Helper()
 	a, err := h.try(q)
 	if err != nil {

@@ -1,12 +1,10 @@
 package tunnel
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"gantry/netctl"
 )
@@ -86,11 +83,10 @@ func (k *Kernel) ensureLink(want Config) (netlink.Link, error) {
 		}
 		l, err = nil, netlink.LinkNotFoundError{}
 	}
-	mtu := want.MTU + Overhead
 	switch {
 	case errors.As(err, &netlink.LinkNotFoundError{}):
 		a := netlink.NewLinkAttrs()
-		a.Name, a.MTU = k.name, mtu
+		a.Name, a.MTU = k.name, want.MTU+Overhead
 		if err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: a}); err != nil {
 			return nil, fmt.Errorf("add link: %w", err)
 		}
@@ -99,58 +95,7 @@ func (k *Kernel) ensureLink(want Config) (netlink.Link, error) {
 	case err != nil:
 		return nil, fmt.Errorf("find link: %w", err)
 	}
-	if l.Attrs().MTU != mtu {
-		if err := netlink.LinkSetMTU(l, mtu); err != nil {
-			return nil, fmt.Errorf("set mtu: %w", err)
-		}
-	}
-	return l, nil
-}
-
-// ensureAddress leaves the host's address as the link's only one, and leads all others of the range there.
-func ensureAddress(l netlink.Link, want Config) error {
-	have, err := netlink.AddrList(l, unix.AF_INET)
-	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
-	}
-	own := net.IPNet{IP: want.Addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
-	for i := range have {
-		if have[i].IPNet.String() == own.String() {
-			continue
-		}
-		if err := netlink.AddrDel(l, &have[i]); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("remove address: %w", err)
-		}
-	}
-	if err := netlink.AddrReplace(l, &netlink.Addr{IPNet: &own}); err != nil {
-		return fmt.Errorf("add address: %w", err)
-	}
-	if err := netlink.LinkSetUp(l); err != nil {
-		return fmt.Errorf("up: %w", err)
-	}
-	return ensureRoute(l, want)
-}
-
-// ensureRoute leaves one route over the link.
-func ensureRoute(l netlink.Link, want Config) error {
-	to := &net.IPNet{IP: want.Range.Addr().AsSlice(), Mask: net.CIDRMask(want.Range.Bits(), 32)}
-	route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: to, Src: want.Addr.AsSlice(), Scope: netlink.SCOPE_LINK}
-	if err := netlink.RouteReplace(route); err != nil {
-		return fmt.Errorf("add route: %w", err)
-	}
-	have, err := netlink.RouteList(l, unix.AF_INET)
-	if err != nil {
-		return fmt.Errorf("list routes: %w", err)
-	}
-	for i := range have {
-		if have[i].Dst != nil && have[i].Dst.String() == to.String() {
-			continue
-		}
-		if err := netlink.RouteDel(&have[i]); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("remove route: %w", err)
-		}
-	}
-	return nil
+	return l, ensureMTU(l, want)
 }
 
 // ensurePeers gives the link its key and peers. Those that are right are not touched.
@@ -164,64 +109,16 @@ func (k *Kernel) ensurePeers(want Config) error {
 	if err != nil {
 		return fmt.Errorf("ask for peers: %w", err)
 	}
-	change, err := k.difference(have, want)
+	change, err := difference(have, want, k.told)
 	if err != nil {
 		return err
 	}
 	if err := client.ConfigureDevice(k.name, change); err != nil {
 		return fmt.Errorf("set peers: %w", err)
 	}
-	k.told = map[string]netip.AddrPort{}
-	for _, p := range want.Peers {
-		k.told[p.PublicKey] = p.Endpoint
-	}
+	k.told = endpoints(want.Peers)
 	return nil
 }
-
-// difference is what has to be told of what is wanted.
-func (k *Kernel) difference(have *wgtypes.Device, want Config) (out wgtypes.Config, err error) {
-	if key := wgtypes.Key(want.Key.b); key != have.PrivateKey {
-		out.PrivateKey = &key
-	}
-	if port := int(want.ListenPort); port != have.ListenPort {
-		out.ListenPort = &port
-	}
-	old, wanted := make(map[wgtypes.Key]wgtypes.Peer, len(have.Peers)), make(map[string]bool, len(want.Peers))
-	for _, p := range want.Peers {
-		wanted[p.PublicKey] = true
-	}
-	for _, p := range have.Peers {
-		old[p.PublicKey] = p
-		if !wanted[p.PublicKey.String()] {
-			out.Peers = append(out.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true})
-		}
-	}
-	for _, p := range want.Peers {
-		key, err := parsePublic(p.PublicKey)
-		if err != nil {
-			return out, err
-		}
-		now, there := old[key]
-		allowed := []net.IPNet{{IP: p.Addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}
-		// Where a peer was heard counts for more than where it was to be called, until that changes.
-		call := p.Endpoint.IsValid() && (!there || now.Endpoint == nil || k.told[p.PublicKey] != p.Endpoint)
-		if there && !call && now.PersistentKeepaliveInterval == p.Keepalive && len(now.AllowedIPs) == 1 && now.AllowedIPs[0].String() == allowed[0].String() {
-			continue
-		}
-		one := wgtypes.PeerConfig{PublicKey: key, ReplaceAllowedIPs: true, AllowedIPs: allowed, PersistentKeepaliveInterval: &p.Keepalive}
-		if call {
-			one.Endpoint = net.UDPAddrFromAddrPort(p.Endpoint)
-		}
-		out.Peers = append(out.Peers, one)
-	}
-	return out, nil
-}
-
-// SetOverlay implements Tunnel.
-func (k *Kernel) SetOverlay(context.Context, netctl.Overlay) error { return nil }
-
-// RemoveOverlay implements Tunnel.
-func (k *Kernel) RemoveOverlay(context.Context, uint32) error { return nil }
 
 // Peers implements Tunnel.
 func (k *Kernel) Peers(ctx context.Context) ([]PeerState, error) {
@@ -239,26 +136,8 @@ func (k *Kernel) Peers(ctx context.Context) ([]PeerState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tunnel: ask for peers: %w", err)
 	}
-	real := make(map[string]wgtypes.Peer, len(have.Peers))
-	for _, p := range have.Peers {
-		real[p.PublicKey.String()] = p
-	}
-	out := make([]PeerState, 0, len(k.want))
-	for _, p := range k.want {
-		now := real[p.PublicKey]
-		s := PeerState{Host: p.Host, Addr: p.Addr, Handshake: now.LastHandshakeTime, Received: now.ReceiveBytes, Sent: now.TransmitBytes}
-		if now.Endpoint != nil {
-			at := now.Endpoint.AddrPort()
-			s.Endpoint = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-		}
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b PeerState) int { return cmp.Compare(a.Host, b.Host) })
-	return out, nil
+	return states(have, k.want), nil
 }
-
-// Drops implements Tunnel.
-func (k *Kernel) Drops(context.Context) ([]netctl.Drop, error) { return nil, nil }
 
 // Remove implements Tunnel.
 func (k *Kernel) Remove(context.Context) error {
@@ -266,7 +145,7 @@ func (k *Kernel) Remove(context.Context) error {
 	defer k.mu.Unlock()
 	k.told, k.want = nil, nil
 	l, err := netlink.LinkByName(k.name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
+	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && l.Type() != k.typ { // it is a process's
 		return nil
 	}
 	if err == nil {

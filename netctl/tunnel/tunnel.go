@@ -1,7 +1,7 @@
 // Package tunnel carries overlays' frames between hosts through WireGuard: one device on each host, and one peer for each
 // other host, of which it takes only what comes from that host's own address in the tunnel. Inside rides VXLAN over UDP over
-// IPv4. Where the kernel has WireGuard, it does both; elsewhere the process `gantry-net wireguard` does, with a TAP in the place of
-// the kernel's VXLAN link. Both speak the same on the wire.
+// IPv4, which the kernel does. It does WireGuard too where it can; elsewhere the process `gantry-net wireguard` does, at a TUN, much
+// slower. Both speak the same on the wire.
 package tunnel
 
 import (
@@ -18,7 +18,8 @@ const (
 	// Overhead is what VXLAN adds to a packet of a pod inside the tunnel, in bytes: Ethernet, VXLAN, UDP and IPv4.
 	Overhead = 50
 
-	maxVNI   = 1<<24 - 1
+	minMTU   = 576
+	maxMTU   = 8930
 	maxPeers = 4096
 	maxHost  = 64
 )
@@ -67,15 +68,8 @@ type PeerState struct {
 type Tunnel interface {
 	// Set makes the tunnel as given. What is right is left untouched: sessions with other peers go on.
 	Set(ctx context.Context, want Config) error
-	// SetOverlay tells of the members of an overlay, whose TAP netctl's controller has made or will make. The kernel's tunnel does not
-	// need it.
-	SetOverlay(ctx context.Context, o netctl.Overlay) error
-	// RemoveOverlay forgets an overlay; one that is not known is no error.
-	RemoveOverlay(ctx context.Context, vni uint32) error
 	// Peers returns the state of all peers, by Host.
 	Peers(ctx context.Context) ([]PeerState, error)
-	// Drops counts frames that the tunnel did not carry, by reason. The kernel's counts none: netctl's controller does.
-	Drops(ctx context.Context) ([]netctl.Drop, error)
 	// Remove takes the tunnel away; one that is not there is no error.
 	Remove(ctx context.Context) error
 	// UserSpace says that the tunnel is a process.

@@ -132,20 +132,14 @@ func (s *space) bridge(t testing.TB, name string, mtu int, ports ...string) {
 	}
 }
 
-// tap makes an overlay's TAP as netctl's controller does, and attaches it.
-func (s *space) tap(t testing.TB, vni uint32) {
+// vxlan makes an overlay's link to other hosts as netctl's controller does, and attaches it.
+func (s *space) vxlan(t testing.TB, vni uint32) {
 	t.Helper()
-	name := netctl.TapLink(instance, vni)
-	must(t, s.do(func() error {
-		l := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
-		l.Name = name
-		return netlink.LinkAdd(l)
-	}))
-	l, err := s.nl.LinkByName(name)
-	must(t, err)
-	must(t, s.nl.LinkSetMTU(l, podMTU))
-	must(t, s.up(name))
-	s.bridge(t, netctl.OverlayBridge(instance, vni), podMTU, name)
+	l := &netlink.Vxlan{LinkAttrs: netlink.NewLinkAttrs(), VxlanId: int(vni), Port: vxPort}
+	l.Name, l.MTU = netctl.VXLANLink(instance, vni), podMTU
+	must(t, s.nl.LinkAdd(l))
+	must(t, s.nl.LinkSetUp(l))
+	s.bridge(t, netctl.OverlayBridge(instance, vni), podMTU, l.Name)
 }
 
 // host is one of a world.
@@ -187,7 +181,7 @@ func newWorld(t testing.TB, hosts int) *world {
 }
 
 // withAgents starts an agent on each host, which ends, with the tunnel, when the test does.
-func (w *world) withAgents(t *testing.T) *world {
+func (w *world) withAgents(t testing.TB) *world {
 	t.Helper()
 	for _, h := range w.hosts {
 		h.startAgent(t)
@@ -220,7 +214,7 @@ func (w *world) config(h *host) tunnel.Config {
 	return c
 }
 
-func (w *world) set(t *testing.T, hosts ...*host) {
+func (w *world) set(t testing.TB, hosts ...*host) {
 	t.Helper()
 	for _, h := range hosts {
 		c := w.config(h)
@@ -236,14 +230,14 @@ type pod struct {
 	mac  string
 }
 
-// newPod makes a pod on a host, whose overlay's bridge and TAP are made with the first one.
+// newPod makes a pod on a host, whose overlay's bridge and VXLAN link are made with the first one.
 func (h *host) newPod(t testing.TB, vni uint32, addr string) *pod {
 	t.Helper()
 	p := &pod{ns: newSpace(t), host: h, addr: netip.MustParseAddr(addr)}
 	p.mac = fleet.OverlayMAC(p.addr)
 	bridge := netctl.OverlayBridge(instance, vni)
 	if _, err := h.ns.nl.LinkByName(bridge); err != nil {
-		h.ns.tap(t, vni)
+		h.ns.vxlan(t, vni)
 	}
 	port := netctl.OverlayLinkName(instance, addr, vni)
 	veth(t, h.ns, port, p.ns, "podnet1", p.mac, podMTU)
@@ -264,25 +258,26 @@ func knows(t testing.TB, pods ...*pod) {
 	}
 }
 
-// members is the overlay as a host sees it.
-func members(h *host, vni uint32, pods ...*pod) netctl.Overlay {
-	o := netctl.Overlay{VNI: vni, CIDR: cidr}
-	for _, p := range pods {
-		m := netctl.Member{Addr: p.addr, MAC: p.mac}
-		if p.host != h {
-			m.Via = netctl.Via{Addr: p.host.addr, Tunnel: true}
-		}
-		o.Members = append(o.Members, m)
-	}
-	return o
-}
-
-// join tells all hosts of the pods of an overlay.
-func (w *world) join(t *testing.T, vni uint32, pods ...*pod) {
+// join tells all hosts where the pods of an overlay are, and these of each other.
+func (w *world) join(t testing.TB, vni uint32, pods ...*pod) {
 	t.Helper()
 	knows(t, pods...)
 	for _, h := range w.hosts {
-		h.ask(t, ask{Do: "overlay", Overlay: members(h, vni, pods...)})
+		l, err := h.ns.nl.LinkByName(netctl.VXLANLink(instance, vni))
+		if err != nil {
+			continue // it has no pod there
+		}
+		for _, p := range pods {
+			if p.host == h {
+				continue
+			}
+			hw, err := net.ParseMAC(p.mac)
+			must(t, err)
+			must(t, h.ns.nl.NeighAppend(&netlink.Neigh{
+				LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT, Flags: netlink.NTF_SELF,
+				IP: p.host.addr.AsSlice(), HardwareAddr: hw,
+			}))
+		}
 	}
 }
 
@@ -346,17 +341,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-}
-
-// dropped is what a host's tunnel counted for a reason.
-func (h *host) dropped(t *testing.T, why string) uint64 {
-	t.Helper()
-	for _, d := range h.ask(t, ask{Do: "drops"}).Drops {
-		if d.Why == why {
-			return d.Packets
-		}
-	}
-	return 0
 }
 
 func neighbour(t testing.TB, link int, p *pod) *netlink.Neigh {

@@ -30,7 +30,7 @@ func (s *Site) Census(pod string) ([]string, error) {
 		case "process":
 			return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(t.words, name) })
 		case "link":
-			prefixes := []string{"gn", "gd", "gb", "gi", "gv", "gt", "go", "gw"} // see netctl, and an island of gantry dev
+			prefixes := []string{"gn", "gd", "gb", "gi", "gv", "go", "gw"} // see netctl, and an island of gantry dev
 			return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(t.words, p) })
 		case "file": // of temporary folders others have some too
 			return pod != ""

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,9 +19,8 @@ import (
 
 // simTunnel is a machine's tunnel to other hosts: a process that outlives agents, and carries nothing.
 type simTunnel struct {
-	mu       sync.Mutex // guards the fields below
-	conf     tunnel.Config
-	overlays map[uint32]netctl.Overlay
+	mu   sync.Mutex // guards the fields below
+	conf tunnel.Config
 }
 
 // Set implements tunnel.Tunnel.
@@ -33,25 +31,6 @@ func (t *simTunnel) Set(_ context.Context, want tunnel.Config) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.conf = want
-	return nil
-}
-
-// SetOverlay implements tunnel.Tunnel.
-func (t *simTunnel) SetOverlay(_ context.Context, o netctl.Overlay) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.overlays == nil {
-		t.overlays = map[uint32]netctl.Overlay{}
-	}
-	t.overlays[o.VNI] = o
-	return nil
-}
-
-// RemoveOverlay implements tunnel.Tunnel.
-func (t *simTunnel) RemoveOverlay(_ context.Context, vni uint32) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.overlays, vni)
 	return nil
 }
 
@@ -66,14 +45,11 @@ func (t *simTunnel) Peers(context.Context) (out []tunnel.PeerState, err error) {
 	return out, nil
 }
 
-// Drops implements tunnel.Tunnel.
-func (t *simTunnel) Drops(context.Context) ([]netctl.Drop, error) { return nil, nil }
-
 // Remove implements tunnel.Tunnel.
 func (t *simTunnel) Remove(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.conf, t.overlays = tunnel.Config{}, nil
+	t.conf = tunnel.Config{}
 	return nil
 }
 
@@ -94,8 +70,8 @@ func (h *host) private(t *simTunnel) agent.Private {
 	}}
 }
 
-// overlays returns the overlays of the machine's kernel, those of its tunnel, and the hosts to which the tunnel leads, sorted.
-func (m *machine) overlays() (kernel, carried []netctl.Overlay, peers []string) {
+// overlays returns the overlays of the machine's kernel, and the hosts to which the tunnel leads, sorted.
+func (m *machine) overlays() (kernel []netctl.Overlay, peers []string) {
 	m.mu.Lock()
 	network, t := netctl.NewFake(m.kernel, m.instance), m.tunnel
 	m.mu.Unlock()
@@ -109,7 +85,7 @@ func (m *machine) overlays() (kernel, carried []netctl.Overlay, peers []string) 
 		peers = append(peers, p.Host)
 	}
 	slices.Sort(peers)
-	return st.Config.Overlays, slices.Collect(maps.Values(t.overlays)), peers
+	return st.Config.Overlays, peers
 }
 
 // joins has a pod take part in its account's network, as about half of those do that may; tally is held.
@@ -171,8 +147,8 @@ func (c *checker) apart(now picture) {
 		}
 	}
 	for _, h := range c.w.allHosts() {
-		kernel, carried, _ := h.overlays()
-		for _, o := range slices.Concat(kernel, carried) {
+		kernel, _ := h.overlays()
+		for _, o := range kernel {
 			id := c.mixing.ids[o.VNI]
 			if _, had := c.mixing.pods[h.machine][id]; !had {
 				c.w.broke("I8: %s has overlay %q (VNI %d), in which it never had a pod", h.name, id, o.VNI)
@@ -184,35 +160,27 @@ func (c *checker) apart(now picture) {
 // joined tells which hosts' private networks are not exactly those of the state.
 func (c *checker) joined(now picture) (wrong []string) {
 	for _, h := range c.w.allHosts() {
-		var want, far, others []string
+		var want, others []string
 		for _, id := range now.private.of[h.id] {
 			i := slices.IndexFunc(now.private.overlays, func(o fleet.Overlay) bool { return o.ID == id })
-			members, beyond := []string{}, false
+			members := []string{}
 			for _, m := range now.private.members[id] {
 				via := "here"
 				if m.Host != h.id {
-					via, beyond = now.hosts[m.Host].Tunnel.String(), true
+					via = now.hosts[m.Host].Tunnel.String()
 					others = append(others, string(m.Host))
 				}
 				members = append(members, fmt.Sprintf("%s>%s", m.Addr, via))
 			}
-			text := overlayText(now.private.overlays[i].VNI, members)
-			if want = append(want, text); beyond {
-				far = append(far, text)
-			}
+			want = append(want, overlayText(now.private.overlays[i].VNI, members))
 		}
 		slices.Sort(others)
-		kernel, carried, peers := h.overlays()
-		// What is on this host alone need not be known to the tunnel.
-		carried = slices.DeleteFunc(carried, func(o netctl.Overlay) bool {
-			return !slices.ContainsFunc(o.Members, func(m netctl.Member) bool { return m.Via != netctl.Via{} })
-		})
+		kernel, peers := h.overlays()
 		for _, x := range []struct {
 			what      string
 			got, want []string
 		}{
 			{"overlays", overlayTexts(kernel), sorted(want)},
-			{"overlays in its tunnel", overlayTexts(carried), sorted(far)},
 			{"peers", peers, slices.Compact(others)},
 		} {
 			if !slices.Equal(x.got, x.want) {

@@ -177,7 +177,7 @@ func (w *world) newHost(name, kind string) *host {
 	sum := sha256.Sum256([]byte(h.dir))
 	h.instance = hex.EncodeToString(sum[:2])
 	w.marks = append(w.marks, netctl.NamespacePrefix(h.instance), netctl.BridgeName(h.instance), netctl.TableName(h.instance), "gantry-"+h.instance, netctl.TunnelLink(h.instance))
-	for _, kind := range []string{"gb", "gi", "gv", "gt", "go"} {
+	for _, kind := range []string{"gb", "gi", "gv", "go"} {
 		w.marks = append(w.marks, kind+h.instance) // links of private networks
 	}
 	must[client.Answer[admin.DataCenterEntry]](w)(w.admin.PutCenter(w.Context(), name, admin.PutDataCenterRequest{Name: name, Region: "EUROPE", Country: "RO"}))
