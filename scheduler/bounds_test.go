@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -96,7 +97,7 @@ type touching struct {
 	look func(cmd state.TouchKeys) error
 }
 
-func (p *touching) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (p *touching) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	if cmd, ok := cmds[0].(state.TouchKeys); ok {
 		if err := p.look(cmd); err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -97,7 +98,7 @@ func TestASetOfPodsOnOneHost(t *testing.T) {
 		req := gpuPod(1)
 		req.Ports = []fleet.Port{{Number: 22, Protocol: "tcp"}}
 		stale := 0
-		w.through(func(ctx context.Context, cmd state.Command) ([]state.Result, error) {
+		w.through(func(ctx context.Context, cmd state.Command) ([]entry.Result, error) {
 			res, err := w.Propose(ctx, cmd)
 			if err == nil && res[0].Err != nil {
 				stale++

@@ -6,13 +6,14 @@ import (
 
 	"gantry/fleet"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
 // deposed is a node that still reads and takes no command any more.
 type deposed struct{ dispatch.Proposer }
 
-func (deposed) Propose(context.Context, ...state.Command) ([]state.Result, error) {
+func (deposed) Propose(context.Context, ...state.Command) ([]entry.Result, error) {
 	return nil, fleet.Unavailable("another scheduler leads", nil)
 }
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/place"
 	"gantry/scheduler/state"
 )
@@ -21,10 +22,10 @@ import (
 // gate is a proposer that hands what binds a pod to a function of the test.
 type gate struct {
 	*world
-	bind func(ctx context.Context, cmd state.Command) ([]state.Result, error)
+	bind func(ctx context.Context, cmd state.Command) ([]entry.Result, error)
 }
 
-func (g *gate) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (g *gate) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	switch cmd := cmds[0].(type) {
 	case state.CreatePods:
 		return g.bind(ctx, cmd)
@@ -35,14 +36,14 @@ func (g *gate) Propose(ctx context.Context, cmds ...state.Command) ([]state.Resu
 }
 
 // through has the world's service propose through a function.
-func (w *world) through(bind func(ctx context.Context, cmd state.Command) ([]state.Result, error)) {
+func (w *world) through(bind func(ctx context.Context, cmd state.Command) ([]entry.Result, error)) {
 	w.svc.Node = &gate{w, bind}
 }
 
 // staleSince refuses a pick, and makes a newer view.
-func (w *world) staleSince(ctx context.Context) ([]state.Result, error) {
+func (w *world) staleSince(ctx context.Context) ([]entry.Result, error) {
 	_, err := w.Propose(ctx, state.PutAccount{Account: fleet.Account{ID: "new", CreatedAt: begin()}})
-	return []state.Result{{Err: fleet.Stale("taken")}}, err
+	return []entry.Result{{Err: fleet.Stale("taken")}}, err
 }
 
 // unreserved fails when anything is reserved.
@@ -62,7 +63,7 @@ func TestReservationsOfOthersAreLeftAlone(t *testing.T) {
 		w.addHost("host-a", "dc-1", h100, 3, publicPorts(30_000, 30_099))
 		w.addHost("host-b", "dc-1", h100, 3, publicPorts(30_000, 30_099))
 		open := make(chan struct{})
-		w.through(func(ctx context.Context, cmd state.Command) ([]state.Result, error) {
+		w.through(func(ctx context.Context, cmd state.Command) ([]entry.Result, error) {
 			<-open
 			return w.Propose(ctx, cmd)
 		})
@@ -97,7 +98,7 @@ func TestNoRoomIsNotSaidForClaims(t *testing.T) {
 		w := newWorld(t)
 		w.addHost("host-a", "dc-1", h100, 1)
 		first, fail := true, make(chan struct{})
-		w.through(func(ctx context.Context, cmd state.Command) ([]state.Result, error) {
+		w.through(func(ctx context.Context, cmd state.Command) ([]entry.Result, error) {
 			if !first {
 				return w.Propose(ctx, cmd)
 			}
@@ -134,7 +135,7 @@ func TestWaitForClaimsEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.addHost("host-a", "dc-1", h100, 1)
-				w.through(func(ctx context.Context, _ state.Command) ([]state.Result, error) {
+				w.through(func(ctx context.Context, _ state.Command) ([]entry.Result, error) {
 					<-ctx.Done()
 					return nil, fleet.Unavailable("late", ctx.Err())
 				})
@@ -164,12 +165,12 @@ func TestRefusedPickIsNotMadeAgain(t *testing.T) {
 		w.addHost("host-a", "dc-1", h100, 2)
 		w.addHost("host-b", "dc-1", h100, 2)
 		tried := map[string]int{}
-		w.through(func(ctx context.Context, cmd state.Command) ([]state.Result, error) {
+		w.through(func(ctx context.Context, cmd state.Command) ([]entry.Result, error) {
 			gpu := cmd.(state.CreatePods).Pods[0].Pod.GPUs[0]
 			if tried[gpu]++; tried[gpu] > 1 {
 				return w.Propose(ctx, cmd)
 			}
-			return []state.Result{{Err: fleet.Stale("taken")}}, nil
+			return []entry.Result{{Err: fleet.Stale("taken")}}, nil
 		})
 		go func() {
 			time.Sleep(time.Second)
@@ -195,7 +196,7 @@ func TestStaleForEver(t *testing.T) {
 		pod := w.create(gpuPod(1))
 		w.report(pod.ID, fleet.EventExited)
 		tries := 0
-		w.through(func(ctx context.Context, _ state.Command) ([]state.Result, error) {
+		w.through(func(ctx context.Context, _ state.Command) ([]entry.Result, error) {
 			tries++
 			return w.staleSince(ctx)
 		})
@@ -325,7 +326,7 @@ func TestReservationsEndWithTheirRequest(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
 	broken := errors.New("broken")
-	w.through(func(ctx context.Context, cmd state.Command) ([]state.Result, error) {
+	w.through(func(ctx context.Context, cmd state.Command) ([]entry.Result, error) {
 		mu.Lock()
 		n++
 		turn := n
@@ -336,7 +337,7 @@ func TestReservationsEndWithTheirRequest(t *testing.T) {
 		case 1:
 			return w.staleSince(ctx)
 		case 2:
-			return []state.Result{{Value: "not a pod"}}, nil
+			return []entry.Result{{Value: "not a pod"}}, nil
 		}
 		return w.Propose(ctx, cmd)
 	})

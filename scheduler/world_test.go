@@ -18,6 +18,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -55,7 +56,7 @@ type world struct {
 }
 
 // Propose applies the commands as one entry.
-func (w *world) Propose(_ context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (w *world) Propose(_ context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	w.mu.Lock()
 	hook := w.before
 	w.before = nil
@@ -70,7 +71,7 @@ func (w *world) Propose(_ context.Context, cmds ...state.Command) ([]state.Resul
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.index++
-	res, err := w.store.Apply([]state.Entry{{Index: w.index, Term: 1, Data: data}})
+	res, err := w.store.Apply([]entry.Entry{{Index: w.index, Term: 1, Data: data}})
 	if err != nil {
 		return nil, err
 	}

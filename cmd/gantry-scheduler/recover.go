@@ -47,7 +47,7 @@ func (c *recoverCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := replica.Recover(filepath.Join(c.DataDir, raftFolder), replica.Member{ID: id, Address: address}); err != nil {
+	if err := replica.Recover(filepath.Join(c.DataDir, raftFolder), replica.Member{ID: id, Address: address}, replica.OpenState); err != nil {
 		return err
 	}
 	if err := writeNodeID(c.DataDir, id); err != nil {

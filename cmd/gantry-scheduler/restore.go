@@ -15,6 +15,7 @@ import (
 	"gantry/internal/pki"
 	"gantry/scheduler"
 	"gantry/scheduler/backup"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -184,7 +185,7 @@ func apply(store *state.Store, cmd state.Command) error {
 	if err != nil {
 		return err
 	}
-	results, err := store.Apply([]state.Entry{{Index: store.Index() + 1, Term: 1, Data: data}})
+	results, err := store.Apply([]entry.Entry{{Index: store.Index() + 1, Term: 1, Data: data}})
 	if err != nil {
 		return err
 	}

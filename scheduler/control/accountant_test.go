@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -28,7 +29,7 @@ type cluster struct {
 	fault    error
 }
 
-func (c *cluster) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (c *cluster) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		c.t.Error("a proposal without a deadline")
 	}
@@ -39,19 +40,19 @@ func (c *cluster) Propose(ctx context.Context, cmds ...state.Command) ([]state.R
 	}
 	c.proposed = append(c.proposed, cmds...)
 	if _, ok := cmds[0].(state.PurgeOnce); ok {
-		return []state.Result{{Value: 0}}, nil // what it does is tested where it is done
+		return []entry.Result{{Value: 0}}, nil // what it does is tested where it is done
 	}
 	return c.apply(cmds...), nil
 }
 
-func (c *cluster) apply(cmds ...state.Command) []state.Result {
+func (c *cluster) apply(cmds ...state.Command) []entry.Result {
 	c.t.Helper()
 	data, err := state.Encode(cmds...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.index++
-	res, err := c.store.Apply([]state.Entry{{Index: c.index, Term: 1, Data: data}})
+	res, err := c.store.Apply([]entry.Entry{{Index: c.index, Term: 1, Data: data}})
 	if err != nil {
 		c.t.Fatal(err)
 	}

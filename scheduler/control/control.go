@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
 // Proposer commits commands; see replica.Node.
 type Proposer interface {
-	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
+	Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error)
 }
 
 // Purger removes the records of terminated pods after a time, and those of hosts that are gone. A clock that

@@ -15,6 +15,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -24,7 +25,7 @@ type spoiled struct {
 	spoil atomic.Pointer[func(cmd state.Command) error] // its error takes the place of the commit
 }
 
-func (s *spoiled) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (s *spoiled) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	if f := s.spoil.Load(); f != nil {
 		for _, cmd := range cmds {
 			if err := (*f)(cmd); err != nil {

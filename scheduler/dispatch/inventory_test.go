@@ -15,6 +15,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -26,12 +27,12 @@ type counted struct {
 	err    error
 }
 
-func (c *counted) Propose(_ context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (c *counted) Propose(_ context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = append(c.at, time.Now())
 	c.kernel = append(c.kernel, cmds[0].(state.UpdateInventory).Inventory.Kernel)
-	return []state.Result{{Err: c.err}}, nil
+	return []entry.Result{{Err: c.err}}, nil
 }
 
 func (c *counted) Barrier(context.Context) error { return nil }

@@ -12,6 +12,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -22,7 +23,7 @@ type between struct {
 	asked  atomic.Int32
 }
 
-func (b *between) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (b *between) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	b.asked.Add(1)
 	if b.before != nil {
 		if err := b.before(); err != nil {

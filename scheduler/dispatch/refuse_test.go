@@ -12,6 +12,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -121,10 +122,10 @@ type queue struct {
 	asked   int
 }
 
-func (q *queue) Propose(context.Context, ...state.Command) ([]state.Result, error) {
+func (q *queue) Propose(context.Context, ...state.Command) ([]entry.Result, error) {
 	err := q.answers[min(q.asked, len(q.answers)-1)]
 	q.asked++
-	return []state.Result{{Value: q.asked}}, err
+	return []entry.Result{{Value: q.asked}}, err
 }
 
 func (q *queue) IsLeader() bool { return q.leads }

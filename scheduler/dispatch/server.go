@@ -17,6 +17,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
@@ -24,7 +25,7 @@ import (
 
 // Proposer commits commands; see replica.Node.
 type Proposer interface {
-	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
+	Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error)
 	Barrier(ctx context.Context) error
 	IsLeader() bool
 }

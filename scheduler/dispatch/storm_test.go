@@ -12,6 +12,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -212,13 +213,13 @@ type slowly struct {
 	now, most atomic.Int64
 }
 
-func (s *slowly) Propose(context.Context, ...state.Command) ([]state.Result, error) {
+func (s *slowly) Propose(context.Context, ...state.Command) ([]entry.Result, error) {
 	n := s.now.Add(1)
 	defer s.now.Add(-1)
 	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
 	}
 	time.Sleep(time.Millisecond)
-	return []state.Result{{}}, nil
+	return []entry.Result{{}}, nil
 }
 
 // However many hosts come, they leave room in the queue of commands for others, and all have their turn.

@@ -19,6 +19,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -51,13 +52,13 @@ func (a *alone) must(cmd state.Command) {
 	check(a.t, res[0].Err)
 }
 
-func (a *alone) Propose(_ context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (a *alone) Propose(_ context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	data, err := state.Encode(cmds...)
 	if err != nil {
 		return nil, err
 	}
 	a.index++
-	res, err := a.store.Apply([]state.Entry{{Index: a.index, Term: 1, Data: data}})
+	res, err := a.store.Apply([]entry.Entry{{Index: a.index, Term: 1, Data: data}})
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/feed/networks"
 	"gantry/scheduler/feed/s3"
@@ -68,7 +69,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-func (y *yard) Propose(_ context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (y *yard) Propose(_ context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	data, err := state.Encode(cmds...)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (y *yard) Propose(_ context.Context, cmds ...state.Command) ([]state.Result
 			y.noted = append(y.noted, r.Volumes...)
 		}
 	}
-	res, err := y.store.Apply([]state.Entry{{Index: y.index, Term: 1, Data: data}})
+	res, err := y.store.Apply([]entry.Entry{{Index: y.index, Term: 1, Data: data}})
 	if err != nil {
 		return nil, err
 	}

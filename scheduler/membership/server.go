@@ -15,6 +15,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -30,7 +31,7 @@ const (
 
 // Node is the replica of this member; see replica.Node.
 type Node interface {
-	Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error)
+	Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error)
 	Barrier(ctx context.Context) error
 	IsLeader() bool
 	Leader() (replica.Member, bool)

@@ -16,6 +16,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -84,7 +85,7 @@ type hooked struct {
 	spoil func(context.Context) error // nil, or its result, after the proposal
 }
 
-func (h *hooked) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (h *hooked) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	res, err := h.Node.Propose(ctx, cmds...)
 	if h.spoil != nil && err == nil {
 		err = h.spoil(ctx)

@@ -306,7 +306,7 @@ func TestRecover(t *testing.T) {
 			}
 			self := Member{ID: "new", Address: l.Addr().String()}
 			for range 2 { // once more does no harm
-				if err := Recover(first.cfg.Dir, self); err != nil {
+				if err := Recover(first.cfg.Dir, self, OpenState); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -324,7 +324,7 @@ func TestRecover(t *testing.T) {
 			}
 		})
 	}
-	if err := Recover(t.TempDir(), Member{ID: "a", Address: "a"}); err == nil {
+	if err := Recover(t.TempDir(), Member{ID: "a", Address: "a"}, OpenState); err == nil {
 		t.Error("nothing was recovered")
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"gantry/scheduler/state"
 )
 
 // checkFiles refuses a folder without a log, whatever else is there: a member that forgot its votes, and what it
@@ -31,7 +29,8 @@ func checkFiles(dir string) error {
 
 // checkTogether refuses a log, snapshots and a state that leave something out between them. It reports
 // whether the state holds all that the newest good snapshot holds, so that this need not be restored.
-func checkTogether(logs *sumLog, snaps *snapStore, have uint64) (stateIsNewer bool, err error) {
+func checkTogether(logs *sumLog, snaps *snapStore, machine Machine) (stateIsNewer bool, err error) {
+	have := machine.Index()
 	good, lost, err := snaps.check()
 	if err != nil {
 		return false, fmt.Errorf("read snapshots: %w", err)
@@ -57,7 +56,7 @@ func checkTogether(logs *sumLog, snaps *snapStore, have uint64) (stateIsNewer bo
 	if len(list) == 0 {
 		return true, nil
 	}
-	inner, err := innerIndex(snaps, list[0])
+	inner, err := innerIndex(machine, snaps, list[0])
 	snaps.newest = list[0].Index
 	return have >= inner, err
 }
@@ -75,12 +74,12 @@ func reach(indexes []uint64, snapshot uint64) (first, last uint64) {
 }
 
 // innerIndex returns the index of the state in a snapshot, which is not newer than Raft's.
-func innerIndex(snaps raft.SnapshotStore, meta *raft.SnapshotMeta) (uint64, error) {
+func innerIndex(machine Machine, snaps raft.SnapshotStore, meta *raft.SnapshotMeta) (uint64, error) {
 	_, r, err := snaps.Open(meta.ID)
 	if err != nil {
 		return 0, err
 	}
-	index, err := state.SnapshotIndex(r)
+	index, err := machine.SnapshotIndex(r)
 	return index, errors.Join(err, r.Close())
 }
 

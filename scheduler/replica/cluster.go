@@ -212,7 +212,7 @@ func (n *Node) LogBytes() int64 { return n.size.grown() }
 
 // AppliedIndex is the index up to which this node has applied the log. Entries of Raft's own, which change
 // no state, may follow it.
-func (n *Node) AppliedIndex() uint64 { return max(n.applied.at(), n.cfg.Store.Index()) }
+func (n *Node) AppliedIndex() uint64 { return max(n.applied.at(), n.machine.Index()) }
 
 // LeaderChanges returns a channel that is closed when the member that this node takes for the leader may have
 // changed since the call.

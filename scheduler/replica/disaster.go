@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"gantry/internal/atomicfile"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -121,7 +122,7 @@ func fillDir(dir string, m Member, r io.Reader) error {
 	if err := sink.Close(); err != nil {
 		return err
 	}
-	if err := tryRestore(snaps, sink.ID(), filepath.Join(dir, StateFile)); err != nil {
+	if err := tryRestore(snaps, sink.ID(), dir); err != nil {
 		return err
 	}
 	logs, err := openLog(dir)
@@ -133,17 +134,17 @@ func fillDir(dir string, m Member, r io.Reader) error {
 }
 
 // tryRestore checks a snapshot by restoring it into a store that is thrown away.
-func tryRestore(snaps raft.SnapshotStore, id, path string) error {
+func tryRestore(snaps raft.SnapshotStore, id, dir string) error {
 	_, r, err := snaps.Open(id)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	store, err := state.Open(path, state.Options{})
+	machine, err := OpenState(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(store.Restore(r), store.Close())
+	return errors.Join(machine.Restore(r), machine.Close())
 }
 
 func only(m Member) raft.Configuration {
@@ -201,10 +202,10 @@ func Inspect(dir string) (h Holding, err error) {
 
 // Recover makes m the only member of the cluster whose data is in dir, for when a majority is lost for good.
 // Everything on this member's log counts as committed. m may have another ID than the member had: what the
-// old one voted for is void. No node may have dir open. What the lost majority acknowledged and this member
+// old one voted for is void. open opens a state machine of the group's kind in a folder of its own. No node may have dir open. What the lost majority acknowledged and this member
 // never received is gone, and members that are left of it must never be started again with their old data.
 // Repeating it after an error is safe.
-func Recover(dir string, m Member) (err error) {
+func Recover(dir string, m Member, open func(dir string) (Machine, error)) (err error) {
 	fail := func(err error) error { return fmt.Errorf("recover replica: %w", err) }
 	if err := checkFiles(dir); err != nil {
 		return fail(err)
@@ -214,38 +215,38 @@ func Recover(dir string, m Member) (err error) {
 		return fail(err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	store, err := state.Open(filepath.Join(tmp, StateFile), state.Options{})
+	machine, err := open(tmp)
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = errors.Join(err, machine.Close()) }()
 	logs, err := openLog(dir)
 	if err != nil {
 		return fail(err)
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
-	if _, err := recovered(func() (struct{}, error) { return struct{}{}, recoverLog(dir, m, logs, store) }); err != nil {
+	if _, err := recovered(func() (struct{}, error) { return struct{}{}, recoverLog(dir, m, logs, machine) }); err != nil {
 		return fail(err)
 	}
 	return nil
 }
 
 // recoverLog turns snapshot and log into one snapshot with the configuration that has only m.
-func recoverLog(dir string, m Member, logs *sumLog, store *state.Store) error {
+func recoverLog(dir string, m Member, logs *sumLog, machine Machine) error {
 	hlog := newLogger(slog.New(slog.DiscardHandler))
 	snaps, err := openSnapshots(dir, hlog)
 	if err != nil {
 		return err
 	}
-	if _, err := checkTogether(logs, snaps, 0); err != nil {
+	if _, err := checkTogether(logs, snaps, machine); err != nil {
 		return err
 	}
 	conf := raft.DefaultConfig()
 	conf.LocalID, conf.Logger, conf.NoLegacyTelemetry = raft.ServerID(m.ID), hlog, true
 	_, trans := raft.NewInmemTransport(raft.ServerAddress(m.Address))
-	machine := &replayFSM{store: store}
-	defer machine.release()
-	if err := raft.RecoverCluster(conf, machine, logs, logs, snaps, trans, only(m)); err != nil {
+	replay := &replayFSM{machine: machine}
+	defer replay.release()
+	if err := raft.RecoverCluster(conf, replay, logs, logs, snaps, trans, only(m)); err != nil {
 		return err
 	}
 	// A vote belongs to its term: in the next one nobody has voted yet.
@@ -259,31 +260,31 @@ func recoverLog(dir string, m Member, logs *sumLog, store *state.Store) error {
 	return errors.Join(atomicfile.SyncDir(filepath.Join(dir, snapshotDir)), atomicfile.SyncDir(dir))
 }
 
-// replayFSM applies a log to a store. Raft's recovery looks at no result of Apply, so that an error shows
+// replayFSM applies a log to a state machine. Raft's recovery looks at no result of Apply, so that an error shows
 // when the snapshot is to be taken.
 type replayFSM struct {
-	store *state.Store
-	snap  *fsmSnapshot
-	err   error
+	machine Machine
+	snap    *fsmSnapshot
+	err     error
 }
 
 // Apply applies one entry.
 func (f *replayFSM) Apply(l *raft.Log) any {
 	if f.err == nil {
-		_, f.err = f.store.Apply([]state.Entry{{Index: l.Index, Term: l.Term, Data: l.Data}})
+		_, f.err = f.machine.Apply([]entry.Entry{{Index: l.Index, Term: l.Term, Data: l.Data}})
 	}
 	return nil
 }
 
 // Restore replaces the state by a snapshot's.
-func (f *replayFSM) Restore(r io.ReadCloser) error { return f.store.Restore(r) }
+func (f *replayFSM) Restore(r io.ReadCloser) error { return f.machine.Restore(r) }
 
 // Snapshot takes the state as it is.
 func (f *replayFSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	snap, err := f.store.Snapshot()
+	snap, err := f.machine.Snapshot()
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package replica replicates the state machine: it puts commands into a Raft log, applies what the log
+// Package replica replicates a state machine: it puts commands into a Raft log, applies what the log
 // committed and says when this node leads. It is the only package that knows hashicorp/raft, and it
 // knows nothing of what commands mean.
 //
@@ -7,7 +7,7 @@
 // ErrDiskFull when it has not, ErrUnknown when it may have.
 //
 // Under Config.Dir lie raft.db (the log, synced), snapshots/ (the newest two, synced) and state.db
-// (the state machine's file, which those two can replace). All of them carry sums: a member whose
+// (the file of the control plane's state machine, which those two can replace). All of them carry sums: a member whose
 // files are damaged or incomplete refuses to start, with ErrDamaged, and never serves wrong data.
 //
 // Raft itself neither bounds its calls nor notices a disk that hangs: every call on it has a

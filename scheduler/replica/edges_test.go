@@ -78,7 +78,7 @@ func TestAReplayEndsAtItsFirstError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &replayFSM{store: store}
+		f := &replayFSM{machine: storeMachine{store}}
 		if bad {
 			f.Apply(&raft.Log{Index: 1, Term: 1, Data: []byte("no command")})
 		}

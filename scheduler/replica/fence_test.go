@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"gantry/fleet"
-	"gantry/scheduler/state"
+	"gantry/scheduler/entry"
 )
 
 // A read is answered only in the term in which all of before was applied: whoever led, lost it and leads again has to settle first.
@@ -78,11 +78,11 @@ func TestARaftWithOtherFuturesIsRefused(t *testing.T) {
 }
 
 // slow is a state machine each of whose entries takes a time of its own, as the entry's first byte says in seconds.
-func slow(entries []state.Entry) ([][]state.Result, error) {
-	out := make([][]state.Result, len(entries))
+func slow(entries []entry.Entry) ([][]entry.Result, error) {
+	out := make([][]entry.Result, len(entries))
 	for i, e := range entries {
 		time.Sleep(time.Duration(e.Data[0]) * time.Second)
-		out[i] = []state.Result{{Value: e.Index}}
+		out[i] = []entry.Result{{Value: e.Index}}
 	}
 	return out, nil
 }
@@ -119,7 +119,7 @@ func TestTheWatchdogWatchesProgress(t *testing.T) {
 					t.Errorf("the process ends: %v", fatal)
 				}
 				for i, r := range out {
-					if got, ok := r.([]state.Result); !ok || got[0].Value != uint64(i+1) {
+					if got, ok := r.([]entry.Result); !ok || got[0].Value != uint64(i+1) {
 						t.Errorf("entry %d was answered with %v", i+1, r)
 					}
 				}
@@ -136,11 +136,11 @@ func TestABatchIsAppliedInSteps(t *testing.T) {
 	var steps []int
 	n := &Node{cfg: Config{Fatal: func(error) {}}, log: slog.New(slog.DiscardHandler), watch: newWatchdog(time.Hour, nil)}
 	n.applied.init()
-	f := &fsm{n, func(entries []state.Entry) ([][]state.Result, error) {
+	f := &fsm{n, func(entries []entry.Entry) ([][]entry.Result, error) {
 		if steps = append(steps, len(entries)); len(steps) == 3 {
 			return nil, errors.New("broken")
 		}
-		return make([][]state.Result, len(entries)), nil
+		return make([][]entry.Result, len(entries)), nil
 	}}
 	var logs []*raft.Log
 	for i, size := range []int{10, 20, 2 * stepBytes, stepBytes - 10, 10, 1, 5} {

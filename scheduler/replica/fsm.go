@@ -10,13 +10,13 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"gantry/scheduler/state"
+	"gantry/scheduler/entry"
 )
 
 // fsm lets Raft drive the state machine. Raft calls it from one goroutine, but for Persist.
 type fsm struct {
 	n     *Node
-	apply func([]state.Entry) ([][]state.Result, error)
+	apply func([]entry.Entry) ([][]entry.Result, error)
 }
 
 // stepBytes is how much of a batch is applied, and watched, at a time. Small entries share a transaction of the file; one entry
@@ -27,13 +27,13 @@ const stepBytes = 64 << 10
 func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch applies entries in as many transactions as it takes to be seen to go on. The answer to a command is a
-// []state.Result, or an error when this replica cannot go on.
+// []entry.Result, or an error when this replica cannot go on.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
-	entries, at := make([]state.Entry, 0, len(logs)), make([]int, 0, len(logs))
+	entries, at := make([]entry.Entry, 0, len(logs)), make([]int, 0, len(logs))
 	for i, l := range logs {
 		if l.Type == raft.LogCommand {
-			entries = append(entries, state.Entry{Index: l.Index, Term: l.Term, Data: l.Data})
+			entries = append(entries, entry.Entry{Index: l.Index, Term: l.Term, Data: l.Data})
 			at = append(at, i)
 		}
 	}
@@ -58,7 +58,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 }
 
 // oneStep is how many of the entries are applied at once.
-func oneStep(entries []state.Entry) (n int) {
+func oneStep(entries []entry.Entry) (n int) {
 	for size := 0; n < len(entries) && (n == 0 || size+len(entries[n].Data) <= stepBytes); n++ {
 		size += len(entries[n].Data)
 	}
@@ -66,14 +66,14 @@ func oneStep(entries []state.Entry) (n int) {
 }
 
 // step applies entries under the eye of the watchdog.
-func (f *fsm) step(entries []state.Entry) ([][]state.Result, error) {
+func (f *fsm) step(entries []entry.Entry) ([][]entry.Result, error) {
 	defer f.n.watch.begin("apply state")()
 	return f.apply(entries)
 }
 
 // Snapshot takes the state as it is; Raft writes it later, beside further Apply calls.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	snap, err := f.n.cfg.Store.Snapshot()
+	snap, err := f.n.machine.Snapshot()
 	if err != nil {
 		return nil, err
 	}
@@ -82,13 +82,18 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 
 // Restore replaces the state by a snapshot's.
 func (f *fsm) Restore(r io.ReadCloser) error {
-	return errors.Join(f.n.cfg.Store.Restore(r), r.Close())
+	err := errors.Join(f.n.machine.Restore(r), r.Close())
+	if err == nil {
+		f.n.exports.restored.Store(true)
+	}
+	return err
 }
 
 // fsmSnapshot writes a snapshot to Raft's sink, which sums and syncs it.
 type fsmSnapshot struct {
-	snap state.Snapshot
-	log  *slog.Logger
+	snap    Snapshot
+	durable bool
+	log     *slog.Logger
 }
 
 // Persist writes the snapshot.
@@ -96,12 +101,14 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	if _, err := s.snap.WriteTo(sink); err != nil {
 		return errors.Join(fmt.Errorf("write snapshot: %w", err), sink.Cancel())
 	}
-	return sink.Close()
+	err := sink.Close()
+	s.durable = err == nil
+	return err
 }
 
 // Release lets the state's old pages go.
 func (s *fsmSnapshot) Release() {
-	if err := s.snap.Release(); err != nil {
+	if err := s.snap.Release(s.durable); err != nil {
 		s.log.Warn("release snapshot", "err", err)
 	}
 }

@@ -34,13 +34,15 @@ type Member struct {
 	Address string
 }
 
-// Config configures a Node. Dir, ID, Address, Store, Log and Fatal are needed.
+// Config configures a Node. Dir, ID, Address, Store or Machine, Log and Fatal are needed.
 type Config struct {
 	Dir     string // made by Create or Install
 	ID      string // of this member, for ever
 	Address string // under which other members reach this one
-	// Store is opened from StateFile in Dir. The node only uses it; close it after the node.
+	// Store is the control plane's state, opened from StateFile in Dir. The node only uses it; close it after the node.
 	Store *state.Store
+	// Machine takes the place of Store in the groups of other state machines, which take no Propose, but Append.
+	Machine Machine
 	// Streams connects the members. With neither Streams nor Transport the cluster can have but
 	// this one member.
 	Streams StreamLayer
@@ -84,8 +86,8 @@ type Log interface {
 
 // withDefaults fills in what was left zero.
 func (c Config) withDefaults() (Config, error) {
-	if c.Dir == "" || c.ID == "" || c.Address == "" || c.Store == nil || c.Log == nil || c.Fatal == nil {
-		return c, errors.New("replica: Dir, ID, Address, Store, Log and Fatal must be set")
+	if c.Dir == "" || c.ID == "" || c.Address == "" || (c.Store == nil) == (c.Machine == nil) || c.Log == nil || c.Fatal == nil {
+		return c, errors.New("replica: Dir, ID, Address, either Store or Machine, Log and Fatal must be set")
 	}
 	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 200*time.Millisecond)
 	c.ElectionTimeout = orDefault(c.ElectionTimeout, c.HeartbeatTimeout)
@@ -117,6 +119,8 @@ const logCache = 64
 // Node is one member of the cluster. Its methods may be called from any number of goroutines.
 type Node struct {
 	cfg       Config
+	machine   Machine
+	exports   *exporter
 	log       *slog.Logger
 	raft      *raft.Raft
 	logs      *sumLog
@@ -161,7 +165,10 @@ func Open(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Log,
 		queue: make(chan *proposal, maxQueue), inFlight: make(chan struct{}, maxInFlight),
-		changed: make(chan struct{}), leaderChanged: make(chan struct{}), changing: make(chan struct{}, 1),
+		machine: cfg.Machine, changed: make(chan struct{}), leaderChanged: make(chan struct{}), changing: make(chan struct{}, 1),
+	}
+	if cfg.Store != nil {
+		n.machine = storeMachine{cfg.Store}
 	}
 	n.closing, n.close = context.WithCancel(context.Background())
 	n.stopped = make(chan struct{})
@@ -206,7 +213,7 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	if err != nil {
 		return nil, err
 	}
-	stateIsNewer, err := checkTogether(n.logs, snaps, n.cfg.Store.Index())
+	stateIsNewer, err := checkTogether(n.logs, snaps, n.machine)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +243,9 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 		return nil, err
 	}
 	trans := n.transport(hlog)
-	r, err := raft.NewRaft(conf, &fsm{n, n.cfg.Store.Apply}, cache, watched, snaps, trans)
+	n.exports = &exporter{snapStore: snaps, machine: n.machine}
+	n.exports.restored.Store(stateIsNewer)
+	r, err := raft.NewRaft(conf, &fsm{n, n.machine.Apply}, cache, watched, n.exports, trans)
 	if err == nil {
 		if err = checkFutures(r.GetConfiguration()); err != nil {
 			err = errors.Join(err, r.Shutdown().Error())

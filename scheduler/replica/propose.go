@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -50,7 +51,7 @@ type proposal struct {
 }
 
 type outcome struct {
-	results []state.Result
+	results []entry.Result
 	err     error
 }
 
@@ -59,12 +60,9 @@ type outcome struct {
 // callers share entries. It waits until ctx ends, at most Config.RequestTimeout.
 // Errors: unavailable, see ErrNotLeader, ErrBusy, ErrDiskFull and ErrUnknown; too_large and invalid (see
 // state.Encode); rule, when a command is of a feature level that is not in force.
-func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
-	if !n.IsLeader() {
-		return nil, refused(ErrNotLeader, nil)
-	}
-	if n.diskFull.Load() {
-		return nil, diskRefusal()
+func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
+	if err := n.mayPropose(); err != nil {
+		return nil, err
 	}
 	if err := n.checkLevels(cmds); err != nil {
 		return nil, err
@@ -73,9 +71,29 @@ func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Resu
 	if err != nil {
 		return nil, err
 	}
+	return n.Append(ctx, len(cmds), data)
+}
+
+// mayPropose refuses where nothing can be committed.
+func (n *Node) mayPropose() error {
+	switch {
+	case !n.IsLeader():
+		return refused(ErrNotLeader, nil)
+	case n.diskFull.Load():
+		return diskRefusal()
+	}
+	return nil
+}
+
+// Append is Propose for commands that are encoded already. The data of two calls, one after the other, has to be that of
+// all their commands.
+func (n *Node) Append(ctx context.Context, cmds int, data []byte) ([]entry.Result, error) {
+	if err := n.mayPropose(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.RequestTimeout)
 	defer cancel()
-	p := &proposal{data: data, cmds: len(cmds), done: make(chan outcome, 1)}
+	p := &proposal{data: data, cmds: cmds, done: make(chan outcome, 1)}
 	if err := n.enqueue(p); err != nil {
 		return nil, err
 	}
@@ -242,7 +260,7 @@ func (n *Node) send(batch []*proposal) {
 			return
 		}
 		switch v := future.Response().(type) {
-		case []state.Result:
+		case []entry.Result:
 			deliver(batch, v, nil)
 		case error:
 			deliver(batch, nil, unknown(v))
@@ -281,7 +299,7 @@ func checkFutures(future any) error {
 }
 
 // deliver gives each proposal its part of an entry's results.
-func deliver(batch []*proposal, results []state.Result, err error) {
+func deliver(batch []*proposal, results []entry.Result, err error) {
 	for _, p := range batch {
 		if err == nil && len(results) < p.cmds {
 			err = unknown(errors.New("the entry has too few results"))

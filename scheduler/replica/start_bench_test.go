@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -34,7 +35,7 @@ func bigState(b *testing.B, megabytes int) string {
 		if err != nil {
 			b.Fatal(err)
 		}
-		results, err := store.Apply([]state.Entry{{Index: index, Term: 1, Data: data}})
+		results, err := store.Apply([]entry.Entry{{Index: index, Term: 1, Data: data}})
 		if err != nil {
 			b.Fatal(err)
 		}

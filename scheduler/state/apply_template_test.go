@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // message returns the public message of a refused command.
@@ -256,7 +257,7 @@ func TestAnAccountHasBounds(t *testing.T) {
 				cmds = append(cmds, tc.put("acme", i))
 			}
 			// In one entry and in the next: both count what is not published yet and what is.
-			res, err := w.s.Apply([]Entry{w.entry(cmds...)})
+			res, err := w.s.Apply([]entry.Entry{w.entry(cmds...)})
 			if err != nil {
 				t.Fatal(err)
 			}

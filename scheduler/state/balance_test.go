@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 func TestAddCredit(t *testing.T) {
@@ -186,7 +187,7 @@ func TestCreditInTimeSavesAnAccount(t *testing.T) {
 	w, end := exhaustion(t)
 	w.prepaid(true)
 	cmd := ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: end}
-	res, err := w.s.Apply([]Entry{w.entry(AddCredit{Account: "acme", Amount: 1, At: end}), w.entry(cmd)})
+	res, err := w.s.Apply([]entry.Entry{w.entry(AddCredit{Account: "acme", Amount: 1, At: end}), w.entry(cmd)})
 	if err != nil || res[1][0].Value != 0 {
 		t.Fatalf("got %v, %v", res, err)
 	}
@@ -202,7 +203,7 @@ func TestExhaustionSeesItsBatch(t *testing.T) {
 	w.prepaid(true)
 	rate := w.rate(podOn("pod-1", "host-a").Spec)
 	w.must(AddCredit{Account: "acme", Amount: rate, At: at(0)})
-	res, err := w.s.Apply([]Entry{w.entry(
+	res, err := w.s.Apply([]entry.Entry{w.entry(
 		CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a"), HostEpoch: 1}}},
 		ExhaustAccounts{Accounts: []fleet.AccountID{"acme"}, At: at(10 + 3600)},
 	)})

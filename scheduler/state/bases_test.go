@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // A batch sees what it did itself: no ids and no directory are given out twice.
@@ -18,7 +19,7 @@ func TestBasesAreChosenWithinABatch(t *testing.T) {
 	}
 	twice := create(9)
 	twice.Volume.Dir = dirOf("n-1")
-	res, err := w.s.Apply([]Entry{
+	res, err := w.s.Apply([]entry.Entry{
 		w.entry(create(1), create(2), twice),
 		w.entry(DeleteVolume{Account: "acme", Volume: "n-1", At: at(5)}, create(3), w.provides("host-a", VolumeReport{Volume: "n-1", Gone: true}), create(4)),
 		w.entry(twice),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/place"
 )
 
@@ -31,7 +32,7 @@ func benchWorld(b *testing.B) *world {
 			JoinHost{Token: tok.ID, Hash: tok.Hash, Host: fleet.Host{ID: id, MachineID: string(id)}, At: at(0)},
 			ConnectHost{Host: id, MachineID: string(id), BootID: "boot", Inventory: inventory(id), At: at(0)})
 	}
-	if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {
+	if _, err := w.s.Apply([]entry.Entry{w.entry(cmds...)}); err != nil {
 		b.Fatal(err)
 	}
 	return w
@@ -42,9 +43,9 @@ func BenchmarkApply(b *testing.B) {
 	for _, size := range []int{1, 16, 128} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
 			w := benchWorld(b)
-			var batches [][]Entry
+			var batches [][]entry.Entry
 			for n := 0; n < b.N; n += size {
-				var batch []Entry
+				var batch []entry.Entry
 				for i := n; i < n+size; i++ {
 					id, host := fleet.PodID(fmt.Sprintf("pod-%09d", i)), fleet.HostID(fmt.Sprintf("host-%06d", i%998))
 					p := podOn(id, host)
@@ -72,7 +73,7 @@ func BenchmarkCreatePods(b *testing.B) {
 	for _, size := range []int{1, MaxPods} {
 		b.Run(fmt.Sprintf("pods=%d", size), func(b *testing.B) {
 			w, bytes := benchWorld(b), 0
-			var entries []Entry
+			var entries []entry.Entry
 			for n := range b.N {
 				var c CreatePods
 				for i := range size {
@@ -86,7 +87,7 @@ func BenchmarkCreatePods(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for _, e := range entries {
-				res, err := w.s.Apply([]Entry{e})
+				res, err := w.s.Apply([]entry.Entry{e})
 				if err != nil || res[0][0].Err != nil {
 					b.Fatal(err, res)
 				}
@@ -113,7 +114,7 @@ func BenchmarkApplyBesideReads(b *testing.B) {
 			cmds = append(cmds, pod(made))
 			made++
 		}
-		res, err := w.s.Apply([]Entry{w.entry(cmds...)})
+		res, err := w.s.Apply([]entry.Entry{w.entry(cmds...)})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -145,10 +146,10 @@ func BenchmarkApplyBesideReads(b *testing.B) {
 			}()
 			var took []time.Duration
 			for range b.N {
-				entry := w.entry(pod(made))
+				one := w.entry(pod(made))
 				made++
 				begun := time.Now()
-				if res, err := w.s.Apply([]Entry{entry}); err != nil || res[0][0].Err != nil {
+				if res, err := w.s.Apply([]entry.Entry{one}); err != nil || res[0][0].Err != nil {
 					b.Fatal(err, res)
 				}
 				took = append(took, time.Since(begun))

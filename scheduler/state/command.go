@@ -21,12 +21,6 @@ type Command interface {
 	apply(t *txn) (any, error)
 }
 
-// Result is what became of one command. Value is the proposer's to keep.
-type Result struct {
-	Value any
-	Err   error // a *fleet.Error
-}
-
 // Bootstrap makes the cluster. Errors: exists.
 type Bootstrap struct {
 	ClusterID   string        `cbor:"1,keyasint"`

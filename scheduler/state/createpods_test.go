@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // setOf is a set of pods of an owner on host-a, with one GPU each.
@@ -115,7 +116,7 @@ func TestRefusedCommandsLeaveTheBatchAlone(t *testing.T) {
 		for range rapid.IntRange(2, 12).Draw(t, "commands") {
 			cmds = append(cmds, worlds[0].drawCommand(t, at(100)))
 		}
-		res, err := worlds[0].s.Apply([]Entry{worlds[0].entry(cmds...)})
+		res, err := worlds[0].s.Apply([]entry.Entry{worlds[0].entry(cmds...)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +125,7 @@ func TestRefusedCommandsLeaveTheBatchAlone(t *testing.T) {
 				accepted = append(accepted, cmds[i])
 			}
 		}
-		if _, err := worlds[1].s.Apply([]Entry{worlds[1].entry(accepted...)}); err != nil {
+		if _, err := worlds[1].s.Apply([]entry.Entry{worlds[1].entry(accepted...)}); err != nil {
 			t.Fatal(err)
 		}
 		if len(accepted) > 0 && !bytes.Equal(worlds[0].hash(), worlds[1].hash()) {
@@ -181,7 +182,7 @@ func TestARefusedSetOfAnotherAccountUsesNothing(t *testing.T) {
 		}
 	}
 	theirs.Pods[0].Pod.Account, theirs.Pods[1].Pod.Account = "other", "other"
-	res, err := w.s.Apply([]Entry{w.entry(theirs, ours, Delete[fleet.Template]{Account: "other", ID: "tpl-9"})})
+	res, err := w.s.Apply([]entry.Entry{w.entry(theirs, ours, Delete[fleet.Template]{Account: "other", ID: "tpl-9"})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // Whatever is on the log, reading it ends in commands or an error; what is read is written again to
@@ -50,7 +51,7 @@ func FuzzApply(f *testing.F) {
 		if err := w.s.Restore(bytes.NewReader(base)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.s.Apply([]Entry{{Index: w.index + 1, Data: data}}); err != nil {
+		if _, err := w.s.Apply([]entry.Entry{{Index: w.index + 1, Data: data}}); err != nil {
 			return
 		}
 		want := w.dump()

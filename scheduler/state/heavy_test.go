@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // heavy makes acme, prepaid, with stopped pods that keep nothing.
@@ -42,7 +43,7 @@ func TestABatchOfAHeavyAccount(t *testing.T) {
 		}
 		return cmds
 	}
-	res, err := w.s.Apply([]Entry{w.entry(steps()...)})
+	res, err := w.s.Apply([]entry.Entry{w.entry(steps()...)})
 	if err != nil {
 		t.Fatal(err)
 	}

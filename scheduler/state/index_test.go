@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // A key's hash may go from one key to another within a batch, whatever the order of its rows.
@@ -21,7 +22,7 @@ func TestAHashMovesWithinABatch(t *testing.T) {
 			return PutKey{fleet.Key{ID: id, Account: "acme", Hash: []byte(hash)}}
 		}
 		w.must(key("k1", "h1"))
-		res, err := w.s.Apply([]Entry{w.entry(
+		res, err := w.s.Apply([]entry.Entry{w.entry(
 			key("k2", "h1"), key("k1", "h2"), key("k3", "h2"), key("k2", "h1"), DeleteKey{Account: "acme", Key: "k1"}, key("k3", "h2"), key("k4", "h1"),
 		)})
 		if err != nil {
@@ -58,7 +59,7 @@ func TestLimitsSeeTheirBatch(t *testing.T) {
 	}
 	more := PutKey{fleet.Key{ID: "more", Account: "acme", Hash: []byte("more")}}
 	cmds = append(cmds, more, DeleteKey{Account: "acme", Key: "k000"}, more)
-	res, err := w.s.Apply([]Entry{w.entry(cmds...)})
+	res, err := w.s.Apply([]entry.Entry{w.entry(cmds...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestConcurrentPicksFillAHost(t *testing.T) {
 	inv := w.host("host-a").Inventory
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_009
 	w.must(ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inv, At: at(3)})
-	var batch []Entry
+	var batch []entry.Entry
 	for i := range 10 {
 		p := podOn(fleet.PodID(fmt.Sprintf("pod-%d", i)), "host-a", 3)
 		p.Spec.Ports = []fleet.Port{{Number: 22, Protocol: "tcp"}}

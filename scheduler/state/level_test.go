@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // A command without a level could be proposed while older members are there, and stop them.
@@ -51,7 +52,7 @@ func TestALevelThatIsNotUnderstoodStopsTheReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newer.Apply([]Entry{first, raise, again}); err != nil {
+	if _, err := newer.Apply([]entry.Entry{first, raise, again}); err != nil {
 		t.Fatal(err)
 	}
 	if got := levelOf(t, newer); got != 3 {
@@ -61,11 +62,11 @@ func TestALevelThatIsNotUnderstoodStopsTheReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := old.Apply([]Entry{first}); err != nil {
+	if _, err := old.Apply([]entry.Entry{first}); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []Entry{raise, again} { // also what comes later
-		_, err = old.Apply([]Entry{e})
+	for _, e := range []entry.Entry{raise, again} { // also what comes later
+		_, err = old.Apply([]entry.Entry{e})
 		older(t, err)
 	}
 	if got := levelOf(t, old); got != 2 || old.Index() != 1 {
@@ -75,7 +76,7 @@ func TestALevelThatIsNotUnderstoodStopsTheReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = oldest.Apply([]Entry{first})
+	_, err = oldest.Apply([]entry.Entry{first})
 	older(t, err)
 
 	// Nor is such a state opened or restored; its file is kept.

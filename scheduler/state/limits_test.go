@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // limit sets a limit of acme.
@@ -171,7 +172,7 @@ func TestLimitsSeeTheirOwnBatch(t *testing.T) {
 		cmds = append(cmds, CreatePods{Pods: []NewPod{{Pod: podOn(fleet.PodID(fmt.Sprint("pod-", i)), "host-a"), HostEpoch: 1}}})
 	}
 	cmds = append(cmds, ActPod{Account: "acme", Pod: "pod-0", Action: fleet.ActionTerminate, At: at(11)}, cmds[3])
-	res, err := w.s.Apply([]Entry{w.entry(cmds[:2]...), w.entry(cmds[2:]...)})
+	res, err := w.s.Apply([]entry.Entry{w.entry(cmds[:2]...), w.entry(cmds[2:]...)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/meter"
 )
 
@@ -20,7 +21,7 @@ func metered(b *testing.B, n int) *world {
 		p.Need = fleet.Resources{}
 		cmds = append(cmds, CreatePods{Pods: []NewPod{{Pod: p, HostEpoch: 1}}})
 	}
-	if _, err := w.s.Apply([]Entry{w.entry(cmds...)}); err != nil {
+	if _, err := w.s.Apply([]entry.Entry{w.entry(cmds...)}); err != nil {
 		b.Fatal(err)
 	}
 	return w

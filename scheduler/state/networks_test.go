@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 func TestAPodKeepsItsAddress(t *testing.T) {
@@ -112,7 +113,7 @@ func TestAccountsAreKeptApart(t *testing.T) {
 	w := networked(t, s)
 	one := CreatePods{Pods: []NewPod{{Pod: inNetwork("p1", "acme", "host-a", at(10)), HostEpoch: 1}}}
 	two := CreatePods{Pods: []NewPod{{Pod: inNetwork("p2", "other", "host-a", at(10)), HostEpoch: 1}}}
-	if _, err := w.s.Apply([]Entry{w.entry(one, two)}); err != nil { // one batch
+	if _, err := w.s.Apply([]entry.Entry{w.entry(one, two)}); err != nil { // one batch
 		t.Fatal(err)
 	}
 	a, b := w.overlay("account-acme"), w.overlay("account-other")

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // drawFleet draws a command on hosts, on members, or on the cluster itself.
@@ -228,7 +229,7 @@ func newLedgers() *ledgers {
 }
 
 // follow takes what became of commands.
-func (l *ledgers) follow(cmds []Command, results []Result) {
+func (l *ledgers) follow(cmds []Command, results []entry.Result) {
 	for i, cmd := range cmds {
 		host, done := results[i].Value.(fleet.Host)
 		if !done {

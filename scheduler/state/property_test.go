@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // drawCommand draws a command that may well be refused: hosts, pods, GPUs, epochs and incarnations
@@ -119,7 +120,7 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 		w.publish("host-a")
 		books := newLedgers()
 		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
-			var batch []Entry
+			var batch []entry.Entry
 			var proposed []Command
 			for range rapid.IntRange(1, 2).Draw(t, "entries") {
 				var cmds []Command
@@ -146,7 +147,7 @@ func TestInvariantsHoldWhateverIsProposed(t *testing.T) {
 			all := slices.Concat(res...)
 			books.follow(proposed, all)
 			books.check(t, after)
-			if !slices.ContainsFunc(all, func(r Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
+			if !slices.ContainsFunc(all, func(r entry.Result) bool { return r.Err == nil }) && !bytes.Equal(hash, w.hash()) {
 				t.Fatal("all were refused, but something was written")
 			}
 		}

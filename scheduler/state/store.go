@@ -17,15 +17,9 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/place"
 )
-
-// Entry is one entry of the log. Data is what Encode returned, or several of those joined.
-type Entry struct {
-	Index uint64
-	Term  uint64
-	Data  []byte
-}
 
 // Options configures a Store.
 type Options struct {
@@ -263,7 +257,7 @@ func (s *Store) Index() uint64 {
 // each entry; an entry at or below Index is skipped and has none. All changes of the batch are one
 // transaction and become visible together. An error means that this replica cannot go on: the batch
 // has not happened here, and the process must stop.
-func (s *Store) Apply(entries []Entry) ([][]Result, error) {
+func (s *Store) Apply(entries []entry.Entry) ([][]entry.Result, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.broken != nil {
@@ -275,12 +269,12 @@ func (s *Store) Apply(entries []Entry) ([][]Result, error) {
 	t, last := newTxn(s.tables), s.index
 	t.level = s.level
 	t.cold = coldReader{db: s.db, codec: s.codec, rows: map[string]*fleet.Amounts{}}
-	out := make([][]Result, len(entries))
+	out := make([][]entry.Result, len(entries))
 	for i, e := range entries {
 		if e.Index <= last {
 			continue
 		}
-		cmds, err := s.codec.decode(e.Data)
+		cmds, err := s.codec.Decode(e.Data)
 		if err != nil {
 			s.broken = fmt.Errorf("entry %d: %w", e.Index, err)
 			return nil, s.broken
@@ -320,7 +314,7 @@ func (s *Store) write(t *txn, index uint64) error {
 				}
 				continue
 			}
-			value, err := s.codec.enc.Marshal(row)
+			value, err := s.codec.Enc.Marshal(row)
 			if err != nil {
 				return err
 			}

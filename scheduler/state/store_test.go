@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // busy lets a good deal happen, some of it refused.
@@ -68,7 +69,7 @@ func TestEntriesAtOrBelowTheIndexAreSkipped(t *testing.T) {
 	}
 	// Half old, half new.
 	last := w.log[len(w.log)-1]
-	res, err = w.s.Apply([]Entry{last, w.entry(PutAccount{fleet.Account{ID: "new"}})})
+	res, err = w.s.Apply([]entry.Entry{last, w.entry(PutAccount{fleet.Account{ID: "new"}})})
 	if err != nil || res[0] != nil || len(res[1]) != 1 || res[1][0].Err != nil {
 		t.Fatalf("got %v, %v", res, err)
 	}
@@ -76,7 +77,7 @@ func TestEntriesAtOrBelowTheIndexAreSkipped(t *testing.T) {
 
 func TestCommandsOfOneEntryAreDecidedOneByOne(t *testing.T) {
 	w := newWorld(t).settle()
-	res, err := w.s.Apply([]Entry{
+	res, err := w.s.Apply([]entry.Entry{
 		w.entry(
 			CreatePods{Pods: []NewPod{{Pod: podOn("pod-1", "host-a", 0, 1, 2), HostEpoch: 1}}},
 			CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 0, 1), HostEpoch: 1}}}, // taken by the one before
@@ -113,7 +114,7 @@ func TestEntriesCanBeJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.index++
-	res, err := w.s.Apply([]Entry{{Index: w.index, Data: slices.Concat(a, b, a)}})
+	res, err := w.s.Apply([]entry.Entry{{Index: w.index, Data: slices.Concat(a, b, a)}})
 	if err != nil || len(res[0]) != 5 || res[0][2].Err == nil || res[0][4].Err != nil {
 		t.Errorf("got %v, %v", res, err)
 	}
@@ -135,10 +136,10 @@ func TestAnEntryThatIsNotUnderstoodStopsTheStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t).settle()
 			before, index := w.hash(), w.s.Index()
-			if _, err := w.s.Apply([]Entry{w.entry(PutAccount{fleet.Account{ID: "b"}}), {Index: w.index + 1, Data: data}}); err == nil {
+			if _, err := w.s.Apply([]entry.Entry{w.entry(PutAccount{fleet.Account{ID: "b"}}), {Index: w.index + 1, Data: data}}); err == nil {
 				t.Fatal("applied")
 			}
-			if _, err := w.s.Apply([]Entry{w.entry(PutAccount{fleet.Account{ID: "c"}})}); err == nil {
+			if _, err := w.s.Apply([]entry.Entry{w.entry(PutAccount{fleet.Account{ID: "c"}})}); err == nil {
 				t.Fatal("went on")
 			}
 			if !bytes.Equal(before, w.hash()) || w.s.Index() != index {

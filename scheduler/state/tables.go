@@ -240,7 +240,7 @@ func (t *table[K, T]) index(key K, row any) {
 
 func (t *table[K, T]) decode(c *codec, value []byte) (any, error) {
 	row := new(T)
-	if err := c.dec.Unmarshal(value, row); err != nil {
+	if err := c.Dec.Unmarshal(value, row); err != nil {
 		return nil, err
 	}
 	return row, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 func TestEachHostHasItsAddressInTheTunnel(t *testing.T) {
@@ -87,7 +88,7 @@ func TestNoTwoHostsHaveOneKey(t *testing.T) {
 		t.Error("what is said again is news")
 	}
 	// A key is free when its host has another: within a batch, too.
-	res, err := w.s.Apply([]Entry{
+	res, err := w.s.Apply([]entry.Entry{
 		w.entry(says("host-a", hostTunnel("new")), says("host-b", hostTunnel("new"))), w.entry(says("host-b", hostTunnel("host-a"))),
 	})
 	if err != nil || res[0][0].Err != nil || res[0][1].Err != nil || res[1][0].Err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 )
 
 // txn is a batch of entries being decided. Commands read through it: first what the command itself
@@ -58,20 +59,20 @@ func newTxn(base *tables) *txn {
 }
 
 // run decides the commands of one entry, each on its own.
-func (t *txn) run(index uint64, cmds []Command) []Result {
+func (t *txn) run(index uint64, cmds []Command) []entry.Result {
 	t.index = index
-	out := make([]Result, 0, len(cmds))
+	out := make([]entry.Result, 0, len(cmds))
 	for _, cmd := range cmds {
 		t.room = maxSettle
 		t.discard()
 		cmd, t.now = t.timed(cmd)
 		value, err := cmd.apply(t)
 		if err != nil {
-			out = append(out, Result{Err: err})
+			out = append(out, entry.Result{Err: err})
 			continue
 		}
 		t.keep()
-		out = append(out, Result{Value: value})
+		out = append(out, entry.Result{Value: value})
 	}
 	return out
 }

@@ -25,7 +25,7 @@ func (t *coldTable[T]) row(string) any  { return nil }
 
 func (t *coldTable[T]) decode(c *codec, value []byte) (any, error) {
 	row := new(T)
-	if err := c.dec.Unmarshal(value, row); err != nil {
+	if err := c.Dec.Unmarshal(value, row); err != nil {
 		return nil, err
 	}
 	return row, nil
@@ -100,7 +100,7 @@ func (r *coldReader) get(bucket, key string) *fleet.Amounts {
 		}
 		row := new(fleet.Amounts)
 		r.rows[key] = row
-		return r.codec.dec.Unmarshal(value, row)
+		return r.codec.Dec.Unmarshal(value, row)
 	})
 	if err != nil {
 		r.err = errors.Join(r.err, fmt.Errorf("read usage: %w", err))

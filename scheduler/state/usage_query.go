@@ -177,7 +177,7 @@ func (q *usageQuery) run() (out []UsageHour, err error) {
 			continue
 		}
 		var amounts fleet.Amounts
-		if err := q.codec.dec.Unmarshal(value, &amounts); err != nil {
+		if err := q.codec.Dec.Unmarshal(value, &amounts); err != nil {
 			return nil, fmt.Errorf("read usage: %w", err)
 		}
 		if err := q.row(key, amounts); err != nil {

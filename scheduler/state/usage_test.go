@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/meter"
 )
 
@@ -128,7 +129,7 @@ func TestPurgeUsage(t *testing.T) {
 		t.Errorf("%d are left, from %s", len(left), left[0].Hour)
 	}
 	// Two in one batch, of what is in the file.
-	res, err := w.s.Apply([]Entry{w.entry(PurgeUsage{Before: edge.Add(time.Hour), Limit: 2}, PurgeUsage{Before: edge.Add(time.Hour), Limit: 2})})
+	res, err := w.s.Apply([]entry.Entry{w.entry(PurgeUsage{Before: edge.Add(time.Hour), Limit: 2}, PurgeUsage{Before: edge.Add(time.Hour), Limit: 2})})
 	if err != nil || res[0][0].Value != 2 || res[0][1].Value != 1 {
 		t.Errorf("in one batch: %v, %v", res, err)
 	}
@@ -142,7 +143,7 @@ func TestPurgeSeesItsBatch(t *testing.T) {
 	w := newWorld(t).priced()
 	w.create("pod-1", "host-a", 0)
 	week := at(7 * 86400)
-	res, err := w.s.Apply([]Entry{
+	res, err := w.s.Apply([]entry.Entry{
 		w.entry(SettleMeters{Meters: []MeterID{{fleet.ChargePod, "pod-1"}}, At: week}, PurgeUsage{Before: at(86400), Limit: 5}),
 		w.entry(PurgeUsage{Before: at(86400), Limit: 100}, PurgeUsage{Before: at(86400), Limit: 100}),
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/place"
 )
 
@@ -41,7 +42,7 @@ type world struct {
 	s     *Store
 	path  string
 	index uint64
-	log   []Entry
+	log   []entry.Entry
 }
 
 func newWorld(t testing.TB) *world {
@@ -66,23 +67,23 @@ func (w *world) open(boot string) {
 }
 
 // entry encodes commands as the next entry.
-func (w *world) entry(cmds ...Command) Entry {
+func (w *world) entry(cmds ...Command) entry.Entry {
 	w.t.Helper()
 	data, err := Encode(cmds...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.index++
-	e := Entry{Index: w.index, Term: 1, Data: data}
+	e := entry.Entry{Index: w.index, Term: 1, Data: data}
 	w.log = append(w.log, e)
 	return e
 }
 
 // do applies one command and returns its result.
-func (w *world) do(cmd Command) Result {
+func (w *world) do(cmd Command) entry.Result {
 	w.t.Helper()
 	told := w.watch()
-	res, err := w.s.Apply([]Entry{w.entry(cmd)})
+	res, err := w.s.Apply([]entry.Entry{w.entry(cmd)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -124,7 +125,7 @@ func forward(s *state.Store, log string, last uint64) error {
 		if l.Type != raft.LogCommand {
 			continue
 		}
-		if _, err := s.Apply([]state.Entry{{Index: l.Index, Term: l.Term, Data: l.Data}}); err != nil {
+		if _, err := s.Apply([]entry.Entry{{Index: l.Index, Term: l.Term, Data: l.Data}}); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"gantry/internal/pki"
 	"gantry/netctl"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -91,7 +92,7 @@ func (w *world) propose(cmds ...state.Command) {
 	}
 }
 
-func (w *world) apply(cmds ...state.Command) ([]state.Result, error) {
+func (w *world) apply(cmds ...state.Command) ([]entry.Result, error) {
 	data, err := state.Encode(cmds...)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (w *world) apply(cmds ...state.Command) ([]state.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.index++
-	res, err := w.store.Apply([]state.Entry{{Index: w.index, Term: 1, Data: data}})
+	res, err := w.store.Apply([]entry.Entry{{Index: w.index, Term: 1, Data: data}})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (w *world) transitions() int {
 }
 
 // Propose implements dispatch.Proposer.
-func (s *scheduler) Propose(_ context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (s *scheduler) Propose(_ context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	if !s.IsLeader() {
 		return nil, fleet.Unavailable("not the leader", nil)
 	}

@@ -17,6 +17,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/scheduler"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -118,7 +119,7 @@ func (p *Plane) Do(cmd state.Command) any {
 }
 
 // do applies commands that must succeed, at once.
-func (p *Plane) do(cmds ...state.Command) []state.Result {
+func (p *Plane) do(cmds ...state.Command) []entry.Result {
 	p.t.Helper()
 	res, err := p.apply(cmds...)
 	if err != nil {
@@ -141,14 +142,14 @@ func (p *Plane) View(fn func(*state.View)) {
 }
 
 // apply is what a log does with one entry.
-func (p *Plane) apply(cmds ...state.Command) ([]state.Result, error) {
+func (p *Plane) apply(cmds ...state.Command) ([]entry.Result, error) {
 	data, err := state.Encode(cmds...)
 	if err != nil {
 		return nil, fmt.Errorf("encode commands: %w", err)
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	out, err := p.store.Apply([]state.Entry{{Index: p.store.Index() + 1, Term: 1, Data: data}})
+	out, err := p.store.Apply([]entry.Entry{{Index: p.store.Index() + 1, Term: 1, Data: data}})
 	if err != nil {
 		return nil, fmt.Errorf("apply commands: %w", err)
 	}
@@ -164,7 +165,7 @@ func (p *Plane) apply(cmds ...state.Command) ([]state.Result, error) {
 type node struct{ p *Plane }
 
 // Propose applies the commands, unless the plane is down.
-func (n node) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (n node) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	if err := n.Barrier(ctx); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -23,7 +24,7 @@ type byClock struct {
 }
 
 // Propose commits commands with the times that the member's clock says.
-func (n byClock) Propose(ctx context.Context, cmds ...state.Command) ([]state.Result, error) {
+func (n byClock) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
 	by := n.m.off()
 	for i, cmd := range cmds {
 		switch c := cmd.(type) {

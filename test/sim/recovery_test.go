@@ -14,6 +14,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/fleet"
 	"gantry/scheduler/backup"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -96,7 +97,7 @@ func (m *member) install(file []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	results, err := store.Apply([]state.Entry{{Index: store.Index() + 1, Term: 1, Data: data}})
+	results, err := store.Apply([]entry.Entry{{Index: store.Index() + 1, Term: 1, Data: data}})
 	if err != nil || results[0][0].Err != nil {
 		return errors.Join(err, results[0][0].Err)
 	}

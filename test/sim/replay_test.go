@@ -11,6 +11,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
@@ -62,9 +63,9 @@ func replay(w *world, dir string, last uint64) (end picture, told story, err err
 }
 
 // entry applies an entry's commands one by one, under indexes that leave room for them.
-func (s *story) entry(w *world, store *state.Store, entry raft.Log) error {
+func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 	const room = 1 << 10
-	cmds, err := state.Decode(entry.Data)
+	cmds, err := state.Decode(l.Data)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (s *story) entry(w *world, store *state.Store, entry raft.Log) error {
 		if err != nil {
 			return err
 		}
-		if _, err := store.Apply([]state.Entry{{Index: entry.Index*room + uint64(i), Term: entry.Term, Data: data}}); err != nil {
+		if _, err := store.Apply([]entry.Entry{{Index: l.Index*room + uint64(i), Term: l.Term, Data: data}}); err != nil {
 			return err
 		}
 		if _, ok := cmd.(state.UpdateInventory); ok {
@@ -99,16 +100,16 @@ func (s *story) entry(w *world, store *state.Store, entry raft.Log) error {
 			rec, known, err := find(store, id)
 			switch {
 			case err != nil || was && !known:
-				w.broke("entry %d loses pod %s (%T): %v", entry.Index, id, cmd, err)
+				w.broke("entry %d loses pod %s (%T): %v", l.Index, id, cmd, err)
 			case !known: // a create or a report that was refused
 			case !was:
 				s.charges.change(nil, &rec, at)
 			default:
-				moved(w, entry.Index, cmd, old, rec)
+				moved(w, l.Index, cmd, old, rec)
 				s.charges.change(&old, &rec, at)
 			}
 			if known {
-				if err := bound(w, store, entry.Index, old, rec); err != nil {
+				if err := bound(w, store, l.Index, old, rec); err != nil {
 					return err
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
@@ -50,7 +51,7 @@ func (w *world) do(cmds ...state.Command) {
 		data, err := state.Encode(cmd)
 		check(w, err)
 		w.index++
-		res, err := w.store.Apply([]state.Entry{{Index: w.index, Term: 1, Data: data}})
+		res, err := w.store.Apply([]entry.Entry{{Index: w.index, Term: 1, Data: data}})
 		check(w, err)
 		if res[0][0].Err != nil {
 			w.Fatalf("%T: %v", cmd, res[0][0].Err)
