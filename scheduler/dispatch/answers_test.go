@@ -131,6 +131,10 @@ func TestWhatAnAccessKeyOpens(t *testing.T) {
 	if v := x.volume(pod); !v.GetReady() || v.GetBackend().GetId() != "fast" || v.GetPath() != "/v" {
 		t.Errorf("a pod's volume: %v", v)
 	}
+	stopped := *pod
+	if stopped.Goal = fleet.GoalStop; x.volume(&stopped) != nil || x.volume(&fleet.Pod{Goal: fleet.GoalRun}) != nil {
+		t.Error("a pod that is not to run, or has no volume, is given one")
+	}
 	for name, change := range map[string]func(*fleet.Pod){
 		"another account's": func(p *fleet.Pod) { p.Account = "other" }, "one that is not there": func(p *fleet.Pod) { p.Spec.Network = &fleet.NetworkMount{Volume: "vol9"} },
 	} {

@@ -154,6 +154,9 @@ func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
 	}
 	none := func(*link.JoinRequest) {}
 	refused("no token", codes.Unauthenticated, func(in *link.JoinRequest) { in.Token = "x" })
+	if y.barriers.Load() != 0 {
+		t.Error("what is no token costs a round of the members")
+	}
 	refused("long hardware", codes.InvalidArgument, func(in *link.JoinRequest) { in.Hardware += "h" })
 	refused("a long machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId = strings.Repeat("m", maxHostName+1) })
 	refused("a long name", codes.InvalidArgument, func(in *link.JoinRequest) { in.Name = strings.Repeat("n", maxHostName+1) })

@@ -10,7 +10,6 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
-	"gantry/internal/pki"
 )
 
 // What one host may have under way over all its connections, each with a message of up to maxMessage that is not whole yet. A tunnel
@@ -60,8 +59,8 @@ type place struct{}
 
 // admit is asked for each call before anything of its message is read, and refuses what a host has too many of. It never waits.
 func (c *callers) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
-	who, err := link.PeerIdentity(ctx)
-	if err != nil || who.Role != pki.RoleHost {
+	who, err := hostOf(ctx)
+	if err != nil {
 		return ctx, nil //nolint:nilerr // the method itself refuses who may not call it
 	}
 	host, k := fleet.HostID(who.ID), kindOf(info.FullMethodName)

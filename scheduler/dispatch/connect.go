@@ -11,7 +11,6 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
-	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
 
@@ -27,9 +26,9 @@ var (
 
 // Session implements link.LinkServer.
 func (s *Server) Session(stream link.Link_SessionServer) error {
-	who, err := link.PeerIdentity(stream.Context())
-	if err != nil || who.Role != pki.RoleHost {
-		return status.Error(codes.PermissionDenied, "a host certificate is needed")
+	who, err := hostOf(stream.Context())
+	if err != nil {
+		return err
 	}
 	if !s.Node.IsLeader() {
 		return s.notLeader(stream.Context())

@@ -114,9 +114,9 @@ func (s *Server) mayJoin(ctx context.Context, token pki.JoinToken, request []byt
 
 // Renew implements link.JoinServer.
 func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
-	who, err := link.PeerIdentity(ctx)
-	if err != nil || who.Role != pki.RoleHost {
-		return nil, status.Error(codes.PermissionDenied, "a host certificate is needed")
+	who, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if !s.Node.IsLeader() {
 		return nil, s.notLeader(ctx)

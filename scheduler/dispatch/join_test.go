@@ -34,9 +34,9 @@ func TestAJoinCanBeAskedAgain(t *testing.T) {
 	y.server.learnMembers()
 
 	// The commit is made, and its outcome does not reach who asked.
-	var lost atomic.Bool
+	var joins atomic.Int32
 	y.spoil(func(cmd state.Command) error {
-		if join, ok := cmd.(state.JoinHost); ok && !lost.Swap(true) {
+		if join, ok := cmd.(state.JoinHost); ok && joins.Add(1) == 1 {
 			y.do(join)
 			return fleet.Unavailable("outcome unknown", nil)
 		}
@@ -60,6 +60,9 @@ func TestAJoinCanBeAskedAgain(t *testing.T) {
 		if err != nil || answer.GetHostId() != string(made) || len(count()) != 1 {
 			t.Fatalf("again: %v, %v, hosts %v", answer.GetHostId(), err, hosts)
 		}
+	}
+	if joins.Load() != 1 {
+		t.Errorf("%d joins were proposed for one host", joins.Load())
 	}
 	for name, other := range map[string]*link.JoinRequest{
 		"another key": request(t.TempDir(), "m-1"), "another machine": request(dir, "m-2"),

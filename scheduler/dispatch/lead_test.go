@@ -1,10 +1,16 @@
 package dispatch
 
 import (
+	"context"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
 	"gantry/internal/link"
+	"gantry/scheduler/state"
 )
 
 // TestALostHostIsMarked: the server that leads looks for hosts that left, and has them marked when they stay away.
@@ -14,6 +20,35 @@ func TestALostHostIsMarked(t *testing.T) {
 	y.soon("it is ready", func() bool { return y.host("h1").State == fleet.HostReady })
 	g.leave()
 	y.soon("it is unreachable", func() bool { return y.host("h1").State == fleet.HostUnreachable })
+}
+
+// TestWhomANewLeaderLooksFor: hosts that were ready under the leader before, and none that never connected.
+func TestWhomANewLeaderLooksFor(t *testing.T) {
+	b, s, _ := newBetween(t)
+	now := time.Now()
+	b.must(state.PutToken{Token: fleet.JoinToken{ID: "t2", Hash: []byte("h"), DataCenter: "dc", Cloud: fleet.CloudSecure, ExpiresAt: now.Add(time.Hour)}, At: now})
+	b.must(state.JoinHost{Token: "t2", Hash: []byte("h"), Host: fleet.Host{ID: "new", MachineID: "m2"}, At: now})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	check(t, s.Lead(ctx))
+	if until, waits := s.absent["host"]; !waits || !until.IsZero() || len(s.absent) != 1 {
+		t.Errorf("looked for are %v", s.absent)
+	}
+}
+
+// TestWhyASessionEnded: the host hears it of a scheduler that still leads.
+func TestWhyASessionEnded(t *testing.T) {
+	y := newYard(t)
+	stream, _ := y.join("h1").raw(maxDown)
+	y.soon("it has a session", func() bool { return y.server.session("h1") != nil })
+	y.server.session("h1").cancel(errAgain)
+	var err error
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != errAgain.Error() {
+		t.Errorf("it was told %v", err)
+	}
 }
 
 // TestAVolumeThatIsNotThere: a pod whose volume, or its backend, the state does not have waits for it.

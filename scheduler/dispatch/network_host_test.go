@@ -56,12 +56,14 @@ func TestHostNetwork(t *testing.T) {
 	_, err = w.server.HostNetwork(w.ctx, testHost)
 	wantError(t, "refused", err, fleet.CodeUnavailable, "it is being changed")
 	ctx, cancel := context.WithCancel(w.ctx)
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-		send(stream, &link.Frame{Id: ask.GetId()})
+	defer cancel()
+	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) { send(stream, &link.Frame{Id: ask.GetId()}) })
+	err = w.server.askNetwork(ctx, testHost, time.Minute, &link.NetworkTarget{}, func(c *conduit) error {
 		cancel() // of one that does not answer
+		_, err := c.recv()
+		return err
 	})
-	_, err = w.server.HostNetwork(ctx, testHost)
-	wantError(t, "silent", err, fleet.CodeUnavailable, "")
+	wantError(t, "silent", err, fleet.CodeUnavailable, "did not answer in time")
 }
 
 func TestProbe(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
-	"gantry/internal/pki"
 )
 
 // S3Keys answers what hosts ask of access keys; see feed/s3. Errors: gRPC statuses, or those of the state.
@@ -22,9 +21,9 @@ type S3Keys interface {
 
 // S3Access implements link.LinkServer: it tells a host with the role s3 what an access key may do.
 func (s *Server) S3Access(ctx context.Context, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
-	who, err := link.PeerIdentity(ctx)
-	if err != nil || who.Role != pki.RoleHost {
-		return nil, status.Error(codes.PermissionDenied, "a host certificate is needed")
+	who, err := hostOf(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if !s.Node.IsLeader() {
 		return nil, s.notLeader(ctx)

@@ -239,6 +239,15 @@ func (s *Server) endAll() {
 	s.pending.Wait()
 }
 
+// hostOf returns the identity of the host that calls, or the status that refuses whoever is none.
+func hostOf(ctx context.Context) (pki.Identity, error) {
+	who, err := link.PeerIdentity(ctx)
+	if err != nil || who.Role != pki.RoleHost {
+		return pki.Identity{}, status.Error(codes.PermissionDenied, "a host certificate is needed")
+	}
+	return who, nil
+}
+
 // notLeader refuses a call, and tells the caller who leads.
 func (s *Server) notLeader(ctx context.Context) error {
 	leader := ""

@@ -160,6 +160,10 @@ func TestHowLongAHostThatLeftIsWaitedFor(t *testing.T) {
 		s.lead = t.Context()
 		x := newSession(s, "h", &link.Hello{}, nil)
 		check(t, s.enter(t.Context(), x))
+		s.absent["h"] = time.Now()
+		if s.welcome(x); len(s.absent) != 0 {
+			t.Errorf("one that is here is looked for: %v", s.absent)
+		}
 		x.connecting = connecting
 		x.lastSeen.Store(time.Unix(1000, 0).UnixNano())
 		s.leave(x)
@@ -203,6 +207,14 @@ func TestABeatTellsWhatChanged(t *testing.T) {
 	x.Wake()
 	if msg, err := x.next(); err != nil || msg != set || len(x.wake) != 1 {
 		t.Errorf("of a feed it is told %v, %v", msg, err)
+	}
+	first, second := &link.Down{}, &link.Down{}
+	x.lines, x.due = []feed.Line{&oneMessage{msg: set}}, []*link.Down{first, second}
+	x.Wake()
+	for i, want := range []*link.Down{first, second, set, nil} {
+		if msg, err := x.next(); err != nil || msg != want {
+			t.Errorf("message %d is %v, %v; before something new is looked for, what is due is told", i, msg, err)
+		}
 	}
 	b.must(state.RemoveHost{Host: "host", At: time.Now()})
 	x.Wake()

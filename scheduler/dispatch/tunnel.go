@@ -15,7 +15,6 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/link"
-	"gantry/internal/pki"
 )
 
 const (
@@ -35,9 +34,9 @@ type tunnel struct {
 // Tunnel implements link.LinkServer: it hands the stream to who asked for it and holds it until that
 // one lets go.
 func (s *Server) Tunnel(stream link.Link_TunnelServer) error {
-	who, err := link.PeerIdentity(stream.Context())
-	if err != nil || who.Role != pki.RoleHost {
-		return status.Error(codes.PermissionDenied, "a host certificate is needed")
+	who, err := hostOf(stream.Context())
+	if err != nil {
+		return err
 	}
 	first, err := stream.Recv()
 	if err != nil {
