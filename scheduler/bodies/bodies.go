@@ -2,9 +2,11 @@
 // to a file until it is full; a file goes when nothing in it is needed any more.
 //
 // Durability. Nothing is durable by Put: bodies also are in the log that the jobs come from, which is the truth until a
-// snapshot. Mark syncs what was put before it; what a snapshot refers to stays until Checkpoint says that a newer snapshot is
-// durable. After a restart the restored jobs Keep their bodies, Swept removes the rest, and the log puts anew what it has
+// snapshot. Sync syncs what was put before its Mark; what a snapshot refers to stays until Checkpoint says that a newer one
+// is durable. After a restart the restored jobs Keep their bodies, Swept removes the rest, and the log puts anew what it has
 // put since.
+//
+// A large body comes in parts: Reserve takes its place, Write fills it in order, Seal makes it one that Get takes.
 //
 // References are of one member: another one has the same bodies at other places. Every body has a CRC-32C, so that
 // damage is found when it is read. A Store may be used by several goroutines.
@@ -30,6 +32,12 @@ import (
 // ErrDamaged is matched by the error of Get when the bytes are not those that were put.
 var ErrDamaged = errors.New("the body is damaged")
 
+// unsealed is added to the size in the head of a body that is not complete.
+const unsealed = 1 << 31
+
+// errUnsealed is the error about the place of a body that was never sealed.
+var errUnsealed = fmt.Errorf("%w: it was never sealed", ErrDamaged)
+
 const (
 	suffix   = ".bodies"
 	headSize = 24 // the job's id, the size and the sum of what follows
@@ -46,6 +54,8 @@ type Store struct {
 	files  map[uint32]*file
 	active *file // nil: the next Put begins one
 	last   uint32
+	pins   int      // while there are any, no file is removed
+	gone   []uint32 // files to be removed when there are none
 }
 
 // file is one of the files. Its handle is open as long as it is in Store.files or somebody reads.
@@ -55,6 +65,7 @@ type file struct {
 	size   int64
 	live   int64 // bytes of bodies that are needed, with their heads
 	synced bool
+	open   int // reserved bodies that are not sealed
 }
 
 // Open opens the folder, which is made if it is not there. Files that are there can be read, and are written to no more.
@@ -109,25 +120,150 @@ func (s *Store) Put(id queue.ID, body []byte) (queue.Body, error) {
 }
 
 func (s *Store) put(id queue.ID, body []byte) (queue.Body, error) {
+	at, err := s.place(int64(len(body)))
+	if err != nil {
+		return queue.Body{}, err
+	}
+	data := append(head(make([]byte, 0, headSize+len(body)), id, at.Size, crc32.Checksum(body, castagnoli)), body...)
+	if _, err := s.active.f.WriteAt(data, s.active.size); err != nil {
+		return queue.Body{}, fmt.Errorf("keep a body: %w", err) // what was written of it is written over
+	}
+	s.taken(at)
+	return at, nil
+}
+
+// head appends what is before a body.
+func head(to []byte, id queue.ID, size int64, sum uint32) []byte {
+	to = binary.BigEndian.AppendUint32(append(to, id[:]...), uint32(size)) //nolint:gosec // bodies have 20 MB at most
+	return binary.BigEndian.AppendUint32(to, sum)
+}
+
+// place returns where the next body of this size goes.
+func (s *Store) place(size int64) (queue.Body, error) {
 	if s.active == nil {
 		if err := s.begin(); err != nil {
 			return queue.Body{}, fmt.Errorf("keep a body: %w", err)
 		}
 	}
-	to := s.active
-	head := append(make([]byte, 0, headSize+len(body)), id[:]...)
-	head = binary.BigEndian.AppendUint32(head, uint32(len(body))) //nolint:gosec // bodies have 20 MB at most
-	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(body, castagnoli))
-	if _, err := to.f.WriteAt(append(head, body...), to.size); err != nil {
-		return queue.Body{}, fmt.Errorf("keep a body: %w", err) // what was written of it is written over
-	}
-	at := queue.Body{At: uint64(to.number)<<32 | uint64(to.size), Size: int64(len(body))} //nolint:gosec // files are smaller than 4 GiB
-	to.size += headSize + at.Size
-	to.live += headSize + at.Size
-	if to.size >= s.full {
+	return queue.Body{At: uint64(s.active.number)<<32 | uint64(s.active.size), Size: size}, nil //nolint:gosec // files are smaller than 4 GiB
+}
+
+// taken says that the place is a body's.
+func (s *Store) taken(at queue.Body) {
+	s.active.size += headSize + at.Size
+	s.active.live += headSize + at.Size
+	if s.active.size >= s.full {
 		s.active = nil
 	}
-	return at, nil
+}
+
+// Part is a body of which some bytes are there.
+type Part struct {
+	Job  queue.ID   `cbor:"1,keyasint"`
+	Body queue.Body `cbor:"2,keyasint"` // all of it
+	Have int64      `cbor:"3,keyasint"`
+	Sum  uint32     `cbor:"4,keyasint"` // of what is there
+}
+
+// Reserve takes the place of a body of this size, which is not 0. It counts as needed.
+func (s *Store) Reserve(id queue.ID, size int64) (Part, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, err := s.place(size)
+	if err != nil {
+		return Part{}, err
+	}
+	err = s.active.f.Truncate(s.active.size + headSize + size)
+	if err == nil {
+		_, err = s.active.f.WriteAt(head(nil, id, size|unsealed, 0), s.active.size)
+	}
+	if err != nil {
+		return Part{}, fmt.Errorf("keep a body: %w", err)
+	}
+	s.active.open++
+	s.taken(at)
+	return Part{Job: id, Body: at}, nil
+}
+
+// Write adds the next bytes, which are at most those that are missing.
+func (s *Store) Write(p *Part, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.of(p.Body)
+	if f == nil {
+		return fmt.Errorf("%w: its file is gone", ErrDamaged)
+	}
+	if p.Have+int64(len(data)) > p.Body.Size {
+		return fmt.Errorf("%w: it is longer than was said", ErrDamaged)
+	}
+	if _, err := f.f.WriteAt(data, int64(uint32(p.Body.At))+headSize+p.Have); err != nil {
+		return fmt.Errorf("keep a body: %w", err)
+	}
+	f.synced = false
+	p.Have, p.Sum = p.Have+int64(len(data)), crc32.Update(p.Sum, castagnoli, data)
+	return nil
+}
+
+// Seal makes a body of a part that has all of its bytes.
+func (s *Store) Seal(p Part) (queue.Body, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.of(p.Body)
+	if f == nil || p.Have != p.Body.Size {
+		return queue.Body{}, fmt.Errorf("%w: it is not complete", ErrDamaged)
+	}
+	if _, err := f.f.WriteAt(head(nil, p.Job, p.Body.Size, p.Sum), int64(uint32(p.Body.At))); err != nil {
+		return queue.Body{}, fmt.Errorf("keep a body: %w", err)
+	}
+	f.synced = false
+	f.open--
+	return p.Body, nil
+}
+
+// Read returns the bytes that a part had when it was as it is given. Errors: ErrDamaged.
+func (s *Store) Read(p Part) ([]byte, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	f := s.of(p.Body)
+	if f == nil {
+		return nil, fmt.Errorf("%w: its file is gone", ErrDamaged)
+	}
+	data := make([]byte, p.Have)
+	if _, err := f.f.ReadAt(data, int64(uint32(p.Body.At))+headSize); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if crc32.Checksum(data, castagnoli) != p.Sum {
+		return nil, fmt.Errorf("%w: wrong sum", ErrDamaged)
+	}
+	return data, nil
+}
+
+// Resume says that a restored part goes on. Its file is opened for writing.
+func (s *Store) Resume(p Part) error {
+	if err := s.Keep(p.Body); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.of(p.Body)
+	to, err := os.OpenFile(s.path(f.number), os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	old := f.f
+	f.f = to
+	f.open++
+	return old.Close()
+}
+
+// Abandon drops a part.
+func (s *Store) Abandon(p Part) {
+	s.mu.Lock()
+	if f := s.of(p.Body); f != nil {
+		f.open--
+	}
+	s.mu.Unlock()
+	s.Drop(p.Body)
 }
 
 // begin makes a new file the one that is written to.
@@ -171,10 +307,15 @@ func (f *file) read(at, size int64) (id queue.ID, body []byte, err error) {
 		return id, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	says := int64(binary.BigEndian.Uint32(head[16:]))
+	open := says&unsealed != 0
+	says &^= unsealed
 	if size >= 0 && says != size || at+headSize+says > f.size {
 		return id, nil, fmt.Errorf("%w: another size", ErrDamaged)
 	}
 	body = make([]byte, says)
+	if open {
+		return id, body, errUnsealed
+	}
 	if _, err := f.f.ReadAt(body, at+headSize); err != nil {
 		return id, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
@@ -200,7 +341,32 @@ func (s *Store) Keep(b queue.Body) error {
 }
 
 // Swept removes the files that nobody kept anything of; it is called once, when all restored jobs have kept theirs.
-func (s *Store) Swept() error { return s.remove(s.empty()) }
+func (s *Store) Swept() error {
+	s.mu.RLock()
+	empty := s.empty()
+	s.mu.RUnlock()
+	return s.remove(empty)
+}
+
+// Reset says that nothing is needed of what is there.
+func (s *Store) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active = nil
+	for _, f := range s.files {
+		f.live, f.open = 0, 0
+	}
+}
+
+// Live returns how many bytes the bodies take that are needed, with what is before each.
+func (s *Store) Live() (total int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, f := range s.files {
+		total += f.live
+	}
+	return total
+}
 
 // Drop says that a body is not needed any more.
 func (s *Store) Drop(b queue.Body) {
@@ -215,40 +381,49 @@ func (s *Store) Drop(b queue.Body) {
 }
 
 // Mark is what was there when a snapshot was taken.
-type Mark struct{ empty []uint32 }
+type Mark struct {
+	empty   []uint32
+	written []*file
+}
 
-// Mark syncs all that was put, so that a snapshot of this moment can refer to it. The next Put begins a new file.
-func (s *Store) Mark() (Mark, error) {
+// Mark returns what is there now. The next Put begins a new file.
+func (s *Store) Mark() Mark {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.active = nil
-	var written []*file
+	m := Mark{empty: s.empty()}
 	for _, f := range s.files {
 		if !f.synced {
-			written = append(written, f)
+			f.synced = true // as far as the mark goes: what is written from now on makes it false again
+			m.written = append(m.written, f)
 		}
 	}
-	s.mu.Unlock()
-	for _, f := range written {
+	return m
+}
+
+// Sync returns when all that the mark has is on disk, so that a snapshot can refer to it.
+func (s *Store) Sync(m Mark) error {
+	for _, f := range m.written {
 		if err := f.f.Sync(); err != nil {
-			return Mark{}, fmt.Errorf("sync bodies: %w", err)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, f := range m.written {
+				f.synced = false
+			}
+			return fmt.Errorf("sync bodies: %w", err)
 		}
-		s.mu.Lock()
-		f.synced = true
-		s.mu.Unlock()
 	}
 	if err := atomicfile.SyncDir(s.dir); err != nil {
-		return Mark{}, fmt.Errorf("sync bodies: %w", err)
+		return fmt.Errorf("sync bodies: %w", err)
 	}
-	return Mark{empty: s.empty()}, nil
+	return nil
 }
 
 // Checkpoint says that the snapshot of a mark is durable: what was not needed then is removed.
 func (s *Store) Checkpoint(m Mark) error { return s.remove(m.empty) }
 
-// empty returns the files in which nothing is needed, without the one that is written to.
+// empty returns the files in which nothing is needed, without the one that is written to. The caller holds mu.
 func (s *Store) empty() (out []uint32) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	for n, f := range s.files {
 		if f.live == 0 && f != s.active {
 			out = append(out, n)
@@ -258,9 +433,14 @@ func (s *Store) empty() (out []uint32) {
 	return out
 }
 
+// remove removes files, or, while something is pinned, remembers to.
 func (s *Store) remove(numbers []uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.pins > 0 {
+		s.gone = append(s.gone, numbers...)
+		return nil
+	}
 	var all []error
 	for _, n := range numbers {
 		if f := s.files[n]; f != nil {
@@ -271,6 +451,22 @@ func (s *Store) remove(numbers []uint32) error {
 	return errors.Join(all...)
 }
 
+// Pin keeps every body that is there readable, also one that is dropped, until release is called.
+func (s *Store) Pin() (release func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pins++
+	return sync.OnceValue(func() error {
+		s.mu.Lock()
+		var gone []uint32
+		if s.pins--; s.pins == 0 {
+			gone, s.gone = s.gone, nil
+		}
+		s.mu.Unlock()
+		return s.remove(gone)
+	})
+}
+
 // Compact puts the bodies anew that are needed of files of which less than a quarter is, in at most so many bytes. Move has
 // a job refer to the new place, and reports false when nothing referred to the old one. The caller lets no other
 // command change the jobs meanwhile. A file whose bodies cannot be read stays.
@@ -279,7 +475,7 @@ func (s *Store) Compact(most int64, move func(id queue.ID, from, to queue.Body) 
 	defer s.mu.Unlock()
 	for _, n := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[n]
-		if f == s.active || f.live == 0 || f.live >= f.size/4 {
+		if f == s.active || f.open > 0 || f.live == 0 || f.live >= f.size/4 {
 			continue
 		}
 		if most -= f.live; most < 0 {
@@ -296,6 +492,10 @@ func (s *Store) Compact(most int64, move func(id queue.ID, from, to queue.Body) 
 func (s *Store) empties(f *file, move func(id queue.ID, from, to queue.Body) bool) error {
 	for at := int64(0); at < f.size; {
 		id, body, err := f.read(at, -1)
+		if errors.Is(err, errUnsealed) {
+			at += headSize + int64(len(body))
+			continue
+		}
 		if err != nil {
 			return err
 		}

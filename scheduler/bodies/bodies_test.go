@@ -51,8 +51,8 @@ func files(t testing.TB, dir string) int {
 
 func mark(t testing.TB, s *Store) Mark {
 	t.Helper()
-	m, err := s.Mark()
-	if err != nil {
+	m := s.Mark()
+	if err := s.Sync(m); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -196,8 +196,8 @@ func TestAnyUse(t *testing.T) {
 		live, snapshot := map[byte]body{}, map[byte]body{}
 		next := byte(0)
 		checkpoint := func() {
-			m, err := s.Mark()
-			if err != nil {
+			m := s.Mark()
+			if err := s.Sync(m); err != nil {
 				r.Fatal(err)
 			}
 			snapshot = map[byte]body{}
@@ -344,5 +344,152 @@ func BenchmarkPut(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestABodyInParts is one like others once it is complete, also when the process that began it is gone.
+func TestABodyInParts(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, 100)
+	first := put(t, s, 1, "before")
+	p, err := s.Reserve(queue.ID{7}, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(&p, []byte("three")); err != nil {
+		t.Fatal(err)
+	}
+	after := put(t, s, 2, "after")
+	if _, err := s.Get(p.Body); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a body that is not complete was read: %v", err)
+	}
+	if _, err := s.Seal(p); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a body that is not complete was sealed: %v", err)
+	}
+	if err := s.Write(&p, []byte("and more than it has")); !errors.Is(err, ErrDamaged) || p.Have != 5 {
+		t.Errorf("more was written than there is room for: %v, %+v", err, p)
+	}
+	mark(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = open(t, dir, 100)
+	for _, err := range []error{s.Keep(first), s.Keep(after), s.Resume(p), s.Swept(), s.Write(&p, []byte("four"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Drop(first)
+	s.Drop(after)
+	if err := s.Compact(1<<20, func(queue.ID, queue.Body, queue.Body) bool { t.Error("moved"); return false }); err != nil {
+		t.Error("a file with an open part was emptied:", err)
+	}
+	body, err := s.Seal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, s, body, "threefour")
+	s.Drop(body)
+	if err := s.Checkpoint(mark(t, s)); err != nil || files(t, dir) != 0 {
+		t.Errorf("%d files are left: %v", files(t, dir), err)
+	}
+}
+
+func TestAPartThatIsAbandoned(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, 100)
+	p, err := s.Reserve(queue.ID{7}, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Abandon(p)
+	if err := s.Checkpoint(mark(t, s)); err != nil || files(t, dir) != 0 {
+		t.Errorf("%d files are left: %v", files(t, dir), err)
+	}
+	if err := s.Write(&p, []byte("late")); !errors.Is(err, ErrDamaged) {
+		t.Error("written to a file that is gone:", err)
+	}
+	if _, err := s.Seal(p); !errors.Is(err, ErrDamaged) {
+		t.Error("sealed in a file that is gone:", err)
+	}
+}
+
+// TestAnAbandonedPart does not hinder that its file is emptied.
+func TestAnAbandonedPart(t *testing.T) {
+	s := open(t, t.TempDir(), 1000)
+	first := put(t, s, 1, "before")
+	p, err := s.Reserve(queue.ID{7}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := put(t, s, 2, "after")
+	s.Abandon(p)
+	s.Drop(first)
+	mark(t, s)
+	moved := 0
+	err = s.Compact(1<<20, func(id queue.ID, from, to queue.Body) bool {
+		moved++
+		if id == (queue.ID{2}) && from == after {
+			return true
+		}
+		return false
+	})
+	if err != nil || moved != 2 {
+		t.Errorf("%d moved: %v", moved, err)
+	}
+}
+
+// TestPinnedBodies can be read until the last pin is gone.
+func TestPinnedBodies(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, 100)
+	b := put(t, s, 1, "body")
+	one, two := s.Pin(), s.Pin()
+	s.Drop(b)
+	if err := s.Checkpoint(mark(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // releasing twice is releasing once
+		if err := one(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, s, b, "body")
+	if err := two(); err != nil || files(t, dir) != 0 {
+		t.Errorf("%d files are left: %v", files(t, dir), err)
+	}
+}
+
+// TestWhatIsWrittenAfterAMarkIsSyncedByTheNext, also in a file that the mark has.
+func TestWhatIsWrittenAfterAMarkIsSyncedByTheNext(t *testing.T) {
+	s := open(t, t.TempDir(), 100)
+	p, err := s.Reserve(queue.ID{7}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark(t, s)
+	if m := s.Mark(); len(m.written) != 0 {
+		t.Errorf("%d files are to be synced again", len(m.written))
+	}
+	if err := s.Write(&p, []byte("four")); err != nil {
+		t.Fatal(err)
+	}
+	if m := mark(t, s); len(m.written) != 1 {
+		t.Errorf("%d files are to be synced, want 1", len(m.written))
+	}
+	if _, err := s.Seal(p); err != nil {
+		t.Fatal(err)
+	}
+	m := s.Mark()
+	if len(m.written) != 1 {
+		t.Errorf("%d files are to be synced, want 1", len(m.written))
+	}
+	_ = m.written[0].f.Close()
+	if err := s.Sync(m); err == nil {
+		t.Error("a file that cannot be synced was")
+	}
+	if m := s.Mark(); len(m.written) != 1 {
+		t.Error("what was not synced is forgotten")
 	}
 }
