@@ -56,7 +56,7 @@ func TestReportsThatWereNotCommittedAreNotAcknowledged(t *testing.T) {
 			g := y.join("h1")
 			g.ready()
 			g.crowd(0, 1, 0)
-			stream, _ := g.raw(maxDown)
+			stream, _ := g.raw()
 			if spoil == nil { // the state refuses what is of an older session
 				g.ready()
 			} else {
@@ -172,7 +172,7 @@ func TestASlowCommitIsNoSilence(t *testing.T) {
 	g := y.join("h1")
 	g.ready()
 	g.crowd(0, 1, 0)
-	stream, welcome := g.raw(maxDown)
+	stream, welcome := g.raw()
 	limit := time.Duration(welcome.GetSilenceMs()) * time.Millisecond
 	begun, held := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })

@@ -39,7 +39,7 @@ func TestWhomANewLeaderLooksFor(t *testing.T) {
 // TestWhyASessionEnded: the host hears it of a scheduler that still leads.
 func TestWhyASessionEnded(t *testing.T) {
 	y := newYard(t)
-	stream, _ := y.join("h1").raw(maxDown)
+	stream, _ := y.join("h1").raw()
 	y.soon("it has a session", func() bool { return y.server.session("h1") != nil })
 	y.server.session("h1").cancel(errAgain)
 	var err error

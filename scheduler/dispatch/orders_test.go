@@ -70,13 +70,13 @@ func TestAnOrderThatIsTooLargeIsRefusedByItself(t *testing.T) {
 	}
 }
 
-// raw begins a session that takes messages of at most a size, and returns the first message after the welcome on.
-func (g *guest) raw(most int) (link.Link_SessionClient, *link.Welcome) {
+// raw begins a session that takes messages as large as they may be, and returns the first message after the welcome on.
+func (g *guest) raw() (link.Link_SessionClient, *link.Welcome) {
 	g.Helper()
 	conf, err := link.HostClientTLS(g.certs(pki.RoleHost, string(g.id)))
 	check(g, err)
 	conn, err := grpc.NewClient("passthrough:///"+g.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDown)))
 	check(g, err)
 	g.Cleanup(func() { check(g, conn.Close()) })
 	ctx, cancel := context.WithCancel(g.ctx)
@@ -146,7 +146,7 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 	g.ready()
 	const pods, stopped = 40, 20
 	g.crowd(0, pods, stopped)
-	stream, _ := g.raw(maxDown)
+	stream, _ := g.raw()
 	var parts link.Parts
 	messages, last := 0, time.Time{}
 	whole := func(ok func(*link.Down) bool) *link.Down {
