@@ -22,12 +22,7 @@ const (
 func (l *Logs) Leave(id fleet.PodID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.writers[id]; w != nil {
-		delete(l.writers, id)
-		if err := w.Close(); err != nil {
-			l.log.Warn("close a pod's system log", "pod", id, "err", err)
-		}
-	}
+	l.release(id)
 	l.prune(keptLogs, keptLogBytes)
 }
 
@@ -84,7 +79,7 @@ func (l *Logs) measure(id fleet.PodID) keptLog {
 
 // Has reports whether there is a log of a pod, which may have left the host.
 func (l *Logs) Has(id fleet.PodID) bool {
-	if !filepath.IsLocal(string(id)) || filepath.Base(string(id)) != string(id) {
+	if id == "." || !filepath.IsLocal(string(id)) || filepath.Base(string(id)) != string(id) {
 		return false
 	}
 	info, err := os.Stat(l.Dir(id))

@@ -1,6 +1,8 @@
 package podlog
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,7 +19,8 @@ import (
 func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
 	root := t.TempDir()
 	here := func(id fleet.PodID) bool { return strings.HasPrefix(string(id), "here") }
-	l := New(root, here, slog.New(slog.DiscardHandler))
+	said := &bytes.Buffer{}
+	l := New(root, here, slog.New(slog.NewTextHandler(said, nil)))
 	defer func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -37,6 +40,11 @@ func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
 			if err := os.Chtimes(path, at, at); err != nil {
 				t.Fatal(err)
 			}
+			at = began.Add(time.Duration(-i-20) * time.Minute) // the older of two files, and the later by name, says nothing
+			path = filepath.Join(l.Dir(id), "system.log")
+			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, at, at)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	left := func() (out []string) {
@@ -54,7 +62,17 @@ func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
 		}
 		return out
 	}
-	l.Leave("left5")
+	if err := errors.Join(l.Prepare("huge"), os.WriteFile(filepath.Join(l.Dir("huge"), "container.log"), nil, 0o600),
+		os.Truncate(filepath.Join(l.Dir("huge"), "container.log"), keptLogBytes)); err != nil { // of zeros that take no room
+		t.Fatal(err)
+	}
+	old := began.Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(l.Dir("huge"), "container.log"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if l.Leave("left5"); l.Has("huge") || said.Len() != 0 {
+		t.Errorf("a log that is too large for the rest is left, said %q", said)
+	}
 	if got := left(); len(got) != 6 {
 		t.Errorf("there is room, and left are %v", got)
 	}
@@ -66,7 +84,12 @@ func TestLogsOfPodsThatLeftAreBounded(t *testing.T) {
 	if got := left(); !slices.Equal(got, []string{"left4", "left5"}) {
 		t.Errorf("by bytes: %v", got)
 	}
-	for id, want := range map[fleet.PodID]bool{"left5": true, "here0": true, "left0": false, "..": false, "": false, "a/b": false} {
+	if err := os.Mkdir(filepath.Join(l.Dir("here0"), "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[fleet.PodID]bool{
+		"left5": true, "here0": true, "left0": false, "..": false, ".": false, "": false, "here0/sub": false, "here0/container.log": false,
+	} {
 		if got := l.Has(id); got != want {
 			t.Errorf("a log of %q: %v", id, got)
 		}

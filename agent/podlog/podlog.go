@@ -100,16 +100,21 @@ func (l *Logs) Tail(id fleet.PodID, n int, since time.Time) string {
 	return strings.ToValidUTF8(tail[max(0, len(tail)-MaxTail):], "")
 }
 
-// Remove removes the pod's log folder.
-func (l *Logs) Remove(id fleet.PodID) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// release closes the file of a pod's system lines. The caller holds mu.
+func (l *Logs) release(id fleet.PodID) {
 	if w := l.writers[id]; w != nil {
 		delete(l.writers, id)
 		if err := w.Close(); err != nil {
 			l.log.Warn("close a pod's system log", "pod", id, "err", err)
 		}
 	}
+}
+
+// Remove removes the pod's log folder.
+func (l *Logs) Remove(id fleet.PodID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(id)
 	if err := os.RemoveAll(l.Dir(id)); err != nil {
 		return fmt.Errorf("remove the pod's logs: %w", err)
 	}
@@ -143,9 +148,6 @@ func (l *Logs) Span(id fleet.PodID, previous bool) (logs.Span, error) {
 // Read streams the selected lines of a part of a pod's log.
 func (l *Logs) Read(ctx context.Context, id fleet.PodID, q fleet.LogQuery, within logs.Span, sink fleet.LogSink) error {
 	opt := logs.Options{Source: logs.Source(q.Source), Since: q.Since, Tail: q.Tail, Follow: q.Follow, Within: within}
-	if q.Source == "" {
-		opt.Source = logs.FromBoth
-	}
 	if q.After != "" {
 		after, err := logs.ParseID(q.After)
 		if err != nil {

@@ -118,7 +118,7 @@ func (s *Server) markAbsent(ctx context.Context, due []fleet.HostID) {
 	epochs := map[fleet.HostID]uint64{}
 	err := s.Store.View(func(v *state.View) error {
 		for _, id := range due {
-			if h, ok := v.Host(id); ok && h.State == fleet.HostReady {
+			if h, _ := v.Host(id); h.State == fleet.HostReady {
 				epochs[id] = h.Epoch
 			}
 		}

@@ -142,7 +142,7 @@ func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
 	csr, err := store.Request()
 	check(t, err)
 	good := func() *link.JoinRequest {
-		return &link.JoinRequest{Token: token.Text(), Csr: csr, MachineId: "m", Name: "n", Hardware: strings.Repeat("h", maxHostName)}
+		return &link.JoinRequest{Token: token.Text(), Csr: csr, MachineId: strings.Repeat("m", maxHostName), Name: strings.Repeat("n", maxHostName), Hardware: strings.Repeat("h", maxHostName)}
 	}
 	refused := func(what string, want codes.Code, change func(*link.JoinRequest)) {
 		t.Helper()
@@ -158,8 +158,8 @@ func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
 		t.Error("what is no token costs a round of the members")
 	}
 	refused("long hardware", codes.InvalidArgument, func(in *link.JoinRequest) { in.Hardware += "h" })
-	refused("a long machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId = strings.Repeat("m", maxHostName+1) })
-	refused("a long name", codes.InvalidArgument, func(in *link.JoinRequest) { in.Name = strings.Repeat("n", maxHostName+1) })
+	refused("a long machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId += "m" })
+	refused("a long name", codes.InvalidArgument, func(in *link.JoinRequest) { in.Name += "n" })
 	refused("no name", codes.InvalidArgument, func(in *link.JoinRequest) { in.Name = "" })
 	refused("no machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId = "" })
 	refused("no request", codes.InvalidArgument, func(in *link.JoinRequest) { in.Csr = nil })

@@ -197,7 +197,7 @@ func (x *session) connect(ctx context.Context, stream link.Link_SessionServer, h
 	var e *fleet.Error
 	if errors.As(err, &e) && e.Code != fleet.CodeUnavailable { // the state's answer
 		x.connecting = false
-		x.refused(ctx, err)
+		x.refused(ctx, e)
 	}
 	return host, err
 }
@@ -244,16 +244,14 @@ func (x *session) connectAs(ctx context.Context, stream link.Link_SessionServer,
 const textUnknown = "a host that this control plane does not know"
 
 // refused tells operators of a host that is unknown, and raises an alarm when the host's identity was used by what is not the host.
-func (x *session) refused(ctx context.Context, err error) {
-	var e *fleet.Error
-	if fleet.CodeOf(err) == fleet.CodeNotFound {
+func (x *session) refused(ctx context.Context, e *fleet.Error) {
+	switch e.Code {
+	case fleet.CodeNotFound:
 		// It comes again and again.
 		if x.server.mayRaise(alarm{x.host, textUnknown}, time.Now()) {
 			x.server.Log.Error(textUnknown+" was refused: it joined after the copy that this control plane was restored from, or was removed long ago; it has to join again", "host", x.host)
 		}
-		return
-	}
-	if errors.As(err, &e) && e.Code == fleet.CodeForbidden {
+	case fleet.CodeForbidden:
 		x.server.raise(ctx, alarm{x.host, "an agent was refused that uses the identity of this host: " + e.Msg})
 	}
 }

@@ -160,9 +160,23 @@ func TestATunnelOfAnotherHostIsRefused(t *testing.T) {
 		}
 	}
 	y.server.mu.Lock()
-	defer y.server.mu.Unlock()
 	if y.server.waiting["id"] != mine || len(mine.arrived) != 0 {
 		t.Error("the tunnel is not waited for any more")
+	}
+	y.server.waiting["id"] = &tunnel{host: "h2", arrived: make(chan *conduit, 2), lost: make(chan struct{})}
+	y.server.mu.Unlock()
+	for i := range 2 { // an id is good for one tunnel
+		stream, err := other.client.Tunnel(ctx)
+		check(t, err)
+		check(t, stream.Send(&link.Frame{Id: "id"}))
+		if i > 0 {
+			_, err = stream.Recv()
+			if status.Code(err) != codes.NotFound {
+				t.Errorf("the second of an id: %v", err)
+			}
+			continue
+		}
+		y.soon("it came", func() bool { y.server.mu.Lock(); defer y.server.mu.Unlock(); return y.server.waiting["id"] == nil })
 	}
 }
 

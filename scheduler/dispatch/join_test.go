@@ -71,6 +71,12 @@ func TestAJoinCanBeAskedAgain(t *testing.T) {
 			t.Errorf("%s: %v, hosts %v", name, err, hosts)
 		}
 	}
+	y.server.sessions[made] = &session{}
+	y.server.sessions[made].welcomed.Store(true)
+	if _, err := y.server.Join(y.ctx, request(dir, "m-1")); status.Code(err) != codes.AlreadyExists || joins.Load() != 1 {
+		t.Errorf("while it is connected: %v, %d joins", err, joins.Load())
+	}
+	delete(y.server.sessions, made)
 	// Once it has connected it has heard the answer.
 	y.do(state.ConnectHost{Host: made, MachineID: "m-1", BootID: "b", At: time.Now()})
 	if _, err := y.server.Join(y.ctx, request(dir, "m-1")); status.Code(err) != codes.Unauthenticated {

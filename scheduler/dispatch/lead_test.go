@@ -51,6 +51,28 @@ func TestWhyASessionEnded(t *testing.T) {
 	}
 }
 
+// TestAHelloThatIsBriefAgain: who was asked for everything has to say it.
+func TestAHelloThatIsBriefAgain(t *testing.T) {
+	_, s, _ := newBetween(t)
+	says := &link.Hello{MachineId: "m", BootId: "b", Brief: true, Inventory: &link.Inventory{}}
+	line := &lineTo{up: make(chan *link.Up, 1)}
+	line.up <- hello(says)
+	x := newSession(s, "host", says, func(error) {})
+	if _, err := x.connect(t.Context(), line, says); status.Code(err) != codes.InvalidArgument || len(line.down) != 1 || line.down[0].GetWhole() == nil {
+		t.Errorf("%v, told %v", err, line.down)
+	}
+}
+
+// TestAnotherMachineWithAHostsIdentity is refused, and operators hear of it.
+func TestAnotherMachineWithAHostsIdentity(t *testing.T) {
+	b, s, _ := newBetween(t)
+	x := newSession(s, "host", &link.Hello{}, func(error) {})
+	_, err := x.connect(t.Context(), nil, &link.Hello{MachineId: "other", BootId: "b"})
+	if fleet.CodeOf(err) != fleet.CodeForbidden || x.connecting || b.host().Alarm != "an agent was refused that uses the identity of this host: "+err.Error() {
+		t.Errorf("%v, the alarm is %q", err, b.host().Alarm)
+	}
+}
+
 // TestAVolumeThatIsNotThere: a pod whose volume, or its backend, the state does not have waits for it.
 func TestAVolumeThatIsNotThere(t *testing.T) {
 	_, s, said := newBetween(t)

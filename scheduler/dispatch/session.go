@@ -130,7 +130,7 @@ func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hel
 	// They are not waited for here: a Send or Recv in progress ends only when this handler has
 	// returned. endAll waits for them.
 	<-ctx.Done()
-	return context.Cause(ctx)
+	return nil // the cause is the context's
 }
 
 // receiveAll handles what the host says, in order.

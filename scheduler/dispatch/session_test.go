@@ -216,6 +216,16 @@ func TestABeatTellsWhatChanged(t *testing.T) {
 			t.Errorf("message %d is %v, %v; before something new is looked for, what is due is told", i, msg, err)
 		}
 	}
+	x.fullNext = true
+	check(t, x.look())
+	x.lines, x.due = []feed.Line{&oneMessage{msg: set}}, nil
+	x.Wake()
+	if msg, err := x.next(); err != nil || msg.GetFull() == nil {
+		t.Errorf("in the middle of orders it is told %v, %v", msg, err)
+	}
+	if msg, err := x.next(); err != nil || msg != set {
+		t.Errorf("after them it is told %v, %v", msg, err)
+	}
 	b.must(state.RemoveHost{Host: "host", At: time.Now()})
 	x.Wake()
 	if _, err := x.next(); status.Code(err) != codes.PermissionDenied {
@@ -252,11 +262,15 @@ func (m *oneMessage) Heard(_ context.Context, msg *link.Up) error {
 func TestWhatLinesHear(t *testing.T) {
 	_, s, _ := newBetween(t)
 	x := newSession(s, "host", &link.Hello{}, func(error) {})
+	x.lastSent.Store(0)
 	one, two := &oneMessage{}, &oneMessage{}
 	x.lines = []feed.Line{one, two}
 	report := &link.Up{Kind: &link.Up_Storage{Storage: &link.StorageReports{}}}
 	check(t, x.receive(t.Context(), report))
 	check(t, x.receive(t.Context(), &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: &link.Heartbeat{}}}))
+	if !x.beatDue.Load() {
+		t.Error("a heartbeat is not answered")
+	}
 	if len(one.heard) != 1 || len(two.heard) != 1 || two.heard[0] != report {
 		t.Errorf("heard %v, %v", one.heard, two.heard)
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,11 @@ func TestAHeartbeatReplacesTheOneBefore(t *testing.T) {
 		x.heartbeat(h, time.Now())
 		if len(x.live) != len(ids) {
 			t.Errorf("%v: %v", ids, x.live)
+		}
+		for _, id := range []fleet.PodID{"p1", "p2"} {
+			if got := x.livePod(id); (got != nil) != slices.Contains(ids, string(id)) || got != nil && got.Activity != "a" {
+				t.Errorf("%v: of %s is known %v", ids, id, got)
+			}
 		}
 		now := time.Now()
 		if n := testing.AllocsPerRun(10, func() { x.heartbeat(h, now) }); n > 0 {
