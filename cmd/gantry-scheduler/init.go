@@ -63,6 +63,9 @@ func (c *initCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		if err := replica.Create(filepath.Join(c.DataDir, raftFolder)); err != nil {
 			return err
 		}
+		if err := createJobs(ctx, c.DataDir, &replica.Member{ID: id, Address: address}); err != nil {
+			return err
+		}
 	}
 	m, err := alone(c.DataDir, address, log)
 	if err != nil {

@@ -75,7 +75,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
-	if err := settle(c.DataDir, certs, j, c.Address, c.Scheduler...); err != nil {
+	if err := settle(ctx, c.DataDir, certs, j, c.Address, c.Scheduler...); err != nil {
 		return fmt.Errorf("the cluster took this scheduler, but it could not be written down: join again with a new token: %w", err)
 	}
 	log.Info("joined: start this scheduler with run", "id", j.Member, "cluster", j.ClusterID)
@@ -84,7 +84,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // settle writes down what a scheduler got when it joined. The empty log comes last: run refuses a folder without one,
 // so that what a crash left is never taken for a new member.
-func settle(dir string, certs *pki.Store, j membership.Joined, address string, by ...string) error {
+func settle(ctx context.Context, dir string, certs *pki.Store, j membership.Joined, address string, by ...string) error {
 	if err := pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey); err != nil {
 		return err
 	}
@@ -100,6 +100,9 @@ func settle(dir string, certs *pki.Store, j membership.Joined, address string, b
 		return err
 	}
 	if err := certs.Install(j.Leaf, j.Trusted...); err != nil {
+		return err
+	}
+	if err := createJobs(ctx, dir, nil); err != nil {
 		return err
 	}
 	return replica.Create(filepath.Join(dir, raftFolder))
@@ -149,7 +152,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	// The data goes first: under the new identity it would be taken for data that it promised to keep.
 	aside, err := putAside(c.DataDir)
 	if err == nil {
-		err = settle(c.DataDir, certs, j, address)
+		err = settle(ctx, c.DataDir, certs, j, address)
 	}
 	if err != nil {
 		return fmt.Errorf("the cluster gave this scheduler a new identity, but it could not be written down: join anew with a token and an empty folder: %w", err)
@@ -160,10 +163,15 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // putAside moves a replica's folder away and makes an empty one.
 func putAside(dir string) (aside string, err error) {
-	from := filepath.Join(dir, raftFolder)
-	aside = from + ".before-" + strconv.FormatInt(time.Now().UnixNano(), 10)
-	if err := os.Rename(from, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", err
+	suffix := ".before-" + strconv.FormatInt(time.Now().UnixNano(), 10)
+	for _, folder := range []string{jobsFolder, raftFolder} {
+		from := filepath.Join(dir, folder)
+		if err := os.Rename(from, from+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+		if err := os.MkdirAll(from, 0o700); err != nil {
+			return "", err
+		}
 	}
-	return aside, errors.Join(os.MkdirAll(from, 0o700), atomicfile.SyncDir(dir))
+	return filepath.Join(dir, raftFolder) + suffix, atomicfile.SyncDir(dir)
 }

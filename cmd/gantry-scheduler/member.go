@@ -20,6 +20,7 @@ import (
 	"gantry/internal/atomicfile"
 	"gantry/internal/link"
 	"gantry/internal/pki"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -34,6 +35,7 @@ const (
 	lockFile    = "lock"
 	certFolder  = "pki"
 	raftFolder  = "raft"
+	jobsFolder  = "jobs"
 )
 
 // member is one scheduler's replica with what it is made of.
@@ -44,6 +46,7 @@ type member struct {
 	sealer  *pki.Sealer
 	store   *state.Store
 	node    *replica.Node
+	jobs    jobs.Group
 }
 
 // opening is what a member is opened with.
@@ -51,6 +54,7 @@ type opening struct {
 	dir           string
 	address       string
 	streams       replica.StreamLayer // nil: it is alone
+	jobStreams    replica.StreamLayer // of the group that has the jobs
 	snapshotEvery uint64
 	snapshotBytes int64
 	timeout       time.Duration
@@ -98,8 +102,51 @@ func openMember(o opening) (*member, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.store.Close())
 	}
+	if m.jobs, err = openJobs(o, m.id); err != nil {
+		return nil, errors.Join(err, m.node.Close(), m.store.Close())
+	}
 	return m, nil
 }
+
+// jobSnapshotBytes is how much log of jobs, whose bodies are in it, there is between snapshots, which have only the heads.
+const jobSnapshotBytes = 256 << 20
+
+// openJobs opens the member's part in the group that has the jobs.
+func openJobs(o opening, id string) (g jobs.Group, err error) {
+	dir := filepath.Join(o.dir, jobsFolder)
+	if g.Jobs, err = jobs.Open(dir); err != nil {
+		return g, err
+	}
+	g.Node, err = replica.Open(replica.Config{
+		Dir: dir, ID: id, Address: o.address, Machine: g.Jobs, Streams: o.jobStreams, SnapshotBytes: jobSnapshotBytes,
+		HeartbeatTimeout: o.timeout, MayLead: o.mayLead, Log: o.log.With("group", "jobs"), Fatal: o.fatal,
+	})
+	if err != nil {
+		return g, errors.Join(fmt.Errorf("jobs: %w", err), g.Jobs.Close())
+	}
+	return g, nil
+}
+
+// createJobs makes the member's part in the group that has the jobs. With first, the group begins with this member, and has none;
+// otherwise the leader of the group fills it.
+func createJobs(ctx context.Context, dir string, first *replica.Member) (err error) {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, jobsFolder), 0o700), replica.Create(filepath.Join(dir, jobsFolder))); err != nil || first == nil {
+		return err
+	}
+	g, err := openJobs(opening{
+		dir: dir, address: first.Address, log: slog.New(slog.DiscardHandler), fatal: func(error) {},
+	}, first.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeJobs(g)) }()
+	if err := g.Bootstrap(ctx); err != nil && fleet.CodeOf(err) != fleet.CodeExists {
+		return err
+	}
+	return nil
+}
+
+func closeJobs(g jobs.Group) error { return errors.Join(g.Close(), g.Jobs.Close()) }
 
 // programLevel is the newest feature level that this program understands.
 func programLevel() (uint64, error) {
@@ -129,7 +176,9 @@ func (m *member) record(name string, now time.Time) fleet.Member {
 }
 
 // close ends the replica; what was acknowledged is on disk already.
-func (m *member) close() error { return errors.Join(m.node.Close(), m.store.Close()) }
+func (m *member) close() error {
+	return errors.Join(closeJobs(m.jobs), m.node.Close(), m.store.Close())
+}
 
 // waitLead waits until the member leads.
 func (m *member) waitLead(ctx context.Context) error {
@@ -145,6 +194,7 @@ func (m *member) waitLead(ctx context.Context) error {
 type streams struct {
 	net.Listener
 	certs *pki.Store
+	dial  func(ctx context.Context, store *pki.Store, address string) (net.Conn, error)
 	// expect refuses who is at an address and is not the member that is known to be there.
 	expect func(address string, who pki.Identity) error
 }
@@ -153,7 +203,7 @@ type streams struct {
 func (p streams) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	conn, err := link.DialRaft(ctx, p.certs, address)
+	conn, err := p.dial(ctx, p.certs, address)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +330,7 @@ func readJoined(dir string) []string {
 
 // makeFolders makes a data folder.
 func makeFolders(dir string) error {
-	for _, dir := range []string{dir, filepath.Join(dir, certFolder), filepath.Join(dir, raftFolder)} {
+	for _, dir := range []string{dir, filepath.Join(dir, certFolder), filepath.Join(dir, raftFolder), filepath.Join(dir, jobsFolder)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/atomicfile"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -50,6 +51,9 @@ func (c *recoverCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := replica.Recover(filepath.Join(c.DataDir, raftFolder), replica.Member{ID: id, Address: address}, replica.OpenState); err != nil {
 		return err
 	}
+	if err := recoverJobs(ctx, c.DataDir, replica.Member{ID: id, Address: address}); err != nil {
+		return err
+	}
 	if err := writeNodeID(c.DataDir, id); err != nil {
 		return err
 	}
@@ -66,6 +70,20 @@ func (c *recoverCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	log.Info("recovered: start this scheduler with run, then add others with gantry raft add", "id", id)
 	return nil
+}
+
+// recoverJobs makes this member the only one of the group that has the jobs. One that never was of it begins it anew.
+func recoverJobs(ctx context.Context, dir string, m replica.Member) error {
+	path := filepath.Join(dir, jobsFolder)
+	if !exists(path) {
+		return createJobs(ctx, dir, &m)
+	}
+	if h, err := replica.Inspect(path); err != nil {
+		return fmt.Errorf("%w (remove %s to go on without the jobs)", err, path)
+	} else if h.Index == 0 {
+		return createJobs(ctx, dir, &m)
+	}
+	return replica.Recover(path, m, func(string) (replica.Machine, error) { return jobs.Open(path) })
 }
 
 // show says up to where the copy goes, and refuses.

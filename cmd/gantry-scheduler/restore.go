@@ -39,7 +39,7 @@ type restoreCmd struct {
 
 // Run makes a cluster of one scheduler from the snapshot. Everything is checked before the folder counts as
 // made; until then it can be tried again.
-func (c *restoreCmd) Run(_ context.Context, log *slog.Logger) (err error) {
+func (c *restoreCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if !membership.ValidAddress(c.Address) {
 		return errAddress
 	}
@@ -74,7 +74,7 @@ func (c *restoreCmd) Run(_ context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if err := c.settle(sealer, cluster, first, now); err != nil {
+	if err := c.settle(ctx, sealer, cluster, first, now); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	log.Info("restored: start this scheduler with run", "id", first.ID, "cluster", cluster.ID, "lineage", cluster.Lineage)
@@ -214,11 +214,14 @@ func (c *restoreCmd) install(store *state.Store, first fleet.Member) (err error)
 }
 
 // settle writes the rest of the folder; the mark of the unfinished restore goes last.
-func (c *restoreCmd) settle(sealer *pki.Sealer, cluster state.Cluster, first fleet.Member, now time.Time) error {
+func (c *restoreCmd) settle(ctx context.Context, sealer *pki.Sealer, cluster state.Cluster, first fleet.Member, now time.Time) error {
 	if err := pki.WriteSealKeyFile(filepath.Join(c.DataDir, sealFile), sealer.KeyText()); err != nil {
 		return err
 	}
 	if err := errors.Join(writeAddress(c.DataDir, first.Address), writeNodeID(c.DataDir, string(first.ID))); err != nil {
+		return err
+	}
+	if err := createJobs(ctx, c.DataDir, &replica.Member{ID: string(first.ID), Address: first.Address}); err != nil {
 		return err
 	}
 	if err := enroll(c.DataDir, sealer, cluster, string(first.ID), now); err != nil {

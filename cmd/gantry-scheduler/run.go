@@ -68,7 +68,8 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, front.close(ctx)) }()
 	m, err := c.openWhenRoom(ctx, front, opening{
-		streams: streams{ports.mux.Raft(), certs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), wrote: seen.wrote, log: log,
+		streams:    streams{ports.mux.Raft(), certs, link.DialRaft, known.expect},
+		jobStreams: streams{ports.mux.Jobs(), certs, link.DialJobs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), wrote: seen.wrote, log: log,
 	})
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ import (
 	"gantry/scheduler/feed/s3"
 	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -159,7 +160,12 @@ func (d *parts) health() []rest.Health {
 			lead.Text = "no leader is known"
 		}
 	}
-	store := rest.Health{Name: "store", OK: d.member.node.Stalled() < stallLimit}
+	// Without it pods are served as ever: balancers must not take that for a scheduler that does not work.
+	jobsLead := rest.Health{Name: "jobs", OK: true, Text: "no leader of the group that has the jobs is known"}
+	if leader, ok := d.member.jobs.Leader(); ok {
+		jobsLead.Text = "jobs are led by " + leader.ID
+	}
+	store := rest.Health{Name: "store", OK: d.stalled() < stallLimit}
 	if !store.OK {
 		store.Text = "the disk does not answer"
 	}
@@ -173,11 +179,16 @@ func (d *parts) health() []rest.Health {
 	if !self.OK {
 		self.Text = "this scheduler was removed from the cluster"
 	}
-	out := []rest.Health{lead, store, last, disk, self}
+	out := []rest.Health{lead, jobsLead, store, last, disk, self}
 	if n := d.behind(); n > 0 {
 		out = append(out, rest.Health{Name: "restored", OK: true, Text: fmt.Sprintf("hosts that have not been compared with the restored copy yet: %d", n)})
 	}
 	return out
+}
+
+// stalled returns for how long the slowest call on the disk has been under way.
+func (d *parts) stalled() time.Duration {
+	return max(d.member.node.Stalled(), d.member.jobs.Stalled())
 }
 
 // behind counts the hosts that have not connected since the cluster was restored.
@@ -198,7 +209,7 @@ func (d *parts) behind() (n int) {
 
 // problem is what the other schedulers are told, in one sentence.
 func (d *parts) problem() string {
-	if d.member.node.Stalled() >= stallLimit {
+	if d.stalled() >= stallLimit {
 		return "its disk does not answer"
 	}
 	return ""
@@ -223,6 +234,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	if d.acme != nil { // apart from d.lead, which must not wait until a program of the operator's has ended
 		group.Go(func() error { return d.member.node.WhileLeader(ctx, d.acme.Order) })
 	}
+	group.Go(func() error { return jobs.Follow(ctx, d.member.node, d.member.jobs.Node, d.member.id, d.log) })
 	group.Go(func() error { return d.presence.Run(ctx) })
 	group.Go(func() error { return d.edge(ctx) })
 	group.Go(func() error { d.serveMetrics(ctx); return nil })
@@ -243,7 +255,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		d.log.Warn("notify systemd", "err", err)
 	}
-	defer watchdog.Start(func() bool { return d.member.node.Stalled() < stallLimit })()
+	defer watchdog.Start(func() bool { return d.stalled() < stallLimit })()
 	err := group.Wait()
 	d.forward.Close()
 	d.proxy.Close()

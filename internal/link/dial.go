@@ -59,6 +59,15 @@ func DialRaft(ctx context.Context, store *pki.Store, addr string) (net.Conn, err
 	return conn, nil
 }
 
+// DialJobs is DialRaft for the group that has the jobs.
+func DialJobs(ctx context.Context, store *pki.Store, addr string) (net.Conn, error) {
+	conn, err := dialPeer(ctx, store, addr, ALPNJobs)
+	if err != nil {
+		return nil, fmt.Errorf("dial raft peer %s for jobs: %w", addr, err)
+	}
+	return conn, nil
+}
+
 // DialHTTP is DialRaft for the listener of forwarded requests. The connection breaks by itself when the peer's machine is gone.
 func DialHTTP(ctx context.Context, store *pki.Store, addr string) (net.Conn, error) {
 	conn, err := dialPeer(ctx, store, addr, ALPNHTTP)

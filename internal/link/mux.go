@@ -46,6 +46,7 @@ type Mux struct {
 	crowds crowds
 	grpc   *muxListener
 	raft   *muxListener
+	jobs   *muxListener
 	http   *muxListener
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -74,6 +75,7 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 		crowds: newCrowds(config.MaxStrangers),
 		grpc:   newMuxListener(ln.Addr()),
 		raft:   newMuxListener(ln.Addr()),
+		jobs:   newMuxListener(ln.Addr()),
 		http:   newMuxListener(ln.Addr()),
 		cancel: cancel,
 	}
@@ -87,6 +89,9 @@ func (m *Mux) GRPC() net.Listener { return m.grpc }
 
 // Raft returns the listener of connections from other schedulers. Closing it refuses further ones and leaves the port open.
 func (m *Mux) Raft() net.Listener { return m.raft }
+
+// Jobs is Raft for the group that has the jobs.
+func (m *Mux) Jobs() net.Listener { return m.jobs }
 
 // HTTP returns the listener of connections over which other schedulers forward requests; they are of type *PeerConn. Closing it refuses
 // further ones and leaves the port open.
@@ -106,7 +111,7 @@ func (m *Mux) Close() error {
 }
 
 func (m *Mux) closeListeners() {
-	for _, l := range []*muxListener{m.grpc, m.raft, m.http} {
+	for _, l := range []*muxListener{m.grpc, m.raft, m.jobs, m.http} {
 		_ = l.Close()
 	}
 }
@@ -159,6 +164,8 @@ func (m *Mux) serve(ctx context.Context, raw *share.Conn, ration *rationed) {
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case ALPNRaft:
 		to = m.raft
+	case ALPNJobs:
+		to = m.jobs
 	case ALPNHTTP:
 		to, handed = m.http, &PeerConn{Conn: conn, tls: conn}
 	}

@@ -375,7 +375,7 @@ func TestAPortThatWasClosedUnderTheMux(t *testing.T) {
 	if err := p.mux.ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for i, l := range []net.Listener{p.mux.GRPC(), p.mux.Raft(), p.mux.HTTP()} {
+	for i, l := range []net.Listener{p.mux.GRPC(), p.mux.Raft(), p.mux.Jobs(), p.mux.HTTP()} {
 		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("listener %s: %v", strconv.Itoa(i), err)
 		}

@@ -18,6 +18,7 @@ import (
 const (
 	ALPNGRPC = "h2"
 	ALPNRaft = "gantry-raft"
+	ALPNJobs = "gantry-jobs" // Raft of the group that has the jobs
 	ALPNHTTP = "gantry-http" // HTTP/1.1 that one scheduler forwards to another
 )
 
@@ -41,7 +42,7 @@ func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, 
 			}
 			return &tls.Config{
 				MinVersion:     tls.VersionTLS13,
-				NextProtos:     []string{ALPNGRPC, ALPNRaft, ALPNHTTP},
+				NextProtos:     []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP},
 				GetCertificate: store.GetCertificate,
 				ClientAuth:     tls.VerifyClientCertIfGiven,
 				ClientCAs:      roots,
@@ -56,7 +57,7 @@ func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, 
 // checkClient runs after the chain of a client's certificate, if it sent one, was verified.
 func checkClient(state tls.ConnectionState, refuse func(pki.Identity) error) error {
 	protocol := state.NegotiatedProtocol
-	forPeers := protocol == ALPNRaft || protocol == ALPNHTTP
+	forPeers := protocol == ALPNRaft || protocol == ALPNJobs || protocol == ALPNHTTP
 	if protocol != ALPNGRPC && !forPeers {
 		return &refusedError{"no application protocol of this port was asked for"}
 	}
