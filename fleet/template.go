@@ -44,36 +44,3 @@ type Template struct {
 	Rev          uint64            `cbor:"18,keyasint"`
 	CreatedAt    time.Time         `cbor:"19,keyasint"`
 }
-
-// TemplateUpdate changes a template; nil leaves a field as it is.
-type TemplateUpdate struct {
-	Name         *string
-	Image        *string
-	Args         *string
-	DiskGB       *int
-	Ports        *[]Port
-	Env          *map[string]string
-	Registry     *RegistryID // empty: none
-	Persistent   *PersistentMount
-	Serverless   *bool
-	Public       *bool
-	Category     *Category
-	StartSSH     *bool
-	StartJupyter *bool
-	AllowedCUDA  *[]string
-}
-
-// Registry is a credential for private images. Its user name and password are in Sealed only.
-type Registry struct {
-	ID        RegistryID `cbor:"1,keyasint"`
-	Account   AccountID  `cbor:"2,keyasint"`
-	Name      string     `cbor:"3,keyasint"`
-	Sealed    []byte     `cbor:"4,keyasint"`
-	CreatedAt time.Time  `cbor:"5,keyasint"`
-}
-
-// Credential is an opened registry credential. It goes to the bound host and nowhere else.
-type Credential struct {
-	Username string
-	Password Secret
-}

@@ -159,7 +159,7 @@ func TestTemplateReplayOutlivesItsRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.svc.UpdateTemplate(ctx, member(acme), made.ID, fleet.TemplateUpdate{Registry: ptr(fleet.RegistryID(""))}); err != nil {
+	if _, err := w.svc.UpdateTemplate(ctx, member(acme), made.ID, func(t *fleet.Template) { t.Registry = fleet.RegistryID("") }); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.svc.DeleteRegistry(ctx, member(acme), reg.ID); err != nil {

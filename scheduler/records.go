@@ -20,9 +20,15 @@ func record[T state.Noun, ID ~string](ctx context.Context, s *Service, who fleet
 	return out, err
 }
 
-// createRecord creates a plain record; replayed tells that once was seen before.
-func createRecord[T state.Noun](ctx context.Context, s *Service, in T, once *fleet.Once) (made T, replayed bool, err error) {
-	return proposeOnce[T](ctx, s, state.Put[T]{Record: in, Once: once})
+// writeRecord creates a plain record, or replaces one; replayed tells that once was seen before.
+func writeRecord[T state.Noun, ID ~string](
+	ctx context.Context, s *Service, who fleet.Principal, id ID, in T, once *fleet.Once,
+) (made T, replayed bool, err error) {
+	made, replayed, err = proposeOnce[T](ctx, s, state.Put[T]{Record: in, Once: once})
+	if err == nil && !replayed {
+		s.Log.Info("record written", "kind", state.Title[T](), "id", string(id), "account", who.Account)
+	}
+	return made, replayed, err
 }
 
 // deleteRecord deletes a plain record of the caller's account. Errors: not_found, in_use.

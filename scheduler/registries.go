@@ -31,7 +31,7 @@ func (s *Service) CreateRegistry(
 	if r.Sealed, err = s.Sealer.Seal(sealPurpose(purposeRegistry, r.Account, string(r.ID)), plain); err != nil {
 		return fleet.Registry{}, false, err
 	}
-	return createRecord(ctx, s, r, once)
+	return writeRecord(ctx, s, who, r.ID, r, once)
 }
 
 // Credentials opens a registry credential of an account, for the host of a pod that uses it. Errors: not_found; it
@@ -70,7 +70,9 @@ func knownRegistry(v *state.View, account fleet.AccountID, id fleet.RegistryID) 
 		return nil
 	}
 	if _, err := state.Get[fleet.Registry](v, account, id); err != nil {
-		return missing("$.registry", "no such registry credential")
+		return noRegistry()
 	}
 	return nil
 }
+
+func noRegistry() error { return missing("$.registry", "no such registry credential") }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"gantry/fleet"
-	"gantry/scheduler/state"
 )
 
 // purposeS3Key is the kind of sealed secrets of S3 key pairs; see sealPurpose.
@@ -26,13 +25,12 @@ func (s *Service) CreateS3Key(ctx context.Context, who fleet.Principal, req flee
 	if err != nil {
 		return fleet.S3Key{}, "", err
 	}
-	key, err := propose[fleet.S3Key](ctx, s, state.Put[fleet.S3Key]{Record: fleet.S3Key{
+	key, _, err := writeRecord(ctx, s, who, id, fleet.S3Key{
 		ID: id, Account: who.Account, Name: req.Name, Sealed: sealed, ReadOnly: req.ReadOnly, CreatedAt: now, ExpiresAt: req.ExpiresAt,
-	}})
+	}, nil)
 	if err != nil {
 		return fleet.S3Key{}, "", err
 	}
-	s.Log.Info("S3 key created", "key", key.ID, "account", who.Account, "readOnly", key.ReadOnly)
 	key.Sealed = nil
 	return key, secret, nil
 }

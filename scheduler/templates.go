@@ -3,51 +3,23 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
 )
 
-// CreateTemplate makes a template of the caller's account, with ID, Account, Source, Rev and CreatedAt of
-// its own; replayed tells that once was seen before. Errors: not_found (the registry credential),
-// invalid.
+// CreateTemplate makes a template of the caller's account, with ID, Account, Source, Rev and CreatedAt of its own; replayed
+// tells that once was seen before. Errors: not_found (the registry credential), invalid.
 func (s *Service) CreateTemplate(
 	ctx context.Context, who fleet.Principal, t fleet.Template, once *fleet.Once,
 ) (made fleet.Template, replayed bool, err error) {
 	t.ID, t.Account, t.CreatedAt = fleet.TemplateID(fleet.NewID()), who.Account, s.Now()
 	t.Rev, t.Source, t.Category = 0, "", cmp.Or(t.Category, fleet.CategoryNVIDIA)
-	made, err = untilFresh(ctx, func() (out fleet.Template, err error) {
-		cmd := state.Put[fleet.Template]{Record: t, Once: once}
-		if why := s.read(ctx, func(v *state.View) error { return knownRegistry(v, who.Account, t.Registry) }); why != nil {
-			out, replayed, err = s.templateBefore(ctx, cmd, why)
-		} else {
-			out, replayed, err = proposeOnce[fleet.Template](ctx, s, cmd)
-		}
-		return out, err
-	})
-	if err == nil && !replayed {
-		s.Log.Info("template created", "template", made.ID, "account", who.Account)
+	made, replayed, err = writeRecord(ctx, s, who, t.ID, t, once)
+	if fleet.CodeOf(err) == fleet.CodeStale { // all that a new template hangs on
+		err = noRegistry()
 	}
 	return made, replayed, err
-}
-
-// templateBefore answers a create whose registry credential is not there, but which may have been done while
-// it was. The state machine does not make a template without its credential, so that none is made now.
-func (s *Service) templateBefore(ctx context.Context, cmd state.Put[fleet.Template], why error) (fleet.Template, bool, error) {
-	if cmd.Once == nil || fleet.CodeOf(why) != fleet.CodeNotFound {
-		return fleet.Template{}, false, why
-	}
-	made, replayed, err := proposeOnce[fleet.Template](ctx, s, cmd)
-	switch {
-	case replayed:
-		return made, true, nil
-	case fleet.CodeOf(err) == fleet.CodeInvalid || fleet.CodeOf(err) == fleet.CodeExists:
-		return fleet.Template{}, false, err // the key's own
-	case fleet.CodeOf(err) == fleet.CodeUnavailable:
-		return fleet.Template{}, false, err // nobody knows yet whether it was done
-	}
-	return fleet.Template{}, false, why
 }
 
 // Templates lists the templates of the caller's account, oldest first.
@@ -61,7 +33,7 @@ func (s *Service) PublicTemplates(ctx context.Context, source fleet.TemplateSour
 	out := []fleet.Template{}
 	err := s.read(ctx, func(v *state.View) error {
 		for _, t := range v.PublicTemplates() {
-			if sourceOf(&t) == source {
+			if cmp.Or(t.Source, fleet.SourceCommunity) == source {
 				t.Registry = ""
 				out = append(out, t)
 			}
@@ -71,39 +43,30 @@ func (s *Service) PublicTemplates(ctx context.Context, source fleet.TemplateSour
 	return out, err
 }
 
-func sourceOf(t *fleet.Template) fleet.TemplateSource { return cmp.Or(t.Source, fleet.SourceCommunity) }
-
-// Template returns a template of the caller's account, or a public one; of another account's, without
-// its registry credential.
-func (s *Service) Template(ctx context.Context, who fleet.Principal, id fleet.TemplateID) (fleet.Template, error) {
-	var out fleet.Template
-	err := s.read(ctx, func(v *state.View) error {
-		var ok bool
-		if out, ok = usableTemplate(v, who.Account, id); !ok {
-			return fleet.NotFound("template")
-		}
-		return nil
-	})
+// Template returns a template of the caller's account, or a public one; of another account's, without its registry
+// credential. Errors: not_found.
+func (s *Service) Template(ctx context.Context, who fleet.Principal, id fleet.TemplateID) (out fleet.Template, err error) {
+	err = s.read(ctx, func(v *state.View) error { out, err = usableTemplate(v, who.Account, id); return err })
 	return out, err
 }
 
-// usableTemplate returns a template as the account may use it.
-func usableTemplate(v *state.View, account fleet.AccountID, id fleet.TemplateID) (fleet.Template, bool) {
+// usableTemplate returns a template as the account may use it. Errors: not_found.
+func usableTemplate(v *state.View, account fleet.AccountID, id fleet.TemplateID) (fleet.Template, error) {
 	t, ok := state.Find[fleet.Template](v, id)
 	switch {
 	case !ok || t.Account != account && !t.Public:
-		return fleet.Template{}, false
+		return fleet.Template{}, fleet.NotFound("template")
 	case t.Account != account:
 		t.Registry = ""
 	}
-	return t, true
+	return t, nil
 }
 
 // podTemplate returns the template that a request for a pod names.
 func podTemplate(v *state.View, account fleet.AccountID, id fleet.TemplateID) (fleet.Template, error) {
-	t, ok := usableTemplate(v, account, id)
+	t, err := usableTemplate(v, account, id)
 	switch {
-	case !ok:
+	case err != nil:
 		return t, missing("$.templateId", "no such template")
 	case t.Serverless:
 		return t, fleet.BreaksRule("a serverless template cannot be used for a pod")
@@ -111,21 +74,17 @@ func podTemplate(v *state.View, account fleet.AccountID, id fleet.TemplateID) (f
 	return t, nil
 }
 
-// UpdateTemplate changes a template of the caller's account. Pods that were made from it stay as they
-// are. A template that is public no more leaves the slice of the catalog that it was in.
+// UpdateTemplate does to a template of the caller's account what change does, which may be called more than once. Pods that
+// were made from it stay as they are. A template that is public no more leaves the slice of the catalog that it was in.
 func (s *Service) UpdateTemplate(
-	ctx context.Context, who fleet.Principal, id fleet.TemplateID, change fleet.TemplateUpdate,
+	ctx context.Context, who fleet.Principal, id fleet.TemplateID, change func(*fleet.Template),
 ) (fleet.Template, error) {
-	return untilFresh(ctx, func() (fleet.Template, error) {
-		var t fleet.Template
-		err := s.read(ctx, func(v *state.View) (err error) {
+	return untilFresh(ctx, func() (t fleet.Template, err error) {
+		err = s.read(ctx, func(v *state.View) error {
 			if t, err = state.Get[fleet.Template](v, who.Account, id); err != nil {
 				return err
 			}
-			changeTemplate(&t, change)
-			if change.Registry == nil {
-				return nil
-			}
+			change(&t)
 			return knownRegistry(v, who.Account, t.Registry)
 		})
 		if err != nil {
@@ -133,35 +92,6 @@ func (s *Service) UpdateTemplate(
 		}
 		return propose[fleet.Template](ctx, s, state.Put[fleet.Template]{Record: t})
 	})
-}
-
-func changeTemplate(t *fleet.Template, c fleet.TemplateUpdate) {
-	set(&t.Name, c.Name)
-	set(&t.Image, c.Image)
-	set(&t.Args, c.Args)
-	set(&t.DiskGB, c.DiskGB)
-	set(&t.Ports, c.Ports)
-	set(&t.Env, c.Env)
-	set(&t.Registry, c.Registry)
-	set(&t.Serverless, c.Serverless)
-	set(&t.Public, c.Public)
-	set(&t.Category, c.Category)
-	set(&t.StartSSH, c.StartSSH)
-	set(&t.StartJupyter, c.StartJupyter)
-	set(&t.AllowedCUDA, c.AllowedCUDA)
-	if c.Persistent != nil {
-		t.Persistent = c.Persistent
-	}
-	if !t.Public {
-		t.Source = ""
-	}
-}
-
-// set overwrites a field with what is given for it.
-func set[T any](field, value *T) {
-	if value != nil {
-		*field = *value
-	}
 }
 
 // DeleteTemplate deletes a template of the caller's account. Errors: not_found, rule (a pod that is not
@@ -175,9 +105,5 @@ func (s *Service) DeleteTemplate(ctx context.Context, who fleet.Principal, id fl
 func (s *Service) SetTemplateSource(
 	ctx context.Context, id fleet.TemplateID, source fleet.TemplateSource,
 ) (fleet.Template, error) {
-	sources := []fleet.TemplateSource{fleet.SourceOfficial, fleet.SourceVerified, fleet.SourceCommunity}
-	if !slices.Contains(sources, source) {
-		return fleet.Template{}, fleet.Invalid("$.source", "value must be one of 'official', 'verified', 'community'")
-	}
 	return propose[fleet.Template](ctx, s, state.SetTemplateSource{Template: id, Source: source})
 }

@@ -26,16 +26,20 @@ func TestTemplates(t *testing.T) {
 	_, _, err = w.svc.CreateTemplate(ctx, member(acme), fleet.Template{Name: "x", Image: "i:1", Registry: "theirs"}, nil)
 	refused(t, err, fleet.CodeNotFound, "$.registry")
 
-	got, err := w.svc.UpdateTemplate(ctx, member(acme), made.ID, fleet.TemplateUpdate{
-		Image: ptr("i:2"), Env: &map[string]string{"A": "1"}, Registry: ptr(fleet.RegistryID("")), Public: ptr(true), DiskGB: ptr(5),
+	got, err := w.svc.UpdateTemplate(ctx, member(acme), made.ID, func(t *fleet.Template) {
+		t.Image = "i:2"
+		t.Env = map[string]string{"A": "1"}
+		t.Registry = fleet.RegistryID("")
+		t.Public = true
+		t.DiskGB = 5
 	})
 	if err != nil || got.Image != "i:2" || got.Env["A"] != "1" || got.Registry != "" || !got.Public || got.DiskGB != 5 ||
 		got.Name != "mine" || got.Rev <= made.Rev {
 		t.Errorf("%+v %v", got, err)
 	}
-	_, err = w.svc.UpdateTemplate(ctx, member(acme), made.ID, fleet.TemplateUpdate{Registry: ptr(fleet.RegistryID("theirs"))})
+	_, err = w.svc.UpdateTemplate(ctx, member(acme), made.ID, func(t *fleet.Template) { t.Registry = fleet.RegistryID("theirs") })
 	refused(t, err, fleet.CodeNotFound, "$.registry")
-	_, err = w.svc.UpdateTemplate(ctx, member(acme), "public", fleet.TemplateUpdate{Name: ptr("x")})
+	_, err = w.svc.UpdateTemplate(ctx, member(acme), "public", func(t *fleet.Template) { t.Name = "x" })
 	refused(t, err, fleet.CodeNotFound, "template")
 	refused(t, w.svc.DeleteTemplate(ctx, member(acme), "public"), fleet.CodeNotFound, "template")
 
@@ -81,7 +85,7 @@ func TestTemplateSources(t *testing.T) {
 	refused(t, err, fleet.CodeConflictRule, "public")
 	_, err = w.svc.SetTemplateSource(ctx, "public", "mine")
 	refused(t, err, fleet.CodeInvalid, "$.source")
-	if got, err := w.svc.UpdateTemplate(ctx, member(other), "public", fleet.TemplateUpdate{Public: ptr(false)}); err != nil || got.Source != "" {
+	if got, err := w.svc.UpdateTemplate(ctx, member(other), "public", func(t *fleet.Template) { t.Public = false }); err != nil || got.Source != "" {
 		t.Errorf("not public any more: %q %v", got.Source, err)
 	}
 }
@@ -90,11 +94,11 @@ func TestTemplateSources(t *testing.T) {
 func TestTemplateOnOldView(t *testing.T) {
 	w := stocked(t)
 	w.before = func() {
-		if _, err := w.svc.UpdateTemplate(context.Background(), member(acme), "bare", fleet.TemplateUpdate{Image: ptr("bare:2")}); err != nil {
+		if _, err := w.svc.UpdateTemplate(context.Background(), member(acme), "bare", func(t *fleet.Template) { t.Image = "bare:2" }); err != nil {
 			t.Error(err)
 		}
 	}
-	got, err := w.svc.UpdateTemplate(context.Background(), member(acme), "bare", fleet.TemplateUpdate{Args: ptr("serve")})
+	got, err := w.svc.UpdateTemplate(context.Background(), member(acme), "bare", func(t *fleet.Template) { t.Args = "serve" })
 	if err != nil || got.Image != "bare:2" || got.Args != "serve" {
 		t.Errorf("%s %s: %v", got.Image, got.Args, err)
 	}

@@ -196,3 +196,10 @@ func changeMounts(spec *fleet.PodSpec, c fleet.PodUpdate) error {
 	}
 	return nil
 }
+
+// set overwrites a field with what is given for it.
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}

@@ -64,7 +64,6 @@ func (a *API) registerOperators() {
 	a.registerCatalogEntries()
 	a.registerPlaces()
 	a.registerBackends()
-	a.registerTemplateSource()
 }
 
 func (a *API) registerHosts() {

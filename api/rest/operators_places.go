@@ -5,8 +5,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"gantry/api/admin"
 	"gantry/api/auth"
 	"gantry/api/limit"
@@ -37,21 +35,6 @@ func (a *API) registerPlaces() {
 	handle(a, write, func(ctx context.Context, _ *call, in *admin.StoragePrices) (*admin.StoragePrices, error) {
 		p := storagePrices(*in)
 		return show(storageRecord)(p, a.svc.PutStoragePrices(ctx, p))
-	})
-}
-
-func (a *API) registerTemplateSource() {
-	handle(a, route{
-		method: http.MethodPut, path: "/admin/v1/templates/{id}/source", id: "setTemplateSource", tag: "Operators", summary: "Set the source of a public template",
-		text:  "Says in which slice of the public catalog a template is. 400: it is not public. 404: there is no such template.",
-		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{templateIDParam()},
-		in: admin.TemplateSourceRequest{Source: "verified"}, out: exampleTemplate(),
-	}, func(ctx context.Context, c *call, in *admin.TemplateSourceRequest) (*v2.Template, error) {
-		id, err := pathID[fleet.TemplateID](c, "template")
-		if err != nil {
-			return nil, err
-		}
-		return show(publicRecord)(a.svc.SetTemplateSource(ctx, id, fleet.TemplateSource(in.Source)))
 	})
 }
 

@@ -180,3 +180,12 @@ func sshOf(v fleet.PodView) v2.SSH {
 }
 
 func percent(n int) int { return min(max(n, 0), 100) }
+
+// portTexts shows ports as the API writes them.
+func portTexts(ports []fleet.Port) []string {
+	out := []string{}
+	for _, p := range ports {
+		out = append(out, strconv.Itoa(p.Number)+"/"+p.Protocol)
+	}
+	return out
+}

@@ -31,11 +31,12 @@ func checkCreatePod(in *v2.CreatePodRequest) []string {
 	if in.CPU != nil && bits.OnesCount(uint(in.CPU.VCPUCount)) != 1 {
 		out = append(out, "$.cpu.vcpuCount: must be a power of two")
 	}
-	return append(out, checkPodSettings(&in.PodSettings)...)
+	return append(out, checkSettings(in.Args, in.Ports, in.Env)...)
 }
 
-func checkPodSettings(in *v2.PodSettings) []string {
-	return append(append(checkArgs(given(in.Args)), checkPorts(in.Ports)...), checkEnv(in.Env)...)
+// checkSettings checks what pods and templates are made from.
+func checkSettings(args *string, ports []string, env map[string]string) []string {
+	return append(append(checkArgs(given(args)), checkPorts(ports)...), checkEnv(env)...)
 }
 
 func checkArgs(args string) []string {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -42,13 +43,18 @@ func (a *API) schemaOf(t reflect.Type) *huma.Schema {
 	return s
 }
 
-// describeRecord adds to a record's schema what huma does not read from its type.
+// describeRecord adds to a record's schema what huma does not read from its type. Members of a change have no defaults, and
+// say what they do in the tag change where they are those of a create, too.
 func describeRecord(reg huma.Registry, s *huma.Schema, t reflect.Type) {
+	changes := strings.HasPrefix(t.Name(), "Update")
 	for _, f := range reflect.VisibleFields(t) {
 		name, optional, _ := strings.Cut(f.Tag.Get("json"), ",")
 		p := s.Properties[name]
 		if p == nil {
 			continue
+		}
+		if text := f.Tag.Get("change"); changes {
+			p.Description, p.Default = cmp.Or(text, p.Description), nil
 		}
 		if own := formOf(f.Type); own != nil {
 			own.Description, own.Examples = p.Description, p.Examples
@@ -104,11 +110,9 @@ func formOf(t reflect.Type) *huma.Schema {
 // describeMore adds what tags of fields cannot say.
 func describeMore(s *huma.Schema, t reflect.Type) {
 	switch t {
-	case reflect.TypeFor[v2.CreatePodRequest](), reflect.TypeFor[v2.CreateTemplateRequest](), reflect.TypeFor[v2.UpdateTemplateRequest]():
+	case reflect.TypeFor[v2.CreatePodRequest](), reflect.TypeFor[v2.UpdatePodRequest](),
+		reflect.TypeFor[v2.CreateTemplateRequest](), reflect.TypeFor[v2.UpdateTemplateRequest]():
 		describeSettings(s)
-	case reflect.TypeFor[v2.UpdatePodRequest]():
-		describeSettings(s)
-		describePodUpdate(s)
 	case reflect.TypeFor[admin.PrefetchRequest]():
 		describeImage(s.Properties["image"])
 	}
@@ -124,23 +128,6 @@ func describeSettings(s *huma.Schema) {
 
 func describeImage(s *huma.Schema) {
 	s.Pattern, s.PatternDescription = imagePattern, "an image reference such as docker.io/library/nginx:1.29"
-}
-
-// describePodUpdate says of members of v2.PodSettings what they do to a pod that exists.
-func describePodUpdate(s *huma.Schema) {
-	for name, text := range map[string]string{
-		"disk": "Container disk in GB (10^9 bytes), wiped at every start. A new size restarts the pod.",
-		"env": "Replaces all environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most " +
-			"32768 characters and no NUL. A change restarts the pod.",
-		"globalNetworking": "Join the account's private network, or leave it, from the next start on. Needs an NVIDIA GPU and a data center " +
-			"that has it (400 otherwise).",
-		"templateId": "Template to apply once, under the other members of the body; its mounts are not applied, and the pod keeps no link to it.",
-		"mounts":     "Omitted or {}: as they are. The kind and the volume cannot change, a path can, and host-local storage can grow (400 otherwise).",
-	} {
-		p := *s.Properties[name]
-		p.Description = text
-		s.Properties[name] = &p
-	}
 }
 
 func groupsSchema() *huma.Schema {
@@ -161,17 +148,15 @@ func checkShape(body any) []string {
 	case *v2.CreatePodRequest:
 		return checkCreatePod(in)
 	case *v2.UpdatePodRequest:
-		return checkPodSettings(&in.PodSettings)
+		return checkSettings(in.Args, in.Ports, in.Env)
 	case *v2.CreateTemplateRequest:
-		return checkCreateTemplate(in)
+		return checkSettings(in.Args, in.Ports, in.Env)
 	case *v2.UpdateTemplateRequest:
-		return checkUpdateTemplate(in)
+		return checkSettings(in.Args, in.Ports, in.Env)
 	case *v2.ExecRequest:
 		return checkExec(in)
 	case *v2.CreateKeyRequest:
 		return checkInvoke(&in.Invoke, "$.invoke")
-	case *v2.PutSecretRequest:
-		return checkPutSecret(in)
 	case *v2.SSHKeys:
 		return checkSSHKeys(in)
 	case *admin.CreateAccountKeyRequest:

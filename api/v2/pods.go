@@ -158,18 +158,19 @@ type CreatePodRequest struct {
 }
 
 // PodSettings are the members that creating and updating a pod have in common; what is left out stays as it
-// is, is the template's, or is the default.
+// is, is the template's, or is the default. A tag change says what one does to a pod that exists, where that is something
+// else.
 type PodSettings struct {
 	Image            *string           `json:"image,omitempty" doc:"Image reference, with an optional registry, tag and digest." minLength:"1" maxLength:"512" example:"docker.io/library/nginx:1.29"`
 	Args             *string           `json:"args,omitempty" doc:"Replaces the image's command: words as a POSIX shell splits them, or a JSON object with \"entrypoint\" and \"cmd\", lists of strings. Empty keeps the image's own." maxLength:"32768" example:"python train.py --epochs 3"`
-	Disk             *int              `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20 for GPU pods, 10 for CPU pods." minimum:"1" maximum:"65536" example:"20"`
+	Disk             *int              `json:"disk,omitempty" doc:"Container disk in GB (10^9 bytes), wiped at every start. Default: 20 for GPU pods, 10 for CPU pods." change:"Container disk in GB (10^9 bytes), wiped at every start. A new size restarts the pod." minimum:"1" maximum:"65536" example:"20"`
 	Ports            []string          `json:"ports,omitzero" doc:"Ports to expose, each number/protocol: 1 to 65535, http or tcp; at most 10 of http, none twice. A tcp port from 70000 to 135535 is symmetrical: the container listens at the very port that is published, and reads it from RUNPOD_TCP_PORT_70000 or GANTRY_TCP_PORT_70000." maxItems:"40" pattern:"^[0-9]{1,8}/(http|tcp)$" patternDescription:"number/protocol with the protocol http or tcp" example:"[\"8080/http\",\"22/tcp\"]"`
-	Env              map[string]string `json:"env,omitzero" doc:"Environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most 32768 characters and no NUL." maxProperties:"50" example:"{\"EPOCHS\":\"3\"}"`
+	Env              map[string]string `json:"env,omitzero" doc:"Environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most 32768 characters and no NUL." change:"Replaces all environment variables, at most 50. Names are letters, digits and underscores, at most 256; values have at most 32768 characters and no NUL. A change restarts the pod." maxProperties:"50" example:"{\"EPOCHS\":\"3\"}"`
 	Registry         Maybe[string]     `json:"registry,omitzero" doc:"Registry credential for a private image, or null: none." minLength:"1" maxLength:"191"`
-	Mounts           *Mounts           `json:"mounts,omitempty" doc:"Storage mounts. persistent and network exclude each other (400)."`
-	GlobalNetworking *bool             `json:"globalNetworking,omitempty" doc:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it (400 otherwise). Default false."`
+	Mounts           *Mounts           `json:"mounts,omitempty" doc:"Storage mounts. persistent and network exclude each other (400)." change:"Omitted or {}: as they are. The kind and the volume cannot change, a path can, and host-local storage can grow (400 otherwise)."`
+	GlobalNetworking *bool             `json:"globalNetworking,omitempty" doc:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it (400 otherwise). Default false." change:"Join the account's private network, or leave it, from the next start on. Needs an NVIDIA GPU and a data center that has it (400 otherwise)."`
 	Movable          *bool             `json:"movable,omitempty" doc:"Let a drain of its host stop the pod and start it on another, where its place is reserved first. Omitted in a create: the installation's default."`
-	TemplateID       string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out; env is merged, the body's values win." minLength:"1" maxLength:"191"`
+	TemplateID       string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out; env is merged, the body's values win." change:"Template to apply once, under the other members of the body; its mounts are not applied, and the pod keeps no link to it." minLength:"1" maxLength:"191"`
 }
 
 // CreateGPUConfig asks for GPUs.

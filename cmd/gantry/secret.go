@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -34,31 +33,13 @@ type secretSetCmd struct {
 
 // Run sets a secret.
 func (cmd secretSetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	value, err := a.secretValue(ctx, cmd.FromFile)
+	value, err := a.hidden(ctx, "--from-file", cmd.FromFile, "value", fleet.MaxSecretBytes+2)
 	if err != nil {
 		return err
 	}
-	secret, err := c.SetSecret(ctx, cmd.Name, value)
+	if !utf8.ValidString(value.Reveal()) {
+		return usage("the value is not text in UTF-8, which variables are; encode it, as base64 does")
+	}
+	secret, err := c.SetSecret(ctx, cmd.Name, value.Secret())
 	return secrets.show(a, secret, err)
-}
-
-// secretValue reads a value from a file, from standard input for -, or from the terminal for no file.
-func (a *app) secretValue(ctx context.Context, path string) (fleet.Secret, error) {
-	var text string
-	var err error
-	if path == "" {
-		if text, err = a.prompt(ctx, "--from-file", "Value: "); err != nil {
-			return "", err
-		}
-	} else if text, err = a.readFile("--from-file", path, fleet.MaxSecretBytes+2); err != nil {
-		return "", err
-	}
-	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") // an editor's, or echo's
-	switch {
-	case text == "":
-		return "", usage("the value is empty")
-	case !utf8.ValidString(text):
-		return "", usage("the value is not text in UTF-8, which variables are; encode it, as base64 does")
-	}
-	return fleet.Secret(text), nil
 }

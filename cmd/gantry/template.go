@@ -82,9 +82,9 @@ type templateFlags struct {
 	NoCUDA bool     `name:"no-cuda" help:"Any CUDA version."`
 }
 
-func (f templateFlags) body(ctx context.Context, a *app, c *client.Client) (v2.UpdateTemplateRequest, error) {
+func (f templateFlags) settings(ctx context.Context, a *app, c *client.Client) (v2.TemplateSettings, error) {
 	box, err := f.read(ctx, a, c)
-	body := v2.UpdateTemplateRequest{
+	body := v2.TemplateSettings{
 		Args: box.Args, Disk: box.Disk, Ports: box.Ports, Env: box.Env, Registry: box.Registry,
 		Category: f.Category, Public: f.Public, Serverless: f.Serverless, StartSSH: f.StartSSH, StartJupyter: f.StartJupyter,
 	}
@@ -116,16 +116,12 @@ type templateCreateCmd struct {
 
 // Run makes a template.
 func (cmd templateCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	body, err := cmd.body(ctx, a, c)
+	settings, err := cmd.settings(ctx, a, c)
 	if err != nil {
 		return err
 	}
 	t, err := templates.create(a, c, cmd.IdempotencyKey, func(c *client.Client) (client.Answer[v2.Template], error) {
-		return c.CreateTemplate(ctx, v2.CreateTemplateRequest{
-			Name: cmd.Name, Image: cmd.Image, Args: body.Args, Disk: body.Disk, Ports: body.Ports, Env: body.Env, Registry: body.Registry,
-			Mounts: body.Mounts, Serverless: body.Serverless, Public: body.Public, Category: body.Category, StartSSH: body.StartSSH,
-			StartJupyter: body.StartJupyter, AllowedCUDA: body.AllowedCUDA,
-		})
+		return c.CreateTemplate(ctx, v2.CreateTemplateRequest{Name: cmd.Name, Image: cmd.Image, TemplateSettings: settings})
 	})
 	return templates.show(a, t, err)
 }
@@ -139,11 +135,11 @@ type templateUpdateCmd struct {
 
 // Run changes a template.
 func (cmd templateUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	body, err := cmd.body(ctx, a, c)
+	settings, err := cmd.settings(ctx, a, c)
 	if err != nil {
 		return err
 	}
-	body.Name, body.Image = cmd.Name, cmd.Image
+	body := v2.UpdateTemplateRequest{Name: cmd.Name, Image: cmd.Image, TemplateSettings: settings}
 	if reflect.ValueOf(body).IsZero() {
 		return usage("say what to change")
 	}

@@ -113,7 +113,7 @@ func secrets() *noun[string, fleet.AccountSecret] {
 		},
 		check: func(_ *txn, in *fleet.AccountSecret) error {
 			if !fleet.ValidSecretName(in.Name) {
-				return fleet.Invalid("$.name", "must be 1 to 64 letters, digits, '_' and '-', not beginning with a digit or '-'")
+				return fleet.Invalid("$.name", "must be "+fleet.SecretNameRule)
 			}
 			if len(in.Sealed) > maxSealed {
 				return fleet.Invalid("$.value", "must have at most 32768 bytes")

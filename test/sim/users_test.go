@@ -446,7 +446,7 @@ func (d *driver) userTemplates(account fleet.AccountID) func() {
 			if n == 2 {
 				return fleet.PodView{}, p.service.DeleteTemplate(ctx, principal(account), id)
 			}
-			_, err := p.service.UpdateTemplate(ctx, principal(account), id, fleet.TemplateUpdate{Image: &ref})
+			_, err := p.service.UpdateTemplate(ctx, principal(account), id, func(t *fleet.Template) { t.Image = ref })
 			return fleet.PodView{}, err
 		})
 		d.told("template", err, fleet.CodeNotFound, fleet.CodeInUse)

@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gantry/api/auth"
+	"gantry/api/limit"
+	"gantry/fleet"
+)
+
+// noun declares the plain records of one kind: a service S keeps them as T, and the wire shows one as R and a list of them
+// as L. Operations are named after R: createTemplate, getTemplate and so on.
+type noun[S any, ID ~string, T, R, L any] struct {
+	path, tag string
+	one       string // with its article, as summaries say it: "a template"
+	many      string // in the name of the operation that lists them: "Templates"
+	group     fleet.Group
+	id        *huma.Param // {id} in the path of one
+	anyID     bool        // their ids have not the form of fleet.ValidID
+	example   R
+	record    func(T) R
+	records   func([]R) L
+}
+
+// kind is what sentences call one record.
+func (n *noun[S, ID, T, R, L]) kind() string {
+	_, kind, _ := strings.Cut(n.one, " ")
+	return kind
+}
+
+// change is a route that writes a record. In and out are examples.
+func (n *noun[S, ID, T, R, L]) change(method, path, operation, verb, text string, in any) route {
+	rt := route{
+		method: method, path: n.path + path, id: operation + reflect.TypeFor[R]().Name(), tag: n.tag, summary: verb + " " + n.one, text: text,
+		scope: auth.Write(n.group), limit: limit.PerAccount, status: http.StatusOK, in: in, out: n.example,
+	}
+	if path != "" {
+		rt.params = []*huma.Param{n.id}
+	}
+	return rt
+}
+
+// create is the route that makes a record of the body in.
+func (n *noun[S, ID, T, R, L]) create(text string, in any) route {
+	rt := n.change(http.MethodPost, "", "create", "Make", text, in)
+	rt.status = http.StatusCreated
+	return rt
+}
+
+// update is the route that changes a record by the body in.
+func (n *noun[S, ID, T, R, L]) update(text string, in any) route {
+	return n.change(http.MethodPatch, "/{id}", "update", "Change", text, in)
+}
+
+// list registers the route that lists an account's records.
+func (n *noun[S, ID, T, R, L]) list(a *API, text string, all func(S, context.Context, fleet.Principal) ([]T, error)) {
+	rt := n.change(http.MethodGet, "", "", "List", text, nil)
+	rt.id, rt.summary, rt.scope, rt.out = "list"+n.many, "List "+n.kind()+"s", auth.Read(n.group), n.records([]R{n.example})
+	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*L, error) {
+		records, err := showAll(n.record)(all(svc, ctx, c.who))
+		out := n.records(records)
+		return &out, err
+	})
+}
+
+// get registers the route that shows one record.
+func (n *noun[S, ID, T, R, L]) get(a *API, text string, one func(S, context.Context, fleet.Principal, ID) (T, error)) {
+	rt := n.change(http.MethodGet, "/{id}", "get", "Get", text, nil)
+	rt.scope = auth.Read(n.group)
+	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*R, error) {
+		id, err := n.ref(c)
+		if err != nil {
+			return nil, err
+		}
+		return show(n.record)(one(svc, ctx, c.who, id))
+	})
+}
+
+// delete registers the route that deletes one record.
+func (n *noun[S, ID, T, R, L]) delete(a *API, text string, remove func(S, context.Context, fleet.Principal, ID) error) {
+	rt := n.change(http.MethodDelete, "/{id}", "delete", "Delete", text, nil)
+	rt.status, rt.out = http.StatusNoContent, nil
+	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*none, error) {
+		id, err := n.ref(c)
+		if err != nil {
+			return nil, err
+		}
+		return nil, remove(svc, ctx, c.who, id)
+	})
+}
+
+// ref returns the {id} of the path.
+func (n *noun[S, ID, T, R, L]) ref(c *call) (ID, error) {
+	if n.anyID {
+		return ID(c.args.text("id")), nil
+	}
+	return pathID[ID](c, n.kind())
+}
+
+// on registers a route whose handler is given the part of the service that it needs, and no more.
+func on[S, In, Out any](a *API, rt route, f func(context.Context, S, *call, *In) (*Out, error)) {
+	handle(a, rt, func(ctx context.Context, c *call, in *In) (*Out, error) { return f(ctx, any(a.svc).(S), c, in) })
+}
+
+// once lets a route be asked for at most once under an idempotency key; see atMostOnce.
+func (rt route) once() route {
+	rt.params, rt.text = append([]*huma.Param{onceParam()}, rt.params...), rt.text+"\n\n"+onceText
+	return rt
+}
+
+// fails adds statuses that do not follow from a route's scope, parameters and body.
+func (rt route) fails(statuses ...int) route {
+	rt.errors = append(rt.errors, statuses...)
+	return rt
+}
+
+// atMostOnce makes what the call asks for, unless that was done before under its idempotency key; body is what the request is
+// known by.
+func atMostOnce[T any](c *call, body any, create func(*fleet.Once) (made T, replayed bool, err error)) (made T, err error) {
+	once, err := c.once(body)
+	if err != nil {
+		return made, err
+	}
+	made, replayed, err := create(once)
+	c.replayed(replayed)
+	return made, err
+}
