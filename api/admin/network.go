@@ -58,7 +58,7 @@ type HostTunnel struct {
 
 // HostDrop counts what a rule dropped.
 type HostDrop struct {
-	Why     string `json:"why" doc:"A word for the reason, such as spoofed, flooded, foreign, host, denied, closed, scheduler, unasked, crowded, malformed, unready or unanswered." example:"spoofed"`
+	Why     string `json:"why" doc:"A word for the reason, such as spoofed, flooded, foreign, host, denied, closed, scheduler, unasked or crowded." example:"spoofed"`
 	Packets uint64 `json:"packets" doc:"Packets."`
 	Bytes   uint64 `json:"bytes" doc:"Bytes."`
 }

@@ -201,18 +201,15 @@ func tunnelTable(all []admin.HostTunnel, now time.Time) string {
 
 // dropMeanings say what a host's words for dropped packets mean; docs/networking.md says more of each.
 var dropMeanings = map[string]string{
-	"spoofed":    "from a pod, with a source that is not its own",
-	"flooded":    "from a pod, a broadcast or a request for an address that no pod has",
-	"foreign":    "another protocol, or from or to what is not in the network",
-	"host":       "from a pod, to the host itself",
-	"denied":     "from a pod, to a range or port that pods must not reach",
-	"closed":     "from a pod, out of an account without egress",
-	"scheduler":  "from a pod, to the port at which hosts reach a scheduler",
-	"unasked":    "to a pod, from outside, that it had not asked for",
-	"crowded":    "a new connection of a pod, or to one, that has as many as the host tracks for it",
-	"malformed":  "broken, or nothing that a pod's link carries",
-	"unready":    "from another host, before the network's link was there",
-	"unanswered": "from a pod, to a host that does not answer",
+	"spoofed":   "from a pod, with a source that is not its own",
+	"flooded":   "from a pod, a broadcast or a request for an address that no pod has",
+	"foreign":   "another protocol, or from or to what is not in the network",
+	"host":      "from a pod, to the host itself",
+	"denied":    "from a pod, to a range or port that pods must not reach",
+	"closed":    "from a pod, out of an account without egress",
+	"scheduler": "from a pod, to the port at which hosts reach a scheduler",
+	"unasked":   "to a pod, from outside, that it had not asked for",
+	"crowded":   "a new connection of a pod, or to one, that has as many as the host tracks for it",
 }
 
 func dropTable(all []admin.HostDrop) string {
