@@ -139,6 +139,9 @@ func TestTheEndOfALog(t *testing.T) {
 	if got := l.Tail("p", 4, time.Time{}); got != "\n"+strings.Repeat("x", MaxTail-1) {
 		t.Errorf("%d bytes, the first are %.5q", len(got), got)
 	}
+	if said.Len() != 0 {
+		t.Errorf("said %s", said)
+	}
 	must(t, os.WriteFile(l.Dir("file"), nil, 0o600))
 	if got := l.Tail("file", 2, time.Time{}); got != "" || !strings.Contains(said.String(), "read a pod's log") {
 		t.Errorf("of what cannot be read: %q, said %q", got, said)

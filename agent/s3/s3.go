@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -165,7 +166,7 @@ func (d *Broker) look(ctx context.Context, asked broker.Asked) (*answer, error) 
 		case err == nil:
 			known = fresh
 		case !silent(err) || !known.counts(now, staleFor):
-			d.forget(asked, err)
+			d.forget(asked)
 			return nil, err
 		default:
 			known = d.put(asked, &answer{said: known.said, at: known.at, again: now.Add(askAgain)})
@@ -222,38 +223,25 @@ func (d *Broker) mayAskOfStranger(now time.Time) bool {
 	return d.strangers <= mostStrangers
 }
 
-// put keeps an answer, and when there are too many lets go of some: first of keys that there are not, as anybody can make those up.
+// put keeps an answer, and when there are too many lets go of those that do not count any more. Of keys that there are not those are
+// nearly all, as anybody can make them up. Only when that makes no room, others go.
 func (d *Broker) put(asked broker.Asked, k *answer) *answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.known[asked]; !ok && len(d.known) >= mostKept {
 		now := d.now()
-		for a, other := range d.known {
-			if other.said == nil && !other.counts(now, 0) {
-				delete(d.known, a)
-			}
-		}
-		for a, other := range d.known {
-			if len(d.known) >= mostKept && !other.counts(now, 0) {
-				delete(d.known, a)
-			}
-		}
-		for a := range d.known {
-			if len(d.known) < mostKept*3/4 {
-				break
-			}
-			delete(d.known, a)
+		maps.DeleteFunc(d.known, func(_ broker.Asked, k *answer) bool { return !k.counts(now, staleFor) })
+		if len(d.known) >= mostKept {
+			left := mostKept * 3 / 4
+			maps.DeleteFunc(d.known, func(broker.Asked, *answer) bool { left--; return left < 0 })
 		}
 	}
 	d.known[asked] = k
 	return k
 }
 
-// forget drops an answer that the scheduler has taken back.
-func (d *Broker) forget(asked broker.Asked, err error) {
-	if silent(err) {
-		return
-	}
+// forget drops an answer that the scheduler has taken back, or that does not count any more.
+func (d *Broker) forget(asked broker.Asked) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.known, asked)

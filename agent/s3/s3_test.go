@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -229,6 +230,9 @@ func TestMadeUpKeys(t *testing.T) {
 		t.Errorf("on the next day: %v", err)
 	}
 	f.later(freshFor)
+	for range mostStrangers {
+		f.broker.mayAskOfStranger(f.broker.now())
+	}
 	f.wants(true, mostStrangers+3)
 	// Nor is one that was not used for a while, however many are made up.
 	f.later(freshFor)
@@ -244,6 +248,161 @@ func TestMadeUpKeys(t *testing.T) {
 	if n := len(f.broker.known); n > mostKept {
 		t.Errorf("%d answers are kept", n)
 	}
+}
+
+// TestWhichAnswersAreKept: all that count, and of those some go only when nothing else makes room.
+func TestWhichAnswersAreKept(t *testing.T) {
+	name := func(i int) broker.Asked { return broker.Asked{Key: fmt.Sprint(i)} }
+	for what, c := range map[string]struct {
+		live, late, none, old int // answers: that count, that count while no scheduler answers, that there is no such key, that count no more
+		add                   int // the number of the one that is added
+		left                  int // of all
+	}{
+		"there is room":             {live: 10, late: 10, none: 10, old: mostKept - 31, add: -1, left: mostKept},
+		"there is none":             {live: 10, late: 10, none: 10, old: mostKept - 30, add: -1, left: 21},
+		"one is known already":      {live: mostKept, add: 0, left: mostKept},
+		"some count no more":        {live: mostKept - 2, late: 1, old: 1, add: -1, left: mostKept},
+		"there are no such keys":    {live: 1, late: mostKept - 3, none: 2, add: -1, left: mostKept - 1},
+		"all of them would be used": {live: mostKept / 2, late: mostKept / 2, add: -1, left: mostKept*3/4 + 1},
+	} {
+		d := New(nil, slog.New(slog.DiscardHandler))
+		now := time.Now()
+		d.now = func() time.Time { return now }
+		said := &link.S3AccessResponse{}
+		i := 0
+		fill := func(n int, k *answer) {
+			for range n {
+				d.known[name(i)] = k
+				i++
+			}
+		}
+		fill(c.live, &answer{said: said, at: now})
+		fill(c.late, &answer{said: said, at: now.Add(-freshFor)})
+		fill(c.none, &answer{at: now.Add(-noKeyFor)})
+		fill(c.old, &answer{said: said, at: now.Add(-freshFor - staleFor)})
+		added := &answer{}
+		d.put(name(c.add), added)
+		if len(d.known) != c.left || d.known[name(c.add)] != added {
+			t.Errorf("%s: %d are left", what, len(d.known))
+		}
+		for i := range c.live + c.late {
+			if c.left != mostKept*3/4+1 && d.known[name(i)] == nil {
+				t.Fatalf("%s: one that counts was let go of", what)
+			}
+		}
+	}
+}
+
+// TestWhoIsAStranger: who has no key on the days beside, either; and strangers have a bound in each second, whatever the clock does.
+func TestWhoIsAStranger(t *testing.T) {
+	d := New(nil, slog.New(slog.DiscardHandler))
+	on := func(date string) broker.Asked { return broker.Asked{Key: "k", Date: date, Region: "r"} }
+	d.known[on("20260102")] = &answer{}
+	for date, want := range map[string]bool{"20260101": true, "20260103": true, "today": true} {
+		if d.stranger(on(date)) != want {
+			t.Errorf("of %s, with none on the second: %v", date, !want)
+		}
+	}
+	d.known[on("20260102")] = &answer{said: &link.S3AccessResponse{}}
+	for date, want := range map[string]bool{"20251231": true, "20260101": false, "20260103": false, "20260104": true} {
+		if d.stranger(on(date)) != want {
+			t.Errorf("of %s, with one on the second: %v", date, !want)
+		}
+	}
+	now := time.Now()
+	for _, at := range []time.Time{now, now.Add(time.Second), now.Add(-time.Hour)} {
+		for i := range mostStrangers + 1 {
+			if got := d.mayAskOfStranger(at.Add(time.Duration(i))); got != (i < mostStrangers) {
+				t.Errorf("%v: %d: %v", at.Sub(now), i, got)
+			}
+		}
+	}
+}
+
+// TestAnOldAnswerCountsToItsEnd, though it is not yet time to ask again.
+func TestAnOldAnswerCountsToItsEnd(t *testing.T) {
+	f := newFixture(t)
+	first := f.broker.During(f.conn)
+	second := f.broker.During(f.conn)
+	f.wants(true, 1)
+	f.scheduler.set(fails(codes.Unavailable))
+	f.later(freshFor + staleFor - time.Second)
+	f.wants(true, 2)
+	f.later(time.Second)
+	f.wants(false, 2)
+	f.later(askAgain)
+	f.wants(false, 3)
+	other := &grpc.ClientConn{}
+	newer := f.broker.During(other)
+	if first(); f.broker.conn != other {
+		t.Error("the end of an earlier session takes the connection of the newest")
+	}
+	second()
+	if newer(); f.broker.conn != nil {
+		t.Error("the connection of a session that ended is used")
+	}
+}
+
+// TestWhyAFolderIsNotOpened is a sentence for who asked.
+func TestWhyAFolderIsNotOpened(t *testing.T) {
+	f := newFixture(t)
+	ended := f.broker.During(f.conn)
+	asked := broker.Asked{Key: "user_1", Date: "20260102", Region: "EU-RO-1"}
+	wants := func(ctx context.Context, id string, want error, sentence string) {
+		t.Helper()
+		file, _, err := f.broker.Open(ctx, asked, id)
+		var refused *broker.Refused
+		if file != nil || err == nil || want != nil && !errors.Is(err, want) || sentence != "" && (!errors.As(err, &refused) || refused.Sentence != sentence) {
+			t.Errorf("%v, %v", file, err)
+		}
+	}
+	wants(t.Context(), "vol2", nil, "the access key does not reach the volume")
+	for want, sentence := range map[error]string{
+		&volume.Error{Sentence: "the storage does not answer", Err: io.EOF}: "the storage does not answer", io.EOF: "",
+	} {
+		f.broker.open = func(context.Context, volume.Volume) (*os.File, error) { return nil, want }
+		if sentence == "" {
+			wants(t.Context(), "vol1", want, "")
+		} else {
+			wants(t.Context(), "vol1", nil, sentence)
+		}
+	}
+	f.volume.Backend.Kind = "tape"
+	f.later(freshFor)
+	wants(t.Context(), "vol1", nil, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.must(f.broker.opens.Acquire(t.Context(), opensAtOnce))
+	if _, err := f.broker.openFolder(ctx, volume.Volume{}); err == nil || err.Error() != "the host opens too many volumes at once" {
+		t.Errorf("one more than there may be: %v", err)
+	}
+	f.broker.opens.Release(opensAtOnce)
+	asked.Key = "user_2"
+	wants(t.Context(), "vol1", broker.ErrNoKey, "")
+	ended()
+	asked.Key = "user_3"
+	wants(t.Context(), "vol1", errNoScheduler, "")
+}
+
+// TestQuestionsHaveAnEnd: who waits for too many others is told that no scheduler answers, and who has gone does not wait.
+func TestQuestionsHaveAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(nil, slog.New(slog.DiscardHandler))
+		d.During(&grpc.ClientConn{})
+		if err := d.asks.Acquire(t.Context(), asksAtOnce); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := d.ask(t.Context(), broker.Asked{Key: "k"}); !errors.Is(err, errNoScheduler) || time.Since(began) != askWithin {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := d.ask(ctx, broker.Asked{Key: "k"}); !errors.Is(err, errNoScheduler) || time.Since(began) != askWithin+time.Second {
+			t.Errorf("one that has gone: after %v: %v", time.Since(began), err)
+		}
+		time.Sleep(askWithin) // of its question
+	})
 }
 
 func TestFoldersComeThroughTheSocket(t *testing.T) {

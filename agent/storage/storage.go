@@ -369,7 +369,6 @@ func (s *Role) note(b *backendWork, w *volumeWork, kind string, did Volume, o ou
 		return
 	}
 	delete(w.delay, kind)
-	delete(w.due, kind)
 	switch w.news, w.problem = true, ""; kind {
 	case workMake:
 		w.madeGB = did.SizeGB
