@@ -3,14 +3,10 @@ package rest
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"gantry/api/auth"
-	"gantry/api/limit"
 	"gantry/api/v2"
 	"gantry/fleet"
 )
@@ -24,48 +20,32 @@ type KeyService interface {
 	DeleteKey(ctx context.Context, who fleet.Principal, id fleet.KeyID) error
 }
 
-func keyIDParam() *huma.Param { return pathParam("Key identifier.", "m2c9v4x7b1n5q8") }
-
 func (a *API) registerKeys() {
-	read, write := auth.Read(fleet.GroupAccount), auth.Write(fleet.GroupAccount)
-	handle(a, route{
-		method: http.MethodGet, path: "/v2/account/keys", id: "listKeys", tag: "Account", summary: "List API keys",
-		text:  "Lists the account's API keys, without their secret texts.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: v2.KeyList{Keys: []v2.Key{exampleKey()}},
-	}, a.listKeys)
-	handle(a, route{
-		method: http.MethodPost, path: "/v2/account/keys", id: "createKey", tag: "Account", summary: "Make an API key",
-		text: "Makes an API key and answers its text once. 403: the key would hold more than the key that makes the request, or outlive it. " +
-			"422: expiresAt is not in the future.",
-		scope: write, limit: limit.PerAccount, status: http.StatusCreated,
-		in: v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "ci"}, Preset: "readOnly"}, out: exampleNewKey(),
-	}, a.createKey)
-	handle(a, route{
-		method: http.MethodGet, path: "/v2/account/keys/{id}", id: "getKey", tag: "Account", summary: "Get an API key",
-		text:  "Returns an API key without its secret text. 404: the account has no such key.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{keyIDParam()}, out: exampleKey(),
-	}, a.getKey)
-	handle(a, route{
-		method: http.MethodPatch, path: "/v2/account/keys/{id}", id: "updateKey", tag: "Account", summary: "Rename, disable or enable an API key",
-		text: "Changes an API key. A disabled one is refused as an unknown one (401) until it is enabled again; its permissions are fixed. " +
-			"404: the account has no such key.",
-		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{keyIDParam()},
-		in: v2.UpdateKeyRequest{Disabled: new(true)}, out: exampleKey(),
-	}, a.updateKey)
-	handle(a, route{
-		method: http.MethodDelete, path: "/v2/account/keys/{id}", id: "deleteKey", tag: "Account", summary: "Delete an API key",
-		text:  "Deletes an API key; requests with it get 401 from then on. 404: the account has no such key.",
-		scope: write, limit: limit.PerAccount, status: http.StatusNoContent,
-		params: []*huma.Param{keyIDParam()},
-	}, a.deleteKey)
+	n := noun[KeyService, fleet.KeyID, fleet.Key, v2.Key, v2.KeyList]{
+		path: "/v2/account/keys", tag: "Account", one: "an API key", name: "Key", names: "Keys", group: fleet.GroupAccount,
+		id: pathParam("Key identifier.", "m2c9v4x7b1n5q8"), example: exampleKey(), record: keyRecord,
+		records: func(all []v2.Key) v2.KeyList { return v2.KeyList{Keys: all} },
+	}
+	n.list(a, "Lists the account's API keys, without their secret texts.", KeyService.Keys)
+	create := n.create("Makes an API key and answers its text once. 403: the key would hold more than the key that makes the request, or outlive it. "+
+		"422: expiresAt is not in the future.", v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "ci"}, Preset: "readOnly"})
+	create.out = exampleNewKey()
+	on(a, create, a.createKey)
+	n.get(a, "Returns an API key without its secret text. 404: the account has no such key.", KeyService.Key)
+	update := n.update("Changes an API key. A disabled one is refused as an unknown one (401) until it is enabled again; its permissions are fixed. "+
+		"404: the account has no such key.", v2.UpdateKeyRequest{Disabled: new(true)})
+	update.summary = "Rename, disable or enable an API key"
+	on(a, update, func(ctx context.Context, svc KeyService, c *call, in *v2.UpdateKeyRequest) (*v2.Key, error) {
+		id, err := n.ref(c)
+		if err != nil {
+			return nil, err
+		}
+		return show(keyRecord)(svc.UpdateKey(ctx, c.who, id, fleet.KeyUpdate{Name: in.Name, Disabled: in.Disabled}))
+	})
+	n.delete(a, "Deletes an API key; requests with it get 401 from then on. 404: the account has no such key.", KeyService.DeleteKey)
 }
 
-func (a *API) listKeys(ctx context.Context, c *call, _ *none) (*v2.KeyList, error) {
-	keys, err := showAll(keyRecord)(a.svc.Keys(ctx, c.who))
-	return &v2.KeyList{Keys: keys}, err
-}
-
-func (a *API) createKey(ctx context.Context, c *call, in *v2.CreateKeyRequest) (*v2.NewKey, error) {
+func (a *API) createKey(ctx context.Context, svc KeyService, c *call, in *v2.CreateKeyRequest) (*v2.NewKey, error) {
 	req, err := keyRequest(&in.KeyFields, in.Preset, in.Permissions, a.now())
 	if err != nil {
 		return nil, err
@@ -83,31 +63,7 @@ func (a *API) createKey(ctx context.Context, c *call, in *v2.CreateKeyRequest) (
 			return nil, err
 		}
 	}
-	return newKey(a.svc.CreateKey(ctx, c.who, req))
-}
-
-func (a *API) getKey(ctx context.Context, c *call, _ *none) (*v2.Key, error) {
-	id, err := pathID[fleet.KeyID](c, "key")
-	if err != nil {
-		return nil, err
-	}
-	return show(keyRecord)(a.svc.Key(ctx, c.who, id))
-}
-
-func (a *API) updateKey(ctx context.Context, c *call, in *v2.UpdateKeyRequest) (*v2.Key, error) {
-	id, err := pathID[fleet.KeyID](c, "key")
-	if err != nil {
-		return nil, err
-	}
-	return show(keyRecord)(a.svc.UpdateKey(ctx, c.who, id, fleet.KeyUpdate{Name: in.Name, Disabled: in.Disabled}))
-}
-
-func (a *API) deleteKey(ctx context.Context, c *call, _ *none) (*none, error) {
-	id, err := pathID[fleet.KeyID](c, "key")
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.svc.DeleteKey(ctx, c.who, id)
+	return newKey(svc.CreateKey(ctx, c.who, req))
 }
 
 // request is the wish with its defaults filled in. Errors: CodeInvalid when it expires before now.

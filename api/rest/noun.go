@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,11 +13,12 @@ import (
 )
 
 // noun declares the plain records of one kind: a service S keeps them as T, and the wire shows one as R and a list of them
-// as L. Operations are named after R: createTemplate, getTemplate and so on.
+// as L.
 type noun[S any, ID ~string, T, R, L any] struct {
 	path, tag string
 	one       string // with its article, as summaries say it: "a template"
-	many      string // in the name of the operation that lists them: "Templates"
+	name      string // in the names of operations: "Template"
+	names     string // in that of the operation that lists them: "Templates"
 	group     fleet.Group
 	id        *huma.Param // {id} in the path of one
 	anyID     bool        // their ids have not the form of fleet.ValidID
@@ -36,7 +36,7 @@ func (n *noun[S, ID, T, R, L]) kind() string {
 // change is a route that writes a record. In and out are examples.
 func (n *noun[S, ID, T, R, L]) change(method, path, operation, verb, text string, in any) route {
 	rt := route{
-		method: method, path: n.path + path, id: operation + reflect.TypeFor[R]().Name(), tag: n.tag, summary: verb + " " + n.one, text: text,
+		method: method, path: n.path + path, id: operation + n.name, tag: n.tag, summary: verb + " " + n.one, text: text,
 		scope: auth.Write(n.group), limit: limit.PerAccount, status: http.StatusOK, in: in, out: n.example,
 	}
 	if path != "" {
@@ -60,7 +60,7 @@ func (n *noun[S, ID, T, R, L]) update(text string, in any) route {
 // list registers the route that lists an account's records.
 func (n *noun[S, ID, T, R, L]) list(a *API, text string, all func(S, context.Context, fleet.Principal) ([]T, error)) {
 	rt := n.change(http.MethodGet, "", "", "List", text, nil)
-	rt.id, rt.summary, rt.scope, rt.out = "list"+n.many, "List "+n.kind()+"s", auth.Read(n.group), n.records([]R{n.example})
+	rt.id, rt.summary, rt.scope, rt.out = "list"+n.names, "List "+n.kind()+"s", auth.Read(n.group), n.records([]R{n.example})
 	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*L, error) {
 		records, err := showAll(n.record)(all(svc, ctx, c.who))
 		out := n.records(records)

@@ -21,7 +21,7 @@ type RegistryService interface {
 
 func (a *API) registerRegistries() {
 	n := noun[RegistryService, fleet.RegistryID, fleet.Registry, v2.Registry, v2.RegistryList]{
-		path: "/v2/registries", tag: "Registries", one: "a registry credential", many: "Registries", group: fleet.GroupRegistries,
+		path: "/v2/registries", tag: "Registries", one: "a registry credential", name: "Registry", names: "Registries", group: fleet.GroupRegistries,
 		id:      pathParam("Registry credential identifier.", "r3g8k2m7q1w4z9"),
 		example: v2.Registry{ID: "r3g8k2m7q1w4z9", Name: "team images"},
 		record:  func(r fleet.Registry) v2.Registry { return v2.Registry{ID: string(r.ID), Name: r.Name} },

@@ -27,7 +27,7 @@ type TemplateService interface {
 
 func (a *API) registerTemplates() {
 	n := noun[TemplateService, fleet.TemplateID, fleet.Template, v2.Template, v2.TemplateList]{
-		path: "/v2/templates", tag: "Templates", one: "a template", many: "Templates", group: fleet.GroupTemplates,
+		path: "/v2/templates", tag: "Templates", one: "a template", name: "Template", names: "Templates", group: fleet.GroupTemplates,
 		id: pathParam("Template identifier.", "t5f8k2m7q1w4z9"), example: exampleTemplate(), record: templateRecord,
 		records: func(all []v2.Template) v2.TemplateList { return v2.TemplateList{Templates: all} },
 	}
@@ -58,11 +58,15 @@ func createTemplate(ctx context.Context, svc TemplateService, c *call, in *v2.Cr
 	if err := mountRules(templateMounts(&in.TemplateSettings)); err != nil {
 		return nil, err
 	}
+	return show(templateRecord)(atMostOnce(c, in, func(once *fleet.Once) (fleet.Template, bool, error) {
+		return svc.CreateTemplate(ctx, c.who, newTemplate(in), once)
+	}))
+}
+
+func newTemplate(in *v2.CreateTemplateRequest) fleet.Template {
 	t := fleet.Template{Name: in.Name, Image: in.Image, Category: fleet.CategoryNVIDIA, StartSSH: true, StartJupyter: true}
 	changeTemplate(&t, &in.TemplateSettings)
-	return show(templateRecord)(atMostOnce(c, in, func(once *fleet.Once) (fleet.Template, bool, error) {
-		return svc.CreateTemplate(ctx, c.who, t, once)
-	}))
+	return t
 }
 
 func updateTemplate(ctx context.Context, svc TemplateService, c *call, in *v2.UpdateTemplateRequest) (*v2.Template, error) {
@@ -155,11 +159,10 @@ func exampleCreateTemplate() v2.CreateTemplateRequest {
 }
 
 func exampleTemplate() v2.Template {
-	return v2.Template{
-		ID: "t5f8k2m7q1w4z9", Name: "notebook", Image: "docker.io/library/nginx:1.29", Disk: 20, Ports: []string{"8888/http", "22/tcp"},
-		Env: map[string]string{"EPOCHS": "3"}, Mounts: v2.TemplateMounts{Persistent: &v2.PersistentMount{Size: 20, Path: "/workspace"}},
-		Category: "NVIDIA", StartSSH: true, StartJupyter: true, AllowedCUDA: []string{}, CreatedAt: exampleTime(0),
-	}
+	in := exampleCreateTemplate()
+	t := newTemplate(&in)
+	t.ID, t.CreatedAt = "t5f8k2m7q1w4z9", exampleTime(0).Time
+	return templateRecord(t)
 }
 
 func examplePublicTemplate() v2.Template {

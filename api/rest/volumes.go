@@ -6,8 +6,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"gantry/api/auth"
-	"gantry/api/limit"
 	"gantry/api/v2"
 	"gantry/fleet"
 )
@@ -23,10 +21,6 @@ type VolumeService interface {
 	DeleteVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) error
 }
 
-func volumeIDParam() *huma.Param {
-	return pathParam("Network volume identifier.", "v8d2k9s4f1g6j3")
-}
-
 const (
 	textNoVolume     = "404: the account has no such network volume."
 	textCreateVolume = "The volume can be named in mounts.network of pods at once; such a pod starts when the volume's storage is there, which takes a " +
@@ -38,90 +32,49 @@ const (
 )
 
 func (a *API) registerVolumes() {
-	read, write := auth.Read(fleet.GroupVolumes), auth.Write(fleet.GroupVolumes)
-	handle(a, route{
-		method: http.MethodGet, path: "/v2/network-volumes", id: "listNetworkVolumes", tag: "Network Volumes", summary: "List network volumes",
-		text:  "Lists the account's network volumes, oldest first.",
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: v2.NetworkVolumeList{NetworkVolumes: []v2.NetworkVolume{exampleVolume()}},
-	}, a.listVolumes)
-	handle(a, route{
-		method: http.MethodPost, path: "/v2/network-volumes", id: "createNetworkVolume", tag: "Network Volumes", summary: "Make a network volume",
-		text:  "Makes storage in a data center that outlives pods, and that several pods there can have at once. " + textCreateVolume + "\n\n" + onceText,
-		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{onceParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
-		in: v2.CreateNetworkVolumeRequest{Name: "datasets", Size: 100, DataCenter: "EU-RO-1"}, out: exampleVolume(),
-	}, a.createVolume)
-	handle(a, route{
-		method: http.MethodGet, path: "/v2/network-volumes/{id}", id: "getNetworkVolume", tag: "Network Volumes", summary: "Get a network volume",
-		text:  "Returns a network volume. " + textNoVolume,
-		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()}, out: exampleVolume(),
-	}, a.getVolume)
-	handle(a, route{
-		method: http.MethodPatch, path: "/v2/network-volumes/{id}", id: "updateNetworkVolume", tag: "Network Volumes", summary: "Rename or grow a network volume",
-		text:  textUpdateVolume,
-		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{volumeIDParam()}, errors: []int{http.StatusPaymentRequired},
-		in: v2.UpdateNetworkVolumeRequest{Size: new(200)}, out: exampleVolume(),
-	}, a.updateVolume)
-	handle(a, route{
-		method: http.MethodDelete, path: "/v2/network-volumes/{id}", id: "deleteNetworkVolume", tag: "Network Volumes", summary: "Delete a network volume",
-		text:  textDeleteVolume,
-		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, params: []*huma.Param{volumeIDParam()},
-	}, a.deleteVolume)
+	n := noun[VolumeService, fleet.VolumeID, fleet.VolumeView, v2.NetworkVolume, v2.NetworkVolumeList]{
+		path: "/v2/network-volumes", tag: "Network Volumes", one: "a network volume", name: "NetworkVolume", names: "NetworkVolumes",
+		group: fleet.GroupVolumes, id: volumeIDParam(), example: exampleVolume(), record: volumeRecord,
+		records: func(all []v2.NetworkVolume) v2.NetworkVolumeList { return v2.NetworkVolumeList{NetworkVolumes: all} },
+	}
+	n.list(a, "Lists the account's network volumes, oldest first.", VolumeService.Volumes)
+	on(a, n.create("Makes storage in a data center that outlives pods, and that several pods there can have at once. "+textCreateVolume,
+		v2.CreateNetworkVolumeRequest{Name: "datasets", Size: 100, DataCenter: "EU-RO-1"}).once().fails(http.StatusPaymentRequired, http.StatusConflict),
+		func(ctx context.Context, svc VolumeService, c *call, in *v2.CreateNetworkVolumeRequest) (*v2.NetworkVolume, error) {
+			return show(volumeRecord)(createVolume(ctx, svc, c, in, fleet.VolumeRequest{
+				Name: in.Name, SizeGB: in.Size, DataCenter: fleet.DataCenterID(in.DataCenter), Type: fleet.VolumeType(in.Type),
+			}))
+		})
+	n.get(a, "Returns a network volume. "+textNoVolume, VolumeService.Volume)
+	on(a, growVolume(n.update("", nil)), updateVolume(volumeRecord))
+	n.delete(a, textDeleteVolume, VolumeService.DeleteVolume)
 }
 
-func (a *API) listVolumes(ctx context.Context, c *call, _ *none) (*v2.NetworkVolumeList, error) {
-	all, err := showAll(volumeRecord)(a.svc.Volumes(ctx, c.who))
-	return &v2.NetworkVolumeList{NetworkVolumes: all}, err
-}
+func volumeIDParam() *huma.Param { return pathParam("Network volume identifier.", "v8d2k9s4f1g6j3") }
 
-func (a *API) createVolume(ctx context.Context, c *call, in *v2.CreateNetworkVolumeRequest) (*v2.NetworkVolume, error) {
-	made, err := a.makeVolume(ctx, c, in, fleet.VolumeRequest{
-		Name: in.Name, SizeGB: in.Size, DataCenter: fleet.DataCenterID(in.DataCenter), Type: fleet.VolumeType(in.Type),
+// createVolume makes a volume at most once for one idempotency key; body is what the request is known by.
+func createVolume(ctx context.Context, svc VolumeService, c *call, body any, req fleet.VolumeRequest) (fleet.VolumeView, error) {
+	return atMostOnce(c, body, func(once *fleet.Once) (fleet.VolumeView, bool, error) {
+		req.Once = once
+		return svc.CreateVolume(ctx, c.who, req)
 	})
-	return show(volumeRecord)(made, err)
 }
 
-// makeVolume makes a volume at most once for one idempotency key; body is what the request is known by.
-func (a *API) makeVolume(ctx context.Context, c *call, body any, req fleet.VolumeRequest) (fleet.VolumeView, error) {
-	once, err := c.once(body)
-	if err != nil {
-		return fleet.VolumeView{}, err
+// growVolume completes the route that changes a volume.
+func growVolume(rt route) route {
+	rt.summary, rt.text, rt.in = "Rename or grow a network volume", textUpdateVolume, v2.UpdateNetworkVolumeRequest{Size: new(200)}
+	return rt.fails(http.StatusPaymentRequired)
+}
+
+// updateVolume changes a volume, and shows it as a record of a version of the API.
+func updateVolume[R any](record func(fleet.VolumeView) R) func(context.Context, VolumeService, *call, *v2.UpdateNetworkVolumeRequest) (*R, error) {
+	return func(ctx context.Context, svc VolumeService, c *call, in *v2.UpdateNetworkVolumeRequest) (*R, error) {
+		id, err := pathID[fleet.VolumeID](c, "network volume")
+		if err != nil {
+			return nil, err
+		}
+		return show(record)(svc.UpdateVolume(ctx, c.who, id, fleet.VolumeUpdate{Name: in.Name, SizeGB: in.Size}))
 	}
-	req.Once = once
-	made, replayed, err := a.svc.CreateVolume(ctx, c.who, req)
-	c.replayed(replayed)
-	return made, err
-}
-
-func (a *API) getVolume(ctx context.Context, c *call, _ *none) (*v2.NetworkVolume, error) {
-	return show(volumeRecord)(a.oneVolume(ctx, c))
-}
-
-func (a *API) oneVolume(ctx context.Context, c *call) (fleet.VolumeView, error) {
-	id, err := pathID[fleet.VolumeID](c, "network volume")
-	if err != nil {
-		return fleet.VolumeView{}, err
-	}
-	return a.svc.Volume(ctx, c.who, id)
-}
-
-func (a *API) updateVolume(ctx context.Context, c *call, in *v2.UpdateNetworkVolumeRequest) (*v2.NetworkVolume, error) {
-	return show(volumeRecord)(a.changeVolume(ctx, c, in))
-}
-
-func (a *API) changeVolume(ctx context.Context, c *call, in *v2.UpdateNetworkVolumeRequest) (fleet.VolumeView, error) {
-	id, err := pathID[fleet.VolumeID](c, "network volume")
-	if err != nil {
-		return fleet.VolumeView{}, err
-	}
-	return a.svc.UpdateVolume(ctx, c.who, id, fleet.VolumeUpdate{Name: in.Name, SizeGB: in.Size})
-}
-
-func (a *API) deleteVolume(ctx context.Context, c *call, _ *none) (*none, error) {
-	id, err := pathID[fleet.VolumeID](c, "network volume")
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.svc.DeleteVolume(ctx, c.who, id)
 }
 
 func volumeRecord(v fleet.VolumeView) v2.NetworkVolume {

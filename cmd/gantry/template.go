@@ -29,18 +29,10 @@ var templates = noun[v2.Template, v2.TemplateList]{
 	columns: []string{"ID", "NAME", "IMAGE", "FOR", "DISK", "PORTS", "PUBLIC", "SERVERLESS"},
 	row: func(t v2.Template, _ time.Time) []string {
 		return []string{
-			t.ID, t.Name, t.Image, t.Category, size(t.Disk), orDash(strings.Join(t.Ports, ",")), yes(t.Public), yes(t.Serverless),
+			t.ID, t.Name, t.Image, t.Category, fmt.Sprint(t.Disk, " GB"), orDash(strings.Join(t.Ports, ",")), yes(t.Public), yes(t.Serverless),
 		}
 	},
 	sheet: templateSheet,
-}
-
-// size shows an amount of disk that may be left to a default.
-func size(gb int) string {
-	if gb == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%d GB", gb)
 }
 
 func templateSheet(t v2.Template, _ time.Time) string {
@@ -50,7 +42,7 @@ func templateSheet(t v2.Template, _ time.Time) string {
 		{"Image", t.Image},
 		{"Args", t.Args},
 		{"For", t.Category},
-		{"Disk", orDash(size(t.Disk))},
+		{"Disk", fmt.Sprint(t.Disk, " GB")},
 		{"Ports", strings.Join(t.Ports, ", ")},
 		{"Env", strings.Join(slices.Sorted(maps.Keys(t.Env)), ", ")}, // names alone: values are often secret
 		{"Registry", string(t.Registry)},
@@ -62,10 +54,6 @@ func templateSheet(t v2.Template, _ time.Time) string {
 		{"Public", yes(t.Public)},
 		{"Created", when(&t.CreatedAt)},
 	})
-}
-
-type templateRef struct {
-	Template string `arg:"" placeholder:"TEMPLATE" help:"Id of the template, or the name of one of yours."`
 }
 
 // templateFlags are the fields of a template that a create and an update share.
@@ -127,9 +115,9 @@ func (cmd templateCreateCmd) Run(ctx context.Context, a *app, c *client.Client) 
 }
 
 type templateUpdateCmd struct {
-	templateRef
-	Name  *string `placeholder:"NAME" help:"New name."`
-	Image *string `placeholder:"IMAGE" help:"New image reference."`
+	Template string  `arg:"" placeholder:"TEMPLATE" help:"Id of the template, or the name of one of yours."`
+	Name     *string `placeholder:"NAME" help:"New name."`
+	Image    *string `placeholder:"IMAGE" help:"New image reference."`
 	templateFlags
 }
 
