@@ -1,10 +1,8 @@
 package state
 
 import (
-	"bytes"
 	"cmp"
 	"maps"
-	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -149,33 +147,17 @@ func (c PutKey) apply(t *txn) (any, error) {
 	switch {
 	case old != nil && old.Account != key.Account:
 		return nil, exists("there is a key with this id")
-	case old == nil && countOf(t, &t.base.keys, key.Account, func(*fleet.Key) bool { return true }) >= maxKeys:
+	case old == nil && t.base.keysOf.count(t, key.Account) >= maxKeys:
 		return nil, tooMany(maxKeys, "API keys")
 	}
-	if other := t.keyByHash(key.Hash); other != nil && other.ID != key.ID {
-		return nil, exists("there is such a key")
-	}
-	put(t, &t.base.keys, key.ID, &key)
-	if t.hashes == nil {
-		t.hashes = map[string][]fleet.KeyID{}
-	}
-	t.hashes[string(key.Hash)] = append(t.hashes[string(key.Hash)], key.ID)
-	t.note(KindKey, string(key.ID))
-	return nil, nil
-}
-
-// keyByHash returns the key with a hash, nil when there is none.
-func (t *txn) keyByHash(hash []byte) *fleet.Key {
-	ids := t.hashes[string(hash)]
-	if key := t.base.keyByHash[string(hash)]; key != nil {
-		ids = append(slices.Clip(ids), key.ID)
-	}
-	for _, id := range ids {
-		if key := get(t, &t.base.keys, id); key != nil && bytes.Equal(key.Hash, hash) {
-			return key
+	for _, other := range t.base.keysByHash.keys(t, string(key.Hash)) {
+		if other != key.ID {
+			return nil, exists("there is such a key")
 		}
 	}
-	return nil
+	put(t, &t.base.keys, key.ID, &key)
+	t.note(KindKey, string(key.ID))
+	return nil, nil
 }
 
 func (c DeleteKey) apply(t *txn) (any, error) {

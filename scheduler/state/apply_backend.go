@@ -36,7 +36,7 @@ func (c PutBackend) apply(t *txn) (any, error) {
 			return nil, fleet.BreaksRule("a data center may have at most %d storage backends", maxBackends)
 		}
 	} else {
-		if n := t.volumesOn(in.ID); n > 0 && !samePlace(old, &in) {
+		if n := t.base.volumesOn.count(t, in.ID); n > 0 && !samePlace(old, &in) {
 			return nil, inUse("where the storage backend's data is", uses{n: n, thing: "network volume"})
 		}
 		in.Rev, in.CreatedAt = old.Rev+1, old.CreatedAt
@@ -45,7 +45,9 @@ func (c PutBackend) apply(t *txn) (any, error) {
 	put(t, &t.base.backends, in.ID, &in)
 	t.note(KindStorage, string(in.ID))
 	if old != nil && !sameReach(old, &in) {
-		t.eachVolumeOn(in.ID, t.tellHolders)
+		for _, id := range t.base.volumesOn.keys(t, in.ID) {
+			t.tellHolders(id)
+		}
 	}
 	return cloneBackend(&in), nil
 }
@@ -103,13 +105,13 @@ func (c DeleteBackend) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("storage backend")
 	}
 	var live, ending []fleet.VolumeID
-	t.eachVolumeOn(c.ID, func(id fleet.VolumeID) {
+	for _, id := range t.base.volumesOn.keys(t, c.ID) {
 		if c.Force && get(t, &t.base.volumes, id).State == fleet.VolumeDeleting {
 			ending = append(ending, id)
 		} else {
 			live = append(live, id)
 		}
-	})
+	}
 	if err := inUse("the storage backend", uses{n: len(live), thing: "network volume"}); err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func (c DeleteDataCenter) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("data center")
 	}
 	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID && h.State != fleet.HostGone })
-	volumes := count(t, &t.base.volumes, func(v *fleet.Volume) bool { return v.DataCenter == c.ID })
+	volumes := t.base.volumesIn.count(t, c.ID)
 	backends := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == c.ID })
 	err := inUse("the data center", uses{n: hosts, thing: "host"}, uses{n: volumes, thing: "network volume"}, uses{n: backends, thing: "storage backend"})
 	if err != nil {

@@ -51,10 +51,7 @@ func (c JoinHost) apply(t *txn) (any, error) {
 // replaceOld deletes the record that the machine has from an earlier join, unless that may be another machine's, or its pods
 // may still run there or have data there.
 func (c JoinHost) replaceOld(t *txn) error {
-	var old []fleet.HostID
-	rowsOf(t, &t.base.hosts, fleet.AccountID(c.Host.MachineID), func(h *fleet.Host) { old = append(old, h.ID) })
-	slices.Sort(old)
-	for _, id := range old {
+	for _, id := range t.base.hostsByMachine.keys(t, c.Host.MachineID) {
 		h := get(t, &t.base.hosts, id)
 		if err := c.mayBeAnother(t, h); err != nil {
 			return err

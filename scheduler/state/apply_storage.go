@@ -81,12 +81,7 @@ func (t *txn) useBackend(id fleet.BackendID) {
 
 // volumeHeld reports whether a host may still have a pod with a volume.
 func (t *txn) volumeHeld(id fleet.VolumeID) bool {
-	for _, p := range t.podsWith(id) {
-		if p.Held {
-			return true
-		}
-	}
-	return false
+	return t.base.podsWith.countIf(t, id, func(p *fleet.Pod) bool { return p.Held }) > 0
 }
 
 // tellHolders gives the assignments of a volume's pods new generations, so that their hosts are told what is now.

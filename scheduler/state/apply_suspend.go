@@ -32,7 +32,7 @@ func (c SuspendAccount) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("account")
 	case !c.Resume && (c.Reason == "" || len(c.Reason) > maxSuspension):
 		return nil, fleet.Invalid("$.reason", "must have 1 to 1024 bytes")
-	case !c.Resume && countOf(t, &t.base.keys, c.Account, isOperators) > 0:
+	case !c.Resume && t.base.keysOf.countIf(t, c.Account, isOperators) > 0:
 		return nil, fleet.NotAllowed("the account has an operator's key, and operators are not suspended: delete that key first")
 	}
 	account := *old

@@ -78,7 +78,7 @@ func (c CreateVolume) check(t *txn) error {
 	switch {
 	case b == nil || b.Closed || b.DataCenter != in.DataCenter || b.Type != in.Type:
 		return fleet.Stale("the storage backend takes no such network volumes any more")
-	case t.dirTaken(in.Dir):
+	case t.base.volumesByDir.count(t, in.Dir) > 0:
 		return exists("another network volume has this directory")
 	}
 	return nil
@@ -202,7 +202,6 @@ func charged(v *fleet.Volume) *fleet.Volume {
 
 // noteVolume says that a volume changes.
 func (t *txn) noteVolume(v *fleet.Volume) {
-	t.volumes[v.ID] = struct{}{}
 	t.note(KindAccount, string(v.Account))
 	t.note(KindStorage, string(v.Backend))
 }
@@ -214,11 +213,32 @@ func (t *txn) letGo(old, p *fleet.Pod) {
 	if m == nil {
 		return
 	}
-	t.owns(owned{podsOfVolume, fleet.AccountID(m.Volume)}, string(p.ID))
 	if old == nil || !old.Held || p.Held {
 		return
 	}
 	if v := get(t, &t.base.volumes, m.Volume); v != nil && v.State == fleet.VolumeDeleting {
 		t.note(KindStorage, string(v.Backend))
 	}
+}
+
+// podsWith returns the pods with a volume, by id, as the batch and the command at hand have them.
+func (t *txn) podsWith(volume fleet.VolumeID) []*fleet.Pod {
+	var out []*fleet.Pod
+	for _, id := range t.base.podsWith.keys(t, volume) {
+		out = append(out, get(t, &t.base.pods, id))
+	}
+	return out
+}
+
+// volumeOf returns the network volume of a pod; empty: none.
+func volumeOf(p *fleet.Pod) fleet.VolumeID {
+	if p.Spec.Network == nil {
+		return ""
+	}
+	return p.Spec.Network.Volume
+}
+
+// unfinished reports whether a volume is to be made, enlarged or removed.
+func unfinished(v *fleet.Volume) bool {
+	return v.State != fleet.VolumeReady || v.ProvisionedGB < v.SizeGB
 }

@@ -126,7 +126,7 @@ func (c ExhaustAccounts) apply(t *txn) (any, error) {
 		if account == nil || !account.Prepaid || t.balanceAt(id, c.At) > 0 {
 			continue
 		}
-		for _, pod := range t.endablePods(id) {
+		for _, pod := range t.base.endableOf.keys(t, id) {
 			if n >= maxEnded {
 				return n, nil
 			}
@@ -135,22 +135,6 @@ func (c ExhaustAccounts) apply(t *txn) (any, error) {
 		}
 	}
 	return n, nil
-}
-
-// endablePods returns the pods of an account that can be ended, by id.
-func (t *txn) endablePods(account fleet.AccountID) []fleet.PodID {
-	out := sortedKeys(t.base.running[account])
-	for id := range t.written[owned{t.base.pods.bucket, account}] {
-		if _, there := t.base.running[account][fleet.PodID(id)]; !there {
-			out = append(out, fleet.PodID(id))
-		}
-	}
-	out = slices.DeleteFunc(out, func(id fleet.PodID) bool {
-		p := get(t, &t.base.pods, id)
-		return !endable(p) || p.Account != account
-	})
-	slices.Sort(out)
-	return out
 }
 
 // endable reports whether a pod spends what an exhausted account does not have, and is not being stopped.
@@ -178,7 +162,7 @@ func stoppedReason(while string) string {
 
 // podsOf returns the ids of all pods that an account has or had in the batch, in no order.
 func (t *txn) podsOf(account fleet.AccountID) []fleet.PodID {
-	had, wrote := t.base.ofAccount[account], t.written[owned{t.base.pods.bucket, account}]
+	had, wrote := t.base.ofAccount[account], t.base.podsOf.changed(t, account)
 	out := make([]fleet.PodID, 0, len(had)+len(wrote))
 	for _, p := range had {
 		out = append(out, p.ID)
@@ -237,7 +221,7 @@ func (v *View) PodRate(spec fleet.PodSpec, compute fleet.Money) fleet.Money {
 func (v *View) Exhausted(now time.Time, limit int) []fleet.AccountID {
 	out := []fleet.AccountID{}
 	for id, a := range v.tb.accounts.rows {
-		if a.Prepaid && len(v.tb.running[id]) > 0 && !v.Covers(id, 1, now) {
+		if a.Prepaid && len(v.tb.endableOf.rows[id]) > 0 && !v.Covers(id, 1, now) {
 			out = append(out, id)
 		}
 	}

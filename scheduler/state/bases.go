@@ -14,6 +14,33 @@ const (
 	unknownSlots = 4096
 )
 
+// baseUse is how many volumes of a data center have each base.
+type baseUse struct {
+	n  int
+	of [volumeSlots]uint8
+}
+
+// countBase says that a volume, which may be nil, has its base, or has it no more.
+func (tb *tables) countBase(v *fleet.Volume, n int) {
+	if v == nil {
+		return
+	}
+	i, ok := slotOf(v)
+	if !ok {
+		return
+	}
+	use := tb.baseUses[v.DataCenter]
+	if use == nil {
+		use = &baseUse{}
+		tb.baseUses[v.DataCenter] = use
+	}
+	use.n += n
+	use.of[i] += uint8(n) // of -1, one less
+	if use.n == 0 {
+		delete(tb.baseUses, v.DataCenter)
+	}
+}
+
 // slotOf returns which of the bases of its data center a volume has; false when it has none.
 func slotOf(v *fleet.Volume) (int, bool) {
 	if v.IDBase < fleet.VolumeIDsFirst || v.IDBase > fleet.VolumeIDsLast {
@@ -39,10 +66,11 @@ func (t *txn) takeBase(center fleet.DataCenterID) (uint32, bool) {
 
 // basesOf counts the volumes of a data center at each base, as the batch has them.
 func (t *txn) basesOf(center fleet.DataCenterID) (use [volumeSlots]uint8) {
-	if had := t.base.stored.bases[center]; had != nil {
+	if had := t.base.baseUses[center]; had != nil {
 		use = had.of
 	}
-	for id := range t.volumes {
+	for key := range t.base.volumesIn.changed(t, center) {
+		id := fleet.VolumeID(key)
 		if old := t.base.volumes.rows[id]; old != nil && old.DataCenter == center {
 			if i, ok := slotOf(old); ok {
 				use[i]--

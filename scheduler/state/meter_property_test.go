@@ -163,6 +163,12 @@ func podBook(p *fleet.Pod) string {
 	return key
 }
 
+// owned is what is charged to an account for a resource.
+type owned struct {
+	resource string
+	account  fleet.AccountID
+}
+
 // charges sums the books up by account and by what the charges are recorded for.
 func (h *history) charges(now time.Time) map[owned]fleet.Amounts {
 	out := map[owned]fleet.Amounts{}
@@ -350,14 +356,14 @@ func (h *history) grow(t *rapid.T, now time.Time) {
 func (h *history) verify(t *rapid.T, now time.Time) {
 	charged := map[fleet.AccountID]fleet.Money{}
 	for of, want := range h.charges(now) {
-		id := meterIDOf(of.bucket)
+		id := meterIDOf(of.resource)
 		hours := h.usage(of.account, id.Kind, id.ID, now)
 		if got := sum(hours); got != want {
-			t.Fatalf("%s of %s at %s: charged %+v, should be %+v", of.bucket, of.account, now, got, want)
+			t.Fatalf("%s of %s at %s: charged %+v, should be %+v", of.resource, of.account, now, got, want)
 		}
 		for _, u := range hours {
 			if u.Amounts.Total() < 0 {
-				t.Fatalf("%s at %s: hour %s is %+v", of.bucket, now, u.Hour, u.Amounts)
+				t.Fatalf("%s at %s: hour %s is %+v", of.resource, now, u.Hour, u.Amounts)
 			}
 		}
 		charged[of.account] += want.Total()

@@ -15,13 +15,6 @@ type networkCursors struct {
 	Tunnel   uint32 `cbor:"2,keyasint"` // the address of the next host in the tunnel, counted from the first of its range
 }
 
-// Where txn.written has the rows with a value that no two may have; see owned. No table has these names.
-const (
-	overlaysOfVNI = "overlays of a VNI"
-	hostsOfTunnel = "hosts of a tunnel address"
-	hostsOfKey    = "hosts of a tunnel key"
-)
-
 // memberKey is the key of a member's row: no address has a '|'.
 func memberKey(overlay fleet.OverlayID, addr netip.Addr) string {
 	return string(overlay) + "|" + addr.String()
@@ -187,7 +180,6 @@ func (t *txn) revise(id fleet.OverlayID) uint64 {
 }
 
 func (t *txn) putOverlay(o *fleet.Overlay) {
-	t.owns(owned{overlaysOfVNI, fleet.AccountID(vniKey(o.VNI))}, string(o.ID))
 	put(t, &t.base.overlays, o.ID, o)
 	t.note(KindNetwork, string(o.ID))
 }

@@ -33,7 +33,7 @@ type noun[K ~string, T any] struct {
 	name        string   // of one, as errors say it
 	most        int      // of one account
 	once        onceKind // of creates; empty: they have no idempotency key
-	table       func(*tables) *table[K, T]
+	of          func(*tables) *index[fleet.AccountID, K, T]
 	id          func(*T) K
 	created     func(*T) time.Time
 	clone       func(*T) T
@@ -99,8 +99,8 @@ func (n *noun[K, T]) key(account fleet.AccountID, id K) K {
 }
 
 func (n *noun[K, T]) apply(t *txn, record *T, once *fleet.Once) (any, error) {
-	in, tab := n.clone(record), n.table(t.base)
-	account := tab.owner(&in)
+	in, of := n.clone(record), n.of(t.base)
+	account, tab := of.of(&in), of.tab
 	key, replaces := n.key(account, n.id(&in)), n.named
 	if n.rev != nil {
 		replaces = *n.rev(&in) != 0
@@ -135,16 +135,16 @@ func (n *noun[K, T]) apply(t *txn, record *T, once *fleet.Once) (any, error) {
 
 // mayPut refuses to create what is there or is too much, and to replace what is not there or was changed.
 func (n *noun[K, T]) mayPut(t *txn, in, old *T, replaces bool) error {
-	tab := n.table(t.base)
-	account := tab.owner(in)
+	of := n.of(t.base)
+	account := of.of(in)
 	switch {
-	case old == nil && replaces && !n.named, old != nil && replaces && tab.owner(old) != account:
+	case old == nil && replaces && !n.named, old != nil && replaces && of.of(old) != account:
 		return fleet.NotFound(n.name)
 	case old != nil && !replaces:
 		return exists("the id is that of another " + n.name)
 	case old != nil && n.rev != nil && *n.rev(old) != *n.rev(in):
 		return fleet.Stale("the " + n.name + " changed")
-	case old == nil && countOf(t, tab, account, func(*T) bool { return true }) >= n.most:
+	case old == nil && of.count(t, account) >= n.most:
 		return tooMany(n.most, n.name+"s")
 	}
 	return nil
@@ -155,16 +155,16 @@ func (n *noun[K, T]) write(t *txn, in *T) T {
 	if n.rev != nil {
 		*n.rev(in)++
 	}
-	tab := n.table(t.base)
-	account := tab.owner(in)
-	put(t, tab, n.key(account, n.id(in)), in)
+	of := n.of(t.base)
+	account := of.of(in)
+	put(t, of.tab, n.key(account, n.id(in)), in)
 	t.note(KindAccount, string(account))
 	return n.clone(in)
 }
 
 func (n *noun[K, T]) drop(t *txn, account fleet.AccountID, id string) (any, error) {
-	tab, key := n.table(t.base), n.key(account, K(id))
-	if row := get(t, tab, key); row == nil || tab.owner(row) != account {
+	of, key := n.of(t.base), n.key(account, K(id))
+	if row := get(t, of.tab, key); of.value(row) != account {
 		return nil, fleet.NotFound(n.name)
 	}
 	if n.users != nil {
@@ -172,22 +172,22 @@ func (n *noun[K, T]) drop(t *txn, account fleet.AccountID, id string) (any, erro
 			return nil, err
 		}
 	}
-	drop(t, tab, key)
+	drop(t, of.tab, key)
 	t.note(KindAccount, string(account))
 	return nil, nil
 }
 
 func (n *noun[K, T]) find(tb *tables, account fleet.AccountID, id string) (owner fleet.AccountID, record T, ok bool) {
-	tab := n.table(tb)
-	row := tab.rows[n.key(account, K(id))]
+	of := n.of(tb)
+	row := of.tab.rows[n.key(account, K(id))]
 	if row == nil {
 		return owner, record, false
 	}
-	return tab.owner(row), n.clone(row), true
+	return of.of(row), n.clone(row), true
 }
 
 func (n *noun[K, T]) list(tb *tables, account fleet.AccountID) []T {
-	rows := n.table(tb).of[account]
+	rows := n.of(tb).rows[account]
 	if !n.named {
 		return byAgeOf(rows, func(row *T) (time.Time, string) { return n.created(row), string(n.id(row)) }, n.clone)
 	}

@@ -30,7 +30,7 @@ func tooMany(most int, things string) error {
 func templates() *noun[fleet.TemplateID, fleet.Template] {
 	return &noun[fleet.TemplateID, fleet.Template]{
 		put: numPutTemplate, remove: numDeleteTemplate, name: "template", most: maxTemplates, once: onceTemplate,
-		table:   func(tb *tables) *table[fleet.TemplateID, fleet.Template] { return &tb.templates },
+		of:      func(tb *tables) *index[fleet.AccountID, fleet.TemplateID, fleet.Template] { return tb.templatesOf },
 		id:      func(r *fleet.Template) fleet.TemplateID { return r.ID },
 		created: func(r *fleet.Template) time.Time { return r.CreatedAt },
 		clone:   cloneTemplate,
@@ -76,13 +76,13 @@ func (c SetTemplateSource) apply(t *txn) (any, error) {
 func registries() *noun[fleet.RegistryID, fleet.Registry] {
 	return &noun[fleet.RegistryID, fleet.Registry]{
 		put: numPutRegistry, remove: numDeleteRegistry, name: "registry credential", most: maxRegistries, once: onceRegistry,
-		table:   func(tb *tables) *table[fleet.RegistryID, fleet.Registry] { return &tb.registries },
+		of:      func(tb *tables) *index[fleet.AccountID, fleet.RegistryID, fleet.Registry] { return tb.registriesOf },
 		id:      func(r *fleet.Registry) fleet.RegistryID { return r.ID },
 		created: func(r *fleet.Registry) time.Time { return r.CreatedAt },
 		clone:   cloneRegistry,
 		check:   func(_ *txn, in *fleet.Registry) error { return checkID("$.id", string(in.ID)) },
 		users: func(t *txn, account fleet.AccountID, id fleet.RegistryID) []uses {
-			n := countOf(t, &t.base.templates, account, func(r *fleet.Template) bool { return r.Registry == id })
+			n := t.base.templatesOf.countIf(t, account, func(r *fleet.Template) bool { return r.Registry == id })
 			return []uses{{n: n, thing: "template"}, t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Registry == id })}
 		},
 	}
@@ -102,7 +102,7 @@ func (t *txn) checkRegistry(account fleet.AccountID, id fleet.RegistryID) error 
 func secrets() *noun[string, fleet.AccountSecret] {
 	return &noun[string, fleet.AccountSecret]{
 		put: numPutSecret, remove: numDeleteSecret, name: "secret", most: maxSecrets, named: true,
-		table:   func(tb *tables) *table[string, fleet.AccountSecret] { return &tb.secrets },
+		of:      func(tb *tables) *index[fleet.AccountID, string, fleet.AccountSecret] { return tb.secretsOf },
 		id:      func(r *fleet.AccountSecret) string { return r.Name },
 		created: func(r *fleet.AccountSecret) time.Time { return r.CreatedAt },
 		clone:   cloneSecret,
@@ -146,7 +146,7 @@ var accessKey = regexp.MustCompile(`^user_[0-9A-Za-z]{27}$`)
 func s3Keys() *noun[string, fleet.S3Key] {
 	return &noun[string, fleet.S3Key]{
 		put: numPutS3Key, remove: numDeleteS3Key, name: "S3 key", most: maxS3Keys,
-		table:   func(tb *tables) *table[string, fleet.S3Key] { return &tb.s3Keys },
+		of:      func(tb *tables) *index[fleet.AccountID, string, fleet.S3Key] { return tb.s3KeysOf },
 		id:      func(r *fleet.S3Key) string { return r.ID },
 		created: func(r *fleet.S3Key) time.Time { return r.CreatedAt },
 		clone:   cloneS3Key,

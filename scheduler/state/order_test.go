@@ -28,9 +28,7 @@ func TestNothingIsInTheOrderOfAMap(t *testing.T) {
 		for _, p := range tx.podsWith("vol-1") {
 			of = append(of, p.ID)
 		}
-		var on []fleet.VolumeID
-		tx.eachVolumeOn("b-std", func(id fleet.VolumeID) { on = append(on, id) })
-		ends := tx.endablePods("acme")
+		on, ends := tx.base.volumesOn.keys(tx, "b-std"), tx.base.endableOf.keys(tx, "acme")
 		if len(of) != many || !slices.IsSorted(of) || len(ends) != many || !slices.IsSorted(ends) || len(on) != many+1 || !slices.IsSorted(on) {
 			t.Errorf("pods %v, volumes %v, pods to end %v", of, on, ends)
 		}

@@ -8,13 +8,9 @@ import (
 	"gantry/fleet"
 )
 
-// networkIndex is what is derived from overlays and their members, and of hosts by what no two of them may have. Rows of one
-// batch come in any order: what one of them leaves may be another's by now.
+// networkIndex is what is derived from the members of overlays.
 type networkIndex struct {
-	vnis    map[uint32]fleet.OverlayID
-	tunnels map[netip.Addr]fleet.HostID // addresses in the tunnel
-	keys    map[string]fleet.HostID     // public keys of those
-	of      map[fleet.OverlayID]*memberIndex
+	of map[fleet.OverlayID]*memberIndex
 	// on counts the members of each overlay that a host has.
 	on map[fleet.HostID]map[fleet.OverlayID]int
 	// mixed holds the overlays whose latest changes are not in order.
@@ -38,49 +34,10 @@ type memberChange struct {
 
 func newNetworkIndex() networkIndex {
 	return networkIndex{
-		vnis:    map[uint32]fleet.OverlayID{},
-		tunnels: map[netip.Addr]fleet.HostID{},
-		keys:    map[string]fleet.HostID{},
-		of:      map[fleet.OverlayID]*memberIndex{},
-		on:      map[fleet.HostID]map[fleet.OverlayID]int{},
-		mixed:   map[fleet.OverlayID]struct{}{},
+		of:    map[fleet.OverlayID]*memberIndex{},
+		on:    map[fleet.HostID]map[fleet.OverlayID]int{},
+		mixed: map[fleet.OverlayID]struct{}{},
 	}
-}
-
-// takeOverlay replaces old by o, either of which may be nil.
-func (x *networkIndex) takeOverlay(old, o *fleet.Overlay) {
-	if old != nil && x.vnis[old.VNI] == old.ID {
-		delete(x.vnis, old.VNI)
-	}
-	if o != nil {
-		x.vnis[o.VNI] = o.ID
-	}
-}
-
-// takeHost replaces old by h, either of which may be nil. A host that is gone keeps its address, not its key.
-func (x *networkIndex) takeHost(old, h *fleet.Host) {
-	if old != nil {
-		if x.tunnels[old.Tunnel] == old.ID {
-			delete(x.tunnels, old.Tunnel)
-		}
-		if key := tunnelKey(old); x.keys[key] == old.ID {
-			delete(x.keys, key)
-		}
-	}
-	if h != nil && h.Tunnel.IsValid() {
-		x.tunnels[h.Tunnel] = h.ID
-	}
-	if h != nil && tunnelKey(h) != "" {
-		x.keys[tunnelKey(h)] = h.ID
-	}
-}
-
-// tunnelKey is the public key that no other host may have as long as this one does; empty: none.
-func tunnelKey(h *fleet.Host) string {
-	if h.State == fleet.HostGone {
-		return ""
-	}
-	return h.Inventory.Tunnel.PublicKey
 }
 
 // takeMember replaces old by m, either of which may be nil.

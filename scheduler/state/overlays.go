@@ -26,7 +26,7 @@ func (t *txn) overlayFor(id fleet.OverlayID, account fleet.AccountID) (*fleet.Ov
 	s, c := t.networkSettings(), t.cursors()
 	for range vnisOf(s) {
 		n := c.Overlays % vnisOf(s)
-		if c.Overlays = n + 1; t.vniTaken(s.FirstVNI + n) {
+		if c.Overlays = n + 1; t.base.overlaysByVNI.count(t, vniKey(s.FirstVNI+n)) > 0 {
 			continue
 		}
 		o := &fleet.Overlay{
@@ -44,28 +44,11 @@ func vnisOf(s *fleet.NetworkSettings) uint32 { return maxVNI - s.FirstVNI + 1 }
 
 func vniKey(vni uint32) string { return strconv.FormatUint(uint64(vni), 10) }
 
-// vniTaken reports whether an overlay has a VNI, as the batch and the command at hand have them.
-func (t *txn) vniTaken(vni uint32) bool {
-	has := func(id fleet.OverlayID) bool {
-		o := get(t, &t.base.overlays, id)
-		return o != nil && o.VNI == vni
-	}
-	if id, ok := t.base.networks.vnis[vni]; ok && has(id) {
-		return true
-	}
-	for id := range t.written[owned{overlaysOfVNI, fleet.AccountID(vniKey(vni))}] {
-		if has(fleet.OverlayID(id)) {
-			return true
-		}
-	}
-	return false
-}
-
 // rangeFor returns the range of the n-th overlay: ranges are given out in turn, and then again. One account gets none twice as
 // long as there are others.
 func (t *txn) rangeFor(s *fleet.NetworkSettings, n uint32, account fleet.AccountID) (out netip.Prefix) {
 	var own []netip.Prefix
-	rowsOf(t, &t.base.overlays, account, func(o *fleet.Overlay) { own = append(own, o.CIDR) })
+	t.base.overlaysOf.each(t, account, func(_ fleet.OverlayID, o *fleet.Overlay) { own = append(own, o.CIDR) })
 	slots := slotsOf(s)
 	for i := range slots {
 		slot := (n%slots + i) % slots

@@ -35,11 +35,9 @@ const onlyKey = "1"
 
 // table is one bucket of the file, decoded. Rows are never changed once they are in it.
 type table[K ~string, T any] struct {
-	bucket string
-	rows   map[K]*T
-	// owner tells whose a row is, and of has the rows of each; nil where nobody asks.
-	owner func(*T) fleet.AccountID
-	of    map[fleet.AccountID]map[K]*T
+	bucket  string
+	rows    map[K]*T
+	indexes []keeper[K, T]
 }
 
 // tables is all of the state, with what is derived from it. Generations of hosts are a table of their
@@ -81,17 +79,36 @@ type tables struct {
 
 	byName map[string]rowStore // by the names of their buckets
 
+	// Indexes of the above, most of them by account.
+	metersOf       *index[fleet.AccountID, string, openMeter]
+	keysOf         *index[fleet.AccountID, fleet.KeyID, fleet.Key]
+	keysByHash     *index[string, fleet.KeyID, fleet.Key]
+	hostsByMachine *index[string, fleet.HostID, fleet.Host]
+	hostsByTunnel  *index[string, fleet.HostID, fleet.Host] // by their address in the tunnel
+	hostsByKey     *index[string, fleet.HostID, fleet.Host] // by their public key there; see tunnelKey
+	podsOf         *index[fleet.AccountID, fleet.PodID, fleet.Pod]
+	endableOf      *index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
+	podsWith       *index[fleet.VolumeID, fleet.PodID, fleet.Pod]
+	templatesOf    *index[fleet.AccountID, fleet.TemplateID, fleet.Template]
+	registriesOf   *index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
+	secretsOf      *index[fleet.AccountID, string, fleet.AccountSecret]
+	s3KeysOf       *index[fleet.AccountID, string, fleet.S3Key]
+	volumesOf      *index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
+	volumesIn      *index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
+	volumesOn      *index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
+	unfinishedOn   *index[fleet.BackendID, fleet.VolumeID, fleet.Volume] // those for which something is to be done
+	volumesByDir   *index[string, fleet.VolumeID, fleet.Volume]
+	overlaysOf     *index[fleet.AccountID, fleet.OverlayID, fleet.Overlay]
+	overlaysByVNI  *index[string, fleet.OverlayID, fleet.Overlay]
+
 	// Derived from the above, by put alone.
-	keyByHash  map[string]*fleet.Key
 	expiring   []*fleet.JoinToken               // by when they expire, then by id
 	onHost     map[fleet.HostID][]*fleet.Pod    // assignments, by id
 	reserved   map[fleet.HostID][]*fleet.Pod    // places of pods that are being moved there, by id; see reservation
 	ofAccount  map[fleet.AccountID][]*fleet.Pod // by CreatedAt, then id
 	terminated map[fleet.PodID]*fleet.Pod
 	statuses   map[fleet.PodStatus]int // how many pods have each
-	// running holds the pods of each account that are endable.
-	running map[fleet.AccountID]map[fleet.PodID]*fleet.Pod
-	tallies map[fleet.AccountID]*tally
+	tallies    map[fleet.AccountID]*tally
 	// charging and due hold the meters that cost something, by their keys: of each account, and by the hour in which their settle
 	// points are.
 	charging map[fleet.AccountID]map[string]*openMeter
@@ -104,38 +121,37 @@ type tables struct {
 	draining map[fleet.HostID]struct{}
 	// roles holds the hosts that have one, and are not gone.
 	roles map[fleet.HostID]*fleet.Host
-	// stored is what is derived from volumes.
-	stored volumeIndex
-	// networks is what is derived from overlays, their members, and hosts.
+	// baseUses counts the volumes of each data center at each base.
+	baseUses map[fleet.DataCenterID]*baseUse
+	// networks is what is derived from the members of overlays.
 	networks networkIndex
 }
 
 // newTables returns empty tables.
 func newTables() *tables {
 	tb := &tables{
-		cluster:  newTable[string, Cluster]("cluster"),
-		catalog:  newTable[string, fleet.Catalog]("catalog"),
-		clock:    newTable[string, Clock]("clock"),
-		meters:   ownedTable[string]("meters", func(m *openMeter) fleet.AccountID { return m.Account }),
-		balances: newTable[fleet.AccountID, fleet.Money]("balances"),
-		usage:    coldTable[fleet.Amounts]{bucket: "usage"},
-		accounts: newTable[fleet.AccountID, fleet.Account]("accounts"),
-		keys:     ownedTable[fleet.KeyID]("keys", func(k *fleet.Key) fleet.AccountID { return k.Account }),
-		tokens:   newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
-		centers:  newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
-		// Its owner is the machine: a join looks for the records of one.
-		hosts:       ownedTable[fleet.HostID]("hosts", func(h *fleet.Host) fleet.AccountID { return fleet.AccountID(h.MachineID) }),
+		cluster:     newTable[string, Cluster]("cluster"),
+		catalog:     newTable[string, fleet.Catalog]("catalog"),
+		clock:       newTable[string, Clock]("clock"),
+		meters:      newTable[string, openMeter]("meters"),
+		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
+		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
+		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
+		keys:        newTable[fleet.KeyID, fleet.Key]("keys"),
+		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
+		centers:     newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
+		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
 		generations: newTable[fleet.HostID, uint64]("generations"),
 		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
-		templates:   ownedTable[fleet.TemplateID]("templates", func(t *fleet.Template) fleet.AccountID { return t.Account }),
-		registries:  ownedTable[fleet.RegistryID]("registries", func(r *fleet.Registry) fleet.AccountID { return r.Account }),
+		templates:   newTable[fleet.TemplateID, fleet.Template]("templates"),
+		registries:  newTable[fleet.RegistryID, fleet.Registry]("registries"),
 		sshKeys:     newTable[fleet.AccountID, []string]("sshKeys"),
-		secrets:     ownedTable[string]("secrets", func(s *fleet.AccountSecret) fleet.AccountID { return s.Account }),
+		secrets:     newTable[string, fleet.AccountSecret]("secrets"),
 		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
-		volumes:     ownedTable[fleet.VolumeID]("volumes", func(v *fleet.Volume) fleet.AccountID { return v.Account }),
+		volumes:     newTable[fleet.VolumeID, fleet.Volume]("volumes"),
 		bases:       newTable[fleet.DataCenterID, uint32]("bases"),
 		backends:    newTable[fleet.BackendID, fleet.Backend]("backends"),
-		s3Keys:      ownedTable[string]("s3Keys", func(k *fleet.S3Key) fleet.AccountID { return k.Account }),
+		s3Keys:      newTable[string, fleet.S3Key]("s3Keys"),
 		once:        newTable[string, onceRow]("once"),
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
 		tlsFiles:    newTable[string, fleet.TLSFile]("tlsFiles"),
@@ -144,15 +160,13 @@ func newTables() *tables {
 
 		networkSettings: newTable[string, fleet.NetworkSettings]("networkSettings"),
 		networkCursors:  newTable[string, networkCursors]("networkCursors"),
-		overlays:        ownedTable[fleet.OverlayID]("overlays", func(o *fleet.Overlay) fleet.AccountID { return o.Account }),
+		overlays:        newTable[fleet.OverlayID, fleet.Overlay]("overlays"),
 		overlayMembers:  newTable[string, fleet.OverlayMember]("overlayMembers"),
 
-		keyByHash:  map[string]*fleet.Key{},
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		reserved:   map[fleet.HostID][]*fleet.Pod{},
 		ofAccount:  map[fleet.AccountID][]*fleet.Pod{},
 		terminated: map[fleet.PodID]*fleet.Pod{}, statuses: map[fleet.PodStatus]int{},
-		running:  map[fleet.AccountID]map[fleet.PodID]*fleet.Pod{},
 		tallies:  map[fleet.AccountID]*tally{},
 		charging: map[fleet.AccountID]map[string]*openMeter{},
 		due:      map[int64]map[string]*openMeter{},
@@ -161,7 +175,7 @@ func newTables() *tables {
 		moving:   map[fleet.PodID]*fleet.Pod{},
 		draining: map[fleet.HostID]struct{}{},
 		roles:    map[fleet.HostID]*fleet.Host{},
-		stored:   newVolumeIndex(),
+		baseUses: map[fleet.DataCenterID]*baseUse{},
 		networks: newNetworkIndex(),
 		byName:   map[string]rowStore{},
 	}
@@ -174,19 +188,47 @@ func newTables() *tables {
 	} {
 		tb.byName[t.name()] = t
 	}
-	tb.pods.owner = func(p *fleet.Pod) fleet.AccountID { return p.Account } // ofAccount has them in order
+	tb.addIndexes()
 	return tb
+}
+
+func (tb *tables) addIndexes() {
+	const account = "account"
+	tb.metersOf = newIndex(&tb.meters, account, func(m *openMeter) fleet.AccountID { return m.Account })
+	tb.keysOf = newIndex(&tb.keys, account, func(k *fleet.Key) fleet.AccountID { return k.Account })
+	tb.keysByHash = newIndex(&tb.keys, "hash", func(k *fleet.Key) string { return string(k.Hash) })
+	tb.hostsByMachine = newIndex(&tb.hosts, "machine", func(h *fleet.Host) string { return h.MachineID })
+	tb.hostsByTunnel = newIndex(&tb.hosts, "tunnel", func(h *fleet.Host) string { return addrKey(h.Tunnel) })
+	tb.hostsByKey = newIndex(&tb.hosts, "key", tunnelKey)
+	tb.podsOf = newIndex(&tb.pods, account, func(p *fleet.Pod) fleet.AccountID { return p.Account })
+	tb.podsOf.rows = nil // ofAccount has them in order
+	tb.endableOf = newIndex(&tb.pods, "endable", func(p *fleet.Pod) fleet.AccountID {
+		if endable(p) {
+			return p.Account
+		}
+		return ""
+	})
+	tb.podsWith = newIndex(&tb.pods, "volume", volumeOf)
+	tb.templatesOf = newIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
+	tb.registriesOf = newIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
+	tb.secretsOf = newIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })
+	tb.s3KeysOf = newIndex(&tb.s3Keys, account, func(k *fleet.S3Key) fleet.AccountID { return k.Account })
+	tb.volumesOf = newIndex(&tb.volumes, account, func(v *fleet.Volume) fleet.AccountID { return v.Account })
+	tb.volumesIn = newIndex(&tb.volumes, "center", func(v *fleet.Volume) fleet.DataCenterID { return v.DataCenter })
+	tb.volumesOn = newIndex(&tb.volumes, "backend", func(v *fleet.Volume) fleet.BackendID { return v.Backend })
+	tb.unfinishedOn = newIndex(&tb.volumes, "unfinished", func(v *fleet.Volume) fleet.BackendID {
+		if unfinished(v) {
+			return v.Backend
+		}
+		return ""
+	})
+	tb.volumesByDir = newIndex(&tb.volumes, "dir", func(v *fleet.Volume) string { return v.Dir })
+	tb.overlaysOf = newIndex(&tb.overlays, account, func(o *fleet.Overlay) fleet.AccountID { return o.Account })
+	tb.overlaysByVNI = newIndex(&tb.overlays, "VNI", func(o *fleet.Overlay) string { return vniKey(o.VNI) })
 }
 
 func newTable[K ~string, T any](bucket string) table[K, T] {
 	return table[K, T]{bucket: bucket, rows: map[K]*T{}}
-}
-
-// ownedTable returns a table that knows whose its rows are.
-func ownedTable[K ~string, T any](bucket string, owner func(*T) fleet.AccountID) table[K, T] {
-	t := newTable[K, T](bucket)
-	t.owner, t.of = owner, map[fleet.AccountID]map[K]*T{}
-	return t
 }
 
 // rowStore is a table with its types hidden.
@@ -203,14 +245,15 @@ type rowStore interface {
 func (t *table[K, T]) name() string { return t.bucket }
 
 func (t *table[K, T]) set(key string, row any) {
-	if t.of != nil {
-		t.index(K(key), row)
+	typed, _ := row.(*T)
+	for _, x := range t.indexes {
+		x.replace(K(key), t.rows[K(key)], typed)
 	}
 	if row == nil {
 		delete(t.rows, K(key))
 		return
 	}
-	t.rows[K(key)] = row.(*T)
+	t.rows[K(key)] = typed
 }
 
 func (t *table[K, T]) row(key string) any {
@@ -218,24 +261,6 @@ func (t *table[K, T]) row(key string) any {
 		return row
 	}
 	return nil
-}
-
-// index replaces a row, or takes it out when it is nil, in what its account has.
-func (t *table[K, T]) index(key K, row any) {
-	if old := t.rows[key]; old != nil {
-		account := t.owner(old)
-		delete(t.of[account], key)
-		if row == nil && len(t.of[account]) == 0 {
-			delete(t.of, account)
-		}
-	}
-	if row, ok := row.(*T); ok {
-		account := t.owner(row)
-		if t.of[account] == nil {
-			t.of[account] = map[K]*T{}
-		}
-		t.of[account][key] = row
-	}
 }
 
 func (t *table[K, T]) decode(c *codec, value []byte) (any, error) {
@@ -264,9 +289,6 @@ func (tb *tables) put(at slot, row any) error {
 	case tb.meters.bucket:
 		m, _ := row.(*openMeter)
 		tb.deriveMeter(at.key, tb.meters.rows[at.key], m)
-	case tb.keys.bucket:
-		key, _ := row.(*fleet.Key)
-		tb.deriveKey(tb.keys.rows[fleet.KeyID(at.key)], key)
 	case tb.tokens.bucket:
 		if old := tb.tokens.rows[fleet.TokenID(at.key)]; old != nil {
 			tb.expiring = without(tb.expiring, old, byExpiry)
@@ -280,13 +302,10 @@ func (tb *tables) put(at slot, row any) error {
 	case tb.hosts.bucket:
 		host, _ := row.(*fleet.Host)
 		tb.deriveHost(fleet.HostID(at.key), host)
-		tb.networks.takeHost(tb.hosts.rows[fleet.HostID(at.key)], host)
 	case tb.volumes.bucket:
 		volume, _ := row.(*fleet.Volume)
-		tb.stored.take(tb.volumes.rows[fleet.VolumeID(at.key)], volume)
-	case tb.overlays.bucket:
-		overlay, _ := row.(*fleet.Overlay)
-		tb.networks.takeOverlay(tb.overlays.rows[fleet.OverlayID(at.key)], overlay)
+		tb.countBase(tb.volumes.rows[fleet.VolumeID(at.key)], -1)
+		tb.countBase(volume, 1)
 	case tb.overlayMembers.bucket:
 		member, _ := row.(*fleet.OverlayMember)
 		tb.networks.takeMember(tb.overlayMembers.rows[at.key], member)
@@ -309,19 +328,6 @@ func (tb *tables) put(at slot, row any) error {
 // settled is called when all rows of a batch, or of a file, were put.
 func (tb *tables) settled() { tb.networks.order() }
 
-// deriveKey replaces old by key, either of which may be nil. Rows of one batch come in any order: the hash
-// of a key that goes may be another's by now.
-func (tb *tables) deriveKey(old, key *fleet.Key) {
-	if old != nil {
-		if now := tb.keyByHash[string(old.Hash)]; now != nil && now.ID == old.ID {
-			delete(tb.keyByHash, string(old.Hash))
-		}
-	}
-	if key != nil {
-		tb.keyByHash[string(key.Hash)] = key
-	}
-}
-
 // deriveHost takes a host's record, which is nil when it goes.
 func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {
 	tb.touched[id] = struct{}{}
@@ -338,7 +344,6 @@ func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {
 // derivePod replaces old by pod, either of which may be nil, in what is derived from pods.
 func (tb *tables) derivePod(old, pod *fleet.Pod) {
 	reassign(tb.onHost, old, pod)
-	tb.stored.takePod(old, pod)
 	was, is := reservation(old), reservation(pod)
 	reassign(tb.reserved, was, is)
 	if was != nil {
@@ -358,9 +363,6 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 		tb.statuses[old.Status]--
 		delete(tb.terminated, old.ID)
 		delete(tb.moving, old.ID)
-		if endable(old) {
-			leave(tb.running, old.Account, old.ID)
-		}
 	}
 	tb.ageList(old, pod)
 	if pod != nil {
@@ -371,9 +373,6 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 		}
 		if pod.Moving {
 			tb.moving[pod.ID] = pod
-		}
-		if endable(pod) {
-			enter(tb.running, pod.Account, pod.ID, pod)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"math/big"
 
 	"gantry/fleet"
@@ -18,15 +19,9 @@ func checkSums(t tb, s *Store) {
 			}
 			return want[id]
 		}
-		running, charging := 0, 0
+		charging := 0
 		for _, p := range tables.pods.rows {
 			of(p.Account).add(p, 1)
-			if endable(p) {
-				running++
-				if tables.running[p.Account][p.ID] != p {
-					t.Errorf("pod %s is not among those that run", p.ID)
-				}
-			}
 		}
 		for _, row := range tables.volumes.rows {
 			of(row.Account).add(row, 1)
@@ -55,9 +50,6 @@ func checkSums(t tb, s *Store) {
 				t.Errorf("%s has no tally", id)
 			}
 		}
-		for _, pods := range tables.running {
-			running -= len(pods)
-		}
 		due := charging
 		for _, meters := range tables.charging {
 			charging -= len(meters)
@@ -65,12 +57,38 @@ func checkSums(t tb, s *Store) {
 		for _, meters := range tables.due {
 			due -= len(meters)
 		}
-		if running != 0 || charging != 0 || due != 0 {
-			t.Errorf("too many or too few: %d that run, %d that cost, %d that are due", -running, -charging, -due)
+		if charging != 0 || due != 0 {
+			t.Errorf("too many or too few: %d that cost, %d that are due", -charging, -due)
+		}
+		for _, tab := range tables.byName {
+			if x, ok := tab.(interface{ checkIndexes(t tb) }); ok {
+				x.checkIndexes(t)
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// checkIndexes compares the indexes of a table with what its rows say.
+func (tab *table[K, T]) checkIndexes(t tb) {
+	t.Helper()
+	for _, x := range tab.indexes {
+		x.(interface{ check(tb) }).check(t)
+	}
+}
+
+func (x *index[X, K, T]) check(t tb) {
+	t.Helper()
+	want := map[X]map[K]*T{}
+	for key, row := range x.tab.rows {
+		if value := x.of(row); value != "" {
+			enter(want, value, key, row)
+		}
+	}
+	if x.rows != nil && !maps.EqualFunc(want, x.rows, maps.Equal) {
+		t.Errorf("%s: %v, and should be %v", x.name, x.rows, want)
 	}
 }

@@ -70,22 +70,7 @@ func addNotice(h *fleet.Host, code, text string) {
 
 // keyTaken reports whether another host has a public key.
 func (t *txn) keyTaken(key string, but fleet.HostID) bool {
-	return t.anyHost(t.base.networks.keys[key], owned{hostsOfKey, fleet.AccountID(key)}, func(h *fleet.Host) bool {
-		return h.ID != but && tunnelKey(h) == key
-	})
-}
-
-// anyHost reports whether a host matches: the one that the tables have, or one that the batch wrote.
-func (t *txn) anyHost(had fleet.HostID, wrote owned, match func(*fleet.Host) bool) bool {
-	if h := get(t, &t.base.hosts, had); h != nil && match(h) {
-		return true
-	}
-	for id := range t.written[wrote] {
-		if h := get(t, &t.base.hosts, fleet.HostID(id)); h != nil && match(h) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.base.hostsByKey.keys(t, key), func(id fleet.HostID) bool { return id != but })
 }
 
 // tunnelsOf returns how many addresses there are in the tunnel: the first and the last of the range are left out.
@@ -98,10 +83,7 @@ func (t *txn) takeTunnel(h *fleet.Host) bool {
 		n := c.Tunnel % tunnelsOf(s)
 		c.Tunnel = n + 1
 		addr := addrAt(s.Tunnel, n+1)
-		taken := t.anyHost(t.base.networks.tunnels[addr], owned{hostsOfTunnel, fleet.AccountID(addr.String())}, func(h *fleet.Host) bool {
-			return h.Tunnel == addr
-		})
-		if !taken {
+		if t.base.hostsByTunnel.count(t, addrKey(addr)) == 0 {
 			h.Tunnel = addr
 			t.putCursors(c)
 			return true
@@ -110,12 +92,18 @@ func (t *txn) takeTunnel(h *fleet.Host) bool {
 	return false
 }
 
-// ownTunnel says which of a host's values no other may have; see txn.written.
-func (t *txn) ownTunnel(h *fleet.Host) {
-	if h.Tunnel.IsValid() {
-		t.owns(owned{hostsOfTunnel, fleet.AccountID(h.Tunnel.String())}, string(h.ID))
+// tunnelKey is the public key that no other host may have as long as this one does; empty: none.
+func tunnelKey(h *fleet.Host) string {
+	if h.State == fleet.HostGone {
+		return ""
 	}
-	if key := tunnelKey(h); key != "" {
-		t.owns(owned{hostsOfKey, fleet.AccountID(key)}, string(h.ID))
+	return h.Inventory.Tunnel.PublicKey
+}
+
+// addrKey is an address as a value of an index; empty: none.
+func addrKey(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return ""
 	}
+	return addr.String()
 }

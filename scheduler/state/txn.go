@@ -19,28 +19,20 @@ type txn struct {
 	tallies map[fleet.AccountID]*tally
 	// reserved has the reservations of the hosts where the batch changed one.
 	reserved map[fleet.HostID][]*fleet.Pod
-	// written has the keys of the rows of each account that the batch wrote, refused commands too, and
-	// hashes the keys that had a hash: both only say where to look.
-	written map[owned]map[string]struct{}
-	hashes  map[string][]fleet.KeyID
-	volumes map[fleet.VolumeID]struct{} // that the batch wrote or deleted, refused commands too
-	events  []Event
-	index   uint64 // of the entry at hand
-	cold    coldReader
-	level   uint64 // that the program understands
-	halt    error  // why this replica must stop; what was decided is not written
+	// marks has the keys of the rows that the batch wrote or deleted, refused commands too, by the values that these had or
+	// got in indexes: it only says where to look.
+	marks  map[mark]map[string]struct{}
+	events []Event
+	index  uint64 // of the entry at hand
+	cold   coldReader
+	level  uint64 // that the program understands
+	halt   error  // why this replica must stop; what was decided is not written
 	// Of the command at hand.
 	staged []change
 	latest map[slot]int // which of staged is a row's
 	notes  []Event
 	now    time.Time // the log's, of commands that charge; see timed
 	room   int64     // how many hourly records it may still write; see charge
-}
-
-// owned is what an account has in a table.
-type owned struct {
-	bucket  string
-	account fleet.AccountID
 }
 
 // change is a row that the command at hand wrote; a nil row is deleted.
@@ -54,7 +46,7 @@ func newTxn(base *tables) *txn {
 	return &txn{
 		base: base, batch: map[slot]any{}, latest: map[slot]int{}, onHost: map[fleet.HostID][]*fleet.Pod{},
 		tallies: map[fleet.AccountID]*tally{}, reserved: map[fleet.HostID][]*fleet.Pod{},
-		written: map[owned]map[string]struct{}{}, volumes: map[fleet.VolumeID]struct{}{}, room: maxSettle,
+		marks: map[mark]map[string]struct{}{}, room: maxSettle,
 	}
 }
 
@@ -208,53 +200,20 @@ func get[K ~string, T any](t *txn, tab *table[K, T], key K) *T {
 
 // put writes a row, which must not be changed afterwards.
 func put[K ~string, T any](t *txn, tab *table[K, T], key K, row *T) {
-	if tab.owner != nil {
-		t.owns(owned{tab.bucket, tab.owner(row)}, string(key))
-	}
+	noteIn(t, tab, key, row)
 	t.stage(slot{tab.bucket, string(key)}, row)
 }
 
-// owns says that a row of an account is written.
-func (t *txn) owns(whose owned, key string) {
-	keys := t.written[whose]
-	if keys == nil {
-		keys = map[string]struct{}{}
-		t.written[whose] = keys
+// noteIn says to the indexes of a table that a row is written, or deleted when it is nil.
+func noteIn[K ~string, T any](t *txn, tab *table[K, T], key K, row *T) {
+	for _, x := range tab.indexes {
+		x.note(t, key, tab.rows[key], row)
 	}
-	keys[key] = struct{}{}
-}
-
-// rowsOf calls fn with every row that an account has in a table, as the batch and the command at hand have
-// them, in no order.
-func rowsOf[K ~string, T any](t *txn, tab *table[K, T], account fleet.AccountID, fn func(*T)) {
-	had := tab.of[account]
-	for key := range had {
-		if row := get(t, tab, key); row != nil {
-			fn(row)
-		}
-	}
-	for key := range t.written[owned{tab.bucket, account}] {
-		if _, done := had[K(key)]; done {
-			continue
-		}
-		if row := get(t, tab, K(key)); row != nil && tab.owner(row) == account {
-			fn(row)
-		}
-	}
-}
-
-// countOf returns how many rows of a table an account has that match; see rowsOf.
-func countOf[K ~string, T any](t *txn, tab *table[K, T], account fleet.AccountID, match func(*T) bool) (n int) {
-	rowsOf(t, tab, account, func(row *T) {
-		if match(row) {
-			n++
-		}
-	})
-	return n
 }
 
 // drop deletes a row.
 func drop[K ~string, T any](t *txn, tab *table[K, T], key K) {
+	noteIn(t, tab, key, nil)
 	t.stage(slot{tab.bucket, string(key)}, nil)
 }
 
@@ -350,7 +309,6 @@ func (t *txn) putHost(h fleet.Host) fleet.Host {
 	h.Rev++
 	cordonGPUs(&h)
 	t.settle(get(t, &t.base.hosts, h.ID), &h)
-	t.ownTunnel(&h)
 	put(t, &t.base.hosts, h.ID, &h)
 	t.note(KindHost, string(h.ID))
 	out := cloneHost(&h)

@@ -125,7 +125,7 @@ func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now t
 		to: meter.Hour(meter.Seconds(to.Add(time.Hour - time.Nanosecond))), sums: sums,
 	}
 	second := v.seconds(now)
-	for key, m := range v.tb.meters.of[account] {
+	for key, m := range v.tb.metersOf.rows[account] {
 		if resource := []byte(m.resource(meterIDOf(key)).key()); q.wants(resource) {
 			q.running(resource, m, second)
 		}

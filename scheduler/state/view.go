@@ -82,7 +82,7 @@ func (v *View) AccountIDs() []fleet.AccountID { return slices.Collect(maps.Keys(
 // KeyByHash returns the key whose secret has the hash. It does not look at whether the key has expired
 // or is disabled.
 func (v *View) KeyByHash(hash []byte) (fleet.Key, bool) {
-	k := v.tb.keyByHash[string(hash)]
+	k := v.tb.keysByHash.one(string(hash))
 	if k == nil {
 		return fleet.Key{}, false
 	}
@@ -110,7 +110,7 @@ func (tb *tables) key(k *fleet.Key) fleet.Key {
 // Keys returns the keys of an account by id.
 func (v *View) Keys(account fleet.AccountID) []fleet.Key {
 	out := []fleet.Key{}
-	for _, id := range sortedKeys(v.tb.keys.of[account]) {
+	for _, id := range sortedKeys(v.tb.keysOf.rows[account]) {
 		out = append(out, v.tb.key(v.tb.keys.rows[id]))
 	}
 	return out
@@ -248,7 +248,7 @@ func (v *View) HostRows() []*fleet.Host { return slices.Collect(maps.Values(v.tb
 // HostsOf returns the hosts with a machine id, by id.
 func (v *View) HostsOf(machine string) []fleet.Host {
 	var out []fleet.Host
-	for _, id := range sortedKeys(v.tb.hosts.of[fleet.AccountID(machine)]) {
+	for _, id := range sortedKeys(v.tb.hostsByMachine.rows[machine]) {
 		out = append(out, cloneHost(v.tb.host(id)))
 	}
 	return out

@@ -26,7 +26,7 @@ func (v *View) Overlays() []fleet.Overlay { return cloneOverlays(v.tb.overlays.r
 
 // OverlaysOf returns the private networks of an account by id.
 func (v *View) OverlaysOf(account fleet.AccountID) []fleet.Overlay {
-	return cloneOverlays(v.tb.overlays.of[account])
+	return cloneOverlays(v.tb.overlaysOf.rows[account])
 }
 
 func cloneOverlays(rows map[fleet.OverlayID]*fleet.Overlay) []fleet.Overlay {

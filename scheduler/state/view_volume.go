@@ -19,7 +19,7 @@ func (v *View) Volume(id fleet.VolumeID) (fleet.Volume, bool) {
 // are being deleted.
 func (v *View) VolumesOf(account fleet.AccountID) []fleet.Volume {
 	rows := map[fleet.VolumeID]*fleet.Volume{}
-	for id, row := range v.tb.volumes.of[account] {
+	for id, row := range v.tb.volumesOf.rows[account] {
 		if row.State != fleet.VolumeDeleting {
 			rows[id] = row
 		}
@@ -40,7 +40,9 @@ func (v *View) VolumeRecord(id fleet.VolumeID) (fleet.Volume, bool) {
 func (v *View) AllVolumes() []fleet.Volume { return cloneVolumes(v.tb.volumes.rows) }
 
 // VolumesOn returns the network volumes on a backend by id, with those that are being deleted.
-func (v *View) VolumesOn(id fleet.BackendID) []fleet.Volume { return cloneVolumes(v.tb.stored.on[id]) }
+func (v *View) VolumesOn(id fleet.BackendID) []fleet.Volume {
+	return cloneVolumes(v.tb.volumesOn.rows[id])
+}
 
 // StorageWork returns the network volumes on a backend, by id, for which a host with the storage role has
 // something to do: those that are to be made, enlarged or removed, and all of a backend that only measures.
@@ -48,24 +50,24 @@ func (v *View) StorageWork(id fleet.BackendID) []fleet.Volume {
 	if b := v.tb.backends.rows[id]; b != nil && b.Measured() {
 		return v.VolumesOn(id)
 	}
-	return cloneVolumes(v.tb.stored.pending[id])
+	return cloneVolumes(v.tb.unfinishedOn.rows[id])
 }
 
 // BackendUse returns how many network volumes are on a backend, with those that are being deleted, and the sum of
 // their sizes.
 func (v *View) BackendUse(id fleet.BackendID) (volumes int, sizeGB int64) {
-	for _, volume := range v.tb.stored.on[id] {
+	for _, volume := range v.tb.volumesOn.rows[id] {
 		sizeGB += int64(volume.SizeGB)
 	}
-	return len(v.tb.stored.on[id]), sizeGB
+	return len(v.tb.volumesOn.rows[id]), sizeGB
 }
 
 // VolumePods returns the pods with a network volume, by id: those that are not terminated, and those that a host
 // may still have.
 func (v *View) VolumePods(id fleet.VolumeID) []fleet.Pod {
 	out := []fleet.Pod{}
-	for _, pod := range sortedKeys(v.tb.stored.pods[id]) {
-		if p := v.tb.stored.pods[id][pod]; p.Held || p.Status != fleet.StatusTerminated {
+	for _, pod := range sortedKeys(v.tb.podsWith.rows[id]) {
+		if p := v.tb.podsWith.rows[id][pod]; p.Held || p.Status != fleet.StatusTerminated {
 			out = append(out, clonePod(p))
 		}
 	}
@@ -74,7 +76,7 @@ func (v *View) VolumePods(id fleet.VolumeID) []fleet.Pod {
 
 // VolumeHeld reports whether a host may still have a pod of the account with the volume.
 func (v *View) VolumeHeld(account fleet.AccountID, id fleet.VolumeID) bool {
-	for _, p := range v.tb.stored.pods[id] {
+	for _, p := range v.tb.podsWith.rows[id] {
 		if p.Held && p.Account == account {
 			return true
 		}
