@@ -39,8 +39,10 @@ func billingSpan(q fleet.BillingQuery, now time.Time) (meter.Span, error) {
 	switch {
 	case errors.Is(err, meter.ErrSize):
 		return span, fleet.Invalid("query.bucketSize", "value must be one of 'hour', 'day', 'week', 'month', 'year'")
+	case errors.Is(err, meter.ErrExclusive) && q.Start.IsZero():
+		return span, fleet.BreaksRule("lastN and endTime exclude each other")
 	case errors.Is(err, meter.ErrExclusive):
-		return span, fleet.BreaksRule("lastN excludes startTime and endTime")
+		return span, fleet.BreaksRule("lastN and startTime exclude each other")
 	case errors.Is(err, meter.ErrLast):
 		return span, fleet.Invalid("query.lastN", "must be 1 to 10000")
 	case errors.Is(err, meter.ErrOrder):

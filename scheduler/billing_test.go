@@ -25,7 +25,7 @@ func TestBillingSpan(t *testing.T) {
 	}{
 		{"nothing said", fleet.BillingQuery{}, "2026-02-02T00", "2026-03-05T00"},
 		{"hours", fleet.BillingQuery{Bucket: "hour", Start: now.Add(-time.Hour)}, "2026-03-04T11", "2026-03-04T13"},
-		{"weeks", fleet.BillingQuery{Bucket: "week", Start: now, End: now}, "2026-03-02T00", "2026-03-09T00"},
+		{"weeks", fleet.BillingQuery{Bucket: "week", Start: now, End: now.Add(1)}, "2026-03-02T00", "2026-03-09T00"},
 		{"another zone", fleet.BillingQuery{Start: day("2026-03-01T23").In(time.FixedZone("", 7200)), End: day("2026-03-02T00")}, "2026-03-01T00", "2026-03-02T00"},
 		{"last months", fleet.BillingQuery{LastN: 4, Bucket: "month"}, "2025-12-01T00", "2026-04-01T00"},
 	} {
@@ -40,8 +40,9 @@ func TestBillingSpan(t *testing.T) {
 		text string
 	}{
 		{fleet.BillingQuery{Start: now, End: now.Add(-time.Second)}, fleet.CodeConflictRule, "startTime"},
-		{fleet.BillingQuery{LastN: 1, Start: now}, fleet.CodeConflictRule, "lastN"},
-		{fleet.BillingQuery{LastN: 1, End: now}, fleet.CodeConflictRule, "lastN"},
+		{fleet.BillingQuery{Start: now, End: now}, fleet.CodeConflictRule, "startTime must be before endTime"},
+		{fleet.BillingQuery{LastN: 1, Start: now}, fleet.CodeConflictRule, "lastN and startTime"},
+		{fleet.BillingQuery{LastN: 1, End: now}, fleet.CodeConflictRule, "lastN and endTime"},
 		{fleet.BillingQuery{LastN: -1}, fleet.CodeInvalid, "query.lastN"},
 		{fleet.BillingQuery{LastN: math.MaxInt}, fleet.CodeInvalid, "query.lastN"},
 		{fleet.BillingQuery{Bucket: "minute"}, fleet.CodeInvalid, "query.bucketSize"},

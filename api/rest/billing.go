@@ -61,35 +61,22 @@ func (a *API) registerBilling() {
 		"clusterId", exampleClusterBilling()), a.billClusters)
 }
 
-// billingQuery reads what the parameters select. Errors: CodeInvalid, CodeConflictRule.
-func (c *call) billingQuery(now time.Time) (fleet.BillingQuery, error) {
+// billingQuery reads what the parameters select. Errors: CodeInvalid.
+func (c *call) billingQuery() (fleet.BillingQuery, error) {
 	q := fleet.BillingQuery{
 		Start: c.args.time("startTime"), End: c.args.time("endTime"), LastN: c.args.number("lastN", 0), Bucket: fleet.BucketSize(c.args.text("bucketSize")),
 	}
 	for _, name := range []string{"startTime", "endTime"} {
-		if !c.args.has(name) {
-			continue
-		}
-		if q.LastN > 0 {
-			return q, fleet.BreaksRule("lastN and %s exclude each other", name)
-		}
-		if year := c.args.time(name).UTC().Year(); year < firstYear || year > lastYear {
+		if year := c.args.time(name).UTC().Year(); c.args.has(name) && (year < firstYear || year > lastYear) {
 			return q, fleet.Invalid("query."+name, "must be in the years 1970 to 9998")
 		}
-	}
-	end := q.End
-	if end.IsZero() {
-		end = now
-	}
-	if !q.Start.IsZero() && !q.Start.Before(end) {
-		return q, fleet.BreaksRule("startTime must be before endTime")
 	}
 	return q, nil
 }
 
 // charges returns what a kind of resource was charged; filter is the parameter that picks one.
 func (a *API) charges(ctx context.Context, c *call, kind fleet.ChargeKind, filter string) (fleet.BillingView, error) {
-	q, err := c.billingQuery(a.now())
+	q, err := c.billingQuery()
 	if err != nil {
 		return fleet.BillingView{}, err
 	}
@@ -99,7 +86,7 @@ func (a *API) charges(ctx context.Context, c *call, kind fleet.ChargeKind, filte
 
 // noCharges tells the time that was looked at for a kind that nothing is charged for.
 func (a *API) noCharges(ctx context.Context, c *call) (v2.BillingWindow, error) {
-	q, err := c.billingQuery(a.now())
+	q, err := c.billingQuery()
 	if err != nil {
 		return v2.BillingWindow{}, err
 	}

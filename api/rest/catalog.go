@@ -124,8 +124,6 @@ func (c *call) stock() (fleet.CatalogQuery, bool, error) {
 	switch {
 	case c.args.has("include") && !c.args.has("product"):
 		return q, false, fleet.BreaksRule("include needs product")
-	case c.args.has("cudaVersions") && c.args.has("minCudaVersion"):
-		return q, false, fleet.BreaksRule("cudaVersions and minCudaVersion exclude each other")
 	case c.args.has("include"):
 		return q, true, nil
 	}

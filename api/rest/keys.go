@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"gantry/api/auth"
 	"gantry/api/v2"
@@ -30,7 +29,7 @@ func (a *API) registerKeys() {
 	create := n.create("Makes an API key and answers its text once. 403: the key would hold more than the key that makes the request, or outlive it. "+
 		"422: expiresAt is not in the future.", v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "ci"}, Preset: "readOnly"})
 	create.out = exampleNewKey()
-	on(a, create, a.createKey)
+	on(a, create, createKey)
 	n.get(a, "Returns an API key without its secret text. 404: the account has no such key.", KeyService.Key)
 	update := n.update("Changes an API key. A disabled one is refused as an unknown one (401) until it is enabled again; its permissions are fixed. "+
 		"404: the account has no such key.", v2.UpdateKeyRequest{Disabled: new(true)})
@@ -45,11 +44,8 @@ func (a *API) registerKeys() {
 	n.delete(a, "Deletes an API key; requests with it get 401 from then on. 404: the account has no such key.", KeyService.DeleteKey)
 }
 
-func (a *API) createKey(ctx context.Context, svc KeyService, c *call, in *v2.CreateKeyRequest) (*v2.NewKey, error) {
-	req, err := keyRequest(&in.KeyFields, in.Preset, in.Permissions, a.now())
-	if err != nil {
-		return nil, err
-	}
+func createKey(ctx context.Context, svc KeyService, c *call, in *v2.CreateKeyRequest) (*v2.NewKey, error) {
+	req := keyRequest(&in.KeyFields, in.Preset, in.Permissions)
 	can, _ := fleet.Preset(req.Preset) // the schema lets pass known presets only
 	for group, access := range req.Can {
 		can[group] = access
@@ -66,21 +62,17 @@ func (a *API) createKey(ctx context.Context, svc KeyService, c *call, in *v2.Cre
 	return newKey(svc.CreateKey(ctx, c.who, req))
 }
 
-// request is the wish with its defaults filled in. Errors: CodeInvalid when it expires before now.
-func keyRequest(in *v2.KeyFields, preset string, wanted v2.WantedPermissions, now time.Time) (fleet.KeyRequest, error) {
+// keyRequest is the wish with its defaults filled in.
+func keyRequest(in *v2.KeyFields, preset string, wanted v2.WantedPermissions) fleet.KeyRequest {
 	if preset == "" {
 		preset = "all"
 		if wanted != nil {
 			preset = "restricted"
 		}
 	}
-	out := fleet.KeyRequest{Name: in.Name, Preset: preset, Can: accesses(wanted), Invoke: endpoints(&in.Invoke)}
-	if in.ExpiresAt != nil {
-		if out.ExpiresAt = in.ExpiresAt.Time; !out.ExpiresAt.After(now) {
-			return out, fleet.Invalid("$.expiresAt", "must be in the future")
-		}
+	return fleet.KeyRequest{
+		Name: in.Name, Preset: preset, Can: accesses(wanted), Invoke: endpoints(&in.Invoke), ExpiresAt: given(in.ExpiresAt).Time,
 	}
-	return out, nil
 }
 
 func newKey(k fleet.Key, text fleet.Secret, err error) (*v2.NewKey, error) {

@@ -149,11 +149,7 @@ func (a *API) createAccountKey(ctx context.Context, c *call, in *admin.CreateAcc
 	if err != nil {
 		return nil, err
 	}
-	req, err := keyRequest(&in.KeyFields, in.Preset, v2.WantedPermissions(in.Permissions), a.now())
-	if err != nil {
-		return nil, err
-	}
-	return newKey(a.svc.CreateAccountKey(ctx, id, req))
+	return newKey(a.svc.CreateAccountKey(ctx, id, keyRequest(&in.KeyFields, in.Preset, v2.WantedPermissions(in.Permissions))))
 }
 
 func (a *API) addCredit(ctx context.Context, c *call, in *admin.AddCreditRequest) (*admin.Balance, error) {

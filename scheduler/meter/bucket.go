@@ -57,7 +57,7 @@ func Window(q fleet.BillingQuery, now time.Time) (Span, error) {
 	}
 	s.Start, s.End = Down(s.Size, start), Up(s.Size, end)
 	switch {
-	case end.Before(start) || !s.Start.Before(s.End):
+	case !start.Before(end):
 		return Span{}, ErrOrder
 	case s.tooLong():
 		return Span{}, ErrTooMany
