@@ -153,7 +153,8 @@ func (c DeleteVolume) apply(t *txn) (any, error) {
 			pods.add(string(p.ID), p.Spec.Name)
 		}
 	}
-	if err := inUse("the network volume", pods); err != nil {
+	used := t.endpointsWith(c.Account, func(s *fleet.EndpointSpec) bool { return slices.Contains(s.Volumes, c.Volume) })
+	if err := inUse("the network volume", pods, used); err != nil {
 		return nil, err
 	}
 	volume := *old

@@ -18,9 +18,7 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 	out.Spec.CPU = clonePtr(p.Spec.CPU)
 	out.Spec.Persistent = clonePtr(p.Spec.Persistent)
 	out.Spec.Network = clonePtr(p.Spec.Network)
-	if p.Spec.CUDA != nil {
-		out.Spec.CUDA = &fleet.CUDARange{Allowed: slices.Clone(p.Spec.CUDA.Allowed), Min: p.Spec.CUDA.Min}
-	}
+	out.Spec.CUDA = cloneCUDA(p.Spec.CUDA)
 	out.GPUs = slices.Clone(p.GPUs)
 	out.Mappings = slices.Clone(p.Mappings)
 	out.ExitCode = clonePtr(p.ExitCode)
@@ -74,6 +72,31 @@ func cloneTemplate(t *fleet.Template) fleet.Template {
 	out.Env = maps.Clone(t.Env)
 	out.Persistent = clonePtr(t.Persistent)
 	out.AllowedCUDA = slices.Clone(t.AllowedCUDA)
+	return out
+}
+
+func cloneCUDA(c *fleet.CUDARange) *fleet.CUDARange {
+	if c == nil {
+		return nil
+	}
+	return &fleet.CUDARange{Allowed: slices.Clone(c.Allowed), Min: c.Min}
+}
+
+func cloneEndpoint(e *fleet.Endpoint) fleet.Endpoint {
+	out := *e
+	out.Spec.Ports = slices.Clone(e.Spec.Ports)
+	out.Spec.Env = maps.Clone(e.Spec.Env)
+	if out.Spec.GPU = clonePtr(e.Spec.GPU); out.Spec.GPU != nil {
+		out.Spec.GPU.Pools, out.Spec.GPU.Excluded = slices.Clone(e.Spec.GPU.Pools), slices.Clone(e.Spec.GPU.Excluded)
+		out.Spec.GPU.CUDA = cloneCUDA(e.Spec.GPU.CUDA)
+	}
+	out.Spec.CPU = slices.Clone(e.Spec.CPU)
+	out.Spec.Centers = slices.Clone(e.Spec.Centers)
+	out.Spec.Volumes = slices.Clone(e.Spec.Volumes)
+	out.Releases = slices.Clone(e.Releases)
+	for i := range out.Releases {
+		out.Releases[i].Changes = slices.Clone(e.Releases[i].Changes)
+	}
 	return out
 }
 

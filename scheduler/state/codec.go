@@ -92,6 +92,8 @@ func commandTypes() []Command {
 		SuspendAccount{},
 		NoteBackup{},
 		PutPlacement{},
+		Put[fleet.Endpoint]{},
+		Delete[fleet.Endpoint]{},
 	}
 }
 

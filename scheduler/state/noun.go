@@ -10,7 +10,7 @@ import (
 
 // Noun lists the plain records of accounts. Each is declared once, in nouns.go; this file does the rest.
 type Noun interface {
-	fleet.Template | fleet.Registry | fleet.AccountSecret | fleet.S3Key
+	fleet.Template | fleet.Registry | fleet.AccountSecret | fleet.S3Key | fleet.Endpoint
 }
 
 // Put creates a plain record of an account, or replaces one where its noun allows that. Value: the record, or Replay.
@@ -31,7 +31,7 @@ type Delete[T Noun] struct {
 type noun[K ~string, T any] struct {
 	put, remove uint64   // the numbers of Put and Delete
 	name        string   // of one, as errors say it
-	most        int      // of one account
+	most        int      // of one account; 0: what its limits say, by counts
 	once        onceKind // of creates; empty: they have no idempotency key
 	of          func(*tables) *index[fleet.AccountID, K, T]
 	id          func(*T) K
@@ -46,6 +46,8 @@ type noun[K ~string, T any] struct {
 	keep func(in, old *T)
 	// check refuses what the record may not say or refer to.
 	check func(t *txn, in *T) error
+	// counts is what a record counts for in the account's limits; nil: nothing.
+	counts func(*T) fleet.Counts
 	// users returns what uses a record, which is not deleted then. nil: nothing does.
 	users func(t *txn, account fleet.AccountID, id K) []uses
 }
@@ -67,6 +69,7 @@ var nouns = sync.OnceValue(func() map[reflect.Type]any {
 		reflect.TypeFor[fleet.Registry]():      registries(),
 		reflect.TypeFor[fleet.AccountSecret](): secrets(),
 		reflect.TypeFor[fleet.S3Key]():         s3Keys(),
+		reflect.TypeFor[fleet.Endpoint]():      endpoints(),
 	}
 })
 
@@ -144,10 +147,18 @@ func (n *noun[K, T]) mayPut(t *txn, in, old *T, replaces bool) error {
 		return exists("the id is that of another " + n.name)
 	case old != nil && n.rev != nil && *n.rev(old) != *n.rev(in):
 		return fleet.Stale("the " + n.name + " changed")
-	case old == nil && of.count(t, account) >= n.most:
+	case old == nil && n.most > 0 && of.count(t, account) >= n.most:
 		return tooMany(n.most, n.name+"s")
+	case n.counts == nil:
+		return nil
 	}
-	return nil
+	more := n.counts(in)
+	if old != nil {
+		for i, had := range n.counts(old) {
+			more[i] -= had
+		}
+	}
+	return t.within(account, more)
 }
 
 // write writes a record, with the next revision, and returns a copy of it.
@@ -208,7 +219,7 @@ func Get[T Noun, ID ~string](v *View, account fleet.AccountID, id ID) (T, error)
 }
 
 // Find returns a plain record by its id, whoever owns it.
-func Find[T fleet.Template | fleet.Registry | fleet.S3Key, ID ~string](v *View, id ID) (T, bool) {
+func Find[T fleet.Template | fleet.Registry | fleet.S3Key | fleet.Endpoint, ID ~string](v *View, id ID) (T, bool) {
 	_, record, ok := declared[T]().find(v.tb, "", string(id))
 	return record, ok
 }

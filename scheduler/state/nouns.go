@@ -48,7 +48,10 @@ func templates() *noun[fleet.TemplateID, fleet.Template] {
 			return cmp.Or(checkID("$.id", string(in.ID)), t.checkRegistry(in.Account, in.Registry))
 		},
 		users: func(t *txn, account fleet.AccountID, id fleet.TemplateID) []uses {
-			return []uses{t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Template == id })}
+			return []uses{
+				t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Template == id }),
+				t.endpointsWith(account, func(s *fleet.EndpointSpec) bool { return s.Template == id }),
+			}
 		},
 	}
 }
@@ -83,7 +86,11 @@ func registries() *noun[fleet.RegistryID, fleet.Registry] {
 		check:   func(_ *txn, in *fleet.Registry) error { return checkID("$.id", string(in.ID)) },
 		users: func(t *txn, account fleet.AccountID, id fleet.RegistryID) []uses {
 			n := t.base.templatesOf.countIf(t, account, func(r *fleet.Template) bool { return r.Registry == id })
-			return []uses{{n: n, thing: "template"}, t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Registry == id })}
+			return []uses{
+				{n: n, thing: "template"},
+				t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Registry == id }),
+				t.endpointsWith(account, func(s *fleet.EndpointSpec) bool { return s.Registry == id }),
+			}
 		},
 	}
 }
@@ -121,10 +128,14 @@ func secrets() *noun[string, fleet.AccountSecret] {
 			return nil
 		},
 		users: func(t *txn, account fleet.AccountID, name string) []uses {
-			return []uses{t.livePods(account, func(p *fleet.Pod) bool {
-				names, _ := fleet.SecretsOf(p.Spec.Env)
+			named := func(env map[string]string) bool {
+				names, _ := fleet.SecretsOf(env)
 				return slices.Contains(names, name)
-			})}
+			}
+			return []uses{
+				t.livePods(account, func(p *fleet.Pod) bool { return named(p.Spec.Env) }),
+				t.endpointsWith(account, func(s *fleet.EndpointSpec) bool { return named(s.Env) }),
+			}
 		},
 	}
 }
@@ -164,4 +175,57 @@ func s3Keys() *noun[string, fleet.S3Key] {
 			return nil
 		},
 	}
+}
+
+// endpoints declares serverless endpoints. Their workers are pods that belong to them; what becomes of those when an endpoint is
+// deleted is the autoscaler's to do.
+func endpoints() *noun[fleet.EndpointID, fleet.Endpoint] {
+	return &noun[fleet.EndpointID, fleet.Endpoint]{
+		put: numPutEndpoint, remove: numDeleteEndpoint, name: "endpoint", once: onceEndpoint,
+		of:      func(tb *tables) *index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint] { return tb.endpointsOf },
+		id:      func(r *fleet.Endpoint) fleet.EndpointID { return r.ID },
+		created: func(r *fleet.Endpoint) time.Time { return r.CreatedAt },
+		clone:   cloneEndpoint,
+		rev:     func(r *fleet.Endpoint) *uint64 { return &r.Rev },
+		counts:  countsOfEndpoint,
+		keep: func(in, old *fleet.Endpoint) {
+			if old != nil {
+				in.CreatedAt, in.Spec.Type = old.CreatedAt, old.Spec.Type
+			}
+		},
+		check: checkEndpoint,
+	}
+}
+
+// checkEndpoint refuses an endpoint that refers to what is not there.
+func checkEndpoint(t *txn, in *fleet.Endpoint) error {
+	if n := len(in.Releases); n == 0 || n > fleet.MaxReleases {
+		return fleet.Invalid("$.releases", "must be 1 to 20")
+	}
+	if id := in.Spec.Template; id != "" {
+		// A public one may be deleted while others' endpoints were made from it: their records hold all that they need.
+		r := get(t, &t.base.templates, id)
+		if r == nil && in.Rev == 0 || r != nil && r.Account != in.Account && !r.Public && in.Rev == 0 {
+			return fleet.Stale("the template is gone")
+		}
+	}
+	for _, id := range in.Spec.Volumes {
+		if t.volumeOf(in.Account, id) == nil {
+			return fleet.Stale("a network volume is gone")
+		}
+	}
+	return cmp.Or(
+		checkID("$.id", string(in.ID)), t.checkRegistry(in.Account, in.Spec.Registry), t.checkSecrets(in.Account, in.Spec.Env),
+	)
+}
+
+// endpointsWith finds the endpoints of an account whose specification matches.
+func (t *txn) endpointsWith(account fleet.AccountID, match func(*fleet.EndpointSpec) bool) uses {
+	out := uses{thing: "endpoint"}
+	for _, id := range t.base.endpointsOf.keys(t, account) {
+		if e := get(t, &t.base.endpoints, id); e != nil && match(&e.Spec) {
+			out.add(string(id), e.Spec.Name)
+		}
+	}
+	return out
 }

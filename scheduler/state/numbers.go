@@ -74,6 +74,8 @@ const (
 	numSuspendAccount
 	numNoteBackup
 	numPutPlacement
+	numPutEndpoint
+	numDeleteEndpoint
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }

@@ -22,6 +22,7 @@ const (
 	onceRegistry onceKind = "registry"
 	onceVolume   onceKind = "volume"
 	onceCredit   onceKind = "credit"
+	onceEndpoint onceKind = "endpoint"
 )
 
 // onceRow remembers a create that was made under an idempotency key.

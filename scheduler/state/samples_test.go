@@ -80,6 +80,23 @@ func sampleS3Key() fleet.S3Key {
 	}
 }
 
+func sampleEndpoint() fleet.Endpoint {
+	return fleet.Endpoint{
+		ID: "endpoint000001", Account: "acme", Rev: 1, CreatedAt: at(1),
+		Spec: fleet.EndpointSpec{
+			Name: "embed", Type: fleet.EndpointQueue, Image: "busybox", Args: "serve", DiskGB: 20,
+			Ports: []fleet.Port{{Number: 8000, Protocol: "http"}}, Env: map[string]string{"K": "v"}, Registry: "registry000001", Template: "template000001",
+			GPU: &fleet.EndpointGPU{Pools: []string{"ADA_24"}, Excluded: []string{h100}, Count: 2, CUDA: &fleet.CUDARange{Min: "12.4", Allowed: []string{"12.8"}}},
+			CPU: []fleet.CPURequest{{Flavor: "cpu3c", VCPU: 2, MemoryGB: 4}}, Workers: fleet.WorkerBounds{Min: 1, Max: 3, Idle: 10},
+			Scaler: fleet.Scaler{Type: fleet.ScaleByDelay, Value: 4.5}, Centers: []fleet.DataCenterID{"dc-1"}, Volumes: []fleet.VolumeID{"volume00000001"},
+			TimeoutMS: 300_000, FlashBoot: fleet.FlashBootOn, Retries: 1, FailAfter: 600,
+		},
+		Releases: []fleet.Release{{
+			ID: "release0000001", Version: 1, By: "k1", At: at(1), Changes: []fleet.FieldChange{{Field: "image", Old: `"a"`, New: `"b"`}},
+		}},
+	}
+}
+
 // sampleBackends are a backend of each kind.
 func sampleBackends() (nfs, ceph, local fleet.Backend) {
 	nfs = fleet.Backend{
@@ -313,6 +330,8 @@ func laterSamples() []sample {
 			ID: "acme", Name: "Acme", CreatedAt: at(0), Suspended: &fleet.Suspension{Reason: "unpaid", At: at(9)},
 		}}},
 		sample{cmd: PutPlacement{fleet.Placement{KeepPercent: 75}}},
+		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
+		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{
 			At: at(9), Leap: 10 * time.Minute, Confirmed: true, Operator: true, Doubted: true, Boot: "5f0c", Up: 3 * time.Hour,

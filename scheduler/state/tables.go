@@ -65,6 +65,7 @@ type tables struct {
 	volumes     table[fleet.VolumeID, fleet.Volume]
 	bases       table[fleet.DataCenterID, uint32] // the slot after that of the volume that was created last
 	backends    table[fleet.BackendID, fleet.Backend]
+	endpoints   table[fleet.EndpointID, fleet.Endpoint]
 	s3Keys      table[string, fleet.S3Key] // by access key
 	once        table[string, onceRow]     // by onceKey
 	members     table[fleet.MemberID, fleet.Member]
@@ -93,6 +94,7 @@ type tables struct {
 	registriesOf   *index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
 	secretsOf      *index[fleet.AccountID, string, fleet.AccountSecret]
 	s3KeysOf       *index[fleet.AccountID, string, fleet.S3Key]
+	endpointsOf    *index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint]
 	volumesOf      *index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
 	volumesIn      *index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
 	volumesOn      *index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
@@ -151,6 +153,7 @@ func newTables() *tables {
 		volumes:     newTable[fleet.VolumeID, fleet.Volume]("volumes"),
 		bases:       newTable[fleet.DataCenterID, uint32]("bases"),
 		backends:    newTable[fleet.BackendID, fleet.Backend]("backends"),
+		endpoints:   newTable[fleet.EndpointID, fleet.Endpoint]("endpoints"),
 		s3Keys:      newTable[string, fleet.S3Key]("s3Keys"),
 		once:        newTable[string, onceRow]("once"),
 		members:     newTable[fleet.MemberID, fleet.Member]("members"),
@@ -183,7 +186,7 @@ func newTables() *tables {
 		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
-		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys,
+		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints,
 		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	} {
 		tb.byName[t.name()] = t
@@ -212,6 +215,7 @@ func (tb *tables) addIndexes() {
 	tb.templatesOf = newIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
 	tb.registriesOf = newIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
 	tb.secretsOf = newIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })
+	tb.endpointsOf = newIndex(&tb.endpoints, account, func(e *fleet.Endpoint) fleet.AccountID { return e.Account })
 	tb.s3KeysOf = newIndex(&tb.s3Keys, account, func(k *fleet.S3Key) fleet.AccountID { return k.Account })
 	tb.volumesOf = newIndex(&tb.volumes, account, func(v *fleet.Volume) fleet.AccountID { return v.Account })
 	tb.volumesIn = newIndex(&tb.volumes, "center", func(v *fleet.Volume) fleet.DataCenterID { return v.DataCenter })

@@ -24,6 +24,8 @@ func ownerOf(row any) (fleet.AccountID, bool) {
 		return row.Account, true
 	case *fleet.Volume:
 		return row.Account, true
+	case *fleet.Endpoint:
+		return row.Account, true
 	case *openMeter:
 		return row.Account, true
 	}
@@ -48,6 +50,8 @@ func (y *tally) add(row any, n int64) {
 		more = countsOf(row)
 	case *fleet.Volume:
 		more = countsOfVolume(row)
+	case *fleet.Endpoint:
+		more = countsOfEndpoint(row)
 	case *openMeter:
 		rate := row.Rates.Total()
 		if rate == 0 {
@@ -124,11 +128,29 @@ func countsOfVolume(v *fleet.Volume) (out fleet.Counts) {
 	return out
 }
 
+// countsOfEndpoint returns what an endpoint counts for; its workers are pods.
+func countsOfEndpoint(e *fleet.Endpoint) (out fleet.Counts) {
+	s := &e.Spec
+	bytes := textBytes(len(s.Name)+len(s.Image)+len(s.Args), len(s.Ports)+len(s.Centers)+len(s.Volumes)+len(s.CPU), s.Env)
+	for _, r := range e.Releases {
+		for _, c := range r.Changes {
+			bytes += int64(len(c.Field) + len(c.Old) + len(c.New))
+		}
+	}
+	out[fleet.LimitEndpoints], out[fleet.LimitSpecBytes] = 1, bytes
+	return out
+}
+
 // specBytes is about what a specification takes in memory and in the log.
 func specBytes(s *fleet.PodSpec) int64 {
+	return textBytes(len(s.Name)+len(s.Image)+len(s.Args), len(s.Ports)+len(s.Centers), s.Env)
+}
+
+// textBytes is about what texts, entries of lists and an environment take.
+func textBytes(n, entries int, env map[string]string) int64 {
 	const each = 16 // of an entry of a list or map
-	n := len(s.Name) + len(s.Image) + len(s.Args) + each*(len(s.Ports)+len(s.Centers)+len(s.Env))
-	for name, value := range s.Env {
+	n += each * (entries + len(env))
+	for name, value := range env {
 		n += len(name) + len(value)
 	}
 	return int64(n)

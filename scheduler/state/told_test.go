@@ -30,6 +30,7 @@ var eventOf = map[string]func(key string, row any) []Event{
 	"registries":      owner(func(row any) fleet.AccountID { return row.(*fleet.Registry).Account }),
 	"secrets":         owner(func(row any) fleet.AccountID { return row.(*fleet.AccountSecret).Account }),
 	"s3Keys":          owner(func(row any) fleet.AccountID { return row.(*fleet.S3Key).Account }),
+	"endpoints":       owner(func(row any) fleet.AccountID { return row.(*fleet.Endpoint).Account }),
 	"volumes": func(_ string, row any) []Event {
 		v := row.(*fleet.Volume)
 		return []Event{{Kind: KindAccount, ID: string(v.Account)}, {Kind: KindStorage, ID: string(v.Backend)}}
@@ -73,6 +74,7 @@ func (w *world) rows() map[slot]any {
 		collect(out, &tb.secrets)
 		collect(out, &tb.s3Keys)
 		collect(out, &tb.volumes)
+		collect(out, &tb.endpoints)
 		collect(out, &tb.overlayMembers)
 	})
 	return out
