@@ -169,6 +169,9 @@ func TestAnswersAreKept(t *testing.T) {
 	f.later(freshFor - time.Second)
 	f.wants(true, 1)
 	f.later(2 * time.Second)
+	for range mostStrangers { // who is known is none of them
+		f.broker.mayAskOfStranger(f.broker.now())
+	}
 	f.wants(true, 2)
 
 	f.scheduler.set(fails(codes.Unavailable)) // no scheduler leads
@@ -230,9 +233,6 @@ func TestMadeUpKeys(t *testing.T) {
 		t.Errorf("on the next day: %v", err)
 	}
 	f.later(freshFor)
-	for range mostStrangers {
-		f.broker.mayAskOfStranger(f.broker.now())
-	}
 	f.wants(true, mostStrangers+3)
 	// Nor is one that was not used for a while, however many are made up.
 	f.later(freshFor)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +130,7 @@ func (s *Sessions) Run(ctx context.Context) {
 			s.Where.try(addr) // it leads still, unless it says otherwise
 		}
 		switch {
-		case errors.Is(err, errSilence), errors.Is(err, unix.ETIMEDOUT):
+		case errors.Is(err, errSilence), stood > 0 && unconfirming(err):
 			s.lossy = lossyTries
 		case stood > 0 || leaderOf(err) != "":
 			s.lossy = 0
@@ -152,6 +153,9 @@ func (s *Sessions) Run(ctx context.Context) {
 		_ = sleep.For(ctx, wait)
 	}
 }
+
+// unconfirming reports whether a connection broke because what was sent was not confirmed. gRPC keeps the words of such an error alone.
+func unconfirming(err error) bool { return strings.Contains(err.Error(), unix.ETIMEDOUT.Error()) }
 
 // once holds one session until it breaks, and tells how long it stood.
 func (s *Sessions) once(ctx context.Context, addr string) (stood time.Duration, err error) {

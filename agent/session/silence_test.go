@@ -40,6 +40,22 @@ func TestASilentSchedulerIsGivenUpAtTheSecondLook(t *testing.T) {
 	}
 }
 
+// TestAClockThatWasStoppedEndsNothing, though it came to its end at the same moment.
+func TestAClockThatWasStoppedEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(t.Context())
+		defer end(nil)
+		s := newSilence(time.Second, end)
+		round := s.rounds
+		s.stop()
+		s.over(round, false)
+		s.over(round, true)
+		if time.Sleep(time.Minute); ctx.Err() != nil {
+			t.Error("given up")
+		}
+	})
+}
+
 func TestASchedulerThatNeedSayNothingIsNotGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())

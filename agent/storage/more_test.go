@@ -130,6 +130,12 @@ func TestABackendThatLostItsMarkerIsLeftAlone(t *testing.T) {
 		if fresh && script.asked[1].Volume.SizeGB != 1 {
 			t.Errorf("made with %d GB", script.asked[1].Volume.SizeGB)
 		}
+		script = &scripted{answers: []provisionOut{{}, {}, {Done: true}}, ends: func() {}}
+		p.Caller = script
+		err = p.Remove(t.Context(), Root{Backend: volume.Backend{ID: "b1"}, Fresh: fresh}, Volume{Dir: someDir})
+		if got := strings.ReplaceAll(strings.Join(script.calls, " "), "storage/b1 provision.", ""); err != nil || got != "remove delete delete" {
+			t.Errorf("with its marker: %s, %v", got, err)
+		}
 	}
 }
 
@@ -186,7 +192,7 @@ func TestWhatCleanLeavesAlone(t *testing.T) {
 		t.Errorf("of a host without any: %v", err)
 	}
 	for text, ok := range map[string]bool{
-		fmt.Sprintf(`{"roots":[{"backend":"b1","kind":"local","dir":%q},{"backend":"b2","kind":"local","dir":"/not/there"},{"backend":"b3","kind":"nfs","dir":"/proc"}]}`, t.TempDir()): true,
+		fmt.Sprintf(`{"roots":[{"backend":"b1","kind":"local","dir":%q},{"backend":"b2","kind":"local","dir":"/not/there"},{"backend":"b3","kind":"nfs","dir":"/proc/version"}]}`, t.TempDir()): true,
 		`{"roots":[{"backend":"b1","kind":"local","dir":"/proc/version"}]}`: false, "{": false,
 	} {
 		if err := os.WriteFile(File(data), []byte(text), 0o600); err != nil {
@@ -298,7 +304,7 @@ func TestWhatIsDueFirstIsDoneFirst(t *testing.T) {
 			t.Errorf("before it is due: %+v, after %v", w, wait)
 		}
 		shelf := newShelf()
-		s, _, _ := role(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
+		s, said, _ := role(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
 		v := work("v1", 10)
 		v.Measure = true
 		shelf.fail["measure v1"] = io.EOF
@@ -307,6 +313,9 @@ func TestWhatIsDueFirstIsDoneFirst(t *testing.T) {
 		shelf.set(func() { clear(shelf.fail) })
 		time.Sleep(workAgain)
 		wantDone(t, shelf, "make a v1/10", "measure a v1 failed", "measure a v1")
+		if strings.Count(said.String(), "msg=\"network volume\"") != 1 {
+			t.Errorf("said %s", said)
+		}
 		s.Again() // of what failed
 		synctest.Wait()
 		wantDone(t, shelf)
@@ -322,14 +331,25 @@ func TestWhatIsDueFirstIsDoneFirst(t *testing.T) {
 func TestARemovalRestoresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf()
-		s, _, _ := role(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
+		s, _, woken := role(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
+		var did []string
+		s.count = func(kind string, failed bool) { did = append(did, fmt.Sprint(kind, " ", failed)) }
 		gone := work("v1", 10)
 		gone.Gone = true
 		shelf.fail["remove v1"] = &volume.Error{Sentence: "it is in use"}
 		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/own", gone)}})
 		synctest.Wait()
 		wantDone(t, shelf, "remove a v1 failed")
+		if !slices.Equal(did, []string{"remove true"}) || woken.Load() != 2 {
+			t.Errorf("counted %q, woken %d times", did, woken.Load())
+		}
 		wantTold(t, s, &link.StorageReport{VolumeId: "v1", Problem: "it is in use"})
+		shelf.set(func() { clear(shelf.fail) })
+		time.Sleep(workAgain)
+		synctest.Wait()
+		if !slices.Equal(did, []string{"remove true", "remove false"}) || woken.Load() != 3 {
+			t.Errorf("counted %q, woken %d times", did, woken.Load())
+		}
 	})
 }
 

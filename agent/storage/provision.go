@@ -113,10 +113,7 @@ func deleteSome(ctx context.Context, in provisionIn) (out provisionOut, err erro
 	if out.Done, err = provision.Gone(ctx, in.Root, in.Volume.Dir); out.Done || err != nil {
 		return out, err
 	}
-	if _, err = provision.RemoveSome(ctx, in.Root, in.Most); err != nil {
-		return out, err
-	}
-	out.Done, err = provision.Gone(context.WithoutCancel(ctx), in.Root, in.Volume.Dir)
+	_, err = provision.RemoveSome(ctx, in.Root, in.Most)
 	return out, err
 }
 
@@ -151,8 +148,6 @@ func (p *Helpers) call(ctx context.Context, op string, root Root, in provisionIn
 func provisionError(err error) error {
 	sentence := ""
 	switch kind := ipc.Kind(err); {
-	case err == nil:
-		return nil
 	case kind == kindNoMarker:
 		sentence = "the volume's storage is not there: the marker of its backend is missing"
 	case kind == kindOtherMarker:
