@@ -24,17 +24,17 @@ type AccountService interface {
 const wordOpen = "open"
 
 func (a *API) registerAccount() {
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/v2/account", id: "getAccount", tag: "Account", summary: "Get the account",
 		text: "Returns the account of the key with its balance in USD and what it spends per hour now, exact to the second. " +
 			"At a balance of 0 or less, pods of a prepaid account that have a network volume or a persistent mount are stopped, others terminated.",
 		scope: auth.Read(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, out: exampleAccount(),
-	}, a.getAccount)
+	}, getAccount)
 	a.registerSSHKeys()
 }
 
-func (a *API) getAccount(ctx context.Context, c *call, _ *none) (*v2.Account, error) {
-	return show(accountRecord)(a.svc.Account(ctx, c.who))
+func getAccount(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.Account, error) {
+	return show(accountRecord)(svc.Account(ctx, c.who))
 }
 
 func accountRecord(v fleet.AccountView) v2.Account {

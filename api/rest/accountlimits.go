@@ -56,20 +56,20 @@ func defaultLimits(set fleet.Limits) admin.DefaultLimits {
 }
 
 func (a *API) registerLimits() {
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/limits", id: "getLimits", tag: "Operators", summary: "Get the limits of accounts",
 		text:  "Returns how much accounts may have that have no limits of their own.",
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, out: defaultLimits(nil),
-	}, func(ctx context.Context, _ *call, _ *none) (*admin.DefaultLimits, error) {
-		return show(defaultLimits)(a.svc.Limits(ctx))
+	}, func(ctx context.Context, svc LimitService, _ *call, _ *none) (*admin.DefaultLimits, error) {
+		return show(defaultLimits)(svc.Limits(ctx))
 	})
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPatch, path: "/admin/v1/limits", id: "setLimits", tag: "Operators", summary: "Change the limits of accounts",
 		text: "Changes how much accounts may have that have no limits of their own; null takes a value back to the one that Gantry comes with. " +
 			"What an account has already stays. 422: a limit is below 0 or above 1000000000000.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, in: exampleLimitChanges(), out: defaultLimits(nil),
-	}, func(ctx context.Context, _ *call, in *admin.LimitChanges) (*admin.DefaultLimits, error) {
-		return show(defaultLimits)(a.svc.SetLimits(ctx, limitChange(in)))
+	}, func(ctx context.Context, svc LimitService, _ *call, in *admin.LimitChanges) (*admin.DefaultLimits, error) {
+		return show(defaultLimits)(svc.SetLimits(ctx, limitChange(in)))
 	})
 }
 

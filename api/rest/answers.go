@@ -24,11 +24,11 @@ func showAll[In, Out any](record func(In) Out) func([]In, error) ([]Out, error) 
 	}
 }
 
-// pathID returns the {id} of the path; what has not the form of an identifier cannot exist.
+// pathID returns the {id} of the path; what has not the form of an identifier cannot exist, unless the id is a name: a string.
 func pathID[ID ~string](c *call, kind string) (ID, error) {
-	id := c.args.text("id")
-	if !fleet.ValidID(id) {
+	id := ID(c.args.text("id"))
+	if _, name := any(id).(string); !name && !fleet.ValidID(string(id)) {
 		return "", fleet.NotFound(kind)
 	}
-	return ID(id), nil
+	return id, nil
 }

@@ -48,17 +48,17 @@ func (a *API) registerBilling() {
 			scope: auth.Read(fleet.GroupBilling), limit: limit.PerAccount, status: http.StatusOK, params: params, out: out,
 		}
 	}
-	handle(a, get("", "getBilling", "Charges of the account", "Tells what the account was charged, for everything.", "",
-		exampleAccountBilling()), a.billAccount)
-	handle(a, get("/pods", "getPodBilling", "Charges of pods", "Tells what pods were charged.", "podId", examplePodBilling()), a.billPods)
-	handle(a, get("/network-volumes", "getNetworkVolumeBilling", "Charges of network volumes", "Tells what network volumes were charged.",
-		"networkVolumeId", exampleVolumeBilling()), a.billVolumes)
-	handle(a, get("/serverless", "getServerlessBilling", "Charges of serverless endpoints", "Tells what serverless endpoints were charged."+notYetText,
-		"serverlessId", exampleServerlessBilling()), a.billServerless)
-	handle(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what public endpoints were charged."+notYetText,
-		"", exampleEndpointBilling()), a.billEndpoints)
-	handle(a, get("/clusters", "getClusterBilling", "Charges of clusters", "Tells what clusters were charged."+notYetText,
-		"clusterId", exampleClusterBilling()), a.billClusters)
+	on(a, get("", "getBilling", "Charges of the account", "Tells what the account was charged, for everything.", "",
+		exampleAccountBilling()), billAccount)
+	on(a, get("/pods", "getPodBilling", "Charges of pods", "Tells what pods were charged.", "podId", examplePodBilling()), billPods)
+	on(a, get("/network-volumes", "getNetworkVolumeBilling", "Charges of network volumes", "Tells what network volumes were charged.",
+		"networkVolumeId", exampleVolumeBilling()), billVolumes)
+	on(a, get("/serverless", "getServerlessBilling", "Charges of serverless endpoints", "Tells what serverless endpoints were charged."+notYetText,
+		"serverlessId", exampleServerlessBilling()), billServerless)
+	on(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what public endpoints were charged."+notYetText,
+		"", exampleEndpointBilling()), billEndpoints)
+	on(a, get("/clusters", "getClusterBilling", "Charges of clusters", "Tells what clusters were charged."+notYetText,
+		"clusterId", exampleClusterBilling()), billClusters)
 }
 
 // billingQuery reads what the parameters select. Errors: CodeInvalid.
@@ -75,23 +75,23 @@ func (c *call) billingQuery() (fleet.BillingQuery, error) {
 }
 
 // charges returns what a kind of resource was charged; filter is the parameter that picks one.
-func (a *API) charges(ctx context.Context, c *call, kind fleet.ChargeKind, filter string) (fleet.BillingView, error) {
+func charges(ctx context.Context, svc AccountService, c *call, kind fleet.ChargeKind, filter string) (fleet.BillingView, error) {
 	q, err := c.billingQuery()
 	if err != nil {
 		return fleet.BillingView{}, err
 	}
 	q.Kind, q.ID = kind, c.args.text(filter)
-	return a.svc.Billing(ctx, c.who, q)
+	return svc.Billing(ctx, c.who, q)
 }
 
 // noCharges tells the time that was looked at for a kind that nothing is charged for.
-func (a *API) noCharges(ctx context.Context, c *call) (v2.BillingWindow, error) {
+func noCharges(ctx context.Context, svc AccountService, c *call) (v2.BillingWindow, error) {
 	q, err := c.billingQuery()
 	if err != nil {
 		return v2.BillingWindow{}, err
 	}
 	q.Kind, q.ID = fleet.ChargeVolume, noSuchCharges
-	view, err := a.svc.Billing(ctx, c.who, q)
+	view, err := svc.Billing(ctx, c.who, q)
 	return window(view), err
 }
 
@@ -104,8 +104,8 @@ func sum(records []fleet.BillingRecord) (total fleet.Amounts, resources int) {
 	return total, len(seen)
 }
 
-func (a *API) billAccount(ctx context.Context, c *call, _ *none) (*v2.AccountBilling, error) {
-	view, err := a.charges(ctx, c, "", "")
+func billAccount(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.AccountBilling, error) {
+	view, err := charges(ctx, svc, c, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ func (a *API) billAccount(ctx context.Context, c *call, _ *none) (*v2.AccountBil
 	return out, nil
 }
 
-func (a *API) billPods(ctx context.Context, c *call, _ *none) (*v2.PodBilling, error) {
-	view, err := a.charges(ctx, c, fleet.ChargePod, "podId")
+func billPods(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.PodBilling, error) {
+	view, err := charges(ctx, svc, c, fleet.ChargePod, "podId")
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +139,8 @@ func (a *API) billPods(ctx context.Context, c *call, _ *none) (*v2.PodBilling, e
 	return out, nil
 }
 
-func (a *API) billVolumes(ctx context.Context, c *call, _ *none) (*v2.VolumeBilling, error) {
-	view, err := a.charges(ctx, c, fleet.ChargeVolume, "networkVolumeId")
+func billVolumes(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.VolumeBilling, error) {
+	view, err := charges(ctx, svc, c, fleet.ChargeVolume, "networkVolumeId")
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (a *API) billVolumes(ctx context.Context, c *call, _ *none) (*v2.VolumeBill
 	return out, nil
 }
 
-func (a *API) billServerless(ctx context.Context, c *call, _ *none) (*v2.ServerlessBilling, error) {
-	w, err := a.noCharges(ctx, c)
+func billServerless(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.ServerlessBilling, error) {
+	w, err := noCharges(ctx, svc, c)
 	if err != nil {
 		return nil, err
 	}
@@ -167,16 +167,16 @@ func (a *API) billServerless(ctx context.Context, c *call, _ *none) (*v2.Serverl
 	return &v2.ServerlessBilling{Records: []v2.ServerlessBillingRecord{}, Metadata: v2.ServerlessBillingMetadata{Query: query}}, nil
 }
 
-func (a *API) billEndpoints(ctx context.Context, c *call, _ *none) (*v2.EndpointBilling, error) {
-	w, err := a.noCharges(ctx, c)
+func billEndpoints(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.EndpointBilling, error) {
+	w, err := noCharges(ctx, svc, c)
 	if err != nil {
 		return nil, err
 	}
 	return &v2.EndpointBilling{Records: []v2.EndpointBillingRecord{}, Metadata: v2.EndpointBillingMetadata{Query: w}}, nil
 }
 
-func (a *API) billClusters(ctx context.Context, c *call, _ *none) (*v2.ClusterBilling, error) {
-	w, err := a.noCharges(ctx, c)
+func billClusters(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.ClusterBilling, error) {
+	w, err := noCharges(ctx, svc, c)
 	if err != nil {
 		return nil, err
 	}

@@ -99,17 +99,17 @@ func (a *API) registerCatalog() {
 	one := func(example string, params []*huma.Param) []*huma.Param {
 		return slices.Concat([]*huma.Param{pathParam("Identifier, percent-encoded.", example)}, params)
 	}
-	handle(a, get("gpus", "listGpuTypes", "List GPU types", gpuText, gpuParams(), v2.GPUList{GPUs: []v2.GPUType{exampleGPU()}}), a.listGPUs)
-	handle(a, get("gpus/{id}", "getGpuType", "Get a GPU type", gpuText, one("NVIDIA H100 80GB HBM3", gpuParams()), exampleGPU()), a.getGPU)
-	handle(a, get("cpus", "listCpuFlavors", "List CPU flavors", cpuText, cpuParams(), v2.CPUList{CPUs: []v2.CPUFlavor{exampleCPU()}}), a.listCPUs)
-	handle(a, get("cpus/{id}", "getCpuFlavor", "Get a CPU flavor", cpuText, one("cpu3g", cpuParams()), exampleCPU()), a.getCPU)
-	handle(a, get("datacenters", "listDataCenters", "List data centers", centerText, slices.Concat(centerParams(), centerFilters()),
-		v2.DataCenterList{DataCenters: []v2.DataCenter{exampleCenter()}}), a.listCenters)
-	handle(a, get("datacenters/{id}", "getDataCenter", "Get a data center", centerText, one("EU-RO-1", centerParams()), exampleCenter()), a.getCenter)
-	handle(a, get("templates", "listPublicTemplates", "List public templates",
+	on(a, get("gpus", "listGpuTypes", "List GPU types", gpuText, gpuParams(), v2.GPUList{GPUs: []v2.GPUType{exampleGPU()}}), listGPUs)
+	on(a, get("gpus/{id}", "getGpuType", "Get a GPU type", gpuText, one("NVIDIA H100 80GB HBM3", gpuParams()), exampleGPU()), getGPU)
+	on(a, get("cpus", "listCpuFlavors", "List CPU flavors", cpuText, cpuParams(), v2.CPUList{CPUs: []v2.CPUFlavor{exampleCPU()}}), listCPUs)
+	on(a, get("cpus/{id}", "getCpuFlavor", "Get a CPU flavor", cpuText, one("cpu3g", cpuParams()), exampleCPU()), getCPU)
+	on(a, get("datacenters", "listDataCenters", "List data centers", centerText, slices.Concat(centerParams(), centerFilters()),
+		v2.DataCenterList{DataCenters: []v2.DataCenter{exampleCenter()}}), listCenters)
+	on(a, get("datacenters/{id}", "getDataCenter", "Get a data center", centerText, one("EU-RO-1", centerParams()), exampleCenter()), getCenter)
+	on(a, get("templates", "listPublicTemplates", "List public templates",
 		"Lists the public templates of one source, without their registry credentials. A pod made with templateId takes from one what its own body leaves out.",
 		[]*huma.Param{wordParam("source", "Slice of the public catalog. Default official.", "official", "verified", "community")},
-		v2.TemplateList{Templates: []v2.Template{examplePublicTemplate()}}), a.listPublicTemplates)
+		v2.TemplateList{Templates: []v2.Template{examplePublicTemplate()}}), listPublicTemplates)
 }
 
 // stock reads the parameters that ask for availability and reports whether it was asked for.
@@ -135,18 +135,18 @@ func (c *call) stock() (fleet.CatalogQuery, bool, error) {
 	return q, false, nil
 }
 
-func (a *API) listPublicTemplates(ctx context.Context, c *call, _ *none) (*v2.TemplateList, error) {
+func listPublicTemplates(ctx context.Context, svc CatalogService, c *call, _ *none) (*v2.TemplateList, error) {
 	source := fleet.TemplateSource(cmp.Or(c.args.text("source"), string(fleet.SourceOfficial)))
-	all, err := showAll(publicRecord)(a.svc.PublicTemplates(ctx, source))
+	all, err := showAll(publicRecord)(svc.PublicTemplates(ctx, source))
 	return &v2.TemplateList{Templates: all}, err
 }
 
-func (a *API) listGPUs(ctx context.Context, c *call, _ *none) (*v2.GPUList, error) {
+func listGPUs(ctx context.Context, svc CatalogService, c *call, _ *none) (*v2.GPUList, error) {
 	q, stock, err := c.stock()
 	if err != nil {
 		return nil, err
 	}
-	view, err := a.svc.Catalog(ctx, q)
+	view, err := svc.Catalog(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -157,20 +157,20 @@ func (a *API) listGPUs(ctx context.Context, c *call, _ *none) (*v2.GPUList, erro
 	return out, nil
 }
 
-func (a *API) getGPU(ctx context.Context, c *call, in *none) (*v2.GPUType, error) {
-	all, err := a.listGPUs(ctx, c, in)
+func getGPU(ctx context.Context, svc CatalogService, c *call, in *none) (*v2.GPUType, error) {
+	all, err := listGPUs(ctx, svc, c, in)
 	if err != nil {
 		return nil, err
 	}
 	return find(all.GPUs, func(g v2.GPUType) bool { return g.ID == c.args.text("id") })
 }
 
-func (a *API) listCPUs(ctx context.Context, c *call, _ *none) (*v2.CPUList, error) {
+func listCPUs(ctx context.Context, svc CatalogService, c *call, _ *none) (*v2.CPUList, error) {
 	q, stock, err := c.stock()
 	if err != nil {
 		return nil, err
 	}
-	view, err := a.svc.Catalog(ctx, q)
+	view, err := svc.Catalog(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -181,16 +181,16 @@ func (a *API) listCPUs(ctx context.Context, c *call, _ *none) (*v2.CPUList, erro
 	return out, nil
 }
 
-func (a *API) getCPU(ctx context.Context, c *call, in *none) (*v2.CPUFlavor, error) {
-	all, err := a.listCPUs(ctx, c, in)
+func getCPU(ctx context.Context, svc CatalogService, c *call, in *none) (*v2.CPUFlavor, error) {
+	all, err := listCPUs(ctx, svc, c, in)
 	if err != nil {
 		return nil, err
 	}
 	return find(all.CPUs, func(f v2.CPUFlavor) bool { return f.ID == c.args.text("id") })
 }
 
-func (a *API) listCenters(ctx context.Context, c *call, _ *none) (*v2.DataCenterList, error) {
-	view, err := a.svc.Catalog(ctx, fleet.CatalogQuery{})
+func listCenters(ctx context.Context, svc CatalogService, c *call, _ *none) (*v2.DataCenterList, error) {
+	view, err := svc.Catalog(ctx, fleet.CatalogQuery{})
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +214,8 @@ func (c *call) wants(dc v2.DataCenter) bool {
 		(!c.args.has("globalNetwork") || c.args.flag("globalNetwork", false) == dc.GlobalNetwork)
 }
 
-func (a *API) getCenter(ctx context.Context, c *call, in *none) (*v2.DataCenter, error) {
-	all, err := a.listCenters(ctx, c, in)
+func getCenter(ctx context.Context, svc CatalogService, c *call, in *none) (*v2.DataCenter, error) {
+	all, err := listCenters(ctx, svc, c, in)
 	if err != nil {
 		return nil, err
 	}

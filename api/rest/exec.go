@@ -111,7 +111,7 @@ func (a *API) execPod(ctx context.Context, c *call, rules execRules) error {
 	}
 	conn.SetReadLimit(maxMessage)
 	err = newExecSocket(conn, rules, a.pace).hold(ctx, a.closed, func(ctx context.Context, req fleet.ExecRequest) (fleet.ExecSession, error) {
-		return a.svc.ExecPod(ctx, c.who, id, req)
+		return part[InsideService](a).ExecPod(ctx, c.who, id, req)
 	})
 	switch code := fleet.CodeOf(err); {
 	case code == fleet.CodeInternal:
@@ -126,7 +126,7 @@ func (a *API) execPod(ctx context.Context, c *call, rules execRules) error {
 func (a *API) running(ctx context.Context, who fleet.Principal, id fleet.PodID) error {
 	ctx, cancel := context.WithTimeout(ctx, a.callTimeout)
 	defer cancel()
-	view, err := a.svc.Pod(ctx, who, id)
+	view, err := part[PodService](a).Pod(ctx, who, id)
 	switch {
 	case err != nil:
 		return err

@@ -112,7 +112,7 @@ func (a *API) readFiles(ctx context.Context, c *call) error {
 	}
 	defer end()
 	_ = t.rc.SetReadDeadline(time.Time{}) // else the server ends the request after its read limit
-	src, err := a.svc.ReadPodFiles(inner, c.who, id, c.args.text("path"))
+	src, err := part[InsideService](a).ReadPodFiles(inner, c.who, id, c.args.text("path"))
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (a *API) writeFiles(ctx context.Context, c *call) error {
 	t.progress()
 	cut := context.AfterFunc(inner, func() { _ = t.rc.SetReadDeadline(time.Unix(1, 0)) }) // ends a read that waits
 	in := &upload{body: c.r.Body, t: t}
-	err = a.svc.WritePodFiles(inner, c.who, id, c.args.text("path"), in)
+	err = part[InsideService](a).WritePodFiles(inner, c.who, id, c.args.text("path"), in)
 	cut()
 	t.progress() // for the answer
 	switch {

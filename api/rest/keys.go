@@ -34,13 +34,9 @@ func (a *API) registerKeys() {
 	update := n.update("Changes an API key. A disabled one is refused as an unknown one (401) until it is enabled again; its permissions are fixed. "+
 		"404: the account has no such key.", v2.UpdateKeyRequest{Disabled: new(true)})
 	update.summary = "Rename, disable or enable an API key"
-	on(a, update, func(ctx context.Context, svc KeyService, c *call, in *v2.UpdateKeyRequest) (*v2.Key, error) {
-		id, err := n.ref(c)
-		if err != nil {
-			return nil, err
-		}
+	on(a, update, byID("API key", func(ctx context.Context, svc KeyService, id fleet.KeyID, c *call, in *v2.UpdateKeyRequest) (*v2.Key, error) {
 		return show(keyRecord)(svc.UpdateKey(ctx, c.who, id, fleet.KeyUpdate{Name: in.Name, Disabled: in.Disabled}))
-	})
+	}))
 	n.delete(a, "Deletes an API key; requests with it get 401 from then on. 404: the account has no such key.", KeyService.DeleteKey)
 }
 

@@ -41,7 +41,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (f
 			return fleet.Principal{}, limited(w, wait, textFailures)
 		}
 	}
-	who, err := auth.Principal(r, a.svc, scope)
+	who, err := auth.Principal(r, part[KeyChecker](a), scope)
 	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
 		a.guard.Failed(r.RemoteAddr)
 	}
@@ -86,7 +86,7 @@ func (a *API) known(r *http.Request) (fleet.Principal, bool) {
 	if err != nil {
 		return fleet.Principal{}, false
 	}
-	return a.svc.KnownKey(key)
+	return part[KeyChecker](a).KnownKey(key)
 }
 
 // limited refuses a request that may come again after wait seconds.

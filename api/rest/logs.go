@@ -78,7 +78,7 @@ func (a *API) podLogs(ctx context.Context, c *call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lines, ended := make(chan fleet.LogLine), make(chan error, 1)
 	go func() { // ends when cancelled, and is waited for
-		ended <- a.svc.PodLogs(ctx, c.who, id, q, func(l fleet.LogLine) error {
+		ended <- part[InsideService](a).PodLogs(ctx, c.who, id, q, func(l fleet.LogLine) error {
 			select {
 			case lines <- l:
 				return nil

@@ -26,32 +26,32 @@ const textCheck = "Has every running pod of a private network reach for every ot
 	"Of more than 64 pods each reaches for some of the others. 429: a check of the account is under way."
 
 func (a *API) registerNetwork() {
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/v2/network", id: "listNetworks", tag: "Network", summary: "List private networks",
 		text:  "Lists the account's private networks with the pods that are in them. A pod joins with globalNetworking.",
 		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, out: exampleNetworks(),
-	}, a.listNetworks)
-	handle(a, route{
+	}, listNetworks)
+	on(a, route{
 		method: http.MethodPost, path: "/v2/network/check", id: "checkNetwork", tag: "Network", summary: "Check private networks",
 		text:  textCheck,
 		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, out: exampleCheck(),
-	}, func(ctx context.Context, c *call, _ *none) (*v2.NetworkCheck, error) {
-		return a.checkNetwork(ctx, c, c.who.Account)
+	}, func(ctx context.Context, svc NetworkService, c *call, _ *none) (*v2.NetworkCheck, error) {
+		return a.checkNetwork(ctx, svc, c.who.Account, c, nil)
 	})
 }
 
-func (a *API) listNetworks(ctx context.Context, c *call, _ *none) (*v2.NetworkList, error) {
-	all, err := showAll(networkRecord)(a.svc.Networks(ctx, c.who))
+func listNetworks(ctx context.Context, svc NetworkService, c *call, _ *none) (*v2.NetworkList, error) {
+	all, err := showAll(networkRecord)(svc.Networks(ctx, c.who))
 	return &v2.NetworkList{Networks: all}, err
 }
 
 // checkNetwork makes one check of an account at a time: each sends packets from all of its pods.
-func (a *API) checkNetwork(ctx context.Context, c *call, account fleet.AccountID) (*v2.NetworkCheck, error) {
+func (a *API) checkNetwork(ctx context.Context, svc NetworkService, account fleet.AccountID, c *call, _ *none) (*v2.NetworkCheck, error) {
 	if !a.checks.take(account) {
 		return nil, limited(c.w, 1, "a check of the account's private networks is under way")
 	}
 	defer a.checks.give(account)
-	all, err := showAll(probeRecord)(a.svc.CheckNetwork(ctx, account))
+	all, err := showAll(probeRecord)(svc.CheckNetwork(ctx, account))
 	return &v2.NetworkCheck{Probes: all}, err
 }
 

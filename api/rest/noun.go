@@ -21,7 +21,6 @@ type noun[S any, ID ~string, T, R, L any] struct {
 	names     string // in that of the operation that lists them: "Templates"
 	group     fleet.Group
 	id        *huma.Param // {id} in the path of one
-	anyID     bool        // their ids have not the form of fleet.ValidID
 	example   R
 	record    func(T) R
 	records   func([]R) L
@@ -72,61 +71,16 @@ func (n *noun[S, ID, T, R, L]) list(a *API, text string, all func(S, context.Con
 func (n *noun[S, ID, T, R, L]) get(a *API, text string, one func(S, context.Context, fleet.Principal, ID) (T, error)) {
 	rt := n.change(http.MethodGet, "/{id}", "get", "Get", text, nil)
 	rt.scope = auth.Read(n.group)
-	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*R, error) {
-		id, err := n.ref(c)
-		if err != nil {
-			return nil, err
-		}
+	on(a, rt, byID(n.kind(), func(ctx context.Context, svc S, id ID, c *call, _ *none) (*R, error) {
 		return show(n.record)(one(svc, ctx, c.who, id))
-	})
+	}))
 }
 
 // delete registers the route that deletes one record.
 func (n *noun[S, ID, T, R, L]) delete(a *API, text string, remove func(S, context.Context, fleet.Principal, ID) error) {
 	rt := n.change(http.MethodDelete, "/{id}", "delete", "Delete", text, nil)
 	rt.status, rt.out = http.StatusNoContent, nil
-	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*none, error) {
-		id, err := n.ref(c)
-		if err != nil {
-			return nil, err
-		}
+	on(a, rt, byID(n.kind(), func(ctx context.Context, svc S, id ID, c *call, _ *none) (*none, error) {
 		return nil, remove(svc, ctx, c.who, id)
-	})
-}
-
-// ref returns the {id} of the path.
-func (n *noun[S, ID, T, R, L]) ref(c *call) (ID, error) {
-	if n.anyID {
-		return ID(c.args.text("id")), nil
-	}
-	return pathID[ID](c, n.kind())
-}
-
-// on registers a route whose handler is given the part of the service that it needs, and no more.
-func on[S, In, Out any](a *API, rt route, f func(context.Context, S, *call, *In) (*Out, error)) {
-	handle(a, rt, func(ctx context.Context, c *call, in *In) (*Out, error) { return f(ctx, any(a.svc).(S), c, in) })
-}
-
-// once lets a route be asked for at most once under an idempotency key; see atMostOnce.
-func (rt route) once() route {
-	rt.params, rt.text = append([]*huma.Param{onceParam()}, rt.params...), rt.text+"\n\n"+onceText
-	return rt
-}
-
-// fails adds statuses that do not follow from a route's scope, parameters and body.
-func (rt route) fails(statuses ...int) route {
-	rt.errors = append(rt.errors, statuses...)
-	return rt
-}
-
-// atMostOnce makes what the call asks for, unless that was done before under its idempotency key; body is what the request is
-// known by.
-func atMostOnce[T any](c *call, body any, create func(*fleet.Once) (made T, replayed bool, err error)) (made T, err error) {
-	once, err := c.once(body)
-	if err != nil {
-		return made, err
-	}
-	made, replayed, err := create(once)
-	c.replayed(replayed)
-	return made, err
+	}))
 }

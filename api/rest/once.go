@@ -72,3 +72,15 @@ func (c *call) replayed(before bool) {
 		c.w.Header().Set(replayHeader, "true")
 	}
 }
+
+// atMostOnce makes what the call asks for, unless that was done before under its idempotency key; body is what the request is
+// known by.
+func atMostOnce[T any](c *call, body any, create func(*fleet.Once) (made T, replayed bool, err error)) (made T, err error) {
+	once, err := c.once(body)
+	if err != nil {
+		return made, err
+	}
+	made, replayed, err := create(once)
+	c.replayed(replayed)
+	return made, err
+}

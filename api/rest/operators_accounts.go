@@ -33,41 +33,41 @@ func accountIDParam() *huma.Param { return pathParam("Account identifier.", "a5f
 func (a *API) registerAccounts() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
 	one := []*huma.Param{accountIDParam()}
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/accounts", id: "listAccounts", tag: "Operators", summary: "List accounts",
 		text:  "Lists all accounts with their balances (USD) and what they spend per hour now.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: admin.OperatorAccountList{Accounts: []admin.OperatorAccount{exampleOperatorAccount()}},
-	}, a.listAccounts)
-	handle(a, route{
+	}, listAccounts)
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/accounts", id: "createAccount", tag: "Operators", summary: "Make an account",
 		text:  "Makes an account; it has no key yet, is not prepaid and has the daemon's rate limits.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, in: admin.CreateAccountRequest{Name: "research"}, out: exampleOperatorAccount(),
-	}, a.createAccount)
-	handle(a, route{
+	}, createAccount)
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/accounts/{id}", id: "getAccountById", tag: "Operators", summary: "Get an account",
 		text:  "Returns an account. 404: there is no such account.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: one, out: exampleOperatorAccount(),
-	}, a.getAccountByID)
-	handle(a, route{
+	}, byID("account", getAccountByID))
+	on(a, route{
 		method: http.MethodPatch, path: "/admin/v1/accounts/{id}", id: "updateAccount", tag: "Operators", summary: "Change an account",
 		text: "Changes an account; what is left out stays. A prepaid account is refused pods that its credit does not pay an hour of, and its pods are " +
 			"ended when it has no credit. 404: there is no such account.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: one,
 		in: admin.UpdateAccountRequest{Prepaid: new(true)}, out: exampleOperatorAccount(),
-	}, a.updateAccount)
-	handle(a, route{
+	}, byID("account", updateAccount))
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/accounts/{id}/keys", id: "createAccountKey", tag: "Operators", summary: "Make a key for an account",
 		text:  "Makes an API key for an account and answers its text once. 404: there is no such account. 422: expiresAt is not in the future.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: one,
 		in: admin.CreateAccountKeyRequest{KeyFields: v2.KeyFields{Name: "first"}, Preset: "all"}, out: exampleNewKey(),
-	}, a.createAccountKey)
-	handle(a, route{
+	}, byID("account", createAccountKey))
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/accounts/{id}/credits", id: "addCredit", tag: "Operators", summary: "Add to an account's balance",
 		text: "Adds USD to the balance of an account, or takes them away, and answers what it is then. 404: there is no such account. 422: the amount is 0 " +
 			"or beyond a million.\n\n" + onceText,
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, params: []*huma.Param{accountIDParam(), onceParam()},
 		in: admin.AddCreditRequest{Amount: 25}, out: admin.Balance{Balance: 25},
-	}, a.addCredit)
+	}, byID("account", addCredit))
 	a.registerSuspension(one)
 	a.registerLimits()
 }
@@ -82,49 +82,33 @@ func (a *API) registerSuspension(one []*huma.Param) {
 	suspend := at("suspend", "suspendAccount", "Suspend an account",
 		"Has all keys of an account, of its pods and for S3 refused: 403, account_suspended, with the reason. Nothing is deleted. 409: one of its keys is an operator's.")
 	suspend.in, suspend.errors = admin.SuspendAccountRequest{Reason: "unpaid since May"}, []int{http.StatusConflict}
-	handle(a, suspend, a.suspendAccount)
-	handle(a, at("resume", "resumeAccount", "Resume an account", "Ends a suspension. It starts no pod."), a.resumeAccount)
+	on(a, suspend, byID("account", suspendAccount))
+	on(a, at("resume", "resumeAccount", "Resume an account", "Ends a suspension. It starts no pod."), byID("account", resumeAccount))
 }
 
-func (a *API) suspendAccount(ctx context.Context, c *call, in *admin.SuspendAccountRequest) (*admin.OperatorAccount, error) {
-	id, err := pathID[fleet.AccountID](c, "account")
-	if err != nil {
-		return nil, err
-	}
-	return show(operatorAccount)(a.svc.SuspendAccount(ctx, id, in.Reason, in.StopPods))
+func suspendAccount(ctx context.Context, svc OperatorAccountService, id fleet.AccountID, _ *call, in *admin.SuspendAccountRequest) (*admin.OperatorAccount, error) {
+	return show(operatorAccount)(svc.SuspendAccount(ctx, id, in.Reason, in.StopPods))
 }
 
-func (a *API) resumeAccount(ctx context.Context, c *call, _ *none) (*admin.OperatorAccount, error) {
-	id, err := pathID[fleet.AccountID](c, "account")
-	if err != nil {
-		return nil, err
-	}
-	return show(operatorAccount)(a.svc.ResumeAccount(ctx, id))
+func resumeAccount(ctx context.Context, svc OperatorAccountService, id fleet.AccountID, _ *call, _ *none) (*admin.OperatorAccount, error) {
+	return show(operatorAccount)(svc.ResumeAccount(ctx, id))
 }
 
-func (a *API) listAccounts(ctx context.Context, _ *call, _ *none) (*admin.OperatorAccountList, error) {
-	all, err := showAll(operatorAccount)(a.svc.Accounts(ctx))
+func listAccounts(ctx context.Context, svc OperatorAccountService, _ *call, _ *none) (*admin.OperatorAccountList, error) {
+	all, err := showAll(operatorAccount)(svc.Accounts(ctx))
 	return &admin.OperatorAccountList{Accounts: all}, err
 }
 
-func (a *API) createAccount(ctx context.Context, _ *call, in *admin.CreateAccountRequest) (*admin.OperatorAccount, error) {
-	made, err := a.svc.CreateAccount(ctx, in.Name)
+func createAccount(ctx context.Context, svc OperatorAccountService, _ *call, in *admin.CreateAccountRequest) (*admin.OperatorAccount, error) {
+	made, err := svc.CreateAccount(ctx, in.Name)
 	return show(operatorAccount)(fleet.AccountView{Account: made}, err)
 }
 
-func (a *API) getAccountByID(ctx context.Context, c *call, _ *none) (*admin.OperatorAccount, error) {
-	id, err := pathID[fleet.AccountID](c, "account")
-	if err != nil {
-		return nil, err
-	}
-	return show(operatorAccount)(a.svc.AccountByID(ctx, id))
+func getAccountByID(ctx context.Context, svc OperatorAccountService, id fleet.AccountID, _ *call, _ *none) (*admin.OperatorAccount, error) {
+	return show(operatorAccount)(svc.AccountByID(ctx, id))
 }
 
-func (a *API) updateAccount(ctx context.Context, c *call, in *admin.UpdateAccountRequest) (*admin.OperatorAccount, error) {
-	id, err := pathID[fleet.AccountID](c, "account")
-	if err != nil {
-		return nil, err
-	}
+func updateAccount(ctx context.Context, svc OperatorAccountService, id fleet.AccountID, _ *call, in *admin.UpdateAccountRequest) (*admin.OperatorAccount, error) {
 	change := fleet.AccountUpdate{Name: in.Name, Prepaid: in.Prepaid}
 	if in.Quotas.Set {
 		change.Quotas = &fleet.Quotas{}
@@ -141,32 +125,18 @@ func (a *API) updateAccount(ctx context.Context, c *call, in *admin.UpdateAccoun
 	case wordNone:
 		change.Egress = new(fleet.EgressNone)
 	}
-	return show(operatorAccount)(a.svc.UpdateAccount(ctx, id, change))
+	return show(operatorAccount)(svc.UpdateAccount(ctx, id, change))
 }
 
-func (a *API) createAccountKey(ctx context.Context, c *call, in *admin.CreateAccountKeyRequest) (*v2.NewKey, error) {
-	id, err := pathID[fleet.AccountID](c, "account")
-	if err != nil {
-		return nil, err
-	}
-	return newKey(a.svc.CreateAccountKey(ctx, id, keyRequest(&in.KeyFields, in.Preset, v2.WantedPermissions(in.Permissions))))
+func createAccountKey(ctx context.Context, svc OperatorAccountService, id fleet.AccountID, _ *call, in *admin.CreateAccountKeyRequest) (*v2.NewKey, error) {
+	return newKey(svc.CreateAccountKey(ctx, id, keyRequest(&in.KeyFields, in.Preset, v2.WantedPermissions(in.Permissions))))
 }
 
-func (a *API) addCredit(ctx context.Context, c *call, in *admin.AddCreditRequest) (*admin.Balance, error) {
-	id, err := pathID[fleet.AccountID](c, "account")
-	if err != nil {
-		return nil, err
-	}
-	once, err := c.once(in)
-	if err != nil {
-		return nil, err
-	}
-	left, replayed, err := a.svc.AddCredit(ctx, id, fleet.MoneyUSD(in.Amount), once)
-	if err != nil {
-		return nil, err
-	}
-	c.replayed(replayed)
-	return &admin.Balance{Balance: left.USD()}, nil
+func addCredit(ctx context.Context, svc OperatorAccountService, id fleet.AccountID, c *call, in *admin.AddCreditRequest) (*admin.Balance, error) {
+	return show(func(left fleet.Money) admin.Balance { return admin.Balance{Balance: left.USD()} })(
+		atMostOnce(c, in, func(once *fleet.Once) (fleet.Money, bool, error) {
+			return svc.AddCredit(ctx, id, fleet.MoneyUSD(in.Amount), once)
+		}))
 }
 
 func checkAddCredit(in *admin.AddCreditRequest) []string {

@@ -30,51 +30,51 @@ func backendIDParam() *huma.Param { return pathParam("Backend.", "ceph-nvme") }
 
 func (a *API) registerBackends() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/volume-backends", id: "listBackends", tag: "Operators", summary: "List backends of network volumes",
 		text:  "Lists where network volumes are, by id. Keys are not shown.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: admin.BackendList{Backends: []admin.Backend{exampleBackend()}},
-	}, func(ctx context.Context, _ *call, _ *none) (*admin.BackendList, error) {
-		all, err := showAll(backendRecord)(a.svc.Backends(ctx))
+	}, func(ctx context.Context, svc BackendService, _ *call, _ *none) (*admin.BackendList, error) {
+		all, err := showAll(backendRecord)(svc.Backends(ctx))
 		return &admin.BackendList{Backends: all}, err
 	})
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/volume-backends", id: "createBackend", tag: "Operators", summary: "Add a backend of network volumes",
 		text: "Adds storage on which network volumes of a data center and tier are made. 400: the data center has too " +
 			"many. 404: there is no such data center, or no such host. 409: there is a backend of this id. 422: a single value is wrong, or does not fit the kind.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, errors: []int{http.StatusConflict, http.StatusNotFound},
 		in: admin.CreateBackendRequest{ID: "ceph-nvme", DataCenterID: "EU-RO-1", Kind: "cephfs", BackendSettings: exampleBackendSettings()}, out: exampleBackend(),
-	}, a.createBackend)
-	handle(a, route{
+	}, createBackend)
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/volume-backends/{id}", id: "getBackend", tag: "Operators", summary: "Get a backend of network volumes",
 		text:  "Returns a backend. 404: there is none of this id.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{backendIDParam()}, out: exampleBackend(),
-	}, func(ctx context.Context, c *call, _ *none) (*admin.Backend, error) {
-		return show(backendRecord)(a.svc.Backend(ctx, fleet.BackendID(c.args.text("id"))))
+	}, func(ctx context.Context, svc BackendService, c *call, _ *none) (*admin.Backend, error) {
+		return show(backendRecord)(svc.Backend(ctx, fleet.BackendID(c.args.text("id"))))
 	})
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPatch, path: "/admin/v1/volume-backends/{id}", id: "updateBackend", tag: "Operators", summary: "Change a backend of network volumes",
 		text: "Changes a backend; what is left out stays, a part that is given (nfs, cephfs, local) is replaced whole. Pods that run keep what they have mounted. " +
 			"400: volumes would not be found any more. 404: there is none of this id, or no such host. 422: a single value is wrong, or does not fit the kind.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{backendIDParam()},
 		in: admin.UpdateBackendRequest{BackendSettings: admin.BackendSettings{Closed: new(true)}}, out: exampleBackend(),
-	}, a.updateBackend)
-	handle(a, route{
+	}, updateBackend)
+	on(a, route{
 		method: http.MethodDelete, path: "/admin/v1/volume-backends/{id}", id: "deleteBackend", tag: "Operators", summary: "Take a backend of network volumes out",
 		text: "Takes a backend out. With force, volumes that are still being deleted are forgotten: it is for storage that is lost, and what it still holds of them " +
 			"nobody removes any more. 400: volumes are on it, or are still being deleted. 404: there is none of this id.",
 		scope: write, limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{backendIDParam(), flagParam("force", "Forget volumes that are being deleted; those that somebody has keep the backend even so.", false)},
-	}, func(ctx context.Context, c *call, _ *none) (*none, error) {
-		remove := a.svc.DeleteBackend
+	}, func(ctx context.Context, svc BackendService, c *call, _ *none) (*none, error) {
+		remove := svc.DeleteBackend
 		if c.args.flag("force", false) {
-			remove = a.svc.ForceDeleteBackend
+			remove = svc.ForceDeleteBackend
 		}
 		return nil, remove(ctx, fleet.BackendID(c.args.text("id")))
 	})
 }
 
-func (a *API) createBackend(ctx context.Context, _ *call, in *admin.CreateBackendRequest) (*admin.Backend, error) {
+func createBackend(ctx context.Context, svc BackendService, _ *call, in *admin.CreateBackendRequest) (*admin.Backend, error) {
 	b := fleet.Backend{
 		ID: fleet.BackendID(in.ID), DataCenter: fleet.DataCenterID(in.DataCenterID), Type: fleet.VolumeType(in.Type), Kind: fleet.BackendKind(in.Kind),
 	}
@@ -82,16 +82,16 @@ func (a *API) createBackend(ctx context.Context, _ *call, in *admin.CreateBacken
 		b.Type = fleet.VolumeStandard
 	}
 	secrets := applyBackend(&in.BackendSettings, &b)
-	return show(backendRecord)(a.svc.CreateBackend(ctx, b, secrets))
+	return show(backendRecord)(svc.CreateBackend(ctx, b, secrets))
 }
 
-func (a *API) updateBackend(ctx context.Context, c *call, in *admin.UpdateBackendRequest) (*admin.Backend, error) {
-	view, err := a.svc.Backend(ctx, fleet.BackendID(c.args.text("id")))
+func updateBackend(ctx context.Context, svc BackendService, c *call, in *admin.UpdateBackendRequest) (*admin.Backend, error) {
+	view, err := svc.Backend(ctx, fleet.BackendID(c.args.text("id")))
 	if err != nil {
 		return nil, err
 	}
 	secrets := applyBackend(&in.BackendSettings, &view.Backend)
-	return show(backendRecord)(a.svc.UpdateBackend(ctx, view.Backend, secrets))
+	return show(backendRecord)(svc.UpdateBackend(ctx, view.Backend, secrets))
 }
 
 // apply changes a backend, and returns the keys that were given.

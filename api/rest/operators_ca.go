@@ -26,43 +26,43 @@ const maxCANodes = 200
 
 func (a *API) registerCA() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/ca", id: "getCA", tag: "Operators", summary: "Get the cluster's CA and when certificates end",
 		text: "Returns the CA that signs the certificates of hosts and schedulers, how far its replacement has come and whom that waits for, and when the " +
 			"certificates of hosts and schedulers end.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: exampleCA(),
-	}, a.caStatus)
-	handle(a, route{
+	}, caStatus)
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/ca/rotate", id: "rotateCA", tag: "Operators", summary: "Replace the cluster's CA",
 		text: "Makes a new CA, and begins to replace the present one by it. The rest goes by itself, and no connection is cut: when every host and scheduler " +
 			"trusts the new CA, it signs; when every certificate is of the new one, the old one is trusted no more. 400: it is being replaced already, or a " +
 			"scheduler does not answer or is too old.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusBadRequest}, out: exampleCA(),
-	}, a.rotateCA)
-	handle(a, route{
+	}, rotateCA)
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/ca/finish", id: "finishCA", tag: "Operators", summary: "Go on without hosts that hold up the CA's replacement",
 		text: "Ends the present step without the hosts that it waits for. They lose the control plane, while their pods run on, and have to join again. 400: the " +
 			"replacement is not at this step, or a scheduler is what it waits for.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, in: admin.FinishCARequest{Step: "renews"}, out: exampleCA(),
-	}, a.finishCA)
+	}, finishCA)
 }
 
-func (a *API) caStatus(ctx context.Context, _ *call, _ *none) (*admin.CAStatus, error) {
-	return show(caRecord)(a.svc.CAStatus(ctx))
+func caStatus(ctx context.Context, svc CAService, _ *call, _ *none) (*admin.CAStatus, error) {
+	return show(caRecord)(svc.CAStatus(ctx))
 }
 
-func (a *API) rotateCA(ctx context.Context, c *call, in *none) (*admin.CAStatus, error) {
-	if err := a.svc.RotateCA(ctx); err != nil {
+func rotateCA(ctx context.Context, svc CAService, c *call, in *none) (*admin.CAStatus, error) {
+	if err := svc.RotateCA(ctx); err != nil {
 		return nil, err
 	}
-	return a.caStatus(ctx, c, in)
+	return caStatus(ctx, svc, c, in)
 }
 
-func (a *API) finishCA(ctx context.Context, c *call, in *admin.FinishCARequest) (*admin.CAStatus, error) {
-	if err := a.svc.FinishCAStep(ctx, fleet.RotationStep(in.Step)); err != nil {
+func finishCA(ctx context.Context, svc CAService, c *call, in *admin.FinishCARequest) (*admin.CAStatus, error) {
+	if err := svc.FinishCAStep(ctx, fleet.RotationStep(in.Step)); err != nil {
 		return nil, err
 	}
-	return a.caStatus(ctx, c, nil)
+	return caStatus(ctx, svc, c, nil)
 }
 
 func caRecord(v fleet.CAView) admin.CAStatus {

@@ -27,26 +27,26 @@ func (a *API) registerCapacity() {
 		Host: "h7d2k9s4f1g6j3", Name: "gpu-01", Type: "NVIDIA H100 80GB HBM3", GPUs: 3, Short: fleet.ShortOfCPU, Pods: []fleet.PodID{"k3n8w0zq5r7d2a"},
 	}}})
 	settings := admin.PlacementSettings(fleet.DefaultPlacement())
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/placement", id: "getPlacement", tag: "Operators", summary: "Get the setting of placement",
 		text:  "Returns how much of a host is kept for its free GPUs.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: settings,
-	}, func(ctx context.Context, _ *call, _ *none) (*admin.PlacementSettings, error) {
-		return show(placementRecord)(a.svc.Placement(ctx))
+	}, func(ctx context.Context, svc PlacementService, _ *call, _ *none) (*admin.PlacementSettings, error) {
+		return show(placementRecord)(svc.Placement(ctx))
 	})
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPut, path: "/admin/v1/placement", id: "putPlacement", tag: "Operators", summary: "Set the setting of placement",
 		text:  "Sets how much of a host is kept for its free GPUs. Pods keep what they have.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, in: settings, out: settings,
-	}, func(ctx context.Context, _ *call, in *admin.PlacementSettings) (*admin.PlacementSettings, error) {
-		return show(placementRecord)(a.svc.PutPlacement(ctx, fleet.Placement(*in)))
+	}, func(ctx context.Context, svc PlacementService, _ *call, in *admin.PlacementSettings) (*admin.PlacementSettings, error) {
+		return show(placementRecord)(svc.PutPlacement(ctx, fleet.Placement(*in)))
 	})
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/capacity", id: "getCapacity", tag: "Operators", summary: "See what the hosts have room for",
 		text:  "Returns what is free of each GPU type, how many whole pods fit, and which free GPUs no pod can have.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: example,
-	}, func(ctx context.Context, _ *call, _ *none) (*admin.Capacity, error) {
-		return show(capacityRecord)(a.svc.Capacity(ctx))
+	}, func(ctx context.Context, svc PlacementService, _ *call, _ *none) (*admin.Capacity, error) {
+		return show(capacityRecord)(svc.Capacity(ctx))
 	})
 }
 

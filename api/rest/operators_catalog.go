@@ -34,26 +34,29 @@ const (
 )
 
 // putRoutes registers what the three tables of the catalog have in common: list, put and delete.
-func putRoutes[Body, Record, List any](
+func putRoutes[ID ~string, Body, Record, List any](
 	a *API, path, noun string, id *huma.Param, text string, body Body, record Record, list List,
-	all func(context.Context) (*List, error), put func(context.Context, string, *Body) (*Record, error), del func(context.Context, string) error,
+	all func(context.Context, CatalogService, *call, *none) (*List, error), put func(context.Context, CatalogEntryService, *call, *Body) (*Record, error),
+	remove func(CatalogEntryService, context.Context, ID) error,
 ) {
 	at, name := "/admin/v1/"+path, operationName(noun)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: at, id: "list" + name + "Entries", tag: "Operators", summary: "List " + noun + "s of the catalog",
 		text: "Lists the catalog's " + noun + "s as they were put. " + text, scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount,
 		status: http.StatusOK, out: list,
-	}, func(ctx context.Context, _ *call, _ *none) (*List, error) { return all(ctx) })
-	handle(a, route{
+	}, all)
+	on(a, route{
 		method: http.MethodPut, path: at + "/{id}", id: "put" + name, tag: "Operators", summary: "Make or replace a " + noun,
 		text:  "Makes a " + noun + ", or replaces the one of this id. " + text + " Prices hold for what starts from now on.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{id}, in: body, out: record,
-	}, func(ctx context.Context, c *call, in *Body) (*Record, error) { return put(ctx, c.args.text("id"), in) })
-	handle(a, route{
+	}, put)
+	on(a, route{
 		method: http.MethodDelete, path: at + "/{id}", id: "delete" + name, tag: "Operators", summary: "Delete a " + noun,
 		text:  "Deletes a " + noun + ". 400: it is in use. 404: there is none of this id.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusNoContent, params: []*huma.Param{id},
-	}, func(ctx context.Context, c *call, _ *none) (*none, error) { return nil, del(ctx, c.args.text("id")) })
+	}, func(ctx context.Context, svc CatalogEntryService, c *call, _ *none) (*none, error) {
+		return nil, remove(svc, ctx, ID(c.args.text("id")))
+	})
 }
 
 // operationName writes the words of a noun as part of an operationId.
@@ -74,51 +77,44 @@ func (a *API) registerCatalogEntries() {
 		entryParam("NVIDIA's device name, percent-encoded.", gpu.ID, gpuIDPattern, "printable ASCII without commas, single spaces inside"),
 		"Memory is GB, prices are USD per GPU and hour. Types that hosts bring along are added by themselves, without a price (contributed); a type without a "+
 			"price is refused to prepaid accounts.", gpu.PutGPUTypeRequest, gpu, admin.GPUTypeEntryList{GPUTypes: []admin.GPUTypeEntry{gpu}},
-		a.listGPUEntries, a.putGPUType,
-		func(ctx context.Context, id string) error { return a.svc.DeleteGPUType(ctx, id) })
+		listGPUEntries, putGPUType, CatalogEntryService.DeleteGPUType)
 	cpu := admin.CPUFlavorEntry{ID: "cpu3g", PutCPUFlavorRequest: exampleCPUBody()}
 	putRoutes(a, "cpu-flavors", "CPU flavor",
 		entryParam("CPU flavor.", cpu.ID, flavorIDPattern, "small letters and digits, starting with a letter, at most 32"),
 		"Memory and disk are GB, prices are USD per vCPU and hour. Pods keep a flavor that is deleted.",
 		cpu.PutCPUFlavorRequest, cpu, admin.CPUFlavorEntryList{CPUFlavors: []admin.CPUFlavorEntry{cpu}},
-		a.listCPUEntries, a.putCPUFlavor,
-		func(ctx context.Context, id string) error { return a.svc.DeleteCPUFlavor(ctx, id) })
+		listCPUEntries, putCPUFlavor, CatalogEntryService.DeleteCPUFlavor)
 }
 
-// entries reads the catalog without narrowing it.
-func (a *API) entries(ctx context.Context) (fleet.CatalogView, error) {
-	return a.svc.Catalog(ctx, fleet.CatalogQuery{})
-}
-
-func (a *API) listGPUEntries(ctx context.Context) (*admin.GPUTypeEntryList, error) {
-	view, err := a.entries(ctx)
+func listGPUEntries(ctx context.Context, svc CatalogService, _ *call, _ *none) (*admin.GPUTypeEntryList, error) {
+	view, err := svc.Catalog(ctx, fleet.CatalogQuery{})
 	all, err := showAll(func(o fleet.GPUOffer) admin.GPUTypeEntry { return gpuEntry(o.GPUType) })(view.GPUs, err)
 	return &admin.GPUTypeEntryList{GPUTypes: all}, err
 }
 
-func (a *API) putGPUType(ctx context.Context, id string, in *admin.PutGPUTypeRequest) (*admin.GPUTypeEntry, error) {
+func putGPUType(ctx context.Context, svc CatalogEntryService, c *call, in *admin.PutGPUTypeRequest) (*admin.GPUTypeEntry, error) {
 	t := fleet.GPUType{
-		ID: id, Name: in.Name, Pool: in.Pool, Manufacturer: in.Manufacturer, MemoryGB: in.Memory, Secure: fleet.MoneyUSD(in.Price.Secure),
+		ID: c.args.text("id"), Name: in.Name, Pool: in.Pool, Manufacturer: in.Manufacturer, MemoryGB: in.Memory, Secure: fleet.MoneyUSD(in.Price.Secure),
 		Community: fleet.MoneyUSD(in.Price.Community), Serverless: fleet.MoneyUSD(in.Price.Serverless),
 	}
-	return show(gpuEntry)(t, a.svc.PutGPUType(ctx, t))
+	return show(gpuEntry)(t, svc.PutGPUType(ctx, t))
 }
 
-func (a *API) listCPUEntries(ctx context.Context) (*admin.CPUFlavorEntryList, error) {
-	view, err := a.entries(ctx)
+func listCPUEntries(ctx context.Context, svc CatalogService, _ *call, _ *none) (*admin.CPUFlavorEntryList, error) {
+	view, err := svc.Catalog(ctx, fleet.CatalogQuery{})
 	all, err := showAll(func(o fleet.CPUOffer) admin.CPUFlavorEntry { return cpuEntry(o.CPUFlavor) })(view.CPUs, err)
 	return &admin.CPUFlavorEntryList{CPUFlavors: all}, err
 }
 
-func (a *API) putCPUFlavor(ctx context.Context, id string, in *admin.PutCPUFlavorRequest) (*admin.CPUFlavorEntry, error) {
+func putCPUFlavor(ctx context.Context, svc CatalogEntryService, c *call, in *admin.PutCPUFlavorRequest) (*admin.CPUFlavorEntry, error) {
 	if in.VCPU.Min > in.VCPU.Max {
 		return nil, fleet.BreaksRule("vcpu.min must not be above vcpu.max")
 	}
 	f := fleet.CPUFlavor{
-		ID: id, Name: in.Name, Group: in.Group, MinVCPU: in.VCPU.Min, MaxVCPU: in.VCPU.Max, RAMPerVCPU: in.RAMPerVCPU, DiskPerVCPU: in.DiskPerVCPU,
+		ID: c.args.text("id"), Name: in.Name, Group: in.Group, MinVCPU: in.VCPU.Min, MaxVCPU: in.VCPU.Max, RAMPerVCPU: in.RAMPerVCPU, DiskPerVCPU: in.DiskPerVCPU,
 		SecureVCPU: fleet.MoneyUSD(in.Price.SecurePerVCPU), Serverless: fleet.MoneyUSD(in.Price.ServerlessPerVCPU),
 	}
-	return show(cpuEntry)(f, a.svc.PutCPUFlavor(ctx, f))
+	return show(cpuEntry)(f, svc.PutCPUFlavor(ctx, f))
 }
 
 func checkPutCPUFlavor(in *admin.PutCPUFlavorRequest) []string {

@@ -35,60 +35,60 @@ func memberIDParam() *huma.Param { return pathParam("Member identifier.", "m3x9c
 
 func (a *API) registerCluster() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/cluster", id: "getCluster", tag: "Operators", summary: "Get the schedulers",
 		text:  "Returns the schedulers of the cluster as their leader sees them.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: exampleCluster(),
-	}, a.cluster)
-	handle(a, route{
+	}, cluster)
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/cluster/tokens", id: "createMemberToken", tag: "Operators", summary: "Make a token for a scheduler",
 		text: "Makes a token with which one scheduler may join, once. It gets a vote by itself when it has caught up, unless it is to have none. 404: there is " +
 			"no such member to be replaced.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, errors: []int{http.StatusNotFound},
 		in: admin.CreateMemberTokenRequest{Replaces: "m3x9c5v1b7n2q8", TTLSeconds: 3600}, out: admin.JoinToken{Token: "one-use-text", ExpiresAt: exampleTime(60)},
-	}, a.createMemberToken)
+	}, createMemberToken)
 	member := func(method, path, id, summary, text string) route {
 		return route{
 			method: method, path: "/admin/v1/cluster/members/{id}" + path, id: id, tag: "Operators", summary: summary, text: text + " " + textNoMember,
 			scope: write, limit: limit.PerAccount, status: http.StatusNoContent, params: []*huma.Param{memberIDParam()},
 		}
 	}
-	handle(a, member(http.MethodPost, "/promote", "promoteMember", "Give a scheduler a vote",
-		"Gives a scheduler a vote once it has caught up, and lets it keep one."), a.onMember(ClusterService.PromoteMember))
-	handle(a, member(http.MethodPost, "/demote", "demoteMember", "Take a scheduler's vote",
-		"The scheduler keeps its copy of the state, without a vote until it is promoted. 400: it is the last voter, or too few would be left."), a.onMember(ClusterService.DemoteMember))
+	on(a, member(http.MethodPost, "/promote", "promoteMember", "Give a scheduler a vote",
+		"Gives a scheduler a vote once it has caught up, and lets it keep one."), onMember(ClusterService.PromoteMember))
+	on(a, member(http.MethodPost, "/demote", "demoteMember", "Take a scheduler's vote",
+		"The scheduler keeps its copy of the state, without a vote until it is promoted. 400: it is the last voter, or too few would be left."), onMember(ClusterService.DemoteMember))
 	remove := member(http.MethodDelete, "", "removeMember", "Remove a scheduler for good",
 		"Takes a scheduler out for ever: its certificate is refused from now on. 400: it is the last voter, or the voters that answer would be no majority "+
 			"without it, unless forced.")
 	remove.params = append(remove.params, flagParam("force", "Remove it although too few voters answer. The last voter stays even so.", false))
-	handle(a, remove, a.removeMember)
-	handle(a, route{
+	on(a, remove, byID("member", removeMember))
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/cluster/transfer", id: "transferLeadership", tag: "Operators", summary: "Hand leadership on",
 		text:  "Hands leadership to another voter. 400: the member is no voter. 404: there is no such member.",
 		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, errors: []int{http.StatusNotFound}, in: admin.TransferRequest{MemberID: "m3x9c5v1b7n2q8"},
-	}, a.transferLeadership)
-	handle(a, route{
+	}, transferLeadership)
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/cluster/clock", id: "confirmClock", tag: "Operators", summary: "Confirm the leader's clock",
 		text: "Sets the log's time to that of the leader's clock, also back. Charges that ran before go on through the time that is passed over. 400: the " +
 			"leader's clock says another time by now.",
 		scope: write, limit: limit.PerAccount, status: http.StatusNoContent, in: admin.ConfirmClockRequest{Time: exampleTime(60)},
-	}, a.confirmClock)
+	}, confirmClock)
 }
 
-func (a *API) confirmClock(ctx context.Context, _ *call, in *admin.ConfirmClockRequest) (*none, error) {
-	return nil, a.svc.ConfirmClock(ctx, in.Time.Time)
+func confirmClock(ctx context.Context, svc ClusterService, _ *call, in *admin.ConfirmClockRequest) (*none, error) {
+	return nil, svc.ConfirmClock(ctx, in.Time.Time)
 }
 
-func (a *API) cluster(ctx context.Context, _ *call, _ *none) (*admin.Cluster, error) {
-	return show(clusterRecord)(a.svc.Cluster(ctx))
+func cluster(ctx context.Context, svc ClusterService, _ *call, _ *none) (*admin.Cluster, error) {
+	return show(clusterRecord)(svc.Cluster(ctx))
 }
 
-func (a *API) createMemberToken(ctx context.Context, _ *call, in *admin.CreateMemberTokenRequest) (*admin.JoinToken, error) {
+func createMemberToken(ctx context.Context, svc ClusterService, _ *call, in *admin.CreateMemberTokenRequest) (*admin.JoinToken, error) {
 	ttl := defaultTokenTTL
 	if in.TTLSeconds > 0 {
 		ttl = time.Duration(in.TTLSeconds) * time.Second
 	}
-	text, expires, err := a.svc.CreateMemberToken(ctx, in.NonVoter, fleet.MemberID(in.Replaces), ttl)
+	text, expires, err := svc.CreateMemberToken(ctx, in.NonVoter, fleet.MemberID(in.Replaces), ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -96,27 +96,21 @@ func (a *API) createMemberToken(ctx context.Context, _ *call, in *admin.CreateMe
 }
 
 // onMember does something with a member that has no answer.
-func (a *API) onMember(f func(ClusterService, context.Context, fleet.MemberID) error) func(context.Context, *call, *none) (*none, error) {
-	return func(ctx context.Context, c *call, _ *none) (*none, error) {
-		id, err := pathID[fleet.MemberID](c, "member")
-		if err != nil {
-			return nil, err
-		}
+func onMember(f func(ClusterService, context.Context, fleet.MemberID) error) func(context.Context, ClusterService, *call, *none) (*none, error) {
+	return byID("member", func(ctx context.Context, svc ClusterService, id fleet.MemberID, _ *call, _ *none) (*none, error) {
 		fleet.Touch(ctx) // a change of members has steps, and an error tells only of the last
-		return nil, f(a.svc, ctx, id)
-	}
+		return nil, f(svc, ctx, id)
+	})
 }
 
-func (a *API) removeMember(ctx context.Context, c *call, in *none) (*none, error) {
-	force := c.args.flag("force", false)
-	return a.onMember(func(svc ClusterService, ctx context.Context, id fleet.MemberID) error {
-		return svc.RemoveMember(ctx, id, force)
-	})(ctx, c, in)
-}
-
-func (a *API) transferLeadership(ctx context.Context, _ *call, in *admin.TransferRequest) (*none, error) {
+func removeMember(ctx context.Context, svc ClusterService, id fleet.MemberID, c *call, _ *none) (*none, error) {
 	fleet.Touch(ctx)
-	return nil, a.svc.TransferLeadership(ctx, fleet.MemberID(in.MemberID))
+	return nil, svc.RemoveMember(ctx, id, c.args.flag("force", false))
+}
+
+func transferLeadership(ctx context.Context, svc ClusterService, _ *call, in *admin.TransferRequest) (*none, error) {
+	fleet.Touch(ctx)
+	return nil, svc.TransferLeadership(ctx, fleet.MemberID(in.MemberID))
 }
 
 func clusterRecord(v fleet.ClusterView) admin.Cluster {

@@ -33,27 +33,19 @@ func (a *API) registerHostGPUs() {
 		"Takes one GPU of a host out of service, as before it is replaced: no new pod gets it, those that have it keep it. It stays so over sessions and "+
 			"reboots. 409: the host was removed.")
 	cordon.in = admin.CordonGPURequest{Reason: "RMA 4711: row remapping failed"}
-	handle(a, cordon, a.cordonGPU)
-	handle(a, gpu(http.MethodPost, "/uncordon", "uncordonGpu", "Give a GPU pods again",
-		"Puts a cordoned GPU that the host has back into service. 400: the host does not have it any more. 409: the host was removed."), a.openGPU(false))
-	handle(a, gpu(http.MethodPost, "/clear", "clearGpu", "Forget that a GPU was cordoned",
-		"Forgets a cordoned GPU that is gone, as after it was replaced; one that the host has is put back into service. 409: the host was removed."), a.openGPU(true))
+	on(a, cordon, byID("host", cordonGPU))
+	on(a, gpu(http.MethodPost, "/uncordon", "uncordonGpu", "Give a GPU pods again",
+		"Puts a cordoned GPU that the host has back into service. 400: the host does not have it any more. 409: the host was removed."), openGPU(false))
+	on(a, gpu(http.MethodPost, "/clear", "clearGpu", "Forget that a GPU was cordoned",
+		"Forgets a cordoned GPU that is gone, as after it was replaced; one that the host has is put back into service. 409: the host was removed."), openGPU(true))
 }
 
-func (a *API) cordonGPU(ctx context.Context, c *call, in *admin.CordonGPURequest) (*admin.Host, error) {
-	id, err := pathID[fleet.HostID](c, "host")
-	if err != nil {
-		return nil, err
-	}
-	return show(hostRecord)(a.svc.CordonGPU(ctx, id, c.args.text("gpu"), in.Reason))
+func cordonGPU(ctx context.Context, svc HostService, id fleet.HostID, c *call, in *admin.CordonGPURequest) (*admin.Host, error) {
+	return show(hostRecord)(svc.CordonGPU(ctx, id, c.args.text("gpu"), in.Reason))
 }
 
-func (a *API) openGPU(forget bool) func(context.Context, *call, *none) (*admin.Host, error) {
-	return func(ctx context.Context, c *call, _ *none) (*admin.Host, error) {
-		id, err := pathID[fleet.HostID](c, "host")
-		if err != nil {
-			return nil, err
-		}
-		return show(hostRecord)(a.svc.OpenGPU(ctx, id, c.args.text("gpu"), forget))
-	}
+func openGPU(forget bool) func(context.Context, HostService, *call, *none) (*admin.Host, error) {
+	return byID("host", func(ctx context.Context, svc HostService, id fleet.HostID, c *call, _ *none) (*admin.Host, error) {
+		return show(hostRecord)(svc.OpenGPU(ctx, id, c.args.text("gpu"), forget))
+	})
 }

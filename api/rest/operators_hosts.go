@@ -69,59 +69,51 @@ func (a *API) registerOperators() {
 func (a *API) registerHosts() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
 	rack := "b4"
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts", id: "listHosts", tag: "Operators", summary: "List hosts",
 		text: "Lists the hosts with what their pods hold; those that are gone only where state names gone. Memory is in units of 10^6 bytes, disk in GB. " +
 			"422: a label filter is not NAME=VALUE.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: hostFilters(), out: admin.HostList{Hosts: []admin.Host{exampleHost()}},
-	}, a.listHosts)
-	handle(a, route{
+	}, listHosts)
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts/{id}", id: "getHost", tag: "Operators", summary: "Get a host",
 		text:  "Returns a host. 404: there is no such host.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()}, out: exampleHost(),
-	}, a.getHost)
-	handle(a, route{
+	}, byID("host", getHost))
+	on(a, route{
 		method: http.MethodPatch, path: "/admin/v1/hosts/{id}", id: "updateHost", tag: "Operators", summary: "Change a host",
 		text: "Says which tier of pods the host takes from now on, what it may do beside running pods, or sets and removes labels. Pods that are on it stay, at " +
 			"their price. A host with the role storage gets the keys of the data center's volume backends. 404: there is no such host. 422: nothing is given.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
 		in: admin.UpdateHostRequest{Cloud: "SECURE", Labels: admin.LabelChanges{"rack": &rack, "owner": nil}}, out: exampleHost(),
-	}, a.updateHost)
-	handle(a, route{
+	}, byID("host", updateHost))
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/hosts/tokens", id: "createJoinToken", tag: "Operators", summary: "Make a join token",
 		text:  "Makes a token with which one host may join, once. A new data center is made.",
 		scope: write, limit: limit.PerAccount, status: http.StatusCreated, in: admin.CreateTokenRequest{DataCenterID: "EU-RO-1", Cloud: "SECURE", TTLSeconds: 3600},
 		out: admin.JoinToken{Token: "one-use-text", ExpiresAt: exampleTime(60)},
-	}, a.createToken)
+	}, createToken)
 }
 
-func (a *API) listHosts(ctx context.Context, c *call, _ *none) (*admin.HostList, error) {
+func listHosts(ctx context.Context, svc HostService, c *call, _ *none) (*admin.HostList, error) {
 	wanted, err := wantedHosts(c)
 	if err != nil {
 		return nil, err
 	}
-	views, err := a.svc.Hosts(ctx)
+	views, err := svc.Hosts(ctx)
 	all, err := showAll(hostRecord)(slices.DeleteFunc(views, func(v fleet.HostView) bool { return !wanted(&v.Host) }), err)
 	return &admin.HostList{Hosts: all}, err
 }
 
-func (a *API) getHost(ctx context.Context, c *call, _ *none) (*admin.Host, error) {
-	id, err := pathID[fleet.HostID](c, "host")
-	if err != nil {
-		return nil, err
-	}
-	return show(hostRecord)(a.svc.Host(ctx, id))
+func getHost(ctx context.Context, svc HostService, id fleet.HostID, _ *call, _ *none) (*admin.Host, error) {
+	return show(hostRecord)(svc.Host(ctx, id))
 }
 
-func (a *API) updateHost(ctx context.Context, c *call, in *admin.UpdateHostRequest) (*admin.Host, error) {
-	id, err := pathID[fleet.HostID](c, "host")
-	if err != nil {
-		return nil, err
-	}
+func updateHost(ctx context.Context, svc HostService, id fleet.HostID, _ *call, in *admin.UpdateHostRequest) (_ *admin.Host, err error) {
 	var view fleet.HostView
 	if in.Labels != nil { // first, since the service may refuse them
 		set, unset := splitLabels(in.Labels)
-		if view, err = a.svc.SetHostLabels(ctx, id, set, unset); err != nil {
+		if view, err = svc.SetHostLabels(ctx, id, set, unset); err != nil {
 			return nil, err
 		}
 	}
@@ -130,12 +122,12 @@ func (a *API) updateHost(ctx context.Context, c *call, in *admin.UpdateHostReque
 		for _, r := range *in.Roles {
 			roles = append(roles, fleet.HostRole(r))
 		}
-		if view, err = a.svc.SetHostRoles(ctx, id, roles); err != nil {
+		if view, err = svc.SetHostRoles(ctx, id, roles); err != nil {
 			return nil, err
 		}
 	}
 	if in.Cloud != "" {
-		view, err = a.svc.SetHostCloud(ctx, id, fleet.Cloud(in.Cloud))
+		view, err = svc.SetHostCloud(ctx, id, fleet.Cloud(in.Cloud))
 	}
 	return show(hostRecord)(view, err)
 }
@@ -147,7 +139,7 @@ func checkUpdateHost(in *admin.UpdateHostRequest) []string {
 	return nil
 }
 
-func (a *API) createToken(ctx context.Context, _ *call, in *admin.CreateTokenRequest) (*admin.JoinToken, error) {
+func createToken(ctx context.Context, svc HostService, _ *call, in *admin.CreateTokenRequest) (*admin.JoinToken, error) {
 	cloud, ttl := fleet.CloudSecure, defaultTokenTTL
 	if in.Cloud != "" {
 		cloud = fleet.Cloud(in.Cloud)
@@ -155,7 +147,7 @@ func (a *API) createToken(ctx context.Context, _ *call, in *admin.CreateTokenReq
 	if in.TTLSeconds > 0 {
 		ttl = time.Duration(in.TTLSeconds) * time.Second
 	}
-	text, expires, err := a.svc.CreateJoinToken(ctx, fleet.DataCenterID(in.DataCenterID), cloud, ttl)
+	text, expires, err := svc.CreateJoinToken(ctx, fleet.DataCenterID(in.DataCenterID), cloud, ttl)
 	if err != nil {
 		return nil, err
 	}

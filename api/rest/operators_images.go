@@ -25,7 +25,7 @@ func (a *API) registerImages() {
 	longest := 512
 	one := "h7d2k9s4f1g6j3"
 	there := true
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/images", id: "listImages", tag: "Operators", summary: "List the images of hosts",
 		text: "Tells which images each host has, as the hosts said last; with image, which hosts have that one. Short references stand for full ones: " +
 			"busybox is docker.io/library/busybox:latest. 404: there is no such host. 422: image is not an image reference.",
@@ -37,20 +37,20 @@ func (a *API) registerImages() {
 		out: admin.HostImagesList{Hosts: []admin.HostImages{{
 			ID: one, Name: "gpu-01", DataCenterID: "EU-RO-1", Connected: true, Images: []string{"docker.io/library/nginx:1.29"}, Present: &there,
 		}}},
-	}, a.listImages)
-	handle(a, route{
+	}, listImages)
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/images/prefetch", id: "prefetchImage", tag: "Operators", summary: "Have hosts get an image",
 		text: "Asks hosts to get an image before a pod needs it, in the background. Nothing is promised: GET /admin/v1/images tells where it is by now. " +
 			"Images that need a credential cannot be got ahead. 404: there is no such host, or no host in such a data center.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusAccepted, errors: []int{http.StatusNotFound},
 		in:  admin.PrefetchRequest{Image: "nginx:1.29", DataCenterIDs: []string{"EU-RO-1"}, HostIDs: []string{one}},
 		out: admin.Prefetch{Image: "docker.io/library/nginx:1.29", Hosts: []admin.PrefetchHost{{ID: one, Name: "gpu-01", Present: true}}},
-	}, a.prefetchImage)
+	}, prefetchImage)
 }
 
-func (a *API) listImages(ctx context.Context, c *call, _ *none) (*admin.HostImagesList, error) {
+func listImages(ctx context.Context, svc ImageService, c *call, _ *none) (*admin.HostImagesList, error) {
 	image := c.args.text("image")
-	all, err := a.svc.Images(ctx, image)
+	all, err := svc.Images(ctx, image)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (a *API) listImages(ctx context.Context, c *call, _ *none) (*admin.HostImag
 	return &out, nil
 }
 
-func (a *API) prefetchImage(ctx context.Context, _ *call, in *admin.PrefetchRequest) (*admin.Prefetch, error) {
+func prefetchImage(ctx context.Context, svc ImageService, _ *call, in *admin.PrefetchRequest) (*admin.Prefetch, error) {
 	q := fleet.PrefetchRequest{Image: in.Image}
 	for _, id := range in.HostIDs {
 		q.Hosts = append(q.Hosts, fleet.HostID(id))
@@ -84,7 +84,7 @@ func (a *API) prefetchImage(ctx context.Context, _ *call, in *admin.PrefetchRequ
 	for _, id := range in.DataCenterIDs {
 		q.Centers = append(q.Centers, fleet.DataCenterID(id))
 	}
-	image, hosts, err := a.svc.PrefetchImage(ctx, q)
+	image, hosts, err := svc.PrefetchImage(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -18,54 +18,44 @@ import (
 func (a *API) registerHostNetworks() {
 	read, write := auth.Read(fleet.GroupAdmin), auth.Write(fleet.GroupAdmin)
 	settings := networkSettings(fleet.DefaultNetworkSettings())
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/network", id: "getNetworkSettings", tag: "Operators", summary: "Get the settings of private networks",
 		text:  "Returns the settings of private networks.",
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, out: settings,
-	}, a.getNetworkSettings)
-	handle(a, route{
+	}, getNetworkSettings)
+	on(a, route{
 		method: http.MethodPatch, path: "/admin/v1/network", id: "updateNetworkSettings", tag: "Operators", summary: "Change the settings of private networks",
 		text: "Changes settings of private networks; what is left out stays. Networks and addresses that are there stay as they are. 400: hosts have tunnel " +
 			"addresses outside of tunnelRange. 422: a range is not one of IPv4, a pool is smaller than a network of it, ranges overlap, or a suffix is given twice.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, in: admin.UpdateNetworkRequest{PodMbps: new(1000)}, out: settings,
-	}, a.updateNetworkSettings)
-	handle(a, route{
+	}, updateNetworkSettings)
+	on(a, route{
 		method: http.MethodGet, path: "/admin/v1/hosts/{id}/network", id: "getHostNetwork", tag: "Operators", summary: "See a host's network",
 		text:  "Asks a host what its network should be, what it is, and what it dropped. 503: the host is not connected. " + textNoHost,
 		scope: read, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()}, out: exampleHostNetwork(),
-	}, a.getHostNetwork)
-	handle(a, route{
+	}, byID("host", getHostNetwork))
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/accounts/{id}/network-check", id: "checkAccountNetwork", tag: "Operators", summary: "Check an account's private networks",
 		text:  textCheck + " 404: there is no such account.",
 		scope: write, limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{accountIDParam()}, out: exampleCheck(),
-	}, func(ctx context.Context, c *call, _ *none) (*v2.NetworkCheck, error) {
-		id, err := pathID[fleet.AccountID](c, "account")
-		if err != nil {
-			return nil, err
-		}
-		return a.checkNetwork(ctx, c, id)
-	})
+	}, byID("account", a.checkNetwork))
 }
 
-func (a *API) getNetworkSettings(ctx context.Context, _ *call, _ *none) (*admin.NetworkSettings, error) {
-	return show(networkSettings)(a.svc.NetworkSettings(ctx))
+func getNetworkSettings(ctx context.Context, svc NetworkService, _ *call, _ *none) (*admin.NetworkSettings, error) {
+	return show(networkSettings)(svc.NetworkSettings(ctx))
 }
 
-func (a *API) updateNetworkSettings(ctx context.Context, _ *call, in *admin.UpdateNetworkRequest) (*admin.NetworkSettings, error) {
-	s, err := a.svc.NetworkSettings(ctx)
+func updateNetworkSettings(ctx context.Context, svc NetworkService, _ *call, in *admin.UpdateNetworkRequest) (*admin.NetworkSettings, error) {
+	s, err := svc.NetworkSettings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	applyNetwork(in, &s)
-	return show(networkSettings)(s, a.svc.PutNetworkSettings(ctx, s))
+	return show(networkSettings)(s, svc.PutNetworkSettings(ctx, s))
 }
 
-func (a *API) getHostNetwork(ctx context.Context, c *call, _ *none) (*admin.HostNetwork, error) {
-	id, err := pathID[fleet.HostID](c, "host")
-	if err != nil {
-		return nil, err
-	}
-	return show(hostNetwork)(a.svc.HostNetwork(ctx, id))
+func getHostNetwork(ctx context.Context, svc NetworkService, id fleet.HostID, _ *call, _ *none) (*admin.HostNetwork, error) {
+	return show(hostNetwork)(svc.HostNetwork(ctx, id))
 }
 
 // namesPort is where pods' names are answered on every host.

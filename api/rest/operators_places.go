@@ -17,8 +17,8 @@ func (a *API) registerPlaces() {
 	putRoutes(a, "datacenters", "data center",
 		entryParam("Data center.", center.ID, centerIDPattern, "letters, digits, '.', '_' and '-', starting with a letter or digit, at most 63"),
 		"Hosts make theirs when they join. One with hosts or network volumes cannot be deleted.", example, center,
-		admin.DataCenterEntryList{DataCenters: []admin.DataCenterEntry{center}}, a.listCenterEntries, a.putDataCenter,
-		func(ctx context.Context, id string) error { return a.svc.DeleteDataCenter(ctx, fleet.DataCenterID(id)) })
+		admin.DataCenterEntryList{DataCenters: []admin.DataCenterEntry{center}}, listCenterEntries, putDataCenter,
+		CatalogEntryService.DeleteDataCenter)
 
 	const text = " Prices are USD per GB and month; an hour is 1/730 of a month."
 	read := route{
@@ -29,29 +29,29 @@ func (a *API) registerPlaces() {
 	write := read
 	write.method, write.id, write.summary, write.scope = http.MethodPut, "putStoragePrices", "Set the prices of storage", auth.Write(fleet.GroupAdmin)
 	write.text, write.in = "Replaces all prices of storage; they hold for charges that begin from now on."+text, exampleStoragePrices()
-	handle(a, read, func(ctx context.Context, _ *call, _ *none) (*admin.StoragePrices, error) {
-		return show(storageRecord)(a.svc.StoragePrices(ctx))
+	on(a, read, func(ctx context.Context, svc CatalogEntryService, _ *call, _ *none) (*admin.StoragePrices, error) {
+		return show(storageRecord)(svc.StoragePrices(ctx))
 	})
-	handle(a, write, func(ctx context.Context, _ *call, in *admin.StoragePrices) (*admin.StoragePrices, error) {
+	on(a, write, func(ctx context.Context, svc CatalogEntryService, _ *call, in *admin.StoragePrices) (*admin.StoragePrices, error) {
 		p := storagePrices(*in)
-		return show(storageRecord)(p, a.svc.PutStoragePrices(ctx, p))
+		return show(storageRecord)(p, svc.PutStoragePrices(ctx, p))
 	})
 }
 
-func (a *API) listCenterEntries(ctx context.Context) (*admin.DataCenterEntryList, error) {
-	view, err := a.entries(ctx)
+func listCenterEntries(ctx context.Context, svc CatalogService, _ *call, _ *none) (*admin.DataCenterEntryList, error) {
+	view, err := svc.Catalog(ctx, fleet.CatalogQuery{})
 	all, err := showAll(centerEntry)(view.Centers, err)
 	return &admin.DataCenterEntryList{DataCenters: all}, err
 }
 
-func (a *API) putDataCenter(ctx context.Context, id string, in *admin.PutDataCenterRequest) (*admin.DataCenterEntry, error) {
+func putDataCenter(ctx context.Context, svc CatalogEntryService, c *call, in *admin.PutDataCenterRequest) (*admin.DataCenterEntry, error) {
 	dc := fleet.DataCenter{
-		ID: fleet.DataCenterID(id), Name: in.Name, Region: in.Region, GlobalNetwork: in.GlobalNetwork, Country: in.Country, Compliance: in.Compliance,
+		ID: fleet.DataCenterID(c.args.text("id")), Name: in.Name, Region: in.Region, GlobalNetwork: in.GlobalNetwork, Country: in.Country, Compliance: in.Compliance,
 	}
 	if in.Underlay == wordPrivate {
 		dc.Underlay = fleet.UnderlayPrivate
 	}
-	return show(centerEntry)(dc, a.svc.PutDataCenter(ctx, dc))
+	return show(centerEntry)(dc, svc.PutDataCenter(ctx, dc))
 }
 
 // The words for fleet.Underlay.

@@ -40,13 +40,13 @@ func (a *API) registerSnapshot() {
 		snapshotMediaType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "a snapshot"},
 	}}
 	a.serve(op, rt, a.saveSnapshot)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPost, path: "/admin/v1/backups", id: "noteBackup", tag: "Operators", summary: "Tell of a back-up",
 		text: "Tells the cluster that a copy of the state is whole where it is kept, for the metric and the alert of the newest back-up's age. Answers of when the newest is. " +
 			"An older one than that changes nothing.",
 		scope: auth.Write(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, in: admin.Backup{SavedAt: exampleTime(60)}, out: admin.Backup{SavedAt: exampleTime(60)},
-	}, func(ctx context.Context, _ *call, in *admin.Backup) (*admin.Backup, error) {
-		newest, err := a.svc.NoteBackup(ctx, in.SavedAt.Time)
+	}, func(ctx context.Context, svc BackupService, _ *call, in *admin.Backup) (*admin.Backup, error) {
+		newest, err := svc.NoteBackup(ctx, in.SavedAt.Time)
 		return &admin.Backup{SavedAt: v2.At(newest)}, err
 	})
 }
@@ -60,7 +60,7 @@ func (a *API) saveSnapshot(ctx context.Context, c *call) error {
 	_ = t.rc.SetReadDeadline(time.Time{}) // else the server ends the request after its read limit
 	_ = t.rc.SetWriteDeadline(time.Now().Add(t.stall + streamWrite))
 	out := &snapshotWriter{c: c, t: t, name: "gantry-" + a.now().UTC().Format("20060102T150405Z") + ".snapshot"}
-	err = a.svc.SaveSnapshot(inner, out)
+	err = part[BackupService](a).SaveSnapshot(inner, out)
 	switch {
 	case err == nil && !out.begun:
 		return errors.New("the snapshot is empty")

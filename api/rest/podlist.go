@@ -22,7 +22,7 @@ func (a *API) registerPodList() {
 	for _, s := range fleet.PodStatuses() {
 		statuses = append(statuses, string(s))
 	}
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/v2/pods", id: "listPods", tag: "Pods", summary: "List pods",
 		text: "Lists the account's pods, oldest first. TERMINATED pods, which are shown for 10 minutes, are left out unless they are asked for. A pod must pass " +
 			"all filters that are given, and one value of each.",
@@ -45,8 +45,8 @@ func (a *API) registerPodList() {
 	}, a.listPods)
 }
 
-func (a *API) listPods(ctx context.Context, c *call, _ *none) (*v2.PodList, error) {
-	views, err := a.svc.Pods(ctx, c.who)
+func (a *API) listPods(ctx context.Context, svc PodService, c *call, _ *none) (*v2.PodList, error) {
+	views, err := svc.Pods(ctx, c.who)
 	if err != nil {
 		return nil, err
 	}

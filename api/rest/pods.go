@@ -27,7 +27,7 @@ type PodService interface {
 func podIDParam() *huma.Param { return pathParam("Pod identifier.", "k3n8w0zq5r7d2a") }
 
 func (a *API) registerPods() {
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPost, path: "/v2/pods", id: "createPod", tag: "Pods", summary: "Create a pod",
 		text: "Creates a GPU or CPU pod. 201 means that a host and its GPUs are reserved; pulling and starting go on, and " +
 			"status moves from PROVISIONING through STARTING to RUNNING. Sizes are GB of 10^9 bytes, cost is USD per hour. image may be left out " +
@@ -42,13 +42,13 @@ func (a *API) registerPods() {
 		in:     exampleCreate(), out: examplePod(),
 	}, a.createPod)
 	a.registerPodList()
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/v2/pods/{id}", id: "getPod", tag: "Pods", summary: "Get a pod",
 		text:  "Returns a pod. 404: there is no such pod, or it is another account's.",
 		scope: auth.Read(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, out: examplePod(),
 	}, a.getPod)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPatch, path: "/v2/pods/{id}", id: "updatePod", tag: "Pods", summary: "Change a pod",
 		text: "Changes what the body names and returns the pod. name, locked, registry, globalNetworking and mounts change in place; paths, registry and " +
 			"globalNetworking count from the next start on. image, args, env, ports and disk, when they are really different, restart an active pod, " +
@@ -63,7 +63,7 @@ func (a *API) registerPods() {
 }
 
 func (a *API) registerPodActions() {
-	handle(a, route{
+	on(a, route{
 		method: http.MethodPost, path: "/v2/pods/{id}/action", id: "actPod", tag: "Pods", summary: "Start, stop, restart or terminate a pod",
 		text: "Acts on a pod and returns its record; terminate answers 204. A pod's own key starts nothing (403). stop answers at once: the container gets SIGTERM and, 10 seconds later, " +
 			"SIGKILL; until it is gone the status stays and statusReason is \"stopping\". Charging ends when the stop is accepted.\n\n" +
@@ -72,21 +72,21 @@ func (a *API) registerPodActions() {
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: v2.ActionRequest{Action: "stop"}, out: examplePod(),
 	}, a.actPod)
-	handle(a, route{
+	on(a, route{
 		method: http.MethodDelete, path: "/v2/pods/{id}", id: "deletePod", tag: "Pods", summary: "Terminate a pod",
 		text:  "Terminates a pod for ever, as the action terminate does. 404: there is no such pod. 409: it is terminated already.",
 		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
-	}, a.deletePod)
+	}, deletePod)
 }
 
-func (a *API) createPod(ctx context.Context, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {
+func (a *API) createPod(ctx context.Context, svc PodService, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {
 	if err := mountRules(in.Mounts); err != nil {
 		return nil, err
 	}
 	req := podRequest(in)
 	if c.args.flag("dryRun", false) {
-		view, err := a.svc.PlanPod(ctx, c.who, req)
+		view, err := svc.PlanPod(ctx, c.who, req)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (a *API) createPod(ctx context.Context, c *call, in *v2.CreatePodRequest) (
 	if req.Once, err = c.once(in); err != nil {
 		return nil, err
 	}
-	view, err := a.svc.CreatePod(ctx, c.who, req)
+	view, err := svc.CreatePod(ctx, c.who, req)
 	if err != nil {
 		return nil, err
 	}
@@ -107,30 +107,30 @@ func (a *API) createPod(ctx context.Context, c *call, in *v2.CreatePodRequest) (
 	return a.shown(view, nil)
 }
 
-func (a *API) getPod(ctx context.Context, c *call, _ *none) (*v2.Pod, error) {
+func (a *API) getPod(ctx context.Context, svc PodService, c *call, _ *none) (*v2.Pod, error) {
 	id, err := c.podID()
 	if err != nil {
 		return nil, err
 	}
-	return a.shown(a.svc.Pod(ctx, c.who, id))
+	return a.shown(svc.Pod(ctx, c.who, id))
 }
 
-func (a *API) actPod(ctx context.Context, c *call, in *v2.ActionRequest) (*v2.Pod, error) {
+func (a *API) actPod(ctx context.Context, svc PodService, c *call, in *v2.ActionRequest) (*v2.Pod, error) {
 	id, err := c.podID()
 	if err != nil {
 		return nil, err
 	}
-	pod, err := a.shown(a.svc.ActPod(ctx, c.who, id, fleet.Trigger(in.Action)))
+	pod, err := a.shown(svc.ActPod(ctx, c.who, id, fleet.Trigger(in.Action)))
 	if err != nil || fleet.Trigger(in.Action) == fleet.ActionTerminate {
 		return nil, err
 	}
 	return pod, nil
 }
 
-func (a *API) deletePod(ctx context.Context, c *call, _ *none) (*none, error) {
+func deletePod(ctx context.Context, svc PodService, c *call, _ *none) (*none, error) {
 	id, err := c.podID()
 	if err == nil {
-		_, err = a.svc.ActPod(ctx, c.who, id, fleet.ActionTerminate)
+		_, err = svc.ActPod(ctx, c.who, id, fleet.ActionTerminate)
 	}
 	return nil, err
 }

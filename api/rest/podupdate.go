@@ -40,7 +40,7 @@ func given[T any](v *T) T {
 	return *v
 }
 
-func (a *API) updatePod(ctx context.Context, c *call, in *v2.UpdatePodRequest) (*v2.Pod, error) {
+func (a *API) updatePod(ctx context.Context, svc PodService, c *call, in *v2.UpdatePodRequest) (*v2.Pod, error) {
 	id, err := c.podID()
 	if err != nil {
 		return nil, err
@@ -48,5 +48,5 @@ func (a *API) updatePod(ctx context.Context, c *call, in *v2.UpdatePodRequest) (
 	if err := updateRules(in); err != nil {
 		return nil, err
 	}
-	return a.shown(a.svc.UpdatePod(ctx, c.who, id, podUpdate(in)))
+	return a.shown(svc.UpdatePod(ctx, c.who, id, podUpdate(in)))
 }

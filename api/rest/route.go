@@ -96,6 +96,39 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 	})
 }
 
+// on registers a route whose handler is given the part of the service that it needs, and no more.
+func on[S, In, Out any](a *API, rt route, f func(context.Context, S, *call, *In) (*Out, error)) {
+	handle(a, rt, func(ctx context.Context, c *call, in *In) (*Out, error) { return f(ctx, part[S](a), c, in) })
+}
+
+// part is one of the interfaces in Service.
+func part[S any](a *API) S { return any(a.svc).(S) }
+
+// byID is a handler of routes about one thing, which kind names, that is given its id: the {id} of the path.
+func byID[S any, ID ~string, In, Out any](
+	kind string, f func(context.Context, S, ID, *call, *In) (*Out, error),
+) func(context.Context, S, *call, *In) (*Out, error) {
+	return func(ctx context.Context, svc S, c *call, in *In) (*Out, error) {
+		id, err := pathID[ID](c, kind)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, svc, id, c, in)
+	}
+}
+
+// once lets a route be asked for at most once under an idempotency key; see atMostOnce.
+func (rt route) once() route {
+	rt.params, rt.text = append([]*huma.Param{onceParam()}, rt.params...), rt.text+"\n\n"+onceText
+	return rt
+}
+
+// fails adds statuses that do not follow from a route's scope, parameters and body.
+func (rt route) fails(statuses ...int) route {
+	rt.errors = append(rt.errors, statuses...)
+	return rt
+}
+
 // serve registers a route that writes its answer itself; it returns an error only when it has
 // written nothing.
 func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call) error) {

@@ -18,7 +18,7 @@ type S3KeyService interface {
 func (a *API) registerS3Keys() {
 	n := noun[S3KeyService, string, fleet.S3Key, v2.S3Key, v2.S3KeyList]{
 		path: "/v2/s3-keys", tag: "Network Volumes", one: "an S3 key", name: "S3Key", names: "S3Keys", group: fleet.GroupS3,
-		id: pathParam("Access key.", "user_000000000000000000000000000"), anyID: true,
+		id:      pathParam("Access key.", "user_000000000000000000000000000"),
 		example: v2.S3Key{ID: "user_000000000000000000000000000", Name: "laptop", CreatedAt: exampleTime(0)}, record: s3KeyRecord,
 		records: func(all []v2.S3Key) v2.S3KeyList { return v2.S3KeyList{S3Keys: all} },
 	}

@@ -21,7 +21,7 @@ type SecretService interface {
 func (a *API) registerSecrets() {
 	n := noun[SecretService, string, fleet.AccountSecret, v2.Secret, v2.SecretList]{
 		path: "/v2/secrets", tag: "Account", one: "a secret", name: "Secret", names: "Secrets", group: fleet.GroupAccount,
-		id: pathParam("Name of the secret.", "HF_TOKEN"), anyID: true,
+		id:      pathParam("Name of the secret.", "HF_TOKEN"),
 		example: v2.Secret{Name: "HF_TOKEN", CreatedAt: exampleTime(0), UpdatedAt: exampleTime(0)},
 		record: func(s fleet.AccountSecret) v2.Secret {
 			return v2.Secret{Name: s.Name, CreatedAt: v2.At(s.CreatedAt), UpdatedAt: v2.At(s.UpdatedAt)}

@@ -1,7 +1,8 @@
 package rest
 
 // Service is what the REST face needs of the control plane: one interface for each noun, declared beside the handlers
-// that use it. Every call takes the principal: what is not the caller's is not there. Errors carry a fleet.Code.
+// that use it, which are given that one alone (see on). Every call takes the principal: what is not the caller's is not
+// there. Errors carry a fleet.Code.
 type Service interface {
 	KeyChecker
 	PodService

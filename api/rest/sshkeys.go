@@ -19,30 +19,30 @@ import (
 const minRSABits = 1024
 
 func (a *API) registerSSHKeys() {
-	handle(a, route{
+	on(a, route{
 		method: http.MethodGet, path: "/v2/account/ssh-keys", id: "getSshKeys", tag: "Account", summary: "Get the SSH keys",
 		text:  "Returns the SSH public keys that pods made with startSsh get in PUBLIC_KEY.",
 		scope: auth.Read(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, out: exampleSSHKeys(),
-	}, a.getSSHKeys)
-	handle(a, route{
+	}, getSSHKeys)
+	on(a, route{
 		method: http.MethodPut, path: "/v2/account/ssh-keys", id: "putSshKeys", tag: "Account", summary: "Replace the SSH keys",
 		text: "Replaces all SSH public keys of the account; an empty list removes them, and a key that is given twice is kept once. " +
 			"Pods that exist keep what they were made with. " +
 			"422: an entry is not a whole public key (errors names each as $.keys[i]), or all together have more than 32768 bytes ($.keys).",
 		scope: auth.Write(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, in: exampleSSHKeys(), out: exampleSSHKeys(),
-	}, a.putSSHKeys)
+	}, putSSHKeys)
 }
 
-func (a *API) getSSHKeys(ctx context.Context, c *call, _ *none) (*v2.SSHKeys, error) {
-	keys, err := a.svc.SSHKeys(ctx, c.who)
+func getSSHKeys(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.SSHKeys, error) {
+	keys, err := svc.SSHKeys(ctx, c.who)
 	return &v2.SSHKeys{Keys: append([]string{}, keys...)}, err
 }
 
-func (a *API) putSSHKeys(ctx context.Context, c *call, in *v2.SSHKeys) (*v2.SSHKeys, error) {
-	if err := a.svc.SetSSHKeys(ctx, c.who, in.Keys); err != nil {
+func putSSHKeys(ctx context.Context, svc AccountService, c *call, in *v2.SSHKeys) (*v2.SSHKeys, error) {
+	if err := svc.SetSSHKeys(ctx, c.who, in.Keys); err != nil {
 		return nil, err
 	}
-	return a.getSSHKeys(ctx, c, nil)
+	return getSSHKeys(ctx, svc, c, nil)
 }
 
 func checkSSHKeys(in *v2.SSHKeys) []string {

@@ -42,7 +42,7 @@ func (a *API) registerTemplates() {
 		"Changes a template of the account; what is left out stays. env and ports are replaced as a whole, an empty allowedCudaVersions "+
 			"clears the list, registry null takes the credential away, mounts may be changed and not taken away. Pods that exist keep what they were made with.\n\n"+
 			"400: a mount path is relative, / or a system path. 404: the account has no such template, or the registry credential does not exist. "+
-			"422: a single value is wrong.", v2.UpdateTemplateRequest{Image: new("docker.io/library/nginx:1.29")}), updateTemplate)
+			"422: a single value is wrong.", v2.UpdateTemplateRequest{Image: new("docker.io/library/nginx:1.29")}), byID("template", updateTemplate))
 	n.delete(a, "Deletes a template of the account. 400: a pod that is not terminated was made from it. 404: the account has no such template.",
 		TemplateService.DeleteTemplate)
 
@@ -51,7 +51,7 @@ func (a *API) registerTemplates() {
 		admin.TemplateSourceRequest{Source: "verified"})
 	source.path, source.id, source.tag = "/admin/v1/templates/{id}/source", "setTemplateSource", "Operators"
 	source.summary, source.scope = "Set the source of a public template", auth.Write(fleet.GroupAdmin)
-	on(a, source, setTemplateSource)
+	on(a, source, byID("template", setTemplateSource))
 }
 
 func createTemplate(ctx context.Context, svc TemplateService, c *call, in *v2.CreateTemplateRequest) (*v2.Template, error) {
@@ -69,9 +69,8 @@ func newTemplate(in *v2.CreateTemplateRequest) fleet.Template {
 	return t
 }
 
-func updateTemplate(ctx context.Context, svc TemplateService, c *call, in *v2.UpdateTemplateRequest) (*v2.Template, error) {
-	id, err := pathID[fleet.TemplateID](c, "template")
-	if err = cmp.Or(err, mountRules(templateMounts(&in.TemplateSettings))); err != nil {
+func updateTemplate(ctx context.Context, svc TemplateService, id fleet.TemplateID, c *call, in *v2.UpdateTemplateRequest) (*v2.Template, error) {
+	if err := mountRules(templateMounts(&in.TemplateSettings)); err != nil {
 		return nil, err
 	}
 	return show(templateRecord)(svc.UpdateTemplate(ctx, c.who, id, func(t *fleet.Template) {
@@ -81,11 +80,7 @@ func updateTemplate(ctx context.Context, svc TemplateService, c *call, in *v2.Up
 	}))
 }
 
-func setTemplateSource(ctx context.Context, svc TemplateService, c *call, in *admin.TemplateSourceRequest) (*v2.Template, error) {
-	id, err := pathID[fleet.TemplateID](c, "template")
-	if err != nil {
-		return nil, err
-	}
+func setTemplateSource(ctx context.Context, svc TemplateService, id fleet.TemplateID, _ *call, in *admin.TemplateSourceRequest) (*v2.Template, error) {
 	return show(publicRecord)(svc.SetTemplateSource(ctx, id, fleet.TemplateSource(in.Source)))
 }
 

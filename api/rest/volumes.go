@@ -68,13 +68,9 @@ func growVolume(rt route) route {
 
 // updateVolume changes a volume, and shows it as a record of a version of the API.
 func updateVolume[R any](record func(fleet.VolumeView) R) func(context.Context, VolumeService, *call, *v2.UpdateNetworkVolumeRequest) (*R, error) {
-	return func(ctx context.Context, svc VolumeService, c *call, in *v2.UpdateNetworkVolumeRequest) (*R, error) {
-		id, err := pathID[fleet.VolumeID](c, "network volume")
-		if err != nil {
-			return nil, err
-		}
+	return byID("network volume", func(ctx context.Context, svc VolumeService, id fleet.VolumeID, c *call, in *v2.UpdateNetworkVolumeRequest) (*R, error) {
 		return show(record)(svc.UpdateVolume(ctx, c.who, id, fleet.VolumeUpdate{Name: in.Name, SizeGB: in.Size}))
-	}
+	})
 }
 
 func volumeRecord(v fleet.VolumeView) v2.NetworkVolume {
