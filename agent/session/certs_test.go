@@ -181,6 +181,8 @@ func TestWhatASchedulerNamesIsKept(t *testing.T) {
 			said.Reset()
 			s.Changed, s.renewNow = NewBell(), NewBell()
 		}
+		s.trust([][]byte{next.Cert().Raw})
+		is("none that signed the host's certificate", "", 0, 1)
 		c.must(s.follow(&link.Welcome{Schedulers: []string{"b:1"}, Cas: [][]byte{next.Cert().Raw, c.ca.Cert().Raw}}))
 		trusted, err := c.store.Trusted()
 		c.must(err)

@@ -326,6 +326,7 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 		beats int
 		want  time.Duration
 		ok    bool
+		hangs bool // the first connection
 	}{
 		"nothing":                     {want: helloTimeout},
 		"nothing, of a lossy network": {lossy: 1, want: lossyTimeout},
@@ -333,6 +334,7 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 		"beats that come too late":    {every: helloTimeout + time.Millisecond, beats: 10, want: helloTimeout},
 		"beats for ever":              {every: time.Second, beats: 1000, want: greetMost},
 		"at once, though it is lossy": {lossy: 1, ok: true},
+		"by the second connection":    {lossy: 1, hangs: true, want: besideAfter, ok: true},
 		"beats, and it is lossy":      {lossy: 1, every: lossyTimeout - time.Millisecond, beats: 3, want: 3 * (lossyTimeout - time.Millisecond), ok: true},
 		"late beats, and it is lossy": {lossy: 1, every: lossyTimeout + time.Millisecond, beats: 3, want: lossyTimeout},
 	} {
@@ -353,8 +355,16 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 				_ = stream.Send(welcome(time.Minute))
 				return status.Error(codes.Aborted, "enough")
 			}
+			var dialled atomic.Int32
+			dial := func(ctx context.Context, addr string) (net.Conn, error) {
+				if dialled.Add(1) == 1 && x.hangs {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return c.dial(ctx, addr)
+			}
 			s := newSessions(t, Config{
-				Where: c.where("a:1"), Dial: c.dial, Store: c.store, Hello: func() *link.Hello { return &link.Hello{} },
+				Where: c.where("a:1"), Dial: dial, Store: c.store, Hello: func() *link.Hello { return &link.Hello{} },
 				Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} },
 			})
 			s.lossy = x.lossy
@@ -482,12 +492,13 @@ func TestHeartbeatsAreRepeatedWhileNobodyAnswers(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		s.Hurry.Ring()
 		next()
+		next() // nobody answers
 		end(io.EOF)
 		if err := <-over; !errors.Is(err, io.EOF) {
 			t.Errorf("it ended by %v", err)
 		}
 		ms := time.Millisecond
-		if want := []time.Duration{0, 200 * ms, 400 * ms, 600 * ms, 2000 * ms, 4000 * ms, 4100 * ms}; !slices.Equal(at, want) {
+		if want := []time.Duration{0, 200 * ms, 400 * ms, 600 * ms, 2000 * ms, 4000 * ms, 4100 * ms, 4300 * ms}; !slices.Equal(at, want) {
 			t.Errorf("they come at %v", at)
 		}
 	})

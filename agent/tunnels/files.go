@@ -145,7 +145,7 @@ var errPodEnded = fleet.NotAllowed("the pod was stopped meanwhile")
 
 // nobody returns why nobody is there any more to be told how a transfer has ended; nil when somebody is.
 func nobody(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, errPodEnded) {
+	if err := context.Cause(ctx); !errors.Is(err, errPodEnded) {
 		return err
 	}
 	return nil

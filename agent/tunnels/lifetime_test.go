@@ -88,6 +88,24 @@ func TestACommandThatStartsTooLateIsEnded(t *testing.T) {
 	}
 }
 
+// never is a host on which a program turns out not to be there, too late.
+type never struct{ *host }
+
+func (n never) Exec(ctx context.Context, _ fleet.PodID, _ uint64, _ inside.ExecSpec) (inside.Process, error) {
+	<-ctx.Done()
+	return nil, &inside.NotStartedError{Code: 127, Sentence: "there is no such program"}
+}
+
+// TestWhyACommandDidNotStartIsToldThoughItIsLate.
+func TestWhyACommandDidNotStartIsToldThoughItIsLate(t *testing.T) {
+	d := newDesk(t)
+	d.t.Inside, d.t.startWithin = never{d.host}, time.Millisecond
+	tunnel, first := d.open(d.ctx, execOf("x"))
+	if _, _, r := d.result(tunnel); first.GetError() != "" || r.Code != 127 {
+		t.Errorf("told %v, %+v", first, r)
+	}
+}
+
 func TestSeats(t *testing.T) {
 	s := seats{most: 2, host: 3, what: "things"}
 	take := func(id fleet.PodID, want fleet.Code) {

@@ -2,9 +2,11 @@ package tunnels
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +57,26 @@ func TestNetworkThroughATunnel(t *testing.T) {
 	if p := got["pod1 x"]; p.Millis <= 0 || p.Problem != "" || p.Addr != "127.0.0.1" {
 		t.Errorf("an address that answers: %+v", p)
 	}
+	d.t.Pinger = func(fleet.PodID) (*overlay.Pinger, error) { return nil, errors.New("words that are for nobody") }
+	if text := ask(&link.ProbeFrom{PodId: "pod1", To: to[:1]}); !strings.Contains(text, `"the pod's network could not be used"`) {
+		t.Errorf("of a network that cannot be used is told %s", text)
+	}
+	many := &link.ProbeFrom{PodId: "waiting", To: slices.Repeat(to[:1], maxProbes)}
+	if lines := strings.Split(strings.TrimSpace(ask(many)), "\n"); len(lines) != maxProbes {
+		t.Errorf("%d answers came to as many questions as there may be", len(lines))
+	}
+	refused := func(want string) {
+		t.Helper()
+		tunnel, first := d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: &link.NetworkTarget{Probes: []*link.ProbeFrom{many}}}})
+		close(tunnel.leave)
+		if first.GetError() != want {
+			t.Errorf("refused with %v, not %q", first, want)
+		}
+	}
+	many.To = append(many.To, to[0])
+	refused("8193 probes are too many at once")
+	d.t.Overlays = nil
+	refused("this host takes no part in private networks")
 	if len(got) != 4 || got["pod1 y"].Problem == "" || got["pod1 z"].Problem == "" || got["waiting x"].Problem != "the pod does not run" {
 		t.Errorf("%+v", got)
 	}

@@ -162,7 +162,7 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{TB: t, host: &host{root: t.TempDir(), ended: make(chan struct{})}, sched: &scheduler{tunnels: make(chan *tunnelEnd)}}
 	book, err := ledger.Open(filepath.Join(t.TempDir(), "ledger.db"))
 	d.must(err)
-	addr := func(map[netip.Addr]bool) (netip.Addr, error) { return netip.MustParseAddr("10.0.0.1"), nil }
+	addr := func(map[netip.Addr]bool) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
 	_, err = book.SetFull(1, []pod.Assignment{
 		{Pod: "pod1", Incarnation: 3, Goal: fleet.GoalRun},
 		{Pod: "stopped", Incarnation: 1, Goal: fleet.GoalStop},
@@ -301,14 +301,14 @@ func TestTunnelsIntoAPodAreRefused(t *testing.T) {
 	refused(filesOf("/nothing", true), fleet.CodeNotFound, "no such file or folder in the pod")
 	refused(filesOf("relative", true), fleet.CodeInvalid, "absolute")
 	refused(filesOf("/proc/self", false), fleet.CodeNotAllowed, "kernel")
-	for err, code := range map[error]fleet.Code{
-		fleet.NotAllowed("the pod does not run"):      fleet.CodeNotAllowed,
-		&pod.Error{Sentence: "it is away"}:            fleet.CodeUnavailable,
-		errors.New("words that are not for a caller"): fleet.CodeUnavailable,
+	for err, want := range map[error][2]string{
+		fleet.NotAllowed("the pod does not run"):      {string(fleet.CodeNotAllowed), "the pod does not run"},
+		&pod.Error{Sentence: "it is away"}:            {string(fleet.CodeUnavailable), "it is away"},
+		errors.New("words that are not for a caller"): {string(fleet.CodeUnavailable), "the pod's host could not do it"},
 	} {
 		d.host.fault = err
 		for _, ask := range []*link.OpenTunnel{execOf("true"), filesOf("/", false), filesOf("/", true)} {
-			refused(ask, code, "")
+			refused(ask, fleet.Code(want[0]), want[1])
 		}
 	}
 	d.host.fault = errors.New("words that are not for a caller")
@@ -317,8 +317,17 @@ func TestTunnelsIntoAPodAreRefused(t *testing.T) {
 	if strings.Contains(first.GetError(), "words") {
 		t.Errorf("told: %v", first)
 	}
+	d.host.fault = &inside.NotStartedError{Code: 127, Sentence: "there is no such program"}
+	tunnel, first = d.open(d.ctx, execOf("true"))
+	if _, _, r := d.result(tunnel); first.GetError() != "" || r.Code != 127 || r.Error != "there is no such program" {
+		t.Errorf("a command that does not start: %v, %+v", first, r)
+	}
+	refused(&link.OpenTunnel{}, "", "does not know that kind of tunnel")
 	d.t.Inside = nil
-	refused(execOf("true"), fleet.CodeUnavailable, "")
+	refused(execOf("true"), fleet.CodeUnavailable, "reaches into no container")
+	_, err := d.t.Ledger.SetFull(3, nil, nil)
+	d.must(err)
+	refused(execOf("true"), fleet.CodeNotFound, "not on this host")
 }
 
 func TestExecsOfAPodAreBounded(t *testing.T) {

@@ -1,0 +1,333 @@
+package tunnels
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/agent/inside"
+	"gantry/agent/logs"
+	"gantry/agent/podlog"
+	"gantry/fleet"
+	"gantry/internal/link"
+)
+
+// rest reads a tunnel to the scheduler's last frame, and what comes after it.
+func (d *desk) rest(t *tunnelEnd) (text string, last *link.Frame) {
+	d.Helper()
+	for {
+		f, err := t.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			close(t.leave)
+			return text, last
+		case err != nil:
+			d.Fatal(err)
+		case last != nil:
+			d.Errorf("after the last frame came %v", f)
+		case f.GetEnd():
+			last = f
+		}
+		text += string(f.GetData())
+	}
+}
+
+// TestAPortThroughATunnel: both directions, each to its own end, and no longer than the tunnel or its session.
+func TestAPortThroughATunnel(t *testing.T) {
+	d := newDesk(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	d.must(err)
+	defer ln.Close()
+	port := func(number int) *link.OpenTunnel {
+		return &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{PodId: "pod1", Port: int32(number)}}}
+	}
+	number := ln.Addr().(*net.TCPAddr).Port
+	open := func(ctx context.Context) (*tunnelEnd, net.Conn) {
+		t.Helper()
+		tunnel, first := d.open(ctx, port(number))
+		if first.GetError() != "" {
+			t.Fatal(first)
+		}
+		c, err := ln.Accept()
+		d.must(err)
+		d.must(c.SetDeadline(time.Now().Add(20 * time.Second)))
+		return tunnel, c
+	}
+	tunnel, c := open(d.ctx)
+	d.must(tunnel.Send(&link.Frame{Data: []byte("how are ")}))
+	d.must(tunnel.Send(&link.Frame{Data: []byte("you?"), End: true}))
+	asked, err := io.ReadAll(c)
+	d.must(err)
+	answer := strings.Repeat("well ", frameSize)
+	_, err = io.WriteString(c, answer)
+	d.must(errors.Join(err, c.Close()))
+	got := ""
+	for ended := false; !ended; {
+		f, err := tunnel.Recv()
+		d.must(err)
+		got += string(f.GetData())
+		if ended = f.GetEnd(); ended != (len(f.GetData()) == 0) {
+			t.Errorf("got the frame %v", f)
+		}
+	}
+	close(tunnel.leave)
+	if string(asked) != "how are you?" || got != answer {
+		t.Errorf("the pod read %q, and %d bytes came back", asked, len(got))
+	}
+	for name, end := range map[string]func(*tunnelEnd, context.CancelFunc){
+		"the scheduler lets go": func(t *tunnelEnd, _ context.CancelFunc) { close(t.leave) },
+		"the session ends":      func(_ *tunnelEnd, stop context.CancelFunc) { stop() },
+	} {
+		ctx, stop := context.WithCancel(d.ctx)
+		tunnel, c := open(ctx)
+		end(tunnel, stop)
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: the pod reads %v", name, err)
+		}
+		d.must(c.Close())
+		stop()
+	}
+	d.must(ln.Close())
+	tunnel, first := d.open(d.ctx, port(number))
+	close(tunnel.leave)
+	if first.GetError() != "nothing accepts connections on that port of the pod" {
+		t.Errorf("told %v", first)
+	}
+	d.served.Wait()
+}
+
+// TestALogThroughATunnel: what is asked for of it, of pods that are here or left their log, until the scheduler lets go.
+func TestALogThroughATunnel(t *testing.T) {
+	d := newDesk(t)
+	d.t.Logs = podlog.New(t.TempDir(), func(fleet.PodID) bool { return true }, slog.New(slog.DiscardHandler))
+	defer func() { d.must(d.t.Logs.Close()) }()
+	ask := func(target *link.LogTarget) (*tunnelEnd, *link.Frame) {
+		return d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Logs{Logs: target}})
+	}
+	refused := func(target *link.LogTarget, words string) {
+		t.Helper()
+		tunnel, first := ask(target)
+		close(tunnel.leave)
+		if first.GetCode() != string(fleet.CodeNotAllowed) || !strings.Contains(first.GetError(), words) {
+			t.Errorf("%v: %v", target, first)
+		}
+	}
+	told := func(what string, target *link.LogTarget, want ...string) {
+		t.Helper()
+		tunnel, first := ask(target)
+		text, last := d.rest(tunnel)
+		if first.GetError() != "" || last.GetError() != "" || strings.Count(text, "\n") != len(want) {
+			t.Errorf("%s: %v, %q, %v", what, first, text, last)
+		}
+		for _, words := range want {
+			if !strings.Contains(text, `"`+words+`"`) {
+				t.Errorf("%s: %q is not in %q", what, words, text)
+			}
+		}
+	}
+	refused(&link.LogTarget{PodId: "unknown", Tail: 5}, "has no log of it")
+	told("of a pod that has said nothing", &link.LogTarget{PodId: "waiting", Tail: 5})
+	d.t.Logs.System("left", "here once")
+	told("of a pod that left its log", &link.LogTarget{PodId: "left", Tail: 5}, "here once")
+	d.t.Logs.Begin("pod1", 1)
+	d.t.Logs.System("pod1", "one")
+	refused(&link.LogTarget{PodId: "pod1", Tail: 5, Previous: true}, "earlier run")
+	for between := time.Now(); !time.Now().After(between.Add(time.Microsecond)); { // another moment than that of the line before
+	}
+	since := time.Now()
+	d.t.Logs.Begin("pod1", 2)
+	d.t.Logs.System("pod1", "two")
+	d.t.Logs.System("pod1", "three")
+	told("all", &link.LogTarget{PodId: "pod1", Tail: 1 << 30}, "one", "two", "three")
+	told("the end", &link.LogTarget{PodId: "pod1", Tail: 1}, "three")
+	told("since a moment", &link.LogTarget{PodId: "pod1", SinceNs: since.UnixNano()}, "two", "three")
+	told("the run before, whose end is not waited for", &link.LogTarget{PodId: "pod1", Tail: 5, Previous: true, Follow: true}, "one")
+	told("of the container", &link.LogTarget{PodId: "pod1", Tail: 5, Source: string(logs.FromContainer)})
+	tunnel, first := ask(&link.LogTarget{PodId: "pod1", Tail: 5, After: "x"})
+	if _, last := d.rest(tunnel); first.GetError() != "" || last.GetError() != "the log could not be read" {
+		t.Errorf("after what is no line: %v, %v", first, last)
+	}
+	tunnel, _ = ask(&link.LogTarget{PodId: "pod1", Tail: 1, Follow: true})
+	for _, want := range []string{"three", "four"} {
+		f, err := tunnel.Recv()
+		d.must(err)
+		if !strings.Contains(string(f.GetData()), `"`+want+`"`) {
+			t.Errorf("%s comes as %v", want, f)
+		}
+		if want == "three" {
+			d.t.Logs.System("pod1", "four")
+		}
+	}
+	close(tunnel.leave)
+	d.served.Wait()
+}
+
+// dying is a process whose output cannot be read to its end.
+type dying struct {
+	inside.Process
+	output io.Reader
+	code   int
+	wait   error
+	closed error
+}
+
+func (p *dying) Stdin() io.WriteCloser             { return nil }
+func (p *dying) Stdout() io.Reader                 { return p.output }
+func (p *dying) Stderr() io.Reader                 { return nil }
+func (p *dying) Wait(context.Context) (int, error) { return p.code, p.wait }
+func (p *dying) Close() error                      { return p.closed }
+
+// dyingHost starts such a process.
+type dyingHost struct {
+	Inside
+	process *dying
+}
+
+func (h dyingHost) Exec(context.Context, fleet.PodID, uint64, inside.ExecSpec) (inside.Process, error) {
+	return h.process, nil
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// recorder is a tunnel that keeps what is sent, and from which the scheduler goes after the last frame.
+type recorder struct {
+	link.Link_TunnelClient
+	in, out []*link.Frame
+	ended   chan struct{}
+}
+
+func (r *recorder) Send(f *link.Frame) error {
+	if r.out = append(r.out, f); f.GetEnd() && len(r.out) == 2 {
+		close(r.ended)
+	}
+	return nil
+}
+
+func (r *recorder) CloseSend() error { return nil }
+
+func (r *recorder) Recv() (*link.Frame, error) {
+	if len(r.in) == 0 {
+		<-r.ended
+		return nil, io.EOF
+	}
+	f := r.in[0]
+	r.in = r.in[1:]
+	return f, nil
+}
+
+// TestTheEndOfACommandIsToldOnce: how it ended, or that the host lost it; what cannot be killed is said in the agent's log.
+func TestTheEndOfACommandIsToldOnce(t *testing.T) {
+	d := newDesk(t)
+	away := errors.New("away")
+	for name, c := range map[string]struct {
+		process *dying
+		last    string // the data and the error of the last frame
+		says    string
+	}{
+		"well":               {&dying{output: strings.NewReader(""), code: 3}, `{"code":3}`, ""},
+		"it is lost":         {&dying{output: strings.NewReader(""), wait: away}, `{"code":255,"error":"the command was lost"}`, ""},
+		"its output is lost": {&dying{output: failing{away}}, "the pod's host could not do it", "reach into a pod"},
+		"it does not die":    {&dying{output: strings.NewReader(""), closed: away}, `{"code":0}`, "kill a command in a pod"},
+	} {
+		said := &bytes.Buffer{}
+		d.t.Inside, d.t.Log = dyingHost{process: c.process}, slog.New(slog.NewTextHandler(said, nil))
+		stream := &recorder{ended: make(chan struct{}), in: []*link.Frame{
+			{Channel: uint32(fleet.ExecStdin), Data: []byte("nobody reads it")}, {Channel: uint32(fleet.ExecStdinEnd)},
+		}}
+		err := d.t.exec(d.ctx, stream, execOf("x"))
+		if (err != nil) != (name == "its output is lost") || len(stream.out) != 2 || string(stream.out[1].GetData())+stream.out[1].GetError() != c.last {
+			t.Errorf("%s: %v, told %v", name, err, stream.out)
+		}
+		if said.Len() > 0 != (c.says != "") || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%s: said %q", name, said)
+		}
+	}
+}
+
+// full is a process that takes no input and writes nothing.
+type full struct {
+	inside.Process
+	wrote, ended chan struct{}
+}
+
+func (p *full) Stdin() io.WriteCloser { return p }
+func (p *full) Stdout() io.Reader     { return p }
+func (p *full) Stderr() io.Reader     { return nil }
+
+func (p *full) Write(b []byte) (int, error) {
+	close(p.wrote)
+	<-p.ended
+	return 0, io.ErrClosedPipe
+}
+
+func (p *full) Read([]byte) (int, error) {
+	<-p.ended
+	return 0, io.EOF
+}
+
+func (p *full) Close() error {
+	close(p.ended)
+	return nil
+}
+
+type fullHost struct {
+	Inside
+	process *full
+}
+
+func (h fullHost) Exec(context.Context, fleet.PodID, uint64, inside.ExecSpec) (inside.Process, error) {
+	return h.process, nil
+}
+
+// TestASchedulerThatLeavesAFullProcessIsNoticed, though nothing more is received for it and it says nothing.
+func TestASchedulerThatLeavesAFullProcessIsNoticed(t *testing.T) {
+	d := newDesk(t)
+	p := &full{wrote: make(chan struct{}), ended: make(chan struct{})}
+	d.t.Inside = fullHost{process: p}
+	tunnel, _ := d.open(d.ctx, execOf("x"))
+	d.must(tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecStdin), Data: []byte("x")}))
+	<-p.wrote
+	close(tunnel.leave)
+	select {
+	case <-p.ended:
+	case <-d.ctx.Done():
+		t.Error("the process runs on")
+	}
+}
+
+// TestFilesAreReachedThroughAProgram, where there is one, which has the seat for as long as it lives.
+func TestFilesAreReachedThroughAProgram(t *testing.T) {
+	d := newDesk(t)
+	d.t.Program = &inside.Program{Argv: []string{filepath.Join(t.TempDir(), "none")}}
+	for _, write := range []bool{false, true} {
+		tunnel, first := d.open(d.ctx, filesOf("/", write))
+		close(tunnel.leave)
+		d.served.Wait()
+		if first.GetCode() != string(fleet.CodeUnavailable) || d.t.files.total != 0 {
+			t.Errorf("write %v: %v, and %d seats are taken", write, first, d.t.files.total)
+		}
+	}
+	left := 0
+	s := &seat{leave: func() { left++ }}
+	leave := s.lend()
+	if s.end(); left != 0 {
+		t.Error("a seat that was lent is given back")
+	}
+	if leave(); left != 1 {
+		t.Error("the program cannot give it back")
+	}
+	own := &seat{leave: func() { left++ }}
+	if own.end(); left != 2 {
+		t.Error("a seat that was not lent is not given back")
+	}
+}
