@@ -132,6 +132,12 @@ func refusals() []refusal {
 	network := func(id fleet.VolumeID) *fleet.NetworkMount { return &fleet.NetworkMount{Volume: id, Path: "/w"} }
 	return []refusal{
 		{"both", gpuPod(1), func(r *fleet.PodRequest) { r.CPU = cpuPod(2).CPU }, fleet.CodeConflictRule, "exclude each other"},
+		{"mount over the system", gpuPod(1), func(r *fleet.PodRequest) {
+			r.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/etc/x"}
+		}, fleet.CodeConflictRule, "mounts.persistent.path must not be a system path"},
+		{"volume at no absolute path", gpuPod(1), func(r *fleet.PodRequest) {
+			r.Network = &fleet.NetworkMount{Volume: "v", Path: "data"}
+		}, fleet.CodeConflictRule, "mounts.network[0].path must be absolute"},
 		{"neither", gpuPod(1), func(r *fleet.PodRequest) { r.GPU = nil }, fleet.CodeConflictRule, "exactly one"},
 		{"networked without a GPU", cpuPod(2), func(r *fleet.PodRequest) { r.GlobalNetworking = true }, fleet.CodeConflictRule, "needs an NVIDIA GPU"},
 		{"no image", gpuPod(1), func(r *fleet.PodRequest) { r.Image = "" }, fleet.CodeInvalid, "$: missing property 'image'"},

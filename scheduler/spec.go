@@ -24,6 +24,23 @@ const (
 	passwordLength = 24
 )
 
+// checkMounts refuses the path of a mount, of which there is one at most. Errors: rule.
+func checkMounts(persistent *fleet.PersistentMount, network *fleet.NetworkMount) error {
+	field, path := "", ""
+	switch {
+	case persistent != nil:
+		field, path = "mounts.persistent.path", persistent.Path
+	case network != nil:
+		field, path = "mounts.network[0].path", network.Path
+	default:
+		return nil
+	}
+	if fault := fleet.MountPathFault(path); fault != "" {
+		return fleet.BreaksRule("%s %s", field, fault)
+	}
+	return nil
+}
+
 // specOf is the specification that a request and its template mean together. It refuses what names
 // nothing that is there, and what cannot be meant.
 func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet.PodRequest) (fleet.PodSpec, error) {
@@ -40,6 +57,9 @@ func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet
 		return fleet.PodSpec{}, fleet.BreaksRule("mounts.persistent is not available for CPU pods")
 	case req.CUDA != nil && len(req.CUDA.Allowed) > 0 && req.CUDA.Min != "":
 		return fleet.PodSpec{}, fleet.BreaksRule("gpu.allowedCudaVersions and gpu.minCudaVersion exclude each other")
+	}
+	if err := checkMounts(req.Persistent, req.Network); err != nil {
+		return fleet.PodSpec{}, err
 	}
 	req, err := merge(v, account, req)
 	if err != nil {

@@ -9,10 +9,13 @@ import (
 )
 
 // CreateTemplate makes a template of the caller's account, with ID, Account, Source, Rev and CreatedAt of its own; replayed
-// tells that once was seen before. Errors: not_found (the registry credential), invalid.
+// tells that once was seen before. Errors: not_found (the registry credential), rule, invalid.
 func (s *Service) CreateTemplate(
 	ctx context.Context, who fleet.Principal, t fleet.Template, once *fleet.Once,
 ) (made fleet.Template, replayed bool, err error) {
+	if err := checkMounts(t.Persistent, nil); err != nil {
+		return fleet.Template{}, false, err
+	}
 	t.ID, t.Account, t.CreatedAt = fleet.TemplateID(fleet.NewID()), who.Account, s.Now()
 	t.Rev, t.Source, t.Category = 0, "", cmp.Or(t.Category, fleet.CategoryNVIDIA)
 	made, replayed, err = writeRecord(ctx, s, who, t.ID, t, once)
@@ -85,7 +88,7 @@ func (s *Service) UpdateTemplate(
 				return err
 			}
 			change(&t)
-			return knownRegistry(v, who.Account, t.Registry)
+			return cmp.Or(checkMounts(t.Persistent, nil), knownRegistry(v, who.Account, t.Registry))
 		})
 		if err != nil {
 			return fleet.Template{}, err

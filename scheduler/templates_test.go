@@ -25,6 +25,11 @@ func TestTemplates(t *testing.T) {
 	}
 	_, _, err = w.svc.CreateTemplate(ctx, member(acme), fleet.Template{Name: "x", Image: "i:1", Registry: "theirs"}, nil)
 	refused(t, err, fleet.CodeNotFound, "$.registry")
+	system := &fleet.PersistentMount{SizeGB: 10, Path: "/etc"}
+	_, _, err = w.svc.CreateTemplate(ctx, member(acme), fleet.Template{Name: "x", Image: "i:1", Persistent: system}, nil)
+	refused(t, err, fleet.CodeConflictRule, "mounts.persistent.path must not be a system path")
+	_, err = w.svc.UpdateTemplate(ctx, member(acme), made.ID, func(t *fleet.Template) { t.Persistent = system })
+	refused(t, err, fleet.CodeConflictRule, "mounts.persistent.path must not be a system path")
 
 	got, err := w.svc.UpdateTemplate(ctx, member(acme), made.ID, func(t *fleet.Template) {
 		t.Image = "i:2"

@@ -188,6 +188,9 @@ func changeMounts(spec *fleet.PodSpec, c fleet.PodUpdate) error {
 	case c.Persistent != nil && c.Persistent.SizeGB < spec.Persistent.SizeGB:
 		return fleet.BreaksRule("mounts.persistent.size can grow only")
 	}
+	if err := checkMounts(c.Persistent, c.Network); err != nil {
+		return err
+	}
 	if c.Persistent != nil {
 		spec.Persistent = c.Persistent
 	}

@@ -182,6 +182,7 @@ func TestPatchRules(t *testing.T) {
 		{"mount on a volume", net.ID, fleet.PodUpdate{Persistent: persistent}, fleet.CodeConflictRule, "kind of mount"},
 		{"volume on a mount", kept.ID, fleet.PodUpdate{Network: &fleet.NetworkMount{Volume: "vol", Path: "/w"}}, fleet.CodeConflictRule, "kind of mount"},
 		{"another volume", net.ID, fleet.PodUpdate{Network: &fleet.NetworkMount{Volume: "vol-2", Path: "/w"}}, fleet.CodeConflictRule, "volumeId"},
+		{"mount over the system", kept.ID, fleet.PodUpdate{Persistent: &fleet.PersistentMount{SizeGB: 20, Path: "/usr"}}, fleet.CodeConflictRule, "system path"},
 		{"shrink", kept.ID, fleet.PodUpdate{Persistent: &fleet.PersistentMount{SizeGB: 19, Path: "/w"}}, fleet.CodeConflictRule, "grow only"},
 		{"growth above the host", kept.ID, fleet.PodUpdate{Persistent: &fleet.PersistentMount{SizeGB: 5000, Path: "/w"}}, fleet.CodeNoCapacity, ""},
 		{"disk above the host", kept.ID, fleet.PodUpdate{DiskGB: ptr(5000)}, fleet.CodeNoCapacity, ""},

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"gantry/agent/pod"
+	"gantry/fleet"
 )
 
 const sentenceAway = "the container runtime of the host does not answer"
@@ -69,7 +70,7 @@ func mountFailed(text string) bool {
 }
 
 func mountSentence(text string) string {
-	if m := runcTarget.FindStringSubmatch(text); m != nil && isSystemPath(m[1]) {
+	if m := runcTarget.FindStringSubmatch(text); m != nil && fleet.IsSystemPath(m[1]) {
 		return "the image's files stand in the way of files that every container gets"
 	}
 	return "the image's files stand in the way of the pod's mount"

@@ -249,11 +249,6 @@ func bind(source, target, access string, options ...string) specs.Mount {
 	}
 }
 
-// systemPaths are the folders of a container that nothing is mounted at or below.
-func systemPaths() []string {
-	return []string{"/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/run", "/var/run"}
-}
-
 // checkMounts refuses what the API refuses too: here it is the last word.
 func checkMounts(mounts []pod.Mount) error {
 	seen := map[string]bool{}
@@ -265,19 +260,11 @@ func checkMounts(mounts []pod.Mount) error {
 		if !filepath.IsAbs(m.Source) || filepath.Clean(m.Source) != m.Source {
 			return fatal("a path of the pod's host files is not absolute", nil)
 		}
-		if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || m.Target == "/" || strings.ContainsRune(m.Target, 0) {
-			return fatal("the path of the pod's mount is not a clean absolute path", nil)
-		}
-		if isSystemPath(m.Target) {
-			return fatal("the path of the pod's mount is a system path", nil)
+		if fault := fleet.MountPathFault(m.Target); fault != "" {
+			return fatal("the path of the pod's mount "+fault, nil)
 		}
 	}
 	return nil
-}
-
-// isSystemPath reports whether a clean path is one of systemPaths or below.
-func isSystemPath(p string) bool {
-	return slices.ContainsFunc(systemPaths(), func(sys string) bool { return p == sys || strings.HasPrefix(p, sys+"/") })
 }
 
 func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {

@@ -81,9 +81,6 @@ func (a *API) registerPodActions() {
 }
 
 func (a *API) createPod(ctx context.Context, svc PodService, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {
-	if err := mountRules(in.Mounts); err != nil {
-		return nil, err
-	}
 	req := podRequest(in)
 	if c.args.flag("dryRun", false) {
 		view, err := svc.PlanPod(ctx, c.who, req)

@@ -55,9 +55,6 @@ func (a *API) registerTemplates() {
 }
 
 func createTemplate(ctx context.Context, svc TemplateService, c *call, in *v2.CreateTemplateRequest) (*v2.Template, error) {
-	if err := mountRules(templateMounts(&in.TemplateSettings)); err != nil {
-		return nil, err
-	}
 	return show(templateRecord)(atMostOnce(c, in, func(once *fleet.Once) (fleet.Template, bool, error) {
 		return svc.CreateTemplate(ctx, c.who, newTemplate(in), once)
 	}))
@@ -70,9 +67,6 @@ func newTemplate(in *v2.CreateTemplateRequest) fleet.Template {
 }
 
 func updateTemplate(ctx context.Context, svc TemplateService, id fleet.TemplateID, c *call, in *v2.UpdateTemplateRequest) (*v2.Template, error) {
-	if err := mountRules(templateMounts(&in.TemplateSettings)); err != nil {
-		return nil, err
-	}
 	return show(templateRecord)(svc.UpdateTemplate(ctx, c.who, id, func(t *fleet.Template) {
 		put(&t.Name, in.Name)
 		put(&t.Image, in.Image)
@@ -82,10 +76,6 @@ func updateTemplate(ctx context.Context, svc TemplateService, id fleet.TemplateI
 
 func setTemplateSource(ctx context.Context, svc TemplateService, id fleet.TemplateID, _ *call, in *admin.TemplateSourceRequest) (*v2.Template, error) {
 	return show(publicRecord)(svc.SetTemplateSource(ctx, id, fleet.TemplateSource(in.Source)))
-}
-
-func templateMounts(in *v2.TemplateSettings) *v2.Mounts {
-	return &v2.Mounts{Persistent: given(in.Mounts).Persistent}
 }
 
 // changeTemplate writes what a body says into a template.
@@ -107,8 +97,8 @@ func changeTemplate(t *fleet.Template, in *v2.TemplateSettings) {
 	if in.AllowedCUDA != nil {
 		t.AllowedCUDA = in.AllowedCUDA
 	}
-	if mount, _ := mountParts(templateMounts(in)); mount != nil {
-		t.Persistent = mount
+	if m := given(in.Mounts).Persistent; m != nil {
+		t.Persistent = &fleet.PersistentMount{SizeGB: m.Size, Path: m.Path}
 	}
 }
 
