@@ -2,9 +2,7 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"strings"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -13,22 +11,13 @@ import (
 // purposeRegistry is the kind of sealed credentials; see sealPurpose.
 const purposeRegistry = "registry credential"
 
-// sealedCredential is what lies in Registry.Sealed.
-type sealedCredential struct {
-	Username string `json:"username"`
-	Password string `json:"password"`
-}
-
 // CreateRegistry makes a registry credential of the caller's account; replayed tells that once was seen before.
 func (s *Service) CreateRegistry(
 	ctx context.Context, who fleet.Principal, name string, cred fleet.Credential, once *fleet.Once,
 ) (made fleet.Registry, replayed bool, err error) {
 	r := fleet.Registry{ID: fleet.RegistryID(fleet.NewID()), Account: who.Account, Name: name, CreatedAt: s.Now()}
-	plain, err := json.Marshal(sealedCredential{Username: cred.Username, Password: cred.Password.Reveal()})
-	if err != nil {
-		return fleet.Registry{}, false, errors.New("encode a registry credential") // the cause may quote it
-	}
-	if r.Sealed, err = s.Sealer.Seal(sealPurpose(purposeRegistry, r.Account, string(r.ID)), plain); err != nil {
+	plain := cred.Username + "\x00" + cred.Password.Reveal() // no user name has a NUL
+	if r.Sealed, err = s.Sealer.Seal(sealPurpose(purposeRegistry, r.Account, string(r.ID)), []byte(plain)); err != nil {
 		return fleet.Registry{}, false, err
 	}
 	return writeRecord(ctx, s, who, r.ID, r, once)
@@ -37,15 +26,12 @@ func (s *Service) CreateRegistry(
 // Credentials opens a registry credential of an account, for the host of a pod that uses it. Errors: not_found; it
 // cannot be opened.
 func (s *Service) Credentials(account fleet.AccountID, id fleet.RegistryID) (*fleet.Credential, error) {
-	var c sealedCredential
 	plain, err := openRecord(s, account, id, purposeRegistry, func(r fleet.Registry) []byte { return r.Sealed })
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(plain, &c); err != nil {
-		return nil, fmt.Errorf("read registry credential %s: it is not as it was written", id)
-	}
-	return &fleet.Credential{Username: c.Username, Password: fleet.Secret(c.Password)}, nil
+	username, password, _ := strings.Cut(string(plain), "\x00")
+	return &fleet.Credential{Username: username, Password: fleet.Secret(password)}, nil
 }
 
 // Registries lists the registry credentials of the caller's account, oldest first.
