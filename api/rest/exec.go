@@ -89,7 +89,7 @@ func (a *API) registerExec() {
 
 // execPod checks what can be refused with a problem, and then holds the session.
 func (a *API) execPod(ctx context.Context, c *call, rules execRules) error {
-	id, err := c.podID()
+	id, err := pathID[fleet.PodID](c, "pod")
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (t *transfer) progress() {
 }
 
 func (a *API) readFiles(ctx context.Context, c *call) error {
-	id, err := c.podID()
+	id, err := pathID[fleet.PodID](c, "pod")
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (t *transfer) copyOut(c *call, src io.Reader) (begun bool, err error) {
 }
 
 func (a *API) writeFiles(ctx context.Context, c *call) error {
-	id, err := c.podID()
+	id, err := pathID[fleet.PodID](c, "pod")
 	if err != nil {
 		return err
 	}

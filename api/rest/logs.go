@@ -60,7 +60,7 @@ func (a *API) registerLogs() {
 }
 
 func (a *API) podLogs(ctx context.Context, c *call) error {
-	id, err := c.podID()
+	id, err := pathID[fleet.PodID](c, "pod")
 	if err != nil {
 		return err
 	}

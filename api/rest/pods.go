@@ -47,7 +47,7 @@ func (a *API) registerPods() {
 		text:  "Returns a pod. 404: there is no such pod, or it is another account's.",
 		scope: auth.Read(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, out: examplePod(),
-	}, a.getPod)
+	}, byID("pod", a.getPod))
 	on(a, route{
 		method: http.MethodPatch, path: "/v2/pods/{id}", id: "updatePod", tag: "Pods", summary: "Change a pod",
 		text: "Changes what the body names and returns the pod. name, locked, registry, globalNetworking and mounts change in place; paths, registry and " +
@@ -58,7 +58,7 @@ func (a *API) registerPods() {
 		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: v2.UpdatePodRequest{Name: new("trainer-2"), PodSettings: v2.PodSettings{Env: map[string]string{"EPOCHS": "4"}}}, out: examplePod(),
-	}, a.updatePod)
+	}, byID("pod", a.updatePod))
 	a.registerPodActions()
 }
 
@@ -71,13 +71,13 @@ func (a *API) registerPodActions() {
 		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusOK, also: "The pod was terminated.",
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusPaymentRequired, http.StatusConflict},
 		in: v2.ActionRequest{Action: "stop"}, out: examplePod(),
-	}, a.actPod)
+	}, byID("pod", a.actPod))
 	on(a, route{
 		method: http.MethodDelete, path: "/v2/pods/{id}", id: "deletePod", tag: "Pods", summary: "Terminate a pod",
 		text:  "Terminates a pod for ever, as the action terminate does. 404: there is no such pod. 409: it is terminated already.",
 		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
-	}, deletePod)
+	}, byID("pod", deletePod))
 }
 
 func (a *API) createPod(ctx context.Context, svc PodService, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {
@@ -104,19 +104,11 @@ func (a *API) createPod(ctx context.Context, svc PodService, c *call, in *v2.Cre
 	return a.shown(view, nil)
 }
 
-func (a *API) getPod(ctx context.Context, svc PodService, c *call, _ *none) (*v2.Pod, error) {
-	id, err := c.podID()
-	if err != nil {
-		return nil, err
-	}
+func (a *API) getPod(ctx context.Context, svc PodService, id fleet.PodID, c *call, _ *none) (*v2.Pod, error) {
 	return a.shown(svc.Pod(ctx, c.who, id))
 }
 
-func (a *API) actPod(ctx context.Context, svc PodService, c *call, in *v2.ActionRequest) (*v2.Pod, error) {
-	id, err := c.podID()
-	if err != nil {
-		return nil, err
-	}
+func (a *API) actPod(ctx context.Context, svc PodService, id fleet.PodID, c *call, in *v2.ActionRequest) (*v2.Pod, error) {
 	pod, err := a.shown(svc.ActPod(ctx, c.who, id, fleet.Trigger(in.Action)))
 	if err != nil || fleet.Trigger(in.Action) == fleet.ActionTerminate {
 		return nil, err
@@ -124,21 +116,9 @@ func (a *API) actPod(ctx context.Context, svc PodService, c *call, in *v2.Action
 	return pod, nil
 }
 
-func deletePod(ctx context.Context, svc PodService, c *call, _ *none) (*none, error) {
-	id, err := c.podID()
-	if err == nil {
-		_, err = svc.ActPod(ctx, c.who, id, fleet.ActionTerminate)
-	}
+func deletePod(ctx context.Context, svc PodService, id fleet.PodID, c *call, _ *none) (*none, error) {
+	_, err := svc.ActPod(ctx, c.who, id, fleet.ActionTerminate)
 	return nil, err
-}
-
-// podID returns the pod of the path; what has not the form of an id cannot exist.
-func (c *call) podID() (fleet.PodID, error) {
-	id := c.args.text("id")
-	if !fleet.ValidID(id) {
-		return "", fleet.NotFound("pod")
-	}
-	return fleet.PodID(id), nil
 }
 
 func (a *API) shown(v fleet.PodView, err error) (*v2.Pod, error) {

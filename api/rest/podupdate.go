@@ -7,14 +7,6 @@ import (
 	"gantry/fleet"
 )
 
-// updateRules checks the rules between fields that need no record: CodeConflictRule.
-func updateRules(in *v2.UpdatePodRequest) error {
-	if m := in.Mounts; m != nil && m.Network != nil && len(m.Network) == 0 {
-		return fleet.BreaksRule("mounts.network must not be empty: mounts cannot be cleared")
-	}
-	return nil
-}
-
 func podUpdate(in *v2.UpdatePodRequest) fleet.PodUpdate {
 	out := fleet.PodUpdate{
 		Args: in.Args, Registry: wantedRegistry(in.Registry), Locked: in.Locked, GlobalNetworking: in.GlobalNetworking, Movable: in.Movable,
@@ -40,13 +32,9 @@ func given[T any](v *T) T {
 	return *v
 }
 
-func (a *API) updatePod(ctx context.Context, svc PodService, c *call, in *v2.UpdatePodRequest) (*v2.Pod, error) {
-	id, err := c.podID()
-	if err != nil {
-		return nil, err
-	}
-	if err := updateRules(in); err != nil {
-		return nil, err
+func (a *API) updatePod(ctx context.Context, svc PodService, id fleet.PodID, c *call, in *v2.UpdatePodRequest) (*v2.Pod, error) {
+	if m := in.Mounts; m != nil && m.Network != nil && len(m.Network) == 0 {
+		return nil, fleet.BreaksRule("mounts.network must not be empty: mounts cannot be cleared")
 	}
 	return a.shown(svc.UpdatePod(ctx, c.who, id, podUpdate(in)))
 }
