@@ -196,7 +196,9 @@ func (a *agent) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	} {
 		wg.Go(func() { run(ctx) })
 	}
-	wg.Go(func() { a.public.find(ctx, a.FindPublish, a.Network, a.Log, a.pods.Poke) })
+	wg.Go(func() {
+		a.public.find(ctx, a.FindPublish, a.Network, a.Log, func() { a.changed.Ring(); a.pods.Poke() })
+	})
 	wg.Go(func() {
 		tunnels.SweepExecs(ctx, a.Inside, func(err error) { a.Log.Warn("kill leftover commands in pods", "err", err) })
 	})

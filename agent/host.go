@@ -57,7 +57,7 @@ type host struct {
 // before any pod is looked at.
 func newHost(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*host, error) {
 	h := &host{
-		Config: c, joined: j, book: book, changed: session.NewBell(), metrics: metrics.New(), public: newPublished(c.Publish, c.Dial),
+		Config: c, joined: j, book: book, changed: session.NewBell(), metrics: metrics.New(), public: newPublished(c.Publish),
 		tables: &inventory.Tables{},
 	}
 	book.WhenWritten(h.metrics.Written)

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -22,8 +20,6 @@ import (
 // TestPublicAddressThatComesLate starts an agent on a host whose network is not up yet.
 func TestPublicAddressThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
-		defer func() { _ = there.Close() }()
 		ip := netip.MustParseAddr("203.0.113.7")
 		var found atomic.Pointer[Publish]
 		found.Store(&Publish{From: 30_000, To: 30_009})
@@ -33,7 +29,7 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		d := newPublished(*found.Load(), func(context.Context, string) (net.Conn, error) { return here, nil })
+		d := newPublished(*found.Load())
 		has := inventory.New(inventory.Config{Published: d.ports, Runtime: inventory.NewRuntime(nil, nil, log)})
 		tries := 0
 		look := func() (Publish, error) {
@@ -43,9 +39,6 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 			return *found.Load(), nil
 		}
 		told := 0
-		if _, err := d.dial(t.Context(), "scheduler"); err != nil {
-			t.Fatal(err)
-		}
 		ended := make(chan struct{})
 		go func() { d.find(t.Context(), look, control, log, func() { told++ }); close(ended) }()
 		time.Sleep(time.Hour)
@@ -68,9 +61,6 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 		if d.ip() != "203.0.113.7" {
 			t.Errorf("pods are told %q", d.ip())
 		}
-		if _, err := there.Read(make([]byte, 1)); err == nil {
-			t.Error("the session of before goes on")
-		}
 		if err := n.Ensure(t.Context(), "p1", pod.Link{Addr: netip.MustParseAddr("10.88.0.2"), Ports: port}); err != nil {
 			t.Error(err)
 		}
@@ -78,10 +68,11 @@ func TestPublicAddressThatComesLate(t *testing.T) {
 }
 
 func TestPublicAddressIsNotLookedFor(t *testing.T) {
+	newPublished(Publish{From: 30_000}).find(t.Context(), nil, nil, nil, func() { t.Error("nobody looks for it, and it is found") })
 	for name, p := range map[string]Publish{
 		"no ports": {}, "known": {IP: netip.MustParseAddr("203.0.113.7"), From: 30_000, To: 30_009},
 	} {
 		look := func() (Publish, error) { t.Error(name); return Publish{}, nil }
-		newPublished(p, nil).find(t.Context(), look, nil, nil, func() { t.Error(name) })
+		newPublished(p).find(t.Context(), look, nil, nil, func() { t.Error(name) })
 	}
 }

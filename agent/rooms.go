@@ -85,7 +85,7 @@ func newAgent(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*ag
 		Followed: func(lineage uint64) error { return recovery.NoteLineage(c.Dir, lineage) },
 	})
 	a.sessions, err = session.New(session.Config{
-		Where: j.where, Dial: h.public.dial, Store: j.store, Hello: a.hello, Inventory: h.has.Encoded, Changed: h.changed,
+		Where: j.where, Dial: c.Dial, Store: j.store, Hello: a.hello, Inventory: h.has.Encoded, Changed: h.changed,
 		Heartbeat: a.sampler.Heartbeat, Hurry: hurry, News: news, Metrics: h.metrics, Log: c.Log,
 		Rooms: a.rooms(), //nolint:contextcheck // what a room works on may outlive the session that brought it
 	})
