@@ -287,3 +287,23 @@ func TestRequestSchemaAgrees(t *testing.T) {
 		}
 	}
 }
+
+// TestChangesSayWhatTheyDo: a member that creating and changing share says of a change what that does, and has no default there.
+func TestChangesSayWhatTheyDo(t *testing.T) {
+	b := openBook(t, newSite(t, nil, rest.Limits{}).api)
+	member := func(schema, name string) map[string]any {
+		p, _ := b.at("components", "schemas", schema, "properties", name).(map[string]any)
+		return p
+	}
+	for _, of := range []struct{ thing, name, says string }{
+		{"Pod", "disk", "A new size restarts the pod."}, {"Template", "allowedCudaVersions", "[] clears the list."},
+	} {
+		made, changed := member("Create"+of.thing+"Request", of.name), member("Update"+of.thing+"Request", of.name)
+		if text, _ := changed["description"].(string); !strings.HasSuffix(text, of.says) || made["description"] == text {
+			t.Errorf("%s of a %s: %q", of.name, of.thing, text)
+		}
+	}
+	if made, changed := member("CreateTemplateRequest", "startSsh"), member("UpdateTemplateRequest", "startSsh"); made["default"] != true || changed["default"] != nil {
+		t.Errorf("startSsh is %v by default, and after a change %v", made["default"], changed["default"])
+	}
+}
