@@ -261,6 +261,14 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 	}
 	must(t, stream.Send(&link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: 7}}}))
 	l.hears(stream, "what it did", func(up *link.Up) bool { return up.GetApplied().GetGeneration() == 7 })
+	must(t, stream.Send(&link.Down{Kind: &link.Down_Network{Network: &link.NetworkSet{}}}))
+	must(t, stream.Send(&link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: 7}}}))
+	l.hears(stream, "what it did again", func(up *link.Up) bool {
+		if up.GetResync() != nil {
+			t.Error("without a gap it asks for all of it")
+		}
+		return up.GetApplied() != nil
+	})
 	must(t, stream.Send(&link.Down{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{OverlayId: "account-a", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", From: 3, To: 4}}}))
 	l.hears(stream, "after a gap", func(up *link.Up) bool { return up.GetResync() != nil })
 	l.cards.found.Store(&gpu.Found{GPUs: []fleet.GPU{{UUID: "GPU-1", Type: "T"}}})
@@ -280,7 +288,8 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 				return false
 			}
 		}
-		return !strings.Contains(text, "gantry_agent_ledger_write_duration_seconds_count 0") && !strings.Contains(text, "gantry_host_disk_bytes 0")
+		return !strings.Contains(text, "gantry_agent_ledger_write_duration_seconds_count 0") && !strings.Contains(text, "gantry_host_disk_bytes 0") &&
+			!strings.Contains(text, "gantry_agent_certificate_expiry_timestamp_seconds 0")
 	})
 	if l.inside.swept.Load() == 0 || l.mounts.runs.Load() != 1 {
 		t.Errorf("leftovers were swept %d times, mounts looked after %d times", l.inside.swept.Load(), l.mounts.runs.Load())
@@ -297,6 +306,17 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 			t.Errorf("said %s", l.log.text())
 		}
 	}
+}
+
+// TestAnAgentThatNobodyWatches runs as well.
+func TestAnAgentThatNobodyWatches(t *testing.T) {
+	l := newLife(t)
+	ready := make(chan struct{})
+	l.conf.Ready = func() { close(ready) }
+	end := l.run()
+	<-ready
+	l.session()
+	end()
 }
 
 // TestWhatKeepsAnAgentFromItsLife is its error, unless it was told to end.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gantry/agent/gpu"
+	"gantry/agent/inventory"
 	"gantry/agent/ledger/ledgertest"
 	"gantry/agent/machine"
 	"gantry/agent/pod"
@@ -134,9 +135,18 @@ func (a *awayRuntime) Look(context.Context, fleet.PodID) (pod.Container, error) 
 func TestWhatChangesOfAHostIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, shelf := &awayRuntime{}, &failingShelf{}
+		var found atomic.Pointer[Publish]
 		c := &cards{changed: make(chan struct{})}
 		c.found.Store(&gpu.Found{})
-		d, end := tended(t, Config{Dir: t.TempDir(), Containers: rt, Provisioner: shelf, Accelerators: c, Volumes: &opened{Mounts: &volumestest.Mounts{}}})
+		d, end := tended(t, Config{
+			Dir: t.TempDir(), Containers: rt, Provisioner: shelf, Accelerators: c, Volumes: &opened{Mounts: &volumestest.Mounts{}},
+			Publish: Publish{From: 30_000, To: 30_009}, FindPublish: func() (Publish, error) {
+				if at := found.Load(); at != nil {
+					return *at, nil
+				}
+				return Publish{}, errors.New("not yet")
+			},
+		})
 		defer end()
 		looked := func() bool {
 			synctest.Wait()
@@ -168,6 +178,12 @@ func TestWhatChangesOfAHostIsTold(t *testing.T) {
 		c.changed <- struct{}{}
 		if !rung() || !looked() {
 			t.Error("other GPUs are told to nobody")
+		}
+		ip := netip.MustParseAddr("203.0.113.7")
+		found.Store(&Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_009})
+		time.Sleep(findPublicEvery)
+		if !rung() || !looked() {
+			t.Error("its public address is told to nobody")
 		}
 		time.Sleep(lookEvery)
 		if !rung() {
@@ -226,6 +242,12 @@ func TestGantryS3IsAnsweredWhereItAsks(t *testing.T) {
 		must(t, err)
 		if (a.s3 != nil) != (c.rooms == 7) || len(a.rooms()) != c.rooms {
 			t.Errorf("at %q of %T: %v, %d rooms", c.socket, c.volumes, a.s3 != nil, len(a.rooms()))
+		}
+		if runtime := a.hello().GetInventory().GetRuntime(); runtime != "test" {
+			t.Errorf("the first hello names the runtime %q", runtime)
+		}
+		if _, pretended := a.podDeps().GPUs.(inventory.Pretended); !pretended {
+			t.Errorf("without GPUs of the machine pods get those of %T", a.podDeps().GPUs)
 		}
 		cancel()
 		a.close()

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,7 +240,7 @@ func TestWhomAHostAsksNext(t *testing.T) {
 			{"c:1", false, 3, refuses(codes.Unavailable)},
 			{"a:1", false, 2, refuses(codes.Unavailable)},
 			{"b:1", false, 1, refuses(codes.Unavailable)},
-			{"a:1", false, 0, refuses(codes.Unavailable)},
+			{"a:1", false, 0, names("nowhere")},
 			{"b:1", false, 0, nil},
 		}
 		said := &bytes.Buffer{}
@@ -327,6 +328,7 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 		want  time.Duration
 		ok    bool
 		hangs bool // the first connection
+		err   string
 	}{
 		"nothing":                     {want: helloTimeout},
 		"nothing, of a lossy network": {lossy: 1, want: lossyTimeout},
@@ -335,6 +337,7 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 		"beats for ever":              {every: time.Second, beats: 1000, want: greetMost},
 		"at once, though it is lossy": {lossy: 1, ok: true},
 		"by the second connection":    {lossy: 1, hangs: true, want: besideAfter, ok: true},
+		"not by a second one":         {hangs: true, want: connectTimeout, err: "context deadline exceeded"},
 		"beats, and it is lossy":      {lossy: 1, every: lossyTimeout - time.Millisecond, beats: 3, want: 3 * (lossyTimeout - time.Millisecond), ok: true},
 		"late beats, and it is lossy": {lossy: 1, every: lossyTimeout + time.Millisecond, beats: 3, want: lossyTimeout},
 	} {
@@ -370,7 +373,7 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 			s.lossy = x.lossy
 			began := time.Now()
 			_, err := s.once(t.Context(), "a:1")
-			if took := time.Since(began); took != x.want || status.Code(err) == codes.Aborted != x.ok || !x.ok && !strings.Contains(err.Error(), "did not answer in time") {
+			if took := time.Since(began); took != x.want || status.Code(err) == codes.Aborted != x.ok || !x.ok && !strings.Contains(err.Error(), cmp.Or(x.err, "did not answer in time")) {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}
 			s.closing.Wait()
@@ -536,10 +539,11 @@ func TestAHostJoins(t *testing.T) {
 		named []string
 		says  func(ctx context.Context, n int, addr string) error // to the n-th question
 		asked []string
+		tells []string // the schedulers that there are
 		err   string
 		least time.Duration // that it takes
 	}{
-		"the first": {named: []string{"a:1"}, asked: []string{"a:1"}},
+		"the first": {named: []string{"a:1"}, asked: []string{"a:1"}, tells: []string{"z:1"}},
 		"one after an election": {named: []string{"a:1"}, says: func(ctx context.Context, n int, _ string) error {
 			if n < 9 {
 				return link.NotLeader(ctx, "")
@@ -580,16 +584,16 @@ func TestAHostJoins(t *testing.T) {
 						return nil, err
 					}
 				}
-				if in.GetMachineId() == "" || in.GetHardware() != "board" {
+				if in.GetMachineId() != "m" || in.GetHardware() != "board" {
 					t.Errorf("%s: of the machine is said %v", name, in)
 				}
 				leaf, err := c.ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: "h"}, time.Hour, time.Now())
 				if err != nil {
 					return nil, err
 				}
-				return &link.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}}, nil
+				return &link.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}, Schedulers: x.tells}, nil
 			}
-			conf := JoinConfig{Dir: t.TempDir(), Schedulers: x.named, Name: "n", Token: pki.NewJoinToken(c.ca.Digest()).Text(), Hardware: "board", Dial: c.dial}
+			conf := JoinConfig{Dir: t.TempDir(), Schedulers: x.named, Name: "n", Token: pki.NewJoinToken(c.ca.Digest()).Text(), MachineID: "m", Hardware: "board", Dial: c.dial}
 			id, err := JoinCluster(t.Context(), conf)
 			took := time.Since(c.began)
 			if (err == nil) != (x.err == "") || err == nil && id != "h" || err != nil && !strings.Contains(err.Error(), x.err) {
@@ -601,7 +605,7 @@ func TestAHostJoins(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if known := KnownSchedulers(conf.Dir, nil); !slices.Equal(known, x.named) {
+			if known := KnownSchedulers(conf.Dir, nil); !slices.Equal(known, x.named) && x.tells == nil || x.tells != nil && !slices.Equal(known, x.tells) {
 				t.Errorf("%s: it knows %q", name, known)
 			}
 			if _, err := JoinCluster(t.Context(), conf); err == nil || !strings.Contains(err.Error(), "joined already, as h") {
@@ -628,6 +632,9 @@ func TestWhichAnswersToAJoinAreRefused(t *testing.T) {
 			"another cluster's CAs":   {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *link.JoinResponse) { r.Cas = [][]byte{other.Cert().Raw} }},
 		} {
 			c.onJoin = func(_ context.Context, _ string, in *link.JoinRequest) (*link.JoinResponse, error) {
+				if in.GetMachineId() == "" {
+					t.Error("of the machine nothing is said")
+				}
 				leaf, err := c.ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: "h"}, time.Hour, time.Now())
 				c.must(err)
 				out := &link.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}, Schedulers: []string{"b:1"}}
@@ -664,6 +671,9 @@ func TestADirectorysBounds(t *testing.T) {
 	many := make([]string, maxSchedulers+1)
 	for i := range many {
 		many[i] = fmt.Sprintf("s%d:1", i)
+	}
+	if got := addresses([]string{"a:1", "a:1"}); len(got) != 1 {
+		t.Errorf("one that is there twice is kept as %q", got)
 	}
 	if got := addresses(many); len(got) != maxSchedulers {
 		t.Errorf("%d addresses are kept", len(got))

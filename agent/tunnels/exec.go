@@ -68,8 +68,7 @@ func (t *Tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uin
 		Command: target.GetCommand(), TTY: target.GetTty(), Stdin: target.GetStdin(),
 		Cols: int(target.GetCols()), Rows: int(target.GetRows()), Term: target.GetTerm(),
 	})
-	var unable *inside.NotStartedError
-	if ctx.Err() == nil || errors.As(err, &unable) {
+	if ctx.Err() == nil {
 		return p, err
 	}
 	if err == nil {

@@ -107,7 +107,7 @@ func (t *Tunnels) probe(ctx context.Context, ask *link.ProbeFrom, tell func(flee
 	}
 	for _, p := range ask.GetTo() {
 		out := fleet.Probe{From: from, To: fleet.PodID(p.GetPodId()), Addr: p.GetAddr(), Problem: problem}
-		if addr, err := netip.ParseAddr(p.GetAddr()); err == nil && took[addr] > 0 {
+		if addr, _ := netip.ParseAddr(p.GetAddr()); took[addr] > 0 {
 			out.Millis, out.Problem = float64(took[addr])/float64(time.Millisecond), ""
 		}
 		if err := tell(out); err != nil {

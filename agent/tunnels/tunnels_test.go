@@ -177,6 +177,13 @@ func newDesk(t *testing.T) *desk {
 	d.must(err)
 	d.must(book.Begin(pod.Assignment{Pod: "ended", Incarnation: 1}, "boot"))
 	d.must(book.End("ended", pod.Ended{Incarnation: 1, Event: fleet.EventExited}))
+	_, err = book.Apply(2, 3, []pod.Assignment{{Pod: "again", Incarnation: 1, Goal: fleet.GoalRun}}, nil, addr)
+	d.must(err)
+	d.must(book.Begin(pod.Assignment{Pod: "again", Incarnation: 1}, "boot"))
+	d.must(book.End("again", pod.Ended{Incarnation: 1, Event: fleet.EventExited}))
+	_, err = book.Apply(3, 4, []pod.Assignment{{Pod: "again", Incarnation: 2, Goal: fleet.GoalRun}}, nil, addr)
+	d.must(err)
+	d.must(book.Begin(pod.Assignment{Pod: "again", Incarnation: 2}, "boot"))
 	d.t = New(Config{Ledger: book, Inside: d.host, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	d.must(err)
@@ -325,7 +332,7 @@ func TestTunnelsIntoAPodAreRefused(t *testing.T) {
 	refused(&link.OpenTunnel{}, "", "does not know that kind of tunnel")
 	d.t.Inside = nil
 	refused(execOf("true"), fleet.CodeUnavailable, "reaches into no container")
-	_, err := d.t.Ledger.SetFull(3, nil, nil)
+	_, err := d.t.Ledger.SetFull(5, nil, nil)
 	d.must(err)
 	refused(execOf("true"), fleet.CodeNotFound, "not on this host")
 }
@@ -499,6 +506,7 @@ func TestSweepsAreRepeatedUntilTheyWork(t *testing.T) {
 	if h.swept != 2 {
 		t.Errorf("%d sweeps", h.swept)
 	}
+	SweepExecs(ctx, h, func(error) { t.Error("the end of the agent is told as a fault") })
 	SweepExecs(t.Context(), nil, nil)
 }
 
@@ -509,6 +517,9 @@ func TestOnlyAPodThatIsToRunIsReached(t *testing.T) {
 		if addr, ok := d.t.address(id); ok != want {
 			t.Errorf("%s: reached at %s: %v", id, addr, ok)
 		}
+	}
+	if incarnation, err := d.t.wanted("again"); err != nil || incarnation != 2 {
+		t.Errorf("one that ended and was started again: %d, %v", incarnation, err)
 	}
 	tunnel, first := d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{PodId: "stopped", Port: 80}}})
 	close(tunnel.leave)
