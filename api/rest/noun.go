@@ -32,11 +32,15 @@ func (n *noun[S, ID, T, R, L]) kind() string {
 	return kind
 }
 
-// change is a route that writes a record. In and out are examples.
-func (n *noun[S, ID, T, R, L]) change(method, path, operation, verb, text string, in any) route {
+// operation is a route of the noun that answers with a record; about one record where path goes on with {id}. Its id is the
+// prefix with the noun's name, and in is an example of its body.
+func (n *noun[S, ID, T, R, L]) operation(method, path, prefix, verb, text string, in any) route {
 	rt := route{
-		method: method, path: n.path + path, id: operation + n.name, tag: n.tag, summary: verb + " " + n.one, text: text,
+		method: method, path: n.path + path, id: prefix + n.name, tag: n.tag, summary: verb + " " + n.one, text: text,
 		scope: auth.Write(n.group), limit: limit.PerAccount, status: http.StatusOK, in: in, out: n.example,
+	}
+	if method == http.MethodGet {
+		rt.scope = auth.Read(n.group)
 	}
 	if path != "" {
 		rt.params = []*huma.Param{n.id}
@@ -46,20 +50,20 @@ func (n *noun[S, ID, T, R, L]) change(method, path, operation, verb, text string
 
 // create is the route that makes a record of the body in.
 func (n *noun[S, ID, T, R, L]) create(text string, in any) route {
-	rt := n.change(http.MethodPost, "", "create", "Make", text, in)
+	rt := n.operation(http.MethodPost, "", "create", "Make", text, in)
 	rt.status = http.StatusCreated
 	return rt
 }
 
 // update is the route that changes a record by the body in.
 func (n *noun[S, ID, T, R, L]) update(text string, in any) route {
-	return n.change(http.MethodPatch, "/{id}", "update", "Change", text, in)
+	return n.operation(http.MethodPatch, "/{id}", "update", "Change", text, in)
 }
 
 // list registers the route that lists an account's records.
 func (n *noun[S, ID, T, R, L]) list(a *API, text string, all func(S, context.Context, fleet.Principal) ([]T, error)) {
-	rt := n.change(http.MethodGet, "", "", "List", text, nil)
-	rt.id, rt.summary, rt.scope, rt.out = "list"+n.names, "List "+n.kind()+"s", auth.Read(n.group), n.records([]R{n.example})
+	rt := n.operation(http.MethodGet, "", "", "List", text, nil)
+	rt.id, rt.summary, rt.out = "list"+n.names, "List "+n.kind()+"s", n.records([]R{n.example})
 	on(a, rt, func(ctx context.Context, svc S, c *call, _ *none) (*L, error) {
 		records, err := showAll(n.record)(all(svc, ctx, c.who))
 		out := n.records(records)
@@ -69,8 +73,7 @@ func (n *noun[S, ID, T, R, L]) list(a *API, text string, all func(S, context.Con
 
 // get registers the route that shows one record.
 func (n *noun[S, ID, T, R, L]) get(a *API, text string, one func(S, context.Context, fleet.Principal, ID) (T, error)) {
-	rt := n.change(http.MethodGet, "/{id}", "get", "Get", text, nil)
-	rt.scope = auth.Read(n.group)
+	rt := n.operation(http.MethodGet, "/{id}", "get", "Get", text, nil)
 	on(a, rt, byID(n.kind(), func(ctx context.Context, svc S, id ID, c *call, _ *none) (*R, error) {
 		return show(n.record)(one(svc, ctx, c.who, id))
 	}))
@@ -78,7 +81,7 @@ func (n *noun[S, ID, T, R, L]) get(a *API, text string, one func(S, context.Cont
 
 // delete registers the route that deletes one record.
 func (n *noun[S, ID, T, R, L]) delete(a *API, text string, remove func(S, context.Context, fleet.Principal, ID) error) {
-	rt := n.change(http.MethodDelete, "/{id}", "delete", "Delete", text, nil)
+	rt := n.operation(http.MethodDelete, "/{id}", "delete", "Delete", text, nil)
 	rt.status, rt.out = http.StatusNoContent, nil
 	on(a, rt, byID(n.kind(), func(ctx context.Context, svc S, id ID, c *call, _ *none) (*none, error) {
 		return nil, remove(svc, ctx, c.who, id)

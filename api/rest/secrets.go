@@ -29,7 +29,7 @@ func (a *API) registerSecrets() {
 		records: func(all []v2.Secret) v2.SecretList { return v2.SecretList{Secrets: all} },
 	}
 	n.list(a, "Lists the names of the account's secrets.", SecretService.Secrets)
-	set := n.change(http.MethodPut, "/{id}", "put", "Set",
+	set := n.operation(http.MethodPut, "/{id}", "put", "Set",
 		"Makes a secret, or gives the one of this name another value. A value in the environment of a pod that has {{ RUNPOD_SECRET_name }} or "+
 			"{{ GANTRY_SECRET_name }} in it gets the value in its place on the pod's host, and nowhere else; pods that run keep what they have until "+
 			"their next start. 400: the account has 100 secrets, or a pod's environment would become too large to start it.",

@@ -46,7 +46,7 @@ func (a *API) registerTemplates() {
 	n.delete(a, "Deletes a template of the account. 400: a pod that is not terminated was made from it. 404: the account has no such template.",
 		TemplateService.DeleteTemplate)
 
-	source := n.change(http.MethodPut, "/{id}/source", "set", "Set the source of",
+	source := n.operation(http.MethodPut, "/{id}/source", "", "",
 		"Says in which slice of the public catalog a template is. 400: it is not public. 404: there is no such template.",
 		admin.TemplateSourceRequest{Source: "verified"})
 	source.path, source.id, source.tag = "/admin/v1/templates/{id}/source", "setTemplateSource", "Operators"
