@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"slices"
 	"time"
 )
 
@@ -128,13 +129,19 @@ type Principal struct {
 	Key     KeyID
 	Account AccountID
 	Can     map[Group]Access
-	Quotas  *Quotas // of the account; nil: the daemon's
+	Quotas  *Quotas  // of the account; nil: the daemon's
+	Invoke  []string // endpoints whose jobs it may submit; InvokeAll: every endpoint
 	// Pod is set for a pod's own key: it may read, stop, restart and terminate that pod, and nothing else.
 	Pod PodID
 }
 
 // May reports whether the principal holds at least access want on group g.
 func (p Principal) May(g Group, want Access) bool { return p.Can[g].Covers(want) }
+
+// MayInvoke reports whether the principal may submit jobs to an endpoint, and see and end them.
+func (p Principal) MayInvoke(id EndpointID) bool {
+	return p.Pod == "" && (slices.Contains(p.Invoke, InvokeAll) || slices.Contains(p.Invoke, string(id)))
+}
 
 // TokenRole says what a join token makes of its holder.
 type TokenRole string

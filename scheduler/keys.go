@@ -147,7 +147,7 @@ func (s *Service) holder(key fleet.Secret, view func(func(*state.View) error) er
 	case owner.Suspended != nil:
 		return fleet.Principal{}, owner.Suspended.Refusal()
 	}
-	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Quotas: owner.Quotas}, nil
+	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Invoke: found.Invoke, Quotas: owner.Quotas}, nil
 }
 
 // CreateKey makes a key of the caller's account. It can do no more than the caller's own, and no longer: a

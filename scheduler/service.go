@@ -12,6 +12,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
 )
 
@@ -21,6 +22,7 @@ type Config struct {
 	Node     dispatch.Proposer
 	Dispatch Hosts
 	Storage  Storage
+	Jobs     jobs.Group
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
 	Clock    Clock   // nil: nothing is known of the log's time

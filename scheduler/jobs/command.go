@@ -65,7 +65,7 @@ type Chunk struct {
 	Content Content `cbor:"20,keyasint"`
 }
 
-// Read is queue.Read.
+// Read is queue.Read. Value: Taken.
 type Read struct{ queue.Read }
 
 // Lost is queue.Lost.

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 
 	"gantry/fleet"
 	"gantry/scheduler/entry"
@@ -58,4 +59,20 @@ func (g Group) Content(ctx context.Context, account fleet.AccountID, job queue.I
 		rest = rest[len(part.Data):]
 	}
 	return Content{Parts: part.ID}, nil
+}
+
+// Take reads chunks of a job's stream, which nobody is given again, and returns how many are left. Errors: those of Propose;
+// bodies.ErrDamaged.
+func (g Group) Take(ctx context.Context, cmd Read) (chunks [][]byte, left int, err error) {
+	release := g.Jobs.bodies.Pin() // the command drops them
+	defer func() { err = errors.Join(err, release()) }()
+	taken, err := One[Taken](ctx, g, cmd)
+	for _, b := range taken.Chunks {
+		data, err := g.Jobs.bodies.Get(b)
+		if err != nil {
+			return nil, 0, err
+		}
+		chunks = append(chunks, data)
+	}
+	return chunks, taken.Left, err
 }

@@ -159,6 +159,17 @@ func (m *Machine) Read(id queue.ID, now queue.Millis, which func(*queue.Job) que
 	return job, data, errors.Join(err, release())
 }
 
+// List returns copies of jobs; see queue.Queue.List.
+func (m *Machine) List(id fleet.EndpointID, before uint64, limit int, keep func(*queue.Job) bool) (out []Job, next uint64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	page, next := m.queue.List(id, before, limit, keep)
+	for _, j := range page {
+		out = append(out, copyOf(j))
+	}
+	return out, next
+}
+
 // copyOf copies what commands change. The caller holds mu.
 func copyOf(j *queue.Job) Job {
 	out := Job{Job: *j}
@@ -254,7 +265,23 @@ func (c Chunk) apply(m *Machine) (_ any, err error) {
 	return nil, err
 }
 
-func (c Read) apply(m *Machine) (any, error) { m.queue.Read(c.Read); return nil, nil }
+// Taken are chunks that were read, and how many are left.
+type Taken struct {
+	Chunks []queue.Body
+	Left   int
+}
+
+func (c Read) apply(m *Machine) (any, error) {
+	j := m.queue.Get(c.Job)
+	if j == nil {
+		return Taken{}, nil
+	}
+	unread := j.Run.Unread()
+	n := max(0, min(c.N, len(unread)))
+	out := Taken{Chunks: slices.Clone(unread[:n]), Left: len(unread) - n}
+	m.queue.Read(c.Read)
+	return out, nil
+}
 
 func (c Lost) apply(m *Machine) (any, error) { m.queue.Lost(c.Lost); return nil, nil }
 

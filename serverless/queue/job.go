@@ -37,6 +37,15 @@ var statusTexts = [...]string{"IN_QUEUE", "IN_PROGRESS", "COMPLETED", "FAILED", 
 // String returns the word on the wire.
 func (s Status) String() string { return statusTexts[s] }
 
+// ParseStatus reads the word on the wire.
+func ParseStatus(text string) (Status, bool) {
+	i := slices.Index(statusTexts[:], text)
+	return Status(max(i, 0)), i >= 0 //nolint:gosec // one of six
+}
+
+// Statuses lists the words on the wire.
+func Statuses() []string { return slices.Clone(statusTexts[:]) }
+
 // Ended reports whether a job of this status runs no more.
 func (s Status) Ended() bool { return s >= Completed }
 
@@ -93,6 +102,14 @@ type Run struct {
 	Cut bool `cbor:"8,keyasint,omitempty"`
 	// Told says that its webhook needs no further call.
 	Told bool `cbor:"9,keyasint,omitempty"`
+}
+
+// Unread returns the chunks of the stream that nobody has read. r may be nil.
+func (r *Run) Unread() []Body {
+	if r == nil {
+		return nil
+	}
+	return r.Chunks
 }
 
 // Endpoint returns the job's endpoint and the account that owns it.

@@ -1,0 +1,382 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/jobs"
+	"gantry/scheduler/state"
+	"gantry/serverless/queue"
+)
+
+// What a job has where nobody says anything else, and what one account's jobs may take (interface.md, "Job request"; wire-facts.md,
+// §2.2 and §2.4).
+const (
+	defaultJobLife   = 24 * time.Hour
+	longestJob       = 7 * 24 * time.Hour
+	asyncRetention   = 30 * time.Minute
+	syncRetention    = time.Minute
+	leastWaiting     = 50  // jobs that may wait at any endpoint
+	waitingPerWorker = 500 // of workers.max
+	maxJobBytes      = 20 * fleet.GB
+	maxPurged        = 1000 // in one command
+	maxStreamed      = 1000 // chunks in one answer
+	// jobRegion ends the ids of jobs: clients look for the form alone.
+	jobRegion = "u1"
+)
+
+// jobText writes the id of a job.
+func jobText(id queue.ID, sync bool) string {
+	t := hex.EncodeToString(id[:])
+	text := t[:8] + "-" + t[8:12] + "-" + t[12:16] + "-" + t[16:20] + "-" + t[20:] + "-" + jobRegion
+	if sync {
+		return "sync-" + text
+	}
+	return text
+}
+
+var jobID = regexp.MustCompile(`^(sync-)?([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})-` + jobRegion + `$`)
+
+// parseJobID reads the id of a job.
+func parseJobID(text string) (id queue.ID, ok bool) {
+	m := jobID.FindStringSubmatch(text)
+	if m == nil {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(strings.Join(m[2:], "")))
+	return id, err == nil
+}
+
+// newJobID makes a random id, or, for an idempotency key, the one that goes with it.
+func newJobID(who fleet.AccountID, endpoint fleet.EndpointID, once *fleet.Once) (id queue.ID) {
+	if once == nil {
+		_, _ = rand.Read(id[:]) // never fails
+	} else {
+		sum := sha256.Sum256([]byte(string(who) + "\x00" + string(endpoint) + "\x00" + once.Key))
+		copy(id[:], sum[:])
+	}
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4
+	return id
+}
+
+// millis is a duration as package queue counts it.
+func millis(d time.Duration) uint32 { return uint32(min(d, longestJob).Milliseconds()) } //nolint:gosec // 7 days fit
+
+// mayInvoke returns an endpoint whose jobs the caller may submit and see. Errors: not_found, forbidden.
+func mayInvoke(v *state.View, who fleet.Principal, id fleet.EndpointID) (fleet.Endpoint, error) {
+	e, ok := state.Find[fleet.Endpoint](v, id)
+	switch {
+	case !ok || e.Account != who.Account:
+		return e, fleet.NotFound("endpoint")
+	case !who.MayInvoke(id):
+		return e, fleet.Forbidden("the key may not submit jobs to this endpoint")
+	}
+	return e, nil
+}
+
+// SubmitJob puts a job in the queue of an endpoint. One whose Once was seen before is answered with the job of then.
+// Errors: not_found, forbidden, not_allowed (it is no queue endpoint), low_balance, rate_limited (the queue is full), too_large.
+func (s *Service) SubmitJob(ctx context.Context, who fleet.Principal, id fleet.EndpointID, req fleet.JobRequest) (fleet.JobView, error) {
+	now := s.Now()
+	var e fleet.Endpoint
+	err := s.read(ctx, func(v *state.View) (err error) {
+		if e, err = mayInvoke(v, who, id); err != nil {
+			return err
+		}
+		if e.Spec.Type != fleet.EndpointQueue {
+			return &fleet.Error{Code: fleet.CodeNotAllowed, Msg: "not allowed for LB API", NothingDone: true}
+		}
+		account, _ := v.Account(who.Account)
+		if account.Prepaid && !v.Covers(who.Account, 1, now) {
+			return fleet.NoCredit("Your account balance is too low to run jobs", 0, v.Balance(who.Account, now))
+		}
+		return nil
+	})
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	cmd := jobs.Submit{Submit: queue.Submit{
+		At: queue.At(now), ID: newJobID(who.Account, id, req.Once), Endpoint: id, Account: who.Account, Policy: jobPolicy(&e.Spec, &req),
+		MaxWaiting: max(leastWaiting, waitingPerWorker*e.Spec.Workers.Max), MaxBytes: maxJobBytes,
+	}}
+	if req.Once != nil { // whose body need not be sent again
+		if made, err := s.madeBefore(cmd.ID, req, now); made.ID != "" || err != nil {
+			return made, err
+		}
+	}
+	if cmd.Content, err = s.Jobs.Content(ctx, who.Account, cmd.ID, req.Body, cmd.MaxBytes, cmd.At); err != nil {
+		return fleet.JobView{}, err
+	}
+	job, err := jobs.One[jobs.Job](ctx, s.Jobs, cmd)
+	if fleet.CodeOf(err) == fleet.CodeExists && req.Once != nil {
+		return s.madeBefore(cmd.ID, req, now)
+	}
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	return jobView(&job, nil, now), nil
+}
+
+// jobPolicy is what holds for a job: what its caller says, or else its endpoint.
+func jobPolicy(spec *fleet.EndpointSpec, req *fleet.JobRequest) queue.Policy {
+	pick := func(all ...int64) time.Duration {
+		for _, ms := range all {
+			if ms > 0 {
+				return time.Duration(ms) * time.Millisecond
+			}
+		}
+		return longestJob
+	}
+	p := queue.Policy{
+		Execution: millis(pick(req.Execution, spec.TimeoutMS)), Life: millis(pick(req.Life, defaultJobLife.Milliseconds())),
+		Retention: millis(asyncRetention), Retries: uint8(spec.Retries), Low: req.Low, Webhook: req.Webhook, Sync: req.Sync, //nolint:gosec // 0 to 3
+	}
+	if req.Sync {
+		p.Retention = millis(syncRetention)
+	}
+	return p
+}
+
+// madeBefore returns the job that was submitted under an idempotency key, or nothing. Errors: invalid (it was another one).
+func (s *Service) madeBefore(id queue.ID, req fleet.JobRequest, now time.Time) (fleet.JobView, error) {
+	job, body, err := s.Jobs.Jobs.Read(id, queue.At(now), func(j *queue.Job) queue.Body { return j.Input })
+	switch {
+	case fleet.CodeOf(err) == fleet.CodeNotFound:
+		return fleet.JobView{}, nil
+	case err != nil:
+		return fleet.JobView{}, err
+	case job.Policy.Sync != req.Sync || len(body) > 0 && !bytes.Equal(body, req.Body):
+		return fleet.JobView{}, fleet.Invalid("Idempotency-Key", "was used with another request")
+	}
+	return s.viewed(id, now)
+}
+
+// viewed shows a job with its output.
+func (s *Service) viewed(id queue.ID, now time.Time) (fleet.JobView, error) {
+	job, output, err := s.Jobs.Jobs.Read(id, queue.At(now), func(j *queue.Job) queue.Body {
+		if j.Run == nil {
+			return queue.Body{}
+		}
+		return j.Run.Output
+	})
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	return jobView(&job, output, now), nil
+}
+
+// jobView is what a caller sees of a job. The output of one that failed is its worker's error.
+func jobView(j *jobs.Job, output []byte, now time.Time) fleet.JobView {
+	out := fleet.JobView{
+		ID: jobText(j.ID, j.Policy.Sync), Status: j.Status.String(), Ended: j.Status.Ended(), Submitted: j.Submitted.Time(),
+		Worker: j.Worker(), Attempts: j.Attempt(),
+	}
+	if j.Run == nil {
+		return out
+	}
+	out.Error, out.Reason = j.Run.Error, j.Run.Reason
+	if j.Status == queue.Failed && out.Error == "" {
+		out.Error = string(output)
+	} else if len(output) > 0 && j.Status != queue.Failed {
+		out.Output = output
+	}
+	if j.Run.Started == 0 {
+		return out
+	}
+	end := j.Run.Ended.Time()
+	if j.Run.Ended == 0 {
+		end = now
+	}
+	delay, ran := j.Run.Started.Time().Sub(out.Submitted), max(0, end.Sub(j.Run.Started.Time()))
+	out.Delay, out.Execution = &delay, &ran
+	return out
+}
+
+// findJob returns the job of an endpoint that the caller may see. Errors: not_found, forbidden.
+func (s *Service) findJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (queue.ID, error) {
+	err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err })
+	if err != nil {
+		return queue.ID{}, err
+	}
+	id, ok := parseJobID(text)
+	if !ok {
+		return id, fleet.NotFound("job")
+	}
+	if err := s.Jobs.Barrier(ctx); err != nil {
+		return id, err
+	}
+	job, err := s.Jobs.Jobs.Get(id, queue.At(s.Now()))
+	if err == nil && (job.Endpoint != endpoint || jobText(id, job.Policy.Sync) != text) {
+		err = fleet.NotFound("job")
+	}
+	return id, err
+}
+
+// Job returns a job. Retention, when not 0, sets how many milliseconds after its end it is kept. Errors: not_found, forbidden.
+func (s *Service) Job(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, retention int64) (fleet.JobView, error) {
+	id, err := s.findJob(ctx, who, endpoint, text)
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	if retention > 0 {
+		keep := millis(time.Duration(retention) * time.Millisecond)
+		if j, err := s.Jobs.Jobs.Get(id, queue.At(s.Now())); err == nil && j.Policy.Retention != keep {
+			if _, err := jobs.One[any](ctx, s.Jobs, jobs.Retain{Retain: queue.Retain{At: queue.At(s.Now()), Job: id, Retention: keep}}); err != nil {
+				return fleet.JobView{}, err
+			}
+		}
+	}
+	return s.viewed(id, s.Now())
+}
+
+// AwaitJob is Job once it has ended, or wait is over.
+func (s *Service) AwaitJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, wait time.Duration) (fleet.JobView, error) {
+	id, err := s.findJob(ctx, who, endpoint, text)
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	return s.await(ctx, id, wait, func(j *jobs.Job) bool { return j.Status.Ended() })
+}
+
+// await returns a job once it is as wanted, or wait is over.
+func (s *Service) await(ctx context.Context, id queue.ID, wait time.Duration, wanted func(*jobs.Job) bool) (fleet.JobView, error) {
+	changed, stop := s.Jobs.Jobs.Watch(id)
+	defer stop()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		job, err := s.Jobs.Jobs.Get(id, queue.At(s.Now()))
+		if err != nil {
+			return fleet.JobView{}, err
+		}
+		if wanted(&job) {
+			return s.viewed(id, s.Now())
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			return s.viewed(id, s.Now())
+		case <-ctx.Done():
+			return fleet.JobView{}, ctx.Err()
+		}
+	}
+}
+
+// StreamJob returns the chunks of a job's stream that nobody was given yet, in order, once there are some, it has ended, or wait is
+// over. more says that there are others already. What is returned is not returned again.
+func (s *Service) StreamJob(
+	ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, wait time.Duration,
+) (view fleet.JobView, chunks [][]byte, more bool, err error) {
+	id, err := s.findJob(ctx, who, endpoint, text)
+	if err != nil {
+		return view, nil, false, err
+	}
+	view, err = s.await(ctx, id, wait, func(j *jobs.Job) bool { return j.Status.Ended() || len(j.Run.Unread()) > 0 })
+	if err != nil {
+		return view, nil, false, err
+	}
+	if job, err := s.Jobs.Jobs.Get(id, queue.At(s.Now())); err != nil || len(job.Run.Unread()) == 0 {
+		return view, nil, false, err
+	}
+	chunks, left, err := s.Jobs.Take(ctx, jobs.Read{Read: queue.Read{Job: id, N: maxStreamed, At: queue.At(s.Now())}})
+	return view, chunks, left > 0, err
+}
+
+// CancelJob ends a job that has not ended. Errors: not_found, forbidden.
+func (s *Service) CancelJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (fleet.JobView, error) {
+	return s.turnJob(ctx, who, endpoint, text, func(id queue.ID, at queue.Millis) jobs.Command {
+		return jobs.Cancel{Cancel: queue.Cancel{At: at, Job: id}}
+	})
+}
+
+// RetryJob lets a job that failed or took too long wait again. Errors: not_found, forbidden, not_allowed.
+func (s *Service) RetryJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (fleet.JobView, error) {
+	return s.turnJob(ctx, who, endpoint, text, func(id queue.ID, at queue.Millis) jobs.Command {
+		return jobs.Retry{Retry: queue.Retry{At: at, Job: id}}
+	})
+}
+
+// turnJob commits a command about one job and shows the job as it is then.
+func (s *Service) turnJob(
+	ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, command func(queue.ID, queue.Millis) jobs.Command,
+) (fleet.JobView, error) {
+	id, err := s.findJob(ctx, who, endpoint, text)
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	now := s.Now()
+	job, err := jobs.One[jobs.Job](ctx, s.Jobs, command(id, queue.At(now)))
+	if err != nil {
+		return fleet.JobView{}, err
+	}
+	return jobView(&job, nil, now), nil
+}
+
+// PurgeJobs cancels the jobs that wait, and returns how many. Errors: not_found, forbidden.
+func (s *Service) PurgeJobs(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID) (n int, err error) {
+	if err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err }); err != nil {
+		return 0, err
+	}
+	at := queue.At(s.Now())
+	for {
+		// Those that are submitted meanwhile stay.
+		some, err := jobs.One[int](ctx, s.Jobs, jobs.Purge{Purge: queue.Purge{At: at, Endpoint: endpoint, Max: maxPurged, Before: at + 1}})
+		n += some
+		if err != nil || some < maxPurged {
+			return n, err
+		}
+	}
+}
+
+// JobCounts returns the numbers of an endpoint's jobs. Errors: not_found, forbidden.
+func (s *Service) JobCounts(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID) (out fleet.JobCounts, err error) {
+	if err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err }); err != nil {
+		return out, err
+	}
+	if err := s.Jobs.Barrier(ctx); err != nil {
+		return out, err
+	}
+	s.Jobs.Jobs.View(func(q *queue.Queue) {
+		c := q.Counts(endpoint)
+		out = fleet.JobCounts{
+			Waiting: c.Waiting + c.WaitingLow, Running: c.InProgress, Completed: c.Completed, Failed: c.Failed, Retried: c.Retried,
+		}
+	})
+	return out, nil
+}
+
+// ListJobs returns a page of an endpoint's jobs without their outputs, the newest first, and where the next one begins; 0: there is
+// none. Errors: not_found, forbidden, invalid.
+func (s *Service) ListJobs(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, page fleet.JobPage) (out []fleet.JobView, next uint64, err error) {
+	if err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err }); err != nil {
+		return nil, 0, err
+	}
+	for _, text := range page.Statuses {
+		if _, ok := queue.ParseStatus(text); !ok {
+			return nil, 0, fleet.Invalid("status", fmt.Sprintf("must be one of %s", strings.Join(queue.Statuses(), ", ")))
+		}
+	}
+	if err := s.Jobs.Barrier(ctx); err != nil {
+		return nil, 0, err
+	}
+	now := s.Now()
+	out = []fleet.JobView{}
+	list, next := s.Jobs.Jobs.List(endpoint, page.Before, page.Limit, func(j *queue.Job) bool {
+		at := j.Submitted.Time()
+		return !j.Expired(queue.At(now)) && (len(page.Statuses) == 0 || slices.Contains(page.Statuses, j.Status.String())) &&
+			!at.Before(page.From) && (page.To.IsZero() || at.Before(page.To))
+	})
+	for i := range list {
+		out = append(out, jobView(&list[i], nil, now))
+	}
+	return out, next, nil
+}

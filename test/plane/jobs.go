@@ -1,0 +1,82 @@
+package plane
+
+import (
+	"log/slog"
+	"time"
+
+	"gantry/fleet"
+	"gantry/internal/sleep"
+	"gantry/scheduler/jobs"
+	"gantry/scheduler/replica"
+	"gantry/serverless/queue"
+)
+
+// WithJobs gives the plane a group that has jobs, of one member. Its log and its files are real. It is called before the plane is used.
+func (p *Plane) WithJobs() {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	m, err := jobs.Open(dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = m.Close() })
+	if err := replica.Create(dir); err != nil {
+		p.t.Fatal(err)
+	}
+	node, err := replica.Open(replica.Config{
+		Dir: dir, ID: "a", Address: "a", Machine: m, Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { p.t.Error(err) },
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			p.t.Error(err)
+		}
+	})
+	if err := node.Bootstrap(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+	for node.Barrier(p.t.Context()) != nil {
+		if err := sleep.For(p.t.Context(), time.Millisecond); err != nil {
+			p.t.Fatal("the group that has the jobs has no leader:", err)
+		}
+	}
+	p.Jobs = jobs.Group{Node: node, Jobs: m}
+}
+
+// DoJob commits a command about jobs.
+func (p *Plane) DoJob(cmd jobs.Command) any {
+	p.t.Helper()
+	value, err := jobs.One[any](p.t.Context(), p.Jobs, cmd)
+	if err != nil {
+		p.t.Fatalf("%T: %v", cmd, err)
+	}
+	return value
+}
+
+// TakeJob plays a worker that takes the next job of an endpoint, and returns it with its body.
+func (p *Plane) TakeJob(endpoint fleet.EndpointID) (queue.From, []byte) {
+	p.t.Helper()
+	taken, _ := p.DoJob(jobs.Take{Take: queue.Take{At: queue.At(p.Now()), Endpoint: endpoint, Worker: "worker00000001", Max: 1}}).([]jobs.Job)
+	if len(taken) != 1 {
+		p.t.Fatalf("%d jobs were taken", len(taken))
+	}
+	_, body, err := p.Jobs.Jobs.Read(taken[0].ID, queue.At(p.Now()), func(j *queue.Job) queue.Body { return j.Input })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return queue.From{At: queue.At(p.Now()), Job: taken[0].ID, Worker: "worker00000001"}, body
+}
+
+// Chunk plays a worker that sends a chunk of a job's stream.
+func (p *Plane) Chunk(from queue.From, number int, chunk string) {
+	p.t.Helper()
+	p.DoJob(jobs.Chunk{Chunk: queue.Chunk{From: from, Number: uint32(number)}, Content: jobs.Content{Data: []byte(chunk)}}) //nolint:gosec // small
+}
+
+// FinishJob plays a worker that ends a job. The output of one that failed is its error.
+func (p *Plane) FinishJob(from queue.From, failed bool, output string) {
+	p.t.Helper()
+	p.DoJob(jobs.Finish{Finish: queue.Finish{From: from, Failed: failed}, Content: jobs.Content{Data: []byte(output)}})
+}
