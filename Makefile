@@ -181,8 +181,8 @@ fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions 
 	FUZZTIME=1s scripts/fuzz.sh ./api ./storage/s3 ./netctl ./internal/ipc
 
 # Packages whose rules keep users' work and data safe.
-MUTATE ?= ./agent ./agent/pod ./agent/ledger ./scheduler/dispatch ./scheduler/replica ./scheduler/state ./api/auth ./api/limit \
-	./internal/link ./internal/pki ./storage/s3
+MUTATE ?= ./agent ./agent/pod ./agent/ledger ./scheduler/dispatch ./scheduler/replica ./scheduler/state \
+	./scheduler/state/table ./api/auth ./api/limit ./internal/link ./internal/pki ./storage/s3
 SAMPLE ?= 100
 
 .PHONY: mutate

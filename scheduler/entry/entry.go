@@ -23,11 +23,15 @@ type Result struct {
 	Err   error // a *fleet.Error
 }
 
-// Codec writes and reads the commands of one log, of the Go type C. It holds nothing that changes.
-type Codec[C any] struct {
+// Encoding is how commands and records become bytes.
+type Encoding struct {
 	Enc cbor.EncMode
 	Dec cbor.DecMode
+}
 
+// Codec writes and reads the commands of one log, of the Go type C. It holds nothing that changes.
+type Codec[C any] struct {
+	Encoding
 	most   int // bytes of one command
 	number func(C) uint64
 	types  map[uint64]reflect.Type
@@ -56,7 +60,7 @@ func NewCodec[C any](most int, number func(C) uint64, commands []C) (*Codec[C], 
 	if err != nil {
 		return nil, fmt.Errorf("decoding options: %w", err)
 	}
-	c := &Codec[C]{Enc: enc, Dec: dec, most: most, number: number, types: map[uint64]reflect.Type{}}
+	c := &Codec[C]{Encoding: Encoding{enc, dec}, most: most, number: number, types: map[uint64]reflect.Type{}}
 	for _, cmd := range commands {
 		if has := c.types[number(cmd)]; has != nil {
 			return nil, fmt.Errorf("%T and %s have the same number", cmd, has)

@@ -22,14 +22,14 @@ func checkID(path, id string) error {
 func exists(msg string) error { return &fleet.Error{Code: fleet.CodeExists, Msg: msg} }
 
 func (c Bootstrap) apply(t *txn) (any, error) {
-	if get(t, &t.base.cluster, onlyKey) != nil {
+	if t.base.cluster.Get(t.Txn, onlyKey) != nil {
 		return nil, exists("the cluster was made before")
 	}
 	t.understand(c.Level)
-	put(t, &t.base.cluster, onlyKey, &Cluster{ID: c.ClusterID, CA: c.CA, SealedCAKey: c.SealedCAKey, Level: c.Level})
-	t.note(KindMember, "")
-	put(t, &t.base.catalog, onlyKey, &c.Catalog)
-	t.note(KindCatalog, "")
+	t.base.cluster.Put(t.Txn, onlyKey, &Cluster{ID: c.ClusterID, CA: c.CA, SealedCAKey: c.SealedCAKey, Level: c.Level})
+	t.Note(KindMember, "")
+	t.base.catalog.Put(t.Txn, onlyKey, &c.Catalog)
+	t.Note(KindCatalog, "")
 	return nil, nil
 }
 
@@ -40,14 +40,14 @@ func (c PutDataCenter) apply(t *txn) (any, error) {
 	if err := checkUnderlay(c.DataCenter.Underlay); err != nil {
 		return nil, err
 	}
-	put(t, &t.base.centers, c.DataCenter.ID, &c.DataCenter)
-	t.note(KindCatalog, string(c.DataCenter.ID))
+	t.base.centers.Put(t.Txn, c.DataCenter.ID, &c.DataCenter)
+	t.Note(KindCatalog, string(c.DataCenter.ID))
 	return nil, nil
 }
 
 func (c PutCatalog) apply(t *txn) (any, error) {
-	put(t, &t.base.catalog, onlyKey, &c.Catalog)
-	t.note(KindCatalog, "")
+	t.base.catalog.Put(t.Txn, onlyKey, &c.Catalog)
+	t.Note(KindCatalog, "")
 	return nil, nil
 }
 
@@ -55,13 +55,13 @@ func (c PutAccount) apply(t *txn) (any, error) {
 	if err := cmp.Or(checkID("$.id", string(c.Account.ID)), checkEgress(c.Account.Egress)); err != nil {
 		return nil, err
 	}
-	put(t, &t.base.accounts, c.Account.ID, &c.Account)
-	t.note(KindAccount, string(c.Account.ID))
+	t.base.accounts.Put(t.Txn, c.Account.ID, &c.Account)
+	t.Note(KindAccount, string(c.Account.ID))
 	return nil, nil
 }
 
 func (c UpdateAccount) apply(t *txn) (any, error) {
-	old := get(t, &t.base.accounts, c.Account)
+	old := t.base.accounts.Get(t.Txn, c.Account)
 	if old == nil {
 		return nil, fleet.NotFound("account")
 	}
@@ -92,8 +92,8 @@ func (c UpdateAccount) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	account.Limits = limits
-	put(t, &t.base.accounts, account.ID, &account)
-	t.note(KindAccount, string(account.ID))
+	t.base.accounts.Put(t.Txn, account.ID, &account)
+	t.Note(KindAccount, string(account.ID))
 	return cloneAccount(&account), nil
 }
 
@@ -124,14 +124,14 @@ func changedLimits(had fleet.Limits, change map[string]*int64) (fleet.Limits, er
 
 func (c SetLimits) apply(t *txn) (any, error) {
 	var had fleet.Limits
-	if row := get(t, &t.base.limits, onlyKey); row != nil {
+	if row := t.base.limits.Get(t.Txn, onlyKey); row != nil {
 		had = *row
 	}
 	limits, err := changedLimits(had, c.Limits)
 	if err != nil {
 		return nil, err
 	}
-	put(t, &t.base.limits, onlyKey, &limits)
+	t.base.limits.Put(t.Txn, onlyKey, &limits)
 	return maps.Clone(limits), nil
 }
 
@@ -140,41 +140,41 @@ func (c PutKey) apply(t *txn) (any, error) {
 	if err := cmp.Or(checkID("$.id", string(key.ID)), checkID("$.hash", string(key.Hash))); err != nil {
 		return nil, err
 	}
-	if get(t, &t.base.accounts, key.Account) == nil {
+	if t.base.accounts.Get(t.Txn, key.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
-	old := get(t, &t.base.keys, key.ID)
+	old := t.base.keys.Get(t.Txn, key.ID)
 	switch {
 	case old != nil && old.Account != key.Account:
 		return nil, exists("there is a key with this id")
-	case old == nil && t.base.keysOf.count(t, key.Account) >= maxKeys:
+	case old == nil && t.base.keysOf.Count(t.Txn, key.Account) >= maxKeys:
 		return nil, tooMany(maxKeys, "API keys")
 	}
-	for _, other := range t.base.keysByHash.keys(t, string(key.Hash)) {
+	for _, other := range t.base.keysByHash.Keys(t.Txn, string(key.Hash)) {
 		if other != key.ID {
 			return nil, exists("there is such a key")
 		}
 	}
-	put(t, &t.base.keys, key.ID, &key)
-	t.note(KindKey, string(key.ID))
+	t.base.keys.Put(t.Txn, key.ID, &key)
+	t.Note(KindKey, string(key.ID))
 	return nil, nil
 }
 
 func (c DeleteKey) apply(t *txn) (any, error) {
-	key := get(t, &t.base.keys, c.Key)
+	key := t.base.keys.Get(t.Txn, c.Key)
 	if key == nil || key.Account != c.Account {
 		return nil, fleet.NotFound("key")
 	}
-	drop(t, &t.base.keys, c.Key)
-	if get(t, &t.base.keyUse, c.Key) != nil {
-		drop(t, &t.base.keyUse, c.Key)
+	t.base.keys.Drop(t.Txn, c.Key)
+	if t.base.keyUse.Get(t.Txn, c.Key) != nil {
+		t.base.keyUse.Drop(t.Txn, c.Key)
 	}
-	t.note(KindKey, string(c.Key))
+	t.Note(KindKey, string(c.Key))
 	return nil, nil
 }
 
 func (c UpdateKey) apply(t *txn) (any, error) {
-	old := get(t, &t.base.keys, c.Key)
+	old := t.base.keys.Get(t.Txn, c.Key)
 	if old == nil || old.Account != c.Account {
 		return nil, fleet.NotFound("key")
 	}
@@ -185,10 +185,10 @@ func (c UpdateKey) apply(t *txn) (any, error) {
 	if c.Disabled != nil {
 		key.Disabled = *c.Disabled
 	}
-	put(t, &t.base.keys, key.ID, &key)
-	t.note(KindKey, string(key.ID))
+	t.base.keys.Put(t.Txn, key.ID, &key)
+	t.Note(KindKey, string(key.ID))
 	out := cloneKey(&key)
-	if used := get(t, &t.base.keyUse, key.ID); used != nil {
+	if used := t.base.keyUse.Get(t.Txn, key.ID); used != nil {
 		out.LastUsedAt = *used
 	}
 	return out, nil
@@ -196,12 +196,12 @@ func (c UpdateKey) apply(t *txn) (any, error) {
 
 func (c TouchKeys) apply(t *txn) (any, error) {
 	for _, id := range sortedKeys(c.Used) {
-		at, last := c.Used[id], get(t, &t.base.keyUse, id)
-		if clock := get(t, &t.base.clock, onlyKey); clock != nil {
+		at, last := c.Used[id], t.base.keyUse.Get(t.Txn, id)
+		if clock := t.base.clock.Get(t.Txn, onlyKey); clock != nil {
 			at = earliest(at, clock.At.Add(clock.Leap))
 		}
-		if get(t, &t.base.keys, id) != nil && (last == nil || at.After(*last)) {
-			put(t, &t.base.keyUse, id, &at)
+		if t.base.keys.Get(t.Txn, id) != nil && (last == nil || at.After(*last)) {
+			t.base.keyUse.Put(t.Txn, id, &at)
 		}
 	}
 	return nil, nil
@@ -209,16 +209,16 @@ func (c TouchKeys) apply(t *txn) (any, error) {
 
 func (c SetSSHKeys) apply(t *txn) (any, error) {
 	switch {
-	case get(t, &t.base.accounts, c.Account) == nil:
+	case t.base.accounts.Get(t.Txn, c.Account) == nil:
 		return nil, fleet.NotFound("account")
 	case len(c.Keys) > maxSSHKeys:
 		return nil, tooMany(maxSSHKeys, "SSH keys")
 	case len(c.Keys) > 0:
-		put(t, &t.base.sshKeys, c.Account, &c.Keys)
-	case get(t, &t.base.sshKeys, c.Account) != nil:
-		drop(t, &t.base.sshKeys, c.Account)
+		t.base.sshKeys.Put(t.Txn, c.Account, &c.Keys)
+	case t.base.sshKeys.Get(t.Txn, c.Account) != nil:
+		t.base.sshKeys.Drop(t.Txn, c.Account)
 	}
-	t.note(KindAccount, string(c.Account))
+	t.Note(KindAccount, string(c.Account))
 	return nil, nil
 }
 
@@ -233,17 +233,17 @@ func (c PutToken) apply(t *txn) (any, error) {
 		return nil, err
 	case expired(&token, c.At):
 		return nil, fleet.Invalid("$.expiresAt", "must be later than now")
-	case get(t, &t.base.tokens, token.ID) != nil:
+	case t.base.tokens.Get(t.Txn, token.ID) != nil:
 		return nil, exists("there is a join token with this id")
 	}
 	if t.final(c.At) == nil {
 		for _, old := range t.base.expiring[:min(len(t.base.expiring), maxExpired)] {
 			if expired(old, c.At) {
-				drop(t, &t.base.tokens, old.ID)
+				t.base.tokens.Drop(t.Txn, old.ID)
 			}
 		}
 	}
-	put(t, &t.base.tokens, token.ID, &token)
+	t.base.tokens.Put(t.Txn, token.ID, &token)
 	return nil, nil
 }
 

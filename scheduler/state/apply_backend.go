@@ -15,7 +15,7 @@ func (c PutBackend) apply(t *txn) (any, error) {
 	if err := checkBackend(&in); err != nil {
 		return nil, err
 	}
-	old := get(t, &t.base.backends, in.ID)
+	old := t.base.backends.Get(t.Txn, in.ID)
 	switch {
 	case c.New && old != nil:
 		return nil, exists("there is a storage backend with this id")
@@ -23,7 +23,7 @@ func (c PutBackend) apply(t *txn) (any, error) {
 		return nil, fleet.NotFound("storage backend")
 	case !c.New && in.Rev != 0 && in.Rev != old.Rev:
 		return nil, fleet.Stale("the storage backend changed")
-	case get(t, &t.base.centers, in.DataCenter) == nil:
+	case t.base.centers.Get(t.Txn, in.DataCenter) == nil:
 		return nil, fleet.NotFound("data center")
 	}
 	if err := t.checkStorageHost(&in); err != nil {
@@ -31,21 +31,21 @@ func (c PutBackend) apply(t *txn) (any, error) {
 	}
 	in.Rev, in.Used = 1, false
 	if old == nil {
-		others := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == in.DataCenter })
+		others := t.base.backends.Count(t.Txn, func(b *fleet.Backend) bool { return b.DataCenter == in.DataCenter })
 		if others >= maxBackends {
 			return nil, fleet.BreaksRule("a data center may have at most %d storage backends", maxBackends)
 		}
 	} else {
-		if n := t.base.volumesOn.count(t, in.ID); n > 0 && !samePlace(old, &in) {
+		if n := t.base.volumesOn.Count(t.Txn, in.ID); n > 0 && !samePlace(old, &in) {
 			return nil, inUse("where the storage backend's data is", uses{n: n, thing: "network volume"})
 		}
 		in.Rev, in.CreatedAt = old.Rev+1, old.CreatedAt
 		in.Used = old.Used && samePlace(old, &in)
 	}
-	put(t, &t.base.backends, in.ID, &in)
-	t.note(KindStorage, string(in.ID))
+	t.base.backends.Put(t.Txn, in.ID, &in)
+	t.Note(KindStorage, string(in.ID))
 	if old != nil && !sameReach(old, &in) {
-		for _, id := range t.base.volumesOn.keys(t, in.ID) {
+		for _, id := range t.base.volumesOn.Keys(t.Txn, in.ID) {
 			t.tellHolders(id)
 		}
 	}
@@ -57,7 +57,7 @@ func (t *txn) checkStorageHost(b *fleet.Backend) error {
 	if b.StorageHost == "" {
 		return nil
 	}
-	host := get(t, &t.base.hosts, b.StorageHost)
+	host := t.base.hosts.Get(t.Txn, b.StorageHost)
 	switch {
 	case host == nil || host.State == fleet.HostGone:
 		return fleet.NotFound("host")
@@ -101,12 +101,12 @@ func sameReach(a, b *fleet.Backend) bool {
 }
 
 func (c DeleteBackend) apply(t *txn) (any, error) {
-	if get(t, &t.base.backends, c.ID) == nil {
+	if t.base.backends.Get(t.Txn, c.ID) == nil {
 		return nil, fleet.NotFound("storage backend")
 	}
 	var live, ending []fleet.VolumeID
-	for _, id := range t.base.volumesOn.keys(t, c.ID) {
-		if c.Force && get(t, &t.base.volumes, id).State == fleet.VolumeDeleting {
+	for _, id := range t.base.volumesOn.Keys(t.Txn, c.ID) {
+		if c.Force && t.base.volumes.Get(t.Txn, id).State == fleet.VolumeDeleting {
 			ending = append(ending, id)
 		} else {
 			live = append(live, id)
@@ -116,18 +116,18 @@ func (c DeleteBackend) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	for _, id := range ending {
-		old := get(t, &t.base.volumes, id)
-		drop(t, &t.base.volumes, id)
+		old := t.base.volumes.Get(t.Txn, id)
+		t.base.volumes.Drop(t.Txn, id)
 		t.noteVolume(old)
 	}
-	drop(t, &t.base.backends, c.ID)
-	t.note(KindStorage, string(c.ID))
+	t.base.backends.Drop(t.Txn, c.ID)
+	t.Note(KindStorage, string(c.ID))
 	return ending, nil
 }
 
 // noteBackends says that what is to be done on backends may be another host's now.
 func (t *txn) noteBackends(match func(*fleet.Backend) bool) {
-	for _, id := range firstKeys(t, &t.base.backends, 0, match) {
-		t.note(KindStorage, string(id))
+	for _, id := range t.base.backends.Keys(t.Txn, 0, match) {
+		t.Note(KindStorage, string(id))
 	}
 }

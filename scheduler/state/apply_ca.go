@@ -96,6 +96,6 @@ func (c AdvanceRotation) apply(t *txn) (any, error) {
 
 // putCluster writes the cluster's record.
 func (t *txn) putCluster(c Cluster) {
-	put(t, &t.base.cluster, onlyKey, &c)
-	t.note(KindMember, "")
+	t.base.cluster.Put(t.Txn, onlyKey, &c)
+	t.Note(KindMember, "")
 }

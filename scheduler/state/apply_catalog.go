@@ -14,15 +14,15 @@ const (
 
 // catalog returns a copy of the catalog to change; it is empty before Bootstrap.
 func (t *txn) catalog() fleet.Catalog {
-	if c := get(t, &t.base.catalog, onlyKey); c != nil {
+	if c := t.base.catalog.Get(t.Txn, onlyKey); c != nil {
 		return cloneCatalog(c)
 	}
 	return fleet.Catalog{}
 }
 
 func (t *txn) putCatalog(c fleet.Catalog) {
-	put(t, &t.base.catalog, onlyKey, &c)
-	t.note(KindCatalog, "")
+	t.base.catalog.Put(t.Txn, onlyKey, &c)
+	t.Note(KindCatalog, "")
 }
 
 // placeOf returns where a GPU type is in the catalog, -1 when it is not there.
@@ -52,7 +52,7 @@ func (c DeleteGPUType) apply(t *txn) (any, error) {
 	if i < 0 {
 		return nil, fleet.NotFound("GPU type")
 	}
-	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool {
+	hosts := t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool {
 		return h.State != fleet.HostGone && slices.ContainsFunc(h.Inventory.GPUs, func(g fleet.GPU) bool { return g.Type == c.ID })
 	})
 	if err := inUse("the GPU type", uses{n: hosts, thing: "host"}); err != nil {
@@ -98,7 +98,7 @@ func (t *txn) tidyTypes(cat *fleet.Catalog, gpus []fleet.GPU) bool {
 		}
 	}
 	note(gpus)
-	count(t, &t.base.hosts, func(h *fleet.Host) bool {
+	t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool {
 		if h.State != fleet.HostGone {
 			note(h.Inventory.GPUs)
 		}
@@ -142,17 +142,17 @@ func (c PutStoragePrices) apply(t *txn) (any, error) {
 }
 
 func (c DeleteDataCenter) apply(t *txn) (any, error) {
-	if get(t, &t.base.centers, c.ID) == nil {
+	if t.base.centers.Get(t.Txn, c.ID) == nil {
 		return nil, fleet.NotFound("data center")
 	}
-	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == c.ID && h.State != fleet.HostGone })
-	volumes := t.base.volumesIn.count(t, c.ID)
-	backends := count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.DataCenter == c.ID })
+	hosts := t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool { return h.DataCenter == c.ID && h.State != fleet.HostGone })
+	volumes := t.base.volumesIn.Count(t.Txn, c.ID)
+	backends := t.base.backends.Count(t.Txn, func(b *fleet.Backend) bool { return b.DataCenter == c.ID })
 	err := inUse("the data center", uses{n: hosts, thing: "host"}, uses{n: volumes, thing: "network volume"}, uses{n: backends, thing: "storage backend"})
 	if err != nil {
 		return nil, err
 	}
-	drop(t, &t.base.centers, c.ID)
-	t.note(KindCatalog, string(c.ID))
+	t.base.centers.Drop(t.Txn, c.ID)
+	t.Note(KindCatalog, string(c.ID))
 	return nil, nil
 }

@@ -64,7 +64,7 @@ func TestHostsContributeGPUTypes(t *testing.T) {
 	index := w.s.Index()
 	w.must(connect)
 	evs, _, _ := w.s.Events(index)
-	if !slices.Contains(evs, Event{index + 1, KindCatalog, ""}) {
+	if !slices.Contains(evs, Event{Index: index + 1, Kind: KindCatalog}) {
 		t.Errorf("events %v", evs)
 	}
 	want := catalog().GPUs

@@ -32,11 +32,11 @@ func (c MovePod) apply(t *txn) (any, error) {
 
 // drainable reads a pod that runs on a host which is drained, at a revision, and the host.
 func (t *txn) drainable(id fleet.PodID, rev uint64) (*fleet.Pod, *fleet.Host, error) {
-	pod := get(t, &t.base.pods, id)
+	pod := t.base.pods.Get(t.Txn, id)
 	if pod == nil {
 		return nil, nil, fleet.NotFound("pod")
 	}
-	host := get(t, &t.base.hosts, pod.Host)
+	host := t.base.hosts.Get(t.Txn, pod.Host)
 	switch {
 	case rev != pod.Rev:
 		return nil, nil, fleet.Stale("the pod changed")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // The reasons of pods whose hosts are taken out.
@@ -44,7 +45,7 @@ func promised(pod *fleet.Pod, id fleet.HostID) bool {
 
 // mayHold reports whether a host is there that pods can hold something of.
 func (t *txn) mayHold(id fleet.HostID) bool {
-	h := get(t, &t.base.hosts, id)
+	h := t.base.hosts.Get(t.Txn, id)
 	return h != nil && h.State != fleet.HostFenced && h.State != fleet.HostGone
 }
 
@@ -169,7 +170,7 @@ func (c FenceHost) apply(t *txn) (any, error) {
 		t.putPod(&pod)
 	}
 	for _, place := range t.reservedOn(host.ID) {
-		pod := *get(t, &t.base.pods, place.ID)
+		pod := *t.base.pods.Get(t.Txn, place.ID)
 		pod.Target = nil
 		t.putPod(&pod)
 	}
@@ -233,7 +234,7 @@ func (c RemoveHost) apply(t *txn) (any, error) {
 			return nil, fleet.BreaksRule("pods hold something of the host or keep data there")
 		}
 	}
-	if count(t, &t.base.backends, func(b *fleet.Backend) bool { return b.StorageHost == host.ID }) > 0 {
+	if t.base.backends.Count(t.Txn, func(b *fleet.Backend) bool { return b.StorageHost == host.ID }) > 0 {
 		return nil, fleet.BreaksRule("a backend of network volumes names the host as the one that looks after them")
 	}
 	host.State, host.SeenAt = fleet.HostGone, c.At
@@ -251,13 +252,13 @@ func (c PurgeHosts) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	n := 0
-	for _, id := range keysOf(t, &t.base.hosts) {
-		if !forgettable(get(t, &t.base.hosts, id), c.Before) {
+	for _, id := range t.base.hosts.Keys(t.Txn, 0, table.All) {
+		if !forgettable(t.base.hosts.Get(t.Txn, id), c.Before) {
 			continue
 		}
-		drop(t, &t.base.hosts, id)
-		drop(t, &t.base.generations, id)
-		t.note(KindHost, string(id))
+		t.base.hosts.Drop(t.Txn, id)
+		t.base.generations.Drop(t.Txn, id)
+		t.Note(KindHost, string(id))
 		n++
 	}
 	return n, nil

@@ -28,7 +28,7 @@ func (c JoinHost) apply(t *txn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if get(t, &t.base.hosts, host.ID) != nil {
+	if t.base.hosts.Get(t.Txn, host.ID) != nil {
 		return nil, exists("there is a host with this id")
 	}
 	if err := c.replaceOld(t); err != nil {
@@ -37,10 +37,10 @@ func (c JoinHost) apply(t *txn) (any, error) {
 	if err := t.burn(token, c.Request, string(host.ID)); err != nil {
 		return nil, err
 	}
-	if get(t, &t.base.centers, token.DataCenter) == nil {
+	if t.base.centers.Get(t.Txn, token.DataCenter) == nil {
 		center := fleet.DataCenter{ID: token.DataCenter, Name: string(token.DataCenter), Region: unknownRegion}
-		put(t, &t.base.centers, center.ID, &center)
-		t.note(KindCatalog, string(center.ID))
+		t.base.centers.Put(t.Txn, center.ID, &center)
+		t.Note(KindCatalog, string(center.ID))
 	}
 	return t.putHost(fleet.Host{
 		ID: host.ID, Name: host.Name, DataCenter: token.DataCenter, Cloud: token.Cloud, State: fleet.HostJoining,
@@ -51,8 +51,8 @@ func (c JoinHost) apply(t *txn) (any, error) {
 // replaceOld deletes the record that the machine has from an earlier join, unless that may be another machine's, or its pods
 // may still run there or have data there.
 func (c JoinHost) replaceOld(t *txn) error {
-	for _, id := range t.base.hostsByMachine.keys(t, c.Host.MachineID) {
-		h := get(t, &t.base.hosts, id)
+	for _, id := range t.base.hostsByMachine.Keys(t.Txn, c.Host.MachineID) {
+		h := t.base.hosts.Get(t.Txn, id)
 		if err := c.mayBeAnother(t, h); err != nil {
 			return err
 		}
@@ -62,9 +62,9 @@ func (c JoinHost) replaceOld(t *txn) error {
 		if slices.ContainsFunc(t.occupants(id), func(p *fleet.Pod) bool { return p.Held || p.KeepsData() }) {
 			return exists("this machine is already a host, and pods hold resources or keep data on it")
 		}
-		drop(t, &t.base.hosts, id)
-		drop(t, &t.base.generations, id)
-		t.note(KindHost, string(id))
+		t.base.hosts.Drop(t.Txn, id)
+		t.base.generations.Drop(t.Txn, id)
+		t.Note(KindHost, string(id))
 		t.succeed(id, c.Host.ID)
 	}
 	return nil
@@ -75,7 +75,7 @@ const awayLong = 10 * time.Minute
 
 // mayBeAnother refuses a machine that may not be the host whose id it has.
 func (c JoinHost) mayBeAnother(t *txn, h *fleet.Host) error {
-	at, _ := get(t, &t.base.clock, onlyKey).Of(c.At)
+	at, _ := t.base.clock.Get(t.Txn, onlyKey).Of(c.At)
 	switch {
 	case h.State == fleet.HostGone:
 		return nil
@@ -102,12 +102,12 @@ func CopiedMachine(h *fleet.Host, why string) error {
 // succeed has backends that name a host as the one that looks after them name the one that the machine is now. It gets
 // none of their keys before an operator gave it the role.
 func (t *txn) succeed(old, id fleet.HostID) {
-	for _, backend := range firstKeys(t, &t.base.backends, 0, func(b *fleet.Backend) bool { return b.StorageHost == old }) {
-		b := cloneBackend(get(t, &t.base.backends, backend))
+	for _, backend := range t.base.backends.Keys(t.Txn, 0, func(b *fleet.Backend) bool { return b.StorageHost == old }) {
+		b := cloneBackend(t.base.backends.Get(t.Txn, backend))
 		b.StorageHost = id
 		b.Rev++
-		put(t, &t.base.backends, backend, &b)
-		t.note(KindStorage, string(backend))
+		t.base.backends.Put(t.Txn, backend, &b)
+		t.Note(KindStorage, string(backend))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // maxLineage bounds lineages, so that what is counted within one never wraps round.
@@ -13,7 +14,7 @@ const maxLineage = maxGeneration >> (lineageBits + 1)
 
 // cluster reads the cluster's record, to change it.
 func (t *txn) cluster() (Cluster, error) {
-	c := get(t, &t.base.cluster, onlyKey)
+	c := t.base.cluster.Get(t.Txn, onlyKey)
 	if c == nil {
 		return Cluster{}, fleet.NotFound("cluster")
 	}
@@ -27,7 +28,7 @@ func (t *txn) checkRole(token *fleet.JoinToken) error {
 		return checkID("$.dataCenter", string(token.DataCenter))
 	case token.Role != fleet.TokenScheduler:
 		return fleet.Invalid("$.role", "must be that of a host or of a scheduler")
-	case token.Replaces != "" && get(t, &t.base.members, token.Replaces) == nil:
+	case token.Replaces != "" && t.base.members.Get(t.Txn, token.Replaces) == nil:
 		return fleet.Invalid("$.replaces", "is no member of the control plane")
 	}
 	return nil
@@ -35,7 +36,7 @@ func (t *txn) checkRole(token *fleet.JoinToken) error {
 
 // useToken checks what joins with a token and returns it. It is the caller's to burn.
 func (t *txn) useToken(id fleet.TokenID, role fleet.TokenRole, good func(*fleet.JoinToken) bool) (*fleet.JoinToken, error) {
-	token := get(t, &t.base.tokens, id)
+	token := t.base.tokens.Get(t.Txn, id)
 	// One answer for all: who tries tokens learns nothing.
 	if token == nil || token.Role != role || token.Joined != "" || !good(token) {
 		return nil, &fleet.Error{Code: fleet.CodeUnauthorized, Msg: "the join token is unknown, used or expired"}
@@ -47,11 +48,11 @@ func (t *txn) useToken(id fleet.TokenID, role fleet.TokenRole, good func(*fleet.
 func (t *txn) burn(old *fleet.JoinToken, request []byte, joined string) error {
 	switch len(request) {
 	case 0:
-		drop(t, &t.base.tokens, old.ID)
+		t.base.tokens.Drop(t.Txn, old.ID)
 	case sha256.Size:
 		token := *old
 		token.Request, token.Joined = request, joined
-		put(t, &t.base.tokens, token.ID, &token)
+		t.base.tokens.Put(t.Txn, token.ID, &token)
 	default:
 		return fleet.Invalid("$.request", "must have 32 bytes")
 	}
@@ -76,8 +77,8 @@ func checkMember(m *fleet.Member) error {
 
 // putMember writes a member's record.
 func (t *txn) putMember(m fleet.Member) fleet.Member {
-	put(t, &t.base.members, m.ID, &m)
-	t.note(KindMember, string(m.ID))
+	t.base.members.Put(t.Txn, m.ID, &m)
+	t.Note(KindMember, string(m.ID))
 	return m
 }
 
@@ -85,7 +86,7 @@ func (c PutMember) apply(t *txn) (any, error) {
 	if err := checkMember(&c.Member); err != nil {
 		return nil, err
 	}
-	if old := get(t, &t.base.members, c.Member.ID); old != nil && !old.RemovedAt.IsZero() {
+	if old := t.base.members.Get(t.Txn, c.Member.ID); old != nil && !old.RemovedAt.IsZero() {
 		return nil, fleet.NotAllowed("the member was removed; it can join again under a new identity")
 	}
 	t.putMember(c.Member)
@@ -108,7 +109,7 @@ func (c JoinMember) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	switch {
-	case get(t, &t.base.members, in.ID) != nil:
+	case t.base.members.Get(t.Txn, in.ID) != nil:
 		return nil, exists("there is a member with this id")
 	case in.Level < cluster.Level:
 		return nil, fleet.BreaksRule("the program of the new member is too old: it understands feature level %d, the cluster is at %d",
@@ -124,7 +125,7 @@ func (c JoinMember) apply(t *txn) (any, error) {
 }
 
 func (c RemoveMember) apply(t *txn) (any, error) {
-	old := get(t, &t.base.members, c.Member)
+	old := t.base.members.Get(t.Txn, c.Member)
 	if old == nil {
 		return nil, fleet.NotFound("member")
 	}
@@ -155,26 +156,26 @@ func (c RestoreCluster) apply(t *txn) (any, error) {
 		return nil, fleet.Invalid("$.lineage", "is too large")
 	case c.At.IsZero():
 		return nil, fleet.Invalid("$.at", "must be set")
-	case get(t, &t.base.members, c.Member.ID) != nil:
+	case t.base.members.Get(t.Txn, c.Member.ID) != nil:
 		return nil, exists("there is a member with this id")
 	}
 	cluster.ID, cluster.Lineage, cluster.RestoredAt, cluster.SnapshotAt = c.ID, c.Lineage, c.At, c.SnapshotAt
-	put(t, &t.base.cluster, onlyKey, &cluster)
-	t.note(KindMember, "")
-	for _, id := range keysOf(t, &t.base.members) {
-		if old := *get(t, &t.base.members, id); old.RemovedAt.IsZero() {
+	t.base.cluster.Put(t.Txn, onlyKey, &cluster)
+	t.Note(KindMember, "")
+	for _, id := range t.base.members.Keys(t.Txn, 0, table.All) {
+		if old := *t.base.members.Get(t.Txn, id); old.RemovedAt.IsZero() {
 			old.RemovedAt = c.At
 			t.putMember(old)
 		}
 	}
-	for _, id := range keysOf(t, &t.base.tokens) {
-		drop(t, &t.base.tokens, id) // it may have been used since the copy was made
+	for _, id := range t.base.tokens.Keys(t.Txn, 0, table.All) {
+		t.base.tokens.Drop(t.Txn, id) // it may have been used since the copy was made
 	}
-	for _, id := range keysOf(t, &t.base.pods) {
-		t.leaveMove(*get(t, &t.base.pods, id))
+	for _, id := range t.base.pods.Keys(t.Txn, 0, table.All) {
+		t.leaveMove(*t.base.pods.Get(t.Txn, id))
 	}
-	for _, id := range keysOf(t, &t.base.volumes) {
-		t.remeasure(*get(t, &t.base.volumes, id))
+	for _, id := range t.base.volumes.Keys(t.Txn, 0, table.All) {
+		t.remeasure(*t.base.volumes.Get(t.Txn, id))
 	}
 	t.skipBases()
 	t.skipNetworks()

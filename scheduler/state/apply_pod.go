@@ -24,7 +24,7 @@ func (c CreatePods) apply(t *txn) (any, error) {
 		return again, err
 	}
 	out := make([]fleet.Pod, 0, len(c.Pods))
-	if err := t.all(len(c.Pods), func(i int) error {
+	if err := t.Steps(len(c.Pods), func(i int) error {
 		pod, err := c.create(t, i)
 		if err == nil {
 			out = append(out, clonePod(pod))
@@ -50,7 +50,7 @@ func joinIDs(pods []fleet.Pod) string {
 func (t *txn) recordedPods(ids string) any {
 	var out []fleet.Pod
 	for id := range strings.SplitSeq(ids, " ") {
-		pod := get(t, &t.base.pods, fleet.PodID(id))
+		pod := t.base.pods.Get(t.Txn, fleet.PodID(id))
 		if pod == nil {
 			return nil
 		}
@@ -83,13 +83,13 @@ func (t *txn) create(asked *NewPod, first *fleet.Pod) (*fleet.Pod, error) {
 	if err := in.Owner.Check(); err != nil {
 		return nil, err
 	}
-	if get(t, &t.base.accounts, in.Account) == nil {
+	if t.base.accounts.Get(t.Txn, in.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
 	if err := t.rentable(nil, in, in.HourlyRate, in.CreatedAt); err != nil {
 		return nil, err
 	}
-	if get(t, &t.base.pods, in.ID) != nil {
+	if t.base.pods.Get(t.Txn, in.ID) != nil {
 		return nil, exists("there is a pod with this id")
 	}
 	if err := t.checkReferences(in); err != nil {
@@ -180,7 +180,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 // was promised its place.
 func (t *txn) freeFor(pod *fleet.Pod, host *fleet.Host, others []*fleet.Pod) fleet.Resources {
 	if pod.Spec.GPU == nil && len(host.Inventory.GPUs) > 0 && !promised(pod, host.ID) {
-		c := candidate(host, others, placementOf(get(t, &t.base.placement, onlyKey)).KeepPercent)
+		c := candidate(host, others, placementOf(t.base.placement.Get(t.Txn, onlyKey)).KeepPercent)
 		return c.Beside(0)
 	}
 	used, _, _ := usedBy(others)
@@ -188,7 +188,7 @@ func (t *txn) freeFor(pod *fleet.Pod, host *fleet.Host, others []*fleet.Pod) fle
 }
 
 func (c ActPod) apply(t *txn) (any, error) {
-	old := get(t, &t.base.pods, c.Pod)
+	old := t.base.pods.Get(t.Txn, c.Pod)
 	switch {
 	case old == nil || old.Account != c.Account || old.Owner != c.Owner:
 		return nil, fleet.NotFound("pod")

@@ -27,7 +27,7 @@ func TestCreatePod(t *testing.T) {
 		t.Error(d)
 	}
 	evs, upTo, ok := w.s.Events(index)
-	if want := []Event{{index + 1, KindAssign, "host-a"}, {index + 1, KindPod, "pod-1"}}; !slices.Equal(evs, want) || !ok || upTo != index+1 {
+	if want := []Event{{Index: index + 1, Kind: KindAssign, ID: "host-a"}, {Index: index + 1, Kind: KindPod, ID: "pod-1"}}; !slices.Equal(evs, want) || !ok || upTo != index+1 {
 		t.Errorf("events %v up to %d, %t", evs, upTo, ok)
 	}
 	w.view(func(v *View) {
@@ -244,7 +244,7 @@ func TestStartOnAnotherHost(t *testing.T) {
 		t.Errorf("generations %d and %d, pod %d", w.host("host-a").Generation, w.host("host-b").Generation, got.Generation)
 	}
 	evs, _, _ := w.s.Events(index)
-	want := []Event{{index + 1, KindAssign, "host-b"}, {index + 1, KindPod, "pod-1"}}
+	want := []Event{{Index: index + 1, Kind: KindAssign, ID: "host-b"}, {Index: index + 1, Kind: KindPod, ID: "pod-1"}}
 	if !slices.Equal(evs, want) {
 		t.Errorf("events %v", evs)
 	}

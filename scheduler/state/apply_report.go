@@ -47,7 +47,7 @@ func (c ReportPods) remaining(lefts []fleet.Leftover) (out []fleet.Leftover) {
 
 // record takes one report, or ignores it.
 func (c ReportPods) record(t *txn, r *PodReport) {
-	old := get(t, &t.base.pods, r.Pod)
+	old := t.base.pods.Get(t.Txn, r.Pod)
 	if old == nil || old.Host != c.Host || r.Incarnation < old.Incarnation || !t.mayKnow(r.Pod, r.Incarnation) {
 		return
 	}
@@ -87,7 +87,7 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 // Recorded reports whether a report changes nothing: the host's record and the pod's say as much already. Hosts tell all of
 // their pods in each session.
 func (v *View) Recorded(id fleet.HostID, r *PodReport) bool {
-	host, pod := v.tb.host(id), v.tb.pods.rows[r.Pod]
+	host, pod := v.tb.host(id), v.tb.pods.Rows[r.Pod]
 	switch {
 	case host == nil || len(host.Leftovers) > 0:
 		return false
@@ -124,7 +124,7 @@ func (v *View) Recorded(id fleet.HostID, r *PodReport) bool {
 // back to an old copy a host can be ahead, but not of what a lineage gives out: who names a higher one makes it up.
 func (t *txn) mayKnow(id fleet.PodID, incarnation uint64) bool {
 	most := lineageFloor(t.lineage() + 1)
-	if pod := get(t, &t.base.pods, id); pod != nil {
+	if pod := t.base.pods.Get(t.Txn, id); pod != nil {
 		most = max(most, pod.Incarnation)
 	}
 	return incarnation <= most
@@ -264,12 +264,12 @@ func (c PurgePods) apply(t *txn) (any, error) {
 	}
 	n := 0
 	for _, id := range c.Pods {
-		pod := get(t, &t.base.pods, id)
+		pod := t.base.pods.Get(t.Txn, id)
 		if pod == nil || !Purgeable(pod, c.Before) {
 			continue
 		}
-		drop(t, &t.base.pods, id)
-		t.note(KindPod, string(id))
+		t.base.pods.Drop(t.Txn, id)
+		t.Note(KindPod, string(id))
 		n++
 	}
 	return n, nil

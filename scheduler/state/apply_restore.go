@@ -134,7 +134,7 @@ func (x *comparison) claimed(id fleet.PodID) *fleet.Pod {
 	if i >= 0 {
 		return x.on[i]
 	}
-	old := get(x.t, &x.t.base.pods, id)
+	old := x.t.base.pods.Get(x.t.Txn, id)
 	switch {
 	case old == nil:
 		return nil
@@ -160,11 +160,11 @@ func (x *comparison) movedHere(old *fleet.Pod) bool {
 		return false
 	}
 	if m := old.Spec.Network; m != nil {
-		if v := get(x.t, &x.t.base.volumes, m.Volume); v == nil || v.DataCenter != x.host.DataCenter {
+		if v := x.t.base.volumes.Get(x.t.Txn, m.Volume); v == nil || v.DataCenter != x.host.DataCenter {
 			return false
 		}
 	}
-	other := get(x.t, &x.t.base.hosts, old.Host)
+	other := x.t.base.hosts.Get(x.t.Txn, old.Host)
 	return !old.Held || other == nil || other.Lineage != x.t.lineage()
 }
 
@@ -199,7 +199,7 @@ func (x *comparison) over(pod *fleet.Pod) {
 // copied is when the copy was made that the control plane was restored from: nobody knows of a later time
 // that a pod ran.
 func (x *comparison) copied() time.Time {
-	c := get(x.t, &x.t.base.cluster, onlyKey)
+	c := x.t.base.cluster.Get(x.t.Txn, onlyKey)
 	switch {
 	case c == nil:
 		return x.at
@@ -211,7 +211,7 @@ func (x *comparison) copied() time.Time {
 
 // stoppedSince reports whether the pod was stopped after the control plane was restored: that stands.
 func (x *comparison) stoppedSince(was *fleet.Pod) bool {
-	c := get(x.t, &x.t.base.cluster, onlyKey)
+	c := x.t.base.cluster.Get(x.t.Txn, onlyKey)
 	return c != nil && was.Goal != fleet.GoalRun && was.Status != fleet.StatusError && was.EndedAt.After(c.RestoredAt)
 }
 
@@ -333,7 +333,7 @@ func (t *txn) leaveMove(pod fleet.Pod) {
 // compared refuses to begin an incarnation on a host that was not compared since the control plane was
 // restored: the pod may run elsewhere.
 func (t *txn) compared(id fleet.HostID) error {
-	if h := get(t, &t.base.hosts, id); h != nil && h.Lineage != t.lineage() {
+	if h := t.base.hosts.Get(t.Txn, id); h != nil && h.Lineage != t.lineage() {
 		return fleet.NotAllowed("the control plane was restored from a copy, and the pod's host has not connected since")
 	}
 	return nil
@@ -346,7 +346,7 @@ func (t *txn) elsewhere(pod *fleet.Pod) error {
 	if pod.KeepsData() || pod.Incarnation > lineageFloor(lineage) {
 		return nil
 	}
-	behind := count(t, &t.base.hosts, func(h *fleet.Host) bool {
+	behind := t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool {
 		return h.Lineage != lineage && h.State != fleet.HostFenced && h.State != fleet.HostGone
 	})
 	if behind == 0 {

@@ -27,11 +27,11 @@ func (c ReportVolumes) apply(t *txn) (any, error) {
 	since := map[fleet.DataCenterID]time.Time{}
 	for i := range c.Volumes {
 		r := &c.Volumes[i]
-		old := get(t, &t.base.volumes, r.Volume)
+		old := t.base.volumes.Get(t.Txn, r.Volume)
 		if old == nil {
 			continue
 		}
-		b := get(t, &t.base.backends, old.Backend)
+		b := t.base.backends.Get(t.Txn, old.Backend)
 		switch {
 		case b == nil || !LooksAfter(&host, b):
 		case old.State == fleet.VolumeDeleting:
@@ -39,7 +39,7 @@ func (c ReportVolumes) apply(t *txn) (any, error) {
 				since[old.DataCenter] = t.unsettled(old.DataCenter)
 			}
 			if r.Gone && !t.volumeHeld(r.Volume) && !old.CreatedAt.Before(since[old.DataCenter]) {
-				drop(t, &t.base.volumes, r.Volume)
+				t.base.volumes.Drop(t.Txn, r.Volume)
 				t.noteVolume(old)
 			}
 		default:
@@ -71,17 +71,17 @@ func (c ReportVolumes) record(t *txn, r *VolumeReport, old *fleet.Volume, measur
 
 // useBackend notes that a volume was made on a backend.
 func (t *txn) useBackend(id fleet.BackendID) {
-	if old := get(t, &t.base.backends, id); old != nil && !old.Used {
+	if old := t.base.backends.Get(t.Txn, id); old != nil && !old.Used {
 		b := cloneBackend(old)
 		b.Used = true
-		put(t, &t.base.backends, id, &b)
-		t.note(KindStorage, string(id))
+		t.base.backends.Put(t.Txn, id, &b)
+		t.Note(KindStorage, string(id))
 	}
 }
 
 // volumeHeld reports whether a host may still have a pod with a volume.
 func (t *txn) volumeHeld(id fleet.VolumeID) bool {
-	return t.base.podsWith.countIf(t, id, func(p *fleet.Pod) bool { return p.Held }) > 0
+	return t.base.podsWith.CountIf(t.Txn, id, func(p *fleet.Pod) bool { return p.Held }) > 0
 }
 
 // tellHolders gives the assignments of a volume's pods new generations, so that their hosts are told what is now.

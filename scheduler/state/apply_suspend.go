@@ -26,13 +26,13 @@ type NoteBackup struct {
 }
 
 func (c SuspendAccount) apply(t *txn) (any, error) {
-	old := get(t, &t.base.accounts, c.Account)
+	old := t.base.accounts.Get(t.Txn, c.Account)
 	switch {
 	case old == nil:
 		return nil, fleet.NotFound("account")
 	case !c.Resume && (c.Reason == "" || len(c.Reason) > maxSuspension):
 		return nil, fleet.Invalid("$.reason", "must have 1 to 1024 bytes")
-	case !c.Resume && t.base.keysOf.countIf(t, c.Account, isOperators) > 0:
+	case !c.Resume && t.base.keysOf.CountIf(t.Txn, c.Account, isOperators) > 0:
 		return nil, fleet.NotAllowed("the account has an operator's key, and operators are not suspended: delete that key first")
 	}
 	account := *old
@@ -43,8 +43,8 @@ func (c SuspendAccount) apply(t *txn) (any, error) {
 			account.Suspended.At = old.Suspended.At
 		}
 	}
-	put(t, &t.base.accounts, account.ID, &account)
-	t.note(KindAccount, string(account.ID))
+	t.base.accounts.Put(t.Txn, account.ID, &account)
+	t.Note(KindAccount, string(account.ID))
 	return cloneAccount(&account), nil
 }
 
@@ -63,8 +63,8 @@ func (c NoteBackup) apply(t *txn) (any, error) {
 	// One in the future is of a clock that was put back since.
 	if had := cluster.BackupAt; saved.After(had) || had.After(c.At) {
 		cluster.BackupAt = saved
-		put(t, &t.base.cluster, onlyKey, &cluster)
-		t.note(KindMember, "")
+		t.base.cluster.Put(t.Txn, onlyKey, &cluster)
+		t.Note(KindMember, "")
 	}
 	return cluster.BackupAt, nil
 }

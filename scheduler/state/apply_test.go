@@ -144,8 +144,8 @@ func TestANewTokenSweepsOutAFewOfThoseThatExpired(t *testing.T) {
 	later.ExpiresAt = at(5000)
 	w.must(PutToken{later, at(1002)})
 	w.view(func(v *View) {
-		if len(v.tb.expiring) != 2 || len(v.tb.tokens.rows) != 2 {
-			t.Errorf("%d tokens are left, %d in order", len(v.tb.tokens.rows), len(v.tb.expiring))
+		if len(v.tb.expiring) != 2 || len(v.tb.tokens.Rows) != 2 {
+			t.Errorf("%d tokens are left, %d in order", len(v.tb.tokens.Rows), len(v.tb.expiring))
 		}
 	})
 	w.check()

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // The bounds of files of TLS for users: a certificate with its chain and key are some 10 KiB, and there are few.
@@ -30,19 +31,19 @@ func (c PutTLSFile) apply(t *txn) (any, error) {
 	case len(in.Sealed) > maxTLSSealed:
 		return nil, fleet.Invalid("$.sealed", "must have at most 65536 bytes")
 	case len(in.Sealed) == 0:
-		drop(t, &t.base.tlsFiles, in.Name)
+		t.base.tlsFiles.Drop(t.Txn, in.Name)
 		return nil, nil
-	case get(t, &t.base.tlsFiles, in.Name) == nil && len(keysOf(t, &t.base.tlsFiles)) >= maxTLSFiles:
+	case t.base.tlsFiles.Get(t.Txn, in.Name) == nil && len(t.base.tlsFiles.Keys(t.Txn, 0, table.All)) >= maxTLSFiles:
 		return nil, fleet.BreaksRule("there may be at most %d files of TLS", maxTLSFiles)
 	}
 	in.Sealed = slices.Clone(in.Sealed)
-	put(t, &t.base.tlsFiles, in.Name, &in)
+	t.base.tlsFiles.Put(t.Txn, in.Name, &in)
 	return nil, nil
 }
 
 // TLSFile returns a file of TLS for users.
 func (v *View) TLSFile(name string) (fleet.TLSFile, bool) {
-	f := v.tb.tlsFiles.rows[name]
+	f := v.tb.tlsFiles.Rows[name]
 	if f == nil {
 		return fleet.TLSFile{}, false
 	}
@@ -53,7 +54,7 @@ func (v *View) TLSFile(name string) (fleet.TLSFile, bool) {
 
 // TLSFiles returns the names that begin with prefix, sorted.
 func (v *View) TLSFiles(prefix string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.tb.tlsFiles.rows)), func(name string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.tb.tlsFiles.Rows)), func(name string) bool {
 		return !strings.HasPrefix(name, prefix)
 	})
 }

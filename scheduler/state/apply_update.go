@@ -14,7 +14,7 @@ import (
 const maxDiskGB = 1 << 40
 
 func (c UpdatePod) apply(t *txn) (any, error) {
-	old := get(t, &t.base.pods, c.Pod)
+	old := t.base.pods.Get(t.Txn, c.Pod)
 	switch {
 	case old == nil || old.Account != c.Account || old.Owner != (fleet.Owner{}):
 		return nil, fleet.NotFound("pod")
@@ -126,7 +126,7 @@ func (t *txn) checkTemplate(account fleet.AccountID, id fleet.TemplateID) error 
 	if id == "" {
 		return nil
 	}
-	if m := get(t, &t.base.templates, id); m == nil || m.Account != account && !m.Public {
+	if m := t.base.templates.Get(t.Txn, id); m == nil || m.Account != account && !m.Public {
 		return fleet.Stale("the template is gone")
 	}
 	return nil
@@ -134,7 +134,7 @@ func (t *txn) checkTemplate(account fleet.AccountID, id fleet.TemplateID) error 
 
 // restart begins an incarnation of the new specification. The GPUs stay, so it is on the same host.
 func (c UpdatePod) restart(t *txn, old, pod *fleet.Pod) error {
-	host := get(t, &t.base.hosts, pod.Host)
+	host := t.base.hosts.Get(t.Txn, pod.Host)
 	if host == nil {
 		return fleet.Stale("the host is gone")
 	}
@@ -167,7 +167,7 @@ func (c UpdatePod) record(t *txn, old, pod *fleet.Pod) error {
 	if more.DiskGB == 0 {
 		return nil
 	}
-	host := get(t, &t.base.hosts, pod.Host)
+	host := t.base.hosts.Get(t.Txn, pod.Host)
 	if host == nil {
 		return fleet.Stale("the host is gone")
 	}

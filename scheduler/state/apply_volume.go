@@ -30,7 +30,7 @@ func (c CreateVolume) apply(t *txn) (any, error) {
 		CreatedAt: in.CreatedAt, Backend: in.Backend, Dir: in.Dir, State: fleet.VolumeCreating,
 	}
 	more := countsOfVolume(&volume)
-	rate := meter.Volume(&volume, storagePrices(get(t, &t.base.catalog, onlyKey))).Total()
+	rate := meter.Volume(&volume, storagePrices(t.base.catalog.Get(t.Txn, onlyKey))).Total()
 	more[fleet.LimitSpend] = int64(rate)
 	if err := t.within(volume.Account, more); err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func (t *txn) madeVolume(account fleet.AccountID) func(id string) any {
 func (c CreateVolume) check(t *txn) error {
 	in := &c.Volume
 	switch {
-	case get(t, &t.base.accounts, in.Account) == nil:
+	case t.base.accounts.Get(t.Txn, in.Account) == nil:
 		return fleet.NotFound("account")
-	case get(t, &t.base.centers, in.DataCenter) == nil:
+	case t.base.centers.Get(t.Txn, in.DataCenter) == nil:
 		return fleet.NotFound("data center")
-	case get(t, &t.base.volumes, in.ID) != nil:
+	case t.base.volumes.Get(t.Txn, in.ID) != nil:
 		return exists("there is a network volume with this id")
 	case !volumeDir.MatchString(in.Dir):
 		return fleet.Invalid("$.dir", "must be 26 of the letters a to z and the digits 2 to 7")
@@ -74,11 +74,11 @@ func (c CreateVolume) check(t *txn) error {
 	if err := cmp.Or(checkVolumeSize(in.SizeGB), checkVolumeType(in.Type)); err != nil {
 		return err
 	}
-	b := get(t, &t.base.backends, in.Backend)
+	b := t.base.backends.Get(t.Txn, in.Backend)
 	switch {
 	case b == nil || b.Closed || b.DataCenter != in.DataCenter || b.Type != in.Type:
 		return fleet.Stale("the storage backend takes no such network volumes any more")
-	case t.base.volumesByDir.count(t, in.Dir) > 0:
+	case t.base.volumesByDir.Count(t.Txn, in.Dir) > 0:
 		return exists("another network volume has this directory")
 	}
 	return nil
@@ -100,7 +100,7 @@ func checkVolumeType(tier fleet.VolumeType) error {
 
 // volumeOf returns a volume that an account has; nil when there is none, or it is being deleted.
 func (t *txn) volumeOf(account fleet.AccountID, id fleet.VolumeID) *fleet.Volume {
-	v := get(t, &t.base.volumes, id)
+	v := t.base.volumes.Get(t.Txn, id)
 	if v == nil || v.Account != account || v.State == fleet.VolumeDeleting {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (c UpdateVolume) apply(t *txn) (any, error) {
 		volume.SizeGB = *c.SizeGB
 	}
 	if volume.SizeGB > old.SizeGB {
-		prices := storagePrices(get(t, &t.base.catalog, onlyKey))
+		prices := storagePrices(t.base.catalog.Get(t.Txn, onlyKey))
 		rate := meter.Volume(&volume, prices).Total()
 		var more fleet.Counts
 		more[fleet.LimitVolumeGB] = int64(volume.SizeGB - old.SizeGB)
@@ -168,11 +168,11 @@ func (t *txn) mountable(m *fleet.NetworkMount, host *fleet.Host) error {
 	if m == nil {
 		return nil
 	}
-	v := get(t, &t.base.volumes, m.Volume)
+	v := t.base.volumes.Get(t.Txn, m.Volume)
 	if v == nil || v.DataCenter != host.DataCenter {
 		return fleet.Invalid("$.mounts.network", "the volume is not in the host's data center")
 	}
-	b := get(t, &t.base.backends, v.Backend)
+	b := t.base.backends.Get(t.Txn, v.Backend)
 	switch {
 	case v.State == fleet.VolumeDeleting || b == nil:
 		return fleet.Stale("the network volume is gone")
@@ -187,8 +187,8 @@ func (t *txn) mountable(m *fleet.NetworkMount, host *fleet.Host) error {
 // putVolume writes a volume's record with the next revision and returns a copy of it.
 func (t *txn) putVolume(volume *fleet.Volume) fleet.Volume {
 	volume.Rev++
-	t.meterVolume(charged(get(t, &t.base.volumes, volume.ID)), charged(volume), t.now)
-	put(t, &t.base.volumes, volume.ID, volume)
+	t.meterVolume(charged(t.base.volumes.Get(t.Txn, volume.ID)), charged(volume), t.now)
+	t.base.volumes.Put(t.Txn, volume.ID, volume)
 	t.noteVolume(volume)
 	return cloneVolume(volume)
 }
@@ -203,8 +203,8 @@ func charged(v *fleet.Volume) *fleet.Volume {
 
 // noteVolume says that a volume changes.
 func (t *txn) noteVolume(v *fleet.Volume) {
-	t.note(KindAccount, string(v.Account))
-	t.note(KindStorage, string(v.Backend))
+	t.Note(KindAccount, string(v.Account))
+	t.Note(KindStorage, string(v.Backend))
 }
 
 // letGo is called with every record of a pod that is written, and the one before, and says to those who look after
@@ -217,16 +217,16 @@ func (t *txn) letGo(old, p *fleet.Pod) {
 	if old == nil || !old.Held || p.Held {
 		return
 	}
-	if v := get(t, &t.base.volumes, m.Volume); v != nil && v.State == fleet.VolumeDeleting {
-		t.note(KindStorage, string(v.Backend))
+	if v := t.base.volumes.Get(t.Txn, m.Volume); v != nil && v.State == fleet.VolumeDeleting {
+		t.Note(KindStorage, string(v.Backend))
 	}
 }
 
 // podsWith returns the pods with a volume, by id, as the batch and the command at hand have them.
 func (t *txn) podsWith(volume fleet.VolumeID) []*fleet.Pod {
 	var out []*fleet.Pod
-	for _, id := range t.base.podsWith.keys(t, volume) {
-		out = append(out, get(t, &t.base.pods, id))
+	for _, id := range t.base.podsWith.Keys(t.Txn, volume) {
+		out = append(out, t.base.pods.Get(t.Txn, id))
 	}
 	return out
 }

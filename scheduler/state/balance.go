@@ -21,17 +21,17 @@ const (
 
 // addBalance adds to an account's balance, which is what it was given less what was settled.
 func (t *txn) addBalance(account fleet.AccountID, amount fleet.Money) {
-	if row := get(t, &t.base.balances, account); row != nil {
+	if row := t.base.balances.Get(t.Txn, account); row != nil {
 		amount += *row
 	}
-	put(t, &t.base.balances, account, &amount)
+	t.base.balances.Put(t.Txn, account, &amount)
 }
 
 // balanceAt returns what is left of an account's credit at a time, running charges counted by the account's tally: it takes no
 // longer for an account that has much.
 func (t *txn) balanceAt(account fleet.AccountID, at time.Time) fleet.Money {
 	left := -t.tally(account).running(meter.Seconds(at))
-	if row := get(t, &t.base.balances, account); row != nil {
+	if row := t.base.balances.Get(t.Txn, account); row != nil {
 		left += *row
 	}
 	return left
@@ -42,14 +42,14 @@ func (c AddCredit) apply(t *txn) (any, error) {
 	if err != nil || again != nil {
 		return again, err
 	}
-	if get(t, &t.base.accounts, c.Account) == nil {
+	if t.base.accounts.Get(t.Txn, c.Account) == nil {
 		return nil, fleet.NotFound("account")
 	}
 	if c.Amount > maxCredit || c.Amount < -maxCredit {
 		return nil, fleet.Invalid("$.amount", "must be at most 1000000000, either way")
 	}
 	var had fleet.Money
-	if row := get(t, &t.base.balances, c.Account); row != nil {
+	if row := t.base.balances.Get(t.Txn, c.Account); row != nil {
 		had = *row
 	}
 	if (c.Amount > 0 && had > maxBalance-c.Amount) || (c.Amount < 0 && had < -maxBalance-c.Amount) {
@@ -57,14 +57,14 @@ func (c AddCredit) apply(t *txn) (any, error) {
 	}
 	t.addBalance(c.Account, c.Amount)
 	t.remember(onceCredit, c.Account, c.Once, "", c.At)
-	t.note(KindAccount, string(c.Account))
+	t.Note(KindAccount, string(c.Account))
 	return t.balanceAt(c.Account, c.At), nil
 }
 
 // rentable refuses a pod that is to run, with what is rented per hour, when its account may not have it or cannot pay it. Old is
 // the pod as it is; nil: there is none yet.
 func (t *txn) rentable(old, pod *fleet.Pod, compute fleet.Money, at time.Time) error {
-	if err := t.within(pod.Account, rented(old, &pod.Spec, compute, storagePrices(get(t, &t.base.catalog, onlyKey)))); err != nil {
+	if err := t.within(pod.Account, rented(old, &pod.Spec, compute, storagePrices(t.base.catalog.Get(t.Txn, onlyKey)))); err != nil {
 		return err
 	}
 	return t.affordable(pod.Account, &pod.Spec, compute, at)
@@ -72,8 +72,8 @@ func (t *txn) rentable(old, pod *fleet.Pod, compute fleet.Money, at time.Time) e
 
 // affordable refuses a pod that a prepaid account cannot pay for an hour, or that has no price.
 func (t *txn) affordable(account fleet.AccountID, spec *fleet.PodSpec, compute fleet.Money, at time.Time) error {
-	catalog := get(t, &t.base.catalog, onlyKey)
-	owner := get(t, &t.base.accounts, account)
+	catalog := t.base.catalog.Get(t.Txn, onlyKey)
+	owner := t.base.accounts.Get(t.Txn, account)
 	if owner == nil || !owner.Prepaid {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (t *txn) affordable(account fleet.AccountID, spec *fleet.PodSpec, compute f
 
 // solvent refuses what a prepaid account cannot pay for an hour, with a message for its owner.
 func (t *txn) solvent(account fleet.AccountID, hourly fleet.Money, at time.Time, msg string) error {
-	owner := get(t, &t.base.accounts, account)
+	owner := t.base.accounts.Get(t.Txn, account)
 	if owner == nil || !owner.Prepaid {
 		return nil
 	}
@@ -122,15 +122,15 @@ func (c ExhaustAccounts) apply(t *txn) (any, error) {
 	}
 	n := 0
 	for _, id := range c.Accounts {
-		account := get(t, &t.base.accounts, id)
+		account := t.base.accounts.Get(t.Txn, id)
 		if account == nil || !account.Prepaid || t.balanceAt(id, c.At) > 0 {
 			continue
 		}
-		for _, pod := range t.base.endableOf.keys(t, id) {
+		for _, pod := range t.base.endableOf.Keys(t.Txn, id) {
 			if n >= maxEnded {
 				return n, nil
 			}
-			c.end(t, get(t, &t.base.pods, pod))
+			c.end(t, t.base.pods.Get(t.Txn, pod))
 			n++
 		}
 	}
@@ -162,13 +162,13 @@ func stoppedReason(while string) string {
 
 // podsOf returns the ids of all pods that an account has or had in the batch, in no order.
 func (t *txn) podsOf(account fleet.AccountID) []fleet.PodID {
-	had, wrote := t.base.ofAccount[account], t.base.podsOf.changed(t, account)
+	had, wrote := t.base.ofAccount[account], t.base.podsOf.Changed(t.Txn, account)
 	out := make([]fleet.PodID, 0, len(had)+len(wrote))
 	for _, p := range had {
 		out = append(out, p.ID)
 	}
 	for id := range wrote {
-		if p := t.base.pods.rows[fleet.PodID(id)]; p == nil || p.Account != account {
+		if p := t.base.pods.Rows[fleet.PodID(id)]; p == nil || p.Account != account {
 			out = append(out, fleet.PodID(id))
 		}
 	}
@@ -179,7 +179,7 @@ func (t *txn) podsOf(account fleet.AccountID) []fleet.PodID {
 // then. It is negative when more was charged.
 func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 	var left fleet.Money
-	if row := v.tb.balances.rows[account]; row != nil {
+	if row := v.tb.balances.Rows[account]; row != nil {
 		left = *row
 	}
 	second := v.seconds(now)
@@ -193,7 +193,7 @@ func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 // what the account has.
 func (v *View) Covers(account fleet.AccountID, amount fleet.Money, now time.Time) bool {
 	var left fleet.Money
-	if row := v.tb.balances.rows[account]; row != nil {
+	if row := v.tb.balances.Rows[account]; row != nil {
 		left = *row
 	}
 	if y := v.tb.tallies[account]; y != nil {
@@ -213,15 +213,15 @@ func (v *View) HourlyRate(account fleet.AccountID) fleet.Money {
 // PodRate returns what a pod of a specification costs per hour while it runs, at the prices of now:
 // compute and its disks.
 func (v *View) PodRate(spec fleet.PodSpec, compute fleet.Money) fleet.Money {
-	return meter.Running(&spec, compute, storagePrices(v.tb.catalog.rows[onlyKey])).Total()
+	return meter.Running(&spec, compute, storagePrices(v.tb.catalog.Rows[onlyKey])).Total()
 }
 
 // Exhausted returns up to limit prepaid accounts, by id, without credit at now that have pods which
 // ExhaustAccounts with the same time would end.
 func (v *View) Exhausted(now time.Time, limit int) []fleet.AccountID {
 	out := []fleet.AccountID{}
-	for id, a := range v.tb.accounts.rows {
-		if a.Prepaid && len(v.tb.endableOf.rows[id]) > 0 && !v.Covers(id, 1, now) {
+	for id, a := range v.tb.accounts.Rows {
+		if a.Prepaid && len(v.tb.endableOf.Rows[id]) > 0 && !v.Covers(id, 1, now) {
 			out = append(out, id)
 		}
 	}

@@ -117,7 +117,7 @@ func exhaustion(t *testing.T) (*world, time.Time) {
 	mount.Locked = true
 	w.must(CreatePods{Pods: []NewPod{{Pod: mount, HostEpoch: 1}}}, CreatePods{Pods: []NewPod{{Pod: volume, HostEpoch: 1}}})
 	w.inTxn(at(10), func(t *txn) {
-		pod := *get(t, &t.base.pods, "volume")
+		pod := *t.base.pods.Get(t.Txn, "volume")
 		pod.Spec.Network = &fleet.NetworkMount{Volume: "v", Path: "/data"}
 		t.putPod(&pod)
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 const (
@@ -60,7 +61,7 @@ func (t *txn) takeBase(center fleet.DataCenterID) (uint32, bool) {
 		}
 	}
 	next := uint32((i + 1) % volumeSlots) //nolint:gosec // small
-	put(t, &t.base.bases, center, &next)
+	t.base.bases.Put(t.Txn, center, &next)
 	return fleet.VolumeIDsFirst + uint32(i)*fleet.VolumeIDs, true //nolint:gosec // small
 }
 
@@ -69,14 +70,14 @@ func (t *txn) basesOf(center fleet.DataCenterID) (use [volumeSlots]uint8) {
 	if had := t.base.baseUses[center]; had != nil {
 		use = had.of
 	}
-	for key := range t.base.volumesIn.changed(t, center) {
+	for key := range t.base.volumesIn.Changed(t.Txn, center) {
 		id := fleet.VolumeID(key)
-		if old := t.base.volumes.rows[id]; old != nil && old.DataCenter == center {
+		if old := t.base.volumes.Rows[id]; old != nil && old.DataCenter == center {
 			if i, ok := slotOf(old); ok {
 				use[i]--
 			}
 		}
-		if v := get(t, &t.base.volumes, id); v != nil && v.DataCenter == center {
+		if v := t.base.volumes.Get(t.Txn, id); v != nil && v.DataCenter == center {
 			if i, ok := slotOf(v); ok {
 				use[i]++
 			}
@@ -87,7 +88,7 @@ func (t *txn) basesOf(center fleet.DataCenterID) (use [volumeSlots]uint8) {
 
 // nextSlot returns where the search for a free base begins.
 func (t *txn) nextSlot(center fleet.DataCenterID) int {
-	if next := get(t, &t.base.bases, center); next != nil {
+	if next := t.base.bases.Get(t.Txn, center); next != nil {
 		return int(*next) % volumeSlots
 	}
 	return slotsPast(0, t.lineage())
@@ -96,9 +97,9 @@ func (t *txn) nextSlot(center fleet.DataCenterID) int {
 // skipBases has a restored cluster give out bases that none of the others of its copy gives out, as far as that can be.
 func (t *txn) skipBases() {
 	lineage := t.lineage()
-	for _, center := range keysOf(t, &t.base.bases) {
+	for _, center := range t.base.bases.Keys(t.Txn, 0, table.All) {
 		next := uint32(slotsPast(t.nextSlot(center), lineage)) //nolint:gosec // small
-		put(t, &t.base.bases, center, &next)
+		t.base.bases.Put(t.Txn, center, &next)
 	}
 }
 

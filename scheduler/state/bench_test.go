@@ -177,15 +177,15 @@ func BenchmarkStorage(b *testing.B) {
 	})
 	w.must(UpdateVolume{Account: "acme", Volume: "v-00007", SizeGB: ptr(20), At: at(4)})
 	b.Run("create", func(b *testing.B) {
-		tx := w.s.batch(w.index+1, at(5))
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := (CreateVolume{Volume: newVolume("new", "b-fast")}).apply(tx); err != nil {
-				b.Fatal(err)
+		w.inTxn(at(5), func(tx *txn) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := (CreateVolume{Volume: newVolume("new", "b-fast")}).apply(tx); err != nil {
+					b.Fatal(err)
+				}
+				tx.Discard()
 			}
-			tx.staged = tx.staged[:0]
-			clear(tx.latest)
-		}
+		})
 	})
 	b.Run("work", func(b *testing.B) {
 		b.ReportAllocs()
@@ -229,10 +229,8 @@ func BenchmarkPlace(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		w.s.mu.Lock()
-		w.s.tables.touched[fleet.HostID(fmt.Sprintf("host-%06d", i%998))] = struct{}{}
-		w.s.mu.Unlock()
 		err := w.s.View(func(v *View) error {
+			v.tb.touched[fleet.HostID(fmt.Sprintf("host-%06d", i%998))] = struct{}{}
 			_, err := v.Fleet().Pick(req, nil)
 			return err
 		})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // ended makes a report that pod-1 has ended, at a time by its host's clock.
@@ -97,8 +98,6 @@ func TestARefundIsBounded(t *testing.T) {
 
 // Clocks of proposers may be wrong either way: what turns a meter is bounded and balanced all the same.
 func TestATurnHasRoom(t *testing.T) {
-	w := newWorld(t).priced()
-	w.create("pod-1", "host-a", 0)
 	id := MeterID{fleet.ChargePod, "pod-1"}
 	far := at(30_000 * 3600) // beyond what one command writes
 	for name, turn := range map[string]struct {
@@ -107,32 +106,45 @@ func TestATurnHasRoom(t *testing.T) {
 		"forward": {at(10), far}, "back": {at(maxSettle * 3600), at(10)}, "back without room": {at(maxSettle * 3600), at(10)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx := w.s.batch(w.index+1, far)
-			m := *get(tx, &tx.base.meters, id.key())
-			tx.charge(id, &m, turn.settled.Unix())
-			m.Settled = turn.settled.Unix()
-			put(tx, &tx.base.meters, id.key(), &m)
-			tx.keep()
-			tx.staged = tx.staged[:0]
-			clear(tx.latest)
-			tx.room = maxSettle
-			if name == "back without room" {
-				tx.room = 0
-			}
-			tx.turn(id, openMeter{}, false, turn.to.Unix())
-			if n := len(tx.staged); n > maxSettle+4 {
-				t.Errorf("%d rows are written", n)
-			}
-			tx.keep()
-			var used fleet.Money
-			for at, row := range tx.batch {
-				if amounts, ok := row.(*fleet.Amounts); ok && at.bucket == tx.base.usage.bucket {
-					used += amounts.Total()
+			w := newWorld(t).priced()
+			w.create("pod-1", "host-a", 0)
+			w.inTxn(far, func(tx *txn) {
+				m := *tx.base.meters.Get(tx.Txn, id.key())
+				tx.charge(id, &m, turn.settled.Unix())
+				m.Settled = turn.settled.Unix()
+				tx.base.meters.Put(tx.Txn, id.key(), &m)
+				usage := map[string]fleet.Money{}
+				written, kept := 0, tx.Kept
+				tx.Kept = func(at table.Slot, old, row any) {
+					kept(at, old, row)
+					written++
+					if amounts, ok := row.(*fleet.Amounts); ok && at.Bucket == tx.base.usage.Bucket {
+						usage[at.Key] = amounts.Total()
+					} else {
+						delete(usage, at.Key)
+					}
 				}
-			}
-			if left := tx.balanceAt("acme", far); left != -used {
-				t.Errorf("balance is %d, usage %d", left, used)
-			}
+				tx.Keep()
+				tx.Discard()
+				tx.room = maxSettle
+				if name == "back without room" {
+					tx.room = 0
+				}
+				written = 0
+				tx.turn(id, openMeter{}, false, turn.to.Unix())
+				tx.Keep()
+				tx.Discard()
+				if written > maxSettle+4 {
+					t.Errorf("%d rows are written", written)
+				}
+				var used fleet.Money
+				for _, amounts := range usage {
+					used += amounts
+				}
+				if left := tx.balanceAt("acme", far); left != -used {
+					t.Errorf("balance is %d, usage %d", left, used)
+				}
+			})
 		})
 	}
 }

@@ -10,19 +10,19 @@ import (
 func (v *View) Fleet() *place.Index {
 	// Whoever comes first after an Apply brings the index to the tables. Nothing changes it after that for as
 	// long as a view is open, for nothing touches a host.
-	s := v.store
-	s.candMu.Lock()
-	defer s.candMu.Unlock()
-	if s.candidates == nil {
-		s.candidates = place.NewIndex()
+	tb := v.tb
+	tb.candMu.Lock()
+	defer tb.candMu.Unlock()
+	if tb.candidates == nil {
+		tb.candidates = place.NewIndex()
 	}
-	v.tb.refresh(s.candidates)
-	return s.candidates
+	tb.refresh(tb.candidates)
+	return tb.candidates
 }
 
 // refresh does those hosts anew that changed. The caller holds mu for reading and candMu.
 func (tb *tables) refresh(x *place.Index) {
-	keep := placementOf(tb.placement.rows[onlyKey]).KeepPercent
+	keep := placementOf(tb.placement.Rows[onlyKey]).KeepPercent
 	for id := range tb.touched {
 		if h := tb.host(id); h != nil && h.State != fleet.HostGone {
 			x.Put(candidate(h, tb.occupants(id), keep))

@@ -28,12 +28,12 @@ func TestFleetFollowsTheTables(t *testing.T) {
 	if a, b := w.dump().Candidates, w.dump().Candidates; a[0].Host != b[0].Host {
 		t.Error("a host is worked out anew although nothing changed")
 	}
-	gone := *w.s.tables.hosts.rows["host-a"]
-	gone.State = fleet.HostGone
-	w.s.mu.Lock()
-	err := w.s.tables.put(slot{w.s.tables.hosts.bucket, "host-a"}, &gone)
-	w.s.mu.Unlock()
-	if err != nil || len(w.dump().Candidates) != len(first)-1 {
-		t.Errorf("a host that is gone is one of %d: %v", len(w.dump().Candidates), err)
+	w.inTxn(at(9), func(tx *txn) {
+		gone := *tx.base.hosts.Get(tx.Txn, "host-a")
+		gone.State = fleet.HostGone
+		tx.base.hosts.Put(tx.Txn, gone.ID, &gone)
+	})
+	if n := len(w.dump().Candidates); n != len(first)-1 {
+		t.Errorf("a host that is gone is one of %d", n)
 	}
 }

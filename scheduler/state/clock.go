@@ -62,7 +62,7 @@ func (c *Clock) Of(raw time.Time) (at time.Time, leaps bool) {
 }
 
 // Clock returns the log's time; nil before the first tick. It must not be changed.
-func (v *View) Clock() *Clock { return v.tb.clock.rows[onlyKey] }
+func (v *View) Clock() *Clock { return v.tb.clock.Rows[onlyKey] }
 
 // seconds returns the second of the log's time at a leader's.
 func (v *View) seconds(raw time.Time) int64 {
@@ -77,7 +77,7 @@ func errHeld() error {
 
 // final refuses what cannot be undone while it is not certain what time it is. At is the time of the command.
 func (t *txn) final(at time.Time) error {
-	if c := get(t, &t.base.clock, onlyKey); c != nil && (c.Held() || !c.near(at)) {
+	if c := t.base.clock.Get(t.Txn, onlyKey); c != nil && (c.Held() || !c.near(at)) {
 		return errHeld()
 	}
 	return nil
@@ -85,7 +85,7 @@ func (t *txn) final(at time.Time) error {
 
 // forgetting is final for what forgets things that are older than before.
 func (t *txn) forgetting(at, before time.Time) error {
-	if get(t, &t.base.clock, onlyKey) != nil && before.After(at) {
+	if t.base.clock.Get(t.Txn, onlyKey) != nil && before.After(at) {
 		return fleet.Invalid("$.before", "must not be after the time of the command")
 	}
 	return t.final(at)
@@ -94,13 +94,13 @@ func (t *txn) forgetting(at, before time.Time) error {
 // logTime returns the log's time at a leader's. A leap holds it, which is written if the command at hand is
 // accepted.
 func (t *txn) logTime(raw time.Time) time.Time {
-	c := get(t, &t.base.clock, onlyKey)
+	c := t.base.clock.Get(t.Txn, onlyKey)
 	at, leaps := c.Of(raw)
 	if !leaps {
 		return at
 	}
 	held := t.hold(c, raw)
-	put(t, &t.base.clock, onlyKey, held)
+	t.base.clock.Put(t.Txn, onlyKey, held)
 	return held.HeldAt
 }
 
@@ -108,7 +108,7 @@ func (t *txn) logTime(raw time.Time) time.Time {
 // charged has begun.
 func (t *txn) hold(c *Clock, raw time.Time) *Clock {
 	from := c.At
-	count(t, &t.base.meters, func(m *openMeter) bool {
+	t.base.meters.Count(t.Txn, func(m *openMeter) bool {
 		from = latest(from, time.Unix(min(m.Begin+1, meter.Seconds(c.At.Add(c.Leap))), 0).UTC())
 		return false
 	})
@@ -125,12 +125,12 @@ func (c TickClock) apply(t *txn) (any, error) {
 		return nil, fleet.Invalid("$.at", "must be set, with a leap above 0, and confirmed or doubted")
 	}
 	next := &Clock{At: c.At, Leap: c.Leap, Wall: c.At, Boot: c.Boot, Up: c.Up}
-	if old := get(t, &t.base.clock, onlyKey); old != nil {
+	if old := t.base.clock.Get(t.Txn, onlyKey); old != nil {
 		now := *old
 		now.Leap = c.Leap
 		next = c.follow(t, &now, next)
 	}
-	put(t, &t.base.clock, onlyKey, next)
+	t.base.clock.Put(t.Txn, onlyKey, next)
 	return *next, nil
 }
 
@@ -161,11 +161,11 @@ func (t *txn) shiftMeters(held *Clock, by int64) {
 		return
 	}
 	since := meter.Seconds(held.HeldAt)
-	keys := firstKeys(t, &t.base.meters, 0, func(m *openMeter) bool { return by < 0 || held.Held() && m.Begin >= since })
+	keys := t.base.meters.Keys(t.Txn, 0, func(m *openMeter) bool { return by < 0 || held.Held() && m.Begin >= since })
 	for _, key := range keys {
-		m := *get(t, &t.base.meters, key)
+		m := *t.base.meters.Get(t.Txn, key)
 		m.Begin, m.Settled = m.Begin+by, m.Settled+by
-		put(t, &t.base.meters, key, &m)
+		t.base.meters.Put(t.Txn, key, &m)
 	}
 }
 

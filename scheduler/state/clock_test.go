@@ -239,7 +239,8 @@ func TestJoinTokensAreNotForgottenWhileTheLogsTimeIsHeld(t *testing.T) {
 
 func (w *world) tokens() (n int) {
 	w.t.Helper()
-	return len(w.s.tables.tokens.rows)
+	w.view(func(v *View) { n = len(v.tb.tokens.Rows) })
+	return n
 }
 
 // Whatever leaders' clocks say, a pod is charged for as long as it ran, but for a bound at its beginning and its end.

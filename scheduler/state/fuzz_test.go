@@ -69,7 +69,7 @@ func FuzzRestore(f *testing.F) {
 	good := w.snapshot()
 	f.Add(good)
 	f.Add(good[:30])
-	f.Add([]byte(snapshotMagic))
+	f.Add([]byte("gantry state\n"))
 	f.Add(good[:len(good)-sha256.Size])
 	s := w.s
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -29,7 +29,7 @@ func heavy(t testing.TB, pods int) *world {
 func TestABatchOfAHeavyAccount(t *testing.T) {
 	w := heavy(t, 4000)
 	w.view(func(v *View) {
-		if n := len(v.tb.charging["acme"]) + len(v.tb.endableOf.rows["acme"]) + len(v.OpenMeters(at(1_000_000), 10)); n != 0 {
+		if n := len(v.tb.charging["acme"]) + len(v.tb.endableOf.Rows["acme"]) + len(v.OpenMeters(at(1_000_000), 10)); n != 0 {
 			t.Errorf("%d rows are looked at for what costs nothing", n)
 		}
 	})

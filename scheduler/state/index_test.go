@@ -210,11 +210,12 @@ func TestApplyGoesOnBesideALongReader(t *testing.T) {
 		t.Errorf("the file has %d bytes: %v", info.Size(), err)
 	}
 	// One that is mapped with less is as good, but for that.
-	small, err := Open(filepath.Join(t.TempDir(), "small.db"), Options{MapSize: 1 << 20})
+	path := filepath.Join(t.TempDir(), "small.db")
+	small, err := Open(path, Options{MapSize: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size := mapped(t, small.path); size != 1<<20 {
+	if size := mapped(t, path); size != 1<<20 {
 		t.Errorf("mapped with %d bytes", size)
 	}
 	if err := small.Close(); err != nil {

@@ -11,7 +11,7 @@ import (
 func (t *txn) livePods(account fleet.AccountID, match func(*fleet.Pod) bool) uses {
 	out := uses{thing: "pod"}
 	for _, id := range t.podsOf(account) {
-		if p := get(t, &t.base.pods, id); p != nil && p.Account == account && p.Status != fleet.StatusTerminated && match(p) {
+		if p := t.base.pods.Get(t.Txn, id); p != nil && p.Account == account && p.Status != fleet.StatusTerminated && match(p) {
 			out.add(string(p.ID), p.Spec.Name)
 		}
 	}

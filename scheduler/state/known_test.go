@@ -98,9 +98,9 @@ func TestCountsOfTheControlPlane(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	w.inTxn(at(4), func(tx *txn) {
-		m := *get(tx, &tx.base.members, fleet.MemberID("m1"))
+		m := *tx.base.members.Get(tx.Txn, fleet.MemberID("m1"))
 		m.RemovedAt = at(4)
-		put(tx, &tx.base.members, m.ID, &m)
+		tx.base.members.Put(tx.Txn, m.ID, &m)
 		h, _ := tx.host("host-a")
 		h.Alarm, h.Behind = "clock", true
 		tx.putHost(h)
@@ -126,7 +126,7 @@ func TestDamagedKeysOfUsage(t *testing.T) {
 	}
 	q := &usageQuery{account: "acme"}
 	for _, text := range []string{"004acme", "004acme0001234", "004acme000123x5p"} {
-		if err := q.row([]byte(text), fleet.Amounts{}); !errors.Is(err, errUsageKey) {
+		if err := q.row([]byte(text), &fleet.Amounts{}); !errors.Is(err, errUsageKey) {
 			t.Errorf("a row %q: %v", text, err)
 		}
 	}

@@ -44,14 +44,14 @@ func understood(cluster, program uint64) error {
 
 // understand stops the replica when its program does not understand a level.
 func (t *txn) understand(level uint64) {
-	if err := understood(level, t.level); err != nil && t.halt == nil {
-		t.halt = err
+	if err := understood(level, t.base.program); err != nil {
+		t.Halt(err)
 	}
 }
 
 // levelInForce returns the level of the cluster.
 func (tb *tables) levelInForce() uint64 {
-	if c := tb.cluster.rows[onlyKey]; c != nil {
+	if c := tb.cluster.Rows[onlyKey]; c != nil {
 		return c.Level
 	}
 	return 0
@@ -59,7 +59,7 @@ func (tb *tables) levelInForce() uint64 {
 
 // lineage returns that of the cluster.
 func (tb *tables) lineage() uint64 {
-	if c := tb.cluster.rows[onlyKey]; c != nil {
+	if c := tb.cluster.Rows[onlyKey]; c != nil {
 		return c.Lineage
 	}
 	return 0
@@ -75,7 +75,7 @@ func (c RaiseLevel) apply(t *txn) (any, error) {
 	}
 	t.understand(c.Level)
 	old.Level = c.Level
-	put(t, &t.base.cluster, onlyKey, &old)
-	t.note(KindMember, "")
+	t.base.cluster.Put(t.Txn, onlyKey, &old)
+	t.Note(KindMember, "")
 	return nil, nil
 }

@@ -29,7 +29,7 @@ func TestMembers(t *testing.T) {
 	w := newWorld(t).settle()
 	index := w.s.Index()
 	w.must(PutMember{member("m1")})
-	if evs, _, _ := w.s.Events(index); !slices.Equal(evs, []Event{{index + 1, KindMember, "m1"}}) {
+	if evs, _, _ := w.s.Events(index); !slices.Equal(evs, []Event{{Index: index + 1, Kind: KindMember, ID: "m1"}}) {
 		t.Errorf("events %v", evs)
 	}
 	tok := memberToken()

@@ -89,9 +89,9 @@ func termsOf(p *fleet.Pod) terms {
 func (t *txn) rates(p *fleet.Pod, by terms) fleet.Amounts {
 	switch by.phase {
 	case phaseRunning:
-		return meter.Running(&p.Spec, by.compute, storagePrices(get(t, &t.base.catalog, onlyKey)))
+		return meter.Running(&p.Spec, by.compute, storagePrices(t.base.catalog.Get(t.Txn, onlyKey)))
 	case phaseStopped:
-		return meter.Stopped(&p.Spec, storagePrices(get(t, &t.base.catalog, onlyKey)))
+		return meter.Stopped(&p.Spec, storagePrices(t.base.catalog.Get(t.Txn, onlyKey)))
 	}
 	return fleet.Amounts{}
 }
@@ -117,7 +117,7 @@ func storagePrices(c *fleet.Catalog) *fleet.StoragePrices {
 func (t *txn) meterPod(before, p *fleet.Pod) {
 	was, is := termsOf(before), termsOf(p)
 	id := MeterID{fleet.ChargePod, string(p.ID)}
-	if was == is && (is.phase == phaseNone || get(t, &t.base.meters, id.key()) != nil) {
+	if was == is && (is.phase == phaseNone || t.base.meters.Get(t.Txn, id.key()) != nil) {
 		return
 	}
 	at := t.now
@@ -131,7 +131,7 @@ func (t *txn) meterPod(before, p *fleet.Pod) {
 		at = p.Steps[fleet.StepCreated]
 	}
 	second := meter.Seconds(at)
-	if m := get(t, &t.base.meters, id.key()); m != nil && at.IsZero() {
+	if m := t.base.meters.Get(t.Txn, id.key()); m != nil && at.IsZero() {
 		second = m.Settled // a time that nobody told takes nothing back
 	}
 	t.turn(id, openMeter{Account: p.Account, Owner: p.Owner, Rates: t.rates(p, is)}, is.phase != phaseNone, second)
@@ -147,10 +147,10 @@ func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
 	default:
 		id := MeterID{fleet.ChargeVolume, string(after.ID)}
 		same := before != nil && before.SizeGB == after.SizeGB && before.Type == after.Type
-		if same && get(t, &t.base.meters, id.key()) != nil {
+		if same && t.base.meters.Get(t.Txn, id.key()) != nil {
 			return
 		}
-		rates := meter.Volume(after, storagePrices(get(t, &t.base.catalog, onlyKey)))
+		rates := meter.Volume(after, storagePrices(t.base.catalog.Get(t.Txn, onlyKey)))
 		t.turn(id, openMeter{Account: after.Account, Rates: rates}, true, meter.Seconds(at))
 	}
 }
@@ -159,16 +159,16 @@ func (t *txn) meterVolume(before, after *fleet.Volume, at time.Time) {
 // An interval that is said to end before it began ends when it began: it costs nothing, and that is
 // as much as any time can take back; nor goes it back further than the command has room to write.
 func (t *txn) turn(id MeterID, next openMeter, open bool, at int64) {
-	if m := get(t, &t.base.meters, id.key()); m != nil {
+	if m := t.base.meters.Get(t.Txn, id.key()); m != nil {
 		at = max(at, m.Begin, m.Settled-max(0, t.room-1)*meter.HourSeconds)
 		t.charge(id, m, at)
 	}
 	if !open {
-		drop(t, &t.base.meters, id.key())
+		t.base.meters.Drop(t.Txn, id.key())
 		return
 	}
 	next.Begin, next.Settled = at, at
-	put(t, &t.base.meters, id.key(), &next)
+	t.base.meters.Put(t.Txn, id.key(), &next)
 }
 
 // charge moves what a meter has run up to a second into usage and balance, or back from there when the
@@ -194,7 +194,7 @@ func (t *txn) charge(id MeterID, m *openMeter, to int64) {
 
 // refundable bounds what is taken back, which is 0 or negative, by what an hour's record has.
 func (t *txn) refundable(key usageKey, amounts fleet.Amounts) fleet.Amounts {
-	row := t.usageRow(key.text())
+	row := t.base.usage.Get(t.Txn, key.text())
 	if row == nil {
 		return fleet.Amounts{}
 	}
@@ -210,12 +210,12 @@ const maxSettle = 16 << 10
 // A settle point only moves on here, so that a proposer whose clock is behind costs no work; see turn for
 // the one way back. What would be too much for one entry is left to the next.
 func (c SettleMeters) apply(t *txn) (any, error) {
-	if clock := get(t, &t.base.clock, onlyKey); clock.Held() || clock != nil && c.At.After(clock.At.Add(clock.Leap)) {
+	if clock := t.base.clock.Get(t.Txn, onlyKey); clock.Held() || clock != nil && c.At.After(clock.At.Add(clock.Leap)) {
 		return nil, errHeld()
 	}
 	at := meter.Seconds(c.At)
 	for _, id := range c.Meters {
-		m := get(t, &t.base.meters, id.key())
+		m := t.base.meters.Get(t.Txn, id.key())
 		if t.room <= 0 {
 			break
 		}
@@ -225,7 +225,7 @@ func (c SettleMeters) apply(t *txn) (any, error) {
 		next := *m
 		next.Settled = min(at, m.Settled+t.room*meter.HourSeconds)
 		t.charge(id, m, next.Settled)
-		put(t, &t.base.meters, id.key(), &next)
+		t.base.meters.Put(t.Txn, id.key(), &next)
 	}
 	return nil, nil
 }

@@ -182,7 +182,7 @@ func (h *history) charges(now time.Time) map[owned]fleet.Amounts {
 
 func (h *history) pods() map[fleet.PodID]*fleet.Pod {
 	out := map[fleet.PodID]*fleet.Pod{}
-	h.view(func(v *View) { maps.Copy(out, v.tb.pods.rows) })
+	h.view(func(v *View) { maps.Copy(out, v.tb.pods.Rows) })
 	return out
 }
 

@@ -76,7 +76,7 @@ func TestAPodWithoutAMeterGetsOne(t *testing.T) {
 	w := newWorld(t).priced()
 	w.create("pod-1", "host-a", 0)
 	id := MeterID{fleet.ChargePod, "pod-1"}
-	w.inTxn(at(0), func(t *txn) { drop(t, &t.base.meters, id.key()) })
+	w.inTxn(at(0), func(t *txn) { t.base.meters.Drop(t.Txn, id.key()) })
 	w.must(w.report("pod-1", fleet.EventRunning)) // comes at 41
 	if m := w.meters()[id.key()]; m.Begin != meter.Seconds(at(41)) || m.Rates.GPU != fleet.Dollar {
 		t.Errorf("got %+v", m)

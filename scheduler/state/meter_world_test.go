@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/entry"
+	"gantry/scheduler/state/table"
 )
 
 // storage are prices of which no hour is a whole number.
@@ -38,38 +40,26 @@ func (w *world) prepaid(prepaid bool) {
 // inTxn applies what no command does yet, as an entry of its own.
 func (w *world) inTxn(now time.Time, fn func(t *txn)) {
 	w.t.Helper()
-	s := w.s
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	w.index++
-	t := s.batch(w.index, now)
-	fn(t)
-	t.keep()
-	if t.cold.err != nil {
-		w.t.Fatal(t.cold.err)
-	}
-	s.shade(t, w.index)
-	if err := s.write(t, w.index); err != nil {
+	_, err := w.s.Store.Apply([]entry.Entry{{Index: w.index}}, func(tb *tables, batch *table.Txn) func(entry.Entry) ([]entry.Result, error) {
+		return func(entry.Entry) ([]entry.Result, error) {
+			t := newTxn(tb, batch)
+			t.now = now
+			fn(t)
+			t.Keep()
+			return nil, nil
+		}
+	})
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := s.publish(t, w.index); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// batch begins a batch as Apply does, of a command with a time.
-func (s *Store) batch(index uint64, now time.Time) *txn {
-	t := newTxn(s.tables)
-	t.cold = coldReader{db: s.db, codec: s.codec, rows: map[string]*fleet.Amounts{}}
-	t.index, t.now = index, now
-	return t
 }
 
 // resize changes the disks of a pod in place.
 func (w *world) resize(id fleet.PodID, diskGB, persistent int, now time.Time) {
 	w.t.Helper()
 	w.inTxn(now, func(t *txn) {
-		pod := *get(t, &t.base.pods, id)
+		pod := *t.base.pods.Get(t.Txn, id)
 		pod.Spec.DiskGB = diskGB
 		if persistent > 0 {
 			pod.Spec.Persistent = &fleet.PersistentMount{SizeGB: persistent, Path: "/data"}
@@ -114,7 +104,7 @@ func (w *world) meters() map[string]openMeter {
 	w.t.Helper()
 	out := map[string]openMeter{}
 	w.view(func(v *View) {
-		for key, m := range v.tb.meters.rows {
+		for key, m := range v.tb.meters.Rows {
 			out[key] = *m
 		}
 	})

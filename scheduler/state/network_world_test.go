@@ -77,7 +77,7 @@ func (w *world) reports(id fleet.PodID, event fleet.Trigger, now time.Time) {
 func (w *world) member(addr netip.Addr) (m fleet.OverlayMember) {
 	w.t.Helper()
 	w.view(func(v *View) {
-		row := v.tb.overlayMembers.rows[memberKey(acmeNet, addr)]
+		row := v.tb.overlayMembers.Rows[memberKey(acmeNet, addr)]
 		if row == nil {
 			w.t.Fatalf("nobody has or had %s", addr)
 		}

@@ -22,7 +22,7 @@ func memberKey(overlay fleet.OverlayID, addr netip.Addr) string {
 
 // networkSettings returns the settings of private networks, which must not be changed.
 func (t *txn) networkSettings() *fleet.NetworkSettings {
-	if s := get(t, &t.base.networkSettings, onlyKey); s != nil {
+	if s := t.base.networkSettings.Get(t.Txn, onlyKey); s != nil {
 		return s
 	}
 	s := fleet.DefaultNetworkSettings()
@@ -30,29 +30,29 @@ func (t *txn) networkSettings() *fleet.NetworkSettings {
 }
 
 func (t *txn) cursors() networkCursors {
-	if c := get(t, &t.base.networkCursors, onlyKey); c != nil {
+	if c := t.base.networkCursors.Get(t.Txn, onlyKey); c != nil {
 		return *c
 	}
 	return networkCursors{}
 }
 
-func (t *txn) putCursors(c networkCursors) { put(t, &t.base.networkCursors, onlyKey, &c) }
+func (t *txn) putCursors(c networkCursors) { t.base.networkCursors.Put(t.Txn, onlyKey, &c) }
 
 func (c PutNetworkSettings) apply(t *txn) (any, error) {
 	s := cloneNetworkSettings(&c.Settings)
 	if err := checkNetworkSettings(&s); err != nil {
 		return nil, err
 	}
-	hosts := count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.Tunnel.IsValid() && !s.Tunnel.Contains(h.Tunnel) })
-	overlays := count(t, &t.base.overlays, func(o *fleet.Overlay) bool { return o.CIDR.Overlaps(s.Tunnel) })
+	hosts := t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool { return h.Tunnel.IsValid() && !s.Tunnel.Contains(h.Tunnel) })
+	overlays := t.base.overlays.Count(t.Txn, func(o *fleet.Overlay) bool { return o.CIDR.Overlaps(s.Tunnel) })
 	switch {
 	case hosts > 0:
 		return nil, fleet.BreaksRule("tunnelRange must hold the addresses that hosts have in the tunnel already; it can be wider")
 	case overlays > 0:
 		return nil, fleet.BreaksRule("tunnelRange must not overlap a private network that is there already")
 	}
-	put(t, &t.base.networkSettings, onlyKey, &s)
-	t.note(KindNetwork, "")
+	t.base.networkSettings.Put(t.Txn, onlyKey, &s)
+	t.Note(KindNetwork, "")
 	return cloneNetworkSettings(&s), nil
 }
 
@@ -67,7 +67,7 @@ func networksOf(p *fleet.Pod) []fleet.OverlayID {
 // networked reports whether a host can give pods private networks: it is in a data center that has them, and has an end of the
 // tunnel.
 func (t *txn) networked(h *fleet.Host) bool {
-	center := get(t, &t.base.centers, h.DataCenter)
+	center := t.base.centers.Get(t.Txn, h.DataCenter)
 	return center != nil && center.GlobalNetwork && h.Networked()
 }
 
@@ -82,7 +82,7 @@ func (t *txn) connectable(p *fleet.Pod, h *fleet.Host) error {
 // attach gives the pod's incarnation that begins now its places in private networks: addresses that it had before, or new ones.
 // On a host that has no such networks, where it restarts, it takes part in none; it keeps its addresses. Errors: no_capacity.
 func (t *txn) attach(p *fleet.Pod) error {
-	host := get(t, &t.base.hosts, p.Host)
+	host := t.base.hosts.Get(t.Txn, p.Host)
 	var places []fleet.OverlayPlace
 	for _, place := range p.Overlays {
 		place.On = false
@@ -125,7 +125,7 @@ func detach(p *fleet.Pod) {
 
 // keeps reports whether an address is still the pod's. It may not be when a pod runs that is terminated in a restored copy.
 func (t *txn) keeps(p *fleet.Pod, place fleet.OverlayPlace) bool {
-	m := get(t, &t.base.overlayMembers, memberKey(place.Overlay, place.Addr))
+	m := t.base.overlayMembers.Get(t.Txn, memberKey(place.Overlay, place.Addr))
 	return m != nil && m.Pod == p.ID
 }
 
@@ -140,7 +140,7 @@ func (t *txn) follow(p *fleet.Pod) {
 		}
 	}
 	for _, place := range p.Overlays {
-		old := get(t, &t.base.overlayMembers, memberKey(place.Overlay, place.Addr))
+		old := t.base.overlayMembers.Get(t.Txn, memberKey(place.Overlay, place.Addr))
 		m := *old
 		m.Name, m.Host = p.Spec.Name, ""
 		if place.On && p.Held {
@@ -158,7 +158,7 @@ func (t *txn) follow(p *fleet.Pod) {
 		if m.Host != old.Host || m.Host != "" && m.Name != old.Name {
 			m.Rev = t.revise(place.Overlay)
 		}
-		put(t, &t.base.overlayMembers, memberKey(place.Overlay, place.Addr), &m)
+		t.base.overlayMembers.Put(t.Txn, memberKey(place.Overlay, place.Addr), &m)
 	}
 }
 
@@ -173,13 +173,13 @@ func freeAt(now time.Time, grace time.Duration) time.Time {
 
 // revise gives an overlay its next revision and returns it.
 func (t *txn) revise(id fleet.OverlayID) uint64 {
-	o := *get(t, &t.base.overlays, id)
+	o := *t.base.overlays.Get(t.Txn, id)
 	o.Rev = max(o.Rev, lineageFloor(t.lineage())) + 1
 	t.putOverlay(&o)
 	return o.Rev
 }
 
 func (t *txn) putOverlay(o *fleet.Overlay) {
-	put(t, &t.base.overlays, o.ID, o)
-	t.note(KindNetwork, string(o.ID))
+	t.base.overlays.Put(t.Txn, o.ID, o)
+	t.Note(KindNetwork, string(o.ID))
 }

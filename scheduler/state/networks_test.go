@@ -146,7 +146,7 @@ func TestAnAccountHasSeveralNetworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := *get(tx, &tx.base.pods, "p1")
+		p := *tx.base.pods.Get(tx.Txn, "p1")
 		addr, err := tx.takeAddr(o, &p)
 		if err != nil {
 			t.Fatal(err)
@@ -351,9 +351,9 @@ func TestAddressesAreUsedAgain(t *testing.T) {
 			}
 			seen[addr]++
 			if free {
-				m := *get(tx, &tx.base.overlayMembers, memberKey(acmeNet, addr))
+				m := *tx.base.overlayMembers.Get(tx.Txn, memberKey(acmeNet, addr))
 				m.FreeAt = now
-				put(tx, &tx.base.overlayMembers, memberKey(acmeNet, addr), &m)
+				tx.base.overlayMembers.Put(tx.Txn, memberKey(acmeNet, addr), &m)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // Noun lists the plain records of accounts. Each is declared once, in nouns.go; this file does the rest.
@@ -33,7 +34,7 @@ type noun[K ~string, T any] struct {
 	name        string   // of one, as errors say it
 	most        int      // of one account; 0: what its limits say, by counts
 	once        onceKind // of creates; empty: they have no idempotency key
-	of          func(*tables) *index[fleet.AccountID, K, T]
+	of          func(*tables) *table.Index[fleet.AccountID, K, T]
 	id          func(*T) K
 	created     func(*T) time.Time
 	clone       func(*T) T
@@ -103,7 +104,7 @@ func (n *noun[K, T]) key(account fleet.AccountID, id K) K {
 
 func (n *noun[K, T]) apply(t *txn, record *T, once *fleet.Once) (any, error) {
 	in, of := n.clone(record), n.of(t.base)
-	account, tab := of.of(&in), of.tab
+	account, tab := of.Value(&in), of.Table
 	key, replaces := n.key(account, n.id(&in)), n.named
 	if n.rev != nil {
 		replaces = *n.rev(&in) != 0
@@ -117,10 +118,10 @@ func (n *noun[K, T]) apply(t *txn, record *T, once *fleet.Once) (any, error) {
 			return again, err
 		}
 	}
-	if get(t, &t.base.accounts, account) == nil {
+	if t.base.accounts.Get(t.Txn, account) == nil {
 		return nil, fleet.NotFound("account")
 	}
-	old := get(t, tab, key)
+	old := tab.Get(t.Txn, key)
 	if err := n.mayPut(t, &in, old, replaces); err != nil {
 		return nil, err
 	}
@@ -139,15 +140,15 @@ func (n *noun[K, T]) apply(t *txn, record *T, once *fleet.Once) (any, error) {
 // mayPut refuses to create what is there or is too much, and to replace what is not there or was changed.
 func (n *noun[K, T]) mayPut(t *txn, in, old *T, replaces bool) error {
 	of := n.of(t.base)
-	account := of.of(in)
+	account := of.Value(in)
 	switch {
-	case old == nil && replaces && !n.named, old != nil && replaces && of.of(old) != account:
+	case old == nil && replaces && !n.named, old != nil && replaces && of.Value(old) != account:
 		return fleet.NotFound(n.name)
 	case old != nil && !replaces:
 		return exists("the id is that of another " + n.name)
 	case old != nil && n.rev != nil && *n.rev(old) != *n.rev(in):
 		return fleet.Stale("the " + n.name + " changed")
-	case old == nil && n.most > 0 && of.count(t, account) >= n.most:
+	case old == nil && n.most > 0 && of.Count(t.Txn, account) >= n.most:
 		return tooMany(n.most, n.name+"s")
 	case n.counts == nil:
 		return nil
@@ -167,15 +168,15 @@ func (n *noun[K, T]) write(t *txn, in *T) T {
 		*n.rev(in)++
 	}
 	of := n.of(t.base)
-	account := of.of(in)
-	put(t, of.tab, n.key(account, n.id(in)), in)
-	t.note(KindAccount, string(account))
+	account := of.Value(in)
+	of.Table.Put(t.Txn, n.key(account, n.id(in)), in)
+	t.Note(KindAccount, string(account))
 	return n.clone(in)
 }
 
 func (n *noun[K, T]) drop(t *txn, account fleet.AccountID, id string) (any, error) {
 	of, key := n.of(t.base), n.key(account, K(id))
-	if row := get(t, of.tab, key); of.value(row) != account {
+	if row := of.Table.Get(t.Txn, key); of.Value(row) != account {
 		return nil, fleet.NotFound(n.name)
 	}
 	if n.users != nil {
@@ -183,22 +184,22 @@ func (n *noun[K, T]) drop(t *txn, account fleet.AccountID, id string) (any, erro
 			return nil, err
 		}
 	}
-	drop(t, of.tab, key)
-	t.note(KindAccount, string(account))
+	of.Table.Drop(t.Txn, key)
+	t.Note(KindAccount, string(account))
 	return nil, nil
 }
 
 func (n *noun[K, T]) find(tb *tables, account fleet.AccountID, id string) (owner fleet.AccountID, record T, ok bool) {
 	of := n.of(tb)
-	row := of.tab.rows[n.key(account, K(id))]
+	row := of.Table.Rows[n.key(account, K(id))]
 	if row == nil {
 		return owner, record, false
 	}
-	return of.of(row), n.clone(row), true
+	return of.Value(row), n.clone(row), true
 }
 
 func (n *noun[K, T]) list(tb *tables, account fleet.AccountID) []T {
-	rows := n.of(tb).rows[account]
+	rows := n.of(tb).Rows[account]
 	if !n.named {
 		return byAgeOf(rows, func(row *T) (time.Time, string) { return n.created(row), string(n.id(row)) }, n.clone)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // What one account may have, so that none fills the state, and how large it may be.
@@ -30,7 +31,9 @@ func tooMany(most int, things string) error {
 func templates() *noun[fleet.TemplateID, fleet.Template] {
 	return &noun[fleet.TemplateID, fleet.Template]{
 		put: numPutTemplate, remove: numDeleteTemplate, name: "template", most: maxTemplates, once: onceTemplate,
-		of:      func(tb *tables) *index[fleet.AccountID, fleet.TemplateID, fleet.Template] { return tb.templatesOf },
+		of: func(tb *tables) *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template] {
+			return tb.templatesOf
+		},
 		id:      func(r *fleet.Template) fleet.TemplateID { return r.ID },
 		created: func(r *fleet.Template) time.Time { return r.CreatedAt },
 		clone:   cloneTemplate,
@@ -57,7 +60,7 @@ func templates() *noun[fleet.TemplateID, fleet.Template] {
 }
 
 func (c SetTemplateSource) apply(t *txn) (any, error) {
-	old := get(t, &t.base.templates, c.Template)
+	old := t.base.templates.Get(t.Txn, c.Template)
 	if old == nil {
 		return nil, fleet.NotFound("template")
 	}
@@ -79,13 +82,15 @@ func (c SetTemplateSource) apply(t *txn) (any, error) {
 func registries() *noun[fleet.RegistryID, fleet.Registry] {
 	return &noun[fleet.RegistryID, fleet.Registry]{
 		put: numPutRegistry, remove: numDeleteRegistry, name: "registry credential", most: maxRegistries, once: onceRegistry,
-		of:      func(tb *tables) *index[fleet.AccountID, fleet.RegistryID, fleet.Registry] { return tb.registriesOf },
+		of: func(tb *tables) *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry] {
+			return tb.registriesOf
+		},
 		id:      func(r *fleet.Registry) fleet.RegistryID { return r.ID },
 		created: func(r *fleet.Registry) time.Time { return r.CreatedAt },
 		clone:   cloneRegistry,
 		check:   func(_ *txn, in *fleet.Registry) error { return checkID("$.id", string(in.ID)) },
 		users: func(t *txn, account fleet.AccountID, id fleet.RegistryID) []uses {
-			n := t.base.templatesOf.countIf(t, account, func(r *fleet.Template) bool { return r.Registry == id })
+			n := t.base.templatesOf.CountIf(t.Txn, account, func(r *fleet.Template) bool { return r.Registry == id })
 			return []uses{
 				{n: n, thing: "template"},
 				t.livePods(account, func(p *fleet.Pod) bool { return p.Spec.Registry == id }),
@@ -100,7 +105,7 @@ func (t *txn) checkRegistry(account fleet.AccountID, id fleet.RegistryID) error 
 	if id == "" {
 		return nil
 	}
-	if r := get(t, &t.base.registries, id); r == nil || r.Account != account {
+	if r := t.base.registries.Get(t.Txn, id); r == nil || r.Account != account {
 		return fleet.Stale("the registry credential is gone")
 	}
 	return nil
@@ -109,7 +114,7 @@ func (t *txn) checkRegistry(account fleet.AccountID, id fleet.RegistryID) error 
 func secrets() *noun[string, fleet.AccountSecret] {
 	return &noun[string, fleet.AccountSecret]{
 		put: numPutSecret, remove: numDeleteSecret, name: "secret", most: maxSecrets, named: true,
-		of:      func(tb *tables) *index[fleet.AccountID, string, fleet.AccountSecret] { return tb.secretsOf },
+		of:      func(tb *tables) *table.Index[fleet.AccountID, string, fleet.AccountSecret] { return tb.secretsOf },
 		id:      func(r *fleet.AccountSecret) string { return r.Name },
 		created: func(r *fleet.AccountSecret) time.Time { return r.CreatedAt },
 		clone:   cloneSecret,
@@ -144,7 +149,7 @@ func secrets() *noun[string, fleet.AccountSecret] {
 func (t *txn) checkSecrets(account fleet.AccountID, env map[string]string) error {
 	names, _ := fleet.SecretsOf(env)
 	for _, name := range names {
-		if get(t, &t.base.secrets, secrets().key(account, name)) == nil {
+		if t.base.secrets.Get(t.Txn, secrets().key(account, name)) == nil {
 			return fleet.Stale("a secret is gone")
 		}
 	}
@@ -157,7 +162,7 @@ var accessKey = regexp.MustCompile(`^user_[0-9A-Za-z]{27}$`)
 func s3Keys() *noun[string, fleet.S3Key] {
 	return &noun[string, fleet.S3Key]{
 		put: numPutS3Key, remove: numDeleteS3Key, name: "S3 key", most: maxS3Keys,
-		of:      func(tb *tables) *index[fleet.AccountID, string, fleet.S3Key] { return tb.s3KeysOf },
+		of:      func(tb *tables) *table.Index[fleet.AccountID, string, fleet.S3Key] { return tb.s3KeysOf },
 		id:      func(r *fleet.S3Key) string { return r.ID },
 		created: func(r *fleet.S3Key) time.Time { return r.CreatedAt },
 		clone:   cloneS3Key,
@@ -182,7 +187,9 @@ func s3Keys() *noun[string, fleet.S3Key] {
 func endpoints() *noun[fleet.EndpointID, fleet.Endpoint] {
 	return &noun[fleet.EndpointID, fleet.Endpoint]{
 		put: numPutEndpoint, remove: numDeleteEndpoint, name: "endpoint", once: onceEndpoint,
-		of:      func(tb *tables) *index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint] { return tb.endpointsOf },
+		of: func(tb *tables) *table.Index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint] {
+			return tb.endpointsOf
+		},
 		id:      func(r *fleet.Endpoint) fleet.EndpointID { return r.ID },
 		created: func(r *fleet.Endpoint) time.Time { return r.CreatedAt },
 		clone:   cloneEndpoint,
@@ -204,7 +211,7 @@ func checkEndpoint(t *txn, in *fleet.Endpoint) error {
 	}
 	if id := in.Spec.Template; id != "" {
 		// A public one may be deleted while others' endpoints were made from it: their records hold all that they need.
-		r := get(t, &t.base.templates, id)
+		r := t.base.templates.Get(t.Txn, id)
 		if r == nil && in.Rev == 0 || r != nil && r.Account != in.Account && !r.Public && in.Rev == 0 {
 			return fleet.Stale("the template is gone")
 		}
@@ -222,8 +229,8 @@ func checkEndpoint(t *txn, in *fleet.Endpoint) error {
 // endpointsWith finds the endpoints of an account whose specification matches.
 func (t *txn) endpointsWith(account fleet.AccountID, match func(*fleet.EndpointSpec) bool) uses {
 	out := uses{thing: "endpoint"}
-	for _, id := range t.base.endpointsOf.keys(t, account) {
-		if e := get(t, &t.base.endpoints, id); e != nil && match(&e.Spec) {
+	for _, id := range t.base.endpointsOf.Keys(t.Txn, account) {
+		if e := t.base.endpoints.Get(t.Txn, id); e != nil && match(&e.Spec) {
 			out.add(string(id), e.Spec.Name)
 		}
 	}

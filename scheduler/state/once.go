@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // maxOnceKey is the most bytes of an idempotency key.
@@ -47,7 +48,7 @@ func (t *txn) replay(kind onceKind, account fleet.AccountID, once *fleet.Once, p
 	if once.Key == "" || len(once.Key) > maxOnceKey {
 		return nil, fleet.Invalid("Idempotency-Key", "must have 1 to 255 bytes")
 	}
-	row := get(t, &t.base.once, onceKey(kind, account, once))
+	row := t.base.once.Get(t.Txn, onceKey(kind, account, once))
 	if row == nil {
 		return nil, nil
 	}
@@ -64,14 +65,14 @@ func (t *txn) replay(kind onceKind, account fleet.AccountID, once *fleet.Once, p
 // remember records what a create made, for replay; it does nothing when once is nil.
 func (t *txn) remember(kind onceKind, account fleet.AccountID, once *fleet.Once, made string, at time.Time) {
 	if once != nil {
-		put(t, &t.base.once, onceKey(kind, account, once), &onceRow{Fingerprint: once.Fingerprint, Made: made, At: at})
+		t.base.once.Put(t.Txn, onceKey(kind, account, once), &onceRow{Fingerprint: once.Fingerprint, Made: made, At: at})
 	}
 }
 
 // recorded looks things up for replay: it returns a copy of the record with an id, nil when it is gone.
-func recorded[K ~string, T any](t *txn, tab *table[K, T], clone func(*T) T) func(id string) any {
+func recorded[K ~string, T any](t *txn, tab *table.Table[K, T], clone func(*T) T) func(id string) any {
 	return func(id string) any {
-		if row := get(t, tab, K(id)); row != nil {
+		if row := tab.Get(t.Txn, K(id)); row != nil {
 			return clone(row)
 		}
 		return nil
@@ -82,9 +83,9 @@ func (c PurgeOnce) apply(t *txn) (any, error) {
 	if err := t.forgetting(c.At, c.Before); err != nil {
 		return nil, err
 	}
-	keys := firstKeys(t, &t.base.once, c.Limit, func(row *onceRow) bool { return !row.At.After(c.Before) })
+	keys := t.base.once.Keys(t.Txn, c.Limit, func(row *onceRow) bool { return !row.At.After(c.Before) })
 	for _, key := range keys {
-		drop(t, &t.base.once, key)
+		t.base.once.Drop(t.Txn, key)
 	}
 	return len(keys), nil
 }

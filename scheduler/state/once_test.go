@@ -30,7 +30,7 @@ func creates(id string, once *fleet.Once) map[string]Command {
 }
 
 func (w *world) onceRows() (n int) {
-	w.view(func(v *View) { n = len(v.tb.once.rows) })
+	w.view(func(v *View) { n = len(v.tb.once.Rows) })
 	return n
 }
 

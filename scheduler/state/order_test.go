@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // TestNothingIsInTheOrderOfAMap: every replica does the same things in the same order, and so to the same rows where there is a
@@ -28,19 +29,18 @@ func TestNothingIsInTheOrderOfAMap(t *testing.T) {
 		for _, p := range tx.podsWith("vol-1") {
 			of = append(of, p.ID)
 		}
-		on, ends := tx.base.volumesOn.keys(tx, "b-std"), tx.base.endableOf.keys(tx, "acme")
+		on, ends := tx.base.volumesOn.Keys(tx.Txn, "b-std"), tx.base.endableOf.Keys(tx.Txn, "acme")
 		if len(of) != many || !slices.IsSorted(of) || len(ends) != many || !slices.IsSorted(ends) || len(on) != many+1 || !slices.IsSorted(on) {
 			t.Errorf("pods %v, volumes %v, pods to end %v", of, on, ends)
 		}
-		tx.keep()
-		tx.staged = tx.staged[:0]
-		clear(tx.latest)
+		tx.Keep()
+		tx.Discard()
 		all := func(*fleet.Pod) bool { return true }
-		first, some := firstKeys(tx, &tx.base.pods, 0, all), firstKeys(tx, &tx.base.pods, 3, all)
+		first, some := tx.base.pods.Keys(tx.Txn, 0, all), tx.base.pods.Keys(tx.Txn, 3, all)
 		if len(first) != many || !slices.IsSorted(first) || !slices.Equal(some, first[:3]) {
 			t.Errorf("first %v, three of them %v", first, some)
 		}
-		if keys := keysOf(tx, &tx.base.pods); !slices.Equal(keys, first) || count(tx, &tx.base.pods, all) != many {
+		if keys := tx.base.pods.Keys(tx.Txn, 0, table.All); !slices.Equal(keys, first) || tx.base.pods.Count(tx.Txn, all) != many {
 			t.Errorf("keys %v", keys)
 		}
 	})
@@ -73,8 +73,8 @@ func TestWhichHostMountsAVolume(t *testing.T) {
 	lost := newVolume("vol-lost", "b-none")
 	w.inTxn(at(5), func(tx *txn) {
 		gone.State = fleet.VolumeDeleting
-		put(tx, &tx.base.volumes, gone.ID, &gone)
-		put(tx, &tx.base.volumes, lost.ID, &lost)
+		tx.base.volumes.Put(tx.Txn, gone.ID, &gone)
+		tx.base.volumes.Put(tx.Txn, lost.ID, &lost)
 		for name, c := range map[string]struct {
 			volume fleet.VolumeID
 			change func(*fleet.Host)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 const (
@@ -20,13 +21,13 @@ const (
 
 // overlayFor returns an overlay, which it makes when it is not there. Errors: no_capacity.
 func (t *txn) overlayFor(id fleet.OverlayID, account fleet.AccountID) (*fleet.Overlay, error) {
-	if o := get(t, &t.base.overlays, id); o != nil {
+	if o := t.base.overlays.Get(t.Txn, id); o != nil {
 		return o, nil
 	}
 	s, c := t.networkSettings(), t.cursors()
 	for range vnisOf(s) {
 		n := c.Overlays % vnisOf(s)
-		if c.Overlays = n + 1; t.base.overlaysByVNI.count(t, vniKey(s.FirstVNI+n)) > 0 {
+		if c.Overlays = n + 1; t.base.overlaysByVNI.Count(t.Txn, vniKey(s.FirstVNI+n)) > 0 {
 			continue
 		}
 		o := &fleet.Overlay{
@@ -48,7 +49,7 @@ func vniKey(vni uint32) string { return strconv.FormatUint(uint64(vni), 10) }
 // long as there are others.
 func (t *txn) rangeFor(s *fleet.NetworkSettings, n uint32, account fleet.AccountID) (out netip.Prefix) {
 	var own []netip.Prefix
-	t.base.overlaysOf.each(t, account, func(_ fleet.OverlayID, o *fleet.Overlay) { own = append(own, o.CIDR) })
+	t.base.overlaysOf.Each(t.Txn, account, func(_ fleet.OverlayID, o *fleet.Overlay) { own = append(own, o.CIDR) })
 	slots := slotsOf(s)
 	for i := range slots {
 		slot := (n%slots + i) % slots
@@ -77,10 +78,10 @@ func (t *txn) takeAddr(o *fleet.Overlay, p *fleet.Pod) (netip.Addr, error) {
 	next.Next = n + 1
 	t.putOverlay(&next)
 	m := fleet.OverlayMember{Overlay: o.ID, Addr: addrAt(o.CIDR, n), Pod: p.ID, Name: p.Spec.Name}
-	if old := get(t, &t.base.overlayMembers, memberKey(o.ID, m.Addr)); old != nil {
+	if old := t.base.overlayMembers.Get(t.Txn, memberKey(o.ID, m.Addr)); old != nil {
 		m.Rev = old.Rev
 	}
-	put(t, &t.base.overlayMembers, memberKey(o.ID, m.Addr), &m)
+	t.base.overlayMembers.Put(t.Txn, memberKey(o.ID, m.Addr), &m)
 	return m.Addr, nil
 }
 
@@ -116,7 +117,7 @@ func (t *txn) findAddr(o *fleet.Overlay) (uint32, bool) {
 // freeAmong returns the first address that no pod has, and none had within the grace time, of those before to.
 func (t *txn) freeAmong(o *fleet.Overlay, from, to uint32) (uint32, bool) {
 	for n := from; n < to; n++ {
-		m := get(t, &t.base.overlayMembers, memberKey(o.ID, addrAt(o.CIDR, n)))
+		m := t.base.overlayMembers.Get(t.Txn, memberKey(o.ID, addrAt(o.CIDR, n)))
 		if m == nil || !m.FreeAt.IsZero() && !m.FreeAt.After(t.now) {
 			return n, true
 		}
@@ -130,8 +131,8 @@ func (t *txn) skipNetworks() {
 	c.Overlays = pastCopy(c.Overlays, vnisOf(s), lineage)
 	c.Tunnel = pastCopy(c.Tunnel, tunnelsOf(s), lineage)
 	t.putCursors(c)
-	for _, id := range keysOf(t, &t.base.overlays) {
-		o := *get(t, &t.base.overlays, id)
+	for _, id := range t.base.overlays.Keys(t.Txn, 0, table.All) {
+		o := *t.base.overlays.Get(t.Txn, id)
 		o.Next = firstAddr + pastCopy(o.Next-firstAddr, lastAddr(&o)-firstAddr+1, lineage)
 		t.putOverlay(&o)
 	}

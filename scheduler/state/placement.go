@@ -12,12 +12,12 @@ func (c PutPlacement) apply(t *txn) (any, error) {
 		return nil, fleet.Invalid("$.keepPercent", "must be 0 to 100")
 	}
 	placement := c.Placement
-	put(t, &t.base.placement, onlyKey, &placement)
+	t.base.placement.Put(t.Txn, onlyKey, &placement)
 	return placement, nil
 }
 
 // Placement returns the setting of where pods go.
-func (v *View) Placement() fleet.Placement { return placementOf(v.tb.placement.rows[onlyKey]) }
+func (v *View) Placement() fleet.Placement { return placementOf(v.tb.placement.Rows[onlyKey]) }
 
 // placementOf returns a row, or what holds where there is none.
 func placementOf(row *fleet.Placement) fleet.Placement {

@@ -51,8 +51,8 @@ func (w *world) checkNetworks(t *rapid.T, before, after dump, now time.Time) {
 	}
 	pods := podsByID(after)
 	w.view(func(v *View) {
-		for key, m := range v.tb.overlayMembers.rows {
-			o := v.tb.overlays.rows[m.Overlay]
+		for key, m := range v.tb.overlayMembers.Rows {
+			o := v.tb.overlays.Rows[m.Overlay]
 			if o == nil || m.Rev > o.Rev || key != memberKey(m.Overlay, m.Addr) || !o.CIDR.Contains(m.Addr) {
 				t.Fatalf("member %+v of %+v", m, o)
 			}
@@ -170,12 +170,12 @@ func checkTold(t *rapid.T, id fleet.OverlayID, before, after dump) {
 // checkNetworkIndex compares what is derived of networks with what is worked out anew.
 func checkNetworkIndex(t *rapid.T, v *View) {
 	want, got := newNetworkIndex(), v.tb.networks
-	for _, row := range v.tb.overlayMembers.rows {
+	for _, row := range v.tb.overlayMembers.Rows {
 		want.takeMember(nil, row)
 	}
 	want.order()
 	for id, of := range want.of {
-		latest := v.tb.overlays.rows[id].Rev
+		latest := v.tb.overlays.Rows[id].Rev
 		for rev := latest - latest%(1<<lineageBits); rev <= latest; rev++ {
 			if a, b := of.since(rev), got.of[id].since(rev); !slices.Equal(a, b) {
 				t.Fatalf("since %d of %s changed\n%+v\nand should have\n%+v", rev, id, b, a)

@@ -153,8 +153,8 @@ func checkPlace(t *rapid.T, v fleet.Volume, d dump) {
 // checkBases compares the uses of bases with what is worked out anew.
 func (w *world) checkBases(t *rapid.T) {
 	w.view(func(v *View) {
-		want := newTables()
-		for _, row := range v.tb.volumes.rows {
+		want := newTables(Level)
+		for _, row := range v.tb.volumes.Rows {
 			want.countBase(row, 1)
 		}
 		if !maps.EqualFunc(want.baseUses, v.tb.baseUses, func(a, b *baseUse) bool { return *a == *b }) {

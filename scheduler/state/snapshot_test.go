@@ -97,7 +97,7 @@ func TestADamagedSnapshotChangesNothing(t *testing.T) {
 		t.Error("hash differs")
 	}
 	into.create("pod-1", "host-a")
-	if _, err := os.Stat(into.path + restoreSuffix); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(into.path + ".restore"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a temporary file is left: %v", err)
 	}
 }

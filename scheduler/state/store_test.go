@@ -14,6 +14,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/scheduler/entry"
+	"gantry/scheduler/state/table"
 )
 
 // busy lets a good deal happen, some of it refused.
@@ -174,7 +175,7 @@ func TestReopenAfterClose(t *testing.T) {
 // copyTo copies the store's files as they are, as if its process had been killed.
 func (w *world) copyTo(t *testing.T) string {
 	to := t.TempDir() + "/state.db"
-	for _, suffix := range []string{"", markSuffix} {
+	for _, suffix := range []string{"", ".mark"} {
 		data, err := os.ReadFile(w.path + suffix)
 		if err != nil {
 			t.Fatal(err)
@@ -214,8 +215,8 @@ func TestAFileThatMayHaveLostWritesIsThrownAway(t *testing.T) {
 	for name, make := range map[string]func(path string) (boot string){
 		"another boot": func(string) string { return "boot-2" },
 		"unknown boot": func(string) string { return "" },
-		"no mark":      func(p string) string { _ = os.Remove(p + markSuffix); return "boot-1" },
-		"odd mark":     func(p string) string { _ = os.WriteFile(p+markSuffix, []byte("?"), 0o600); return "boot-1" },
+		"no mark":      func(p string) string { _ = os.Remove(p + ".mark"); return "boot-1" },
+		"odd mark":     func(p string) string { _ = os.WriteFile(p+".mark", []byte("?"), 0o600); return "boot-1" },
 		"not a file":   func(p string) string { _ = os.WriteFile(p, []byte("nonsense"), 0o600); return "boot-1" },
 		"empty":        func(p string) string { _ = os.Truncate(p, 0); return "boot-1" },
 	} {
@@ -285,7 +286,7 @@ func TestADamagedOpenFileDoesNotPanic(t *testing.T) {
 			if err != nil {
 				t.Fatalf("page %d offset %d: %v", page, off, err)
 			}
-			_ = s.db.Close()
+			_ = s.Close()
 		}
 		if page > 12 {
 			break
@@ -299,34 +300,6 @@ func TestASecondUserOfTheFileIsRefused(t *testing.T) {
 		t.Fatal("two stores on one file")
 	}
 	w.create("pod-1", "host-a") // the first one is unharmed
-}
-
-func TestEventsFallOutOfTheRing(t *testing.T) {
-	r := newRing(3, 5)
-	for i := range uint64(4) {
-		r.add(Event{Index: 6 + i, Kind: KindPod, ID: "p"})
-	}
-	if _, ok := r.after(5); ok {
-		t.Error("the event at 6 is gone, but 5 is answered")
-	}
-	evs, ok := r.after(6)
-	if !ok || len(evs) != 3 || evs[0].Index != 7 || evs[2].Index != 9 {
-		t.Errorf("got %v, %t", evs, ok)
-	}
-	if evs, ok := r.after(8); !ok || len(evs) != 1 {
-		t.Errorf("got %v, %t", evs, ok)
-	}
-	if evs, ok := r.after(100); !ok || len(evs) != 0 {
-		t.Errorf("got %v, %t", evs, ok)
-	}
-	// Part of what happened at one index fell out.
-	r.add(Event{Index: 10})
-	r.add(Event{Index: 10})
-	r.add(Event{Index: 10})
-	r.add(Event{Index: 10})
-	if _, ok := r.after(9); ok {
-		t.Error("one of four events at 10 is gone, but 9 is answered")
-	}
 }
 
 func TestWait(t *testing.T) {
@@ -352,13 +325,13 @@ func TestWait(t *testing.T) {
 	if err := w.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-got; !errors.Is(err, errClosed) {
+	if err := <-got; !errors.Is(err, table.ErrClosed) {
 		t.Fatal(err)
 	}
-	if err := w.s.View(func(*View) error { return nil }); !errors.Is(err, errClosed) {
+	if err := w.s.View(func(*View) error { return nil }); !errors.Is(err, table.ErrClosed) {
 		t.Fatal(err)
 	}
-	if _, err := w.s.Apply(nil); !errors.Is(err, errClosed) {
+	if _, err := w.s.Apply(nil); !errors.Is(err, table.ErrClosed) {
 		t.Fatal(err)
 	}
 }

@@ -2,12 +2,14 @@ package state
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/place"
+	"gantry/scheduler/state/table"
 )
 
 // Cluster is the identity of the cluster.
@@ -33,75 +35,68 @@ type Cluster struct {
 // onlyKey is the key of the one row of a table that has but one.
 const onlyKey = "1"
 
-// table is one bucket of the file, decoded. Rows are never changed once they are in it.
-type table[K ~string, T any] struct {
-	bucket  string
-	rows    map[K]*T
-	indexes []keeper[K, T]
-}
-
 // tables is all of the state, with what is derived from it. Generations of hosts are a table of their
 // own, because they change with every assignment and the records of hosts are large; in the table
 // of hosts the field is 0.
 type tables struct {
-	cluster     table[string, Cluster]
-	catalog     table[string, fleet.Catalog]
-	clock       table[string, Clock]
-	meters      table[string, openMeter]
-	balances    table[fleet.AccountID, fleet.Money]
-	usage       coldTable[fleet.Amounts]
-	accounts    table[fleet.AccountID, fleet.Account]
-	keys        table[fleet.KeyID, fleet.Key]
-	tokens      table[fleet.TokenID, fleet.JoinToken]
-	centers     table[fleet.DataCenterID, fleet.DataCenter]
-	hosts       table[fleet.HostID, fleet.Host]
-	generations table[fleet.HostID, uint64]
-	pods        table[fleet.PodID, fleet.Pod]
-	templates   table[fleet.TemplateID, fleet.Template]
-	registries  table[fleet.RegistryID, fleet.Registry]
-	sshKeys     table[fleet.AccountID, []string]
-	secrets     table[string, fleet.AccountSecret] // by secretKey
-	keyUse      table[fleet.KeyID, time.Time]      // when keys were last used
-	volumes     table[fleet.VolumeID, fleet.Volume]
-	bases       table[fleet.DataCenterID, uint32] // the slot after that of the volume that was created last
-	backends    table[fleet.BackendID, fleet.Backend]
-	endpoints   table[fleet.EndpointID, fleet.Endpoint]
-	s3Keys      table[string, fleet.S3Key] // by access key
-	once        table[string, onceRow]     // by onceKey
-	members     table[fleet.MemberID, fleet.Member]
-	tlsFiles    table[string, fleet.TLSFile] // by name
-	limits      table[string, fleet.Limits]  // of accounts that have none of their own; one row
-	placement   table[string, fleet.Placement]
+	program uint64 // the feature level that the program understands
 
-	networkSettings table[string, fleet.NetworkSettings]
-	networkCursors  table[string, networkCursors]
-	overlays        table[fleet.OverlayID, fleet.Overlay]
-	overlayMembers  table[string, fleet.OverlayMember] // by memberKey
+	cluster     table.Table[string, Cluster]
+	catalog     table.Table[string, fleet.Catalog]
+	clock       table.Table[string, Clock]
+	meters      table.Table[string, openMeter]
+	balances    table.Table[fleet.AccountID, fleet.Money]
+	usage       table.Cold[fleet.Amounts]
+	accounts    table.Table[fleet.AccountID, fleet.Account]
+	keys        table.Table[fleet.KeyID, fleet.Key]
+	tokens      table.Table[fleet.TokenID, fleet.JoinToken]
+	centers     table.Table[fleet.DataCenterID, fleet.DataCenter]
+	hosts       table.Table[fleet.HostID, fleet.Host]
+	generations table.Table[fleet.HostID, uint64]
+	pods        table.Table[fleet.PodID, fleet.Pod]
+	templates   table.Table[fleet.TemplateID, fleet.Template]
+	registries  table.Table[fleet.RegistryID, fleet.Registry]
+	sshKeys     table.Table[fleet.AccountID, []string]
+	secrets     table.Table[string, fleet.AccountSecret] // by secretKey
+	keyUse      table.Table[fleet.KeyID, time.Time]      // when keys were last used
+	volumes     table.Table[fleet.VolumeID, fleet.Volume]
+	bases       table.Table[fleet.DataCenterID, uint32] // the slot after that of the volume that was created last
+	backends    table.Table[fleet.BackendID, fleet.Backend]
+	endpoints   table.Table[fleet.EndpointID, fleet.Endpoint]
+	s3Keys      table.Table[string, fleet.S3Key] // by access key
+	once        table.Table[string, onceRow]     // by onceKey
+	members     table.Table[fleet.MemberID, fleet.Member]
+	tlsFiles    table.Table[string, fleet.TLSFile] // by name
+	limits      table.Table[string, fleet.Limits]  // of accounts that have none of their own; one row
+	placement   table.Table[string, fleet.Placement]
 
-	byName map[string]rowStore // by the names of their buckets
+	networkSettings table.Table[string, fleet.NetworkSettings]
+	networkCursors  table.Table[string, networkCursors]
+	overlays        table.Table[fleet.OverlayID, fleet.Overlay]
+	overlayMembers  table.Table[string, fleet.OverlayMember] // by memberKey
 
 	// Indexes of the above, most of them by account.
-	metersOf       *index[fleet.AccountID, string, openMeter]
-	keysOf         *index[fleet.AccountID, fleet.KeyID, fleet.Key]
-	keysByHash     *index[string, fleet.KeyID, fleet.Key]
-	hostsByMachine *index[string, fleet.HostID, fleet.Host]
-	hostsByTunnel  *index[string, fleet.HostID, fleet.Host] // by their address in the tunnel
-	hostsByKey     *index[string, fleet.HostID, fleet.Host] // by their public key there; see tunnelKey
-	podsOf         *index[fleet.AccountID, fleet.PodID, fleet.Pod]
-	endableOf      *index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
-	podsWith       *index[fleet.VolumeID, fleet.PodID, fleet.Pod]
-	templatesOf    *index[fleet.AccountID, fleet.TemplateID, fleet.Template]
-	registriesOf   *index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
-	secretsOf      *index[fleet.AccountID, string, fleet.AccountSecret]
-	s3KeysOf       *index[fleet.AccountID, string, fleet.S3Key]
-	endpointsOf    *index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint]
-	volumesOf      *index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
-	volumesIn      *index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
-	volumesOn      *index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
-	unfinishedOn   *index[fleet.BackendID, fleet.VolumeID, fleet.Volume] // those for which something is to be done
-	volumesByDir   *index[string, fleet.VolumeID, fleet.Volume]
-	overlaysOf     *index[fleet.AccountID, fleet.OverlayID, fleet.Overlay]
-	overlaysByVNI  *index[string, fleet.OverlayID, fleet.Overlay]
+	metersOf       *table.Index[fleet.AccountID, string, openMeter]
+	keysOf         *table.Index[fleet.AccountID, fleet.KeyID, fleet.Key]
+	keysByHash     *table.Index[string, fleet.KeyID, fleet.Key]
+	hostsByMachine *table.Index[string, fleet.HostID, fleet.Host]
+	hostsByTunnel  *table.Index[string, fleet.HostID, fleet.Host] // by their address in the tunnel
+	hostsByKey     *table.Index[string, fleet.HostID, fleet.Host] // by their public key there; see tunnelKey
+	podsOf         *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod]
+	endableOf      *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
+	podsWith       *table.Index[fleet.VolumeID, fleet.PodID, fleet.Pod]
+	templatesOf    *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
+	registriesOf   *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
+	secretsOf      *table.Index[fleet.AccountID, string, fleet.AccountSecret]
+	s3KeysOf       *table.Index[fleet.AccountID, string, fleet.S3Key]
+	endpointsOf    *table.Index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint]
+	volumesOf      *table.Index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
+	volumesIn      *table.Index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
+	volumesOn      *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
+	unfinishedOn   *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume] // those for which something is to be done
+	volumesByDir   *table.Index[string, fleet.VolumeID, fleet.Volume]
+	overlaysOf     *table.Index[fleet.AccountID, fleet.OverlayID, fleet.Overlay]
+	overlaysByVNI  *table.Index[string, fleet.OverlayID, fleet.Overlay]
 
 	// Derived from the above, by put alone.
 	expiring   []*fleet.JoinToken               // by when they expire, then by id
@@ -113,9 +108,11 @@ type tables struct {
 	tallies    map[fleet.AccountID]*tally
 	// charging and due hold the meters that cost something, by their keys: of each account, and by the hour in which their settle
 	// points are.
-	charging map[fleet.AccountID]map[string]*openMeter
-	due      map[int64]map[string]*openMeter
-	public   map[fleet.TemplateID]*fleet.Template
+	charging   map[fleet.AccountID]map[string]*openMeter
+	due        map[int64]map[string]*openMeter
+	public     map[fleet.TemplateID]*fleet.Template
+	candMu     sync.Mutex   // guards the candidates; taken in a view
+	candidates *place.Index // changed only by the first Fleet after an Apply; nil: not made yet
 	// touched holds the hosts whose candidates are not what was last cached.
 	touched map[fleet.HostID]struct{}
 	moving  map[fleet.PodID]*fleet.Pod
@@ -129,42 +126,43 @@ type tables struct {
 	networks networkIndex
 }
 
-// newTables returns empty tables.
-func newTables() *tables {
+// newTables returns empty tables for a program that understands up to a level.
+func newTables(level uint64) *tables {
 	tb := &tables{
-		cluster:     newTable[string, Cluster]("cluster"),
-		catalog:     newTable[string, fleet.Catalog]("catalog"),
-		clock:       newTable[string, Clock]("clock"),
-		meters:      newTable[string, openMeter]("meters"),
-		balances:    newTable[fleet.AccountID, fleet.Money]("balances"),
-		usage:       coldTable[fleet.Amounts]{bucket: "usage"},
-		accounts:    newTable[fleet.AccountID, fleet.Account]("accounts"),
-		keys:        newTable[fleet.KeyID, fleet.Key]("keys"),
-		tokens:      newTable[fleet.TokenID, fleet.JoinToken]("tokens"),
-		centers:     newTable[fleet.DataCenterID, fleet.DataCenter]("centers"),
-		hosts:       newTable[fleet.HostID, fleet.Host]("hosts"),
-		generations: newTable[fleet.HostID, uint64]("generations"),
-		pods:        newTable[fleet.PodID, fleet.Pod]("pods"),
-		templates:   newTable[fleet.TemplateID, fleet.Template]("templates"),
-		registries:  newTable[fleet.RegistryID, fleet.Registry]("registries"),
-		sshKeys:     newTable[fleet.AccountID, []string]("sshKeys"),
-		secrets:     newTable[string, fleet.AccountSecret]("secrets"),
-		keyUse:      newTable[fleet.KeyID, time.Time]("keyUse"),
-		volumes:     newTable[fleet.VolumeID, fleet.Volume]("volumes"),
-		bases:       newTable[fleet.DataCenterID, uint32]("bases"),
-		backends:    newTable[fleet.BackendID, fleet.Backend]("backends"),
-		endpoints:   newTable[fleet.EndpointID, fleet.Endpoint]("endpoints"),
-		s3Keys:      newTable[string, fleet.S3Key]("s3Keys"),
-		once:        newTable[string, onceRow]("once"),
-		members:     newTable[fleet.MemberID, fleet.Member]("members"),
-		tlsFiles:    newTable[string, fleet.TLSFile]("tlsFiles"),
-		limits:      newTable[string, fleet.Limits]("limits"),
-		placement:   newTable[string, fleet.Placement]("placement"),
+		program:     level,
+		cluster:     table.New[string, Cluster]("cluster"),
+		catalog:     table.New[string, fleet.Catalog]("catalog"),
+		clock:       table.New[string, Clock]("clock"),
+		meters:      table.New[string, openMeter]("meters"),
+		balances:    table.New[fleet.AccountID, fleet.Money]("balances"),
+		usage:       table.Cold[fleet.Amounts]{Bucket: "usage"},
+		accounts:    table.New[fleet.AccountID, fleet.Account]("accounts"),
+		keys:        table.New[fleet.KeyID, fleet.Key]("keys"),
+		tokens:      table.New[fleet.TokenID, fleet.JoinToken]("tokens"),
+		centers:     table.New[fleet.DataCenterID, fleet.DataCenter]("centers"),
+		hosts:       table.New[fleet.HostID, fleet.Host]("hosts"),
+		generations: table.New[fleet.HostID, uint64]("generations"),
+		pods:        table.New[fleet.PodID, fleet.Pod]("pods"),
+		templates:   table.New[fleet.TemplateID, fleet.Template]("templates"),
+		registries:  table.New[fleet.RegistryID, fleet.Registry]("registries"),
+		sshKeys:     table.New[fleet.AccountID, []string]("sshKeys"),
+		secrets:     table.New[string, fleet.AccountSecret]("secrets"),
+		keyUse:      table.New[fleet.KeyID, time.Time]("keyUse"),
+		volumes:     table.New[fleet.VolumeID, fleet.Volume]("volumes"),
+		bases:       table.New[fleet.DataCenterID, uint32]("bases"),
+		backends:    table.New[fleet.BackendID, fleet.Backend]("backends"),
+		endpoints:   table.New[fleet.EndpointID, fleet.Endpoint]("endpoints"),
+		s3Keys:      table.New[string, fleet.S3Key]("s3Keys"),
+		once:        table.New[string, onceRow]("once"),
+		members:     table.New[fleet.MemberID, fleet.Member]("members"),
+		tlsFiles:    table.New[string, fleet.TLSFile]("tlsFiles"),
+		limits:      table.New[string, fleet.Limits]("limits"),
+		placement:   table.New[string, fleet.Placement]("placement"),
 
-		networkSettings: newTable[string, fleet.NetworkSettings]("networkSettings"),
-		networkCursors:  newTable[string, networkCursors]("networkCursors"),
-		overlays:        newTable[fleet.OverlayID, fleet.Overlay]("overlays"),
-		overlayMembers:  newTable[string, fleet.OverlayMember]("overlayMembers"),
+		networkSettings: table.New[string, fleet.NetworkSettings]("networkSettings"),
+		networkCursors:  table.New[string, networkCursors]("networkCursors"),
+		overlays:        table.New[fleet.OverlayID, fleet.Overlay]("overlays"),
+		overlayMembers:  table.New[string, fleet.OverlayMember]("overlayMembers"),
 
 		onHost:     map[fleet.HostID][]*fleet.Pod{},
 		reserved:   map[fleet.HostID][]*fleet.Pod{},
@@ -180,157 +178,110 @@ func newTables() *tables {
 		roles:    map[fleet.HostID]*fleet.Host{},
 		baseUses: map[fleet.DataCenterID]*baseUse{},
 		networks: newNetworkIndex(),
-		byName:   map[string]rowStore{},
-	}
-	for _, t := range []rowStore{
-		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
-		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
-		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
-		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints,
-		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
-	} {
-		tb.byName[t.name()] = t
 	}
 	tb.addIndexes()
 	return tb
 }
 
+// Tables implements table.Set.
+func (tb *tables) Tables() []table.Any {
+	return []table.Any{
+		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
+		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
+		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
+		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints,
+		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+	}
+}
+
 func (tb *tables) addIndexes() {
 	const account = "account"
-	tb.metersOf = newIndex(&tb.meters, account, func(m *openMeter) fleet.AccountID { return m.Account })
-	tb.keysOf = newIndex(&tb.keys, account, func(k *fleet.Key) fleet.AccountID { return k.Account })
-	tb.keysByHash = newIndex(&tb.keys, "hash", func(k *fleet.Key) string { return string(k.Hash) })
-	tb.hostsByMachine = newIndex(&tb.hosts, "machine", func(h *fleet.Host) string { return h.MachineID })
-	tb.hostsByTunnel = newIndex(&tb.hosts, "tunnel", func(h *fleet.Host) string { return addrKey(h.Tunnel) })
-	tb.hostsByKey = newIndex(&tb.hosts, "key", tunnelKey)
-	tb.podsOf = newIndex(&tb.pods, account, func(p *fleet.Pod) fleet.AccountID { return p.Account })
-	tb.podsOf.rows = nil // ofAccount has them in order
-	tb.endableOf = newIndex(&tb.pods, "endable", func(p *fleet.Pod) fleet.AccountID {
+	tb.metersOf = table.NewIndex(&tb.meters, account, func(m *openMeter) fleet.AccountID { return m.Account })
+	tb.keysOf = table.NewIndex(&tb.keys, account, func(k *fleet.Key) fleet.AccountID { return k.Account })
+	tb.keysByHash = table.NewIndex(&tb.keys, "hash", func(k *fleet.Key) string { return string(k.Hash) })
+	tb.hostsByMachine = table.NewIndex(&tb.hosts, "machine", func(h *fleet.Host) string { return h.MachineID })
+	tb.hostsByTunnel = table.NewIndex(&tb.hosts, "tunnel", func(h *fleet.Host) string { return addrKey(h.Tunnel) })
+	tb.hostsByKey = table.NewIndex(&tb.hosts, "key", tunnelKey)
+	tb.podsOf = table.NewIndex(&tb.pods, account, func(p *fleet.Pod) fleet.AccountID { return p.Account })
+	tb.podsOf.Rows = nil // ofAccount has them in order
+	tb.endableOf = table.NewIndex(&tb.pods, "endable", func(p *fleet.Pod) fleet.AccountID {
 		if endable(p) {
 			return p.Account
 		}
 		return ""
 	})
-	tb.podsWith = newIndex(&tb.pods, "volume", volumeOf)
-	tb.templatesOf = newIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
-	tb.registriesOf = newIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
-	tb.secretsOf = newIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })
-	tb.endpointsOf = newIndex(&tb.endpoints, account, func(e *fleet.Endpoint) fleet.AccountID { return e.Account })
-	tb.s3KeysOf = newIndex(&tb.s3Keys, account, func(k *fleet.S3Key) fleet.AccountID { return k.Account })
-	tb.volumesOf = newIndex(&tb.volumes, account, func(v *fleet.Volume) fleet.AccountID { return v.Account })
-	tb.volumesIn = newIndex(&tb.volumes, "center", func(v *fleet.Volume) fleet.DataCenterID { return v.DataCenter })
-	tb.volumesOn = newIndex(&tb.volumes, "backend", func(v *fleet.Volume) fleet.BackendID { return v.Backend })
-	tb.unfinishedOn = newIndex(&tb.volumes, "unfinished", func(v *fleet.Volume) fleet.BackendID {
+	tb.podsWith = table.NewIndex(&tb.pods, "volume", volumeOf)
+	tb.templatesOf = table.NewIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
+	tb.registriesOf = table.NewIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
+	tb.secretsOf = table.NewIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })
+	tb.endpointsOf = table.NewIndex(&tb.endpoints, account, func(e *fleet.Endpoint) fleet.AccountID { return e.Account })
+	tb.s3KeysOf = table.NewIndex(&tb.s3Keys, account, func(k *fleet.S3Key) fleet.AccountID { return k.Account })
+	tb.volumesOf = table.NewIndex(&tb.volumes, account, func(v *fleet.Volume) fleet.AccountID { return v.Account })
+	tb.volumesIn = table.NewIndex(&tb.volumes, "center", func(v *fleet.Volume) fleet.DataCenterID { return v.DataCenter })
+	tb.volumesOn = table.NewIndex(&tb.volumes, "backend", func(v *fleet.Volume) fleet.BackendID { return v.Backend })
+	tb.unfinishedOn = table.NewIndex(&tb.volumes, "unfinished", func(v *fleet.Volume) fleet.BackendID {
 		if unfinished(v) {
 			return v.Backend
 		}
 		return ""
 	})
-	tb.volumesByDir = newIndex(&tb.volumes, "dir", func(v *fleet.Volume) string { return v.Dir })
-	tb.overlaysOf = newIndex(&tb.overlays, account, func(o *fleet.Overlay) fleet.AccountID { return o.Account })
-	tb.overlaysByVNI = newIndex(&tb.overlays, "VNI", func(o *fleet.Overlay) string { return vniKey(o.VNI) })
+	tb.volumesByDir = table.NewIndex(&tb.volumes, "dir", func(v *fleet.Volume) string { return v.Dir })
+	tb.overlaysOf = table.NewIndex(&tb.overlays, account, func(o *fleet.Overlay) fleet.AccountID { return o.Account })
+	tb.overlaysByVNI = table.NewIndex(&tb.overlays, "VNI", func(o *fleet.Overlay) string { return vniKey(o.VNI) })
 }
 
-func newTable[K ~string, T any](bucket string) table[K, T] {
-	return table[K, T]{bucket: bucket, rows: map[K]*T{}}
-}
-
-// rowStore is a table with its types hidden.
-type rowStore interface {
-	name() string
-	// set puts a row, which is of the table's type, or deletes it when it is nil.
-	set(key string, row any)
-	// row returns a row; nil when there is none, or when it is not in memory.
-	row(key string) any
-	// decode reads a row from its bytes in the file.
-	decode(c *codec, value []byte) (any, error)
-}
-
-func (t *table[K, T]) name() string { return t.bucket }
-
-func (t *table[K, T]) set(key string, row any) {
-	typed, _ := row.(*T)
-	for _, x := range t.indexes {
-		x.replace(K(key), t.rows[K(key)], typed)
-	}
-	if row == nil {
-		delete(t.rows, K(key))
-		return
-	}
-	t.rows[K(key)] = typed
-}
-
-func (t *table[K, T]) row(key string) any {
-	if row := t.rows[K(key)]; row != nil {
-		return row
-	}
-	return nil
-}
-
-func (t *table[K, T]) decode(c *codec, value []byte) (any, error) {
-	row := new(T)
-	if err := c.Dec.Unmarshal(value, row); err != nil {
-		return nil, err
-	}
-	return row, nil
-}
-
-// bucketNames lists the buckets of the replicated state, sorted.
-func bucketNames() []string { return sortedKeys(newTables().byName) }
-
-// slot is where a row is.
-type slot struct{ bucket, key string }
-
-// put puts a row, or deletes it when row is nil, and keeps what is derived. It is the one way into
-// the tables, for what was just applied and for what is read from the file.
-func (tb *tables) put(at slot, row any) error {
-	t := tb.byName[at.bucket]
-	if t == nil {
-		return fmt.Errorf("unknown bucket %q", at.bucket)
-	}
-	tb.recount(t.row(at.key), row)
-	switch at.bucket {
-	case tb.meters.bucket:
-		m, _ := row.(*openMeter)
-		tb.deriveMeter(at.key, tb.meters.rows[at.key], m)
-	case tb.tokens.bucket:
-		if old := tb.tokens.rows[fleet.TokenID(at.key)]; old != nil {
-			tb.expiring = without(tb.expiring, old, byExpiry)
+// Derive implements table.Set.
+func (tb *tables) Derive(at table.Slot, old, row any) {
+	tb.recount(old, row)
+	switch at.Bucket {
+	case tb.meters.Bucket:
+		was, m := pair[openMeter](old, row)
+		tb.deriveMeter(at.Key, was, m)
+	case tb.tokens.Bucket:
+		was, token := pair[fleet.JoinToken](old, row)
+		if was != nil {
+			tb.expiring = without(tb.expiring, was, byExpiry)
 		}
-		if token, ok := row.(*fleet.JoinToken); ok {
+		if token != nil {
 			tb.expiring = with(tb.expiring, token, byExpiry)
 		}
-	case tb.pods.bucket:
-		pod, _ := row.(*fleet.Pod)
-		tb.derivePod(tb.pods.rows[fleet.PodID(at.key)], pod)
-	case tb.hosts.bucket:
-		host, _ := row.(*fleet.Host)
-		tb.deriveHost(fleet.HostID(at.key), host)
-	case tb.volumes.bucket:
-		volume, _ := row.(*fleet.Volume)
-		tb.countBase(tb.volumes.rows[fleet.VolumeID(at.key)], -1)
+	case tb.pods.Bucket:
+		tb.derivePod(pair[fleet.Pod](old, row))
+	case tb.hosts.Bucket:
+		_, host := pair[fleet.Host](old, row)
+		tb.deriveHost(fleet.HostID(at.Key), host)
+	case tb.volumes.Bucket:
+		was, volume := pair[fleet.Volume](old, row)
+		tb.countBase(was, -1)
 		tb.countBase(volume, 1)
-	case tb.overlayMembers.bucket:
-		member, _ := row.(*fleet.OverlayMember)
-		tb.networks.takeMember(tb.overlayMembers.rows[at.key], member)
-	case tb.generations.bucket:
-		tb.touched[fleet.HostID(at.key)] = struct{}{}
-	case tb.cluster.bucket, tb.placement.bucket:
-		for id := range tb.hosts.rows {
+	case tb.overlayMembers.Bucket:
+		tb.networks.takeMember(pair[fleet.OverlayMember](old, row))
+	case tb.generations.Bucket:
+		tb.touched[fleet.HostID(at.Key)] = struct{}{}
+	case tb.cluster.Bucket, tb.placement.Bucket:
+		for id := range tb.hosts.Rows {
 			tb.touched[id] = struct{}{} // its lineage may be behind now, or it keeps more or less
 		}
-	case tb.templates.bucket:
-		delete(tb.public, fleet.TemplateID(at.key))
+	case tb.templates.Bucket:
+		delete(tb.public, fleet.TemplateID(at.Key))
 		if template, ok := row.(*fleet.Template); ok && template.Public {
 			tb.public[template.ID] = template
 		}
 	}
-	t.set(at.key, row)
-	return nil
 }
 
-// settled is called when all rows of a batch, or of a file, were put.
-func (tb *tables) settled() { tb.networks.order() }
+// pair returns two rows with their type; either may be nil.
+func pair[T any](old, row any) (was, is *T) {
+	was, _ = old.(*T)
+	is, _ = row.(*T)
+	return was, is
+}
+
+// Settled implements table.Set.
+func (tb *tables) Settled() { tb.networks.order() }
+
+// Usable implements table.Set.
+func (tb *tables) Usable() error { return understood(tb.levelInForce(), tb.program) }
 
 // deriveHost takes a host's record, which is nil when it goes.
 func (tb *tables) deriveHost(id fleet.HostID, host *fleet.Host) {

@@ -168,11 +168,7 @@ func (t *txn) tally(account fleet.AccountID) *tally {
 }
 
 // recount keeps the tallies as the batch has them.
-func (t *txn) recount(c change) {
-	old, changed := t.batch[c.at]
-	if !changed {
-		old = t.base.byName[c.at.bucket].row(c.at.key)
-	}
+func (t *txn) recount(old, row any) {
 	recount(func(account fleet.AccountID) *tally {
 		y := t.tallies[account]
 		if y == nil {
@@ -181,7 +177,7 @@ func (t *txn) recount(c change) {
 			t.tallies[account] = y
 		}
 		return y
-	}, old, c.row)
+	}, old, row)
 }
 
 // recount keeps the tallies.
@@ -239,7 +235,7 @@ func checkLimits(limits []fleet.Limits, used, more *fleet.Counts) error {
 // within refuses what is more than an account may have on top of what it has.
 func (t *txn) within(account fleet.AccountID, more fleet.Counts) error {
 	used := t.tally(account).used()
-	limits := limitsOf(get(t, &t.base.accounts, account), get(t, &t.base.limits, onlyKey))
+	limits := limitsOf(t.base.accounts.Get(t.Txn, account), t.base.limits.Get(t.Txn, onlyKey))
 	return checkLimits(limits, &used, &more)
 }
 
@@ -260,4 +256,19 @@ func grown(old *fleet.Pod, is fleet.Counts, rate fleet.Money) fleet.Counts {
 	}
 	is[fleet.LimitSpend] -= int64(rate)
 	return is
+}
+
+// enter puts a value into one of some maps; leave takes it out.
+func enter[A, B comparable, T any](maps map[A]map[B]T, a A, b B, value T) {
+	if maps[a] == nil {
+		maps[a] = map[B]T{}
+	}
+	maps[a][b] = value
+}
+
+func leave[A, B comparable, T any](maps map[A]map[B]T, a A, b B) {
+	delete(maps[a], b)
+	if len(maps[a]) == 0 {
+		delete(maps, a)
+	}
 }

@@ -1,10 +1,11 @@
 package state
 
 import (
-	"maps"
+	"fmt"
 	"math/big"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // checkSums counts everything that tallies hold anew, row by row; world.check calls it, so every property test does.
@@ -20,13 +21,13 @@ func checkSums(t tb, s *Store) {
 			return want[id]
 		}
 		charging := 0
-		for _, p := range tables.pods.rows {
+		for _, p := range tables.pods.Rows {
 			of(p.Account).add(p, 1)
 		}
-		for _, row := range tables.volumes.rows {
+		for _, row := range tables.volumes.Rows {
 			of(row.Account).add(row, 1)
 		}
-		for key, m := range tables.meters.rows {
+		for key, m := range tables.meters.Rows {
 			of(m.Account).add(m, 1)
 			if m.Rates != (fleet.Amounts{}) {
 				charging++
@@ -60,11 +61,7 @@ func checkSums(t tb, s *Store) {
 		if charging != 0 || due != 0 {
 			t.Errorf("too many or too few: %d that cost, %d that are due", -charging, -due)
 		}
-		for _, tab := range tables.byName {
-			if x, ok := tab.(interface{ checkIndexes(t tb) }); ok {
-				x.checkIndexes(t)
-			}
-		}
+		checkIndexes(t, tables)
 		return nil
 	})
 	if err != nil {
@@ -72,23 +69,53 @@ func checkSums(t tb, s *Store) {
 	}
 }
 
-// checkIndexes compares the indexes of a table with what its rows say.
-func (tab *table[K, T]) checkIndexes(t tb) {
+// checkIndexes compares every index with what the rows of its table say.
+func checkIndexes(t tb, tb *tables) {
 	t.Helper()
-	for _, x := range tab.indexes {
-		x.(interface{ check(tb) }).check(t)
+	for _, fault := range []string{
+		indexFault("metersOf", tb.metersOf),
+		indexFault("keysOf", tb.keysOf),
+		indexFault("keysByHash", tb.keysByHash),
+		indexFault("hostsByMachine", tb.hostsByMachine),
+		indexFault("hostsByTunnel", tb.hostsByTunnel),
+		indexFault("hostsByKey", tb.hostsByKey),
+		indexFault("endableOf", tb.endableOf),
+		indexFault("podsWith", tb.podsWith),
+		indexFault("templatesOf", tb.templatesOf),
+		indexFault("registriesOf", tb.registriesOf),
+		indexFault("secretsOf", tb.secretsOf),
+		indexFault("endpointsOf", tb.endpointsOf),
+		indexFault("s3KeysOf", tb.s3KeysOf),
+		indexFault("volumesOf", tb.volumesOf),
+		indexFault("volumesIn", tb.volumesIn),
+		indexFault("volumesOn", tb.volumesOn),
+		indexFault("unfinishedOn", tb.unfinishedOn),
+		indexFault("volumesByDir", tb.volumesByDir),
+		indexFault("overlaysOf", tb.overlaysOf),
+		indexFault("overlaysByVNI", tb.overlaysByVNI),
+	} {
+		if fault != "" {
+			t.Error(fault)
+		}
 	}
 }
 
-func (x *index[X, K, T]) check(t tb) {
-	t.Helper()
-	want := map[X]map[K]*T{}
-	for key, row := range x.tab.rows {
-		if value := x.of(row); value != "" {
-			enter(want, value, key, row)
+func indexFault[X, K ~string, T any](name string, x *table.Index[X, K, T]) string {
+	n := 0
+	for key, row := range x.Table.Rows {
+		if value := x.Value(row); value != "" {
+			if n++; x.Rows[value][key] != row {
+				return fmt.Sprintf("%s: %s is not at %s", name, key, value)
+			}
 		}
 	}
-	if x.rows != nil && !maps.EqualFunc(want, x.rows, maps.Equal) {
-		t.Errorf("%s: %v, and should be %v", x.name, x.rows, want)
+	for value, rows := range x.Rows {
+		if n -= len(rows); len(rows) == 0 {
+			return fmt.Sprintf("%s: %s is empty", name, value)
+		}
 	}
+	if n != 0 {
+		return fmt.Sprintf("%s has %d rows too many", name, -n)
+	}
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"gantry/fleet"
+	"gantry/scheduler/state/table"
 )
 
 // The tests' worlds hold, of every command that any test applies, that those who watch are told of each record that changed. It
@@ -53,8 +54,8 @@ func owner(of func(any) fleet.AccountID) func(string, any) []Event {
 }
 
 // rows returns all records that somebody watches, as they are in the tables.
-func (w *world) rows() map[slot]any {
-	out := map[slot]any{}
+func (w *world) rows() map[table.Slot]any {
+	out := map[table.Slot]any{}
 	w.view(func(v *View) {
 		tb := v.tb
 		collect(out, &tb.pods)
@@ -80,9 +81,9 @@ func (w *world) rows() map[slot]any {
 	return out
 }
 
-func collect[K ~string, T any](out map[slot]any, tab *table[K, T]) {
-	for key, row := range tab.rows {
-		out[slot{tab.bucket, string(key)}] = row
+func collect[K ~string, T any](out map[table.Slot]any, tab *table.Table[K, T]) {
+	for key, row := range tab.Rows {
+		out[table.Slot{Bucket: tab.Bucket, Key: string(key)}] = row
 	}
 }
 
@@ -106,13 +107,13 @@ func (w *world) watch() (told func()) {
 				continue
 			}
 			if row == nil {
-				if row = old; at.bucket == w.s.tables.generations.bucket {
+				if row = old; at.Bucket == "generations" {
 					continue // it went with its host
 				}
 			}
-			for _, want := range eventOf[at.bucket](at.key, row) {
+			for _, want := range eventOf[at.Bucket](at.Key, row) {
 				if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == want.Kind && e.ID == want.ID }) {
-					w.t.Errorf("%s %s changed and nobody is told: %v", at.bucket, at.key, events)
+					w.t.Errorf("%s %s changed and nobody is told: %v", at.Bucket, at.Key, events)
 				}
 			}
 		}
@@ -128,7 +129,7 @@ func revisionOf(row any) any {
 	return new(int)
 }
 
-func both(a, b map[slot]any) map[slot]any {
+func both(a, b map[table.Slot]any) map[table.Slot]any {
 	out := maps.Clone(a)
 	maps.Copy(out, b)
 	return out

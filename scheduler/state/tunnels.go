@@ -70,7 +70,7 @@ func addNotice(h *fleet.Host, code, text string) {
 
 // keyTaken reports whether another host has a public key.
 func (t *txn) keyTaken(key string, but fleet.HostID) bool {
-	return slices.ContainsFunc(t.base.hostsByKey.keys(t, key), func(id fleet.HostID) bool { return id != but })
+	return slices.ContainsFunc(t.base.hostsByKey.Keys(t.Txn, key), func(id fleet.HostID) bool { return id != but })
 }
 
 // tunnelsOf returns how many addresses there are in the tunnel: the first and the last of the range are left out.
@@ -83,7 +83,7 @@ func (t *txn) takeTunnel(h *fleet.Host) bool {
 		n := c.Tunnel % tunnelsOf(s)
 		c.Tunnel = n + 1
 		addr := addrAt(s.Tunnel, n+1)
-		if t.base.hostsByTunnel.count(t, addrKey(addr)) == 0 {
+		if t.base.hostsByTunnel.Count(t.Txn, addrKey(addr)) == 0 {
 			h.Tunnel = addr
 			t.putCursors(c)
 			return true

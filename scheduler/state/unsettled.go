@@ -16,11 +16,11 @@ func unsettled(h *fleet.Host, lineage uint64) bool {
 // cluster does not know; zero: there are none. What is left of those stays until their hosts have connected, or were
 // fenced or removed.
 func (v *View) Unsettled(center fleet.DataCenterID) time.Time {
-	c := v.tb.cluster.rows[onlyKey]
+	c := v.tb.cluster.Rows[onlyKey]
 	if c == nil || c.Lineage == 0 {
 		return time.Time{}
 	}
-	for _, h := range v.tb.hosts.rows {
+	for _, h := range v.tb.hosts.Rows {
 		if h.DataCenter == center && unsettled(h, c.Lineage) {
 			return c.RestoredAt
 		}
@@ -30,11 +30,11 @@ func (v *View) Unsettled(center fleet.DataCenterID) time.Time {
 
 // unsettled is View.Unsettled, as the batch has it.
 func (t *txn) unsettled(center fleet.DataCenterID) time.Time {
-	c := get(t, &t.base.cluster, onlyKey)
+	c := t.base.cluster.Get(t.Txn, onlyKey)
 	if c == nil || c.Lineage == 0 {
 		return time.Time{}
 	}
-	if count(t, &t.base.hosts, func(h *fleet.Host) bool { return h.DataCenter == center && unsettled(h, c.Lineage) }) == 0 {
+	if t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool { return h.DataCenter == center && unsettled(h, c.Lineage) }) == 0 {
 		return time.Time{}
 	}
 	return c.RestoredAt

@@ -3,17 +3,15 @@ package state
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"gantry/fleet"
 	"gantry/scheduler/meter"
+	"gantry/scheduler/state/table"
 )
 
 // UsageHour is what was charged for one resource in one hour, or in one bucket of hours.
@@ -111,37 +109,27 @@ type usageQuery struct {
 	account  fleet.AccountID
 	want     MeterID // empty fields: any
 	from, to int64   // hours
-	tx       *bbolt.Tx
-	bucket   string
-	codec    *codec
-	undo     map[string]*fleet.Amounts
+	usage    *table.Cold[fleet.Amounts]
+	rows     *table.ColdView
 	sums     *usageSums
 }
 
 // usageQuery begins a query, which run ends.
 func (v *View) usageQuery(account fleet.AccountID, want MeterID, from, to, now time.Time, sums *usageSums) (*usageQuery, error) {
 	q := &usageQuery{
-		account: account, want: want, from: meter.Hour(meter.Seconds(from)), bucket: v.tb.usage.bucket, codec: v.store.codec,
+		account: account, want: want, from: meter.Hour(meter.Seconds(from)), usage: &v.tb.usage,
 		to: meter.Hour(meter.Seconds(to.Add(time.Hour - time.Nanosecond))), sums: sums,
 	}
 	second := v.seconds(now)
-	for key, m := range v.tb.metersOf.rows[account] {
+	for key, m := range v.tb.metersOf.Rows[account] {
 		if resource := []byte(m.resource(meterIDOf(key)).key()); q.wants(resource) {
 			q.running(resource, m, second)
 		}
 	}
-	tx, err := v.store.db.Begin(false)
-	if err != nil {
+	var err error
+	if q.rows, err = v.store.Cold(); err != nil {
 		return nil, fmt.Errorf("read usage: %w", err)
 	}
-	// Without an undo, a batch of which the file is ahead has no usage in it.
-	if index, u := readIndex(tx), v.store.undo; index != v.index && u != nil {
-		if u.index != index {
-			return nil, errors.Join(fmt.Errorf("read usage: the file is at index %d, the tables at %d", index, v.index), tx.Rollback())
-		}
-		q.undo = u.rows
-	}
-	q.tx = tx
 	return q, nil
 }
 
@@ -160,35 +148,16 @@ func (q *usageQuery) running(resource []byte, m *openMeter, now int64) {
 	}
 }
 
-// run adds what the file says and what it should say.
+// run adds what the file says.
 func (q *usageQuery) run() (out []UsageHour, err error) {
-	defer func() { err = errors.Join(err, q.tx.Rollback()) }()
-	begin, end := usageFrom(q.account, q.from), usageFrom(q.account, q.to)
-	for key, was := range q.undo {
-		if was != nil && key >= begin && key < end {
-			if err := q.row([]byte(key), *was); err != nil {
-				return nil, err
-			}
-		}
-	}
-	c, last := q.tx.Bucket([]byte(q.bucket)).Cursor(), []byte(end)
-	for key, value := c.Seek([]byte(begin)); key != nil && bytes.Compare(key, last) < 0; key, value = c.Next() {
-		if _, undone := q.undo[string(key)]; undone {
-			continue
-		}
-		var amounts fleet.Amounts
-		if err := q.codec.Dec.Unmarshal(value, &amounts); err != nil {
-			return nil, fmt.Errorf("read usage: %w", err)
-		}
-		if err := q.row(key, amounts); err != nil {
-			return nil, err
-		}
+	if err := q.usage.Range(q.rows, usageFrom(q.account, q.from), usageFrom(q.account, q.to), q.row); err != nil {
+		return nil, fmt.Errorf("read usage: %w", err)
 	}
 	return q.sums.answer(), nil
 }
 
 // row adds a record of the account's, if it is asked for.
-func (q *usageQuery) row(key []byte, amounts fleet.Amounts) error {
+func (q *usageQuery) row(key []byte, amounts *fleet.Amounts) error {
 	at := accountDigits + len(q.account)
 	if len(key) < at+hourDigits {
 		return errUsageKey
@@ -198,7 +167,7 @@ func (q *usageQuery) row(key []byte, amounts fleet.Amounts) error {
 		return errUsageKey
 	}
 	if resource := key[at+hourDigits:]; q.wants(resource) {
-		q.sums.add(hour, resource, amounts)
+		q.sums.add(hour, resource, *amounts)
 	}
 	return nil
 }

@@ -166,40 +166,6 @@ func (w *world) rate(spec fleet.PodSpec) (out fleet.Money) {
 	return out
 }
 
-// A view of the moment at which the file has a batch and the tables do not yet have it.
-func TestAViewIsOfOneIndexThoughTheFileIsAhead(t *testing.T) {
-	w := newWorld(t).priced()
-	w.create("pod-1", "host-a", 0)
-	w.create("pod-2", "host-b", 0)
-	hours := func(n int) time.Time { return at(n * 3600).Truncate(time.Hour) }
-	w.settleAll(hours(3))
-	want, balance := w.usage("acme", "", "", hours(4)), w.balance("acme", hours(4))
-	s := w.s
-	ahead := s.batch(w.index+1, hours(6))
-	// One more hour, a new hour, an hour taken back, and one that is purged.
-	for id, to := range map[string]time.Time{"pod-1": hours(6), "pod-2": hours(1)} {
-		ahead.turn(MeterID{fleet.ChargePod, id}, openMeter{}, false, meter.Seconds(to))
-	}
-	ahead.keep()
-	if _, err := (PurgeUsage{Before: hours(1), Limit: 1}).apply(ahead); err != nil {
-		t.Fatal(err)
-	}
-	ahead.keep()
-	s.shade(ahead, w.index+1)
-	if err := s.write(ahead, w.index+1); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.usage("acme", "", "", hours(4)); !slices.Equal(got, want) || w.balance("acme", hours(4)) != balance {
-		t.Errorf("got\n%v\nwant\n%v", got, want)
-	}
-	if err := s.publish(ahead, w.index+1); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.usage("acme", "", "", hours(4)); slices.Equal(got, want) || len(got) == 0 {
-		t.Errorf("the batch does not show: %v", got)
-	}
-}
-
 // While the log goes on and the file is swapped, a view never counts twice and never misses.
 func TestUsageBesideApplyAndRestore(t *testing.T) {
 	w := newWorld(t).priced()

@@ -21,12 +21,7 @@ type View struct {
 // for it before its changes show, and views that come later wait for that Apply. fn must not call
 // the store.
 func (s *Store) View(fn func(*View) error) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return errClosed
-	}
-	return fn(&View{store: s, tb: s.tables, index: s.index})
+	return s.Store.View(func(tb *tables, index uint64) error { return fn(&View{store: s, tb: tb, index: index}) })
 }
 
 // Index returns the index of the view.
@@ -34,7 +29,7 @@ func (v *View) Index() uint64 { return v.index }
 
 // Cluster returns the cluster's identity; false before Bootstrap.
 func (v *View) Cluster() (Cluster, bool) {
-	c := v.tb.cluster.rows[onlyKey]
+	c := v.tb.cluster.Rows[onlyKey]
 	if c == nil {
 		return Cluster{}, false
 	}
@@ -43,7 +38,7 @@ func (v *View) Cluster() (Cluster, bool) {
 
 // Catalog returns the catalog; it is empty before Bootstrap.
 func (v *View) Catalog() fleet.Catalog {
-	if c := v.tb.catalog.rows[onlyKey]; c != nil {
+	if c := v.tb.catalog.Rows[onlyKey]; c != nil {
 		return cloneCatalog(c)
 	}
 	return fleet.Catalog{}
@@ -51,16 +46,16 @@ func (v *View) Catalog() fleet.Catalog {
 
 // DataCenters returns all data centers by id.
 func (v *View) DataCenters() []fleet.DataCenter {
-	out := make([]fleet.DataCenter, 0, len(v.tb.centers.rows))
-	for _, id := range sortedKeys(v.tb.centers.rows) {
-		out = append(out, cloneCenter(v.tb.centers.rows[id]))
+	out := make([]fleet.DataCenter, 0, len(v.tb.centers.Rows))
+	for _, id := range sortedKeys(v.tb.centers.Rows) {
+		out = append(out, cloneCenter(v.tb.centers.Rows[id]))
 	}
 	return out
 }
 
 // Account returns an account.
 func (v *View) Account(id fleet.AccountID) (fleet.Account, bool) {
-	a := v.tb.accounts.rows[id]
+	a := v.tb.accounts.Rows[id]
 	if a == nil {
 		return fleet.Account{}, false
 	}
@@ -69,20 +64,20 @@ func (v *View) Account(id fleet.AccountID) (fleet.Account, bool) {
 
 // Accounts returns all accounts by id.
 func (v *View) Accounts() []fleet.Account {
-	out := make([]fleet.Account, 0, len(v.tb.accounts.rows))
-	for _, id := range sortedKeys(v.tb.accounts.rows) {
-		out = append(out, cloneAccount(v.tb.accounts.rows[id]))
+	out := make([]fleet.Account, 0, len(v.tb.accounts.Rows))
+	for _, id := range sortedKeys(v.tb.accounts.Rows) {
+		out = append(out, cloneAccount(v.tb.accounts.Rows[id]))
 	}
 	return out
 }
 
 // AccountIDs returns the ids of all accounts, in no order.
-func (v *View) AccountIDs() []fleet.AccountID { return slices.Collect(maps.Keys(v.tb.accounts.rows)) }
+func (v *View) AccountIDs() []fleet.AccountID { return slices.Collect(maps.Keys(v.tb.accounts.Rows)) }
 
 // KeyByHash returns the key whose secret has the hash. It does not look at whether the key has expired
 // or is disabled.
 func (v *View) KeyByHash(hash []byte) (fleet.Key, bool) {
-	k := v.tb.keysByHash.one(string(hash))
+	k := v.tb.keysByHash.One(string(hash))
 	if k == nil {
 		return fleet.Key{}, false
 	}
@@ -91,7 +86,7 @@ func (v *View) KeyByHash(hash []byte) (fleet.Key, bool) {
 
 // Key returns a key, whoever owns it.
 func (v *View) Key(id fleet.KeyID) (fleet.Key, bool) {
-	k := v.tb.keys.rows[id]
+	k := v.tb.keys.Rows[id]
 	if k == nil {
 		return fleet.Key{}, false
 	}
@@ -101,7 +96,7 @@ func (v *View) Key(id fleet.KeyID) (fleet.Key, bool) {
 // key returns a copy of a key's record with its last use.
 func (tb *tables) key(k *fleet.Key) fleet.Key {
 	out := cloneKey(k)
-	if used := tb.keyUse.rows[k.ID]; used != nil {
+	if used := tb.keyUse.Rows[k.ID]; used != nil {
 		out.LastUsedAt = *used
 	}
 	return out
@@ -110,15 +105,15 @@ func (tb *tables) key(k *fleet.Key) fleet.Key {
 // Keys returns the keys of an account by id.
 func (v *View) Keys(account fleet.AccountID) []fleet.Key {
 	out := []fleet.Key{}
-	for _, id := range sortedKeys(v.tb.keysOf.rows[account]) {
-		out = append(out, v.tb.key(v.tb.keys.rows[id]))
+	for _, id := range sortedKeys(v.tb.keysOf.Rows[account]) {
+		out = append(out, v.tb.key(v.tb.keys.Rows[id]))
 	}
 	return out
 }
 
 // Token returns a join token, which may have expired.
 func (v *View) Token(id fleet.TokenID) (fleet.JoinToken, bool) {
-	t := v.tb.tokens.rows[id]
+	t := v.tb.tokens.Rows[id]
 	if t == nil {
 		return fleet.JoinToken{}, false
 	}
@@ -127,7 +122,7 @@ func (v *View) Token(id fleet.TokenID) (fleet.JoinToken, bool) {
 
 // Pod returns a pod, whoever owns it.
 func (v *View) Pod(id fleet.PodID) (fleet.Pod, bool) {
-	p := v.tb.pods.rows[id]
+	p := v.tb.pods.Rows[id]
 	if p == nil {
 		return fleet.Pod{}, false
 	}
@@ -180,7 +175,7 @@ func (v *View) Draining() []fleet.HostID { return sortedKeys(v.tb.draining) }
 
 // Forgettable returns how many hosts PurgeHosts with the same time would delete.
 func (v *View) Forgettable(before time.Time) (n int) {
-	for _, h := range v.tb.hosts.rows {
+	for _, h := range v.tb.hosts.Rows {
 		if forgettable(h, before) {
 			n++
 		}
@@ -219,12 +214,12 @@ func (v *View) Host(id fleet.HostID) (fleet.Host, bool) {
 
 // host returns a copy of a host's record with its generation; what it points to is shared.
 func (tb *tables) host(id fleet.HostID) *fleet.Host {
-	h := tb.hosts.rows[id]
+	h := tb.hosts.Rows[id]
 	if h == nil {
 		return nil
 	}
 	out := *h
-	if g := tb.generations.rows[id]; g != nil {
+	if g := tb.generations.Rows[id]; g != nil {
 		out.Generation = *g
 	}
 	out.Behind = out.Lineage != tb.lineage()
@@ -234,8 +229,8 @@ func (tb *tables) host(id fleet.HostID) *fleet.Host {
 
 // Hosts returns all hosts by id.
 func (v *View) Hosts() []fleet.Host {
-	out := make([]fleet.Host, 0, len(v.tb.hosts.rows))
-	for _, id := range sortedKeys(v.tb.hosts.rows) {
+	out := make([]fleet.Host, 0, len(v.tb.hosts.Rows))
+	for _, id := range sortedKeys(v.tb.hosts.Rows) {
 		out = append(out, cloneHost(v.tb.host(id)))
 	}
 	return out
@@ -243,12 +238,12 @@ func (v *View) Hosts() []fleet.Host {
 
 // HostRows returns every host, in no order and without its generation. They are the state's own and must not be changed, nor what
 // they lead to; they stay as they are after the view.
-func (v *View) HostRows() []*fleet.Host { return slices.Collect(maps.Values(v.tb.hosts.rows)) }
+func (v *View) HostRows() []*fleet.Host { return slices.Collect(maps.Values(v.tb.hosts.Rows)) }
 
 // HostsOf returns the hosts with a machine id, by id.
 func (v *View) HostsOf(machine string) []fleet.Host {
 	var out []fleet.Host
-	for _, id := range sortedKeys(v.tb.hostsByMachine.rows[machine]) {
+	for _, id := range sortedKeys(v.tb.hostsByMachine.Rows[machine]) {
 		out = append(out, cloneHost(v.tb.host(id)))
 	}
 	return out

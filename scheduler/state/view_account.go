@@ -19,7 +19,7 @@ func templateAge(t *fleet.Template) (time.Time, string) { return t.CreatedAt, st
 
 // SSHKeys returns the SSH public keys of an account as it set them.
 func (v *View) SSHKeys(account fleet.AccountID) []string {
-	if keys := v.tb.sshKeys.rows[account]; keys != nil {
+	if keys := v.tb.sshKeys.Rows[account]; keys != nil {
 		return slices.Clone(*keys)
 	}
 	return []string{}
@@ -43,7 +43,7 @@ func byAgeOf[K ~string, T any](rows map[K]*T, age func(*T) (time.Time, string), 
 // first, modulo the size of the host's range. It is false when the host has not as many, or does not
 // exist.
 func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
-	h := v.tb.hosts.rows[host]
+	h := v.tb.hosts.Rows[host]
 	if h == nil {
 		return nil, false
 	}
@@ -62,7 +62,7 @@ func (v *View) FreePorts(host fleet.HostID, n, start int) ([]int, bool) {
 
 // Limits returns the limits, by their names, of accounts that have none of their own.
 func (v *View) Limits() fleet.Limits {
-	if row := v.tb.limits.rows[onlyKey]; row != nil {
+	if row := v.tb.limits.Rows[onlyKey]; row != nil {
 		return maps.Clone(*row)
 	}
 	return nil
@@ -80,6 +80,6 @@ func (v *View) Used(account fleet.AccountID) fleet.Counts {
 // of what it has, as Apply does. Old is the pod as it is, stopped; nil: there is none yet. Errors: quota_exceeded.
 func (v *View) MayRun(account fleet.AccountID, old *fleet.Pod, spec *fleet.PodSpec, compute fleet.Money) error {
 	used := v.Used(account)
-	more := rented(old, spec, compute, storagePrices(v.tb.catalog.rows[onlyKey]))
-	return checkLimits(limitsOf(v.tb.accounts.rows[account], v.tb.limits.rows[onlyKey]), &used, &more)
+	more := rented(old, spec, compute, storagePrices(v.tb.catalog.Rows[onlyKey]))
+	return checkLimits(limitsOf(v.tb.accounts.Rows[account], v.tb.limits.Rows[onlyKey]), &used, &more)
 }

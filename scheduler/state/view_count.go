@@ -36,17 +36,17 @@ type Drains struct {
 func (v *View) Counts(now time.Time) Counts {
 	c := Counts{Hosts: map[fleet.HostState]int{}, Pods: maps.Clone(v.tb.statuses), GPUs: map[string]GPUStock{}}
 	v.Fleet().All(c.stock)
-	for _, h := range v.tb.hosts.rows {
+	for _, h := range v.tb.hosts.Rows {
 		if h.State != fleet.HostGone {
 			c.host(h, v.tb.onHost[h.ID], now)
 		}
 	}
-	for _, m := range v.tb.members.rows {
+	for _, m := range v.tb.members.Rows {
 		if m.RemovedAt.IsZero() && !m.NonVoter {
 			c.Voters++
 		}
 	}
-	if cluster := v.tb.cluster.rows[onlyKey]; cluster != nil {
+	if cluster := v.tb.cluster.Rows[onlyKey]; cluster != nil {
 		c.BackupAt = cluster.BackupAt
 	}
 	return c

@@ -6,7 +6,7 @@ import (
 
 // NetworkSettings returns the settings of private networks: the operator's, or those of a cluster without any.
 func (v *View) NetworkSettings() fleet.NetworkSettings {
-	if s := v.tb.networkSettings.rows[onlyKey]; s != nil {
+	if s := v.tb.networkSettings.Rows[onlyKey]; s != nil {
 		return cloneNetworkSettings(s)
 	}
 	return fleet.DefaultNetworkSettings()
@@ -14,7 +14,7 @@ func (v *View) NetworkSettings() fleet.NetworkSettings {
 
 // Overlay returns a private network.
 func (v *View) Overlay(id fleet.OverlayID) (fleet.Overlay, bool) {
-	o := v.tb.overlays.rows[id]
+	o := v.tb.overlays.Rows[id]
 	if o == nil {
 		return fleet.Overlay{}, false
 	}
@@ -22,11 +22,11 @@ func (v *View) Overlay(id fleet.OverlayID) (fleet.Overlay, bool) {
 }
 
 // Overlays returns all private networks by id.
-func (v *View) Overlays() []fleet.Overlay { return cloneOverlays(v.tb.overlays.rows) }
+func (v *View) Overlays() []fleet.Overlay { return cloneOverlays(v.tb.overlays.Rows) }
 
 // OverlaysOf returns the private networks of an account by id.
 func (v *View) OverlaysOf(account fleet.AccountID) []fleet.Overlay {
-	return cloneOverlays(v.tb.overlaysOf.rows[account])
+	return cloneOverlays(v.tb.overlaysOf.Rows[account])
 }
 
 func cloneOverlays(rows map[fleet.OverlayID]*fleet.Overlay) []fleet.Overlay {

@@ -19,7 +19,7 @@ func (v *View) Volume(id fleet.VolumeID) (fleet.Volume, bool) {
 // are being deleted.
 func (v *View) VolumesOf(account fleet.AccountID) []fleet.Volume {
 	rows := map[fleet.VolumeID]*fleet.Volume{}
-	for id, row := range v.tb.volumesOf.rows[account] {
+	for id, row := range v.tb.volumesOf.Rows[account] {
 		if row.State != fleet.VolumeDeleting {
 			rows[id] = row
 		}
@@ -29,7 +29,7 @@ func (v *View) VolumesOf(account fleet.AccountID) []fleet.Volume {
 
 // VolumeRecord returns a network volume, whoever owns it, also one that is being deleted.
 func (v *View) VolumeRecord(id fleet.VolumeID) (fleet.Volume, bool) {
-	volume := v.tb.volumes.rows[id]
+	volume := v.tb.volumes.Rows[id]
 	if volume == nil {
 		return fleet.Volume{}, false
 	}
@@ -37,37 +37,37 @@ func (v *View) VolumeRecord(id fleet.VolumeID) (fleet.Volume, bool) {
 }
 
 // AllVolumes returns the network volumes of all accounts by id, with those that are being deleted.
-func (v *View) AllVolumes() []fleet.Volume { return cloneVolumes(v.tb.volumes.rows) }
+func (v *View) AllVolumes() []fleet.Volume { return cloneVolumes(v.tb.volumes.Rows) }
 
 // VolumesOn returns the network volumes on a backend by id, with those that are being deleted.
 func (v *View) VolumesOn(id fleet.BackendID) []fleet.Volume {
-	return cloneVolumes(v.tb.volumesOn.rows[id])
+	return cloneVolumes(v.tb.volumesOn.Rows[id])
 }
 
 // StorageWork returns the network volumes on a backend, by id, for which a host with the storage role has
 // something to do: those that are to be made, enlarged or removed, and all of a backend that only measures.
 func (v *View) StorageWork(id fleet.BackendID) []fleet.Volume {
-	if b := v.tb.backends.rows[id]; b != nil && b.Measured() {
+	if b := v.tb.backends.Rows[id]; b != nil && b.Measured() {
 		return v.VolumesOn(id)
 	}
-	return cloneVolumes(v.tb.unfinishedOn.rows[id])
+	return cloneVolumes(v.tb.unfinishedOn.Rows[id])
 }
 
 // BackendUse returns how many network volumes are on a backend, with those that are being deleted, and the sum of
 // their sizes.
 func (v *View) BackendUse(id fleet.BackendID) (volumes int, sizeGB int64) {
-	for _, volume := range v.tb.volumesOn.rows[id] {
+	for _, volume := range v.tb.volumesOn.Rows[id] {
 		sizeGB += int64(volume.SizeGB)
 	}
-	return len(v.tb.volumesOn.rows[id]), sizeGB
+	return len(v.tb.volumesOn.Rows[id]), sizeGB
 }
 
 // VolumePods returns the pods with a network volume, by id: those that are not terminated, and those that a host
 // may still have.
 func (v *View) VolumePods(id fleet.VolumeID) []fleet.Pod {
 	out := []fleet.Pod{}
-	for _, pod := range sortedKeys(v.tb.podsWith.rows[id]) {
-		if p := v.tb.podsWith.rows[id][pod]; p.Held || p.Status != fleet.StatusTerminated {
+	for _, pod := range sortedKeys(v.tb.podsWith.Rows[id]) {
+		if p := v.tb.podsWith.Rows[id][pod]; p.Held || p.Status != fleet.StatusTerminated {
 			out = append(out, clonePod(p))
 		}
 	}
@@ -76,7 +76,7 @@ func (v *View) VolumePods(id fleet.VolumeID) []fleet.Pod {
 
 // VolumeHeld reports whether a host may still have a pod of the account with the volume.
 func (v *View) VolumeHeld(account fleet.AccountID, id fleet.VolumeID) bool {
-	for _, p := range v.tb.podsWith.rows[id] {
+	for _, p := range v.tb.podsWith.Rows[id] {
 		if p.Held && p.Account == account {
 			return true
 		}
@@ -86,7 +86,7 @@ func (v *View) VolumeHeld(account fleet.AccountID, id fleet.VolumeID) bool {
 
 // Backend returns a backend of network volumes.
 func (v *View) Backend(id fleet.BackendID) (fleet.Backend, bool) {
-	b := v.tb.backends.rows[id]
+	b := v.tb.backends.Rows[id]
 	if b == nil {
 		return fleet.Backend{}, false
 	}
@@ -105,8 +105,8 @@ func (v *View) BackendsOf(center fleet.DataCenterID) []fleet.Backend {
 
 func (v *View) backends(match func(*fleet.Backend) bool) []fleet.Backend {
 	out := []fleet.Backend{}
-	for _, id := range sortedKeys(v.tb.backends.rows) {
-		if b := v.tb.backends.rows[id]; match(b) {
+	for _, id := range sortedKeys(v.tb.backends.Rows) {
+		if b := v.tb.backends.Rows[id]; match(b) {
 			out = append(out, cloneBackend(b))
 		}
 	}

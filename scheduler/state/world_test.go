@@ -241,7 +241,7 @@ func dumpOf(t tb, s *Store) dump {
 			d.OnHost[h.ID] = v.HostPods(h.ID)
 			d.FreePorts[h.ID], _ = v.FreePorts(h.ID, 1000, 3)
 		}
-		d.Tokens, d.Once, d.Public = v.tb.tokens.rows, v.tb.once.rows, v.PublicTemplates()
+		d.Tokens, d.Once, d.Public = v.tb.tokens.Rows, v.tb.once.Rows, v.PublicTemplates()
 		d.Members, d.Moving, d.Draining = v.Members(), v.Moving(), v.Draining()
 		d.ofStorage(v)
 		d.ofNetworks(v)
@@ -258,7 +258,7 @@ func dumpOf(t tb, s *Store) dump {
 		d.Candidates, d.Statuses = v.Candidates(), v.Counts(at(0)).Pods
 		maps.DeleteFunc(d.Statuses, func(_ fleet.PodStatus, n int) bool { return n == 0 })
 		counted := map[fleet.PodStatus]int{}
-		for _, pod := range v.tb.pods.rows {
+		for _, pod := range v.tb.pods.Rows {
 			counted[pod.Status]++
 		}
 		if !maps.Equal(counted, d.Statuses) {

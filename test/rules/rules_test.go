@@ -19,7 +19,7 @@ const module = "gantry"
 // core are packages that the rules are about. Were one renamed, its rules would pass without looking at anything.
 var core = []string{
 	"gantry/fleet",
-	"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
+	"gantry/scheduler/state", "gantry/scheduler/state/table", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
 	"gantry/scheduler/dispatch", "gantry/scheduler/feed/s3", "gantry/scheduler/feed/volumes", "gantry/scheduler/feed/networks", "gantry/scheduler/feed/storage",
 	"gantry/agent/session", "gantry/agent/orders", "gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/agent/gpu/nvml", "gantry/agent/inside",
 	"gantry/storage", "gantry/storage/disk", "gantry/storage/helper", "gantry/storage/provision", "gantry/storage/volume",
@@ -110,6 +110,7 @@ var homes = []struct {
 	{"gantry/internal/userns", []string{"gantry/agent/podnet", "gantry/agent/ctrd", "gantry/netctl", "gantry/netctl/kernel", "gantry/cmd/gantry-agent"}},
 	{"gantry/internal/outbound", []string{"gantry/agent/ctrd", "gantry/serverless/webhook"}},
 	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger"}},
+	{"gantry/scheduler/state/table", []string{"gantry/scheduler/state"}},
 	{"gantry/api/edge", []string{"gantry/cmd/gantry-scheduler"}},
 	{"github.com/caddyserver", []string{"gantry/api/edge"}},
 	{"github.com/mholt", []string{"gantry/api/edge"}},
@@ -122,6 +123,7 @@ var homes = []struct {
 // pure names the files whose code reads no clock, draws no random value, does no network I/O and starts no goroutine.
 var pure = []struct{ path, files string }{
 	{"gantry/scheduler/state", "*.go"},
+	{"gantry/scheduler/state/table", "*.go"},
 	{"gantry/scheduler/place", "*.go"},
 	{"gantry/scheduler/meter", "*.go"},
 	{"gantry/serverless/queue", "*.go"},

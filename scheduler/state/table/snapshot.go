@@ -1,4 +1,4 @@
-package state
+package table
 
 import (
 	"bufio"
@@ -21,30 +21,31 @@ const (
 	snapshotMagic   = "gantry state\n"
 	snapshotVersion = 1
 	maxKey          = 4 << 10
-	maxValue        = 4 * MaxCommand
+	maxValue        = 16 << 20
 	// restoreBatch is how many bytes of rows one transaction of a restore takes.
 	restoreBatch = 8 << 20
 )
 
 // Snapshot is all of the state at an index. It holds the file's old pages until it is released.
 type Snapshot struct {
-	Index uint64
-	tx    *bbolt.Tx
+	Index   uint64
+	buckets []string
+	tx      *bbolt.Tx
 }
 
 // Snapshot returns the state as it is now; later changes do not show in it. It returns at once,
 // reading is done by WriteTo. The caller releases it.
-func (s *Store) Snapshot() (Snapshot, error) {
+func (s *Store[S]) Snapshot() (Snapshot, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.closed {
-		return Snapshot{}, errClosed
+		return Snapshot{}, ErrClosed
 	}
 	tx, err := s.db.Begin(false)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("begin snapshot: %w", err)
 	}
-	return Snapshot{Index: readIndex(tx), tx: tx}, nil
+	return Snapshot{Index: readIndex(tx), buckets: s.buckets, tx: tx}, nil
 }
 
 // Release gives the snapshot's pages back. It is called once, after WriteTo returned.
@@ -65,7 +66,7 @@ func (s Snapshot) WriteTo(w io.Writer) (int64, error) {
 	if err != nil {
 		return count.n, err
 	}
-	if err := writeRows(out, s.tx); err != nil {
+	if err := writeRows(out, s.tx, s.buckets); err != nil {
 		return count.n, err
 	}
 	if err := errors.Join(out.WriteByte(0), out.Flush()); err != nil {
@@ -76,8 +77,8 @@ func (s Snapshot) WriteTo(w io.Writer) (int64, error) {
 }
 
 // writeRows writes every row of every bucket, in order.
-func writeRows(w *bufio.Writer, tx *bbolt.Tx) error {
-	for _, name := range bucketNames() {
+func writeRows(w *bufio.Writer, tx *bbolt.Tx, buckets []string) error {
+	for _, name := range buckets {
 		err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
 			return writeRow(w, []byte(name), k, v)
 		})
@@ -123,18 +124,18 @@ func SnapshotIndex(r io.Reader) (uint64, error) {
 // Restore replaces all of the state by a snapshot's. It reads to the end and checks everything
 // before it replaces anything: after an error the state is what it was. Watchers have to take a new
 // view. Snapshots of the state before stay readable.
-func (s *Store) Restore(r io.Reader) error {
+func (s *Store[S]) Restore(r io.Reader) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.closed {
-		return errClosed
+		return ErrClosed
 	}
 	tmp := s.path + restoreSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	next := &Store{codec: s.codec, mapSize: s.mapSize, level: s.level}
-	if err := fill(tmp, r, s.mapSize); err != nil {
+	next := s.like()
+	if err := s.fill(tmp, r); err != nil {
 		return errors.Join(fmt.Errorf("restore state: %w", err), os.Remove(tmp))
 	}
 	if err := next.load(tmp); err != nil {
@@ -153,26 +154,24 @@ func (s *Store) Restore(r io.Reader) error {
 }
 
 // swap makes another store's state this one's and returns the file that was, for the caller to close.
-func (s *Store) swap(next *Store) *bbolt.DB {
+func (s *Store[S]) swap(next *Store[S]) *bbolt.DB {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.candMu.Lock()
-	defer s.candMu.Unlock()
 	old := s.db
-	s.db, s.tables, s.undo, s.broken, s.candidates = next.db, next.tables, nil, nil, nil
+	s.db, s.set, s.tables, s.undo, s.broken = next.db, next.set, next.tables, nil, nil
 	s.ring = newRing(len(s.ring.events), next.index)
 	s.moved(next.index)
 	return old
 }
 
 // fill writes the rows of a snapshot into a new state file.
-func fill(path string, r io.Reader, mapSize int) (err error) {
-	db, err := openDB(path, mapSize)
+func (s *Store[S]) fill(path string, r io.Reader) (err error) {
+	db, err := openDB(path, s.opts.MapSize)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.Update(createBuckets); err != nil {
+	if err := db.Update(s.createBuckets); err != nil {
 		return err
 	}
 	in := &summed{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}
@@ -302,16 +301,16 @@ func truncated(err error) error {
 
 // Hash returns a hash over every row of every bucket, and nothing else: replicas that applied the
 // same entries have the same, and a refused command does not change it.
-func (s *Store) Hash() ([]byte, error) {
+func (s *Store[S]) Hash() ([]byte, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.closed {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	sum := sha256.New()
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		w := bufio.NewWriterSize(sum, 64<<10)
-		if err := writeRows(w, tx); err != nil {
+		if err := writeRows(w, tx, s.buckets); err != nil {
 			return err
 		}
 		return w.Flush()
