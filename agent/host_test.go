@@ -1,15 +1,19 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"gantry/agent/ledger/ledgertest"
+	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/agent/podnet"
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/netctl"
 )
@@ -135,5 +139,28 @@ func TestAnAgentStartsWhateverItsLedgerHolds(t *testing.T) {
 	is, err := control.Observed(t.Context())
 	if p, _ := is.Config.Pod("p1"); err != nil || len(p.Overlays) != 1 || len(is.Config.Pods) != 3 {
 		t.Errorf("%v %s", err, is.Config)
+	}
+}
+
+// TestTheControlPlaneIsBarredFromTheStart: pods of before reach it at no moment, and their names are answered.
+func TestTheControlPlaneIsBarredFromTheStart(t *testing.T) {
+	dir := t.TempDir()
+	book := ledgertest.Open(t, dir)
+	control := netctl.NewFake(netctl.NewFakeKernel(), "0a1b")
+	c := Config{Dir: dir, Instance: "0a1b", Network: control, Log: slog.New(slog.DiscardHandler)}
+	c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil }
+	asked := netip.Addr{}
+	c.Private.NewNames = func(gateway netip.Addr) (overlay.Names, error) { asked = gateway; return nil, errors.New("not now") }
+	j := someJoined(t)
+	var err error
+	if j.where, err = session.OpenDirectory(t.TempDir(), []string{"198.51.100.2:7000"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newNetwork(t.Context(), c, j, book, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	is, err := control.Observed(t.Context())
+	if err != nil || !strings.Contains(is.Config.String(), "198.51.100.2") || asked != netip.MustParseAddr("10.88.0.1") {
+		t.Errorf("%v, names are asked for at %v\n%s", err, asked, is.Config)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"gantry/agent/gpu"
 	"gantry/agent/pod"
 	"gantry/agent/session"
+	"gantry/agent/storage"
 	"gantry/agent/tunnels"
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
@@ -289,7 +290,7 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 			}
 		}
 		return !strings.Contains(text, "gantry_agent_ledger_write_duration_seconds_count 0") && !strings.Contains(text, "gantry_host_disk_bytes 0") &&
-			!strings.Contains(text, "gantry_agent_certificate_expiry_timestamp_seconds 0")
+			strings.Contains(text, "gantry_agent_certificate_expiry_timestamp_seconds 1")
 	})
 	if l.inside.swept.Load() == 0 || l.mounts.runs.Load() != 1 {
 		t.Errorf("leftovers were swept %d times, mounts looked after %d times", l.inside.swept.Load(), l.mounts.runs.Load())
@@ -308,15 +309,57 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatNobodyWatches runs as well.
-func TestAnAgentThatNobodyWatches(t *testing.T) {
-	l := newLife(t)
-	ready := make(chan struct{})
-	l.conf.Ready = func() { close(ready) }
-	end := l.run()
-	<-ready
-	l.session()
-	end()
+// held makes a volume, and looks at a pod, for as long as the test wants.
+type held struct{ begun, release chan struct{} }
+
+type heldShelf struct {
+	storage.Provisioner
+	held
+}
+
+type heldRuntime struct {
+	quiet
+	held
+}
+
+func (h heldShelf) Make(context.Context, storage.Root, storage.Volume) error {
+	h.begun <- struct{}{}
+	<-h.release
+	return nil
+}
+
+func (h heldRuntime) Look(context.Context, fleet.PodID) (pod.Container, error) {
+	h.begun <- struct{}{}
+	<-h.release
+	return pod.Container{}, errors.New("away")
+}
+
+// TestAnAgentEndsWithItsWork: what it is at when it is told to end, with pods or with volumes, is waited for. Nobody watches this one.
+func TestAnAgentEndsWithItsWork(t *testing.T) {
+	for name, m := range map[string]*link.Down{
+		"a volume": {Kind: &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{{
+			Backend: &link.VolumeBackend{Id: "b", Kind: "local", Path: "/srv"},
+			Volumes: []*link.StorageVolume{{VolumeId: "v", Dir: strings.Repeat("a", 26), IdBase: fleet.VolumeIDsFirst, SizeGb: 1}},
+		}}}}},
+		"a pod": {Kind: &link.Down_Full{Full: &link.FullSet{Generation: 1, Assignments: []*link.Assignment{{PodId: "p1", Incarnation: 1, Goal: "run", Generation: 1}}}}},
+	} {
+		l := newLife(t)
+		h := held{begun: make(chan struct{}), release: make(chan struct{})}
+		l.conf.Provisioner, l.conf.Containers = heldShelf{held: h}, heldRuntime{held: h}
+		end := l.run()
+		_, stream := l.session()
+		must(t, stream.Send(m))
+		<-h.begun
+		over := make(chan struct{})
+		go func() { defer close(over); end() }()
+		select {
+		case <-over:
+			t.Errorf("%s: it has ended in the midst of it", name)
+		case <-time.After(50 * time.Millisecond): // what must not come
+		}
+		close(h.release)
+		<-over
+	}
 }
 
 // TestWhatKeepsAnAgentFromItsLife is its error, unless it was told to end.

@@ -206,6 +206,10 @@ func TestANewSessionHearsOfAllAgain(t *testing.T) {
 		if told := d.reports.Next().GetReports().GetPods(); len(told) != 2 || d.reports.Next() != nil {
 			t.Errorf("told %v", told)
 		}
+		gap := &link.Down{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{OverlayId: "account-a", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", From: 3, To: 4}}}
+		if !d.net.Overlays.Hear(gap) || d.net.Overlays.Hear(gap) {
+			t.Error("after a gap all of it is not asked for once")
+		}
 		var ends []func()
 		for _, r := range d.rooms() {
 			if r.Begin != nil {
@@ -214,6 +218,9 @@ func TestANewSessionHearsOfAllAgain(t *testing.T) {
 		}
 		if told := d.reports.Next().GetReports().GetPods(); len(told) != 1 || told[0].GetPodId() != "p1" {
 			t.Errorf("a new session is told %v", told)
+		}
+		if !d.net.Overlays.Hear(gap) {
+			t.Error("in a new session it is not asked for again")
 		}
 		for _, end := range ends {
 			end()
@@ -242,6 +249,9 @@ func TestGantryS3IsAnsweredWhereItAsks(t *testing.T) {
 		must(t, err)
 		if (a.s3 != nil) != (c.rooms == 7) || len(a.rooms()) != c.rooms {
 			t.Errorf("at %q of %T: %v, %d rooms", c.socket, c.volumes, a.s3 != nil, len(a.rooms()))
+		}
+		if (a.podDeps().Volumes != nil) != (c.volumes != nil) {
+			t.Errorf("pods have the volumes of %T", a.podDeps().Volumes)
 		}
 		if runtime := a.hello().GetInventory().GetRuntime(); runtime != "test" {
 			t.Errorf("the first hello names the runtime %q", runtime)

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -155,6 +156,27 @@ func TestWhenACertificateIsAskedFor(t *testing.T) {
 		end(io.EOF)
 		if err := <-over; err == nil {
 			t.Error("it ended without a reason")
+		}
+		c.must(conn.Close())
+	})
+}
+
+// TestASessionThatEndsWhileACertificateIsAskedFor says why it ended, and nothing of the certificate: the next one asks at once.
+func TestASessionThatEndsWhileACertificateIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newScene(t)
+		conn, err := connect("a:1", c.store, c.dial)
+		c.must(err)
+		said := &bytes.Buffer{}
+		s, err := New(Config{Store: c.store, Changed: NewBell(), Log: slog.New(slog.NewTextHandler(said, nil))})
+		c.must(err)
+		ctx, end := context.WithCancelCause(t.Context())
+		c.onRenew = func(*link.RenewRequest) (*link.RenewResponse, error) {
+			end(io.EOF)
+			return nil, status.Error(codes.Unavailable, "not now")
+		}
+		if err := s.renewInTime(ctx, conn); !errors.Is(err, io.EOF) || said.Len() != 0 || !s.renewal.next.IsZero() {
+			t.Errorf("%v, said %q, the next is asked for at %v", err, said, s.renewal.next)
 		}
 		c.must(conn.Close())
 	})

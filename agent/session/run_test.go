@@ -224,24 +224,25 @@ func TestWhomAHostAsksNext(t *testing.T) {
 			now   bool   // without a pause
 			lossy int
 			does  func(link.Link_SessionServer) error
+			stood bool // longer than the longest pause
 		}{
-			{"a:1", true, 0, names("b:1")},
-			{"b:1", true, 0, names("c:1")},
-			{"b:1", false, 0, names("c:1")},
-			{"c:1", true, 0, func(stream link.Link_SessionServer) error { return stands(stream, 6*time.Second) }},
-			{"c:1", false, 0, silent},
-			{"c:1", false, 3, refuses(codes.Unavailable)},
-			{"a:1", false, 2, refuses(codes.NotFound)},
-			{"b:1", false, 1, silent},
-			{"b:1", false, 3, names("c:1")},
-			{"c:1", true, 0, silent},
-			{"c:1", false, 3, func(stream link.Link_SessionServer) error { return stands(stream, time.Second) }},
-			{"c:1", false, 0, silent},
-			{"c:1", false, 3, refuses(codes.Unavailable)},
-			{"a:1", false, 2, refuses(codes.Unavailable)},
-			{"b:1", false, 1, refuses(codes.Unavailable)},
-			{"a:1", false, 0, names("nowhere")},
-			{"b:1", false, 0, nil},
+			{"a:1", true, 0, names("b:1"), false},
+			{"b:1", true, 0, names("c:1"), false},
+			{"b:1", false, 0, names("c:1"), false},
+			{"c:1", true, 0, func(stream link.Link_SessionServer) error { return stands(stream, 6*time.Second) }, true},
+			{"c:1", false, 0, silent, false},
+			{"c:1", false, 3, refuses(codes.Unavailable), false},
+			{"a:1", false, 2, refuses(codes.NotFound), false},
+			{"b:1", false, 1, silent, false},
+			{"b:1", false, 3, names("c:1"), false},
+			{"c:1", true, 0, silent, false},
+			{"c:1", false, 3, func(stream link.Link_SessionServer) error { return stands(stream, time.Second) }, false},
+			{"c:1", false, 0, silent, false},
+			{"c:1", false, 3, refuses(codes.Unavailable), false},
+			{"a:1", false, 2, refuses(codes.Unavailable), false},
+			{"b:1", false, 1, refuses(codes.Unavailable), false},
+			{"a:1", false, 0, names("nowhere"), false},
+			{"b:1", false, 0, nil, false},
 		}
 		said := &bytes.Buffer{}
 		metrics := &counted{}
@@ -255,6 +256,9 @@ func TestWhomAHostAsksNext(t *testing.T) {
 				synctest.Wait()
 				if s.lossy != steps[n].lossy || time.Since(ended) == 0 != steps[n].now {
 					t.Errorf("step %d: after %v, %d lossy tries are left", n, time.Since(ended), s.lossy)
+				}
+				if began := n > 0 && steps[n-1].stood; began && time.Since(ended) > reconnectLeast {
+					t.Errorf("step %d: after a session that stood the pause is %v", n, time.Since(ended))
 				}
 				if s.attempts != uint64(n) || metrics.tries != n || metrics.begun != metrics.ended {
 					t.Errorf("step %d: %d attempts, counted %+v", n, s.attempts, metrics)

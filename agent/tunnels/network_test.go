@@ -46,7 +46,7 @@ func TestNetworkThroughATunnel(t *testing.T) {
 	if !strings.Contains(is.Real, "bridge gn0a1b") || is.Tunnel != "none" || is.Problems == nil {
 		t.Errorf("%+v", is)
 	}
-	to := []*link.ProbeTo{{PodId: "x", Addr: "127.0.0.1"}, {PodId: "y", Addr: "255.255.255.254"}, {PodId: "z", Addr: "nowhere"}}
+	to := []*link.ProbeTo{{PodId: "x", Addr: "127.0.0.1"}, {PodId: "y", Addr: "255.255.255.254"}, {PodId: "z", Addr: "nowhere"}, {PodId: "w", Addr: "::1"}}
 	lines := strings.Split(strings.TrimSpace(ask(&link.ProbeFrom{PodId: "pod1", To: to}, &link.ProbeFrom{PodId: "waiting", To: to[:1]})), "\n")
 	got := map[string]fleet.Probe{}
 	for _, line := range lines {
@@ -77,7 +77,7 @@ func TestNetworkThroughATunnel(t *testing.T) {
 	refused("8193 probes are too many at once")
 	d.t.Overlays = nil
 	refused("this host takes no part in private networks")
-	if len(got) != 4 || got["pod1 y"].Problem != "no answer came within a second" || got["pod1 z"].Problem != "no answer came within a second" || got["waiting x"].Problem != "the pod does not run" {
+	if len(got) != 5 || got["pod1 y"].Problem != "no answer came within a second" || got["pod1 z"].Problem != "no answer came within a second" || got["waiting x"].Problem != "the pod does not run" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strconv"
+	"net/netip"
 
 	"gantry/fleet"
 	"gantry/internal/link"
@@ -19,7 +19,7 @@ func (t *Tunnels) port(ctx context.Context, stream link.Link_TunnelClient, ask *
 		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "the pod does not run here"})
 	}
 	d := net.Dialer{Timeout: podDialTimeout}
-	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(int(target.GetPort()))))
+	c, err := d.DialTCP(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(addr, uint16(target.GetPort()))) //nolint:gosec // a port
 	if err != nil {
 		return stream.Send(&link.Frame{Id: ask.GetId(), Error: "nothing accepts connections on that port of the pod"})
 	}
@@ -29,13 +29,9 @@ func (t *Tunnels) port(ctx context.Context, stream link.Link_TunnelClient, ask *
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return errors.New("a connection to a pod is not TCP")
-	}
 	down := make(chan error, 1)
-	go func() { down <- fromStream(stream, tcp) }()
-	upErr := toStream(tcp, stream)
+	go func() { down <- fromStream(stream, c) }()
+	upErr := toStream(c, stream)
 	if upErr != nil {
 		_ = c.Close()
 	}

@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -329,5 +331,126 @@ func TestFilesAreReachedThroughAProgram(t *testing.T) {
 	own := &seat{leave: func() { left++ }}
 	if own.end(); left != 2 {
 		t.Error("a seat that was not lent is not given back")
+	}
+}
+
+// broken is a tunnel of which one sending fails, and all after it.
+type broken struct {
+	link.Link_TunnelClient
+	fails int // the sending that does; from 1 on
+	over  chan struct{}
+
+	mu   sync.Mutex // guards the fields below
+	sent int
+	end  func()
+}
+
+var errBroken = errors.New("the tunnel broke")
+
+func (b *broken) Send(f *link.Frame) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sent++; f.GetEnd() || b.sent >= b.fails {
+		b.end()
+	}
+	if b.sent >= b.fails {
+		return errBroken
+	}
+	return nil
+}
+
+func (b *broken) CloseSend() error {
+	b.end()
+	return nil
+}
+
+func (b *broken) Recv() (*link.Frame, error) {
+	<-b.over
+	return nil, io.EOF
+}
+
+// TestATunnelThatBreaksIsAnError, whichever sending fails.
+func TestATunnelThatBreaksIsAnError(t *testing.T) {
+	d := newDesk(t)
+	d.t.Logs = podlog.New(t.TempDir(), func(fleet.PodID) bool { return true }, slog.New(slog.DiscardHandler))
+	defer func() { d.must(d.t.Logs.Close()) }()
+	d.t.Logs.System("pod1", "a line")
+	d.must(os.WriteFile(filepath.Join(d.host.root, "file"), make([]byte, 3*frameSize), 0o600))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	d.must(err)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "hello")
+			_ = c.Close()
+		}
+	}()
+	defer ln.Close()
+	port := func(id string) *link.OpenTunnel {
+		return &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{PodId: id, Port: int32(ln.Addr().(*net.TCPAddr).Port)}}}
+	}
+	log := func(id string) *link.OpenTunnel {
+		return &link.OpenTunnel{Target: &link.OpenTunnel_Logs{Logs: &link.LogTarget{PodId: id, Tail: 5}}}
+	}
+	network := &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: &link.NetworkTarget{}}}
+	elsewhere := execOf("true")
+	elsewhere.GetExec().PodId = "unknown"
+	for name, c := range map[string]struct {
+		open opener
+		ask  *link.OpenTunnel
+		most int // sendings
+	}{
+		"a port":                   {d.t.port, port("pod1"), 3},
+		"a port that is refused":   {d.t.port, port("unknown"), 1},
+		"a log":                    {d.t.podLog, log("pod1"), 3},
+		"a log that is refused":    {d.t.podLog, log("unknown"), 1},
+		"a command":                {d.t.exec, execOf("echo", "x"), 2},
+		"one that is refused":      {d.t.exec, elsewhere, 1},
+		"files":                    {d.t.transfer, filesOf("/file", false), 3},
+		"files that are not there": {d.t.transfer, filesOf("/nothing", false), 1},
+		"a folder":                 {d.t.transfer, filesOf("/", true), 1},
+		"no network":               {d.t.network, network, 1},
+	} {
+		for n := 1; n <= c.most; n++ {
+			s := &broken{fails: n, over: make(chan struct{})}
+			s.end = sync.OnceFunc(func() { close(s.over) })
+			if err := c.open(d.ctx, s, c.ask); err == nil || s.sent < n {
+				t.Errorf("%s, at sending %d of %d: %v", name, n, s.sent, err)
+			}
+		}
+	}
+}
+
+// TestWhatIsSaidOfATunnel: why it broke, in the log of who looks closely, and nothing of one that ended as it should.
+func TestWhatIsSaidOfATunnel(t *testing.T) {
+	d := newDesk(t)
+	for name, c := range map[string]struct {
+		err  error
+		ends bool // the session
+		says bool
+	}{
+		"well": {}, "the scheduler let go": {err: io.EOF}, "it broke": {err: errBroken, says: true}, "the session ended": {err: errBroken, ends: true},
+	} {
+		log := &bytes.Buffer{}
+		d.t.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		ctx, cancel := context.WithCancel(d.ctx)
+		d.t.kinds[reflect.TypeFor[*link.OpenTunnel_Logs]()] = func(_ context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+			err := stream.Send(&link.Frame{Id: ask.GetId()})
+			if c.ends {
+				cancel()
+			}
+			return errors.Join(err, c.err)
+		}
+		d.served.Go(func() { d.t.serve(ctx, d.conn, &link.OpenTunnel{Target: &link.OpenTunnel_Logs{}}) })
+		tunnel := <-d.sched.tunnels
+		close(tunnel.leave)
+		d.served.Wait()
+		cancel()
+		if strings.Contains(log.String(), "tunnel ended") != c.says {
+			t.Errorf("%s: said %q", name, log)
+		}
 	}
 }

@@ -24,6 +24,9 @@ func TestFilesOfAPodWhoseVolumeIsDead(t *testing.T) {
 	if err := files.reachable("p1"); err != nil {
 		t.Error(err)
 	}
+	if err := New(Config{Ledger: book}).reachable("p1"); err != nil {
+		t.Errorf("where nothing tells of backends: %v", err)
+	}
 	mounts.SetHealth(volume.Health{Backend: "ceph-a", Down: time.Unix(1e9, 0)})
 	if err := files.reachable("p1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("while it is dead: %v", err)
