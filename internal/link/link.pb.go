@@ -37,6 +37,73 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type JobReport_Kind int32
+
+const (
+	JobReport_NONE      JobReport_Kind = 0
+	JobReport_DONE      JobReport_Kind = 1 // body: its output
+	JobReport_FAILED    JobReport_Kind = 2 // body: its error, a JSON string
+	JobReport_PROGRESS  JobReport_Kind = 3 // body: its output so far
+	JobReport_CHUNK     JobReport_Kind = 4 // body: a chunk of its stream
+	JobReport_LOST      JobReport_Kind = 5 // the worker does not have it any more
+	JobReport_REFUSED   JobReport_Kind = 6 // the worker never saw it
+	JobReport_UNSTOPPED JobReport_Kind = 7 // it was to be stopped, and the worker has no way to be told
+	JobReport_DISCARDED JobReport_Kind = 8 // the worker sent a result that cannot be kept; reason says why
+)
+
+// Enum value maps for JobReport_Kind.
+var (
+	JobReport_Kind_name = map[int32]string{
+		0: "NONE",
+		1: "DONE",
+		2: "FAILED",
+		3: "PROGRESS",
+		4: "CHUNK",
+		5: "LOST",
+		6: "REFUSED",
+		7: "UNSTOPPED",
+		8: "DISCARDED",
+	}
+	JobReport_Kind_value = map[string]int32{
+		"NONE":      0,
+		"DONE":      1,
+		"FAILED":    2,
+		"PROGRESS":  3,
+		"CHUNK":     4,
+		"LOST":      5,
+		"REFUSED":   6,
+		"UNSTOPPED": 7,
+		"DISCARDED": 8,
+	}
+)
+
+func (x JobReport_Kind) Enum() *JobReport_Kind {
+	p := new(JobReport_Kind)
+	*p = x
+	return p
+}
+
+func (x JobReport_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JobReport_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_internal_link_link_proto_enumTypes[0].Descriptor()
+}
+
+func (JobReport_Kind) Type() protoreflect.EnumType {
+	return &file_internal_link_link_proto_enumTypes[0]
+}
+
+func (x JobReport_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JobReport_Kind.Descriptor instead.
+func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{64, 0}
+}
+
 type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2656,6 +2723,7 @@ type Assignment struct {
 	Ports          []*Port                `protobuf:"bytes,10,rep,name=ports,proto3" json:"ports,omitempty"`
 	Gpus           []string               `protobuf:"bytes,11,rep,name=gpus,proto3" json:"gpus,omitempty"` // UUIDs
 	Limits         *Resources             `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
+	EndpointId     string                 `protobuf:"bytes,23,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"` // that the pod is a worker of; empty: of none
 	DataCenter     string                 `protobuf:"bytes,13,opt,name=data_center,json=dataCenter,proto3" json:"data_center,omitempty"`
 	Name           string                 `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
 	GraceMs        int32                  `protobuf:"varint,15,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`                // between SIGTERM and SIGKILL
@@ -2782,6 +2850,13 @@ func (x *Assignment) GetLimits() *Resources {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *Assignment) GetEndpointId() string {
+	if x != nil {
+		return x.EndpointId
+	}
+	return ""
 }
 
 func (x *Assignment) GetDataCenter() string {
@@ -5001,6 +5076,751 @@ func (x *Frame) GetCode() string {
 	return ""
 }
 
+// JobsUp is what a host says of its workers.
+type JobsUp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*JobsUp_Wants
+	//	*JobsUp_Report
+	//	*JobsUp_Unhealthy
+	Kind          isJobsUp_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobsUp) Reset() {
+	*x = JobsUp{}
+	mi := &file_internal_link_link_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobsUp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobsUp) ProtoMessage() {}
+
+func (x *JobsUp) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
+func (*JobsUp) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *JobsUp) GetKind() isJobsUp_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *JobsUp) GetWants() *WorkerWants {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsUp_Wants); ok {
+			return x.Wants
+		}
+	}
+	return nil
+}
+
+func (x *JobsUp) GetReport() *JobReport {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsUp_Report); ok {
+			return x.Report
+		}
+	}
+	return nil
+}
+
+func (x *JobsUp) GetUnhealthy() *WorkerUnhealthy {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsUp_Unhealthy); ok {
+			return x.Unhealthy
+		}
+	}
+	return nil
+}
+
+type isJobsUp_Kind interface {
+	isJobsUp_Kind()
+}
+
+type JobsUp_Wants struct {
+	Wants *WorkerWants `protobuf:"bytes,1,opt,name=wants,proto3,oneof"`
+}
+
+type JobsUp_Report struct {
+	Report *JobReport `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
+}
+
+type JobsUp_Unhealthy struct {
+	Unhealthy *WorkerUnhealthy `protobuf:"bytes,3,opt,name=unhealthy,proto3,oneof"`
+}
+
+func (*JobsUp_Wants) isJobsUp_Kind() {}
+
+func (*JobsUp_Report) isJobsUp_Kind() {}
+
+func (*JobsUp_Unhealthy) isJobsUp_Kind() {}
+
+// WorkerWants says how many jobs a worker would take now. It holds until the next one, each job that the worker is sent is one
+// less, and it ends with the stream. The first one of a worker says that it is ready.
+type WorkerWants struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"` // 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerWants) Reset() {
+	*x = WorkerWants{}
+	mi := &file_internal_link_link_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerWants) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerWants) ProtoMessage() {}
+
+func (x *WorkerWants) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
+func (*WorkerWants) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *WorkerWants) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *WorkerWants) GetSlots() int32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+// WorkerUnhealthy says that a worker found itself unfit, and is about to exit.
+type WorkerUnhealthy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Check         string                 `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // at most 256 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerUnhealthy) Reset() {
+	*x = WorkerUnhealthy{}
+	mi := &file_internal_link_link_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerUnhealthy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerUnhealthy) ProtoMessage() {}
+
+func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
+func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *WorkerUnhealthy) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *WorkerUnhealthy) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *WorkerUnhealthy) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// JobReport says something of one job of a worker. What is large comes in parts, one behind the other: each has its bytes
+// in body, and all but the last have more. Reports are numbered from 1 in each stream, all parts alike. A report is sent again in
+// the next stream until JobKept has come. There is one at a time of one job.
+type JobReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	PodId         string                 `protobuf:"bytes,2,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	JobId         string                 `protobuf:"bytes,3,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"` // 0: the worker's present one
+	Kind          JobReport_Kind         `protobuf:"varint,5,opt,name=kind,proto3,enum=gantry.link.v1.JobReport_Kind" json:"kind,omitempty"`
+	Body          []byte                 `protobuf:"bytes,6,opt,name=body,proto3" json:"body,omitempty"` // JSON; of chunk: the whole object that came; at most 256 KiB in one part
+	More          bool                   `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`
+	Chunk         uint32                 `protobuf:"varint,8,opt,name=chunk,proto3" json:"chunk,omitempty"`      // number of the chunk in the attempt, from 1
+	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`     // of lost, in one sentence
+	Refresh       bool                   `protobuf:"varint,10,opt,name=refresh,proto3" json:"refresh,omitempty"` // of done and failed: the worker wants to be replaced
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobReport) Reset() {
+	*x = JobReport{}
+	mi := &file_internal_link_link_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobReport) ProtoMessage() {}
+
+func (x *JobReport) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
+func (*JobReport) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *JobReport) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *JobReport) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *JobReport) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *JobReport) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *JobReport) GetKind() JobReport_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return JobReport_NONE
+}
+
+func (x *JobReport) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *JobReport) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *JobReport) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *JobReport) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobReport) GetRefresh() bool {
+	if x != nil {
+		return x.Refresh
+	}
+	return false
+}
+
+// JobsDown is what a scheduler says to a host's workers.
+type JobsDown struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*JobsDown_Held
+	//	*JobsDown_Given
+	//	*JobsDown_Stop
+	//	*JobsDown_Kept
+	Kind          isJobsDown_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobsDown) Reset() {
+	*x = JobsDown{}
+	mi := &file_internal_link_link_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobsDown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobsDown) ProtoMessage() {}
+
+func (x *JobsDown) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
+func (*JobsDown) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *JobsDown) GetKind() isJobsDown_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *JobsDown) GetHeld() *JobsHeld {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsDown_Held); ok {
+			return x.Held
+		}
+	}
+	return nil
+}
+
+func (x *JobsDown) GetGiven() *JobGiven {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsDown_Given); ok {
+			return x.Given
+		}
+	}
+	return nil
+}
+
+func (x *JobsDown) GetStop() *JobStop {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsDown_Stop); ok {
+			return x.Stop
+		}
+	}
+	return nil
+}
+
+func (x *JobsDown) GetKept() *JobKept {
+	if x != nil {
+		if x, ok := x.Kind.(*JobsDown_Kept); ok {
+			return x.Kept
+		}
+	}
+	return nil
+}
+
+type isJobsDown_Kind interface {
+	isJobsDown_Kind()
+}
+
+type JobsDown_Held struct {
+	Held *JobsHeld `protobuf:"bytes,1,opt,name=held,proto3,oneof"` // the first message
+}
+
+type JobsDown_Given struct {
+	Given *JobGiven `protobuf:"bytes,2,opt,name=given,proto3,oneof"`
+}
+
+type JobsDown_Stop struct {
+	Stop *JobStop `protobuf:"bytes,3,opt,name=stop,proto3,oneof"`
+}
+
+type JobsDown_Kept struct {
+	Kept *JobKept `protobuf:"bytes,4,opt,name=kept,proto3,oneof"`
+}
+
+func (*JobsDown_Held) isJobsDown_Kind() {}
+
+func (*JobsDown_Given) isJobsDown_Kind() {}
+
+func (*JobsDown_Stop) isJobsDown_Kind() {}
+
+func (*JobsDown_Kept) isJobsDown_Kind() {}
+
+// JobsHeld has all jobs that workers of the host have, as far as the cluster knows. Of others that they work on nobody wants to
+// hear; what was given to a worker and never reached it is given out again when the host says REFUSED.
+type JobsHeld struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          []*JobHeld             `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobsHeld) Reset() {
+	*x = JobsHeld{}
+	mi := &file_internal_link_link_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobsHeld) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobsHeld) ProtoMessage() {}
+
+func (x *JobsHeld) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
+func (*JobsHeld) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *JobsHeld) GetJobs() []*JobHeld {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type JobHeld struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Chunks        uint32                 `protobuf:"varint,4,opt,name=chunks,proto3" json:"chunks,omitempty"` // of the attempt, that were kept
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobHeld) Reset() {
+	*x = JobHeld{}
+	mi := &file_internal_link_link_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobHeld) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobHeld) ProtoMessage() {}
+
+func (x *JobHeld) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
+func (*JobHeld) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *JobHeld) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *JobHeld) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *JobHeld) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *JobHeld) GetChunks() uint32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+// JobGiven is a job for a worker that wants one; what is large comes in parts, as with JobReport.
+type JobGiven struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Body          []byte                 `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"` // the JSON object that the worker gets
+	More          bool                   `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobGiven) Reset() {
+	*x = JobGiven{}
+	mi := &file_internal_link_link_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobGiven) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobGiven) ProtoMessage() {}
+
+func (x *JobGiven) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
+func (*JobGiven) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *JobGiven) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *JobGiven) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *JobGiven) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *JobGiven) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *JobGiven) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// JobStop says that nobody wants the result of a job any more.
+type JobStop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodId         string                 `protobuf:"bytes,1,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobStop) Reset() {
+	*x = JobStop{}
+	mi := &file_internal_link_link_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStop) ProtoMessage() {}
+
+func (x *JobStop) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
+func (*JobStop) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *JobStop) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *JobStop) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+// JobKept answers a report: what it said is committed, or will not be, ever (error), so that the worker need not say it again.
+type JobKept struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"` // why it was not taken; empty: it was, or makes no difference any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobKept) Reset() {
+	*x = JobKept{}
+	mi := &file_internal_link_link_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobKept) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobKept) ProtoMessage() {}
+
+func (x *JobKept) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_link_link_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
+func (*JobKept) Descriptor() ([]byte, []int) {
+	return file_internal_link_link_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *JobKept) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *JobKept) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_internal_link_link_proto protoreflect.FileDescriptor
 
 const file_internal_link_link_proto_rawDesc = "" +
@@ -5243,7 +6063,7 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
-	"\x03cas\x18\b \x03(\fR\x03cas\"\xb6\x06\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\"\xd7\x06\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -5262,6 +6082,8 @@ const file_internal_link_link_proto_rawDesc = "" +
 	" \x03(\v2\x14.gantry.link.v1.PortR\x05ports\x12\x12\n" +
 	"\x04gpus\x18\v \x03(\tR\x04gpus\x121\n" +
 	"\x06limits\x18\f \x01(\v2\x19.gantry.link.v1.ResourcesR\x06limits\x12\x1f\n" +
+	"\vendpoint_id\x18\x17 \x01(\tR\n" +
+	"endpointId\x12\x1f\n" +
 	"\vdata_center\x18\r \x01(\tR\n" +
 	"dataCenter\x12\x12\n" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12\x19\n" +
@@ -5453,7 +6275,67 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"\x03end\x18\x03 \x01(\bR\x03end\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
 	"\achannel\x18\x05 \x01(\rR\achannel\x12\x12\n" +
-	"\x04code\x18\x06 \x01(\tR\x04code2\x8f\x01\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\"\xbb\x01\n" +
+	"\x06JobsUp\x123\n" +
+	"\x05wants\x18\x01 \x01(\v2\x1b.gantry.link.v1.WorkerWantsH\x00R\x05wants\x123\n" +
+	"\x06report\x18\x02 \x01(\v2\x19.gantry.link.v1.JobReportH\x00R\x06report\x12?\n" +
+	"\tunhealthy\x18\x03 \x01(\v2\x1f.gantry.link.v1.WorkerUnhealthyH\x00R\tunhealthyB\x06\n" +
+	"\x04kind\":\n" +
+	"\vWorkerWants\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\x05R\x05slots\"V\n" +
+	"\x0fWorkerUnhealthy\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x14\n" +
+	"\x05check\x18\x02 \x01(\tR\x05check\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x85\x03\n" +
+	"\tJobReport\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x15\n" +
+	"\x06pod_id\x18\x02 \x01(\tR\x05podId\x12\x15\n" +
+	"\x06job_id\x18\x03 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\x122\n" +
+	"\x04kind\x18\x05 \x01(\x0e2\x1e.gantry.link.v1.JobReport.KindR\x04kind\x12\x12\n" +
+	"\x04body\x18\x06 \x01(\fR\x04body\x12\x12\n" +
+	"\x04more\x18\a \x01(\bR\x04more\x12\x14\n" +
+	"\x05chunk\x18\b \x01(\rR\x05chunk\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x18\n" +
+	"\arefresh\x18\n" +
+	" \x01(\bR\arefresh\"t\n" +
+	"\x04Kind\x12\b\n" +
+	"\x04NONE\x10\x00\x12\b\n" +
+	"\x04DONE\x10\x01\x12\n" +
+	"\n" +
+	"\x06FAILED\x10\x02\x12\f\n" +
+	"\bPROGRESS\x10\x03\x12\t\n" +
+	"\x05CHUNK\x10\x04\x12\b\n" +
+	"\x04LOST\x10\x05\x12\v\n" +
+	"\aREFUSED\x10\x06\x12\r\n" +
+	"\tUNSTOPPED\x10\a\x12\r\n" +
+	"\tDISCARDED\x10\b\"\xd2\x01\n" +
+	"\bJobsDown\x12.\n" +
+	"\x04held\x18\x01 \x01(\v2\x18.gantry.link.v1.JobsHeldH\x00R\x04held\x120\n" +
+	"\x05given\x18\x02 \x01(\v2\x18.gantry.link.v1.JobGivenH\x00R\x05given\x12-\n" +
+	"\x04stop\x18\x03 \x01(\v2\x17.gantry.link.v1.JobStopH\x00R\x04stop\x12-\n" +
+	"\x04kept\x18\x04 \x01(\v2\x17.gantry.link.v1.JobKeptH\x00R\x04keptB\x06\n" +
+	"\x04kind\"7\n" +
+	"\bJobsHeld\x12+\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x17.gantry.link.v1.JobHeldR\x04jobs\"i\n" +
+	"\aJobHeld\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
+	"\x06chunks\x18\x04 \x01(\rR\x06chunks\"z\n" +
+	"\bJobGiven\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x12\n" +
+	"\x04body\x18\x04 \x01(\fR\x04body\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\"7\n" +
+	"\aJobStop\x12\x15\n" +
+	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"7\n" +
+	"\aJobKept\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error2\x8f\x01\n" +
 	"\x04Join\x12A\n" +
 	"\x04Join\x12\x1b.gantry.link.v1.JoinRequest\x1a\x1c.gantry.link.v1.JoinResponse\x12D\n" +
 	"\x05Renew\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse2\xbd\x02\n" +
@@ -5462,10 +6344,11 @@ const file_internal_link_link_proto_rawDesc = "" +
 	"JoinMember\x12!.gantry.link.v1.JoinMemberRequest\x1a\".gantry.link.v1.JoinMemberResponse\x12K\n" +
 	"\x06Rejoin\x12\x1d.gantry.link.v1.RejoinRequest\x1a\".gantry.link.v1.JoinMemberResponse\x12J\n" +
 	"\vRenewMember\x12\x1c.gantry.link.v1.RenewRequest\x1a\x1d.gantry.link.v1.RenewResponse\x12G\n" +
-	"\x06Status\x12\x1d.gantry.link.v1.StatusRequest\x1a\x1e.gantry.link.v1.StatusResponse2\xca\x01\n" +
+	"\x06Status\x12\x1d.gantry.link.v1.StatusRequest\x1a\x1e.gantry.link.v1.StatusResponse2\x88\x02\n" +
 	"\x04Link\x127\n" +
 	"\aSession\x12\x12.gantry.link.v1.Up\x1a\x14.gantry.link.v1.Down(\x010\x01\x12:\n" +
-	"\x06Tunnel\x12\x15.gantry.link.v1.Frame\x1a\x15.gantry.link.v1.Frame(\x010\x01\x12M\n" +
+	"\x06Tunnel\x12\x15.gantry.link.v1.Frame\x1a\x15.gantry.link.v1.Frame(\x010\x01\x12<\n" +
+	"\x04Jobs\x12\x16.gantry.link.v1.JobsUp\x1a\x18.gantry.link.v1.JobsDown(\x010\x01\x12M\n" +
 	"\bS3Access\x12\x1f.gantry.link.v1.S3AccessRequest\x1a .gantry.link.v1.S3AccessResponseB\x16Z\x14gantry/internal/linkb\x06proto3"
 
 var (
@@ -5480,153 +6363,176 @@ func file_internal_link_link_proto_rawDescGZIP() []byte {
 	return file_internal_link_link_proto_rawDescData
 }
 
-var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_internal_link_link_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_internal_link_link_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_internal_link_link_proto_goTypes = []any{
-	(*JoinRequest)(nil),        // 0: gantry.link.v1.JoinRequest
-	(*JoinResponse)(nil),       // 1: gantry.link.v1.JoinResponse
-	(*JoinMemberRequest)(nil),  // 2: gantry.link.v1.JoinMemberRequest
-	(*JoinMemberResponse)(nil), // 3: gantry.link.v1.JoinMemberResponse
-	(*RejoinRequest)(nil),      // 4: gantry.link.v1.RejoinRequest
-	(*StatusRequest)(nil),      // 5: gantry.link.v1.StatusRequest
-	(*StatusResponse)(nil),     // 6: gantry.link.v1.StatusResponse
-	(*NodeCertificate)(nil),    // 7: gantry.link.v1.NodeCertificate
-	(*RenewRequest)(nil),       // 8: gantry.link.v1.RenewRequest
-	(*RenewResponse)(nil),      // 9: gantry.link.v1.RenewResponse
-	(*Up)(nil),                 // 10: gantry.link.v1.Up
-	(*Down)(nil),               // 11: gantry.link.v1.Down
-	(*NetworkSet)(nil),         // 12: gantry.link.v1.NetworkSet
-	(*OverlayChange)(nil),      // 13: gantry.link.v1.OverlayChange
-	(*OverlayMember)(nil),      // 14: gantry.link.v1.OverlayMember
-	(*PeerChange)(nil),         // 15: gantry.link.v1.PeerChange
-	(*HostPeer)(nil),           // 16: gantry.link.v1.HostPeer
-	(*OverlayPlace)(nil),       // 17: gantry.link.v1.OverlayPlace
-	(*Whole)(nil),              // 18: gantry.link.v1.Whole
-	(*Prefetch)(nil),           // 19: gantry.link.v1.Prefetch
-	(*Beat)(nil),               // 20: gantry.link.v1.Beat
-	(*Hello)(nil),              // 21: gantry.link.v1.Hello
-	(*LedgerPod)(nil),          // 22: gantry.link.v1.LedgerPod
-	(*Resources)(nil),          // 23: gantry.link.v1.Resources
-	(*GPU)(nil),                // 24: gantry.link.v1.GPU
-	(*Notice)(nil),             // 25: gantry.link.v1.Notice
-	(*Inventory)(nil),          // 26: gantry.link.v1.Inventory
-	(*HostTunnel)(nil),         // 27: gantry.link.v1.HostTunnel
-	(*Welcome)(nil),            // 28: gantry.link.v1.Welcome
-	(*Assignment)(nil),         // 29: gantry.link.v1.Assignment
-	(*NetworkVolume)(nil),      // 30: gantry.link.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 31: gantry.link.v1.VolumeBackend
-	(*StorageSet)(nil),         // 32: gantry.link.v1.StorageSet
-	(*StorageRoot)(nil),        // 33: gantry.link.v1.StorageRoot
-	(*StorageVolume)(nil),      // 34: gantry.link.v1.StorageVolume
-	(*StorageReports)(nil),     // 35: gantry.link.v1.StorageReports
-	(*StorageReport)(nil),      // 36: gantry.link.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 37: gantry.link.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 38: gantry.link.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 39: gantry.link.v1.S3Volume
-	(*Credential)(nil),         // 40: gantry.link.v1.Credential
-	(*Port)(nil),               // 41: gantry.link.v1.Port
-	(*FullSet)(nil),            // 42: gantry.link.v1.FullSet
-	(*Difference)(nil),         // 43: gantry.link.v1.Difference
-	(*Applied)(nil),            // 44: gantry.link.v1.Applied
-	(*Resync)(nil),             // 45: gantry.link.v1.Resync
-	(*PodReport)(nil),          // 46: gantry.link.v1.PodReport
-	(*Reports)(nil),            // 47: gantry.link.v1.Reports
-	(*ReportsKept)(nil),        // 48: gantry.link.v1.ReportsKept
-	(*Heartbeat)(nil),          // 49: gantry.link.v1.Heartbeat
-	(*PodLive)(nil),            // 50: gantry.link.v1.PodLive
-	(*GPUUse)(nil),             // 51: gantry.link.v1.GPUUse
-	(*OpenTunnel)(nil),         // 52: gantry.link.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 53: gantry.link.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 54: gantry.link.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 55: gantry.link.v1.ProbeTo
-	(*PortTarget)(nil),         // 56: gantry.link.v1.PortTarget
-	(*LogTarget)(nil),          // 57: gantry.link.v1.LogTarget
-	(*ExecTarget)(nil),         // 58: gantry.link.v1.ExecTarget
-	(*FileTarget)(nil),         // 59: gantry.link.v1.FileTarget
-	(*Frame)(nil),              // 60: gantry.link.v1.Frame
-	nil,                        // 61: gantry.link.v1.Assignment.EnvEntry
-	nil,                        // 62: gantry.link.v1.PodReport.StepsNsEntry
+	(JobReport_Kind)(0),        // 0: gantry.link.v1.JobReport.Kind
+	(*JoinRequest)(nil),        // 1: gantry.link.v1.JoinRequest
+	(*JoinResponse)(nil),       // 2: gantry.link.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 3: gantry.link.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 4: gantry.link.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 5: gantry.link.v1.RejoinRequest
+	(*StatusRequest)(nil),      // 6: gantry.link.v1.StatusRequest
+	(*StatusResponse)(nil),     // 7: gantry.link.v1.StatusResponse
+	(*NodeCertificate)(nil),    // 8: gantry.link.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 9: gantry.link.v1.RenewRequest
+	(*RenewResponse)(nil),      // 10: gantry.link.v1.RenewResponse
+	(*Up)(nil),                 // 11: gantry.link.v1.Up
+	(*Down)(nil),               // 12: gantry.link.v1.Down
+	(*NetworkSet)(nil),         // 13: gantry.link.v1.NetworkSet
+	(*OverlayChange)(nil),      // 14: gantry.link.v1.OverlayChange
+	(*OverlayMember)(nil),      // 15: gantry.link.v1.OverlayMember
+	(*PeerChange)(nil),         // 16: gantry.link.v1.PeerChange
+	(*HostPeer)(nil),           // 17: gantry.link.v1.HostPeer
+	(*OverlayPlace)(nil),       // 18: gantry.link.v1.OverlayPlace
+	(*Whole)(nil),              // 19: gantry.link.v1.Whole
+	(*Prefetch)(nil),           // 20: gantry.link.v1.Prefetch
+	(*Beat)(nil),               // 21: gantry.link.v1.Beat
+	(*Hello)(nil),              // 22: gantry.link.v1.Hello
+	(*LedgerPod)(nil),          // 23: gantry.link.v1.LedgerPod
+	(*Resources)(nil),          // 24: gantry.link.v1.Resources
+	(*GPU)(nil),                // 25: gantry.link.v1.GPU
+	(*Notice)(nil),             // 26: gantry.link.v1.Notice
+	(*Inventory)(nil),          // 27: gantry.link.v1.Inventory
+	(*HostTunnel)(nil),         // 28: gantry.link.v1.HostTunnel
+	(*Welcome)(nil),            // 29: gantry.link.v1.Welcome
+	(*Assignment)(nil),         // 30: gantry.link.v1.Assignment
+	(*NetworkVolume)(nil),      // 31: gantry.link.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 32: gantry.link.v1.VolumeBackend
+	(*StorageSet)(nil),         // 33: gantry.link.v1.StorageSet
+	(*StorageRoot)(nil),        // 34: gantry.link.v1.StorageRoot
+	(*StorageVolume)(nil),      // 35: gantry.link.v1.StorageVolume
+	(*StorageReports)(nil),     // 36: gantry.link.v1.StorageReports
+	(*StorageReport)(nil),      // 37: gantry.link.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 38: gantry.link.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 39: gantry.link.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 40: gantry.link.v1.S3Volume
+	(*Credential)(nil),         // 41: gantry.link.v1.Credential
+	(*Port)(nil),               // 42: gantry.link.v1.Port
+	(*FullSet)(nil),            // 43: gantry.link.v1.FullSet
+	(*Difference)(nil),         // 44: gantry.link.v1.Difference
+	(*Applied)(nil),            // 45: gantry.link.v1.Applied
+	(*Resync)(nil),             // 46: gantry.link.v1.Resync
+	(*PodReport)(nil),          // 47: gantry.link.v1.PodReport
+	(*Reports)(nil),            // 48: gantry.link.v1.Reports
+	(*ReportsKept)(nil),        // 49: gantry.link.v1.ReportsKept
+	(*Heartbeat)(nil),          // 50: gantry.link.v1.Heartbeat
+	(*PodLive)(nil),            // 51: gantry.link.v1.PodLive
+	(*GPUUse)(nil),             // 52: gantry.link.v1.GPUUse
+	(*OpenTunnel)(nil),         // 53: gantry.link.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 54: gantry.link.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 55: gantry.link.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 56: gantry.link.v1.ProbeTo
+	(*PortTarget)(nil),         // 57: gantry.link.v1.PortTarget
+	(*LogTarget)(nil),          // 58: gantry.link.v1.LogTarget
+	(*ExecTarget)(nil),         // 59: gantry.link.v1.ExecTarget
+	(*FileTarget)(nil),         // 60: gantry.link.v1.FileTarget
+	(*Frame)(nil),              // 61: gantry.link.v1.Frame
+	(*JobsUp)(nil),             // 62: gantry.link.v1.JobsUp
+	(*WorkerWants)(nil),        // 63: gantry.link.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 64: gantry.link.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 65: gantry.link.v1.JobReport
+	(*JobsDown)(nil),           // 66: gantry.link.v1.JobsDown
+	(*JobsHeld)(nil),           // 67: gantry.link.v1.JobsHeld
+	(*JobHeld)(nil),            // 68: gantry.link.v1.JobHeld
+	(*JobGiven)(nil),           // 69: gantry.link.v1.JobGiven
+	(*JobStop)(nil),            // 70: gantry.link.v1.JobStop
+	(*JobKept)(nil),            // 71: gantry.link.v1.JobKept
+	nil,                        // 72: gantry.link.v1.Assignment.EnvEntry
+	nil,                        // 73: gantry.link.v1.PodReport.StepsNsEntry
 }
 var file_internal_link_link_proto_depIdxs = []int32{
-	7,  // 0: gantry.link.v1.StatusResponse.certificate:type_name -> gantry.link.v1.NodeCertificate
-	21, // 1: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
-	44, // 2: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
-	47, // 3: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
-	49, // 4: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
-	45, // 5: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
-	26, // 6: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
-	35, // 7: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
-	28, // 8: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
-	42, // 9: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
-	43, // 10: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
-	48, // 11: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
-	52, // 12: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
-	20, // 13: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
-	19, // 14: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
-	32, // 15: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
-	12, // 16: gantry.link.v1.Down.network:type_name -> gantry.link.v1.NetworkSet
-	13, // 17: gantry.link.v1.Down.overlay:type_name -> gantry.link.v1.OverlayChange
-	15, // 18: gantry.link.v1.Down.peers:type_name -> gantry.link.v1.PeerChange
-	18, // 19: gantry.link.v1.Down.whole:type_name -> gantry.link.v1.Whole
-	14, // 20: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
-	16, // 21: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
-	26, // 22: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
-	22, // 23: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
-	23, // 24: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
-	41, // 25: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
-	23, // 26: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
-	24, // 27: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
-	25, // 28: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
-	27, // 29: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
-	7,  // 30: gantry.link.v1.Inventory.certificate:type_name -> gantry.link.v1.NodeCertificate
-	61, // 31: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
-	41, // 32: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
-	23, // 33: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
-	40, // 34: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
-	30, // 35: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
-	17, // 36: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
-	31, // 37: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
-	33, // 38: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
-	31, // 39: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
-	34, // 40: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
-	36, // 41: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
-	39, // 42: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
-	30, // 43: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
-	29, // 44: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
-	29, // 45: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
-	62, // 46: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
-	46, // 47: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
-	50, // 48: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
-	51, // 49: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
-	56, // 50: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
-	57, // 51: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
-	58, // 52: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
-	59, // 53: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
-	53, // 54: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
-	54, // 55: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
-	55, // 56: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
-	0,  // 57: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
-	8,  // 58: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
-	2,  // 59: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
-	4,  // 60: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
-	8,  // 61: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
-	5,  // 62: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
-	10, // 63: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
-	60, // 64: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
-	37, // 65: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
-	1,  // 66: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
-	9,  // 67: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
-	3,  // 68: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
-	3,  // 69: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
-	9,  // 70: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
-	6,  // 71: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
-	11, // 72: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
-	60, // 73: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
-	38, // 74: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
-	66, // [66:75] is the sub-list for method output_type
-	57, // [57:66] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	8,  // 0: gantry.link.v1.StatusResponse.certificate:type_name -> gantry.link.v1.NodeCertificate
+	22, // 1: gantry.link.v1.Up.hello:type_name -> gantry.link.v1.Hello
+	45, // 2: gantry.link.v1.Up.applied:type_name -> gantry.link.v1.Applied
+	48, // 3: gantry.link.v1.Up.reports:type_name -> gantry.link.v1.Reports
+	50, // 4: gantry.link.v1.Up.heartbeat:type_name -> gantry.link.v1.Heartbeat
+	46, // 5: gantry.link.v1.Up.resync:type_name -> gantry.link.v1.Resync
+	27, // 6: gantry.link.v1.Up.inventory:type_name -> gantry.link.v1.Inventory
+	36, // 7: gantry.link.v1.Up.storage:type_name -> gantry.link.v1.StorageReports
+	29, // 8: gantry.link.v1.Down.welcome:type_name -> gantry.link.v1.Welcome
+	43, // 9: gantry.link.v1.Down.full:type_name -> gantry.link.v1.FullSet
+	44, // 10: gantry.link.v1.Down.difference:type_name -> gantry.link.v1.Difference
+	49, // 11: gantry.link.v1.Down.reports_kept:type_name -> gantry.link.v1.ReportsKept
+	53, // 12: gantry.link.v1.Down.open_tunnel:type_name -> gantry.link.v1.OpenTunnel
+	21, // 13: gantry.link.v1.Down.beat:type_name -> gantry.link.v1.Beat
+	20, // 14: gantry.link.v1.Down.prefetch:type_name -> gantry.link.v1.Prefetch
+	33, // 15: gantry.link.v1.Down.storage:type_name -> gantry.link.v1.StorageSet
+	13, // 16: gantry.link.v1.Down.network:type_name -> gantry.link.v1.NetworkSet
+	14, // 17: gantry.link.v1.Down.overlay:type_name -> gantry.link.v1.OverlayChange
+	16, // 18: gantry.link.v1.Down.peers:type_name -> gantry.link.v1.PeerChange
+	19, // 19: gantry.link.v1.Down.whole:type_name -> gantry.link.v1.Whole
+	15, // 20: gantry.link.v1.OverlayChange.put:type_name -> gantry.link.v1.OverlayMember
+	17, // 21: gantry.link.v1.PeerChange.put:type_name -> gantry.link.v1.HostPeer
+	27, // 22: gantry.link.v1.Hello.inventory:type_name -> gantry.link.v1.Inventory
+	23, // 23: gantry.link.v1.Hello.pods:type_name -> gantry.link.v1.LedgerPod
+	24, // 24: gantry.link.v1.LedgerPod.need:type_name -> gantry.link.v1.Resources
+	42, // 25: gantry.link.v1.LedgerPod.ports:type_name -> gantry.link.v1.Port
+	24, // 26: gantry.link.v1.Inventory.total:type_name -> gantry.link.v1.Resources
+	25, // 27: gantry.link.v1.Inventory.gpus:type_name -> gantry.link.v1.GPU
+	26, // 28: gantry.link.v1.Inventory.notices:type_name -> gantry.link.v1.Notice
+	28, // 29: gantry.link.v1.Inventory.tunnel:type_name -> gantry.link.v1.HostTunnel
+	8,  // 30: gantry.link.v1.Inventory.certificate:type_name -> gantry.link.v1.NodeCertificate
+	72, // 31: gantry.link.v1.Assignment.env:type_name -> gantry.link.v1.Assignment.EnvEntry
+	42, // 32: gantry.link.v1.Assignment.ports:type_name -> gantry.link.v1.Port
+	24, // 33: gantry.link.v1.Assignment.limits:type_name -> gantry.link.v1.Resources
+	41, // 34: gantry.link.v1.Assignment.registry:type_name -> gantry.link.v1.Credential
+	31, // 35: gantry.link.v1.Assignment.volume:type_name -> gantry.link.v1.NetworkVolume
+	18, // 36: gantry.link.v1.Assignment.overlays:type_name -> gantry.link.v1.OverlayPlace
+	32, // 37: gantry.link.v1.NetworkVolume.backend:type_name -> gantry.link.v1.VolumeBackend
+	34, // 38: gantry.link.v1.StorageSet.roots:type_name -> gantry.link.v1.StorageRoot
+	32, // 39: gantry.link.v1.StorageRoot.backend:type_name -> gantry.link.v1.VolumeBackend
+	35, // 40: gantry.link.v1.StorageRoot.volumes:type_name -> gantry.link.v1.StorageVolume
+	37, // 41: gantry.link.v1.StorageReports.volumes:type_name -> gantry.link.v1.StorageReport
+	40, // 42: gantry.link.v1.S3AccessResponse.volumes:type_name -> gantry.link.v1.S3Volume
+	31, // 43: gantry.link.v1.S3Volume.volume:type_name -> gantry.link.v1.NetworkVolume
+	30, // 44: gantry.link.v1.FullSet.assignments:type_name -> gantry.link.v1.Assignment
+	30, // 45: gantry.link.v1.Difference.put:type_name -> gantry.link.v1.Assignment
+	73, // 46: gantry.link.v1.PodReport.steps_ns:type_name -> gantry.link.v1.PodReport.StepsNsEntry
+	47, // 47: gantry.link.v1.Reports.pods:type_name -> gantry.link.v1.PodReport
+	51, // 48: gantry.link.v1.Heartbeat.pods:type_name -> gantry.link.v1.PodLive
+	52, // 49: gantry.link.v1.PodLive.gpus:type_name -> gantry.link.v1.GPUUse
+	57, // 50: gantry.link.v1.OpenTunnel.port:type_name -> gantry.link.v1.PortTarget
+	58, // 51: gantry.link.v1.OpenTunnel.logs:type_name -> gantry.link.v1.LogTarget
+	59, // 52: gantry.link.v1.OpenTunnel.exec:type_name -> gantry.link.v1.ExecTarget
+	60, // 53: gantry.link.v1.OpenTunnel.files:type_name -> gantry.link.v1.FileTarget
+	54, // 54: gantry.link.v1.OpenTunnel.network:type_name -> gantry.link.v1.NetworkTarget
+	55, // 55: gantry.link.v1.NetworkTarget.probes:type_name -> gantry.link.v1.ProbeFrom
+	56, // 56: gantry.link.v1.ProbeFrom.to:type_name -> gantry.link.v1.ProbeTo
+	63, // 57: gantry.link.v1.JobsUp.wants:type_name -> gantry.link.v1.WorkerWants
+	65, // 58: gantry.link.v1.JobsUp.report:type_name -> gantry.link.v1.JobReport
+	64, // 59: gantry.link.v1.JobsUp.unhealthy:type_name -> gantry.link.v1.WorkerUnhealthy
+	0,  // 60: gantry.link.v1.JobReport.kind:type_name -> gantry.link.v1.JobReport.Kind
+	67, // 61: gantry.link.v1.JobsDown.held:type_name -> gantry.link.v1.JobsHeld
+	69, // 62: gantry.link.v1.JobsDown.given:type_name -> gantry.link.v1.JobGiven
+	70, // 63: gantry.link.v1.JobsDown.stop:type_name -> gantry.link.v1.JobStop
+	71, // 64: gantry.link.v1.JobsDown.kept:type_name -> gantry.link.v1.JobKept
+	68, // 65: gantry.link.v1.JobsHeld.jobs:type_name -> gantry.link.v1.JobHeld
+	1,  // 66: gantry.link.v1.Join.Join:input_type -> gantry.link.v1.JoinRequest
+	9,  // 67: gantry.link.v1.Join.Renew:input_type -> gantry.link.v1.RenewRequest
+	3,  // 68: gantry.link.v1.Peer.JoinMember:input_type -> gantry.link.v1.JoinMemberRequest
+	5,  // 69: gantry.link.v1.Peer.Rejoin:input_type -> gantry.link.v1.RejoinRequest
+	9,  // 70: gantry.link.v1.Peer.RenewMember:input_type -> gantry.link.v1.RenewRequest
+	6,  // 71: gantry.link.v1.Peer.Status:input_type -> gantry.link.v1.StatusRequest
+	11, // 72: gantry.link.v1.Link.Session:input_type -> gantry.link.v1.Up
+	61, // 73: gantry.link.v1.Link.Tunnel:input_type -> gantry.link.v1.Frame
+	62, // 74: gantry.link.v1.Link.Jobs:input_type -> gantry.link.v1.JobsUp
+	38, // 75: gantry.link.v1.Link.S3Access:input_type -> gantry.link.v1.S3AccessRequest
+	2,  // 76: gantry.link.v1.Join.Join:output_type -> gantry.link.v1.JoinResponse
+	10, // 77: gantry.link.v1.Join.Renew:output_type -> gantry.link.v1.RenewResponse
+	4,  // 78: gantry.link.v1.Peer.JoinMember:output_type -> gantry.link.v1.JoinMemberResponse
+	4,  // 79: gantry.link.v1.Peer.Rejoin:output_type -> gantry.link.v1.JoinMemberResponse
+	10, // 80: gantry.link.v1.Peer.RenewMember:output_type -> gantry.link.v1.RenewResponse
+	7,  // 81: gantry.link.v1.Peer.Status:output_type -> gantry.link.v1.StatusResponse
+	12, // 82: gantry.link.v1.Link.Session:output_type -> gantry.link.v1.Down
+	61, // 83: gantry.link.v1.Link.Tunnel:output_type -> gantry.link.v1.Frame
+	66, // 84: gantry.link.v1.Link.Jobs:output_type -> gantry.link.v1.JobsDown
+	39, // 85: gantry.link.v1.Link.S3Access:output_type -> gantry.link.v1.S3AccessResponse
+	76, // [76:86] is the sub-list for method output_type
+	66, // [66:76] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_internal_link_link_proto_init() }
@@ -5664,18 +6570,30 @@ func file_internal_link_link_proto_init() {
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
+	file_internal_link_link_proto_msgTypes[61].OneofWrappers = []any{
+		(*JobsUp_Wants)(nil),
+		(*JobsUp_Report)(nil),
+		(*JobsUp_Unhealthy)(nil),
+	}
+	file_internal_link_link_proto_msgTypes[65].OneofWrappers = []any{
+		(*JobsDown_Held)(nil),
+		(*JobsDown_Given)(nil),
+		(*JobsDown_Stop)(nil),
+		(*JobsDown_Kept)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_link_link_proto_rawDesc), len(file_internal_link_link_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   63,
+			NumEnums:      1,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
 		GoTypes:           file_internal_link_link_proto_goTypes,
 		DependencyIndexes: file_internal_link_link_proto_depIdxs,
+		EnumInfos:         file_internal_link_link_proto_enumTypes,
 		MessageInfos:      file_internal_link_link_proto_msgTypes,
 	}.Build()
 	File_internal_link_link_proto = out.File

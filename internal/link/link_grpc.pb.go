@@ -407,6 +407,7 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 const (
 	Link_Session_FullMethodName  = "/gantry.link.v1.Link/Session"
 	Link_Tunnel_FullMethodName   = "/gantry.link.v1.Link/Tunnel"
+	Link_Jobs_FullMethodName     = "/gantry.link.v1.Link/Jobs"
 	Link_S3Access_FullMethodName = "/gantry.link.v1.Link/S3Access"
 )
 
@@ -416,6 +417,10 @@ const (
 type LinkClient interface {
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Up, Down], error)
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
+	// Jobs carries jobs to the serverless workers of a host, and what becomes of them back. It is apart from Session, so that a body
+	// of 20 MB holds up no heartbeat. A host has one at most; a new one takes the place of the old. A scheduler that does not lead
+	// refuses it, as it refuses Session, and so does one with which the host has no session.
+	Jobs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JobsUp, JobsDown], error)
 	// S3Access tells a host that serves S3 what an access key may do. Only hosts with the role s3 are told.
 	S3Access(ctx context.Context, in *S3AccessRequest, opts ...grpc.CallOption) (*S3AccessResponse, error)
 }
@@ -454,6 +459,19 @@ func (c *linkClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_TunnelClient = grpc.BidiStreamingClient[Frame, Frame]
 
+func (c *linkClient) Jobs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[JobsUp, JobsDown], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Link_ServiceDesc.Streams[2], Link_Jobs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[JobsUp, JobsDown]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_JobsClient = grpc.BidiStreamingClient[JobsUp, JobsDown]
+
 func (c *linkClient) S3Access(ctx context.Context, in *S3AccessRequest, opts ...grpc.CallOption) (*S3AccessResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(S3AccessResponse)
@@ -470,6 +488,10 @@ func (c *linkClient) S3Access(ctx context.Context, in *S3AccessRequest, opts ...
 type LinkServer interface {
 	Session(grpc.BidiStreamingServer[Up, Down]) error
 	Tunnel(grpc.BidiStreamingServer[Frame, Frame]) error
+	// Jobs carries jobs to the serverless workers of a host, and what becomes of them back. It is apart from Session, so that a body
+	// of 20 MB holds up no heartbeat. A host has one at most; a new one takes the place of the old. A scheduler that does not lead
+	// refuses it, as it refuses Session, and so does one with which the host has no session.
+	Jobs(grpc.BidiStreamingServer[JobsUp, JobsDown]) error
 	// S3Access tells a host that serves S3 what an access key may do. Only hosts with the role s3 are told.
 	S3Access(context.Context, *S3AccessRequest) (*S3AccessResponse, error)
 	mustEmbedUnimplementedLinkServer()
@@ -487,6 +509,9 @@ func (UnimplementedLinkServer) Session(grpc.BidiStreamingServer[Up, Down]) error
 }
 func (UnimplementedLinkServer) Tunnel(grpc.BidiStreamingServer[Frame, Frame]) error {
 	return status.Error(codes.Unimplemented, "method Tunnel not implemented")
+}
+func (UnimplementedLinkServer) Jobs(grpc.BidiStreamingServer[JobsUp, JobsDown]) error {
+	return status.Error(codes.Unimplemented, "method Jobs not implemented")
 }
 func (UnimplementedLinkServer) S3Access(context.Context, *S3AccessRequest) (*S3AccessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method S3Access not implemented")
@@ -525,6 +550,13 @@ func _Link_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Link_TunnelServer = grpc.BidiStreamingServer[Frame, Frame]
+
+func _Link_Jobs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LinkServer).Jobs(&grpc.GenericServerStream[JobsUp, JobsDown]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_JobsServer = grpc.BidiStreamingServer[JobsUp, JobsDown]
 
 func _Link_S3Access_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(S3AccessRequest)
@@ -566,6 +598,12 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Tunnel",
 			Handler:       _Link_Tunnel_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Jobs",
+			Handler:       _Link_Jobs_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},
