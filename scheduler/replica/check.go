@@ -57,7 +57,7 @@ func checkTogether(logs *sumLog, snaps *snapStore, machine Machine) (stateIsNewe
 		return true, nil
 	}
 	inner, err := innerIndex(machine, snaps, list[0])
-	snaps.newest = list[0].Index
+	snaps.newest = position{list[0].Index, list[0].Term}
 	return have >= inner, err
 }
 

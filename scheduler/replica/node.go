@@ -47,7 +47,7 @@ type Config struct {
 	// this one member.
 	Streams StreamLayer
 	// Transport takes the place of Streams, for simulations.
-	Transport raft.Transport
+	Transport Transport
 	Log       *slog.Logger
 	// Fatal is called once, from any goroutine, when this replica cannot go on: the process must
 	// exit. It must not wait for the node.
@@ -123,6 +123,7 @@ type Node struct {
 	exports   *exporter
 	log       *slog.Logger
 	raft      *raft.Raft
+	trans     *inbound
 	logs      *sumLog
 	streams   *streams // nil without Config.Streams
 	watch     *watchdog
@@ -178,6 +179,7 @@ func Open(cfg Config) (*Node, error) {
 		n.close()
 		return nil, fmt.Errorf("open replica: %w", err)
 	}
+	n.wg.Go(func() { n.carry(n.trans) })
 	n.wg.Go(func() { n.watch.run(n.closing) })
 	n.wg.Go(n.followLeadership)
 	n.wg.Go(n.followLeader)
@@ -231,8 +233,7 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	conf.NoLegacyTelemetry = true
 	conf.Logger = hlog
 	conf.NoSnapshotRestoreOnStart = stateIsNewer
-	n.size.found(n.logs.found, n.logs.sizes, snaps.newest)
-	snaps.made = n.size.snapshotted
+	n.size.found(n.logs.found, n.logs.sizes, snaps.newest.index)
 	var logs Log = n.logs
 	if n.cfg.WrapLog != nil {
 		logs = n.cfg.WrapLog(n.logs)
@@ -242,7 +243,14 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	if err != nil {
 		return nil, err
 	}
-	trans := n.transport(hlog)
+	trans := &inbound{Transport: n.transport(hlog), calls: make(chan raft.RPC), entries: cache}
+	if snaps.newest != (position{}) {
+		trans.newest.Store(&snaps.newest)
+	}
+	snaps.made = func(made position) {
+		trans.newest.Store(&made)
+		n.size.snapshotted(made.index)
+	}
 	n.exports = &exporter{snapStore: snaps, machine: n.machine}
 	n.exports.restored.Store(stateIsNewer)
 	r, err := raft.NewRaft(conf, &fsm{n, n.machine.Apply}, cache, watched, n.exports, trans)
@@ -252,11 +260,9 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 		}
 	}
 	if err != nil {
-		if c, ok := trans.(raft.WithClose); ok {
-			err = errors.Join(err, c.Close())
-		}
-		return nil, err
+		return nil, errors.Join(err, trans.Close())
 	}
+	n.trans = trans
 	return r, nil
 }
 

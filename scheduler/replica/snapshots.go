@@ -28,8 +28,8 @@ type snapStore struct {
 	*raft.FileSnapshotStore
 	dir     string
 	damaged []string // the names of those that check found to be
-	newest  uint64   // index of the newest that was there at the start; 0: there was none
-	made    func(index uint64)
+	newest  position // the newest that was there at the start; zero: there was none
+	made    func(position)
 }
 
 func openSnapshots(dir string, log hclog.Logger) (*snapStore, error) {
@@ -37,7 +37,7 @@ func openSnapshots(dir string, log hclog.Logger) (*snapStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	return &snapStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotDir), made: func(uint64) {}}, nil
+	return &snapStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotDir), made: func(position) {}}, nil
 }
 
 // Create begins a snapshot.
@@ -46,7 +46,7 @@ func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, con
 	if err != nil {
 		return nil, err
 	}
-	return &summedSink{SnapshotSink: sink, dir: filepath.Join(s.dir, sink.ID()), made: func() { s.made(index) }}, nil
+	return &summedSink{SnapshotSink: sink, dir: filepath.Join(s.dir, sink.ID()), made: func() { s.made(position{index, term}) }}, nil
 }
 
 // summedSink adds the description's sum to a snapshot that is complete.

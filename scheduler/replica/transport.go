@@ -12,8 +12,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// Transport carries Raft's requests, with everything that Raft looks for in one.
+type Transport interface {
+	raft.Transport
+	raft.WithPreVote
+	raft.WithClose
+}
+
 // transport returns what Raft speaks to other members with.
-func (n *Node) transport(log hclog.Logger) raft.Transport {
+func (n *Node) transport(log hclog.Logger) Transport {
 	switch {
 	case n.cfg.Transport != nil:
 		return n.cfg.Transport

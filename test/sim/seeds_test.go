@@ -116,7 +116,7 @@ func enough(t *testing.T, count map[string]int) {
 	for _, f := range faults() {
 		faultCount += count[f.name]
 	}
-	for what, least := range map[string]int{"create": 10, "action": 6, "starts": 6} {
+	for what, least := range map[string]int{"create": 10, "action": 6, "starts": 3} {
 		if count[what] < least {
 			t.Errorf("the run met too little: %s: %d, at least %d wanted", what, count[what], least)
 		}

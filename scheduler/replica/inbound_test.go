@@ -1,0 +1,131 @@
+package replica
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// leaderByHand sends a follower what a test has its leader send.
+type leaderByHand struct {
+	t       *testing.T
+	trans   *raft.NetworkTransport
+	to      raft.ServerAddress
+	entries []*raft.Log // from index 1
+	term    uint64
+}
+
+func (l *leaderByHand) header() raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a")}
+}
+
+// send sends the entries after prev up to last, all of them committed.
+func (l *leaderByHand) send(prev, last uint64) *raft.AppendEntriesResponse {
+	l.t.Helper()
+	req := &raft.AppendEntriesRequest{RPCHeader: l.header(), Term: l.term, PrevLogEntry: prev, Entries: l.entries[prev:last], LeaderCommitIndex: last}
+	if prev > 0 {
+		req.PrevLogTerm = l.entries[prev-1].Term
+	}
+	out := &raft.AppendEntriesResponse{}
+	if err := l.trans.AppendEntries("f", l.to, req, out); err != nil {
+		l.t.Fatal(err)
+	}
+	return out
+}
+
+// TestAFollowerAheadOfWhatItsLeaderKnows: answers were lost, and the follower took a snapshot in between. What it is sent again, entries
+// or a snapshot from before them, takes it nowhere back, and it goes on.
+func TestAFollowerAheadOfWhatItsLeaderKnows(t *testing.T) {
+	a := one(t, func(c *Config) { c.SnapshotThreshold = 1_000_000 })
+	for i := range 15 {
+		a.put(t, i)
+	}
+	if err := a.Snapshot(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 25 {
+		a.put(t, 15+i)
+	}
+	snaps, err := a.exports.List()
+	if err != nil || len(snaps) != 1 {
+		t.Fatal(snaps, err)
+	}
+	old := snaps[0]
+	_, file, err := a.exports.Open(old.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+
+	trans, err := raft.NewTCPTransport("127.0.0.1:0", nil, 1, 5*time.Second, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = trans.Close() })
+	f := start(t, t.TempDir(), "f", "127.0.0.1:0", func(c *Config) { c.TrailingLogs = 1; c.SnapshotThreshold = 1_000_000 })
+	l := &leaderByHand{t: t, trans: trans, to: raft.ServerAddress(f.cfg.Address)}
+	last, _ := a.logs.LastIndex()
+	for i := uint64(1); i <= last; i++ {
+		var e raft.Log
+		if err := a.logs.GetLog(i, &e); err != nil {
+			t.Fatal(err)
+		}
+		l.entries, l.term = append(l.entries, &e), e.Term
+	}
+	have := last - 4
+	if out := l.send(0, have); !out.Success {
+		t.Fatal("a new follower refuses entries")
+	}
+	eventually(t, "they are applied", func() bool { return f.raft.AppliedIndex() == have && f.store.Index() == have })
+	if err := f.Snapshot(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if first, err := f.logs.FirstIndex(); err != nil || first < have {
+		t.Fatalf("its log still begins at %d, %v", first, err)
+	}
+	install := func(term uint64) *raft.InstallSnapshotResponse {
+		t.Helper()
+		out := &raft.InstallSnapshotResponse{}
+		req := &raft.InstallSnapshotRequest{
+			RPCHeader: l.header(), SnapshotVersion: old.Version, Term: term, LastLogIndex: old.Index, LastLogTerm: old.Term,
+			Configuration: raft.EncodeConfiguration(old.Configuration), ConfigurationIndex: old.ConfigurationIndex, Size: int64(len(data)),
+		}
+		if err := trans.InstallSnapshot("f", l.to, req, out, bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if out := l.send(have-20, have+1); !out.Success {
+		t.Error("entries that it has in part are refused")
+	}
+	if out := l.send(have-20, have-10); !out.Success {
+		t.Error("entries that it has are refused")
+	}
+	if out := install(l.term - 1); out.Success || out.Term != l.term {
+		t.Errorf("a snapshot of a leader of before: %+v", out)
+	}
+	if out := install(l.term); !out.Success || f.store.Index() < have || f.raft.AppliedIndex() < have {
+		t.Errorf("a snapshot of what is applied: %+v; at %d now, %d applied", out, f.store.Index(), f.raft.AppliedIndex())
+	}
+	if out := l.send(have+1, last-1); !out.Success {
+		t.Error("the next entries are refused")
+	}
+	l.term++
+	if out := install(l.term); !out.Success || out.Term != l.term {
+		t.Errorf("a snapshot of a new leader: %+v", out)
+	}
+	if out := l.send(last-1, last); !out.Success {
+		t.Error("the last entry is refused")
+	}
+	eventually(t, "everything is applied", func() bool { return f.store.Index() == a.store.Index() })
+	if f.hash(t) != a.hash(t) {
+		t.Error("it has another state than its leader")
+	}
+}
