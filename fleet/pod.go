@@ -204,6 +204,11 @@ type Pod struct {
 
 	// Owner is what the pod belongs to besides its account, for ever; the zero value: nothing.
 	Owner Owner `cbor:"31,keyasint,omitzero"`
+
+	// Release is the version of its endpoint that a worker was made from, and Ready when its present incarnation first asked for a job:
+	// zero before that, and as long it costs nothing.
+	Release uint64    `cbor:"32,keyasint,omitempty"`
+	Ready   time.Time `cbor:"33,keyasint,omitzero"`
 }
 
 // Reservation is what a host keeps for a pod that is being moved there.

@@ -12,6 +12,7 @@ import (
 // PodSet asks for pods of one shape, of which all are created or none.
 type PodSet struct {
 	Owner      fleet.Owner        // of all; the zero value: the account alone
+	Release    uint64             // of the endpoint, for workers
 	Requests   []fleet.PodRequest // at least 1, at most state.MaxPods; what they want of a host is what the first wants
 	OneCenter  bool               // all in one data center
 	OnePerHost bool               // no two on one host
@@ -133,7 +134,7 @@ func (s *Service) planned(
 	if req.Movable == nil {
 		req.Movable = &s.Movable
 	}
-	*pod = fleet.Pod{ID: fleet.PodID(fleet.NewID()), Account: who.Account, Owner: set.Owner, CreatedAt: now}
+	*pod = fleet.Pod{ID: fleet.PodID(fleet.NewID()), Account: who.Account, Owner: set.Owner, Release: set.Release, CreatedAt: now}
 	if pod.Spec, err = specOf(v, cat, who.Account, req); err != nil {
 		return err
 	}

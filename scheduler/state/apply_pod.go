@@ -101,7 +101,7 @@ func (t *txn) create(asked *NewPod, first *fleet.Pod) (*fleet.Pod, error) {
 		return nil, err
 	}
 	pod := &fleet.Pod{
-		ID: in.ID, Account: in.Account, Owner: in.Owner, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
+		ID: in.ID, Account: in.Account, Owner: in.Owner, Release: in.Release, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
 		Incarnation: lineageFloor(t.lineage()) + 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
 		Mappings: bind.Mappings, Image: in.Spec.Image,
@@ -322,7 +322,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 func begin(t *txn, pod *fleet.Pod, at time.Time) error {
 	pod.Incarnation = max(pod.Incarnation, lineageFloor(t.lineage())) + 1
 	pod.Steps = firstStep(at)
-	pod.StartedAt, pod.Waiting = time.Time{}, time.Time{}
+	pod.StartedAt, pod.Waiting, pod.Ready = time.Time{}, time.Time{}, time.Time{}
 	pod.Reason, pod.ExitCode, pod.LogTail = "", nil, ""
 	if pod.Image != pod.Spec.Image { // the digest was another image's
 		pod.Image, pod.Digest = pod.Spec.Image, ""

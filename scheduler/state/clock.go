@@ -249,6 +249,9 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 	case NoteBackup:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}
+	case ReadyWorkers:
+		c.At = t.logTime(c.At)
+		return c, time.Time{}
 	case ExhaustAccounts:
 		return c, c.At // refused where the two differ
 	}

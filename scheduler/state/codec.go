@@ -94,6 +94,7 @@ func commandTypes() []Command {
 		PutPlacement{},
 		Put[fleet.Endpoint]{},
 		Delete[fleet.Endpoint]{},
+		ReadyWorkers{},
 	}
 }
 

@@ -115,7 +115,7 @@ func podMode(p *fleet.Pod) mode {
 	if p.Spec.Persistent != nil {
 		m.mount = p.Spec.Persistent.SizeGB
 	}
-	if p.Status.Active() && p.Goal == fleet.GoalRun && p.Waiting.IsZero() {
+	if p.Status.Active() && p.Goal == fleet.GoalRun && p.Waiting.IsZero() && (p.Owner.Kind != fleet.OwnerEndpoint || !p.Ready.IsZero()) {
 		m.what, m.disk, m.compute = "cpu", p.Spec.DiskGB, p.HourlyRate
 		if p.Spec.GPU != nil {
 			m.what = "gpu"
@@ -278,6 +278,9 @@ func (h *history) resumed(when func(before, after *fleet.Pod) time.Time, now tim
 	return func(before, after *fleet.Pod) time.Time {
 		if before != nil && after != nil && !before.Waiting.IsZero() && after.Waiting.IsZero() && podMode(after).what != "stopped" {
 			return now
+		}
+		if before != nil && after != nil && before.Ready != after.Ready && after.Status.Active() {
+			return now // of a worker that is ready, or begins anew
 		}
 		return when(before, after)
 	}

@@ -76,6 +76,7 @@ const (
 	numPutPlacement
 	numPutEndpoint
 	numDeleteEndpoint
+	numReadyWorkers
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -147,3 +148,4 @@ func (OpenGPU) number() uint64            { return numOpenGPU }
 func (SuspendAccount) number() uint64     { return numSuspendAccount }
 func (NoteBackup) number() uint64         { return numNoteBackup }
 func (PutPlacement) number() uint64       { return numPutPlacement }
+func (ReadyWorkers) number() uint64       { return numReadyWorkers }

@@ -32,7 +32,7 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 		return n - min(n, uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 1}).Draw(t, "old")))
 	}
 	gpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 3, rapid.ID).Draw(t, "gpus")
-	switch rapid.IntRange(0, 10).Draw(t, "command") {
+	switch rapid.IntRange(0, 11).Draw(t, "command") {
 	case 0, 1, 2:
 		set := CreatePods{Once: drawOnce(t)}
 		owner := rapid.SampledFrom([]fleet.Owner{{}, {}, fleet.EndpointID("endpoint000001").Owner(), fleet.ClusterID("cluster0000001").Owner()}).Draw(t, "owner")
@@ -83,6 +83,8 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 		}
 		state := rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state")
 		return SetHostState{Host: host, Epoch: off(epoch), State: state, At: now}
+	case 10:
+		return ReadyWorkers{Pods: []fleet.PodID{pod, "p5"}, At: now}
 	}
 	return PurgePods{Pods: []fleet.PodID{pod}, Before: now}
 }

@@ -332,6 +332,7 @@ func laterSamples() []sample {
 		sample{cmd: PutPlacement{fleet.Placement{KeepPercent: 75}}},
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
+		sample{cmd: ReadyWorkers{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{
 			At: at(9), Leap: 10 * time.Minute, Confirmed: true, Operator: true, Doubted: true, Boot: "5f0c", Up: 3 * time.Hour,

@@ -85,6 +85,7 @@ type tables struct {
 	podsOf         *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod]
 	endableOf      *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
 	podsWith       *table.Index[fleet.VolumeID, fleet.PodID, fleet.Pod]
+	workersOf      *table.Index[fleet.EndpointID, fleet.PodID, fleet.Pod] // not terminated
 	templatesOf    *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
 	registriesOf   *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
 	secretsOf      *table.Index[fleet.AccountID, string, fleet.AccountSecret]
@@ -211,6 +212,7 @@ func (tb *tables) addIndexes() {
 		return ""
 	})
 	tb.podsWith = table.NewIndex(&tb.pods, "volume", volumeOf)
+	tb.workersOf = table.NewIndex(&tb.pods, "endpoint", workerOf)
 	tb.templatesOf = table.NewIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
 	tb.registriesOf = table.NewIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
 	tb.secretsOf = table.NewIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })
