@@ -14,7 +14,7 @@ import (
 
 // diskFlags say what limits the size of pods' disks.
 type diskFlags struct {
-	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes the first of project (on xfs), loop and btrfs that the file system of the data folder offers." placeholder:"auto|project|btrfs|loop|none"`
+	DiskMechanism string `default:"auto" help:"What limits the size of pods' disks: auto takes project on xfs with project quotas, else loop." placeholder:"auto|project|loop|none"`
 
 	PodDiskMBps int64 `name:"pod-disk-mbps" help:"Limit what a pod reads, and what it writes, in MB per second on each disk (0 to 1000000); 0: no limit."`
 	PodDiskIOPS int64 `name:"pod-disk-iops" help:"Limit a pod's reads, and its writes, per second on each disk (0 to 100000000); 0: no limit."`
@@ -22,8 +22,8 @@ type diskFlags struct {
 
 // validate reports every setting that is out of its range.
 func (f *diskFlags) validate() error {
-	if !slices.Contains([]string{disk.Auto, disk.Project, disk.Btrfs, disk.Loop, disk.None}, f.DiskMechanism) {
-		return fmt.Errorf("--disk-mechanism must be auto, project, btrfs, loop or none, not %q", f.DiskMechanism)
+	if !slices.Contains([]string{disk.Auto, disk.Project, disk.Loop, disk.None}, f.DiskMechanism) {
+		return fmt.Errorf("--disk-mechanism must be auto, project, loop or none, not %q", f.DiskMechanism)
 	}
 	if f.PodDiskMBps < 0 || f.PodDiskMBps > 1_000_000 {
 		return errors.New("--pod-disk-mbps must be 0 to 1000000")
@@ -41,11 +41,7 @@ func (f *diskFlags) open(dataDir string, log *slog.Logger) (containers, persiste
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("open the disks of containers: %w", err)
 	}
-	kept := f.DiskMechanism
-	if kept == disk.Btrfs { // cannot limit what containers write to directly
-		kept = disk.Loop
-	}
-	persistent, err = disk.Open(disk.Config{Dir: keptAt, Mechanism: kept, Direct: true, Log: log})
+	persistent, err = disk.Open(disk.Config{Dir: keptAt, Mechanism: f.DiskMechanism, Direct: true, Log: log})
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("open the persistent disks: %w", err)
 	}

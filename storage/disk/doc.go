@@ -2,7 +2,6 @@
 // is one of several mechanisms, chosen by what the host offers:
 //
 //   - project: a folder with a project quota (ext4 and xfs)
-//   - btrfs: a subvolume with a qgroup limit
 //   - loop: a file with a file system of its own, mounted through a loop device
 //   - none: a plain folder that nothing limits
 //

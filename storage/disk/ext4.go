@@ -68,7 +68,7 @@ func imageSize(gb int64, journal bool) int64 {
 // Footprint is the most that a disk of gb·10^9 bytes takes of the host's file system, whatever limits it: a direct one (see
 // Config) may have a journal.
 func Footprint(gb int64, direct bool) int64 {
-	return max(imageSize(gb, direct), int64(projectSize(gb)), int64(subvolumeSize(gb))) //nolint:gosec // below 2^63
+	return max(imageSize(gb, direct), int64(projectSize(gb))) //nolint:gosec // below 2^63
 }
 
 // templates keeps an empty file system for each of the sizes that were asked for last, to be copied: that is

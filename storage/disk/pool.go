@@ -18,7 +18,6 @@ import (
 const (
 	Auto    = "auto"
 	Project = "project"
-	Btrfs   = "btrfs"
 	Loop    = "loop"
 	None    = "none"
 )
@@ -37,8 +36,7 @@ type Config struct {
 	// Mechanism is Auto or the name of one; empty: Auto.
 	Mechanism string
 	// Direct says that containers work on the disks themselves (persistent data), and not through an
-	// overlay: disks are journalled and mounted nodev and nosuid, and btrfs is no choice, because whoever
-	// writes there may make subvolumes that no limit counts.
+	// overlay: disks are journalled and mounted nodev and nosuid.
 	Direct bool
 	// Shared says that other hosts get the disks through NFS, whose server tells file systems apart by their UUIDs: each
 	// has one of its own. What was made without it stays as it is.
@@ -88,7 +86,7 @@ type mechanism interface {
 }
 
 // Open returns the pool of a folder. With Auto it takes the first mechanism that the host offers of
-// Project (on xfs), Loop and Btrfs, else None. Disks that another mechanism made before stay as they are. It fails when the
+// Project (on xfs) and Loop, else None. Disks that another mechanism made before stay as they are. It fails when the
 // host does not offer the mechanism that was asked for.
 func Open(c Config) (*Pool, error) {
 	if c.Log == nil {
@@ -104,9 +102,9 @@ func Open(c Config) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the folder of disks: %w", err)
 	}
-	projects, subvolumes, images := newProjects(dir), newSubvolumes(dir, c.Direct), newImages(dir, c.Direct, c.Log)
+	projects, images := newProjects(dir), newImages(dir, c.Direct, c.Log)
 	images.shared = c.Shared
-	p := &Pool{dir: dir, all: []mechanism{images, subvolumes, projects, &folders{dir}}}
+	p := &Pool{dir: dir, all: []mechanism{images, projects, &folders{dir}}}
 	if err := strayGone(dir); err != nil {
 		c.Log.Warn("release loop devices of removed disks", "err", err)
 	}
@@ -115,7 +113,7 @@ func Open(c Config) (*Pool, error) {
 
 // choose takes the first mechanism that the host offers, or the one that was asked for.
 func (p *Pool) choose(asked string) error {
-	for _, kind := range []string{Project, Loop, Btrfs, None} {
+	for _, kind := range []string{Project, Loop, None} {
 		if asked != kind && asked != Auto && asked != "" {
 			continue
 		}
