@@ -182,11 +182,11 @@ fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions 
 
 # Packages whose rules keep users' work and data safe.
 MUTATE ?= ./agent ./agent/pod ./agent/ledger ./scheduler/dispatch ./scheduler/replica ./scheduler/state \
-	./scheduler/state/table ./api/auth ./api/limit ./internal/link ./internal/pki ./storage/s3
+	./scheduler/state/table ./api/auth ./api/limit ./internal/agentrpc ./internal/pki ./storage/s3
 SAMPLE ?= 100
 
 .PHONY: mutate
-mutate: ## Break the code of packages in small ways and tell which breaks no test notices; MUTATE names packages, SAMPLE=0 tries all
+mutate: ## Break the code of packages in small ways and tell which breaks no test conditions; MUTATE names packages, SAMPLE=0 tries all
 	go run ./test/mutate -sample $(SAMPLE) $(MUTATE)
 
 .PHONY: size

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"gantry/agent/containerfs"
 	"gantry/agent/gpu"
 	"gantry/agent/images"
-	"gantry/agent/inside"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/agent/recovery"
@@ -51,8 +51,8 @@ type Config struct {
 	Meter      gpu.Meter   // tells how busy the GPUs are; nil: nothing is told
 	// Accelerators are the GPUs of the machine; nil: none are looked for.
 	Accelerators Accelerators
-	// Notices tells what else an operator should know of the host; nil: nothing. It is asked often.
-	Notices      func() []fleet.Notice
+	// Conditions tells what else an operator should know of the host; nil: nothing. It is asked often.
+	Conditions   func() []fleet.Condition
 	RuntimeClass string // see fleet.Inventory
 	// IDBase is that of pod.Deps.
 	IDBase  func(addr netip.Addr) uint32
@@ -85,8 +85,8 @@ type Config struct {
 	Archives   []string
 	Version    string
 	Containers Containers
-	Inside     tunnels.Inside  // what commands and files in pods go through; nil: they are refused
-	Files      *inside.Program // what reads and writes files in pods; nil: this process
+	Inside     tunnels.Inside       // what commands and files in pods go through; nil: they are refused
+	Files      *containerfs.Program // what reads and writes files in pods; nil: this process
 	Network    netctl.Controller
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
 	Private    Private
@@ -132,7 +132,7 @@ type Private struct {
 const (
 	tunnelsEnd  = 15 * time.Second
 	repairEvery = 30 * time.Second
-	lookEvery   = 10 * time.Second // the host looks whether it has become another: its images, its notices
+	lookEvery   = 10 * time.Second // the host looks whether it has become another: its images, its conditions
 )
 
 // Run is the agent's life. It returns when ctx ends, or with what makes going on impossible. Pods'

@@ -18,7 +18,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/session"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/netctl"
 )
 
@@ -162,7 +162,7 @@ func TestOneLooksAfterImages(t *testing.T) {
 		images := &atOnce{}
 		d, end := tended(t, Config{Dir: t.TempDir(), Images: images, Containers: &slowRuntime{looked: map[fleet.PodID]bool{}}})
 		for _, image := range []string{"a", "b", "c"} {
-			if _, err := d.images.Take(t.Context(), &link.Down_Prefetch{Prefetch: &link.Prefetch{Image: image}}); err != nil {
+			if _, err := d.images.Take(t.Context(), &agentrpc.Down_Prefetch{Prefetch: &agentrpc.Prefetch{Image: image}}); err != nil {
 				t.Error(err)
 			}
 		}

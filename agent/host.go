@@ -18,7 +18,7 @@ import (
 	"gantry/agent/sweep"
 	"gantry/agent/volumes"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/netctl"
 )
@@ -128,9 +128,9 @@ func (h *host) inventory(stock fleet.Inventory) inventory.Config {
 		Stock: stock, RuntimeClass: h.RuntimeClass, Version: h.Version, UserNS: h.IDBase != nil, Runtime: h.runtime,
 		Published:   h.public.ports,
 		Tunnel:      h.net.Overlays.Announce,
-		Certificate: func() fleet.NodeCertificate { return link.OwnCertificate(h.store) },
-		Notices: []func() []fleet.Notice{
-			h.net.Overlays.Notices, func() []fleet.Notice { return h.images.Notices(time.Now()) }, h.tables.Notices,
+		Certificate: func() fleet.NodeCertificate { return agentrpc.OwnCertificate(h.store) },
+		Conditions: []func() []fleet.Condition{
+			h.net.Overlays.Conditions, func() []fleet.Condition { return h.images.Conditions(time.Now()) }, h.tables.Conditions,
 		},
 	}
 	if h.Accelerators != nil {
@@ -138,10 +138,10 @@ func (h *host) inventory(stock fleet.Inventory) inventory.Config {
 	}
 	if h.Volumes != nil {
 		c.Volumes = h.Volumes.Kinds
-		c.Notices = append(c.Notices, func() []fleet.Notice { return volumes.Notices(h.Volumes.Health()) })
+		c.Conditions = append(c.Conditions, func() []fleet.Condition { return volumes.Conditions(h.Volumes.Health()) })
 	}
-	if h.Notices != nil {
-		c.Notices = append(c.Notices, h.Notices)
+	if h.Conditions != nil {
+		c.Conditions = append(c.Conditions, h.Conditions)
 	}
 	return c
 }

@@ -29,7 +29,7 @@ import (
 	"gantry/agent/tunnels"
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/netctl"
 	"gantry/storage/volume"
@@ -37,12 +37,12 @@ import (
 
 // control is a scheduler that hands each session to the test.
 type control struct {
-	link.UnimplementedLinkServer
-	sessions chan link.Link_SessionServer
+	agentrpc.UnimplementedLinkServer
+	sessions chan agentrpc.Link_SessionServer
 }
 
-// Session implements link.LinkServer.
-func (c *control) Session(stream link.Link_SessionServer) error {
+// Session implements agentrpc.LinkServer.
+func (c *control) Session(stream agentrpc.Link_SessionServer) error {
 	select {
 	case c.sessions <- stream:
 	case <-stream.Context().Done():
@@ -133,7 +133,7 @@ type life struct {
 func newLife(t *testing.T) *life {
 	t.Helper()
 	l := &life{
-		T: t, control: &control{sessions: make(chan link.Link_SessionServer)}, mounts: &opened{Mounts: &volumestest.Mounts{Notify: make(chan struct{})}},
+		T: t, control: &control{sessions: make(chan agentrpc.Link_SessionServer)}, mounts: &opened{Mounts: &volumestest.Mounts{Notify: make(chan struct{})}},
 		inside: &sweeping{}, cards: &cards{changed: make(chan struct{})}, log: &said{},
 	}
 	l.cards.found.Store(&gpu.Found{})
@@ -142,7 +142,7 @@ func newLife(t *testing.T) *life {
 	certs, err := pki.OpenStore(t.TempDir())
 	must(t, err)
 	must(t, certs.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: "scheduler1"}, time.Hour, time.Now()))
-	tls, err := link.ServerTLS(certs)
+	tls, err := agentrpc.ServerTLS(certs)
 	must(t, err)
 	dir := t.TempDir()
 	own, err := session.OpenStore(dir)
@@ -154,7 +154,7 @@ func newLife(t *testing.T) *life {
 	must(t, err)
 	must(t, metrics.Close())
 	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(tls)))
-	link.RegisterLinkServer(srv, l.control)
+	agentrpc.RegisterLinkServer(srv, l.control)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	t.Cleanup(func() { srv.Stop(); must(t, <-served) })
@@ -165,7 +165,7 @@ func newLife(t *testing.T) *life {
 		Network: netctl.NewFake(netctl.NewFakeKernel(), "0a1b"), Inside: l.inside, Volumes: l.mounts, S3Socket: filepath.Join(t.TempDir(), "s3", "agent.sock"),
 		Metrics: metrics.Addr().String(), Accelerators: l.cards, Publish: Publish{From: 30_000, To: 30_009},
 		FindPublish: func() (Publish, error) { return Publish{IP: ip, At: []netip.Addr{ip}, From: 30_000, To: 30_009}, nil },
-		Notices:     func() []fleet.Notice { return []fleet.Notice{{Code: "a_notice", Text: "of the operator"}} },
+		Conditions:  func() []fleet.Condition { return []fleet.Condition{{Code: "a_notice", Text: "of the operator"}} },
 		PickSubnet:  func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("10.88.0.0/20"), nil },
 		Ready:       func() {}, Log: slog.New(slog.NewTextHandler(l.log, nil)),
 	}
@@ -183,7 +183,7 @@ func (l *life) run() (end func()) {
 }
 
 // session begins the next session, and returns what the host says in it.
-func (l *life) session() (hello *link.Hello, stream link.Link_SessionServer) {
+func (l *life) session() (hello *agentrpc.Hello, stream agentrpc.Link_SessionServer) {
 	l.Helper()
 	select {
 	case stream = <-l.control.sessions:
@@ -193,16 +193,16 @@ func (l *life) session() (hello *link.Hello, stream link.Link_SessionServer) {
 	msg, err := stream.Recv()
 	must(l.T, err)
 	if msg.GetHello().GetBrief() {
-		must(l.T, stream.Send(&link.Down{Kind: &link.Down_Whole{Whole: &link.Whole{}}}))
+		must(l.T, stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Whole{Whole: &agentrpc.Whole{}}}))
 		msg, err = stream.Recv()
 		must(l.T, err)
 	}
-	must(l.T, stream.Send(&link.Down{Kind: &link.Down_Welcome{Welcome: &link.Welcome{HeartbeatMs: 100, ClusterId: "cluster", Lineage: 1}}}))
+	must(l.T, stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Welcome{Welcome: &agentrpc.Welcome{HeartbeatMs: 100, ClusterId: "cluster", Lineage: 1}}}))
 	return msg.GetHello(), stream
 }
 
 // hears reads what the host says until ok is true.
-func (l *life) hears(stream link.Link_SessionServer, what string, ok func(*link.Up) bool) {
+func (l *life) hears(stream agentrpc.Link_SessionServer, what string, ok func(*agentrpc.Up) bool) {
 	l.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		msg, err := stream.Recv() // there are heartbeats at the least
@@ -248,7 +248,7 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 	hello, stream := l.session()
 	inv := hello.GetInventory()
 	if inv.GetPublicIp() == "" { // its address is found meanwhile
-		l.hears(stream, "its public address", func(up *link.Up) bool {
+		l.hears(stream, "its public address", func(up *agentrpc.Up) bool {
 			inv = cmp.Or(up.GetInventory(), inv)
 			return inv.GetPublicIp() != ""
 		})
@@ -257,24 +257,24 @@ func TestTheLifeOfAnAgent(t *testing.T) {
 		inv.GetTotal().GetDiskGb() != 10 || inv.GetRuntime() != "test" || inv.GetPublicIp() != "203.0.113.7" || !slices.Contains(inv.GetVolumes(), "nfs") {
 		t.Errorf("the host says %v", hello)
 	}
-	if !slices.ContainsFunc(inv.GetNotices(), func(n *link.Notice) bool { return n.GetCode() == "a_notice" }) {
-		t.Errorf("its notices are %v", inv.GetNotices())
+	if !slices.ContainsFunc(inv.GetConditions(), func(n *agentrpc.Condition) bool { return n.GetCode() == "a_notice" }) {
+		t.Errorf("its conditions are %v", inv.GetConditions())
 	}
-	must(t, stream.Send(&link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: 7}}}))
-	l.hears(stream, "what it did", func(up *link.Up) bool { return up.GetApplied().GetGeneration() == 7 })
-	must(t, stream.Send(&link.Down{Kind: &link.Down_Network{Network: &link.NetworkSet{}}}))
-	must(t, stream.Send(&link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: 7}}}))
-	l.hears(stream, "what it did again", func(up *link.Up) bool {
+	must(t, stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: 7}}}))
+	l.hears(stream, "what it did", func(up *agentrpc.Up) bool { return up.GetApplied().GetGeneration() == 7 })
+	must(t, stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Network{Network: &agentrpc.NetworkSet{}}}))
+	must(t, stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: 7}}}))
+	l.hears(stream, "what it did again", func(up *agentrpc.Up) bool {
 		if up.GetResync() != nil {
 			t.Error("without a gap it asks for all of it")
 		}
 		return up.GetApplied() != nil
 	})
-	must(t, stream.Send(&link.Down{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{OverlayId: "account-a", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", From: 3, To: 4}}}))
-	l.hears(stream, "after a gap", func(up *link.Up) bool { return up.GetResync() != nil })
+	must(t, stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: &agentrpc.OverlayChange{OverlayId: "account-a", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", From: 3, To: 4}}}))
+	l.hears(stream, "after a gap", func(up *agentrpc.Up) bool { return up.GetResync() != nil })
 	l.cards.found.Store(&gpu.Found{GPUs: []fleet.GPU{{UUID: "GPU-1", Type: "T"}}})
 	l.cards.changed <- struct{}{}
-	l.hears(stream, "another inventory", func(up *link.Up) bool { return len(up.GetInventory().GetGpus()) == 1 })
+	l.hears(stream, "another inventory", func(up *agentrpc.Up) bool { return len(up.GetInventory().GetGpus()) == 1 })
 	if c, err := net.Dial("unix", l.conf.S3Socket); err != nil {
 		t.Errorf("gantry-s3 cannot ask: %v", err)
 	} else {
@@ -336,12 +336,12 @@ func (h heldRuntime) Look(context.Context, fleet.PodID) (pod.Container, error) {
 
 // TestAnAgentEndsWithItsWork: what it is at when it is told to end, with pods or with volumes, is waited for. Nobody watches this one.
 func TestAnAgentEndsWithItsWork(t *testing.T) {
-	for name, m := range map[string]*link.Down{
-		"a volume": {Kind: &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{{
-			Backend: &link.VolumeBackend{Id: "b", Kind: "local", Path: "/srv"},
-			Volumes: []*link.StorageVolume{{VolumeId: "v", Dir: strings.Repeat("a", 26), IdBase: fleet.VolumeIDsFirst, SizeGb: 1}},
+	for name, m := range map[string]*agentrpc.Down{
+		"a volume": {Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{{
+			Backend: &agentrpc.VolumeBackend{Id: "b", Kind: "local", Path: "/srv"},
+			Volumes: []*agentrpc.StorageVolume{{VolumeId: "v", Dir: strings.Repeat("a", 26), IdBase: fleet.VolumeIDsFirst, SizeGb: 1}},
 		}}}}},
-		"a pod": {Kind: &link.Down_Full{Full: &link.FullSet{Generation: 1, Assignments: []*link.Assignment{{PodId: "p1", Incarnation: 1, Goal: "run", Generation: 1}}}}},
+		"a pod": {Kind: &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: 1, Assignments: []*agentrpc.Assignment{{PodId: "p1", Incarnation: 1, Goal: "run", Generation: 1}}}}},
 	} {
 		l := newLife(t)
 		h := held{begun: make(chan struct{}), release: make(chan struct{})}

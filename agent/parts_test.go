@@ -20,7 +20,7 @@ import (
 	"gantry/agent/volumes"
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/netctl"
 )
 
@@ -163,9 +163,9 @@ func TestWhatChangesOfAHostIsTold(t *testing.T) {
 		}
 		looked()
 		rung()
-		d.storage.Set(&link.StorageSet{Roots: []*link.StorageRoot{{
-			Backend: &link.VolumeBackend{Id: "b", Kind: "local", Path: "/srv"},
-			Volumes: []*link.StorageVolume{{VolumeId: "v", Dir: strings.Repeat("a", 26), IdBase: fleet.VolumeIDsFirst, SizeGb: 1}},
+		d.storage.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{{
+			Backend: &agentrpc.VolumeBackend{Id: "b", Kind: "local", Path: "/srv"},
+			Volumes: []*agentrpc.StorageVolume{{VolumeId: "v", Dir: strings.Repeat("a", 26), IdBase: fleet.VolumeIDsFirst, SizeGb: 1}},
 		}}})
 		synctest.Wait()
 		if rung() || looked() || shelf.tries.Load() != 1 {
@@ -206,7 +206,7 @@ func TestANewSessionHearsOfAllAgain(t *testing.T) {
 		if told := d.reports.Next().GetReports().GetPods(); len(told) != 2 || d.reports.Next() != nil {
 			t.Errorf("told %v", told)
 		}
-		gap := &link.Down{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{OverlayId: "account-a", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", From: 3, To: 4}}}
+		gap := &agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: &agentrpc.OverlayChange{OverlayId: "account-a", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", From: 3, To: 4}}}
 		if !d.net.Overlays.Hear(gap) || d.net.Overlays.Hear(gap) {
 			t.Error("after a gap all of it is not asked for once")
 		}

@@ -28,7 +28,7 @@ import (
 	"gantry/agent/usage"
 	"gantry/agent/volumes"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/netctl"
 	"gantry/storage/volume"
 )
@@ -98,9 +98,9 @@ func newAgent(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*ag
 
 // rooms are what takes part in sessions, each with the messages that it takes.
 func (a *agent) rooms() []session.Room {
-	hear := func(m *link.Down) *link.Up { // after a gap the answer asks for all of it
+	hear := func(m *agentrpc.Down) *agentrpc.Up { // after a gap the answer asks for all of it
 		if a.net.Overlays.Hear(m) {
-			return &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}
+			return &agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}}
 		}
 		return nil
 	}
@@ -113,9 +113,15 @@ func (a *agent) rooms() []session.Room {
 		{
 			Begin: func(*grpc.ClientConn) func() { a.net.Overlays.NewSession(); return func() {} },
 			Handlers: []session.Handler{
-				session.On(func(_ context.Context, m *link.Down_Network) (*link.Up, error) { return hear(&link.Down{Kind: m}), nil }),
-				session.On(func(_ context.Context, m *link.Down_Peers) (*link.Up, error) { return hear(&link.Down{Kind: m}), nil }),
-				session.On(func(_ context.Context, m *link.Down_Overlay) (*link.Up, error) { return hear(&link.Down{Kind: m}), nil }),
+				session.On(func(_ context.Context, m *agentrpc.Down_Network) (*agentrpc.Up, error) {
+					return hear(&agentrpc.Down{Kind: m}), nil
+				}),
+				session.On(func(_ context.Context, m *agentrpc.Down_Peers) (*agentrpc.Up, error) {
+					return hear(&agentrpc.Down{Kind: m}), nil
+				}),
+				session.On(func(_ context.Context, m *agentrpc.Down_Overlay) (*agentrpc.Up, error) {
+					return hear(&agentrpc.Down{Kind: m}), nil
+				}),
 			},
 		},
 		{
@@ -183,9 +189,9 @@ func (a *agent) view() metrics.View {
 }
 
 // hello says who the host is, what it has and what its ledger holds.
-func (a *agent) hello() *link.Hello {
+func (a *agent) hello() *agentrpc.Hello {
 	a.runtime.Ask()
-	out := &link.Hello{MachineId: a.machineID, BootId: a.boot, Hardware: a.hardware, Run: a.run, Inventory: a.has.Encoded()}
+	out := &agentrpc.Hello{MachineId: a.machineID, BootId: a.boot, Hardware: a.hardware, Run: a.run, Inventory: a.has.Encoded()}
 	a.orders.Hello(out)
 	return out
 }

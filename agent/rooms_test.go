@@ -9,7 +9,7 @@ import (
 
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
@@ -23,7 +23,7 @@ func TestAHostTellsItsNetworkVolumes(t *testing.T) {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
 	var told []string
-	for _, n := range inv.GetNotices() {
+	for _, n := range inv.GetConditions() {
 		if n.GetCode() == "volume_backend_down" {
 			told = append(told, n.GetText())
 			if n.GetSevere() {
@@ -32,7 +32,7 @@ func TestAHostTellsItsNetworkVolumes(t *testing.T) {
 		}
 	}
 	if len(told) != 1 || !strings.Contains(told[0], "ceph-a") || !strings.Contains(told[0], "no answer") {
-		t.Errorf("notices %q", told)
+		t.Errorf("conditions %q", told)
 	}
 }
 
@@ -40,13 +40,13 @@ func TestAHostTellsItsNetworkVolumes(t *testing.T) {
 func TestEveryMessageHasARoom(t *testing.T) {
 	d, end := tended(t, Config{Dir: t.TempDir(), Containers: &slowRuntime{looked: map[fleet.PodID]bool{}}})
 	defer end()
-	kinds := (&link.Down{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
+	kinds := (&agentrpc.Down{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	for i := range kinds.Len() {
-		m := (&link.Down{}).ProtoReflect()
+		m := (&agentrpc.Down{}).ProtoReflect()
 		m.Set(kinds.Get(i), m.NewField(kinds.Get(i)))
-		kind := m.Interface().(*link.Down).GetKind()
-		_, read := kind.(*link.Down_Welcome)
-		_, whole := kind.(*link.Down_Whole)
+		kind := m.Interface().(*agentrpc.Down).GetKind()
+		_, read := kind.(*agentrpc.Down_Welcome)
+		_, whole := kind.(*agentrpc.Down_Whole)
 		if takes := d.sessions.Takes(kind); takes == (read || whole) {
 			t.Errorf("%T is taken: %v", kind, takes)
 		}

@@ -49,7 +49,7 @@ func New(address string, key fleet.Secret, agent string) (*Client, error) {
 		return nil, err
 	}
 	if strings.ContainsFunc(key.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("the API key holds characters that no key has, such as a line break")
+		return nil, errors.New("the API key has characters that keys cannot have, such as a line break")
 	}
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,

@@ -31,7 +31,7 @@ func (c *Client) ReadFiles(ctx context.Context, id, path string) (io.ReadCloser,
 	}
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != tarType {
 		drain(res)
-		return nil, fmt.Errorf("read the files: the answer of %s is no tar stream", c.Address())
+		return nil, fmt.Errorf("read the files: the answer of %s is not a tar stream", c.Address())
 	}
 	return &fileStream{ctx: ctx, address: c.Address(), body: res.Body}, nil
 }

@@ -24,7 +24,7 @@ const (
 	idleMax     = 60 * time.Second // the API sends a comment every 15 s
 )
 
-var errIdle = errors.New("the API fell silent")
+var errIdle = errors.New("the API stopped answering")
 
 // LogQuery selects lines of a pod's log.
 type LogQuery struct {
@@ -208,7 +208,7 @@ func (c *Client) openLog(ctx context.Context, id string, q LogQuery, last string
 	}
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
 		defer drain(res)
-		return nil, fmt.Errorf("read the log: the answer of %s is no event stream", c.Address())
+		return nil, fmt.Errorf("read the log: the answer of %s is not an event stream", c.Address())
 	}
 	return res, nil
 }

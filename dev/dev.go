@@ -330,7 +330,7 @@ func (d *dev) await(ctx context.Context, c *child, name string, answers func(con
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case crashed:
-		err = fmt.Errorf("%s ends again and again", name)
+		err = fmt.Errorf("%s keeps exiting", name)
 	case err != nil:
 		err = fmt.Errorf("%s did not come up within %v: %w", name, d.cfg.tune.ready, last)
 	default:

@@ -37,7 +37,7 @@ func (d *dev) sweep(ctx context.Context) error {
 	mounts, err := mountsBelow(dirs)
 	faults = append(faults, err)
 	for _, at := range mounts {
-		faults = append(faults, fmt.Errorf("a mount was left at %s and was undone", at))
+		faults = append(faults, fmt.Errorf("an unused mount at %s was removed", at))
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			faults = append(faults, fmt.Errorf("unmount %s: %w", at, err))
 		}

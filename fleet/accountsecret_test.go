@@ -81,12 +81,12 @@ func TestSymmetricalPorts(t *testing.T) {
 	}
 }
 
-func TestASevereNoticeTakesAHostOut(t *testing.T) {
-	h := Host{State: HostReady, Inventory: Inventory{Notices: []Notice{{Code: "old_kernel"}}}}
+func TestASevereConditionTakesAHostOut(t *testing.T) {
+	h := Host{State: HostReady, Inventory: Inventory{Conditions: []Condition{{Code: "old_kernel"}}}}
 	if ok, why := h.Takes(); !ok {
 		t.Errorf("a warning keeps pods away: %s", why)
 	}
-	h.Inventory.Notices = append(h.Inventory.Notices, Notice{Code: "disk_unlimited", Severe: true})
+	h.Inventory.Conditions = append(h.Inventory.Conditions, Condition{Code: "disk_unlimited", Severe: true})
 	if ok, why := h.Takes(); ok || why != "not fit: disk_unlimited" {
 		t.Errorf("takes pods: %t, %q", ok, why)
 	}

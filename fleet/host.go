@@ -47,12 +47,12 @@ type GPU struct {
 	Cordoned string `cbor:"10,keyasint,omitempty"`
 }
 
-// NoticePrefetchFailed is the code of the notice that a host could not get an image that it was asked for ahead of pods.
+// ConditionPrefetchFailed is the code of the condition that a host could not get an image that it was asked for ahead of pods.
 // Its text begins with "image ", the reference and " was not prefetched".
-const NoticePrefetchFailed = "prefetch_failed"
+const ConditionPrefetchFailed = "prefetch_failed"
 
-// Notice is something that an operator should know of a host: what it does without, or what is wrong with it.
-type Notice struct {
+// Condition is something that an operator should know of a host: what it does without, or what is wrong with it.
+type Condition struct {
 	Code string `cbor:"1,keyasint"` // snake case, stable, listed in docs/operations.md
 	Text string `cbor:"2,keyasint"` // one sentence
 	// Severe says that the host takes no new pods because of it.
@@ -74,8 +74,8 @@ type Inventory struct {
 	PortFrom int    `cbor:"10,keyasint,omitempty"`
 	PortTo   int    `cbor:"11,keyasint,omitempty"`
 
-	Notices      []Notice `cbor:"12,keyasint,omitempty"` // by code, at most 32
-	RuntimeClass string   `cbor:"13,keyasint,omitempty"` // what isolates pods beyond the kernel: "" (runc), "gvisor" or "kata"
+	Conditions   []Condition `cbor:"12,keyasint,omitempty"` // by code, at most 32
+	RuntimeClass string      `cbor:"13,keyasint,omitempty"` // what isolates pods beyond the kernel: "" (runc), "gvisor" or "kata"
 
 	Volumes []BackendKind `cbor:"14,keyasint,omitempty"` // of network volumes, that the host can mount
 	Tunnel  HostTunnel    `cbor:"15,keyasint,omitzero"`
@@ -182,7 +182,7 @@ func (h *Host) Takes() (ok bool, why string) {
 	case len(h.Leftovers) > 0:
 		return false, "removing what ran there before"
 	}
-	for _, n := range h.Inventory.Notices {
+	for _, n := range h.Inventory.Conditions {
 		if n.Severe {
 			return false, "not fit: " + n.Code
 		}

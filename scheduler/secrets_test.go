@@ -254,13 +254,13 @@ func TestSymmetricalPortsAreChosen(t *testing.T) {
 	}
 }
 
-func TestAHostWithASevereNoticeIsLeftOut(t *testing.T) {
+func TestAHostWithASevereConditionIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.addHost("host-a", "EU-RO-1", h100, 2)
 	var h fleet.Host
 	w.view(func(v *state.View) { h, _ = v.Host("host-a") })
-	say := func(notices ...fleet.Notice) {
-		h.Inventory.Notices = notices
+	say := func(conditions ...fleet.Condition) {
+		h.Inventory.Conditions = conditions
 		w.must(state.UpdateInventory{Host: "host-a", Epoch: h.Epoch, Inventory: h.Inventory, At: w.clock()})
 	}
 	stock := func() fleet.Availability {
@@ -274,13 +274,13 @@ func TestAHostWithASevereNoticeIsLeftOut(t *testing.T) {
 	if stock() != fleet.AvailableLow {
 		t.Errorf("before, the stock is %s", stock())
 	}
-	say(fleet.Notice{Code: "disk_unlimited", Severe: true})
+	say(fleet.Condition{Code: "disk_unlimited", Severe: true})
 	_, err := w.svc.CreatePod(t.Context(), member(acme), gpuPod(1))
 	refused(t, err, fleet.CodeNoCapacity, "")
 	if got := fmt.Sprint(excludedOf(err)); got != "[{not fit: disk_unlimited 1}]" || stock() != fleet.AvailableNone {
 		t.Errorf("excluded %s, stock %s", got, stock())
 	}
-	say(fleet.Notice{Code: "disk_unlimited"})
+	say(fleet.Condition{Code: "disk_unlimited"})
 	w.create(gpuPod(1))
 	h.Inventory.GPUs[0].Sick, h.Inventory.GPUs[1].Sick = "XID 79", "XID 79"
 	say()

@@ -154,7 +154,7 @@ installed() {
 	local name
 	for name in gantry gantry-scheduler gantry-agent gantry-s3; do
 		"$name" --help >/dev/null || die "$name does not run"
-		find "/usr/share/doc/$name" -name 'third-party-notices.gz' -size +3k | grep -q . || die "$name says nothing of whose code is in it"
+		find "/usr/share/doc/$name" -name 'third-party-conditions.gz' -size +3k | grep -q . || die "$name says nothing of whose code is in it"
 	done
 	for name in gantry-scheduler gantry-agent gantry-s3; do
 		[ "$("$name" check-config --config "/etc/gantry/${name#gantry-}.toml")" = 'the configuration is fine' ] || die "$name: check-config"

@@ -63,8 +63,8 @@ build() {
 	fi
 }
 
-# notices writes the licences of all modules that are linked into programs of an architecture.
-notices() {
+# conditions writes the licences of all modules that are linked into programs of an architecture.
+conditions() {
 	local arch=$1 path version dir file
 	shift
 	printf 'These programs are linked with Go and with the modules below, under the licences that follow.\n'
@@ -72,7 +72,7 @@ notices() {
 	cat "$(go env GOROOT)/LICENSE"
 	CGO_ENABLED=1 GOARCH=$arch go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' "$@" | sort -u |
 		while read -r path version dir; do
-			for file in "$dir"/LICEN[CS]E* "$dir"/COPYING* "$dir"/NOTICE* "$dir"/PATENTS*; do
+			for file in "$dir"/LICEN[CS]E* "$dir"/COPYING* "$dir"/CONDITION* "$dir"/PATENTS*; do
 				[ -f "$file" ] || continue
 				printf '\n======== %s %s: %s\n\n' "$path" "$version" "${file##*/}"
 				cat "$file"
@@ -155,7 +155,7 @@ package() {
 	mkdir -p "$root"
 	fill "$package" "$bins" "$root"
 	docs "$package" "$root/usr/share/doc/$package"
-	notices "$arch" "${programs[@]}" | gzip -9n >"$root/usr/share/doc/$package/third-party-notices.gz"
+	conditions "$arch" "${programs[@]}" | gzip -9n >"$root/usr/share/doc/$package/third-party-conditions.gz"
 	control "$package" "$arch" "$root"
 	find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 	dpkg-deb --root-owner-group -Zxz "-z${DEB_XZ:-6}" --threads-max=1 --build "$root" "$out/${package}_${DEB_VERSION}_$arch.deb" >/dev/null

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/pod"
 	"gantry/fleet"
 )
@@ -42,10 +42,10 @@ var errNotRunning = fleet.NotAllowed("the pod does not run")
 
 // Exec starts a process in the container of a pod's incarnation, with the container's own user,
 // environment, capabilities and limits. A container of another incarnation or one that does not run is
-// refused with not_allowed; a command that cannot be started is an *inside.NotStartedError. A command
+// refused with not_allowed; a command that cannot be started is an *containerfs.NotStartedError. A command
 // is not started when ctx has ended, and is ended again when ctx ends while it starts: that may take the
 // runtime long, during which Exec does not return. The process ends with Close, and nothing of it is left then.
-func (r *Runtime) Exec(ctx context.Context, id fleet.PodID, incarnation uint64, s inside.ExecSpec) (inside.Process, error) {
+func (r *Runtime) Exec(ctx context.Context, id fleet.PodID, incarnation uint64, s containerfs.ExecSpec) (containerfs.Process, error) {
 	ctx = r.in(ctx)
 	if err := checkExec(s); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (r *Runtime) Exec(ctx context.Context, id fleet.PodID, incarnation uint64, 
 	return p, nil
 }
 
-func checkExec(s inside.ExecSpec) error {
+func checkExec(s containerfs.ExecSpec) error {
 	if len(s.Command) == 0 || s.Command[0] == "" {
 		return &fleet.Error{Code: fleet.CodeInvalid, Msg: "the command must have at least one word"}
 	}
@@ -118,7 +118,7 @@ func (r *Runtime) running(ctx context.Context, id fleet.PodID, incarnation uint6
 }
 
 // execProcess derives the settings of a process from those of its container.
-func execProcess(config *specs.Spec, s inside.ExecSpec) (*anypb.Any, error) {
+func execProcess(config *specs.Spec, s containerfs.ExecSpec) (*anypb.Any, error) {
 	p := *config.Process
 	p.Args, p.Terminal, p.CommandLine, p.ConsoleSize = s.Command, s.TTY, "", nil
 	if s.TTY {
@@ -143,7 +143,7 @@ func execProcess(config *specs.Spec, s inside.ExecSpec) (*anypb.Any, error) {
 	return packed, nil
 }
 
-func size(s inside.ExecSpec) (cols, rows int) {
+func size(s containerfs.ExecSpec) (cols, rows int) {
 	cols, rows = s.Cols, s.Rows
 	if cols == 0 {
 		cols = defaultCols
@@ -157,7 +157,7 @@ func size(s inside.ExecSpec) (cols, rows int) {
 // start makes the process known to the runtime and then starts it. In between it looks at the
 // container once more: a process that was made known to another one cannot be started in this one. And
 // it looks whether anybody still waits for the process.
-func (p *execution) start(ctx context.Context, incarnation uint64, process *anypb.Any, s inside.ExecSpec) error {
+func (p *execution) start(ctx context.Context, incarnation uint64, process *anypb.Any, s containerfs.ExecSpec) error {
 	if err := p.open(); err != nil {
 		return fault("open the pipes of a command", err)
 	}
@@ -217,13 +217,13 @@ func (p *execution) startFault(ctx context.Context, incarnation uint64, err erro
 	if m := runcExec.FindStringSubmatch(err.Error()); m != nil {
 		switch {
 		case strings.Contains(m[2], "executable file not found"), strings.Contains(m[2], "no such file"):
-			return &inside.NotStartedError{Code: notFoundCode, Sentence: "the command was not found in the pod", Err: err}
+			return &containerfs.NotStartedError{Code: notFoundCode, Sentence: "the command was not found in the pod", Err: err}
 		default:
-			return &inside.NotStartedError{Code: notExecutableCode, Sentence: "the command may not or cannot be executed in the pod", Err: err}
+			return &containerfs.NotStartedError{Code: notExecutableCode, Sentence: "the command may not or cannot be executed in the pod", Err: err}
 		}
 	}
 	if text := err.Error(); strings.Contains(text, "chdir to cwd") || strings.Contains(text, "exec format error") {
-		return &inside.NotStartedError{Code: notExecutableCode, Sentence: "the command cannot be executed in the pod", Err: err}
+		return &containerfs.NotStartedError{Code: notExecutableCode, Sentence: "the command cannot be executed in the pod", Err: err}
 	}
 	if _, _, now := p.r.running(ctx, p.pod, incarnation); now != nil {
 		return now // it has ended meanwhile
@@ -326,7 +326,7 @@ func (r *Runtime) endExec(ctx context.Context, id fleet.PodID, exec string) erro
 }
 
 // Root opens the root folder of the container of a pod's incarnation, if it runs.
-func (r *Runtime) Root(ctx context.Context, id fleet.PodID, incarnation uint64) (*inside.Root, error) {
+func (r *Runtime) Root(ctx context.Context, id fleet.PodID, incarnation uint64) (*containerfs.Root, error) {
 	ctx = r.in(ctx)
 	p, _, err := r.running(ctx, id, incarnation)
 	if err != nil {
@@ -350,35 +350,35 @@ func (r *Runtime) Root(ctx context.Context, id fleet.PodID, incarnation uint64) 
 			close(ended)
 		}
 	}()
-	return inside.NewRoot(dir, ended, process.Close).WithIDs(ids), nil
+	return containerfs.NewRoot(dir, ended, process.Close).WithIDs(ids), nil
 }
 
 // rootOf opens the root folder of a process that is held, and reads whose files are whose there. It makes
 // sure that both are that process's: the daemon named its number before and after it was held, and it
 // lived when the root was open.
-func (r *Runtime) rootOf(ctx context.Context, id fleet.PodID, incarnation uint64, process *os.File, pid int) (*os.File, inside.IDs, error) {
+func (r *Runtime) rootOf(ctx context.Context, id fleet.PodID, incarnation uint64, process *os.File, pid int) (*os.File, containerfs.IDs, error) {
 	again, _, err := r.running(ctx, id, incarnation)
 	if err != nil {
-		return nil, inside.IDs{}, err
+		return nil, containerfs.IDs{}, err
 	}
 	if int(again.Pid) != pid {
-		return nil, inside.IDs{}, errNotRunning
+		return nil, containerfs.IDs{}, errNotRunning
 	}
 	fd, err := unix.Open(procFolder+"/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return nil, inside.IDs{}, errNotRunning
+		return nil, containerfs.IDs{}, errNotRunning
 	}
 	const failed = "the pod's files cannot be opened"
 	if err != nil {
-		return nil, inside.IDs{}, &pod.Error{Class: pod.Retry, Sentence: failed, Err: err}
+		return nil, containerfs.IDs{}, &pod.Error{Class: pod.Retry, Sentence: failed, Err: err}
 	}
 	dir := os.NewFile(uintptr(fd), "root of a pod")
-	ids, err := inside.ReadIDs(pid)
+	ids, err := containerfs.ReadIDs(pid)
 	if hasEnded(process) {
-		return nil, inside.IDs{}, errors.Join(errNotRunning, dir.Close())
+		return nil, containerfs.IDs{}, errors.Join(errNotRunning, dir.Close())
 	}
 	if err != nil {
-		return nil, inside.IDs{}, errors.Join(&pod.Error{Class: pod.Retry, Sentence: failed, Err: err}, dir.Close())
+		return nil, containerfs.IDs{}, errors.Join(&pod.Error{Class: pod.Retry, Sentence: failed, Err: err}, dir.Close())
 	}
 	return dir, ids, nil
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/pod"
 	"gantry/fleet"
 )
@@ -52,7 +52,7 @@ func TestExecIsNotStartedForWhoHasGone(t *testing.T) {
 		x.must(r.client.Close())
 		r.client, err = client.New(r.cfg.Socket, client.WithExtraDialOpts(r.dialOptions()), client.WithServices(client.WithTaskClient(g)))
 		x.must(err)
-		p, err := r.Exec(ctx, x.s.Pod, 1, inside.ExecSpec{Command: []string{"sleep", "500"}, Stdin: true})
+		p, err := r.Exec(ctx, x.s.Pod, 1, containerfs.ExecSpec{Command: []string{"sleep", "500"}, Stdin: true})
 		var e *pod.Error
 		if p != nil || !errors.As(err, &e) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got %v, %v", step, p, err)
@@ -93,7 +93,7 @@ func TestFilesOfARoot(t *testing.T) {
 	_, err = w.Write(make([]byte, 300_000))
 	x.must(errors.Join(err, w.Close()))
 	show := func() string {
-		out, diag, _ := x.run(inside.ExecSpec{Command: []string{"sh", "-c", "cd /www; ls -A; wc -c <f; stat -c '%a %u:%g' f"}}, "")
+		out, diag, _ := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", "cd /www; ls -A; wc -c <f; stat -c '%a %u:%g' f"}}, "")
 		return out + diag
 	}
 	into, err := root.Into("/www")
@@ -117,7 +117,7 @@ func TestFilesOfARoot(t *testing.T) {
 	if _, err := root.Into("/dev/shm"); fleet.CodeOf(err) != fleet.CodeNotAllowed || !strings.Contains(err.Error(), "in memory") {
 		t.Errorf("into memory: %v", err)
 	}
-	if out, diag, code := x.run(inside.ExecSpec{Command: []string{"sh", "-c", "echo text >/dev/shm/f"}}, ""); code != 0 {
+	if out, diag, code := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", "echo text >/dev/shm/f"}}, ""); code != 0 {
 		t.Fatal(out, diag)
 	}
 	found, err := root.Find("/dev/shm/f")

@@ -18,8 +18,8 @@ import (
 	"github.com/containerd/typeurl/v2"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"gantry/agent/containerfs"
 	"gantry/agent/ctrd/ctrdtest"
-	"gantry/agent/inside"
 	"gantry/agent/pod"
 	"gantry/fleet"
 )
@@ -47,7 +47,7 @@ func setupExec(t *testing.T, change func(*v1.Config)) *execBench {
 	return x
 }
 
-func (x *execBench) exec(s inside.ExecSpec) inside.Process {
+func (x *execBench) exec(s containerfs.ExecSpec) containerfs.Process {
 	x.Helper()
 	p, err := x.r.Exec(x.ctx, x.s.Pod, x.s.Incarnation, s)
 	if err != nil {
@@ -57,7 +57,7 @@ func (x *execBench) exec(s inside.ExecSpec) inside.Process {
 }
 
 // run runs a command to its end.
-func (x *execBench) run(s inside.ExecSpec, input string) (stdout, stderr string, code int) {
+func (x *execBench) run(s containerfs.ExecSpec, input string) (stdout, stderr string, code int) {
 	x.Helper()
 	p := x.exec(s)
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func TestExecStreamsAndExitCodes(t *testing.T) {
 		{"kill -9 $$", "", "", "", 137},
 		{"exit 0", "nobody reads this", "", "", 0},
 	} {
-		out, diag, code := x.run(inside.ExecSpec{Command: []string{"sh", "-c", tc.script}, Stdin: tc.input != ""}, tc.input)
+		out, diag, code := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", tc.script}, Stdin: tc.input != ""}, tc.input)
 		if out != tc.stdout || diag != tc.stderr || code != tc.code {
 			t.Errorf("%s: %d bytes on stdout, %q on stderr, code %d", tc.script, len(out), diag, code)
 		}
@@ -153,8 +153,8 @@ func TestExecHasTheContainersSettings(t *testing.T) {
 		c.Env = append(c.Env, "MINE=yes", "TERM=old")
 	})
 	const show = "id -u; id -G; echo $MINE $TERM; ls; grep -E '^(Cap(Prm|Eff|Bnd|Inh|Amb)|NoNewPrivs|Seccomp):' /proc/%s/status; grep files /proc/%s/limits"
-	own, _, code := x.run(inside.ExecSpec{Command: []string{"sh", "-c", fmt.Sprintf(show, "self", "self")}}, "")
-	container, _, _ := x.run(inside.ExecSpec{Command: []string{"sh", "-c", fmt.Sprintf(show, "1", "1")}}, "")
+	own, _, code := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", fmt.Sprintf(show, "self", "self")}}, "")
+	container, _, _ := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", fmt.Sprintf(show, "1", "1")}}, "")
 	if code != 0 || own != container {
 		t.Errorf("code %d, the process has\n%s\nand the container\n%s", code, own, container)
 	}
@@ -163,7 +163,7 @@ func TestExecHasTheContainersSettings(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, own)
 		}
 	}
-	out, _, _ := x.run(inside.ExecSpec{Command: []string{"sh", "-c", "echo $TERM"}, TTY: true, Term: "vt100"}, "")
+	out, _, _ := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", "echo $TERM"}, TTY: true, Term: "vt100"}, "")
 	if strings.TrimSpace(out) != "vt100" {
 		t.Errorf("TERM is %q", out)
 	}
@@ -171,7 +171,7 @@ func TestExecHasTheContainersSettings(t *testing.T) {
 
 func TestExecTerminal(t *testing.T) {
 	x := setupExec(t, nil)
-	p := x.exec(inside.ExecSpec{Command: []string{"sh"}, TTY: true, Stdin: true, Cols: 101, Rows: 37})
+	p := x.exec(containerfs.ExecSpec{Command: []string{"sh"}, TTY: true, Stdin: true, Cols: 101, Rows: 37})
 	if p.Stderr() != nil {
 		t.Error("a terminal has two outputs")
 	}
@@ -198,7 +198,7 @@ func TestExecTerminal(t *testing.T) {
 	}
 	x.must(p.Close())
 	x.nothingRuns()
-	if out, _, _ := x.run(inside.ExecSpec{Command: []string{"busybox", "stty", "size"}, TTY: true}, ""); strings.TrimSpace(out) != "24 80" {
+	if out, _, _ := x.run(containerfs.ExecSpec{Command: []string{"busybox", "stty", "size"}, TTY: true}, ""); strings.TrimSpace(out) != "24 80" {
 		t.Errorf("a terminal without a size has %q", out)
 	}
 }
@@ -207,8 +207,8 @@ func TestExecThatCannotStart(t *testing.T) {
 	x := setupExec(t, nil)
 	for command, want := range map[string]int{"nosuch": 127, "/bin/nosuch": 127, "/etc/passwd": 126, "/etc": 126} {
 		for _, tty := range []bool{false, true} {
-			_, err := x.r.Exec(x.ctx, x.s.Pod, 1, inside.ExecSpec{Command: []string{command}, TTY: tty, Stdin: true})
-			var e *inside.NotStartedError
+			_, err := x.r.Exec(x.ctx, x.s.Pod, 1, containerfs.ExecSpec{Command: []string{command}, TTY: tty, Stdin: true})
+			var e *containerfs.NotStartedError
 			if !errors.As(err, &e) || e.Code != want || strings.Contains(e.Sentence, command) {
 				t.Errorf("%s: %v", command, err)
 			}
@@ -216,26 +216,26 @@ func TestExecThatCannotStart(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		incarnation uint64
-		spec        inside.ExecSpec
+		spec        containerfs.ExecSpec
 		code        fleet.Code
 	}{
-		"another incarnation": {2, inside.ExecSpec{Command: []string{"true"}}, fleet.CodeNotAllowed},
-		"no command":          {1, inside.ExecSpec{}, fleet.CodeInvalid},
-		"empty command":       {1, inside.ExecSpec{Command: []string{""}}, fleet.CodeInvalid},
-		"zero byte":           {1, inside.ExecSpec{Command: []string{"echo", "a\x00b"}}, fleet.CodeInvalid},
-		"size":                {1, inside.ExecSpec{Command: []string{"true"}, TTY: true, Cols: 70_000}, fleet.CodeInvalid},
+		"another incarnation": {2, containerfs.ExecSpec{Command: []string{"true"}}, fleet.CodeNotAllowed},
+		"no command":          {1, containerfs.ExecSpec{}, fleet.CodeInvalid},
+		"empty command":       {1, containerfs.ExecSpec{Command: []string{""}}, fleet.CodeInvalid},
+		"zero byte":           {1, containerfs.ExecSpec{Command: []string{"echo", "a\x00b"}}, fleet.CodeInvalid},
+		"size":                {1, containerfs.ExecSpec{Command: []string{"true"}, TTY: true, Cols: 70_000}, fleet.CodeInvalid},
 	} {
 		if _, err := x.r.Exec(x.ctx, x.s.Pod, tc.incarnation, tc.spec); fleet.CodeOf(err) != tc.code {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := x.r.Exec(x.ctx, "nosuchpod", 1, inside.ExecSpec{Command: []string{"true"}}); fleet.CodeOf(err) != fleet.CodeNotAllowed {
+	if _, err := x.r.Exec(x.ctx, "nosuchpod", 1, containerfs.ExecSpec{Command: []string{"true"}}); fleet.CodeOf(err) != fleet.CodeNotAllowed {
 		t.Errorf("no container: %v", err)
 	}
 	s := x.spec(x.s.Image, "true")
 	x.start(s)
 	x.finish(s.Pod)
-	if _, err := x.r.Exec(x.ctx, s.Pod, 1, inside.ExecSpec{Command: []string{"true"}}); fleet.CodeOf(err) != fleet.CodeNotAllowed {
+	if _, err := x.r.Exec(x.ctx, s.Pod, 1, containerfs.ExecSpec{Command: []string{"true"}}); fleet.CodeOf(err) != fleet.CodeNotAllowed {
 		t.Errorf("an ended container: %v", err)
 	}
 	x.remove(s.Pod)
@@ -243,7 +243,7 @@ func TestExecThatCannotStart(t *testing.T) {
 
 func TestExecEndsWithClose(t *testing.T) {
 	x := setupExec(t, nil)
-	for name, s := range map[string]inside.ExecSpec{
+	for name, s := range map[string]containerfs.ExecSpec{
 		"sleeps":           {Command: []string{"sleep", "500"}},
 		"has a child":      {Command: []string{"sh", "-c", "echo up; sleep 500; true"}},
 		"reads":            {Command: []string{"cat"}, Stdin: true},
@@ -298,7 +298,7 @@ func (x *execBench) pids() []uint32 {
 func TestExecOutputIsNotHoarded(t *testing.T) {
 	x := setupExec(t, nil)
 	const total = 100 << 20
-	p := x.exec(inside.ExecSpec{Command: []string{"sh", "-c", "head -c " + strconv.Itoa(total) + " /dev/zero; echo done >&2"}})
+	p := x.exec(containerfs.ExecSpec{Command: []string{"sh", "-c", "head -c " + strconv.Itoa(total) + " /dev/zero; echo done >&2"}})
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -360,7 +360,7 @@ func (x *execBench) written() (sum int64) {
 
 func TestExecOutputEndsAlthoughAChildHoldsIt(t *testing.T) {
 	x := setupExec(t, nil)
-	p := x.exec(inside.ExecSpec{Command: []string{"sh", "-c", "sleep 300 & echo up"}})
+	p := x.exec(containerfs.ExecSpec{Command: []string{"sh", "-c", "sleep 300 & echo up"}})
 	out, err := io.ReadAll(p.Stdout())
 	if err != nil || string(out) != "up\n" {
 		t.Errorf("%q, %v", out, err)
@@ -375,7 +375,7 @@ func TestExecEndsWithItsContainer(t *testing.T) {
 	x := setupExec(t, nil)
 	s := x.spec(x.s.Image, "sleep 600")
 	x.start(s)
-	p, err := x.r.Exec(x.ctx, s.Pod, 1, inside.ExecSpec{Command: []string{"cat"}, Stdin: true})
+	p, err := x.r.Exec(x.ctx, s.Pod, 1, containerfs.ExecSpec{Command: []string{"cat"}, Stdin: true})
 	x.must(err)
 	x.must(x.r.Signal(x.ctx, s.Pod, 9))
 	if code, err := p.Wait(x.ctx); err != nil || code != 137 {
@@ -390,7 +390,7 @@ func TestExecEndsWithItsContainer(t *testing.T) {
 
 func TestExecSurvivesARestartOfTheDaemon(t *testing.T) {
 	x := setupExec(t, nil)
-	p := x.exec(inside.ExecSpec{Command: []string{"sh", "-c", "cat; exit 5"}, Stdin: true})
+	p := x.exec(containerfs.ExecSpec{Command: []string{"sh", "-c", "cat; exit 5"}, Stdin: true})
 	if _, err := io.WriteString(p.Stdin(), "before\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func TestExecsOfADeadAgentAreEnded(t *testing.T) {
 	x := setupExec(t, nil)
 	dead, err := New(x.r.cfg)
 	x.must(err)
-	for _, s := range []inside.ExecSpec{
+	for _, s := range []containerfs.ExecSpec{
 		{Command: []string{"sleep", "500"}, Stdin: true},
 		{Command: []string{"cat", "/dev/zero"}},
 		{Command: []string{"sh", "-c", "trap '' HUP; sleep 500"}, TTY: true, Stdin: true},
@@ -437,7 +437,7 @@ func TestExecsOfADeadAgentAreEnded(t *testing.T) {
 	if left := x.r.leftExecs(); len(left) != 4 {
 		t.Fatalf("left: %v", left)
 	}
-	alive := x.exec(inside.ExecSpec{Command: []string{"sleep", "500"}})
+	alive := x.exec(containerfs.ExecSpec{Command: []string{"sleep", "500"}})
 	x.must(x.r.SweepExecs(x.ctx))
 	if left := x.r.leftExecs(); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -452,7 +452,7 @@ func TestExecsOfADeadAgentAreEnded(t *testing.T) {
 
 func TestExecsThatCouldNotBeEndedAreSweptLater(t *testing.T) {
 	x := setupExec(t, nil)
-	p := x.exec(inside.ExecSpec{Command: []string{"sleep", "500"}})
+	p := x.exec(containerfs.ExecSpec{Command: []string{"sleep", "500"}})
 	x.d.Kill()
 	if err := p.Close(); err == nil {
 		t.Error("a process was ended without a daemon")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 )
 
 // TestCommandsInAUserNamespace: the root of a container opens the ends of its pipes and its terminal by
@@ -18,13 +18,13 @@ func TestCommandsInAUserNamespace(t *testing.T) {
 	x.give(&x.s, testBase)
 	x.start(x.s)
 	t.Cleanup(func() { x.remove(x.s.Pod) })
-	out, diag, code := x.run(inside.ExecSpec{
+	out, diag, code := x.run(containerfs.ExecSpec{
 		Command: []string{"sh", "-c", "cat /dev/stdin > /dev/stdout; echo diag > /dev/stderr; id -u; stat -L -c %u /proc/self/fd/0 /proc/self/fd/1"}, Stdin: true,
 	}, "text\n")
 	if out != "text\n0\n0\n0\n" || diag != "diag\n" || code != 0 {
 		t.Errorf("pipes: %q, %q, %d", out, diag, code)
 	}
-	out, _, code = x.run(inside.ExecSpec{
+	out, _, code = x.run(containerfs.ExecSpec{
 		Command: []string{"sh", "-c", "echo by-name > /dev/tty; echo by-path > $(tty); stat -c %u $(tty); stty size; chmod 600 $(tty) && echo its-own"}, TTY: true, Cols: 100, Rows: 30,
 	}, "")
 	for _, want := range []string{"by-name\r\n", "by-path\r\n", "0\r\n", "30 100\r\n", "its-own\r\n"} {
@@ -57,7 +57,7 @@ func (x *execBench) files(t *testing.T) {
 	x.must(err)
 	x.must(into.Unpack(x.ctx, &in))
 	x.must(into.Close())
-	out, _, code := x.run(inside.ExecSpec{Command: []string{"sh", "-c", "cd /root && stat -c '%u:%g %a' sent far && chown 7:8 far && cat far"}}, "")
+	out, _, code := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", "cd /root && stat -c '%u:%g %a' sent far && chown 7:8 far && cat far"}}, "")
 	if out != "1000:1001 640\n65534:0 600\ntext" || code != 0 {
 		t.Errorf("files in the container: %q, %d", out, code)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/fleet"
 	"gantry/internal/sleep"
 )
@@ -67,7 +67,7 @@ type execution struct {
 	closeErr  error
 }
 
-var _ inside.Process = (*execution)(nil)
+var _ containerfs.Process = (*execution)(nil)
 
 func (p *execution) path(name string) string { return filepath.Join(p.folder, name) }
 
@@ -79,7 +79,7 @@ func (r *Runtime) execRoot() string {
 
 // makeFifos makes the pipes of a process. Their folder is there before the process is, and names it:
 // by it a later agent finds what this one left.
-func (r *Runtime) makeFifos(id fleet.PodID, exec string, s inside.ExecSpec) (string, error) {
+func (r *Runtime) makeFifos(id fleet.PodID, exec string, s containerfs.ExecSpec) (string, error) {
 	folder := filepath.Join(r.execRoot(), string(id)+"."+exec)
 	r.execMu.Lock()
 	defer r.execMu.Unlock()
@@ -167,7 +167,7 @@ func (p *execution) openStdin(ctx context.Context) error {
 	}
 }
 
-// Stdin is part of inside.Process.
+// Stdin is part of containerfs.Process.
 func (p *execution) Stdin() io.WriteCloser {
 	if p.stdin == nil {
 		return nil
@@ -175,10 +175,10 @@ func (p *execution) Stdin() io.WriteCloser {
 	return p.stdin
 }
 
-// Stdout is part of inside.Process.
+// Stdout is part of containerfs.Process.
 func (p *execution) Stdout() io.Reader { return p.stdout }
 
-// Stderr is part of inside.Process.
+// Stderr is part of containerfs.Process.
 func (p *execution) Stderr() io.Reader {
 	if p.stderr == nil {
 		return nil
@@ -186,7 +186,7 @@ func (p *execution) Stderr() io.Reader {
 	return p.stderr
 }
 
-// Resize is part of inside.Process.
+// Resize is part of containerfs.Process.
 func (p *execution) Resize(ctx context.Context, cols, rows int) error {
 	if cols < 1 || rows < 1 || cols > maxSide || rows > maxSide {
 		return errSize
@@ -197,7 +197,7 @@ func (p *execution) Resize(ctx context.Context, cols, rows int) error {
 	return fault("resize the terminal", native(err))
 }
 
-// Wait is part of inside.Process.
+// Wait is part of containerfs.Process.
 func (p *execution) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-p.done:
@@ -226,7 +226,7 @@ func (p *execution) ended(code int, err error) {
 	})
 }
 
-// Close is part of inside.Process. When the daemon is away, SweepExecs does later what is left.
+// Close is part of containerfs.Process. When the daemon is away, SweepExecs does later what is left.
 func (p *execution) Close() error { return p.closeIn(p.r.in(context.Background())) }
 
 // closeIn closes with a context that does not end.

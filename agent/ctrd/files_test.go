@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"gantry/agent/containerfs"
 	"gantry/agent/ctrd/ctrdtest"
-	"gantry/agent/inside"
 	"gantry/fleet"
 )
 
@@ -84,7 +84,7 @@ func TestFilesOfAContainer(t *testing.T) {
 		if err := b.writeFile(b.ctx, s.Pod, folder, "deep/new", "text for "+folder); err != nil {
 			t.Errorf("%s: %v", folder, err)
 		}
-		p, err := b.r.Exec(b.ctx, s.Pod, 1, inside.ExecSpec{Command: []string{"sh", "-c", "cd " + folder + "/deep; cat new; stat -c ' %u %a' new"}})
+		p, err := b.r.Exec(b.ctx, s.Pod, 1, containerfs.ExecSpec{Command: []string{"sh", "-c", "cd " + folder + "/deep; cat new; stat -c ' %u %a' new"}})
 		b.must(err)
 		out, err := io.ReadAll(p.Stdout())
 		if err != nil || string(out) != "text for "+folder+" 1000 640\n" {

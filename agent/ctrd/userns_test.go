@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"golang.org/x/sys/unix"
 
+	"gantry/agent/containerfs"
 	"gantry/agent/ctrd/ctrdtest"
-	"gantry/agent/inside"
 	"gantry/agent/pod"
 	"gantry/internal/userns"
 )
@@ -137,7 +137,7 @@ func TestUserOfAnImageInAUserNamespace(t *testing.T) {
 	x.s = s
 	b.start(s)
 	b.missing(b.log(s, "end-of-test"), "uid=1000(worker) gid=1001(worker)", "2000(extra)", "stdout F by-name", "refused", "shared")
-	out, diag, code := x.run(inside.ExecSpec{Command: []string{"sh", "-c", "id; cat /proc/self/uid_map"}}, "")
+	out, diag, code := x.run(containerfs.ExecSpec{Command: []string{"sh", "-c", "id; cat /proc/self/uid_map"}}, "")
 	if code != 0 || !strings.Contains(out, "uid=1000(worker)") || !strings.Contains(out, fmt.Sprint(testBase)) {
 		t.Errorf("a command: %q, %q, %d", out, diag, code)
 	}

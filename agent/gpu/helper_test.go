@@ -41,8 +41,8 @@ func TestAHelperThatMisbehavesIsNotBelieved(t *testing.T) {
 				c.Answer = 300 * time.Millisecond
 			}
 			found := open(t, c).Found()
-			if len(found.GPUs) != 0 || len(found.Notices) != 1 || !strings.Contains(found.Notices[0].Text, x.says) {
-				t.Errorf("found %+v, want one notice with %q", found, x.says)
+			if len(found.GPUs) != 0 || len(found.Conditions) != 1 || !strings.Contains(found.Conditions[0].Text, x.says) {
+				t.Errorf("found %+v, want one condition with %q", found, x.says)
 			}
 		})
 	}

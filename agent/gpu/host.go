@@ -54,12 +54,12 @@ const (
 	useStale  = 10 * time.Second // after which a reading, or a question for one, is of the past
 )
 
-// Notices of a host's GPUs.
+// Conditions of a host's GPUs.
 const (
-	NoticeNoDriver      = "gpu_driver_unusable"
-	NoticeHealthUnknown = "gpu_health_unknown"
-	NoticeReset         = "gpu_reset_wanted"
-	NoticeNoDevices     = "gpu_devices_unknown"
+	ConditionNoDriver      = "gpu_driver_unusable"
+	ConditionHealthUnknown = "gpu_health_unknown"
+	ConditionReset         = "gpu_reset_wanted"
+	ConditionNoDevices     = "gpu_devices_unknown"
 )
 
 // Host is what an agent knows of its machine's GPUs. It reads them through a helper process, so that a driver
@@ -164,24 +164,24 @@ func (h *Host) Found() Found {
 	}
 	slices.SortFunc(out.GPUs, func(a, b fleet.GPU) int { return cmp.Compare(a.UUID, b.UUID) })
 	slices.Sort(reset)
-	out.Notices = h.notices(slices.Compact(reset))
+	out.Conditions = h.conditions(slices.Compact(reset))
 	return out
 }
 
-func (h *Host) notices(reset []string) []fleet.Notice {
-	var out []fleet.Notice
-	add := func(code, text string) { out = append(out, fleet.Notice{Code: code, Text: text}) }
+func (h *Host) conditions(reset []string) []fleet.Condition {
+	var out []fleet.Condition
+	add := func(code, text string) { out = append(out, fleet.Condition{Code: code, Text: text}) }
 	switch {
 	case h.trouble != "" && len(h.gpus) == 0:
-		add(NoticeNoDriver, "the host's GPUs cannot be used: "+h.trouble)
+		add(ConditionNoDriver, "the host's GPUs cannot be used: "+h.trouble)
 	case len(h.gpus) > 0 && h.unknown():
-		add(NoticeHealthUnknown, "the health of the host's GPUs is not known: "+cmp.Or(h.trouble, "the GPU helper does not answer"))
+		add(ConditionHealthUnknown, "the health of the host's GPUs is not known: "+cmp.Or(h.trouble, "the GPU helper does not answer"))
 	}
 	if h.specBad != "" {
-		add(NoticeNoDevices, "GPUs cannot be given to containers: "+h.specBad)
+		add(ConditionNoDevices, "GPUs cannot be given to containers: "+h.specBad)
 	}
 	if len(reset) > 0 {
-		add(NoticeReset, "a reset is wanted of "+strings.Join(reset, ", "))
+		add(ConditionReset, "a reset is wanted of "+strings.Join(reset, ", "))
 	}
 	return out
 }

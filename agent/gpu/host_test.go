@@ -79,7 +79,7 @@ func TestAllGPUsAreFound(t *testing.T) {
 				}
 			}
 			found := open(t, c).Found()
-			if found.Driver != "570.124.06" || found.CUDA != "12.8" || len(found.Notices) != 0 || len(found.GPUs) != n {
+			if found.Driver != "570.124.06" || found.CUDA != "12.8" || len(found.Conditions) != 0 || len(found.GPUs) != n {
 				t.Fatalf("found %+v", found)
 			}
 			for i, g := range found.GPUs {
@@ -196,14 +196,14 @@ func TestFatalAndHarmlessXIDs(t *testing.T) {
 
 func TestWhatTheDriverCountsMakesAGPUSick(t *testing.T) {
 	for name, x := range map[string]struct {
-		change func(g *fakenvml.GPU)
-		sick   string
-		notice string
+		change    func(g *fakenvml.GPU)
+		sick      string
+		condition string
 	}{
 		"uncorrectable errors":  {func(g *fakenvml.GPU) { g.ECC = 2 }, "2 uncorrectable memory errors since the driver was loaded", ""},
 		"a row is not replaced": {func(g *fakenvml.GPU) { g.RemapFailure = true }, "a broken row of its memory could not be replaced", ""},
 		"unreadable":            {func(g *fakenvml.GPU) { g.Unreadable = true }, "the driver does not tell its memory: Unknown Error", ""},
-		"a row waits":           {func(g *fakenvml.GPU) { g.RemapPending = true }, "", NoticeReset},
+		"a row waits":           {func(g *fakenvml.GPU) { g.RemapPending = true }, "", ConditionReset},
 		"lost":                  {func(g *fakenvml.GPU) { g.Lost = true }, disappeared, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,10 +218,10 @@ func TestWhatTheDriverCountsMakesAGPUSick(t *testing.T) {
 				if len(f.GPUs) != 2 || sickness(f, m.GPUs[1].UUID) != "" || sickness(f, bad) != x.sick {
 					return false
 				}
-				return x.notice == "" && len(f.Notices) == 0 || len(f.Notices) == 1 && f.Notices[0].Code == x.notice && strings.Contains(f.Notices[0].Text, bad)
+				return x.condition == "" && len(f.Conditions) == 0 || len(f.Conditions) == 1 && f.Conditions[0].Code == x.condition && strings.Contains(f.Conditions[0].Text, bad)
 			})
 			d.Set(fakenvml.Healthy(2))
-			until(t, h, "it is well again", func(f Found) bool { return sickness(f, bad) == "" && len(f.Notices) == 0 })
+			until(t, h, "it is well again", func(f Found) bool { return sickness(f, bad) == "" && len(f.Conditions) == 0 })
 		})
 	}
 }
@@ -277,15 +277,15 @@ func TestHealthIsUnknownWhileTheDriverHangsOrCrashes(t *testing.T) {
 			found := until(t, h, "health is unknown", func(f Found) bool {
 				return len(f.GPUs) == 2 && strings.HasPrefix(f.GPUs[0].Sick, "health unknown: ") && strings.HasPrefix(f.GPUs[1].Sick, "health unknown: ")
 			})
-			if len(found.Notices) != 1 || found.Notices[0].Code != NoticeHealthUnknown {
-				t.Errorf("notices %+v", found.Notices)
+			if len(found.Conditions) != 1 || found.Conditions[0].Code != ConditionHealthUnknown {
+				t.Errorf("conditions %+v", found.Conditions)
 			}
 			if _, err := h.Devices(t.Context(), []string{m.GPUs[0].UUID}); err == nil {
 				t.Error("a GPU of unknown health is given to a container")
 			}
 			d.Set(fakenvml.Healthy(2))
 			until(t, h, "health is known again", func(f Found) bool {
-				return len(f.GPUs) == 2 && f.GPUs[0].Sick == "" && f.GPUs[1].Sick == "" && len(f.Notices) == 0
+				return len(f.GPUs) == 2 && f.GPUs[0].Sick == "" && f.GPUs[1].Sick == "" && len(f.Conditions) == 0
 			})
 		})
 	}
@@ -318,7 +318,7 @@ func TestAMachineWithoutDriverOrHelper(t *testing.T) {
 	}
 	t.Run("and without GPUs", func(t *testing.T) {
 		t.Parallel()
-		if f := open(t, empty(t)).Found(); len(f.GPUs)+len(f.Notices) != 0 {
+		if f := open(t, empty(t)).Found(); len(f.GPUs)+len(f.Conditions) != 0 {
 			t.Errorf("found %+v", f)
 		}
 	})
@@ -335,7 +335,7 @@ func TestAMachineWithoutDriverOrHelper(t *testing.T) {
 			}
 		}
 		f := open(t, c).Found()
-		if len(f.GPUs) != 0 || len(f.Notices) != 1 || f.Notices[0].Code != NoticeNoDriver || !strings.Contains(f.Notices[0].Text, "libnvidia-ml.so.1 was not found") {
+		if len(f.GPUs) != 0 || len(f.Conditions) != 1 || f.Conditions[0].Code != ConditionNoDriver || !strings.Contains(f.Conditions[0].Text, "libnvidia-ml.so.1 was not found") {
 			t.Errorf("found %+v", f)
 		}
 	})
@@ -344,7 +344,7 @@ func TestAMachineWithoutDriverOrHelper(t *testing.T) {
 		c := empty(t)
 		c.Wanted, c.Helper = true, filepath.Join(t.TempDir(), "nothing")
 		f := open(t, c).Found()
-		if len(f.GPUs) != 0 || len(f.Notices) != 1 || f.Notices[0].Code != NoticeNoDriver || f.Notices[0].Severe {
+		if len(f.GPUs) != 0 || len(f.Conditions) != 1 || f.Conditions[0].Code != ConditionNoDriver || f.Conditions[0].Severe {
 			t.Errorf("found %+v", f)
 		}
 	})

@@ -18,7 +18,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 )
 
@@ -49,8 +49,8 @@ const (
 	lookEvery     = 10 * time.Second
 	importTimeout = 10 * time.Minute
 
-	prefetchToldFor = time.Hour // for which a failed prefetch is a notice of the host
-	prefetchesTold  = 8         // such notices at a time
+	prefetchToldFor = time.Hour // for which a failed prefetch is a condition of the host
+	prefetchesTold  = 8         // such conditions at a time
 )
 
 // Config is what a Keeper is made from.
@@ -106,8 +106,8 @@ type failedPrefetch struct {
 	why string
 }
 
-// Notices tells which images could not be got ahead within the last hour, the newest ones first.
-func (k *Keeper) Notices(now time.Time) []fleet.Notice {
+// Conditions tells which images could not be got ahead within the last hour, the newest ones first.
+func (k *Keeper) Conditions(now time.Time) []fleet.Condition {
 	const most = 300
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,11 +115,11 @@ func (k *Keeper) Notices(now time.Time) []fleet.Notice {
 	images := slices.SortedFunc(maps.Keys(k.failed), func(a, b string) int {
 		return cmp.Or(k.failed[b].at.Compare(k.failed[a].at), strings.Compare(a, b))
 	})
-	var out []fleet.Notice
+	var out []fleet.Condition
 	for _, image := range images[:min(len(images), prefetchesTold)] {
 		f := k.failed[image]
 		text := []rune(fmt.Sprintf("image %s was not prefetched at %s: %s", image, f.at.UTC().Format(time.RFC3339), f.why))
-		out = append(out, fleet.Notice{Code: fleet.NoticePrefetchFailed, Text: string(text[:min(len(text), most)])})
+		out = append(out, fleet.Condition{Code: fleet.ConditionPrefetchFailed, Text: string(text[:min(len(text), most)])})
 	}
 	return out
 }
@@ -146,7 +146,7 @@ func (k *Keeper) ask(image string) {
 }
 
 // Take asks for an image that the scheduler expects pods of.
-func (k *Keeper) Take(_ context.Context, m *link.Down_Prefetch) (*link.Up, error) {
+func (k *Keeper) Take(_ context.Context, m *agentrpc.Down_Prefetch) (*agentrpc.Up, error) {
 	k.ask(m.Prefetch.GetImage())
 	return nil, nil
 }

@@ -143,8 +143,8 @@ func TestPrefetchesWaitInABoundedQueue(t *testing.T) {
 	})
 }
 
-// TestAFailedPrefetchIsANotice: with its reason, for an hour, or until the image is asked for again.
-func TestAFailedPrefetchIsANotice(t *testing.T) {
+// TestAFailedPrefetchIsACondition: with its reason, for an hour, or until the image is asked for again.
+func TestAFailedPrefetchIsACondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stockroom{err: &pod.Error{Class: pod.Fatal, Sentence: "the image does not exist in its registry or may not be read"}}
 		k := keeperOf(s)
@@ -156,9 +156,9 @@ func TestAFailedPrefetchIsANotice(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Second) // of the bubble's clock
 		}
-		got := k.Notices(time.Now())
+		got := k.Conditions(time.Now())
 		last := fmt.Sprintf("image docker.io/library/gone:%d was not prefetched at ", prefetchesTold+1)
-		if len(got) != prefetchesTold || told != prefetchesTold+2 || got[0].Code != fleet.NoticePrefetchFailed || got[0].Severe ||
+		if len(got) != prefetchesTold || told != prefetchesTold+2 || got[0].Code != fleet.ConditionPrefetchFailed || got[0].Severe ||
 			!strings.HasPrefix(got[0].Text, last) || !strings.HasSuffix(got[0].Text, ": the image does not exist in its registry or may not be read") {
 			t.Errorf("told %d times: %+v", told, got)
 		}
@@ -167,10 +167,10 @@ func TestAFailedPrefetchIsANotice(t *testing.T) {
 		s.mu.Unlock()
 		k.ask(fmt.Sprintf("gone:%d", prefetchesTold+1))
 		synctest.Wait()
-		if again := k.Notices(time.Now()); strings.HasPrefix(again[0].Text, last) {
+		if again := k.Conditions(time.Now()); strings.HasPrefix(again[0].Text, last) {
 			t.Errorf("%+v", again)
 		}
-		if old := k.Notices(time.Now().Add(prefetchToldFor + time.Minute)); len(old) != 0 {
+		if old := k.Conditions(time.Now().Add(prefetchToldFor + time.Minute)); len(old) != 0 {
 			t.Errorf("after an hour: %+v", old)
 		}
 		cancel()

@@ -1,5 +1,5 @@
 // Package inventory says what a host has and what an operator should know of it: what pods may use of it, its GPUs, the container runtime,
-// images, and notices. What asks others for something keeps what they said, so that to ask for the inventory never waits.
+// images, and conditions. What asks others for something keeps what they said, so that to ask for the inventory never waits.
 package inventory
 
 import (
@@ -9,7 +9,7 @@ import (
 
 	"gantry/agent/gpu"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Config is what a Host is made from. A function that is nil has nothing to tell.
@@ -29,8 +29,8 @@ type Config struct {
 	Tunnel func() fleet.HostTunnel
 	// Certificate is the host's own, and whom the host trusts.
 	Certificate func() fleet.NodeCertificate
-	// Notices tell what an operator should know.
-	Notices []func() []fleet.Notice
+	// Conditions tell what an operator should know.
+	Conditions []func() []fleet.Condition
 }
 
 // Host knows what the host has. It is safe for concurrent use.
@@ -50,7 +50,7 @@ func (h *Host) Inventory() fleet.Inventory {
 	if h.Found != nil {
 		found := h.Found()
 		inv.GPUs, inv.CUDA, inv.Driver = h.GPUs(), found.CUDA, found.Driver
-		inv.Notices = append(inv.Notices, found.Notices...)
+		inv.Conditions = append(inv.Conditions, found.Conditions...)
 	}
 	if h.Volumes != nil {
 		inv.Volumes = h.Volumes()
@@ -61,12 +61,14 @@ func (h *Host) Inventory() fleet.Inventory {
 	if h.Certificate != nil {
 		inv.Certificate = h.Certificate()
 	}
-	for _, notices := range h.Notices {
-		inv.Notices = append(inv.Notices, notices()...)
+	for _, conditions := range h.Conditions {
+		inv.Conditions = append(inv.Conditions, conditions()...)
 	}
 	inv.RuntimeClass, inv.AgentVersion = h.RuntimeClass, h.Version
 	h.Runtime.tell(&inv, h.UserNS)
-	slices.SortFunc(inv.Notices, func(a, b fleet.Notice) int { return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text)) })
+	slices.SortFunc(inv.Conditions, func(a, b fleet.Condition) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text))
+	})
 	return inv
 }
 
@@ -89,36 +91,36 @@ func (h *Host) GPUName(uuid string) string {
 }
 
 // Encoded is Inventory as the link has it.
-func (h *Host) Encoded() *link.Inventory { return encode(h.Inventory()) }
+func (h *Host) Encoded() *agentrpc.Inventory { return encode(h.Inventory()) }
 
-func encode(inv fleet.Inventory) *link.Inventory {
-	out := &link.Inventory{
-		Total: link.EncodeResources(inv.Total),
+func encode(inv fleet.Inventory) *agentrpc.Inventory {
+	out := &agentrpc.Inventory{
+		Total: agentrpc.EncodeResources(inv.Total),
 		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		RuntimeClass: inv.RuntimeClass, Tunnel: encodeTunnel(inv.Tunnel),
-		Certificate: link.EncodeCertificate(inv.Certificate),
+		Certificate: agentrpc.EncodeCertificate(inv.Certificate),
 	}
 	for _, kind := range inv.Volumes {
 		out.Volumes = append(out.Volumes, string(kind))
 	}
 	for _, g := range inv.GPUs {
-		out.Gpus = append(out.Gpus, &link.GPU{
+		out.Gpus = append(out.Gpus, &agentrpc.GPU{
 			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), //nolint:gosec // small
 			Simulated: g.Simulated, Sick: g.Sick, Pci: g.PCI, Parent: g.Parent,
 		})
 	}
-	for _, n := range inv.Notices {
-		out.Notices = append(out.Notices, &link.Notice{Code: n.Code, Text: n.Text, Severe: n.Severe})
+	for _, n := range inv.Conditions {
+		out.Conditions = append(out.Conditions, &agentrpc.Condition{Code: n.Code, Text: n.Text, Severe: n.Severe})
 	}
-	return link.Seal(out)
+	return agentrpc.Seal(out)
 }
 
-func encodeTunnel(t fleet.HostTunnel) *link.HostTunnel {
+func encodeTunnel(t fleet.HostTunnel) *agentrpc.HostTunnel {
 	if t.PublicKey == "" {
 		return nil
 	}
-	out := &link.HostTunnel{PublicKey: t.PublicKey, UserSpace: t.UserSpace}
+	out := &agentrpc.HostTunnel{PublicKey: t.PublicKey, UserSpace: t.UserSpace}
 	if t.Endpoint.IsValid() {
 		out.Endpoint = t.Endpoint.String()
 	}

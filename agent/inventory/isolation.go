@@ -11,16 +11,16 @@ import (
 	"gantry/fleet"
 )
 
-// NoticeNoUserns says that pods have no user namespaces, and what the host lacks.
-func NoticeNoUserns(lacks error) fleet.Notice {
+// ConditionNoUserns says that pods have no user namespaces, and what the host lacks.
+func ConditionNoUserns(lacks error) fleet.Condition {
 	const most = 300
 	text := []rune("pods have no user namespaces, root in a pod is root of the host: " + lacks.Error())
-	return fleet.Notice{Code: "userns_unavailable", Text: string(text[:min(len(text), most)])}
+	return fleet.Condition{Code: "userns_unavailable", Text: string(text[:min(len(text), most)])}
 }
 
-// isolationNotices tells what isolates pods less than it should, by the runtime's version in words and
+// isolationConditions tells what isolates pods less than it should, by the runtime's version in words and
 // by whether pods have user namespaces. A class other than "" does not use runc.
-func isolationNotices(runtime, class string, userns bool) []fleet.Notice {
+func isolationConditions(runtime, class string, userns bool) []fleet.Condition {
 	_, runc, named := strings.Cut(runtime, ", runc ")
 	if class != "" || !named {
 		return nil
@@ -36,7 +36,7 @@ func isolationNotices(runtime, class string, userns bool) []fleet.Notice {
 	if userns {
 		text += "; the pods' user namespaces bound what that gives"
 	}
-	return []fleet.Notice{{Code: "runc_old", Text: text, Severe: !userns}}
+	return []fleet.Condition{{Code: "runc_old", Text: text, Severe: !userns}}
 }
 
 // runcVersion is a version of runc; rc is 0 for one that is no candidate.

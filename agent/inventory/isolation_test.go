@@ -19,7 +19,7 @@ func TestRuncFloor(t *testing.T) {
 		if !ok || v.safe() != want {
 			t.Errorf("%s: %+v, %v", version, v, ok)
 		}
-		if got := len(isolationNotices("containerd 1.6.20, runc "+version, "", true)) == 0; got != want {
+		if got := len(isolationConditions("containerd 1.6.20, runc "+version, "", true)) == 0; got != want {
 			t.Errorf("%s: silent %v", version, got)
 		}
 	}
@@ -37,7 +37,7 @@ func FuzzParseRunc(f *testing.F) {
 		if min(v.major, v.minor, v.patch, v.rc) < 0 || !ok && v != (runcVersion{}) {
 			t.Errorf("%q: %+v", text, v)
 		}
-		for _, n := range isolationNotices("containerd 2, runc "+text, "", false) {
+		for _, n := range isolationConditions("containerd 2, runc "+text, "", false) {
 			if !utf8.ValidString(n.Text) && utf8.ValidString(text) || len(n.Text) > 400 && len(text) < 100 {
 				t.Errorf("%q", n.Text)
 			}
@@ -45,7 +45,7 @@ func FuzzParseRunc(f *testing.F) {
 	})
 }
 
-func TestIsolationNotices(t *testing.T) {
+func TestIsolationConditions(t *testing.T) {
 	for _, tc := range []struct {
 		runtime, class string
 		userns         bool
@@ -63,7 +63,7 @@ func TestIsolationNotices(t *testing.T) {
 		{"", "", false, "", false}, // the daemon did not answer yet
 		{"pretended", "", false, "", false},
 	} {
-		got := isolationNotices(tc.runtime, tc.class, tc.userns)
+		got := isolationConditions(tc.runtime, tc.class, tc.userns)
 		switch {
 		case tc.want == "":
 			if len(got) > 0 {
@@ -73,7 +73,7 @@ func TestIsolationNotices(t *testing.T) {
 			t.Errorf("%+v: %v", tc, got)
 		}
 	}
-	n := NoticeNoUserns(errors.New("the kernel says no " + strings.Repeat("ü", 500)))
+	n := ConditionNoUserns(errors.New("the kernel says no " + strings.Repeat("ü", 500)))
 	if n.Code != "userns_unavailable" || n.Severe || !strings.Contains(n.Text, "the kernel says no") || !utf8.ValidString(n.Text) || len([]rune(n.Text)) != 300 {
 		t.Errorf("%+v", n)
 	}

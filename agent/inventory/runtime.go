@@ -50,9 +50,9 @@ func (r *Runtime) tell(inv *fleet.Inventory, userns bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	inv.Runtime, inv.Images = r.version, r.images
-	inv.Notices = append(inv.Notices, isolationNotices(r.proven, inv.RuntimeClass, userns)...)
+	inv.Conditions = append(inv.Conditions, isolationConditions(r.proven, inv.RuntimeClass, userns)...)
 	if r.unfit != "" {
-		inv.Notices = append(inv.Notices, fleet.Notice{Code: "runtime_unfit", Text: r.unfit, Severe: true})
+		inv.Conditions = append(inv.Conditions, fleet.Condition{Code: "runtime_unfit", Text: r.unfit, Severe: true})
 	}
 }
 

@@ -91,11 +91,11 @@ func (w *Tables) root() string {
 	return w.Proc
 }
 
-// Notices tells each table that is nearly full. The scheduler keeps notices in its log, so that they change in steps.
-func (w *Tables) Notices() []fleet.Notice {
+// Conditions tells each table that is nearly full. The scheduler keeps conditions in its log, so that they change in steps.
+func (w *Tables) Conditions() []fleet.Condition {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []fleet.Notice
+	var out []fleet.Condition
 	for _, t := range tables {
 		used, size, ok := t.read(w.root())
 		percent := int64(0)
@@ -109,7 +109,7 @@ func (w *Tables) Notices() []fleet.Notice {
 		if w.told[t.label] = told; told == 0 {
 			continue
 		}
-		out = append(out, fleet.Notice{Code: "table_nearly_full", Text: fmt.Sprintf(
+		out = append(out, fleet.Condition{Code: "table_nearly_full", Text: fmt.Sprintf(
 			"the kernel's table of %s is about %d %% full: %d of %d are used (%s)", t.what, told, size/100*told+size%100*told/100, size, t.setting)})
 	}
 	return out

@@ -113,9 +113,9 @@ func TestANearlyFullTableIsSaid(t *testing.T) {
 	} {
 		d.Proc = procWith(t, step.connections, step.threads, step.files)
 		var got []string
-		for _, n := range d.Notices() {
+		for _, n := range d.Conditions() {
 			if got = append(got, n.Text); n.Code != "table_nearly_full" || n.Severe {
-				t.Errorf("the notice is %+v", n)
+				t.Errorf("the condition is %+v", n)
 			}
 		}
 		if !slices.Equal(got, step.want) {

@@ -26,10 +26,10 @@ const (
 )
 
 const (
-	batchBytes  = 64 << 10
-	noticeEvery = time.Second
-	reopenEvery = time.Second
-	lockPoll    = 5 * time.Millisecond
+	batchBytes     = 64 << 10
+	conditionEvery = time.Second
+	reopenEvery    = time.Second
+	lockPoll       = 5 * time.Millisecond
 )
 
 const whyRate = "the container writes faster than its log may grow"
@@ -149,7 +149,7 @@ func (w *Writer) offer(now time.Time, s Stream, partial bool, text []byte) {
 
 // note appends the sum of the lost lines, at most once a second unless last.
 func (w *Writer) note(now time.Time, last bool) {
-	if w.lost == 0 && w.lostBytes == 0 || !last && now.Sub(w.notedAt) < noticeEvery {
+	if w.lost == 0 && w.lostBytes == 0 || !last && now.Sub(w.notedAt) < conditionEvery {
 		return
 	}
 	text := droppedText(w.lost, w.lostBytes, w.lostWhy)

@@ -13,7 +13,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/usage"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
@@ -31,10 +31,10 @@ type View struct {
 }
 
 // Show lets those who scrape see the host and its pods.
-func (m *Metrics) Show(v View) { m.registry.MustRegister(newSight(m, v)) }
+func (m *Metrics) Show(v View) { m.registry.MustRegister(newCollector(m, v)) }
 
-// sight shows what is in memory.
-type sight struct {
+// collector shows what is in memory.
+type collector struct {
 	View
 	metrics *Metrics
 	memory  int64 // bytes that the machine has
@@ -51,21 +51,21 @@ var hostSeries = []seen{
 	{"gantry_host_info", "1, with the versions of agent, kernel and container runtime.", []string{"version", "kernel", "runtime"}},
 	{"gantry_host_cpu_cores", "Processors of the machine.", nil},
 	{"gantry_host_cpu_offered_cores", "Processors that pods may have.", nil},
-	{"gantry_host_cpu_ordered_cores", "Processors that are ordered for pods on this host.", nil},
+	{"gantry_host_cpu_ordered_cores", "Processors reserved for pods on this host.", nil},
 	{"gantry_host_memory_bytes", "Memory of the machine.", nil},
 	{"gantry_host_memory_offered_bytes", "Memory that pods may have.", nil},
-	{"gantry_host_memory_ordered_bytes", "Memory that is ordered for pods on this host.", nil},
+	{"gantry_host_memory_ordered_bytes", "Memory reserved for pods on this host.", nil},
 	{"gantry_host_disk_bytes", "Size of the file system of the agent's data, without its own reserve.", nil},
-	{"gantry_host_disk_used_bytes", "Used of the file system of the agent's data.", nil},
+	{"gantry_host_disk_used_bytes", "Bytes used on the file system of the agent's data.", nil},
 	{"gantry_host_disk_offered_bytes", "Disk that pods may have.", nil},
-	{"gantry_host_disk_ordered_bytes", "Disk that is ordered for pods on this host.", nil},
-	{"gantry_host_pods", "Pods on the host, by what the process of their order does (waiting, running, ended) and by what is wanted (run, stop, gone).", []string{"status", "goal"}},
-	{"gantry_host_notices", "1 for each notice of the host, 2 when the host takes no new pods because of it.", []string{"code"}},
-	{"gantry_host_table_entries", "Size of a table of the kernel that all pods of the host share; absent while it is not known.", []string{"table"}},
-	{"gantry_host_table_used_entries", "Used of that table; absent while it is not known.", []string{"table"}},
+	{"gantry_host_disk_ordered_bytes", "Disk reserved for pods on this host.", nil},
+	{"gantry_host_pods", "Pods on the host, by the state of their container (waiting, running, ended) and by goal (run, stop, gone).", []string{"status", "goal"}},
+	{"gantry_host_conditions", "1 for each condition of the host, 2 when the host takes no new pods because of it.", []string{"code"}},
+	{"gantry_host_table_entries", "Size of a kernel table that all pods of the host share; absent while unknown.", []string{"table"}},
+	{"gantry_host_table_used_entries", "Entries used of that table; absent while unknown.", []string{"table"}},
 	{"gantry_host_images", "Images on the host, at most 200.", nil},
-	{"gantry_host_image_disk_bytes", "Size of the file system of the images; absent while it is not known.", nil},
-	{"gantry_host_image_disk_used_bytes", "Used of the file system of the images; images are removed when it is too full.", nil},
+	{"gantry_host_image_disk_bytes", "Size of the file system of the images; absent while unknown.", nil},
+	{"gantry_host_image_disk_used_bytes", "Bytes used on the file system of the images; images are removed when it is too full.", nil},
 	{"gantry_volume_backend_up", "1 while the backend of network volumes that is mounted here answers, 0 while it does not.", []string{"backend"}},
 	{"gantry_host_gpu_info", "1 for each GPU.", []string{"gpu", "type"}},
 	{"gantry_host_gpu_healthy", "1 while the GPU takes pods, 0 while it is out of placement.", []string{"gpu"}},
@@ -75,32 +75,32 @@ var hostSeries = []seen{
 }
 
 var agentSeries = []seen{
-	{"gantry_agent_session_connected", "1 while a session with a scheduler stands.", nil},
+	{"gantry_agent_session_connected", "1 while the agent has a session with a scheduler.", nil},
 	{"gantry_agent_session_heard_timestamp_seconds", "When a scheduler was last heard; 0: never.", nil},
-	{"gantry_agent_containerd_reachable", "1 when containerd answered the last time it was asked, which is every 10 s.", nil},
-	{"gantry_agent_sample_timestamp_seconds", "When the use of the pods was last read; 0: never.", nil},
-	{"gantry_agent_sample_duration_seconds", "How long the newest reading of the use of the pods took.", nil},
-	{"gantry_agent_ledger_generation", "Generation of the newest orders on disk.", nil},
-	{"gantry_agent_certificate_expiry_timestamp_seconds", "When the host's certificate ends.", nil},
+	{"gantry_agent_containerd_reachable", "1 if containerd answered the newest check, which runs every 10 s.", nil},
+	{"gantry_agent_sample_timestamp_seconds", "When the pods' resource use was last sampled; 0: never.", nil},
+	{"gantry_agent_sample_duration_seconds", "Duration of the newest sample of the pods' resource use.", nil},
+	{"gantry_agent_ledger_generation", "Generation of the newest assignments on disk.", nil},
+	{"gantry_agent_certificate_expiry_timestamp_seconds", "When the host's certificate expires.", nil},
 }
 
 var podLabel = []string{"pod"}
 
 var podSeries = []seen{
-	{"gantry_pod_cpu_seconds_total", "Processor time of the pod's container since it was made.", podLabel},
+	{"gantry_pod_cpu_seconds_total", "Processor time of the pod's container since it was created.", podLabel},
 	{"gantry_pod_cpu_limit_cores", "Processors that the pod may use.", podLabel},
-	{"gantry_pod_memory_bytes", "Memory of the pod without cache that can be taken back.", podLabel},
+	{"gantry_pod_memory_bytes", "Memory of the pod without reclaimable cache.", podLabel},
 	{"gantry_pod_memory_limit_bytes", "Memory that the pod may use.", podLabel},
-	{"gantry_pod_disk_bytes", "What the container wrote and keeps; absent while it cannot be read.", podLabel},
-	{"gantry_pod_disk_limit_bytes", "What the container may write and keep; absent while it is not known.", podLabel},
-	{"gantry_pod_network_receive_bytes_total", "Bytes that the pod received since its network was made.", podLabel},
-	{"gantry_pod_network_transmit_bytes_total", "Bytes that the pod sent since its network was made.", podLabel},
+	{"gantry_pod_disk_bytes", "Bytes written by the container and kept; absent while unreadable.", podLabel},
+	{"gantry_pod_disk_limit_bytes", "Bytes that the container may write and keep; absent while unknown.", podLabel},
+	{"gantry_pod_network_receive_bytes_total", "Bytes received by the pod since its network was created.", podLabel},
+	{"gantry_pod_network_transmit_bytes_total", "Bytes sent by the pod since its network was created.", podLabel},
 	{"gantry_pod_gpu_utilization_ratio", "How busy the pod's GPUs are, 0 to 1, on average; absent without GPUs.", podLabel},
 	{"gantry_pod_gpu_memory_utilization_ratio", "How busy the memory of the pod's GPUs is, 0 to 1, on average; absent without GPUs.", podLabel},
 }
 
-func newSight(m *Metrics, v View) *sight {
-	s := &sight{View: v, metrics: m, descs: map[string]*prometheus.Desc{}}
+func newCollector(m *Metrics, v View) *collector {
+	s := &collector{View: v, metrics: m, descs: map[string]*prometheus.Desc{}}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		s.memory = int64(info.Totalram) * int64(info.Unit) //nolint:gosec // below 2^63
@@ -114,14 +114,14 @@ func newSight(m *Metrics, v View) *sight {
 }
 
 // Describe implements prometheus.Collector.
-func (s *sight) Describe(out chan<- *prometheus.Desc) {
+func (s *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range s.descs {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (s *sight) Collect(out chan<- prometheus.Metric) {
+func (s *collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(name string, v float64, labels ...string) {
 		for i, l := range labels {
 			labels[i] = strings.ToValidUTF8(l, "") // the library takes nothing else
@@ -154,7 +154,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 
 type emit func(name string, v float64, labels ...string)
 
-func (s *sight) host(gauge emit, inv fleet.Inventory) {
+func (s *collector) host(gauge emit, inv fleet.Inventory) {
 	gauge("gantry_host_info", 1, inv.AgentVersion, inv.Kernel, inv.Runtime)
 	gauge("gantry_host_cpu_cores", float64(runtime.NumCPU()))
 	gauge("gantry_host_cpu_offered_cores", float64(inv.Total.MilliCPU)/1000)
@@ -167,7 +167,7 @@ func (s *sight) host(gauge emit, inv fleet.Inventory) {
 		gauge("gantry_host_image_disk_used_bytes", float64(disk.Used))
 	}
 	codes := map[string]float64{}
-	for _, n := range inv.Notices {
+	for _, n := range inv.Conditions {
 		v := 1.0
 		if n.Severe {
 			v = 2
@@ -180,12 +180,12 @@ func (s *sight) host(gauge emit, inv fleet.Inventory) {
 		}
 	}
 	for code, v := range codes {
-		gauge("gantry_host_notices", v, code)
+		gauge("gantry_host_conditions", v, code)
 	}
 }
 
 // ordered tells what the orders of the pods sum up to. Of a pod that is being removed nothing is ordered.
-func (s *sight) ordered(gauge emit, records []pod.Record) {
+func (s *collector) ordered(gauge emit, records []pod.Record) {
 	var sum fleet.Resources
 	number := map[[2]string]int{}
 	for _, status := range []string{"waiting", "running", "ended"} {
@@ -218,7 +218,7 @@ func (s *sight) ordered(gauge emit, records []pod.Record) {
 	gauge("gantry_host_disk_ordered_bytes", float64(sum.DiskGB*fleet.GB))
 }
 
-func (s *sight) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
+func (s *collector) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
 	gauge("gantry_host_gpu_info", 1, g.UUID, g.Type)
 	gauge("gantry_host_gpu_healthy", flag(g.Sick == ""), g.UUID)
 	gauge("gantry_host_gpu_memory_bytes", float64(g.MemoryMB*fleet.MB), g.UUID)
@@ -228,7 +228,7 @@ func (s *sight) gpu(gauge emit, g fleet.GPU, use map[string]fleet.GPUUse) {
 	}
 }
 
-func (s *sight) agent(gauge emit) {
+func (s *collector) agent(gauge emit) {
 	gauge("gantry_agent_session_connected", flag(s.metrics.connected.Load()))
 	gauge("gantry_agent_session_heard_timestamp_seconds", stamp(s.Heard()))
 	gauge("gantry_agent_containerd_reachable", flag(s.metrics.reachable.Load()))
@@ -238,7 +238,7 @@ func (s *sight) agent(gauge emit) {
 	}
 }
 
-func (s *sight) pod(out chan<- prometheus.Metric, gauge emit, rec pod.Record, x usage.Sample) {
+func (s *collector) pod(out chan<- prometheus.Metric, gauge emit, rec pod.Record, x usage.Sample) {
 	a := rec.Assignment
 	id := string(a.Pod)
 	counter := func(name string, v float64) {
@@ -275,4 +275,4 @@ func flag(b bool) float64 {
 func ratio(percent int) float64 { return float64(min(max(percent, 0), 100)) / 100 }
 
 // stamp is a time as Prometheus writes it; 0 stands for one that is not known.
-func stamp(t time.Time) float64 { return float64(link.Nanoseconds(t)) / 1e9 }
+func stamp(t time.Time) float64 { return float64(agentrpc.Nanoseconds(t)) / 1e9 }

@@ -1,5 +1,5 @@
 // Package metrics counts what happens on a host and shows it, with what the host's rooms know, to Prometheus. A scrape reads what is in
-// memory: it asks neither the container runtime nor the driver of GPUs. Every label is the host's: a pod's id, a GPU's UUID, a notice's
+// memory: it asks neither the container runtime nor the driver of GPUs. Every label is the host's: a pod's id, a GPU's UUID, a condition's
 // code; a series of a pod is there as long as the pod is on the host.
 package metrics
 
@@ -63,13 +63,13 @@ func New() *Metrics {
 		m.registry.MustRegister(c)
 		return c
 	}
-	m.starts = counter("gantry_agent_pod_starts_total", "Containers that this agent started since it began.")
-	m.failures = counter("gantry_agent_pod_failures_total", "Pods that could not be started or whose container was lost, since the agent began.")
-	m.exits = counter("gantry_agent_pod_exits_total", "Containers whose process ended, since the agent began.")
-	m.removals = counter("gantry_agent_pod_removals_total", "Pods of which nothing is left on the host, since the agent began.")
-	m.attempts = counter("gantry_agent_session_attempts_total", "Tries to reach a scheduler since the agent began.")
-	m.stood = counter("gantry_agent_sessions_total", "Sessions with a scheduler that came to stand since the agent began; each but the first is a reconnect.")
-	m.removedImages = counter("gantry_agent_images_removed_total", "Images that were removed to make room, since the agent began.")
+	m.starts = counter("gantry_agent_pod_starts_total", "Containers started since the agent started.")
+	m.failures = counter("gantry_agent_pod_failures_total", "Pods that failed to start or lost their container, since the agent started.")
+	m.exits = counter("gantry_agent_pod_exits_total", "Containers whose process exited, since the agent started.")
+	m.removals = counter("gantry_agent_pod_removals_total", "Pods removed from the host completely, since the agent started.")
+	m.attempts = counter("gantry_agent_session_attempts_total", "Attempts to reach a scheduler, since the agent started.")
+	m.stood = counter("gantry_agent_sessions_total", "Sessions established with a scheduler since the agent started; all but the first are reconnects.")
+	m.removedImages = counter("gantry_agent_images_removed_total", "Images removed to make room, since the agent started.")
 	m.steps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "gantry_agent_pod_start_duration_seconds", Help: "How long the steps of starts took that succeeded; pull only where an image was pulled.",
 		Buckets: append(prometheus.ExponentialBuckets(0.002, 2, 15), 120, 600, 3600),

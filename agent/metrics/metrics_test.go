@@ -67,8 +67,8 @@ func scrapable(t *testing.T) *host {
 	}
 	has := inventory.New(inventory.Config{
 		Stock: stock, Version: "1.2.3", Runtime: h.runtime,
-		Notices: []func() []fleet.Notice{h.tables.Notices, func() []fleet.Notice {
-			return []fleet.Notice{{Code: "runc_old"}, {Code: "runc_old", Severe: true}, {Code: "disk_unlimited"}}
+		Conditions: []func() []fleet.Condition{h.tables.Conditions, func() []fleet.Condition {
+			return []fleet.Condition{{Code: "runc_old"}, {Code: "runc_old", Severe: true}, {Code: "disk_unlimited"}}
 		}},
 	})
 	store := enrolled(t)
@@ -233,7 +233,7 @@ func TestMetricsTellOfHostAndPods(t *testing.T) {
 		`gantry_host_disk_ordered_bytes 1.2e+10`, `gantry_host_images 2`,
 		`gantry_host_pods{goal="run",status="running"} 1`, `gantry_host_pods{goal="run",status="ended"} 1`, `gantry_host_pods{goal="run",status="waiting"} 1`,
 		`gantry_host_pods{goal="gone",status="ended"} 0`,
-		`gantry_host_notices{code="runc_old"} 2`, `gantry_host_notices{code="disk_unlimited"} 1`,
+		`gantry_host_conditions{code="runc_old"} 2`, `gantry_host_conditions{code="disk_unlimited"} 1`,
 		`gantry_host_gpu_healthy{gpu="GPU-a"} 1`, `gantry_host_gpu_healthy{gpu="GPU-b"} 0`, `gantry_host_gpu_utilization_ratio{gpu="GPU-a"} 0.4`,
 		`gantry_host_gpu_utilization_ratio{gpu="GPU-b"} 0.4`,
 		`gantry_pod_cpu_seconds_total{pod="p1"} 1.5`, `gantry_pod_memory_bytes{pod="p1"} 2.5e+08`, `gantry_pod_disk_bytes{pod="p1"} 3e+09`,

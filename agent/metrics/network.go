@@ -5,16 +5,16 @@ import (
 )
 
 var networkSeries = []seen{
-	{"gantry_network_overlays", "Private networks in which pods of this host have a place.", nil},
-	{"gantry_network_members", "Pods on all hosts that are in these networks.", nil},
-	{"gantry_network_dropped_packets_total", "Packets that were dropped, by reason, since the rules were written last.", []string{"why"}},
-	{"gantry_network_names_answered", "1 while pods' names are answered by this host.", nil},
-	{"gantry_network_questions_total", "Pods' questions for names, by what became of them, since what answers them began.", []string{"result"}},
-	{"gantry_network_tunnel_peers", "Hosts to which the tunnel leads.", nil},
-	{"gantry_network_tunnel_silent_peers", "Hosts to which something is sent through the tunnel and that had no handshake for 3 minutes.", nil},
-	{"gantry_network_tunnel_received_bytes", "Bytes that came through the tunnel from the hosts to which it leads now.", nil},
-	{"gantry_network_tunnel_sent_bytes", "Bytes that went through the tunnel to the hosts to which it leads now.", nil},
-	{"gantry_network_tunnel_oldest_handshake_seconds", "How long ago the last handshake was with the host with which it is longest ago.", nil},
+	{"gantry_network_overlays", "Private networks that pods of this host are members of.", nil},
+	{"gantry_network_members", "Members of these networks, on all hosts.", nil},
+	{"gantry_network_dropped_packets_total", "Packets dropped, by reason, since the rules were last written.", []string{"why"}},
+	{"gantry_network_names_answered", "1 while this host serves pod DNS.", nil},
+	{"gantry_network_questions_total", "DNS queries from pods, by result, since the name server started.", []string{"result"}},
+	{"gantry_network_tunnel_peers", "Peers of the WireGuard tunnel.", nil},
+	{"gantry_network_tunnel_silent_peers", "Tunnel peers that are sent packets and had no handshake for 3 minutes.", nil},
+	{"gantry_network_tunnel_received_bytes", "Bytes received through the tunnel from its present peers.", nil},
+	{"gantry_network_tunnel_sent_bytes", "Bytes sent through the tunnel to its present peers.", nil},
+	{"gantry_network_tunnel_oldest_handshake_seconds", "Age of the oldest last handshake among the peers.", nil},
 }
 
 // dropReasons are the words for why a packet was dropped.
@@ -23,7 +23,7 @@ var dropReasons = []string{
 }
 
 // network tells what is known of private networks and names.
-func (s *sight) network(out chan<- prometheus.Metric, gauge emit) {
+func (s *collector) network(out chan<- prometheus.Metric, gauge emit) {
 	is := s.Networks()
 	counter := func(name string, v uint64, label string) {
 		out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(v), label)

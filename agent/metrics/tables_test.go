@@ -45,11 +45,11 @@ func TestTheHostTellsOfANearlyFullTable(t *testing.T) {
 	if got := scrapeOf(t, d, "gantry_host_table"); !slices.Equal(got, want) {
 		t.Errorf("metrics are %q", got)
 	}
-	if got := scrapeOf(t, d, "gantry_host_notices{code=\"table"); len(got) != 1 {
-		t.Errorf("notices are %q", got)
+	if got := scrapeOf(t, d, "gantry_host_conditions{code=\"table"); len(got) != 1 {
+		t.Errorf("conditions are %q", got)
 	}
 	d.tables.Proc = procWith(t, 10, 10, 20)
-	if got := scrapeOf(t, d, "gantry_host_notices{code=\"table"); len(got) != 0 {
-		t.Errorf("notices are %q", got)
+	if got := scrapeOf(t, d, "gantry_host_conditions{code=\"table"); len(got) != 0 {
+		t.Errorf("conditions are %q", got)
 	}
 }

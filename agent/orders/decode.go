@@ -7,10 +7,10 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/volumes"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
-func (o *Orders) decodeAll(in []*link.Assignment) []pod.Assignment {
+func (o *Orders) decodeAll(in []*agentrpc.Assignment) []pod.Assignment {
 	out := make([]pod.Assignment, len(in))
 	for i, a := range in {
 		out[i] = o.decode(a)
@@ -18,7 +18,7 @@ func (o *Orders) decodeAll(in []*link.Assignment) []pod.Assignment {
 	return out
 }
 
-func (o *Orders) decode(a *link.Assignment) pod.Assignment {
+func (o *Orders) decode(a *agentrpc.Assignment) pod.Assignment {
 	out := pod.Assignment{
 		Pod: fleet.PodID(a.GetPodId()), Account: fleet.AccountID(a.GetAccountId()),
 		Incarnation: a.GetIncarnation(), Goal: fleet.Goal(a.GetGoal()), Generation: a.GetGeneration(),

@@ -11,14 +11,14 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
-func linkVolume() *link.NetworkVolume {
-	return &link.NetworkVolume{
+func linkVolume() *agentrpc.NetworkVolume {
+	return &agentrpc.NetworkVolume{
 		VolumeId: "vol1", Dir: "abcdefghijklmnopqrstuvwxyz", Path: "/workspace", IdBase: 0x8003_0000, ReadOnly: true, Ready: true,
-		Backend: &link.VolumeBackend{
+		Backend: &agentrpc.VolumeBackend{
 			Id: "ceph-a", Kind: "cephfs", Monitors: []string{"192.0.2.1:6789"}, FileSystem: "fs", User: "gantry", Key: "AQB-secret", Path: "/volumes",
 		},
 	}
@@ -26,7 +26,7 @@ func linkVolume() *link.NetworkVolume {
 
 func TestAnOrderBringsANetworkVolume(t *testing.T) {
 	s := New(Config{Log: slog.New(slog.DiscardHandler)})
-	got := s.decode(&link.Assignment{PodId: "p", Volume: linkVolume()})
+	got := s.decode(&agentrpc.Assignment{PodId: "p", Volume: linkVolume()})
 	want := pod.Assignment{
 		Pod: "p", VolumePath: "/workspace", Volume: &volume.Volume{
 			ID: "vol1", Dir: "abcdefghijklmnopqrstuvwxyz", IDBase: 0x8003_0000, ReadOnly: true, Ready: true,
@@ -38,7 +38,7 @@ func TestAnOrderBringsANetworkVolume(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := s.decode(&link.Assignment{PodId: "p"}); got.Volume != nil || got.VolumePath != "" || got.Refused != "" {
+	if got := s.decode(&agentrpc.Assignment{PodId: "p"}); got.Volume != nil || got.VolumePath != "" || got.Refused != "" {
 		t.Errorf("without one: %+v", got)
 	}
 }
@@ -46,25 +46,25 @@ func TestAnOrderBringsANetworkVolume(t *testing.T) {
 // TestWhatAHostDoesNotTakeOfANetworkVolume: names become those of folders, and ids those of pods' roots.
 func TestWhatAHostDoesNotTakeOfANetworkVolume(t *testing.T) {
 	s := New(Config{Log: slog.New(slog.DiscardHandler)})
-	for name, spoil := range map[string]func(v *link.NetworkVolume){
-		"no backend":      func(v *link.NetworkVolume) { v.Backend = nil },
-		"backend's name":  func(v *link.NetworkVolume) { v.Backend.Id = "../etc" },
-		"kind":            func(v *link.NetworkVolume) { v.Backend.Kind = "smb" },
-		"backend's path":  func(v *link.NetworkVolume) { v.Backend.Path = "/a/../b" },
-		"id":              func(v *link.NetworkVolume) { v.VolumeId = "" },
-		"folder":          func(v *link.NetworkVolume) { v.Dir = "../abcdefghijklmnopqrst" },
-		"no folder":       func(v *link.NetworkVolume) { v.Dir = "" },
-		"root's own ids":  func(v *link.NetworkVolume) { v.IdBase = 0 },
-		"pods' ids":       func(v *link.NetworkVolume) { v.IdBase = 0x1003_0000 },
-		"no whole ids":    func(v *link.NetworkVolume) { v.IdBase++ },
-		"ids at the end":  func(v *link.NetworkVolume) { v.IdBase = 0xFFFE_0000 },
-		"no path":         func(v *link.NetworkVolume) { v.Path = "" },
-		"a path outside":  func(v *link.NetworkVolume) { v.Path = "../workspace" },
-		"a path with dot": func(v *link.NetworkVolume) { v.Path = "/workspace/../etc" },
+	for name, spoil := range map[string]func(v *agentrpc.NetworkVolume){
+		"no backend":      func(v *agentrpc.NetworkVolume) { v.Backend = nil },
+		"backend's name":  func(v *agentrpc.NetworkVolume) { v.Backend.Id = "../etc" },
+		"kind":            func(v *agentrpc.NetworkVolume) { v.Backend.Kind = "smb" },
+		"backend's path":  func(v *agentrpc.NetworkVolume) { v.Backend.Path = "/a/../b" },
+		"id":              func(v *agentrpc.NetworkVolume) { v.VolumeId = "" },
+		"folder":          func(v *agentrpc.NetworkVolume) { v.Dir = "../abcdefghijklmnopqrst" },
+		"no folder":       func(v *agentrpc.NetworkVolume) { v.Dir = "" },
+		"root's own ids":  func(v *agentrpc.NetworkVolume) { v.IdBase = 0 },
+		"pods' ids":       func(v *agentrpc.NetworkVolume) { v.IdBase = 0x1003_0000 },
+		"no whole ids":    func(v *agentrpc.NetworkVolume) { v.IdBase++ },
+		"ids at the end":  func(v *agentrpc.NetworkVolume) { v.IdBase = 0xFFFE_0000 },
+		"no path":         func(v *agentrpc.NetworkVolume) { v.Path = "" },
+		"a path outside":  func(v *agentrpc.NetworkVolume) { v.Path = "../workspace" },
+		"a path with dot": func(v *agentrpc.NetworkVolume) { v.Path = "/workspace/../etc" },
 	} {
 		v := linkVolume()
 		spoil(v)
-		got := s.decode(&link.Assignment{PodId: "p", Volume: v})
+		got := s.decode(&agentrpc.Assignment{PodId: "p", Volume: v})
 		if got.Volume != nil || got.VolumePath != "" || !strings.HasPrefix(got.Refused, "the order ") {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -72,9 +72,9 @@ func TestWhatAHostDoesNotTakeOfANetworkVolume(t *testing.T) {
 }
 
 func TestAssignmentIsDecodedWhole(t *testing.T) {
-	got := New(Config{}).decode(&link.Assignment{
-		PodId: "p1", Ports: []*link.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 80, Protocol: "http"}},
-		PersistentGb: 20, PersistentPath: "/workspace", Registry: &link.Credential{Username: "u", Password: "p"},
+	got := New(Config{}).decode(&agentrpc.Assignment{
+		PodId: "p1", Ports: []*agentrpc.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 80, Protocol: "http"}},
+		PersistentGb: 20, PersistentPath: "/workspace", Registry: &agentrpc.Credential{Username: "u", Password: "p"},
 	})
 	want := pod.Assignment{
 		Pod: "p1", Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}, {Number: 80, Protocol: "http"}},
@@ -87,13 +87,13 @@ func TestAssignmentIsDecodedWhole(t *testing.T) {
 	}
 }
 
-func placeOf(vni uint32, addr, name string) *link.OverlayPlace {
-	return &link.OverlayPlace{OverlayId: "account-a", Vni: vni, Cidr: "10.64.0.0/16", Addr: addr, Link: name}
+func placeOf(vni uint32, addr, name string) *agentrpc.OverlayPlace {
+	return &agentrpc.OverlayPlace{OverlayId: "account-a", Vni: vni, Cidr: "10.64.0.0/16", Addr: addr, Link: name}
 }
 
 func TestPlacesOfAnOrder(t *testing.T) {
 	s := New(Config{Log: slog.New(slog.DiscardHandler)})
-	got := s.decode(&link.Assignment{PodId: "p", Overlays: []*link.OverlayPlace{placeOf(4097, "10.64.0.3", "podnet2"), placeOf(4096, "10.64.0.2", "podnet1")}})
+	got := s.decode(&agentrpc.Assignment{PodId: "p", Overlays: []*agentrpc.OverlayPlace{placeOf(4097, "10.64.0.3", "podnet2"), placeOf(4096, "10.64.0.2", "podnet1")}})
 	cidr := netip.MustParsePrefix("10.64.0.0/16")
 	want := []pod.Place{
 		{Overlay: "account-a", VNI: 4096, CIDR: cidr, Addr: netip.MustParseAddr("10.64.0.2"), Link: "podnet1"},
@@ -102,7 +102,7 @@ func TestPlacesOfAnOrder(t *testing.T) {
 	if d := cmp.Diff(want, got.Overlays, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" || got.Refused != "" {
 		t.Errorf("%s %s", got.Refused, d)
 	}
-	for name, bad := range map[string][]*link.OverlayPlace{
+	for name, bad := range map[string][]*agentrpc.OverlayPlace{
 		"an address outside": {placeOf(4096, "10.65.0.2", "podnet1")},
 		"no VNI":             {placeOf(0, "10.64.0.2", "podnet1")},
 		"a VNI too large":    {placeOf(1<<24, "10.64.0.2", "podnet1")},
@@ -110,9 +110,9 @@ func TestPlacesOfAnOrder(t *testing.T) {
 		"a path for a link":  {placeOf(4096, "10.64.0.2", "../x")},
 		"a VNI twice":        {placeOf(4096, "10.64.0.2", "podnet1"), placeOf(4096, "10.64.0.3", "podnet2")},
 		"a link twice":       {placeOf(4096, "10.64.0.2", "podnet1"), placeOf(4097, "10.64.0.3", "podnet1")},
-		"too many":           slices.Repeat([]*link.OverlayPlace{placeOf(4096, "10.64.0.2", "podnet1")}, 5),
+		"too many":           slices.Repeat([]*agentrpc.OverlayPlace{placeOf(4096, "10.64.0.2", "podnet1")}, 5),
 	} {
-		if got := s.decode(&link.Assignment{PodId: "p", Overlays: bad}); got.Refused == "" || got.Overlays != nil {
+		if got := s.decode(&agentrpc.Assignment{PodId: "p", Overlays: bad}); got.Refused == "" || got.Overlays != nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Config is what Orders are made from.
@@ -39,7 +39,7 @@ type Orders struct {
 func New(c Config) *Orders { return &Orders{Config: c} }
 
 // Hello fills in what a hello says of the orders that the host has.
-func (o *Orders) Hello(h *link.Hello) {
+func (o *Orders) Hello(h *agentrpc.Hello) {
 	h.Generation, h.Lineage, h.HoldsSet = o.Ledger.Generation(), o.Ledger.Lineage(), o.holds
 	for _, rec := range o.Ledger.Records() {
 		h.Pods = append(h.Pods, encodeRecord(rec))
@@ -48,7 +48,7 @@ func (o *Orders) Hello(h *link.Hello) {
 
 // Follow takes what the scheduler says of itself. A control plane of a lower lineage than one that was
 // followed before is an old copy: what it wants is long past.
-func (o *Orders) Follow(w *link.Welcome) error {
+func (o *Orders) Follow(w *agentrpc.Welcome) error {
 	have := o.Ledger.Lineage()
 	if w.GetLineage() < have {
 		o.Log.Error("a scheduler was refused: it is of a control plane that was restored since; this host follows the restored one only",
@@ -73,7 +73,7 @@ func (o *Orders) Follow(w *link.Welcome) error {
 }
 
 // TakeFull takes the full set of orders.
-func (o *Orders) TakeFull(_ context.Context, m *link.Down_Full) (*link.Up, error) {
+func (o *Orders) TakeFull(_ context.Context, m *agentrpc.Down_Full) (*agentrpc.Up, error) {
 	changed, err := o.Ledger.SetFull(m.Full.GetGeneration(), o.decodeAll(m.Full.GetAssignments()), o.Allocate)
 	if err != nil {
 		return nil, fmt.Errorf("take the full set: %w", err)
@@ -84,7 +84,7 @@ func (o *Orders) TakeFull(_ context.Context, m *link.Down_Full) (*link.Up, error
 }
 
 // TakeDifference takes a difference to the set that the host has. Where it does not apply, the answer asks for the full set.
-func (o *Orders) TakeDifference(_ context.Context, m *link.Down_Difference) (*link.Up, error) {
+func (o *Orders) TakeDifference(_ context.Context, m *agentrpc.Down_Difference) (*agentrpc.Up, error) {
 	d := m.Difference
 	gone := make([]fleet.PodID, len(d.GetGone()))
 	for i, id := range d.GetGone() {
@@ -92,7 +92,7 @@ func (o *Orders) TakeDifference(_ context.Context, m *link.Down_Difference) (*li
 	}
 	changed, err := o.Ledger.Apply(d.GetFrom(), d.GetTo(), o.decodeAll(d.GetPut()), gone, o.Allocate)
 	if errors.Is(err, ledger.ErrGap) {
-		return &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}, nil
+		return &agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take a difference: %w", err)
@@ -101,8 +101,8 @@ func (o *Orders) TakeDifference(_ context.Context, m *link.Down_Difference) (*li
 	return applied(d.GetTo()), nil
 }
 
-func applied(generation uint64) *link.Up {
-	return &link.Up{Kind: &link.Up_Applied{Applied: &link.Applied{Generation: generation}}}
+func applied(generation uint64) *agentrpc.Up {
+	return &agentrpc.Up{Kind: &agentrpc.Up_Applied{Applied: &agentrpc.Applied{Generation: generation}}}
 }
 
 // order hands changed assignments to the machines. The first one in an agent's life lets them start
@@ -119,17 +119,17 @@ func (o *Orders) order(changed []pod.Assignment) {
 
 // encodeRecord tells what the ledger holds of a pod. As long as something may run, its GPUs and ports are those
 // that it has, whatever is ordered since.
-func encodeRecord(rec pod.Record) *link.LedgerPod {
+func encodeRecord(rec pod.Record) *agentrpc.LedgerPod {
 	a := rec.Assignment
 	if held, ok := rec.Holds(); ok {
 		a.GPUs, a.Mappings = held.GPUs, held.Mappings
 	}
-	out := &link.LedgerPod{
+	out := &agentrpc.LedgerPod{
 		PodId: string(a.Pod), Incarnation: a.Incarnation, Goal: string(a.Goal),
-		Ended: rec.HasEnded(), Gpus: a.GPUs, Need: link.EncodeResources(a.Limits),
+		Ended: rec.HasEnded(), Gpus: a.GPUs, Need: agentrpc.EncodeResources(a.Limits),
 	}
 	for _, m := range a.Mappings {
-		out.Ports = append(out.Ports, &link.Port{Number: int32(m.Private), Protocol: "tcp", Public: int32(m.Public)}) //nolint:gosec // 16 bits
+		out.Ports = append(out.Ports, &agentrpc.Port{Number: int32(m.Private), Protocol: "tcp", Public: int32(m.Public)}) //nolint:gosec // 16 bits
 	}
 	return out
 }

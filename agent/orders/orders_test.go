@@ -10,7 +10,7 @@ import (
 
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // follower is the end of a session that takes what schedulers say.
@@ -49,7 +49,7 @@ func TestALowerLineageIsNotFollowed(t *testing.T) {
 		{lineage: 3, refused: true, have: false},
 	} {
 		before := s.Ledger.Lineage()
-		err := s.Follow(&link.Welcome{Lineage: step.lineage, KeepSet: step.keep, Schedulers: []string{"127.0.0.1:2"}})
+		err := s.Follow(&agentrpc.Welcome{Lineage: step.lineage, KeepSet: step.keep, Schedulers: []string{"127.0.0.1:2"}})
 		if (err != nil) != step.refused || s.holds != step.have {
 			t.Errorf("lineage %d after %d: %v, holds the set: %v", step.lineage, before, err, s.holds)
 		}
@@ -60,8 +60,8 @@ func TestALowerLineageIsNotFollowed(t *testing.T) {
 }
 
 // order is one for a pod.
-func orderOf(id string, generation uint64) *link.Assignment {
-	return &link.Assignment{PodId: id, Incarnation: 1, Generation: generation, Goal: "stop"}
+func orderOf(id string, generation uint64) *agentrpc.Assignment {
+	return &agentrpc.Assignment{PodId: id, Incarnation: 1, Generation: generation, Goal: "stop"}
 }
 
 // A set in parts counts when it is whole, and then in one step. A session that breaks off in between changes nothing.
@@ -72,25 +72,25 @@ func TestASetInPartsCountsWhenItIsWhole(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end() // nothing of the orders is carried out here
 	s.Pods = pod.NewPods(ended, pod.Deps{Log: s.Log, Heard: s.Heard})
-	up := make(chan *link.Up, 10)
-	full := func(part uint32, more bool, ids ...string) *link.Down {
-		set := &link.FullSet{Generation: 7}
+	up := make(chan *agentrpc.Up, 10)
+	full := func(part uint32, more bool, ids ...string) *agentrpc.Down {
+		set := &agentrpc.FullSet{Generation: 7}
 		for _, id := range ids {
 			set.Assignments = append(set.Assignments, orderOf(id, 7))
 		}
-		return &link.Down{Part: part, More: more, Kind: &link.Down_Full{Full: set}}
+		return &agentrpc.Down{Part: part, More: more, Kind: &agentrpc.Down_Full{Full: set}}
 	}
-	play := func(msgs ...*link.Down) {
+	play := func(msgs ...*agentrpc.Down) {
 		t.Helper()
-		var parts link.Parts // of a session
+		var parts agentrpc.Parts // of a session
 		for _, msg := range msgs {
 			msg, err := parts.Add(msg)
-			var answer *link.Up
+			var answer *agentrpc.Up
 			if err == nil && msg != nil {
 				switch m := msg.GetKind().(type) {
-				case *link.Down_Full:
+				case *agentrpc.Down_Full:
 					answer, err = s.TakeFull(t.Context(), m)
-				case *link.Down_Difference:
+				case *agentrpc.Down_Difference:
 					answer, err = s.TakeDifference(t.Context(), m)
 				}
 			}
@@ -110,9 +110,9 @@ func TestASetInPartsCountsWhenItIsWhole(t *testing.T) {
 	if n, g := len(s.Ledger.Records()), s.Ledger.Generation(); n != 3 || g != 7 || !s.holds || !s.Heard.Load() || (<-up).GetApplied().GetGeneration() != 7 {
 		t.Errorf("%d records of generation %d", n, g)
 	}
-	difference := func(part uint32, more bool, put, gone string) *link.Down {
-		return &link.Down{Part: part, More: more, Kind: &link.Down_Difference{Difference: &link.Difference{
-			From: 7, To: 9, Put: []*link.Assignment{orderOf(put, 9)}, Gone: []string{gone},
+	difference := func(part uint32, more bool, put, gone string) *agentrpc.Down {
+		return &agentrpc.Down{Part: part, More: more, Kind: &agentrpc.Down_Difference{Difference: &agentrpc.Difference{
+			From: 7, To: 9, Put: []*agentrpc.Assignment{orderOf(put, 9)}, Gone: []string{gone},
 		}}}
 	}
 	play(difference(0, true, "d", "a"))
@@ -134,7 +134,7 @@ func TestASetInPartsCountsWhenItIsWhole(t *testing.T) {
 // What a scheduler says cannot be carried out is not begun, and its sentence is the pod's reason.
 func TestAnOrderThatTheSchedulerRefusesIsNotCarriedOut(t *testing.T) {
 	s := follower(t)
-	if a := s.decode(&link.Assignment{PodId: "a", Goal: "run", Refused: "too large"}); a.Refused != "too large" {
+	if a := s.decode(&agentrpc.Assignment{PodId: "a", Goal: "run", Refused: "too large"}); a.Refused != "too large" {
 		t.Errorf("refused: %q", a.Refused)
 	}
 }

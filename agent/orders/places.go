@@ -10,7 +10,7 @@ import (
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const maxPlaces = 4 // of a pod
@@ -19,7 +19,7 @@ const maxPlaces = 4 // of a pod
 var privateLink = regexp.MustCompile(`^[a-z][a-z0-9]{0,14}$`)
 
 // decodePlaces reads the places of an order in private networks. The error says in a sentence what the host does not take.
-func decodePlaces(in []*link.OverlayPlace) ([]pod.Place, error) {
+func decodePlaces(in []*agentrpc.OverlayPlace) ([]pod.Place, error) {
 	if len(in) > maxPlaces {
 		return nil, fmt.Errorf("the order has the pod in %d private networks, of which it can be in %d", len(in), maxPlaces)
 	}

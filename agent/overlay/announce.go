@@ -13,7 +13,7 @@ import (
 )
 
 // openKey reads the tunnel's private key, and makes one where there is none.
-func (k *Keeper) openKey() {
+func (k *Reconciler) openKey() {
 	key, err := tunnel.ReadKey(k.KeyFile)
 	if err == nil {
 		k.key = key
@@ -27,12 +27,12 @@ func (k *Keeper) openKey() {
 }
 
 // newKey takes another key. Where it cannot be kept, it serves until the agent ends.
-func (k *Keeper) newKey() {
+func (k *Reconciler) newKey() {
 	k.key = tunnel.NewKey()
 	k.keepKey(k.key)
 }
 
-func (k *Keeper) keepKey(key tunnel.Key) {
+func (k *Reconciler) keepKey(key tunnel.Key) {
 	if err := tunnel.WriteKey(k.KeyFile, key); err != nil {
 		k.Log.Error("save the tunnel's key for the next start", "err", err)
 	}
@@ -40,7 +40,7 @@ func (k *Keeper) keepKey(key tunnel.Key) {
 
 // renewKey announces another key when the present one is too old. It is in use once the scheduler has it on record: then other
 // hosts are told of it, and until then, also while no scheduler is there, they know the present one.
-func (k *Keeper) renewKey(now time.Time) {
+func (k *Reconciler) renewKey(now time.Time) {
 	info, err := os.Stat(k.KeyFile)
 	if k.Tunnel == nil || k.KeyAge <= 0 || err != nil {
 		return
@@ -60,7 +60,7 @@ func (k *Keeper) renewKey(now time.Time) {
 }
 
 // takeKey uses the key that was announced, once it is the one on record.
-func (k *Keeper) takeKey(onRecord string) {
+func (k *Reconciler) takeKey(onRecord string) {
 	k.mu.Lock()
 	taken := onRecord != "" && k.next.Public() == onRecord
 	if taken {
@@ -75,7 +75,7 @@ func (k *Keeper) takeKey(onRecord string) {
 }
 
 // Announce is the host's end of the tunnel; the zero value: it has none.
-func (k *Keeper) Announce() fleet.HostTunnel {
+func (k *Reconciler) Announce() fleet.HostTunnel {
 	if k == nil {
 		return fleet.HostTunnel{}
 	}
@@ -84,14 +84,14 @@ func (k *Keeper) Announce() fleet.HostTunnel {
 }
 
 // announced is what is announced, and whether nothing is missing.
-func (k *Keeper) announced() (says fleet.HostTunnel, whole bool) {
+func (k *Reconciler) announced() (says fleet.HostTunnel, whole bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.says, k.found || k.Tunnel == nil || k.Find == nil
 }
 
 // announce looks where other hosts reach this one.
-func (k *Keeper) announce(ctx context.Context) {
+func (k *Reconciler) announce(ctx context.Context) {
 	if k.Tunnel == nil || k.Find == nil {
 		return
 	}

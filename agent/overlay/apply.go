@@ -12,7 +12,7 @@ import (
 )
 
 // makeLinks has the kernel have what follows.
-func (k *Keeper) makeLinks(ctx context.Context) error {
+func (k *Reconciler) makeLinks(ctx context.Context) error {
 	faults := []error{k.makePolicy(ctx), k.makeUnderlay(ctx)}
 	k.mu.Lock()
 	wanted := k.inUse()
@@ -31,7 +31,7 @@ func (k *Keeper) makeLinks(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-func (k *Keeper) makePolicy(ctx context.Context) error {
+func (k *Reconciler) makePolicy(ctx context.Context) error {
 	k.kernel.Lock()
 	defer k.kernel.Unlock()
 	k.mu.Lock()
@@ -47,7 +47,7 @@ func (k *Keeper) makePolicy(ctx context.Context) error {
 	return nil
 }
 
-func (k *Keeper) makeUnderlay(ctx context.Context) error {
+func (k *Reconciler) makeUnderlay(ctx context.Context) error {
 	k.kernel.Lock()
 	defer k.kernel.Unlock()
 	k.mu.Lock()
@@ -64,7 +64,7 @@ func (k *Keeper) makeUnderlay(ctx context.Context) error {
 }
 
 // makeLink makes an overlay, unless it is as it should be.
-func (k *Keeper) makeLink(ctx context.Context, vni uint32) error {
+func (k *Reconciler) makeLink(ctx context.Context, vni uint32) error {
 	k.kernel.Lock()
 	defer k.kernel.Unlock()
 	k.mu.Lock()
@@ -86,7 +86,7 @@ func (k *Keeper) makeLink(ctx context.Context, vni uint32) error {
 }
 
 // dropLink removes an overlay in which no pod has a place any more.
-func (k *Keeper) dropLink(ctx context.Context, vni uint32) error {
+func (k *Reconciler) dropLink(ctx context.Context, vni uint32) error {
 	k.kernel.Lock()
 	defer k.kernel.Unlock()
 	k.mu.Lock()
@@ -110,7 +110,7 @@ type tunnelState struct {
 }
 
 // makeTunnel has the tunnel be as it should, and not be there when no other host is to be reached.
-func (k *Keeper) makeTunnel(ctx context.Context) error {
+func (k *Reconciler) makeTunnel(ctx context.Context) error {
 	if k.Tunnel == nil {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (k *Keeper) makeTunnel(ctx context.Context) error {
 }
 
 // makeNames has pods' names be answered as they should.
-func (k *Keeper) makeNames(ctx context.Context) error {
+func (k *Reconciler) makeNames(ctx context.Context) error {
 	if k.names == nil {
 		return k.noNames
 	}
@@ -179,7 +179,7 @@ func (k *Keeper) makeNames(ctx context.Context) error {
 }
 
 // nameOverlay tells the names in an overlay, unless they were told.
-func (k *Keeper) nameOverlay(ctx context.Context, vni uint32) error {
+func (k *Reconciler) nameOverlay(ctx context.Context, vni uint32) error {
 	k.mu.Lock()
 	changes := k.stamp(vni).members
 	if told, ok := k.named[vni]; ok && told == changes {
@@ -201,7 +201,7 @@ func unneeded[V any](told map[uint32]V, wanted []uint32) []uint32 {
 }
 
 // standing notes that names are answered: pods may ask from now on, and those that start are told where.
-func (k *Keeper) standing() {
+func (k *Reconciler) standing() {
 	k.mu.Lock()
 	fresh := !k.stands
 	k.stands = true

@@ -6,7 +6,7 @@ import (
 )
 
 // bar looks where the control plane is.
-func (k *Keeper) bar(ctx context.Context) {
+func (k *Reconciler) bar(ctx context.Context) {
 	if k.Barred == nil {
 		return
 	}
@@ -24,7 +24,7 @@ func (k *Keeper) bar(ctx context.Context) {
 }
 
 // barAsBefore leaves what the agent before barred as it is while nobody knows where the control plane is.
-func (k *Keeper) barAsBefore(ctx context.Context) {
+func (k *Reconciler) barAsBefore(ctx context.Context) {
 	if k.Barred == nil || len(k.barred) > 0 {
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"gantry/fleet"
+	"gantry/internal/agentrpc"
 	"gantry/internal/atomicfile"
-	"gantry/internal/link"
 )
 
 const (
@@ -37,32 +37,32 @@ func (t *told) encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (t *told) messages() []*link.Down {
+func (t *told) messages() []*agentrpc.Down {
 	if t.set == nil {
 		return nil
 	}
-	out := []*link.Down{{Kind: &link.Down_Network{Network: t.set}}}
-	peers := &link.PeerChange{Full: true}
+	out := []*agentrpc.Down{{Kind: &agentrpc.Down_Network{Network: t.set}}}
+	peers := &agentrpc.PeerChange{Full: true}
 	for _, id := range slices.Sorted(maps.Keys(t.peers)) {
 		peers.Put = append(peers.Put, encodePeer(id, t.peers[id]))
 	}
-	out = append(out, &link.Down{Kind: &link.Down_Peers{Peers: peers}})
+	out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Peers{Peers: peers}})
 	for _, id := range slices.Sorted(maps.Keys(t.overlays)) {
 		n := t.overlays[id]
 		if n.asked {
 			continue // it is not as it should be
 		}
-		change := &link.OverlayChange{OverlayId: string(id), AccountId: string(n.account), Vni: n.vni, Cidr: n.cidr.String(), To: n.rev}
+		change := &agentrpc.OverlayChange{OverlayId: string(id), AccountId: string(n.account), Vni: n.vni, Cidr: n.cidr.String(), To: n.rev}
 		for _, m := range n.members {
-			change.Put = append(change.Put, &link.OverlayMember{Addr: m.addr.String(), PodId: string(m.pod), Name: m.name, HostId: string(m.host)})
+			change.Put = append(change.Put, &agentrpc.OverlayMember{Addr: m.addr.String(), PodId: string(m.pod), Name: m.name, HostId: string(m.host)})
 		}
-		out = append(out, &link.Down{Kind: &link.Down_Overlay{Overlay: change}})
+		out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: change}})
 	}
 	return out
 }
 
-func encodePeer(id fleet.HostID, p peer) *link.HostPeer {
-	out := &link.HostPeer{HostId: string(id), PublicKey: p.key}
+func encodePeer(id fleet.HostID, p peer) *agentrpc.HostPeer {
+	out := &agentrpc.HostPeer{HostId: string(id), PublicKey: p.key}
 	if p.addr.IsValid() {
 		out.TunnelAddr = p.addr.String()
 	}
@@ -98,7 +98,7 @@ func read(file string) (told, error) {
 	in := bufio.NewReader(f)
 	var faults []error
 	for len(faults) < mostFaults {
-		var m link.Down
+		var m agentrpc.Down
 		err := protodelim.UnmarshalOptions{MaxSize: mostMessage}.UnmarshalFrom(in, &m)
 		if errors.Is(err, io.EOF) {
 			break
@@ -118,7 +118,7 @@ func read(file string) (told, error) {
 }
 
 // hear takes a message that is for it. gap asks for everything.
-func (t *told) hear(m *link.Down) (gap bool, err error) {
+func (t *told) hear(m *agentrpc.Down) (gap bool, err error) {
 	switch {
 	case m.GetNetwork() != nil:
 		return false, t.take(m.GetNetwork())

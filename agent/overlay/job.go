@@ -12,7 +12,7 @@ import (
 
 // job makes one thing as it should be, again and again until that has succeeded, and anew after each wake.
 type job struct {
-	code, what string // of its notice, as Keeper.Notices writes it
+	code, what string // of its condition, as Reconciler.Conditions writes it
 	do         func(ctx context.Context) error
 	limit      time.Duration // of one try
 	wake       chan struct{}

@@ -87,14 +87,14 @@ func (r resolvers) reachable() []netip.Addr {
 	return out
 }
 
-func (k *Keeper) resolvers() resolvers {
+func (k *Reconciler) resolvers() resolvers {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.resolv
 }
 
 // ResolvConf is the text of the resolv.conf of a pod that is made now. Where the host answers names it names the gateway alone.
-func (k *Keeper) ResolvConf() string {
+func (k *Reconciler) ResolvConf() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stands {

@@ -27,7 +27,7 @@ const (
 )
 
 // Show tells what a host's network should be and is. public are the addresses at which ports are published.
-func (k *Keeper) Show(ctx context.Context, public []netip.Addr) (fleet.HostNetwork, error) {
+func (k *Reconciler) Show(ctx context.Context, public []netip.Addr) (fleet.HostNetwork, error) {
 	desired := k.desired(public)
 	is, err := k.Control.Observed(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (k *Keeper) Show(ctx context.Context, public []netip.Addr) (fleet.HostNetwo
 }
 
 // desired is the host's network as it should be now.
-func (k *Keeper) desired(public []netip.Addr) netctl.Config {
+func (k *Reconciler) desired(public []netip.Addr) netctl.Config {
 	want := k.host.Clone()
 	want.Public = public
 	k.mu.Lock()
@@ -72,7 +72,7 @@ func (k *Keeper) desired(public []netip.Addr) netctl.Config {
 	return k.Complete(want)
 }
 
-func (k *Keeper) kind() string {
+func (k *Reconciler) kind() string {
 	switch {
 	case k.Tunnel == nil:
 		return kindNone
@@ -83,7 +83,7 @@ func (k *Keeper) kind() string {
 }
 
 // drops sums up what was dropped, by reason.
-func (k *Keeper) drops(ctx context.Context) ([]netctl.Drop, error) {
+func (k *Reconciler) drops(ctx context.Context) ([]netctl.Drop, error) {
 	all, err := k.Control.Drops(ctx)
 	sums := map[string]netctl.Drop{}
 	for _, d := range all {
@@ -96,7 +96,7 @@ func (k *Keeper) drops(ctx context.Context) ([]netctl.Drop, error) {
 }
 
 // tunnelStands reports whether the tunnel is needed now: else there is none to ask.
-func (k *Keeper) tunnelStands() bool {
+func (k *Reconciler) tunnelStands() bool {
 	if k.Tunnel == nil {
 		return false
 	}
@@ -106,7 +106,7 @@ func (k *Keeper) tunnelStands() bool {
 	return needed
 }
 
-func (k *Keeper) peers(ctx context.Context) ([]tunnel.PeerState, error) {
+func (k *Reconciler) peers(ctx context.Context) ([]tunnel.PeerState, error) {
 	if !k.tunnelStands() {
 		return nil, nil
 	}
@@ -114,7 +114,7 @@ func (k *Keeper) peers(ctx context.Context) ([]tunnel.PeerState, error) {
 }
 
 // tunnels are the ways to other hosts, by their ids.
-func (k *Keeper) tunnels(states []tunnel.PeerState) []fleet.TunnelPeer {
+func (k *Reconciler) tunnels(states []tunnel.PeerState) []fleet.TunnelPeer {
 	out := []fleet.TunnelPeer{}
 	for _, s := range states {
 		p := fleet.TunnelPeer{Host: fleet.HostID(s.Host), Addr: s.Addr.String(), Handshake: s.Handshake, Received: s.Received, Sent: s.Sent}
@@ -135,9 +135,9 @@ func (k *Keeper) tunnels(states []tunnel.PeerState) []fleet.TunnelPeer {
 }
 
 // problems say what does not work, but for what the tunnel's peers tell.
-func (k *Keeper) problems() []string {
+func (k *Reconciler) problems() []string {
 	out := []string{}
-	for _, n := range k.Notices() {
+	for _, n := range k.Conditions() {
 		out = append(out, n.Text)
 	}
 	k.mu.Lock()
@@ -174,7 +174,7 @@ func (k *Keeper) problems() []string {
 }
 
 // reason says why another host cannot be reached. The caller holds mu.
-func (k *Keeper) reason(id fleet.HostID) string {
+func (k *Reconciler) reason(id fleet.HostID) string {
 	p, told := k.told.peers[id]
 	switch {
 	case k.Tunnel == nil:
@@ -197,7 +197,7 @@ type traffic struct {
 }
 
 // note keeps what the tunnel's peers sent, to tell a silent one from one that nobody talks to.
-func (k *Keeper) note(states []tunnel.PeerState, now time.Time) {
+func (k *Reconciler) note(states []tunnel.PeerState, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := make(map[string]traffic, len(states))
@@ -212,7 +212,7 @@ func (k *Keeper) note(states []tunnel.PeerState, now time.Time) {
 }
 
 // silent names the hosts to which something is sent and which do not answer.
-func (k *Keeper) silent(states []tunnel.PeerState, now time.Time) []string {
+func (k *Reconciler) silent(states []tunnel.PeerState, now time.Time) []string {
 	k.note(states, now)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/netctl"
 	"gantry/netctl/dns"
 	"gantry/netctl/tunnel"
@@ -116,7 +116,7 @@ func (dropping) Drops(context.Context) ([]netctl.Drop, error) {
 
 // site is a host with a keeper.
 type site struct {
-	*Keeper
+	*Reconciler
 	t       *testing.T
 	dir     string
 	control *netctl.Fake
@@ -163,7 +163,7 @@ func (s *site) open(change ...func(*Config)) {
 	for _, f := range change {
 		f(&c)
 	}
-	s.Keeper = New(c, hostNet)
+	s.Reconciler = New(c, hostNet)
 }
 
 // begin sets the host's network, with pods that were there before, and runs the keeper until the function that it returns.
@@ -207,17 +207,17 @@ const publicKey1, publicKey2 = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=", "
 
 // session is a whole session's beginning: two other hosts, one of them on a private underlay, and one network.
 func (s *site) session() {
-	for _, m := range []*link.Down{
-		{Kind: &link.Down_Network{Network: &link.NetworkSet{
+	for _, m := range []*agentrpc.Down{
+		{Kind: &agentrpc.Down_Network{Network: &agentrpc.NetworkSet{
 			Suffix: "gantry.internal", Aliases: []string{"runpod.internal"}, Mtu: 1370, VxlanPort: 4789, WireguardPort: 51820, PodMbps: 0,
 			TunnelAddr: "100.127.0.1", TunnelRange: "100.127.0.0/16", Pool: "10.64.0.0/10", Overlays: []string{"o4096"},
 		}}},
-		{Kind: &link.Down_Peers{Peers: &link.PeerChange{Full: true, Put: []*link.HostPeer{
+		{Kind: &agentrpc.Down_Peers{Peers: &agentrpc.PeerChange{Full: true, Put: []*agentrpc.HostPeer{
 			{HostId: "far", TunnelAddr: "100.127.0.2", PublicKey: publicKey1, Endpoint: "203.0.113.2:51820"},
 			{HostId: "near", TunnelAddr: "100.127.0.3", Plain: "192.0.2.3"},
 		}}}},
-		{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{
-			OverlayId: "o4096", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", To: 5, Put: []*link.OverlayMember{
+		{Kind: &agentrpc.Down_Overlay{Overlay: &agentrpc.OverlayChange{
+			OverlayId: "o4096", AccountId: "a", Vni: 4096, Cidr: "10.64.0.0/16", To: 5, Put: []*agentrpc.OverlayMember{
 				{Addr: "10.64.0.4", PodId: "p4", Name: "four", HostId: "near"},
 				{Addr: "10.64.0.3", PodId: "p3", Name: "three", HostId: "far"},
 				{Addr: "10.64.0.2", PodId: "p2", Name: "two", HostId: "here"},

@@ -22,7 +22,7 @@ type Stats struct {
 }
 
 // Stats returns the newest.
-func (k *Keeper) Stats() Stats {
+func (k *Reconciler) Stats() Stats {
 	if k == nil {
 		return Stats{}
 	}
@@ -32,7 +32,7 @@ func (k *Keeper) Stats() Stats {
 }
 
 // sample reads them until ctx ends: a scrape waits for nothing.
-func (k *Keeper) sample(ctx context.Context) {
+func (k *Reconciler) sample(ctx context.Context) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, lookEvery)
 		s, err := k.readStats(limited, time.Now())
@@ -47,7 +47,7 @@ func (k *Keeper) sample(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) readStats(ctx context.Context, now time.Time) (s Stats, err error) {
+func (k *Reconciler) readStats(ctx context.Context, now time.Time) (s Stats, err error) {
 	var errs [3]error
 	s.Drops, errs[0] = k.drops(ctx)
 	states, err := k.peers(ctx)

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const (
@@ -30,7 +30,7 @@ var errGap = errors.New("the difference does not follow what the host has of the
 
 // told is what schedulers told of private networks, the newest of each.
 type told struct {
-	set      *link.NetworkSet // as it came; nil: none came yet
+	set      *agentrpc.NetworkSet // as it came; nil: none came yet
 	settings settings
 	overlays map[fleet.OverlayID]*network
 	peers    map[fleet.HostID]peer
@@ -88,7 +88,7 @@ func newTold() told {
 }
 
 // take takes what concerns the whole host. Overlays that it does not name are forgotten.
-func (t *told) take(in *link.NetworkSet) error {
+func (t *told) take(in *agentrpc.NetworkSet) error {
 	s, err := decodeSettings(in)
 	if err != nil {
 		return fmt.Errorf("settings of private networks: %w", err)
@@ -103,7 +103,7 @@ func (t *told) take(in *link.NetworkSet) error {
 	return nil
 }
 
-func decodeSettings(in *link.NetworkSet) (settings, error) {
+func decodeSettings(in *agentrpc.NetworkSet) (settings, error) {
 	s := settings{
 		suffixes: append([]string{in.GetSuffix()}, in.GetAliases()...), mtu: int(in.GetMtu()), mbps: int(in.GetPodMbps()),
 		closed: map[fleet.AccountID]bool{},
@@ -153,7 +153,7 @@ func prefixOr(text string, other netip.Prefix) (netip.Prefix, error) {
 
 // change takes who takes part in an overlay. The error is errGap when everything is needed, and has been asked for by nobody;
 // what does not make sense in itself is another error, and changes nothing.
-func (t *told) change(in *link.OverlayChange) (gap bool, err error) {
+func (t *told) change(in *agentrpc.OverlayChange) (gap bool, err error) {
 	id := fleet.OverlayID(in.GetOverlayId())
 	cidr, err := CheckRange(in.GetOverlayId(), in.GetVni(), in.GetCidr())
 	if err != nil {
@@ -199,7 +199,7 @@ func (t *told) keep(n *network) {
 }
 
 // putAll adds members, and drops those that are on no host. Most come one at a time, and at times all at once.
-func (n *network) putAll(in []*link.OverlayMember, fault func(error)) {
+func (n *network) putAll(in []*agentrpc.OverlayMember, fault func(error)) {
 	const few = 64
 	n.members = slices.Clone(n.members) // others may read those of before
 	for _, m := range in {
@@ -252,7 +252,7 @@ func (n *network) drop(addr netip.Addr) {
 }
 
 // changePeers takes where other hosts are. Those that make no sense are left out.
-func (t *told) changePeers(in *link.PeerChange) error {
+func (t *told) changePeers(in *agentrpc.PeerChange) error {
 	next := map[fleet.HostID]peer{}
 	if !in.GetFull() {
 		for id, p := range t.peers {
@@ -277,7 +277,7 @@ func (t *told) changePeers(in *link.PeerChange) error {
 	return errors.Join(faults[:min(len(faults), 5)]...)
 }
 
-func decodePeer(in *link.HostPeer) (p peer, err error) {
+func decodePeer(in *agentrpc.HostPeer) (p peer, err error) {
 	p.key = in.GetPublicKey()
 	if in.GetHostId() == "" {
 		return p, errors.New("there is no id")

@@ -19,7 +19,7 @@ const keepalive = 25 * time.Second
 // What follows from what is known. The caller of each method holds mu.
 
 // underlay is how frames leave the host.
-func (k *Keeper) underlay() netctl.Underlay {
+func (k *Reconciler) underlay() netctl.Underlay {
 	s := k.told.settings
 	u := netctl.Underlay{Range: s.tunnels, Port: s.vxlan, MTU: s.mtu}
 	for _, p := range k.told.peers {
@@ -36,7 +36,7 @@ func (k *Keeper) underlay() netctl.Underlay {
 }
 
 // via says how each other host is reached that is.
-func (k *Keeper) via() map[fleet.HostID]netctl.Via {
+func (k *Reconciler) via() map[fleet.HostID]netctl.Via {
 	out := make(map[fleet.HostID]netctl.Via, len(k.told.peers))
 	for id, p := range k.told.peers {
 		switch {
@@ -50,13 +50,13 @@ func (k *Keeper) via() map[fleet.HostID]netctl.Via {
 }
 
 // through reports whether the tunnel leads to another host.
-func (k *Keeper) through(p peer) bool {
+func (k *Reconciler) through(p peer) bool {
 	s := k.told.settings
 	return k.Tunnel != nil && s.addr.IsValid() && p.key != "" && p.addr != s.addr && s.tunnels.Contains(p.addr) && !p.plain.IsValid()
 }
 
 // stamp says from what overlay would make an overlay now.
-func (k *Keeper) stamp(vni uint32) stamp {
+func (k *Reconciler) stamp(vni uint32) stamp {
 	out := stamp{peers: k.told.peered, places: k.placing[vni]}
 	if n := k.told.byVNI(vni); n != nil {
 		out.members = n.changes
@@ -66,7 +66,7 @@ func (k *Keeper) stamp(vni uint32) stamp {
 
 // overlay is one network as the kernel should have it: pods of this host that have a place there, told or not, and those of
 // other hosts that can be reached.
-func (k *Keeper) overlay(vni uint32) netctl.Overlay {
+func (k *Reconciler) overlay(vni uint32) netctl.Overlay {
 	out := netctl.Overlay{VNI: vni}
 	here := map[netip.Addr]bool{}
 	for _, p := range k.pods {
@@ -94,7 +94,7 @@ func (k *Keeper) overlay(vni uint32) netctl.Overlay {
 }
 
 // wantPolicy is what concerns all pods and changes while they run.
-func (k *Keeper) wantPolicy() netctl.Policy {
+func (k *Reconciler) wantPolicy() netctl.Policy {
 	p := netctl.Policy{Names: k.stands, Barred: slices.Clone(k.barred), Mbps: k.told.settings.mbps}
 	for id, pod := range k.pods {
 		if k.told.settings.closed[pod.account] {
@@ -106,7 +106,7 @@ func (k *Keeper) wantPolicy() netctl.Policy {
 }
 
 // tunnelConfig is the tunnel; false: none is needed.
-func (k *Keeper) tunnelConfig() (tunnel.Config, bool) {
+func (k *Reconciler) tunnelConfig() (tunnel.Config, bool) {
 	s := k.told.settings
 	out := tunnel.Config{
 		Instance: k.host.Instance, Addr: s.addr, Range: s.tunnels, ListenPort: cmp.Or(k.Port, s.wireport), VXLANPort: s.vxlan, MTU: s.mtu, Key: k.key,
@@ -129,7 +129,7 @@ func (k *Keeper) tunnelConfig() (tunnel.Config, bool) {
 }
 
 // namesBase is what concerns the names of all pods.
-func (k *Keeper) namesBase() dns.Base {
+func (k *Reconciler) namesBase() dns.Base {
 	s := k.told.settings
 	ranges := []netip.Prefix{netctl.Pool(), k.host.Subnet, s.pool, s.tunnels}
 	slices.SortFunc(ranges, netip.Prefix.Compare)
@@ -137,7 +137,7 @@ func (k *Keeper) namesBase() dns.Base {
 }
 
 // askers are the pods that may ask, and the networks whose names each gets.
-func (k *Keeper) wantAskers() map[netip.Addr][]uint32 {
+func (k *Reconciler) wantAskers() map[netip.Addr][]uint32 {
 	out := make(map[netip.Addr][]uint32, len(k.pods))
 	for _, p := range k.pods {
 		vnis := []uint32{}
@@ -151,7 +151,7 @@ func (k *Keeper) wantAskers() map[netip.Addr][]uint32 {
 }
 
 // namesOf are the names in an overlay.
-func (k *Keeper) namesOf(vni uint32) dns.Overlay {
+func (k *Reconciler) namesOf(vni uint32) dns.Overlay {
 	out := dns.Overlay{VNI: vni}
 	if n := k.told.byVNI(vni); n != nil {
 		out.Members = make([]dns.Name, len(n.members))

@@ -20,7 +20,7 @@ const namespaceDir = "/run/netns"
 type Network struct {
 	Instance string
 	Control  netctl.Controller
-	Overlays *overlay.Keeper
+	Overlays *overlay.Reconciler
 }
 
 // Ready reports whether anything of the pod's network is there, and whether it is whole: complete, in

@@ -118,7 +118,7 @@ func TestPlacesArePartOfAPodsNetwork(t *testing.T) {
 	}
 }
 
-func newKeeper(t *testing.T, control netctl.Controller) *overlay.Keeper {
+func newKeeper(t *testing.T, control netctl.Controller) *overlay.Reconciler {
 	dir := t.TempDir()
 	return overlay.New(overlay.Config{
 		Host: "h1", Control: control, Resolv: filepath.Join(dir, "resolv.conf"), File: filepath.Join(dir, "networks.bin"),

@@ -11,7 +11,7 @@ import (
 
 	"gantry/agent/ledger"
 	"gantry/agent/orders"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // A host whose ledger is lost follows no lower lineage than before: a scheduler of an old copy, which was not told of a restore,
@@ -49,7 +49,7 @@ func TestALostLedgerKeepsTheLineage(t *testing.T) {
 				}
 			}
 			open()
-			if err := s.Follow(&link.Welcome{Lineage: 3}); err != nil {
+			if err := s.Follow(&agentrpc.Welcome{Lineage: 3}); err != nil {
 				t.Fatal(err)
 			}
 			shut()
@@ -59,12 +59,12 @@ func TestALostLedgerKeepsTheLineage(t *testing.T) {
 			open()
 			defer shut()
 			for _, lower := range []uint64{0, 2} {
-				if err := s.Follow(&link.Welcome{Lineage: lower}); err == nil {
+				if err := s.Follow(&agentrpc.Welcome{Lineage: lower}); err == nil {
 					t.Errorf("it follows lineage %d after 3", lower)
 				}
 			}
 			for _, higher := range []uint64{3, 4} {
-				if err := s.Follow(&link.Welcome{Lineage: higher}); err != nil || s.Ledger.Lineage() != higher {
+				if err := s.Follow(&agentrpc.Welcome{Lineage: higher}); err != nil || s.Ledger.Lineage() != higher {
 					t.Errorf("lineage %d: %v, the ledger has %d", higher, err, s.Ledger.Lineage())
 				}
 			}

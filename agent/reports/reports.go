@@ -10,7 +10,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/podlog"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const maxReports = 64 // of one message, which becomes one log entry
@@ -94,10 +94,10 @@ func (r *Reports) Begin(known func(fleet.PodID) bool) {
 
 // unsent returns a message with reports that were not sent yet, at most maxReports, or nil when there
 // are none. When more are left it wakes the session.
-func (r *Reports) unsent(now time.Time) *link.Reports {
+func (r *Reports) unsent(now time.Time) *agentrpc.Reports {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []*link.PodReport
+	var out []*agentrpc.PodReport
 	for id, p := range r.newest {
 		if p.sequence != 0 {
 			continue
@@ -117,21 +117,21 @@ func (r *Reports) unsent(now time.Time) *link.Reports {
 		return nil
 	}
 	r.sequence++
-	return &link.Reports{Sequence: r.sequence, Pods: out}
+	return &agentrpc.Reports{Sequence: r.sequence, Pods: out}
 }
 
 // Next returns a message with reports that were not sent yet in this session, or nil.
-func (r *Reports) Next() *link.Up {
+func (r *Reports) Next() *agentrpc.Up {
 	unsent := r.unsent(time.Now())
 	if unsent == nil {
 		return nil
 	}
 	unsent.SentNs = time.Now().UnixNano()
-	return &link.Up{Kind: &link.Up_Reports{Reports: unsent}}
+	return &agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: unsent}}
 }
 
 // TakeKept takes an acknowledgement.
-func (r *Reports) TakeKept(_ context.Context, m *link.Down_ReportsKept) (*link.Up, error) {
+func (r *Reports) TakeKept(_ context.Context, m *agentrpc.Down_ReportsKept) (*agentrpc.Up, error) {
 	r.kept(m.ReportsKept.GetSequence())
 	return nil, nil
 }
@@ -160,10 +160,10 @@ func (r *Reports) Activities() map[fleet.PodID]Activity {
 
 // encodeReport encodes a report that was first sent at the time sent. Only one that tells of a start
 // which this agent has made tells its steps.
-func encodeReport(r pod.Report, sent time.Time) *link.PodReport {
-	out := &link.PodReport{
+func encodeReport(r pod.Report, sent time.Time) *agentrpc.PodReport {
+	out := &agentrpc.PodReport{
 		PodId: string(r.Pod), Incarnation: r.Incarnation, Event: string(r.Event), Reason: pod.Readable(r.Reason, pod.MaxReason),
-		AtNs: link.Nanoseconds(r.At), LogTail: pod.Readable(r.LogTail, podlog.MaxTail), Digest: r.Digest, StepsNs: map[string]int64{},
+		AtNs: agentrpc.Nanoseconds(r.At), LogTail: pod.Readable(r.LogTail, podlog.MaxTail), Digest: r.Digest, StepsNs: map[string]int64{},
 	}
 	if r.ExitCode != nil {
 		out.HasExitCode, out.ExitCode = true, int32(*r.ExitCode) //nolint:gosec // an exit code has 8 bits

@@ -9,7 +9,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 func newReports() *Reports { return New(func() {}, func(pod.Report) {}) }
@@ -56,7 +56,7 @@ func TestAReportTellsWhenItFirstLeftAndOnlyOfAStartMadeHere(t *testing.T) {
 	r.Report(pod.Report{Pod: "b", Event: fleet.EventRunning})
 	for _, at := range []int64{5, 9} {
 		r.Begin(func(fleet.PodID) bool { return true })
-		got := map[string]*link.PodReport{}
+		got := map[string]*agentrpc.PodReport{}
 		for _, p := range r.unsent(time.Unix(at, 0)).GetPods() {
 			got[p.GetPodId()] = p
 		}
@@ -99,7 +99,7 @@ func TestEveryReportCanBeSent(t *testing.T) {
 		Pod: "a", Event: fleet.EventFailed, Reason: "cut \xc3", LogTail: "\xff\xfe tail", ExitCode: &code,
 		Steps: map[fleet.Step]time.Time{fleet.StepStarted: {}},
 	}, time.Time{})
-	if _, err := proto.Marshal(&link.Reports{Pods: []*link.PodReport{sent}}); err != nil {
+	if _, err := proto.Marshal(&agentrpc.Reports{Pods: []*agentrpc.PodReport{sent}}); err != nil {
 		t.Fatal(err)
 	}
 	if sent.GetAtNs() != 0 {

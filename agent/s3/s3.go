@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/agent/volumes"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/s3/broker"
 	"gantry/storage/volume"
 )
@@ -57,7 +57,7 @@ type Broker struct {
 
 // answer is what a scheduler said of an access key. It does not change.
 type answer struct {
-	said  *link.S3AccessResponse // nil: there is no such key
+	said  *agentrpc.S3AccessResponse // nil: there is no such key
 	at    time.Time
 	again time.Time // not asked before
 }
@@ -285,7 +285,7 @@ func (d *Broker) rpc(asked broker.Asked) (*answer, error) {
 		return nil, errNoScheduler
 	}
 	defer d.asks.Release(1)
-	said, err := link.NewLinkClient(conn).S3Access(ctx, &link.S3AccessRequest{AccessKey: asked.Key, Date: asked.Date, Region: asked.Region})
+	said, err := agentrpc.NewLinkClient(conn).S3Access(ctx, &agentrpc.S3AccessRequest{AccessKey: asked.Key, Date: asked.Date, Region: asked.Region})
 	now := d.now()
 	switch {
 	case status.Code(err) == codes.NotFound:

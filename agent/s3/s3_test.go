@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/helper"
 	"gantry/storage/s3/broker"
 	"gantry/storage/volume"
@@ -39,21 +39,21 @@ func init() {
 
 // scheduler answers as a scheduler.
 type scheduler struct {
-	link.UnimplementedLinkServer
+	agentrpc.UnimplementedLinkServer
 
 	mu     sync.Mutex
 	asked  int
-	answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)
+	answer func(*agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error)
 }
 
-func (s *scheduler) S3Access(_ context.Context, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+func (s *scheduler) S3Access(_ context.Context, in *agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
 	return s.answer(in)
 }
 
-func (s *scheduler) set(answer func(*link.S3AccessRequest) (*link.S3AccessResponse, error)) {
+func (s *scheduler) set(answer func(*agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
@@ -68,7 +68,7 @@ type fixture struct {
 	clock     time.Time
 	mu        sync.Mutex
 	dir       string // of the volume
-	volume    *link.NetworkVolume
+	volume    *agentrpc.NetworkVolume
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -86,9 +86,9 @@ func newFixture(t *testing.T) *fixture {
 	host, err := volume.New(volume.Config{RunDir: filepath.Join(t.TempDir(), "run"), Caller: caller})
 	f.must(err)
 	t.Cleanup(func() { f.must(host.Clean(context.Background())) })
-	f.volume = &link.NetworkVolume{
+	f.volume = &agentrpc.NetworkVolume{
 		VolumeId: "vol1", Dir: name, IdBase: fleet.VolumeIDsFirst, ReadOnly: true, Ready: true,
-		Backend: &link.VolumeBackend{Id: "local", Kind: "local", Path: root},
+		Backend: &agentrpc.VolumeBackend{Id: "local", Kind: "local", Path: root},
 	}
 	f.scheduler.set(f.says)
 	f.broker = New(host.Open, slog.New(slog.DiscardHandler))
@@ -111,7 +111,7 @@ func (f *fixture) serve() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	f.must(err)
 	srv := grpc.NewServer()
-	link.RegisterLinkServer(srv, f.scheduler)
+	agentrpc.RegisterLinkServer(srv, f.scheduler)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -132,19 +132,21 @@ func (f *fixture) later(d time.Duration) {
 	f.clock = f.clock.Add(d)
 }
 
-func (f *fixture) says(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+func (f *fixture) says(in *agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
 	if in.GetAccessKey() != "user_1" {
 		return nil, status.Error(codes.NotFound, "there is no such access key")
 	}
-	return &link.S3AccessResponse{
+	return &agentrpc.S3AccessResponse{
 		AccountId: "acc1", SigningKey: []byte(strings.Repeat("k", 32)), ReadOnly: true,
-		Volumes: []*link.S3Volume{{Volume: f.volume, Name: "data", CreatedNs: 5, SizeGb: 10}},
+		Volumes: []*agentrpc.S3Volume{{Volume: f.volume, Name: "data", CreatedNs: 5, SizeGb: 10}},
 	}, nil
 }
 
 // fails is an answer that is none.
-func fails(code codes.Code) func(*link.S3AccessRequest) (*link.S3AccessResponse, error) {
-	return func(*link.S3AccessRequest) (*link.S3AccessResponse, error) { return nil, status.Error(code, "refused") }
+func fails(code codes.Code) func(*agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
+	return func(*agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
+		return nil, status.Error(code, "refused")
+	}
 }
 
 // wants fails unless the key user_1 gets in after asking the scheduler so often in all.
@@ -206,7 +208,7 @@ func TestWhatTheSchedulerTakesBack(t *testing.T) {
 	f.scheduler.set(fails(codes.Unavailable))
 	f.wants(false, 3)
 
-	f.scheduler.set(func(in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+	f.scheduler.set(func(in *agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
 		out, err := f.says(in)
 		out.ExpiresNs = f.broker.now().Add(time.Second).UnixNano()
 		return out, err
@@ -243,7 +245,7 @@ func TestMadeUpKeys(t *testing.T) {
 		t.Error("a key that there is was forgotten for ones that there are not")
 	}
 	for i := range 2 * mostKept {
-		f.broker.put(broker.Asked{Key: fmt.Sprint(i)}, &answer{said: &link.S3AccessResponse{}, at: f.broker.now()})
+		f.broker.put(broker.Asked{Key: fmt.Sprint(i)}, &answer{said: &agentrpc.S3AccessResponse{}, at: f.broker.now()})
 	}
 	if n := len(f.broker.known); n > mostKept {
 		t.Errorf("%d answers are kept", n)
@@ -268,7 +270,7 @@ func TestWhichAnswersAreKept(t *testing.T) {
 		d := New(nil, slog.New(slog.DiscardHandler))
 		now := time.Now()
 		d.now = func() time.Time { return now }
-		said := &link.S3AccessResponse{}
+		said := &agentrpc.S3AccessResponse{}
 		i := 0
 		fill := func(n int, k *answer) {
 			for range n {
@@ -303,7 +305,7 @@ func TestWhoIsAStranger(t *testing.T) {
 			t.Errorf("of %s, with none on the second: %v", date, !want)
 		}
 	}
-	d.known[on("20260102")] = &answer{said: &link.S3AccessResponse{}}
+	d.known[on("20260102")] = &answer{said: &agentrpc.S3AccessResponse{}}
 	for date, want := range map[string]bool{"20251231": true, "20260101": false, "20260103": false, "20260104": true} {
 		if d.stranger(on(date)) != want {
 			t.Errorf("of %s, with one on the second: %v", date, !want)

@@ -18,20 +18,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
-// Renew implements link.JoinServer.
-func (s *scene) Renew(_ context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+// Renew implements agentrpc.JoinServer.
+func (s *scene) Renew(_ context.Context, in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 	return s.onRenew(in)
 }
 
 // signed is a certificate of a CA for a host's request.
-func (s *scene) signed(ca *pki.CA, in *link.RenewRequest) *link.RenewResponse {
+func (s *scene) signed(ca *pki.CA, in *agentrpc.RenewRequest) *agentrpc.RenewResponse {
 	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: "one"}, 1000*time.Hour, time.Now())
 	s.must(err)
-	return &link.RenewResponse{Certificate: leaf.Raw}
+	return &agentrpc.RenewResponse{Certificate: leaf.Raw}
 }
 
 // TestWhichFreshCertificatesAreTaken, with the CAs that come with them, if any.
@@ -44,18 +44,18 @@ func TestWhichFreshCertificatesAreTaken(t *testing.T) {
 		c.must(err)
 		for _, x := range []struct {
 			what   string
-			change func(*link.RenewResponse) error
+			change func(*agentrpc.RenewResponse) error
 			words  string // of the error
 			trusts int
 		}{
-			{"refused", func(*link.RenewResponse) error { return status.Error(codes.PermissionDenied, "not known") }, "not known", 1},
-			{"no certificate", func(r *link.RenewResponse) error { r.Certificate = nil; return nil }, "read the certificate", 1},
-			{"what is no CA", func(r *link.RenewResponse) error { r.Cas = [][]byte{{1}}; return nil }, "", 1},
-			{"without CAs", func(*link.RenewResponse) error { return nil }, "-", 1},
-			{"of another CA", func(r *link.RenewResponse) error { r.Cas = [][]byte{next.Cert().Raw, c.ca.Cert().Raw}; return nil }, "-", 2},
+			{"refused", func(*agentrpc.RenewResponse) error { return status.Error(codes.PermissionDenied, "not known") }, "not known", 1},
+			{"no certificate", func(r *agentrpc.RenewResponse) error { r.Certificate = nil; return nil }, "read the certificate", 1},
+			{"what is no CA", func(r *agentrpc.RenewResponse) error { r.Cas = [][]byte{{1}}; return nil }, "", 1},
+			{"without CAs", func(*agentrpc.RenewResponse) error { return nil }, "-", 1},
+			{"of another CA", func(r *agentrpc.RenewResponse) error { r.Cas = [][]byte{next.Cert().Raw, c.ca.Cert().Raw}; return nil }, "-", 2},
 		} {
 			time.Sleep(time.Hour)
-			c.onRenew = func(in *link.RenewRequest) (*link.RenewResponse, error) {
+			c.onRenew = func(in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 				ca := c.ca
 				if x.trusts == 2 {
 					ca = next
@@ -94,7 +94,7 @@ func TestWhenACertificateIsAskedFor(t *testing.T) {
 		var by atomic.Pointer[pki.CA]
 		asked := make(chan time.Time)
 		ctx, end := context.WithCancelCause(t.Context())
-		c.onRenew = func(in *link.RenewRequest) (*link.RenewResponse, error) {
+		c.onRenew = func(in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 			select {
 			case asked <- time.Now():
 			case <-ctx.Done():
@@ -171,7 +171,7 @@ func TestASessionThatEndsWhileACertificateIsAskedFor(t *testing.T) {
 		s, err := New(Config{Store: c.store, Changed: NewBell(), Log: slog.New(slog.NewTextHandler(said, nil))})
 		c.must(err)
 		ctx, end := context.WithCancelCause(t.Context())
-		c.onRenew = func(*link.RenewRequest) (*link.RenewResponse, error) {
+		c.onRenew = func(*agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 			end(io.EOF)
 			return nil, status.Error(codes.Unavailable, "not now")
 		}
@@ -205,7 +205,7 @@ func TestWhatASchedulerNamesIsKept(t *testing.T) {
 		}
 		s.trust([][]byte{next.Cert().Raw})
 		is("none that signed the host's certificate", "", 0, 1)
-		c.must(s.follow(&link.Welcome{Schedulers: []string{"b:1"}, Cas: [][]byte{next.Cert().Raw, c.ca.Cert().Raw}}))
+		c.must(s.follow(&agentrpc.Welcome{Schedulers: []string{"b:1"}, Cas: [][]byte{next.Cert().Raw, c.ca.Cert().Raw}}))
 		trusted, err := c.store.Trusted()
 		c.must(err)
 		if len(trusted) != 2 || !slices.Contains(where.Known(), "b:1") {

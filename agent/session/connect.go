@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -40,12 +40,12 @@ type Dialer func(ctx context.Context, addr string) (net.Conn, error)
 
 // DialTCP is the Dialer of every real agent.
 func DialTCP(ctx context.Context, addr string) (net.Conn, error) {
-	return link.DialThin(ctx, addr, unconfirmed)
+	return agentrpc.DialThin(ctx, addr, unconfirmed)
 }
 
 // connect prepares a connection that presents the host's certificate.
 func connect(addr string, store *pki.Store, dial Dialer) (*grpc.ClientConn, error) {
-	creds, err := link.HostCredentials(store)
+	creds, err := agentrpc.HostCredentials(store)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func newClient(addr string, dial Dialer, creds credentials.TransportCredentials)
 		grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: unconfirmed}),
-		grpc.WithInitialWindowSize(link.StreamWindow), grpc.WithInitialConnWindowSize(link.ConnWindow),
+		grpc.WithInitialWindowSize(agentrpc.StreamWindow), grpc.WithInitialConnWindowSize(agentrpc.ConnWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	)
 }
@@ -108,18 +108,18 @@ func settle(ctx context.Context, conn *grpc.ClientConn, settled chan<- *grpc.Cli
 }
 
 // greet begins a session. end ends it when no welcome comes in time.
-func greet(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, hello *link.Hello, limit time.Duration) (link.Link_SessionClient, *link.Welcome, error) {
+func greet(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, hello *agentrpc.Hello, limit time.Duration) (agentrpc.Link_SessionClient, *agentrpc.Welcome, error) {
 	tooLate := errors.New("the scheduler did not answer in time")
 	late := time.AfterFunc(limit, func() { end(tooLate) })
 	defer late.Stop()
 	last := time.AfterFunc(greetMost, func() { end(tooLate) })
 	defer last.Stop()
-	stream, err := link.NewLinkClient(conn).Session(ctx)
+	stream, err := agentrpc.NewLinkClient(conn).Session(ctx)
 	if err != nil {
 		return nil, nil, cause(ctx, err)
 	}
 	// A beat says that many hosts came at once, and that it is not this one's turn yet.
-	welcome, err := link.Greet(ctx, stream, hello, func() { late.Reset(limit) })
+	welcome, err := agentrpc.Greet(ctx, stream, hello, func() { late.Reset(limit) })
 	if err != nil {
 		return nil, nil, named(cause(ctx, err), stream)
 	}
@@ -152,7 +152,7 @@ func named(err error, call interface{ Trailer() metadata.MD }) error {
 }
 
 func withLeader(err error, trailer metadata.MD) error {
-	if leader := link.LeaderHint(trailer); isAddress(leader) {
+	if leader := agentrpc.LeaderHint(trailer); isAddress(leader) {
 		return &notLeading{err, leader}
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/agent/machine"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/sleep"
 )
@@ -75,7 +75,7 @@ func JoinCluster(ctx context.Context, c JoinConfig) (hostID string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	answer, trust, err := askToJoin(ctx, where, len(c.Schedulers), token, c.Dial, &link.JoinRequest{
+	answer, trust, err := askToJoin(ctx, where, len(c.Schedulers), token, c.Dial, &agentrpc.JoinRequest{
 		Token: c.Token, Csr: csr, MachineId: c.MachineID, Name: c.Name, Hardware: cmp.Or(c.Hardware, machine.Hardware()),
 	})
 	if err != nil {
@@ -104,7 +104,7 @@ func JoinCluster(ctx context.Context, c JoinConfig) (hostID string, err error) {
 
 // askToJoin asks schedulers until one has an answer. It gives up when none of them can be reached, and when
 // ctx ends: between two leaders there is none for a moment.
-func askToJoin(ctx context.Context, where *Directory, named int, token pki.JoinToken, dial Dialer, in *link.JoinRequest) (*link.JoinResponse, *link.JoinTLS, error) {
+func askToJoin(ctx context.Context, where *Directory, named int, token pki.JoinToken, dial Dialer, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, *agentrpc.JoinTLS, error) {
 	delay, followed := reconnectLeast, false
 	var faults []error
 	for {
@@ -136,17 +136,17 @@ func askToJoin(ctx context.Context, where *Directory, named int, token pki.JoinT
 
 // joinAt asks one scheduler. What is returned as trusted knows a CA once the scheduler has proved that it belongs to the cluster, also
 // with an error.
-func joinAt(ctx context.Context, addr string, token pki.JoinToken, dial Dialer, in *link.JoinRequest) (*link.JoinResponse, *link.JoinTLS, error) {
+func joinAt(ctx context.Context, addr string, token pki.JoinToken, dial Dialer, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, *agentrpc.JoinTLS, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
-	trust := link.JoinClientTLS(token)
+	trust := agentrpc.JoinClientTLS(token)
 	conn, err := newClient(addr, dial, credentials.NewTLS(trust.Config()))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = conn.Close() }()
 	var trailer metadata.MD
-	answer, err := link.NewJoinClient(conn).Join(ctx, in, grpc.Trailer(&trailer))
+	answer, err := agentrpc.NewJoinClient(conn).Join(ctx, in, grpc.Trailer(&trailer))
 	if err != nil {
 		return nil, trust, withLeader(err, trailer)
 	}
@@ -170,7 +170,7 @@ func renew(ctx context.Context, conn *grpc.ClientConn, store *pki.Store) error {
 	if err != nil {
 		return err
 	}
-	answer, err := link.NewJoinClient(conn).Renew(ctx, &link.RenewRequest{Csr: csr})
+	answer, err := agentrpc.NewJoinClient(conn).Renew(ctx, &agentrpc.RenewRequest{Csr: csr})
 	if err != nil {
 		return err
 	}

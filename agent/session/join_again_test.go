@@ -11,20 +11,20 @@ import (
 
 	"google.golang.org/grpc"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
 // forgetful is a scheduler of which the first answer never arrives.
 type forgetful struct {
-	link.UnimplementedJoinServer
+	agentrpc.UnimplementedJoinServer
 	ca    *pki.CA
-	heard chan *link.JoinRequest
+	heard chan *agentrpc.JoinRequest
 	calls atomic.Int32
 }
 
-// Join implements link.JoinServer.
-func (f *forgetful) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
+// Join implements agentrpc.JoinServer.
+func (f *forgetful) Join(ctx context.Context, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error) {
 	f.heard <- in
 	if f.calls.Add(1) == 1 {
 		<-ctx.Done()
@@ -34,7 +34,7 @@ func (f *forgetful) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinR
 	if err != nil {
 		return nil, err
 	}
-	return &link.JoinResponse{HostId: "host", Certificate: leaf.Raw, Cas: [][]byte{f.ca.Cert().Raw}}, nil
+	return &agentrpc.JoinResponse{HostId: "host", Certificate: leaf.Raw, Cas: [][]byte{f.ca.Cert().Raw}}, nil
 }
 
 // TestAnAgentThatStartsAnewRepeatsItsJoin with the same key, token and machine, by which the scheduler knows the request.
@@ -47,11 +47,11 @@ func TestAnAgentThatStartsAnewRepeatsItsJoin(t *testing.T) {
 	d.must(certs.Enroll(ca, pki.Identity{Role: pki.RoleScheduler, ID: "scheduler1"}, time.Hour, time.Now()))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	d.must(err)
-	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: slog.New(slog.DiscardHandler)})
+	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: slog.New(slog.DiscardHandler)})
 	d.must(err)
-	f := &forgetful{ca: ca, heard: make(chan *link.JoinRequest, 2)}
-	g := grpc.NewServer(grpc.Creds(link.ServerCredentials()))
-	link.RegisterJoinServer(g, f)
+	f := &forgetful{ca: ca, heard: make(chan *agentrpc.JoinRequest, 2)}
+	g := grpc.NewServer(grpc.Creds(agentrpc.ServerCredentials()))
+	agentrpc.RegisterJoinServer(g, f)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(mux.GRPC()) }()
 	t.Cleanup(func() { g.Stop(); d.must(<-served); d.must(mux.Close()) })

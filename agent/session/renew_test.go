@@ -9,19 +9,19 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
 // issuer renews certificates when it may.
 type issuer struct {
-	link.UnimplementedJoinServer
+	agentrpc.UnimplementedJoinServer
 	ca    *pki.CA
 	asked chan struct{}
 }
 
-// Renew implements link.JoinServer.
-func (i *issuer) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+// Renew implements agentrpc.JoinServer.
+func (i *issuer) Renew(ctx context.Context, in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 	select {
 	case <-i.asked:
 	case <-ctx.Done():
@@ -31,7 +31,7 @@ func (i *issuer) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewR
 	if err != nil {
 		return nil, err
 	}
-	return &link.RenewResponse{Certificate: leaf.Raw}, nil
+	return &agentrpc.RenewResponse{Certificate: leaf.Raw}, nil
 }
 
 func fresh(store *pki.Store) bool {
@@ -51,7 +51,7 @@ func TestACertificateThatIsDueIsRenewedAtOnce(t *testing.T) {
 	d.must(err)
 	i := &issuer{ca: ca, asked: make(chan struct{})}
 	g := grpc.NewServer()
-	link.RegisterJoinServer(g, i)
+	agentrpc.RegisterJoinServer(g, i)
 	listened := make(chan error, 1)
 	go func() { listened <- g.Serve(ln) }()
 	conn, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Room is a part of the agent that takes part in sessions. Each of its fields may be nil. The functions are called by one session at a
@@ -16,24 +16,24 @@ type Room struct {
 	// Handlers take the messages of the kinds that they are for.
 	Handlers []Handler
 	// Welcome takes what a scheduler says of itself before its session begins; an error refuses the session.
-	Welcome func(w *link.Welcome) error
+	Welcome func(w *agentrpc.Welcome) error
 	// Begin is told of a session that begins, with its connection, and returns what is called at its end.
 	Begin func(conn *grpc.ClientConn) (ended func())
 	// Next returns a message that is to be sent, or nil when there is none. It is asked when a session begins and whenever
 	// Config.News has rung; a room that has more to send rings again.
-	Next func() *link.Up
+	Next func() *agentrpc.Up
 }
 
 // Handler takes the messages of one kind.
 type Handler struct {
 	kind reflect.Type
-	take func(ctx context.Context, kind any) (*link.Up, error)
+	take func(ctx context.Context, kind any) (*agentrpc.Up, error)
 }
 
-// On makes a Handler of messages of kind K, such as *link.Down_Full. take may return an answer, which is sent. An error ends the
+// On makes a Handler of messages of kind K, such as *agentrpc.Down_Full. take may return an answer, which is sent. An error ends the
 // session. ctx ends with the session.
-func On[K any](take func(ctx context.Context, m K) (answer *link.Up, err error)) Handler {
-	return Handler{reflect.TypeFor[K](), func(ctx context.Context, kind any) (*link.Up, error) { return take(ctx, kind.(K)) }}
+func On[K any](take func(ctx context.Context, m K) (answer *agentrpc.Up, err error)) Handler {
+	return Handler{reflect.TypeFor[K](), func(ctx context.Context, kind any) (*agentrpc.Up, error) { return take(ctx, kind.(K)) }}
 }
 
 // registered returns handlers by the kind of message that they take.

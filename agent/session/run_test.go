@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -55,16 +55,16 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 // scene is a cluster in memory: schedulers that do what a test says, a host's certificate, and virtual time.
 type scene struct {
 	testing.TB
-	link.UnimplementedLinkServer
-	link.UnimplementedJoinServer
+	agentrpc.UnimplementedLinkServer
+	agentrpc.UnimplementedJoinServer
 	ca      *pki.CA
 	store   *pki.Store // of the host
 	began   time.Time
 	at      *pipes
 	cut     chan struct{} // closed: connections break as ones whose other end confirms nothing
-	onRenew func(*link.RenewRequest) (*link.RenewResponse, error)
-	onLink  func(addr string, stream link.Link_SessionServer) error
-	onJoin  func(ctx context.Context, addr string, in *link.JoinRequest) (*link.JoinResponse, error)
+	onRenew func(*agentrpc.RenewRequest) (*agentrpc.RenewResponse, error)
+	onLink  func(addr string, stream agentrpc.Link_SessionServer) error
+	onJoin  func(ctx context.Context, addr string, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error)
 
 	mu    sync.Mutex
 	addrs []string // that were dialled
@@ -83,11 +83,11 @@ func newScene(t *testing.T) *scene {
 		return store
 	}
 	s.store = enroll(pki.RoleHost)
-	conf, err := link.ServerTLS(enroll(pki.RoleScheduler))
+	conf, err := agentrpc.ServerTLS(enroll(pki.RoleScheduler))
 	s.must(err)
 	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)))
-	link.RegisterLinkServer(srv, s)
-	link.RegisterJoinServer(srv, s)
+	agentrpc.RegisterLinkServer(srv, s)
+	agentrpc.RegisterJoinServer(srv, s)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.at) }()
 	t.Cleanup(func() { srv.Stop(); s.must(<-served) })
@@ -108,16 +108,16 @@ func (s *scene) last() string {
 	return s.addrs[len(s.addrs)-1]
 }
 
-// Session implements link.LinkServer.
-func (s *scene) Session(stream link.Link_SessionServer) error {
+// Session implements agentrpc.LinkServer.
+func (s *scene) Session(stream agentrpc.Link_SessionServer) error {
 	if _, err := stream.Recv(); err != nil {
 		return err
 	}
 	return s.onLink(s.last(), stream)
 }
 
-// Join implements link.JoinServer.
-func (s *scene) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
+// Join implements agentrpc.JoinServer.
+func (s *scene) Join(ctx context.Context, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error) {
 	return s.onJoin(ctx, s.last(), in)
 }
 
@@ -179,14 +179,14 @@ func (c *counted) Session() func() {
 	return func() { c.ended++ }
 }
 
-func welcome(silence time.Duration) *link.Down {
-	return &link.Down{Kind: &link.Down_Welcome{Welcome: &link.Welcome{HeartbeatMs: 500, SilenceMs: int32(silence.Milliseconds())}}}
+func welcome(silence time.Duration) *agentrpc.Down {
+	return &agentrpc.Down{Kind: &agentrpc.Down_Welcome{Welcome: &agentrpc.Welcome{HeartbeatMs: 500, SilenceMs: int32(silence.Milliseconds())}}}
 }
 
-var aBeat = &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{}}}
+var aBeat = &agentrpc.Down{Kind: &agentrpc.Down_Beat{Beat: &agentrpc.Beat{}}}
 
 // stands answers with a welcome and then stands for as long as d, with a beat each second.
-func stands(stream link.Link_SessionServer, d time.Duration) error {
+func stands(stream agentrpc.Link_SessionServer, d time.Duration) error {
 	if err := stream.Send(welcome(2 * time.Second)); err != nil {
 		return err
 	}
@@ -208,13 +208,13 @@ func stands(stream link.Link_SessionServer, d time.Duration) error {
 func TestWhomAHostAsksNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScene(t)
-		names := func(leader string) func(link.Link_SessionServer) error {
-			return func(stream link.Link_SessionServer) error { return link.NotLeader(stream.Context(), leader) }
+		names := func(leader string) func(agentrpc.Link_SessionServer) error {
+			return func(stream agentrpc.Link_SessionServer) error { return agentrpc.NotLeader(stream.Context(), leader) }
 		}
-		refuses := func(code codes.Code) func(link.Link_SessionServer) error {
-			return func(link.Link_SessionServer) error { return status.Error(code, "no") }
+		refuses := func(code codes.Code) func(agentrpc.Link_SessionServer) error {
+			return func(agentrpc.Link_SessionServer) error { return status.Error(code, "no") }
 		}
-		silent := func(stream link.Link_SessionServer) error {
+		silent := func(stream agentrpc.Link_SessionServer) error {
 			err := stream.Send(welcome(time.Second))
 			<-stream.Context().Done()
 			return err
@@ -223,20 +223,20 @@ func TestWhomAHostAsksNext(t *testing.T) {
 			addr  string // that is asked
 			now   bool   // without a pause
 			lossy int
-			does  func(link.Link_SessionServer) error
+			does  func(agentrpc.Link_SessionServer) error
 			stood bool // longer than the longest pause
 		}{
 			{"a:1", true, 0, names("b:1"), false},
 			{"b:1", true, 0, names("c:1"), false},
 			{"b:1", false, 0, names("c:1"), false},
-			{"c:1", true, 0, func(stream link.Link_SessionServer) error { return stands(stream, 6*time.Second) }, true},
+			{"c:1", true, 0, func(stream agentrpc.Link_SessionServer) error { return stands(stream, 6*time.Second) }, true},
 			{"c:1", false, 0, silent, false},
 			{"c:1", false, 3, refuses(codes.Unavailable), false},
 			{"a:1", false, 2, refuses(codes.NotFound), false},
 			{"b:1", false, 1, silent, false},
 			{"b:1", false, 3, names("c:1"), false},
 			{"c:1", true, 0, silent, false},
-			{"c:1", false, 3, func(stream link.Link_SessionServer) error { return stands(stream, time.Second) }, false},
+			{"c:1", false, 3, func(stream agentrpc.Link_SessionServer) error { return stands(stream, time.Second) }, false},
 			{"c:1", false, 0, silent, false},
 			{"c:1", false, 3, refuses(codes.Unavailable), false},
 			{"a:1", false, 2, refuses(codes.Unavailable), false},
@@ -251,8 +251,8 @@ func TestWhomAHostAsksNext(t *testing.T) {
 		var s *Sessions
 		s, err := New(Config{
 			Where: c.where("a:1", "b:1"), Dial: c.dial, Store: c.store, Metrics: metrics, Log: slog.New(slog.NewTextHandler(said, nil)),
-			Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} },
-			Hello: func() *link.Hello {
+			Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} },
+			Hello: func() *agentrpc.Hello {
 				synctest.Wait()
 				if s.lossy != steps[n].lossy || time.Since(ended) == 0 != steps[n].now {
 					t.Errorf("step %d: after %v, %d lossy tries are left", n, time.Since(ended), s.lossy)
@@ -266,11 +266,11 @@ func TestWhomAHostAsksNext(t *testing.T) {
 				if steps[n].does == nil {
 					end()
 				}
-				return &link.Hello{}
+				return &agentrpc.Hello{}
 			},
 		})
 		c.must(err)
-		c.onLink = func(addr string, stream link.Link_SessionServer) error {
+		c.onLink = func(addr string, stream agentrpc.Link_SessionServer) error {
 			step := steps[n]
 			if addr != step.addr {
 				t.Errorf("step %d: %s is asked, not %s", n, addr, step.addr)
@@ -301,18 +301,18 @@ func TestAConnectionThatConfirmsNothingIsALossyNetwork(t *testing.T) {
 		var s *Sessions
 		s = newSessions(t, Config{
 			Where: c.where("a:1"), Dial: c.dial, Store: c.store,
-			Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} },
-			Hello: func() *link.Hello {
+			Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} },
+			Hello: func() *agentrpc.Hello {
 				if n++; n == 2 {
 					if s.lossy != lossyTries {
 						t.Errorf("%d lossy tries", s.lossy)
 					}
 					end()
 				}
-				return &link.Hello{}
+				return &agentrpc.Hello{}
 			},
 		})
-		c.onLink = func(_ string, stream link.Link_SessionServer) error {
+		c.onLink = func(_ string, stream agentrpc.Link_SessionServer) error {
 			c.must(stream.Send(welcome(time.Minute)))
 			time.Sleep(time.Second)
 			close(c.cut)
@@ -347,7 +347,7 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newScene(t)
-			c.onLink = func(_ string, stream link.Link_SessionServer) error {
+			c.onLink = func(_ string, stream agentrpc.Link_SessionServer) error {
 				if !x.ok && x.every == 0 {
 					<-stream.Context().Done()
 				}
@@ -371,8 +371,8 @@ func TestHowLongAWelcomeIsWaitedFor(t *testing.T) {
 				return c.dial(ctx, addr)
 			}
 			s := newSessions(t, Config{
-				Where: c.where("a:1"), Dial: dial, Store: c.store, Hello: func() *link.Hello { return &link.Hello{} },
-				Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} },
+				Where: c.where("a:1"), Dial: dial, Store: c.store, Hello: func() *agentrpc.Hello { return &agentrpc.Hello{} },
+				Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} },
 			})
 			s.lossy = x.lossy
 			began := time.Now()
@@ -433,9 +433,9 @@ func TestASessionLastsWhileItIsHeard(t *testing.T) {
 		c := newScene(t)
 		work := make(chan time.Duration, 1)
 		s := newSessions(t, Config{
-			Where: c.where("a:1"), Dial: c.dial, Store: c.store, Hello: func() *link.Hello { return &link.Hello{} },
-			Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} },
-			Rooms: []Room{{Handlers: []Handler{On(func(context.Context, *link.Down_Prefetch) (*link.Up, error) {
+			Where: c.where("a:1"), Dial: c.dial, Store: c.store, Hello: func() *agentrpc.Hello { return &agentrpc.Hello{} },
+			Changed: NewBell(), Hurry: NewBell(), News: NewBell(), Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} },
+			Rooms: []Room{{Handlers: []Handler{On(func(context.Context, *agentrpc.Down_Prefetch) (*agentrpc.Up, error) {
 				time.Sleep(<-work)
 				return nil, nil
 			})}}},
@@ -443,8 +443,8 @@ func TestASessionLastsWhileItIsHeard(t *testing.T) {
 		if !s.LastHeard().IsZero() {
 			t.Error("a scheduler was heard before there was one")
 		}
-		prefetch := &link.Down{Kind: &link.Down_Prefetch{Prefetch: &link.Prefetch{}}}
-		c.onLink = func(_ string, stream link.Link_SessionServer) error {
+		prefetch := &agentrpc.Down{Kind: &agentrpc.Down_Prefetch{Prefetch: &agentrpc.Prefetch{}}}
+		c.onLink = func(_ string, stream agentrpc.Link_SessionServer) error {
 			c.must(stream.Send(welcome(time.Second)))
 			for range 100 {
 				time.Sleep(time.Second - time.Millisecond)
@@ -479,12 +479,12 @@ func TestASessionLastsWhileItIsHeard(t *testing.T) {
 // TestHeartbeatsAreRepeatedWhileNobodyAnswers: a few times in an interval, and at once when that is asked for.
 func TestHeartbeatsAreRepeatedWhileNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions(t, Config{Hurry: NewBell(), Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} }})
+		s := newSessions(t, Config{Hurry: NewBell(), Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} }})
 		if err := s.heartbeats(t.Context(), 0, nil); err == nil {
 			t.Error("no interval is one")
 		}
 		ctx, end := context.WithCancelCause(t.Context())
-		up := make(chan *link.Up)
+		up := make(chan *agentrpc.Up)
 		over := make(chan error, 1)
 		began := time.Now()
 		go func() { over <- s.heartbeats(ctx, 2*time.Second, up) }()
@@ -515,9 +515,11 @@ func TestHeartbeatsAreRepeatedWhileNobodyAnswers(t *testing.T) {
 func TestAnInventoryIsToldWhenItIsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		agents := 1
-		now := func() *link.Inventory { return &link.Inventory{Total: &link.Resources{DiskGb: int64(agents)}} }
+		now := func() *agentrpc.Inventory {
+			return &agentrpc.Inventory{Total: &agentrpc.Resources{DiskGb: int64(agents)}}
+		}
 		s := newSessions(t, Config{Changed: NewBell(), Inventory: now})
-		up, over := make(chan *link.Up, 3), make(chan error, 1)
+		up, over := make(chan *agentrpc.Up, 3), make(chan error, 1)
 		ctx, end := context.WithCancelCause(t.Context())
 		told := now()
 		go func() { over <- s.tellInventory(ctx, told, up) }()
@@ -550,13 +552,13 @@ func TestAHostJoins(t *testing.T) {
 		"the first": {named: []string{"a:1"}, asked: []string{"a:1"}, tells: []string{"z:1"}},
 		"one after an election": {named: []string{"a:1"}, says: func(ctx context.Context, n int, _ string) error {
 			if n < 9 {
-				return link.NotLeader(ctx, "")
+				return agentrpc.NotLeader(ctx, "")
 			}
 			return nil
 		}, asked: slices.Repeat([]string{"a:1"}, 10), least: 8 * time.Second},
 		"the one that leads": {named: []string{"a:1"}, says: func(ctx context.Context, _ int, addr string) error {
 			if addr != "c:1" {
-				return link.NotLeader(ctx, "c:1")
+				return agentrpc.NotLeader(ctx, "c:1")
 			}
 			return nil
 		}, asked: []string{"a:1", "c:1"}},
@@ -564,9 +566,9 @@ func TestAHostJoins(t *testing.T) {
 			if n == 4 {
 				return nil
 			}
-			return link.NotLeader(ctx, map[string]string{"a:1": "b:1", "b:1": "a:1"}[addr])
+			return agentrpc.NotLeader(ctx, map[string]string{"a:1": "b:1", "b:1": "a:1"}[addr])
 		}, asked: []string{"a:1", "b:1", "a:1", "b:1", "a:1"}, least: 50 * time.Millisecond},
-		"none leads":           {named: []string{"a:1"}, says: func(ctx context.Context, _ int, _ string) error { return link.NotLeader(ctx, "") }, err: "does not lead", least: joinTimeout},
+		"none leads":           {named: []string{"a:1"}, says: func(ctx context.Context, _ int, _ string) error { return agentrpc.NotLeader(ctx, "") }, err: "does not lead", least: joinTimeout},
 		"a token that is used": {named: []string{"a:1"}, says: func(context.Context, int, string) error { return status.Error(codes.Unauthenticated, "used") }, asked: []string{"a:1"}, err: "used"},
 		"it answers late": {named: []string{"a:1"}, says: func(ctx context.Context, n int, _ string) error {
 			if n == 0 {
@@ -581,7 +583,7 @@ func TestAHostJoins(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newScene(t)
 			var questions atomic.Int32
-			c.onJoin = func(ctx context.Context, addr string, in *link.JoinRequest) (*link.JoinResponse, error) {
+			c.onJoin = func(ctx context.Context, addr string, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error) {
 				n := int(questions.Add(1)) - 1
 				if x.says != nil {
 					if err := x.says(ctx, n, addr); err != nil {
@@ -595,7 +597,7 @@ func TestAHostJoins(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				return &link.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}, Schedulers: x.tells}, nil
+				return &agentrpc.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}, Schedulers: x.tells}, nil
 			}
 			conf := JoinConfig{Dir: t.TempDir(), Schedulers: x.named, Name: "n", Token: pki.NewJoinToken(c.ca.Digest()).Text(), MachineID: "m", Hardware: "board", Dial: c.dial}
 			id, err := JoinCluster(t.Context(), conf)
@@ -627,21 +629,21 @@ func TestWhichAnswersToAJoinAreRefused(t *testing.T) {
 		c.must(err)
 		for what, x := range map[string]struct {
 			token  string
-			change func(*link.JoinResponse)
+			change func(*agentrpc.JoinResponse)
 		}{
-			"another cluster's token": {pki.NewJoinToken(other.Digest()).Text(), func(*link.JoinResponse) {}},
-			"no token":                {"x", func(*link.JoinResponse) {}},
-			"no certificate":          {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *link.JoinResponse) { r.Certificate = []byte("x") }},
-			"no CAs":                  {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *link.JoinResponse) { r.Cas = [][]byte{[]byte("x")} }},
-			"another cluster's CAs":   {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *link.JoinResponse) { r.Cas = [][]byte{other.Cert().Raw} }},
+			"another cluster's token": {pki.NewJoinToken(other.Digest()).Text(), func(*agentrpc.JoinResponse) {}},
+			"no token":                {"x", func(*agentrpc.JoinResponse) {}},
+			"no certificate":          {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *agentrpc.JoinResponse) { r.Certificate = []byte("x") }},
+			"no CAs":                  {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *agentrpc.JoinResponse) { r.Cas = [][]byte{[]byte("x")} }},
+			"another cluster's CAs":   {pki.NewJoinToken(c.ca.Digest()).Text(), func(r *agentrpc.JoinResponse) { r.Cas = [][]byte{other.Cert().Raw} }},
 		} {
-			c.onJoin = func(_ context.Context, _ string, in *link.JoinRequest) (*link.JoinResponse, error) {
+			c.onJoin = func(_ context.Context, _ string, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error) {
 				if in.GetMachineId() == "" {
 					t.Error("of the machine nothing is said")
 				}
 				leaf, err := c.ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: "h"}, time.Hour, time.Now())
 				c.must(err)
-				out := &link.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}, Schedulers: []string{"b:1"}}
+				out := &agentrpc.JoinResponse{HostId: "h", Certificate: leaf.Raw, Cas: [][]byte{c.ca.Cert().Raw}, Schedulers: []string{"b:1"}}
 				x.change(out)
 				return out, nil
 			}

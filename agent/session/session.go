@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/sleep"
 )
@@ -42,12 +42,12 @@ type Config struct {
 	Dial  Dialer
 	Store *pki.Store
 	// Hello says who the host is, what it has and what its ledger holds. It is asked before each try.
-	Hello func() *link.Hello
+	Hello func() *agentrpc.Hello
 	// Inventory is what the host has now. After Changed has rung, the scheduler is told when it has become another than it was told.
-	Inventory func() *link.Inventory
+	Inventory func() *agentrpc.Inventory
 	Changed   Bell
 	// Heartbeat is what is live of the pods; it asks nobody. After Hurry has rung, one is sent before its time.
-	Heartbeat func() *link.Heartbeat
+	Heartbeat func() *agentrpc.Heartbeat
 	Hurry     Bell
 	// News rings when Next of a room has something to send.
 	News    Bell
@@ -95,7 +95,7 @@ func New(c Config) (*Sessions, error) {
 	return s, err
 }
 
-// Takes reports whether a room is registered for a kind of message, such as *link.Down_Full.
+// Takes reports whether a room is registered for a kind of message, such as *agentrpc.Down_Full.
 func (s *Sessions) Takes(kind any) bool {
 	_, ok := s.handlers[reflect.TypeOf(kind)]
 	return ok
@@ -198,7 +198,7 @@ func (s *Sessions) once(ctx context.Context, addr string) (stood time.Duration, 
 }
 
 // follow takes what the scheduler says of itself, unless a room refuses it.
-func (s *Sessions) follow(w *link.Welcome) error {
+func (s *Sessions) follow(w *agentrpc.Welcome) error {
 	for _, r := range s.Rooms {
 		if r.Welcome == nil {
 			continue
@@ -220,12 +220,12 @@ func (s *Sessions) learn(members []string) {
 
 // serve runs the session's two directions. Only one goroutine sends. What a room does for a
 // message is told of the session's end, which does not wait for it: some takes long, and the host cannot be reached meanwhile.
-func (s *Sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, stream link.Link_SessionClient, welcome *link.Welcome, told *link.Inventory) error {
+func (s *Sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, stream agentrpc.Link_SessionClient, welcome *agentrpc.Welcome, told *agentrpc.Inventory) error {
 	group, ctx := errgroup.WithContext(ctx)
 	// Whatever ends one direction ends the stream, on which the other one waits.
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	defer stop()
-	up := make(chan *link.Up, upQueue)
+	up := make(chan *agentrpc.Up, upQueue)
 	group.Go(func() error { return s.tellInventory(ctx, told, up) })
 	defer s.begin(conn)()
 	group.Go(func() error { return s.sendAll(ctx, stream, up) })
@@ -233,7 +233,7 @@ func (s *Sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	beat := time.Duration(welcome.GetHeartbeatMs()) * time.Millisecond
 	group.Go(func() error { return s.heartbeats(ctx, beat, up) })
 	group.Go(func() error {
-		var joined link.Parts
+		var joined agentrpc.Parts
 		quiet := newSilence(time.Duration(welcome.GetSilenceMs())*time.Millisecond, end)
 		defer quiet.stop()
 		for {
@@ -273,7 +273,7 @@ func (s *Sessions) begin(conn *grpc.ClientConn) (ended func()) {
 }
 
 // tellInventory tells the scheduler what the host has, whenever that is another than told.
-func (s *Sessions) tellInventory(ctx context.Context, told *link.Inventory, up chan<- *link.Up) error {
+func (s *Sessions) tellInventory(ctx context.Context, told *agentrpc.Inventory, up chan<- *agentrpc.Up) error {
 	for {
 		select {
 		case <-s.Changed:
@@ -284,14 +284,14 @@ func (s *Sessions) tellInventory(ctx context.Context, told *link.Inventory, up c
 		if proto.Equal(now, told) {
 			continue
 		}
-		if err := push(ctx, up, &link.Up{Kind: &link.Up_Inventory{Inventory: now}}); err != nil {
+		if err := push(ctx, up, &agentrpc.Up{Kind: &agentrpc.Up_Inventory{Inventory: now}}); err != nil {
 			return err
 		}
 		told = now
 	}
 }
 
-func (s *Sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, up <-chan *link.Up) error {
+func (s *Sessions) sendAll(ctx context.Context, stream agentrpc.Link_SessionClient, up <-chan *agentrpc.Up) error {
 	for {
 		for _, r := range s.Rooms {
 			if r.Next == nil {
@@ -316,7 +316,7 @@ func (s *Sessions) sendAll(ctx context.Context, stream link.Link_SessionClient, 
 }
 
 // send sends a message. Why a stream has ended is what its receiver is told, and ends the session.
-func send(stream link.Link_SessionClient, msg *link.Up) error {
+func send(stream agentrpc.Link_SessionClient, msg *agentrpc.Up) error {
 	if err := stream.Send(msg); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("send: %w", err)
 	}
@@ -325,7 +325,7 @@ func send(stream link.Link_SessionClient, msg *link.Up) error {
 
 // heartbeats sends what is live of the pods, to which the scheduler answers. While it does not, there are
 // some more: of two packets of which the first is lost the second tells, and nobody waits for a clock.
-func (s *Sessions) heartbeats(ctx context.Context, every time.Duration, up chan<- *link.Up) error {
+func (s *Sessions) heartbeats(ctx context.Context, every time.Duration, up chan<- *agentrpc.Up) error {
 	if every <= 0 {
 		return errors.New("the scheduler named no heartbeat interval")
 	}
@@ -334,7 +334,7 @@ func (s *Sessions) heartbeats(ctx context.Context, every time.Duration, up chan<
 	defer again.Stop()
 	for nudges := 0; ; {
 		sent := time.Now()
-		if err := push(ctx, up, &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: s.Heartbeat()}}); err != nil {
+		if err := push(ctx, up, &agentrpc.Up{Kind: &agentrpc.Up_Heartbeat{Heartbeat: s.Heartbeat()}}); err != nil {
 			return err
 		}
 		again.Reset(nudgeEvery)
@@ -355,7 +355,7 @@ func (s *Sessions) heartbeats(ctx context.Context, every time.Duration, up chan<
 	}
 }
 
-func push(ctx context.Context, up chan<- *link.Up, msg *link.Up) error {
+func push(ctx context.Context, up chan<- *agentrpc.Up, msg *agentrpc.Up) error {
 	select {
 	case up <- msg:
 		return nil
@@ -366,7 +366,7 @@ func push(ctx context.Context, up chan<- *link.Up, msg *link.Up) error {
 
 // receive hands a message to the room that is registered for its kind, and sends the answer. A kind that nobody takes is one of a
 // later release.
-func (s *Sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.Up) error {
+func (s *Sessions) receive(ctx context.Context, msg *agentrpc.Down, up chan<- *agentrpc.Up) error {
 	h, ok := s.handlers[reflect.TypeOf(msg.GetKind())]
 	if !ok {
 		return nil
@@ -379,7 +379,7 @@ func (s *Sessions) receive(ctx context.Context, msg *link.Down, up chan<- *link.
 }
 
 // beat takes what a heartbeat of the scheduler says.
-func (s *Sessions) beat(_ context.Context, m *link.Down_Beat) (*link.Up, error) {
+func (s *Sessions) beat(_ context.Context, m *agentrpc.Down_Beat) (*agentrpc.Up, error) {
 	s.learn(m.Beat.GetSchedulers())
 	s.trust(m.Beat.GetCas())
 	return nil, nil

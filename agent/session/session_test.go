@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -77,12 +77,12 @@ func TestOnlyAStuckLoopIsNoMove(t *testing.T) {
 		s := newSessions(t, Config{
 			Where: where, Store: store,
 			Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody is there") },
-			Hello: func() *link.Hello {
+			Hello: func() *agentrpc.Hello {
 				time.Sleep(5 * time.Second) // virtual: a container runtime that is slow
 				if hangs.Load() {
 					<-release
 				}
-				return &link.Hello{}
+				return &agentrpc.Hello{}
 			},
 		})
 		ctx, end := context.WithCancel(t.Context())
@@ -115,13 +115,13 @@ func TestOnlyAStuckLoopIsNoMove(t *testing.T) {
 
 // caller is a scheduler that sends what it is told to in each session, and ends it when told to.
 type caller struct {
-	link.UnimplementedLinkServer
-	down chan *link.Down // closed: the session ends
-	up   chan *link.Up
+	agentrpc.UnimplementedLinkServer
+	down chan *agentrpc.Down // closed: the session ends
+	up   chan *agentrpc.Up
 }
 
-// Session implements link.LinkServer.
-func (c *caller) Session(stream link.Link_SessionServer) error {
+// Session implements agentrpc.LinkServer.
+func (c *caller) Session(stream agentrpc.Link_SessionServer) error {
 	go func() {
 		for {
 			m, err := stream.Recv()
@@ -151,11 +151,11 @@ func TestMessagesGoToTheRoomOfTheirKind(t *testing.T) {
 	ca, err := pki.NewCA("cluster", time.Now())
 	g.must(err)
 	g.must(store.Enroll(ca, pki.Identity{Role: pki.RoleHost, ID: "host"}, time.Hour, time.Now()))
-	c := &caller{down: make(chan *link.Down), up: make(chan *link.Up, 10)}
+	c := &caller{down: make(chan *agentrpc.Down), up: make(chan *agentrpc.Up, 10)}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	g.must(err)
 	srv := grpc.NewServer()
-	link.RegisterLinkServer(srv, c)
+	agentrpc.RegisterLinkServer(srv, c)
 	listened := make(chan error, 1)
 	go func() { listened <- srv.Serve(ln) }()
 	conn, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -163,10 +163,10 @@ func TestMessagesGoToTheRoomOfTheirKind(t *testing.T) {
 
 	var said []string // of the receiving goroutine, then of the test
 	working := make(chan context.Context, 1)
-	unsent := make(chan *link.Up, 3)
+	unsent := make(chan *agentrpc.Up, 3)
 	news := NewBell()
 	s := newSessions(t, Config{
-		Store: store, Changed: NewBell(), Hurry: NewBell(), News: news, Heartbeat: func() *link.Heartbeat { return &link.Heartbeat{} },
+		Store: store, Changed: NewBell(), Hurry: NewBell(), News: news, Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} },
 		Rooms: []Room{
 			{
 				Begin: func(with *grpc.ClientConn) func() {
@@ -176,9 +176,9 @@ func TestMessagesGoToTheRoomOfTheirKind(t *testing.T) {
 					said = append(said, "begin a")
 					return func() { said = append(said, "end a") }
 				},
-				Handlers: []Handler{On(func(_ context.Context, m *link.Down_Prefetch) (*link.Up, error) {
+				Handlers: []Handler{On(func(_ context.Context, m *agentrpc.Down_Prefetch) (*agentrpc.Up, error) {
 					said = append(said, "prefetch "+m.Prefetch.GetImage())
-					return &link.Up{Kind: &link.Up_Applied{Applied: &link.Applied{Generation: 5}}}, nil
+					return &agentrpc.Up{Kind: &agentrpc.Up_Applied{Applied: &agentrpc.Applied{Generation: 5}}}, nil
 				})},
 			},
 			{
@@ -186,12 +186,12 @@ func TestMessagesGoToTheRoomOfTheirKind(t *testing.T) {
 					said = append(said, "begin b")
 					return func() { said = append(said, "end b") }
 				},
-				Handlers: []Handler{On(func(ctx context.Context, m *link.Down_ReportsKept) (*link.Up, error) {
+				Handlers: []Handler{On(func(ctx context.Context, m *agentrpc.Down_ReportsKept) (*agentrpc.Up, error) {
 					said = append(said, fmt.Sprint("kept ", m.ReportsKept.GetSequence()))
 					working <- ctx
 					return nil, nil
 				})},
-				Next: func() *link.Up {
+				Next: func() *agentrpc.Up {
 					select {
 					case m := <-unsent:
 						return m
@@ -204,25 +204,25 @@ func TestMessagesGoToTheRoomOfTheirKind(t *testing.T) {
 	})
 	ctx, end := context.WithCancelCause(g.ctx)
 	defer end(nil)
-	stream, err := link.NewLinkClient(conn).Session(ctx)
+	stream, err := agentrpc.NewLinkClient(conn).Session(ctx)
 	g.must(err)
-	unsent <- &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}
+	unsent <- &agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}}
 	served := make(chan error, 1)
-	go func() { served <- s.serve(ctx, end, conn, stream, &link.Welcome{HeartbeatMs: 1000}, nil) }()
+	go func() { served <- s.serve(ctx, end, conn, stream, &agentrpc.Welcome{HeartbeatMs: 1000}, nil) }()
 	if m := <-c.up; m.GetResync() == nil {
 		t.Errorf("told %v of what there was when the session began", m)
 	}
-	c.down <- &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{}}} // nobody's
-	c.down <- &link.Down{Kind: &link.Down_Prefetch{Prefetch: &link.Prefetch{Image: "a"}}}
+	c.down <- &agentrpc.Down{Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{}}} // nobody's
+	c.down <- &agentrpc.Down{Kind: &agentrpc.Down_Prefetch{Prefetch: &agentrpc.Prefetch{Image: "a"}}}
 	if m := <-c.up; m.GetApplied().GetGeneration() != 5 {
 		t.Errorf("answered %v", m)
 	}
-	unsent <- &link.Up{Kind: &link.Up_Applied{Applied: &link.Applied{Generation: 6}}}
+	unsent <- &agentrpc.Up{Kind: &agentrpc.Up_Applied{Applied: &agentrpc.Applied{Generation: 6}}}
 	news.Ring()
 	if m := <-c.up; m.GetApplied().GetGeneration() != 6 {
 		t.Errorf("told %v", m)
 	}
-	c.down <- &link.Down{Kind: &link.Down_ReportsKept{ReportsKept: &link.ReportsKept{Sequence: 7}}}
+	c.down <- &agentrpc.Down{Kind: &agentrpc.Down_ReportsKept{ReportsKept: &agentrpc.ReportsKept{Sequence: 7}}}
 	begun := <-working
 	if begun.Err() != nil || s.LastHeard().IsZero() {
 		t.Errorf("the session has ended: %v", begun.Err())
@@ -252,20 +252,20 @@ func TestAnErrorOfARoomEndsTheSession(t *testing.T) {
 	s := newSessions(t, Config{Where: where, Rooms: []Room{
 		{},
 		{
-			Welcome:  func(*link.Welcome) error { return refused },
-			Handlers: []Handler{On(func(context.Context, *link.Down_Full) (*link.Up, error) { return nil, refused })},
+			Welcome:  func(*agentrpc.Welcome) error { return refused },
+			Handlers: []Handler{On(func(context.Context, *agentrpc.Down_Full) (*agentrpc.Up, error) { return nil, refused })},
 		},
 	}})
-	if err := s.receive(t.Context(), &link.Down{Kind: &link.Down_Full{}}, nil); !errors.Is(err, refused) {
+	if err := s.receive(t.Context(), &agentrpc.Down{Kind: &agentrpc.Down_Full{}}, nil); !errors.Is(err, refused) {
 		t.Errorf("a message: %v", err)
 	}
-	if err := s.follow(&link.Welcome{Schedulers: []string{"b:1"}}); !errors.Is(err, refused) {
+	if err := s.follow(&agentrpc.Welcome{Schedulers: []string{"b:1"}}); !errors.Is(err, refused) {
 		t.Errorf("a welcome: %v", err)
 	}
 	if known := where.Known(); !slices.Equal(known, []string{"a:1"}) {
 		t.Errorf("of a scheduler that is refused it learnt %q", known)
 	}
-	if err := s.receive(t.Context(), &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{Schedulers: []string{"c:1"}}}}, nil); err != nil {
+	if err := s.receive(t.Context(), &agentrpc.Down{Kind: &agentrpc.Down_Beat{Beat: &agentrpc.Beat{Schedulers: []string{"c:1"}}}}, nil); err != nil {
 		t.Error(err)
 	}
 	if known := where.Known(); !slices.Contains(known, "c:1") {
@@ -274,11 +274,11 @@ func TestAnErrorOfARoomEndsTheSession(t *testing.T) {
 }
 
 func TestOneKindHasOneRoom(t *testing.T) {
-	take := On(func(context.Context, *link.Down_Full) (*link.Up, error) { return nil, nil })
+	take := On(func(context.Context, *agentrpc.Down_Full) (*agentrpc.Up, error) { return nil, nil })
 	if _, err := New(Config{Rooms: []Room{{Handlers: []Handler{take}}, {Handlers: []Handler{take}}}}); err == nil || !strings.Contains(err.Error(), "Down_Full") {
 		t.Errorf("two rooms for one kind: %v", err)
 	}
-	if _, err := New(Config{Rooms: []Room{{Handlers: []Handler{On(func(context.Context, *link.Down_Beat) (*link.Up, error) { return nil, nil })}}}}); err == nil {
+	if _, err := New(Config{Rooms: []Room{{Handlers: []Handler{On(func(context.Context, *agentrpc.Down_Beat) (*agentrpc.Up, error) { return nil, nil })}}}}); err == nil {
 		t.Error("a room took the session's own")
 	}
 }

@@ -13,23 +13,23 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
 // successor signs what is asked for at once, and names the CAs to be trusted.
 type successor struct {
-	link.UnimplementedJoinServer
+	agentrpc.UnimplementedJoinServer
 	ca *pki.CA
 }
 
-// Renew implements link.JoinServer.
-func (s *successor) Renew(_ context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+// Renew implements agentrpc.JoinServer.
+func (s *successor) Renew(_ context.Context, in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 	leaf, err := s.ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: "host"}, time.Hour, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	return &link.RenewResponse{Certificate: leaf.Raw, Cas: [][]byte{s.ca.Cert().Raw}}, nil
+	return &agentrpc.RenewResponse{Certificate: leaf.Raw, Cas: [][]byte{s.ca.Cert().Raw}}, nil
 }
 
 func TestAHostFollowsTheCAsThatItIsTold(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAHostFollowsTheCAsThatItIsTold(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	d.must(err)
 	g := grpc.NewServer()
-	link.RegisterJoinServer(g, &successor{ca: next})
+	agentrpc.RegisterJoinServer(g, &successor{ca: next})
 	listened := make(chan error, 1)
 	go func() { listened <- g.Serve(ln) }()
 	conn, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

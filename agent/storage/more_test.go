@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/agentrpc"
 	"gantry/internal/ipc"
-	"gantry/internal/link"
 	"gantry/storage/disk"
 	"gantry/storage/helper"
 	"gantry/storage/provision"
@@ -221,7 +221,7 @@ func TestWhatIsSaidOfARestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf()
 		s, said, _ := role(t, shelf, file)
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/export"), rootOf("b", "/other")}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "/export"), rootOf("b", "/other")}})
 		if said.Len() != 0 {
 			t.Errorf("said %s", said)
 		}
@@ -258,7 +258,7 @@ func TestAnOrderThatChangedIsTriedAtOnce(t *testing.T) {
 	elsewhere.Backend.Server = "other"
 	for name, c := range map[string]struct {
 		fails bool
-		next  *link.StorageRoot
+		next  *agentrpc.StorageRoot
 		did   []string
 	}{
 		"nothing, and it was done": {false, rootOf("a", "/own", work("v1", 10)), nil},
@@ -274,13 +274,13 @@ func TestAnOrderThatChangedIsTriedAtOnce(t *testing.T) {
 				shelf.fail["make v1/10"] = io.EOF
 			}
 			s, _, _ := role(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-			if up, err := s.Take(t.Context(), &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/own", work("v1", 10))}}}); up != nil || err != nil {
+			if up, err := s.Take(t.Context(), &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "/own", work("v1", 10))}}}); up != nil || err != nil {
 				t.Errorf("%v, %v", up, err)
 			}
 			synctest.Wait()
 			shelf.done()
 			shelf.set(func() { clear(shelf.fail) })
-			s.Set(&link.StorageSet{Roots: []*link.StorageRoot{c.next}})
+			s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{c.next}})
 			synctest.Wait()
 			if got := shelf.done(); !slices.Equal(got, c.did) {
 				t.Errorf("%s: %q", name, got)
@@ -308,7 +308,7 @@ func TestWhatIsDueFirstIsDoneFirst(t *testing.T) {
 		v := work("v1", 10)
 		v.Measure = true
 		shelf.fail["measure v1"] = io.EOF
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", v)}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", v)}})
 		time.Sleep(workAgain / 2)
 		shelf.set(func() { clear(shelf.fail) })
 		time.Sleep(workAgain)
@@ -337,13 +337,13 @@ func TestARemovalRestoresNothing(t *testing.T) {
 		gone := work("v1", 10)
 		gone.Gone = true
 		shelf.fail["remove v1"] = &volume.Error{Sentence: "it is in use"}
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/own", gone)}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "/own", gone)}})
 		synctest.Wait()
 		wantDone(t, shelf, "remove a v1 failed")
 		if !slices.Equal(did, []string{"remove true"}) || woken.Load() != 2 {
 			t.Errorf("counted %q, woken %d times", did, woken.Load())
 		}
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", Problem: "it is in use"})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", Problem: "it is in use"})
 		shelf.set(func() { clear(shelf.fail) })
 		time.Sleep(workAgain)
 		synctest.Wait()
@@ -362,14 +362,14 @@ func TestASessionIsWokenForWhatIsLeftToTell(t *testing.T) {
 		if woken.Load() != 1 || said.Len() != 0 || s.Next() != nil {
 			t.Errorf("without work: woken %d times, said %s", woken.Load(), said)
 		}
-		if s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "")}}); woken.Load() != 2 {
+		if s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "")}}); woken.Load() != 2 {
 			t.Error("a set wakes nobody")
 		}
-		var volumes []*link.StorageVolume
+		var volumes []*agentrpc.StorageVolume
 		for i := range maxStorageReports + 1 {
 			volumes = append(volumes, work(fmt.Sprintf("v%04d", i), 10))
 		}
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", volumes...)}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", volumes...)}})
 		synctest.Wait()
 		woken.Store(0)
 		var told []int

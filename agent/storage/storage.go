@@ -13,7 +13,7 @@ import (
 
 	"gantry/agent/volumes"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 	"gantry/storage/volume"
 )
@@ -137,13 +137,13 @@ func New(ctx context.Context, c Config) *Role {
 }
 
 // Take is Set of what a session brings.
-func (s *Role) Take(_ context.Context, m *link.Down_Storage) (*link.Up, error) {
+func (s *Role) Take(_ context.Context, m *agentrpc.Down_Storage) (*agentrpc.Up, error) {
 	s.Set(m.Storage) //nolint:contextcheck // what is worked on outlives the session
 	return nil, nil
 }
 
 // Set takes what is to be done from now on. What is not named any more is left as it is.
-func (s *Role) Set(in *link.StorageSet) {
+func (s *Role) Set(in *agentrpc.StorageSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.heard = s.session; s.ctx.Err() != nil {
@@ -171,7 +171,7 @@ func (s *Role) Set(in *link.StorageSet) {
 }
 
 // joinRoots makes one root of those of a backend, which came in parts.
-func joinRoots(in []*link.StorageRoot) (out []*link.StorageRoot) {
+func joinRoots(in []*agentrpc.StorageRoot) (out []*agentrpc.StorageRoot) {
 	for _, r := range in {
 		if n := len(out); n > 0 && out[n-1].GetBackend().GetId() == r.GetBackend().GetId() {
 			out[n-1].Volumes = append(out[n-1].Volumes, r.GetVolumes()...)
@@ -183,7 +183,7 @@ func joinRoots(in []*link.StorageRoot) (out []*link.StorageRoot) {
 }
 
 // take takes what is to be done on one backend. The caller holds mu.
-func (s *Role) take(root Root, named []*link.StorageVolume) {
+func (s *Role) take(root Root, named []*agentrpc.StorageVolume) {
 	b := s.backends[root.Backend.ID]
 	if b == nil {
 		b = s.begin(root)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
@@ -102,12 +102,12 @@ func (s *shelf) done() []string {
 
 const someDir = "abcdefghijklmnopqrstuvwxyz"
 
-func work(id string, gb int64) *link.StorageVolume {
-	return &link.StorageVolume{VolumeId: id, Dir: someDir, IdBase: fleet.VolumeIDsFirst, SizeGb: gb}
+func work(id string, gb int64) *agentrpc.StorageVolume {
+	return &agentrpc.StorageVolume{VolumeId: id, Dir: someDir, IdBase: fleet.VolumeIDsFirst, SizeGb: gb}
 }
 
-func rootOf(id, own string, volumes ...*link.StorageVolume) *link.StorageRoot {
-	return &link.StorageRoot{Backend: &link.VolumeBackend{Id: id, Kind: "local", Path: "/srv/" + id}, OwnDir: own, Volumes: volumes}
+func rootOf(id, own string, volumes ...*agentrpc.StorageVolume) *agentrpc.StorageRoot {
+	return &agentrpc.StorageRoot{Backend: &agentrpc.VolumeBackend{Id: id, Kind: "local", Path: "/srv/" + id}, OwnDir: own, Volumes: volumes}
 }
 
 // storageLife runs the work on volumes in virtual time; stop ends it as the agent does.
@@ -127,7 +127,7 @@ func wantDone(t *testing.T, s *shelf, want ...string) {
 	}
 }
 
-func wantTold(t *testing.T, s *Role, want ...*link.StorageReport) {
+func wantTold(t *testing.T, s *Role, want ...*agentrpc.StorageReport) {
 	t.Helper()
 	if diff := cmp.Diff(want, s.unsent().GetVolumes(), protocmp.Transform()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
@@ -138,24 +138,24 @@ func TestStorageWorkIsDoneOnceAndToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf()
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", work("v1", 10))}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10")
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", ProvisionedGb: 10})
 		wantTold(t, s)
 		// The scheduler that leads now has not heard it.
 		s.Begin()
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10})
-		gone := &link.StorageVolume{VolumeId: "v2", Dir: someDir, IdBase: fleet.VolumeIDsFirst, Gone: true}
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 20), gone)}})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", ProvisionedGb: 10})
+		gone := &agentrpc.StorageVolume{VolumeId: "v2", Dir: someDir, IdBase: fleet.VolumeIDsFirst, Gone: true}
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", work("v1", 20), gone)}})
 		synctest.Wait()
 		got := shelf.done()
 		slices.Sort(got)
 		if diff := cmp.Diff([]string{"make a v1/20", "remove a v2"}, got); diff != "" {
 			t.Errorf("done (-want +got):\n%s", diff)
 		}
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 20}, &link.StorageReport{VolumeId: "v2", Gone: true})
-		s.Set(&link.StorageSet{})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", ProvisionedGb: 20}, &agentrpc.StorageReport{VolumeId: "v2", Gone: true})
+		s.Set(&agentrpc.StorageSet{})
 		if wantTold(t, s); len(s.backends) != 0 {
 			t.Errorf("there is work left: %v", s.backends)
 		}
@@ -170,10 +170,10 @@ func TestStorageWorkIsTriedUntilItIsDone(t *testing.T) {
 		shelf.fail["make v1/10"] = &volume.Error{Sentence: "the file system is full", Err: errors.New("ENOSPC")}
 		shelf.fail["make v2/10"] = errors.New("open /secret/place: no such file")
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10)), rootOf("b", "", work("v2", 10))}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", work("v1", 10)), rootOf("b", "", work("v2", 10))}})
 		synctest.Wait()
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", Problem: "the file system is full"},
-			&link.StorageReport{VolumeId: "v2", Problem: "the volume's storage could not be made yet; its storage host tries again"})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", Problem: "the file system is full"},
+			&agentrpc.StorageReport{VolumeId: "v2", Problem: "the volume's storage could not be made yet; its storage host tries again"})
 		time.Sleep(time.Hour)
 		if n := len(shelf.done()); n < 100 || n > 2*70 {
 			t.Errorf("two were tried %d times in an hour", n)
@@ -181,7 +181,7 @@ func TestStorageWorkIsTriedUntilItIsDone(t *testing.T) {
 		wantTold(t, s) // the same trouble is told once
 		shelf.set(func() { clear(shelf.fail) })
 		time.Sleep(workAgainMost + time.Second)
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10}, &link.StorageReport{VolumeId: "v2", ProvisionedGb: 10})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", ProvisionedGb: 10}, &agentrpc.StorageReport{VolumeId: "v2", ProvisionedGb: 10})
 	})
 }
 
@@ -191,12 +191,12 @@ func TestBackendsAreWorkedOnBesideEachOther(t *testing.T) {
 		shelf := newShelf()
 		shelf.takes[workMake], shelf.takes[workRemove] = time.Second, 24*time.Hour
 		s, stop := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		gone := &link.StorageVolume{VolumeId: "v0", Dir: someDir, IdBase: fleet.VolumeIDsFirst, Gone: true}
-		var roots []*link.StorageRoot
+		gone := &agentrpc.StorageVolume{VolumeId: "v0", Dir: someDir, IdBase: fleet.VolumeIDsFirst, Gone: true}
+		var roots []*agentrpc.StorageRoot
 		for _, b := range []string{"a", "b"} {
 			roots = append(roots, rootOf(b, "", gone, work(b+"1", 10), work(b+"2", 10), work(b+"3", 10)))
 		}
-		s.Set(&link.StorageSet{Roots: roots})
+		s.Set(&agentrpc.StorageSet{Roots: roots})
 		time.Sleep(3*time.Second + time.Millisecond)
 		got := shelf.done()
 		shelf.set(func() {
@@ -225,10 +225,10 @@ func TestVolumesAreMeasuredAgainAndAgain(t *testing.T) {
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
 		v := work("v1", 10)
 		v.Measure = true
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", v)}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", v)}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10", "measure a v1")
-		wantTold(t, s, &link.StorageReport{VolumeId: "v1", ProvisionedGb: 10, UsedBytes: 7, Measured: true})
+		wantTold(t, s, &agentrpc.StorageReport{VolumeId: "v1", ProvisionedGb: 10, UsedBytes: 7, Measured: true})
 		time.Sleep(measureEvery + time.Second)
 		wantDone(t, shelf, "measure a v1")
 		shelf.set(func() { shelf.takes[workMeasure] = 30 * time.Second })
@@ -244,7 +244,7 @@ func TestVolumesAreMeasuredAgainAndAgain(t *testing.T) {
 			shelf.used, shelf.fail["measure v1"], shelf.takes = 9, context.DeadlineExceeded, map[string]time.Duration{}
 		})
 		time.Sleep(400 * time.Second)
-		wantTold(t, s, &link.StorageReport{
+		wantTold(t, s, &agentrpc.StorageReport{
 			VolumeId: "v1", ProvisionedGb: 10, UsedBytes: 9, Measured: true, Problem: "what the volume holds could not be measured; its storage host tries again",
 		})
 		shelf.done()
@@ -262,14 +262,14 @@ func TestFoldersOfThisHostAreRestored(t *testing.T) {
 		s, stop := storageLife(t, shelf, file)
 		root := rootOf("a", "/export", work("v1", 10))
 		root.Backend.Key, root.Fresh = "AQB-secret", true
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{root, rootOf("b", "")}})
 		synctest.Wait()
 		wantDone(t, shelf, "make a v1/10")
 		if !shelf.fresh {
 			t.Error("the first volume of a backend is not known to be that")
 		}
 		root.Volumes = append(root.Volumes, work("v2", 10))
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{root, rootOf("b", "")}}) // of before it was heard of the first
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{root, rootOf("b", "")}}) // of before it was heard of the first
 		synctest.Wait()
 		wantDone(t, shelf, "restore a /export", "make a v2/10")
 		if shelf.fresh {
@@ -291,7 +291,7 @@ func TestFoldersOfThisHostAreRestored(t *testing.T) {
 		shelf.set(func() { clear(shelf.fail) })
 		<-ended
 		wantDone(t, shelf, "restore a /export")
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "/export", work("v1", 10))}})
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "/export", work("v1", 10))}})
 		synctest.Wait()
 		if shelf.fresh {
 			t.Error("the marker may be written again")
@@ -305,7 +305,7 @@ func TestARoleThatWasTakenAwayEndsTheWork(t *testing.T) {
 		shelf := newShelf()
 		shelf.fail["make v1/10"] = errors.New("full")
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		set := &link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}}
+		set := &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", work("v1", 10))}}
 		s.Set(set)
 		s.ended()
 		time.Sleep(time.Hour)
@@ -333,16 +333,16 @@ func TestStorageWorkThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf()
 		s, _ := storageLife(t, shelf, filepath.Join(t.TempDir(), "storage.json"))
-		bad := []*link.StorageVolume{nil, work("", 10), work("v1", 0), work("v2", 10), work("v3", 10)}
+		bad := []*agentrpc.StorageVolume{nil, work("", 10), work("v1", 0), work("v2", 10), work("v3", 10)}
 		bad[3].Dir, bad[4].IdBase = "../up", 0
-		s.Set(&link.StorageSet{Roots: []*link.StorageRoot{
+		s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{
 			nil, rootOf("a", "", bad...), rootOf("../b", "", work("v4", 10)), rootOf("c", "export", work("v5", 10)), rootOf("d", "", work("good", 10)),
 		}})
 		synctest.Wait()
 		wantDone(t, shelf, "make d good/10")
 	})
 	s := New(t.Context(), Config{File: filepath.Join(t.TempDir(), "storage.json"), Wake: func() {}, Log: slog.New(slog.DiscardHandler)})
-	s.Set(&link.StorageSet{Roots: []*link.StorageRoot{rootOf("a", "", work("v1", 10))}})
+	s.Set(&agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{rootOf("a", "", work("v1", 10))}})
 	if s.unsent() != nil || len(s.backends) != 0 {
 		t.Error("a host that makes no volumes has work")
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"gantry/agent/pod"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
@@ -50,7 +50,7 @@ func (s *Role) expire(session int) {
 	s.mu.Unlock()
 	if late {
 		s.log.Warn("scheduler cancelled the work on network volumes")
-		s.Set(&link.StorageSet{})
+		s.Set(&agentrpc.StorageSet{})
 	}
 }
 
@@ -62,10 +62,10 @@ func (s *Role) ended() {
 }
 
 // unsent returns a message with what was not told yet, or nil when there is none. When more is left it wakes the session.
-func (s *Role) unsent() *link.StorageReports {
+func (s *Role) unsent() *agentrpc.StorageReports {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &link.StorageReports{}
+	out := &agentrpc.StorageReports{}
 	for _, id := range slices.Sorted(maps.Keys(s.backends)) {
 		b := s.backends[id]
 		for _, id := range slices.Sorted(maps.Keys(b.volumes)) {
@@ -88,8 +88,8 @@ func (s *Role) unsent() *link.StorageReports {
 }
 
 // report is what has become of the volume.
-func (w *volumeWork) report() *link.StorageReport {
-	out := &link.StorageReport{VolumeId: string(w.order.ID), Problem: w.problem}
+func (w *volumeWork) report() *agentrpc.StorageReport {
+	out := &agentrpc.StorageReport{VolumeId: string(w.order.ID), Problem: w.problem}
 	if w.order.Gone {
 		out.Gone = w.gone
 		return out
@@ -99,9 +99,9 @@ func (w *volumeWork) report() *link.StorageReport {
 }
 
 // Next returns what is to be told of network volumes, or nil.
-func (s *Role) Next() *link.Up {
+func (s *Role) Next() *agentrpc.Up {
 	if r := s.unsent(); r != nil {
-		return &link.Up{Kind: &link.Up_Storage{Storage: r}}
+		return &agentrpc.Up{Kind: &agentrpc.Up_Storage{Storage: r}}
 	}
 	return nil
 }

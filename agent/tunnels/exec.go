@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 )
 
@@ -24,7 +24,7 @@ const (
 )
 
 // exec runs a command in a pod. It is over, and the process gone, when either side ends the tunnel.
-func (t *Tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+func (t *Tunnels) exec(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
 	target := ask.GetExec()
 	id := fleet.PodID(target.GetPodId())
 	incarnation, err := t.wanted(id)
@@ -36,16 +36,16 @@ func (t *Tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *
 	}
 	defer t.execs.leave(id)
 	p, err := t.startExec(ctx, id, incarnation, target)
-	var unable *inside.NotStartedError
+	var unable *containerfs.NotStartedError
 	if errors.As(err, &unable) {
 		t.Log.Debug("a command did not start", "pod", id, "err", unable.Err)
-		return errors.Join(stream.Send(&link.Frame{Id: ask.GetId()}), sendResult(stream, fleet.ExecResult{Code: unable.Code, Error: unable.Sentence}))
+		return errors.Join(stream.Send(&agentrpc.Frame{Id: ask.GetId()}), sendResult(stream, fleet.ExecResult{Code: unable.Code, Error: unable.Sentence}))
 	}
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
 	x := &execTunnel{stream: stream, process: p}
-	err = stream.Send(&link.Frame{Id: ask.GetId()})
+	err = stream.Send(&agentrpc.Frame{Id: ask.GetId()})
 	if err == nil {
 		err = x.carry(ctx)
 	}
@@ -61,10 +61,10 @@ func (t *Tunnels) exec(ctx context.Context, stream link.Link_TunnelClient, ask *
 }
 
 // startExec starts a command while somebody waits for it.
-func (t *Tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uint64, target *link.ExecTarget) (inside.Process, error) {
+func (t *Tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uint64, target *agentrpc.ExecTarget) (containerfs.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.startWithin)
 	defer cancel()
-	p, err := t.Inside.Exec(ctx, id, incarnation, inside.ExecSpec{
+	p, err := t.Inside.Exec(ctx, id, incarnation, containerfs.ExecSpec{
 		Command: target.GetCommand(), TTY: target.GetTty(), Stdin: target.GetStdin(),
 		Cols: int(target.GetCols()), Rows: int(target.GetRows()), Term: target.GetTerm(),
 	})
@@ -80,15 +80,15 @@ func (t *Tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uin
 
 // execTunnel carries a process's streams.
 type execTunnel struct {
-	stream  link.Link_TunnelClient
-	process inside.Process
+	stream  agentrpc.Link_TunnelClient
+	process containerfs.Process
 	tasks   sync.WaitGroup // end when the process is closed and the tunnel has ended
 
 	sendMu sync.Mutex // one sender at a time, as gRPC demands; who closes the sending side is one
 }
 
 // Send sends a frame.
-func (x *execTunnel) Send(f *link.Frame) error {
+func (x *execTunnel) Send(f *agentrpc.Frame) error {
 	x.sendMu.Lock()
 	defer x.sendMu.Unlock()
 	return x.stream.Send(f)
@@ -135,12 +135,12 @@ func (x *execTunnel) carry(ctx context.Context) error {
 const lostExecCode = 255
 
 // sendResult sends the last frame of an exec.
-func sendResult(to interface{ Send(*link.Frame) error }, r fleet.ExecResult) error {
+func sendResult(to interface{ Send(*agentrpc.Frame) error }, r fleet.ExecResult) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return to.Send(&link.Frame{Channel: uint32(fleet.ExecExit), Data: data, End: true})
+	return to.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecExit), Data: data, End: true})
 }
 
 // copyOut sends what the process writes. It reads no further than it can send.
@@ -152,7 +152,7 @@ func (x *execTunnel) copyOut(from io.Reader, channel fleet.ExecChannel) error {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if sendErr := x.Send(&link.Frame{Channel: uint32(channel), Data: buf[:n]}); sendErr != nil {
+			if sendErr := x.Send(&agentrpc.Frame{Channel: uint32(channel), Data: buf[:n]}); sendErr != nil {
 				return sendErr
 			}
 		}
@@ -175,7 +175,7 @@ func (x *execTunnel) probe(ctx context.Context, cancel context.CancelCauseFunc) 
 		case <-ctx.Done():
 			return
 		}
-		if err := x.Send(&link.Frame{Channel: uint32(fleet.ExecStdout)}); err != nil {
+		if err := x.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecStdout)}); err != nil {
 			cancel(err)
 			return
 		}

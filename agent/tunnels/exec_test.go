@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // soleStream is a tunnel that breaks as soon as something is sent through it, and notices when it is used as gRPC forbids:
 // by two senders at once, of which one may be who closes the sending side.
 type soleStream struct {
-	link.Link_TunnelClient
+	agentrpc.Link_TunnelClient
 	broken chan struct{} // closed by the second frame
 	frames int           // unguarded, so that the race detector speaks, too
 	busy   atomic.Bool
@@ -36,7 +36,7 @@ func (s *soleStream) use() {
 	s.busy.Store(false)
 }
 
-func (s *soleStream) Send(*link.Frame) error {
+func (s *soleStream) Send(*agentrpc.Frame) error {
 	s.use()
 	return nil
 }
@@ -46,14 +46,14 @@ func (s *soleStream) CloseSend() error {
 	return nil
 }
 
-func (s *soleStream) Recv() (*link.Frame, error) {
+func (s *soleStream) Recv() (*agentrpc.Frame, error) {
 	<-s.broken
 	return nil, errors.New("the scheduler let go")
 }
 
 // zeros is a process that writes until it has ended, and of which some output is left then.
 type zeros struct {
-	inside.Process
+	containerfs.Process
 	closed chan struct{}
 	left   int
 }
@@ -81,7 +81,7 @@ func (z *zeros) Close() error {
 // zerosHost starts such processes.
 type zerosHost struct{ Inside }
 
-func (zerosHost) Exec(context.Context, fleet.PodID, uint64, inside.ExecSpec) (inside.Process, error) {
+func (zerosHost) Exec(context.Context, fleet.PodID, uint64, containerfs.ExecSpec) (containerfs.Process, error) {
 	return &zeros{closed: make(chan struct{}), left: 50}, nil
 }
 

@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"io"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // inbox has the receiving half of a tunnel through which files go. A goroutine of its own receives, so
 // that it is noticed at once when the scheduler lets go.
 type inbox struct {
-	frames chan *link.Frame
+	frames chan *agentrpc.Frame
 	drop   chan struct{} // closed when nobody takes frames any more
 	gone   chan struct{} // closed when the tunnel has ended
 }
@@ -26,8 +26,8 @@ const inboxFrames = 4
 var errLetGo = errors.New("the scheduler let go of the tunnel")
 
 // receive receives until the tunnel ends, and then cancels with errLetGo. It must be ended with leave.
-func receive(stream link.Link_TunnelClient, cancel context.CancelCauseFunc) *inbox {
-	in := &inbox{frames: make(chan *link.Frame, inboxFrames), drop: make(chan struct{}), gone: make(chan struct{})}
+func receive(stream agentrpc.Link_TunnelClient, cancel context.CancelCauseFunc) *inbox {
+	in := &inbox{frames: make(chan *agentrpc.Frame, inboxFrames), drop: make(chan struct{}), gone: make(chan struct{})}
 	go func() {
 		defer close(in.gone)
 		for {
@@ -46,14 +46,14 @@ func receive(stream link.Link_TunnelClient, cancel context.CancelCauseFunc) *inb
 }
 
 // leave drops what still comes, until the scheduler has closed its side.
-func (in *inbox) leave(stream link.Link_TunnelClient) {
+func (in *inbox) leave(stream agentrpc.Link_TunnelClient) {
 	_ = stream.CloseSend()
 	close(in.drop)
 	<-in.gone
 }
 
 // transfer reads or writes files of a pod.
-func (t *Tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+func (t *Tunnels) transfer(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	in := receive(stream, cancel)
@@ -62,7 +62,7 @@ func (t *Tunnels) transfer(ctx context.Context, stream link.Link_TunnelClient, a
 	id := fleet.PodID(target.GetPodId())
 	incarnation, err := t.wanted(id)
 	if err == nil {
-		err = inside.CheckPath(target.GetPath())
+		err = containerfs.CheckPath(target.GetPath())
 	}
 	if err == nil {
 		err = t.reachable(id)
@@ -121,7 +121,7 @@ type packer interface {
 	Close() error
 }
 
-func (t *Tunnels) find(ctx context.Context, root *inside.Root, path string, s *seat) (packer, error) {
+func (t *Tunnels) find(ctx context.Context, root *containerfs.Root, path string, s *seat) (packer, error) {
 	if t.Program == nil {
 		return root.Find(path)
 	}
@@ -134,7 +134,7 @@ type unpacker interface {
 	Close() error
 }
 
-func (t *Tunnels) into(ctx context.Context, root *inside.Root, path string, s *seat) (unpacker, error) {
+func (t *Tunnels) into(ctx context.Context, root *containerfs.Root, path string, s *seat) (unpacker, error) {
 	if t.Program == nil {
 		return root.Into(path)
 	}
@@ -152,13 +152,13 @@ func nobody(ctx context.Context) error {
 }
 
 // pack sends files as a tar stream.
-func (t *Tunnels) pack(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel, root *inside.Root, s *seat) error {
+func (t *Tunnels) pack(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel, root *containerfs.Root, s *seat) error {
 	found, err := t.find(ctx, root, ask.GetFiles().GetPath(), s)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
 	defer func() { _ = found.Close() }()
-	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+	if err := stream.Send(&agentrpc.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
 	out := &frameWriter{stream: stream}
@@ -175,7 +175,7 @@ func (t *Tunnels) pack(ctx context.Context, stream link.Link_TunnelClient, ask *
 
 // frameWriter sends what is written.
 type frameWriter struct {
-	stream link.Link_TunnelClient
+	stream agentrpc.Link_TunnelClient
 	err    error
 }
 
@@ -183,7 +183,7 @@ type frameWriter struct {
 func (w *frameWriter) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
 		piece := p[done:min(done+frameSize, len(p))]
-		if w.err = w.stream.Send(&link.Frame{Data: piece}); w.err != nil {
+		if w.err = w.stream.Send(&agentrpc.Frame{Data: piece}); w.err != nil {
 			return done, w.err
 		}
 		done += len(piece)
@@ -193,13 +193,13 @@ func (w *frameWriter) Write(p []byte) (int, error) {
 
 // unpack writes files from a tar stream. The answer comes when everything is there, or at the first
 // fault; what the scheduler sends after that is dropped.
-func (t *Tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, in *inbox, ask *link.OpenTunnel, root *inside.Root, s *seat) error {
+func (t *Tunnels) unpack(ctx context.Context, stream agentrpc.Link_TunnelClient, in *inbox, ask *agentrpc.OpenTunnel, root *containerfs.Root, s *seat) error {
 	into, err := t.into(ctx, root, ask.GetFiles().GetPath(), s)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
 	defer func() { _ = into.Close() }()
-	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+	if err := stream.Send(&agentrpc.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
 	err = into.Unpack(ctx, &frameReader{ctx: ctx, frames: in.frames})
@@ -212,7 +212,7 @@ func (t *Tunnels) unpack(ctx context.Context, stream link.Link_TunnelClient, in 
 // frameReader reads what is received, up to the frame that ends it or to the end of ctx.
 type frameReader struct {
 	ctx    context.Context //nolint:containedctx // of the transfer, which ends with it
-	frames <-chan *link.Frame
+	frames <-chan *agentrpc.Frame
 	rest   []byte
 	ended  bool
 }

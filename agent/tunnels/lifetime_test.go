@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // starved starts commands as a container without processor time does: once the runtime has begun,
@@ -28,7 +28,7 @@ type starved struct {
 	release chan struct{}
 }
 
-func (s starved) Exec(ctx context.Context, _ fleet.PodID, _ uint64, _ inside.ExecSpec) (inside.Process, error) {
+func (s starved) Exec(ctx context.Context, _ fleet.PodID, _ uint64, _ containerfs.ExecSpec) (containerfs.Process, error) {
 	s.begun <- ctx
 	<-s.release
 	return nil, &pod.Error{Sentence: "it was too slow", Err: ctx.Err()}
@@ -44,7 +44,7 @@ func TestASessionDoesNotWaitForItsTunnels(t *testing.T) {
 	defer end()
 	ask := execOf("true")
 	ask.Id = "tunnel"
-	if answer, err := d.t.Take(ctx, &link.Down_OpenTunnel{OpenTunnel: ask}); answer != nil || err != nil {
+	if answer, err := d.t.Take(ctx, &agentrpc.Down_OpenTunnel{OpenTunnel: ask}); answer != nil || err != nil {
 		t.Errorf("answered %v, %v", answer, err)
 	}
 	tunnel := <-d.sched.tunnels
@@ -68,7 +68,7 @@ func TestASessionDoesNotWaitForItsTunnels(t *testing.T) {
 
 type late struct{ *host }
 
-func (l late) Exec(ctx context.Context, id fleet.PodID, incarnation uint64, s inside.ExecSpec) (inside.Process, error) {
+func (l late) Exec(ctx context.Context, id fleet.PodID, incarnation uint64, s containerfs.ExecSpec) (containerfs.Process, error) {
 	<-ctx.Done()
 	return l.host.Exec(ctx, id, incarnation, s)
 }
@@ -91,9 +91,9 @@ func TestACommandThatStartsTooLateIsEnded(t *testing.T) {
 // never is a host on which a program turns out not to be there, too late.
 type never struct{ *host }
 
-func (n never) Exec(ctx context.Context, _ fleet.PodID, _ uint64, _ inside.ExecSpec) (inside.Process, error) {
+func (n never) Exec(ctx context.Context, _ fleet.PodID, _ uint64, _ containerfs.ExecSpec) (containerfs.Process, error) {
 	<-ctx.Done()
-	return nil, &inside.NotStartedError{Code: 127, Sentence: "there is no such program"}
+	return nil, &containerfs.NotStartedError{Code: 127, Sentence: "there is no such program"}
 }
 
 // TestWhyACommandDidNotStartIsToldThoughItIsLate.
@@ -139,8 +139,8 @@ func TestTunnelsOfAHostAreBounded(t *testing.T) {
 	d.t.execs.host, d.t.files.host = 1, 1
 	d.must(os.WriteFile(filepath.Join(d.host.root, "huge"), nil, 0o600))
 	d.must(os.Truncate(filepath.Join(d.host.root, "huge"), 1<<40))
-	for _, ask := range []func() *link.OpenTunnel{
-		func() *link.OpenTunnel { return execOf("cat") }, func() *link.OpenTunnel { return filesOf("/", false) },
+	for _, ask := range []func() *agentrpc.OpenTunnel{
+		func() *agentrpc.OpenTunnel { return execOf("cat") }, func() *agentrpc.OpenTunnel { return filesOf("/", false) },
 	} {
 		one, first := d.open(d.ctx, ask())
 		if first.GetError() != "" {
@@ -159,15 +159,15 @@ func TestTunnelsOfAHostAreBounded(t *testing.T) {
 // TestAWriterThatLeavesIsNoticed also while nothing is read of what it sent.
 func TestAWriterThatLeavesIsNoticed(t *testing.T) {
 	d := newDesk(t)
-	stream, err := link.NewLinkClient(d.conn).Tunnel(d.ctx)
+	stream, err := agentrpc.NewLinkClient(d.conn).Tunnel(d.ctx)
 	d.must(err)
-	d.must(stream.Send(&link.Frame{Id: "tunnel"}))
+	d.must(stream.Send(&agentrpc.Frame{Id: "tunnel"}))
 	tunnel := <-d.sched.tunnels
 	ctx, cancel := context.WithCancelCause(d.ctx)
 	defer cancel(nil)
 	in := receive(stream, cancel)
 	for range 2 {
-		d.must(tunnel.Send(&link.Frame{Data: make([]byte, frameSize)}))
+		d.must(tunnel.Send(&agentrpc.Frame{Data: make([]byte, frameSize)}))
 	}
 	close(tunnel.leave)
 	select {
@@ -195,13 +195,13 @@ func TestARefusedArchiveIsDropped(t *testing.T) {
 	if first.GetError() != "" {
 		t.Fatal(first)
 	}
-	d.must(tunnel.Send(&link.Frame{Data: packed.Bytes()}))
+	d.must(tunnel.Send(&agentrpc.Frame{Data: packed.Bytes()}))
 	last, err := tunnel.Recv()
 	if err != nil || last.GetCode() != string(fleet.CodeInvalid) {
 		t.Errorf("told %v, %v", last, err)
 	}
 	for range 200 { // more than the tunnel holds
-		d.must(tunnel.Send(&link.Frame{Data: make([]byte, frameSize)}))
+		d.must(tunnel.Send(&agentrpc.Frame{Data: make([]byte, frameSize)}))
 	}
 	for end := time.Now().Add(10 * time.Second); ; {
 		d.t.files.mu.Lock()

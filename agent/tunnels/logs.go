@@ -8,11 +8,11 @@ import (
 
 	"gantry/agent/logs"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // podLog sends a pod's log.
-func (t *Tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+func (t *Tunnels) podLog(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
 	target := ask.GetLogs()
 	id := fleet.PodID(target.GetPodId())
 	if _, ok := t.Ledger.Record(id); !ok && !t.Logs.Has(id) {
@@ -22,7 +22,7 @@ func (t *Tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
-	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+	if err := stream.Send(&agentrpc.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
 	// The scheduler sends nothing: receiving ends when it lets go of the tunnel.
@@ -46,9 +46,9 @@ func (t *Tunnels) podLog(ctx context.Context, stream link.Link_TunnelClient, ask
 		if err != nil {
 			return err
 		}
-		return stream.Send(&link.Frame{Data: append(data, '\n')})
+		return stream.Send(&agentrpc.Frame{Data: append(data, '\n')})
 	})
-	last := &link.Frame{End: true}
+	last := &agentrpc.Frame{End: true}
 	if err != nil && ctx.Err() == nil {
 		last.Error = "the log could not be read"
 		t.Log.Warn("read a pod's log", "pod", target.GetPodId(), "err", err)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 )
 
 // network answers with the host's network, or with who of its pods reaches whom.
-func (t *Tunnels) network(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+func (t *Tunnels) network(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
 	probes := ask.GetNetwork().GetProbes()
 	all := 0
 	for _, p := range probes {
@@ -35,7 +35,7 @@ func (t *Tunnels) network(ctx context.Context, stream link.Link_TunnelClient, as
 	case len(probes) == 0:
 		return t.showNetwork(ctx, stream, ask)
 	}
-	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+	if err := stream.Send(&agentrpc.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
 	var mu sync.Mutex // of the stream
@@ -46,7 +46,7 @@ func (t *Tunnels) network(ctx context.Context, stream link.Link_TunnelClient, as
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		return stream.Send(&link.Frame{Data: append(text, '\n')})
+		return stream.Send(&agentrpc.Frame{Data: append(text, '\n')})
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(pingingPods)
@@ -56,10 +56,10 @@ func (t *Tunnels) network(ctx context.Context, stream link.Link_TunnelClient, as
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return stream.Send(&link.Frame{End: true})
+	return stream.Send(&agentrpc.Frame{End: true})
 }
 
-func (t *Tunnels) showNetwork(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
+func (t *Tunnels) showNetwork(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
 	is, err := t.Overlays.Show(ctx, t.Public())
@@ -70,21 +70,21 @@ func (t *Tunnels) showNetwork(ctx context.Context, stream link.Link_TunnelClient
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
 	}
-	if err := stream.Send(&link.Frame{Id: ask.GetId()}); err != nil {
+	if err := stream.Send(&agentrpc.Frame{Id: ask.GetId()}); err != nil {
 		return err
 	}
 	for len(text) > 0 {
 		n := min(len(text), frameSize)
-		if err := stream.Send(&link.Frame{Data: text[:n]}); err != nil {
+		if err := stream.Send(&agentrpc.Frame{Data: text[:n]}); err != nil {
 			return err
 		}
 		text = text[n:]
 	}
-	return stream.Send(&link.Frame{End: true})
+	return stream.Send(&agentrpc.Frame{End: true})
 }
 
 // probe tells whom one pod reaches.
-func (t *Tunnels) probe(ctx context.Context, ask *link.ProbeFrom, tell func(fleet.Probe) error) error {
+func (t *Tunnels) probe(ctx context.Context, ask *agentrpc.ProbeFrom, tell func(fleet.Probe) error) error {
 	from := fleet.PodID(ask.GetPodId())
 	to := make([]netip.Addr, 0, len(ask.GetTo()))
 	for _, p := range ask.GetTo() {

@@ -12,7 +12,7 @@ import (
 
 	"gantry/agent/overlay"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/netctl"
 )
 
@@ -29,8 +29,8 @@ func TestNetworkThroughATunnel(t *testing.T) {
 	}, host)
 	d.t.Overlays, d.t.Public = keeper, func() []netip.Addr { return nil }
 	d.t.Pinger = func(fleet.PodID) (*overlay.Pinger, error) { return overlay.OpenPinger() }
-	ask := func(probes ...*link.ProbeFrom) string {
-		tunnel, first := d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: &link.NetworkTarget{Probes: probes}}})
+	ask := func(probes ...*agentrpc.ProbeFrom) string {
+		tunnel, first := d.open(d.ctx, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Network{Network: &agentrpc.NetworkTarget{Probes: probes}}})
 		defer close(tunnel.leave)
 		text := first.GetError()
 		for {
@@ -46,8 +46,8 @@ func TestNetworkThroughATunnel(t *testing.T) {
 	if !strings.Contains(is.Real, "bridge gn0a1b") || is.Tunnel != "none" || is.Problems == nil {
 		t.Errorf("%+v", is)
 	}
-	to := []*link.ProbeTo{{PodId: "x", Addr: "127.0.0.1"}, {PodId: "y", Addr: "255.255.255.254"}, {PodId: "z", Addr: "nowhere"}, {PodId: "w", Addr: "::1"}}
-	lines := strings.Split(strings.TrimSpace(ask(&link.ProbeFrom{PodId: "pod1", To: to}, &link.ProbeFrom{PodId: "waiting", To: to[:1]})), "\n")
+	to := []*agentrpc.ProbeTo{{PodId: "x", Addr: "127.0.0.1"}, {PodId: "y", Addr: "255.255.255.254"}, {PodId: "z", Addr: "nowhere"}, {PodId: "w", Addr: "::1"}}
+	lines := strings.Split(strings.TrimSpace(ask(&agentrpc.ProbeFrom{PodId: "pod1", To: to}, &agentrpc.ProbeFrom{PodId: "waiting", To: to[:1]})), "\n")
 	got := map[string]fleet.Probe{}
 	for _, line := range lines {
 		var p fleet.Probe
@@ -58,16 +58,16 @@ func TestNetworkThroughATunnel(t *testing.T) {
 		t.Errorf("an address that answers: %+v", p)
 	}
 	d.t.Pinger = func(fleet.PodID) (*overlay.Pinger, error) { return nil, errors.New("words that are for nobody") }
-	if text := ask(&link.ProbeFrom{PodId: "pod1", To: to[:1]}); !strings.Contains(text, `"the pod's network could not be used"`) {
+	if text := ask(&agentrpc.ProbeFrom{PodId: "pod1", To: to[:1]}); !strings.Contains(text, `"the pod's network could not be used"`) {
 		t.Errorf("of a network that cannot be used is told %s", text)
 	}
-	many := &link.ProbeFrom{PodId: "waiting", To: slices.Repeat(to[:1], maxProbes)}
+	many := &agentrpc.ProbeFrom{PodId: "waiting", To: slices.Repeat(to[:1], maxProbes)}
 	if lines := strings.Split(strings.TrimSpace(ask(many)), "\n"); len(lines) != maxProbes {
 		t.Errorf("%d answers came to as many questions as there may be", len(lines))
 	}
 	refused := func(want string) {
 		t.Helper()
-		tunnel, first := d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: &link.NetworkTarget{Probes: []*link.ProbeFrom{many}}}})
+		tunnel, first := d.open(d.ctx, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Network{Network: &agentrpc.NetworkTarget{Probes: []*agentrpc.ProbeFrom{many}}}})
 		close(tunnel.leave)
 		if first.GetError() != want {
 			t.Errorf("refused with %v, not %q", first, want)

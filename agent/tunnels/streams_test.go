@@ -15,15 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/logs"
 	"gantry/agent/podlog"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // rest reads a tunnel to the scheduler's last frame, and what comes after it.
-func (d *desk) rest(t *tunnelEnd) (text string, last *link.Frame) {
+func (d *desk) rest(t *tunnelEnd) (text string, last *agentrpc.Frame) {
 	d.Helper()
 	for {
 		f, err := t.Recv()
@@ -48,8 +48,8 @@ func TestAPortThroughATunnel(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	d.must(err)
 	defer ln.Close()
-	port := func(number int) *link.OpenTunnel {
-		return &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{PodId: "pod1", Port: int32(number)}}}
+	port := func(number int) *agentrpc.OpenTunnel {
+		return &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Port{Port: &agentrpc.PortTarget{PodId: "pod1", Port: int32(number)}}}
 	}
 	number := ln.Addr().(*net.TCPAddr).Port
 	open := func(ctx context.Context) (*tunnelEnd, net.Conn) {
@@ -64,8 +64,8 @@ func TestAPortThroughATunnel(t *testing.T) {
 		return tunnel, c
 	}
 	tunnel, c := open(d.ctx)
-	d.must(tunnel.Send(&link.Frame{Data: []byte("how are ")}))
-	d.must(tunnel.Send(&link.Frame{Data: []byte("you?"), End: true}))
+	d.must(tunnel.Send(&agentrpc.Frame{Data: []byte("how are ")}))
+	d.must(tunnel.Send(&agentrpc.Frame{Data: []byte("you?"), End: true}))
 	asked, err := io.ReadAll(c)
 	d.must(err)
 	answer := strings.Repeat("well ", frameSize)
@@ -111,10 +111,10 @@ func TestALogThroughATunnel(t *testing.T) {
 	d := newDesk(t)
 	d.t.Logs = podlog.New(t.TempDir(), func(fleet.PodID) bool { return true }, slog.New(slog.DiscardHandler))
 	defer func() { d.must(d.t.Logs.Close()) }()
-	ask := func(target *link.LogTarget) (*tunnelEnd, *link.Frame) {
-		return d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Logs{Logs: target}})
+	ask := func(target *agentrpc.LogTarget) (*tunnelEnd, *agentrpc.Frame) {
+		return d.open(d.ctx, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Logs{Logs: target}})
 	}
-	refused := func(target *link.LogTarget, words string) {
+	refused := func(target *agentrpc.LogTarget, words string) {
 		t.Helper()
 		tunnel, first := ask(target)
 		close(tunnel.leave)
@@ -122,7 +122,7 @@ func TestALogThroughATunnel(t *testing.T) {
 			t.Errorf("%v: %v", target, first)
 		}
 	}
-	told := func(what string, target *link.LogTarget, want ...string) {
+	told := func(what string, target *agentrpc.LogTarget, want ...string) {
 		t.Helper()
 		tunnel, first := ask(target)
 		text, last := d.rest(tunnel)
@@ -135,29 +135,29 @@ func TestALogThroughATunnel(t *testing.T) {
 			}
 		}
 	}
-	refused(&link.LogTarget{PodId: "unknown", Tail: 5}, "has no log of it")
-	told("of a pod that has said nothing", &link.LogTarget{PodId: "waiting", Tail: 5})
+	refused(&agentrpc.LogTarget{PodId: "unknown", Tail: 5}, "has no log of it")
+	told("of a pod that has said nothing", &agentrpc.LogTarget{PodId: "waiting", Tail: 5})
 	d.t.Logs.System("left", "here once")
-	told("of a pod that left its log", &link.LogTarget{PodId: "left", Tail: 5}, "here once")
+	told("of a pod that left its log", &agentrpc.LogTarget{PodId: "left", Tail: 5}, "here once")
 	d.t.Logs.Begin("pod1", 1)
 	d.t.Logs.System("pod1", "one")
-	refused(&link.LogTarget{PodId: "pod1", Tail: 5, Previous: true}, "earlier run")
+	refused(&agentrpc.LogTarget{PodId: "pod1", Tail: 5, Previous: true}, "earlier run")
 	for between := time.Now(); !time.Now().After(between.Add(time.Microsecond)); { // another moment than that of the line before
 	}
 	since := time.Now()
 	d.t.Logs.Begin("pod1", 2)
 	d.t.Logs.System("pod1", "two")
 	d.t.Logs.System("pod1", "three")
-	told("all", &link.LogTarget{PodId: "pod1", Tail: 1 << 30}, "one", "two", "three")
-	told("the end", &link.LogTarget{PodId: "pod1", Tail: 1}, "three")
-	told("since a moment", &link.LogTarget{PodId: "pod1", SinceNs: since.UnixNano()}, "two", "three")
-	told("the run before, whose end is not waited for", &link.LogTarget{PodId: "pod1", Tail: 5, Previous: true, Follow: true}, "one")
-	told("of the container", &link.LogTarget{PodId: "pod1", Tail: 5, Source: string(logs.FromContainer)})
-	tunnel, first := ask(&link.LogTarget{PodId: "pod1", Tail: 5, After: "x"})
+	told("all", &agentrpc.LogTarget{PodId: "pod1", Tail: 1 << 30}, "one", "two", "three")
+	told("the end", &agentrpc.LogTarget{PodId: "pod1", Tail: 1}, "three")
+	told("since a moment", &agentrpc.LogTarget{PodId: "pod1", SinceNs: since.UnixNano()}, "two", "three")
+	told("the run before, whose end is not waited for", &agentrpc.LogTarget{PodId: "pod1", Tail: 5, Previous: true, Follow: true}, "one")
+	told("of the container", &agentrpc.LogTarget{PodId: "pod1", Tail: 5, Source: string(logs.FromContainer)})
+	tunnel, first := ask(&agentrpc.LogTarget{PodId: "pod1", Tail: 5, After: "x"})
 	if _, last := d.rest(tunnel); first.GetError() != "" || last.GetError() != "the log could not be read" {
 		t.Errorf("after what is no line: %v, %v", first, last)
 	}
-	tunnel, _ = ask(&link.LogTarget{PodId: "pod1", Tail: 1, Follow: true})
+	tunnel, _ = ask(&agentrpc.LogTarget{PodId: "pod1", Tail: 1, Follow: true})
 	for _, want := range []string{"three", "four"} {
 		f, err := tunnel.Recv()
 		d.must(err)
@@ -174,7 +174,7 @@ func TestALogThroughATunnel(t *testing.T) {
 
 // dying is a process whose output cannot be read to its end.
 type dying struct {
-	inside.Process
+	containerfs.Process
 	output io.Reader
 	code   int
 	wait   error
@@ -193,7 +193,7 @@ type dyingHost struct {
 	process *dying
 }
 
-func (h dyingHost) Exec(context.Context, fleet.PodID, uint64, inside.ExecSpec) (inside.Process, error) {
+func (h dyingHost) Exec(context.Context, fleet.PodID, uint64, containerfs.ExecSpec) (containerfs.Process, error) {
 	return h.process, nil
 }
 
@@ -203,12 +203,12 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // recorder is a tunnel that keeps what is sent, and from which the scheduler goes after the last frame.
 type recorder struct {
-	link.Link_TunnelClient
-	in, out []*link.Frame
+	agentrpc.Link_TunnelClient
+	in, out []*agentrpc.Frame
 	ended   chan struct{}
 }
 
-func (r *recorder) Send(f *link.Frame) error {
+func (r *recorder) Send(f *agentrpc.Frame) error {
 	if r.out = append(r.out, f); f.GetEnd() && len(r.out) == 2 {
 		close(r.ended)
 	}
@@ -217,7 +217,7 @@ func (r *recorder) Send(f *link.Frame) error {
 
 func (r *recorder) CloseSend() error { return nil }
 
-func (r *recorder) Recv() (*link.Frame, error) {
+func (r *recorder) Recv() (*agentrpc.Frame, error) {
 	if len(r.in) == 0 {
 		<-r.ended
 		return nil, io.EOF
@@ -243,7 +243,7 @@ func TestTheEndOfACommandIsToldOnce(t *testing.T) {
 	} {
 		said := &bytes.Buffer{}
 		d.t.Inside, d.t.Log = dyingHost{process: c.process}, slog.New(slog.NewTextHandler(said, nil))
-		stream := &recorder{ended: make(chan struct{}), in: []*link.Frame{
+		stream := &recorder{ended: make(chan struct{}), in: []*agentrpc.Frame{
 			{Channel: uint32(fleet.ExecStdin), Data: []byte("nobody reads it")}, {Channel: uint32(fleet.ExecStdinEnd)},
 		}}
 		err := d.t.exec(d.ctx, stream, execOf("x"))
@@ -258,7 +258,7 @@ func TestTheEndOfACommandIsToldOnce(t *testing.T) {
 
 // full is a process that takes no input and writes nothing.
 type full struct {
-	inside.Process
+	containerfs.Process
 	wrote, ended chan struct{}
 }
 
@@ -287,7 +287,7 @@ type fullHost struct {
 	process *full
 }
 
-func (h fullHost) Exec(context.Context, fleet.PodID, uint64, inside.ExecSpec) (inside.Process, error) {
+func (h fullHost) Exec(context.Context, fleet.PodID, uint64, containerfs.ExecSpec) (containerfs.Process, error) {
 	return h.process, nil
 }
 
@@ -297,7 +297,7 @@ func TestASchedulerThatLeavesAFullProcessIsNoticed(t *testing.T) {
 	p := &full{wrote: make(chan struct{}), ended: make(chan struct{})}
 	d.t.Inside = fullHost{process: p}
 	tunnel, _ := d.open(d.ctx, execOf("x"))
-	d.must(tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecStdin), Data: []byte("x")}))
+	d.must(tunnel.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecStdin), Data: []byte("x")}))
 	<-p.wrote
 	close(tunnel.leave)
 	select {
@@ -310,7 +310,7 @@ func TestASchedulerThatLeavesAFullProcessIsNoticed(t *testing.T) {
 // TestFilesAreReachedThroughAProgram, where there is one, which has the seat for as long as it lives.
 func TestFilesAreReachedThroughAProgram(t *testing.T) {
 	d := newDesk(t)
-	d.t.Program = &inside.Program{Argv: []string{filepath.Join(t.TempDir(), "none")}}
+	d.t.Program = &containerfs.Program{Argv: []string{filepath.Join(t.TempDir(), "none")}}
 	for _, write := range []bool{false, true} {
 		tunnel, first := d.open(d.ctx, filesOf("/", write))
 		close(tunnel.leave)
@@ -336,7 +336,7 @@ func TestFilesAreReachedThroughAProgram(t *testing.T) {
 
 // broken is a tunnel of which one sending fails, and all after it.
 type broken struct {
-	link.Link_TunnelClient
+	agentrpc.Link_TunnelClient
 	fails int // the sending that does; from 1 on
 	over  chan struct{}
 
@@ -347,7 +347,7 @@ type broken struct {
 
 var errBroken = errors.New("the tunnel broke")
 
-func (b *broken) Send(f *link.Frame) error {
+func (b *broken) Send(f *agentrpc.Frame) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sent++; f.GetEnd() || b.sent >= b.fails {
@@ -364,7 +364,7 @@ func (b *broken) CloseSend() error {
 	return nil
 }
 
-func (b *broken) Recv() (*link.Frame, error) {
+func (b *broken) Recv() (*agentrpc.Frame, error) {
 	<-b.over
 	return nil, io.EOF
 }
@@ -389,18 +389,18 @@ func TestATunnelThatBreaksIsAnError(t *testing.T) {
 		}
 	}()
 	defer ln.Close()
-	port := func(id string) *link.OpenTunnel {
-		return &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{PodId: id, Port: int32(ln.Addr().(*net.TCPAddr).Port)}}}
+	port := func(id string) *agentrpc.OpenTunnel {
+		return &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Port{Port: &agentrpc.PortTarget{PodId: id, Port: int32(ln.Addr().(*net.TCPAddr).Port)}}}
 	}
-	log := func(id string) *link.OpenTunnel {
-		return &link.OpenTunnel{Target: &link.OpenTunnel_Logs{Logs: &link.LogTarget{PodId: id, Tail: 5}}}
+	log := func(id string) *agentrpc.OpenTunnel {
+		return &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Logs{Logs: &agentrpc.LogTarget{PodId: id, Tail: 5}}}
 	}
-	network := &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: &link.NetworkTarget{}}}
+	network := &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Network{Network: &agentrpc.NetworkTarget{}}}
 	elsewhere := execOf("true")
 	elsewhere.GetExec().PodId = "unknown"
 	for name, c := range map[string]struct {
 		open opener
-		ask  *link.OpenTunnel
+		ask  *agentrpc.OpenTunnel
 		most int // sendings
 	}{
 		"a port":                   {d.t.port, port("pod1"), 3},
@@ -437,14 +437,14 @@ func TestWhatIsSaidOfATunnel(t *testing.T) {
 		log := &bytes.Buffer{}
 		d.t.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		ctx, cancel := context.WithCancel(d.ctx)
-		d.t.kinds[reflect.TypeFor[*link.OpenTunnel_Logs]()] = func(_ context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error {
-			err := stream.Send(&link.Frame{Id: ask.GetId()})
+		d.t.kinds[reflect.TypeFor[*agentrpc.OpenTunnel_Logs]()] = func(_ context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+			err := stream.Send(&agentrpc.Frame{Id: ask.GetId()})
 			if c.ends {
 				cancel()
 			}
 			return errors.Join(err, c.err)
 		}
-		d.served.Go(func() { d.t.serve(ctx, d.conn, &link.OpenTunnel{Target: &link.OpenTunnel_Logs{}}) })
+		d.served.Go(func() { d.t.serve(ctx, d.conn, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Logs{}}) })
 		tunnel := <-d.sched.tunnels
 		close(tunnel.leave)
 		d.served.Wait()

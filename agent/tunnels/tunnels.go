@@ -16,13 +16,13 @@ import (
 
 	"google.golang.org/grpc"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/ledger"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/agent/podlog"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const (
@@ -41,10 +41,10 @@ const (
 type Config struct {
 	Ledger   *ledger.Ledger
 	Logs     *podlog.Logs
-	Inside   Inside              // nil: this host reaches into no container
-	Program  *inside.Program     // what reads and writes files of pods; nil: this process
-	Overlays *overlay.Keeper     // nil: this host takes no part in private networks
-	Public   func() []netip.Addr // at which ports are published
+	Inside   Inside               // nil: this host reaches into no container
+	Program  *containerfs.Program // what reads and writes files of pods; nil: this process
+	Overlays *overlay.Reconciler  // nil: this host takes no part in private networks
+	Public   func() []netip.Addr  // at which ports are published
 	// Pinger opens what sends echoes from a pod.
 	Pinger func(id fleet.PodID) (*overlay.Pinger, error)
 	// Dead reports whether a backend of network volumes does not answer; nil: there are none.
@@ -68,7 +68,7 @@ type Tunnels struct {
 }
 
 // opener serves one kind of tunnel until either side ends it.
-type opener func(ctx context.Context, stream link.Link_TunnelClient, ask *link.OpenTunnel) error
+type opener func(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error
 
 // New makes Tunnels.
 func New(c Config) *Tunnels {
@@ -78,11 +78,11 @@ func New(c Config) *Tunnels {
 		files: seats{most: maxTransfers, host: hostTransfers, what: "transfers of files"},
 	}
 	t.kinds = map[reflect.Type]opener{
-		reflect.TypeFor[*link.OpenTunnel_Port]():    t.port,
-		reflect.TypeFor[*link.OpenTunnel_Logs]():    t.podLog,
-		reflect.TypeFor[*link.OpenTunnel_Exec]():    t.exec,
-		reflect.TypeFor[*link.OpenTunnel_Files]():   t.transfer,
-		reflect.TypeFor[*link.OpenTunnel_Network](): t.network,
+		reflect.TypeFor[*agentrpc.OpenTunnel_Port]():    t.port,
+		reflect.TypeFor[*agentrpc.OpenTunnel_Logs]():    t.podLog,
+		reflect.TypeFor[*agentrpc.OpenTunnel_Exec]():    t.exec,
+		reflect.TypeFor[*agentrpc.OpenTunnel_Files]():   t.transfer,
+		reflect.TypeFor[*agentrpc.OpenTunnel_Network](): t.network,
 	}
 	return t
 }
@@ -96,7 +96,7 @@ func (t *Tunnels) Begin(conn *grpc.ClientConn) (ended func()) {
 }
 
 // Take serves a tunnel that a session asks for, whose end ends ctx.
-func (t *Tunnels) Take(ctx context.Context, m *link.Down_OpenTunnel) (*link.Up, error) {
+func (t *Tunnels) Take(ctx context.Context, m *agentrpc.Down_OpenTunnel) (*agentrpc.Up, error) {
 	t.mu.Lock()
 	conn := t.conn
 	t.mu.Unlock()
@@ -125,10 +125,10 @@ func (t *Tunnels) Wait(within time.Duration) bool {
 // Inside is the container runtime as tunnels need it. Every call names the incarnation that is
 // meant: another one is refused with fleet.CodeNotAllowed, and so is one that does not run.
 type Inside interface {
-	// Exec starts a process in the pod's container; see inside.Process.
-	Exec(ctx context.Context, id fleet.PodID, incarnation uint64, spec inside.ExecSpec) (inside.Process, error)
+	// Exec starts a process in the pod's container; see containerfs.Process.
+	Exec(ctx context.Context, id fleet.PodID, incarnation uint64, spec containerfs.ExecSpec) (containerfs.Process, error)
 	// Root opens the root folder of the pod's container.
-	Root(ctx context.Context, id fleet.PodID, incarnation uint64) (*inside.Root, error)
+	Root(ctx context.Context, id fleet.PodID, incarnation uint64) (*containerfs.Root, error)
 	// SweepExecs ends processes that nobody looks after any more.
 	SweepExecs(ctx context.Context) error
 }
@@ -173,10 +173,10 @@ func (s *seats) leave(id fleet.PodID) {
 }
 
 // serve opens the tunnel and carries it until either side ends it.
-func (t *Tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *link.OpenTunnel) {
+func (t *Tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *agentrpc.OpenTunnel) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := link.NewLinkClient(conn).Tunnel(ctx)
+	stream, err := agentrpc.NewLinkClient(conn).Tunnel(ctx)
 	if err != nil {
 		t.Log.Debug("open tunnel", "err", err)
 		return
@@ -184,7 +184,7 @@ func (t *Tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *link.Op
 	if open, known := t.kinds[reflect.TypeOf(ask.GetTarget())]; known {
 		err = open(ctx, stream, ask)
 	} else {
-		err = stream.Send(&link.Frame{Id: ask.GetId(), Error: "this host does not know that kind of tunnel"})
+		err = stream.Send(&agentrpc.Frame{Id: ask.GetId(), Error: "this host does not know that kind of tunnel"})
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
 		t.Log.Debug("tunnel ended", "err", err)
@@ -228,25 +228,25 @@ func (t *Tunnels) reachable(id fleet.PodID) error {
 
 // refusal returns the first frame of a tunnel that is refused, with words for the pod's owner only
 // where the error has such.
-func (t *Tunnels) refusal(ask *link.OpenTunnel, err error) *link.Frame {
+func (t *Tunnels) refusal(ask *agentrpc.OpenTunnel, err error) *agentrpc.Frame {
 	f := t.lastFrame(err)
 	f.Id, f.End = ask.GetId(), false
 	return f
 }
 
 // lastFrame returns the frame that ends a tunnel, well or with an error.
-func (t *Tunnels) lastFrame(err error) *link.Frame {
+func (t *Tunnels) lastFrame(err error) *agentrpc.Frame {
 	var known *fleet.Error
 	var faulty *pod.Error
 	switch {
 	case err == nil:
-		return &link.Frame{End: true}
+		return &agentrpc.Frame{End: true}
 	case errors.As(err, &known):
-		return &link.Frame{End: true, Error: known.Msg, Code: string(known.Code)}
+		return &agentrpc.Frame{End: true, Error: known.Msg, Code: string(known.Code)}
 	case errors.As(err, &faulty):
 		t.Log.Warn("reach into a pod", "err", err)
-		return &link.Frame{End: true, Error: faulty.Sentence, Code: string(fleet.CodeUnavailable)}
+		return &agentrpc.Frame{End: true, Error: faulty.Sentence, Code: string(fleet.CodeUnavailable)}
 	}
 	t.Log.Warn("reach into a pod", "err", err)
-	return &link.Frame{End: true, Error: "the pod's host could not do it", Code: string(fleet.CodeUnavailable)}
+	return &agentrpc.Frame{End: true, Error: "the pod's host could not do it", Code: string(fleet.CodeUnavailable)}
 }

@@ -24,11 +24,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/ledger"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // host runs commands on this machine and has a folder as root of its only pod.
@@ -42,7 +42,7 @@ type host struct {
 	swept int
 }
 
-func (h *host) Exec(_ context.Context, id fleet.PodID, incarnation uint64, s inside.ExecSpec) (inside.Process, error) {
+func (h *host) Exec(_ context.Context, id fleet.PodID, incarnation uint64, s containerfs.ExecSpec) (containerfs.Process, error) {
 	if h.fault != nil {
 		return nil, h.fault
 	}
@@ -64,12 +64,12 @@ func (h *host) Exec(_ context.Context, id fleet.PodID, incarnation uint64, s ins
 	return p, errors.Join(err[:]...)
 }
 
-func (h *host) Root(_ context.Context, _ fleet.PodID, incarnation uint64) (*inside.Root, error) {
+func (h *host) Root(_ context.Context, _ fleet.PodID, incarnation uint64) (*containerfs.Root, error) {
 	if h.fault != nil || incarnation != 3 {
 		return nil, errors.Join(h.fault, fmt.Errorf("incarnation %d", incarnation))
 	}
 	dir, err := os.Open(h.root)
-	return inside.NewRoot(dir, h.ended, nil), err
+	return containerfs.NewRoot(dir, h.ended, nil), err
 }
 
 func (h *host) SweepExecs(context.Context) error {
@@ -125,17 +125,17 @@ func (p *process) ended() bool {
 
 // scheduler takes tunnels and hands them to the test.
 type scheduler struct {
-	link.UnimplementedLinkServer
+	agentrpc.UnimplementedLinkServer
 	tunnels chan *tunnelEnd
 }
 
 type tunnelEnd struct {
-	link.Link_TunnelServer
+	agentrpc.Link_TunnelServer
 	leave chan struct{}
 }
 
-// Tunnel implements link.LinkServer.
-func (s *scheduler) Tunnel(stream link.Link_TunnelServer) error {
+// Tunnel implements agentrpc.LinkServer.
+func (s *scheduler) Tunnel(stream agentrpc.Link_TunnelServer) error {
 	t := &tunnelEnd{stream, make(chan struct{})}
 	s.tunnels <- t
 	select {
@@ -188,7 +188,7 @@ func newDesk(t *testing.T) *desk {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	d.must(err)
 	g := grpc.NewServer()
-	link.RegisterLinkServer(g, d.sched)
+	agentrpc.RegisterLinkServer(g, d.sched)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(ln) }()
 	d.conn, err = grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -219,7 +219,7 @@ func (d *desk) must(err error) {
 }
 
 // open asks for a tunnel and returns it with its first frame.
-func (d *desk) open(ctx context.Context, ask *link.OpenTunnel) (*tunnelEnd, *link.Frame) {
+func (d *desk) open(ctx context.Context, ask *agentrpc.OpenTunnel) (*tunnelEnd, *agentrpc.Frame) {
 	d.Helper()
 	ask.Id = "tunnel"
 	d.served.Go(func() { d.t.serve(ctx, d.conn, ask) })
@@ -232,12 +232,12 @@ func (d *desk) open(ctx context.Context, ask *link.OpenTunnel) (*tunnelEnd, *lin
 	return t, first
 }
 
-func execOf(words ...string) *link.OpenTunnel {
-	return &link.OpenTunnel{Target: &link.OpenTunnel_Exec{Exec: &link.ExecTarget{PodId: "pod1", Command: words, Stdin: true}}}
+func execOf(words ...string) *agentrpc.OpenTunnel {
+	return &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Exec{Exec: &agentrpc.ExecTarget{PodId: "pod1", Command: words, Stdin: true}}}
 }
 
-func filesOf(path string, write bool) *link.OpenTunnel {
-	return &link.OpenTunnel{Target: &link.OpenTunnel_Files{Files: &link.FileTarget{PodId: "pod1", Path: path, Write: write}}}
+func filesOf(path string, write bool) *agentrpc.OpenTunnel {
+	return &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{PodId: "pod1", Path: path, Write: write}}}
 }
 
 // result reads an exec to its end.
@@ -267,19 +267,19 @@ func TestExecThroughATunnel(t *testing.T) {
 	}
 	text := strings.Repeat("0123456789", 30_000)
 	go func() {
-		_ = tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecResize), Data: []byte(`{"cols":5,"rows":6}`)})
-		_ = tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecResize), Data: []byte(`no size`)})
+		_ = tunnel.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecResize), Data: []byte(`{"cols":5,"rows":6}`)})
+		_ = tunnel.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecResize), Data: []byte(`no size`)})
 		for i := 0; i < len(text); i += 10_000 {
-			_ = tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecStdin), Data: []byte(text[i : i+10_000])})
+			_ = tunnel.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecStdin), Data: []byte(text[i : i+10_000])})
 		}
-		_ = tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecStdinEnd)})
+		_ = tunnel.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecStdinEnd)})
 	}()
 	out, diag, r := d.result(tunnel)
 	d.served.Wait()
 	if out != text || diag != "oops\n" || r != (fleet.ExecResult{Code: 4}) || d.host.procs[0].size != [2]int{5, 6} {
 		t.Errorf("%d bytes, %q, %+v, size %v", len(out), diag, r, d.host.procs[0].size)
 	}
-	d.host.fault = &inside.NotStartedError{Code: 127, Sentence: "not there"}
+	d.host.fault = &containerfs.NotStartedError{Code: 127, Sentence: "not there"}
 	tunnel, first = d.open(d.ctx, execOf("nosuch"))
 	if _, _, r := d.result(tunnel); first.GetError() != "" || r != (fleet.ExecResult{Code: 127, Error: "not there"}) {
 		t.Errorf("%v, then %+v", first, r)
@@ -288,7 +288,7 @@ func TestExecThroughATunnel(t *testing.T) {
 
 func TestTunnelsIntoAPodAreRefused(t *testing.T) {
 	d := newDesk(t)
-	refused := func(ask *link.OpenTunnel, code fleet.Code, words string) {
+	refused := func(ask *agentrpc.OpenTunnel, code fleet.Code, words string) {
 		t.Helper()
 		tunnel, first := d.open(d.ctx, ask)
 		close(tunnel.leave)
@@ -314,7 +314,7 @@ func TestTunnelsIntoAPodAreRefused(t *testing.T) {
 		errors.New("words that are not for a caller"): {string(fleet.CodeUnavailable), "the pod's host could not do it"},
 	} {
 		d.host.fault = err
-		for _, ask := range []*link.OpenTunnel{execOf("true"), filesOf("/", false), filesOf("/", true)} {
+		for _, ask := range []*agentrpc.OpenTunnel{execOf("true"), filesOf("/", false), filesOf("/", true)} {
 			refused(ask, fleet.Code(want[0]), want[1])
 		}
 	}
@@ -324,12 +324,12 @@ func TestTunnelsIntoAPodAreRefused(t *testing.T) {
 	if strings.Contains(first.GetError(), "words") {
 		t.Errorf("told: %v", first)
 	}
-	d.host.fault = &inside.NotStartedError{Code: 127, Sentence: "there is no such program"}
+	d.host.fault = &containerfs.NotStartedError{Code: 127, Sentence: "there is no such program"}
 	tunnel, first = d.open(d.ctx, execOf("true"))
 	if _, _, r := d.result(tunnel); first.GetError() != "" || r.Code != 127 || r.Error != "there is no such program" {
 		t.Errorf("a command that does not start: %v, %+v", first, r)
 	}
-	refused(&link.OpenTunnel{}, "", "does not know that kind of tunnel")
+	refused(&agentrpc.OpenTunnel{}, "", "does not know that kind of tunnel")
 	d.t.Inside = nil
 	refused(execOf("true"), fleet.CodeUnavailable, "reaches into no container")
 	_, err := d.t.Ledger.SetFull(5, nil, nil)
@@ -381,7 +381,7 @@ func TestExecEndsWithItsTunnel(t *testing.T) {
 					sent := make(chan struct{})
 					go func() {
 						defer close(sent)
-						for tunnel.Send(&link.Frame{Channel: uint32(fleet.ExecStdin), Data: make([]byte, 16<<10)}) == nil {
+						for tunnel.Send(&agentrpc.Frame{Channel: uint32(fleet.ExecStdin), Data: make([]byte, 16<<10)}) == nil {
 						}
 					}()
 					defer func() { <-sent }()
@@ -404,7 +404,7 @@ func TestFilesThroughATunnel(t *testing.T) {
 	d.must(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "dir/big", Mode: 0o600, Size: int64(len(big))}))
 	_, err := io.WriteString(w, big)
 	d.must(errors.Join(err, w.Close()))
-	write := func(data []byte, end bool) (*tunnelEnd, *link.Frame) {
+	write := func(data []byte, end bool) (*tunnelEnd, *agentrpc.Frame) {
 		t.Helper()
 		tunnel, first := d.open(d.ctx, filesOf("/", true))
 		if first.GetError() != "" {
@@ -412,13 +412,13 @@ func TestFilesThroughATunnel(t *testing.T) {
 		}
 		for len(data) > 0 {
 			n := min(len(data), frameSize)
-			d.must(tunnel.Send(&link.Frame{Data: data[:n]}))
+			d.must(tunnel.Send(&agentrpc.Frame{Data: data[:n]}))
 			data = data[n:]
 		}
 		if !end {
 			return tunnel, nil
 		}
-		d.must(tunnel.Send(&link.Frame{End: true}))
+		d.must(tunnel.Send(&agentrpc.Frame{End: true}))
 		last, err := tunnel.Recv()
 		d.must(err)
 		close(tunnel.leave)
@@ -521,7 +521,7 @@ func TestOnlyAPodThatIsToRunIsReached(t *testing.T) {
 	if incarnation, err := d.t.wanted("again"); err != nil || incarnation != 2 {
 		t.Errorf("one that ended and was started again: %d, %v", incarnation, err)
 	}
-	tunnel, first := d.open(d.ctx, &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{PodId: "stopped", Port: 80}}})
+	tunnel, first := d.open(d.ctx, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Port{Port: &agentrpc.PortTarget{PodId: "stopped", Port: 80}}})
 	close(tunnel.leave)
 	if first.GetError() != "the pod does not run here" {
 		t.Errorf("told %v", first)

@@ -13,7 +13,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/reports"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const (
@@ -207,14 +207,14 @@ func (s *Sampler) HurryWhilePulling(ctx context.Context) {
 }
 
 // Heartbeat tells what is known now; it asks nobody.
-func (s *Sampler) Heartbeat() *link.Heartbeat {
-	out := &link.Heartbeat{}
+func (s *Sampler) Heartbeat() *agentrpc.Heartbeat {
+	out := &agentrpc.Heartbeat{}
 	doing := s.Activities()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rec := range s.Ledger.Records() {
 		id := rec.Assignment.Pod
-		live := &link.PodLive{PodId: string(id)}
+		live := &agentrpc.PodLive{PodId: string(id)}
 		d, busy := doing[id]
 		x, sampled := s.now.Pods[id]
 		switch {
@@ -223,7 +223,7 @@ func (s *Sampler) Heartbeat() *link.Heartbeat {
 		case sampled && x.Incarnation == rec.Assignment.Incarnation:
 			live.CpuPercent, live.MemoryPercent, live.DiskPercent = x.cpuPercent, x.memPercent, x.diskPercent
 			for _, g := range x.GPUs {
-				live.Gpus = append(live.Gpus, &link.GPUUse{Util: percentOf(float64(g.Util), 100), MemoryUtil: percentOf(float64(g.MemoryUtil), 100)})
+				live.Gpus = append(live.Gpus, &agentrpc.GPUUse{Util: percentOf(float64(g.Util), 100), MemoryUtil: percentOf(float64(g.MemoryUtil), 100)})
 			}
 		default:
 			continue

@@ -11,7 +11,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/reports"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/netctl"
 )
 
@@ -57,7 +57,7 @@ func TestHeartbeatHasGPUs(t *testing.T) {
 		Runtime: fixed{}, Meter: m, Ledger: book, Activities: func() map[fleet.PodID]reports.Activity { return nil },
 	})
 	s.readAll(t.Context())
-	got := map[string][]*link.GPUUse{}
+	got := map[string][]*agentrpc.GPUUse{}
 	for _, p := range s.Heartbeat().GetPods() {
 		got[p.GetPodId()] = p.GetGpus()
 		if p.GetMemoryPercent() != 50 {

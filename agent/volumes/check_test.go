@@ -14,15 +14,15 @@ import (
 
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
 // good is a volume that a host takes.
-func good() *link.NetworkVolume {
-	return &link.NetworkVolume{
+func good() *agentrpc.NetworkVolume {
+	return &agentrpc.NetworkVolume{
 		VolumeId: strings.Repeat("v", 64), Dir: strings.Repeat("a", 26), IdBase: fleet.VolumeIDsFirst, Ready: true, ReadOnly: true,
-		Backend: &link.VolumeBackend{
+		Backend: &agentrpc.VolumeBackend{
 			Id: "b-1", Kind: "cephfs", Server: "s", Options: "o", Monitors: []string{"m"}, FileSystem: "fs", User: "u", Key: "k", Path: "/v", SizedByHost: true,
 		},
 	}
@@ -43,27 +43,27 @@ func TestWhatAHostTakesOfAVolume(t *testing.T) {
 	if got, err := Decode(nil); got != nil || err != nil {
 		t.Errorf("of none: %v, %v", got, err)
 	}
-	for words, changes := range map[string][]func(*link.NetworkVolume){
+	for words, changes := range map[string][]func(*agentrpc.NetworkVolume){
 		"": {
-			func(v *link.NetworkVolume) { v.IdBase = fleet.VolumeIDsLast },
-			func(v *link.NetworkVolume) { v.Backend.Kind = "nfs" }, func(v *link.NetworkVolume) { v.Backend.Kind = "local" },
+			func(v *agentrpc.NetworkVolume) { v.IdBase = fleet.VolumeIDsLast },
+			func(v *agentrpc.NetworkVolume) { v.Backend.Kind = "nfs" }, func(v *agentrpc.NetworkVolume) { v.Backend.Kind = "local" },
 		},
 		"a backend of the name": {
-			func(v *link.NetworkVolume) { v.Backend = nil }, func(v *link.NetworkVolume) { v.Backend.Id = "../up" },
+			func(v *agentrpc.NetworkVolume) { v.Backend = nil }, func(v *agentrpc.NetworkVolume) { v.Backend.Id = "../up" },
 		},
-		"a backend of the kind": {func(v *link.NetworkVolume) { v.Backend.Kind = "tape" }},
+		"a backend of the kind": {func(v *agentrpc.NetworkVolume) { v.Backend.Kind = "tape" }},
 		"a proper path": {
-			func(v *link.NetworkVolume) { v.Backend.Path = "v" }, func(v *link.NetworkVolume) { v.Backend.Path = "/v/../w" },
-			func(v *link.NetworkVolume) { v.Backend.Path = "/v\x00" },
+			func(v *agentrpc.NetworkVolume) { v.Backend.Path = "v" }, func(v *agentrpc.NetworkVolume) { v.Backend.Path = "/v/../w" },
+			func(v *agentrpc.NetworkVolume) { v.Backend.Path = "/v\x00" },
 		},
 		"a proper id": {
-			func(v *link.NetworkVolume) { v.VolumeId = "" }, func(v *link.NetworkVolume) { v.VolumeId += "v" },
-			func(v *link.NetworkVolume) { v.VolumeId = "a/b" }, func(v *link.NetworkVolume) { v.VolumeId = "a\x00" },
+			func(v *agentrpc.NetworkVolume) { v.VolumeId = "" }, func(v *agentrpc.NetworkVolume) { v.VolumeId += "v" },
+			func(v *agentrpc.NetworkVolume) { v.VolumeId = "a/b" }, func(v *agentrpc.NetworkVolume) { v.VolumeId = "a\x00" },
 		},
-		"a directory": {func(v *link.NetworkVolume) { v.Dir = "../up" }},
+		"a directory": {func(v *agentrpc.NetworkVolume) { v.Dir = "../up" }},
 		"owners": {
-			func(v *link.NetworkVolume) { v.IdBase = fleet.VolumeIDsFirst - fleet.VolumeIDs }, func(v *link.NetworkVolume) { v.IdBase++ },
-			func(v *link.NetworkVolume) {
+			func(v *agentrpc.NetworkVolume) { v.IdBase = fleet.VolumeIDsFirst - fleet.VolumeIDs }, func(v *agentrpc.NetworkVolume) { v.IdBase++ },
+			func(v *agentrpc.NetworkVolume) {
 				v.IdBase = fleet.VolumeIDsLast - fleet.VolumeIDsLast%fleet.VolumeIDs + fleet.VolumeIDs
 			},
 		},
@@ -82,7 +82,7 @@ func TestWhatAHostTakesOfAVolume(t *testing.T) {
 func TestBackendsThatDoNotAnswer(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	health := []volume.Health{{Backend: "well"}, {Backend: "down", Down: since, Text: "no route"}, {Backend: "far", Down: since, Text: strings.Repeat("ü", 400)}}
-	got := Notices(health)
+	got := Conditions(health)
 	if len(got) != 2 || got[0].Code != "volume_backend_down" || got[1].Code != "volume_backend_down" ||
 		got[0].Text != "the backend down of network volumes does not answer since 2026-01-02T03:04:05Z: no route" || len([]rune(got[1].Text)) != 300 {
 		t.Errorf("told %v", got)

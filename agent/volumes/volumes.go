@@ -14,7 +14,7 @@ import (
 
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/storage/volume"
 )
 
@@ -43,7 +43,7 @@ var (
 
 // Decode reads the network volume of an order. The error says in a sentence what the host does not take: names
 // become those of folders, and ids those of a user namespace.
-func Decode(v *link.NetworkVolume) (*volume.Volume, error) {
+func Decode(v *agentrpc.NetworkVolume) (*volume.Volume, error) {
 	if v == nil {
 		return nil, nil
 	}
@@ -58,7 +58,7 @@ func Decode(v *link.NetworkVolume) (*volume.Volume, error) {
 }
 
 // DecodeBackend reads a backend.
-func DecodeBackend(b *link.VolumeBackend) volume.Backend {
+func DecodeBackend(b *agentrpc.VolumeBackend) volume.Backend {
 	return volume.Backend{
 		ID: fleet.BackendID(b.GetId()), Kind: fleet.BackendKind(b.GetKind()), Server: b.GetServer(), Options: b.GetOptions(),
 		Monitors: b.GetMonitors(), FileSystem: b.GetFileSystem(), User: b.GetUser(), Key: fleet.Secret(b.GetKey()),
@@ -97,16 +97,16 @@ func CleanPath(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
 }
 
-// Notices tells which backends of network volumes do not answer. Their pods wait; all others go on.
-func Notices(health []volume.Health) []fleet.Notice {
+// Conditions tells which backends of network volumes do not answer. Their pods wait; all others go on.
+func Conditions(health []volume.Health) []fleet.Condition {
 	const most = 300
-	var out []fleet.Notice
+	var out []fleet.Condition
 	for _, h := range health {
 		if h.Down.IsZero() {
 			continue
 		}
 		text := []rune(fmt.Sprintf("the backend %s of network volumes does not answer since %s: %s", h.Backend, h.Down.UTC().Format(time.RFC3339), h.Text))
-		out = append(out, fleet.Notice{Code: "volume_backend_down", Text: string(text[:min(len(text), most)])})
+		out = append(out, fleet.Condition{Code: "volume_backend_down", Text: string(text[:min(len(text), most)])})
 	}
 	return out
 }

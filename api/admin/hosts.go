@@ -76,7 +76,7 @@ type Host struct {
 	AgentVersion v2.Text         `json:"agentVersion" doc:"Version of its agent, or null."`
 	RuntimeClass v2.Text         `json:"runtimeClass" doc:"What isolates its pods beyond the kernel: gvisor, kata, or null."`
 	Images       int             `json:"images" doc:"Images that it has, of which at most 200 are counted."`
-	Notices      []HostNotice    `json:"notices" doc:"What it does without, or what is wrong with it."`
+	Conditions   []HostCondition `json:"conditions" doc:"What it does without, or what is wrong with it."`
 	JoinedAt     v2.Time         `json:"joinedAt" doc:"When it joined."`
 	StateSince   *v2.Time        `json:"stateSince" doc:"When its state last changed, or null."`
 }
@@ -97,8 +97,8 @@ type HostAlarm struct {
 	At   v2.Time `json:"at" doc:"When it happened first."`
 }
 
-// HostNotice is something that an operator should know of a host.
-type HostNotice struct {
+// HostCondition is something that an operator should know of a host.
+type HostCondition struct {
 	Code   string `json:"code" doc:"Stable, in snake case." example:"disk_unlimited"`
 	Text   string `json:"text" doc:"One sentence."`
 	Severe bool   `json:"severe" doc:"Whether the host takes no new pods because of it."`

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gantry/api/forward"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -78,7 +78,7 @@ type member struct {
 	link  string
 	api   *httptest.Server
 	fwd   *forward.Forwarder
-	mux   *link.Mux
+	mux   *agentrpc.Mux
 	inner *http.Server
 	calls atomic.Int64
 }
@@ -114,7 +114,7 @@ func (s *site) add(id string, h http.HandlerFunc, change ...func(*forward.Config
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	s.must(err)
 	log := slog.New(slog.DiscardHandler)
-	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: log})
+	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: log})
 	s.must(err)
 	m := &member{id: id, link: ln.Addr().String(), mux: mux}
 	local := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func (s *site) add(id string, h http.HandlerFunc, change ...func(*forward.Config
 		Handler: forward.Accept(forward.AcceptConfig{
 			Leads: func() bool { return s.now() == m }, Local: local, Log: log,
 			Check: func(conn net.Conn) error {
-				who, err := link.ConnIdentity(conn)
+				who, err := agentrpc.ConnIdentity(conn)
 				if err == nil && who.ID == "removed" {
 					err = errors.New("removed")
 				}
@@ -139,7 +139,9 @@ func (s *site) add(id string, h http.HandlerFunc, change ...func(*forward.Config
 	go func() { defer close(served); _ = m.inner.Serve(mux.HTTP()) }()
 	cfg := forward.Config{
 		Member: id, Leaders: seen{s.board, m}, Local: local, Log: log,
-		Dial:   func(ctx context.Context, address string) (net.Conn, error) { return link.DialHTTP(ctx, certs, address) },
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return agentrpc.DialHTTP(ctx, certs, address)
+		},
 		Always: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 	}
 	for _, f := range change {

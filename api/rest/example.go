@@ -73,7 +73,7 @@ func exampleHost() admin.Host {
 		ID: "h7d2k9s4f1g6j3", Name: "gpu-01", DataCenterID: "EU-RO-1", Cloud: "SECURE", State: "ready", Eligibility: eligible,
 		Labels: admin.Labels{"rack": "b4"}, Roles: []string{"storage"}, Volumes: []string{"nfs", "cephfs", "local"}, Epoch: 1,
 		Total: admin.Amounts{MilliCPU: 127000, MemoryMB: 1000000, DiskGB: 3000}, Used: admin.Amounts{MilliCPU: 16000, MemoryMB: 120000, DiskGB: 20},
-		Notices: []admin.HostNotice{}, GoneGPUs: []admin.GoneGPU{}, GPUs: []admin.HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
+		Conditions: []admin.HostCondition{}, GoneGPUs: []admin.GoneGPU{}, GPUs: []admin.HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
 		UsedGPUs: 1, Pods: 1, CUDA: "12.8", Driver: "570.86", JoinedAt: exampleTime(0), StateSince: &since,
 	}
 }

@@ -71,7 +71,7 @@ func (a *API) registerHostEligibility() {
 
 func (a *API) registerDrain(conflict func(route) route) {
 	drain := conflict(hostAction("drain", "drainHost", "Empty a host",
-		"The host gets no new pods, and the owners of its pods are told (notice). A pod that is movable, not locked and keeps no data on the host is moved: its place "+
+		"The host gets no new pods, and the owners of its pods are told (condition). A pod that is movable, not locked and keeps no data on the host is moved: its place "+
 			"on another host is reserved in the step that stops it. All others run on until they end, until the deadline, or until force. Called again, it replaces what was said. "+
 			"400: members exclude each other, or the deadline is over. 409: the host's state does not allow it."))
 	drain.in = admin.DrainHostRequest{Reason: "new fans"}

@@ -27,7 +27,7 @@ func hostRecord(v fleet.HostView) admin.Host {
 		CUDA: v2.Text(inv.CUDA), Driver: v2.Text(inv.Driver), Kernel: v2.Text(inv.Kernel),
 		Runtime: v2.Text(inv.Runtime), AgentVersion: v2.Text(inv.AgentVersion), PublicIP: v2.Text(inv.PublicIP),
 		JoinedAt: v2.At(h.JoinedAt), StateSince: v2.AtOrNull(h.SeenAt),
-		Notices: []admin.HostNotice{}, RuntimeClass: v2.Text(inv.RuntimeClass), Images: len(inv.Images),
+		Conditions: []admin.HostCondition{}, RuntimeClass: v2.Text(inv.RuntimeClass), Images: len(inv.Images),
 		Roles: []string{}, Volumes: []string{},
 	}
 	for _, r := range h.Roles {
@@ -58,8 +58,8 @@ func hostRecord(v fleet.HostView) admin.Host {
 	for _, g := range h.GoneGPUs() {
 		out.GoneGPUs = append(out.GoneGPUs, admin.GoneGPU{UUID: g.UUID, Type: v2.Text(g.Type), PCI: v2.Text(g.PCI), Reason: g.Reason, CordonedAt: v2.At(g.At)})
 	}
-	for _, n := range inv.Notices {
-		out.Notices = append(out.Notices, admin.HostNotice(n))
+	for _, n := range inv.Conditions {
+		out.Conditions = append(out.Conditions, admin.HostCondition(n))
 	}
 	return out
 }

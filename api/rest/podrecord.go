@@ -20,7 +20,7 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 		Registry: v2.Text(p.Spec.Registry), Mounts: mountsOf(&p.Spec), Template: v2.Text(p.Spec.Template),
 		Cloud: string(p.Spec.Cloud), DataCenterID: v2.Text(p.DataCenter), Locked: p.Locked, CUDAVersion: cudaOf(p.Spec.CUDA),
 		CreatedAt: v2.At(p.CreatedAt), StartedAt: v2.AtOrNull(p.StartedAt), SSH: sshOf(v),
-		URLs: urlsOf(v), Movable: p.Spec.Movable, Notice: noticeOf(v),
+		URLs: urlsOf(v), Movable: p.Spec.Movable, Condition: conditionOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
 		HostID: v2.Text(p.Host), Steps: map[fleet.Step]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
 	}
@@ -71,13 +71,13 @@ func statusReason(v fleet.PodView) v2.Text {
 	return v2.Text(v.Pod.Reason)
 }
 
-// noticeOf is null unless the pod's host is being drained.
-func noticeOf(v fleet.PodView) *v2.Notice {
+// conditionOf is null unless the pod's host is being drained.
+func conditionOf(v fleet.PodView) *v2.Condition {
 	d, p := v.Drain, &v.Pod
 	if d == nil {
 		return nil
 	}
-	out := &v2.Notice{Reason: d.Reason, Since: v2.At(d.Since), StopsAt: v2.AtOrNull(d.Deadline)}
+	out := &v2.Condition{Reason: d.Reason, Since: v2.At(d.Since), StopsAt: v2.AtOrNull(d.Deadline)}
 	switch {
 	case p.Moving:
 		out.Text, out.StopsAt = "the pod's host is being drained: the pod is being moved to another, where its place is reserved", nil

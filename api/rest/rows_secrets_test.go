@@ -100,7 +100,7 @@ func hostFactRows() []row {
 	unfit := func(_ *testing.T, p *plane.Plane) {
 		p.Restock(plane.Host, func(inv *fleet.Inventory) {
 			inv.RuntimeClass, inv.Images = "gvisor", []string{"docker.io/library/busybox:latest"}
-			inv.Notices = []fleet.Notice{{Code: "runc_old", Text: "runc 1.1.5 is older than 1.2.8.", Severe: true}, {Code: "disk_unlimited", Text: "The disk has no limit."}}
+			inv.Conditions = []fleet.Condition{{Code: "runc_old", Text: "runc 1.1.5 is older than 1.2.8.", Severe: true}, {Code: "disk_unlimited", Text: "The disk has no limit."}}
 			inv.GPUs[0].PCI, inv.GPUs[0].Sick = "0000:3b:00.0", "XID 79: fell off the bus"
 			inv.GPUs = append(inv.GPUs, fleet.GPU{UUID: "MIG-1", Type: "NVIDIA H100 80GB HBM3 MIG 1g.10gb", MemoryMB: 10_000, Parent: "GPU-1"})
 		})

@@ -48,7 +48,7 @@ type Pod struct {
 	SSH              SSH               `json:"ssh" doc:"Ways to log in."`
 
 	Movable      bool                `json:"movable" doc:"Whether a drain of its host may move it."`
-	Notice       *Notice             `json:"notice" doc:"What a drain of its host does with it, or null."`
+	Condition    *Condition          `json:"condition" doc:"What a drain of its host does with it, or null."`
 	StatusReason Text                `json:"statusReason" doc:"One sentence on why the pod is as it is, or null. \"stopping\" while a stop is under way."`
 	ExitCode     *int                `json:"exitCode" doc:"Exit code of the last container that ended, or null."`
 	Incarnation  uint64              `json:"incarnation" doc:"Number of starts; grows with each."`
@@ -124,8 +124,8 @@ type SSHAddress struct {
 	Command  string `json:"command"`
 }
 
-// Notice tells the owner of a pod that its host is being drained.
-type Notice struct {
+// Condition tells the owner of a pod that its host is being drained.
+type Condition struct {
 	Text    string `json:"text" doc:"One sentence: what happens to the pod."`
 	Reason  string `json:"reason,omitempty" doc:"Why, in the operator's words."`
 	Since   Time   `json:"since" doc:"When the drain began."`

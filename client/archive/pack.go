@@ -103,14 +103,14 @@ func (p *packing) file(at, name string) error {
 		return fmt.Errorf("read %s: %w", at, plain(err))
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("read %s: it changed meanwhile", at)
+		return fmt.Errorf("read %s: the file changed while it was read", at)
 	}
 	if err := p.header(info, name, ""); err != nil {
 		return err
 	}
 	n, err := io.CopyN(p.tar, f, info.Size())
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s: it became shorter meanwhile, by %d bytes", at, info.Size()-n)
+		return fmt.Errorf("read %s: the file was truncated by %d bytes while it was read", at, info.Size()-n)
 	}
 	return err
 }

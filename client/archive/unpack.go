@@ -17,7 +17,7 @@ import (
 )
 
 // ErrHostile is a stream that no honest sender makes: it tries to get out of its place.
-var ErrHostile = errors.New("the pod sent a name that leads out of what was asked for")
+var ErrHostile = errors.New("the pod sent a path outside the requested folder")
 
 // Reader reads a tar stream of one file or folder, whose name begins the names of all entries.
 type Reader struct {
@@ -162,7 +162,7 @@ func (u *unpacking) parents(name string) error {
 		case err != nil:
 			return fmt.Errorf("look at %s: %w", parent, plain(err))
 		case !info.IsDir():
-			return fmt.Errorf("%s: is there and is no folder", parent)
+			return fmt.Errorf("%s: exists and is not a folder", parent)
 		}
 	}
 	return nil
@@ -174,7 +174,7 @@ func (u *unpacking) dir(name string, h *tar.Header) error {
 	case err == nil && info.IsDir():
 		return nil // merged, with the permissions that it has
 	case err == nil:
-		return fmt.Errorf("%s: is there and is no folder", name)
+		return fmt.Errorf("%s: exists and is not a folder", name)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("look at %s: %w", name, plain(err))
 	}
@@ -205,7 +205,7 @@ func permissions(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.Mo
 // clear checks that something may take the place of what is called name: nothing, a file or a link.
 func (u *unpacking) clear(name string) (exists bool, err error) {
 	if name == "." {
-		return true, errors.New("a file cannot take the place of the folder that is copied into")
+		return true, errors.New("a file cannot replace the target folder")
 	}
 	info, err := u.root.Lstat(name)
 	switch {
@@ -214,9 +214,9 @@ func (u *unpacking) clear(name string) (exists bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("look at %s: %w", name, plain(err))
 	case info.IsDir():
-		return true, fmt.Errorf("%s: is there and is a folder", name)
+		return true, fmt.Errorf("%s: exists and is a folder", name)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
-		return true, fmt.Errorf("%s: is there and is no ordinary file", name)
+		return true, fmt.Errorf("%s: exists and is not a regular file", name)
 	}
 	return true, nil
 }

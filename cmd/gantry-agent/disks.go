@@ -35,7 +35,7 @@ func (f *diskFlags) validate() error {
 }
 
 // open opens the disks below the data folder, and tells what an operator should know of them.
-func (f *diskFlags) open(dataDir string, log *slog.Logger) (containers, persistent *disk.Pool, notices []fleet.Notice, err error) {
+func (f *diskFlags) open(dataDir string, log *slog.Logger) (containers, persistent *disk.Pool, conditions []fleet.Condition, err error) {
 	at, keptAt := sweep.DisksOf(dataDir)
 	containers, err = disk.Open(disk.Config{Dir: at, Mechanism: f.DiskMechanism, Log: log})
 	if err != nil {
@@ -46,23 +46,23 @@ func (f *diskFlags) open(dataDir string, log *slog.Logger) (containers, persiste
 		return nil, nil, nil, fmt.Errorf("open the persistent disks: %w", err)
 	}
 	log.Info("disks", "containers", containers.Mechanism(), "persistent", persistent.Mechanism())
-	return containers, persistent, f.notices(containers, persistent), nil
+	return containers, persistent, f.conditions(containers, persistent), nil
 }
 
-// notices says that nothing limits disks. A host that was not meant to be so takes no pods.
-func (f *diskFlags) notices(pools ...*disk.Pool) []fleet.Notice {
+// conditions says that nothing limits disks. A host that was not meant to be so takes no pods.
+func (f *diskFlags) conditions(pools ...*disk.Pool) []fleet.Condition {
 	for _, p := range pools {
 		if p.Mechanism() != disk.None {
 			continue
 		}
 		if f.DiskMechanism == disk.None {
-			return []fleet.Notice{{Code: "disk_unlimited", Text: "Nothing limits the size of pods' disks, as --disk-mechanism none says."}}
+			return []fleet.Condition{{Code: "disk_unlimited", Text: "Nothing limits the size of pods' disks, as --disk-mechanism none says."}}
 		}
 		var why []string
 		for _, r := range p.Refused() {
 			why = append(why, r.Mechanism+": "+r.Reason.Error())
 		}
-		return []fleet.Notice{{
+		return []fleet.Condition{{
 			Code: "disk_unlimited", Severe: true,
 			Text: "Nothing on this host can limit the size of pods' disks (" + strings.Join(why, "; ") + ").",
 		}}

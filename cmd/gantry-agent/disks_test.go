@@ -21,7 +21,7 @@ var (
 func TestDiskFlags(t *testing.T) {
 	for _, c := range []struct {
 		mechanism, containers, persistent string
-		notices                           int
+		conditions                        int
 	}{
 		{"auto", disk.Loop, disk.Loop, 0},
 		{"loop", disk.Loop, disk.Loop, 0},
@@ -32,19 +32,19 @@ func TestDiskFlags(t *testing.T) {
 		if err := f.validate(); err != nil {
 			t.Error(err)
 		}
-		containers, persistent, notices, err := f.open(t.TempDir(), slog.New(slog.DiscardHandler))
+		containers, persistent, conditions, err := f.open(t.TempDir(), slog.New(slog.DiscardHandler))
 		if c.containers == "" {
 			if err == nil {
 				t.Errorf("%s is offered", c.mechanism)
 			}
 			continue
 		}
-		if err != nil || containers.Mechanism() != c.containers || persistent.Mechanism() != c.persistent || len(notices) != c.notices {
-			t.Errorf("%s: %v, %v", c.mechanism, notices, err)
+		if err != nil || containers.Mechanism() != c.containers || persistent.Mechanism() != c.persistent || len(conditions) != c.conditions {
+			t.Errorf("%s: %v, %v", c.mechanism, conditions, err)
 		}
-		for _, n := range notices {
+		for _, n := range conditions {
 			if n.Code != "disk_unlimited" || n.Severe {
-				t.Errorf("notice %+v", n)
+				t.Errorf("condition %+v", n)
 			}
 		}
 	}

@@ -17,14 +17,14 @@ type hostParts struct {
 	gpus                   *gpu.Host // nil: none are offered
 	isolation              isolation
 	volumes                *networkVolumes
-	notices                []fleet.Notice
+	conditions             []fleet.Condition
 }
 
 // host opens what the flags ask for of the machine.
 func (c *runCmd) host(ctx context.Context, log *slog.Logger) (*hostParts, error) {
 	h := &hostParts{}
 	var err error
-	if h.containers, h.persistent, h.notices, err = c.diskFlags.open(c.DataDir, log); err != nil {
+	if h.containers, h.persistent, h.conditions, err = c.diskFlags.open(c.DataDir, log); err != nil {
 		return nil, err
 	}
 	if h.gpus, err = c.gpuFlags.open(ctx, c.DataDir, log); err != nil {
@@ -35,7 +35,7 @@ func (c *runCmd) host(ctx context.Context, log *slog.Logger) (*hostParts, error)
 		return nil, err
 	}
 	h.isolation = c.isolation(c.instance(), c.DataDir, log)
-	h.notices = append(h.notices, h.isolation.notices...)
+	h.conditions = append(h.conditions, h.isolation.conditions...)
 	return h, nil
 }
 
@@ -43,7 +43,7 @@ func (c *runCmd) host(ctx context.Context, log *slog.Logger) (*hostParts, error)
 func (h *hostParts) configure(c *agent.Config) {
 	c.Disks = sweep.Disks{Containers: h.containers, Persistent: h.persistent}
 	c.RuntimeClass, c.IDBase = h.isolation.class, h.isolation.idBase
-	c.Notices = func() []fleet.Notice { return h.notices }
+	c.Conditions = func() []fleet.Condition { return h.conditions }
 	h.volumes.configure(c)
 	if h.gpus != nil {
 		c.Accelerators, c.Meter = h.gpus, h.gpus

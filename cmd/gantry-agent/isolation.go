@@ -37,9 +37,9 @@ func (f isolationFlags) validate() error {
 
 // isolation is what the flags come to on this host.
 type isolation struct {
-	class   string                       // of ctrd.Config and agent.Config: "" for runc
-	idBase  func(addr netip.Addr) uint32 // of agent.Config; nil: pods have no user namespaces
-	notices []fleet.Notice
+	class      string                       // of ctrd.Config and agent.Config: "" for runc
+	idBase     func(addr netip.Addr) uint32 // of agent.Config; nil: pods have no user namespaces
+	conditions []fleet.Condition
 }
 
 // isolation finds out what the kernel can, for images that lie in the file system of dir. Classes other
@@ -49,7 +49,7 @@ func (f isolationFlags) isolation(instance, dir string, log *slog.Logger) isolat
 		out := isolation{class: f.RuntimeClass}
 		shim := map[string]string{"gvisor": "containerd-shim-runsc-v1", "kata": "containerd-shim-kata-v2"}[f.RuntimeClass]
 		if _, err := exec.LookPath(shim); err != nil {
-			out.notices = []fleet.Notice{{
+			out.conditions = []fleet.Condition{{
 				Code: "runtime_missing", Severe: true,
 				Text: "containers cannot run with " + f.RuntimeClass + ": " + shim + " is not installed in a folder of PATH",
 			}}
@@ -61,7 +61,7 @@ func (f isolationFlags) isolation(instance, dir string, log *slog.Logger) isolat
 	}
 	if err := userns.Probe(dir); err != nil {
 		log.Warn("pods have no user namespaces", "err", err)
-		return isolation{notices: []fleet.Notice{inventory.NoticeNoUserns(err)}}
+		return isolation{conditions: []fleet.Condition{inventory.ConditionNoUserns(err)}}
 	}
 	return isolation{idBase: podnet.IDBase(instance)}
 }

@@ -34,13 +34,13 @@ func TestIsolation(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 	on := isolationFlags{"auto", "runc"}
-	if got := on.isolation("0a1b", dir, log); got.idBase == nil || got.idBase(addr) == 0 || got.class != "" || len(got.notices) > 0 {
+	if got := on.isolation("0a1b", dir, log); got.idBase == nil || got.idBase(addr) == 0 || got.class != "" || len(got.conditions) > 0 {
 		t.Errorf("auto: %+v", got)
 	}
-	if got := (isolationFlags{"off", "runc"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "" || len(got.notices) > 0 {
+	if got := (isolationFlags{"off", "runc"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "" || len(got.conditions) > 0 {
 		t.Errorf("off: %+v", got)
 	}
-	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "gvisor" || len(got.notices) != 1 || !got.notices[0].Severe {
+	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.idBase != nil || got.class != "gvisor" || len(got.conditions) != 1 || !got.conditions[0].Severe {
 		t.Errorf("gvisor without its shim: %+v", got)
 	}
 	bin := t.TempDir()
@@ -48,14 +48,14 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)
-	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.class != "gvisor" || len(got.notices) > 0 {
+	if got := (isolationFlags{"auto", "gvisor"}).isolation("0a1b", dir, log); got.class != "gvisor" || len(got.conditions) > 0 {
 		t.Errorf("gvisor: %+v", got)
 	}
 	if said.Len() > 0 {
 		t.Errorf("said %s", &said)
 	}
 	got := on.isolation("0a1b", filepath.Join(dir, "none"), log)
-	if got.idBase != nil || len(got.notices) != 1 || got.notices[0].Code != "userns_unavailable" || !strings.Contains(said.String(), "level=WARN") {
+	if got.idBase != nil || len(got.conditions) != 1 || got.conditions[0].Code != "userns_unavailable" || !strings.Contains(said.String(), "level=WARN") {
 		t.Errorf("where it cannot be: %+v, said %s", got, &said)
 	}
 }

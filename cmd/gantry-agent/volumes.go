@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"gantry/agent"
-	"gantry/agent/inside"
+	"gantry/agent/containerfs"
 	"gantry/agent/s3"
 	"gantry/agent/storage"
 	"gantry/agent/volumes"
@@ -30,13 +30,13 @@ const (
 const itself = "/proc/self/exe"
 
 // filesProgram reads and writes files of pods.
-var filesProgram = &inside.Program{Argv: []string{itself, filesCommand}}
+var filesProgram = &containerfs.Program{Argv: []string{itself, filesCommand}}
 
 // helps makes this process such a one when it was started as that, and reports its exit status.
 func helps(args []string) (status int, yes bool) {
 	switch {
 	case len(args) == 2 && args[1] == filesCommand:
-		return inside.Main(), true
+		return containerfs.Main(), true
 	case len(args) == 2 && args[1] == helperCommand:
 		funcs := volume.HelperFuncs()
 		maps.Copy(funcs, storage.HelperFuncs())

@@ -142,7 +142,7 @@ func collect(term <-chan os.Signal, w *logs.Writer, stdout, stderr *os.File) err
 func pipe(fd int, name string) (*os.File, error) {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(fd, &st); err != nil || st.Mode&syscall.S_IFMT != syscall.S_IFIFO {
-		return nil, fmt.Errorf("file %d (%s) is no pipe; this program is started by the container runtime's shim: %w", fd, name, errUsage)
+		return nil, fmt.Errorf("file %d (%s) is not a pipe; this program is started by the container runtime's shim: %w", fd, name, errUsage)
 	}
 	syscall.CloseOnExec(fd)
 	if err := syscall.SetNonblock(fd, true); err != nil {

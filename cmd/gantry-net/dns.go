@@ -1,8 +1,8 @@
 package main
 
 import (
-	"gantry/netctl/companion"
 	names "gantry/netctl/dns"
+	"gantry/netctl/sidecar"
 )
 
 // dnsID is the user and group that the process for names becomes. It owns nothing.
@@ -10,5 +10,5 @@ const dnsID = 0x7FFD0001
 
 // dns answers names, at sockets that it is handed.
 func dns() int {
-	return companion.Main(companion.Program{Name: names.Command, User: dnsID, Serve: names.Serve})
+	return sidecar.Main(sidecar.Program{Name: names.Command, User: dnsID, Serve: names.Serve})
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"golang.org/x/sys/unix"
 
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 	"gantry/netctl/tunnel"
 	"gantry/netctl/tunnel/userspace"
 )
@@ -13,7 +13,7 @@ const wireguardID = 0x7FFD0002
 
 // wireguard is the tunnel of a host whose kernel has none. It opens UDP sockets and is handed a TUN device.
 func wireguard() int {
-	return companion.Main(companion.Program{
+	return sidecar.Main(sidecar.Program{
 		Name: tunnel.Command, User: wireguardID,
 		Refuse: []uint32{unix.SYS_CONNECT, unix.SYS_LISTEN, unix.SYS_EXECVE},
 		Serve:  userspace.Serve,

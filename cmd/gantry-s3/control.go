@@ -140,7 +140,7 @@ func (s *supervisor) dialAgent() (*os.File, error) {
 	defer func() { _ = c.Close() }() // the file is a copy
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil, errors.New("the agent's socket is none of unix")
+		return nil, errors.New("the agent's socket is not a unix socket")
 	}
 	return u.File()
 }

@@ -51,7 +51,7 @@ func (c *runCmd) who() (identity, error) {
 func checkIdentity(i identity) (identity, error) {
 	for _, id := range []int{i.uid, i.gid} {
 		if id <= 0 || id >= volumeIDs {
-			return identity{}, fmt.Errorf("--user: %d is root's or one of the files of network volumes", id)
+			return identity{}, fmt.Errorf("--user: %d is root or owns files of network volumes", id)
 		}
 	}
 	return i, nil

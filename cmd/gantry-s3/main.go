@@ -104,7 +104,7 @@ func (c *runCmd) validate() error {
 	faults = append(faults, c.Scrape.Validate(c.Metrics))
 	for _, d := range c.Domain {
 		if strings.Trim(d, ".") == "" || strings.ContainsAny(d, "/: ") {
-			faults = append(faults, fmt.Errorf("--domain %q is no domain", d))
+			faults = append(faults, fmt.Errorf("--domain %q is not a domain name", d))
 		}
 	}
 	if _, err := c.who(); err != nil {

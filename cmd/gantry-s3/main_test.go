@@ -43,7 +43,7 @@ func TestSettings(t *testing.T) {
 		"--max-per-address":     func(c *runCmd) { c.MaxPerAddress = 5000 },
 		"--domain":              func(c *runCmd) { c.Domain = []string{"a:9000"} },
 		"no user":               func(c *runCmd) { c.User = "nobody-of-this-name" },
-		"is root's":             func(c *runCmd) { c.User = "root" },
+		"is root or owns":       func(c *runCmd) { c.User = "root" },
 		"of network volumes":    func(c *runCmd) { c.User = "2147483648" },
 	} {
 		bad := good

@@ -36,7 +36,7 @@ func serve() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := settled(); err != nil {
-		return fmt.Errorf("gantry-s3 does not serve without a process that is confined: %w", err)
+		return fmt.Errorf("gantry-s3 needs a confined process to serve: %w", err)
 	}
 	sock, err := ipc.Socket(os.NewFile(controlFD, "control"))
 	if err != nil {

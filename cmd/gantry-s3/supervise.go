@@ -156,5 +156,5 @@ func refusedBy(err error) error {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
 		why = "the kernel has no user namespaces"
 	}
-	return fmt.Errorf("gantry-s3 does not serve without a process that is confined, and that cannot be: %s: %w", why, err)
+	return fmt.Errorf("gantry-s3 cannot confine its serving process: %s: %w", why, err)
 }

@@ -19,7 +19,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/session"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/netctl"
 )
@@ -153,7 +153,7 @@ func (w *world) renews(dir string) error {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	creds, err := link.HostCredentials(certs)
+	creds, err := agentrpc.HostCredentials(certs)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func (w *world) renews(dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	_, err = link.NewJoinClient(conn).Renew(ctx, &link.RenewRequest{Csr: csr})
+	_, err = agentrpc.NewJoinClient(conn).Renew(ctx, &agentrpc.RenewRequest{Csr: csr})
 	return err
 }
 

@@ -67,10 +67,10 @@ func (e *edgeFlags) validate(listen, proxyDomain string) error {
 			"behind a load balancer that ends TLS give --plain-http, and its address with --trusted-proxies", listen))
 	}
 	if e.tls() && e.PlainHTTP {
-		faults = append(faults, errors.New("--plain-http says that TLS ends elsewhere, and a certificate that it ends here: leave one out"))
+		faults = append(faults, errors.New("--plain-http and --tls-cert exclude each other: TLS ends either elsewhere or here"))
 	}
 	if e.HTTPListen != "" && !e.tls() {
-		faults = append(faults, errors.New("--http-listen sends clients on to https, for which there has to be a certificate: give --tls-cert and --tls-key, or --acme-name"))
+		faults = append(faults, errors.New("--http-listen redirects clients to https, which needs a certificate: give --tls-cert and --tls-key, or --acme-name"))
 	}
 	if e.RedirectPort < 0 || e.RedirectPort > 65535 {
 		faults = append(faults, errors.New("--redirect-port must be 1 to 65535"))
@@ -85,13 +85,13 @@ func (e *edgeFlags) validateACME(proxyDomain string) error {
 	var faults []error
 	if !e.acme() {
 		if e.ACMEDNSCommand != "" || e.ACMEEmail != "" || e.ACMEChallenge != "auto" {
-			faults = append(faults, errors.New("--acme-name names what to order certificates for, and is not given"))
+			faults = append(faults, errors.New("--acme-name is required: it names the domains to order certificates for"))
 		}
 		return errors.Join(faults...)
 	}
 	for _, name := range e.ACMEName {
 		if !dnsName.MatchString(name) {
-			faults = append(faults, fmt.Errorf("--acme-name %q is no name of DNS in small letters", name))
+			faults = append(faults, fmt.Errorf("--acme-name %q is not a lower-case DNS name", name))
 		}
 	}
 	if u, err := url.Parse(e.ACMEDirectory); err != nil || u.Scheme != "https" || u.Host == "" {
@@ -104,7 +104,7 @@ func (e *edgeFlags) validateACME(proxyDomain string) error {
 		faults = append(faults, errors.New("--acme-challenge dns needs --acme-dns-command"))
 	}
 	if e.ACMEDNSCommand != "" && !dnsName.MatchString(proxyDomain) {
-		faults = append(faults, fmt.Errorf("--proxy-domain %q is no name of DNS in small letters", proxyDomain))
+		faults = append(faults, fmt.Errorf("--proxy-domain %q is not a lower-case DNS name", proxyDomain))
 	}
 	if e.ACMEDNSWait < 0 || e.ACMEDNSWait > 5*time.Minute {
 		faults = append(faults, errors.New("--acme-dns-wait must be 0s to 5m"))
@@ -143,7 +143,7 @@ func (e *edgeFlags) trusted() ([]netip.Prefix, error) {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--trusted-proxies %q must be an address or a range such as 10.0.0.0/24", text)
+			return nil, fmt.Errorf("--trusted-proxies %q must be an address or a range, for example 10.0.0.0/24", text)
 		}
 		out = append(out, p.Masked())
 	}

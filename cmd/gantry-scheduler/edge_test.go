@@ -29,10 +29,10 @@ func TestEdgeFlags(t *testing.T) {
 		"--listen :80":                          "--plain-http",
 		"--listen api.gantry.test:80":           "--plain-http",
 		"--listen 0.0.0.0:80 --plain-http":      "",
-		"--tls-cert a --tls-key b --plain-http": "leave one out",
+		"--tls-cert a --tls-key b --plain-http": "exclude each other",
 		"--tls-cert a":                          "--tls-cert and --tls-key go together",
 		"--listen :443 --tls-cert a --tls-key b --http-listen :80 --redirect-port 443": "",
-		"--http-listen :80": "for which there has to be a certificate",
+		"--http-listen :80": "which needs a certificate",
 		"--tls-cert a --tls-key b --redirect-port 65536":         "--redirect-port must be",
 		"--trusted-proxies 10.0.0.0/24,::1":                      "",
 		"--trusted-proxies ::ffff:10.0.0.0/104,::ffff:1.2.3.4":   "",
@@ -40,12 +40,12 @@ func TestEdgeFlags(t *testing.T) {
 		acme:                                                     "",
 		acme + "--acme-challenge http":                           "--acme-challenge http needs --http-listen",
 		acme + "--acme-challenge dns":                            "--acme-challenge dns needs --acme-dns-command",
-		acme + "--acme-name Api":                                 `--acme-name "Api" is no name of DNS`,
+		acme + "--acme-name Api":                                 `--acme-name "Api" is not a lower-case DNS name`,
 		acme + "--acme-directory http://ca.test":                 "--acme-directory must be an https address",
-		acme + "--acme-dns-command /bin/true --proxy-domain *.x": `--proxy-domain "*.x" is no name`,
+		acme + "--acme-dns-command /bin/true --proxy-domain *.x": `--proxy-domain "*.x" is not a lower-case DNS name`,
 		acme + "--acme-dns-wait 6m":                              "--acme-dns-wait must be",
 		acme + "--http-listen :80 --acme-dns-command /bin/true --proxy-domain pods.test": "",
-		"--acme-dns-command /bin/true": "--acme-name names what to order",
+		"--acme-dns-command /bin/true": "--acme-name is required",
 	} {
 		c := settings(t, strings.Fields(args)...)
 		if err := c.validate(); (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
@@ -148,7 +148,6 @@ func TestSchedulersShareTheirCertificates(t *testing.T) {
 // An id that could be anything else than one is none.
 func traces(t *testing.T, w *world, auth *edgetest.Authority) {
 	t.Helper()
-	onward := 0
 	for i, m := range w.all {
 		id := fmt.Sprintf("trace-%d", i)
 		got, err := secure(t, auth, m, "api.gantry.test", "/admin/v1/accounts", w.keys.AdminKey, id)
@@ -156,13 +155,16 @@ func traces(t *testing.T, w *world, auth *edgetest.Authority) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		w.eventually("the request is in the log", func() bool { return logs(m, "request answered", id) == 1 })
-		for _, other := range w.all {
-			onward += logs(other, "request came by way of another scheduler", id)
+	}
+	w.eventually("two of three requests were sent on to the leader", func() bool {
+		onward := 0
+		for i := range w.all {
+			for _, m := range w.all {
+				onward += logs(m, "request came by way of another scheduler", fmt.Sprintf("trace-%d", i))
+			}
 		}
-	}
-	if onward != 2 {
-		t.Errorf("of three requests %d were sent on to the leader", onward)
-	}
+		return onward == 2
+	})
 	for _, bad := range []string{"a\tb", strings.Repeat("a", 65), `a","level":"ERROR`} {
 		if got, err := secure(t, auth, w.all[0], "api.gantry.test", "/admin/v1/accounts", w.keys.AdminKey, bad); err != nil || got.id == "" || got.id == bad {
 			t.Errorf("%q: %+v, %v", bad, got, err)

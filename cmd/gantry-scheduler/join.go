@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"gantry/internal/agentrpc"
 	"gantry/internal/atomicfile"
-	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
@@ -69,7 +69,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	j, err := membership.Join(ctx, token, c.Scheduler, &link.JoinMemberRequest{
+	j, err := membership.Join(ctx, token, c.Scheduler, &agentrpc.JoinMemberRequest{
 		Csr: csr, Address: c.Address, Name: hostName(c.Name), Level: newest, Version: version,
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	j, err := membership.Rejoin(ctx, certs, c.Scheduler, &link.RejoinRequest{Csr: csr, Address: address, Level: newest, Version: version})
+	j, err := membership.Rejoin(ctx, certs, c.Scheduler, &agentrpc.RejoinRequest{Csr: csr, Address: address, Level: newest, Version: version})
 	if err != nil {
 		return fmt.Errorf("begin anew: %w", err)
 	}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/agentrpc"
 	"gantry/internal/atomicfile"
-	"gantry/internal/link"
 	"gantry/internal/pki"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/membership"
@@ -207,7 +207,7 @@ func (p streams) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := link.ConnIdentity(conn)
+	who, err := agentrpc.ConnIdentity(conn)
 	if err == nil {
 		err = p.expect(address, who)
 	}

@@ -101,34 +101,34 @@ var series = []struct {
 	{"gantry_scheduler_leader_known", "1 while this scheduler leads or knows who does.", nil},
 	{"gantry_scheduler_term", "Term of Raft; it grows with every election.", nil},
 	{"gantry_scheduler_voters", "Schedulers that have a vote.", nil},
-	{"gantry_scheduler_voters_wanted", "Schedulers that are to have a vote.", nil},
-	{"gantry_scheduler_voters_answering", "Schedulers with a vote that answer the leader, itself among them; absent on others.", nil},
-	{"gantry_scheduler_log_last_index", "Index at which the log ends.", nil},
+	{"gantry_scheduler_voters_wanted", "Schedulers that should have a vote.", nil},
+	{"gantry_scheduler_voters_answering", "Voters that answer the leader, including itself; absent on followers.", nil},
+	{"gantry_scheduler_log_last_index", "Last index of the log.", nil},
 	{"gantry_scheduler_log_applied_index", "Index up to which the log is applied.", nil},
 	{"gantry_scheduler_log_unsnapshotted_bytes", "Bytes of the log since the newest snapshot.", nil},
-	{"gantry_scheduler_log_stalled_seconds", "For how long the slowest call of log or state is under way; 0: none is.", nil},
-	{"gantry_scheduler_disk_used_ratio", "Used share of the disk of the data folder, 0 to 1, as it was seen last.", nil},
-	{"gantry_scheduler_disk_full", "1 while nothing is written because the disk is full.", nil},
+	{"gantry_scheduler_log_stalled_seconds", "Age of the slowest running call of log or state; 0: none.", nil},
+	{"gantry_scheduler_disk_used_ratio", "Used share of the data folder's disk, 0 to 1, when last read.", nil},
+	{"gantry_scheduler_disk_full", "1 while writes are refused because the disk is full.", nil},
 	{"gantry_scheduler_hosts", "Hosts by state; absent while the disk does not answer.", []string{"state"}},
-	{"gantry_scheduler_host_alarms", "Hosts whose identity two machines use; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_host_alarms", "Hosts whose identity is used by two machines; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_hosts_behind", "Hosts that were not compared since the cluster was restored; absent while the disk does not answer.", nil},
-	{"gantry_scheduler_gpus_out", "GPUs that get no new pod: sick, or cordoned by an operator; absent while the disk does not answer.", []string{"reason"}},
-	{"gantry_scheduler_drains_overdue", "Hosts whose drain is past its deadline and that have pods left that run; absent while the disk does not answer.", nil},
-	{"gantry_scheduler_drain_oldest_seconds", "How long the oldest drain has lasted of a host that has pods left that run; 0: there is none; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_gpus_out", "GPUs out of placement: unhealthy, or cordoned by an operator; absent while the disk does not answer.", []string{"reason"}},
+	{"gantry_scheduler_drains_overdue", "Hosts past the deadline of their drain with pods still running; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_drain_oldest_seconds", "Age of the oldest drain of a host with pods still running; 0: none; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_gpus", "GPUs in service on hosts that take pods, by type; absent while the disk does not answer.", []string{"type"}},
-	{"gantry_scheduler_gpus_free", "Of these GPUs those that no pod holds; absent while the disk does not answer.", []string{"type"}},
+	{"gantry_scheduler_gpus_free", "GPUs among these that no pod holds; absent while the disk does not answer.", []string{"type"}},
 	{"gantry_scheduler_gpus_on_host", "The most GPUs of the type that are in service on one host that takes pods; absent while the disk does not answer.", []string{"type"}},
 	{"gantry_scheduler_gpus_free_on_host", "The most GPUs of the type that are free on one host; absent while the disk does not answer.", []string{"type"}},
 	{"gantry_scheduler_gpus_stranded", "Free GPUs that no pod can have, by what their hosts have too little of: cpu, memory or disk.", []string{"type", "why"}},
 	{"gantry_scheduler_pods", "Pods by status; absent while the disk does not answer.", []string{"status"}},
-	{"gantry_scheduler_backup_timestamp_seconds", "Of when the newest back-up is that was reported to be whole; 0: there was none; absent while the disk does not answer.", nil},
-	{"gantry_scheduler_books_timestamp_seconds", "When this scheduler last kept the books, which the leader does every 5 s; 0: never.", nil},
-	{"gantry_scheduler_clock_held", "1 while nothing final is done because the schedulers' clocks are not right; absent on schedulers that do not lead.", nil},
-	{"gantry_scheduler_clock_ahead_seconds", "How far the leader's clock is ahead of the log's time, by which everything is charged; absent on others.", nil},
-	{"gantry_scheduler_clock_offset_seconds", "How far each scheduler's clock is ahead of the leader's, told by that; absent for those that do not answer.", []string{"member"}},
-	{"gantry_scheduler_certificate_expiry_timestamp_seconds", "When this scheduler's certificate ends.", nil},
-	{"gantry_scheduler_user_certificate_expiry_timestamp_seconds", "When a certificate for users ends, by its first name; 0 while it was ordered and has not come.", []string{"name"}},
-	{"gantry_scheduler_ca_expiry_timestamp_seconds", "When the certificate of the cluster's CA ends.", nil},
+	{"gantry_scheduler_backup_timestamp_seconds", "When the newest complete back-up was taken; 0: none was reported; absent while the disk does not answer.", nil},
+	{"gantry_scheduler_billing_run_timestamp_seconds", "When this scheduler last finished a billing run, of which the leader makes one every 5 s; 0: never.", nil},
+	{"gantry_scheduler_clock_held", "1 while irreversible actions are on hold because the schedulers' clocks disagree; absent on followers.", nil},
+	{"gantry_scheduler_clock_ahead_seconds", "How far the leader's clock is ahead of the log's time, by which everything is charged; absent on followers.", nil},
+	{"gantry_scheduler_clock_offset_seconds", "How far each scheduler's clock is ahead of the leader's, as the leader measures it; absent for schedulers that do not answer.", []string{"member"}},
+	{"gantry_scheduler_certificate_expiry_timestamp_seconds", "When this scheduler's certificate expires.", nil},
+	{"gantry_scheduler_user_certificate_expiry_timestamp_seconds", "When a certificate for users expires, by its first name; 0 while it is ordered and not issued.", []string{"name"}},
+	{"gantry_scheduler_ca_expiry_timestamp_seconds", "When the certificate of the cluster's CA expires.", nil},
 }
 
 func newSight(d *parts, certs *pki.Store) *sight {
@@ -174,7 +174,7 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	gauge("gantry_scheduler_log_stalled_seconds", stalled.Seconds())
 	gauge("gantry_scheduler_disk_used_ratio", float64(node.DiskUsed())/100)
 	gauge("gantry_scheduler_disk_full", flag(node.DiskFull()))
-	gauge("gantry_scheduler_books_timestamp_seconds", stamp(d.books.Kept()))
+	gauge("gantry_scheduler_billing_run_timestamp_seconds", stamp(d.accountant.LastRun()))
 	if leads {
 		gauge("gantry_scheduler_clock_offset_seconds", 0, d.member.id)
 		for id, off := range d.keeper.Offsets() {

@@ -110,7 +110,7 @@ func TestPrometheusReadsAScheduler(t *testing.T) {
 	m.start("--metrics", metrics, "--tls-cert", cert, "--tls-key", key)
 	w.eventually("Prometheus has the leader's metrics", func() bool {
 		return len(query(t, at, "gantry_scheduler_leads == 1 and gantry_scheduler_voters == 1 and gantry_scheduler_voters_answering == 1 and gantry_scheduler_voters_wanted == 1")) == 1 &&
-			len(query(t, at, "gantry_scheduler_books_timestamp_seconds > 0")) == 1
+			len(query(t, at, "gantry_scheduler_billing_run_timestamp_seconds > 0")) == 1
 	})
 	var missing []string
 	w.eventually("Prometheus has every metric of the table", func() bool {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"gantry/api/edge"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/state"
@@ -55,7 +55,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	known, seen := &acquaintances{}, newMetrics()
+	known, seen := &peerGuard{}, newMetrics()
 	ports, err := c.listen(ctx, certs, known, log)
 	if err != nil {
 		return err
@@ -68,8 +68,8 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, front.close(ctx)) }()
 	m, err := c.openWhenRoom(ctx, front, opening{
-		streams:    streams{ports.mux.Raft(), certs, link.DialRaft, known.expect},
-		jobStreams: streams{ports.mux.Jobs(), certs, link.DialJobs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), wrote: seen.wrote, log: log,
+		streams:    streams{ports.mux.Raft(), certs, agentrpc.DialRaft, known.expect},
+		jobStreams: streams{ports.mux.Jobs(), certs, agentrpc.DialJobs, known.expect}, mayLead: known.mayLead, fatal: ender(cancel), wrote: seen.wrote, log: log,
 	})
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func checkFolder(dir string, certs *pki.Store) error {
 type ports struct {
 	api  net.Listener
 	http net.Listener // plain, which leads to api; may be nil
-	mux  *link.Mux
+	mux  *agentrpc.Mux
 }
 
 // close ends what no server has closed.
@@ -141,7 +141,7 @@ func (p ports) close() error {
 	return p.mux.Close()
 }
 
-func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *acquaintances, log *slog.Logger) (_ ports, err error) {
+func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *peerGuard, log *slog.Logger) (_ ports, err error) {
 	if c.LinkListen, err = linkListen(c.DataDir, c.LinkListen, c.Address, log); err != nil {
 		return ports{}, err
 	}
@@ -149,11 +149,11 @@ func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *acquaintan
 	if err != nil {
 		return ports{}, fmt.Errorf("API address: %w", err)
 	}
-	ln, err := link.Listen(ctx, c.LinkListen)
+	ln, err := agentrpc.Listen(ctx, c.LinkListen)
 	if err != nil {
 		return ports{}, errors.Join(fmt.Errorf("link address: %w", err), api.Close())
 	}
-	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: log, Refuse: known.refuse}) //nolint:contextcheck // closing ends the listeners
+	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: log, Refuse: known.refuse}) //nolint:contextcheck // closing ends the listeners
 	if err != nil {
 		return ports{}, errors.Join(err, ln.Close(), api.Close())
 	}
@@ -166,20 +166,20 @@ func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *acquaintan
 	return p, nil
 }
 
-// acquaintances are the other members as the state has them, and as they answered. The port is open before either is.
-type acquaintances struct {
+// peerGuard are the other members as the state has them, and as they answered. The port is open before either is.
+type peerGuard struct {
 	store  atomic.Pointer[state.Store]
 	keeper atomic.Pointer[membership.Keeper]
 }
 
 // mayLead reports whether a member is known to have room on its disk.
-func (a *acquaintances) mayLead(id string) bool {
+func (a *peerGuard) mayLead(id string) bool {
 	k := a.keeper.Load()
 	return k != nil && k.MayLead(id)
 }
 
 // refuse gives an error for a member that was removed.
-func (a *acquaintances) refuse(who pki.Identity) error {
+func (a *peerGuard) refuse(who pki.Identity) error {
 	if store := a.store.Load(); store != nil {
 		return membership.Refuse(store)(who)
 	}
@@ -187,7 +187,7 @@ func (a *acquaintances) refuse(who pki.Identity) error {
 }
 
 // expect gives an error for who is at the address of another member.
-func (a *acquaintances) expect(address string, who pki.Identity) error {
+func (a *peerGuard) expect(address string, who pki.Identity) error {
 	store := a.store.Load()
 	if store == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"gantry/api/rest"
 	"gantry/cmd/internal/watchdog"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/scrape"
 	"gantry/scheduler"
@@ -38,28 +38,28 @@ import (
 
 // parts is the scheduler put together.
 type parts struct {
-	member   *member
-	service  *scheduler.Service
-	dispatch *dispatch.Server
-	purger   *control.Purger
-	books    *control.Accountant
-	drainer  *control.Drainer
-	time     *control.Timekeeper
-	rotator  *control.Rotator
-	keeper   *membership.Keeper
-	presence *membership.Presence
-	peers    *membership.Server
-	rest     *rest.API
-	proxy    *proxy.Proxy
-	forward  *forward.Forwarder
-	acme     *edge.ACME     // nil: no certificates are ordered
-	tlsFront *edge.FrontEnd // of users' connections
-	edge     func(context.Context) error
-	metrics  *metrics
-	scraped  string // where Prometheus asks; empty: nowhere
-	scrape   scrape.Flags
-	domain   string // of the proxy
-	log      *slog.Logger
+	member     *member
+	service    *scheduler.Service
+	dispatch   *dispatch.Server
+	purger     *control.Purger
+	accountant *control.Accountant
+	drainer    *control.Drainer
+	time       *control.Timekeeper
+	rotator    *control.Rotator
+	keeper     *membership.Keeper
+	presence   *membership.Presence
+	peers      *membership.Server
+	rest       *rest.API
+	proxy      *proxy.Proxy
+	forward    *forward.Forwarder
+	acme       *edge.ACME     // nil: no certificates are ordered
+	tlsFront   *edge.FrontEnd // of users' connections
+	edge       func(context.Context) error
+	metrics    *metrics
+	scraped    string // where Prometheus asks; empty: nowhere
+	scrape     scrape.Flags
+	domain     string // of the proxy
+	log        *slog.Logger
 }
 
 func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.Logger) (*parts, error) {
@@ -99,7 +99,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable,
 	})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
-	d.books = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
+	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
 	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Sure: d.time.Sure, Log: log}
 	var err error
@@ -119,7 +119,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	})
 	d.forward = forward.New(forward.Config{
 		Member: m.id, Leaders: leaders{m}, Local: d.proxy.Wrap(d.rest), Log: log,
-		Dial: func(ctx context.Context, address string) (net.Conn, error) { return link.DialHTTP(ctx, certs, address) },
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return agentrpc.DialHTTP(ctx, certs, address)
+		},
 		Always: func(r *http.Request) bool {
 			_, toPod, _ := proxy.ParseHost(r.Host, c.ProxyDomain)
 			return !toPod && alwaysHere(r.URL.Path)
@@ -219,7 +221,7 @@ func (d *parts) problem() string {
 func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	grpc := d.dispatch.GRPC()
-	link.RegisterPeerServer(grpc, d.peers)
+	agentrpc.RegisterPeerServer(grpc, d.peers)
 	inner := d.innerServer()
 	front.letsThrough(d.rest.Vital)
 	front.opens(d.counted(d.unlessRemoved(d.forward)))
@@ -285,7 +287,7 @@ func (d *parts) innerServer() *rest.Server {
 	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
 		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.rest)), Log: d.log,
 		Check: func(conn net.Conn) error {
-			who, err := link.ConnIdentity(conn)
+			who, err := agentrpc.ConnIdentity(conn)
 			if err != nil {
 				return err
 			}
@@ -300,7 +302,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.time.Run, d.dispatch.Lead, d.books.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
+		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}

@@ -13,7 +13,7 @@ import (
 	"gantry/api/proxy"
 	"gantry/api/rest"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/share"
 )
 
@@ -63,7 +63,7 @@ type shares struct {
 	front atomic.Pointer[rest.Server]
 	gate  atomic.Pointer[rest.Gate]
 	proxy atomic.Pointer[proxy.Proxy]
-	mux   atomic.Pointer[link.Mux]
+	mux   atomic.Pointer[agentrpc.Mux]
 }
 
 // register has a registry tell of them.
@@ -80,21 +80,21 @@ func (s *shares) register(r prometheus.Registerer) {
 	}
 	const conns, requests = "Connections of users that were refused: their address had its share, or all were taken.",
 		"Requests that were refused because too many were under way: of the address, in all; to pods: of the address, to the pod, to its account's, in all."
-	gauge("gantry_scheduler_connections_open", "Connections of users, WebSockets among them.", func() int { return s.seats().Open })
-	gauge("gantry_scheduler_spare_connections_open", "Connections of users above the bounds, for health checks, operators and good keys.", func() int { return s.spare().Open })
+	gauge("gantry_scheduler_connections_open", "Open connections of users, including WebSockets.", func() int { return s.seats().Open })
+	gauge("gantry_scheduler_spare_connections_open", "Open connections above the limits, which are reserved for health checks, operators and valid keys.", func() int { return s.spare().Open })
 	counter("gantry_scheduler_connections_refused_total", conns, "why", "address", func() uint64 { return s.seats().RefusedOwn })
 	counter("gantry_scheduler_connections_refused_total", conns, "why", "all", func() uint64 { return s.seats().RefusedAll })
 	counter("gantry_scheduler_connections_ended_total", "Idle connections of users that were closed to make room for others.", "", "", func() uint64 { return s.seats().Ended })
-	counter("gantry_scheduler_requests_passed_total", "Requests that were let through where no others were.", "", "", func() uint64 { return s.gated().Passed })
+	counter("gantry_scheduler_requests_passed_total", "Requests served from that reserve while the limits were reached.", "", "", func() uint64 { return s.gated().Passed })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "address", func() uint64 { return s.gated().RefusedOwn })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "all", func() uint64 { return s.gated().RefusedAll })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod_address", func() uint64 { return s.proxied().Address })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod", func() uint64 { return s.proxied().Pod })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod_account", func() uint64 { return s.proxied().Account })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod_all", func() uint64 { return s.proxied().All })
-	gauge("gantry_scheduler_proxied_requests_open", "Requests to pods that this scheduler, as the leader, has under way, WebSockets among them.", func() int { return s.proxied().Open })
-	gauge("gantry_scheduler_link_strangers", "Connections to the link port that have shown no certificate.", func() int { return s.strangers().Open })
-	counter("gantry_scheduler_link_strangers_refused_total", "Connections to the link port that were closed because their address had too many without a certificate.", "", "",
+	gauge("gantry_scheduler_proxied_requests_open", "Requests to pods in progress on this scheduler, as the leader, including WebSockets.", func() int { return s.proxied().Open })
+	gauge("gantry_scheduler_link_strangers", "Connections to the link port without a certificate so far.", func() int { return s.strangers().Open })
+	counter("gantry_scheduler_link_strangers_refused_total", "Connections to the link port closed because their address had too many without a certificate.", "", "",
 		func() uint64 { return s.strangers().RefusedOwn })
 }
 

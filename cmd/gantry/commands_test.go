@@ -231,8 +231,8 @@ func TestTheListSaysWhy(t *testing.T) {
 	list := func(pods ...string) map[string][]string {
 		return map[string][]string{"GET /v2/pods": {`200 {"pods":[` + strings.Join(pods, ",") + `]}`}}
 	}
-	notice := map[string]any{"text": "the pod's host is being drained", "reason": "new fans", "since": "2026-10-01T12:00:00.000Z", "stopsAt": "2026-10-02T12:00:00.000Z"}
-	drained := podJSON(map[string]any{"status": "RUNNING", "notice": notice, "movable": true})
+	condition := map[string]any{"text": "the pod's host is being drained", "reason": "new fans", "since": "2026-10-01T12:00:00.000Z", "stopsAt": "2026-10-02T12:00:00.000Z"}
+	drained := podJSON(map[string]any{"status": "RUNNING", "condition": condition, "movable": true})
 	got, _ := gantry(t, setup{api: list(podJSON(nil), drained, podJSON(map[string]any{"status": "ERROR", "statusReason": "no such image"}))}, "pod", "list")
 	for _, want := range []string{"AGE    REASON\n", "  -\n", "  the pod's host is being drained\n", "  no such image\n"} {
 		if !strings.Contains(got.Out, want) {

@@ -52,7 +52,7 @@ manifest.json   what is here with size and SHA-256, and what is missing with the
 version.json    the command line's version, and when this was made
 cluster.json    the schedulers: roles, versions, how far each has applied the log, problems
 health-N.json   the conditions of the scheduler behind each API address
-hosts.json      hosts with their notices, GPUs and versions
+hosts.json      hosts with their conditions, GPUs and versions
 pods-HOST.json  for hosts that are not well: ids and states of their pods
 network-HOST.json  for the same hosts, as far as they answer: what their network should be and is
 events.json     what these records say happened, and when: hosts, drains, alarms, GPUs, schedulers, pods that a drain waits for or moves
@@ -194,7 +194,7 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 		hosts, err := c.Hosts(ctx)
 		for _, h := range hosts.Value.Hosts {
 			happened.host(&h)
-			if len(sick) < bundleHosts && fleet.ValidID(h.ID) && (h.State != fleet.HostReady || len(h.Notices) > 0 || h.TakesNoPods != "") {
+			if len(sick) < bundleHosts && fleet.ValidID(h.ID) && (h.State != fleet.HostReady || len(h.Conditions) > 0 || h.TakesNoPods != "") {
 				sick = append(sick, h.ID)
 			}
 		}
@@ -310,7 +310,7 @@ func tail(path string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", errors.New("it is no file")
+		return "", errors.New("it is not a file")
 	}
 	from := max(0, info.Size()-bundleLog)
 	text, err := io.ReadAll(io.NewSectionReader(f, from, bundleLog))

@@ -100,9 +100,9 @@ func TestNoSecretIsInABundle(t *testing.T) {
 	}
 	host := map[string]any{
 		"id": drainedID, "name": "gpu-01", "state": "unreachable", "password": planted["by name"], "labels": map[string]string{"note": "uses " + planted["an API key"], "apiKey": planted["by name"]},
-		"drain":   map[string]any{"since": "2026-11-01T00:00:00Z", "reason": "token: " + planted["by name"], "deadline": "2026-11-02T00:00:00Z"},
-		"notices": []map[string]any{{"code": "volume_backend_down", "text": "http://user:" + planted["a URL's"] + "@nas/", "severe": true}},
-		"env":     map[string]string{"A": planted["a variable's"]}, "joinToken": planted["a join token"],
+		"drain":      map[string]any{"since": "2026-11-01T00:00:00Z", "reason": "token: " + planted["by name"], "deadline": "2026-11-02T00:00:00Z"},
+		"conditions": []map[string]any{{"code": "volume_backend_down", "text": "http://user:" + planted["a URL's"] + "@nas/", "severe": true}},
+		"env":        map[string]string{"A": planted["a variable's"]}, "joinToken": planted["a join token"],
 	}
 	hosts, err := json.Marshal(map[string]any{"hosts": []any{host}})
 	if err != nil {
@@ -221,7 +221,7 @@ func TestABundleOfADeadCluster(t *testing.T) {
 		t.Errorf("%v", files)
 	}
 	for name, why := range map[string]string{
-		"health-1.json": "refused", "health-2.json": "deadline", "cluster.json": "", "hosts.json": "", "metrics-1.txt": "", "metrics-2.txt": "", "files/2-pipe": "it is no file",
+		"health-1.json": "refused", "health-2.json": "deadline", "cluster.json": "", "hosts.json": "", "metrics-1.txt": "", "metrics-2.txt": "", "files/2-pipe": "it is not a file",
 	} {
 		if missing[name] == "" || !strings.Contains(missing[name], why) {
 			t.Errorf("%s is missing because %q", name, missing[name])

@@ -200,7 +200,7 @@ func names(raw json.RawMessage) (string, error) {
 func memberValues(raw json.RawMessage) ([]json.RawMessage, error) {
 	in := json.NewDecoder(bytes.NewReader(raw))
 	if open, err := in.Token(); err != nil || open != json.Delim('{') {
-		return nil, errors.Join(err, errors.New("it is no object"))
+		return nil, errors.Join(err, errors.New("it is not a JSON object"))
 	}
 	var out []json.RawMessage
 	for in.More() {

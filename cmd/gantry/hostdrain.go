@@ -143,7 +143,7 @@ func (a *app) awaitDrained(
 		case err != nil && !client.Temporary(err):
 			return host, err
 		case err == nil && host.Value.Eligibility != "draining":
-			return host, &exitError{exitFailed, fmt.Errorf("host %s is not to be emptied any more: it is %s", id, host.Value.State)}
+			return host, &exitError{exitFailed, fmt.Errorf("host %s is no longer draining: it is %s", id, host.Value.State)}
 		case err == nil && len(pods.Value.Pods) == 0:
 			return host, nil
 		case err == nil:

@@ -29,7 +29,7 @@ func (ref gpuRef) tell(
 		if client.IsNotFound(err) {
 			err = &lacking{fmt.Errorf("host %s has no GPU %s", printable(ref.Host), printable(ref.GPU)), err}
 		}
-		return reply(a, host, err, func(h admin.Host) string { return noticeLines(h) + gpuTable(h) })
+		return reply(a, host, err, func(h admin.Host) string { return conditionLines(h) + gpuTable(h) })
 	})
 }
 

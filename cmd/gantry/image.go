@@ -162,8 +162,8 @@ func (a *app) awaitImage(ctx context.Context, c *client.Client, asked admin.Pref
 func failedPrefetches(hosts []admin.Host) []string {
 	var out []string
 	for _, h := range hosts {
-		for _, n := range h.Notices {
-			if n.Code == fleet.NoticePrefetchFailed {
+		for _, n := range h.Conditions {
+			if n.Code == fleet.ConditionPrefetchFailed {
 				out = append(out, fmt.Sprintf("%s (%s): %s", h.Name, h.ID, n.Text))
 			}
 		}

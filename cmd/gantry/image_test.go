@@ -15,7 +15,7 @@ func TestImageCommands(t *testing.T) {
 	const asked = `202 {"image":"docker.io/x/y:1","hosts":[{"id":"a","name":"gpu-a","present":true},{"id":"b","name":"gpu-b","present":false}]}`
 	hosts := `200 {"hosts":[{"id":"a","name":"gpu-a"},{"id":"b","name":"gpu-b"}]}`
 	failed := func(minute string) string {
-		return `200 {"hosts":[{"id":"b","name":"gpu-b","notices":[{"code":"prefetch_failed","text":"image docker.io/x/y:1 was not prefetched at 12:` + minute + `: no such image"}]}]}`
+		return `200 {"hosts":[{"id":"b","name":"gpu-b","conditions":[{"code":"prefetch_failed","text":"image docker.io/x/y:1 was not prefetched at 12:` + minute + `: no such image"}]}]}`
 	}
 	for _, tc := range []struct {
 		name, args string

@@ -41,7 +41,7 @@ var hosts = noun[admin.Host, admin.HostList]{
 			share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB"), gpus(h),
 		}
 	},
-	sheet: func(h admin.Host, _ time.Time) string { return sheet(hostFields(h)) + noticeLines(h) + gpuTable(h) },
+	sheet: func(h admin.Host, _ time.Time) string { return sheet(hostFields(h)) + conditionLines(h) + gpuTable(h) },
 }
 
 type hostListCmd struct {
@@ -100,11 +100,11 @@ func gpus(h admin.Host) string {
 	return fmt.Sprintf("%d/%d used: %s", h.UsedGPUs, len(h.GPUs), strings.Join(out, ", "))
 }
 
-// noticeLines tells what a host does without, or what is wrong with it.
-func noticeLines(h admin.Host) string {
+// conditionLines tells what a host does without, or what is wrong with it.
+func conditionLines(h admin.Host) string {
 	text := ""
-	for _, n := range h.Notices {
-		kind := "Notice"
+	for _, n := range h.Conditions {
+		kind := "Condition"
 		if n.Severe {
 			kind = "Takes no pods"
 		}

@@ -22,7 +22,7 @@ func TestOperatorsTables(t *testing.T) {
 		"keepRunning":true,"takesNoPods":"unreachable","labels":{"rack":"b4","a":"1"},"roles":["storage","s3"],"volumes":["cephfs","nfs"],"alarm":{"text":"Another machine used its certificate.","at":"2026-10-01T12:00:00.000Z"},
 		"usedGpus":2,"gpus":[{"uuid":"MIG-1","type":"NVIDIA H100 MIG 1g.10gb","numa":0,"island":1,"sick":null,"pci":null,"parent":"GPU-1"},
 		{"uuid":"GPU-2","type":"NVIDIA H100","numa":1,"island":1,"sick":"XID 79","pci":"0000:3b:00.0","parent":null}],"runtimeClass":"gvisor","images":7,
-		"notices":[{"code":"runc_old","text":"It is 1.1.5.","severe":true},{"code":"disk_unlimited","text":"The disk\u001b[31m has no limit.","severe":false}],
+		"conditions":[{"code":"runc_old","text":"It is 1.1.5.","severe":true},{"code":"disk_unlimited","text":"The disk\u001b[31m has no limit.","severe":false}],
 		"joinedAt":"2026-10-01T11:00:00.000Z"}`}
 	api["GET /admin/v1/hosts/"+drainedID+"/pods"] = []string{`200 {"pods":[
 		{"id":"k3n8w0zq5r7d2a","accountId":"a5f8k2m7q1w4z9","status":"RUNNING","gpus":2,"moving":true,"waits":null},
@@ -83,7 +83,7 @@ Runtime class:   gvisor
 Images:          7
 Joined:          2026-10-01 11:00:00.000 UTC
 Takes no pods: runc_old: It is 1.1.5.
-Notice: disk_unlimited: The disk�[31m has no limit.
+Condition: disk_unlimited: The disk�[31m has no limit.
 GPU GPU-2 takes no pods: XID 79
 GPU    TYPE                     PCI           NUMA  ISLAND  HEALTH  SLICE OF
 MIG-1  NVIDIA H100 MIG 1g.10gb  -             0     1       ok      GPU-1
@@ -155,7 +155,7 @@ waiting for 1 pod
 	}
 	stopped := world(pods(locked))
 	stopped["GET "+path] = []string{host("draining"), `200 {"id":"` + drainedID + `","state":"ready","eligibility":"open"}`}
-	if got, _ = gantry(t, setup{api: stopped}, "host", "drain", drainedID, "--wait"); got.Code != exitFailed || !strings.Contains(got.Err, "is not to be emptied any more: it is ready") {
+	if got, _ = gantry(t, setup{api: stopped}, "host", "drain", drainedID, "--wait"); got.Code != exitFailed || !strings.Contains(got.Err, "is no longer draining: it is ready") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -89,8 +89,8 @@ func whyText(p v2.Pod) string {
 	switch {
 	case p.StatusReason != "" && p.StatusReason != "stopping":
 		return string(p.StatusReason)
-	case p.Notice != nil:
-		return p.Notice.Text
+	case p.Condition != nil:
+		return p.Condition.Text
 	}
 	return ""
 }

@@ -118,7 +118,7 @@ func landing(dst, base string, dir, inside bool) (parent, name string, err error
 	case err == nil && info.IsDir():
 		return dst, base, nil
 	case err == nil && dir:
-		return "", "", usage("%s is there and is no folder", dst)
+		return "", "", usage("%s exists and is not a folder", dst)
 	case err == nil && strings.HasSuffix(dst, "/"):
 		return "", "", usage("%s is no folder", dst)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -18,7 +18,7 @@ func podSheet(p v2.Pod) string {
 		{"Name", p.Name},
 		{"Status", string(p.Status)},
 		{"Reason", reasonText(p)},
-		{"Notice", noticeText(p.Notice)},
+		{"Condition", conditionText(p.Condition)},
 		{"Exit code", number(p.ExitCode)},
 		{"Progress", progressText(p.Progress)},
 		{"Image", p.Image},
@@ -91,8 +91,8 @@ func movableText(movable bool) string {
 	return ""
 }
 
-// noticeText shows what an operator does with the pod's host; empty when there is nothing.
-func noticeText(n *v2.Notice) string {
+// conditionText shows what an operator does with the pod's host; empty when there is nothing.
+func conditionText(n *v2.Condition) string {
 	if n == nil {
 		return ""
 	}

@@ -67,7 +67,7 @@ func (w *whole) same(sum []byte) error {
 		return w.named(err)
 	}
 	if !bytes.Equal(got.Sum(nil), sum) {
-		return fmt.Errorf("%s is not what was written: look after the disk", printable(w.path))
+		return fmt.Errorf("%s does not read back as written: check the disk", printable(w.path))
 	}
 	return nil
 }

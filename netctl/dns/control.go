@@ -11,7 +11,7 @@ import (
 	"os"
 	"sync"
 
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 )
 
 // What the process is told.
@@ -33,7 +33,7 @@ type change struct {
 	Gone []netip.Addr `json:"gone,omitempty"`
 }
 
-// life is the answering process. It implements companion.Handler.
+// life is the answering process. It implements sidecar.Handler.
 type life struct {
 	server *Server
 	begin  func() // once
@@ -42,7 +42,7 @@ type life struct {
 }
 
 // Serve is the life of the answering process: it answers at its sockets, which are bound, as soon as it is told to.
-func Serve(sockets []*os.File, fail func(error), _ *slog.Logger) (companion.Handler, error) {
+func Serve(sockets []*os.File, fail func(error), _ *slog.Logger) (sidecar.Handler, error) {
 	udp, tcp, err := open(sockets)
 	if err != nil {
 		return nil, err
@@ -92,13 +92,13 @@ func open(sockets []*os.File) (*net.UDPConn, *net.TCPListener, error) {
 	return udp, tcp, nil
 }
 
-// Close implements companion.Handler. What is under way is finished.
+// Close implements sidecar.Handler. What is under way is finished.
 func (l *life) Close() {
 	l.stop()
 	l.ended.Wait()
 }
 
-// Handle implements companion.Handler.
+// Handle implements sidecar.Handler.
 func (l *life) Handle(_ context.Context, verb string, ask []byte, files []*os.File) (any, error) {
 	for _, f := range files {
 		_ = f.Close() // nobody asked for it

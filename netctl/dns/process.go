@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/internal/ipc"
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 )
 
 // Command is gantry-net's that is the process.
@@ -42,7 +42,7 @@ type ProcessConfig struct {
 // What is set is kept and told to every process to come. The methods that set return when the process has it, or with ctx, and then it
 // gets it later; where another one has the port at once, with unix.EADDRINUSE. Nothing is started, replaced or told before Set and SetPods have been called; until then they return at once.
 type Process struct {
-	client *companion.Client
+	client *sidecar.Client
 	cancel context.CancelFunc
 	done   chan struct{} // closed when keep has ended
 	kick   chan struct{}
@@ -76,7 +76,7 @@ func NewProcess(c ProcessConfig) *Process {
 		want: wanted{overlays: map[uint32]*[]Name{}},
 	}
 	at := netip.AddrPortFrom(c.Listen, port)
-	p.client = companion.New(companion.Config{
+	p.client = sidecar.New(sidecar.Config{
 		Name: Command, Program: c.Program, Dir: c.RunDir, Log: c.Log, Fill: p.tell,
 		Open:  func(ctx context.Context) ([]int, error) { return openSockets(ctx, at) },
 		Right: func(fds []int) bool { return boundTo(fds, at) },
@@ -226,7 +226,7 @@ func (p *Process) once(ctx context.Context) error {
 }
 
 // tell tells a process what it does not know yet.
-func (p *Process) tell(ctx context.Context, conn *companion.Conn) (err error) {
+func (p *Process) tell(ctx context.Context, conn *sidecar.Conn) (err error) {
 	p.telling.Lock()
 	defer p.telling.Unlock()
 	defer func() {

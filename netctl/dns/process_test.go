@@ -19,7 +19,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 	"gantry/test/program"
 )
 
@@ -43,7 +43,7 @@ func answering() error {
 	if err != nil {
 		return err
 	}
-	return companion.Serve(context.Background(), l, os.Args[2], companion.Program{Serve: Serve},
+	return sidecar.Serve(context.Background(), l, os.Args[2], sidecar.Program{Serve: Serve},
 		[]*os.File{os.NewFile(4, "udp"), os.NewFile(5, "tcp")}, slog.New(slog.DiscardHandler))
 }
 
@@ -98,7 +98,7 @@ func fill(t *testing.T, p *Process, upstreams ...netip.AddrPort) {
 }
 
 // standing is the connection to the process that answers.
-func standing(t *testing.T, p *Process) *companion.Conn {
+func standing(t *testing.T, p *Process) *sidecar.Conn {
 	t.Helper()
 	conn, err := p.client.Conn(within(t))
 	must(t, err)

@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"slices"
 
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 )
 
 // session is what one process was told.
 type session struct {
-	conn  *companion.Conn
+	conn  *sidecar.Conn
 	told  wanted
 	there []uint32 // overlays that it has from another agent
 }

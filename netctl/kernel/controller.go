@@ -201,7 +201,7 @@ func (c *Controller) set(ctx context.Context, want netctl.Config) error {
 }
 
 // ensurePods builds the pods' links but those that are right. same says that bridges, rules and entries are what was seen.
-func (c *Controller) ensurePods(ctx context.Context, want netctl.Config, seen sight, same bool) error {
+func (c *Controller) ensurePods(ctx context.Context, want netctl.Config, seen observation, same bool) error {
 	bridge, err := c.linkByName(netctl.BridgeName(c.instance))
 	if err != nil {
 		return err

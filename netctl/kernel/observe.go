@@ -15,8 +15,8 @@ import (
 	"gantry/netctl"
 )
 
-// sight is what one look at the kernel found of the instance.
-type sight struct {
+// observation is what one look at the kernel found of the instance.
+type observation struct {
 	instance string
 	ready    bool
 	bridge   int                     // index, 0 when there is none
@@ -32,8 +32,8 @@ type sight struct {
 	off          []switched     // what someone else switched at bridges and ports
 }
 
-func (c *Controller) look(ctx context.Context) (sight, error) {
-	s := sight{instance: c.instance, links: map[string]netlink.Link{}, overlayLinks: map[string]netlink.Link{}}
+func (c *Controller) look(ctx context.Context) (observation, error) {
+	s := observation{instance: c.instance, links: map[string]netlink.Link{}, overlayLinks: map[string]netlink.Link{}}
 	s.config.Instance = c.instance
 	links, err := retry(c.host.LinkList)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Controller) look(ctx context.Context) (sight, error) {
 	return s, ctx.Err()
 }
 
-func (c *Controller) lookBridge(s *sight, l netlink.Link) error {
+func (c *Controller) lookBridge(s *observation, l netlink.Link) error {
 	if l.Type() != "bridge" {
 		return nil
 	}
@@ -113,13 +113,13 @@ func (c *Controller) finished(l netlink.Link, bridge int) (netctl.Config, netctl
 	return host, pod, isPort(l, bridge)
 }
 
-func (s sight) state() netctl.State {
+func (s observation) state() netctl.State {
 	return netctl.State{Config: s.config, Ready: s.ready && len(s.off) == 0 && s.config.Subnet.IsValid(), Partial: s.orphans(s.config)}
 }
 
 // orphans names, sorted, the links and namespaces that no pod of want and no
 // complete pod has.
-func (s sight) orphans(want netctl.Config) []string {
+func (s observation) orphans(want netctl.Config) []string {
 	mine := map[string]bool{}
 	for _, p := range slices.Concat(want.Pods, s.config.Pods) {
 		mine[netctl.LinkName(s.instance, p.ID)], mine[p.Namespace] = true, true

@@ -14,7 +14,7 @@ import (
 // otherwise a range of netctl.Pool that overlaps no route and no address of the
 // host. The error is netctl.ErrNoFreeSubnet when there is none.
 func (c *Controller) FreeSubnet() (netip.Prefix, error) {
-	var own sight
+	var own observation
 	l, err := c.linkByName(netctl.BridgeName(c.instance))
 	if err != nil {
 		return netip.Prefix{}, err

@@ -16,7 +16,7 @@ import (
 
 	"gantry/internal/ipc"
 	"gantry/netctl"
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 )
 
 // Command is gantry-net's that is the process.
@@ -35,7 +35,7 @@ type ProcessConfig struct {
 // VXLAN links send, and a process that has its other end. The TUN stays while the process or an agent has it: it is handed from one to
 // the next.
 type Process struct {
-	client *companion.Client
+	client *sidecar.Client
 	name   string // of the link
 
 	verbs sync.Mutex // Set and Remove, one after the other
@@ -49,11 +49,11 @@ type Process struct {
 // NewProcess makes the client. Nothing is started or taken over before the first Set.
 func NewProcess(cfg ProcessConfig) *Process {
 	p := &Process{name: netctl.TunnelLink(cfg.Instance)}
-	p.client = companion.New(companion.Config{
+	p.client = sidecar.New(sidecar.Config{
 		Name: Command, Program: cfg.Program, Dir: cfg.RunDir, Log: cfg.Log,
 		Open:  func(context.Context) ([]int, error) { return openTUN(p.name) },
 		Right: func(fds []int) bool { return len(fds) == 1 && tunName(fds[0]) == p.name },
-		Fill:  func(ctx context.Context, c *companion.Conn) error { return p.apply(ctx, c.Call) },
+		Fill:  func(ctx context.Context, c *sidecar.Conn) error { return p.apply(ctx, c.Call) },
 	})
 	return p
 }

@@ -13,24 +13,23 @@ import (
 	"gantry/scheduler/state"
 )
 
-// Accountant keeps the books: it settles all meters soon after each full hour, ends what prepaid
-// accounts have running when their credit is used up at two looks in a row, and once an hour forgets old
-// usage and old idempotency keys. At a look at which the wall clock has jumped ahead, or while it is not certain what
-// time it is, it does nothing, as none of this can be undone.
+// Accountant is the leader's billing run. Soon after each full hour it settles all meters. It ends what a prepaid account has
+// running when its credit is used up in two runs in a row, and once an hour it deletes old usage and old idempotency
+// keys. It skips a run when the wall clock has jumped ahead or the time is uncertain, because none of this can be undone.
 type Accountant struct {
 	Store *state.Store
 	Node  Proposer
 	Keep  time.Duration // how long hourly usage is kept
-	Every time.Duration // between looks; twice so much later than its end at most an account's credit is noticed
+	Every time.Duration // between runs; used-up credit is found at most twice as long after its end
 	Log   *slog.Logger
 	// Clock is the wall clock; nil: time.Now.
 	Clock func() time.Time
 	// Sure says whether it is certain what time it is: without, nothing is done. Nil: it always is.
 	Sure func() bool
 
-	looked       atomic.Int64             // when the books were last kept, as Unix nanoseconds
-	wall, steady time.Time                // of the last look, by the wall clock and by the monotonic one
-	dry          map[fleet.AccountID]bool // the accounts that had no credit at the last look
+	looked       atomic.Int64             // when the last whole run ended, as Unix nanoseconds
+	wall, steady time.Time                // of the last run, by the wall clock and by the monotonic one
+	dry          map[fleet.AccountID]bool // the accounts that had no credit in the last run
 }
 
 const (
@@ -40,11 +39,11 @@ const (
 	onceBatch    = 4096
 	// keepOnce is how long the key of a create stands for it; decisions.md: a day.
 	keepOnce = 24 * time.Hour
-	// maxJump is how much further than the monotonic clock the wall clock may move between two looks.
+	// maxJump is how much further than the monotonic clock the wall clock may move between two runs.
 	maxJump = 3 * time.Second
 )
 
-// Run keeps the books until ctx, which ends with leadership, does.
+// Run bills until ctx ends, which it does with leadership.
 func (a *Accountant) Run(ctx context.Context) error {
 	tick := time.NewTicker(a.Every)
 	defer tick.Stop()
@@ -69,8 +68,8 @@ func (a *Accountant) Run(ctx context.Context) error {
 	}
 }
 
-// Kept returns when this member last kept the books whole; zero if it never did.
-func (a *Accountant) Kept() time.Time {
+// LastRun returns when this member last finished a whole billing run; zero if it never did.
+func (a *Accountant) LastRun() time.Time {
 	at := a.looked.Load()
 	if at == 0 {
 		return time.Time{}

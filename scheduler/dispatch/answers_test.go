@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/feed/s3"
 	"gantry/scheduler/feed/volumes"
@@ -50,7 +50,7 @@ func TestWhatStandsInTheWayOfACertificate(t *testing.T) {
 	member, _ := y.as(pki.RoleScheduler, "s1")
 	refused := func(what string, ctx context.Context, csr []byte, want codes.Code) {
 		t.Helper()
-		if answer, err := s.Renew(ctx, &link.RenewRequest{Csr: csr}); status.Code(err) != want || (answer != nil) != (want == codes.OK) {
+		if answer, err := s.Renew(ctx, &agentrpc.RenewRequest{Csr: csr}); status.Code(err) != want || (answer != nil) != (want == codes.OK) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestWhatAnAccessKeyOpens(t *testing.T) {
 	keys := s3.New(s3.Config{Store: y.store, Log: quiet})
 	s := New(Config{Store: y.store, Node: y, Log: quiet})
 	ask := func(ctx context.Context) (string, error) {
-		out, err := s.S3Access(ctx, &link.S3AccessRequest{AccessKey: access, Date: now.UTC().Format("20060102"), Region: "dc-1"})
+		out, err := s.S3Access(ctx, &agentrpc.S3AccessRequest{AccessKey: access, Date: now.UTC().Format("20060102"), Region: "dc-1"})
 		return fmt.Sprintf("%d volumes until %d", len(out.GetVolumes()), out.GetExpiresNs()), err
 	}
 	refused := func(what string, ctx context.Context, want codes.Code) {
@@ -122,7 +122,7 @@ func TestWhatAnAccessKeyOpens(t *testing.T) {
 	}
 	keys.Backends = s.Backends
 	is("without", 0)
-	x := newSession(s, "h1", &link.Hello{}, nil)
+	x := newSession(s, "h1", &agentrpc.Hello{}, nil)
 	pod := &fleet.Pod{Account: "acme", Goal: fleet.GoalRun, Spec: fleet.PodSpec{Network: &fleet.NetworkMount{Volume: "vol1", Path: "/v"}}}
 	if v := x.volume(pod); v.GetReady() || v.GetBackend().GetId() != "fast" || v.GetPath() != "/v" {
 		t.Errorf("a pod's volume whose keys cannot be opened: %v", v)
@@ -157,9 +157,9 @@ func TestAFollowerNamesTheLeader(t *testing.T) {
 		tell := &trailer{}
 		ctx, _ := y.as(pki.RoleHost, "h1")
 		y.follows.Store(true)
-		_, err := s.Renew(grpc.NewContextWithServerTransportStream(ctx, tell), &link.RenewRequest{})
+		_, err := s.Renew(grpc.NewContextWithServerTransportStream(ctx, tell), &agentrpc.RenewRequest{})
 		y.follows.Store(false)
-		if status.Code(err) != codes.Unavailable || link.LeaderHint(tell.md) != leader {
+		if status.Code(err) != codes.Unavailable || agentrpc.LeaderHint(tell.md) != leader {
 			t.Errorf("%s: %v, told %v", g.id, err, tell.md)
 		}
 	}
@@ -178,14 +178,14 @@ func (c *trailer) SetTrailer(md metadata.MD) error {
 
 // pipe is a tunnel's stream: the host's frames come out of in, those for it go into out.
 type pipe struct {
-	link.Link_TunnelServer
-	in    []*link.Frame
+	agentrpc.Link_TunnelServer
+	in    []*agentrpc.Frame
 	end   error
-	out   []*link.Frame
+	out   []*agentrpc.Frame
 	fails bool
 }
 
-func (p *pipe) Recv() (*link.Frame, error) {
+func (p *pipe) Recv() (*agentrpc.Frame, error) {
 	if len(p.in) == 0 {
 		return nil, p.end
 	}
@@ -194,7 +194,7 @@ func (p *pipe) Recv() (*link.Frame, error) {
 	return f, nil
 }
 
-func (p *pipe) Send(f *link.Frame) error {
+func (p *pipe) Send(f *agentrpc.Frame) error {
 	if p.fails {
 		return errLine
 	}
@@ -204,19 +204,19 @@ func (p *pipe) Send(f *link.Frame) error {
 
 // TestHowATunnelIsReadAndWritten: to the frame that is the last, in pieces, and no more once it is closed.
 func TestHowATunnelIsReadAndWritten(t *testing.T) {
-	data := func(s string) *link.Frame { return &link.Frame{Data: []byte(s)} }
+	data := func(s string) *agentrpc.Frame { return &agentrpc.Frame{Data: []byte(s)} }
 	for name, c := range map[string]struct {
-		in   []*link.Frame
+		in   []*agentrpc.Frame
 		end  error
 		want string
 		err  string
 	}{
-		"an end":          {[]*link.Frame{data("a"), {}, data("b"), {End: true}, data("c")}, nil, "ab", ""},
-		"with its data":   {[]*link.Frame{{Data: []byte("a"), End: true}, data("c")}, nil, "a", ""},
-		"without one":     {[]*link.Frame{data("a")}, io.EOF, "a", ""},
-		"lost":            {[]*link.Frame{data("a")}, errLine, "a", io.ErrUnexpectedEOF.Error()},
-		"an error":        {[]*link.Frame{data("a"), {Error: "no\xff"}}, nil, "a", "no?"},
-		"refused at once": {[]*link.Frame{{Error: "no", End: true}}, nil, "", "no"},
+		"an end":          {[]*agentrpc.Frame{data("a"), {}, data("b"), {End: true}, data("c")}, nil, "ab", ""},
+		"with its data":   {[]*agentrpc.Frame{{Data: []byte("a"), End: true}, data("c")}, nil, "a", ""},
+		"without one":     {[]*agentrpc.Frame{data("a")}, io.EOF, "a", ""},
+		"lost":            {[]*agentrpc.Frame{data("a")}, errLine, "a", io.ErrUnexpectedEOF.Error()},
+		"an error":        {[]*agentrpc.Frame{data("a"), {Error: "no\xff"}}, nil, "a", "no?"},
+		"refused at once": {[]*agentrpc.Frame{{Error: "no", End: true}}, nil, "", "no"},
 	} {
 		c2 := &conduit{stream: &pipe{in: c.in, end: c.end}, closed: make(chan struct{})}
 		got, err := io.ReadAll(c2)
@@ -227,7 +227,7 @@ func TestHowATunnelIsReadAndWritten(t *testing.T) {
 			t.Errorf("%s, and again: %v", name, again)
 		}
 	}
-	to := &pipe{in: []*link.Frame{data("x")}}
+	to := &pipe{in: []*agentrpc.Frame{data("x")}}
 	c := &conduit{stream: to, closed: make(chan struct{})}
 	long := strings.Repeat("y", 2*frameSize+1)
 	if n, err := c.Write([]byte(long)); n != len(long) || err != nil || len(to.out) != 3 || len(to.out[2].GetData()) != 1 {
@@ -266,7 +266,7 @@ func TestHowATunnelIsReadAndWritten(t *testing.T) {
 func TestWhatLogsAreAskedFor(t *testing.T) {
 	w := newWire(t)
 	for _, since := range []time.Time{{}, time.Unix(1000, 5)} {
-		w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+		w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 			want := int64(0)
 			if !since.IsZero() {
 				want = since.UnixNano()
@@ -274,7 +274,7 @@ func TestWhatLogsAreAskedFor(t *testing.T) {
 			if got := ask.GetLogs(); got.GetSinceNs() != want || got.GetTail() != 3 || !got.GetPrevious() || got.GetPodId() != string(testPod) {
 				t.Errorf("asked for %v", got)
 			}
-			send(stream, &link.Frame{Id: ask.GetId()}, &link.Frame{End: true})
+			send(stream, &agentrpc.Frame{Id: ask.GetId()}, &agentrpc.Frame{End: true})
 		})
 		check(t, w.server.Logs(w.ctx, testHost, testPod, fleet.LogQuery{Tail: 3, Since: since, Previous: true}, func(fleet.LogLine) error { return nil }))
 	}
@@ -295,11 +295,11 @@ func TestWhatASessionLooksUp(t *testing.T) {
 		}
 		return nil
 	}))
-	x := newSession(y.server, "nobody", &link.Hello{}, nil)
+	x := newSession(y.server, "nobody", &agentrpc.Hello{}, nil)
 	if _, err := x.next(); status.Code(err) != codes.PermissionDenied || x.orders != nil || !x.fullNext {
 		t.Errorf("of nobody: %v, %v", err, x.orders)
 	}
-	x = newSession(y.server, "h1", &link.Hello{}, nil)
+	x = newSession(y.server, "h1", &agentrpc.Hello{}, nil)
 	for round := range 2 { // all again is all
 		x.fullNext, x.orders, x.due = true, nil, nil
 		check(t, x.look())
@@ -311,13 +311,13 @@ func TestWhatASessionLooksUp(t *testing.T) {
 	if check(t, x.look()); x.orders != nil || len(x.due) != 0 {
 		t.Errorf("nothing changed: %+v, %v", x.orders, x.due)
 	}
-	other := newSession(y.server, "h2", &link.Hello{}, nil)
+	other := newSession(y.server, "h2", &agentrpc.Hello{}, nil)
 	s := New(Config{})
 	s.sessions["h1"], s.sessions["h2"] = x, other
 	x.epoch = y.host("h1").Epoch
 	y.spoil(func(state.Command) error { return errLine })
-	report := &link.Reports{Pods: []*link.PodReport{{PodId: "p1", Incarnation: 1, Event: "running"}}}
-	if err := x.receive(y.ctx, &link.Up{Kind: &link.Up_Reports{Reports: report}}); !errors.Is(err, errLine) || len(x.down) != 0 {
+	report := &agentrpc.Reports{Pods: []*agentrpc.PodReport{{PodId: "p1", Incarnation: 1, Event: "running"}}}
+	if err := x.receive(y.ctx, &agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: report}}); !errors.Is(err, errLine) || len(x.down) != 0 {
 		t.Errorf("a report that is not kept: %v", err)
 	}
 	y.spoil(func(state.Command) error { return nil })

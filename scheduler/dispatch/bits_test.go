@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
 
 // TestBoundsOfWhatAHostSays, on both sides of each.
 func TestBoundsOfWhatAHostSays(t *testing.T) {
-	if most := strings.Repeat("d", maxWord-len(inventoryForm)); digestOf(&link.Inventory{Digest: most}) != inventoryForm+most || digestOf(&link.Inventory{Digest: most + "d"}) != "" || digestOf(&link.Inventory{}) != "" {
+	if most := strings.Repeat("d", maxWord-len(inventoryForm)); digestOf(&agentrpc.Inventory{Digest: most}) != inventoryForm+most || digestOf(&agentrpc.Inventory{Digest: most + "d"}) != "" || digestOf(&agentrpc.Inventory{}) != "" {
 		t.Error("the digest of an inventory has another bound")
 	}
 	if got := decodeImages([]string{strings.Repeat("i", maxImage), strings.Repeat("i", maxImage+1), "a"}); len(got) != 2 || got[1] != "a" {
@@ -45,14 +45,14 @@ func TestBoundsOfWhatAHostSays(t *testing.T) {
 			t.Errorf("%v is a range: %v", ports, got)
 		}
 	}
-	pods := decodePods([]*link.LedgerPod{{PodId: "p", Gpus: []string{"", "g", strings.Repeat("g", maxWord), strings.Repeat("g", maxWord+1)}, Ports: []*link.Port{
+	pods := decodePods([]*agentrpc.LedgerPod{{PodId: "p", Gpus: []string{"", "g", strings.Repeat("g", maxWord), strings.Repeat("g", maxWord+1)}, Ports: []*agentrpc.Port{
 		{Number: 22, Public: 30022}, {Number: 0, Public: 30022}, {Number: 22}, {Number: 65536, Public: 1}, {Number: 1, Public: 65536},
 	}}})
 	if len(pods) != 1 || len(pods[0].GPUs) != 2 || pods[0].GPUs[0] != "g" || !cmp.Equal(pods[0].Mappings, []fleet.PortMapping{{Private: 22, Public: 30022}}) {
 		t.Errorf("read %+v", pods)
 	}
 	for event, want := range map[fleet.Trigger]bool{"starting": true, "waiting": true, "reboot": true, "created": false, "": false} {
-		if got := len(decodeReports([]*link.PodReport{{PodId: "p", Event: string(event)}}, 0)) == 1; got != want {
+		if got := len(decodeReports([]*agentrpc.PodReport{{PodId: "p", Event: string(event)}}, 0)) == 1; got != want {
 			t.Errorf("a report of %q is taken: %v", event, got)
 		}
 	}
@@ -101,7 +101,7 @@ func TestWhoIsWokenByAChange(t *testing.T) {
 		"after another": {[]state.Event{{Kind: state.KindPod, ID: "h"}, {Kind: state.KindHost, ID: "h"}}, false, true}, "nobody knows": {nil, true, true},
 	} {
 		s := New(Config{})
-		x := newSession(s, "h", &link.Hello{}, nil)
+		x := newSession(s, "h", &agentrpc.Hello{}, nil)
 		s.sessions["h"] = x
 		x.changed.Store(false)
 		if s.wakeFor(c.events, c.all); x.changed.Load() != c.want || (len(x.wake) > 0) != c.want {
@@ -141,10 +141,10 @@ func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
 	check(t, err)
 	csr, err := store.Request()
 	check(t, err)
-	good := func() *link.JoinRequest {
-		return &link.JoinRequest{Token: token.Text(), Csr: csr, MachineId: strings.Repeat("m", maxHostName), Name: strings.Repeat("n", maxHostName), Hardware: strings.Repeat("h", maxHostName)}
+	good := func() *agentrpc.JoinRequest {
+		return &agentrpc.JoinRequest{Token: token.Text(), Csr: csr, MachineId: strings.Repeat("m", maxHostName), Name: strings.Repeat("n", maxHostName), Hardware: strings.Repeat("h", maxHostName)}
 	}
-	refused := func(what string, want codes.Code, change func(*link.JoinRequest)) {
+	refused := func(what string, want codes.Code, change func(*agentrpc.JoinRequest)) {
 		t.Helper()
 		in := good()
 		change(in)
@@ -152,17 +152,17 @@ func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	none := func(*link.JoinRequest) {}
-	refused("no token", codes.Unauthenticated, func(in *link.JoinRequest) { in.Token = "x" })
+	none := func(*agentrpc.JoinRequest) {}
+	refused("no token", codes.Unauthenticated, func(in *agentrpc.JoinRequest) { in.Token = "x" })
 	if y.barriers.Load() != 0 {
 		t.Error("what is no token costs a round of the members")
 	}
-	refused("long hardware", codes.InvalidArgument, func(in *link.JoinRequest) { in.Hardware += "h" })
-	refused("a long machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId += "m" })
-	refused("a long name", codes.InvalidArgument, func(in *link.JoinRequest) { in.Name += "n" })
-	refused("no name", codes.InvalidArgument, func(in *link.JoinRequest) { in.Name = "" })
-	refused("no machine", codes.InvalidArgument, func(in *link.JoinRequest) { in.MachineId = "" })
-	refused("no request", codes.InvalidArgument, func(in *link.JoinRequest) { in.Csr = nil })
+	refused("long hardware", codes.InvalidArgument, func(in *agentrpc.JoinRequest) { in.Hardware += "h" })
+	refused("a long machine", codes.InvalidArgument, func(in *agentrpc.JoinRequest) { in.MachineId += "m" })
+	refused("a long name", codes.InvalidArgument, func(in *agentrpc.JoinRequest) { in.Name += "n" })
+	refused("no name", codes.InvalidArgument, func(in *agentrpc.JoinRequest) { in.Name = "" })
+	refused("no machine", codes.InvalidArgument, func(in *agentrpc.JoinRequest) { in.MachineId = "" })
+	refused("no request", codes.InvalidArgument, func(in *agentrpc.JoinRequest) { in.Csr = nil })
 	y.follows.Store(true)
 	refused("it does not lead", codes.Unavailable, none)
 	y.follows.Store(false)

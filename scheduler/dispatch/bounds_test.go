@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
@@ -23,7 +23,7 @@ func TestWhatAHostSaysIsBoundedBeforeItIsProposed(t *testing.T) {
 		many[fmt.Sprintf("step%d", i)] = 3
 	}
 	many["started"] = time.Now().UnixNano()
-	reports := []*link.PodReport{
+	reports := []*agentrpc.PodReport{
 		{PodId: "p", Incarnation: 1, Event: "running", StepsNs: many, Digest: long, Reason: long, LogTail: long},
 		{PodId: long, Event: "running"},
 		{Event: "running"},
@@ -32,7 +32,7 @@ func TestWhatAHostSaysIsBoundedBeforeItIsProposed(t *testing.T) {
 		{PodId: "q"},
 	}
 	for range 10_000 {
-		reports = append(reports, &link.PodReport{PodId: "r", Event: "exited"})
+		reports = append(reports, &agentrpc.PodReport{PodId: "r", Event: "exited"})
 	}
 	got := decodeReports(reports, 0)
 	if len(got) != 1+maxReports-6 || len(got[0].Steps) != 1 || got[0].Pod != "p" || got[1].Pod != "r" {
@@ -41,29 +41,29 @@ func TestWhatAHostSaysIsBoundedBeforeItIsProposed(t *testing.T) {
 	bounded(t, "reports", state.ReportPods{Host: "h", Reports: got[:2]}, 30<<10)
 
 	var gpus, images []string
-	var ports []*link.Port
-	var devices []*link.GPU
+	var ports []*agentrpc.Port
+	var devices []*agentrpc.GPU
 	for i := range 10_000 {
 		gpus, images = append(gpus, fmt.Sprint("GPU-", i)), append(images, fmt.Sprintf("%0500d", i))
-		ports = append(ports, &link.Port{Number: int32(i), Public: 70_000}, &link.Port{Number: -1, Public: 30_000})
-		devices = append(devices, &link.GPU{Uuid: long, Type: long, Pci: long, Parent: long, Sick: long})
+		ports = append(ports, &agentrpc.Port{Number: int32(i), Public: 70_000}, &agentrpc.Port{Number: -1, Public: 30_000})
+		devices = append(devices, &agentrpc.GPU{Uuid: long, Type: long, Pci: long, Parent: long, Sick: long})
 	}
-	ledger := decodePods([]*link.LedgerPod{
+	ledger := decodePods([]*agentrpc.LedgerPod{
 		{PodId: long, Incarnation: 1},
 		{Incarnation: 1},
 		{PodId: "p", Incarnation: 1, Goal: long, Gpus: append([]string{long, ""}, gpus...), Ports: ports},
-		{PodId: "q", Goal: "stop", Ports: []*link.Port{{Number: 22, Public: 30_022}}},
+		{PodId: "q", Goal: "stop", Ports: []*agentrpc.Port{{Number: 22, Public: 30_022}}},
 	})
 	if len(ledger) != 2 || ledger[0].Goal != "" || len(ledger[0].GPUs) > maxGPUs || len(ledger[0].Mappings) != 0 ||
 		ledger[1].Goal != fleet.GoalStop || len(ledger[1].Mappings) != 1 {
 		t.Errorf("%d pods: %d GPUs, %v, %+v", len(ledger), len(ledger[0].GPUs), ledger[0].Mappings, ledger[1])
 	}
-	inv := decodeInventory(&link.Inventory{Images: images, Digest: long})
+	inv := decodeInventory(&agentrpc.Inventory{Images: images, Digest: long})
 	if inv.Digest != "" || len(inv.Images) > maxImages {
 		t.Errorf("%d images", len(inv.Images))
 	}
 	bounded(t, "images", state.UpdateInventory{Inventory: inv}, imageBytes+4<<10)
-	bounded(t, "GPUs", state.UpdateInventory{Inventory: decodeInventory(&link.Inventory{Gpus: devices})}, (maxGPUs+1)*(4*(maxWord+8)+link.MaxSentence+64))
+	bounded(t, "GPUs", state.UpdateInventory{Inventory: decodeInventory(&agentrpc.Inventory{Gpus: devices})}, (maxGPUs+1)*(4*(maxWord+8)+agentrpc.MaxSentence+64))
 }
 
 func bounded(t *testing.T, what string, cmd state.Command, most int) {
@@ -79,15 +79,15 @@ func bounded(t *testing.T, what string, cmd state.Command, most int) {
 func TestAHelloHasIDsOfABoundedLength(t *testing.T) {
 	y := newYard(t)
 	g := y.join("h1")
-	for name, change := range map[string]func(*link.Hello){
-		"machine": func(h *link.Hello) { h.MachineId = strings.Repeat("m", 257) }, "boot": func(h *link.Hello) { h.BootId = strings.Repeat("b", 257) },
-		"hardware": func(h *link.Hello) { h.Hardware = strings.Repeat("h", 257) }, "run": func(h *link.Hello) { h.Run = strings.Repeat("r", 65) },
+	for name, change := range map[string]func(*agentrpc.Hello){
+		"machine": func(h *agentrpc.Hello) { h.MachineId = strings.Repeat("m", 257) }, "boot": func(h *agentrpc.Hello) { h.BootId = strings.Repeat("b", 257) },
+		"hardware": func(h *agentrpc.Hello) { h.Hardware = strings.Repeat("h", 257) }, "run": func(h *agentrpc.Hello) { h.Run = strings.Repeat("r", 65) },
 	} {
 		hello := g.hello()
 		change(hello)
 		stream, err := g.client.Session(y.ctx)
 		check(t, err)
-		_, err = link.Greet(y.ctx, stream, hello, func() {})
+		_, err = agentrpc.Greet(y.ctx, stream, hello, func() {})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -97,7 +97,7 @@ func TestAHelloHasIDsOfABoundedLength(t *testing.T) {
 // A host without a name is told so.
 func TestAHostJoinsWithAName(t *testing.T) {
 	y := newYard(t)
-	for name, in := range map[string]*link.JoinRequest{
+	for name, in := range map[string]*agentrpc.JoinRequest{
 		"no name": {MachineId: "m"}, "no machine": {Name: "n"}, "a long name": {MachineId: "m", Name: strings.Repeat("n", 254)},
 	} {
 		in.Token = y.token()

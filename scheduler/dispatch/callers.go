@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // What one host may have under way over all its connections, each with a message of up to maxMessage that is not whole yet. A tunnel
@@ -32,9 +32,9 @@ const (
 
 func kindOf(method string) kind {
 	switch method {
-	case link.Link_Session_FullMethodName:
+	case agentrpc.Link_Session_FullMethodName:
 		return aSession
-	case link.Link_Tunnel_FullMethodName:
+	case agentrpc.Link_Tunnel_FullMethodName:
 		return aTunnel
 	}
 	return aQuery

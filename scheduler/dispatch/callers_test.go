@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
 // dial returns a further connection of a host.
 func (g *guest) dial() *grpc.ClientConn {
 	g.Helper()
-	conf, err := link.HostClientTLS(g.certs(pki.RoleHost, string(g.id)))
+	conf, err := agentrpc.HostClientTLS(g.certs(pki.RoleHost, string(g.id)))
 	check(g, err)
 	conn, err := grpc.NewClient("passthrough:///"+g.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
 	check(g, err)
@@ -44,14 +44,14 @@ func TestWhatOneHostCanHoldIsBounded(t *testing.T) {
 		begin func(context.Context, grpc.ClientConnInterface) (grpc.ClientStream, error)
 	}{
 		"sessions": {aSession, hostSessions, func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.ClientStream, error) {
-			return link.NewLinkClient(conn).Session(ctx)
+			return agentrpc.NewLinkClient(conn).Session(ctx)
 		}},
 		"tunnels that nobody asked for": {aTunnel, hostTunnels, func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.ClientStream, error) {
-			return link.NewLinkClient(conn).Tunnel(ctx)
+			return agentrpc.NewLinkClient(conn).Tunnel(ctx)
 		}},
 		// A call with one message, as a stream, so that the message can stay away.
 		"queries": {aQuery, hostQueries, func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.ClientStream, error) {
-			return conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, link.Join_Renew_FullMethodName)
+			return conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, agentrpc.Join_Renew_FullMethodName)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,14 +69,14 @@ func TestWhatOneHostCanHoldIsBounded(t *testing.T) {
 				t.Helper()
 				s, err := c.begin(ctx, conn)
 				check(y, err)
-				return s.RecvMsg(&link.Down{})
+				return s.RecvMsg(&agentrpc.Down{})
 			}
 			for _, conn := range conns {
 				if err := refused(conn); status.Code(err) != codes.ResourceExhausted {
 					t.Errorf("one more: %v", err)
 				}
 			}
-			if _, err := link.NewJoinClient(other.conn).Renew(y.ctx, &link.RenewRequest{}); status.Code(err) != codes.InvalidArgument {
+			if _, err := agentrpc.NewJoinClient(other.conn).Renew(y.ctx, &agentrpc.RenewRequest{}); status.Code(err) != codes.InvalidArgument {
 				t.Errorf("another host is answered %v", err)
 			}
 			end()
@@ -99,7 +99,7 @@ func TestTunnelsThatWereAskedForAreNotCounted(t *testing.T) {
 	y := newYard(t)
 	g := y.join("h1")
 	const requests = 3 * hostTunnels
-	var open []link.Link_TunnelClient
+	var open []agentrpc.Link_TunnelClient
 	for i := range requests {
 		id := fleet.NewID()
 		t := &tunnel{host: "h1", arrived: make(chan *conduit, 1), lost: y.ctx.Done()}
@@ -109,7 +109,7 @@ func TestTunnelsThatWereAskedForAreNotCounted(t *testing.T) {
 		y.server.callers.ask("h1", 1)
 		s, err := g.client.Tunnel(y.ctx)
 		check(y, err)
-		check(y, s.Send(&link.Frame{Id: id}))
+		check(y, s.Send(&agentrpc.Frame{Id: id}))
 		select {
 		case c := <-t.arrived:
 			y.Cleanup(func() { _ = c.Close() })

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
 // encodeAssignment says what the bound host has to bring about: what it needs for every goal. For the goal run there is
 // encodeStart, too.
-func encodeAssignment(p *fleet.Pod, grace time.Duration) *link.Assignment {
-	a := &link.Assignment{
+func encodeAssignment(p *fleet.Pod, grace time.Duration) *agentrpc.Assignment {
+	a := &agentrpc.Assignment{
 		PodId: string(p.ID), AccountId: string(p.Account), Incarnation: p.Incarnation, Goal: string(p.Goal),
 		Generation: p.Generation, Name: p.Spec.Name, DiskGb: int64(p.Spec.DiskGB), DataCenter: string(p.DataCenter),
-		Limits:  &link.Resources{MilliCpu: p.Need.MilliCPU, MemoryMb: p.Need.MemoryMB, DiskGb: p.Need.DiskGB},
+		Limits:  &agentrpc.Resources{MilliCpu: p.Need.MilliCPU, MemoryMb: p.Need.MemoryMB, DiskGb: p.Need.DiskGB},
 		GraceMs: int32(grace.Milliseconds()), //nolint:gosec // at most two minutes
 	}
 	if m := p.Spec.Persistent; m != nil {
@@ -33,14 +33,14 @@ func encodeAssignment(p *fleet.Pod, grace time.Duration) *link.Assignment {
 
 // encodeStart adds what a host needs to start a pod. credential, when it is not nil, opens the pod's image: it goes nowhere
 // but into this message.
-func encodeStart(a *link.Assignment, p *fleet.Pod, credential *fleet.Credential) {
+func encodeStart(a *agentrpc.Assignment, p *fleet.Pod, credential *fleet.Credential) {
 	a.Args, a.Gpus = p.Spec.Args, p.GPUs
 	public := map[int]int{}
 	for _, m := range p.Mappings {
 		public[m.Private] = m.Public
 	}
 	for _, port := range p.Spec.Ports {
-		out := &link.Port{Number: int32(port.Number), Protocol: port.Protocol} //nolint:gosec // at most 65535, as the API checks
+		out := &agentrpc.Port{Number: int32(port.Number), Protocol: port.Protocol} //nolint:gosec // at most 65535, as the API checks
 		if port.Protocol == "tcp" {
 			out.Public = int32(public[port.Number]) //nolint:gosec // of a host's range, which the state checks
 		}
@@ -50,11 +50,11 @@ func encodeStart(a *link.Assignment, p *fleet.Pod, credential *fleet.Credential)
 		a.PersistentPath = m.Path
 	}
 	if credential != nil {
-		a.Registry = &link.Credential{Username: credential.Username, Password: credential.Password.Reveal()}
+		a.Registry = &agentrpc.Credential{Username: credential.Username, Password: credential.Password.Reveal()}
 	}
 }
 
-func decodeInventory(in *link.Inventory) fleet.Inventory {
+func decodeInventory(in *agentrpc.Inventory) fleet.Inventory {
 	out := fleet.Inventory{
 		Total: fleet.Resources{
 			MilliCPU: in.GetTotal().GetMilliCpu(), MemoryMB: in.GetTotal().GetMemoryMb(), DiskGB: in.GetTotal().GetDiskGb(),
@@ -68,12 +68,12 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 	for _, g := range in.GetGpus()[:min(len(in.GetGpus()), maxGPUs+1)] { // the state refuses one more than there may be
 		out.GPUs = append(out.GPUs, fleet.GPU{
 			UUID: name(g.GetUuid()), Type: name(g.GetType()), MemoryMB: max(0, g.GetMemoryMb()), NUMA: int(g.GetNuma()), Island: int(g.GetIsland()),
-			Simulated: g.GetSimulated(), Sick: link.Sentence(g.GetSick()), PCI: name(g.GetPci()), Parent: name(g.GetParent()),
+			Simulated: g.GetSimulated(), Sick: agentrpc.Sentence(g.GetSick()), PCI: name(g.GetPci()), Parent: name(g.GetParent()),
 		})
 	}
 	out.Volumes, out.Tunnel = decodeKinds(in.GetVolumes()), decodeTunnel(in.GetTunnel())
-	out.Certificate = link.DecodeCertificate(in.GetCertificate())
-	out.Notices, out.RuntimeClass = decodeNotices(in.GetNotices()), decodeClass(in.GetRuntimeClass())
+	out.Certificate = agentrpc.DecodeCertificate(in.GetCertificate())
+	out.Conditions, out.RuntimeClass = decodeConditions(in.GetConditions()), decodeClass(in.GetRuntimeClass())
 	out.Digest = digestOf(in)
 	return out
 }
@@ -83,7 +83,7 @@ func decodeInventory(in *link.Inventory) fleet.Inventory {
 const inventoryForm = "1:"
 
 // digestOf names what a host says that it has; empty: it does not name it.
-func digestOf(in *link.Inventory) string {
+func digestOf(in *agentrpc.Inventory) string {
 	if in.GetDigest() == "" || len(in.GetDigest()) > maxWord-len(inventoryForm) {
 		return ""
 	}
@@ -92,19 +92,19 @@ func digestOf(in *link.Inventory) string {
 
 // What of a host is kept. Nothing that it says may fill the log of the control plane.
 const (
-	maxNotices = 32
-	maxGPUs    = 1024
-	maxImages  = 200
-	maxImage   = 512      // bytes of a reference: name, tag and digest have no more
-	imageBytes = 64 << 10 // of all of them
-	maxWord    = 256      // bytes of a version, or another word
+	maxConditions = 32
+	maxGPUs       = 1024
+	maxImages     = 200
+	maxImage      = 512      // bytes of a reference: name, tag and digest have no more
+	imageBytes    = 64 << 10 // of all of them
+	maxWord       = 256      // bytes of a version, or another word
 )
 
 // word is a short text of a host that is kept in its record.
-func word(s string) string { return link.Shortened(s, maxWord) }
+func word(s string) string { return agentrpc.Shortened(s, maxWord) }
 
 // name is a text that names something: what is too long for one stays too long, so that the state refuses it.
-func name(s string) string { return link.Shortened(s, maxWord+1) }
+func name(s string) string { return agentrpc.Shortened(s, maxWord+1) }
 
 // decodeImages reads the references of images; what is too long for one is left out.
 func decodeImages(in []string) []string {
@@ -118,25 +118,25 @@ func decodeImages(in []string) []string {
 	return out
 }
 
-var noticeCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var conditionCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
-// decodeNotices reads notices by code. What is none is left out, and of too many the severe ones are kept: a host must
+// decodeConditions reads conditions by code. What is none is left out, and of too many the severe ones are kept: a host must
 // not be lost for what it says beside the matter.
-func decodeNotices(in []*link.Notice) []fleet.Notice {
-	var severe, others []fleet.Notice
+func decodeConditions(in []*agentrpc.Condition) []fleet.Condition {
+	var severe, others []fleet.Condition
 	for _, n := range in {
-		notice := fleet.Notice{Code: n.GetCode(), Text: link.Sentence(n.GetText()), Severe: n.GetSevere()}
+		condition := fleet.Condition{Code: n.GetCode(), Text: agentrpc.Sentence(n.GetText()), Severe: n.GetSevere()}
 		switch {
-		case !noticeCode.MatchString(notice.Code):
-		case notice.Severe:
-			severe = append(severe, notice)
+		case !conditionCode.MatchString(condition.Code):
+		case condition.Severe:
+			severe = append(severe, condition)
 		default:
-			others = append(others, notice)
+			others = append(others, condition)
 		}
 	}
 	out := slices.Concat(severe, others)
-	out = out[:min(len(out), maxNotices)]
-	slices.SortStableFunc(out, func(a, b fleet.Notice) int { return cmp.Compare(a.Code, b.Code) })
+	out = out[:min(len(out), maxConditions)]
+	slices.SortStableFunc(out, func(a, b fleet.Condition) int { return cmp.Compare(a.Code, b.Code) })
 	return out
 }
 
@@ -182,7 +182,7 @@ const (
 var imageDigest = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
 
 // decodeReports reads reports; off is the error of the host's clock.
-func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
+func decodeReports(in []*agentrpc.PodReport, off time.Duration) []state.PodReport {
 	out := make([]state.PodReport, 0, min(len(in), maxReports))
 	for _, r := range in[:min(len(in), maxReports)] {
 		if !isID(r.GetPodId()) || !reported(fleet.Trigger(r.GetEvent())) {
@@ -190,7 +190,7 @@ func decodeReports(in []*link.PodReport, off time.Duration) []state.PodReport {
 		}
 		p := state.PodReport{
 			Pod: fleet.PodID(r.GetPodId()), Incarnation: r.GetIncarnation(), Event: fleet.Trigger(r.GetEvent()),
-			Reason: link.Shortened(r.GetReason(), maxReason), LogTail: strings.ToValidUTF8(r.GetLogTail()[max(0, len(r.GetLogTail())-maxTail):], ""),
+			Reason: agentrpc.Shortened(r.GetReason(), maxReason), LogTail: strings.ToValidUTF8(r.GetLogTail()[max(0, len(r.GetLogTail())-maxTail):], ""),
 		}
 		if imageDigest.MatchString(r.GetDigest()) { // later starts are made from it
 			p.Digest = r.GetDigest()
@@ -230,7 +230,7 @@ func reported(event fleet.Trigger) bool {
 // maxLedgerPods is how many pods a host may say that it knows of; more are not looked at.
 const maxLedgerPods = 10_000
 
-func decodePods(in []*link.LedgerPod) []state.HostPod {
+func decodePods(in []*agentrpc.LedgerPod) []state.HostPod {
 	var out []state.HostPod
 	for _, p := range in[:min(len(in), maxLedgerPods)] {
 		if !isID(p.GetPodId()) {
@@ -261,7 +261,7 @@ func decodePods(in []*link.LedgerPod) []state.HostPod {
 
 // decodeTunnel reads a host's end of the tunnel; what cannot be read is nothing. The state decides what of it is fit for
 // other hosts.
-func decodeTunnel(in *link.HostTunnel) fleet.HostTunnel {
+func decodeTunnel(in *agentrpc.HostTunnel) fleet.HostTunnel {
 	out := fleet.HostTunnel{PublicKey: word(in.GetPublicKey()), UserSpace: in.GetUserSpace()}
 	if at, err := netip.ParseAddrPort(in.GetEndpoint()); err == nil {
 		out.Endpoint = at

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 func TestAssignmentCarriesPortsAndMount(t *testing.T) {
@@ -28,15 +28,15 @@ func TestAssignmentCarriesPortsAndMount(t *testing.T) {
 	}
 	got := encodeAssignment(p, time.Second)
 	encodeStart(got, p, &fleet.Credential{Username: "u", Password: "p"})
-	want := &link.Assignment{
-		PodId: "p1", Goal: "run", GraceMs: 1000, Limits: &link.Resources{},
-		Ports:        []*link.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 22, Protocol: "http"}, {Number: 9000, Protocol: "tcp"}},
-		PersistentGb: 20, PersistentPath: "/workspace", Registry: &link.Credential{Username: "u", Password: "p"},
+	want := &agentrpc.Assignment{
+		PodId: "p1", Goal: "run", GraceMs: 1000, Limits: &agentrpc.Resources{},
+		Ports:        []*agentrpc.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 22, Protocol: "http"}, {Number: 9000, Protocol: "tcp"}},
+		PersistentGb: 20, PersistentPath: "/workspace", Registry: &agentrpc.Credential{Username: "u", Password: "p"},
 	}
 	if d := cmp.Diff(want, got, protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
-	none := &link.Assignment{}
+	none := &agentrpc.Assignment{}
 	if encodeStart(none, p, nil); none.Registry != nil {
 		t.Error("a credential where there is none")
 	}
@@ -60,7 +60,7 @@ func TestInventoryPorts(t *testing.T) {
 		{"203.0.113.7", -5, 10, fleet.Inventory{}},
 		{"203.0.113.7", 1, 65_536, fleet.Inventory{}},
 	} {
-		got := decodeInventory(&link.Inventory{PublicIp: c.ip, PortFrom: c.from, PortTo: c.to})
+		got := decodeInventory(&agentrpc.Inventory{PublicIp: c.ip, PortFrom: c.from, PortTo: c.to})
 		if d := cmp.Diff(c.want, got, plainAddrs); d != "" {
 			t.Errorf("%s %d-%d: %s", c.ip, c.from, c.to, d)
 		}
@@ -107,8 +107,8 @@ func TestCredentialGoesWithPodsThatAreToRun(t *testing.T) {
 
 func TestHeartbeatTellsGPUs(t *testing.T) {
 	x := &session{}
-	x.heartbeat(&link.Heartbeat{Pods: []*link.PodLive{
-		{PodId: "p1", Gpus: []*link.GPUUse{{Util: 40, MemoryUtil: 50}, {}}}, {PodId: "p2"},
+	x.heartbeat(&agentrpc.Heartbeat{Pods: []*agentrpc.PodLive{
+		{PodId: "p1", Gpus: []*agentrpc.GPUUse{{Util: 40, MemoryUtil: 50}, {}}}, {PodId: "p2"},
 	}}, time.Now())
 	if d := cmp.Diff([]fleet.GPUUse{{Util: 40, MemoryUtil: 50}, {}}, x.livePod("p1").GPUs); d != "" {
 		t.Error(d)
@@ -133,7 +133,7 @@ func TestAHostsClockIsPutRight(t *testing.T) {
 		if !c.sent.IsZero() {
 			sent = c.sent.UnixNano()
 		}
-		got := decodeReports([]*link.PodReport{
+		got := decodeReports([]*agentrpc.PodReport{
 			{PodId: "p", Event: "exited", AtNs: c.ended.UnixNano(), StepsNs: map[string]int64{"started": c.ended.UnixNano(), "made up": 1}}, {PodId: "q", Event: "gone"},
 		}, clockError(sent, now))
 		if !got[0].At.Equal(c.want) || !got[1].At.IsZero() {

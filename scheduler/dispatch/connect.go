@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
@@ -24,8 +24,8 @@ var (
 	errAgain  = fleet.Unavailable("the agent has begun another session", nil)
 )
 
-// Session implements link.LinkServer.
-func (s *Server) Session(stream link.Link_SessionServer) error {
+// Session implements agentrpc.LinkServer.
+func (s *Server) Session(stream agentrpc.Link_SessionServer) error {
 	who, err := hostOf(stream.Context())
 	if err != nil {
 		return err
@@ -137,9 +137,9 @@ func (s *Server) welcome(x *session) {
 	s.arrived = make(chan struct{})
 }
 
-func recvHello(ctx context.Context, stream link.Link_SessionServer) (*link.Hello, error) {
+func recvHello(ctx context.Context, stream agentrpc.Link_SessionServer) (*agentrpc.Hello, error) {
 	type result struct {
-		up  *link.Up
+		up  *agentrpc.Up
 		err error
 	}
 	got := make(chan result, 1)
@@ -168,7 +168,7 @@ func recvHello(ctx context.Context, stream link.Link_SessionServer) (*link.Hello
 
 // connect records the session: from here on reports of earlier epochs are refused, and what the host has
 // was compared with the state where that was restored. A host that says too little in brief is asked for the whole.
-func (x *session) connect(ctx context.Context, stream link.Link_SessionServer, h *link.Hello) (fleet.Host, error) {
+func (x *session) connect(ctx context.Context, stream agentrpc.Link_SessionServer, h *agentrpc.Hello) (fleet.Host, error) {
 	x.connecting = true
 	known := true
 	if h.GetBrief() {
@@ -183,7 +183,7 @@ func (x *session) connect(ctx context.Context, stream link.Link_SessionServer, h
 		host, err = x.connectAs(ctx, stream, h)
 	}
 	if errors.Is(err, state.ErrBrief) {
-		if err = x.send(stream, &link.Down{Kind: &link.Down_Whole{Whole: &link.Whole{}}}); err != nil {
+		if err = x.send(stream, &agentrpc.Down{Kind: &agentrpc.Down_Whole{Whole: &agentrpc.Whole{}}}); err != nil {
 			return host, err
 		}
 		if h, err = recvHello(ctx, stream); err != nil {
@@ -204,7 +204,7 @@ func (x *session) connect(ctx context.Context, stream link.Link_SessionServer, h
 
 // connectAs proposes the session. While it is not decided the host hears beats: with many hosts at once it takes a while, and who
 // gave up would come again.
-func (x *session) connectAs(ctx context.Context, stream link.Link_SessionServer, h *link.Hello) (fleet.Host, error) {
+func (x *session) connectAs(ctx context.Context, stream agentrpc.Link_SessionServer, h *agentrpc.Hello) (fleet.Host, error) {
 	type decided struct {
 		host fleet.Host
 		err  error
@@ -271,10 +271,10 @@ func (s *Server) interval() time.Duration {
 
 // greeting makes the answer to a hello, and decides whether the host needs the full set. The host is to notice
 // a silence before this end does, so that it has begun another session by then.
-func (x *session) greeting(h *link.Hello, host fleet.Host) (*link.Welcome, error) {
+func (x *session) greeting(h *agentrpc.Hello, host fleet.Host) (*agentrpc.Welcome, error) {
 	s := x.server
 	x.told, x.toldTrust = s.members.Load(), s.trust.Load()
-	out := &link.Welcome{
+	out := &agentrpc.Welcome{
 		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.HeartbeatTimeout - s.HeartbeatTimeout/4).Milliseconds()), //nolint:gosec // small
 		Schedulers: *x.told, Cas: x.toldTrust.cas,
 	}

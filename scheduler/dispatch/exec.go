@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Exec starts a process in a pod's container on the host. The process is killed when the session is
@@ -22,7 +22,7 @@ func (s *Server) Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, r
 			return nil, fleet.Invalid(path, "must be 0 to 65535")
 		}
 	}
-	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Exec{Exec: &link.ExecTarget{
+	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Exec{Exec: &agentrpc.ExecTarget{
 		PodId: string(pod), Command: req.Command, Tty: req.TTY, Stdin: req.Stdin,
 		Cols: int32(req.Cols), Rows: int32(req.Rows), Term: req.Term, //nolint:gosec // 16 bits
 	}}})
@@ -52,7 +52,7 @@ func (x *execSession) Send(f fleet.ExecFrame) error {
 	data := f.Data
 	for {
 		piece := data[:min(len(data), frameSize)]
-		if err := x.c.send(&link.Frame{Channel: uint32(f.Channel), Data: piece}); err != nil {
+		if err := x.c.send(&agentrpc.Frame{Channel: uint32(f.Channel), Data: piece}); err != nil {
 			return x.lost(err)
 		}
 		if data = data[len(piece):]; len(data) == 0 {

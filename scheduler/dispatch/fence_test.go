@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
@@ -67,8 +67,8 @@ func TestReportsThatWereNotCommittedAreNotAcknowledged(t *testing.T) {
 					return nil
 				})
 			}
-			check(t, stream.Send(&link.Up{Kind: &link.Up_Reports{Reports: &link.Reports{
-				Sequence: 1, Pods: []*link.PodReport{{PodId: "pod00000000000", Incarnation: 1, Event: "exited"}},
+			check(t, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: &agentrpc.Reports{
+				Sequence: 1, Pods: []*agentrpc.PodReport{{PodId: "pod00000000000", Incarnation: 1, Event: "exited"}},
 			}}}))
 			for {
 				msg, err := stream.Recv()
@@ -89,16 +89,16 @@ func TestAHostKeepsASetOfThisLineageOnly(t *testing.T) {
 	g := y.join("h1")
 	g.ready()
 	generation := g.host().Generation
-	x := newSession(y.server, "h1", &link.Hello{}, nil)
+	x := newSession(y.server, "h1", &agentrpc.Hello{}, nil)
 	for name, c := range map[string]struct {
-		hello *link.Hello
+		hello *agentrpc.Hello
 		keep  bool
 	}{
-		"the same":              {&link.Hello{HoldsSet: true, Generation: generation}, true},
-		"it holds none":         {&link.Hello{Generation: generation}, false},
-		"an older generation":   {&link.Hello{HoldsSet: true, Generation: generation - 1}, false},
-		"of another lineage":    {&link.Hello{HoldsSet: true, Generation: generation, Lineage: 1}, false},
-		"of a later generation": {&link.Hello{HoldsSet: true, Generation: generation + 1}, false},
+		"the same":              {&agentrpc.Hello{HoldsSet: true, Generation: generation}, true},
+		"it holds none":         {&agentrpc.Hello{Generation: generation}, false},
+		"an older generation":   {&agentrpc.Hello{HoldsSet: true, Generation: generation - 1}, false},
+		"of another lineage":    {&agentrpc.Hello{HoldsSet: true, Generation: generation, Lineage: 1}, false},
+		"of a later generation": {&agentrpc.Hello{HoldsSet: true, Generation: generation + 1}, false},
 	} {
 		x.fullNext = true
 		w, err := x.greeting(c.hello, g.host())
@@ -113,25 +113,25 @@ func TestAHostKeepsASetOfThisLineageOnly(t *testing.T) {
 func TestOnlyAHostHasASessionAndTunnels(t *testing.T) {
 	y := newYard(t)
 	y.join("h1")
-	conf, err := link.HostClientTLS(y.certs(pki.RoleScheduler, "h1"))
+	conf, err := agentrpc.HostClientTLS(y.certs(pki.RoleScheduler, "h1"))
 	check(t, err)
 	conn, err := grpc.NewClient("passthrough:///"+y.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
 	check(t, err)
 	defer func() { check(t, conn.Close()) }()
-	client := link.NewLinkClient(conn)
+	client := agentrpc.NewLinkClient(conn)
 	stream, err := client.Session(y.ctx)
 	check(t, err)
-	_ = stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: &link.Hello{MachineId: "m-h1", BootId: "b"}}})
+	_ = stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: &agentrpc.Hello{MachineId: "m-h1", BootId: "b"}}})
 	if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a session: %v", err)
 	}
 	tunnel, err := client.Tunnel(y.ctx)
 	check(t, err)
-	_ = tunnel.Send(&link.Frame{Id: "x"})
+	_ = tunnel.Send(&agentrpc.Frame{Id: "x"})
 	if _, err := tunnel.Recv(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a tunnel: %v", err)
 	}
-	if _, err := link.NewJoinClient(conn).Renew(y.ctx, &link.RenewRequest{}); status.Code(err) != codes.PermissionDenied {
+	if _, err := agentrpc.NewJoinClient(conn).Renew(y.ctx, &agentrpc.RenewRequest{}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a certificate: %v", err)
 	}
 	var epoch uint64
@@ -154,7 +154,7 @@ func TestATunnelOfAnotherHostIsRefused(t *testing.T) {
 	for range 2 {
 		stream, err := other.client.Tunnel(ctx)
 		check(t, err)
-		check(t, stream.Send(&link.Frame{Id: "id", Data: []byte("not yours")}))
+		check(t, stream.Send(&agentrpc.Frame{Id: "id", Data: []byte("not yours")}))
 		if _, err := stream.Recv(); status.Code(err) != codes.NotFound {
 			t.Errorf("got %v", err)
 		}
@@ -168,7 +168,7 @@ func TestATunnelOfAnotherHostIsRefused(t *testing.T) {
 	for i := range 2 { // an id is good for one tunnel
 		stream, err := other.client.Tunnel(ctx)
 		check(t, err)
-		check(t, stream.Send(&link.Frame{Id: "id"}))
+		check(t, stream.Send(&agentrpc.Frame{Id: "id"}))
 		if i > 0 {
 			_, err = stream.Recv()
 			if status.Code(err) != codes.NotFound {
@@ -198,8 +198,8 @@ func TestASlowCommitIsNoSilence(t *testing.T) {
 		}
 		return nil
 	})
-	check(t, stream.Send(&link.Up{Kind: &link.Up_Reports{Reports: &link.Reports{
-		Sequence: 1, Pods: []*link.PodReport{{PodId: "pod00000000000", Incarnation: 1, Event: "exited"}},
+	check(t, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: &agentrpc.Reports{
+		Sequence: 1, Pods: []*agentrpc.PodReport{{PodId: "pod00000000000", Incarnation: 1, Event: "exited"}},
 	}}}))
 	select {
 	case <-begun:

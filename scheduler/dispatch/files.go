@@ -7,13 +7,13 @@ import (
 	"io"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // ReadFiles reads a file or folder of a pod's container on the host as a tar stream. The stream is
 // complete when Read returns io.EOF; every other end is another error of Read. Close stops the host.
 func (s *Server) ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error) {
-	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Files{Files: &link.FileTarget{PodId: string(pod), Path: path}}})
+	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{PodId: string(pod), Path: path}}})
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (r *fileReader) Close() error {
 // the host has said that everything is there. An error of tar is returned as it is, wrapped, and the
 // host then stops where it is.
 func (s *Server) WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error {
-	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Files{Files: &link.FileTarget{
+	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{
 		PodId: string(pod), Path: path, Write: true,
 	}}})
 	if err != nil {
@@ -111,11 +111,11 @@ func sendFiles(c *conduit, tar io.Reader, answered <-chan struct{}) error {
 			return nil
 		default:
 		}
-		if n > 0 && c.send(&link.Frame{Data: buf[:n]}) != nil {
+		if n > 0 && c.send(&agentrpc.Frame{Data: buf[:n]}) != nil {
 			return nil
 		}
 		if errors.Is(err, io.EOF) {
-			_ = c.send(&link.Frame{End: true})
+			_ = c.send(&agentrpc.Frame{End: true})
 			return nil
 		}
 		if err != nil {

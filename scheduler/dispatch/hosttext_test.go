@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 func TestHostText(t *testing.T) {
@@ -46,11 +46,11 @@ func TestTextsOfAHostAreBounded(t *testing.T) {
 			t.Errorf("%s: an error of %d bytes", what, len(err.Error()))
 		}
 	}
-	refuse := func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-		send(stream, &link.Frame{Id: ask.GetId(), Error: long})
+	refuse := func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId(), Error: long})
 	}
-	breakOff := func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-		send(stream, &link.Frame{Id: ask.GetId()}, &link.Frame{Error: long, Code: "not_allowed", End: true})
+	breakOff := func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId()}, &agentrpc.Frame{Error: long, Code: "not_allowed", End: true})
 	}
 	w.host(refuse)
 	_, err := w.server.OpenPort(w.ctx, testHost, testPod, 80)
@@ -74,8 +74,8 @@ func TestTextsOfAHostAreBounded(t *testing.T) {
 		return w.server.Logs(w.ctx, testHost, testPod, fleet.LogQuery{}, func(fleet.LogLine) error { return nil })
 	}())
 	for text, want := range map[string]string{long: strings.Repeat("€", maxHostText/3) + "?", "a\xffb": "a\ufffdb", "": ""} {
-		w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-			send(stream, &link.Frame{Id: ask.GetId()}, &link.Frame{
+		w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+			send(stream, &agentrpc.Frame{Id: ask.GetId()}, &agentrpc.Frame{
 				Channel: uint32(fleet.ExecExit), Data: []byte(`{"code":7,"more":"` + long + `","error":"` + text + `"}`), End: true,
 			})
 		})

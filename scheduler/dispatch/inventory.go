@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
@@ -22,12 +22,12 @@ const (
 // stock is the newest inventory of a session that is not recorded yet.
 type stock struct {
 	mu   sync.Mutex // guards the fields below
-	next *link.Inventory
+	next *agentrpc.Inventory
 	busy bool // a task of the session records
 }
 
 // restock has an inventory recorded that the host says it has now.
-func (x *session) restock(ctx context.Context, inv *link.Inventory) {
+func (x *session) restock(ctx context.Context, inv *agentrpc.Inventory) {
 	x.stock.mu.Lock()
 	defer x.stock.mu.Unlock()
 	x.stock.next = inv
@@ -42,7 +42,7 @@ func (x *session) restock(ctx context.Context, inv *link.Inventory) {
 }
 
 // take returns what is to be recorded; nil when there is nothing, and then nobody records.
-func (s *stock) take() *link.Inventory {
+func (s *stock) take() *agentrpc.Inventory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.next
@@ -70,7 +70,7 @@ func (x *session) recordStock(ctx context.Context) error {
 	return nil
 }
 
-func (x *session) proposeStock(ctx context.Context, inv *link.Inventory) error {
+func (x *session) proposeStock(ctx context.Context, inv *agentrpc.Inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	return x.server.propose(ctx, state.UpdateInventory{

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
@@ -41,7 +41,7 @@ func (c *counted) IsLeader() bool                { return true }
 // restocked returns a session whose proposals are counted, and its context.
 func restocked(t *testing.T, c *counted) (*session, context.Context) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	x := newSession(New(Config{Node: c, Log: slog.New(slog.DiscardHandler)}), "host", &link.Hello{}, cancel)
+	x := newSession(New(Config{Node: c, Log: slog.New(slog.DiscardHandler)}), "host", &agentrpc.Hello{}, cancel)
 	t.Cleanup(func() { cancel(nil); x.tasks.Wait() })
 	return x, ctx
 }
@@ -53,13 +53,13 @@ func TestInventoriesAreRecordedOnceASecond(t *testing.T) {
 		c := &counted{}
 		x, ctx := restocked(t, c)
 		for i := range 100 {
-			if err := x.receive(ctx, &link.Up{Kind: &link.Up_Inventory{Inventory: &link.Inventory{Kernel: fmt.Sprint(i)}}}); err != nil {
+			if err := x.receive(ctx, &agentrpc.Up{Kind: &agentrpc.Up_Inventory{Inventory: &agentrpc.Inventory{Kernel: fmt.Sprint(i)}}}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(35 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
-		x.restock(ctx, &link.Inventory{Kernel: "later"})
+		x.restock(ctx, &agentrpc.Inventory{Kernel: "later"})
 		synctest.Wait()
 		if n := len(c.at); n != 5 || c.kernel[n-2] != "99" || c.kernel[n-1] != "later" {
 			t.Errorf("recorded %q", c.kernel)
@@ -77,7 +77,7 @@ func TestAHostThatNeverStopsIsRecordedTwiceAMinute(t *testing.T) {
 		c := &counted{}
 		x, ctx := restocked(t, c)
 		for i := range 1000 {
-			x.restock(ctx, &link.Inventory{Kernel: fmt.Sprint(i)})
+			x.restock(ctx, &agentrpc.Inventory{Kernel: fmt.Sprint(i)})
 			time.Sleep(600 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -90,10 +90,10 @@ func TestAHostThatNeverStopsIsRecordedTwiceAMinute(t *testing.T) {
 // What a host says is bounded before it is proposed.
 func TestAnInventoryFillsNoLog(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	in := &link.Inventory{Cuda: long, Driver: long, Kernel: long, Runtime: long, AgentVersion: long}
+	in := &agentrpc.Inventory{Cuda: long, Driver: long, Kernel: long, Runtime: long, AgentVersion: long}
 	for i := range 5000 {
 		in.Images = append(in.Images, long, fmt.Sprintf("docker.io/library/a:%d", i))
-		in.Gpus = append(in.Gpus, &link.GPU{Uuid: fmt.Sprint(i), MemoryMb: -1})
+		in.Gpus = append(in.Gpus, &agentrpc.GPU{Uuid: fmt.Sprint(i), MemoryMb: -1})
 	}
 	got := decodeInventory(in)
 	if len(got.Images) != maxImages || got.Images[0] != "docker.io/library/a:0" || len(got.GPUs) != maxGPUs+1 || got.GPUs[0].MemoryMB != 0 {
@@ -102,7 +102,7 @@ func TestAnInventoryFillsNoLog(t *testing.T) {
 	if n := len(got.CUDA + got.Driver + got.Kernel + got.Runtime + got.AgentVersion); n != 5*maxWord {
 		t.Errorf("the words have %d bytes", n)
 	}
-	report := decodeReports([]*link.PodReport{{PodId: "p", Event: "failed", Reason: long, LogTail: strings.Repeat("ü", 1<<20) + "end", Digest: "sha256:" + long}}, 0)[0]
+	report := decodeReports([]*agentrpc.PodReport{{PodId: "p", Event: "failed", Reason: long, LogTail: strings.Repeat("ü", 1<<20) + "end", Digest: "sha256:" + long}}, 0)[0]
 	if len(report.Reason) != maxReason || len(report.LogTail) > maxTail || !utf8.ValidString(report.LogTail) || !strings.HasSuffix(report.LogTail, "end") || report.Digest != "" {
 		t.Errorf("a report has %d and %d bytes, and the digest %.20s", len(report.Reason), len(report.LogTail), report.Digest)
 	}
@@ -114,7 +114,7 @@ func TestAnInventoryOfAnOldSessionEndsIt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &counted{err: &fleet.Error{Code: code}}
 			x, ctx := restocked(t, c)
-			x.restock(ctx, &link.Inventory{})
+			x.restock(ctx, &agentrpc.Inventory{})
 			time.Sleep(5 * time.Second)
 			if cause := context.Cause(ctx); (cause != nil) != ends || ends && fleet.CodeOf(cause) != code {
 				t.Errorf("%s: ended by %v", code, cause)
@@ -124,18 +124,18 @@ func TestAnInventoryOfAnOldSessionEndsIt(t *testing.T) {
 }
 
 // What a host says of itself is read as far as it makes sense, and the state refuses nothing of it.
-func TestNoticesOfAHostAreBounded(t *testing.T) {
-	in := &link.Inventory{
+func TestConditionsOfAHostAreBounded(t *testing.T) {
+	in := &agentrpc.Inventory{
 		RuntimeClass: "runc",
-		Gpus:         []*link.GPU{{Uuid: "MIG-1", Pci: "0000:3b:00.0", Parent: "GPU-1", Sick: strings.Repeat("x", 5000)}},
-		Notices:      []*link.Notice{{Code: "Bad"}, {Code: ""}, {Code: "z", Text: strings.Repeat("ü", 5000), Severe: true}},
+		Gpus:         []*agentrpc.GPU{{Uuid: "MIG-1", Pci: "0000:3b:00.0", Parent: "GPU-1", Sick: strings.Repeat("x", 5000)}},
+		Conditions:   []*agentrpc.Condition{{Code: "Bad"}, {Code: ""}, {Code: "z", Text: strings.Repeat("ü", 5000), Severe: true}},
 	}
 	for i := range 50 {
-		in.Notices = append(in.Notices, &link.Notice{Code: fmt.Sprintf("n%02d", i), Text: "x"})
+		in.Conditions = append(in.Conditions, &agentrpc.Condition{Code: fmt.Sprintf("n%02d", i), Text: "x"})
 	}
-	in.Notices = append(in.Notices, &link.Notice{Code: "a_last", Severe: true})
+	in.Conditions = append(in.Conditions, &agentrpc.Condition{Code: "a_last", Severe: true})
 	got := decodeInventory(in)
-	if n := len(got.Notices); n != maxNotices || got.Notices[0].Code != "a_last" || got.Notices[n-1].Code != "z" || got.RuntimeClass != "" {
+	if n := len(got.Conditions); n != maxConditions || got.Conditions[0].Code != "a_last" || got.Conditions[n-1].Code != "z" || got.RuntimeClass != "" {
 		t.Errorf("read %d: %+v", n, got)
 	}
 	if g := got.GPUs[0]; g.PCI != "0000:3b:00.0" || g.Parent != "GPU-1" {
@@ -151,7 +151,7 @@ func TestNoticesOfAHostAreBounded(t *testing.T) {
 		}
 		return nil
 	}))
-	if kata := decodeInventory(&link.Inventory{RuntimeClass: "kata"}); kata.RuntimeClass != "kata" {
+	if kata := decodeInventory(&agentrpc.Inventory{RuntimeClass: "kata"}); kata.RuntimeClass != "kata" {
 		t.Errorf("the class is %q", kata.RuntimeClass)
 	}
 }
@@ -173,7 +173,7 @@ func TestTheEnvironmentIsOpenedForPodsThatAreToRun(t *testing.T) {
 
 func TestHeartbeatTellsTheDisk(t *testing.T) {
 	x := &session{}
-	x.heartbeat(&link.Heartbeat{Pods: []*link.PodLive{{PodId: "p1", DiskPercent: 40}}}, time.Now())
+	x.heartbeat(&agentrpc.Heartbeat{Pods: []*agentrpc.PodLive{{PodId: "p1", DiskPercent: 40}}}, time.Now())
 	if got := x.livePod("p1").DiskPercent; got != 40 {
 		t.Errorf("%d %%", got)
 	}

@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
 
 const maxHostName = 253
 
-// Join implements link.JoinServer: the token is burnt in the same command that creates the host. Who did not hear the answer may ask the
+// Join implements agentrpc.JoinServer: the token is burnt in the same command that creates the host. Who did not hear the answer may ask the
 // same again until the token expires, and is the same host.
-func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
+func (s *Server) Join(ctx context.Context, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error) {
 	token, err := pki.ParseJoinToken(in.GetToken())
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, "the join token is not valid")
@@ -67,7 +67,7 @@ func (s *Server) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResp
 	}
 	s.Log.Info("host joined", "host", id, "name", in.GetName())
 	s.learnMembers()
-	return &link.JoinResponse{
+	return &agentrpc.JoinResponse{
 		HostId: string(id), Certificate: leaf.Raw, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), Schedulers: *s.members.Load(),
 		Cas: s.trust.Load().cas,
 	}, nil
@@ -112,8 +112,8 @@ func (s *Server) mayJoin(ctx context.Context, token pki.JoinToken, request []byt
 	return again, nil
 }
 
-// Renew implements link.JoinServer.
-func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+// Renew implements agentrpc.JoinServer.
+func (s *Server) Renew(ctx context.Context, in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 	who, err := hostOf(ctx)
 	if err != nil {
 		return nil, err
@@ -143,5 +143,5 @@ func (s *Server) Renew(ctx context.Context, in *link.RenewRequest) (*link.RenewR
 		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
 	}
 	s.learnMembers()
-	return &link.RenewResponse{Certificate: leaf.Raw, Cas: s.trust.Load().cas}, nil
+	return &agentrpc.RenewResponse{Certificate: leaf.Raw, Cas: s.trust.Load().cas}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
@@ -24,12 +24,12 @@ func TestAJoinCanBeAskedAgain(t *testing.T) {
 		ID: token.ID, Hash: hash[:], DataCenter: "dc-1", Cloud: fleet.CloudSecure, ExpiresAt: time.Now().Add(time.Hour),
 	}})
 	dir := t.TempDir()
-	request := func(dir, machine string) *link.JoinRequest {
+	request := func(dir, machine string) *agentrpc.JoinRequest {
 		store, err := pki.OpenStore(dir)
 		check(t, err)
 		csr, err := store.Request()
 		check(t, err)
-		return &link.JoinRequest{Token: token.Text(), Csr: csr, MachineId: machine, Name: "gpu-01"}
+		return &agentrpc.JoinRequest{Token: token.Text(), Csr: csr, MachineId: machine, Name: "gpu-01"}
 	}
 	y.server.learnMembers()
 
@@ -64,7 +64,7 @@ func TestAJoinCanBeAskedAgain(t *testing.T) {
 	if joins.Load() != 1 {
 		t.Errorf("%d joins were proposed for one host", joins.Load())
 	}
-	for name, other := range map[string]*link.JoinRequest{
+	for name, other := range map[string]*agentrpc.JoinRequest{
 		"another key": request(t.TempDir(), "m-1"), "another machine": request(dir, "m-2"),
 	} {
 		if _, err := y.server.Join(y.ctx, other); status.Code(err) != codes.Unauthenticated || len(count()) != 1 {
@@ -97,7 +97,7 @@ func TestAJoinAskedTwiceAtOnce(t *testing.T) {
 	check(t, err)
 	csr, err := store.Request()
 	check(t, err)
-	in := &link.JoinRequest{Token: token.Text(), Csr: csr, MachineId: "m-1", Name: "gpu-01"}
+	in := &agentrpc.JoinRequest{Token: token.Text(), Csr: csr, MachineId: "m-1", Name: "gpu-01"}
 	first := make(chan string, 1)
 	var inner atomic.Bool
 	y.spoil(func(cmd state.Command) error {

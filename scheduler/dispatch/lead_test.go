@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
@@ -54,8 +54,8 @@ func TestWhyASessionEnded(t *testing.T) {
 // TestAHelloThatIsBriefAgain: who was asked for everything has to say it.
 func TestAHelloThatIsBriefAgain(t *testing.T) {
 	_, s, _ := newBetween(t)
-	says := &link.Hello{MachineId: "m", BootId: "b", Brief: true, Inventory: &link.Inventory{}}
-	line := &lineTo{up: make(chan *link.Up, 1)}
+	says := &agentrpc.Hello{MachineId: "m", BootId: "b", Brief: true, Inventory: &agentrpc.Inventory{}}
+	line := &lineTo{up: make(chan *agentrpc.Up, 1)}
 	line.up <- hello(says)
 	x := newSession(s, "host", says, func(error) {})
 	if _, err := x.connect(t.Context(), line, says); status.Code(err) != codes.InvalidArgument || len(line.down) != 1 || line.down[0].GetWhole() == nil {
@@ -66,8 +66,8 @@ func TestAHelloThatIsBriefAgain(t *testing.T) {
 // TestAnotherMachineWithAHostsIdentity is refused, and operators hear of it.
 func TestAnotherMachineWithAHostsIdentity(t *testing.T) {
 	b, s, _ := newBetween(t)
-	x := newSession(s, "host", &link.Hello{}, func(error) {})
-	_, err := x.connect(t.Context(), nil, &link.Hello{MachineId: "other", BootId: "b"})
+	x := newSession(s, "host", &agentrpc.Hello{}, func(error) {})
+	_, err := x.connect(t.Context(), nil, &agentrpc.Hello{MachineId: "other", BootId: "b"})
 	if fleet.CodeOf(err) != fleet.CodeForbidden || x.connecting || b.host().Alarm != "an agent was refused that uses the identity of this host: "+err.Error() {
 		t.Errorf("%v, the alarm is %q", err, b.host().Alarm)
 	}
@@ -76,7 +76,7 @@ func TestAnotherMachineWithAHostsIdentity(t *testing.T) {
 // TestAVolumeThatIsNotThere: a pod whose volume, or its backend, the state does not have waits for it.
 func TestAVolumeThatIsNotThere(t *testing.T) {
 	_, s, said := newBetween(t)
-	x := newSession(s, "host", &link.Hello{}, nil)
+	x := newSession(s, "host", &agentrpc.Hello{}, nil)
 	pod := fleet.Pod{ID: "p1", Account: "acme", Goal: fleet.GoalRun, Spec: fleet.PodSpec{Network: &fleet.NetworkMount{Volume: "gone", Path: "/v"}}}
 	got := x.volume(&pod)
 	if got.GetVolumeId() != "gone" || got.GetPath() != "/v" || got.GetReady() || got.GetBackend() != nil || len(said.String()) == 0 {

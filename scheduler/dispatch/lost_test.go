@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
@@ -139,7 +139,7 @@ func TestTheWatchOverSessions(t *testing.T) {
 		defer cancel()
 		ended := map[fleet.HostID]error{}
 		for _, id := range []fleet.HostID{"silent", "working", "busy", "new"} {
-			s.sessions[id] = newSession(s, id, &link.Hello{}, func(err error) { ended[id] = err })
+			s.sessions[id] = newSession(s, id, &agentrpc.Hello{}, func(err error) { ended[id] = err })
 			s.sessions[id].welcomed.Store(id != "new")
 			s.sessions[id].working.Store(id == "working" || id == "busy")
 		}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
@@ -48,11 +48,11 @@ func (c *crowd) join(i int) {
 	g := c.yard.join(id)
 	ctx, cancel := context.WithCancel(c.ctx)
 	stream, err := g.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "Session", ServerStreams: true, ClientStreams: true},
-		link.Link_Session_FullMethodName, grpc.ForceCodec(bytesCodec{}), grpc.MaxCallRecvMsgSize(64<<20))
+		agentrpc.Link_Session_FullMethodName, grpc.ForceCodec(bytesCodec{}), grpc.MaxCallRecvMsgSize(64<<20))
 	check(c, err)
-	check(c, stream.SendMsg(&link.Up{Kind: &link.Up_Hello{Hello: &link.Hello{
-		MachineId: "m-" + string(id), BootId: "b", Run: fleet.NewID(), Inventory: &link.Inventory{
-			Total: &link.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Tunnel: g.tunnel,
+	check(c, stream.SendMsg(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: &agentrpc.Hello{
+		MachineId: "m-" + string(id), BootId: "b", Run: fleet.NewID(), Inventory: &agentrpc.Inventory{
+			Total: &agentrpc.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Tunnel: g.tunnel,
 		},
 	}}}))
 	done := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // answers something else, otherwise those of the host.
 func (s *Server) HostNetwork(ctx context.Context, host fleet.HostID) (fleet.HostNetwork, error) {
 	var out fleet.HostNetwork
-	err := s.askNetwork(ctx, host, hostNetworkTimeout, &link.NetworkTarget{}, func(c *conduit) error {
+	err := s.askNetwork(ctx, host, hostNetworkTimeout, &agentrpc.NetworkTarget{}, func(c *conduit) error {
 		text, err := io.ReadAll(io.LimitReader(c, maxHostNetwork+1))
 		switch {
 		case err != nil:
@@ -77,31 +77,31 @@ func (s *Server) Probe(ctx context.Context, host fleet.HostID, probes []fleet.Pr
 func way(p fleet.Probe) fleet.Probe { return fleet.Probe{From: p.From, To: p.To, Addr: p.Addr} }
 
 // probeTarget asks for probes, those of one pod together.
-func probeTarget(probes []fleet.Probe) *link.NetworkTarget {
-	out := &link.NetworkTarget{}
-	of := map[fleet.PodID]*link.ProbeFrom{}
+func probeTarget(probes []fleet.Probe) *agentrpc.NetworkTarget {
+	out := &agentrpc.NetworkTarget{}
+	of := map[fleet.PodID]*agentrpc.ProbeFrom{}
 	for _, p := range probes {
 		from := of[p.From]
 		if from == nil {
-			from = &link.ProbeFrom{PodId: string(p.From)}
+			from = &agentrpc.ProbeFrom{PodId: string(p.From)}
 			of[p.From] = from
 			out.Probes = append(out.Probes, from)
 		}
-		from.To = append(from.To, &link.ProbeTo{PodId: string(p.To), Addr: p.Addr})
+		from.To = append(from.To, &agentrpc.ProbeTo{PodId: string(p.To), Addr: p.Addr})
 	}
 	return out
 }
 
 // askNetwork opens a tunnel to a host's network and has read read the answer, all of it within a time.
 func (s *Server) askNetwork(
-	ctx context.Context, host fleet.HostID, within time.Duration, target *link.NetworkTarget, read func(*conduit) error,
+	ctx context.Context, host fleet.HostID, within time.Duration, target *agentrpc.NetworkTarget, read func(*conduit) error,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if s.sessionSoon(ctx, host) == nil {
 		return fleet.Unavailable("the host cannot be reached", nil)
 	}
-	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Network{Network: target}})
+	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Network{Network: target}})
 	if err != nil {
 		return err
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // answers plays a host that answers with text, in frames of a few bytes.
-func answers(text string, last ...*link.Frame) func(*link.OpenTunnel, link.Link_TunnelClient) {
-	return func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-		send(stream, &link.Frame{Id: ask.GetId()})
+func answers(text string, last ...*agentrpc.Frame) func(*agentrpc.OpenTunnel, agentrpc.Link_TunnelClient) {
+	return func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
 		for piece := range chunks([]byte(text)) {
-			send(stream, &link.Frame{Data: piece})
+			send(stream, &agentrpc.Frame{Data: piece})
 		}
-		send(stream, append(last, &link.Frame{End: true})...)
+		send(stream, append(last, &agentrpc.Frame{End: true})...)
 	}
 }
 
 func TestHostNetwork(t *testing.T) {
 	w := newWire(t)
 	w.server.HostTimeout = 20 * time.Millisecond // with hosts that are away
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		if ask.GetNetwork() == nil || len(ask.GetNetwork().GetProbes()) > 0 {
 			t.Errorf("asked for %v", ask)
 		}
@@ -47,18 +47,20 @@ func TestHostNetwork(t *testing.T) {
 	w.host(answers(`{"desired":"half`))
 	_, err = w.server.HostNetwork(w.ctx, testHost)
 	wantError(t, "half an answer", err, fleet.CodeUnavailable, "can be read")
-	w.host(answers("", &link.Frame{Error: "no network"}))
+	w.host(answers("", &agentrpc.Frame{Error: "no network"}))
 	_, err = w.server.HostNetwork(w.ctx, testHost)
 	wantError(t, "an error", err, fleet.CodeUnavailable, "no network")
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-		send(stream, &link.Frame{Id: ask.GetId(), Error: "it is being changed"})
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId(), Error: "it is being changed"})
 	})
 	_, err = w.server.HostNetwork(w.ctx, testHost)
 	wantError(t, "refused", err, fleet.CodeUnavailable, "it is being changed")
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) { send(stream, &link.Frame{Id: ask.GetId()}) })
-	err = w.server.askNetwork(ctx, testHost, time.Minute, &link.NetworkTarget{}, func(c *conduit) error {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
+	})
+	err = w.server.askNetwork(ctx, testHost, time.Minute, &agentrpc.NetworkTarget{}, func(c *conduit) error {
 		cancel() // of one that does not answer
 		_, err := c.recv()
 		return err
@@ -80,7 +82,7 @@ func TestProbe(t *testing.T) {
 {"from":"p9","to":"p2","addr":"10.64.0.2","ms":1}
 {"from":"p1","to":"p3","addr":"10.64.0.3","ms":0.9}
 `
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		var words []string
 		for _, from := range ask.GetNetwork().GetProbes() {
 			for _, to := range from.GetTo() {

@@ -11,21 +11,21 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 	"gantry/test/simhosts/simhost"
 )
 
 // tunnelOf is the end of the tunnel that a host says that it has.
-func tunnelOf(id fleet.HostID) *link.HostTunnel {
+func tunnelOf(id fleet.HostID) *agentrpc.HostTunnel {
 	key := sha256.Sum256([]byte(id))
-	return &link.HostTunnel{
+	return &agentrpc.HostTunnel{
 		PublicKey: base64.StdEncoding.EncodeToString(key[:]), Endpoint: fmt.Sprintf("203.0.113.%d:51820", key[0]), UserSpace: true,
 	}
 }
 
 // hear takes what the host is told of private networks.
-func (g *guest) hear(msg *link.Down) {
+func (g *guest) hear(msg *agentrpc.Down) {
 	g.netMu.Lock()
 	defer g.netMu.Unlock()
 	switch {
@@ -77,7 +77,7 @@ func (g *guest) told(what string, ok func(*simhost.Networks) bool) {
 }
 
 // since returns what was heard since it was called last.
-func (g *guest) since() (heard []*link.Down, kinds []string) {
+func (g *guest) since() (heard []*agentrpc.Down, kinds []string) {
 	g.netMu.Lock()
 	defer g.netMu.Unlock()
 	heard, kinds, g.heard, g.kinds = g.heard, g.kinds, nil, nil
@@ -177,7 +177,7 @@ func TestAHostIsToldOfItsOverlays(t *testing.T) {
 	b.knows("account-acme: p2@b peers:")
 }
 
-func (g *guest) peer(id string) *link.HostPeer {
+func (g *guest) peer(id string) *agentrpc.HostPeer {
 	g.netMu.Lock()
 	defer g.netMu.Unlock()
 	return g.networks.Peers[id]
@@ -218,7 +218,7 @@ func TestASessionBeginsWithEverything(t *testing.T) {
 	const all = "account-acme: p1@a p2@b peers: b"
 	a.knows(all)
 	a.since()
-	check(t, a.stream.Send(&link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}))
+	check(t, a.stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}}))
 	var kinds []string
 	y.soon("everything comes again", func() bool {
 		_, more := a.since()
@@ -248,12 +248,12 @@ func TestPeersFollowTheirTunnels(t *testing.T) {
 	y.runPod("acme", "p1", "a")
 	y.runPod("acme", "p2", "b")
 	a.knows("account-acme: p1@a p2@b peers: b")
-	say := func(h *link.HostTunnel) {
-		check(t, b.stream.Send(&link.Up{Kind: &link.Up_Inventory{Inventory: &link.Inventory{
-			Total: &link.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Tunnel: h,
+	say := func(h *agentrpc.HostTunnel) {
+		check(t, b.stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Inventory{Inventory: &agentrpc.Inventory{
+			Total: &agentrpc.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Tunnel: h,
 		}}}))
 	}
-	behindNAT := &link.HostTunnel{PublicKey: tunnelOf("b2").GetPublicKey()}
+	behindNAT := &agentrpc.HostTunnel{PublicKey: tunnelOf("b2").GetPublicKey()}
 	say(behindNAT)
 	y.soon("a knows the new key", func() bool {
 		p := a.peer("b")

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
@@ -19,7 +19,7 @@ import (
 func (x *session) look() error {
 	var host fleet.Host
 	var pods []fleet.Pod
-	at := map[fleet.PodID][]*link.OverlayPlace{}
+	at := map[fleet.PodID][]*agentrpc.OverlayPlace{}
 	full := x.fullNext
 	err := x.server.Store.View(func(v *state.View) error {
 		var ok bool
@@ -67,7 +67,7 @@ func accountsOf(v *state.View, pods []fleet.Pod) (out []fleet.AccountID) {
 
 // assign notes what leads the host from the pods that it was sent last to those of a generation; at holds the places in private
 // networks of those that it has not been sent.
-func (x *session) assign(generation uint64, pods []fleet.Pod, at map[fleet.PodID][]*link.OverlayPlace) {
+func (x *session) assign(generation uint64, pods []fleet.Pod, at map[fleet.PodID][]*agentrpc.OverlayPlace) {
 	o := &orders{full: x.fullNext, from: x.generation, to: generation, at: at}
 	now := make(map[fleet.PodID]uint64, len(pods))
 	for i := range pods {
@@ -92,14 +92,14 @@ type orders struct {
 	from, to uint64
 	put      []*fleet.Pod
 	gone     []string
-	at       map[fleet.PodID][]*link.OverlayPlace
+	at       map[fleet.PodID][]*agentrpc.OverlayPlace
 	part     uint32
 }
 
 // part returns the next part of the orders.
-func (x *session) part() *link.Down {
+func (x *session) part() *agentrpc.Down {
 	o, size := x.orders, 0
-	var put []*link.Assignment
+	var put []*agentrpc.Assignment
 	for ; len(o.put) > 0 && size < partSize; o.put = o.put[1:] {
 		order := x.order(o.put[0], o.at[o.put[0].ID])
 		put, size = append(put, order), size+proto.Size(order)
@@ -110,11 +110,11 @@ func (x *session) part() *link.Down {
 	}
 	gone := o.gone[:n]
 	o.gone = o.gone[n:]
-	out := &link.Down{Part: o.part, More: len(o.put)+len(o.gone) > 0}
+	out := &agentrpc.Down{Part: o.part, More: len(o.put)+len(o.gone) > 0}
 	if o.full {
-		out.Kind = &link.Down_Full{Full: &link.FullSet{Generation: o.to, Assignments: put}}
+		out.Kind = &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: o.to, Assignments: put}}
 	} else {
-		out.Kind = &link.Down_Difference{Difference: &link.Difference{From: o.from, To: o.to, Put: put, Gone: gone}}
+		out.Kind = &agentrpc.Down_Difference{Difference: &agentrpc.Difference{From: o.from, To: o.to, Put: put, Gone: gone}}
 	}
 	if o.part++; !out.GetMore() {
 		x.orders = nil
@@ -123,7 +123,7 @@ func (x *session) part() *link.Down {
 }
 
 // order encodes what the host has to bring about for a pod.
-func (x *session) order(p *fleet.Pod, at []*link.OverlayPlace) *link.Assignment {
+func (x *session) order(p *fleet.Pod, at []*agentrpc.OverlayPlace) *agentrpc.Assignment {
 	a := encodeAssignment(p, x.server.Grace)
 	a.Overlays = at
 	if p.Goal != fleet.GoalRun {
@@ -168,7 +168,7 @@ func (x *session) environment(p *fleet.Pod) map[string]string {
 }
 
 // places returns the places of a pod in private networks that its host has to give it.
-func places(v *state.View, p *fleet.Pod) (out []*link.OverlayPlace) {
+func places(v *state.View, p *fleet.Pod) (out []*agentrpc.OverlayPlace) {
 	next := 2
 	for _, at := range p.Overlays {
 		name := fleet.OverlayLink
@@ -180,7 +180,7 @@ func places(v *state.View, p *fleet.Pod) (out []*link.OverlayPlace) {
 		if !at.On || !p.Held || !there {
 			continue
 		}
-		out = append(out, &link.OverlayPlace{
+		out = append(out, &agentrpc.OverlayPlace{
 			OverlayId: string(at.Overlay), Vni: o.VNI, Cidr: o.CIDR.String(), Addr: at.Addr.String(), Link: name,
 		})
 	}

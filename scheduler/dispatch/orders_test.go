@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
@@ -37,12 +37,12 @@ func TestAnOrderHoldsWhatItsGoalNeeds(t *testing.T) {
 			Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}}, Persistent: &fleet.PersistentMount{SizeGB: 20, Path: "/workspace"},
 		},
 	}
-	at := []*link.OverlayPlace{{OverlayId: "o"}}
+	at := []*agentrpc.OverlayPlace{{OverlayId: "o"}}
 	for goal, image := range map[fleet.Goal]string{fleet.GoalStop: "i", fleet.GoalGone: ""} {
 		p.Goal = goal
-		want := &link.Assignment{
+		want := &agentrpc.Assignment{
 			PodId: "p1", AccountId: "a", Incarnation: 2, Generation: 3, Goal: string(goal), Name: "n", Image: image, DiskGb: 10, PersistentGb: 20,
-			DataCenter: "dc-1", GraceMs: 10_000, Limits: &link.Resources{MilliCpu: 1000, DiskGb: 30}, Overlays: at,
+			DataCenter: "dc-1", GraceMs: 10_000, Limits: &agentrpc.Resources{MilliCpu: 1000, DiskGb: 30}, Overlays: at,
 		}
 		if d := cmp.Diff(want, x.order(&p, at), protocmp.Transform()); d != "" {
 			t.Errorf("%s: %s", goal, d)
@@ -71,9 +71,9 @@ func TestAnOrderThatIsTooLargeIsRefusedByItself(t *testing.T) {
 }
 
 // raw begins a session that takes messages as large as they may be, and returns the first message after the welcome on.
-func (g *guest) raw() (link.Link_SessionClient, *link.Welcome) {
+func (g *guest) raw() (agentrpc.Link_SessionClient, *agentrpc.Welcome) {
 	g.Helper()
-	conf, err := link.HostClientTLS(g.certs(pki.RoleHost, string(g.id)))
+	conf, err := agentrpc.HostClientTLS(g.certs(pki.RoleHost, string(g.id)))
 	check(g, err)
 	conn, err := grpc.NewClient("passthrough:///"+g.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDown)))
@@ -81,9 +81,9 @@ func (g *guest) raw() (link.Link_SessionClient, *link.Welcome) {
 	g.Cleanup(func() { check(g, conn.Close()) })
 	ctx, cancel := context.WithCancel(g.ctx)
 	g.Cleanup(cancel)
-	stream, err := link.NewLinkClient(conn).Session(ctx)
+	stream, err := agentrpc.NewLinkClient(conn).Session(ctx)
 	check(g, err)
-	check(g, stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: g.hello()}}))
+	check(g, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: g.hello()}}))
 	for {
 		msg, err := stream.Recv()
 		check(g, err)
@@ -93,10 +93,10 @@ func (g *guest) raw() (link.Link_SessionClient, *link.Welcome) {
 	}
 }
 
-func (g *guest) hello() *link.Hello {
-	return &link.Hello{
-		MachineId: "m-" + string(g.id), BootId: "b", Run: fleet.NewID(), Inventory: &link.Inventory{
-			Total: &link.Resources{MilliCpu: 640_000, MemoryMb: 64_000, DiskGb: 1000},
+func (g *guest) hello() *agentrpc.Hello {
+	return &agentrpc.Hello{
+		MachineId: "m-" + string(g.id), BootId: "b", Run: fleet.NewID(), Inventory: &agentrpc.Inventory{
+			Total: &agentrpc.Resources{MilliCpu: 640_000, MemoryMb: 64_000, DiskGb: 1000},
 		},
 	}
 }
@@ -147,9 +147,9 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 	const pods, stopped = 40, 20
 	g.crowd(0, pods, stopped)
 	stream, _ := g.raw()
-	var parts link.Parts
+	var parts agentrpc.Parts
 	messages, last := 0, time.Time{}
-	whole := func(ok func(*link.Down) bool) *link.Down {
+	whole := func(ok func(*agentrpc.Down) bool) *agentrpc.Down {
 		for {
 			msg, err := stream.Recv()
 			check(t, err)
@@ -157,7 +157,7 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 			if size := proto.Size(msg); size > maxDown {
 				t.Fatalf("a message has %d bytes", size)
 			}
-			check(t, stream.Send(&link.Up{Kind: &link.Up_Heartbeat{Heartbeat: &link.Heartbeat{}}}))
+			check(t, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Heartbeat{Heartbeat: &agentrpc.Heartbeat{}}}))
 			last = time.Now()
 			msg, err = parts.Add(msg)
 			check(t, err)
@@ -166,9 +166,9 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 			}
 		}
 	}
-	full := whole(func(m *link.Down) bool { return m.GetFull() != nil }).GetFull()
+	full := whole(func(m *agentrpc.Down) bool { return m.GetFull() != nil }).GetFull()
 	heard := y.server.session("h1")
-	runs := slices.DeleteFunc(slices.Clone(full.GetAssignments()), func(a *link.Assignment) bool { return a.GetGoal() != "run" })
+	runs := slices.DeleteFunc(slices.Clone(full.GetAssignments()), func(a *agentrpc.Assignment) bool { return a.GetGoal() != "run" })
 	ids := map[string]bool{}
 	for _, a := range full.GetAssignments() {
 		if ids[a.GetPodId()] = true; a.GetGoal() == "run" != (len(a.GetEnv()) == 33) {
@@ -190,13 +190,13 @@ func TestAHostGetsASetOfAnySizeInParts(t *testing.T) {
 	}()
 	put := 0
 	for generation := before; put < 8; {
-		d := whole(func(m *link.Down) bool { return m.GetDifference() != nil }).GetDifference()
+		d := whole(func(m *agentrpc.Down) bool { return m.GetDifference() != nil }).GetDifference()
 		if d.GetFrom() != generation {
 			t.Fatalf("a difference from %d after generation %d", d.GetFrom(), generation)
 		}
 		generation, put = d.GetTo(), put+len(d.GetPut())
 	}
-	if put != 8 || parts != (link.Parts{}) {
+	if put != 8 || parts != (agentrpc.Parts{}) {
 		t.Errorf("%d pods, and of a message came no end", put)
 	}
 }
@@ -207,8 +207,8 @@ func TestASetBeginsAnewWhenItIsAskedForAgain(t *testing.T) {
 	g := y.join("h1")
 	g.ready()
 	g.crowd(0, 12, 0)
-	x := newSession(y.server, "h1", &link.Hello{}, nil)
-	msg := func() *link.Down {
+	x := newSession(y.server, "h1", &agentrpc.Hello{}, nil)
+	msg := func() *agentrpc.Down {
 		for {
 			m, err := x.next()
 			check(t, err)
@@ -217,7 +217,7 @@ func TestASetBeginsAnewWhenItIsAskedForAgain(t *testing.T) {
 			}
 		}
 	}
-	var parts link.Parts
+	var parts agentrpc.Parts
 	for range 3 {
 		_, err := parts.Add(msg())
 		check(t, err)
@@ -237,29 +237,29 @@ func TestASetBeginsAnewWhenItIsAskedForAgain(t *testing.T) {
 
 // Lists of private networks and storage are cut, and joined they are what they were.
 func TestLargeListsAreCut(t *testing.T) {
-	overlay := &link.OverlayChange{OverlayId: "o", AccountId: "a", Vni: 7, Cidr: "10.0.0.0/8", From: 1, To: 2}
-	peers, storage := &link.PeerChange{Full: true}, &link.StorageSet{}
+	overlay := &agentrpc.OverlayChange{OverlayId: "o", AccountId: "a", Vni: 7, Cidr: "10.0.0.0/8", From: 1, To: 2}
+	peers, storage := &agentrpc.PeerChange{Full: true}, &agentrpc.StorageSet{}
 	for i := range 20_000 {
 		text := fmt.Sprintf("%030d", i)
-		overlay.Put = append(overlay.Put, &link.OverlayMember{Addr: "10.0.0.1", PodId: text, Name: text, HostId: text})
+		overlay.Put = append(overlay.Put, &agentrpc.OverlayMember{Addr: "10.0.0.1", PodId: text, Name: text, HostId: text})
 		overlay.Gone = append(overlay.Gone, text)
-		peers.Put = append(peers.Put, &link.HostPeer{HostId: text, TunnelAddr: "10.0.0.1", PublicKey: text + text})
+		peers.Put = append(peers.Put, &agentrpc.HostPeer{HostId: text, TunnelAddr: "10.0.0.1", PublicKey: text + text})
 	}
 	for range 2 {
-		root := &link.StorageRoot{Backend: &link.VolumeBackend{Id: fleet.NewID(), Kind: "nfs"}, Fresh: true}
+		root := &agentrpc.StorageRoot{Backend: &agentrpc.VolumeBackend{Id: fleet.NewID(), Kind: "nfs"}, Fresh: true}
 		for i := range 10_000 {
-			root.Volumes = append(root.Volumes, &link.StorageVolume{VolumeId: fmt.Sprintf("%014d", i), Dir: fmt.Sprintf("%026d", i), SizeGb: 10})
+			root.Volumes = append(root.Volumes, &agentrpc.StorageVolume{VolumeId: fmt.Sprintf("%014d", i), Dir: fmt.Sprintf("%026d", i), SizeGb: 10})
 		}
 		storage.Roots = append(storage.Roots, root)
 	}
-	for name, msg := range map[string]*link.Down{
-		"overlay": {Kind: &link.Down_Overlay{Overlay: overlay}}, "peers": {Kind: &link.Down_Peers{Peers: peers}},
-		"storage": {Kind: &link.Down_Storage{Storage: storage}}, "few peers": {Kind: &link.Down_Peers{Peers: &link.PeerChange{Full: true}}},
-		"no work": {Kind: &link.Down_Storage{Storage: &link.StorageSet{}}},
+	for name, msg := range map[string]*agentrpc.Down{
+		"overlay": {Kind: &agentrpc.Down_Overlay{Overlay: overlay}}, "peers": {Kind: &agentrpc.Down_Peers{Peers: peers}},
+		"storage": {Kind: &agentrpc.Down_Storage{Storage: storage}}, "few peers": {Kind: &agentrpc.Down_Peers{Peers: &agentrpc.PeerChange{Full: true}}},
+		"no work": {Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{}}},
 	} {
 		before := proto.Clone(msg)
-		var parts link.Parts
-		var joined *link.Down
+		var parts agentrpc.Parts
+		var joined *agentrpc.Down
 		for _, part := range cut(msg) {
 			if size := proto.Size(part); size > 2*partSize {
 				t.Errorf("%s: a part has %d bytes", name, size)
@@ -269,7 +269,7 @@ func TestLargeListsAreCut(t *testing.T) {
 			check(t, err)
 		}
 		if name == "storage" { // the agent joins these roots
-			one := map[string]*link.StorageRoot{}
+			one := map[string]*agentrpc.StorageRoot{}
 			for _, r := range joined.GetStorage().GetRoots() {
 				if have := one[r.GetBackend().GetId()]; have != nil {
 					have.Volumes = append(have.Volumes, r.GetVolumes()...)
@@ -277,7 +277,7 @@ func TestLargeListsAreCut(t *testing.T) {
 					one[r.GetBackend().GetId()] = r
 				}
 			}
-			joined = &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{
+			joined = &agentrpc.Down{Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{
 				one[storage.GetRoots()[0].GetBackend().GetId()], one[storage.GetRoots()[1].GetBackend().GetId()],
 			}}}}
 		}

@@ -3,7 +3,7 @@ package dispatch
 import (
 	"google.golang.org/protobuf/proto"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // The bounds of a message to a host. Its agent takes more, see maxMessage there.
@@ -18,40 +18,40 @@ const (
 )
 
 // cut returns a message of lists in parts. The message stays as it is.
-func cut(msg *link.Down) []*link.Down {
+func cut(msg *agentrpc.Down) []*agentrpc.Down {
 	if proto.Size(msg) <= partSize {
-		return []*link.Down{msg}
+		return []*agentrpc.Down{msg}
 	}
-	var out []*link.Down
+	var out []*agentrpc.Down
 	switch {
 	case msg.GetOverlay() != nil:
 		o := msg.GetOverlay()
-		part := func() *link.OverlayChange {
-			next := &link.OverlayChange{
+		part := func() *agentrpc.OverlayChange {
+			next := &agentrpc.OverlayChange{
 				OverlayId: o.GetOverlayId(), AccountId: o.GetAccountId(), Vni: o.GetVni(), Cidr: o.GetCidr(), From: o.GetFrom(), To: o.GetTo(),
 			}
-			out = append(out, &link.Down{Kind: &link.Down_Overlay{Overlay: next}})
+			out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: next}})
 			return next
 		}
-		inPieces(o.GetPut(), messageSize, func(put []*link.OverlayMember) { part().Put = put })
+		inPieces(o.GetPut(), messageSize, func(put []*agentrpc.OverlayMember) { part().Put = put })
 		inPieces(o.GetGone(), textSize, func(gone []string) { part().Gone = gone })
 	case msg.GetPeers() != nil:
-		part := func() *link.PeerChange {
-			next := &link.PeerChange{Full: msg.GetPeers().GetFull()}
-			out = append(out, &link.Down{Kind: &link.Down_Peers{Peers: next}})
+		part := func() *agentrpc.PeerChange {
+			next := &agentrpc.PeerChange{Full: msg.GetPeers().GetFull()}
+			out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Peers{Peers: next}})
 			return next
 		}
-		inPieces(msg.GetPeers().GetPut(), messageSize, func(put []*link.HostPeer) { part().Put = put })
+		inPieces(msg.GetPeers().GetPut(), messageSize, func(put []*agentrpc.HostPeer) { part().Put = put })
 		inPieces(msg.GetPeers().GetGone(), textSize, func(gone []string) { part().Gone = gone })
 	case msg.GetStorage() != nil:
 		for _, r := range msg.GetStorage().GetRoots() {
-			inPieces(r.GetVolumes(), messageSize, func(volumes []*link.StorageVolume) {
-				root := &link.StorageRoot{Backend: r.GetBackend(), OwnDir: r.GetOwnDir(), Fresh: r.GetFresh(), Volumes: volumes}
-				out = append(out, &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{root}}}})
+			inPieces(r.GetVolumes(), messageSize, func(volumes []*agentrpc.StorageVolume) {
+				root := &agentrpc.StorageRoot{Backend: r.GetBackend(), OwnDir: r.GetOwnDir(), Fresh: r.GetFresh(), Volumes: volumes}
+				out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{root}}}})
 			})
 		}
 	default:
-		return []*link.Down{msg}
+		return []*agentrpc.Down{msg}
 	}
 	for i, part := range out {
 		part.Part, part.More = uint32(i), i < len(out)-1 //nolint:gosec // few

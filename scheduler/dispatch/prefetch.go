@@ -2,7 +2,7 @@ package dispatch
 
 import (
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // pinnedDigest is what a pod's image has to be: that of its first start with this reference. Empty before, and
@@ -22,7 +22,7 @@ func (s *Server) Prefetch(host fleet.HostID, image string) bool {
 		return false
 	}
 	select {
-	case x.down <- &link.Down{Kind: &link.Down_Prefetch{Prefetch: &link.Prefetch{Image: image}}}:
+	case x.down <- &agentrpc.Down{Kind: &agentrpc.Down_Prefetch{Prefetch: &agentrpc.Prefetch{Image: image}}}:
 		return true
 	default:
 		return false

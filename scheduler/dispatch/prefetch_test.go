@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // TestPrefetchIsSoft asks a host that is there, one that is away, and one that takes nothing.
 func TestPrefetchIsSoft(t *testing.T) {
 	s := New(Config{Log: slog.New(slog.DiscardHandler)})
-	x := newSession(s, "h", &link.Hello{}, nil)
+	x := newSession(s, "h", &agentrpc.Hello{}, nil)
 	s.sessions["h"] = x
 	if s.Prefetch("h", "busybox") || s.Prefetch("other", "busybox") {
 		t.Error("a host without a session was asked")

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
@@ -22,27 +22,27 @@ func TestWhatAReportSaysIsTakenOverOrLeftOut(t *testing.T) {
 	at := time.Unix(100, 0)
 	one := 1
 	for name, c := range map[string]struct {
-		in   *link.PodReport
+		in   *agentrpc.PodReport
 		want state.PodReport
 	}{
-		"plain":             {&link.PodReport{Event: "running"}, state.PodReport{Event: fleet.EventRunning}},
-		"a digest":          {&link.PodReport{Event: "running", Digest: short}, state.PodReport{Event: fleet.EventRunning, Digest: short}},
-		"a longer digest":   {&link.PodReport{Event: "running", Digest: long}, state.PodReport{Event: fleet.EventRunning, Digest: long}},
-		"no digest":         {&link.PodReport{Event: "running", Digest: "sha256:" + strings.Repeat("A", 64)}, state.PodReport{Event: fleet.EventRunning}},
-		"an exit code":      {&link.PodReport{Event: "exited", HasExitCode: true, ExitCode: 1}, state.PodReport{Event: fleet.EventExited, ExitCode: &one}},
-		"one that was none": {&link.PodReport{Event: "exited", ExitCode: 1}, state.PodReport{Event: fleet.EventExited}},
+		"plain":             {&agentrpc.PodReport{Event: "running"}, state.PodReport{Event: fleet.EventRunning}},
+		"a digest":          {&agentrpc.PodReport{Event: "running", Digest: short}, state.PodReport{Event: fleet.EventRunning, Digest: short}},
+		"a longer digest":   {&agentrpc.PodReport{Event: "running", Digest: long}, state.PodReport{Event: fleet.EventRunning, Digest: long}},
+		"no digest":         {&agentrpc.PodReport{Event: "running", Digest: "sha256:" + strings.Repeat("A", 64)}, state.PodReport{Event: fleet.EventRunning}},
+		"an exit code":      {&agentrpc.PodReport{Event: "exited", HasExitCode: true, ExitCode: 1}, state.PodReport{Event: fleet.EventExited, ExitCode: &one}},
+		"one that was none": {&agentrpc.PodReport{Event: "exited", ExitCode: 1}, state.PodReport{Event: fleet.EventExited}},
 		"a long log": {
-			&link.PodReport{Event: "failed", LogTail: "x" + strings.Repeat("y", maxTail)},
+			&agentrpc.PodReport{Event: "failed", LogTail: "x" + strings.Repeat("y", maxTail)},
 			state.PodReport{Event: fleet.EventFailed, LogTail: strings.Repeat("y", maxTail)},
 		},
-		"a time": {&link.PodReport{Event: "gone", AtNs: at.UnixNano()}, state.PodReport{Event: state.ReportGone, At: at.Add(time.Second)}},
+		"a time": {&agentrpc.PodReport{Event: "gone", AtNs: at.UnixNano()}, state.PodReport{Event: state.ReportGone, At: at.Add(time.Second)}},
 		"steps": {
-			&link.PodReport{Event: "running", StepsNs: map[string]int64{"started": at.UnixNano(), "defined": at.UnixNano()}},
+			&agentrpc.PodReport{Event: "running", StepsNs: map[string]int64{"started": at.UnixNano(), "defined": at.UnixNano()}},
 			state.PodReport{Event: fleet.EventRunning, Steps: map[fleet.Step]time.Time{fleet.StepStarted: at.Add(time.Second), fleet.StepDefined: at.Add(time.Second)}},
 		},
 	} {
 		c.in.PodId, c.want.Pod = "p", "p"
-		if d := cmp.Diff([]state.PodReport{c.want}, decodeReports([]*link.PodReport{c.in}, time.Second)); d != "" {
+		if d := cmp.Diff([]state.PodReport{c.want}, decodeReports([]*agentrpc.PodReport{c.in}, time.Second)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}

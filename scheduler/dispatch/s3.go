@@ -8,19 +8,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // S3Keys answers what hosts ask of access keys; see feed/s3. Errors: gRPC statuses, or those of the state.
 type S3Keys interface {
 	// Admit is asked first, and refuses what must cost nothing.
-	Admit(host fleet.HostID, in *link.S3AccessRequest, now time.Time) error
+	Admit(host fleet.HostID, in *agentrpc.S3AccessRequest, now time.Time) error
 	// Answer is asked once the state has everything that was acknowledged.
-	Answer(host fleet.HostID, in *link.S3AccessRequest, now time.Time) (*link.S3AccessResponse, error)
+	Answer(host fleet.HostID, in *agentrpc.S3AccessRequest, now time.Time) (*agentrpc.S3AccessResponse, error)
 }
 
-// S3Access implements link.LinkServer: it tells a host with the role s3 what an access key may do.
-func (s *Server) S3Access(ctx context.Context, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+// S3Access implements agentrpc.LinkServer: it tells a host with the role s3 what an access key may do.
+func (s *Server) S3Access(ctx context.Context, in *agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
 	who, err := hostOf(ctx)
 	if err != nil {
 		return nil, err

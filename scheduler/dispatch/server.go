@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/feed"
@@ -87,8 +87,8 @@ const (
 
 // Server is the scheduler's end of every link. Its methods are safe for concurrent use.
 type Server struct {
-	link.UnimplementedLinkServer
-	link.UnimplementedJoinServer
+	agentrpc.UnimplementedLinkServer
+	agentrpc.UnimplementedJoinServer
 	Config
 	members atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
 	trust   atomic.Pointer[trust]    // whom hosts are to trust; the same
@@ -136,22 +136,22 @@ func New(c Config) *Server {
 }
 
 // GRPC returns a gRPC server with the link's services, for a listener whose connections have passed their TLS handshake. Whoever
-// has no certificate reaches joins alone, within the bounds of link.NewServer.
-func (s *Server) GRPC() *link.Server {
-	g := link.NewServer(
-		grpc.Creds(link.ThinServerCredentials(unconfirmed)),
-		[]string{link.Join_Join_FullMethodName, link.Peer_JoinMember_FullMethodName},
+// has no certificate reaches joins alone, within the bounds of agentrpc.NewServer.
+func (s *Server) GRPC() *agentrpc.Server {
+	g := agentrpc.NewServer(
+		grpc.Creds(agentrpc.ThinServerCredentials(unconfirmed)),
+		[]string{agentrpc.Join_Join_FullMethodName, agentrpc.Peer_JoinMember_FullMethodName},
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(s.callers.admit),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
-		grpc.InitialWindowSize(link.StreamWindow), grpc.InitialConnWindowSize(link.ConnWindow),
+		grpc.InitialWindowSize(agentrpc.StreamWindow), grpc.InitialConnWindowSize(agentrpc.ConnWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleHost, Time: probeHost, Timeout: unconfirmed}),
 	)
-	link.RegisterLinkServer(g, s)
-	link.RegisterJoinServer(g, s)
+	agentrpc.RegisterLinkServer(g, s)
+	agentrpc.RegisterJoinServer(g, s)
 	return g
 }
 
@@ -241,7 +241,7 @@ func (s *Server) endAll() {
 
 // hostOf returns the identity of the host that calls, or the status that refuses whoever is none.
 func hostOf(ctx context.Context) (pki.Identity, error) {
-	who, err := link.PeerIdentity(ctx)
+	who, err := agentrpc.PeerIdentity(ctx)
 	if err != nil || who.Role != pki.RoleHost {
 		return pki.Identity{}, status.Error(codes.PermissionDenied, "a host certificate is needed")
 	}
@@ -254,7 +254,7 @@ func (s *Server) notLeader(ctx context.Context) error {
 	if s.Leader != nil {
 		leader = s.Leader()
 	}
-	return link.NotLeader(ctx, leader)
+	return agentrpc.NotLeader(ctx, leader)
 }
 
 // learnMembers looks up what hosts are told of the members and of the cluster's CAs.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
@@ -25,7 +25,7 @@ type session struct {
 	done     chan struct{} // closed when the session has let go of its place
 	tasks    sync.WaitGroup
 	wake     chan struct{}
-	down     chan *link.Down
+	down     chan *agentrpc.Down
 	welcomed atomic.Bool
 	lastSeen atomic.Int64 // Unix nanoseconds
 	lastSent atomic.Int64 // the same
@@ -47,17 +47,17 @@ type session struct {
 	told       *[]string // the members, as the host knows them
 	toldTrust  *trust
 	accounts   []fleet.AccountID // see feed.Host
-	due        []*link.Down      // what was found to be told and is not sent yet, in order
+	due        []*agentrpc.Down  // what was found to be told and is not sent yet, in order
 	orders     *orders           // to be told after that, in parts
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
 }
 
-func newSession(s *Server, host fleet.HostID, h *link.Hello, cancel context.CancelCauseFunc) *session {
+func newSession(s *Server, host fleet.HostID, h *agentrpc.Hello, cancel context.CancelCauseFunc) *session {
 	x := &session{
 		server: s, host: host, run: h.GetRun(), attempt: h.GetAttempt(), cancel: cancel, done: make(chan struct{}),
-		wake: make(chan struct{}, 1), down: make(chan *link.Down, downQueue), fullNext: true,
+		wake: make(chan struct{}, 1), down: make(chan *agentrpc.Down, downQueue), fullNext: true,
 	}
 	now := time.Now().UnixNano()
 	x.lastSeen.Store(now)
@@ -106,7 +106,7 @@ func (x *session) silent(now time.Time, d time.Duration) bool {
 }
 
 // serve greets the host and serves both directions until one fails.
-func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hello *link.Hello) error {
+func (x *session) serve(ctx context.Context, stream agentrpc.Link_SessionServer, hello *agentrpc.Hello) error {
 	host, err := x.connect(ctx, stream, hello)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hel
 		return err
 	}
 	x.server.Log.Info("session began", "host", x.host, "name", host.Name, "epoch", x.epoch, "set_kept", welcome.GetKeepSet())
-	if err := x.send(stream, &link.Down{Kind: &link.Down_Welcome{Welcome: welcome}}); err != nil {
+	if err := x.send(stream, &agentrpc.Down{Kind: &agentrpc.Down_Welcome{Welcome: welcome}}); err != nil {
 		return err
 	}
 	x.lastSeen.Store(time.Now().UnixNano()) // the connecting took its time, and it was not the host's
@@ -134,7 +134,7 @@ func (x *session) serve(ctx context.Context, stream link.Link_SessionServer, hel
 }
 
 // receiveAll handles what the host says, in order.
-func (x *session) receiveAll(ctx context.Context, stream link.Link_SessionServer) error {
+func (x *session) receiveAll(ctx context.Context, stream agentrpc.Link_SessionServer) error {
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
@@ -152,7 +152,7 @@ func (x *session) receiveAll(ctx context.Context, stream link.Link_SessionServer
 	}
 }
 
-func (x *session) receive(ctx context.Context, msg *link.Up) error {
+func (x *session) receive(ctx context.Context, msg *agentrpc.Up) error {
 	switch {
 	case msg.GetReports() != nil:
 		return x.record(ctx, msg.GetReports())
@@ -178,7 +178,7 @@ func (x *session) receive(ctx context.Context, msg *link.Up) error {
 
 // record commits a message of reports and only then acknowledges it. What the state has already is not committed again: a host
 // tells all of its pods in each session.
-func (x *session) record(ctx context.Context, r *link.Reports) error {
+func (x *session) record(ctx context.Context, r *agentrpc.Reports) error {
 	now := time.Now()
 	cmd := state.ReportPods{Host: x.host, Epoch: x.epoch, At: now, Reports: decodeReports(r.GetPods(), clockError(r.GetSentNs(), now))}
 	err := x.server.Store.View(func(v *state.View) error {
@@ -191,11 +191,11 @@ func (x *session) record(ctx context.Context, r *link.Reports) error {
 	if err != nil {
 		return err
 	}
-	return x.enqueue(ctx, &link.Down{Kind: &link.Down_ReportsKept{ReportsKept: &link.ReportsKept{Sequence: r.GetSequence()}}})
+	return x.enqueue(ctx, &agentrpc.Down{Kind: &agentrpc.Down_ReportsKept{ReportsKept: &agentrpc.ReportsKept{Sequence: r.GetSequence()}}})
 }
 
 // enqueue hands a message to the sender; nil asks for the full set.
-func (x *session) enqueue(ctx context.Context, msg *link.Down) error {
+func (x *session) enqueue(ctx context.Context, msg *agentrpc.Down) error {
 	select {
 	case x.down <- msg:
 		return nil
@@ -225,14 +225,14 @@ func (x *session) heardBesideRival(ctx context.Context, now time.Time) {
 }
 
 // send sends one message; of the goroutine alone that sends.
-func (x *session) send(stream link.Link_SessionServer, msg *link.Down) error {
+func (x *session) send(stream agentrpc.Link_SessionServer, msg *agentrpc.Down) error {
 	err := stream.Send(msg)
 	x.lastSent.Store(time.Now().UnixNano())
 	return err
 }
 
 // sendAll is the only goroutine that sends.
-func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) error {
+func (x *session) sendAll(ctx context.Context, stream agentrpc.Link_SessionServer) error {
 	for {
 		msg, err := x.next()
 		if err != nil {
@@ -263,10 +263,10 @@ func (x *session) sendAll(ctx context.Context, stream link.Link_SessionServer) e
 }
 
 // plainBeat is the beat that tells nothing else. It is for all sessions and never changed.
-var plainBeat = &link.Down{Kind: &link.Down_Beat{Beat: &link.Beat{}}}
+var plainBeat = &agentrpc.Down{Kind: &agentrpc.Down_Beat{Beat: &agentrpc.Beat{}}}
 
 // next returns what the session itself has to say; nil when that is nothing.
-func (x *session) next() (*link.Down, error) {
+func (x *session) next() (*agentrpc.Down, error) {
 	if len(x.due) == 0 && x.orders == nil && (x.changed.Swap(false) || x.fullNext) {
 		if err := x.look(); err != nil {
 			return nil, err
@@ -289,19 +289,19 @@ func (x *session) next() (*link.Down, error) {
 	if members == x.told && cas == x.toldTrust {
 		return plainBeat, nil
 	}
-	beat := &link.Beat{}
+	beat := &agentrpc.Beat{}
 	if members != x.told {
 		x.told, beat.Schedulers = members, *members
 	}
 	if cas != x.toldTrust {
 		x.toldTrust, beat.Cas = cas, cas.cas
 	}
-	return &link.Down{Kind: &link.Down_Beat{Beat: beat}}, nil
+	return &agentrpc.Down{Kind: &agentrpc.Down_Beat{Beat: beat}}, nil
 }
 
 // heartbeat keeps what the host says of its pods. Nearly all of them say what the one before said of the same pods,
 // and most of none: nothing is allocated for those.
-func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
+func (x *session) heartbeat(h *agentrpc.Heartbeat, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	clear(x.live)
@@ -312,13 +312,13 @@ func (x *session) heartbeat(h *link.Heartbeat, now time.Time) {
 	for _, p := range pods {
 		x.live[fleet.PodID(p.GetPodId())] = fleet.Live{
 			At: now, CPUPercent: int(p.GetCpuPercent()), MemoryPercent: int(p.GetMemoryPercent()),
-			Activity: link.Sentence(p.GetActivity()), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
+			Activity: agentrpc.Sentence(p.GetActivity()), PullDone: p.GetPullDone(), PullTotal: p.GetPullTotal(), GPUs: decodeUse(p.GetGpus()),
 			DiskPercent: int(p.GetDiskPercent()),
 		}
 	}
 }
 
-func decodeUse(in []*link.GPUUse) []fleet.GPUUse {
+func decodeUse(in []*agentrpc.GPUUse) []fleet.GPUUse {
 	var out []fleet.GPUUse
 	for _, g := range in[:min(len(in), maxGPUs)] {
 		out = append(out, fleet.GPUUse{Util: int(g.GetUtil()), MemoryUtil: int(g.GetMemoryUtil())})

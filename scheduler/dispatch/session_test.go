@@ -13,29 +13,29 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
 
 // lineTo is a session's stream: what the host says comes out of up, what it is told goes into down.
 type lineTo struct {
-	link.Link_SessionServer
-	up    chan *link.Up // closed: it is lost
-	down  []*link.Down
+	agentrpc.Link_SessionServer
+	up    chan *agentrpc.Up // closed: it is lost
+	down  []*agentrpc.Down
 	fails bool
 }
 
 var errLine = errors.New("the line is cut")
 
-func (l *lineTo) Recv() (*link.Up, error) {
+func (l *lineTo) Recv() (*agentrpc.Up, error) {
 	if msg, ok := <-l.up; ok {
 		return msg, nil
 	}
 	return nil, errLine
 }
 
-func (l *lineTo) Send(msg *link.Down) error {
+func (l *lineTo) Send(msg *agentrpc.Down) error {
 	if l.fails {
 		return errLine
 	}
@@ -48,20 +48,20 @@ func (l *lineTo) Send(msg *link.Down) error {
 
 func (l *lineTo) Context() context.Context { return context.Background() }
 
-func hello(h *link.Hello) *link.Up { return &link.Up{Kind: &link.Up_Hello{Hello: h}} }
+func hello(h *agentrpc.Hello) *agentrpc.Up { return &agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: h}} }
 
 // TestWhatAHelloIs: the first message, within its time and bounds.
 func TestWhatAHelloIs(t *testing.T) {
-	most := &link.Hello{Run: strings.Repeat("r", maxRun), MachineId: strings.Repeat("m", maxWord), BootId: strings.Repeat("b", maxWord), Hardware: strings.Repeat("h", maxWord)}
+	most := &agentrpc.Hello{Run: strings.Repeat("r", maxRun), MachineId: strings.Repeat("m", maxWord), BootId: strings.Repeat("b", maxWord), Hardware: strings.Repeat("h", maxWord)}
 	for name, c := range map[string]struct {
-		says *link.Up
+		says *agentrpc.Up
 		lost bool
 		stop bool
 		want error
 	}{
 		"the longest":     {says: hello(most)},
-		"another message": {says: &link.Up{Kind: &link.Up_Heartbeat{}}, want: status.Error(codes.InvalidArgument, "")},
-		"a long run":      {says: hello(&link.Hello{Run: strings.Repeat("r", maxRun+1)}), want: status.Error(codes.InvalidArgument, "")},
+		"another message": {says: &agentrpc.Up{Kind: &agentrpc.Up_Heartbeat{}}, want: status.Error(codes.InvalidArgument, "")},
+		"a long run":      {says: hello(&agentrpc.Hello{Run: strings.Repeat("r", maxRun+1)}), want: status.Error(codes.InvalidArgument, "")},
 		"a lost line":     {lost: true, want: errLine},
 		"nothing":         {want: status.Error(codes.DeadlineExceeded, "")},
 		"the end":         {stop: true, want: errAgain},
@@ -69,7 +69,7 @@ func TestWhatAHelloIs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			line := &lineTo{up: make(chan *link.Up, 1)}
+			line := &lineTo{up: make(chan *agentrpc.Up, 1)}
 			if c.says != nil {
 				line.up <- c.says
 			}
@@ -120,7 +120,7 @@ func TestWhoTakesAHostsPlace(t *testing.T) {
 			s.lead = t.Context()
 			var old *session
 			var ended error
-			old = newSession(s, "h", &link.Hello{Run: c.oldRun, Attempt: 5}, func(err error) {
+			old = newSession(s, "h", &agentrpc.Hello{Run: c.oldRun, Attempt: 5}, func(err error) {
 				ended = err
 				go s.leave(old)
 			})
@@ -130,7 +130,7 @@ func TestWhoTakesAHostsPlace(t *testing.T) {
 			if c.silent {
 				time.Sleep(s.HeartbeatTimeout + 1)
 			}
-			x := newSession(s, "h", &link.Hello{Run: c.run, Attempt: c.attempt}, nil)
+			x := newSession(s, "h", &agentrpc.Hello{Run: c.run, Attempt: c.attempt}, nil)
 			err := s.enter(t.Context(), x)
 			if status.Code(err) != c.want || !errors.Is(ended, c.ends) || (s.sessions["h"] == x) != (c.want == codes.OK) {
 				t.Errorf("%s: %v, the old one ended by %v", name, err, ended)
@@ -158,7 +158,7 @@ func TestHowLongAHostThatLeftIsWaitedFor(t *testing.T) {
 	for _, connecting := range []bool{true, false} {
 		s := New(Config{HeartbeatTimeout: time.Minute, HostTimeout: 5 * time.Second})
 		s.lead = t.Context()
-		x := newSession(s, "h", &link.Hello{}, nil)
+		x := newSession(s, "h", &agentrpc.Hello{}, nil)
 		check(t, s.enter(t.Context(), x))
 		s.absent["h"] = time.Now()
 		if s.welcome(x); len(s.absent) != 0 {
@@ -178,10 +178,10 @@ func TestHowLongAHostThatLeftIsWaitedFor(t *testing.T) {
 // A beat tells of the members and the CAs when they changed, once, and nothing else otherwise.
 func TestABeatTellsWhatChanged(t *testing.T) {
 	b, s, _ := newBetween(t)
-	x := newSession(s, "host", &link.Hello{}, nil)
+	x := newSession(s, "host", &agentrpc.Hello{}, nil)
 	x.told, x.toldTrust, x.fullNext = s.members.Load(), s.trust.Load(), false
 	x.changed.Store(false)
-	next := func(what string, due bool, want *link.Beat) {
+	next := func(what string, due bool, want *agentrpc.Beat) {
 		t.Helper()
 		x.beatDue.Store(due)
 		msg, err := x.next()
@@ -192,26 +192,26 @@ func TestABeatTellsWhatChanged(t *testing.T) {
 		}
 	}
 	next("no beat is due", false, nil)
-	next("nothing changed", true, &link.Beat{})
+	next("nothing changed", true, &agentrpc.Beat{})
 	s.members.Store(&[]string{"a:1"})
 	next("the members changed, and no beat is due", false, nil)
-	next("the members changed", true, &link.Beat{Schedulers: []string{"a:1"}})
+	next("the members changed", true, &agentrpc.Beat{Schedulers: []string{"a:1"}})
 	s.trust.Store(&trust{cas: [][]byte{{1}}})
-	next("the CAs changed", true, &link.Beat{Cas: [][]byte{{1}}})
-	next("it was told", true, &link.Beat{})
+	next("the CAs changed", true, &agentrpc.Beat{Cas: [][]byte{{1}}})
+	next("it was told", true, &agentrpc.Beat{})
 	s.members.Store(&[]string{"b:1"})
 	s.trust.Store(&trust{cas: [][]byte{{2}}})
-	next("both changed", true, &link.Beat{Schedulers: []string{"b:1"}, Cas: [][]byte{{2}}})
-	set := &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{}}}
+	next("both changed", true, &agentrpc.Beat{Schedulers: []string{"b:1"}, Cas: [][]byte{{2}}})
+	set := &agentrpc.Down{Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{}}}
 	x.lines = []feed.Line{&oneMessage{msg: set}}
 	x.Wake()
 	if msg, err := x.next(); err != nil || msg != set || len(x.wake) != 1 {
 		t.Errorf("of a feed it is told %v, %v", msg, err)
 	}
-	first, second := &link.Down{}, &link.Down{}
-	x.lines, x.due = []feed.Line{&oneMessage{msg: set}}, []*link.Down{first, second}
+	first, second := &agentrpc.Down{}, &agentrpc.Down{}
+	x.lines, x.due = []feed.Line{&oneMessage{msg: set}}, []*agentrpc.Down{first, second}
 	x.Wake()
-	for i, want := range []*link.Down{first, second, set, nil} {
+	for i, want := range []*agentrpc.Down{first, second, set, nil} {
 		if msg, err := x.next(); err != nil || msg != want {
 			t.Errorf("message %d is %v, %v; before something new is looked for, what is due is told", i, msg, err)
 		}
@@ -235,25 +235,25 @@ func TestABeatTellsWhatChanged(t *testing.T) {
 
 // oneMessage is a line that tells a host one thing.
 type oneMessage struct {
-	msg   *link.Down
+	msg   *agentrpc.Down
 	told  bool
-	heard []*link.Up
+	heard []*agentrpc.Up
 	err   error
 	ended bool
 }
 
-func (m *oneMessage) Next(*state.View, *feed.Host) []*link.Down {
+func (m *oneMessage) Next(*state.View, *feed.Host) []*agentrpc.Down {
 	if m.told {
 		return nil
 	}
 	m.told = true
-	return []*link.Down{m.msg}
+	return []*agentrpc.Down{m.msg}
 }
 
 func (m *oneMessage) Forget() { m.told = false }
 func (m *oneMessage) End()    { m.ended = true }
 
-func (m *oneMessage) Heard(_ context.Context, msg *link.Up) error {
+func (m *oneMessage) Heard(_ context.Context, msg *agentrpc.Up) error {
 	m.heard = append(m.heard, msg)
 	return m.err
 }
@@ -261,13 +261,13 @@ func (m *oneMessage) Heard(_ context.Context, msg *link.Up) error {
 // Every line hears what is none of the session's own business; an error ends the session, and the end is told.
 func TestWhatLinesHear(t *testing.T) {
 	_, s, _ := newBetween(t)
-	x := newSession(s, "host", &link.Hello{}, func(error) {})
+	x := newSession(s, "host", &agentrpc.Hello{}, func(error) {})
 	x.lastSent.Store(0)
 	one, two := &oneMessage{}, &oneMessage{}
 	x.lines = []feed.Line{one, two}
-	report := &link.Up{Kind: &link.Up_Storage{Storage: &link.StorageReports{}}}
+	report := &agentrpc.Up{Kind: &agentrpc.Up_Storage{Storage: &agentrpc.StorageReports{}}}
 	check(t, x.receive(t.Context(), report))
-	check(t, x.receive(t.Context(), &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: &link.Heartbeat{}}}))
+	check(t, x.receive(t.Context(), &agentrpc.Up{Kind: &agentrpc.Up_Heartbeat{Heartbeat: &agentrpc.Heartbeat{}}}))
 	if !x.beatDue.Load() {
 		t.Error("a heartbeat is not answered")
 	}
@@ -288,9 +288,9 @@ func TestWhatLinesHear(t *testing.T) {
 func TestWhatASessionSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, s, _ := newBetween(t)
-		x := newSession(s, "host", &link.Hello{}, nil)
+		x := newSession(s, "host", &agentrpc.Hello{}, nil)
 		x.told, x.toldTrust = s.members.Load(), s.trust.Load()
-		x.lines = []feed.Line{&oneMessage{msg: &link.Down{Kind: &link.Down_Network{Network: &link.NetworkSet{}}}}}
+		x.lines = []feed.Line{&oneMessage{msg: &agentrpc.Down{Kind: &agentrpc.Down_Network{Network: &agentrpc.NetworkSet{}}}}}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		line, ended := &lineTo{}, make(chan error, 1)
@@ -357,7 +357,7 @@ func TestWhatASessionSends(t *testing.T) {
 // TestTwoAgentsAreToldOfOnce, when the host is heard well after the other agent was refused.
 func TestTwoAgentsAreToldOfOnce(t *testing.T) {
 	b, s, _ := newBetween(t)
-	x := newSession(s, "host", &link.Hello{}, nil)
+	x := newSession(s, "host", &agentrpc.Hello{}, nil)
 	now := time.Now()
 	for i, c := range []struct {
 		rival time.Time
@@ -384,16 +384,16 @@ func TestTwoAgentsAreToldOfOnce(t *testing.T) {
 func TestAHostIsHeardWhenItsWordsWereWorkedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, s, _ := newBetween(t)
-		x := newSession(s, "host", &link.Hello{}, nil)
+		x := newSession(s, "host", &agentrpc.Hello{}, nil)
 		x.welcomed.Store(true)
 		for len(x.down) < downQueue { // so that the answer waits
 			x.down <- plainBeat
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*s.HeartbeatTimeout, errAgain)
 		defer cancel()
-		line := &lineTo{up: make(chan *link.Up, 2)}
-		line.up <- &link.Up{Kind: &link.Up_Heartbeat{Heartbeat: &link.Heartbeat{}}}
-		line.up <- &link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}
+		line := &lineTo{up: make(chan *agentrpc.Up, 2)}
+		line.up <- &agentrpc.Up{Kind: &agentrpc.Up_Heartbeat{Heartbeat: &agentrpc.Heartbeat{}}}
+		line.up <- &agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}}
 		x.rival.Store(time.Now().UnixNano())
 		ended := make(chan error, 1)
 		go func() { ended <- x.receiveAll(ctx, line) }()
@@ -412,7 +412,7 @@ func TestAHostIsHeardWhenItsWordsWereWorkedOn(t *testing.T) {
 			t.Errorf("a line that is cut: %v", err)
 		}
 	})
-	x := newSession(New(Config{}), "h", &link.Hello{}, nil)
+	x := newSession(New(Config{}), "h", &agentrpc.Hello{}, nil)
 	if x.silent(time.Now().Add(time.Hour), time.Second) {
 		t.Error("one that is not welcomed yet is silent")
 	}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
@@ -38,7 +38,7 @@ func TestOneHostLooksAfterABackend(t *testing.T) {
 	first.is("fast: vol1=10")
 	second.is("")
 	second.says(made("vol1", 10)) // too late: it is another's job
-	first.says(&link.StorageReport{VolumeId: "vol1", Problem: "no monitor answers"}, made("none", 10))
+	first.says(&agentrpc.StorageReport{VolumeId: "vol1", Problem: "no monitor answers"}, made("none", 10))
 	y.soon("its problem is known", func() bool { _, p := y.storage.SeenVolume("vol1"); return p == "no monitor answers" })
 	if r := y.reports("vol1"); len(r) > 0 {
 		t.Errorf("recorded %v", r)
@@ -101,7 +101,7 @@ func TestAVolumeIsRemovedWhenNoPodHasIt(t *testing.T) {
 	}
 	y.do(state.ReportPods{Host: "host1", Epoch: 1, At: time.Now(), Reports: []state.PodReport{{Pod: "pod1", Incarnation: 1, Event: state.ReportGone, At: time.Now()}}})
 	g.is("slow: vol1=10- vol2=10")
-	g.says(&link.StorageReport{VolumeId: "vol1", Gone: true}, made("vol2", 10))
+	g.says(&agentrpc.StorageReport{VolumeId: "vol1", Gone: true}, made("vol2", 10))
 	g.is("slow:")
 	if _, there := y.volume(); there {
 		t.Error("its record is still there")
@@ -118,7 +118,7 @@ func TestAMeasuredVolumeThatHoldsTooMuchIsReadOnly(t *testing.T) {
 	g.is("slow: vol1=10")
 	g.says(made("vol1", 10))
 	g.is("slow: vol1=10?")
-	measured := func(used int64) { g.says(&link.StorageReport{VolumeId: "vol1", UsedBytes: used, Measured: true}) }
+	measured := func(used int64) { g.says(&agentrpc.StorageReport{VolumeId: "vol1", UsedBytes: used, Measured: true}) }
 	readOnlyIs := func(want bool) {
 		t.Helper()
 		y.soon(fmt.Sprint("read-only is ", want), func() bool { v, _ := y.volume(); return v.ReadOnly == want })
@@ -170,12 +170,12 @@ func TestS3AccessOfAHost(t *testing.T) {
 		y.do(state.Put[fleet.S3Key]{Record: key})
 	}
 	date := now.UTC().Format("20060102")
-	ask := func(g *guest, change func(*link.S3AccessRequest)) (*link.S3AccessResponse, error) {
-		in := &link.S3AccessRequest{AccessKey: access, Date: date, Region: "DC-1"}
+	ask := func(g *guest, change func(*agentrpc.S3AccessRequest)) (*agentrpc.S3AccessResponse, error) {
+		in := &agentrpc.S3AccessRequest{AccessKey: access, Date: date, Region: "DC-1"}
 		change(in)
 		return g.client.S3Access(y.ctx, in)
 	}
-	got, err := ask(server, func(*link.S3AccessRequest) {})
+	got, err := ask(server, func(*agentrpc.S3AccessRequest) {})
 	check(t, err)
 	want := []byte("AWS4" + secret)
 	for _, part := range []string{date, "DC-1", "s3", "aws4_request"} {
@@ -192,41 +192,41 @@ func TestS3AccessOfAHost(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		of     *guest
-		change func(*link.S3AccessRequest)
+		change func(*agentrpc.S3AccessRequest)
 		code   codes.Code
 	}{
-		"no role":   {other, func(*link.S3AccessRequest) {}, codes.PermissionDenied},
-		"unknown":   {server, func(in *link.S3AccessRequest) { in.AccessKey = "user_" + strings.Repeat("c", 27) }, codes.NotFound},
-		"no key":    {server, func(in *link.S3AccessRequest) { in.AccessKey = "" }, codes.NotFound},
-		"expired":   {server, func(in *link.S3AccessRequest) { in.AccessKey = late }, codes.NotFound},
-		"elsewhere": {server, func(in *link.S3AccessRequest) { in.Region = "us-east-1" }, codes.InvalidArgument},
-		"old":       {server, func(in *link.S3AccessRequest) { in.Date = now.UTC().AddDate(0, 0, -4).Format("20060102") }, codes.InvalidArgument},
-		"early":     {server, func(in *link.S3AccessRequest) { in.Date = now.UTC().AddDate(0, 0, 3).Format("20060102") }, codes.InvalidArgument},
-		"no date":   {server, func(in *link.S3AccessRequest) { in.Date = "today" }, codes.InvalidArgument},
+		"no role":   {other, func(*agentrpc.S3AccessRequest) {}, codes.PermissionDenied},
+		"unknown":   {server, func(in *agentrpc.S3AccessRequest) { in.AccessKey = "user_" + strings.Repeat("c", 27) }, codes.NotFound},
+		"no key":    {server, func(in *agentrpc.S3AccessRequest) { in.AccessKey = "" }, codes.NotFound},
+		"expired":   {server, func(in *agentrpc.S3AccessRequest) { in.AccessKey = late }, codes.NotFound},
+		"elsewhere": {server, func(in *agentrpc.S3AccessRequest) { in.Region = "us-east-1" }, codes.InvalidArgument},
+		"old":       {server, func(in *agentrpc.S3AccessRequest) { in.Date = now.UTC().AddDate(0, 0, -4).Format("20060102") }, codes.InvalidArgument},
+		"early":     {server, func(in *agentrpc.S3AccessRequest) { in.Date = now.UTC().AddDate(0, 0, 3).Format("20060102") }, codes.InvalidArgument},
+		"no date":   {server, func(in *agentrpc.S3AccessRequest) { in.Date = "today" }, codes.InvalidArgument},
 	} {
 		if _, err := ask(c.of, c.change); status.Code(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	y.do(state.SuspendAccount{Account: "acme", Reason: "unpaid", At: now})
-	if _, err := ask(server, func(*link.S3AccessRequest) {}); status.Code(err) != codes.NotFound {
+	if _, err := ask(server, func(*agentrpc.S3AccessRequest) {}); status.Code(err) != codes.NotFound {
 		t.Errorf("a suspended account: %v", err)
 	}
 	y.do(state.SuspendAccount{Account: "acme", Resume: true, At: now})
 	// Who asks too often is refused before it costs a round of the members, and takes nothing from others.
 	for _, id := range []fleet.HostID{"host1", ""} {
-		in := &link.S3AccessRequest{AccessKey: access, Date: date, Region: "dc-1"}
+		in := &agentrpc.S3AccessRequest{AccessKey: access, Date: date, Region: "dc-1"}
 		for y.server.S3.Admit(id, in, now.Add(time.Hour)) == nil { // nothing comes back until then
 		}
 	}
 	rounds := y.barriers.Load()
 	for _, g := range []*guest{server, other} {
-		if _, err := ask(g, func(*link.S3AccessRequest) {}); status.Code(err) != codes.ResourceExhausted {
+		if _, err := ask(g, func(*agentrpc.S3AccessRequest) {}); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("too often: %v", err)
 		}
 	}
 	y.do(state.SetHostRoles{Host: "host2", Roles: []fleet.HostRole{fleet.RoleS3}})
-	if _, err := ask(other, func(*link.S3AccessRequest) {}); err != nil || y.barriers.Load() != rounds+1 {
+	if _, err := ask(other, func(*agentrpc.S3AccessRequest) {}); err != nil || y.barriers.Load() != rounds+1 {
 		t.Errorf("%v; %d rounds", err, y.barriers.Load()-rounds)
 	}
 	if strings.Contains(y.said.String(), secret) || strings.Contains(y.said.String(), access) {
@@ -235,11 +235,11 @@ func TestS3AccessOfAHost(t *testing.T) {
 }
 
 func TestKindsOfVolumesOfAnInventory(t *testing.T) {
-	got := decodeInventory(&link.Inventory{Volumes: []string{"nfs", "odd", "cephfs", "nfs"}}).Volumes
+	got := decodeInventory(&agentrpc.Inventory{Volumes: []string{"nfs", "odd", "cephfs", "nfs"}}).Volumes
 	if !slices.Equal(got, []fleet.BackendKind{fleet.BackendCeph, fleet.BackendNFS}) {
 		t.Errorf("%v", got)
 	}
-	if got := decodeInventory(&link.Inventory{Volumes: append(make([]string, 100), "nfs")}).Volumes; len(got) != 0 {
+	if got := decodeInventory(&agentrpc.Inventory{Volumes: append(make([]string, 100), "nfs")}).Volumes; len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 }

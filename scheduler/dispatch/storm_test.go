@@ -11,48 +11,48 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
 
 // loaded is a hello of a host that has much to say: images, GPUs, and a ledger of pods that run.
-func (g *guest) loaded(pods int) *link.Hello {
+func (g *guest) loaded(pods int) *agentrpc.Hello {
 	h := g.hello()
 	h.Hardware, h.BootId = strings.Repeat("h", 32), strings.Repeat("b", 36)
 	for i := range 200 {
 		h.Inventory.Images = append(h.Inventory.Images, fmt.Sprintf("registry.example/team/project/image-%03d@sha256:%064d", i, i))
 	}
 	for i := range 8 {
-		h.Inventory.Gpus = append(h.Inventory.Gpus, &link.GPU{Uuid: fmt.Sprintf("GPU-%032d", i), Type: "NVIDIA H100 80GB HBM3", MemoryMb: 81_559})
+		h.Inventory.Gpus = append(h.Inventory.Gpus, &agentrpc.GPU{Uuid: fmt.Sprintf("GPU-%032d", i), Type: "NVIDIA H100 80GB HBM3", MemoryMb: 81_559})
 	}
-	link.Seal(h.Inventory)
+	agentrpc.Seal(h.Inventory)
 	for i := range pods {
-		h.Pods = append(h.Pods, &link.LedgerPod{PodId: fmt.Sprintf("pod%011d", i), Incarnation: 1, Goal: "run", Need: &link.Resources{MilliCpu: 1000}})
+		h.Pods = append(h.Pods, &agentrpc.LedgerPod{PodId: fmt.Sprintf("pod%011d", i), Incarnation: 1, Goal: "run", Need: &agentrpc.Resources{MilliCpu: 1000}})
 	}
 	return h
 }
 
 // greet begins a session as an agent does, and tells how often everything was asked for.
-func (g *guest) greet(hello *link.Hello) (link.Link_SessionClient, func(), int) {
+func (g *guest) greet(hello *agentrpc.Hello) (agentrpc.Link_SessionClient, func(), int) {
 	g.Helper()
 	ctx, cancel := context.WithCancel(g.ctx)
 	stream, err := g.client.Session(ctx)
 	check(g, err)
 	counted := &counting{Link_SessionClient: stream}
 	hello.Attempt++
-	_, err = link.Greet(ctx, counted, hello, func() {})
+	_, err = agentrpc.Greet(ctx, counted, hello, func() {})
 	check(g, err)
 	g.Cleanup(cancel)
 	return stream, cancel, counted.hellos - 1
 }
 
 type counting struct {
-	link.Link_SessionClient
+	agentrpc.Link_SessionClient
 	hellos int
 }
 
-func (c *counting) Send(up *link.Up) error {
+func (c *counting) Send(up *agentrpc.Up) error {
 	c.hellos++
 	return c.Link_SessionClient.Send(up)
 }
@@ -87,7 +87,7 @@ func TestAHostThatComesBackAddsLittleToTheLog(t *testing.T) {
 	if asked != 1 || whole < 10_000 || len(g.host().Inventory.Images) != 200 {
 		t.Fatalf("a new host was asked %d times for everything, and added %d bytes", asked, whole)
 	}
-	reports := &link.Reports{Sequence: 1}
+	reports := &agentrpc.Reports{Sequence: 1}
 	epoch := g.host().Epoch
 	for i := range pods {
 		id := fleet.PodID(fmt.Sprintf("pod%011d", i))
@@ -95,13 +95,13 @@ func TestAHostThatComesBackAddsLittleToTheLog(t *testing.T) {
 			ID: id, Account: "acme", Host: g.id, CreatedAt: time.Now(), Need: fleet.Resources{MilliCPU: 1000}, Spec: fleet.PodSpec{CPU: &fleet.CPURequest{VCPU: 1}, Image: "x"},
 		}}}})
 		now := time.Now().UnixNano()
-		reports.Pods = append(reports.Pods, &link.PodReport{
+		reports.Pods = append(reports.Pods, &agentrpc.PodReport{
 			PodId: string(id), Incarnation: 1, Event: "running", AtNs: now, StepsNs: map[string]int64{"received": now, "pulled": now, "started": now, "reported": now},
 		})
 	}
 	hello.Pods = g.loaded(pods).GetPods()
-	told := func(stream link.Link_SessionClient) {
-		check(t, stream.Send(&link.Up{Kind: &link.Up_Reports{Reports: reports}}))
+	told := func(stream agentrpc.Link_SessionClient) {
+		check(t, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: reports}}))
 		for kept := false; !kept; {
 			msg, err := stream.Recv()
 			check(t, err)
@@ -133,7 +133,7 @@ func TestAHostThatComesBackAddsLittleToTheLog(t *testing.T) {
 
 	// Another inventory is told whole, and so is everything where the ledger counts.
 	hello.Inventory.Images = hello.Inventory.Images[:100]
-	link.Seal(hello.Inventory)
+	agentrpc.Seal(hello.Inventory)
 	_, leave, asked = g.greet(hello)
 	if leave(); asked != 1 || len(g.host().Inventory.Images) != 100 {
 		t.Errorf("asked %d times, and the host has %d images", asked, len(g.host().Inventory.Images))
@@ -159,8 +159,8 @@ func TestAFullQueueEndsNoSession(t *testing.T) {
 		return nil
 	})
 	stream, _, _ := g.greet(g.hello())
-	check(t, stream.Send(&link.Up{Kind: &link.Up_Reports{Reports: &link.Reports{
-		Sequence: 7, Pods: []*link.PodReport{{PodId: "pod00000000000", Incarnation: 1, Event: "exited"}},
+	check(t, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: &agentrpc.Reports{
+		Sequence: 7, Pods: []*agentrpc.PodReport{{PodId: "pod00000000000", Incarnation: 1, Event: "exited"}},
 	}}}))
 	for kept := false; !kept; {
 		msg, err := stream.Recv()
@@ -189,7 +189,7 @@ func TestAHostThatWaitsForItsTurnIsNotLost(t *testing.T) {
 	stream, err := g.client.Session(y.ctx)
 	check(t, err)
 	beats := 0
-	_, err = link.Greet(y.ctx, stream, g.hello(), func() {
+	_, err = agentrpc.Greet(y.ctx, stream, g.hello(), func() {
 		beats++
 		y.server.mu.Lock()
 		y.server.absent["h1"] = time.Now().Add(-time.Hour)

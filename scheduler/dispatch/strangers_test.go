@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // nobody dials without a certificate.
 func (y *yard) nobody() *grpc.ClientConn {
 	y.Helper()
-	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{link.ALPNGRPC}, MinVersion: tls.VersionTLS13}
+	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{agentrpc.ALPNGRPC}, MinVersion: tls.VersionTLS13}
 	conn, err := grpc.NewClient("passthrough:///"+y.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
 	check(y, err)
 	y.Cleanup(func() { check(y, conn.Close()) })
@@ -43,12 +43,12 @@ func everyRole(t *testing.T, f func(*yard)) {
 func TestALargeMessageWithoutACertificateIsNotRead(t *testing.T) {
 	everyRole(t, func(y *yard) {
 		conn := y.nobody()
-		_, err := link.NewJoinClient(conn).Join(y.ctx, &link.JoinRequest{Csr: make([]byte, 1<<20)})
+		_, err := agentrpc.NewJoinClient(conn).Join(y.ctx, &agentrpc.JoinRequest{Csr: make([]byte, 1<<20)})
 		if status.Code(err) != codes.ResourceExhausted {
 			y.Errorf("join: %v", err)
 		}
 		y.barriers.Store(0)
-		_, err = link.NewPeerClient(conn).JoinMember(y.ctx, &link.JoinMemberRequest{Csr: make([]byte, 1<<20)})
+		_, err = agentrpc.NewPeerClient(conn).JoinMember(y.ctx, &agentrpc.JoinMemberRequest{Csr: make([]byte, 1<<20)})
 		if code := status.Code(err); code != codes.ResourceExhausted && code != codes.Unimplemented { // the yard is no member
 			y.Errorf("join of a member: %v", err)
 		}
@@ -65,34 +65,37 @@ func TestOnlyJoinsAreOpen(t *testing.T) {
 		large := make([]byte, 1<<20)
 		calls := map[string]func() error{
 			"renew": func() error {
-				_, err := link.NewJoinClient(conn).Renew(y.ctx, &link.RenewRequest{Csr: large})
+				_, err := agentrpc.NewJoinClient(conn).Renew(y.ctx, &agentrpc.RenewRequest{Csr: large})
 				return err
 			},
 			"rejoin": func() error {
-				_, err := link.NewPeerClient(conn).Rejoin(y.ctx, &link.RejoinRequest{Csr: large})
+				_, err := agentrpc.NewPeerClient(conn).Rejoin(y.ctx, &agentrpc.RejoinRequest{Csr: large})
 				return err
 			},
-			"status": func() error { _, err := link.NewPeerClient(conn).Status(y.ctx, &link.StatusRequest{}); return err },
+			"status": func() error {
+				_, err := agentrpc.NewPeerClient(conn).Status(y.ctx, &agentrpc.StatusRequest{})
+				return err
+			},
 			"S3": func() error {
-				_, err := link.NewLinkClient(conn).S3Access(y.ctx, &link.S3AccessRequest{})
+				_, err := agentrpc.NewLinkClient(conn).S3Access(y.ctx, &agentrpc.S3AccessRequest{})
 				return err
 			},
 			"session": func() error {
-				s, err := link.NewLinkClient(conn).Session(y.ctx)
+				s, err := agentrpc.NewLinkClient(conn).Session(y.ctx)
 				if err == nil {
 					_, err = s.Recv()
 				}
 				return err
 			},
 			"tunnel": func() error {
-				s, err := link.NewLinkClient(conn).Tunnel(y.ctx)
+				s, err := agentrpc.NewLinkClient(conn).Tunnel(y.ctx)
 				if err == nil {
 					_, err = s.Recv()
 				}
 				return err
 			},
 			"unknown": func() error {
-				return conn.Invoke(y.ctx, "/no.Such/Call", &link.StatusRequest{}, &link.StatusResponse{})
+				return conn.Invoke(y.ctx, "/no.Such/Call", &agentrpc.StatusRequest{}, &agentrpc.StatusResponse{})
 			},
 		}
 		for name, call := range calls {
@@ -141,7 +144,7 @@ func (y *yard) announce(tr http.RoundTripper, body *io.PipeReader) string {
 	defer func() { _ = body.Close() }() // ends who writes
 	ctx, cancel := context.WithCancel(y.ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+y.addr+link.Join_Join_FullMethodName, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+y.addr+agentrpc.Join_Join_FullMethodName, body)
 	if err != nil {
 		return err.Error()
 	}
@@ -186,7 +189,7 @@ func TestAHostsLargestMessageIsBounded(t *testing.T) {
 	g := y.join("h1")
 	s, err := g.client.Session(y.ctx)
 	check(y, err)
-	_ = s.Send(&link.Up{Kind: &link.Up_Hello{Hello: &link.Hello{MachineId: string(make([]byte, maxMessage))}}})
+	_ = s.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: &agentrpc.Hello{MachineId: string(make([]byte, maxMessage))}}})
 	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted {
 		y.Errorf("a message of more than %d bytes: %v", maxMessage, err)
 	}

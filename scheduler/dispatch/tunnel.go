@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 const (
@@ -31,9 +31,9 @@ type tunnel struct {
 	lost    <-chan struct{} // closed with the session through which it was asked for
 }
 
-// Tunnel implements link.LinkServer: it hands the stream to who asked for it and holds it until that
+// Tunnel implements agentrpc.LinkServer: it hands the stream to who asked for it and holds it until that
 // one lets go.
-func (s *Server) Tunnel(stream link.Link_TunnelServer) error {
+func (s *Server) Tunnel(stream agentrpc.Link_TunnelServer) error {
 	who, err := hostOf(stream.Context())
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *Server) Tunnel(stream link.Link_TunnelServer) error {
 }
 
 // open asks the host for a tunnel and waits for it.
-func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunnel) (*conduit, error) {
+func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.OpenTunnel) (*conduit, error) {
 	x := s.sessionSoon(ctx, host)
 	if x == nil {
 		return nil, fleet.Unavailable("the pod's host cannot be reached", nil)
@@ -80,7 +80,7 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *link.OpenTunn
 	s.callers.ask(host, 1)
 	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
 	defer cancel()
-	err := x.enqueue(ctx, &link.Down{Kind: &link.Down_OpenTunnel{OpenTunnel: ask}})
+	err := x.enqueue(ctx, &agentrpc.Down{Kind: &agentrpc.Down_OpenTunnel{OpenTunnel: ask}})
 	if err == nil {
 		select {
 		case c := <-t.arrived:
@@ -122,7 +122,7 @@ func (s *Server) sessionSoon(ctx context.Context, host fleet.HostID) *session {
 
 // OpenPort connects to a port of a pod on the host.
 func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodID, port int) (fleet.Stream, error) {
-	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Port{Port: &link.PortTarget{
+	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Port{Port: &agentrpc.PortTarget{
 		PodId: string(pod), Port: int32(port), //nolint:gosec // 16 bits
 	}}})
 	if err != nil {
@@ -133,13 +133,13 @@ func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodI
 
 // Logs streams a pod's log from its host to sink until it ends or ctx does.
 func (s *Server) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
-	target := &link.LogTarget{
+	target := &agentrpc.LogTarget{
 		PodId: string(pod), Source: q.Source, Tail: int32(q.Tail), After: q.After, Follow: q.Follow, Previous: q.Previous, //nolint:gosec // bounded
 	}
 	if !q.Since.IsZero() {
 		target.SinceNs = q.Since.UnixNano()
 	}
-	c, err := s.open(ctx, host, &link.OpenTunnel{Target: &link.OpenTunnel_Logs{Logs: target}})
+	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Logs{Logs: target}})
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func logEnd(ctx context.Context, lines *bufio.Scanner) error {
 
 // conduit is a tunnel's stream as a byte stream. One goroutine may read while another writes.
 type conduit struct {
-	stream  link.Link_TunnelServer
+	stream  agentrpc.Link_TunnelServer
 	refused error
 	rest    []byte
 	ended   error
@@ -197,7 +197,7 @@ func (c *conduit) accepted() (*conduit, error) {
 
 // hostError is the error that a host's frame carries, nil when it carries none. A host names only
 // codes that can come from the pod.
-func hostError(f *link.Frame) error {
+func hostError(f *agentrpc.Frame) error {
 	if f.GetError() == "" {
 		return nil
 	}
@@ -210,12 +210,12 @@ func hostError(f *link.Frame) error {
 
 // hostText is a text of a host as others may see it: of at most maxHostText bytes, in UTF-8.
 func hostText(s string) string {
-	return link.Shortened(s, maxHostText)
+	return agentrpc.Shortened(s, maxHostText)
 }
 
 // recv returns the next frame. What the host closes without a last frame, and what is lost, is
 // io.EOF or io.ErrUnexpectedEOF; what was closed here is io.ErrClosedPipe.
-func (c *conduit) recv() (*link.Frame, error) {
+func (c *conduit) recv() (*agentrpc.Frame, error) {
 	f, err := c.stream.Recv()
 	if err == nil {
 		return f, nil
@@ -232,7 +232,7 @@ func (c *conduit) recv() (*link.Frame, error) {
 }
 
 // send sends a frame; one goroutine at a time gets through.
-func (c *conduit) send(f *link.Frame) error {
+func (c *conduit) send(f *agentrpc.Frame) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	return c.stream.Send(f)
@@ -277,7 +277,7 @@ func (c *conduit) Write(p []byte) (int, error) {
 	}
 	for done := 0; done < len(p); {
 		piece := p[done:min(done+frameSize, len(p))]
-		if err := c.stream.Send(&link.Frame{Data: piece}); err != nil {
+		if err := c.stream.Send(&agentrpc.Frame{Data: piece}); err != nil {
 			return done, err
 		}
 		done += len(piece)
@@ -293,7 +293,7 @@ func (c *conduit) CloseWrite() error {
 		return nil
 	}
 	c.sentTo = true
-	return c.stream.Send(&link.Frame{End: true})
+	return c.stream.Send(&agentrpc.Frame{End: true})
 }
 
 // Close ends the tunnel in both directions. A Read in progress ends, too.

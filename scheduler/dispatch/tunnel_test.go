@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -34,7 +34,7 @@ type wire struct {
 	ctx     context.Context
 	server  *Server
 	session *session
-	client  link.LinkClient
+	client  agentrpc.LinkClient
 	hosts   sync.WaitGroup
 }
 
@@ -52,20 +52,20 @@ func newWire(t *testing.T) *wire {
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	mux, err := link.NewMux(ln, store(pki.RoleScheduler, "scheduler1"), link.MuxConfig{Log: log})
+	mux, err := agentrpc.NewMux(ln, store(pki.RoleScheduler, "scheduler1"), agentrpc.MuxConfig{Log: log})
 	check(t, err)
 	w := &wire{TB: t, server: New(Config{Log: log, HostTimeout: time.Second})}
 	g := w.server.GRPC()
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(mux.GRPC()) }()
-	conf, err := link.HostClientTLS(store(pki.RoleHost, string(testHost)))
+	conf, err := agentrpc.HostClientTLS(store(pki.RoleHost, string(testHost)))
 	check(t, err)
 	conn, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(conf)))
 	check(t, err)
-	w.client = link.NewLinkClient(conn)
+	w.client = agentrpc.NewLinkClient(conn)
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithTimeout(context.Background(), 20*time.Second)
-	w.session = &session{server: w.server, host: testHost, done: make(chan struct{}), down: make(chan *link.Down, downQueue)}
+	w.session = &session{server: w.server, host: testHost, done: make(chan struct{}), down: make(chan *agentrpc.Down, downQueue)}
 	w.session.welcomed.Store(true)
 	w.server.sessions[testHost] = w.session
 	t.Cleanup(func() {
@@ -87,7 +87,7 @@ func check(t testing.TB, err error) {
 }
 
 // host takes the next order for a tunnel and plays the host in it.
-func (w *wire) host(play func(ask *link.OpenTunnel, stream link.Link_TunnelClient)) {
+func (w *wire) host(play func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient)) {
 	w.hosts.Go(func() {
 		select {
 		case msg := <-w.session.down:
@@ -108,7 +108,7 @@ func (w *wire) host(play func(ask *link.OpenTunnel, stream link.Link_TunnelClien
 	})
 }
 
-func send(stream link.Link_TunnelClient, frames ...*link.Frame) {
+func send(stream agentrpc.Link_TunnelClient, frames ...*agentrpc.Frame) {
 	for _, f := range frames {
 		_ = stream.Send(f) // what does not come is missed at the other end
 	}
@@ -127,8 +127,8 @@ func TestRefusalsOfTheHost(t *testing.T) {
 		fleet.CodeNotFound: fleet.CodeNotFound, fleet.CodeNotAllowed: fleet.CodeNotAllowed, fleet.CodeInvalid: fleet.CodeInvalid,
 		"": fleet.CodeUnavailable, fleet.CodeUnavailable: fleet.CodeUnavailable, fleet.CodeUnauthorized: fleet.CodeUnavailable, "odd": fleet.CodeUnavailable,
 	} {
-		refuse := func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-			send(stream, &link.Frame{Id: ask.GetId(), Error: "it is so", Code: string(code)})
+		refuse := func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+			send(stream, &agentrpc.Frame{Id: ask.GetId(), Error: "it is so", Code: string(code)})
 		}
 		w.host(refuse)
 		_, err := w.server.Exec(w.ctx, testHost, testPod, fleet.ExecRequest{Command: []string{"true"}})
@@ -155,12 +155,12 @@ func TestExecSession(t *testing.T) {
 	w := newWire(t)
 	request := fleet.ExecRequest{Command: []string{"sh", "-c", "x"}, TTY: true, Stdin: true, Cols: 65535, Rows: 2, Term: "vt100"}
 	input := bytes.Repeat([]byte("0123456789"), 10_000)
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		e := ask.GetExec()
 		if e.GetPodId() != string(testPod) || len(e.GetCommand()) != 3 || !e.GetTty() || !e.GetStdin() || e.GetCols() != 65535 || e.GetRows() != 2 || e.GetTerm() != "vt100" {
 			t.Errorf("asked for %v", e)
 		}
-		send(stream, &link.Frame{Id: ask.GetId()})
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
 		var got []byte
 		for ended := false; !ended; {
 			f, err := stream.Recv()
@@ -172,16 +172,16 @@ func TestExecSession(t *testing.T) {
 			case fleet.ExecStdin:
 				got = append(got, f.GetData()...)
 			case fleet.ExecResize:
-				send(stream, &link.Frame{Channel: uint32(fleet.ExecStderr), Data: f.GetData()})
+				send(stream, &agentrpc.Frame{Channel: uint32(fleet.ExecStderr), Data: f.GetData()})
 			case fleet.ExecStdinEnd:
 				ended = true
 			}
 		}
-		send(stream, &link.Frame{Channel: uint32(fleet.ExecStdout)}) // a probe is nobody's business
+		send(stream, &agentrpc.Frame{Channel: uint32(fleet.ExecStdout)}) // a probe is nobody's business
 		for piece := range chunks(got) {
-			send(stream, &link.Frame{Channel: uint32(fleet.ExecStdout), Data: piece})
+			send(stream, &agentrpc.Frame{Channel: uint32(fleet.ExecStdout), Data: piece})
 		}
-		send(stream, &link.Frame{Channel: uint32(fleet.ExecExit), Data: []byte(`{"code":7}`), End: true})
+		send(stream, &agentrpc.Frame{Channel: uint32(fleet.ExecExit), Data: []byte(`{"code":7}`), End: true})
 	})
 	x, err := w.server.Exec(w.ctx, testHost, testPod, request)
 	check(t, err)
@@ -231,26 +231,26 @@ func chunks(b []byte) func(func([]byte) bool) {
 }
 
 type ending struct {
-	play func(stream link.Link_TunnelClient)
+	play func(stream agentrpc.Link_TunnelClient)
 	code fleet.Code
 }
 
 // endings are the ways in which a tunnel ends that nobody meant to end, after its first frame and,
 // with some, after some data.
 func endings(w *wire) map[string]ending {
-	data := &link.Frame{Channel: uint32(fleet.ExecStdout), Data: []byte("data")}
+	data := &agentrpc.Frame{Channel: uint32(fleet.ExecStdout), Data: []byte("data")}
 	return map[string]ending{
-		"the host closes": {func(s link.Link_TunnelClient) { send(s, data) }, fleet.CodeUnavailable},
-		"the host tells": {func(s link.Link_TunnelClient) {
-			send(s, data, &link.Frame{Error: "it broke", Code: "not_allowed", End: true})
+		"the host closes": {func(s agentrpc.Link_TunnelClient) { send(s, data) }, fleet.CodeUnavailable},
+		"the host tells": {func(s agentrpc.Link_TunnelClient) {
+			send(s, data, &agentrpc.Frame{Error: "it broke", Code: "not_allowed", End: true})
 		}, fleet.CodeNotAllowed},
-		"the host is lost":  {func(s link.Link_TunnelClient) { send(s, data); close(w.session.done); waitEnd(s) }, fleet.CodeUnavailable},
-		"the caller leaves": {func(s link.Link_TunnelClient) { waitEnd(s) }, fleet.CodeInternal},
+		"the host is lost":  {func(s agentrpc.Link_TunnelClient) { send(s, data); close(w.session.done); waitEnd(s) }, fleet.CodeUnavailable},
+		"the caller leaves": {func(s agentrpc.Link_TunnelClient) { waitEnd(s) }, fleet.CodeInternal},
 	}
 }
 
 // waitEnd waits until the scheduler has let go of the tunnel.
-func waitEnd(s link.Link_TunnelClient) {
+func waitEnd(s agentrpc.Link_TunnelClient) {
 	for {
 		if _, err := s.Recv(); err != nil {
 			return
@@ -295,8 +295,8 @@ func TestTunnelsThatBreak(t *testing.T) {
 				if name == "the caller leaves" {
 					opened = stop
 				}
-				w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-					send(stream, &link.Frame{Id: ask.GetId()})
+				w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+					send(stream, &agentrpc.Frame{Id: ask.GetId()})
 					e.play(stream)
 				})
 				err := use(ctx, w, opened)
@@ -322,15 +322,15 @@ func (z zeros) Read(p []byte) (int, error) {
 func TestReadFiles(t *testing.T) {
 	w := newWire(t)
 	content := bytes.Repeat([]byte("0123456789"), 50_000)
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		if f := ask.GetFiles(); f.GetWrite() || f.GetPath() != "/a b" || f.GetPodId() != string(testPod) {
 			t.Errorf("asked for %v", f)
 		}
-		send(stream, &link.Frame{Id: ask.GetId()})
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
 		for piece := range chunks(content) {
-			send(stream, &link.Frame{Data: piece})
+			send(stream, &agentrpc.Frame{Data: piece})
 		}
-		send(stream, &link.Frame{End: true})
+		send(stream, &agentrpc.Frame{End: true})
 	})
 	r, err := w.server.ReadFiles(w.ctx, testHost, testPod, "/a b")
 	check(t, err)
@@ -341,10 +341,10 @@ func TestReadFiles(t *testing.T) {
 	check(t, r.Close())
 
 	stopped := make(chan struct{})
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		defer close(stopped)
-		send(stream, &link.Frame{Id: ask.GetId()})
-		for stream.Send(&link.Frame{Data: content[:frameSize]}) == nil {
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
+		for stream.Send(&agentrpc.Frame{Data: content[:frameSize]}) == nil {
 		}
 	})
 	r, err = w.server.ReadFiles(w.ctx, testHost, testPod, "/endless")
@@ -359,17 +359,17 @@ func TestWriteFiles(t *testing.T) {
 	w := newWire(t)
 	content := bytes.Repeat([]byte("0123456789"), 50_000)
 	unpacked := make(chan struct{})
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		if f := ask.GetFiles(); !f.GetWrite() || f.GetPath() != "/dir" {
 			t.Errorf("asked for %v", f)
 		}
-		send(stream, &link.Frame{Id: ask.GetId()})
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
 		got := receiveAll(stream)
 		if !bytes.Equal(got, content) {
 			t.Errorf("%d bytes came", len(got))
 		}
 		close(unpacked)
-		send(stream, &link.Frame{End: true})
+		send(stream, &agentrpc.Frame{End: true})
 	})
 	check(t, w.server.WriteFiles(w.ctx, testHost, testPod, "/dir", bytes.NewReader(content)))
 	select {
@@ -380,7 +380,7 @@ func TestWriteFiles(t *testing.T) {
 }
 
 // receiveAll reads up to the end frame; nil when the tunnel ended without.
-func receiveAll(stream link.Link_TunnelClient) []byte {
+func receiveAll(stream agentrpc.Link_TunnelClient) []byte {
 	var got []byte
 	for {
 		f, err := stream.Recv()
@@ -398,8 +398,8 @@ func receiveAll(stream link.Link_TunnelClient) []byte {
 func TestABrokenArchiveIsNotFinished(t *testing.T) {
 	w := newWire(t)
 	seen := make(chan []byte, 1)
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
-		send(stream, &link.Frame{Id: ask.GetId()})
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
 		seen <- receiveAll(stream)
 	})
 	broken := errors.New("the client has gone")
@@ -445,9 +445,11 @@ func TestATunnelThatNobodyOpensIsForgotten(t *testing.T) {
 // TestTheEndOfAnExec: whoever closed it reads that it is closed, and a log that breaks off is not taken for a whole one.
 func TestTheEndOfAnExec(t *testing.T) {
 	w := newWire(t)
-	accept := func(ask *link.OpenTunnel, stream link.Link_TunnelClient) { send(stream, &link.Frame{Id: ask.GetId()}) }
+	accept := func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
+		send(stream, &agentrpc.Frame{Id: ask.GetId()})
+	}
 	hold := make(chan struct{})
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		accept(ask, stream)
 		<-hold
 	})
@@ -458,9 +460,9 @@ func TestTheEndOfAnExec(t *testing.T) {
 		t.Errorf("after it was closed: %v", err)
 	}
 	close(hold)
-	w.host(func(ask *link.OpenTunnel, stream link.Link_TunnelClient) {
+	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		accept(ask, stream)
-		send(stream, &link.Frame{Data: []byte(`{"text":"a"}` + "\n" + `{"te`)})
+		send(stream, &agentrpc.Frame{Data: []byte(`{"text":"a"}` + "\n" + `{"te`)})
 		<-w.session.done
 	})
 	lines := 0

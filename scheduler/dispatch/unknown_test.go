@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
@@ -85,7 +85,7 @@ func TestAHostThatIsGoneGetsNoFreshCertificate(t *testing.T) {
 	}})
 	s := New(Config{Store: a.store, Node: a, CA: func(context.Context) (*pki.CA, error) { return ca, nil }, Log: slog.New(slog.DiscardHandler)})
 	renew := func() error {
-		_, err := s.Renew(ctx, &link.RenewRequest{Csr: csr})
+		_, err := s.Renew(ctx, &agentrpc.RenewRequest{Csr: csr})
 		return err
 	}
 	check(t, renew())
@@ -101,8 +101,8 @@ func TestAnUnknownHostIsToldToOperatorsNowAndThen(t *testing.T) {
 	s := New(Config{Store: a.store, Node: a, Log: slog.New(slog.NewTextHandler(&said, nil))})
 	for range 3 {
 		for _, id := range []fleet.HostID{"later", "other"} {
-			x := newSession(s, id, &link.Hello{}, func(error) {})
-			if _, err := x.connect(t.Context(), nil, &link.Hello{MachineId: "m", BootId: "b"}); fleet.CodeOf(err) != fleet.CodeNotFound {
+			x := newSession(s, id, &agentrpc.Hello{}, func(error) {})
+			if _, err := x.connect(t.Context(), nil, &agentrpc.Hello{MachineId: "m", BootId: "b"}); fleet.CodeOf(err) != fleet.CodeNotFound {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -134,9 +134,9 @@ func TestALargeFleetIsHeardLessOften(t *testing.T) {
 func TestAHeartbeatReplacesTheOneBefore(t *testing.T) {
 	x := &session{}
 	for _, ids := range [][]string{{"p1", "p2"}, {"p2"}, {}} {
-		h := &link.Heartbeat{}
+		h := &agentrpc.Heartbeat{}
 		for _, id := range ids {
-			h.Pods = append(h.Pods, &link.PodLive{PodId: id, Activity: "a"})
+			h.Pods = append(h.Pods, &agentrpc.PodLive{PodId: id, Activity: "a"})
 		}
 		x.heartbeat(h, time.Now())
 		if len(x.live) != len(ids) {

@@ -4,14 +4,14 @@ import (
 	"slices"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
 )
 
 // volume returns the network volume of a pod that is to run; nil: it has none. When its keys cannot be opened the pod is
 // assigned all the same, with a volume that is not ready, and waits.
-func (x *session) volume(p *fleet.Pod) *link.NetworkVolume {
+func (x *session) volume(p *fleet.Pod) *agentrpc.NetworkVolume {
 	m := p.Spec.Network
 	if m == nil || p.Goal != fleet.GoalRun {
 		return nil
@@ -25,7 +25,7 @@ func (x *session) volume(p *fleet.Pod) *link.NetworkVolume {
 		}
 		return nil
 	})
-	out := &link.NetworkVolume{VolumeId: string(m.Volume), Path: m.Path}
+	out := &agentrpc.NetworkVolume{VolumeId: string(m.Volume), Path: m.Path}
 	if err != nil || !known || volume.Account != p.Account {
 		x.server.Log.Error("find the network volume of a pod", "pod", p.ID, "volume", m.Volume, "err", err)
 		return out

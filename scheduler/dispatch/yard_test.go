@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/feed"
@@ -180,7 +180,7 @@ func newYard(t testing.TB) *yard {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	y.addr = ln.Addr().String()
-	mux, err := link.NewMux(ln, y.certs(pki.RoleScheduler, "scheduler1"), link.MuxConfig{Log: log})
+	mux, err := agentrpc.NewMux(ln, y.certs(pki.RoleScheduler, "scheduler1"), agentrpc.MuxConfig{Log: log})
 	check(t, err)
 	g := y.server.GRPC()
 	served, led := make(chan error, 1), make(chan error, 1)
@@ -212,18 +212,18 @@ func (y *yard) certs(role pki.Role, id string) *pki.Store {
 type guest struct {
 	*yard
 	id     fleet.HostID
-	tunnel *link.HostTunnel
+	tunnel *agentrpc.HostTunnel
 	conn   *grpc.ClientConn
-	client link.LinkClient
-	stream link.Link_SessionClient
+	client agentrpc.LinkClient
+	stream agentrpc.Link_SessionClient
 	leave  func()
-	sets   chan *link.StorageSet
-	orders chan *link.Assignment
+	sets   chan *agentrpc.StorageSet
+	orders chan *agentrpc.Assignment
 
 	netMu    sync.Mutex // guards the fields below
 	networks simhost.Networks
-	kinds    []string     // kinds of messages of the session that were heard of networks and assignments
-	heard    []*link.Down // those of networks
+	kinds    []string         // kinds of messages of the session that were heard of networks and assignments
+	heard    []*agentrpc.Down // those of networks
 }
 
 // join makes a host of dc-1 with roles.
@@ -240,12 +240,12 @@ func (y *yard) joinAt(center fleet.DataCenterID, id fleet.HostID, roles ...fleet
 		state.JoinHost{Token: token.ID, Hash: token.Hash, Host: fleet.Host{ID: id, Name: string(id), MachineID: "m-" + string(id)}, At: time.Now()},
 		state.SetHostRoles{Host: id, Roles: roles},
 	)
-	conf, err := link.HostClientTLS(y.certs(pki.RoleHost, string(id)))
+	conf, err := agentrpc.HostClientTLS(y.certs(pki.RoleHost, string(id)))
 	check(y, err)
 	conn, err := grpc.NewClient("passthrough:///"+y.addr, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
 	check(y, err)
 	y.Cleanup(func() { check(y, conn.Close()) })
-	return &guest{yard: y, id: id, conn: conn, client: link.NewLinkClient(conn), tunnel: tunnelOf(id)}
+	return &guest{yard: y, id: id, conn: conn, client: agentrpc.NewLinkClient(conn), tunnel: tunnelOf(id)}
 }
 
 // connect begins a session; what it is told comes out of its channels.
@@ -255,9 +255,9 @@ func (g *guest) connect() *guest {
 	var err error
 	g.stream, err = g.client.Session(ctx)
 	check(g, err)
-	check(g, g.stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: &link.Hello{
-		MachineId: "m-" + string(g.id), BootId: "b", Run: fleet.NewID(), Inventory: &link.Inventory{
-			Total: &link.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Volumes: []string{"nfs", "cephfs", "nfs", "odd", "local"},
+	check(g, g.stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: &agentrpc.Hello{
+		MachineId: "m-" + string(g.id), BootId: "b", Run: fleet.NewID(), Inventory: &agentrpc.Inventory{
+			Total: &agentrpc.Resources{MilliCpu: 64_000, MemoryMb: 64_000, DiskGb: 1000}, Volumes: []string{"nfs", "cephfs", "nfs", "odd", "local"},
 			Tunnel: g.tunnel,
 		},
 	}}}))
@@ -266,7 +266,7 @@ func (g *guest) connect() *guest {
 	if msg.GetWelcome() == nil {
 		g.Fatalf("got %v", msg)
 	}
-	sets, orders, done := make(chan *link.StorageSet, 100), make(chan *link.Assignment, 100), make(chan struct{})
+	sets, orders, done := make(chan *agentrpc.StorageSet, 100), make(chan *agentrpc.Assignment, 100), make(chan struct{})
 	g.sets, g.orders = sets, orders
 	var beating sync.WaitGroup
 	beating.Go(func() {
@@ -284,7 +284,7 @@ func (g *guest) connect() *guest {
 	stream := g.stream
 	go func() {
 		defer close(done)
-		var parts link.Parts
+		var parts agentrpc.Parts
 		for {
 			msg, err := stream.Recv()
 			if err == nil {
@@ -308,7 +308,7 @@ func (g *guest) connect() *guest {
 }
 
 // set waits for a set of which ok says that it is the one.
-func (g *guest) set(what string, ok func(string) bool) *link.StorageSet {
+func (g *guest) set(what string, ok func(string) bool) *agentrpc.StorageSet {
 	g.Helper()
 	for last := ""; ; {
 		select {
@@ -322,13 +322,13 @@ func (g *guest) set(what string, ok func(string) bool) *link.StorageSet {
 	}
 }
 
-func (g *guest) is(text string) *link.StorageSet {
+func (g *guest) is(text string) *agentrpc.StorageSet {
 	g.Helper()
 	return g.set(text, func(got string) bool { return got == text })
 }
 
 // words are a set in short.
-func words(s *link.StorageSet) string {
+func words(s *agentrpc.StorageSet) string {
 	var out []string
 	for _, r := range s.GetRoots() {
 		out = append(out, r.GetBackend().GetId()+":")
@@ -346,9 +346,9 @@ func words(s *link.StorageSet) string {
 	return strings.Join(out, " ")
 }
 
-func (g *guest) says(reports ...*link.StorageReport) {
+func (g *guest) says(reports ...*agentrpc.StorageReport) {
 	g.Helper()
-	check(g, g.stream.Send(&link.Up{Kind: &link.Up_Storage{Storage: &link.StorageReports{Volumes: reports}}}))
+	check(g, g.stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Storage{Storage: &agentrpc.StorageReports{Volumes: reports}}}))
 }
 
 func nfs(id fleet.BackendID) fleet.Backend {
@@ -373,12 +373,12 @@ func (y *yard) addVolume(id fleet.VolumeID, b *fleet.Backend, gb int) {
 	}})
 }
 
-func made(id string, gb int64) *link.StorageReport {
-	return &link.StorageReport{VolumeId: id, ProvisionedGb: gb}
+func made(id string, gb int64) *agentrpc.StorageReport {
+	return &agentrpc.StorageReport{VolumeId: id, ProvisionedGb: gb}
 }
 
 // order waits for the next order for a pod.
-func (g *guest) order(id string) *link.Assignment {
+func (g *guest) order(id string) *agentrpc.Assignment {
 	g.Helper()
 	for {
 		select {

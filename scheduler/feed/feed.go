@@ -7,7 +7,7 @@ import (
 	"context"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
@@ -28,11 +28,11 @@ type Feed interface {
 type Line interface {
 	// Next returns what leads the host from what it was told last to what there is now. It is called when a session begins, when the
 	// host's assignments change, and after each Wake, by one goroutine at a time. A message of lists may be of any size.
-	Next(v *state.View, host *Host) []*link.Down
+	Next(v *state.View, host *Host) []*agentrpc.Down
 	// Forget has everything told again; it is called like Next.
 	Forget()
 	// Heard takes a message of the host, of whatever kind it is, and returns soon. An error ends the session. ctx ends with it.
-	Heard(ctx context.Context, msg *link.Up) error
+	Heard(ctx context.Context, msg *agentrpc.Up) error
 	// End says that the session has ended.
 	End()
 }

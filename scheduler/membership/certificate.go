@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/sleep"
 	"gantry/scheduler/replica"
@@ -147,14 +147,14 @@ func (p *Presence) ask(ctx context.Context, leader string) error {
 	// Who is asked may have lost leadership since, and then knows who has it.
 	for range maxHints {
 		var trailer metadata.MD
-		err = p.call(ctx, leader, func(ctx context.Context, c link.PeerClient) error {
-			out, err := c.RenewMember(ctx, &link.RenewRequest{Csr: csr}, grpc.Trailer(&trailer))
+		err = p.call(ctx, leader, func(ctx context.Context, c agentrpc.PeerClient) error {
+			out, err := c.RenewMember(ctx, &agentrpc.RenewRequest{Csr: csr}, grpc.Trailer(&trailer))
 			if err != nil {
 				return err
 			}
 			return p.install(out)
 		})
-		if leader = link.LeaderHint(trailer); err == nil || leader == "" {
+		if leader = agentrpc.LeaderHint(trailer); err == nil || leader == "" {
 			break
 		}
 	}
@@ -162,7 +162,7 @@ func (p *Presence) ask(ctx context.Context, leader string) error {
 }
 
 // install puts a new certificate in place.
-func (p *Presence) install(out *link.RenewResponse) error {
+func (p *Presence) install(out *agentrpc.RenewResponse) error {
 	leaf, err := x509.ParseCertificate(out.GetCertificate())
 	if err != nil {
 		return fmt.Errorf("the certificate cannot be read: %w", err)

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/sleep"
 )
@@ -30,7 +30,7 @@ type Joined struct {
 	SealKey   []byte              // a secret
 }
 
-func joined(out *link.JoinMemberResponse, trusted func(cas [][]byte) ([]*x509.Certificate, error)) (Joined, error) {
+func joined(out *agentrpc.JoinMemberResponse, trusted func(cas [][]byte) ([]*x509.Certificate, error)) (Joined, error) {
 	leaf, err := x509.ParseCertificate(out.GetCertificate())
 	if err != nil {
 		return Joined{}, fmt.Errorf("the certificate cannot be read: %w", err)
@@ -55,14 +55,14 @@ func joined(out *link.JoinMemberResponse, trusted func(cas [][]byte) ([]*x509.Ce
 const maxHints = 8
 
 // Join trades a join token at whoever leads. schedulers are link addresses of any members.
-func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *link.JoinMemberRequest) (Joined, error) {
-	var last *link.JoinTLS // of the scheduler that is being asked
+func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *agentrpc.JoinMemberRequest) (Joined, error) {
+	var last *agentrpc.JoinTLS // of the scheduler that is being asked
 	dial := func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-		last = link.JoinClientTLS(token)
+		last = agentrpc.JoinClientTLS(token)
 		return connection(address, credentials.NewTLS(last.Config()), more...)
 	}
 	in.Token = token.Text()
-	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c link.PeerClient, opt grpc.CallOption) (*link.JoinMemberResponse, error) {
+	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c agentrpc.PeerClient, opt grpc.CallOption) (*agentrpc.JoinMemberResponse, error) {
 		return c.JoinMember(ctx, in, opt)
 	})
 	if err != nil {
@@ -72,11 +72,11 @@ func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *lin
 }
 
 // Rejoin gives a member whose data is lost a new identity. It needs its certificate.
-func Rejoin(ctx context.Context, certs *pki.Store, schedulers []string, in *link.RejoinRequest) (Joined, error) {
+func Rejoin(ctx context.Context, certs *pki.Store, schedulers []string, in *agentrpc.RejoinRequest) (Joined, error) {
 	dial := func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		return dialPeer(certs, address, more...)
 	}
-	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c link.PeerClient, opt grpc.CallOption) (*link.JoinMemberResponse, error) {
+	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c agentrpc.PeerClient, opt grpc.CallOption) (*agentrpc.JoinMemberResponse, error) {
 		return c.Rejoin(ctx, in, opt)
 	})
 	if err != nil {
@@ -87,13 +87,13 @@ func Rejoin(ctx context.Context, certs *pki.Store, schedulers []string, in *link
 
 type (
 	dialFunc func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error)
-	callFunc func(context.Context, link.PeerClient, grpc.CallOption) (*link.JoinMemberResponse, error)
+	callFunc func(context.Context, agentrpc.PeerClient, grpc.CallOption) (*agentrpc.JoinMemberResponse, error)
 )
 
 // atLeader makes a call at one scheduler after another for as long as nothing came of it: none was reached, or it
 // does not lead. It goes round until ctx ends: a leader may be about to be elected. It never calls again after a
 // call that may have been carried out.
-func atLeader(ctx context.Context, schedulers []string, dial dialFunc, call callFunc) (*link.JoinMemberResponse, error) {
+func atLeader(ctx context.Context, schedulers []string, dial dialFunc, call callFunc) (*agentrpc.JoinMemberResponse, error) {
 	var last error
 	for {
 		todo := append([]string(nil), schedulers...)
@@ -134,7 +134,7 @@ func plain(err error) error {
 
 // answer is what came of a call.
 type answer struct {
-	out     *link.JoinMemberResponse
+	out     *agentrpc.JoinMemberResponse
 	hint    string // who leads; empty: not known
 	nothing bool   // the call failed, and nothing was done
 	err     error
@@ -150,9 +150,9 @@ func callOne(ctx context.Context, address string, dial dialFunc, call callFunc) 
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout+callTimeout)
 	defer cancel()
 	var trailer metadata.MD
-	a.out, a.err = call(ctx, link.NewPeerClient(conn), grpc.Trailer(&trailer))
-	a.hint = link.LeaderHint(trailer)
-	a.nothing = a.err != nil && (!left.Load() || status.Code(a.err) == codes.Unavailable && link.NothingWasDone(trailer))
+	a.out, a.err = call(ctx, agentrpc.NewPeerClient(conn), grpc.Trailer(&trailer))
+	a.hint = agentrpc.LeaderHint(trailer)
+	a.nothing = a.err != nil && (!left.Load() || status.Code(a.err) == codes.Unavailable && agentrpc.NothingWasDone(trailer))
 	if a.nothing {
 		a.err = errors.New(status.Convert(a.err).Message())
 	}

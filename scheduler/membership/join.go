@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
 
-// JoinMember implements link.PeerServer: the token is burnt in the same command that creates the member. Who did not hear the answer may
+// JoinMember implements agentrpc.PeerServer: the token is burnt in the same command that creates the member. Who did not hear the answer may
 // ask the same again until the token expires, and is the same member.
-func (s *Server) JoinMember(ctx context.Context, in *link.JoinMemberRequest) (*link.JoinMemberResponse, error) {
+func (s *Server) JoinMember(ctx context.Context, in *agentrpc.JoinMemberRequest) (*agentrpc.JoinMemberResponse, error) {
 	token, err := pki.ParseJoinToken(in.GetToken())
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, "the join token is not valid")
@@ -47,7 +47,7 @@ func (s *Server) JoinMember(ctx context.Context, in *link.JoinMemberRequest) (*l
 }
 
 // newMember makes the member that a request asks for, or returns the one that it has made and that never came.
-func (s *Server) newMember(ctx context.Context, token pki.JoinToken, request []byte, in *link.JoinMemberRequest, now time.Time) (fleet.MemberID, error) {
+func (s *Server) newMember(ctx context.Context, token pki.JoinToken, request []byte, in *agentrpc.JoinMemberRequest, now time.Time) (fleet.MemberID, error) {
 	again, replaces, err := s.tokenIsGood(token, request, now)
 	if err != nil || again != "" {
 		return again, err
@@ -138,8 +138,8 @@ func (s *Server) admit(ctx context.Context, instead fleet.MemberID, stale []flee
 	return propose(ctx, s.cfg.Node, cmd)
 }
 
-// Rejoin implements link.PeerServer.
-func (s *Server) Rejoin(ctx context.Context, in *link.RejoinRequest) (*link.JoinMemberResponse, error) {
+// Rejoin implements agentrpc.PeerServer.
+func (s *Server) Rejoin(ctx context.Context, in *agentrpc.RejoinRequest) (*agentrpc.JoinMemberResponse, error) {
 	who, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
@@ -194,8 +194,8 @@ func (s *Server) understands(level uint64) error {
 }
 
 // welcome is the answer to a scheduler that joined.
-func (s *Server) welcome(id fleet.MemberID, leaf []byte, ca *pki.CA) (*link.JoinMemberResponse, error) {
-	out := &link.JoinMemberResponse{
+func (s *Server) welcome(id fleet.MemberID, leaf []byte, ca *pki.CA) (*agentrpc.JoinMemberResponse, error) {
+	out := &agentrpc.JoinMemberResponse{
 		MemberId: string(id), Certificate: leaf, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), SealKey: s.cfg.Sealer.KeyText(),
 	}
 	err := s.cfg.Store.View(func(v *state.View) error {

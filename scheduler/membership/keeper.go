@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -201,7 +201,7 @@ func (k *Keeper) look() (look, error) {
 	l.heard[l.self] = heard{
 		answers: true, known: true, close: steady, applied: own.GetAppliedIndex(), level: own.GetLevel(),
 		version: own.GetVersion(), address: own.GetAddress(), problem: own.GetProblem(), full: own.GetDiskFull(),
-		certificate: link.DecodeCertificate(own.GetCertificate()),
+		certificate: agentrpc.DecodeCertificate(own.GetCertificate()),
 	}
 	return l, err
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -48,7 +48,7 @@ func TestTheKeeperReachesMembersOverItsOwnWire(t *testing.T) {
 	conn, err := conf.dial(w.lead.address)
 	w.must(err)
 	defer func() { _ = conn.Close() }()
-	out, err := link.NewPeerClient(conn).Status(within(t), &link.StatusRequest{})
+	out, err := agentrpc.NewPeerClient(conn).Status(within(t), &agentrpc.StatusRequest{})
 	if err != nil || out.GetMemberId() != w.lead.id || <-dialled != w.lead.address {
 		t.Errorf("%v %v", out, err)
 	}
@@ -276,13 +276,13 @@ func TestTheKeeperComparesClocks(t *testing.T) {
 
 func TestAClockIsNotJudgedByASlowAnswer(t *testing.T) {
 	asked := time.Now()
-	answer := &link.StatusResponse{ClockNs: asked.Add(time.Minute).UnixNano()}
+	answer := &agentrpc.StatusResponse{ClockNs: asked.Add(time.Minute).UnixNano()}
 	if off := clockOff(answer, asked, asked.Add(2*time.Second)); off == nil || *off != 59*time.Second {
 		t.Errorf("%v", off)
 	}
 	for name, off := range map[string]*time.Duration{
 		"slow": clockOff(answer, asked, asked.Add(3*time.Second)), "backwards": clockOff(answer, asked, asked.Add(-time.Second)),
-		"an older program": clockOff(&link.StatusResponse{}, asked, asked), "no answer": clockOff(nil, asked, asked),
+		"an older program": clockOff(&agentrpc.StatusResponse{}, asked, asked), "no answer": clockOff(nil, asked, asked),
 	} {
 		if off != nil {
 			t.Errorf("%s: %v", name, *off)

@@ -61,15 +61,15 @@ func (k *Keeper) View(ctx context.Context) (fleet.ClusterView, error) {
 		case !inRaft[string(m.ID)] && isReplaced(l.members, m.ID):
 			view.Problem = "another scheduler takes its place"
 		case view.Problem == "":
-			view.Problem = oddity(h, inRaft[string(m.ID)], view.Voter)
+			view.Problem = memberProblem(h, inRaft[string(m.ID)], view.Voter)
 		}
 		out.Members = append(out.Members, view)
 	}
 	return out, nil
 }
 
-// oddity says what is out of order with a member that has no problem of its own.
-func oddity(h heard, inRaft, votes bool) string {
+// memberProblem says what is out of order with a member that has no problem of its own.
+func memberProblem(h heard, inRaft, votes bool) string {
 	switch {
 	case h.full:
 		return "its disk is full: it cannot lead"

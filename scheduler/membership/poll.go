@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -29,11 +29,11 @@ const (
 
 // poll is what is known of one member.
 type poll struct {
-	busy    bool                 // a question is under way
-	asked   bool                 // at least one has ended
-	at      time.Time            // when the question was put that it answered last
-	answer  *link.StatusResponse // the last one
-	address string               // where it came from
+	busy    bool                     // a question is under way
+	asked   bool                     // at least one has ended
+	at      time.Time                // when the question was put that it answered last
+	answer  *agentrpc.StatusResponse // the last one
+	address string                   // where it came from
 	close   int
 	fault   string         // of the last question
 	clock   *time.Duration // how far ahead of this one's its clock was at the last answer; nil: not known
@@ -47,7 +47,7 @@ func (p *poll) heard(now time.Time) heard {
 	h := heard{
 		answers: now.Sub(p.at) < silentAfter, known: true, close: p.close, applied: p.answer.GetAppliedIndex(),
 		level: p.answer.GetLevel(), version: p.answer.GetVersion(), address: p.address,
-		problem: p.answer.GetProblem(), full: p.answer.GetDiskFull(), certificate: link.DecodeCertificate(p.answer.GetCertificate()),
+		problem: p.answer.GetProblem(), full: p.answer.GetDiskFull(), certificate: agentrpc.DecodeCertificate(p.answer.GetCertificate()),
 	}
 	if !h.answers {
 		h.problem, h.close = p.fault, 0
@@ -208,7 +208,7 @@ func (a *asker) ask(m fleet.Member, address string) {
 
 // clockOff is how far ahead of this member's the clock of one was that answered between two moments of this one's:
 // nil when it does not say, or when the answer took so long that it says nothing.
-func clockOff(answer *link.StatusResponse, asked, answered time.Time) *time.Duration {
+func clockOff(answer *agentrpc.StatusResponse, asked, answered time.Time) *time.Duration {
 	took := answered.Sub(asked)
 	if answer.GetClockNs() == 0 || took < 0 || took > pollTimeout {
 		return nil
@@ -224,14 +224,14 @@ func isClose(applied, last uint64) bool {
 }
 
 // status asks who is at an address, which must be the member.
-func (a *asker) status(id fleet.MemberID, address string) (*link.StatusResponse, error) {
+func (a *asker) status(id fleet.MemberID, address string) (*agentrpc.StatusResponse, error) {
 	conn, err := a.conn(address)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, pollTimeout)
 	defer cancel()
-	out, err := link.NewPeerClient(conn).Status(ctx, &link.StatusRequest{}, grpc.WaitForReady(true))
+	out, err := agentrpc.NewPeerClient(conn).Status(ctx, &agentrpc.StatusRequest{}, grpc.WaitForReady(true))
 	if err == nil && out.GetMemberId() != string(id) {
 		err = fmt.Errorf("another scheduler is at %s", address)
 	}
@@ -281,7 +281,7 @@ func (c *Config) dial(address string) (*grpc.ClientConn, error) {
 }
 
 func dialPeer(certs *pki.Store, address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	creds, err := link.HostCredentials(certs)
+	creds, err := agentrpc.HostCredentials(certs)
 	if err != nil {
 		return nil, err
 	}

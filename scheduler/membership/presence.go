@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -103,8 +103,8 @@ func (p *Presence) show(ctx context.Context, leader replica.Member, known bool) 
 
 // tell says to the scheduler at an address where this one is.
 func (p *Presence) tell(ctx context.Context, address string) error {
-	return p.call(ctx, address, func(ctx context.Context, c link.PeerClient) error {
-		_, err := c.Status(ctx, &link.StatusRequest{Address: p.cfg.Self.Address})
+	return p.call(ctx, address, func(ctx context.Context, c agentrpc.PeerClient) error {
+		_, err := c.Status(ctx, &agentrpc.StatusRequest{Address: p.cfg.Self.Address})
 		if status.Code(err) == codes.PermissionDenied {
 			p.learnRemoved() // its certificate is a scheduler's: nothing else is refused
 		}
@@ -119,12 +119,12 @@ func (p *Presence) learnRemoved() {
 	}
 }
 
-func (p *Presence) call(ctx context.Context, address string, fn func(context.Context, link.PeerClient) error) error {
+func (p *Presence) call(ctx context.Context, address string, fn func(context.Context, agentrpc.PeerClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := p.cfg.dial(address)
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(ctx, link.NewPeerClient(conn)), conn.Close())
+	return errors.Join(fn(ctx, agentrpc.NewPeerClient(conn)), conn.Close())
 }

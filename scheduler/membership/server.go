@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
@@ -83,7 +83,7 @@ func (c *Config) now() time.Time {
 
 // Server answers the other schedulers. Its methods are safe for concurrent use.
 type Server struct {
-	link.UnimplementedPeerServer
+	agentrpc.UnimplementedPeerServer
 	cfg    Config
 	keeper *Keeper
 }
@@ -91,8 +91,8 @@ type Server struct {
 // NewServer returns the server of a member whose keeper is given.
 func NewServer(cfg Config, keeper *Keeper) *Server { return &Server{cfg: cfg, keeper: keeper} }
 
-// Status implements link.PeerServer. It needs no leader and reads no state but who was removed.
-func (s *Server) Status(ctx context.Context, in *link.StatusRequest) (*link.StatusResponse, error) {
+// Status implements agentrpc.PeerServer. It needs no leader and reads no state but who was removed.
+func (s *Server) Status(ctx context.Context, in *agentrpc.StatusRequest) (*agentrpc.StatusResponse, error) {
 	who, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
@@ -104,11 +104,11 @@ func (s *Server) Status(ctx context.Context, in *link.StatusRequest) (*link.Stat
 }
 
 // status is what this member says of itself.
-func (c *Config) status() *link.StatusResponse {
-	out := &link.StatusResponse{
+func (c *Config) status() *agentrpc.StatusResponse {
+	out := &agentrpc.StatusResponse{
 		MemberId: string(c.Self.ID), LastIndex: c.Node.LastIndex(), AppliedIndex: c.Node.AppliedIndex(),
 		Level: c.Self.Level, Version: c.Self.Version, Address: c.Self.Address, DiskFull: c.Node.DiskFull(),
-		Certificate: link.EncodeCertificate(link.OwnCertificate(c.Certs)), ClockNs: c.now().UnixNano(),
+		Certificate: agentrpc.EncodeCertificate(agentrpc.OwnCertificate(c.Certs)), ClockNs: c.now().UnixNano(),
 	}
 	if c.Self.Problem != nil {
 		out.Problem = c.Self.Problem()
@@ -118,7 +118,7 @@ func (c *Config) status() *link.StatusResponse {
 
 // caller returns the scheduler that calls, unless it was removed.
 func (s *Server) caller(ctx context.Context) (fleet.MemberID, error) {
-	who, err := link.PeerIdentity(ctx)
+	who, err := agentrpc.PeerIdentity(ctx)
 	if err != nil || who.Role != pki.RoleScheduler {
 		return "", status.Error(codes.PermissionDenied, "a scheduler's certificate is needed")
 	}
@@ -169,7 +169,7 @@ func (s *Server) lead(ctx context.Context) error {
 
 func (s *Server) notLeader(ctx context.Context) error {
 	leader, _ := s.cfg.Node.Leader()
-	return link.NotLeader(ctx, leader.Address)
+	return agentrpc.NotLeader(ctx, leader.Address)
 }
 
 // refusal turns an error into what another scheduler is told.
@@ -180,7 +180,7 @@ func (s *Server) refusal(ctx context.Context, err error) error {
 	case errors.Is(err, replica.ErrNotLeader):
 		return s.notLeader(ctx)
 	case fleet.NothingDone(err):
-		link.NothingDone(ctx)
+		agentrpc.NothingDone(ctx)
 	}
 	code, ok := map[fleet.Code]codes.Code{
 		fleet.CodeUnauthorized: codes.Unauthenticated,
@@ -203,8 +203,8 @@ func (s *Server) refusal(ctx context.Context, err error) error {
 	return status.Error(code, text)
 }
 
-// RenewMember implements link.PeerServer.
-func (s *Server) RenewMember(ctx context.Context, in *link.RenewRequest) (*link.RenewResponse, error) {
+// RenewMember implements agentrpc.PeerServer.
+func (s *Server) RenewMember(ctx context.Context, in *agentrpc.RenewRequest) (*agentrpc.RenewResponse, error) {
 	if err := s.lead(ctx); err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func (s *Server) RenewMember(ctx context.Context, in *link.RenewRequest) (*link.
 	if err != nil {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	return &link.RenewResponse{Certificate: leaf.Raw, Cas: pki.RawCerts(trusted)}, nil
+	return &agentrpc.RenewResponse{Certificate: leaf.Raw, Cas: pki.RawCerts(trusted)}, nil
 }
 
 func (s *Server) member(id fleet.MemberID) (m fleet.Member, ok bool, err error) {

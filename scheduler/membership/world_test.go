@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/replica"
@@ -76,7 +76,7 @@ type streams struct {
 func (s streams) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return link.DialRaft(ctx, s.certs, address)
+	return agentrpc.DialRaft(ctx, s.certs, address)
 }
 
 // hooked is a node whose proposals a test may spoil.
@@ -149,7 +149,7 @@ func (w *world) start(m *machine) {
 	log := slog.New(slog.DiscardHandler)
 	dir := w.t.TempDir()
 	w.must(replica.Create(dir))
-	mux, err := link.NewMux(m.ln, m.certs, link.MuxConfig{Log: log})
+	mux, err := agentrpc.NewMux(m.ln, m.certs, agentrpc.MuxConfig{Log: log})
 	w.must(err)
 	m.store, err = state.Open(filepath.Join(dir, replica.StateFile), state.Options{BootID: "boot"})
 	w.must(err)
@@ -167,8 +167,8 @@ func (w *world) start(m *machine) {
 	}
 	m.keeper, m.presence = NewKeeper(conf), NewPresence(conf)
 	m.server = NewServer(conf, m.keeper)
-	service := grpc.NewServer(grpc.Creds(link.ServerCredentials()))
-	link.RegisterPeerServer(service, m.server)
+	service := grpc.NewServer(grpc.Creds(agentrpc.ServerCredentials()))
+	agentrpc.RegisterPeerServer(service, m.server)
 	m.service = service
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -204,7 +204,7 @@ func (w *world) join(m *machine, token pki.JoinToken, level uint64, at ...string
 	if at == nil {
 		at = []string{w.lead.address}
 	}
-	j, err := Join(within(w.t), token, at, &link.JoinMemberRequest{Csr: csr, Address: m.address, Level: level, Version: "v1"})
+	j, err := Join(within(w.t), token, at, &agentrpc.JoinMemberRequest{Csr: csr, Address: m.address, Level: level, Version: "v1"})
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (w *world) rejoin(m *machine) (*machine, error) {
 	w.must(err)
 	csr, err := fresh.certs.Request()
 	w.must(err)
-	j, err := Rejoin(within(w.t), m.certs, []string{w.lead.address}, &link.RejoinRequest{Csr: csr, Address: m.address, Level: state.Level, Version: "v1"})
+	j, err := Rejoin(within(w.t), m.certs, []string{w.lead.address}, &agentrpc.RejoinRequest{Csr: csr, Address: m.address, Level: state.Level, Version: "v1"})
 	if err != nil {
 		return nil, err
 	}

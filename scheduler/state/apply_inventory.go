@@ -11,11 +11,11 @@ import (
 
 // The bounds of an inventory.
 const (
-	maxImages     = 200 // image references that a host's record keeps
-	maxGPUs       = 1024
-	maxNotices    = 32
-	maxNoticeText = 1024 // bytes
-	maxKinds      = 8    // of network volumes' backends
+	maxImages        = 200 // image references that a host's record keeps
+	maxGPUs          = 1024
+	maxConditions    = 32
+	maxConditionText = 1024 // bytes
+	maxKinds         = 8    // of network volumes' backends
 )
 
 // The public ports that a host may publish.
@@ -24,7 +24,7 @@ const (
 	maxPublicPort = 65535
 )
 
-var noticeCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var conditionCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 func (c UpdateInventory) apply(t *txn) (any, error) {
 	host, ok := t.host(c.Host)
@@ -60,7 +60,7 @@ func checkInventory(inv *fleet.Inventory) error {
 	if len(inv.Digest) > maxID {
 		return fleet.Invalid("$.inventory.digest", "must have at most 256 bytes")
 	}
-	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkNotices(inv), checkKinds(inv.Volumes), checkCertificate(&inv.Certificate))
+	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkConditions(inv), checkKinds(inv.Volumes), checkCertificate(&inv.Certificate))
 }
 
 // maxTrusts bounds how many CAs a host may say that it trusts.
@@ -99,7 +99,7 @@ func checkGPUs(gpus []fleet.GPU) error {
 		if gpu.UUID == "" || seen[gpu.UUID] {
 			return fleet.Invalid("$.inventory.gpus", "each needs a UUID of its own")
 		}
-		if max(len(gpu.UUID), len(gpu.Type), len(gpu.PCI), len(gpu.Parent)) > maxID || len(gpu.Sick) > maxNoticeText {
+		if max(len(gpu.UUID), len(gpu.Type), len(gpu.PCI), len(gpu.Parent)) > maxID || len(gpu.Sick) > maxConditionText {
 			return fleet.Invalid("$.inventory.gpus", "no text may have more than 256 bytes, and why one is sick no more than 1024")
 		}
 		seen[gpu.UUID] = true
@@ -107,13 +107,13 @@ func checkGPUs(gpus []fleet.GPU) error {
 	return nil
 }
 
-func checkNotices(inv *fleet.Inventory) error {
-	if len(inv.Notices) > maxNotices {
-		return fleet.Invalid("$.inventory.notices", "must be at most 32")
+func checkConditions(inv *fleet.Inventory) error {
+	if len(inv.Conditions) > maxConditions {
+		return fleet.Invalid("$.inventory.conditions", "must be at most 32")
 	}
-	for _, n := range inv.Notices {
-		if !noticeCode.MatchString(n.Code) || len(n.Text) > maxNoticeText {
-			return fleet.Invalid("$.inventory.notices", "each needs a code in snake case of at most 64 bytes and a text of at most 1024")
+	for _, n := range inv.Conditions {
+		if !conditionCode.MatchString(n.Code) || len(n.Text) > maxConditionText {
+			return fleet.Invalid("$.inventory.conditions", "each needs a code in snake case of at most 64 bytes and a text of at most 1024")
 		}
 	}
 	switch inv.RuntimeClass {
@@ -144,7 +144,7 @@ func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
 	out := *inv
 	out.Images = slices.Compact(slices.Sorted(slices.Values(inv.Images)))
 	out.Images = out.Images[:min(len(out.Images), maxImages)]
-	out.Notices = slices.Compact(slices.SortedFunc(slices.Values(inv.Notices), func(a, b fleet.Notice) int {
+	out.Conditions = slices.Compact(slices.SortedFunc(slices.Values(inv.Conditions), func(a, b fleet.Condition) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text), cmp.Compare(severity(b), severity(a)))
 	}))
 	out.Volumes = slices.Compact(slices.Sorted(slices.Values(inv.Volumes)))
@@ -153,7 +153,7 @@ func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
 	return out
 }
 
-func severity(n fleet.Notice) int {
+func severity(n fleet.Condition) int {
 	if n.Severe {
 		return 1
 	}
@@ -165,6 +165,6 @@ func sameInventory(a, b *fleet.Inventory) bool {
 	return a.Total == b.Total && slices.Equal(a.GPUs, b.GPUs) && a.CUDA == b.CUDA && a.Driver == b.Driver && a.Kernel == b.Kernel &&
 		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
-		slices.Equal(a.Notices, b.Notices) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
+		slices.Equal(a.Conditions, b.Conditions) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
 		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate) && a.Digest == b.Digest
 }

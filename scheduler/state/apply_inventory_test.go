@@ -24,7 +24,7 @@ func TestAHostSaysWhatItHasNow(t *testing.T) {
 		inv.GPUs = append(inv.GPUs[:3], fleet.GPU{UUID: "MIG-1", Type: "NVIDIA H100 MIG 1g.10gb", MemoryMB: 10_000, Parent: "host-a-gpu-3"})
 		inv.GPUs[1].Sick, inv.GPUs[2].PCI = "XID 79", "0000:3b:00.0"
 		inv.Images = []string{"b", "a", "b"}
-		inv.Notices = []fleet.Notice{{Code: "runc_old", Text: "x"}, {Code: "disk_unlimited"}, {Code: "runc_old", Text: "x"}}
+		inv.Conditions = []fleet.Condition{{Code: "runc_old", Text: "x"}, {Code: "disk_unlimited"}, {Code: "runc_old", Text: "x"}}
 		inv.RuntimeClass = "kata"
 	}))
 	h := w.host("host-a")
@@ -33,7 +33,7 @@ func TestAHostSaysWhatItHasNow(t *testing.T) {
 	}
 	if inv := h.Inventory; len(inv.GPUs) != 4 || inv.GPUs[1].Sick != "XID 79" || inv.GPUs[3].Parent == "" || inv.RuntimeClass != "kata" ||
 		!slices.Equal(inv.Images, []string{"a", "b"}) ||
-		!slices.Equal(inv.Notices, []fleet.Notice{{Code: "disk_unlimited"}, {Code: "runc_old", Text: "x"}}) {
+		!slices.Equal(inv.Conditions, []fleet.Condition{{Code: "disk_unlimited"}, {Code: "runc_old", Text: "x"}}) {
 		t.Errorf("the inventory is %+v", inv)
 	}
 	i := slices.IndexFunc(w.dump().Catalog.GPUs, func(g fleet.GPUType) bool { return g.ID == "NVIDIA H100 MIG 1g.10gb" })
@@ -55,24 +55,26 @@ func TestAnEqualInventoryWritesNothing(t *testing.T) {
 
 func TestInventoriesThatAreRefused(t *testing.T) {
 	w := newWorld(t).settle()
-	many := func(n int) []fleet.Notice {
-		out := make([]fleet.Notice, n)
+	many := func(n int) []fleet.Condition {
+		out := make([]fleet.Condition, n)
 		for i := range out {
 			out[i].Code = fmt.Sprintf("n%d", i)
 		}
 		return out
 	}
-	w.must(w.says(func(inv *fleet.Inventory) { inv.Notices = many(maxNotices) }))
+	w.must(w.says(func(inv *fleet.Inventory) { inv.Conditions = many(maxConditions) }))
 	for rule, change := range map[string]func(*fleet.Inventory){
-		"too many notices":      func(inv *fleet.Inventory) { inv.Notices = many(maxNotices + 1) },
-		"a notice without code": func(inv *fleet.Inventory) { inv.Notices = []fleet.Notice{{Text: "x"}} },
-		"a code of two words":   func(inv *fleet.Inventory) { inv.Notices = []fleet.Notice{{Code: "two words"}} },
-		"a long text":           func(inv *fleet.Inventory) { inv.Notices = []fleet.Notice{{Code: "a", Text: strings.Repeat("x", 1025)}} },
-		"an unknown class":      func(inv *fleet.Inventory) { inv.RuntimeClass = "runc" },
-		"a GPU twice":           func(inv *fleet.Inventory) { inv.GPUs[1].UUID = inv.GPUs[0].UUID },
-		"a long reason":         func(inv *fleet.Inventory) { inv.GPUs[1].Sick = strings.Repeat("x", 1025) },
-		"less than nothing":     func(inv *fleet.Inventory) { inv.Total.DiskGB = -1 },
-		"ports of the system":   func(inv *fleet.Inventory) { inv.PortFrom, inv.PortTo = 22, 80 },
+		"too many conditions":      func(inv *fleet.Inventory) { inv.Conditions = many(maxConditions + 1) },
+		"a condition without code": func(inv *fleet.Inventory) { inv.Conditions = []fleet.Condition{{Text: "x"}} },
+		"a code of two words":      func(inv *fleet.Inventory) { inv.Conditions = []fleet.Condition{{Code: "two words"}} },
+		"a long text": func(inv *fleet.Inventory) {
+			inv.Conditions = []fleet.Condition{{Code: "a", Text: strings.Repeat("x", 1025)}}
+		},
+		"an unknown class":    func(inv *fleet.Inventory) { inv.RuntimeClass = "runc" },
+		"a GPU twice":         func(inv *fleet.Inventory) { inv.GPUs[1].UUID = inv.GPUs[0].UUID },
+		"a long reason":       func(inv *fleet.Inventory) { inv.GPUs[1].Sick = strings.Repeat("x", 1025) },
+		"less than nothing":   func(inv *fleet.Inventory) { inv.Total.DiskGB = -1 },
+		"ports of the system": func(inv *fleet.Inventory) { inv.PortFrom, inv.PortTo = 22, 80 },
 	} {
 		t.Run(rule, func(t *testing.T) {
 			w.t = t
@@ -112,11 +114,11 @@ func TestASickGPUKeepsItsPod(t *testing.T) {
 	w.check()
 }
 
-func TestASevereNoticeKeepsPodsAway(t *testing.T) {
+func TestASevereConditionKeepsPodsAway(t *testing.T) {
 	w := newWorld(t).settle()
 	w.create("pod-1", "host-a", 0)
 	severe := func(yes bool) UpdateInventory {
-		return w.says(func(inv *fleet.Inventory) { inv.Notices = []fleet.Notice{{Code: "runc_old", Severe: yes}} })
+		return w.says(func(inv *fleet.Inventory) { inv.Conditions = []fleet.Condition{{Code: "runc_old", Severe: yes}} })
 	}
 	w.must(severe(true))
 	w.refused(fleet.CodeStale, CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 1), HostEpoch: 1}}})

@@ -35,7 +35,7 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out.Inventory.GPUs = slices.Clone(h.Inventory.GPUs)
 	out.GPUCordons = slices.Clone(h.GPUCordons)
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
-	out.Inventory.Notices = slices.Clone(h.Inventory.Notices)
+	out.Inventory.Conditions = slices.Clone(h.Inventory.Conditions)
 	out.Inventory.Volumes = slices.Clone(h.Inventory.Volumes)
 	out.Inventory.Certificate.Trusts = slices.Clone(h.Inventory.Certificate.Trusts)
 	out.Roles = slices.Clone(h.Roles)

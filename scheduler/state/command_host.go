@@ -23,7 +23,7 @@ type JoinHost struct {
 // reports. Generation is the highest one that the agent's ledger knows; if it is above ours, this
 // control plane was restored from an old copy, and ours is raised above it. The first one gives the host
 // its address in the tunnel to other hosts. Of its own end of it what cannot be meant is left out, and so is a key that
-// another host has: a notice says so then. Value: fleet.Host. Errors: not_found, forbidden (another machine), invalid.
+// another host has: a condition says so then. Value: fleet.Host. Errors: not_found, forbidden (another machine), invalid.
 type ConnectHost struct {
 	Host       fleet.HostID    `cbor:"1,keyasint"`
 	MachineID  string          `cbor:"2,keyasint"`

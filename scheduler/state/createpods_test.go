@@ -140,6 +140,7 @@ func TestRefusedCommandsLeaveTheBatchAlone(t *testing.T) {
 func TestAnOwnersPods(t *testing.T) {
 	w := newWorld(t).settle().furnish()
 	w.must(setOf(anEndpoint, "p1"), setOf(anEndpoint, "p2"), setOf(fleet.Owner{}, "p3"))
+	w.must(ReadyWorkers{Pods: []fleet.PodID{"p1", "p2"}, At: at(10)})
 	stop := ActPod{Account: "acme", Pod: "p1", Action: fleet.ActionStop, At: at(3610)}
 	w.refused(fleet.CodeNotFound, stop)
 	stop.Owner = aCluster

@@ -53,7 +53,7 @@ func TestTheLargestInventory(t *testing.T) {
 		return with(func(inv *fleet.Inventory) { change(&inv.GPUs[1]) })
 	}
 	texts := func(text string) error {
-		return with(func(inv *fleet.Inventory) { inv.Notices = []fleet.Notice{{Code: "a", Text: text}} })
+		return with(func(inv *fleet.Inventory) { inv.Conditions = []fleet.Condition{{Code: "a", Text: text}} })
 	}
 	kinds := func(n int) error {
 		return with(func(inv *fleet.Inventory) { inv.Volumes = slices.Repeat([]fleet.BackendKind{fleet.BackendNFS}, n) })
@@ -71,8 +71,8 @@ func TestTheLargestInventory(t *testing.T) {
 		{"the most kinds", kinds(maxKinds), ""},
 		{"more kinds", kinds(maxKinds + 1), "$.inventory.volumes"},
 		{"an unknown kind", with(func(inv *fleet.Inventory) { inv.Volumes = []fleet.BackendKind{"smb"} }), "$.inventory.volumes"},
-		{"the longest notice", texts(long(maxNoticeText)), ""},
-		{"a longer notice", texts(long(maxNoticeText + 1)), "$.inventory.notices"},
+		{"the longest condition", texts(long(maxConditionText)), ""},
+		{"a longer condition", texts(long(maxConditionText + 1)), "$.inventory.conditions"},
 		{"the most trusted", trusts(maxTrusts, long(maxID)), ""},
 		{"more trusted", trusts(maxTrusts+1, "a"), "$.inventory.certificate"},
 		{"a longer name of one trusted", trusts(1, long(maxID+1)), "$.inventory.certificate"},
@@ -85,8 +85,8 @@ func TestTheLargestInventory(t *testing.T) {
 		{"a longer type", gpu(func(g *fleet.GPU) { g.Type = long(maxID + 1) }), "$.inventory.gpus"},
 		{"a longer address", gpu(func(g *fleet.GPU) { g.PCI = long(maxID + 1) }), "$.inventory.gpus"},
 		{"a longer parent", gpu(func(g *fleet.GPU) { g.Parent = long(maxID + 1) }), "$.inventory.gpus"},
-		{"the longest illness", gpu(func(g *fleet.GPU) { g.Sick = long(maxNoticeText) }), ""},
-		{"a longer illness", gpu(func(g *fleet.GPU) { g.Sick = long(maxNoticeText + 1) }), "$.inventory.gpus"},
+		{"the longest illness", gpu(func(g *fleet.GPU) { g.Sick = long(maxConditionText) }), ""},
+		{"a longer illness", gpu(func(g *fleet.GPU) { g.Sick = long(maxConditionText + 1) }), "$.inventory.gpus"},
 	})
 }
 

@@ -77,7 +77,7 @@ func (w *world) drawMove(t *rapid.T, id fleet.PodID, to fleet.HostID, now time.T
 	return MovePod{Pod: id, Rev: pod.Rev, At: now, To: bind}
 }
 
-// drawInventory draws what a host says of itself while a session stands: fewer GPUs, sick ones, notices.
+// drawInventory draws what a host says of itself while a session stands: fewer GPUs, sick ones, conditions.
 func (w *world) drawInventory(t *rapid.T, host fleet.HostID, now time.Time) UpdateInventory {
 	inv := inventory(host)
 	inv.GPUs = inv.GPUs[:rapid.IntRange(2, 4).Draw(t, "left")]
@@ -88,8 +88,8 @@ func (w *world) drawInventory(t *rapid.T, host fleet.HostID, now time.Time) Upda
 		inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 30_004
 	}
 	inv.Tunnel = drawTunnel(t, host)
-	if code := pick(t, "notice", "", "", "one", "two", "No"); code != "" {
-		inv.Notices = []fleet.Notice{{Code: code, Severe: rapid.Bool().Draw(t, "severe")}, {Code: "more"}}
+	if code := pick(t, "condition", "", "", "one", "two", "No"); code != "" {
+		inv.Conditions = []fleet.Condition{{Code: code, Severe: rapid.Bool().Draw(t, "severe")}, {Code: "more"}}
 	}
 	epoch := w.epochOf(host)
 	if rapid.IntRange(0, 5).Draw(t, "old session") == 0 {

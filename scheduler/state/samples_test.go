@@ -204,7 +204,7 @@ func sampleInventory() fleet.Inventory {
 	inv.PublicIP, inv.PortFrom, inv.PortTo = "192.0.2.1", 30_000, 39_999
 	inv.Images = []string{"busybox"}
 	inv.GPUs[0].PCI, inv.GPUs[0].Parent = "0000:3b:00.0", "GPU-1"
-	inv.Notices = []fleet.Notice{{Code: "disk_unlimited", Text: "The disk of pods has no limit.", Severe: true}}
+	inv.Conditions = []fleet.Condition{{Code: "disk_unlimited", Text: "The disk of pods has no limit.", Severe: true}}
 	inv.RuntimeClass = "gvisor"
 	return inv
 }
@@ -276,6 +276,8 @@ func laterSamples() []sample {
 	placed.Overlays = []fleet.OverlayPlace{{Overlay: "account-acme", Addr: netip.MustParseAddr("10.64.0.2"), On: true}}
 	told, asked, waiting, worker := sampleInventory(), token("t4"), samplePod(), samplePod()
 	waiting.Waiting, worker.Owner = at(6), anEndpoint
+	ready := worker
+	ready.Release, ready.Ready = 3, at(7)
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
 	return append(out,
@@ -332,6 +334,7 @@ func laterSamples() []sample {
 		sample{cmd: PutPlacement{fleet.Placement{KeepPercent: 75}}},
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
+		sample{"-ready", CreatePods{Pods: []NewPod{{Pod: ready, HostEpoch: 1}}}},
 		sample{cmd: ReadyWorkers{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{

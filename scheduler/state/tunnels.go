@@ -9,10 +9,10 @@ import (
 	"gantry/fleet"
 )
 
-// The codes of notices on a host's end of the tunnel.
+// The codes of conditions on a host's end of the tunnel.
 const (
-	noticeKeyTaken   = "tunnel_key_taken"
-	noticeRangeTaken = "tunnel_range_full"
+	conditionKeyTaken   = "tunnel_key_taken"
+	conditionRangeTaken = "tunnel_range_full"
 )
 
 // keyBytes is the length of a public key of Curve25519.
@@ -52,20 +52,20 @@ func (t *txn) joinTunnel(h *fleet.Host) {
 	}
 	if own.PublicKey != "" && t.keyTaken(own.PublicKey, h.ID) {
 		*own = fleet.HostTunnel{}
-		addNotice(h, noticeKeyTaken, "The host says that its key for the tunnel to other hosts is one that another host has: it takes part in no private network.")
+		addCondition(h, conditionKeyTaken, "The host says that its key for the tunnel to other hosts is one that another host has: it takes part in no private network.")
 	}
 	if !h.Tunnel.IsValid() && !t.takeTunnel(h) {
-		addNotice(h, noticeRangeTaken, "There is no address left for the host in the tunnel to other hosts: it takes part in no private network.")
+		addCondition(h, conditionRangeTaken, "There is no address left for the host in the tunnel to other hosts: it takes part in no private network.")
 	}
 }
 
-// addNotice adds a notice to those of a host's tidy inventory, in their order.
-func addNotice(h *fleet.Host, code, text string) {
-	n := fleet.Notice{Code: code, Text: text}
-	i, _ := slices.BinarySearchFunc(h.Inventory.Notices, n, func(a, b fleet.Notice) int {
+// addCondition adds a condition to those of a host's tidy inventory, in their order.
+func addCondition(h *fleet.Host, code, text string) {
+	n := fleet.Condition{Code: code, Text: text}
+	i, _ := slices.BinarySearchFunc(h.Inventory.Conditions, n, func(a, b fleet.Condition) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text))
 	})
-	h.Inventory.Notices = slices.Insert(slices.Clone(h.Inventory.Notices), i, n)
+	h.Inventory.Conditions = slices.Insert(slices.Clone(h.Inventory.Conditions), i, n)
 }
 
 // keyTaken reports whether another host has a public key.

@@ -30,7 +30,7 @@ func TestEachHostHasItsAddressInTheTunnel(t *testing.T) {
 		t.Errorf("given out were %v", seen)
 	}
 	full := w.connected("host-late", at(20))
-	if full.Tunnel.IsValid() || full.Networked() || !noticed(full, noticeRangeTaken) {
+	if full.Tunnel.IsValid() || full.Networked() || !noticed(full, conditionRangeTaken) {
 		t.Errorf("got %+v", full)
 	}
 	w.check()
@@ -43,7 +43,7 @@ func TestEachHostHasItsAddressInTheTunnel(t *testing.T) {
 		t.Errorf("it has the address of a host whose record is there: %s", h.Tunnel)
 	}
 	w.must(PurgeHosts{Before: at(40)}, again)
-	if h := w.host("host-late"); h.Tunnel != first.Tunnel || noticed(h, noticeRangeTaken) || !h.Networked() {
+	if h := w.host("host-late"); h.Tunnel != first.Tunnel || noticed(h, conditionRangeTaken) || !h.Networked() {
 		t.Errorf("got %s, want %s", h.Tunnel, first.Tunnel)
 	}
 	if h := w.connect("host-01"); h.Tunnel != netip.MustParseAddr("100.127.0.2") {
@@ -53,7 +53,7 @@ func TestEachHostHasItsAddressInTheTunnel(t *testing.T) {
 }
 
 func noticed(h fleet.Host, code string) bool {
-	return slices.ContainsFunc(h.Inventory.Notices, func(n fleet.Notice) bool { return n.Code == code })
+	return slices.ContainsFunc(h.Inventory.Conditions, func(n fleet.Condition) bool { return n.Code == code })
 }
 
 // No host takes another's place in the tunnel by saying that its key is its own.
@@ -61,7 +61,7 @@ func TestNoTwoHostsHaveOneKey(t *testing.T) {
 	w := networked(t, smallNetworks())
 	says := func(host fleet.HostID, own fleet.HostTunnel) UpdateInventory {
 		inv := inventory(host)
-		inv.Notices = []fleet.Notice{{Code: "a"}, {Code: "z"}}
+		inv.Conditions = []fleet.Condition{{Code: "a"}, {Code: "z"}}
 		inv.Tunnel = own
 		return UpdateInventory{Host: host, Epoch: w.host(host).Epoch, Inventory: inv, At: at(10)}
 	}
@@ -72,11 +72,11 @@ func TestNoTwoHostsHaveOneKey(t *testing.T) {
 		if whose != "" {
 			want = hostTunnel(whose)
 		}
-		if h.Inventory.Tunnel != want || noticed(h, noticeKeyTaken) != (whose == "") || h.Networked() != (whose != "") {
-			t.Errorf("host %s has %+v, notices %+v", host, h.Inventory.Tunnel, h.Inventory.Notices)
+		if h.Inventory.Tunnel != want || noticed(h, conditionKeyTaken) != (whose == "") || h.Networked() != (whose != "") {
+			t.Errorf("host %s has %+v, conditions %+v", host, h.Inventory.Tunnel, h.Inventory.Conditions)
 		}
-		if !slices.IsSortedFunc(h.Inventory.Notices, func(a, b fleet.Notice) int { return strings.Compare(a.Code, b.Code) }) {
-			t.Errorf("notices %+v", h.Inventory.Notices)
+		if !slices.IsSortedFunc(h.Inventory.Conditions, func(a, b fleet.Condition) int { return strings.Compare(a.Code, b.Code) }) {
+			t.Errorf("conditions %+v", h.Inventory.Conditions)
 		}
 	}
 	w.must(says("host-b", hostTunnel("host-a")))

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"gantry/api/admin"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -71,7 +71,7 @@ func TestRow33Certificates(t *testing.T) {
 	must(t, err)
 	scheduler, err := pki.OpenStore(filepath.Join(c.members[0].data, "pki"))
 	must(t, err)
-	for _, protocol := range []string{link.ALPNRaft, link.ALPNJobs, link.ALPNHTTP} {
+	for _, protocol := range []string{agentrpc.ALPNRaft, agentrpc.ALPNJobs, agentrpc.ALPNHTTP} {
 		if err := c.tlsAnswer(scheduler, protocol); err != nil {
 			t.Errorf("a scheduler's certificate is refused for %s: %v", protocol, err)
 		}

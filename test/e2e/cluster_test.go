@@ -56,7 +56,7 @@ func at(t *testing.T, d *devtest.Dev, p devtest.Process) *client.Client {
 }
 
 // TestClusterOfThree is three schedulers and three hosts of networks of their own: every scheduler serves everything,
-// the leader is killed, and neither the pods nor what was acknowledged notice.
+// the leader is killed, and neither the pods nor what was acknowledged condition.
 func TestClusterOfThree(t *testing.T) {
 	t.Parallel()
 	d, err := suite.site.Start(filepath.Join(t.TempDir(), "cluster"), "--schedulers", "3", "--agents", "3")

@@ -132,8 +132,8 @@ func check(ctx context.Context, s settings) (err error) {
 
 // pick prints what was found, and returns the GPU to check with.
 func pick(found gpu.Found, uuid string) (fleet.GPU, error) {
-	for _, n := range found.Notices {
-		fmt.Println("notice:", n.Text)
+	for _, n := range found.Conditions {
+		fmt.Println("condition:", n.Text)
 	}
 	if len(found.GPUs) == 0 {
 		return fleet.GPU{}, errors.New("this machine has no GPU that NVIDIA's driver shows: the check needs one")

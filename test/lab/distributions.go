@@ -38,7 +38,7 @@ func distributionsScenario() *scenario {
 			{"repository", "a signed repository of the packages, and a certificate for users", (*lab).repository},
 			{"check", "the playbook tells what it would do to bare machines, and does nothing", (*lab).check},
 			{"site", "from bare machines to three schedulers, by the playbook", (*lab).siteOfThree},
-			{"units", "every daemon runs on each distribution, with no notice but of Debian's old runc", (*lab).units},
+			{"units", "every daemon runs on each distribution, with no condition but of Debian's old runc", (*lab).units},
 			{"pods", "a pod on each, with the limits of cgroup v2", (*lab).podsOfThree},
 			{"volume", "all three on one network volume, NFSv4 of the kernels", (*lab).volumeOfThree},
 			{"network", "all three reach each other by name through WireGuard of the kernels", (*lab).networkOfThree},

@@ -30,7 +30,7 @@ func clusterScenario() *scenario {
 		api:       "http://127.0.0.1:8080",
 		steps: []step{
 			{"site", "from bare machines to a cluster, by the playbook", (*lab).site},
-			{"units", "every daemon runs, with no notice but of the old runc", (*lab).units},
+			{"units", "every daemon runs, with no condition but of the old runc", (*lab).units},
 			{"look", "the first look and the first pod, as in docs/install.md", (*lab).look},
 			{"pods", "a pod on each host, with the limits of cgroup v2", (*lab).pods},
 			{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
@@ -147,7 +147,7 @@ func (l *lab) units(ctx context.Context) error {
 			return err
 		}
 		for line := range strings.Lines(out) {
-			if strings.HasPrefix(line, "Notice") && !strings.Contains(line, "runc_old: ") {
+			if strings.HasPrefix(line, "Condition") && !strings.Contains(line, "runc_old: ") {
 				return fmt.Errorf("%s: %s", m.Name, line)
 			}
 		}

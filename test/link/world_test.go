@@ -20,7 +20,7 @@ import (
 	"gantry/agent/pod"
 	"gantry/agent/session"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/netctl"
 	"gantry/scheduler/dispatch"
@@ -170,7 +170,7 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 	ln, err := w.listen(listen)
 	must(w, err)
 	s.addr = ln.Addr().String()
-	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: w.log})
+	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: w.log})
 	must(w, err)
 	conf.Store, conf.Node, conf.Log = w.store, s, w.log.With("at", s.addr)
 	conf.CA = func(context.Context) (*pki.CA, error) { return w.ca, nil }

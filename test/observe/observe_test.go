@@ -173,8 +173,8 @@ func TestExpressionsNameMetricsThatAreThere(t *testing.T) {
 		}
 	}
 	for expr, want := range map[string]string{
-		"sum by (code) (rate(gantry_none_total[5m]))": "gantry_none_total", `gantry_host_notices{kind="x"} == 2`: "gantry_host_notices{kind}",
-		`gantry_host_notices{code=~"a=b"} == 2`: "", "rate(gantry_agent_pod_start_duration_seconds[5m])": "gantry_agent_pod_start_duration_seconds",
+		"sum by (code) (rate(gantry_none_total[5m]))": "gantry_none_total", `gantry_host_conditions{kind="x"} == 2`: "gantry_host_conditions{kind}",
+		`gantry_host_conditions{code=~"a=b"} == 2`: "", "rate(gantry_agent_pod_start_duration_seconds[5m])": "gantry_agent_pod_start_duration_seconds",
 	} {
 		if got := strings.Join(unknown(expr, table), " "); got != want {
 			t.Errorf("%s: unknown are %q, want %q", expr, got, want)

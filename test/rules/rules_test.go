@@ -21,7 +21,7 @@ var core = []string{
 	"gantry/fleet",
 	"gantry/scheduler/state", "gantry/scheduler/state/table", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/scheduler/replica",
 	"gantry/scheduler/dispatch", "gantry/scheduler/feed/s3", "gantry/scheduler/feed/volumes", "gantry/scheduler/feed/networks", "gantry/scheduler/feed/storage",
-	"gantry/agent/session", "gantry/agent/orders", "gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/agent/gpu/nvml", "gantry/agent/inside",
+	"gantry/agent/session", "gantry/agent/orders", "gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/gpu", "gantry/agent/gpu/nvml", "gantry/agent/containerfs",
 	"gantry/storage", "gantry/storage/disk", "gantry/storage/helper", "gantry/storage/provision", "gantry/storage/volume",
 	"gantry/storage/s3", "gantry/storage/s3/broker", "gantry/cmd/gantry-s3",
 	"gantry/internal/userns", "gantry/netctl/kernel", "gantry/netctl/tunnel", "gantry/netctl/dns", "gantry/agent/overlay", "gantry/cmd/gantry-net",
@@ -53,7 +53,7 @@ var layers = []struct {
 	{[]string{"gantry/storage/s3"}, []string{"gantry/fleet", "gantry/internal", "os/exec", "google.golang.org/grpc"}},
 	{
 		[]string{"gantry/scheduler/state", "gantry/scheduler/place", "gantry/scheduler/meter", "gantry/serverless/queue", "gantry/serverless/scale"},
-		[]string{"net/http", "os/exec", "google.golang.org/grpc", "github.com/hashicorp", "github.com/containerd", "gantry/internal/link"},
+		[]string{"net/http", "os/exec", "google.golang.org/grpc", "github.com/hashicorp", "github.com/containerd", "gantry/internal/agentrpc"},
 	},
 	{
 		[]string{"gantry/agent/pod"},
@@ -98,7 +98,7 @@ var homes = []struct {
 	{"gantry/agent/usage", []string{"gantry/agent", "gantry/agent/metrics"}},
 	{"gantry/agent/volumes", []string{"gantry/agent", "gantry/agent/orders", "gantry/agent/s3", "gantry/agent/storage", "gantry/cmd/gantry-agent"}},
 	{"gantry/agent/overlay", []string{"gantry/agent", "gantry/agent/metrics", "gantry/agent/orders", "gantry/agent/podnet", "gantry/agent/tunnels", "gantry/cmd/gantry-agent"}},
-	{"gantry/agent/inside", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/agent/tunnels", "gantry/cmd/gantry-agent"}},
+	{"gantry/agent/containerfs", []string{"gantry/agent", "gantry/agent/ctrd", "gantry/agent/tunnels", "gantry/cmd/gantry-agent"}},
 	{"gantry/storage/disk/tree", []string{"gantry/storage/disk", "gantry/storage/provision", "gantry/agent/pod"}},
 	{"gantry/storage/helper", []string{"gantry/storage/volume", "gantry/agent/storage", "gantry/cmd/gantry-agent"}},
 	{"gantry/storage/provision", []string{"gantry/storage/volume", "gantry/agent/storage"}},

@@ -16,15 +16,15 @@ import (
 	"gantry/scheduler/state"
 )
 
-// gear is what an agent is told of its machine while it runs: the health of GPUs, and notices. It implements
+// gear is what an agent is told of its machine while it runs: the health of GPUs, and conditions. It implements
 // agent.Accelerators.
 type gear struct {
 	gpu.Idle
 	changed chan struct{}
 
-	mu      sync.Mutex // guards the fields below
-	gpus    []fleet.GPU
-	notices []fleet.Notice
+	mu         sync.Mutex // guards the fields below
+	gpus       []fleet.GPU
+	conditions []fleet.Condition
 }
 
 func newGear(gpus []fleet.GPU) *gear {
@@ -50,11 +50,11 @@ func (g *gear) setSick(uuid, sick string) {
 	})
 }
 
-// setUnfit gives the host a notice because of which it takes no pods, or takes that away.
+// setUnfit gives the host a condition because of which it takes no pods, or takes that away.
 func (g *gear) setUnfit(unfit bool) {
 	g.change(func() {
-		if g.notices = nil; unfit {
-			g.notices = []fleet.Notice{{Code: "runc_old", Text: "the container runtime is not safe", Severe: true}}
+		if g.conditions = nil; unfit {
+			g.conditions = []fleet.Condition{{Code: "runc_old", Text: "the container runtime is not safe", Severe: true}}
 		}
 	})
 }
@@ -63,7 +63,7 @@ func (g *gear) setUnfit(unfit bool) {
 func (g *gear) Found() gpu.Found {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return gpu.Found{GPUs: g.gpus, CUDA: "12.8", Driver: "570.86.15", Notices: g.notices}
+	return gpu.Found{GPUs: g.gpus, CUDA: "12.8", Driver: "570.86.15", Conditions: g.conditions}
 }
 
 // Changed implements agent.Accelerators.
@@ -180,7 +180,7 @@ func (s *scene) sickIs(h *host, want string) {
 	s.soon("the state knows of the GPU", func() bool { return s.picture().hosts[h.id].Inventory.GPUs[0].Sick == want })
 }
 
-func TestAHostTellsOfSickGPUsAndNoticesWhileConnected(t *testing.T) {
+func TestAHostTellsOfSickGPUsAndConditionsWhileConnected(t *testing.T) {
 	play(t, []int{1}, nil, func(s *scene) {
 		h, uuid := s.hosts[0], s.hosts[0].gpus[0].UUID
 		refused := func(when string, req fleet.PodRequest) {
@@ -201,10 +201,10 @@ func TestAHostTellsOfSickGPUsAndNoticesWhileConnected(t *testing.T) {
 		s.sickIs(h, "")
 		q := s.make(gpuPod(1, image("steady", 0, 0)))
 		h.gear.setUnfit(true)
-		s.soon("the state has the notice", func() bool { return len(s.picture().hosts[h.id].Inventory.Notices) == 1 })
-		refused("a severe notice", cpuPod(2, image("steady", 0, 0)))
+		s.soon("the state has the condition", func() bool { return len(s.picture().hosts[h.id].Inventory.Conditions) == 1 })
+		refused("a severe condition", cpuPod(2, image("steady", 0, 0)))
 		h.gear.setUnfit(false)
-		s.soon("the notice is gone", func() bool { return len(s.picture().hosts[h.id].Inventory.Notices) == 0 })
+		s.soon("the condition is gone", func() bool { return len(s.picture().hosts[h.id].Inventory.Conditions) == 0 })
 		s.do(q.ID, fleet.ActionTerminate)
 		s.soon("the host is empty", func() bool { now, _ := s.pod(q.ID); return !now.Held })
 		s.make(cpuPod(2, image("steady", 0, 0)))

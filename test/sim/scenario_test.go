@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
@@ -161,13 +161,13 @@ func (s *scene) begin() {
 }
 
 // dial connects with a host's certificate, beside its agent. The context ends with the connection.
-func (s *scene) dial(h *host) (link.LinkClient, context.Context, func()) {
+func (s *scene) dial(h *host) (agentrpc.LinkClient, context.Context, func()) {
 	s.Helper()
 	store, err := pki.OpenStore(filepath.Join(h.dir, "pki"))
 	if err != nil {
 		s.Fatal(err)
 	}
-	conf, err := link.HostClientTLS(store)
+	conf, err := agentrpc.HostClientTLS(store)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -177,30 +177,30 @@ func (s *scene) dial(h *host) (link.LinkClient, context.Context, func()) {
 		s.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	return link.NewLinkClient(conn), ctx, func() {
+	return agentrpc.NewLinkClient(conn), ctx, func() {
 		cancel()
 		_ = conn.Close()
 	}
 }
 
 // session opens a session with a hello over dial's connection.
-func (s *scene) session(ctx context.Context, c link.LinkClient, hello *link.Hello) link.Link_SessionClient {
+func (s *scene) session(ctx context.Context, c agentrpc.LinkClient, hello *agentrpc.Hello) agentrpc.Link_SessionClient {
 	s.Helper()
 	stream, err := c.Session(ctx)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := stream.Send(&link.Up{Kind: &link.Up_Hello{Hello: hello}}); err != nil {
+	if err := stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: hello}}); err != nil {
 		s.Fatal(err)
 	}
 	return stream
 }
 
 // hello is what the host's agent would say.
-func (s *scene) hello(h *host) *link.Hello {
+func (s *scene) hello(h *host) *agentrpc.Hello {
 	rec := s.picture().hosts[h.id]
-	return &link.Hello{MachineId: rec.MachineID, BootId: rec.BootID, Generation: rec.Generation, Inventory: &link.Inventory{
-		Total: &link.Resources{MilliCpu: h.offer.MilliCPU, MemoryMb: h.offer.MemoryMB, DiskGb: h.offer.DiskGB},
+	return &agentrpc.Hello{MachineId: rec.MachineID, BootId: rec.BootID, Generation: rec.Generation, Inventory: &agentrpc.Inventory{
+		Total: &agentrpc.Resources{MilliCpu: h.offer.MilliCPU, MemoryMb: h.offer.MemoryMB, DiskGb: h.offer.DiskGB},
 	}}
 }
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/sleep"
 	"gantry/scheduler"
@@ -56,8 +56,8 @@ type process struct {
 	raft     *raftEnd
 	dispatch *dispatch.Server
 	service  *scheduler.Service
-	mux      *link.Mux
-	grpc     *link.Server
+	mux      *agentrpc.Mux
+	grpc     *agentrpc.Server
 	cancel   context.CancelFunc
 	done     chan struct{}
 	dying    atomic.Bool
@@ -262,7 +262,7 @@ func (p *process) begin() error {
 	if err != nil {
 		return err
 	}
-	if p.mux, err = link.NewMux(ln, certs, link.MuxConfig{Log: p.world.log}); err != nil {
+	if p.mux, err = agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: p.world.log}); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	p.grpc = p.dispatch.GRPC()

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
@@ -88,7 +88,7 @@ func TestTheSchedulerSendsTheFullSetWhenAHostAsksForItAndThenDifferences(t *test
 		stream := s.session(ctx, c, s.hello(h))
 		var generation uint64
 		for _, step := range []string{"first", "again"} {
-			var full *link.FullSet
+			var full *agentrpc.FullSet
 			for full == nil {
 				msg, err := stream.Recv()
 				if err != nil {
@@ -103,7 +103,7 @@ func TestTheSchedulerSendsTheFullSetWhenAHostAsksForItAndThenDifferences(t *test
 			if step == "again" {
 				break
 			}
-			if err := stream.Send(&link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}}); err != nil {
+			if err := stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}}); err != nil {
 				s.Fatal(err)
 			}
 		}
@@ -132,7 +132,7 @@ func TestALogThatBreaksOffIsUnavailable(t *testing.T) {
 		go func() {
 			read <- s.scheduler().service.PodLogs(ctx, principal(s.account()), p.ID, fleet.LogQuery{Tail: 10}, func(fleet.LogLine) error { return nil })
 		}()
-		var ask *link.OpenTunnel
+		var ask *agentrpc.OpenTunnel
 		for ask == nil {
 			msg, err := stream.Recv()
 			if err != nil {
@@ -144,7 +144,7 @@ func TestALogThatBreaksOffIsUnavailable(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		for _, f := range []*link.Frame{{Id: ask.GetId()}, {Data: []byte("{\"id\":")}} {
+		for _, f := range []*agentrpc.Frame{{Id: ask.GetId()}, {Data: []byte("{\"id\":")}} {
 			if err := tunnel.Send(f); err != nil {
 				s.Fatal(err)
 			}
@@ -159,21 +159,21 @@ func TestALogThatBreaksOffIsUnavailable(t *testing.T) {
 
 // scripted is a scheduler that skips a generation.
 type scripted struct {
-	link.UnimplementedLinkServer
+	agentrpc.UnimplementedLinkServer
 	asked chan uint64 // generation that the host applied after it asked for the full set
 }
 
-// Session implements link.LinkServer.
-func (x *scripted) Session(stream link.Link_SessionServer) error {
+// Session implements agentrpc.LinkServer.
+func (x *scripted) Session(stream agentrpc.Link_SessionServer) error {
 	hello, err := stream.Recv()
 	if err != nil {
 		return err
 	}
 	g := hello.GetHello().GetGeneration()
-	for _, msg := range []*link.Down{
-		{Kind: &link.Down_Welcome{Welcome: &link.Welcome{Epoch: 100, HeartbeatMs: 2000}}},
-		{Kind: &link.Down_Full{Full: &link.FullSet{Generation: g}}},
-		{Kind: &link.Down_Difference{Difference: &link.Difference{From: g + 1, To: g + 2}}},
+	for _, msg := range []*agentrpc.Down{
+		{Kind: &agentrpc.Down_Welcome{Welcome: &agentrpc.Welcome{Epoch: 100, HeartbeatMs: 2000}}},
+		{Kind: &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: g}}},
+		{Kind: &agentrpc.Down_Difference{Difference: &agentrpc.Difference{From: g + 1, To: g + 2}}},
 	} {
 		if err := stream.Send(msg); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (x *scripted) Session(stream link.Link_SessionServer) error {
 		switch {
 		case up.GetResync() != nil && !asked:
 			asked = true
-			if err := stream.Send(&link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: g + 2}}}); err != nil {
+			if err := stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: g + 2}}}); err != nil {
 				return err
 			}
 		case up.GetApplied() != nil && asked:
@@ -209,13 +209,13 @@ func TestAHostAsksForTheFullSetWhenADifferenceIsMissing(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: s.log})
+		mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: s.log})
 		if err != nil {
 			s.Fatal(err)
 		}
-		server := grpc.NewServer(grpc.Creds(link.ServerCredentials()))
+		server := grpc.NewServer(grpc.Creds(agentrpc.ServerCredentials()))
 		x := &scripted{asked: make(chan uint64, 10)}
-		link.RegisterLinkServer(server, x)
+		agentrpc.RegisterLinkServer(server, x)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(mux.GRPC()) }()
 		select {

@@ -103,7 +103,7 @@ func (w *world) deadServer(t *testing.T, volume v2.NetworkVolume, one, two v2.Po
 		}
 		return nil
 	})
-	for _, host := range []string{string(one.HostID), string(two.HostID)} { // nobody else on the hosts notices
+	for _, host := range []string{string(one.HostID), string(two.HostID)} { // nobody else on the hosts conditions
 		other := v2.CreatePodRequest{Name: "other", CPU: &v2.CreateCPUConfig{ID: "cpu3c", VCPUCount: 2}, PodSettings: v2.PodSettings{Image: new(devtest.Image), Args: new(endsAtOnce)}}
 		began := time.Now()
 		made, err := w.user.CreatePod(t.Context(), other)
@@ -120,8 +120,8 @@ func (w *world) deadServer(t *testing.T, volume v2.NetworkVolume, one, two v2.Po
 	}
 	await(t, func() error { // operators are told
 		h, err := w.ops.Host(t.Context(), string(one.HostID))
-		if err != nil || !slices.ContainsFunc(h.Value.Notices, func(n admin.HostNotice) bool { return n.Code == "volume_backend_down" && !n.Severe }) {
-			return fmt.Errorf("notices %+v, %w", h.Value.Notices, err)
+		if err != nil || !slices.ContainsFunc(h.Value.Conditions, func(n admin.HostCondition) bool { return n.Code == "volume_backend_down" && !n.Severe }) {
+			return fmt.Errorf("conditions %+v, %w", h.Value.Conditions, err)
 		}
 		return nil
 	})

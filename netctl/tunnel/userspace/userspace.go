@@ -16,18 +16,18 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"gantry/internal/ipc"
-	"gantry/netctl/companion"
+	"gantry/netctl/sidecar"
 	"gantry/netctl/tunnel"
 )
 
-// server has the link's other end. It implements companion.Handler.
+// server has the link's other end. It implements sidecar.Handler.
 type server struct {
 	device *device.Device
 	ended  sync.WaitGroup
 }
 
-// Serve begins with the link that the process is handed. It is companion.Program.Serve.
-func Serve(links []*os.File, fail func(error), log *slog.Logger) (companion.Handler, error) {
+// Serve begins with the link that the process is handed. It is sidecar.Program.Serve.
+func Serve(links []*os.File, fail func(error), log *slog.Logger) (sidecar.Handler, error) {
 	defer ipc.CloseAll(links) // the device has a copy
 	if len(links) != 1 {
 		return nil, errors.New("it wants one link")
@@ -51,13 +51,13 @@ func Serve(links []*os.File, fail func(error), log *slog.Logger) (companion.Hand
 	return s, nil
 }
 
-// Close implements companion.Handler.
+// Close implements sidecar.Handler.
 func (s *server) Close() {
 	s.device.Close()
 	s.ended.Wait()
 }
 
-// Handle implements companion.Handler.
+// Handle implements sidecar.Handler.
 func (s *server) Handle(_ context.Context, verb string, ask []byte, files []*os.File) (any, error) {
 	ipc.CloseAll(files) // nobody asked for them
 	switch verb {

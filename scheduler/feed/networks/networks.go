@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
@@ -361,7 +361,7 @@ func (e *peerIndex) underlay(center fleet.DataCenterID) (private bool) {
 
 // tellPeers returns the changes of a host's peers in its overlays after version since, and the version that they lead to; nil: there
 // are none. Since 0 returns all peers.
-func (e *peerIndex) tellPeers(host fleet.HostID, overlays []fleet.OverlayID, since uint64) (*link.PeerChange, uint64) {
+func (e *peerIndex) tellPeers(host fleet.HostID, overlays []fleet.OverlayID, since uint64) (*agentrpc.PeerChange, uint64) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	var sets []*overlayHosts
@@ -377,7 +377,7 @@ func (e *peerIndex) tellPeers(host fleet.HostID, overlays []fleet.OverlayID, sin
 	if len(changed) == 0 {
 		return nil, e.at
 	}
-	out := &link.PeerChange{}
+	out := &agentrpc.PeerChange{}
 	for _, id := range changed {
 		near := slices.ContainsFunc(sets, func(c *overlayHosts) bool { return c.has(id) })
 		if p := e.endpoints[id].seenBy(e.endpoints[host]); near && p != nil {
@@ -407,7 +407,7 @@ func changedSince(overlays []*overlayHosts, since uint64) (out []fleet.HostID, a
 }
 
 // allPeers returns all peers of a host; the caller holds mu.
-func (e *peerIndex) allPeers(host fleet.HostID, overlays []*overlayHosts) *link.PeerChange {
+func (e *peerIndex) allPeers(host fleet.HostID, overlays []*overlayHosts) *agentrpc.PeerChange {
 	var near []fleet.HostID
 	for _, c := range overlays {
 		near = append(near, c.hosts...)
@@ -416,7 +416,7 @@ func (e *peerIndex) allPeers(host fleet.HostID, overlays []*overlayHosts) *link.
 		slices.Sort(near)
 		near = slices.Compact(near)
 	}
-	out := &link.PeerChange{Full: true, Put: make([]*link.HostPeer, 0, len(near))}
+	out := &agentrpc.PeerChange{Full: true, Put: make([]*agentrpc.HostPeer, 0, len(near))}
 	for _, id := range near {
 		if p := e.endpoints[id].seenBy(e.endpoints[host]); p != nil && id != host {
 			out.Put = append(out.Put, p)
@@ -429,7 +429,7 @@ func (e *peerIndex) allPeers(host fleet.HostID, overlays []*overlayHosts) *link.
 type endpoint struct {
 	center fleet.DataCenterID
 	// tunnel is for hosts of other data centers, plain for those of its own; nil: it cannot be reached that way.
-	tunnel, plain *link.HostPeer
+	tunnel, plain *agentrpc.HostPeer
 }
 
 func newEndpoint(h *fleet.Host, private bool) *endpoint {
@@ -439,7 +439,7 @@ func newEndpoint(h *fleet.Host, private bool) *endpoint {
 		addr = h.Tunnel.String()
 	}
 	if t.PublicKey != "" && addr != "" {
-		out.tunnel = &link.HostPeer{HostId: string(h.ID), TunnelAddr: addr, PublicKey: t.PublicKey}
+		out.tunnel = &agentrpc.HostPeer{HostId: string(h.ID), TunnelAddr: addr, PublicKey: t.PublicKey}
 		if t.Endpoint.IsValid() {
 			out.tunnel.Endpoint = t.Endpoint.String()
 		}
@@ -449,14 +449,14 @@ func newEndpoint(h *fleet.Host, private bool) *endpoint {
 		plain = t.Endpoint.Addr()
 	}
 	if private && plain.Is4() { // plain frames go over IPv4 alone
-		out.plain = &link.HostPeer{HostId: string(h.ID), TunnelAddr: addr, Plain: plain.String()}
+		out.plain = &agentrpc.HostPeer{HostId: string(h.ID), TunnelAddr: addr, Plain: plain.String()}
 	}
 	return out
 }
 
 // seenBy returns the peer record for another host; nil: the host cannot be reached from there. Either both send plain frames to
 // each other or neither does.
-func (p *endpoint) seenBy(other *endpoint) *link.HostPeer {
+func (p *endpoint) seenBy(other *endpoint) *agentrpc.HostPeer {
 	switch {
 	case p == nil:
 		return nil

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 )
 
@@ -150,24 +150,24 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 func TestHowAHostIsReached(t *testing.T) {
 	addr, v4, v6 := netip.MustParseAddr("100.127.0.1"), netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")
 	at4, at6 := netip.AddrPortFrom(v4, 51820), netip.AddrPortFrom(v6, 51820)
-	none := &link.HostPeer{}
+	none := &agentrpc.HostPeer{}
 	for name, c := range map[string]struct {
 		addr          netip.Addr
 		in            fleet.HostTunnel
 		private       bool
-		tunnel, plain *link.HostPeer
+		tunnel, plain *agentrpc.HostPeer
 	}{
-		"with all":          {addr, fleet.HostTunnel{PublicKey: "k", Endpoint: at4}, false, &link.HostPeer{TunnelAddr: "100.127.0.1", PublicKey: "k", Endpoint: "192.0.2.7:51820"}, nil},
-		"behind a NAT":      {addr, fleet.HostTunnel{PublicKey: "k"}, false, &link.HostPeer{TunnelAddr: "100.127.0.1", PublicKey: "k"}, nil},
+		"with all":          {addr, fleet.HostTunnel{PublicKey: "k", Endpoint: at4}, false, &agentrpc.HostPeer{TunnelAddr: "100.127.0.1", PublicKey: "k", Endpoint: "192.0.2.7:51820"}, nil},
+		"behind a NAT":      {addr, fleet.HostTunnel{PublicKey: "k"}, false, &agentrpc.HostPeer{TunnelAddr: "100.127.0.1", PublicKey: "k"}, nil},
 		"no key":            {addr, fleet.HostTunnel{Endpoint: at4}, false, nil, nil},
 		"no address":        {netip.Addr{}, fleet.HostTunnel{PublicKey: "k", Endpoint: at4}, false, nil, nil},
-		"a private wire":    {addr, fleet.HostTunnel{Plain: v4}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
-		"by the endpoint":   {addr, fleet.HostTunnel{Endpoint: at4}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
+		"a private wire":    {addr, fleet.HostTunnel{Plain: v4}, true, nil, &agentrpc.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
+		"by the endpoint":   {addr, fleet.HostTunnel{Endpoint: at4}, true, nil, &agentrpc.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
 		"IPv6 on a wire":    {addr, fleet.HostTunnel{Plain: v6}, true, nil, nil},
-		"the plain address": {addr, fleet.HostTunnel{Plain: v4, Endpoint: at6}, true, nil, &link.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
+		"the plain address": {addr, fleet.HostTunnel{Plain: v4, Endpoint: at6}, true, nil, &agentrpc.HostPeer{TunnelAddr: "100.127.0.1", Plain: "192.0.2.7"}},
 	} {
 		got := newEndpoint(&fleet.Host{ID: "h", DataCenter: "d", Tunnel: c.addr, Inventory: fleet.Inventory{Tunnel: c.in}}, c.private)
-		for _, want := range []*link.HostPeer{c.tunnel, c.plain} {
+		for _, want := range []*agentrpc.HostPeer{c.tunnel, c.plain} {
 			if want != nil {
 				want.HostId = "h"
 			}
@@ -176,11 +176,11 @@ func TestHowAHostIsReached(t *testing.T) {
 			t.Errorf("%s: %v, plain %v", name, got.tunnel, got.plain)
 		}
 	}
-	both := &endpoint{center: "d", tunnel: none, plain: &link.HostPeer{Plain: "p"}}
+	both := &endpoint{center: "d", tunnel: none, plain: &agentrpc.HostPeer{Plain: "p"}}
 	far, crypted := &endpoint{center: "e", tunnel: none, plain: both.plain}, &endpoint{center: "d", tunnel: none}
 	for name, c := range map[string]struct {
 		of, by *endpoint
-		want   *link.HostPeer
+		want   *agentrpc.HostPeer
 	}{
 		"nobody": {nil, both, nil}, "both plain": {both, both, both.plain}, "elsewhere": {both, far, none},
 		"the other is not": {both, crypted, none}, "it is not": {crypted, both, none}, "by nobody known": {both, nil, none},
@@ -198,7 +198,7 @@ func TestHowAHostIsReached(t *testing.T) {
 func TestPeersOfSeveralOverlays(t *testing.T) {
 	e := newPeerIndex()
 	e.at = 9
-	reached := func(id string) *endpoint { return &endpoint{tunnel: &link.HostPeer{HostId: id}} }
+	reached := func(id string) *endpoint { return &endpoint{tunnel: &agentrpc.HostPeer{HostId: id}} }
 	for _, id := range []string{"a", "b", "c"} {
 		e.endpoints[fleet.HostID(id)] = reached(id)
 	}

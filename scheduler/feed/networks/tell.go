@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
@@ -18,7 +18,7 @@ type line struct {
 	session feed.Session
 
 	// Of Next and Forget.
-	set      *link.NetworkSet
+	set      *agentrpc.NetworkSet
 	overlays map[fleet.OverlayID]uint64 // revisions
 	peersAt  uint64                     // see peerIndex.tellPeers
 }
@@ -27,14 +27,14 @@ type line struct {
 func (t *line) Forget() { t.set, t.overlays, t.peersAt = nil, nil, 0 }
 
 // Heard implements feed.Line: hosts say nothing of private networks.
-func (t *line) Heard(context.Context, *link.Up) error { return nil }
+func (t *line) Heard(context.Context, *agentrpc.Up) error { return nil }
 
 // End implements feed.Line.
 func (t *line) End() { t.of.leave(t) }
 
 // Next implements feed.Line. A host gets only the overlays in which it has a pod now.
-func (t *line) Next(v *state.View, host *feed.Host) []*link.Down {
-	var out []*link.Down
+func (t *line) Next(v *state.View, host *feed.Host) []*agentrpc.Down {
+	var out []*agentrpc.Down
 	e := t.of.peerIndex
 	overlays := v.HostOverlays(host.ID)
 	set := networkSet(v.NetworkSettings(), host.Host, overlays)
@@ -47,14 +47,14 @@ func (t *line) Next(v *state.View, host *feed.Host) []*link.Down {
 	others := t.set == nil || !slices.Equal(t.set.GetOverlays(), set.GetOverlays())
 	if t.set == nil || !proto.Equal(t.set, set) {
 		t.set = set
-		out = append(out, &link.Down{Kind: &link.Down_Network{Network: set}})
+		out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Network{Network: set}})
 	}
 	if others {
 		t.peersAt = 0
 	}
 	peers, at := e.tellPeers(host.ID, overlays, t.peersAt)
 	if t.peersAt = at; peers != nil {
-		out = append(out, &link.Down{Kind: &link.Down_Peers{Peers: peers}})
+		out = append(out, &agentrpc.Down{Kind: &agentrpc.Down_Peers{Peers: peers}})
 	}
 	known := t.overlays
 	t.overlays = make(map[fleet.OverlayID]uint64, len(overlays))
@@ -72,8 +72,8 @@ func (t *line) Next(v *state.View, host *feed.Host) []*link.Down {
 }
 
 // networkSet encodes the settings of private networks for one host.
-func networkSet(n fleet.NetworkSettings, host *fleet.Host, overlays []fleet.OverlayID) *link.NetworkSet {
-	out := &link.NetworkSet{
+func networkSet(n fleet.NetworkSettings, host *fleet.Host, overlays []fleet.OverlayID) *agentrpc.NetworkSet {
+	out := &agentrpc.NetworkSet{
 		Suffix: n.Suffix, Aliases: n.Aliases, TunnelRange: n.Tunnel.String(), Pool: n.Pool.String(),
 		Mtu: int32(n.MTU), VxlanPort: int32(n.VXLANPort), WireguardPort: int32(n.WireGuardPort), PodMbps: int32(n.PodMbps), //nolint:gosec // small
 		PublicKey: host.Inventory.Tunnel.PublicKey,
@@ -90,12 +90,12 @@ func networkSet(n fleet.NetworkSettings, host *fleet.Host, overlays []fleet.Over
 // update has the messages that lead to one revision of an overlay, by the revision that they start from.
 type update struct {
 	to   uint64
-	from map[uint64]*link.Down
+	from map[uint64]*agentrpc.Down
 }
 
 // overlayChange returns the message that leads from one revision of an overlay to that of the view. Sessions share it; it must not be
 // modified.
-func (e *peerIndex) overlayChange(v *state.View, o *fleet.Overlay, from uint64) *link.Down {
+func (e *peerIndex) overlayChange(v *state.View, o *fleet.Overlay, from uint64) *agentrpc.Down {
 	if from > o.Rev {
 		from = 0
 	}
@@ -107,7 +107,7 @@ func (e *peerIndex) overlayChange(v *state.View, o *fleet.Overlay, from uint64) 
 		if n == nil && len(e.updates) >= keptUpdates {
 			clear(e.updates)
 		}
-		n = &update{to: o.Rev, from: map[uint64]*link.Down{}}
+		n = &update{to: o.Rev, from: map[uint64]*agentrpc.Down{}}
 		e.updates[o.ID] = n
 	case n.to > o.Rev: // another session has had a later view
 		return encodeOverlay(o, from, v.OverlayMembers(o.ID, from))
@@ -119,10 +119,10 @@ func (e *peerIndex) overlayChange(v *state.View, o *fleet.Overlay, from uint64) 
 }
 
 // encodeOverlay encodes the members of an overlay that changed after a revision; 0: all members.
-func encodeOverlay(o *fleet.Overlay, from uint64, members []fleet.OverlayMember) *link.Down {
-	out := &link.OverlayChange{
+func encodeOverlay(o *fleet.Overlay, from uint64, members []fleet.OverlayMember) *agentrpc.Down {
+	out := &agentrpc.OverlayChange{
 		OverlayId: string(o.ID), AccountId: string(o.Account), Vni: o.VNI, Cidr: o.CIDR.String(), From: from, To: o.Rev,
-		Put: make([]*link.OverlayMember, 0, len(members)),
+		Put: make([]*agentrpc.OverlayMember, 0, len(members)),
 	}
 	for i := range members {
 		m := &members[i]
@@ -130,7 +130,7 @@ func encodeOverlay(o *fleet.Overlay, from uint64, members []fleet.OverlayMember)
 			out.Gone = append(out.Gone, m.Addr.String())
 			continue
 		}
-		out.Put = append(out.Put, &link.OverlayMember{Addr: m.Addr.String(), PodId: string(m.Pod), Name: m.Name, HostId: string(m.Host)})
+		out.Put = append(out.Put, &agentrpc.OverlayMember{Addr: m.Addr.String(), PodId: string(m.Pod), Name: m.Name, HostId: string(m.Host)})
 	}
-	return &link.Down{Kind: &link.Down_Overlay{Overlay: out}}
+	return &agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: out}}
 }

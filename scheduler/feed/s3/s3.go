@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/state"
 )
@@ -55,7 +55,7 @@ func New(c Config) *Keys { return &Keys{Config: c} }
 
 // Admit refuses, before it costs anything, what no signature can be of, and a host that asks too often. Errors: gRPC
 // statuses, or those of the state.
-func (k *Keys) Admit(host fleet.HostID, in *link.S3AccessRequest, now time.Time) error {
+func (k *Keys) Admit(host fleet.HostID, in *agentrpc.S3AccessRequest, now time.Time) error {
 	if err := check(in, now); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (k *Keys) Admit(host fleet.HostID, in *link.S3AccessRequest, now time.Time)
 
 // Answer says what an access key may do in the host's data center, with the key that checks signatures of one day and
 // region. Errors: as Admit's.
-func (k *Keys) Answer(id fleet.HostID, in *link.S3AccessRequest, now time.Time) (*link.S3AccessResponse, error) {
+func (k *Keys) Answer(id fleet.HostID, in *agentrpc.S3AccessRequest, now time.Time) (*agentrpc.S3AccessResponse, error) {
 	var f found
 	err := k.Store.View(func(v *state.View) error {
 		host, ok := v.Host(id)
@@ -100,7 +100,7 @@ func (k *Keys) pace(id fleet.HostID, now time.Time) error {
 }
 
 // check refuses what no signature can be of.
-func check(in *link.S3AccessRequest, now time.Time) error {
+func check(in *agentrpc.S3AccessRequest, now time.Time) error {
 	date, err := time.Parse(dateForm, in.GetDate())
 	switch {
 	case err != nil || date.Sub(now) > dateSlack || now.Sub(date) > dateSlack+24*time.Hour: // it began then
@@ -139,7 +139,7 @@ func (f *found) look(v *state.View, access string, center fleet.DataCenterID, no
 	return nil
 }
 
-func (k *Keys) encode(f *found, in *link.S3AccessRequest) (*link.S3AccessResponse, error) {
+func (k *Keys) encode(f *found, in *agentrpc.S3AccessRequest) (*agentrpc.S3AccessResponse, error) {
 	if k.Secret == nil {
 		return nil, errNoKey
 	}
@@ -148,14 +148,14 @@ func (k *Keys) encode(f *found, in *link.S3AccessRequest) (*link.S3AccessRespons
 		k.Log.Error("open the secret of an S3 key", "account", f.key.Account, "err", err)
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	out := &link.S3AccessResponse{
+	out := &agentrpc.S3AccessResponse{
 		AccountId: string(f.key.Account), ReadOnly: f.key.ReadOnly,
 		SigningKey: signingKey(secret, in.GetDate(), in.GetRegion()),
 	}
 	if !f.key.ExpiresAt.IsZero() {
 		out.ExpiresNs = f.key.ExpiresAt.UnixNano()
 	}
-	opened := map[fleet.BackendID]*link.VolumeBackend{}
+	opened := map[fleet.BackendID]*agentrpc.VolumeBackend{}
 	for id := range f.backends {
 		b := f.backends[id]
 		opened[id] = k.Backends.Open(&b, false)
@@ -163,7 +163,7 @@ func (k *Keys) encode(f *found, in *link.S3AccessRequest) (*link.S3AccessRespons
 	for i := range f.volumes {
 		volume := &f.volumes[i]
 		if backend := opened[volume.Backend]; backend != nil {
-			out.Volumes = append(out.Volumes, &link.S3Volume{
+			out.Volumes = append(out.Volumes, &agentrpc.S3Volume{
 				Volume: volumes.EncodeVolume(volume, backend), Name: volume.Name, CreatedNs: volume.CreatedAt.UnixNano(), SizeGb: int64(volume.SizeGB),
 			})
 		}

@@ -10,24 +10,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 func TestOnlyWhatAnAccessKeyCanBeIsLookedUp(t *testing.T) {
 	now := time.Date(2026, 10, 5, 12, 0, 0, 0, time.UTC)
 	day := func(at time.Time) string { return at.Format(dateForm) }
 	for name, c := range map[string]struct {
-		in   *link.S3AccessRequest
+		in   *agentrpc.S3AccessRequest
 		want codes.Code
 		says string
 	}{
-		"all is well":        {&link.S3AccessRequest{Date: day(now), AccessKey: strings.Repeat("k", maxAccess), Region: strings.Repeat("r", maxRegion)}, codes.OK, ""},
-		"no date":            {&link.S3AccessRequest{AccessKey: "k"}, codes.InvalidArgument, "the date"},
-		"a date of long ago": {&link.S3AccessRequest{Date: day(now.Add(-dateSlack - 48*time.Hour)), AccessKey: "k"}, codes.InvalidArgument, "the date"},
-		"a date to come":     {&link.S3AccessRequest{Date: day(now.Add(dateSlack + 48*time.Hour)), AccessKey: "k"}, codes.InvalidArgument, "the date"},
-		"no key":             {&link.S3AccessRequest{Date: day(now)}, status.Code(errNoKey), status.Convert(errNoKey).Message()},
-		"a long key":         {&link.S3AccessRequest{Date: day(now), AccessKey: strings.Repeat("k", maxAccess+1)}, status.Code(errNoKey), status.Convert(errNoKey).Message()},
-		"a long region":      {&link.S3AccessRequest{Date: day(now), AccessKey: "k", Region: strings.Repeat("r", maxRegion+1)}, codes.InvalidArgument, "the region is too long"},
+		"all is well":        {&agentrpc.S3AccessRequest{Date: day(now), AccessKey: strings.Repeat("k", maxAccess), Region: strings.Repeat("r", maxRegion)}, codes.OK, ""},
+		"no date":            {&agentrpc.S3AccessRequest{AccessKey: "k"}, codes.InvalidArgument, "the date"},
+		"a date of long ago": {&agentrpc.S3AccessRequest{Date: day(now.Add(-dateSlack - 48*time.Hour)), AccessKey: "k"}, codes.InvalidArgument, "the date"},
+		"a date to come":     {&agentrpc.S3AccessRequest{Date: day(now.Add(dateSlack + 48*time.Hour)), AccessKey: "k"}, codes.InvalidArgument, "the date"},
+		"no key":             {&agentrpc.S3AccessRequest{Date: day(now)}, status.Code(errNoKey), status.Convert(errNoKey).Message()},
+		"a long key":         {&agentrpc.S3AccessRequest{Date: day(now), AccessKey: strings.Repeat("k", maxAccess+1)}, status.Code(errNoKey), status.Convert(errNoKey).Message()},
+		"a long region":      {&agentrpc.S3AccessRequest{Date: day(now), AccessKey: "k", Region: strings.Repeat("r", maxRegion+1)}, codes.InvalidArgument, "the region is too long"},
 	} {
 		if err := check(c.in, now); status.Code(err) != c.want || !strings.Contains(status.Convert(err).Message(), c.says) {
 			t.Errorf("%s: %v", name, err)
@@ -93,7 +93,7 @@ func TestAHostAsksForSoManyKeysOnly(t *testing.T) {
 func TestKeysAreOfTheseDays(t *testing.T) {
 	day := time.Date(2026, 10, 5, 0, 0, 0, 0, time.UTC)
 	for off, ok := range map[time.Duration]bool{-dateSlack: true, -dateSlack - 1: false, dateSlack + 24*time.Hour: true, dateSlack + 24*time.Hour + 1: false} {
-		if err := check(&link.S3AccessRequest{Date: day.Format(dateForm), AccessKey: "k"}, day.Add(off)); (err == nil) != ok {
+		if err := check(&agentrpc.S3AccessRequest{Date: day.Format(dateForm), AccessKey: "k"}, day.Add(off)); (err == nil) != ok {
 			t.Errorf("%v after the day began: %v", off, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
@@ -34,7 +34,7 @@ type notes struct {
 }
 
 // Heard implements feed.Line: it keeps what a host says of volumes that it looks after, and has recorded what the state is to know.
-func (l *line) Heard(ctx context.Context, msg *link.Up) error {
+func (l *line) Heard(ctx context.Context, msg *agentrpc.Up) error {
 	in := msg.GetStorage()
 	if in == nil {
 		return nil
@@ -52,7 +52,7 @@ func (l *line) Heard(ctx context.Context, msg *link.Up) error {
 }
 
 // hear keeps what a host says of volumes, and returns what that changes of their records.
-func (s *Storage) hear(v *state.View, host fleet.HostID, reports []*link.StorageReport) (changes []state.VolumeReport) {
+func (s *Storage) hear(v *state.View, host fleet.HostID, reports []*agentrpc.StorageReport) (changes []state.VolumeReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range reports {
@@ -61,7 +61,7 @@ func (s *Storage) hear(v *state.View, host fleet.HostID, reports []*link.Storage
 			continue
 		}
 		seen := s.seen[volume.ID]
-		if seen.problem = link.Sentence(r.GetProblem()); r.GetMeasured() {
+		if seen.problem = agentrpc.Sentence(r.GetProblem()); r.GetMeasured() {
 			seen.measured, seen.used = true, max(0, r.GetUsedBytes())
 		}
 		s.seen[volume.ID] = seen
@@ -75,7 +75,7 @@ func (s *Storage) hear(v *state.View, host fleet.HostID, reports []*link.Storage
 }
 
 // changeOf is what a report changes of a volume's record; false: nothing.
-func changeOf(v *fleet.Volume, b *fleet.Backend, r *link.StorageReport) (state.VolumeReport, bool) {
+func changeOf(v *fleet.Volume, b *fleet.Backend, r *agentrpc.StorageReport) (state.VolumeReport, bool) {
 	out := state.VolumeReport{Volume: v.ID}
 	if v.State == fleet.VolumeDeleting {
 		out.Gone = r.GetGone()

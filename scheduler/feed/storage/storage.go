@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/feed/volumes"
@@ -137,7 +137,7 @@ func (s *Storage) Run(ctx context.Context) {
 
 // share works out what there is to do, and has each host told that is to do another thing than it knows.
 func (s *Storage) share(ctx context.Context) error {
-	w := work{feed: s, hosts: map[fleet.BackendID]fleet.HostID{}, sets: map[fleet.HostID]*link.StorageSet{}}
+	w := work{feed: s, hosts: map[fleet.BackendID]fleet.HostID{}, sets: map[fleet.HostID]*agentrpc.StorageSet{}}
 	var backends []fleet.Backend
 	err := s.store.View(func(v *state.View) error {
 		if backends = v.Backends(); len(backends) > 0 {
@@ -189,7 +189,7 @@ func (s *Storage) take(v *state.View, hosts map[fleet.BackendID]fleet.HostID) {
 type work struct {
 	feed   *Storage
 	hosts  map[fleet.BackendID]fleet.HostID
-	sets   map[fleet.HostID]*link.StorageSet
+	sets   map[fleet.HostID]*agentrpc.StorageSet
 	lifted []lifted
 }
 
@@ -220,23 +220,23 @@ func (w *work) gather(v *state.View, backends []fleet.Backend) {
 		host := able[at].ID
 		w.hosts[b.ID] = host
 		if w.sets[host] == nil {
-			w.sets[host] = &link.StorageSet{}
+			w.sets[host] = &agentrpc.StorageSet{}
 		}
-		w.sets[host].Roots = append(w.sets[host].Roots, &link.StorageRoot{
+		w.sets[host].Roots = append(w.sets[host].Roots, &agentrpc.StorageRoot{
 			Backend: opened, OwnDir: b.StoragePath, Volumes: w.volumes(v, b, host), Fresh: !b.Used,
 		})
 	}
 }
 
 // volumes is what there is to do for the volumes of a backend. What a pod may still have is not removed.
-func (w *work) volumes(v *state.View, b *fleet.Backend, host fleet.HostID) (out []*link.StorageVolume) {
+func (w *work) volumes(v *state.View, b *fleet.Backend, host fleet.HostID) (out []*agentrpc.StorageVolume) {
 	since := v.Unsettled(b.DataCenter)
 	for _, volume := range v.StorageWork(b.ID) {
 		gone := volume.State == fleet.VolumeDeleting
 		if gone && (v.VolumeHeld(volume.Account, volume.ID) || volume.CreatedAt.Before(since)) {
 			continue
 		}
-		out = append(out, &link.StorageVolume{
+		out = append(out, &agentrpc.StorageVolume{
 			VolumeId: string(volume.ID), Dir: volume.Dir, IdBase: volume.IDBase, SizeGb: int64(volume.SizeGB),
 			Gone: gone, Measure: b.Measured() && volume.State == fleet.VolumeReady,
 		})
@@ -251,20 +251,20 @@ func (w *work) volumes(v *state.View, b *fleet.Backend, host fleet.HostID) (out 
 }
 
 // noStorage is the set of a host that has nothing to do for network volumes. It is for all sessions and never changed.
-var noStorage = &link.StorageSet{}
+var noStorage = &agentrpc.StorageSet{}
 
 // line is what a session's host was told of the work, and what is to be recorded of what it says.
 type line struct {
 	of      *Storage
 	session feed.Session
-	set     atomic.Pointer[link.StorageSet] // what the host has to do; nil: it need not be told
-	told    *link.StorageSet                // of Next and Forget
+	set     atomic.Pointer[agentrpc.StorageSet] // what the host has to do; nil: it need not be told
+	told    *agentrpc.StorageSet                // of Next and Forget
 	notes   notes
 }
 
 // tell has the host told of a set, unless it knows it; nil: it has nothing to do. Where there are backends, it
 // is told that too: it may remember a set of an earlier session.
-func (l *line) tell(set *link.StorageSet, backends bool) {
+func (l *line) tell(set *agentrpc.StorageSet, backends bool) {
 	old := l.set.Load()
 	if set == nil {
 		if old == nil && !backends {
@@ -280,13 +280,13 @@ func (l *line) tell(set *link.StorageSet, backends bool) {
 }
 
 // Next implements feed.Line.
-func (l *line) Next(*state.View, *feed.Host) []*link.Down {
+func (l *line) Next(*state.View, *feed.Host) []*agentrpc.Down {
 	set := l.set.Load()
 	if set == l.told {
 		return nil
 	}
 	l.told = set
-	return []*link.Down{{Kind: &link.Down_Storage{Storage: set}}}
+	return []*agentrpc.Down{{Kind: &agentrpc.Down_Storage{Storage: set}}}
 }
 
 // Forget implements feed.Line. A host that asks for its assignments anew has not forgotten this.

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/state"
 )
@@ -29,16 +29,18 @@ func TestWhatAReportChangesOfAVolume(t *testing.T) {
 	creating.State, creating.ProvisionedGB, deleting.State, full.ReadOnly = fleet.VolumeCreating, 10, fleet.VolumeDeleting, true
 	slow := fleet.Backend{Kind: fleet.BackendNFS, NFS: &fleet.NFSBackend{}}
 	quick := fleet.Backend{Kind: fleet.BackendCeph, Ceph: &fleet.CephBackend{}}
-	measured := func(used int64) *link.StorageReport { return &link.StorageReport{Measured: true, UsedBytes: used} }
-	made := func(size int64) *link.StorageReport { return &link.StorageReport{ProvisionedGb: size} }
+	measured := func(used int64) *agentrpc.StorageReport {
+		return &agentrpc.StorageReport{Measured: true, UsedBytes: used}
+	}
+	made := func(size int64) *agentrpc.StorageReport { return &agentrpc.StorageReport{ProvisionedGb: size} }
 	yes, no := ptr(true), ptr(false)
 	for name, c := range map[string]struct {
 		v    fleet.Volume
 		b    *fleet.Backend
-		in   *link.StorageReport
+		in   *agentrpc.StorageReport
 		want *state.VolumeReport
 	}{
-		"nothing":           {ready, &slow, &link.StorageReport{}, nil},
+		"nothing":           {ready, &slow, &agentrpc.StorageReport{}, nil},
 		"it grew":           {ready, &slow, made(6), &state.VolumeReport{ProvisionedGB: 6}},
 		"to all":            {ready, &slow, made(10), &state.VolumeReport{ProvisionedGB: 10}},
 		"too large":         {ready, &slow, made(11), nil},
@@ -46,15 +48,15 @@ func TestWhatAReportChangesOfAVolume(t *testing.T) {
 		"below nothing":     {creating, &slow, made(-1), nil},
 		"it is made":        {creating, &slow, made(10), &state.VolumeReport{ProvisionedGB: 10}},
 		"it is not gone":    {deleting, &slow, made(6), nil},
-		"it is gone":        {deleting, &slow, &link.StorageReport{Gone: true}, &state.VolumeReport{Gone: true}},
-		"gone, but wanted":  {ready, &slow, &link.StorageReport{Gone: true}, nil},
+		"it is gone":        {deleting, &slow, &agentrpc.StorageReport{Gone: true}, &state.VolumeReport{Gone: true}},
+		"gone, but wanted":  {ready, &slow, &agentrpc.StorageReport{Gone: true}, nil},
 		"a bit too full":    {ready, &slow, measured(10*tooMuch - 1), nil},
 		"too full":          {ready, &slow, measured(10 * tooMuch), &state.VolumeReport{ReadOnly: yes}},
 		"too full still":    {full, &slow, measured(10 * tooMuch), nil},
 		"as full as it may": {full, &slow, measured(10 * gb), nil},
 		"less than that":    {full, &slow, measured(10*gb - 1), &state.VolumeReport{ReadOnly: no}},
 		"with a quota":      {full, &quick, measured(10 * tooMuch), &state.VolumeReport{ReadOnly: no}},
-		"not measured":      {full, &slow, &link.StorageReport{UsedBytes: 1}, nil},
+		"not measured":      {full, &slow, &agentrpc.StorageReport{UsedBytes: 1}, nil},
 	} {
 		got, changed := changeOf(&c.v, c.b, c.in)
 		if changed != (c.want != nil) {
@@ -90,11 +92,11 @@ func TestChangesOfAVolumeThatWait(t *testing.T) {
 
 // TestWhatAHostIsToldOfStorage: another set than it knows, and that there is nothing to do where it may remember something.
 func TestWhatAHostIsToldOfStorage(t *testing.T) {
-	one, again, two := &link.StorageSet{Roots: []*link.StorageRoot{{OwnDir: "a"}}}, &link.StorageSet{Roots: []*link.StorageRoot{{OwnDir: "a"}}}, &link.StorageSet{Roots: []*link.StorageRoot{{OwnDir: "b"}}}
+	one, again, two := &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{{OwnDir: "a"}}}, &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{{OwnDir: "a"}}}, &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{{OwnDir: "b"}}}
 	for name, c := range map[string]struct {
-		old, set *link.StorageSet
+		old, set *agentrpc.StorageSet
 		backends bool
-		want     *link.StorageSet
+		want     *agentrpc.StorageSet
 	}{
 		"nothing at all":    {nil, nil, false, nil},
 		"nothing to do":     {nil, nil, true, noStorage},

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Backends says how hosts reach backends. Its zero value has no keys. It is safe for concurrent use.
@@ -17,7 +17,7 @@ type Backends struct {
 }
 
 // Open encodes a backend with the keys that its hosts need. Without them it is of no use, and nil.
-func (b Backends) Open(of *fleet.Backend, admin bool) *link.VolumeBackend {
+func (b Backends) Open(of *fleet.Backend, admin bool) *agentrpc.VolumeBackend {
 	var secrets fleet.BackendSecrets
 	if b.Secrets != nil {
 		var err error
@@ -31,8 +31,8 @@ func (b Backends) Open(of *fleet.Backend, admin bool) *link.VolumeBackend {
 
 // EncodeBackend says how a host reaches a backend: as the user that every host is, or with admin as the one that may
 // set quotas. The key goes nowhere but into this message.
-func EncodeBackend(b *fleet.Backend, secrets fleet.BackendSecrets, admin bool) *link.VolumeBackend {
-	out := &link.VolumeBackend{Id: string(b.ID), Kind: string(b.Kind), SizedByHost: b.StoragePath != ""}
+func EncodeBackend(b *fleet.Backend, secrets fleet.BackendSecrets, admin bool) *agentrpc.VolumeBackend {
+	out := &agentrpc.VolumeBackend{Id: string(b.ID), Kind: string(b.Kind), SizedByHost: b.StoragePath != ""}
 	switch {
 	case b.NFS != nil:
 		out.Server, out.Path, out.Options = b.NFS.Server, b.NFS.Export, b.NFS.Options
@@ -48,8 +48,8 @@ func EncodeBackend(b *fleet.Backend, secrets fleet.BackendSecrets, admin bool) *
 }
 
 // EncodeVolume is a network volume as hosts that mount it need it.
-func EncodeVolume(v *fleet.Volume, backend *link.VolumeBackend) *link.NetworkVolume {
-	return &link.NetworkVolume{
+func EncodeVolume(v *fleet.Volume, backend *agentrpc.VolumeBackend) *agentrpc.NetworkVolume {
+	return &agentrpc.NetworkVolume{
 		VolumeId: string(v.ID), Backend: backend, Dir: v.Dir, IdBase: v.IDBase, ReadOnly: v.ReadOnly, Ready: v.State == fleet.VolumeReady,
 	}
 }

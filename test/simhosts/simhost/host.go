@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Host is a simulated host.
@@ -36,14 +36,14 @@ type Host struct {
 	attempt    uint64
 	pods       map[fleet.PodID]*pod
 	sequence   uint64 // of the last message of reports
-	replies    []*link.Up
+	replies    []*agentrpc.Up
 	networks   Networks // as this run was told
 }
 
 // pod is what a host knows of a pod.
 type pod struct {
 	id    fleet.PodID
-	order *link.Assignment
+	order *agentrpc.Assignment
 
 	began    uint64 // incarnation that was started last
 	run      Run    // of it
@@ -137,7 +137,7 @@ func (h *Host) poke() {
 }
 
 // full takes a full set of assignments.
-func (h *Host) full(set *link.FullSet) {
+func (h *Host) full(set *agentrpc.FullSet) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	there := make(map[fleet.PodID]bool, len(set.GetAssignments()))
@@ -156,11 +156,11 @@ func (h *Host) full(set *link.FullSet) {
 }
 
 // difference takes what has changed since a generation, or asks for everything.
-func (h *Host) difference(d *link.Difference) {
+func (h *Host) difference(d *agentrpc.Difference) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d.GetFrom() != h.generation {
-		h.reply(&link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}})
+		h.reply(&agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}})
 		return
 	}
 	for _, id := range d.GetGone() {
@@ -178,17 +178,17 @@ func (h *Host) difference(d *link.Difference) {
 func (h *Host) took(generation uint64) {
 	h.generation, h.holdsSet = generation, true
 	h.checkNetworks()
-	h.reply(&link.Up{Kind: &link.Up_Applied{Applied: &link.Applied{Generation: generation}}})
+	h.reply(&agentrpc.Up{Kind: &agentrpc.Up_Applied{Applied: &agentrpc.Applied{Generation: generation}}})
 }
 
 // reply queues a message. The caller holds mu.
-func (h *Host) reply(up *link.Up) {
+func (h *Host) reply(up *agentrpc.Up) {
 	h.replies = append(h.replies, up)
 	h.poke()
 }
 
 // order does what one assignment says. The caller holds mu.
-func (h *Host) order(a *link.Assignment) {
+func (h *Host) order(a *agentrpc.Assignment) {
 	id := fleet.PodID(a.GetPodId())
 	p := h.pods[id]
 	if p == nil {

@@ -20,7 +20,7 @@ import (
 	"gantry/api/admin"
 	"gantry/client"
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/sleep"
 )
@@ -74,7 +74,7 @@ func (h *Host) join(ctx context.Context) error {
 	defer h.mu.Unlock()
 	h.id = fleet.HostID(answer.GetHostId())
 	h.tls = &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{link.ALPNGRPC}, RootCAs: roots, ServerName: pki.ServerName,
+		MinVersion: tls.VersionTLS13, NextProtos: []string{agentrpc.ALPNGRPC}, RootCAs: roots, ServerName: pki.ServerName,
 		Certificates: []tls.Certificate{cert},
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return pki.VerifyScheduler(state.PeerCertificates[0], ca, time.Now())
@@ -84,12 +84,12 @@ func (h *Host) join(ctx context.Context) error {
 }
 
 // trade asks one scheduler after the other until one that leads answers.
-func (h *Host) trade(ctx context.Context, text string, csr []byte) (*link.JoinResponse, *x509.Certificate, error) {
+func (h *Host) trade(ctx context.Context, text string, csr []byte) (*agentrpc.JoinResponse, *x509.Certificate, error) {
 	token, err := pki.ParseJoinToken(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	req := &link.JoinRequest{Token: text, Csr: csr, MachineId: h.machine, Name: h.name, Hardware: h.machine}
+	req := &agentrpc.JoinRequest{Token: text, Csr: csr, MachineId: h.machine, Name: h.name, Hardware: h.machine}
 	addr, wait := h.fleet.Schedulers[0], least
 	for n := 1; ; n++ {
 		answer, ca, hint, err := h.tradeAt(ctx, addr, token, req)
@@ -107,9 +107,9 @@ func (h *Host) trade(ctx context.Context, text string, csr []byte) (*link.JoinRe
 }
 
 func (h *Host) tradeAt(
-	ctx context.Context, addr string, token pki.JoinToken, req *link.JoinRequest,
-) (answer *link.JoinResponse, ca *x509.Certificate, hint string, err error) {
-	trust := link.JoinClientTLS(token)
+	ctx context.Context, addr string, token pki.JoinToken, req *agentrpc.JoinRequest,
+) (answer *agentrpc.JoinResponse, ca *x509.Certificate, hint string, err error) {
+	trust := agentrpc.JoinClientTLS(token)
 	conn, err := h.dial(addr, trust.Config())
 	if err != nil {
 		return nil, nil, "", err
@@ -118,9 +118,9 @@ func (h *Host) tradeAt(
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	var trailer metadata.MD
-	answer, err = link.NewJoinClient(conn).Join(ctx, req, grpc.Trailer(&trailer))
+	answer, err = agentrpc.NewJoinClient(conn).Join(ctx, req, grpc.Trailer(&trailer))
 	if err != nil {
-		return nil, nil, link.LeaderHint(trailer), err
+		return nil, nil, agentrpc.LeaderHint(trailer), err
 	}
 	if trust.CA() == nil {
 		return nil, nil, "", errors.New("the scheduler's CA was not verified")
@@ -133,7 +133,7 @@ func (h *Host) dial(addr string, conf *tls.Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithContextDialer(h.fleet.Dial), grpc.WithTransportCredentials(credentials.NewTLS(conf)),
 		grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),
-		grpc.WithInitialWindowSize(link.StreamWindow), grpc.WithInitialConnWindowSize(link.ConnWindow),
+		grpc.WithInitialWindowSize(agentrpc.StreamWindow), grpc.WithInitialConnWindowSize(agentrpc.ConnWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	)
 }

@@ -9,15 +9,15 @@ import (
 	"slices"
 	"strings"
 
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // Networks is what a host was told of private networks, put together from the messages. The zero value is a host that was told
 // nothing. It is for one goroutine at a time.
 type Networks struct {
-	Set      *link.NetworkSet
-	Peers    map[string]*link.HostPeer // by host; nil: none was told of
-	Overlays map[string]*Overlay       // by id
+	Set      *agentrpc.NetworkSet
+	Peers    map[string]*agentrpc.HostPeer // by host; nil: none was told of
+	Overlays map[string]*Overlay           // by id
 	Messages int
 }
 
@@ -27,12 +27,12 @@ type Overlay struct {
 	VNI     uint32
 	CIDR    netip.Prefix
 	Rev     uint64
-	Members map[string]*link.OverlayMember // by address
+	Members map[string]*agentrpc.OverlayMember // by address
 }
 
 // Take takes a message of a session; others than those of private networks are left alone. gap says that a message before
 // it is missing, so that everything has to be asked for; fault is what a scheduler must never say, in words.
-func (n *Networks) Take(msg *link.Down) (gap bool, fault string) {
+func (n *Networks) Take(msg *agentrpc.Down) (gap bool, fault string) {
 	switch {
 	case msg.GetNetwork() != nil:
 		n.Messages++
@@ -48,9 +48,9 @@ func (n *Networks) Take(msg *link.Down) (gap bool, fault string) {
 	return false, ""
 }
 
-func (n *Networks) takePeers(c *link.PeerChange) (gap bool, fault string) {
+func (n *Networks) takePeers(c *agentrpc.PeerChange) (gap bool, fault string) {
 	if c.GetFull() {
-		n.Peers = map[string]*link.HostPeer{}
+		n.Peers = map[string]*agentrpc.HostPeer{}
 	}
 	if n.Peers == nil {
 		return true, ""
@@ -66,7 +66,7 @@ func (n *Networks) takePeers(c *link.PeerChange) (gap bool, fault string) {
 	return false, fault
 }
 
-func (n *Networks) takeOverlay(c *link.OverlayChange) (gap bool, fault string) {
+func (n *Networks) takeOverlay(c *agentrpc.OverlayChange) (gap bool, fault string) {
 	id := c.GetOverlayId()
 	if n.Set == nil || !slices.Contains(n.Set.GetOverlays(), id) {
 		return false, fmt.Sprintf("I8: overlay %s is told of where no pod takes part", id)
@@ -78,7 +78,7 @@ func (n *Networks) takeOverlay(c *link.OverlayChange) (gap bool, fault string) {
 	o := n.Overlays[id]
 	switch {
 	case c.GetFrom() == 0:
-		o = &Overlay{Account: c.GetAccountId(), VNI: c.GetVni(), CIDR: cidr, Members: map[string]*link.OverlayMember{}}
+		o = &Overlay{Account: c.GetAccountId(), VNI: c.GetVni(), CIDR: cidr, Members: map[string]*agentrpc.OverlayMember{}}
 	case o == nil || o.Rev != c.GetFrom():
 		return true, ""
 	}
@@ -121,25 +121,25 @@ func (n *Networks) String() string {
 }
 
 // takeNetwork takes a message of private networks.
-func (h *Host) takeNetwork(msg *link.Down) {
+func (h *Host) takeNetwork(msg *agentrpc.Down) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gap, fault := h.networks.Take(msg)
 	if gap {
-		h.reply(&link.Up{Kind: &link.Up_Resync{Resync: &link.Resync{}}})
+		h.reply(&agentrpc.Up{Kind: &agentrpc.Up_Resync{Resync: &agentrpc.Resync{}}})
 	}
 	if fault != "" {
 		h.fleet.census.found("%s: %s", h.id, fault)
 	}
 }
 
-// checkNetworks notices overlays that the host was told of and in which none of its pods has a place. Networks come before
+// checkNetworks conditions overlays that the host was told of and in which none of its pods has a place. Networks come before
 // the assignments of the same moment. The caller holds mu.
 func (h *Host) checkNetworks() {
 	for id := range h.networks.Overlays {
 		held := false
 		for _, p := range h.pods {
-			held = held || slices.ContainsFunc(p.order.GetOverlays(), func(at *link.OverlayPlace) bool { return at.GetOverlayId() == id })
+			held = held || slices.ContainsFunc(p.order.GetOverlays(), func(at *agentrpc.OverlayPlace) bool { return at.GetOverlayId() == id })
 		}
 		if !held {
 			h.fleet.census.found("I8: %s knows overlay %s, in which it has no pod", h.id, id)
@@ -158,9 +158,9 @@ func (h *Host) ReadNetworks(fn func(*Networks)) {
 const wireGuardPort = 51_820
 
 // tunnel is the host's end of the tunnel to others: host i of a fleet is at the i-th address of 198.18.0.0/15.
-func (h *Host) tunnel() *link.HostTunnel {
+func (h *Host) tunnel() *agentrpc.HostTunnel {
 	key := sha256.Sum256([]byte(h.machine))
-	return &link.HostTunnel{
+	return &agentrpc.HostTunnel{
 		PublicKey: base64.StdEncoding.EncodeToString(key[:]),
 		Endpoint:  fmt.Sprintf("198.%d.%d.%d:%d", 18+h.number>>16&1, h.number>>8&0xff, h.number&0xff, wireGuardPort),
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/sleep"
 )
 
@@ -105,10 +105,10 @@ func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint
 	}
 	defer func() { _ = conn.Close() }()
 
-	stream, welcome, err := h.greet(ctx, cancel, link.NewLinkClient(conn))
+	stream, welcome, err := h.greet(ctx, cancel, agentrpc.NewLinkClient(conn))
 	if err != nil {
 		if stream != nil {
-			hint = link.LeaderHint(stream.Trailer())
+			hint = agentrpc.LeaderHint(stream.Trailer())
 		}
 		return 0, hint, err
 	}
@@ -133,8 +133,8 @@ func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint
 
 // greet says hello and waits for the welcome, for not more than a time. Few hosts do so at once.
 func (h *Host) greet(
-	ctx context.Context, cancel context.CancelCauseFunc, c link.LinkClient,
-) (link.Link_SessionClient, *link.Welcome, error) {
+	ctx context.Context, cancel context.CancelCauseFunc, c agentrpc.LinkClient,
+) (agentrpc.Link_SessionClient, *agentrpc.Welcome, error) {
 	select {
 	case h.fleet.gate <- struct{}{}:
 		defer func() { <-h.fleet.gate }()
@@ -147,12 +147,12 @@ func (h *Host) greet(
 	if err != nil {
 		return nil, nil, err
 	}
-	welcome, err := link.Greet(ctx, stream, h.hello(), func() { late.Reset(helloTimeout) })
+	welcome, err := agentrpc.Greet(ctx, stream, h.hello(), func() { late.Reset(helloTimeout) })
 	return stream, welcome, err
 }
 
 // welcomed begins a session: everything is reported anew.
-func (h *Host) welcomed(w *link.Welcome) error {
+func (h *Host) welcomed(w *agentrpc.Welcome) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w.GetLineage() < h.lineage {
@@ -176,29 +176,29 @@ func (h *Host) heardOf(schedulers []string) {
 }
 
 // hello tells what the host has and holds.
-func (h *Host) hello() *link.Hello {
+func (h *Host) hello() *agentrpc.Hello {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	total := h.fleet.totalOf(len(h.gpus))
 	h.attempt++
-	out := &link.Hello{
+	out := &agentrpc.Hello{
 		Run: h.runID, Attempt: h.attempt,
 		MachineId: h.machine, BootId: fmt.Sprintf("boot-%s-%d", h.machine, h.boot), Generation: h.generation,
 		Hardware: h.machine, Lineage: h.lineage, HoldsSet: h.holdsSet,
-		Inventory: &link.Inventory{
-			Total: &link.Resources{MilliCpu: total.MilliCPU, MemoryMb: total.MemoryMB, DiskGb: total.DiskGB},
+		Inventory: &agentrpc.Inventory{
+			Total: &agentrpc.Resources{MilliCpu: total.MilliCPU, MemoryMb: total.MemoryMB, DiskGb: total.DiskGB},
 			Cuda:  "12.8", Driver: "570.00", Kernel: "6.1.0", Runtime: "none", AgentVersion: "simulated",
 			Volumes: []string{"cephfs", "local", "nfs"}, Tunnel: h.tunnel(),
 		},
 	}
 	for _, g := range h.gpus {
-		out.Inventory.Gpus = append(out.Inventory.Gpus, &link.GPU{
+		out.Inventory.Gpus = append(out.Inventory.Gpus, &agentrpc.GPU{
 			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), Simulated: true, //nolint:gosec // small
 		})
 	}
-	link.Seal(out.Inventory)
+	agentrpc.Seal(out.Inventory)
 	for id, p := range h.pods {
-		out.Pods = append(out.Pods, &link.LedgerPod{
+		out.Pods = append(out.Pods, &agentrpc.LedgerPod{
 			PodId: string(id), Incarnation: p.order.GetIncarnation(), Goal: p.order.GetGoal(), Ended: !p.running,
 			Gpus: p.order.GetGpus(), Need: p.order.GetLimits(), Ports: published(p.order.GetPorts()),
 		})
@@ -206,8 +206,8 @@ func (h *Host) hello() *link.Hello {
 	return out
 }
 
-func published(ports []*link.Port) []*link.Port {
-	var out []*link.Port
+func published(ports []*agentrpc.Port) []*agentrpc.Port {
+	var out []*agentrpc.Port
 	for _, p := range ports {
 		if p.GetPublic() != 0 {
 			out = append(out, p)
@@ -217,7 +217,7 @@ func published(ports []*link.Port) []*link.Port {
 }
 
 // sendAll is the only goroutine that sends.
-func (h *Host) sendAll(ctx context.Context, stream link.Link_SessionClient, w *link.Welcome) error {
+func (h *Host) sendAll(ctx context.Context, stream agentrpc.Link_SessionClient, w *agentrpc.Welcome) error {
 	every := time.Duration(w.GetHeartbeatMs()) * time.Millisecond
 	if every <= 0 {
 		return errors.New("the scheduler named no heartbeat interval")
@@ -242,7 +242,7 @@ func (h *Host) sendAll(ctx context.Context, stream link.Link_SessionClient, w *l
 			if h.muted() {
 				continue
 			}
-			if err := stream.Send(&link.Up{Kind: &link.Up_Heartbeat{Heartbeat: h.heartbeat()}}); err != nil {
+			if err := stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Heartbeat{Heartbeat: h.heartbeat()}}); err != nil {
 				return fmt.Errorf("send a heartbeat: %w", err)
 			}
 			h.fleet.heartbeats.Add(1)
@@ -253,7 +253,7 @@ func (h *Host) sendAll(ctx context.Context, stream link.Link_SessionClient, w *l
 }
 
 // unsent returns what was not sent in this session.
-func (h *Host) unsent() []*link.Up {
+func (h *Host) unsent() []*agentrpc.Up {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mute {
@@ -261,7 +261,7 @@ func (h *Host) unsent() []*link.Up {
 	}
 	out := h.replies
 	h.replies = nil
-	r := &link.Reports{SentNs: time.Now().UnixNano()}
+	r := &agentrpc.Reports{SentNs: time.Now().UnixNano()}
 	for _, p := range h.pods {
 		if p.event == "" || p.sequence != 0 {
 			continue
@@ -271,7 +271,7 @@ func (h *Host) unsent() []*link.Up {
 			break
 		}
 		p.sequence = h.sequence + 1
-		report := &link.PodReport{PodId: string(p.id), Incarnation: p.incarnation(), Event: p.event, AtNs: p.at.UnixNano()}
+		report := &agentrpc.PodReport{PodId: string(p.id), Incarnation: p.incarnation(), Event: p.event, AtNs: p.at.UnixNano()}
 		if p.event == string(fleet.EventExited) {
 			report.HasExitCode = true
 		}
@@ -282,24 +282,24 @@ func (h *Host) unsent() []*link.Up {
 	}
 	h.sequence++
 	r.Sequence = h.sequence
-	return append(out, &link.Up{Kind: &link.Up_Reports{Reports: r}})
+	return append(out, &agentrpc.Up{Kind: &agentrpc.Up_Reports{Reports: r}})
 }
 
 // heartbeat tells of what runs, all of it idle.
-func (h *Host) heartbeat() *link.Heartbeat {
+func (h *Host) heartbeat() *agentrpc.Heartbeat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := &link.Heartbeat{}
+	out := &agentrpc.Heartbeat{}
 	for id, p := range h.pods {
 		if p.running {
-			out.Pods = append(out.Pods, &link.PodLive{PodId: string(id), CpuPercent: 1, MemoryPercent: 1})
+			out.Pods = append(out.Pods, &agentrpc.PodLive{PodId: string(id), CpuPercent: 1, MemoryPercent: 1})
 		}
 	}
 	return out
 }
 
 // receiveAll handles what the scheduler says until it is silent for too long.
-func (h *Host) receiveAll(stream link.Link_SessionClient, w *link.Welcome, cancel context.CancelCauseFunc) error {
+func (h *Host) receiveAll(stream agentrpc.Link_SessionClient, w *agentrpc.Welcome, cancel context.CancelCauseFunc) error {
 	silence := time.Duration(w.GetSilenceMs()) * time.Millisecond
 	if silence <= 0 {
 		return h.receive(stream, func() {})
@@ -319,8 +319,8 @@ func (h *Host) receiveAll(stream link.Link_SessionClient, w *link.Welcome, cance
 	return h.receive(stream, func() { heard.Add(1); watch.Reset(silence) })
 }
 
-func (h *Host) receive(stream link.Link_SessionClient, heard func()) error {
-	var parts link.Parts
+func (h *Host) receive(stream agentrpc.Link_SessionClient, heard func()) error {
+	var parts agentrpc.Parts
 	for {
 		msg, err := stream.Recv()
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 )
 
@@ -21,8 +21,8 @@ const testLimit = 20 * time.Second
 
 // scheduler is one that lets every host join, and says in a session what a test has it say.
 type scheduler struct {
-	link.UnimplementedJoinServer
-	link.UnimplementedLinkServer
+	agentrpc.UnimplementedJoinServer
+	agentrpc.UnimplementedLinkServer
 	ca       *pki.CA
 	sessions chan session
 	leader   string // where to send who comes; empty: here
@@ -33,14 +33,14 @@ type scheduler struct {
 
 // session is one host's.
 type session struct {
-	hello *link.Hello
-	up    chan *link.Up
-	down  chan *link.Down
+	hello *agentrpc.Hello
+	up    chan *agentrpc.Up
+	down  chan *agentrpc.Down
 }
 
-func (s *scheduler) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinResponse, error) {
+func (s *scheduler) Join(ctx context.Context, in *agentrpc.JoinRequest) (*agentrpc.JoinResponse, error) {
 	if s.leader != "" {
-		return nil, link.NotLeader(ctx, s.leader)
+		return nil, agentrpc.NotLeader(ctx, s.leader)
 	}
 	s.mu.Lock()
 	s.n++
@@ -50,27 +50,27 @@ func (s *scheduler) Join(ctx context.Context, in *link.JoinRequest) (*link.JoinR
 	if err != nil {
 		return nil, err
 	}
-	return &link.JoinResponse{HostId: id, Certificate: leaf.Raw, Ca: s.ca.Cert().Raw}, nil
+	return &agentrpc.JoinResponse{HostId: id, Certificate: leaf.Raw, Ca: s.ca.Cert().Raw}, nil
 }
 
-func (s *scheduler) Session(stream link.Link_SessionServer) error {
+func (s *scheduler) Session(stream agentrpc.Link_SessionServer) error {
 	if s.leader != "" {
-		return link.NotLeader(stream.Context(), s.leader)
+		return agentrpc.NotLeader(stream.Context(), s.leader)
 	}
 	first, err := stream.Recv()
 	if err != nil {
 		return err
 	}
 	if first.GetHello().GetBrief() { // this one knows nothing
-		if err := stream.Send(&link.Down{Kind: &link.Down_Whole{Whole: &link.Whole{}}}); err != nil {
+		if err := stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Whole{Whole: &agentrpc.Whole{}}}); err != nil {
 			return err
 		}
 		if first, err = stream.Recv(); err != nil {
 			return err
 		}
 	}
-	x := session{hello: first.GetHello(), up: make(chan *link.Up, 100), down: make(chan *link.Down)}
-	if err := stream.Send(&link.Down{Kind: &link.Down_Welcome{Welcome: &link.Welcome{Epoch: 1, HeartbeatMs: 20, Lineage: 3}}}); err != nil {
+	x := session{hello: first.GetHello(), up: make(chan *agentrpc.Up, 100), down: make(chan *agentrpc.Down)}
+	if err := stream.Send(&agentrpc.Down{Kind: &agentrpc.Down_Welcome{Welcome: &agentrpc.Welcome{Epoch: 1, HeartbeatMs: 20, Lineage: 3}}}); err != nil {
 		return err
 	}
 	s.sessions <- x
@@ -116,14 +116,14 @@ func serve(t *testing.T, ca *pki.CA, leader string) (*scheduler, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux, err := link.NewMux(ln, certs, link.MuxConfig{Log: slog.New(slog.DiscardHandler)})
+	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &scheduler{ca: ca, sessions: make(chan session, 10), leader: leader}
-	g := grpc.NewServer(grpc.Creds(link.ServerCredentials()))
-	link.RegisterJoinServer(g, s)
-	link.RegisterLinkServer(g, s)
+	g := grpc.NewServer(grpc.Creds(agentrpc.ServerCredentials()))
+	agentrpc.RegisterJoinServer(g, s)
+	agentrpc.RegisterLinkServer(g, s)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(mux.GRPC()) }()
 	t.Cleanup(func() {
@@ -179,7 +179,7 @@ func (l *lab) next() session {
 }
 
 // heard waits for a message that is what a test waits for.
-func (l *lab) heard(x session, what string, is func(*link.Up) bool) {
+func (l *lab) heard(x session, what string, is func(*agentrpc.Up) bool) {
 	l.Helper()
 	late := time.After(testLimit)
 	for {
@@ -199,8 +199,8 @@ func (l *lab) heard(x session, what string, is func(*link.Up) bool) {
 
 func (l *lab) reports(x session, pod, event string, incarnation uint64) {
 	l.Helper()
-	l.heard(x, pod+" "+event, func(up *link.Up) bool {
-		return slices.ContainsFunc(up.GetReports().GetPods(), func(r *link.PodReport) bool {
+	l.heard(x, pod+" "+event, func(up *agentrpc.Up) bool {
+		return slices.ContainsFunc(up.GetReports().GetPods(), func(r *agentrpc.PodReport) bool {
 			return r.GetPodId() == pod && r.GetEvent() == event && r.GetIncarnation() == incarnation
 		})
 	})
@@ -208,19 +208,19 @@ func (l *lab) reports(x session, pod, event string, incarnation uint64) {
 
 func (l *lab) applied(x session, generation uint64) {
 	l.Helper()
-	l.heard(x, "that it applied", func(up *link.Up) bool { return up.GetApplied().GetGeneration() == generation })
+	l.heard(x, "that it applied", func(up *agentrpc.Up) bool { return up.GetApplied().GetGeneration() == generation })
 }
 
-func run(pod string, incarnation uint64, gpus ...string) *link.Assignment {
-	return &link.Assignment{PodId: pod, Incarnation: incarnation, Goal: string(fleet.GoalRun), Gpus: gpus}
+func run(pod string, incarnation uint64, gpus ...string) *agentrpc.Assignment {
+	return &agentrpc.Assignment{PodId: pod, Incarnation: incarnation, Goal: string(fleet.GoalRun), Gpus: gpus}
 }
 
-func fullSet(generation uint64, all ...*link.Assignment) *link.Down {
-	return &link.Down{Kind: &link.Down_Full{Full: &link.FullSet{Generation: generation, Assignments: all}}}
+func fullSet(generation uint64, all ...*agentrpc.Assignment) *agentrpc.Down {
+	return &agentrpc.Down{Kind: &agentrpc.Down_Full{Full: &agentrpc.FullSet{Generation: generation, Assignments: all}}}
 }
 
-func difference(from, to uint64, put ...*link.Assignment) *link.Down {
-	return &link.Down{Kind: &link.Down_Difference{Difference: &link.Difference{From: from, To: to, Put: put}}}
+func difference(from, to uint64, put ...*agentrpc.Assignment) *agentrpc.Down {
+	return &agentrpc.Down{Kind: &agentrpc.Down_Difference{Difference: &agentrpc.Difference{From: from, To: to, Put: put}}}
 }
 
 // TestHostDoesWhatItIsTold takes one host through the life of two pods.
@@ -234,7 +234,7 @@ func TestHostDoesWhatItIsTold(t *testing.T) {
 	l.applied(x, 5)
 	l.reports(x, "pod-b", "running", 1)
 	x.down <- difference(7, 8, run("pod-c", 1))
-	l.heard(x, "that it needs the full set", func(up *link.Up) bool { return up.GetResync() != nil })
+	l.heard(x, "that it needs the full set", func(up *agentrpc.Up) bool { return up.GetResync() != nil })
 	stop := run("pod-a", 1, "gpu-0")
 	stop.Goal = string(fleet.GoalStop)
 	x.down <- difference(5, 6, stop)
@@ -248,7 +248,7 @@ func TestHostDoesWhatItIsTold(t *testing.T) {
 	if runs := l.f.Runs(); len(runs) != 1 || runs[0].Pod != "pod-b" || runs[0].GPUs[0] != "gpu-1" {
 		t.Errorf("%v runs", runs)
 	}
-	l.heard(x, "a heartbeat", func(up *link.Up) bool { return len(up.GetHeartbeat().GetPods()) == 1 })
+	l.heard(x, "a heartbeat", func(up *agentrpc.Up) bool { return len(up.GetHeartbeat().GetPods()) == 1 })
 	if faults := l.f.Faults(); len(faults) != 0 {
 		t.Errorf("faults %v", faults)
 	}
@@ -261,9 +261,9 @@ func TestHostLooksAfterVolumes(t *testing.T) {
 	if len(x.hello.GetInventory().GetVolumes()) != 3 {
 		t.Errorf("hello %v", x.hello)
 	}
-	order := func(generation uint64, ready bool) *link.Assignment {
+	order := func(generation uint64, ready bool) *agentrpc.Assignment {
 		a := run("pod-a", 1)
-		a.Generation, a.Volume = generation, &link.NetworkVolume{VolumeId: "vol", Ready: ready}
+		a.Generation, a.Volume = generation, &agentrpc.NetworkVolume{VolumeId: "vol", Ready: ready}
 		return a
 	}
 	x.down <- fullSet(9, order(1, false))
@@ -271,15 +271,15 @@ func TestHostLooksAfterVolumes(t *testing.T) {
 	if runs := l.f.Runs(); len(runs) != 0 {
 		t.Errorf("it did not wait for its volume: %v", runs)
 	}
-	store := func(volumes ...*link.StorageVolume) *link.Down {
-		return &link.Down{Kind: &link.Down_Storage{Storage: &link.StorageSet{Roots: []*link.StorageRoot{{Volumes: volumes}}}}}
+	store := func(volumes ...*agentrpc.StorageVolume) *agentrpc.Down {
+		return &agentrpc.Down{Kind: &agentrpc.Down_Storage{Storage: &agentrpc.StorageSet{Roots: []*agentrpc.StorageRoot{{Volumes: volumes}}}}}
 	}
-	done := func(what string, is func(*link.StorageReport) bool) {
+	done := func(what string, is func(*agentrpc.StorageReport) bool) {
 		t.Helper()
-		l.heard(x, what, func(up *link.Up) bool { return slices.ContainsFunc(up.GetStorage().GetVolumes(), is) })
+		l.heard(x, what, func(up *agentrpc.Up) bool { return slices.ContainsFunc(up.GetStorage().GetVolumes(), is) })
 	}
-	x.down <- store(&link.StorageVolume{VolumeId: "vol", SizeGb: 10, Measure: true}, &link.StorageVolume{VolumeId: "old", SizeGb: 10, Gone: true})
-	done("that the volumes are as they are to be", func(r *link.StorageReport) bool {
+	x.down <- store(&agentrpc.StorageVolume{VolumeId: "vol", SizeGb: 10, Measure: true}, &agentrpc.StorageVolume{VolumeId: "old", SizeGb: 10, Gone: true})
+	done("that the volumes are as they are to be", func(r *agentrpc.StorageReport) bool {
 		return r.GetVolumeId() == "vol" && r.GetProvisionedGb() == 10 && r.GetMeasured() && !r.GetGone()
 	})
 	x.down <- difference(9, 10, order(2, true))
@@ -287,8 +287,8 @@ func TestHostLooksAfterVolumes(t *testing.T) {
 	if faults := l.f.Faults(); len(faults) != 0 {
 		t.Errorf("faults %v", faults)
 	}
-	x.down <- store(&link.StorageVolume{VolumeId: "vol", SizeGb: 10, Gone: true})
-	done("that it is gone", func(r *link.StorageReport) bool { return r.GetGone() && r.GetProvisionedGb() == 0 })
+	x.down <- store(&agentrpc.StorageVolume{VolumeId: "vol", SizeGb: 10, Gone: true})
+	done("that it is gone", func(r *agentrpc.StorageReport) bool { return r.GetGone() && r.GetProvisionedGb() == 0 })
 	if faults := l.f.Faults(); len(faults) != 1 {
 		t.Errorf("faults %v", faults)
 	}
@@ -301,29 +301,29 @@ func TestHostLearnsOfNetworks(t *testing.T) {
 	if at := x.hello.GetInventory().GetTunnel(); len(at.GetPublicKey()) != 44 || at.GetEndpoint() != "198.18.0.0:51820" {
 		t.Errorf("hello %v", at)
 	}
-	networks := func(overlays ...string) *link.Down {
-		return &link.Down{Kind: &link.Down_Network{Network: &link.NetworkSet{Overlays: overlays}}}
+	networks := func(overlays ...string) *agentrpc.Down {
+		return &agentrpc.Down{Kind: &agentrpc.Down_Network{Network: &agentrpc.NetworkSet{Overlays: overlays}}}
 	}
-	peers := func(full bool, put ...*link.HostPeer) *link.Down {
-		return &link.Down{Kind: &link.Down_Peers{Peers: &link.PeerChange{Full: full, Put: put}}}
+	peers := func(full bool, put ...*agentrpc.HostPeer) *agentrpc.Down {
+		return &agentrpc.Down{Kind: &agentrpc.Down_Peers{Peers: &agentrpc.PeerChange{Full: full, Put: put}}}
 	}
-	overlay := func(id string, from, to uint64, members ...*link.OverlayMember) *link.Down {
-		return &link.Down{Kind: &link.Down_Overlay{Overlay: &link.OverlayChange{
+	overlay := func(id string, from, to uint64, members ...*agentrpc.OverlayMember) *agentrpc.Down {
+		return &agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: &agentrpc.OverlayChange{
 			OverlayId: id, AccountId: "a", Vni: 7, Cidr: "10.64.0.0/16", From: from, To: to, Put: members,
 		}}}
 	}
-	here := &link.OverlayMember{Addr: "10.64.0.1", PodId: "pod-a", HostId: "here"}
-	there := &link.OverlayMember{Addr: "10.64.0.2", PodId: "pod-b", HostId: "there"}
+	here := &agentrpc.OverlayMember{Addr: "10.64.0.1", PodId: "pod-a", HostId: "here"}
+	there := &agentrpc.OverlayMember{Addr: "10.64.0.2", PodId: "pod-b", HostId: "there"}
 	order := run("pod-a", 1)
-	order.Overlays = []*link.OverlayPlace{{OverlayId: "o"}}
-	for _, msg := range []*link.Down{
+	order.Overlays = []*agentrpc.OverlayPlace{{OverlayId: "o"}}
+	for _, msg := range []*agentrpc.Down{
 		networks("o"), peers(true), overlay("o", 0, 3, here), fullSet(5, order),
-		overlay("o", 3, 4, there), peers(false, &link.HostPeer{HostId: "there", PublicKey: "k"}),
+		overlay("o", 3, 4, there), peers(false, &agentrpc.HostPeer{HostId: "there", PublicKey: "k"}),
 	} {
 		x.down <- msg
 	}
 	x.down <- overlay("o", 9, 10)
-	l.heard(x, "that it needs everything", func(up *link.Up) bool { return up.GetResync() != nil })
+	l.heard(x, "that it needs everything", func(up *agentrpc.Up) bool { return up.GetResync() != nil })
 	l.f.Host(0).ReadNetworks(func(n *Networks) {
 		if got := n.String(); got != "o: pod-a@here pod-b@there peers: there" {
 			t.Errorf("it knows %s", got)

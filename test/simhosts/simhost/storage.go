@@ -2,16 +2,16 @@ package simhost
 
 import (
 	"gantry/fleet"
-	"gantry/internal/link"
+	"gantry/internal/agentrpc"
 )
 
 // store does at once what a host with the storage role is to do for network volumes: all of it is said to be done, and
 // what is measured holds nothing.
-func (h *Host) store(set *link.StorageSet) {
-	out := &link.StorageReports{}
+func (h *Host) store(set *agentrpc.StorageSet) {
+	out := &agentrpc.StorageReports{}
 	for _, root := range set.GetRoots() {
 		for _, v := range root.GetVolumes() {
-			r := &link.StorageReport{VolumeId: v.GetVolumeId(), Gone: v.GetGone(), Measured: v.GetMeasure()}
+			r := &agentrpc.StorageReport{VolumeId: v.GetVolumeId(), Gone: v.GetGone(), Measured: v.GetMeasure()}
 			if r.GetGone() {
 				h.fleet.census.removed(fleet.VolumeID(v.GetVolumeId()))
 			} else {
@@ -25,5 +25,5 @@ func (h *Host) store(set *link.StorageSet) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reply(&link.Up{Kind: &link.Up_Storage{Storage: out}})
+	h.reply(&agentrpc.Up{Kind: &agentrpc.Up_Storage{Storage: out}})
 }

@@ -1,4 +1,0 @@
-// Package link is the protocol between hosts and schedulers: its messages and gRPC services (generated
-// from link.proto), the TLS configurations of both ends, and the port that gRPC shares with Raft. It
-// holds no state of hosts or pods and stores nothing.
-package link
