@@ -50,7 +50,12 @@ func put(f file) error {
 	}
 	for _, do := range []func() error{
 		func() error { _, err := temp.Write(f.data); return err },
-		func() error { return temp.Chown(f.uid, f.gid) },
+		func() error {
+			if f.uid == -1 && f.gid == -1 {
+				return nil // services are denied the call itself (SystemCallFilter of their units)
+			}
+			return temp.Chown(f.uid, f.gid)
+		},
 		func() error { return temp.Chmod(f.mode) },
 		temp.Sync,
 		func() error { return errors.Join(temp.Close(), f.name(temp.Name(), f.path)) },
