@@ -34,11 +34,8 @@ func (b *Addresses) All(ctx context.Context) []netip.AddrPort {
 	defer b.mu.Unlock()
 	var out []netip.AddrPort
 	for _, at := range b.where.Known() {
-		host, text, err := net.SplitHostPort(at)
-		port, perr := net.LookupPort("tcp", text)
-		if err != nil || perr != nil {
-			continue
-		}
+		host, text, _ := net.SplitHostPort(at) // the directory has checked both
+		port, _ := net.LookupPort("tcp", text)
 		for _, addr := range b.find(ctx, host) {
 			if addr = addr.Unmap(); addr.Is4() && !addr.IsLoopback() && !addr.IsUnspecified() {
 				out = append(out, netip.AddrPortFrom(addr, uint16(port))) //nolint:gosec // a port

@@ -10,7 +10,7 @@ import (
 
 // TestAddressesOfTheControlPlane finds those that pods must not reach.
 func TestAddressesOfTheControlPlane(t *testing.T) {
-	where := &Directory{named: []string{"198.51.100.2:7000", "127.0.0.1:7000", "one.example:7001", "[2001:db8::1]:7000"}}
+	where := &Directory{named: []string{"198.51.100.2:7000", "127.0.0.1:7000", "0.0.0.0:7000", "one.example:7001", "[2001:db8::1]:7000"}}
 	if got := (&Directory{named: []string{"localhost:7000"}}).Addresses(nil).All(t.Context()); len(got) != 0 {
 		t.Errorf("the host's resolver finds %v", got)
 	}

@@ -203,7 +203,8 @@ func TestWhatASchedulerNamesIsKept(t *testing.T) {
 			said.Reset()
 			s.Changed, s.renewNow = NewBell(), NewBell()
 		}
-		s.trust([][]byte{next.Cert().Raw})
+		_, err = s.beat(t.Context(), &agentrpc.Down_Beat{Beat: &agentrpc.Beat{Cas: [][]byte{next.Cert().Raw}}})
+		c.must(err)
 		is("none that signed the host's certificate", "", 0, 1)
 		c.must(s.follow(&agentrpc.Welcome{Schedulers: []string{"b:1"}, Cas: [][]byte{next.Cert().Raw, c.ca.Cert().Raw}}))
 		trusted, err := c.store.Trusted()

@@ -74,8 +74,8 @@ func addresses(in []string) []string {
 }
 
 func isAddress(a string) bool {
-	host, port, err := net.SplitHostPort(a)
-	if err != nil || host == "" || len(a) > maxAddress || strings.ContainsAny(a, " \t\r\n") {
+	host, port, _ := net.SplitHostPort(a) // empty, both, if it is none
+	if host == "" || len(a) > maxAddress || strings.ContainsAny(a, " \t\r\n") {
 		return false
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
