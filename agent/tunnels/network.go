@@ -88,7 +88,7 @@ func (t *Tunnels) probe(ctx context.Context, ask *agentrpc.ProbeFrom, tell func(
 	from := fleet.PodID(ask.GetPodId())
 	to := make([]netip.Addr, 0, len(ask.GetTo()))
 	for _, p := range ask.GetTo() {
-		if addr, err := netip.ParseAddr(p.GetAddr()); err == nil && addr.Is4() {
+		if addr, _ := netip.ParseAddr(p.GetAddr()); addr.Is4() {
 			to = append(to, addr)
 		}
 	}
