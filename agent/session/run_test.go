@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -538,6 +540,36 @@ func TestAnInventoryIsToldWhenItIsAnother(t *testing.T) {
 	})
 }
 
+// TestASessionTellsOfAnotherInventory, and ends with its scheduler's part of it.
+func TestASessionTellsOfAnotherInventory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newScene(t)
+		var gb atomic.Int64
+		changed := NewBell()
+		s := newSessions(t, Config{
+			Where: c.where("a:1"), Dial: c.dial, Store: c.store, Hello: func() *agentrpc.Hello { return &agentrpc.Hello{} },
+			Inventory: func() *agentrpc.Inventory { return &agentrpc.Inventory{Total: &agentrpc.Resources{DiskGb: gb.Load()}} },
+			Changed:   changed, Hurry: NewBell(), News: NewBell(), Heartbeat: func() *agentrpc.Heartbeat { return &agentrpc.Heartbeat{} },
+		})
+		c.onLink = func(_ string, stream agentrpc.Link_SessionServer) error {
+			c.must(stream.Send(welcome(time.Minute)))
+			gb.Store(7)
+			changed.Ring()
+			for {
+				up, err := stream.Recv()
+				c.must(err)
+				if is := up.GetInventory(); is != nil && is.GetTotal().GetDiskGb() == 7 {
+					return status.Error(codes.Aborted, "enough was heard")
+				}
+			}
+		}
+		if stood, err := s.once(t.Context(), "a:1"); status.Code(err) != codes.Aborted || stood >= time.Minute {
+			t.Errorf("after %v: %v", stood, err)
+		}
+		s.closing.Wait()
+	})
+}
+
 // TestAHostJoins with the first scheduler that leads: those that say that none leads are asked again, those that cannot be reached are
 // given up, and an answer that is final is final.
 func TestAHostJoins(t *testing.T) {
@@ -673,6 +705,13 @@ func TestADirectorysBounds(t *testing.T) {
 	}
 	if p.stood(reconnectMost/2+1, 2); p.delay != 0 {
 		t.Error("a longer one does not")
+	}
+	d, err := OpenDirectory(t.TempDir(), []string{"a:1"})
+	if err = errors.Join(err, d.learn([]string{"b:1"}), os.Remove(d.path), d.learn([]string{"b:1"}), d.learn(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is known already is written again: %v", err)
 	}
 	many := make([]string, maxSchedulers+1)
 	for i := range many {
