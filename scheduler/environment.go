@@ -112,6 +112,9 @@ func (s *Service) Environment(p *fleet.Pod) (map[string]string, error) {
 	if env == nil {
 		env = map[string]string{}
 	}
+	if p.Owner.Kind == fleet.OwnerEndpoint {
+		workerEnvironment(env, p)
+	}
 	key, err := s.podKey(p.ID)
 	errs = append(errs, err)
 	for _, prefix := range []string{"RUNPOD_", "GANTRY_"} {

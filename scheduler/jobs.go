@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,31 +28,7 @@ const (
 	maxJobBytes      = 20 * fleet.GB
 	maxPurged        = 1000 // in one command
 	maxStreamed      = 1000 // chunks in one answer
-	// jobRegion ends the ids of jobs: clients look for the form alone.
-	jobRegion = "u1"
 )
-
-// jobText writes the id of a job.
-func jobText(id queue.ID, sync bool) string {
-	t := hex.EncodeToString(id[:])
-	text := t[:8] + "-" + t[8:12] + "-" + t[12:16] + "-" + t[16:20] + "-" + t[20:] + "-" + jobRegion
-	if sync {
-		return "sync-" + text
-	}
-	return text
-}
-
-var jobID = regexp.MustCompile(`^(sync-)?([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})-` + jobRegion + `$`)
-
-// parseJobID reads the id of a job.
-func parseJobID(text string) (id queue.ID, ok bool) {
-	m := jobID.FindStringSubmatch(text)
-	if m == nil {
-		return id, false
-	}
-	_, err := hex.Decode(id[:], []byte(strings.Join(m[2:], "")))
-	return id, err == nil
-}
 
 // newJobID makes a random id, or, for an idempotency key, the one that goes with it.
 func newJobID(who fleet.AccountID, endpoint fleet.EndpointID, once *fleet.Once) (id queue.ID) {
@@ -177,7 +151,7 @@ func (s *Service) viewed(id queue.ID, now time.Time) (fleet.JobView, error) {
 // jobView is what a caller sees of a job. The output of one that failed is its worker's error.
 func jobView(j *jobs.Job, output []byte, now time.Time) fleet.JobView {
 	out := fleet.JobView{
-		ID: jobText(j.ID, j.Policy.Sync), Status: j.Status.String(), Ended: j.Status.Ended(), Submitted: j.Submitted.Time(),
+		ID: jobs.IDText(j.ID, j.Policy.Sync), Status: j.Status.String(), Ended: j.Status.Ended(), Submitted: j.Submitted.Time(),
 		Worker: j.Worker(), Attempts: j.Attempt(),
 	}
 	if j.Run == nil {
@@ -207,7 +181,7 @@ func (s *Service) findJob(ctx context.Context, who fleet.Principal, endpoint fle
 	if err != nil {
 		return queue.ID{}, err
 	}
-	id, ok := parseJobID(text)
+	id, ok := jobs.ParseID(text)
 	if !ok {
 		return id, fleet.NotFound("job")
 	}
@@ -215,7 +189,7 @@ func (s *Service) findJob(ctx context.Context, who fleet.Principal, endpoint fle
 		return id, err
 	}
 	job, err := s.Jobs.Jobs.Get(id, queue.At(s.Now()))
-	if err == nil && (job.Endpoint != endpoint || jobText(id, job.Policy.Sync) != text) {
+	if err == nil && (job.Endpoint != endpoint || jobs.IDText(id, job.Policy.Sync) != text) {
 		err = fleet.NotFound("job")
 	}
 	return id, err

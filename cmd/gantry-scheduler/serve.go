@@ -34,6 +34,7 @@ import (
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
+	"gantry/scheduler/workers"
 )
 
 // parts is the scheduler put together.
@@ -43,6 +44,7 @@ type parts struct {
 	dispatch   *dispatch.Server
 	purger     *control.Purger
 	accountant *control.Accountant
+	workers    *workers.Workers
 	drainer    *control.Drainer
 	time       *control.Timekeeper
 	rotator    *control.Rotator
@@ -90,14 +92,16 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 			Store: m.store, Backends: backends, Log: log,
 			Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
 		}),
+		Workers: func(host fleet.HostID, stream agentrpc.Link_JobsServer) error { return d.workers.Serve(host, stream) },
 	})
 	d.time = &control.Timekeeper{
 		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,
 	}
 	d.service = scheduler.New(scheduler.Config{
 		Store: m.store, Node: m.node, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
-		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable,
+		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
+	d.workers = workers.New(workers.Config{Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Log: log, Now: time.Now})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
 	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
@@ -302,7 +306,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run,
+		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}

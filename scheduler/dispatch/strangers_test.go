@@ -87,6 +87,13 @@ func TestOnlyJoinsAreOpen(t *testing.T) {
 				}
 				return err
 			},
+			"jobs": func() error {
+				s, err := agentrpc.NewLinkClient(conn).Jobs(y.ctx)
+				if err == nil {
+					_, err = s.Recv()
+				}
+				return err
+			},
 			"tunnel": func() error {
 				s, err := agentrpc.NewLinkClient(conn).Tunnel(y.ctx)
 				if err == nil {

@@ -7,7 +7,7 @@ import (
 	"gantry/fleet"
 )
 
-// ID is the UUID of a job. The face makes its text (wire-facts.md, §2.1).
+// ID is the UUID of a job; see jobs.IDText.
 type ID [16]byte
 
 // Millis is a time in milliseconds since 1970, UTC. Zero: never.

@@ -180,6 +180,9 @@ func (q *Queue) Before(j *Job) int {
 // Running returns the jobs that a worker has, in the order in which it took them.
 func (q *Queue) Running(w fleet.PodID) []*Job { return slices.Clone(q.running[w]) }
 
+// Workers returns who has jobs, in no order.
+func (q *Queue) Workers() []fleet.PodID { return slices.Collect(maps.Keys(q.running)) }
+
 // Bytes returns what the bodies of an account's jobs hold.
 func (q *Queue) Bytes(a fleet.AccountID) int64 { return q.bytes[a] }
 

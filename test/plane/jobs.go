@@ -8,6 +8,7 @@ import (
 	"gantry/internal/sleep"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
+	"gantry/scheduler/workers"
 	"gantry/serverless/queue"
 )
 
@@ -79,4 +80,11 @@ func (p *Plane) Chunk(from queue.From, number int, chunk string) {
 func (p *Plane) FinishJob(from queue.From, failed bool, output string) {
 	p.t.Helper()
 	p.DoJob(jobs.Finish{Finish: queue.Finish{From: from, Failed: failed}, Content: jobs.Content{Data: []byte(output)}})
+}
+
+// Workers returns what brings jobs and workers of the plane together; it does nothing before its Lead. WithJobs comes before it.
+func (p *Plane) Workers() *workers.Workers {
+	return workers.New(workers.Config{
+		Store: p.store, Node: node{p}, Jobs: p.Jobs, Pods: p.Service, Log: slog.New(slog.DiscardHandler), Now: p.Now,
+	})
 }

@@ -1,0 +1,38 @@
+package dispatch
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"gantry/fleet"
+	"gantry/internal/agentrpc"
+)
+
+// TestJobsGoToHostsWithASession with the leader, and to no others.
+func TestJobsGoToHostsWithASession(t *testing.T) {
+	y := newYard(t)
+	host, other := y.join("host1").connect(), y.join("host2")
+	ask := func(g *guest) (*agentrpc.JobsDown, error) {
+		s, err := g.client.Jobs(y.ctx)
+		check(t, err)
+		return s.Recv()
+	}
+	if _, err := ask(host); status.Code(err) != codes.Unimplemented {
+		t.Errorf("without workers: %v", err)
+	}
+	y.server.Workers = func(id fleet.HostID, s agentrpc.Link_JobsServer) error {
+		return s.Send(&agentrpc.JobsDown{Kind: &agentrpc.JobsDown_Stop{Stop: &agentrpc.JobStop{PodId: string(id)}}})
+	}
+	if got, err := ask(host); err != nil || got.GetStop().GetPodId() != "host1" {
+		t.Errorf("with a session: %v, %v", got, err)
+	}
+	if _, err := ask(other); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("without a session: %v", err)
+	}
+	y.follows.Store(true)
+	if _, err := ask(host); status.Code(err) != codes.Unavailable {
+		t.Errorf("of a follower: %v", err)
+	}
+}

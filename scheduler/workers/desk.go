@@ -1,0 +1,409 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/jobs"
+	"gantry/scheduler/state"
+	"gantry/serverless/queue"
+	"gantry/serverless/scale"
+)
+
+// desk is an endpoint, as the leader knows it. One goroutine looks at it at a time; Workers.mu guards the fields.
+type desk struct {
+	id      fleet.EndpointID
+	dirty   bool // something changed since the last look began
+	busy    bool // a goroutine tends it
+	timer   *time.Timer
+	workers map[fleet.PodID]*worker
+
+	crashes int       // of workers of the newest release in a row
+	version uint64    // the release that crashes are counted of
+	first   time.Time // of these crashes
+	crashed time.Time // the last of them
+	crash   string    // what it said
+	noRoom  time.Time // when the last worker was refused
+	refused string    // why
+	limit   scale.Limit
+}
+
+// worker is what is remembered of a worker beside its record.
+type worker struct {
+	line  *line // nil: its host is not connected
+	slots int   // jobs that it wants
+	since time.Time
+	busy  bool
+	given map[queue.ID]bool // jobs that its host was told of; true: it says that it has them no more
+	done  bool              // it has finished a job
+	leave bool              // it asked to be replaced, or found itself unfit
+}
+
+// worker returns what is remembered of a worker. The caller holds Workers.mu.
+func (d *desk) worker(id fleet.PodID, now time.Time) *worker {
+	k := d.workers[id]
+	if k == nil {
+		k = &worker{since: now, given: map[queue.ID]bool{}}
+		d.workers[id] = k
+	}
+	return k
+}
+
+// scene is what one look at an endpoint begins with.
+type scene struct {
+	now     time.Time
+	gone    bool // there is no such endpoint any more
+	spec    fleet.EndpointSpec
+	version uint64
+	pods    []*fleet.Pod
+	counts  queue.Counts
+	oldest  time.Time
+	running map[fleet.PodID][]queue.ID
+	others  []fleet.PodID // that have jobs and are no workers any more
+}
+
+// see reads what there is.
+func (w *Workers) see(d *desk) (s scene, err error) {
+	s = scene{now: w.Now(), running: map[fleet.PodID][]queue.ID{}}
+	err = w.Store.View(func(v *state.View) error {
+		e, ok := state.Find[fleet.Endpoint](v, d.id)
+		if s.gone = !ok; ok {
+			s.spec, s.version = e.Spec, e.Version()
+		}
+		s.pods = v.WorkersOf(d.id)
+		return nil
+	})
+	w.Jobs.Jobs.View(func(q *queue.Queue) {
+		s.counts = q.Counts(d.id)
+		if j := q.Next(d.id); j != nil {
+			s.oldest = j.Submitted.Time()
+		}
+		for _, id := range q.Workers() {
+			var has []queue.ID
+			for _, j := range q.Running(id) {
+				if of, _ := j.Endpoint(); of == d.id {
+					has = append(has, j.ID)
+				}
+			}
+			if len(has) > 0 {
+				s.running[id] = has
+			}
+		}
+	})
+	for id := range s.running {
+		if !slices.ContainsFunc(s.pods, func(p *fleet.Pod) bool { return p.ID == id }) {
+			s.others = append(s.others, id)
+		}
+	}
+	return s, err
+}
+
+// look does what is to be done for an endpoint now, and returns when to look again; zero: when something changes.
+func (w *Workers) look(ctx context.Context, d *desk) (next time.Time, err error) {
+	s, err := w.see(d)
+	if err != nil {
+		return next, err
+	}
+	if s.gone {
+		return next, w.close(ctx, d, &s)
+	}
+	err = errors.Join(w.bury(ctx, d, &s), w.stopJobs(d, &s), w.give(ctx, d, &s))
+	next, scaled := w.scale(ctx, d, &s)
+	return next, errors.Join(err, scaled)
+}
+
+// close ends what an endpoint that was deleted has left.
+func (w *Workers) close(ctx context.Context, d *desk, s *scene) error {
+	var errs []error
+	for _, p := range s.pods {
+		errs = append(errs, w.Pods.EndWorker(ctx, p))
+	}
+	for whole := false; !whole && ctx.Err() == nil; {
+		var err error
+		if whole, err = jobs.One[bool](ctx, w.Jobs, jobs.Forget{Forget: queue.Forget{Endpoint: d.id, Max: maxSwept}}); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(d.workers)
+	return errors.Join(errs...)
+}
+
+// bury gives the jobs of workers out again that are no more, and terminates those whose process ended by itself.
+func (w *Workers) bury(ctx context.Context, d *desk, s *scene) error {
+	var errs []error
+	lost := func(id fleet.PodID, why string) {
+		if len(s.running[id]) > 0 {
+			_, err := w.propose(ctx, jobs.LostWorker{LostWorker: queue.LostWorker{At: queue.At(s.now), Worker: id, Reason: why}})
+			errs = append(errs, err)
+			delete(s.running, id)
+		}
+	}
+	for _, id := range s.others {
+		lost(id, "the worker was ended")
+	}
+	for _, p := range s.pods {
+		if p.Status.Active() {
+			continue
+		}
+		lost(p.ID, "the worker ended: "+endOf(p))
+		w.countCrash(d, s, p)
+		errs = append(errs, w.Pods.EndWorker(ctx, p))
+	}
+	s.pods = slices.DeleteFunc(s.pods, func(p *fleet.Pod) bool { return !p.Status.Active() })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range d.workers {
+		if !slices.ContainsFunc(s.pods, func(p *fleet.Pod) bool { return p.ID == id }) {
+			delete(d.workers, id)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// endOf says how a worker ended, in a few words and its last lines.
+func endOf(p *fleet.Pod) string {
+	text := p.Reason
+	if p.ExitCode != nil {
+		text = strings.TrimPrefix(text+fmt.Sprintf("; exit code %d", *p.ExitCode), "; ")
+	}
+	if lines := strings.Split(strings.TrimSpace(p.LogTail), "\n"); lines[0] != "" {
+		const most = 5
+		text += ": " + strings.Join(lines[max(0, len(lines)-most):], " | ")
+	}
+	return cmp.Or(text, "its process exited")
+}
+
+// countCrash counts a worker of the newest release that ended before it finished a job.
+func (w *Workers) countCrash(d *desk, s *scene, p *fleet.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d.version != s.version {
+		d.version, d.crashes = s.version, 0
+	}
+	if k := d.workers[p.ID]; p.Release != s.version || k != nil && k.done {
+		return
+	}
+	at := cmp.Or(p.EndedAt, s.now)
+	if d.crashes++; d.crashes == 1 {
+		d.first = at
+	}
+	d.crashed, d.crash = at, endOf(p)
+	w.Log.Warn("a worker crashed", "endpoint", d.id, "pod", p.ID, "in_a_row", d.crashes, "reason", p.Reason)
+}
+
+// worked ends the count of crashes.
+func (d *desk) worked() { d.crashes, d.first, d.crash = 0, time.Time{}, "" }
+
+// stopJobs tells hosts of the jobs whose results nobody wants any more.
+func (w *Workers) stopJobs(d *desk, s *scene) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range s.pods {
+		k := d.worker(p.ID, s.now)
+		for id, reported := range k.given {
+			if slices.Contains(s.running[p.ID], id) {
+				continue
+			}
+			delete(k.given, id)
+			if !reported && k.line != nil {
+				k.line.queue(message{pod: p.ID, job: id, stop: true})
+			}
+		}
+		if has := len(s.running[p.ID]) > 0; has != k.busy {
+			k.busy, k.since = has, s.now
+		}
+	}
+	return nil
+}
+
+// give gives waiting jobs to workers that want some: to those of the newest release first, the longest idle first, one to each in turn.
+func (w *Workers) give(ctx context.Context, d *desk, s *scene) error {
+	w.mu.Lock()
+	var free []*fleet.Pod
+	slots := map[fleet.PodID]int{}
+	for _, p := range s.pods {
+		k := d.workers[p.ID]
+		for _, id := range s.running[p.ID] { // was committed, and nobody knows whether the host was told
+			w.handOver(k, p.ID, id)
+		}
+		if k.slots > 0 && k.line != nil && !k.leave && p.Goal == fleet.GoalRun {
+			free, slots[p.ID] = append(free, p), k.slots
+		}
+	}
+	slices.SortFunc(free, func(a, b *fleet.Pod) int {
+		return cmp.Or(cmp.Compare(b.Release, a.Release), d.workers[a.ID].since.Compare(d.workers[b.ID].since), cmp.Compare(a.ID, b.ID))
+	})
+	w.mu.Unlock()
+	take := map[fleet.PodID]int{}
+	for left := s.counts.Waiting + s.counts.WaitingLow; left > 0; {
+		before := left
+		for _, p := range free {
+			if left > 0 && take[p.ID] < slots[p.ID] {
+				take[p.ID]++
+				left--
+			}
+		}
+		if left == before {
+			break
+		}
+	}
+	var cmds []jobs.Command
+	var to []fleet.PodID
+	for _, p := range free {
+		if n := take[p.ID]; n > 0 {
+			cmds = append(cmds, jobs.Take{Take: queue.Take{At: queue.At(s.now), Endpoint: d.id, Worker: p.ID, Max: n}})
+			to = append(to, p.ID)
+		}
+	}
+	if len(cmds) == 0 {
+		return nil
+	}
+	results, err := w.propose(ctx, cmds...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range results {
+		taken, _ := results[i].Value.([]jobs.Job)
+		k := d.workers[to[i]]
+		for _, j := range taken {
+			if k == nil {
+				break // it is buried with the next look, and its jobs with it
+			}
+			k.slots--
+			if !k.busy {
+				k.busy, k.since = true, s.now
+			}
+			s.running[to[i]] = append(s.running[to[i]], j.ID)
+			s.counts.InProgress++
+			w.handOver(k, to[i], j.ID)
+		}
+		s.counts.Waiting = max(0, s.counts.Waiting-len(taken))
+	}
+	return err
+}
+
+// handOver tells a worker's host of a job, once. The caller holds mu.
+func (w *Workers) handOver(k *worker, pod fleet.PodID, id queue.ID) {
+	if _, told := k.given[id]; told || k.line == nil {
+		return
+	}
+	k.given[id] = false
+	k.line.queue(message{pod: pod, job: id})
+}
+
+// input is what a decision about the number of workers depends on.
+func (w *Workers) input(d *desk, s *scene) scale.Input {
+	spec := &s.spec
+	in := scale.Input{
+		Now: s.now, Room: spec.Workers.Max + 1,
+		Policy:  scale.Policy{Min: spec.Workers.Min, Max: spec.Workers.Max, Idle: time.Duration(spec.Workers.Idle) * time.Second},
+		Load:    scale.Load{Waiting: s.counts.Waiting, InProgress: s.counts.InProgress, Oldest: s.oldest},
+		Crashes: d.crashes, Crashed: d.crashed, NoRoom: d.noRoom,
+	}
+	if spec.Scaler.Type == fleet.ScaleByRequests {
+		in.Policy.Requests = int(spec.Scaler.Value)
+	} else {
+		in.Policy.Delay = time.Duration(spec.Scaler.Value * float64(time.Second))
+	}
+	if d.version != s.version {
+		in.Crashes = 0
+	}
+	for _, p := range s.pods {
+		k := d.workers[p.ID]
+		one := scale.Worker{ID: p.ID, Since: k.since, Created: p.CreatedAt, Stale: p.Release != s.version, State: scale.Initializing}
+		switch {
+		case p.Goal != fleet.GoalRun || k.leave && len(s.running[p.ID]) == 0:
+			in.Ending++
+			continue
+		case len(s.running[p.ID]) > 0:
+			one.State = scale.Running
+		case !p.Ready.IsZero():
+			one.State = scale.Idle
+		}
+		in.Workers = append(in.Workers, one)
+	}
+	return in
+}
+
+// scale starts and ends workers.
+func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time, err error) {
+	w.mu.Lock()
+	plan := scale.Decide(w.input(d, s))
+	d.limit = plan.Limit
+	var end []*fleet.Pod
+	for _, p := range s.pods {
+		leaves := d.workers[p.ID].leave && len(s.running[p.ID]) == 0
+		if p.Goal == fleet.GoalRun && (leaves || slices.Contains(plan.End, p.ID)) {
+			end = append(end, p)
+		}
+	}
+	w.mu.Unlock()
+	var errs []error
+	for _, p := range end {
+		errs = append(errs, w.Pods.EndWorker(ctx, p))
+	}
+	for range plan.Start {
+		_, err := w.Pods.StartWorker(ctx, d.id)
+		if err == nil {
+			continue
+		}
+		w.mu.Lock()
+		d.noRoom, d.refused = w.Now(), err.Error()
+		w.mu.Unlock()
+		switch fleet.CodeOf(err) {
+		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule:
+			plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))
+		default:
+			errs = append(errs, err)
+		}
+		break
+	}
+	hopeless, err := w.giveUp(ctx, d, s)
+	return earlier(plan.Again, hopeless), errors.Join(append(errs, err)...)
+}
+
+// giveUp fails the jobs that wait when no worker has worked for as long as the endpoint's owner said; it returns when that will be.
+func (w *Workers) giveUp(ctx context.Context, d *desk, s *scene) (when time.Time, err error) {
+	w.mu.Lock()
+	since, why := d.first, "workers crash: "+d.crash
+	if d.crashes == 0 {
+		since = time.Time{}
+	}
+	for _, p := range s.pods {
+		if since.IsZero() && !p.Waiting.IsZero() {
+			since, why = p.Waiting, "the image cannot be had: "+p.Reason
+		}
+		if !p.Ready.IsZero() && p.Release == s.version {
+			since = time.Time{}
+			break
+		}
+	}
+	w.mu.Unlock()
+	if since.IsZero() || s.spec.FailAfter == 0 || s.counts.Waiting+s.counts.WaitingLow == 0 {
+		return when, nil
+	}
+	if when = since.Add(time.Duration(s.spec.FailAfter) * time.Second); when.After(s.now) {
+		return when, nil
+	}
+	for {
+		n, err := jobs.One[int](ctx, w.Jobs, jobs.Purge{Purge: queue.Purge{At: queue.At(s.now), Endpoint: d.id, Max: maxSwept, Failed: why}})
+		if err != nil || n < maxSwept {
+			return time.Time{}, err
+		}
+	}
+}
+
+// earlier returns the earlier of two moments; zero: never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
