@@ -3,6 +3,7 @@ package netctl
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -62,14 +63,37 @@ type Fake struct {
 	kernel   *FakeKernel
 	instance string
 
-	mu  sync.Mutex
-	set bool // Set has succeeded in this process
+	mu    sync.Mutex
+	set   bool              // Set has succeeded in this process
+	gates map[string]string // of ListenIn
 }
 
 var _ Controller = (*Fake)(nil)
 
 // NewFake returns a controller for one instance on the kernel.
 func NewFake(k *FakeKernel, instance string) *Fake { return &Fake{kernel: k, instance: instance} }
+
+// ListenIn stands for kernel.ListenIn: it listens on loopback, at a port of its own; see Listens.
+func (f *Fake) ListenIn(namespace, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // nothing of it waits
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gates == nil {
+		f.gates = map[string]string{}
+	}
+	f.gates[namespace+" "+address] = l.Addr().String()
+	return l, nil
+}
+
+// Listens returns where on this machine ListenIn listens for an address of a namespace; empty: nowhere.
+func (f *Fake) Listens(namespace, address string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gates[namespace+" "+address]
+}
 
 // Steps counts the effects on the instance's objects so far.
 func (f *Fake) Steps() int {

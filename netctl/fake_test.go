@@ -123,3 +123,16 @@ func check(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestFakeListens: where a gate of a namespace is on this machine.
+func TestFakeListens(t *testing.T) {
+	f := NewFake(NewFakeKernel(), "0a1b")
+	l, err := f.ListenIn("n1", "127.0.0.1:31271")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if at := f.Listens("n1", "127.0.0.1:31271"); at != l.Addr().String() || f.Listens("n2", "127.0.0.1:31271") != "" {
+		t.Errorf("at %q, not at %v", at, l.Addr())
+	}
+}

@@ -88,7 +88,9 @@ func TestEveryCallIsOnDiskWhenItReturns(t *testing.T) {
 	}
 	code := 3
 	check(l.End("p1", pod.Ended{Incarnation: 1, Event: fleet.EventFailed, Reason: "r", ExitCode: &code, At: time.Now().UTC()}))
-	_, err = l.Apply(4, 6, []pod.Assignment{want("p3", 6)}, []fleet.PodID{"p2"}, allocator)
+	third := want("p3", 6)
+	third.Endpoint = "abcdefghijklmn"
+	_, err = l.Apply(4, 6, []pod.Assignment{third}, []fleet.PodID{"p2"}, allocator)
 	check(err)
 	check(l.Forget("p2")) // an orphan by now
 	check(l.SetLineage(3))

@@ -74,16 +74,27 @@ func TestWhatAHostDoesNotTakeOfANetworkVolume(t *testing.T) {
 func TestAssignmentIsDecodedWhole(t *testing.T) {
 	got := New(Config{}).decode(&agentrpc.Assignment{
 		PodId: "p1", Ports: []*agentrpc.Port{{Number: 22, Protocol: "tcp", Public: 30_001}, {Number: 80, Protocol: "http"}},
-		PersistentGb: 20, PersistentPath: "/workspace", Registry: &agentrpc.Credential{Username: "u", Password: "p"},
+		PersistentGb: 20, PersistentPath: "/workspace", Registry: &agentrpc.Credential{Username: "u", Password: "p"}, EndpointId: "abcdefghijklmn",
 	})
 	want := pod.Assignment{
 		Pod: "p1", Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}, {Number: 80, Protocol: "http"}},
 		Mappings:   []fleet.PortMapping{{Private: 22, Public: 30_001}},
 		Persistent: &fleet.PersistentMount{SizeGB: 20, Path: "/workspace"},
 		Registry:   &fleet.Credential{Username: "u", Password: "p"},
+		Endpoint:   "abcdefghijklmn",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestAnEndpointIsNamedByAnID: it may stand in paths.
+func TestAnEndpointIsNamedByAnID(t *testing.T) {
+	s := New(Config{Log: slog.New(slog.DiscardHandler)})
+	for _, id := range []string{"..", "a/b", "ABC", strings.Repeat("a", 300), " "} {
+		if got := s.decode(&agentrpc.Assignment{PodId: "p", EndpointId: id}); got.Endpoint != "" || !strings.HasPrefix(got.Refused, "the order ") {
+			t.Errorf("%q: %+v", id, got)
+		}
 	}
 }
 

@@ -88,6 +88,9 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepDetach:
 		return m.detach(short)
 	case StepUnlink:
+		if m.Gate != nil {
+			m.Gate.Close(m.id)
+		}
 		return m.Network.Release(short, m.id)
 	case StepForget:
 		return m.forget(short, ctx, want)
@@ -262,6 +265,9 @@ func (m *machine) start(ctx context.Context, want Assignment, see Seen) error {
 	if err := m.limit(ctx, want, see.Container.PID, m.volume.of == want.Incarnation); err != nil {
 		return m.volumeTrouble(err)
 	}
+	if err := m.open(want, want.Incarnation, true); err != nil {
+		return err
+	}
 	if err := m.begun(want); err != nil {
 		return fmt.Errorf("write the start down: %w", err)
 	}
@@ -302,6 +308,9 @@ func (m *machine) observed(want Assignment, event fleet.Trigger) Report {
 // watch waits until the process has ended or the order has changed.
 func (m *machine) watch(effect context.Context, want Assignment, see Seen) error {
 	m.tellRunning(want, see.Container.StartedAt)
+	if err := m.open(want, want.Incarnation, false); err != nil {
+		return err
+	}
 	ctx := effect
 	if err := m.limit(effect, want, see.Container.PID, false); err != nil {
 		m.Log.Warn("change the pod's access to its network volume; will retry", "in", accessAgain, "err", err)
@@ -320,6 +329,7 @@ func (m *machine) watch(effect context.Context, want Assignment, see Seen) error
 func (m *machine) terminate(effect context.Context, want Assignment, see Seen) error {
 	running := see.Container.Incarnation
 	m.ending(want)
+	m.drain(want, running)
 	deaf := m.Runtime.Deaf(m.id, see.Container.PID)
 	if m.termFor != running {
 		m.Logs.System(m.id, "stop container "+string(m.id))
@@ -427,6 +437,9 @@ func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 	// Also when there is no container: a crash may have left its snapshot.
 	if err := m.Runtime.Remove(short, m.id); err != nil {
 		return err
+	}
+	if m.Gate != nil {
+		m.Gate.Forget(m.id)
 	}
 	// Others may have its GPUs from here on, however long its data takes to go.
 	rec, known := m.Ledger.Record(m.id)

@@ -53,6 +53,7 @@ type fakeHost struct {
 	deaf     bool           // and the host can tell
 	hangs    bool           // processes are not made until the start is abandoned
 	cut      error          // networks cannot be made
+	gate     Gate
 	changed  chan struct{}
 }
 
@@ -74,6 +75,7 @@ func (f *fakeHost) deps(boot string) Deps {
 	heard := &atomic.Bool{}
 	heard.Store(true)
 	return Deps{
+		Gate:    f.gate,
 		Runtime: f, Network: fakeNet{f}, Ledger: fakeLedger{f}, Reports: f, Logs: fakeLogs{f},
 		Dir: filepath.Join(f.dir, "pods"), Data: filepath.Join(f.dir, "persistent"), PublicIP: func() string { return "192.0.2.7" }, Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
 		Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },

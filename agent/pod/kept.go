@@ -14,6 +14,8 @@ type keptRecord struct {
 	Account fleet.AccountID `json:"account"`
 	Addr    netip.Addr      `json:"addr"`
 	Held    Holding         `json:"held"`
+	// Endpoint is that of the order.
+	Endpoint fleet.EndpointID `json:"endpoint,omitempty"`
 }
 
 // maxKept is the longest text that goes with a container: containerd's limit of a label is 4,096 bytes with its name.
@@ -21,7 +23,10 @@ const maxKept = 4000
 
 // kept writes what goes with the container of an order. What takes too much room is left out: such a pod is not adopted.
 func kept(want Assignment, addr netip.Addr) string {
-	text, err := json.Marshal(keptRecord{want.Account, addr, Holding{GPUs: want.GPUs, Mappings: want.Mappings, Overlays: want.Overlays}})
+	text, err := json.Marshal(keptRecord{
+		Account: want.Account, Addr: addr, Endpoint: want.Endpoint,
+		Held: Holding{GPUs: want.GPUs, Mappings: want.Mappings, Overlays: want.Overlays},
+	})
 	if err != nil || len(text) > maxKept {
 		return ""
 	}
@@ -41,7 +46,7 @@ func Adopted(id fleet.PodID, c Container, boot string) (Record, error) {
 	}
 	rec := Record{
 		Assignment: Assignment{
-			Pod: id, Account: k.Account, Incarnation: c.Incarnation, Goal: fleet.GoalRun,
+			Pod: id, Account: k.Account, Incarnation: c.Incarnation, Goal: fleet.GoalRun, Endpoint: k.Endpoint,
 			GPUs: k.Held.GPUs, Mappings: k.Held.Mappings, Overlays: k.Held.Overlays,
 		},
 		Addr: k.Addr,

@@ -45,6 +45,9 @@ type Deps struct {
 	// Volumes are the network volumes of the host; nil: it can mount none.
 	Volumes Volumes
 
+	// Gate answers workers of serverless endpoints; nil: the host runs none.
+	Gate Gate
+
 	// Imported is closed when the images are on the host that its operator brought along; nil: there are none. No
 	// image is pulled before.
 	Imported <-chan struct{}
@@ -209,6 +212,9 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 	}
 	if want.Refused != "" && (s == StepPull || makes(s)) {
 		return want, &Error{Class: Fatal, Sentence: want.Refused}
+	}
+	if want.Endpoint != "" && m.Gate == nil && (s == StepPull || makes(s)) {
+		return want, &Error{Class: Fatal, Sentence: "the host runs no workers of serverless endpoints"}
 	}
 	if makes(s) {
 		var waited bool

@@ -35,6 +35,8 @@ type Assignment struct {
 	VolumePath string          `cbor:"volume_path,omitempty"`
 	// Overlays are the incarnation's places in private networks, by VNI.
 	Overlays []Place `cbor:"overlays,omitempty"`
+	// Endpoint is the serverless endpoint that the pod is a worker of; empty: it is of none.
+	Endpoint fleet.EndpointID `cbor:"endpoint,omitempty"`
 	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
 	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
@@ -116,6 +118,18 @@ type Network interface {
 	Ensure(ctx context.Context, id fleet.PodID, want Link) error
 	Release(ctx context.Context, id fleet.PodID) error
 	Namespace(id fleet.PodID) string // path
+}
+
+// Gate answers workers of serverless endpoints in their network namespaces. Calls may be repeated.
+type Gate interface {
+	// Open listens in the pod's namespace for the worker of one incarnation; begins says that its process did not run before.
+	Open(id fleet.PodID, incarnation uint64, begins bool) error
+	// Drain answers all polls of the worker at once from here on, so that it can end.
+	Drain(id fleet.PodID)
+	// Close ends what Open began. The pod may be unknown.
+	Close(id fleet.PodID)
+	// Forget is Close, and drops what is kept of the worker.
+	Forget(id fleet.PodID)
 }
 
 // Link is how a pod is connected to its host.

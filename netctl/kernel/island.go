@@ -221,6 +221,15 @@ func (i *Island) Down(ctx context.Context) error {
 	return errors.Join(append(faults, i.setRules(ctx, false), dropNamespaces())...)
 }
 
+// ListenIn listens for TCP at an address, host:port, of a named network namespace.
+func ListenIn(namespace, address string) (l net.Listener, err error) {
+	err = Within(namespace, func() error {
+		l, err = net.Listen("tcp4", address) //nolint:noctx // nothing of it waits
+		return err
+	})
+	return l, err
+}
+
 // Within runs f on a thread of its own in a named network namespace; a process that f starts is there too.
 func Within(namespace string, f func() error) error {
 	ns, err := openNamespaceFile(namespace)

@@ -92,20 +92,25 @@ func serveUntil(t testing.TB, ns, addr string) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-			_ = c.SetDeadline(time.Now().Add(patience))
-			_, _ = io.WriteString(c, host)
-			_ = c.Close()
-		}
+		answer(l)
 	}()
 	return func() {
 		_ = l.Close()
 		<-done
+	}
+}
+
+// answer tells everybody who connects from where, until the listener is closed.
+func answer(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(c, host)
+		_ = c.Close()
 	}
 }
 

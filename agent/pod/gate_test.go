@@ -1,0 +1,121 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gantry/fleet"
+)
+
+// fakeGate notes what it is asked for.
+type fakeGate struct {
+	mu    sync.Mutex
+	calls []string
+	fault error // of Open
+}
+
+func (g *fakeGate) note(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if line := fmt.Sprintf(format, args...); len(g.calls) == 0 || g.calls[len(g.calls)-1] != line {
+		g.calls = append(g.calls, line)
+	}
+}
+
+func (g *fakeGate) Open(_ fleet.PodID, incarnation uint64, begins bool) error {
+	g.note("open %d %v", incarnation, begins)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.fault
+}
+func (g *fakeGate) Drain(fleet.PodID)  { g.note("drain") }
+func (g *fakeGate) Close(fleet.PodID)  { g.note("close") }
+func (g *fakeGate) Forget(fleet.PodID) { g.note("forget") }
+
+func (g *fakeGate) wants(t *testing.T, want ...string) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !slices.Equal(g.calls, want) {
+		t.Errorf("the gate was asked for %q, want %q", g.calls, want)
+	}
+	g.calls = nil
+}
+
+func workerOrder(f *fakeHost, goal fleet.Goal) Assignment {
+	a := assignment(1, goal)
+	a.Endpoint = "abcdefghijklmn"
+	return f.order(a)
+}
+
+// TestAWorkerHasItsGate: from before it runs until it is gone, and from a new agent.
+func TestAWorkerHasItsGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := newFakeHost(t), &fakeGate{}
+		f.images["web"], f.gate = true, g
+		pods, _, stop := agentLife(t, f, boot1)
+		pods.Set(workerOrder(f, fleet.GoalRun))
+		settle(time.Second)
+		g.wants(t, "open 1 true", "open 1 false")
+		stop()
+		g.calls = nil
+		pods, _, _ = agentLife(t, f, boot1)
+		pods.Set(workerOrder(f, fleet.GoalRun))
+		settle(time.Second)
+		g.wants(t, "open 1 false")
+		pods.Set(workerOrder(f, fleet.GoalStop))
+		settle(time.Minute)
+		g.wants(t, "open 1 false", "drain", "close")
+		pods.Set(workerOrder(f, fleet.GoalGone))
+		settle(time.Minute)
+		g.wants(t, "forget")
+	})
+}
+
+// TestAWorkerThatCannotAskIsNotStarted: it waits for its gate, and fails on a host without.
+func TestAWorkerThatCannotAskIsNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := newFakeHost(t), &fakeGate{fault: errors.New("no such namespace")}
+		f.images["web"], f.gate = true, g
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(workerOrder(f, fleet.GoalRun))
+		settle(time.Minute)
+		if len(f.starts) != 0 {
+			t.Errorf("starts %v", f.starts)
+		}
+		g.mu.Lock()
+		g.fault = nil
+		g.mu.Unlock()
+		settle(time.Minute)
+		if f.starts[1] != 1 {
+			t.Errorf("starts %v", f.starts)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(workerOrder(f, fleet.GoalRun))
+		settle(time.Minute)
+		if f.last().Event != fleet.EventFailed || !strings.Contains(f.last().Reason, "runs no workers of serverless endpoints") {
+			t.Errorf("%+v", f.last())
+		}
+	})
+}
+
+// TestTheEndpointGoesWithTheContainer: an agent that lost its ledger listens again.
+func TestTheEndpointGoesWithTheContainer(t *testing.T) {
+	want := assignment(1, fleet.GoalRun)
+	want.Endpoint = "abcdefghijklmn"
+	got, err := Adopted("p1", Container{Incarnation: 1, Task: TaskRunning, Kept: kept(want, netip.MustParseAddr("10.88.0.2"))}, boot1)
+	if err != nil || got.Assignment.Endpoint != want.Endpoint {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
