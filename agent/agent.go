@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -88,6 +89,9 @@ type Config struct {
 	Inside     tunnels.Inside       // what commands and files in pods go through; nil: they are refused
 	Files      *containerfs.Program // what reads and writes files in pods; nil: this process
 	Network    netctl.Controller
+	// ListenIn listens in a named network namespace, where a worker of a serverless endpoint asks for jobs (fleet.WorkerGate); nil: the
+	// host runs no such workers.
+	ListenIn   func(namespace, address string) (net.Listener, error)
 	PickSubnet func(ctx context.Context) (netip.Prefix, error)
 	Private    Private
 	Ready      func() // called once, when the first session stands or the pods of before are looked after
@@ -182,6 +186,11 @@ func (a *agent) live(ctx context.Context) {
 	}
 	wg.Wait()
 	a.storage.Wait()
+	defer func() {
+		if a.workers != nil {
+			a.workers.Wait()
+		}
+	}()
 	a.pods.Wait()
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -27,6 +28,7 @@ import (
 	"gantry/agent/tunnels"
 	"gantry/agent/usage"
 	"gantry/agent/volumes"
+	"gantry/agent/workers"
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/netctl"
@@ -48,7 +50,8 @@ type agent struct {
 	volumes  *volumes.Keeper
 	tunnels  *tunnels.Tunnels
 	storage  *storage.Role
-	s3       *s3.Broker // nil: nothing answers gantry-s3
+	s3       *s3.Broker    // nil: nothing answers gantry-s3
+	workers  *workers.Gate // nil: the host runs no workers of endpoints
 	orders   *orders.Orders
 	sessions *session.Sessions
 }
@@ -63,6 +66,9 @@ func newAgent(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*ag
 	a := &agent{host: h, run: fleet.NewID() + fleet.NewID(), heard: &atomic.Bool{}}
 	a.logs = podlog.New(filepath.Join(c.Dir, "logs"), h.known, c.Log)
 	a.reports = reports.New(news.Ring, h.metrics.Reported)
+	if c.ListenIn != nil {
+		a.workers = workers.New(ctx, workers.Config{Dir: filepath.Join(c.Dir, "results"), Listen: a.listenFor, Log: c.Log})
+	}
 	a.pods = pod.NewPods(ctx, a.podDeps())
 	a.sampler = usage.New(a.sampled(hurry.Ring))
 	a.sweeper = sweep.New(sweep.Config{
@@ -134,6 +140,9 @@ func (a *agent) rooms() []session.Room {
 	if a.s3 != nil {
 		out = append(out, session.Room{Begin: a.s3.During})
 	}
+	if a.workers != nil {
+		out = append(out, session.Room{Begin: a.workers.Begin})
+	}
 	return out
 }
 
@@ -148,10 +157,18 @@ func (a *agent) podDeps() pod.Deps {
 	if a.Accelerators != nil {
 		deps.GPUs = a.Accelerators
 	}
+	if a.workers != nil {
+		deps.Gate = a.workers
+	}
 	if a.Volumes != nil {
 		deps.Volumes = volumes.Timed(a.Volumes, a.metrics.Attached)
 	}
 	return deps
+}
+
+// listenFor listens where a worker asks for jobs.
+func (a *agent) listenFor(id fleet.PodID) (net.Listener, error) {
+	return a.ListenIn(netctl.NamespaceName(a.Instance, string(id)), fleet.WorkerGate)
 }
 
 // sampled is what is read of pods and host. What only metrics tell is read only when they are asked for.

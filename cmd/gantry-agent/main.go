@@ -229,6 +229,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Files: filesProgram, Network: net,
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
 		S3Socket:   c.s3Socket(),
+		ListenIn:   kernel.ListenIn,
 		Private:    private,
 		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
 		Watch:      watchdog.Start,
