@@ -114,7 +114,21 @@ func TestRoundsOfReadings(t *testing.T) {
 		if p := s.Snapshot().Pods["free"]; p.Incarnation != 1 || p.cpuPercent != 0 {
 			t.Errorf("%+v", p)
 		}
-		s.All, s.Space, s.Link = nil, nil, nil
+		for what, c := range map[string]struct {
+			all  []string
+			want int
+		}{"all held": {[]string{"GPU-a"}, 1}, "more than the meter tells of": {[]string{"x", "y", "z"}, 1}, "two more": {[]string{"x", "y"}, 3}} {
+			s.All = func() []string { return c.all }
+			m.asked = nil
+			if s.readAll(t.Context()); len(s.Snapshot().GPUs) != c.want || what == "all held" && !slices.Equal(m.asked, []string{"GPU-a"}) {
+				t.Errorf("%s: %v, asked last for %v", what, s.Snapshot().GPUs, m.asked)
+			}
+		}
+		s.Meter = nil
+		if s.readAll(t.Context()); len(s.Snapshot().GPUs) != 0 {
+			t.Errorf("without a meter: %v", s.Snapshot().GPUs)
+		}
+		s.Meter, s.All, s.Space, s.Link = m, nil, nil, nil
 		s.readAll(t.Context())
 		if now := s.Snapshot(); len(now.GPUs) != 1 || now.Disk.Used != 0 || now.Pods["p1"].Net != (Traffic{}) {
 			t.Errorf("of a host that tells of nothing else: %+v", now)
