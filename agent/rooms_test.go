@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"gantry/agent/volumes/volumestest"
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/netctl"
 	"gantry/storage/volume"
 )
 
@@ -33,6 +36,27 @@ func TestAHostTellsItsNetworkVolumes(t *testing.T) {
 	}
 	if len(told) != 1 || !strings.Contains(told[0], "ceph-a") || !strings.Contains(told[0], "no answer") {
 		t.Errorf("conditions %q", told)
+	}
+}
+
+// TestAHostListensForWorkers: in the namespace of the pod, at the address that workers are told; one that cannot has no gate.
+func TestAHostListensForWorkers(t *testing.T) {
+	asked, refused := "", errors.New("no such namespace")
+	d, end := tended(t, Config{
+		Dir: t.TempDir(), Instance: "0a1b", Containers: &slowRuntime{looked: map[fleet.PodID]bool{}},
+		ListenIn: func(namespace, address string) (net.Listener, error) {
+			asked = namespace + " " + address
+			return nil, refused
+		},
+	})
+	defer end()
+	if err := d.podDeps().Gate.Open("p1", 1, true); !errors.Is(err, refused) || asked != netctl.NamespaceName(d.Instance, "p1")+" "+fleet.WorkerGate {
+		t.Errorf("it asked for %q: %v", asked, err)
+	}
+	without, end := tended(t, Config{Dir: t.TempDir(), Containers: &slowRuntime{looked: map[fleet.PodID]bool{}}})
+	defer end()
+	if without.podDeps().Gate != nil || len(without.rooms()) != len(d.rooms())-1 {
+		t.Errorf("a host that cannot listen has a gate, or %d rooms", len(without.rooms()))
 	}
 }
 

@@ -243,10 +243,10 @@ func (l *lab) comeBack() {
 	l.connected()
 }
 
-// env is a worker's environment.
-func (l *lab) env(name string) string {
+// env is a worker's environment, which asks at an address.
+func env(base, name string) string {
 	const query = "?gpu=NVIDIA+L4"
-	base := l.base + "/v2/endpoint1"
+	base += "/v2/endpoint1"
 	return map[string]string{
 		"RUNPOD_WEBHOOK_GET_JOB":     base + "/job-take/$ID" + query,
 		"RUNPOD_WEBHOOK_POST_OUTPUT": base + "/job-done/$RUNPOD_POD_ID/$ID" + query,
@@ -259,7 +259,8 @@ func (l *lab) env(name string) string {
 // work runs a worker until the returned function is called, which waits for it.
 func (l *lab) work(c library.Config) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	if c.Env = l.env; c.Say == nil {
+	base := l.base
+	if c.Env = func(name string) string { return env(base, name) }; c.Say == nil {
 		c.Say = func(line string) { l.Log(line) }
 	}
 	done := make(chan struct{})
