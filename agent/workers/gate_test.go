@@ -381,6 +381,20 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// answers asks again while there is no room, as a library does, and wants another answer then.
+func (l *lab) answers(want int, method, path, body string) {
+	l.Helper()
+	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		status, _, _ := l.ask(method, path, body)
+		if status != 0 && status != 503 || time.Now().After(limit) {
+			if status != want {
+				l.Errorf("%s %s: %d", method, path, status)
+			}
+			return
+		}
+	}
+}
+
 // set changes how long things take.
 func (l *lab) set(f func(*times)) {
 	l.gate.mu.Lock()
@@ -475,7 +489,7 @@ func TestALyingWorkerHarmsItselfAlone(t *testing.T) {
 		method, path string
 		status       int
 	}{{"PUT", "job-take/w", 405}, {"GET", "job-done/w/j", 405}, {"GET", "nothing/w", 404}, {"GET", "job-take/w/x/y", 404}, {"GET", "../..", 404}} {
-		l.until("there is room", func() bool { status, _, _ := l.ask(c.method, c.path, ""); return status == c.status })
+		l.answers(c.status, c.method, c.path, "")
 	}
 }
 

@@ -193,14 +193,24 @@ func (w *worker) askStops(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, _ := json.Marshal(map[string][]string{"jobsToStop": ids}) // strings alone
+	w.gate.mu.Lock()
+	var jobs []*job
+	for _, id := range ids {
+		if j := w.jobs[id]; j != nil && j.final == nil {
+			jobs = append(jobs, j)
+		}
+	}
+	w.gate.mu.Unlock()
 	seen := w.answer(rw, r, body)
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
-	for _, id := range ids {
-		if j := w.jobs[id]; j != nil && !seen {
+	for _, j := range jobs {
+		switch {
+		case w.jobs[j.id] != j || j.final != nil: // it ended, or was given again
+		case seen:
+			delete(w.jobs, j.id)
+		default:
 			w.finish(j, agentrpc.JobReport_UNSTOPPED, "")
-		} else if j != nil && j.final == nil {
-			delete(w.jobs, id)
 		}
 	}
 }
