@@ -77,6 +77,7 @@ func New(cfg Config) (*API, error) {
 	a.registerCatalog()
 	a.registerTemplates()
 	a.registerRegistries()
+	a.registerServerless()
 	a.registerDelegations()
 	a.registerVolumes()
 	a.registerVolumesV1()

@@ -16,9 +16,11 @@ func TestListsShowOwnThingsOnly(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
 	joined(t, s.plane)
 	pod, template, registry := makePod(t, s.plane), makeTemplate(t, s.plane, nil), makeRegistry(t, s.plane)
+	endpoint := makeEndpoint(t, s.plane, func(*fleet.EndpointSpec) {})
 	must(t, s.plane.SetSSHKeys(t.Context(), s.plane.Who(plane.User), []string{sshKey}))
 	for path, own := range map[string]string{
 		"/v2/pods": string(pod), "/v2/templates": string(template), "/v2/registries": string(registry), "/v2/account/ssh-keys": sshKey,
+		"/v2/serverless":   string(endpoint),
 		"/v2/account/keys": "key00000000005", "/v2/account": string(plane.Research), "/v2/network": string(fleet.AccountOverlay(plane.Research)),
 	} {
 		if got := s.ask(t, "GET", path, plane.Other, ""); got.status != http.StatusOK || strings.Contains(got.body, own) {

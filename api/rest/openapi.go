@@ -51,6 +51,7 @@ func document(version string) *huma.OpenAPI {
 		Tags: []*huma.Tag{
 			{Name: "Pods", Description: "GPU and CPU pods."},
 			{Name: "Templates", Description: "Reusable configurations of pods."},
+			{Name: "Serverless", Description: "Endpoints whose workers answer jobs."},
 			{Name: "Registries", Description: "Credentials for private images."},
 			{Name: "Network Volumes", Description: "Storage that outlives pods, and the keys of its S3 interface."},
 			{Name: "Network Volumes (v1)", Description: "The same for clients of version 1: bare arrays and records; what went wrong is also in error and message of a problem."},

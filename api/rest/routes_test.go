@@ -257,8 +257,9 @@ func objects(t *testing.T, s *site) map[string]string {
 	}
 	return map[string]string{
 		"/v2/network-volumes/": volume, "/v1/networkvolumes/": volume, "/v2/s3-keys/": s3.ID,
-		"/v2/secrets/": "TOKEN",
-		"/v2/pods/":    string(makePod(t, s.plane, fleet.EventRunning)), "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
+		"/v2/secrets/":    "TOKEN",
+		"/v2/serverless/": string(makeEndpoint(t, s.plane, func(*fleet.EndpointSpec) {})),
+		"/v2/pods/":       string(makePod(t, s.plane, fleet.EventRunning)), "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
 		"/v2/account/keys/":           "key00000000004",
 		"/v2/registries/delegations/": missingID, // nobody can have one
 	}

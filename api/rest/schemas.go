@@ -111,7 +111,8 @@ func formOf(t reflect.Type) *huma.Schema {
 func describeMore(s *huma.Schema, t reflect.Type) {
 	switch t {
 	case reflect.TypeFor[v2.CreatePodRequest](), reflect.TypeFor[v2.UpdatePodRequest](),
-		reflect.TypeFor[v2.CreateTemplateRequest](), reflect.TypeFor[v2.UpdateTemplateRequest]():
+		reflect.TypeFor[v2.CreateTemplateRequest](), reflect.TypeFor[v2.UpdateTemplateRequest](),
+		reflect.TypeFor[v2.CreateEndpointRequest](), reflect.TypeFor[v2.UpdateEndpointRequest]():
 		describeSettings(s)
 	case reflect.TypeFor[admin.PrefetchRequest]():
 		describeImage(s.Properties["image"])
@@ -153,6 +154,10 @@ func checkShape(body any) []string {
 		return checkSettings(in.Args, in.Ports, in.Env)
 	case *v2.UpdateTemplateRequest:
 		return checkSettings(in.Args, in.Ports, in.Env)
+	case *v2.CreateEndpointRequest:
+		return checkCreateEndpoint(in)
+	case *v2.UpdateEndpointRequest:
+		return checkEndpoint(&in.EndpointSettings, in.Scaling)
 	case *v2.ExecRequest:
 		return checkExec(in)
 	case *v2.CreateKeyRequest:

@@ -9,6 +9,7 @@ type Service interface {
 	InsideService
 	CatalogService
 	TemplateService
+	EndpointService
 	RegistryService
 	VolumeService
 	S3KeyService

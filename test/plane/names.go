@@ -48,6 +48,8 @@ func (n names) learn(cmd state.Command) {
 		n.add("account", string(c.Account.ID))
 	case state.Put[fleet.Template]:
 		n.add("template", string(c.Record.ID))
+	case state.Put[fleet.Endpoint]:
+		n.add("endpoint", string(c.Record.ID))
 	case state.Put[fleet.Registry]:
 		n.add("registry", string(c.Record.ID))
 	case state.CreateVolume:
@@ -82,6 +84,7 @@ var randomText = []struct {
 	{regexp.MustCompile(`"gk_[0-9A-Za-z]{43}"`), `"<key-text>"`},
 	{regexp.MustCompile(`"rps_[0-9A-Za-z]{43}"`), `"<s3-secret>"`},
 	{regexp.MustCompile(`"gj1_[0-9A-Za-z_-]+"`), `"<token>"`},
+	{regexp.MustCompile(`"http://127\.0\.0\.1:[0-9]+/v2/`), `"http://<address>/v2/`},
 	{regexp.MustCompile(`("JUPYTER_PASSWORD": ?)"[^"]{24}"`), `$1"<password>"`},
 }
 
