@@ -36,3 +36,17 @@ func TestJobsGoToHostsWithASession(t *testing.T) {
 		t.Errorf("of a follower: %v", err)
 	}
 }
+
+// TestAHostIsToldOfWhichEndpointAPodIsAWorker, whatever is to become of it.
+func TestAHostIsToldOfWhichEndpointAPodIsAWorker(t *testing.T) {
+	for _, goal := range []fleet.Goal{fleet.GoalRun, fleet.GoalStop, fleet.GoalGone} {
+		p := &fleet.Pod{ID: "p", Account: "a", Goal: goal, Owner: fleet.EndpointID("endpoint000001").Owner()}
+		if got := encodeAssignment(p, 0).GetEndpointId(); got != "endpoint000001" {
+			t.Errorf("to %s a worker: %q", goal, got)
+		}
+		p.Owner = fleet.ClusterID("cluster0000001").Owner()
+		if got := encodeAssignment(p, 0).GetEndpointId(); got != "" {
+			t.Errorf("to %s a member of a cluster: %q", goal, got)
+		}
+	}
+}
