@@ -177,8 +177,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 .PHONY: fuzz-decoders
-fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions and frames, for 1 s each
-	FUZZTIME=1s scripts/fuzz.sh ./api ./storage/s3 ./netctl ./internal/ipc
+fuzz-decoders: ## Run the fuzz targets of what reads requests, names' questions and frames, with 5000 inputs each
+	FUZZTIME=5000x scripts/fuzz.sh ./api ./storage/s3 ./netctl ./internal/ipc
 
 # Packages whose rules keep users' work and data safe.
 MUTATE ?= ./agent ./agent/pod ./agent/ledger ./scheduler/dispatch ./scheduler/replica ./scheduler/state \

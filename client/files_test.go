@@ -46,7 +46,7 @@ func TestReadFilesFails(t *testing.T) {
 		}, func(err error) bool { return errors.As(err, &gone) }},
 		{"refused", status(404, ""), func(err error) bool { return errors.As(err, &problem) && problem.Status == 404 }},
 		{"something else", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, func(err error) bool {
-			return err != nil && strings.Contains(err.Error(), "no tar stream")
+			return err != nil && strings.Contains(err.Error(), "not a tar stream")
 		}},
 	}
 	for _, tt := range tests {

@@ -235,7 +235,7 @@ func TestSchedulerThatDoesNotComeUp(t *testing.T) {
 	b := newBench(t)
 	b.behave("scheduler-dies")
 	err := Run(context.Background(), b.cfg)
-	if err == nil || !strings.Contains(err.Error(), "ends again and again") || !strings.Contains(err.Error(), "bad weather") {
+	if err == nil || !strings.Contains(err.Error(), "keeps exiting") || !strings.Contains(err.Error(), "bad weather") {
 		t.Errorf("got %v", err)
 	}
 	b.nothingLeft()

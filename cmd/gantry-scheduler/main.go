@@ -46,27 +46,28 @@ type initCmd struct {
 }
 
 type runCmd struct {
-	DataDir          string        `required:"" type:"path" help:"Folder that init, join or restore made." placeholder:"DIR"`
-	Listen           string        `default:"127.0.0.1:8080" help:"Address of the API and of the proxy to pods' http ports. One that is not loopback needs a certificate, or --plain-http." placeholder:"HOST:PORT"`
-	LinkListen       string        `help:"Address for agents and other schedulers (mutual TLS); when not given, 0.0.0.0 and the port of --address, as given now, to init or to join, else 8443." placeholder:"HOST:PORT"`
-	Address          string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
-	ProxyDomain      string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
-	ProxyURL         string        `name:"proxy-url" help:"The proxy domain as users reach it, as in https://proxy.example.com, when a load balancer has another scheme or port than --listen." placeholder:"URL"`
-	PodsMovable      bool          `name:"pods-movable" help:"Let drains move pods whose owners did not say whether they may be moved."`
-	StopGrace        time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
-	KeepTerminat     time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
-	KeepUsage        time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
-	HeartbeatTimeout time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
-	HostTimeout      time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
-	RaftTimeout      time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
-	ClockLeap        time.Duration `default:"10m" help:"A leader's clock that is further from the log's time holds back everything final (charges, ends for want of credit, purges) until the schedulers' clocks agree, or an operator confirms it (1m to 24h)."`
-	SnapshotEvery    uint64        `default:"8192" help:"Log entries between snapshots of the state."`
-	SnapshotBytes    int64         `default:"67108864" help:"Bytes of log between snapshots, and of the log that is kept for followers after one (1 MiB to 16 GiB)." placeholder:"BYTES"`
-	RateMinute       int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
-	RateHour         int           `default:"7200" help:"The same for an hour." placeholder:"N"`
-	RateDay          int           `default:"100000" help:"The same for a day." placeholder:"N"`
-	Metrics          string        `default:"127.0.0.1:9413" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
-	RateFailures     int           `default:"60" help:"Requests without a valid key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Requests with a valid key always pass. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
+	DataDir           string        `required:"" type:"path" help:"Folder that init, join or restore made." placeholder:"DIR"`
+	Listen            string        `default:"127.0.0.1:8080" help:"Address of the API and of the proxy to pods' http ports. One that is not loopback needs a certificate, or --plain-http." placeholder:"HOST:PORT"`
+	LinkListen        string        `help:"Address for agents and other schedulers (mutual TLS); when not given, 0.0.0.0 and the port of --address, as given now, to init or to join, else 8443." placeholder:"HOST:PORT"`
+	Address           string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
+	ProxyDomain       string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
+	ProxyURL          string        `name:"proxy-url" help:"The proxy domain as users reach it, as in https://proxy.example.com, when a load balancer has another scheme or port than --listen." placeholder:"URL"`
+	PodsMovable       bool          `name:"pods-movable" help:"Let drains move pods whose owners did not say whether they may be moved."`
+	StopGrace         time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
+	KeepTerminat      time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
+	KeepUsage         time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
+	HeartbeatTimeout  time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
+	HostTimeout       time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
+	RaftTimeout       time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
+	ClockLeap         time.Duration `default:"10m" help:"A leader's clock that is further from the log's time holds back everything final (charges, ends for want of credit, purges) until the schedulers' clocks agree, or an operator confirms it (1m to 24h)."`
+	SnapshotEvery     uint64        `default:"8192" help:"Log entries between snapshots of the state."`
+	SnapshotBytes     int64         `default:"67108864" help:"Bytes of log between snapshots, and of the log that is kept for followers after one (1 MiB to 16 GiB)." placeholder:"BYTES"`
+	RateMinute        int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
+	RateHour          int           `default:"7200" help:"The same for an hour." placeholder:"N"`
+	RateDay           int           `default:"100000" help:"The same for a day." placeholder:"N"`
+	Metrics           string        `default:"127.0.0.1:9413" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
+	RequestsPerWorker int           `default:"100" help:"Requests about jobs of an endpoint that each of its running workers adds to those that an account may make in 10 seconds, and at a time (1 to 100000)." placeholder:"N"`
+	RateFailures      int           `default:"60" help:"Requests without a valid key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Requests with a valid key always pass. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
 	Edge   edgeFlags    `embed:""`
 	Shares shareFlags   `embed:""`
@@ -125,6 +126,9 @@ func (c *runCmd) validate() error {
 	}
 	if err := c.rates().Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("--rate-minute, --rate-hour, --rate-day: %w", err))
+	}
+	if c.RequestsPerWorker < 1 || c.RequestsPerWorker > 100_000 {
+		return errors.New("--requests-per-worker must be 1 to 100000")
 	}
 	if c.RateFailures < 0 || c.RateFailures > limit.MaxQuota {
 		faults = append(faults, fmt.Errorf("--rate-failures must be 0 to %d", limit.MaxQuota))

@@ -15,6 +15,7 @@ import (
 
 	"gantry/api/edge"
 	"gantry/api/forward"
+	jobface "gantry/api/jobs"
 	"gantry/api/proxy"
 	"gantry/api/rest"
 	"gantry/cmd/internal/watchdog"
@@ -52,6 +53,7 @@ type parts struct {
 	presence   *membership.Presence
 	peers      *membership.Server
 	rest       *rest.API
+	jobs       *jobface.API
 	proxy      *proxy.Proxy
 	forward    *forward.Forwarder
 	acme       *edge.ACME     // nil: no certificates are ordered
@@ -113,6 +115,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	if err != nil {
 		return nil, err
 	}
+	d.jobs = jobface.New(jobface.Config{Service: d.service, Keys: d.service, Workers: d.workers.Counts, PerWorker: c.RequestsPerWorker, Log: log})
 	believed, err := c.Edge.believed()
 	if err != nil {
 		return nil, err
@@ -122,7 +125,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		All: c.Shares.MaxProxied, PerAddress: c.Shares.MaxProxiedPerAddress, PerAccount: c.Shares.MaxProxiedPerAccount,
 	})
 	d.forward = forward.New(forward.Config{
-		Member: m.id, Leaders: leaders{m}, Local: d.proxy.Wrap(d.rest), Log: log,
+		Member: m.id, Leaders: leaders{m}, Local: d.proxy.Wrap(d.faces()), Log: log,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return agentrpc.DialHTTP(ctx, certs, address)
 		},
@@ -132,6 +135,17 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 	})
 	return d, nil
+}
+
+// faces are the API and, below the ids of endpoints, that of jobs.
+func (d *parts) faces() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if jobface.Owns(r.URL.Path) {
+			d.jobs.ServeHTTP(w, r)
+		} else {
+			d.rest.ServeHTTP(w, r)
+		}
+	})
 }
 
 // alwaysHere tells the paths that every member answers by itself.
@@ -289,7 +303,7 @@ const innerConnections = 1 << 14
 func (d *parts) innerServer() *rest.Server {
 	refuse := membership.Refuse(d.member.store)
 	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
-		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.rest)), Log: d.log,
+		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.faces())), Log: d.log,
 		Check: func(conn net.Conn) error {
 			who, err := agentrpc.ConnIdentity(conn)
 			if err != nil {

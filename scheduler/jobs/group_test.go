@@ -67,7 +67,7 @@ func openMember(t testing.TB, id, dir, address string, streams replica.StreamLay
 	node, err := replica.Open(replica.Config{
 		Dir: dir, ID: id, Address: address, Machine: m, Streams: streams, Log: slog.New(slog.DiscardHandler),
 		Fatal:             func(err error) { t.Error(id, err) },
-		SnapshotThreshold: 8, SnapshotInterval: time.Hour, TrailingLogs: 1,
+		SnapshotThreshold: 8, SnapshotInterval: time.Hour, TrailingLogs: 1, HeartbeatTimeout: time.Second, // of a busy machine
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"gantry/agent/ctrd/ctrdtest"
+	"gantry/test/devtest"
+)
+
+// workerImage serves the image of a worker that is written from the protocol alone.
+func workerImage(t *testing.T, args string) (ref string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "worker")
+	run1(t, "env", "CGO_ENABLED=0", "go", "build", "-o", program, "gantry/test/program/worker/worker")
+	data := must[[]byte](t)(os.ReadFile(program))
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	head := &tar.Header{Typeflag: tar.TypeReg, Name: "bin/worker", Mode: 0o755, Size: int64(len(data))}
+	if err := w.WriteHeader(head); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer := must[v1.Layer](t)(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }))
+	img := ctrdtest.BusyboxImage(t, func(c *v1.Config) { c.Cmd = strings.Fields("/bin/worker " + args) })
+	img = must[v1.Image](t)(mutate.AppendLayers(img, layer))
+	ref = registry(t) + "/team/worker:1"
+	if err := remote.Write(must[name.Reference](t)(name.ParseReference(ref, name.Insecure)), img); err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// endpoint makes a queue endpoint of one worker at most.
+func endpoint(t *testing.T, d *devtest.Dev, image string) (id string, remove func()) {
+	t.Helper()
+	id = done[made](t, d, "", "POST", "/v2/serverless", fmt.Sprintf(
+		`{"name":"echo","type":"QUEUE","image":%q,"cpu":[{"id":"cpu3c","vcpuCount":2}],"scaling":{"type":"QUEUE_DELAY","queueDelay":1},"workers":{"max":1,"idleTimeout":1}}`,
+		image)).ID
+	return id, func() { ask(t, d, "", "DELETE", "/v2/serverless/"+id, "") }
+}
+
+type job struct {
+	ID, Status string
+	Output     map[string]any
+}
+
+// ended waits until a job has ended.
+func ended(t *testing.T, d *devtest.Dev, endpoint string, j job) job {
+	t.Helper()
+	await(t, func() error {
+		if j = done[job](t, d, "", "GET", "/v2/"+endpoint+"/status/"+j.ID, ""); j.Status == "IN_QUEUE" || j.Status == "IN_PROGRESS" {
+			time.Sleep(50 * time.Millisecond) // the endpoint's limit on requests
+			return fmt.Errorf("%+v", j)
+		}
+		return nil
+	})
+	return j
+}
+
+// TestAServerlessJobFromZeroToZero: a worker in a real container, in the ways of two libraries, answers at an endpoint that had none, and
+// is gone when it idled out.
+func TestAServerlessJobFromZeroToZero(t *testing.T) {
+	t.Parallel()
+	d := suite.dev
+	try := func(library string) {
+		id, remove := endpoint(t, d, workerImage(t, "--handler echo --library "+library))
+		defer remove()
+		got := ended(t, d, id, done[job](t, d, "", "POST", "/v2/"+id+"/runsync", `{"input":{"a":"b"}}`))
+		if got.Status != "COMPLETED" || got.Output["a"] != "b" {
+			t.Errorf("%s: %+v", library, got)
+		}
+		if pods := done[struct{ Pods []made }](t, d, "", "GET", "/v2/pods", ""); strings.Contains(fmt.Sprint(pods), id) {
+			t.Errorf("workers are among the pods: %v", pods)
+		}
+		await(t, func() error {
+			if _, text := ask(t, d, "", "GET", "/v2/"+id+"/health", ""); !strings.Contains(text, `"idle":0`) || !strings.Contains(text, `"running":0`) {
+				time.Sleep(50 * time.Millisecond)
+				return fmt.Errorf("it still has workers: %s", text)
+			}
+			return nil
+		})
+	}
+	try("1.6")
+	try("1.10")
+}
+
+// TestAJobOutlivesItsAgent: the agent is killed while a worker is at a job; its result comes all the same, and once.
+func TestAJobOutlivesItsAgent(t *testing.T) {
+	d := suite.dev
+	id, remove := endpoint(t, d, workerImage(t, "--handler sleep"))
+	defer remove()
+	j := done[job](t, d, "", "POST", "/v2/"+id+"/run", `{"input":{"seconds":4}}`)
+	await(t, func() error {
+		if j = done[job](t, d, "", "GET", "/v2/"+id+"/status/"+j.ID, ""); j.Status != "IN_PROGRESS" {
+			time.Sleep(50 * time.Millisecond)
+			return fmt.Errorf("%+v", j)
+		}
+		return nil
+	})
+	kill9(t, d, "agent")
+	if got := ended(t, d, id, j); got.Status != "COMPLETED" {
+		t.Errorf("%+v", got)
+	}
+	if _, text := ask(t, d, "", "GET", "/v2/"+id+"/health", ""); !strings.Contains(text, `"completed":1`) || !strings.Contains(text, `"retried":0`) {
+		t.Errorf("health: %s", text)
+	}
+}
