@@ -137,15 +137,7 @@ func (c *checker) apart(now picture) {
 			}
 		}
 	}
-	for id, p := range now.pods {
-		m := c.w.machineOf(p.Host)
-		for _, place := range p.Overlays {
-			if c.mixing.pods[m] == nil {
-				c.mixing.pods[m] = map[fleet.OverlayID]fleet.PodID{}
-			}
-			c.mixing.pods[m][place.Overlay] = id
-		}
-	}
+	c.tookPart(now)
 	for _, h := range c.w.allHosts() {
 		kernel, _ := h.overlays()
 		for _, o := range kernel {
@@ -153,6 +145,19 @@ func (c *checker) apart(now picture) {
 			if _, had := c.mixing.pods[h.machine][id]; !had {
 				c.w.broke("I8: %s has overlay %q (VNI %d), in which it never had a pod", h.name, id, o.VNI)
 			}
+		}
+	}
+}
+
+// tookPart remembers which private networks machines had pods in.
+func (c *checker) tookPart(now picture) {
+	for id, p := range now.pods {
+		m := c.w.machineOf(p.Host)
+		for _, place := range p.Overlays {
+			if c.mixing.pods[m] == nil {
+				c.mixing.pods[m] = map[fleet.OverlayID]fleet.PodID{}
+			}
+			c.mixing.pods[m][place.Overlay] = id
 		}
 	}
 }

@@ -257,6 +257,7 @@ func (d *driver) rebase(before picture) {
 	now := d.picture()
 	d.tally.Lock()
 	defer d.tally.Unlock()
+	d.tookPart(before) // of pods that the restored state does not know, and nobody may have looked since they were made
 	over := map[fleet.PodID]fleet.PodStatus{}
 	for id, p := range before.pods {
 		if !p.Status.Active() && !p.Held { // a host that holds one may be cut off, and not know that it is over
