@@ -193,23 +193,32 @@ func (w *Workers) send(stream Stream, m message) error {
 	}
 }
 
-// withLine calls fn with a worker of a line's host, and its endpoint; others are left alone. fn must not wait.
-func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, p *fleet.Pod)) bool {
+// errOver says that what came over a stream counts for nothing: another leader, or another stream of the host, has to hear it.
+var errOver = fleet.Unavailable("the stream is over", nil)
+
+// withLine calls fn with a worker of a line's host, and its endpoint; others are left alone, and it reports false. fn must not wait.
+// Errors: errOver, the state's.
+func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, p *fleet.Pod)) (ours bool, err error) {
 	var pod fleet.Pod
 	var there bool
-	if w.Store.View(func(v *state.View) error { pod, there = v.Pod(id); return nil }) != nil || !there ||
-		pod.Host != l.host || pod.Owner.Kind != fleet.OwnerEndpoint || !pod.Status.Active() {
-		return false
+	if err := w.Store.View(func(v *state.View) error { pod, there = v.Pod(id); return nil }); err != nil {
+		return false, err
 	}
-	w.kick(fleet.EndpointID(pod.Owner.ID)) // so that there is a desk
+	ours = there && pod.Host == l.host && pod.Owner.Kind == fleet.OwnerEndpoint && pod.Status.Active()
+	if ours {
+		defer w.kick(fleet.EndpointID(pod.Owner.ID)) // after mu
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d := w.desks[fleet.EndpointID(pod.Owner.ID)]
-	if d == nil || w.lines[l.host] != l {
-		return false
+	switch {
+	case w.run == nil || w.lines[l.host] != l:
+		return false, errOver
+	case !ours:
+		return false, nil
 	}
+	d := w.desk(fleet.EndpointID(pod.Owner.ID))
 	k := d.worker(id, w.Now())
 	k.line = l
 	fn(d, k, &pod)
-	return true
+	return true, nil
 }

@@ -58,13 +58,13 @@ func (r *reader) run(ctx context.Context, stream Stream) error {
 func (r *reader) wants(ctx context.Context, m *agentrpc.WorkerWants) {
 	id, slots := fleet.PodID(m.GetPodId()), min(max(int(m.GetSlots()), 0), maxSlots)
 	ready := true
-	r.w.withLine(r.line, id, func(_ *desk, k *worker, p *fleet.Pod) {
+	_, err := r.w.withLine(r.line, id, func(_ *desk, k *worker, p *fleet.Pod) {
 		if k.slots == 0 && slots > 0 && !k.busy && len(k.given) == 0 && p.Ready.IsZero() {
 			k.since = r.w.Now()
 		}
 		k.slots, ready = slots, !p.Ready.IsZero()
 	})
-	if ready {
+	if ready || err != nil {
 		return
 	}
 	r.tasks.Go(func() {
@@ -78,7 +78,7 @@ func (r *reader) wants(ctx context.Context, m *agentrpc.WorkerWants) {
 
 // unhealthy has a worker replaced that found itself unfit.
 func (r *reader) unhealthy(m *agentrpc.WorkerUnhealthy) {
-	r.w.withLine(r.line, fleet.PodID(m.GetPodId()), func(d *desk, k *worker, p *fleet.Pod) {
+	_, _ = r.w.withLine(r.line, fleet.PodID(m.GetPodId()), func(d *desk, k *worker, p *fleet.Pod) { // another leader is told again
 		r.w.Log.Warn("a worker is unfit", "endpoint", d.id, "pod", p.ID, "check", m.GetCheck(), "reason", m.GetReason())
 		k.leave = true
 	})
@@ -132,15 +132,21 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 	}
 	w, pod := r.w, fleet.PodID(m.GetPodId())
 	ends := m.GetKind() == agentrpc.JobReport_DONE || m.GetKind() == agentrpc.JobReport_FAILED || m.GetKind() == agentrpc.JobReport_DISCARDED
-	ours := w.withLine(r.line, pod, func(_ *desk, k *worker, _ *fleet.Pod) {
+	ours, err := w.withLine(r.line, pod, func(_ *desk, k *worker, _ *fleet.Pod) {
 		if _, told := k.given[id]; told && (ends || m.GetKind() == agentrpc.JobReport_LOST || m.GetKind() == agentrpc.JobReport_REFUSED) {
 			k.given[id] = true
 		}
 		k.leave = k.leave || m.GetRefresh()
 	})
+	if err != nil || !ours { // of a worker that is none of this host's
+		return err
+	}
 	job, err := w.Jobs.Jobs.Get(id, queue.At(w.Now()))
-	if !ours || err != nil {
-		return nil // a worker that is none of this host's, or a job that is no more
+	if fleet.CodeOf(err) == fleet.CodeNotFound {
+		return nil // a job that is no more
+	}
+	if err != nil {
+		return err
 	}
 	from := queue.From{At: queue.At(w.Now()), Job: id, Worker: pod, Attempt: int(m.GetAttempt())}
 	cmd, err := r.command(ctx, m, from, job.Account)
@@ -152,7 +158,7 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 		_, err = w.propose(ctx, jobs.Finish{Finish: queue.Finish{From: from, Failed: true, Error: "the result could not be kept", Reason: err.Error()}})
 	}
 	if err == nil && ends {
-		w.withLine(r.line, pod, func(d *desk, k *worker, p *fleet.Pod) {
+		_, _ = w.withLine(r.line, pod, func(d *desk, k *worker, p *fleet.Pod) { // else nobody counts any more
 			if k.done = true; p.Release == d.version {
 				d.worked()
 			}
@@ -219,6 +225,6 @@ func (w *Workers) unstopped(l *line, pod fleet.PodID) {
 	busy := false
 	w.Jobs.Jobs.View(func(q *queue.Queue) { busy = len(q.Running(pod)) > 0 })
 	if !busy {
-		w.withLine(l, pod, func(_ *desk, k *worker, _ *fleet.Pod) { k.leave = true })
+		_, _ = w.withLine(l, pod, func(_ *desk, k *worker, _ *fleet.Pod) { k.leave = true }) // else the next leader is asked
 	}
 }
