@@ -69,7 +69,7 @@ func (d *dev) startScheduler(ctx context.Context, p part) {
 		listen = strings.TrimPrefix(d.apis[p.number-1], "http://")
 	}
 	c := d.child(p, d.cfg.Binaries.Scheduler, "run", "--data-dir", d.folder.path(p.name()),
-		"--metrics", "", "--listen", listen, "--link-listen", d.link(p.number), "--address", d.link(p.number), "--proxy-domain", ProxyDomain, "--plain-http",
+		"--metrics", "", "--listen", listen, "--link-listen", d.link(p.number), "--address", d.link(p.number), "--proxy-domain", ProxyDomain, "--plain-http", "--loopback-webhooks",
 		"--rate-minute", strconv.Itoa(ratePerMinute), "--rate-hour", strconv.Itoa(ratePerHour), "--rate-day", strconv.Itoa(ratePerDay))
 	d.schedulers = append(d.schedulers, c)
 	c.start(ctx)

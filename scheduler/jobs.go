@@ -148,6 +148,15 @@ func (s *Service) viewed(id queue.ID, now time.Time) (fleet.JobView, error) {
 	return jobView(&job, output, now), nil
 }
 
+// EndedJob returns a job with its output and its request, for its webhook. Errors: not_found.
+func (s *Service) EndedJob(id queue.ID) (view fleet.JobView, request []byte, err error) {
+	if view, err = s.viewed(id, s.Now()); err != nil {
+		return view, nil, err
+	}
+	_, request, err = s.Jobs.Jobs.Read(id, queue.At(s.Now()), func(j *queue.Job) queue.Body { return j.Input })
+	return view, request, err
+}
+
 // jobView is what a caller sees of a job. The output of one that failed is its worker's error.
 func jobView(j *jobs.Job, output []byte, now time.Time) fleet.JobView {
 	out := fleet.JobView{

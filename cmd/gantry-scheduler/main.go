@@ -69,6 +69,7 @@ type runCmd struct {
 	RequestsPerWorker int           `default:"100" help:"Requests about jobs of an endpoint that each of its running workers adds to those that an account may make in 10 seconds, and at a time (1 to 100000)." placeholder:"N"`
 	RateFailures      int           `default:"60" help:"Requests without a valid key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Requests with a valid key always pass. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
+	Hooks  webhookFlags `embed:""`
 	Edge   edgeFlags    `embed:""`
 	Shares shareFlags   `embed:""`
 	Scrape scrape.Flags `embed:""`
@@ -126,6 +127,9 @@ func (c *runCmd) validate() error {
 	}
 	if err := c.rates().Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("--rate-minute, --rate-hour, --rate-day: %w", err))
+	}
+	if _, err := c.Hooks.sender(); err != nil {
+		return err
 	}
 	if c.RequestsPerWorker < 1 || c.RequestsPerWorker > 100_000 {
 		return errors.New("--requests-per-worker must be 1 to 100000")

@@ -36,6 +36,7 @@ import (
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 	"gantry/scheduler/workers"
+	"gantry/serverless/webhook"
 )
 
 // parts is the scheduler put together.
@@ -54,6 +55,7 @@ type parts struct {
 	peers      *membership.Server
 	rest       *rest.API
 	jobs       *jobface.API
+	hooks      *webhook.Sender
 	proxy      *proxy.Proxy
 	forward    *forward.Forwarder
 	acme       *edge.ACME     // nil: no certificates are ordered
@@ -103,7 +105,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Store: m.store, Node: m.node, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
-	d.workers = workers.New(workers.Config{Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Log: log, Now: time.Now})
+	d.workers = workers.New(workers.Config{Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Tell: d.tell, Log: log, Now: time.Now})
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
 	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
@@ -113,6 +115,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Service: d.service, Health: d.health, Log: log, Version: version, Rates: c.rates(), Failures: c.RateFailures,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if d.hooks, err = c.Hooks.sender(); err != nil {
 		return nil, err
 	}
 	d.jobs = jobface.New(jobface.Config{Service: d.service, Keys: d.service, Workers: d.workers.Counts, PerWorker: c.RequestsPerWorker, Log: log})
@@ -277,6 +282,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	}
 	defer watchdog.Start(func() bool { return d.stalled() < stallLimit })()
 	err := group.Wait()
+	d.hooks.Close()
 	d.forward.Close()
 	d.proxy.Close()
 	if errors.Is(err, context.Canceled) {

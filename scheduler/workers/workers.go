@@ -39,8 +39,10 @@ type Config struct {
 	Node  Proposer
 	Jobs  jobs.Group
 	Pods  Pods
-	Log   *slog.Logger
-	Now   func() time.Time
+	// Tell calls the webhook of a job that has ended.
+	Tell func(ctx context.Context, id queue.ID) error
+	Log  *slog.Logger
+	Now  func() time.Time
 }
 
 const (
@@ -90,6 +92,7 @@ func (w *Workers) Lead(ctx context.Context) error {
 	}()
 	w.start(w.followState)
 	w.start(w.sweep)
+	w.start(w.tell)
 	w.kickAll()
 	for {
 		select {

@@ -14,6 +14,7 @@ import (
 	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 	"gantry/scheduler/workers"
+	"gantry/serverless/queue"
 	"gantry/test/plane"
 )
 
@@ -35,7 +36,7 @@ func newShop(t *testing.T, change func(*fleet.EndpointSpec)) *shop {
 	t.Helper()
 	p := plane.New(t)
 	p.WithJobs()
-	s := &shop{Plane: p, t: t, workers: p.Workers(), who: p.Who(plane.User)}
+	s := &shop{Plane: p, t: t, workers: p.Workers(nobody), who: p.Who(plane.User)}
 	s.who.Invoke = []string{fleet.InvokeAll}
 	made, _, err := p.CreateEndpoint(t.Context(), s.who, "", func(e *fleet.EndpointSpec) {
 		e.Name, e.Image, e.CPU = "embed", "worker:1", []fleet.CPURequest{{Flavor: "cpu3c", VCPU: 2}}
@@ -49,11 +50,14 @@ func newShop(t *testing.T, change func(*fleet.EndpointSpec)) *shop {
 	return s
 }
 
+// nobody is told of ends.
+func nobody(context.Context, queue.ID) error { return nil }
+
 // lead begins a time of leadership, and ends the one before.
 func (s *shop) lead() {
 	if s.end != nil {
 		s.end()
-		s.workers = s.Workers()
+		s.workers = s.Workers(nobody)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)

@@ -233,6 +233,7 @@ func (q *Queue) Told(c Told) {
 		return
 	}
 	j.Run.Told = true
+	q.noteUntold(j)
 	q.release(j)
 	q.setDue(j, j.kept())
 }
@@ -289,9 +290,16 @@ func (q *Queue) end(j *Job, to Status, at Millis) {
 	case Failed, TimedOut:
 		j.endpoint.counts.Failed++
 	}
+	q.noteUntold(j)
 	q.release(j)
 	q.setDue(j, j.kept())
 	q.changed(j)
+}
+
+func (q *Queue) noteUntold(j *Job) {
+	if delete(q.untold, j.ID); q.jobs[j.ID] == j && j.Status.Ended() && j.untold() {
+		q.untold[j.ID] = struct{}{}
+	}
 }
 
 // release drops the input once nothing can ask for it.

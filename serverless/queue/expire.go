@@ -142,6 +142,7 @@ func (q *Queue) delete(j *Job) {
 	q.leave(j)
 	q.due.remove(j)
 	delete(q.jobs, j.ID)
+	q.noteUntold(j)
 	if e.deleted++; e.deleted > len(e.jobs)/2 {
 		e.jobs = slices.DeleteFunc(e.jobs, func(j *Job) bool { return q.jobs[j.ID] != j })
 		e.deleted = 0
@@ -159,6 +160,7 @@ func (q *Queue) delete(j *Job) {
 
 // enter counts the job where it is now; leave is its opposite, and comes before a change of Status.
 func (q *Queue) enter(j *Job) {
+	q.noteUntold(j)
 	e := j.endpoint
 	switch j.Status {
 	case InQueue:

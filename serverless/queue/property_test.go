@@ -111,6 +111,9 @@ func TestAnyHistory(t *testing.T) {
 						r.Fatalf("job %d is %s; told was %q", j.Seq, look(j), told[id])
 					}
 				}
+				if len(w.q.Untold()) > len(w.q.jobs) {
+					r.Fatalf("%d jobs are to be told of %d", len(w.q.Untold()), len(w.q.jobs))
+				}
 				if len(told) != len(w.q.jobs) {
 					r.Fatalf("%d jobs, %d of them told", len(w.q.jobs), len(told))
 				}
@@ -152,6 +155,9 @@ func (w *world) check(r *rapid.T) {
 			c.WaitingLow++
 		case j.Status == InQueue:
 			c.Waiting++
+		}
+		if _, untold := w.q.untold[j.ID]; untold != (j.Status.Ended() && j.Policy.Webhook && !j.Run.Told) {
+			r.Fatalf("job %d, %v, is to be told: %v", j.Seq, j.Status, untold)
 		}
 		latest := j.end()
 		if j.Status.Ended() {

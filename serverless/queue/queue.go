@@ -22,6 +22,7 @@ type Queue struct {
 	endpoints map[fleet.EndpointID]*endpoint
 	running   map[fleet.PodID][]*Job // in the order in which they were taken
 	bytes     map[fleet.AccountID]int64
+	untold    map[ID]struct{}
 	due       heap
 }
 
@@ -42,6 +43,7 @@ func New() *Queue {
 		endpoints: map[fleet.EndpointID]*endpoint{},
 		running:   map[fleet.PodID][]*Job{},
 		bytes:     map[fleet.AccountID]int64{},
+		untold:    map[ID]struct{}{},
 		due: heap{
 			less: func(a, b *Job) bool {
 				return a.Due < b.Due || a.Due == b.Due && string(a.ID[:]) < string(b.ID[:])
@@ -179,6 +181,9 @@ func (q *Queue) Before(j *Job) int {
 
 // Running returns the jobs that a worker has, in the order in which it took them.
 func (q *Queue) Running(w fleet.PodID) []*Job { return slices.Clone(q.running[w]) }
+
+// Untold returns the jobs that ended and whose webhook needs a call, in no order.
+func (q *Queue) Untold() []ID { return slices.Collect(maps.Keys(q.untold)) }
 
 // Workers returns who has jobs, in no order.
 func (q *Queue) Workers() []fleet.PodID { return slices.Collect(maps.Keys(q.running)) }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -56,10 +57,10 @@ type Sender struct {
 	now    func() time.Time
 }
 
-// NewSender returns a Sender that connects to what guard allows, and to loopback addresses if loopback is set.
-func NewSender(guard outbound.Guard, loopback bool) *Sender {
+// NewSender returns a Sender that connects to public addresses, to those in allow, and to loopback addresses if loopback is set.
+func NewSender(allow []netip.Prefix, loopback bool) *Sender {
 	return &Sender{now: time.Now, client: http.Client{
-		Transport: guard.Transport(loopback), Timeout: timeout,
+		Transport: outbound.Guard{Allow: allow}.Transport(loopback), Timeout: timeout,
 		// A redirect would lead the job's output to where its owner did not send it.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

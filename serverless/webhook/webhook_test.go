@@ -44,7 +44,7 @@ func TestACallIsTheRecord(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer srv.Close()
-	s := NewSender(outbound.Guard{}, true)
+	s := NewSender(nil, true)
 	defer s.Close()
 	s.now = func() time.Time { return time.Unix(1234, 0) }
 	const record = `{"id":"a","status":"COMPLETED"}`
@@ -76,7 +76,7 @@ func TestOnlySuccessIsSuccess(t *testing.T) {
 		_, _ = w.Write([]byte(strings.Repeat("hidden text ", 10_000)))
 	}))
 	defer srv.Close()
-	s := NewSender(outbound.Guard{}, true)
+	s := NewSender(nil, true)
 	defer s.Close()
 	for status, ok := range map[int]bool{200: true, 201: true, 302: false, 307: false, 404: false, 500: false} {
 		err := s.Send(t.Context(), fmt.Sprintf("%s/%d?token=abc", srv.URL, status), []byte("{}"), "")
@@ -97,7 +97,7 @@ func TestAddressesOfTheInstallationAreRefused(t *testing.T) {
 	asked := false
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	defer srv.Close()
-	s := NewSender(outbound.Guard{}, false)
+	s := NewSender(nil, false)
 	defer s.Close()
 	port := srv.URL[strings.LastIndex(srv.URL, ":"):]
 	for _, to := range []string{srv.URL, "http://localhost" + port, "http://169.254.169.254/latest", "http://10.1.2.3/", "http://[::1]" + port} {

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -83,8 +84,8 @@ func (p *Plane) FinishJob(from queue.From, failed bool, output string) {
 }
 
 // Workers returns what brings jobs and workers of the plane together; it does nothing before its Lead. WithJobs comes before it.
-func (p *Plane) Workers() *workers.Workers {
+func (p *Plane) Workers(tell func(context.Context, queue.ID) error) *workers.Workers {
 	return workers.New(workers.Config{
-		Store: p.store, Node: node{p}, Jobs: p.Jobs, Pods: p.Service, Log: slog.New(slog.DiscardHandler), Now: p.Now,
+		Tell: tell, Store: p.store, Node: node{p}, Jobs: p.Jobs, Pods: p.Service, Log: slog.New(slog.DiscardHandler), Now: p.Now,
 	})
 }

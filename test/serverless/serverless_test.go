@@ -27,6 +27,8 @@ import (
 	"gantry/internal/agentrpc"
 	"gantry/scheduler/state"
 	"gantry/scheduler/workers"
+	"gantry/serverless/queue"
+	"gantry/serverless/webhook"
 	"gantry/test/plane"
 	library "gantry/test/program/worker"
 )
@@ -43,6 +45,7 @@ type town struct {
 	endpoint fleet.EndpointID
 	url      string
 	client   *http.Client
+	hooks    *webhook.Sender
 	worker   library.Config
 	gate     *gate.Gate
 	conn     *grpc.ClientConn
@@ -69,6 +72,7 @@ func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpe
 	}, nil)
 	n.must(err)
 	n.endpoint = made.ID
+	n.hooks = webhook.NewSender(nil, true)
 	n.begin()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	n.must(err)
@@ -103,6 +107,7 @@ func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpe
 		resign := n.resign
 		n.mu.Unlock()
 		resign()
+		n.hooks.Close()
 		_ = n.conn.Close()
 		server.Stop()
 		n.tasks.Wait()
@@ -132,7 +137,17 @@ func (n *town) begin() {
 	if resign != nil {
 		resign()
 	}
-	w := n.Workers()
+	w := n.Workers(func(ctx context.Context, id queue.ID) error {
+		view, request, err := n.EndedJob(id)
+		if err != nil {
+			return err
+		}
+		to, record, err := jobs.Webhook(&view, request)
+		if err != nil {
+			return err
+		}
+		return n.hooks.Send(ctx, to, record, "")
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- w.Lead(ctx) }()
@@ -331,5 +346,51 @@ func TestALargeJob(t *testing.T) {
 	got := n.ended(n.ask("POST", "run", `{"input":{"a":"`+text+`"}}`)["id"].(string))
 	if output, _ := got["output"].(map[string]any); got["status"] != "COMPLETED" || output["a"] != text {
 		t.Errorf("%v, %d bytes", got["status"], len(fmt.Sprint(got["output"])))
+	}
+}
+
+// TestAWebhookIsToldOfTheEnd, again where it was not taken, and no more once it was.
+func TestAWebhookIsToldOfTheEnd(t *testing.T) {
+	n := newTown(t, library.Config{Handler: "echo"}, plain)
+	told := make(chan string, 10)
+	refuses := 1
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if refuses--; refuses >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		told <- string(body)
+	}))
+	defer owner.Close()
+	id := n.ended(n.ask("POST", "run", `{"input":{"a":1},"webhook":"`+owner.URL+`/hook"}`)["id"].(string))["id"]
+	pass := time.NewTicker(10 * time.Millisecond) // the plane's time, for the pause between calls
+	defer pass.Stop()
+	late := time.After(patience)
+	for heard := 0; heard < 2; {
+		select {
+		case body := <-told:
+			heard++
+			var got map[string]any
+			if err := json.Unmarshal([]byte(body), &got); err != nil || got["id"] != id || got["status"] != "COMPLETED" || got["webhook"] != owner.URL+"/hook" {
+				t.Errorf("told %s, %v", body, err)
+			}
+		case <-pass.C:
+			n.Advance(webhook.Pause / 20)
+		case <-late:
+			t.Fatal("it was not told")
+		}
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		left := 0
+		n.Plane.Jobs.Jobs.View(func(q *queue.Queue) { left = len(q.Untold()) })
+		if left == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is to be told still")
+		}
+	}
+	if len(told) != 0 {
+		t.Errorf("told once more: %s", <-told)
 	}
 }

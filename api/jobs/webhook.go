@@ -1,0 +1,22 @@
+package jobs
+
+import (
+	"encoding/json"
+
+	"gantry/fleet"
+)
+
+// Webhook returns where a job's owner wants to be told of its end, and the record that is sent there: the job's, with its input and that
+// address (wire-facts.md, §2.5). request is what was submitted.
+func Webhook(v *fleet.JobView, request []byte) (to string, body []byte, err error) {
+	out := struct {
+		record
+		Input   json.RawMessage `json:"input,omitempty"`
+		Webhook string          `json:"webhook"`
+	}{record: recordOf(v)}
+	if err := json.Unmarshal(request, &out); err != nil {
+		return "", nil, err
+	}
+	body, err = json.Marshal(&out)
+	return out.Webhook, body, err
+}
