@@ -71,12 +71,17 @@ func TestAJoinCanBeAskedAgain(t *testing.T) {
 			t.Errorf("%s: %v, hosts %v", name, err, hosts)
 		}
 	}
-	y.server.sessions[made] = &session{}
-	y.server.sessions[made].welcomed.Store(true)
+	connected := &session{}
+	connected.welcomed.Store(true)
+	y.server.mu.Lock() // those that look after hosts read it
+	y.server.sessions[made] = connected
+	y.server.mu.Unlock()
 	if _, err := y.server.Join(y.ctx, request(dir, "m-1")); status.Code(err) != codes.AlreadyExists || joins.Load() != 1 {
 		t.Errorf("while it is connected: %v, %d joins", err, joins.Load())
 	}
+	y.server.mu.Lock()
 	delete(y.server.sessions, made)
+	y.server.mu.Unlock()
 	// Once it has connected it has heard the answer.
 	y.do(state.ConnectHost{Host: made, MachineID: "m-1", BootID: "b", At: time.Now()})
 	if _, err := y.server.Join(y.ctx, request(dir, "m-1")); status.Code(err) != codes.Unauthenticated {
