@@ -188,6 +188,13 @@ func (w *world) wasThere(at *machine, id fleet.PodID) bool {
 	return there
 }
 
+// wasRestored reports whether an older state was ever restored.
+func (w *world) wasRestored() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.restored > 0
+}
+
 // orderedBefore reports whether a host was ordered to start something by the state before a restore: it
 // goes on with that until it hears of the new one.
 func (w *world) orderedBefore(m *machine, spec pod.ContainerSpec) bool {
@@ -195,7 +202,7 @@ func (w *world) orderedBefore(m *machine, spec pod.ContainerSpec) bool {
 	rec, known := w.former.pods[spec.Pod]
 	h := w.byHost[rec.Host]
 	w.mu.Unlock()
-	if !known || !rec.Held || rec.Goal != fleet.GoalRun || rec.Incarnation != spec.Incarnation || h == nil || h.machine != m {
+	if !known || !rec.Held || rec.Goal != fleet.GoalRun || rec.Incarnation < spec.Incarnation || h == nil || h.machine != m {
 		return false
 	}
 	w.mu.Lock()
