@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -143,11 +144,7 @@ func (c *call) stream() error {
 	if err != nil {
 		return err
 	}
-	out := struct {
-		Status string            `json:"status"`
-		Stream []json.RawMessage `json:"stream"`
-		Error  string            `json:"error,omitempty"`
-	}{v.Status, []json.RawMessage{}, v.Error}
+	out := v2.JobStream{Status: v.Status, Stream: []json.RawMessage{}, Error: v.Error}
 	if more { // callers stop at a status that is final
 		out.Status, out.Error = "IN_PROGRESS", ""
 	}
@@ -162,7 +159,7 @@ func (c *call) cancel() error {
 	v, err := c.cfg.Service.CancelJob(c.r.Context(), c.who, c.endpoint, c.id)
 	if err == nil {
 		out := recordOf(&v)
-		c.write(http.StatusOK, record{ID: out.ID, Status: out.Status, Delay: out.Delay, Execution: out.Execution})
+		c.write(http.StatusOK, v2.Job{ID: out.ID, Status: out.Status, Delay: out.Delay, Execution: out.Execution})
 	}
 	return err
 }
@@ -178,10 +175,7 @@ func (c *call) retry() error {
 func (c *call) purge() error {
 	n, err := c.cfg.Service.PurgeJobs(c.r.Context(), c.who, c.endpoint)
 	if err == nil {
-		c.write(http.StatusOK, struct {
-			Removed int    `json:"removed"`
-			Status  string `json:"status"`
-		}{n, "completed"})
+		c.write(http.StatusOK, v2.JobsPurged{Removed: n, Status: "completed"})
 	}
 	return err
 }
@@ -192,13 +186,13 @@ func (c *call) health() error {
 		return err
 	}
 	workers := c.cfg.Workers(c.endpoint)
-	c.write(http.StatusOK, map[string]map[string]uint64{
-		"jobs": {
-			"completed": jobs.Completed, "failed": jobs.Failed, "inProgress": uint64(jobs.Running), "inQueue": uint64(jobs.Waiting), "retried": jobs.Retried,
+	c.write(http.StatusOK, v2.EndpointHealth{
+		Jobs: v2.EndpointJobs{
+			Completed: jobs.Completed, Failed: jobs.Failed, InProgress: jobs.Running, InQueue: jobs.Waiting, Retried: jobs.Retried,
 		},
-		"workers": {
-			"idle": uint64(workers.Idle), "initializing": uint64(workers.Initializing), "ready": uint64(workers.Idle + workers.Running),
-			"running": uint64(workers.Running), "throttled": uint64(workers.Throttled), "unhealthy": uint64(workers.Unhealthy),
+		Workers: v2.EndpointWorkers{
+			Idle: workers.Idle, Initializing: workers.Initializing, Ready: workers.Idle + workers.Running, Running: workers.Running,
+			Throttled: workers.Throttled, Unhealthy: workers.Unhealthy,
 		},
 	})
 	return nil
@@ -219,10 +213,7 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	out := struct {
-		Requests []record `json:"requests"`
-		Next     string   `json:"next,omitempty"`
-	}{Requests: []record{}}
+	out := v2.JobList{Requests: []v2.Job{}}
 	for i := range list {
 		one := recordOf(&list[i])
 		one.CreatedAt = list[i].Submitted.Format(time.RFC3339Nano)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gantry/api/auth"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -134,7 +135,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = &fleet.Error{Code: fleet.CodeNotFound, Msg: "not allowed for QB API"}
 	case !strings.Contains(" "+do.methods+" ", " "+r.Method+" "):
 		w.Header().Set("Allow", strings.ReplaceAll(do.methods, " ", ", "))
-		c.write(http.StatusMethodNotAllowed, failure{"method not allowed"})
+		c.write(http.StatusMethodNotAllowed, v2.JobProblem{Error: "method not allowed"})
 		return
 	default:
 		err = c.serve(r.Context(), do)
@@ -175,11 +176,6 @@ func (c *call) principal(ctx context.Context) (fleet.Principal, error) {
 	return c.cfg.Keys.Authenticate(ctx, fleet.Secret(key))
 }
 
-// failure is the body of an error.
-type failure struct {
-	Error string `json:"error"`
-}
-
 // statuses are those of this plane where they differ from 500.
 var statuses = map[fleet.Code]int{
 	fleet.CodeUnauthorized: http.StatusUnauthorized, fleet.CodeForbidden: http.StatusUnauthorized, fleet.CodeSuspended: http.StatusForbidden,
@@ -196,7 +192,7 @@ func (c *call) fail(err error) {
 			return
 		}
 		c.cfg.Log.Error("a request about a job failed", "endpoint", string(c.endpoint), "err", err)
-		c.write(http.StatusInternalServerError, failure{"internal error"})
+		c.write(http.StatusInternalServerError, v2.JobProblem{Error: "internal error"})
 		return
 	}
 	status, ok := statuses[why.Code]
@@ -210,7 +206,7 @@ func (c *call) fail(err error) {
 	if len(why.Details) > 0 {
 		text = strings.Join(why.Details, "; ")
 	}
-	c.write(status, failure{text})
+	c.write(status, v2.JobProblem{Error: text})
 }
 
 // write writes an answer in JSON.
@@ -229,23 +225,8 @@ func (c *call) write(status int, body any) {
 	_, _ = c.w.Write(data)
 }
 
-// record is a job as callers see it.
-type record struct {
-	ID        string          `json:"id"`
-	Status    string          `json:"status"`
-	Delay     *int64          `json:"delayTime,omitempty"`
-	Execution *int64          `json:"executionTime,omitempty"`
-	Worker    string          `json:"workerId,omitempty"`
-	Output    json.RawMessage `json:"output,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	Retries   int             `json:"retries,omitempty"`
-	Reason    string          `json:"reason,omitempty"`
-	Attempts  int             `json:"attempts,omitempty"`
-	CreatedAt string          `json:"createdAt,omitempty"` // in lists alone
-}
-
 // recordOf shows a job.
-func recordOf(v *fleet.JobView) record {
+func recordOf(v *fleet.JobView) v2.Job {
 	ms := func(d *time.Duration) *int64 {
 		if d == nil {
 			return nil
@@ -253,11 +234,11 @@ func recordOf(v *fleet.JobView) record {
 		n := d.Milliseconds()
 		return &n
 	}
-	return record{
+	return v2.Job{
 		ID: v.ID, Status: v.Status, Delay: ms(v.Delay), Execution: ms(v.Execution), Worker: string(v.Worker), Output: v.Output, Error: v.Error,
 		Retries: max(0, v.Attempts-1), Reason: v.Reason, Attempts: v.Attempts,
 	}
 }
 
 // brief is a job of which nothing more is to be said.
-func brief(v *fleet.JobView) record { return record{ID: v.ID, Status: v.Status, Reason: v.Reason} }
+func brief(v *fleet.JobView) v2.Job { return v2.Job{ID: v.ID, Status: v.Status, Reason: v.Reason} }

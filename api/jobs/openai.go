@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -84,10 +85,10 @@ func (c *call) passWhole() error {
 			c.answer(outputOf(chunks[0]))
 			return nil
 		case ended && v.Error != "":
-			c.write(http.StatusInternalServerError, failure{v.Error})
+			c.write(http.StatusInternalServerError, v2.JobProblem{Error: v.Error})
 			return nil
 		case ended && v.Status != "COMPLETED":
-			c.write(http.StatusInternalServerError, failure{"the job is " + v.Status})
+			c.write(http.StatusInternalServerError, v2.JobProblem{Error: "the job is " + v.Status})
 			return nil
 		case ended:
 			c.answer(v.Output)
@@ -131,7 +132,7 @@ func (c *call) passStream() error {
 		}
 		if !begun && (len(chunks) > 0 || ended) {
 			if len(chunks) == 0 && v.Status != "COMPLETED" {
-				c.write(http.StatusInternalServerError, failure{v.Error})
+				c.write(http.StatusInternalServerError, v2.JobProblem{Error: v.Error})
 				return nil
 			}
 			begun = true

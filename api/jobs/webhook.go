@@ -3,6 +3,7 @@ package jobs
 import (
 	"encoding/json"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -10,10 +11,10 @@ import (
 // address (wire-facts.md, §2.5). request is what was submitted.
 func Webhook(v *fleet.JobView, request []byte) (to string, body []byte, err error) {
 	out := struct {
-		record
+		v2.Job
 		Input   json.RawMessage `json:"input,omitempty"`
 		Webhook string          `json:"webhook"`
-	}{record: recordOf(v)}
+	}{Job: recordOf(v)}
 	if err := json.Unmarshal(request, &out); err != nil {
 		return "", nil, err
 	}
