@@ -170,16 +170,11 @@ func (x *comparison) movedHere(old *fleet.Pod) bool {
 
 // over says of a pod that holds something, and that the host does not run, that its container is gone.
 func (x *comparison) over(pod *fleet.Pod) {
-	p := x.has[pod.ID]
-	if p != nil {
+	if p := x.has[pod.ID]; p != nil {
 		catchUp(pod, p.Incarnation)
 	}
 	if pod.Status == fleet.StatusTerminated {
-		if p != nil && pod.KeepsData() {
-			holdData(pod)
-		} else {
-			release(pod)
-		}
+		holdData(pod) // the host may not have heard of it: it removes data, and a log of a pod that it knows no more, when ordered
 		return
 	}
 	release(pod)

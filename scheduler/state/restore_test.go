@@ -183,6 +183,10 @@ func TestRestoreEndsWhatDoesNotRun(t *testing.T) {
 		}
 	}
 	w.wantTakes("host-a", "")
+	if p := w.pod("gone-1"); !p.Held || p.GPUs != nil || p.Need != (fleet.Resources{}) { // its host may have a log of it
+		t.Errorf("got %+v", p)
+	}
+	w.must(w.report("gone-1", ReportGone))
 	if w.pod("gone-1").Held {
 		t.Error("what is gone holds")
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -163,6 +164,42 @@ func TestAfterARestoreWhatTheCopyHasTerminatedIsOver(t *testing.T) {
 		s.soon("it is gone", func() bool { now, _ := s.pod(p.ID); return !now.Held && runsOn(h, p.ID) == 0 })
 		s.make(gpuPod(2, image("steady", 0, 0)))
 	})
+}
+
+// Its host, which was away when it was terminated, may have a log of it that only an order removes.
+func TestAfterARestoreNoLogIsLeftOfATerminatedPod(t *testing.T) {
+	for name, ends := range map[string]func(s *scene, p fleet.Pod){
+		"that had been stopped": func(s *scene, p fleet.Pod) {
+			s.stop(p.ID)
+			time.Sleep(10 * time.Second) // until its host knows nothing more of it
+			s.away(s.hosts[0])
+		},
+		"that ended meanwhile": func(s *scene, _ fleet.Pod) {
+			s.away(s.hosts[0])
+			time.Sleep(time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, []int{1}, three, func(s *scene) {
+				h := s.hosts[0]
+				p := s.make(cpuPod(2, image("done", 30, 0)))
+				ends(s, p)
+				s.do(p.ID, fleet.ActionTerminate)
+				if !slices.Contains(h.folders("logs"), p.ID) {
+					s.Fatal("the host keeps no log")
+				}
+				afterRestore(s, func() {}, func() { s.wire.cut(h.name, false, false) })
+				s.soon("the log is gone", func() bool { now, _ := s.pod(p.ID); return !now.Held && len(h.folders("logs")) == 0 })
+			})
+		})
+	}
+}
+
+// away cuts a host off until the cluster knows.
+func (s *scene) away(h *host) {
+	s.Helper()
+	s.wire.cut(h.name, true, true)
+	s.hostIs(h, fleet.HostUnreachable)
 }
 
 // It has what the cluster had when it left, and it believes that it belongs to it.

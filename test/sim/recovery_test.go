@@ -275,14 +275,11 @@ func (d *driver) rebase(before picture) {
 	d.over = over
 	d.mu.Unlock()
 	d.before, d.hashes, d.hashed = now, map[uint64]string{}, map[*process]uint64{}
-	for id, rec := range d.acked {
-		old, there := now.pods[id]
-		if !there {
+	for id := range d.acked {
+		if old, there := now.pods[id]; there {
+			d.acked[id] = old // a revision of the state before says nothing of one of this state
+		} else {
 			delete(d.acked, id)
-			continue
-		}
-		if rec.Rev > old.Rev {
-			d.acked[id] = old
 		}
 	}
 	kept := d.ids[:0]
