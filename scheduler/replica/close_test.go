@@ -3,8 +3,12 @@ package replica
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -59,4 +63,66 @@ func TestCloseWithCommittedEntriesUnderWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heldTerm is a log that holds up the write of one term.
+type heldTerm struct {
+	Log
+	term          uint64
+	begun, resume chan struct{}
+}
+
+func (h *heldTerm) SetUint64(key []byte, value uint64) error {
+	if string(key) == keyTerm && value == h.term {
+		close(h.begun)
+		<-h.resume
+	}
+	return h.Log.SetUint64(key, value)
+}
+
+// TestCloseWaitsForAHeartbeat closes a member while a heartbeat writes a new term. Raft would panic if it could not.
+func TestCloseWaitsForAHeartbeat(t *testing.T) {
+	held := &heldTerm{term: 7, begun: make(chan struct{}), resume: make(chan struct{})}
+	resume := sync.OnceFunc(func() { close(held.resume) })
+	defer resume()
+	m := start(t, t.TempDir(), "f", "127.0.0.1:0", func(c *Config) {
+		c.WrapLog = func(l Log) Log { held.Log = l; return held }
+	})
+	trans, err := raft.NewTCPTransport("127.0.0.1:0", nil, 1, 5*time.Second, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = trans.Close() }()
+	answered := make(chan error, 1)
+	go func() {
+		req := &raft.AppendEntriesRequest{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a")}, Term: held.term,
+		}
+		answered <- trans.AppendEntries("f", raft.ServerAddress(m.cfg.Address), req, &raft.AppendEntriesResponse{})
+	}()
+	select {
+	case <-held.begun:
+	case <-within(t).Done():
+		t.Fatal("the heartbeat writes no term")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- m.Close() }()
+	select {
+	case <-m.stopped:
+	case <-within(t).Done():
+		t.Fatal("Raft does not stop")
+	}
+	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, err := m.logs.FirstIndex(); err != nil {
+			t.Fatal("the log was closed under the heartbeat: ", err)
+		}
+	}
+	if m.during(func() {}) {
+		t.Error("another heartbeat began")
+	}
+	resume()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	_ = <-answered // an answer, or a closed connection
 }

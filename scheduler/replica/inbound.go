@@ -20,6 +20,17 @@ type inbound struct {
 	calls   chan raft.RPC
 	newest  atomic.Pointer[position] // snapshot; nil: there is none
 	entries raft.LogStore
+	during  func(func()) bool // of the node
+}
+
+// SetHeartbeatHandler implements raft.Transport. The handler runs in goroutines of the transport, which Raft's shutdown does not
+// wait for, and may write a new term: it must be over before the log is closed.
+func (t *inbound) SetHeartbeatHandler(handle func(raft.RPC)) {
+	t.Transport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if !t.during(func() { handle(rpc) }) {
+			rpc.Respond(nil, raft.ErrRaftShutdown)
+		}
+	})
 }
 
 // Consumer implements raft.Transport.

@@ -243,7 +243,7 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	if err != nil {
 		return nil, err
 	}
-	trans := &inbound{Transport: n.transport(hlog), calls: make(chan raft.RPC), entries: cache}
+	trans := &inbound{Transport: n.transport(hlog), calls: make(chan raft.RPC), entries: cache, during: n.during}
 	if snaps.newest != (position{}) {
 		trans.newest.Store(&snaps.newest)
 	}
@@ -336,6 +336,20 @@ func (n *Node) spawn(fn func()) {
 	if n.closing.Err() == nil {
 		n.wg.Go(fn)
 	}
+}
+
+// during runs fn, which Close waits for; it does nothing, and returns false, once Close has begun.
+func (n *Node) during(fn func()) bool {
+	n.mu.Lock()
+	if n.closing.Err() != nil {
+		n.mu.Unlock()
+		return false
+	}
+	n.wg.Add(1)
+	n.mu.Unlock()
+	defer n.wg.Done()
+	fn()
+	return true
 }
 
 // Stalled returns for how long the log's or state machine's slowest call has been under way; 0 when
