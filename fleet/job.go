@@ -41,8 +41,3 @@ type JobPage struct {
 	Statuses []string  // empty: any
 	From, To time.Time // of the submission; zero: any
 }
-
-// WorkerCounts are numbers of an endpoint's workers by what they do.
-type WorkerCounts struct {
-	Idle, Running, Initializing, Throttled, Unhealthy int
-}

@@ -29,20 +29,9 @@ const (
 // that; change may be called more than once. Errors: invalid, rule, not_found (what it refers to), quota_exceeded.
 func (s *Service) CreateEndpoint(
 	ctx context.Context, who fleet.Principal, template fleet.TemplateID, change func(*fleet.EndpointSpec), once *fleet.Once,
-) (made fleet.Endpoint, replayed bool, err error) {
-	made, err = untilFresh(ctx, func() (fleet.Endpoint, error) {
-		now := s.Now()
-		e := fleet.Endpoint{
-			ID: fleet.EndpointID(fleet.NewID()), Account: who.Account, CreatedAt: now,
-			Releases: []fleet.Release{{ID: fleet.NewID(), Version: 1, By: who.Key, At: now}},
-		}
-		err := s.read(ctx, func(v *state.View) (err error) {
-			if e.Spec, err = endpointBase(v, who.Account, template); err != nil {
-				return err
-			}
-			change(&e.Spec)
-			return completeEndpoint(v, who.Account, &e.Spec)
-		})
+) (made fleet.EndpointView, replayed bool, err error) {
+	e, err := untilFresh(ctx, func() (fleet.Endpoint, error) {
+		e, err := s.newEndpoint(ctx, who, template, change)
 		if err != nil && once == nil {
 			return e, err
 		}
@@ -59,58 +48,96 @@ func (s *Service) CreateEndpoint(
 		}
 		return out, err
 	})
+	made, err = s.endpointView(e, err)
 	return made, replayed, err
 }
 
-// Endpoints lists the endpoints of the caller's account, oldest first.
-func (s *Service) Endpoints(ctx context.Context, who fleet.Principal) ([]fleet.Endpoint, error) {
-	return recordsOf[fleet.Endpoint](ctx, s, who)
+// PlanEndpoint answers as CreateEndpoint would, and makes nothing. Errors: those of CreateEndpoint.
+func (s *Service) PlanEndpoint(
+	ctx context.Context, who fleet.Principal, template fleet.TemplateID, change func(*fleet.EndpointSpec),
+) (fleet.EndpointView, error) {
+	e, err := s.newEndpoint(ctx, who, template, change)
+	if err == nil {
+		err = s.Store.View(func(v *state.View) error { return v.MayMake(&e) })
+	}
+	return fleet.EndpointView{Endpoint: e}, err
 }
 
-// Endpoint returns an endpoint of the caller's account. Errors: not_found.
-func (s *Service) Endpoint(ctx context.Context, who fleet.Principal, id fleet.EndpointID) (fleet.Endpoint, error) {
-	return record[fleet.Endpoint](ctx, s, who, id)
+// newEndpoint returns the endpoint that CreateEndpoint is to make; with an error, as far as it came.
+func (s *Service) newEndpoint(
+	ctx context.Context, who fleet.Principal, template fleet.TemplateID, change func(*fleet.EndpointSpec),
+) (fleet.Endpoint, error) {
+	now := s.Now()
+	e := fleet.Endpoint{
+		ID: fleet.EndpointID(fleet.NewID()), Account: who.Account, CreatedAt: now,
+		Releases: []fleet.Release{{ID: fleet.NewID(), Version: 1, By: who.Key, At: now}},
+	}
+	err := s.read(ctx, func(v *state.View) (err error) {
+		if e.Spec, err = endpointBase(v, who.Account, template); err != nil {
+			return err
+		}
+		change(&e.Spec)
+		return completeEndpoint(v, who.Account, &e.Spec)
+	})
+	return e, err
 }
 
 // UpdateEndpoint does to an endpoint of the caller's account what change does, which may be called more than once. What its
 // workers are made from makes a new release. Errors: those of CreateEndpoint.
 func (s *Service) UpdateEndpoint(
 	ctx context.Context, who fleet.Principal, id fleet.EndpointID, change func(*fleet.EndpointSpec),
-) (fleet.Endpoint, error) {
-	return untilFresh(ctx, func() (e fleet.Endpoint, err error) {
-		now := s.Now()
-		err = s.read(ctx, func(v *state.View) error {
-			if e, err = state.Get[fleet.Endpoint](v, who.Account, id); err != nil {
-				return err
-			}
-			old, err := state.Get[fleet.Endpoint](v, who.Account, id)
-			if err != nil {
-				return err
-			}
-			change(&e.Spec)
-			if e.Spec.Type != old.Spec.Type {
-				return fleet.BreaksRule("the type of an endpoint cannot be changed")
-			}
-			if (e.Spec.GPU == nil) != (old.Spec.GPU == nil) {
-				return fleet.BreaksRule("an endpoint of GPU workers cannot become one of CPU workers, nor the reverse")
-			}
-			if err := completeEndpoint(v, who.Account, &e.Spec); err != nil {
-				return err
-			}
-			if changes := changesOf(&old.Spec, &e.Spec); len(changes) > 0 {
-				e.Releases = append(e.Releases, fleet.Release{
-					ID: fleet.NewID(), Version: old.Version() + 1, By: who.Key, At: now, Changes: changes,
-				})
-				e.Releases = e.Releases[max(0, len(e.Releases)-fleet.MaxReleases):]
-			}
-			return nil
-		})
+) (fleet.EndpointView, error) {
+	e, err := untilFresh(ctx, func() (fleet.Endpoint, error) {
+		e, err := s.changedEndpoint(ctx, who, id, change)
 		if err != nil {
-			return fleet.Endpoint{}, err
+			return e, err
 		}
 		out, _, err := writeRecord(ctx, s, who, id, e, nil)
 		return out, err
 	})
+	return s.endpointView(e, err)
+}
+
+// PlanEndpointUpdate answers as UpdateEndpoint would, and changes nothing. Errors: those of UpdateEndpoint.
+func (s *Service) PlanEndpointUpdate(
+	ctx context.Context, who fleet.Principal, id fleet.EndpointID, change func(*fleet.EndpointSpec),
+) (fleet.EndpointView, error) {
+	e, err := s.changedEndpoint(ctx, who, id, change)
+	return s.endpointView(e, err)
+}
+
+// changedEndpoint returns the endpoint that UpdateEndpoint is to write.
+func (s *Service) changedEndpoint(
+	ctx context.Context, who fleet.Principal, id fleet.EndpointID, change func(*fleet.EndpointSpec),
+) (e fleet.Endpoint, err error) {
+	now := s.Now()
+	err = s.read(ctx, func(v *state.View) error {
+		if e, err = state.Get[fleet.Endpoint](v, who.Account, id); err != nil {
+			return err
+		}
+		old, err := state.Get[fleet.Endpoint](v, who.Account, id)
+		if err != nil {
+			return err
+		}
+		change(&e.Spec)
+		if e.Spec.Type != old.Spec.Type {
+			return fleet.BreaksRule("the type of an endpoint cannot be changed")
+		}
+		if (e.Spec.GPU == nil) != (old.Spec.GPU == nil) {
+			return fleet.BreaksRule("an endpoint of GPU workers cannot become one of CPU workers, nor the reverse")
+		}
+		if err := completeEndpoint(v, who.Account, &e.Spec); err != nil {
+			return err
+		}
+		if changes := changesOf(&old.Spec, &e.Spec); len(changes) > 0 {
+			e.Releases = append(e.Releases, fleet.Release{
+				ID: fleet.NewID(), Version: old.Version() + 1, By: who.Key, At: now, Changes: changes,
+			})
+			e.Releases = e.Releases[max(0, len(e.Releases)-fleet.MaxReleases):]
+		}
+		return nil
+	})
+	return e, err
 }
 
 // DeleteEndpoint deletes an endpoint of the caller's account; its workers and jobs go with it. Errors: not_found.

@@ -23,6 +23,7 @@ type Config struct {
 	Dispatch Hosts
 	Storage  Storage
 	Jobs     jobs.Group
+	Desks    Desks // nil: nothing is known of workers beside the state
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
 	Clock    Clock   // nil: nothing is known of the log's time

@@ -29,11 +29,14 @@ func (s *Service) StartWorker(ctx context.Context, id fleet.EndpointID) (fleet.P
 	err = fleet.BreaksRule("none of the endpoint's network volumes is there any more")
 	for _, req := range wanted {
 		set := PodSet{Owner: id.Owner(), Release: e.Version(), Requests: []fleet.PodRequest{req}}
-		var made []fleet.Pod
-		if made, _, err = s.CreatePods(ctx, fleet.Principal{Account: e.Account}, set); err == nil {
+		made, _, why := s.CreatePods(ctx, fleet.Principal{Account: e.Account}, set)
+		if why == nil {
 			return made[0], nil
 		}
-		if fleet.CodeOf(err) != fleet.CodeNoCapacity {
+		if fleet.CodeOf(err) != fleet.CodeNoCapacity { // else what refused the best of them is what its owner is told
+			err = why
+		}
+		if fleet.CodeOf(why) != fleet.CodeNoCapacity {
 			break
 		}
 	}

@@ -28,26 +28,36 @@ const (
 	logMediaType = "text/event-stream"
 )
 
+const (
+	textLogs = "Each event has `id: <time>/<sequence>` and " +
+		"`data: {\"source\":\"container|system\",\"line\":\"…\",\"ts\":\"…\"}`. Last-Event-ID beats since, which beats tail. The stream stays open " +
+		"for new lines unless follow=false; a comment is sent every 15 seconds. When the log fails after it began, an event named error " +
+		"with a problem as its data is the last one.\n\n"
+	textLogErrors = " 429: the account follows more than 64 logs. 503: the host cannot be reached."
+)
+
 func (a *API) registerLogs() {
-	idForm := huma.Schema{Type: huma.TypeString, Pattern: eventIDForm, PatternDescription: "an event id"}
-	rt := route{
-		method: http.MethodGet, path: "/v2/pods/{id}/logs", id: "getPodLogs", tag: "Pods", summary: "Read or follow a pod's log",
-		text: "Streams the pod's log as server-sent events. Each event has `id: <time>/<sequence>` and " +
-			"`data: {\"source\":\"container|system\",\"line\":\"…\",\"ts\":\"…\"}`. Last-Event-ID beats since, which beats tail. The stream stays open " +
-			"for new lines unless follow=false; a comment is sent every 15 seconds. When the log fails after it began, an event named error " +
-			"with a problem as its data is the last one.\n\n404: there is no such pod. 409: the pod is terminated, and its log is gone; or there is no previous run in it. 429: the account follows more than 64 logs. " +
-			"503: the pod's host cannot be reached.",
-		scope: auth.Read(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusConflict, http.StatusTooManyRequests},
-		params: []*huma.Param{
-			podIDParam(),
-			wordParam("source", "Only lines of the container, or of the system. Omitted: both.", "container", "system"),
-			countParam("tail", "Begin with this many last lines, 0 to 5000. Default 100.", 0, maxTail),
-			queryParam("since", "Begin with the lines at or after this moment (RFC 3339).", huma.Schema{Type: huma.TypeString, Format: "date-time"}),
-			flagParam("follow", "Stay open for new lines.", true),
-			flagParam("previous", "Only lines of the run of the container before the newest one, to its end: nothing is followed.", false),
-			{Name: "Last-Event-ID", In: "header", Description: "Begin after the event with this id.", Schema: &idForm},
+	a.registerLog(route{
+		path: "/v2/pods/{id}/logs", id: "getPodLogs", tag: "Pods", summary: "Read or follow a pod's log",
+		text: "Streams the pod's log as server-sent events. " + textLogs +
+			"404: there is no such pod. 409: the pod is terminated, and its log is gone; or there is no previous run in it." + textLogErrors,
+		scope: auth.Read(fleet.GroupPods), errors: []int{http.StatusConflict}, params: []*huma.Param{
+			podIDParam(), flagParam("previous", "Only lines of the run of the container before the newest one, to its end: nothing is followed.", false),
 		},
-	}
+	}, a.podLogs)
+}
+
+// registerLog registers a route that streams a log; it names what is particular to it.
+func (a *API) registerLog(rt route, f func(context.Context, *call) error) {
+	idForm := huma.Schema{Type: huma.TypeString, Pattern: eventIDForm, PatternDescription: "an event id"}
+	rt.method, rt.limit, rt.status, rt.errors = http.MethodGet, limit.PerAccount, http.StatusOK, append(rt.errors, http.StatusTooManyRequests)
+	rt.params = append(rt.params,
+		wordParam("source", "Only lines of the container, or of the system. Omitted: both.", "container", "system"),
+		countParam("tail", "Begin with this many last lines, 0 to 5000. Default 100.", 0, maxTail),
+		queryParam("since", "Begin with the lines at or after this moment (RFC 3339).", huma.Schema{Type: huma.TypeString, Format: "date-time"}),
+		flagParam("follow", "Stay open for new lines.", true),
+		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "Begin after the event with this id.", Schema: &idForm},
+	)
 	op := a.declare(rt)
 	op.Responses["200"] = &huma.Response{
 		Description: "The log.",
@@ -56,7 +66,7 @@ func (a *API) registerLogs() {
 			Example: "id: 2026-10-01T12:00:00.000Z/1\ndata: {\"source\":\"container\",\"line\":\"ready\",\"ts\":\"2026-10-01T12:00:00.000Z\"}\n\n",
 		}},
 	}
-	a.serve(op, rt, a.podLogs)
+	a.serve(op, rt, f)
 }
 
 func (a *API) podLogs(ctx context.Context, c *call) error {
@@ -64,11 +74,25 @@ func (a *API) podLogs(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	q := fleet.LogQuery{
-		Source: c.args.text("source"), Tail: c.args.number("tail", defaultTail), Since: c.args.time("since"),
-		After: c.args.text("Last-Event-ID"), Follow: c.args.flag("follow", true) && !c.args.flag("previous", false) && c.r.Method != http.MethodHead,
-		Previous: c.args.flag("previous", false),
+	q := c.logQuery()
+	if q.Previous = c.args.flag("previous", false); q.Previous {
+		q.Follow = false
 	}
+	return a.sendLog(ctx, c, func(ctx context.Context, sink fleet.LogSink) error {
+		return part[InsideService](a).PodLogs(ctx, c.who, id, q, sink)
+	})
+}
+
+// logQuery reads which lines of a log are asked for.
+func (c *call) logQuery() fleet.LogQuery {
+	return fleet.LogQuery{
+		Source: c.args.text("source"), Tail: c.args.number("tail", defaultTail), Since: c.args.time("since"),
+		After: c.args.text("Last-Event-ID"), Follow: c.args.flag("follow", true) && c.r.Method != http.MethodHead,
+	}
+}
+
+// sendLog answers with what read gives to its sink.
+func (a *API) sendLog(ctx context.Context, c *call, read func(context.Context, fleet.LogSink) error) error {
 	if !a.streams.take(c.who.Account) {
 		return &fleet.Error{Code: fleet.CodeLimited, Msg: fmt.Sprintf("the account follows more than %d logs", maxStreams)}
 	}
@@ -78,7 +102,7 @@ func (a *API) podLogs(ctx context.Context, c *call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lines, ended := make(chan fleet.LogLine), make(chan error, 1)
 	go func() { // ends when cancelled, and is waited for
-		ended <- part[InsideService](a).PodLogs(ctx, c.who, id, q, func(l fleet.LogLine) error {
+		ended <- read(ctx, func(l fleet.LogLine) error {
 			select {
 			case lines <- l:
 				return nil

@@ -18,7 +18,7 @@ import (
 
 const (
 	documentURL = "https://gantry.internal/openapi.json"
-	maxDocument = 325_000 // bytes: what every generator of clients reads; pods, storage and serverless endpoints
+	maxDocument = 340_000 // bytes: what every generator of clients reads; pods, storage, serverless endpoints and their workers
 	metaURL     = "https://spec.openapis.org/oas/3.1/schema/2022-10-07"
 )
 

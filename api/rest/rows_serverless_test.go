@@ -12,7 +12,7 @@ import (
 func init() {
 	addRows(serverlessRows,
 		"201 endpoint", "200 endpoints", "200 endpoint record", "200 endpoint update", "204 endpoint", "endpoint defaults", "400 type is fixed",
-		"400 compute family is fixed", "422 scaling", "422 idle timeout", "400 workers", "endpoint from a template", "volumes of an endpoint")
+		"400 compute family is fixed", "422 scaling", "422 idle timeout", "400 workers", "endpoint from a template", "volumes of an endpoint", "dry run of an endpoint")
 }
 
 const (
@@ -99,8 +99,19 @@ func createEndpointRows() []row {
 	once.header, again.header, again.before = []string{"Idempotency-Key", "first"}, []string{"Idempotency-Key", "first"}, 1
 	reader := bare("reader", "403 key without the permission", endpointBody)
 	reader.key = plane.Reader
+	other := bare("once-other", "creates happen once", endpointBody)
+	other.header, other.warm = again.header, strings.Replace(endpointBody, "embed", "other", 1)
+	dry := func(name, rule, body string) row {
+		return serverlessRow("dry-create"+name, rule, "POST", "?dryRun=true", plane.User, body, nil)
+	}
+	dryFull := dry("-full", "403 quota exceeded", endpointBody)
+	dryFull.setup = func(t *testing.T, p *plane.Plane) {
+		_, err := p.SetLimits(t.Context(), map[string]*int64{"endpoints": new(int64(0))})
+		must(t, err)
+	}
 	return []row{
-		bare("least", "endpoint defaults", endpointBody), once, again, reader,
+		dry("", "dry run of an endpoint", endpointBody), dry("-rule", "400 exactly one of gpu and cpu", `{"name":"a","type":"QUEUE","image":"b","scaling":{"type":"QUEUE_DELAY","queueDelay":4}}`), dryFull,
+		bare("least", "endpoint defaults", endpointBody), once, again, other, reader,
 		cpu("least-cpu", "endpoint defaults", `[{"id":"cpu3g","vcpuCount":4},{"id":"cpu3c","vcpuCount":2}]`),
 		scaled("balancer", "201 endpoint", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, ""),
 		scaled("by-count", "201 endpoint", "QUEUE", `{"type":"REQUEST_COUNT","requestCount":2}`, ""),
@@ -170,6 +181,9 @@ func updateEndpointRows() []row {
 	patch := func(name, rule, body string) row {
 		return serverlessRow("update-"+name, rule, "PATCH", "/"+endpointID, plane.User, body, ownEndpoint)
 	}
+	dry := func(name, rule, body string) row {
+		return serverlessRow("dry-"+name, rule, "PATCH", "/"+endpointID+"?dryRun=true", plane.User, body, ownEndpoint)
+	}
 	return []row{
 		patch("nothing", "200 endpoint update", `{}`),
 		patch("whole", "200 endpoint update", `{"name":"renamed","type":"QUEUE","image":"worker:2","args":"x","disk":30,"ports":["80/http"],"env":{"B":"2"},`+
@@ -186,6 +200,8 @@ func updateEndpointRows() []row {
 		patch("scaling", "422 scaling", `{"scaling":{"type":"QUEUE_DELAY","queueDelay":4,"requestCount":3}}`),
 		patch("min-above-max", "400 workers", `{"workers":{"min":4}}`),
 		patch("unknown", "422 unknown property", `{"templateId":"x"}`),
+		dry("update", "dry run of an endpoint", `{"image":"worker:2"}`), dry("update-rule", "400 workers", `{"workers":{"min":4}}`),
+		serverlessRow("update-dry-missing", "404 missing object", "PATCH", "/"+missingID+"?dryRun=true", plane.User, `{}`, nil),
 		patch("null", "422 null where nothing says so", `{"name":null,"gpu":null,"workers":null}`),
 		patch("registry", "404 unknown reference names the field", `{"registry":"`+missingID+`"}`),
 	}

@@ -19,27 +19,36 @@ type EndpointService interface {
 	// replayed tells that once was seen before.
 	CreateEndpoint(
 		ctx context.Context, who fleet.Principal, template fleet.TemplateID, change func(*fleet.EndpointSpec), once *fleet.Once,
-	) (made fleet.Endpoint, replayed bool, err error)
+	) (made fleet.EndpointView, replayed bool, err error)
+	// PlanEndpoint answers as CreateEndpoint would, and makes nothing.
+	PlanEndpoint(ctx context.Context, who fleet.Principal, template fleet.TemplateID, change func(*fleet.EndpointSpec)) (fleet.EndpointView, error)
 	// Endpoints lists the account's endpoints, oldest first.
-	Endpoints(ctx context.Context, who fleet.Principal) ([]fleet.Endpoint, error)
-	Endpoint(ctx context.Context, who fleet.Principal, id fleet.EndpointID) (fleet.Endpoint, error)
+	Endpoints(ctx context.Context, who fleet.Principal) ([]fleet.EndpointView, error)
+	Endpoint(ctx context.Context, who fleet.Principal, id fleet.EndpointID) (fleet.EndpointView, error)
 	// UpdateEndpoint does to an endpoint what change does, which may be called more than once.
-	UpdateEndpoint(ctx context.Context, who fleet.Principal, id fleet.EndpointID, change func(*fleet.EndpointSpec)) (fleet.Endpoint, error)
+	UpdateEndpoint(ctx context.Context, who fleet.Principal, id fleet.EndpointID, change func(*fleet.EndpointSpec)) (fleet.EndpointView, error)
+	// PlanEndpointUpdate answers as UpdateEndpoint would, and changes nothing.
+	PlanEndpointUpdate(ctx context.Context, who fleet.Principal, id fleet.EndpointID, change func(*fleet.EndpointSpec)) (fleet.EndpointView, error)
 	DeleteEndpoint(ctx context.Context, who fleet.Principal, id fleet.EndpointID) error
+	EndpointWorkers(ctx context.Context, who fleet.Principal, id fleet.EndpointID) (fleet.EndpointWorkers, error)
+	// WorkerLogs streams a worker's log to sink until it ends, the query is answered, or ctx ends.
+	WorkerLogs(ctx context.Context, who fleet.Principal, id fleet.EndpointID, worker fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error
 }
 
 const (
 	textEndpointErrors = "400: values exclude each other. 404: what it refers to does not exist (errors names the field). 422: a single value is wrong, " +
 		"or not in the catalog."
 	textCreateEndpoint = "Makes an endpoint, which answers jobs with workers that are started when there are jobs. Sizes are GB of 10^9 bytes. " +
-		textEndpointErrors
+		"With dryRun=true the answer is 200 with the endpoint that would be made, whose id is empty; nothing is made. " + textEndpointErrors
 	textUpdateEndpoint = "Changes an endpoint; what is left out stays, and lists and env are replaced as a whole. A change of what its workers are made " +
 		"from (image, args, disk, ports, env, registry, gpu, cpu, dataCenterIds, networkVolumes) is a new release, whose workers take the place of " +
-		"the earlier ones step by step. " + textEndpointErrors
+		"the earlier ones step by step. With dryRun=true nothing is changed. " + textEndpointErrors
 )
 
+type endpointNoun = noun[EndpointService, fleet.EndpointID, fleet.EndpointView, v2.Endpoint, v2.EndpointList]
+
 func (a *API) registerServerless() {
-	n := noun[EndpointService, fleet.EndpointID, fleet.Endpoint, v2.Endpoint, v2.EndpointList]{
+	n := endpointNoun{
 		path: "/v2/serverless", tag: "Serverless", one: "a serverless endpoint", name: "Endpoint", names: "Endpoints",
 		group: fleet.GroupServerless, id: pathParam("Endpoint identifier.", "e4m7x1c9v2b6n8"), example: exampleEndpoint(),
 	}
@@ -49,22 +58,32 @@ func (a *API) registerServerless() {
 		all, err := showAll(endpointRecord(c.base()))(svc.Endpoints(ctx, c.who))
 		return &v2.EndpointList{Endpoints: all}, err
 	})
-	on(a, n.create(textCreateEndpoint, exampleCreateEndpoint()).once().fails(http.StatusNotFound), createEndpoint)
+	create := n.create(textCreateEndpoint, exampleCreateEndpoint()).once().fails(http.StatusNotFound)
+	create.alike, create.params = []int{http.StatusOK}, append(create.params, flagParam("dryRun", "Answer as a create would, and create nothing.", false))
+	on(a, create, createEndpoint)
 	on(a, n.operation(http.MethodGet, "/{id}", "get", "Get", "Returns an endpoint. 404: the account has no such endpoint.", nil),
 		byID(n.kind(), func(ctx context.Context, svc EndpointService, id fleet.EndpointID, c *call, _ *none) (*v2.Endpoint, error) {
 			return show(endpointRecord(c.base()))(svc.Endpoint(ctx, c.who, id))
 		}))
-	on(a, n.update(textUpdateEndpoint, v2.UpdateEndpointRequest{EndpointSettings: v2.EndpointSettings{Workers: &v2.WantedWorkers{Max: new(5)}}}),
-		byID(n.kind(), updateEndpoint))
+	update := n.update(textUpdateEndpoint, v2.UpdateEndpointRequest{EndpointSettings: v2.EndpointSettings{Workers: &v2.WantedWorkers{Max: new(5)}}})
+	update.params = append(update.params, flagParam("dryRun", "Answer as a change would, and change nothing.", false))
+	on(a, update, byID(n.kind(), updateEndpoint))
 	n.delete(a, "Deletes an endpoint with its jobs, and ends its workers. It cannot be undone. 404: the account has no such endpoint.",
 		EndpointService.DeleteEndpoint)
+	a.registerWorkers(&n)
 }
 
 // base is the address that the call came to, without a path.
 func (c *call) base() string { return forward.Scheme(c.r) + "://" + c.r.Host }
 
 func createEndpoint(ctx context.Context, svc EndpointService, c *call, in *v2.CreateEndpointRequest) (*v2.Endpoint, error) {
-	return show(endpointRecord(c.base()))(atMostOnce(c, in, func(once *fleet.Once) (fleet.Endpoint, bool, error) {
+	if c.args.flag("dryRun", false) {
+		c.status = http.StatusOK
+		planned, err := svc.PlanEndpoint(ctx, c.who, fleet.TemplateID(in.TemplateID), newEndpoint(in))
+		planned.ID = "" // nothing was made that it could name
+		return show(endpointRecord(c.base()))(planned, err)
+	}
+	return show(endpointRecord(c.base()))(atMostOnce(c, in, func(once *fleet.Once) (fleet.EndpointView, bool, error) {
 		return svc.CreateEndpoint(ctx, c.who, fleet.TemplateID(in.TemplateID), newEndpoint(in), once)
 	}))
 }
@@ -86,7 +105,11 @@ func newEndpoint(in *v2.CreateEndpointRequest) func(*fleet.EndpointSpec) {
 }
 
 func updateEndpoint(ctx context.Context, svc EndpointService, id fleet.EndpointID, c *call, in *v2.UpdateEndpointRequest) (*v2.Endpoint, error) {
-	return show(endpointRecord(c.base()))(svc.UpdateEndpoint(ctx, c.who, id, func(s *fleet.EndpointSpec) {
+	update := svc.UpdateEndpoint
+	if c.args.flag("dryRun", false) {
+		update = svc.PlanEndpointUpdate
+	}
+	return show(endpointRecord(c.base()))(update(ctx, c.who, id, func(s *fleet.EndpointSpec) {
 		put(&s.Name, in.Name)
 		put(&s.Type, (*fleet.EndpointType)(in.Type))
 		changeEndpoint(s, &in.EndpointSettings, in.Scaling)
@@ -205,14 +228,18 @@ func checkEndpoint(in *v2.EndpointSettings, scaling *v2.Scaling) []string {
 }
 
 // endpointRecord shows endpoints to who came to base.
-func endpointRecord(base string) func(fleet.Endpoint) v2.Endpoint {
-	return func(e fleet.Endpoint) v2.Endpoint {
+func endpointRecord(base string) func(fleet.EndpointView) v2.Endpoint {
+	return func(e fleet.EndpointView) v2.Endpoint {
 		s := &e.Spec
 		out := v2.Endpoint{
 			ID: string(e.ID), Name: s.Name, Type: string(s.Type), Image: s.Image, Args: s.Args, Disk: s.DiskGB, Ports: portTexts(s.Ports), Env: s.Env,
 			Registry: v2.Text(s.Registry), Template: v2.Text(s.Template), DataCenterIDs: texts(s.Centers), NetworkVolumes: texts(s.Volumes),
 			Workers: v2.WorkerBounds{Min: s.Workers.Min, Max: s.Workers.Max, IdleTimeout: s.Workers.Idle}, Scaling: v2.Scaling{Type: string(s.Scaler.Type)},
 			Timeout: s.TimeoutMS, FlashBoot: string(s.FlashBoot), Retries: s.Retries, FailAfter: s.FailAfter, Version: e.Version(), CreatedAt: v2.At(e.CreatedAt),
+			Reason: v2.Text(e.Reason),
+		}
+		if e.Rollout.InProgress() {
+			out.Rollout = new(rolloutRecord(e.Rollout))
 		}
 		if out.Env == nil {
 			out.Env = map[string]string{}
@@ -222,7 +249,7 @@ func endpointRecord(base string) func(fleet.Endpoint) v2.Endpoint {
 		} else {
 			out.Scaling.QueueDelay = new(s.Scaler.Value)
 		}
-		if s.Type == fleet.EndpointQueue {
+		if s.Type == fleet.EndpointQueue && e.ID != "" {
 			out.RequestURLs = requestURLs(base + "/v2/" + out.ID)
 		}
 		if g := s.GPU; g != nil {
@@ -273,5 +300,5 @@ func exampleEndpoint() v2.Endpoint {
 	}
 	newEndpoint(&in)(&e.Spec)
 	e.Spec.GPU.Count = 1
-	return endpointRecord("https://gantry.example.com")(e)
+	return endpointRecord("https://gantry.example.com")(fleet.EndpointView{Endpoint: e})
 }

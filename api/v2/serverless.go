@@ -25,6 +25,8 @@ type Endpoint struct {
 	FailAfter      int               `json:"failAfter" doc:"Seconds after which jobs fail that can never run; 0: they wait." minimum:"0"`
 	Version        uint64            `json:"version" doc:"Number of its newest release."`
 	CreatedAt      Time              `json:"createdAt" doc:"When it was made."`
+	Rollout        *Rollout          `json:"rollout" doc:"How far its newest release has come while workers are of earlier ones, or null."`
+	Reason         Text              `json:"reason" doc:"Why jobs wait, or null when none need." example:"no worker yet: 1 starting, pulling image 63 %"`
 }
 
 // RequestURLs are the addresses of an endpoint's queue; {job_id} stands for the identifier of a job.

@@ -105,7 +105,10 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Store: m.store, Node: m.node, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
-	d.workers = workers.New(workers.Config{Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Tell: d.tell, Log: log, Now: time.Now})
+	d.workers = workers.New(workers.Config{
+		Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Live: d.dispatch.Live, Tell: d.tell, Log: log, Now: time.Now,
+	})
+	d.service.Desks = d.workers
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
 	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}

@@ -337,6 +337,9 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 	w.mu.Lock()
 	plan := scale.Decide(w.input(d, s))
 	d.limit = plan.Limit
+	if plan.Start == 0 && plan.Limit != scale.NoCapacity {
+		d.refused = "" // nobody wants more
+	}
 	var end []*fleet.Pod
 	for _, p := range s.pods {
 		leaves := d.workers[p.ID].leave && len(s.running[p.ID]) == 0
@@ -351,12 +354,14 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 	}
 	for range plan.Start {
 		_, err := w.Pods.StartWorker(ctx, d.id)
+		w.mu.Lock()
+		if d.refused = ""; err != nil {
+			d.noRoom, d.refused = w.Now(), refusal(err)
+		}
+		w.mu.Unlock()
 		if err == nil {
 			continue
 		}
-		w.mu.Lock()
-		d.noRoom, d.refused = w.Now(), err.Error()
-		w.mu.Unlock()
 		switch fleet.CodeOf(err) {
 		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule:
 			plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))

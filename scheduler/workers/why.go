@@ -1,7 +1,10 @@
 package workers
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -10,73 +13,134 @@ import (
 	"gantry/serverless/scale"
 )
 
-// Counts returns how many workers of an endpoint do what. On a member that does not lead, what only the leader knows is zero.
-func (w *Workers) Counts(id fleet.EndpointID) (out fleet.WorkerCounts) {
-	busy := map[fleet.PodID]bool{}
+// Statuses returns what each worker of an endpoint that is not on its way out does, and the numbers of all. On a member that does not
+// lead, nothing is known of crashes and of lack of room.
+func (w *Workers) Statuses(id fleet.EndpointID) (of map[fleet.PodID]fleet.WorkerStatus, counts fleet.WorkerCounts) {
+	of = map[fleet.PodID]fleet.WorkerStatus{}
+	_ = w.Store.View(func(v *state.View) error {
+		for _, p := range v.WorkersOf(id) {
+			if p.Status.Active() && p.Goal == fleet.GoalRun {
+				if of[p.ID] = fleet.WorkerInitializing; !p.Ready.IsZero() {
+					of[p.ID] = fleet.WorkerIdle
+				}
+			}
+		}
+		return nil
+	})
 	w.Jobs.Jobs.View(func(q *queue.Queue) {
-		for _, pod := range q.Workers() {
-			busy[pod] = true
-		}
-	})
-	_ = w.Store.View(func(v *state.View) error {
-		for _, p := range v.WorkersOf(id) {
-			switch {
-			case !p.Status.Active() || p.Goal != fleet.GoalRun:
-			case busy[p.ID]:
-				out.Running++
-			case !p.Ready.IsZero():
-				out.Idle++
-			default:
-				out.Initializing++
+		for pod := range of {
+			if len(q.Running(pod)) > 0 {
+				of[pod] = fleet.WorkerRunning
 			}
 		}
-		return nil
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if d := w.desks[id]; d != nil {
-		if !d.noRoom.IsZero() && d.limit != scale.None {
-			out.Throttled = 1
-		}
-		if d.crashes > 0 && out.Running+out.Idle == 0 {
-			out.Unhealthy = 1
-		}
+	for _, s := range of {
+		counts.Add(s)
 	}
-	return out
-}
-
-// Why says why a job of an endpoint waits, with how many are before it; empty: it need not.
-func (w *Workers) Why(id fleet.EndpointID, before int) string {
-	counts := w.Counts(id)
-	if counts.Idle > 0 && before == 0 {
-		return ""
-	}
-	pulling := 0
-	_ = w.Store.View(func(v *state.View) error {
-		for _, p := range v.WorkersOf(id) {
-			if p.Ready.IsZero() && p.StartedAt.IsZero() && p.Status.Active() {
-				pulling++
-			}
-		}
-		return nil
-	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.desks[id]
+	if d == nil {
+		return of, counts
+	}
+	if d.crashes > 0 && counts.Running+counts.Idle == 0 {
+		for pod := range of {
+			of[pod] = fleet.WorkerUnhealthy
+		}
+		counts = fleet.WorkerCounts{Unhealthy: max(1, len(of))}
+	}
+	if d.refused != "" {
+		counts.Throttled = 1
+	}
+	return of, counts
+}
+
+// Counts returns the numbers that Statuses does.
+func (w *Workers) Counts(id fleet.EndpointID) fleet.WorkerCounts {
+	_, counts := w.Statuses(id)
+	return counts
+}
+
+// Why says why a job of an endpoint waits, with how many are before it; of the endpoint itself (before < 0) it says why its jobs wait,
+// or what keeps its workers from working. Empty: nothing does, or this member does not lead.
+func (w *Workers) Why(id fleet.EndpointID, before int) string {
+	of, counts := w.Statuses(id)
+	waiting := 0
+	w.Jobs.Jobs.View(func(q *queue.Queue) { c := q.Counts(id); waiting = c.Waiting + c.WaitingLow })
+	starting := w.starting(of)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := w.desks[id]
+	ready := counts.Running + counts.Idle
 	switch {
 	case d == nil:
 		return ""
-	case d.crashes > 0 && counts.Running+counts.Idle == 0:
+	case d.crashes > 0 && ready == 0:
 		next := max(0, d.crashed.Add(scale.Pause(d.crashes)).Sub(w.Now())).Round(time.Second)
 		return fmt.Sprintf("workers crash, %d in a row; the next one starts in %s: %s", d.crashes, next, d.crash)
-	case d.limit == scale.AtMax:
-		return fmt.Sprintf("max workers reached, %d jobs before this one", before)
-	case !d.noRoom.IsZero():
-		return "no worker could be started: " + d.refused
-	case counts.Initializing > 0 && pulling > 0:
-		return fmt.Sprintf("no worker yet: %d starting, %d of them without its image yet", counts.Initializing, pulling)
-	case counts.Initializing > 0:
-		return fmt.Sprintf("no worker yet: %d starting", counts.Initializing)
+	case starting != "" && ready == 0:
+		return starting
+	case d.refused != "":
+		return d.refused
+	case before < 0 && waiting == 0 || before <= 0 && counts.Idle > 0:
+		return ""
 	}
-	return fmt.Sprintf("%d jobs before this one", before)
+	line := fmt.Sprintf("%d jobs before this one", before)
+	if before < 0 {
+		line = fmt.Sprintf("%d jobs wait", waiting)
+	}
+	switch d.limit {
+	case scale.AtMax:
+		return "max workers reached, " + line
+	case scale.Account:
+		return "the account has as many workers as it may have, " + line
+	}
+	return line
+}
+
+// starting says what the workers of an endpoint do that have not asked for a job yet; empty: there are none.
+func (w *Workers) starting(of map[fleet.PodID]fleet.WorkerStatus) string {
+	n, pull, trouble := 0, "", ""
+	_ = w.Store.View(func(v *state.View) error {
+		for id := range of {
+			p, ok := v.Pod(id)
+			if !ok || !p.Ready.IsZero() {
+				continue
+			}
+			n++
+			if !p.Waiting.IsZero() {
+				trouble = "the image cannot be had: " + p.Reason
+			}
+			if p.StartedAt.IsZero() {
+				pull = max(pull, w.Live(p.Host, id).Pull())
+			}
+		}
+		return nil
+	})
+	switch {
+	case n == 0:
+		return ""
+	case trouble != "":
+		return trouble
+	case pull != "":
+		return fmt.Sprintf("no worker yet: %d starting, %s", n, pull)
+	}
+	return fmt.Sprintf("no worker yet: %d starting", n)
+}
+
+// refusal says why no worker could be started, in words for its owner.
+func refusal(err error) string {
+	e := &fleet.Error{Code: fleet.CodeInternal, Msg: "a fault of the service"}
+	_ = errors.As(err, &e)
+	switch {
+	case e.Code == fleet.CodeNoCapacity:
+		var hosts []string
+		for _, x := range e.Excluded {
+			hosts = append(hosts, fmt.Sprintf("%d hosts: %s", x.Hosts, x.Reason))
+		}
+		return "no capacity: " + cmp.Or(strings.Join(hosts, "; "), "there are no hosts")
+	case len(e.Details) > 0:
+		return "no worker could be started: " + strings.Join(e.Details, "; ")
+	}
+	return "no worker could be started: " + e.Msg
 }

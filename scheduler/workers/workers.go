@@ -39,6 +39,8 @@ type Config struct {
 	Node  Proposer
 	Jobs  jobs.Group
 	Pods  Pods
+	// Live returns what a pod's host last said of it; nil: it is not heard.
+	Live func(fleet.HostID, fleet.PodID) *fleet.Live
 	// Tell calls the webhook of a job that has ended.
 	Tell func(ctx context.Context, id queue.ID) error
 	Log  *slog.Logger

@@ -9,6 +9,7 @@ import (
 	"gantry/internal/sleep"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
+	"gantry/scheduler/state"
 	"gantry/scheduler/workers"
 	"gantry/serverless/queue"
 )
@@ -60,7 +61,13 @@ func (p *Plane) DoJob(cmd jobs.Command) any {
 // TakeJob plays a worker that takes the next job of an endpoint, and returns it with its body.
 func (p *Plane) TakeJob(endpoint fleet.EndpointID) (queue.From, []byte) {
 	p.t.Helper()
-	taken, _ := p.DoJob(jobs.Take{Take: queue.Take{At: queue.At(p.Now()), Endpoint: endpoint, Worker: "worker00000001", Max: 1}}).([]jobs.Job)
+	return p.GiveJob(endpoint, "worker00000001")
+}
+
+// GiveJob is TakeJob by a worker of the test's choice.
+func (p *Plane) GiveJob(endpoint fleet.EndpointID, worker fleet.PodID) (queue.From, []byte) {
+	p.t.Helper()
+	taken, _ := p.DoJob(jobs.Take{Take: queue.Take{At: queue.At(p.Now()), Endpoint: endpoint, Worker: worker, Max: 1}}).([]jobs.Job)
 	if len(taken) != 1 {
 		p.t.Fatalf("%d jobs were taken", len(taken))
 	}
@@ -68,7 +75,18 @@ func (p *Plane) TakeJob(endpoint fleet.EndpointID) (queue.From, []byte) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return queue.From{At: queue.At(p.Now()), Job: taken[0].ID, Worker: "worker00000001"}, body
+	return queue.From{At: queue.At(p.Now()), Job: taken[0].ID, Worker: worker}, body
+}
+
+// ReadyWorker plays a worker whose container runs and that asks for its first job.
+func (p *Plane) ReadyWorker(id fleet.PodID) {
+	p.t.Helper()
+	for _, e := range []fleet.Trigger{fleet.EventStarting, fleet.EventRunning} {
+		if err := p.Report(id, e); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.Do(state.ReadyWorkers{Pods: []fleet.PodID{id}, At: p.Now()})
 }
 
 // Chunk plays a worker that sends a chunk of a job's stream.
@@ -83,9 +101,12 @@ func (p *Plane) FinishJob(from queue.From, failed bool, output string) {
 	p.DoJob(jobs.Finish{Finish: queue.Finish{From: from, Failed: failed}, Content: jobs.Content{Data: []byte(output)}})
 }
 
-// Workers returns what brings jobs and workers of the plane together; it does nothing before its Lead. WithJobs comes before it.
+// Workers returns what brings jobs and workers of the plane together, and what its service asks about them from now on; it does
+// nothing before its Lead. WithJobs comes before it.
 func (p *Plane) Workers(tell func(context.Context, queue.ID) error) *workers.Workers {
-	return workers.New(workers.Config{
-		Tell: tell, Store: p.store, Node: node{p}, Jobs: p.Jobs, Pods: p.Service, Log: slog.New(slog.DiscardHandler), Now: p.Now,
+	w := workers.New(workers.Config{
+		Tell: tell, Store: p.store, Node: node{p}, Jobs: p.Jobs, Pods: p.Service, Live: p.hosts.Live, Log: slog.New(slog.DiscardHandler), Now: p.Now,
 	})
+	p.Desks = w
+	return w
 }

@@ -50,6 +50,9 @@ func (n names) learn(cmd state.Command) {
 		n.add("template", string(c.Record.ID))
 	case state.Put[fleet.Endpoint]:
 		n.add("endpoint", string(c.Record.ID))
+		for _, r := range c.Record.Releases {
+			n.add("release", r.ID)
+		}
 	case state.Put[fleet.Registry]:
 		n.add("registry", string(c.Record.ID))
 	case state.CreateVolume:
