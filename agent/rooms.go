@@ -67,7 +67,7 @@ func newAgent(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*ag
 	a.logs = podlog.New(filepath.Join(c.Dir, "logs"), h.known, c.Log)
 	a.reports = reports.New(news.Ring, h.metrics.Reported)
 	if c.ListenIn != nil {
-		a.workers = workers.New(ctx, workers.Config{Dir: filepath.Join(c.Dir, "results"), Listen: a.listenFor, Log: c.Log})
+		a.workers = workers.New(ctx, workers.Config{Dir: filepath.Join(c.Dir, sweep.Results), Listen: a.listenFor, Log: c.Log})
 	}
 	a.pods = pod.NewPods(ctx, a.podDeps())
 	a.sampler = usage.New(a.sampled(hurry.Ring))

@@ -95,6 +95,8 @@ func (d *drainPlan) tell(out *fleet.HeldPod, p *fleet.Pod) {
 	}
 	out.Stops = true
 	switch {
+	case p.Owner.Kind == fleet.OwnerEndpoint && !d.host.KeepRunning:
+		out.Waits = "it is a worker: it goes when it has no job and another took its place"
 	case p.KeepsData():
 		out.Waits = "it runs on: it keeps data on this host"
 	case !p.Spec.Movable:

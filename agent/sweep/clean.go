@@ -16,6 +16,9 @@ import (
 	"gantry/netctl"
 )
 
+// Results is the folder, below the agent's, of results of jobs that no scheduler has committed.
+const Results = "results"
+
 // Cleanable is the container runtime as Clean needs it.
 type Cleanable interface {
 	recovery.Containers
@@ -44,7 +47,7 @@ func cleanVolumes(ctx context.Context, dir string, volumes Cleaner) error {
 // containers, and unmounts the others and network volumes (nil: there are none).
 // The ledger stays and remembers: pods that ran are started again, as new incarnations, when the
 // agent runs next, and find their persistent data. Data of pods that a scheduler ordered to go goes
-// too. It fails while an agent runs on the folder.
+// too, as do results of jobs that no scheduler has committed: these jobs are given out again. It fails while an agent runs on the folder.
 func Clean(ctx context.Context, dir string, rt Cleanable, network netctl.Controller, volumes Cleaner) error {
 	path := filepath.Join(dir, recovery.LedgerFile)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -64,7 +67,7 @@ func Clean(ctx context.Context, dir string, rt Cleanable, network netctl.Control
 		err = errors.Join(cleanVolumes(ctx, dir, volumes), cleanDisks(ctx, dir))
 	}
 	if err == nil {
-		err = cleanData(ctx, dir, book)
+		err = errors.Join(cleanData(ctx, dir, book), os.RemoveAll(filepath.Join(dir, Results)))
 	}
 	if closeErr := book.Close(); err == nil && closeErr != nil {
 		err = fmt.Errorf("close ledger: %w", closeErr)

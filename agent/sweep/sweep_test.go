@@ -124,12 +124,19 @@ func TestCleanRemovesOnlyTheDataThatWasOrderedToGo(t *testing.T) {
 		t.Fatal("no error though containers are left")
 	}
 	wantData(t, dir, "gone", "orphan", "stop", "unknown")
+	results := filepath.Join(dir, Results, "run")
+	if err := os.MkdirAll(results, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := Clean(t.Context(), dir, &containers{}, control, nil); err != nil {
 			t.Fatal(err)
 		}
 		wantData(t, dir, "orphan", "stop", "unknown")
 		wantLost(t, dir, "orphan", "run", "unknown")
+		if _, err := os.Stat(filepath.Dir(results)); !os.IsNotExist(err) {
+			t.Errorf("results are left: %v", err)
+		}
 	}
 	for range 2 {
 		if err := CleanLost(t.Context(), dir); err != nil {

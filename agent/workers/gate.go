@@ -32,6 +32,7 @@ const (
 	maxHeader    = 64 << 10
 	maxSlots     = 1000 // that a worker can ask for with one poll
 	maxUnsure    = 256  // jobs that a worker speaks of before the cluster has said what it has
+	maxLate      = 256  // jobs of a worker that were given up
 	maxPingedIDs = 4096
 	maxIDBytes   = 128
 )

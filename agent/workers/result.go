@@ -175,6 +175,9 @@ func (w *worker) about(id string) (j *job, release func()) {
 		j = &job{id: id, turn: make(chan struct{}, 1)}
 		w.jobs[id] = j
 	}
+	if j == nil && w.known {
+		j = w.recall(id)
+	}
 	if j == nil {
 		return nil, func() {}
 	}
@@ -182,7 +185,9 @@ func (w *worker) about(id string) (j *job, release func()) {
 	return j, func() {
 		w.gate.mu.Lock()
 		defer w.gate.mu.Unlock()
-		j.busy--
+		if j.busy--; j.late && j.busy == 0 && j.final == nil && w.jobs[id] == j {
+			w.giveUp(j) // the worker may say it again
+		}
 	}
 }
 
@@ -263,6 +268,13 @@ func (w *worker) begin(j *job, what said, reason string) (r *report, cut <-chan 
 	if w.jobs[j.id] != j {
 		return nil, nil
 	}
+	if j.late && what.kind != agentrpc.JobReport_DONE {
+		return nil, nil
+	}
+	if j.final != nil && j.final.kind == agentrpc.JobReport_LOST && what.kind == agentrpc.JobReport_DONE { // it was not
+		w.gate.link.drop(j.final)
+		j.final = nil
+	}
 	chunky := what.kind == agentrpc.JobReport_CHUNK || what.kind == agentrpc.JobReport_PROGRESS
 	if j.final != nil {
 		if chunky {
@@ -305,6 +317,8 @@ func (g *Gate) settle(r *report) {
 	if w := g.workers[r.Pod]; w != nil {
 		switch j := w.jobs[r.Job]; {
 		case j == nil:
+		case j.final == r && (r.kind == agentrpc.JobReport_LOST || w.old):
+			w.giveUp(j)
 		case j.final == r:
 			delete(w.jobs, r.Job)
 		case r.kind == agentrpc.JobReport_CHUNK && j.attempt == r.Attempt:

@@ -27,8 +27,10 @@ type worker struct {
 	leases  []*lease
 	waiting []*job // given, for the next poll
 	jobs    map[string]*job
-	told    int  // slots, that the scheduler counts with
-	ready   bool // it asked for a job, and the scheduler of this stream was told
+	late    []late // jobs that it had and the cluster counts with no more, the oldest first
+	strange int    // jobs that a worker that began before the agent spoke of, and nobody knew
+	told    int    // slots, that the scheduler counts with
+	ready   bool   // it asked for a job, and the scheduler of this stream was told
 
 	pings  []ping // the last two
 	stops  []*stop
@@ -57,6 +59,45 @@ type job struct {
 	turn    chan struct{} // held by the one report that is under way
 	busy    int           // requests about it that are being read or answered
 	final   *report       // ends it
+	late    bool          // only a success counts still
+}
+
+// late is an attempt that was given up while the worker may be at it. The queue takes its success if the job has not ended.
+type late struct {
+	id      string
+	attempt uint32 // 0: not known
+	ended   bool   // its end was kept
+}
+
+// giveUp forgets a job, but for its success if it has not ended.
+func (w *worker) giveUp(j *job) {
+	if w.jobs[j.id] == j {
+		delete(w.jobs, j.id)
+	}
+	if w.late = append(w.late, late{j.id, j.attempt, j.final != nil && j.final.kind != agentrpc.JobReport_LOST}); len(w.late) > maxLate {
+		w.late = w.late[1:]
+	}
+}
+
+// recall returns a job that was given up, nil if there was none. A worker that began before the agent may have had some that
+// this agent was never told of: whoever keeps the jobs knows.
+func (w *worker) recall(id string) *job {
+	at := slices.IndexFunc(w.late, func(l late) bool { return l.id == id })
+	attempt := uint32(0)
+	switch {
+	case at >= 0 && w.late[at].ended:
+		return nil
+	case at >= 0:
+		attempt = w.late[at].attempt
+		w.late = slices.Delete(w.late, at, at+1)
+	case !w.old || w.strange == maxUnsure || id == "" || len(id) > maxIDBytes:
+		return nil
+	default:
+		w.strange++
+	}
+	j := &job{id: id, attempt: attempt, late: true, turn: make(chan struct{}, 1)}
+	w.jobs[id] = j
+	return j
 }
 
 func newWorker(g *Gate, id fleet.PodID, incarnation uint64) *worker {
@@ -269,9 +310,13 @@ func (w *worker) resolve(list []*agentrpc.JobHeld, first bool) {
 		}
 		w.unwait(j)
 		switch {
-		case j.final == nil:
+		case j.final == nil && j.busy > 0: // the worker speaks of it right now
+			j.late = true
+		case j.final == nil && j.taken.IsZero() && j.attempt != 0: // the worker never saw it
 			delete(w.jobs, id)
-		case j.attempt == 0:
+		case j.final == nil:
+			w.giveUp(j)
+		case j.attempt == 0 && j.final.kind != agentrpc.JobReport_DONE:
 			w.gate.settle(j.final)
 		}
 	}

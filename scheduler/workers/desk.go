@@ -65,18 +65,25 @@ type scene struct {
 	counts  queue.Counts
 	oldest  time.Time
 	running map[fleet.PodID][]queue.ID
-	others  []fleet.PodID // that have jobs and are no workers any more
+	others  []fleet.PodID        // that have jobs and are no workers any more
+	lost    map[fleet.PodID]bool // workers whose hosts count as lost: they have no jobs, until the host comes back
+	drained map[fleet.PodID]bool // workers that are to leave their hosts
 }
 
 // see reads what there is.
 func (w *Workers) see(d *desk) (s scene, err error) {
-	s = scene{now: w.Now(), running: map[fleet.PodID][]queue.ID{}}
+	s = scene{now: w.Now(), running: map[fleet.PodID][]queue.ID{}, lost: map[fleet.PodID]bool{}, drained: map[fleet.PodID]bool{}}
 	err = w.Store.View(func(v *state.View) error {
 		e, ok := state.Find[fleet.Endpoint](v, d.id)
 		if s.gone = !ok; ok {
 			s.spec, s.version = e.Spec, e.Version()
 		}
 		s.pods = v.WorkersOf(d.id)
+		for _, p := range s.pods {
+			host, there := v.Host(p.Host)
+			s.lost[p.ID] = there && host.State == fleet.HostUnreachable
+			s.drained[p.ID] = host.Eligibility == fleet.EligibilityDraining && !host.KeepRunning
+		}
 		return nil
 	})
 	w.Jobs.Jobs.View(func(q *queue.Queue) {
@@ -136,7 +143,7 @@ func (w *Workers) close(ctx context.Context, d *desk, s *scene) error {
 	return errors.Join(errs...)
 }
 
-// bury gives the jobs of workers out again that are no more, and terminates those whose process ended by itself.
+// bury gives the jobs of workers out again that are no more, or out of reach, and terminates those whose process ended by itself.
 func (w *Workers) bury(ctx context.Context, d *desk, s *scene) error {
 	var errs []error
 	lost := func(id fleet.PodID, why string) {
@@ -150,6 +157,9 @@ func (w *Workers) bury(ctx context.Context, d *desk, s *scene) error {
 		lost(id, "the worker was ended")
 	}
 	for _, p := range s.pods {
+		if s.lost[p.ID] {
+			lost(p.ID, "the worker's host cannot be reached")
+		}
 		if p.Status.Active() {
 			continue
 		}
@@ -234,7 +244,7 @@ func (w *Workers) give(ctx context.Context, d *desk, s *scene) error {
 		for _, id := range s.running[p.ID] { // was committed, and nobody knows whether the host was told
 			w.handOver(k, p.ID, id)
 		}
-		if k.slots > 0 && k.line != nil && !k.leave && p.Goal == fleet.GoalRun {
+		if k.slots > 0 && k.line != nil && !k.leave && p.Goal == fleet.GoalRun && !s.lost[p.ID] {
 			free, slots[p.ID] = append(free, p), k.slots
 		}
 	}
@@ -317,8 +327,12 @@ func (w *Workers) input(d *desk, s *scene) scale.Input {
 	}
 	for _, p := range s.pods {
 		k := d.workers[p.ID]
-		one := scale.Worker{ID: p.ID, Since: k.since, Created: p.CreatedAt, Stale: p.Release != s.version, State: scale.Initializing}
+		one := scale.Worker{
+			ID: p.ID, Since: k.since, Created: p.CreatedAt, Stale: p.Release != s.version || s.drained[p.ID], Drained: s.drained[p.ID], State: scale.Initializing,
+		}
 		switch {
+		case s.lost[p.ID]: // others take its place; it counts again when its host is back
+			continue
 		case p.Goal != fleet.GoalRun || k.leave && len(s.running[p.ID]) == 0:
 			in.Ending++
 			continue

@@ -196,7 +196,8 @@ func (w *Workers) send(stream Stream, m message) error {
 // errOver says that what came over a stream counts for nothing: another leader, or another stream of the host, has to hear it.
 var errOver = fleet.Unavailable("the stream is over", nil)
 
-// withLine calls fn with a worker of a line's host, and its endpoint; others are left alone, and it reports false. fn must not wait.
+// withLine calls fn with a worker of a line's host, which may have ended, and its endpoint; others are left alone, and it reports false. fn
+// must not wait.
 // Errors: errOver, the state's.
 func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, p *fleet.Pod)) (ours bool, err error) {
 	var pod fleet.Pod
@@ -204,7 +205,7 @@ func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, 
 	if err := w.Store.View(func(v *state.View) error { pod, there = v.Pod(id); return nil }); err != nil {
 		return false, err
 	}
-	ours = there && pod.Host == l.host && pod.Owner.Kind == fleet.OwnerEndpoint && pod.Status.Active()
+	ours = there && pod.Host == l.host && pod.Owner.Kind == fleet.OwnerEndpoint
 	if ours {
 		defer w.kick(fleet.EndpointID(pod.Owner.ID)) // after mu
 	}

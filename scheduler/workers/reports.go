@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 
@@ -147,6 +148,9 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 	}
 	if err != nil {
 		return err
+	}
+	if job.Run == nil || !slices.Contains(job.Run.Workers, pod) { // the worker was never given it
+		return nil
 	}
 	from := queue.From{At: queue.At(w.Now()), Job: id, Worker: pod, Attempt: int(m.GetAttempt())}
 	cmd, err := r.command(ctx, m, from, job.Account)

@@ -19,17 +19,22 @@ func (w *Workers) Statuses(id fleet.EndpointID) (of map[fleet.PodID]fleet.Worker
 	of = map[fleet.PodID]fleet.WorkerStatus{}
 	_ = w.Store.View(func(v *state.View) error {
 		for _, p := range v.WorkersOf(id) {
-			if p.Status.Active() && p.Goal == fleet.GoalRun {
-				if of[p.ID] = fleet.WorkerInitializing; !p.Ready.IsZero() {
-					of[p.ID] = fleet.WorkerIdle
-				}
+			host, _ := v.Host(p.Host)
+			switch {
+			case !p.Status.Active() || p.Goal != fleet.GoalRun:
+			case host.State == fleet.HostUnreachable:
+				of[p.ID] = fleet.WorkerUnhealthy
+			case !p.Ready.IsZero():
+				of[p.ID] = fleet.WorkerIdle
+			default:
+				of[p.ID] = fleet.WorkerInitializing
 			}
 		}
 		return nil
 	})
 	w.Jobs.Jobs.View(func(q *queue.Queue) {
 		for pod := range of {
-			if len(q.Running(pod)) > 0 {
+			if of[pod] != fleet.WorkerUnhealthy && len(q.Running(pod)) > 0 {
 				of[pod] = fleet.WorkerRunning
 			}
 		}

@@ -40,7 +40,8 @@ type Worker struct {
 	State   State
 	Since   time.Time // of State
 	Created time.Time
-	Stale   bool // of an earlier release than the newest
+	Stale   bool // of an earlier release than the newest, or Drained
+	Drained bool // it is to leave its host, whose room no other gets
 }
 
 // Load is what there is to do. Jobs of low priority do not count.
@@ -103,13 +104,8 @@ func Pause(crashes int) time.Duration {
 	if crashes <= 0 {
 		return 0
 	}
-	pause := FirstPause
-	for range crashes - 1 {
-		if pause *= 2; pause >= LastPause {
-			return LastPause
-		}
-	}
-	return pause
+	const doublings = 16 // more than it takes to LastPause
+	return min(LastPause, FirstPause<<min(crashes-1, doublings))
 }
 
 // Decide returns what to do.
@@ -131,13 +127,14 @@ type decision struct {
 	stale  int       // usable workers of earlier ones
 	free   int       // usable workers that have no job, or will have none when they have started
 	latest time.Time // when the newest of them was created
-	idle   []Worker  // those that wait for a job, longest first
+	idle   []Worker  // those that wait for a job: of earlier releases first, then longest first
 	frozen []Worker  // of the newest release, shortest first
 	begins int       // workers of the newest release that start
 }
 
 func (d *decision) sort() {
 	slices.SortStableFunc(d.Workers, func(a, b Worker) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	earlier := 0 // idle ones of earlier releases
 	for _, w := range d.Workers {
 		switch {
 		case w.State == Frozen && w.Stale:
@@ -163,7 +160,12 @@ func (d *decision) sort() {
 			}
 		case Idle:
 			d.free++
-			d.idle = append(d.idle, w)
+			at := len(d.idle)
+			if w.Stale {
+				at = earlier
+				earlier++
+			}
+			d.idle = slices.Insert(d.idle, at, w)
 		}
 	}
 }
@@ -233,7 +235,7 @@ func (d *decision) grow(wanted int) {
 	}
 	if !d.NoRoom.IsZero() {
 		// The first of a release may have the room of an idle worker that it is to replace.
-		if d.fresh == 0 && len(d.idle) > 0 && d.Ending == 0 {
+		if d.fresh == 0 && len(d.idle) > 0 && !d.idle[0].Drained && d.Ending == 0 {
 			d.end(0)
 		}
 		if until := d.NoRoom.Add(RoomPause); until.After(d.Now) {
@@ -275,13 +277,13 @@ func (d *decision) shrink() {
 func (d *decision) leaves(w Worker) bool {
 	usable := d.fresh + d.stale - d.begins
 	switch {
-	case usable > d.Policy.Max:
+	case usable > d.Policy.Max+1, usable > d.Policy.Max && (w.Stale || d.stale == 0):
 		return true
 	case d.Load.Waiting > 0:
 		return w.Stale && d.ready && usable > d.Policy.Min
 	case w.Stale && usable > d.need() && (d.ready || d.need() == 0 && d.Crashes == 0):
 		return true
-	case usable <= d.need(), w.Stale && d.stale == 1: // the last that is known to work stays
+	case usable <= d.need(), !w.Stale && d.stale > 0 && d.fresh <= d.need(), w.Stale && d.stale == 1: // the last that is known to work stays
 		return false
 	}
 	over := w.Since.Add(d.Policy.Idle)
@@ -304,16 +306,13 @@ func (d *decision) need() int {
 func (d *decision) end(i int) {
 	w := d.idle[i]
 	d.idle = slices.Delete(d.idle, i, i+1)
+	to := &d.plan.End
 	if w.Stale {
 		d.stale--
-	} else {
-		d.fresh--
+	} else if d.fresh--; d.Policy.Freeze > 0 {
+		to = &d.plan.Freeze
 	}
-	if d.Policy.Freeze > 0 && !w.Stale {
-		d.plan.Freeze = append(d.plan.Freeze, w.ID)
-	} else {
-		d.plan.End = append(d.plan.End, w.ID)
-	}
+	*to = append(*to, w.ID)
 }
 
 func (d *decision) again(at time.Time) {

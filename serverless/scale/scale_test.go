@@ -24,6 +24,11 @@ func stale(w Worker) Worker {
 	return w
 }
 
+func drained(w Worker) Worker {
+	w.Stale, w.Drained = true, true
+	return w
+}
+
 func TestDecide(t *testing.T) {
 	delay := Policy{Max: 3, Idle: 5 * time.Second, Delay: 4 * time.Second}
 	count := Policy{Max: 3, Idle: 5 * time.Second, Requests: 4}
@@ -84,7 +89,10 @@ func TestDecide(t *testing.T) {
 		"a release: one first":              {Input{Policy: kept, Workers: []Worker{stale(worker("a", Idle, 0)), stale(worker("b", Idle, 0))}}, Plan{Start: 1}},
 		"a release: it starts":              {Input{Policy: kept, Workers: []Worker{stale(worker("a", Idle, time.Hour)), stale(worker("b", Idle, time.Hour)), worker("c", Initializing, 0)}}, Plan{}},
 		"a release: it works":               {Input{Policy: kept, Workers: []Worker{stale(worker("a", Idle, 1)), stale(worker("b", Idle, 0)), worker("c", Idle, 0)}}, Plan{Start: 1, End: []fleet.PodID{"a"}}},
-		"a release: above max by one":       {Input{Policy: Policy{Min: 3, Max: 3, Idle: 1, Delay: 1}, Workers: []Worker{stale(worker("a", Running, 0)), stale(worker("b", Running, 0)), worker("c", Running, 0), worker("d", Idle, 0)}}, Plan{End: []fleet.PodID{"d"}}},
+		"a release: above max by one":       {Input{Policy: Policy{Min: 3, Max: 3, Idle: 1, Delay: 1}, Workers: []Worker{stale(worker("a", Running, 0)), stale(worker("b", Running, 0)), worker("c", Running, 0), worker("d", Idle, time.Hour)}}, Plan{}},
+		"a release: above max by two":       {Input{Policy: Policy{Max: 1, Idle: 1, Delay: 1}, Workers: []Worker{stale(worker("a", Running, 0)), worker("c", Running, 0), worker("d", Idle, 0)}}, Plan{End: []fleet.PodID{"d"}}},
+		"a release: one of before goes":     {Input{Policy: Policy{Min: 1, Max: 1, Idle: 1, Delay: 1}, Workers: []Worker{stale(worker("a", Idle, 0)), worker("b", Idle, time.Hour)}}, Plan{End: []fleet.PodID{"a"}}},
+		"a drain ends no worker in vain":    {Input{Policy: kept, NoRoom: noon, Workers: []Worker{drained(worker("a", Idle, time.Hour)), drained(worker("b", Idle, time.Hour))}}, Plan{Limit: NoCapacity, Again: noon.Add(5 * time.Second)}},
 		"a release: busy ones stay":         {Input{Policy: delay, Load: Load{InProgress: 1}, Workers: []Worker{stale(worker("a", Running, 0)), worker("c", Idle, 0)}}, Plan{Again: noon.Add(5 * time.Second)}},
 		"a release that crashes":            {Input{Policy: kept, Crashes: 1, Crashed: noon, Workers: []Worker{stale(worker("a", Idle, time.Hour)), stale(worker("b", Idle, time.Hour))}}, Plan{Limit: Crashing, Again: noon.Add(time.Second)}},
 		"a release that is given up":        {Input{Policy: kept, Crashes: HaltAfter, Crashed: ago(time.Hour), Workers: []Worker{stale(worker("a", Idle, time.Hour)), stale(worker("b", Idle, time.Hour))}}, Plan{Limit: Crashing}},

@@ -1,0 +1,144 @@
+package workers_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/fleet"
+	"gantry/internal/agentrpc"
+	"gantry/scheduler/state"
+	"gantry/test/plane"
+)
+
+// TestAnUnreachableHostsJobsAreGivenOutAgain, to a worker elsewhere; a success of the first counts all the same, and one worker too many
+// goes when both hosts are there.
+func TestAnUnreachableHostsJobsAreGivenOutAgain(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	s.twoHosts()
+	v := s.submit(`{}`)
+	first := s.worker(1)
+	s.runs(first)
+	l, _ := s.connect(first.Host)
+	l.wants(first.ID, 1)
+	given, _ := l.given()
+	l.leave()
+	if got := s.job(v); got.Status != "IN_PROGRESS" {
+		t.Errorf("a stream that breaks loses jobs: %+v", got)
+	}
+	s.SetReachable(first.Host, false)
+	s.status(v, "IN_QUEUE")
+	second := s.worker(2)
+	if second.ID == first.ID {
+		for _, p := range s.pods() {
+			if p.ID != first.ID {
+				second = p
+			}
+		}
+	}
+	if second.Host == first.Host {
+		t.Fatal("the second is on the host that cannot be reached")
+	}
+	if got := s.workers.Counts(s.endpoint); got.Unhealthy != 1 || got.Initializing != 1 || got.Idle != 0 || got.Running != 0 {
+		t.Errorf("counted %+v", got)
+	}
+	s.runs(second)
+	other, _ := s.connect(second.Host)
+	other.wants(second.ID, 1)
+	again, _ := other.given()
+	if again.GetPodId() != string(second.ID) || again.GetAttempt() != 2 {
+		t.Errorf("given %v", again)
+	}
+	s.SetReachable(first.Host, true)
+	l, held := s.connect(first.Host)
+	if len(held.GetJobs()) != 0 {
+		t.Errorf("held %v", held)
+	}
+	l.reports(given, agentrpc.JobReport_DONE, `"late"`, plain)
+	if got := s.job(v); got.Status != "COMPLETED" || string(got.Output) != `"late"` {
+		t.Errorf("%+v", got)
+	}
+	l.wants(first.ID, 1)
+	s.worker(1)
+}
+
+// twoHosts gives a plane that places workers on any of its hosts a second one of the same tier.
+func (s *shop) twoHosts() {
+	s.t.Helper()
+	s.Do(state.SetHostCloud{Host: plane.CommunityHost, Cloud: fleet.CloudSecure})
+}
+
+// TestASuccessOfAWorkerThatHasEndedCounts: its host had it when the process died.
+func TestASuccessOfAWorkerThatHasEndedCounts(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	v := s.submit(`{}`)
+	p := s.worker(1)
+	s.runs(p)
+	l, _ := s.connect(p.Host)
+	l.wants(p.ID, 1)
+	g, _ := l.given()
+	s.must(s.Report(p.ID, fleet.EventExited))
+	s.status(v, "IN_QUEUE")
+	l.reports(g, agentrpc.JobReport_DONE, `"kept"`, plain)
+	if got := s.job(v); got.Status != "COMPLETED" || string(got.Output) != `"kept"` {
+		t.Errorf("%+v", got)
+	}
+	// A job that it never had is none of its own.
+	w := s.submit(`{}`)
+	l.reports(&agentrpc.JobGiven{PodId: string(p.ID), JobId: w.ID}, agentrpc.JobReport_DONE, `"lie"`, plain)
+	if got := s.job(w); got.Status == "COMPLETED" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWorkersLeaveAHostThatIsDrained: idle ones once another is ready elsewhere, busy ones after their job; not so where the drain keeps
+// what runs.
+func TestWorkersLeaveAHostThatIsDrained(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		s := newShop(t, func(e *fleet.EndpointSpec) { e.Workers.Min, e.Workers.Max = 1, 1 })
+		s.twoHosts()
+		first := s.worker(1)
+		s.runs(first)
+		l, _ := s.connect(first.Host)
+		l.wants(first.ID, 1)
+		v := s.submit(`{}`)
+		g, _ := l.given()
+		s.Do(state.SetHostEligibility{Host: first.Host, Eligibility: fleet.EligibilityDraining, KeepRunning: keep, At: s.Now()})
+		if keep {
+			l.reports(g, agentrpc.JobReport_DONE, `1`, plain)
+			l.wants(first.ID, 1)
+			s.Advance(time.Minute)
+			s.workers.Kick(s.endpoint)
+			if all := s.pods(); len(all) != 1 || all[0].ID != first.ID {
+				t.Errorf("the drain keeps what runs: %v", all)
+			}
+			continue
+		}
+		if held, err := s.HostPods(t.Context(), first.Host); err != nil || len(held) != 1 || !strings.Contains(held[0].Waits, "it is a worker") {
+			t.Errorf("the drain says %+v, %v", held, err)
+		}
+		var second *fleet.Pod
+		s.eventually("another worker", func() bool {
+			all := s.pods()
+			at := slices.IndexFunc(all, func(p *fleet.Pod) bool { return p.ID != first.ID })
+			if at >= 0 {
+				second = all[at]
+			}
+			return len(all) == 2
+		})
+		s.runs(second)
+		other, _ := s.connect(second.Host)
+		other.wants(second.ID, 1)
+		s.eventually("it is ready", func() bool { rec, _ := s.Record(second.ID); return !rec.Ready.IsZero() })
+		if n := len(s.pods()); n != 2 {
+			t.Errorf("%d workers while the first has a job", n)
+		}
+		l.reports(g, agentrpc.JobReport_DONE, `1`, plain)
+		l.wants(first.ID, 1)
+		s.status(v, "COMPLETED")
+		if left := s.worker(1); left.ID != second.ID {
+			t.Errorf("%v stays", left.Host)
+		}
+	}
+}
