@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -57,10 +58,33 @@ func (s *Service) endpointView(e fleet.Endpoint, err error) (fleet.EndpointView,
 		}
 		return nil
 	})
-	if s.Desks != nil && e.Spec.Type == fleet.EndpointQueue {
-		out.Reason = s.Desks.Why(e.ID, -1)
+	if err != nil || e.Spec.Type != fleet.EndpointQueue {
+		return out, err
 	}
+	out.Reason, err = s.waits(e.Account, e.ID, -1, s.Now())
 	return out, err
+}
+
+// waits says why a job of an endpoint waits that so many are before, or, before < 0, why those of the endpoint do; empty: none need,
+// or that is not known.
+func (s *Service) waits(account fleet.AccountID, id fleet.EndpointID, before int, now time.Time) (string, error) {
+	var dry bool
+	err := s.Store.View(func(v *state.View) error { dry = broke(v, account, now); return nil })
+	switch {
+	case err != nil:
+		return "", err
+	case dry:
+		return "the account's balance is too low to run jobs", nil
+	case s.Desks == nil:
+		return "", nil
+	}
+	return s.Desks.Why(id, before), nil
+}
+
+// broke reports whether an account has to pay before it runs something, and cannot.
+func broke(v *state.View, id fleet.AccountID, now time.Time) bool {
+	account, _ := v.Account(id)
+	return account.Prepaid && !v.Covers(id, 1, now)
 }
 
 // remains reports whether a worker is not on its way out.

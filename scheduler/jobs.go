@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -69,8 +70,7 @@ func (s *Service) SubmitJob(ctx context.Context, who fleet.Principal, id fleet.E
 		if e.Spec.Type != fleet.EndpointQueue {
 			return &fleet.Error{Code: fleet.CodeNotAllowed, Msg: "not allowed for LB API", NothingDone: true}
 		}
-		account, _ := v.Account(who.Account)
-		if account.Prepaid && !v.Covers(who.Account, 1, now) {
+		if broke(v, who.Account, now) {
 			return fleet.NoCredit("Your account balance is too low to run jobs", 0, v.Balance(who.Account, now))
 		}
 		return nil
@@ -145,7 +145,19 @@ func (s *Service) viewed(id queue.ID, now time.Time) (fleet.JobView, error) {
 	if err != nil {
 		return fleet.JobView{}, err
 	}
-	return jobView(&job, output, now), nil
+	out := jobView(&job, output, now)
+	if job.Status == queue.InQueue {
+		before := 0
+		s.Jobs.Jobs.View(func(q *queue.Queue) {
+			if j := q.Get(id); j != nil && j.Status == queue.InQueue {
+				before = q.Before(j)
+			}
+		})
+		why, err := s.waits(job.Account, job.Endpoint, before, now)
+		out.Reason = cmp.Or(why, out.Reason)
+		return out, err
+	}
+	return out, nil
 }
 
 // EndedJob returns a job with its output and its request, for its webhook. Errors: not_found.

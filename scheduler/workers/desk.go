@@ -397,7 +397,7 @@ func (w *Workers) giveUp(ctx context.Context, d *desk, s *scene) (when time.Time
 	}
 	for _, p := range s.pods {
 		if since.IsZero() && !p.Waiting.IsZero() {
-			since, why = p.Waiting, "the image cannot be had: "+p.Reason
+			since, why = p.Waiting, w.trouble(p)
 		}
 		if !p.Ready.IsZero() && p.Release == s.version {
 			since = time.Time{}

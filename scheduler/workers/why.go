@@ -90,9 +90,9 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 	case before < 0 && waiting == 0 || before <= 0 && counts.Idle > 0:
 		return ""
 	}
-	line := fmt.Sprintf("%d jobs before this one", before)
+	line := number(before, "job") + " before this one"
 	if before < 0 {
-		line = fmt.Sprintf("%d jobs wait", waiting)
+		line = number(waiting, "job") + " in the queue"
 	}
 	switch d.limit {
 	case scale.AtMax:
@@ -113,9 +113,7 @@ func (w *Workers) starting(of map[fleet.PodID]fleet.WorkerStatus) string {
 				continue
 			}
 			n++
-			if !p.Waiting.IsZero() {
-				trouble = "the image cannot be had: " + p.Reason
-			}
+			trouble = cmp.Or(trouble, w.trouble(&p))
 			if p.StartedAt.IsZero() {
 				pull = max(pull, w.Live(p.Host, id).Pull())
 			}
@@ -133,6 +131,21 @@ func (w *Workers) starting(of map[fleet.PodID]fleet.WorkerStatus) string {
 	return fmt.Sprintf("no worker yet: %d starting", n)
 }
 
+// trouble says why a worker's host cannot get its image; empty: it can, or has not failed to so far.
+func (w *Workers) trouble(p *fleet.Pod) string {
+	said := ""
+	if live := w.Live(p.Host, p.ID); live != nil {
+		said, _ = strings.CutSuffix(live.Activity, fleet.TryingAgain)
+		if said == live.Activity && p.Waiting.IsZero() {
+			return ""
+		}
+	}
+	if said == "" && p.Waiting.IsZero() {
+		return ""
+	}
+	return "the image cannot be had: " + cmp.Or(said, "its host does not say why")
+}
+
 // refusal says why no worker could be started, in words for its owner.
 func refusal(err error) string {
 	e := &fleet.Error{Code: fleet.CodeInternal, Msg: "a fault of the service"}
@@ -141,11 +154,18 @@ func refusal(err error) string {
 	case e.Code == fleet.CodeNoCapacity:
 		var hosts []string
 		for _, x := range e.Excluded {
-			hosts = append(hosts, fmt.Sprintf("%d hosts: %s", x.Hosts, x.Reason))
+			hosts = append(hosts, number(x.Hosts, "host")+": "+x.Reason)
 		}
 		return "no capacity: " + cmp.Or(strings.Join(hosts, "; "), "there are no hosts")
 	case len(e.Details) > 0:
 		return "no worker could be started: " + strings.Join(e.Details, "; ")
 	}
 	return "no worker could be started: " + e.Msg
+}
+
+func number(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
