@@ -209,6 +209,9 @@ type Pod struct {
 	// zero before that, and as long it costs nothing.
 	Release uint64    `cbor:"32,keyasint,omitempty"`
 	Ready   time.Time `cbor:"33,keyasint,omitzero"`
+	// Frozen is since when its host runs no process of an idle worker, though it keeps all; zero: it runs them. As long the worker costs
+	// nothing, and a pod that needs its place takes it; see state.FreezeWorker.
+	Frozen time.Time `cbor:"34,keyasint,omitzero"`
 }
 
 // Reservation is what a host keeps for a pod that is being moved there.

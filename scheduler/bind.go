@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"hash/fnv"
 	"slices"
@@ -16,14 +17,20 @@ const (
 	memoryMBPerGPU = 8000
 )
 
-// rateOf returns what a specification costs per hour of compute. Errors: invalid (not in the catalog).
-func rateOf(cat fleet.Catalog, spec *fleet.PodSpec) (fleet.Money, error) {
+// rateOf returns what a pod costs per hour of compute; a worker of an endpoint has the price of serverless, where there is one. Errors:
+// invalid (not in the catalog).
+func rateOf(cat fleet.Catalog, p *fleet.Pod) (fleet.Money, error) {
+	spec, worker := &p.Spec, p.Owner.Kind == fleet.OwnerEndpoint
 	if spec.GPU == nil {
 		f, ok := flavorOf(cat, spec.CPU.Flavor)
 		if !ok {
 			return 0, unknownFlavor(cat, spec.CPU.Flavor)
 		}
-		return f.SecureVCPU * fleet.Money(spec.CPU.VCPU), nil
+		price := f.SecureVCPU
+		if worker {
+			price = cmp.Or(f.Serverless, price)
+		}
+		return price * fleet.Money(spec.CPU.VCPU), nil
 	}
 	t, ok := gpuTypeOf(cat, spec.GPU.Type)
 	if !ok {
@@ -32,6 +39,9 @@ func rateOf(cat fleet.Catalog, spec *fleet.PodSpec) (fleet.Money, error) {
 	price := t.Secure
 	if spec.Cloud == fleet.CloudCommunity {
 		price = t.Community
+	}
+	if worker {
+		price = cmp.Or(t.Serverless, price)
 	}
 	return price * fleet.Money(spec.GPU.Count), nil
 }
@@ -150,7 +160,11 @@ func (d *demand) bind(v *state.View, pod *fleet.Pod, mine *reserver) (state.Bind
 func (d *demand) bindAll(v *state.View, pods []*fleet.Pod, group place.Group, mine *reserver) (all []bound, err error) {
 	err = mine.reserve(v, func(hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int) ([]*reservation, error) {
 		var err error
-		if all, err = d.choose(v, pods, group, hosts, less, ports); err != nil {
+		all, err = d.choose(v, pods, group, hosts, less, ports)
+		if fleet.CodeOf(err) == fleet.CodeNoCapacity {
+			all, err = d.chooseFrozen(v, pods, group, hosts, less, ports, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 		reservations := make([]*reservation, len(all))

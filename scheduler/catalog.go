@@ -41,13 +41,15 @@ func (s *Service) Catalog(ctx context.Context, q fleet.CatalogQuery) (fleet.Cata
 type warehouse struct {
 	centers []fleet.DataCenter
 	hosts   *place.Index
+	view    *state.View
+	thawed  place.Instead               // hosts with frozen workers, without these; nil: not looked at yet
 	within  map[fleet.DataCenterID]bool // centers in the countries asked for; nil: anywhere
 	cloud   fleet.Cloud
 	machines
 }
 
 func newWarehouse(v *state.View, cloud fleet.Cloud, countries []string) *warehouse {
-	w := &warehouse{centers: v.DataCenters(), hosts: v.Fleet(), cloud: cloud, machines: machinesOf(v.Fleet())}
+	w := &warehouse{view: v, centers: v.DataCenters(), hosts: v.Fleet(), cloud: cloud, machines: machinesOf(v.Fleet())}
 	if len(countries) == 0 {
 		return w
 	}
@@ -140,7 +142,7 @@ func (w *warehouse) stock(req place.Request) (fleet.Availability, []fleet.Center
 		n := 0
 		if w.within == nil || w.within[dc.ID] {
 			req.Centers = []fleet.DataCenterID{dc.ID}
-			n = w.hosts.Stock(req, stockMedium)
+			n = w.room(req)
 			within = append(within, dc.ID)
 		}
 		per = append(per, fleet.CenterStock{Center: dc, Stock: inWords(n)})
@@ -151,7 +153,30 @@ func (w *warehouse) stock(req place.Request) (fleet.Availability, []fleet.Center
 	if req.Centers = nil; w.within != nil {
 		req.Centers = within
 	}
-	return inWords(w.hosts.Stock(req, stockMedium)), per
+	return inWords(w.room(req)), per
+}
+
+// room counts the pods like req that the hosts could take, also in the place of frozen workers, up to stockMedium.
+func (w *warehouse) room(req place.Request) int {
+	n := w.hosts.Stock(req, stockMedium)
+	if n >= stockMedium {
+		return n
+	}
+	if w.thawed == nil {
+		w.thawed = place.Instead{}
+		for id := range w.view.Frozen() {
+			if on := w.hosts.Get(id, nil); on != nil {
+				more := withoutFrozen(on, frozenOn(w.view, id, true))
+				w.thawed[id] = &more
+			}
+		}
+	}
+	for id, c := range w.thawed {
+		more, _ := place.Room(req, c)
+		had, _ := place.Room(req, w.hosts.Get(id, nil))
+		n += max(0, more-had)
+	}
+	return min(n, stockMedium)
 }
 
 func inWords(n int) fleet.Availability {

@@ -119,7 +119,7 @@ func (s *Service) plan(ctx context.Context, who fleet.Principal, set PodSet, min
 		for i, b := range all {
 			pods[i].Host, pods[i].DataCenter, pods[i].GPUs, pods[i].Mappings = b.Host, b.center, b.GPUs, b.Mappings
 			pods[i].Need = *b.Need
-			cmd.Pods[i].HostEpoch = b.HostEpoch
+			cmd.Pods[i].HostEpoch, cmd.Pods[i].Evict = b.HostEpoch, b.Evict
 		}
 		return nil
 	})
@@ -138,7 +138,7 @@ func (s *Service) planned(
 	if pod.Spec, err = specOf(v, cat, who.Account, req); err != nil {
 		return err
 	}
-	pod.HourlyRate, err = rateOf(cat, &pod.Spec)
+	pod.HourlyRate, err = rateOf(cat, pod)
 	return err
 }
 

@@ -183,7 +183,7 @@ func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *reserver) (*sta
 
 // rateAgain is what a pod costs per hour from its next start on: what is in the catalog no more keeps its price.
 func rateAgain(cat fleet.Catalog, p *fleet.Pod) fleet.Money {
-	if now, err := rateOf(cat, &p.Spec); err == nil {
+	if now, err := rateOf(cat, p); err == nil {
 		return now
 	}
 	return p.HourlyRate

@@ -54,6 +54,20 @@ func (s *Service) EndWorker(ctx context.Context, pod *fleet.Pod) error {
 	return err
 }
 
+// FreezeWorker has the host of a worker stop its processes, which stay as they are. Errors: not_allowed (it is none that waits for jobs),
+// not_found.
+func (s *Service) FreezeWorker(ctx context.Context, pod *fleet.Pod) error {
+	_, err := propose[fleet.Pod](ctx, s, state.FreezeWorker{Pod: pod.ID, At: s.Now()})
+	return err
+}
+
+// ThawWorker has the processes of a frozen worker go on. Errors: not_allowed (it is not frozen any more), not_found, quota_exceeded,
+// low_balance.
+func (s *Service) ThawWorker(ctx context.Context, pod *fleet.Pod) error {
+	_, err := propose[fleet.Pod](ctx, s, state.FreezeWorker{Pod: pod.ID, Thaw: true, At: s.Now()})
+	return err
+}
+
 // workerRequests lists what a worker may be, the best first: by GPU type or CPU, and within one by network volume.
 func workerRequests(v *state.View, e *fleet.Endpoint) (out []fleet.PodRequest) {
 	spec, fixed := &e.Spec, false

@@ -22,7 +22,7 @@ func TestWorkersOfAnEndpoint(t *testing.T) {
 		if last, err = w.svc.StartWorker(ctx, e.ID); err != nil {
 			t.Fatal(err)
 		}
-		if last.Spec.GPU.Type != h100 || last.Owner != e.ID.Owner() || last.Release != 1 || last.Account != acme || last.Spec.Image != "worker:1" || last.Spec.Movable {
+		if last.Spec.GPU.Type != h100 || last.HourlyRate != 9 || last.Owner != e.ID.Owner() || last.Release != 1 || last.Account != acme || last.Spec.Image != "worker:1" || last.Spec.Movable {
 			t.Errorf("%+v", last)
 		}
 	}
@@ -77,4 +77,77 @@ func TestTheEnvironmentOfAWorker(t *testing.T) {
 	if got, err = w.svc.Environment(p); err != nil || got["RUNPOD_ENDPOINT_ID"] != "" {
 		t.Errorf("a pod: %v, %v", got, err)
 	}
+}
+
+// TestAPodTakesThePlaceOfFrozenWorkers where there is no room else: of as few as it needs, and last of those that pay for staying. The
+// catalog counts their places as free.
+func TestAPodTakesThePlaceOfFrozenWorkers(t *testing.T) {
+	w, ctx, me := pooled(t), context.Background(), member(acme)
+	endpoint := func(kind fleet.FlashBoot) fleet.EndpointID {
+		e, _, err := w.svc.CreateEndpoint(ctx, me, "", func(s *fleet.EndpointSpec) { onGPUs(s); s.FlashBoot = kind }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	frozen := func(id fleet.EndpointID) fleet.PodID {
+		p, err := w.svc.StartWorker(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.report(p.ID, fleet.EventRunning)                                     //nolint:contextcheck // the world has its own
+		w.must(state.ReadyWorkers{Pods: []fleet.PodID{p.ID}, At: w.svc.Now()}) //nolint:contextcheck // likewise
+		if err := w.svc.FreezeWorker(ctx, &p); err != nil {
+			t.Fatal(err)
+		}
+		return p.ID
+	}
+	stock := func() fleet.Availability {
+		c, err := w.svc.Catalog(ctx, fleet.CatalogQuery{Count: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range c.GPUs {
+			if g.ID == h100 {
+				return g.Stock
+			}
+		}
+		return ""
+	}
+	lasting, quick := endpoint(fleet.FlashBootPriority), endpoint(fleet.FlashBootOn)
+	first := frozen(lasting)
+	second, third := frozen(quick), frozen(quick)
+	busy, err := w.svc.StartWorker(ctx, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stock() == fleet.AvailableNone {
+		t.Error("the catalog has none")
+	}
+	status := func(id fleet.PodID) fleet.PodStatus { return w.pod(id).Status }
+	for _, want := range []struct{ gone, stays fleet.PodID }{{second, third}, {third, first}, {first, busy.ID}} {
+		p, err := w.svc.CreatePod(ctx, me, gpuPod(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status(want.gone) != fleet.StatusTerminated || status(want.stays) == fleet.StatusTerminated || len(p.Pod.GPUs) != 1 {
+			t.Errorf("%s is %s, %s is %s", want.gone, status(want.gone), want.stays, status(want.stays))
+		}
+	}
+	if stock() != fleet.AvailableNone {
+		t.Error("the catalog has some")
+	}
+	_, err = w.svc.CreatePod(ctx, me, gpuPod(1))
+	refused(t, err, fleet.CodeNoCapacity, "")
+	w.report(busy.ID, fleet.EventRunning)
+	w.must(state.ReadyWorkers{Pods: []fleet.PodID{busy.ID}, At: w.svc.Now()})
+	if err := w.svc.FreezeWorker(ctx, &busy); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.svc.ThawWorker(ctx, &busy); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, w.svc.ThawWorker(ctx, &busy), fleet.CodeNotAllowed, "")
+	_, err = w.svc.CreatePod(ctx, me, gpuPod(1))
+	refused(t, err, fleet.CodeNoCapacity, "")
 }

@@ -42,6 +42,24 @@ func (c *Candidate) Less(gpus []string, need fleet.Resources, pods int) Candidat
 	return out
 }
 
+// More returns the candidate with GPUs that are in service, by their UUIDs, and other resources, which so many pods have given up.
+func (c *Candidate) More(gpus []string, free fleet.Resources, pods int) Candidate {
+	out := *c
+	out.FreeGPUs = nil
+	for _, gpu := range c.Host.Inventory.GPUs {
+		had := slices.ContainsFunc(c.FreeGPUs, func(g fleet.GPU) bool { return g.UUID == gpu.UUID })
+		if had || gpu.Out() == "" && slices.Contains(gpus, gpu.UUID) {
+			out.FreeGPUs = append(out.FreeGPUs, gpu)
+		}
+	}
+	out.Free.MilliCPU += free.MilliCPU
+	out.Free.MemoryMB += free.MemoryMB
+	out.Free.DiskGB += free.DiskGB
+	out.Pods -= pods
+	out.sum = out.summarize(c)
+	return out
+}
+
 // Request is what a pod needs of its host.
 type Request struct {
 	GPU     *fleet.GPURequest // nil: none; otherwise Count is at least 1

@@ -95,7 +95,7 @@ func (t *txn) create(asked *NewPod, first *fleet.Pod) (*fleet.Pod, error) {
 	if err := t.checkReferences(in); err != nil {
 		return nil, err
 	}
-	bind := Binding{Host: in.Host, HostEpoch: asked.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings}
+	bind := Binding{Host: in.Host, HostEpoch: asked.HostEpoch, GPUs: in.GPUs, Mappings: in.Mappings, Evict: asked.Evict}
 	host, err := t.bindable(in, &bind)
 	if err != nil {
 		return nil, err
@@ -164,6 +164,9 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 		return host, err
 	}
 	on := without(slices.Clone(t.occupants(host.ID)), pod, byID) // its own data and what is reserved for it have their place already
+	if err := t.evict(host.ID, bind.Evict, on); err != nil {
+		return host, err
+	}
 	free := t.freeFor(pod, &host, on)
 	if free.MilliCPU < need.MilliCPU || free.MemoryMB < need.MemoryMB || free.DiskGB < need.DiskGB {
 		return host, fleet.Stale("the host's free resources are taken")
@@ -322,7 +325,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 func begin(t *txn, pod *fleet.Pod, at time.Time) error {
 	pod.Incarnation = max(pod.Incarnation, lineageFloor(t.lineage())) + 1
 	pod.Steps = firstStep(at)
-	pod.StartedAt, pod.Waiting, pod.Ready = time.Time{}, time.Time{}, time.Time{}
+	pod.StartedAt, pod.Waiting, pod.Ready, pod.Frozen = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	pod.Reason, pod.ExitCode, pod.LogTail = "", nil, ""
 	if pod.Image != pod.Spec.Image { // the digest was another image's
 		pod.Image, pod.Digest = pod.Spec.Image, ""

@@ -36,6 +36,70 @@ func (c ReadyWorkers) apply(t *txn) (any, error) {
 	return n, nil
 }
 
+// FreezeWorker freezes a worker of a serverless endpoint that waits for jobs, or thaws it. A frozen one is not charged and does not count
+// for the running pods of its account; it holds its place until a pod is bound that takes it (Binding.Evict). Value: fleet.Pod. Errors:
+// not_found, not_allowed (it is no worker that runs and was ready, or is so already); of a thaw quota_exceeded, low_balance, rule.
+type FreezeWorker struct {
+	Pod  fleet.PodID `cbor:"1,keyasint"`
+	Thaw bool        `cbor:"2,keyasint,omitempty"`
+	At   time.Time   `cbor:"3,keyasint"`
+}
+
+func (c FreezeWorker) apply(t *txn) (any, error) {
+	if c.At.IsZero() {
+		return nil, fleet.Invalid("$.at", "must be set")
+	}
+	old := t.base.pods.Get(t.Txn, c.Pod)
+	switch {
+	case old == nil:
+		return nil, fleet.NotFound("pod")
+	case old.Status != fleet.StatusRunning || old.Goal != fleet.GoalRun || old.Ready.IsZero():
+		return nil, fleet.NotAllowed("the pod is no worker that waits for jobs")
+	case c.Thaw == old.Frozen.IsZero():
+		return nil, fleet.NotAllowed("the worker is frozen already, or was thawed")
+	}
+	pod := *old
+	if pod.Frozen = c.At; c.Thaw {
+		pod.Frozen = time.Time{}
+		if err := t.rentable(old, &pod, pod.HourlyRate, c.At); err != nil {
+			return nil, err
+		}
+	}
+	t.renumber(&pod)
+	return clonePod(t.putPod(&pod)), nil
+}
+
+// evict terminates frozen workers on a host, and has what they held free for others, also in on: the host's occupants.
+func (t *txn) evict(host fleet.HostID, workers []fleet.PodID, on []*fleet.Pod) error {
+	if len(workers) > MaxPods {
+		return fleet.Invalid("$.evict", "must be at most 250")
+	}
+	for _, id := range workers {
+		old := t.base.pods.Get(t.Txn, id)
+		at := slices.Index(on, old)
+		if old == nil || at < 0 || frozenOn(old) != host {
+			return fleet.Stale("a worker is not frozen any more")
+		}
+		pod := *old
+		ActPod{At: t.now}.terminate(t, &pod)
+		pod.GPUs, pod.Need = nil, fleet.Resources{}
+		t.putPod(&pod)
+		on[at] = &pod
+	}
+	return nil
+}
+
+// Frozen returns the frozen workers of each host. They are the state's own and must not be changed.
+func (v *View) Frozen() map[fleet.HostID]map[fleet.PodID]*fleet.Pod { return v.tb.frozenOn.Rows }
+
+// frozenOn returns the host on which a pod is frozen; empty: it is not.
+func frozenOn(p *fleet.Pod) fleet.HostID {
+	if p.Frozen.IsZero() || !endable(p) {
+		return ""
+	}
+	return p.Host
+}
+
 // WorkersOf returns the workers of an endpoint that are not terminated, by id. They are the state's own and must not be changed.
 func (v *View) WorkersOf(id fleet.EndpointID) (out []*fleet.Pod) {
 	rows := v.tb.workersOf.Rows[id]

@@ -203,6 +203,9 @@ func (t *txn) timed(cmd Command) (Command, time.Time) {
 	case EvictPod:
 		c.At = t.logTime(c.At)
 		return c, c.At
+	case FreezeWorker:
+		c.At = t.logTime(c.At)
+		return c, c.At
 	case UpdateVolume:
 		c.At = t.logTime(c.At)
 		return c, c.At

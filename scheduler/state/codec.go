@@ -95,6 +95,7 @@ func commandTypes() []Command {
 		Put[fleet.Endpoint]{},
 		Delete[fleet.Endpoint]{},
 		ReadyWorkers{},
+		FreezeWorker{},
 	}
 }
 

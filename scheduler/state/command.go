@@ -84,6 +84,8 @@ const MaxPods = 250
 type NewPod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
+	// Evict are the frozen workers on the host whose place the pod takes; see Binding.
+	Evict []fleet.PodID `cbor:"3,keyasint,omitempty"`
 }
 
 // Replay is the Value of a create that was done before under the same Once.
@@ -102,6 +104,9 @@ type Binding struct {
 	Need *fleet.Resources `cbor:"5,keyasint,omitempty"`
 	// Mappings publish the pod's tcp ports there.
 	Mappings []fleet.PortMapping `cbor:"6,keyasint,omitempty"`
+	// Evict are frozen workers on the host, at most MaxPods, that are terminated first. What they hold is free at once: the host starts
+	// no pod on a GPU that another container still has. One that is not frozen any more makes the binding stale.
+	Evict []fleet.PodID `cbor:"7,keyasint,omitempty"`
 }
 
 // ActPod does a public action on a pod of the account and the owner. Bind is set for a start and nil otherwise.

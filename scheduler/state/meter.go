@@ -79,7 +79,7 @@ func termsOf(p *fleet.Pod) terms {
 	if p.Spec.Persistent != nil {
 		out.persistent = p.Spec.Persistent.SizeGB
 	}
-	unready := p.Owner.Kind == fleet.OwnerEndpoint && p.Ready.IsZero()
+	unready := p.Owner.Kind == fleet.OwnerEndpoint && (p.Ready.IsZero() || !p.Frozen.IsZero())
 	if p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero() && !unready {
 		out.phase, out.compute, out.diskGB = phaseRunning, p.HourlyRate, p.Spec.DiskGB
 	}
@@ -111,7 +111,7 @@ func storagePrices(c *fleet.Catalog) *fleet.StoragePrices {
 //   - at an accepted start, when it begins to be charged: Steps[created];
 //   - at an accepted stop or the end of its process, when that ends: EndedAt;
 //   - while its image cannot be had: Waiting, and when a host reports anything else of it;
-//   - when a worker of an endpoint is ready: Ready;
+//   - when a worker of an endpoint is ready, frozen or thawed: Ready, Frozen, the time of the command;
 //   - at its termination, for good: TerminatedAt;
 //   - at the time of the command, when sizes change.
 //
@@ -127,10 +127,10 @@ func (t *txn) meterPod(before, p *fleet.Pod) {
 	case is.phase == phaseNone:
 		at = p.TerminatedAt
 	case was.phase == phaseRunning && is.phase == phaseStopped:
-		at = cmp.Or(p.EndedAt, p.Waiting, p.Steps[fleet.StepCreated]) // the last: a worker begins anew
+		at = cmp.Or(p.EndedAt, p.Waiting, p.Frozen, p.Steps[fleet.StepCreated]) // the last: a worker begins anew
 	case before != nil && before.Ready.IsZero() && !p.Ready.IsZero():
 		at = p.Ready
-	case before != nil && !before.Waiting.IsZero() && before.Incarnation == p.Incarnation: // goes on
+	case before != nil && before.Incarnation == p.Incarnation && (!before.Waiting.IsZero() || !before.Frozen.IsZero()): // goes on
 	case was.phase != phaseRunning && is.phase == phaseRunning:
 		at = p.Steps[fleet.StepCreated]
 	}

@@ -115,7 +115,7 @@ func podMode(p *fleet.Pod) mode {
 	if p.Spec.Persistent != nil {
 		m.mount = p.Spec.Persistent.SizeGB
 	}
-	if p.Status.Active() && p.Goal == fleet.GoalRun && p.Waiting.IsZero() && (p.Owner.Kind != fleet.OwnerEndpoint || !p.Ready.IsZero()) {
+	if p.Status.Active() && p.Goal == fleet.GoalRun && p.Waiting.IsZero() && (p.Owner.Kind != fleet.OwnerEndpoint || !p.Ready.IsZero() && p.Frozen.IsZero()) {
 		m.what, m.disk, m.compute = "cpu", p.Spec.DiskGB, p.HourlyRate
 		if p.Spec.GPU != nil {
 			m.what = "gpu"
@@ -281,6 +281,9 @@ func (h *history) resumed(when func(before, after *fleet.Pod) time.Time, now tim
 		}
 		if before != nil && after != nil && before.Ready != after.Ready && after.Status.Active() {
 			return now // of a worker that is ready, or begins anew
+		}
+		if before != nil && after != nil && before.Frozen != after.Frozen && after.Status.Active() {
+			return now
 		}
 		return when(before, after)
 	}

@@ -77,6 +77,7 @@ const (
 	numPutEndpoint
 	numDeleteEndpoint
 	numReadyWorkers
+	numFreezeWorker
 )
 
 func (Bootstrap) number() uint64     { return numBootstrap }
@@ -149,3 +150,4 @@ func (SuspendAccount) number() uint64     { return numSuspendAccount }
 func (NoteBackup) number() uint64         { return numNoteBackup }
 func (PutPlacement) number() uint64       { return numPutPlacement }
 func (ReadyWorkers) number() uint64       { return numReadyWorkers }
+func (FreezeWorker) number() uint64       { return numFreezeWorker }

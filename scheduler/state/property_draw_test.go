@@ -116,8 +116,20 @@ func (w *world) drawBinding(t *rapid.T, id fleet.PodID, host fleet.HostID) *Bind
 	gpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 3), n, n, rapid.ID).Draw(t, "bound GPUs")
 	return &Binding{
 		Host: host, HostEpoch: w.epochOf(host), GPUs: podOn(id, host, gpus...).GPUs,
-		Mappings: w.drawMappings(t, host, p.Spec.Ports),
+		Mappings: w.drawMappings(t, host, p.Spec.Ports), Evict: w.drawEvicted(t, host),
 	}
+}
+
+// drawEvicted draws frozen workers of a host, if it has some, or a pod that may be none.
+func (w *world) drawEvicted(t *rapid.T, host fleet.HostID) (out []fleet.PodID) {
+	w.view(func(v *View) { out = sortedKeys(v.Frozen()[host]) })
+	switch rapid.IntRange(0, 9).Draw(t, "evicted") {
+	case 0:
+		return []fleet.PodID{"p1"}
+	case 1, 2, 3, 4:
+		return out
+	}
+	return nil
 }
 
 // epochOf returns the session of a host; 0 when it is not there.

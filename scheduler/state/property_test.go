@@ -32,7 +32,7 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 		return n - min(n, uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 1}).Draw(t, "old")))
 	}
 	gpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 3, rapid.ID).Draw(t, "gpus")
-	switch rapid.IntRange(0, 11).Draw(t, "command") {
+	switch rapid.IntRange(0, 12).Draw(t, "command") {
 	case 0, 1, 2:
 		set := CreatePods{Once: drawOnce(t)}
 		owner := rapid.SampledFrom([]fleet.Owner{{}, {}, fleet.EndpointID("endpoint000001").Owner(), fleet.ClusterID("cluster0000001").Owner()}).Draw(t, "owner")
@@ -47,7 +47,7 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 			p.Need.MilliCPU = rapid.Int64Range(0, 9000).Draw(t, "cpu")
 			p.Locked = rapid.IntRange(0, 9).Draw(t, "locked") == 0
 			w.enrich(t, &p)
-			set.Pods = append(set.Pods, NewPod{Pod: p, HostEpoch: off(epoch)})
+			set.Pods = append(set.Pods, NewPod{Pod: p, HostEpoch: off(epoch), Evict: w.drawEvicted(t, host)})
 		}
 		return set
 	case 3, 4, 5:
@@ -83,6 +83,8 @@ func (w *world) drawCommand(t *rapid.T, now time.Time) Command {
 		}
 		state := rapid.SampledFrom([]fleet.HostState{fleet.HostReady, fleet.HostUnreachable}).Draw(t, "state")
 		return SetHostState{Host: host, Epoch: off(epoch), State: state, At: now}
+	case 11:
+		return FreezeWorker{Pod: pod, Thaw: rapid.Bool().Draw(t, "thaw"), At: now}
 	case 10:
 		return ReadyWorkers{Pods: []fleet.PodID{pod, "p5"}, At: now}
 	}

@@ -278,6 +278,8 @@ func laterSamples() []sample {
 	waiting.Waiting, worker.Owner = at(6), anEndpoint
 	ready := worker
 	ready.Release, ready.Ready = 3, at(7)
+	frozen := ready
+	frozen.Frozen = at(8)
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
 	return append(out,
@@ -335,6 +337,11 @@ func laterSamples() []sample {
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
 		sample{"-ready", CreatePods{Pods: []NewPod{{Pod: ready, HostEpoch: 1}}}},
+		sample{"-evicts", CreatePods{Pods: []NewPod{{Pod: frozen, HostEpoch: 1, Evict: []fleet.PodID{"p2"}}}}},
+		sample{"-evicts", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
+			Host: "host0000000001", HostEpoch: 1, HourlyRate: 8, Evict: []fleet.PodID{"p2"},
+		}}},
+		sample{cmd: FreezeWorker{Pod: pod.ID, Thaw: true, At: at(9)}},
 		sample{cmd: ReadyWorkers{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{

@@ -86,6 +86,7 @@ type tables struct {
 	endableOf      *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
 	podsWith       *table.Index[fleet.VolumeID, fleet.PodID, fleet.Pod]
 	workersOf      *table.Index[fleet.EndpointID, fleet.PodID, fleet.Pod] // not terminated
+	frozenOn       *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
 	templatesOf    *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
 	registriesOf   *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
 	secretsOf      *table.Index[fleet.AccountID, string, fleet.AccountSecret]
@@ -213,6 +214,7 @@ func (tb *tables) addIndexes() {
 	})
 	tb.podsWith = table.NewIndex(&tb.pods, "volume", volumeOf)
 	tb.workersOf = table.NewIndex(&tb.pods, "endpoint", workerOf)
+	tb.frozenOn = table.NewIndex(&tb.pods, "frozen", frozenOn)
 	tb.templatesOf = table.NewIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
 	tb.registriesOf = table.NewIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
 	tb.secretsOf = table.NewIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })

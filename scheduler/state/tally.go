@@ -106,7 +106,7 @@ func countsOf(p *fleet.Pod) (out fleet.Counts) {
 		return out
 	}
 	out[fleet.LimitPods], out[fleet.LimitSpecBytes] = 1, specBytes(&p.Spec)
-	if !endable(p) {
+	if !endable(p) || !p.Frozen.IsZero() {
 		return out
 	}
 	out[fleet.LimitRunning] = 1
