@@ -181,6 +181,36 @@ func (r *Runtime) Wait(ctx context.Context, id fleet.PodID) error {
 	return fault("wait for the process", err)
 }
 
+// Freeze has all processes of the container stand still (the kernel's cgroup freezer). One that is frozen, or has ended, is success.
+func (r *Runtime) Freeze(ctx context.Context, id fleet.PodID) error {
+	return r.turn(ctx, id, "freeze the processes", tasktypes.Status_PAUSED, func(ctx context.Context) error {
+		_, err := r.client.TaskService().Pause(ctx, &tasks.PauseTaskRequest{ContainerID: string(id)})
+		return err
+	})
+}
+
+// Thaw has the processes of a frozen container go on. One that runs, or has ended, is success.
+func (r *Runtime) Thaw(ctx context.Context, id fleet.PodID) error {
+	return r.turn(ctx, id, "thaw the processes", tasktypes.Status_RUNNING, func(ctx context.Context) error {
+		_, err := r.client.TaskService().Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: string(id)})
+		return err
+	})
+}
+
+// turn does what brings a process to a status, and takes one that is there, or has ended, for success.
+func (r *Runtime) turn(ctx context.Context, id fleet.PodID, op string, want tasktypes.Status, do func(ctx context.Context) error) error {
+	ctx = r.in(ctx)
+	err := effect(ctx, func(ctx context.Context) error { return native(do(ctx)) })
+	if err == nil {
+		return nil
+	}
+	p, perr := r.process(ctx, id)
+	if errdefs.IsNotFound(perr) || perr == nil && (p.Status == want || p.Status == tasktypes.Status_STOPPED) {
+		return nil
+	}
+	return fault(op, err)
+}
+
 // Signal sends a signal by its Linux number to the process; a process that is gone is success.
 func (r *Runtime) Signal(ctx context.Context, id fleet.PodID, signal int) error {
 	return r.kill(r.in(ctx), id, signal, false)

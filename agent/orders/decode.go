@@ -55,6 +55,7 @@ func (o *Orders) decode(a *agentrpc.Assignment) pod.Assignment {
 		o.Log.Error("an order was refused", "pod", out.Pod, "err", "the endpoint's id is none")
 		out.Endpoint, out.Refused = "", "the order names a serverless endpoint by what is no id"
 	}
+	out.Frozen = a.GetFrozen() && out.Endpoint != ""
 	if c := a.GetRegistry(); c != nil {
 		out.Registry = &fleet.Credential{Username: c.GetUsername(), Password: fleet.Secret(c.GetPassword())}
 	}

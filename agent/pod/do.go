@@ -45,6 +45,10 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 		}
 		m.idle(ctx)
 		return nil
+	case StepFreeze:
+		return m.freeze(short, want)
+	case StepThaw:
+		return m.thaw(short, want)
 	case StepWatch:
 		return m.watch(effect, want, see)
 	case StepReport:
@@ -330,10 +334,13 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 	running := see.Container.Incarnation
 	m.ending(want)
 	m.drain(want, running)
-	deaf := m.Runtime.Deaf(m.id, see.Container.PID)
+	frozen := see.Container.Frozen
+	deaf := frozen || m.Runtime.Deaf(m.id, see.Container.PID)
 	if m.termFor != running {
 		m.Logs.System(m.id, "stop container "+string(m.id))
-		if deaf {
+		if frozen {
+			m.Logs.System(m.id, "the container is frozen: it is killed")
+		} else if deaf {
 			m.Logs.System(m.id, "the container's process does not catch SIGTERM: it is killed")
 		} else if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGTERM)); err != nil {
 			return err
@@ -359,6 +366,11 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 	}
 	if err := m.Runtime.Signal(effect, m.id, int(syscall.SIGKILL)); err != nil {
 		return err
+	}
+	if frozen { // a freezer of cgroup v1 holds back even SIGKILL
+		if err := m.Runtime.Thaw(effect, m.id); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(effect, killTimeout)
 	defer cancel()

@@ -216,6 +216,18 @@ func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
 	return nil
 }
 
+func (f *fakeHost) Freeze(_ context.Context, id fleet.PodID) error { return f.turn(id, true) }
+func (f *fakeHost) Thaw(_ context.Context, id fleet.PodID) error   { return f.turn(id, false) }
+
+func (f *fakeHost) turn(id fleet.PodID, frozen bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil && b.Task == TaskRunning && f.away == nil {
+		b.Frozen = frozen
+	}
+	return f.away
+}
+
 func (f *fakeHost) Deaf(fleet.PodID, int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,7 @@
 package pod
 
+import "context"
+
 // open has the gate answer the pod, if it is a worker of an endpoint. begins says that its process does not run yet.
 func (m *machine) open(want Assignment, incarnation uint64, begins bool) error {
 	if want.Endpoint == "" || m.Gate == nil {
@@ -22,4 +24,27 @@ func (m *machine) drain(want Assignment, running uint64) {
 		}
 	}
 	m.Gate.Drain(m.id)
+}
+
+// freeze has a worker stand still. The gate is told before, so that no job comes to what does not run.
+func (m *machine) freeze(ctx context.Context, want Assignment) error {
+	if err := m.open(want, want.Incarnation, false); err != nil {
+		return err
+	}
+	if m.Gate != nil {
+		m.Gate.Freeze(m.id)
+	}
+	return m.Runtime.Freeze(ctx, m.id)
+}
+
+// thaw has a worker go on, and then ask for jobs anew.
+func (m *machine) thaw(ctx context.Context, want Assignment) error {
+	if err := m.open(want, want.Incarnation, false); err != nil {
+		return err
+	}
+	err := m.Runtime.Thaw(ctx, m.id)
+	if err == nil && m.Gate != nil {
+		m.Gate.Thaw(m.id)
+	}
+	return err
 }

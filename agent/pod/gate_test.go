@@ -38,6 +38,8 @@ func (g *fakeGate) Open(_ fleet.PodID, incarnation uint64, begins bool) error {
 func (g *fakeGate) Drain(fleet.PodID)  { g.note("drain") }
 func (g *fakeGate) Close(fleet.PodID)  { g.note("close") }
 func (g *fakeGate) Forget(fleet.PodID) { g.note("forget") }
+func (g *fakeGate) Freeze(fleet.PodID) { g.note("freeze") }
+func (g *fakeGate) Thaw(fleet.PodID)   { g.note("thaw") }
 
 func (g *fakeGate) wants(t *testing.T, want ...string) {
 	t.Helper()
@@ -76,6 +78,92 @@ func TestAWorkerHasItsGate(t *testing.T) {
 		pods.Set(workerOrder(f, fleet.GoalGone))
 		settle(time.Minute)
 		g.wants(t, "forget")
+	})
+}
+
+// TestAWorkerStandsStillAndGoesOn: the gate stops giving it jobs before it stands still, and gives it some again after it goes on. A new
+// agent leaves it as it is, also one whose ledger was lost, and what is frozen is killed without being asked.
+func TestAWorkerStandsStillAndGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := newFakeHost(t), &fakeGate{}
+		f.images["web"], f.gate = true, g
+		frozen := func(want bool) {
+			t.Helper()
+			if c, _ := f.Look(t.Context(), "p1"); c.Frozen != want || c.Task != TaskRunning {
+				t.Errorf("the container is %+v", c)
+			}
+		}
+		pods, _, stop := agentLife(t, f, boot1)
+		order := workerOrder(f, fleet.GoalRun)
+		pods.Set(order)
+		settle(time.Second)
+		g.calls = nil
+		order.Frozen = true
+		order.Generation++
+		pods.Set(f.order(order))
+		settle(time.Second)
+		frozen(true)
+		g.wants(t, "open 1 false", "freeze", "open 1 false")
+		stop()
+		pods, _, _ = agentLife(t, f, boot1)
+		pods.Set(order)
+		settle(time.Second)
+		frozen(true)
+		c, _ := f.Look(t.Context(), "p1")
+		c.Kept = kept(order, netip.MustParseAddr("10.0.0.9"))
+		if rec, err := Adopted("p1", c, boot1); err != nil || !rec.Assignment.Frozen {
+			t.Errorf("adopted %+v, %v", rec, err)
+		}
+		g.calls = nil
+		order.Frozen = false
+		order.Generation++
+		pods.Set(f.order(order))
+		settle(time.Second)
+		frozen(false)
+		g.wants(t, "open 1 false", "thaw", "open 1 false")
+		order.Frozen = true
+		order.Generation++
+		pods.Set(f.order(order))
+		settle(time.Second)
+		order.Goal = fleet.GoalGone
+		order.Generation++
+		f.signals = nil
+		pods.Set(f.order(order))
+		settle(time.Second)
+		if f.runs("p1") || !slices.Equal(f.signals, []int{9}) {
+			t.Errorf("it runs: %t, after the signals %v", f.runs("p1"), f.signals)
+		}
+	})
+}
+
+// TestAPodWaitsForTheGPUOfAFrozenWorker that ends: two have it at no time.
+func TestAPodWaitsForTheGPUOfAFrozenWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := newFakeHost(t), &fakeGate{}
+		f.images["web"], f.gate = true, g
+		pods, _, _ := agentLife(t, f, boot1)
+		order := workerOrder(f, fleet.GoalRun)
+		order.GPUs = []string{"GPU-1"}
+		pods.Set(f.order(order))
+		settle(time.Second)
+		order.Frozen = true
+		order.Generation++
+		pods.Set(f.order(order))
+		settle(time.Second)
+		next := assignment(1, fleet.GoalRun)
+		next.Pod, next.GPUs, next.Generation = "p2", order.GPUs, order.Generation+1
+		pods.Set(f.order(next))
+		settle(time.Minute)
+		if f.runs("p2") || !f.runs("p1") {
+			t.Error("the other runs before the frozen one is ordered to end")
+		}
+		order.Goal = fleet.GoalGone
+		order.Generation += 2
+		pods.Set(f.order(order))
+		settle(time.Second)
+		if !f.runs("p2") || f.runs("p1") {
+			t.Error("the other does not run after the frozen one has ended")
+		}
 	})
 }
 

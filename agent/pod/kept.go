@@ -46,7 +46,7 @@ func Adopted(id fleet.PodID, c Container, boot string) (Record, error) {
 	}
 	rec := Record{
 		Assignment: Assignment{
-			Pod: id, Account: k.Account, Incarnation: c.Incarnation, Goal: fleet.GoalRun, Endpoint: k.Endpoint,
+			Pod: id, Account: k.Account, Incarnation: c.Incarnation, Goal: fleet.GoalRun, Endpoint: k.Endpoint, Frozen: c.Frozen,
 			GPUs: k.Held.GPUs, Mappings: k.Held.Mappings, Overlays: k.Held.Overlays,
 		},
 		Addr: k.Addr,

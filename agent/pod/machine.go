@@ -108,7 +108,7 @@ func (m *machine) set(want Assignment) {
 		return
 	}
 	other := want.otherThan(m.want)
-	changed := other || want.readOnly() != m.want.readOnly()
+	changed := other || want.readOnly() != m.want.readOnly() || want.Frozen != m.want.Frozen
 	m.want = want
 	if changed && m.cancel != nil {
 		m.cancel()

@@ -22,6 +22,8 @@ type Step string
 const (
 	StepIdle    Step = "idle"    // nothing until something changes
 	StepRefuse  Step = "refuse"  // a newer order already ran here: touch nothing
+	StepFreeze  Step = "freeze"  // have the processes stand still
+	StepThaw    Step = "thaw"    // have them go on
 	StepWatch   Step = "watch"   // wait for the process to end
 	StepReport  Step = "report"  // tell how the incarnation ended
 	StepPull    Step = "pull"    // get the image
@@ -58,13 +60,25 @@ func next(want Assignment, see Seen) Step {
 	case want.Goal == fleet.GoalStop:
 		return StepEnd
 	case c.Task == TaskRunning:
-		return StepWatch
+		return watch(want, c)
 	case see.Record.Begun >= want.Incarnation && see.Record.BegunBoot != see.Boot:
 		return StepReboot
 	case see.Record.Begun >= want.Incarnation && c.Task == TaskNone:
 		return StepLost
 	default:
 		return ensure(see)
+	}
+}
+
+// watch has a running process stand still or go on before it is waited for.
+func watch(want Assignment, c Container) Step {
+	switch {
+	case want.Frozen && !c.Frozen:
+		return StepFreeze
+	case !want.Frozen && c.Frozen:
+		return StepThaw
+	default:
+		return StepWatch
 	}
 }
 

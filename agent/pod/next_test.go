@@ -14,6 +14,8 @@ func TestNext(t *testing.T) {
 	box := func(inc uint64, task TaskState) Container {
 		return Container{Exists: true, Incarnation: inc, Task: task}
 	}
+	still, cold := run, box(3, TaskRunning)
+	still.Frozen, cold.Frozen = true, true
 	begun := func(inc uint64, in string) Record { return Record{Begun: inc, BegunBoot: in} }
 	ended := Record{Begun: 3, BegunBoot: boot, Ended: &Ended{Incarnation: 3}}
 
@@ -34,6 +36,11 @@ func TestNext(t *testing.T) {
 		{"then it runs", run, Seen{Heard: true, Digest: "d", Network: true, Container: box(3, TaskCreated)}, StepStart},
 		{"a start that was written down but not made is made", run, Seen{Heard: true, Digest: "d", Network: true, Boot: boot, Record: begun(3, boot), Container: box(3, TaskCreated)}, StepStart},
 		{"a running process is watched", run, Seen{Container: box(3, TaskRunning)}, StepWatch},
+		{"what is to stand still is frozen", still, Seen{Container: box(3, TaskRunning)}, StepFreeze},
+		{"and watched then", still, Seen{Container: cold}, StepWatch},
+		{"what is to go on is thawed", run, Seen{Container: cold}, StepThaw},
+		{"what is frozen ends", gone, Seen{Container: cold}, StepTerm},
+		{"nothing is started in order to be frozen, but as ever", still, Seen{Heard: true, Digest: "d", Network: true}, StepDefine},
 		{"also when no scheduler was heard", run, Seen{Container: box(3, TaskRunning), Record: begun(3, boot)}, StepWatch},
 		{"an end is written down before the container goes", run, Seen{Heard: true, Container: box(3, TaskStopped)}, StepEnd},
 		{"then the container goes", run, Seen{Record: ended, Container: box(3, TaskStopped), Network: true}, StepRemove},

@@ -37,6 +37,8 @@ type Assignment struct {
 	Overlays []Place `cbor:"overlays,omitempty"`
 	// Endpoint is the serverless endpoint that the pod is a worker of; empty: it is of none.
 	Endpoint fleet.EndpointID `cbor:"endpoint,omitempty"`
+	// Frozen says that the processes of the worker are to stand still.
+	Frozen bool `cbor:"frozen,omitempty"`
 	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
 	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
@@ -126,6 +128,10 @@ type Gate interface {
 	Open(id fleet.PodID, incarnation uint64, begins bool) error
 	// Drain answers all polls of the worker at once from here on, so that it can end.
 	Drain(id fleet.PodID)
+	// Freeze gives the worker no job from here on; Thaw has its polls answered, since it may not have read them, and gives it jobs with the
+	// next.
+	Freeze(id fleet.PodID)
+	Thaw(id fleet.PodID)
 	// Close ends what Open began. The pod may be unknown.
 	Close(id fleet.PodID)
 	// Forget is Close, and drops what is kept of the worker.

@@ -31,6 +31,10 @@ type Runtime interface {
 	Wait(ctx context.Context, id fleet.PodID) error
 	// Signal sends a signal by its Linux number to the process; a process that is gone is success.
 	Signal(ctx context.Context, id fleet.PodID, signal int) error
+	// Freeze has all processes of the container stand still, and Thaw go on. They keep what they have; SIGKILL ends them all the same.
+	// One whose process is gone is success.
+	Freeze(ctx context.Context, id fleet.PodID) error
+	Thaw(ctx context.Context, id fleet.PodID) error
 	// Deaf reports whether a running container is one process, with that id on the host, which SIGTERM does nothing to.
 	Deaf(id fleet.PodID, pid int) bool
 	// Remove kills what still runs and deletes task, container and snapshot.
@@ -58,6 +62,7 @@ type Container struct {
 	Exists      bool
 	Incarnation uint64
 	Task        TaskState
+	Frozen      bool // with TaskRunning
 	PID         int
 	StartedAt   time.Time // when the process began; zero when unknown
 	ExitCode    int       // with TaskStopped

@@ -145,6 +145,24 @@ func (g *Gate) Drain(id fleet.PodID) {
 	}
 }
 
+// Freeze implements pod.Gate.
+func (g *Gate) Freeze(id fleet.PodID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if w := g.workers[id]; w != nil {
+		w.freeze()
+	}
+}
+
+// Thaw implements pod.Gate.
+func (g *Gate) Thaw(id fleet.PodID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if w := g.workers[id]; w != nil {
+		w.thaw()
+	}
+}
+
 // Close implements pod.Gate.
 func (g *Gate) Close(id fleet.PodID) {
 	g.mu.Lock()

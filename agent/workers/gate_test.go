@@ -115,6 +115,39 @@ func TestAJobWithoutAPollIsRefused(t *testing.T) {
 	}
 }
 
+// TestAFrozenWorkerGetsNoJob: one that comes is refused, its polls say nothing of it; when it is thawed it is told to ask again, and gets
+// the job with that.
+func TestAFrozenWorkerGetsNoJob(t *testing.T) {
+	l := newLab(t)
+	l.connected()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if status, body, _ := l.ask("GET", "job-take/w?job_in_progress=0", ""); status != 400 || body != "" {
+			t.Errorf("the poll of before was answered %d %s", status, body)
+		}
+	})
+	l.ready(1)
+	l.gate.Freeze(podID)
+	l.ready(0)
+	l.give("j1", 3, `{}`)
+	if r := l.said(1); r.GetKind() != agentrpc.JobReport_REFUSED || r.GetJobId() != "j1" {
+		t.Errorf("%v", r)
+	}
+	l.gate.Thaw(podID)
+	wg.Wait()
+	l.gate.Thaw(podID)
+	wg.Go(func() {
+		if status, body, _ := l.ask("GET", "job-take/w?job_in_progress=0", ""); status != 200 || body != `{"id":"j2"}` {
+			t.Errorf("the next poll was answered %d %s", status, body)
+		}
+	})
+	l.ready(1)
+	l.give("j2", 1, `{"id":"j2"}`)
+	wg.Wait()
+	l.gate.Freeze("another")
+	l.gate.Thaw("another")
+}
+
 // TestADeadPollLosesNoJob: wire-facts 0.4.
 func TestADeadPollLosesNoJob(t *testing.T) {
 	l := newLab(t)

@@ -82,8 +82,10 @@ func (w *worker) take(rw http.ResponseWriter, r *http.Request, slots int, batch 
 	timer := time.NewTimer(w.gate.times.hold)
 	defer timer.Stop()
 	var jobs []*job
+	none := http.StatusNoContent
 	select {
 	case jobs = <-p.got:
+		none = http.StatusBadRequest // at this, libraries ask again at once (wire-facts.md, §1.2)
 	case <-timer.C:
 		jobs = w.leave(p, true)
 	case <-w.draining:
@@ -92,7 +94,7 @@ func (w *worker) take(rw http.ResponseWriter, r *http.Request, slots int, batch 
 		jobs = w.leave(p, false)
 	}
 	if len(jobs) == 0 {
-		rw.WriteHeader(http.StatusNoContent)
+		rw.WriteHeader(none)
 		return
 	}
 	var bodies [][]byte

@@ -37,12 +37,13 @@ type worker struct {
 	asks   []chan []string // open polls for stops
 	stoppy bool            // it has asked what to stop
 	old    bool            // it began before the agent
+	frozen bool
 }
 
 // poll is an open poll for jobs.
 type poll struct {
 	slots int
-	got   chan []*job // has room for what it is answered with
+	got   chan []*job // has room for what it is answered with; nil: to ask again
 }
 
 // lease keeps the slots of a poll that was answered until the worker has had the time to ask again.
@@ -125,16 +126,41 @@ func (w *worker) drain() {
 		return
 	}
 	close(w.draining)
+	w.turnAway()
+}
+
+// turnAway gives back what waits for a poll: it never reaches the worker.
+func (w *worker) turnAway() {
 	for _, j := range w.waiting {
+		j.giveUp.Stop()
 		w.refuse(j)
 	}
 	w.waiting, w.leases = nil, nil
 	w.tell()
 }
 
+// freeze gives the worker nothing more.
+func (w *worker) freeze() {
+	w.frozen = true
+	w.turnAway()
+}
+
+// thaw has the worker ask anew: nobody knows whether it reads the answers to what it asked before it was frozen.
+func (w *worker) thaw() {
+	if !w.frozen {
+		return
+	}
+	w.frozen = false
+	for _, p := range w.polls {
+		p.got <- nil
+	}
+	w.polls, w.leases = nil, nil
+	w.tell()
+}
+
 // slots is how many jobs the worker would take now.
 func (w *worker) slots() int {
-	if w.drained() {
+	if w.drained() || w.frozen {
 		return 0
 	}
 	n := -len(w.waiting)
@@ -207,7 +233,7 @@ func (w *worker) lease(slots int) {
 
 // feed answers open polls with the jobs that wait, the newest first: older ones may be of a process that is gone.
 func (w *worker) feed() {
-	for len(w.waiting) > 0 && len(w.polls) > 0 {
+	for len(w.waiting) > 0 && len(w.polls) > 0 && !w.frozen {
 		p := w.polls[len(w.polls)-1]
 		w.polls = w.polls[:len(w.polls)-1]
 		n := min(p.slots, len(w.waiting))
@@ -230,7 +256,7 @@ func (w *worker) give(m *agentrpc.JobGiven, body []byte) {
 	}
 	j := &job{id: m.GetJobId(), attempt: m.GetAttempt(), body: body, turn: make(chan struct{}, 1)}
 	w.jobs[j.id] = j
-	if w.drained() {
+	if w.drained() || w.frozen {
 		w.refuse(j)
 		return
 	}

@@ -2724,6 +2724,7 @@ type Assignment struct {
 	Gpus           []string               `protobuf:"bytes,11,rep,name=gpus,proto3" json:"gpus,omitempty"` // UUIDs
 	Limits         *Resources             `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
 	EndpointId     string                 `protobuf:"bytes,23,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"` // that the pod is a worker of; empty: of none
+	Frozen         bool                   `protobuf:"varint,24,opt,name=frozen,proto3" json:"frozen,omitempty"`                          // the processes of a worker are to stand still, with all that they have
 	DataCenter     string                 `protobuf:"bytes,13,opt,name=data_center,json=dataCenter,proto3" json:"data_center,omitempty"`
 	Name           string                 `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
 	GraceMs        int32                  `protobuf:"varint,15,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`                // between SIGTERM and SIGKILL
@@ -2857,6 +2858,13 @@ func (x *Assignment) GetEndpointId() string {
 		return x.EndpointId
 	}
 	return ""
+}
+
+func (x *Assignment) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
+	}
+	return false
 }
 
 func (x *Assignment) GetDataCenter() string {
@@ -6065,7 +6073,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
-	"\x03cas\x18\b \x03(\fR\x03cas\"\xef\x06\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\"\x87\a\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -6085,7 +6093,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x04gpus\x18\v \x03(\tR\x04gpus\x125\n" +
 	"\x06limits\x18\f \x01(\v2\x1d.gantry.agentrpc.v1.ResourcesR\x06limits\x12\x1f\n" +
 	"\vendpoint_id\x18\x17 \x01(\tR\n" +
-	"endpointId\x12\x1f\n" +
+	"endpointId\x12\x16\n" +
+	"\x06frozen\x18\x18 \x01(\bR\x06frozen\x12\x1f\n" +
 	"\vdata_center\x18\r \x01(\tR\n" +
 	"dataCenter\x12\x12\n" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12\x19\n" +

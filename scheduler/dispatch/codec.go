@@ -26,7 +26,7 @@ func encodeAssignment(p *fleet.Pod, grace time.Duration) *agentrpc.Assignment {
 		a.PersistentGb = int64(m.SizeGB)
 	}
 	if p.Owner.Kind == fleet.OwnerEndpoint { // also to stop it: an agent that starts anew answers the worker until it has ended
-		a.EndpointId = p.Owner.ID
+		a.EndpointId, a.Frozen = p.Owner.ID, !p.Frozen.IsZero()
 	}
 	if p.Goal != fleet.GoalGone { // its image is kept as long as it may be started again
 		a.Image, a.Digest = p.Spec.Image, pinnedDigest(p)
