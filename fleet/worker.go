@@ -14,8 +14,8 @@ const (
 	WorkerUnhealthy    WorkerStatus = "UNHEALTHY"    // those before it crashed, and it has not asked for a job yet
 )
 
-// WorkerCounts are numbers of an endpoint's workers by what they do. Those that could not be started are among Throttled and
-// Unhealthy.
+// WorkerCounts are numbers of an endpoint's workers by what they do. Those that are frozen are idle; those that
+// could not be started are among Throttled and Unhealthy.
 type WorkerCounts struct {
 	Idle, Running, Initializing, Throttled, Unhealthy int
 }

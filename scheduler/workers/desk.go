@@ -244,7 +244,7 @@ func (w *Workers) give(ctx context.Context, d *desk, s *scene) error {
 		for _, id := range s.running[p.ID] { // was committed, and nobody knows whether the host was told
 			w.handOver(k, p.ID, id)
 		}
-		if k.slots > 0 && k.line != nil && !k.leave && p.Goal == fleet.GoalRun && !s.lost[p.ID] {
+		if k.slots > 0 && k.line != nil && !k.leave && p.Goal == fleet.GoalRun && !s.lost[p.ID] && p.Frozen.IsZero() {
 			free, slots[p.ID] = append(free, p), k.slots
 		}
 	}
@@ -308,12 +308,17 @@ func (w *Workers) handOver(k *worker, pod fleet.PodID, id queue.ID) {
 	k.line.queue(message{pod: pod, job: id})
 }
 
+// frozenFor is how long a worker that idled out stays frozen, unless another pod needs its place.
+var frozenFor = map[fleet.FlashBoot]time.Duration{fleet.FlashBootOn: time.Hour, fleet.FlashBootPriority: 6 * time.Hour}
+
 // input is what a decision about the number of workers depends on.
 func (w *Workers) input(d *desk, s *scene) scale.Input {
 	spec := &s.spec
 	in := scale.Input{
 		Now: s.now, Room: spec.Workers.Max + 1,
-		Policy:  scale.Policy{Min: spec.Workers.Min, Max: spec.Workers.Max, Idle: time.Duration(spec.Workers.Idle) * time.Second},
+		Policy: scale.Policy{
+			Min: spec.Workers.Min, Max: spec.Workers.Max, Idle: time.Duration(spec.Workers.Idle) * time.Second, Freeze: frozenFor[spec.FlashBoot],
+		},
 		Load:    scale.Load{Waiting: s.counts.Waiting, InProgress: s.counts.InProgress, Oldest: s.oldest},
 		Crashes: d.crashes, Crashed: d.crashed, NoRoom: d.noRoom,
 	}
@@ -336,8 +341,10 @@ func (w *Workers) input(d *desk, s *scene) scale.Input {
 		case p.Goal != fleet.GoalRun || k.leave && len(s.running[p.ID]) == 0:
 			in.Ending++
 			continue
-		case len(s.running[p.ID]) > 0:
+		case len(s.running[p.ID]) > 0: // one that is frozen nevertheless is thawed
 			one.State = scale.Running
+		case !p.Frozen.IsZero():
+			one.State, one.Since = scale.Frozen, p.Frozen
 		case !p.Ready.IsZero():
 			one.State = scale.Idle
 		}
@@ -351,11 +358,18 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 	w.mu.Lock()
 	plan := scale.Decide(w.input(d, s))
 	d.limit = plan.Limit
-	if plan.Start == 0 && plan.Limit != scale.NoCapacity {
+	if plan.Start == 0 && len(plan.Thaw) == 0 && plan.Limit != scale.NoCapacity {
 		d.refused = "" // nobody wants more
 	}
-	var end []*fleet.Pod
+	var end, freeze, thaw []*fleet.Pod
 	for _, p := range s.pods {
+		switch {
+		case p.Goal != fleet.GoalRun:
+		case slices.Contains(plan.Thaw, p.ID) || !p.Frozen.IsZero() && len(s.running[p.ID]) > 0:
+			thaw = append(thaw, p)
+		case slices.Contains(plan.Freeze, p.ID):
+			freeze = append(freeze, p)
+		}
 		leaves := d.workers[p.ID].leave && len(s.running[p.ID]) == 0
 		if p.Goal == fleet.GoalRun && (leaves || slices.Contains(plan.End, p.ID)) {
 			end = append(end, p)
@@ -366,26 +380,49 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 	for _, p := range end {
 		errs = append(errs, w.Pods.EndWorker(ctx, p))
 	}
-	for range plan.Start {
-		_, err := w.Pods.StartWorker(ctx, d.id)
-		w.mu.Lock()
-		if d.refused = ""; err != nil {
-			d.noRoom, d.refused = w.Now(), refusal(err)
-		}
-		w.mu.Unlock()
+	for _, p := range freeze {
+		errs = append(errs, w.Pods.FreezeWorker(ctx, p))
+	}
+	for _, p := range thaw {
+		err := w.Pods.ThawWorker(ctx, p)
 		if err == nil {
+			w.mu.Lock()
+			d.worker(p.ID, s.now).since = w.Now()
+			w.mu.Unlock()
 			continue
 		}
-		switch fleet.CodeOf(err) {
-		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule:
-			plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))
-		default:
+		if !w.refused(d, &plan, err) {
+			errs = append(errs, err)
+		}
+	}
+	for range plan.Start {
+		_, err := w.Pods.StartWorker(ctx, d.id)
+		if err == nil {
+			w.mu.Lock()
+			d.refused = ""
+			w.mu.Unlock()
+			continue
+		}
+		if !w.refused(d, &plan, err) {
 			errs = append(errs, err)
 		}
 		break
 	}
 	hopeless, err := w.giveUp(ctx, d, s)
 	return earlier(plan.Again, hopeless), errors.Join(append(errs, err)...)
+}
+
+// refused notes that no worker can be had now, and reports whether that is for a reason that its owner or time may change.
+func (w *Workers) refused(d *desk, plan *scale.Plan, err error) bool {
+	w.mu.Lock()
+	d.noRoom, d.refused = w.Now(), refusal(err)
+	w.mu.Unlock()
+	switch fleet.CodeOf(err) {
+	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule:
+		plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))
+		return true
+	}
+	return false
 }
 
 // giveUp fails the jobs that wait when no worker has worked for as long as the endpoint's owner said; it returns when that will be.

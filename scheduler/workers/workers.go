@@ -25,6 +25,8 @@ import (
 // Pods starts and ends workers; see scheduler.Service.
 type Pods interface {
 	StartWorker(ctx context.Context, id fleet.EndpointID) (fleet.Pod, error)
+	FreezeWorker(ctx context.Context, pod *fleet.Pod) error
+	ThawWorker(ctx context.Context, pod *fleet.Pod) error
 	EndWorker(ctx context.Context, pod *fleet.Pod) error
 }
 

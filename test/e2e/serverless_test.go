@@ -3,10 +3,12 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,11 +52,11 @@ func workerImage(t *testing.T, args string) (ref string) {
 }
 
 // endpoint makes a queue endpoint of one worker at most.
-func endpoint(t *testing.T, d *devtest.Dev, image string) (id string, remove func()) {
+func endpoint(t *testing.T, d *devtest.Dev, image string, more ...string) (id string, remove func()) {
 	t.Helper()
 	id = done[made](t, d, "", "POST", "/v2/serverless", fmt.Sprintf(
-		`{"name":"echo","type":"QUEUE","image":%q,"cpu":[{"id":"cpu3c","vcpuCount":2}],"scaling":{"type":"QUEUE_DELAY","queueDelay":1},"workers":{"max":1,"idleTimeout":1}}`,
-		image)).ID
+		`{"name":"echo","type":"QUEUE","image":%q,"cpu":[{"id":"cpu3c","vcpuCount":2}],"scaling":{"type":"QUEUE_DELAY","queueDelay":1},"workers":{"max":1,"idleTimeout":1}%s}`,
+		image, strings.Join(more, ""))).ID
 	return id, func() { ask(t, d, "", "DELETE", "/v2/serverless/"+id, "") }
 }
 
@@ -123,4 +125,80 @@ func TestAJobOutlivesItsAgent(t *testing.T) {
 	if _, text := ask(t, d, "", "GET", "/v2/"+id+"/health", ""); !strings.Contains(text, `"completed":1`) || !strings.Contains(text, `"retried":0`) {
 		t.Errorf("health: %s", text)
 	}
+}
+
+// processOf returns the process of an endpoint's only worker; 0: it has none.
+func processOf(t *testing.T, endpoint string) int {
+	t.Helper()
+	all := must[[]string](t)(filepath.Glob("/proc/[0-9]*/environ"))
+	for _, file := range all {
+		env, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(env, []byte("RUNPOD_ENDPOINT_ID="+endpoint+"\x00")) {
+			return must[int](t)(strconv.Atoi(filepath.Base(filepath.Dir(file))))
+		}
+	}
+	return 0
+}
+
+// isFrozen reports whether the kernel holds a process still, by its control group.
+func isFrozen(pid int) bool {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(groups)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch kind, path, _ := strings.Cut(rest, ":"); kind {
+		case "freezer":
+			state, err := os.ReadFile("/sys/fs/cgroup/freezer" + path + "/freezer.state")
+			return err == nil && strings.TrimSpace(string(state)) == "FROZEN"
+		case "":
+			if state, err := os.ReadFile("/sys/fs/cgroup" + path + "/cgroup.events"); err == nil {
+				return strings.Contains(string(state), "frozen 1")
+			}
+		}
+	}
+	return false
+}
+
+// TestFlashBoot: a worker that idled out stands still and answers the next job, in the same process; a deleted endpoint leaves none.
+func TestFlashBoot(t *testing.T) {
+	t.Parallel()
+	d := suite.dev
+	id, remove := endpoint(t, d, workerImage(t, "--handler echo --library 1.10"), `,"flashboot":"FLASHBOOT"`)
+	defer remove()
+	ask := func() {
+		t.Helper()
+		begin := time.Now()
+		if got := ended(t, d, id, done[job](t, d, "", "POST", "/v2/"+id+"/runsync", `{"input":{"a":"b"}}`)); got.Status != "COMPLETED" || got.Output["a"] != "b" {
+			t.Errorf("%+v", got)
+		}
+		t.Log("answered in ", time.Since(begin))
+	}
+	ask()
+	pid := processOf(t, id)
+	if pid == 0 {
+		t.Fatal("the worker has no process")
+	}
+	for range 3 {
+		await(t, func() error {
+			if !isFrozen(pid) {
+				time.Sleep(20 * time.Millisecond)
+				return errors.New("it is not frozen")
+			}
+			return nil
+		})
+		ask()
+		if now := processOf(t, id); now != pid {
+			t.Errorf("process %d answers, not %d", now, pid)
+		}
+	}
+	remove()
+	await(t, func() error {
+		if now := processOf(t, id); now != 0 {
+			time.Sleep(20 * time.Millisecond)
+			return fmt.Errorf("process %d is left", now)
+		}
+		return nil
+	})
 }
