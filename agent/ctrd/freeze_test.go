@@ -44,7 +44,7 @@ func TestFreeze(t *testing.T) {
 	moves()
 	frozen(false)
 	for range 2 {
-		must(t, b.r.Freeze(ctx, s.Pod))
+		must(t, b.r.Freeze(ctx, s.Pod, true))
 	}
 	frozen(true)
 	before := cpu()
@@ -54,24 +54,24 @@ func TestFreeze(t *testing.T) {
 		}
 	}
 	for range 2 {
-		must(t, b.r.Thaw(ctx, s.Pod))
+		must(t, b.r.Freeze(ctx, s.Pod, false))
 	}
 	frozen(false)
 	moves()
-	must(t, b.r.Freeze(ctx, s.Pod))
+	must(t, b.r.Freeze(ctx, s.Pod, true))
 	must(t, b.r.Signal(ctx, s.Pod, int(syscall.SIGKILL)))
-	must(t, b.r.Thaw(ctx, s.Pod))
+	must(t, b.r.Freeze(ctx, s.Pod, false))
 	must(t, b.r.Wait(ctx, s.Pod))
 	if c := b.look(s.Pod); c.Task != pod.TaskStopped || c.Frozen || c.ExitCode != 137 {
 		t.Errorf("after SIGKILL: %+v", c)
 	}
 	for _, id := range []fleet.PodID{s.Pod, "nobody"} {
-		must(t, b.r.Freeze(ctx, id))
-		must(t, b.r.Thaw(ctx, id))
+		must(t, b.r.Freeze(ctx, id, true))
+		must(t, b.r.Freeze(ctx, id, false))
 	}
 	b.remove(s.Pod)
 	s = b.spec(b.local(nil), "sleep 1000")
 	b.start(s)
-	must(t, b.r.Freeze(ctx, s.Pod))
+	must(t, b.r.Freeze(ctx, s.Pod, true))
 	b.remove(s.Pod) // also what is frozen
 }

@@ -181,26 +181,22 @@ func (r *Runtime) Wait(ctx context.Context, id fleet.PodID) error {
 	return fault("wait for the process", err)
 }
 
-// Freeze has all processes of the container stand still (the kernel's cgroup freezer). One that is frozen, or has ended, is success.
-func (r *Runtime) Freeze(ctx context.Context, id fleet.PodID) error {
-	return r.turn(ctx, id, "freeze the processes", tasktypes.Status_PAUSED, func(ctx context.Context) error {
-		_, err := r.client.TaskService().Pause(ctx, &tasks.PauseTaskRequest{ContainerID: string(id)})
-		return err
-	})
-}
-
-// Thaw has the processes of a frozen container go on. One that runs, or has ended, is success.
-func (r *Runtime) Thaw(ctx context.Context, id fleet.PodID) error {
-	return r.turn(ctx, id, "thaw the processes", tasktypes.Status_RUNNING, func(ctx context.Context) error {
-		_, err := r.client.TaskService().Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: string(id)})
-		return err
-	})
-}
-
-// turn does what brings a process to a status, and takes one that is there, or has ended, for success.
-func (r *Runtime) turn(ctx context.Context, id fleet.PodID, op string, want tasktypes.Status, do func(ctx context.Context) error) error {
+// Freeze has all processes of the container stand still (the kernel's cgroup freezer), or go on. One that does already, or has ended, is
+// success.
+func (r *Runtime) Freeze(ctx context.Context, id fleet.PodID, still bool) error {
 	ctx = r.in(ctx)
-	err := effect(ctx, func(ctx context.Context) error { return native(do(ctx)) })
+	op, want := "thaw the processes", tasktypes.Status_RUNNING
+	if still {
+		op, want = "freeze the processes", tasktypes.Status_PAUSED
+	}
+	err := effect(ctx, func(ctx context.Context) (err error) {
+		if still {
+			_, err = r.client.TaskService().Pause(ctx, &tasks.PauseTaskRequest{ContainerID: string(id)})
+		} else {
+			_, err = r.client.TaskService().Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: string(id)})
+		}
+		return native(err)
+	})
 	if err == nil {
 		return nil
 	}

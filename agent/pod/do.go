@@ -368,7 +368,7 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 		return err
 	}
 	if frozen { // a freezer of cgroup v1 holds back even SIGKILL
-		if err := m.Runtime.Thaw(effect, m.id); err != nil {
+		if err := m.Runtime.Freeze(effect, m.id, false); err != nil {
 			return err
 		}
 	}

@@ -216,10 +216,7 @@ func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
 	return nil
 }
 
-func (f *fakeHost) Freeze(_ context.Context, id fleet.PodID) error { return f.turn(id, true) }
-func (f *fakeHost) Thaw(_ context.Context, id fleet.PodID) error   { return f.turn(id, false) }
-
-func (f *fakeHost) turn(id fleet.PodID, frozen bool) error {
+func (f *fakeHost) Freeze(_ context.Context, id fleet.PodID, frozen bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b := f.boxes[id]; b != nil && b.Task == TaskRunning && f.away == nil {

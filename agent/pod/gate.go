@@ -34,7 +34,7 @@ func (m *machine) freeze(ctx context.Context, want Assignment) error {
 	if m.Gate != nil {
 		m.Gate.Freeze(m.id)
 	}
-	return m.Runtime.Freeze(ctx, m.id)
+	return m.Runtime.Freeze(ctx, m.id, true)
 }
 
 // thaw has a worker go on, and then ask for jobs anew.
@@ -42,7 +42,7 @@ func (m *machine) thaw(ctx context.Context, want Assignment) error {
 	if err := m.open(want, want.Incarnation, false); err != nil {
 		return err
 	}
-	err := m.Runtime.Thaw(ctx, m.id)
+	err := m.Runtime.Freeze(ctx, m.id, false)
 	if err == nil && m.Gate != nil {
 		m.Gate.Thaw(m.id)
 	}

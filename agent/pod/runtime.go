@@ -31,10 +31,9 @@ type Runtime interface {
 	Wait(ctx context.Context, id fleet.PodID) error
 	// Signal sends a signal by its Linux number to the process; a process that is gone is success.
 	Signal(ctx context.Context, id fleet.PodID, signal int) error
-	// Freeze has all processes of the container stand still, and Thaw go on. They keep what they have; SIGKILL ends them all the same.
-	// One whose process is gone is success.
-	Freeze(ctx context.Context, id fleet.PodID) error
-	Thaw(ctx context.Context, id fleet.PodID) error
+	// Freeze has all processes of the container stand still, or go on (still is false). They keep what they have. One whose process is gone
+	// is success.
+	Freeze(ctx context.Context, id fleet.PodID, still bool) error
 	// Deaf reports whether a running container is one process, with that id on the host, which SIGTERM does nothing to.
 	Deaf(id fleet.PodID, pid int) bool
 	// Remove kills what still runs and deletes task, container and snapshot.

@@ -16,7 +16,7 @@ func init() {
 	addRows(workerRows, "200 workers", "200 releases", "200 worker log", "rollout of a release")
 }
 
-// staffed makes an endpoint with a worker that has a job, one that has none and one whose image is pulled still.
+// staffed makes an endpoint with a worker that has a job, one that has none and is frozen, and one whose image is pulled still.
 func staffed(t *testing.T, p *plane.Plane) {
 	t.Helper()
 	p.WithJobs()
@@ -37,7 +37,9 @@ func staffed(t *testing.T, p *plane.Plane) {
 		p.Log(w.ID, "container", "worker is ready")
 		if n == 0 {
 			p.GiveJob(id, w.ID)
+			continue
 		}
+		must(t, p.FreezeWorker(t.Context(), &w))
 	}
 	p.Advance(time.Minute)
 }

@@ -55,7 +55,8 @@ func (a *API) listWorkers(ctx context.Context, svc EndpointService, id fleet.End
 func workerRecord(w *fleet.WorkerView, now time.Time) v2.Worker {
 	p := &w.Pod
 	out := v2.Worker{
-		ID: string(p.ID), Status: string(w.Status), IsStale: w.Stale, Version: p.Release, Image: v2.Text(p.Spec.Image), DataCenterID: v2.Text(p.DataCenter),
+		ID: string(p.ID), Status: string(w.Status), IsStale: w.Stale, IsFrozen: !p.Frozen.IsZero(), Version: p.Release,
+		Image: v2.Text(p.Spec.Image), DataCenterID: v2.Text(p.DataCenter),
 		StartedAt: v2.AtOrNull(p.StartedAt), CreatedAt: v2.At(p.CreatedAt), Reason: statusReason(w.PodView),
 	}
 	if g := p.Spec.GPU; g != nil {

@@ -7,6 +7,7 @@ type Worker struct {
 	ID           string `json:"id" doc:"Worker identifier." example:"w4n8k0zq5r7d2a"`
 	Status       string `json:"status" doc:"RUNNING has a job, IDLE waits for one, INITIALIZING has not asked for one yet, UNHEALTHY is that after those before it crashed." enum:"RUNNING,IDLE,INITIALIZING,THROTTLED,UNHEALTHY"`
 	IsStale      bool   `json:"isStale" doc:"Whether it is of an earlier release than the newest; it ends when it has no job."`
+	IsFrozen     bool   `json:"isFrozen" doc:"Whether it stands still until the next job, and costs nothing (flashboot)."`
 	Version      uint64 `json:"version" doc:"Number of the release that it was made from."`
 	Image        Text   `json:"image" doc:"Image reference, or null."`
 	GPUCount     int    `json:"gpuCount" doc:"Number of GPUs." minimum:"0"`

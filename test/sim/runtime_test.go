@@ -226,12 +226,7 @@ func (c *client) Wait(ctx context.Context, id fleet.PodID) error {
 }
 
 // Freeze implements pod.Runtime.
-func (c *client) Freeze(ctx context.Context, id fleet.PodID) error { return c.turn(ctx, id, true) }
-
-// Thaw implements pod.Runtime.
-func (c *client) Thaw(ctx context.Context, id fleet.PodID) error { return c.turn(ctx, id, false) }
-
-func (c *client) turn(ctx context.Context, id fleet.PodID, frozen bool) error {
+func (c *client) Freeze(ctx context.Context, id fleet.PodID, frozen bool) error {
 	return c.do(ctx, func(m *machine) error {
 		if b := m.boxes[id]; b != nil && b.Task == pod.TaskRunning {
 			b.Frozen = frozen
