@@ -165,8 +165,11 @@ func call[T any](ctx context.Context, c *Client, method, path string, query url.
 
 // create makes a call that the API carries out once for each key, however often it arrives.
 func create[T any](ctx context.Context, c *Client, path string, body any) (Answer[T], error) {
-	return exchange[T](ctx, c, ask{method: http.MethodPost, path: path, body: body, key: cmp.Or(c.keyed, rand.Text())})
+	return exchange[T](ctx, c, ask{method: http.MethodPost, path: path, body: body, key: c.onceKey()})
 }
+
+// onceKey is the idempotency key of a create.
+func (c *Client) onceKey() string { return cmp.Or(c.keyed, rand.Text()) }
 
 func exchange[T any](ctx context.Context, c *Client, a ask) (Answer[T], error) {
 	var out Answer[T]

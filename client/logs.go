@@ -52,7 +52,17 @@ type LogEvents struct {
 // PodLogs reads a pod's log in order. Without Follow it returns after the last line. With Follow it returns when ctx
 // ends or the pod is gone; a connection that drops is made again, after the last line that arrived.
 func (c *Client) PodLogs(ctx context.Context, id string, q LogQuery, on LogEvents) error {
-	r := &logReader{client: c, id: id, query: q, on: on}
+	return c.logs(ctx, "/v2/pods/"+word(id)+"/logs", q, on)
+}
+
+// WorkerLogs is PodLogs of a worker of an endpoint.
+func (c *Client) WorkerLogs(ctx context.Context, endpoint, worker string, q LogQuery, on LogEvents) error {
+	return c.logs(ctx, endpointPath(endpoint)+"/workers/"+word(worker)+"/logs", q, on)
+}
+
+// logs reads the log at a path.
+func (c *Client) logs(ctx context.Context, path string, q LogQuery, on LogEvents) error {
+	r := &logReader{client: c, path: path, query: q, on: on}
 	pause, tries := resumeMin, 0
 	for {
 		before := r.last
@@ -94,7 +104,7 @@ func (e *sinkError) Error() string { return e.err.Error() }
 // logReader reads one log over as many connections as it takes.
 type logReader struct {
 	client *Client
-	id     string
+	path   string
 	query  LogQuery
 	on     LogEvents
 
@@ -108,7 +118,7 @@ func (r *logReader) read(ctx context.Context) error {
 	r.wait = 0
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	res, err := r.client.openLog(ctx, r.id, r.query, r.last)
+	res, err := r.client.openLog(ctx, r.path, r.query, r.last)
 	if err != nil {
 		var problem *Problem
 		if errors.As(err, &problem) {
@@ -180,7 +190,7 @@ func eventProblem(data []byte) error {
 	return p
 }
 
-func (c *Client) openLog(ctx context.Context, id string, q LogQuery, last string) (*http.Response, error) {
+func (c *Client) openLog(ctx context.Context, path string, q LogQuery, last string) (*http.Response, error) {
 	query := url.Values{"follow": {strconv.FormatBool(q.Follow)}}
 	if q.Previous {
 		query.Set("previous", "true")
@@ -194,7 +204,7 @@ func (c *Client) openLog(ctx context.Context, id string, q LogQuery, last string
 	if !q.Since.IsZero() {
 		query.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
 	}
-	req, err := c.request(ctx, http.MethodGet, "/v2/pods/"+word(id)+"/logs", query, nil)
+	req, err := c.request(ctx, http.MethodGet, path, query, nil)
 	if err != nil {
 		return nil, err
 	}

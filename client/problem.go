@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,7 +86,12 @@ func readProblem(res *http.Response) error {
 	}
 	p.Status = res.StatusCode
 	if res.Request != nil && p.Code == "" {
-		if err := foreign(res, body, kind, addressOf(res.Request.URL)); err != nil {
+		said := ""
+		if isJobPath(res.Request.URL.Path) {
+			said = jobProblem(body)
+		}
+		p.Detail = cmp.Or(said, p.Detail)
+		if err := foreign(res, body, kind, addressOf(res.Request.URL)); err != nil && said == "" {
 			return err
 		}
 	}
@@ -103,6 +109,15 @@ func readProblem(res *http.Response) error {
 	}
 	p.NothingDone = res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("X-Gantry-Nothing-Done") == "1"
 	return p
+}
+
+// jobProblem reads the sentence of an error about jobs, {"error": …}; empty: the body is none.
+func jobProblem(body []byte) string {
+	var in v2.JobProblem
+	if json.Unmarshal(body, &in) != nil {
+		return ""
+	}
+	return in.Error
 }
 
 // Unreachable is a call that got no answer.

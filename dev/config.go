@@ -27,6 +27,7 @@ type Config struct {
 	SimulateGPUs  []string // "TYPE:COUNT" each
 	Containerd    string   // socket of a containerd to use; empty: start one
 	ImageArchives []string // files that the agent imports
+	SampleWorker  string   // program that the agent gets as SampleImage; it runs a worker when called with SampleCommand; empty: none
 	Schedulers    int      // 1, 3 or 5; 0: as many as the folder has, else 1
 	Agents        int      // each of several is a host with a network of its own; 0: as the folder has, else 1
 	Overcommit    int      // offer processors, memory and disk so many times; 0 leaves it to the agent

@@ -230,6 +230,13 @@ func (d *dev) start(ctx context.Context) error {
 	if err := d.awaitSchedulers(ctx, operator); err != nil {
 		return err
 	}
+	if d.cfg.SampleWorker != "" {
+		archive := d.folder.path("sample-worker.tar")
+		if err := writeSample(archive, d.cfg.SampleWorker); err != nil {
+			return err
+		}
+		d.cfg.ImageArchives = append(d.cfg.ImageArchives, archive)
+	}
 	if err := d.startAgents(ctx, operator); err != nil {
 		return err
 	}

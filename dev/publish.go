@@ -134,6 +134,10 @@ func (d *dev) tell() {
 		fmt.Fprintf(out, "  gantry pod create train docker.io/library/busybox --gpu %s --count 1 --wait -- sleep 1d\n", quote(gpu))
 	}
 	fmt.Fprintf(out, "  gantry volume create data --size 10 --data-center %s\n", quote(d.state.DataCenter))
+	if d.cfg.SampleWorker != "" {
+		fmt.Fprintf(out, "  gantry endpoint create hello %s --cpu cpu3c\n", SampleImage)
+		fmt.Fprintf(out, "  gantry job runsync hello --input '{\"name\": \"you\"}'\n")
+	}
 	fmt.Fprintf(out, "  gantry pod list\n  gantry pod logs -f web\n\n")
 	fmt.Fprintf(out, "Ctrl-C stops everything. Started again on this folder, it has the same keys and pods.\n")
 	_, _ = d.cfg.Out.Write([]byte(out.String()))

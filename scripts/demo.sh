@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows Gantry from nothing to a running pod and away again: every step with the command that a person would type and
+# Shows Gantry from nothing to a running pod, a job that is answered, and away again: every step with the command that a person would type and
 # the time it took. Uses the binaries in bin/, a temporary folder and a free port; needs root. Exit 0 means that every
 # step worked and that nothing was left behind.
 set -euo pipefail
@@ -144,8 +144,8 @@ title 'An image, built offline from this machine'\''s own busybox'
 step go run ./test/busyboximage --ref "$image" "$work/busybox.tar"
 
 title 'A whole Gantry on this machine: scheduler, agent, containerd, 8 simulated GPUs'
-typed gantry dev --simulate-gpus "$gpu:8" --image-archive "$work/busybox.tar"
-gantry dev --data-dir "$work/dev" --listen 127.0.0.1:0 --simulate-gpus "$gpu:8" --image-archive "$work/busybox.tar" \
+typed gantry dev --simulate-gpus "$gpu:8" --image-archive "$work/busybox.tar" --sample-worker
+gantry dev --sample-worker --data-dir "$work/dev" --listen 127.0.0.1:0 --simulate-gpus "$gpu:8" --image-archive "$work/busybox.tar" \
 	>"$work/dev.out" 2>&1 &
 dev_pid=$!
 took until_true 90 ready || fail 'gantry dev did not come up'
@@ -202,9 +202,20 @@ took until_true 10 reply || fail "the page cannot be fetched after the start: $(
 step gantry pod delete web train --wait
 step gantry pod list
 
+title 'A serverless endpoint: from zero workers to an answer, and to zero again'
+step gantry endpoint create hello localhost/hello-worker:1 --cpu cpu3c --idle-timeout 1s
+step gantry job runsync hello --input '{"name": "you"}' | tee "$work/answer"
+grep -q 'Hello, you!' "$work/answer" || fail 'the answer is not the one of the worker'
+step gantry endpoint workers hello
+worker=$(gantry endpoint workers hello -o json 2>/dev/null | jq -r '.workers[0].id')
+idle() { [ "$(gantry endpoint workers hello -o json 2>/dev/null | jq .summary.total)" = 0 ]; }
+typed gantry endpoint workers hello
+took until_true 20 idle || fail 'the worker has not gone'
+step gantry endpoint delete hello --yes
+
 title 'Ctrl-C'
 took stop_dev || fail "gantry dev did not stop well: $(tail -n 5 "$work/dev.out")"
-left=$(census "$web" "$train")
+left=$(census "$web" "$train" "$worker")
 [ -z "$left" ] || fail "left behind:
 $left"
 finished=yes

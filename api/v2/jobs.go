@@ -80,3 +80,6 @@ type EndpointWorkers struct {
 	Throttled    int `json:"throttled"`
 	Unhealthy    int `json:"unhealthy"`
 }
+
+// JobEnded reports whether a status is final: the job has a result, or will never have one.
+func JobEnded(status string) bool { return status != "IN_QUEUE" && status != "IN_PROGRESS" }

@@ -53,6 +53,8 @@ type cli struct {
 	S3Key    s3KeyCmd      `cmd:"" group:"pods" name:"s3-key" help:"Manage S3 keys, which give S3 clients access to the files of network volumes."`
 	Net      netCmd        `cmd:"" group:"pods" help:"See and check the private networks of your pods."`
 	Catalog  catalogCmd    `cmd:"" group:"pods" help:"Show GPU types, CPU flavors and data centers, and what is free."`
+	Endpoint endpointCmd   `cmd:"" group:"serverless" help:"Manage serverless endpoints: workers that answer jobs, as many as there is need for."`
+	Job      jobCmd        `cmd:"" group:"serverless" help:"Submit jobs to endpoints, and follow them."`
 	Account  accountCmd    `cmd:"" group:"account" help:"Show your account and its balance; create and change accounts (for operators)."`
 	Billing  billingCmd    `cmd:"" group:"account" help:"See what was charged, and for what."`
 	Key      keyCmd        `cmd:"" group:"account" help:"Create, list, change and delete the API keys of your account."`
@@ -78,13 +80,14 @@ type cli struct {
 	Restart podRestartCmd `cmd:"" group:"program" hidden:""`
 	Rm      podDeleteCmd  `cmd:"" group:"program" hidden:""`
 	Run     podCreateCmd  `cmd:"" group:"program" hidden:""`
+	Worker  workerCmd     `cmd:"" group:"program" hidden:"" name:"__worker"`
 	Words   wordsCmd      `cmd:"" group:"program" hidden:"" name:"__complete"`
 }
 
 // groups are the headings of the commands in the help.
 func groups() kong.Groups {
 	return kong.Groups{
-		"pods": "Pods, and what they use:", "account": "Your account:", "operators": "For operators:", "program": "This program:",
+		"pods": "Pods, and what they use:", "serverless": "Serverless:", "account": "Your account:", "operators": "For operators:", "program": "This program:",
 	}
 }
 
@@ -93,7 +96,7 @@ func aliases() map[string][]string {
 	return map[string][]string{
 		"list": {"ls", "ps"}, "get": {"describe", "inspect", "show"}, "show": {"get", "describe"}, "delete": {"rm", "remove"},
 		"remove": {"rm", "delete"}, "create": {"run", "add", "new"}, "update": {"edit", "set"}, "logs": {"log"}, "ssh": {"shell"},
-		"use": {"switch"}, "pod": {"pods", "po"}, "template": {"templates"}, "registry": {"registries"}, "secret": {"secrets"},
+		"use": {"switch"}, "pod": {"pods", "po"}, "endpoint": {"endpoints"}, "job": {"jobs"}, "status": {"get", "show", "describe"}, "template": {"templates"}, "registry": {"registries"}, "secret": {"secrets"},
 		"volume": {"volumes", "vol"}, "s3-key": {"s3-keys"}, "net": {"network", "networks"}, "account": {"accounts"}, "key": {"keys"},
 		"ssh-key": {"ssh-keys"}, "host": {"hosts", "node", "nodes"}, "image": {"images"}, "context": {"contexts", "ctx"},
 		"snapshot": {"snapshots"}, "datacenters": {"datacenter"}, "gpus": {"gpu"}, "cpus": {"cpu"},
@@ -117,7 +120,7 @@ type app struct {
 
 // takeRest lists the commands that take arguments after --.
 func takeRest() []string {
-	return []string{"pod create", "pod update", "pod exec", "template create", "template update", "run", "exec", "__complete"}
+	return []string{"pod create", "pod update", "pod exec", "template create", "template update", "endpoint create", "endpoint update", "run", "exec", "__complete"}
 }
 
 // run runs one command line and returns the exit status.

@@ -191,7 +191,7 @@ func (a *app) thingWords(ctx context.Context, node *kong.Node, argument string) 
 		return out
 	}
 	list := nounOf(node)
-	if n, known := map[string]anyNoun{"pod": pods, "volume": volumes, "template": templates, "host": hosts, "member": members, "account": accounts}[argument]; known {
+	if n, known := map[string]anyNoun{"pod": pods, "endpoint": endpoints, "volume": volumes, "template": templates, "host": hosts, "member": members, "account": accounts}[argument]; known {
 		list = n
 	}
 	if list == nil {

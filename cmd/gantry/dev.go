@@ -20,6 +20,7 @@ type devCmd struct {
 	SimulateGPUs []string `name:"simulate-gpus" sep:"none" placeholder:"TYPE:COUNT" help:"Pretend to have GPUs, for example \"NVIDIA H100 80GB HBM3:8\". May be repeated."`
 	Containerd   string   `placeholder:"SOCKET" help:"Use this containerd instead of starting a private one."`
 	ImageArchive []string `sep:"none" placeholder:"FILE" help:"OCI or Docker image archive to import. May be repeated, or followed by more files."`
+	SampleWorker bool     `help:"Have the image of a worker to try serverless endpoints with, localhost/hello-worker:1, made without a network."`
 	Schedulers   int      `placeholder:"N" help:"Number of schedulers, which form a cluster: 1, 3 or 5; 1 when not given."`
 	Agents       int      `placeholder:"N" help:"Number of agents, 1 to 16; 1 when not given. Each of several is a host of its own, in a network namespace."`
 	S3           string   `name:"s3" placeholder:"HOST:PORT" help:"Serve network volumes over S3 at this address; not when not given."`
@@ -49,6 +50,9 @@ func (cmd devCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("find this program's own folder: %w", err)
 	}
+	if cmd.SampleWorker {
+		cfg.SampleWorker = self
+	}
 	if cfg.Binaries, err = dev.FindBinaries(self, a.getenv("PATH"), cmd.Containerd == ""); err != nil {
 		return err
 	}
@@ -63,4 +67,12 @@ func (cmd devCmd) Run(ctx context.Context, a *app) error {
 		return usage("%v", err)
 	}
 	return err
+}
+
+// workerCmd is what the image of the sample worker runs.
+type workerCmd struct{}
+
+// Run answers jobs until ctx ends.
+func (workerCmd) Run(ctx context.Context, a *app) error {
+	return dev.RunSampleWorker(ctx, a.getenv, a.out)
 }

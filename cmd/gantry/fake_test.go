@@ -108,6 +108,7 @@ type result struct {
 type setup struct {
 	api      map[string][]string
 	env      map[string]string
+	in       string // standard input
 	terminal bool
 	ctx      context.Context //nolint:containedctx // of one command line
 	every    time.Duration   // between two looks of --watch
@@ -130,7 +131,7 @@ func gantry(t *testing.T, s setup, args ...string) (result, *fakeAPI) {
 	var out, err bytes.Buffer
 	now := time.Date(2026, 10, 1, 12, 1, 30, 0, time.UTC)
 	sys := system{
-		in: strings.NewReader(""), out: &out, err: &err, terminal: s.terminal, width: func() int { return 60 },
+		in: strings.NewReader(s.in), out: &out, err: &err, terminal: s.terminal, width: func() int { return 60 },
 		env: func(name string) (string, bool) { v, ok := env[name]; return v, ok && v != "" },
 		now: func() time.Time { return now }, lookEvery: s.every, screenWidth: func() int { return s.screen },
 	}

@@ -15,6 +15,10 @@ func flagOfPath() map[string]string {
 		"$.expiresAt": "--expires-in", "$.quotas.minute": "--rate-minute", "$.quotas.hour": "--rate-hour", "$.quotas.day": "--rate-day",
 		"$.egress": "--egress", "$.amount": "amount", "$.username": "--username", "$.password": "--password-file", "$.value": "value",
 		"$.category": "--category", "$.ttlSeconds": "--ttl", "$.storageHost": "--storage-host", "$.storagePath": "--storage-path",
+		"$.cpu": "--cpu", "$.gpu.pools": "--pool", "$.gpu.excludedTypes": "--exclude", "$.workers.min": "--min-workers",
+		"$.workers.max": "--max-workers", "$.workers.idleTimeout": "--idle-timeout", "$.scaling.queueDelay": "--queue-delay",
+		"$.scaling.requestCount": "--request-count", "$.timeout": "--execution-timeout", "$.retries": "--retries", "$.failAfter": "--fail-after",
+		"$.flashboot": "--flashboot", "$.networkVolumes": "--network-volume",
 		"path.id": "id", "path.name": "name", "query.count": "--count", "query.vcpuCount": "--vcpu", "query.status": "--status",
 	}
 }

@@ -177,7 +177,11 @@ func names(raw json.RawMessage) (string, error) {
 	if err != nil {
 		return "", notJSON(err)
 	}
-	for _, value := range values { // a list of records; a record itself has none with ids
+	var record struct{ ID, Name, Status any }
+	if json.Unmarshal(raw, &record) == nil && record.ID != nil && (record.Name != nil || record.Status != nil) { // not a list with an id of its own
+		return printable(fmt.Sprint(record.ID)) + "\n", nil
+	}
+	for _, value := range values { // a list of records
 		if text, ok := namesOf(value); ok && strings.Contains(string(value), "{") {
 			return text, nil
 		}

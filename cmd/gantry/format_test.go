@@ -58,7 +58,7 @@ func TestNamesOfRecords(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"pods":[]}`: "", `{"id":"a","actions":["stop"]}`: "a\n", `{"key":{"id":"k"},"apiKey":"t"}`: "k\n",
 		`{"keys":["ssh-ed25519 x"]}`: "ssh-ed25519 x\n", `{"id":"cluster","members":[{"id":"m1"},{"id":"m2"}]}`: "m1\nm2\n",
-		`{"secrets":[{"name":"TOKEN"}]}`: "TOKEN\n",
+		`{"secrets":[{"name":"TOKEN"}]}`: "TOKEN\n", `{"id":"e","name":"n","cpu":[{"id":"cpu3c"}]}`: "e\n", `{"id":"j","status":"COMPLETED","output":[{"id":"x"}]}`: "j\n",
 	} {
 		if got, err := names(json.RawMessage(raw)); err != nil || got != want {
 			t.Errorf("%s: %q, %v", raw, got, err)

@@ -89,6 +89,20 @@ func table(heading []string, rows [][]string) string {
 	return out.String()
 }
 
+// trimmed takes the columns off the end of a table, but the first keep, that say nothing.
+func trimmed(head []string, rows [][]string, keep int) ([]string, [][]string) {
+	for last := len(head) - 1; last >= keep; last-- {
+		if slices.ContainsFunc(rows, func(row []string) bool { return row[last] != "-" }) {
+			break
+		}
+		head = head[:last]
+		for i := range rows {
+			rows[i] = rows[i][:last]
+		}
+	}
+	return head, rows
+}
+
 // layout aligns one table, whose first row is the heading.
 func (a *app) layout(out *strings.Builder, rows [][]string) error {
 	if len(rows) == 0 {

@@ -75,13 +75,7 @@ func podTable(pods []v2.Pod, now time.Time) string {
 		})
 	}
 	head := []string{"ID", "NAME", "STATUS", "COMPUTE", "IMAGE", "~PORTS", "~CENTER", "~COST/H", "AGE", "REASON"}
-	if last := len(head) - 1; !slices.ContainsFunc(rows, func(row []string) bool { return row[last] != "-" }) {
-		head = head[:last] // as most of the time
-		for i := range rows {
-			rows[i] = rows[i][:last]
-		}
-	}
-	return table(head, rows)
+	return table(trimmed(head, rows, len(head)-1)) // most pods have no reason
 }
 
 // whyText is what the list tells of a pod beside its status: why it is as it is, or what an operator does with its host.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -96,6 +97,36 @@ func (a *app) readEnv(flag string, entries []string, into map[string]string) err
 		into[name] = value
 	}
 	return nil
+}
+
+// envChange changes the variables of what exists.
+type envChange struct {
+	NoEnv    bool     `help:"Take all variables away."`
+	SetEnv   []string `sep:"none" placeholder:"K=V" help:"Set one variable and keep the others. May be repeated."`
+	UnsetEnv []string `sep:"none" placeholder:"K" help:"Take one variable away and keep the others. May be repeated."`
+}
+
+// single reports whether single variables are changed.
+func (c envChange) single() bool { return len(c.SetEnv) > 0 || len(c.UnsetEnv) > 0 }
+
+func (c envChange) check(f containerFlags) error {
+	all := len(f.Env) > 0 || len(f.EnvFile) > 0
+	if c.single() && (all || c.NoEnv) || c.NoEnv && all {
+		return usage("--env and --env-file, --set-env and --unset-env, and --no-env exclude each other")
+	}
+	return nil
+}
+
+// edit changes single variables of those that there are now.
+func (c envChange) edit(a *app, now map[string]string) (map[string]string, error) {
+	env := maps.Clone(now)
+	if env == nil {
+		env = map[string]string{}
+	}
+	for _, name := range c.UnsetEnv {
+		delete(env, name)
+	}
+	return env, a.readEnv("--set-env", c.SetEnv, env)
 }
 
 const maxEnvFile = 1 << 20 // bytes

@@ -13,6 +13,18 @@ import (
 
 type podLogsCmd struct {
 	podRef
+	logFlags
+}
+
+// Run shows a log.
+func (cmd podLogsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return pods.on(ctx, c, cmd.Pod, func(id string) error {
+		return cmd.read(a, func(q client.LogQuery, on client.LogEvents) error { return c.PodLogs(ctx, id, q, on) })
+	})
+}
+
+// logFlags say which lines of a log to show, and how.
+type logFlags struct {
 	Follow     bool   `short:"f" help:"Stay and show new lines as they come, until the pod is deleted or Ctrl-C."`
 	Tail       int    `default:"100" help:"Newest lines to begin with, 0 to 5000."`
 	Since      string `placeholder:"TIME" help:"Only lines since then: RFC 3339, or a time ago such as 10m."`
@@ -22,8 +34,8 @@ type podLogsCmd struct {
 	Raw        bool   `help:"Print control and escape sequences to a terminal as they are. Without it, only colors go through."`
 }
 
-// Run shows a log.
-func (cmd podLogsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+// read shows what logs reads.
+func (cmd logFlags) read(a *app, logs func(client.LogQuery, client.LogEvents) error) error {
 	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow, Previous: cmd.Previous}
 	if cmd.Source != "all" {
 		q.Source = cmd.Source
@@ -48,10 +60,10 @@ func (cmd podLogsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 		Line: func(l client.LogLine) error { return cmd.print(a, l) },
 		Lost: func(err error) { _, _ = fmt.Fprintf(a.err, "gantry: %s; trying again\n", printable(err.Error())) },
 	}
-	return pods.on(ctx, c, cmd.Pod, func(id string) error { return c.PodLogs(ctx, id, q, on) })
+	return logs(q, on)
 }
 
-func (cmd podLogsCmd) print(a *app, l client.LogLine) error {
+func (cmd logFlags) print(a *app, l client.LogLine) error {
 	if !a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s\n", l.Raw)
 		return err

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 
 	"gantry/api/v2"
@@ -15,9 +14,7 @@ type podUpdateCmd struct {
 	Name  *string `placeholder:"NAME" help:"New name."`
 	Image *string `placeholder:"IMAGE" help:"New image reference."`
 	containerFlags
-	NoEnv    bool     `help:"Take all variables away."`
-	SetEnv   []string `sep:"none" placeholder:"K=V" help:"Set one variable and keep the others. May be repeated."`
-	UnsetEnv []string `sep:"none" placeholder:"K" help:"Take one variable away and keep the others. May be repeated."`
+	envChange
 	mountFlags
 	Locked           *bool  `negatable:"" help:"Refuse stop and restart, or allow them again."`
 	GlobalNetworking *bool  `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
@@ -29,15 +26,14 @@ type podUpdateCmd struct {
 
 // Run changes a pod.
 func (cmd podUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	if (len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0) && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0 || cmd.NoEnv) ||
-		cmd.NoEnv && (len(cmd.Env) > 0 || len(cmd.EnvFile) > 0) {
-		return usage("--env and --env-file, --set-env and --unset-env, and --no-env exclude each other")
+	if err := cmd.check(cmd.containerFlags); err != nil {
+		return err
 	}
 	body, err := cmd.body(ctx, a, c)
 	if err != nil {
 		return err
 	}
-	single := len(cmd.SetEnv) > 0 || len(cmd.UnsetEnv) > 0
+	single := cmd.single()
 	if reflect.ValueOf(body).IsZero() && !single {
 		return usage("say what to change")
 	}
@@ -45,7 +41,7 @@ func (cmd podUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error
 		if single || restarts(body) {
 			now, err := c.Pod(ctx, id)
 			if err == nil && single {
-				err = cmd.edit(a, now.Value, &body)
+				body.Env, err = cmd.edit(a, now.Value.Env)
 			}
 			if err == nil {
 				err = cmd.warn(ctx, a, now.Value)
@@ -99,21 +95,5 @@ func (cmd podUpdateCmd) warn(ctx context.Context, a *app, pod v2.Pod) error {
 		return cmd.ask(ctx, a, what)
 	}
 	_, _ = fmt.Fprintln(a.err, what)
-	return nil
-}
-
-// edit changes single variables of those that the pod has now.
-func (cmd podUpdateCmd) edit(a *app, pod v2.Pod, body *v2.UpdatePodRequest) error {
-	env := maps.Clone(pod.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	for _, name := range cmd.UnsetEnv {
-		delete(env, name)
-	}
-	if err := a.readEnv("--set-env", cmd.SetEnv, env); err != nil {
-		return err
-	}
-	body.Env = env
 	return nil
 }

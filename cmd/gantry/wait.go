@@ -62,11 +62,11 @@ func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[v2.
 	})
 	defer cancel()
 	c = c.Once() // this is a loop of its own, which shows that the API is away
-	line := a.newProgress(pod.Value)
+	line := &liveLine{app: a, began: a.now()}
 	defer line.done()
 	var apart error // why the API did not answer the last look
 	for pause := lookMin; ; pause = min(pause*5/4, lookMax) {
-		line.show(pod.Value, apart)
+		line.showPod(pod.Value, apart)
 		if current := pod.Value.Incarnation >= g.incarnation; apart == nil && current {
 			if g.reached(pod.Value) {
 				return pod, nil
@@ -97,49 +97,28 @@ func (a *app) await(ctx context.Context, c *client.Client, pod client.Answer[v2.
 	}
 }
 
-// progress shows how a pod comes up: one line that changes on a terminal, elsewhere a line for each change.
-type progress struct {
-	app    *app
-	name   string
-	began  time.Time
-	last   string // what was shown last, without the time
-	tenths int64  // of the pull that were shown last
-	shown  bool   // a line is on the terminal
+// liveLine shows what a command waits for: one line that changes on a terminal, elsewhere a line for each change.
+type liveLine struct {
+	app   *app
+	began time.Time
+	last  string // key of what was shown last
+	shown bool   // a line is on the terminal
 }
 
-func (a *app) newProgress(p v2.Pod) *progress {
-	name := p.Name
-	if name == "" {
-		name = p.ID
+// show shows parts and the time so far. Elsewhere than on a terminal, it does so when key is another than the last.
+func (l *liveLine) show(key string, parts ...string) {
+	text := join(append(parts, fmt.Sprintf("%.1f s", l.app.now().Sub(l.began).Seconds()))...)
+	switch {
+	case l.app.terminal:
+		l.draw(text)
+	case key != l.last:
+		l.last = key
+		_, _ = fmt.Fprintln(l.app.err, printable(text))
 	}
-	return &progress{app: a, name: name, began: a.now()}
-}
-
-// show shows the record. apart is why it could not be read anew.
-func (l *progress) show(p v2.Pod, apart error) {
-	elapsed := fmt.Sprintf("%.1f s", l.app.now().Sub(l.began).Seconds())
-	text := l.name + "  " + statusText(p)
-	doing := progressText(p.Progress)
-	if apart != nil {
-		doing = "the API does not answer at the moment"
-	}
-	if l.app.terminal {
-		l.draw(join(text, doing, elapsed))
-		return
-	}
-	key, tenths := text+doing, int64(0)
-	if g := p.Progress; g != nil && apart == nil && g.PullTotal > 0 {
-		key, tenths = text+g.Activity, g.PullDone*10/g.PullTotal
-	}
-	if key == l.last && tenths == l.tenths {
-		return
-	}
-	l.last, l.tenths = key, tenths
-	_, _ = fmt.Fprintln(l.app.err, join(text, doing, elapsed))
 }
 
 // draw replaces the line on the terminal, cut to its width.
-func (l *progress) draw(text string) {
+func (l *liveLine) draw(text string) {
 	text = printable(text)
 	if width := l.app.width() - 1; utf8.RuneCountInString(text) > width {
 		text = string([]rune(text)[:max(0, width)])
@@ -149,10 +128,23 @@ func (l *progress) draw(text string) {
 }
 
 // done takes the line off the terminal: what follows says how it ended.
-func (l *progress) done() {
+func (l *liveLine) done() {
 	if l.shown {
 		_, _ = fmt.Fprint(l.app.err, "\r\x1b[K")
 	}
+}
+
+// showPod shows how a pod comes up. apart is why its record could not be read anew.
+func (l *liveLine) showPod(p v2.Pod, apart error) {
+	text, doing := first(p.Name, p.ID)+"  "+statusText(p), progressText(p.Progress)
+	if apart != nil {
+		doing = "the API does not answer at the moment"
+	}
+	key := text + doing
+	if g := p.Progress; g != nil && apart == nil && g.PullTotal > 0 {
+		key = fmt.Sprint(text, g.Activity, g.PullDone*10/g.PullTotal)
+	}
+	l.show(key, text, doing)
 }
 
 func join(parts ...string) string {

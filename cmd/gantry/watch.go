@@ -15,7 +15,7 @@ const watchEvery = 2 * time.Second
 
 // watchable lists the last words of commands that --watch goes with.
 func watchable() []string {
-	return []string{"list", "get", "show", "members", "pods", "gpus", "cpus", "datacenters", "templates", "ps", "billing"}
+	return []string{"list", "get", "show", "status", "members", "pods", "gpus", "cpus", "datacenters", "templates", "ps", "billing"}
 }
 
 // perform runs a command; with --watch again and again, and prints what it prints whenever that changes. An API that is
