@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,43 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
-	"gantry/agent/ctrd/ctrdtest"
 	"gantry/test/devtest"
+	"gantry/test/program/workerimage"
 )
-
-// workerImage serves the image of a worker that is written from the protocol alone.
-func workerImage(t *testing.T, args string) (ref string) {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "worker")
-	run1(t, "env", "CGO_ENABLED=0", "go", "build", "-o", program, "gantry/test/program/worker/worker")
-	data := must[[]byte](t)(os.ReadFile(program))
-	var files bytes.Buffer
-	w := tar.NewWriter(&files)
-	head := &tar.Header{Typeflag: tar.TypeReg, Name: "bin/worker", Mode: 0o755, Size: int64(len(data))}
-	if err := w.WriteHeader(head); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layer := must[v1.Layer](t)(tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }))
-	img := ctrdtest.BusyboxImage(t, func(c *v1.Config) { c.Cmd = strings.Fields("/bin/worker " + args) })
-	img = must[v1.Image](t)(mutate.AppendLayers(img, layer))
-	ref = registry(t) + "/team/worker:1"
-	if err := remote.Write(must[name.Reference](t)(name.ParseReference(ref, name.Insecure)), img); err != nil {
-		t.Fatal(err)
-	}
-	return ref
-}
 
 // endpoint makes a queue endpoint of one worker at most.
 func endpoint(t *testing.T, d *devtest.Dev, image string, more ...string) (id string, remove func()) {
@@ -78,13 +42,13 @@ func ended(t *testing.T, d *devtest.Dev, endpoint string, j job) job {
 	return j
 }
 
-// TestAServerlessJobFromZeroToZero: a worker in a real container, in the ways of two libraries, answers at an endpoint that had none, and
+// TestAServerlessJobFromZeroToZero: a worker in a real container, in the ways of three libraries, answers at an endpoint that had none, and
 // is gone when it idled out.
 func TestAServerlessJobFromZeroToZero(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
 	try := func(library string) {
-		id, remove := endpoint(t, d, workerImage(t, "--handler echo --library "+library))
+		id, remove := endpoint(t, d, workerimage.Serve(t, "--handler echo --library "+library))
 		defer remove()
 		got := ended(t, d, id, done[job](t, d, "", "POST", "/v2/"+id+"/runsync", `{"input":{"a":"b"}}`))
 		if got.Status != "COMPLETED" || got.Output["a"] != "b" {
@@ -102,13 +66,14 @@ func TestAServerlessJobFromZeroToZero(t *testing.T) {
 		})
 	}
 	try("1.6")
+	try("1.7.12")
 	try("1.10")
 }
 
 // TestAJobOutlivesItsAgent: the agent is killed while a worker is at a job; its result comes all the same, and once.
 func TestAJobOutlivesItsAgent(t *testing.T) {
 	d := suite.dev
-	id, remove := endpoint(t, d, workerImage(t, "--handler sleep"))
+	id, remove := endpoint(t, d, workerimage.Serve(t, "--handler sleep"))
 	defer remove()
 	j := done[job](t, d, "", "POST", "/v2/"+id+"/run", `{"input":{"seconds":4}}`)
 	await(t, func() error {
@@ -165,7 +130,7 @@ func isFrozen(pid int) bool {
 func TestFlashBoot(t *testing.T) {
 	t.Parallel()
 	d := suite.dev
-	id, remove := endpoint(t, d, workerImage(t, "--handler echo --library 1.10"), `,"flashboot":"FLASHBOOT"`)
+	id, remove := endpoint(t, d, workerimage.Serve(t, "--handler echo --library 1.10"), `,"flashboot":"FLASHBOOT"`)
 	defer remove()
 	ask := func() {
 		t.Helper()

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Env     func(name string) string
 	Library string // 1.6, 1.7.12 or 1.10; empty: 1.10
-	// Handler is echo, sleep, error, crash, stream, progress, refresh, empty or lie.
+	// Handler is echo, sleep, error, crash, stream, progress, refresh, empty, openai or lie; any: what the input's "do" says.
 	Handler     string
 	Concurrency int            // jobs at a time; 0: one
 	Exit        func(code int) // of crash and of an unhealthy worker
@@ -182,7 +182,11 @@ func (w *worker) work(ctx context.Context, j job) {
 	w.Say("job " + j.ID)
 	stream := "false"
 	var result any
-	switch w.Handler {
+	handler := w.Handler
+	if handler == "any" {
+		handler = chosen(j.Input)
+	}
+	switch handler {
 	case "sleep":
 		var in struct{ Seconds float64 }
 		_ = json.Unmarshal(j.Input, &in)
@@ -211,6 +215,13 @@ func (w *worker) work(ctx context.Context, j job) {
 		result = map[string]any{"output": j.Input}
 	case "refresh":
 		result = map[string]any{"output": j.Input, "stopPod": true}
+	case "openai":
+		stream = "true"
+		chunks := openAI(j.Input)
+		for _, c := range chunks {
+			w.tell(ctx, "RUNPOD_WEBHOOK_POST_STREAM", j.ID, "false", map[string]any{"output": c})
+		}
+		result = map[string]any{"output": chunks}
 	case "empty":
 		result = map[string]any{}
 	case "lie":
@@ -220,7 +231,7 @@ func (w *worker) work(ctx context.Context, j job) {
 		result = map[string]any{"output": j.Input}
 	}
 	w.tell(ctx, "RUNPOD_WEBHOOK_POST_OUTPUT", j.ID, stream, result)
-	if w.Handler == "progress" { // late
+	if handler == "progress" { // late
 		w.tell(ctx, "RUNPOD_WEBHOOK_POST_OUTPUT", j.ID, "false", map[string]any{"status": "IN_PROGRESS", "output": "late"})
 	}
 }
