@@ -110,6 +110,7 @@ func (s *shop) worker(n int) *fleet.Pod {
 	var last *fleet.Pod
 	s.eventually(fmt.Sprintf("%d workers", n), func() bool {
 		all := s.pods()
+		last = nil
 		for _, p := range all {
 			if last == nil || p.CreatedAt.After(last.CreatedAt) {
 				last = p
