@@ -124,5 +124,5 @@ func TestCloseWaitsForAHeartbeat(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	<-answered // an answer, or a closed connection
+	t.Log(<-answered) // an answer, or a closed connection
 }
