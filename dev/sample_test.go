@@ -57,12 +57,13 @@ func TestTheSampleImageHoldsTheProgram(t *testing.T) {
 	}
 }
 
-// TestTheSampleWorkerAnswersJobs: each job once, with what its input asks for; an answer that is none is asked for again.
+// TestTheSampleWorkerAnswersJobs: each job once, with what its input asks for; an answer that is none is asked for again, at once and
+// without a word, also that which a worker gets that was frozen.
 func TestTheSampleWorkerAnswersJobs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var mu sync.Mutex
-	inputs := []string{"", `{"name":"you","parts":2}`, `{"fail":"no"}`}
+	inputs := []string{"", "frozen", `{"name":"you","parts":2}`, `{"fail":"no"}`}
 	var told []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -76,10 +77,13 @@ func TestTheSampleWorkerAnswersJobs(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 				return
 			}
-			if inputs[0] != "" {
-				_ = json.NewEncoder(w).Encode(map[string]any{"id": "j", "input": json.RawMessage(inputs[0])})
-			} else {
+			switch inputs[0] {
+			case "":
 				w.WriteHeader(http.StatusNoContent)
+			case "frozen":
+				w.WriteHeader(http.StatusBadRequest)
+			default:
+				_ = json.NewEncoder(w).Encode(map[string]any{"id": "j", "input": json.RawMessage(inputs[0])})
 			}
 			inputs = inputs[1:]
 		default:
@@ -91,8 +95,12 @@ func TestTheSampleWorkerAnswersJobs(t *testing.T) {
 		"RUNPOD_WEBHOOK_GET_JOB": srv.URL + "/take/$ID?gpu=", "RUNPOD_WEBHOOK_POST_OUTPUT": srv.URL + "/done/$RUNPOD_POD_ID/$ID?gpu=",
 		"RUNPOD_WEBHOOK_POST_STREAM": srv.URL + "/stream/$RUNPOD_POD_ID/$ID?gpu=", "RUNPOD_POD_ID": "worker", "RUNPOD_AI_API_KEY": "key",
 	}
-	if err := RunSampleWorker(ctx, func(name string) string { return env[name] }, io.Discard); err != nil {
+	var log strings.Builder
+	if err := RunSampleWorker(ctx, func(name string) string { return env[name] }, &log); err != nil {
 		t.Fatal(err)
+	}
+	if got := log.String(); got != "ready for jobs\njob j\njob j\n" {
+		t.Errorf("it said %q", got)
 	}
 	want := []string{
 		`/stream/worker/j true {"output":"part 1 of 2"}`, `/stream/worker/j true {"output":"part 2 of 2"}`,

@@ -110,8 +110,8 @@ func (w *sampleWorker) ask(ctx context.Context, method, name, id, query string, 
 	}
 	defer func() { _ = res.Body.Close() }()
 	switch {
-	case res.StatusCode == http.StatusNoContent:
-		return false, nil
+	case res.StatusCode == http.StatusNoContent, method == http.MethodGet && res.StatusCode == http.StatusBadRequest:
+		return false, nil // the second is how a worker that was frozen is told to ask anew
 	case res.StatusCode != http.StatusOK:
 		return false, fmt.Errorf("%s: the answer is %s", method, res.Status)
 	case to == nil:

@@ -10,7 +10,6 @@ const (
 	WorkerRunning      WorkerStatus = "RUNNING"      // it has a job
 	WorkerIdle         WorkerStatus = "IDLE"         // it waits for one
 	WorkerInitializing WorkerStatus = "INITIALIZING" // it has not asked for one yet
-	WorkerThrottled    WorkerStatus = "THROTTLED"    // there is no room for it
 	WorkerUnhealthy    WorkerStatus = "UNHEALTHY"    // those before it crashed, and it has not asked for a job yet
 )
 
@@ -29,8 +28,6 @@ func (c *WorkerCounts) Add(s WorkerStatus) {
 		c.Idle++
 	case WorkerInitializing:
 		c.Initializing++
-	case WorkerThrottled:
-		c.Throttled++
 	case WorkerUnhealthy:
 		c.Unhealthy++
 	}

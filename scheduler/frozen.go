@@ -22,11 +22,11 @@ func (d *demand) chooseFrozen(
 	for _, all := range []bool{false, true} {
 		room := place.Instead{}
 		for id := range v.Frozen() {
-			on := hosts.Get(id, instead)
-			if on == nil {
+			on, frozen := hosts.Get(id, instead), frozenOn(v, id, all)
+			if on == nil || len(frozen) == 0 {
 				continue
 			}
-			more := withoutFrozen(on, frozenOn(v, id, all))
+			more := withoutFrozen(on, frozen)
 			if n, _ := place.Room(d.req, &more); n > 0 {
 				room[id] = &more
 			}

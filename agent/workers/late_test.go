@@ -74,9 +74,7 @@ func TestASuccessThatWaitedIsSent(t *testing.T) {
 	l.start(false)
 	var wg sync.WaitGroup
 	wg.Go(func() { l.answers(200, "POST", "job-done/w/j?", `{"output":1}`) })
-	for len(l.files()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	l.holds("the result is on disk", func() bool { return len(l.files()) > 0 })
 	l.comeBack()
 	wg.Wait()
 	if r := l.said(1); r.GetKind() != agentrpc.JobReport_DONE || r.GetAttempt() != 0 || len(l.reports) != 1 {

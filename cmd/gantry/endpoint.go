@@ -43,7 +43,7 @@ type endpointRef struct {
 	Endpoint string `arg:"" placeholder:"ENDPOINT" help:"Id of the endpoint, or its name where only one has it."`
 }
 
-// endpointCompute shows what one worker has, of several choices the first and how many more there are.
+// endpointCompute shows what one worker has, with all choices.
 func endpointCompute(e v2.Endpoint) string {
 	switch {
 	case e.GPU != nil:
@@ -238,19 +238,21 @@ type endpointLogsCmd struct {
 
 // Run shows the log of a worker.
 func (cmd endpointLogsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	return endpoints.on(ctx, c, cmd.Endpoint, func(id string) error {
-		worker := cmd.Worker
-		if worker == "" {
-			all, err := c.Workers(ctx, id)
-			if err != nil {
-				return err
+	return cmd.read(a, func(q client.LogQuery, on client.LogEvents) error {
+		return endpoints.on(ctx, c, cmd.Endpoint, func(id string) error {
+			worker := cmd.Worker
+			if worker == "" {
+				all, err := c.Workers(ctx, id)
+				if err != nil {
+					return err
+				}
+				if len(all.Value.Workers) == 0 {
+					return errors.New("the endpoint has no workers now; gantry endpoint get says why")
+				}
+				worker = all.Value.Workers[len(all.Value.Workers)-1].ID
 			}
-			if len(all.Value.Workers) == 0 {
-				return errors.New("the endpoint has no workers now; gantry endpoint get says why")
-			}
-			worker = all.Value.Workers[len(all.Value.Workers)-1].ID
-		}
-		return cmd.read(a, func(q client.LogQuery, on client.LogEvents) error { return c.WorkerLogs(ctx, id, worker, q, on) })
+			return c.WorkerLogs(ctx, id, worker, q, on)
+		})
 	})
 }
 

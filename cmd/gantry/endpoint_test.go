@@ -207,6 +207,9 @@ func TestWorkersAndReleasesAreShown(t *testing.T) {
 	if got, _ := gantry(t, setup{api: api}, "endpoint", "logs", endpointID, "w1"); got.Out != "first\n" {
 		t.Errorf("the log of a worker: %+v", got)
 	}
+	if got, fake := gantry(t, setup{api: api}, "endpoint", "logs", endpointID, "--previous"); got.Code != exitUsage || len(fake.seen) > 0 {
+		t.Errorf("a run before, which workers do not have: %+v %v", got, fake.seen)
+	}
 	none := serverless(map[string][]string{path + "/workers": {`200 {"workers":[]}`}})
 	if got, _ := gantry(t, setup{api: none}, "endpoint", "logs", endpointID); got.Code == 0 || !strings.Contains(got.Err, "the endpoint has no workers now") {
 		t.Errorf("no workers: %+v", got)

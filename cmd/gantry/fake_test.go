@@ -48,6 +48,7 @@ type fakeAPI struct {
 	answers map[string][]string // "GET /v2/pods": status, a space, the body
 	seen    []string            // requests with their bodies
 	keys    []string
+	told    func(string) // of each request, with its body; may be nil
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -56,6 +57,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	what := r.Method + " " + r.URL.Path
 	f.seen = append(f.seen, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+	if f.told != nil {
+		f.told(f.seen[len(f.seen)-1])
+	}
 	f.keys = append(f.keys, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	all := f.answers[what]
 	answer := `404 {"title":"Not Found","status":404,"detail":"resource not found","code":"not_found","requestId":"r1"}`
@@ -108,7 +112,8 @@ type result struct {
 type setup struct {
 	api      map[string][]string
 	env      map[string]string
-	in       string // standard input
+	in       string       // standard input
+	told     func(string) // of each request
 	terminal bool
 	ctx      context.Context //nolint:containedctx // of one command line
 	every    time.Duration   // between two looks of --watch
@@ -118,7 +123,7 @@ type setup struct {
 // gantry runs a command line against a fake API.
 func gantry(t *testing.T, s setup, args ...string) (result, *fakeAPI) {
 	t.Helper()
-	api := &fakeAPI{answers: s.api}
+	api := &fakeAPI{answers: s.api, told: s.told}
 	srv := httptest.NewServer(api)
 	defer srv.Close()
 	env := map[string]string{"GANTRY_API": srv.URL, "GANTRY_API_KEY": "gk_user", "HOME": t.TempDir()}

@@ -220,9 +220,13 @@ func TestInterruptedWaitLeavesTheJob(t *testing.T) {
 	api := waitingJob(`"COMPLETED"`)
 	api["GET /v2/"+endpointID+"/status/j1-u1"] = []string{`200 {"id":"j1-u1","status":"IN_QUEUE"}`}
 	ctx, interrupt := context.WithCancel(t.Context())
-	timer := time.AfterFunc(time.Second, interrupt)
-	defer timer.Stop()
-	got, fake := gantry(t, setup{api: api, ctx: ctx}, "job", "runsync", endpointID, "--input", "{}")
+	defer interrupt()
+	waits := func(request string) {
+		if strings.HasSuffix(request, "/status/j1-u1") {
+			interrupt()
+		}
+	}
+	got, fake := gantry(t, setup{api: api, ctx: ctx, told: waits}, "job", "runsync", endpointID, "--input", "{}")
 	if got.Code != exitInterrupted || !strings.HasPrefix(got.Err, "job j1-u1\n") || strings.Contains(strings.Join(fake.seen, " "), "cancel") {
 		t.Errorf("%+v", got)
 	}

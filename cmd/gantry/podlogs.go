@@ -14,29 +14,33 @@ import (
 type podLogsCmd struct {
 	podRef
 	logFlags
+	Previous bool `short:"p" help:"Only lines of the run before the newest one, such as of the process that crashed before a start."`
 }
 
 // Run shows a log.
 func (cmd podLogsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	return pods.on(ctx, c, cmd.Pod, func(id string) error {
-		return cmd.read(a, func(q client.LogQuery, on client.LogEvents) error { return c.PodLogs(ctx, id, q, on) })
+	if cmd.Previous && cmd.Follow {
+		return usage("--previous and --follow: a run that has ended is not followed")
+	}
+	return cmd.read(a, func(q client.LogQuery, on client.LogEvents) error {
+		q.Previous = cmd.Previous
+		return pods.on(ctx, c, cmd.Pod, func(id string) error { return c.PodLogs(ctx, id, q, on) })
 	})
 }
 
 // logFlags say which lines of a log to show, and how.
 type logFlags struct {
-	Follow     bool   `short:"f" help:"Stay and show new lines as they come, until the pod is deleted or Ctrl-C."`
+	Follow     bool   `short:"f" help:"Stay and show new lines as they come, until what writes it is deleted, or Ctrl-C."`
 	Tail       int    `default:"100" help:"Newest lines to begin with, 0 to 5000."`
 	Since      string `placeholder:"TIME" help:"Only lines since then: RFC 3339, or a time ago such as 10m."`
 	Source     string `enum:"all,container,system" default:"all" help:"Whose lines: container, system, or all."`
-	Previous   bool   `short:"p" help:"Only lines of the run before the newest one, such as of the process that crashed before a start."`
 	Timestamps bool   `short:"t" help:"Begin each line with its time."`
 	Raw        bool   `help:"Print control and escape sequences to a terminal as they are. Without it, only colors go through."`
 }
 
 // read shows what logs reads.
 func (cmd logFlags) read(a *app, logs func(client.LogQuery, client.LogEvents) error) error {
-	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow, Previous: cmd.Previous}
+	q := client.LogQuery{Tail: cmd.Tail, Follow: cmd.Follow}
 	if cmd.Source != "all" {
 		q.Source = cmd.Source
 	}
@@ -49,9 +53,6 @@ func (cmd logFlags) read(a *app, logs func(client.LogQuery, client.LogEvents) er
 			return usage("--since must be a time in RFC 3339, or a time ago such as 10m")
 		}
 		q.Since = since
-	}
-	if cmd.Previous && cmd.Follow {
-		return usage("--previous and --follow: a run that has ended is not followed")
 	}
 	if !a.forPeople() && a.cli.Output != formatJSON {
 		return usage("a log is text, or with -o json a JSON object for each line")

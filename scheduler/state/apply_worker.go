@@ -109,6 +109,25 @@ func (v *View) WorkersOf(id fleet.EndpointID) (out []*fleet.Pod) {
 	return out
 }
 
+// WorkedOn returns the endpoints that have workers on a host, each once for each worker, without copying any.
+func (v *View) WorkedOn(host fleet.HostID) (out []fleet.EndpointID) {
+	for _, p := range v.tb.onHost[host] {
+		if id := workerOf(p); id != "" {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Standing tells whether a host is out of reach, and whether a drain takes what runs there. It copies nothing of the host.
+func (v *View) Standing(id fleet.HostID) (lost, drained bool) {
+	h := v.tb.hosts.Rows[id]
+	if h == nil {
+		return false, false
+	}
+	return h.State == fleet.HostUnreachable, h.Eligibility == fleet.EligibilityDraining && !h.KeepRunning
+}
+
 // Worked returns the endpoints that have such workers, in no order.
 func (v *View) Worked() []fleet.EndpointID {
 	return slices.Collect(maps.Keys(v.tb.workersOf.Rows))

@@ -80,9 +80,7 @@ func (w *Workers) see(d *desk) (s scene, err error) {
 		}
 		s.pods = v.WorkersOf(d.id)
 		for _, p := range s.pods {
-			host, there := v.Host(p.Host)
-			s.lost[p.ID] = there && host.State == fleet.HostUnreachable
-			s.drained[p.ID] = host.Eligibility == fleet.EligibilityDraining && !host.KeepRunning
+			s.lost[p.ID], s.drained[p.ID] = v.Standing(p.Host)
 		}
 		return nil
 	})

@@ -19,10 +19,10 @@ func (w *Workers) Statuses(id fleet.EndpointID) (of map[fleet.PodID]fleet.Worker
 	of = map[fleet.PodID]fleet.WorkerStatus{}
 	_ = w.Store.View(func(v *state.View) error {
 		for _, p := range v.WorkersOf(id) {
-			host, _ := v.Host(p.Host)
+			lost, _ := v.Standing(p.Host)
 			switch {
 			case !p.Status.Active() || p.Goal != fleet.GoalRun:
-			case host.State == fleet.HostUnreachable:
+			case lost:
 				of[p.ID] = fleet.WorkerUnhealthy
 			case !p.Ready.IsZero():
 				of[p.ID] = fleet.WorkerIdle

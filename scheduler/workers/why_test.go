@@ -1,6 +1,7 @@
 package workers_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,16 +15,17 @@ import (
 func (s *shop) waits(v fleet.JobView, job, endpoint string) {
 	s.t.Helper()
 	var a, b string
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("the job says %q, the endpoint %q", a, b)
+		}
+	}()
+	s.eventually(fmt.Sprintf("the job waits because %q, the endpoint says %q", job, endpoint), func() bool {
 		e, err := s.Endpoint(s.t.Context(), s.who, s.endpoint)
 		s.must(err)
-		if a, b = s.job(v).Reason, e.Reason; a == job && b == endpoint {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("the job waits because %q, want %q; the endpoint says %q, want %q", a, job, b, endpoint)
-		}
-	}
+		a, b = s.job(v).Reason, e.Reason
+		return a == job && b == endpoint
+	})
 }
 
 // works has a worker ask for jobs, and waits until it is ready.

@@ -144,11 +144,7 @@ func (w *Workers) followState(ctx context.Context) {
 					room = room || !there || !p.Held
 				case state.KindHost:
 					room = true
-					for _, p := range v.HostPods(fleet.HostID(e.ID)) {
-						if p.Owner.Kind == fleet.OwnerEndpoint {
-							ids = append(ids, fleet.EndpointID(p.Owner.ID))
-						}
-					}
+					ids = append(ids, v.WorkedOn(fleet.HostID(e.ID))...)
 				case state.KindAccount:
 					for _, one := range state.List[fleet.Endpoint](v, fleet.AccountID(e.ID)) {
 						ids = append(ids, one.ID)

@@ -148,7 +148,6 @@ func TestFlashBoot(t *testing.T) {
 	for range 3 {
 		await(t, func() error {
 			if !isFrozen(pid) {
-				time.Sleep(20 * time.Millisecond)
 				return errors.New("it is not frozen")
 			}
 			return nil
@@ -161,7 +160,6 @@ func TestFlashBoot(t *testing.T) {
 	remove()
 	await(t, func() error {
 		if now := processOf(t, id); now != 0 {
-			time.Sleep(20 * time.Millisecond)
 			return fmt.Errorf("process %d is left", now)
 		}
 		return nil

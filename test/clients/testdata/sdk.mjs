@@ -7,10 +7,11 @@ const out = {};
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function becomes(id, ...states) {
-  for (;;) {
+  for (const limit = Date.now() + 60_000; ;) {
     const got = await endpoint.status(id);
     if (states.includes(got.status)) return got;
-    await pause(50);
+    if (Date.now() > limit) throw new Error(`job ${id} is ${got.status}, not ${states}`);
+    await pause(50); // the endpoint's limit on requests
   }
 }
 
