@@ -255,7 +255,7 @@ func (d *decision) grow(wanted int) {
 	d.begins += missing
 }
 
-// shrink ends or freezes workers that nobody needs.
+// shrink ends or freezes workers that nobody needs. With the frozen ones there are Max at most.
 func (d *decision) shrink() {
 	for i := 0; i < len(d.idle); {
 		if d.leaves(d.idle[i]) {
@@ -264,8 +264,8 @@ func (d *decision) shrink() {
 			i++
 		}
 	}
-	for _, w := range d.frozen {
-		if over := w.Since.Add(d.Policy.Freeze); over.After(d.Now) {
+	for i, w := range d.frozen {
+		if over := w.Since.Add(d.Policy.Freeze); over.After(d.Now) && d.fresh+d.stale+i < d.Policy.Max {
 			d.again(over)
 		} else {
 			d.plan.End = append(d.plan.End, w.ID)

@@ -77,7 +77,11 @@ func TestDecide(t *testing.T) {
 		"many crashes":                 {Input{Policy: kept, Crashes: HaltAfter, Crashed: ago(time.Hour)}, Plan{Start: 1}},
 		"no room for one more":         {Input{Policy: count, NoRoom: noon, Load: Load{Waiting: 9}, Workers: []Worker{worker("a", Idle, 0)}}, Plan{Limit: NoCapacity, Again: noon.Add(5 * time.Second)}},
 		"two have requests":            {Input{Policy: count, Load: Load{InProgress: 8}, Workers: []Worker{worker("a", Idle, time.Hour), worker("b", Idle, time.Hour)}}, Plan{}},
-		"the first of what comes":      {Input{Policy: flash, Workers: []Worker{worker("a", Idle, time.Second), worker("b", Frozen, 59*time.Second)}}, Plan{Again: noon.Add(time.Second)}},
+		"frozen, and more than may be": {Input{Policy: flash, Workers: []Worker{
+			worker("a", Frozen, 9*time.Second), worker("b", Frozen, 8*time.Second), worker("c", Running, 0), worker("d", Running, 0),
+		}}, Plan{End: []fleet.PodID{"a"}, Again: noon.Add(52 * time.Second)}},
+		"frozen where none may be": {Input{Policy: Policy{Delay: time.Second, Freeze: time.Minute}, Load: waiting(1, 0), Workers: []Worker{worker("a", Frozen, 0)}}, Plan{End: []fleet.PodID{"a"}, Limit: AtMax}},
+		"the first of what comes":  {Input{Policy: flash, Workers: []Worker{worker("a", Idle, time.Second), worker("b", Frozen, 59*time.Second)}}, Plan{Again: noon.Add(time.Second)}},
 
 		"a release: one of before starts":   {Input{Policy: kept, Workers: []Worker{stale(worker("a", Initializing, 0)), stale(worker("b", Idle, 0))}}, Plan{Start: 1}},
 		"a release: a job waits":            {Input{Policy: delay, Load: waiting(1, 0), Workers: []Worker{stale(worker("a", Running, 0))}}, Plan{Start: 1, Again: noon.Add(4 * time.Second)}},
