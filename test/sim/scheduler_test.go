@@ -342,6 +342,7 @@ func (m *member) kill(how unclean) {
 	w.check(p.node.Close())
 	w.check(p.mux.Close())
 	w.runs(m, nil)
+	w.learn(p) // what it applied last, hosts may have been told of
 	w.check(p.store.Close())
 	p.unmute()
 	m.leave(how)
