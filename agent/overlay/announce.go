@@ -98,7 +98,7 @@ func (k *Reconciler) announce(ctx context.Context) {
 	k.mu.Lock()
 	port := k.Port
 	if port == 0 {
-		port = k.told.settings.wireport
+		port = k.desired.settings.wireport
 	}
 	k.mu.Unlock()
 	endpoint, plain, err := k.Find(ctx, port)

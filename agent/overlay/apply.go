@@ -116,10 +116,10 @@ func (k *Reconciler) makeTunnel(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	want, needed := k.tunnelConfig()
-	told := k.told.set != nil
+	ordered := k.desired.set != nil
 	k.mu.Unlock()
 	switch {
-	case !told:
+	case !ordered:
 		return nil
 	case !needed && k.tunnelled.known && !k.tunnelled.there:
 		return nil
@@ -182,7 +182,7 @@ func (k *Reconciler) makeNames(ctx context.Context) error {
 func (k *Reconciler) nameOverlay(ctx context.Context, vni uint32) error {
 	k.mu.Lock()
 	changes := k.stamp(vni).members
-	if told, ok := k.named[vni]; ok && told == changes {
+	if last, ok := k.named[vni]; ok && last == changes {
 		k.mu.Unlock()
 		return nil
 	}
@@ -196,8 +196,8 @@ func (k *Reconciler) nameOverlay(ctx context.Context, vni uint32) error {
 }
 
 // unneeded returns the overlays that a process was told of, also by an agent of before, and that no pod needs.
-func unneeded[V any](told map[uint32]V, wanted []uint32) []uint32 {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(told)), func(vni uint32) bool { return slices.Contains(wanted, vni) })
+func unneeded[V any](known map[uint32]V, wanted []uint32) []uint32 {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(vni uint32) bool { return slices.Contains(wanted, vni) })
 }
 
 // standing notes that names are answered: pods may ask from now on, and those that start are told where.

@@ -27,7 +27,7 @@ const (
 // reads them here.
 
 // encode writes down what is known.
-func (t *told) encode() ([]byte, error) {
+func (t *desired) encode() ([]byte, error) {
 	var out bytes.Buffer
 	for _, m := range t.messages() {
 		if _, err := protodelim.MarshalTo(&out, m); err != nil {
@@ -37,7 +37,7 @@ func (t *told) encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (t *told) messages() []*agentrpc.Down {
+func (t *desired) messages() []*agentrpc.Down {
 	if t.set == nil {
 		return nil
 	}
@@ -85,8 +85,8 @@ func write(file string, text []byte) error {
 
 // read reads what write wrote; no file is nothing. Beside an error it returns all that could be read: what one message says may be
 // of another version of the agent.
-func read(file string) (told, error) {
-	t := newTold()
+func read(file string) (desired, error) {
+	t := newDesired()
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
@@ -118,7 +118,7 @@ func read(file string) (told, error) {
 }
 
 // hear takes a message that is for it. gap asks for everything.
-func (t *told) hear(m *agentrpc.Down) (gap bool, err error) {
+func (t *desired) hear(m *agentrpc.Down) (gap bool, err error) {
 	switch {
 	case m.GetNetwork() != nil:
 		return false, t.take(m.GetNetwork())

@@ -89,7 +89,7 @@ type Reconciler struct {
 	asks    *job
 
 	mu      sync.Mutex // guards the fields below
-	told    told
+	desired desired
 	pods    map[fleet.PodID]placed
 	placing map[uint32]uint64 // by VNI, grows when a pod comes or goes
 	stands  bool              // names are answered
@@ -145,10 +145,10 @@ func New(c Config, host netctl.Config) *Reconciler {
 		j.wake, j.changed, j.log = make(chan struct{}, 1), c.Changed, c.Log
 	}
 	var err error
-	if k.told, err = read(c.File); err != nil {
+	if k.desired, err = read(c.File); err != nil {
 		c.Log.Error("private networks' state is lost until a scheduler connects", "err", err)
 	}
-	for _, n := range k.told.overlays { // of which the agent before may have told what answers names, whoever needs them now
+	for _, n := range k.desired.overlays { // of which the agent before may have told what answers names, whoever needs them now
 		k.named[n.vni] = ^uint64(0)
 	}
 	if c.Tunnel != nil {
@@ -167,10 +167,10 @@ func (k *Reconciler) Hear(m *agentrpc.Down) (gap bool) {
 		return false
 	}
 	k.mu.Lock()
-	before := k.told.settings
-	gap, err := k.told.hear(m)
-	moved := before.wireport != k.told.settings.wireport
-	closed := !maps.Equal(before.closed, k.told.settings.closed)
+	before := k.desired.settings
+	gap, err := k.desired.hear(m)
+	moved := before.wireport != k.desired.settings.wireport
+	closed := !maps.Equal(before.closed, k.desired.settings.closed)
 	k.mu.Unlock()
 	if err != nil && !errors.Is(err, errGap) {
 		k.Log.Error("part of what a scheduler tells of private networks was refused", "err", err)
@@ -200,7 +200,7 @@ func (k *Reconciler) NewSession() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, n := range k.told.overlays {
+	for _, n := range k.desired.overlays {
 		n.asked = false
 	}
 }
@@ -223,7 +223,7 @@ func (k *Reconciler) Place(link netctl.Pod, account fleet.AccountID, places []po
 	slices.SortFunc(link.Overlays, func(a, b netctl.Place) int { return cmp.Compare(a.VNI, b.VNI) })
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	link.Mbps, link.Closed = k.told.settings.mbps, k.told.settings.closed[account]
+	link.Mbps, link.Closed = k.desired.settings.mbps, k.desired.settings.closed[account]
 	id := fleet.PodID(link.ID)
 	k.moved(k.pods[id].places, places)
 	k.pods[id] = placed{account, link, places}
@@ -277,7 +277,7 @@ func (k *Reconciler) Added(ctx context.Context, link netctl.Pod, account fleet.A
 		return nil
 	}
 	k.mu.Lock()
-	same := link.Mbps == k.told.settings.mbps && link.Closed == k.told.settings.closed[account]
+	same := link.Mbps == k.desired.settings.mbps && link.Closed == k.desired.settings.closed[account]
 	k.mu.Unlock()
 	if same {
 		return nil
@@ -394,7 +394,7 @@ func (k *Reconciler) save() {
 	k.saving.Lock()
 	defer k.saving.Unlock()
 	k.mu.Lock()
-	text, err := k.told.encode()
+	text, err := k.desired.encode()
 	k.mu.Unlock()
 	if err == nil {
 		err = write(k.File, text)
@@ -408,7 +408,7 @@ func (k *Reconciler) save() {
 func (k *Reconciler) look(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	told := resolved{}
+	names := resolved{}
 	for round := 0; ; round++ {
 		if fresh := readResolvers(k.Resolv); fresh.text != k.resolvers().text {
 			k.mu.Lock()
@@ -416,7 +416,7 @@ func (k *Reconciler) look(ctx context.Context) {
 			k.mu.Unlock()
 			poke(k.asks.wake)
 		}
-		told.tell(k.ResolvConf(), k.Resolved)
+		names.tell(k.ResolvConf(), k.Resolved)
 		const rarely = 6
 		if _, known := k.announced(); !known || round%rarely == 0 {
 			k.announce(ctx)

@@ -109,8 +109,8 @@ func TestAGapAsksForEverythingOnce(t *testing.T) {
 		t.Error("a difference of an overlay that is not known")
 	}
 	s.session()
-	if len(s.told.byVNI(4096).members) != 4 || s.told.byVNI(9) != nil {
-		t.Errorf("after everything came: %+v", s.told.overlays)
+	if len(s.desired.byVNI(4096).members) != 4 || s.desired.byVNI(9) != nil {
+		t.Errorf("after everything came: %+v", s.desired.overlays)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestPolicyChangesWhilePodsRun(t *testing.T) {
 		if p, _ := is.Pod("p2"); p.Mbps != 100 || !p.Closed {
 			t.Errorf("in force: %s", is)
 		}
-		if s.told.byVNI(4096) != nil {
+		if s.desired.byVNI(4096) != nil {
 			t.Error("an overlay that is not named any more is known")
 		}
 	})
@@ -294,9 +294,9 @@ func TestAnAccountIsClosedFromTheFirstPacketOn(t *testing.T) {
 func TestAFileOfAnotherVersion(t *testing.T) {
 	s := newSite(t)
 	s.session()
-	s.told.overlays["other"] = &network{id: "other", vni: 0, cidr: netip.MustParsePrefix("10.64.0.0/16")}
-	s.told.overlays["z"] = &network{id: "z", vni: 9, cidr: netip.MustParsePrefix("10.64.0.0/16"), rev: 3}
-	text, err := s.told.encode()
+	s.desired.overlays["other"] = &network{id: "other", vni: 0, cidr: netip.MustParsePrefix("10.64.0.0/16")}
+	s.desired.overlays["z"] = &network{id: "z", vni: 9, cidr: netip.MustParsePrefix("10.64.0.0/16"), rev: 3}
+	text, err := s.desired.encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,8 +313,10 @@ func TestAFileOfAnotherVersion(t *testing.T) {
 func TestPodsThatRunAreToldOfOtherResolvers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []string
-		s := newSite(t, func(c *Config) { c.Resolved = func(text string) { mu.Lock(); told = append(told, text); mu.Unlock() } })
+		var desired []string
+		s := newSite(t, func(c *Config) {
+			c.Resolved = func(text string) { mu.Lock(); desired = append(desired, text); mu.Unlock() }
+		})
 		s.book.err = errors.New("port 53 is taken")
 		defer s.begin()()
 		time.Sleep(time.Minute)
@@ -330,8 +332,8 @@ func TestPodsThatRunAreToldOfOtherResolvers(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told) != 4 || !strings.Contains(told[1], "nameserver 1.1.1.1") || !strings.Contains(told[2], "nameserver 10.88.0.1") || told[3] != s.ResolvConf() {
-			t.Errorf("told %q", told)
+		if len(desired) != 4 || !strings.Contains(desired[1], "nameserver 1.1.1.1") || !strings.Contains(desired[2], "nameserver 10.88.0.1") || desired[3] != s.ResolvConf() {
+			t.Errorf("told %q", desired)
 		}
 	})
 }
@@ -378,7 +380,7 @@ func TestShowTellsWhatDoesNotWork(t *testing.T) {
 func TestNonsenseIsRefused(t *testing.T) {
 	s := newSite(t)
 	s.session()
-	before := s.told.settings
+	before := s.desired.settings
 	for _, m := range []*agentrpc.NetworkSet{
 		{Suffix: "x", Mtu: 500, VxlanPort: 1},
 		{Suffix: "x", Mtu: 1400, VxlanPort: 70_000},
@@ -397,8 +399,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	s.Hear(&agentrpc.Down{Kind: &agentrpc.Down_Peers{Peers: &agentrpc.PeerChange{Put: []*agentrpc.HostPeer{
 		{HostId: "x", TunnelAddr: "::1"}, {HostId: "y", PublicKey: "short"}, {HostId: "z", Endpoint: "nowhere"}, {HostId: "", TunnelAddr: "100.127.0.9"}, {HostId: "w", Plain: "::1"},
 	}}}})
-	if !reflect.DeepEqual(before, s.told.settings) || len(s.told.peers) != 2 || len(s.told.byVNI(4096).members) != 4 {
-		t.Errorf("%+v", s.told)
+	if !reflect.DeepEqual(before, s.desired.settings) || len(s.desired.peers) != 2 || len(s.desired.byVNI(4096).members) != 4 {
+		t.Errorf("%+v", s.desired)
 	}
 }
 
@@ -411,12 +413,12 @@ func TestManyMembersAtOnce(t *testing.T) {
 	}
 	change.Put = append(change.Put, &agentrpc.OverlayMember{Addr: "10.64.0.9", PodId: "new", HostId: "near"}, &agentrpc.OverlayMember{Addr: "10.64.0.8", PodId: "left"})
 	s.Hear(&agentrpc.Down{Kind: &agentrpc.Down_Overlay{Overlay: change}})
-	n := s.told.byVNI(7)
+	n := s.desired.byVNI(7)
 	i, there := n.find(addr("10.64.0.9"))
 	if _, left := n.find(addr("10.64.0.8")); len(n.members) != 9_999 || !there || n.members[i].pod != "new" || left || !slices.IsSortedFunc(n.members, compareMembers) {
 		t.Errorf("%d members", len(n.members))
 	}
-	text, err := s.told.encode()
+	text, err := s.desired.encode()
 	if err == nil {
 		err = write(s.File, text)
 	}

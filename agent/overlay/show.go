@@ -28,16 +28,16 @@ const (
 
 // Show tells what a host's network should be and is. public are the addresses at which ports are published.
 func (k *Reconciler) Show(ctx context.Context, public []netip.Addr) (fleet.HostNetwork, error) {
-	desired := k.desired(public)
+	want := k.config(public)
 	is, err := k.Control.Observed(ctx)
 	if err != nil {
 		return fleet.HostNetwork{}, fmt.Errorf("read the host's network: %w", err)
 	}
 	out := fleet.HostNetwork{
-		Desired: desired.String(), Real: is.Config.String(), Steps: []string{}, Problems: k.problems(), Drops: []fleet.NetDrop{},
+		Desired: want.String(), Real: is.Config.String(), Steps: []string{}, Problems: k.problems(), Drops: []fleet.NetDrop{},
 		Tunnels: []fleet.TunnelPeer{}, Tunnel: k.kind(),
 	}
-	for _, op := range netctl.Diff(is.Config, desired.Keeping(is.Config)) {
+	for _, op := range netctl.Diff(is.Config, want.Keeping(is.Config)) {
 		out.Steps = append(out.Steps, op.Text)
 	}
 	for _, name := range is.Partial {
@@ -60,8 +60,8 @@ func (k *Reconciler) Show(ctx context.Context, public []netip.Addr) (fleet.HostN
 	return out, nil
 }
 
-// desired is the host's network as it should be now.
-func (k *Reconciler) desired(public []netip.Addr) netctl.Config {
+// config is the host's network as it should be now.
+func (k *Reconciler) config(public []netip.Addr) netctl.Config {
 	want := k.host.Clone()
 	want.Public = public
 	k.mu.Lock()
@@ -124,7 +124,7 @@ func (k *Reconciler) tunnels(states []tunnel.PeerState) []fleet.TunnelPeer {
 		out = append(out, p)
 	}
 	k.mu.Lock()
-	for id, p := range k.told.peers {
+	for id, p := range k.desired.peers {
 		if p.plain.IsValid() {
 			out = append(out, fleet.TunnelPeer{Host: id, Addr: p.plain.String(), Plain: true})
 		}
@@ -142,13 +142,13 @@ func (k *Reconciler) problems() []string {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.told.set == nil {
+	if k.desired.set == nil {
 		out = append(out, "no scheduler has told the host of private networks yet")
 	}
 	lost := map[fleet.HostID]int{}
 	via := k.via()
 	for _, vni := range k.inUse() {
-		n := k.told.byVNI(vni)
+		n := k.desired.byVNI(vni)
 		if n == nil {
 			out = append(out, fmt.Sprintf("who takes part in the network with the VNI %d is not known", vni))
 			continue
@@ -165,8 +165,8 @@ func (k *Reconciler) problems() []string {
 	if k.Tunnel == nil || k.says.Endpoint.IsValid() {
 		return out
 	}
-	for _, id := range slices.Sorted(maps.Keys(k.told.peers)) {
-		if p := k.told.peers[id]; k.through(p) && !p.endpoint.IsValid() {
+	for _, id := range slices.Sorted(maps.Keys(k.desired.peers)) {
+		if p := k.desired.peers[id]; k.through(p) && !p.endpoint.IsValid() {
 			out = append(out, fmt.Sprintf("host %s and this one cannot call each other: both are behind NAT", id))
 		}
 	}
@@ -175,13 +175,13 @@ func (k *Reconciler) problems() []string {
 
 // reason says why another host cannot be reached. The caller holds mu.
 func (k *Reconciler) reason(id fleet.HostID) string {
-	p, told := k.told.peers[id]
+	p, desired := k.desired.peers[id]
 	switch {
 	case k.Tunnel == nil:
 		return "this host has no tunnel"
-	case !k.told.settings.addr.IsValid():
+	case !k.desired.settings.addr.IsValid():
 		return "this host was given no address in the tunnel"
-	case !told:
+	case !desired:
 		return "where it is was not told"
 	}
 	if p.key == "" {

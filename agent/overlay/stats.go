@@ -67,7 +67,7 @@ func (k *Reconciler) readStats(ctx context.Context, now time.Time) (s Stats, err
 	s.Peers, s.Silent, s.Answers = len(states), silent, k.stands
 	for _, vni := range k.inUse() {
 		s.Overlays++
-		if n := k.told.byVNI(vni); n != nil {
+		if n := k.desired.byVNI(vni); n != nil {
 			s.Members += len(n.members)
 		}
 	}

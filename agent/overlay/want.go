@@ -20,9 +20,9 @@ const keepalive = 25 * time.Second
 
 // underlay is how frames leave the host.
 func (k *Reconciler) underlay() netctl.Underlay {
-	s := k.told.settings
+	s := k.desired.settings
 	u := netctl.Underlay{Range: s.tunnels, Port: s.vxlan, MTU: s.mtu}
-	for _, p := range k.told.peers {
+	for _, p := range k.desired.peers {
 		switch {
 		case p.plain.IsValid():
 			u.Plain = append(u.Plain, p.plain)
@@ -37,8 +37,8 @@ func (k *Reconciler) underlay() netctl.Underlay {
 
 // via says how each other host is reached that is.
 func (k *Reconciler) via() map[fleet.HostID]netctl.Via {
-	out := make(map[fleet.HostID]netctl.Via, len(k.told.peers))
-	for id, p := range k.told.peers {
+	out := make(map[fleet.HostID]netctl.Via, len(k.desired.peers))
+	for id, p := range k.desired.peers {
 		switch {
 		case p.plain.IsValid():
 			out[id] = netctl.Via{Addr: p.plain}
@@ -51,14 +51,14 @@ func (k *Reconciler) via() map[fleet.HostID]netctl.Via {
 
 // through reports whether the tunnel leads to another host.
 func (k *Reconciler) through(p peer) bool {
-	s := k.told.settings
+	s := k.desired.settings
 	return k.Tunnel != nil && s.addr.IsValid() && p.key != "" && p.addr != s.addr && s.tunnels.Contains(p.addr) && !p.plain.IsValid()
 }
 
 // stamp says from what overlay would make an overlay now.
 func (k *Reconciler) stamp(vni uint32) stamp {
-	out := stamp{peers: k.told.peered, places: k.placing[vni]}
-	if n := k.told.byVNI(vni); n != nil {
+	out := stamp{peers: k.desired.peered, places: k.placing[vni]}
+	if n := k.desired.byVNI(vni); n != nil {
 		out.members = n.changes
 	}
 	return out
@@ -76,7 +76,7 @@ func (k *Reconciler) overlay(vni uint32) netctl.Overlay {
 			}
 		}
 	}
-	if n := k.told.byVNI(vni); n != nil && (n.cidr == out.CIDR || len(here) == 0) {
+	if n := k.desired.byVNI(vni); n != nil && (n.cidr == out.CIDR || len(here) == 0) {
 		out.CIDR = n.cidr
 		via := k.via()
 		out.Members = make([]netctl.Member, 0, len(n.members)+len(here))
@@ -95,9 +95,9 @@ func (k *Reconciler) overlay(vni uint32) netctl.Overlay {
 
 // wantPolicy is what concerns all pods and changes while they run.
 func (k *Reconciler) wantPolicy() netctl.Policy {
-	p := netctl.Policy{Names: k.stands, Barred: slices.Clone(k.barred), Mbps: k.told.settings.mbps}
+	p := netctl.Policy{Names: k.stands, Barred: slices.Clone(k.barred), Mbps: k.desired.settings.mbps}
 	for id, pod := range k.pods {
-		if k.told.settings.closed[pod.account] {
+		if k.desired.settings.closed[pod.account] {
 			p.Closed = append(p.Closed, string(id))
 		}
 	}
@@ -107,14 +107,14 @@ func (k *Reconciler) wantPolicy() netctl.Policy {
 
 // tunnelConfig is the tunnel; false: none is needed.
 func (k *Reconciler) tunnelConfig() (tunnel.Config, bool) {
-	s := k.told.settings
+	s := k.desired.settings
 	out := tunnel.Config{
 		Instance: k.host.Instance, Addr: s.addr, Range: s.tunnels, ListenPort: cmp.Or(k.Port, s.wireport), VXLANPort: s.vxlan, MTU: s.mtu, Key: k.key,
 	}
 	// One host that says what another one said before must not be the end of the tunnel to all.
 	keys, addrs := map[string]bool{k.key.Public(): true}, map[netip.Addr]bool{}
-	for _, id := range slices.Sorted(maps.Keys(k.told.peers)) {
-		p := k.told.peers[id]
+	for _, id := range slices.Sorted(maps.Keys(k.desired.peers)) {
+		p := k.desired.peers[id]
 		if !k.through(p) || keys[p.key] || addrs[p.addr] {
 			continue
 		}
@@ -130,7 +130,7 @@ func (k *Reconciler) tunnelConfig() (tunnel.Config, bool) {
 
 // namesBase is what concerns the names of all pods.
 func (k *Reconciler) namesBase() dns.Base {
-	s := k.told.settings
+	s := k.desired.settings
 	ranges := []netip.Prefix{netctl.Pool(), k.host.Subnet, s.pool, s.tunnels}
 	slices.SortFunc(ranges, netip.Prefix.Compare)
 	return dns.Base{Suffixes: s.suffixes, Ranges: slices.Compact(ranges), Upstreams: k.resolv.upstreams()}
@@ -153,7 +153,7 @@ func (k *Reconciler) wantAskers() map[netip.Addr][]uint32 {
 // namesOf are the names in an overlay.
 func (k *Reconciler) namesOf(vni uint32) dns.Overlay {
 	out := dns.Overlay{VNI: vni}
-	if n := k.told.byVNI(vni); n != nil {
+	if n := k.desired.byVNI(vni); n != nil {
 		out.Members = make([]dns.Name, len(n.members))
 		for i, m := range n.members {
 			out.Members[i] = dns.Name{Addr: m.addr, Pod: string(m.pod), Name: m.name}

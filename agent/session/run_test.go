@@ -92,7 +92,12 @@ func newScene(t *testing.T) *scene {
 	agentrpc.RegisterJoinServer(srv, s)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.at) }()
-	t.Cleanup(func() { srv.Stop(); s.must(<-served) })
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // it had not begun yet
+			s.must(err)
+		}
+	})
 	return s
 }
 
@@ -181,8 +186,8 @@ func (c *counted) Session() func() {
 	return func() { c.ended++ }
 }
 
-func welcome(silence time.Duration) *agentrpc.Down {
-	return &agentrpc.Down{Kind: &agentrpc.Down_Welcome{Welcome: &agentrpc.Welcome{HeartbeatMs: 500, SilenceMs: int32(silence.Milliseconds())}}}
+func welcome(heartbeatTimeout time.Duration) *agentrpc.Down {
+	return &agentrpc.Down{Kind: &agentrpc.Down_Welcome{Welcome: &agentrpc.Welcome{HeartbeatMs: 500, SilenceMs: int32(heartbeatTimeout.Milliseconds())}}}
 }
 
 var aBeat = &agentrpc.Down{Kind: &agentrpc.Down_Beat{Beat: &agentrpc.Beat{}}}

@@ -234,7 +234,7 @@ func (s *Sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn 
 	group.Go(func() error { return s.heartbeats(ctx, beat, up) })
 	group.Go(func() error {
 		var joined agentrpc.Parts
-		quiet := newSilence(time.Duration(welcome.GetSilenceMs())*time.Millisecond, end)
+		quiet := newHeartbeatTimeout(time.Duration(welcome.GetSilenceMs())*time.Millisecond, end)
 		defer quiet.stop()
 		for {
 			s.busy.waits()

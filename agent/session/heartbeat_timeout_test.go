@@ -11,18 +11,18 @@ import (
 func TestASilentSchedulerIsGivenUpAtTheSecondLook(t *testing.T) {
 	const limit = 2400 * time.Millisecond
 	for name, x := range map[string]struct {
-		do  func(s *silence) // at the first look
+		do  func(s *heartbeatTimeout) // at the first look
 		end bool
 	}{
-		"nothing came":       {func(*silence) {}, true},
-		"something is read":  {func(s *silence) { s.stop() }, false},
-		"something was read": {func(s *silence) { s.stop(); s.begin() }, false},
+		"nothing came":       {func(*heartbeatTimeout) {}, true},
+		"something is read":  {func(s *heartbeatTimeout) { s.stop() }, false},
+		"something was read": {func(s *heartbeatTimeout) { s.stop(); s.begin() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, end := context.WithCancelCause(t.Context())
 				defer end(nil)
-				s := newSilence(limit, end)
+				s := newHeartbeatTimeout(limit, end)
 				defer s.stop()
 				time.Sleep(limit) // virtual
 				synctest.Wait()
@@ -45,7 +45,7 @@ func TestAClockThatWasStoppedEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		defer end(nil)
-		s := newSilence(time.Second, end)
+		s := newHeartbeatTimeout(time.Second, end)
 		round := s.rounds
 		s.stop()
 		s.over(round, false)
@@ -60,7 +60,7 @@ func TestASchedulerThatNeedSayNothingIsNotGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		defer end(nil)
-		s := newSilence(0, end)
+		s := newHeartbeatTimeout(0, end)
 		s.begin()
 		time.Sleep(time.Hour) // virtual
 		s.stop()

@@ -28,8 +28,8 @@ const (
 // errGap says that a difference does not lead on from what the host has.
 var errGap = errors.New("the difference does not follow what the host has of the overlay")
 
-// told is what schedulers told of private networks, the newest of each.
-type told struct {
+// desired is the state of private networks that schedulers ordered, the newest of each.
+type desired struct {
 	set      *agentrpc.NetworkSet // as it came; nil: none came yet
 	settings settings
 	overlays map[fleet.OverlayID]*network
@@ -76,9 +76,9 @@ type peer struct {
 	plain    netip.Addr     // zero: frames go through the tunnel
 }
 
-func newTold() told {
+func newDesired() desired {
 	d := fleet.DefaultNetworkSettings()
-	return told{
+	return desired{
 		settings: settings{
 			suffixes: append([]string{d.Suffix}, d.Aliases...), mtu: d.MTU, pool: d.Pool, tunnels: d.Tunnel,
 			vxlan: uint16(d.VXLANPort), wireport: uint16(d.WireGuardPort), //nolint:gosec // ports
@@ -88,7 +88,7 @@ func newTold() told {
 }
 
 // take takes what concerns the whole host. Overlays that it does not name are forgotten.
-func (t *told) take(in *agentrpc.NetworkSet) error {
+func (t *desired) take(in *agentrpc.NetworkSet) error {
 	s, err := decodeSettings(in)
 	if err != nil {
 		return fmt.Errorf("settings of private networks: %w", err)
@@ -111,7 +111,7 @@ func decodeSettings(in *agentrpc.NetworkSet) (settings, error) {
 	for _, account := range in.GetClosed() {
 		s.closed[fleet.AccountID(account)] = true
 	}
-	defaults := newTold().settings
+	defaults := newDesired().settings
 	vxlan, wire := int(in.GetVxlanPort()), cmp.Or(int(in.GetWireguardPort()), int(defaults.wireport))
 	switch {
 	case s.mtu < leastMTU || s.mtu > mostMTU:
@@ -153,7 +153,7 @@ func prefixOr(text string, other netip.Prefix) (netip.Prefix, error) {
 
 // change takes who takes part in an overlay. The error is errGap when everything is needed, and has been asked for by nobody;
 // what does not make sense in itself is another error, and changes nothing.
-func (t *told) change(in *agentrpc.OverlayChange) (gap bool, err error) {
+func (t *desired) change(in *agentrpc.OverlayChange) (gap bool, err error) {
 	id := fleet.OverlayID(in.GetOverlayId())
 	cidr, err := CheckRange(in.GetOverlayId(), in.GetVni(), in.GetCidr())
 	if err != nil {
@@ -183,13 +183,13 @@ func (t *told) change(in *agentrpc.OverlayChange) (gap bool, err error) {
 	return false, errors.Join(faults[:min(len(faults), 5)]...)
 }
 
-func (t *told) count() uint64 {
+func (t *desired) count() uint64 {
 	t.counted++
 	return t.counted
 }
 
 // keep has the overlay be known, and no other of its VNI.
-func (t *told) keep(n *network) {
+func (t *desired) keep(n *network) {
 	for id, other := range t.overlays {
 		if other.vni == n.vni && id != n.id {
 			delete(t.overlays, id)
@@ -252,7 +252,7 @@ func (n *network) drop(addr netip.Addr) {
 }
 
 // changePeers takes where other hosts are. Those that make no sense are left out.
-func (t *told) changePeers(in *agentrpc.PeerChange) error {
+func (t *desired) changePeers(in *agentrpc.PeerChange) error {
 	next := map[fleet.HostID]peer{}
 	if !in.GetFull() {
 		for id, p := range t.peers {
@@ -318,7 +318,7 @@ func CheckRange(id string, vni uint32, cidr string) (netip.Prefix, error) {
 }
 
 // byVNI finds an overlay.
-func (t *told) byVNI(vni uint32) *network {
+func (t *desired) byVNI(vni uint32) *network {
 	for _, n := range t.overlays {
 		if n.vni == vni {
 			return n

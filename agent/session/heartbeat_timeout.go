@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// silence ends a session in which nothing is heard for too long. It looks a second time a moment after the limit: on a
+// heartbeatTimeout ends a session in which nothing is heard for too long. It looks a second time a moment after the limit: on a
 // busy machine the clock may come before the reader that has to take what has come.
-type silence struct {
+type heartbeatTimeout struct {
 	limit time.Duration // 0: the scheduler need not say anything
 	end   context.CancelCauseFunc
 
@@ -18,14 +18,14 @@ type silence struct {
 	rounds uint64 // of the clock
 }
 
-func newSilence(limit time.Duration, end context.CancelCauseFunc) *silence {
-	s := &silence{limit: limit, end: end}
+func newHeartbeatTimeout(limit time.Duration, end context.CancelCauseFunc) *heartbeatTimeout {
+	s := &heartbeatTimeout{limit: limit, end: end}
 	s.begin()
 	return s
 }
 
 // over is called at the end of a round of the clock, and again a moment later.
-func (s *silence) over(round uint64, second bool) {
+func (s *heartbeatTimeout) over(round uint64, second bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -38,7 +38,7 @@ func (s *silence) over(round uint64, second bool) {
 }
 
 // stop stops the clock: what was heard is worked on.
-func (s *silence) stop() {
+func (s *heartbeatTimeout) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rounds++; s.timer != nil {
@@ -47,7 +47,7 @@ func (s *silence) stop() {
 }
 
 // begin starts the clock: the reader is free.
-func (s *silence) begin() {
+func (s *heartbeatTimeout) begin() {
 	if s.limit <= 0 {
 		return
 	}
