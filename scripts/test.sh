@@ -44,6 +44,13 @@ for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
 	[ "$status" = 0 ] || { outcome=FAILED failed=1; }
 	printf '%-16s %8s  %s\n' "$target" "$seconds" "$outcome"
 done
+# The last lines of an output are what people see of it: name there what failed.
+for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
+	if grep -q "^$target [0-9]* 0$" "$logs/ended"; then continue; fi
+	echo
+	echo "$target: first failures"
+	grep -E '^([a-z0-9.-]+: )?(---|===) FAIL|^\s+--- FAIL|panic:|DATA RACE|^FAIL|\*\*\*|: (level=error|error:)' "$logs/$target.log" | cut -c1-300 | head -n 30 || true
+done
 printf '%-16s %8s\n' total $((EPOCHSECONDS - began))
 if cat "$logs"/*.flakes 2>/dev/null | grep -q .; then
 	echo
