@@ -157,7 +157,12 @@ func newLife(t *testing.T) *life {
 	agentrpc.RegisterLinkServer(srv, l.control)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	t.Cleanup(func() { srv.Stop(); must(t, <-served) })
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // it had not begun yet
+			must(t, err)
+		}
+	})
 	ip := netip.MustParseAddr("203.0.113.7")
 	l.conf = Config{
 		Dir: dir, Schedulers: []string{ln.Addr().String()}, Dial: session.DialTCP, Instance: "0a1b", MachineID: "machine", Hardware: "board", BootID: "boot",
