@@ -1,6 +1,6 @@
 // Package auth finds out who makes a request and whether it may: API keys in the header
-// "Authorization: Bearer …", and the scope that each route declares. It never looks for a key
-// elsewhere (not in the URL, not in a cookie), never logs one, and stores nothing.
+// "Authorization: Bearer …", for GraphQL also in the query, and the scope that each route declares. It never looks for a
+// key elsewhere (not in a cookie), never logs one, and stores nothing.
 package auth
 
 import (
@@ -55,12 +55,15 @@ type Keys interface {
 	Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error)
 }
 
+// ErrNoKey is the refusal of a request without a key.
+var ErrNoKey = unauthorized("missing bearer token")
+
 // Bearer returns the API key of a request. Errors are CodeUnauthorized: no Authorization header, more
 // than one, another scheme than Bearer (in any case), or a text that has not the form of a key.
 func Bearer(r *http.Request) (fleet.Secret, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 || values[0] == "" {
-		return "", unauthorized("missing bearer token")
+		return "", ErrNoKey
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	token = strings.TrimLeft(token, " ")
@@ -73,13 +76,29 @@ func Bearer(r *http.Request) (fleet.Secret, error) {
 	return fleet.Secret(token), nil
 }
 
-// Principal returns who makes the request when its key covers the scope. Errors: CodeUnauthorized,
-// CodeForbidden, and what keys answers when it cannot tell.
-func Principal(r *http.Request, keys Keys, scope Scope) (fleet.Principal, error) {
-	if scope.Public {
+// queryKey is the query parameter in which clients of GraphQL send their key.
+const queryKey = "api_key"
+
+// BearerOrQuery returns the API key of a request as Bearer does, or that of its query where it has no Authorization header.
+// It is for GraphQL alone: an address with a key in it may end up in logs.
+func BearerOrQuery(r *http.Request) (fleet.Secret, error) {
+	values := r.URL.Query()[queryKey]
+	if len(r.Header.Values("Authorization")) > 0 || len(values) == 0 {
+		return Bearer(r)
+	}
+	if len(values) > 1 || !fleet.ValidAPIKey(values[0]) {
+		return "", unauthorized("invalid " + queryKey)
+	}
+	return fleet.Secret(values[0]), nil
+}
+
+// Principal returns who makes the request when its key, which keyOf reads from it, covers the scope; nil asks for no scope.
+// Errors: CodeUnauthorized, CodeForbidden, and what keys answers when it cannot tell.
+func Principal(r *http.Request, keys Keys, keyOf func(*http.Request) (fleet.Secret, error), scope *Scope) (fleet.Principal, error) {
+	if scope != nil && scope.Public {
 		return fleet.Principal{}, nil
 	}
-	key, err := Bearer(r)
+	key, err := keyOf(r)
 	if err != nil {
 		return fleet.Principal{}, err
 	}
@@ -93,7 +112,10 @@ func Principal(r *http.Request, keys Keys, scope Scope) (fleet.Principal, error)
 	if err != nil {
 		return fleet.Principal{}, err
 	}
-	return who, Require(who, scope)
+	if scope == nil {
+		return who, nil
+	}
+	return who, Require(who, *scope)
 }
 
 // Require returns CodeForbidden unless who covers the scope. An undeclared scope is covered by nobody. Of a pod's own

@@ -69,6 +69,30 @@ func TestBearer(t *testing.T) {
 	}
 }
 
+func TestKeyInTheQuery(t *testing.T) {
+	key := fleet.NewAPIKey().Reveal()
+	for _, c := range []struct {
+		query  string
+		header []string
+		want   string
+	}{
+		{"", nil, "missing bearer token"},
+		{"api_key=" + key, nil, ""},
+		{"api_key=" + key, []string{"Basic x"}, "malformed bearer token"},
+		{"api_key=x", []string{"Bearer " + key}, ""},
+		{"api_key=" + key + "&api_key=" + key, nil, "invalid api_key"},
+		{"api_key=", nil, "invalid api_key"},
+		{"api_key=" + key[1:], nil, "invalid api_key"},
+	} {
+		r := request(c.header...)
+		r.URL.RawQuery = c.query
+		got, err := auth.BearerOrQuery(r)
+		if c.want == "" && (err != nil || got.Reveal() != key) || c.want != "" && (err == nil || err.Error() != c.want || fleet.CodeOf(err) != fleet.CodeUnauthorized) {
+			t.Errorf("%q %q: %v, want %q", c.query, c.header, err, c.want)
+		}
+	}
+}
+
 func TestPrincipal(t *testing.T) {
 	key := fleet.NewAPIKey()
 	can := map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.AccessRead}
@@ -96,7 +120,7 @@ func TestPrincipal(t *testing.T) {
 		{"another key where a pod's will do", known, good, auth.Write(fleet.GroupPods).OrPod(), fleet.CodeForbidden},
 		{"cannot tell", lost, good, auth.Read(fleet.GroupPods), fleet.CodeUnavailable},
 	} {
-		_, err := auth.Principal(c.r, c.keys, c.scope)
+		_, err := auth.Principal(c.r, c.keys, auth.Bearer, &c.scope)
 		if got := fleet.CodeOf(err); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
@@ -104,7 +128,7 @@ func TestPrincipal(t *testing.T) {
 			t.Errorf("%s: the caller learns why its key is refused", c.name)
 		}
 	}
-	if _, err := auth.Principal(good, keys{err: errors.New("boom")}, auth.Read(fleet.GroupPods)); fleet.CodeOf(err) != fleet.CodeInternal {
+	if _, err := auth.Principal(good, keys{err: errors.New("boom")}, auth.Bearer, nil); fleet.CodeOf(err) != fleet.CodeInternal {
 		t.Error(err)
 	}
 }
@@ -112,7 +136,7 @@ func TestPrincipal(t *testing.T) {
 // TestTheHolderOfAnEndedKeyHearsOfIt: it knows the key, so it learns nothing of anybody else.
 func TestTheHolderOfAnEndedKeyHearsOfIt(t *testing.T) {
 	key := fleet.NewAPIKey()
-	_, err := auth.Principal(request("Bearer "+key.Reveal()), keys{err: fmt.Errorf("look up: %w", fleet.ErrKeyEnded)}, auth.Read(fleet.GroupPods))
+	_, err := auth.Principal(request("Bearer "+key.Reveal()), keys{err: fmt.Errorf("look up: %w", fleet.ErrKeyEnded)}, auth.Bearer, nil)
 	if fleet.CodeOf(err) != fleet.CodeUnauthorized || err.Error() != "the key has ended" {
 		t.Error(err)
 	}

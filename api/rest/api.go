@@ -37,20 +37,27 @@ type Config struct {
 
 // API is the REST face as an http.Handler. It is safe for concurrent use.
 type API struct {
+	*engine
+	maxBody int64
+
+	mux        *http.ServeMux
+	huma       huma.API
+	routes     []Route
+	operations map[string]*operation // by id
+	faults     []error
+	bodies     map[string]bool // components that are part of a request body
+	described  map[string]bool // components that are whole
+	render     func() rendering
+}
+
+// engine is what all faces stand on.
+type engine struct {
 	svc         Service
 	health      HealthSource
 	log         *slog.Logger
 	now         func() time.Time
 	callTimeout time.Duration
-	maxBody     int64
 
-	mux       *http.ServeMux
-	huma      huma.API
-	routes    []Route
-	faults    []error
-	bodies    map[string]bool // components that are part of a request body
-	described map[string]bool // components that are whole
-	render    func() rendering
 	pace      pace
 	streams   *counter // logs that are followed
 	sessions  *counter // of exec
@@ -95,14 +102,21 @@ func New(cfg Config) (*API, error) {
 }
 
 func newAPI(cfg Config) *API {
-	a := &API{mux: http.NewServeMux(), bodies: map[string]bool{}, described: map[string]bool{}, maxBody: maxBodyBytes}
+	a := onEngine(&engine{}, document(cfg.Version))
 	a.begin(cfg)
-	a.huma = huma.NewAPI(huma.Config{OpenAPI: document(cfg.Version)}, humago.NewAdapter(a.mux, ""))
+	return a
+}
+
+func onEngine(e *engine, doc *huma.OpenAPI) *API {
+	a := &API{
+		engine: e, mux: http.NewServeMux(), operations: map[string]*operation{}, bodies: map[string]bool{}, described: map[string]bool{}, maxBody: maxBodyBytes,
+	}
+	a.huma = huma.NewAPI(huma.Config{OpenAPI: doc}, humago.NewAdapter(a.mux, ""))
 	return a
 }
 
 // begin sets all but the routes and the document: what the API stands on, and that nobody asked it anything so far.
-func (a *API) begin(cfg Config) {
+func (a *engine) begin(cfg Config) {
 	a.svc, a.health, a.log, a.now, a.callTimeout, a.pace = cfg.Service, cfg.Health, cfg.Log, cfg.Now, cfg.CallTimeout, defaultPace()
 	if a.health == nil {
 		a.health = func() []Health { return nil }
@@ -148,25 +162,33 @@ func render(api *huma.OpenAPI) (out rendering) {
 
 // Close ends all open log streams, exec sessions and transfers of files, so that a server can shut down; readers of logs
 // reconnect elsewhere with the last event's id. Other requests go on.
-func (a *API) Close() { a.closing.Do(func() { close(a.closed) }) }
+func (a *engine) Close() { a.closing.Do(func() { close(a.closed) }) }
 
 // ServeHTTP answers one request. Every answer carries x-request-id; a panic is answered 500.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := problem.ChooseRequestID(r)
-	w.Header().Set("X-Request-Id", id)
-	r = r.WithContext(problem.WithRequestID(r.Context(), id))
-	t := &tracker{ResponseWriter: w}
-	defer a.recover(t, r)
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.Guarded(a.route).ServeHTTP(w, r) }
 
+// Guarded returns a handler that gives a request its id and answers a panic of next 500.
+func (a *API) Guarded(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := problem.ChooseRequestID(r)
+		w.Header().Set("X-Request-Id", id)
+		r = r.WithContext(problem.WithRequestID(r.Context(), id))
+		t := &tracker{ResponseWriter: w}
+		defer a.recover(t, r)
+		next(t, r)
+	})
+}
+
+func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	if !cleanPath(r.URL.Path) {
-		a.noPath(t, r)
+		a.noPath(w, r)
 		return
 	}
 	if _, pattern := a.mux.Handler(r); pattern == "" {
-		a.noRoute(t, r)
+		a.noRoute(w, r)
 		return
 	}
-	a.mux.ServeHTTP(t, r)
+	a.mux.ServeHTTP(w, r)
 }
 
 // cleanPath reports whether the mux would take the path as it is, without a redirect.

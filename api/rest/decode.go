@@ -28,10 +28,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, body *rule, v
 		return err
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
+	var over *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return &fleet.Error{Code: fleet.CodeTooLarge, Msg: fmt.Sprintf("the request body is larger than %d bytes", limit)}
+	case errors.As(err, &over):
+		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return malformed("the request body did not arrive in time")
 	case err != nil:
@@ -176,6 +176,10 @@ func (dec *reader) end() error {
 		return malformed(fmt.Sprintf("the JSON is broken near byte %d", dec.InputOffset()))
 	}
 	return nil
+}
+
+func tooLarge(most int64) error {
+	return &fleet.Error{Code: fleet.CodeTooLarge, Msg: fmt.Sprintf("the request body is larger than %d bytes", most)}
 }
 
 func malformed(msg string) error { return &fleet.Error{Code: fleet.CodeMalformed, Msg: msg} }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"gantry/api/auth"
 	"gantry/api/problem"
 	"gantry/fleet"
 	"gantry/internal/share"
@@ -126,7 +127,7 @@ func (a *API) Vital(r *http.Request, why share.Why) (fleet.AccountID, bool) {
 	if IsHealth(r) {
 		return "", true
 	}
-	who, ok := a.known(r)
+	who, ok := a.known(r, auth.Bearer)
 	if !ok {
 		return "", false
 	}

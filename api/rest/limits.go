@@ -36,12 +36,19 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (f
 	if scope.Public {
 		return fleet.Principal{}, nil
 	}
+	return a.identify(w, r, auth.Bearer, &scope)
+}
+
+// identify is admit for a key that keyOf reads from the request; a nil scope is not asked for.
+func (a *API) identify(
+	w http.ResponseWriter, r *http.Request, keyOf func(*http.Request) (fleet.Secret, error), scope *auth.Scope,
+) (fleet.Principal, error) {
 	if wait := a.guard.Blocked(r.RemoteAddr); wait > 0 {
-		if _, ok := a.known(r); !ok { // so that a flood of keys costs no more than this
+		if _, ok := a.known(r, keyOf); !ok { // so that a flood of keys costs no more than this
 			return fleet.Principal{}, limited(w, wait, textFailures)
 		}
 	}
-	who, err := auth.Principal(r, part[KeyChecker](a), scope)
+	who, err := auth.Principal(r, part[KeyChecker](a), keyOf, scope)
 	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
 		a.guard.Failed(r.RemoteAddr)
 	}
@@ -57,7 +64,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, scope auth.Scope) (f
 // countMiss counts a request that no route takes: with a good key as one of its account, else as one that failed. CodeLimited when
 // there were too many.
 func (a *API) countMiss(w http.ResponseWriter, r *http.Request) error {
-	if who, ok := a.known(r); ok {
+	if who, ok := a.known(r, auth.Bearer); ok {
 		return a.count(w, who)
 	}
 	if wait := a.guard.Blocked(r.RemoteAddr); wait > 0 {
@@ -81,8 +88,8 @@ func (a *API) count(w http.ResponseWriter, who fleet.Principal) error {
 }
 
 // known returns who holds the key of a request, as far as this scheduler knows.
-func (a *API) known(r *http.Request) (fleet.Principal, bool) {
-	key, err := auth.Bearer(r)
+func (a *API) known(r *http.Request, keyOf func(*http.Request) (fleet.Secret, error)) (fleet.Principal, bool) {
+	key, err := keyOf(r)
 	if err != nil {
 		return fleet.Principal{}, false
 	}

@@ -49,19 +49,24 @@ func (ps params) read(r *http.Request) (args, error) {
 	if err != nil {
 		return nil, malformed("the query string cannot be read")
 	}
-	c, out := &checking{}, args{}
-	for _, p := range ps {
-		var values []string
+	return ps.check(func(p param) []string {
 		switch p.in {
 		case "path":
-			values = []string{r.PathValue(p.name)}
-			if len(values[0]) > maxParam {
-				return nil, fleet.NotFound("resource")
-			}
-		case "query":
-			values = query[p.name]
+			return []string{r.PathValue(p.name)}
 		case "header":
-			values = r.Header.Values(p.name)
+			return r.Header.Values(p.name)
+		}
+		return query[p.name]
+	})
+}
+
+// check returns the declared parameters, which sent looks up. Errors: CodeInvalid, CodeNotFound for a path that nothing has.
+func (ps params) check(sent func(param) []string) (args, error) {
+	c, out := &checking{}, args{}
+	for _, p := range ps {
+		values := sent(p)
+		if p.in == "path" && (len(values) != 1 || len(values[0]) > maxParam) {
+			return nil, fleet.NotFound("resource")
 		}
 		if values = p.check(c, values); values != nil {
 			out[p.name] = values

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -37,8 +38,11 @@ type route struct {
 	in, out      any    // examples of the bodies; nil: no body
 }
 
-// podPath begins the paths of routes about one pod.
-const podPath = "/v2/pods/{id}"
+// namesPod tells the paths of routes about one pod, of whatever version.
+func namesPod(path string) bool {
+	_, below, ok := strings.Cut(path, "/pods/{id}")
+	return ok && (below == "" || below[0] == '/')
+}
 
 // nothingHeader is in a 503 that came before anything was done.
 const nothingHeader = "X-Gantry-Nothing-Done"
@@ -50,7 +54,7 @@ type none struct{}
 type call struct {
 	who  fleet.Principal
 	args args
-	r    *http.Request
+	r    *http.Request // of a call by another face: as if it had come to this route
 	w    http.ResponseWriter
 
 	status int // of success, where it is not the route's
@@ -70,16 +74,23 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 	if t := reflect.TypeFor[Out](); t != reflect.TypeFor[none]() {
 		a.describeAnswer(op, rt, t)
 	}
-	a.serve(op, rt, func(ctx context.Context, c *call) error {
+	run := func(ctx context.Context, c *call, read func(*rule, any) error) (*Out, error) {
 		ctx, cancel := context.WithTimeout(ctx, a.callTimeout)
 		defer cancel()
 		var in In
 		if body != nil {
-			if err := readBody(c.w, c.r, a.maxBody, body, &in); err != nil {
-				return err
+			if err := read(body, &in); err != nil {
+				return nil, err
 			}
 		}
 		out, err := f(ctx, c, &in)
+		if err == nil && out != nil && list {
+			err = paged(c, reflect.ValueOf(out).Elem(), field)
+		}
+		return out, err
+	}
+	ps := a.serve(op, rt, func(ctx context.Context, c *call) error {
+		out, err := run(ctx, c, func(body *rule, in any) error { return readBody(c.w, c.r, a.maxBody, body, in) })
 		switch {
 		case err != nil:
 			return err
@@ -87,13 +98,15 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 			c.w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		if list {
-			if err := paged(c, reflect.ValueOf(out).Elem(), field); err != nil {
-				return err
-			}
-		}
 		return writeJSON(c.w, cmp.Or(c.status, rt.status), out)
 	})
+	a.operations[rt.id] = &operation{route: rt, params: ps, run: func(ctx context.Context, c *call, body any) (any, error) {
+		out, err := run(ctx, c, func(rule *rule, in any) error { return readRecord(body, a.maxBody, rule, in) })
+		if err != nil || out == nil {
+			return nil, err
+		}
+		return out, nil
+	}}
 }
 
 // on registers a route whose handler is given the part of the service that it needs, and no more.
@@ -129,25 +142,26 @@ func (rt route) fails(statuses ...int) route {
 	return rt
 }
 
-// serve registers a route that writes its answer itself; it returns an error only when it has
+// fault returns why a route cannot be registered, or nil.
+func (rt route) fault() error {
+	switch {
+	case !rt.scope.Declared():
+		return errors.New("declares no scope")
+	case !rt.limit.Declared() || rt.scope.Public != (rt.limit == limit.Exempt):
+		return errors.New("declares no limit class that fits its scope")
+	case rt.scope.Pod && (rt.scope.Public || !namesPod(rt.path)):
+		return errors.New("is open to a pod's own key, and names no pod")
+	}
+	return nil
+}
+
+// serve registers a route that writes its answer itself, and returns its parameters; f returns an error only when it has
 // written nothing.
-func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call) error) {
-	if !rt.scope.Declared() {
-		a.faults = append(a.faults, fmt.Errorf("route %s %s declares no scope", rt.method, rt.path))
-		return
-	}
-	if !rt.limit.Declared() || rt.scope.Public != (rt.limit == limit.Exempt) {
-		a.faults = append(a.faults, fmt.Errorf("route %s %s declares no limit class that fits its scope", rt.method, rt.path))
-		return
-	}
-	if rt.scope.Pod && (rt.scope.Public || rt.path != podPath && !strings.HasPrefix(rt.path, podPath+"/")) {
-		a.faults = append(a.faults, fmt.Errorf("route %s %s is open to a pod's own key, and names no pod", rt.method, rt.path))
-		return
-	}
+func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call) error) params {
 	params, err := compileParams(rt.params)
-	if err != nil {
+	if err = cmp.Or(rt.fault(), err); err != nil {
 		a.faults = append(a.faults, fmt.Errorf("route %s %s: %w", rt.method, rt.path, err))
-		return
+		return nil
 	}
 	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope, Limit: rt.limit})
 	describeLimits(op, rt.limit)
@@ -164,8 +178,8 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 			if c.args, err = params.read(r); err != nil {
 				return err
 			}
-			if c.who.Pod != "" && c.args.text("id") != string(c.who.Pod) {
-				return fleet.NotFound("pod")
+			if err = c.mustBeOwn(); err != nil {
+				return err
 			}
 			return f(ctx, c)
 		}()
@@ -176,6 +190,15 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 			problem.Answer(w, r, a.log, err)
 		}
 	})
+	return params
+}
+
+// mustBeOwn refuses a pod's own key for what is not that pod.
+func (c *call) mustBeOwn() error {
+	if c.who.Pod != "" && c.args.text("id") != string(c.who.Pod) {
+		return fleet.NotFound("pod")
+	}
+	return nil
 }
 
 // Route is one registered operation.
