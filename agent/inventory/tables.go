@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"gantry/fleet"
 )
@@ -27,8 +29,8 @@ type table struct {
 	sizes   []number // the least counts
 }
 
-// tables are those that are watched. The table of neighbors is not among them: its count includes the permanent entries of
-// private networks, which its bound does not concern.
+// tables are those that are watched by their use. The table of neighbors is not among them: its count includes the permanent
+// entries of private networks, which its bound does not concern. Its refusals are watched instead.
 var tables = []table{
 	{
 		"connections", "tracked connections", "net.netfilter.nf_conntrack_max",
@@ -78,11 +80,18 @@ const (
 
 // Tables says which tables are nearly full. It is safe for concurrent use.
 type Tables struct {
-	Proc string // empty: /proc
+	Proc string           // empty: /proc
+	Now  func() time.Time // nil: time.Now
 
-	mu   sync.Mutex       // guards told
-	told map[string]int64 // percent, by label
+	mu      sync.Mutex       // guards the fields below
+	told    map[string]int64 // percent, by label
+	refused int64            // neighbors so far
+	full    time.Time        // when the table of neighbors was seen to refuse one; zero: never
+	looked  bool             // at the neighbors
 }
+
+// neighborsTold is how long a full table of neighbors is told after the last refusal.
+const neighborsTold = 10 * time.Minute
 
 func (w *Tables) root() string {
 	if w.Proc == "" {
@@ -112,7 +121,50 @@ func (w *Tables) Conditions() []fleet.Condition {
 		out = append(out, fleet.Condition{Code: "table_nearly_full", Text: fmt.Sprintf(
 			"the kernel's table of %s is about %d %% full: %d of %d are used (%s)", t.what, told, size/100*told+size%100*told/100, size, t.setting)})
 	}
+	if w.neighborsFull() {
+		out = append(out, fleet.Condition{Code: "table_nearly_full", Text: "the kernel's table of neighbors was full within the last " +
+			"10 minutes: it refused entries (net.ipv4.neigh.default.gc_thresh3)"})
+	}
 	return out
+}
+
+// neighborsFull reports whether the table of neighbors refused an entry lately. The caller holds mu.
+func (w *Tables) neighborsFull() bool {
+	now := time.Now
+	if w.Now != nil {
+		now = w.Now
+	}
+	n, ok := refusedNeighbors(w.root())
+	if ok && w.looked && n > w.refused {
+		w.full = now()
+	}
+	if ok {
+		w.refused, w.looked = n, true
+	}
+	return !w.full.IsZero() && now().Sub(w.full) < neighborsTold
+}
+
+// refusedNeighbors counts the entries for which the kernel's table of neighbors had no room, since the host was booted; false: the kernel does not
+// say it.
+func refusedNeighbors(proc string) (sum int64, ok bool) {
+	text, err := os.ReadFile(filepath.Join(proc, "net/stat/arp_cache"))
+	if err != nil {
+		return 0, false
+	}
+	lines := strings.Split(string(text), "\n")
+	at := slices.Index(strings.Fields(lines[0]), "table_fulls")
+	for _, line := range lines[1:] { // one for each processor
+		words := strings.Fields(line)
+		if at < 0 || at >= len(words) {
+			continue
+		}
+		n, err := strconv.ParseInt(words[at], 16, 64)
+		if err != nil || n < 0 {
+			return 0, false
+		}
+		sum, ok = sum+n, true
+	}
+	return sum, ok
 }
 
 // tableTold returns how full a table is said to be, from what was said before; 0: nothing is.

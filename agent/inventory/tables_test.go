@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 )
 
 // procOf writes a copy of /proc with some files.
@@ -44,6 +45,7 @@ func TestTablesAreRead(t *testing.T) {
 		"pid_max":  {procOf(t, map[string]string{"loadavg": "0 0 0 1/9 9", "sys/kernel/threads-max": "100", "sys/kernel/pid_max": "50"}), "threads 9/50, "},
 		"one size": {procOf(t, map[string]string{"loadavg": "0 0 0 1/9 9", "sys/kernel/threads-max": "100"}), ""},
 		"garbage":  {procOf(t, map[string]string{"loadavg": "0 0", "sys/fs/file-nr": "a 0 b", "sys/net/netfilter/nf_conntrack_count": "-1", "sys/net/netfilter/nf_conntrack_max": "1"}), ""},
+		"a pair":   {procOf(t, map[string]string{"sys/fs/file-nr": "1 0"}), ""},
 		"no size":  {procOf(t, map[string]string{"sys/fs/file-nr": "1 0 0"}), ""},
 		"no bound": {procOf(t, map[string]string{"sys/fs/file-nr": "1088 0 9223372036854775807"}), "files 1088/9223372036854775807, "},
 	} {
@@ -121,5 +123,55 @@ func TestANearlyFullTableIsSaid(t *testing.T) {
 		if !slices.Equal(got, step.want) {
 			t.Errorf("%+v: %q", step, got)
 		}
+	}
+}
+
+// TestAFullTableOfNeighborsIsSaid for ten minutes after the last entry that it refused, and not for those before the first look.
+func TestAFullTableOfNeighborsIsSaid(t *testing.T) {
+	arp := func(first, second string) string {
+		return procOf(t, map[string]string{"net/stat/arp_cache": "entries  allocs   lookups  table_fulls\n" +
+			"00000402 00000c2b 00000002 " + first + "\n00000402 00000524 00000006 " + second + "\n"})
+	}
+	now := time.Unix(0, 0)
+	w := &Tables{Now: func() time.Time { return now }}
+	for _, step := range []struct {
+		proc string
+		wait time.Duration
+		want bool
+	}{
+		{arp("0000000f", "00000001"), 0, false},
+		{arp("0000000f", "00000001"), time.Minute, false},
+		{arp("0000000f", "0000000a"), time.Minute, true},
+		{arp("0000000f", "0000000a"), 9 * time.Minute, true},
+		{arp("00000010", "0000000a"), 0, true},
+		{arp("00000010", "0000000a"), 9 * time.Minute, true},
+		{procOf(t, nil), time.Second, true},
+		{arp("00000010", "0000000a"), time.Minute, false},
+		{arp("zz", "0000000b"), 0, false},
+		{procOf(t, map[string]string{"net/stat/arp_cache": "entries\n00000001\n"}), 0, false},
+		{procOf(t, map[string]string{"net/stat/arp_cache": "entries table_fulls\n00000001\n"}), 0, false},
+		{arp("00000010", "0000000b"), 0, true},
+	} {
+		now, w.Proc = now.Add(step.wait), step.proc
+		got := w.Conditions()
+		if (len(got) > 0) != step.want || step.want && (len(got) != 1 || got[0].Code != "table_nearly_full") {
+			t.Errorf("%+v: %+v", step, got)
+		}
+	}
+	if _, ok := refusedNeighbors("/proc/1"); !ok {
+		t.Error("this kernel does not say it")
+	}
+}
+
+func TestEachTableIsTold(t *testing.T) {
+	told := ""
+	w := &Tables{Proc: procOf(t, map[string]string{"sys/fs/file-nr": "3 0 1000", "loadavg": "0 0 0 1/9 9", "sys/kernel/threads-max": "100", "sys/kernel/pid_max": "100"})}
+	w.Each(func(label string, used, size int64) { told += fmt.Sprintf("%s %d/%d ", label, used, size) })
+	if want := "threads 9/100 files 3/1000 "; told != want {
+		t.Errorf("%q, want %q", told, want)
+	}
+	w.Proc = ""
+	if w.root() != "/proc" {
+		t.Errorf("it reads %s", w.root())
 	}
 }

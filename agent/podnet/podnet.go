@@ -47,7 +47,7 @@ func (n Network) Ready(ctx context.Context, id fleet.PodID, want pod.Link) (some
 
 func (n Network) publishes(ctx context.Context, id fleet.PodID, ports []fleet.PortMapping) (bool, error) {
 	have, err := n.Control.Published(ctx, string(id))
-	return slices.Equal(have, netPorts(ports)), err
+	return err == nil && slices.Equal(have, netPorts(ports)), err
 }
 
 // Ensure makes the pod's network. It fails while the host cannot publish the pod's ports: the pod's

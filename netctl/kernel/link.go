@@ -175,6 +175,9 @@ func (c *Controller) buildPod(ctx context.Context, want netctl.Config, bridge ne
 	if err := inside(ns.nl, want, pod); err != nil {
 		return fresh, err
 	}
+	if err := ns.noneProbed(podLink); err != nil {
+		return fresh, err
+	}
 	if err := c.outside(veth, bridge); err != nil {
 		return fresh, err
 	}
@@ -242,7 +245,17 @@ func inside(nl *netlink.Handle, want netctl.Config, pod netctl.Pod) error {
 	if err := nl.LinkSetUp(eth); err != nil {
 		return fmt.Errorf("%s up: %w", podLink, err)
 	}
-	route := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: want.Gateway().Addr().AsSlice()}
+	gateway := want.Gateway().Addr()
+	mac, err := net.ParseMAC(netctl.MACFor(gateway))
+	if err != nil {
+		return err
+	}
+	if err := nl.NeighSet(&netlink.Neigh{
+		LinkIndex: eth.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: mac,
+	}); err != nil {
+		return fmt.Errorf("add the gateway as neighbor: %w", err)
+	}
+	route := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway.AsSlice()}
 	if err := nl.RouteAdd(route); err != nil {
 		return fmt.Errorf("add default route: %w", err)
 	}

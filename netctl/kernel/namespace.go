@@ -159,6 +159,18 @@ func newNamespace(base uint32) error {
 	return nil
 }
 
+// noneProbed has the kernel look for no neighbor by ARP on a link of the namespace, which then reaches those alone that are
+// written there. All namespaces share one table of neighbors of 1024 entries, and one that is being looked for
+// stays in it for three seconds: a pod that sends to each address of its subnet would fill it, for the host as well.
+func (n *namespace) noneProbed(link string) error {
+	return onOwnThread(func() error {
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter namespace: %w", err)
+		}
+		return setSysctl("net/ipv4/neigh/"+link+"/mcast_solicit", "0")
+	})
+}
+
 // onOwnThread runs f on a thread that f may move into another network namespace. A
 // thread that cannot be moved back ends with its goroutine.
 func onOwnThread(f func() error) error {
