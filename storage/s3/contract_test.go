@@ -226,9 +226,17 @@ func TestWhatIsLeftOutOfAList(t *testing.T) {
 		err           error
 		vanished, odd bool
 	}{
-		{unix.ENOENT, true, false}, {unix.ENOTDIR, true, false}, {unix.ELOOP, true, false}, {unix.EACCES, true, false}, {unix.EPERM, true, false},
-		{unix.ENXIO, false, true}, {unix.ENODEV, false, true}, {unix.EAGAIN, false, true},
-		{unix.EIO, false, false}, {unix.EMFILE, false, false}, {unix.ESTALE, false, false},
+		{unix.ENOENT, true, false},
+		{unix.ENOTDIR, true, false},
+		{unix.ELOOP, true, false},
+		{unix.EACCES, true, false},
+		{unix.EPERM, true, false},
+		{unix.ENXIO, false, true},
+		{unix.ENODEV, false, true},
+		{unix.EAGAIN, false, true},
+		{unix.EIO, false, false},
+		{unix.EMFILE, false, false},
+		{unix.ESTALE, false, false},
 	} {
 		if got := vanished(wrap(c.err)) == nil; got != c.vanished {
 			t.Errorf("%v is left out as what is gone: %v", c.err, got)
