@@ -87,7 +87,6 @@ func New(cfg Config) (*API, error) {
 	a.registerServerless()
 	a.registerDelegations()
 	a.registerVolumes()
-	a.registerVolumesV1()
 	a.registerS3Keys()
 	a.registerNetwork()
 	a.registerAccount()
@@ -96,8 +95,8 @@ func New(cfg Config) (*API, error) {
 	a.registerBilling()
 	a.registerOperators()
 	a.registerHealth()
-	a.registerDocument()
-	a.registerDocs()
+	a.registerDocument("/v2/openapi.json", "Operators")
+	a.registerDocs("/docs", "Operators")
 	return a, a.finish()
 }
 

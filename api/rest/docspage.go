@@ -34,9 +34,10 @@ type docs struct {
 	policy string // Content-Security-Policy: nothing but the page's own style and script
 }
 
-func (a *API) registerDocs() {
+// registerDocs serves the document's page at a path.
+func (a *API) registerDocs(at, tag string) {
 	rt := route{
-		method: http.MethodGet, path: "/docs", id: "getDocs", tag: "Operators", summary: "This document, for people",
+		method: http.MethodGet, path: at, id: "getDocs", tag: tag, summary: "This document, for people",
 		text: "Returns this document as one HTML page, which loads nothing else. Needs no key.", scope: auth.Public(), limit: limit.Exempt,
 		status: http.StatusOK,
 	}
@@ -112,10 +113,10 @@ func sourceHash(page []byte, element string) string {
 // The page's model. Everything in it is text; the template escapes it.
 type (
 	docsPage struct {
-		Title, Version, Intro string
-		Groups                []docsGroup
-		Codes                 []docsCode
-		Types                 []docsType
+		Title, Version, Intro, Document string
+		Groups                          []docsGroup
+		Codes                           []docsCode
+		Types                           []docsType
 	}
 	docsGroup struct {
 		Name, Text string
@@ -159,6 +160,9 @@ func describePage(api *huma.OpenAPI) (docsPage, error) {
 	for _, tag := range api.Tags {
 		group := docsGroup{Name: tag.Name, Text: tag.Description}
 		for _, path := range slices.Sorted(maps.Keys(api.Paths)) {
+			if strings.HasSuffix(path, documentName) {
+				out.Document = path
+			}
 			for _, op := range operations(api.Paths[path]) {
 				if !slices.Contains(op.Tags, tag.Name) {
 					continue

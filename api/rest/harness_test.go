@@ -16,6 +16,7 @@ import (
 
 	"gantry/api/limit"
 	"gantry/api/rest"
+	old "gantry/api/v1"
 	"gantry/fleet"
 	"gantry/test/plane"
 )
@@ -32,6 +33,7 @@ const (
 type site struct {
 	plane  *plane.Plane
 	api    *rest.API
+	v1     *rest.Face
 	base   string
 	client *http.Client
 }
@@ -45,34 +47,56 @@ func newSite(t *testing.T, change func(*rest.Config), limits rest.Limits) *site 
 	if change != nil {
 		change(&cfg)
 	}
-	api, busy := newAPI(t, cfg)
+	api, v1, busy := newAPI(t, cfg)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		busy.Add(1)
 		defer busy.Done()
+		if old.Owns(r.URL.Path) {
+			v1.ServeHTTP(w, r)
+			return
+		}
 		api.ServeHTTP(w, r)
 	})
-	return &site{plane: cp, api: api, base: serve(t, h, limits, api.Close), client: newClient(t)}
+	return &site{plane: cp, api: api, v1: v1, base: serve(t, h, limits, api.Close), client: newClient(t)}
+}
+
+// described is a face that has a document.
+type described interface {
+	Document() []byte
+	Routes() []rest.Route
+}
+
+// faces are those of a site.
+func (s *site) faces() map[string]described { return map[string]described{"v2": s.api, "v1": s.v1} }
+
+// served is an API with the face of version 1 on it.
+type served struct {
+	api *rest.API
+	v1  *rest.Face
 }
 
 // spare are APIs whose tests have ended.
 var spare struct {
 	sync.Mutex
-	apis []*rest.API
+	apis []served
 }
 
 // newAPI returns an API that is as new until the test ends, and what its requests are to be counted in: a server that shut
 // down has not waited for those whose connection is a WebSocket.
-func newAPI(t *testing.T, cfg rest.Config) (*rest.API, *sync.WaitGroup) {
+func newAPI(t *testing.T, cfg rest.Config) (*rest.API, *rest.Face, *sync.WaitGroup) {
 	t.Helper()
 	spare.Lock()
 	defer spare.Unlock()
-	var api *rest.API
+	var of served
 	if n := len(spare.apis); n > 0 {
-		api, spare.apis = spare.apis[n-1], spare.apis[:n-1]
-		api.Begin(cfg)
+		of, spare.apis = spare.apis[n-1], spare.apis[:n-1]
+		of.api.Begin(cfg)
 	} else {
 		var err error
-		if api, err = rest.New(cfg); err != nil {
+		if of.api, err = rest.New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if of.v1, err = old.New(of.api); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,9 +105,9 @@ func newAPI(t *testing.T, cfg rest.Config) (*rest.API, *sync.WaitGroup) {
 		busy.Wait()
 		spare.Lock()
 		defer spare.Unlock()
-		spare.apis = append(spare.apis, api)
+		spare.apis = append(spare.apis, of)
 	})
-	return api, busy
+	return of.api, of.v1, busy
 }
 
 // serve runs h until the test ends and returns its base address.

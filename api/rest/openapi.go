@@ -54,7 +54,6 @@ func document(version string) *huma.OpenAPI {
 			{Name: "Serverless", Description: "Endpoints whose workers answer jobs."},
 			{Name: "Registries", Description: "Credentials for private images."},
 			{Name: "Network Volumes", Description: "Storage that outlives pods, and the keys of its S3 interface."},
-			{Name: "Network Volumes (v1)", Description: "The same for clients of version 1: bare arrays and records; what went wrong is also in error and message of a problem."},
 			{Name: "Network", Description: "The account's private networks, which pods join with globalNetworking."},
 			{Name: "Catalog", Description: "What can be asked for, and what is free."},
 			{Name: "Account", Description: "The caller's account, its SSH keys, secrets and API keys."},
@@ -153,11 +152,12 @@ func problemText(status int) string {
 // describeBody documents a JSON body and returns the rule that it must meet.
 func (a *API) describeBody(op *huma.Operation, rt route, t reflect.Type) *rule {
 	s, body := a.messageRule(t)
-	op.RequestBody = &huma.RequestBody{
-		Required: true,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: s, Example: rt.in}},
-	}
+	op.RequestBody = jsonBody(s, rt.in)
 	return body
+}
+
+func jsonBody(s *huma.Schema, example any) *huma.RequestBody {
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: s, Example: example}}}
 }
 
 // messageRule returns the schema of what a client sends, and the rule that it must meet.
@@ -172,7 +172,11 @@ func (a *API) messageRule(t reflect.Type) (*huma.Schema, *rule) {
 }
 
 func (a *API) describeAnswer(op *huma.Operation, rt route, t reflect.Type) {
-	s := a.schemaOf(t)
+	answer(op, rt, a.schemaOf(t), rt.out)
+}
+
+// answer documents the body of success.
+func answer(op *huma.Operation, rt route, s *huma.Schema, example any) {
 	for _, status := range append([]int{rt.status}, rt.alike...) {
 		key := strconv.Itoa(status)
 		if op.Responses[key] == nil {
@@ -181,7 +185,7 @@ func (a *API) describeAnswer(op *huma.Operation, rt route, t reflect.Type) {
 		if op.Responses[key].Content == nil {
 			op.Responses[key].Content = map[string]*huma.MediaType{}
 		}
-		op.Responses[key].Content["application/json"] = &huma.MediaType{Schema: s, Example: rt.out}
+		op.Responses[key].Content["application/json"] = &huma.MediaType{Schema: s, Example: example}
 	}
 }
 
@@ -213,10 +217,15 @@ func (a *API) openSchemas() {
 	}
 }
 
-// registerDocument serves the document itself.
-func (a *API) registerDocument() {
+const (
+	documentTag  = "Document" // group of the operations that show a face's document
+	documentName = "/openapi.json"
+)
+
+// registerDocument serves the document itself at a path.
+func (a *API) registerDocument(at, tag string) {
 	rt := route{
-		method: http.MethodGet, path: "/v2/openapi.json", id: "getOpenApi", tag: "Operators", summary: "This document",
+		method: http.MethodGet, path: at, id: "getOpenApi", tag: tag, summary: "This document",
 		text: "Returns this document, OpenAPI 3.1. Needs no key.", scope: auth.Public(), limit: limit.Exempt, status: http.StatusOK,
 	}
 	op := a.declare(rt)

@@ -29,7 +29,7 @@ type book struct {
 	compiler *jsonschema.Compiler
 }
 
-func openBook(t *testing.T, api *rest.API) *book {
+func openBook(t *testing.T, api described) *book {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.Document()))
 	if err != nil {
@@ -93,7 +93,13 @@ func (b *book) check(t *testing.T, what string, v any, keys ...string) {
 
 func TestDocumentIsValidOpenAPI(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	got := s.ask(t, "GET", "/v2/openapi.json", "", "")
+	for version, face := range s.faces() {
+		t.Run(version, func(t *testing.T) { validDocument(t, face, s.ask(t, "GET", "/"+version+"/openapi.json", "", "")) })
+	}
+}
+
+func validDocument(t *testing.T, face described, got answer) {
+	t.Helper()
 	if got.status != http.StatusOK {
 		t.Fatal(got.status)
 	}
@@ -105,8 +111,8 @@ func TestDocumentIsValidOpenAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := openBook(t, s.api)
-	if got.body != string(s.api.Document()) {
+	b := openBook(t, face)
+	if got.body != string(face.Document()) {
 		t.Error("another document is served")
 	}
 	if len(got.body) > maxDocument {
@@ -140,14 +146,21 @@ func TestDocumentIsValidOpenAPI(t *testing.T) {
 // each operation what a reader needs.
 func TestDocumentNamesEveryRoute(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	b := openBook(t, s.api)
+	for version, face := range s.faces() {
+		t.Run(version, func(t *testing.T) { namesEveryRoute(t, face) })
+	}
+}
+
+func namesEveryRoute(t *testing.T, face described) {
+	t.Helper()
+	b := openBook(t, face)
 	left := map[string]bool{}
 	for path, ops := range b.at("paths").(map[string]any) {
 		for method := range ops.(map[string]any) {
 			left[strings.ToUpper(method)+" "+path] = true
 		}
 	}
-	for _, rt := range s.api.Routes() {
+	for _, rt := range face.Routes() {
 		name, m := rt.Method+" "+rt.Path, strings.ToLower(rt.Method)
 		if !left[name] {
 			t.Errorf("%s is not in the document", name)
@@ -180,8 +193,15 @@ func TestDocumentNamesEveryRoute(t *testing.T) {
 // TestExamplesAreValid checks every example of the document against its schema.
 func TestExamplesAreValid(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
-	b := openBook(t, s.api)
-	for _, rt := range s.api.Routes() {
+	for version, face := range s.faces() {
+		t.Run(version, func(t *testing.T) { examplesAreValid(t, face) })
+	}
+}
+
+func examplesAreValid(t *testing.T, face described) {
+	t.Helper()
+	b := openBook(t, face)
+	for _, rt := range face.Routes() {
 		op := []string{"paths", rt.Path, strings.ToLower(rt.Method)}
 		b.examples(t, append(op, "requestBody", "content"))
 		responses, _ := b.at(append(op, "responses")...).(map[string]any)

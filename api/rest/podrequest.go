@@ -40,11 +40,14 @@ func checkSettings(args *string, ports []string, env map[string]string) []string
 }
 
 func checkArgs(args string) []string {
-	if strings.ContainsRune(args, 0) {
-		return []string{"$.args: must not contain NUL"}
-	}
-	if _, err := fleet.ParseArgs(args); err != nil {
+	command, err := fleet.ParseArgs(args)
+	if err != nil {
 		return []string{"$.args: " + err.Error()}
+	}
+	for _, word := range append([]string{args}, slices.Concat(command.Entrypoint, command.Cmd)...) {
+		if strings.ContainsRune(word, 0) { // which JSON can write without one
+			return []string{"$.args: must not contain NUL"}
+		}
 	}
 	return nil
 }

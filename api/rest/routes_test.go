@@ -47,7 +47,7 @@ type operation struct {
 }
 
 // operations reads the document.
-func operations(t *testing.T, api *rest.API) map[string]operation {
+func operations(t *testing.T, api described) map[string]operation {
 	t.Helper()
 	var doc struct {
 		Paths map[string]map[string]operation
@@ -96,9 +96,11 @@ func unhindered(cfg *rest.Config) { cfg.Rates, cfg.Failures = limit.Quotas{Minut
 // everyRoute calls f for each registered route, with what the document says of it.
 func everyRoute(t *testing.T, s *site, f func(*testing.T, rest.Route, operation)) {
 	t.Helper()
-	ops := operations(t, s.api)
-	for _, rt := range s.api.Routes() {
-		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) { f(t, rt, ops[rt.Method+" "+rt.Path]) })
+	for _, face := range s.faces() {
+		ops := operations(t, face)
+		for _, rt := range face.Routes() {
+			t.Run(rt.Method+" "+rt.Path, func(t *testing.T) { f(t, rt, ops[rt.Method+" "+rt.Path]) })
+		}
 	}
 }
 
@@ -197,9 +199,9 @@ func members(t *testing.T, object string) map[string]json.RawMessage {
 // TestEveryPathKnowsItsMethods sends each path every method that it does not have.
 func TestEveryPathKnowsItsMethods(t *testing.T) {
 	s := newSite(t, unhindered, rest.Limits{})
-	for _, rt := range s.api.Routes() {
+	for _, rt := range append(s.api.Routes(), s.v1.Routes()...) {
 		path := concrete(rt.Path, missingID)
-		methods := methodsOf(s.api, path)
+		methods := methodsOf(append(s.api.Routes(), s.v1.Routes()...), path)
 		for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get"} {
 			if slices.Contains(methods, m) {
 				continue
@@ -216,9 +218,9 @@ func TestEveryPathKnowsItsMethods(t *testing.T) {
 }
 
 // methodsOf lists the methods that some route takes at a path: a last word may also be read as an id.
-func methodsOf(api *rest.API, path string) []string {
+func methodsOf(routes []rest.Route, path string) []string {
 	var out []string
-	for _, rt := range api.Routes() {
+	for _, rt := range routes {
 		want, have := strings.Split(rt.Path, "/"), strings.Split(path, "/")
 		fits := len(want) == len(have)
 		for i := range want {
@@ -255,11 +257,13 @@ func objects(t *testing.T, s *site) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	endpoint, pod := string(makeEndpoint(t, s.plane, func(*fleet.EndpointSpec) {})), string(makePod(t, s.plane, fleet.EventRunning))
 	return map[string]string{
+		"/v1/pods/": pod, "/v1/endpoints/": endpoint, "/v1/templates/": string(template.ID), "/v1/containerregistryauth/": string(registry.ID),
 		"/v2/network-volumes/": volume, "/v1/networkvolumes/": volume, "/v2/s3-keys/": s3.ID,
 		"/v2/secrets/":    "TOKEN",
-		"/v2/serverless/": string(makeEndpoint(t, s.plane, func(*fleet.EndpointSpec) {})),
-		"/v2/pods/":       string(makePod(t, s.plane, fleet.EventRunning)), "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
+		"/v2/serverless/": endpoint,
+		"/v2/pods/":       pod, "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
 		"/v2/account/keys/":           "key00000000004",
 		"/v2/registries/delegations/": missingID, // nobody can have one
 	}

@@ -112,6 +112,7 @@ func valueRows() []row {
 		v("env-nul", "422 environment", with(`"env":{"A":"x\u0000"}`)),
 		v("args-quote", "422 args", with(`"args":"sh -c 'echo"`)),
 		v("args-json", "422 args", with(`"args":"{\"command\":[]}"`)),
+		v("args-nul", "422 args", with(`"args":"{\"cmd\":[\"a\\u0000\"]}"`)),
 		v("vcpu-one", "422 vCPU count", `{"name":"a","image":"b","cpu":{"id":"cpu3g","vcpuCount":1}}`),
 		v("vcpu-three", "422 vCPU count", `{"name":"a","image":"b","cpu":{"id":"cpu3g","vcpuCount":3}}`),
 		v("vcpu-beyond-flavor", "422 vCPU count", `{"name":"a","image":"b","cpu":{"id":"cpu3g","vcpuCount":64}}`),

@@ -35,7 +35,7 @@ type street struct {
 func newStreet(t *testing.T, limits rest.Limits, secure bool) *street {
 	t.Helper()
 	cp := plane.New(t)
-	api, busy := newAPI(t, rest.Config{Service: cp, Log: quiet(), Now: cp.Now, Version: "test", Rates: limit.Default(), Failures: limit.DefaultFailures})
+	api, _, busy := newAPI(t, rest.Config{Service: cp, Log: quiet(), Now: cp.Now, Version: "test", Rates: limit.Default(), Failures: limit.DefaultFailures})
 	s := &street{T: t, secure: secure, held: make(chan struct{})}
 	s.gate = rest.NewGate(rest.GateConfig{
 		Requests: limits.Connections, PerAddress: limits.PerAddress, Trusted: limits.Trusted, Vital: api.Vital,

@@ -46,7 +46,11 @@ func (a *API) registerVolumes() {
 			}))
 		})
 	n.get(a, "Returns a network volume. "+textNoVolume, VolumeService.Volume)
-	on(a, growVolume(n.update("", nil)), updateVolume(volumeRecord))
+	update := n.update(textUpdateVolume, v2.UpdateNetworkVolumeRequest{Size: new(200)}).fails(http.StatusPaymentRequired)
+	update.summary = "Rename or grow a network volume"
+	on(a, update, byID(n.kind(), func(ctx context.Context, svc VolumeService, id fleet.VolumeID, c *call, in *v2.UpdateNetworkVolumeRequest) (*v2.NetworkVolume, error) {
+		return show(volumeRecord)(svc.UpdateVolume(ctx, c.who, id, fleet.VolumeUpdate{Name: in.Name, SizeGB: in.Size}))
+	}))
 	n.delete(a, textDeleteVolume, VolumeService.DeleteVolume)
 }
 
@@ -57,19 +61,6 @@ func createVolume(ctx context.Context, svc VolumeService, c *call, body any, req
 	return atMostOnce(c, body, func(once *fleet.Once) (fleet.VolumeView, bool, error) {
 		req.Once = once
 		return svc.CreateVolume(ctx, c.who, req)
-	})
-}
-
-// growVolume completes the route that changes a volume.
-func growVolume(rt route) route {
-	rt.summary, rt.text, rt.in = "Rename or grow a network volume", textUpdateVolume, v2.UpdateNetworkVolumeRequest{Size: new(200)}
-	return rt.fails(http.StatusPaymentRequired)
-}
-
-// updateVolume changes a volume, and shows it as a record of a version of the API.
-func updateVolume[R any](record func(fleet.VolumeView) R) func(context.Context, VolumeService, *call, *v2.UpdateNetworkVolumeRequest) (*R, error) {
-	return byID("network volume", func(ctx context.Context, svc VolumeService, id fleet.VolumeID, c *call, in *v2.UpdateNetworkVolumeRequest) (*R, error) {
-		return show(record)(svc.UpdateVolume(ctx, c.who, id, fleet.VolumeUpdate{Name: in.Name, SizeGB: in.Size}))
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	jobface "gantry/api/jobs"
 	"gantry/api/proxy"
 	"gantry/api/rest"
+	"gantry/api/v1"
 	"gantry/cmd/internal/watchdog"
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
@@ -54,6 +55,7 @@ type parts struct {
 	presence   *membership.Presence
 	peers      *membership.Server
 	rest       *rest.API
+	v1         *rest.Face
 	jobs       *jobface.API
 	hooks      *webhook.Sender
 	proxy      *proxy.Proxy
@@ -120,6 +122,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	if err != nil {
 		return nil, err
 	}
+	if d.v1, err = v1.New(d.rest); err != nil {
+		return nil, err
+	}
 	if d.hooks, err = c.Hooks.sender(); err != nil {
 		return nil, err
 	}
@@ -145,12 +150,15 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	return d, nil
 }
 
-// faces are the API and, below the ids of endpoints, that of jobs.
+// faces are the API, version 1 of it and, below the ids of endpoints, that of jobs.
 func (d *parts) faces() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if jobface.Owns(r.URL.Path) {
+		switch path := r.URL.Path; {
+		case jobface.Owns(path):
 			d.jobs.ServeHTTP(w, r)
-		} else {
+		case v1.Owns(path):
+			d.v1.ServeHTTP(w, r)
+		default:
 			d.rest.ServeHTTP(w, r)
 		}
 	})
