@@ -44,7 +44,7 @@ const (
 
 // BillingQuery selects charges of an account.
 type BillingQuery struct {
-	Kind   ChargeKind // empty: all kinds, not told apart by resource
+	Kind   ChargeKind // empty: all kinds, told apart by kind and not by resource
 	ID     string     // of one resource; empty: all of the kind
 	Start  time.Time  // zero: 30 days before End; snapped down to a bucket
 	End    time.Time  // zero: now; snapped up to a bucket
@@ -55,11 +55,12 @@ type BillingQuery struct {
 // BillingRecord is what was charged in one bucket.
 type BillingRecord struct {
 	Start, End time.Time
+	Kind       ChargeKind
 	ID         string // of the resource; empty when they are not told apart
 	Amounts    Amounts
 }
 
-// BillingView is the answer to a BillingQuery. Records are ordered by time, then id; buckets without
+// BillingView is the answer to a BillingQuery. Records are ordered by time, kind and id; buckets without
 // charges have none.
 type BillingView struct {
 	Start, End time.Time // as snapped

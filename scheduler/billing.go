@@ -28,7 +28,7 @@ func (s *Service) Billing(ctx context.Context, who fleet.Principal, q fleet.Bill
 	out := fleet.BillingView{Start: span.Start, End: span.End, Bucket: span.Size, Records: make([]fleet.BillingRecord, len(sums))}
 	for i, sum := range sums {
 		start, end := span.Bucket(sum.Hour)
-		out.Records[i] = fleet.BillingRecord{Start: start, End: end, ID: sum.ID, Amounts: sum.Amounts}
+		out.Records[i] = fleet.BillingRecord{Start: start, End: end, Kind: sum.Kind, ID: sum.ID, Amounts: sum.Amounts}
 	}
 	return out, nil
 }

@@ -53,7 +53,7 @@ func (a *API) registerBilling() {
 	on(a, get("/pods", "getPodBilling", "Charges of pods", "Tells what pods were charged.", "podId", examplePodBilling()), billPods)
 	on(a, get("/network-volumes", "getNetworkVolumeBilling", "Charges of network volumes", "Tells what network volumes were charged.",
 		"networkVolumeId", exampleVolumeBilling()), billVolumes)
-	on(a, get("/serverless", "getServerlessBilling", "Charges of serverless endpoints", "Tells what serverless endpoints were charged."+notYetText,
+	on(a, get("/serverless", "getServerlessBilling", "Charges of serverless endpoints", "Tells what the workers of serverless endpoints were charged.",
 		"serverlessId", exampleServerlessBilling()), billServerless)
 	on(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what public endpoints were charged."+notYetText,
 		"", exampleEndpointBilling()), billEndpoints)
@@ -109,14 +109,16 @@ func billAccount(ctx context.Context, svc AccountService, c *call, _ *none) (*v2
 	if err != nil {
 		return nil, err
 	}
-	total, _ := sum(view.Records)
-	out := &v2.AccountBilling{
-		Records:  []v2.AccountBillingRecord{},
-		Metadata: v2.AccountBillingMetadata{Query: window(view), RecordCount: len(view.Records), Totals: accountAmounts(total)},
+	out, total := &v2.AccountBilling{Records: []v2.AccountBillingRecord{}}, map[fleet.ChargeKind]fleet.Amounts{}
+	for i, bucket := 0, map[fleet.ChargeKind]fleet.Amounts{}; i < len(view.Records); i++ {
+		r := view.Records[i]
+		bucket[r.Kind], total[r.Kind] = r.Amounts, total[r.Kind].Plus(r.Amounts)
+		if i+1 == len(view.Records) || !view.Records[i+1].Start.Equal(r.Start) {
+			out.Records = append(out.Records, v2.AccountBillingRecord{BillingPeriod: period(r), AccountAmounts: accountAmounts(bucket)})
+			clear(bucket)
+		}
 	}
-	for _, r := range view.Records {
-		out.Records = append(out.Records, v2.AccountBillingRecord{BillingPeriod: period(r), AccountAmounts: accountAmounts(r.Amounts)})
-	}
+	out.Metadata = v2.AccountBillingMetadata{Query: window(view), RecordCount: len(out.Records), Totals: accountAmounts(total)}
 	return out, nil
 }
 
@@ -159,12 +161,24 @@ func billVolumes(ctx context.Context, svc AccountService, c *call, _ *none) (*v2
 }
 
 func billServerless(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.ServerlessBilling, error) {
-	w, err := noCharges(ctx, svc, c)
+	view, err := charges(ctx, svc, c, fleet.ChargeEndpoint, "serverlessId")
 	if err != nil {
 		return nil, err
 	}
-	query := v2.ServerlessBillingQuery{BillingWindow: w, ServerlessID: v2.Text(c.args.text("serverlessId"))}
-	return &v2.ServerlessBilling{Records: []v2.ServerlessBillingRecord{}, Metadata: v2.ServerlessBillingMetadata{Query: query}}, nil
+	total, endpoints := sum(view.Records)
+	out := &v2.ServerlessBilling{
+		Records: []v2.ServerlessBillingRecord{},
+		Metadata: v2.ServerlessBillingMetadata{
+			Query:       v2.ServerlessBillingQuery{BillingWindow: window(view), ServerlessID: v2.Text(c.args.text("serverlessId"))},
+			RecordCount: len(view.Records), UniqueServerlessCount: endpoints, Totals: v2.ServerlessAmounts{PodAmounts: podAmounts(total)},
+		},
+	}
+	for _, r := range view.Records {
+		out.Records = append(out.Records, v2.ServerlessBillingRecord{
+			BillingPeriod: period(r), ServerlessID: r.ID, ServerlessAmounts: v2.ServerlessAmounts{PodAmounts: podAmounts(r.Amounts)},
+		})
+	}
+	return out, nil
 }
 
 func billEndpoints(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.EndpointBilling, error) {
@@ -200,7 +214,7 @@ func exampleAmounts() fleet.Amounts {
 }
 
 func exampleAccountBilling() v2.AccountBilling {
-	amounts := accountAmounts(exampleAmounts())
+	amounts := accountAmounts(map[fleet.ChargeKind]fleet.Amounts{fleet.ChargePod: exampleAmounts()})
 	return v2.AccountBilling{
 		Records:  []v2.AccountBillingRecord{{BillingPeriod: examplePeriod(), AccountAmounts: amounts}},
 		Metadata: v2.AccountBillingMetadata{Query: exampleWindow(), RecordCount: 1, Totals: amounts},
@@ -222,8 +236,12 @@ func exampleVolumeBilling() v2.VolumeBilling {
 }
 
 func exampleServerlessBilling() v2.ServerlessBilling {
+	amounts := v2.ServerlessAmounts{PodAmounts: podAmounts(exampleAmounts())}
 	return v2.ServerlessBilling{
-		Records: []v2.ServerlessBillingRecord{}, Metadata: v2.ServerlessBillingMetadata{Query: v2.ServerlessBillingQuery{BillingWindow: exampleWindow()}},
+		Records: []v2.ServerlessBillingRecord{{BillingPeriod: examplePeriod(), ServerlessID: "e4m7x1c9v2b6n8", ServerlessAmounts: amounts}},
+		Metadata: v2.ServerlessBillingMetadata{
+			Query: v2.ServerlessBillingQuery{BillingWindow: exampleWindow()}, RecordCount: 1, UniqueServerlessCount: 1, Totals: amounts,
+		},
 	}
 }
 

@@ -5,10 +5,18 @@ import (
 	"gantry/fleet"
 )
 
-func accountAmounts(a fleet.Amounts) v2.AccountAmounts {
+// accountAmounts shows what was charged for each kind of resource.
+func accountAmounts(by map[fleet.ChargeKind]fleet.Amounts) v2.AccountAmounts {
+	var all fleet.Amounts
+	for _, a := range by {
+		all = all.Plus(a)
+	}
+	pods, workers, members := by[fleet.ChargePod], by[fleet.ChargeEndpoint], by[fleet.ChargeCluster]
 	return v2.AccountAmounts{
-		Total: a.Total().USD(), PodGPU: a.GPU.USD(), PodCPU: a.CPU.USD(), PodDisk: a.Disk.USD(),
-		StorageStandard: a.Standard.USD(), StorageHigh: a.Fast.USD(),
+		Total: all.Total().USD(), PodGPU: pods.GPU.USD(), PodCPU: pods.CPU.USD(), PodDisk: pods.Disk.USD(),
+		ServerlessGPU: workers.GPU.USD(), ServerlessCPU: workers.CPU.USD(), ServerlessDisk: workers.Disk.USD(),
+		StorageStandard: all.Standard.USD(), StorageHigh: all.Fast.USD(),
+		ClusterGPU: members.GPU.USD(), ClusterDisk: members.Disk.USD(),
 	}
 }
 

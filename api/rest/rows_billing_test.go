@@ -27,6 +27,22 @@ func charged(t *testing.T, p *plane.Plane) {
 	p.Advance(14 * time.Hour)
 }
 
+// worked makes a pod that runs, and an endpoint with a worker that starts for an hour, which costs nothing, waits for jobs for two,
+// and is frozen for three, which costs nothing.
+func worked(t *testing.T, p *plane.Plane) {
+	t.Helper()
+	_, err := p.CreatePod(t.Context(), p.Who(plane.User), fleet.PodRequest{Name: "b", Image: "busybox", CPU: &fleet.CPURequest{Flavor: "cpu3g", VCPU: 4}})
+	must(t, err)
+	p.WithJobs()
+	w, err := p.StartWorker(t.Context(), makeEndpoint(t, p, func(*fleet.EndpointSpec) {}))
+	must(t, err)
+	p.Advance(time.Hour)
+	p.ReadyWorker(w.ID)
+	p.Advance(2 * time.Hour)
+	must(t, p.FreezeWorker(t.Context(), &w))
+	p.Advance(3 * time.Hour)
+}
+
 func billingRows() []row {
 	v := func(name, rule, path string) row {
 		return row{topic: "billing", name: name, rule: rule, method: "GET", path: "/v2/billing" + path, key: plane.Reader}
@@ -52,6 +68,10 @@ func billingRows() []row {
 			p.Advance(73 * time.Hour)
 		}),
 		of("serverless", "200 billing", "/serverless?serverlessId="+missingID),
+		with("serverless-charged", "200 billing", "/serverless?bucketSize=week", plane.Reader, worked),
+		with("serverless-in-all", "200 billing", "?bucketSize=week", plane.Reader, worked),
+		with("serverless-pods", "200 billing", "/pods", plane.Reader, worked),
+		with("serverless-foreign", "200 billing", "/serverless?serverlessId="+endpointID, plane.Other, worked),
 		of("endpoints", "200 billing", "/endpoints"),
 		of("clusters", "200 billing", "/clusters?clusterId="+missingID),
 		v("new", "200 billing", ""),

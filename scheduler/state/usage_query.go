@@ -16,9 +16,9 @@ import (
 
 // UsageHour is what was charged for one resource in one hour, or in one bucket of hours.
 type UsageHour struct {
-	Hour    time.Time        // its beginning, UTC
-	Kind    fleet.ChargeKind // with ID empty where resources are not told apart
-	ID      string
+	Hour    time.Time // its beginning, UTC
+	Kind    fleet.ChargeKind
+	ID      string // empty where resources are not told apart
 	Amounts fleet.Amounts
 }
 
@@ -34,7 +34,7 @@ func (v *View) Usage(account fleet.AccountID, kind fleet.ChargeKind, id string, 
 }
 
 // UsageBy is Usage of a view of now, summed up; it reads the file after that view has ended. Bucket gives the beginning of the bucket that an hour's beginning is in, nil
-// makes each hour one, and resources are told apart when perResource says so. It is ordered by the
+// makes each hour one; kinds are told apart, and resources when perResource says so. It is ordered by the
 // beginnings of the buckets, which are the Hour of the answer, then kind and id; sums of 0 are left out.
 // It holds no more in memory than the answer. Bucket is called under the store's lock: it must be pure.
 func (s *Store) UsageBy(account fleet.AccountID, kind fleet.ChargeKind, id string, from, to, now time.Time,
@@ -51,7 +51,7 @@ func (s *Store) UsageBy(account fleet.AccountID, kind fleet.ChargeKind, id strin
 	return q.run()
 }
 
-// sumKey is a bucket by the second at which it begins, and a resource by its meter's key; empty: all.
+// sumKey is a bucket by the second at which it begins, and a resource by its meter's key; with an empty id: all of its kind.
 type sumKey struct {
 	start    int64
 	resource string
@@ -78,7 +78,7 @@ func (u *usageSums) add(hour int64, resource []byte, amounts fleet.Amounts) {
 		}
 	}
 	if !u.perResource {
-		resource = nil
+		resource = resource[:bytes.IndexByte(resource, '/')+1]
 	}
 	sum := u.sums[sumKey{u.start, string(resource)}]
 	if sum == nil {
