@@ -23,6 +23,8 @@ const (
 	DefaultVolumePath = "/workspace"
 	// WorkerVolumePath is that of serverless workers, for which it is fixed (wire-facts.md, 6.8).
 	WorkerVolumePath = "/runpod-volume"
+	// OwnWorkerVolumePath is where they have it as well.
+	OwnWorkerVolumePath = "/gantry-volume"
 )
 
 // VolumeState is how far a network volume has come.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"gantry/fleet"
 )
 
 // containerSpec makes the container's description and the small files that it mounts.
@@ -37,6 +39,9 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	}
 	if want.Volume != nil {
 		mounts = append(mounts, Mount{Source: m.volume.dir, Target: want.VolumePath, AsIs: true})
+		if want.Endpoint != "" {
+			mounts = append(mounts, Mount{Source: m.volume.dir, Target: fleet.OwnWorkerVolumePath, AsIs: true})
+		}
 		// One below the other has to be mounted after it.
 		slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 	}

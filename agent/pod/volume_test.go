@@ -128,6 +128,27 @@ func volumeLife(t *testing.T, f *fakeHost, v *fakeVolumes, boot string) (*Pods, 
 	return pods, stop
 }
 
+// TestAWorkerHasItsNetworkVolumeUnderBothNames that images expect.
+func TestAWorkerHasItsNetworkVolumeUnderBothNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, v := newFakeHost(t), newFakeVolumes()
+		f.images["web"] = true
+		ctx, cancel := context.WithCancel(t.Context())
+		deps := f.deps(boot1)
+		deps.Volumes, deps.Gate = v, &fakeGate{}
+		pods := NewPods(ctx, deps)
+		t.Cleanup(func() { cancel(); pods.Wait() })
+		a := withVolume(1, fleet.GoalRun)
+		a.Endpoint, a.VolumePath = "endpoint000001", fleet.WorkerVolumePath
+		pods.Set(f.order(a))
+		settle(time.Second)
+		want := []Mount{{Source: "/attached/p1", Target: "/gantry-volume", AsIs: true}, {Source: "/attached/p1", Target: "/runpod-volume", AsIs: true}}
+		if diff := cmp.Diff(want, f.specs[0].Mounts); diff != "" {
+			t.Errorf("mounts (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestAPodHasItsNetworkVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, v := newFakeHost(t), newFakeVolumes()
