@@ -13,16 +13,7 @@ import (
 // StartWorker creates a worker of the newest release of an endpoint, on the first of its GPU types or CPUs that there is room for.
 // Errors: not_found, no_capacity and others as CreatePods.
 func (s *Service) StartWorker(ctx context.Context, id fleet.EndpointID) (fleet.Pod, error) {
-	var e fleet.Endpoint
-	var wanted []fleet.PodRequest
-	err := s.read(ctx, func(v *state.View) error {
-		var ok bool
-		if e, ok = state.Find[fleet.Endpoint](v, id); !ok {
-			return fleet.NotFound("endpoint")
-		}
-		wanted = workerRequests(v, &e)
-		return nil
-	})
+	e, wanted, err := s.workersOf(ctx, id)
 	if err != nil {
 		return fleet.Pod{}, err
 	}
@@ -41,6 +32,45 @@ func (s *Service) StartWorker(ctx context.Context, id fleet.EndpointID) (fleet.P
 		}
 	}
 	return fleet.Pod{}, err
+}
+
+// workersOf returns an endpoint and what a worker of it may be, the best first. Errors: not_found.
+func (s *Service) workersOf(ctx context.Context, id fleet.EndpointID) (e fleet.Endpoint, wanted []fleet.PodRequest, err error) {
+	err = s.read(ctx, func(v *state.View) error {
+		var ok bool
+		if e, ok = state.Find[fleet.Endpoint](v, id); !ok {
+			return fleet.NotFound("endpoint")
+		}
+		wanted = workerRequests(v, &e)
+		return nil
+	})
+	return e, wanted, err
+}
+
+// PrefetchWorkers has the hosts that the next workers of an endpoint would get, at most so many, get its image beforehand. It promises
+// nothing. An image that needs a credential cannot be got so. Errors: those of StartWorker.
+func (s *Service) PrefetchWorkers(ctx context.Context, id fleet.EndpointID, hosts int) error {
+	e, wanted, err := s.workersOf(ctx, id)
+	image, ok := fleet.ImageName(e.Spec.Image)
+	if err != nil || e.Spec.Registry != "" || !ok {
+		return err
+	}
+	for _, req := range wanted {
+		for n := hosts; n > 0; n-- {
+			set := PodSet{Owner: id.Owner(), Release: e.Version(), Requests: slices.Repeat([]fleet.PodRequest{req}, n), OnePerHost: true}
+			cmd, why := s.plan(ctx, fleet.Principal{Account: e.Account}, set, nil)
+			if why == nil {
+				for i := range cmd.Pods {
+					s.Dispatch.Prefetch(cmd.Pods[i].Pod.Host, image)
+				}
+				return nil
+			}
+			if err = why; fleet.CodeOf(err) != fleet.CodeNoCapacity {
+				return err
+			}
+		}
+	}
+	return err
 }
 
 // EndWorker terminates a worker. One that is terminated already is no error.

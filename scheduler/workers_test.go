@@ -151,3 +151,33 @@ func TestAPodTakesThePlaceOfFrozenWorkers(t *testing.T) {
 	_, err = w.svc.CreatePod(ctx, me, gpuPod(1))
 	refused(t, err, fleet.CodeNoCapacity, "")
 }
+
+// TestTheImageOfWorkersIsFetchedBeforehand on the hosts that the next ones would get, on fewer where there is room on fewer.
+func TestTheImageOfWorkersIsFetchedBeforehand(t *testing.T) {
+	w, ctx, me := pooled(t), context.Background(), member(acme)
+	e, _, err := w.svc.CreateEndpoint(ctx, me, "", onGPUs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func(hosts int) []string {
+		t.Helper()
+		before := len(w.reach.seen())
+		if err := w.svc.PrefetchWorkers(ctx, e.ID, hosts); err != nil {
+			t.Fatal(err)
+		}
+		return w.reach.seen()[before:]
+	}
+	for _, hosts := range []int{1, 2, 9} {
+		got := asked(hosts)
+		if len(got) == 0 || len(got) > hosts || !strings.Contains(got[0], "prefetch docker.io/library/worker:1") {
+			t.Errorf("%d hosts: %q", hosts, got)
+		}
+	}
+	refused(t, w.svc.PrefetchWorkers(ctx, "no-such-endpoint", 1), fleet.CodeNotFound, "")
+	for range 4 {
+		if _, err := w.svc.StartWorker(ctx, e.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(t, w.svc.PrefetchWorkers(ctx, e.ID, 2), fleet.CodeNoCapacity, "")
+}

@@ -32,6 +32,9 @@ type desk struct {
 	noRoom  time.Time // when the last worker was refused
 	refused string    // why
 	limit   scale.Limit
+
+	fetched   uint64 // the release whose image hosts were asked to get
+	fetchedAt time.Time
 }
 
 // worker is what is remembered of a worker beside its record.
@@ -120,7 +123,28 @@ func (w *Workers) look(ctx context.Context, d *desk) (next time.Time, err error)
 	}
 	err = errors.Join(w.bury(ctx, d, &s), w.stopJobs(d, &s), w.give(ctx, d, &s))
 	next, scaled := w.scale(ctx, d, &s)
-	return next, errors.Join(err, scaled)
+	return next, errors.Join(err, scaled, w.prefetch(ctx, d, &s))
+}
+
+const (
+	standby   = 2                // hosts that come next, which have an endpoint's image beforehand
+	fetchedIn = 30 * time.Minute // they are asked again: they keep it for an hour
+)
+
+// prefetch has hosts that come next get the image of an endpoint, once a worker has shown that it works.
+func (w *Workers) prefetch(ctx context.Context, d *desk, s *scene) error {
+	works := slices.ContainsFunc(s.pods, func(p *fleet.Pod) bool { return p.Release == s.version && !p.Ready.IsZero() && p.Frozen.IsZero() })
+	more := s.spec.Workers.Max - len(s.pods)
+	if !works || more <= 0 || d.fetched == s.version && s.now.Before(d.fetchedAt.Add(fetchedIn)) {
+		return nil
+	}
+	d.fetched, d.fetchedAt = s.version, s.now // read and written by who looks alone
+	err := w.Pods.PrefetchWorkers(ctx, d.id, min(more, standby))
+	switch fleet.CodeOf(err) {
+	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeNotFound: // then none comes next
+		return nil
+	}
+	return err
 }
 
 // close ends what an endpoint that was deleted has left.

@@ -142,3 +142,22 @@ func TestWorkersLeaveAHostThatIsDrained(t *testing.T) {
 		}
 	}
 }
+
+// TestTheImageIsFetchedWhereWorkersComeNext, once one has shown that it works, and not again with each job.
+func TestTheImageIsFetchedWhereWorkersComeNext(t *testing.T) {
+	s := newShop(t, func(*fleet.EndpointSpec) {})
+	s.submit("1")
+	p := s.worker(1)
+	if got := s.Prefetched(); len(got) != 0 {
+		t.Errorf("before it asked for a job: %q", got)
+	}
+	s.ReadyWorker(p.ID)
+	s.eventually("the image is fetched", func() bool { return len(s.Prefetched()) > 0 })
+	s.submit("2")
+	s.worker(1)
+	if got := s.Prefetched(); len(got) != 1 || !strings.HasSuffix(got[0], " docker.io/library/worker:1") {
+		t.Errorf("%q", got)
+	}
+	s.Advance(31 * time.Minute)
+	s.eventually("it is fetched again", func() bool { s.workers.Kick(s.endpoint); return len(s.Prefetched()) == 2 })
+}

@@ -28,6 +28,7 @@ type Pods interface {
 	FreezeWorker(ctx context.Context, pod *fleet.Pod) error
 	ThawWorker(ctx context.Context, pod *fleet.Pod) error
 	EndWorker(ctx context.Context, pod *fleet.Pod) error
+	PrefetchWorkers(ctx context.Context, id fleet.EndpointID, hosts int) error
 }
 
 // Proposer commits commands of the control plane; see replica.Node.

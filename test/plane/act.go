@@ -158,6 +158,12 @@ func (p *Plane) PutFile(id fleet.PodID, path, text string) { p.hosts.putFile(id,
 // File returns a file of a pod.
 func (p *Plane) File(id fleet.PodID, path string) (string, bool) { return p.hosts.file(id, path) }
 
+// Prefetched lists the images that hosts were asked to get, each "HOST IMAGE".
+func (p *Plane) Prefetched() (out []string) {
+	p.hosts.change(func() { out = slices.Clone(p.hosts.fetched) })
+	return out
+}
+
 // Sessions returns how many exec sessions are open.
 func (p *Plane) Sessions() int { return p.hosts.sessions() }
 

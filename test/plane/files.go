@@ -66,7 +66,10 @@ func (h *hosts) ReadFiles(_ context.Context, host fleet.HostID, pod fleet.PodID,
 }
 
 // Prefetch reports whether the host is there; no image comes of it.
-func (h *hosts) Prefetch(host fleet.HostID, _ string) bool { return h.reach(host) == nil }
+func (h *hosts) Prefetch(host fleet.HostID, image string) bool {
+	h.change(func() { h.fetched = append(h.fetched, string(host)+" "+image) })
+	return h.reach(host) == nil
+}
 
 // WriteFiles unpacks a tar stream below a folder. What was unpacked before the stream turned out to be
 // broken stays, as on a host.

@@ -28,6 +28,7 @@ type hosts struct {
 	volumes  map[fleet.VolumeID]measured
 	networks map[fleet.HostID]fleet.HostNetwork
 	mute     map[fleet.PodID]string // why they answer no probe
+	fetched  []string               // images that they were asked to get
 	open     int
 	changed  chan struct{} // closed and replaced at every change
 }
