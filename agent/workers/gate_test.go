@@ -115,6 +115,25 @@ func TestAJobWithoutAPollIsRefused(t *testing.T) {
 	}
 }
 
+// TestARefusalIsNotSaidOfTheNextTry: a job that was refused, and is given once more before that was answered, stays with the worker.
+func TestARefusalIsNotSaidOfTheNextTry(t *testing.T) {
+	l := newLab(t)
+	l.connected()
+	l.note(func() { l.mute = true })
+	l.give("j", 1, `{}`)
+	l.said(1)
+	l.give("j", 1, `{"id":"j"}`)
+	if status, body, _ := l.ask("GET", "job-take/w?job_in_progress=0", ""); status != 200 || body != `{"id":"j"}` {
+		t.Errorf("%d %s", status, body)
+	}
+	l.holds("nothing is to be said", func() bool { return len(l.gate.link.pending) == 0 })
+	l.note(func() { l.mute = false })
+	l.answers(200, "POST", "job-done/w/j?", `{"output":1}`)
+	if r := l.said(2); r.GetKind() != agentrpc.JobReport_DONE {
+		t.Errorf("%v", r)
+	}
+}
+
 // TestAFrozenWorkerGetsNoJob: one that comes is refused, its polls say nothing of it; when it is thawed it is told to ask again, and gets
 // the job with that.
 func TestAFrozenWorkerGetsNoJob(t *testing.T) {

@@ -314,6 +314,7 @@ func (w *Workers) give(ctx context.Context, d *desk, s *scene) error {
 			}
 			s.running[to[i]] = append(s.running[to[i]], j.ID)
 			s.counts.InProgress++
+			delete(k.given, j.ID) // it may have given the job back since this look began, and is given it anew
 			w.handOver(k, to[i], j.ID)
 		}
 		s.counts.Waiting = max(0, s.counts.Waiting-len(taken))

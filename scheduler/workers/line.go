@@ -97,7 +97,7 @@ func (w *Workers) Serve(host fleet.HostID, stream Stream) error {
 		select {
 		case <-l.wake:
 			for _, m := range l.next() {
-				if err := w.send(stream, m); err != nil {
+				if err := w.send(l, stream, m); err != nil {
 					return err
 				}
 			}
@@ -167,7 +167,7 @@ func (w *Workers) leave(l *line) {
 }
 
 // send sends one message.
-func (w *Workers) send(stream Stream, m message) error {
+func (w *Workers) send(l *line, stream Stream, m message) error {
 	switch {
 	case m.kept != nil:
 		return stream.Send(&agentrpc.JobsDown{Kind: &agentrpc.JobsDown_Kept{Kept: m.kept}})
@@ -178,7 +178,9 @@ func (w *Workers) send(stream Stream, m message) error {
 	}
 	job, input, err := w.Jobs.Jobs.Read(m.job, queue.At(w.Now()), func(j *queue.Job) queue.Body { return j.Input })
 	if err != nil || job.Worker() != m.pod || job.Status != queue.InProgress {
-		return nil // it has ended meanwhile
+		// It has ended meanwhile. The host counts with the slot still.
+		_, _ = w.withLine(l, m.pod, func(_ *desk, k *worker, _ *fleet.Pod) { k.slots++ }) // else nobody counts any more
+		return nil
 	}
 	text := jobs.IDText(job.ID, job.Policy.Sync)
 	body := append([]byte(`{"id":"`+text+`",`), input[min(1, len(input)):]...)

@@ -133,8 +133,10 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 	}
 	w, pod := r.w, fleet.PodID(m.GetPodId())
 	ends := m.GetKind() == agentrpc.JobReport_DONE || m.GetKind() == agentrpc.JobReport_FAILED || m.GetKind() == agentrpc.JobReport_DISCARDED
+	job, missing := w.Jobs.Jobs.Get(id, queue.At(w.Now()))
+	newest := m.GetAttempt() == 0 || int(m.GetAttempt()) == job.Attempt() // not one that the worker had before
 	ours, err := w.withLine(r.line, pod, func(_ *desk, k *worker, _ *fleet.Pod) {
-		if _, told := k.given[id]; told && (ends || m.GetKind() == agentrpc.JobReport_LOST || m.GetKind() == agentrpc.JobReport_REFUSED) {
+		if _, told := k.given[id]; told && newest && (ends || m.GetKind() == agentrpc.JobReport_LOST || m.GetKind() == agentrpc.JobReport_REFUSED) {
 			k.given[id] = true
 		}
 		k.leave = k.leave || m.GetRefresh()
@@ -142,12 +144,11 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 	if err != nil || !ours { // of a worker that is none of this host's
 		return err
 	}
-	job, err := w.Jobs.Jobs.Get(id, queue.At(w.Now()))
-	if fleet.CodeOf(err) == fleet.CodeNotFound {
+	if fleet.CodeOf(missing) == fleet.CodeNotFound {
 		return nil // a job that is no more
 	}
-	if err != nil {
-		return err
+	if missing != nil {
+		return missing
 	}
 	if job.Run == nil || !slices.Contains(job.Run.Workers, pod) { // the worker was never given it
 		return nil

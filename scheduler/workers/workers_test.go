@@ -164,7 +164,13 @@ type link struct {
 // connect begins the stream of a host and takes what it holds.
 func (s *shop) connect(host fleet.HostID) (*link, *agentrpc.JobsHeld) {
 	s.t.Helper()
-	l := &link{s: s, down: make(chan *agentrpc.JobsDown, 1000), up: make(chan *agentrpc.JobsUp), over: make(chan error, 1)}
+	return s.dial(host, 1000)
+}
+
+// dial is connect with room for so many messages that the host has not read.
+func (s *shop) dial(host fleet.HostID, room int) (*link, *agentrpc.JobsHeld) {
+	s.t.Helper()
+	l := &link{s: s, down: make(chan *agentrpc.JobsDown, room), up: make(chan *agentrpc.JobsUp), over: make(chan error, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	w := s.workers
 	go func() {
@@ -186,7 +192,14 @@ func (l *link) leave() {
 }
 
 func (l *link) Context() context.Context        { return l.ctx }
-func (l *link) Send(m *agentrpc.JobsDown) error { l.down <- m; return nil }
+func (l *link) Send(m *agentrpc.JobsDown) error {
+	select {
+	case l.down <- m:
+		return nil
+	case <-l.ctx.Done():
+		return l.ctx.Err()
+	}
+}
 func (l *link) Recv() (m *agentrpc.JobsUp, err error) {
 	select {
 	case m = <-l.up:
@@ -332,6 +345,53 @@ func TestLargeBodiesComeInParts(t *testing.T) {
 			t.Errorf("%v: %+v", kind, got)
 		}
 		l.wants(p.ID, 2)
+	}
+}
+
+// TestAJobThatComesBackIsGivenAnew, also to the worker that gave it back, and by a look that began before.
+func TestAJobThatComesBackIsGivenAnew(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	first := s.submit(`{"n":1}`)
+	p := s.worker(1)
+	s.runs(p)
+	l, _ := s.connect(p.Host)
+	l.wants(p.ID, 1)
+	g, _ := l.given()
+	s.must(s.workers.GiveAfter(t.Context(), s.endpoint, func() {
+		s.submit(`{"n":2}`)
+		l.wants(p.ID, 1)
+		l.reports(g, agentrpc.JobReport_PROGRESS, "1", plain) // what was said before is known
+	}, func() { l.reports(g, agentrpc.JobReport_REFUSED, "", plain) }))
+	if again, _ := l.given(); again.GetJobId() != first.ID {
+		t.Errorf("given %v", again)
+	}
+}
+
+// TestASlotIsNotLostWithAJobThatEnded before its worker's host was told of it.
+func TestASlotIsNotLostWithAJobThatEnded(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	s.submit(`{"n":1}`)
+	p := s.worker(1)
+	s.runs(p)
+	l, _ := s.dial(p.Host, 0)
+	l.wants(p.ID, 2)
+	s.eventually("the host is about to be told of one job", func() bool { return s.workers.Counts(s.endpoint).Running == 1 })
+	ended := s.submit(`{"n":2}`)
+	s.eventually("it has another", func() bool { return s.job(ended).Status == "IN_PROGRESS" })
+	if _, err := s.CancelJob(t.Context(), s.who, s.endpoint, ended.ID); err != nil {
+		t.Fatal(err)
+	}
+	next := s.submit(`{"n":3}`)
+	l.given()
+	for { // the host may be told to stop what it was not given
+		m := l.next()
+		if m.GetStop() != nil {
+			continue
+		}
+		if m.GetGiven().GetJobId() != next.ID {
+			t.Errorf("told %v", m)
+		}
+		return
 	}
 }
 
