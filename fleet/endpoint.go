@@ -74,6 +74,11 @@ type EndpointSpec struct {
 	FlashBoot FlashBoot      `cbor:"17,keyasint"`
 	Retries   int            `cbor:"18,keyasint,omitempty"` // how often a job is given out again after its worker was lost
 	FailAfter int            `cbor:"19,keyasint,omitempty"` // seconds after which jobs that can never run fail; 0: they wait
+
+	// WebhookKey is the sealed secret under which the calls of webhooks are signed; empty: they are not. NewWebhookKey replaces it in a
+	// change; it is not kept.
+	WebhookKey    []byte  `cbor:"20,keyasint,omitempty"`
+	NewWebhookKey *Secret `cbor:"-"`
 }
 
 // FieldChange is a field of an endpoint that a release changed, with its values as the API shows them.

@@ -79,7 +79,28 @@ func (s *Service) newEndpoint(
 		change(&e.Spec)
 		return completeEndpoint(v, who.Account, &e.Spec)
 	})
-	return e, err
+	return e, cmp.Or(err, s.sealWebhookKey(&e))
+}
+
+// purposeWebhook is the kind of sealed secrets of webhooks; see sealPurpose.
+const purposeWebhook = "webhook secret"
+
+// sealWebhookKey seals the secret that a change set.
+func (s *Service) sealWebhookKey(e *fleet.Endpoint) (err error) {
+	key := e.Spec.NewWebhookKey
+	if e.Spec.NewWebhookKey = nil; key == nil {
+		return nil
+	}
+	if e.Spec.WebhookKey = nil; *key != "" {
+		e.Spec.WebhookKey, err = s.Sealer.Seal(sealPurpose(purposeWebhook, e.Account, string(e.ID)), []byte(key.Reveal()))
+	}
+	return err
+}
+
+// webhookKey opens the secret under which the calls of an endpoint's webhooks are signed; empty: they are not.
+func (s *Service) webhookKey(account fleet.AccountID, id fleet.EndpointID) (fleet.Secret, error) {
+	plain, err := openRecord(s, account, id, purposeWebhook, func(e fleet.Endpoint) []byte { return e.Spec.WebhookKey })
+	return fleet.Secret(plain), err
 }
 
 // UpdateEndpoint does to an endpoint of the caller's account what change does, which may be called more than once. What its
@@ -137,7 +158,7 @@ func (s *Service) changedEndpoint(
 		}
 		return nil
 	})
-	return e, err
+	return e, cmp.Or(err, s.sealWebhookKey(&e))
 }
 
 // DeleteEndpoint deletes an endpoint of the caller's account; its workers and jobs go with it. Errors: not_found.

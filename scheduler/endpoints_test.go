@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -223,6 +224,43 @@ func TestAnEndpointsVolumes(t *testing.T) {
 	refused(t, w.svc.DeleteVolume(ctx, me, here), fleet.CodeInUse, "endpoint")
 	if err := w.svc.DeleteVolume(ctx, me, too); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTheSecretOfWebhooks is sealed for its endpoint, stays with other changes, and goes with an empty one.
+func TestTheSecretOfWebhooks(t *testing.T) {
+	w := newWorld(t)
+	ctx, me := context.Background(), member(acme)
+	const secret = "0123456789abcdef"
+	made, _, err := w.svc.CreateEndpoint(ctx, me, "", func(s *fleet.EndpointSpec) { onCPUs(s); s.NewWebhookKey = new(fleet.Secret(secret)) }, nil)
+	if err != nil || made.Spec.NewWebhookKey != nil || len(made.Spec.WebhookKey) == 0 || bytes.Contains(made.Spec.WebhookKey, []byte(secret)) {
+		t.Fatalf("made %+v, %v", made, err)
+	}
+	key := func() fleet.Secret {
+		t.Helper()
+		key, err := w.svc.webhookKey(acme, made.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	if got := key(); got != secret {
+		t.Errorf("opened as %q", got.Reveal())
+	}
+	for _, step := range []struct {
+		change func(*fleet.EndpointSpec)
+		want   fleet.Secret
+	}{
+		{func(s *fleet.EndpointSpec) { s.Name = "other" }, secret}, {func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret("another-secret-1")) }, "another-secret-1"},
+		{func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret("")) }, ""},
+	} {
+		if e, err := w.svc.UpdateEndpoint(ctx, me, made.ID, step.change); err != nil || key() != step.want || len(e.Releases) != 1 {
+			t.Errorf("%q, %v, %d releases", key().Reveal(), err, len(e.Releases))
+		}
+	}
+	planned, err := w.svc.PlanEndpointUpdate(ctx, me, made.ID, func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret(secret)) })
+	if err != nil || len(planned.Spec.WebhookKey) == 0 || key() != "" {
+		t.Errorf("planned %+v, %v", planned.Spec, err)
 	}
 }
 

@@ -160,13 +160,17 @@ func (s *Service) viewed(id queue.ID, now time.Time) (fleet.JobView, error) {
 	return out, nil
 }
 
-// EndedJob returns a job with its output and its request, for its webhook. Errors: not_found.
-func (s *Service) EndedJob(id queue.ID) (view fleet.JobView, request []byte, err error) {
+// EndedJob returns a job with its output and its request, for its webhook, and the secret under which the call is signed; empty: it
+// is not. Errors: not_found.
+func (s *Service) EndedJob(id queue.ID) (view fleet.JobView, request []byte, key fleet.Secret, err error) {
 	if view, err = s.viewed(id, s.Now()); err != nil {
-		return view, nil, err
+		return view, nil, "", err
 	}
-	_, request, err = s.Jobs.Jobs.Read(id, queue.At(s.Now()), func(j *queue.Job) queue.Body { return j.Input })
-	return view, request, err
+	job, request, err := s.Jobs.Jobs.Read(id, queue.At(s.Now()), func(j *queue.Job) queue.Body { return j.Input })
+	if err == nil {
+		key, err = s.webhookKey(job.Account, job.Endpoint)
+	}
+	return view, request, key, err
 }
 
 // jobView is what a caller sees of a job. The output of one that failed is its worker's error.

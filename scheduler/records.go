@@ -45,13 +45,13 @@ func sealPurpose(kind string, account fleet.AccountID, id string) string {
 	return kind + "\x00" + string(account) + "\x00" + id
 }
 
-// openRecord returns the plain text that is sealed in a record of an account. Errors: not_found; it cannot be opened.
+// openRecord returns the plain text that is sealed in a record of an account; nil: it has none. Errors: not_found; it cannot be opened.
 func openRecord[T state.Noun, ID ~string](
 	s *Service, account fleet.AccountID, id ID, kind string, sealed func(T) []byte,
 ) (plain []byte, err error) {
 	var r T
 	err = s.Store.View(func(v *state.View) (err error) { r, err = state.Get[T](v, account, id); return err })
-	if err != nil {
+	if err != nil || len(sealed(r)) == 0 {
 		return nil, err
 	}
 	if plain, err = s.Sealer.Open(sealPurpose(kind, account, string(id)), sealed(r)); err != nil {

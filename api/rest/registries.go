@@ -33,8 +33,8 @@ func (a *API) registerRegistries() {
 			"are never shown again. The registry's address is that of the image, so one credential serves any registry.",
 		v2.CreateRegistryRequest{Name: "team images", Username: "robot", Password: "placeholder"}).once(),
 		func(ctx context.Context, svc RegistryService, c *call, in *v2.CreateRegistryRequest) (*v2.Registry, error) {
-			known, err := c.slowed(*in)
-			if err != nil {
+			known := *in
+			if err := c.slow(&known.Password); err != nil {
 				return nil, err
 			}
 			return show(n.record)(atMostOnce(c, known, func(once *fleet.Once) (fleet.Registry, bool, error) {
@@ -49,15 +49,15 @@ func (a *API) registerRegistries() {
 // passwordRounds cost some tens of milliseconds.
 const passwordRounds = 200_000
 
-// slowed is the body by which a request with an idempotency key is known: a password must not be found by trying passwords
-// on its fingerprint.
-func (c *call) slowed(in v2.CreateRegistryRequest) (v2.CreateRegistryRequest, error) {
-	if key := c.args.text(onceHeader); key != "" {
-		slow, err := pbkdf2.Key(sha256.New, string(in.Password), []byte(string(c.who.Account)+" "+key), passwordRounds, sha256.Size)
+// slow replaces a password in the body by which a request with an idempotency key is known: it must not be found by trying passwords
+// on the body's fingerprint.
+func (c *call) slow(password *v2.Hidden) error {
+	if key := c.args.text(onceHeader); key != "" && *password != "" {
+		slow, err := pbkdf2.Key(sha256.New, string(*password), []byte(string(c.who.Account)+" "+key), passwordRounds, sha256.Size)
 		if err != nil {
-			return in, fmt.Errorf("derive fingerprint: %w", err)
+			return fmt.Errorf("derive fingerprint: %w", err)
 		}
-		in.Password = v2.Hidden(hex.EncodeToString(slow))
+		*password = v2.Hidden(hex.EncodeToString(slow))
 	}
-	return in, nil
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 func init() {
 	addRows(serverlessRows,
 		"201 endpoint", "200 endpoints", "200 endpoint record", "200 endpoint update", "204 endpoint", "endpoint defaults", "400 type is fixed",
-		"400 compute family is fixed", "422 scaling", "422 idle timeout", "400 workers", "endpoint from a template", "volumes of an endpoint", "dry run of an endpoint")
+		"400 compute family is fixed", "422 scaling", "422 idle timeout", "400 workers", "endpoint from a template", "volumes of an endpoint", "dry run of an endpoint", "webhook secret")
 }
 
 const (
@@ -24,6 +24,12 @@ const (
 func ownEndpoint(t *testing.T, p *plane.Plane) {
 	t.Helper()
 	makeEndpoint(t, p, func(*fleet.EndpointSpec) {})
+}
+
+// signedEndpoint is ownEndpoint whose webhooks are signed.
+func signedEndpoint(t *testing.T, p *plane.Plane) {
+	t.Helper()
+	makeEndpoint(t, p, func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret("0123456789abcdef")) })
 }
 
 func makeEndpoint(t *testing.T, p *plane.Plane, change func(*fleet.EndpointSpec)) fleet.EndpointID {
@@ -95,6 +101,10 @@ func createEndpointRows() []row {
 	cpu := func(name, rule, cpu string) row {
 		return bare(name, rule, `{"name":"a","type":"QUEUE","image":"b","scaling":{"type":"QUEUE_DELAY","queueDelay":4},"cpu":`+cpu+`}`)
 	}
+	signedBody := strings.TrimSuffix(endpointBody, "}") + `,"webhookSecret":"0123456789abcdef"}`
+	signed, signedOther := bare("once-signed", "creates happen once", signedBody), bare("once-signed-other", "creates happen once", signedBody)
+	signed.header, signed.before = []string{"Idempotency-Key", "first"}, 1
+	signedOther.header, signedOther.warm = signed.header, strings.Replace(signedBody, "abcdef", "ghijkl", 1)
 	once, again := bare("once", "creates happen once", endpointBody), bare("once-again", "creates happen once", endpointBody)
 	once.header, again.header, again.before = []string{"Idempotency-Key", "first"}, []string{"Idempotency-Key", "first"}, 1
 	reader := bare("reader", "403 key without the permission", endpointBody)
@@ -111,7 +121,7 @@ func createEndpointRows() []row {
 	}
 	return []row{
 		dry("", "dry run of an endpoint", endpointBody), dry("-rule", "400 exactly one of gpu and cpu", `{"name":"a","type":"QUEUE","image":"b","scaling":{"type":"QUEUE_DELAY","queueDelay":4}}`), dryFull,
-		bare("least", "endpoint defaults", endpointBody), once, again, other, reader,
+		bare("least", "endpoint defaults", endpointBody), once, again, other, signed, signedOther, reader,
 		cpu("least-cpu", "endpoint defaults", `[{"id":"cpu3g","vcpuCount":4},{"id":"cpu3c","vcpuCount":2}]`),
 		scaled("balancer", "201 endpoint", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, ""),
 		scaled("by-count", "201 endpoint", "QUEUE", `{"type":"REQUEST_COUNT","requestCount":2}`, ""),
@@ -129,6 +139,9 @@ func createEndpointRows() []row {
 		cpu("cpu-unknown", "422 unknown catalog id", `[{"id":"cpu0","vcpuCount":2}]`),
 		v("both", "400 exactly one of gpu and cpu", `"cpu":[{"id":"cpu3g","vcpuCount":2}]`),
 		bare("neither", "400 exactly one of gpu and cpu", `{"name":"a","type":"QUEUE","image":"b","scaling":{"type":"QUEUE_DELAY","queueDelay":4}}`),
+		v("signed", "webhook secret", `"webhookSecret":"0123456789abcdef"`), v("signed-empty", "webhook secret", `"webhookSecret":""`),
+		v("signed-short", "422 pattern", `"webhookSecret":"0123456789abcde"`), v("signed-space", "422 pattern", `"webhookSecret":"0123456789 abcdef"`),
+		v("signed-long", "422 bound", `"webhookSecret":"`+strings.Repeat("a", 257)+`"`), v("signed-null", "422 null where nothing says so", `"webhookSecret":null`),
 		bare("nothing", "422 missing field", `{}`), v("unknown", "422 unknown property", `"gpuTypeIds":[]`),
 		bare("kind", "422 enum", strings.Replace(endpointBody, "QUEUE", "queue", 1)),
 		scaled("no-delay", "422 scaling", "QUEUE", `{"type":"QUEUE_DELAY"}`, ""),
@@ -186,6 +199,9 @@ func updateEndpointRows() []row {
 	}
 	return []row{
 		patch("nothing", "200 endpoint update", `{}`),
+		patch("signed", "webhook secret", `{"webhookSecret":"0123456789abcdef"}`),
+		serverlessRow("update-unsigned", "webhook secret", "PATCH", "/"+endpointID, plane.User, `{"webhookSecret":""}`, signedEndpoint),
+		serverlessRow("update-signed-still", "webhook secret", "PATCH", "/"+endpointID, plane.User, `{"name":"renamed"}`, signedEndpoint),
 		patch("whole", "200 endpoint update", `{"name":"renamed","type":"QUEUE","image":"worker:2","args":"x","disk":30,"ports":["80/http"],"env":{"B":"2"},`+
 			`"workers":{"max":7},"dataCenterIds":["dev-1"],"timeout":60000,"flashboot":"FLASHBOOT","retries":3,"failAfter":60}`),
 		patch("same-release", "200 endpoint update", `{"workers":{"min":1,"idleTimeout":60}}`),

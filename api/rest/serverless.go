@@ -83,7 +83,14 @@ func createEndpoint(ctx context.Context, svc EndpointService, c *call, in *v2.Cr
 		planned.ID = "" // nothing was made that it could name
 		return show(endpointRecord(c.base()))(planned, err)
 	}
-	return show(endpointRecord(c.base()))(atMostOnce(c, in, func(once *fleet.Once) (fleet.EndpointView, bool, error) {
+	known := *in
+	if in.WebhookSecret != nil {
+		known.WebhookSecret = new(*in.WebhookSecret)
+		if err := c.slow(known.WebhookSecret); err != nil {
+			return nil, err
+		}
+	}
+	return show(endpointRecord(c.base()))(atMostOnce(c, &known, func(once *fleet.Once) (fleet.EndpointView, bool, error) {
 		return svc.CreateEndpoint(ctx, c.who, fleet.TemplateID(in.TemplateID), newEndpoint(in), once)
 	}))
 }
@@ -126,6 +133,9 @@ func changeEndpoint(s *fleet.EndpointSpec, in *v2.EndpointSettings, scaling *v2.
 	put(&s.FlashBoot, (*fleet.FlashBoot)(in.FlashBoot))
 	put(&s.Retries, in.Retries)
 	put(&s.FailAfter, in.FailAfter)
+	if in.WebhookSecret != nil {
+		s.NewWebhookKey = new(in.WebhookSecret.Secret())
+	}
 	if in.Ports != nil {
 		s.Ports = parsePorts(in.Ports)
 	}
@@ -236,7 +246,7 @@ func endpointRecord(base string) func(fleet.EndpointView) v2.Endpoint {
 			Registry: v2.Text(s.Registry), Template: v2.Text(s.Template), DataCenterIDs: texts(s.Centers), NetworkVolumes: texts(s.Volumes),
 			Workers: v2.WorkerBounds{Min: s.Workers.Min, Max: s.Workers.Max, IdleTimeout: s.Workers.Idle}, Scaling: v2.Scaling{Type: string(s.Scaler.Type)},
 			Timeout: s.TimeoutMS, FlashBoot: string(s.FlashBoot), Retries: s.Retries, FailAfter: s.FailAfter, Version: e.Version(), CreatedAt: v2.At(e.CreatedAt),
-			Reason: v2.Text(e.Reason),
+			Reason: v2.Text(e.Reason), WebhookSigned: len(s.WebhookKey) > 0,
 		}
 		if e.Rollout.InProgress() {
 			out.Rollout = new(rolloutRecord(e.Rollout))

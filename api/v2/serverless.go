@@ -23,6 +23,7 @@ type Endpoint struct {
 	FlashBoot      string            `json:"flashboot" doc:"What becomes of a worker that has idled out." enum:"OFF,FLASHBOOT,PRIORITY_FLASHBOOT"`
 	Retries        int               `json:"retries" doc:"How often a job is given out again after its worker was lost." minimum:"0" maximum:"3"`
 	FailAfter      int               `json:"failAfter" doc:"Seconds after which jobs fail that can never run; 0: they wait." minimum:"0"`
+	WebhookSigned  bool              `json:"webhookSigned" doc:"Calls of webhooks are signed under webhookSecret."`
 	Version        uint64            `json:"version" doc:"Number of its newest release."`
 	CreatedAt      Time              `json:"createdAt" doc:"When it was made."`
 	Rollout        *Rollout          `json:"rollout" doc:"How far its newest release has come while workers are of earlier ones, or null."`
@@ -105,6 +106,7 @@ type EndpointSettings struct {
 	FlashBoot      *string            `json:"flashboot,omitempty" doc:"What becomes of a worker that has idled out." enum:"OFF,FLASHBOOT,PRIORITY_FLASHBOOT" default:"OFF"`
 	Retries        *int               `json:"retries,omitempty" doc:"How often a job is given out again after its worker was lost." minimum:"0" maximum:"3" default:"1"`
 	FailAfter      *int               `json:"failAfter,omitempty" doc:"Seconds after which jobs fail that can never run; 0: they wait." minimum:"0" maximum:"604800" default:"600"`
+	WebhookSecret  *Hidden            `json:"webhookSecret,omitempty" doc:"Secret under which calls of webhooks are signed (X-Gantry-Signature); it is never shown. Empty: they are not signed." maxLength:"256" pattern:"^([!-~]{16,})?$" patternDescription:"16 or more printable characters without spaces, or empty" example:"placeholder-secret"`
 }
 
 // WantedEndpointGPU asks for the GPUs of workers.

@@ -32,7 +32,7 @@ func (f *webhookFlags) sender() (*webhook.Sender, error) {
 
 // tell calls the webhook of a job that has ended. There is nobody to tell of a job that is deleted.
 func (d *parts) tell(ctx context.Context, id queue.ID) error {
-	view, request, err := d.service.EndedJob(id)
+	view, request, key, err := d.service.EndedJob(id)
 	if fleet.CodeOf(err) == fleet.CodeNotFound {
 		return nil
 	}
@@ -43,5 +43,5 @@ func (d *parts) tell(ctx context.Context, id queue.ID) error {
 	if err != nil || to == "" {
 		return err
 	}
-	return d.hooks.Send(ctx, to, record, "")
+	return d.hooks.Send(ctx, to, record, key)
 }

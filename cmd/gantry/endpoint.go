@@ -114,6 +114,7 @@ func endpointSheet(e v2.Endpoint, health *v2.EndpointHealth) string {
 		{"Jobs may run", orAny(time.Duration(e.Timeout) * time.Millisecond)},
 		{"Retries", fmt.Sprint(e.Retries)},
 		{"Fails after", secondsText(e.FailAfter)},
+		{"Webhooks", webhooksText(e.WebhookSigned)},
 		{"Version", fmt.Sprint(e.Version)},
 		{"Created", when(&e.CreatedAt)},
 	}
@@ -125,6 +126,13 @@ func endpointSheet(e v2.Endpoint, health *v2.EndpointHealth) string {
 		fields = append(fields, [2]string{"Run", e.RequestURLs.Run}, [2]string{"Run and wait", e.RequestURLs.RunSync})
 	}
 	return sheet(fields)
+}
+
+func webhooksText(signed bool) string {
+	if signed {
+		return "signed"
+	}
+	return ""
 }
 
 func secondsText(n int) string {

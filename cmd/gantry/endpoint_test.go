@@ -59,6 +59,9 @@ func TestEndpointRequests(t *testing.T) {
 			"GET /v2/network-volumes", create + `{"args":"python handler.py","cpu":[{"id":"cpu3c","vcpuCount":2}],"dataCenterIds":["d"],"disk":5,"env":{"A":"1"},` +
 				`"flashboot":"FLASHBOOT","image":"img","name":"e","networkVolumes":["vol00000000001"],"retries":0,` + delay,
 		},
+		"endpoint update " + endpointID + " --webhook-secret-file -": {patch + `{"webhookSecret":"0123456789abcdef"}`},
+		"endpoint update " + endpointID + " --no-webhook-secret":     {patch + `{"webhookSecret":""}`},
+
 		"endpoint list":                 {"GET /v2/serverless"},
 		"endpoint get embed -o json":    {"GET /v2/serverless", "GET /v2/serverless/" + endpointID},
 		"endpoint delete " + endpointID: {"GET /v2/serverless/" + endpointID, "DELETE /v2/serverless/" + endpointID},
@@ -69,7 +72,7 @@ func TestEndpointRequests(t *testing.T) {
 			"GET /v2/serverless/" + endpointID, patch + `{"env":{"A":"1"},"scaling":{"requestCount":2,"type":"REQUEST_COUNT"}}`,
 		},
 	} {
-		got, fake := gantry(t, setup{api: serverless(nil)}, strings.Fields(args)...)
+		got, fake := gantry(t, setup{api: serverless(nil), in: "0123456789abcdef\n"}, strings.Fields(args)...)
 		if diff := cmp.Diff(want, ordered(fake.seen)); diff != "" || got.Code != 0 {
 			t.Errorf("gantry %s: %+v\n%s", args, got, diff)
 		}
@@ -95,6 +98,8 @@ func TestRefusedEndpointsAndJobs(t *testing.T) {
 		"endpoint create e i --cpu c --execution-timeout 1us":                 "--execution-timeout must be in whole milliseconds",
 		"endpoint create e i --cpu c --data-center d --any-data-center":       "--data-center and --any-data-center exclude each other",
 		"endpoint create e i --cpu c --network-volume v --no-network-volumes": "exclude each other",
+		"endpoint update e --webhook-secret-file f --no-webhook-secret":       "exclude each other",
+		"endpoint update e --webhook-secret-file /nothing":                    "--webhook-secret-file: open /nothing",
 		"endpoint update e":                                                   "say what to change",
 		"endpoint update e --env A=1 --set-env B=2":                           "exclude each other",
 		run:                                             "say the job's input: --input JSON or --input-file FILE",

@@ -35,6 +35,9 @@ type endpointFlags struct {
 	FailAfter        *time.Duration `placeholder:"10m" help:"Jobs that can never run fail after this time, in whole seconds; 0s: they wait."`
 	FlashBoot        *string        `name:"flashboot" placeholder:"FLASHBOOT" help:"What becomes of workers that have idled out: OFF, FLASHBOOT or PRIORITY_FLASHBOOT."`
 
+	WebhookSecretFile string `placeholder:"FILE" help:"File with the secret under which calls of webhooks are signed, 16 characters or more; - is standard input."`
+	NoWebhookSecret   bool   `help:"Calls of webhooks are not signed."`
+
 	containerFlags
 	NetworkVolume    []string `sep:"none" placeholder:"VOLUME" help:"Network volume of workers in its data center: its id or name. May be repeated."`
 	NoNetworkVolumes bool     `help:"No network volume."`
@@ -58,6 +61,8 @@ func (f endpointFlags) check() error {
 		return usage("--cuda, --no-cuda and --min-cuda exclude each other")
 	case f.QueueDelay != nil && f.RequestCount != nil:
 		return usage("--queue-delay and --request-count exclude each other")
+	case f.WebhookSecretFile != "" && f.NoWebhookSecret:
+		return usage("--webhook-secret-file and --no-webhook-secret exclude each other")
 	case len(f.NetworkVolume) > 0 && f.NoNetworkVolumes:
 		return usage("--network-volume and --no-network-volumes exclude each other")
 	case len(f.DataCenter) > 0 && f.AnyDataCenter:
@@ -92,6 +97,15 @@ func (f endpointFlags) settings(ctx context.Context, a *app, c *client.Client) (
 		return out, err
 	}
 	out.Args, out.Disk, out.Ports, out.Env, out.Registry = box.Args, box.Disk, box.Ports, box.Env, box.Registry
+	if f.WebhookSecretFile != "" {
+		secret, err := a.hidden(ctx, "--webhook-secret-file", f.WebhookSecretFile, "secret", maxPassword)
+		if err != nil {
+			return out, err
+		}
+		out.WebhookSecret = &secret
+	} else if f.NoWebhookSecret {
+		out.WebhookSecret = new(v2.Hidden(""))
+	}
 	if f.ExecutionTimeout != nil {
 		out.Timeout = new(f.ExecutionTimeout.Milliseconds())
 	}

@@ -93,6 +93,7 @@ func cloneEndpoint(e *fleet.Endpoint) fleet.Endpoint {
 	out.Spec.CPU = slices.Clone(e.Spec.CPU)
 	out.Spec.Centers = slices.Clone(e.Spec.Centers)
 	out.Spec.Volumes = slices.Clone(e.Spec.Volumes)
+	out.Spec.WebhookKey = slices.Clone(e.Spec.WebhookKey)
 	out.Releases = slices.Clone(e.Releases)
 	for i := range out.Releases {
 		out.Releases[i].Changes = slices.Clone(e.Releases[i].Changes)

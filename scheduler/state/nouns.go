@@ -204,10 +204,15 @@ func endpoints() *noun[fleet.EndpointID, fleet.Endpoint] {
 	}
 }
 
+const maxWebhookSealed = 1024 // bytes
+
 // checkEndpoint refuses an endpoint that refers to what is not there.
 func checkEndpoint(t *txn, in *fleet.Endpoint) error {
 	if n := len(in.Releases); n == 0 || n > fleet.MaxReleases {
 		return fleet.Invalid("$.releases", "must be 1 to 20")
+	}
+	if len(in.Spec.WebhookKey) > maxWebhookSealed {
+		return fleet.Invalid("$.spec.webhook_key", "must be at most 1024 bytes")
 	}
 	if id := in.Spec.Template; id != "" {
 		// A public one may be deleted while others' endpoints were made from it: their records hold all that they need.

@@ -97,6 +97,12 @@ func sampleEndpoint() fleet.Endpoint {
 	}
 }
 
+func signedEndpoint() fleet.Endpoint {
+	e := sampleEndpoint()
+	e.Spec.WebhookKey = []byte("sealed")
+	return e
+}
+
 // sampleBackends are a backend of each kind.
 func sampleBackends() (nfs, ceph, local fleet.Backend) {
 	nfs = fleet.Backend{
@@ -335,6 +341,7 @@ func laterSamples() []sample {
 		}}},
 		sample{cmd: PutPlacement{fleet.Placement{KeepPercent: 75}}},
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
+		sample{"-signed", Put[fleet.Endpoint]{Record: signedEndpoint()}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
 		sample{"-ready", CreatePods{Pods: []NewPod{{Pod: ready, HostEpoch: 1}}}},
 		sample{"-evicts", CreatePods{Pods: []NewPod{{Pod: frozen, HostEpoch: 1, Evict: []fleet.PodID{"p2"}}}}},

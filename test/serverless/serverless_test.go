@@ -4,7 +4,11 @@
 package serverless
 
 import (
+	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +38,12 @@ import (
 	library "gantry/test/program/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) != "" {
+		os.Exit(work())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const patience = 30 * time.Second
 
@@ -48,7 +58,11 @@ type town struct {
 	hooks    *webhook.Sender
 	worker   library.Config
 	gate     *gate.Gate
+	results  string // folder of the gate's
+	endGate  func() // has the gate end as with its process
 	conn     *grpc.ClientConn
+	wire     wire
+	played   bool // the test itself plays the workers
 	log      *slog.Logger
 	tasks    sync.WaitGroup
 
@@ -59,11 +73,16 @@ type town struct {
 	running map[fleet.PodID]context.CancelFunc
 }
 
-func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpec)) *town {
+func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpec), options ...func(*town)) *town {
 	t.Helper()
 	p := plane.New(t)
 	p.WithJobs()
-	n := &town{Plane: p, t: t, worker: worker, addrs: map[fleet.PodID]string{}, running: map[fleet.PodID]context.CancelFunc{}}
+	n := &town{
+		Plane: p, t: t, worker: worker, results: t.TempDir(), addrs: map[fleet.PodID]string{}, running: map[fleet.PodID]context.CancelFunc{},
+	}
+	for _, o := range options {
+		o(n)
+	}
 	n.log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	made, _, err := p.CreateEndpoint(t.Context(), p.Who(plane.User), "", func(e *fleet.EndpointSpec) {
 		e.Name, e.Image, e.CPU = "embed", "worker:1", []fleet.CPURequest{{Flavor: "cpu3c", VCPU: 2}}
@@ -79,20 +98,14 @@ func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpe
 	server := grpc.NewServer()
 	agentrpc.RegisterLinkServer(server, n)
 	n.tasks.Go(func() { _ = server.Serve(l) })
-	n.conn, err = grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	n.conn, err = grpc.NewClient("passthrough:///"+l.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(n.wire.dial))
 	n.must(err)
 	ctx, end := context.WithCancel(context.Background())
-	n.gate = gate.New(ctx, gate.Config{Dir: t.TempDir(), Log: n.log, Listen: func(id fleet.PodID) (net.Listener, error) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err == nil {
-			n.mu.Lock()
-			n.addrs[id] = l.Addr().String()
-			n.mu.Unlock()
-		}
-		return l, err
-	}})
-	over := n.gate.Begin(n.conn)
-	n.tasks.Go(func() { n.play(ctx) })
+	n.replaceGate()
+	if !n.played {
+		n.tasks.Go(func() { n.play(ctx) })
+	}
 	face := httptest.NewServer(jobs.New(jobs.Config{
 		Service: p, Keys: p, Log: slog.New(slog.DiscardHandler), Now: p.Now, PerWorker: 100,
 		Workers: func(id fleet.EndpointID) fleet.WorkerCounts { return n.leader().Counts(id) },
@@ -102,7 +115,7 @@ func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpe
 		face.Close()
 		face.Client().CloseIdleConnections()
 		end()
-		over()
+		n.endGate()
 		n.mu.Lock()
 		resign := n.resign
 		n.mu.Unlock()
@@ -111,9 +124,27 @@ func newTown(t *testing.T, worker library.Config, change func(*fleet.EndpointSpe
 		_ = n.conn.Close()
 		server.Stop()
 		n.tasks.Wait()
-		n.gate.Wait()
 	})
 	return n
+}
+
+// replaceGate has another agent answer the workers, at the same addresses, with what the one before kept.
+func (n *town) replaceGate() {
+	if n.endGate != nil {
+		n.endGate()
+	}
+	ctx, end := context.WithCancel(context.Background())
+	n.gate = gate.New(ctx, gate.Config{Dir: n.results, Log: n.log, Listen: func(id fleet.PodID) (net.Listener, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		l, err := net.Listen("tcp", cmp.Or(n.addrs[id], "127.0.0.1:0"))
+		if err == nil {
+			n.addrs[id] = l.Addr().String()
+		}
+		return l, err
+	}})
+	over, ending := n.gate.Begin(n.conn), n.gate
+	n.endGate = func() { end(); over(); ending.Wait() }
 }
 
 func (n *town) must(err error) {
@@ -138,7 +169,7 @@ func (n *town) begin() {
 		resign()
 	}
 	w := n.Workers(func(ctx context.Context, id queue.ID) error {
-		view, request, err := n.EndedJob(id)
+		view, request, key, err := n.EndedJob(id)
 		if err != nil {
 			return err
 		}
@@ -146,7 +177,7 @@ func (n *town) begin() {
 		if err != nil {
 			return err
 		}
-		return n.hooks.Send(ctx, to, record, "")
+		return n.hooks.Send(ctx, to, record, key)
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
@@ -261,12 +292,10 @@ func (n *town) ask(method, path, body string) map[string]any {
 // ended waits until a job has ended.
 func (n *town) ended(id string) map[string]any {
 	n.t.Helper()
-	who := n.Who(plane.User)
-	who.Invoke = []string{fleet.InvokeAll}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		got, err := n.AwaitJob(ctx, who, n.endpoint, id, time.Second)
+		got, err := n.AwaitJob(ctx, n.caller(), n.endpoint, id, time.Second)
 		switch {
 		case err != nil:
 			n.t.Fatalf("%v; it waits because %s", err, n.leader().Why(n.endpoint, 0))
@@ -351,11 +380,18 @@ func TestALargeJob(t *testing.T) {
 
 // TestAWebhookIsToldOfTheEnd, again where it was not taken, and no more once it was.
 func TestAWebhookIsToldOfTheEnd(t *testing.T) {
-	n := newTown(t, library.Config{Handler: "echo"}, plain)
+	const secret = "0123456789abcdef"
+	n := newTown(t, library.Config{Handler: "echo"}, func(e *fleet.EndpointSpec) { e.NewWebhookKey = new(fleet.Secret(secret)) })
 	told := make(chan string, 10)
 	refuses := 1
 	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		at, signature, _ := strings.Cut(r.Header.Get(webhook.SignatureHeader), ",v1=")
+		mac := hmac.New(sha256.New, []byte(secret))
+		_, _ = mac.Write([]byte(strings.TrimPrefix(at, "t=") + "." + string(body)))
+		if signature != hex.EncodeToString(mac.Sum(nil)) {
+			t.Errorf("signed %q", r.Header.Get(webhook.SignatureHeader))
+		}
 		if refuses--; refuses >= 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
