@@ -251,7 +251,8 @@ func TestTheSecretOfWebhooks(t *testing.T) {
 		change func(*fleet.EndpointSpec)
 		want   fleet.Secret
 	}{
-		{func(s *fleet.EndpointSpec) { s.Name = "other" }, secret}, {func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret("another-secret-1")) }, "another-secret-1"},
+		{func(s *fleet.EndpointSpec) { s.Name = "other" }, secret},
+		{func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret("another-secret-1")) }, "another-secret-1"},
 		{func(s *fleet.EndpointSpec) { s.NewWebhookKey = new(fleet.Secret("")) }, ""},
 	} {
 		if e, err := w.svc.UpdateEndpoint(ctx, me, made.ID, step.change); err != nil || key() != step.want || len(e.Releases) != 1 {

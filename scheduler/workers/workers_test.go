@@ -191,7 +191,7 @@ func (l *link) leave() {
 	}
 }
 
-func (l *link) Context() context.Context        { return l.ctx }
+func (l *link) Context() context.Context { return l.ctx }
 func (l *link) Send(m *agentrpc.JobsDown) error {
 	select {
 	case l.down <- m:
@@ -200,6 +200,7 @@ func (l *link) Send(m *agentrpc.JobsDown) error {
 		return l.ctx.Err()
 	}
 }
+
 func (l *link) Recv() (m *agentrpc.JobsUp, err error) {
 	select {
 	case m = <-l.up:
