@@ -34,6 +34,7 @@ require (
 	github.com/hashicorp/raft-boltdb/v2 v2.3.1
 	github.com/letsencrypt/challtestsrv v1.4.2
 	github.com/letsencrypt/pebble/v2 v2.10.1
+	github.com/libp2p/go-yamux/v5 v5.1.0
 	github.com/mdlayher/netlink v1.11.2
 	github.com/mholt/acmez/v3 v3.1.7
 	github.com/miekg/dns v1.1.73
@@ -60,6 +61,8 @@ require (
 	tags.cncf.io/container-device-interface v1.1.1
 	tags.cncf.io/container-device-interface/specs-go v1.1.1
 )
+
+require github.com/libp2p/go-buffer-pool v0.0.2 // indirect
 
 require (
 	filippo.io/hpke v0.4.0 // indirect

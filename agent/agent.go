@@ -201,7 +201,7 @@ func (a *agent) lookAfter(ctx context.Context, wg *sync.WaitGroup) {
 	}
 	for _, run := range []func(context.Context){
 		a.sampler.Run, a.sampler.HurryWhilePulling, a.sweeper.Run, a.storage.Restore, a.keepNetwork, a.net.Overlays.Run,
-		a.watchHost, a.images.Run,
+		a.watchHost, a.images.Run, a.data.Run,
 	} {
 		wg.Go(func() { run(ctx) })
 	}

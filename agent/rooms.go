@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"gantry/agent/dataconn"
 	"gantry/agent/inventory"
 	"gantry/agent/ledger"
 	"gantry/agent/machine"
@@ -49,6 +50,7 @@ type agent struct {
 	sweeper  *sweep.Sweeper
 	volumes  *volumes.Keeper
 	tunnels  *tunnels.Tunnels
+	data     *dataconn.Conns
 	storage  *storage.Role
 	s3       *s3.Broker    // nil: nothing answers gantry-s3
 	workers  *workers.Gate // nil: the host runs no workers of endpoints
@@ -80,6 +82,9 @@ func newAgent(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*ag
 	a.tunnels = tunnels.New(tunnels.Config{
 		Ledger: book, Logs: a.logs, Inside: c.Inside, Program: c.Files, Overlays: h.net.Overlays, Pinger: h.pinger, Log: c.Log,
 		Public: h.public.addresses, Dead: func(id fleet.BackendID) bool { return volumes.Dead(c.Volumes, id) },
+	})
+	a.data = dataconn.New(dataconn.Config{
+		Known: j.where.Known, Store: j.store, Dial: c.Dial, Needed: func() bool { return len(book.Records()) > 0 }, Serve: a.tunnels.Serve, Log: c.Log,
 	})
 	if opener, ok := c.Volumes.(volumeOpener); ok && c.S3Socket != "" {
 		a.s3 = s3.New(opener.Open, c.Log)
@@ -135,6 +140,7 @@ func (a *agent) rooms() []session.Room {
 			Handlers: []session.Handler{session.On(a.storage.Take)}, Next: a.storage.Next,
 		},
 		{Begin: a.tunnels.Begin, Handlers: []session.Handler{session.On(a.tunnels.Take)}},
+		{Welcome: a.data.Welcome},
 		{Handlers: []session.Handler{session.On(a.images.Take)}},
 	}
 	if a.s3 != nil {

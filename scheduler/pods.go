@@ -268,8 +268,10 @@ func (s *Service) DialPod(ctx context.Context, id fleet.PodID, port int) (fleet.
 	return s.Dispatch.OpenPort(ctx, p.Host, id, port)
 }
 
+// exposed returns a pod that runs and has the port. What this scheduler's state has is enough, be there a leader or not: a pod that was
+// stopped a moment ago is refused by its host. Only a refusal must not be of a moment ago.
 func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p fleet.Pod, err error) {
-	err = s.read(ctx, func(v *state.View) error {
+	look := func(v *state.View) error {
 		var ok bool
 		p, ok = v.Pod(id)
 		switch {
@@ -281,6 +283,9 @@ func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p flee
 			return fleet.NotAllowed("the pod does not run")
 		}
 		return nil
-	})
+	}
+	if err = s.Store.View(look); err != nil {
+		err = s.read(ctx, look)
+	}
 	return p, err
 }

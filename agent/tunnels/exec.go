@@ -24,7 +24,7 @@ const (
 )
 
 // exec runs a command in a pod. It is over, and the process gone, when either side ends the tunnel.
-func (t *Tunnels) exec(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+func (t *Tunnels) exec(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 	target := ask.GetExec()
 	id := fleet.PodID(target.GetPodId())
 	incarnation, err := t.wanted(id)
@@ -80,7 +80,7 @@ func (t *Tunnels) startExec(ctx context.Context, id fleet.PodID, incarnation uin
 
 // execTunnel carries a process's streams.
 type execTunnel struct {
-	stream  agentrpc.Link_TunnelClient
+	stream  agentrpc.Frames
 	process containerfs.Process
 	tasks   sync.WaitGroup // end when the process is closed and the tunnel has ended
 

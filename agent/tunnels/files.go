@@ -26,7 +26,7 @@ const inboxFrames = 4
 var errLetGo = errors.New("the scheduler let go of the tunnel")
 
 // receive receives until the tunnel ends, and then cancels with errLetGo. It must be ended with leave.
-func receive(stream agentrpc.Link_TunnelClient, cancel context.CancelCauseFunc) *inbox {
+func receive(stream agentrpc.Frames, cancel context.CancelCauseFunc) *inbox {
 	in := &inbox{frames: make(chan *agentrpc.Frame, inboxFrames), drop: make(chan struct{}), gone: make(chan struct{})}
 	go func() {
 		defer close(in.gone)
@@ -46,14 +46,14 @@ func receive(stream agentrpc.Link_TunnelClient, cancel context.CancelCauseFunc) 
 }
 
 // leave drops what still comes, until the scheduler has closed its side.
-func (in *inbox) leave(stream agentrpc.Link_TunnelClient) {
+func (in *inbox) leave(stream agentrpc.Frames) {
 	_ = stream.CloseSend()
 	close(in.drop)
 	<-in.gone
 }
 
 // transfer reads or writes files of a pod.
-func (t *Tunnels) transfer(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+func (t *Tunnels) transfer(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	in := receive(stream, cancel)
@@ -152,7 +152,7 @@ func nobody(ctx context.Context) error {
 }
 
 // pack sends files as a tar stream.
-func (t *Tunnels) pack(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel, root *containerfs.Root, s *seat) error {
+func (t *Tunnels) pack(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel, root *containerfs.Root, s *seat) error {
 	found, err := t.find(ctx, root, ask.GetFiles().GetPath(), s)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))
@@ -175,7 +175,7 @@ func (t *Tunnels) pack(ctx context.Context, stream agentrpc.Link_TunnelClient, a
 
 // frameWriter sends what is written.
 type frameWriter struct {
-	stream agentrpc.Link_TunnelClient
+	stream agentrpc.Frames
 	err    error
 }
 
@@ -193,7 +193,7 @@ func (w *frameWriter) Write(p []byte) (int, error) {
 
 // unpack writes files from a tar stream. The answer comes when everything is there, or at the first
 // fault; what the scheduler sends after that is dropped.
-func (t *Tunnels) unpack(ctx context.Context, stream agentrpc.Link_TunnelClient, in *inbox, ask *agentrpc.OpenTunnel, root *containerfs.Root, s *seat) error {
+func (t *Tunnels) unpack(ctx context.Context, stream agentrpc.Frames, in *inbox, ask *agentrpc.OpenTunnel, root *containerfs.Root, s *seat) error {
 	into, err := t.into(ctx, root, ask.GetFiles().GetPath(), s)
 	if err != nil {
 		return stream.Send(t.refusal(ask, err))

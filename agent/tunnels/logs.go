@@ -12,7 +12,7 @@ import (
 )
 
 // podLog sends a pod's log.
-func (t *Tunnels) podLog(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+func (t *Tunnels) podLog(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 	target := ask.GetLogs()
 	id := fleet.PodID(target.GetPodId())
 	if _, ok := t.Ledger.Record(id); !ok && !t.Logs.Has(id) {

@@ -21,7 +21,7 @@ const (
 )
 
 // network answers with the host's network, or with who of its pods reaches whom.
-func (t *Tunnels) network(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+func (t *Tunnels) network(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 	probes := ask.GetNetwork().GetProbes()
 	all := 0
 	for _, p := range probes {
@@ -59,7 +59,7 @@ func (t *Tunnels) network(ctx context.Context, stream agentrpc.Link_TunnelClient
 	return stream.Send(&agentrpc.Frame{End: true})
 }
 
-func (t *Tunnels) showNetwork(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+func (t *Tunnels) showNetwork(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
 	is, err := t.Overlays.Show(ctx, t.Public())

@@ -6,13 +6,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 )
 
 // port carries a connection to a port of a pod.
-func (t *Tunnels) port(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+func (t *Tunnels) port(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 	target := ask.GetPort()
 	addr, ok := t.address(fleet.PodID(target.GetPodId()))
 	if !ok {
@@ -29,6 +30,9 @@ func (t *Tunnels) port(ctx context.Context, stream agentrpc.Link_TunnelClient, a
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
+	if raw, ok := stream.(*agentrpc.DataStream); ok {
+		return splice(raw, c)
+	}
 	down := make(chan error, 1)
 	go func() { down <- fromStream(stream, c) }()
 	upErr := toStream(c, stream)
@@ -39,8 +43,71 @@ func (t *Tunnels) port(ctx context.Context, stream agentrpc.Link_TunnelClient, a
 	return errors.Join(upErr, downErr)
 }
 
+// splice copies bytes both ways, each to its own end. What breaks off on one side breaks off on the other.
+func splice(stream *agentrpc.DataStream, c *net.TCPConn) error {
+	down := make(chan error, 1)
+	go func() {
+		err := copyBytes(c, stream)
+		if err == nil {
+			_ = c.CloseWrite() // a pod that has closed its own end shows at the other direction
+		} else {
+			_ = c.Close()
+		}
+		down <- err
+	}()
+	err := copyBytes(stream, c)
+	if err == nil {
+		err = stream.CloseWrite()
+	}
+	if err != nil {
+		err = errors.Join(err, stream.Reset(), c.Close())
+	}
+	return errors.Join(err, <-down)
+}
+
+// A connection that is quiet holds a small buffer, and one that is busy borrows a large one.
+const (
+	smallBuffer = 2 << 10
+	largeBuffer = 128 << 10
+)
+
+var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+
+// copyBytes copies until from ends.
+func copyBytes(to io.Writer, from io.Reader) error {
+	small := make([]byte, smallBuffer)
+	for buf := small; ; {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				giveBack(buf)
+				return err
+			}
+		}
+		switch {
+		case err != nil:
+			giveBack(buf)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case n == smallBuffer && len(buf) == smallBuffer:
+			buf = largeBuffers.Get().(*[largeBuffer]byte)[:] //nolint:forcetypeassert // it holds nothing else
+		case n < smallBuffer && len(buf) == largeBuffer:
+			giveBack(buf)
+			buf = small
+		}
+	}
+}
+
+func giveBack(buf []byte) {
+	if len(buf) == largeBuffer {
+		largeBuffers.Put((*[largeBuffer]byte)(buf))
+	}
+}
+
 // toStream copies what the pod writes into the tunnel.
-func toStream(c io.Reader, stream agentrpc.Link_TunnelClient) error {
+func toStream(c io.Reader, stream agentrpc.Frames) error {
 	buf := make([]byte, frameSize)
 	for {
 		n, err := c.Read(buf)
@@ -56,7 +123,7 @@ func toStream(c io.Reader, stream agentrpc.Link_TunnelClient) error {
 }
 
 // fromStream copies what comes through the tunnel to the pod.
-func fromStream(stream agentrpc.Link_TunnelClient, c *net.TCPConn) error {
+func fromStream(stream agentrpc.Frames, c *net.TCPConn) error {
 	for {
 		f, err := stream.Recv()
 		if err != nil {

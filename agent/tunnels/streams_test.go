@@ -437,7 +437,7 @@ func TestWhatIsSaidOfATunnel(t *testing.T) {
 		log := &bytes.Buffer{}
 		d.t.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		ctx, cancel := context.WithCancel(d.ctx)
-		d.t.kinds[reflect.TypeFor[*agentrpc.OpenTunnel_Logs]()] = func(_ context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error {
+		d.t.kinds[reflect.TypeFor[*agentrpc.OpenTunnel_Logs]()] = func(_ context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error {
 			err := stream.Send(&agentrpc.Frame{Id: ask.GetId()})
 			if c.ends {
 				cancel()

@@ -1,6 +1,6 @@
-// Package tunnels serves what a scheduler asks for through the session's connection: connections to pods' ports, pods' logs, commands and
-// files in their containers, and who of them reaches whom. Tunnels end with their session, at the latest when what they asked of the
-// container runtime is done. How many a pod and the host have at once is bounded here.
+// Package tunnels serves what schedulers ask for through data connections, and through the session's connection where there is none:
+// connections to pods' ports, pods' logs, commands and files in their containers, and who of them reaches whom. Tunnels end with their
+// connection, at the latest when what they asked of the container runtime is done. How many a pod and the host have at once is bounded here.
 package tunnels
 
 import (
@@ -68,7 +68,7 @@ type Tunnels struct {
 }
 
 // opener serves one kind of tunnel until either side ends it.
-type opener func(ctx context.Context, stream agentrpc.Link_TunnelClient, ask *agentrpc.OpenTunnel) error
+type opener func(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) error
 
 // New makes Tunnels.
 func New(c Config) *Tunnels {
@@ -181,6 +181,39 @@ func (t *Tunnels) serve(ctx context.Context, conn *grpc.ClientConn, ask *agentrp
 		t.Log.Debug("open tunnel", "err", err)
 		return
 	}
+	t.carry(ctx, stream, ask)
+}
+
+// Serve serves what a scheduler asks for on streams of a data connection, until that ends.
+func (t *Tunnels) Serve(ctx context.Context, conn *agentrpc.DataConn) {
+	for {
+		stream, err := conn.Accept()
+		if err != nil {
+			return
+		}
+		t.open.Go(func() { t.answer(ctx, stream) })
+	}
+}
+
+// askTimeout is how long a scheduler may take to say what it wants of a stream that it has opened.
+const askTimeout = 10 * time.Second
+
+func (t *Tunnels) answer(ctx context.Context, stream *agentrpc.DataStream) {
+	defer func() { _ = stream.Reset() }() // nothing happens when both ends have closed it
+	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
+	_ = stream.SetReadDeadline(time.Now().Add(askTimeout))
+	ask, err := stream.RecvAsk()
+	if err != nil {
+		t.Log.Debug("a stream of a data connection says nothing", "err", err)
+		return
+	}
+	_ = stream.SetReadDeadline(time.Time{})
+	t.carry(ctx, stream, ask)
+}
+
+// carry carries a tunnel until either side ends it.
+func (t *Tunnels) carry(ctx context.Context, stream agentrpc.Frames, ask *agentrpc.OpenTunnel) {
+	var err error
 	if open, known := t.kinds[reflect.TypeOf(ask.GetTarget())]; known {
 		err = open(ctx, stream, ask)
 	} else {

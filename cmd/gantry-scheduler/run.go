@@ -87,6 +87,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	seen.shares.gate.Store(front.gate)
 	seen.shares.proxy.Store(d.proxy)
 	seen.shares.mux.Store(ports.mux)
+	seen.shares.data.Store(d.dispatch)
 	if err := c.equip(d, ports, tlsFront); err != nil {
 		return err
 	}

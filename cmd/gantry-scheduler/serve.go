@@ -54,6 +54,7 @@ type parts struct {
 	keeper     *membership.Keeper
 	presence   *membership.Presence
 	peers      *membership.Server
+	reads      *membership.Reads
 	rest       *rest.API
 	v1         *rest.Face
 	jobs       *jobface.API
@@ -80,7 +81,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir),
 	}
 	d.keeper, d.presence = membership.NewKeeper(conf), membership.NewPresence(conf)
-	d.peers = membership.NewServer(conf, d.keeper)
+	d.peers, d.reads = membership.NewServer(conf, d.keeper), membership.NewReads(conf)
 	backends := volumes.Backends{
 		Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) { return d.service.BackendSecrets(b) }, Log: log,
 	}
@@ -104,7 +105,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,
 	}
 	d.service = scheduler.New(scheduler.Config{
-		Store: m.store, Node: m.node, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
+		Store: m.store, Node: anywhere{m.node, d.reads}, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
 	d.workers = workers.New(workers.Config{
@@ -142,10 +143,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return agentrpc.DialHTTP(ctx, certs, address)
 		},
-		Always: func(r *http.Request) bool {
-			_, toPod, _ := proxy.ParseHost(r.Host, c.ProxyDomain)
-			return !toPod && alwaysHere(r.URL.Path)
-		},
+		Always: d.here,
 	})
 	return d, nil
 }
@@ -168,6 +166,37 @@ func (d *parts) faces() http.Handler {
 func alwaysHere(path string) bool {
 	return path == "/healthz" || path == "/openapi.json" || path == "/docs" || strings.HasPrefix(path, "/docs/")
 }
+
+// here tells the requests that this member serves, whether it leads or not: what flows from and to the pods of hosts that have a data
+// connection with it. Without a leader it serves pods' ports as well as it can.
+func (d *parts) here(r *http.Request) bool {
+	if target, toPod, ok := proxy.ParseHost(r.Host, d.domain); toPod {
+		return !ok || leaders{d.member}.Leader() == "" || d.flows(target.Pod)
+	}
+	if pod, flows := rest.Flow(r); flows {
+		return d.flows(pod)
+	}
+	return alwaysHere(r.URL.Path)
+}
+
+// flows reports whether the host of a pod has a data connection with this member.
+func (d *parts) flows(pod fleet.PodID) (here bool) {
+	_ = d.member.store.View(func(v *state.View) error { // a closed store has none
+		p, ok := v.Pod(pod)
+		here = ok && d.dispatch.Connected(p.Host)
+		return nil
+	})
+	return here
+}
+
+// anywhere is a replica of which reads see all that was acknowledged, whether it leads or not.
+type anywhere struct {
+	*replica.Node
+	reads *membership.Reads
+}
+
+// Barrier implements dispatch.Proposer.
+func (a anywhere) Barrier(ctx context.Context) error { return a.reads.Barrier(ctx) }
 
 // leaders tells the forwarder who leads.
 type leaders struct{ *member }
@@ -260,6 +289,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	front.letsThrough(d.rest.Vital)
 	front.opens(d.counted(d.unlessRemoved(d.forward)))
 	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // Stop ends it
+	group.Go(func() error { return d.dispatch.ServeData(ctx, p.mux.Data()) })
 	group.Go(func() error {
 		if err := inner.Serve(p.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -296,6 +326,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	d.hooks.Close()
 	d.forward.Close()
 	d.proxy.Close()
+	d.reads.Close()
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/internal/share"
+	"gantry/scheduler/dispatch"
 )
 
 // spareSeats are the connections let in above --max-connections, for what must get through.
@@ -24,7 +25,7 @@ const spareSeats = 256
 type shareFlags struct {
 	MaxConnections       int `default:"8192" help:"Connections of users at a time, WebSockets among them, and requests under way; health checks and operators get through above it." placeholder:"N"`
 	MaxPerAddress        int `default:"512" help:"Of --max-connections, what one client address (an IPv6 /64 is one) may have; not that of one of --trusted-proxies. Above it, requests with a good key get through one by one." placeholder:"N"`
-	MaxProxied           int `default:"6144" help:"Requests to pods' http ports at a time, WebSockets among them, at the leader." placeholder:"N"`
+	MaxProxied           int `default:"6144" help:"Requests to pods' http ports at a time, WebSockets among them, at each scheduler." placeholder:"N"`
 	MaxProxiedPerAddress int `default:"256" help:"The same of one client address." placeholder:"N"`
 	MaxProxiedPerAccount int `default:"2048" help:"The same to the pods of one account." placeholder:"N"`
 }
@@ -64,6 +65,7 @@ type shares struct {
 	gate  atomic.Pointer[rest.Gate]
 	proxy atomic.Pointer[proxy.Proxy]
 	mux   atomic.Pointer[agentrpc.Mux]
+	data  atomic.Pointer[dispatch.Server]
 }
 
 // register has a registry tell of them.
@@ -92,7 +94,13 @@ func (s *shares) register(r prometheus.Registerer) {
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod", func() uint64 { return s.proxied().Pod })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod_account", func() uint64 { return s.proxied().Account })
 	counter("gantry_scheduler_requests_refused_total", requests, "why", "pod_all", func() uint64 { return s.proxied().All })
-	gauge("gantry_scheduler_proxied_requests_open", "Requests to pods in progress on this scheduler, as the leader, including WebSockets.", func() int { return s.proxied().Open })
+	gauge("gantry_scheduler_proxied_requests_open", "Requests to pods in progress on this scheduler, including WebSockets.", func() int { return s.proxied().Open })
+	gauge("gantry_scheduler_data_connections", "Data connections of hosts that end at this scheduler.", func() int {
+		if d := s.data.Load(); d != nil {
+			return d.DataConnections()
+		}
+		return 0
+	})
 	gauge("gantry_scheduler_link_strangers", "Connections to the link port without a certificate so far.", func() int { return s.strangers().Open })
 	counter("gantry_scheduler_link_strangers_refused_total", "Connections to the link port closed because their address had too many without a certificate.", "", "",
 		func() uint64 { return s.strangers().RefusedOwn })

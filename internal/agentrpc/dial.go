@@ -82,18 +82,26 @@ func dialPeer(ctx context.Context, store *pki.Store, addr, protocol string) (*tl
 	if err != nil {
 		return nil, err
 	}
-	dialer := tls.Dialer{Config: config, NetDialer: &net.Dialer{
+	dialer := &net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: peerProbe, Interval: peerProbe, Count: peerProbes},
 		Control:         breakUnconfirmed,
-	}}
+	}
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	secure, ok := conn.(*tls.Conn)
-	if !ok || secure.ConnectionState().NegotiatedProtocol != protocol {
-		_ = conn.Close()
-		return nil, fmt.Errorf("it does not speak %s", protocol)
+	return shakeHands(ctx, conn, config)
+}
+
+// shakeHands makes a TLS connection whose one protocol both ends speak. On an error conn is closed.
+func shakeHands(ctx context.Context, conn net.Conn, config *tls.Config) (*tls.Conn, error) {
+	secure := tls.Client(conn, config)
+	err := secure.HandshakeContext(ctx)
+	if protocol := config.NextProtos[0]; err == nil && secure.ConnectionState().NegotiatedProtocol != protocol {
+		err = fmt.Errorf("it does not speak %s", protocol)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
 	}
 	return secure, nil
 }

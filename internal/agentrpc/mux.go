@@ -37,7 +37,7 @@ type MuxConfig struct {
 	Log *slog.Logger
 }
 
-// Mux shares one TCP port between gRPC, Raft and forwarded HTTP. It does the TLS handshakes and hands each connection to the listener of
+// Mux shares one TCP port between gRPC, Raft, forwarded HTTP and data connections. It does the TLS handshakes and hands each connection to the listener of
 // the protocol that the client asked for.
 type Mux struct {
 	ln     net.Listener
@@ -48,6 +48,7 @@ type Mux struct {
 	raft   *muxListener
 	jobs   *muxListener
 	http   *muxListener
+	data   *muxListener
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -77,6 +78,7 @@ func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
 		raft:   newMuxListener(ln.Addr()),
 		jobs:   newMuxListener(ln.Addr()),
 		http:   newMuxListener(ln.Addr()),
+		data:   newMuxListener(ln.Addr()),
 		cancel: cancel,
 	}
 	m.wg.Go(func() { m.accept(ctx) })
@@ -97,6 +99,9 @@ func (m *Mux) Jobs() net.Listener { return m.jobs }
 // further ones and leaves the port open.
 func (m *Mux) HTTP() net.Listener { return m.http }
 
+// Data returns the listener of hosts' data connections, for AcceptData. Closing it refuses further ones and leaves the port open.
+func (m *Mux) Data() net.Listener { return m.data }
+
 // Close closes the port and all listeners, breaks off the handshakes under way, and waits for all of it. Connections that were taken
 // belong to those who took them. A server that is still accepting gets net.ErrClosed, so stop it first.
 func (m *Mux) Close() error {
@@ -111,7 +116,7 @@ func (m *Mux) Close() error {
 }
 
 func (m *Mux) closeListeners() {
-	for _, l := range []*muxListener{m.grpc, m.raft, m.jobs, m.http} {
+	for _, l := range []*muxListener{m.grpc, m.raft, m.jobs, m.http, m.data} {
 		_ = l.Close()
 	}
 }
@@ -168,6 +173,8 @@ func (m *Mux) serve(ctx context.Context, raw *share.Conn, ration *rationed) {
 		to = m.jobs
 	case ALPNHTTP:
 		to, handed = m.http, &PeerConn{Conn: conn, tls: conn}
+	case ALPNData:
+		to = m.data
 	}
 	if err := to.hand(ctx, handed); err != nil {
 		m.config.Log.Debug("connection dropped", "remote", raw.RemoteAddr().String(), "err", err)

@@ -20,11 +20,12 @@ const (
 	ALPNRaft = "gantry-raft"
 	ALPNJobs = "gantry-jobs" // Raft of the group that has the jobs
 	ALPNHTTP = "gantry-http" // HTTP/1.1 that one scheduler forwards to another
+	ALPNData = "gantry-data" // streams to what is on a host; see DataConn
 )
 
 // ServerTLS returns the configuration of a scheduler's port: TLS 1.3 only, the store's certificate and CA as the chain, client
 // certificates verified against the CAs that the store trusts when given. gRPC may come without a certificate, since a joining host has none; Raft and HTTP are
-// open to schedulers only, and this is decided within the handshake. The store must have joined; what it holds takes effect at the next
+// open to schedulers only, data connections to hosts only, and this is decided within the handshake. The store must have joined; what it holds takes effect at the next
 // handshake.
 func ServerTLS(store *pki.Store) (*tls.Config, error) { return serverTLS(store, nil) }
 
@@ -42,7 +43,7 @@ func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, 
 			}
 			return &tls.Config{
 				MinVersion:     tls.VersionTLS13,
-				NextProtos:     []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP},
+				NextProtos:     []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP, ALPNData},
 				GetCertificate: store.GetCertificate,
 				ClientAuth:     tls.VerifyClientCertIfGiven,
 				ClientCAs:      roots,
@@ -58,11 +59,11 @@ func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, 
 func checkClient(state tls.ConnectionState, refuse func(pki.Identity) error) error {
 	protocol := state.NegotiatedProtocol
 	forPeers := protocol == ALPNRaft || protocol == ALPNJobs || protocol == ALPNHTTP
-	if protocol != ALPNGRPC && !forPeers {
+	if protocol != ALPNGRPC && protocol != ALPNData && !forPeers {
 		return &refusedError{"no application protocol of this port was asked for"}
 	}
 	if len(state.PeerCertificates) == 0 {
-		if forPeers {
+		if protocol != ALPNGRPC {
 			return &refusedError{fmt.Sprintf("%s needs a certificate", protocol)}
 		}
 		return nil
@@ -71,13 +72,13 @@ func checkClient(state tls.ConnectionState, refuse func(pki.Identity) error) err
 	if err != nil {
 		return &refusedError{err.Error()}
 	}
-	if !forPeers {
+	if protocol == ALPNGRPC {
 		return nil
 	}
-	if id.Role != pki.RoleScheduler {
+	if forPeers != (id.Role == pki.RoleScheduler) || protocol == ALPNData && id.Role != pki.RoleHost {
 		return &refusedError{fmt.Sprintf("%s may not speak %s", id, protocol)}
 	}
-	if refuse != nil {
+	if forPeers && refuse != nil {
 		if err := refuse(id); err != nil {
 			return &refusedError{fmt.Sprintf("%s: %v", id, err)}
 		}

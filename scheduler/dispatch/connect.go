@@ -133,6 +133,11 @@ func (s *Server) welcome(x *session) {
 	s.arrives(x.host)
 	delete(s.absent, x.host)
 	x.welcomed.Store(true)
+	s.announce()
+}
+
+// announce wakes who waits for a host. The caller holds mu.
+func (s *Server) announce() {
 	close(s.arrived)
 	s.arrived = make(chan struct{})
 }

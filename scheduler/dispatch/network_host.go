@@ -98,7 +98,7 @@ func (s *Server) askNetwork(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if s.sessionSoon(ctx, host) == nil {
+	if d, x := s.reach(ctx, host); d == nil && x == nil {
 		return fleet.Unavailable("the host cannot be reached", nil)
 	}
 	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Network{Network: target}})

@@ -96,10 +96,11 @@ type Server struct {
 	trust   atomic.Pointer[trust]    // whom hosts are to trust; the same
 	turns   chan struct{}            // see inTurn
 	callers *callers
+	data    dataConns
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
-	arrived  chan struct{} // closed and made anew when a host is welcomed
+	arrived  chan struct{} // closed and made anew when a host is welcomed, or has another data connection
 	waiting  map[string]*tunnel
 	absent   map[fleet.HostID]time.Time // until when a host may be without a session; zero: until all have settled
 	settled  settling
@@ -130,7 +131,7 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
-		turns: make(chan struct{}, maxTurns), callers: newCallers(),
+		turns: make(chan struct{}, maxTurns), callers: newCallers(), data: dataConns{hosts: map[fleet.HostID][]*agentrpc.DataConn{}},
 	}
 	s.members.Store(&[]string{})
 	s.trust.Store(&trust{})

@@ -68,10 +68,22 @@ func (s *Server) Tunnel(stream agentrpc.Link_TunnelServer) error {
 
 // open asks the host for a tunnel and waits for it.
 func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.OpenTunnel) (*conduit, error) {
-	x := s.sessionSoon(ctx, host)
-	if x == nil {
-		return nil, fleet.Unavailable("the pod's host cannot be reached", nil)
+	d, x := s.reach(ctx, host)
+	switch {
+	case d != nil:
+		stream, err := openData(ctx, d, ask)
+		if err != nil {
+			return nil, err
+		}
+		return &conduit{stream: stream, reset: stream.Reset, closed: make(chan struct{})}, nil
+	case x != nil:
+		return s.openBySession(ctx, x, host, ask)
 	}
+	return nil, fleet.Unavailable("the pod's host cannot be reached", nil)
+}
+
+// openBySession is open for a host that has no data connection.
+func (s *Server) openBySession(ctx context.Context, x *session, host fleet.HostID, ask *agentrpc.OpenTunnel) (*conduit, error) {
 	ask.Id = fleet.NewID() + fleet.NewID()
 	t := &tunnel{host: host, arrived: make(chan *conduit, 1), lost: x.done}
 	s.mu.Lock()
@@ -101,21 +113,24 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.Open
 	return nil, fleet.Unavailable("the pod's host did not answer in time", err)
 }
 
-// sessionSoon returns the host's session, waiting a moment for an agent that restarts.
-func (s *Server) sessionSoon(ctx context.Context, host fleet.HostID) *session {
+// reach returns the host's data connection, or else its session, waiting a moment for an agent that restarts.
+func (s *Server) reach(ctx context.Context, host fleet.HostID) (*agentrpc.DataConn, *session) {
 	ctx, cancel := context.WithTimeout(ctx, s.HostTimeout)
 	defer cancel()
 	for {
 		s.mu.Lock()
 		x, arrived := s.sessions[host], s.arrived
 		s.mu.Unlock()
+		if d := s.data.newest(host); d != nil {
+			return d, nil
+		}
 		if x != nil && x.welcomed.Load() {
-			return x
+			return nil, x
 		}
 		select {
 		case <-arrived:
 		case <-ctx.Done():
-			return nil
+			return nil, nil
 		}
 	}
 }
@@ -127,6 +142,9 @@ func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodI
 	}}})
 	if err != nil {
 		return nil, err
+	}
+	if raw, ok := c.stream.(*agentrpc.DataStream); ok {
+		return portStream{raw}, nil
 	}
 	return c, nil
 }
@@ -174,7 +192,11 @@ func logEnd(ctx context.Context, lines *bufio.Scanner) error {
 
 // conduit is a tunnel's stream as a byte stream. One goroutine may read while another writes.
 type conduit struct {
-	stream  agentrpc.Link_TunnelServer
+	stream interface {
+		Send(f *agentrpc.Frame) error
+		Recv() (*agentrpc.Frame, error)
+	}
+	reset   func() error // of a data connection's stream; nil: closed ends the call
 	refused error
 	rest    []byte
 	ended   error
@@ -298,6 +320,11 @@ func (c *conduit) CloseWrite() error {
 
 // Close ends the tunnel in both directions. A Read in progress ends, too.
 func (c *conduit) Close() error {
-	c.closeOnce.Do(func() { close(c.closed) })
+	c.closeOnce.Do(func() {
+		close(c.closed)
+		if c.reset != nil {
+			_ = c.reset()
+		}
+	})
 	return nil
 }

@@ -43,6 +43,7 @@ type yard struct {
 	server  *Server
 	storage *storage.Storage
 	said    *safeBuffer
+	resign  func() // ends leadership
 
 	barriers atomic.Int64
 	follows  atomic.Bool
@@ -184,14 +185,19 @@ func newYard(t testing.TB) *yard {
 	mux, err := agentrpc.NewMux(ln, y.certs(pki.RoleScheduler, "scheduler1"), agentrpc.MuxConfig{Log: log})
 	check(t, err)
 	g := y.server.GRPC()
-	served, led := make(chan error, 1), make(chan error, 1)
+	served, led, data := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	lead, resign := context.WithCancel(y.ctx)
+	y.resign = resign
+	serving, end := context.WithCancel(y.ctx)
 	go func() { served <- g.Serve(mux.GRPC()) }()
+	go func() { data <- y.server.ServeData(serving, mux.Data()) }()
 	go func() { led <- y.server.Lead(lead) }()
 	y.soon("it leads", func() bool { y.server.mu.Lock(); defer y.server.mu.Unlock(); return y.server.lead != nil })
 	t.Cleanup(func() {
 		resign()
 		check(t, <-led)
+		end()
+		check(t, <-data)
 		g.Stop()
 		if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // it had not begun yet
 			check(t, err)

@@ -61,6 +61,7 @@ type machine struct {
 	node     *replica.Node
 	keeper   *Keeper
 	server   *Server
+	reads    *Reads
 	presence *Presence
 	service  *grpc.Server
 	close    func()
@@ -166,7 +167,7 @@ func (w *world) start(m *machine) {
 		Clock: func() time.Time { return time.Now().Add(time.Duration(m.clock.Load())) },
 	}
 	m.keeper, m.presence = NewKeeper(conf), NewPresence(conf)
-	m.server = NewServer(conf, m.keeper)
+	m.server, m.reads = NewServer(conf, m.keeper), NewReads(conf)
 	service := grpc.NewServer(grpc.Creds(agentrpc.ServerCredentials()))
 	agentrpc.RegisterPeerServer(service, m.server)
 	m.service = service
@@ -176,6 +177,7 @@ func (w *world) start(m *machine) {
 	wg.Go(func() { _ = m.node.WhileLeader(ctx, m.keeper.Run) })
 	m.close = sync.OnceFunc(func() {
 		cancel()
+		m.reads.Close()
 		service.Stop()
 		if err := errors.Join(m.node.Close(), mux.Close(), m.store.Close()); err != nil {
 			w.t.Error(err)

@@ -56,6 +56,7 @@ type scheduler struct {
 	lead     context.CancelFunc // ends leadership; nil: it does not lead
 	led      chan struct{}
 	sessions atomic.Int64 // that were begun
+	endData  func()       // as its death would
 }
 
 func must(t testing.TB, err error) {
@@ -180,14 +181,19 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 	}
 	s.dispatch = dispatch.New(conf)
 	g := s.dispatch.GRPC()
-	served := make(chan error, 1)
+	served, data := make(chan error, 1), make(chan error, 1)
+	serving, end := context.WithCancel(w.ctx)
+	s.endData = end
 	go func() { served <- g.Serve(mux.GRPC()) }()
+	go func() { data <- s.dispatch.ServeData(serving, mux.Data()) }()
 	w.mu.Lock()
 	w.all = append(w.all, s)
 	w.mu.Unlock()
 	w.Cleanup(func() {
 		s.resign()
 		g.Stop()
+		end()
+		must(w, <-data)
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			w.Error(err)
 		}
