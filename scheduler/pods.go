@@ -280,7 +280,7 @@ func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p flee
 		case !slices.Contains(p.Spec.Ports, fleet.Port{Number: port, Protocol: "http"}):
 			return fleet.NotFound("port")
 		case p.Status != fleet.StatusRunning || p.Goal != fleet.GoalRun:
-			return fleet.NotAllowed("the pod does not run")
+			return notServing(&p)
 		}
 		return nil
 	}
@@ -288,4 +288,17 @@ func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p flee
 		err = s.read(ctx, look)
 	}
 	return p, err
+}
+
+// notServing says to whoever asks for its port why a pod does not serve. It is public, so it tells how the pod is and no more.
+func notServing(p *fleet.Pod) error {
+	switch {
+	case p.Goal != fleet.GoalRun && p.Status.Active():
+		return fleet.NotAllowed("the pod is being stopped")
+	case p.Status.Active():
+		return fleet.NotAllowed("the pod has not started yet; try again in a moment")
+	case p.ExitCode != nil:
+		return fleet.NotAllowed("the pod is not running: it ended with code %d", *p.ExitCode)
+	}
+	return fleet.NotAllowed("the pod is not running")
 }

@@ -1,6 +1,6 @@
 // Package proxy forwards requests for "<podId>-<port>.<proxy domain>" to the http ports of pods,
-// WebSockets and streams included, through tunnels that a fleet.Dialer opens and that are kept for
-// the next request. It asks nobody for a key: http ports are public by contract. It never changes a
+// WebSockets, streams and calls of gRPC included, through tunnels that a fleet.Dialer opens and that are
+// kept for the next request. It asks nobody for a key: http ports are public by contract. It never changes a
 // body, never buffers one, and stores nothing.
 package proxy
 
@@ -44,7 +44,7 @@ type Config struct {
 
 	Dial       time.Duration // to open a tunnel; 10 s
 	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
-	Tunnels    int           // idle tunnels kept for one port of a pod; 8
+	Tunnels    int           // idle tunnels kept for one port of a pod; 64
 
 	// Requests at a time, WebSockets included.
 	PerPod     int // for one pod; 1024
@@ -66,6 +66,7 @@ const (
 type Proxy struct {
 	cfg       Config
 	transport *http.Transport
+	grpc      *http.Transport // HTTP/2 without TLS, for calls of gRPC
 	reverse   *httputil.ReverseProxy
 	buffers   relay.Buffers
 
@@ -93,12 +94,15 @@ func New(cfg Config) *Proxy {
 	p.transport = &http.Transport{
 		DialContext:            p.dial,
 		DisableCompression:     true,
-		MaxIdleConns:           1024,
+		MaxIdleConns:           4096,
 		MaxIdleConnsPerHost:    cfg.Tunnels,
 		IdleConnTimeout:        30 * time.Second,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
+	p.grpc = p.transport.Clone()
+	p.grpc.Protocols = new(http.Protocols)
+	p.grpc.Protocols.SetUnencryptedHTTP2(true)
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite: rewrite,
 		ModifyResponse: func(resp *http.Response) error {
@@ -106,7 +110,7 @@ func New(cfg Config) *Proxy {
 			ownCookies(resp.Header)
 			return nil
 		},
-		Transport:     p.transport,
+		Transport:     roundTripper(p.roundTrip),
 		FlushInterval: -1,
 		BufferPool:    &p.buffers,
 		ErrorHandler:  p.failed,
@@ -126,7 +130,7 @@ func (c *Config) defaults() {
 		c.ClientIdle = 5 * time.Minute
 	}
 	if c.Tunnels == 0 {
-		c.Tunnels = 8
+		c.Tunnels = 64
 	}
 	for _, d := range []struct {
 		of *int
@@ -146,6 +150,25 @@ func (p *Proxy) Close() {
 	p.stop()
 	p.wg.Wait()
 	p.transport.CloseIdleConnections()
+	p.grpc.CloseIdleConnections()
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
+	if isGRPC(r) {
+		return p.grpc.RoundTrip(r)
+	}
+	return p.transport.RoundTrip(r)
+}
+
+// isGRPC reports whether a request is a call of gRPC, which pods take over HTTP/2 alone.
+func isGRPC(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	return r.ProtoMajor >= 2 && (kind == "application/grpc" || strings.HasPrefix(kind, "application/grpc+"))
 }
 
 // Wrap returns a handler that forwards requests for the proxy domain and gives the others to next.
@@ -156,47 +179,36 @@ func (p *Proxy) Wrap(next http.Handler) http.Handler {
 		case !ours:
 			next.ServeHTTP(w, r)
 		case !ok:
-			refuse(w, http.StatusNotFound, textNoTarget)
+			refuse(w, r, http.StatusNotFound, textNoTarget)
 		case r.Method == http.MethodConnect:
-			refuse(w, http.StatusMethodNotAllowed, "CONNECT is not allowed")
+			refuse(w, r, http.StatusMethodNotAllowed, "CONNECT is not allowed")
 		default:
 			p.forward(w, r, target)
 		}
 	})
 }
 
-const (
-	textNoTarget   = "no such pod, or no such http port of it"
-	textNotRunning = "the pod is not running"
-	textNoAnswer   = "the pod's port does not answer; the application may still be starting"
-	textUnknown    = "it is not known at the moment where the pod is; try again"
-	textBusy       = "the pod has too many requests at a time; try again"
-	textGreedy     = "there are too many requests to pods at a time from your address; try again"
-	textPopular    = "the pods of this pod's owner have too many requests at a time; try again"
-	textFull       = "there are too many requests to pods at a time; try again"
-)
-
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 	if !p.enter() {
-		refuse(w, http.StatusServiceUnavailable, textFull)
+		refuse(w, r, http.StatusServiceUnavailable, textFull)
 		return
 	}
 	defer p.wg.Done()
 	client := share.Of(r.RemoteAddr)
 	if p.addresses.Take(client) != share.Free {
 		p.refused.address.Add(1)
-		refuse(w, http.StatusTooManyRequests, textGreedy)
+		refuse(w, r, http.StatusTooManyRequests, textGreedy)
 		return
 	}
 	defer p.addresses.Give(client)
 	switch p.pods.Take(target.Pod) {
 	case share.Own:
 		p.refused.pod.Add(1)
-		refuse(w, http.StatusServiceUnavailable, textBusy)
+		refuse(w, r, http.StatusServiceUnavailable, textBusy)
 		return
 	case share.All:
 		p.refused.all.Add(1)
-		refuse(w, http.StatusServiceUnavailable, textFull)
+		refuse(w, r, http.StatusServiceUnavailable, textFull)
 		return
 	}
 	defer p.pods.Give(target.Pod)
@@ -206,12 +218,12 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 		if fleet.CodeOf(err) == fleet.CodeUnavailable {
 			status, text = http.StatusServiceUnavailable, textUnknown
 		}
-		refuse(w, status, text)
+		refuse(w, r, status, text)
 		return
 	}
 	if p.accounts.Take(owner) != share.Free {
 		p.refused.account.Add(1)
-		refuse(w, http.StatusServiceUnavailable, textPopular)
+		refuse(w, r, http.StatusServiceUnavailable, textPopular)
 		return
 	}
 	defer p.accounts.Give(owner)
@@ -225,8 +237,11 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, target Target) {
 	defer context.AfterFunc(p.life, cancel)() //nolint:contextcheck // a request ends with the client or with the proxy
 
 	rc := http.NewResponseController(w)
-	body := &relay.Body{ReadCloser: r.Body, Control: rc, Idle: p.cfg.ClientIdle}
-	if r.ContentLength == 0 {
+	var body io.ReadCloser = &relay.Body{ReadCloser: r.Body, Control: rc, Idle: p.cfg.ClientIdle}
+	if isGRPC(r) {
+		body = r.Body // a call may wait for its next message for as long as both ends like
+	}
+	if r.ContentLength == 0 || isGRPC(r) {
 		_ = rc.SetReadDeadline(time.Time{}) // the server's limit for a whole request does not hold for the answer
 	}
 	r = r.WithContext(ctx)
@@ -257,6 +272,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.URL.Host = target.key()
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came, readable or not
 	pr.Out.Host = pr.In.Host
+	pr.Out.Trailer = pr.In.Trailer // the server fills in its values at the body's end
 	for name := range pr.Out.Header {
 		if strings.HasPrefix(name, "X-Forwarded-") {
 			delete(pr.Out.Header, name)
@@ -273,7 +289,20 @@ func rewrite(pr *httputil.ProxyRequest) {
 		}
 	}
 	pr.SetXForwarded()
-	pr.Out.Header.Set("X-Forwarded-Proto", forward.Scheme(pr.In))
+	scheme := forward.Scheme(pr.In)
+	pr.Out.Header.Set("X-Forwarded-Proto", scheme)
+	pr.Out.Header.Set("Forwarded", forwarded(pr.Out.Header.Get("X-Forwarded-For"), pr.In.Host, scheme))
+}
+
+// forwarded says who asked, as RFC 7239 has it.
+func forwarded(client, host, scheme string) string {
+	if client == "" {
+		client = "unknown"
+	} else if strings.Contains(client, ":") {
+		client = `"[` + client + `]"`
+	}
+	host = strings.NewReplacer(`"`, "", `\`, "").Replace(host) // what follows its colon is the client's
+	return "for=" + client + `;host="` + host + `";proto=` + scheme
 }
 
 func (p *Proxy) dial(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -302,27 +331,5 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	target, _ := r.Context().Value(targetKey{}).(Target)
 	p.cfg.Log.Debug("pod did not answer", "pod", target.Pod, "port", target.Port, "err", err)
-	refuse(w, status, text)
-}
-
-func meaning(err error) (int, string) {
-	switch fleet.CodeOf(err) {
-	case fleet.CodeNotFound:
-		return http.StatusNotFound, textNoTarget
-	case fleet.CodeNotAllowed:
-		return http.StatusBadGateway, textNotRunning
-	}
-	return http.StatusBadGateway, textNoAnswer
-}
-
-func refuse(w http.ResponseWriter, status int, text string) {
-	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
-		h.Set("Retry-After", "1")
-	}
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text+"\n") // a client that left is not told
+	refuse(w, r, status, text)
 }

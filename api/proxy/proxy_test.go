@@ -57,7 +57,11 @@ func newSite(t *testing.T, backend http.Handler, limits rest.Limits, change func
 		s.plane.Serve(s.pod, 8080, serve(t, &http.Server{Handler: backend, ReadHeaderTimeout: time.Minute}))
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the API") })
-	s.addr = serve(t, rest.NewServer(s.proxy.Wrap(next), limits, slog.New(slog.DiscardHandler)))
+	srv := rest.NewServer(s.proxy.Wrap(next), limits, slog.New(slog.DiscardHandler))
+	srv.Protocols = new(http.Protocols) // in place of TLS, with which HTTP/2 comes otherwise
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	s.addr = serve(t, srv)
 	t.Cleanup(s.proxy.Close) // before the servers end, which hold what the proxy forwards
 	tr := &http.Transport{
 		DisableCompression: true,
@@ -172,7 +176,7 @@ func TestForwards(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": strings.ToUpper(s.host(8080)) + ":81",
-		"X-Forwarded-Port": "", "Forwarded": "", "X-Real-Ip": "", "Proxy-Authorization": "", "X-Private": "", "User-Agent": "Go-http-client/1.1",
+		"X-Forwarded-Port": "", "Forwarded": `for=127.0.0.1;host="` + strings.ToUpper(s.host(8080)) + `:81";proto=http`, "X-Real-Ip": "", "Proxy-Authorization": "", "X-Private": "", "User-Agent": "Go-http-client/1.1",
 		"Authorization": "Bearer app", "Cookie": "a=b",
 	} {
 		if got := strings.Join(seen.Header.Values(name), ","); !strings.EqualFold(got, want) {
@@ -222,8 +226,12 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	s.plane.SetDown(true)
-	if resp, body := s.get(t, s.host(8080)); resp.status != 503 || resp.header.Get("Retry-After") == "" {
+	// Without a leader pods are served as they are known. That something is not there only a leader can say.
+	if resp, body := s.get(t, s.host(8080)); resp.status != 200 {
 		t.Errorf("without a leader: %d %q", resp.status, body)
+	}
+	if resp, body := s.get(t, s.host(9999)); resp.status != 503 || resp.header.Get("Retry-After") == "" {
+		t.Errorf("a port that is not known, without a leader: %d %q", resp.status, body)
 	}
 }
 

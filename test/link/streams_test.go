@@ -85,6 +85,43 @@ func (e echo) alive() error {
 	return nil
 }
 
+const thePod = fleet.PodID("pod00000000001")
+
+// podOn makes a host with a pod that has an http port, which is one of this machine at any address, and waits until the pod runs.
+func (w *world) podOn(all []*scheduler, port int) *host {
+	w.Helper()
+	h := w.newHost(all[0].addr)
+	h.conf = func(c *agent.Config) {
+		c.Containers = &running{pods: map[fleet.PodID]pod.Container{}}
+		c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("127.88.0.0/20"), nil }
+	}
+	h.start(all[0].addr)
+	w.soon("the host is ready", h.is(fleet.HostReady))
+	for _, s := range all {
+		if s.dispatch.Connected(h.id) {
+			w.Error("a host without pods has a data connection")
+		}
+	}
+	now := time.Now()
+	w.propose(state.PutAccount{Account: fleet.Account{ID: "acme", Name: "Acme", CreatedAt: now}})
+	w.propose(state.CreatePods{Pods: []state.NewPod{{HostEpoch: h.record().Epoch, Pod: fleet.Pod{
+		ID: thePod, Account: "acme", Host: h.id, CreatedAt: now, Need: fleet.Resources{MilliCPU: 1000, MemoryMB: 100, DiskGB: 1},
+		Spec: fleet.PodSpec{Name: "pod", Image: "image", Ports: []fleet.Port{{Number: port, Protocol: "http"}}, Cloud: fleet.CloudSecure},
+	}}}})
+	w.soon("the pod runs", func() (ok bool) {
+		must(w, w.store.View(func(v *state.View) error {
+			p, _ := v.Pod(thePod)
+			ok = p.Status == fleet.StatusRunning
+			return nil
+		}))
+		return ok
+	})
+	for _, s := range all {
+		w.soon("the host is connected", func() bool { return s.dispatch.Connected(h.id) })
+	}
+	return h
+}
+
 // TestStreamsBreakOnlyWithTheirOwnScheduler opens connections to a pod through each of three schedulers. The leader changes twice, and
 // one scheduler dies: those that ran through it break, and no other one does.
 func TestStreamsBreakOnlyWithTheirOwnScheduler(t *testing.T) {
@@ -109,37 +146,11 @@ func TestStreamsBreakOnlyWithTheirOwnScheduler(t *testing.T) {
 		}
 	}()
 	port := ln.Addr().(*net.TCPAddr).Port
-	h := w.newHost(all[0].addr)
-	h.conf = func(c *agent.Config) {
-		c.Containers = &running{pods: map[fleet.PodID]pod.Container{}}
-		c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("127.88.0.0/20"), nil }
-	}
-	h.start(all[0].addr)
-	w.soon("the host is ready", h.is(fleet.HostReady))
-	for _, s := range all {
-		if s.dispatch.Connected(h.id) {
-			t.Error("a host without pods has a data connection")
-		}
-	}
-	now := time.Now()
-	w.propose(state.PutAccount{Account: fleet.Account{ID: "acme", Name: "Acme", CreatedAt: now}})
-	w.propose(state.CreatePods{Pods: []state.NewPod{{HostEpoch: h.record().Epoch, Pod: fleet.Pod{
-		ID: "pod1", Account: "acme", Host: h.id, CreatedAt: now, Need: fleet.Resources{MilliCPU: 1000, MemoryMB: 100, DiskGB: 1},
-		Spec: fleet.PodSpec{Name: "pod", Image: "image", Ports: []fleet.Port{{Number: port, Protocol: "http"}}, Cloud: fleet.CloudSecure},
-	}}}})
-	w.soon("the pod runs", func() (ok bool) {
-		must(t, w.store.View(func(v *state.View) error {
-			p, _ := v.Pod("pod1")
-			ok = p.Status == fleet.StatusRunning
-			return nil
-		}))
-		return ok
-	})
+	h := w.podOn(all, port)
 	var streams []echo
 	for _, s := range all {
-		w.soon("the host is connected", func() bool { return s.dispatch.Connected(h.id) })
 		for range each {
-			stream, err := s.dispatch.OpenPort(w.ctx, h.id, "pod1", port)
+			stream, err := s.dispatch.OpenPort(w.ctx, h.id, thePod, port)
 			must(t, err)
 			streams = append(streams, echo{s, stream})
 		}
