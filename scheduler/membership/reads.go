@@ -37,8 +37,8 @@ func (r *Reads) Barrier(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	leader, ok := r.cfg.Node.Leader()
-	if !ok || leader.ID == string(r.cfg.Self.ID) {
+	leader, ok := r.leader(ctx)
+	if !ok {
 		return err
 	}
 	conn, dialErr := r.to(leader.Address)
@@ -56,6 +56,21 @@ func (r *Reads) Barrier(ctx context.Context) error {
 		return fleet.Unavailable("this scheduler lags behind the leader", err)
 	}
 	return nil
+}
+
+// leader waits until it is known who leads, while ctx lasts, and reports whether that is another member.
+func (r *Reads) leader(ctx context.Context) (replica.Member, bool) {
+	for {
+		changes := r.cfg.Node.LeaderChanges()
+		if m, ok := r.cfg.Node.Leader(); ok {
+			return m, m.ID != string(r.cfg.Self.ID)
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return replica.Member{}, false
+		}
+	}
 }
 
 // to returns the connection to the leader, which is kept for as long as it leads.
