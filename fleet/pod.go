@@ -212,6 +212,8 @@ type Pod struct {
 	// Frozen is since when its host runs no process of an idle worker, though it keeps all; zero: it runs them. As long the worker costs
 	// nothing, and a pod that needs its place takes it; see state.FreezeWorker.
 	Frozen time.Time `cbor:"34,keyasint,omitzero"`
+	// Rank is a member's number in its cluster, from 0; it is 0 for every other pod.
+	Rank int `cbor:"35,keyasint,omitempty"`
 }
 
 // Reservation is what a host keeps for a pod that is being moved there.

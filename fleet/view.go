@@ -32,10 +32,11 @@ type PodView struct {
 	Live        *Live
 	Unreachable bool // the host's session is lost while the pod may still run
 	PublicIP    string
-	Suffix      string // of the names in private networks
-	ProxyURL    string // of the proxy domain, such as https://proxy.example.com:8443; empty: http ports have no address
-	Replayed    bool   // the answer to a create that was made before with the same Once
-	Drain       *Drain // of its host; nil: that is not being drained
+	Suffix      string      // of the names in private networks
+	ProxyURL    string      // of the proxy domain, such as https://proxy.example.com:8443; empty: http ports have no address
+	Replayed    bool        // the answer to a create that was made before with the same Once
+	Drain       *Drain      // of its host; nil: that is not being drained
+	Cluster     ClusterType // of which it is a member; empty: of none
 }
 
 // HostView is a host's record with what its pods use of it.

@@ -74,6 +74,7 @@ func diskOf(spec *fleet.PodSpec) int64 {
 type demand struct {
 	req  place.Request
 	need fleet.Resources // what the pod holds at least; of it, req.Need must be free
+	not  []fleet.HostID  // hosts that have another member of the pod's cluster
 }
 
 // demandOf states what a specification needs. Errors: rule (no data center can have it).
@@ -189,10 +190,14 @@ func (d *demand) taken(need fleet.Resources) fleet.Resources {
 func (d *demand) choose(
 	v *state.View, pods []*fleet.Pod, group place.Group, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
 ) ([]bound, error) {
-	all, full := make([]bound, 0, len(pods)), 0
+	all, full, other := make([]bound, 0, len(pods)), 0, 0
 	group.Request, group.Count = d.req, len(pods)
 	group.Hold = func(i int, choice place.Choice, on *place.Candidate) (fleet.Resources, bool) {
 		all = all[:i]
+		if slices.Contains(d.not, choice.Host) {
+			other++
+			return fleet.Resources{}, false
+		}
 		reserved := ports(on.Host.ID)
 		for _, b := range all {
 			if b.Host == choice.Host {
@@ -212,9 +217,9 @@ func (d *demand) choose(
 	}
 	if _, err := hosts.PickGroup(group, less); err != nil {
 		if err = without(err, "public ports", full); group.OnePerHost {
-			err = without(err, "one pod per host", len(all))
+			other += len(all)
 		}
-		return nil, err
+		return nil, without(err, "one pod per host", other)
 	}
 	return all, nil
 }

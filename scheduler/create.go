@@ -109,6 +109,7 @@ func (s *Service) plan(ctx context.Context, who fleet.Principal, set PodSet, min
 		if err != nil {
 			return err
 		}
+		want.asMember(v, pods[0])
 		if err := rentable(v, who.Account, nil, pods[0], now); err != nil {
 			return err
 		}
@@ -135,6 +136,9 @@ func (s *Service) planned(
 		req.Movable = &s.Movable
 	}
 	*pod = fleet.Pod{ID: fleet.PodID(fleet.NewID()), Account: who.Account, Owner: set.Owner, Release: set.Release, CreatedAt: now}
+	if set.Owner.Kind == fleet.OwnerCluster {
+		pod.Rank = i
+	}
 	if pod.Spec, err = specOf(v, cat, who.Account, req); err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func TestASetOfPodsIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestAnOwnersPodsAreHidden shows that whoever has the account neither sees nor changes a pod of a cluster.
+// TestAnOwnersPodsAreHidden shows that whoever has the account reads a pod of a cluster by its id, but neither lists nor changes it.
 func TestAnOwnersPodsAreHidden(t *testing.T) {
 	w := newWorld(t)
 	w.addHost("host-a", "dc-1", h100, 4)
@@ -153,15 +153,18 @@ func TestAnOwnersPodsAreHidden(t *testing.T) {
 	if list, err := w.svc.Pods(ctx, who); err != nil || len(list) != 0 {
 		t.Errorf("the list has %d pods: %v", len(list), err)
 	}
-	_, err = w.svc.Pod(ctx, who, id)
+	if _, err = w.svc.Pod(ctx, who, id); err != nil {
+		t.Errorf("it cannot be read: %v", err)
+	}
+	_, err = w.svc.Pod(ctx, member("other"), id)
 	refused(t, err, fleet.CodeNotFound, "")
 	for _, action := range fleet.Actions() {
 		_, err = w.svc.ActPod(ctx, who, id, action)
-		refused(t, err, fleet.CodeNotFound, "")
+		refused(t, err, fleet.CodeNotAllowed, "member of cluster")
 	}
 	name := "mine"
 	_, err = w.svc.UpdatePod(ctx, who, id, fleet.PodUpdate{Name: &name})
-	refused(t, err, fleet.CodeNotFound, "")
+	refused(t, err, fleet.CodeNotAllowed, "member of cluster")
 	account, err := w.svc.Account(ctx, who)
 	if err != nil || account.Used[fleet.LimitGPUs] != 1 || account.HourlyRate == 0 {
 		t.Errorf("it does not count: %+v, %v", account, err)

@@ -115,6 +115,9 @@ func (s *Service) Environment(p *fleet.Pod) (map[string]string, error) {
 	if p.Owner.Kind == fleet.OwnerEndpoint {
 		workerEnvironment(env, p)
 	}
+	if p.Owner.Kind == fleet.OwnerCluster {
+		errs = append(errs, s.clusterEnvironment(env, p))
+	}
 	key, err := s.podKey(p.ID)
 	errs = append(errs, err)
 	for _, prefix := range []string{"RUNPOD_", "GANTRY_"} {

@@ -44,16 +44,19 @@ func (s *Service) Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) 
 		p, err := podOf(v, who, id)
 		if err == nil {
 			out = s.view(v.NetworkSettings().Suffix, p, factsOf(v, p.Host))
+			if c, member := state.Find[fleet.Cluster](v, fleet.ClusterID(p.Owner.ID)); member {
+				out.Cluster = c.Type
+			}
 		}
 		return err
 	})
 	return out, err
 }
 
-// podOf returns a pod of the caller's account that has no other owner.
+// podOf returns a pod of the caller's account that is no worker.
 func podOf(v *state.View, who fleet.Principal, id fleet.PodID) (fleet.Pod, error) {
 	p, ok := v.Pod(id)
-	if !ok || p.Account != who.Account || p.Owner != (fleet.Owner{}) {
+	if !ok || p.Account != who.Account || p.Owner.Kind == fleet.OwnerEndpoint {
 		return fleet.Pod{}, fleet.NotFound("pod")
 	}
 	return p, mayTouch(who, id)
@@ -120,6 +123,9 @@ func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodI
 	if who.Pod != "" && action == fleet.ActionStart {
 		return fleet.PodView{}, fleet.Forbidden("a pod's own key may not do this")
 	}
+	if err := s.refuseMember(who, id); err != nil {
+		return fleet.PodView{}, err
+	}
 	pod, err := untilBound(ctx, s, func(mine *reserver) (fleet.Pod, error) {
 		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now()}
 		if action == fleet.ActionStart {
@@ -168,6 +174,7 @@ func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *reserver) (*sta
 	if err != nil {
 		return nil, err
 	}
+	want.asMember(v, p)
 	want.req.Prefer = p.Host
 	if p.KeepsData() {
 		want.req.Pinned = p.Host

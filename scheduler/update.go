@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -22,7 +23,7 @@ func (s *Service) UpdatePod(
 		var cmd state.UpdatePod
 		err := s.read(ctx, func(v *state.View) error {
 			old, err := podOf(v, who, id)
-			if err != nil {
+			if err = cmp.Or(err, memberRefusal(&old)); err != nil {
 				return err
 			}
 			cmd, err = revise(v, &old, change, s.Now(), mine)

@@ -85,6 +85,7 @@ func New(cfg Config) (*API, error) {
 	a.registerTemplates()
 	a.registerRegistries()
 	a.registerServerless()
+	a.registerClusters()
 	a.registerDelegations()
 	a.registerVolumes()
 	a.registerS3Keys()

@@ -57,7 +57,7 @@ func (a *API) registerBilling() {
 		"serverlessId", exampleServerlessBilling()), billServerless)
 	on(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what public endpoints were charged."+notYetText,
 		"", exampleEndpointBilling()), billEndpoints)
-	on(a, get("/clusters", "getClusterBilling", "Charges of clusters", "Tells what clusters were charged."+notYetText,
+	on(a, get("/clusters", "getClusterBilling", "Charges of clusters", "Tells what clusters were charged.",
 		"clusterId", exampleClusterBilling()), billClusters)
 }
 
@@ -190,12 +190,22 @@ func billEndpoints(ctx context.Context, svc AccountService, c *call, _ *none) (*
 }
 
 func billClusters(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.ClusterBilling, error) {
-	w, err := noCharges(ctx, svc, c)
+	view, err := charges(ctx, svc, c, fleet.ChargeCluster, "clusterId")
 	if err != nil {
 		return nil, err
 	}
-	query := v2.ClusterBillingQuery{BillingWindow: w, ClusterID: v2.Text(c.args.text("clusterId"))}
-	return &v2.ClusterBilling{Records: []v2.ClusterBillingRecord{}, Metadata: v2.ClusterBillingMetadata{Query: query}}, nil
+	total, clusters := sum(view.Records)
+	out := &v2.ClusterBilling{
+		Records: []v2.ClusterBillingRecord{},
+		Metadata: v2.ClusterBillingMetadata{
+			Query:       v2.ClusterBillingQuery{BillingWindow: window(view), ClusterID: v2.Text(c.args.text("clusterId"))},
+			RecordCount: len(view.Records), UniqueClusterCount: clusters, Totals: clusterAmounts(total),
+		},
+	}
+	for _, r := range view.Records {
+		out.Records = append(out.Records, v2.ClusterBillingRecord{BillingPeriod: period(r), ClusterID: r.ID, ClusterAmounts: clusterAmounts(r.Amounts)})
+	}
+	return out, nil
 }
 
 func exampleWindow() v2.BillingWindow {

@@ -28,6 +28,10 @@ func volumeAmounts(a fleet.Amounts) v2.VolumeAmounts {
 	return v2.VolumeAmounts{Total: a.Total().USD(), Standard: a.Standard.USD(), High: a.Fast.USD()}
 }
 
+func clusterAmounts(a fleet.Amounts) v2.ClusterAmounts {
+	return v2.ClusterAmounts{Total: a.Total().USD(), GPU: a.GPU.USD(), Disk: a.Disk.USD()}
+}
+
 func period(r fleet.BillingRecord) v2.BillingPeriod {
 	return v2.BillingPeriod{StartTime: v2.At(r.Start), EndTime: v2.At(r.End)}
 }

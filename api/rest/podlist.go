@@ -50,15 +50,18 @@ func (a *API) listPods(ctx context.Context, svc PodService, c *call, _ *none) (*
 	if err != nil {
 		return nil, err
 	}
-	terminated := c.args.flag("includeTerminated", false) || slices.Contains(c.args["status"], string(fleet.StatusTerminated))
-	out, now := &v2.PodList{Pods: make([]v2.Pod, 0, len(views))}, a.now()
-	for i := range views {
-		v := &views[i]
-		if (v.Pod.Status != fleet.StatusTerminated || terminated) && c.args.wantPod(&v.Pod) {
-			out.Pods = append(out.Pods, podRecord(*v, now))
+	if c.args.flag("includeClusterPods", false) {
+		members, err := svc.ClusterMembers(ctx, c.who)
+		if err != nil {
+			return nil, err
 		}
+		views = append(views, members...)
+		slices.SortStableFunc(views, func(a, b fleet.PodView) int { return a.Pod.CreatedAt.Compare(b.Pod.CreatedAt) })
 	}
-	return out, nil
+	terminated := c.args.flag("includeTerminated", false) || slices.Contains(c.args["status"], string(fleet.StatusTerminated))
+	return a.podList(slices.DeleteFunc(views, func(v fleet.PodView) bool {
+		return v.Pod.Status == fleet.StatusTerminated && !terminated || !c.args.wantPod(&v.Pod)
+	})), nil
 }
 
 // wantPod reports whether a pod passes the filters.

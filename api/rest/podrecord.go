@@ -22,7 +22,8 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 		CreatedAt: v2.At(p.CreatedAt), StartedAt: v2.AtOrNull(p.StartedAt), SSH: sshOf(v),
 		URLs: urlsOf(v), Movable: p.Spec.Movable, Condition: conditionOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
-		HostID: v2.Text(p.Host), Steps: map[fleet.Step]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v),
+		HostID: v2.Text(p.Host), Steps: map[fleet.Step]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v), Cluster: placeInCluster(v),
+		Cost: costOf(p).USD(),
 	}
 	for _, a := range fleet.AllowedActions(p.Status, p.Goal) {
 		out.Actions = append(out.Actions, string(a))
@@ -38,9 +39,6 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 	} else if c := p.Spec.CPU; c != nil {
 		out.CPU = &v2.CPUConfig{ID: c.Flavor, VCPUCount: c.VCPU, Memory: c.MemoryGB}
 	}
-	if p.Status.Active() && !p.Stopping() && p.Waiting.IsZero() {
-		out.Cost = p.HourlyRate.USD()
-	}
 	for step, at := range p.Steps {
 		out.Steps[step] = v2.At(at)
 	}
@@ -48,6 +46,14 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 		out.LogTail = v2.Text(p.LogTail)
 	}
 	return out
+}
+
+// costOf is what a pod costs per hour now.
+func costOf(p *fleet.Pod) fleet.Money {
+	if p.Status.Active() && !p.Stopping() && p.Waiting.IsZero() {
+		return p.HourlyRate
+	}
+	return 0
 }
 
 // cudaOf shows which CUDA version was asked for, where that is one.

@@ -19,6 +19,8 @@ type PodService interface {
 	PlanPod(ctx context.Context, who fleet.Principal, req fleet.PodRequest) (fleet.PodView, error)
 	// Pods lists the account's pods, terminated ones too, oldest first.
 	Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error)
+	// ClusterMembers lists the pods of the account's clusters.
+	ClusterMembers(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error)
 	Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) (fleet.PodView, error)
 	ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error)
 	UpdatePod(ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate) (fleet.PodView, error)

@@ -56,6 +56,9 @@ func describeRecord(reg huma.Registry, s *huma.Schema, t reflect.Type) {
 		if text := f.Tag.Get("change"); changes {
 			p.Description, p.Default = cmp.Or(text, p.Description), nil
 		}
+		if f.Tag.Get("gantry") != "" { // a member of ours, which the contract does not know
+			p.Extensions = map[string]any{"x-gantry": true}
+		}
 		if own := formOf(f.Type); own != nil {
 			own.Description, own.Examples = p.Description, p.Examples
 			s.Properties[name] = own
@@ -112,7 +115,8 @@ func describeMore(s *huma.Schema, t reflect.Type) {
 	switch t {
 	case reflect.TypeFor[v2.CreatePodRequest](), reflect.TypeFor[v2.UpdatePodRequest](),
 		reflect.TypeFor[v2.CreateTemplateRequest](), reflect.TypeFor[v2.UpdateTemplateRequest](),
-		reflect.TypeFor[v2.CreateEndpointRequest](), reflect.TypeFor[v2.UpdateEndpointRequest]():
+		reflect.TypeFor[v2.CreateEndpointRequest](), reflect.TypeFor[v2.UpdateEndpointRequest](),
+		reflect.TypeFor[v2.CreateClusterRequest]():
 		describeSettings(s)
 	case reflect.TypeFor[admin.PrefetchRequest]():
 		describeImage(s.Properties["image"])
@@ -156,6 +160,8 @@ func checkShape(body any) []string {
 		return checkSettings(in.Args, in.Ports, in.Env)
 	case *v2.CreateEndpointRequest:
 		return checkCreateEndpoint(in)
+	case *v2.CreateClusterRequest:
+		return checkCreateCluster(in)
 	case *v2.UpdateEndpointRequest:
 		return checkEndpoint(&in.EndpointSettings, in.Scaling)
 	case *v2.ExecRequest:

@@ -56,6 +56,7 @@ type Pod struct {
 	Steps        map[fleet.Step]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, downloaded, pulled, networked, defined, tasked, started, reported, recorded."`
 	Progress     *Progress           `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
 	URLs         []string            `json:"urls" doc:"Where the http ports are reached once the pod runs, in the order of ports. Known from the pod's creation on; empty without a proxy domain."`
+	Cluster      *PodCluster         `json:"cluster,omitempty" doc:"Its place in its cluster; on pods of clusters only."`
 	LogTail      Text                `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
 }
 

@@ -46,6 +46,7 @@ type cli struct {
 	Version    versionFlag `help:"Print the version."`
 
 	Pod      podCmd        `cmd:"" group:"pods" help:"Create, see, control and enter pods."`
+	Cluster  clusterCmd    `cmd:"" group:"pods" help:"Manage instant clusters: pods on many hosts that work as one machine."`
 	Template templateCmd   `cmd:"" group:"pods" help:"Manage templates: configurations from which pods are created."`
 	Registry registryCmd   `cmd:"" group:"pods" help:"Manage credentials for private images."`
 	Secret   secretCmd     `cmd:"" group:"pods" help:"Manage secrets for the environment of pods."`

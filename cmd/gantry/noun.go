@@ -40,7 +40,7 @@ type anyNoun interface {
 // nouns are the kinds of records by the command whose subcommands are about them.
 func nouns() map[string]anyNoun {
 	return map[string]anyNoun{
-		"pod": pods, "endpoint": endpoints, "secret": secrets, "template": templates, "registry": registries, "volume": volumes, "s3-key": s3Keys,
+		"pod": pods, "endpoint": endpoints, "cluster": instantClusters, "secret": secrets, "template": templates, "registry": registries, "volume": volumes, "s3-key": s3Keys,
 		"key": keys, "account": accounts, "host": hosts, "raft": members, "admin datacenter": dataCenters,
 		"admin gpu-type": gpuTypes, "admin cpu-flavor": cpuFlavors, "admin volume-backend": backends,
 	}

@@ -172,7 +172,11 @@ func places(v *state.View, p *fleet.Pod) (out []*agentrpc.OverlayPlace) {
 	next := 2
 	for _, at := range p.Overlays {
 		name := fleet.OverlayLink
-		if at.Overlay != fleet.AccountOverlay(p.Account) {
+		switch at.Overlay {
+		case fleet.AccountOverlay(p.Account):
+		case fleet.ClusterOverlay(fleet.ClusterID(p.Owner.ID)):
+			name = fleet.ClusterLink
+		default:
 			name = fmt.Sprintf("podnet%d", next)
 			next++
 		}

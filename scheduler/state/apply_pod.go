@@ -101,7 +101,7 @@ func (t *txn) create(asked *NewPod, first *fleet.Pod) (*fleet.Pod, error) {
 		return nil, err
 	}
 	pod := &fleet.Pod{
-		ID: in.ID, Account: in.Account, Owner: in.Owner, Release: in.Release, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
+		ID: in.ID, Account: in.Account, Owner: in.Owner, Release: in.Release, Rank: in.Rank, Spec: in.Spec, Status: fleet.StatusProvisioning, Goal: fleet.GoalRun,
 		Incarnation: lineageFloor(t.lineage()) + 1, Host: host.ID, DataCenter: host.DataCenter, GPUs: bind.GPUs, Need: in.Need, Held: true,
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
 		Mappings: bind.Mappings, Image: in.Spec.Image,

@@ -269,6 +269,7 @@ func (c PurgePods) apply(t *txn) (any, error) {
 			continue
 		}
 		t.base.pods.Drop(t.Txn, id)
+		t.leave(pod)
 		t.Note(KindPod, string(id))
 		n++
 	}

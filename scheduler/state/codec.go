@@ -96,6 +96,9 @@ func commandTypes() []Command {
 		Delete[fleet.Endpoint]{},
 		ReadyWorkers{},
 		FreezeWorker{},
+		CreateCluster{},
+		Put[fleet.Cluster]{},
+		Delete[fleet.Cluster]{},
 	}
 }
 

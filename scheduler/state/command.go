@@ -79,7 +79,7 @@ type CreatePods struct {
 // MaxPods is how many pods one CreatePods creates at most: what the largest cluster has.
 const MaxPods = 250
 
-// NewPod is a pod that is to be created. Of Pod the proposer sets ID, Account, Owner, Release, Spec, Host, GPUs, Mappings, Need, HourlyRate,
+// NewPod is a pod that is to be created. Of Pod the proposer sets ID, Account, Owner, Release, Rank, Spec, Host, GPUs, Mappings, Need, HourlyRate,
 // Locked and CreatedAt; the rest is set by Apply. HostEpoch is that of the host's session on which it was picked.
 type NewPod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`

@@ -58,23 +58,32 @@ func (c PutNetworkSettings) apply(t *txn) (any, error) {
 
 // networksOf lists the overlays in which an incarnation of the pod that begins now takes part.
 func networksOf(p *fleet.Pod) []fleet.OverlayID {
+	var out []fleet.OverlayID
 	if p.Spec.GlobalNetworking {
-		return []fleet.OverlayID{fleet.AccountOverlay(p.Account)}
+		out = append(out, fleet.AccountOverlay(p.Account))
 	}
-	return nil
+	if id := memberOf(p); id != "" {
+		out = append(out, fleet.ClusterOverlay(id))
+	}
+	return out
 }
 
-// networked reports whether a host can give pods private networks: it is in a data center that has them, and has an end of the
-// tunnel.
-func (t *txn) networked(h *fleet.Host) bool {
+// networked reports whether a host can give a pod a private network: it has an end of the tunnel and, for the network of an account, it
+// is in a data center that has those.
+func (t *txn) networked(p *fleet.Pod, h *fleet.Host, id fleet.OverlayID) bool {
+	if id != fleet.AccountOverlay(p.Account) {
+		return h.Networked()
+	}
 	center := t.base.centers.Get(t.Txn, h.DataCenter)
 	return center != nil && center.GlobalNetwork && h.Networked()
 }
 
 // connectable refuses a host that cannot give the pod its private networks.
 func (t *txn) connectable(p *fleet.Pod, h *fleet.Host) error {
-	if len(networksOf(p)) > 0 && !t.networked(h) {
-		return fleet.Stale("the host gives pods no private networks")
+	for _, id := range networksOf(p) {
+		if !t.networked(p, h, id) {
+			return fleet.Stale("the host gives pods no private networks")
+		}
 	}
 	return nil
 }
@@ -91,10 +100,10 @@ func (t *txn) attach(p *fleet.Pod) error {
 		}
 	}
 	p.Overlays = places
-	if host == nil || !t.networked(host) {
-		return nil
-	}
 	for _, id := range networksOf(p) {
+		if host == nil || !t.networked(p, host, id) {
+			continue
+		}
 		i := slices.IndexFunc(places, func(at fleet.OverlayPlace) bool { return at.Overlay == id })
 		if i >= 0 {
 			places[i].On = true

@@ -11,7 +11,7 @@ import (
 
 // Noun lists the plain records of accounts. Each is declared once, in nouns.go; this file does the rest.
 type Noun interface {
-	fleet.Template | fleet.Registry | fleet.AccountSecret | fleet.S3Key | fleet.Endpoint
+	fleet.Template | fleet.Registry | fleet.AccountSecret | fleet.S3Key | fleet.Endpoint | fleet.Cluster
 }
 
 // Put creates a plain record of an account, or replaces one where its noun allows that. Value: the record, or Replay.
@@ -51,6 +51,8 @@ type noun[K ~string, T any] struct {
 	counts func(*T) fleet.Counts
 	// users returns what uses a record, which is not deleted then. nil: nothing does.
 	users func(t *txn, account fleet.AccountID, id K) []uses
+	// dropped is called after a record was deleted. nil: nothing goes with it.
+	dropped func(t *txn, id K)
 }
 
 // declaration is a noun with the type of its keys hidden.
@@ -71,6 +73,7 @@ var nouns = sync.OnceValue(func() map[reflect.Type]any {
 		reflect.TypeFor[fleet.AccountSecret](): secrets(),
 		reflect.TypeFor[fleet.S3Key]():         s3Keys(),
 		reflect.TypeFor[fleet.Endpoint]():      endpoints(),
+		reflect.TypeFor[fleet.Cluster]():       clusters(),
 	}
 })
 
@@ -185,6 +188,9 @@ func (n *noun[K, T]) drop(t *txn, account fleet.AccountID, id string) (any, erro
 		}
 	}
 	of.Table.Drop(t.Txn, key)
+	if n.dropped != nil {
+		n.dropped(t, K(id))
+	}
 	t.Note(KindAccount, string(account))
 	return nil, nil
 }
@@ -220,7 +226,7 @@ func Get[T Noun, ID ~string](v *View, account fleet.AccountID, id ID) (T, error)
 }
 
 // Find returns a plain record by its id, whoever owns it.
-func Find[T fleet.Template | fleet.Registry | fleet.S3Key | fleet.Endpoint, ID ~string](v *View, id ID) (T, bool) {
+func Find[T fleet.Template | fleet.Registry | fleet.S3Key | fleet.Endpoint | fleet.Cluster, ID ~string](v *View, id ID) (T, bool) {
 	_, record, ok := declared[T]().find(v.tb, "", string(id))
 	return record, ok
 }

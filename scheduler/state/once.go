@@ -24,6 +24,7 @@ const (
 	onceVolume   onceKind = "volume"
 	onceCredit   onceKind = "credit"
 	onceEndpoint onceKind = "endpoint"
+	onceCluster  onceKind = "cluster"
 )
 
 // onceRow remembers a create that was made under an idempotency key.

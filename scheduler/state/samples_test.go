@@ -343,6 +343,13 @@ func laterSamples() []sample {
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
 		sample{"-signed", Put[fleet.Endpoint]{Record: signedEndpoint()}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
+		sample{cmd: func() CreateCluster { c := clusterOf(theCluster, "p1", "p2"); c.Once = sampleOnce(); return c }()},
+		sample{cmd: Put[fleet.Cluster]{Record: func() fleet.Cluster {
+			c := clusterOf(theCluster, "p1", "p2").Cluster
+			c.Rev, c.Template = 3, "template000001"
+			return c
+		}(), Once: sampleOnce()}},
+		sample{cmd: Delete[fleet.Cluster]{Account: "acme", ID: string(theCluster)}},
 		sample{"-ready", CreatePods{Pods: []NewPod{{Pod: ready, HostEpoch: 1}}}},
 		sample{"-evicts", CreatePods{Pods: []NewPod{{Pod: frozen, HostEpoch: 1, Evict: []fleet.PodID{"p2"}}}}},
 		sample{"-evicts", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bind: &Binding{

@@ -63,6 +63,7 @@ type tables struct {
 	bases       table.Table[fleet.DataCenterID, uint32] // the slot after that of the volume that was created last
 	backends    table.Table[fleet.BackendID, fleet.Backend]
 	endpoints   table.Table[fleet.EndpointID, fleet.Endpoint]
+	clusters    table.Table[fleet.ClusterID, fleet.Cluster]
 	s3Keys      table.Table[string, fleet.S3Key] // by access key
 	once        table.Table[string, onceRow]     // by onceKey
 	members     table.Table[fleet.MemberID, fleet.Member]
@@ -86,12 +87,14 @@ type tables struct {
 	endableOf      *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
 	podsWith       *table.Index[fleet.VolumeID, fleet.PodID, fleet.Pod]
 	workersOf      *table.Index[fleet.EndpointID, fleet.PodID, fleet.Pod] // not terminated
+	membersOf      *table.Index[fleet.ClusterID, fleet.PodID, fleet.Pod]  // terminated ones too
 	frozenOn       *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
 	templatesOf    *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
 	registriesOf   *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
 	secretsOf      *table.Index[fleet.AccountID, string, fleet.AccountSecret]
 	s3KeysOf       *table.Index[fleet.AccountID, string, fleet.S3Key]
 	endpointsOf    *table.Index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint]
+	clustersOf     *table.Index[fleet.AccountID, fleet.ClusterID, fleet.Cluster]
 	volumesOf      *table.Index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
 	volumesIn      *table.Index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
 	volumesOn      *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
@@ -154,6 +157,7 @@ func newTables(level uint64) *tables {
 		bases:       table.New[fleet.DataCenterID, uint32]("bases"),
 		backends:    table.New[fleet.BackendID, fleet.Backend]("backends"),
 		endpoints:   table.New[fleet.EndpointID, fleet.Endpoint]("endpoints"),
+		clusters:    table.New[fleet.ClusterID, fleet.Cluster]("clusters"),
 		s3Keys:      table.New[string, fleet.S3Key]("s3Keys"),
 		once:        table.New[string, onceRow]("once"),
 		members:     table.New[fleet.MemberID, fleet.Member]("members"),
@@ -191,7 +195,7 @@ func (tb *tables) Tables() []table.Any {
 		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
-		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints,
+		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,
 		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	}
 }
@@ -214,11 +218,13 @@ func (tb *tables) addIndexes() {
 	})
 	tb.podsWith = table.NewIndex(&tb.pods, "volume", volumeOf)
 	tb.workersOf = table.NewIndex(&tb.pods, "endpoint", workerOf)
+	tb.membersOf = table.NewIndex(&tb.pods, "cluster", memberOf)
 	tb.frozenOn = table.NewIndex(&tb.pods, "frozen", frozenOn)
 	tb.templatesOf = table.NewIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
 	tb.registriesOf = table.NewIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
 	tb.secretsOf = table.NewIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })
 	tb.endpointsOf = table.NewIndex(&tb.endpoints, account, func(e *fleet.Endpoint) fleet.AccountID { return e.Account })
+	tb.clustersOf = table.NewIndex(&tb.clusters, account, func(c *fleet.Cluster) fleet.AccountID { return c.Account })
 	tb.s3KeysOf = table.NewIndex(&tb.s3Keys, account, func(k *fleet.S3Key) fleet.AccountID { return k.Account })
 	tb.volumesOf = table.NewIndex(&tb.volumes, account, func(v *fleet.Volume) fleet.AccountID { return v.Account })
 	tb.volumesIn = table.NewIndex(&tb.volumes, "center", func(v *fleet.Volume) fleet.DataCenterID { return v.DataCenter })

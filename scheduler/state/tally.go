@@ -26,6 +26,8 @@ func ownerOf(row any) (fleet.AccountID, bool) {
 		return row.Account, true
 	case *fleet.Endpoint:
 		return row.Account, true
+	case *fleet.Cluster:
+		return row.Account, true
 	case *openMeter:
 		return row.Account, true
 	}
@@ -52,6 +54,8 @@ func (y *tally) add(row any, n int64) {
 		more = countsOfVolume(row)
 	case *fleet.Endpoint:
 		more = countsOfEndpoint(row)
+	case *fleet.Cluster:
+		more[fleet.LimitClusters] = 1
 	case *openMeter:
 		rate := row.Rates.Total()
 		if rate == 0 {

@@ -27,6 +27,9 @@ func checkSums(t tb, s *Store) {
 		for _, row := range tables.volumes.Rows {
 			of(row.Account).add(row, 1)
 		}
+		for _, row := range tables.clusters.Rows {
+			of(row.Account).add(row, 1)
+		}
 		for key, m := range tables.meters.Rows {
 			of(m.Account).add(m, 1)
 			if m.Rates != (fleet.Amounts{}) {
@@ -85,6 +88,8 @@ func checkIndexes(t tb, tb *tables) {
 		indexFault("registriesOf", tb.registriesOf),
 		indexFault("secretsOf", tb.secretsOf),
 		indexFault("endpointsOf", tb.endpointsOf),
+		indexFault("clustersOf", tb.clustersOf),
+		indexFault("membersOf", tb.membersOf),
 		indexFault("s3KeysOf", tb.s3KeysOf),
 		indexFault("volumesOf", tb.volumesOf),
 		indexFault("volumesIn", tb.volumesIn),

@@ -31,6 +31,7 @@ var eventOf = map[string]func(key string, row any) []Event{
 	"registries":      owner(func(row any) fleet.AccountID { return row.(*fleet.Registry).Account }),
 	"secrets":         owner(func(row any) fleet.AccountID { return row.(*fleet.AccountSecret).Account }),
 	"s3Keys":          owner(func(row any) fleet.AccountID { return row.(*fleet.S3Key).Account }),
+	"clusters":        owner(func(row any) fleet.AccountID { return row.(*fleet.Cluster).Account }),
 	"endpoints":       owner(func(row any) fleet.AccountID { return row.(*fleet.Endpoint).Account }),
 	"volumes": func(_ string, row any) []Event {
 		v := row.(*fleet.Volume)
@@ -76,6 +77,7 @@ func (w *world) rows() map[table.Slot]any {
 		collect(out, &tb.s3Keys)
 		collect(out, &tb.volumes)
 		collect(out, &tb.endpoints)
+		collect(out, &tb.clusters)
 		collect(out, &tb.overlayMembers)
 	})
 	return out

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/internal/pki"
 	"gantry/scheduler/state"
 )
 
@@ -162,6 +163,21 @@ func (p *Plane) File(id fleet.PodID, path string) (string, bool) { return p.host
 func (p *Plane) Prefetched() (out []string) {
 	p.hosts.change(func() { out = slices.Clone(p.hosts.fetched) })
 	return out
+}
+
+// AddHost adds a host like Host, of the same data center, whose GPUs have other identifiers.
+func (p *Plane) AddHost(id fleet.HostID) {
+	p.t.Helper()
+	ca, err := pki.NewCA("planeplaneplane"[:fleet.IDLength], p.Now())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	inv := p.host(Host).Inventory
+	inv.GPUs = slices.Clone(inv.GPUs)
+	for i := range inv.GPUs {
+		inv.GPUs[i].UUID += string(id)
+	}
+	p.do(p.join(ca, id, "dev-1", fleet.CloudSecure, inv)...)
 }
 
 // Sessions returns how many exec sessions are open.

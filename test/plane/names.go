@@ -53,6 +53,12 @@ func (n names) learn(cmd state.Command) {
 		for _, r := range c.Record.Releases {
 			n.add("release", r.ID)
 		}
+	case state.CreateCluster:
+		n.add("cluster", string(c.Cluster.ID))
+		for i := range c.Pods {
+			n.add("pod", string(c.Pods[i].Pod.ID))
+			n.ports(c.Pods[i].Pod.Mappings)
+		}
 	case state.Put[fleet.Registry]:
 		n.add("registry", string(c.Record.ID))
 	case state.CreateVolume:

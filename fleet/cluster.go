@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"strconv"
+	"time"
+)
+
+// ClusterType says what a cluster's members are set up for.
+type ClusterType string
+
+// The types.
+const (
+	ClusterApplication ClusterType = "APPLICATION"
+	ClusterTraining    ClusterType = "TRAINING"
+	ClusterSlurm       ClusterType = "SLURM" // rank 0 is the controller
+	ClusterRay         ClusterType = "RAY"   // rank 0 is the head
+)
+
+const (
+	// ClusterLink is the name of the interface of a cluster's network in a member, and ClusterPort the one of MASTER_PORT
+	// (wire-facts.md 7).
+	ClusterLink = "ens1"
+	ClusterPort = 29500
+	// MinClusterPods is how many members a cluster has at least.
+	MinClusterPods = 2
+)
+
+// Cluster is a set of pods of one shape, each on a host of its own in one data center, in a private network of their own.
+type Cluster struct {
+	ID         ClusterID    `cbor:"1,keyasint"`
+	Account    AccountID    `cbor:"2,keyasint"`
+	Name       string       `cbor:"3,keyasint"`
+	Type       ClusterType  `cbor:"4,keyasint"`
+	GPU        GPURequest   `cbor:"5,keyasint"` // of each member
+	Count      int          `cbor:"6,keyasint"` // members
+	Template   TemplateID   `cbor:"7,keyasint,omitempty"`
+	DataCenter DataCenterID `cbor:"8,keyasint"`
+	Rev        uint64       `cbor:"9,keyasint"`
+	CreatedAt  time.Time    `cbor:"10,keyasint"`
+}
+
+// ClusterOverlay is the id of the network of a cluster's members.
+func ClusterOverlay(id ClusterID) OverlayID { return OverlayID("cluster-" + string(id)) }
+
+// NodeName is the name of a cluster's member in the cluster's network.
+func NodeName(rank int) string { return "node-" + strconv.Itoa(rank) }
+
+// Role is what a member of a rank is in a cluster of the type; empty: nothing beside the others.
+func (t ClusterType) Role(rank int) string {
+	switch {
+	case t == ClusterSlurm && rank == 0:
+		return "SLURM_CONTROLLER"
+	case t == ClusterSlurm:
+		return "SLURM_COMPUTE"
+	case t == ClusterRay && rank == 0:
+		return "RAY_HEAD"
+	case t == ClusterRay:
+		return "RAY_WORKER"
+	}
+	return ""
+}
+
+// ClusterRequest asks for a cluster.
+type ClusterRequest struct {
+	Type  ClusterType
+	Count int
+	Pod   PodRequest
+}
+
+// ClusterStatus says how a cluster's members are together.
+type ClusterStatus string
+
+// The statuses.
+const (
+	ClusterStarting ClusterStatus = "STARTING" // members are on their way
+	ClusterReady    ClusterStatus = "READY"    // all run
+	ClusterDegraded ClusterStatus = "DEGRADED" // one failed, ended or cannot be reached
+	ClusterStopped  ClusterStatus = "STOPPED"  // none runs, or is to
+)
+
+// ClusterFault says what is wrong with a member.
+type ClusterFault struct {
+	Rank   int
+	Pod    PodID
+	Host   HostID
+	Reason string
+	Log    string // its last lines
+}
+
+// ClusterPods is a cluster with its members.
+type ClusterPods struct {
+	Cluster Cluster
+	Overlay Overlay
+	Port    int // UDP, of VXLAN
+	Status  ClusterStatus
+	Faults  []ClusterFault // by rank
+	Pods    []PodView      // by rank
+}
+
+// ClusterPlace returns a member's place in its cluster's network; false: its present incarnation takes no part in it.
+func (p *Pod) ClusterPlace() (OverlayPlace, bool) {
+	for _, at := range p.Overlays {
+		if at.Overlay == ClusterOverlay(ClusterID(p.Owner.ID)) && at.On {
+			return at, true
+		}
+	}
+	return OverlayPlace{}, false
+}
