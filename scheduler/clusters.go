@@ -51,7 +51,7 @@ func (s *Service) PlanCluster(ctx context.Context, who fleet.Principal, req flee
 		out.Pods = append(out.Pods, fleet.PodView{Pod: pod})
 	}
 	out.Cluster.ID = "" // nothing was made that it could name
-	return out, s.Store.View(func(v *state.View) error { out.Port = v.NetworkSettings().VXLANPort; return v.MayCluster(&cmd.Cluster) })
+	return out, nil
 }
 
 // planCluster works out the command that makes a cluster.
@@ -78,7 +78,15 @@ func (s *Service) planCluster(
 		return cmd, err
 	}
 	cmd.Pods, cmd.Cluster.DataCenter = pods.Pods, pods.Pods[0].Pod.DataCenter
-	return cmd, nil
+	return cmd, s.Store.View(func(v *state.View) error {
+		account, _ := v.Account(who.Account)
+		first := &cmd.Pods[0].Pod
+		hourly := fleet.Money(req.Count) * v.PodRate(first.Spec, first.HourlyRate)
+		if account.Prepaid && !v.Covers(who.Account, hourly, cmd.Cluster.CreatedAt) {
+			return fleet.NoCredit("Your account balance is too low to rent a cluster", hourly, v.Balance(who.Account, cmd.Cluster.CreatedAt))
+		}
+		return v.MayCluster(&cmd.Cluster)
+	})
 }
 
 // Clusters lists the clusters of the caller's account, oldest first.

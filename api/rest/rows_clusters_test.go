@@ -55,7 +55,9 @@ func instantRows() []row {
 	v := func(name, rule, method, path, key, body string, setup func(*testing.T, *plane.Plane)) row {
 		return row{topic: "clusters", name: name, rule: rule, method: method, path: "/v2/clusters" + path, key: key, body: body, setup: setup}
 	}
-	of := func(name, rule, method, key, body string) row { return v(name, rule, method, "/"+clusterID, key, body, ownCluster) }
+	of := func(name, rule, method, key, body string) row {
+		return v(name, rule, method, "/"+clusterID, key, body, ownCluster)
+	}
 	own, pod := ownCluster, func(name, method, path, body string) row {
 		return row{topic: "clusters", name: "member-" + name, rule: "409 member of a cluster", method: method, path: "/v2/pods/<pod-1>" + path, key: plane.User, body: body, setup: ownCluster}
 	}
@@ -93,7 +95,9 @@ func createClusterRows() []row {
 	v := func(name, rule, body string, setup func(*testing.T, *plane.Plane)) row {
 		return row{topic: "clusters", name: "create" + name, rule: rule, method: "POST", path: "/v2/clusters", key: plane.User, body: body, setup: setup}
 	}
-	with := func(name, rule, old, now string) row { return v("-"+name, rule, strings.Replace(clusterBody, old, now, 1), roomForTwo) }
+	with := func(name, rule, old, now string) row {
+		return v("-"+name, rule, strings.Replace(clusterBody, old, now, 1), roomForTwo)
+	}
 	more := func(name, rule, members string) row { return with(name, rule, `"name":`, members+`,"name":`) }
 	dry := v("-dry", "dry run of a cluster", clusterBody, roomForTwo)
 	dry.path += "?dryRun=true"
@@ -103,6 +107,13 @@ func createClusterRows() []row {
 		v("", "201 cluster", clusterBody, roomForTwo), dry, reader,
 		v("-no-room", "all or nothing", clusterBody, nil),
 		v("-broke", "402 low balance", clusterBody, func(t *testing.T, p *plane.Plane) { roomForTwo(t, p); p.SetBroke(plane.User, true) }),
+		v("-half-paid", "402 low balance", clusterBody, func(t *testing.T, p *plane.Plane) { // one pod takes 21.52 USD
+			roomForTwo(t, p)
+			p.SetBroke(plane.User, true)
+			if _, _, err := p.AddCredit(t.Context(), plane.Research, 30*fleet.Dollar, nil); err != nil {
+				t.Fatal(err)
+			}
+		}),
 		more("all", "201 cluster", `"dataCenterIds":["dev-1"],"ports":["22/tcp"],"env":{"A":"1"},"startSsh":true`),
 		more("elsewhere", "all or nothing", `"dataCenterIds":["dev-2"]`),
 		more("unknown-center", "422 cluster", `"dataCenterIds":["mars"]`),

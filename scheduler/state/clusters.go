@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/meter"
 	"gantry/scheduler/state/table"
 )
 
@@ -31,7 +32,7 @@ func (c CreateCluster) apply(t *txn) (any, error) {
 	err := t.Steps(1+min(len(c.Pods), MaxPods), func(i int) (err error) {
 		if i == 0 {
 			if out, err = clusters().apply(t, &c.Cluster, c.Once); err == nil {
-				err = c.check(out)
+				err = c.check(t, out)
 			}
 			return err
 		}
@@ -46,21 +47,24 @@ func (c CreateCluster) apply(t *txn) (any, error) {
 	return out, nil
 }
 
-// check refuses members that are not the cluster's.
-func (c CreateCluster) check(out any) error {
+// check refuses members that are not the cluster's, or that its account cannot pay for an hour together.
+func (c CreateCluster) check(t *txn, out any) error {
 	if _, again := out.(Replay); again {
 		return nil
 	}
 	if len(c.Pods) != c.Cluster.Count {
 		return fleet.Invalid("$.pods", "must be as many as the cluster has")
 	}
+	var hourly fleet.Money
+	prices := storagePrices(t.base.catalog.Get(t.Txn, onlyKey))
 	for i := range c.Pods {
 		p := &c.Pods[i].Pod
+		hourly += meter.Running(&p.Spec, p.HourlyRate, prices).Total()
 		if p.Account != c.Cluster.Account || p.Owner != c.Cluster.ID.Owner() || p.Rank != i {
 			return fleet.Invalid("$.pods", "must be the cluster's, by rank")
 		}
 	}
-	return nil
+	return t.solvent(c.Cluster.Account, hourly, c.Cluster.CreatedAt, "Your account balance is too low to rent a cluster")
 }
 
 // clusters declares clusters. What they are made of is in their members.

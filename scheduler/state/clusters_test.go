@@ -40,6 +40,11 @@ func TestAClusterIsCreatedWhole(t *testing.T) {
 	refuse(fleet.CodeInvalid, func(c *CreateCluster) { c.Pods[1].Pod.Rank = 2 })
 	refuse(fleet.CodeInvalid, func(c *CreateCluster) { c.Pods[1].Pod.Owner = fleet.Owner{} })
 	refuse(fleet.CodeNotFound, func(c *CreateCluster) { c.Cluster.Account = "nobody" })
+	prepaid := true
+	w.must(UpdateAccount{Account: "acme", Prepaid: &prepaid}, AddCredit{Account: "acme", Amount: 2 * fleet.Dollar, At: at(1)})
+	refuse(fleet.CodeNoCredit, func(*CreateCluster) {}) // enough for one of them, and not for all
+	prepaid = false
+	w.must(UpdateAccount{Account: "acme", Prepaid: &prepaid})
 	c := clusterOf(theCluster, "p1", "p2", "p3")
 	c.Once = sampleOnce()
 	if made := w.must(c).(fleet.Cluster); made.Rev != 1 || made.Count != 3 {
