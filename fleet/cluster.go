@@ -17,9 +17,9 @@ const (
 )
 
 const (
-	// ClusterLink is the name of the interface of a cluster's network in a member, and ClusterPort the one of MASTER_PORT
-	// (wire-facts.md 7).
+	// ClusterLink is the name of the interface of a cluster's network in a member (wire-facts.md 7).
 	ClusterLink = "ens1"
+	// ClusterPort is that of MASTER_PORT.
 	ClusterPort = 29500
 	// MinClusterPods is how many members a cluster has at least.
 	MinClusterPods = 2

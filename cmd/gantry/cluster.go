@@ -51,10 +51,19 @@ func clusterSheet(c v2.InstantCluster, _ time.Time) string {
 		by = append(by, fmt.Sprintf("%d %s", c.Pods.ByStatus[status], status))
 	}
 	fields := [][2]string{
-		{"Id", c.ID}, {"Name", c.Name}, {"Type", c.Type}, {"Status", c.Status}, {"Pods", strings.Join(by, ", ")}, {"GPUs of a pod", clusterCompute(c)},
-		{"Template", string(c.Template)}, {"Data center", c.DataCenterID}, {"Network", c.Network.CIDR}, {"Primary", c.Primary.PodID},
+		{"Id", c.ID},
+		{"Name", c.Name},
+		{"Type", c.Type},
+		{"Status", c.Status},
+		{"Pods", strings.Join(by, ", ")},
+		{"GPUs of a pod", clusterCompute(c)},
+		{"Template", string(c.Template)},
+		{"Data center", c.DataCenterID},
+		{"Network", c.Network.CIDR},
+		{"Primary", c.Primary.PodID},
 		{"SSH", string(c.Primary.SSHEndpoint)},
-		{"Cost", fmt.Sprintf("%.2f USD per hour", c.Cost)}, {"Created", when(&c.CreatedAt)},
+		{"Cost", fmt.Sprintf("%.2f USD per hour", c.Cost)},
+		{"Created", when(&c.CreatedAt)},
 	}
 	for _, f := range c.Faults {
 		fields = append(fields, [2]string{fmt.Sprintf("Rank %d", f.Rank), fmt.Sprintf("%s on host %s: %s", f.PodID, first(string(f.HostID), "-"), f.Reason)})
