@@ -62,7 +62,14 @@ func (c *Client) WorkerLogs(ctx context.Context, endpoint, worker string, q LogQ
 
 // logs reads the log at a path.
 func (c *Client) logs(ctx context.Context, path string, q LogQuery, on LogEvents) error {
-	r := &logReader{client: c, path: path, query: q, on: on}
+	r := &streamReader{client: c, open: func(ctx context.Context, last string) (*http.Response, error) {
+		return c.openLog(ctx, path, q, last)
+	}, take: func(ev event) error { return logEvent(ev, on) }}
+	return r.follow(ctx, q.Follow, on.Lost)
+}
+
+// follow reads until ctx ends or the stream does; where it is not to stay, until a first end. It reconnects behind the last event.
+func (r *streamReader) follow(ctx context.Context, stay bool, lost func(error)) error {
 	pause, tries := resumeMin, 0
 	for {
 		before := r.last
@@ -73,9 +80,9 @@ func (c *Client) logs(ctx context.Context, path string, q LogQuery, on LogEvents
 			return context.Cause(ctx)
 		case errors.As(err, &sink):
 			return sink.err
-		case err == nil && !q.Follow:
+		case err == nil && !stay:
 			return nil
-		case q.Follow && r.opened && IsNotFound(err):
+		case stay && r.opened && IsNotFound(err):
 			return nil // deleted since
 		case err != nil && (!r.opened || !Temporary(err)):
 			return err
@@ -83,11 +90,11 @@ func (c *Client) logs(ctx context.Context, path string, q LogQuery, on LogEvents
 		if r.last != before {
 			pause, tries = resumeMin, 0
 		}
-		if tries++; !q.Follow && tries > resumeTries {
+		if tries++; !stay && tries > resumeTries {
 			return err
 		}
-		if err != nil && on.Lost != nil && tries == 1 {
-			on.Lost(err)
+		if err != nil && lost != nil && tries == 1 {
+			lost(err)
 		}
 		if sleep.For(ctx, max(pause, r.wait)) != nil {
 			return context.Cause(ctx)
@@ -101,24 +108,23 @@ type sinkError struct{ err error }
 
 func (e *sinkError) Error() string { return e.err.Error() }
 
-// logReader reads one log over as many connections as it takes.
-type logReader struct {
+// streamReader reads one stream of server-sent events over as many connections as it takes.
+type streamReader struct {
 	client *Client
-	path   string
-	query  LogQuery
-	on     LogEvents
+	open   func(ctx context.Context, last string) (*http.Response, error)
+	take   func(event) error
 
 	opened bool          // the API answered with a stream at least once
-	last   string        // id of the last line that arrived
+	last   string        // id of the last event that arrived
 	wait   time.Duration // that the API asked for before the next connection
 }
 
 // read reads one connection's worth.
-func (r *logReader) read(ctx context.Context) error {
+func (r *streamReader) read(ctx context.Context) error {
 	r.wait = 0
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	res, err := r.client.openLog(ctx, r.path, r.query, r.last)
+	res, err := r.open(ctx, r.last)
 	if err != nil {
 		var problem *Problem
 		if errors.As(err, &problem) {
@@ -157,24 +163,33 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-func (r *logReader) event(ev event) error {
+func (r *streamReader) event(ev event) error {
 	if ev.retry > 0 {
 		r.wait = min(ev.retry, resumeMax)
 	}
-	switch {
-	case ev.kind == "error":
+	if ev.kind == "error" {
 		return eventProblem(ev.data)
-	case ev.kind != "" && ev.kind != "message", len(ev.data) == 0:
+	}
+	if len(ev.data) > 0 {
+		if err := r.take(ev); err != nil {
+			return err
+		}
+	}
+	r.last = ev.id
+	return nil
+}
+
+func logEvent(ev event, on LogEvents) error {
+	if ev.kind != "" && ev.kind != "message" {
 		return nil
 	}
 	line := LogLine{ID: ev.id, Raw: ev.data}
 	if err := json.Unmarshal(ev.data, &line.LogLine); err != nil {
 		return fmt.Errorf("read the log: not what this API sends: %w", err)
 	}
-	if err := r.on.Line(line); err != nil {
+	if err := on.Line(line); err != nil {
 		return &sinkError{err}
 	}
-	r.last = ev.id
 	return nil
 }
 
@@ -204,6 +219,11 @@ func (c *Client) openLog(ctx context.Context, path string, q LogQuery, last stri
 	if !q.Since.IsZero() {
 		query.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
 	}
+	return c.openStream(ctx, path, query, last)
+}
+
+// openStream opens a stream of server-sent events behind the last one that arrived.
+func (c *Client) openStream(ctx context.Context, path string, query url.Values, last string) (*http.Response, error) {
 	req, err := c.request(ctx, http.MethodGet, path, query, nil)
 	if err != nil {
 		return nil, err
@@ -218,7 +238,7 @@ func (c *Client) openLog(ctx context.Context, path string, q LogQuery, last stri
 	}
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
 		defer drain(res)
-		return nil, fmt.Errorf("read the log: the answer of %s is not an event stream", c.Address())
+		return nil, fmt.Errorf("read the stream: the answer of %s is not an event stream", c.Address())
 	}
 	return res, nil
 }

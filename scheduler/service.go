@@ -12,6 +12,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/scheduler/dispatch"
+	"gantry/scheduler/events"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
 )
@@ -64,6 +65,7 @@ type Service struct {
 	uses         keyUses
 	reservations reservations
 	opened       atomic.Pointer[openedCA]
+	hub          *events.Hub
 }
 
 // New returns a service.
@@ -71,7 +73,7 @@ func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Service{Config: c}
+	return &Service{Config: c, hub: events.New(c.Store)}
 }
 
 const (

@@ -63,6 +63,7 @@ type engine struct {
 	sessions  *counter // of exec
 	transfers *counter // of files
 	checks    *counter // of private networks
+	watches   *counter // of events
 	rates     *limit.Limiter
 	guard     *limit.Guard
 
@@ -94,6 +95,7 @@ func New(cfg Config) (*API, error) {
 	a.registerKeys()
 	a.registerSecrets()
 	a.registerBilling()
+	a.registerEvents()
 	a.registerOperators()
 	a.registerHealth()
 	a.registerDocument("/v2/openapi.json", "Operators")
@@ -129,6 +131,8 @@ func (a *engine) begin(cfg Config) {
 	}
 	a.streams, a.sessions, a.transfers = newCounter(maxStreams), newCounter(maxSessions), newCounter(maxTransfers)
 	a.checks = newCounter(1)
+	a.watches = newCounter(maxWatches)
+	a.watches.all, a.watches.reserve = maxAllWatches, reservedWatches
 	a.rates, a.guard = limit.New(cfg.Rates, a.now), limit.NewGuard(cfg.Failures, a.now)
 	a.closing, a.closed = sync.Once{}, make(chan struct{})
 }

@@ -40,7 +40,7 @@ const (
 // pace holds the waits of what stays open; tests shorten them.
 type pace struct {
 	first time.Duration // for the first message of an exec session
-	ping  time.Duration // between two pings of an exec session
+	ping  time.Duration // between two pings of an exec session, or signs of life of a stream of events
 	pong  time.Duration // for the answer to one
 	stall time.Duration // without progress of a transfer
 }

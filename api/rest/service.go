@@ -7,6 +7,7 @@ type Service interface {
 	KeyChecker
 	PodService
 	InsideService
+	EventService
 	CatalogService
 	TemplateService
 	EndpointService

@@ -76,7 +76,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case code >= 400:
 		kind = "application/problem+json"
-	case strings.HasSuffix(r.URL.Path, "/logs"):
+	case strings.HasSuffix(r.URL.Path, "/logs"), strings.HasSuffix(r.URL.Path, "/events"):
 		kind = "text/event-stream"
 	}
 	w.Header().Set("Content-Type", kind)

@@ -27,6 +27,7 @@ type hostCmd struct {
 	AckAlarm actCmd        `cmd:"" help:"End a host's alarm."`
 	Remove   hostRemoveCmd `cmd:"" help:"Remove a host for good."`
 	Token    hostTokenCmd  `cmd:"" help:"Create a token with which one new host may join, once."`
+	Events   hostEventsCmd `cmd:"" help:"Follow what changes in the fleet: hosts, data centers, schedulers, backends, accounts."`
 }
 
 var hosts = noun[admin.Host, admin.HostList]{

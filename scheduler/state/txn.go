@@ -28,7 +28,7 @@ func newTxn(base *tables, batch *table.Txn) *txn {
 		Txn: batch, base: base, onHost: map[fleet.HostID][]*fleet.Pod{}, tallies: map[fleet.AccountID]*tally{},
 		reserved: map[fleet.HostID][]*fleet.Pod{}, room: maxSettle,
 	}
-	batch.Kept = t.kept
+	batch.Kept, batch.Told = t.kept, t.told
 	return t
 }
 

@@ -3,6 +3,7 @@ package table
 import (
 	"context"
 	"errors"
+	"sort"
 )
 
 // Kind is what an event is about; the user of the tables has the kinds.
@@ -16,46 +17,54 @@ type Event struct {
 	ID    string
 }
 
-// ring keeps the latest events.
-type ring struct {
-	events []Event // of fixed length, filled from next round
-	next   int
-	n      int
-	floor  uint64 // events at or below this index may be missing
+// at returns the index of the entry.
+func (e Event) at() uint64 { return e.Index }
+
+// ring keeps the latest items, which are in the order of their indexes.
+type ring[T interface{ at() uint64 }] struct {
+	items []T // of fixed length, filled from next round
+	next  int
+	n     int
+	floor uint64 // items at or below this index may be missing
 }
 
 // newRing makes a ring that knows nothing of what happened up to index.
-func newRing(size int, index uint64) ring { return ring{events: make([]Event, size), floor: index} }
+func newRing[T interface{ at() uint64 }](size int, index uint64) ring[T] {
+	return ring[T]{items: make([]T, size), floor: index}
+}
 
-// add appends an event, over the oldest one when the ring is full.
-func (r *ring) add(e Event) {
-	if r.n == len(r.events) {
-		r.floor = r.events[r.next].Index
+// add appends an item, over the oldest one when the ring is full.
+func (r *ring[T]) add(e T) {
+	if r.n == len(r.items) {
+		r.floor = r.items[r.next].at()
 	} else {
 		r.n++
 	}
-	r.events[r.next] = e
-	r.next = (r.next + 1) % len(r.events)
+	r.items[r.next] = e
+	r.next = (r.next + 1) % len(r.items)
 }
 
-// after returns a copy of the events above index, oldest first; false when some may be missing.
-func (r *ring) after(index uint64) ([]Event, bool) {
-	if index < r.floor {
+// above returns how many items are above index; false when some may be missing.
+func (r *ring[T]) above(index uint64) (int, bool) {
+	return sort.Search(r.n, func(i int) bool { return (*r.back(i)).at() <= index }), index >= r.floor
+}
+
+// after returns a copy of the items above index, oldest first; false when some may be missing.
+func (r *ring[T]) after(index uint64) ([]T, bool) {
+	n, ok := r.above(index)
+	if !ok {
 		return nil, false
 	}
-	var n int
-	for n = 0; n < r.n && r.at(n).Index > index; n++ {
-	}
-	out := make([]Event, 0, n)
+	out := make([]T, 0, n)
 	for i := n - 1; i >= 0; i-- {
-		out = append(out, r.at(i))
+		out = append(out, *r.back(i))
 	}
 	return out, true
 }
 
-// at returns the event that was added i events before the latest.
-func (r *ring) at(i int) Event {
-	return r.events[(r.next-1-i+2*len(r.events))%len(r.events)]
+// back returns the item that was added i items before the latest.
+func (r *ring[T]) back(i int) *T {
+	return &r.items[(r.next-1-i+2*len(r.items))%len(r.items)]
 }
 
 // Events returns what changed after an index, oldest first, and the index up to which that is all;

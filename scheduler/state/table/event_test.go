@@ -3,7 +3,7 @@ package table
 import "testing"
 
 func TestEventsFallOutOfTheRing(t *testing.T) {
-	r := newRing(3, 5)
+	r := newRing[Event](3, 5)
 	for i := range uint64(4) {
 		r.add(Event{Index: 6 + i, Kind: 1, ID: "p"})
 	}

@@ -159,7 +159,7 @@ func (s *Store[S]) swap(next *Store[S]) *bbolt.DB {
 	defer s.mu.Unlock()
 	old := s.db
 	s.db, s.set, s.tables, s.undo, s.broken = next.db, next.set, next.tables, nil, nil
-	s.ring = newRing(len(s.ring.events), next.index)
+	s.forget(next.index)
 	s.moved(next.index)
 	return old
 }

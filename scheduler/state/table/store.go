@@ -26,6 +26,8 @@ type Options struct {
 	BootID string
 	// Events is how many events the ring holds; 0: 16384.
 	Events int
+	// Changes is how many changes are known at a time; 0: 32768.
+	Changes int
 	// MapSize is how many bytes of address space the file is mapped with at first; 0: 64 GiB, or 1 GiB
 	// where addresses have 32 bits. A file that outgrows it makes Apply wait for those who read it.
 	MapSize int
@@ -36,6 +38,9 @@ const defaultMapSize = 1 << (30 + 6*(bits.UintSize/64))
 
 // defaultEvents is enough for the longest pause that a watcher should survive without a new view.
 const defaultEvents = 16384
+
+// defaultChanges is enough for a client that reconnects after minutes of many changes.
+const defaultChanges = 32768
 
 // metaBucket holds what is not replicated state: the applied index.
 const metaBucket = "meta"
@@ -64,7 +69,8 @@ type Store[S Set] struct {
 	tables  map[string]Any // of set, by their buckets
 	index   uint64
 	undo    *undo // while the file is ahead of the tables
-	ring    ring
+	ring    ring[Event]
+	told    ring[Change]
 	changed chan struct{} // closed when the index grows or the store is closed
 	closed  bool
 }
@@ -74,6 +80,7 @@ type Store[S Set] struct {
 // applied again. It fails when another process has the file open, and when the Set is not usable.
 func Open[S Set](path string, opts Options, enc entry.Encoding, empty func() S) (*Store[S], error) {
 	opts.MapSize, opts.Events = cmp.Or(opts.MapSize, defaultMapSize), cmp.Or(max(opts.Events, 0), defaultEvents)
+	opts.Changes = cmp.Or(max(opts.Changes, 0), defaultChanges)
 	s := &Store[S]{path: path, opts: opts, enc: enc, empty: empty, changed: make(chan struct{})}
 	for _, tab := range empty().Tables() {
 		s.buckets = append(s.buckets, tab.name())
@@ -82,8 +89,13 @@ func Open[S Set](path string, opts Options, enc entry.Encoding, empty func() S) 
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	s.ring = newRing(opts.Events, s.index)
+	s.forget(s.index)
 	return s, nil
+}
+
+// forget begins with no events and changes, at an index. Where the store is in use, the caller holds mu.
+func (s *Store[S]) forget(index uint64) {
+	s.ring, s.told = newRing[Event](s.opts.Events, index), newRing[Change](s.opts.Changes, index)
 }
 
 // like returns a store of the same kind without a file.
@@ -362,6 +374,9 @@ func (s *Store[S]) publish(t *Txn, index uint64) {
 	s.set.Settled()
 	for _, e := range t.events {
 		s.ring.add(e)
+	}
+	for _, c := range t.changes {
+		s.told.add(c)
 	}
 	s.undo = nil
 	s.moved(index)

@@ -7,6 +7,9 @@ import "slices"
 type Txn struct {
 	// Kept is called before a row of the batch takes the place of old, either of which may be nil; nil: nobody is told.
 	Kept func(at Slot, old, row any)
+	// Told returns what is to be told of a row that a command of the batch wrote in the place of old, either of which may be nil;
+	// nil: nothing. A row that is not kept in memory has no old. Nil: nothing is told.
+	Told func(at Slot, old, row any) any
 
 	tables map[string]Any
 	batch  map[Slot]any // nil: deleted
@@ -14,9 +17,11 @@ type Txn struct {
 	// got in indexes: it only says where to look.
 	marks  map[mark]map[string]struct{}
 	events []Event
-	index  uint64 // of the entry at hand
-	cold   coldReader
-	err    error // why this replica must stop; what was decided is not written
+	// changes are what Told said.
+	changes []Change
+	index   uint64 // of the entry at hand
+	cold    coldReader
+	err     error // why this replica must stop; what was decided is not written
 	// Of the command at hand.
 	staged []change
 	latest map[Slot]int // which of staged is a row's
@@ -53,9 +58,11 @@ func (t *Txn) Discard() {
 
 // Keep makes what the command at hand wrote and noted part of the batch.
 func (t *Txn) Keep() {
+	before := t.before()
 	for _, c := range t.staged {
 		t.accept(c)
 	}
+	t.tell(before)
 	for _, e := range t.notes {
 		// One entry may hold many commands for one thing; saying it once is enough.
 		if !slices.Contains(t.events[max(0, len(t.events)-8):], e) {
@@ -68,11 +75,11 @@ func (t *Txn) Keep() {
 // what is derived. All are done or, when one fails, none; nothing was written before. What the command writes afterwards
 // must not fail.
 func (t *Txn) Steps(steps int, do func(i int) error) error {
-	events, done := len(t.events), []change{}
+	events, changes, done := len(t.events), len(t.changes), []change{}
 	for i := range steps {
 		if err := do(i); err != nil {
 			t.Discard()
-			t.events = t.events[:events]
+			t.events, t.changes = t.events[:events], t.changes[:changes]
 			for _, c := range slices.Backward(done) {
 				t.revert(c)
 			}
