@@ -13,6 +13,7 @@ import (
 
 	"gantry/api/auth"
 	"gantry/fleet"
+	"gantry/internal/share"
 )
 
 // operation is a route as other faces call it: without HTTP, and without its answer being encoded.
@@ -76,7 +77,7 @@ func (c *Caller) Call(ctx context.Context, id string, params url.Values, body an
 
 // may refuses a caller whose key does not cover the scope of an operation.
 func (c *Caller) may(scope auth.Scope) error {
-	if c.Who.Account == "" && !scope.Public {
+	if c.Who.Account == "" && !scope.Public && !c.Who.May(scope.Group, scope.Access) {
 		return auth.ErrNoKey
 	}
 	return auth.Require(c.Who, scope)
@@ -132,4 +133,23 @@ func readRecord(body any, most int64, rule *rule, v any) error {
 		return tooLarge(most)
 	}
 	return decode(data, rule, v)
+}
+
+// AdmitStranger lets in a request to another face that has no key, and counts it against the limits of its address. Its caller
+// can read the catalog alone.
+func (a *API) AdmitStranger(w http.ResponseWriter, r *http.Request) (*Caller, error) {
+	who := fleet.Principal{Can: map[fleet.Group]fleet.Access{fleet.GroupCatalog: fleet.AccessRead}}
+	c := &Caller{Who: who, api: a, r: r, w: w}
+	return c, c.Count()
+}
+
+// Count counts a request again, for a face that does more for one than one operation.
+func (c *Caller) Count() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	who := c.Who
+	if who.Account == "" {
+		who.Account = fleet.AccountID("at " + share.Of(c.r.RemoteAddr).String())
+	}
+	return c.api.count(c.w, who)
 }

@@ -15,6 +15,7 @@ import (
 
 	"gantry/api/edge"
 	"gantry/api/forward"
+	"gantry/api/graphql"
 	jobface "gantry/api/jobs"
 	"gantry/api/proxy"
 	"gantry/api/rest"
@@ -57,6 +58,7 @@ type parts struct {
 	reads      *membership.Reads
 	rest       *rest.API
 	v1         *rest.Face
+	graphql    *graphql.API
 	jobs       *jobface.API
 	hooks      *webhook.Sender
 	proxy      *proxy.Proxy
@@ -126,6 +128,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	if d.v1, err = v1.New(d.rest); err != nil {
 		return nil, err
 	}
+	if d.graphql, err = graphql.New(d.rest, log); err != nil {
+		return nil, err
+	}
 	if d.hooks, err = c.Hooks.sender(); err != nil {
 		return nil, err
 	}
@@ -148,7 +153,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	return d, nil
 }
 
-// faces are the API, version 1 of it and, below the ids of endpoints, that of jobs.
+// faces are the API, version 1 of it, that of GraphQL and, below the ids of endpoints, that of jobs.
 func (d *parts) faces() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -156,6 +161,8 @@ func (d *parts) faces() http.Handler {
 			d.jobs.ServeHTTP(w, r)
 		case v1.Owns(path):
 			d.v1.ServeHTTP(w, r)
+		case graphql.Owns(path):
+			d.graphql.ServeHTTP(w, r)
 		default:
 			d.rest.ServeHTTP(w, r)
 		}
@@ -164,7 +171,7 @@ func (d *parts) faces() http.Handler {
 
 // alwaysHere tells the paths that every member answers by itself.
 func alwaysHere(path string) bool {
-	return path == "/healthz" || path == "/openapi.json" || path == "/docs" || strings.HasPrefix(path, "/docs/")
+	return path == "/healthz" || path == "/openapi.json" || path == graphql.SchemaPath || path == "/docs" || strings.HasPrefix(path, "/docs/")
 }
 
 // here tells the requests that this member serves, whether it leads or not: what flows from and to the pods of hosts that have a data

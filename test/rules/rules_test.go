@@ -113,6 +113,8 @@ var homes = []struct {
 	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger", "gantry/agent/workers"}},
 	{"gantry/scheduler/state/table", []string{"gantry/scheduler/state"}},
 	{"gantry/api/edge", []string{"gantry/cmd/gantry-scheduler"}},
+	{"gantry/api/graphql", []string{"gantry/cmd/gantry-scheduler"}},
+	{"github.com/graph-gophers", []string{"gantry/api/graphql"}},
 	{"github.com/caddyserver", []string{"gantry/api/edge"}},
 	{"github.com/mholt", []string{"gantry/api/edge"}},
 	{"go.uber.org/zap", []string{"gantry/api/edge"}},

@@ -1,0 +1,93 @@
+package graphql_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"gantry/api/graphql"
+	"gantry/api/limit"
+	"gantry/api/rest"
+	"gantry/test/plane"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// site is the face over a control plane in memory.
+type site struct {
+	plane *plane.Plane
+	face  *graphql.API
+	rest  *rest.API
+	log   *bytes.Buffer
+}
+
+func newSite(t testing.TB) *site { return newSiteWith(t, limit.Quotas{}) }
+
+func newSiteWith(t testing.TB, rates limit.Quotas) *site {
+	t.Helper()
+	s := &site{plane: plane.New(t), log: &bytes.Buffer{}}
+	s.serve(t, s.plane, rates)
+	return s
+}
+
+// serve makes the face over a service.
+func (s *site) serve(t testing.TB, service rest.Service, rates limit.Quotas) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	var err error
+	s.rest, err = rest.New(rest.Config{Service: service, Log: log, Now: s.plane.Now, Version: "test", Rates: rates, Failures: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.rest.Close)
+	if s.face, err = graphql.New(s.rest, log); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is a whole answer.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// send sends a body with a key, which may be empty.
+func (s *site) send(key, body string, header ...string) answer {
+	r := httptest.NewRequest(http.MethodPost, "/graphql", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Request-Id", "req-1")
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+plane.KeyText(key).Reveal())
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return s.do(s.face, r)
+}
+
+func (s *site) do(h http.Handler, r *http.Request) answer {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return answer{w.Code, w.Header(), w.Body.String()}
+}
+
+// ask sends a document, with variables where they are not nil.
+func (s *site) ask(key, query string, variables any) answer {
+	return s.send(key, body(query, variables))
+}
+
+func body(query string, variables any) string {
+	m := map[string]any{"query": query}
+	if variables != nil {
+		m["variables"] = variables
+	}
+	data, _ := json.Marshal(m) //nolint:errchkjson // texts and maps
+	return string(data)
+}
