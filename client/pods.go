@@ -96,6 +96,12 @@ func (c *Client) ActPod(ctx context.Context, id string, action fleet.Trigger) (A
 	return call[v2.Pod](ctx, c, http.MethodPost, "/v2/pods/"+word(id)+"/action", nil, body)
 }
 
+// StartPod starts an interruptible pod with another bid, in USD per GPU and hour.
+func (c *Client) StartPod(ctx context.Context, id string, bid float64) (Answer[v2.Pod], error) {
+	body := v2.ActionRequest{Action: string(fleet.ActionStart), BidPerGPU: &bid}
+	return call[v2.Pod](ctx, c, http.MethodPost, "/v2/pods/"+word(id)+"/action", nil, body)
+}
+
 // DeletePod terminates a pod for good.
 func (c *Client) DeletePod(ctx context.Context, id string) error {
 	return c.remove(ctx, "/v2/pods/"+word(id))

@@ -250,6 +250,17 @@ type GPUType struct {
 	Serverless   Money  `cbor:"8,keyasint"`
 	// Contributed marks a type that a host brought along and no operator has named or priced yet.
 	Contributed bool `cbor:"9,keyasint,omitempty"`
+	// SecureSpot and CommunitySpot are the lowest bids for interruptible pods, per GPU and hour; 0: there are none.
+	SecureSpot    Money `cbor:"10,keyasint,omitempty"`
+	CommunitySpot Money `cbor:"11,keyasint,omitempty"`
+}
+
+// Prices returns what a GPU costs per hour on demand in a tier, and the lowest bid there; 0: not priced, or not for interruptible pods.
+func (t *GPUType) Prices(c Cloud) (onDemand, spot Money) {
+	if c == CloudCommunity {
+		return t.Community, t.CommunitySpot
+	}
+	return t.Secure, t.SecureSpot
 }
 
 // CPUFlavor is a kind of CPU share in the catalog.

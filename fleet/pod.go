@@ -87,6 +87,17 @@ type PodSpec struct {
 	GlobalNetworking bool `cbor:"18,keyasint,omitempty"` // asked for
 	// Movable allows a drain to stop the pod and to start it on another host, where its place is reserved first.
 	Movable bool `cbor:"19,keyasint,omitempty"`
+	// Spot makes it an interruptible pod; nil: it runs on demand, and keeps its place.
+	Spot *Spot `cbor:"20,keyasint,omitempty"`
+	// StopAfter and TerminateAfter are when the leader stops and terminates the pod; zero: never.
+	StopAfter      time.Time `cbor:"21,keyasint,omitzero"`
+	TerminateAfter time.Time `cbor:"22,keyasint,omitzero"`
+}
+
+// Spot says on what terms a pod is interruptible: it gives its place to any pod on demand and to one that bids more.
+type Spot struct {
+	Bid    Money `cbor:"1,keyasint"`           // what it pays per GPU and hour
+	Return bool  `cbor:"2,keyasint,omitempty"` // once interrupted, it starts again by itself as soon as there is room
 }
 
 // PersistentMount is host-local storage that survives stops; it pins the pod to its host.
@@ -214,6 +225,23 @@ type Pod struct {
 	Frozen time.Time `cbor:"34,keyasint,omitzero"`
 	// Rank is a member's number in its cluster, from 0; it is 0 for every other pod.
 	Rank int `cbor:"35,keyasint,omitempty"`
+
+	// Interrupted is when the pod gave its place to another; zero: it did not since its last start. It is stopped with the Notice: so
+	// long its container may go on after SIGTERM.
+	Interrupted time.Time     `cbor:"36,keyasint,omitzero"`
+	Notice      time.Duration `cbor:"37,keyasint,omitempty"`
+}
+
+// YieldsTo reports whether a pod that runs gives its place to another that finds no room: as an interruptible one to a pod on demand and
+// to a higher bid, unless it is locked.
+func (p *Pod) YieldsTo(other *Pod) bool {
+	return p.Spec.Spot != nil && !p.Locked && p.Status.Active() && p.Goal == GoalRun &&
+		(other.Spec.Spot == nil || other.Spec.Spot.Bid > p.Spec.Spot.Bid)
+}
+
+// Returns reports whether an interrupted pod is to start again by itself.
+func (p *Pod) Returns() bool {
+	return !p.Interrupted.IsZero() && p.Spec.Spot != nil && p.Spec.Spot.Return && (p.Status == StatusExited || p.Status == StatusError)
 }
 
 // Reservation is what a host keeps for a pod that is being moved there.

@@ -92,6 +92,11 @@ type PodRequest struct {
 	StartSSH, StartJupyter      *bool // nil: the template's, or false
 	Movable                     *bool // nil: the installation's default
 
+	Interruptible             bool
+	Bid                       Money // per GPU and hour, of an interruptible pod; 0: the lowest
+	Return                    bool  // of an interruptible pod; see Spot
+	StopAfter, TerminateAfter time.Time
+
 	// What the body names explicitly though it is empty; a template then does not fill it in.
 	ArgsSet, PortsSet bool
 
@@ -121,6 +126,9 @@ type PodUpdate struct {
 	Locked           *bool
 	GlobalNetworking *bool
 	Movable          *bool
+	Return           *bool      // of an interruptible pod
+	StopAfter        *time.Time // zero: never
+	TerminateAfter   *time.Time // zero: never
 	Template         TemplateID // applied once, under the other fields; its mounts are not
 }
 

@@ -36,9 +36,12 @@ func rateOf(cat fleet.Catalog, p *fleet.Pod) (fleet.Money, error) {
 	if !ok {
 		return 0, unknownGPU(cat, spec.GPU.Type)
 	}
-	price := t.Secure
-	if spec.Cloud == fleet.CloudCommunity {
-		price = t.Community
+	price, spot := t.Prices(spec.Cloud)
+	if spec.Spot != nil && !p.Locked { // a locked one is as sure of its place as one on demand
+		if spec.Spot.Bid < spot || spot == 0 {
+			return 0, bidTooLow(spot)
+		}
+		price = min(spec.Spot.Bid, price)
 	}
 	if worker {
 		price = cmp.Or(t.Serverless, price)
@@ -164,6 +167,9 @@ func (d *demand) bindAll(v *state.View, pods []*fleet.Pod, group place.Group, mi
 		all, err = d.choose(v, pods, group, hosts, less, ports)
 		if fleet.CodeOf(err) == fleet.CodeNoCapacity {
 			all, err = d.chooseFrozen(v, pods, group, hosts, less, ports, err)
+		}
+		if fleet.CodeOf(err) == fleet.CodeNoCapacity {
+			all, err = d.chooseYielding(v, pods, group, hosts, less, ports, err)
 		}
 		if err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"gantry/fleet"
@@ -42,6 +43,7 @@ type warehouse struct {
 	centers []fleet.DataCenter
 	hosts   *place.Index
 	view    *state.View
+	yielded place.Instead               // thawed, and hosts without their interruptible pods; nil: not looked at yet
 	thawed  place.Instead               // hosts with frozen workers, without these; nil: not looked at yet
 	within  map[fleet.DataCenterID]bool // centers in the countries asked for; nil: anywhere
 	cloud   fleet.Cloud
@@ -156,7 +158,25 @@ func (w *warehouse) stock(req place.Request) (fleet.Availability, []fleet.Center
 	return inWords(w.room(req)), per
 }
 
-// room counts the pods like req that the hosts could take, also in the place of frozen workers, up to stockMedium.
+// roomier returns the hosts as a pod on demand like req finds them that are also without their frozen workers, and for one with GPUs without
+// interruptible pods.
+func (w *warehouse) roomier(req place.Request) place.Instead {
+	if req.GPU == nil {
+		return w.thawed
+	}
+	if w.yielded == nil {
+		w.yielded = maps.Clone(w.thawed)
+		for id := range w.view.Yielding() {
+			if on := w.hosts.Get(id, w.thawed); on != nil {
+				more := withoutFrozen(on, yieldingOn(w.view, id, &fleet.Pod{}))
+				w.yielded[id] = &more
+			}
+		}
+	}
+	return w.yielded
+}
+
+// room counts the pods like req that the hosts could take, also in the place of those that make room, up to stockMedium.
 func (w *warehouse) room(req place.Request) int {
 	n := w.hosts.Stock(req, stockMedium)
 	if n >= stockMedium {
@@ -171,7 +191,7 @@ func (w *warehouse) room(req place.Request) int {
 			}
 		}
 	}
-	for id, c := range w.thawed {
+	for id, c := range w.roomier(req) {
 		more, _ := place.Room(req, c)
 		had, _ := place.Room(req, w.hosts.Get(id, nil))
 		n += max(0, more-had)

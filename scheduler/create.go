@@ -142,8 +142,10 @@ func (s *Service) planned(
 	if pod.Spec, err = specOf(v, cat, who.Account, req); err != nil {
 		return err
 	}
-	pod.HourlyRate, err = rateOf(cat, pod)
-	return err
+	if pod.HourlyRate, err = rateOf(cat, pod); err != nil {
+		return err
+	}
+	return checkEnds(now, req.StopAfter, req.TerminateAfter)
 }
 
 // rentable refuses a pod that is to run, at its hourly rate, when its account may not have it, or is prepaid and cannot pay it for

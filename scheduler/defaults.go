@@ -13,6 +13,7 @@ func gpu(pool, id, name string, memory int, secure, community float64) fleet.GPU
 	return fleet.GPUType{
 		ID: id, Name: name, Pool: pool, Manufacturer: "NVIDIA", MemoryGB: memory,
 		Secure: fleet.MoneyUSD(secure), Community: fleet.MoneyUSD(community), Serverless: fleet.MoneyUSD(secure * 1.3),
+		SecureSpot: fleet.MoneyUSD(secure * 0.5), CommunitySpot: fleet.MoneyUSD(community * 0.5),
 	}
 }
 

@@ -44,7 +44,7 @@ func (d *demand) chooseFrozen(
 		maps.Copy(seen, room)
 		bounds, err := d.choose(v, pods, group, hosts, seen, ports)
 		if err == nil {
-			d.evict(v, bounds, hosts, instead, all)
+			d.evict(bounds, hosts, instead, func(on fleet.HostID) []*fleet.Pod { return frozenOn(v, on, all) })
 			return bounds, nil
 		}
 		why = err
@@ -52,13 +52,13 @@ func (d *demand) chooseFrozen(
 	return nil, why
 }
 
-// evict names the frozen workers whose places the pods take, and no others.
-func (d *demand) evict(v *state.View, bounds []bound, hosts *place.Index, instead place.Instead, all bool) {
+// evict names the pods whose places the pods take, and no others, of those that make room on a host: the first ones first.
+func (d *demand) evict(bounds []bound, hosts *place.Index, instead place.Instead, of func(fleet.HostID) []*fleet.Pod) {
 	frozen, free := map[fleet.HostID][]*fleet.Pod{}, map[fleet.HostID]fleet.Resources{}
 	for i := range bounds {
 		b := &bounds[i]
 		if _, seen := free[b.Host]; !seen {
-			frozen[b.Host], free[b.Host] = frozenOn(v, b.Host, all), hosts.Get(b.Host, instead).Free
+			frozen[b.Host], free[b.Host] = of(b.Host), hosts.Get(b.Host, instead).Free
 		}
 		need, left := d.taken(*b.Need), free[b.Host]
 		take := func(in func(p *fleet.Pod) bool) {

@@ -117,6 +117,18 @@ func (s *Service) shown(p fleet.Pod) (fleet.PodView, error) {
 // ActPod starts, stops, restarts or terminates a pod of the caller's account.
 // A pod's own key starts nothing (forbidden): it is for what runs.
 func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error) {
+	return s.actPod(ctx, who, id, action, 0)
+}
+
+// StartPod starts a pod; bid, unless it is 0, is from then on what an interruptible one bids per GPU and hour. Errors: those of ActPod,
+// invalid (the bid is out of bounds), rule (the pod is none that bids).
+func (s *Service) StartPod(ctx context.Context, who fleet.Principal, id fleet.PodID, bid fleet.Money) (fleet.PodView, error) {
+	return s.actPod(ctx, who, id, fleet.ActionStart, bid)
+}
+
+func (s *Service) actPod(
+	ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger, bid fleet.Money,
+) (fleet.PodView, error) {
 	if err := mayTouch(who, id); err != nil {
 		return fleet.PodView{}, err
 	}
@@ -127,7 +139,7 @@ func (s *Service) ActPod(ctx context.Context, who fleet.Principal, id fleet.PodI
 		return fleet.PodView{}, err
 	}
 	pod, err := untilBound(ctx, s, func(mine *reserver) (fleet.Pod, error) {
-		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now()}
+		cmd := state.ActPod{Account: who.Account, Pod: id, Action: action, At: s.Now(), Bid: bid}
 		if action == fleet.ActionStart {
 			if err := s.bindStart(ctx, who, &cmd, mine); err != nil {
 				return fleet.Pod{}, err
@@ -153,6 +165,16 @@ func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state
 		cmd.Rev = p.Rev
 		if !fleet.Allowed(p.Status, p.Goal, fleet.ActionStart) {
 			return nil // the state machine says why
+		}
+		if cmd.Bid > 0 {
+			if p.Spec.Spot, err = newBid(v.Catalog(), &p.Spec, cmd.Bid); err != nil {
+				return err
+			}
+		}
+		if p.Spec.Spot != nil && !p.Locked { // of others a price that is gone is no reason not to start
+			if _, err := rateOf(v.Catalog(), &p); err != nil {
+				return err
+			}
 		}
 		cmd.Bind, err = bindAgain(v, &p, cmd.At, mine)
 		return err

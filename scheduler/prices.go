@@ -71,8 +71,15 @@ func (s *Service) PutGPUType(ctx context.Context, t fleet.GPUType) error {
 	}
 	if err := checkPrices("$.price.", []price{
 		{"secure", t.Secure}, {"community", t.Community}, {"serverless", t.Serverless},
+		{"secureSpot", t.SecureSpot}, {"communitySpot", t.CommunitySpot},
 	}); err != nil {
 		return err
+	}
+	switch {
+	case t.SecureSpot > t.Secure:
+		return fleet.BreaksRule("price.secureSpot must not be above price.secure")
+	case t.CommunitySpot > t.Community:
+		return fleet.BreaksRule("price.communitySpot must not be above price.community")
 	}
 	return s.operate(ctx, "GPU type set", "gpuType", t.ID, state.PutGPUType{Type: t})
 }

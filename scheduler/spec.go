@@ -76,6 +76,10 @@ func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet
 	if req.Movable != nil {
 		spec.Movable = *req.Movable
 	}
+	spec.StopAfter, spec.TerminateAfter = req.StopAfter, req.TerminateAfter
+	if spec.Spot, err = spotOf(cat, &req); err != nil {
+		return fleet.PodSpec{}, err
+	}
 	if req.GPU != nil {
 		specifyGPU(&spec, req)
 	} else if err := specifyCPU(&spec, *req.CPU, cat); err != nil {

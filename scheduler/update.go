@@ -50,6 +50,9 @@ func revise(
 		return state.UpdatePod{}, fleet.NotAllowed("a terminated pod cannot be changed")
 	}
 	spec, err := changedSpec(v, old, change)
+	if err == nil {
+		err = checkEnds(now, given(change.StopAfter), given(change.TerminateAfter))
+	}
 	if err != nil {
 		return state.UpdatePod{}, err
 	}
@@ -58,6 +61,11 @@ func revise(
 		Mappings: old.Mappings, At: now,
 	}
 	set(&cmd.Locked, change.Locked)
+	if cmd.Locked != old.Locked && spec.Spot != nil {
+		locked := *old
+		locked.Locked = cmd.Locked
+		cmd.HourlyRate = rateAgain(v.Catalog(), &locked)
+	}
 	if spec.Persistent != nil {
 		cmd.Need.DiskGB += int64(spec.Persistent.SizeGB - old.Spec.Persistent.SizeGB)
 	}
@@ -123,6 +131,9 @@ func changedSpec(v *state.View, old *fleet.Pod, c fleet.PodUpdate) (fleet.PodSpe
 	set(&spec.Registry, c.Registry)
 	set(&spec.GlobalNetworking, c.GlobalNetworking)
 	set(&spec.Movable, c.Movable)
+	if err := changeTerms(&spec, &c); err != nil {
+		return spec, err
+	}
 	if c.Registry != nil {
 		if err := knownRegistry(v, old.Account, spec.Registry); err != nil {
 			return spec, err
@@ -199,6 +210,12 @@ func changeMounts(spec *fleet.PodSpec, c fleet.PodUpdate) error {
 		spec.Network = c.Network
 	}
 	return nil
+}
+
+// given returns what a pointer points to; the zero value for nil.
+func given[T any](value *T) (out T) {
+	set(&out, value)
+	return out
 }
 
 // set overwrites a field with what is given for it.

@@ -235,6 +235,9 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 	for _, f := range s.Devices.Files {
 		out = append(out, bind(f.Source, f.Target, "ro", "nosuid", "nodev"))
 	}
+	if s.Notices != "" {
+		out = append(out, bind(s.Notices, pod.NoticesDir, "ro", "nosuid", "nodev", "noexec"))
+	}
 	// Last, so that none of them can lie over what every container gets without being seen here. runc
 	// makes a missing target, and follows links of the image within the image's own files alone.
 	for _, m := range s.Mounts {
@@ -304,7 +307,7 @@ func resources(s pod.ContainerSpec, h host) *specs.LinuxResources {
 
 // checkPaths refuses host paths that are not absolute: they would be read below the runtime's folder.
 func checkPaths(s pod.ContainerSpec) error {
-	paths := []string{s.ResolvConf, s.Hosts, s.HostnameTxt, s.NetNS, s.Profile}
+	paths := []string{s.ResolvConf, s.Hosts, s.HostnameTxt, s.NetNS, s.Profile, s.Notices}
 	for _, d := range s.Devices.Nodes {
 		paths = append(paths, d.Host, d.Path)
 	}

@@ -29,6 +29,7 @@ func (o *Orders) decode(a *agentrpc.Assignment) pod.Assignment {
 		},
 		Grace: time.Duration(a.GetGraceMs()) * time.Millisecond,
 	}
+	out.Interruptible, out.Notice = a.GetInterruptible(), pod.Readable(a.GetNotice(), pod.MaxReason)
 	for _, p := range a.GetPorts() {
 		out.Ports = append(out.Ports, fleet.Port{Number: int(p.GetNumber()), Protocol: p.GetProtocol()})
 		if p.GetPublic() != 0 {

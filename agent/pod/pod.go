@@ -39,6 +39,9 @@ type Assignment struct {
 	Endpoint fleet.EndpointID `cbor:"endpoint,omitempty"`
 	// Frozen says that the processes of the worker are to stand still.
 	Frozen bool `cbor:"frozen,omitempty"`
+	// Interruptible says that the container sees notices, and Notice, of a stop, why it is interrupted; empty: it is told nothing.
+	Interruptible bool   `cbor:"interruptible,omitempty"`
+	Notice        string `cbor:"notice,omitempty"`
 	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
 	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a

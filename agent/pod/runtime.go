@@ -103,6 +103,8 @@ type ContainerSpec struct {
 	Mounts      []Mount
 	// Profile is a file of the host that login shells of the container read; empty: none. See wire-facts 6.1.
 	Profile string
+	// Notices is a folder of the host that the container sees read-only at /run/gantry; empty: it does not.
+	Notices string
 	// IDBase is the host's id of the container's root: the container has 65,536 ids of its own from there on.
 	// 0: no user namespace, its ids are the host's.
 	IDBase uint32

@@ -51,6 +51,10 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	if err != nil {
 		return ContainerSpec{}, err
 	}
+	notices, err := m.noticesFor(dir, want)
+	if err != nil {
+		return ContainerSpec{}, err
+	}
 	shm := int64(shmLeastMB)
 	if len(want.GPUs) > 0 {
 		shm = max(shm, want.Limits.MemoryMB/2)
@@ -61,6 +65,6 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
 		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: min(max(want.Limits.MilliCPU/1000*pidsPerCPU, pidsLeast), pidsMost), ShmMB: shm, Mounts: mounts,
-		Kept: kept(want, rec.Addr), DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices, Profile: profile,
+		Kept: kept(want, rec.Addr), DiskGB: want.DiskGB, IDBase: base, CPUs: devices.NUMA, Devices: devices, Profile: profile, Notices: notices,
 	}, nil
 }

@@ -14,9 +14,14 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 	running := see.Container.Incarnation
 	m.ending(want)
 	m.drain(want, running)
+	grace := want.Grace
+	if grace <= 0 {
+		grace = defaultGrace
+	}
 	frozen := see.Container.Frozen
 	deaf := frozen || m.Runtime.Deaf(m.id, see.Container.PID)
 	if m.termFor != running {
+		m.give(want, grace)
 		m.Logs.System(m.id, "stop container "+string(m.id))
 		if frozen {
 			m.Logs.System(m.id, "the container is frozen: it is killed")
@@ -28,10 +33,6 @@ func (m *machine) terminate(effect context.Context, want Assignment, see Seen) e
 		m.termFor, m.termAt = running, time.Now()
 	}
 	m.Reports.Activity(m.id, "stopping the container", 0, 0)
-	grace := want.Grace
-	if grace <= 0 {
-		grace = defaultGrace
-	}
 	if left := time.Until(m.termAt.Add(grace)); left > 0 && !deaf {
 		ctx, cancel := context.WithTimeout(effect, left)
 		err := m.Runtime.Wait(ctx, m.id)

@@ -2,7 +2,8 @@ package admin
 
 // PlacementSettings is the setting of where pods go.
 type PlacementSettings struct {
-	KeepPercent int `json:"keepPercent" doc:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it; 0: nothing is kept." minimum:"0" maximum:"100" example:"50"`
+	KeepPercent   int `json:"keepPercent" doc:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it; 0: nothing is kept." minimum:"0" maximum:"100" example:"50"`
+	NoticeSeconds int `json:"noticeSeconds,omitempty" doc:"Time between SIGTERM and SIGKILL of an interruptible pod whose place another takes; omitted or 0: 30." minimum:"0" maximum:"600" example:"30"`
 }
 
 // Capacity is what the hosts have room for.

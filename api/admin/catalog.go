@@ -26,6 +26,9 @@ type GPUEntryPrice struct {
 	Secure     float64 `json:"secure" doc:"USD per GPU and hour on SECURE." minimum:"0" maximum:"1000" example:"2.69"`
 	Community  float64 `json:"community" doc:"USD per GPU and hour on COMMUNITY." minimum:"0" maximum:"1000" example:"2.39"`
 	Serverless float64 `json:"serverless" doc:"USD per GPU and hour for serverless workers." minimum:"0" maximum:"1000" example:"4.18"`
+
+	SecureSpot    float64 `json:"secureSpot,omitempty" doc:"Lowest bid of interruptible pods on SECURE, at most secure (400); omitted or 0: there are none." minimum:"0" maximum:"1000" example:"1.35"`
+	CommunitySpot float64 `json:"communitySpot,omitempty" doc:"Lowest bid of interruptible pods on COMMUNITY, at most community (400); omitted or 0: there are none." minimum:"0" maximum:"1000" example:"1.2"`
 }
 
 // GPUTypeEntryList is the answer to listing GPU types for operators.

@@ -14,10 +14,7 @@ func gpuRecord(o fleet.GPUOffer, stock bool) v2.GPUType {
 		Price:    v2.GPUPrice{Secure: o.Secure.USD(), Community: o.Community.USD()},
 		MaxCount: v2.GPUMaxCount{Secure: o.MaxSecure, Community: o.MaxCommunity},
 	}
-	if o.Serverless > 0 {
-		usd := o.Serverless.USD()
-		out.Price.Serverless = &usd
-	}
+	out.Price.Serverless, out.Price.SecureSpot, out.Price.CommunitySpot = priceOrNull(o.Serverless), priceOrNull(o.SecureSpot), priceOrNull(o.CommunitySpot)
 	if !stock {
 		return out
 	}
@@ -26,6 +23,14 @@ func gpuRecord(o fleet.GPUOffer, stock bool) v2.GPUType {
 		out.CUDAVersions = append(out.CUDAVersions, v2.CUDAVersion{Version: v, Available: true})
 	}
 	return out
+}
+
+// priceOrNull returns nil for no price.
+func priceOrNull(m fleet.Money) *float64 {
+	if m == 0 {
+		return nil
+	}
+	return new(m.USD())
 }
 
 func cpuRecord(o fleet.CPUOffer, stock bool) v2.CPUFlavor {

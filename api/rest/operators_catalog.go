@@ -96,6 +96,7 @@ func putGPUType(ctx context.Context, svc CatalogEntryService, c *call, in *admin
 	t := fleet.GPUType{
 		ID: c.args.text("id"), Name: in.Name, Pool: in.Pool, Manufacturer: in.Manufacturer, MemoryGB: in.Memory, Secure: fleet.MoneyUSD(in.Price.Secure),
 		Community: fleet.MoneyUSD(in.Price.Community), Serverless: fleet.MoneyUSD(in.Price.Serverless),
+		SecureSpot: fleet.MoneyUSD(in.Price.SecureSpot), CommunitySpot: fleet.MoneyUSD(in.Price.CommunitySpot),
 	}
 	return show(gpuEntry)(t, svc.PutGPUType(ctx, t))
 }
@@ -131,7 +132,10 @@ func checkPutCPUFlavor(in *admin.PutCPUFlavorRequest) []string {
 func gpuEntry(t fleet.GPUType) admin.GPUTypeEntry {
 	return admin.GPUTypeEntry{ID: t.ID, Pool: v2.Text(t.Pool), Contributed: t.Contributed, PutGPUTypeRequest: admin.PutGPUTypeRequest{
 		Name: t.Name, Manufacturer: t.Manufacturer, Memory: t.MemoryGB,
-		Price: admin.GPUEntryPrice{Secure: t.Secure.USD(), Community: t.Community.USD(), Serverless: t.Serverless.USD()},
+		Price: admin.GPUEntryPrice{
+			Secure: t.Secure.USD(), Community: t.Community.USD(), Serverless: t.Serverless.USD(),
+			SecureSpot: t.SecureSpot.USD(), CommunitySpot: t.CommunitySpot.USD(),
+		},
 	}}
 }
 

@@ -25,6 +25,10 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 		HostID: v2.Text(p.Host), Steps: map[fleet.Step]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v), Cluster: placeInCluster(v),
 		Cost: costOf(p).USD(),
 	}
+	if s := p.Spec.Spot; s != nil {
+		out.Interruptible, out.BidPerGPU, out.Return, out.InterruptedAt = true, new(s.Bid.USD()), s.Return, v2.AtOrNull(p.Interrupted)
+	}
+	out.StopAfter, out.TerminateAfter = v2.AtOrNull(p.Spec.StopAfter), v2.AtOrNull(p.Spec.TerminateAfter)
 	for _, a := range fleet.AllowedActions(p.Status, p.Goal) {
 		out.Actions = append(out.Actions, string(a))
 	}
@@ -69,7 +73,7 @@ func cudaOf(r *fleet.CUDARange) v2.Text {
 
 func statusReason(v fleet.PodView) v2.Text {
 	switch {
-	case v.Pod.Stopping():
+	case v.Pod.Stopping() && v.Pod.Interrupted.IsZero():
 		return "stopping"
 	case v.Unreachable && v.Pod.Status.Active():
 		return textUnreachable

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gantry/api/v2"
 	"gantry/fleet"
@@ -121,6 +122,8 @@ func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 		StartSSH: in.StartSSH, StartJupyter: in.StartJupyter, Movable: in.Movable, GlobalNetworking: given(in.GlobalNetworking),
 		Args: given(in.Args), ArgsSet: in.Args != nil,
 	}
+	out.Interruptible, out.Bid, out.Return = in.Interruptible, fleet.MoneyUSD(given(in.BidPerGPU)), given(in.Return)
+	out.StopAfter, out.TerminateAfter = given(moment(in.StopAfter)), given(moment(in.TerminateAfter))
 	out.Persistent, out.Network = mountParts(in.Mounts)
 	if in.GPU != nil {
 		out.GPU = &fleet.GPURequest{Type: in.GPU.ID, Count: max(in.GPU.Count, 1)}
@@ -136,6 +139,14 @@ func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 		}
 	}
 	return out
+}
+
+// moment tells "not said" (nil) from never (zero).
+func moment(in v2.Maybe[v2.Time]) *time.Time {
+	if !in.Set {
+		return nil
+	}
+	return new(given(in.Value).Time)
 }
 
 // wantedRegistry tells "not said" (nil) from none (empty).

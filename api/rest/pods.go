@@ -23,6 +23,8 @@ type PodService interface {
 	ClusterMembers(ctx context.Context, who fleet.Principal) ([]fleet.PodView, error)
 	Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) (fleet.PodView, error)
 	ActPod(ctx context.Context, who fleet.Principal, id fleet.PodID, action fleet.Trigger) (fleet.PodView, error)
+	// StartPod is ActPod with start and another bid of an interruptible pod.
+	StartPod(ctx context.Context, who fleet.Principal, id fleet.PodID, bid fleet.Money) (fleet.PodView, error)
 	UpdatePod(ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate) (fleet.PodView, error)
 }
 
@@ -111,6 +113,12 @@ func (a *API) getPod(ctx context.Context, svc PodService, id fleet.PodID, c *cal
 }
 
 func (a *API) actPod(ctx context.Context, svc PodService, id fleet.PodID, c *call, in *v2.ActionRequest) (*v2.Pod, error) {
+	if in.BidPerGPU != nil {
+		if fleet.Trigger(in.Action) != fleet.ActionStart {
+			return nil, fleet.BreaksRule("bidPerGpu goes with the action start")
+		}
+		return a.shown(svc.StartPod(ctx, c.who, id, fleet.MoneyUSD(*in.BidPerGPU)))
+	}
 	pod, err := a.shown(svc.ActPod(ctx, c.who, id, fleet.Trigger(in.Action)))
 	if err != nil || fleet.Trigger(in.Action) == fleet.ActionTerminate {
 		return nil, err

@@ -12,6 +12,7 @@ func podUpdate(in *v2.UpdatePodRequest) fleet.PodUpdate {
 		Args: in.Args, Registry: wantedRegistry(in.Registry), Locked: in.Locked, GlobalNetworking: in.GlobalNetworking, Movable: in.Movable,
 		Template: fleet.TemplateID(in.TemplateID), Name: in.Name, Image: in.Image, DiskGB: in.Disk,
 	}
+	out.Return, out.StopAfter, out.TerminateAfter = in.Return, moment(in.StopAfter), moment(in.TerminateAfter)
 	if in.Ports != nil {
 		ports := parsePorts(in.Ports)
 		out.Ports = &ports

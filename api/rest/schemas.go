@@ -64,6 +64,9 @@ func describeRecord(reg huma.Registry, s *huma.Schema, t reflect.Type) {
 			s.Properties[name] = own
 			continue
 		}
+		if f.Tag.Get("gantry") != "" {
+			p.Extensions = map[string]any{"x-gantry": true}
+		}
 		p.Nullable = p.Nullable && p.Type != huma.TypeArray // as huma assumes of Go slices
 		_, null := reflect.Zero(f.Type).Interface().(interface{ Nullable() })
 		if null || f.Type.Kind() == reflect.Pointer && optional == "" {

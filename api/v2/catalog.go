@@ -21,6 +21,9 @@ type GPUPrice struct {
 	Secure     float64  `json:"secure" doc:"USD per GPU and hour on SECURE; 0 when it has no price."`
 	Community  float64  `json:"community" doc:"USD per GPU and hour on COMMUNITY; 0 when it has no price."`
 	Serverless *float64 `json:"serverless" doc:"USD per GPU and hour for serverless workers, or null."`
+
+	SecureSpot    *float64 `json:"secureSpot,omitempty" doc:"Minimum bid of interruptible pods on SECURE, per GPU and hour; absent: there are none." gantry:"true"`
+	CommunitySpot *float64 `json:"communitySpot,omitempty" doc:"Minimum bid on COMMUNITY, likewise." gantry:"true"`
 }
 
 // GPUMaxCount tells the most GPUs of one pod.

@@ -56,8 +56,16 @@ type Pod struct {
 	Steps        map[fleet.Step]Time `json:"steps" doc:"When each step of the present start was reached: created, received, pulling, downloaded, pulled, networked, defined, tasked, started, reported, recorded."`
 	Progress     *Progress           `json:"progress" doc:"What the host does for the pod right now; null unless it is PROVISIONING or STARTING and the host is heard."`
 	URLs         []string            `json:"urls" doc:"Where the http ports are reached once the pod runs, in the order of ports. Known from the pod's creation on; empty without a proxy domain."`
-	Cluster      *PodCluster         `json:"cluster,omitempty" doc:"Its place in its cluster; on pods of clusters only."`
-	LogTail      Text                `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
+
+	Interruptible  bool     `json:"interruptible,omitempty" doc:"Whether it gives its place to pods on demand, and to higher bids." gantry:"true"`
+	BidPerGPU      *float64 `json:"bidPerGpu,omitempty" doc:"What an interruptible pod bids, in USD per GPU and hour." gantry:"true"`
+	Return         bool     `json:"return,omitempty" doc:"Whether it starts again by itself after an interruption." gantry:"true"`
+	InterruptedAt  *Time    `json:"interruptedAt,omitempty" doc:"When it was told to give up its place; absent after a start." gantry:"true"`
+	StopAfter      *Time    `json:"stopAfter,omitempty" doc:"When it is stopped." gantry:"true"`
+	TerminateAfter *Time    `json:"terminateAfter,omitempty" doc:"When it is terminated." gantry:"true"`
+
+	Cluster *PodCluster `json:"cluster,omitempty" doc:"Its place in its cluster; on pods of clusters only."`
+	LogTail Text        `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
 }
 
 // GPUConfig tells a pod's GPUs.
@@ -156,6 +164,8 @@ type CreatePodRequest struct {
 	DataCenterIDs []string         `json:"dataCenterIds,omitempty" doc:"Data centers to choose from; omitted or empty: any." maxItems:"32" minLength:"1" maxLength:"64" example:"[\"EU-RO-1\"]"`
 	StartSSH      *bool            `json:"startSsh,omitempty" doc:"Put the account's SSH keys, one per line, into the variable PUBLIC_KEY, unless env sets PUBLIC_KEY or SSH_PUBLIC_KEY or the account has none. Omitted: as the template says, or false."`
 	StartJupyter  *bool            `json:"startJupyter,omitempty" doc:"Put a random password into the variable JUPYTER_PASSWORD, unless env sets it. Omitted: as the template says, or false."`
+	Interruptible bool             `json:"interruptible,omitempty" doc:"Rent at the bid. A pod on demand that finds no room, and one with a higher bid, takes the place: SIGTERM, a notice in /run/gantry/interruption.json, SIGKILL after 30 s (setting). GPU pods only." gantry:"true"`
+	BidPerGPU     *float64         `json:"bidPerGpu,omitempty" doc:"Of an interruptible pod: USD per GPU and hour that it bids and pays, from the minimum bid to the price on demand. Omitted: the minimum." minimum:"0.000000001" maximum:"1000" example:"1.35" gantry:"true"`
 }
 
 // PodSettings are the members that creating and updating a pod have in common; what is left out stays as it
@@ -171,6 +181,9 @@ type PodSettings struct {
 	Mounts           *Mounts           `json:"mounts,omitempty" doc:"Storage mounts. persistent and network exclude each other (400)." change:"Omitted or {}: as they are. The kind and the volume cannot change, a path can, and host-local storage can grow (400 otherwise)."`
 	GlobalNetworking *bool             `json:"globalNetworking,omitempty" doc:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it (400 otherwise). Default false." change:"Join the account's private network, or leave it, from the next start on. Needs an NVIDIA GPU and a data center that has it (400 otherwise)."`
 	Movable          *bool             `json:"movable,omitempty" doc:"Let a drain of its host stop the pod and start it on another, where its place is reserved first. Omitted in a create: the installation's default."`
+	Return           *bool             `json:"return,omitempty" doc:"Of an interruptible pod: start it again by itself, at its bid, as soon as there is room after an interruption." gantry:"true"`
+	StopAfter        Maybe[Time]       `json:"stopAfter,omitzero" doc:"When it is stopped, in the future; null: never. A locked pod is not before it is unlocked." gantry:"true"`
+	TerminateAfter   Maybe[Time]       `json:"terminateAfter,omitzero" doc:"When it is terminated, in the future, also if it is locked; null: never." gantry:"true"`
 	TemplateID       string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out; env is merged, the body's values win." change:"Template to apply once, under the other members of the body; its mounts are not applied, and the pod keeps no link to it." minLength:"1" maxLength:"191"`
 }
 
@@ -193,6 +206,8 @@ type CreateCPUConfig struct {
 // ActionRequest is the body that acts on a pod.
 type ActionRequest struct {
 	Action string `json:"action" doc:"What to do." enum:"start,stop,restart,terminate" example:"stop"`
+
+	BidPerGPU *float64 `json:"bidPerGpu,omitempty" doc:"With start, of an interruptible pod: its bid from now on, in USD per GPU and hour. Omitted: as before." minimum:"0.000000001" maximum:"1000" gantry:"true"`
 }
 
 // UpdatePodRequest is the body that changes a pod; what it leaves out stays as it is.

@@ -22,6 +22,7 @@ const (
 	purgeEvery          = 10 * time.Second
 	accountEvery        = 5 * time.Second
 	drainEvery          = 5 * time.Second
+	endEvery            = time.Second
 	rotateEvery         = time.Second
 	shutdownTimeout     = 5 * time.Second
 	maxStopGrace        = 2 * time.Minute

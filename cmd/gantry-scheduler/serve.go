@@ -50,6 +50,7 @@ type parts struct {
 	accountant *control.Accountant
 	workers    *workers.Workers
 	drainer    *control.Drainer
+	ender      *control.Ender
 	time       *control.Timekeeper
 	rotator    *control.Rotator
 	keeper     *membership.Keeper
@@ -117,6 +118,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
 	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
+	d.ender = &control.Ender{Store: m.store, Node: m.node, Pods: d.service, Every: endEvery, Sure: d.time.Sure, Log: log}
 	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Sure: d.time.Sure, Log: log}
 	var err error
 	d.rest, err = rest.New(rest.Config{
@@ -375,7 +377,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead,
+		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}

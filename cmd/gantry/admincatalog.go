@@ -19,11 +19,11 @@ var gpuTypes = noun[admin.GPUTypeEntry, admin.GPUTypeEntryList]{
 	kind: "GPU type", bare: true, all: (*client.Client).GPUTypes, remove: (*client.Client).DeleteGPUType,
 	items:   func(l admin.GPUTypeEntryList) []admin.GPUTypeEntry { return l.GPUTypes },
 	thing:   func(g admin.GPUTypeEntry) thing { return thing{id: g.ID} },
-	columns: []string{"ID", "NAME", "POOL", "MADE BY", "MEMORY", "SECURE/H", "COMMUNITY/H", "SERVERLESS/H", "CONTRIBUTED"},
+	columns: []string{"ID", "NAME", "POOL", "MADE BY", "MEMORY", "SECURE/H", "COMMUNITY/H", "SERVERLESS/H", "SPOT/H", "COMMUNITY SPOT/H", "CONTRIBUTED"},
 	row: func(g admin.GPUTypeEntry, _ time.Time) []string {
 		return []string{
 			g.ID, g.Name, orDash(g.Pool), g.Manufacturer, fmt.Sprintf("%d GB", g.Memory),
-			price(g.Price.Secure), price(g.Price.Community), price(g.Price.Serverless), yes(g.Contributed),
+			price(g.Price.Secure), price(g.Price.Community), price(g.Price.Serverless), price(g.Price.SecureSpot), price(g.Price.CommunitySpot), yes(g.Contributed),
 		}
 	},
 }
@@ -37,6 +37,9 @@ type adminGPUPutCmd struct {
 	Secure       *float64 `placeholder:"USD" help:"Price per GPU and hour in the tier SECURE; 0: none."`
 	Community    *float64 `placeholder:"USD" help:"Price per GPU and hour in the tier COMMUNITY; 0: none."`
 	Serverless   *float64 `placeholder:"USD" help:"Price per GPU and hour for serverless workers; 0: none."`
+
+	SecureSpot    *float64 `placeholder:"USD" help:"Lowest bid of interruptible pods in the tier SECURE; 0: there are none."`
+	CommunitySpot *float64 `placeholder:"USD" help:"Lowest bid of interruptible pods in the tier COMMUNITY; 0: there are none."`
 }
 
 // Run makes or changes a GPU type.
@@ -58,6 +61,8 @@ func (cmd adminGPUPutCmd) Run(ctx context.Context, a *app, c *client.Client) err
 	set(&body.Price.Secure, cmd.Secure)
 	set(&body.Price.Community, cmd.Community)
 	set(&body.Price.Serverless, cmd.Serverless)
+	set(&body.Price.SecureSpot, cmd.SecureSpot)
+	set(&body.Price.CommunitySpot, cmd.CommunitySpot)
 	g, err := c.PutGPUType(ctx, cmd.ID, body)
 	return gpuTypes.show(a, g, err)
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"gantry/api/admin"
 	"gantry/client"
+	"gantry/fleet"
 )
 
 type adminPlacementCmd struct {
@@ -15,6 +18,8 @@ type adminPlacementCmd struct {
 }
 
 type adminPlacementSetCmd struct {
+	NoticeSeconds int `placeholder:"N" help:"Seconds that an interruptible pod may go on once another takes its place, at most 600; 30 when not given."`
+
 	KeepPercent int `required:"" placeholder:"N" help:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it, 0 to 100; 0 keeps nothing."`
 }
 
@@ -23,12 +28,15 @@ func (cmd adminPlacementSetCmd) Run(ctx context.Context, a *app, c *client.Clien
 	if cmd.KeepPercent < 0 || cmd.KeepPercent > 100 {
 		return usage("--keep-percent must be 0 to 100")
 	}
-	p, err := c.SetPlacement(ctx, admin.PlacementSettings{KeepPercent: cmd.KeepPercent})
+	p, err := c.SetPlacement(ctx, admin.PlacementSettings{KeepPercent: cmd.KeepPercent, NoticeSeconds: cmd.NoticeSeconds})
 	return reply(a, p, err, placementSheet)
 }
 
 func placementSheet(p admin.PlacementSettings) string {
-	return sheet([][2]string{{"Kept for each free GPU", fmt.Sprintf("%d %% of its share of the host's cores and memory", p.KeepPercent)}})
+	return sheet([][2]string{
+		{"Kept for each free GPU", fmt.Sprintf("%d %% of its share of the host's cores and memory", p.KeepPercent)},
+		{"Notice of interruptible pods", cmp.Or(time.Duration(p.NoticeSeconds)*time.Second, fleet.DefaultNotice).String()},
+	})
 }
 
 // capacityText shows what there is room for, and what is in the way.

@@ -40,11 +40,24 @@ func (cmd catalogGPUsCmd) Run(ctx context.Context, a *app, c *client.Client) err
 			}
 			rows = append(rows, []string{
 				g.ID, orDash(g.Pool), fmt.Sprintf("%d GB", g.Memory), cudaVersions(g), price(g.Price.Secure), price(g.Price.Community),
+				bidsFrom(g.Price),
 				fmt.Sprint(max(g.MaxCount.Secure, g.MaxCount.Community)), orDash(g.Availability), centers(g.DataCenters),
 			})
 		}
-		return table([]string{"ID", "~POOL", "MEMORY", "~CUDA", "SECURE/H", "~COMMUNITY/H", "~MOST", "FREE", "CENTERS"}, rows)
+		return table([]string{"ID", "~POOL", "MEMORY", "~CUDA", "SECURE/H", "~COMMUNITY/H", "~BID FROM", "~MOST", "FREE", "CENTERS"}, rows)
 	})
+}
+
+// bidsFrom shows the lowest bids for interruptible pods, of each tier that has one.
+func bidsFrom(p v2.GPUPrice) string {
+	var out []string
+	if p.SecureSpot != nil {
+		out = append(out, dollars(*p.SecureSpot))
+	}
+	if p.CommunitySpot != nil {
+		out = append(out, dollars(*p.CommunitySpot)+" (community)")
+	}
+	return orDash(strings.Join(out, ", "))
 }
 
 // cudaVersions lists what hosts with a GPU type offer.

@@ -100,7 +100,11 @@ func statusText(p v2.Pod) string {
 func compute(p v2.Pod) string {
 	switch {
 	case p.GPU != nil:
-		return fmt.Sprintf("%d × %s", p.GPU.Count, p.GPU.ID)
+		out := fmt.Sprintf("%d × %s", p.GPU.Count, p.GPU.ID)
+		if p.Interruptible {
+			out += ", interruptible"
+		}
+		return out
 	case p.CPU != nil && p.CPU.Memory > 0:
 		return fmt.Sprintf("%s %d vCPU %d GB", p.CPU.ID, p.CPU.VCPUCount, p.CPU.Memory)
 	case p.CPU != nil:
@@ -166,11 +170,17 @@ func untilStopped() goal {
 
 type podStartCmd struct {
 	podRefs
+	Bid *float64 `placeholder:"USD" help:"What the pods, which are interruptible, bid from now on for each GPU and hour; as before when not given."`
 	waiting
 }
 
 // Run starts pods.
 func (cmd podStartCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	if cmd.Bid != nil {
+		return a.doOn(ctx, c, cmd.Pods, fleet.ActionStart, cmd.waiting, untilRunning(), func(id string) (client.Answer[v2.Pod], error) {
+			return c.StartPod(ctx, id, *cmd.Bid)
+		})
+	}
 	return a.act(ctx, c, cmd.Pods, fleet.ActionStart, cmd.waiting, untilRunning())
 }
 
@@ -186,11 +196,18 @@ func (cmd podRestartCmd) Run(ctx context.Context, a *app, c *client.Client) erro
 
 // act does an action on each pod and shows their records. A pod that refuses does not keep the others from theirs.
 func (a *app) act(ctx context.Context, c *client.Client, refs []string, action fleet.Trigger, w waiting, g goal) error {
+	return a.doOn(ctx, c, refs, action, w, g, func(id string) (client.Answer[v2.Pod], error) { return c.ActPod(ctx, id, action) })
+}
+
+// doOn is act with what does the action on one pod.
+func (a *app) doOn(
+	ctx context.Context, c *client.Client, refs []string, action fleet.Trigger, w waiting, g goal, do func(id string) (client.Answer[v2.Pod], error),
+) error {
 	var done []v2.Pod
 	err := pods.each(ctx, a, c, refs, func(id string) error {
-		pod, err := c.ActPod(ctx, id, action)
+		pod, err := do(id)
 		if action == fleet.ActionStart {
-			pod, err = a.startOnceStopped(ctx, c, id, pod, err, w.Timeout)
+			pod, err = a.startOnceStopped(ctx, c, id, pod, err, w.Timeout, do)
 		}
 		if err == nil && w.Wait {
 			g := g
@@ -216,6 +233,7 @@ func (a *app) act(ctx context.Context, c *client.Client, refs []string, action f
 // that is done.
 func (a *app) startOnceStopped(
 	ctx context.Context, c *client.Client, id string, started client.Answer[v2.Pod], refusal error, within time.Duration,
+	start func(id string) (client.Answer[v2.Pod], error),
 ) (client.Answer[v2.Pod], error) {
 	var problem *client.Problem
 	if !errors.As(refusal, &problem) || problem.Status != http.StatusConflict {
@@ -225,7 +243,7 @@ func (a *app) startOnceStopped(
 	switch {
 	case err != nil:
 		return started, refusal
-	case pod.Value.Status.Active() && pod.Value.StatusReason != "stopping":
+	case pod.Value.Status.Active() && pod.Value.StatusReason != "stopping" && pod.Value.InterruptedAt == nil:
 		return started, refusal
 	case pod.Value.Status.Active():
 		_, _ = fmt.Fprintf(a.err, "pod %s is being stopped; it is started when that is done\n", printable(id))
@@ -233,7 +251,7 @@ func (a *app) startOnceStopped(
 			return started, err
 		}
 	}
-	return c.ActPod(ctx, id, fleet.ActionStart)
+	return start(id)
 }
 
 // named says which of several records an error is about, unless it does so itself.

@@ -30,8 +30,11 @@ type podCreateCmd struct {
 	Cloud            string   `placeholder:"SECURE" help:"Tier of hosts: SECURE or COMMUNITY."`
 	GlobalNetworking bool     `help:"Join the account's private network. Needs an NVIDIA GPU and a data center that has it."`
 	Movable          *bool    `negatable:"" help:"Let a drain of the pod's host stop the pod and start it on another, where its place is reserved first."`
-	SSH              *bool    `name:"ssh" negatable:"" help:"Give the pod the account's SSH keys, as PUBLIC_KEY."`
-	Jupyter          *bool    `name:"jupyter" negatable:"" help:"Give the pod a password for Jupyter, as JUPYTER_PASSWORD."`
+	Interruptible    bool     `help:"Rent at a bid: pods on demand and higher bids take the place when there is no other room. GPU pods only."`
+	Bid              *float64 `placeholder:"USD" help:"What an interruptible pod pays for each GPU and hour; the minimum bid when not given: see gantry catalog gpus."`
+	endFlags
+	SSH     *bool `name:"ssh" negatable:"" help:"Give the pod the account's SSH keys, as PUBLIC_KEY."`
+	Jupyter *bool `name:"jupyter" negatable:"" help:"Give the pod a password for Jupyter, as JUPYTER_PASSWORD."`
 
 	DryRun         bool   `help:"Only say whether there is room; create nothing."`
 	IdempotencyKey string `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command creates nothing new."`
@@ -95,6 +98,10 @@ func (cmd podCreateCmd) check() error {
 		return usage("--cpu and --gpu exclude each other")
 	case cmd.CPU == "" && cmd.VCPU != 0:
 		return usage("--vcpu goes with --cpu")
+	case cmd.GPU == "" && cmd.Interruptible:
+		return usage("--interruptible goes with --gpu")
+	case !cmd.Interruptible && (cmd.Bid != nil || cmd.Return != nil):
+		return usage("--bid and --return go with --interruptible")
 	case cmd.GPU == "" && cmd.Count != 0:
 		return usage("--count goes with --gpu")
 	case cmd.GPU == "" && (len(cmd.CUDA) > 0 || cmd.NoCUDA || cmd.MinCUDA != "" || cmd.MinRAMPerGPU != 0 || cmd.MinVCPUPerGPU != 0):
@@ -116,7 +123,10 @@ func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.
 	if err != nil {
 		return body, err
 	}
-	body.Movable = cmd.Movable
+	body.Movable, body.Interruptible, body.BidPerGPU = cmd.Movable, cmd.Interruptible, cmd.Bid
+	if err := cmd.into(&body.PodSettings, a.now()); err != nil {
+		return body, err
+	}
 	if cmd.Image != "" {
 		body.Image = &cmd.Image
 	}

@@ -16,10 +16,11 @@ type podUpdateCmd struct {
 	containerFlags
 	envChange
 	mountFlags
-	Locked           *bool  `negatable:"" help:"Refuse stop and restart, or allow them again."`
-	GlobalNetworking *bool  `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
-	Movable          *bool  `negatable:"" help:"Let a drain of the pod's host move the pod, or no longer."`
-	Template         string `placeholder:"ID" help:"Take once what this template says and is not given here."`
+	Locked           *bool `negatable:"" help:"Refuse stop and restart, or allow them again."`
+	GlobalNetworking *bool `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
+	Movable          *bool `negatable:"" help:"Let a drain of the pod's host move the pod, or no longer."`
+	endFlags
+	Template string `placeholder:"ID" help:"Take once what this template says and is not given here."`
 	confirmed
 	waiting
 }
@@ -67,6 +68,9 @@ func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.
 	settings, err := cmd.read(ctx, a, c)
 	body := v2.UpdatePodRequest{PodSettings: settings, Name: cmd.Name, Locked: cmd.Locked}
 	if err != nil {
+		return body, err
+	}
+	if err := cmd.into(&body.PodSettings, a.now()); err != nil {
 		return body, err
 	}
 	body.Image, body.GlobalNetworking, body.Movable = cmd.Image, cmd.GlobalNetworking, cmd.Movable

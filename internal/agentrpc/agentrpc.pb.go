@@ -2908,8 +2908,10 @@ type Assignment struct {
 	PersistentPath string                 `protobuf:"bytes,18,opt,name=persistent_path,json=persistentPath,proto3" json:"persistent_path,omitempty"`
 	Volume         *NetworkVolume         `protobuf:"bytes,20,opt,name=volume,proto3" json:"volume,omitempty"`
 	Overlays       []*OverlayPlace        `protobuf:"bytes,21,rep,name=overlays,proto3" json:"overlays,omitempty"`
-	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"`   // of the image's manifest, once one was pinned; empty: whatever the reference names now
-	Refused        string                 `protobuf:"bytes,22,opt,name=refused,proto3" json:"refused,omitempty"` // why the order cannot be carried out, in one sentence; empty: it can
+	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"`                // of the image's manifest, once one was pinned; empty: whatever the reference names now
+	Interruptible  bool                   `protobuf:"varint,25,opt,name=interruptible,proto3" json:"interruptible,omitempty"` // its container sees a folder with notices
+	Notice         string                 `protobuf:"bytes,26,opt,name=notice,proto3" json:"notice,omitempty"`                // of a stop: why another takes its place; the container is told before SIGTERM. Empty: it is not
+	Refused        string                 `protobuf:"bytes,22,opt,name=refused,proto3" json:"refused,omitempty"`              // why the order cannot be carried out, in one sentence; empty: it can
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3101,6 +3103,20 @@ func (x *Assignment) GetOverlays() []*OverlayPlace {
 func (x *Assignment) GetDigest() string {
 	if x != nil {
 		return x.Digest
+	}
+	return ""
+}
+
+func (x *Assignment) GetInterruptible() bool {
+	if x != nil {
+		return x.Interruptible
+	}
+	return false
+}
+
+func (x *Assignment) GetNotice() string {
+	if x != nil {
+		return x.Notice
 	}
 	return ""
 }
@@ -6255,7 +6271,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
-	"\x03cas\x18\b \x03(\fR\x03cas\"\x87\a\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\"\xc5\a\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -6286,7 +6302,9 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x0fpersistent_path\x18\x12 \x01(\tR\x0epersistentPath\x129\n" +
 	"\x06volume\x18\x14 \x01(\v2!.gantry.agentrpc.v1.NetworkVolumeR\x06volume\x12<\n" +
 	"\boverlays\x18\x15 \x03(\v2 .gantry.agentrpc.v1.OverlayPlaceR\boverlays\x12\x16\n" +
-	"\x06digest\x18\x13 \x01(\tR\x06digest\x12\x18\n" +
+	"\x06digest\x18\x13 \x01(\tR\x06digest\x12$\n" +
+	"\rinterruptible\x18\x19 \x01(\bR\rinterruptible\x12\x16\n" +
+	"\x06notice\x18\x1a \x01(\tR\x06notice\x12\x18\n" +
 	"\arefused\x18\x16 \x01(\tR\arefused\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -28,6 +28,9 @@ func encodeAssignment(p *fleet.Pod, grace time.Duration) *agentrpc.Assignment {
 	if p.Owner.Kind == fleet.OwnerEndpoint { // also to stop it: an agent that starts anew answers the worker until it has ended
 		a.EndpointId, a.Frozen = p.Owner.ID, !p.Frozen.IsZero()
 	}
+	if p.Goal == fleet.GoalStop && !p.Interrupted.IsZero() {
+		a.Notice, a.GraceMs = p.Reason, int32(p.Notice.Milliseconds()) //nolint:gosec // at most fleet.MaxNotice
+	}
 	if p.Goal != fleet.GoalGone { // its image is kept as long as it may be started again
 		a.Image, a.Digest = p.Spec.Image, pinnedDigest(p)
 	}
@@ -37,7 +40,7 @@ func encodeAssignment(p *fleet.Pod, grace time.Duration) *agentrpc.Assignment {
 // encodeStart adds what a host needs to start a pod. credential, when it is not nil, opens the pod's image: it goes nowhere
 // but into this message.
 func encodeStart(a *agentrpc.Assignment, p *fleet.Pod, credential *fleet.Credential) {
-	a.Args, a.Gpus = p.Spec.Args, p.GPUs
+	a.Args, a.Gpus, a.Interruptible = p.Spec.Args, p.GPUs, p.Spec.Spot != nil
 	public := map[int]int{}
 	for _, m := range p.Mappings {
 		public[m.Private] = m.Public

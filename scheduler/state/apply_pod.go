@@ -106,6 +106,9 @@ func (t *txn) create(asked *NewPod, first *fleet.Pod) (*fleet.Pod, error) {
 		HourlyRate: in.HourlyRate, Locked: in.Locked, CreatedAt: in.CreatedAt, Steps: firstStep(in.CreatedAt),
 		Mappings: bind.Mappings, Image: in.Spec.Image,
 	}
+	if t.interrupts(bind.Evict) {
+		pod.Waiting = in.CreatedAt // until its place is free it costs nothing
+	}
 	if err := t.attach(pod); err != nil {
 		return nil, err
 	}
@@ -164,7 +167,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 		return host, err
 	}
 	on := without(slices.Clone(t.occupants(host.ID)), pod, byID) // its own data and what is reserved for it have their place already
-	if err := t.evict(host.ID, bind.Evict, on); err != nil {
+	if err := t.evict(host.ID, bind.Evict, pod, on); err != nil {
 		return host, err
 	}
 	free := t.freeFor(pod, &host, on)
@@ -300,6 +303,12 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	if c.Bind.Need != nil {
 		pod.Need = *c.Bind.Need
 	}
+	if c.Bid < 0 || c.Bid > 0 && pod.Spec.Spot == nil {
+		return fleet.Invalid("$.bid", "is for interruptible pods")
+	}
+	if c.Bid > 0 {
+		pod.Spec.Spot = &fleet.Spot{Bid: c.Bid, Return: pod.Spec.Spot.Return}
+	}
 	if !old.Moving { // what is being moved was admitted when it was started
 		if err := t.rentable(old, pod, c.Bind.HourlyRate, c.At); err != nil {
 			return err
@@ -317,7 +326,11 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	pod.Mappings = bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
 	pod.EndedAt, pod.Moving, pod.Target = time.Time{}, false, nil
-	return begin(t, pod, c.At)
+	err = begin(t, pod, c.At)
+	if t.interrupts(bind.Evict) {
+		pod.Waiting = c.At
+	}
+	return err
 }
 
 // begin makes the pod's next incarnation, of which nothing has happened yet. Errors: no_capacity, when it is to be in a private
@@ -327,6 +340,7 @@ func begin(t *txn, pod *fleet.Pod, at time.Time) error {
 	pod.Steps = firstStep(at)
 	pod.StartedAt, pod.Waiting, pod.Ready, pod.Frozen = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	pod.Reason, pod.ExitCode, pod.LogTail = "", nil, ""
+	pod.Interrupted, pod.Notice = time.Time{}, 0
 	if pod.Image != pod.Spec.Image { // the digest was another image's
 		pod.Image, pod.Digest = pod.Spec.Image, ""
 	}

@@ -30,6 +30,9 @@ func (c UpdatePod) apply(t *txn) (any, error) {
 	}
 	pod := *old
 	pod.Spec, pod.Locked = c.Spec, c.Locked
+	if c.HourlyRate > 0 && old.Locked != c.Locked && old.Spec.Spot != nil {
+		pod.HourlyRate = c.HourlyRate
+	}
 	if err := t.enlargeable(old, &pod, c.At); err != nil {
 		return nil, err
 	}
@@ -73,6 +76,8 @@ func (c UpdatePod) check(t *txn, old *fleet.Pod) error {
 	switch {
 	case !equalPtr(was.GPU, is.GPU) || !equalPtr(was.CPU, is.CPU):
 		return fleet.Invalid("$.gpu", "the GPU or CPU of a pod cannot be changed")
+	case (was.Spot == nil) != (is.Spot == nil) || was.Spot != nil && was.Spot.Bid != is.Spot.Bid:
+		return fleet.Invalid("$.bidPerGpu", "changes with a start only")
 	case was.Cloud != is.Cloud:
 		return fleet.Invalid("$.cloud", "cannot be changed")
 	case !slices.Equal(was.Centers, is.Centers):

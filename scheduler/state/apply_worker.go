@@ -69,20 +69,28 @@ func (c FreezeWorker) apply(t *txn) (any, error) {
 	return clonePod(t.putPod(&pod)), nil
 }
 
-// evict terminates frozen workers on a host, and has what they held free for others, also in on: the host's occupants.
-func (t *txn) evict(host fleet.HostID, workers []fleet.PodID, on []*fleet.Pod) error {
-	if len(workers) > MaxPods {
+// evict terminates frozen workers on a host and interrupts pods that yield to the one that comes, and has what they held free for
+// others, also in on: the host's occupants.
+func (t *txn) evict(host fleet.HostID, evicted []fleet.PodID, comes *fleet.Pod, on []*fleet.Pod) error {
+	if len(evicted) > MaxPods {
 		return fleet.Invalid("$.evict", "must be at most 250")
 	}
-	for _, id := range workers {
+	for _, id := range evicted {
 		old := t.base.pods.Get(t.Txn, id)
 		at := slices.Index(on, old)
-		if old == nil || at < 0 || frozenOn(old) != host {
-			return fleet.Stale("a worker is not frozen any more")
+		if old == nil || at < 0 {
+			return fleet.Stale("a pod is not there any more that was to make room")
 		}
 		pod := *old
-		ActPod{At: t.now}.terminate(t, &pod)
-		pod.GPUs, pod.Need = nil, fleet.Resources{}
+		switch {
+		case frozenOn(old) == host:
+			ActPod{At: t.now}.terminate(t, &pod)
+			pod.GPUs, pod.Need = nil, fleet.Resources{}
+		case yieldsOn(old) == host && old.YieldsTo(comes):
+			t.interrupt(&pod)
+		default:
+			return fleet.Stale("a pod does not make room any more")
+		}
 		t.putPod(&pod)
 		on[at] = &pod
 	}

@@ -154,7 +154,7 @@ func (c ExhaustAccounts) end(t *txn, old *fleet.Pod) {
 
 // stoppedReason is the reason that is left of a pod's when an accepted stop is done.
 func stoppedReason(while string) string {
-	if while == reasonNoCredit || while == reasonMoving || strings.HasPrefix(while, reasonDrained) {
+	if slices.Contains([]string{reasonNoCredit, reasonMoving, reasonInterrupted, reasonStopAfter}, while) || strings.HasPrefix(while, reasonDrained) {
 		return while
 	}
 	return ""

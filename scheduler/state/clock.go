@@ -257,6 +257,8 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 		return c, time.Time{}
 	case ExhaustAccounts:
 		return c, c.At // refused where the two differ
+	case EndPods:
+		return c, c.At // likewise
 	}
 	return cmd, time.Time{}
 }

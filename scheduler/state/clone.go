@@ -19,6 +19,7 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 	out.Spec.Persistent = clonePtr(p.Spec.Persistent)
 	out.Spec.Network = clonePtr(p.Spec.Network)
 	out.Spec.CUDA = cloneCUDA(p.Spec.CUDA)
+	out.Spec.Spot = clonePtr(p.Spec.Spot)
 	out.GPUs = slices.Clone(p.GPUs)
 	out.Mappings = slices.Clone(p.Mappings)
 	out.ExitCode = clonePtr(p.ExitCode)

@@ -86,6 +86,7 @@ func commandTypes() []Command {
 		AdvanceRotation{},
 		SetLimits{},
 		EvictPod{},
+		EndPods{},
 		TickClock{},
 		CordonGPU{},
 		OpenGPU{},

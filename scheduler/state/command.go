@@ -84,7 +84,7 @@ const MaxPods = 250
 type NewPod struct {
 	Pod       fleet.Pod `cbor:"1,keyasint"`
 	HostEpoch uint64    `cbor:"2,keyasint"`
-	// Evict are the frozen workers on the host whose place the pod takes; see Binding.
+	// Evict are the frozen workers and interruptible pods on the host whose place the pod takes; see Binding.
 	Evict []fleet.PodID `cbor:"3,keyasint,omitempty"`
 }
 
@@ -104,8 +104,9 @@ type Binding struct {
 	Need *fleet.Resources `cbor:"5,keyasint,omitempty"`
 	// Mappings publish the pod's tcp ports there.
 	Mappings []fleet.PortMapping `cbor:"6,keyasint,omitempty"`
-	// Evict are frozen workers on the host, at most MaxPods, that are terminated first. What they hold is free at once: the host starts
-	// no pod on a GPU that another container still has. One that is not frozen any more makes the binding stale.
+	// Evict are frozen workers on the host, at most MaxPods, that are terminated first, and interruptible pods that yield to the one
+	// that is bound (fleet.Pod.YieldsTo), which are stopped. What they hold is free at once: the host starts no pod on a GPU that another
+	// container still has. One that is not frozen any more, or does not yield, makes the binding stale.
 	Evict []fleet.PodID `cbor:"7,keyasint,omitempty"`
 }
 
@@ -120,6 +121,8 @@ type ActPod struct {
 	At      time.Time       `cbor:"5,keyasint"`
 	Bind    *Binding        `cbor:"6,keyasint,omitempty"`
 	Owner   fleet.Owner     `cbor:"7,keyasint,omitzero"`
+	// Bid, when it is set, is from a start on what an interruptible pod bids.
+	Bid fleet.Money `cbor:"8,keyasint,omitempty"`
 }
 
 // ReportGone is what a host reports of a terminated pod of which nothing is left.
@@ -175,6 +178,8 @@ type UpdatePod struct {
 	Need     fleet.Resources     `cbor:"7,keyasint"`
 	Mappings []fleet.PortMapping `cbor:"8,keyasint,omitempty"`
 	At       time.Time           `cbor:"9,keyasint"`
+	// HourlyRate, when it is set, is what an interruptible pod costs from now on that is locked or unlocked.
+	HourlyRate fleet.Money `cbor:"10,keyasint,omitempty"`
 }
 
 // SetSSHKeys replaces the SSH public keys of an account. Errors: not_found.

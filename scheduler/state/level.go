@@ -20,7 +20,7 @@ func LevelOf(cmd Command) uint64 {
 		UpdateInventory, Put[fleet.AccountSecret], Delete[fleet.AccountSecret], PutBackend, DeleteBackend, ReportVolumes, SetHostRoles,
 		Put[fleet.S3Key], Delete[fleet.S3Key],
 		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
-		SuspendAccount, NoteBackup, PutPlacement, Put[fleet.Endpoint], Delete[fleet.Endpoint], ReadyWorkers, FreezeWorker,
+		SuspendAccount, NoteBackup, PutPlacement, Put[fleet.Endpoint], Delete[fleet.Endpoint], ReadyWorkers, FreezeWorker, EndPods,
 		CreateCluster, Put[fleet.Cluster], Delete[fleet.Cluster]:
 		return 1
 	}

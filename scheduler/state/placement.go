@@ -1,6 +1,10 @@
 package state
 
-import "gantry/fleet"
+import (
+	"time"
+
+	"gantry/fleet"
+)
 
 // PutPlacement replaces the setting of where pods go. Pods keep what they have. Value: fleet.Placement. Errors: invalid.
 type PutPlacement struct {
@@ -10,6 +14,9 @@ type PutPlacement struct {
 func (c PutPlacement) apply(t *txn) (any, error) {
 	if p := c.Placement.KeepPercent; p < 0 || p > 100 {
 		return nil, fleet.Invalid("$.keepPercent", "must be 0 to 100")
+	}
+	if n := c.Placement.NoticeSeconds; n < 0 || time.Duration(n)*time.Second > fleet.MaxNotice {
+		return nil, fleet.Invalid("$.noticeSeconds", "must be 0 to 600")
 	}
 	placement := c.Placement
 	t.base.placement.Put(t.Txn, onlyKey, &placement)

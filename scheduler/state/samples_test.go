@@ -356,6 +356,14 @@ func laterSamples() []sample {
 			Host: "host0000000001", HostEpoch: 1, HourlyRate: 8, Evict: []fleet.PodID{"p2"},
 		}}},
 		sample{cmd: FreezeWorker{Pod: pod.ID, Thaw: true, At: at(9)}},
+		sample{cmd: EndPods{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
+		sample{"-spot", CreatePods{Pods: []NewPod{{Pod: spotPod(), HostEpoch: 1}}}},
+		sample{"-spot", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bid: 7, Bind: &Binding{
+			Host: "host0000000001", HostEpoch: 1, HourlyRate: 7,
+		}}},
+		sample{"-spot", UpdatePod{Account: "acme", Pod: pod.ID, Rev: 4, Spec: spotPod().Spec, Locked: true, HourlyRate: 8, At: at(5)}},
+		sample{"-spot", PutGPUType{fleet.GPUType{ID: h100, Name: "H100", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: 2, SecureSpot: 1, Community: 4, CommunitySpot: 3}}},
+		sample{"-notice", PutPlacement{fleet.Placement{KeepPercent: 75, NoticeSeconds: 60}}},
 		sample{cmd: ReadyWorkers{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
 		sample{"-cordons", JoinHost{Token: "t1", Hash: []byte("h"), Host: cordonedHost(), At: at(1)}},
 		sample{cmd: TickClock{
@@ -392,6 +400,15 @@ func laterSamples() []sample {
 			Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
 		}}},
 	)
+}
+
+// spotPod is an interruptible pod that was interrupted.
+func spotPod() fleet.Pod {
+	p := samplePod()
+	p.Spec.Spot = &fleet.Spot{Bid: 5, Return: true}
+	p.Spec.StopAfter, p.Spec.TerminateAfter = at(90), at(99)
+	p.Interrupted, p.Notice = at(9), fleet.DefaultNotice
+	return p
 }
 
 // cordonedHost is a host with a GPU that an operator took out of service.

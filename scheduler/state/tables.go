@@ -89,6 +89,8 @@ type tables struct {
 	workersOf      *table.Index[fleet.EndpointID, fleet.PodID, fleet.Pod] // not terminated
 	membersOf      *table.Index[fleet.ClusterID, fleet.PodID, fleet.Pod]  // terminated ones too
 	frozenOn       *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
+	yieldsOn       *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
+	timed          *table.Index[string, fleet.PodID, fleet.Pod] // those that the leader has something to do with at a time, or when there is room
 	templatesOf    *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
 	registriesOf   *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
 	secretsOf      *table.Index[fleet.AccountID, string, fleet.AccountSecret]
@@ -220,6 +222,8 @@ func (tb *tables) addIndexes() {
 	tb.workersOf = table.NewIndex(&tb.pods, "endpoint", workerOf)
 	tb.membersOf = table.NewIndex(&tb.pods, "cluster", memberOf)
 	tb.frozenOn = table.NewIndex(&tb.pods, "frozen", frozenOn)
+	tb.yieldsOn = table.NewIndex(&tb.pods, "yields", yieldsOn)
+	tb.timed = table.NewIndex(&tb.pods, "timed", timedFor)
 	tb.templatesOf = table.NewIndex(&tb.templates, account, func(t *fleet.Template) fleet.AccountID { return t.Account })
 	tb.registriesOf = table.NewIndex(&tb.registries, account, func(r *fleet.Registry) fleet.AccountID { return r.Account })
 	tb.secretsOf = table.NewIndex(&tb.secrets, account, func(s *fleet.AccountSecret) fleet.AccountID { return s.Account })

@@ -286,6 +286,7 @@ func (p *process) serve(ctx context.Context) {
 		Store: p.store, Node: p.node, Keep: 400 * 24 * time.Hour, Every: lookAtCredit, Log: p.world.log, Clock: p.now, Sure: keeper.Sure,
 	}
 	drainer := &control.Drainer{Store: p.store, Node: p.node, Pods: p.service, Every: 5 * time.Second, Log: p.world.log}
+	ender := &control.Ender{Store: p.store, Node: p.node, Pods: p.service, Every: time.Second, Log: p.world.log, Clock: p.now, Sure: keeper.Sure}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // connections have contexts of their own
 	group.Go(func() error {
@@ -296,6 +297,7 @@ func (p *process) serve(ctx context.Context) {
 			loops.Go(func() error { return purger.Run(lead) })
 			loops.Go(func() error { return accountant.Run(lead) })
 			loops.Go(func() error { return drainer.Run(lead) })
+			loops.Go(func() error { return ender.Run(lead) })
 			return loops.Wait()
 		})
 	})
