@@ -155,8 +155,8 @@ h7d2k9s4f1g6j3  n1    dev-1   SECURE  ready  2     2/31 cores  4/24 GB  10/500 G
 			api: map[string][]string{"GET /v2/catalog/gpus": {`200 {"gpus":[{"id":"NVIDIA B200","pool":null,"memory":180,"price":{"secure":5.99,"community":0,"serverless":null},
 				"maxCount":{"secure":8,"community":0},"availability":"HIGH","dataCenters":[{"id":"dev-1","availability":"HIGH"},{"id":"x","availability":"NONE"}],
 				"cudaVersions":[{"version":"12.8","available":true},{"version":"12.4","available":false}]}]}`}},
-			want: result{Out: `ID           POOL  MEMORY  CUDA  SECURE/H  COMMUNITY/H  MOST  FREE  CENTERS
-NVIDIA B200  -     180 GB  12.8  $5.990    -            8     HIGH  dev-1
+			want: result{Out: `ID           POOL  MEMORY  CUDA  SECURE/H  COMMUNITY/H  BID FROM  MOST  FREE  CENTERS
+NVIDIA B200  -     180 GB  12.8  $5.990    -            -         8     HIGH  dev-1
 `},
 		},
 		{

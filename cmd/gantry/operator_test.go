@@ -89,7 +89,8 @@ GPU    TYPE                     PCI           NUMA  ISLAND  HEALTH  SLICE OF
 MIG-1  NVIDIA H100 MIG 1g.10gb  -             0     1       ok      GPU-1
 GPU-2  NVIDIA H100              0000:3b:00.0  1     1       sick    -
 `}},
-		{"admin placement get", result{Out: "Kept for each free GPU:  50 % of its share of the host's cores and memory\n"}},
+		{"admin placement get", result{Out: "Kept for each free GPU:        50 % of its share of the host's cores and memory\n" +
+			"Notice of interruptible pods:  30s\n"}},
 		{"host capacity", result{Out: `TYPE         GPUS  FREE  MOST  8 GPUS  4 GPUS  2 GPUS  1 GPU  STRANDED
 NVIDIA A40   8     0     0     0       0       0       0      0
 NVIDIA H100  16    11    8     0       1       3       6      5 (cpu 3, disk 2)

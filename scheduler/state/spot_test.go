@@ -91,7 +91,9 @@ func TestPodsEndAtTheirTimes(t *testing.T) {
 		return NewPod{Pod: p, HostEpoch: 1}
 	}
 	w.must(CreatePods{Pods: []NewPod{timed("pod-1", 0, 100, 0, false), timed("pod-2", 1, 0, 200, true), timed("pod-3", 2, 100, 0, true)}})
-	end := func(second int) Command { return EndPods{Pods: []fleet.PodID{"pod-1", "pod-2", "pod-3", "nobody"}, At: at(second)} }
+	end := func(second int) Command {
+		return EndPods{Pods: []fleet.PodID{"pod-1", "pod-2", "pod-3", "nobody"}, At: at(second)}
+	}
 	status := func(id fleet.PodID) (fleet.Goal, string) { p := w.pod(id); return p.Goal, p.Reason }
 	w.refused(fleet.CodeInvalid, EndPods{})
 	w.refused(fleet.CodeInvalid, EndPods{Pods: make([]fleet.PodID, MaxPods+1), At: at(1)})
