@@ -11,12 +11,16 @@ import (
 type eventsCmd struct{ eventFlags }
 
 // Run shows events of the account until Ctrl-C.
-func (cmd eventsCmd) Run(ctx context.Context, a *app, c *client.Client) error { return cmd.follow(ctx, a, c, false) }
+func (cmd eventsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return cmd.follow(ctx, a, c, false)
+}
 
 type hostEventsCmd struct{ eventFlags }
 
 // Run shows events of the fleet until Ctrl-C.
-func (cmd hostEventsCmd) Run(ctx context.Context, a *app, c *client.Client) error { return cmd.follow(ctx, a, c, true) }
+func (cmd hostEventsCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return cmd.follow(ctx, a, c, true)
+}
 
 // eventFlags say which events to show.
 type eventFlags struct {
