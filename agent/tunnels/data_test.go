@@ -95,13 +95,13 @@ func TestAPortOnADataConnection(t *testing.T) {
 	}
 	s, c := open()
 	asked, answer := strings.Repeat("how are you? ", 100_000), strings.Repeat("well ", 300_000)
-	go func() { _, _ = io.WriteString(s, asked); _ = s.CloseWrite() }()
+	go func(s *agentrpc.DataStream) { _, _ = io.WriteString(s, asked); _ = s.CloseWrite() }(s)
 	got, err := io.ReadAll(c)
 	d.must(err)
 	if string(got) != asked {
 		t.Errorf("the pod got %d bytes", len(got))
 	}
-	go func() { _, _ = io.WriteString(c, answer); _ = c.Close() }()
+	go func(c *net.TCPConn) { _, _ = io.WriteString(c, answer); _ = c.Close() }(c)
 	if got, err = io.ReadAll(s); err != nil || string(got) != answer {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
