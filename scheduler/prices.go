@@ -70,8 +70,11 @@ func (s *Service) PutGPUType(ctx context.Context, t fleet.GPUType) error {
 		return fleet.Invalid("$.memory", "must be 1 to 1000000")
 	}
 	if err := checkPrices("$.price.", []price{
-		{"secure", t.Secure}, {"community", t.Community}, {"serverless", t.Serverless},
-		{"secureSpot", t.SecureSpot}, {"communitySpot", t.CommunitySpot},
+		{"secure", t.Secure},
+		{"community", t.Community},
+		{"serverless", t.Serverless},
+		{"secureSpot", t.SecureSpot},
+		{"communitySpot", t.CommunitySpot},
 	}); err != nil {
 		return err
 	}

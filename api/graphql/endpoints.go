@@ -129,18 +129,33 @@ func (e *endpoint) Pods() ([]*pod, error) {
 
 // containerMembers are those that a template in an endpoint's input has.
 var containerMembers = []member{
-	{from: "imageName", to: "image", as: word}, {from: "dockerArgs", to: "args"}, {from: "containerDiskInGb", to: "disk"},
-	{from: "ports", to: "ports", as: split}, {from: "env", to: "env", as: pairs}, {from: "containerRegistryAuthId", to: "registry", as: orNull},
+	{from: "imageName", to: "image", as: word},
+	{from: "dockerArgs", to: "args"},
+	{from: "containerDiskInGb", to: "disk"},
+	{from: "ports", to: "ports", as: split},
+	{from: "env", to: "env", as: pairs},
+	{from: "containerRegistryAuthId", to: "registry", as: orNull},
 }
 
 // endpointMembers have the default that one which is left out returns to.
 var endpointMembers = []member{
-	{from: "name", to: "name"}, {from: "templateId", to: "templateId", as: word}, {from: "gpuCount", to: "gpu.count"},
-	{from: "gpuIds", to: "gpu.pools"}, {from: "instanceIds", to: "cpu"}, {from: "locations", to: "dataCenterIds", as: split},
-	{from: "workersMin", to: "workers.min"}, {from: "workersMax", to: "workers.max"}, {from: "idleTimeout", to: "workers.idleTimeout"},
-	{from: "executionTimeoutMs", to: "timeout"}, {from: "flashBootType", to: "flashboot"}, {from: "minCudaVersion", to: "gpu.minCudaVersion"},
-	{from: "allowedCudaVersions", to: "gpu.allowedCudaVersions", as: split}, {from: "networkVolumeIds", to: "networkVolumes"},
-	{from: "scalerType", to: "scaling.type"}, {from: "scalerValue", to: "scaling.queueDelay"}, {from: "scalerValue", to: "scaling.requestCount"},
+	{from: "name", to: "name"},
+	{from: "templateId", to: "templateId", as: word},
+	{from: "gpuCount", to: "gpu.count"},
+	{from: "gpuIds", to: "gpu.pools"},
+	{from: "instanceIds", to: "cpu"},
+	{from: "locations", to: "dataCenterIds", as: split},
+	{from: "workersMin", to: "workers.min"},
+	{from: "workersMax", to: "workers.max"},
+	{from: "idleTimeout", to: "workers.idleTimeout"},
+	{from: "executionTimeoutMs", to: "timeout"},
+	{from: "flashBootType", to: "flashboot"},
+	{from: "minCudaVersion", to: "gpu.minCudaVersion"},
+	{from: "allowedCudaVersions", to: "gpu.allowedCudaVersions", as: split},
+	{from: "networkVolumeIds", to: "networkVolumes"},
+	{from: "scalerType", to: "scaling.type"},
+	{from: "scalerValue", to: "scaling.queueDelay"},
+	{from: "scalerValue", to: "scaling.requestCount"},
 }
 
 // endpointDefaults are what members of an endpoint's input stand at when they are left out.

@@ -13,19 +13,33 @@ import (
 
 // podMembers are those of an input that creates a pod. The last ones are written by mountOf, and are here for their names.
 var podMembers = []member{
-	{from: "name", to: "name"}, {from: "imageName", to: "image", as: word}, {from: "dockerArgs", to: "args", as: word},
-	{from: "containerDiskInGb", to: "disk", as: notZero}, {from: "ports", to: "ports", as: splitWord}, {from: "env", to: "env", as: pairsIfAny},
-	{from: "templateId", to: "templateId", as: word}, {from: "containerRegistryAuthId", to: "registry", as: word},
-	{from: "globalNetwork", to: "globalNetworking"}, {from: "startSsh", to: "startSsh"}, {from: "startJupyter", to: "startJupyter"},
-	{from: "dataCenterId", to: "dataCenterIds", as: one}, {from: "dataCenterIds", to: "dataCenterIds", as: items},
-	{from: "mounts", to: "mounts"}, {from: "volumeInGb", to: "mounts.persistent.size"}, {from: "volumeMountPath", to: "mounts.persistent.path"},
-	{from: "networkVolumeId", to: "mounts.network[0].volumeId"}, {from: "volumeMountPath", to: "mounts.network[0].path"},
+	{from: "name", to: "name"},
+	{from: "imageName", to: "image", as: word},
+	{from: "dockerArgs", to: "args", as: word},
+	{from: "containerDiskInGb", to: "disk", as: notZero},
+	{from: "ports", to: "ports", as: splitWord},
+	{from: "env", to: "env", as: pairsIfAny},
+	{from: "templateId", to: "templateId", as: word},
+	{from: "containerRegistryAuthId", to: "registry", as: word},
+	{from: "globalNetwork", to: "globalNetworking"},
+	{from: "startSsh", to: "startSsh"},
+	{from: "startJupyter", to: "startJupyter"},
+	{from: "dataCenterId", to: "dataCenterIds", as: one},
+	{from: "dataCenterIds", to: "dataCenterIds", as: items},
+	{from: "mounts", to: "mounts"},
+	{from: "volumeInGb", to: "mounts.persistent.size"},
+	{from: "volumeMountPath", to: "mounts.persistent.path"},
+	{from: "networkVolumeId", to: "mounts.network[0].volumeId"},
+	{from: "volumeMountPath", to: "mounts.network[0].path"},
 }
 
 // gpuMembers are those of an input that creates a GPU pod.
 var gpuMembers = append([]member{
-	{from: "gpuTypeId", to: "gpu.id", as: word}, {from: "gpuCount", to: "gpu.count", as: notZero}, {from: "minCudaVersion", to: "gpu.minCudaVersion", as: word},
-	{from: "allowedCudaVersions", to: "gpu.allowedCudaVersions", as: items}, {from: "minVcpuCount", to: "gpu.minVcpuCountPerGpu", as: notZero},
+	{from: "gpuTypeId", to: "gpu.id", as: word},
+	{from: "gpuCount", to: "gpu.count", as: notZero},
+	{from: "minCudaVersion", to: "gpu.minCudaVersion", as: word},
+	{from: "allowedCudaVersions", to: "gpu.allowedCudaVersions", as: items},
+	{from: "minVcpuCount", to: "gpu.minVcpuCountPerGpu", as: notZero},
 	{from: "minMemoryInGb", to: "gpu.minRamPerGpu", as: notZero},
 }, podMembers...)
 
@@ -204,8 +218,13 @@ func (root) PodTerminate(ctx context.Context, args with) (*scalar, error) {
 
 // editMembers are those of an input that changes a pod. A text that is empty empties what it changes.
 var editMembers = append([]member{
-	{from: "name", to: "name"}, {from: "imageName", to: "image"}, {from: "dockerArgs", to: "args"}, {from: "containerDiskInGb", to: "disk"},
-	{from: "ports", to: "ports", as: split}, {from: "env", to: "env", as: pairs}, {from: "containerRegistryAuthId", to: "registry", as: orNull},
+	{from: "name", to: "name"},
+	{from: "imageName", to: "image"},
+	{from: "dockerArgs", to: "args"},
+	{from: "containerDiskInGb", to: "disk"},
+	{from: "ports", to: "ports", as: split},
+	{from: "env", to: "env", as: pairs},
+	{from: "containerRegistryAuthId", to: "registry", as: orNull},
 }, podMembers[13:]...)
 
 // PodEditJob changes a pod.

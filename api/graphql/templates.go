@@ -58,11 +58,21 @@ func (root) PodTemplate(ctx context.Context, args byID) (*template, error) {
 }
 
 var templateMembers = []member{
-	{from: "name", to: "name"}, {from: "imageName", to: "image"}, {from: "dockerArgs", to: "args"}, {from: "containerDiskInGb", to: "disk"},
-	{from: "ports", to: "ports", as: split}, {from: "env", to: "env", as: pairs}, {from: "isServerless", to: "serverless"},
-	{from: "isPublic", to: "public"}, {from: "containerRegistryAuthId", to: "registry", as: orNull}, {from: "startSsh", to: "startSsh"},
-	{from: "startJupyter", to: "startJupyter"}, {from: "category", to: "category", as: word}, {from: "mounts", to: "mounts"},
-	{from: "volumeInGb", to: "mounts.persistent.size"}, {from: "volumeMountPath", to: "mounts.persistent.path"},
+	{from: "name", to: "name"},
+	{from: "imageName", to: "image"},
+	{from: "dockerArgs", to: "args"},
+	{from: "containerDiskInGb", to: "disk"},
+	{from: "ports", to: "ports", as: split},
+	{from: "env", to: "env", as: pairs},
+	{from: "isServerless", to: "serverless"},
+	{from: "isPublic", to: "public"},
+	{from: "containerRegistryAuthId", to: "registry", as: orNull},
+	{from: "startSsh", to: "startSsh"},
+	{from: "startJupyter", to: "startJupyter"},
+	{from: "category", to: "category", as: word},
+	{from: "mounts", to: "mounts"},
+	{from: "volumeInGb", to: "mounts.persistent.size"},
+	{from: "volumeMountPath", to: "mounts.persistent.path"},
 }
 
 // textNoScript says why there is no startScript.

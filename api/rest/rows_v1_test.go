@@ -177,7 +177,9 @@ func othersV1Rows() []row {
 			must(t, err)
 		})
 	}
-	paid := func(name, rule, path string) row { return v1Row("others-v1", name, rule, "GET", "/billing/"+path, "", charged) }
+	paid := func(name, rule, path string) row {
+		return v1Row("others-v1", name, rule, "GET", "/billing/"+path, "", charged)
+	}
 	return []row{
 		auth("auth-list", cred, "GET", "", ""), auth("auth-get", cred, "GET", "/<registry-1>", ""), auth("auth-create", cred, "POST", "", `{"name":"a","username":"u","password":"s3cret-value"}`),
 		auth("auth-no-password", "422 missing field", "POST", "", `{"name":"a","username":"u"}`), auth("auth-user", "422 pattern", "POST", "", `{"name":"a","username":"u:v","password":"s3cret-value"}`),

@@ -121,10 +121,12 @@ k3n8w0zq5r7d2a  web   RUNNING (stopping)  cpu3c 2 vCPU 4 GB  docker.io/library/n
 		{
 			name: "events go on behind the last, and end with the key", args: "events -f --kind pod --kind volume",
 			api: map[string][]string{
-				"GET /v2/events": {"200 id: 0-7-9\nevent: ready\ndata: {\"eventId\":\"0-7-9\",\"type\":\"ready\"}\n\nid: 0-8-1\ndata: {\"eventId\":\"0-8-1\",\"kind\":\"pod\"," +
-					"\"id\":\"p7x1c9v2b6n8e4\",\"type\":\"changed\",\"at\":\"2026-10-01T12:00:01.500Z\",\"status\":\"ERROR\",\"reason\":\"out of \\u001b[31mmemory\"}\n\n",
+				"GET /v2/events": {
+					"200 id: 0-7-9\nevent: ready\ndata: {\"eventId\":\"0-7-9\",\"type\":\"ready\"}\n\nid: 0-8-1\ndata: {\"eventId\":\"0-8-1\",\"kind\":\"pod\"," +
+						"\"id\":\"p7x1c9v2b6n8e4\",\"type\":\"changed\",\"at\":\"2026-10-01T12:00:01.500Z\",\"status\":\"ERROR\",\"reason\":\"out of \\u001b[31mmemory\"}\n\n",
 					"200 id: 0-9-9\nevent: reset\ndata: {\"eventId\":\"0-9-9\",\"type\":\"reset\"}\n\n",
-					`403 {"status":403,"detail":"access denied","code":"forbidden","requestId":"r9"}`},
+					`403 {"status":403,"detail":"access denied","code":"forbidden","requestId":"r9"}`,
+				},
 			},
 			want: result{
 				Code: 4, Out: "2026-10-01 12:00:01.500 UTC  pod             changed   p7x1c9v2b6n8e4  ERROR  out of \ufffd[31mmemory\n",
