@@ -50,6 +50,7 @@ func document(version string) *huma.OpenAPI {
 		Security: []map[string][]string{{"bearer": {}}}, // of every operation that says nothing else
 		Tags: []*huma.Tag{
 			{Name: "Pods", Description: "GPU and CPU pods."},
+			{Name: "Clusters", Description: "Pods on hosts of their own, made and ended together."},
 			{Name: "Templates", Description: "Reusable configurations of pods."},
 			{Name: "Serverless", Description: "Endpoints whose workers answer jobs."},
 			{Name: "Registries", Description: "Credentials for private images."},

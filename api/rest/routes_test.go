@@ -263,6 +263,7 @@ func objects(t *testing.T, s *site) map[string]string {
 		"/v2/network-volumes/": volume, "/v1/networkvolumes/": volume, "/v2/s3-keys/": s3.ID,
 		"/v2/secrets/":    "TOKEN",
 		"/v2/serverless/": endpoint,
+		"/v2/clusters/":   string(makeCluster(t, s.plane, 1)),
 		"/v2/pods/":       pod, "/v2/templates/": string(template.ID), "/v2/registries/": string(registry.ID),
 		"/v2/account/keys/":           "key00000000004",
 		"/v2/registries/delegations/": missingID, // nobody can have one

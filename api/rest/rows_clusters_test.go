@@ -26,14 +26,21 @@ func roomForTwo(_ *testing.T, p *plane.Plane) { p.AddHost(secondHost) }
 // ownCluster makes a cluster of two of the account of User.
 func ownCluster(t *testing.T, p *plane.Plane) {
 	t.Helper()
+	makeCluster(t, p, 8)
+}
+
+// makeCluster makes a cluster of two pods with so many GPUs, of the account of User.
+func makeCluster(t *testing.T, p *plane.Plane, gpus int) fleet.ClusterID {
+	t.Helper()
 	roomForTwo(t, p)
-	_, _, err := p.CreateCluster(t.Context(), p.Who(plane.User), fleet.ClusterRequest{
+	made, _, err := p.CreateCluster(t.Context(), p.Who(plane.User), fleet.ClusterRequest{
 		Type: fleet.ClusterRay, Count: 2,
-		Pod: fleet.PodRequest{Name: "train", Image: "train:1", GPU: &fleet.GPURequest{Type: plane.SimGPU, Count: 8}, Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}}},
+		Pod: fleet.PodRequest{Name: "train", Image: "train:1", GPU: &fleet.GPURequest{Type: plane.SimGPU, Count: gpus}, Ports: []fleet.Port{{Number: 22, Protocol: "tcp"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return made.Cluster.ID
 }
 
 // runningCluster is ownCluster whose members run, but for the last, which failed.
