@@ -12,5 +12,5 @@ func (s *Service) Events(ctx context.Context, who fleet.Principal, q fleet.Event
 	if err := s.Node.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	return s.hub.Watch(who.Account, q), nil
+	return s.hub.Watch(who.Account, q), nil //nolint:contextcheck // Close ends it
 }

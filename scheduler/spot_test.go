@@ -9,8 +9,8 @@ import (
 	"gantry/scheduler/state"
 )
 
-func bids(count int, usd float64) fleet.PodRequest {
-	r := gpuPod(count)
+func bids(usd float64) fleet.PodRequest {
+	r := gpuPod(1)
 	r.Interruptible, r.Bid = true, fleet.MoneyUSD(usd)
 	return r
 }
@@ -24,7 +24,7 @@ func TestBids(t *testing.T) {
 		}})
 	}
 	put(2, 0)
-	_, err := w.svc.CreatePod(ctx, me, bids(1, 1))
+	_, err := w.svc.CreatePod(ctx, me, bids(1))
 	refused(t, err, fleet.CodeConflictRule, "not offered")
 	put(2, 1)
 	later := gpuPod(1)
@@ -37,14 +37,14 @@ func TestBids(t *testing.T) {
 		req  fleet.PodRequest
 		code fleet.Code
 	}{
-		"at least the minimum bid, 1": {bids(1, 0.99), fleet.CodeInvalid}, "at most the price on demand, 2": {bids(1, 2.01), fleet.CodeInvalid},
+		"at least the minimum bid, 1": {bids(0.99), fleet.CodeInvalid}, "at most the price on demand, 2": {bids(2.01), fleet.CodeInvalid},
 		"set interruptible": {plain, fleet.CodeConflictRule}, "return is for": {back, fleet.CodeConflictRule}, "for GPU pods": {cpu, fleet.CodeConflictRule},
 		"$.stopAfter": {later, fleet.CodeInvalid}, "$.terminateAfter": {ends, fleet.CodeInvalid},
 	} {
 		_, err := w.svc.CreatePod(ctx, me, c.req)
 		refused(t, err, c.code, text)
 	}
-	v, err := w.svc.CreatePod(ctx, me, bids(1, 0))
+	v, err := w.svc.CreatePod(ctx, me, bids(0))
 	if err != nil || v.Pod.Spec.Spot.Bid != fleet.Dollar || v.Pod.HourlyRate != fleet.Dollar {
 		t.Fatalf("without a bid: %+v, %v", v.Pod, err)
 	}
@@ -71,7 +71,7 @@ func TestAPodOnDemandInterrupts(t *testing.T) {
 	}
 	var all []fleet.PodID
 	for i := range 4 { // as many as the host has GPUs
-		r := bids(1, 2)
+		r := bids(2)
 		if i == 1 {
 			r.Bid, r.Return = fleet.Dollar, true
 		}

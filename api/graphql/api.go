@@ -139,7 +139,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request) (*engine.Response, 
 	case s.ctx.Err() != nil:
 		return nil, 0, s.ctx.Err()
 	case out.Data == nil:
-		return harmless(out, problem.RequestID(s.ctx)), http.StatusBadRequest, nil
+		return harmless(out, problem.RequestID(s.ctx)), http.StatusBadRequest, nil //nolint:contextcheck // it is the request's
 	case s.refused.Load():
 		return nullData(out), http.StatusUnauthorized, nil
 	}

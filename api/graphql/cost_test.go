@@ -47,14 +47,14 @@ func (c *counting) Pod(ctx context.Context, who fleet.Principal, id fleet.PodID)
 func TestManyPodsAreOneView(t *testing.T) {
 	s, c := countingSite(t)
 	makePods(t, s, 200)
-	got := s.ask(plane.User, `{ myself { pods { id machine { podHostId dataCenterId } } } }`, nil)
+	got := s.ask(plane.User, `{ myself { pods { id machine { podHostId dataCenterId } } } }`)
 	if got.status != http.StatusOK || strings.Count(got.body, `"id"`) != 200 {
 		t.Fatalf("%d %.300s", got.status, got.body)
 	}
 	if c.pods.Load() != 1 || c.catalog.Load() != 0 || c.one.Load() != 0 {
 		t.Errorf("pods were read %d times, the catalog %d times, single pods %d times", c.pods.Load(), c.catalog.Load(), c.one.Load())
 	}
-	got = s.ask(plane.User, `{ myself { pods { `+podFields+` } again: pods { id } } }`, nil)
+	got = s.ask(plane.User, `{ myself { pods { `+podFields+` } again: pods { id } } }`)
 	if got.status != http.StatusOK || strings.Contains(got.body, "errors") {
 		t.Fatalf("%d %.300s", got.status, got.body)
 	}
@@ -96,27 +96,27 @@ func makePods(t testing.TB, s *site, n int) {
 func TestCallsCountAgainstTheRateLimit(t *testing.T) {
 	s := newSiteWith(t, limit.Quotas{Minute: 5})
 	left := func(got answer) string { return got.header.Get("RateLimit") }
-	if got := s.ask(plane.User, `{ myself { id } }`, nil); got.status != 200 || left(got) != `"minute";r=4;t=60` {
+	if got := s.ask(plane.User, `{ myself { id } }`); got.status != 200 || left(got) != `"minute";r=4;t=60` {
 		t.Errorf("%d %s", got.status, left(got))
 	}
-	if got := s.ask(plane.User, `{ myself { id networkVolumes { id } pods { id } } }`, nil); got.status != 200 || left(got) != `"minute";r=1;t=60` {
+	if got := s.ask(plane.User, `{ myself { id networkVolumes { id } pods { id } } }`); got.status != 200 || left(got) != `"minute";r=1;t=60` {
 		t.Errorf("%d %s", got.status, left(got))
 	}
-	got := s.ask(plane.User, `{ myself { id networkVolumes { id } } }`, nil)
+	got := s.ask(plane.User, `{ myself { id networkVolumes { id } } }`)
 	if got.status != 200 || !strings.Contains(got.body, "rate limit exceeded for the minute window") || got.header.Get("Retry-After") != "60" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	got = s.ask(plane.User, `{ myself { id } }`, nil)
+	got = s.ask(plane.User, `{ myself { id } }`)
 	if got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "60" || !strings.Contains(got.body, `"code":"rate_limited"`) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	// Who has no key counts by address.
 	for range 5 {
-		if got := s.ask("", `{ countryCodes }`, nil); got.status != 200 {
+		if got := s.ask("", `{ countryCodes }`); got.status != 200 {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 	}
-	if got := s.ask("", `{ countryCodes }`, nil); got.status != http.StatusTooManyRequests {
+	if got := s.ask("", `{ countryCodes }`); got.status != http.StatusTooManyRequests {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
@@ -168,8 +168,8 @@ func TestTransport(t *testing.T) {
 	if !graphql.Owns("/graphql") || !graphql.Owns(graphql.SchemaPath) || graphql.Owns("/graphql/") || graphql.Owns("/v2/pods") {
 		t.Error("the face owns other paths")
 	}
-	if s.plane.SetDown(true); s.ask(plane.User, `{ myself { id } }`, nil).status != http.StatusServiceUnavailable {
-		t.Errorf("%+v", s.ask(plane.User, `{ myself { id } }`, nil))
+	if s.plane.SetDown(true); s.ask(plane.User, `{ myself { id } }`).status != http.StatusServiceUnavailable {
+		t.Errorf("%+v", s.ask(plane.User, `{ myself { id } }`))
 	}
 }
 

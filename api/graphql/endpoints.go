@@ -246,7 +246,7 @@ func scalingOf(all input, b body) {
 	if kind == string(fleet.ScaleByRequests) {
 		b.set("scaling.requestCount", all["scalerValue"])
 		if all.text("type") != "LB" { // the scaler alone decides
-			delete(b["workers"].(body), "idleTimeout") //nolint:errcheck,forcetypeassert // it has members by default
+			delete(b["workers"].(body), "idleTimeout") //nolint:forcetypeassert // it has members by default
 		}
 		return
 	}

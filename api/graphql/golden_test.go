@@ -124,5 +124,8 @@ func compare(t *testing.T, file, got string) {
 	t.Fatalf("%s has %d lines, got %d", file, len(w), len(g))
 }
 
-// fill puts members into a document.
-func fill(document, members string) string { return strings.ReplaceAll(document, "%s", members) }
+// fill makes a document that saves an endpoint of these members.
+func fill(members string) string {
+	const document = `mutation { saveEndpoint(input: { %s }) { id name type gpuIds workersMin workersMax idleTimeout scalerType scalerValue } }`
+	return strings.ReplaceAll(document, "%s", members)
+}

@@ -70,7 +70,7 @@ func hostile() []hostileDocument {
 // TestHostileDocumentsAreRefused has each refused in 10 MB, but the ones that only run reveals, and logs how long that takes.
 func TestHostileDocumentsAreRefused(t *testing.T) {
 	s := newSite(t)
-	s.ask(plane.User, "{myself{id}}", nil)
+	s.ask(plane.User, "{myself{id}}")
 	for _, c := range hostile() {
 		t.Run(c.name, func(t *testing.T) {
 			least, memory := time.Hour, uint64(0)

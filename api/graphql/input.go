@@ -50,12 +50,6 @@ func (in input) number(name string) (float64, bool) {
 	return 0, false
 }
 
-// flag returns a member that is true or false.
-func (in input) flag(name string) bool {
-	b, _ := in[name].(bool)
-	return b
-}
-
 // given reports whether a member says anything: is not null, empty, zero or false.
 func (in input) given(name string) bool {
 	switch v := in[name].(type) {

@@ -18,7 +18,7 @@ fragment TypeRef on __Type { kind name ofType { kind name ofType { kind name ofT
 
 func TestIntrospectionIsOn(t *testing.T) {
 	s := newSite(t)
-	got := s.ask("", introspection, nil)
+	got := s.ask("", introspection)
 	if got.status != 200 || strings.Contains(got.body, `"errors"`) || len(got.body) < 50_000 || len(got.body) > 500_000 {
 		t.Fatalf("%d, %d bytes: %.500s", got.status, len(got.body), got.body)
 	}

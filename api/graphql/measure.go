@@ -59,7 +59,7 @@ func measure(doc string) (measured string, fields int64, err error) {
 }
 
 func refused(format string, args ...any) error {
-	err := fleet.BreaksRule(format, args...).(*fleet.Error) //nolint:errcheck,errorlint,forcetypeassert // it makes one
+	err := fleet.BreaksRule(format, args...).(*fleet.Error) //nolint:errorlint,forcetypeassert // it makes one
 	err.Code = fleet.CodeMalformed
 	return err
 }

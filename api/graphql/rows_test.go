@@ -183,7 +183,6 @@ func endpointRows() []row {
 	in := func(name, members string) row {
 		return row{name: name, query: save, variables: `{"input":{` + members + `}}`}
 	}
-	const small = `mutation { saveEndpoint(input: { %s }) { id name type gpuIds workersMin workersMax idleTimeout scalerType scalerValue } }`
 	return []row{
 		{name: "a template for endpoints", query: `mutation { saveTemplate(input: { name: "worker", imageName: "busybox", isServerless: true, containerDiskInGb: 5, volumeInGb: 0, dockerArgs: "", env: [{key: "M", value: "small"}], ports: "" }) { id } }`},
 		in("an endpoint from a template", `"name":"embed","templateId":"<template-1>","gpuIds":"ADA_80_PRO,AMPERE_80,-NVIDIA H100 PCIe","gpuCount":1,"networkVolumeId":"vol00000000001","locations":"dev-1","idleTimeout":5,"scalerType":"QUEUE_DELAY","scalerValue":4,"workersMin":0,"workersMax":3`),
@@ -204,16 +203,16 @@ func endpointRows() []row {
 		in("it can have no workers", `"id":"<endpoint-1>","name":"embed2","gpuIds":"ADA_80_PRO","workersMin":0,"workersMax":0`),
 		{name: "it is deleted", query: `mutation ($id: String!) { deleteEndpoint(id: $id) }`, variables: `{"id":"<endpoint-1>"}`},
 		{name: "it is deleted again", query: `mutation { deleteEndpoint(id: "<endpoint-1>") }`},
-		{name: "without GPUs", query: fill(small, `name: "x", template: {imageName: "busybox"}`)},
-		{name: "without an image", query: fill(small, `name: "x", gpuIds: "ADA_80_PRO"`)},
-		{name: "a pool that is none", query: fill(small, `name: "x", gpuIds: "NOPE", template: {imageName: "busybox"}`)},
-		{name: "a type that is none", query: fill(small, `name: "x", type: "XX", gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
-		{name: "a scaler that is none", query: fill(small, `name: "x", gpuIds: "ADA_80_PRO", scalerType: "MAGIC", template: {imageName: "busybox"}`)},
-		{name: "wrong values", query: fill(small, `gpuIds: "ADA_80_PRO", gpuCount: 99, idleTimeout: 0, scalerValue: 0.1, executionTimeoutMs: -1, allowedCudaVersions: "new", template: {imageName: "busy box", containerDiskInGb: -1}`)},
-		{name: "two volumes of one data center", query: fill(small, `name: "x", gpuIds: "ADA_80_PRO", networkVolumeIds: [{networkVolumeId: "vol00000000001"}, {networkVolumeId: "vol00000000002"}], template: {imageName: "busybox"}`)},
-		{name: "what there is not: a hub", query: fill(small, `name: "x", hubReleaseId: "r1", gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
-		{name: "what there is not: models", query: fill(small, `name: "x", modelReferences: ["https://example.com/a:b"], gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
-		{name: "what there is not: start scripts", query: fill(small, `name: "x", gpuIds: "ADA_80_PRO", template: {imageName: "busybox", startScript: "true"}`)},
+		{name: "without GPUs", query: fill(`name: "x", template: {imageName: "busybox"}`)},
+		{name: "without an image", query: fill(`name: "x", gpuIds: "ADA_80_PRO"`)},
+		{name: "a pool that is none", query: fill(`name: "x", gpuIds: "NOPE", template: {imageName: "busybox"}`)},
+		{name: "a type that is none", query: fill(`name: "x", type: "XX", gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
+		{name: "a scaler that is none", query: fill(`name: "x", gpuIds: "ADA_80_PRO", scalerType: "MAGIC", template: {imageName: "busybox"}`)},
+		{name: "wrong values", query: fill(`gpuIds: "ADA_80_PRO", gpuCount: 99, idleTimeout: 0, scalerValue: 0.1, executionTimeoutMs: -1, allowedCudaVersions: "new", template: {imageName: "busy box", containerDiskInGb: -1}`)},
+		{name: "two volumes of one data center", query: fill(`name: "x", gpuIds: "ADA_80_PRO", networkVolumeIds: [{networkVolumeId: "vol00000000001"}, {networkVolumeId: "vol00000000002"}], template: {imageName: "busybox"}`)},
+		{name: "what there is not: a hub", query: fill(`name: "x", hubReleaseId: "r1", gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
+		{name: "what there is not: models", query: fill(`name: "x", modelReferences: ["https://example.com/a:b"], gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
+		{name: "what there is not: start scripts", query: fill(`name: "x", gpuIds: "ADA_80_PRO", template: {imageName: "busybox", startScript: "true"}`)},
 	}
 }
 

@@ -90,7 +90,7 @@ func read[T any](s *session, id string, params url.Values) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.(*T), nil //nolint:errcheck,forcetypeassert // the key names the operation
+	return out.(*T), nil //nolint:forcetypeassert // the key names the operation
 }
 
 // list makes the resolvers of a list's records, unless the request would resolve too many fields by them.
@@ -182,7 +182,7 @@ func renamed(err error, names []member) error {
 
 // said is a refusal of this face, whose message clients compare with.
 func (s *session) said(code fleet.Code, text string) error {
-	r, _ := s.fail(&fleet.Error{Code: code}).(*refusal) //nolint:errcheck,errorlint // it is one
+	r, _ := s.fail(&fleet.Error{Code: code}).(*refusal) //nolint:errorlint // it is one
 	r.p.Detail = text
 	return r
 }

@@ -132,11 +132,12 @@ func mountOf(in input) {
 	if path == "" {
 		path = defaultPath
 	}
-	if id != "" { // takes the place of host-local storage
+	switch {
+	case id != "": // takes the place of host-local storage
 		in["mounts"] = body{"network": []body{{"volumeId": id, "path": path}}}
-	} else if size > 0 {
+	case size > 0:
 		in["mounts"] = body{"persistent": body{"size": max(size, leastVolume), "path": path}}
-	} else if size < 0 {
+	case size < 0:
 		in["mounts"] = body{"persistent": body{"size": size, "path": path}}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -20,7 +21,7 @@ import (
 
 	"gantry/api/rest"
 	"gantry/fleet"
-	"gantry/scheduler/state"
+	"gantry/test/plane"
 )
 
 // TestRefusalsInTheClientsFormat: a page for people, JSON for programs that ask for it, and words for everybody else.
@@ -28,7 +29,7 @@ func TestRefusalsInTheClientsFormat(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{}, nil)
 	code := 1
 	ended := newPod(t, s.plane)
-	if err := s.plane.Report(ended, fleet.EventFailed, func(r *state.PodReport) { r.ExitCode = &code }); err != nil {
+	if err := s.plane.Report(ended, fleet.EventFailed, func(r *plane.PodReport) { r.ExitCode = &code }); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ accept, kind, text string }{
@@ -67,7 +68,12 @@ func TestGRPC(t *testing.T) {
 	healthpb.RegisterHealthServer(g, service)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(ln) }()
-	t.Cleanup(func() { g.Stop(); <-served })
+	t.Cleanup(func() {
+		g.Stop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
 	s.plane.Serve(s.pod, 8080, ln.Addr().String())
 	conn, err := grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(s.host(8080)))
 	if err != nil {

@@ -26,7 +26,7 @@ type Face struct {
 func (a *API) Face(info huma.Info, at string, tags ...*huma.Tag) *Face {
 	doc := document("")
 	info.Extensions, info.License = a.huma.OpenAPI().Info.Extensions, doc.Info.License
-	doc.Info, doc.Tags = &info, append(tags, &huma.Tag{Name: documentTag, Description: "This document."})
+	doc.Info, doc.Tags = &info, append(slices.Clone(tags), &huma.Tag{Name: documentTag, Description: "This document."})
 	f := &Face{api: onEngine(a.engine, doc), base: a}
 	f.api.registerDocument(at+documentName, documentTag)
 	f.api.registerDocs(at+"/docs", documentTag)

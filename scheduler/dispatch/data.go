@@ -255,6 +255,6 @@ type portStream struct{ *agentrpc.DataStream }
 
 // Close ends both directions. What was written before still arrives.
 func (p portStream) Close() error {
-	_ = p.DataStream.CloseWrite()
+	_ = p.CloseWrite()
 	return p.Reset()
 }
