@@ -19,7 +19,7 @@ func (s *site) get(path string) answer {
 // BenchmarkMyself and BenchmarkGetPod are to be compared (docs/performance.md).
 func BenchmarkMyself(b *testing.B) {
 	s := benchSite(b, 1)
-	sent := body(`query { myself { id email } }`, nil)
+	sent := body(`query { myself { id email } }`)
 	for b.Loop() {
 		if got := s.send(plane.User, sent); got.status != http.StatusOK {
 			b.Fatal(got.body)
@@ -44,7 +44,7 @@ const manyPods = `query myPods { myself { pods { id containerDiskInGb costPerHr 
 
 func BenchmarkMyPods1000(b *testing.B) {
 	s := benchSite(b, 1000)
-	sent := body(manyPods, nil)
+	sent := body(manyPods)
 	for b.Loop() {
 		if got := s.send(plane.User, sent); got.status != http.StatusOK {
 			b.Fatal(got.body)

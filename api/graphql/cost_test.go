@@ -123,7 +123,7 @@ func TestCallsCountAgainstTheRateLimit(t *testing.T) {
 
 func TestTransport(t *testing.T) {
 	s := newSite(t)
-	good := body(`{ myself { id } }`, nil)
+	good := body(`{ myself { id } }`)
 	key := plane.KeyText(plane.User).Reveal()
 	request := func(method, path, text string, header ...string) answer {
 		r := httptest.NewRequest(method, path, strings.NewReader(text))
@@ -192,7 +192,7 @@ func TestPodsOwnKey(t *testing.T) {
 	}
 	own := env["RUNPOD_API_KEY"]
 	ask := func(query string) answer {
-		r := httptest.NewRequest(http.MethodPost, "/graphql?api_key="+own, strings.NewReader(body(query, nil)))
+		r := httptest.NewRequest(http.MethodPost, "/graphql?api_key="+own, strings.NewReader(body(query)))
 		r.Header.Set("Content-Type", "application/json")
 		return s.do(s.face, r)
 	}

@@ -76,13 +76,9 @@ func (s *site) do(h http.Handler, r *http.Request) answer {
 }
 
 // ask sends a document.
-func (s *site) ask(key, query string) answer { return s.send(key, body(query, nil)) }
+func (s *site) ask(key, query string) answer { return s.send(key, body(query)) }
 
-func body(query string, variables any) string {
-	m := map[string]any{"query": query}
-	if variables != nil {
-		m["variables"] = variables
-	}
-	data, _ := json.Marshal(m) //nolint:errchkjson // texts and maps
+func body(query string) string {
+	data, _ := json.Marshal(map[string]any{"query": query}) //nolint:errchkjson // a text
 	return string(data)
 }

@@ -75,7 +75,7 @@ func TestHostileDocumentsAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			least, memory := time.Hour, uint64(0)
 			var got answer
-			sent := body(c.query, nil)
+			sent := body(c.query)
 			for range 5 { // the best of some: other tests run beside this one
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
