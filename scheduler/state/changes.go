@@ -59,6 +59,8 @@ func describe(e *fleet.Event, row any) bool {
 		}
 	case *fleet.Endpoint:
 		set(fleet.EventEndpoint, r.Account, string(r.ID), "", "")
+	case *fleet.Cluster:
+		set(fleet.EventCluster, r.Account, string(r.ID), "", "")
 	case *fleet.Volume:
 		set(fleet.EventVolume, r.Account, string(r.ID), string(r.State), "")
 	case *fleet.Overlay:

@@ -133,3 +133,17 @@ func TestWhenABalanceIsLow(t *testing.T) {
 		}
 	}
 }
+
+// TestAClusterIsTold when it is created, renamed and deleted, and not only of its members.
+func TestAClusterIsTold(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	_, begin, _ := changesOf(w.s, w.s.EndOfChanges())
+	w.must(clusterOf(theCluster, "p1", "p2"), Delete[fleet.Cluster]{Account: "acme", ID: string(theCluster)})
+	got, _, _ := changesOf(w.s, begin)
+	all := strings.Join(got, "\n")
+	for _, one := range []string{"cluster " + string(theCluster) + " created", "cluster " + string(theCluster) + " deleted"} {
+		if !strings.Contains(all, one) {
+			t.Errorf("no event tells %q:\n%s", one, all)
+		}
+	}
+}
