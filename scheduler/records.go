@@ -33,7 +33,7 @@ func writeRecord[T state.Noun, ID ~string](
 
 // deleteRecord deletes a plain record of the caller's account. Errors: not_found, in_use.
 func deleteRecord[T state.Noun, ID ~string](ctx context.Context, s *Service, who fleet.Principal, id ID) error {
-	_, err := propose[any](ctx, s, state.Delete[T]{Account: who.Account, ID: string(id)})
+	_, err := propose[any](ctx, s, state.Delete[T]{Account: who.Account, ID: string(id), At: s.Now()})
 	if err == nil {
 		s.Log.Info("record deleted", "kind", state.Title[T](), "id", string(id), "account", who.Account)
 	}

@@ -178,11 +178,15 @@ func (t *txn) timed(cmd Command) (Command, time.Time) {
 			return c, time.Time{}
 		}
 		at := t.logTime(c.Pods[0].Pod.CreatedAt)
-		c.Pods = slices.Clone(c.Pods)
-		for i := range c.Pods {
-			c.Pods[i].Pod.CreatedAt = at
-		}
+		c.Pods = createdAt(c.Pods, at)
 		return c, at
+	case CreateCluster:
+		at := t.logTime(c.Cluster.CreatedAt)
+		c.Cluster.CreatedAt, c.Pods = at, createdAt(c.Pods, at)
+		return c, at
+	case Delete[fleet.Cluster]:
+		c.At = t.logTime(c.At)
+		return c, c.At
 	case CreateVolume:
 		c.Volume.CreatedAt = t.logTime(c.Volume.CreatedAt)
 		return c, c.Volume.CreatedAt
@@ -261,6 +265,15 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 		return c, c.At // likewise
 	}
 	return cmd, time.Time{}
+}
+
+// createdAt returns pods that are created at one time.
+func createdAt(pods []NewPod, at time.Time) []NewPod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		pods[i].Pod.CreatedAt = at
+	}
+	return pods
 }
 
 // shift moves all times that a report has from the leader's clock to the log's time.

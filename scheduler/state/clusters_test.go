@@ -2,6 +2,7 @@ package state
 
 import (
 	"testing"
+	"time"
 
 	"gantry/fleet"
 )
@@ -96,4 +97,32 @@ func TestADeletedClusterLeavesNothing(t *testing.T) {
 		t.Errorf("%d networks with %d addresses are left", overlays, addresses)
 	}
 	w.check()
+}
+
+// TestAClusterCostsFromItsBeginToItsEnd: deletion charges its members up to the log's time, and a leader's wrong clock changes no time.
+func TestAClusterCostsFromItsBeginToItsEnd(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.must(tick(at(0)))
+	c := clusterOf(theCluster, "p1", "p2")
+	c.Cluster.CreatedAt = at(0).Add(time.Hour) // far beyond what the log believes
+	for i := range c.Pods {
+		c.Pods[i].Pod.CreatedAt, c.Pods[i].Pod.HourlyRate = c.Cluster.CreatedAt, fleet.Dollar
+	}
+	made := w.must(c).(fleet.Cluster)
+	if latest := at(0).Add(leap); made.CreatedAt.After(latest) || w.pod("p1").CreatedAt.After(latest) {
+		t.Errorf("the cluster is of %v and a member of %v", made.CreatedAt, w.pod("p1").CreatedAt)
+	}
+	w.must(tick(at(0)))
+	before := w.spent(made.CreatedAt)
+	w.ticks(made.CreatedAt, made.CreatedAt.Add(30*time.Minute))
+	end := made.CreatedAt.Add(30 * time.Minute)
+	w.must(Delete[fleet.Cluster]{Account: "acme", ID: string(theCluster), At: end})
+	if p := w.pod("p1"); !p.TerminatedAt.Equal(end) {
+		t.Errorf("a member ended at %v", p.TerminatedAt)
+	}
+	w.ticks(end, end.Add(time.Hour))
+	if got := w.spent(end.Add(time.Hour)) - before; (got - time.Hour).Abs() > time.Minute {
+		t.Errorf("two members of half an hour cost %v of a dollar an hour", got)
+	}
 }

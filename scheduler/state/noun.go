@@ -26,6 +26,8 @@ type Put[T Noun] struct {
 type Delete[T Noun] struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	ID      string          `cbor:"2,keyasint"` // or its name, where the noun has no id
+	// At is when, of what ends with the record: a cluster's members.
+	At time.Time `cbor:"3,keyasint,omitzero"`
 }
 
 // noun declares a kind of plain records.

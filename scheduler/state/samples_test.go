@@ -349,7 +349,7 @@ func laterSamples() []sample {
 			c.Rev, c.Template = 3, "template000001"
 			return c
 		}(), Once: sampleOnce()}},
-		sample{cmd: Delete[fleet.Cluster]{Account: "acme", ID: string(theCluster)}},
+		sample{cmd: Delete[fleet.Cluster]{Account: "acme", ID: string(theCluster), At: at(9)}},
 		sample{"-ready", CreatePods{Pods: []NewPod{{Pod: ready, HostEpoch: 1}}}},
 		sample{"-evicts", CreatePods{Pods: []NewPod{{Pod: frozen, HostEpoch: 1, Evict: []fleet.PodID{"p2"}}}}},
 		sample{"-evicts", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
@@ -357,6 +357,9 @@ func laterSamples() []sample {
 		}}},
 		sample{cmd: FreezeWorker{Pod: pod.ID, Thaw: true, At: at(9)}},
 		sample{cmd: EndPods{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
+		sample{"-at", Delete[fleet.S3Key]{Account: "acme", ID: "id", At: at(9)}}, sample{"-at", Delete[fleet.Registry]{Account: "acme", ID: "id", At: at(9)}},
+		sample{"-at", Delete[fleet.Endpoint]{Account: "acme", ID: "id", At: at(9)}}, sample{"-at", Delete[fleet.Template]{Account: "acme", ID: "id", At: at(9)}},
+		sample{"-at", Delete[fleet.AccountSecret]{Account: "acme", ID: "id", At: at(9)}},
 		sample{"-spot", CreatePods{Pods: []NewPod{{Pod: spotPod(), HostEpoch: 1}}}},
 		sample{"-spot", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bid: 7, Bind: &Binding{
 			Host: "host0000000001", HostEpoch: 1, HourlyRate: 7,
