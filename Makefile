@@ -88,7 +88,7 @@ ansible-lint: ## Lint the playbooks of deploy/ansible
 
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
-	$(GO_TEST) -timeout 10m $$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))')
+	$(GO_TEST) -timeout 20m $$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))')
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
