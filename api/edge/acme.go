@@ -143,7 +143,7 @@ func (a *ACME) Close() {
 // Certificate returns the certificate for what a client asks for; nil: there is none. A client that asks for no name, as a
 // load balancer that looks after its members, gets the first.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if slices.Equal(hello.SupportedProtos, []string{ALPN}) {
+	if isChallenge(hello) {
 		return a.challengeCertificate(hello)
 	}
 	a.mu.RLock()
@@ -167,21 +167,26 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, nil
 }
 
+// isChallenge tells the connections of a certificate authority (RFC 8737, section 3) from those of clients.
+func isChallenge(hello *tls.ClientHelloInfo) bool {
+	return slices.Equal(hello.SupportedProtos, []string{ALPN})
+}
+
 func (a *ACME) challengeCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	config := a.configs[hello.ServerName]
 	if config == nil || a.cfg.Challenge != ChallengeTLS {
 		return nil, fmt.Errorf("no certificate is being ordered for %q", hello.ServerName)
 	}
 	var cert *tls.Certificate
-	err := a.soon(hello.Context(), func() (err error) {
+	err := soon(hello.Context(), func() (err error) {
 		cert, err = config.GetCertificate(hello)
 		return err
 	})
 	return cert, err
 }
 
-// soon repeats what the certificate authority may ask for before it has come from the leader to here.
-func (a *ACME) soon(ctx context.Context, answer func() error) error {
+// soon repeats what the certificate authority may ask for before this scheduler is ready, or has it from the leader.
+func soon(ctx context.Context, answer func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, comesWithin)
 	defer cancel()
 	for {
@@ -212,7 +217,7 @@ func (a *ACME) HTTPChallenge(w http.ResponseWriter, r *http.Request) bool {
 	if a.cfg.Challenge != ChallengeHTTP || a.configs[host] == nil || !certmagic.LooksLikeHTTPChallenge(r) {
 		return false
 	}
-	return a.soon(r.Context(), func() error {
+	return soon(r.Context(), func() error {
 		if !a.issuer.HandleHTTPChallenge(w, r) {
 			return fmt.Errorf("no certificate is being ordered for %q", host)
 		}

@@ -93,6 +93,21 @@ func (m *member) unasked(t *testing.T) string {
 	return strings.Join(conn.ConnectionState().PeerCertificates[0].DNSNames, " ")
 }
 
+// knocks tells of connections that came.
+type knocks struct {
+	net.Listener
+	came chan struct{}
+}
+
+func (k *knocks) Accept() (net.Conn, error) {
+	conn, err := k.Listener.Accept()
+	select {
+	case k.came <- struct{}{}:
+	default:
+	}
+	return conn, err
+}
+
 func listen(t *testing.T) (net.Listener, int) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -104,18 +119,26 @@ func listen(t *testing.T) (net.Listener, int) {
 }
 
 // The leader gets a certificate for the API by a TLS connection and one for the pods' ports by a TXT record. Another scheduler
-// serves both, without an order of its own, and answers the authority also where the leader does not hear it.
+// serves both, without an order of its own, and answers the authority also where the leader does not hear it, and when it
+// is asked before it is ready.
 func TestCertificatesByTLSAndDNS(t *testing.T) {
 	leaderLn, _ := listen(t)
 	otherLn, port := listen(t)
 	auth := edgetest.NewAuthority(t, port, 24*time.Hour) // which asks the scheduler that does not order
-	leader, other := newMember(t, leaderLn), newMember(t, otherLn)
+	asked := &knocks{otherLn, make(chan struct{}, 1)}
+	leader, other := newMember(t, leaderLn), newMember(t, asked)
+	other.front.Orders = true
 	cfg := ACMEConfig{
 		Directory: auth.URL, Roots: auth.Server, Names: []string{"api.gantry.test"}, Challenge: ChallengeTLS, Wildcard: "pods.gantry.test",
 		Command: auth.Command, Listener: leaderLn.Addr(), Store: &shared{files: map[string][]byte{}},
 	}
-	other.begin(t, cfg, false)
 	leader.begin(t, cfg, true)
+	select {
+	case <-asked.came:
+	case <-time.After(patience):
+		t.Fatal("the authority does not ask")
+	}
+	other.begin(t, cfg, false)
 	for _, m := range []*member{other, leader} {
 		for _, name := range []string{"api.gantry.test", "pod1-8080.pods.gantry.test"} {
 			eventually(t, "a certificate for "+name, func() bool { _, err := m.shown(auth, name); return err == nil })

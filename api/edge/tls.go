@@ -2,6 +2,7 @@ package edge
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -10,8 +11,9 @@ import (
 // FrontEnd chooses the certificate of a connection. ACME comes later than the listener, which must answer from the first
 // moment on. It is safe for concurrent use.
 type FrontEnd struct {
-	Files *Files // nil: none
-	ACME  atomic.Pointer[ACME]
+	Files  *Files // nil: none
+	Orders bool   // ACME comes: a certificate authority's question waits for it, for 3 s at most
+	ACME   atomic.Pointer[ACME]
 }
 
 // Config is the configuration of TLS for users: 1.2 at least, HTTP/2.
@@ -22,6 +24,14 @@ func (f *FrontEnd) Config() *tls.Config {
 }
 
 func (f *FrontEnd) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if f.Orders && isChallenge(hello) {
+		_ = soon(hello.Context(), func() error {
+			if f.ACME.Load() == nil {
+				return errors.New("not yet")
+			}
+			return nil
+		}) // if it has not come, it is refused like everybody
+	}
 	if a := f.ACME.Load(); a != nil {
 		if c, err := a.Certificate(hello); c != nil || err != nil {
 			return c, err

@@ -62,7 +62,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ports.close()) }()
-	tlsFront := &edge.FrontEnd{Files: files}
+	tlsFront := &edge.FrontEnd{Files: files, Orders: c.Edge.acme()}
 	front, err := c.openFront(ports, tlsFront, log)
 	if err != nil {
 		return err
