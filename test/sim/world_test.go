@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ type start struct {
 // newWorld makes a cluster with a scheduler that runs and no hosts. close must be called.
 func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 	w := &world{
-		t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), wire: newWire(seed),
+		t: t, dir: folder(t), rng: rand.New(rand.NewPCG(seed, 0)), wire: newWire(seed),
 		accounts: []fleet.AccountID{"account-a", "account-b"}, byHost: map[fleet.HostID]*host{}, gpus: map[*machine]int{},
 		starts: map[start]string{}, running: map[fleet.PodID]*machine{}, written: map[fleet.PodID]note{}, lines: &logLines{began: time.Now()},
 	}
@@ -96,6 +97,21 @@ func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// folder returns an empty folder that the test removes, in memory where that is possible: while a file is synced, virtual time stands, and
+// no run loses power for real.
+func folder(t testing.TB) string {
+	dir, err := os.MkdirTemp("/dev/shm", "gantry-sim-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // close ends every process.
