@@ -29,28 +29,29 @@ const (
 	pollFor  = 20 * time.Millisecond
 )
 
-// build makes the daemon once for each level.
-var build = func() func(t *testing.T, level string) string {
+// build makes the daemon once for each level and its build tags.
+var build = func() func(t *testing.T, level string, tags ...string) string {
 	type made struct {
 		path string
 		err  error
 	}
 	var mu sync.Mutex
 	all := map[string]made{}
-	return func(t *testing.T, level string) string {
+	return func(t *testing.T, level string, tags ...string) string {
 		t.Helper()
 		mu.Lock()
 		defer mu.Unlock()
-		m, ok := all[level]
+		name := strings.Join(append([]string{"gantry-scheduler", level}, tags...), "-")
+		m, ok := all[name]
 		if !ok {
-			m.path = filepath.Join(binaries, "gantry-scheduler-"+level)
+			m.path = filepath.Join(binaries, name)
 			// As make build does it, so that every package is compiled once for both.
-			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.level="+level+" -X main.version=v"+level, "-o", m.path, ".")
+			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-ldflags", "-X main.level="+level+" -X main.version=v"+level, "-o", m.path, ".")
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				m.err = fmt.Errorf("%w\n%s", err, out)
 			}
-			all[level] = m
+			all[name] = m
 		}
 		if m.err != nil {
 			t.Fatal(m.err)
@@ -421,6 +422,12 @@ func (w *world) tryJoin(binary string, token map[string]any) (*machine, string, 
 // joins runs join on a machine with a new token.
 func (w *world) joins(m *machine, token map[string]any) (string, error) {
 	w.t.Helper()
+	return m.does(w.joinArgs(m, token)...)
+}
+
+// joinArgs makes a token, and returns the arguments with which a machine joins.
+func (w *world) joinArgs(m *machine, token map[string]any) []string {
+	w.t.Helper()
 	var made struct {
 		Token string `json:"token"`
 	}
@@ -433,7 +440,7 @@ func (w *world) joins(m *machine, token map[string]any) (string, error) {
 	for _, other := range w.running() {
 		args = append(args, "--scheduler", other.link)
 	}
-	return m.does(args...)
+	return args
 }
 
 // account makes an account at a machine; its answer acknowledges it.

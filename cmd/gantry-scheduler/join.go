@@ -13,6 +13,7 @@ import (
 
 	"gantry/internal/agentrpc"
 	"gantry/internal/atomicfile"
+	"gantry/internal/faultpoint"
 	"gantry/internal/pki"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
@@ -55,11 +56,21 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if used, err := holdsReplica(c.DataDir); err != nil || used {
-		return errors.Join(fmt.Errorf("%s holds the data of a scheduler already: use an empty folder", c.DataDir), err)
-	}
-	if enrolled(c.DataDir) {
-		return fmt.Errorf("%s holds a scheduler that has joined a cluster: start it with run, or use an empty folder", c.DataDir)
+	replicaDir := filepath.Join(c.DataDir, raftFolder)
+	used, prepared, err := replica.Found(replicaDir)
+	switch {
+	case err != nil:
+		return err
+	case used:
+		return fmt.Errorf("%s holds the data of a scheduler already: start it with run, or use an empty folder", c.DataDir)
+	case enrolled(c.DataDir) && prepared: // ended by force before its last write
+		if err := replica.Finish(replicaDir); err != nil {
+			return err
+		}
+		log.Info("finished a join that was cut short: start this scheduler with run")
+		return nil
+	case enrolled(c.DataDir):
+		return fmt.Errorf("%s holds a scheduler that has joined a cluster, and its data is lost: run gantry-scheduler rebuild, or use an empty folder", c.DataDir)
 	}
 	certs, err := pki.OpenStore(filepath.Join(c.DataDir, certFolder))
 	if err != nil {
@@ -69,6 +80,7 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	faultpoint.Hit("join.request")
 	j, err := membership.Join(ctx, token, c.Scheduler, &agentrpc.JoinMemberRequest{
 		Csr: csr, Address: c.Address, Name: hostName(c.Name), Level: newest, Version: version,
 	})
@@ -76,36 +88,42 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
 	if err := settle(ctx, c.DataDir, certs, j, c.Address, c.Scheduler...); err != nil {
-		return fmt.Errorf("the cluster took this scheduler, but it could not be written down: join again with a new token: %w", err)
+		return fmt.Errorf("the cluster took this scheduler, but it could not be written down: join again: %w", err)
 	}
 	log.Info("joined: start this scheduler with run", "id", j.Member, "cluster", j.ClusterID)
 	return nil
 }
 
-// settle writes down what a scheduler got when it joined. The empty log comes last: run refuses a folder without one,
-// so that what a crash left is never taken for a new member.
+// settle writes down what a scheduler got when it joined. Until the certificate is there, the same join can be asked
+// again. The empty log comes last: run refuses a folder without one, so that what a crash left is never taken for a new
+// member. It is prepared before the certificate, so that join can tell a folder that lacks just that from a lost log.
 func settle(ctx context.Context, dir string, certs *pki.Store, j membership.Joined, address string, by ...string) error {
-	if err := pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey); err != nil {
-		return err
-	}
-	if err := writeAddress(dir, address); err != nil {
-		return err
-	}
-	if len(by) > 0 {
-		if err := atomicfile.Write(filepath.Join(dir, joinedFile), []byte(strings.Join(by, "\n")+"\n"), 0o600); err != nil {
+	raft := filepath.Join(dir, raftFolder)
+	for _, write := range []struct {
+		name string
+		do   func() error
+	}{
+		{"seal-key", func() error { return pki.WriteSealKeyFile(filepath.Join(dir, sealFile), j.SealKey) }},
+		{"address", func() error { return writeAddress(dir, address) }},
+		{"joined-by", func() error {
+			if len(by) == 0 {
+				return nil
+			}
+			return atomicfile.Write(filepath.Join(dir, joinedFile), []byte(strings.Join(by, "\n")+"\n"), 0o600)
+		}},
+		{"node-id", func() error { return writeNodeID(dir, string(j.Member)) }},
+		{"jobs", func() error { return createJobs(ctx, dir, nil) }},
+		{"prepare", func() error { return replica.Prepare(raft) }},
+		{"certificate", func() error { return certs.Install(j.Leaf, j.Trusted...) }},
+		{"log", func() error { return replica.Finish(raft) }},
+	} {
+		faultpoint.Before("join", write.name)
+		if err := write.do(); err != nil {
 			return err
 		}
+		faultpoint.After("join", write.name)
 	}
-	if err := writeNodeID(dir, string(j.Member)); err != nil {
-		return err
-	}
-	if err := certs.Install(j.Leaf, j.Trusted...); err != nil {
-		return err
-	}
-	if err := createJobs(ctx, dir, nil); err != nil {
-		return err
-	}
-	return replica.Create(filepath.Join(dir, raftFolder))
+	return nil
 }
 
 type rebuildCmd struct {

@@ -350,15 +350,6 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// holdsReplica reports whether a member has run in a data folder, or was made there.
-func holdsReplica(dir string) (bool, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, raftFolder))
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	return len(entries) > 0, err
-}
-
 // hostName is the machine's name, for people.
 func hostName(given string) string {
 	if given != "" {

@@ -227,7 +227,7 @@ func TestAFolderJoinsOnce(t *testing.T) {
 	if w.id(m) != id {
 		t.Error("it has another identity")
 	}
-	// A crash before the last step leaves no replica: that does not run, and is begun anew.
+	// A log that is lost does not come back: that does not run, and is begun anew.
 	if err := os.Remove(filepath.Join(m.dir, "raft", "raft.db")); err != nil {
 		t.Fatal(err)
 	}

@@ -35,10 +35,17 @@ const (
 // nothing. A member opens only with its log, so that one that lost it cannot be taken for a new one: make it as
 // the last step, and never again for the same ID. Error: matching ErrDamaged when there is a state or a snapshot,
 // but no log.
-func Create(dir string) (err error) {
+func Create(dir string) error {
+	if err := Prepare(dir); err != nil {
+		return err
+	}
+	return Finish(dir)
+}
+
+// Prepare makes the log that Finish puts in its place, which is on disk when it returns. Errors are those of Create.
+func Prepare(dir string) (err error) {
 	fail := func(err error) error { return fmt.Errorf("create replica: %w", err) }
-	path := filepath.Join(dir, logFile)
-	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(dir, logFile)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, name := range []string{snapshotDir, StateFile} {
@@ -50,19 +57,45 @@ func Create(dir string) (err error) {
 	if err := freshDir(tmp); err != nil {
 		return fail(err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(tmp))
+		}
+	}()
 	logs, err := openLog(tmp)
 	if err != nil {
 		return fail(err)
 	}
-	if err := logs.Close(); err != nil {
+	if err := errors.Join(logs.Close(), atomicfile.SyncDir(tmp), atomicfile.SyncDir(dir)); err != nil {
 		return fail(err)
 	}
-	// A crash leaves the whole log or none.
+	return nil
+}
+
+// Finish gives a new member the log that Prepare made; where there is a log it does nothing. A crash leaves the whole
+// log or none.
+func Finish(dir string) error {
+	path, tmp := filepath.Join(dir, logFile), filepath.Join(dir, scratchDir)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if err := os.Rename(filepath.Join(tmp, logFile), path); err != nil {
-		return fail(err)
+		return fmt.Errorf("create replica: %w", err)
 	}
-	return errors.Join(atomicfile.SyncDir(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+	return errors.Join(os.RemoveAll(tmp), atomicfile.SyncDir(dir), atomicfile.SyncDir(filepath.Dir(dir)))
+}
+
+// Found says whether dir, which may be missing, holds the data of a member, and whether it holds nothing but a log that
+// Prepare began.
+func Found(dir string) (data, prepared bool, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, false, nil
+	}
+	for _, e := range entries {
+		data = data || e.Name() != scratchDir
+	}
+	return data, !data && len(entries) > 0, err
 }
 
 // Install makes in dir, which must hold no replica, the data of a cluster whose only member is m and whose
