@@ -23,6 +23,8 @@ BENCH ?= .
 TOOLS := .bin/.tools-stamp
 # The daemons beside Debian's that agent/ctrd is tested with; each is pinned by tools/NAME/go.mod.
 CONTAINERDS ?= containerd-2
+# A run that hangs ends then, with a trace of what it waits for; packages take far less, also on a busy machine.
+WITHIN := -timeout 25m
 # What go vet finds, lint finds.
 GO_TEST_FLAGS := -vet=off -race -count=1 -p $(P)
 GO_TEST := go test $(GO_TEST_FLAGS)
@@ -88,7 +90,7 @@ ansible-lint: ## Lint the playbooks of deploy/ansible
 
 .PHONY: unit
 unit: ## Run all tests but those of the targets below, with the race detector
-	$(GO_TEST) -timeout 20m $$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))')
+	$(GO_TEST) $(WITHIN) $$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))')
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
@@ -102,7 +104,7 @@ runtimes: $(CONTAINERDS:%=.bin/%/.stamp) ## Build the containerd releases that t
 test-containerd: $(TOOLS) $(CONTAINERDS:%=.bin/%/.stamp) ## Run the runtime's tests against Debian's containerd and 2.x, built here; CONTAINERDS='containerd-1.7 containerd-2' adds 1.7
 	printf '%s\n' debian $(CONTAINERDS) | xargs -P 2 -I{} bash -o pipefail -c 'export TMPDIR=$$(mktemp -d /tmp/gXXX) && chmod 711 $$TMPDIR && \
 		if [ {} != debian ]; then export GANTRY_TEST_CONTAINERD_DIR=$(CURDIR)/.bin/{}; fi && \
-		$(GO_TEST_AGAIN:.flakes=-{}.flakes) --packages=./agent/ctrd -- $(GO_TEST_FLAGS) -timeout 10m 2>&1 | sed "s/^/{}: /" && rmdir $$TMPDIR'
+		$(GO_TEST_AGAIN:.flakes=-{}.flakes) --packages=./agent/ctrd -- $(GO_TEST_FLAGS) $(WITHIN) 2>&1 | sed "s/^/{}: /" && rmdir $$TMPDIR'
 
 .PHONY: gpu-check
 gpu-check: .bin/containerd-2/.stamp ## Show on this machine's NVIDIA GPU that a container sees exactly its GPU; fails where there is none
@@ -110,32 +112,32 @@ gpu-check: .bin/containerd-2/.stamp ## Show on this machine's NVIDIA GPU that a 
 
 .PHONY: sim
 sim: ## Run the simulation of a cluster, with the race detector, and 50 seeds without it; SEEDS=1000 runs so many seeds, with it
-	SEEDS=$(or $(SEEDS),10) $(GO_TEST) -timeout $(if $(SEEDS),12h,20m) ./test/sim/...
-	$(if $(SEEDS),,CGO_ENABLED=0 go test -trimpath -buildvcs=false -vet=off -count=1 -timeout 10m -run '^TestSeededFaults$$' ./test/sim)
+	SEEDS=$(or $(SEEDS),10) $(GO_TEST) -timeout $(if $(SEEDS),12h,25m) ./test/sim/...
+	$(if $(SEEDS),,CGO_ENABLED=0 go test -trimpath -buildvcs=false -vet=off -count=1 $(WITHIN) -run '^TestSeededFaults$$' ./test/sim)
 
 .PHONY: hostile
 hostile: ## Run images and processes that want out of their container, or more than their share
-	$(GO_TEST) -timeout 10m ./test/hostile/...
+	$(GO_TEST) $(WITHIN) ./test/hostile/...
 
 .PHONY: survive
 survive: $(TOOLS) .bin/containerd-2/.stamp ## Kill the agent at every point, containerd, shims; reboot, upgrade, starve the host
-	$(GO_TEST_AGAIN) --packages='./test/survive/...' -- $(GO_TEST_FLAGS) -timeout 10m
+	$(GO_TEST_AGAIN) --packages='./test/survive/...' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: nfs
 nfs: ## Run the tests that need a kernel with NFS or project quotas, in a virtual machine
-	$(GO_TEST) -timeout 10m ./test/nfslab
+	$(GO_TEST) $(WITHIN) ./test/nfslab
 
 .PHONY: volumes
 volumes: build ## Run network volumes on a real Ceph cluster, and real S3 clients
-	$(GO_TEST) -timeout 10m ./test/volumes/... ./test/s3clients/...
+	$(GO_TEST) $(WITHIN) ./test/volumes/... ./test/s3clients/...
 
 .PHONY: networks
 networks: $(TOOLS) build ## Run private networks on three hosts: who reaches whom, what is on the wire, what attackers get
-	$(GO_TEST_AGAIN) --packages='./test/overlay' -- $(GO_TEST_FLAGS) -timeout 10m
+	$(GO_TEST_AGAIN) --packages='./test/overlay' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: chaos-short
 chaos-short: $(TOOLS) ## Break real schedulers, agents, networks and disks, a few seconds for each kind of fault
-	$(GO_TEST_AGAIN) --packages='./test/chaos/...' -- $(GO_TEST_FLAGS) -timeout 10m
+	$(GO_TEST_AGAIN) --packages='./test/chaos/...' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: chaos
 chaos: setup ## The same with faults that last minutes
@@ -157,12 +159,12 @@ restore-drill: build ## Lose a control plane with PODS (200) pods on HOSTS (30) 
 
 .PHONY: e2e
 e2e: $(TOOLS) build ## Run the end-to-end tests: real binaries, real containerd
-	$(GO_TEST_AGAIN) --packages='./test/e2e/...' -- $(GO_TEST_FLAGS) -timeout 15m
+	$(GO_TEST_AGAIN) --packages='./test/e2e/...' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: clients
 clients: build ## Install the public clients of test/clients and drive real servers with them
 	scripts/clients.sh
-	$(GO_TEST) -timeout 10m ./test/clients/...
+	$(GO_TEST) $(WITHIN) ./test/clients/...
 
 .PHONY: test
 test: setup ## Everything that a change must pass
@@ -204,7 +206,7 @@ bench: setup build ## Run the benchmarks beside their floors; BENCH selects by r
 
 .PHONY: bench-once
 bench-once: ## Run the benchmarks of single packages once each, to see that they run
-	go test -run '^$$' -bench . -skip '^BenchmarkStart$$' -benchtime 1x -count=1 -p 1 -timeout 10m ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
+	go test -run '^$$' -bench . -skip '^BenchmarkStart$$' -benchtime 1x -count=1 -p 1 $(WITHIN) ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
 
 .PHONY: demo
 demo: setup build ## Show it: from nothing to a running pod, and away again

@@ -12,17 +12,22 @@ real=(hostile survive test-containerd nfs volumes networks chaos-short e2e clien
 logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
 
-# lane runs targets one after the other, and notes how each ended and how many seconds it took.
+# spent prints the seconds of processor time that children of a shell used between two outputs of `times`.
+spent() { awk -F '[ms ]+' 'FNR == 2 {last = now; now = 60 * $1 + $2 + 60 * $3 + $4} END {print int(now - last)}' "$@"; }
+
+# lane runs targets one after the other, and notes how each ended, and how many seconds and how much processor time it took.
 lane() {
 	local target began child status
 	trap 'kill "$child"; wait; exit 143' TERM
 	for target in "$@"; do
 		began=$EPOCHSECONDS
+		times >"$logs/$target.before"
 		FLAKES=$logs/$target.flakes make --no-print-directory "$target" &>"$logs/$target.log" &
 		child=$!
 		status=0
 		wait "$child" || status=$?
-		echo "$target $((EPOCHSECONDS - began)) $status" >>"$logs/ended"
+		times >"$logs/$target.after"
+		echo "$target $((EPOCHSECONDS - began)) $status $(spent "$logs/$target".{before,after})" >>"$logs/ended"
 		{ flock 9 && echo "== $target" && cat "$logs/$target.log"; } 9>"$logs/printing"
 	done
 }
@@ -36,17 +41,17 @@ lane "${real[@]}" &
 wait
 
 echo
-printf '%-16s %8s  %s\n' target seconds outcome
+printf '%-16s %8s %8s  %s\n' target seconds cpu outcome
 failed=0
 for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
-	read -r _ seconds status < <(grep "^$target " "$logs/ended")
+	read -r _ seconds status cpu < <(grep "^$target " "$logs/ended")
 	outcome=ok
 	[ "$status" = 0 ] || { outcome=FAILED failed=1; }
-	printf '%-16s %8s  %s\n' "$target" "$seconds" "$outcome"
+	printf '%-16s %8s %8s  %s\n' "$target" "$seconds" "$cpu" "$outcome"
 done
 # The last lines of an output are what people see of it: name there what failed.
 for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
-	if grep -q "^$target [0-9]* 0$" "$logs/ended"; then continue; fi
+	if grep -q "^$target [0-9]* 0 " "$logs/ended"; then continue; fi
 	echo
 	echo "$target: first failures"
 	grep -E '^([a-z0-9.-]+: )?(---|===) FAIL|^\s+--- FAIL|panic:|DATA RACE|^FAIL|\*\*\*|: (level=error|error:)' "$logs/$target.log" | cut -c1-300 | head -n 30 || true

@@ -3,6 +3,7 @@ package ctrd
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -48,7 +49,7 @@ func layerOf(tb testing.TB, files ...string) v1.Layer {
 		tb.Fatal(err)
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }
-	l, err := tarball.LayerFromOpener(open, tarball.WithCompressedCaching)
+	l, err := tarball.LayerFromOpener(open, tarball.WithCompressedCaching, tarball.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		tb.Fatal(err)
 	}
