@@ -1,6 +1,11 @@
 package fleet
 
-import "time"
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // EndpointType says how requests reach the workers of an endpoint.
 type EndpointType string
@@ -79,6 +84,58 @@ type EndpointSpec struct {
 	// change; it is not kept.
 	WebhookKey    []byte  `cbor:"20,keyasint,omitempty"`
 	NewWebhookKey *Secret `cbor:"-"`
+
+	// Of an endpoint that balances; both are 0 on others.
+	WaitSeconds int `cbor:"21,keyasint,omitempty"` // that a request waits for a worker
+	MaxBodyMB   int `cbor:"22,keyasint,omitempty"` // that a request may have, and its answer
+}
+
+// Serving is where a worker of an endpoint that balances answers.
+type Serving struct {
+	Port   int
+	Health int    // port of its health
+	Path   string // of its health
+}
+
+// NothingListens is what a host says of a port of a pod that takes no connection.
+const NothingListens = "nothing accepts connections on that port of the pod"
+
+// Names of the variables that say so, to the worker as well.
+const (
+	EnvPort       = "PORT"
+	EnvHealthPort = "PORT_HEALTH"
+	EnvHealthPath = "HEALTH_CHECK_PATH"
+)
+
+// ServingOf reads an environment; what it does not say is as images expect it. Errors: invalid.
+func ServingOf(env map[string]string) (Serving, error) {
+	out := Serving{Port: 80, Path: "/ping"}
+	number := func(name string, to *int) error {
+		text, ok := env[name]
+		if !ok {
+			return nil
+		}
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n == 0 {
+			return Invalid("$.env."+name, "must be a port, 1 to 65535, on a LOAD_BALANCER endpoint")
+		}
+		*to = int(n)
+		return nil
+	}
+	if err := number(EnvPort, &out.Port); err != nil {
+		return out, err
+	}
+	out.Health = out.Port
+	if err := number(EnvHealthPort, &out.Health); err != nil {
+		return out, err
+	}
+	if path, ok := env[EnvHealthPath]; ok {
+		if u, err := url.ParseRequestURI(path); err != nil || !strings.HasPrefix(path, "/") || u.Host != "" {
+			return out, Invalid("$.env."+EnvHealthPath, "must be a path that begins with / on a LOAD_BALANCER endpoint")
+		}
+		out.Path = path
+	}
+	return out, nil
 }
 
 // FieldChange is a field of an endpoint that a release changed, with its values as the API shows them.

@@ -57,6 +57,7 @@ func (r Rollout) InProgress() bool { return r.Latest < r.Total }
 type EndpointView struct {
 	Endpoint
 	Reason  string // why jobs wait, in one sentence; empty: none need wait
+	URL     string // at which requests reach its workers; empty: at none
 	Rollout Rollout
 }
 

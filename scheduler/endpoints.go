@@ -22,6 +22,11 @@ const (
 	defaultRetries    = 1
 	defaultFailAfter  = 600 // seconds
 
+	defaultRequestTimeout = 330_000 // milliseconds
+	defaultWait           = 120     // seconds
+	defaultMaxBody        = 30      // MB
+	byType                = -1      // a value that follows from the endpoint's type
+
 	minQueueDelay = 0.5 // seconds
 )
 
@@ -169,7 +174,7 @@ func (s *Service) DeleteEndpoint(ctx context.Context, who fleet.Principal, id fl
 // endpointBase is what an endpoint is before its owner says anything but the template.
 func endpointBase(v *state.View, account fleet.AccountID, id fleet.TemplateID) (spec fleet.EndpointSpec, err error) {
 	spec = fleet.EndpointSpec{
-		Type: fleet.EndpointQueue, Workers: fleet.WorkerBounds{Max: defaultMaxWorkers}, TimeoutMS: defaultJobTimeout,
+		Type: fleet.EndpointQueue, Workers: fleet.WorkerBounds{Max: defaultMaxWorkers}, TimeoutMS: byType,
 		FlashBoot: fleet.FlashBootOff, Retries: defaultRetries, FailAfter: defaultFailAfter,
 	}
 	if id == "" {
@@ -207,7 +212,7 @@ func completeEndpoint(v *state.View, account fleet.AccountID, spec *fleet.Endpoi
 		err = completeFlavors(cat, spec)
 	}
 	return cmp.Or(
-		err, completeScaler(spec), knownCenters(spec.Centers, v), endpointVolumes(v, account, spec),
+		err, completeScaler(spec), completeBalancing(spec), knownCenters(spec.Centers, v), endpointVolumes(v, account, spec),
 		knownRegistry(v, account, spec.Registry), checkEnvironment(v, account, spec.Env),
 	)
 }
@@ -290,6 +295,28 @@ func completeScaler(spec *fleet.EndpointSpec) error {
 		spec.Workers.Idle = cmp.Or(spec.Workers.Idle, defaultIdle)
 	}
 	return nil
+}
+
+// completeBalancing checks how requests reach workers directly, and what is said about jobs alone or requests alone.
+func completeBalancing(spec *fleet.EndpointSpec) error {
+	if spec.Type != fleet.EndpointBalanced {
+		if spec.TimeoutMS == byType {
+			spec.TimeoutMS = defaultJobTimeout
+		}
+		switch {
+		case spec.WaitSeconds != 0:
+			return fleet.Invalid("$.waitTimeout", "must not be set for a QUEUE endpoint")
+		case spec.MaxBodyMB != 0:
+			return fleet.Invalid("$.maxBody", "must not be set for a QUEUE endpoint")
+		}
+		return nil
+	}
+	if spec.TimeoutMS == byType {
+		spec.TimeoutMS = defaultRequestTimeout
+	}
+	spec.WaitSeconds, spec.MaxBodyMB = cmp.Or(spec.WaitSeconds, defaultWait), cmp.Or(spec.MaxBodyMB, defaultMaxBody)
+	_, err := fleet.ServingOf(spec.Env)
+	return err
 }
 
 // endpointVolumes checks that the network volumes are there, one in a data center at most, and where workers may be.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"gantry/fleet"
@@ -46,6 +47,9 @@ func (s *Service) endpointView(e fleet.Endpoint, err error) (fleet.EndpointView,
 		return fleet.EndpointView{}, err
 	}
 	out := fleet.EndpointView{Endpoint: e}
+	if scheme, domain, ok := strings.Cut(s.ProxyURL, "://"); ok && e.Spec.Type == fleet.EndpointBalanced {
+		out.URL = scheme + "://" + string(e.ID) + "." + domain
+	}
 	err = s.Store.View(func(v *state.View) error {
 		for _, p := range v.WorkersOf(e.ID) {
 			if !remains(p) {
@@ -58,7 +62,7 @@ func (s *Service) endpointView(e fleet.Endpoint, err error) (fleet.EndpointView,
 		}
 		return nil
 	})
-	if err != nil || e.Spec.Type != fleet.EndpointQueue {
+	if err != nil {
 		return out, err
 	}
 	out.Reason, err = s.waits(e.Account, e.ID, -1, s.Now())

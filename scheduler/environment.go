@@ -114,6 +114,15 @@ func (s *Service) Environment(p *fleet.Pod) (map[string]string, error) {
 	}
 	if p.Owner.Kind == fleet.OwnerEndpoint {
 		workerEnvironment(env, p)
+		balances := false
+		errs = append(errs, s.Store.View(func(v *state.View) error {
+			e, ok := state.Find[fleet.Endpoint](v, fleet.EndpointID(p.Owner.ID))
+			balances = ok && e.Spec.Type == fleet.EndpointBalanced
+			return nil
+		}))
+		if balances {
+			servingEnvironment(env)
+		}
 	}
 	if p.Owner.Kind == fleet.OwnerCluster {
 		errs = append(errs, s.clusterEnvironment(env, p))

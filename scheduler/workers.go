@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -160,6 +161,15 @@ func workerEnvironment(env map[string]string, p *fleet.Pod) {
 	if _, own := env["RUNPOD_SKIP_GPU_CHECK"]; !own && p.Spec.GPU == nil {
 		env["RUNPOD_SKIP_GPU_CHECK"] = "true"
 	}
+}
+
+// servingEnvironment tells a worker where it is expected to serve.
+func servingEnvironment(env map[string]string) {
+	at, err := fleet.ServingOf(env)
+	if err != nil { // its release was refused
+		return
+	}
+	env[fleet.EnvPort], env[fleet.EnvHealthPort], env[fleet.EnvHealthPath] = strconv.Itoa(at.Port), strconv.Itoa(at.Health), at.Path
 }
 
 // workerTunables are what an owner may set otherwise. The system checks want the Internet (wire-facts.md, §1.8).

@@ -22,7 +22,7 @@ func (t *Tunnels) port(ctx context.Context, stream agentrpc.Frames, ask *agentrp
 	d := net.Dialer{Timeout: podDialTimeout}
 	c, err := d.DialTCP(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(addr, uint16(target.GetPort()))) //nolint:gosec // a port
 	if err != nil {
-		return stream.Send(&agentrpc.Frame{Id: ask.GetId(), Error: "nothing accepts connections on that port of the pod"})
+		return stream.Send(&agentrpc.Frame{Id: ask.GetId(), Error: fleet.NothingListens})
 	}
 	defer func() { _ = c.Close() }()
 	if err := stream.Send(&agentrpc.Frame{Id: ask.GetId()}); err != nil {

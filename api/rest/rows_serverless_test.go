@@ -124,6 +124,13 @@ func createEndpointRows() []row {
 		bare("least", "endpoint defaults", endpointBody), once, again, other, signed, signedOther, reader,
 		cpu("least-cpu", "endpoint defaults", `[{"id":"cpu3g","vcpuCount":4},{"id":"cpu3c","vcpuCount":2}]`),
 		scaled("balancer", "201 endpoint", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, ""),
+		scaled("balancer-whole", "201 endpoint", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, `,"waitTimeout":3600,"maxBody":1,"timeout":0,`+
+			`"env":{"PORT":"8000","PORT_HEALTH":"8001","HEALTH_CHECK_PATH":"/healthz?deep=1"},"workers":{"idleTimeout":60}`),
+		scaled("balancer-port", "422 port", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, `,"env":{"PORT":"70000"}`),
+		scaled("balancer-health-port", "422 port", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, `,"env":{"PORT_HEALTH":"0"}`),
+		scaled("balancer-health-path", "422 environment", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, `,"env":{"HEALTH_CHECK_PATH":"ping"}`),
+		scaled("balancer-wait", "422 bound", "LOAD_BALANCER", `{"type":"REQUEST_COUNT","requestCount":8}`, `,"waitTimeout":3601,"maxBody":0`),
+		v("wait", "422 of balancers alone", `"waitTimeout":5`), v("max-body", "422 of balancers alone", `"maxBody":5`),
 		scaled("by-count", "201 endpoint", "QUEUE", `{"type":"REQUEST_COUNT","requestCount":2}`, ""),
 		v("whole", "201 endpoint", `"args":"python -u handler.py","disk":40,"ports":["80/http"],"env":{"A":"1"},"registry":null,`+
 			`"workers":{"min":1,"max":5,"idleTimeout":30},"dataCenterIds":["dev-1","dev-1"],"networkVolumes":[],"timeout":0,`+

@@ -9,7 +9,7 @@ func rules() []string {
 		"400 unreadable query", "413 body over 1 MiB", "415 content type is not JSON",
 		// Single values.
 		"422 unknown property", "422 property name in other case", "422 wrong type", "422 null where nothing says so", "registry may be null",
-		"422 missing field", "422 bound", "422 enum", "422 pattern", "422 whole number", "422 port", "422 environment", "422 args", "422 vCPU count",
+		"422 missing field", "422 bound", "422 enum", "422 pattern", "422 whole number", "422 port", "422 of balancers alone", "422 environment", "422 args", "422 vCPU count",
 		"422 unknown catalog id", "422 parameter", "422 mount shape", "422 CUDA version", "422 Idempotency-Key",
 		// Rules between fields, and references.
 		"400 exactly one of gpu and cpu", "400 both mount kinds", "400 persistent mount on a CPU pod", "400 mount path", "400 CUDA list with floor", "400 mounts of the place", "422 variables after the merge",

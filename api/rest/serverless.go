@@ -133,6 +133,8 @@ func changeEndpoint(s *fleet.EndpointSpec, in *v2.EndpointSettings, scaling *v2.
 	put(&s.FlashBoot, (*fleet.FlashBoot)(in.FlashBoot))
 	put(&s.Retries, in.Retries)
 	put(&s.FailAfter, in.FailAfter)
+	put(&s.WaitSeconds, in.WaitTimeout)
+	put(&s.MaxBodyMB, in.MaxBody)
 	if in.WebhookSecret != nil {
 		s.NewWebhookKey = new(in.WebhookSecret.Secret())
 	}
@@ -246,7 +248,7 @@ func endpointRecord(base string) func(fleet.EndpointView) v2.Endpoint {
 			Registry: v2.Text(s.Registry), Template: v2.Text(s.Template), DataCenterIDs: texts(s.Centers), NetworkVolumes: texts(s.Volumes),
 			Workers: v2.WorkerBounds{Min: s.Workers.Min, Max: s.Workers.Max, IdleTimeout: s.Workers.Idle}, Scaling: v2.Scaling{Type: string(s.Scaler.Type)},
 			Timeout: s.TimeoutMS, FlashBoot: string(s.FlashBoot), Retries: s.Retries, FailAfter: s.FailAfter, Version: e.Version(), CreatedAt: v2.At(e.CreatedAt),
-			Reason: v2.Text(e.Reason), WebhookSigned: len(s.WebhookKey) > 0,
+			Reason: v2.Text(e.Reason), WebhookSigned: len(s.WebhookKey) > 0, WaitTimeout: s.WaitSeconds, MaxBody: s.MaxBodyMB,
 		}
 		if e.Rollout.InProgress() {
 			out.Rollout = new(rolloutRecord(e.Rollout))
@@ -259,8 +261,12 @@ func endpointRecord(base string) func(fleet.EndpointView) v2.Endpoint {
 		} else {
 			out.Scaling.QueueDelay = new(s.Scaler.Value)
 		}
-		if s.Type == fleet.EndpointQueue && e.ID != "" {
-			out.RequestURLs = requestURLs(base + "/v2/" + out.ID)
+		switch at := base + "/v2/" + out.ID; {
+		case e.ID == "":
+		case s.Type == fleet.EndpointQueue:
+			out.RequestURLs = requestURLs(at)
+		default:
+			out.RequestURLs = &v2.RequestURLs{Base: cmp.Or(e.URL, at), Health: at + "/health"}
 		}
 		if g := s.GPU; g != nil {
 			cuda := given(g.CUDA)

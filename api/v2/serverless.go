@@ -12,14 +12,14 @@ type Endpoint struct {
 	Env            map[string]string `json:"env" doc:"Environment variables."`
 	Registry       Text              `json:"registry" doc:"Registry credential, or null."`
 	Template       Text              `json:"template" doc:"Template that the endpoint was made from, or null."`
-	RequestURLs    *RequestURLs      `json:"requestUrls,omitempty" doc:"Where jobs are submitted and followed; on QUEUE endpoints only."`
+	RequestURLs    *RequestURLs      `json:"requestUrls,omitempty" doc:"Where its workers are reached: of a QUEUE endpoint where jobs are submitted and followed, of a LOAD_BALANCER endpoint base and health."`
 	GPU            *EndpointGPU      `json:"gpu,omitempty" doc:"GPUs of a worker; on endpoints of GPU workers only."`
 	CPU            []CPUConfig       `json:"cpu,omitzero" doc:"vCPUs of a worker, the first that there is room for; on endpoints of CPU workers only."`
 	Workers        WorkerBounds      `json:"workers" doc:"How many workers it has."`
 	Scaling        Scaling           `json:"scaling" doc:"When it has more workers."`
 	DataCenterIDs  []string          `json:"dataCenterIds" doc:"Data centers to choose from; empty: any."`
 	NetworkVolumes []string          `json:"networkVolumes" doc:"Network volumes, one in a data center at most; a worker gets that of its own."`
-	Timeout        int64             `json:"timeout" doc:"Longest execution of a job in milliseconds; 0: no limit." minimum:"0"`
+	Timeout        int64             `json:"timeout" doc:"Longest execution of a job in milliseconds, or longest time until a worker answers a request; 0: no limit." minimum:"0"`
 	FlashBoot      string            `json:"flashboot" doc:"What becomes of a worker that has idled out." enum:"OFF,FLASHBOOT,PRIORITY_FLASHBOOT"`
 	Retries        int               `json:"retries" doc:"How often a job is given out again after its worker was lost." minimum:"0" maximum:"3"`
 	FailAfter      int               `json:"failAfter" doc:"Seconds after which jobs fail that can never run; 0: they wait." minimum:"0"`
@@ -27,18 +27,21 @@ type Endpoint struct {
 	Version        uint64            `json:"version" doc:"Number of its newest release."`
 	CreatedAt      Time              `json:"createdAt" doc:"When it was made."`
 	Rollout        *Rollout          `json:"rollout" doc:"How far its newest release has come while workers are of earlier ones, or null."`
+	WaitTimeout    int               `json:"waitTimeout,omitempty" doc:"Seconds that a request waits for a worker; on LOAD_BALANCER endpoints only." minimum:"1"`
+	MaxBody        int               `json:"maxBody,omitempty" doc:"MB (10^6 bytes) of a request, and of its answer; on LOAD_BALANCER endpoints only." minimum:"1"`
 	Reason         Text              `json:"reason" doc:"Why jobs wait, or null when none need." example:"no worker yet: 1 starting, pulling image 63 %"`
 }
 
-// RequestURLs are the addresses of an endpoint's queue; {job_id} stands for the identifier of a job.
+// RequestURLs are the addresses of an endpoint: of its queue, where {job_id} stands for the identifier of a job, or of its workers.
 type RequestURLs struct {
-	Run        string `json:"run"`
-	RunSync    string `json:"runSync"`
-	Status     string `json:"status" example:"https://gantry.example.com/v2/e4m7x1c9v2b6n8/status/{job_id}"`
-	Stream     string `json:"stream"`
-	Cancel     string `json:"cancel"`
-	Retry      string `json:"retry"`
-	PurgeQueue string `json:"purgeQueue"`
+	Base       string `json:"base,omitempty" doc:"Paths of LOAD_BALANCER workers begin here." example:"https://e4m7x1c9v2b6n8.proxy.example.com"`
+	Run        string `json:"run,omitempty"`
+	RunSync    string `json:"runSync,omitempty"`
+	Status     string `json:"status,omitempty" example:"https://gantry.example.com/v2/e4m7x1c9v2b6n8/status/{job_id}"`
+	Stream     string `json:"stream,omitempty"`
+	Cancel     string `json:"cancel,omitempty"`
+	Retry      string `json:"retry,omitempty"`
+	PurgeQueue string `json:"purgeQueue,omitempty"`
 	Health     string `json:"health"`
 }
 
@@ -102,7 +105,9 @@ type EndpointSettings struct {
 	Workers        *WantedWorkers     `json:"workers,omitempty" doc:"How many workers it has."`
 	DataCenterIDs  []string           `json:"dataCenterIds,omitzero" doc:"Data centers to choose from; omitted or empty: any." change:"Data centers to choose from, in place of all there are; empty: any." maxItems:"32" minLength:"1" maxLength:"64" example:"[\"EU-RO-1\"]"`
 	NetworkVolumes []string           `json:"networkVolumes,omitzero" doc:"Network volumes, one in a data center at most (400 otherwise); a worker gets that of its own." change:"Network volumes, in place of all there are; one in a data center at most (400 otherwise)." maxItems:"32" minLength:"1" maxLength:"191" example:"[\"v8d2k9s4f1g6j3\"]"`
-	Timeout        *int64             `json:"timeout,omitempty" doc:"Longest execution of a job in milliseconds; 0: no limit." minimum:"0" maximum:"604800000" default:"300000"`
+	Timeout        *int64             `json:"timeout,omitempty" doc:"Longest execution of a job in milliseconds, or, of a LOAD_BALANCER endpoint, longest time until a worker answers a request (default 330000); 0: no limit." minimum:"0" maximum:"604800000" default:"300000"`
+	WaitTimeout    *int               `json:"waitTimeout,omitempty" doc:"Seconds that a request waits for a worker; 120 where a create of a LOAD_BALANCER endpoint names none. Refused for a QUEUE endpoint (422)." minimum:"1" maximum:"3600" example:"120"`
+	MaxBody        *int               `json:"maxBody,omitempty" doc:"MB (10^6 bytes) of a request, and of its answer; 30 where a create of a LOAD_BALANCER endpoint names none. Refused for a QUEUE endpoint (422)." minimum:"1" maximum:"10000" example:"30"`
 	FlashBoot      *string            `json:"flashboot,omitempty" doc:"What becomes of a worker that has idled out." enum:"OFF,FLASHBOOT,PRIORITY_FLASHBOOT" default:"OFF"`
 	Retries        *int               `json:"retries,omitempty" doc:"How often a job is given out again after its worker was lost." minimum:"0" maximum:"3" default:"1"`
 	FailAfter      *int               `json:"failAfter,omitempty" doc:"Seconds after which jobs fail that can never run; 0: they wait." minimum:"0" maximum:"604800" default:"600"`

@@ -122,8 +122,13 @@ func endpointSheet(e v2.Endpoint, health *v2.EndpointHealth) string {
 		fields = append(fields, [2]string{"Without", strings.Join(e.GPU.ExcludedTypes, ", ")},
 			[2]string{"CUDA", first(strings.Join(e.GPU.AllowedCUDA, ", "), string(e.GPU.MinCUDA))})
 	}
-	if e.RequestURLs != nil {
-		fields = append(fields, [2]string{"Run", e.RequestURLs.Run}, [2]string{"Run and wait", e.RequestURLs.RunSync})
+	switch at := e.RequestURLs; {
+	case at == nil:
+	case at.Base != "":
+		fields = append(fields, [2]string{"Address", at.Base}, [2]string{"Longest wait", (time.Duration(e.WaitTimeout) * time.Second).String()},
+			[2]string{"Largest body", fmt.Sprintf("%d MB", e.MaxBody)})
+	default:
+		fields = append(fields, [2]string{"Run", at.Run}, [2]string{"Run and wait", at.RunSync})
 	}
 	return sheet(fields)
 }

@@ -48,6 +48,10 @@ func TestEndpointRequests(t *testing.T) {
 			create + `{"cpu":[{"id":"cpu5c","vcpuCount":8},{"id":"cpu3c","vcpuCount":2}],"image":"img","name":"e",` +
 				`"scaling":{"requestCount":4,"type":"REQUEST_COUNT"},"type":"LOAD_BALANCER","workers":{"max":9,"min":1}}`,
 		},
+		"endpoint create e img --cpu cpu3c --type load-balancer --wait-timeout 30s --max-body 5": {
+			create + `{"cpu":[{"id":"cpu3c","vcpuCount":2}],"image":"img","maxBody":5,"name":"e",` +
+				`"scaling":{"requestCount":4,"type":"REQUEST_COUNT"},"type":"LOAD_BALANCER","waitTimeout":30}`,
+		},
 		"endpoint create e img --gpu h200 --count 2 --min-cuda 12.4": {
 			gpus, create + `{"gpu":{"count":2,"excludedTypes":["NVIDIA H200 NVL"],"minCudaVersion":"12.4","pools":["HOPPER_141"]},"image":"img","name":"e",` + delay,
 		},

@@ -27,12 +27,14 @@ type endpointFlags struct {
 	MinWorkers   *int           `placeholder:"N" help:"Workers that are kept without jobs; 0 when not given."`
 	MaxWorkers   *int           `placeholder:"N" help:"Most workers; 3 when not given."`
 	IdleTimeout  *time.Duration `placeholder:"10s" help:"How long a worker stays without a job, in whole seconds."`
-	QueueDelay   *time.Duration `placeholder:"4s" help:"More workers when jobs wait this long, which is how an endpoint scales when nothing else is given."`
-	RequestCount *int           `placeholder:"N" help:"A worker for each N jobs, instead of --queue-delay."`
+	QueueDelay   *time.Duration `placeholder:"4s" help:"More workers when jobs wait this long, which is how a QUEUE endpoint scales when nothing else is given."`
+	RequestCount *int           `placeholder:"N" help:"A worker for each N jobs or requests, instead of --queue-delay; 4 for a LOAD_BALANCER endpoint when not given."`
 
-	ExecutionTimeout *time.Duration `placeholder:"5m" help:"Longest execution of a job that says nothing else; 0s: no limit."`
+	ExecutionTimeout *time.Duration `placeholder:"5m" help:"Longest execution of a job that says nothing else, or longest time until a worker answers a request; 0s: no limit."`
 	Retries          *int           `placeholder:"N" help:"How often a job is given out again after its worker was lost, 0 to 3."`
 	FailAfter        *time.Duration `placeholder:"10m" help:"Jobs that can never run fail after this time, in whole seconds; 0s: they wait."`
+	WaitTimeout      *time.Duration `placeholder:"2m" help:"Of a LOAD_BALANCER endpoint: how long a request waits for a worker, in whole seconds."`
+	MaxBody          *int           `placeholder:"MB" help:"Of a LOAD_BALANCER endpoint: MB that a request may have, and its answer; 30 when not given."`
 	FlashBoot        *string        `name:"flashboot" placeholder:"FLASHBOOT" help:"What becomes of workers that have idled out: OFF, FLASHBOOT or PRIORITY_FLASHBOOT."`
 
 	WebhookSecretFile string `placeholder:"FILE" help:"File with the secret under which calls of webhooks are signed, 16 characters or more; - is standard input."`
@@ -75,6 +77,7 @@ func (f endpointFlags) check() error {
 		rule  string
 	}{
 		{"--idle-timeout", f.IdleTimeout, time.Second, "whole seconds, such as 10s"},
+		{"--wait-timeout", f.WaitTimeout, time.Second, "whole seconds, such as 2m"},
 		{"--fail-after", f.FailAfter, time.Second, "whole seconds, such as 10m"},
 		{"--execution-timeout", f.ExecutionTimeout, time.Millisecond, "whole milliseconds, such as 5m"},
 		{"--queue-delay", f.QueueDelay, time.Millisecond, "whole milliseconds, such as 4s"},
@@ -88,7 +91,7 @@ func (f endpointFlags) check() error {
 
 // settings makes the members of the command line. What the API checks is left to it.
 func (f endpointFlags) settings(ctx context.Context, a *app, c *client.Client) (v2.EndpointSettings, error) {
-	out := v2.EndpointSettings{FlashBoot: f.FlashBoot, Retries: f.Retries, FailAfter: inSeconds(f.FailAfter)}
+	out := v2.EndpointSettings{FlashBoot: f.FlashBoot, Retries: f.Retries, FailAfter: inSeconds(f.FailAfter), WaitTimeout: inSeconds(f.WaitTimeout), MaxBody: f.MaxBody}
 	if err := f.check(); err != nil {
 		return out, err
 	}
@@ -234,6 +237,9 @@ func (cmd endpointCreateCmd) Run(ctx context.Context, a *app, c *client.Client) 
 		return err
 	}
 	body := v2.CreateEndpointRequest{Name: cmd.Name, Type: cmd.Type, Scaling: v2.Scaling{Type: "QUEUE_DELAY", QueueDelay: new(4.0)}, EndpointSettings: settings}
+	if body.Type = strings.ToUpper(strings.ReplaceAll(cmd.Type, "-", "_")); body.Type == "LOAD_BALANCER" {
+		body.Scaling = v2.Scaling{Type: "REQUEST_COUNT", RequestCount: new(4)}
+	}
 	if s := cmd.scaling(); s != nil {
 		body.Scaling = *s
 	}

@@ -18,6 +18,7 @@ func flagOfPath() map[string]string {
 		"$.cpu": "--cpu", "$.gpu.pools": "--pool", "$.gpu.excludedTypes": "--exclude", "$.workers.min": "--min-workers",
 		"$.workers.max": "--max-workers", "$.workers.idleTimeout": "--idle-timeout", "$.scaling.queueDelay": "--queue-delay",
 		"$.scaling.requestCount": "--request-count", "$.timeout": "--execution-timeout", "$.retries": "--retries", "$.failAfter": "--fail-after",
+		"$.waitTimeout": "--wait-timeout", "$.maxBody": "--max-body",
 		"$.flashboot": "--flashboot", "$.networkVolumes": "--network-volume",
 		"path.id": "id", "path.name": "name", "query.count": "--count", "query.vcpuCount": "--vcpu", "query.status": "--status",
 	}
