@@ -93,7 +93,7 @@ unit: ## Run all tests but those of the targets below, with the race detector
 	$(GO_TEST) $(WITHIN) $$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))')
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
-$(CONTAINERDS:%=.bin/%/.stamp): .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
+$(CONTAINERDS:%=.bin/%/.stamp) .bin/nats/.stamp: .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
 	touch $@
 
@@ -196,9 +196,10 @@ size: ## Print how many lines of Go the product has, by room
 	@scripts/size.sh
 
 .PHONY: bench
-bench: setup build ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
-	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
-	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark[^F]' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
+bench: setup build .bin/nats/.stamp ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
+	@scripts/setup.sh bench
+	go test -run '^$$' -bench '$(BENCH)' -skip '^BenchmarkFleet|^BenchmarkJob(Failover|Idle|Large)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
+	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^FJ]|Job[CS])' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/s3clients
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 5x -count=1 -p 1 -timeout 30m ./netctl/tunnel
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -count=1 -p 1 -timeout 30m ./test/volumes

@@ -2,7 +2,7 @@
 # Installs what building and testing Gantry needs and this machine lacks: Debian packages through apt, and Go through the module
 # proxy when there is none or an older one. Changes nothing when everything is there.
 #
-#   scripts/setup.sh [GROUP...]     tests, deb, deb-check, lab, each with what a build needs; without one: tests
+#   scripts/setup.sh [GROUP...]     tests, bench, deb, deb-check, lab, each with what a build needs; without one: tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Who is not root has no sbin on the path, and Debian's programs for the system are there.
@@ -68,6 +68,11 @@ tests() {
 		/usr/bin/s3fs:s3fs
 		/usr/include/seccomp.h:libseccomp-dev
 	)
+}
+
+# bench wants what the benchmarks compare with.
+bench() {
+	wanted+=(beanstalkd:beanstalkd)
 }
 
 # deb wants the C compiler of the other architecture, for gantry-gpu.
@@ -196,8 +201,8 @@ fetch_go() {
 groups=("${@:-tests}")
 for group in "${groups[@]}"; do
 	case $group in
-	tests | deb | deb-check | lab) "$group" ;;
-	*) die "no group $group: tests, deb, deb-check, lab" ;;
+	tests | bench | deb | deb-check | lab) "$group" ;;
+	*) die "no group $group: tests, bench, deb, deb-check, lab" ;;
 	esac
 done
 mapfile -t missing < <(missing_packages | sort -u)

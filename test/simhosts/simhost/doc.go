@@ -2,7 +2,7 @@
 // connection of its own, and speaks the link protocol as an agent does: heartbeats as ordered, assignments taken by
 // generation, reports kept until they are acknowledged, the leader followed by its hint. There are no containers: a pod
 // "runs" from its assignment on, or after a time that is set, and what a host with the storage role is to do for network
-// volumes is done at once.
+// volumes is done at once. A worker of a serverless endpoint does each job at once, with what Answer says, if there is one.
 //
 //	f := simhost.New(simhost.Config{Schedulers: []string{"127.0.0.1:8443"}, Token: simhost.Operator(api, "dc-1"), Hosts: 200})
 //	err := f.Join(ctx)             // all hosts join

@@ -31,6 +31,10 @@ type Config struct {
 	Total   fleet.Resources         // of each host; default 16 cores, 128 GB and 1 TB for each GPU
 	Shape   func(i int) []fleet.GPU // GPUs of a host, instead of GPUs and GPUType
 
+	// Answer gives the output of a job, for the JSON object that a worker gets; nil: workers take no jobs.
+	Answer func(job []byte) []byte
+	Slots  int // jobs that a worker takes at a time; default 1
+
 	StartAfter time.Duration // from the assignment to running; 0: at once
 	Joining    int           // hosts that join, or dial for the first time, at once; default 32
 	Log        *slog.Logger  // default: none
@@ -77,6 +81,7 @@ func New(c Config) *Fleet {
 	if c.GPUType == "" {
 		c.GPUType = DefaultGPU
 	}
+	c.Slots = max(c.Slots, 1)
 	if c.Joining == 0 {
 		c.Joining = defaultJoining
 	}

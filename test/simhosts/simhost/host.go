@@ -38,6 +38,7 @@ type Host struct {
 	sequence   uint64 // of the last message of reports
 	replies    []*agentrpc.Up
 	networks   Networks // as this run was told
+	desk       desk
 }
 
 // pod is what a host knows of a pod.
@@ -59,7 +60,7 @@ func newHost(f *Fleet, i int) *Host {
 	return &Host{
 		fleet: f, name: fmt.Sprintf("%s-%05d", f.Prefix, i), number: i, machine: fmt.Sprintf("machine-%s-%d-%08x", f.Prefix, i, rand.Uint32()),
 		gpus: f.gpusOf(i), wake: make(chan struct{}, 1), schedulers: f.Schedulers, pods: map[fleet.PodID]*pod{},
-		runID: fleet.NewID(),
+		runID: fleet.NewID(), desk: newDesk(),
 	}
 }
 
@@ -226,6 +227,7 @@ func (h *Host) start(p *pod) {
 		p.run.Volume = fleet.VolumeID(v.GetVolumeId())
 	}
 	h.fleet.census.begin(p.run)
+	h.desk.ring()
 	if h.fleet.StartAfter <= 0 {
 		h.report(p, string(fleet.EventRunning))
 		return

@@ -122,6 +122,9 @@ func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return h.sendAll(ctx, stream, welcome) })
+	if h.fleet.Answer != nil {
+		group.Go(func() error { h.work(ctx, agentrpc.NewLinkClient(conn)); return nil })
+	}
 	group.Go(func() error {
 		err := h.receiveAll(stream, welcome, cancel)
 		cancel(err)

@@ -25,6 +25,7 @@ type scheduler struct {
 	agentrpc.UnimplementedLinkServer
 	ca       *pki.CA
 	sessions chan session
+	streams  chan jobStream
 	leader   string // where to send who comes; empty: here
 
 	mu sync.Mutex
@@ -120,7 +121,7 @@ func serve(t *testing.T, ca *pki.CA, leader string) (*scheduler, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scheduler{ca: ca, sessions: make(chan session, 10), leader: leader}
+	s := &scheduler{ca: ca, sessions: make(chan session, 10), streams: make(chan jobStream), leader: leader}
 	g := grpc.NewServer(grpc.Creds(agentrpc.ServerCredentials()))
 	agentrpc.RegisterJoinServer(g, s)
 	agentrpc.RegisterLinkServer(g, s)
@@ -142,7 +143,7 @@ type lab struct {
 	f *Fleet
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, options ...func(*Config)) *lab {
 	t.Helper()
 	ca, err := pki.NewCA(fleet.NewID(), time.Now())
 	if err != nil {
@@ -150,10 +151,14 @@ func newLab(t *testing.T) *lab {
 	}
 	s, addr := serve(t, ca, "")
 	_, follower := serve(t, ca, addr)
-	l := &lab{T: t, s: s, f: New(Config{
+	c := Config{
 		Schedulers: []string{follower}, GPUs: 2,
 		Token: func(context.Context) (string, error) { return pki.NewJoinToken(ca.Digest()).Text(), nil },
-	})}
+	}
+	for _, o := range options {
+		o(&c)
+	}
+	l := &lab{T: t, s: s, f: New(c)}
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	if err := l.f.Join(ctx); err != nil {
