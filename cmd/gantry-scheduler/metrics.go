@@ -195,19 +195,30 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// stock is what metrics tell of the state, all of one index, so that its parts fit each other.
+type stock struct {
+	index  uint64
+	counts state.Counts
+	gpus   []fleet.GPUCapacity
+}
+
+func stockOf(store *state.Store) (out stock, err error) {
+	err = store.View(func(v *state.View) error {
+		out.index, out.counts = v.Index(), v.Counts(time.Now())
+		out.gpus, _ = scheduler.CapacityOf(v)
+		return nil
+	})
+	return out, err
+}
+
 // state tells of what the state has.
 func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
-	var c state.Counts
-	var gpus []fleet.GPUCapacity
-	// Two views: while one is open, no command is applied.
-	err := s.d.member.store.View(func(v *state.View) error { c = v.Counts(time.Now()); return nil })
-	if err == nil {
-		err = s.d.member.store.View(func(v *state.View) error { gpus, _ = scheduler.CapacityOf(v); return nil })
-	}
+	has, err := stockOf(s.d.member.store)
 	if err != nil {
 		return // it is being closed
 	}
-	gauge("gantry_scheduler_log_applied_index", float64(s.d.member.node.AppliedIndex()))
+	c := has.counts
+	gauge("gantry_scheduler_log_applied_index", float64(has.index))
 	gauge("gantry_scheduler_voters_wanted", float64(c.Voters))
 	if s.d.member.node.IsLeader() {
 		clock := s.d.time.View()
@@ -227,7 +238,7 @@ func (s *sight) state(gauge func(name string, v float64, labels ...string)) {
 	gauge("gantry_scheduler_hosts_behind", float64(c.Behind))
 	gauge("gantry_scheduler_gpus_out", float64(c.SickGPUs), "sick")
 	gauge("gantry_scheduler_gpus_out", float64(c.CordonedGPUs), "cordoned")
-	strandedGPUs(gpus, gauge)
+	strandedGPUs(has.gpus, gauge)
 	for _, h := range []fleet.HostState{
 		fleet.HostJoining, fleet.HostReady, fleet.HostCordoned, fleet.HostDraining, fleet.HostUnreachable, fleet.HostFenced,
 	} {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,6 +30,8 @@ import (
 
 	"gantry/api/problem"
 	"gantry/fleet"
+	"gantry/scheduler/entry"
+	"gantry/scheduler/state"
 	"gantry/test/metricstable"
 )
 
@@ -96,6 +99,82 @@ func TestStrandedGPUsAreToldOfEachType(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestMetricsOfTheStateFitEachOther has hosts come and go while metrics are read: each reading is of one state.
+func TestMetricsOfTheStateFitEachOther(t *testing.T) {
+	store, err := state.Open(filepath.Join(t.TempDir(), "state.db"), state.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const gpu, reads = "NVIDIA H100", 2000
+	var index uint64
+	apply := func(cmds ...state.Command) error {
+		index++
+		data, err := state.Encode(cmds...)
+		if err != nil {
+			return err
+		}
+		results, err := store.Apply([]entry.Entry{{Index: index, Term: 1, Data: data}})
+		for _, r := range slices.Concat(results...) {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	}
+	now := time.Now()
+	// All of the host's GPUs are stranded: it has no disk for a pod.
+	inventory := fleet.Inventory{Total: fleet.Resources{MilliCPU: 64_000, MemoryMB: 256_000, DiskGB: 1}}
+	for i := range 8 {
+		inventory.GPUs = append(inventory.GPUs, fleet.GPU{UUID: fmt.Sprint("gpu-", i), Type: gpu, MemoryMB: 80_000})
+	}
+	token := fleet.JoinToken{ID: "t", Hash: []byte("h"), DataCenter: "dc", Cloud: fleet.CloudSecure, ExpiresAt: now.Add(time.Hour)}
+	if err := apply(
+		state.PutDataCenter{DataCenter: fleet.DataCenter{ID: "dc", Name: "dc", Region: "r"}}, state.PutToken{Token: token, At: now},
+		state.JoinHost{Token: "t", Hash: token.Hash, Host: fleet.Host{ID: "h", Name: "h", MachineID: "m", JoinedAt: now}, At: now},
+		state.ConnectHost{Host: "h", MachineID: "m", BootID: "b", Inventory: inventory, At: now},
+	); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		for {
+			for _, e := range []fleet.Eligibility{fleet.EligibilityCordoned, fleet.EligibilityOpen} {
+				if err := apply(state.SetHostEligibility{Host: "h", Eligibility: e, At: now}); err != nil {
+					done <- err
+					return
+				}
+			}
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+		}
+	}()
+	seen := map[int]bool{}
+	for n := 0; n < reads || len(seen) < 2; n++ {
+		has, err := stockOf(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := has.counts.GPUs[gpu].Free
+		if stranded := has.gpus[0].Stranded[fleet.ShortOfDisk]; stranded != free {
+			t.Errorf("%d GPUs are free, and %d of them are stranded", free, stranded)
+			break
+		}
+		seen[free] = true
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
