@@ -109,7 +109,7 @@ func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 				s.charges.change(&old, &rec, at)
 			}
 			if known {
-				if err := bound(w, store, l.Index, old, rec); err != nil {
+				if err := errors.Join(bound(w, store, l.Index, old, rec), leaves(w, store, l.Index, old, rec)); err != nil {
 					return err
 				}
 			}
