@@ -33,7 +33,7 @@ const (
 	askWithin     = 4 * time.Second  // for an answer of the scheduler
 	openWithin    = 12 * time.Second
 	mostKept      = 4096 // answers
-	asksAtOnce    = 32   // questions to the scheduler
+	asksAtOnce    = 8    // questions to the scheduler, which takes few more
 	opensAtOnce   = 16   // folders that are being opened
 	mostStrangers = 40   // questions in a second of keys that are not known, so that who makes them up does not use up what the scheduler allows the host
 )

@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// The receive windows of both ends of a host's connection, in bytes. They are fixed: gRPC would else measure the line with a ping after
+// The receive windows of a host's end of its connection, in bytes; a scheduler's end has a smaller one for each call. They are fixed:
+// gRPC would else measure the line with a ping after
 // every small message, which for ten thousand hosts that do nothing but beat is a large part of the work. They bound what one stream
 // and one connection hold for a reader that is slow, and the rate over a long line: ConnWindow in one round trip.
 const (

@@ -12,12 +12,12 @@ import (
 	"gantry/internal/agentrpc"
 )
 
-// What one host may have under way over all its connections, each with a message of up to maxMessage that is not whole yet. A tunnel
-// counts until its first message shows that the scheduler has asked for it.
+// What one host may have under way over all its connections: each call holds a message of up to maxMessage that is not handled yet, and
+// callWindow of what comes after it, 32 MiB in all. A tunnel counts until its first message shows that the scheduler has asked for it.
 const (
-	hostSessions = 4  // the one in use, and others that are not known to be over
-	hostQueries  = 16 // calls with one message
-	hostTunnels  = 16 // beyond those that were asked for
+	hostSessions = 3  // the one in use, and others that are not known to be over
+	hostQueries  = 11 // calls with one message, and the stream of jobs; an agent asks for eight access keys at a time
+	hostTunnels  = 3  // beyond those that were asked for
 )
 
 // kind is what calls of a host are counted by.

@@ -2,12 +2,16 @@ package dispatch
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
@@ -92,6 +96,91 @@ func TestWhatOneHostCanHoldIsBounded(t *testing.T) {
 			y.soon("it may call again", func() bool { return y.under("h1", c.kind) == 1 })
 		})
 	}
+}
+
+// TestOneHostCostsLittleMemory has a host begin as many calls of each kind as it can, over several connections, and send all but the end
+// of the largest message in each.
+func TestOneHostCostsLittleMemory(t *testing.T) {
+	const most = 32 << 20
+	y := newYard(t)
+	g := y.join("h1")
+	before := heap()
+	var calls, sent sync.WaitGroup
+	var bodies []*io.PipeReader
+	refused := make(chan string, 3*2*hostQueries)
+	begun := 0
+	for k, method := range []string{
+		aSession: agentrpc.Link_Session_FullMethodName, aQuery: agentrpc.Join_Renew_FullMethodName, aTunnel: agentrpc.Link_Tunnel_FullMethodName,
+	} {
+		begin := func(tr http.RoundTripper) {
+			pr, pw := io.Pipe()
+			bodies = append(bodies, pr)
+			begun++
+			calls.Go(func() { refused <- y.announce(tr, method, pr) })
+			sent.Go(func() { pour(pw, maxMessage) })
+		}
+		tr := g.transport()
+		room := [kinds]int{aSession: hostSessions, aQuery: hostQueries, aTunnel: hostTunnels}[k]
+		for range room {
+			begin(tr)
+		}
+		y.soon("all are under way", func() bool { return y.under("h1", kind(k)) >= room })
+		for range hostQueries {
+			begin(tr)
+		}
+		for range hostQueries {
+			if code := <-refused; code != "8" { // ResourceExhausted
+				t.Errorf("%s: one too many is answered %q", method, code)
+			}
+		}
+	}
+	sent.Wait()
+	grown := int64(heap()) - int64(before) //nolint:gosec // far below the largest
+	if grown < most/2 || grown > most {
+		t.Errorf("%d calls of one host hold %d KiB", begun, grown>>10)
+	}
+	for _, b := range bodies {
+		check(y, b.Close())
+	}
+	calls.Wait()
+}
+
+// TestTheLargestHelloFits: that of a host with all pods, public ports, GPUs and images that there can be, and as many pods more that ended.
+func TestTheLargestHelloFits(t *testing.T) {
+	inventory := &agentrpc.Inventory{}
+	for range maxGPUs {
+		inventory.Gpus = append(inventory.Gpus, &agentrpc.GPU{Uuid: "GPU-00000000-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMb: 80_000, Pci: "0000:00:00.0"})
+	}
+	for range imageBytes / 256 {
+		inventory.Images = append(inventory.Images, string(make([]byte, 256)))
+	}
+	hello := &agentrpc.Hello{Inventory: inventory}
+	for i := range 2 * fleet.MostPods {
+		pod := &agentrpc.LedgerPod{PodId: fleet.NewID(), Incarnation: 1 << 40, Goal: "gone", Ended: true}
+		if i < fleet.MostPods {
+			pod.Goal, pod.Ended = "run", false
+			pod.Need = &agentrpc.Resources{MilliCpu: 64_000, MemoryMb: 256_000, DiskGb: 2000}
+			for p := range 1 << 16 / fleet.MostPods {
+				pod.Ports = append(pod.Ports, &agentrpc.Port{Number: int32(60_000 + p), Public: 60_000, Protocol: "tcp"}) //nolint:gosec // a port
+			}
+		}
+		hello.Pods = append(hello.Pods, pod)
+	}
+	if size := proto.Size(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: hello}}); size > maxMessage {
+		t.Errorf("the largest hello has %d bytes, a message %d at most", size, maxMessage)
+	} else {
+		t.Logf("the largest hello has %d of %d bytes", size, maxMessage)
+	}
+}
+
+// transport returns a further connection of a host as HTTP/2, on which a message can stay unfinished.
+func (g *guest) transport() *http.Transport {
+	g.Helper()
+	conf, err := agentrpc.HostClientTLS(g.certs(pki.RoleHost, string(g.id)))
+	check(g, err)
+	tr := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true}
+	g.Cleanup(tr.CloseIdleConnections)
+	return tr
 }
 
 // TestTunnelsThatWereAskedForAreNotCounted: a host serves as many requests at a time as its pods get.

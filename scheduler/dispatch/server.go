@@ -75,8 +75,9 @@ const (
 	defaultCertLife = 7 * 24 * time.Hour
 
 	proposeTimeout = 10 * time.Second
-	maxMessage     = 4 << 20 // bytes from a host: the hello of one with thousands of pods; no other has so many
-	maxStreams     = 1 << 14 // of one host's connection: a session, and a tunnel for each request to a pod
+	maxMessage     = 7 << 18   // bytes from a host: the hello of one with thousands of pods; no other has so many
+	callWindow     = 128 << 10 // bytes of a call that come before they are read; for a message that is waited for gRPC makes room
+	maxStreams     = 1 << 14   // of one host's connection: a session, and a tunnel for each request to a pod
 	minPing        = 5 * time.Second
 	idleHost       = 5 * time.Minute  // a connection without a call
 	probeHost      = 30 * time.Second // of a connection on which nothing came
@@ -149,7 +150,7 @@ func (s *Server) GRPC() *agentrpc.Server {
 		grpc.InTapHandle(s.callers.admit),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
-		grpc.InitialWindowSize(agentrpc.StreamWindow), grpc.InitialConnWindowSize(agentrpc.ConnWindow),
+		grpc.InitialWindowSize(callWindow), grpc.InitialConnWindowSize(agentrpc.ConnWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleHost, Time: probeHost, Timeout: unconfirmed}),
 	)

@@ -126,7 +126,7 @@ func TestStrangersCostNoMemory(t *testing.T) {
 		refused := make(chan string, streams)
 		for range streams {
 			pr, pw := io.Pipe()
-			calls.Go(func() { refused <- y.announce(tr, pr) })
+			calls.Go(func() { refused <- y.announce(tr, agentrpc.Join_Join_FullMethodName, pr) })
 			calls.Go(func() { pour(pw, size) })
 		}
 		told := 0
@@ -147,11 +147,11 @@ func TestStrangersCostNoMemory(t *testing.T) {
 }
 
 // announce makes a call that never ends by itself, and returns the status with which the server ended it.
-func (y *yard) announce(tr http.RoundTripper, body *io.PipeReader) string {
+func (y *yard) announce(tr http.RoundTripper, method string, body *io.PipeReader) string {
 	defer func() { _ = body.Close() }() // ends who writes
 	ctx, cancel := context.WithCancel(y.ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+y.addr+agentrpc.Join_Join_FullMethodName, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+y.addr+method, body)
 	if err != nil {
 		return err.Error()
 	}

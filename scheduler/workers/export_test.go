@@ -2,8 +2,12 @@ package workers
 
 import (
 	"context"
+	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"gantry/fleet"
+	"gantry/internal/agentrpc"
 )
 
 // Kick has an endpoint looked at.
@@ -38,4 +42,19 @@ func (w *Workers) Leads() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.run != nil
+}
+
+// PartsTaken returns how many parts of a report that does not end are taken from a host of whose reports so many bytes are being
+// committed, before nothing more is received.
+func PartsTaken(committing int64, part int) (n int) {
+	r := &reader{room: semaphore.NewWeighted(maxHeld)}
+	if !r.room.TryAcquire(committing) {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for r.report(ctx, &agentrpc.JobReport{Number: 1, Body: make([]byte, part), More: true}) == nil {
+		n++
+	}
+	return n
 }

@@ -18,8 +18,9 @@ import (
 const (
 	partBytes = 256 << 10
 	maxSlots  = 1000 // of one worker
-	// maxHeld is how many bytes of reports of one host are held while they are committed, each with leastReport besides its body.
-	maxHeld     = 64 << 20
+	// maxHeld is how many bytes of reports of one host are held while their parts come and while they are committed, each with
+	// leastReport besides its body. It has room for the largest.
+	maxHeld     = 24 << 20
 	leastReport = 64 << 10
 )
 

@@ -28,7 +28,7 @@ const maxReason = 1024 // bytes
 type reader struct {
 	w    *Workers
 	line *line
-	room *semaphore.Weighted // bytes of the reports that are being committed; while there is no room, nothing is received
+	room *semaphore.Weighted // bytes of the reports that come and are being committed; while there is no room, nothing is received
 
 	part  *agentrpc.JobReport // the one whose parts come; nil: none
 	tasks sync.WaitGroup
@@ -90,14 +90,21 @@ func (r *reader) report(ctx context.Context, m *agentrpc.JobReport) error {
 	if r.part != nil && r.part.GetNumber() != m.GetNumber() {
 		return status.Error(codes.InvalidArgument, "a report came between the parts of another one")
 	}
+	have, more := len(r.part.GetBody()), len(m.GetBody())
+	if have+more > jobs.MaxBody {
+		return status.Error(codes.InvalidArgument, "a report is too large")
+	}
+	if r.part == nil {
+		more += leastReport
+	}
+	if err := r.room.Acquire(ctx, int64(more)); err != nil {
+		return err
+	}
 	if r.part == nil {
 		r.part = m
 	} else {
 		r.part.Body = append(r.part.Body, m.GetBody()...)
 		r.part.More = m.GetMore()
-	}
-	if len(r.part.GetBody()) > jobs.MaxBody {
-		return status.Error(codes.InvalidArgument, "a report is too large")
 	}
 	if r.part.GetMore() {
 		return nil
@@ -105,9 +112,6 @@ func (r *reader) report(ctx context.Context, m *agentrpc.JobReport) error {
 	whole := r.part
 	r.part = nil
 	size := int64(len(whole.GetBody()) + leastReport)
-	if err := r.room.Acquire(ctx, size); err != nil {
-		return err
-	}
 	r.tasks.Go(func() {
 		defer r.room.Release(size)
 		kept := &agentrpc.JobKept{Number: whole.GetNumber()}

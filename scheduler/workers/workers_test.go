@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -347,6 +348,19 @@ func TestLargeBodiesComeInParts(t *testing.T) {
 		}
 		l.wants(p.ID, 2)
 	}
+}
+
+// TestReportsOfOneHostAreBounded: the parts of one that has not come whole count beside those that are being committed, and the largest
+// one has room.
+func TestReportsOfOneHostAreBounded(t *testing.T) {
+	const part = 256 << 10
+	synctest.Test(t, func(t *testing.T) {
+		for committing, want := range map[int64]int{0: 84, 12 << 20: 47, 24<<20 - 1: 0} {
+			if n := workers.PartsTaken(committing, part); n != want {
+				t.Errorf("beside %d bytes %d parts of 256 KiB are taken, not %d", committing, n, want)
+			}
+		}
+	})
 }
 
 // TestAJobThatComesBackIsGivenAnew, also to the worker that gave it back, and by a look that began before.
