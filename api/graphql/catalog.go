@@ -68,6 +68,7 @@ func newGPU(s *session, r *v2.GPUType) *gpu {
 		MaxGpuCount: int32(max(r.MaxCount.Secure, r.MaxCount.Community)), MaxGpuCountSecureCloud: int32(r.MaxCount.Secure),
 		MaxGpuCountCommunityCloud: int32(r.MaxCount.Community), SecureCloud: r.Secure, CommunityCloud: r.Community,
 		SecurePrice: price(r.Price.Secure), CommunityPrice: price(r.Price.Community), ClusterPrice: price(r.Price.Secure),
+		SecureSpotPrice: r.Price.SecureSpot, CommunitySpotPrice: r.Price.CommunitySpot,
 	}
 }
 
@@ -163,14 +164,14 @@ func (g *gpu) LowestPrice(args with) (*lowest, error) {
 		if err != nil {
 			return nil, err
 		}
-		usd, availability := rec.Price.Secure, availabilityIn(in.text("dataCenterId"), rec.Availability, rec.DataCenters)
+		usd, bid, availability := rec.Price.Secure, rec.Price.SecureSpot, availabilityIn(in.text("dataCenterId"), rec.Availability, rec.DataCenters)
 		if tier == string(fleet.CloudCommunity) {
-			usd = rec.Price.Community
+			usd, bid = rec.Price.Community, rec.Price.CommunitySpot
 		}
 		if rank(availability) <= best {
 			continue
 		}
-		best, out.GpuTypeCudaVersions = rank(availability), []cuda{}
+		best, out.GpuTypeCudaVersions, out.MinimumBidPrice = rank(availability), []cuda{}, bid
 		if out.StockStatus = stock(availability); out.StockStatus != nil {
 			out.UninterruptablePrice = &usd
 		}

@@ -35,6 +35,9 @@ func newPod(s *session, r *v2.Pod) *pod {
 	for _, v := range pairsOf(r.Env) {
 		p.Env = append(p.Env, v.Key+"="+v.Value)
 	}
+	if r.Interruptible {
+		p.PodType = "INTERRUPTABLE"
+	}
 	if r.GPU != nil {
 		p.GpuCount = int32(r.GPU.Count)
 	} else if r.CPU != nil {

@@ -31,6 +31,8 @@ var podMembers = []member{
 	{from: "volumeMountPath", to: "mounts.persistent.path"},
 	{from: "networkVolumeId", to: "mounts.network[0].volumeId"},
 	{from: "volumeMountPath", to: "mounts.network[0].path"},
+	{from: "stopAfter", to: "stopAfter"},
+	{from: "terminateAfter", to: "terminateAfter"},
 }
 
 // gpuMembers are those of an input that creates a GPU pod.
@@ -41,18 +43,33 @@ var gpuMembers = append([]member{
 	{from: "allowedCudaVersions", to: "gpu.allowedCudaVersions", as: items},
 	{from: "minVcpuCount", to: "gpu.minVcpuCountPerGpu", as: notZero},
 	{from: "minMemoryInGb", to: "gpu.minRamPerGpu", as: notZero},
+	{from: "bidPerGpu", to: "bidPerGpu", as: notZero},
+	{from: "interruptible", to: "interruptible"},
 }, podMembers...)
 
 // podLacks say why there is no such thing here.
 var podLacks = map[string]string{
 	"minDownload": "the speed of hosts' networks is not known", "minUpload": "the speed of hosts' networks is not known",
 	"countryCode": "pods are placed by data center: give dataCenterId", "volumeKey": "volumes are not encrypted with keys of accounts",
-	"savingsPlan": "there are no savings plans", "stopAfter": "pods are not stopped at a time", "terminateAfter": "pods are not terminated at a time",
+	"savingsPlan": "there are no savings plans",
 }
 
 // PodFindAndDeployOnDemand creates a GPU pod.
 func (root) PodFindAndDeployOnDemand(ctx context.Context, args with) (*pod, error) {
+	return sessionOf(ctx).createGPUPod(args.Input)
+}
+
+// PodRentInterruptable creates an interruptible GPU pod.
+func (root) PodRentInterruptable(ctx context.Context, args with) (*pod, error) {
 	s, in := sessionOf(ctx), args.Input
+	if in == nil {
+		return nil, s.fail(fleet.Invalid("input", "must be given"))
+	}
+	in["interruptible"] = true
+	return s.createGPUPod(in)
+}
+
+func (s *session) createGPUPod(in input) (*pod, error) {
 	types := in.texts("gpuTypeIdList")
 	if id := in.text("gpuTypeId"); id != "" {
 		types = []string{id}
@@ -172,6 +189,7 @@ func (s *session) share(id, from string) (body, error) {
 // The messages of refusals that clients compare with.
 const (
 	textNoPod  = "pod not found to terminate"
+	textSpot   = "Cannot resume a spot pod as an on demand pod."
 	textNoRoom = "There are not enough free GPUs on the host machine to start this pod."
 )
 
@@ -180,21 +198,39 @@ func (root) PodStop(ctx context.Context, args with) (*pod, error) {
 	return save(ctx, "actPod", args.Input.text("podId"), input{"action": "stop"}, actionMembers, newPod)
 }
 
-var actionMembers = []member{{from: "action", to: "action"}}
+var actionMembers = []member{{from: "action", to: "action"}, {from: "bidPerGpu", to: "bidPerGpu", as: notZero}}
 
-// PodResume starts a pod, which keeps its number of GPUs.
+// PodResume starts a pod on demand, which keeps its number of GPUs.
 func (root) PodResume(ctx context.Context, args with) (*pod, error) {
-	s, id := sessionOf(ctx), args.Input.text("podId")
-	if n, _ := args.Input.number("gpuCount"); n > 0 {
-		rec, err := ask[v2.Pod](s, "getPod", idOf(id))
-		if err != nil {
-			return nil, err
-		}
-		if has := newPod(s, rec).GpuCount; int32(n) != has {
-			return nil, s.fail(refused("input.gpuCount: a pod keeps its number of GPUs, %d: leave it out", has))
-		}
+	return sessionOf(ctx).resume(ctx, args.Input, false)
+}
+
+// PodBidResume starts an interruptible pod, with another bid where one is given.
+func (root) PodBidResume(ctx context.Context, args with) (*pod, error) {
+	return sessionOf(ctx).resume(ctx, args.Input, true)
+}
+
+func (s *session) resume(ctx context.Context, in input, bids bool) (*pod, error) {
+	id := in.text("podId")
+	rec, err := ask[v2.Pod](s, "getPod", idOf(id))
+	if err != nil {
+		return nil, err
 	}
-	out, err := save(ctx, "actPod", id, input{"action": "start"}, actionMembers, newPod)
+	switch {
+	case rec.Interruptible && !bids:
+		return nil, s.fail(refused(textSpot))
+	case bids && !rec.Interruptible:
+		return nil, s.fail(refused("input.podId: the pod is not interruptible: resume it with podResume"))
+	}
+	has := newPod(s, rec).GpuCount
+	if n, _ := in.number("gpuCount"); n > 0 && int32(n) != has {
+		return nil, s.fail(refused("input.gpuCount: a pod keeps its number of GPUs, %d: leave it out", has))
+	}
+	start := input{"action": "start"}
+	if bids {
+		start["bidPerGpu"] = in["bidPerGpu"]
+	}
+	out, err := save(ctx, "actPod", id, start, actionMembers, newPod)
 	if codeOf(err) == fleet.CodeNoCapacity {
 		return nil, s.said(fleet.CodeNoCapacity, textNoRoom)
 	}

@@ -91,6 +91,16 @@ func podRows() []row {
 		{name: "it is stopped again", query: `mutation { podStop(input: {podId: "<pod-1>"}) { id desiredStatus } }`},
 		{name: "it cannot have other GPUs", query: `mutation { podResume(input: { podId: "<pod-1>", gpuCount: 1 }) { id } }`},
 		{name: "it is started", query: `mutation { podResume(input: { podId: "<pod-1>", gpuCount: 2 }) { id desiredStatus imageName env machineId machine { podHostId } costPerHr lastStatusChange } }`},
+		{name: "an interruptible pod", query: `mutation R($input: PodRentInterruptableInput) { podRentInterruptable(input: $input) { id name podType costPerHr gpuCount desiredStatus } }`, variables: `{"input":{"name":"spot","imageName":"busybox:1","gpuTypeId":"NVIDIA H100 80GB HBM3","gpuCount":1,"bidPerGpu":1.5,"terminateAfter":"2100-01-01T00:00:00Z"}}`},
+		{name: "an interruptible pod at the minimum", query: `mutation { podRentInterruptable(input: { imageName: "busybox:1", gpuTypeId: "NVIDIA H100 80GB HBM3" }) { id podType costPerHr } }`},
+		{name: "a bid above the price", query: `mutation { podRentInterruptable(input: { imageName: "busybox:1", gpuTypeId: "NVIDIA H100 80GB HBM3", bidPerGpu: 99 }) { id } }`},
+		{name: "no input of an interruptible pod", query: `mutation { podRentInterruptable { id } }`},
+		{name: "it is stopped, too", query: `mutation { podStop(input: {podId: "<pod-2>"}) { id desiredStatus } }`, then: func(t *testing.T, p *plane.Plane) { ended(t, p, "<pod-2>") }},
+		{name: "it cannot be resumed as on demand", query: `mutation { podResume(input: { podId: "<pod-2>", gpuCount: 1 }) { id } }`},
+		{name: "it is resumed with another bid", query: `mutation { podBidResume(input: { podId: "<pod-2>", bidPerGpu: 1.75, gpuCount: 1 }) { id desiredStatus costPerHr podType } }`},
+		{name: "another account bids", key: plane.Other, query: `mutation { podBidResume(input: { podId: "<pod-2>", bidPerGpu: 1.75 }) { id } }`},
+		{name: "a bid for a pod on demand", query: `mutation { podBidResume(input: { podId: "<pod-1>", bidPerGpu: 1.75 }) { id } }`},
+		{name: "a bid that is none", query: `mutation { podBidResume(input: { podId: "<pod-2>", bidPerGpu: -1 }) { id } }`},
 		{name: "another account terminates it", key: plane.Other, query: `mutation { podTerminate(input: { podId: "<pod-1>" }) }`},
 		{name: "it is terminated", query: `mutation { podTerminate(input: { podId: "<pod-1>" }) }`},
 		{name: "it is terminated again", query: `mutation { podTerminate(input: { podId: "<pod-1>" }) }`},
@@ -113,9 +123,11 @@ func run(t *testing.T, p *plane.Plane) {
 }
 
 // end has the first pod's container be gone.
-func end(t *testing.T, p *plane.Plane) {
+func end(t *testing.T, p *plane.Plane) { ended(t, p, "<pod-1>") }
+
+func ended(t *testing.T, p *plane.Plane, name string) {
 	t.Helper()
-	if err := p.Report(fleet.PodID(p.Meant("<pod-1>")), fleet.EventExited); err != nil {
+	if err := p.Report(fleet.PodID(p.Meant(name)), fleet.EventExited); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -122,7 +122,7 @@ func podNames() []Name {
 		{V1: "locked", V2: "locked", Of: "ur"},
 		{V1: "networkVolumeId", V2: "mounts.network[0].volumeId", Of: "cr"},
 		{V1: "supportPublicIp", Of: "c", Note: "no effect: hosts that publish ports have an address", schema: of(huma.TypeBoolean, "No effect."), in: drop},
-		{V1: "interruptible", Of: "c", Note: unlike, schema: of(huma.TypeBoolean, "true is refused.")},
+		{V1: "interruptible", V2: "interruptible", Of: "cr", Note: "at the minimum bid", out: func(v any) any { return v == true }},
 		{V1: "countryCodes", Of: "c", Note: unlike, schema: textList("Any is refused; name data centers.")},
 		{V1: "minDiskBandwidthMBps", Of: "c", Note: unlike, schema: of(huma.TypeNumber, "Any but 0 is refused.")},
 		{V1: "minDownloadMbps", Of: "c", Note: unlike, schema: of(huma.TypeNumber, "Any but 0 is refused.")},

@@ -41,6 +41,7 @@ func members() []member {
 		{of: pods, v1: said{"templateId", "<template>"}, v2: said{"templateId", "<template>"}},
 		{of: pods, v1: said{"networkVolumeId", "vol00000000001"}, v2: said{"mounts.network[0].volumeId", "vol00000000001"}, also: "path"},
 		{of: pods, v1: said{"locked", true}, v2: said{"locked", true}, also: "change"},
+		{of: pods, v1: said{"interruptible", true}, v2: said{"interruptible", true}, also: "gpu"},
 		{of: pods, v1: said{"vcpuCount", 4.0}, v2: said{"cpu.vcpuCount", 4.0}},
 		{of: endpoints, v1: said{"name", "b"}, v2: said{"name", "b"}},
 		{of: endpoints, v1: said{"templateId", "<workers>"}, v2: said{"templateId", "<workers>"}},
@@ -105,6 +106,7 @@ var extras = map[string]func(face string, body object){
 			put(body, "mounts.network[0].path", "/workspace")
 		}
 	},
+	"gpu":      func(face string, body object) { onGPU(face, body, "name", "a") },
 	"gpu size": func(face string, body object) { onGPU(face, body, "mounts.persistent.path", "/workspace") },
 	"gpu path": func(face string, body object) { onGPU(face, body, "mounts.persistent.size", 20) },
 }
