@@ -40,6 +40,7 @@ func TestEveryTool(t *testing.T) {
 	t.Run("pods", func(t *testing.T) { podTools(t, m) })
 	t.Run("network volumes", func(t *testing.T) { volumeTools(t, m) })
 	t.Run("endpoints and jobs", func(t *testing.T) { jobTools(t, m) })
+	t.Run("GraphQL", func(t *testing.T) { graphqlTools(t, m) })
 	t.Run("billing", func(t *testing.T) { billingTools(t, m) })
 	for _, name := range m.tools(t) {
 		if wanted(name) && !m.used[name] {
@@ -48,15 +49,32 @@ func TestEveryTool(t *testing.T) {
 	}
 }
 
-// wanted tells the tools of this API's groups; the others speak of clusters, of builds of images and of
-// services beside the API.
+// wanted tells the tools of this API's groups; those of clusters have a test of their own, and the others speak of builds of
+// images and of services beside the API.
 func wanted(tool string) bool {
 	for _, word := range []string{"pod", "network-volume", "template", "registr", "delegation", "ssh-key", "gpu-type", "cpu-type", "data-center", "billing", "endpoint", "job", "worker"} {
-		if strings.Contains(tool, word) && !slices.ContainsFunc([]string{"cluster-pods", "endpoint-build", "public-endpoints"}, func(s string) bool { return strings.Contains(tool, s) }) {
+		if strings.Contains(tool, word) && !slices.ContainsFunc([]string{"cluster", "endpoint-build", "public-endpoints"}, func(s string) bool { return strings.Contains(tool, s) }) {
 			return true
 		}
 	}
 	return false
+}
+
+// graphqlTools are the tools that no other interface has a route for.
+func graphqlTools(t *testing.T, m *mcp) {
+	for _, in := range []args{nil, {"cudaVersions": []string{"12.8"}, "gpuTypeIds": []string{"H100"}, "secureCloudOnly": true}} {
+		if got := m.tool(t, "get-capacity", in); got.failed || !strings.Contains(got.text, devtest.GPUType) {
+			t.Errorf("get-capacity with %v: %s", in, got.text)
+		}
+	}
+	for _, name := range []string{"list-hub-repos", "list-public-endpoints"} { // an installation has none
+		if got := m.tool(t, name, nil); got.failed || strings.Contains(got.text, "\"id\"") {
+			t.Errorf("%s: %s", name, got.text)
+		}
+	}
+	if got := m.tool(t, "deploy-hub-repo", args{"repo": "owner/name"}); !got.failed || strings.Contains(got.text, "GraphQL error") {
+		t.Errorf("deploy-hub-repo: %s", got.text)
+	}
 }
 
 func catalogTools(t *testing.T, m *mcp) {
