@@ -15,6 +15,7 @@ const (
 	LimitVolumeGB               // of network volumes
 	LimitSpecBytes              // of the specifications of pods that are not terminated: texts, arguments, environment
 	LimitEndpoints              // serverless endpoints
+	LimitWorkers                // of pods that run, the ones that are workers of endpoints
 	LimitClusters               // clusters
 	LimitSpend                  // USD per hour; Counts have it in nano-dollars
 	limitEnd
@@ -45,8 +46,10 @@ var limitFacts = [limitEnd]struct {
 	LimitVolumeGB:  {"networkVolumeGB", "GB of network volumes", 1_000_000},
 	LimitSpecBytes: {"specificationBytes", "bytes of pods' specifications", 64 << 20},
 	LimitEndpoints: {"endpoints", "endpoints", 100},
-	LimitClusters:  {"clusters", "clusters", 50},
-	LimitSpend:     {"spendPerHour", "USD per hour", 10_000},
+	// Workers are running pods, too: that bounds them where nobody set this one.
+	LimitWorkers:  {"workers", "workers of endpoints", MaxLimit},
+	LimitClusters: {"clusters", "clusters", 50},
+	LimitSpend:    {"spendPerHour", "USD per hour", 10_000},
 }
 
 // AllLimits returns every limit, in the order in which they are shown.

@@ -14,6 +14,7 @@ type DefaultLimits struct {
 	NetworkVolumeGB    int64 `json:"networkVolumeGB"`
 	SpecificationBytes int64 `json:"specificationBytes"`
 	Endpoints          int64 `json:"endpoints"`
+	Workers            int64 `json:"workers"`
 	Clusters           int64 `json:"clusters"`
 	SpendPerHour       int64 `json:"spendPerHour"`
 }
@@ -28,6 +29,7 @@ type LimitChanges struct {
 	NetworkVolumeGB    v2.Maybe[int64] `json:"networkVolumeGB,omitzero"`
 	SpecificationBytes v2.Maybe[int64] `json:"specificationBytes,omitzero"`
 	Endpoints          v2.Maybe[int64] `json:"endpoints,omitzero"`
+	Workers            v2.Maybe[int64] `json:"workers,omitzero"`
 	Clusters           v2.Maybe[int64] `json:"clusters,omitzero"`
 	SpendPerHour       v2.Maybe[int64] `json:"spendPerHour,omitzero"`
 }

@@ -24,7 +24,7 @@ func limitChange(in *admin.LimitChanges) map[string]*int64 {
 	for l, m := range map[fleet.Limit]v2.Maybe[int64]{
 		fleet.LimitPods: in.Pods, fleet.LimitRunning: in.RunningPods, fleet.LimitGPUs: in.GPUs, fleet.LimitVCPUs: in.VCPUs,
 		fleet.LimitVolumes: in.NetworkVolumes, fleet.LimitVolumeGB: in.NetworkVolumeGB, fleet.LimitSpecBytes: in.SpecificationBytes,
-		fleet.LimitEndpoints: in.Endpoints, fleet.LimitClusters: in.Clusters, fleet.LimitSpend: in.SpendPerHour,
+		fleet.LimitEndpoints: in.Endpoints, fleet.LimitWorkers: in.Workers, fleet.LimitClusters: in.Clusters, fleet.LimitSpend: in.SpendPerHour,
 	} {
 		if m.Set {
 			out[l.String()] = m.Value
@@ -41,7 +41,7 @@ func accountLimits(v *fleet.AccountView) v2.AccountLimits {
 	return v2.AccountLimits{
 		Pods: of(fleet.LimitPods), RunningPods: of(fleet.LimitRunning), GPUs: of(fleet.LimitGPUs), VCPUs: of(fleet.LimitVCPUs),
 		NetworkVolumes: of(fleet.LimitVolumes), NetworkVolumeGB: of(fleet.LimitVolumeGB), SpecificationBytes: of(fleet.LimitSpecBytes),
-		Endpoints: of(fleet.LimitEndpoints), Clusters: of(fleet.LimitClusters), SpendPerHour: of(fleet.LimitSpend),
+		Endpoints: of(fleet.LimitEndpoints), Workers: of(fleet.LimitWorkers), Clusters: of(fleet.LimitClusters), SpendPerHour: of(fleet.LimitSpend),
 	}
 }
 
@@ -51,7 +51,7 @@ func defaultLimits(set fleet.Limits) admin.DefaultLimits {
 	return admin.DefaultLimits{
 		Pods: of(fleet.LimitPods), RunningPods: of(fleet.LimitRunning), GPUs: of(fleet.LimitGPUs), VCPUs: of(fleet.LimitVCPUs),
 		NetworkVolumes: of(fleet.LimitVolumes), NetworkVolumeGB: of(fleet.LimitVolumeGB), SpecificationBytes: of(fleet.LimitSpecBytes),
-		Endpoints: of(fleet.LimitEndpoints), Clusters: of(fleet.LimitClusters), SpendPerHour: of(fleet.LimitSpend),
+		Endpoints: of(fleet.LimitEndpoints), Workers: of(fleet.LimitWorkers), Clusters: of(fleet.LimitClusters), SpendPerHour: of(fleet.LimitSpend),
 	}
 }
 

@@ -201,6 +201,8 @@ func accountLimitRows() []row {
 		v("default-unknown", "422 unknown property", "PATCH", "limits", `{"pets":1}`),
 		v("account-set", "200 limits", "PATCH", account, `{"limits":{"pods":5,"gpus":null}}`),
 		v("account-bound", "422 bound", "PATCH", account, `{"limits":{"clusters":1000000000001}}`),
+		v("workers-set", "200 limits", "PATCH", account, `{"limits":{"workers":2}}`),
+		v("workers-bound", "422 bound", "PATCH", account, `{"limits":{"workers":-1}}`),
 		refused("pods", "/v2/pods", gpuBody, most("pods", 0)),
 		refused("dry-run", "/v2/pods?dryRun=true", gpuBody, most("gpus", 0)),
 		refused("bytes", "/v2/pods", gpuBody, most("specificationBytes", 1)),

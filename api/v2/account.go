@@ -29,6 +29,7 @@ type AccountLimits struct {
 	NetworkVolumeGB    LimitUse `json:"networkVolumeGB" doc:"GB of network volumes."`
 	SpecificationBytes LimitUse `json:"specificationBytes" doc:"Bytes of texts in the specifications of pods that are not terminated: names, images, arguments, environment."`
 	Endpoints          LimitUse `json:"endpoints" doc:"Serverless endpoints."`
+	Workers            LimitUse `json:"workers" doc:"Workers of endpoints that run or are being started; frozen ones do not count. They are running pods, too."`
 	Clusters           LimitUse `json:"clusters" doc:"Clusters."`
 	SpendPerHour       LimitUse `json:"spendPerHour" doc:"USD per hour, storage included."`
 }

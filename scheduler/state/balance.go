@@ -64,7 +64,7 @@ func (c AddCredit) apply(t *txn) (any, error) {
 // rentable refuses a pod that is to run, with what is rented per hour, when its account may not have it or cannot pay it. Old is
 // the pod as it is; nil: there is none yet.
 func (t *txn) rentable(old, pod *fleet.Pod, compute fleet.Money, at time.Time) error {
-	if err := t.within(pod.Account, rented(old, &pod.Spec, compute, storagePrices(t.base.catalog.Get(t.Txn, onlyKey)))); err != nil {
+	if err := t.within(pod.Account, rented(old, pod.Owner, &pod.Spec, compute, storagePrices(t.base.catalog.Get(t.Txn, onlyKey)))); err != nil {
 		return err
 	}
 	return t.affordable(pod.Account, &pod.Spec, compute, at)

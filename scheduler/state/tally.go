@@ -114,6 +114,9 @@ func countsOf(p *fleet.Pod) (out fleet.Counts) {
 		return out
 	}
 	out[fleet.LimitRunning] = 1
+	if p.Owner.Kind == fleet.OwnerEndpoint {
+		out[fleet.LimitWorkers] = 1
+	}
 	if p.Spec.GPU != nil {
 		out[fleet.LimitGPUs] = int64(p.Spec.GPU.Count)
 	}
@@ -243,9 +246,9 @@ func (t *txn) within(account fleet.AccountID, more fleet.Counts) error {
 	return checkLimits(limits, &used, &more)
 }
 
-// rented is what a pod that runs with a specification counts for, on top of old: the pod as it is, stopped; nil: there is none.
-func rented(old *fleet.Pod, spec *fleet.PodSpec, compute fleet.Money, prices *fleet.StoragePrices) fleet.Counts {
-	out := countsOf(&fleet.Pod{Status: fleet.StatusProvisioning, Goal: fleet.GoalRun, Spec: *spec})
+// rented is what a pod of an owner that runs with a specification counts for, on top of old: the pod as it is, stopped; nil: there is none.
+func rented(old *fleet.Pod, owner fleet.Owner, spec *fleet.PodSpec, compute fleet.Money, prices *fleet.StoragePrices) fleet.Counts {
+	out := countsOf(&fleet.Pod{Status: fleet.StatusProvisioning, Goal: fleet.GoalRun, Owner: owner, Spec: *spec})
 	out[fleet.LimitSpend] = int64(meter.Running(spec, compute, prices).Total())
 	if old == nil {
 		return out

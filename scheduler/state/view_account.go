@@ -76,14 +76,20 @@ func (v *View) Used(account fleet.AccountID) fleet.Counts {
 	return fleet.Counts{}
 }
 
-// MayRun refuses a pod that is to run with a specification, at what is rented per hour, when its account may not have that on top
+// MayRun refuses a pod of nobody but its account that is to run with a specification, at what is rented per hour, when its account may not have that on top
 // of what it has, as Apply does. Old is the pod as it is, stopped; nil: there is none yet. Errors: quota_exceeded.
 func (v *View) MayRun(account fleet.AccountID, old *fleet.Pod, spec *fleet.PodSpec, compute fleet.Money) error {
-	return v.mayHave(account, rented(old, spec, compute, storagePrices(v.tb.catalog.Rows[onlyKey])))
+	return v.mayHave(account, rented(old, fleet.Owner{}, spec, compute, storagePrices(v.tb.catalog.Rows[onlyKey])))
 }
 
 // MayMake refuses a new endpoint that its account may not have on top of what it has, as Apply does. Errors: quota_exceeded.
 func (v *View) MayMake(e *fleet.Endpoint) error { return v.mayHave(e.Account, countsOfEndpoint(e)) }
+
+// WorkerRoom returns how many more workers an account may have.
+func (v *View) WorkerRoom(account fleet.AccountID) int {
+	limits := limitsOf(v.tb.accounts.Rows[account], v.tb.limits.Rows[onlyKey])
+	return int(fleet.LimitWorkers.Of(limits...) - v.Used(account)[fleet.LimitWorkers])
+}
 
 func (v *View) mayHave(account fleet.AccountID, more fleet.Counts) error {
 	used := v.Used(account)

@@ -64,6 +64,7 @@ type scene struct {
 	gone    bool // there is no such endpoint any more
 	spec    fleet.EndpointSpec
 	version uint64
+	room    int // how many more workers the account may have
 	pods    []*fleet.Pod
 	counts  queue.Counts
 	oldest  time.Time
@@ -79,7 +80,7 @@ func (w *Workers) see(d *desk) (s scene, err error) {
 	err = w.Store.View(func(v *state.View) error {
 		e, ok := state.Find[fleet.Endpoint](v, d.id)
 		if s.gone = !ok; ok {
-			s.spec, s.version = e.Spec, e.Version()
+			s.spec, s.version, s.room = e.Spec, e.Version(), v.WorkerRoom(e.Account)
 		}
 		s.pods = v.WorkersOf(d.id)
 		for _, p := range s.pods {
@@ -338,7 +339,7 @@ var frozenFor = map[fleet.FlashBoot]time.Duration{fleet.FlashBootOn: time.Hour, 
 func (w *Workers) input(d *desk, s *scene) scale.Input {
 	spec := &s.spec
 	in := scale.Input{
-		Now: s.now, Room: spec.Workers.Max + 1,
+		Now: s.now, Room: s.room,
 		Policy: scale.Policy{
 			Min: spec.Workers.Min, Max: spec.Workers.Max, Idle: time.Duration(spec.Workers.Idle) * time.Second, Freeze: frozenFor[spec.FlashBoot],
 		},

@@ -54,7 +54,7 @@ func (w *Workers) Statuses(id fleet.EndpointID) (of map[fleet.PodID]fleet.Worker
 		}
 		counts = fleet.WorkerCounts{Unhealthy: max(1, len(of))}
 	}
-	if d.refused != "" {
+	if d.refused != "" || d.limit == scale.Account {
 		counts.Throttled = 1
 	}
 	return of, counts

@@ -147,3 +147,29 @@ func TestStatusesOfACrashLoop(t *testing.T) {
 		t.Errorf("%+v, counted %+v", all, s.workers.Counts(s.endpoint))
 	}
 }
+
+// TestNoMoreWorkersThanTheAccountMayHave, whatever its endpoint may; it says so, and goes on once the limit is raised.
+func TestNoMoreWorkersThanTheAccountMayHave(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) {
+		e.Workers, e.Scaler = fleet.WorkerBounds{Max: 3}, fleet.Scaler{Type: fleet.ScaleByRequests, Value: 1}
+	})
+	most := func(n int64) {
+		s.Do(state.UpdateAccount{Account: s.who.Account, Limits: map[string]*int64{"workers": &n}})
+	}
+	most(1)
+	s.submit(`1`)
+	p := s.worker(1)
+	second := s.submit(`2`)
+	s.works(p).given()
+	const why = "the account has as many workers as it may have, "
+	s.waits(second, why+"0 jobs before this one", why+"1 job in the queue")
+	if got := s.workers.Counts(s.endpoint); got != (fleet.WorkerCounts{Running: 1, Throttled: 1}) {
+		t.Errorf("%+v", got)
+	}
+	if _, err := s.StartWorker(t.Context(), s.endpoint); fleet.CodeOf(err) != fleet.CodeQuota {
+		t.Errorf("started one more: %v", err)
+	}
+	most(2)
+	s.eventually("there is another worker", func() bool { return len(s.pods()) == 2 })
+	s.eventually("nothing is throttled", func() bool { return s.workers.Counts(s.endpoint).Throttled == 0 })
+}

@@ -20,6 +20,7 @@ import (
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
 	"gantry/serverless/queue"
+	"gantry/serverless/scale"
 )
 
 // Pods starts and ends workers; see scheduler.Service.
@@ -178,7 +179,7 @@ func (w *Workers) roomless() (ids []fleet.EndpointID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, d := range w.desks {
-		if !d.noRoom.IsZero() {
+		if !d.noRoom.IsZero() || d.limit == scale.Account {
 			d.noRoom = time.Time{}
 			ids = append(ids, id)
 		}

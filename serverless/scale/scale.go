@@ -215,7 +215,8 @@ func (d *decision) grow(wanted int) {
 	if d.begins == 0 && (d.need() > 0 || d.Load.Waiting > 0) {
 		missing = max(missing, min(d.stale, max(1, d.fresh), d.Policy.Max+1-have))
 	}
-	for ; missing > 0 && len(d.frozen) > 0; missing-- {
+	for ; missing > 0 && d.Room > 0 && len(d.frozen) > 0; missing-- {
+		d.Room--
 		d.plan.Thaw = append(d.plan.Thaw, d.frozen[0].ID)
 		d.frozen = d.frozen[1:]
 		d.fresh++
@@ -249,6 +250,7 @@ func (d *decision) grow(wanted int) {
 	}
 	if missing > d.Room {
 		missing, d.plan.Limit = max(0, d.Room), Account
+		d.again(d.Now.Add(RoomPause))
 	}
 	d.plan.Start = missing
 	d.fresh += missing
