@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,25 +72,61 @@ func TestAServerlessJobFromZeroToZero(t *testing.T) {
 	try("1.10")
 }
 
-// TestAJobOutlivesItsAgent: the agent is killed while a worker is at a job; its result comes all the same, and once.
-func TestAJobOutlivesItsAgent(t *testing.T) {
+type jobCounts struct{ Completed, Failed, Retried int }
+
+// TestAJobOutlivesWhatDies: whatever is killed while a worker is at a job, the job completes, once. It is given out again at most once,
+// as its endpoint's policy says: where its worker was lost, and where its host was away for long enough to count as lost.
+func TestAJobOutlivesWhatDies(t *testing.T) {
 	d := suite.dev
 	id, remove := endpoint(t, d, workerimage.Serve(t, "--handler sleep"))
 	defer remove()
-	j := done[job](t, d, "", "POST", "/v2/"+id+"/run", `{"input":{"seconds":4}}`)
-	await(t, func() error {
-		if j = done[job](t, d, "", "GET", "/v2/"+id+"/status/"+j.ID, ""); j.Status != "IN_PROGRESS" {
-			time.Sleep(50 * time.Millisecond)
-			return fmt.Errorf("%+v", j)
+	shim := func() {
+		all := done[struct{ Workers []made }](t, d, "", "GET", "/v2/serverless/"+id+"/workers", "").Workers
+		if len(all) != 1 {
+			t.Fatalf("workers: %v", all)
 		}
-		return nil
-	})
-	kill9(t, d, "agent")
-	if got := ended(t, d, id, j); got.Status != "COMPLETED" {
-		t.Errorf("%+v", got)
+		pids := must[[]int](t)(devtest.ProcessesWith("containerd-shim", all[0].ID))
+		if len(pids) != 1 {
+			t.Fatalf("shims of worker %s: %v", all[0].ID, pids)
+		}
+		if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, text := ask(t, d, "", "GET", "/v2/"+id+"/health", ""); !strings.Contains(text, `"completed":1`) || !strings.Contains(text, `"retried":0`) {
-		t.Errorf("health: %s", text)
+	daemon := func(role string) func() { return func() { kill9(t, d, role) } }
+	var before jobCounts
+	for _, c := range []struct {
+		dies  string
+		kill  func()
+		least int // times that the job is given out again
+	}{
+		{"agent", daemon("agent"), 0}, {"scheduler", daemon("scheduler"), 0}, {"containerd", daemon("containerd"), 0}, {"shim", shim, 1},
+	} {
+		j := done[job](t, d, "", "POST", "/v2/"+id+"/run", `{"input":{"seconds":4}}`)
+		await(t, func() error {
+			if j = done[job](t, d, "", "GET", "/v2/"+id+"/status/"+j.ID, ""); j.Status != "IN_PROGRESS" {
+				time.Sleep(50 * time.Millisecond)
+				return fmt.Errorf("%+v", j)
+			}
+			return nil
+		})
+		c.kill()
+		await(t, func() error { return operator(t, d).Healthy(t.Context()) })
+		await(t, func() error {
+			if code, text := ask(t, d, "", "GET", "/v2/"+id+"/health", ""); code != http.StatusOK {
+				return errors.New(text)
+			}
+			return nil
+		})
+		if got := ended(t, d, id, j); got.Status != "COMPLETED" {
+			t.Errorf("%s: %+v", c.dies, got)
+		}
+		now := done[struct{ Jobs jobCounts }](t, d, "", "GET", "/v2/"+id+"/health", "").Jobs
+		again := now.Retried - before.Retried
+		if now.Completed != before.Completed+1 || now.Failed != 0 || again < c.least || again > 1 {
+			t.Errorf("%s: %+v, before %+v", c.dies, now, before)
+		}
+		before = now
 	}
 }
 
