@@ -174,8 +174,12 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 	case id == n.cfg.ID:
 		return fleet.BreaksRule("The scheduler leads already.")
 	}
-	for {
-		err := n.bounded(ctx, func() error { return n.transferOnce(to.Member) })
+	for want := n.LastIndex(); ; {
+		member, err := n.upToDate(id, want)
+		if err == nil {
+			err = n.bounded(ctx, func() error { return n.transferOnce(member) })
+			want = n.LastIndex()
+		}
 		if err == nil || !n.IsLeader() {
 			return nil
 		}
@@ -192,14 +196,22 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 	}
 }
 
-// transferOnce asks Raft once to hand leadership to a member, or to any.
-func (n *Node) transferOnce(to Member) error {
-	var future raft.Future
-	if to.ID == "" {
-		future = n.raft.LeadershipTransfer()
-	} else {
-		future = n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address))
+var errBehind = errors.New("the member that is to lead does not have the whole log yet")
+
+// upToDate returns the member of that id, or with "" another voter, if it has the log up to an index; see acks.
+func (n *Node) upToDate(id string, index uint64) (Member, error) {
+	term := n.raft.CurrentTerm()
+	for _, s := range n.Servers() {
+		if s.Voter && s.ID != n.cfg.ID && (id == "" || id == s.ID) && n.acks.acked(s.ID, index, term) {
+			return s.Member, nil
+		}
 	}
+	return Member{}, errBehind
+}
+
+// transferOnce asks Raft once to hand leadership to a member.
+func (n *Node) transferOnce(to Member) error {
+	future := n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address))
 	endWith(future, n.stopped)
 	return future.Error()
 }

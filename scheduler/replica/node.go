@@ -124,6 +124,7 @@ type Node struct {
 	log       *slog.Logger
 	raft      *raft.Raft
 	trans     *inbound
+	acks      *acks
 	logs      *sumLog
 	streams   *streams // nil without Config.Streams
 	watch     *watchdog
@@ -243,7 +244,8 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	if err != nil {
 		return nil, err
 	}
-	trans := &inbound{Transport: n.transport(hlog), calls: make(chan raft.RPC), entries: cache, during: n.during}
+	n.acks = &acks{Transport: n.transport(hlog), of: map[raft.ServerID]position{}}
+	trans := &inbound{Transport: n.acks, calls: make(chan raft.RPC), entries: cache, during: n.during}
 	if snaps.newest != (position{}) {
 		trans.newest.Store(&snaps.newest)
 	}

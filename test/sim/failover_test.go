@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/state"
 )
 
 // onceOnly is a request that is made at most once, however often it is asked for.
@@ -195,5 +196,40 @@ func TestTwoAgentsOfOneIdentityAtThreeSchedulers(t *testing.T) {
 		if running, boxes := c.census(); len(running)+len(boxes) > 0 || runsOn(h, p.ID) != 1 {
 			s.Errorf("the copy has %v, the host runs %d", boxes, runsOn(h, p.ID))
 		}
+	})
+}
+
+// Raft's attempt to hand leadership to a member that it does not reach must not stay behind when it loses leadership itself.
+func TestALeaderThatCouldNotHandLeadershipOnLeadsAgain(t *testing.T) {
+	play(t, nil, three, func(s *scene) {
+		first := s.lead()
+		to, other := s.others(first)[0], s.others(first)[1]
+		heal := s.wire.block(way{first.name, to.name}, way{to.name, first.name})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		handed := make(chan struct{})
+		go func() {
+			defer close(handed)
+			for first.node.IsLeader() {
+				_ = first.node.Transfer(ctx, to.id)
+			}
+		}()
+		for range 25 { // it falls behind, and Raft waits longer and longer between its attempts to reach it
+			time.Sleep(time.Second)
+			if err := propose(ctx, first, state.PutMember{Member: first.record()}); fleet.CodeOf(err) != fleet.CodeUnavailable {
+				s.check(err)
+			}
+		}
+		apart := s.isolate(first)
+		second := s.leadOf([]*process{to, other})
+		<-handed
+		heal()
+		apart()
+		s.soon("the first leads again, and takes commands", func() bool {
+			if second.node.IsLeader() {
+				_ = second.node.Transfer(ctx, first.id)
+			}
+			return first.node.IsLeader() && propose(ctx, first, state.PutMember{Member: first.record()}) == nil
+		})
 	})
 }
