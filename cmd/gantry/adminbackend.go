@@ -200,7 +200,7 @@ func (cmd adminBackendDeleteCmd) Run(ctx context.Context, a *app, c *client.Clie
 	}
 	forced := backends
 	forced.remove = remove
-	return forced.delete(ctx, a, c, cmd.Backends)
+	return forced.delete(ctx, a, c, cmd.Backends, confirmed{})
 }
 
 type hostRoleCmd struct {

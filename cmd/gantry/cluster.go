@@ -29,7 +29,7 @@ type clusterCmd struct {
 }
 
 var instantClusters = noun[v2.InstantCluster, v2.ClusterList]{
-	kind: "cluster", all: (*client.Client).InstantClusters, one: (*client.Client).InstantCluster, remove: (*client.Client).DeleteCluster,
+	kind: "cluster", loss: "its pods and their disks", all: (*client.Client).InstantClusters, one: (*client.Client).InstantCluster, remove: (*client.Client).DeleteCluster,
 	items:   func(l v2.ClusterList) []v2.InstantCluster { return l.Clusters },
 	thing:   func(c v2.InstantCluster) thing { return thing{c.ID, c.Name} },
 	columns: []string{"ID", "NAME", "TYPE", "STATUS", "PODS", "COMPUTE", "~DATA CENTER", "AGE"},

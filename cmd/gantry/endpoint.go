@@ -18,7 +18,7 @@ type endpointCmd struct {
 	List   listCmd           `cmd:"" help:"List your endpoints."`
 	Get    endpointGetCmd    `cmd:"" help:"Show an endpoint: its jobs, its workers, and why jobs wait."`
 	Update endpointUpdateCmd `cmd:"" help:"Change an endpoint. What its workers are made from is changed step by step."`
-	Delete endpointDeleteCmd `cmd:"" help:"Delete endpoints with their jobs."`
+	Delete deleteCmd         `cmd:"" help:"Delete endpoints with their jobs."`
 
 	Workers  endpointWorkersCmd  `cmd:"" help:"List an endpoint's workers: what each does, and what it waits for."`
 	Logs     endpointLogsCmd     `cmd:"" help:"Show the log of a worker."`
@@ -26,7 +26,7 @@ type endpointCmd struct {
 }
 
 var endpoints = noun[v2.Endpoint, v2.EndpointList]{
-	kind: "endpoint", all: (*client.Client).Endpoints, one: (*client.Client).Endpoint, remove: (*client.Client).DeleteEndpoint,
+	kind: "endpoint", loss: "all its jobs", all: (*client.Client).Endpoints, one: (*client.Client).Endpoint, remove: (*client.Client).DeleteEndpoint,
 	items:   func(l v2.EndpointList) []v2.Endpoint { return l.Endpoints },
 	thing:   func(e v2.Endpoint) thing { return thing{e.ID, e.Name} },
 	columns: []string{"ID", "NAME", "IMAGE", "COMPUTE", "WORKERS", "~SCALING", "~VERSION", "AGE"},
@@ -182,28 +182,6 @@ func workersText(w v2.EndpointWorkers) string {
 		}
 	}
 	return first(strings.Join(out, ", "), "none")
-}
-
-type endpointDeleteCmd struct {
-	Endpoints []string `arg:"" placeholder:"ENDPOINT" help:"Ids of endpoints, or names where only one has them."`
-	confirmed
-}
-
-// Run deletes endpoints.
-func (cmd endpointDeleteCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	return endpoints.each(ctx, a, c, cmd.Endpoints, func(id string) error {
-		e, err := c.Endpoint(ctx, id)
-		if err == nil {
-			err = cmd.ask(ctx, a, fmt.Sprintf("Delete endpoint %s (%s) with all its jobs?", printable(e.Value.Name), printable(id)))
-		}
-		if err == nil {
-			err = c.DeleteEndpoint(ctx, id)
-		}
-		if err != nil {
-			return err
-		}
-		return a.done("deleted", id)
-	})
 }
 
 // rolloutText says how far a release has come; empty: there is none under way.

@@ -68,7 +68,7 @@ func TestEndpointRequests(t *testing.T) {
 
 		"endpoint list":                 {"GET /v2/serverless"},
 		"endpoint get embed -o json":    {"GET /v2/serverless", "GET /v2/serverless/" + endpointID},
-		"endpoint delete " + endpointID: {"GET /v2/serverless/" + endpointID, "DELETE /v2/serverless/" + endpointID},
+		"endpoint delete " + endpointID: {"DELETE /v2/serverless/" + endpointID},
 		"endpoint update " + endpointID + " --image b --max-workers 0 --no-cuda --any-data-center --no-network-volumes --no-env": {
 			patch + `{"dataCenterIds":[],"env":{},"gpu":{"allowedCudaVersions":[],"minCudaVersion":""},"image":"b","networkVolumes":[],"workers":{"max":0}}`,
 		},

@@ -18,6 +18,7 @@ type noun[T, L any] struct {
 	kind    string // what sentences call one of them
 	ids     string // what the help calls their ids; "Id" when empty
 	bare    bool   // they have no names
+	loss    string // what goes with one that is deleted, so that a terminal is asked first; empty: it is not
 	all     func(*client.Client, context.Context) (client.Answer[L], error)
 	items   func(L) []T
 	thing   func(T) thing
@@ -32,7 +33,7 @@ type noun[T, L any] struct {
 type anyNoun interface {
 	list(ctx context.Context, a *app, c *client.Client) error
 	get(ctx context.Context, a *app, c *client.Client, ref string) error
-	delete(ctx context.Context, a *app, c *client.Client, refs []string) error
+	delete(ctx context.Context, a *app, c *client.Client, refs []string, sure confirmed) error
 	things(ctx context.Context, c *client.Client) ([]thing, error)
 	help(many bool) string
 }
@@ -83,11 +84,12 @@ func (cmd getCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 // deleteCmd deletes records of a noun.
 type deleteCmd struct {
 	Refs []string `arg:""`
+	confirmed
 }
 
 // Run deletes the records, each by itself: one that refuses does not keep the others.
 func (cmd deleteCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	return nounOf(a.command).delete(ctx, a, c, cmd.Refs)
+	return nounOf(a.command).delete(ctx, a, c, cmd.Refs, cmd.confirmed)
 }
 
 // nameArguments calls the arguments of generic commands by their nouns.
@@ -159,8 +161,17 @@ func (n noun[T, L]) get(ctx context.Context, a *app, c *client.Client, ref strin
 	})
 }
 
-func (n noun[T, L]) delete(ctx context.Context, a *app, c *client.Client, refs []string) error {
+func (n noun[T, L]) delete(ctx context.Context, a *app, c *client.Client, refs []string, sure confirmed) error {
 	return n.each(ctx, a, c, refs, func(id string) error {
+		if n.loss != "" && !sure.Yes && terminalOf(a.in) != nil {
+			got, err := n.one(c, ctx, id)
+			if err == nil {
+				err = sure.ask(ctx, a, fmt.Sprintf("Delete %s %s (%s) with %s?", n.kind, printable(n.thing(got.Value).name), printable(id), n.loss))
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if err := n.remove(c, ctx, id); err != nil {
 			return err
 		}

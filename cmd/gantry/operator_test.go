@@ -207,22 +207,45 @@ func TestConfirmationOnATerminal(t *testing.T) {
 	for answer, want := range map[string]int{"yes\n": exitOK, "no\n": exitRefused, "\n": exitRefused, "y\n": exitRefused, "\x04": exitRefused} {
 		s := newSite(t)
 		s.plane.SetReachable(plane.Host, false)
-		person, program := openPTY(t)
-		typeIn(t, person, answer)
-		env := map[string]string{"GANTRY_API": s.url, "GANTRY_ADMIN_KEY": plane.KeyText(plane.Operator).Reveal()}
-		var out, errOut bytes.Buffer
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		code := run(ctx, []string{"host", "fence", string(plane.Host)}, system{
-			in: program, out: &out, err: &errOut, now: s.plane.Now, width: func() int { return 80 },
-			env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
-		})
-		cancel()
-		if code != want || !strings.Contains(errOut.String(), "Type yes to go on: ") {
-			t.Errorf("%q: status %d: %s", answer, code, errOut.String())
+		code, said := s.typed(answer, plane.Operator, "host", "fence", string(plane.Host))
+		if code != want || !strings.Contains(said, "Type yes to go on: ") {
+			t.Errorf("%q: status %d: %s", answer, code, said)
 		}
 		host, err := s.plane.Host(context.Background(), plane.Host)
 		if err != nil || (host.Host.State == fleet.HostFenced) != (want == exitOK) {
 			t.Errorf("%q: the host is %s, %v", answer, host.Host.State, err)
+		}
+	}
+}
+
+// typed runs a command on a terminal on which somebody types the answer. It returns the status and what was said on stderr.
+func (s *site) typed(answer, key string, args ...string) (int, string) {
+	s.t.Helper()
+	person, program := openPTY(s.t)
+	typeIn(s.t, person, answer)
+	env := map[string]string{"GANTRY_API": s.url, "GANTRY_API_KEY": plane.KeyText(key).Reveal(), "GANTRY_ADMIN_KEY": plane.KeyText(key).Reveal()}
+	var out, errOut bytes.Buffer
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	code := run(ctx, args, system{
+		in: program, out: &out, err: &errOut, now: s.plane.Now, width: func() int { return 80 },
+		env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	})
+	return code, errOut.String()
+}
+
+// TestWhatGoesWithARecordIsAsked: what deletes more than a record asks on a terminal, and names what goes.
+func TestWhatGoesWithARecordIsAsked(t *testing.T) {
+	s := newSite(t)
+	s.good("admin volume-backend add filer --data-center dev-1 --nfs filer.example:/srv/volumes")
+	s.good("volume create datasets --size 20 --data-center dev-1")
+	for _, typed := range []struct {
+		answer string
+		status int
+	}{{"no\n", exitRefused}, {"yes\n", exitOK}} {
+		code, said := s.typed(typed.answer, plane.User, "volume", "delete", "datasets")
+		if code != typed.status || !strings.Contains(said, "Delete network volume datasets (") || !strings.Contains(said, ") with its contents?") {
+			t.Errorf("%q: status %d: %s", typed.answer, code, said)
 		}
 	}
 }

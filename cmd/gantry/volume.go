@@ -19,7 +19,7 @@ type volumeCmd struct {
 }
 
 var volumes = noun[v2.NetworkVolume, v2.NetworkVolumeList]{
-	kind: "network volume", all: (*client.Client).Volumes, one: (*client.Client).Volume, remove: (*client.Client).DeleteVolume,
+	kind: "network volume", loss: "its contents", all: (*client.Client).Volumes, one: (*client.Client).Volume, remove: (*client.Client).DeleteVolume,
 	items:   func(l v2.NetworkVolumeList) []v2.NetworkVolume { return l.NetworkVolumes },
 	thing:   func(v v2.NetworkVolume) thing { return thing{v.ID, v.Name} },
 	columns: []string{"ID", "NAME", "STATUS", "SIZE", "USED", "DATA CENTER", "~TIER", "~CREATED", "REASON"},
