@@ -12,9 +12,9 @@ import (
 )
 
 // The receive windows of a host's end of its connection, in bytes; a scheduler's end has a smaller one for each call. They are fixed:
-// gRPC would else measure the line with a ping after
-// every small message, which for ten thousand hosts that do nothing but beat is a large part of the work. They bound what one stream
-// and one connection hold for a reader that is slow, and the rate over a long line: ConnWindow in one round trip.
+// gRPC would else measure the line with a ping after every small message, which for ten thousand hosts that do nothing but beat is a
+// large part of the work. They bound what one stream and one connection hold for a reader that is slow, and the rate over a long line:
+// ConnWindow in one round trip.
 const (
 	StreamWindow = 4 << 20
 	ConnWindow   = 16 << 20
